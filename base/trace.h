@@ -1,0 +1,27 @@
+#pragma once
+// Trace events of a run, written as a Perfetto / Chrome trace.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+struct TraceEvent {
+  int stream = 0;       // lane
+  int actor = -1;
+  int kernel = -1;      // -1: a whole firing
+  uint64_t step = 0;
+  int64_t begin_ns = 0;  // since the start of the trace
+  int64_t end_ns = 0;
+  bool wait = false;    // the stream was parked or the device waited for an event
+};
+
+// Names of lanes and of what runs on them, by index.
+struct TraceNames {
+  std::vector<std::string> streams, actors, kernels;
+};
+
+// The events in Chrome's JSON trace format, which Perfetto opens. Pure function.
+std::string chrome_trace_json(const std::vector<TraceEvent>& events, const TraceNames& names);
+
+}  // namespace sluice

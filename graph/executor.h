@@ -1,0 +1,44 @@
+#pragma once
+// Who runs an op call: now (eager) or later (tracing). The single point through which every op call goes is call().
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "graph/op_def.h"
+#include "graph/value.h"
+
+namespace sluice {
+
+// Implemented twice, in tensor/. Knows nothing of gradients.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  virtual std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) = 0;
+  // Writes `source` (same type, or broadcastable and cast) into `target`, in place and through views.
+  virtual void assign(const Value& target, const Value& source) = 0;
+  // A copy that shares nothing, and the same memory without history.
+  virtual Value detach(const Value& value) = 0;
+};
+
+// The executor of this thread: the innermost ExecutorScope's, else the process default.
+Executor& current_executor();  // throws kRuntime when there is none
+void set_default_executor(Executor* executor);  // null clears it
+
+class ExecutorScope {
+ public:
+  explicit ExecutorScope(Executor& executor);
+  ~ExecutorScope();
+  ExecutorScope(const ExecutorScope&) = delete;
+  ExecutorScope& operator=(const ExecutorScope&) = delete;
+
+ private:
+  Executor* previous_;
+};
+
+// Calls `op`: checks inputs and attributes, runs it on the current executor, records it for autodiff when gradients
+// are enabled and an input requires one. Errors carry the op's name.
+std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, Attrs attrs = {});
+// The single output of a one-output op.
+Value call1(const OpDef& op, std::initializer_list<Value> inputs, Attrs attrs = {});
+
+}  // namespace sluice

@@ -1,0 +1,95 @@
+#pragma once
+// The Graph: functional SSA with dense indices; no aliasing, no in-place. Prints as text and parses back.
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/device.h"
+#include "base/error.h"
+#include "graph/op_def.h"
+
+namespace sluice::graph {
+
+using ValueId = int;
+inline constexpr ValueId kNoValue = -1;  // an absent optional input
+
+// Where a node runs; unset fields are the compiler's choice (the graph's default device, its compute stream).
+struct Placement {
+  std::optional<DeviceId> device;
+  std::string stream;          // "" = compute; "host", "host:1", ...
+  bool operator==(const Placement&) const = default;
+};
+
+struct Node {
+  const OpDef* op = nullptr;
+  Attrs attrs;                 // in the order of op->params, complete
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+  Placement placement;
+  SourceLocation source;       // the user's line
+  std::string module;          // "model.layer1.conv1"
+  int quota = 0;               // user's quota of the registers that leave it; 0 = the compiler's choice
+};
+
+enum class ValueKind : uint8_t { kInput, kVariable, kNode };
+struct ValueInfo {
+  TensorType type;
+  ValueKind kind = ValueKind::kNode;
+  int index = 0;               // of the input, variable or node
+  int output = 0;              // of the node
+};
+
+struct Input {
+  std::string name;
+  ValueId value = kNoValue;
+};
+// State: parameters, buffers, optimizer state, constants (captured or folded tensors). Its data is kept elsewhere,
+// under its name.
+struct Variable {
+  std::string name;
+  ValueId value = kNoValue;    // its content at the start of a step
+  ValueId update = kNoValue;   // its content at the end, when the step changes it
+  bool constant = false;
+};
+struct Output {
+  std::string name;
+  ValueId value = kNoValue;
+};
+
+class Graph {
+ public:
+  std::string name = "graph";
+
+  ValueId add_input(std::string name, TensorType type);
+  ValueId add_variable(std::string name, TensorType type, bool constant = false);
+  // Infers the output types. Throws the op's error. Returns the node's index; its values are node(i).outputs.
+  int add_node(Node node);
+  void add_output(std::string name, ValueId value);
+  void set_update(int variable, ValueId value);
+
+  const std::vector<Node>& nodes() const { return nodes_; }
+  std::vector<Node>& mutable_nodes() { return nodes_; }  // attributes and placement may change, edges may not
+  const std::vector<ValueInfo>& values() const { return values_; }
+  const std::vector<Input>& inputs() const { return inputs_; }
+  const std::vector<Variable>& variables() const { return variables_; }
+  const std::vector<Output>& outputs() const { return outputs_; }
+  const TensorType& type(ValueId value) const { return values_[value].type; }
+
+  // Every invariant of the form: indices, order (definitions precede uses), types as inferred. Throws kValue.
+  void verify() const;
+
+ private:
+  std::vector<Node> nodes_;
+  std::vector<ValueInfo> values_;
+  std::vector<Input> inputs_;
+  std::vector<Variable> variables_;
+  std::vector<Output> outputs_;
+};
+
+// Text form; to_text(parse(t)) == t for every t that to_text made. Source lines and modules are kept.
+std::string to_text(const Graph& graph);
+// Throws kValue "<file>:<line>: <what>: <got>; <what must hold>".
+Graph parse(std::string_view text, const std::string& file_name, const OpRegistry& ops);
+
+}  // namespace sluice::graph

@@ -1,0 +1,114 @@
+#pragma once
+// An op, defined once. Every other part of Sluice reads these definitions; there is no second list of ops.
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/attr.h"
+#include "base/error.h"
+#include "base/sbp.h"
+#include "base/tensor_spec.h"
+#include "graph/value.h"
+
+namespace sluice {
+
+struct Param {
+  const char* name;
+  Attr default_value;      // its alternative is the param's type, except when `nullable`
+  bool required = false;
+  bool nullable = false;   // accepts none (monostate)
+};
+
+// What a gradient rule is given. Undefined values mean: absent input, output without gradient.
+struct GradContext {
+  std::span<const Value> inputs;
+  std::span<const Value> outputs;
+  std::span<const Value> grad_outputs;
+  const Attrs& attrs;
+  std::span<const bool> needs;  // per input: is its gradient wanted
+};
+
+// A test input. Values are drawn uniformly from [low, high); integers for integral dtypes.
+struct SampleInput {
+  Shape shape;
+  DType dtype = DType::kFloat32;
+  double low = -1, high = 1;
+  bool absent = false;
+};
+struct Sample {
+  std::vector<SampleInput> inputs;
+  Attrs attrs;  // in the order of params; empty = all defaults
+};
+
+struct Cost {
+  double flops = 0;
+  double bytes = 0;
+};
+
+using Types = std::span<const TensorType>;
+
+// Names of inputs: "x" required, "bias?" optional (must come last), "xs*" variadic (must be the only one).
+struct OpDef {
+  const char* name;
+  const char* doc;
+  std::vector<const char*> inputs;
+  std::vector<Param> params = {};
+  int num_outputs = 1;
+  // Types of all outputs; throws Error in the standard form. Absent optional inputs have rank 0 and are flagged by
+  // `present[i] == false`.
+  std::vector<TensorType> (*infer)(Types inputs, std::span<const bool> present, const Attrs& attrs) = nullptr;
+  // Gradient per input (undefined where not needed or zero), written with ordinary ops. Null: differentiate
+  // `decompose`; null as well: not differentiable.
+  std::vector<Value> (*grad)(const GradContext& context) = nullptr;
+  // The same result in simpler ops. A kernel-less op must have one.
+  std::vector<Value> (*decompose)(std::span<const Value> inputs, const Attrs& attrs) = nullptr;
+  // Legal placements along one mesh axis, for operands of these types.
+  std::vector<SbpRow> (*sbp)(Types inputs, const Attrs& attrs) = nullptr;
+  // Null: bytes of all operands, one flop per output element.
+  Cost (*cost)(Types inputs, Types outputs, const Attrs& attrs) = nullptr;
+  // Of a view op: how the output lies in the input's memory; nullopt when this input cannot be viewed so (a copy is
+  // made). offset is in elements.
+  struct ViewSpec {
+    Shape shape;
+    Strides strides;
+    int64_t offset = 0;
+  };
+  std::optional<ViewSpec> (*view)(const TensorSpec& input, const Attrs& attrs) = nullptr;
+  bool random = false;      // first input is the generator state, int64(2,): (seed, step); has a param "salt"
+  bool effectful = false;   // never removed, merged or folded
+  std::vector<Sample> samples = {};
+
+  int find_param(std::string_view param) const;  // -1 when absent
+  bool variadic() const;
+  int min_inputs() const;
+};
+
+// Reads param `i` of an op; the type is known good after validate_attrs().
+template <class T> const T& attr(const Attrs& attrs, int i) { return std::get<T>(attrs[i]); }
+inline bool attr_is_none(const Attrs& attrs, int i) { return std::holds_alternative<std::monostate>(attrs[i]); }
+
+// Fills defaults and checks types (an int is accepted for a double param, a single int for a list). Throws kType.
+Attrs validate_attrs(const OpDef& op, Attrs attrs);
+// Pairs an op's values with its param names, as a plan stores them, and back.
+NamedAttrs name_attrs(const OpDef& op, const Attrs& attrs);
+Attrs order_attrs(const OpDef& op, const NamedAttrs& attrs);
+
+// Ops by name. The built-in ones come from the families' explicit lists (graph/ops/all.cpp).
+class OpRegistry {
+ public:
+  void add(const OpDef* op);                          // REQUIRES: *op outlives the registry; throws kValue on a duplicate
+  const OpDef* find(std::string_view name) const;     // null when absent
+  const OpDef& get(std::string_view name) const;      // throws kUnsupported, suggesting the nearest names
+  const std::vector<const OpDef*>& all() const { return ordered_; }
+
+ private:
+  std::map<std::string, const OpDef*, std::less<>> by_name_;
+  std::vector<const OpDef*> ordered_;
+};
+
+const OpRegistry& builtin_ops();
+
+}  // namespace sluice

@@ -1,0 +1,72 @@
+#pragma once
+// Kernels are two-phase: prepare once per op, attributes and operand specs; run many times on raw pointers.
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/attr.h"
+#include "base/device.h"
+#include "base/error.h"
+#include "base/tensor_spec.h"
+#include "plan/target.h"
+
+namespace sluice {
+
+class Stream;
+
+// Operand pointers of one run, in the order of the op's inputs and outputs. A null input is an absent optional input.
+struct KernelArgs {
+  const void* const* inputs = nullptr;
+  void* const* outputs = nullptr;
+  void* workspace = nullptr;  // workspace_bytes() bytes, 64-aligned
+  Stream* stream = nullptr;   // where it runs; null for eager calls on the caller's thread
+};
+
+// Immutable after construction; run() may be called from several threads at once with different workspaces.
+class PreparedKernel {
+ public:
+  virtual ~PreparedKernel() = default;
+  uint64_t workspace_bytes() const { return workspace_bytes_; }
+  // Throws Error when it cannot compute. Writes every element of every output.
+  virtual void run(const KernelArgs& args) const = 0;
+
+ protected:
+  uint64_t workspace_bytes_ = 0;
+};
+
+using HostFunction = std::function<void(const KernelArgs& args, const std::vector<TensorSpec>& inputs,
+                                        const std::vector<TensorSpec>& outputs)>;
+// User functions that run as kernels of op "host_function", by their attribute `name`.
+using HostFunctions = std::map<std::string, HostFunction>;
+
+struct PrepareContext {
+  int threads = 1;                           // OpenMP threads run() may use; results may depend on it
+  const HostFunctions* functions = nullptr;  // REQUIRES: outlives the kernel
+};
+
+using PrepareFn = std::function<std::unique_ptr<PreparedKernel>(const plan::KernelQuery& query, const PrepareContext& context)>;
+
+// A kernel of one op on one kind of device.
+struct KernelDef {
+  std::string op;
+  PrepareFn prepare;                                                                  // throws Error when unsupported
+  std::function<plan::LayoutPreference(const plan::KernelQuery&)> layouts = nullptr;  // null: contiguous operands
+  std::vector<plan::InPlacePair> in_place = {};                                       // output may overwrite input
+};
+
+// Kernels by (op, device kind). Filled by explicit lists: add_cpu_kernels(table).
+class KernelTable {
+ public:
+  void add(DeviceKind kind, KernelDef def);                                  // throws kValue when already there
+  const KernelDef* find(const std::string& op, DeviceKind kind) const;       // null when absent
+  // The kernel, or throws kUnsupported "<op>: no kernel on <device>; ..." naming the devices that have one.
+  const KernelDef& get(const std::string& op, DeviceKind kind) const;
+  std::vector<std::string> ops(DeviceKind kind) const;
+
+ private:
+  std::map<std::pair<DeviceKind, std::string>, KernelDef> defs_;
+};
+
+}  // namespace sluice

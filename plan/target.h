@@ -1,0 +1,54 @@
+#pragma once
+// What a compiler may ask about the devices it compiles for. Plain facts and kernel queries; no device types.
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/attr.h"
+#include "base/device.h"
+#include "base/tensor_spec.h"
+
+namespace sluice::plan {
+
+struct DeviceDesc {
+  DeviceId device;
+  bool host_memory = true;    // kernels read and write host memory; otherwise copies are needed
+  bool asynchronous = false;
+  int cores = 1;
+  uint64_t memory_bytes = 0;  // 0: unknown
+};
+
+struct KernelQuery {
+  std::string op;
+  NamedAttrs attrs;
+  std::vector<TensorSpec> inputs, outputs;
+  DeviceId device;
+  int cores = 1;
+};
+
+enum class Layout : uint8_t { kAny, kContiguous, kChannelsLast };
+
+// What a kernel wants of its operands' strides. kAny: any strides are accepted as they come.
+struct LayoutPreference {
+  std::vector<Layout> inputs, outputs;
+};
+
+struct InPlacePair {
+  int output = 0, input = 0;
+};
+
+class Target {
+ public:
+  virtual ~Target() = default;
+  virtual std::vector<DeviceDesc> devices() const = 0;
+  virtual bool has_kernel(const std::string& op, DeviceKind kind) const = 0;
+  virtual LayoutPreference layouts(const KernelQuery& query) const = 0;
+  virtual uint64_t workspace_bytes(const KernelQuery& query) const = 0;
+  virtual std::vector<InPlacePair> in_place(const KernelQuery& query) const = 0;
+  virtual double cost_ns(const KernelQuery& query) const = 0;
+  // Equal fingerprints mean equal answers to every query above.
+  virtual std::string fingerprint() const = 0;
+};
+
+}  // namespace sluice::plan
