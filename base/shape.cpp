@@ -110,13 +110,14 @@ bool is_contiguous(const Shape& shape, const Strides& strides) {
 }
 
 bool is_dense(const Shape& shape, const Strides& strides) {
-  std::array<int, kMaxRank> order;
+  std::array<int, kMaxRank> order{};
   int n = 0;
   for (int i = 0; i < shape.rank(); ++i) {
     if (shape[i] == 0) return true;
     if (shape[i] != 1) order[n++] = i;
   }
-  std::sort(order.begin(), order.begin() + n, [&](int a, int b) { return strides[a] < strides[b]; });
+  for (int i = 1; i < n; ++i)  // insertion sort by stride: at most kMaxRank axes
+    for (int j = i; j > 0 && strides[order[j]] < strides[order[j - 1]]; --j) std::swap(order[j], order[j - 1]);
   int64_t step = 1;
   for (int i = 0; i < n; ++i) {
     if (strides[order[i]] != step) return false;

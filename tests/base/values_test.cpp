@@ -1,0 +1,86 @@
+// dtypes, devices, attributes and statuses.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/attr.h"
+#include "base/device.h"
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/trace.h"
+
+namespace sluice {
+namespace {
+
+TEST(DType, NamesRoundTrip) {
+  for (int i = 0; i < kNumDTypes; ++i) {
+    const auto d = static_cast<DType>(i);
+    EXPECT_EQ(parse_dtype(dtype_name(d)), d);
+  }
+  EXPECT_THROW(parse_dtype("float"), Error);
+}
+
+TEST(DType, PromotesLikeTorch) {
+  EXPECT_EQ(promote(DType::kInt64, DType::kFloat32), DType::kFloat32);
+  EXPECT_EQ(promote(DType::kUInt8, DType::kInt8), DType::kInt16);
+  EXPECT_EQ(promote(DType::kFloat16, DType::kBFloat16), DType::kFloat32);
+  EXPECT_EQ(promote(DType::kBool, DType::kUInt8), DType::kUInt8);
+}
+
+TEST(DType, BFloat16RoundsToNearestEven) {
+  EXPECT_EQ(to_bfloat16(1.0f).bits, 0x3f80);
+  EXPECT_EQ(to_bfloat16(1.00390625f).bits, 0x3f80);  // a tie goes to the even neighbour
+  EXPECT_EQ(to_bfloat16(1.01171875f).bits, 0x3f82);
+  EXPECT_TRUE(std::isnan(to_float(to_bfloat16(std::numeric_limits<float>::quiet_NaN()))));
+}
+
+TEST(DType, Float16IsIeeeHalf) {
+  EXPECT_EQ(to_float16(1.0f).bits, 0x3c00);
+  EXPECT_EQ(to_float(Float16{0x7bff}), 65504.0f);
+  EXPECT_TRUE(std::isinf(to_float(to_float16(1e6f))));
+}
+
+TEST(Device, ParsesAndPrints) {
+  EXPECT_EQ(parse_device("cpu").str(), "cpu:0");
+  EXPECT_EQ(parse_device("1/sim:2").str(), "1/sim:2");
+  EXPECT_THROW(parse_device("gpu"), Error);
+  EXPECT_THROW(parse_device("cpu:"), Error);
+  EXPECT_THROW(parse_device("cpu:-1"), Error);
+}
+
+TEST(Attr, PrintsEveryKind) {
+  EXPECT_EQ(attr_str({}), "none");
+  EXPECT_EQ(attr_str(true), "true");
+  EXPECT_EQ(attr_str(int64_t{3}), "3");
+  EXPECT_EQ(attr_str(3.0), "3.0");
+  EXPECT_EQ(attr_str(0.1), "0.1");
+  EXPECT_EQ(attr_str(std::string("a\"b")), "\"a\\\"b\"");
+  EXPECT_EQ(attr_str(Ints{1, 2}), "[1, 2]");
+  EXPECT_EQ(attr_str(DType::kBFloat16), "bfloat16");
+}
+
+TEST(Status, CarriesErrorsByValue) {
+  const Status ok;
+  EXPECT_TRUE(ok.ok());
+  EXPECT_TRUE(ok.with_context("x").ok());
+  Status failed;
+  try {
+    fail(ErrorKind::kIndex, "op: index out of range: {}; must be < {}", 7, 3);
+  } catch (...) {
+    failed = Status::from_current_exception();
+  }
+  EXPECT_EQ(failed.kind(), ErrorKind::kIndex);
+  EXPECT_EQ(failed.with_context("train.py:4").message(), "op: index out of range: 7; must be < 3  (train.py:4)");
+  EXPECT_THROW(failed.throw_if_error(), Error);
+}
+
+TEST(Trace, WritesOneLanePerStream) {
+  const std::string json = chrome_trace_json({{0, 0, -1, 2, 1000, 3000, false}}, {{"cpu:0/compute0"}, {"fwd \"x\""}, {}});
+  EXPECT_NE(json.find("\"name\":\"cpu:0/compute0\""), std::string::npos);
+  EXPECT_NE(json.find("\"name\":\"fwd \\\"x\\\"\""), std::string::npos);
+  EXPECT_NE(json.find("\"ts\":1.000,\"dur\":2.000"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sluice

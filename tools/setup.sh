@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Installs what Sluice needs on Debian 12 and makes the Python environment; skips what is there.
+# DRY_RUN=1 prints the commands and changes nothing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=(
+  g++ cmake ninja-build ccache git clang-format python3 python3-dev python3-venv  # tools
+  libcaf-dev libdnnl-dev libhwy-dev                                               # actors, kernels
+  libspdlog-dev libfmt-dev libcli11-dev libboost1.81-dev libboost-json1.81-dev    # logging, command line, JSON
+  libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev                    # tests
+  libtbb-dev graphviz chromium                                                    # benchmark peer, drawings, page tests
+)
+
+run() {
+  if [ "${DRY_RUN:-}" = 1 ]; then echo "$*"; else "$@"; fi
+}
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then run "$@"; else run sudo "$@"; fi
+}
+
+. /etc/os-release 2>/dev/null || true
+if [ "${ID:-}${VERSION_ID:-}" = debian12 ]; then
+  missing=()
+  for package in "${packages[@]}"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+  done
+  if [ ${#missing[@]} -gt 0 ]; then
+    as_root apt-get update -q
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${missing[@]}"
+  fi
+elif ! { command -v cmake && command -v ninja && [ -f /usr/include/caf/all.hpp ]; } >/dev/null 2>&1; then
+  cat >&2 <<TXT
+setup: this system is ${PRETTY_NAME:-unknown}: packages are installed by themselves on Debian 12 only.
+Install these first (Debian's names), then run make again:
+  ${packages[*]}
+Versions: g++ >= 12, CMake >= 3.25, CAF 0.17, oneDNN >= 2.6, Highway >= 1.0, Boost >= 1.81.
+TXT
+  exit 1
+fi
+
+# The interpreter's own header files are needed, so a python3 without them gives way to the system's.
+python=python3
+"$python" -c 'import sysconfig, os, sys; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' || python=/usr/bin/python3
+stamp=.venv/requirements.stamp
+if ! cmp -s requirements.txt "$stamp"; then
+  [ -x .venv/bin/python ] || run "$python" -m venv .venv
+  run .venv/bin/python -m pip install -q --disable-pip-version-check -r requirements.txt
+  run cp requirements.txt "$stamp"
+fi
