@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "base/device.h"
@@ -63,7 +64,8 @@ class Graph {
 
   ValueId add_input(std::string name, TensorType type);
   ValueId add_variable(std::string name, TensorType type, bool constant = false);
-  // Infers the output types. Throws the op's error. Returns the node's index; its values are node(i).outputs.
+  // Completes attributes, pads absent optional inputs with kNoValue and infers the output types. Throws the op's error.
+  // Returns the node's index; its values are node(i).outputs.
   int add_node(Node node);
   void add_output(std::string name, ValueId value);
   void set_update(int variable, ValueId value);
@@ -85,6 +87,7 @@ class Graph {
   std::vector<Input> inputs_;
   std::vector<Variable> variables_;
   std::vector<Output> outputs_;
+  std::unordered_set<std::string> input_names_, variable_names_, output_names_;
 };
 
 // Text form; to_text(parse(t)) == t for every t that to_text made. Source lines and modules are kept.

@@ -56,7 +56,7 @@ struct OpDef {
   const char* doc;
   std::vector<const char*> inputs;
   std::vector<Param> params = {};
-  int num_outputs = 1;
+  int num_outputs = 1;  // -1: as many as `infer` says
   // Types of all outputs; throws Error in the standard form. Absent optional inputs have rank 0 and are flagged by
   // `present[i] == false`.
   std::vector<TensorType> (*infer)(Types inputs, std::span<const bool> present, const Attrs& attrs) = nullptr;
@@ -95,6 +95,14 @@ Attrs validate_attrs(const OpDef& op, Attrs attrs);
 // Pairs an op's values with its param names, as a plan stores them, and back.
 NamedAttrs name_attrs(const OpDef& op, const Attrs& attrs);
 Attrs order_attrs(const OpDef& op, const NamedAttrs& attrs);
+
+// Throws kType when an op cannot take `count` inputs.
+void check_input_count(const OpDef& op, size_t count);
+// op.infer with its checks: required inputs present, number of outputs as defined, errors that start with the op's name.
+// REQUIRES: inputs padded to op.inputs.size() unless variadic.
+std::vector<TensorType> infer_types(const OpDef& op, Types inputs, std::span<const bool> present, const Attrs& attrs);
+// `error` with a message that starts with "<op>:".
+Error prefixed(const OpDef& op, const Error& error);
 
 // Ops by name. The built-in ones come from the families' explicit lists (graph/ops/all.cpp).
 class OpRegistry {

@@ -1,0 +1,58 @@
+#include "graph/executor.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "graph/autodiff/tape.h"
+
+namespace sluice {
+namespace {
+
+thread_local Executor* scoped_executor = nullptr;
+std::atomic<Executor*> default_executor{nullptr};
+
+}  // namespace
+
+Executor& current_executor() {
+  if (scoped_executor) return *scoped_executor;
+  Executor* executor = default_executor.load(std::memory_order_acquire);
+  SLUICE_CHECK_KIND(kRuntime, executor != nullptr,
+                    "ops: no executor: none is set on this thread or process; make an engine or open a trace scope");
+  return *executor;
+}
+
+void set_default_executor(Executor* executor) { default_executor.store(executor, std::memory_order_release); }
+
+ExecutorScope::ExecutorScope(Executor& executor) : previous_(std::exchange(scoped_executor, &executor)) {}
+
+ExecutorScope::~ExecutorScope() { scoped_executor = previous_; }
+
+std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, Attrs attrs) {
+  check_input_count(op, inputs.size());
+  std::vector<Value> padded;
+  if (!op.variadic() && inputs.size() < op.inputs.size()) {
+    padded.assign(inputs.begin(), inputs.end());
+    padded.resize(op.inputs.size());
+    inputs = padded;
+  }
+  attrs = validate_attrs(op, std::move(attrs));
+  std::vector<Value> outputs;
+  try {
+    outputs = current_executor().call(op, inputs, attrs);
+  } catch (const Error& error) {
+    throw prefixed(op, error);
+  }
+  const bool differentiable =
+      grad_enabled() && std::any_of(inputs.begin(), inputs.end(), [](const Value& v) { return v.requires_grad(); });
+  if (differentiable) record_call(op, inputs, attrs, outputs);
+  return outputs;
+}
+
+Value call1(const OpDef& op, std::initializer_list<Value> inputs, Attrs attrs) {
+  std::vector<Value> outputs = call(op, std::span<const Value>(inputs.begin(), inputs.size()), std::move(attrs));
+  SLUICE_CHECK_KIND(kRuntime, outputs.size() == 1, "{}: has {} outputs; call1() takes ops of one", op.name,
+                    outputs.size());
+  return std::move(outputs[0]);
+}
+
+}  // namespace sluice

@@ -1,0 +1,141 @@
+#include "graph/graph.h"
+
+#include <memory>
+
+namespace sluice::graph {
+namespace {
+
+std::string at(const Node& node) { return node.source.known() ? fmt::format("  ({})", node.source.str()) : ""; }
+
+std::vector<TensorType> infer_node(const Graph& graph, const Node& node) {
+  const size_t n = node.inputs.size();
+  std::vector<TensorType> types(n);
+  const auto present = std::make_unique<bool[]>(n);
+  for (size_t i = 0; i < n; ++i) {
+    present[i] = node.inputs[i] != kNoValue;
+    if (present[i]) types[i] = graph.type(node.inputs[i]);
+  }
+  return infer_types(*node.op, types, {present.get(), n}, node.attrs);
+}
+
+}  // namespace
+
+ValueId Graph::add_input(std::string name, TensorType type) {
+  SLUICE_CHECK(input_names_.insert(name).second, "graph '{}': input '{}' exists already; names must be unique",
+               this->name, name);
+  numel(type.shape);  // refuses negative and overflowing sizes
+  const ValueId id = static_cast<ValueId>(values_.size());
+  values_.push_back({type, ValueKind::kInput, static_cast<int>(inputs_.size()), 0});
+  inputs_.push_back({std::move(name), id});
+  return id;
+}
+
+ValueId Graph::add_variable(std::string name, TensorType type, bool constant) {
+  SLUICE_CHECK(variable_names_.insert(name).second, "graph '{}': variable '{}' exists already; names must be unique",
+               this->name, name);
+  numel(type.shape);
+  const ValueId id = static_cast<ValueId>(values_.size());
+  values_.push_back({type, ValueKind::kVariable, static_cast<int>(variables_.size()), 0});
+  variables_.push_back({std::move(name), id, kNoValue, constant});
+  return id;
+}
+
+int Graph::add_node(Node node) {
+  check_input_count(*node.op, node.inputs.size());
+  if (!node.op->variadic()) node.inputs.resize(node.op->inputs.size(), kNoValue);
+  for (ValueId input : node.inputs) {
+    SLUICE_CHECK(input >= kNoValue && input < static_cast<ValueId>(values_.size()),
+                 "{}: input %{} is not defined; values must be defined before use{}", node.op->name, input, at(node));
+  }
+  node.attrs = validate_attrs(*node.op, std::move(node.attrs));
+  const std::vector<TensorType> types = infer_node(*this, node);
+  const int index = static_cast<int>(nodes_.size());
+  node.outputs.clear();
+  for (size_t i = 0; i < types.size(); ++i) {
+    numel(types[i].shape);
+    node.outputs.push_back(static_cast<ValueId>(values_.size()));
+    values_.push_back({types[i], ValueKind::kNode, index, static_cast<int>(i)});
+  }
+  nodes_.push_back(std::move(node));
+  return index;
+}
+
+void Graph::add_output(std::string name, ValueId value) {
+  SLUICE_CHECK(output_names_.insert(name).second, "graph '{}': output '{}' exists already; names must be unique",
+               this->name, name);
+  SLUICE_CHECK(value >= 0 && value < static_cast<ValueId>(values_.size()),
+               "graph '{}': output '{}' is %{}, which is not defined; values must be defined before use", this->name,
+               name, value);
+  outputs_.push_back({std::move(name), value});
+}
+
+void Graph::set_update(int variable, ValueId value) {
+  SLUICE_CHECK(variable >= 0 && variable < static_cast<int>(variables_.size()),
+               "graph '{}': no variable {}; there are {}", name, variable, variables_.size());
+  Variable& v = variables_[variable];
+  SLUICE_CHECK(!v.constant, "graph '{}': variable '{}' is constant; it cannot be updated", name, v.name);
+  SLUICE_CHECK(value >= 0 && value < static_cast<ValueId>(values_.size()),
+               "graph '{}': the update of '{}' is %{}, which is not defined; values must be defined before use", name,
+               v.name, value);
+  SLUICE_CHECK(type(value) == type(v.value), "graph '{}': the update of '{}' is {}; must be {}, the variable's type",
+               name, v.name, type(value).str(), type(v.value).str());
+  v.update = value;
+}
+
+void Graph::verify() const {
+  const int num_values = static_cast<int>(values_.size());
+  const auto check_value = [&](const char* what, const std::string& of, ValueId id, ValueKind kind, int index,
+                               int output) {
+    SLUICE_CHECK(id >= 0 && id < num_values, "graph '{}': {} {}: value %{} out of range; there are {}", name, what, of,
+                 id, num_values);
+    const ValueInfo& v = values_[id];
+    SLUICE_CHECK(v.kind == kind && v.index == index && v.output == output,
+                 "graph '{}': {} {}: value %{} names another definition; definitions and values must agree", name, what,
+                 of, id);
+  };
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    check_value("input", inputs_[i].name, inputs_[i].value, ValueKind::kInput, static_cast<int>(i), 0);
+  }
+  for (size_t i = 0; i < variables_.size(); ++i) {
+    const Variable& v = variables_[i];
+    check_value("variable", v.name, v.value, ValueKind::kVariable, static_cast<int>(i), 0);
+    if (v.update == kNoValue) continue;
+    SLUICE_CHECK(!v.constant, "graph '{}': variable '{}' is constant; it cannot be updated", name, v.name);
+    SLUICE_CHECK(v.update >= 0 && v.update < num_values && type(v.update) == type(v.value),
+                 "graph '{}': the update of '{}' is %{}; must be a value of the variable's type {}", name, v.name,
+                 v.update, type(v.value).str());
+  }
+  size_t defined = inputs_.size() + variables_.size();
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Node& node = nodes_[i];
+    const std::string of = fmt::format("{} ({})", i, node.op->name);
+    check_input_count(*node.op, node.inputs.size());
+    const std::vector<TensorType> types = infer_node(*this, node);
+    SLUICE_CHECK(types.size() == node.outputs.size(), "graph '{}': node {}: has {} outputs; its op gives {}", name, of,
+                 node.outputs.size(), types.size());
+    for (size_t o = 0; o < types.size(); ++o) {
+      check_value("node", of, node.outputs[o], ValueKind::kNode, static_cast<int>(i), static_cast<int>(o));
+      SLUICE_CHECK(type(node.outputs[o]) == types[o], "graph '{}': node {}: %{} is {}; inferred is {}", name, of,
+                   node.outputs[o], type(node.outputs[o]).str(), types[o].str());
+    }
+    for (ValueId input : node.inputs) {
+      if (input == kNoValue) continue;
+      SLUICE_CHECK(input >= 0 && input < num_values, "graph '{}': node {}: input %{} out of range; there are {}", name,
+                   of, input, num_values);
+      const ValueInfo& v = values_[input];
+      SLUICE_CHECK(v.kind != ValueKind::kNode || v.index < static_cast<int>(i),
+                   "graph '{}': node {}: input %{} is defined by node {}; definitions must precede uses", name, of,
+                   input, v.index);
+    }
+    defined += node.outputs.size();
+  }
+  SLUICE_CHECK(defined == values_.size(), "graph '{}': {} values; its definitions make {}", name, values_.size(),
+               defined);
+  for (const Output& output : outputs_) {
+    SLUICE_CHECK(output.value >= 0 && output.value < num_values,
+                 "graph '{}': output {}: value %{} out of range; there are {}", name, output.name, output.value,
+                 num_values);
+  }
+}
+
+}  // namespace sluice::graph
