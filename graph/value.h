@@ -32,6 +32,9 @@ class ValueImpl {
   bool traced() const { return traced_; }
   // Counts in-place writes to the memory behind it, views included.
   virtual uint64_t version() const = 0;
+  // Called by call() on every input first. Throws when the value must not be used (saved for a backward and written
+  // since); a view whose base was written in place takes its new history here.
+  virtual void refresh_history() {}
 
   std::unique_ptr<AutogradMeta> autograd;
 

@@ -1,0 +1,51 @@
+#pragma once
+// Runs ops now, on the calling thread, with the engine's kernels, memory and cores.
+#include <memory>
+
+#include "graph/executor.h"
+#include "kernels/kernel.h"
+#include "memory/storage.h"
+#include "tensor/tensor.h"
+
+namespace sluice {
+
+class Engine;
+
+// An executor that can also run something right now: eager itself, or tracing with an eager executor beneath.
+class TensorExecutor : public Executor {
+ public:
+  virtual EagerExecutor& eager() = 0;
+};
+// The eager executor at the bottom of this thread's current executor.
+EagerExecutor& current_eager();
+
+// Thread-safe. REQUIRES: outlives no engine it was made on.
+class EagerExecutor final : public TensorExecutor {
+ public:
+  explicit EagerExecutor(Engine& engine);
+  ~EagerExecutor() override;
+
+  std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) override;
+  void assign(const Value& target, const Value& source) override;
+  Value detach(const Value& value) override;
+  EagerExecutor& eager() override { return *this; }
+
+  Engine& engine() { return engine_; }
+  // Uninitialised contiguous memory in `device`'s space.
+  std::shared_ptr<EagerImpl> allocate(const TensorType& type, const DeviceId& device = {});
+  // A copy on another device; waits for both.
+  Value copy_to(const Value& value, const DeviceId& device);
+  void set_threads(int threads);  // of kernels; default: the engine's cores
+  int threads() const;
+  // User functions for op "host_function" called eagerly.
+  HostFunctions& host_functions();
+  // Run ops by their `decompose` where they have one, for tests.
+  void set_prefer_decompose(bool on);
+
+ private:
+  struct Impl;
+  Engine& engine_;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,53 @@
+#pragma once
+// Compile-and-run: a captured graph becomes a plan bound to the tensors it was traced with.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/compiler.h"
+#include "kernels/kernel.h"
+#include "tensor/trace.h"
+
+namespace sluice {
+
+class Engine;
+class Session;
+
+struct GraphSessionOptions {
+  CompileOptions compile;
+  HostFunctions functions;  // by the `name` of host_function nodes
+  // Extra entries of a bundle's meta.json (strings), e.g. input descriptions.
+  std::map<std::string, std::string> meta;
+};
+
+// Calls are asynchronous and pipelined; program order with eager code on the same variables is kept by their storages.
+// Thread-safe calls. Destroying it waits for the steps in flight.
+class GraphSession {
+ public:
+  // Compiles for the engine's devices. Throws the compiler's errors.
+  GraphSession(EagerExecutor& eager, CapturedGraph captured, GraphSessionOptions options = {});
+  ~GraphSession();
+
+  // Submits one step; inputs are copied. Outputs' memory is pending: reading waits, and throws the step's error.
+  // Blocks only while `outputs_buffer_size` steps are in flight.
+  std::vector<Tensor> call(const std::vector<Tensor>& inputs);
+  // Waits until every submitted step is done; throws the first error not yet seen.
+  void synchronize();
+
+  const CompileResult& compiled() const;
+  const CapturedGraph& captured() const;
+  Session& session();  // stats, traces, watchdog
+
+  // Writes plan.json, graph.txt, weights.safetensors, meta.json.
+  void save(const std::string& dir) const;
+  // A saved bundle with its own variables; re-plans from graph.txt when the plan was made for another target.
+  static std::unique_ptr<GraphSession> load(EagerExecutor& eager, const std::string& dir,
+                                            GraphSessionOptions options = {});
+
+ private:
+  GraphSession();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,49 @@
+#pragma once
+// Generators of random numbers: torch's sequential generator for creation and initialisation, and the state that
+// counter-based random ops read.
+#include <cstdint>
+#include <memory>
+#include <random>
+
+#include "tensor/tensor.h"
+
+namespace sluice {
+
+// Thread safety: none; lock around it as torch does.
+class Generator {
+ public:
+  explicit Generator(uint64_t seed = 67280421310721ull);
+  // Restarts both streams of numbers.
+  void manual_seed(uint64_t seed);
+  uint64_t initial_seed() const { return seed_; }
+
+  // First input and `salt` of one random op call. Eager: a fresh (seed, step) each time, salt 0. While tracing: the
+  // generator's state becomes a variable that steps once per run of the graph, and every op has its own salt.
+  struct Draw {
+    Value state;
+    int64_t salt = 0;
+  };
+  Draw next();
+  // The state int64(2,) = (seed, step), shared with graphs that use this generator.
+  const Tensor& state() const { return state_; }
+
+  // Creation, bitwise as torch's CPU generator: float32 and float64 (others by casting float32, as torch does).
+  Tensor rand(const TensorType& type);
+  Tensor randn(const TensorType& type);
+  Tensor randint(const TensorType& type, int64_t low, int64_t high);
+  Tensor randperm(int64_t n);
+  // In-place fills (nn.init, bernoulli masks).
+  void uniform_(const Tensor& tensor, double low, double high);
+  void normal_(const Tensor& tensor, double mean, double std);
+
+ private:
+  uint32_t random32();
+  uint64_t random64();
+  uint64_t seed_;
+  std::mt19937 engine_;
+  bool has_next_normal_ = false;
+  double next_normal_ = 0;
+  Tensor state_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,84 @@
+#pragma once
+// Tracing: inside a TraceScope, ops that touch a traced value, a registered variable or a generator become nodes of a
+// graph; ops on constants run now. Views and in-place writes are functionalised; what happened to registered
+// variables becomes their update at the end of a step.
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "graph/executor.h"
+#include "graph/graph.h"
+#include "tensor/eager.h"
+#include "tensor/tensor.h"
+
+namespace sluice {
+
+// A graph and the tensors behind its variables, constants included, by variable name.
+struct CapturedGraph {
+  graph::Graph graph;
+  std::map<std::string, Tensor> variables;
+};
+
+class TraceExecutor;
+
+// Starts tracing on this thread until finish() or destruction; the innermost scope counts. Gradients that leaves
+// receive inside belong to the graph: the leaves get their own .grad back at the end.
+class TraceScope {
+ public:
+  TraceScope(EagerExecutor& eager, std::string graph_name);
+  ~TraceScope();
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
+
+  Tensor add_input(const std::string& name, const TensorType& type);
+  // `tensor` (eager, not a view) may be read and written by the graph under `name`. Tensors that share its memory are
+  // seen as the same variable. Registering one again under another name is ignored.
+  void register_variable(const std::string& name, const Value& tensor);
+  // Ends the trace. Outputs may be traced or eager (constants). Variables never touched are left out.
+  CapturedGraph finish(const std::vector<std::pair<std::string, Value>>& outputs);
+
+  TraceExecutor& executor() { return *executor_; }
+  graph::Graph& graph();
+
+ private:
+  std::unique_ptr<TraceExecutor> executor_;
+  std::unique_ptr<ExecutorScope> scope_;
+};
+
+// The trace of this thread, or null in eager mode.
+TraceExecutor* current_trace();
+
+// Placement of nodes made inside (`with sl.device("sim:0")`, `stream="host"`); unset fields keep the outer scope's.
+class PlacementScope {
+ public:
+  explicit PlacementScope(const graph::Placement& placement, int quota = 0);
+  ~PlacementScope();
+  PlacementScope(const PlacementScope&) = delete;
+  PlacementScope& operator=(const PlacementScope&) = delete;
+
+ private:
+  graph::Placement previous_;
+  int previous_quota_;
+};
+// The device of the innermost scope, if any: where creation functions put eager tensors.
+std::optional<DeviceId> current_placement_device();
+
+// Name of the module whose forward runs ("model.layer1.conv1").
+class ModuleScope {
+ public:
+  explicit ModuleScope(std::string name);
+  ~ModuleScope();
+  ModuleScope(const ModuleScope&) = delete;
+  ModuleScope& operator=(const ModuleScope&) = delete;
+
+ private:
+  std::string previous_;
+};
+
+// Tells the user's line a node comes from. Called on the tracing thread for every node; null clears it.
+void set_source_provider(std::function<SourceLocation()> provider);
+
+}  // namespace sluice
