@@ -1,0 +1,68 @@
+// Graph -> text. One definition per line, in the order of value ids; see text_parse.cpp for the grammar.
+#include "graph/graph.h"
+
+namespace sluice::graph {
+namespace {
+
+std::string quoted(const std::string& text) { return attr_str(Attr(text)); }
+
+template <class Items, class Format>
+std::string join(const Items& items, Format format) {
+  std::string s;
+  for (size_t i = 0; i < items.size(); ++i) s += (i ? ", " : "") + format(i);
+  return s;
+}
+
+std::string value_name(ValueId id) { return id == kNoValue ? "none" : fmt::format("%{}", id); }
+
+std::string annotations(const Node& node) {
+  std::vector<std::string> parts;
+  if (node.placement.device) parts.push_back("device " + quoted(node.placement.device->str()));
+  if (!node.placement.stream.empty()) parts.push_back("stream " + quoted(node.placement.stream));
+  if (node.quota) parts.push_back(fmt::format("quota {}", node.quota));
+  if (!node.module.empty()) parts.push_back("module " + quoted(node.module));
+  if (node.source.known()) parts.push_back("source " + quoted(node.source.str()));
+  return parts.empty() ? "" : " [" + join(parts, [&](size_t i) { return parts[i]; }) + "]";
+}
+
+std::string node_line(const Graph& graph, const Node& node) {
+  std::string s;
+  if (!node.outputs.empty()) s = join(node.outputs, [&](size_t i) { return value_name(node.outputs[i]); }) + " = ";
+  s += fmt::format("{}({})", node.op->name, join(node.inputs, [&](size_t i) { return value_name(node.inputs[i]); }));
+  if (!node.attrs.empty()) {
+    const auto attr = [&](size_t i) { return fmt::format("{} = {}", node.op->params[i].name, attr_str(node.attrs[i])); };
+    s += " {" + join(node.attrs, attr) + "}";
+  }
+  if (!node.outputs.empty()) s += " : " + join(node.outputs, [&](size_t i) { return graph.type(node.outputs[i]).str(); });
+  return s + annotations(node);
+}
+
+}  // namespace
+
+std::string to_text(const Graph& graph) {
+  std::string text = fmt::format("graph {} {{\n", quoted(graph.name));
+  size_t next_node = 0;
+  const auto print_nodes_up_to = [&](size_t end) {
+    for (; next_node < end; ++next_node) text += "  " + node_line(graph, graph.nodes()[next_node]) + "\n";
+  };
+  const auto& values = graph.values();
+  for (size_t id = 0; id < values.size(); ++id) {
+    const ValueInfo& v = values[id];
+    if (v.kind == ValueKind::kNode) {
+      print_nodes_up_to(v.index + 1);
+      continue;
+    }
+    const bool input = v.kind == ValueKind::kInput;
+    const char* kind = input ? "input" : graph.variables()[v.index].constant ? "constant" : "variable";
+    const std::string& name = input ? graph.inputs()[v.index].name : graph.variables()[v.index].name;
+    text += fmt::format("  %{} = {} {} : {}\n", id, kind, quoted(name), v.type.str());
+  }
+  print_nodes_up_to(graph.nodes().size());
+  for (const Output& o : graph.outputs()) text += fmt::format("  output {} = %{}\n", quoted(o.name), o.value);
+  for (const Variable& v : graph.variables()) {
+    if (v.update != kNoValue) text += fmt::format("  update {} = %{}\n", quoted(v.name), v.update);
+  }
+  return text + "}\n";
+}
+
+}  // namespace sluice::graph
