@@ -1,0 +1,28 @@
+// The list of all built-in ops: one line per family.
+#include "graph/ops/activation.h"
+#include "graph/ops/comparison.h"
+#include "graph/ops/creation.h"
+#include "graph/ops/elementwise.h"
+#include "graph/ops/host.h"
+#include "graph/ops/indexing.h"
+#include "graph/ops/movement.h"
+#include "graph/ops/random.h"
+#include "graph/ops/reduction.h"
+
+namespace sluice {
+
+const OpRegistry& builtin_ops() {
+  static const OpRegistry registry = [] {
+    const std::span<const OpDef* const> families[] = {
+        ops::unary_ops(),    ops::binary_ops(),   ops::activation_ops(), ops::comparison_ops(), ops::reduction_ops(),
+        ops::movement_ops(), ops::indexing_ops(), ops::creation_ops(),   ops::random_ops(),     ops::host_ops(),
+    };
+    OpRegistry r;
+    for (const auto& family : families)
+      for (const OpDef* op : family) r.add(op);
+    return r;
+  }();
+  return registry;
+}
+
+}  // namespace sluice

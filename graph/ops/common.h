@@ -1,0 +1,28 @@
+#pragma once
+// What op definitions share: inference and placement rules of the usual shapes of op.
+#include <vector>
+
+#include "graph/op_def.h"
+
+namespace sluice::ops {
+
+using Present = std::span<const bool>;
+
+// The axes `dim` (none or empty: all) of a tensor of `rank`, normalised, ascending, each once.
+std::vector<int> reduced_axes(const Attr& dim, int rank, const char* where);
+// Equal dtypes, as every primitive wants.
+void check_same_dtype(Types inputs, const char* where);
+void check_floating(const TensorType& x, const char* where);
+void check_index(const TensorType& index, const char* where);  // int32 or int64
+
+// Rows for elementwise ops with broadcasting: every axis of the output split, or everything broadcast.
+std::vector<SbpRow> elementwise_sbp(Types inputs, const Attrs& attrs);
+// elementwise_sbp and: partial sums go through when all inputs are partial (neg, add, sub, sum, movement).
+std::vector<SbpRow> linear_sbp(Types inputs, const Attrs& attrs);
+// elementwise_sbp and: partial sums go through one input at a time (mul).
+std::vector<SbpRow> bilinear_sbp(Types inputs, const Attrs& attrs);
+// Everything broadcast.
+std::vector<SbpRow> broadcast_sbp(Types inputs, const Attrs& attrs);
+SbpRow row_of(std::vector<Sbp> inputs, Sbp output);
+
+}  // namespace sluice::ops

@@ -1,0 +1,29 @@
+#pragma once
+// Moving elements without computing on them. As in torch; negative axes count from the end.
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "graph/op_def.h"
+
+namespace sluice::ops {
+
+// Views: no kernel runs where the input's strides allow.
+Value reshape(const Value& x, const Ints& shape);  // one dim may be -1
+Value permute(const Value& x, const Ints& dims);
+Value expand(const Value& x, const Shape& shape);  // numpy broadcast to `shape`
+struct SliceRange {
+  int64_t start = 0, stop = 0, step = 1;
+};
+Value slice(const Value& x, const Ints& starts, const Ints& stops, const Ints& steps);  // per axis; stop is exclusive
+Value slice_axis(const Value& x, int64_t dim, int64_t start, int64_t stop, int64_t step = 1);  // Python's slice rules
+
+// Low and high padding per axis, >= 0.
+Value pad(const Value& x, const Ints& low, const Ints& high, double value = 0);
+Value concat(std::span<const Value> xs, int64_t dim = 0);  // promotes dtypes
+Value flip(const Value& x, const Ints& dims);
+Value copy(const Value& x);  // the same values in memory of their own
+
+std::span<const OpDef* const> movement_ops();
+
+}  // namespace sluice::ops

@@ -1,0 +1,44 @@
+#pragma once
+// Operands of elementwise functions: a tensor, or a number that does not raise the tensor's dtype (torch's rules).
+#include <cstdint>
+#include <utility>
+
+#include "graph/value.h"
+
+namespace sluice::ops {
+
+// Implicit on purpose: add(x, 1), sub(1.0, x) and mul(x, y) are the same functions.
+class Operand {
+ public:
+  Operand(const Value& value) : value_(value) {}
+  Operand(double number) : number_(number), kind_(Kind::kFloat) {}
+  Operand(int64_t number) : number_(static_cast<double>(number)), kind_(Kind::kInt) {}
+  Operand(int number) : Operand(static_cast<int64_t>(number)) {}
+  Operand(bool number) : number_(number ? 1 : 0), kind_(Kind::kBool) {}
+
+  bool is_number() const { return kind_ != Kind::kTensor; }
+  // REQUIRES: !is_number().
+  const Value& value() const { return value_; }
+  // The dtype an operation of this number with a tensor of `other` has: int + 1.5 is float32, half + 1.5 is half.
+  DType dtype_with(DType other) const;
+  // Of two numbers: float32, int64 or bool.
+  DType own_dtype() const;
+  // As a tensor of `dtype`: a cast (nothing when it is of that dtype), or a scalar.
+  Value to(DType dtype) const;
+
+ private:
+  enum class Kind : uint8_t { kTensor, kFloat, kInt, kBool };
+  Value value_;
+  double number_ = 0;
+  Kind kind_ = Kind::kTensor;
+};
+
+// A tensor of shape () made by the op `full`.
+Value scalar(double value, DType dtype);
+// The dtype of an operation on both, and both as tensors of it.
+DType result_dtype(const Operand& a, const Operand& b);
+std::pair<Value, Value> promoted(const Operand& a, const Operand& b);
+// Integers and bool become float32: what exp, sqrt, div, mean... compute on.
+Value to_floating(const Value& x);
+
+}  // namespace sluice::ops

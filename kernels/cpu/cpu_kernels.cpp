@@ -1,0 +1,18 @@
+#include "kernels/cpu/cpu_kernels.h"
+
+#include "kernels/cpu/families.h"
+#include "kernels/kernel.h"
+
+namespace sluice {
+
+void add_cpu_kernels(KernelTable& table) {
+  cpu::add_elementwise_kernels(table);
+  cpu::add_reduction_kernels(table);
+  cpu::add_movement_kernels(table);
+  cpu::add_indexing_kernels(table);
+  cpu::add_creation_kernels(table);
+  cpu::add_random_kernels(table);
+  cpu::add_host_kernels(table);
+}
+
+}  // namespace sluice

@@ -1,0 +1,19 @@
+#pragma once
+// One function per op family; add_cpu_kernels() calls them all.
+namespace sluice {
+
+class KernelTable;
+
+}  // namespace sluice
+
+namespace sluice::cpu {
+
+void add_elementwise_kernels(KernelTable& table);  // unary, binary, activation, comparison, where, cast
+void add_reduction_kernels(KernelTable& table);
+void add_movement_kernels(KernelTable& table);
+void add_indexing_kernels(KernelTable& table);
+void add_creation_kernels(KernelTable& table);
+void add_random_kernels(KernelTable& table);
+void add_host_kernels(KernelTable& table);
+
+}  // namespace sluice::cpu

@@ -1,0 +1,38 @@
+#pragma once
+// plan::Target answered from a KernelTable and device descriptions.
+#include <string>
+#include <vector>
+
+#include "kernels/kernel.h"
+#include "plan/target.h"
+
+namespace sluice {
+
+// What a device can do at best, for predicted costs. Per core where it says so.
+struct MachineRates {
+  double flops_per_core = 100e9;    // fused multiply-adds count two
+  double bytes_per_core = 25e9;
+  double bytes_total = 40e9;
+  double kernel_ns = 300;           // fixed cost of one kernel
+};
+
+// Thread safety: const after construction. REQUIRES: the table outlives it.
+class KernelTarget : public plan::Target {
+ public:
+  KernelTarget(const KernelTable& table, std::vector<plan::DeviceDesc> devices, MachineRates rates = {});
+
+  std::vector<plan::DeviceDesc> devices() const override { return devices_; }
+  bool has_kernel(const std::string& op, DeviceKind kind) const override;
+  plan::LayoutPreference layouts(const plan::KernelQuery& query) const override;
+  uint64_t workspace_bytes(const plan::KernelQuery& query) const override;
+  std::vector<plan::InPlacePair> in_place(const plan::KernelQuery& query) const override;
+  double cost_ns(const plan::KernelQuery& query) const override;
+  std::string fingerprint() const override;
+
+ private:
+  const KernelTable& table_;
+  std::vector<plan::DeviceDesc> devices_;
+  MachineRates rates_;
+};
+
+}  // namespace sluice
