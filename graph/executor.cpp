@@ -36,6 +36,8 @@ std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, Attrs at
     inputs = padded;
   }
   attrs = validate_attrs(op, std::move(attrs));
+  for (const Value& input : inputs)
+    if (input.defined()) input.impl()->refresh_history();
   std::vector<Value> outputs;
   try {
     outputs = current_executor().call(op, inputs, attrs);
