@@ -1,0 +1,24 @@
+#pragma once
+// The JSON form of a plan: a file people read and diff. Equal plans give equal bytes; indices are positions.
+#include <string>
+#include <string_view>
+
+#include "plan/plan.h"
+
+namespace sluice::plan {
+
+// One entity per line, keys in a fixed order.
+std::string to_json(const Plan& plan);
+
+// Reads to_json()'s form; unknown keys are errors. Throws kValue "<file>: <field>: <what>: <got>; <what must hold>",
+// kIo never. Only the form is checked: verify() checks what the plan means.
+Plan from_json(std::string_view text, const std::string& file_name);
+
+// Reads a plan file, or `plan.json` of a bundle directory. Throws kIo when it cannot be read.
+Plan load_plan(const std::string& path);
+
+// One attribute, as in a kernel: true, 3, 0.5, "x", [1, 2], null, {"dtype": "float32"}; non-finite doubles are
+// {"double": "inf"}.
+std::string attr_json(const Attr& attr);
+
+}  // namespace sluice::plan

@@ -1,0 +1,38 @@
+#pragma once
+// Every byte of a plan per memory space, before the first step. Each arena and each variable is one block, its size
+// rounded up to kAlignment; these are the bytes the allocator will count.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace sluice::plan {
+
+struct LedgerLine {
+  enum class Kind : uint8_t { kArena, kVariable, kConstant };
+  Kind kind = Kind::kArena;
+  int index = 0;  // of the arena or variable
+  int space = 0;
+  uint64_t bytes = 0;  // rounded up
+};
+
+struct Ledger {
+  std::vector<LedgerLine> lines;
+  std::vector<uint64_t> space_bytes;  // per space of the plan
+  uint64_t arenas = 0, variables = 0, constants = 0;
+  // What the arenas' buffers are for; they share bytes, so these may add up to more than the arenas.
+  uint64_t register_slots = 0, workspaces = 0, intermediates = 0;
+  uint64_t total = 0;
+};
+
+Ledger ledger(const Plan& plan);
+
+// Throws kMemory when the plan needs more than `budget` bytes: names the largest registers and the smallest budget
+// that works. 0 = no budget.
+void check_budget(const Plan& plan, uint64_t budget);
+
+// "1.5 MiB (1572864 bytes)", "640 bytes".
+std::string bytes_str(uint64_t bytes);
+
+}  // namespace sluice::plan
