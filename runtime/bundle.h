@@ -1,0 +1,42 @@
+#pragma once
+// A bundle: a directory with a plan and all it needs to run, without Python.
+//   plan.json, graph.txt (the graph it was compiled from), weights.safetensors (variables), meta.json (free text pairs)
+#include <map>
+#include <memory>
+#include <string>
+
+#include "memory/storage.h"
+#include "plan/plan.h"
+#include "runtime/session.h"
+
+namespace sluice {
+
+class Engine;
+
+// A variable's content in host memory.
+struct BundleTensor {
+  TensorSpec spec;  // contiguous
+  std::shared_ptr<Storage> storage;
+};
+
+struct Bundle {
+  plan::Plan plan;
+  std::string graph_text;
+  std::map<std::string, BundleTensor> weights;  // by variable name
+  std::map<std::string, std::string> meta;
+};
+
+// Writes the four files; makes the directory. A bundle already there is replaced only once the new one is complete.
+// Throws kIo.
+void save_bundle(const std::string& directory, const Bundle& bundle);
+// Reads strictly: sizes, offsets, dtypes and names are checked before anything is allocated. Throws kIo, kValue.
+Bundle load_bundle(const std::string& directory);
+
+// Copies weights into storages of the right spaces: what Session::load binds. Throws kValue naming a variable that is
+// missing or of the wrong type.
+VariableBindings bind_weights(Engine& engine, const plan::Plan& plan, const std::map<std::string, BundleTensor>& weights);
+
+// load_bundle, bind_weights, Session::load. Host functions the plan needs must be in options.functions.
+Session load_session(Engine& engine, const std::string& directory, SessionOptions options = {});
+
+}  // namespace sluice

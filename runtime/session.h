@@ -1,0 +1,155 @@
+#pragma once
+// A Session runs one plan: loaded once, then any number of steps, pipelined, from any number of threads.
+//
+//   Session session = Session::load(engine, plan, bindings);
+//   StepHandle step = session.submit(inputs);   // copies the inputs, returns at once, blocks only at capacity
+//   step.outputs()[0].storage->data();          // waits; throws the step's error
+//
+// A step that fails does not stop the session: later steps run. Destroying a session cancels its steps in flight.
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/tensor_spec.h"
+#include "base/trace.h"
+#include "kernels/kernel.h"
+#include "memory/storage.h"
+#include "plan/plan.h"
+
+namespace sluice {
+
+class Engine;
+class SessionCore;
+class StepState;
+
+using Timeout = std::chrono::nanoseconds;
+inline constexpr Timeout kNoTimeout = Timeout::max();
+
+// Storage of each plan variable, by name: right space, at least the variable's bytes.
+using VariableBindings = std::map<std::string, std::shared_ptr<Storage>>;
+
+// Host memory to read an input from; any strides. Copied before submit() returns.
+struct InputTensor {
+  const void* data = nullptr;
+  TensorSpec spec;
+};
+
+// A result: contiguous host memory, owned by whoever holds the storage.
+struct OutputTensor {
+  TensorType type;
+  std::shared_ptr<Storage> storage;
+};
+
+struct PortInfo {
+  std::string name;
+  TensorType type;
+};
+
+struct SessionOptions {
+  HostFunctions functions;              // bodies of the plan's host_function kernels, by name
+  int max_in_flight = 0;                // steps submitted and not finished; 0: the smallest quota of the inputs
+  Timeout submit_timeout = kNoTimeout;  // of submit() at capacity
+  Timeout wait_timeout = kNoTimeout;    // of StepHandle::wait() and outputs()
+  bool check_numerics = false;          // a NaN or infinity in a kernel's output fails the step and is dumped to a file
+  std::string dump_dir = ".";           // where check_numerics writes
+  bool trace = false;                   // record firings, kernels and waits from the start
+  // Called on a stream thread after each step, in order. Must not throw, block or submit.
+  std::function<void(uint64_t step, const Status& status, const std::vector<OutputTensor>& outputs)> on_output = nullptr;
+};
+
+// One submitted step. Cheap to copy; may outlive the session. Thread-safe.
+class StepHandle {
+ public:
+  StepHandle() = default;
+  bool valid() const { return state_ != nullptr; }
+  uint64_t step() const;
+  // Never blocks.
+  bool done() const;
+  // Blocks until the step is finished and returns how it went. Throws kTimeout naming the actors that are stuck.
+  Status wait();
+  Status wait(Timeout timeout);
+  // wait(), throws the step's error, and gives the results in the plan's order.
+  const std::vector<OutputTensor>& outputs();
+
+ private:
+  friend class SessionCore;
+  explicit StepHandle(std::shared_ptr<StepState> state) : state_(std::move(state)) {}
+  std::shared_ptr<StepState> state_;
+};
+
+struct ActorStats {
+  std::string name;
+  uint64_t firings = 0;
+  uint64_t waits = 0;  // messages after which it still could not fire
+};
+struct SessionStats {
+  uint64_t submitted = 0, finished = 0, failed = 0;
+  int in_flight = 0, max_in_flight = 0;
+  std::vector<ActorStats> actors;  // in the plan's order
+};
+
+// Bytes a session holds, by what for.
+struct SessionMemory {
+  struct Space {
+    std::string name;            // "host", "sim:0"
+    uint64_t arenas = 0;         // register slots, activations, workspaces
+    uint64_t variables = 0;      // bound, shared with others
+    uint64_t outputs = 0;        // results of the steps that may be in flight
+    uint64_t total() const { return arenas + variables + outputs; }
+  };
+  std::vector<Space> spaces;
+};
+
+class Session {
+ public:
+  Session() = default;
+  // Verifies the plan, binds its variables, allocates its arenas, prepares its kernels, starts its actors.
+  // Throws with what is wrong and leaves nothing behind. The engine must outlive the session.
+  static Session load(Engine& engine, plan::Plan plan, const VariableBindings& variables = {}, SessionOptions options = {});
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;  // ends the session assigned to
+  ~Session();                              // stop()
+
+  bool valid() const { return core_ != nullptr; }
+  const plan::Plan& plan() const;
+  std::vector<PortInfo> inputs() const;
+  std::vector<PortInfo> outputs() const;
+
+  // Starts a step. At capacity: waits (throws kTimeout after options.submit_timeout).
+  // Throws kValue/kType naming the input, what was expected and what came.
+  StepHandle submit(std::span<const InputTensor> inputs);
+  StepHandle submit(std::span<const InputTensor> inputs, Timeout timeout);
+  // At capacity: nothing.
+  std::optional<StepHandle> try_submit(std::span<const InputTensor> inputs);
+
+  // Starts `n` steps of a plan without inputs at once, beyond the capacity and without handles. For measurements.
+  void start(uint64_t n);
+  // Blocks until every submitted step is finished, the writes of variables included. Throws errors that reached no
+  // handle. Throws kTimeout naming the actors that are stuck.
+  void wait_all(Timeout timeout = kNoTimeout);
+  // Cancels the steps in flight (their handles report kCancelled), ends all actors and returns all slots. Idempotent;
+  // submit() throws afterwards. Bounded by the kernels then running.
+  void stop();
+
+  SessionStats stats() const;
+  SessionMemory memory() const;
+  // Who waits for what, one line per actor that is not idle: the watchdog's report.
+  std::string wait_report() const;
+
+  void set_trace(bool on);
+  // Events since tracing was switched on, sorted by time; clears them.
+  std::vector<TraceEvent> take_trace();
+  TraceNames trace_names() const;
+
+ private:
+  explicit Session(std::shared_ptr<SessionCore> core) : core_(std::move(core)) {}
+  std::shared_ptr<SessionCore> core_;
+};
+
+}  // namespace sluice
