@@ -22,6 +22,9 @@ struct KernelArgs {
   void* const* outputs = nullptr;
   void* workspace = nullptr;  // workspace_bytes() bytes, 64-aligned
   Stream* stream = nullptr;   // where it runs; null for eager calls on the caller's thread
+  // Appended to errors that surface after run() returned (asynchronous streams): "op 'conv1', train.py:41". Outlives
+  // the work; may be null.
+  const std::string* context = nullptr;
 };
 
 // Immutable after construction; run() may be called from several threads at once with different workspaces.
