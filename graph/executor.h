@@ -16,8 +16,10 @@ class Executor {
   virtual std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) = 0;
   // Writes `source` (same type, or broadcastable and cast) into `target`, in place and through views.
   virtual void assign(const Value& target, const Value& source) = 0;
-  // A copy that shares nothing, and the same memory without history.
+  // The same memory without history.
   virtual Value detach(const Value& value) = 0;
+  // A copy that shares no memory, without history. Where values are immutable a new handle is one.
+  virtual Value copy(const Value& value) { return detach(value); }
 };
 
 // The executor of this thread: the innermost ExecutorScope's, else the process default.

@@ -20,7 +20,6 @@ struct AutogradMeta {
   std::shared_ptr<class ValueImpl> grad; // accumulated on leaves (and on others after retain_grad)
   std::shared_ptr<GradNode> accumulator; // of a leaf, made on first use
   bool retain_grad = false;
-  std::vector<std::pair<int, std::function<Value(const Value&)>>> hooks;
 };
 
 // Subclassed in tensor/. Thread safety: as a torch tensor, no concurrent mutation.
@@ -35,6 +34,8 @@ class ValueImpl {
   // Called by call() on every input first. Throws when the value must not be used (saved for a backward and written
   // since); a view whose base was written in place takes its new history here.
   virtual void refresh_history() {}
+  // No other tensor sees its memory, which is dense: a gradient that may be kept without a copy.
+  virtual bool unshared() const { return true; }
 
   std::unique_ptr<AutogradMeta> autograd;
 

@@ -1,5 +1,7 @@
 #pragma once
 // Reverse-mode autodiff over op calls, eager and traced alike: call() records GradNodes, backward() walks them.
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -25,28 +27,73 @@ class GradMode {
 };
 
 // One recorded call. Subclassed for ops, for leaves (accumulation) and for user functions.
-class GradNode {
+//
+// Invariants
+//  1. Nodes form no cycle: a node holds its predecessors, its inputs, and aliases of its outputs without history.
+//  2. Every node in `next` has a smaller `sequence`, so descending sequence is a topological order.
+class GradNode : public std::enable_shared_from_this<GradNode> {
  public:
   struct Next {
     std::shared_ptr<GradNode> node;  // null: this input needs no gradient
     int index = 0;                   // which output of `node` the input was
   };
-  virtual ~GradNode() = default;
+  // Sees, and may replace, the complete gradient of one output.
+  struct Hook {
+    int id = 0;
+    int output = 0;
+    bool last = false;  // after the others: retain_grad
+    std::function<Value(const Value&)> fn;
+  };
+  explicit GradNode(std::vector<Next> edges = {});
+  virtual ~GradNode();
+  GradNode(const GradNode&) = delete;
+  GradNode& operator=(const GradNode&) = delete;
   virtual const char* name() const = 0;
-  // Gradients of the inputs from those of the outputs (undefined = zero).
-  virtual std::vector<Value> apply(std::span<const Value> grad_outputs) = 0;
+  // Gradients of the inputs from those of the outputs (undefined = zero). `needs[i]`: is that of input i wanted.
+  virtual std::vector<Value> apply(std::span<const Value> grad_outputs, std::span<const bool> needs) = 0;
   // Drops saved values; a later apply() throws "backward a second time".
   virtual void release() = 0;
 
-  std::vector<Next> next;
+  int add_hook(int output, std::function<Value(const Value&)> fn, bool last = false);
+  void remove_hook(int id);
+
+  const uint64_t sequence;  // of creation
+  std::vector<Next> next;   // per input
   int num_outputs = 1;
+  std::vector<Hook> hooks;
 };
+
+// The value's autograd data, made on first use.
+AutogradMeta& autograd_meta(const Value& value);
+// Where the gradient of `value` goes: its grad_fn, the accumulator of a leaf, or nowhere.
+GradNode::Next gradient_edge(const Value& value);
+std::vector<GradNode::Next> gradient_edges(std::span<const Value> values);
+// Makes `value` output `index` of `node`.
+void set_history(const Value& value, std::shared_ptr<GradNode> node, int index);
 
 // Records `op` on `outputs`. Called by call().
 void record_call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs, std::vector<Value>& outputs);
-// Records a user function: `backward` gets the outputs' gradients and returns the inputs'.
+// Records a user function: `backward` gets the outputs' gradients and returns the inputs'. Does nothing when gradients
+// are disabled or no input requires one.
 using BackwardFn = std::function<std::vector<Value>(std::span<const Value> grad_outputs)>;
 void record_function(const char* name, std::span<const Value> inputs, std::span<Value> outputs, BackwardFn backward);
+
+// A value kept for a backward pass: remembers the version it had, and holds no history (which could lead back to the
+// node that keeps it).
+class SavedValue {
+ public:
+  SavedValue() = default;
+  explicit SavedValue(const Value& value);
+  // The value, with `history` (of an input: the keeper's next[i]; of output i: {keeper, i}). When it was written since,
+  // a stand-in with its type that throws as soon as an op reads it: an op whose gradient needs only shapes does not mind.
+  Value get(const char* keeper, const GradNode::Next& history) const;
+  bool defined() const { return value_.defined(); }
+  Value take() { return std::move(value_); }
+
+ private:
+  Value value_;
+  uint64_t version_ = 0;
+};
 
 struct BackwardOptions {
   bool create_graph = false;

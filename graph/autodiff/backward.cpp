@@ -1,0 +1,194 @@
+// Walks the tape from outputs to leaves.
+//
+// Nodes run in descending creation sequence, which is a topological order (GradNode, invariant 2) and makes the order
+// in which gradients are added up the same in every run. No recursion: graphs may be very deep.
+#include <algorithm>
+#include <memory>
+#include <queue>
+#include <unordered_map>
+#include <utility>
+
+#include "graph/autodiff/tape.h"
+#include "graph/ops/creation.h"
+#include "graph/ops/elementwise.h"
+
+namespace sluice {
+namespace {
+
+class Walk {
+ public:
+  Walk(bool create_graph, bool retain_graph) : mode_(create_graph), retain_graph_(retain_graph) {}
+
+  void seed(const GradNode::Next& edge, const Value& grad) { add(edge, grad); }
+
+  // Wants the gradient that arrives at `edge`; nodes that lead to no wanted edge do not run.
+  void want(const GradNode::Next& edge) {
+    wanted_[edge.node.get()].push_back({edge.index, {}});
+    oldest_ = std::min(oldest_, edge.node->sequence);
+  }
+
+  // REQUIRES: everything wanted and seeded.
+  void run() {
+    if (!wanted_.empty()) find_paths();
+    while (!queue_.empty()) {
+      const std::shared_ptr<GradNode> node = queue_.top().node;
+      queue_.pop();
+      auto entry = pending_.extract(node.get());
+      std::vector<Value> grads = std::move(entry.mapped());
+      run_hooks(*node, grads);
+      capture(*node, grads);
+      if (wanted_.empty() || leads_[node.get()]) run_node(*node, std::move(grads));
+    }
+  }
+
+  // The gradient captured for an edge; undefined when none arrived.
+  Value result(const GradNode::Next& edge) const {
+    for (const Capture& capture : wanted_.at(edge.node.get()))
+      if (capture.output == edge.index) return capture.grad;
+    return {};
+  }
+
+ private:
+  struct Entry {
+    uint64_t sequence;
+    std::shared_ptr<GradNode> node;
+    bool operator<(const Entry& other) const { return sequence < other.sequence; }
+  };
+  struct Capture {
+    int output;
+    Value grad;
+  };
+
+  void add(const GradNode::Next& edge, const Value& grad) {
+    std::vector<Value>& grads = pending_[edge.node.get()];
+    if (grads.empty()) {
+      grads.resize(edge.node->num_outputs);
+      queue_.push({edge.node->sequence, edge.node});
+    }
+    Value& slot = grads[edge.index];
+    slot = slot.defined() ? ops::add(slot, grad) : grad;
+  }
+
+  static void run_hooks(GradNode& node, std::vector<Value>& grads) {
+    if (node.hooks.empty()) return;
+    const std::vector<GradNode::Hook> hooks = node.hooks;  // a hook may remove itself
+    for (const bool last : {false, true}) {
+      for (const GradNode::Hook& hook : hooks) {
+        Value& grad = grads[hook.output];
+        if (hook.last != last || !grad.defined()) continue;
+        const Value replaced = hook.fn(grad);
+        if (!replaced.defined()) continue;
+        SLUICE_CHECK_KIND(kRuntime, replaced.type() == grad.type(),
+                          "hook: returned a gradient of another type: {}; must be {}", replaced.type().str(),
+                          grad.type().str());
+        grad = replaced;
+      }
+    }
+  }
+
+  void capture(const GradNode& node, const std::vector<Value>& grads) {
+    const auto found = wanted_.find(&node);
+    if (found == wanted_.end()) return;
+    for (Capture& capture : found->second) capture.grad = grads[capture.output];
+  }
+
+  void run_node(GradNode& node, std::vector<Value> grads) {
+    const size_t n = node.next.size();
+    std::unique_ptr<bool[]> needs(new bool[n + 1]);
+    bool any = n == 0;
+    for (size_t i = 0; i < n; ++i) any |= needs[i] = node.next[i].node && is_wanted(node.next[i].node.get());
+    if (!any) return;
+    std::vector<Value> inputs = node.apply(grads, {needs.get(), n});
+    if (!retain_graph_) node.release();
+    grads.clear();
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i].defined() && needs[i]) add(node.next[i], inputs[i]);
+  }
+
+  bool is_wanted(const GradNode* node) const {
+    if (wanted_.empty()) return true;
+    const auto found = leads_.find(node);
+    return wanted_.count(node) || (found != leads_.end() && found->second);
+  }
+
+  // leads_: does a path from this node arrive at a wanted edge.
+  void find_paths() {
+    std::vector<const GradNode*> order, stack;
+    for (const auto& [node, grads] : pending_) stack.push_back(node);
+    while (!stack.empty()) {
+      const GradNode* node = stack.back();
+      stack.pop_back();
+      if (node->sequence < oldest_ || !leads_.try_emplace(node, false).second) continue;
+      order.push_back(node);
+      for (const auto& edge : node->next)
+        if (edge.node) stack.push_back(edge.node.get());
+    }
+    std::sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->sequence < b->sequence; });
+    for (const GradNode* node : order)
+      for (const auto& edge : node->next)
+        if (edge.node && is_wanted(edge.node.get())) leads_[node] = true;
+  }
+
+  GradMode mode_;
+  bool retain_graph_;
+  uint64_t oldest_ = UINT64_MAX;
+  std::priority_queue<Entry> queue_;
+  std::unordered_map<const GradNode*, std::vector<Value>> pending_;
+  std::unordered_map<const GradNode*, std::vector<Capture>> wanted_;
+  std::unordered_map<const GradNode*, bool> leads_;
+};
+
+void seed_outputs(Walk& walk, std::span<const Value> outputs, std::span<const Value> grad_outputs, const char* where) {
+  SLUICE_CHECK(grad_outputs.empty() || grad_outputs.size() == outputs.size(),
+               "{}: got {} outputs and {} gradients; pass one gradient per output, or none", where, outputs.size(),
+               grad_outputs.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Value& output = outputs[i];
+    if (output.defined()) output.impl()->refresh_history();
+    SLUICE_CHECK_KIND(kRuntime, output.requires_grad(),
+                      "{}: element {} of tensors does not require grad and does not have a grad_fn", where, i);
+    Value grad = grad_outputs.empty() ? Value() : grad_outputs[i];
+    if (!grad.defined()) {
+      SLUICE_CHECK_KIND(kRuntime, numel(output.shape()) == 1,
+                        "{}: grad can be implicitly created only for scalar outputs: output {} is {}; pass its gradient",
+                        where, i, output.type().str());
+      grad = ops::full(output.shape(), 1, output.dtype());
+    }
+    SLUICE_CHECK_KIND(kRuntime, grad.shape() == output.shape(),
+                      "{}: Mismatch in shape: grad_output[{}] is {}; output[{}] is {}, they must be equal", where, i,
+                      grad.shape().str(), i, output.shape().str());
+    walk.seed(gradient_edge(output), grad);
+  }
+}
+
+}  // namespace
+
+void backward(std::span<const Value> outputs, std::span<const Value> grad_outputs, const BackwardOptions& options) {
+  Walk walk(options.create_graph, options.retain_graph.value_or(options.create_graph));
+  seed_outputs(walk, outputs, grad_outputs, "backward");
+  walk.run();
+}
+
+std::vector<Value> grad(std::span<const Value> outputs, std::span<const Value> inputs,
+                        std::span<const Value> grad_outputs, const BackwardOptions& options) {
+  Walk walk(options.create_graph, options.retain_graph.value_or(options.create_graph));
+  std::vector<GradNode::Next> edges;
+  for (const Value& input : inputs) {
+    if (input.defined()) input.impl()->refresh_history();
+    SLUICE_CHECK_KIND(kRuntime, input.requires_grad(), "grad: One of the differentiated Tensors does not require grad");
+    edges.push_back(gradient_edge(input));
+    walk.want(edges.back());
+  }
+  seed_outputs(walk, outputs, grad_outputs, "grad");
+  walk.run();
+  std::vector<Value> grads;
+  for (const auto& edge : edges) {
+    grads.push_back(walk.result(edge));
+    SLUICE_CHECK_KIND(kRuntime, grads.back().defined() || options.allow_unused,
+                      "grad: One of the differentiated Tensors appears to not have been used in the graph; set "
+                      "allow_unused=True if this is the desired behavior");
+  }
+  return grads;
+}
+
+}  // namespace sluice
