@@ -10,15 +10,17 @@ namespace sluice::plan {
 // One entity per line, keys in a fixed order.
 std::string to_json(const Plan& plan);
 
-// Reads to_json()'s form; unknown keys are errors. Throws kValue "<file>: <field>: <what>: <got>; <what must hold>",
-// kIo never. Only the form is checked: verify() checks what the plan means.
+// Reads to_json()'s form; unknown and missing keys are errors. Throws kValue
+// "<file>: <field>: <what>: <got>; <what must hold>". Only the form is checked: verify() checks what the plan means.
 Plan from_json(std::string_view text, const std::string& file_name);
 
 // Reads a plan file, or `plan.json` of a bundle directory. Throws kIo when it cannot be read.
 Plan load_plan(const std::string& path);
 
-// One attribute, as in a kernel: true, 3, 0.5, "x", [1, 2], null, {"dtype": "float32"}; non-finite doubles are
-// {"double": "inf"}.
+// One attribute, as in a kernel: true, 3, {"double": "0.5"}, "x", [1, 2], null, {"dtype": "float32"}. Doubles are
+// strings so that they come back bit for bit.
 std::string attr_json(const Attr& attr);
+// `text` as a JSON string, with its quotes.
+std::string quoted_json(std::string_view text);
 
 }  // namespace sluice::plan
