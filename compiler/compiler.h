@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,10 +43,17 @@ struct CompileResult {
   double seconds = 0;
 };
 
-// Values of constant variables, for folding; returns null when unknown. Evaluates through the current executor.
+// Contents (contiguous) of constant variables, for folding; returns null when unknown.
 using ConstantLookup = std::function<const void*(const std::string& name)>;
+// Runs one op now on contiguous host data (null: absent) and returns its outputs' bytes. Without one nothing is folded.
+using ConstantEvaluator = std::function<std::vector<std::vector<std::byte>>(
+    const OpDef& op, const Attrs& attrs, Types types, std::span<const void* const> inputs)>;
 
+// Throws the first error, naming the op and the user's line.
 CompileResult compile(graph::Graph graph, const plan::Target& target, const CompileOptions& options,
-                      const ConstantLookup& constants = nullptr);
+                      const ConstantLookup& constants = nullptr, const ConstantEvaluator& evaluate = nullptr);
+
+// Names of the graph passes, in order: what `disabled_passes` may name.
+std::vector<std::string> pass_names();
 
 }  // namespace sluice

@@ -72,7 +72,7 @@ enum class BaseKind : uint8_t { kBuffer, kRegister, kVariable };
 // A strided window. Of kRegister: the slot this firing writes (for the producer) or has taken (for a consumer).
 struct View {
   BaseKind base = BaseKind::kBuffer;
-  int index = 0;        // of the buffer, register or variable
+  int index = 0;        // of the buffer, register or variable; -1: an absent optional input (kernels get null)
   int token = 0;        // of kRegister consumed with take > 1: which of the tokens taken
   uint64_t offset = 0;  // bytes from the start of the base
   TensorSpec spec;
