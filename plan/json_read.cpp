@@ -209,15 +209,10 @@ NamedAttrs read_attrs(Fields& f, const char* key) {
   return attrs;
 }
 
-const char* base_name(BaseKind base) {
-  constexpr const char* kNames[] = {"buffer", "register", "variable"};
-  return kNames[static_cast<int>(base)];
-}
-
 View read_view(const Reader& reader, const js::value& v, const Path& path) {
   Fields f(reader, v, path);
   View view;
-  view.base = f.name<BaseKind>("base", base_name, 3);
+  view.base = f.name<BaseKind>("base", base_kind_name, 3);
   view.index = f.integer("index");
   view.token = f.integer("token");
   view.offset = f.bytes("offset");
@@ -335,8 +330,8 @@ void read_section(Fields& f, const char* key, std::vector<T>& entities) {
 
 Plan from_json(std::string_view text, const std::string& file_name) {
   js::error_code error;
-  js::parser parser;
-  const size_t read_to = parser.write_some(js::string_view(text.data(), text.size()), error);
+  js::stream_parser parser;
+  const size_t read_to = parser.write_some(text.data(), text.size(), error);
   if (!error && !parser.done()) parser.finish(error);
   if (error) {
     fail(ErrorKind::kValue, "{}: not a complete JSON document: {} at byte {} of {}; the file is truncated or damaged",

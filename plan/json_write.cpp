@@ -5,24 +5,6 @@
 namespace sluice::plan {
 namespace {
 
-const char* base_name(BaseKind base) {
-  switch (base) {
-    case BaseKind::kBuffer: return "buffer";
-    case BaseKind::kRegister: return "register";
-    case BaseKind::kVariable: return "variable";
-  }
-  return "?";
-}
-
-const char* instr_name(InstrKind kind) {
-  switch (kind) {
-    case InstrKind::kRun: return "run";
-    case InstrKind::kEmit: return "emit";
-    case InstrKind::kRelease: return "release";
-  }
-  return "?";
-}
-
 template <class List, class One>
 std::string list_json(const List& list, One one) {
   std::string s = "[";
@@ -61,7 +43,7 @@ std::string spec_json(const TensorSpec& spec) {
 }
 
 std::string view_json(const View& view) {
-  return fmt::format(R"({{"base": "{}", "index": {}, "token": {}, "offset": {}, {}}})", base_name(view.base),
+  return fmt::format(R"({{"base": "{}", "index": {}, "token": {}, "offset": {}, {}}})", base_kind_name(view.base),
                      view.index, view.token, view.offset, spec_json(view.spec));
 }
 
@@ -92,7 +74,7 @@ std::string json(const Kernel& v) {
                      quoted_json(v.module), cost_json(v.cost_ns), v.collective);
 }
 std::string json(const Actor& v) {
-  const auto instr = [](const Instr& i) { return fmt::format(R"(["{}", {}])", instr_name(i.kind), i.index); };
+  const auto instr = [](const Instr& i) { return fmt::format(R"(["{}", {}])", instr_kind_name(i.kind), i.index); };
   return fmt::format(R"({{"name": {}, "stream": {}, "role": "{}", "program": {}}})", quoted_json(v.name), v.stream,
                      actor_role_name(v.role), list_json(v.program, instr));
 }

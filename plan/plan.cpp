@@ -32,6 +32,24 @@ const char* actor_role_name(ActorRole role) {
   return "?";
 }
 
+const char* base_kind_name(BaseKind kind) {
+  switch (kind) {
+    case BaseKind::kBuffer: return "buffer";
+    case BaseKind::kRegister: return "register";
+    case BaseKind::kVariable: return "variable";
+  }
+  return "?";
+}
+
+const char* instr_kind_name(InstrKind kind) {
+  switch (kind) {
+    case InstrKind::kRun: return "run";
+    case InstrKind::kEmit: return "emit";
+    case InstrKind::kRelease: return "release";
+  }
+  return "?";
+}
+
 std::string Space::str() const { return kind == SpaceKind::kDevice ? device.str() : space_kind_name(kind); }
 
 Adjacency::Adjacency(const Plan& plan)

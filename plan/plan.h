@@ -68,6 +68,7 @@ struct Variable {
 };
 
 enum class BaseKind : uint8_t { kBuffer, kRegister, kVariable };
+const char* base_kind_name(BaseKind kind);
 
 // A strided window. Of kRegister: the slot this firing writes (for the producer) or has taken (for a consumer).
 struct View {
@@ -91,6 +92,7 @@ struct Kernel {
 };
 
 enum class InstrKind : uint8_t { kRun, kEmit, kRelease };
+const char* instr_kind_name(InstrKind kind);
 struct Instr {
   InstrKind kind = InstrKind::kRun;
   int index = 0;  // kRun: kernel; kEmit: a register this actor produces; kRelease: an edge this actor consumes
