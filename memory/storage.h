@@ -1,5 +1,5 @@
 #pragma once
-// Counted memory, and the storage that eager tensors, variables and results share.
+// The storage that eager tensors, variables and results share.
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -7,37 +7,13 @@
 #include <mutex>
 #include <vector>
 
+#include "memory/allocator.h"
 #include "plan/plan.h"
 
 namespace sluice {
 
-class Device;
-
-// Bytes as the allocator itself counts them, per memory space; independent of any ledger.
-struct AllocatorStats {
-  uint64_t current_bytes = 0;
-  uint64_t peak_bytes = 0;
-  uint64_t allocations = 0;
-};
-
-// Allocates in one memory space and counts. Thread-safe.
-class Allocator {
- public:
-  virtual ~Allocator() = default;
-  virtual void* allocate(uint64_t bytes) = 0;  // 64-aligned; throws kMemory naming the space and the request
-  virtual void deallocate(void* data, uint64_t bytes) noexcept = 0;
-  virtual AllocatorStats stats() const = 0;
-  virtual void reset_peak() = 0;
-};
-
-// Straight to malloc, one call each: for plans, which allocate once.
-std::shared_ptr<Allocator> make_host_allocator();
-// Keeps freed blocks by size class for reuse: for eager tensors. stats() counts bytes in use, not cached ones.
-std::shared_ptr<Allocator> make_caching_allocator(std::shared_ptr<Allocator> upstream);
-// Memory of a device's space. REQUIRES: `device` outlives the allocator.
-std::shared_ptr<Allocator> make_device_allocator(Device& device, plan::Space space);
-
-// Someone with asynchronous accesses to a storage in flight: a session that has it bound as a variable.
+// Someone with asynchronous accesses to a storage in flight: a session that has it bound as a variable. REQUIRES: its
+// accesses are done, or it has detached, when its last owner lets go; a user that is gone is not waited for.
 class StorageUser {
  public:
   virtual ~StorageUser() = default;
@@ -60,6 +36,7 @@ class Storage {
   uint64_t bytes() const { return bytes_; }
   const plan::Space& space() const { return space_; }
 
+  // Attaching again adds to what the user does: once a writer, it stays one until it detaches.
   void attach(std::weak_ptr<StorageUser> user, bool writes);
   void detach(const StorageUser* user);
   // `self`: a user that orders its own accesses and is not waited for.

@@ -1,0 +1,36 @@
+#pragma once
+// Counted memory.
+#include <cstdint>
+#include <memory>
+
+#include "plan/plan.h"
+
+namespace sluice {
+
+class Device;
+
+// Bytes as the allocator itself counts them, per memory space; independent of any ledger.
+struct AllocatorStats {
+  uint64_t current_bytes = 0;
+  uint64_t peak_bytes = 0;
+  uint64_t allocations = 0;
+};
+
+// Allocates in one memory space and counts. Thread-safe.
+class Allocator {
+ public:
+  virtual ~Allocator() = default;
+  virtual void* allocate(uint64_t bytes) = 0;  // 64-aligned; throws kMemory naming the space and the request
+  virtual void deallocate(void* data, uint64_t bytes) noexcept = 0;
+  virtual AllocatorStats stats() const = 0;
+  virtual void reset_peak() = 0;
+};
+
+// Straight to malloc, one call each: for plans, which allocate once.
+std::shared_ptr<Allocator> make_host_allocator();
+// Keeps freed blocks by size class for reuse: for eager tensors. stats() counts bytes in use, not cached ones.
+std::shared_ptr<Allocator> make_caching_allocator(std::shared_ptr<Allocator> upstream);
+// Memory of a device's space. REQUIRES: `device` outlives the allocator.
+std::shared_ptr<Allocator> make_device_allocator(Device& device, plan::Space space);
+
+}  // namespace sluice

@@ -1,0 +1,132 @@
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <mutex>
+#include <vector>
+
+#include "memory/allocator.h"
+#include "memory/counted_bytes.h"
+
+namespace sluice {
+namespace {
+
+// Size classes: eight per doubling, so a block is at most an eighth larger than asked for.
+constexpr uint64_t kSmallest = 64;
+constexpr int kSteps = 8;
+constexpr int kClasses = 58 * kSteps;
+constexpr uint64_t kLargest = uint64_t{1} << 60;  // beyond it requests go upstream, which refuses them
+constexpr uint64_t kAlwaysKept = uint64_t{64} << 20;
+
+struct SizeClass {
+  int index = 0;
+  uint64_t bytes = 0;  // of its blocks
+};
+
+SizeClass class_of(uint64_t bytes) {
+  if (bytes <= kSmallest * kSteps) {
+    const uint64_t n = bytes == 0 ? 1 : (bytes + kSmallest - 1) / kSmallest;
+    return {static_cast<int>(n - 1), n * kSmallest};
+  }
+  // bytes lies in (2^k, 2^(k+1)], cut in kSteps.
+  const int k = std::bit_width(bytes - 1) - 1;
+  const uint64_t step = (uint64_t{1} << k) / kSteps;
+  const uint64_t n = (bytes - (uint64_t{1} << k) + step - 1) / step;  // 1..kSteps
+  const int doubling = k - std::bit_width(kSmallest * kSteps) + 1;
+  return {(doubling + 1) * kSteps + static_cast<int>(n) - 1, (uint64_t{1} << k) + n * step};
+}
+
+// Invariant: memory held upstream stays below twice the peak in use plus kAlwaysKept; beyond, cached blocks go back.
+class CachingAllocator final : public Allocator {
+ public:
+  explicit CachingAllocator(std::shared_ptr<Allocator> upstream) : upstream_(std::move(upstream)) {}
+  ~CachingAllocator() override { trim(held_bytes_); }
+
+  void* allocate(uint64_t bytes) override {
+    if (bytes > kLargest) return upstream_->allocate(bytes);
+    const SizeClass size = class_of(bytes);
+    std::lock_guard lock(mutex_);
+    auto& blocks = cached_[static_cast<size_t>(size.index)];
+    void* data = nullptr;
+    if (!blocks.empty()) {
+      data = blocks.back();
+      blocks.pop_back();
+      cached_bytes_ -= size.bytes;
+    } else {
+      data = allocate_upstream(size.bytes);
+    }
+    counted_.add(bytes);
+    peak_held_ = std::max(peak_held_, held_bytes_ - cached_bytes_);
+    return data;
+  }
+
+  void deallocate(void* data, uint64_t bytes) noexcept override {
+    const SizeClass size = class_of(bytes);
+    std::lock_guard lock(mutex_);
+    counted_.remove(bytes);
+    try {
+      cached_[static_cast<size_t>(size.index)].push_back(data);
+      cached_bytes_ += size.bytes;
+    } catch (const std::bad_alloc&) {
+      upstream_->deallocate(data, size.bytes);
+      held_bytes_ -= size.bytes;
+    }
+  }
+
+  AllocatorStats stats() const override { return counted_.stats(); }
+  void reset_peak() override { counted_.reset_peak(); }
+
+ private:
+  void* allocate_upstream(uint64_t bytes) {
+    const uint64_t limit = 2 * peak_held_ + kAlwaysKept;
+    if (cached_bytes_ > 0 && held_bytes_ + bytes > limit) trim(held_bytes_ + bytes - limit);
+    void* data = nullptr;
+    try {
+      data = upstream_->allocate(bytes);
+    } catch (const Error&) {
+      if (cached_bytes_ == 0) throw;
+      trim(cached_bytes_);
+      data = upstream_->allocate(bytes);
+    }
+    held_bytes_ += bytes;
+    return data;
+  }
+
+  // Gives back at least `bytes` of cached blocks, largest first, as far as there are any.
+  void trim(uint64_t bytes) noexcept {
+    uint64_t freed = 0;
+    for (int index = kClasses - 1; index >= 0 && freed < bytes && cached_bytes_ > 0; --index) {
+      auto& blocks = cached_[static_cast<size_t>(index)];
+      const uint64_t size = class_bytes(index);
+      while (!blocks.empty() && freed < bytes) {
+        upstream_->deallocate(blocks.back(), size);
+        blocks.pop_back();
+        freed += size;
+        cached_bytes_ -= size;
+        held_bytes_ -= size;
+      }
+    }
+  }
+
+  static uint64_t class_bytes(int index) {
+    const uint64_t n = static_cast<uint64_t>(index % kSteps) + 1;
+    if (index < kSteps) return n * kSmallest;
+    const uint64_t base = kSmallest * kSteps << (index / kSteps - 1);
+    return base + n * (base / kSteps);
+  }
+
+  const std::shared_ptr<Allocator> upstream_;
+  CountedBytes counted_;
+  std::mutex mutex_;
+  std::array<std::vector<void*>, kClasses> cached_;
+  uint64_t cached_bytes_ = 0;
+  uint64_t held_bytes_ = 0;  // from upstream: in use and cached
+  uint64_t peak_held_ = 0;   // most ever in use, as blocks
+};
+
+}  // namespace
+
+std::shared_ptr<Allocator> make_caching_allocator(std::shared_ptr<Allocator> upstream) {
+  return std::make_shared<CachingAllocator>(std::move(upstream));
+}
+
+}  // namespace sluice

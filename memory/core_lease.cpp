@@ -1,0 +1,52 @@
+#include "memory/core_lease.h"
+
+#include "base/error.h"
+
+namespace sluice {
+
+CoreLeases::CoreLeases(int cores) : cores_(cores), state_(static_cast<uint64_t>(cores)) {
+  SLUICE_CHECK(cores > 0, "cores: {} to lend; must be positive", cores);
+}
+
+void CoreLeases::acquire(int n) {
+  const uint64_t want = clamp(n);
+  uint64_t state = state_.load(std::memory_order_relaxed);
+  while (state < kWaiter && state >= want) {
+    if (state_.compare_exchange_weak(state, state - want, std::memory_order_acquire, std::memory_order_relaxed)) return;
+  }
+  acquire_slow(want);
+}
+
+// For the waiter whose turn it is: others that wait do not hinder it.
+bool CoreLeases::try_take(uint64_t n) {
+  uint64_t state = state_.load(std::memory_order_relaxed);
+  while (state % kWaiter >= n) {
+    if (state_.compare_exchange_weak(state, state - n - kWaiter, std::memory_order_acquire,
+                                     std::memory_order_relaxed)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void CoreLeases::acquire_slow(uint64_t n) {
+  std::unique_lock lock(mutex_);
+  const uint64_t ticket = next_ticket_++;
+  state_.fetch_add(kWaiter, std::memory_order_seq_cst);
+  changed_.wait(lock, [&] { return ticket == serving_ && try_take(n); });
+  ++serving_;
+  lock.unlock();
+  changed_.notify_all();  // the next in line may be served by what is left
+}
+
+void CoreLeases::release(int n) {
+  if (state_.fetch_add(clamp(n), std::memory_order_seq_cst) >= kWaiter) wake();
+}
+
+// Under the lock, so that no waiter is between looking at the cores and falling asleep.
+void CoreLeases::wake() {
+  { std::lock_guard lock(mutex_); }
+  changed_.notify_all();
+}
+
+}  // namespace sluice

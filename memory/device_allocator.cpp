@@ -1,0 +1,35 @@
+#include "memory/allocator.h"
+#include "memory/counted_bytes.h"
+#include "streams/stream.h"
+
+namespace sluice {
+namespace {
+
+class DeviceAllocator final : public Allocator {
+ public:
+  DeviceAllocator(Device& device, plan::Space space) : device_(device), space_(space) {}
+  void* allocate(uint64_t bytes) override {
+    void* data = device_.allocate(space_, bytes);
+    counted_.add(bytes);
+    return data;
+  }
+  void deallocate(void* data, uint64_t bytes) noexcept override {
+    device_.deallocate(space_, data, bytes);
+    counted_.remove(bytes);
+  }
+  AllocatorStats stats() const override { return counted_.stats(); }
+  void reset_peak() override { counted_.reset_peak(); }
+
+ private:
+  Device& device_;
+  const plan::Space space_;
+  CountedBytes counted_;
+};
+
+}  // namespace
+
+std::shared_ptr<Allocator> make_device_allocator(Device& device, plan::Space space) {
+  return std::make_shared<DeviceAllocator>(device, space);
+}
+
+}  // namespace sluice

@@ -1,0 +1,57 @@
+#include "memory/storage.h"
+
+#include <algorithm>
+
+namespace sluice {
+
+Storage::Storage(std::shared_ptr<Allocator> allocator, uint64_t bytes, plan::Space space)
+    : allocator_(std::move(allocator)), data_(allocator_->allocate(bytes)), bytes_(bytes), space_(space) {}
+
+Storage::Storage(void* data, uint64_t bytes, std::function<void()> release)
+    : data_(data), bytes_(bytes), release_(std::move(release)) {}
+
+Storage::~Storage() {
+  if (allocator_ != nullptr) {
+    allocator_->deallocate(data_, bytes_);
+  } else if (release_) {
+    release_();
+  }
+}
+
+void Storage::attach(std::weak_ptr<StorageUser> user, bool writes) {
+  const std::shared_ptr<StorageUser> alive = user.lock();
+  if (alive == nullptr) return;
+  std::lock_guard lock(mutex_);
+  const auto known = std::find_if(users_.begin(), users_.end(), [&](const Use& use) {
+    return use.key == alive.get() && !use.user.expired();
+  });
+  if (known != users_.end()) {
+    known->writes = known->writes || writes;
+    return;
+  }
+  users_.push_back({std::move(user), alive.get(), writes});
+  has_users_.store(true, std::memory_order_release);
+}
+
+void Storage::detach(const StorageUser* user) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(users_, [&](const Use& use) { return use.key == user || use.user.expired(); });
+  has_users_.store(!users_.empty(), std::memory_order_release);
+}
+
+// Users are waited for, and let go, outside the lock: they may detach meanwhile, or end because we held them last.
+void Storage::wait_users(const StorageUser* self, bool for_read) {
+  std::vector<std::shared_ptr<StorageUser>> waited_for;
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(users_, [](const Use& use) { return use.user.expired(); });
+    has_users_.store(!users_.empty(), std::memory_order_release);
+    for (const Use& use : users_) {
+      if (use.key == self || (for_read && !use.writes)) continue;
+      if (auto user = use.user.lock()) waited_for.push_back(std::move(user));
+    }
+  }
+  for (const auto& user : waited_for) user->wait_idle(for_read);
+}
+
+}  // namespace sluice

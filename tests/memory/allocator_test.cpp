@@ -1,0 +1,151 @@
+#include "memory/allocator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "streams/devices.h"
+
+namespace sluice {
+namespace {
+
+bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % plan::kAlignment == 0; }
+
+TEST(HostAllocator, CountsBytesAndPeak) {
+  auto allocator = make_host_allocator();
+  void* a = allocator->allocate(100);
+  void* b = allocator->allocate(1000);
+  EXPECT_TRUE(aligned(a) && aligned(b));
+  allocator->deallocate(a, 100);
+  EXPECT_EQ(allocator->stats().current_bytes, 1000u);
+  EXPECT_EQ(allocator->stats().peak_bytes, 1100u);
+  EXPECT_EQ(allocator->stats().allocations, 2u);
+  allocator->reset_peak();
+  EXPECT_EQ(allocator->stats().peak_bytes, 1000u);
+  allocator->deallocate(b, 1000);
+  EXPECT_EQ(allocator->stats().current_bytes, 0u);
+}
+
+TEST(HostAllocator, ZeroBytesHaveAnAddress) {
+  auto allocator = make_host_allocator();
+  void* a = allocator->allocate(0);
+  EXPECT_NE(a, nullptr);
+  allocator->deallocate(a, 0);
+}
+
+TEST(HostAllocator, RefusesTheImpossible) {
+  auto allocator = make_host_allocator();
+  try {
+    allocator->allocate(~uint64_t{0});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::kMemory);
+    EXPECT_STREQ(e.what(),
+                 "memory: out of memory in host: 18446744073709551615 bytes requested; free tensors or use a smaller "
+                 "batch");
+  }
+  EXPECT_EQ(allocator->stats().current_bytes, 0u);
+}
+
+TEST(CachingAllocator, ReusesBlocksOfOneSizeClass) {
+  auto upstream = make_host_allocator();
+  auto allocator = make_caching_allocator(upstream);
+  void* a = allocator->allocate(1000);
+  allocator->deallocate(a, 1000);
+  void* b = allocator->allocate(1010);
+  EXPECT_EQ(a, b);
+  EXPECT_EQ(upstream->stats().allocations, 1u);
+  EXPECT_EQ(allocator->stats().allocations, 2u);
+  EXPECT_EQ(allocator->stats().current_bytes, 1010u);
+  allocator->deallocate(b, 1010);
+  EXPECT_EQ(allocator->stats().current_bytes, 0u);
+  allocator.reset();
+  EXPECT_EQ(upstream->stats().current_bytes, 0u);
+}
+
+// Every size gets a block at least as large and at most an eighth larger (or 64 bytes for small ones).
+TEST(CachingAllocator, SizeClassesFitTightly) {
+  for (uint64_t bytes = 1; bytes < (uint64_t{1} << 24); bytes += 1 + bytes / 37) {
+    auto upstream = make_host_allocator();
+    auto allocator = make_caching_allocator(upstream);
+    void* data = allocator->allocate(bytes);
+    const uint64_t block = upstream->stats().current_bytes;
+    ASSERT_GE(block, bytes);
+    ASSERT_LE(block, bytes + std::max<uint64_t>(64, bytes / 8)) << bytes;
+    allocator->deallocate(data, bytes);
+    allocator.reset();
+    ASSERT_EQ(upstream->stats().current_bytes, 0u) << bytes;
+  }
+}
+
+TEST(CachingAllocator, GivesBackWhatIsFarBeyondThePeak) {
+  auto upstream = make_host_allocator();
+  auto allocator = make_caching_allocator(upstream);
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  for (uint64_t i = 0; i < 60; ++i) {  // a different size class each time
+    const uint64_t bytes = 40 * kMiB + i * 8 * kMiB / 10;
+    void* data = allocator->allocate(bytes);
+    allocator->deallocate(data, bytes);
+  }
+  EXPECT_LE(upstream->stats().peak_bytes, 2 * 100 * kMiB + 64 * kMiB);
+}
+
+// An upstream that is full makes the cache give its blocks back.
+TEST(CachingAllocator, TrimsWhenUpstreamIsFull) {
+  auto device = make_device(parse_device("sim"), {.memory_bytes = 10000});
+  const plan::Space space{plan::SpaceKind::kDevice, parse_device("sim")};
+  auto allocator = make_caching_allocator(make_device_allocator(*device, space));
+  void* a = allocator->allocate(6000);
+  allocator->deallocate(a, 6000);
+  void* b = allocator->allocate(9000);
+  EXPECT_NE(b, nullptr);
+  EXPECT_THROW(allocator->allocate(6000), Error);
+  allocator->deallocate(b, 9000);
+}
+
+TEST(CachingAllocator, ThreadsGetBlocksOfTheirOwn) {
+  auto allocator = make_caching_allocator(make_host_allocator());
+  std::vector<std::thread> threads;
+  std::atomic<int> clashes{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 2000; ++i) {
+        const uint64_t bytes = 64 + 64 * static_cast<uint64_t>(i % 7);
+        void* data = allocator->allocate(bytes);
+        std::memset(data, t, bytes);
+        for (uint64_t k = 0; k < bytes; k += 64) clashes += static_cast<char*>(data)[k] != t;
+        allocator->deallocate(data, bytes);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(clashes.load(), 0);
+  EXPECT_EQ(allocator->stats().current_bytes, 0u);
+}
+
+TEST(DeviceAllocator, CountsAndRefusesBySpace) {
+  auto device = make_device(parse_device("sim:1"), {.memory_bytes = 1 << 20});
+  const plan::Space space{plan::SpaceKind::kDevice, parse_device("sim:1")};
+  auto allocator = make_device_allocator(*device, space);
+  void* a = allocator->allocate(1 << 19);
+  EXPECT_TRUE(aligned(a));
+  EXPECT_EQ(allocator->stats().current_bytes, uint64_t{1} << 19);
+  try {
+    allocator->allocate(1 << 20);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::kMemory);
+    EXPECT_STREQ(e.what(),
+                 "memory: out of memory in sim:1: 1048576 bytes requested, 524288 of 1048576 in use; free tensors or "
+                 "use a smaller batch");
+  }
+  allocator->deallocate(a, 1 << 19);
+  EXPECT_EQ(allocator->stats().current_bytes, 0u);
+}
+
+}  // namespace
+}  // namespace sluice
