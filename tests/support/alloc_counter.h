@@ -7,7 +7,9 @@
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SLUICE_TEST_SANITIZED 1
-#include <sanitizer/allocator_interface.h>
+// Of the sanitizers' allocator interface, whose header the compiler does not always ship.
+extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void*, size_t),
+                                                         void (*on_free)(const volatile void*));
 #endif
 
 namespace sluice::test {
