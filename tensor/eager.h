@@ -11,16 +11,17 @@ namespace sluice {
 
 class Engine;
 
-// An executor that can also run something right now: eager itself, or tracing with an eager executor beneath.
-class TensorExecutor : public Executor {
+// What executors of tensors have in common: they can run something right now, if only beneath a trace.
+class TensorExecutor {
  public:
+  virtual ~TensorExecutor() = default;
   virtual EagerExecutor& eager() = 0;
 };
 // The eager executor at the bottom of this thread's current executor.
 EagerExecutor& current_eager();
 
-// Thread-safe. REQUIRES: outlives no engine it was made on.
-class EagerExecutor final : public TensorExecutor {
+// Thread-safe. REQUIRES: the engine outlives it.
+class EagerExecutor final : public Executor, public TensorExecutor {
  public:
   explicit EagerExecutor(Engine& engine);
   ~EagerExecutor() override;
@@ -28,10 +29,11 @@ class EagerExecutor final : public TensorExecutor {
   std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) override;
   void assign(const Value& target, const Value& source) override;
   Value detach(const Value& value) override;
+  Value copy(const Value& value) override;
   EagerExecutor& eager() override { return *this; }
 
   Engine& engine() { return engine_; }
-  // Uninitialised contiguous memory in `device`'s space.
+  // Uninitialised contiguous memory in `device`'s space. A shape that was broadcast is allocated in full.
   std::shared_ptr<EagerImpl> allocate(const TensorType& type, const DeviceId& device = {});
   // A copy on another device; waits for both.
   Value copy_to(const Value& value, const DeviceId& device);

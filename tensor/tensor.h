@@ -2,6 +2,7 @@
 // Tensors: what a Value is in eager mode (memory) and while tracing (a graph value), and the helpers on them.
 //
 // Thread safety: as a torch tensor: concurrent reads are fine, a write needs the tensor for itself.
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -33,36 +34,61 @@ class TensorImpl : public ValueImpl {
   const std::vector<ViewStep>& view_steps() const { return steps_; }
   uint64_t version() const override { return *version_; }
   void bump_version() { ++*version_; }
+  const std::shared_ptr<uint64_t>& version_counter() const { return version_; }
+  // A view takes its history anew after an in-place write has changed that of its base.
   void refresh_history() override;
-  // Of a base: how often an in-place write gave it a new history; views made before it must take theirs anew.
-  uint64_t history = 0;
+  // An in-place write gave this base another history / this view took its base's history as it is now.
+  void history_changed() { ++history_; }
+  void history_is_current() { base_history_ = base_->history_; }
 
  protected:
-  TensorImpl(TensorSpec spec, DeviceId device, bool traced);
-  void set_base(std::shared_ptr<TensorImpl> parent, ViewStep step);
+  TensorImpl(TensorSpec spec, DeviceId device, bool traced, std::shared_ptr<uint64_t> version);
+  // Makes this a view of `parent`, or of what that is a view of. Versions are shared.
+  void set_base(const std::shared_ptr<TensorImpl>& parent, ViewStep step);
   TensorSpec spec_;
   std::shared_ptr<uint64_t> version_;
   std::shared_ptr<TensorImpl> base_;
   std::vector<ViewStep> steps_;
-  uint64_t base_history_ = 0;
-  friend void write_in_place(const Value& target, const Value& result);
+  uint64_t history_ = 0;       // of a base
+  uint64_t base_history_ = 0;  // of a view: that of its base when it took its own
+};
+
+// Memory that may not be there yet: the result of a graph step.
+class PendingStorage {
+ public:
+  virtual ~PendingStorage() = default;
+  virtual bool ready() const = 0;
+  virtual std::shared_ptr<Storage> wait() = 0;  // blocks; throws the step's error
 };
 
 // Memory: a storage seen through an offset and strides. Views share storage and version.
 class EagerImpl final : public TensorImpl {
  public:
-  EagerImpl(std::shared_ptr<Storage> storage, TensorSpec spec, int64_t offset = 0);
+  EagerImpl(std::shared_ptr<Storage> storage, TensorSpec spec, DeviceId device, std::shared_ptr<uint64_t> version = nullptr,
+            int64_t offset = 0);
+  EagerImpl(std::shared_ptr<PendingStorage> pending, const TensorType& type);
   // A view of `parent` made by `step`.
-  EagerImpl(std::shared_ptr<EagerImpl> parent, ViewStep step, const OpDef::ViewSpec& view);
-  // The same memory without history (torch's detach); shares the version counter.
+  EagerImpl(const std::shared_ptr<EagerImpl>& parent, ViewStep step, const OpDef::ViewSpec& view);
+
+  // The same memory without history; does not wait for it.
   std::shared_ptr<EagerImpl> alias() const;
 
-  const std::shared_ptr<Storage>& storage() const { return storage_; }
+  const std::shared_ptr<Storage>& storage() const {
+    if (pending_ && !resolved_.load(std::memory_order_acquire)) [[unlikely]] resolve();
+    return storage_;
+  }
+  bool ready() const;
   int64_t offset() const { return offset_; }  // in elements
-  char* data() const { return static_cast<char*>(storage_->data()) + offset_ * dtype_size(type_.dtype); }
+  char* data() const { return static_cast<char*>(storage()->data()) + offset_ * static_cast<int64_t>(dtype_size(type_.dtype)); }
+  bool unshared() const override;
+  // From now on the content lives in `storage`, where a plan wants it. REQUIRES: contiguous, not a view.
+  void move_to(std::shared_ptr<Storage> storage, DeviceId device);
 
  private:
-  std::shared_ptr<Storage> storage_;
+  void resolve() const;
+  mutable std::shared_ptr<Storage> storage_;
+  std::shared_ptr<PendingStorage> pending_;
+  mutable std::atomic<bool> resolved_{false};
   int64_t offset_ = 0;
 };
 

@@ -1,0 +1,81 @@
+// TensorImpl and EagerImpl: views, versions, history.
+#include <mutex>
+#include <utility>
+
+#include "graph/autodiff/tape.h"
+#include "graph/executor.h"
+#include "tensor/tensor.h"
+
+namespace sluice {
+
+TensorImpl::TensorImpl(TensorSpec spec, DeviceId device, bool traced, std::shared_ptr<uint64_t> version)
+    : ValueImpl({spec.dtype, spec.shape}, device, traced), spec_(std::move(spec)), version_(std::move(version)) {
+  if (!version_) version_ = std::make_shared<uint64_t>(0);
+}
+
+void TensorImpl::set_base(const std::shared_ptr<TensorImpl>& parent, ViewStep step) {
+  base_ = parent->base_ ? parent->base_ : parent;
+  steps_ = parent->steps_;
+  steps_.push_back(std::move(step));
+  version_ = parent->version_;
+  base_history_ = base_->history_;
+}
+
+void TensorImpl::refresh_history() {
+  if (!base_ || base_history_ == base_->history_) return;
+  history_is_current();
+  const Value base(base_);
+  if (!base.requires_grad()) return;
+  const GradMode recording(true);
+  Value view = base;
+  for (const ViewStep& step : steps_) view = call1(*step.op, {view}, step.attrs);
+  AutogradMeta& from = *view.impl()->autograd;
+  if (!autograd) autograd = std::make_unique<AutogradMeta>();
+  autograd->grad_fn = from.grad_fn;
+  autograd->output_index = from.output_index;
+}
+
+EagerImpl::EagerImpl(std::shared_ptr<Storage> storage, TensorSpec spec, DeviceId device,
+                     std::shared_ptr<uint64_t> version, int64_t offset)
+    : TensorImpl(std::move(spec), device, false, std::move(version)), storage_(std::move(storage)), offset_(offset) {}
+
+EagerImpl::EagerImpl(std::shared_ptr<PendingStorage> pending, const TensorType& type)
+    : TensorImpl(TensorSpec::contiguous(type), {}, false, nullptr), pending_(std::move(pending)) {}
+
+EagerImpl::EagerImpl(const std::shared_ptr<EagerImpl>& parent, ViewStep step, const OpDef::ViewSpec& view)
+    : TensorImpl({parent->spec().dtype, view.shape, view.strides}, parent->device(), false, parent->version_),
+      storage_(parent->storage()),
+      offset_(parent->offset_ + view.offset) {
+  set_base(parent, std::move(step));
+}
+
+std::shared_ptr<EagerImpl> EagerImpl::alias() const {
+  auto alias = std::make_shared<EagerImpl>(nullptr, spec_, device_, version_, offset_);
+  if (pending_ && !resolved_.load(std::memory_order_acquire))
+    alias->pending_ = pending_;
+  else
+    alias->storage_ = storage_;
+  return alias;
+}
+
+bool EagerImpl::unshared() const {
+  return !pending_ && storage_.use_count() == 1 && is_dense(spec_.shape, spec_.strides);
+}
+
+bool EagerImpl::ready() const { return !pending_ || resolved_.load(std::memory_order_acquire) || pending_->ready(); }
+
+void EagerImpl::resolve() const {
+  static std::mutex mutex;  // several threads may read a result first
+  std::shared_ptr<Storage> storage = pending_->wait();
+  const std::lock_guard lock(mutex);
+  if (resolved_.load(std::memory_order_relaxed)) return;
+  storage_ = std::move(storage);
+  resolved_.store(true, std::memory_order_release);
+}
+
+void EagerImpl::move_to(std::shared_ptr<Storage> storage, DeviceId device) {
+  storage_ = std::move(storage);
+  device_ = device;
+}
+
+}  // namespace sluice

@@ -1,0 +1,114 @@
+// In-place writes and what they mean for autograd.
+#include <utility>
+
+#include "graph/autodiff/tape.h"
+#include "graph/executor.h"
+#include "graph/ops/creation.h"
+#include "graph/ops/movement.h"
+#include "graph/ops/reduction.h"
+#include "tensor/tensor.h"
+
+namespace sluice {
+namespace {
+
+TensorImpl& tensor_impl(const Value& value) { return static_cast<TensorImpl&>(*value.impl()); }
+
+Value apply_steps(Value value, const std::vector<ViewStep>& steps) {
+  for (const ViewStep& step : steps) value = call1(*step.op, {value}, step.attrs);
+  return value;
+}
+
+bool leaf_needing_grad(const Value& value) {
+  return value.requires_grad() && !value.impl()->autograd->grad_fn;
+}
+
+// What the target's memory holds after the write, as a differentiable value of the target's type.
+Value fitted(const Value& result, const Value& target) {
+  Value value = Tensor(result).to(target.dtype());
+  if (value.shape() == target.shape()) return value;
+  return ops::expand(value, target.shape());
+}
+
+// Records on `output` that it is `base` (whose history `edge` was) with a view of it overwritten by `value`.
+void record_scatter(const GradNode::Next& edge, const Value& base, const std::vector<ViewStep>& steps, const Value& value,
+                    Value output) {
+  const Value before = current_executor().detach(base);
+  if (edge.node) set_history(before, edge.node, edge.index);
+  const Value inputs[] = {before, value};
+  record_function("view_scatter", inputs, {&output, 1}, [steps, type = value.type()](std::span<const Value> grads) {
+    return std::vector<Value>{view_scatter(grads[0], steps, ops::zeros(type.shape, type.dtype)),
+                              apply_steps(grads[0], steps)};
+  });
+}
+
+}  // namespace
+
+Value view_scatter(const Value& base, const std::vector<ViewStep>& steps, const Value& value) {
+  Value result;
+  {
+    const GradMode off(false);
+    result = current_executor().copy(base);
+    current_executor().assign(apply_steps(result, steps), value);
+  }
+  record_scatter(gradient_edge(base), base, steps, value, result);
+  return result;
+}
+
+void write_in_place(const Value& target, const Value& result) {
+  SLUICE_CHECK(target.defined() && result.defined(), "in-place: undefined tensor; both sides must be tensors");
+  target.impl()->refresh_history();
+  TensorImpl& impl = tensor_impl(target);
+  const bool view = impl.base() != nullptr;
+  const Value base = view ? Value(impl.base()) : target;
+  if (!grad_enabled() || (!base.requires_grad() && !target.requires_grad() && !result.requires_grad())) {
+    const GradMode off(false);
+    current_executor().assign(target, result);
+    return;
+  }
+  SLUICE_CHECK_KIND(kRuntime, !leaf_needing_grad(base) && !leaf_needing_grad(target),
+                    "in-place: a {}leaf Variable that requires grad is being used in an in-place operation: {}; write to it "
+                    "under no_grad()",
+                    view ? "view of a " : "", target.type().str());
+  const Value value = fitted(result, target);
+  if (!view) {
+    {
+      const GradMode off(false);
+      current_executor().assign(target, value);
+    }
+    if (target.impl()->autograd) target.impl()->autograd->grad_fn.reset();
+    Value output = target;
+    record_function("copy_", {&value, 1}, {&output, 1},
+                    [](std::span<const Value> grads) { return std::vector<Value>{grads[0]}; });
+    impl.history_changed();
+    return;
+  }
+  // The base gets a history in which the view's region came from `value`.
+  const GradNode::Next edge = gradient_edge(base);
+  {
+    const GradMode off(false);
+    current_executor().assign(target, value);
+  }
+  record_scatter(edge, base, impl.view_steps(), value, base);
+  tensor_impl(base).history_changed();
+  impl.refresh_history();
+}
+
+void update_in_place(const Value& target, const std::function<Value(const Value& old)>& compute) {
+  SLUICE_CHECK(target.defined(), "in-place: undefined tensor");
+  target.impl()->refresh_history();
+  Value old = target;
+  if (grad_enabled()) {
+    // Gradients may need the old content, which is about to be overwritten.
+    const GradNode::Next edge = gradient_edge(target);
+    old = current_executor().copy(target);
+    if (edge.node) set_history(old, edge.node, edge.index);
+  }
+  const Value result = compute(old);
+  SLUICE_CHECK(result.shape() == target.shape(),
+               "in-place: output with shape {} doesn't match the broadcast shape {}; an in-place operation cannot grow "
+               "its target",
+               target.shape().str(), result.shape().str());
+  write_in_place(target, result);
+}
+
+}  // namespace sluice

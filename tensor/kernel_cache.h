@@ -1,0 +1,64 @@
+#pragma once
+// Prepared kernels of eager calls, by op, attributes, operand specs and threads; least recently used ones go first.
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "graph/op_def.h"
+#include "kernels/kernel.h"
+
+namespace sluice {
+
+// What is looked up; nothing is owned, so a hit copies nothing.
+struct CallKey {
+  const OpDef* op = nullptr;
+  const Attrs* attrs = nullptr;
+  std::span<const TensorSpec* const> inputs;  // null: absent
+  DeviceId device;
+  int threads = 1;
+  uint64_t hash() const;
+};
+
+// How a call is carried out; immutable once made.
+struct CallPlan {
+  const OpDef* op = nullptr;
+  Attrs attrs;
+  std::vector<TensorSpec> inputs;
+  std::vector<char> present;
+  DeviceId device;
+  int threads = 1;
+
+  bool decompose = false;
+  std::unique_ptr<PreparedKernel> kernel;  // null when decomposed
+  std::vector<TensorSpec> operands;        // as the kernel takes them; differs from `inputs` where a copy must be made
+  std::vector<TensorSpec> results;         // as the kernel gives them
+  std::vector<TensorType> outputs;
+
+  bool matches(const CallKey& key) const;
+};
+
+// Thread-safe.
+class KernelCache {
+ public:
+  explicit KernelCache(size_t capacity) : capacity_(capacity) {}
+  std::shared_ptr<const CallPlan> find(const CallKey& key, uint64_t hash);
+  void insert(uint64_t hash, std::shared_ptr<const CallPlan> plan);
+  void clear();
+  size_t size() const;
+
+ private:
+  struct Entry {
+    uint64_t hash;
+    std::shared_ptr<const CallPlan> plan;
+  };
+  const size_t capacity_;
+  mutable std::mutex mutex_;
+  std::list<Entry> order_;  // most recently used first
+  std::unordered_map<uint64_t, std::list<Entry>::iterator> by_hash_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,176 @@
+#include "tensor/tensor.h"
+
+#include <cstring>
+#include <utility>
+
+#include "graph/autodiff/tape.h"
+#include "graph/executor.h"
+#include "graph/ops/comparison.h"
+#include "graph/ops/creation.h"
+#include "graph/ops/movement.h"
+#include "tensor/eager.h"
+#include "tensor/trace.h"
+
+namespace sluice {
+namespace {
+
+EagerImpl& in_memory(const Tensor& tensor, const char* what) {
+  SLUICE_CHECK_KIND(kRuntime, !tensor.traced(),
+                    "{}: the tensor is part of a graph: {}; its content exists only when the graph runs", what,
+                    tensor.type().str());
+  return static_cast<EagerImpl&>(*tensor.impl());
+}
+
+EagerImpl& on_host(const Tensor& tensor, const char* what) {
+  EagerImpl& impl = in_memory(tensor, what);
+  SLUICE_CHECK_KIND(kUnsupported, impl.device().kind == DeviceKind::kCpu,
+                    "{}: the host cannot address memory of {}; use .to(\"cpu\") first", what, impl.device().str());
+  return impl;
+}
+
+}  // namespace
+
+Tensor Tensor::empty(const TensorType& type) { return Value(current_eager().allocate(type)); }
+
+Tensor Tensor::full(const TensorType& type, double value) {
+  const ExecutorScope now(current_eager());
+  const GradMode off(false);
+  return ops::full(type.shape, value, type.dtype);
+}
+
+Tensor Tensor::from_host(const TensorType& type, const void* data) {
+  auto impl = current_eager().allocate(type);
+  if (const uint64_t bytes = impl->storage()->bytes()) std::memcpy(impl->data(), data, bytes);
+  return Value(std::move(impl));
+}
+
+Tensor Tensor::borrow(const TensorSpec& spec, void* data, std::function<void()> release) {
+  for (int64_t stride : spec.strides)
+    SLUICE_CHECK(stride >= 0, "borrow: negative stride: {}; copy the array first", spec.strides.str());
+  auto storage = std::make_shared<Storage>(data, spec.extent_bytes(), std::move(release));
+  return Value(std::make_shared<EagerImpl>(std::move(storage), spec, DeviceId{}));
+}
+
+const void* Tensor::read(const char* what) const {
+  const EagerImpl& impl = on_host(*this, what);
+  impl.storage()->before_read();
+  return impl.data();
+}
+
+void* Tensor::write(const char* what) const {
+  EagerImpl& impl = on_host(*this, what);
+  impl.storage()->before_write();
+  impl.bump_version();
+  return impl.data();
+}
+
+bool Tensor::ready() const { return traced() || static_cast<EagerImpl*>(impl())->ready(); }
+
+void Tensor::copy_to_host(void* data) const {
+  const EagerImpl& impl = in_memory(*this, "copy_to_host");
+  if (size() == 0) return;
+  Value dense = *this;
+  if (impl.device().kind != DeviceKind::kCpu) dense = current_eager().copy_to(dense, {});
+  if (!Tensor(dense).is_contiguous()) dense = current_eager().copy(dense);
+  std::memcpy(data, Tensor(dense).read(), checked_bytes(shape(), dtype_size(dtype())));
+}
+
+Attr Tensor::item() const {
+  SLUICE_CHECK(size() == 1, "item: a Tensor with {} elements cannot be converted to Scalar: {}; it must have one element",
+               size(), type().str());
+  alignas(8) char bytes[8];
+  in_memory(*this, "item");
+  copy_to_host(bytes);
+  const auto as = [&]<class T>(T) {
+    T v;
+    std::memcpy(&v, bytes, sizeof(T));
+    return v;
+  };
+  switch (dtype()) {
+    case DType::kBool: return as(uint8_t{}) != 0;
+    case DType::kUInt8: return static_cast<int64_t>(as(uint8_t{}));
+    case DType::kInt8: return static_cast<int64_t>(as(int8_t{}));
+    case DType::kInt16: return static_cast<int64_t>(as(int16_t{}));
+    case DType::kInt32: return static_cast<int64_t>(as(int32_t{}));
+    case DType::kInt64: return as(int64_t{});
+    case DType::kFloat16: return static_cast<double>(to_float(as(Float16{})));
+    case DType::kBFloat16: return static_cast<double>(to_float(as(BFloat16{})));
+    case DType::kFloat32: return static_cast<double>(as(float{}));
+    case DType::kFloat64: return as(double{});
+  }
+  return {};
+}
+
+Tensor Tensor::to(DType dtype) const { return dtype == this->dtype() ? *this : Tensor(ops::cast(*this, dtype)); }
+
+Tensor Tensor::to(const DeviceId& device) const {
+  if (traced()) {
+    graph::Placement placement;
+    placement.device = device;
+    const PlacementScope scope(placement);
+    return ops::copy(*this);
+  }
+  if (device == this->device()) return *this;
+  const DeviceId from = this->device();
+  Value result = current_eager().copy_to(*this, device);
+  const Value source = *this;
+  record_function("to", {&source, 1}, {&result, 1}, [from](std::span<const Value> grads) -> std::vector<Value> {
+    return {Tensor(grads[0]).to(from)};
+  });
+  return result;
+}
+
+Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
+Tensor Tensor::clone() const { return ops::copy(*this); }
+Tensor Tensor::detach() const { return current_executor().detach(*this); }
+
+bool Tensor::is_leaf() const { return !impl()->autograd || !impl()->autograd->grad_fn; }
+
+void Tensor::set_requires_grad(bool on) const {
+  SLUICE_CHECK_KIND(kRuntime, !on || is_floating(dtype()),
+                    "requires_grad: only Tensors of floating point dtype can require gradients: got {}", dtype_name(dtype()));
+  if (!on && !impl()->autograd) return;
+  SLUICE_CHECK_KIND(kRuntime, on || is_leaf(),
+                    "requires_grad: you can only change requires_grad flags of leaf variables: this one is the result of "
+                    "{}; use .detach()",
+                    impl()->autograd->grad_fn->name());
+  if (is_leaf()) autograd_meta(*this).requires_grad = on;
+}
+
+Tensor Tensor::grad() const { return impl()->autograd ? Tensor(Value(impl()->autograd->grad)) : Tensor(); }
+
+void Tensor::set_grad(const Value& grad) const {
+  if (!grad.defined()) {
+    if (impl()->autograd) impl()->autograd->grad.reset();
+    return;
+  }
+  SLUICE_CHECK_KIND(kRuntime, grad.type() == type(), "grad: assigned a gradient of another type: {}; must be {}",
+                    grad.type().str(), type().str());
+  autograd_meta(*this).grad = grad.ptr();
+}
+
+void Tensor::retain_grad() const {
+  SLUICE_CHECK_KIND(kRuntime, requires_grad(), "retain_grad: can't retain_grad on a Tensor that has requires_grad=False");
+  AutogradMeta& meta = *impl()->autograd;
+  if (is_leaf() || meta.retain_grad) return;
+  meta.retain_grad = true;
+  meta.grad_fn->add_hook(
+      meta.output_index,
+      [weak = std::weak_ptr<ValueImpl>(ptr())](const Value& grad) {
+        if (const auto impl = weak.lock()) impl->autograd->grad = current_executor().detach(grad).ptr();
+        return Value();
+      },
+      true);
+}
+
+int Tensor::add_hook(std::function<Value(const Value&)> hook) const {
+  SLUICE_CHECK_KIND(kRuntime, requires_grad(), "register_hook: cannot register a hook on a tensor that doesn't require gradient");
+  const GradNode::Next edge = gradient_edge(*this);
+  return edge.node->add_hook(edge.index, std::move(hook));
+}
+
+void Tensor::remove_hook(int id) const {
+  if (requires_grad()) gradient_edge(*this).node->remove_hook(id);
+}
+
+}  // namespace sluice
