@@ -1,8 +1,6 @@
 #pragma once
 // Moving elements without computing on them. As in torch; negative axes count from the end.
-#include <optional>
 #include <span>
-#include <vector>
 
 #include "graph/op_def.h"
 
@@ -12,14 +10,11 @@ namespace sluice::ops {
 Value reshape(const Value& x, const Ints& shape);  // one dim may be -1
 Value permute(const Value& x, const Ints& dims);
 Value expand(const Value& x, const Shape& shape);  // numpy broadcast to `shape`
-struct SliceRange {
-  int64_t start = 0, stop = 0, step = 1;
-};
 Value slice(const Value& x, const Ints& starts, const Ints& stops, const Ints& steps);  // per axis; stop is exclusive
 Value slice_axis(const Value& x, int64_t dim, int64_t start, int64_t stop, int64_t step = 1);  // Python's slice rules
 
-// Low and high padding per axis, >= 0.
-Value pad(const Value& x, const Ints& low, const Ints& high, double value = 0);
+// Low and high padding per axis, and elements put between neighbours (interior; none by default); all >= 0.
+Value pad(const Value& x, const Ints& low, const Ints& high, double value = 0, const Ints& interior = {});
 Value concat(std::span<const Value> xs, int64_t dim = 0);  // promotes dtypes
 Value flip(const Value& x, const Ints& dims);
 Value copy(const Value& x);  // the same values in memory of their own

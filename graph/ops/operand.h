@@ -19,6 +19,8 @@ class Operand {
   bool is_number() const { return kind_ != Kind::kTensor; }
   // REQUIRES: !is_number().
   const Value& value() const { return value_; }
+  // REQUIRES: is_number().
+  double number() const { return number_; }
   // The dtype an operation of this number with a tensor of `other` has: int + 1.5 is float32, half + 1.5 is half.
   DType dtype_with(DType other) const;
   // Of two numbers: float32, int64 or bool.

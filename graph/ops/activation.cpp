@@ -1,0 +1,193 @@
+#include "graph/ops/activation.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "graph/executor.h"
+#include "graph/ops/common.h"
+#include "graph/ops/comparison.h"
+#include "graph/ops/elementwise.h"
+
+namespace sluice::ops {
+namespace {
+
+const double kInvSqrt2 = 1 / std::numbers::sqrt2;
+const double kSqrt2OverPi = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
+constexpr double kCubic = 0.044715;  // of the tanh approximation of gelu
+
+std::vector<TensorType> infer_relu(Types in, Present, const Attrs&) {
+  SLUICE_CHECK_KIND(kType, in[0].dtype != DType::kBool, "input: dtype is bool; must be a number (cast it first)");
+  return {in[0]};
+}
+
+std::vector<TensorType> infer_floating(Types in, Present, const Attrs& attrs) {
+  check_floating(in[0], "input");
+  check_same_dtype(in, "inputs");
+  for (const TensorType& t : in)
+    SLUICE_CHECK(t.shape == in[0].shape, "inputs: shapes differ: {} and {}; they must be equal", in[0].shape.str(),
+                 t.shape.str());
+  if (!attrs.empty()) {
+    const std::string& kind = attr<std::string>(attrs, 0);
+    SLUICE_CHECK(kind == "none" || kind == "tanh", "approximate: unknown: '{}'; must be 'none' or 'tanh'", kind);
+  }
+  return {in[0]};
+}
+
+// relu_backward is linear in grad, and so on.
+std::vector<SbpRow> backward_sbp(Types in, const Attrs& attrs) {
+  std::vector<SbpRow> rows = elementwise_sbp(in, attrs);
+  rows.push_back(row_of({Sbp::partial_sum(), Sbp::broadcast()}, Sbp::partial_sum()));
+  return rows;
+}
+
+std::vector<Sample> samples(int inputs, double low, double high, const std::vector<Attrs>& variants) {
+  std::vector<Sample> out;
+  for (const Attrs& attrs : variants)
+    for (const Shape& shape : {Shape{}, Shape{7}, Shape{3, 4}, Shape{2, 3, 2, 2}, Shape{0, 3}})
+      out.push_back({.inputs = std::vector<SampleInput>(inputs, {.shape = shape, .low = low, .high = high}),
+                     .attrs = attrs});
+  return out;
+}
+
+using Values = std::span<const Value>;
+
+Value gelu_cdf(const Value& x) { return mul(add(erf(mul(x, kInvSqrt2)), 1), 0.5); }
+Value gelu_inner(const Value& x) { return mul(mul(x, kSqrt2OverPi), add(mul(mul(x, x), kCubic), 1)); }
+
+std::vector<Value> gelu_decompose(Values in, const Attrs& attrs) {
+  const Value& x = in[0];
+  if (attr<std::string>(attrs, 0) == "none") return {mul(x, gelu_cdf(x))};
+  return {mul(mul(x, 0.5), add(tanh(gelu_inner(x)), 1))};
+}
+
+std::vector<Value> gelu_backward_decompose(Values in, const Attrs& attrs) {
+  const Value &g = in[0], &x = in[1];
+  const Value xx = mul(x, x);
+  if (attr<std::string>(attrs, 0) == "none") {
+    const Value density = mul(exp(mul(xx, -0.5)), kInvSqrt2 * std::numbers::inv_sqrtpi);
+    return {mul(g, add(gelu_cdf(x), mul(x, density)))};
+  }
+  const Value t = tanh(gelu_inner(x));
+  const Value slope = mul(add(mul(xx, 3 * kCubic), 1), kSqrt2OverPi);
+  const Value right = mul(mul(x, sub(1, mul(t, t))), slope);
+  return {mul(g, mul(add(add(t, 1), right), 0.5))};
+}
+
+std::vector<Value> silu_backward_decompose(Values in, const Attrs&) {
+  const Value &g = in[0], &x = in[1];
+  const Value s = sigmoid(x);
+  return {mul(g, mul(s, add(mul(x, sub(1, s)), 1)))};
+}
+
+const std::vector<Attrs> kPlain = {{}};
+const std::vector<Attrs> kGelu = {{std::string("none")}, {std::string("tanh")}};
+
+const OpDef relu_def{
+    .name = "relu", .doc = "max(x, 0). torch.relu; numbers of any dtype.", .inputs = {"x"}, .infer = infer_relu,
+    .grad = [](const GradContext& c) -> std::vector<Value> { return {relu_backward(c.grad_outputs[0], c.outputs[0])}; },
+    .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {maximum(in[0], 0)}; },
+    .sbp = elementwise_sbp, .samples = samples(1, 0.1, 1, kPlain)};
+const OpDef sigmoid_def{
+    .name = "sigmoid", .doc = "1 / (1 + exp(-x)). torch.sigmoid; floating.", .inputs = {"x"}, .infer = infer_floating,
+    .grad = [](const GradContext& c) -> std::vector<Value> {
+      return {sigmoid_backward(c.grad_outputs[0], c.outputs[0])};
+    },
+    .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {reciprocal(add(exp(neg(in[0])), 1))}; },
+    .sbp = elementwise_sbp, .samples = samples(1, -2, 2, kPlain)};
+const OpDef silu_def{
+    .name = "silu", .doc = "x * sigmoid(x). torch.nn.functional.silu; floating.", .inputs = {"x"},
+    .infer = infer_floating,
+    .grad = [](const GradContext& c) -> std::vector<Value> { return {silu_backward(c.grad_outputs[0], c.inputs[0])}; },
+    .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {mul(in[0], sigmoid(in[0]))}; },
+    .sbp = elementwise_sbp, .samples = samples(1, -2, 2, kPlain)};
+const OpDef gelu_def{
+    .name = "gelu",
+    .doc = "x * Phi(x), Phi the normal distribution's; approximate: 'none' or 'tanh'. torch.nn.functional.gelu.",
+    .inputs = {"x"}, .params = {{"approximate", std::string("none")}}, .infer = infer_floating,
+    .grad = [](const GradContext& c) -> std::vector<Value> {
+      return {gelu_backward(c.grad_outputs[0], c.inputs[0], attr<std::string>(c.attrs, 0))};
+    },
+    .decompose = gelu_decompose, .sbp = elementwise_sbp, .samples = samples(1, -2, 2, kGelu)};
+
+const OpDef relu_backward_def{
+    .name = "relu_backward", .doc = "grad where result > 0, else 0: the gradient of relu from its result.",
+    .inputs = {"grad", "result"}, .infer = infer_floating,
+    .grad = [](const GradContext& c) -> std::vector<Value> {
+      return {relu_backward(c.grad_outputs[0], c.inputs[1]), Value()};
+    },
+    .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {where(gt(in[1], 0), in[0], 0.0)}; },
+    .sbp = backward_sbp, .samples = samples(2, 0.1, 1, kPlain)};
+const OpDef sigmoid_backward_def{
+    .name = "sigmoid_backward", .doc = "grad * result * (1 - result): the gradient of sigmoid from its result.",
+    .inputs = {"grad", "result"}, .infer = infer_floating,
+    .decompose = [](Values in, const Attrs&) -> std::vector<Value> {
+      return {mul(in[0], mul(in[1], sub(1, in[1])))};
+    },
+    .sbp = backward_sbp, .samples = samples(2, 0.1, 0.9, kPlain)};
+const OpDef tanh_backward_def{
+    .name = "tanh_backward", .doc = "grad * (1 - result^2): the gradient of tanh from its result.",
+    .inputs = {"grad", "result"}, .infer = infer_floating,
+    .decompose = [](Values in, const Attrs&) -> std::vector<Value> {
+      return {mul(in[0], sub(1, mul(in[1], in[1])))};
+    },
+    .sbp = backward_sbp, .samples = samples(2, -0.9, 0.9, kPlain)};
+const OpDef silu_backward_def{.name = "silu_backward", .doc = "The gradient of silu from its input.",
+                              .inputs = {"grad", "x"}, .infer = infer_floating,
+                              .decompose = silu_backward_decompose, .sbp = backward_sbp,
+                              .samples = samples(2, -2, 2, kPlain)};
+const OpDef gelu_backward_def{.name = "gelu_backward", .doc = "The gradient of gelu from its input.",
+                              .inputs = {"grad", "x"}, .params = {{"approximate", std::string("none")}},
+                              .infer = infer_floating, .decompose = gelu_backward_decompose, .sbp = backward_sbp,
+                              .samples = samples(2, -2, 2, kGelu)};
+
+const OpDef* const kOps[] = {&relu_def,          &sigmoid_def,          &silu_def,          &gelu_def,
+                             &relu_backward_def, &sigmoid_backward_def, &tanh_backward_def, &silu_backward_def,
+                             &gelu_backward_def};
+
+}  // namespace
+
+std::span<const OpDef* const> activation_ops() { return kOps; }
+
+Value relu(const Value& x) { return call1(relu_def, {x}); }
+Value sigmoid(const Value& x) { return call1(sigmoid_def, {to_floating(x)}); }
+Value silu(const Value& x) { return call1(silu_def, {x}); }
+Value gelu(const Value& x, const std::string& approximate) { return call1(gelu_def, {x}, {approximate}); }
+Value relu_backward(const Value& grad, const Value& result) { return call1(relu_backward_def, {grad, result}); }
+Value sigmoid_backward(const Value& grad, const Value& result) { return call1(sigmoid_backward_def, {grad, result}); }
+Value tanh_backward(const Value& grad, const Value& result) { return call1(tanh_backward_def, {grad, result}); }
+Value silu_backward(const Value& grad, const Value& x) { return call1(silu_backward_def, {grad, x}); }
+Value gelu_backward(const Value& grad, const Value& x, const std::string& approximate) {
+  return call1(gelu_backward_def, {grad, x}, {approximate});
+}
+
+Value leaky_relu(const Value& x, double negative_slope) { return where(gt(x, 0), x, mul(x, negative_slope)); }
+
+Value elu(const Value& x, double alpha) {
+  // The exponential sees only the negative part, so that it cannot overflow where its result is not used.
+  const Value positive = gt(x, 0);
+  return where(positive, x, mul(expm1(where(positive, 0.0, x)), alpha));
+}
+
+Value softplus(const Value& x, double beta, double threshold) {
+  const Value scaled = mul(x, beta);
+  const Value linear = gt(scaled, threshold);
+  return where(linear, x, div(log1p(exp(where(linear, 0.0, scaled))), beta));
+}
+
+Value mish(const Value& x) { return mul(x, tanh(softplus(x))); }
+Value logsigmoid(const Value& x) { return neg(softplus(neg(x))); }
+
+Value clamp(const Value& x, const std::optional<Operand>& min, const std::optional<Operand>& max) {
+  SLUICE_CHECK(min || max, "clamp: no bound: min and max are both absent; give at least one");
+  Value y = x;
+  if (min) y = where(lt(y, *min), *min, y);
+  if (max) y = where(gt(y, *max), *max, y);
+  return y;
+}
+
+Value hardtanh(const Value& x, double min_val, double max_val) { return clamp(x, Operand(min_val), Operand(max_val)); }
+Value relu6(const Value& x) { return hardtanh(x, 0, 6); }
+Value hardsigmoid(const Value& x) { return div(relu6(add(x, 3)), 6); }
+Value hardswish(const Value& x) { return mul(x, hardsigmoid(x)); }
+
+}  // namespace sluice::ops

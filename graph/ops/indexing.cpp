@@ -1,0 +1,229 @@
+#include "graph/ops/indexing.h"
+
+#include "graph/executor.h"
+#include "graph/ops/common.h"
+#include "graph/ops/comparison.h"
+#include "graph/ops/creation.h"
+#include "graph/ops/movement.h"
+
+namespace sluice::ops {
+namespace {
+
+using Values = std::vector<Value>;
+
+int axis_of(const Attrs& attrs, const TensorType& x) {
+  SLUICE_CHECK(x.shape.rank() > 0, "x: rank is 0; must be at least 1");
+  return normalize_axis(attr<int64_t>(attrs, 0), x.shape.rank(), "dim");
+}
+
+// `index` covers a corner of x outside `dim`.
+void check_covers(const TensorType& x, const TensorType& index, int dim) {
+  check_index(index, "index");
+  SLUICE_CHECK(index.shape.rank() == x.shape.rank(), "index: rank is {}, x has {}; they must be equal",
+               index.shape.rank(), x.shape.rank());
+  for (int i = 0; i < x.shape.rank(); ++i)
+    SLUICE_CHECK(i == dim || index.shape[i] <= x.shape[i], "index: shape {} exceeds {} at axis {}; it must fit",
+                 index.shape.str(), x.shape.str(), i);
+}
+
+std::vector<TensorType> infer_gather(Types in, Present, const Attrs& attrs) {
+  check_covers(in[0], in[1], axis_of(attrs, in[0]));
+  return {{in[0].dtype, in[1].shape}};
+}
+
+std::vector<TensorType> infer_scatter(Types in, Present, const Attrs& attrs) {
+  check_covers(in[0], in[1], axis_of(attrs, in[0]));
+  SLUICE_CHECK_KIND(kType, in[0].dtype == in[2].dtype, "src: dtype is {}, x has {}; they must be equal",
+                    dtype_name(in[2].dtype), dtype_name(in[0].dtype));
+  SLUICE_CHECK(in[2].shape == in[1].shape, "src: shape is {}, index has {}; they must be equal", in[2].shape.str(),
+               in[1].shape.str());
+  return {in[0]};
+}
+
+void check_flat_index(const TensorType& index) {
+  check_index(index, "index");
+  SLUICE_CHECK(index.shape.rank() == 1, "index: rank is {}; must be 1", index.shape.rank());
+}
+
+std::vector<TensorType> infer_index_select(Types in, Present, const Attrs& attrs) {
+  const int dim = axis_of(attrs, in[0]);
+  check_flat_index(in[1]);
+  TensorType out = in[0];
+  out.shape[dim] = in[1].shape[0];
+  return {out};
+}
+
+std::vector<TensorType> infer_index_add(Types in, Present, const Attrs& attrs) {
+  const int dim = axis_of(attrs, in[0]);
+  check_flat_index(in[1]);
+  Shape wanted = in[0].shape;
+  wanted[dim] = in[1].shape[0];
+  SLUICE_CHECK_KIND(kType, in[0].dtype == in[2].dtype, "src: dtype is {}, x has {}; they must be equal",
+                    dtype_name(in[2].dtype), dtype_name(in[0].dtype));
+  SLUICE_CHECK(in[2].shape == wanted, "src: shape is {}; must be {} (x's, with the index's length at axis {})",
+               in[2].shape.str(), wanted.str(), dim);
+  return {in[0]};
+}
+
+// Axes other than `dim` split all operands alike; of scatters, sums go through x and src.
+std::vector<SbpRow> lines_sbp(Types in, const Attrs& attrs, bool flat_index, bool adds) {
+  std::vector<SbpRow> rows = broadcast_sbp(in, attrs);
+  const int dim = axis_of(attrs, in[0]);
+  const auto with_index = [&](Sbp data, Sbp index) {
+    std::vector<Sbp> row = {data, index};
+    if (in.size() == 3) row.push_back(data);
+    return row;
+  };
+  for (int i = 0; i < in[0].shape.rank(); ++i) {
+    if (i == dim || (!flat_index && in[1].shape[i] != in[0].shape[i])) continue;
+    rows.push_back(row_of(with_index(Sbp::split(i), flat_index ? Sbp::broadcast() : Sbp::split(i)), Sbp::split(i)));
+  }
+  if (adds || in.size() == 2) rows.push_back(row_of(with_index(Sbp::partial_sum(), Sbp::broadcast()), Sbp::partial_sum()));
+  return rows;
+}
+
+std::vector<SbpRow> gather_sbp(Types in, const Attrs& attrs) { return lines_sbp(in, attrs, false, false); }
+std::vector<SbpRow> scatter_sbp(Types in, const Attrs& attrs) { return lines_sbp(in, attrs, false, false); }
+std::vector<SbpRow> scatter_add_sbp(Types in, const Attrs& attrs) { return lines_sbp(in, attrs, false, true); }
+std::vector<SbpRow> select_sbp(Types in, const Attrs& attrs) { return lines_sbp(in, attrs, true, false); }
+std::vector<SbpRow> index_add_sbp(Types in, const Attrs& attrs) { return lines_sbp(in, attrs, true, true); }
+
+std::vector<Param> params() { return {{.name = "dim", .default_value = int64_t{0}, .required = true}}; }
+
+// index values stay below the smallest axis the samples use.
+std::vector<Sample> samples(bool flat_index, bool with_src) {
+  struct Case {
+    Shape x, index;
+    int64_t dim;
+    DType dtype = DType::kFloat32, index_dtype = DType::kInt64;
+  };
+  std::vector<Case> cases = {{{5}, {3}, 0}, {{4, 3}, {2, 3}, 0}, {{4, 3}, {4, 5}, -1}, {{2, 3, 4}, {2, 2, 4}, 1},
+                             {{4, 3}, {2, 3}, 0, DType::kInt64, DType::kInt32}, {{4, 3}, {0, 3}, 0}};
+  std::vector<Sample> out;
+  for (const Case& c : cases) {
+    const int dim = normalize_axis(c.dim, c.x.rank(), "dim");
+    const Shape index = flat_index ? Shape{c.index[dim]} : c.index;
+    Shape src = c.x;
+    src[dim] = c.index[dim];
+    const SampleInput x{.shape = c.x, .dtype = c.dtype, .low = is_floating(c.dtype) ? -1.0 : -9.0,
+                        .high = is_floating(c.dtype) ? 1.0 : 9.0};
+    Sample s{.inputs = {x, {.shape = index, .dtype = c.index_dtype, .low = 0, .high = 3}}, .attrs = {c.dim}};
+    if (with_src) {
+      s.inputs.push_back(x);
+      s.inputs.back().shape = flat_index ? src : c.index;
+    }
+    out.push_back(s);
+  }
+  return out;
+}
+
+// With repeated indices which source wins is unspecified, so samples of scatter have lines of one element.
+std::vector<Sample> scatter_samples() {
+  std::vector<Sample> out;
+  for (const Shape& shape : {Shape{5}, Shape{4, 3}, Shape{3, 2, 4}}) {
+    Shape index = shape;
+    index[0] = 1;
+    out.push_back({.inputs = {{.shape = shape}, {.shape = index, .dtype = DType::kInt64, .low = 0, .high = 3},
+                              {.shape = index}},
+                   .attrs = {int64_t{0}}});
+  }
+  return out;
+}
+
+int64_t dim_of(const GradContext& c) { return attr<int64_t>(c.attrs, 0); }
+
+#define DIM_DOC " int64 or int32; an index outside [0, x.shape[dim]) is an error. "
+
+const OpDef gather_def{
+    .name = "gather",
+    .doc = "out[i][j] = x[index[i][j]][j] for dim 0, and so on; out has the shape of index." DIM_DOC "torch.gather.",
+    .inputs = {"x", "index"}, .params = params(), .infer = infer_gather,
+    .grad = [](const GradContext& c) -> Values {
+      return {scatter_add(zeros_like(c.inputs[0]), c.inputs[1], c.grad_outputs[0], dim_of(c)), Value()};
+    },
+    .sbp = gather_sbp, .samples = samples(false, false)};
+
+const OpDef scatter_def{
+    .name = "scatter",
+    .doc = "x with out[index[i][j]][j] = src[i][j] for dim 0, and so on; of a repeated index the last source stays; "
+           "src has the shape of index." DIM_DOC "torch.scatter.",
+    .inputs = {"x", "index", "src"}, .params = params(), .infer = infer_scatter,
+    .grad = [](const GradContext& c) -> Values {
+      const Value &g = c.grad_outputs[0], &index = c.inputs[1];
+      return {c.needs[0] ? scatter(g, index, zeros_like(c.inputs[2]), dim_of(c)) : Value(), Value(),
+              c.needs[2] ? gather(g, index, dim_of(c)) : Value()};
+    },
+    .sbp = scatter_sbp, .samples = scatter_samples()};
+
+const OpDef scatter_add_def{
+    .name = "scatter_add",
+    .doc = "x with src[i][j] added to out[index[i][j]][j] for dim 0, and so on; src has the shape of index." DIM_DOC
+           "torch.scatter_add.",
+    .inputs = {"x", "index", "src"}, .params = params(), .infer = infer_scatter,
+    .grad = [](const GradContext& c) -> Values {
+      const Value& g = c.grad_outputs[0];
+      return {g, Value(), c.needs[2] ? gather(g, c.inputs[1], dim_of(c)) : Value()};
+    },
+    .sbp = scatter_add_sbp, .samples = samples(false, true)};
+
+const OpDef index_select_def{
+    .name = "index_select",
+    .doc = "The slices of x at index (n,) along `dim`." DIM_DOC "torch.index_select.",
+    .inputs = {"x", "index"}, .params = params(), .infer = infer_index_select,
+    .grad = [](const GradContext& c) -> Values {
+      return {index_add(zeros_like(c.inputs[0]), c.inputs[1], c.grad_outputs[0], dim_of(c)), Value()};
+    },
+    .sbp = select_sbp, .samples = samples(true, false)};
+
+const OpDef index_add_def{
+    .name = "index_add",
+    .doc = "x with the slices of src added at index (n,) along `dim`." DIM_DOC "torch.index_add.",
+    .inputs = {"x", "index", "src"}, .params = params(), .infer = infer_index_add,
+    .grad = [](const GradContext& c) -> Values {
+      const Value& g = c.grad_outputs[0];
+      return {g, Value(), c.needs[2] ? index_select(g, c.inputs[1], dim_of(c)) : Value()};
+    },
+    .sbp = index_add_sbp, .samples = samples(true, true)};
+
+#undef DIM_DOC
+
+const OpDef* const kOps[] = {&gather_def, &scatter_def, &scatter_add_def, &index_select_def, &index_add_def};
+
+}  // namespace
+
+std::span<const OpDef* const> indexing_ops() { return kOps; }
+
+Value gather(const Value& x, const Value& index, int64_t dim) { return call1(gather_def, {x, index}, {dim}); }
+Value scatter(const Value& x, const Value& index, const Value& src, int64_t dim) {
+  return call1(scatter_def, {x, index, src}, {dim});
+}
+Value scatter_add(const Value& x, const Value& index, const Value& src, int64_t dim) {
+  return call1(scatter_add_def, {x, index, src}, {dim});
+}
+Value index_select(const Value& x, const Value& index, int64_t dim) {
+  return call1(index_select_def, {x, index}, {dim});
+}
+Value index_add(const Value& x, const Value& index, const Value& src, int64_t dim) {
+  return call1(index_add_def, {x, index, src}, {dim});
+}
+
+Value take_along(const Value& x, const Value& index, int64_t dim) {
+  const int axis = normalize_axis(dim, x.rank(), "take_along");
+  Shape x_shape = x.shape(), index_shape = index.shape();
+  SLUICE_CHECK(x_shape.rank() == index_shape.rank(), "take_along: ranks differ: {} and {}; they must be equal",
+               x_shape.str(), index_shape.str());
+  x_shape[axis] = index_shape[axis] = 1;
+  Shape common = broadcast_shapes(x_shape, index_shape, "take_along");
+  x_shape = index_shape = common;
+  x_shape[axis] = x.shape()[axis];
+  index_shape[axis] = index.shape()[axis];
+  return gather(expand(x, x_shape), expand(index, index_shape), axis);
+}
+
+Value one_hot(const Value& index, int64_t num_classes) {
+  Ints shape = index.shape().vec();
+  shape.push_back(1);
+  return cast(eq(reshape(index, shape), iota(0, 1, num_classes, index.dtype())), DType::kInt64);
+}
+
+}  // namespace sluice::ops

@@ -1,0 +1,183 @@
+#include "graph/ops/shaping.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "graph/ops/comparison.h"
+#include "graph/ops/creation.h"
+#include "graph/ops/movement.h"
+
+namespace sluice::ops {
+
+Value squeeze(const Value& x, const std::optional<Ints>& dim) {
+  Ints shape;
+  for (int i = 0; i < x.rank(); ++i) {
+    bool named = !dim;
+    if (dim)
+      for (int64_t d : *dim) named |= normalize_axis(d, x.rank(), "squeeze") == i;
+    if (!named || x.shape()[i] != 1) shape.push_back(x.shape()[i]);
+  }
+  return reshape(x, shape);
+}
+
+Value unsqueeze(const Value& x, int64_t dim) {
+  Shape shape = x.shape();
+  shape.insert(normalize_axis(dim, x.rank() + 1, "unsqueeze"), 1);
+  return reshape(x, shape.vec());
+}
+
+Value flatten(const Value& x, int64_t start_dim, int64_t end_dim) {
+  if (x.rank() == 0) return reshape(x, {1});
+  const int first = normalize_axis(start_dim, x.rank(), "flatten"), last = normalize_axis(end_dim, x.rank(), "flatten");
+  SLUICE_CHECK(first <= last, "flatten: start_dim {} is after end_dim {}; it must not be", start_dim, end_dim);
+  Ints shape;
+  int64_t merged = 1;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i >= first && i <= last) merged *= x.shape()[i];
+    if (i < first || i > last) shape.push_back(x.shape()[i]);
+    if (i == last) shape.push_back(merged);
+  }
+  return reshape(x, shape);
+}
+
+Value transpose(const Value& x, int64_t dim0, int64_t dim1) {
+  Ints dims(x.rank());
+  std::iota(dims.begin(), dims.end(), 0);
+  const int a = normalize_axis(dim0, x.rank(), "transpose"), b = normalize_axis(dim1, x.rank(), "transpose");
+  if (a == b) return x;
+  std::swap(dims[a], dims[b]);
+  return permute(x, dims);
+}
+
+Value movedim(const Value& x, int64_t source, int64_t destination) {
+  Ints dims(x.rank());
+  std::iota(dims.begin(), dims.end(), 0);
+  const int from = normalize_axis(source, x.rank(), "movedim"), to = normalize_axis(destination, x.rank(), "movedim");
+  if (from == to) return x;
+  dims.erase(dims.begin() + from);
+  dims.insert(dims.begin() + to, from);
+  return permute(x, dims);
+}
+
+Value narrow(const Value& x, int64_t dim, int64_t start, int64_t length) {
+  const int axis = normalize_axis(dim, x.rank(), "narrow");
+  SLUICE_CHECK(x.rank() > 0, "narrow: the tensor has rank 0; it must have an axis");
+  const int64_t size = x.shape()[axis], first = start < 0 ? start + size : start;
+  SLUICE_CHECK_KIND(kIndex, first >= 0 && length >= 0 && first + length <= size,
+                    "narrow: range out of axis {}: start {}, length {}; must lie in [0, {}]", axis, start, length, size);
+  return slice_axis(x, axis, first, first + length);
+}
+
+Value select(const Value& x, int64_t dim, int64_t index) {
+  const int axis = normalize_axis(dim, x.rank(), "select");
+  SLUICE_CHECK_KIND(kIndex, x.rank() > 0, "select: the tensor has rank 0; it must have an axis");
+  const int64_t size = x.shape()[axis];
+  SLUICE_CHECK_KIND(kIndex, index >= -size && index < size, "select: index {} is out of axis {}; must be in [{}, {}]",
+                    index, axis, -size, size - 1);
+  Shape shape = x.shape();
+  shape.erase(axis);
+  return reshape(narrow(x, axis, index < 0 ? index + size : index, 1), shape.vec());
+}
+
+std::vector<Value> unbind(const Value& x, int64_t dim) {
+  const int axis = normalize_axis(dim, x.rank(), "unbind");
+  SLUICE_CHECK(x.rank() > 0, "unbind: the tensor has rank 0; it must have an axis");
+  std::vector<Value> out;
+  for (int64_t i = 0; i < x.shape()[axis]; ++i) out.push_back(select(x, axis, i));
+  return out;
+}
+
+std::vector<Value> split(const Value& x, int64_t size, int64_t dim) {
+  const int axis = normalize_axis(dim, x.rank(), "split");
+  SLUICE_CHECK(size > 0 && x.rank() > 0, "split: size is {} of a tensor {}; size must be positive and rank at least 1",
+               size, x.shape().str());
+  Ints sizes;
+  for (int64_t left = x.shape()[axis]; left > 0 || sizes.empty(); left -= size) sizes.push_back(std::min(size, left));
+  return split(x, sizes, axis);
+}
+
+std::vector<Value> split(const Value& x, const Ints& sizes, int64_t dim) {
+  const int axis = normalize_axis(dim, x.rank(), "split");
+  const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  SLUICE_CHECK(x.rank() > 0 && total == x.shape()[axis],
+               "split: sizes {} add up to {}, of axis {} of {}; they must add up to its size", attr_str(sizes), total,
+               axis, x.shape().str());
+  std::vector<Value> out;
+  int64_t at = 0;
+  for (int64_t size : sizes) {
+    out.push_back(narrow(x, axis, at, size));
+    at += size;
+  }
+  return out;
+}
+
+std::vector<Value> chunk(const Value& x, int64_t chunks, int64_t dim) {
+  const int axis = normalize_axis(dim, x.rank(), "chunk");
+  SLUICE_CHECK(chunks > 0 && x.rank() > 0, "chunk: {} chunks of a tensor {}; must be positive, of rank at least 1",
+               chunks, x.shape().str());
+  return split(x, std::max<int64_t>((x.shape()[axis] + chunks - 1) / chunks, 1), axis);
+}
+
+Value stack(std::span<const Value> xs, int64_t dim) {
+  std::vector<Value> raised;
+  for (const Value& x : xs) {
+    SLUICE_CHECK(x.shape() == xs[0].shape(), "stack: shapes differ: {} and {}; they must be equal",
+                 xs[0].shape().str(), x.shape().str());
+    raised.push_back(unsqueeze(x, dim));
+  }
+  SLUICE_CHECK(!xs.empty(), "stack: no tensors; give at least one");
+  return concat(raised, normalize_axis(dim, xs[0].rank() + 1, "stack"));
+}
+
+Value tile(const Value& x, const Ints& repeats) {
+  // Each repeat is an axis of its own, expanded and merged into the one after it.
+  const int rank = std::max<int>(x.rank(), static_cast<int>(repeats.size()));
+  Ints split_shape, merged;
+  Shape expanded;
+  for (int i = 0; i < rank; ++i) {
+    const int own = i - (rank - x.rank()), given = i - (rank - static_cast<int>(repeats.size()));
+    const int64_t size = own >= 0 ? x.shape()[own] : 1, times = given >= 0 ? repeats[given] : 1;
+    SLUICE_CHECK(times >= 0, "tile: negative repeat: {}; must be >= 0", attr_str(repeats));
+    if (times != 1) {
+      split_shape.push_back(1);
+      expanded.push_back(times);
+    }
+    split_shape.push_back(size);
+    expanded.push_back(size);
+    merged.push_back(size * times);
+  }
+  return reshape(expand(reshape(x, split_shape), expanded), merged);
+}
+
+Value roll(const Value& x, const Ints& shifts, const Ints& dims) {
+  SLUICE_CHECK(shifts.size() == dims.size(), "roll: {} shifts for {} dims; there must be one each", shifts.size(),
+               dims.size());
+  Value y = x;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const int axis = normalize_axis(dims[i], x.rank(), "roll");
+    const int64_t size = x.rank() ? x.shape()[axis] : 0;
+    if (size == 0) continue;
+    const int64_t shift = ((shifts[i] % size) + size) % size;
+    if (shift == 0) continue;
+    const Value parts[] = {narrow(y, axis, size - shift, shift), narrow(y, axis, 0, size - shift)};
+    y = concat(parts, axis);
+  }
+  return y;
+}
+
+namespace {
+
+// Row minus column, compared with the diagonal.
+Value triangle(const Value& x, int64_t diagonal, bool lower, const char* where_) {
+  SLUICE_CHECK(x.rank() >= 2, "{}: rank is {}; must be at least 2", where_, x.rank());
+  const int64_t rows = x.shape()[x.rank() - 2], columns = x.shape().back();
+  const Value i = reshape(iota(0, 1, rows), {rows, 1}), j = iota(-static_cast<double>(diagonal), 1, columns);
+  return masked_fill(x, lower ? lt(i, j) : gt(i, j), 0);
+}
+
+}  // namespace
+
+Value tril(const Value& x, int64_t diagonal) { return triangle(x, diagonal, true, "tril"); }
+Value triu(const Value& x, int64_t diagonal) { return triangle(x, diagonal, false, "triu"); }
+
+}  // namespace sluice::ops
