@@ -40,7 +40,7 @@ struct SampleInput {
 };
 struct Sample {
   std::vector<SampleInput> inputs;
-  Attrs attrs;  // in the order of params; empty = all defaults
+  Attrs attrs = {};  // in the order of params; empty = all defaults
 };
 
 struct Cost {

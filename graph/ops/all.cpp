@@ -1,21 +1,33 @@
 // The list of all built-in ops: one line per family.
 #include "graph/ops/activation.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/convolution.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
+#include "graph/ops/embedding.h"
 #include "graph/ops/host.h"
 #include "graph/ops/indexing.h"
+#include "graph/ops/losses.h"
+#include "graph/ops/matmul.h"
 #include "graph/ops/movement.h"
+#include "graph/ops/normalization.h"
+#include "graph/ops/optimizer_updates.h"
+#include "graph/ops/pooling.h"
 #include "graph/ops/random.h"
 #include "graph/ops/reduction.h"
+#include "graph/ops/softmax.h"
 
 namespace sluice {
 
 const OpRegistry& builtin_ops() {
   static const OpRegistry registry = [] {
     const std::span<const OpDef* const> families[] = {
-        ops::unary_ops(),    ops::binary_ops(),   ops::activation_ops(), ops::comparison_ops(), ops::reduction_ops(),
-        ops::movement_ops(), ops::indexing_ops(), ops::creation_ops(),   ops::random_ops(),     ops::host_ops(),
+        ops::unary_ops(),      ops::binary_ops(),        ops::activation_ops(),
+        ops::comparison_ops(), ops::reduction_ops(),     ops::movement_ops(),
+        ops::indexing_ops(),   ops::creation_ops(),      ops::random_ops(),
+        ops::host_ops(),       ops::matmul_ops(),        ops::convolution_ops(),
+        ops::pooling_ops(),    ops::normalization_ops(), ops::softmax_ops(),
+        ops::losses_ops(),     ops::embedding_ops(),     ops::optimizer_updates_ops(),
     };
     OpRegistry r;
     for (const auto& family : families)

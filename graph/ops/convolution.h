@@ -9,7 +9,7 @@ namespace sluice::ops {
 
 // Empty lists mean all ones (stride, dilation) or zeros (padding); a single entry stands for every spatial dim.
 struct ConvOptions {
-  Ints stride, padding, dilation;
+  Ints stride = {}, padding = {}, dilation = {};
   int64_t groups = 1;
 };
 
@@ -21,11 +21,12 @@ Value conv_input_grad(const Value& grad, const Value& weight, const Ints& input_
 Value conv_weight_grad(const Value& grad, const Value& x, const Ints& weight_shape, const ConvOptions& options = {});
 
 struct ConvTransposeOptions {
-  Ints stride, padding, output_padding, dilation;
+  Ints stride = {}, padding = {}, output_padding = {}, dilation = {};
   int64_t groups = 1;
 };
 // torch.conv_transpose1d/2d/3d: x (N, C, spatial...), weight (C, O/groups, kernel...).
-Value conv_transpose(const Value& x, const Value& weight, const Value& bias = {}, const ConvTransposeOptions& options = {});
+Value conv_transpose(const Value& x, const Value& weight, const Value& bias = {},
+                     const ConvTransposeOptions& options = {});
 
 std::span<const OpDef* const> convolution_ops();
 

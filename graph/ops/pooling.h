@@ -8,13 +8,14 @@
 
 namespace sluice::ops {
 
-// kernel_size names the spatial dims (one entry each). Empty stride = kernel_size; empty padding = 0; empty dilation = 1.
+// kernel_size names the spatial dims (one entry each). Empty stride = kernel_size; empty padding = 0; empty dilation
+// = 1.
 struct PoolOptions {
-  Ints kernel_size, stride, padding;
+  Ints kernel_size, stride = {}, padding = {};
   bool ceil_mode = false;
 };
 struct MaxPoolOptions : PoolOptions {
-  Ints dilation;
+  Ints dilation = {};
 };
 struct AvgPoolOptions : PoolOptions {
   bool count_include_pad = true;

@@ -13,6 +13,15 @@ void add_cpu_kernels(KernelTable& table) {
   cpu::add_creation_kernels(table);
   cpu::add_random_kernels(table);
   cpu::add_host_kernels(table);
+  cpu::add_matmul_kernels(table);
+  cpu::add_convolution_kernels(table);
+  cpu::add_pooling_kernels(table);
+  cpu::add_batch_norm_kernels(table);
+  cpu::add_normalization_kernels(table);
+  cpu::add_softmax_kernels(table);
+  cpu::add_cross_entropy_kernels(table);
+  cpu::add_embedding_kernels(table);
+  cpu::add_optimizer_update_kernels(table);
 }
 
 }  // namespace sluice

@@ -15,5 +15,14 @@ void add_indexing_kernels(KernelTable& table);
 void add_creation_kernels(KernelTable& table);
 void add_random_kernels(KernelTable& table);
 void add_host_kernels(KernelTable& table);
+void add_matmul_kernels(KernelTable& table);
+void add_convolution_kernels(KernelTable& table);
+void add_pooling_kernels(KernelTable& table);
+void add_batch_norm_kernels(KernelTable& table);
+void add_normalization_kernels(KernelTable& table);
+void add_softmax_kernels(KernelTable& table);
+void add_cross_entropy_kernels(KernelTable& table);
+void add_embedding_kernels(KernelTable& table);
+void add_optimizer_update_kernels(KernelTable& table);
 
 }  // namespace sluice::cpu

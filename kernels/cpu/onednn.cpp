@@ -1,0 +1,183 @@
+#include "kernels/cpu/onednn.h"
+
+#include <omp.h>
+
+namespace sluice::cpu::onednn {
+
+#define SLUICE_ONEDNN_3 (DNNL_VERSION_MAJOR >= 3)
+
+dnnl::engine cpu_engine() { return dnnl::engine(dnnl::engine::kind::cpu, 0); }
+
+bool supports(DType dtype) {
+  if (dtype == DType::kFloat32) return true;
+  if (dtype != DType::kBFloat16) return false;
+  // Without AVX-512 oneDNN has only slow reference code for bfloat16.
+  static const bool fast = dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core;
+  return fast;
+}
+
+dnnl::memory::data_type data_type(DType dtype) {
+  using Type = dnnl::memory::data_type;
+  switch (dtype) {
+    case DType::kFloat32: return Type::f32;
+    case DType::kBFloat16: return Type::bf16;
+    case DType::kFloat16: return Type::f16;
+    case DType::kInt32: return Type::s32;
+    case DType::kInt8: return Type::s8;
+    case DType::kUInt8: return Type::u8;
+    default: fail(ErrorKind::kUnsupported, "onednn: dtype without counterpart: {}; use float32", dtype_name(dtype));
+  }
+}
+
+Dims dims(const Shape& shape) { return {shape.begin(), shape.end()}; }
+
+Desc desc(DType dtype, const Shape& shape, const Strides& strides) {
+  return Desc(dims(shape), data_type(dtype), dims(strides));
+}
+
+Desc any_desc(DType dtype, const Shape& shape) {
+  return Desc(dims(shape), data_type(dtype), dnnl::memory::format_tag::any);
+}
+
+size_t bytes(const Desc& desc) { return desc.get_size(); }
+
+ThreadScope::ThreadScope(int threads) : previous_(omp_get_max_threads()) {
+  if (previous_ != threads) omp_set_num_threads(threads);
+}
+ThreadScope::~ThreadScope() {
+  if (omp_get_max_threads() != previous_) omp_set_num_threads(previous_);
+}
+
+static dnnl::primitive_attr user_scratchpad() {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attr;
+}
+
+dnnl::matmul::primitive_desc matmul_pd(const Desc& a, const Desc& b, const Desc* bias, const Desc& c,
+                                       const dnnl::post_ops& post_ops) {
+  auto attr = user_scratchpad();
+  attr.set_post_ops(post_ops);
+#if SLUICE_ONEDNN_3
+  return bias ? dnnl::matmul::primitive_desc(cpu_engine(), a, b, *bias, c, attr)
+              : dnnl::matmul::primitive_desc(cpu_engine(), a, b, c, attr);
+#else
+  return dnnl::matmul::primitive_desc(bias ? dnnl::matmul::desc(a, b, *bias, c) : dnnl::matmul::desc(a, b, c), attr,
+                                      cpu_engine());
+#endif
+}
+
+static constexpr auto kDirect = dnnl::algorithm::convolution_direct;
+static constexpr auto kForward = dnnl::prop_kind::forward_training;
+
+dnnl::convolution_forward::primitive_desc conv_pd(const Desc& x, const Desc& w, const Desc* bias, const Desc& y,
+                                                  const ConvGeometry& g) {
+  using Forward = dnnl::convolution_forward;
+  auto attr = user_scratchpad();
+#if SLUICE_ONEDNN_3
+  return bias ? Forward::primitive_desc(cpu_engine(), kForward, kDirect, x, w, *bias, y, g.strides, g.dilation,
+                                        g.padding_low, g.padding_high, attr)
+              : Forward::primitive_desc(cpu_engine(), kForward, kDirect, x, w, y, g.strides, g.dilation, g.padding_low,
+                                        g.padding_high, attr);
+#else
+  auto d = bias ? Forward::desc(kForward, kDirect, x, w, *bias, y, g.strides, g.dilation, g.padding_low, g.padding_high)
+                : Forward::desc(kForward, kDirect, x, w, y, g.strides, g.dilation, g.padding_low, g.padding_high);
+  return Forward::primitive_desc(d, attr, cpu_engine());
+#endif
+}
+
+dnnl::convolution_backward_data::primitive_desc conv_input_grad_pd(const Desc& dx, const Desc& w, const Desc& dy,
+                                                                   const ConvGeometry& g) {
+  using Backward = dnnl::convolution_backward_data;
+  auto hint = conv_pd(dx, w, nullptr, dy, g);
+#if SLUICE_ONEDNN_3
+  return Backward::primitive_desc(cpu_engine(), kDirect, dx, w, dy, g.strides, g.dilation, g.padding_low,
+                                  g.padding_high, hint, user_scratchpad());
+#else
+  return Backward::primitive_desc({kDirect, dx, w, dy, g.strides, g.dilation, g.padding_low, g.padding_high},
+                                  user_scratchpad(), cpu_engine(), hint);
+#endif
+}
+
+dnnl::convolution_backward_weights::primitive_desc conv_weight_grad_pd(const Desc& x, const Desc& dw, const Desc& dy,
+                                                                       const ConvGeometry& g) {
+  using Backward = dnnl::convolution_backward_weights;
+  auto hint = conv_pd(x, dw, nullptr, dy, g);
+#if SLUICE_ONEDNN_3
+  return Backward::primitive_desc(cpu_engine(), kDirect, x, dw, dy, g.strides, g.dilation, g.padding_low,
+                                  g.padding_high, hint, user_scratchpad());
+#else
+  return Backward::primitive_desc({kDirect, x, dw, dy, g.strides, g.dilation, g.padding_low, g.padding_high},
+                                  user_scratchpad(), cpu_engine(), hint);
+#endif
+}
+
+void append_eltwise(dnnl::post_ops& post_ops, dnnl::algorithm algorithm, float alpha, float beta) {
+#if SLUICE_ONEDNN_3
+  post_ops.append_eltwise(algorithm, alpha, beta);
+#else
+  post_ops.append_eltwise(1.f, algorithm, alpha, beta);
+#endif
+}
+
+Primitive::Primitive(const dnnl::primitive& primitive, std::vector<Arg> args, const Desc& scratchpad, int threads)
+    : engine_(cpu_engine()),
+      stream_(engine_),
+      primitive_(primitive),
+      args_(std::move(args)),
+      scratchpad_bytes_(scratchpad.get_size()),
+      threads_(threads) {
+  args_.push_back({DNNL_ARG_SCRATCHPAD, scratchpad});
+  idle_[0] = make_call().release();
+}
+
+std::unique_ptr<Primitive> Primitive::make_reorder(const Desc& from, const Desc& to, int threads) {
+  ThreadScope scope(threads);
+  auto pd = dnnl::reorder::primitive_desc(cpu_engine(), from, cpu_engine(), to, user_scratchpad());
+  return std::make_unique<Primitive>(dnnl::reorder(pd), std::vector<Arg>{{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}},
+                                     pd.scratchpad_desc(), threads);
+}
+
+Primitive::~Primitive() {
+  for (auto& call : idle_) delete call.load();
+}
+
+std::unique_ptr<Primitive::Call> Primitive::make_call() const {
+  auto call = std::make_unique<Call>();
+  for (const Arg& arg : args_) {
+    call->memories.push_back(dnnl::memory(arg.desc, engine_, nullptr));
+    call->args.push_back({arg.id, call->memories.back().get()});
+  }
+  return call;
+}
+
+void Primitive::run(std::initializer_list<const void*> pointers) const {
+  std::unique_ptr<Call> call;
+  for (auto& slot : idle_) {
+    call.reset(slot.exchange(nullptr, std::memory_order_acquire));
+    if (call) break;
+  }
+  if (!call) call = make_call();
+  ThreadScope scope(threads_);
+  dnnl_status_t status = dnnl_success;
+  size_t i = 0;
+  for (const void* pointer : pointers) {
+    if (status == dnnl_success)
+      status = dnnl_memory_set_data_handle(call->args[i++].memory, const_cast<void*>(pointer));
+  }
+  if (status == dnnl_success) {
+    status =
+        dnnl_primitive_execute(primitive_.get(), stream_.get(), static_cast<int>(call->args.size()), call->args.data());
+  }
+  for (auto& slot : idle_) {
+    Call* expected = nullptr;
+    if (slot.compare_exchange_strong(expected, call.get(), std::memory_order_release, std::memory_order_relaxed)) {
+      call.release();
+      break;
+    }
+  }
+  SLUICE_CHECK_KIND(kRuntime, status == dnnl_success,
+                    "onednn: a primitive failed: status {}; this is a bug, please report it", static_cast<int>(status));
+}
+
+}  // namespace sluice::cpu::onednn
