@@ -51,7 +51,7 @@ class FiringRule {
   template <class Host> void on_ready(int in_port, int slot, Host&& host);
   template <class Host> void on_ack(int out_port, int slot, Host&& host);
   template <class Host> void on_end(int in_port, Host&& host);
-  // Ignored after on_stop.
+  // No effect on other actors than sources, nor after on_stop.
   void on_start(uint64_t firings);
   // Sources accept no further start credits and end when theirs are used up. No effect on other actors.
   template <class Host> void on_stop(Host&& host);
@@ -190,8 +190,8 @@ void FiringRule::on_end(int in_port, Host&& host) {
 }
 
 inline void FiringRule::on_start(uint64_t firings) {
-  if (stopped_ || ended_ || firings == 0) return;
-  if (credits_ == 0 && source_) --blockers_;
+  if (!source_ || stopped_ || ended_ || firings == 0) return;
+  if (credits_ == 0) --blockers_;
   credits_ += firings;
 }
 

@@ -1,0 +1,82 @@
+#include "plan/ledger.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/shape.h"
+
+namespace sluice::plan {
+
+Ledger ledger(const Plan& plan) {
+  Ledger ledger;
+  ledger.space_bytes.resize(plan.spaces.size());
+  const auto add = [&](LedgerLine line, uint64_t& category) {
+    ledger.space_bytes[line.space] = checked_add(ledger.space_bytes[line.space], line.bytes);
+    category = checked_add(category, line.bytes);
+    ledger.total = checked_add(ledger.total, line.bytes);
+    ledger.lines.push_back(line);
+  };
+  for (int a = 0; a < static_cast<int>(plan.arenas.size()); ++a) {
+    const Arena& arena = plan.arenas[a];
+    add({LedgerLine::Kind::kArena, a, arena.space, align_up(arena.bytes, kAlignment)}, ledger.arenas);
+  }
+  for (int v = 0; v < static_cast<int>(plan.variables.size()); ++v) {
+    const Variable& variable = plan.variables[v];
+    const uint64_t bytes = align_up(variable.spec.extent_bytes(), kAlignment);
+    if (variable.constant) {
+      add({LedgerLine::Kind::kConstant, v, variable.space, bytes}, ledger.constants);
+    } else {
+      add({LedgerLine::Kind::kVariable, v, variable.space, bytes}, ledger.variables);
+    }
+  }
+  enum class Use : uint8_t { kIntermediate, kSlot, kWorkspace };
+  std::vector<Use> use(plan.buffers.size(), Use::kIntermediate);
+  for (const Kernel& k : plan.kernels) {
+    if (k.workspace >= 0) use[k.workspace] = Use::kWorkspace;
+  }
+  for (const Register& r : plan.registers) {
+    for (const int slot : r.slots) use[slot] = Use::kSlot;
+  }
+  for (size_t b = 0; b < plan.buffers.size(); ++b) {
+    const uint64_t bytes = align_up(plan.buffers[b].bytes, kAlignment);
+    uint64_t& category = use[b] == Use::kSlot        ? ledger.register_slots
+                         : use[b] == Use::kWorkspace ? ledger.workspaces
+                                                     : ledger.intermediates;
+    category = checked_add(category, bytes);
+  }
+  return ledger;
+}
+
+void check_budget(const Plan& plan, uint64_t budget) {
+  if (budget == 0) return;
+  const Ledger ledger = plan::ledger(plan);
+  if (ledger.total <= budget) return;
+  std::vector<int> order(plan.registers.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto weight = [&](int r) { return plan.registers[r].bytes * static_cast<uint64_t>(plan.registers[r].quota); };
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return weight(a) > weight(b); });
+  constexpr size_t kNamed = 3;
+  std::string blame;
+  for (size_t i = 0; i < order.size() && i < kNamed && weight(order[i]) > 0; ++i) {
+    const Register& r = plan.registers[order[i]];
+    blame += fmt::format("{}'{}' ({} slots of {})", i ? ", " : "", r.name, r.quota, bytes_str(r.bytes));
+  }
+  fail(ErrorKind::kMemory,
+       "plan '{}': over its memory budget: needs {}, budget {}; the smallest budget that works is {} bytes{}{}",
+       plan.name, bytes_str(ledger.total), bytes_str(budget), ledger.total,
+       blame.empty() ? "" : "; largest registers: ", blame);
+}
+
+std::string bytes_str(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
+  if (bytes < 1024) return fmt::format("{} bytes", bytes);
+  double value = static_cast<double>(bytes) / 1024;
+  int unit = 0;
+  while (value >= 1024 && unit < 3) {
+    value /= 1024;
+    ++unit;
+  }
+  return fmt::format("{:.1f} {} ({} bytes)", value, kUnits[unit], bytes);
+}
+
+}  // namespace sluice::plan

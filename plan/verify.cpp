@@ -1,0 +1,37 @@
+#include "plan/verify.h"
+
+namespace sluice::plan {
+
+std::string VerifyReport::str() const {
+  std::string text;
+  for (const Problem& problem : problems) text += problem.concern + ": " + problem.text + "\n";
+  return text;
+}
+
+VerifyReport verify(const Plan& plan) {
+  VerifyReport report;
+  report.certificate_given = !plan.certificate.empty();
+  using Concern = void (*)(const Plan&, VerifyReport&);
+  constexpr Concern kConcerns[] = {verify_structure, verify_sizes,  verify_rates,
+                                   verify_liveness,  verify_arenas, verify_collectives};
+  for (const Concern concern : kConcerns) {
+    concern(plan, report);
+    // Sizes rest on structure, rates do not rest on sizes; but a plan with a wrong size is not run further either.
+    if (!report.ok()) break;
+  }
+  return report;
+}
+
+void check(const Plan& plan) {
+  const VerifyReport report = verify(plan);
+  if (report.ok()) return;
+  constexpr size_t kShown = 5;
+  std::string text;
+  for (size_t i = 0; i < report.problems.size() && i < kShown; ++i) {
+    text += (i ? "\n  " : "") + report.problems[i].concern + ": " + report.problems[i].text;
+  }
+  if (report.problems.size() > kShown) text += fmt::format("\n  and {} more", report.problems.size() - kShown);
+  fail(ErrorKind::kValue, "plan '{}': {}", plan.name, text);
+}
+
+}  // namespace sluice::plan

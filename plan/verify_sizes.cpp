@@ -1,0 +1,122 @@
+// Sizes: overflow-checked, views within their bases, buffers within their arenas.
+#include "plan/verify.h"
+
+namespace sluice::plan {
+namespace {
+
+class Sizes {
+ public:
+  Sizes(const Plan& plan, VerifyReport& report) : plan_(plan), report_(report) {}
+
+  void run() {
+    uint64_t total = 0;
+    for (const Arena& a : plan_.arenas) {
+      guarded("arena '" + a.name + "'", [&] { total = checked_add(total, align_up(a.bytes, kAlignment)); });
+      if (a.lower_bound > a.bytes) problem("arena '{}': lower bound {} exceeds its {} bytes", a.name, a.lower_bound, a.bytes);
+    }
+    for (const Buffer& b : plan_.buffers) {
+      const Arena& arena = plan_.arenas[b.arena];
+      if (b.offset % kAlignment != 0) {
+        problem("buffer '{}': offset {}; must be a multiple of {}", b.name, b.offset, kAlignment);
+      }
+      if (b.offset > arena.bytes || b.bytes > arena.bytes - b.offset) {
+        problem("buffer '{}': {} bytes at offset {} leave arena '{}' of {} bytes", b.name, b.bytes, b.offset, arena.name, arena.bytes);
+      }
+    }
+    for (const Variable& v : plan_.variables) {
+      const std::string where = "variable '" + v.name + "'";
+      if (spec(where, v.spec)) {
+        guarded(where, [&] { total = checked_add(total, align_up(v.spec.extent_bytes(), kAlignment)); });
+      }
+    }
+    for (const Register& r : plan_.registers) {
+      for (const int slot : r.slots) {
+        const Buffer& b = plan_.buffers[slot];
+        if (b.bytes < r.bytes) problem("register '{}': slot '{}' has {} bytes; needs {}", r.name, b.name, b.bytes, r.bytes);
+        if (plan_.arenas[b.arena].space != plan_.arenas[plan_.buffers[r.slots[0]].arena].space) {
+          problem("register '{}': its slots lie in different memory spaces; all must lie in one", r.name);
+        }
+      }
+    }
+    for (const Kernel& k : plan_.kernels) {
+      const std::string where = "kernel '" + k.name + "'";
+      for (const View& v : k.inputs) view(where, v);
+      for (const View& v : k.outputs) view(where, v);
+      if (!(k.cost_ns >= 0 && k.cost_ns < 1e18)) problem("{}: cost is {} ns; must be finite and not negative", where, k.cost_ns);
+    }
+    for (const Input& i : plan_.inputs) view("input '" + i.name + "'", {BaseKind::kRegister, i.reg, 0, 0, i.spec});
+    for (const Output& o : plan_.outputs) view("output '" + o.name + "'", o.view);
+  }
+
+ private:
+  template <class... Args>
+  void problem(fmt::format_string<Args...> format, Args&&... args) {
+    report_.problems.push_back({"sizes", fmt::format(format, std::forward<Args>(args)...)});
+  }
+  // Runs size arithmetic; an overflow becomes a problem.
+  template <class Compute>
+  bool guarded(const std::string& where, Compute compute) {
+    try {
+      compute();
+      return true;
+    } catch (const Error& e) {
+      problem("{}: {}", where, e.what());
+      return false;
+    }
+  }
+  bool spec(const std::string& where, const TensorSpec& s) {
+    if (s.strides.rank() != s.shape.rank()) {
+      problem("{}: shape {} has {} dims and strides {} have {}; must be equally many", where, s.shape.str(),
+              s.shape.rank(), s.strides.str(), s.strides.rank());
+      return false;
+    }
+    for (const int64_t stride : s.strides) {
+      if (stride < 0) {
+        problem("{}: strides {}; must not be negative", where, s.strides.str());
+        return false;
+      }
+    }
+    return guarded(where, [&] {
+      numel(s.shape);
+      (void)s.extent_bytes();
+    });
+  }
+  void view(const std::string& where, const View& v) {
+    if (!spec(where, v.spec)) return;
+    uint64_t bytes = 0;
+    const std::string* name = nullptr;
+    switch (v.base) {
+      case BaseKind::kBuffer:
+        bytes = plan_.buffers[v.index].bytes;
+        name = &plan_.buffers[v.index].name;
+        break;
+      case BaseKind::kRegister:
+        bytes = plan_.registers[v.index].bytes;
+        name = &plan_.registers[v.index].name;
+        break;
+      case BaseKind::kVariable: {
+        const Variable& variable = plan_.variables[v.index];
+        if (!guarded(where, [&] { bytes = variable.spec.extent_bytes(); })) return;
+        name = &variable.name;
+        break;
+      }
+    }
+    const uint64_t extent = v.spec.extent_bytes();
+    if (v.offset > bytes || extent > bytes - v.offset) {
+      problem("{}: a view of {} bytes at offset {} leaves {} '{}' of {} bytes", where, extent, v.offset,
+              base_kind_name(v.base), *name, bytes);
+    }
+    if (v.offset % dtype_size(v.spec.dtype) != 0) {
+      problem("{}: offset {} is not a multiple of {}'s size", where, v.offset, dtype_name(v.spec.dtype));
+    }
+  }
+
+  const Plan& plan_;
+  VerifyReport& report_;
+};
+
+}  // namespace
+
+void verify_sizes(const Plan& plan, VerifyReport& report) { Sizes(plan, report).run(); }
+
+}  // namespace sluice::plan
