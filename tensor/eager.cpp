@@ -141,8 +141,8 @@ std::shared_ptr<const CallPlan> EagerExecutor::Impl::plan_for(const CallKey& key
   const uint64_t hash = key.hash();
   if (auto plan = cache.find(key, hash)) return plan;
   auto plan = prepare(key);
-  // A host function is looked up by its name each time, since another may be registered under it.
-  if (std::strcmp(key.op->name, "host_function") != 0) cache.insert(hash, plan);
+  // A host function is looked up each time, since another may be registered under its name.
+  if (!key.op->effectful) cache.insert(hash, plan);
   return plan;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 // Compile-and-run: a captured graph becomes a plan bound to the tensors it was traced with.
+#include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,12 +18,15 @@ class Session;
 struct GraphSessionOptions {
   CompileOptions compile;
   HostFunctions functions;  // by the `name` of host_function nodes
+  bool trace = false;       // record firings, kernels and waits from the start
+  bool check_numerics = false;
+  std::chrono::nanoseconds wait_timeout = std::chrono::nanoseconds::max();  // of reading a result
   // Extra entries of a bundle's meta.json (strings), e.g. input descriptions.
   std::map<std::string, std::string> meta;
 };
 
 // Calls are asynchronous and pipelined; program order with eager code on the same variables is kept by their storages.
-// Thread-safe calls. Destroying it waits for the steps in flight.
+// Thread-safe calls. Destroying it waits a moment for the steps in flight, then cancels them.
 class GraphSession {
  public:
   // Compiles for the engine's devices. Throws the compiler's errors.
@@ -34,6 +39,7 @@ class GraphSession {
   // Waits until every submitted step is done; throws the first error not yet seen.
   void synchronize();
 
+  // Of a loaded bundle that was not planned anew: the plan, without pass reports.
   const CompileResult& compiled() const;
   const CapturedGraph& captured() const;
   Session& session();  // stats, traces, watchdog
@@ -45,8 +51,8 @@ class GraphSession {
                                             GraphSessionOptions options = {});
 
  private:
-  GraphSession();
   struct Impl;
+  explicit GraphSession(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

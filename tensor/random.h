@@ -25,7 +25,7 @@ class Generator {
   };
   Draw next();
   // The state int64(2,) = (seed, step), shared with graphs that use this generator.
-  const Tensor& state() const { return state_; }
+  const Tensor& state();
 
   // Creation, bitwise as torch's CPU generator: float32 and float64 (others by casting float32, as torch does).
   Tensor rand(const TensorType& type);
@@ -37,12 +37,18 @@ class Generator {
   void normal_(const Tensor& tensor, double mean, double std);
 
  private:
-  uint32_t random32();
+  uint32_t random32() { return static_cast<uint32_t>(engine_()); }
   uint64_t random64();
+  double next_normal();
+  template <class T> void fill_uniform(T* data, int64_t n, T low, T high);
+  template <class T> void fill_normal(T* data, int64_t n, T mean, T std);
+  template <class Fill> Tensor filled(const TensorType& type, const char* what, Fill fill);
+  void write_state(int64_t step);
+
   uint64_t seed_;
   std::mt19937 engine_;
   bool has_next_normal_ = false;
-  double next_normal_ = 0;
+  double next_normal_ = 0;  // samples come in pairs; this one waits
   Tensor state_;
 };
 

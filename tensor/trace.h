@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +47,7 @@ class TraceScope {
  private:
   std::unique_ptr<TraceExecutor> executor_;
   std::unique_ptr<ExecutorScope> scope_;
+  TraceExecutor* previous_;
 };
 
 // The trace of this thread, or null in eager mode.
@@ -78,7 +80,7 @@ class ModuleScope {
   std::string previous_;
 };
 
-// Tells the user's line a node comes from. Called on the tracing thread for every node; null clears it.
+// Tells the user's line a node comes from. Called for every node traced on this thread; null clears it.
 void set_source_provider(std::function<SourceLocation()> provider);
 
 }  // namespace sluice

@@ -1,0 +1,217 @@
+#include "tensor/graph_session.h"
+
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "graph/autodiff/tape.h"
+#include "kernels/target.h"
+#include "runtime/bundle.h"
+#include "runtime/engine.h"
+#include "runtime/session.h"
+#include "streams/stream.h"
+
+namespace sluice {
+namespace {
+
+constexpr auto kGrace = std::chrono::milliseconds(1500);  // for steps in flight when a session is destroyed
+
+EagerImpl& eager_impl(const Value& value) { return static_cast<EagerImpl&>(*value.impl()); }
+
+// A result of a step, there once the step is finished.
+class StepOutput final : public PendingStorage {
+ public:
+  StepOutput(StepHandle handle, size_t index) : handle_(std::move(handle)), index_(index) {}
+  bool ready() const override { return handle_.done(); }
+  std::shared_ptr<Storage> wait() override {
+    StepHandle handle = handle_;
+    return handle.outputs()[index_].storage;
+  }
+
+ private:
+  StepHandle handle_;
+  size_t index_;
+};
+
+// The devices that a graph names, and the host.
+std::vector<plan::DeviceDesc> devices_of(Engine& engine, const graph::Graph& graph, const CompileOptions& options) {
+  std::set<DeviceId> ids{DeviceId{}, options.device};
+  for (const graph::Node& node : graph.nodes())
+    if (node.placement.device) ids.insert(*node.placement.device);
+  std::vector<plan::DeviceDesc> devices;
+  for (const DeviceId& id : ids) devices.push_back(engine.device(id).describe());
+  return devices;
+}
+
+std::vector<std::vector<std::byte>> evaluate(EagerExecutor& eager, const OpDef& op, const Attrs& attrs, Types types,
+                                             std::span<const void* const> inputs) {
+  const ExecutorScope now(eager);
+  const GradMode off(false);
+  std::vector<Value> values;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    values.push_back(inputs[i] ? Value(Tensor::from_host(types[i], inputs[i])) : Value());
+  std::vector<std::vector<std::byte>> results;
+  for (const Value& output : call(op, values, attrs)) {
+    results.emplace_back(checked_bytes(output.shape(), dtype_size(output.dtype())));
+    Tensor(output).copy_to_host(results.back().data());
+  }
+  return results;
+}
+
+}  // namespace
+
+struct GraphSession::Impl {
+  Impl(EagerExecutor& executor, CapturedGraph graph, GraphSessionOptions opts)
+      : eager(executor), captured(std::move(graph)), options(std::move(opts)) {}
+
+  EagerExecutor& eager;
+  CapturedGraph captured;
+  GraphSessionOptions options;
+  CompileResult result;
+  std::map<std::string, Tensor> folded;  // constants the compiler made
+  std::vector<Tensor> updated;           // variables a step writes
+  Session session;
+
+  void compile_graph();
+  void start();
+  std::shared_ptr<Storage> bind(const plan::Plan& plan, const plan::Variable& variable);
+  Tensor find(const std::string& name) const;
+};
+
+void GraphSession::Impl::compile_graph() {
+  const KernelTarget target(eager.engine().kernels(), devices_of(eager.engine(), captured.graph, options.compile));
+  const auto lookup = [this](const std::string& name) -> const void* {
+    const auto found = captured.variables.find(name);
+    if (found == captured.variables.end() || found->second.device().kind != DeviceKind::kCpu) return nullptr;
+    return found->second.is_contiguous() ? found->second.read() : nullptr;
+  };
+  const auto run = [this](const OpDef& op, const Attrs& attrs, Types types, std::span<const void* const> inputs) {
+    return evaluate(eager, op, attrs, types, inputs);
+  };
+  result = compile(captured.graph, target, options.compile, lookup, run);
+}
+
+Tensor GraphSession::Impl::find(const std::string& name) const {
+  const auto made = folded.find(name);
+  if (made != folded.end()) return made->second;
+  const auto found = captured.variables.find(name);
+  return found == captured.variables.end() ? Tensor() : found->second;
+}
+
+std::shared_ptr<Storage> GraphSession::Impl::bind(const plan::Plan& plan, const plan::Variable& variable) {
+  Tensor tensor = find(variable.name);
+  SLUICE_CHECK(tensor.defined(), "graph '{}': no tensor for variable '{}'; every variable needs one", plan.name, variable.name);
+  EagerImpl& impl = eager_impl(tensor);
+  const plan::Space& space = plan.spaces[variable.space];
+  const DeviceId home = space.kind == plan::SpaceKind::kDevice ? space.device : DeviceId{};
+  if (impl.device() != home) {
+    // A variable lives where the plan uses it; eager code reads it there through to() and copy_to_host().
+    const Value moved = eager.copy_to(tensor, home);
+    impl.move_to(eager_impl(moved).storage(), home);
+  }
+  SLUICE_CHECK_KIND(kUnsupported, tensor.is_contiguous() && impl.offset() == 0,
+                    "graph '{}': variable '{}' is not contiguous memory of its own: strides {}; make it so before the "
+                    "graph is compiled",
+                    plan.name, variable.name, tensor.strides().str());
+  return impl.storage();
+}
+
+void GraphSession::Impl::start() {
+  const ExecutorScope now(eager);
+  for (const auto& [name, bytes] : result.constants) {
+    for (const plan::Variable& v : result.plan.variables)
+      if (v.name == name) folded[name] = Tensor::from_host({v.spec.dtype, v.spec.shape}, bytes.data());
+  }
+  VariableBindings bindings;
+  for (const plan::Variable& v : result.plan.variables) bindings[v.name] = bind(result.plan, v);
+  for (const graph::Variable& v : captured.graph.variables())
+    if (v.update != graph::kNoValue && bindings.count(v.name)) updated.push_back(captured.variables.at(v.name));
+  SessionOptions session_options;
+  session_options.functions = options.functions;
+  session_options.trace = options.trace;
+  session_options.check_numerics = options.check_numerics;
+  session_options.wait_timeout = options.wait_timeout;
+  session = Session::load(eager.engine(), result.plan, bindings, std::move(session_options));
+}
+
+GraphSession::GraphSession(EagerExecutor& eager, CapturedGraph captured, GraphSessionOptions options)
+    : GraphSession(std::make_unique<Impl>(eager, std::move(captured), std::move(options))) {
+  impl_->compile_graph();
+  impl_->start();
+}
+
+GraphSession::GraphSession(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+GraphSession::~GraphSession() {
+  if (!impl_->session.valid()) return;
+  try {
+    impl_->session.wait_all(kGrace);
+  } catch (const Error&) {
+    // Nobody is left to hear of it: the steps' own handles carry their errors.
+  }
+  impl_->session.stop();
+}
+
+std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs) {
+  std::vector<InputTensor> data;
+  std::vector<Tensor> host;
+  data.reserve(inputs.size());
+  host.reserve(inputs.size());
+  for (const Tensor& input : inputs) {
+    SLUICE_CHECK_KIND(kType, input.defined(), "graph '{}': an input is undefined; pass a tensor", impl_->result.plan.name);
+    host.push_back(input.device().kind == DeviceKind::kCpu ? input : Tensor(impl_->eager.copy_to(input, {})));
+    data.push_back({host.back().read("graph input"), host.back().spec()});
+  }
+  const StepHandle step = impl_->session.submit(data);
+  for (const Tensor& variable : impl_->updated) eager_impl(variable).bump_version();
+  std::vector<Tensor> outputs;
+  const std::vector<plan::Output>& infos = impl_->result.plan.outputs;
+  for (size_t i = 0; i < infos.size(); ++i) {
+    const TensorSpec& spec = infos[i].view.spec;
+    outputs.emplace_back(Value(std::make_shared<EagerImpl>(std::make_shared<StepOutput>(step, i), TensorType{spec.dtype, spec.shape})));
+  }
+  return outputs;
+}
+
+void GraphSession::synchronize() { impl_->session.wait_all(); }
+const CompileResult& GraphSession::compiled() const { return impl_->result; }
+const CapturedGraph& GraphSession::captured() const { return impl_->captured; }
+Session& GraphSession::session() { return impl_->session; }
+
+void GraphSession::save(const std::string& dir) const {
+  Bundle bundle;
+  bundle.plan = impl_->result.plan;
+  bundle.graph_text = graph::to_text(impl_->captured.graph);
+  bundle.meta = impl_->options.meta;
+  const auto add = [&](const std::string& name, const Tensor& tensor) {
+    const auto copy = impl_->eager.allocate(tensor.type());
+    tensor.copy_to_host(copy->data());
+    bundle.weights[name] = {TensorSpec::contiguous(tensor.type()), copy->storage()};
+  };
+  const ExecutorScope now(impl_->eager);
+  for (const auto& [name, tensor] : impl_->captured.variables) add(name, tensor);
+  for (const auto& [name, tensor] : impl_->folded) add(name, tensor);
+  save_bundle(dir, bundle);
+}
+
+std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, const std::string& dir, GraphSessionOptions options) {
+  Bundle bundle = load_bundle(dir);
+  CapturedGraph captured{graph::parse(bundle.graph_text, dir + "/graph.txt", builtin_ops()), {}};
+  for (auto& [name, weight] : bundle.weights)
+    captured.variables[name] = Value(std::make_shared<EagerImpl>(weight.storage, weight.spec, DeviceId{}));
+  for (const auto& [key, value] : bundle.meta) options.meta.emplace(key, value);
+  auto impl = std::make_unique<Impl>(eager, std::move(captured), std::move(options));
+  const KernelTarget target(eager.engine().kernels(),
+                            devices_of(eager.engine(), impl->captured.graph, impl->options.compile));
+  if (target.fingerprint() == bundle.plan.target) {
+    impl->result.plan = std::move(bundle.plan);
+    impl->result.graph = impl->captured.graph;
+  } else {
+    impl->compile_graph();
+  }
+  impl->start();
+  return std::unique_ptr<GraphSession>(new GraphSession(std::move(impl)));
+}
+
+}  // namespace sluice

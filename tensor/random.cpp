@@ -1,0 +1,173 @@
+// torch's sequential CPU generator: a Mersenne Twister, and the order in which its numbers become samples.
+#include "tensor/random.h"
+
+#include <cmath>
+#include <numbers>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "graph/autodiff/tape.h"
+#include "graph/executor.h"
+#include "tensor/eager.h"
+#include "tensor/trace_executor.h"
+
+namespace sluice {
+namespace {
+
+// A sample in [0, 1) with as many random bits as the mantissa of T.
+template <class T> T unit(uint64_t bits) {
+  constexpr int kDigits = std::numeric_limits<T>::digits;
+  return static_cast<T>(bits & ((uint64_t{1} << kDigits) - 1)) * (T{1} / static_cast<T>(uint64_t{1} << kDigits));
+}
+
+// Box-Muller on 16 uniform samples: the first 8 are radii, the others angles.
+template <class T> void normal_16(T* data, T mean, T std) {
+  for (int j = 0; j < 8; ++j) {
+    const T radius = std::sqrt(T{-2} * std::log(T{1} - data[j]));
+    const T angle = T{2} * std::numbers::pi_v<T> * data[j + 8];
+    data[j] = radius * std::cos(angle) * std + mean;
+    data[j + 8] = radius * std::sin(angle) * std + mean;
+  }
+}
+
+constexpr int64_t kVectorSize = 16;  // from this size on, normal samples are made 16 at a time
+
+}  // namespace
+
+Generator::Generator(uint64_t seed) { manual_seed(seed); }
+
+void Generator::manual_seed(uint64_t seed) {
+  seed_ = seed;
+  engine_.seed(static_cast<uint32_t>(seed));
+  has_next_normal_ = false;
+  if (state_.defined()) write_state(0);  // graphs share this memory
+}
+
+void Generator::write_state(int64_t step) {
+  auto* state = static_cast<int64_t*>(state_.write("generator"));
+  state[0] = static_cast<int64_t>(seed_);
+  state[1] = step;
+}
+
+const Tensor& Generator::state() {
+  if (!state_.defined()) {
+    const ExecutorScope now(current_eager());
+    state_ = Tensor::empty({DType::kInt64, {2}});
+    write_state(0);
+  }
+  return state_;
+}
+
+Generator::Draw Generator::next() {
+  state();
+  if (TraceExecutor* trace = current_trace()) {
+    auto [value, salt] = trace->random_state(state_);
+    return {value, salt};
+  }
+  const auto* now = static_cast<const int64_t*>(state_.read("generator"));
+  const Draw draw{Tensor::from_host({DType::kInt64, {2}}, now), 0};
+  write_state(now[1] + 1);
+  return draw;
+}
+
+uint64_t Generator::random64() {
+  const uint64_t high = random32();
+  return high << 32 | random32();
+}
+
+double Generator::next_normal() {
+  if (has_next_normal_) {
+    has_next_normal_ = false;
+    return next_normal_;
+  }
+  const double angle = 2 * std::numbers::pi * unit<double>(random64());
+  const double radius = std::sqrt(-2 * std::log1p(-unit<double>(random64())));
+  next_normal_ = radius * std::sin(angle);
+  has_next_normal_ = true;
+  return radius * std::cos(angle);
+}
+
+template <class T> void Generator::fill_uniform(T* data, int64_t n, T low, T high) {
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t bits = sizeof(T) == 8 ? random64() : random32();
+    data[i] = unit<T>(bits) * (high - low) + low;
+  }
+}
+
+template <class T> void Generator::fill_normal(T* data, int64_t n, T mean, T std) {
+  if (n < kVectorSize) {
+    for (int64_t i = 0; i < n; ++i) data[i] = static_cast<T>(next_normal() * std + mean);
+    return;
+  }
+  fill_uniform<T>(data, n, 0, 1);
+  for (int64_t i = 0; i + kVectorSize <= n; i += kVectorSize) normal_16(data + i, mean, std);
+  if (n % kVectorSize == 0) return;
+  data += n - kVectorSize;  // the last 16 are drawn anew
+  fill_uniform<T>(data, kVectorSize, 0, 1);
+  normal_16(data, mean, std);
+}
+
+template <class Fill> Tensor Generator::filled(const TensorType& type, const char* what, Fill fill) {
+  SLUICE_CHECK_KIND(kType, is_floating(type.dtype), "{}: dtype is {}; must be a floating point type", what,
+                    dtype_name(type.dtype));
+  const ExecutorScope now(current_eager());
+  const GradMode off(false);
+  const bool wide = type.dtype == DType::kFloat64;
+  const Tensor made = Tensor::empty({wide ? DType::kFloat64 : DType::kFloat32, type.shape});
+  if (wide)
+    fill(static_cast<double*>(made.write()), made.size());
+  else
+    fill(static_cast<float*>(made.write()), made.size());
+  return made.to(type.dtype);
+}
+
+Tensor Generator::rand(const TensorType& type) {
+  return filled(type, "rand", [&]<class T>(T* data, int64_t n) { fill_uniform<T>(data, n, 0, 1); });
+}
+
+Tensor Generator::randn(const TensorType& type) {
+  return filled(type, "randn", [&]<class T>(T* data, int64_t n) { fill_normal<T>(data, n, 0, 1); });
+}
+
+void Generator::uniform_(const Tensor& tensor, double low, double high) {
+  SLUICE_CHECK(low <= high, "uniform_: empty range: from {} to {}; low must not exceed high", low, high);
+  const Tensor made = filled(tensor.type(), "uniform_", [&]<class T>(T* data, int64_t n) {
+    fill_uniform<T>(data, n, static_cast<T>(low), static_cast<T>(high));
+  });
+  write_in_place(tensor, made);
+}
+
+void Generator::normal_(const Tensor& tensor, double mean, double std) {
+  SLUICE_CHECK(std >= 0, "normal_: standard deviation: {}; must be >= 0", std);
+  const Tensor made = filled(tensor.type(), "normal_", [&]<class T>(T* data, int64_t n) {
+    fill_normal<T>(data, n, static_cast<T>(mean), static_cast<T>(std));
+  });
+  write_in_place(tensor, made);
+}
+
+Tensor Generator::randint(const TensorType& type, int64_t low, int64_t high) {
+  SLUICE_CHECK(low < high, "randint: empty range: from {} to {}; low must be below high", low, high);
+  const ExecutorScope now(current_eager());
+  const GradMode off(false);
+  const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
+  const Tensor made = Tensor::empty({DType::kInt64, type.shape});
+  auto* data = static_cast<int64_t*>(made.write());
+  for (int64_t i = 0; i < made.size(); ++i) {
+    const uint64_t bits = range >= uint64_t{1} << 28 ? random64() : random32();  // keeps the skew of % small
+    data[i] = static_cast<int64_t>(bits % range + static_cast<uint64_t>(low));
+  }
+  return made.to(type.dtype);
+}
+
+Tensor Generator::randperm(int64_t n) {
+  SLUICE_CHECK(n >= 0, "randperm: n is {}; must be >= 0", n);
+  const ExecutorScope now(current_eager());
+  const Tensor made = Tensor::empty({DType::kInt64, {n}});
+  auto* data = static_cast<int64_t*>(made.write());
+  std::iota(data, data + n, 0);
+  for (int64_t i = 0; i + 1 < n; ++i) std::swap(data[i], data[i + random32() % static_cast<uint64_t>(n - i)]);
+  return made;
+}
+
+}  // namespace sluice

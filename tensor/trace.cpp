@@ -1,0 +1,65 @@
+#include "tensor/trace.h"
+
+#include <utility>
+
+#include "tensor/trace_executor.h"
+
+namespace sluice {
+
+static thread_local TraceExecutor* innermost = nullptr;
+
+TraceContext& trace_context() {
+  thread_local TraceContext context;
+  return context;
+}
+
+TraceExecutor* current_trace() { return innermost; }
+
+TraceScope::TraceScope(EagerExecutor& eager, std::string graph_name)
+    : executor_(std::make_unique<TraceExecutor>(eager, std::move(graph_name))),
+      scope_(std::make_unique<ExecutorScope>(*executor_)),
+      previous_(std::exchange(innermost, executor_.get())) {}
+
+TraceScope::~TraceScope() {
+  if (!scope_) return;
+  executor_->restore_autograd();
+  innermost = previous_;
+}
+
+Tensor TraceScope::add_input(const std::string& name, const TensorType& type) { return executor_->add_input(name, type); }
+
+void TraceScope::register_variable(const std::string& name, const Value& tensor) {
+  executor_->register_variable(name, tensor);
+}
+
+CapturedGraph TraceScope::finish(const std::vector<std::pair<std::string, Value>>& outputs) {
+  SLUICE_CHECK_KIND(kRuntime, scope_ != nullptr, "trace: finished twice; a scope makes one graph");
+  CapturedGraph captured = executor_->finish(outputs);
+  scope_.reset();
+  innermost = previous_;
+  return captured;
+}
+
+graph::Graph& TraceScope::graph() { return executor_->graph(); }
+
+PlacementScope::PlacementScope(const graph::Placement& placement, int quota)
+    : previous_(trace_context().placement), previous_quota_(trace_context().quota) {
+  TraceContext& context = trace_context();
+  if (placement.device) context.placement.device = placement.device;
+  if (!placement.stream.empty()) context.placement.stream = placement.stream;
+  if (quota) context.quota = quota;
+}
+
+PlacementScope::~PlacementScope() {
+  trace_context().placement = std::move(previous_);
+  trace_context().quota = previous_quota_;
+}
+
+std::optional<DeviceId> current_placement_device() { return trace_context().placement.device; }
+
+ModuleScope::ModuleScope(std::string name) : previous_(std::exchange(trace_context().module, std::move(name))) {}
+ModuleScope::~ModuleScope() { trace_context().module = std::move(previous_); }
+
+void set_source_provider(std::function<SourceLocation()> provider) { trace_context().source = std::move(provider); }
+
+}  // namespace sluice

@@ -1,0 +1,308 @@
+#include "tensor/trace_executor.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "graph/autodiff/tape.h"
+#include "graph/ops/comparison.h"
+#include "graph/ops/elementwise.h"
+#include "graph/ops/movement.h"
+
+namespace sluice {
+namespace {
+
+using graph::kNoValue;
+using graph::ValueId;
+
+uint64_t new_trace_number() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+const TensorImpl& tensor_impl(const Value& value) { return static_cast<const TensorImpl&>(*value.impl()); }
+const EagerImpl& eager_impl(const Value& value) { return static_cast<const EagerImpl&>(*value.impl()); }
+
+}  // namespace
+
+TracedImpl::TracedImpl(uint64_t trace, const TensorType& type, DeviceId device, ValueId id)
+    : TensorImpl(TensorSpec::contiguous(type), device, true, nullptr), trace(trace), cell(std::make_shared<TraceCell>(id)), id(id) {}
+
+TracedImpl::TracedImpl(uint64_t trace, std::shared_ptr<TraceCell> cell, const std::shared_ptr<TensorImpl>& parent,
+                       ViewStep step, const OpDef::ViewSpec& view, ValueId id)
+    : TensorImpl({parent->type().dtype, view.shape, view.strides}, parent->device(), true, parent->version_counter()),
+      trace(trace),
+      cell(std::move(cell)),
+      id(id),
+      id_version(version()) {
+  set_base(parent, std::move(step));
+}
+
+TracedImpl::TracedImpl(uint64_t trace, std::shared_ptr<TraceCell> cell, const TensorImpl& other,
+                       std::vector<ViewStep> steps, std::shared_ptr<TensorImpl> base)
+    : TensorImpl(other.spec(), other.device(), true, other.version_counter()), trace(trace), cell(std::move(cell)) {
+  steps_ = std::move(steps);
+  base_ = std::move(base);
+  if (base_) history_is_current();
+  id_version = version() - 1;  // computed when read
+}
+
+TraceExecutor::TraceExecutor(EagerExecutor& eager, std::string graph_name)
+    : GraphBuilder(graph_storage_, DeviceId{}), eager_(eager), trace_(new_trace_number()) {
+  graph_storage_.name = std::move(graph_name);
+}
+
+Value TraceExecutor::make_value(ValueId id, DeviceId device) {
+  return Value(std::make_shared<TracedImpl>(trace_, graph_.type(id), device, id));
+}
+
+TraceExecutor::Variable* TraceExecutor::variable_of(const Value& value) {
+  if (value.impl()->traced() || variables_.empty()) return nullptr;
+  const EagerImpl& impl = eager_impl(value);
+  const auto found = variables_.find(impl.storage().get());
+  if (found == variables_.end()) return nullptr;
+  Variable& variable = *found->second;
+  if (variable.index < 0) {
+    variable.index = static_cast<int>(graph_.variables().size());
+    variable.initial = variable.cell->current = graph_.add_variable(variable.name, variable.tensor.type());
+    used_.push_back(&variable);
+  }
+  return &variable;
+}
+
+std::shared_ptr<TraceCell> TraceExecutor::cell_of(const Value& value) {
+  if (!value.impl()->traced()) return variable_of(value)->cell;
+  return static_cast<const TracedImpl&>(*value.impl()).cell;
+}
+
+std::vector<ViewStep> TraceExecutor::steps_from(const Variable& variable, const EagerImpl& impl) const {
+  const EagerImpl& whole = eager_impl(variable.tensor);
+  if (impl.spec() == whole.spec() && impl.offset() == whole.offset()) return {};
+  const auto* base = static_cast<const EagerImpl*>(impl.base().get());
+  SLUICE_CHECK_KIND(kUnsupported, base && base->spec() == whole.spec() && base->offset() == whole.offset(),
+                    "trace: a tensor shares the memory of variable '{}' in a way the graph cannot follow: {} of {}; make "
+                    "the view inside the graph",
+                    variable.name, impl.type().str(), whole.type().str());
+  return impl.view_steps();
+}
+
+ValueId TraceExecutor::apply_steps(ValueId base, DeviceId device, const std::vector<ViewStep>& steps) {
+  refresh_context();
+  ValueId id = base;
+  for (const ViewStep& step : steps) {
+    const Value input = handle(id, device);
+    id = static_cast<const TracedImpl&>(*GraphBuilder::call(*step.op, {&input, 1}, step.attrs)[0].impl()).id;
+  }
+  return id;
+}
+
+// What the value holds now; a view is computed anew after its base was written.
+ValueId TraceExecutor::current_id(const Value& value) {
+  if (!value.impl()->traced()) {
+    Variable& variable = *variable_of(value);
+    return apply_steps(variable.cell->current, value.device(), steps_from(variable, eager_impl(value)));
+  }
+  auto& impl = static_cast<TracedImpl&>(*value.impl());
+  SLUICE_CHECK_KIND(kRuntime, impl.trace == trace_,
+                    "graph '{}': a value of another graph, or of one that is finished, was used: {}; only values made while "
+                    "this graph is traced can be",
+                    graph_.name, value.type().str());
+  if (impl.view_steps().empty()) return impl.cell->current;
+  if (impl.id_version != impl.version()) {
+    impl.id = apply_steps(impl.cell->current, impl.device(), impl.view_steps());
+    impl.id_version = impl.version();
+  }
+  return impl.id;
+}
+
+ValueId TraceExecutor::import_value(const Value& value) {
+  if (touches_graph(value)) return current_id(value);
+  return capture_constant(value);
+}
+
+ValueId TraceExecutor::capture_constant(const Value& value) {
+  const EagerImpl& impl = eager_impl(value);
+  std::string key;
+  if (numel(value.shape()) == 1 && impl.device().kind == DeviceKind::kCpu) {
+    key = value.type().str() + ":" +
+          std::string(static_cast<const char*>(Tensor(value).read()), dtype_size(value.dtype()));
+  } else {
+    key = fmt::format("{}+{}v{}:{}{}", fmt::ptr(impl.storage().get()), impl.offset(), impl.version(), value.type().str(),
+                      impl.spec().strides.str());
+  }
+  const auto [entry, fresh] = constants_.try_emplace(key, kNoValue);
+  if (!fresh) return entry->second;
+  // A copy: what happens to the tensor later does not concern the graph.
+  const Value content = impl.device().kind == DeviceKind::kCpu ? eager_.copy(value) : eager_.copy_to(value, {});
+  const std::string name = unused_name("const");
+  entry->second = graph_.add_variable(name, value.type(), /*constant=*/true);
+  constant_tensors_.emplace_back(name, content);
+  captured_.push_back(value);
+  captured_storage_.insert(impl.storage().get());
+  keep_autograd(value);
+  return entry->second;
+}
+
+std::vector<Value> TraceExecutor::call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) {
+  if (!op.effectful && std::none_of(inputs.begin(), inputs.end(), [&](const Value& v) { return touches_graph(v); })) {
+    const ExecutorScope now(eager_);
+    return eager_.call(op, inputs, attrs);
+  }
+  refresh_context();
+  if (!op.view || !touches_graph(inputs[0])) return GraphBuilder::call(op, inputs, attrs);
+
+  const auto parent = std::static_pointer_cast<TensorImpl>(inputs[0].ptr());
+  const std::shared_ptr<TraceCell> cell = cell_of(inputs[0]);
+  Value made = GraphBuilder::call(op, inputs, attrs)[0];  // infers, and so checks the arguments
+  const ValueId id = static_cast<const TracedImpl&>(*made.impl()).id;
+  const std::optional<OpDef::ViewSpec> view = op.view(parent->spec(), attrs);
+  if (!view) return {made};
+  // An eager alias of a variable is no base of views; the variable's own tensor is.
+  std::shared_ptr<TensorImpl> base = parent;
+  if (!parent->traced() && !parent->base()) base = std::static_pointer_cast<TensorImpl>(variable_of(inputs[0])->tensor.ptr());
+  return {Value(std::make_shared<TracedImpl>(trace_, cell, base, ViewStep{&op, attrs}, *view, id))};
+}
+
+void TraceExecutor::assign(const Value& target, const Value& source) {
+  if (!touches_graph(target)) {
+    const bool constant = !touches_graph(source) && !captured_storage_.count(eager_impl(target).storage().get());
+    SLUICE_CHECK_KIND(kRuntime, constant,
+                      "assign: in-place write inside graph '{}' to a tensor that is not part of it: {}; register it as a "
+                      "buffer or parameter, or return the new value",
+                      graph_.name, target.type().str());
+    const ExecutorScope now(eager_);
+    eager_.assign(target, source);
+    return;
+  }
+  const TensorSpec& spec = tensor_impl(target).spec();
+  for (int i = 0; i < spec.shape.rank(); ++i)
+    SLUICE_CHECK_KIND(kRuntime, spec.strides[i] != 0 || spec.shape[i] <= 1,
+                      "assign: unsupported operation: more than one element of the written-to tensor refers to a single "
+                      "memory location: {} with strides {}; clone() the tensor before writing",
+                      target.type().str(), spec.strides.str());
+  const GradMode off(false);
+  Value value = ops::cast(source, target.dtype());
+  SLUICE_CHECK(value.rank() <= target.rank() && broadcast_shapes(value.shape(), target.shape(), "assign") == target.shape(),
+               "assign: shapes do not fit: source is {}, target is {}; the source must broadcast to the target",
+               source.shape().str(), target.shape().str());
+  value = ops::expand(value, target.shape());
+
+  const bool traced = target.impl()->traced();
+  const std::shared_ptr<TraceCell> cell = cell_of(target);
+  const std::vector<ViewStep> steps =
+      traced ? tensor_impl(target).view_steps() : steps_from(*variable_of(target), eager_impl(target));
+  // The base and what each view step makes of it, then the way back.
+  std::vector<Value> stages{handle(cell->current, target.device())};
+  for (size_t i = 0; i + 1 < steps.size(); ++i)
+    stages.push_back(handle(apply_steps(id(stages.back()), target.device(), {steps[i]}), target.device()));
+  const Value written = value;
+  for (size_t i = steps.size(); i-- > 0;) value = scatter_step(stages[i], steps[i], value);
+  cell->current = id(value);
+  static_cast<TensorImpl&>(*target.impl()).bump_version();
+  if (!traced || steps.empty()) return;
+  auto& impl = static_cast<TracedImpl&>(*target.impl());
+  impl.id = id(written);
+  impl.id_version = impl.version();
+}
+
+Value TraceExecutor::detach(const Value& value) {
+  if (!touches_graph(value)) return eager_.detach(value);
+  if (!value.impl()->traced()) return eager_.detach(value);  // its memory makes it the same variable
+  const auto& impl = static_cast<const TracedImpl&>(*value.impl());
+  auto alias = std::make_shared<TracedImpl>(trace_, impl.cell, impl, impl.view_steps(), impl.base());
+  alias->id = impl.id;
+  alias->id_version = impl.id_version;
+  return Value(std::move(alias));
+}
+
+Value TraceExecutor::copy(const Value& value) {
+  if (!touches_graph(value)) return eager_.copy(value);
+  refresh_context();
+  return handle(current_id(value), value.device());
+}
+
+void TraceExecutor::refresh_context() {
+  const TraceContext& scope = trace_context();
+  context.placement = scope.placement;
+  context.quota = scope.quota;
+  context.module = scope.module;
+  context.source = scope.source ? scope.source() : SourceLocation{};
+}
+
+std::string TraceExecutor::unused_name(const std::string& prefix) const {
+  for (size_t i = 0;; ++i) {
+    std::string name = fmt::format("{}{}", prefix, i);
+    if (!names_.count(name)) return name;
+  }
+}
+
+Value TraceExecutor::add_input(const std::string& name, const TensorType& type) {
+  return handle(graph_.add_input(name, type), default_device_);
+}
+
+void TraceExecutor::register_variable(const std::string& name, const Value& tensor) {
+  SLUICE_CHECK(tensor.defined() && !tensor.impl()->traced() && tensor_impl(tensor).base() == nullptr,
+               "trace: variable '{}' is not a tensor with memory of its own; register what is no view and not traced", name);
+  const Storage* storage = eager_impl(tensor).storage().get();
+  if (variables_.count(storage)) return;
+  SLUICE_CHECK(names_.insert(name).second, "trace: variable '{}' is registered already; names must be unique", name);
+  auto variable = std::make_unique<Variable>();
+  variable->name = name;
+  variable->tensor = tensor;
+  variable->cell = std::make_shared<TraceCell>();
+  variables_.emplace(storage, std::move(variable));
+  keep_autograd(tensor);
+}
+
+std::pair<Value, int64_t> TraceExecutor::random_state(const Value& state) {
+  if (!variables_.count(eager_impl(state).storage().get())) register_variable(unused_name("generator"), state);
+  Variable& variable = *variable_of(state);
+  variable.random = true;
+  return {handle(variable.initial, default_device_), next_salt_++};
+}
+
+void TraceExecutor::keep_autograd(const Value& value) {
+  const AutogradMeta* meta = value.impl()->autograd.get();
+  Kept kept{value.ptr(), nullptr, nullptr, 0, false, value.impl()->version()};
+  if (meta) {
+    kept.grad = meta->grad;
+    kept.grad_fn = meta->grad_fn;
+    kept.output_index = meta->output_index;
+    kept.requires_grad = meta->requires_grad;
+    value.impl()->autograd->grad.reset();
+  }
+  kept_.push_back(std::move(kept));
+}
+
+void TraceExecutor::restore_autograd() {
+  for (Kept& kept : kept_) {
+    *static_cast<TensorImpl&>(*kept.impl).version_counter() = kept.version;
+    if (!kept.impl->autograd) continue;
+    AutogradMeta& meta = *kept.impl->autograd;
+    meta.grad = std::move(kept.grad);
+    meta.grad_fn = std::move(kept.grad_fn);
+    meta.output_index = kept.output_index;
+    meta.requires_grad = kept.requires_grad;
+  }
+  kept_.clear();
+}
+
+CapturedGraph TraceExecutor::finish(const std::vector<std::pair<std::string, Value>>& outputs) {
+  const GradMode off(false);
+  for (const auto& [name, value] : outputs) graph_.add_output(name, id(value));
+  for (Variable* variable : used_) {
+    if (variable->random) {
+      const int64_t one_step[] = {0, 1};
+      const Value step = Tensor::from_host({DType::kInt64, {2}}, one_step);
+      variable->cell->current = id(ops::add(handle(variable->initial, default_device_), step));
+    }
+    if (variable->cell->current != variable->initial) graph_.set_update(variable->index, variable->cell->current);
+  }
+  restore_autograd();
+  CapturedGraph captured{std::move(graph_storage_), {}};
+  for (const Variable* variable : used_) captured.variables[variable->name] = variable->tensor;
+  for (auto& [name, tensor] : constant_tensors_) captured.variables[name] = std::move(tensor);
+  return captured;
+}
+
+}  // namespace sluice

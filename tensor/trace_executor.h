@@ -1,0 +1,131 @@
+#pragma once
+// The executor inside a TraceScope: makes nodes, keeps track of what memory an eager run would share.
+//
+// Every eager block of memory that the graph may write is a Cell: the graph value that it holds now. A tensor is a base
+// (the whole cell) or a view of one (view ops applied to it). Writing to a view puts the value back into the base by
+// ordinary ops and moves the cell on; a view that was made before is computed anew when it is read next.
+//
+// Thread safety: none; one thread traces.
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "graph/builder.h"
+#include "tensor/eager.h"
+#include "tensor/trace.h"
+
+namespace sluice {
+
+struct TraceCell {
+  graph::ValueId current = graph::kNoValue;
+};
+
+class TracedImpl final : public TensorImpl {
+ public:
+  // A base with memory of its own.
+  TracedImpl(uint64_t trace, const TensorType& type, DeviceId device, graph::ValueId id);
+  // A view of `parent` (traced, or an eager variable) whose memory is `cell`.
+  TracedImpl(uint64_t trace, std::shared_ptr<TraceCell> cell, const std::shared_ptr<TensorImpl>& parent, ViewStep step,
+             const OpDef::ViewSpec& view, graph::ValueId id);
+  // The same memory without history; `other` is traced, or an eager tensor over `cell`.
+  TracedImpl(uint64_t trace, std::shared_ptr<TraceCell> cell, const TensorImpl& other, std::vector<ViewStep> steps,
+             std::shared_ptr<TensorImpl> base);
+  bool unshared() const override { return cell.use_count() == 1; }
+
+  const uint64_t trace;  // number of the trace it belongs to
+  std::shared_ptr<TraceCell> cell;
+  // The graph value of a view, as of `id_version`.
+  graph::ValueId id = graph::kNoValue;
+  uint64_t id_version = 0;
+};
+
+class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
+ public:
+  TraceExecutor(EagerExecutor& eager, std::string graph_name);
+
+  std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) override;
+  void assign(const Value& target, const Value& source) override;
+  Value detach(const Value& value) override;
+  Value copy(const Value& value) override;
+  EagerExecutor& eager() override { return eager_; }
+
+  Value add_input(const std::string& name, const TensorType& type);
+  void register_variable(const std::string& name, const Value& tensor);
+  // The state of a random generator, which steps once per run, and a salt no other op of this graph has.
+  std::pair<Value, int64_t> random_state(const Value& state);
+  CapturedGraph finish(const std::vector<std::pair<std::string, Value>>& outputs);
+  // Gives tensors that outlive the trace their own gradients back. Idempotent.
+  void restore_autograd();
+
+ protected:
+  graph::ValueId import_value(const Value& value) override;
+  Value make_value(graph::ValueId id, DeviceId device) override;
+
+ private:
+  struct Variable {
+    std::string name;
+    Tensor tensor;
+    std::shared_ptr<TraceCell> cell;
+    int index = -1;                          // in the graph, once it is used
+    graph::ValueId initial = graph::kNoValue;
+    bool random = false;
+  };
+  // Autograd data that tracing may change on tensors that outlive it.
+  struct Kept {
+    std::shared_ptr<ValueImpl> impl;
+    std::shared_ptr<ValueImpl> grad;
+    std::shared_ptr<GradNode> grad_fn;
+    int output_index;
+    bool requires_grad;
+    uint64_t version;
+  };
+
+  Variable* variable_of(const Value& value);
+  bool touches_graph(const Value& value) { return value.defined() && (value.impl()->traced() || variable_of(value)); }
+  // The cell behind a value that touches the graph.
+  std::shared_ptr<TraceCell> cell_of(const Value& value);
+  // How an eager tensor over a variable's memory is a view of it.
+  std::vector<ViewStep> steps_from(const Variable& variable, const EagerImpl& impl) const;
+  graph::ValueId current_id(const Value& value);
+  graph::ValueId capture_constant(const Value& value);
+  graph::ValueId apply_steps(graph::ValueId base, DeviceId device, const std::vector<ViewStep>& steps);
+  Value handle(graph::ValueId id, DeviceId device) { return make_value(id, device); }
+  void keep_autograd(const Value& value);
+  // Stamps nodes made next with the scopes they are made in.
+  void refresh_context();
+  std::string unused_name(const std::string& prefix) const;
+
+  EagerExecutor& eager_;
+  graph::Graph graph_storage_;
+  const uint64_t trace_;
+  std::unordered_map<const Storage*, std::unique_ptr<Variable>> variables_;
+  std::vector<Variable*> used_;                       // in the graph's order
+  std::map<std::string, graph::ValueId> constants_;   // by identity or, for single elements, by content
+  std::vector<std::pair<std::string, Tensor>> constant_tensors_;
+  std::vector<Kept> kept_;
+  std::vector<Value> captured_;                       // keeps identities of captured tensors unique
+  std::unordered_set<const Storage*> captured_storage_;
+  std::set<std::string> names_;
+  int64_t next_salt_ = 0;
+};
+
+// What the scopes of this thread say of nodes made now.
+struct TraceContext {
+  graph::Placement placement;
+  int quota = 0;
+  std::string module;
+  std::function<SourceLocation()> source;
+};
+TraceContext& trace_context();
+
+// `base` with the elements that `step` selects replaced by `value`, by ordinary ops. Throws kUnsupported for a view op
+// that cannot be written through.
+Value scatter_step(const Value& base, const ViewStep& step, const Value& value);
+
+}  // namespace sluice
