@@ -1,0 +1,212 @@
+#include "actors/build.h"
+
+#include <algorithm>
+
+#include "streams/stream.h"
+
+namespace sluice::actors {
+namespace {
+
+using plan::ActorRole;
+using plan::BaseKind;
+using plan::InstrKind;
+using plan::Plan;
+using plan::View;
+
+int position(const std::vector<int>& list, int value) {
+  return static_cast<int>(std::find(list.begin(), list.end(), value) - list.begin());
+}
+
+// Adds the operands of views to a program: fixed addresses at once, slots as patches.
+class Operands {
+ public:
+  Operands(const RunState& run, const Bindings& bindings, int actor, NodeProgram& program)
+      : run_(run), bindings_(bindings), actor_(actor), program_(program) {}
+
+  uint32_t add(const std::vector<View>& views) {
+    const auto first = static_cast<uint32_t>(program_.pointers.size());
+    for (const View& view : views) add(view);
+    return first;
+  }
+  void add(const View& view) {
+    const auto at = static_cast<uint32_t>(program_.pointers.size());
+    program_.pointers.push_back(nullptr);
+    if (view.index < 0) return;  // an absent optional input
+    const Plan& plan = *run_.plan;
+    switch (view.base) {
+      case BaseKind::kBuffer: {
+        const plan::Buffer& buffer = plan.buffers[view.index];
+        program_.pointers[at] = bindings_.arenas[buffer.arena] + buffer.offset + view.offset;
+        break;
+      }
+      case BaseKind::kVariable: program_.pointers[at] = bindings_.variables[view.index] + view.offset; break;
+      case BaseKind::kRegister: {
+        const Patch patch{at, view.token, view.offset, &run_.slots[view.index]};
+        if (plan.registers[view.index].producer == actor_) {
+          program_.outs[position(run_.adjacency.out_registers[actor_], view.index)].patches.push_back(patch);
+          break;
+        }
+        for (InPort& in : program_.ins) {
+          if (in.reg != view.index) continue;
+          in.patches.push_back(patch);
+          break;
+        }
+        break;
+      }
+    }
+  }
+
+ private:
+  const RunState& run_;
+  const Bindings& bindings_;
+  const int actor_;
+  NodeProgram& program_;
+};
+
+bool asynchronous(const Bindings& bindings, int stream) { return bindings.streams[stream]->stream().asynchronous(); }
+
+std::byte* slot_address(const Plan& plan, const Bindings& bindings, int buffer) {
+  return bindings.arenas[plan.buffers[buffer].arena] + plan.buffers[buffer].offset;
+}
+
+}  // namespace
+
+std::vector<int> outputs_of(const Plan& plan, const plan::Adjacency& adjacency, int actor) {
+  std::vector<int> outputs;
+  for (int o = 0; o < static_cast<int>(plan.outputs.size()); ++o) {
+    const std::vector<int>& edges = adjacency.register_edges[plan.outputs[o].view.index];
+    // The first sink among the consumers delivers it.
+    const auto sink = std::find_if(edges.begin(), edges.end(), [&](int e) {
+      return plan.actors[plan.edges[e].consumer].role == ActorRole::kSink;
+    });
+    if (sink != edges.end() && plan.edges[*sink].consumer == actor) outputs.push_back(o);
+  }
+  return outputs;
+}
+
+void build_tables(RunState& run, const Bindings& bindings) {
+  const Plan& plan = *run.plan;
+  run.slots.resize(plan.registers.size());
+  run.register_slots.resize(plan.registers.size());
+  run.edge_slots.resize(plan.edges.size());
+  int register_slots = 0, edge_slots = 0;
+  for (size_t r = 0; r < plan.registers.size(); ++r) {
+    run.register_slots[r] = register_slots;
+    register_slots += plan.registers[r].quota;
+    for (const int buffer : plan.registers[r].slots) run.slots[r].push_back(slot_address(plan, bindings, buffer));
+  }
+  for (size_t e = 0; e < plan.edges.size(); ++e) {
+    run.edge_slots[e] = edge_slots;
+    edge_slots += plan.registers[plan.edges[e].reg].quota;
+  }
+  run.slot_status.resize(register_slots);
+  run.ready_events.resize(register_slots);
+  run.ack_events.resize(edge_slots);
+  for (size_t s = 0; s < plan.streams.size(); ++s) {
+    if (!asynchronous(bindings, static_cast<int>(s))) continue;
+    StreamExecutor& home = *bindings.streams[s];
+    home.run_sync([&] {
+      for (size_t r = 0; r < plan.registers.size(); ++r) {
+        if (plan.actors[plan.registers[r].producer].stream != static_cast<int>(s)) continue;
+        for (int i = 0; i < plan.registers[r].quota; ++i) {
+          run.ready_events[run.register_slots[r] + i].event = home.stream().create_event();
+        }
+      }
+      for (size_t e = 0; e < plan.edges.size(); ++e) {
+        if (plan.actors[plan.edges[e].consumer].stream != static_cast<int>(s)) continue;
+        for (int i = 0; i < plan.registers[plan.edges[e].reg].quota; ++i) {
+          run.ack_events[run.edge_slots[e] + i].event = home.stream().create_event();
+        }
+      }
+    });
+  }
+}
+
+std::unique_ptr<NodeProgram> make_ports(const RunState& run, int actor, bool asynchronous) {
+  const Plan& plan = *run.plan;
+  auto program = std::make_unique<NodeProgram>();
+  program->asynchronous = asynchronous;
+  for (const int e : run.adjacency.in_edges[actor]) {
+    const plan::Edge& edge = plan.edges[e];
+    const plan::Register& reg = plan.registers[edge.reg];
+    InPort in;
+    in.edge = e;
+    in.reg = edge.reg;
+    in.take = edge.take;
+    // Feedback that only orders steps does not carry one step's failure into the next.
+    in.poisons = reg.bytes != 0 || reg.initial_tokens == 0;
+    program->ins.push_back(std::move(in));
+  }
+  for (const int r : run.adjacency.out_registers[actor]) {
+    OutPort out;
+    out.reg = r;
+    out.late = asynchronous && plan.registers[r].bytes == 0 && plan.registers[r].initial_tokens > 0;
+    out.in_place = plan.registers[r].in_place_of >= 0;
+    program->outs.push_back(std::move(out));
+  }
+  return program;
+}
+
+std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& bindings, int actor) {
+  const Plan& plan = *run.plan;
+  const plan::Actor& source = plan.actors[actor];
+  const bool own_async = asynchronous(bindings, source.stream);
+  std::unique_ptr<NodeProgram> program = make_ports(run, actor, own_async);
+  bool needed = own_async || source.role == ActorRole::kSink;
+  for (InPort& in : program->ins) {
+    const int producer = plan.actors[plan.registers[in.reg].producer].stream;
+    // On one stream order needs no event, but failures do: they surface late.
+    in.waits = asynchronous(bindings, producer) && (in.poisons || producer != source.stream);
+    needed |= in.waits;
+  }
+  for (OutPort& out : program->outs) {
+    out.records = own_async;
+    for (const int e : run.adjacency.register_edges[out.reg]) {
+      const int consumer = plan.actors[plan.edges[e].consumer].stream;
+      if (consumer != source.stream && asynchronous(bindings, consumer)) out.wait_edges.push_back(e);
+    }
+    needed |= !out.wait_edges.empty();
+  }
+  Operands operands(run, bindings, actor, *program);
+  for (const plan::Instr& instr : source.program) {
+    if (instr.kind != InstrKind::kRun) continue;
+    needed = true;
+    const plan::Kernel& kernel = plan.kernels[instr.index];
+    KernelRun step;
+    step.kernel = bindings.kernels[instr.index];
+    step.index = instr.index;
+    step.inputs = operands.add(kernel.inputs);
+    step.outputs = operands.add(kernel.outputs);
+    if (kernel.workspace >= 0) step.workspace = slot_address(plan, bindings, kernel.workspace);
+    for (const View& view : kernel.inputs) program->touches_variables |= view.base == BaseKind::kVariable && view.index >= 0;
+    for (const View& view : kernel.outputs) {
+      if (view.base == BaseKind::kVariable) step.writes.push_back(view.index);
+    }
+    program->writes_variables |= !step.writes.empty();
+    if (!own_async) program->cores = plan.streams[source.stream].cores;
+    program->kernels.push_back(std::move(step));
+  }
+  program->touches_variables |= program->writes_variables;
+  program->sink_outputs = static_cast<uint32_t>(program->pointers.size());
+  if (source.role == ActorRole::kSink) {
+    for (const int o : outputs_of(plan, run.adjacency, actor)) operands.add(plan.outputs[o].view);
+  }
+  return needed ? std::move(program) : nullptr;
+}
+
+std::vector<Node::Step> make_steps(const RunState& run, int actor) {
+  std::vector<Node::Step> steps;
+  int kernel = 0;
+  for (const plan::Instr& instr : run.plan->actors[actor].program) {
+    int index = 0;
+    switch (instr.kind) {
+      case InstrKind::kRun: index = kernel++; break;
+      case InstrKind::kEmit: index = position(run.adjacency.out_registers[actor], instr.index); break;
+      case InstrKind::kRelease: index = position(run.adjacency.in_edges[actor], instr.index); break;
+    }
+    steps.push_back({instr.kind, index});
+  }
+  return steps;
+}
+
+}  // namespace sluice::actors

@@ -1,0 +1,32 @@
+#pragma once
+// From a plan to the tables its nodes run from.
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "actors/node.h"
+#include "actors/run_state.h"
+
+namespace sluice::actors {
+
+// What a plan's indices stand for in this process.
+struct Bindings {
+  std::vector<StreamExecutor*> streams;         // per plan stream
+  std::vector<std::byte*> arenas;               // per arena
+  std::vector<std::byte*> variables;            // per variable
+  std::vector<const PreparedKernel*> kernels;   // per kernel
+};
+
+// Which of the plan's outputs a sink delivers, in the plan's order.
+std::vector<int> outputs_of(const plan::Plan& plan, const plan::Adjacency& adjacency, int actor);
+
+// Fills the tables of `run` that do not concern nodes: slots, statuses, events. Events are made on their streams.
+void build_tables(RunState& run, const Bindings& bindings);
+// The ports of an actor, for a node that runs no kernels.
+std::unique_ptr<NodeProgram> make_ports(const RunState& run, int actor, bool asynchronous);
+// The program of an actor, or null when all it does is pass tokens on between host streams.
+std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& bindings, int actor);
+// The actor's instructions by port.
+std::vector<Node::Step> make_steps(const RunState& run, int actor);
+
+}  // namespace sluice::actors

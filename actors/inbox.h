@@ -1,0 +1,54 @@
+#pragma once
+// Messages from other threads to one stream: many producers, one consumer, which may park.
+//
+// Invariants
+//  1. A push never waits and never allocates: it links the producer's own cell.
+//  2. Cells of one producer come out in the order they went in.
+//  3. The consumer is woken exactly by the push that finds it parked; no wake-up is lost, because being parked and
+//     being empty are states of the one word that push() exchanges.
+#include <atomic>
+#include <cstdint>
+
+#include "actors/message.h"
+
+namespace sluice::actors {
+
+class Inbox {
+ public:
+  // Any thread. `cell` must stay alive until it has been taken.
+  void push(Cell* cell) {
+    Cell* head = head_.load(std::memory_order_relaxed);
+    do {
+      cell->next = head == &parked_ ? nullptr : head;
+    } while (!head_.compare_exchange_weak(head, cell, std::memory_order_acq_rel, std::memory_order_relaxed));
+    if (head == &parked_) wake();
+  }
+
+  // The consumer's side.
+  bool empty() const { return head_.load(std::memory_order_relaxed) == nullptr; }
+  // All cells, oldest first, linked by `next`; null when there are none. A cell may be pushed again once its item has
+  // been handled, so read `next` before handling it.
+  Cell* take() {
+    if (empty()) return nullptr;
+    Cell* newest = head_.exchange(nullptr, std::memory_order_acquire);
+    Cell* oldest = nullptr;
+    while (newest != nullptr) {
+      Cell* next = newest->next;
+      newest->next = oldest;
+      oldest = newest;
+      newest = next;
+    }
+    return oldest;
+  }
+  // Blocks until something was pushed.
+  void park();
+
+ private:
+  void wake();
+
+  alignas(64) std::atomic<Cell*> head_{nullptr};
+  alignas(64) std::atomic<int> wakes_{0};
+  Cell parked_;  // its address marks a parked consumer
+};
+
+}  // namespace sluice::actors

@@ -1,0 +1,46 @@
+#pragma once
+// What travels between nodes: small PODs. Within a stream as an Item on its ring; between streams as a Cell, which is
+// made once per (edge, slot) when a plan is loaded, so that a push needs neither memory nor room in a queue.
+#include <cstdint>
+#include <functional>
+
+namespace sluice::actors {
+
+class Node;
+struct Call;
+
+enum class ItemKind : uint8_t { kReady, kAck, kEnd, kControl, kCall };
+
+struct Item {
+  union {
+    Node* node;  // whom it is for
+    Call* call;  // of kCall
+  };
+  uint32_t kind : 8;
+  uint32_t port : 24;
+  uint32_t slot;
+
+  static Item to(Node* node, ItemKind kind, int port = 0, int slot = 0) {
+    Item item;
+    item.node = node;
+    item.kind = static_cast<uint32_t>(kind);
+    item.port = static_cast<uint32_t>(port);
+    item.slot = static_cast<uint32_t>(slot);
+    return item;
+  }
+};
+inline constexpr int kMaxPorts = 1 << 24;
+
+// A message that crosses streams. At most one use is under way: a slot is not ready again before it was acknowledged.
+struct Cell {
+  Cell* next = nullptr;
+  Item item{};
+};
+
+// A function to run on a stream's thread; deletes itself. The slow door: control messages, reports, set-up.
+struct Call {
+  Cell cell;
+  std::function<void()> run;
+};
+
+}  // namespace sluice::actors

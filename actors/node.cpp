@@ -1,0 +1,97 @@
+#include "actors/node.h"
+
+#include <algorithm>
+
+namespace sluice::actors {
+
+using plan::ActorRole;
+
+Node::Node(RunState& run, StreamExecutor& home, int actor)
+    : rule_(*run.plan, run.adjacency, actor), run_(&run), home_(&home), actor_(actor) {
+  ends_due_ = static_cast<int>(run.adjacency.in_edges[actor].size());
+  special_ = run.plan->actors[actor].role == ActorRole::kFeed;
+  control_.item = Item::to(this, ItemKind::kControl);
+}
+
+void Node::set_program(std::unique_ptr<NodeProgram> program) {
+  program_ = std::move(program);
+  if (program_ == nullptr) return;
+  special_ |= program_->asynchronous;
+  for (const OutPort& out : program_->outs) special_ |= out.in_place && !out.wait_edges.empty();
+}
+
+void Node::activate() {
+  if (run_->plan->actors[actor_].role == ActorRole::kFeed) publish_input_slots();
+  if (rule_.can_fire()) fire_all();
+}
+
+void Node::start(uint64_t credits) {
+  start_credits_.fetch_add(credits, std::memory_order_acq_rel);
+  post_control();
+}
+
+void Node::stop() {
+  stop_.store(true, std::memory_order_release);
+  post_control();
+}
+
+void Node::post_control() {
+  if (!control_posted_.exchange(true, std::memory_order_acq_rel)) home_->post(&control_);
+}
+
+void Node::on_control() {
+  control_posted_.exchange(false, std::memory_order_acq_rel);
+  // Stop is looked at first: credits that came before it are seen below, and count.
+  const bool stop = stop_.exchange(false, std::memory_order_acq_rel);
+  rule_.on_start(start_credits_.exchange(0, std::memory_order_acq_rel));
+  if (stop) rule_.on_stop(Host{*this});
+  fire_all();
+}
+
+void Node::on_end(int port) {
+  --ends_due_;
+  rule_.on_end(port, Host{*this});
+  fire_all();
+}
+
+void Node::send_end(int edge) {
+  const EdgeLink& link = run_->links[edge];
+  if (link.consumer->home_ == home_) {
+    home_->post_local(Item::to(link.consumer, ItemKind::kEnd, static_cast<int>(link.consumer_port)));
+  } else {
+    link.consumer->home_->post(&run_->end_cells[edge]);
+  }
+}
+
+void Node::on_ack_special(int port, int slot) {
+  freed_slot_ = slot;
+  if (run_->plan->actors[actor_].role == ActorRole::kFeed && program_ != nullptr) {
+    // The caller writes the slot next, on the host: readers on devices must be through.
+    for (const int edge : program_->outs[port].wait_edges) {
+      SlotEvent& event = run_->ack_events[run_->edge_slots[edge] + slot];
+      if (event.recorded) static_cast<void>(event.event->wait());  // a failure has reached the step by its tokens
+    }
+  }
+  rule_.on_ack(port, slot, Host{*this});
+  if (run_->plan->actors[actor_].role == ActorRole::kFeed) publish_input_slots();
+  fire_all();
+}
+
+void Node::publish_input_slots() {
+  const int ports = static_cast<int>(run_->adjacency.out_registers[actor_].size());
+  uint64_t writable = UINT64_MAX;
+  for (int p = 0; p < ports; ++p) {
+    writable = std::min(writable, rule_.firings() + static_cast<uint64_t>(rule_.free_slots(p)));
+  }
+  run_->listener->on_input_slots(actor_, writable);
+}
+
+// Every message this node can ever get has come: its inputs have ended, its slots are back, its source was stopped.
+void Node::check_done() {
+  if (done_ || ends_due_ != 0 || !rule_.quiescent()) return;
+  done_ = true;
+  const std::shared_ptr<Completion> completion = run_->completion;
+  completion->node_done();  // the run may be gone after this
+}
+
+}  // namespace sluice::actors

@@ -1,0 +1,191 @@
+#pragma once
+// A plan's actor at run time: the firing rule, its links, and how it runs its program.
+//
+// Its messages and firings happen on its home stream's thread only; what others may read is atomic.
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "actors/run_state.h"
+#include "actors/stream_executor.h"
+#include "plan/firing.h"
+
+namespace sluice {
+class PreparedKernel;
+}
+
+namespace sluice::actors {
+
+// Where a register's slot address goes when the slot changes.
+struct Patch {
+  uint32_t pointer = 0;           // in NodeProgram::pointers
+  int token = 0;                  // of an input with take > 1
+  uint64_t offset = 0;
+  const std::vector<std::byte*>* slots = nullptr;  // addresses of the register's slots
+};
+
+struct KernelRun {
+  const PreparedKernel* kernel = nullptr;
+  int index = 0;                  // in the plan
+  uint32_t inputs = 0, outputs = 0;  // first operand in NodeProgram::pointers
+  void* workspace = nullptr;
+  std::vector<int> writes;        // variables
+};
+
+struct InPort {
+  int edge = 0, reg = 0, take = 1;
+  bool poisons = true;            // a failed token fails the firing
+  bool waits = false;             // its tokens have events to wait for
+  std::vector<Patch> patches;
+};
+struct OutPort {
+  int reg = 0;
+  bool records = false;           // its slots have events that consumers wait for
+  bool late = false;              // emitted after the firing, so that its failure stays behind
+  bool in_place = false;
+  std::vector<int> wait_edges;    // acks of these edges carry events
+  std::vector<Patch> patches;
+  Status status;                  // of the slot being written
+};
+
+// What only nodes need that do more than pass tokens on.
+struct NodeProgram {
+  std::vector<void*> pointers;    // operands of all kernels, then a sink's outputs
+  std::vector<KernelRun> kernels;
+  std::vector<InPort> ins;
+  std::vector<OutPort> outs;
+  uint32_t sink_outputs = 0;      // first in `pointers`
+  int cores = 0;                  // leased while kernels run; 0: none
+  bool touches_variables = false, writes_variables = false;
+  bool asynchronous = false;      // the stream is
+};
+
+class Node {
+ public:
+  struct Step {
+    plan::InstrKind kind;
+    int index;  // kRun: in NodeProgram::kernels; kEmit, kRelease: port
+  };
+  Node(RunState& run, StreamExecutor& home, int actor);
+
+  StreamExecutor& home() const { return *home_; }
+  int actor() const { return actor_; }
+  const plan::Plan& plan() const { return *run_->plan; }
+  uint64_t firings() const { return published_firings_.load(std::memory_order_acquire); }
+  uint64_t waits() const { return published_waits_.load(std::memory_order_relaxed); }
+  // The plan's kernel it is running, or kIdle, kWaiting (for a device), kLeasing (cores).
+  static constexpr int kIdle = -1, kWaiting = -2, kLeasing = -3;
+  int activity() const { return activity_.load(std::memory_order_relaxed); }
+  // Home thread only.
+  const plan::FiringRule& rule() const { return rule_; }
+
+  // Set-up, before any message.
+  std::vector<Step>& steps() { return steps_; }
+  void set_program(std::unique_ptr<NodeProgram> program);
+  // Tells the listener of the first free input slots; fires what needs no message. On the home thread.
+  void activate();
+
+  // Any thread.
+  void start(uint64_t credits);
+  void stop();
+
+  // Messages, on the home thread.
+  void on_ready(int port, int slot) {
+    rule_.on_ready(port, slot, Host{*this});
+    fire_all();
+  }
+  void on_ack(int port, int slot) {
+    if (special_) [[unlikely]] return on_ack_special(port, slot);
+    rule_.on_ack(port, slot, Host{*this});
+    fire_all();
+  }
+  void on_end(int port);
+  void on_control();
+
+ private:
+  struct Host {
+    Node& node;
+    void ready(int edge, int slot) const {
+      const EdgeLink& link = node.run_->links[edge];
+      if (link.ready_cells == nullptr) {
+        node.home_->post_local(Item::to(link.consumer, ItemKind::kReady, static_cast<int>(link.consumer_port), slot));
+      } else {
+        link.consumer->home_->post(&link.ready_cells[slot]);
+      }
+    }
+    void ack(int edge, int slot) const {
+      if (node.special_) [[unlikely]] node.before_ack(edge, slot);
+      const EdgeLink& link = node.run_->links[edge];
+      if (link.ack_cells == nullptr) {
+        node.home_->post_local(Item::to(link.producer, ItemKind::kAck, static_cast<int>(link.producer_port), slot));
+      } else {
+        link.producer->home_->post(&link.ack_cells[slot]);
+      }
+    }
+    void end(int edge) const { node.send_end(edge); }
+  };
+
+  void fire_all() {
+    if (!rule_.can_fire()) {
+      count_wait();
+    } else {
+      do {
+        fire();
+      } while (rule_.can_fire());
+    }
+    if (rule_.ended()) [[unlikely]] check_done();
+  }
+  void fire() {
+    if (program_ != nullptr || run_->flags.load(std::memory_order_relaxed) != 0) return fire_program();
+    rule_.begin();
+    const Host host{*this};
+    for (const Step& step : steps_) {
+      if (step.kind == plan::InstrKind::kEmit) {
+        rule_.emit(step.index, host);
+      } else {
+        rule_.release(step.index, host);
+      }
+    }
+    rule_.finish(host);
+    published_firings_.store(rule_.firings(), std::memory_order_release);
+  }
+  void count_wait() {
+    published_waits_.store(published_waits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+
+  void fire_program();
+  Status wait_event(SlotEvent& slot, uint32_t flags);
+  void acquire_slots(uint32_t flags);
+  Status take_tokens(uint32_t flags);
+  Status run_kernel(const KernelRun& run, uint64_t step, uint32_t flags);
+  void emit(int port, const Status& status);
+  void trace(uint64_t step, int kernel, int64_t begin_ns, bool wait);
+  void post_control();
+  void on_ack_special(int port, int slot);
+  void before_ack(int edge, int slot);
+  void publish_input_slots();
+  void send_end(int edge);
+  void check_done();
+  NodeProgram& program();  // made on first need, for nodes that pass tokens on while failures travel
+
+  plan::FiringRule rule_;
+  RunState* run_;
+  StreamExecutor* home_;
+  std::vector<Step> steps_;
+  std::unique_ptr<NodeProgram> program_;
+  std::atomic<uint64_t> published_firings_{0};
+  std::atomic<uint64_t> published_waits_{0};
+  const int actor_;
+  bool special_ = false;    // feeds, and nodes whose acks carry events
+  bool done_ = false;
+  int ends_due_ = 0;        // input edges that have not ended
+  int freed_slot_ = 0;      // of the ack being handled
+  std::atomic<int> activity_{kIdle};
+  std::atomic<uint64_t> start_credits_{0};
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> control_posted_{false};
+  Cell control_;
+};
+
+}  // namespace sluice::actors

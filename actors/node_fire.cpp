@@ -1,0 +1,205 @@
+// One firing of a node that runs kernels, delivers results, touches devices, or passes failures on.
+#include "actors/build.h"
+#include "actors/node.h"
+#include "actors/numerics.h"
+#include "kernels/kernel.h"
+
+namespace sluice::actors {
+
+using plan::ActorRole;
+using plan::InstrKind;
+
+NodeProgram& Node::program() {
+  if (program_ == nullptr) program_ = make_ports(*run_, actor_, home_->stream().asynchronous());
+  return *program_;
+}
+
+void Node::fire_program() {
+  NodeProgram& program = this->program();
+  const uint64_t step = run_->counts.step_of(actor_, rule_.firings());
+  const uint32_t flags = run_->flags.load(std::memory_order_acquire);
+  const int64_t begin_ns = (flags & kRunTraced) != 0 ? now_ns() : 0;
+  const Host host{*this};
+  rule_.begin();
+  acquire_slots(flags);
+  // Only now: the failure of a reader, which its ack's event carries, must not fail the writer's next firing.
+  if (program.asynchronous) home_->stream().begin_firing(step);
+  Status status = take_tokens(flags);
+  if ((flags & kRunCancelled) != 0) status = {ErrorKind::kCancelled, fmt::format("step {}: cancelled: the session was stopped", step)};
+  if (!status.ok() && program.asynchronous) home_->stream().fail(status);
+  if (program.cores > 0 && status.ok()) {
+    activity_.store(kLeasing, std::memory_order_relaxed);
+    home_->lease(program.cores);
+    activity_.store(kIdle, std::memory_order_relaxed);
+  }
+  if (run_->plan->actors[actor_].role == ActorRole::kSink) {
+    run_->listener->on_sink(actor_, step, status, status.ok() ? program.pointers.data() + program.sink_outputs : nullptr);
+  }
+  bool late = false;
+  for (const Step& instr : steps_) {
+    switch (instr.kind) {
+      case InstrKind::kRun:
+        if (status.ok()) status = run_kernel(program.kernels[instr.index], step, flags);
+        break;
+      case InstrKind::kEmit:
+        if (program.outs[instr.index].late) {
+          late = true;
+        } else {
+          emit(instr.index, status);
+        }
+        break;
+      case InstrKind::kRelease: rule_.release(instr.index, host); break;
+    }
+  }
+  if (late) {
+    // Feedback that only orders steps: this step's failure must not reach the next one.
+    if (program.asynchronous) home_->stream().begin_firing(step);
+    for (size_t p = 0; p < program.outs.size(); ++p) {
+      if (program.outs[p].late) emit(static_cast<int>(p), Status());
+    }
+  }
+  rule_.finish(host);
+  published_firings_.store(rule_.firings(), std::memory_order_release);
+  if (program.touches_variables) run_->listener->on_variables_done(program.writes_variables);
+  if ((flags & kRunTraced) != 0) trace(step, -1, begin_ns, false);
+}
+
+// Makes this firing, or on devices the stream, wait for `slot`'s event. Returns the failure seen, on the host.
+Status Node::wait_event(SlotEvent& slot, uint32_t flags) {
+  if (!slot.recorded) return {};
+  if (program_->asynchronous) {
+    home_->stream().wait(*slot.event);
+    return {};
+  }
+  if (slot.event->complete()) return slot.event->wait();
+  const int64_t begin_ns = (flags & kRunTraced) != 0 ? now_ns() : 0;
+  home_->unlease();
+  activity_.store(kWaiting, std::memory_order_relaxed);
+  Status status = slot.event->wait();
+  activity_.store(kIdle, std::memory_order_relaxed);
+  if ((flags & kRunTraced) != 0) trace(run_->counts.step_of(actor_, rule_.firings()), -1, begin_ns, true);
+  return status;
+}
+
+void Node::acquire_slots(uint32_t flags) {
+  NodeProgram& program = *program_;
+  for (size_t p = 0; p < program.outs.size(); ++p) {
+    OutPort& out = program.outs[p];
+    if (!rule_.acquires_now(static_cast<int>(p))) continue;
+    out.status = Status();
+    const int slot = rule_.output_slot(static_cast<int>(p));
+    for (const Patch& patch : out.patches) program.pointers[patch.pointer] = (*patch.slots)[slot] + patch.offset;
+    for (const int edge : out.wait_edges) {
+      static_cast<void>(wait_event(run_->ack_events[run_->edge_slots[edge] + slot], flags));
+    }
+  }
+}
+
+// Returns the failure the tokens carry.
+Status Node::take_tokens(uint32_t flags) {
+  NodeProgram& program = *program_;
+  Status status;
+  for (size_t p = 0; p < program.ins.size(); ++p) {
+    const InPort& in = program.ins[p];
+    const int port = static_cast<int>(p);
+    const int first = run_->register_slots[in.reg];
+    if (rule_.takes_now(port)) {
+      for (const Patch& patch : in.patches) {
+        program.pointers[patch.pointer] = (*patch.slots)[rule_.input_slot(port, patch.token)] + patch.offset;
+      }
+      for (int t = 0; in.waits && t < in.take; ++t) {
+        Status waited = wait_event(run_->ready_events[first + rule_.input_slot(port, t)], flags);
+        if (in.poisons && status.ok()) status = std::move(waited);
+      }
+    }
+    if ((flags & kRunPoisoned) == 0 || !in.poisons) continue;
+    for (int t = 0; t < in.take && status.ok(); ++t) status = run_->slot_status[first + rule_.input_slot(port, t)];
+  }
+  return status;
+}
+
+Status Node::run_kernel(const KernelRun& run, uint64_t step, uint32_t flags) {
+  const plan::Kernel& kernel = run_->plan->kernels[run.index];
+  NodeProgram& program = *program_;
+  KernelArgs args;
+  args.inputs = program.pointers.data() + run.inputs;
+  args.outputs = program.pointers.data() + run.outputs;
+  args.workspace = run.workspace;
+  args.stream = &home_->stream();
+  const int64_t begin_ns = (flags & kRunTraced) != 0 ? now_ns() : 0;
+  activity_.store(run.index, std::memory_order_relaxed);
+  Status status;
+  try {
+    run.kernel->run(args);
+    if ((flags & kRunCheckNumerics) != 0) {
+      check_numerics(kernel, args.outputs, step, *home_, run_->dump_dir);
+    }
+    for (const int v : run.writes) run_->variable_steps[v].store(step + 1, std::memory_order_release);
+  } catch (...) {
+    status = Status::from_current_exception();
+  }
+  activity_.store(kIdle, std::memory_order_relaxed);
+  if ((flags & kRunTraced) != 0) trace(step, run.index, begin_ns, false);
+  if (status.ok()) return status;
+  const std::string source = kernel.source.known() ? kernel.source.str() + ", " : "";
+  status = status.with_context(fmt::format("{}kernel '{}' ({}) of actor '{}', step {}", source, kernel.name, kernel.op,
+                                           run_->plan->actors[actor_].name, step));
+  // Before any token of this firing leaves, so that whoever gets one sees the flag.
+  run_->flags.fetch_or(kRunPoisoned, std::memory_order_acq_rel);
+  if (program.asynchronous) home_->stream().fail(status);
+  run_->listener->on_failure(step, status);
+  return status;
+}
+
+void Node::emit(int port, const Status& status) {
+  OutPort& out = program_->outs[port];
+  if (out.status.ok() && !status.ok()) out.status = status;
+  if (rule_.emits_now(port)) {
+    const int slot = run_->register_slots[out.reg] + rule_.output_slot(port);
+    if ((run_->flags.load(std::memory_order_relaxed) & kRunPoisoned) != 0) run_->slot_status[slot] = out.status;
+    if (out.records) {
+      SlotEvent& event = run_->ready_events[slot];
+      home_->stream().record(*event.event);
+      event.recorded = true;
+    }
+  }
+  rule_.emit(port, Host{*this});
+}
+
+// An ack to another stream tells when this one is through with the slot; for a slot shared in place, when the readers
+// of the register in its place are.
+void Node::before_ack(int edge, int slot) {
+  if (program_ == nullptr) return;
+  for (size_t p = 0; p < program_->outs.size(); ++p) {
+    const OutPort& out = program_->outs[p];
+    if (!out.in_place || run_->plan->registers[out.reg].in_place_of != edge) continue;
+    const int freed = rule_.in_firing() ? rule_.output_slot(static_cast<int>(p)) : freed_slot_;
+    for (const int reader : out.wait_edges) {
+      SlotEvent& event = run_->ack_events[run_->edge_slots[reader] + freed];
+      if (!event.recorded) continue;
+      if (program_->asynchronous) {
+        home_->stream().wait(*event.event);
+      } else {
+        static_cast<void>(event.event->wait());
+      }
+    }
+  }
+  SlotEvent& event = run_->ack_events[run_->edge_slots[edge] + slot];
+  if (event.event == nullptr) return;
+  home_->stream().record(*event.event);
+  event.recorded = true;
+}
+
+void Node::trace(uint64_t step, int kernel, int64_t begin_ns, bool wait) {
+  TraceEvent event;
+  event.stream = run_->plan->actors[actor_].stream;
+  event.actor = actor_;
+  event.kernel = kernel;
+  event.step = step;
+  event.begin_ns = begin_ns;
+  event.end_ns = now_ns();
+  event.wait = wait;
+  run_->trace.add(event);
+}
+
+}  // namespace sluice::actors

@@ -1,0 +1,111 @@
+#pragma once
+// What the nodes of one run share: links between them, slot states, events, flags.
+#include <atomic>
+#include <cstddef>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "actors/firing_counts.h"
+#include "actors/message.h"
+#include "actors/trace_buffer.h"
+#include "base/error.h"
+#include "plan/plan.h"
+#include "streams/stream.h"
+
+namespace sluice::actors {
+
+class StreamExecutor;
+
+// What a run tells its owner. Called on stream threads; must not block for long, throw or re-enter the run.
+class RunListener {
+ public:
+  virtual ~RunListener() = default;
+  // A sink fired. `outputs`: addresses of the plan's outputs that it consumes, in the plan's order; null when the
+  // step failed. Valid until the call returns.
+  virtual void on_sink(int actor, uint64_t step, const Status& status, void* const* outputs) = 0;
+  // The slots of the inputs a feed produces may be written for steps < `writable`.
+  virtual void on_input_slots(int actor, uint64_t writable) = 0;
+  // A firing failed of itself (not because of its inputs).
+  virtual void on_failure(uint64_t step, const Status& status) = 0;
+  // A firing that reads or writes variables is over (launched, on devices with events).
+  virtual void on_variables_done(bool writes) = 0;
+};
+
+// An edge of the plan, resolved.
+struct EdgeLink {
+  Node* consumer = nullptr;
+  Node* producer = nullptr;
+  uint32_t consumer_port = 0, producer_port = 0;
+  Cell* ready_cells = nullptr;  // per slot; null when both ends are on one stream
+  Cell* ack_cells = nullptr;
+};
+
+// Bits of RunState::flags. While none is set, nodes without kernels take the short way.
+inline constexpr uint32_t kRunPoisoned = 1;   // some firing has failed: tokens may carry failures
+inline constexpr uint32_t kRunCancelled = 2;  // skip all kernels
+inline constexpr uint32_t kRunTraced = 4;
+inline constexpr uint32_t kRunCheckNumerics = 8;
+
+// An event and whether it has been recorded since the plan was loaded. Written by the stream that records it, read by
+// others after the message that says so.
+struct SlotEvent {
+  std::unique_ptr<Event> event;
+  bool recorded = false;
+};
+
+// Counts the nodes that are done. Shared, because the last node's thread still holds it when the run may go.
+class Completion {
+ public:
+  explicit Completion(int nodes) : remaining_(nodes) {}
+  void node_done() {
+    if (remaining_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    std::lock_guard lock(mutex_);
+    done_ = true;
+    changed_.notify_all();
+  }
+  bool done() {
+    std::lock_guard lock(mutex_);
+    return done_;
+  }
+  // False when it took longer.
+  bool wait(std::chrono::nanoseconds timeout) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, timeout, [&] { return done_; });
+  }
+
+ private:
+  std::atomic<int> remaining_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+};
+
+struct RunState {
+  RunState(const plan::Plan& plan, RunListener& listener)
+      : plan(&plan), adjacency(plan), counts(plan, adjacency), listener(&listener), variable_steps(plan.variables.size()) {}
+
+  const plan::Plan* plan;
+  const plan::Adjacency adjacency;
+  const FiringCounts counts;
+  RunListener* const listener;
+  std::shared_ptr<Completion> completion;
+  std::atomic<uint32_t> flags{0};
+  std::vector<EdgeLink> links;         // per edge
+  std::vector<std::vector<std::byte*>> slots;  // per register: addresses of its slots
+  std::vector<int> register_slots;     // per register: index of its first slot in the next two
+  std::vector<Status> slot_status;     // written by the producer, once kRunPoisoned
+  std::vector<SlotEvent> ready_events;
+  std::vector<int> edge_slots;         // per edge: index of its first slot in the next
+  std::vector<SlotEvent> ack_events;
+  std::vector<Cell> end_cells;         // per edge
+  std::vector<std::atomic<uint64_t>> variable_steps;  // per variable: 1 + the last step that wrote it
+  std::string dump_dir;                // of numerics checks
+  TraceBuffer trace;
+};
+
+}  // namespace sluice::actors

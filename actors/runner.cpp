@@ -1,0 +1,236 @@
+#include "actors/runner.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+
+#include "kernels/kernel.h"
+
+namespace sluice::actors {
+
+using plan::ActorRole;
+
+Runner::Runner(const plan::Plan& plan, Bindings bindings, RunListener& listener, const std::string& dump_dir)
+    : run_(plan, listener), bindings_(std::move(bindings)) {
+  run_.dump_dir = dump_dir;
+  for (size_t s = 0; s < bindings_.streams.size(); ++s) {
+    if (std::find(streams_.begin(), streams_.end(), bindings_.streams[s]) != streams_.end()) continue;
+    streams_.push_back(bindings_.streams[s]);
+    stream_lanes_.push_back(static_cast<int>(s));
+  }
+  build_tables(run_, bindings_);
+  const size_t n = plan.actors.size();
+  run_.completion = std::make_shared<Completion>(static_cast<int>(n));
+  nodes_.reserve(n);
+  storage_ = std::allocator<Node>().allocate(n);
+  try {
+    for (size_t a = 0; a < n; ++a) {
+      const int actor = static_cast<int>(a);
+      Node* node = std::construct_at(storage_ + a, run_, *bindings_.streams[plan.actors[a].stream], actor);
+      nodes_.push_back(node);
+      node->set_program(make_program(run_, bindings_, actor));
+      node->steps() = make_steps(run_, actor);
+    }
+    link();
+  } catch (...) {
+    destroy_nodes();
+    throw;
+  }
+}
+
+Runner::~Runner() {
+  // Devices may still work on the last firings.
+  for (StreamExecutor* stream : streams_) {
+    if (stream->stream().asynchronous()) static_cast<void>(stream->stream().synchronize());
+  }
+  if (flag(kRunTraced)) set_trace(false);
+  destroy_nodes();
+}
+
+void Runner::destroy_nodes() {
+  for (Node* node : nodes_) std::destroy_at(node);
+  std::allocator<Node>().deallocate(storage_, run_.plan->actors.size());
+}
+
+void Runner::link() {
+  const plan::Plan& plan = *run_.plan;
+  run_.links.resize(plan.edges.size());
+  run_.end_cells.resize(plan.edges.size());
+  size_t crossing_slots = 0;
+  for (const plan::Edge& edge : plan.edges) {
+    const plan::Register& reg = plan.registers[edge.reg];
+    if (&nodes_[edge.consumer]->home() != &nodes_[reg.producer]->home()) crossing_slots += static_cast<size_t>(reg.quota);
+  }
+  cells_.resize(2 * crossing_slots);
+  Cell* cell = cells_.data();
+  for (size_t a = 0; a < plan.actors.size(); ++a) {
+    for (size_t p = 0; p < run_.adjacency.in_edges[a].size(); ++p) {
+      EdgeLink& link = run_.links[run_.adjacency.in_edges[a][p]];
+      link.consumer = nodes_[a];
+      link.consumer_port = static_cast<uint32_t>(p);
+    }
+    for (size_t p = 0; p < run_.adjacency.out_registers[a].size(); ++p) {
+      for (const int e : run_.adjacency.register_edges[run_.adjacency.out_registers[a][p]]) {
+        run_.links[e].producer = nodes_[a];
+        run_.links[e].producer_port = static_cast<uint32_t>(p);
+      }
+    }
+  }
+  for (size_t e = 0; e < plan.edges.size(); ++e) {
+    EdgeLink& link = run_.links[e];
+    run_.end_cells[e].item = Item::to(link.consumer, ItemKind::kEnd, static_cast<int>(link.consumer_port));
+    if (&link.consumer->home() == &link.producer->home()) continue;
+    const int quota = plan.registers[plan.edges[e].reg].quota;
+    link.ready_cells = cell;
+    link.ack_cells = cell + quota;
+    for (int slot = 0; slot < quota; ++slot) {
+      link.ready_cells[slot].item = Item::to(link.consumer, ItemKind::kReady, static_cast<int>(link.consumer_port), slot);
+      link.ack_cells[slot].item = Item::to(link.producer, ItemKind::kAck, static_cast<int>(link.producer_port), slot);
+    }
+    cell += 2 * quota;
+  }
+}
+
+void Runner::activate() {
+  for (StreamExecutor* stream : streams_) {
+    stream->run_sync([&] {
+      for (Node* node : nodes_) {
+        if (&node->home() == stream) node->activate();
+      }
+    });
+  }
+}
+
+void Runner::start(uint64_t n) {
+  for (size_t a = 0; a < nodes_.size(); ++a) {
+    const ActorRole role = run_.plan->actors[a].role;
+    if (role == ActorRole::kSource || role == ActorRole::kFeed) nodes_[a]->start(n);
+  }
+}
+
+void Runner::stop() {
+  for (size_t a = 0; a < nodes_.size(); ++a) {
+    const ActorRole role = run_.plan->actors[a].role;
+    if (role == ActorRole::kSource || role == ActorRole::kFeed) nodes_[a]->stop();
+  }
+}
+
+void Runner::set_flag(uint32_t flag, bool on) {
+  if (on) {
+    run_.flags.fetch_or(flag, std::memory_order_acq_rel);
+  } else {
+    run_.flags.fetch_and(~flag, std::memory_order_acq_rel);
+  }
+}
+
+uint64_t Runner::total_firings() const {
+  uint64_t total = 0;
+  for (const Node* node : nodes_) total += node->firings();
+  return total;
+}
+
+void Runner::set_trace(bool on) {
+  if (on == flag(kRunTraced)) return;
+  if (on) run_.trace.restart();
+  set_flag(kRunTraced, on);
+  for (size_t s = 0; s < streams_.size(); ++s) {
+    if (on) {
+      streams_[s]->add_tracer(&run_.trace, stream_lanes_[s]);
+    } else {
+      streams_[s]->remove_tracer(&run_.trace);
+    }
+  }
+}
+
+std::string Runner::describe(const Node& node, uint64_t due, bool on_home_thread) const {
+  const plan::Plan& plan = *run_.plan;
+  const int activity = node.activity();
+  std::string what;
+  if (activity >= 0) {
+    const plan::Kernel& kernel = plan.kernels[activity];
+    what = fmt::format("runs kernel '{}' ({}){}", kernel.name, kernel.op,
+                       kernel.source.known() ? ", " + kernel.source.str() : std::string());
+  } else if (activity == Node::kWaiting) {
+    what = "waits for a device";
+  } else if (activity == Node::kLeasing) {
+    what = "waits for cores";
+  } else if (on_home_thread) {
+    for (const plan::FiringRule::Wait& wait : node.rule().waits()) {
+      what += what.empty() ? "waits for " : " and ";
+      what += wait.str(plan);
+      if (wait.index < 0) continue;
+      if (!wait.credit) {
+        const plan::Register& reg = plan.registers[plan.edges[wait.index].reg];
+        what += fmt::format(" from '{}'", plan.actors[reg.producer].name);
+        continue;
+      }
+      for (const int e : run_.adjacency.register_edges[wait.index]) {
+        what += fmt::format(", read by '{}'", plan.actors[plan.edges[e].consumer].name);
+      }
+    }
+    if (what.empty()) what = "is about to fire";
+  } else {
+    what = "waits for its stream, which is busy";
+  }
+  return fmt::format("actor '{}' on {}: {} of {} firings, {}", plan.actors[node.actor()].name, node.home().name(),
+                     node.firings(), due, what);
+}
+
+std::string Runner::wait_report(uint64_t steps, int max_lines) {
+  // A stream answers for its nodes on its own thread; one that is busy is described from outside.
+  struct Reports {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool abandoned = false;
+    size_t answered = 0;
+    std::vector<std::string> lines;  // per actor
+  };
+  const auto reports = std::make_shared<Reports>();
+  reports->lines.resize(nodes_.size());
+  const auto describe_stream = [this, steps](const StreamExecutor* stream, std::vector<std::string>& lines, bool on_thread) {
+    for (size_t a = 0; a < nodes_.size(); ++a) {
+      if (&nodes_[a]->home() != stream || !lines[a].empty()) continue;
+      const uint64_t due = run_.counts.after(static_cast<int>(a), steps);
+      if (nodes_[a]->firings() < due || nodes_[a]->activity() != Node::kIdle) {
+        lines[a] = describe(*nodes_[a], due, on_thread);
+      }
+    }
+  };
+  size_t asked = 0;
+  for (StreamExecutor* stream : streams_) {
+    if (stream->manual() || stream->on_thread()) {
+      describe_stream(stream, reports->lines, true);
+      continue;
+    }
+    ++asked;
+    stream->call([reports, describe_stream, stream] {
+      std::lock_guard lock(reports->mutex);
+      if (reports->abandoned) return;
+      describe_stream(stream, reports->lines, true);
+      ++reports->answered;
+      reports->changed.notify_all();
+    });
+  }
+  std::unique_lock lock(reports->mutex);
+  reports->changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return reports->answered == asked; });
+  reports->abandoned = true;
+  for (const StreamExecutor* stream : streams_) describe_stream(stream, reports->lines, false);
+  // Who is at work first: the others wait for it.
+  std::vector<size_t> order;
+  for (size_t a = 0; a < nodes_.size(); ++a) {
+    if (!reports->lines[a].empty()) order.push_back(a);
+  }
+  std::stable_partition(order.begin(), order.end(), [&](size_t a) { return nodes_[a]->activity() != Node::kIdle; });
+  std::string text;
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (static_cast<int>(i) == max_lines) {
+      text += fmt::format("\n... and {} more", order.size() - i);
+      break;
+    }
+    text += (text.empty() ? "" : "\n") + reports->lines[order[i]];
+  }
+  return text;
+}
+
+}  // namespace sluice::actors

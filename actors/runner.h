@@ -1,0 +1,72 @@
+#pragma once
+// Runs a plan: makes its nodes on their streams, starts and ends them. Knows nothing of callers, inputs or results:
+// those are its listener's.
+//
+// Thread safety: every method from any thread, except that start() and stop() must not race with each other.
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/build.h"
+#include "actors/system.h"
+
+namespace sluice::actors {
+
+class Runner {
+ public:
+  // REQUIRES: `plan`, what `bindings` point to and `listener` outlive the runner; the plan has been verified.
+  // Throws what FiringCounts throws.
+  Runner(const plan::Plan& plan, Bindings bindings, RunListener& listener, const std::string& dump_dir);
+  // REQUIRES: wait_done() was true, or activate() was never called.
+  ~Runner();
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
+
+  // Lets the nodes run. Their first actions (initial tokens, free input slots) happen before it returns.
+  void activate();
+  // `n` start credits to every source and feed.
+  void start(uint64_t n);
+  // No more starts: what was started ends, then every node.
+  void stop();
+  // From now on no kernel is started; tokens flow as if all had failed.
+  void cancel() { set_flag(kRunCancelled, true); }
+  // All nodes have ended and all slots are back. False after `timeout`.
+  bool wait_done(std::chrono::nanoseconds timeout) { return run_.completion->wait(timeout); }
+
+  void set_flag(uint32_t flag, bool on);
+  bool flag(uint32_t flag) const { return (run_.flags.load(std::memory_order_acquire) & flag) != 0; }
+  const FiringCounts& counts() const { return run_.counts; }
+  const plan::Adjacency& adjacency() const { return run_.adjacency; }
+  // Addresses of a register's slots.
+  const std::vector<std::byte*>& slots(int reg) const { return run_.slots[reg]; }
+  uint64_t firings(int actor) const { return nodes_[actor]->firings(); }
+  uint64_t waits(int actor) const { return nodes_[actor]->waits(); }
+  uint64_t total_firings() const;
+  // 1 + the last step that wrote the variable; 0: none.
+  uint64_t variable_step(int variable) const { return run_.variable_steps[variable].load(std::memory_order_acquire); }
+  const std::vector<Node*>& nodes() const { return nodes_; }
+
+  // Who keeps `steps` started steps from being finished, one line per actor, at most `max_lines`; "" when all is done.
+  std::string wait_report(uint64_t steps, int max_lines = 12);
+
+  // Tracing of firings and kernels, and of the streams' waits.
+  void set_trace(bool on);
+  std::vector<TraceEvent> take_trace() { return run_.trace.take(); }
+
+ private:
+  void link();
+  void destroy_nodes();
+  std::string describe(const Node& node, uint64_t due, bool on_home_thread) const;
+
+  RunState run_;
+  Bindings bindings_;
+  std::vector<StreamExecutor*> streams_;  // each once
+  std::vector<int> stream_lanes_;         // the plan stream of each
+  Node* storage_ = nullptr;               // one block: neighbours in the plan are neighbours in memory
+  std::vector<Node*> nodes_;
+  std::vector<Cell> cells_;
+};
+
+}  // namespace sluice::actors

@@ -1,0 +1,207 @@
+// The only file that knows CAF (0.17): all that would change for 1.x is here.
+#include "actors/system.h"
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+
+#include "caf/actor.hpp"
+#include "caf/actor_system.hpp"
+#include "caf/actor_system_config.hpp"
+#include "caf/default_attachable.hpp"
+#include "caf/event_based_actor.hpp"
+#include "caf/make_actor.hpp"
+#include "caf/monitorable_actor.hpp"
+#include "caf/send.hpp"
+#include "caf/system_messages.hpp"
+
+#include "actors/node.h"
+#include "actors/trace_buffer.h"
+
+namespace sluice::actors {
+namespace {
+
+using StatusAtom = caf::atom_constant<caf::atom("status")>;
+using TickAtom = caf::atom_constant<caf::atom("tick")>;
+
+std::string status_line(const Node& node) {
+  std::string text = fmt::format("{} firings", node.firings());
+  for (const plan::FiringRule::Wait& wait : node.rule().waits()) text += ", waits for " + wait.str(node.plan());
+  return text;
+}
+
+// A node's identity. Messages to it are handled on its home stream, behind those of the data plane.
+class NodeIdentity : public caf::monitorable_actor {
+ public:
+  NodeIdentity(caf::actor_config& config, Node* node) : monitorable_actor(config), home_(&node->home()), node_(node) {}
+
+  using abstract_actor::enqueue;
+  void enqueue(caf::mailbox_element_ptr message, caf::execution_unit*) override {
+    std::lock_guard lock(mutex_);
+    if (node_ == nullptr) return bounce(message);
+    const caf::strong_actor_ptr self{ctrl()};
+    // std::function wants copies; the message has one owner.
+    const auto shared = std::make_shared<caf::mailbox_element_ptr>(std::move(message));
+    home_->call([self, shared, this] { handle(*shared); });
+  }
+  const char* name() const override { return "sluice.node"; }
+  void on_destroy() override {
+    if (getf(is_cleaned_up_flag)) return;
+    cleanup(caf::exit_reason::unreachable, nullptr);
+    monitorable_actor::on_destroy();
+  }
+  // After this no message reaches the node.
+  void end(caf::error reason) {
+    {
+      std::lock_guard lock(mutex_);
+      node_ = nullptr;
+    }
+    cleanup(std::move(reason), nullptr);
+  }
+
+ private:
+  void handle(caf::mailbox_element_ptr& message) {
+    const auto& content = message->content();
+    if (content.match_elements<caf::exit_msg>()) {
+      end(content.get_as<caf::exit_msg>(0).reason);
+      return;
+    }
+    std::lock_guard lock(mutex_);
+    if (node_ == nullptr || !content.match_elements<StatusAtom>() || !message->mid.is_request()) return bounce(message);
+    if (message->sender == nullptr) return;
+    message->sender->enqueue(ctrl(), message->mid.response_id(), caf::make_message(status_line(*node_)), nullptr);
+  }
+
+  StreamExecutor* const home_;
+  std::mutex mutex_;
+  Node* node_;
+};
+
+}  // namespace
+
+class System::Run {
+ public:
+  std::mutex mutex;                 // held during calls of `supervised`
+  Supervised* supervised = nullptr;  // null once unregistered
+  std::vector<caf::actor> handles;
+  uint64_t last_firings = 0;
+  int64_t last_progress_ns = 0;
+};
+
+struct System::Impl {
+  struct Config : caf::actor_system_config {
+    Config() { set("scheduler.max-threads", size_t{1}); }
+  };
+
+  explicit Impl(std::chrono::milliseconds watchdog) : watchdog(watchdog), system(config) {
+    supervisor = system.spawn<caf::hidden>([this](caf::event_based_actor* self) -> caf::behavior {
+      self->set_down_handler([this](caf::down_msg& down) { node_down(down.source.id(), down.reason); });
+      return {[](TickAtom) {}};
+    });
+    if (watchdog.count() == 0) return;
+    watcher = system.spawn<caf::hidden>([this](caf::event_based_actor* self) -> caf::behavior {
+      self->delayed_send(self, tick(), TickAtom::value);
+      return {[this, self](TickAtom) {
+        look_for_stalls();
+        self->delayed_send(self, tick(), TickAtom::value);
+      }};
+    });
+  }
+  ~Impl() {
+    caf::anon_send_exit(supervisor, caf::exit_reason::user_shutdown);
+    if (watcher) caf::anon_send_exit(watcher, caf::exit_reason::user_shutdown);
+  }
+
+  std::chrono::milliseconds tick() const { return std::max(watchdog / 4, std::chrono::milliseconds(1)); }
+
+  void node_down(caf::actor_id id, const caf::error& reason) {
+    std::shared_ptr<Run> run;
+    int actor = 0;
+    {
+      std::lock_guard lock(mutex);
+      const auto it = nodes.find(id);
+      if (it == nodes.end()) return;
+      run = it->second.first.lock();
+      actor = it->second.second;
+      nodes.erase(it);
+    }
+    if (run == nullptr) return;
+    std::lock_guard lock(run->mutex);
+    if (run->supervised != nullptr) run->supervised->on_actor_down(actor, system.render(reason));
+  }
+
+  void look_for_stalls() {
+    std::vector<std::shared_ptr<Run>> all;
+    {
+      std::lock_guard lock(mutex);
+      all = runs;
+    }
+    for (const std::shared_ptr<Run>& run : all) {
+      std::lock_guard lock(run->mutex);
+      if (run->supervised == nullptr) continue;
+      const uint64_t firings = run->supervised->firings();
+      if (firings != run->last_firings || !run->supervised->busy()) {
+        run->last_firings = firings;
+        run->last_progress_ns = now_ns();
+        continue;
+      }
+      const std::chrono::nanoseconds idle(now_ns() - run->last_progress_ns);
+      if (idle < watchdog) continue;
+      run->supervised->on_stall(std::chrono::duration_cast<std::chrono::milliseconds>(idle));
+      run->last_progress_ns = now_ns();
+    }
+  }
+
+  const std::chrono::milliseconds watchdog;
+  Config config;
+  caf::actor_system system;
+  caf::actor supervisor, watcher;
+  std::mutex mutex;
+  std::unordered_map<caf::actor_id, std::pair<std::weak_ptr<Run>, int>> nodes;
+  std::vector<std::shared_ptr<Run>> runs;
+};
+
+System::System(std::chrono::milliseconds watchdog) : impl_(std::make_unique<Impl>(watchdog)) {}
+System::~System() = default;
+
+std::shared_ptr<System::Run> System::register_run(Supervised& supervised, const std::vector<Node*>& nodes) {
+  auto run = std::make_shared<Run>();
+  run->supervised = &supervised;
+  run->last_progress_ns = now_ns();
+  caf::actor_system& system = impl_->system;
+  for (Node* node : nodes) {
+    caf::actor_config config;
+    run->handles.push_back(
+        caf::make_actor<NodeIdentity, caf::actor>(system.next_actor_id(), system.node(), &system, config, node));
+  }
+  {
+    std::lock_guard lock(impl_->mutex);
+    impl_->runs.push_back(run);
+    for (size_t i = 0; i < nodes.size(); ++i) impl_->nodes[run->handles[i].id()] = {run, static_cast<int>(i)};
+  }
+  for (const caf::actor& handle : run->handles) {
+    caf::actor_cast<caf::abstract_actor*>(handle)->attach(
+        caf::default_attachable::make_monitor(handle.address(), impl_->supervisor.address()));
+  }
+  return run;
+}
+
+void System::unregister_run(const std::shared_ptr<Run>& run) {
+  {
+    std::lock_guard lock(run->mutex);
+    run->supervised = nullptr;
+  }
+  {
+    std::lock_guard lock(impl_->mutex);
+    std::erase(impl_->runs, run);
+    for (const caf::actor& handle : run->handles) impl_->nodes.erase(handle.id());
+  }
+  for (const caf::actor& handle : run->handles) {
+    static_cast<NodeIdentity*>(caf::actor_cast<caf::abstract_actor*>(handle))->end(caf::exit_reason::normal);
+  }
+}
+
+caf::actor_system& System::caf() { return impl_->system; }
+const caf::actor& System::handle(const Run& run, int actor) { return run.handles.at(actor); }
+
+}  // namespace sluice::actors
