@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -22,16 +23,32 @@ EagerImpl& eager_impl(const Value& value) { return static_cast<EagerImpl&>(*valu
 // A result of a step, there once the step is finished.
 class StepOutput final : public PendingStorage {
  public:
-  StepOutput(StepHandle handle, size_t index) : handle_(std::move(handle)), index_(index) {}
+  StepOutput(StepHandle handle, size_t index, Timeout limit) : handle_(std::move(handle)), index_(index), limit_(limit) {}
   bool ready() const override { return handle_.done(); }
+  bool wait_for(std::chrono::nanoseconds slice) override {
+    const Clock::time_point now = Clock::now();
+    if (!first_wait_) first_wait_ = now;
+    StepHandle handle = handle_;
+    if (limit_ != kNoTimeout && now - *first_wait_ > limit_) (void)handle.wait(Timeout(0));  // throws, naming who is stuck
+    try {
+      (void)handle.wait(slice);  // its failure is thrown by wait()
+      return true;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kTimeout) throw;
+      return false;
+    }
+  }
   std::shared_ptr<Storage> wait() override {
     StepHandle handle = handle_;
     return handle.outputs()[index_].storage;
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
   StepHandle handle_;
   size_t index_;
+  Timeout limit_;
+  std::optional<Clock::time_point> first_wait_;
 };
 
 // The devices that a graph names, and the host.
@@ -138,7 +155,7 @@ void GraphSession::Impl::start() {
 GraphSession::GraphSession(EagerExecutor& eager, CapturedGraph captured, GraphSessionOptions options)
     : GraphSession(std::make_unique<Impl>(eager, std::move(captured), std::move(options))) {
   impl_->compile_graph();
-  impl_->start();
+  if (!impl_->options.dry_run) impl_->start();
 }
 
 GraphSession::GraphSession(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -153,7 +170,9 @@ GraphSession::~GraphSession() {
   impl_->session.stop();
 }
 
-std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs) {
+std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::chrono::nanoseconds timeout) {
+  SLUICE_CHECK_KIND(kRuntime, impl_->session.valid(), "graph '{}': was compiled by a dry run; it cannot be called",
+                    impl_->result.plan.name);
   std::vector<InputTensor> data;
   std::vector<Tensor> host;
   data.reserve(inputs.size());
@@ -163,13 +182,13 @@ std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs) {
     host.push_back(input.device().kind == DeviceKind::kCpu ? input : Tensor(impl_->eager.copy_to(input, {})));
     data.push_back({host.back().read("graph input"), host.back().spec()});
   }
-  const StepHandle step = impl_->session.submit(data);
+  const StepHandle step = impl_->session.submit(data, timeout);
   for (const Tensor& variable : impl_->updated) eager_impl(variable).bump_version();
   std::vector<Tensor> outputs;
   const std::vector<plan::Output>& infos = impl_->result.plan.outputs;
   for (size_t i = 0; i < infos.size(); ++i) {
     const TensorSpec& spec = infos[i].view.spec;
-    outputs.emplace_back(Value(std::make_shared<EagerImpl>(std::make_shared<StepOutput>(step, i), TensorType{spec.dtype, spec.shape})));
+    outputs.emplace_back(Value(std::make_shared<EagerImpl>(std::make_shared<StepOutput>(step, i, impl_->options.wait_timeout), TensorType{spec.dtype, spec.shape})));
   }
   return outputs;
 }

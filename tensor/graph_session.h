@@ -21,6 +21,7 @@ struct GraphSessionOptions {
   bool trace = false;       // record firings, kernels and waits from the start
   bool check_numerics = false;
   std::chrono::nanoseconds wait_timeout = std::chrono::nanoseconds::max();  // of reading a result
+  bool dry_run = false;     // compile only: nothing is allocated, and calls are errors
   // Extra entries of a bundle's meta.json (strings), e.g. input descriptions.
   std::map<std::string, std::string> meta;
 };
@@ -34,8 +35,9 @@ class GraphSession {
   ~GraphSession();
 
   // Submits one step; inputs are copied. Outputs' memory is pending: reading waits, and throws the step's error.
-  // Blocks only while `outputs_buffer_size` steps are in flight.
-  std::vector<Tensor> call(const std::vector<Tensor>& inputs);
+  // Blocks only while `outputs_buffer_size` steps are in flight, and throws kTimeout when that takes too long.
+  std::vector<Tensor> call(const std::vector<Tensor>& inputs,
+                           std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max());
   // Waits until every submitted step is done; throws the first error not yet seen.
   void synchronize();
 

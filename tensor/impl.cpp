@@ -62,6 +62,7 @@ bool EagerImpl::unshared() const {
   return !pending_ && storage_.use_count() == 1 && is_dense(spec_.shape, spec_.strides);
 }
 
+bool EagerImpl::wait_for(std::chrono::nanoseconds slice) const { return ready() || pending_->wait_for(slice); }
 bool EagerImpl::ready() const { return !pending_ || resolved_.load(std::memory_order_acquire) || pending_->ready(); }
 
 void EagerImpl::resolve() const {

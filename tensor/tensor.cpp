@@ -64,6 +64,9 @@ void* Tensor::write(const char* what) const {
   return impl.data();
 }
 
+bool Tensor::wait_for(std::chrono::nanoseconds slice) const {
+  return traced() || static_cast<EagerImpl*>(impl())->wait_for(slice);
+}
 bool Tensor::ready() const { return traced() || static_cast<EagerImpl*>(impl())->ready(); }
 
 void Tensor::copy_to_host(void* data) const {

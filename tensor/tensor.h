@@ -3,6 +3,7 @@
 //
 // Thread safety: as a torch tensor: concurrent reads are fine, a write needs the tensor for itself.
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -58,6 +59,8 @@ class PendingStorage {
  public:
   virtual ~PendingStorage() = default;
   virtual bool ready() const = 0;
+  // Waits at most so long; true when ready. For callers who must look at signals meanwhile.
+  virtual bool wait_for(std::chrono::nanoseconds slice) = 0;
   virtual std::shared_ptr<Storage> wait() = 0;  // blocks; throws the step's error
 };
 
@@ -78,6 +81,7 @@ class EagerImpl final : public TensorImpl {
     return storage_;
   }
   bool ready() const;
+  bool wait_for(std::chrono::nanoseconds slice) const;
   int64_t offset() const { return offset_; }  // in elements
   char* data() const { return static_cast<char*>(storage()->data()) + offset_ * static_cast<int64_t>(dtype_size(type_.dtype)); }
   bool unshared() const override;
@@ -122,6 +126,8 @@ class Tensor : public Value {
   void* write(const char* what = "data") const;
   // True when read() would not block.
   bool ready() const;
+  // Waits at most so long for the step that makes it; true when it is there.
+  bool wait_for(std::chrono::nanoseconds slice) const;
   // The contents as contiguous bytes, from any device.
   void copy_to_host(void* data) const;
   // The only element, as bool, int64 or double. Throws kValue unless size() == 1.
