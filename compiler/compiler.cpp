@@ -1,0 +1,178 @@
+#include "compiler/compiler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "base/log.h"
+#include "compiler/lowered.h"
+#include "compiler/pass.h"
+#include "plan/ledger.h"
+#include "plan/verify.h"
+
+namespace sluice {
+namespace {
+
+using compiler::Pass;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Writes what a stage saw and made to numbered files of one directory.
+class Dump {
+ public:
+  explicit Dump(const CompileOptions& options) : dir_(options.dump_dir), name_(options.name) {
+    const char* from_environment = std::getenv("SLUICE_DUMP_IR");
+    if (dir_.empty() && from_environment) dir_ = from_environment;
+    if (dir_.empty()) return;
+    std::error_code error;
+    std::filesystem::create_directories(dir_, error);
+    SLUICE_CHECK_KIND(kIo, !error, "dump_dir: cannot make directory: {} ({}); give a writable path", dir_,
+                      error.message());
+  }
+  bool on() const { return !dir_.empty(); }
+  void write(const std::string& file, const std::string& text) const {
+    if (!on()) return;
+    const std::string path = fmt::format("{}/{}.{}", dir_, name_, file);
+    std::ofstream out(path);
+    out << text;
+    SLUICE_CHECK_KIND(kIo, out.good(), "dump_dir: cannot write: {}; give a writable path", path);
+  }
+
+ private:
+  std::string dir_, name_;
+};
+
+// Runs stages one after another, timing and reporting each.
+class Stages {
+ public:
+  explicit Stages(CompileResult& result) : result_(result) {}
+
+  template <class Run>
+  void run(const char* name, Run stage) {
+    const auto start = Clock::now();
+    const int rewrites = stage();
+    result_.passes.push_back({name, rewrites, seconds_since(start)});
+  }
+  // Time table: its lines add up to the whole.
+  std::string table() const {
+    std::string text = fmt::format("{:<24} {:>9} {:>12}\n", "stage", "rewrites", "seconds");
+    double sum = 0;
+    for (const PassReport& p : result_.passes) {
+      text += fmt::format("{:<24} {:>9} {:>12.6f}\n", p.name, p.rewrites, p.seconds);
+      sum += p.seconds;
+    }
+    const double other = std::max(0.0, result_.seconds - sum);
+    text += fmt::format("{:<24} {:>9} {:>12.6f}\n", "other", "", other);
+    return text + fmt::format("{:<24} {:>9} {:>12.6f}\n", "total", "", result_.seconds);
+  }
+
+ private:
+  CompileResult& result_;
+};
+
+void check_options(const CompileOptions& options) {
+  SLUICE_CHECK(options.outputs_buffer_size >= 1, "outputs_buffer_size: {}; must be at least 1",
+               options.outputs_buffer_size);
+  SLUICE_CHECK(options.cores >= 0, "cores: {}; must be at least 0 (0 = what the target has)", options.cores);
+  SLUICE_CHECK(!options.name.empty(), "name: empty; a plan needs a name");
+  const std::vector<std::string> known = pass_names();
+  for (const std::string& name : options.disabled_passes) {
+    std::string names;
+    for (const std::string& n : known) names += (names.empty() ? "" : ", ") + n;
+    SLUICE_CHECK(std::find(known.begin(), known.end(), name) != known.end(),
+                 "disabled_passes: unknown pass: '{}'; the passes are {}", name, names);
+  }
+}
+
+NamedAttrs record(const CompileOptions& options) {
+  NamedAttrs attrs = {
+      {"device", options.device.str()},
+      {"granularity", std::string(options.granularity == Granularity::kOp ? "op" : "program")},
+      {"outputs_buffer_size", static_cast<int64_t>(options.outputs_buffer_size)},
+      {"reuse_memory", options.reuse_memory},
+      {"in_place", options.in_place},
+      {"memory_budget", static_cast<int64_t>(options.memory_budget)},
+      {"cores", static_cast<int64_t>(options.cores)},
+  };
+  for (const auto& [name, quota] : options.quotas) attrs.emplace_back("quota." + name, static_cast<int64_t>(quota));
+  for (const std::string& name : options.disabled_passes) attrs.emplace_back("disabled." + name, true);
+  return attrs;
+}
+
+}  // namespace
+
+std::vector<std::string> pass_names() {
+  std::vector<std::string> names;
+  for (const Pass& pass : compiler::graph_passes()) {
+    if (std::find(names.begin(), names.end(), pass.name) == names.end()) names.emplace_back(pass.name);
+  }
+  return names;
+}
+
+CompileResult compile(graph::Graph graph, const plan::Target& target, const CompileOptions& options,
+                      const ConstantLookup& constants, const ConstantEvaluator& evaluate) {
+  const auto start = Clock::now();
+  check_options(options);
+  CompileResult result;
+  const Dump dump(options);
+  Stages stages(result);
+  stages.run("verify_graph", [&] {
+    graph.verify();
+    return 0;
+  });
+  compiler::PassContext context{target, options, constants, evaluate, result.constants};
+  int number = 0;
+  for (const Pass& pass : compiler::graph_passes()) {
+    const auto& disabled = options.disabled_passes;
+    if (std::find(disabled.begin(), disabled.end(), pass.name) != disabled.end()) continue;
+    ++number;
+    if (dump.on()) dump.write(fmt::format("{:02}.{}.before.ir", number, pass.name), graph::to_text(graph));
+    stages.run(pass.name, [&] { return pass.run(graph, context); });
+    if (dump.on()) dump.write(fmt::format("{:02}.{}.after.ir", number, pass.name), graph::to_text(graph));
+  }
+  std::erase_if(result.constants, [&](const auto& entry) {
+    return std::none_of(graph.variables().begin(), graph.variables().end(),
+                        [&](const graph::Variable& v) { return v.name == entry.first; });
+  });
+
+  std::vector<int> order;
+  compiler::Lowered lowered;
+  compiler::Programs programs;
+  stages.run("schedule", [&] {
+    order = compiler::schedule(graph);
+    return 0;
+  });
+  stages.run("lower", [&] {
+    lowered = compiler::lower(graph, order, target, options);
+    return static_cast<int>(lowered.tasks.size());
+  });
+  stages.run("programs", [&] {
+    programs = compiler::make_programs(lowered, options.granularity);
+    return static_cast<int>(programs.actors.size());
+  });
+  stages.run("registers_and_memory", [&] {
+    result.plan = compiler::build_plan(graph, lowered, programs, options);
+    return static_cast<int>(result.plan.registers.size());
+  });
+  stages.run("certificate", [&] {
+    result.plan.options = record(options);
+    result.plan.target = target.fingerprint();
+    result.plan.certificate = plan::find_schedule(result.plan);
+    return 0;
+  });
+  stages.run("check", [&] {
+    plan::check(result.plan);
+    plan::check_budget(result.plan, options.memory_budget);
+    return 0;
+  });
+  result.graph = std::move(graph);
+  result.seconds = seconds_since(start);
+  if (dump.on()) dump.write("times.txt", stages.table());
+  log(LogLevel::kDebug, "compiler", "plan '{}':\n{}", options.name, stages.table());
+  return result;
+}
+
+}  // namespace sluice

@@ -1,0 +1,360 @@
+// Graph nodes -> kernel calls over stores: views cost nothing, copies are inserted between devices, layouts and into
+// outputs, updates of variables are written in place where nobody can notice.
+#include "compiler/lower.h"
+
+#include <algorithm>
+
+#include "compiler/pass.h"
+
+namespace sluice::compiler {
+
+using graph::kNoValue;
+using graph::Node;
+using graph::ValueId;
+using graph::ValueKind;
+using plan::Layout;
+
+namespace {
+
+// Old contents of updated variables up to this size are copied for readers on other streams, which then need not hold
+// back the update (generator states, step counters).
+constexpr uint64_t kSnapshotBytes = 4096;
+
+TensorSpec contiguous(const TensorSpec& spec) { return {spec.dtype, spec.shape, contiguous_strides(spec.shape)}; }
+
+bool fits(Layout layout, const TensorSpec& spec) {
+  if (layout == Layout::kAny) return true;
+  if (layout == Layout::kContiguous || spec.shape.rank() < 3) return is_contiguous(spec.shape, spec.strides);
+  return spec.strides == channels_last_strides(spec.shape);
+}
+
+TensorSpec with_layout(const TensorSpec& spec, Layout layout) {
+  TensorSpec result = contiguous(spec);
+  if (layout == Layout::kChannelsLast && spec.shape.rank() >= 3) result.strides = channels_last_strides(spec.shape);
+  return result;
+}
+
+}  // namespace
+
+Lowering::Lowering(const graph::Graph& graph, const std::vector<int>& order, const plan::Target& target,
+                   const CompileOptions& options)
+    : graph_(graph), order_(order), target_(target), options_(options), placer_(graph, target, options),
+      facts_(graph, order), where_(graph.values().size()), outputs_of_(graph.values().size()) {}
+
+Lowered Lowering::run() {
+  placer_.place_state_updates();
+  placer_.assign_cores();
+  facts_.find_homes(placer_);
+  out_.outputs.resize(graph_.outputs().size());
+  for (size_t k = 0; k < graph_.outputs().size(); ++k) {
+    outputs_of_[graph_.outputs()[k].value].push_back(static_cast<int>(k));
+  }
+  make_inputs_and_variables();
+  for (const graph::Input& input : graph_.inputs()) defined(input.value);
+  for (const graph::Variable& v : graph_.variables()) defined(v.value);
+  finish_updates(-1);
+  for (size_t p = 0; p < order_.size(); ++p) {
+    const Node& node = graph_.nodes()[order_[p]];
+    try {
+      node.op->view ? lower_view(order_[p]) : lower_kernel(order_[p]);
+    } catch (const Error& error) {
+      throw node.source.known() ? Error(error.kind(), fmt::format("{}  ({})", error.what(), node.source.str())) : error;
+    }
+    for (ValueId output : node.outputs) defined(output);
+    finish_updates(static_cast<int>(p));
+  }
+  const int default_stream = placer_.default_stream();
+  const bool on_host = placer_.space_of(default_stream) == placer_.host_space();
+  out_.port_stream = on_host ? default_stream : placer_.host_stream();
+  for (size_t i = 0; i < placer_.streams.size(); ++i) out_.stream_space.push_back(placer_.space_of(static_cast<int>(i)));
+  out_.spaces = std::move(placer_.spaces);
+  out_.streams = std::move(placer_.streams);
+  return std::move(out_);
+}
+
+void Lowering::make_inputs_and_variables() {
+  const auto make = [&](Store::Kind kind, size_t index, int space, ValueId value, const std::string& name) {
+    const TensorSpec spec = TensorSpec::contiguous(graph_.type(value));
+    const int store = add_store({kind, static_cast<int>(index), space, spec.extent_bytes(), name, 0});
+    where_[value].push_back({store, 0, spec});
+    return store;
+  };
+  const int host = placer_.host_space();
+  for (size_t i = 0; i < graph_.inputs().size(); ++i) {
+    make(Store::Kind::kInput, i, host, graph_.inputs()[i].value, graph_.inputs()[i].name);
+  }
+  for (size_t i = 0; i < graph_.variables().size(); ++i) {
+    const graph::Variable& v = graph_.variables()[i];
+    const int space = placer_.space_of(facts_.home[i]);
+    out_.variable_store.push_back(make(Store::Kind::kVariable, i, space, v.value, v.name));
+  }
+  out_.writer.assign(graph_.variables().size(), -1);
+}
+
+int Lowering::add_store(Store store) {
+  store.bytes = std::max<uint64_t>(store.bytes, 1);  // zero-size tensors have an address too
+  out_.stores.push_back(std::move(store));
+  return static_cast<int>(out_.stores.size()) - 1;
+}
+
+std::string Lowering::unique_name(const std::string& base) {
+  const int n = ++names_[base];
+  return n == 1 ? base : fmt::format("{}#{}", base, n);
+}
+
+int Lowering::add_task(Task task) {
+  out_.tasks.push_back(std::move(task));
+  return static_cast<int>(out_.tasks.size()) - 1;
+}
+
+// A copy of `from` with strides `spec` on `stream`, into a store in `space` (its own unless `into` is given).
+Operand Lowering::add_copy(const Operand& from, TensorSpec spec, int stream, int space, const Operand* into) {
+  Task task;
+  task.op = "copy";
+  task.module = module_;
+  task.source = source_;
+  task.name = unique_name(out_.stores[from.store].name + "/copy");
+  task.stream = stream;
+  const plan::KernelQuery query{"copy", {}, {from.spec}, {spec}, placer_.streams[stream].device,
+                                placer_.streams[stream].cores};
+  SLUICE_CHECK_KIND(kUnsupported, target_.has_kernel("copy", query.device.kind),
+                    "op copy: no kernel on device {}; values cannot be moved or laid out there", query.device.str());
+  task.workspace_bytes = target_.workspace_bytes(query);
+  task.cost_ns = target_.cost_ns(query);
+  const int quota = out_.stores[from.store].quota;
+  Operand to = into ? *into : Operand{-1, 0, spec};
+  if (!into) to.store = add_store({Store::Kind::kTemp, -1, space, spec.extent_bytes(), task.name, quota});
+  task.inputs = {from};
+  task.outputs = {to};
+  add_task(std::move(task));
+  return to;
+}
+
+// The content of an updated variable as others than its home stream may see it: see kSnapshotBytes. The new content is
+// always copied.
+Operand Lowering::snapshot(ValueId value, const Operand& from, int stream) {
+  const Store& store = out_.stores[from.store];
+  if (store.kind != Store::Kind::kVariable || !facts_.updated(store.index)) return from;
+  const int home = facts_.home[store.index];
+  const bool is_new = out_.writer[store.index] >= 0;
+  if (home == stream || (!is_new && store.bytes > kSnapshotBytes)) return from;
+  const Operand copy = add_copy(from, contiguous(from.spec), home, store.space);
+  where_[value].push_back(copy);
+  return copy;
+}
+
+// Where `value` can be read by a kernel of `stream`: copies it there when it is elsewhere.
+Operand Lowering::fetch(ValueId value, int stream, Layout layout) {
+  const int space = placer_.space_of(stream);
+  const auto find = [&](Layout wanted) -> const Operand* {
+    const Operand* second_best = nullptr;  // would need a snapshot
+    for (const Operand& o : where_[value]) {
+      if (out_.stores[o.store].space != space || !fits(wanted, o.spec)) continue;
+      if (!belongs_to_other_stream(o, stream)) return &o;
+      if (!second_best) second_best = &o;
+    }
+    return second_best;
+  };
+  const Operand* found = find(layout);
+  if (!found) found = find(Layout::kAny);
+  Operand here = found ? *found : transfer(value, stream);
+  here = snapshot(value, here, stream);
+  if (fits(layout, here.spec)) return here;
+  const Operand copy = add_copy(here, with_layout(here.spec, layout), stream, space);
+  where_[value].push_back(copy);
+  return copy;
+}
+
+// Memory that another stream overwrites each step.
+bool Lowering::belongs_to_other_stream(const Operand& operand, int stream) const {
+  const Store& store = out_.stores[operand.store];
+  return store.kind == Store::Kind::kVariable && facts_.updated(store.index) && facts_.home[store.index] != stream;
+}
+
+// Copies a value into the memory of `stream`'s device: up its copy_in stream, and down copy_out of where it is.
+Operand Lowering::transfer(ValueId value, int stream) {
+  const int target_space = placer_.space_of(stream), host = placer_.host_space();
+  const auto in_host = [&](const Operand& o) { return out_.stores[o.store].space == host; };
+  auto it = std::find_if(where_[value].begin(), where_[value].end(), in_host);
+  Operand from = it != where_[value].end() ? *it : where_[value].front();
+  const auto hop = [&](int via, int space) {
+    from = snapshot(value, from, via);
+    const bool dense = is_dense(from.spec.shape, from.spec.strides);
+    from = add_copy(from, dense ? from.spec : contiguous(from.spec), via, space);
+    where_[value].push_back(from);
+  };
+  if (!in_host(from)) {
+    const DeviceId device = placer_.spaces[out_.stores[from.store].space].device;
+    hop(placer_.copy_stream(device, plan::StreamKind::kCopyOut), host);
+  }
+  if (target_space != host) {
+    hop(placer_.copy_stream(placer_.streams[stream].device, plan::StreamKind::kCopyIn), target_space);
+  }
+  return from;
+}
+
+void Lowering::lower_view(int index) {
+  const Node& node = graph_.nodes()[index];
+  const ValueId input = node.inputs[0], output = node.outputs[0];
+  stamp(node);
+  const auto view_of = [&](const Operand& from) {
+    const auto view = node.op->view(from.spec, node.attrs);
+    if (!view) return false;
+    const uint64_t offset = static_cast<uint64_t>(view->offset) * dtype_size(from.spec.dtype);
+    where_[output].push_back({from.store, from.offset + offset, {from.spec.dtype, view->shape, view->strides}});
+    return true;
+  };
+  bool viewed = false;
+  for (const Operand& from : std::vector<Operand>(where_[input])) viewed |= view_of(from);
+  if (viewed) return;
+  const Operand plain = fetch(input, placer_.stream_of(index), Layout::kContiguous);
+  SLUICE_CHECK_KIND(kRuntime, view_of(plain), "op {}: cannot view a contiguous {}; a view op must", node.op->name,
+                    graph_.type(input).str());
+}
+
+void Lowering::lower_kernel(int index) {
+  const Node& node = graph_.nodes()[index];
+  const int stream = placer_.stream_of(index);
+  const plan::Stream where = placer_.streams[stream];
+  stamp(node);
+  SLUICE_CHECK_KIND(kUnsupported, target_.has_kernel(node.op->name, where.device.kind),
+                    "op {}: no kernel on device {}; place it on a device that has one", node.op->name,
+                    where.device.str());
+  Task task;
+  plan::KernelQuery query{node.op->name, name_attrs(*node.op, node.attrs), {}, {}, where.device, where.cores};
+  const auto read_inputs = [&](const plan::LayoutPreference* preference) {
+    task.inputs.clear();
+    query.inputs.clear();
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const bool told = preference && i < preference->inputs.size();
+      const Layout layout = told ? preference->inputs[i] : Layout::kAny;
+      task.inputs.push_back(node.inputs[i] == kNoValue ? Operand{} : fetch(node.inputs[i], stream, layout));
+      query.inputs.push_back(task.inputs.back().spec);
+    }
+  };
+  read_inputs(nullptr);
+  for (ValueId output : node.outputs) query.outputs.push_back(TensorSpec::contiguous(graph_.type(output)));
+  const plan::LayoutPreference preference = target_.layouts(query);
+  read_inputs(&preference);
+  for (size_t o = 0; o < node.outputs.size(); ++o) {
+    const Layout layout = o < preference.outputs.size() ? preference.outputs[o] : Layout::kContiguous;
+    query.outputs[o] = output_spec(query.outputs[o], layout, query.inputs);
+  }
+  task.op = node.op->name;
+  task.name = unique_name(node.module.empty() ? task.op : node.module + "/" + task.op);
+  task.attrs = query.attrs;
+  task.stream = stream;
+  task.workspace_bytes = target_.workspace_bytes(query);
+  if (options_.in_place) task.in_place = target_.in_place(query);
+  task.cost_ns = target_.cost_ns(query);
+  task.source = node.source;
+  task.module = node.module;
+  task.effectful = node.op->effectful;
+  for (size_t o = 0; o < node.outputs.size(); ++o) {
+    const ValueId value = node.outputs[o];
+    const int variable = variable_to_write(index, static_cast<int>(o), query.outputs[o], task);
+    int store;
+    if (variable >= 0) {
+      store = out_.variable_store[variable];
+      out_.writer[variable] = static_cast<int>(out_.tasks.size());
+    } else {
+      const std::string name = o == 0 ? task.name : fmt::format("{}.{}", task.name, o);
+      store = add_store({Store::Kind::kTemp, -1, placer_.space_of(stream), query.outputs[o].extent_bytes(), name,
+                         node.quota});
+    }
+    task.outputs.push_back({store, 0, query.outputs[o]});
+    where_[value].push_back(task.outputs.back());
+  }
+  add_task(std::move(task));
+}
+
+// Strides of an output: what its kernel wants, else those of the first operand of its shape.
+TensorSpec Lowering::output_spec(const TensorSpec& spec, Layout layout, const std::vector<TensorSpec>& inputs) const {
+  if (layout != Layout::kAny) return with_layout(spec, layout);
+  for (const TensorSpec& input : inputs) {
+    if (input.shape == spec.shape && is_dense(input.shape, input.strides)) {
+      return {spec.dtype, spec.shape, input.strides};
+    }
+  }
+  return spec;
+}
+
+// The variable whose memory output `o` of a node may write: its new content, with every other reader of the old one
+// already done, and itself able to work in place if it reads it.
+int Lowering::variable_to_write(int index, int o, const TensorSpec& spec, const Task& task) {
+  const int v = facts_.update_of[graph_.nodes()[index].outputs[o]];
+  if (v < 0 || facts_.home[v] != task.stream || out_.writer[v] >= 0) return -1;
+  if (facts_.last_read[v] > facts_.position[index]) return -1;
+  const int store = out_.variable_store[v];
+  if (!is_contiguous(spec.shape, spec.strides) || out_.stores[store].space != placer_.space_of(task.stream)) return -1;
+  for (size_t i = 0; i < task.inputs.size(); ++i) {
+    const Operand& input = task.inputs[i];
+    if (input.store != store) continue;
+    const bool whole = input.offset == 0 && input.spec.shape == spec.shape && input.spec.dtype == spec.dtype &&
+                       is_contiguous(input.spec.shape, input.spec.strides);
+    const bool allowed = std::any_of(task.in_place.begin(), task.in_place.end(), [&](const plan::InPlacePair& pair) {
+      return pair.output == o && pair.input == static_cast<int>(i);
+    });
+    if (!whole || !allowed) return -1;
+  }
+  return v;
+}
+
+// Called when `value` exists: makes the copies that outputs, and updates from other variables, need at once.
+void Lowering::defined(ValueId value) {
+  for (int k : outputs_of_[value]) {
+    source_ = {};
+    module_.clear();
+    Operand at = fetch(value, output_stream(value), Layout::kContiguous);
+    const Store& store = out_.stores[at.store];
+    const bool whole = store.kind == Store::Kind::kTemp && at.offset == 0 && at.spec.extent_bytes() == store.bytes;
+    if (!whole) {
+      at = add_copy(at, contiguous(at.spec), output_stream(value), placer_.host_space());
+      where_[value].push_back(at);
+    }
+    at.spec = contiguous(at.spec);
+    out_.outputs[k] = at;
+  }
+  if (facts_.needs_snapshot[value]) {
+    const Operand from = where_[value].front();
+    const Store& store = out_.stores[from.store];
+    where_[value] = {add_copy(from, contiguous(from.spec), facts_.home[store.index], store.space)};
+  }
+}
+
+// A stream that computes in host memory: the value's own where that does.
+int Lowering::output_stream(ValueId value) {
+  const graph::ValueInfo& info = graph_.values()[facts_.root[value]];
+  int stream = placer_.default_stream();
+  if (info.kind == ValueKind::kNode) stream = placer_.stream_of(info.index);
+  if (info.kind == ValueKind::kVariable) stream = facts_.home[info.index];
+  return placer_.space_of(stream) == placer_.host_space() ? stream : placer_.host_stream();
+}
+
+// Writes new contents that were not written in place, once nobody reads the old ones.
+void Lowering::finish_updates(int position) {
+  for (int v : facts_.updates_after[position + 1]) {
+    if (out_.writer[v] >= 0) continue;
+    const ValueId update = graph_.variables()[v].update;
+    const int store = out_.variable_store[v], home = facts_.home[v];
+    source_ = {};
+    module_.clear();
+    const Operand from = fetch(update, home, Layout::kAny);
+    const TensorSpec spec = contiguous(from.spec);
+    const Operand into{store, 0, spec};
+    add_copy(from, spec, home, out_.stores[store].space, &into);
+    out_.writer[v] = static_cast<int>(out_.tasks.size()) - 1;
+  }
+}
+
+void Lowering::stamp(const Node& node) {
+  source_ = node.source;
+  module_ = node.module;
+}
+
+Lowered lower(const graph::Graph& graph, const std::vector<int>& order, const plan::Target& target,
+              const CompileOptions& options) {
+  return Lowering(graph, order, target, options).run();
+}
+
+}  // namespace sluice::compiler

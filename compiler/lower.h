@@ -1,0 +1,72 @@
+#pragma once
+// The state of lowering; see lower.cpp.
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "compiler/lowered.h"
+
+namespace sluice::compiler {
+
+// What the graph says of its variables, given the order in which nodes run.
+struct VariableFacts {
+  VariableFacts(const graph::Graph& graph, const std::vector<int>& order);
+  void find_homes(Placer& placer);
+  bool updated(int variable) const { return updated_[variable]; }
+
+  std::vector<int> position;               // per node: place in the order
+  std::vector<graph::ValueId> root;        // per value: what it is, at the bottom, a view of
+  std::vector<int> last_read;              // per variable: last position at which its old content is read, or -1
+  std::vector<int> home;                   // per variable: the stream that writes it, else the first that reads it
+  std::vector<int> update_of;              // per value: the variable whose new content it is, or -1
+  std::vector<bool> needs_snapshot;        // per value: a new content that is the old content of an updated variable
+  std::vector<std::vector<int>> updates_after;  // [p + 1]: updates that may be written after position p
+
+ private:
+  int variable_of(graph::ValueId value) const;
+  const graph::Graph& graph_;
+  const std::vector<int>& order_;
+  std::vector<bool> updated_;
+};
+
+class Lowering {
+ public:
+  Lowering(const graph::Graph& graph, const std::vector<int>& order, const plan::Target& target,
+           const CompileOptions& options);
+  Lowered run();
+
+ private:
+  void make_inputs_and_variables();
+  void lower_view(int node);
+  void lower_kernel(int node);
+  void defined(graph::ValueId value);
+  void finish_updates(int position);
+
+  Operand fetch(graph::ValueId value, int stream, plan::Layout layout);
+  Operand transfer(graph::ValueId value, int stream);
+  Operand snapshot(graph::ValueId value, const Operand& from, int stream);
+  bool belongs_to_other_stream(const Operand& operand, int stream) const;
+  Operand add_copy(const Operand& from, TensorSpec spec, int stream, int space, const Operand* into = nullptr);
+  TensorSpec output_spec(const TensorSpec& spec, plan::Layout layout, const std::vector<TensorSpec>& inputs) const;
+  int variable_to_write(int node, int output, const TensorSpec& spec, const Task& task);
+  int output_stream(graph::ValueId value);
+  int add_store(Store store);
+  int add_task(Task task);
+  std::string unique_name(const std::string& base);
+  void stamp(const graph::Node& node);
+
+  const graph::Graph& graph_;
+  const std::vector<int>& order_;
+  const plan::Target& target_;
+  const CompileOptions& options_;
+  Placer placer_;
+  VariableFacts facts_;
+  std::vector<std::vector<Operand>> where_;     // per value: everywhere it lies, the original first
+  std::vector<std::vector<int>> outputs_of_;    // per value: graph outputs that are it
+  std::unordered_map<std::string, int> names_;
+  Lowered out_;
+  SourceLocation source_;                       // of the node being lowered, for the copies it needs
+  std::string module_;
+};
+
+}  // namespace sluice::compiler

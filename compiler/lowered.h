@@ -1,0 +1,113 @@
+#pragma once
+// Between graph and plan: kernel calls in a fixed order, on streams, over stores of memory that are not yet placed.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "compiler/compiler.h"
+#include "graph/graph.h"
+#include "plan/plan.h"
+#include "plan/target.h"
+
+namespace sluice::compiler {
+
+// Memory that one task writes, or that a step begins with. Every operand is a window of one store.
+struct Store {
+  enum class Kind : uint8_t { kTemp, kInput, kVariable };
+  Kind kind = Kind::kTemp;
+  int index = -1;        // of the graph's input or variable
+  int space = 0;         // of Lowered::spaces
+  uint64_t bytes = 0;
+  std::string name;
+  int quota = 0;         // user's hint, 0 = none
+};
+
+struct Operand {
+  int store = -1;        // -1: an absent optional input
+  uint64_t offset = 0;   // bytes
+  TensorSpec spec;
+};
+
+// One kernel call.
+struct Task {
+  std::string name, op;
+  NamedAttrs attrs;
+  std::vector<Operand> inputs, outputs;
+  int stream = 0;        // of Lowered::streams
+  uint64_t workspace_bytes = 0;
+  std::vector<plan::InPlacePair> in_place;
+  double cost_ns = 0;
+  SourceLocation source;
+  std::string module;
+  bool effectful = false;
+};
+
+struct Lowered {
+  std::vector<plan::Space> spaces;
+  std::vector<plan::Stream> streams;
+  std::vector<int> stream_space;   // per stream: where its kernels compute
+  std::vector<Store> stores;
+  std::vector<Task> tasks;         // in an order in which they may run
+  std::vector<Operand> outputs;    // of the graph: whole contiguous temporaries on the host
+  std::vector<int> variable_store; // per variable of the graph; -1 when unused
+  int port_stream = 0;             // of the actors that bring inputs and hand out outputs
+  std::vector<int> writer;         // per variable: the task that writes its new content, or -1
+};
+
+// Where every node runs. Throws kValue naming the user's line for unknown devices and streams.
+class Placer {
+ public:
+  Placer(const graph::Graph& graph, const plan::Target& target, const CompileOptions& options);
+
+  // Stream (index into streams()) of a node's kernel.
+  int stream_of(int node) const { return node_stream_[node]; }
+  int default_stream();
+  // The stream of a device that copies to (in) or from it.
+  int copy_stream(const DeviceId& device, plan::StreamKind kind) { return stream(device, kind, 0); }
+  int host_stream() { return stream(cpu_, plan::StreamKind::kHost, 0); }
+  // Memory in which kernels of a stream compute.
+  int space_of(int stream);
+  int host_space() { return space({plan::SpaceKind::kHost, {}}); }
+  const plan::DeviceDesc& desc(const DeviceId& device) const;
+  // Moves the nodes that only maintain state (a generator's step counter) next to the state's first reader.
+  void place_state_updates();
+
+  std::vector<plan::Space> spaces;
+  std::vector<plan::Stream> streams;
+  // Gives the compute stream of the CPU what the host streams leave over. Call when all streams are known.
+  void assign_cores();
+
+ private:
+  int stream(const DeviceId& device, plan::StreamKind kind, int index);
+  int space(const plan::Space& space);
+  int place(const graph::Node& node);
+
+  const graph::Graph& graph_;
+  const CompileOptions& options_;
+  std::vector<plan::DeviceDesc> devices_;
+  DeviceId cpu_;
+  std::vector<int> node_stream_;
+};
+
+// Nodes in the order they are to run: the trace's, with nodes that free memory moved up.
+std::vector<int> schedule(const graph::Graph& graph);
+
+Lowered lower(const graph::Graph& graph, const std::vector<int>& order, const plan::Target& target,
+              const CompileOptions& options);
+
+// Which actor runs each task.
+struct Programs {
+  std::vector<int> actor_of;             // per task
+  std::vector<std::vector<int>> actors;  // tasks of each actor, in order; actors of a stream in their fixed order
+  std::vector<int> stream_of;            // per actor
+};
+Programs make_programs(const Lowered& lowered, Granularity granularity);
+
+// Tasks that must have run before others: data, and reads of a variable ahead of its write. Per task, ascending.
+std::vector<std::vector<int>> predecessors(const Lowered& lowered);
+
+// Registers, edges, buffers, arenas and instructions.
+plan::Plan build_plan(const graph::Graph& graph, const Lowered& lowered, const Programs& programs,
+                      const CompileOptions& options);
+
+}  // namespace sluice::compiler

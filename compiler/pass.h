@@ -1,0 +1,50 @@
+#pragma once
+// Graph passes: each one file in compiler/passes/, named in one explicit list.
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "compiler/compiler.h"
+#include "graph/graph.h"
+#include "plan/target.h"
+
+namespace sluice::compiler {
+
+struct PassContext {
+  const plan::Target& target;
+  const CompileOptions& options;
+  const ConstantLookup& lookup;
+  const ConstantEvaluator& evaluate;
+  std::map<std::string, std::vector<std::byte>>& constants;  // made so far, by variable name
+
+  DeviceId device_of(const graph::Node& node) const;
+  // Contents of a constant variable, or null when unknown.
+  const void* constant_data(const std::string& name) const;
+};
+
+struct Pass {
+  const char* name;
+  const char* doc;
+  int (*run)(graph::Graph& graph, PassContext& context);  // returns the number of rewrites
+};
+
+// In the order they run.
+std::span<const Pass> graph_passes();
+
+// passes/<name>.cpp
+int dead_code(graph::Graph& graph, PassContext& context);
+int decompose(graph::Graph& graph, PassContext& context);
+int common_subexpressions(graph::Graph& graph, PassContext& context);
+int simplify(graph::Graph& graph, PassContext& context);
+int fold_constants(graph::Graph& graph, PassContext& context);
+int fuse_activation(graph::Graph& graph, PassContext& context);
+
+// How often each value is used: by nodes, outputs and updates.
+std::vector<int> count_uses(const graph::Graph& graph);
+// "op add (train.py:41)": how errors name a node.
+std::string describe(const graph::Node& node);
+
+}  // namespace sluice::compiler

@@ -1,0 +1,70 @@
+// Replaces ops without a kernel on their device by their `decompose`, as often as needed.
+#include "compiler/pass.h"
+#include "graph/rewriter.h"
+
+namespace sluice::compiler {
+namespace {
+
+// Makes nodes for ops that have kernels, and calls the decomposition of the others.
+class Decomposer : public graph::GraphBuilder {
+ public:
+  Decomposer(graph::Graph& target, PassContext& pass) : GraphBuilder(target, pass.options.device), pass_(pass) {}
+
+  bool runs_as_is(const OpDef& op, const DeviceId& device) const {
+    return op.view != nullptr || pass_.target.has_kernel(op.name, device.kind);
+  }
+
+  std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) override {
+    const DeviceId device = context.placement.device.value_or(default_device_);
+    if (runs_as_is(op, device)) return GraphBuilder::call(op, inputs, attrs);
+    const std::string at = context.source.known() ? fmt::format("  ({})", context.source.str()) : "";
+    SLUICE_CHECK_KIND(kUnsupported, op.decompose != nullptr,
+                      "op {}: no kernel on device {}; place it on a device that has one{}", op.name, device.str(), at);
+    SLUICE_CHECK_KIND(kUnsupported, depth_ < kDeepest, "op {}: its decomposition on device {} does not end{}", op.name,
+                      device.str(), at);
+    ++depth_;
+    const std::vector<Value> outputs = op.decompose(inputs, attrs);
+    --depth_;
+    return outputs;
+  }
+
+ private:
+  static constexpr int kDeepest = 64;
+  PassContext& pass_;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+int decompose(graph::Graph& graph, PassContext& context) {
+  graph::Rewriter rewriter(graph);
+  Decomposer decomposer(rewriter.target(), context);
+  const ExecutorScope scope(decomposer);
+  int replaced = 0;
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    const graph::Node& node = graph.nodes()[i];
+    if (decomposer.runs_as_is(*node.op, context.device_of(node))) {
+      rewriter.copy(static_cast<int>(i));
+      continue;
+    }
+    ++replaced;
+    decomposer.context = graph::Rewriter::context_of(node);
+    std::vector<Value> inputs;
+    for (graph::ValueId input : node.inputs) {
+      inputs.push_back(input == graph::kNoValue ? Value() : decomposer.value(rewriter[input]));
+    }
+    const std::vector<Value> outputs = decomposer.call(*node.op, inputs, node.attrs);
+    SLUICE_CHECK_KIND(kRuntime, outputs.size() == node.outputs.size(), "{}: its decomposition gives {} outputs; needs {}",
+                      describe(node), outputs.size(), node.outputs.size());
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      SLUICE_CHECK_KIND(kRuntime, outputs[o].type() == graph.type(node.outputs[o]),
+                        "{}: its decomposition gives {}; must be {}", describe(node), outputs[o].type().str(),
+                        graph.type(node.outputs[o]).str());
+      rewriter.map(node.outputs[o], decomposer.id(outputs[o]));
+    }
+  }
+  if (replaced) graph = rewriter.finish();
+  return replaced;
+}
+
+}  // namespace sluice::compiler

@@ -1,0 +1,51 @@
+#include "compiler/pass.h"
+
+namespace sluice::compiler {
+namespace {
+
+constexpr Pass kPasses[] = {
+    {"dead_code", "Removes what no output, update or effect needs.", dead_code},
+    {"simplify", "Removes identities: x * 1, x + 0, casts to the same type, views of views.", simplify},
+    {"common_subexpressions", "Computes equal expressions once.", common_subexpressions},
+    {"fuse_activation", "Moves a relu into the linear op that feeds it.", fuse_activation},
+    {"decompose", "Replaces ops without a kernel on their device by simpler ones.", decompose},
+    {"fold_constants", "Computes what depends on constants alone.", fold_constants},
+    {"simplify", "", simplify},
+    {"common_subexpressions", "", common_subexpressions},
+    {"dead_code", "", dead_code},
+};
+
+}  // namespace
+
+std::span<const Pass> graph_passes() { return kPasses; }
+
+DeviceId PassContext::device_of(const graph::Node& node) const {
+  return node.placement.device.value_or(options.device);
+}
+
+const void* PassContext::constant_data(const std::string& name) const {
+  const auto it = constants.find(name);
+  if (it != constants.end()) return it->second.data();
+  return lookup ? lookup(name) : nullptr;
+}
+
+std::vector<int> count_uses(const graph::Graph& graph) {
+  std::vector<int> uses(graph.values().size(), 0);
+  for (const graph::Node& node : graph.nodes()) {
+    for (graph::ValueId input : node.inputs) {
+      if (input != graph::kNoValue) ++uses[input];
+    }
+  }
+  for (const graph::Output& output : graph.outputs()) ++uses[output.value];
+  for (const graph::Variable& v : graph.variables()) {
+    if (v.update != graph::kNoValue) ++uses[v.update];
+  }
+  return uses;
+}
+
+std::string describe(const graph::Node& node) {
+  return node.source.known() ? fmt::format("op {} ({})", node.op->name, node.source.str())
+                             : fmt::format("op {}", node.op->name);
+}
+
+}  // namespace sluice::compiler

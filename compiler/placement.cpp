@@ -1,0 +1,148 @@
+// Device and stream of every node.
+#include <algorithm>
+#include <charconv>
+
+#include "compiler/lowered.h"
+#include "compiler/pass.h"
+
+namespace sluice::compiler {
+namespace {
+
+using graph::kNoValue;
+using plan::StreamKind;
+
+std::string at(const graph::Node& node) {
+  return node.source.known() ? fmt::format("  ({})", node.source.str()) : "";
+}
+
+// The index of "host" (0) or "host:N"; -1 when it is neither.
+int host_index(std::string_view stream) {
+  if (stream == "host") return 0;
+  if (!stream.starts_with("host:")) return -1;
+  int index = -1;
+  const auto [end, error] = std::from_chars(stream.data() + 5, stream.data() + stream.size(), index);
+  return error == std::errc() && end == stream.data() + stream.size() && index < 1024 ? index : -1;
+}
+
+}  // namespace
+
+Placer::Placer(const graph::Graph& graph, const plan::Target& target, const CompileOptions& options)
+    : graph_(graph), options_(options), devices_(target.devices()) {
+  cpu_ = {options.device.rank, DeviceKind::kCpu, 0};
+  desc(options.device);
+  for (const graph::Node& node : graph.nodes()) node_stream_.push_back(place(node));
+}
+
+const plan::DeviceDesc& Placer::desc(const DeviceId& device) const {
+  std::string known;
+  for (const plan::DeviceDesc& d : devices_) {
+    if (d.device == device) return d;
+    known += (known.empty() ? "" : ", ") + d.device.str();
+  }
+  fail(ErrorKind::kValue, "device {}: not there; the target has {}", device.str(), known);
+}
+
+int Placer::place(const graph::Node& node) {
+  const DeviceId device = node.placement.device.value_or(options_.device);
+  const std::string& name = node.placement.stream;
+  if (name.empty() || name == "compute") {
+    try {
+      desc(device);
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("op {}: {}{}", node.op->name, error.what(), at(node)));
+    }
+    return stream(device, StreamKind::kCompute, 0);
+  }
+  const int index = host_index(name);
+  SLUICE_CHECK(index >= 0, "op {}: unknown stream: \"{}\"; must be \"compute\", \"host\" or \"host:N\"{}",
+               node.op->name, name, at(node));
+  return stream({device.rank, DeviceKind::kCpu, 0}, StreamKind::kHost, index);
+}
+
+int Placer::default_stream() { return stream(options_.device, StreamKind::kCompute, 0); }
+
+int Placer::stream(const DeviceId& device, StreamKind kind, int index) {
+  for (size_t i = 0; i < streams.size(); ++i) {
+    if (streams[i].device == device && streams[i].kind == kind && streams[i].index == index) return static_cast<int>(i);
+  }
+  streams.push_back(
+      {fmt::format("{}/{}{}", device.str(), plan::stream_kind_name(kind), index), device, kind, index, 1});
+  return static_cast<int>(streams.size()) - 1;
+}
+
+int Placer::space(const plan::Space& space) {
+  const auto it = std::find(spaces.begin(), spaces.end(), space);
+  if (it != spaces.end()) return static_cast<int>(it - spaces.begin());
+  spaces.push_back(space);
+  return static_cast<int>(spaces.size()) - 1;
+}
+
+int Placer::space_of(int stream) {
+  const DeviceId device = streams[stream].device;
+  return desc(device).host_memory ? host_space() : space({plan::SpaceKind::kDevice, device});
+}
+
+void Placer::assign_cores() {
+  const auto hosts = std::count_if(streams.begin(), streams.end(), [&](const plan::Stream& s) {
+    return s.kind == StreamKind::kHost && s.device.kind == DeviceKind::kCpu;
+  });
+  for (plan::Stream& s : streams) {
+    if (s.kind != StreamKind::kCompute) continue;
+    const int all = desc(s.device).cores;
+    const int left = s.device.kind == DeviceKind::kCpu ? all - static_cast<int>(hosts) : all;
+    s.cores = std::max(1, options_.cores > 0 ? options_.cores : left);
+  }
+}
+
+void Placer::place_state_updates() {
+  const int num_nodes = static_cast<int>(graph_.nodes().size());
+  const auto is_state = [&](graph::ValueId value, const std::vector<bool>& only_state) {
+    const graph::ValueInfo& info = graph_.values()[value];
+    if (info.kind == graph::ValueKind::kVariable) return true;
+    return info.kind == graph::ValueKind::kNode && only_state[info.index];
+  };
+  // Forwards: computed from variables alone. Backwards: read by such nodes and updates alone.
+  std::vector<bool> only_state(num_nodes, false);
+  for (int i = 0; i < num_nodes; ++i) {
+    const graph::Node& node = graph_.nodes()[i];
+    only_state[i] = node.placement == graph::Placement{} && !node.op->effectful;
+    for (graph::ValueId input : node.inputs) {
+      if (input != kNoValue) only_state[i] = only_state[i] && is_state(input, only_state);
+    }
+  }
+  const auto used_elsewhere = [&](graph::ValueId value) {
+    const graph::ValueInfo& info = graph_.values()[value];
+    if (info.kind == graph::ValueKind::kNode) only_state[info.index] = false;
+  };
+  for (const graph::Output& output : graph_.outputs()) used_elsewhere(output.value);
+  for (int i = num_nodes - 1; i >= 0; --i) {
+    if (only_state[i]) continue;
+    for (graph::ValueId input : graph_.nodes()[i].inputs) {
+      if (input != kNoValue) used_elsewhere(input);
+    }
+  }
+  // The first other reader of a variable says where its state is kept; what follows from it stays there.
+  std::vector<int> home(graph_.values().size(), -1);
+  for (int i = 0; i < num_nodes; ++i) {
+    if (only_state[i]) continue;
+    for (graph::ValueId input : graph_.nodes()[i].inputs) {
+      if (input == kNoValue || home[input] >= 0) continue;
+      const graph::ValueInfo& info = graph_.values()[input];
+      if (info.kind == graph::ValueKind::kVariable && !graph_.variables()[info.index].constant) {
+        home[input] = node_stream_[i];
+      }
+    }
+  }
+  for (int i = 0; i < num_nodes; ++i) {
+    if (!only_state[i]) continue;
+    const graph::Node& node = graph_.nodes()[i];
+    for (graph::ValueId input : node.inputs) {
+      if (input == kNoValue || home[input] < 0) continue;
+      node_stream_[i] = home[input];
+      break;
+    }
+    for (graph::ValueId output : node.outputs) home[output] = node_stream_[i];
+  }
+}
+
+}  // namespace sluice::compiler

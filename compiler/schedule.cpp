@@ -1,0 +1,122 @@
+// Order of nodes: the trace's, except that a node which frees at least as much memory as it takes runs as soon as it
+// can. So optimizer updates follow their gradients, and activations die early. Near-linear.
+#include <algorithm>
+
+#include "compiler/lowered.h"
+
+namespace sluice::compiler {
+namespace {
+
+using graph::kNoValue;
+using graph::ValueId;
+
+class Scheduler {
+ public:
+  explicit Scheduler(const graph::Graph& graph)
+      : graph_(graph), uses_(graph.values().size(), 0), readers_(graph.values().size()), waits_(graph.nodes().size(), 0),
+        done_(graph.nodes().size(), false), updated_by_(graph.values().size(), kNoValue) {
+    for (const graph::Output& output : graph.outputs()) ++uses_[output.value];
+    for (const graph::Variable& v : graph.variables()) {
+      if (v.update != kNoValue) updated_by_[v.update] = v.value;
+    }
+    for (size_t i = 0; i < graph.nodes().size(); ++i) {
+      for (ValueId input : unique_inputs(static_cast<int>(i))) {
+        ++uses_[input];
+        readers_[input].push_back(static_cast<int>(i));
+        waits_[i] += graph.values()[input].kind == graph::ValueKind::kNode;
+      }
+    }
+  }
+
+  std::vector<int> run() {
+    for (size_t i = 0; i < waits_.size(); ++i) {
+      pending_.push_back(static_cast<int>(i));
+      while (!pending_.empty()) {
+        const int node = pending_.back();
+        pending_.pop_back();
+        if (!done_[node]) visit(node);
+      }
+    }
+    return std::move(order_);
+  }
+
+ private:
+  std::vector<ValueId> unique_inputs(int node) const {
+    std::vector<ValueId> inputs;
+    for (ValueId input : graph_.nodes()[node].inputs) {
+      if (input != kNoValue) inputs.push_back(input);
+    }
+    std::sort(inputs.begin(), inputs.end());
+    inputs.erase(std::unique(inputs.begin(), inputs.end()), inputs.end());
+    return inputs;
+  }
+
+  uint64_t bytes(ValueId value) const {
+    const TensorType& type = graph_.type(value);
+    return checked_bytes(type.shape, dtype_size(type.dtype));
+  }
+
+  // Running it now takes no memory: what it frees is as large as what it makes. An update writes its variable's own
+  // memory, once the variable's old content is no longer read.
+  bool frees(int node) const {
+    if (graph_.nodes()[node].op->effectful) return false;  // effects keep their order
+    uint64_t made = 0, freed = 0;
+    for (ValueId output : graph_.nodes()[node].outputs) {
+      const ValueId variable = updated_by_[output];
+      if (variable == kNoValue) {
+        made += bytes(output);
+      } else if (uses_[variable] > 1 || (uses_[variable] == 1 && !reads(node, variable))) {
+        return false;
+      }
+    }
+    for (ValueId input : unique_inputs(node)) {
+      const bool temporary = graph_.values()[input].kind == graph::ValueKind::kNode;
+      if (temporary && uses_[input] == 1) freed += bytes(input);
+    }
+    return freed > 0 && freed >= made;
+  }
+
+  bool reads(int node, ValueId value) const {
+    const auto& inputs = graph_.nodes()[node].inputs;
+    return std::find(inputs.begin(), inputs.end(), value) != inputs.end();
+  }
+
+  void consider(int node) {
+    if (!done_[node] && waits_[node] == 0 && frees(node)) pending_.push_back(node);
+  }
+
+  void visit(int node) {
+    done_[node] = true;
+    order_.push_back(node);
+    for (ValueId output : graph_.nodes()[node].outputs) {
+      for (int reader : readers_[output]) {
+        --waits_[reader];
+        consider(reader);
+      }
+    }
+    for (ValueId input : unique_inputs(node)) {
+      if (--uses_[input] == 1) last_reader(input);
+    }
+  }
+
+  // The one reader left may now free it. Found by walking on past the readers that are done, once per value in all.
+  void last_reader(ValueId value) {
+    for (int reader : readers_[value]) {
+      if (!done_[reader]) return consider(reader);
+    }
+  }
+
+  const graph::Graph& graph_;
+  std::vector<int> uses_;                   // readers to come, by value
+  std::vector<std::vector<int>> readers_;   // nodes, by value
+  std::vector<int> waits_;                  // inputs not computed yet, by node
+  std::vector<bool> done_;
+  std::vector<ValueId> updated_by_;         // of an update: the variable's value
+  std::vector<int> pending_, order_;
+};
+
+}  // namespace
+
+std::vector<int> schedule(const graph::Graph& graph) { return Scheduler(graph).run(); }
+
+}  // namespace sluice::compiler

@@ -1,0 +1,37 @@
+#include "graph/rewriter.h"
+
+namespace sluice::graph {
+
+Rewriter::Rewriter(const Graph& source, const std::vector<bool>* keep_variable)
+    : source_(source), map_(source.values().size(), kNoValue), variable_map_(source.variables().size(), -1) {
+  target_.name = source.name;
+  for (const Input& input : source.inputs()) map(input.value, target_.add_input(input.name, source.type(input.value)));
+  for (size_t i = 0; i < source.variables().size(); ++i) {
+    const Variable& v = source.variables()[i];
+    if (keep_variable && !(*keep_variable)[i]) continue;
+    variable_map_[i] = static_cast<int>(target_.variables().size());
+    map(v.value, target_.add_variable(v.name, source.type(v.value), v.constant));
+  }
+}
+
+int Rewriter::copy(int index) {
+  const Node& old = source_.nodes()[index];
+  Node node = old;
+  for (ValueId& input : node.inputs) input = (*this)[input];
+  const int copied = target_.add_node(std::move(node));
+  for (size_t i = 0; i < old.outputs.size(); ++i) map(old.outputs[i], target_.nodes()[copied].outputs[i]);
+  return copied;
+}
+
+Graph Rewriter::finish() {
+  for (const Output& output : source_.outputs()) target_.add_output(output.name, (*this)[output.value]);
+  for (size_t i = 0; i < source_.variables().size(); ++i) {
+    const Variable& v = source_.variables()[i];
+    if (v.update == kNoValue || variable_map_[i] < 0) continue;
+    const ValueId update = (*this)[v.update];
+    if (update != (*this)[v.value]) target_.set_update(variable_map_[i], update);  // itself: nothing changes
+  }
+  return std::move(target_);
+}
+
+}  // namespace sluice::graph

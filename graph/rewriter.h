@@ -1,0 +1,35 @@
+#pragma once
+// Makes a new graph from an old one, node by node: copy, replace or leave out. What every graph pass is written with.
+#include <vector>
+
+#include "graph/builder.h"
+#include "graph/graph.h"
+
+namespace sluice::graph {
+
+// Visit the nodes of `source` in order and call copy() or map the outputs yourself; then finish().
+class Rewriter {
+ public:
+  // Starts with the inputs and variables of `source`; `keep_variable` may drop unused ones.
+  explicit Rewriter(const Graph& source, const std::vector<bool>* keep_variable = nullptr);
+
+  const Graph& source() const { return source_; }
+  Graph& target() { return target_; }
+  // The value that stands for a value of the source. REQUIRES: it has been mapped (kNoValue maps to itself).
+  ValueId operator[](ValueId old) const { return old == kNoValue ? kNoValue : map_[old]; }
+  void map(ValueId old, ValueId replacement) { map_[old] = replacement; }
+  // Copies a node with mapped inputs and maps its outputs. Returns the new node's index.
+  int copy(int node);
+  // What a replacement for `node` is stamped with.
+  static NodeContext context_of(const Node& node) { return {node.placement, node.source, node.module, node.quota}; }
+  // Adds outputs and updates; the rewriter is then used up.
+  Graph finish();
+
+ private:
+  const Graph& source_;
+  Graph target_;
+  std::vector<ValueId> map_;
+  std::vector<int> variable_map_;
+};
+
+}  // namespace sluice::graph
