@@ -1,0 +1,142 @@
+// act.*: what passing tokens costs. Usage: act_bench [PREFIX]. Prints one JSON line per result; the peers run
+// interleaved with ours in this process.
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "act/caf_pair.h"
+#include "act/report.h"
+#include "act/sluice_line.h"
+#ifdef SLUICE_BENCH_TBB
+#include "act/tbb_line.h"
+#endif
+
+namespace sluice::bench {
+namespace {
+
+constexpr int kRounds = 11;
+
+struct Peer {
+  const char* name;
+  std::vector<double> rounds;
+};
+
+// Ours against a peer; null where none is installed.
+void print_against(const std::string& name, const std::vector<double>& ours, const Peer* peer, const char* unit,
+                   const Peer* also = nullptr) {
+  Line line;
+  line.name = name;
+  line.ours = median(ours);
+  line.unit = unit;
+  line.n = ours.size();
+  line.spread = spread(ours);
+  line.peer_name = "not installed";
+  if (peer != nullptr) {
+    line.peer = median(peer->rounds);
+    line.peer_name = peer->name;
+    line.spread = std::max(line.spread, spread(peer->rounds));
+  }
+  if (also != nullptr) {
+    line.also = median(also->rounds);
+    line.also_name = also->name;
+  }
+  print(line);
+}
+
+void one_stream() {
+  constexpr int kActors = 200, kQuota = 2, kSteps = 20000;
+  SluiceLine line({.actors = kActors, .quota = kQuota});
+  std::vector<double> ours;
+  std::vector<Peer> peers;
+  line.ns_per_act(kSteps);
+#ifdef SLUICE_BENCH_TBB
+  constexpr int kTbbSteps = 2000;
+  TbbLine queueing(kActors, kQuota, false), lightweight(kActors, kQuota, true);
+  queueing.ns_per_act(kTbbSteps);
+  lightweight.ns_per_act(kTbbSteps);
+  peers = {{"oneTBB flow graph, limiter of 2 per edge", {}}, {"oneTBB flow graph, lightweight, limiter of 2 per edge", {}}};
+#endif
+  for (int round = 0; round < kRounds; ++round) {
+    ours.push_back(line.ns_per_act(kSteps));
+#ifdef SLUICE_BENCH_TBB
+    peers[0].rounds.push_back(queueing.ns_per_act(kTbbSteps));
+    peers[1].rounds.push_back(lightweight.ns_per_act(kTbbSteps));
+#endif
+  }
+  const auto faster = [](const Peer& a, const Peer& b) { return median(a.rounds) < median(b.rounds); };
+  const auto best = std::min_element(peers.begin(), peers.end(), faster);
+  print_against("act.one_stream", ours, best == peers.end() ? nullptr : &*best, "ns/act");
+}
+
+// Quota 1 makes the two take turns: a step is two hops.
+void cross_stream() {
+  constexpr int kSteps = 100000;
+  SluiceLine pair({.actors = 2, .quota = 1, .streams = 2});
+  std::vector<double> ours;
+  Peer own_threads{"CAF, two actors on threads of their own", {}}, scheduled{"CAF, two scheduled actors", {}};
+  pair.ns_per_act(kSteps);
+  for (int round = 0; round < kRounds; ++round) {
+    ours.push_back(pair.ns_per_act(kSteps) / 1e3);
+    scheduled.rounds.push_back(caf_hop_ns(CafKind::kScheduled, 50000) / 1e3);
+    own_threads.rounds.push_back(caf_hop_ns(CafKind::kDetached, 2000) / 1e3);
+  }
+  print_against("act.cross_stream", ours, &own_threads, "us/hop", &scheduled);
+}
+
+void cross_stream_parked() {
+  constexpr int kSamples = 40, kIdleUs = 300;
+  SluiceLine pair({.actors = 2, .quota = 1, .streams = 2, .stamps = true});
+  std::vector<double> ours;
+  Peer own_threads{"CAF, two actors on threads of their own", {}}, scheduled{"CAF, two scheduled actors", {}};
+  pair.parked_hops_ns(kSamples, kIdleUs);
+  for (int round = 0; round < kRounds; ++round) {
+    ours.push_back(median(pair.parked_hops_ns(kSamples, kIdleUs)) / 1e3);
+    scheduled.rounds.push_back(median(caf_parked_hops_ns(CafKind::kScheduled, kSamples, kIdleUs)) / 1e3);
+    own_threads.rounds.push_back(median(caf_parked_hops_ns(CafKind::kDetached, kSamples, kIdleUs)) / 1e3);
+  }
+  print_against("act.cross_stream.parked", ours, &own_threads, "us/hop", &scheduled);
+}
+
+// How much dearer an act is among a thousand times as many actors.
+void scale() {
+  constexpr int kSmall = 100, kLarge = 100000, kActs = 4000000;
+  constexpr double kAim = 1.3;
+  SluiceLine small({.actors = kSmall}), large({.actors = kLarge});
+  small.ns_per_act(kActs / kSmall);
+  large.ns_per_act(kActs / kLarge);
+  std::vector<double> growth;
+  for (int round = 0; round < kRounds; ++round) {
+    const double few = small.ns_per_act(kActs / kSmall);
+    growth.push_back(large.ns_per_act(kActs / kLarge) / few);
+  }
+  const Peer aim{"the aim", {kAim}};
+  print_against("act.scale", growth, &aim, "ns at 100,000 actors / ns at 100");
+}
+
+int run(const std::string& prefix) {
+  const struct {
+    const char* name;
+    void (*run)();
+  } benchmarks[] = {{"act.one_stream", one_stream},
+                    {"act.cross_stream", cross_stream},
+                    {"act.cross_stream.parked", cross_stream_parked},
+                    {"act.scale", scale}};
+  for (const auto& benchmark : benchmarks) {
+    if (std::string(benchmark.name).starts_with(prefix)) benchmark.run();
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace sluice::bench
+
+int main(int argc, char** argv) {
+  try {
+    return sluice::bench::run(argc > 1 ? argv[1] : "");
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "act_bench: %s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,47 @@
+#include "act/line_plan.h"
+
+namespace sluice::bench {
+
+plan::Plan line_plan(const LineOptions& options) {
+  plan::Plan plan;
+  plan.name = "line";
+  for (int i = 0; i < options.streams; ++i) {
+    plan::Stream stream;
+    stream.name = fmt::format("cpu:0/compute{}", i);
+    stream.index = i;
+    plan.streams.push_back(stream);
+  }
+  for (int i = 0; i < options.actors; ++i) {
+    const bool first = i == 0, last = i + 1 == options.actors;
+    plan::Actor actor;
+    actor.name = fmt::format("actor{}", i);
+    actor.stream = i % options.streams;
+    actor.role = first ? plan::ActorRole::kSource : plan::ActorRole::kNormal;
+    if (options.stamps) {
+      plan::Kernel kernel;
+      kernel.name = fmt::format("stamp{}", i);
+      kernel.op = "stamp";
+      kernel.attrs = {{"actor", int64_t{i}}};
+      actor.program.push_back({plan::InstrKind::kRun, i});
+      plan.kernels.push_back(kernel);
+    }
+    if (!last) {
+      actor.program.push_back({plan::InstrKind::kEmit, i});
+      plan::Register reg;
+      reg.name = fmt::format("token{}", i);
+      reg.producer = i;
+      reg.quota = options.quota;
+      plan.registers.push_back(reg);
+      plan::Edge edge;
+      edge.reg = i;
+      edge.consumer = i + 1;
+      plan.edges.push_back(edge);
+    }
+    if (!first) actor.program.push_back({plan::InstrKind::kRelease, i - 1});
+    plan.actors.push_back(actor);
+    plan.certificate.push_back(i);
+  }
+  return plan;
+}
+
+}  // namespace sluice::bench

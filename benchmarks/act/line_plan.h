@@ -1,0 +1,17 @@
+#pragma once
+// Plans of actors in a line, as large as asked for.
+#include "plan/plan.h"
+
+namespace sluice::bench {
+
+struct LineOptions {
+  int actors = 200;
+  int quota = 2;
+  int streams = 1;       // actor i runs on stream i % streams
+  bool stamps = false;   // every actor runs a kernel of op "stamp" with its index as attribute `actor`
+};
+
+// A source, and actors that pass its tokens on, joined by control registers.
+plan::Plan line_plan(const LineOptions& options);
+
+}  // namespace sluice::bench

@@ -1,0 +1,52 @@
+#pragma once
+// Medians, spreads, and one JSON line per result.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice::bench {
+
+inline double quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  const double at = q * static_cast<double>(values.size() - 1);
+  const auto low = static_cast<size_t>(at);
+  const size_t high = std::min(low + 1, values.size() - 1);
+  return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
+}
+inline double median(const std::vector<double>& values) { return quantile(values, 0.5); }
+// Half the interquartile range over the median.
+inline double spread(const std::vector<double>& values) {
+  return (quantile(values, 0.75) - quantile(values, 0.25)) / 2 / median(values);
+}
+
+struct Line {
+  std::string name;
+  double ours = 0;
+  double peer = 0;  // 0: none
+  std::string peer_name, unit;
+  size_t n = 0;
+  double spread = 0;
+  double also = 0;  // a second peer, for information; 0: none
+  std::string also_name;
+};
+
+// A ratio above 1 means ours is better; both figures are costs.
+inline void print(const Line& line) {
+  const auto number = [](double value) {
+    char text[32] = "null";
+    if (value != 0) std::snprintf(text, sizeof(text), "%.5g", value);
+    return std::string(text);
+  };
+  std::string also;
+  if (line.also != 0) also = ", \"also\": " + number(line.also) + ", \"also_name\": \"" + line.also_name + "\"";
+  std::printf("{\"name\": \"%s\", \"ours\": %s, \"peer\": %s, \"peer_name\": \"%s\", \"unit\": \"%s\", "
+              "\"ratio\": %s, \"n\": %zu, \"spread\": %.3g, \"command\": \"make bench ONLY=%s\"%s}\n",
+              line.name.c_str(), number(line.ours).c_str(), number(line.peer).c_str(), line.peer_name.c_str(),
+              line.unit.c_str(), number(line.peer / line.ours).c_str(), line.n, line.spread, line.name.c_str(),
+              also.c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace sluice::bench

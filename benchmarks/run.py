@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Runs the benchmarks and prints one table; the lines also go to out/bench.json. Usage: run.py [--only PREFIX].
+
+Each program prints its results as JSON lines and takes a prefix of their names as its argument. A benchmark is not a
+test: a slow figure fails nothing. A program that breaks is named, and the exit status is 1.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", ROOT / "build/release"))
+
+# What the names of a program's results start with, and the program: a script of this folder or a built executable.
+PROGRAMS = [
+    ("act.", BUILD / "benchmarks/act_bench"),
+    ("train.", ROOT / "benchmarks/train.py"),
+]
+FIELDS = ("name", "ours", "peer", "peer_name", "unit", "ratio", "n", "spread", "command")
+
+
+def related(prefix: str, only: str) -> bool:
+    return prefix.startswith(only) or only.startswith(prefix)
+
+
+def run_program(program: pathlib.Path, only: str) -> tuple[list[dict], str]:
+    """The program's lines, and what went wrong, if anything."""
+    if not program.exists():
+        return [], f"{program} is missing; build first"
+    command = [sys.executable, str(program)] if program.suffix == ".py" else [str(program)]
+    process = subprocess.Popen(command + ([only] if only else []), stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    lines = []
+    for text in process.stdout:
+        if not text.startswith("{"):
+            print(text, end="", file=sys.stderr)
+            continue
+        line = json.loads(text)
+        missing = [field for field in FIELDS if field not in line]
+        if missing:
+            return lines, f"a line without {', '.join(missing)}: {text.strip()}"
+        lines.append(line)
+        print_row(line)
+    status = process.wait()
+    return lines, f"exit status {status}" if status else ""
+
+
+def number(value) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def print_row(line: dict) -> None:
+    print(f"{line['name']:<26} {number(line['ours']):>10} {number(line['peer']):>10} {number(line['ratio']):>8}"
+          f" {line['n']:>4} {line['spread']:>7.1%}  {line['unit']}; peer: {line['peer_name']}", flush=True)
+
+
+def merge(path: pathlib.Path, lines: list[dict], only: str) -> list[dict]:
+    """The new lines, after those of an earlier run that a partial run has not measured again."""
+    if not only or not path.exists():
+        return lines
+    new = {line["name"] for line in lines}
+    return [line for line in json.loads(path.read_text()) if line["name"] not in new] + lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", metavar="PREFIX", help="only results whose names start so")
+    arguments = parser.parse_args()
+    chosen = [program for prefix, program in PROGRAMS if related(prefix, arguments.only)]
+    if not chosen:
+        names = ", ".join(f"{prefix}*" for prefix, _ in PROGRAMS)
+        print(f"bench: no benchmark starts with '{arguments.only}'; there are {names}", file=sys.stderr)
+        return 1
+    print(f"{'name':<26} {'ours':>10} {'peer':>10} {'ratio':>8} {'n':>4} {'spread':>7}  a ratio above 1: ours is better")
+    lines, broken = [], []
+    for program in chosen:
+        results, error = run_program(program, arguments.only)
+        lines += results
+        if error:
+            broken.append(f"{program.name}: {error}")
+    path = ROOT / "out/bench.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(merge(path, lines, arguments.only), indent=1) + "\n")
+    print(f"\n{len(lines)} results; written to {path.relative_to(ROOT)}")
+    for text in broken:
+        print(f"bench: broken: {text}", file=sys.stderr)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
