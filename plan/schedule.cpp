@@ -100,13 +100,14 @@ std::vector<int> repetition_vector(const Plan& plan) {
             up_b.pop_back();
           }
           std::string cycle = fmt::format("'{}'", plan.actors[up_a.back()].name);
-          for (size_t k = up_a.size() - 1; k-- > 0;) cycle += " " + link_str(plan, parent_link[up_a[k]]);
-          cycle += " " + link_str(plan, link);
+          const auto append = [&](const Link& hop) { cycle += fmt::format(" {}", link_str(plan, hop)); };
+          for (size_t k = up_a.size() - 1; k-- > 0;) append(parent_link[up_a[k]]);
+          append(link);
           for (size_t k = 0; k + 1 < up_b.size(); ++k) {
             Link back = parent_link[up_b[k]];
             back.to = up_b[k + 1];
             back.forward = !back.forward;
-            cycle += " " + link_str(plan, back);
+            append(back);
           }
           fail(ErrorKind::kValue,
                "rates: inconsistent: {}: '{}' would fire {}/{} and {}/{} times as often as '{}'; the rates around a "

@@ -12,7 +12,7 @@ struct SimulateOptions {
   int steps = 8;               // start credits of every source and feed
   double firing_ns = 0;        // cost of one firing besides its kernels
   double message_ns = 0;       // latency of a message that crosses streams
-  int in_flight = 0;           // steps submitted at once: 0 = all
+  int in_flight = 0;           // steps submitted and not yet at the sink: 0 = no limit
 };
 
 struct SimFiring {
@@ -34,7 +34,7 @@ struct CriticalHop {
 };
 
 struct Simulation {
-  std::vector<SimFiring> firings;    // by begin
+  std::vector<SimFiring> firings;    // in order of begin
   std::vector<SimKernel> kernels;
   double total_ns = 0;
   double period_ns = 0;              // per step, in the steady state
@@ -47,7 +47,7 @@ struct Simulation {
 
 Simulation simulate(const Plan& plan, const SimulateOptions& options = {});
 
-// "compute 'net' -> data 'images' -> ..." in words.
+// "'feed' -(data 'images')-> 'net' -(stream)-> 'feed'" : who made whom wait, in the order of time.
 std::string critical_str(const Plan& plan, const std::vector<CriticalHop>& critical);
 
 }  // namespace sluice::plan

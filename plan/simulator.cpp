@@ -1,0 +1,298 @@
+#include "plan/simulator.h"
+
+#include <algorithm>
+#include <deque>
+#include <numeric>
+#include <queue>
+
+#include "plan/network.h"
+#include "plan/verify.h"
+
+namespace sluice::plan {
+namespace {
+
+// Why a firing began when it did.
+struct Cause {
+  CriticalHop::Reason reason = CriticalHop::Reason::kStart;
+  int reg = -1;
+  int firing = -1;  // index in Simulation::firings of the one that was waited for
+};
+
+struct Event {
+  enum class Kind : uint8_t { kContinue, kReady, kAck };
+  double time = 0;
+  int64_t order = 0;  // first come, first served
+  Kind kind = Kind::kContinue;
+  int index = 0;      // kContinue: actor; else edge
+  int slot = 0;
+  int from = 0;       // firing that sent it
+  bool operator>(const Event& o) const { return std::pair(time, order) > std::pair(o.time, o.order); }
+};
+
+class Simulator {
+ public:
+  Simulator(const Plan& plan, const SimulateOptions& options)
+      : plan_(plan), options_(options), repetitions_(repetition_vector(plan)), network_(plan),
+        actors_(plan.actors.size()), streams_(plan.streams.size()) {
+    result_.peak_slots.resize(plan.registers.size());
+    result_.stream_busy_ns.resize(plan.streams.size());
+    for (size_t r = 0; r < plan.registers.size(); ++r) result_.peak_slots[r] = plan.registers[r].initial_tokens;
+    for (size_t a = 0; a < plan.actors.size(); ++a) {
+      if (is_source(a)) source_ = static_cast<int>(a);
+      if (plan.actors[a].role == ActorRole::kSink) sink_ = static_cast<int>(a);
+    }
+  }
+
+  Simulation run() {
+    to_submit_ = options_.steps;
+    const bool limited = options_.in_flight > 0 && sink_ >= 0;
+    submit(limited ? std::min(options_.in_flight, to_submit_) : to_submit_);
+    for (int a = 0; a < network_.actors(); ++a) enable(a, {});
+    for (;;) {
+      start_streams();
+      if (events_.empty()) break;
+      const Event event = events_.top();
+      events_.pop();
+      now_ = event.time;
+      handle(event);
+    }
+    for (const SimFiring& f : result_.firings) result_.total_ns = std::max(result_.total_ns, f.end_ns);
+    find_blocked();
+    find_period();
+    return std::move(result_);
+  }
+
+ private:
+  struct ActorState {
+    bool queued = false;   // on its stream's queue or running
+    double enabled_ns = 0;
+    Cause cause;
+    size_t pc = 0;
+    int firing = -1;       // running: index in firings
+  };
+  struct StreamState {
+    std::deque<int> queue;
+    bool busy = false;
+    double free_ns = 0;
+    int last = -1;  // firing
+  };
+
+  bool is_source(size_t a) const {
+    return plan_.actors[a].role == ActorRole::kSource || plan_.actors[a].role == ActorRole::kFeed;
+  }
+  void submit(int steps) {
+    to_submit_ -= steps;
+    for (size_t a = 0; a < plan_.actors.size(); ++a) {
+      if (is_source(a)) network_.rules[a].on_start(steps);
+    }
+  }
+
+  void enable(int a, const Cause& cause) {
+    ActorState& actor = actors_[a];
+    if (actor.queued || !network_.rules[a].can_fire()) return;
+    actor.queued = true;
+    actor.enabled_ns = now_;
+    actor.cause = cause;
+    streams_[plan_.actors[a].stream].queue.push_back(a);
+  }
+
+  // Sends at the end of a hop's latency; `from` is the running firing.
+  struct Host {
+    Simulator& sim;
+    int actor;
+    void ready(int edge, int slot) { sim.send(Event::Kind::kReady, edge, slot, actor, sim.network_.ends(edge).consumer); }
+    void ack(int edge, int slot) { sim.send(Event::Kind::kAck, edge, slot, actor, sim.network_.ends(edge).producer); }
+    void end(int) {}
+  };
+  void send(Event::Kind kind, int edge, int slot, int from, int to) {
+    const bool crosses = plan_.actors[from].stream != plan_.actors[to].stream;
+    const int firing = actors_[from].firing >= 0 ? actors_[from].firing : last_firing_;
+    events_.push({now_ + (crosses ? options_.message_ns : 0), order_++, kind, edge, slot, firing});
+  }
+
+  void handle(const Event& event) {
+    if (event.kind == Event::Kind::kContinue) {
+      advance(event.index);
+      return;
+    }
+    const Network::Ends& ends = network_.ends(event.index);
+    const int reg = plan_.edges[event.index].reg;
+    last_firing_ = event.from;
+    if (event.kind == Event::Kind::kReady) {
+      Host host{*this, ends.consumer};
+      network_.rules[ends.consumer].on_ready(ends.in_port, event.slot, host);
+      enable(ends.consumer, {CriticalHop::Reason::kData, reg, event.from});
+    } else {
+      Host host{*this, ends.producer};
+      ++network_.acks[event.index];
+      network_.rules[ends.producer].on_ack(ends.out_port, event.slot, host);
+      enable(ends.producer, {CriticalHop::Reason::kCredit, reg, event.from});
+    }
+  }
+
+  void start_streams() {
+    for (size_t s = 0; s < streams_.size(); ++s) {
+      StreamState& stream = streams_[s];
+      // All messages of this instant are in before anything starts? No: first come, first served, as at run time.
+      if (stream.busy || stream.queue.empty()) continue;
+      const int a = stream.queue.front();
+      stream.queue.pop_front();
+      begin(a, stream);
+    }
+  }
+
+  void begin(int a, StreamState& stream) {
+    ActorState& actor = actors_[a];
+    FiringRule& rule = network_.rules[a];
+    Cause cause = actor.cause;
+    if (stream.last >= 0 && stream.free_ns >= now_ && actor.enabled_ns <= stream.free_ns && cause.firing != stream.last) {
+      cause = {CriticalHop::Reason::kStream, -1, stream.last};
+    }
+    actor.firing = static_cast<int>(result_.firings.size());
+    actor.pc = 0;
+    causes_.push_back(cause);
+    result_.firings.push_back({a, rule.firings(), now_, now_});
+    rule.begin();
+    for (size_t port = 0; port < network_.adjacency().out_registers[a].size(); ++port) {
+      const int r = network_.adjacency().out_registers[a][port];
+      int& peak = result_.peak_slots[r];
+      peak = std::max(peak, plan_.registers[r].quota - rule.free_slots(static_cast<int>(port)));
+    }
+    stream.busy = true;
+    events_.push({now_ + options_.firing_ns, order_++, Event::Kind::kContinue, a, 0, 0});
+  }
+
+  // Runs the program to the next kernel that takes time.
+  void advance(int a) {
+    ActorState& actor = actors_[a];
+    FiringRule& rule = network_.rules[a];
+    Host host{*this, a};
+    const std::vector<Instr>& program = plan_.actors[a].program;
+    while (actor.pc < program.size()) {
+      const Instr& i = program[actor.pc++];
+      if (i.kind == InstrKind::kEmit) rule.emit(network_.out_port(i.index), host);
+      if (i.kind == InstrKind::kRelease) rule.release(network_.ends(i.index).in_port, host);
+      if (i.kind != InstrKind::kRun) continue;
+      const double cost = plan_.kernels[i.index].cost_ns;
+      result_.kernels.push_back({i.index, actor.firing, now_, now_ + cost});
+      if (cost > 0) {
+        events_.push({now_ + cost, order_++, Event::Kind::kContinue, a, 0, 0});
+        return;
+      }
+    }
+    rule.finish(host);
+    StreamState& stream = streams_[plan_.actors[a].stream];
+    SimFiring& firing = result_.firings[actor.firing];
+    firing.end_ns = now_;
+    result_.stream_busy_ns[plan_.actors[a].stream] += firing.end_ns - firing.begin_ns;
+    stream.busy = false;
+    stream.free_ns = now_;
+    stream.last = actor.firing;
+    const int done = actor.firing;
+    actor.queued = false;
+    actor.firing = -1;
+    if (a == sink_) {
+      ++sunk_;
+      if (to_submit_ > 0) {
+        submit(1);
+        for (size_t s = 0; s < plan_.actors.size(); ++s) {
+          if (is_source(s)) enable(static_cast<int>(s), {CriticalHop::Reason::kData, -1, done});
+        }
+      }
+    }
+    enable(a, {CriticalHop::Reason::kStream, -1, done});
+  }
+
+  void find_blocked() {
+    if (source_ < 0) return;
+    // Whole periods only: a step may be part of one.
+    const int64_t periods = options_.steps / repetitions_[source_];
+    std::vector<int> left(plan_.actors.size());
+    for (size_t a = 0; a < left.size(); ++a) {
+      left[a] = static_cast<int>(std::max<int64_t>(0, periods * repetitions_[a] - static_cast<int64_t>(network_.rules[a].firings())));
+      result_.deadlocked |= left[a] > 0;
+    }
+    if (result_.deadlocked) result_.blocked = blocking_cycle_str(plan_, shortest_blocking_cycle(network_, left));
+  }
+
+  void find_period() {
+    // Completions of the sink; without one, of the actor that ends last.
+    int last = sink_;
+    if (last < 0 && !result_.firings.empty()) {
+      last = std::max_element(result_.firings.begin(), result_.firings.end(),
+                              [](const SimFiring& x, const SimFiring& y) { return x.end_ns < y.end_ns; })->actor;
+    }
+    if (last < 0 || source_ < 0) return;
+    std::vector<int> firings;
+    for (int f = 0; f < static_cast<int>(result_.firings.size()); ++f) {
+      if (result_.firings[f].actor == last) firings.push_back(f);
+    }
+    const double per_step = static_cast<double>(repetitions_[last]) / repetitions_[source_];
+    const size_t n = firings.size();
+    if (n < 3) return;
+    const size_t half = n / 2;
+    const double span = result_.firings[firings[n - 1]].end_ns - result_.firings[firings[half]].end_ns;
+    result_.period_ns = span / static_cast<double>(n - 1 - half) * per_step;
+    trace_back(firings[n - 1]);
+  }
+
+  // From a late firing back along what each waited for, until an actor comes again: that loop sets the pace.
+  void trace_back(int firing) {
+    std::vector<int> chain, position(plan_.actors.size(), -1);
+    for (int f = firing; f >= 0; f = causes_[f].firing) {
+      const int a = result_.firings[f].actor;
+      if (position[a] >= 0) {
+        for (size_t i = chain.size(); i-- > static_cast<size_t>(position[a]);) {
+          const Cause& cause = causes_[chain[i]];
+          result_.critical.push_back({result_.firings[chain[i]].actor, cause.reason, cause.reg});
+        }
+        return;
+      }
+      position[a] = static_cast<int>(chain.size());
+      chain.push_back(f);
+    }
+  }
+
+  const Plan& plan_;
+  const SimulateOptions& options_;
+  const std::vector<int> repetitions_;
+  Network network_;
+  std::vector<ActorState> actors_;
+  std::vector<StreamState> streams_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<Cause> causes_;  // per firing
+  Simulation result_;
+  double now_ = 0;
+  int64_t order_ = 0;
+  int last_firing_ = -1;
+  int source_ = -1, sink_ = -1;
+  int to_submit_ = 0, sunk_ = 0;
+};
+
+}  // namespace
+
+Simulation simulate(const Plan& plan, const SimulateOptions& options) {
+  SLUICE_CHECK(options.steps >= 1, "simulate: steps is {}; must be at least 1", options.steps);
+  return Simulator(plan, options).run();
+}
+
+std::string critical_str(const Plan& plan, const std::vector<CriticalHop>& critical) {
+  if (critical.empty()) return "";
+  // Each hop says what its actor waited for; the actor before it in the loop is the one waited for.
+  std::string text = fmt::format("'{}'", plan.actors[critical.back().actor].name);
+  for (const CriticalHop& hop : critical) {
+    std::string reason;
+    switch (hop.reason) {
+      case CriticalHop::Reason::kData:
+        reason = hop.reg < 0 ? "next step" : fmt::format("data '{}'", plan.registers[hop.reg].name);
+        break;
+      case CriticalHop::Reason::kCredit: reason = fmt::format("slot of '{}'", plan.registers[hop.reg].name); break;
+      case CriticalHop::Reason::kStream: reason = fmt::format("stream {}", plan.streams[plan.actors[hop.actor].stream].name); break;
+      case CriticalHop::Reason::kStart: reason = "start"; break;
+    }
+    text += fmt::format(" -({})-> '{}'", reason, plan.actors[hop.actor].name);
+  }
+  return text;
+}
+
+}  // namespace sluice::plan

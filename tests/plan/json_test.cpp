@@ -1,0 +1,131 @@
+#include "plan/json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "support/two_stage_plan.h"
+
+namespace sluice::plan {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string error_of(const std::string& text) {
+  try {
+    from_json(text, "plan.json");
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::kValue);
+    return e.what();
+  }
+  return "no error";
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(Json, RoundTripsToTheSameBytes) {
+  const std::string text = to_json(two_stage_plan());
+  EXPECT_EQ(to_json(from_json(text, "plan.json")), text);
+  EXPECT_EQ(to_json(two_stage_plan()), text);
+}
+
+TEST(Json, AttributesKeepTheirExactType) {
+  Plan plan;
+  plan.options = {{"none", std::monostate{}}, {"yes", true}, {"int", int64_t{3}}, {"big", std::numeric_limits<int64_t>::min()},
+                  {"whole", 3.0}, {"tenth", 0.1}, {"tiny", 5e-324}, {"inf", std::numeric_limits<double>::infinity()},
+                  {"minus zero", -0.0}, {"text", std::string("a \"b\"\n\\ \x01 \xc3\xa4")}, {"list", Ints{1, -2}},
+                  {"empty", Ints{}}, {"dtype", DType::kBFloat16}};
+  plan.target = "t";
+  const Plan back = from_json(to_json(plan), "plan.json");
+  EXPECT_EQ(back.options, plan.options);
+  EXPECT_TRUE(std::signbit(std::get<double>(back.options[8].second)));
+  plan.options = {{"nan", std::nan("")}};
+  EXPECT_TRUE(std::isnan(std::get<double>(from_json(to_json(plan), "p").options[0].second)));
+}
+
+TEST(Json, CostsComeBackBitForBit) {
+  Plan plan = two_stage_plan();
+  for (const double cost : {0.1, 1234.5678, 1e17, 3.0, 1.0 / 3}) {
+    plan.kernels[0].cost_ns = cost;
+    EXPECT_EQ(from_json(to_json(plan), "p").kernels[0].cost_ns, cost);
+  }
+}
+
+TEST(Json, ErrorsNameTheField) {
+  const std::string good = to_json(two_stage_plan());
+  EXPECT_EQ(error_of(replaced(good, "\"schema_version\": 1", "\"schema_version\": 7")),
+            "plan.json: version 7: made by another release; this build reads version 1");
+  EXPECT_EQ(error_of(replaced(good, "\"quota\": 2", "\"quota\": \"2\"")),
+            "plan.json: registers[0].quota: wrong type: \"2\"; must be a whole number");
+  EXPECT_EQ(error_of(replaced(good, "\"quota\": 2", "\"quota\": -2")),
+            "plan.json: registers[0].quota: out of range: -2; must be in 0 to 2147483647");
+  EXPECT_EQ(error_of(replaced(good, "\"quota\": 2", "\"quota\": 99999999999")),
+            "plan.json: registers[0].quota: out of range: 99999999999; must be in 0 to 2147483647");
+  EXPECT_EQ(error_of(replaced(good, "\"quota\": 2, ", "")), "plan.json: registers[0].quota: missing; every field must be given");
+  EXPECT_EQ(error_of(replaced(good, "\"take\"", "\"took\"")),
+            "plan.json: edges[0].take: missing; every field must be given");
+  EXPECT_EQ(error_of(replaced(good, "{\"reg\": 0", "{\"colour\": 3, \"reg\": 0")),
+            "plan.json: edges[0].colour: unknown field; this build does not know it");
+  EXPECT_EQ(error_of(replaced(good, "\"role\": \"feed\"", "\"role\": \"food\"")),
+            "plan.json: actors[0].role: unknown name: 'food'; must be one of normal, source, feed, sink");
+  EXPECT_EQ(error_of(replaced(good, "\"shape\": [16]", "\"shape\": [-16]")),
+            "plan.json: variables[0].shape[0]: out of range: -16; must be in 0 to 9223372036854775807");
+  EXPECT_EQ(error_of(replaced(good, "\"shape\": [16]", "\"shape\": [1,1,1,1,1,1,1,1,1]")),
+            "plan.json: variables[0].shape: too long: 9 dims; at most 8");
+  EXPECT_THAT(error_of(replaced(good, "\"dtype\": \"float32\"", "\"dtype\": \"float31\"")), HasSubstr("plan.json: variables[0].dtype: "));
+  EXPECT_THAT(error_of(replaced(good, "\"device\": \"cpu:0\"", "\"device\": \"toaster\"")), HasSubstr("plan.json: spaces[0].device: "));
+  EXPECT_THAT(error_of(replaced(good, "[\"emit\", 0]", "[\"emit\"]")), HasSubstr("plan.json: actors[0].program[0]: wrong type"));
+  EXPECT_THAT(error_of(replaced(good, "{\"base\": \"register\"", "{\"base\": 4")), HasSubstr("kernels[0].inputs[0].base: wrong type: 4"));
+  EXPECT_EQ(error_of(replaced(good, "\"bytes\": 64", "\"bytes\": 99999999999999999999")).substr(0, 39),
+            "plan.json: buffers[0].bytes: wrong type");
+}
+
+TEST(Json, EveryTruncationIsAnError) {
+  const std::string good = to_json(two_stage_plan());
+  for (size_t n = 0; n + 2 < good.size(); n += 7) {
+    EXPECT_THAT(error_of(good.substr(0, n)), HasSubstr("the file is truncated or damaged")) << n;
+  }
+  EXPECT_THAT(error_of(good + "x"), HasSubstr("plan.json: "));
+  EXPECT_EQ(error_of("[]"), "plan.json: : wrong type: []; must be an object");
+}
+
+TEST(Json, DamagedBytesNeverCrash) {
+  const std::string good = to_json(two_stage_plan());
+  for (size_t at = 0; at < good.size(); at += 3) {
+    for (const char c : {'0', '-', '"', '{', ']', ','}) {
+      std::string bad = good;
+      bad[at] = c;
+      try {
+        verify(from_json(bad, "plan.json"));
+      } catch (const Error&) {
+      }
+    }
+  }
+}
+
+TEST(Json, LoadsAFileOrABundleDirectory) {
+  const std::filesystem::path dir = std::filesystem::path(::testing::TempDir()) / "json_test_bundle";
+  std::filesystem::create_directories(dir);
+  std::ofstream(dir / "plan.json") << to_json(two_stage_plan());
+  EXPECT_EQ(load_plan(dir).name, "two_stage");
+  EXPECT_EQ(load_plan(dir / "plan.json").name, "two_stage");
+  try {
+    load_plan(dir / "absent.json");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::kIo);
+    EXPECT_THAT(e.what(), HasSubstr("absent.json: cannot be read"));
+  }
+  std::filesystem::remove_all(dir);
+}
+
+}  // namespace
+}  // namespace sluice::plan
