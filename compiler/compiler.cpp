@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <unordered_set>
 
 #include "base/log.h"
 #include "compiler/lowered.h"
@@ -133,10 +134,9 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
     stages.run(pass.name, [&] { return pass.run(graph, context); });
     if (dump.on()) dump.write(fmt::format("{:02}.{}.after.ir", number, pass.name), graph::to_text(graph));
   }
-  std::erase_if(result.constants, [&](const auto& entry) {
-    return std::none_of(graph.variables().begin(), graph.variables().end(),
-                        [&](const graph::Variable& v) { return v.name == entry.first; });
-  });
+  std::unordered_set<std::string> used;
+  for (const graph::Variable& v : graph.variables()) used.insert(v.name);
+  std::erase_if(result.constants, [&](const auto& entry) { return !used.contains(entry.first); });
 
   std::vector<int> order;
   compiler::Lowered lowered;

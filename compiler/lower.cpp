@@ -107,6 +107,21 @@ int Lowering::add_task(Task task) {
   return static_cast<int>(out_.tasks.size()) - 1;
 }
 
+const Lowering::Answers& Lowering::ask(const plan::KernelQuery& query) {
+  std::string key = query.op + query.device.str();
+  const auto add = [&](const TensorSpec& spec) {
+    key += fmt::format(";{}{}{}", static_cast<int>(spec.dtype), spec.shape.str(), spec.strides.str());
+  };
+  for (const TensorSpec& spec : query.inputs) add(spec);
+  key += "->";
+  for (const TensorSpec& spec : query.outputs) add(spec);
+  for (const auto& [name, value] : query.attrs) key += fmt::format(",{}:{}", value.index(), attr_str(value));
+  key += fmt::format("*{}", query.cores);
+  const auto [it, fresh] = answers_.try_emplace(std::move(key));
+  if (fresh) it->second = {target_.workspace_bytes(query), target_.cost_ns(query), target_.in_place(query)};
+  return it->second;
+}
+
 // A copy of `from` with strides `spec` on `stream`, into a store in `space` (its own unless `into` is given).
 Operand Lowering::add_copy(const Operand& from, TensorSpec spec, int stream, int space, const Operand* into) {
   Task task;
@@ -119,8 +134,8 @@ Operand Lowering::add_copy(const Operand& from, TensorSpec spec, int stream, int
                                 placer_.streams[stream].cores};
   SLUICE_CHECK_KIND(kUnsupported, target_.has_kernel("copy", query.device.kind),
                     "op copy: no kernel on device {}; values cannot be moved or laid out there", query.device.str());
-  task.workspace_bytes = target_.workspace_bytes(query);
-  task.cost_ns = target_.cost_ns(query);
+  task.workspace_bytes = ask(query).workspace_bytes;
+  task.cost_ns = ask(query).cost_ns;
   const int quota = out_.stores[from.store].quota;
   Operand to = into ? *into : Operand{-1, 0, spec};
   if (!into) to.store = add_store({Store::Kind::kTemp, -1, space, spec.extent_bytes(), task.name, quota});
@@ -244,9 +259,10 @@ void Lowering::lower_kernel(int index) {
   task.name = unique_name(node.module.empty() ? task.op : node.module + "/" + task.op);
   task.attrs = query.attrs;
   task.stream = stream;
-  task.workspace_bytes = target_.workspace_bytes(query);
-  if (options_.in_place) task.in_place = target_.in_place(query);
-  task.cost_ns = target_.cost_ns(query);
+  const Answers& answers = ask(query);
+  task.workspace_bytes = answers.workspace_bytes;
+  if (options_.in_place) task.in_place = answers.in_place;
+  task.cost_ns = answers.cost_ns;
   task.source = node.source;
   task.module = node.module;
   task.effectful = node.op->effectful;

@@ -42,6 +42,13 @@ class Lowering {
   void defined(graph::ValueId value);
   void finish_updates(int position);
 
+  // A kernel's answers for one query; equal queries are asked once.
+  struct Answers {
+    uint64_t workspace_bytes = 0;
+    double cost_ns = 0;
+    std::vector<plan::InPlacePair> in_place;
+  };
+  const Answers& ask(const plan::KernelQuery& query);
   Operand fetch(graph::ValueId value, int stream, plan::Layout layout);
   Operand transfer(graph::ValueId value, int stream);
   Operand snapshot(graph::ValueId value, const Operand& from, int stream);
@@ -64,6 +71,7 @@ class Lowering {
   std::vector<std::vector<Operand>> where_;     // per value: everywhere it lies, the original first
   std::vector<std::vector<int>> outputs_of_;    // per value: graph outputs that are it
   std::unordered_map<std::string, int> names_;
+  std::unordered_map<std::string, Answers> answers_;
   Lowered out_;
   SourceLocation source_;                       // of the node being lowered, for the copies it needs
   std::string module_;

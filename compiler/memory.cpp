@@ -198,10 +198,10 @@ plan::Plan PlanBuilder::build() {
   order_variables();
   order_streams();
   start_and_finish();
+  write_programs();
   set_quotas();
   place_stores();
   make_arenas();
-  write_programs();
   make_kernels();
   plan_.name = options_.name;
   plan_.spaces = lowered_.spaces;
