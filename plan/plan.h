@@ -78,6 +78,8 @@ struct View {
   uint64_t offset = 0;  // bytes from the start of the base
   TensorSpec spec;
 };
+// An optional input that is not given.
+inline bool is_absent(const View& view) { return view.base == BaseKind::kBuffer && view.index == -1; }
 
 struct Kernel {
   std::string name;  // "conv1/conv", unique

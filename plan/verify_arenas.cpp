@@ -72,7 +72,7 @@ class Arenas {
         if (instr.kind != InstrKind::kRun) continue;
         const Kernel& k = plan_.kernels[instr.index];
         if (k.workspace >= 0) use(k.workspace);
-        for (const View& v : k.inputs) if (v.base == BaseKind::kBuffer) use(v.index);
+        for (const View& v : k.inputs) if (v.base == BaseKind::kBuffer && !is_absent(v)) use(v.index);
         for (const View& v : k.outputs) if (v.base == BaseKind::kBuffer) use(v.index);
       }
     }
@@ -220,7 +220,7 @@ class Arenas {
         if (first) entry->second = {i, i, read};
         entry->second.last = i;
       };
-      for (const View& v : k.inputs) if (v.base == BaseKind::kBuffer) mark(v.index, true);
+      for (const View& v : k.inputs) if (v.base == BaseKind::kBuffer && !is_absent(v)) mark(v.index, true);
       for (const View& v : k.outputs) if (v.base == BaseKind::kBuffer) mark(v.index, false);
       if (k.workspace >= 0) mark(k.workspace, false);
     }

@@ -40,7 +40,9 @@ class Sizes {
     }
     for (const Kernel& k : plan_.kernels) {
       const std::string where = "kernel '" + k.name + "'";
-      for (const View& v : k.inputs) view(where, v);
+      for (const View& v : k.inputs) {
+        if (!is_absent(v)) view(where, v);
+      }
       for (const View& v : k.outputs) view(where, v);
       if (!(k.cost_ns >= 0 && k.cost_ns < 1e18)) problem("{}: cost is {} ns; must be finite and not negative", where, k.cost_ns);
     }
@@ -77,8 +79,11 @@ class Sizes {
       }
     }
     return guarded(where, [&] {
-      numel(s.shape);
-      (void)s.extent_bytes();
+      uint64_t last = 0;  // element addressed last
+      for (int i = 0; i < s.shape.rank() && numel(s.shape) > 0; ++i) {
+        last = checked_add(last, checked_mul(static_cast<uint64_t>(s.shape[i] - 1), static_cast<uint64_t>(s.strides[i])));
+      }
+      checked_mul(checked_add(last, 1), dtype_size(s.dtype));
     });
   }
   void view(const std::string& where, const View& v) {

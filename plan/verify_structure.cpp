@@ -94,7 +94,9 @@ class Structure {
     for (const Kernel& k : plan_.kernels) {
       const std::string where = "kernel '" + k.name + "'";
       index(where, "workspace", k.workspace, plan_.buffers, true);
-      for (const View& v : k.inputs) view_index(where, v);
+      for (const View& v : k.inputs) {
+        if (!is_absent(v)) view_index(where, v);
+      }
       for (const View& v : k.outputs) view_index(where, v);
     }
     for (const Actor& a : plan_.actors) {
