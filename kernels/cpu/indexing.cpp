@@ -1,0 +1,285 @@
+// gather, scatter, scatter_add, index_select, index_add. Additions to one element happen in the order of the index, on
+// one thread, so results are the same on every run.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/strided_copy.h"
+#include "kernels/cpu/tiles.h"
+#include "kernels/kernel.h"
+
+namespace sluice::cpu {
+namespace {
+
+constexpr int64_t kGrain = 16384;
+
+[[noreturn]] void bad_index(const std::string& op, int64_t index, int64_t limit, int dim) {
+  fail(ErrorKind::kIndex, "{}: index out of range: {} at axis {} of size {}; must be in [0, {}]", op, index, dim, limit,
+       limit - 1);
+}
+
+int axis_of(const plan::KernelQuery& q) {
+  return normalize_axis(get_attr<int64_t>(q.attrs, "dim"), q.inputs.at(0).shape.rank(), q.op.c_str());
+}
+
+// Indices of either width as int64, checked against the axis before anything is written.
+class Indices {
+ public:
+  Indices(const plan::KernelQuery& q, int dim)
+      : op_(q.op), dim_(dim), limit_(q.inputs[0].shape[dim]), load_(tile_load(q.inputs[1].dtype, TileType::kInt64)),
+        size_(static_cast<int64_t>(dtype_size(q.inputs[1].dtype))) {
+    const std::array<Strides, 1> strides = {q.inputs[1].strides};
+    nest_ = std::make_unique<LoopNest>(q.inputs[1].shape, strides);
+  }
+
+  void check(const void* data) const {
+    int64_t tile[kTile];
+    nest_->for_segments(0, nest_->size(), [&](const auto& offsets, int64_t n) {
+      const int64_t step = nest_->inner_stride(0);
+      for (int64_t at = 0; at < n; at += kTile) {
+        const int64_t m = std::min(kTile, n - at);
+        load(data, offsets[0] + at * step, step, tile, m);
+        for (int64_t i = 0; i < m; ++i)
+          if (tile[i] < 0 || tile[i] >= limit_) bad_index(op_, tile[i], limit_, dim_);
+      }
+    });
+  }
+
+  void load(const void* data, int64_t offset, int64_t step, int64_t* tile, int64_t n) const {
+    load_(static_cast<const char*>(data) + offset * size_, step, tile, n);
+  }
+  int64_t one(const void* data, int64_t offset) const {
+    int64_t v;
+    load(data, offset, 1, &v, 1);
+    return v;
+  }
+
+ private:
+  const std::string op_;
+  const int dim_;
+  const int64_t limit_;
+  const LoadFn load_;
+  const int64_t size_;
+  std::unique_ptr<LoopNest> nest_;
+};
+
+// How elements of one dtype are added: through tiles of the type computed in.
+struct Adder {
+  explicit Adder(DType dtype) : tile(tile_type(dtype)), load(tile_load(dtype, tile)), store(tile_store(tile, dtype)) {}
+
+  // to[i * to_step] += from[i * from_step].
+  void add(const void* from, int64_t from_step, void* to, int64_t to_step, int64_t n, size_t size) const {
+    alignas(64) char a[kTileBytes], b[kTileBytes];
+    for (int64_t at = 0; at < n; at += kTile) {
+      const int64_t m = std::min(kTile, n - at);
+      char* into = static_cast<char*>(to) + at * to_step * static_cast<int64_t>(size);
+      load(into, to_step, a, m);
+      load(static_cast<const char*>(from) + at * from_step * static_cast<int64_t>(size), from_step, b, m);
+      if (tile == TileType::kFloat) sum<float>(a, b, m);
+      else if (tile == TileType::kDouble) sum<double>(a, b, m);
+      else sum<uint64_t>(a, b, m);
+      store(a, into, to_step, m);
+    }
+  }
+
+  template <class T>
+  static void sum(void* into, const void* x, int64_t n) {
+    T* y = static_cast<T*>(into);
+    for (int64_t i = 0; i < n; ++i) y[i] += static_cast<const T*>(x)[i];
+  }
+
+  TileType tile;
+  LoadFn load;
+  StoreFn store;
+};
+
+Strides without(Strides strides, int dim) {
+  strides[dim] = 0;
+  return strides;
+}
+
+void copy_one(void* to, const void* from, size_t size) {
+  switch (size) {
+    case 1: return static_cast<void>(std::memcpy(to, from, 1));
+    case 2: return static_cast<void>(std::memcpy(to, from, 2));
+    case 4: return static_cast<void>(std::memcpy(to, from, 4));
+    default: return static_cast<void>(std::memcpy(to, from, 8));
+  }
+}
+
+// Every element has its own index: operands are walked together, without their stride along `dim` on the indexed side.
+class Elements final : public PreparedKernel {
+ public:
+  enum class Mode { kGather, kScatter, kScatterAdd };
+
+  Elements(const plan::KernelQuery& q, Mode mode, int threads)
+      : mode_(mode), dim_(axis_of(q)), indices_(q, dim_), size_(dtype_size(q.outputs[0].dtype)),
+        adder_(q.outputs[0].dtype), step_(indexed(q).strides[dim_]), threads_(threads),
+        base_(q.inputs[0].shape, q.inputs[0].strides, q.outputs[0].strides, size_), nest_(make_nest(q)) {}
+
+  void run(const KernelArgs& args) const override {
+    indices_.check(args.inputs[1]);
+    if (mode_ == Mode::kGather) {
+      parallel_ranges(threads_, nest_.size(), kGrain, [&](int64_t begin, int64_t end) { gather(args, begin, end); });
+      return;
+    }
+    if (args.outputs[0] != args.inputs[0]) base_.run(args.inputs[0], args.outputs[0], threads_);
+    scatter(args);
+  }
+
+ private:
+  const TensorSpec& indexed(const plan::KernelQuery& q) const {
+    return mode_ == Mode::kGather ? q.inputs[0] : q.outputs[0];
+  }
+  // Operands: index, the indexed tensor, the other one. In logical order, which says what "last" means in scatter.
+  LoopNest make_nest(const plan::KernelQuery& q) const {
+    const TensorSpec& other = mode_ == Mode::kGather ? q.outputs[0] : q.inputs[2];
+    const std::array<Strides, 3> strides = {q.inputs[1].strides, without(indexed(q).strides, dim_), other.strides};
+    return LoopNest::in_order(q.inputs[1].shape, strides);
+  }
+
+  template <class F>
+  void walk(const KernelArgs& args, int64_t begin, int64_t end, F f) const {
+    int64_t tile[kTile];
+    nest_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
+      const int64_t step = nest_.inner_stride(0);
+      for (int64_t at = 0; at < n; at += kTile) {
+        const int64_t m = std::min(kTile, n - at);
+        indices_.load(args.inputs[1], offsets[0] + at * step, step, tile, m);
+        for (int64_t i = 0; i < m; ++i)
+          f(offsets[1] + (at + i) * nest_.inner_stride(1) + tile[i] * step_,
+            offsets[2] + (at + i) * nest_.inner_stride(2));
+      }
+    });
+  }
+
+  void gather(const KernelArgs& args, int64_t begin, int64_t end) const {
+    const char* x = static_cast<const char*>(args.inputs[0]);
+    char* y = static_cast<char*>(args.outputs[0]);
+    walk(args, begin, end, [&](int64_t at, int64_t out) {
+      copy_one(y + out * static_cast<int64_t>(size_), x + at * static_cast<int64_t>(size_), size_);
+    });
+  }
+
+  void scatter(const KernelArgs& args) const {
+    const char* src = static_cast<const char*>(args.inputs[2]);
+    char* y = static_cast<char*>(args.outputs[0]);
+    const auto size = static_cast<int64_t>(size_);
+    if (mode_ == Mode::kScatter)
+      walk(args, 0, nest_.size(), [&](int64_t at, int64_t from) { copy_one(y + at * size, src + from * size, size_); });
+    else
+      walk(args, 0, nest_.size(),
+           [&](int64_t at, int64_t from) { adder_.add(src + from * size, 1, y + at * size, 1, 1, size_); });
+  }
+
+  const Mode mode_;
+  const int dim_;
+  const Indices indices_;
+  const size_t size_;
+  const Adder adder_;
+  const int64_t step_;
+  const int threads_;
+  const StridedCopy base_;
+  const LoopNest nest_;
+};
+
+// One index per slice along `dim`; slices are copied or added whole.
+class Slices final : public PreparedKernel {
+ public:
+  Slices(const plan::KernelQuery& q, bool adds, int threads)
+      : adds_(adds), dim_(axis_of(q)), indices_(q, dim_), size_(dtype_size(q.outputs[0].dtype)),
+        adder_(q.outputs[0].dtype), count_(q.inputs[1].shape[0]), index_step_(q.inputs[1].strides[0]),
+        from_step_((adds ? q.inputs[2] : q.inputs[0]).strides[dim_]), to_step_(q.outputs[0].strides[dim_]),
+        threads_(threads), base_(q.inputs[0].shape, q.inputs[0].strides, q.outputs[0].strides, size_),
+        nest_(make_nest(q)) {}
+
+  void run(const KernelArgs& args) const override {
+    indices_.check(args.inputs[1]);
+    const auto size = static_cast<int64_t>(size_);
+    char* y = static_cast<char*>(args.outputs[0]);
+    if (!adds_) {
+      const int64_t grain = std::max<int64_t>(kGrain / std::max<int64_t>(nest_.size(), 1), 1);
+      parallel_ranges(threads_, count_, grain, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          copy_slice(static_cast<const char*>(args.inputs[0]) + index(args, i) * from_step_ * size,
+                     y + i * to_step_ * size);
+      });
+      return;
+    }
+    if (args.outputs[0] != args.inputs[0]) base_.run(args.inputs[0], args.outputs[0], threads_);
+    const char* src = static_cast<const char*>(args.inputs[2]);
+    for (int64_t i = 0; i < count_; ++i) {
+      const char* from = src + i * from_step_ * size;
+      char* to = y + index(args, i) * to_step_ * size;
+      nest_.for_segments(0, nest_.size(), [&](const auto& offsets, int64_t n) {
+        adder_.add(from + offsets[0] * size, nest_.inner_stride(0), to + offsets[1] * size, nest_.inner_stride(1), n,
+                   size_);
+      });
+    }
+  }
+
+ private:
+  int64_t index(const KernelArgs& args, int64_t i) const { return indices_.one(args.inputs[1], i * index_step_); }
+
+  LoopNest make_nest(const plan::KernelQuery& q) const {
+    Shape shape = q.outputs[0].shape;
+    shape[dim_] = 1;
+    const std::array<Strides, 2> strides = {(adds_ ? q.inputs[2] : q.inputs[0]).strides, q.outputs[0].strides};
+    return LoopNest(shape, strides);
+  }
+
+  void copy_slice(const char* from, char* to) const {
+    const auto size = static_cast<int64_t>(size_);
+    const int64_t a = nest_.inner_stride(0), b = nest_.inner_stride(1);
+    nest_.for_segments(0, nest_.size(), [&](const auto& offsets, int64_t n) {
+      const char* x = from + offsets[0] * size;
+      char* y = to + offsets[1] * size;
+      if (n == 1 || (a == 1 && b == 1)) {
+        std::memcpy(y, x, static_cast<size_t>(n * size));
+        return;
+      }
+      for (int64_t i = 0; i < n; ++i) copy_one(y + i * b * size, x + i * a * size, size_);
+    });
+  }
+
+  const bool adds_;
+  const int dim_;
+  const Indices indices_;
+  const size_t size_;
+  const Adder adder_;
+  const int64_t count_, index_step_, from_step_, to_step_;
+  const int threads_;
+  const StridedCopy base_;
+  const LoopNest nest_;  // one slice: source, output
+};
+
+plan::LayoutPreference any_layouts(const plan::KernelQuery& q) {
+  return {std::vector(q.inputs.size(), plan::Layout::kAny), std::vector(q.outputs.size(), plan::Layout::kAny)};
+}
+
+}  // namespace
+
+void add_indexing_kernels(KernelTable& table) {
+  const auto add = [&](const char* op, size_t inputs, PrepareFn prepare) {
+    KernelDef def{.op = op, .prepare = std::move(prepare), .layouts = any_layouts};
+    if (inputs == 3) def.in_place = {{0, 0}};
+    table.add(DeviceKind::kCpu, std::move(def));
+  };
+  const auto elements = [](Elements::Mode mode) -> PrepareFn {
+    return [mode](const plan::KernelQuery& q, const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
+      return std::make_unique<Elements>(q, mode, context.threads);
+    };
+  };
+  const auto slices = [](bool adds) -> PrepareFn {
+    return [adds](const plan::KernelQuery& q, const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
+      return std::make_unique<Slices>(q, adds, context.threads);
+    };
+  };
+  add("gather", 2, elements(Elements::Mode::kGather));
+  add("scatter", 3, elements(Elements::Mode::kScatter));
+  add("scatter_add", 3, elements(Elements::Mode::kScatterAdd));
+  add("index_select", 2, slices(false));
+  add("index_add", 3, slices(true));
+}
+
+}  // namespace sluice::cpu

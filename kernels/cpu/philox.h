@@ -1,0 +1,22 @@
+#pragma once
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), 64 words at a time.
+#include <array>
+#include <cstdint>
+
+namespace sluice::cpu {
+
+inline constexpr int64_t kPhiloxGroup = 64;  // words made together: 16 counters of 4
+
+// The stream of 32-bit words of one random call: word i depends on (seed, step, salt, i) alone.
+// Word i is word (i / 16) % 4 of the counter (i / 64) * 16 + i % 16.
+struct PhiloxStream {
+  // `state` is the op's first input; `lane` tells streams of one call apart.
+  PhiloxStream(const int64_t* state, int64_t salt, uint32_t lane = 0);
+  // Words [64 * group, 64 * group + 64).
+  void words(int64_t group, uint32_t* out) const;
+
+  uint32_t key[2];
+  uint32_t mixed_high, salt, step;
+};
+
+}  // namespace sluice::cpu

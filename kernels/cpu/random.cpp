@@ -1,0 +1,263 @@
+// uniform, normal, bernoulli, randint, dropout: element i of the tensor in row-major order takes word i of its call's
+// Philox stream, so results do not depend on layouts, threads or the order of calls.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/philox.h"
+#include "kernels/cpu/strided.h"
+#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/vector_math.h"
+#include "kernels/kernel.h"
+
+namespace sluice::cpu {
+namespace {
+
+constexpr int64_t kGrain = 8192;  // elements worth a thread
+static_assert(kTile % kPhiloxGroup == 0);
+
+// Words [begin, begin + n) for any begin; n <= kTile.
+void words_at(const PhiloxStream& stream, int64_t begin, int64_t n, uint32_t* out) {
+  alignas(64) uint32_t group[kPhiloxGroup];
+  for (int64_t at = begin; at < begin + n;) {
+    const int64_t g = at / kPhiloxGroup, inside = at % kPhiloxGroup;
+    const int64_t m = std::min(kPhiloxGroup - inside, begin + n - at);
+    if (m == kPhiloxGroup) {
+      stream.words(g, out + (at - begin));
+    } else {
+      stream.words(g, group);
+      std::copy(group + inside, group + inside + m, out + (at - begin));
+    }
+    at += m;
+  }
+}
+
+// Uniform in [0, 1) with `bits` bits, so that rounding to a narrow dtype never gives 1.
+SLUICE_CLONES void to_unit(const uint32_t* words, float* out, int64_t n, int bits) {
+  const int shift = 32 - bits;
+  const float scale = std::ldexp(1.f, -bits);
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(static_cast<int32_t>(words[i] >> shift)) * scale;
+}
+
+double to_unit(uint32_t high, uint32_t low) {
+  return static_cast<double>(((uint64_t{high} << 32) | low) >> 11) * 0x1p-53;
+}
+
+// Makes elements [begin, begin + n) of the tensor, n <= kTile, as a tile.
+using Generate = void (*)(const int64_t* state, int64_t salt, const double* params, int64_t begin, int64_t n, void* tile);
+
+template <int kBits>
+void uniform_float(const int64_t* state, int64_t salt, const double* p, int64_t begin, int64_t n, void* tile) {
+  alignas(64) uint32_t words[kTile];
+  float* y = static_cast<float*>(tile);
+  words_at(PhiloxStream(state, salt), begin, n, words);
+  to_unit(words, y, n, kBits);
+  const float low = static_cast<float>(p[0]), range = static_cast<float>(p[1] - p[0]);
+  for (int64_t i = 0; i < n; ++i) y[i] = low + y[i] * range;
+}
+
+void uniform_double(const int64_t* state, int64_t salt, const double* p, int64_t begin, int64_t n, void* tile) {
+  alignas(64) uint32_t high[kTile], low[kTile];
+  double* y = static_cast<double*>(tile);
+  words_at(PhiloxStream(state, salt), begin, n, high);
+  words_at(PhiloxStream(state, salt, 1), begin, n, low);
+  for (int64_t i = 0; i < n; ++i) y[i] = p[0] + to_unit(high[i], low[i]) * (p[1] - p[0]);
+}
+
+// Box-Muller: element i takes the cosine for even i, and the sine of the same pair of uniforms for odd i.
+template <class T>
+void normal(const int64_t* state, int64_t salt, const double* p, int64_t begin, int64_t n, void* tile) {
+  alignas(64) uint32_t first[kTile + 2], second[kTile + 2];
+  T* y = static_cast<T*>(tile);
+  const int64_t pair = begin / 2, pairs = (begin + n + 1) / 2 - pair;
+  words_at(PhiloxStream(state, salt), pair, pairs, first);
+  words_at(PhiloxStream(state, salt, 1), pair, pairs, second);
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t k = (begin + i) / 2 - pair;
+    const T u = (static_cast<T>(first[k] >> 8) + T(1)) * T(0x1p-24);  // in (0, 1], so that the logarithm is finite
+    const T angle = static_cast<T>(second[k] >> 8) * T(0x1p-24) * T(2 * std::numbers::pi);
+    const T radius = std::sqrt(T(-2) * std::log(u));
+    y[i] = static_cast<T>(p[0]) + static_cast<T>(p[1]) * radius * ((begin + i) % 2 ? std::sin(angle) : std::cos(angle));
+  }
+}
+
+template <class T>
+void bernoulli(const int64_t* state, int64_t salt, const double* p, int64_t begin, int64_t n, void* tile) {
+  alignas(64) uint32_t words[kTile];
+  T* y = static_cast<T*>(tile);
+  words_at(PhiloxStream(state, salt), begin, n, words);
+  const uint64_t limit = static_cast<uint64_t>(std::llround(p[0] * 0x1p32));
+  for (int64_t i = 0; i < n; ++i) y[i] = words[i] < limit ? T(1) : T(0);
+}
+
+void randint(const int64_t* state, int64_t salt, const double* p, int64_t begin, int64_t n, void* tile) {
+  alignas(64) uint32_t high[kTile], low[kTile];
+  int64_t* y = static_cast<int64_t*>(tile);
+  const int64_t first = static_cast<int64_t>(p[0]);
+  const uint64_t range = static_cast<uint64_t>(static_cast<int64_t>(p[1])) - static_cast<uint64_t>(first);
+  words_at(PhiloxStream(state, salt), begin, n, high);
+  words_at(PhiloxStream(state, salt, 1), begin, n, low);
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t word = (uint64_t{high[i]} << 32) | low[i];
+    y[i] = static_cast<int64_t>(static_cast<uint64_t>(first) + static_cast<uint64_t>((__uint128_t{word} * range) >> 64));
+  }
+}
+
+LoopNest output_nest(const TensorSpec& out) {
+  const std::array<Strides, 1> strides = {out.strides};
+  return LoopNest::in_order(out.shape, strides);
+}
+
+class Generator final : public PreparedKernel {
+ public:
+  Generator(const TensorSpec& out, Generate generate, TileType tile, std::array<double, 2> params, int64_t salt,
+            int threads)
+      : nest_(output_nest(out)), generate_(generate), store_(tile_store(tile, out.dtype)), params_(params),
+        salt_(salt), size_(static_cast<int64_t>(dtype_size(out.dtype))), threads_(threads) {}
+
+  void run(const KernelArgs& args) const override {
+    const int64_t* state = static_cast<const int64_t*>(args.inputs[0]);
+    parallel_ranges(threads_, nest_.size(), kGrain, [&](int64_t begin, int64_t end) {
+      alignas(64) char tile[kTileBytes];
+      int64_t element = begin;
+      nest_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
+        for (int64_t at = 0; at < n; at += kTile) {
+          const int64_t m = std::min(kTile, n - at);
+          generate_(state, salt_, params_.data(), element, m, tile);
+          store_(tile, static_cast<char*>(args.outputs[0]) + (offsets[0] + at * nest_.inner_stride(0)) * size_,
+                 nest_.inner_stride(0), m);
+          element += m;
+        }
+      });
+    });
+  }
+
+ private:
+  const LoopNest nest_;
+  const Generate generate_;
+  const StoreFn store_;
+  const std::array<double, 2> params_;
+  const int64_t salt_, size_;
+  const int threads_;
+};
+
+class Dropout final : public PreparedKernel {
+ public:
+  Dropout(const plan::KernelQuery& q, double p, int64_t salt, int threads)
+      : tile_(tile_type(q.inputs[1].dtype)), load_(tile_load(q.inputs[1].dtype, tile_)),
+        store_(tile_store(tile_, q.outputs[0].dtype)), nest_(make_nest(q)), keep_(1 - p),
+        scale_(p < 1 ? 1 / (1 - p) : 0), salt_(salt), size_(static_cast<int64_t>(dtype_size(q.inputs[1].dtype))),
+        threads_(threads) {}
+
+  void run(const KernelArgs& args) const override {
+    parallel_ranges(threads_, nest_.size(), kGrain, [&](int64_t begin, int64_t end) {
+      if (tile_ == TileType::kDouble) run_range<double>(args, begin, end);
+      else run_range<float>(args, begin, end);
+    });
+  }
+
+ private:
+  static LoopNest make_nest(const plan::KernelQuery& q) {
+    const std::array<Strides, 2> strides = {q.inputs[1].strides, q.outputs[0].strides};
+    return LoopNest::in_order(q.outputs[0].shape, strides);
+  }
+
+  template <class T>
+  void run_range(const KernelArgs& args, int64_t begin, int64_t end) const {
+    alignas(64) T mask[kTile], x[kTile];
+    const int64_t* state = static_cast<const int64_t*>(args.inputs[0]);
+    int64_t element = begin;
+    nest_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
+      for (int64_t at = 0; at < n; at += kTile) {
+        const int64_t m = std::min(kTile, n - at);
+        bernoulli<T>(state, salt_, &keep_, element, m, mask);
+        load_(static_cast<const char*>(args.inputs[1]) + (offsets[0] + at * nest_.inner_stride(0)) * size_,
+              nest_.inner_stride(0), x, m);
+        const T scale = static_cast<T>(scale_);
+        for (int64_t i = 0; i < m; ++i) x[i] = x[i] * mask[i] * scale;
+        store_(x, static_cast<char*>(args.outputs[0]) + (offsets[1] + at * nest_.inner_stride(1)) * size_,
+               nest_.inner_stride(1), m);
+        element += m;
+      }
+    });
+  }
+
+  const TileType tile_;
+  const LoadFn load_;
+  const StoreFn store_;
+  const LoopNest nest_;
+  const double keep_, scale_;
+  const int64_t salt_, size_;
+  const int threads_;
+};
+
+using Kernel = std::unique_ptr<PreparedKernel>;
+
+void check_state(const plan::KernelQuery& q) {
+  SLUICE_CHECK(!q.inputs.empty() && q.inputs[0].dtype == DType::kInt64 && numel(q.inputs[0].shape) == 2 &&
+                   is_contiguous(q.inputs[0].shape, q.inputs[0].strides),
+               "{}: the first input must be the generator state, int64(2,), contiguous", q.op);
+}
+
+Kernel make(const plan::KernelQuery& q, const PrepareContext& context, Generate generate, TileType tile,
+            std::array<double, 2> params) {
+  check_state(q);
+  return std::make_unique<Generator>(q.outputs.at(0), generate, tile, params, get_attr<int64_t>(q.attrs, "salt"),
+                                     context.threads);
+}
+
+Kernel prepare_uniform(const plan::KernelQuery& q, const PrepareContext& context) {
+  const DType dtype = q.outputs.at(0).dtype;
+  const std::array<double, 2> range = {get_attr<double>(q.attrs, "low"), get_attr<double>(q.attrs, "high")};
+  const Generate generate = dtype == DType::kFloat64    ? uniform_double
+                            : dtype == DType::kBFloat16 ? uniform_float<8>
+                            : dtype == DType::kFloat16  ? uniform_float<11>
+                                                        : uniform_float<24>;
+  return make(q, context, generate, tile_type(dtype), range);
+}
+
+Kernel prepare_normal(const plan::KernelQuery& q, const PrepareContext& context) {
+  const bool wide = q.outputs.at(0).dtype == DType::kFloat64;
+  return make(q, context, wide ? normal<double> : normal<float>, wide ? TileType::kDouble : TileType::kFloat,
+              {get_attr<double>(q.attrs, "mean"), get_attr<double>(q.attrs, "std")});
+}
+
+Kernel prepare_bernoulli(const plan::KernelQuery& q, const PrepareContext& context) {
+  return make(q, context, bernoulli<float>, TileType::kFloat, {get_attr<double>(q.attrs, "p"), 0});
+}
+
+Kernel prepare_randint(const plan::KernelQuery& q, const PrepareContext& context) {
+  return make(q, context, randint, TileType::kInt64,
+              {static_cast<double>(get_attr<int64_t>(q.attrs, "low")),
+               static_cast<double>(get_attr<int64_t>(q.attrs, "high"))});
+}
+
+Kernel prepare_dropout(const plan::KernelQuery& q, const PrepareContext& context) {
+  check_state(q);
+  return std::make_unique<Dropout>(q, get_attr<double>(q.attrs, "p"), get_attr<int64_t>(q.attrs, "salt"),
+                                   context.threads);
+}
+
+plan::LayoutPreference layouts(const plan::KernelQuery& q) {
+  plan::LayoutPreference p{std::vector(q.inputs.size(), plan::Layout::kAny), {plan::Layout::kAny}};
+  p.inputs[0] = plan::Layout::kContiguous;
+  return p;
+}
+
+}  // namespace
+
+void add_random_kernels(KernelTable& table) {
+  const auto add = [&](const char* op, Kernel (*prepare)(const plan::KernelQuery&, const PrepareContext&),
+                       std::vector<plan::InPlacePair> in_place = {}) {
+    table.add(DeviceKind::kCpu,
+              {.op = op, .prepare = prepare, .layouts = layouts, .in_place = std::move(in_place)});
+  };
+  add("uniform", prepare_uniform);
+  add("normal", prepare_normal);
+  add("bernoulli", prepare_bernoulli);
+  add("randint", prepare_randint);
+  add("dropout", prepare_dropout, {{0, 1}});
+}
+
+}  // namespace sluice::cpu

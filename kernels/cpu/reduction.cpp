@@ -1,0 +1,282 @@
+// sum, mean, prod, amax, amin, any, all. Sums are taken in blocks: float within a block, double across blocks, so the
+// error hardly grows with the size. Blocks depend only on the shape, never on the number of threads.
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/loops.h"
+#include "kernels/cpu/reduction.h"
+#include "kernels/cpu/strided.h"
+#include "kernels/cpu/tiles.h"
+#include "kernels/kernel.h"
+
+namespace sluice::cpu {
+namespace {
+
+constexpr int64_t kGrain = 32768;       // input elements worth a thread
+constexpr int64_t kChunk = 65536;       // input elements of one output reduced apart, when outputs are few
+constexpr int64_t kFlush = 64;          // tiles summed before the total takes them
+constexpr int64_t kShort = 32;          // shorter runs are summed one by one
+
+enum class Kind : uint8_t { kSum, kMean, kProd, kMax, kMin, kAny, kAll };
+
+template <class T>
+class Reduce final : public PreparedKernel {
+ public:
+  using Total = std::conditional_t<std::is_same_v<T, int64_t>, int64_t, double>;
+
+  Reduce(const plan::KernelQuery& q, const ReductionAxes& axes, Kind kind, Loop combine, int threads)
+      : kind_(kind), combine_(combine), threads_(threads), outputs_(axes.kept), reduced_(axes.reduced),
+        in_size_(dtype_size(q.inputs[0].dtype)), out_size_(dtype_size(q.outputs[0].dtype)) {
+    const DType in = q.inputs[0].dtype;
+    const TileType tile = tile_type(in);
+    load_ = tile_load(in, tile);
+    direct_ = is_tile(in, tile) && kind != Kind::kAny && kind != Kind::kAll;
+    store_ = tile_store(tile, q.outputs[0].dtype);
+    // Memory order decides what is vectorised: along the reduced axis, or across neighbouring outputs.
+    by_column_ = outputs_.inner_stride(0) == 1 && outputs_.inner() > 1 && std::abs(reduced_.inner_stride(0)) != 1;
+    group_ = by_column_ ? kTile : 1;
+    const int64_t groups = (outputs_.size() + group_ - 1) / group_;
+    if (groups < 16 && reduced_.size() * group_ >= 2 * kChunk)
+      chunks_ = std::clamp<int64_t>(reduced_.size() * group_ / kChunk, 1, 32);
+    if (chunks_ > 1) workspace_bytes_ = static_cast<uint64_t>(chunks_ * outputs_.size()) * sizeof(Total);
+  }
+
+  void run(const KernelArgs& args) const override {
+    const int64_t n = outputs_.size(), rows = reduced_.size();
+    if (n == 0) return;
+    if (chunks_ == 1) {
+      parallel_ranges(threads_, n, std::max<int64_t>(kGrain / std::max<int64_t>(rows, 1), 1),
+                      [&](int64_t begin, int64_t end) { reduce(args, begin, end, 0, rows, nullptr); });
+      return;
+    }
+    Total* partials = static_cast<Total*>(args.workspace);
+    const int64_t groups = (n + group_ - 1) / group_;
+    parallel_ranges(threads_, groups * chunks_, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) {
+        const int64_t first = task / chunks_ * group_, chunk = task % chunks_;
+        reduce(args, first, std::min(n, first + group_), rows * chunk / chunks_, rows * (chunk + 1) / chunks_,
+               partials + chunk * n + first);
+      }
+    });
+    int64_t o = 0;
+    outputs_.for_segments(0, n, [&](const auto& offsets, int64_t count) {
+      for (int64_t i = 0; i < count; ++i, ++o) {
+        Total total = partials[o];
+        for (int64_t chunk = 1; chunk < chunks_; ++chunk) total = join(total, partials[chunk * n + o]);
+        write(args, offsets[1] + i * outputs_.inner_stride(1), outputs_.inner_stride(1), &total, 1);
+      }
+    });
+  }
+
+ private:
+  Total identity() const {
+    constexpr bool kFloating = std::is_same_v<Total, double>;
+    constexpr Total kLow = kFloating ? -std::numeric_limits<Total>::infinity() : std::numeric_limits<Total>::lowest();
+    constexpr Total kHigh = kFloating ? std::numeric_limits<Total>::infinity() : std::numeric_limits<Total>::max();
+    switch (kind_) {
+      case Kind::kSum:
+      case Kind::kMean:
+      case Kind::kAny: return 0;
+      case Kind::kProd:
+      case Kind::kAll: return 1;
+      case Kind::kMax: return kLow;
+      case Kind::kMin: return kHigh;
+    }
+    return 0;
+  }
+
+  Total join(Total a, Total b) const {
+    switch (kind_) {
+      case Kind::kSum:
+      case Kind::kMean:
+        if constexpr (std::is_same_v<Total, int64_t>) return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+        else return a + b;
+      case Kind::kProd:
+        if constexpr (std::is_same_v<Total, int64_t>) return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+        else return a * b;
+      case Kind::kMax:
+      case Kind::kAny: return a != a || a > b ? a : b;
+      case Kind::kMin:
+      case Kind::kAll: return a != a || a < b ? a : b;
+    }
+    return a;
+  }
+
+  // n <= kTile elements as a tile: in place, or loaded into `space`.
+  const T* tile(const char* from, int64_t stride, T* space, int64_t n) const {
+    if (direct_ && stride == 1) return reinterpret_cast<const T*>(from);
+    load_(from, stride, space, n);
+    if (kind_ == Kind::kAny || kind_ == Kind::kAll)
+      for (int64_t i = 0; i < n; ++i) space[i] = space[i] != 0;
+    return space;
+  }
+
+  void combine(T* into, const T* x, int64_t n) const {
+    const void* operands[] = {into, x};
+    combine_(operands, into, n);
+  }
+
+  // Outputs [begin, end) over reduced elements [first, last), to the output, or to `partials` when given.
+  void reduce(const KernelArgs& args, int64_t begin, int64_t end, int64_t first, int64_t last, Total* partials) const {
+    const char* x = static_cast<const char*>(args.inputs[0]);
+    outputs_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
+      for (int64_t at = 0; at < n;) {
+        const int64_t m = by_column_ ? std::min(kTile, n - at) : 1;
+        Total totals[kTile];
+        const char* from = x + (offsets[0] + at * outputs_.inner_stride(0)) * in_size_;
+        if (by_column_) columns(from, m, first, last, totals);
+        else totals[0] = row(from, first, last);
+        if (partials) {
+          std::copy(totals, totals + m, partials);
+          partials += m;
+        } else {
+          write(args, offsets[1] + at * outputs_.inner_stride(1), outputs_.inner_stride(1), totals, m);
+        }
+        at += m;
+      }
+    });
+  }
+
+  Total row(const char* x, int64_t first, int64_t last) const {
+    alignas(64) T space[kTile], lanes[kTile];
+    Total total = identity();
+    int64_t used = 0, tiles = 0;  // lanes that hold something, tiles in them
+    const auto flush = [&] {
+      while (used > 1) {  // pairwise
+        const int64_t half = used / 2;
+        combine(lanes, lanes + (used - half), half);
+        used -= half;
+      }
+      if (used) total = join(total, static_cast<Total>(lanes[0]));
+      used = tiles = 0;
+    };
+    reduced_.for_segments(first, last, [&](const auto& offsets, int64_t n) {
+      const int64_t stride = reduced_.inner_stride(0);
+      for (int64_t at = 0; at < n; at += kTile) {
+        const int64_t m = std::min(kTile, n - at);
+        const T* t = tile(x + (offsets[0] + at * stride) * in_size_, stride, space, m);
+        if (m < kShort) {
+          for (int64_t i = 0; i < m; ++i) total = join(total, static_cast<Total>(t[i]));
+          continue;
+        }
+        const int64_t both = std::min(used, m);
+        combine(lanes, t, both);
+        if (m > used) {
+          std::copy(t + used, t + m, lanes + used);
+          used = m;
+        }
+        if (++tiles == kFlush) flush();
+      }
+    });
+    flush();
+    return total;
+  }
+
+  void columns(const char* x, int64_t m, int64_t first, int64_t last, Total* totals) const {
+    alignas(64) T space[kTile], lanes[kTile];
+    std::fill(totals, totals + m, identity());
+    int64_t rows = 0;
+    const auto flush = [&] {
+      for (int64_t i = 0; rows > 0 && i < m; ++i) totals[i] = join(totals[i], static_cast<Total>(lanes[i]));
+      rows = 0;
+    };
+    reduced_.for_segments(first, last, [&](const auto& offsets, int64_t n) {
+      for (int64_t i = 0; i < n; ++i) {
+        const T* t = tile(x + (offsets[0] + i * reduced_.inner_stride(0)) * in_size_, 1, space, m);
+        if (rows == 0) std::copy(t, t + m, lanes);
+        else combine(lanes, t, m);
+        if (++rows == kFlush) flush();
+      }
+    });
+    flush();
+  }
+
+  void write(const KernelArgs& args, int64_t offset, int64_t stride, const Total* totals, int64_t n) const {
+    T values[kTile];
+    const Total scale = static_cast<Total>(kind_ == Kind::kMean ? reduced_.size() : 1);
+    for (int64_t i = 0; i < n; ++i) values[i] = static_cast<T>(kind_ == Kind::kMean ? totals[i] / scale : totals[i]);
+    store_(values, static_cast<char*>(args.outputs[0]) + offset * out_size_, stride, n);
+  }
+
+  const Kind kind_;
+  const Loop combine_;
+  const int threads_;
+  const LoopNest outputs_, reduced_;
+  const int64_t in_size_, out_size_;
+  LoadFn load_;
+  StoreFn store_;
+  bool direct_, by_column_;
+  int64_t group_, chunks_ = 1;
+};
+
+PrepareFn prepare(Kind kind, const char* combine_op) {
+  const LoopSet* set = nullptr;
+  for (const LoopSet* s = binary_loops().begin; s != binary_loops().end; ++s)
+    if (std::string(combine_op) == s->op) set = s;
+  return [kind, set](const plan::KernelQuery& q, const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
+    const ReductionAxes axes = reduction_axes(q);
+    switch (tile_type(q.inputs[0].dtype)) {
+      case TileType::kFloat: return std::make_unique<Reduce<float>>(q, axes, kind, set->f32, context.threads);
+      case TileType::kDouble: return std::make_unique<Reduce<double>>(q, axes, kind, set->f64, context.threads);
+      default: return std::make_unique<Reduce<int64_t>>(q, axes, kind, set->i64, context.threads);
+    }
+  };
+}
+
+}  // namespace
+
+ReductionAxes reduction_axes(const plan::KernelQuery& q) {
+  SLUICE_CHECK(q.inputs.size() == 1 && q.outputs.size() == 1, "{}: {} inputs and {} outputs; needs one of each", q.op,
+               q.inputs.size(), q.outputs.size());
+  const TensorSpec &in = q.inputs[0], &out = q.outputs[0];
+  std::array<bool, kMaxRank> is_reduced{};
+  Ints dims;
+  bool keepdim = false;
+  for (const auto& [name, value] : q.attrs) {
+    if (name == "keepdim") keepdim = std::get<bool>(value);
+    if (name != "dim") continue;
+    if (const Ints* list = std::get_if<Ints>(&value)) dims = *list;
+    if (const int64_t* one = std::get_if<int64_t>(&value)) dims = {*one};
+  }
+  if (dims.empty()) is_reduced.fill(true);
+  for (int64_t d : dims)
+    if (in.shape.rank() > 0) is_reduced[normalize_axis(d, in.shape.rank(), q.op.c_str())] = true;
+  Shape kept, reduced;
+  std::array<Strides, 2> kept_strides;
+  Strides reduced_strides;
+  for (int i = 0, o = 0; i < in.shape.rank(); ++i) {
+    if (is_reduced[i]) {
+      reduced.push_back(in.shape[i]);
+      reduced_strides.push_back(in.strides[i]);
+      o += keepdim;
+    } else {
+      kept.push_back(in.shape[i]);
+      kept_strides[0].push_back(in.strides[i]);
+      kept_strides[1].push_back(out.strides[o++]);
+    }
+  }
+  const std::array<Strides, 1> alone = {reduced_strides};
+  return {LoopNest(kept, kept_strides), LoopNest(reduced, alone), LoopNest::in_order(reduced, alone)};
+}
+
+void add_reduction_kernels(KernelTable& table) {
+  const auto add = [&](const char* op, PrepareFn prepare) {
+    table.add(DeviceKind::kCpu, {.op = op, .prepare = std::move(prepare), .layouts = [](const plan::KernelQuery&) {
+                return plan::LayoutPreference{{plan::Layout::kAny}, {plan::Layout::kAny}};
+              }});
+  };
+  add("sum", prepare(Kind::kSum, "add"));
+  add("mean", prepare(Kind::kMean, "add"));
+  add("prod", prepare(Kind::kProd, "mul"));
+  add("amax", prepare(Kind::kMax, "maximum"));
+  add("amin", prepare(Kind::kMin, "minimum"));
+  add("any", prepare(Kind::kAny, "maximum"));
+  add("all", prepare(Kind::kAll, "minimum"));
+  add("argmax", prepare_arg_extremum(true));
+  add("argmin", prepare_arg_extremum(false));
+  add("cumsum", prepare_cumsum());
+}
+
+}  // namespace sluice::cpu

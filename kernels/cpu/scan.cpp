@@ -1,0 +1,142 @@
+// argmax, argmin, cumsum: one pass along an axis in its logical order.
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/cpu/reduction.h"
+#include "kernels/cpu/tiles.h"
+
+namespace sluice::cpu {
+namespace {
+
+constexpr int64_t kGrain = 16384;  // input elements worth a thread
+
+template <class T>
+class ArgExtremum final : public PreparedKernel {
+ public:
+  ArgExtremum(const plan::KernelQuery& q, const ReductionAxes& axes, bool maximum, int threads)
+      : maximum_(maximum), threads_(threads), outputs_(axes.kept), reduced_(axes.reduced_in_order),
+        in_size_(dtype_size(q.inputs[0].dtype)), load_(tile_load(q.inputs[0].dtype, tile_type(q.inputs[0].dtype))) {}
+
+  void run(const KernelArgs& args) const override {
+    const char* x = static_cast<const char*>(args.inputs[0]);
+    int64_t* y = static_cast<int64_t*>(args.outputs[0]);
+    const int64_t grain = std::max<int64_t>(kGrain / std::max<int64_t>(reduced_.size(), 1), 1);
+    parallel_ranges(threads_, outputs_.size(), grain, [&](int64_t begin, int64_t end) {
+      outputs_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
+        for (int64_t i = 0; i < n; ++i)
+          y[offsets[1] + i * outputs_.inner_stride(1)] =
+              find(x + (offsets[0] + i * outputs_.inner_stride(0)) * in_size_);
+      });
+    });
+  }
+
+ private:
+  int64_t find(const char* x) const {
+    T space[kTile];
+    T best{};
+    int64_t best_at = -1, at = 0;
+    reduced_.for_segments(0, reduced_.size(), [&](const auto& offsets, int64_t n) {
+      const int64_t stride = reduced_.inner_stride(0);
+      for (int64_t done = 0; done < n; done += kTile) {
+        const int64_t m = std::min(kTile, n - done);
+        load_(x + (offsets[0] + done * stride) * in_size_, stride, space, m);
+        for (int64_t i = 0; i < m; ++i, ++at) {
+          const T v = space[i];
+          // The first NaN wins over everything.
+          const bool wins = best_at < 0 || (best == best && (v != v || (maximum_ ? v > best : v < best)));
+          if (wins) best = v, best_at = at;
+        }
+      }
+    });
+    return best_at;
+  }
+
+  const bool maximum_;
+  const int threads_;
+  const LoopNest outputs_, reduced_;
+  const int64_t in_size_;
+  const LoadFn load_;
+};
+
+template <class T>
+class CumSum final : public PreparedKernel {
+ public:
+  CumSum(const plan::KernelQuery& q, const LoopNest& lines, const Strides& steps, int64_t length, int threads)
+      : lines_(lines), in_step_(steps[0]), out_step_(steps[1]), length_(length), threads_(threads),
+        in_size_(dtype_size(q.inputs[0].dtype)), out_size_(dtype_size(q.outputs[0].dtype)),
+        load_(tile_load(q.inputs[0].dtype, tile_type(q.inputs[0].dtype))),
+        store_(tile_store(tile_type(q.inputs[0].dtype), q.outputs[0].dtype)) {}
+
+  void run(const KernelArgs& args) const override {
+    const char* x = static_cast<const char*>(args.inputs[0]);
+    char* y = static_cast<char*>(args.outputs[0]);
+    const int64_t grain = std::max<int64_t>(kGrain / std::max<int64_t>(length_, 1), 1);
+    parallel_ranges(threads_, lines_.size(), grain, [&](int64_t begin, int64_t end) {
+      lines_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
+        for (int64_t i = 0; i < n; ++i)
+          line(x + (offsets[0] + i * lines_.inner_stride(0)) * in_size_,
+               y + (offsets[1] + i * lines_.inner_stride(1)) * out_size_);
+      });
+    });
+  }
+
+ private:
+  void line(const char* x, char* y) const {
+    using Total = std::conditional_t<std::is_same_v<T, int64_t>, uint64_t, double>;
+    T space[kTile];
+    Total total = 0;
+    for (int64_t at = 0; at < length_; at += kTile) {
+      const int64_t m = std::min(kTile, length_ - at);
+      load_(x + at * in_step_ * in_size_, in_step_, space, m);
+      for (int64_t i = 0; i < m; ++i) {
+        total += static_cast<Total>(space[i]);
+        space[i] = static_cast<T>(total);
+      }
+      store_(space, y + at * out_step_ * out_size_, out_step_, m);
+    }
+  }
+
+  const LoopNest lines_;
+  const int64_t in_step_, out_step_, length_;
+  const int threads_;
+  const int64_t in_size_, out_size_;
+  const LoadFn load_;
+  const StoreFn store_;
+};
+
+}  // namespace
+
+PrepareFn prepare_arg_extremum(bool maximum) {
+  return [maximum](const plan::KernelQuery& q, const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
+    const ReductionAxes axes = reduction_axes(q);
+    switch (tile_type(q.inputs[0].dtype)) {
+      case TileType::kFloat: return std::make_unique<ArgExtremum<float>>(q, axes, maximum, context.threads);
+      case TileType::kDouble: return std::make_unique<ArgExtremum<double>>(q, axes, maximum, context.threads);
+      default: return std::make_unique<ArgExtremum<int64_t>>(q, axes, maximum, context.threads);
+    }
+  };
+}
+
+PrepareFn prepare_cumsum() {
+  return [](const plan::KernelQuery& q, const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
+    const TensorSpec &in = q.inputs.at(0), &out = q.outputs.at(0);
+    Shape lines = in.shape;
+    int64_t length = 1;
+    Strides steps{0, 0};
+    if (in.shape.rank() > 0) {
+      const int dim = normalize_axis(get_attr<int64_t>(q.attrs, "dim"), in.shape.rank(), "cumsum");
+      length = in.shape[dim];
+      steps = {in.strides[dim], out.strides[dim]};
+      lines[dim] = 1;
+    }
+    const std::array<Strides, 2> strides = {in.strides, out.strides};
+    const LoopNest nest(lines, strides);
+    switch (tile_type(in.dtype)) {
+      case TileType::kFloat: return std::make_unique<CumSum<float>>(q, nest, steps, length, context.threads);
+      case TileType::kDouble: return std::make_unique<CumSum<double>>(q, nest, steps, length, context.threads);
+      default: return std::make_unique<CumSum<int64_t>>(q, nest, steps, length, context.threads);
+    }
+  };
+}
+
+}  // namespace sluice::cpu

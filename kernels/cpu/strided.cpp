@@ -1,0 +1,89 @@
+#include "kernels/cpu/strided.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace sluice::cpu {
+
+Strides broadcast_strides(const TensorSpec& operand, const Shape& shape) {
+  Strides s = Shape::filled(shape.rank(), 0);
+  const int shift = shape.rank() - operand.shape.rank();
+  for (int i = 0; i < operand.shape.rank(); ++i)
+    if (operand.shape[i] == shape[i + shift] && shape[i + shift] != 1) s[i + shift] = operand.strides[i];
+  return s;
+}
+
+LoopNest::LoopNest(const Shape& shape, std::span<const Strides> strides) {
+  std::array<int, kMaxRank> order{};
+  int n = 0;
+  for (int i = 0; i < shape.rank(); ++i)
+    if (shape[i] != 1) order[n++] = i;
+  // Outermost first. A broadcast axis (stride 0) of the last operand is ordered by the other operands.
+  const auto key = [&](int axis, int back) { return std::abs(strides[strides.size() - 1 - back][axis]); };
+  std::stable_sort(order.begin(), order.begin() + n, [&](int a, int b) {
+    for (int back = 0; back < static_cast<int>(strides.size()); ++back)
+      if (key(a, back) != key(b, back)) return key(a, back) > key(b, back);
+    return false;
+  });
+  build(shape, strides, std::span(order).first(n));
+}
+
+LoopNest LoopNest::in_order(const Shape& shape, std::span<const Strides> strides) {
+  std::array<int, kMaxRank> order{};
+  int n = 0;
+  for (int i = 0; i < shape.rank(); ++i)
+    if (shape[i] != 1) order[n++] = i;
+  LoopNest nest;
+  nest.build(shape, strides, std::span(order).first(n));
+  return nest;
+}
+
+void LoopNest::build(const Shape& shape, std::span<const Strides> strides, std::span<const int> order) {
+  operands_ = static_cast<int>(strides.size());
+  size_ = numel(shape);
+  if (size_ == 0 || order.empty()) return;
+  // From the inside out: an axis joins the one inside it when it continues it for every operand.
+  std::array<int64_t, kMaxRank> dims{};
+  std::array<std::array<int64_t, kMaxRank>, kMaxOperands> steps{};
+  int rank = 0;
+  for (size_t i = order.size(); i-- > 0;) {
+    const int axis = order[i];
+    bool joins = rank > 0;
+    for (int k = 0; joins && k < operands_; ++k) joins = strides[k][axis] == steps[k][rank - 1] * dims[rank - 1];
+    if (joins) {
+      dims[rank - 1] *= shape[axis];
+      continue;
+    }
+    dims[rank] = shape[axis];
+    for (int k = 0; k < operands_; ++k) steps[k][rank] = strides[k][axis];
+    ++rank;
+  }
+  inner_ = dims[0];
+  outer_rank_ = rank - 1;
+  for (int k = 0; k < operands_; ++k) {
+    inner_strides_[k] = steps[k][0];
+    for (int axis = 0; axis < outer_rank_; ++axis) strides_[k][axis] = steps[k][rank - 1 - axis];
+  }
+  for (int axis = 0; axis < outer_rank_; ++axis) dims_[axis] = dims[rank - 1 - axis];
+}
+
+void parallel_ranges(int threads, int64_t n, int64_t grain, void (*f)(const void*, int64_t, int64_t),
+                     const void* context) {
+  // All threads or one: teams of changing size are costly.
+  if (threads <= 1 || n < 2 * grain) {
+    f(context, 0, n);
+    return;
+  }
+  constexpr int64_t kAlign = 64;  // elements, so that threads write different cache lines
+  const int64_t share = n >= threads * kAlign ? ((n + threads - 1) / threads + kAlign - 1) / kAlign * kAlign
+                                              : (n + threads - 1) / threads;
+#pragma omp parallel num_threads(threads)
+  {
+    const int64_t begin = std::min(n, share * omp_get_thread_num()), end = std::min(n, begin + share);
+    if (begin < end) f(context, begin, end);
+  }
+}
+
+}  // namespace sluice::cpu

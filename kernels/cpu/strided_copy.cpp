@@ -1,0 +1,140 @@
+#include "kernels/cpu/strided_copy.h"
+
+#include <cstring>
+
+#include "kernels/cpu/tiles.h"
+
+namespace sluice::cpu {
+namespace {
+
+constexpr int64_t kGrain = 32768;  // elements worth a thread
+constexpr int64_t kBlock = 32;     // edge of a transposed block, in elements
+
+LoopNest nest_of(const Shape& shape, const Strides& from, const Strides& to) {
+  const std::array<Strides, 2> strides = {from, to};
+  return LoopNest(shape, strides);
+}
+
+template <class E>
+void transpose_strip(const char* from, char* to, int64_t rows, int64_t columns, int64_t column_step, int64_t row_step) {
+  const E* x = reinterpret_cast<const E*>(from);
+  E* y = reinterpret_cast<E*>(to);
+  for (int64_t c0 = 0; c0 < columns; c0 += kBlock) {
+    const int64_t c1 = std::min(columns, c0 + kBlock);
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = c0; c < c1; ++c) y[r * row_step + c] = x[r + c * column_step];
+  }
+}
+
+template <class E>
+void copy_elements(const char* from, char* to, int64_t from_step, int64_t to_step, int64_t n) {
+  const E* x = reinterpret_cast<const E*>(from);
+  E* y = reinterpret_cast<E*>(to);
+  if (from_step == 0) {
+    const E v = *x;
+    for (int64_t i = 0; i < n; ++i) y[i * to_step] = v;
+  } else if (to_step == 1) {
+    for (int64_t i = 0; i < n; ++i) y[i] = x[i * from_step];
+  } else {
+    for (int64_t i = 0; i < n; ++i) y[i * to_step] = x[i * from_step];
+  }
+}
+
+template <class F>
+void with_size(int64_t size, F f) {
+  switch (size) {
+    case 1: return f(uint8_t{});
+    case 2: return f(uint16_t{});
+    case 4: return f(uint32_t{});
+    default: return f(uint64_t{});
+  }
+}
+
+}  // namespace
+
+StridedCopy::StridedCopy(const Shape& shape, const Strides& from, const Strides& to, size_t element_size)
+    : size_(static_cast<int64_t>(element_size)), nest_(nest_of(shape, from, to)), outer_(nest_) {
+  // The axis along which `from` is contiguous, when it is one of the outer ones.
+  int row_axis = -1;
+  for (int axis = 0; axis < nest_.outer_rank(); ++axis)
+    if (nest_.outer_stride(0, axis) == 1 && nest_.outer_dim(axis) >= 8) row_axis = axis;
+  blocked_ = row_axis >= 0 && nest_.inner() >= 8 && nest_.inner_stride(1) == 1 && nest_.inner_stride(0) > 1;
+  if (!blocked_) return;
+  rows_ = nest_.outer_dim(row_axis);
+  row_step_ = nest_.outer_stride(1, row_axis);
+  columns_ = nest_.inner();
+  column_step_ = nest_.inner_stride(0);
+  strips_ = (rows_ + kBlock - 1) / kBlock;
+  Shape rest;
+  Strides rest_from, rest_to;
+  for (int axis = 0; axis < nest_.outer_rank(); ++axis) {
+    if (axis == row_axis) continue;
+    rest.push_back(nest_.outer_dim(axis));
+    rest_from.push_back(nest_.outer_stride(0, axis));
+    rest_to.push_back(nest_.outer_stride(1, axis));
+  }
+  outer_ = nest_of(rest, rest_from, rest_to);
+}
+
+void StridedCopy::run(const void* from, void* to, int threads) const {
+  const char* x = static_cast<const char*>(from);
+  char* y = static_cast<char*>(to);
+  if (nest_.size() == 0) return;
+  if (blocked_) {
+    const int64_t strip = std::min(rows_, kBlock) * columns_;
+    parallel_ranges(threads, outer_.size() * strips_, std::max<int64_t>(kGrain / strip, 1),
+                    [&](int64_t begin, int64_t end) { run_blocks(x, y, begin, end); });
+  } else {
+    parallel_ranges(threads, nest_.size(), kGrain,
+                    [&](int64_t begin, int64_t end) { run_segments(x, y, begin, end); });
+  }
+}
+
+void StridedCopy::run_segments(const char* from, char* to, int64_t begin, int64_t end) const {
+  const int64_t from_step = nest_.inner_stride(0), to_step = nest_.inner_stride(1);
+  nest_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
+    const char* x = from + offsets[0] * size_;
+    char* y = to + offsets[1] * size_;
+    if (n == 1 || (from_step == 1 && to_step == 1)) std::memcpy(y, x, static_cast<size_t>(n * size_));
+    else with_size(size_, [&](auto e) { copy_elements<decltype(e)>(x, y, from_step, to_step, n); });
+  });
+}
+
+void StridedCopy::run_blocks(const char* from, char* to, int64_t begin, int64_t end) const {
+  // One unit of work is a strip of up to kBlock rows of one outer element.
+  for (int64_t unit = begin; unit < end;) {
+    const int64_t element = unit / strips_;
+    const int64_t last = std::min(end, (element + 1) * strips_);
+    outer_.for_segments(element, element + 1, [&](const auto& offsets, int64_t) {
+      for (; unit < last; ++unit) {
+        const int64_t row = unit % strips_ * kBlock, rows = std::min(kBlock, rows_ - row);
+        const char* x = from + (offsets[0] + row) * size_;
+        char* y = to + (offsets[1] + row * row_step_) * size_;
+        with_size(size_, [&](auto e) {
+          transpose_strip<decltype(e)>(x, y, rows, columns_, column_step_, row_step_);
+        });
+      }
+    });
+  }
+}
+
+StridedFill::StridedFill(const TensorSpec& to, double value)
+    : nest_(nest_of(to.shape, to.strides, to.strides)), size_(static_cast<int64_t>(dtype_size(to.dtype))) {
+  if (tile_type(to.dtype) == TileType::kInt64 && to.dtype != DType::kBool) {
+    const int64_t whole = static_cast<int64_t>(value);
+    tile_store(TileType::kInt64, to.dtype)(&whole, element_, 1, 1);
+  } else {
+    tile_store(TileType::kDouble, to.dtype)(&value, element_, 1, 1);
+  }
+}
+
+void StridedFill::run(void* to, int threads) const {
+  parallel_ranges(threads, nest_.size(), kGrain, [&](int64_t begin, int64_t end) {
+    nest_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
+      char* y = static_cast<char*>(to) + offsets[0] * size_;
+      with_size(size_, [&](auto e) { copy_elements<decltype(e)>(element_, y, 0, nest_.inner_stride(0), n); });
+    });
+  });
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,132 @@
+#pragma once
+// float32 functions without branches or calls, so that compilers vectorise loops over them. Errors are a few units in
+// the last place; the coefficients are minimax fits made for these ranges.
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+// A function compiled for several instruction sets, chosen when the program starts. Sanitizers run before the chooser
+// can, so under them there is one version.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define SLUICE_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define SLUICE_CLONES
+#endif
+
+namespace sluice::cpu {
+
+#define SLUICE_INLINE inline __attribute__((always_inline))
+
+SLUICE_INLINE float from_bits(int32_t bits) {
+  float v;
+  std::memcpy(&v, &bits, sizeof v);
+  return v;
+}
+SLUICE_INLINE int32_t to_bits(float v) {
+  int32_t bits;
+  std::memcpy(&bits, &v, sizeof bits);
+  return bits;
+}
+SLUICE_INLINE float power_of_two(int32_t n) { return from_bits(static_cast<int32_t>(static_cast<uint32_t>(n + 127) << 23)); }
+
+// x = n ln 2 + r with |r| <= ln 2 / 2; n comes back as a float and an integer. REQUIRES: |x| < 2^21.
+SLUICE_INLINE float reduce_ln2(float x, int32_t& n) {
+  const float shifted = x * 1.44269504f + 12582912.f;  // adding 1.5 * 2^23 rounds to an integer
+  const float whole = shifted - 12582912.f;
+  n = to_bits(shifted) - 0x4b400000;
+  return (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+}
+
+// exp(r) - 1 on |r| <= ln 2 / 2.
+SLUICE_INLINE float expm1_reduced(float r) {
+  float q = 0.000199077331f;
+  q = q * r + 0.00139337534f;
+  q = q * r + 0.00833328534f;
+  q = q * r + 0.041666463f;
+  q = q * r + 0.166666672f;
+  q = q * r + 0.5f;
+  return q * r * r + r;
+}
+
+SLUICE_INLINE float exp_f(float x) {
+  float c = x < -104.f ? -104.f : x;
+  c = c > 89.f ? 89.f : c;
+  int32_t n;
+  const float p = expm1_reduced(reduce_ln2(c, n)) + 1.f;
+  const int32_t half = n >> 1;  // two factors, since 2^n alone may leave the range of normal numbers
+  return p * power_of_two(half) * power_of_two(n - half);
+}
+
+SLUICE_INLINE float expm1_f(float x) {
+  float c = x < -20.f ? -20.f : x;
+  c = c > 89.f ? 89.f : c;
+  int32_t n;
+  const float q = expm1_reduced(reduce_ln2(c, n));
+  const float s = power_of_two(n - 1);
+  return 2.f * (s * q + (s - 0.5f));
+}
+
+SLUICE_INLINE float log_f(float x) {
+  const bool tiny = x < 1.17549435e-38f;
+  const float scaled = tiny ? x * 8388608.f : x;
+  const int32_t bits = to_bits(scaled);
+  const int32_t above = bits - 0x3f3504f3;  // relative to sqrt(1/2)
+  const int32_t e = above >> 23;
+  const float m = from_bits(bits - static_cast<int32_t>(static_cast<uint32_t>(e) << 23)) - 1.f;
+  const float exponent = static_cast<float>(e) - (tiny ? 23.f : 0.f);
+  float p = 0.0733243749f;
+  p = p * m - 0.116598874f;
+  p = p * m + 0.116346769f;
+  p = p * m - 0.123967074f;
+  p = p * m + 0.142511547f;
+  p = p * m - 0.166691512f;
+  p = p * m + 0.200006887f;
+  p = p * m - 0.249999806f;
+  p = p * m + 0.333333313f;
+  const float tail = m * m * (p * m - 0.5f) - exponent * 2.12194440e-4f;
+  float y = (m + tail) + exponent * 0.693359375f;
+  y = x == INFINITY ? x : y;
+  y = x == 0.f ? -INFINITY : y;
+  return x >= 0.f ? y : NAN;
+}
+
+SLUICE_INLINE float log1p_f(float x) {
+  const float u = 1.f + x;
+  const float lost = (x - (u - 1.f)) / u;  // what rounding u dropped
+  return u == INFINITY || u == 0.f ? log_f(u) : log_f(u) + lost;
+}
+
+SLUICE_INLINE float tanh_f(float x) {
+  const float a = std::fabs(x);
+  const float t = expm1_f(2.f * (a > 10.f ? 10.f : a));
+  return std::copysign(t / (t + 2.f), x);
+}
+
+SLUICE_INLINE float sigmoid_f(float x) { return 1.f / (1.f + exp_f(-x)); }
+
+SLUICE_INLINE float erf_f(float x) {
+  const float a = std::fabs(x);
+  const float s = x * x;
+  float small = 7.8891193e-05f;
+  small = small * s - 0.000802084105f;
+  small = small * s + 0.00518953521f;
+  small = small * s - 0.0268544443f;
+  small = small * s + 0.112836003f;
+  small = small * s - 0.37612626f;
+  small = small * s + 0.128379166f;
+  const float t = a > 4.f ? 4.f : a;
+  float r = 2.51326753e-07f;  // log(erfc(t))
+  r = r * t - 2.531481e-05f;
+  r = r * t + 0.000463788019f;
+  r = r * t - 0.00428238278f;
+  r = r * t + 0.0253735557f;
+  r = r * t - 0.108638994f;
+  r = r * t - 0.633039594f;
+  r = r * t - 1.1296612f;
+  r = r * t + 0.000204359894f;
+  const float large = std::copysign(1.f - exp_f(r), x);
+  return a < 1.f ? small * x + x : large;
+}
+
+}  // namespace sluice::cpu

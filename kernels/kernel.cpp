@@ -1,0 +1,35 @@
+#include "kernels/kernel.h"
+
+namespace sluice {
+
+void KernelTable::add(DeviceKind kind, KernelDef def) {
+  const std::string op = def.op;
+  const bool added = defs_.try_emplace({kind, op}, std::move(def)).second;
+  SLUICE_CHECK(added, "kernels: '{}' on {} is registered twice; an op has one kernel per kind of device", op,
+               device_kind_name(kind));
+}
+
+const KernelDef* KernelTable::find(const std::string& op, DeviceKind kind) const {
+  const auto it = defs_.find({kind, op});
+  return it == defs_.end() ? nullptr : &it->second;
+}
+
+const KernelDef& KernelTable::get(const std::string& op, DeviceKind kind) const {
+  if (const KernelDef* def = find(op, kind)) return *def;
+  std::string others;
+  for (DeviceKind k : {DeviceKind::kCpu, DeviceKind::kSim, DeviceKind::kCuda}) {
+    if (find(op, k)) others += fmt::format("{}{}", others.empty() ? "" : ", ", device_kind_name(k));
+  }
+  fail(ErrorKind::kUnsupported, "{}: no kernel on {}; {}", op, device_kind_name(kind),
+       others.empty() ? "no device has one" : "place it on " + others);
+}
+
+std::vector<std::string> KernelTable::ops(DeviceKind kind) const {
+  std::vector<std::string> names;
+  for (const auto& [key, def] : defs_) {
+    if (key.first == kind) names.push_back(key.second);
+  }
+  return names;
+}
+
+}  // namespace sluice

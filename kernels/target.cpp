@@ -1,0 +1,100 @@
+#include "kernels/target.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sluice {
+namespace {
+
+double bytes_of(const std::vector<TensorSpec>& specs) {
+  double bytes = 0;
+  for (const TensorSpec& s : specs) bytes += static_cast<double>(s.extent_bytes());
+  return bytes;
+}
+
+// Floating-point operations of the ops that are bound by them. The other ops are bound by memory.
+double flops_of(const plan::KernelQuery& q) {
+  const auto size = [](const TensorSpec& s) { return static_cast<double>(numel(s.shape)); };
+  if (q.outputs.empty() || q.inputs.size() < 2) return 0;
+  const double out = size(q.outputs[0]);
+  if (q.op == "matmul" || q.op == "linear") {
+    const Shape& a = q.inputs[0].shape;
+    return 2 * out * static_cast<double>(a.empty() ? 1 : a.back());
+  }
+  if (q.op.find("conv") == std::string::npos) return 0;
+  // Every product of a convolution meets one element of each of its three tensors: with x (N, C, ...), y (N, O, ...)
+  // and w (O, C/g, k...), there are |x| or |y| spatial positions per |w| products, whichever of the three is computed.
+  double largest = 0, weight = 0, spatial = 0;
+  for (const std::vector<TensorSpec>* specs : {&q.inputs, &q.outputs}) {
+    for (const TensorSpec& s : *specs) largest = std::max(largest, size(s));
+  }
+  for (const std::vector<TensorSpec>* specs : {&q.inputs, &q.outputs}) {
+    for (const TensorSpec& s : *specs) {
+      if (s.shape.rank() < 3 || s.shape[1] == 0) continue;
+      spatial = std::max(spatial, size(s) / static_cast<double>(s.shape[1]));
+      weight = weight == 0 ? size(s) : std::min(weight, size(s));
+    }
+  }
+  return std::min(2 * spatial * weight, 2 * largest * weight);
+}
+
+}  // namespace
+
+KernelTarget::KernelTarget(const KernelTable& table, std::vector<plan::DeviceDesc> devices, MachineRates rates)
+    : table_(table), devices_(std::move(devices)), rates_(rates) {}
+
+bool KernelTarget::has_kernel(const std::string& op, DeviceKind kind) const { return table_.find(op, kind) != nullptr; }
+
+plan::LayoutPreference KernelTarget::layouts(const plan::KernelQuery& query) const {
+  const KernelDef& def = table_.get(query.op, query.device.kind);
+  if (def.layouts) return def.layouts(query);
+  return {std::vector(query.inputs.size(), plan::Layout::kContiguous),
+          std::vector(query.outputs.size(), plan::Layout::kContiguous)};
+}
+
+uint64_t KernelTarget::workspace_bytes(const plan::KernelQuery& query) const {
+  PrepareContext context{.threads = std::max(query.cores, 1)};
+  // A host function's code is known only where the plan runs, and needs no workspace.
+  if (query.op == "host_function") return 0;
+  return table_.get(query.op, query.device.kind).prepare(query, context)->workspace_bytes();
+}
+
+std::vector<plan::InPlacePair> KernelTarget::in_place(const plan::KernelQuery& query) const {
+  std::vector<plan::InPlacePair> legal;
+  for (const plan::InPlacePair& pair : table_.get(query.op, query.device.kind).in_place) {
+    const bool known = pair.input < static_cast<int>(query.inputs.size()) &&
+                       pair.output < static_cast<int>(query.outputs.size());
+    if (known && query.inputs[pair.input] == query.outputs[pair.output]) legal.push_back(pair);
+  }
+  return legal;
+}
+
+double KernelTarget::cost_ns(const plan::KernelQuery& query) const {
+  const double cores = std::max(query.cores, 1);
+  const double bandwidth = std::min(cores * rates_.bytes_per_core, rates_.bytes_total);
+  const double moving = (bytes_of(query.inputs) + bytes_of(query.outputs)) / bandwidth;
+  const double computing = flops_of(query) / (cores * rates_.flops_per_core);
+  return rates_.kernel_ns + std::max(moving, computing) * 1e9;
+}
+
+std::string KernelTarget::fingerprint() const {
+  std::string text;
+  for (const plan::DeviceDesc& d : devices_) {
+    text += fmt::format("{}[cores={} memory={} {}{}] ", d.device.str(), d.cores, d.memory_bytes,
+                        d.host_memory ? "host" : "own", d.asynchronous ? " async" : "");
+  }
+  // The kernels by name: FNV-1a, so that equal lists print equal numbers on every machine.
+  uint64_t hash = 14695981039346656037ull;
+  size_t count = 0;
+  for (DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kSim, DeviceKind::kCuda}) {
+    for (const std::string& op : table_.ops(kind)) {
+      ++count;
+      for (char c : std::string(device_kind_name(kind)) + ":" + op + ";")
+        hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+    }
+  }
+  return text + fmt::format("kernels={}:{:016x} rates={}/{}/{}/{}", count, hash, rates_.flops_per_core,
+                            rates_.bytes_per_core, rates_.bytes_total, rates_.kernel_ns);
+}
+
+}  // namespace sluice
