@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "actors/run_state.h"
@@ -31,6 +32,7 @@ struct KernelRun {
   uint32_t inputs = 0, outputs = 0;  // first operand in NodeProgram::pointers
   void* workspace = nullptr;
   std::vector<int> writes;        // variables
+  std::string context;            // where it stands, for errors
 };
 
 struct InPort {
@@ -74,6 +76,8 @@ class Node {
   const plan::Plan& plan() const { return *run_->plan; }
   uint64_t firings() const { return published_firings_.load(std::memory_order_acquire); }
   uint64_t waits() const { return published_waits_.load(std::memory_order_relaxed); }
+  bool touches_variables() const { return program_ != nullptr && program_->touches_variables; }
+  bool writes_variables() const { return program_ != nullptr && program_->writes_variables; }
   // The plan's kernel it is running, or kIdle, kWaiting (for a device), kLeasing (cores).
   static constexpr int kIdle = -1, kWaiting = -2, kLeasing = -3;
   int activity() const { return activity_.load(std::memory_order_relaxed); }

@@ -126,6 +126,7 @@ Status Node::run_kernel(const KernelRun& run, uint64_t step, uint32_t flags) {
   args.outputs = program.pointers.data() + run.outputs;
   args.workspace = run.workspace;
   args.stream = &home_->stream();
+  args.context = &run.context;
   const int64_t begin_ns = (flags & kRunTraced) != 0 ? now_ns() : 0;
   activity_.store(run.index, std::memory_order_relaxed);
   Status status;
@@ -141,9 +142,7 @@ Status Node::run_kernel(const KernelRun& run, uint64_t step, uint32_t flags) {
   activity_.store(kIdle, std::memory_order_relaxed);
   if ((flags & kRunTraced) != 0) trace(step, run.index, begin_ns, false);
   if (status.ok()) return status;
-  const std::string source = kernel.source.known() ? kernel.source.str() + ", " : "";
-  status = status.with_context(fmt::format("{}kernel '{}' ({}) of actor '{}', step {}", source, kernel.name, kernel.op,
-                                           run_->plan->actors[actor_].name, step));
+  status = status.with_context(fmt::format("{}, step {}", run.context, step));
   // Before any token of this firing leaves, so that whoever gets one sees the flag.
   run_->flags.fetch_or(kRunPoisoned, std::memory_order_acq_rel);
   if (program.asynchronous) home_->stream().fail(status);

@@ -46,9 +46,10 @@ class Engine {
   KernelTable& kernels();
   CoreLeases& leases();
 
-  // The counting allocator of a memory space, for whoever allocates once (arenas, variables).
+  // The counting allocator of a memory space, for whoever allocates once: arenas, loaded variables. What it counts is
+  // what plans hold. Its storages may outlive the engine.
   std::shared_ptr<Allocator> allocator(const plan::Space& space);
-  // Host memory with reuse by size class, on top of allocator(host): eager tensors and results.
+  // Host memory with reuse by size class: eager tensors and results. Counts apart from allocator(host).
   std::shared_ptr<Allocator> caching_allocator();
   AllocatorStats allocator_stats(const plan::Space& space);
   void reset_allocator_peak(const plan::Space& space);
@@ -60,8 +61,9 @@ class Engine {
   // For sessions. The executor of (device, kind, index), made with its thread on first use.
   actors::StreamExecutor& executor(const plan::Stream& stream);
   actors::System& actor_system();
+  // A session that the engine closes when it goes first.
   void adopt(std::shared_ptr<SessionCore> core);
-  void forget(const SessionCore* core);
+  bool on_stream_thread() const;
 
  private:
   struct Impl;

@@ -1,0 +1,13 @@
+#pragma once
+// From a plan and its bindings to a session ready to open.
+#include <memory>
+
+#include "runtime/session_core.h"
+
+namespace sluice {
+
+// Throws with what is wrong; nothing is left behind.
+std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const VariableBindings& variables,
+                                       SessionOptions options);
+
+}  // namespace sluice

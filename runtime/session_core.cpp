@@ -1,0 +1,260 @@
+#include "runtime/session_core.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "runtime/engine.h"
+#include "runtime/strided_copy.h"
+#include "streams/stream.h"
+
+namespace sluice {
+
+using plan::ActorRole;
+
+SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded) : engine_(engine), loaded_(std::move(loaded)) {
+  const plan::Plan& plan = loaded_->plan;
+  runner_ = std::make_shared<actors::Runner>(plan, loaded_->bindings, *this, loaded_->options.dump_dir);
+  runner_->set_flag(actors::kRunCheckNumerics, loaded_->options.check_numerics);
+  int quota = 0;
+  for (int a = 0; a < static_cast<int>(plan.actors.size()); ++a) {
+    const ActorRole role = plan.actors[a].role;
+    if (role == ActorRole::kSink) sinks_.push_back({a, actors::outputs_of(plan, runner_->adjacency(), a)});
+    if (role == ActorRole::kFeed) feeds_.push_back({a});
+    if (role != ActorRole::kFeed && role != ActorRole::kSource) continue;
+    for (const int r : runner_->adjacency().out_registers[a]) {
+      quota = quota == 0 ? plan.registers[r].quota : std::min(quota, plan.registers[r].quota);
+    }
+  }
+  for (const Sink& sink : sinks_) {
+    SLUICE_CHECK(runner_->counts().per_period(sink.actor) <= runner_->counts().period(),
+                 "plan '{}': sink '{}' fires {} times in {} steps; it must fire at most once per step", plan.name,
+                 plan.actors[sink.actor].name, runner_->counts().per_period(sink.actor), runner_->counts().period());
+  }
+  max_in_flight_ = loaded_->options.max_in_flight > 0 ? loaded_->options.max_in_flight : std::max(quota, 1);
+  pending_.resize(static_cast<size_t>(max_in_flight_));
+  for (const actors::Node* node : runner_->nodes()) {
+    if (node->touches_variables()) touching_.push_back(node->actor());
+    if (node->writes_variables()) writing_.push_back(node->actor());
+  }
+}
+
+SessionCore::~SessionCore() { close(); }
+
+void SessionCore::open() {
+  for (size_t v = 0; v < loaded_->variables.size(); ++v) {
+    loaded_->variables[v]->attach(weak_from_this(), loaded_->variable_written[v]);
+  }
+  control_ = engine_.actor_system().register_run(*this, runner_->nodes());
+  engine_.adopt(shared_from_this());
+  if (loaded_->options.trace) runner_->set_trace(true);
+  runner_->activate();
+}
+
+void SessionCore::close() {
+  std::unique_lock lock(mutex_);
+  if (closing_) {
+    changed_.wait(lock, [&] { return closed_; });
+    return;
+  }
+  closing_ = true;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return published_ == submitted_; });
+  lock.unlock();
+  if (control_ != nullptr) {
+    runner_->cancel();
+    runner_->stop();
+    while (!runner_->wait_done(std::chrono::seconds(engine_.options().manual_stepping ? 0 : 5))) {
+      if (!engine_.options().manual_stepping) {
+        log(LogLevel::kWarn, "runtime", "session '{}' is being ended and waits:\n{}", plan().name,
+            runner_->wait_report(published_));
+      } else if (!engine_.step()) {
+        break;  // cannot be: the ending protocol needs no other messages
+      }
+    }
+    engine_.actor_system().unregister_run(control_);
+  }
+  for (const auto& variable : loaded_->variables) variable->detach(this);
+  const SessionStats stats = this->stats();
+  lock.lock();
+  last_stats_ = stats;
+  // Steps that cannot finish: their period was not completed.
+  while (finished_ < submitted_) finish_step(lock, finished_);
+  last_stats_.finished = finished_;
+  last_stats_.failed = failed_;
+  last_stats_.in_flight = 0;
+  std::shared_ptr<actors::Runner> runner = std::move(runner_);
+  lock.unlock();
+  runner.reset();
+  loaded_->arenas.clear();
+  loaded_->kernels.clear();
+  loaded_->variables.clear();
+  loaded_->options.functions.clear();
+  lock.lock();
+  pool_.clear();
+  closed_ = true;
+  changed_.notify_all();
+}
+
+std::vector<PortInfo> SessionCore::inputs() const {
+  std::vector<PortInfo> infos;
+  for (const plan::Input& input : plan().inputs) infos.push_back({input.name, {input.spec.dtype, input.spec.shape}});
+  return infos;
+}
+
+std::vector<PortInfo> SessionCore::outputs() const {
+  std::vector<PortInfo> infos;
+  for (const plan::Output& output : plan().outputs) {
+    infos.push_back({output.name, {output.view.spec.dtype, output.view.spec.shape}});
+  }
+  return infos;
+}
+
+void SessionCore::fail_timeout(const std::string& what, Timeout timeout) const {
+  const std::string report = wait_report();
+  const std::string after =
+      engine_.options().manual_stepping
+          ? std::string("and nothing can happen any more")
+          : fmt::format("after {} ms", std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
+  fail(ErrorKind::kTimeout, "session '{}': {} {}; {}", plan().name, what, after,
+       report.empty() ? "no actor of the plan is at work" : report);
+}
+
+// What a step finds to be updated although it failed. A variable written by a later step too counts as well.
+Status SessionCore::with_updates(const Status& status, uint64_t step) const {
+  if (status.ok() || status.kind() == ErrorKind::kCancelled) return status;
+  std::string names;
+  for (size_t v = 0; v < plan().variables.size(); ++v) {
+    if (runner_->variable_step(static_cast<int>(v)) <= step) continue;
+    names += (names.empty() ? "" : ", ") + plan().variables[v].name;
+  }
+  return names.empty() ? status : status.with_context("already updated: " + names);
+}
+
+// Called with the lock held; lets go of it while others are told.
+void SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t step) {
+  const std::shared_ptr<StepState> state = std::move(pending_[step % pending_.size()]);
+  pending_[step % pending_.size()] = nullptr;
+  Status status = state != nullptr ? state->pending : Status();
+  for (auto it = failures_.begin(); it != failures_.end() && it->first <= step; it = failures_.erase(it)) {
+    if (status.ok()) status = it->second;
+  }
+  if (status.ok() && closing_ && sinks_.front().next_step <= step) {
+    status = {ErrorKind::kCancelled, fmt::format("step {}: cancelled: the session was stopped", step)};
+  }
+  if (!status.ok() && !session_error_.ok()) status = session_error_;
+  status = with_updates(status, step);
+  if (state == nullptr && !status.ok() && status.kind() != ErrorKind::kCancelled && late_error_.ok()) late_error_ = status;
+  ++finished_;
+  failed_ += !status.ok();
+  changed_.notify_all();
+  if (state == nullptr) return;
+  lock.unlock();
+  state->finish(status);
+  if (loaded_->options.on_output) loaded_->options.on_output(step, status, state->outputs);
+  lock.lock();
+}
+
+void SessionCore::on_sink(int actor, uint64_t step, const Status& status, void* const* outputs) {
+  Sink& sink = *std::find_if(sinks_.begin(), sinks_.end(), [&](const Sink& s) { return s.actor == actor; });
+  std::unique_lock lock(mutex_);
+  for (; sink.next_step <= step; ++sink.next_step) {
+    const std::shared_ptr<StepState> state = pending_[sink.next_step % pending_.size()];
+    if (state == nullptr) continue;
+    if (!status.ok()) {
+      if (state->pending.ok()) state->pending = status;
+      continue;
+    }
+    lock.unlock();
+    for (size_t i = 0; i < sink.outputs.size(); ++i) {
+      const OutputTensor& output = state->outputs[sink.outputs[i]];
+      strided_copy(output.storage->data(), TensorSpec::contiguous(output.type), outputs[i],
+                   plan().outputs[sink.outputs[i]].view.spec);
+    }
+    lock.lock();
+  }
+  uint64_t delivered = sinks_.front().next_step;
+  for (const Sink& s : sinks_) delivered = std::min(delivered, s.next_step);
+  while (finished_ < delivered) finish_step(lock, finished_);
+}
+
+void SessionCore::on_input_slots(int actor, uint64_t writable) {
+  std::lock_guard lock(mutex_);
+  for (Feed& feed : feeds_) {
+    if (feed.actor == actor) feed.writable = writable;
+  }
+  changed_.notify_all();
+}
+
+void SessionCore::on_failure(uint64_t step, const Status& status) {
+  std::lock_guard lock(mutex_);
+  if (step >= finished_) {
+    failures_.emplace(step, status);
+    return;
+  }
+  log(LogLevel::kError, "runtime", "session '{}': step {} had been finished: {}", plan().name, step, status.message());
+  if (late_error_.ok()) late_error_ = with_updates(status, step);
+}
+
+void SessionCore::on_variables_done(bool writes) {
+  touches_.fetch_add(1);
+  if (writes) write_touches_.fetch_add(1);
+  if (idle_waiters_.load() == 0) return;
+  std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
+uint64_t SessionCore::touches_due(uint64_t steps, bool writes_only) const {
+  uint64_t due = 0;
+  for (const int actor : writes_only ? writing_ : touching_) due += runner_->counts().after(actor, steps);
+  return due;
+}
+
+void SessionCore::wait_idle(bool writes_only) {
+  const std::vector<int>& actors = writes_only ? writing_ : touching_;
+  if (actors.empty()) return;
+  const std::atomic<uint64_t>& touches = writes_only ? write_touches_ : touches_;
+  std::unique_lock lock(mutex_);
+  if (closed_) return;
+  const uint64_t due = touches_due(published_, writes_only);
+  idle_waiters_.fetch_add(1);
+  const bool idle = wait_for(lock, kNoTimeout, [&] { return closed_ || touches.load() >= due; });
+  idle_waiters_.fetch_sub(1);
+  if (closed_) return;
+  const std::shared_ptr<actors::Runner> runner = runner_;
+  lock.unlock();
+  if (!idle) fail_timeout("its accesses to variables are not finished", kNoTimeout);
+  for (const int actor : actors) {
+    Stream& stream = runner->nodes()[actor]->home().stream();
+    if (stream.asynchronous()) static_cast<void>(stream.synchronize());  // failures reach the steps' handles
+  }
+}
+
+void SessionCore::on_actor_down(int actor, const std::string& reason) {
+  std::lock_guard lock(mutex_);
+  if (closing_ || runner_ == nullptr) return;
+  session_error_ = {ErrorKind::kRuntime, fmt::format("session '{}': actor '{}' was ended from outside: {}; load the plan again",
+                                                     plan().name, plan().actors[actor].name, reason)};
+  runner_->cancel();
+  changed_.notify_all();
+}
+
+uint64_t SessionCore::firings() const {
+  const std::shared_ptr<actors::Runner> runner = this->runner();
+  return runner == nullptr ? 0 : runner->total_firings();
+}
+
+bool SessionCore::busy() const {
+  std::lock_guard lock(mutex_);
+  return finished_ < published_;
+}
+
+void SessionCore::on_stall(std::chrono::milliseconds idle) {
+  log(LogLevel::kWarn, "runtime", "session '{}': nothing has fired for {} ms:\n{}", plan().name, idle.count(), wait_report());
+}
+
+std::shared_ptr<actors::Runner> SessionCore::runner() const {
+  std::lock_guard lock(mutex_);
+  return runner_;
+}
+
+}  // namespace sluice

@@ -1,0 +1,153 @@
+#pragma once
+// The shared state of a session: kept alive by the Session, by calls under way, and by storages' users while they wait.
+//
+// Invariants
+//  1. Steps are numbered in the order submitters get past the capacity check; their start credits go out in that order.
+//  2. submitted_ - finished_ <= max_in_flight_, except for start(n).
+//  3. The input slots of step s are written only while s < writable_ and before its start credit.
+//  4. mutex_ is never held while something else is waited for, except through changed_.
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "actors/runner.h"
+#include "actors/system.h"
+#include "runtime/engine.h"
+#include "runtime/session.h"
+#include "runtime/step_state.h"
+
+namespace sluice {
+
+class SessionCore final : public actors::RunListener,
+                          public actors::Supervised,
+                          public StorageUser,
+                          public std::enable_shared_from_this<SessionCore> {
+ public:
+  // What loading has put together.
+  struct Loaded {
+    plan::Plan plan;
+    SessionOptions options;
+    std::vector<std::shared_ptr<Storage>> variables;  // per plan variable
+    std::vector<bool> variable_written;
+    std::vector<std::shared_ptr<Storage>> arenas;
+    std::vector<std::unique_ptr<PreparedKernel>> kernels;
+    actors::Bindings bindings;
+  };
+  SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded);
+  ~SessionCore() override;
+  // Attaches to variables, registers with the control plane, lets the actors run.
+  void open();
+  // Ends everything and lets go of the engine. Idempotent, thread-safe.
+  void close();
+
+  const plan::Plan& plan() const { return loaded_->plan; }
+  std::vector<PortInfo> inputs() const;
+  std::vector<PortInfo> outputs() const;
+  std::optional<StepHandle> submit(std::span<const InputTensor> inputs, Timeout timeout, bool try_only);
+  Timeout submit_timeout() const { return loaded_->options.submit_timeout; }
+  Timeout wait_timeout() const { return loaded_->options.wait_timeout; }
+  void start(uint64_t n);
+  void wait_all(Timeout timeout);
+  Status wait_step(StepState& state, Timeout timeout);
+  SessionStats stats() const;
+  SessionMemory memory() const;
+  std::string wait_report() const;
+  void set_trace(bool on);
+  std::vector<TraceEvent> take_trace();
+  TraceNames trace_names() const;
+  const actors::System::Run* control() const { return control_.get(); }
+
+  // StorageUser
+  void wait_idle(bool writes_only) override;
+
+  // actors::RunListener
+  void on_sink(int actor, uint64_t step, const Status& status, void* const* outputs) override;
+  void on_input_slots(int actor, uint64_t writable) override;
+  void on_failure(uint64_t step, const Status& status) override;
+  void on_variables_done(bool writes) override;
+
+  // actors::Supervised
+  void on_actor_down(int actor, const std::string& reason) override;
+  uint64_t firings() const override;
+  bool busy() const override;
+  void on_stall(std::chrono::milliseconds idle) override;
+
+ private:
+  struct Sink {
+    int actor = 0;
+    std::vector<int> outputs;  // of the plan
+    uint64_t next_step = 0;    // the first not delivered
+  };
+  struct Feed {
+    int actor = 0;
+    uint64_t writable = 0;
+  };
+
+  std::shared_ptr<actors::Runner> runner() const;
+  void check_inputs(std::span<const InputTensor> inputs) const;
+  void write_inputs(uint64_t step, std::span<const InputTensor> inputs);
+  bool has_capacity() const;  // REQUIRES: mutex_ held
+  void check_open() const;    // REQUIRES: mutex_ held
+  void order_variables();
+  std::shared_ptr<StepState> new_state();
+  void finish_step(std::unique_lock<std::mutex>& lock, uint64_t step);
+  Status with_updates(const Status& status, uint64_t step) const;
+  uint64_t touches_due(uint64_t steps, bool writes_only) const;
+  // Waits on changed_ until `done`; when stepping manually, steps. False after `timeout` or when nothing can happen.
+  template <class Done>
+  bool wait_for(std::unique_lock<std::mutex>& lock, Timeout timeout, Done&& done);
+  [[noreturn]] void fail_timeout(const std::string& what, Timeout timeout) const;
+
+  Engine& engine_;
+  std::unique_ptr<Loaded> loaded_;
+  std::shared_ptr<actors::Runner> runner_;  // null once closed
+  std::shared_ptr<actors::System::Run> control_;
+  std::vector<Sink> sinks_;
+  std::vector<Feed> feeds_;
+  std::vector<int> touching_, writing_;  // actors whose firings read or write variables
+  int max_in_flight_ = 1;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  uint64_t submitted_ = 0;  // numbers given out
+  std::atomic<uint64_t> published_{0};  // start credits given
+  uint64_t finished_ = 0, failed_ = 0;
+  bool closing_ = false, closed_ = false;
+  Status session_error_;                           // ends the session
+  Status late_error_;                              // of a step whose handle had been finished
+  std::map<uint64_t, Status> failures_;            // of steps in flight
+  std::vector<std::shared_ptr<StepState>> pending_;  // per step % size
+  std::vector<std::shared_ptr<StepState>> pool_;
+  std::atomic<uint64_t> touches_{0}, write_touches_{0};
+  std::atomic<int> idle_waiters_{0};
+  SessionStats last_stats_;                        // once closed
+};
+
+template <class Done>
+bool SessionCore::wait_for(std::unique_lock<std::mutex>& lock, Timeout timeout, Done&& done) {
+  if (done()) return true;
+  SLUICE_CHECK_KIND(kRuntime, !engine_.on_stream_thread(),
+                    "session '{}': waiting on a stream's own thread would never end; wait from another thread", plan().name);
+  if (engine_.options().manual_stepping) {
+    while (!done()) {
+      lock.unlock();
+      const bool stepped = engine_.step();
+      lock.lock();
+      if (!stepped) return done();
+    }
+    return true;
+  }
+  if (timeout == kNoTimeout) {
+    changed_.wait(lock, done);
+    return true;
+  }
+  return changed_.wait_for(lock, timeout, done);
+}
+
+}  // namespace sluice

@@ -1,0 +1,171 @@
+// The callers' side of a session: submitting steps and waiting for them.
+#include <algorithm>
+
+#include "runtime/engine.h"
+#include "runtime/session_core.h"
+#include "runtime/strided_copy.h"
+
+namespace sluice {
+namespace {
+
+std::string type_str(const TensorSpec& spec) { return TensorType{spec.dtype, spec.shape}.str(); }
+
+// True when nobody but `held` itself, and one more copy made here, refers to the object.
+template <class T>
+bool sole_owner(const std::shared_ptr<T>& held) {
+  // Copying is a read-modify-write on the count: it orders us after the last owner's release.
+  const std::shared_ptr<T> copy = held;
+  return copy.use_count() == 2;
+}
+
+}  // namespace
+
+void SessionCore::check_inputs(std::span<const InputTensor> inputs) const {
+  const std::vector<plan::Input>& expected = plan().inputs;
+  SLUICE_CHECK(inputs.size() == expected.size(), "session '{}': got {} inputs; the plan takes {}", plan().name, inputs.size(),
+               expected.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const TensorSpec& want = expected[i].spec;
+    const TensorSpec& got = inputs[i].spec;
+    SLUICE_CHECK_KIND(kType, got.dtype == want.dtype, "session '{}': input '{}' has the wrong dtype: got {}; expected {}",
+                      plan().name, expected[i].name, type_str(got), type_str(want));
+    SLUICE_CHECK(got.shape == want.shape && got.strides.rank() == got.shape.rank(),
+                 "session '{}': input '{}' has the wrong shape: got {}; expected {}", plan().name, expected[i].name,
+                 type_str(got), type_str(want));
+    SLUICE_CHECK(inputs[i].data != nullptr || numel(got.shape) == 0, "session '{}': input '{}': got no data; expected {}",
+                 plan().name, expected[i].name, type_str(want));
+  }
+}
+
+void SessionCore::write_inputs(uint64_t step, std::span<const InputTensor> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const plan::Input& input = plan().inputs[i];
+    const std::vector<std::byte*>& slots = runner_->slots(input.reg);
+    strided_copy(slots[step % slots.size()], input.spec, inputs[i].data, inputs[i].spec);
+  }
+}
+
+void SessionCore::check_open() const {
+  session_error_.throw_if_error();
+  SLUICE_CHECK_KIND(kRuntime, !closing_, "session '{}' was stopped; load the plan again", plan().name);
+}
+
+bool SessionCore::has_capacity() const {
+  return submitted_ - finished_ < static_cast<uint64_t>(max_in_flight_) &&
+         std::all_of(feeds_.begin(), feeds_.end(), [&](const Feed& feed) { return submitted_ < feed.writable; });
+}
+
+// Accesses of other sessions that were submitted before come first.
+void SessionCore::order_variables() {
+  for (size_t v = 0; v < loaded_->variables.size(); ++v) {
+    if (loaded_->variable_written[v]) {
+      loaded_->variables[v]->before_write(this);
+    } else {
+      loaded_->variables[v]->before_read(this);
+    }
+  }
+}
+
+// A state nobody uses any more, or a new one; likewise its results' memory.
+std::shared_ptr<StepState> SessionCore::new_state() {
+  std::shared_ptr<StepState> state;
+  for (const std::shared_ptr<StepState>& pooled : pool_) {
+    if (!sole_owner(pooled)) continue;
+    state = pooled;
+    break;
+  }
+  if (state == nullptr) {
+    state = std::make_shared<StepState>();
+    state->session = weak_from_this();
+    if (pool_.size() < static_cast<size_t>(max_in_flight_) + 2) pool_.push_back(state);
+  }
+  state->reset(submitted_);
+  state->outputs.resize(plan().outputs.size());
+  for (size_t o = 0; o < plan().outputs.size(); ++o) {
+    OutputTensor& output = state->outputs[o];
+    if (output.storage != nullptr && sole_owner(output.storage)) continue;
+    const TensorSpec& spec = plan().outputs[o].view.spec;
+    output.type = {spec.dtype, spec.shape};
+    output.storage = std::make_shared<Storage>(engine_.caching_allocator(), checked_bytes(spec.shape, dtype_size(spec.dtype)));
+  }
+  return state;
+}
+
+std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> inputs, Timeout timeout, bool try_only) {
+  check_inputs(inputs);
+  {
+    std::lock_guard lock(mutex_);
+    check_open();
+  }
+  order_variables();
+  std::unique_lock lock(mutex_);
+  if (!has_capacity() && try_only) {
+    // Once no step is in flight, slots of inputs are on their way back; that takes microseconds.
+    if (finished_ < submitted_) return std::nullopt;
+    if (!wait_for(lock, std::chrono::milliseconds(20), [&] { return closing_ || has_capacity(); })) return std::nullopt;
+  }
+  if (!wait_for(lock, timeout, [&] { return closing_ || !session_error_.ok() || has_capacity(); })) {
+    lock.unlock();
+    fail_timeout(fmt::format("no room for another step, with {} in flight,", max_in_flight_), timeout);
+  }
+  check_open();
+  const std::shared_ptr<StepState> state = new_state();
+  const uint64_t step = submitted_++;
+  pending_[step % pending_.size()] = state;
+  lock.unlock();
+  write_inputs(step, inputs);
+  lock.lock();
+  changed_.wait(lock, [&] { return published_ == step; });
+  published_ = step + 1;
+  runner_->start(1);
+  changed_.notify_all();
+  return StepHandle(state);
+}
+
+void SessionCore::start(uint64_t n) {
+  SLUICE_CHECK(plan().inputs.empty(), "session '{}': start() without inputs: the plan takes {}; submit them", plan().name,
+               plan().inputs.size());
+  order_variables();
+  std::unique_lock lock(mutex_);
+  check_open();
+  changed_.wait(lock, [&] { return published_ == submitted_; });
+  submitted_ += n;
+  published_ = submitted_;
+  runner_->start(n);
+}
+
+void SessionCore::wait_all(Timeout timeout) {
+  std::unique_lock lock(mutex_);
+  const uint64_t steps = published_;
+  const auto period = closed_ ? 1 : runner_->counts().period();
+  // Steps of a period that is not complete cannot finish.
+  const uint64_t due = steps - steps % period;
+  if (!wait_for(lock, timeout, [&] { return finished_ >= due; })) {
+    lock.unlock();
+    fail_timeout(fmt::format("{} steps in flight are not finished", steps - finished_), timeout);
+  }
+  lock.unlock();
+  wait_idle(false);
+  lock.lock();
+  const Status late = std::exchange(late_error_, {});
+  lock.unlock();
+  late.throw_if_error();
+}
+
+Status SessionCore::wait_step(StepState& state, Timeout timeout) {
+  if (state.done()) return state.status();
+  std::unique_lock lock(mutex_);
+  if (engine_.options().manual_stepping || engine_.on_stream_thread()) {
+    // Steps, or refuses.
+    if (!wait_for(lock, timeout, [&] { return state.done(); })) {
+      lock.unlock();
+      fail_timeout(fmt::format("step {} is not finished", state.step), timeout);
+    }
+    return state.status();
+  }
+  lock.unlock();
+  if (!state.wait(timeout)) fail_timeout(fmt::format("step {} is not finished", state.step), timeout);
+  return state.status();
+}
+
+}  // namespace sluice
