@@ -133,7 +133,6 @@ class Simulator {
   void start_streams() {
     for (size_t s = 0; s < streams_.size(); ++s) {
       StreamState& stream = streams_[s];
-      // All messages of this instant are in before anything starts? No: first come, first served, as at run time.
       if (stream.busy || stream.queue.empty()) continue;
       const int a = stream.queue.front();
       stream.queue.pop_front();
@@ -192,7 +191,6 @@ class Simulator {
     actor.queued = false;
     actor.firing = -1;
     if (a == sink_) {
-      ++sunk_;
       if (to_submit_ > 0) {
         submit(1);
         for (size_t s = 0; s < plan_.actors.size(); ++s) {
@@ -227,29 +225,42 @@ class Simulator {
     for (int f = 0; f < static_cast<int>(result_.firings.size()); ++f) {
       if (result_.firings[f].actor == last) firings.push_back(f);
     }
-    const double per_step = static_cast<double>(repetitions_[last]) / repetitions_[source_];
     const size_t n = firings.size();
     if (n < 3) return;
     const size_t half = n / 2;
     const double span = result_.firings[firings[n - 1]].end_ns - result_.firings[firings[half]].end_ns;
-    result_.period_ns = span / static_cast<double>(n - 1 - half) * per_step;
-    trace_back(firings[n - 1]);
+    result_.period_ns = span / static_cast<double>(n - 1 - half) * per_step(last);
+    trace_back(firings[n - 1 - n / 8]);
   }
 
-  // From a late firing back along what each waited for, until an actor comes again: that loop sets the pace.
+  double per_step(int actor) const { return static_cast<double>(repetitions_[actor]) / repetitions_[source_]; }
+
+  // From a late firing back along what each waited for. The chain has no gaps, so the actor that comes most often in
+  // its steady part sets the pace, and between two of its firings lies the critical cycle.
   void trace_back(int firing) {
-    std::vector<int> chain, position(plan_.actors.size(), -1);
-    for (int f = firing; f >= 0; f = causes_[f].firing) {
+    std::vector<int> chain;
+    const double steady = result_.firings[firing].begin_ns / 4;
+    for (int f = firing; f >= 0 && result_.firings[f].begin_ns >= steady; f = causes_[f].firing) chain.push_back(f);
+    std::vector<int> seen(plan_.actors.size());
+    int most = -1;
+    for (const int f : chain) {
       const int a = result_.firings[f].actor;
-      if (position[a] >= 0) {
-        for (size_t i = chain.size(); i-- > static_cast<size_t>(position[a]);) {
-          const Cause& cause = causes_[chain[i]];
-          result_.critical.push_back({result_.firings[chain[i]].actor, cause.reason, cause.reg});
-        }
-        return;
-      }
-      position[a] = static_cast<int>(chain.size());
-      chain.push_back(f);
+      if (++seen[a] > (most < 0 ? 1 : seen[most])) most = a;
+    }
+    if (most < 0) return;
+    std::vector<size_t> at;  // where in the chain
+    for (size_t i = 0; i < chain.size(); ++i) {
+      if (result_.firings[chain[i]].actor == most) at.push_back(i);
+    }
+    const SimFiring& newest = result_.firings[chain[at.front()]];
+    size_t whole = at.size() - 1;  // back to a firing at the same place of its period, where there is one
+    while (whole > 1 && (newest.firing - result_.firings[chain[at[whole]]].firing) % repetitions_[most] != 0) --whole;
+    const SimFiring& oldest = result_.firings[chain[at[whole]]];
+    result_.period_ns = (newest.begin_ns - oldest.begin_ns) / static_cast<double>(newest.firing - oldest.firing) * per_step(most);
+    const size_t middle = (at.size() - 1) / 2;
+    for (size_t i = at[middle + 1]; i-- > at[middle];) {
+      const Cause& cause = causes_[chain[i]];
+      result_.critical.push_back({result_.firings[chain[i]].actor, cause.reason, cause.reg});
     }
   }
 
@@ -266,7 +277,7 @@ class Simulator {
   int64_t order_ = 0;
   int last_firing_ = -1;
   int source_ = -1, sink_ = -1;
-  int to_submit_ = 0, sunk_ = 0;
+  int to_submit_ = 0;
 };
 
 }  // namespace
