@@ -1,0 +1,142 @@
+// Every way to run an op gives the same result: eager, planned, by its decomposition, from other strides, in other
+// dtypes, on nothing.
+#include <algorithm>
+#include <cmath>
+
+#include "graph/autodiff/tape.h"
+#include "graph/ops/creation.h"
+#include "graph/ops/movement.h"
+#include "ops/op_cases.h"
+#include "runtime/engine.h"
+#include "runtime/session.h"
+#include "tensor/graph_session.h"
+
+namespace sluice::test {
+namespace {
+
+class ExecutionTest : public OpTest {
+ protected:
+  GradMode off{false};
+};
+
+std::vector<TensorType> inferred(const Drawn& drawn) {
+  std::vector<TensorType> types;
+  std::unique_ptr<bool[]> present(new bool[drawn.op->inputs.size() + drawn.inputs.size()]());
+  for (size_t i = 0; i < drawn.inputs.size(); ++i) {
+    present[i] = drawn.inputs[i].defined();
+    types.push_back(present[i] ? drawn.inputs[i].type() : TensorType{});
+  }
+  if (!drawn.op->variadic()) types.resize(drawn.op->inputs.size());
+  return infer_types(*drawn.op, types, {present.get(), types.size()}, drawn.attrs);
+}
+
+TEST_P(ExecutionTest, GivesInferredTypes) {
+  for (size_t s = 0; s < op().samples.size(); ++s) {
+    const Drawn drawn = draw(op(), s);
+    const std::vector<TensorType> types = inferred(drawn);
+    const std::vector<Value> outputs = drawn.run();
+    ASSERT_EQ(outputs.size(), types.size()) << drawn.label;
+    for (size_t i = 0; i < types.size(); ++i) EXPECT_EQ(outputs[i].type().str(), types[i].str()) << drawn.label;
+  }
+}
+
+TEST_P(ExecutionTest, PlannedEqualsEager) {
+  for (size_t s = 0; s < op().samples.size(); ++s) {
+    const Drawn drawn = draw(op(), s);
+    TraceScope trace(eager, op().name);
+    std::vector<Value> traced;
+    std::vector<Tensor> given;
+    for (size_t i = 0; i < drawn.inputs.size(); ++i) {
+      traced.emplace_back();
+      if (!drawn.inputs[i].defined()) continue;
+      traced.back() = trace.add_input("in" + std::to_string(i), drawn.inputs[i].type());
+      given.push_back(drawn.inputs[i]);
+    }
+    std::vector<std::pair<std::string, Value>> outputs;
+    for (const Value& v : drawn.run(traced)) outputs.emplace_back("out" + std::to_string(outputs.size()), v);
+    GraphSessionOptions options;
+    options.compile.cores = eager.threads();
+    GraphSession session(eager, trace.finish(outputs), options);
+    const std::vector<Tensor> planned = session.call(given);
+    expect_same(drawn.run(), {planned.begin(), planned.end()}, drawn.label);
+  }
+}
+
+TEST_P(ExecutionTest, DecompositionEqualsKernel) {
+  if (!op().decompose || !eager.engine().kernels().find(op().name, DeviceKind::kCpu)) return;
+  for (size_t s = 0; s < op().samples.size(); ++s) {
+    const Drawn drawn = draw(op(), s);
+    const std::vector<Value> outputs = drawn.run();
+    std::vector<Value> inputs = drawn.inputs;
+    if (!op().variadic()) inputs.resize(op().inputs.size());
+    expect_close(op().decompose(inputs, drawn.attrs), outputs, DType::kFloat32, 64, drawn.label);
+  }
+}
+
+// The same values in every other place of a larger block, axes reversed.
+Value scattered(const Value& value) {
+  if (!value.defined() || value.rank() == 0) return value;
+  Ints reversed, zeros(value.rank(), 0), twos(value.rank(), 2);
+  Shape room;
+  for (int i = value.rank(); i-- > 0;) reversed.push_back(i);
+  for (int axis : std::vector<int>(reversed.begin(), reversed.end())) room.push_back(2 * value.shape()[axis]);
+  const Value block = ops::full(room, 1, value.dtype());
+  const Value view = ops::permute(ops::slice(block, zeros, room.vec(), twos), reversed);
+  current_executor().assign(view, value);
+  return view;
+}
+
+TEST_P(ExecutionTest, AnyStridesGiveTheSame) {
+  for (size_t s = 0; s < op().samples.size(); ++s) {
+    const Drawn drawn = draw(op(), s);
+    std::vector<Value> inputs;
+    for (const Value& v : drawn.inputs) inputs.push_back(scattered(v));
+    expect_close(drawn.run(inputs), drawn.run(), DType::kFloat32, 16, drawn.label);
+  }
+}
+
+// Against float64 on the same rounded inputs.
+void check_dtype(const OpDef& op, DType dtype, double factor) {
+  for (size_t s = 0; s < op.samples.size(); ++s) {
+    const auto& inputs = op.samples[s].inputs;
+    if (std::none_of(inputs.begin(), inputs.end(), [](const SampleInput& i) { return !i.absent && i.dtype == DType::kFloat32; }))
+      continue;
+    const Drawn narrow = draw(op, s, dtype, dtype), wide = draw(op, s, DType::kFloat64, dtype);
+    const std::vector<Value> got = narrow.run(), expected = wide.run();
+    expect_close(got, expected, dtype, factor, narrow.label);
+  }
+}
+TEST_P(ExecutionTest, Float32) { check_dtype(op(), DType::kFloat32, 32); }
+TEST_P(ExecutionTest, BFloat16) { check_dtype(op(), DType::kBFloat16, 4); }
+TEST_P(ExecutionTest, Float16) { check_dtype(op(), DType::kFloat16, 4); }
+
+// Inputs with nothing in them either run, to the inferred shapes, or are refused in words.
+TEST_P(ExecutionTest, ZeroSize) {
+  for (size_t s = 0; s < op().samples.size(); ++s) {
+    const auto& inputs = op().samples[s].inputs;
+    if (inputs.empty() || inputs[0].shape.rank() == 0) continue;
+    for (int axis = 0; axis < inputs[0].shape.rank(); ++axis) {
+      Drawn drawn = draw(op(), s);
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        if (!drawn.inputs[i].defined() || !(inputs[i].shape == inputs[0].shape)) continue;
+        TensorType type = drawn.inputs[i].type();
+        type.shape[axis] = 0;
+        drawn.inputs[i] = Tensor::empty(type);
+      }
+      std::vector<TensorType> types;
+      try {
+        types = inferred(drawn);
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find(op().name), std::string::npos) << error.what();
+        continue;
+      }
+      const std::vector<Value> outputs = drawn.run();
+      for (size_t i = 0; i < types.size(); ++i) EXPECT_EQ(outputs[i].type().str(), types[i].str()) << drawn.label;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, ExecutionTest, testing::ValuesIn(all_ops()), op_name);
+
+}  // namespace
+}  // namespace sluice::test

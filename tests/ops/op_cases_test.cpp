@@ -1,0 +1,132 @@
+#include "ops/op_cases.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "graph/ops/comparison.h"
+#include "runtime/engine.h"
+
+namespace sluice::test {
+
+std::vector<OpParam> all_ops() { return builtin_ops().all(); }
+
+std::vector<OpParam> differentiable_ops() {
+  std::vector<OpParam> ops;
+  for (OpParam op : all_ops())
+    if ((op->grad || op->decompose) && !op->effectful) ops.push_back(op);
+  return ops;
+}
+
+std::string op_name(const testing::TestParamInfo<OpParam>& info) { return info.param->name; }
+
+EagerExecutor& test_eager() {
+  static Engine engine(EngineOptions{2, false, 0, std::chrono::milliseconds(5000)});
+  static EagerExecutor eager(engine);
+  return eager;
+}
+
+OpTest::OpTest() : eager(test_eager()), scope(eager) {}
+
+std::vector<double> noise(int64_t n, uint64_t seed, double low, double high) {
+  std::mt19937_64 random(seed * 0x9e3779b97f4a7c15ull + 1);
+  std::vector<double> values(static_cast<size_t>(n));
+  for (double& v : values) v = low + (high - low) * (static_cast<double>(random() >> 11) * 0x1p-53);
+  return values;
+}
+
+Tensor from_doubles(const TensorType& type, const std::vector<double>& values) {
+  const Tensor wide = Tensor::from_host({DType::kFloat64, type.shape}, values.data());
+  return wide.to(type.dtype);
+}
+
+std::vector<double> to_doubles(const Value& value) {
+  const Tensor wide = Tensor(value).detach().to(DType::kFloat64);
+  std::vector<double> values(static_cast<size_t>(wide.size()));
+  wide.copy_to_host(values.data());
+  return values;
+}
+
+std::vector<char> to_bytes(const Value& value) {
+  std::vector<char> bytes(checked_bytes(value.shape(), dtype_size(value.dtype())));
+  Tensor(value).copy_to_host(bytes.data());
+  return bytes;
+}
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+double epsilon(DType dtype) {
+  switch (dtype) {
+    case DType::kBFloat16: return 0x1p-7;
+    case DType::kFloat16: return 0x1p-10;
+    case DType::kFloat32: return 0x1p-23;
+    case DType::kFloat64: return 0x1p-52;
+    default: return 0;
+  }
+}
+
+Drawn draw(const OpDef& op, size_t index, std::optional<DType> floats_as, std::optional<DType> rounded_to) {
+  const Sample& sample = op.samples[index];
+  Drawn drawn{&op, validate_attrs(op, sample.attrs), {}, "sample " + std::to_string(index) + ":"};
+  uint64_t seed = 1000 * index;
+  for (const SampleInput& input : sample.inputs) {
+    ++seed;
+    if (input.absent) {
+      drawn.inputs.emplace_back();
+      drawn.label += " none";
+      continue;
+    }
+    const bool real = is_floating(input.dtype);
+    std::vector<double> values = noise(numel(input.shape), seed, input.low, input.high);
+    if (input.dtype == DType::kBool)
+      for (double& v : values) v = v < (input.low + input.high) / 2 ? 0 : 1;
+    else if (!real)
+      for (double& v : values) v = std::floor(v);
+    const DType dtype = input.dtype == DType::kFloat32 ? floats_as.value_or(input.dtype) : input.dtype;
+    Tensor tensor = from_doubles({rounded_to && real ? *rounded_to : dtype, input.shape}, values);
+    drawn.inputs.push_back(tensor.to(dtype));
+    drawn.label += " " + drawn.inputs.back().type().str();
+  }
+  for (const Attr& attr : drawn.attrs) drawn.label += " " + attr_str(attr);
+  return drawn;
+}
+
+std::vector<Value> Drawn::run() const { return run(inputs); }
+std::vector<Value> Drawn::run(const std::vector<Value>& other_inputs) const { return call(*op, other_inputs, attrs); }
+
+void expect_same(const std::vector<Value>& a, const std::vector<Value>& b, const std::string& what) {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  for (size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(a[i].type().str(), b[i].type().str()) << what << ", output " << i;
+    if (to_bytes(a[i]) == to_bytes(b[i])) continue;
+    const auto x = to_doubles(a[i]), y = to_doubles(b[i]);
+    for (size_t k = 0; k < x.size(); ++k)
+      EXPECT_TRUE(x[k] == y[k] || (std::isnan(x[k]) && std::isnan(y[k])))
+          << what << ", output " << i << ", element " << k << ": " << x[k] << " and " << y[k];
+  }
+}
+
+void expect_close(const std::vector<Value>& a, const std::vector<Value>& b, DType dtype, double factor,
+                  const std::string& what) {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  for (size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(a[i].shape().str(), b[i].shape().str()) << what << ", output " << i;
+    const auto x = to_doubles(a[i]), y = to_doubles(b[i]);
+    double largest = 0;
+    for (double v : y)
+      if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
+    const double unit = is_floating(a[i].dtype()) ? epsilon(dtype) : 0;
+    for (size_t k = 0; k < x.size(); ++k) {
+      if (x[k] == y[k] || (std::isnan(x[k]) && std::isnan(y[k]))) continue;
+      ASSERT_LE(std::abs(x[k] - y[k]), factor * unit * (std::abs(y[k]) + 0.25 * largest))
+          << what << ", output " << i << ", element " << k << ": " << x[k] << " and " << y[k];
+    }
+  }
+}
+
+}  // namespace sluice::test

@@ -1,0 +1,220 @@
+#include <functional>
+
+#include "tensor/tensor_fixture.h"
+
+namespace sluice::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class Autograd : public TensorTest {};
+
+TEST_F(Autograd, AccumulatesIntoLeaves) {
+  const Tensor x = vec({1, 2, 3}, true);
+  backward_from(ops::sum(ops::mul(x, x)));
+  EXPECT_THAT(grad_of(x), ElementsAre(2, 4, 6));
+  backward_from(ops::sum(x));
+  EXPECT_THAT(grad_of(x), ElementsAre(3, 5, 7));
+}
+
+TEST_F(Autograd, LeavesDoNotShareAGradient) {
+  const Tensor a = vec({1, 2}, true), b = vec({3, 4}, true);
+  backward_from(ops::sum(ops::add(a, b)));
+  const GradMode off(false);
+  current_executor().assign(a.grad(), Tensor::zeros({DType::kFloat32, {2}}));
+  EXPECT_THAT(grad_of(a), ElementsAre(0, 0));
+  EXPECT_THAT(grad_of(b), ElementsAre(1, 1));
+}
+
+TEST_F(Autograd, GradientIsWrittenIntoTheSameTensor) {
+  const Tensor x = vec({1, 2}, true);
+  backward_from(ops::sum(x));
+  const Tensor kept = x.grad();
+  backward_from(ops::sum(x));
+  EXPECT_THAT(values(kept), ElementsAre(2, 2));
+}
+
+TEST_F(Autograd, ScalarSeedIsImplied) {
+  const Tensor x = vec({1, 2}, true);
+  EXPECT_THAT(error_of([&] { backward_from(ops::mul(x, 2)); }),
+              HasSubstr("grad can be implicitly created only for scalar outputs"));
+}
+
+TEST_F(Autograd, NeedsAGraph) {
+  EXPECT_THAT(error_of([&] { backward_from(Tensor::scalar(1, DType::kFloat32)); }),
+              HasSubstr("does not require grad and does not have a grad_fn"));
+}
+
+TEST_F(Autograd, SecondBackwardNeedsRetainGraph) {
+  const Tensor x = vec({2}, true);
+  const Value y = ops::sum(ops::mul(x, x));
+  backward_from(y, {false, true, false});
+  backward_from(y);
+  EXPECT_THAT(grad_of(x), ElementsAre(8));
+  EXPECT_THAT(error_of([&] { backward_from(y); }), HasSubstr("Trying to backward through the graph a second time"));
+}
+
+TEST_F(Autograd, NoGradRecordsNothing) {
+  const Tensor x = vec({2}, true);
+  const GradMode off(false);
+  EXPECT_FALSE(ops::mul(x, x).requires_grad());
+}
+
+TEST_F(Autograd, DetachedValuesStopGradients) {
+  const Tensor x = vec({2, 3}, true);
+  backward_from(ops::sum(ops::mul(x, ops::mul(x, x).ptr() ? Tensor(ops::mul(x, x)).detach() : x)));
+  EXPECT_THAT(grad_of(x), ElementsAre(4, 9));
+}
+
+TEST_F(Autograd, GradReturnsWithoutAccumulating) {
+  const Tensor x = vec({3}, true), y = vec({5}, true);
+  const Value z[] = {ops::sum(ops::mul(x, y))};
+  const Value inputs[] = {x, y};
+  const std::vector<Value> grads = grad(z, inputs, {});
+  EXPECT_THAT(values(grads[0]), ElementsAre(5));
+  EXPECT_THAT(values(grads[1]), ElementsAre(3));
+  EXPECT_FALSE(x.grad().defined());
+}
+
+TEST_F(Autograd, UnusedInputsAreErrorsUnlessAllowed) {
+  const Tensor x = vec({3}, true), y = vec({5}, true);
+  const Value z[] = {ops::sum(x)};
+  const Value inputs[] = {y};
+  EXPECT_THAT(error_of([&] { grad(z, inputs, {}, {false, true, false}); }),
+              HasSubstr("appears to not have been used in the graph"));
+  EXPECT_FALSE(grad(z, inputs, {}, {false, {}, true})[0].defined());
+}
+
+TEST_F(Autograd, GradientsOfInnerValues) {
+  const Tensor x = vec({2}, true);
+  const Value y = ops::mul(x, x), z = ops::sum(ops::mul(y, y));
+  EXPECT_THAT(values(grad({&z, 1}, {&y, 1}, {})[0]), ElementsAre(8));
+}
+
+TEST_F(Autograd, HigherOrders) {
+  const Tensor x = vec({2}, true);
+  Value y = ops::sum(ops::mul(ops::mul(x, x), ops::mul(x, x)));  // x^4
+  const float expected[] = {32, 48, 48, 24};
+  const Value input = x;
+  for (float e : expected) {
+    y = grad({&y, 1}, {&input, 1}, {}, {true, {}, false})[0];
+    EXPECT_THAT(values(y), ElementsAre(e));
+    y = ops::sum(y);
+  }
+}
+
+TEST_F(Autograd, CreateGraphMakesDifferentiableGradients) {
+  const Tensor x = vec({3}, true);
+  backward_from(ops::sum(ops::mul(x, x)), {true, {}, false});
+  ASSERT_TRUE(x.grad().requires_grad());
+  const Tensor g = x.grad();
+  x.set_grad({});
+  backward_from(ops::sum(g));
+  EXPECT_THAT(grad_of(x), ElementsAre(2));
+}
+
+TEST_F(Autograd, HooksSeeAndReplaceTheWholeGradient) {
+  const Tensor x = vec({1, 2}, true);
+  const Tensor y = ops::mul(x, 3);
+  int calls = 0;
+  const int id = y.add_hook([&](const Value& g) {
+    ++calls;
+    return ops::mul(g, 10);
+  });
+  x.add_hook([&](const Value& g) {
+    EXPECT_THAT(values(g), ElementsAre(60, 60));
+    return Value();
+  });
+  backward_from(ops::sum(ops::add(y, y)), {false, true, false});
+  EXPECT_EQ(calls, 1);
+  EXPECT_THAT(grad_of(x), ElementsAre(60, 60));
+  y.remove_hook(id);
+}
+
+TEST_F(Autograd, RetainGradKeepsInnerGradients) {
+  const Tensor x = vec({1, 2}, true);
+  const Tensor y = ops::mul(x, 3);
+  y.retain_grad();
+  backward_from(ops::sum(ops::mul(y, y)));
+  EXPECT_THAT(grad_of(y), ElementsAre(6, 12));
+}
+
+TEST_F(Autograd, UserFunctions) {
+  const Tensor x = vec({1, 2}, true);
+  Value y;
+  {
+    const GradMode off(false);
+    y = ops::mul(x, 2);
+  }
+  const Value input = x;
+  record_function("twice", {&input, 1}, {&y, 1},
+                  [](std::span<const Value> g) { return std::vector<Value>{ops::mul(g[0], 7)}; });
+  backward_from(ops::sum(y));
+  EXPECT_THAT(grad_of(x), ElementsAre(7, 7));
+}
+
+TEST_F(Autograd, WrongGradientTypeIsNamed) {
+  const Tensor x = vec({1, 2}, true);
+  Value y = Tensor(x).clone().detach();
+  const Value input = x;
+  record_function("bad", {&input, 1}, {&y, 1}, [](std::span<const Value> g) { return std::vector<Value>{ops::sum(g[0])}; });
+  EXPECT_THAT(error_of([&] { backward_from(ops::sum(y)); }), HasSubstr("bad: backward returned a gradient of another type"));
+}
+
+TEST_F(Autograd, ModifiedSavedValuesAreErrors) {
+  const Tensor x = vec({1, 2}, true);
+  const Tensor y = ops::mul(x, 1);
+  const Value z = ops::sum(ops::mul(y, y));
+  {
+    const GradMode off(false);
+    write_in_place(y, vec({5, 5}));
+  }
+  EXPECT_THAT(error_of([&] { backward_from(z); }),
+              HasSubstr("one of the variables needed for gradient computation has been modified by an inplace operation"));
+}
+
+TEST_F(Autograd, ModifiedValuesNobodyNeedsAreFine) {
+  const Tensor x = vec({1, 2}, true);
+  const Tensor y = ops::mul(x, 1);
+  const Value z = ops::sum(ops::add(y, 1));
+  {
+    const GradMode off(false);
+    write_in_place(y, vec({5, 5}));
+  }
+  backward_from(z);
+  EXPECT_THAT(grad_of(x), ElementsAre(1, 1));
+}
+
+TEST_F(Autograd, DeepChainsNeedNoStack) {
+  const Tensor x = vec({1}, true);
+  {
+    Value y = x;
+    for (int i = 0; i < 100000; ++i) y = ops::neg(y);
+    backward_from(ops::sum(y));
+    EXPECT_THAT(grad_of(x), ElementsAre(1));
+  }
+  Value kept = x;
+  for (int i = 0; i < 100000; ++i) kept = ops::neg(kept);  // dies without a backward
+}
+
+TEST_F(Autograd, NothingIsLeaked) {
+  const uint64_t before = eager.engine().caching_allocator()->stats().current_bytes;
+  {
+    const Tensor x = vec({1, 2}, true);
+    const Tensor y = vec({1, 2});
+    const Value z = ops::tanh(ops::mul(x, y));
+    update_in_place(y, [&](const Value& old) { return ops::add(old, z); });
+    backward_from(ops::sum(ops::mul(y, y)), {false, true, false});
+  }
+  EXPECT_EQ(eager.engine().caching_allocator()->stats().current_bytes, before);
+}
+
+TEST_F(Autograd, BroadcastGradientsAreSummed) {
+  const Tensor a = tensor({2, 3}, {1, 2, 3, 4, 5, 6}, true), b = vec({1, 10, 100}, true);
+  backward_from(ops::sum(ops::mul(a, b)));
+  EXPECT_THAT(grad_of(b), ElementsAre(5, 7, 9));
+}
+
+}  // namespace
+}  // namespace sluice::test
