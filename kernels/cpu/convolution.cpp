@@ -1,0 +1,239 @@
+// conv, conv_input_grad and conv_weight_grad. oneDNN computes channels-last with weights packed as it likes; operands
+// that lie otherwise are reordered in the workspace, so contiguous and channels-last operands give equal bits.
+#include <algorithm>
+
+#include "kernels/cpu/conv_loops.h"
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/support.h"
+
+namespace sluice::cpu {
+namespace {
+
+using onednn::Desc;
+using plan::KernelQuery;
+using plan::Layout;
+
+// The roles of an op's operands in the convolution y = conv(x, w) + bias.
+struct Operands {
+  TensorSpec x, w, y, bias;
+  bool has_bias = false;
+};
+
+ConvGeometry geometry_of(const KernelQuery& q) {
+  return {get_attr<Ints>(q.attrs, "stride"), get_attr<Ints>(q.attrs, "padding"), get_attr<Ints>(q.attrs, "dilation"),
+          get_attr<int64_t>(q.attrs, "groups")};
+}
+
+onednn::ConvGeometry onednn_geometry(const ConvGeometry& g, const Operands& o) {
+  onednn::ConvGeometry r{g.stride, g.dilation, g.padding, {}};
+  for (size_t d = 0; d < g.stride.size(); ++d) {
+    const int axis = 2 + static_cast<int>(d);
+    r.dilation[d] -= 1;
+    // What remains of the input behind the last window is not padded: the high padding may be negative.
+    r.padding_high.push_back((o.y.shape[axis] - 1) * g.stride[d] + g.dilation[d] * (o.w.shape[axis] - 1) + 1 -
+                             o.x.shape[axis] - g.padding[d]);
+  }
+  return r;
+}
+
+// Weights (O, C/groups, k...) as oneDNN wants them: with a leading dim of groups where there are several.
+Shape weight_shape(const Shape& w, int64_t groups) {
+  if (groups == 1) return w;
+  Shape s = w;
+  s[0] /= groups;
+  s.insert(0, groups);
+  return s;
+}
+
+Desc activation_desc(const TensorSpec& spec, bool channels_last) {
+  return onednn::desc(spec.dtype, spec.shape,
+                      channels_last ? channels_last_strides(spec.shape) : contiguous_strides(spec.shape));
+}
+
+// An operand as the caller lays it and as the primitive wants it, reordered through the workspace where they differ.
+struct Port {
+  std::unique_ptr<onednn::Primitive> reorder;  // null: used in place
+  uint64_t offset = 0;
+
+  void* inner(const void* outer, void* workspace) const {
+    return reorder ? at_offset(workspace, offset) : const_cast<void*>(outer);
+  }
+};
+
+class Ports {
+ public:
+  explicit Ports(int threads) : threads_(threads) {}
+  Port input(const Desc& given, const Desc& wanted) { return make(given, wanted, given, wanted); }
+  Port output(const Desc& given, const Desc& wanted) { return make(given, wanted, wanted, given); }
+  // The primitive's own scratchpad, which the reorders use before and after it.
+  uint64_t scratch(uint64_t bytes) { return layout_.add(std::max(bytes, reorder_scratch_)); }
+  uint64_t bytes() const { return layout_.bytes(); }
+
+ private:
+  Port make(const Desc& given, const Desc& wanted, const Desc& from, const Desc& to) {
+    Port port;
+    if (given == wanted) return port;
+    port.reorder = onednn::Primitive::make_reorder(from, to, threads_);
+    port.offset = layout_.add(onednn::bytes(wanted));
+    reorder_scratch_ = std::max<uint64_t>(reorder_scratch_, port.reorder->scratchpad_bytes());
+    return port;
+  }
+  int threads_;
+  WorkspaceLayout layout_;
+  uint64_t reorder_scratch_ = 0;
+};
+
+// Arguments in the order: two inputs, output, bias.
+class ConvKernel final : public PreparedKernel {
+ public:
+  ConvKernel(std::unique_ptr<onednn::Primitive> primitive, Port a, Port b, Port out, bool bias, Ports& ports)
+      : primitive_(std::move(primitive)),
+        a_(std::move(a)),
+        b_(std::move(b)),
+        out_(std::move(out)),
+        bias_(bias),
+        scratch_(ports.scratch(primitive_->scratchpad_bytes())) {
+    workspace_bytes_ = ports.bytes();
+  }
+
+  void run(const KernelArgs& args) const override {
+    void* a = a_.inner(args.inputs[0], args.workspace);
+    void* b = b_.inner(args.inputs[1], args.workspace);
+    void* out = out_.inner(args.outputs[0], args.workspace);
+    void* scratch = args.workspace ? at_offset(args.workspace, scratch_) : nullptr;
+    if (a_.reorder) a_.reorder->run({args.inputs[0], a, scratch});
+    if (b_.reorder) b_.reorder->run({args.inputs[1], b, scratch});
+    if (bias_)
+      primitive_->run({a, b, out, args.inputs[2], scratch});
+    else
+      primitive_->run({a, b, out, scratch});
+    if (out_.reorder) out_.reorder->run({out, args.outputs[0], scratch});
+  }
+
+ private:
+  std::unique_ptr<onednn::Primitive> primitive_;
+  Port a_, b_, out_;
+  bool bias_;
+  uint64_t scratch_;
+};
+
+// Layouts of one convolution: as given, and as requested of oneDNN.
+struct Layouts {
+  Desc x, w, y, bias;                 // given
+  Desc wanted_x, wanted_w, wanted_y;  // requested; the weight's is free
+  onednn::ConvGeometry geometry;
+};
+Layouts layouts_of(const Operands& o, const ConvGeometry& g, const char* op) {
+  const Shape w = weight_shape(o.w.shape, g.groups);
+  Layouts l;
+  // One channel lies both ways; described as contiguous it gets oneDNN's code for first layers.
+  const bool single = o.x.shape[1] == 1;
+  l.x = activation_desc(o.x, is_channels_last(o.x, op) && !single);
+  l.wanted_x = activation_desc(o.x, !single);
+  l.y = activation_desc(o.y, is_channels_last(o.y, op));
+  l.wanted_y = activation_desc(o.y, true);
+  l.w = onednn::desc(o.w.dtype, w, contiguous_strides(w));
+  l.wanted_w = onednn::any_desc(o.w.dtype, w);
+  if (o.has_bias) l.bias = onednn::desc(o.bias.dtype, o.bias.shape, contiguous_strides(o.bias.shape));
+  l.geometry = onednn_geometry(g, o);
+  return l;
+}
+
+bool use_onednn(const Operands& o) {
+  return onednn::supports(o.x.dtype) && numel(o.x.shape) > 0 && numel(o.w.shape) > 0 && numel(o.y.shape) > 0;
+}
+
+// The loops work on any dtype and on contiguous or channels-last operands alike.
+std::unique_ptr<PreparedKernel> prepare_loops(ConvRole result, const Operands& o, const ConvGeometry& g,
+                                              const PrepareContext& context) {
+  return make_kernel(0, conv_loops(result, o.x, o.w, o.y, o.has_bias, g, context.threads));
+}
+
+std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const PrepareContext& context) {
+  Operands o{q.inputs[0], q.inputs[1], q.outputs[0], {}, has_operand(q.inputs, 2)};
+  if (o.has_bias) o.bias = q.inputs[2];
+  const ConvGeometry g = geometry_of(q);
+  if (!use_onednn(o)) return prepare_loops(ConvRole::kOutput, o, g, context);
+  return onednn::translate("conv", [&]() -> std::unique_ptr<PreparedKernel> {
+    onednn::ThreadScope scope(context.threads);
+    const Layouts l = layouts_of(o, g, "conv");
+    auto pd = onednn::conv_pd(l.wanted_x, l.wanted_w, o.has_bias ? &l.bias : nullptr, l.wanted_y, l.geometry);
+    std::vector<onednn::Primitive::Arg> args = {
+        {DNNL_ARG_SRC, pd.src_desc()}, {DNNL_ARG_WEIGHTS, pd.weights_desc()}, {DNNL_ARG_DST, pd.dst_desc()}};
+    if (o.has_bias) args.push_back({DNNL_ARG_BIAS, l.bias});
+    auto primitive =
+        std::make_unique<onednn::Primitive>(dnnl::convolution_forward(pd), args, pd.scratchpad_desc(), context.threads);
+    Ports ports(context.threads);
+    Port x = ports.input(l.x, pd.src_desc()), w = ports.input(l.w, pd.weights_desc()),
+         y = ports.output(l.y, pd.dst_desc());
+    return std::make_unique<ConvKernel>(std::move(primitive), std::move(x), std::move(w), std::move(y), o.has_bias,
+                                        ports);
+  });
+}
+
+std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelQuery& q, const PrepareContext& context) {
+  const Operands o{q.outputs[0], q.inputs[1], q.inputs[0], {}, false};
+  const ConvGeometry g = geometry_of(q);
+  if (!use_onednn(o)) return prepare_loops(ConvRole::kInput, o, g, context);
+  return onednn::translate("conv_input_grad", [&]() -> std::unique_ptr<PreparedKernel> {
+    onednn::ThreadScope scope(context.threads);
+    const Layouts l = layouts_of(o, g, "conv_input_grad");
+    auto pd = onednn::conv_input_grad_pd(l.wanted_x, l.wanted_w, l.wanted_y, l.geometry);
+    auto primitive = std::make_unique<onednn::Primitive>(
+        dnnl::convolution_backward_data(pd),
+        std::vector<onednn::Primitive::Arg>{{DNNL_ARG_DIFF_DST, pd.diff_dst_desc()},
+                                            {DNNL_ARG_WEIGHTS, pd.weights_desc()},
+                                            {DNNL_ARG_DIFF_SRC, pd.diff_src_desc()}},
+        pd.scratchpad_desc(), context.threads);
+    Ports ports(context.threads);
+    Port y = ports.input(l.y, pd.diff_dst_desc()), w = ports.input(l.w, pd.weights_desc()),
+         x = ports.output(l.x, pd.diff_src_desc());
+    return std::make_unique<ConvKernel>(std::move(primitive), std::move(y), std::move(w), std::move(x), false, ports);
+  });
+}
+
+std::unique_ptr<PreparedKernel> prepare_weight_grad(const KernelQuery& q, const PrepareContext& context) {
+  const Operands o{q.inputs[1], q.outputs[0], q.inputs[0], {}, false};
+  const ConvGeometry g = geometry_of(q);
+  if (!use_onednn(o)) return prepare_loops(ConvRole::kWeight, o, g, context);
+  return onednn::translate("conv_weight_grad", [&]() -> std::unique_ptr<PreparedKernel> {
+    onednn::ThreadScope scope(context.threads);
+    const Layouts l = layouts_of(o, g, "conv_weight_grad");
+    auto pd = onednn::conv_weight_grad_pd(l.wanted_x, l.wanted_w, l.wanted_y, l.geometry);
+    auto primitive = std::make_unique<onednn::Primitive>(
+        dnnl::convolution_backward_weights(pd),
+        std::vector<onednn::Primitive::Arg>{{DNNL_ARG_DIFF_DST, pd.diff_dst_desc()},
+                                            {DNNL_ARG_SRC, pd.src_desc()},
+                                            {DNNL_ARG_DIFF_WEIGHTS, pd.diff_weights_desc()}},
+        pd.scratchpad_desc(), context.threads);
+    Ports ports(context.threads);
+    Port y = ports.input(l.y, pd.diff_dst_desc()), x = ports.input(l.x, pd.src_desc()),
+         w = ports.output(l.w, pd.diff_weights_desc());
+    return std::make_unique<ConvKernel>(std::move(primitive), std::move(y), std::move(x), std::move(w), false, ports);
+  });
+}
+
+plan::LayoutPreference prefer(const KernelQuery& q, int weight_input, bool weight_output) {
+  plan::LayoutPreference p{std::vector<Layout>(q.inputs.size(), Layout::kChannelsLast),
+                           {weight_output ? Layout::kContiguous : Layout::kChannelsLast}};
+  if (weight_input >= 0) p.inputs[weight_input] = Layout::kContiguous;
+  if (p.inputs.size() > 2) p.inputs[2] = Layout::kContiguous;
+  return p;
+}
+
+}  // namespace
+
+void add_convolution_kernels(KernelTable& table) {
+  table.add(DeviceKind::kCpu, {.op = "conv", .prepare = prepare_conv, .layouts = [](const KernelQuery& q) {
+                                 return prefer(q, 1, false);
+                               }});
+  table.add(DeviceKind::kCpu, {.op = "conv_input_grad",
+                               .prepare = prepare_input_grad,
+                               .layouts = [](const KernelQuery& q) { return prefer(q, 1, false); }});
+  table.add(DeviceKind::kCpu, {.op = "conv_weight_grad",
+                               .prepare = prepare_weight_grad,
+                               .layouts = [](const KernelQuery& q) { return prefer(q, -1, true); }});
+}
+
+}  // namespace sluice::cpu

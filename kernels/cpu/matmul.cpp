@@ -1,0 +1,256 @@
+// matmul and linear: oneDNN in float32 and bfloat16, plain loops in the other dtypes.
+#include <algorithm>
+
+#include "kernels/copy.h"
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/numeric.h"
+#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/support.h"
+
+namespace sluice::cpu {
+namespace {
+
+using plan::KernelQuery;
+using plan::Layout;
+
+// An operand as matrices: the last two dims exchanged when transposed, batch dims padded with ones to `rank`.
+TensorSpec as_matrices(const TensorSpec& spec, bool transposed, int rank) {
+  TensorSpec m = spec;
+  const int r = spec.shape.rank();
+  if (transposed) {
+    std::swap(m.shape[r - 1], m.shape[r - 2]);
+    std::swap(m.strides[r - 1], m.strides[r - 2]);
+  }
+  while (m.shape.rank() < rank) {
+    m.shape.insert(0, 1);
+    m.strides.insert(0, 0);
+  }
+  return m;
+}
+
+// oneDNN reads matrices whose rows or columns are dense, in batches that do not repeat.
+bool readable(const TensorSpec& spec) {
+  const int r = spec.shape.rank();
+  for (int i = 0; i + 2 < r; ++i) {
+    if (spec.shape[i] > 1 && spec.strides[i] == 0) return false;
+  }
+  const int64_t rows = spec.shape[r - 2], cols = spec.shape[r - 1], rs = spec.strides[r - 2], cs = spec.strides[r - 1];
+  return (cs == 1 && (rs >= cols || rows == 1)) || (rs == 1 && (cs >= rows || cols == 1));
+}
+
+// An operand that may have to be made contiguous in the workspace first.
+struct Source {
+  TensorSpec spec;  // as read by the product
+  std::unique_ptr<PreparedKernel> copy;
+  uint64_t offset = 0;
+
+  const void* get(const void* given, void* workspace) const {
+    if (!copy) return given;
+    const void* in[] = {given};
+    void* out[] = {at_offset(workspace, offset)};
+    copy->run({.inputs = in, .outputs = out});
+    return out[0];
+  }
+};
+Source make_source(const TensorSpec& spec, bool transposed, int rank, WorkspaceLayout& workspace,
+                   const PrepareContext& context) {
+  Source source{as_matrices(spec, transposed, rank), nullptr, 0};
+  if (readable(source.spec)) return source;
+  const TensorSpec dense = TensorSpec::contiguous({spec.dtype, spec.shape});
+  KernelQuery query{
+      .op = "copy", .attrs = {}, .inputs = {spec}, .outputs = {dense}, .device = {}, .cores = context.threads};
+  source.copy = copy_kernel().prepare(query, context);
+  source.offset = workspace.add(dense.extent_bytes());
+  source.spec = as_matrices(dense, transposed, rank);
+  return source;
+}
+
+// Strides that oneDNN accepts also for dims of size 1.
+onednn::Desc matrix_desc(TensorSpec spec) {
+  const int r = spec.shape.rank();
+  const bool by_rows = spec.strides[r - 1] == 1 && (spec.strides[r - 2] >= spec.shape[r - 1] || spec.shape[r - 2] == 1);
+  const int fast = by_rows ? r - 1 : r - 2, slow = by_rows ? r - 2 : r - 1;
+  if (spec.shape[slow] == 1) spec.strides[slow] = spec.shape[fast];
+  int64_t extent = spec.strides[slow] * spec.shape[slow];
+  for (int i = r - 3; i >= 0; --i) {
+    if (spec.shape[i] == 1) spec.strides[i] = extent;
+    extent = std::max(extent, spec.strides[i] * spec.shape[i]);
+  }
+  return onednn::desc(spec);
+}
+
+dnnl::post_ops activation_post_op(const std::string& name) {
+  dnnl::post_ops ops;
+  using A = dnnl::algorithm;
+  if (name == "relu") onednn::append_eltwise(ops, A::eltwise_relu);
+  if (name == "gelu") onednn::append_eltwise(ops, A::eltwise_gelu_erf);
+  if (name == "gelu_tanh") onednn::append_eltwise(ops, A::eltwise_gelu_tanh);
+  if (name == "tanh") onednn::append_eltwise(ops, A::eltwise_tanh);
+  if (name == "sigmoid") onednn::append_eltwise(ops, A::eltwise_logistic);
+  if (name == "silu") onednn::append_eltwise(ops, A::eltwise_swish, 1.f);
+  return ops;
+}
+
+template <class C>
+C activated(C z, const std::string& name) {
+  if constexpr (std::is_floating_point_v<C>) {
+    if (name == "relu") return z > 0 ? z : C(0) * z;
+    if (name == "gelu") return z * C(0.5) * std::erfc(-z * C(0.70710678118654752440));
+    if (name == "gelu_tanh")
+      return C(0.5) * z * (1 + std::tanh(C(0.79788456080286535588) * (z + C(0.044715) * z * z * z)));
+    if (name == "tanh") return std::tanh(z);
+    if (name == "sigmoid") return 1 / (1 + std::exp(-z));
+    if (name == "silu") return z / (1 + std::exp(-z));
+  }
+  return z;
+}
+
+// The product of one dtype: c is contiguous, a and b of equal rank with any strides.
+struct Product {
+  TensorSpec a, b, c;
+  bool bias = false;
+  std::string activation = "none";
+  int threads = 1;
+};
+
+template <class T>
+void multiply(const Product& p, const T* a, const T* b, const T* bias, T* c) {
+  using C = Compute<T>;
+  const int r = p.c.shape.rank();
+  const int64_t rows = p.c.shape[r - 2], cols = p.c.shape[r - 1], inner = p.a.shape[r - 1];
+  const int64_t all_rows = cols == 0 ? 0 : numel(p.c.shape) / cols;
+  const int64_t ars = p.a.strides[r - 2], acs = p.a.strides[r - 1], brs = p.b.strides[r - 2], bcs = p.b.strides[r - 1];
+#pragma omp parallel for num_threads(p.threads) if (p.threads > 1) schedule(static)
+  for (int64_t row = 0; row < all_rows; ++row) {
+    int64_t batch = row / rows, a_at = row % rows * ars, b_at = 0;
+    for (int d = r - 3; d >= 0; --d) {
+      const int64_t i = batch % p.c.shape[d];
+      batch /= p.c.shape[d];
+      if (p.a.shape[d] > 1) a_at += i * p.a.strides[d];
+      if (p.b.shape[d] > 1) b_at += i * p.b.strides[d];
+    }
+    constexpr int64_t kBlock = 64;
+    for (int64_t j0 = 0; j0 < cols; j0 += kBlock) {
+      const int64_t n = std::min(kBlock, cols - j0);
+      C sums[kBlock];
+      for (int64_t j = 0; j < n; ++j) sums[j] = bias ? C(load(bias[j0 + j])) : C(0);
+      for (int64_t k = 0; k < inner; ++k) {
+        const C av = load(a[a_at + k * acs]);
+        const T* bk = b + b_at + k * brs + j0 * bcs;
+        if (bcs == 1) {
+          for (int64_t j = 0; j < n; ++j) sums[j] += C(av * load(bk[j]));
+        } else {
+          for (int64_t j = 0; j < n; ++j) sums[j] += C(av * load(bk[j * bcs]));
+        }
+      }
+      if (p.activation != "none") {
+        for (int64_t j = 0; j < n; ++j) sums[j] = activated(sums[j], p.activation);
+      }
+      for (int64_t j = 0; j < n; ++j) store(c + row * cols + j0 + j, sums[j]);
+    }
+  }
+}
+
+using MultiplyFn = void (*)(const Product&, const void*, const void*, const void*, void*);
+template <class T>
+void multiply_erased(const Product& p, const void* a, const void* b, const void* bias, void* c) {
+  multiply(p, static_cast<const T*>(a), static_cast<const T*>(b), static_cast<const T*>(bias), static_cast<T*>(c));
+}
+MultiplyFn multiply_for(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32: return multiply_erased<float>;
+    case DType::kFloat64: return multiply_erased<double>;
+    case DType::kBFloat16: return multiply_erased<BFloat16>;
+    case DType::kFloat16: return multiply_erased<Float16>;
+    case DType::kUInt8: return multiply_erased<uint8_t>;
+    case DType::kInt8: return multiply_erased<int8_t>;
+    case DType::kInt16: return multiply_erased<int16_t>;
+    case DType::kInt32: return multiply_erased<int32_t>;
+    case DType::kInt64: return multiply_erased<int64_t>;
+    case DType::kBool: break;
+  }
+  fail(ErrorKind::kUnsupported, "matmul: no kernel for dtype {}; cast to a number", dtype_name(dtype));
+}
+
+// c = act(a b + bias), after the operands have been made readable.
+std::unique_ptr<PreparedKernel> prepare_product(const char* op, Source a, Source b, Product p,
+                                                WorkspaceLayout workspace, const PrepareContext& context) {
+  const int r = p.c.shape.rank();
+  const double flops = 2.0 * static_cast<double>(numel(p.c.shape)) * static_cast<double>(a.spec.shape[r - 1]);
+  p.a = a.spec;
+  p.b = b.spec;
+  if (!onednn::supports(p.c.dtype) || flops == 0) {
+    p.threads = threads_for(context, flops);
+    return make_kernel(workspace.bytes(),
+                       [a = std::move(a), b = std::move(b), p, f = multiply_for(p.c.dtype)](const KernelArgs& args) {
+                         f(p, a.get(args.inputs[0], args.workspace), b.get(args.inputs[1], args.workspace),
+                           p.bias ? args.inputs[2] : nullptr, args.outputs[0]);
+                       });
+  }
+  p.threads = flops < 300e3 ? 1 : context.threads;
+  onednn::ThreadScope scope(p.threads);
+  const onednn::Desc ad = matrix_desc(p.a), bd = matrix_desc(p.b), cd = matrix_desc(p.c);
+  Shape bias_shape = Shape::filled(r, 1);
+  bias_shape[r - 1] = p.c.shape[r - 1];
+  onednn::Desc bias_desc;
+  if (p.bias) bias_desc = onednn::desc(p.c.dtype, bias_shape, contiguous_strides(bias_shape));
+  auto pd = onednn::translate(op, [&] {
+    return onednn::matmul_pd(ad, bd, p.bias ? &bias_desc : nullptr, cd, activation_post_op(p.activation));
+  });
+  std::vector<onednn::Primitive::Arg> operands = {{DNNL_ARG_SRC, ad}, {DNNL_ARG_WEIGHTS, bd}, {DNNL_ARG_DST, cd}};
+  if (p.bias) operands.push_back({DNNL_ARG_BIAS, bias_desc});
+  auto primitive = std::make_unique<onednn::Primitive>(dnnl::matmul(pd), operands, pd.scratchpad_desc(), p.threads);
+  const uint64_t scratch = workspace.add(primitive->scratchpad_bytes());
+  return make_kernel(workspace.bytes(), [a = std::move(a), b = std::move(b), bias = p.bias,
+                                         primitive = std::move(primitive), scratch](const KernelArgs& args) {
+    const void *x = a.get(args.inputs[0], args.workspace), *y = b.get(args.inputs[1], args.workspace);
+    void* s = args.workspace ? at_offset(args.workspace, scratch) : nullptr;
+    if (bias)
+      primitive->run({x, y, args.outputs[0], args.inputs[2], s});
+    else
+      primitive->run({x, y, args.outputs[0], s});
+  });
+}
+
+std::unique_ptr<PreparedKernel> prepare_matmul(const KernelQuery& q, const PrepareContext& context) {
+  WorkspaceLayout workspace;
+  const int rank = q.outputs[0].shape.rank();
+  Source a = make_source(q.inputs[0], get_attr<bool>(q.attrs, "transpose_a"), rank, workspace, context);
+  Source b = make_source(q.inputs[1], get_attr<bool>(q.attrs, "transpose_b"), rank, workspace, context);
+  Product p;
+  p.c = q.outputs[0];
+  return prepare_product("matmul", std::move(a), std::move(b), p, workspace, context);
+}
+
+std::unique_ptr<PreparedKernel> prepare_linear(const KernelQuery& q, const PrepareContext& context) {
+  WorkspaceLayout workspace;
+  const int64_t out = q.inputs[1].shape[0], in = q.inputs[1].shape[1];
+  int64_t rows = 1;
+  for (int i = 0; i + 1 < q.inputs[0].shape.rank(); ++i) rows *= q.inputs[0].shape[i];
+  auto matrix = [&](int64_t cols) { return TensorSpec::contiguous({q.inputs[0].dtype, {rows, cols}}); };
+  Source a = make_source(matrix(in), false, 2, workspace, context);
+  Source b = make_source(q.inputs[1], true, 2, workspace, context);
+  Product p;
+  p.c = matrix(out);
+  p.bias = has_operand(q.inputs, 2);
+  p.activation = get_attr<std::string>(q.attrs, "activation");
+  return prepare_product("linear", std::move(a), std::move(b), p, workspace, context);
+}
+
+plan::LayoutPreference matmul_layouts(const KernelQuery&) {
+  return {{Layout::kAny, Layout::kAny}, {Layout::kContiguous}};
+}
+plan::LayoutPreference linear_layouts(const KernelQuery& q) {
+  plan::LayoutPreference preference{std::vector<Layout>(q.inputs.size(), Layout::kContiguous), {Layout::kContiguous}};
+  preference.inputs[1] = Layout::kAny;
+  return preference;
+}
+
+}  // namespace
+
+void add_matmul_kernels(KernelTable& table) {
+  table.add(DeviceKind::kCpu, {.op = "matmul", .prepare = prepare_matmul, .layouts = matmul_layouts});
+  table.add(DeviceKind::kCpu, {.op = "linear", .prepare = prepare_linear, .layouts = linear_layouts});
+}
+
+}  // namespace sluice::cpu

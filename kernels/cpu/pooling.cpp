@@ -1,0 +1,330 @@
+// max_pool, avg_pool and their adjoints. A tensor is seen as planes of positions with `lanes` side by side:
+// channels-last has N planes of C lanes, contiguous has N * C planes of one lane; the inner loops run over lanes.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/pooling.cpp"
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/numeric.h"
+#include "kernels/cpu/simd_targets.h"
+#include "kernels/cpu/support.h"
+
+#ifndef SLUICE_KERNELS_CPU_POOLING_ONCE
+#define SLUICE_KERNELS_CPU_POOLING_ONCE
+namespace sluice::cpu {
+
+// One side of a pooling: where lane 0 of plane 0 continues.
+struct PoolSide {
+  std::array<int64_t, 3> size{1, 1, 1}, stride{0, 0, 0};  // spatial
+  int64_t batch_stride = 0, channel_stride = 0;
+};
+struct Pool {
+  int64_t batch = 1, channels = 1;
+  bool lanes_are_channels = true;  // else one lane per plane
+  PoolSide x, y;
+  std::array<int64_t, 3> kernel{1, 1, 1}, step{1, 1, 1}, padding{0, 0, 0}, dilation{1, 1, 1};
+  bool include_padding = true;
+  int64_t divisor = 0;
+  int threads = 1;
+
+  int64_t planes() const { return lanes_are_channels ? batch : batch * channels; }
+  int64_t lanes() const { return lanes_are_channels ? channels : 1; }
+  int64_t base(const PoolSide& s, int64_t plane) const {
+    return lanes_are_channels ? plane * s.batch_stride
+                              : plane / channels * s.batch_stride + plane % channels * s.channel_stride;
+  }
+};
+using PoolFn = void (*)(const Pool&, const void* in0, const void* in1, void* out0, void* out1);
+
+}  // namespace sluice::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::cpu {
+namespace HWY_NAMESPACE {
+
+constexpr int64_t kLanes = 64;  // lanes per block of local sums
+
+// Calls visit(input index within the plane, flat spatial index) for the taps of output position `at` inside the input.
+template <class F>
+HWY_INLINE void for_each_tap(const Pool& p, const std::array<int64_t, 3>& at, F visit) {
+  std::array<int64_t, 3> begin, end;
+  for (int d = 0; d < 3; ++d) {
+    begin[d] = at[d] * p.step[d] - p.padding[d];
+    end[d] = std::min(begin[d] + (p.kernel[d] - 1) * p.dilation[d] + 1, p.x.size[d]);
+    while (begin[d] < 0) begin[d] += p.dilation[d];
+  }
+  for (int64_t i = begin[0]; i < end[0]; i += p.dilation[0])
+    for (int64_t j = begin[1]; j < end[1]; j += p.dilation[1])
+      for (int64_t k = begin[2]; k < end[2]; k += p.dilation[2])
+        visit(i * p.x.stride[0] + j * p.x.stride[1] + k * p.x.stride[2], (i * p.x.size[1] + j) * p.x.size[2] + k);
+}
+
+// Calls visit(position, index within the plane of y) for all output positions.
+template <class F>
+HWY_INLINE void for_each_output(const Pool& p, F visit) {
+  std::array<int64_t, 3> at;
+  for (at[0] = 0; at[0] < p.y.size[0]; ++at[0])
+    for (at[1] = 0; at[1] < p.y.size[1]; ++at[1])
+      for (at[2] = 0; at[2] < p.y.size[2]; ++at[2])
+        visit(at, at[0] * p.y.stride[0] + at[1] * p.y.stride[1] + at[2] * p.y.stride[2]);
+}
+
+template <class T>
+void max_pool(const Pool& p, const void* in, const void*, void* out, void* out_indices) {
+  using C = Compute<T>;
+  const T* x = static_cast<const T*>(in);
+  T* y = static_cast<T*>(out);
+  int64_t* indices = static_cast<int64_t*>(out_indices);
+  const int64_t lanes = p.lanes(), xl = p.lanes_are_channels ? p.x.channel_stride : 1,
+                yl = p.lanes_are_channels ? p.y.channel_stride : 1;
+  const C lowest =
+      std::numeric_limits<C>::has_infinity ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::lowest();
+#pragma omp parallel for num_threads(p.threads) if (p.threads > 1) schedule(static)
+  for (int64_t plane = 0; plane < p.planes(); ++plane) {
+    for_each_output(p, [&](const std::array<int64_t, 3>& at, int64_t y_at) {
+      for (int64_t l0 = 0; l0 < lanes; l0 += kLanes) {
+        const int64_t n = std::min(kLanes, lanes - l0);
+        C best[kLanes];
+        int32_t where[kLanes];
+        bool first = true;
+        const T* xp = x + p.base(p.x, plane) + l0 * xl;
+        for_each_tap(p, at, [&](int64_t x_at, int64_t flat) {
+          const T* v = xp + x_at;
+          const int32_t f = static_cast<int32_t>(flat);
+          if (first) {
+            for (int64_t l = 0; l < n; ++l) best[l] = lowest, where[l] = f;
+            first = false;
+          }
+          auto take = [&](int64_t l, C value) {
+            const bool better = value > best[l] || value != value;
+            best[l] = better ? value : best[l];
+            where[l] = better ? f : where[l];
+          };
+          if (xl == 1) {
+            for (int64_t l = 0; l < n; ++l) take(l, load(v[l]));
+          } else {
+            for (int64_t l = 0; l < n; ++l) take(l, load(v[l * xl]));
+          }
+        });
+        const int64_t to = p.base(p.y, plane) + y_at + l0 * yl;
+        for (int64_t l = 0; l < n; ++l) store(y + to + l * yl, best[l]);
+        for (int64_t l = 0; l < n; ++l) indices[to + l * yl] = where[l];
+      }
+    });
+  }
+}
+
+template <class T>
+void max_pool_backward(const Pool& p, const void* in, const void* in_indices, void* out, void*) {
+  const T* g = static_cast<const T*>(in);
+  const int64_t* indices = static_cast<const int64_t*>(in_indices);
+  T* dx = static_cast<T*>(out);
+  const int64_t lanes = p.lanes(), xl = p.lanes_are_channels ? p.x.channel_stride : 1,
+                yl = p.lanes_are_channels ? p.y.channel_stride : 1;
+  const int64_t positions = p.x.size[0] * p.x.size[1] * p.x.size[2];
+  bool bad = false;
+#pragma omp parallel for num_threads(p.threads) if (p.threads > 1) schedule(static) reduction(|| : bad)
+  for (int64_t plane = 0; plane < p.planes(); ++plane) {
+    T* to = dx + p.base(p.x, plane);
+    // Sums are made in the tensor's own dtype: windows overlap rarely, and then by a few elements.
+    for (int64_t l = 0; l < lanes && xl != 1; ++l)
+      for (int64_t s = 0; s < positions; ++s) store(to + l * xl + s * p.x.stride[2], Compute<T>(0));
+    if (xl == 1) std::memset(static_cast<void*>(to), 0, static_cast<size_t>(lanes * positions) * sizeof(T));
+    for_each_output(p, [&](const std::array<int64_t, 3>&, int64_t y_at) {
+      const int64_t from = p.base(p.y, plane) + y_at;
+      for (int64_t l = 0; l < lanes; ++l) {
+        const int64_t flat = indices[from + l * yl];
+        if (static_cast<uint64_t>(flat) >= static_cast<uint64_t>(positions)) {
+          bad = true;
+          continue;
+        }
+        T* cell = to + flat * p.x.stride[2] + l * xl;
+        store(cell, load(*cell) + load(g[from + l * yl]));
+      }
+    });
+  }
+  SLUICE_CHECK_KIND(
+      kIndex, !bad,
+      "max_pool_backward: an index is out of range: the input has {} positions per channel; indices must be max_pool's",
+      positions);
+}
+
+// What a window's sum is divided by (torch.avg_poolNd).
+HWY_INLINE double divisor_at(const Pool& p, const std::array<int64_t, 3>& at) {
+  if (p.divisor != 0) return static_cast<double>(p.divisor);
+  int64_t count = 1;
+  for (int d = 0; d < 3; ++d) {
+    const int64_t begin = at[d] * p.step[d] - p.padding[d],
+                  end = std::min(begin + p.kernel[d], p.x.size[d] + p.padding[d]);
+    count *= p.include_padding ? end - begin : std::min(end, p.x.size[d]) - std::max<int64_t>(begin, 0);
+  }
+  return static_cast<double>(count);
+}
+
+template <class T>
+void avg_pool(const Pool& p, const void* in, const void*, void* out, void*) {
+  using C = Compute<T>;
+  const T* x = static_cast<const T*>(in);
+  T* y = static_cast<T*>(out);
+  const int64_t lanes = p.lanes(), xl = p.lanes_are_channels ? p.x.channel_stride : 1,
+                yl = p.lanes_are_channels ? p.y.channel_stride : 1;
+#pragma omp parallel for num_threads(p.threads) if (p.threads > 1) schedule(static)
+  for (int64_t plane = 0; plane < p.planes(); ++plane) {
+    for_each_output(p, [&](const std::array<int64_t, 3>& at, int64_t y_at) {
+      const C divisor = static_cast<C>(divisor_at(p, at));
+      for (int64_t l0 = 0; l0 < lanes; l0 += kLanes) {
+        const int64_t n = std::min(kLanes, lanes - l0);
+        C sums[kLanes] = {};
+        const T* xp = x + p.base(p.x, plane) + l0 * xl;
+        for_each_tap(p, at, [&](int64_t x_at, int64_t) {
+          const T* v = xp + x_at;
+          if (xl == 1) {
+            for (int64_t l = 0; l < n; ++l) sums[l] += load(v[l]);
+          } else {
+            for (int64_t l = 0; l < n; ++l) sums[l] += load(v[l * xl]);
+          }
+        });
+        T* to = y + p.base(p.y, plane) + y_at + l0 * yl;
+        for (int64_t l = 0; l < n; ++l) store(to + l * yl, sums[l] / divisor);
+      }
+    });
+  }
+}
+
+template <class T>
+void avg_pool_backward(const Pool& p, const void* in, const void*, void* out, void*) {
+  using C = Compute<T>;
+  const T* g = static_cast<const T*>(in);
+  T* dx = static_cast<T*>(out);
+  const int64_t lanes = p.lanes(), xl = p.lanes_are_channels ? p.x.channel_stride : 1,
+                yl = p.lanes_are_channels ? p.y.channel_stride : 1;
+  const int64_t positions = p.x.size[0] * p.x.size[1] * p.x.size[2];
+#pragma omp parallel for num_threads(p.threads) if (p.threads > 1) schedule(static)
+  for (int64_t plane = 0; plane < p.planes(); ++plane) {
+    T* to = dx + p.base(p.x, plane);
+    for (int64_t s = 0; s < positions; ++s)
+      for (int64_t l = 0; l < lanes; ++l) store(to + s * p.x.stride[2] + l * xl, C(0));
+    for_each_output(p, [&](const std::array<int64_t, 3>& at, int64_t y_at) {
+      const C scale = 1 / static_cast<C>(divisor_at(p, at));
+      const T* from = g + p.base(p.y, plane) + y_at;
+      for_each_tap(p, at, [&](int64_t x_at, int64_t) {
+        T* cell = to + x_at;
+        if (xl == 1 && yl == 1) {
+          for (int64_t l = 0; l < lanes; ++l) store(cell + l, load(cell[l]) + scale * load(from[l]));
+        } else {
+          for (int64_t l = 0; l < lanes; ++l) store(cell + l * xl, load(cell[l * xl]) + scale * load(from[l * yl]));
+        }
+      });
+    });
+  }
+}
+
+enum Which { kMax, kMaxBackward, kAvg, kAvgBackward };
+PoolFn select_pool(int which, DType dtype) {
+  if (which == kMax) {
+    if (dtype == DType::kInt64) return max_pool<int64_t>;
+    if (dtype == DType::kInt32) return max_pool<int32_t>;
+    if (dtype == DType::kUInt8) return max_pool<uint8_t>;
+    return dispatch_floating(dtype, "max_pool", [](auto t) -> PoolFn { return max_pool<decltype(t)>; });
+  }
+  return dispatch_floating(dtype, "pooling", [&](auto t) -> PoolFn {
+    using T = decltype(t);
+    return which == kMaxBackward ? max_pool_backward<T> : which == kAvg ? avg_pool<T> : avg_pool_backward<T>;
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace sluice::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice::cpu {
+HWY_EXPORT(select_pool);
+namespace {
+
+using plan::KernelQuery;
+
+PoolSide side_of(const TensorSpec& spec, bool channels_last) {
+  PoolSide side;
+  const int dims = spec.shape.rank() - 2;
+  const Strides strides = channels_last ? channels_last_strides(spec.shape) : contiguous_strides(spec.shape);
+  side.batch_stride = strides[0];
+  side.channel_stride = strides[1];
+  int64_t positions = 1;
+  for (int d = dims - 1; d >= 0; --d) {
+    const int to = 3 - dims + d;
+    side.size[to] = spec.shape[2 + d];
+    side.stride[to] = strides[2 + d];
+    positions *= spec.shape[2 + d];
+  }
+  return side;
+}
+
+std::unique_ptr<PreparedKernel> prepare(int which, const KernelQuery& q, const PrepareContext& context) {
+  const bool backward = which == HWY_NAMESPACE::kMaxBackward || which == HWY_NAMESPACE::kAvgBackward;
+  const TensorSpec &x = backward ? q.outputs[0] : q.inputs[0], &y = backward ? q.inputs[0] : q.outputs[0];
+  const bool x_last = is_channels_last(x, q.op.c_str()), y_last = is_channels_last(y, q.op.c_str());
+  Pool p;
+  p.batch = x.shape[0];
+  p.channels = x.shape[1];
+  p.lanes_are_channels = x_last || y_last;
+  p.x = side_of(x, x_last);
+  p.y = side_of(y, y_last);
+  const int dims = x.shape.rank() - 2;
+  if (which != HWY_NAMESPACE::kMaxBackward) {
+    const auto &kernel = get_attr<Ints>(q.attrs, "kernel_size"), &stride = get_attr<Ints>(q.attrs, "stride"),
+               &padding = get_attr<Ints>(q.attrs, "padding");
+    for (int d = 0; d < dims; ++d) {
+      p.kernel[3 - dims + d] = kernel[d];
+      p.step[3 - dims + d] = stride[d];
+      p.padding[3 - dims + d] = padding[d];
+      if (which == HWY_NAMESPACE::kMax) p.dilation[3 - dims + d] = get_attr<Ints>(q.attrs, "dilation")[d];
+    }
+  }
+  if (which == HWY_NAMESPACE::kAvg || which == HWY_NAMESPACE::kAvgBackward) {
+    p.include_padding = get_attr<bool>(q.attrs, "count_include_pad");
+    p.divisor = get_attr<int64_t>(q.attrs, "divisor_override");
+  }
+  const double taps = static_cast<double>(p.kernel[0] * p.kernel[1] * p.kernel[2]);
+  p.threads = threads_for(context, static_cast<double>(numel(x.shape)) + taps * static_cast<double>(numel(y.shape)));
+  const PoolFn run = HWY_DYNAMIC_DISPATCH(select_pool)(which, x.dtype);
+  // The indices have the layout of the values they belong to.
+  auto same_layout = [&](const TensorSpec& indices) {
+    SLUICE_CHECK_KIND(kUnsupported, is_channels_last(indices, q.op.c_str()) == y_last,
+                      "{}: indices lie in another order than the values: strides {} and {}; copy one of them", q.op,
+                      indices.strides.str(), y.strides.str());
+  };
+  if (which == HWY_NAMESPACE::kMax) same_layout(q.outputs[1]);
+  if (which == HWY_NAMESPACE::kMaxBackward) same_layout(q.inputs[1]);
+  return make_kernel(0, [p, run, which](const KernelArgs& args) {
+    run(p, args.inputs[0], which == HWY_NAMESPACE::kMaxBackward ? args.inputs[1] : nullptr, args.outputs[0],
+        which == HWY_NAMESPACE::kMax ? args.outputs[1] : nullptr);
+  });
+}
+
+template <int kWhich>
+std::unique_ptr<PreparedKernel> prepare_as(const KernelQuery& q, const PrepareContext& context) {
+  return prepare(kWhich, q, context);
+}
+
+}  // namespace
+
+void add_pooling_kernels(KernelTable& table) {
+  using namespace HWY_NAMESPACE;
+  auto add = [&](const char* op, PrepareFn prepare_fn) {
+    table.add(DeviceKind::kCpu, {.op = op, .prepare = std::move(prepare_fn), .layouts = channels_last_where_spatial});
+  };
+  add("max_pool", prepare_as<kMax>);
+  add("max_pool_backward", prepare_as<kMaxBackward>);
+  add("avg_pool", prepare_as<kAvg>);
+  add("avg_pool_backward", prepare_as<kAvgBackward>);
+}
+
+}  // namespace sluice::cpu
+#endif

@@ -1,0 +1,65 @@
+#pragma once
+// What CPU kernels of tensor families share: kernels from lambdas, threads, workspaces, spatial layouts.
+#include <memory>
+
+#include "kernels/kernel.h"
+
+namespace sluice::cpu {
+
+// A kernel that is a callable of `const KernelArgs&`.
+template <class F>
+std::unique_ptr<PreparedKernel> make_kernel(uint64_t workspace_bytes, F run) {
+  class Kernel final : public PreparedKernel {
+   public:
+    Kernel(uint64_t bytes, F f) : f_(std::move(f)) { workspace_bytes_ = bytes; }
+    void run(const KernelArgs& args) const override { f_(args); }
+
+   private:
+    F f_;
+  };
+  return std::make_unique<Kernel>(workspace_bytes, std::move(run));
+}
+
+// Threads worth starting for about `work` simple vectorised operations: a parallel region costs some microseconds.
+inline int threads_for(const PrepareContext& context, double work) { return work < 40e3 ? 1 : context.threads; }
+
+// Ranges of a workspace, each 64-aligned.
+class WorkspaceLayout {
+ public:
+  // The offset of `bytes` new bytes.
+  uint64_t add(uint64_t bytes) {
+    const uint64_t at = bytes_;
+    bytes_ = align_up(checked_add(bytes_, bytes), 64);
+    return at;
+  }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  uint64_t bytes_ = 0;
+};
+inline std::byte* at_offset(void* workspace, uint64_t offset) { return static_cast<std::byte*>(workspace) + offset; }
+
+// Optional operands at the end of the list: absent ones are missing or have rank 0.
+inline bool has_operand(const std::vector<TensorSpec>& specs, size_t i) {
+  return i < specs.size() && specs[i].shape.rank() > 0;
+}
+inline const void* operand(const KernelArgs& args, const std::vector<TensorSpec>& specs, size_t i) {
+  return i < specs.size() ? args.inputs[i] : nullptr;
+}
+
+// How a tensor (N, C, spatial...) lies; strides of dims of size 1 do not count. kAny: neither way.
+plan::Layout spatial_layout(const TensorSpec& spec);
+// The same, but throws Error(kUnsupported) for kAny; a tensor that lies both ways counts as channels-last.
+bool is_channels_last(const TensorSpec& spec, const char* op);
+// Channels-last for operands of rank >= 3, else contiguous.
+plan::LayoutPreference channels_last_where_spatial(const plan::KernelQuery& query);
+
+// Copies between contiguous (N, C, S) and channels-last (N, S, C).
+void contiguous_to_channels_last(const void* from, void* to, int64_t n, int64_t c, int64_t s, size_t elem_size,
+                                 int threads);
+inline void channels_last_to_contiguous(const void* from, void* to, int64_t n, int64_t c, int64_t s, size_t elem_size,
+                                        int threads) {
+  contiguous_to_channels_last(from, to, n, s, c, elem_size, threads);
+}
+
+}  // namespace sluice::cpu
