@@ -1,0 +1,124 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "graph/graph.h"
+
+namespace sluice::graph {
+namespace {
+
+constexpr const char* kHand = R"(graph "hand \"made\"" {
+  %0 = input "x" : float32(4, 3)
+  %1 = variable "w" : float32(3, 2)
+  %2 = matmul(%0, %1) {transpose_a = false, transpose_b = false} : float32(4, 2) [device "sim:1", stream "host:2", quota 3, module "model.fc", source "dir/train.py:41"]
+  %3 = constant "c" : float32()
+  %4 = mul(%2, %3) : float32(4, 2)
+  %5 = linear(%4, %4, none) {activation = "none"} : float32(4, 4)
+  %6 = input "late" : int64(0,)
+  output "y" = %5
+  output "same" = %5
+  update "w" = %1
+}
+)";
+
+Graph parse_text(const std::string& text) { return parse(text, "test.ir", builtin_ops()); }
+
+TEST(GraphText, RoundTripIsExact) {
+  const Graph graph = parse_text(kHand);
+  graph.verify();
+  EXPECT_EQ(to_text(graph), kHand);
+  const Node& node = graph.nodes()[0];
+  EXPECT_EQ(node.placement.device, parse_device("sim:1"));
+  EXPECT_EQ(node.placement.stream, "host:2");
+  EXPECT_EQ(node.quota, 3);
+  EXPECT_EQ(node.module, "model.fc");
+  EXPECT_EQ(node.source, (SourceLocation{"dir/train.py", 41}));
+  EXPECT_EQ(graph.nodes()[2].inputs[2], kNoValue);
+}
+
+TEST(GraphText, CommentsSpacesAndDefaultsAreRead) {
+  const Graph graph = parse_text("# a graph\ngraph \"g\" {\n\n %0=input \"x#1\":float32( 2,3 ) # in\n\t%1 = sum(%0) : float32()\n}");
+  EXPECT_EQ(graph.inputs()[0].name, "x#1");
+  EXPECT_EQ(to_text(graph),
+            "graph \"g\" {\n  %0 = input \"x#1\" : float32(2, 3)\n  %1 = sum(%0) {dim = none, keepdim = false} : "
+            "float32()\n}\n");
+}
+
+TEST(GraphText, NumbersReadBackExactly) {
+  for (const char* value : {"0.1", "-0.0", "1e-300", "1.7976931348623157e+308", "inf", "-inf", "nan", "3.0"}) {
+    const std::string text = fmt::format(
+        "graph \"g\" {{\n  %0 = full() {{shape = [2, 0], value = {}, dtype = bfloat16}} : bfloat16(2, 0)\n}}\n", value);
+    EXPECT_EQ(to_text(parse_text(text)), text);
+  }
+}
+
+// Every op, with every one of its samples.
+TEST(GraphText, EveryOpRoundTrips) {
+  int graphs = 0;
+  for (const OpDef* op : builtin_ops().all()) {
+    for (const Sample& sample : op->samples) {
+      Graph graph;
+      graph.name = op->name;
+      Node node;
+      node.op = op;
+      for (size_t i = 0; i < sample.inputs.size(); ++i) {
+        const SampleInput& in = sample.inputs[i];
+        node.inputs.push_back(in.absent ? kNoValue : graph.add_input(fmt::format("x{}", i), {in.dtype, in.shape}));
+      }
+      node.attrs = sample.attrs;
+      node.source = {"sample.py", ++graphs};
+      const int index = graph.add_node(node);
+      for (size_t o = 0; o < graph.nodes()[index].outputs.size(); ++o) {
+        graph.add_output(fmt::format("y{}", o), graph.nodes()[index].outputs[o]);
+      }
+      graph.verify();
+      const std::string text = to_text(graph);
+      const Graph again = parse_text(text);
+      EXPECT_EQ(to_text(again), text);
+      EXPECT_EQ(again.nodes()[index].attrs, graph.nodes()[index].attrs) << text;
+    }
+  }
+  EXPECT_GT(graphs, 100);
+}
+
+class Malformed : public testing::TestWithParam<std::string> {};
+
+// The first line of each file says which line is at fault and what the message must contain.
+TEST_P(Malformed, NamesFileLineAndRule) {
+  const std::string path = fmt::format("{}/tests/graph/malformed/{}.ir", SLUICE_SOURCE_DIR, GetParam());
+  std::ifstream file(path);
+  std::stringstream buffer;
+  buffer << file.rdbuf();
+  const std::string text = buffer.str(), mark = "# error ";
+  ASSERT_TRUE(text.starts_with(mark));
+  const std::string expected = text.substr(mark.size(), text.find('\n') - mark.size());
+  const size_t colon = expected.find(':');
+  const std::string where = fmt::format("{}.ir:{}: ", GetParam(), expected.substr(0, colon));
+  try {
+    parse(text, GetParam() + ".ir", builtin_ops());
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with(where)) << error.what();
+    EXPECT_NE(std::string(error.what()).find(expected.substr(colon + 2)), std::string::npos)
+        << error.what() << "\n  wanted: " << expected;
+  }
+}
+
+std::vector<std::string> malformed_files() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(SLUICE_SOURCE_DIR "/tests/graph/malformed")) {
+    names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, Malformed, testing::ValuesIn(malformed_files()), [](const auto& info) { return info.param; });
+
+TEST(GraphText, ThereAreAtLeastThirtyMalformedFiles) { EXPECT_GE(malformed_files().size(), 30u); }
+
+}  // namespace
+}  // namespace sluice::graph
