@@ -1,6 +1,7 @@
 // copy, concat, pad, flip: copies into parts of the output. Reshape, permute, expand and slice are views, without kernels.
 #include <vector>
 
+#include "kernels/copy.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/strided_copy.h"
 #include "kernels/kernel.h"
@@ -110,10 +111,16 @@ void add_movement_kernels(KernelTable& table) {
   const auto add = [&](const char* op, Kernel (*prepare)(const plan::KernelQuery&, const PrepareContext&)) {
     table.add(DeviceKind::kCpu, {.op = op, .prepare = prepare, .layouts = any_layouts});
   };
-  add("copy", prepare_copy);
+  table.add(DeviceKind::kCpu, copy_kernel());
   add("concat", prepare_concat);
   add("pad", prepare_pad);
   add("flip", prepare_flip);
 }
 
 }  // namespace sluice::cpu
+
+namespace sluice {
+
+KernelDef copy_kernel() { return {.op = "copy", .prepare = cpu::prepare_copy, .layouts = cpu::any_layouts}; }
+
+}  // namespace sluice
