@@ -3,13 +3,12 @@
 // then over blocks in double, in an order that depends on the shape alone and not on the threads.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/batch_norm.cpp"
+
 #include <algorithm>
 
-#include "hwy/foreach_target.h"
-#include "hwy/highway.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
-#include "kernels/cpu/simd_targets.h"
+#include "kernels/cpu/simd_foreach.h"
 #include "kernels/cpu/support.h"
 
 #ifndef SLUICE_KERNELS_CPU_BATCH_NORM_ONCE

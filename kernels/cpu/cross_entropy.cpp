@@ -1,13 +1,12 @@
 // cross_entropy and its backward: one pass over the logits each, without storing probabilities.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/cross_entropy.cpp"
+
 #include <atomic>
 
-#include "hwy/foreach_target.h"
-#include "hwy/highway.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
-#include "kernels/cpu/simd_targets.h"
+#include "kernels/cpu/simd_foreach.h"
 #include "kernels/cpu/support.h"
 
 #ifndef SLUICE_KERNELS_CPU_CROSS_ENTROPY_ONCE

@@ -3,13 +3,12 @@
 // on the shape alone, so results do not depend on the number of threads.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/normalization.cpp"
+
 #include <algorithm>
 
-#include "hwy/foreach_target.h"
-#include "hwy/highway.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
-#include "kernels/cpu/simd_targets.h"
+#include "kernels/cpu/simd_foreach.h"
 #include "kernels/cpu/support.h"
 
 #ifndef SLUICE_KERNELS_CPU_NORMALIZATION_ONCE

@@ -1,11 +1,10 @@
 // Optimizer steps, each one pass over its tensors; outputs may overwrite the tensors they replace.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/optimizer_updates.cpp"
-#include "hwy/foreach_target.h"
-#include "hwy/highway.h"
+
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
-#include "kernels/cpu/simd_targets.h"
+#include "kernels/cpu/simd_foreach.h"
 #include "kernels/cpu/support.h"
 
 #ifndef SLUICE_KERNELS_CPU_OPTIMIZER_UPDATES_ONCE

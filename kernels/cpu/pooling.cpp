@@ -2,16 +2,15 @@
 // channels-last has N planes of C lanes, contiguous has N * C planes of one lane; the inner loops run over lanes.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/pooling.cpp"
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
 
-#include "hwy/foreach_target.h"
-#include "hwy/highway.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
-#include "kernels/cpu/simd_targets.h"
+#include "kernels/cpu/simd_foreach.h"
 #include "kernels/cpu/support.h"
 
 #ifndef SLUICE_KERNELS_CPU_POOLING_ONCE

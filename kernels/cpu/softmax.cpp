@@ -2,13 +2,12 @@
 // is summed across vector lanes, else lanes run over inner.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/softmax.cpp"
+
 #include <algorithm>
 
-#include "hwy/foreach_target.h"
-#include "hwy/highway.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
-#include "kernels/cpu/simd_targets.h"
+#include "kernels/cpu/simd_foreach.h"
 #include "kernels/cpu/support.h"
 
 #ifndef SLUICE_KERNELS_CPU_SOFTMAX_ONCE
