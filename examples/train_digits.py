@@ -1,0 +1,164 @@
+"""Trains a residual net on scikit-learn's handwritten digits with one plan of actors, and shows what came of it.
+
+Augmentation and normalisation run as actors on a host stream, a step ahead of the network; forward, backward and the
+momentum update are one actor. Writes to --out: the bundle, pictures of the plans, the loss curve, a run trace, and
+result.json. The same training then runs with sim:0 as the compute device, which must give the same losses.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import time
+
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from tqdm import tqdm
+
+import sluice as sl
+from digits_net import DigitsNet
+from sluice._tools import find_tool
+from sluice.nn import functional as F
+
+BATCH, MEAN, STD = 32, 4.88, 6.02
+
+
+class RandomShift:
+    """Moves each image by up to one pixel; state lives in the actor, called once per step, in order."""
+
+    def __init__(self, seed):
+        self.random = np.random.default_rng(seed)
+
+    def __call__(self, images):
+        padded = np.pad(images, ((0, 0), (1, 1), (1, 1)))
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (8, 8), axis=(1, 2))
+        dy, dx = self.random.integers(0, 3, (2, len(images)))
+        return windows[np.arange(len(images)), dy, dx]
+
+
+def normalise(images):
+    return ((images - np.float32(MEAN)) / np.float32(STD))[:, None]
+
+
+class TrainGraph(sl.nn.Graph):
+    """One training step: uint8 images and labels in, the loss out."""
+
+    def __init__(self, net, steps, device):
+        super().__init__(name=f"train_digits_{device.type}")
+        self.net, self.device, self.shift = net, device, RandomShift(seed=0)
+        sgd = sl.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
+        self.add_optimizer(sgd, lr_sch=sl.optim.lr_scheduler.CosineAnnealingLR(sgd, T_max=steps))
+        self.config.set_device(device)
+        self.config.enable_trace()
+
+    def build(self, images, labels):
+        with sl.register_quota(2):
+            shifted = sl.host_function(self.shift, images, out=((BATCH, 8, 8), sl.uint8))
+            batch = sl.host_function(normalise, shifted, out=((BATCH, 1, 8, 8), sl.float32))
+        loss = F.cross_entropy(self.net(batch), labels)
+        loss.backward()
+        return loss
+
+
+class ClassifyGraph(sl.nn.Graph):
+    """Logits of raw images in 0..16."""
+
+    def __init__(self, net):
+        super().__init__(name="classify_digits")
+        self.net = net.eval()
+
+    def build(self, images):
+        return self.net((images - MEAN) / STD)
+
+
+def train(device, images, labels, epochs):
+    """Returns (net, graph, losses, seconds)."""
+    sl.manual_seed(0)
+    net = DigitsNet()
+    steps = len(images) // BATCH
+    graph = TrainGraph(net, epochs * steps, device)
+    order, losses, pending = np.random.default_rng(0), [], []
+    start = time.perf_counter()
+    with tqdm(total=epochs * steps * BATCH, unit=" images", unit_scale=True, desc=f"training on {device}") as bar:
+        for _ in range(epochs):
+            shuffled = order.permutation(len(images))
+            for rows in shuffled[:steps * BATCH].reshape(steps, BATCH):
+                pending.append(graph(sl.from_numpy(images[rows]), sl.from_numpy(labels[rows])))
+                if len(pending) > 2:  # read results late, so that steps overlap
+                    losses.append(pending.pop(0).item())
+                bar.update(BATCH)
+            bar.set_postfix(loss=f"{np.mean(losses[-steps:]):.4f}")
+        losses += [loss.item() for loss in pending]
+    return net, graph, losses, time.perf_counter() - start
+
+
+def draw_losses(losses, path):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    smooth = np.convolve(losses, np.ones(20) / 20, "valid")
+    plt.figure(figsize=(6, 3.5))
+    plt.plot(losses, alpha=0.3, label="step")
+    plt.plot(np.arange(len(smooth)) + 19, smooth, label="mean of 20")
+    plt.xlabel("step"), plt.ylabel("loss"), plt.yscale("log"), plt.legend(), plt.tight_layout()
+    plt.savefig(path, dpi=120)
+
+
+def draw_plan(graph, name, out):
+    graph.save_plan(out / f"{name}.plan.json")
+    subprocess.run([find_tool("plan-viz"), "html", str(out / f"{name}.plan.json"), "-o", str(out / f"{name}.html")], check=True)
+
+
+def run_in_cpp(out, images, logits):
+    """Classifies the held-out images in C++, from several threads; returns (classes equal, largest difference)."""
+    images.tofile(out / "images.f32")
+    subprocess.run([find_tool("cpp_runner"), str(out / "bundle"), str(out / "images.f32"), str(out / "logits.f32")], check=True)
+    other = np.fromfile(out / "logits.f32", np.float32).reshape(logits.shape)
+    return bool((other.argmax(1) == logits.argmax(1)).all()), float(np.abs(other - logits).max())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=25)
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/digits"))
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+
+    digits = load_digits()
+    images, held_out, labels, held_out_labels = train_test_split(
+        digits.images.astype(np.uint8), digits.target, test_size=0.2, random_state=0, stratify=digits.target)
+
+    net, graph, losses, seconds = train(sl.device("cpu"), images, labels, args.epochs)
+    ledger, peak = graph.memory(), sl._C.memory_stats("host")["peak_bytes"]
+    graph.save_trace(args.out / "trace.json")
+    draw_plan(graph, "plan", args.out)
+    draw_losses(losses, args.out / "loss.png")
+
+    classify = ClassifyGraph(net)
+    raw = held_out.astype(np.float32)[:, None]
+    logits = classify(sl.from_numpy(raw)).numpy()
+    accuracy = float((logits.argmax(1) == held_out_labels).mean())
+    sl.save(classify, args.out / "bundle")
+    classes_equal, difference = run_in_cpp(args.out, raw, logits)
+
+    _, sim_graph, sim_losses, _ = train(sl.device("sim:0"), images, labels, args.epochs)
+    draw_plan(sim_graph, "two_devices", args.out)
+
+    result = {
+        "accuracy": accuracy, "seconds": seconds, "images_per_s": len(losses) * BATCH / seconds,
+        "cpp_classes_equal": classes_equal, "cpp_max_abs_diff": difference, "sim_losses_equal": losses == sim_losses,
+        "ledger_bytes": ledger["total"], "allocator_peak_bytes": peak,
+    }
+    (args.out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
+    print(f"wrote to {args.out}/: bundle/ (the trained plan, for Python and C++), plan.html and two_devices.html (the plans; open "
+          "in a browser), loss.png (the loss curve), trace.json (the run; open in ui.perfetto.dev), result.json")
+    good = accuracy >= 0.97 and classes_equal and difference <= 1e-5 and result["sim_losses_equal"]
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

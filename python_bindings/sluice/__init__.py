@@ -1,0 +1,51 @@
+"""Sluice: an actor-model dataflow execution engine for deep learning, with torch's names.
+
+`import sluice as torch` runs plain torch code eagerly; `sluice.nn.Graph` compiles it into a plan of actors.
+"""
+
+import atexit as _atexit
+
+from sluice import _C
+from sluice._C import (Generator, Tensor, bfloat16, bool, dtype, float16, float32, float64, int8, int16, int32, int64,  # noqa: A004
+                       promote_types, uint8)
+from sluice._C import CancelledError, Error
+from sluice._size import Size
+from sluice._device import device, register_quota, stream
+from sluice._creation import (arange, as_tensor, bernoulli, default_generator, empty, empty_like, eye, from_dlpack, from_numpy,
+                              frombuffer, full, full_like, get_default_dtype, initial_seed, linspace, manual_seed, normal, ones,
+                              ones_like, rand, rand_like, randint, randn, randn_like, randperm, set_default_dtype, tensor, zeros,
+                              zeros_like)
+from sluice._creation import numpy as _numpy
+from sluice import _tensor_math, _tensor_methods
+from sluice._functions import *  # noqa: F401,F403
+from sluice._functions import broadcast_shapes, pow, where  # noqa: A004
+from sluice.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+
+__version__ = "0.1.0"
+
+float, double, half, long, int, short = float32, float64, float16, int64, int32, int16  # noqa: A001
+inf, nan, pi = __import__("math").inf, __import__("math").nan, __import__("math").pi
+FloatTensor = Tensor
+
+_LAZY = {"nn": "sluice.nn", "optim": "sluice.optim", "ops": "sluice._C.ops", "errors": "sluice.errors"}
+_LAZY_NAMES = {name: "sluice._bundle" for name in ("save", "load_graph")}
+_LAZY_NAMES["host_function"] = "sluice._host_function"
+
+
+def __getattr__(name):
+    import importlib
+
+    if name == "ops":
+        return _C.ops
+    if name in _LAZY:
+        return importlib.import_module(_LAZY[name])
+    if name in _LAZY_NAMES:
+        return getattr(importlib.import_module(_LAZY_NAMES[name]), name)
+    raise AttributeError(f"module 'sluice' has no attribute '{name}'")
+
+
+def __dir__():
+    return sorted([*globals(), *_LAZY, *_LAZY_NAMES])
+
+
+_atexit.register(_C.shutdown)

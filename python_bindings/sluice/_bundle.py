@@ -1,0 +1,64 @@
+"""Bundles: a compiled graph as a directory, for another process and for C++."""
+
+import json
+
+from sluice import _C
+from sluice._host_function import functions as _registered
+from sluice._structure import Structure
+from sluice.nn.graph.call import GraphCall
+
+
+def save(graph, directory):
+    """Writes plan.json, graph.txt, weights.safetensors and meta.json of a compiled nn.Graph (or a loaded one)."""
+    from sluice.nn.graph import Graph
+
+    if not isinstance(graph, (Graph, LoadedGraph)):
+        raise TypeError(f"save: expected an nn.Graph: got {type(graph).__name__}; tensors are saved with numpy")
+    if not graph.is_compiled:
+        raise RuntimeError(f"save: graph '{graph.name}' is not compiled; call it once, or compile(*inputs)")
+    graph.synchronize()
+    graph._call.session.save(str(directory))
+
+
+def load_graph(directory, functions=None, **options):
+    """A saved graph with its own variables; results are bitwise those of the graph that was saved.
+
+    functions: Python functions of its host streams, by name, where this process has not used them before.
+    """
+    return LoadedGraph(str(directory), functions or {}, options)
+
+
+class LoadedGraph:
+    """A graph from a bundle: callable, with `inputs` and `outputs` as (name, dtype, shape)."""
+
+    is_compiled = True
+
+    def __init__(self, directory, functions, options):
+        self.name = directory
+        session = _C.GraphSession.load(directory, options, {**_registered, **functions})
+        with open(f"{directory}/meta.json") as file:
+            meta = json.load(file)
+        self.inputs, self.outputs = session.inputs(), session.outputs()
+        plain = {"kind": "tuple", "children": [{"kind": "tensor", "children": []}] * len(self.inputs)}
+        signature = json.loads(meta["signature"]) if "signature" in meta else None
+        self._parameters = signature["parameters"] if signature else [name for name, _, _ in self.inputs]
+        arguments = Structure.from_json(signature["arguments"] if signature else plain)
+        results = Structure.from_json(signature["results"] if signature else
+                                      {**plain, "children": plain["children"][:1] * len(self.outputs)})
+        self._call = GraphCall(self.name, session, arguments, self.inputs, results)
+
+    def __call__(self, *args, **kwargs):
+        missing = [p for p in self._parameters[len(args):] if p not in kwargs]
+        unknown = [k for k in kwargs if k not in self._parameters]
+        if missing or unknown or len(args) > len(self._parameters):
+            raise TypeError(f"graph '{self.name}': got {len(args)} arguments and {list(kwargs)}; expected {self._parameters}")
+        return self._call(dict(zip(self._parameters, [*args, *(kwargs[p] for p in self._parameters[len(args):])])))
+
+    def synchronize(self):
+        self._call.session.synchronize()
+
+    def __repr__(self):
+        def lines(ports):
+            return "".join(f"\n    {name}: {dtype.name}{tuple(shape)}" for name, dtype, shape in ports)
+
+        return f"LoadedGraph({self.name!r},\n  inputs:{lines(self.inputs)}\n  outputs:{lines(self.outputs)}\n)"

@@ -1,0 +1,202 @@
+"""Tensors from data, from numbers, and at random."""
+
+from sluice import _C
+from sluice._C import Tensor, fn
+from sluice._size import sizes_of
+
+default_generator = _C.Generator()
+_default_dtype = _C.float32
+_lazy_numpy = None
+
+
+def numpy():
+    """numpy, imported when first needed: importing it takes longer than importing Sluice."""
+    global _lazy_numpy
+    if _lazy_numpy is None:
+        import numpy
+
+        _lazy_numpy = numpy
+    return _lazy_numpy
+
+
+def get_default_dtype():
+    return _default_dtype
+
+
+def set_default_dtype(dtype):
+    global _default_dtype
+    if not dtype.is_floating_point:
+        raise TypeError(f"set_default_dtype: got {dtype}; only floating-point types are supported as the default")
+    _default_dtype = dtype
+
+
+def _finish(t, device, requires_grad):
+    if device is None:
+        device = _C.placement_device()
+    if device is not None:
+        t = t._to_device(device)
+    return t.requires_grad_(True) if requires_grad else t
+
+
+def _array_of(data):
+    """`data` as an array, and the dtype torch infers for it."""
+    np = numpy()
+    if hasattr(data, "__array__"):
+        return np.asarray(data), None
+    if isinstance(data, (list, tuple)) and _has_tensors(data):
+        return np.stack([_array_of(d)[0] for d in data]) if len(data) else np.asarray(data), None
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise ValueError(f"tensor: cannot be made of nested sequences of unequal length: {error}") from None
+    if array.dtype.kind == "c":
+        raise NotImplementedError("tensor: complex numbers are not supported")
+    if array.dtype == object or array.dtype.kind in "USO":
+        raise TypeError(f"tensor: cannot be made of {type(data).__name__} with elements of {array.dtype}")
+    return array, (_default_dtype if array.dtype.kind == "f" else None)
+
+
+def _has_tensors(data):
+    return any(isinstance(d, Tensor) or (isinstance(d, (list, tuple)) and _has_tensors(d)) for d in data)
+
+
+def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
+    """A tensor with a copy of `data`."""
+    if isinstance(dtype, str) or getattr(dtype, "is_complex", False):
+        raise TypeError(f"tensor: dtype is {dtype!r}; must be one of {_C.dtypes}")
+    if isinstance(data, Tensor):
+        t = data.detach().clone()
+    elif isinstance(data, (bool, int, float)):
+        inferred = _C.bool if isinstance(data, bool) else _C.int64 if isinstance(data, int) else _default_dtype
+        if dtype is None or inferred is not _C.int64 or abs(data) < 2**53:
+            return _finish(fn.full((), data, dtype or inferred), device, requires_grad)
+        t = _C.from_array(numpy().array(data))
+    else:
+        array, inferred = _array_of(data)
+        dtype = dtype or inferred
+        t = _C.from_array(numpy().array(array, copy=True, order="C", ndmin=0)).clone()
+    if dtype is not None and t.dtype is not dtype:
+        t = t.to(dtype)
+    return _finish(t, device, requires_grad)
+
+
+def as_tensor(data, dtype=None, device=None):
+    """`data` as a tensor, without a copy where possible."""
+    if isinstance(data, Tensor):
+        return data.to(device=device, dtype=dtype)
+    if isinstance(data, numpy().ndarray):
+        return _C.from_array(data).to(device=device, dtype=dtype)
+    return tensor(data, dtype=dtype, device=device)
+
+
+def from_numpy(array):
+    """Shares the array's memory."""
+    if not isinstance(array, numpy().ndarray):
+        raise TypeError(f"from_numpy: expected np.ndarray (got {type(array).__name__})")
+    return _C.from_array(array)
+
+
+def from_dlpack(exporter):
+    """Shares memory through DLPack."""
+    return _C.from_array(exporter)
+
+
+def frombuffer(buffer, *, dtype, count=-1, offset=0):
+    """Shares the memory of an object with the buffer protocol."""
+    return from_numpy(numpy().frombuffer(buffer, dtype=dtype.name, count=count, offset=offset))
+
+
+def full(*size, fill_value=None, dtype=None, device=None, requires_grad=False):
+    if fill_value is None:
+        *size, fill_value = size
+    if dtype is None:
+        dtype = _C.bool if isinstance(fill_value, bool) else _C.int64 if isinstance(fill_value, int) else _default_dtype
+    if isinstance(fill_value, Tensor):
+        fill_value = fill_value.item()
+    return _finish(fn.full(sizes_of(size), fill_value, dtype), device, requires_grad)
+
+
+def empty(*size, dtype=None, device=None, requires_grad=False, **_layout):
+    return _finish(fn.empty(sizes_of(size), dtype or _default_dtype), device, requires_grad)
+
+
+def zeros(*size, dtype=None, device=None, requires_grad=False):
+    return _finish(fn.full(sizes_of(size), 0.0, dtype or _default_dtype), device, requires_grad)
+
+
+def ones(*size, dtype=None, device=None, requires_grad=False):
+    return _finish(fn.full(sizes_of(size), 1.0, dtype or _default_dtype), device, requires_grad)
+
+
+def _like(make):
+    def like(input, *args, dtype=None, device=None, requires_grad=False):
+        return make(input._shape, *args, dtype=dtype or input.dtype, device=device or input._device, requires_grad=requires_grad)
+
+    return like
+
+
+def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
+    if end is None:
+        start, end = 0, start
+    if dtype is None:
+        dtype = _C.int64 if all(isinstance(v, int) for v in (start, end, step)) else _default_dtype
+    return _finish(fn.arange(float(start), float(end), float(step), dtype), device, requires_grad)
+
+
+def linspace(start, end, steps, *, dtype=None, device=None, requires_grad=False):
+    return _finish(fn.linspace(float(start), float(end), steps, dtype or _default_dtype), device, requires_grad)
+
+
+def eye(n, m=None, *, dtype=None, device=None, requires_grad=False):
+    return _finish(fn.eye(n, -1 if m is None else m, dtype or _default_dtype), device, requires_grad)
+
+
+# Random. Eager tensors follow torch's sequential generator; while a graph is traced the numbers are drawn in the plan.
+
+
+def manual_seed(seed):
+    """Seeds the default generator."""
+    return default_generator.manual_seed(seed % 2**64)
+
+
+def initial_seed():
+    return default_generator.initial_seed()
+
+
+def rand(*size, generator=None, dtype=None, device=None, requires_grad=False):
+    g, size, dtype = generator or default_generator, sizes_of(size), dtype or _default_dtype
+    t = g.draw_uniform(size, 0.0, 1.0, dtype) if _C.is_tracing() else g.rand(size, dtype)
+    return _finish(t, device, requires_grad)
+
+
+def randn(*size, generator=None, dtype=None, device=None, requires_grad=False):
+    g, size, dtype = generator or default_generator, sizes_of(size), dtype or _default_dtype
+    t = g.draw_normal(size, 0.0, 1.0, dtype) if _C.is_tracing() else g.randn(size, dtype)
+    return _finish(t, device, requires_grad)
+
+
+def randint(low, high=None, size=None, *, generator=None, dtype=None, device=None, requires_grad=False):
+    if size is None:
+        low, high, size = 0, low, high
+    g, dtype = generator or default_generator, dtype or _C.int64
+    t = g.draw_randint(size, low, high, dtype) if _C.is_tracing() else g.randint(low, high, size, dtype)
+    return _finish(t, device, requires_grad)
+
+
+def randperm(n, *, generator=None, dtype=None, device=None):
+    return _finish((generator or default_generator).randperm(n).to(dtype), device, False)
+
+
+def normal(mean, std, size=None, *, generator=None):
+    if size is None:
+        size = (mean if isinstance(mean, Tensor) else std)._shape
+    return randn(size, generator=generator) * std + mean
+
+
+def bernoulli(input, *, generator=None):
+    return (rand(input._shape, generator=generator, dtype=input.dtype) < input).to(input.dtype)
+
+
+zeros_like, ones_like, empty_like = _like(zeros), _like(ones), _like(empty)
+full_like = _like(full)
+rand_like, randn_like = _like(rand), _like(randn)

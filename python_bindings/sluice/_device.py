@@ -1,0 +1,79 @@
+"""Devices and streams: names of places, and context managers that put the ops inside there."""
+
+from sluice import _C
+
+
+class device:
+    """A device by name: device("cpu"), device("sim", 1), device("sim:1").
+
+    As a context manager: tensors are created there, and ops traced inside run there.
+    """
+
+    __slots__ = ("type", "index", "_scopes")
+
+    def __init__(self, type, index=None):
+        if isinstance(type, device):
+            type = str(type)
+        if not isinstance(type, str):
+            raise TypeError(f"device: expected a name such as 'cpu' or 'sim:0': got {type!r}")
+        if ":" in type and index is not None:
+            raise ValueError(f"device: index given twice: {type!r} and {index}")
+        name = _C.parse_device(type if ":" in type or index is None else f"{type}:{index}")
+        self.type, _, number = name.rpartition("/")[2].partition(":")
+        self.index = int(number) if ":" in type or index is not None else None
+        self._scopes = []
+
+    @property
+    def _sluice_device(self):
+        return f"{self.type}:{self.index or 0}"
+
+    def __enter__(self):
+        scope = _C.PlacementScope(device=self._sluice_device)
+        self._scopes.append(scope)
+        return self
+
+    def __exit__(self, *exc):
+        self._scopes.pop().close()
+
+    def __eq__(self, other):
+        return isinstance(other, device) and (self.type, self.index or 0) == (other.type, other.index or 0)
+
+    def __hash__(self):
+        return hash((self.type, self.index or 0))
+
+    def __repr__(self):
+        return f"device(type='{self.type}'" + (")" if self.index is None else f", index={self.index})")
+
+    def __str__(self):
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __reduce__(self):
+        return (device, (self.type, self.index))
+
+
+class _Placement:
+    def __init__(self, **fields):
+        self._fields = fields
+
+    def __enter__(self):
+        self._scope = _C.PlacementScope(**self._fields)
+        return self
+
+    def __exit__(self, *exc):
+        self._scope.close()
+
+
+class stream(_Placement):
+    """Ops traced inside run on this stream ("host", "host:1", "compute"): an actor of their own, overlapping others."""
+
+    def __init__(self, name):
+        super().__init__(stream=name)
+
+
+class register_quota(_Placement):
+    """Registers written inside get `n` slots: how many steps a producer may be ahead of its consumers."""
+
+    def __init__(self, n):
+        if n < 1:
+            raise ValueError(f"register_quota: got {n}; must be at least 1")
+        super().__init__(quota=n)

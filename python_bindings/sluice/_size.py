@@ -1,0 +1,29 @@
+"""Size: the tuple that Tensor.shape is."""
+
+import math
+
+
+class Size(tuple):
+    """A tuple of dims, as torch.Size."""
+
+    __slots__ = ()
+
+    def numel(self):
+        return math.prod(self)
+
+    def __getitem__(self, index):
+        item = tuple.__getitem__(self, index)
+        return Size(item) if isinstance(index, slice) else item
+
+    def __add__(self, other):
+        return Size(tuple.__add__(self, tuple(other)))
+
+    def __repr__(self):
+        return f"sluice.Size({list(self)})"
+
+
+def sizes_of(args):
+    """Sizes given one by one or as one sequence."""
+    if len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__"):
+        return tuple(int(a) for a in args[0])
+    return tuple(int(a) for a in args)

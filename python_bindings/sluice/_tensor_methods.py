@@ -1,0 +1,330 @@
+"""Tensor methods about what a tensor is: attributes, printing, conversions, in-place ops, hooks."""
+
+import sluice
+from sluice import _C
+from sluice._C import Tensor, fn
+from sluice._device import device
+from sluice._size import Size
+from sluice._tensor_math import method
+
+
+# What a tensor is
+
+Tensor.shape = property(lambda self: Size(self._shape))
+Tensor.device = property(lambda self: _short_device(self._device))
+Tensor.is_cpu = property(lambda self: self._device == "cpu:0")
+Tensor.is_cuda = property(lambda self: self._device.startswith("cuda"))
+Tensor.layout = "strided"
+Tensor.itemsize = property(lambda self: self.dtype.itemsize)
+Tensor.nbytes = property(lambda self: self.numel() * self.dtype.itemsize)
+Tensor.T = property(lambda self: self.permute(*reversed(range(self.ndim))))
+Tensor.mT = property(lambda self: self.transpose(-2, -1))
+Tensor.nelement = Tensor.numel
+Tensor.ndimension = Tensor.dim
+
+
+def _short_device(name):
+    kind, _, index = name.rpartition("/")[2].partition(":")
+    return device(kind) if kind == "cpu" else device(kind, int(index))
+
+
+@method
+def size(self, dim=None):
+    return self.shape if dim is None else self.shape[dim]
+
+
+@method
+def stride(self, dim=None):
+    return self._strides() if dim is None else self._strides()[dim]
+
+
+@method
+def element_size(self):
+    return self.dtype.itemsize
+
+
+@method
+def is_floating_point(self):
+    return self.dtype.is_floating_point
+
+
+@method
+def __len__(self):
+    if self.ndim == 0:
+        raise TypeError("len() of a 0-d tensor")
+    return self._shape[0]
+
+
+@method
+def __iter__(self):
+    if self.ndim == 0:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(self.unbind(0))
+
+
+@method
+def __bool__(self):
+    if self.numel() != 1:
+        raise RuntimeError(f"Boolean value of Tensor with {self.numel()} values is ambiguous; use .any() or .all()")
+    return bool(self.item())
+
+
+@method
+def __int__(self):
+    return int(self.item())
+
+
+@method
+def __float__(self):
+    return float(self.item())
+
+
+@method
+def __index__(self):
+    if self.numel() != 1 or self.dtype.is_floating_point:
+        raise TypeError("only integer tensors of a single element can be converted to an index")
+    return int(self.item())
+
+
+@method
+def __contains__(self, element):
+    return bool((self == element).any())
+
+
+@method
+def __format__(self, spec):
+    return format(self.item(), spec) if self.ndim == 0 and not self._traced else object.__format__(self, spec)
+
+
+@method
+def __array__(self, dtype=None, copy=None):
+    array = self.numpy()
+    if dtype is not None and array.dtype != dtype:
+        return array.astype(dtype)
+    return array.copy() if copy else array
+
+
+@method
+def __deepcopy__(self, memo):
+    if id(self) not in memo:
+        if not self.is_leaf:
+            raise RuntimeError("deepcopy: only leaf tensors can be copied deeply; use .detach().clone()")
+        memo[id(self)] = self.detach().clone().requires_grad_(self.requires_grad)
+    return memo[id(self)]
+
+
+@method
+def __reduce__(self):
+    return (_rebuild, (self.detach().numpy(), self.requires_grad))
+
+
+def _rebuild(array, requires_grad):
+    return sluice.tensor(array).requires_grad_(requires_grad)
+
+
+def _format(self):
+    if self._traced:
+        return f"tensor(..., size={tuple(self._shape)}, dtype={self.dtype}, traced)"
+    data = self.detach().cpu()
+    np = sluice._numpy()
+    array = (data.float() if self.dtype is sluice.bfloat16 else data).numpy()
+    with np.printoptions(precision=4, threshold=1000, edgeitems=3, linewidth=80, suppress=_plain(np, array), sign=" " if _signed(array) else "-"):
+        text = np.array2string(array, separator=", ", prefix="tensor(")
+    suffix = []
+    if self.dtype not in (sluice.float32, sluice.int64, sluice.bool):
+        suffix.append(f"dtype={self.dtype}")
+    if not self.is_cpu:
+        suffix.append(f"device='{self.device}'")
+    if self.numel() == 0 and self.ndim != 1:
+        suffix.append(f"size={tuple(self._shape)}")
+    if self.grad_fn is not None:
+        suffix.append(f"grad_fn=<{self.grad_fn.name()}>")
+    elif self.requires_grad:
+        suffix.append("requires_grad=True")
+    return "tensor(" + ", ".join([text, *suffix]) + ")"
+
+
+def _plain(np, array):
+    finite = np.abs(array[np.isfinite(array)]) if array.dtype.kind == "f" else array[:0]
+    nonzero = finite[finite != 0] if finite.size else finite
+    return nonzero.size == 0 or (nonzero.max() < 1e8 and nonzero.min() >= 1e-4 and nonzero.max() / nonzero.min() < 1e3)
+
+
+def _signed(array):
+    return array.dtype.kind in "fi" and array.size > 1 and bool((array < 0).any())
+
+
+Tensor.__repr__ = _format
+Tensor.__str__ = _format
+
+# Conversions
+
+
+def parse_to(args, kwargs):
+    """(device, dtype) from the forms of Tensor.to."""
+    place, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
+    for name in ("non_blocking", "copy", "memory_format"):
+        kwargs.pop(name, None)
+    if kwargs:
+        raise TypeError(f"to: unexpected argument '{next(iter(kwargs))}'")
+    for arg in args:
+        if isinstance(arg, Tensor):
+            place, dtype = arg._device, arg.dtype
+        elif isinstance(arg, (str, device)):
+            place = arg
+        elif isinstance(arg, _C.dtype) or arg in (bool, int, float):
+            dtype = arg
+        elif not isinstance(arg, bool) and arg is not None:
+            raise TypeError(f"to: got {arg!r}; expected a device, a dtype or a tensor")
+    return place, dtype
+
+
+@method
+def to(self, *args, **kwargs):
+    copy = kwargs.get("copy", False)
+    place, dtype = parse_to(args, kwargs)
+    result = self
+    if dtype is not None and dtype is not self.dtype:
+        result = result._cast(dtype)
+    if place is not None:
+        result = result._to_device(place)
+    if result._impl == self._impl:  # nothing changed: the same object, as torch
+        return self.clone() if copy else self
+    return result
+
+
+@method
+def cpu(self):
+    return self.to("cpu")
+
+
+@method
+def type(self, dtype=None):
+    return str(self.dtype) if dtype is None else self.to(dtype)
+
+
+@method
+def type_as(self, other):
+    return self.to(other.dtype)
+
+
+def _caster(dtype):
+    return lambda self: self.to(dtype)
+
+
+for _name, _dtype in (("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"), ("long", "int64"),
+                      ("int", "int32"), ("short", "int16"), ("char", "int8"), ("byte", "uint8"), ("bool", "bool")):
+    setattr(Tensor, _name, _caster(getattr(_C, _dtype)))
+
+
+@method
+def new_tensor(self, data, dtype=None, device=None, requires_grad=False):
+    return sluice.tensor(data, dtype=dtype or self.dtype, device=device or self._device, requires_grad=requires_grad)
+
+
+def _new(name):
+    def new(self, *size, dtype=None, device=None, requires_grad=False):
+        return getattr(sluice, name)(*size, dtype=dtype or self.dtype, device=device or self._device, requires_grad=requires_grad)
+
+    return new
+
+
+for _name in ("empty", "zeros", "ones"):
+    setattr(Tensor, "new_" + _name, _new(_name))
+
+
+@method
+def new_full(self, size, fill_value, dtype=None, device=None, requires_grad=False):
+    return sluice.full(size, fill_value, dtype=dtype or self.dtype, device=device or self._device, requires_grad=requires_grad)
+
+
+# In place
+
+
+@method
+def copy_(self, src, non_blocking=False):
+    self._write(src if src._device == self._device or src._traced else src._to_device(self._device))
+    return self
+
+
+@method
+def fill_(self, value):
+    self._write(value if isinstance(value, Tensor) else fn.full((), float(value), self.dtype))
+    return self
+
+
+@method
+def zero_(self):
+    return self.fill_(0)
+
+
+@method
+def detach_(self):
+    self.data = self.data
+    return self.requires_grad_(False)
+
+
+def _in_place(out_of_place):
+    def update(self, *args, **kwargs):
+        self._update(lambda old: out_of_place(old, *args, **kwargs))
+        return self
+
+    return update
+
+
+for _name in ("add sub mul div pow remainder fmod floor_divide neg abs exp expm1 log log1p sqrt rsqrt reciprocal sin cos tan tanh erf "
+              "erfinv floor ceil round trunc square sigmoid relu clamp clamp_min clamp_max lerp addcmul addcdiv masked_fill "
+              "scatter scatter_add index_add tril triu logical_not logical_and logical_or bitwise_and bitwise_or eq ne lt le gt ge "
+              "clip frac sign maximum minimum").split():
+    setattr(Tensor, _name + "_", _in_place(getattr(Tensor, _name)))
+
+for _name, _op in (("iadd", "add"), ("isub", "sub"), ("imul", "mul"), ("itruediv", "div"), ("ifloordiv", "floor_divide"),
+                   ("imod", "remainder"), ("ipow", "pow"), ("iand", "bitwise_and"), ("ior", "bitwise_or")):
+    setattr(Tensor, f"__{_name}__", getattr(Tensor, _op + "_", None) or _in_place(getattr(Tensor, _op)))
+
+
+@method
+def uniform_(self, a=0.0, b=1.0, *, generator=None):
+    (generator or sluice.default_generator).uniform_(self, a, b)
+    return self
+
+
+@method
+def normal_(self, mean=0.0, std=1.0, *, generator=None):
+    (generator or sluice.default_generator).normal_(self, mean, std)
+    return self
+
+
+@method
+def bernoulli_(self, p=0.5, *, generator=None):
+    return self.copy_(sluice.rand(self._shape, generator=generator) < p)
+
+
+# Autograd
+
+
+@method
+def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
+    sluice.autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+
+@method
+def register_hook(self, hook):
+    """`hook(grad)` runs when this tensor's gradient is known; a returned tensor replaces it."""
+    return _HookHandle(self, self._add_hook(hook))
+
+
+class _HookHandle:
+    def __init__(self, tensor, id):
+        self._tensor, self.id = tensor, id
+
+    def remove(self):
+        if self._tensor is not None:
+            self._tensor._remove_hook(self.id)
+            self._tensor = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.remove()

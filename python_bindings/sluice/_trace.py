@@ -1,0 +1,26 @@
+"""What modules must know of the graph being traced on this thread."""
+
+import threading
+
+from sluice import _C
+
+
+class _State(threading.local):
+    names = None  # id(module) -> "model.layer1", while a graph is traced
+    stepped = None  # optimizers whose step() build() called itself
+
+
+state = _State()
+
+
+class module_scope:
+    """Nodes made inside belong to the module `name`."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __enter__(self):
+        self._scope = _C.ModuleScope(self._name)
+
+    def __exit__(self, *exc):
+        self._scope.close()

@@ -1,0 +1,1 @@
+from sluice.nn.graph.graph import Graph

@@ -1,0 +1,33 @@
+"""Calls of a compiled graph: check the arguments, submit a step, give the results their structure."""
+
+from sluice import _C
+from sluice._structure import difference, flatten
+
+
+class GraphCall:
+    """The compiled side of a graph. Arguments arrive as a dict by parameter name."""
+
+    def __init__(self, name, session, arguments, inputs, results):
+        self.name, self.session = name, session
+        self._arguments, self._results = arguments, results
+        self.inputs = inputs
+        self._expected = [(dtype, tuple(shape)) for _, dtype, shape in inputs]
+        self.timeout_s = -1.0  # of a submission at capacity; negative: none
+
+    def __call__(self, arguments):
+        return self._results.build(iter(self.session.call(self.check(arguments), self.timeout_s)))
+
+    def check(self, arguments):
+        """The tensors of `arguments`; throws naming the first one that is not as compiled."""
+        leaves, names = [], []
+        structure = flatten(arguments, "", leaves, names)
+        if structure != self._arguments:
+            raise _C.TypeError(f"graph '{self.name}': " + (difference(self._arguments, structure, "") or "arguments differ"))
+        for leaf, name, (dtype, shape) in zip(leaves, names, self._expected):
+            if leaf._shape != shape:
+                raise _C.ValueError(f"graph '{self.name}': argument '{name}' has shape {leaf._shape}; expected {shape}, as when "
+                                    "the graph was compiled")
+            if leaf.dtype is not dtype:
+                raise _C.TypeError(f"graph '{self.name}': argument '{name}' has dtype {leaf.dtype}; expected {dtype}, as when "
+                                   "the graph was compiled")
+        return leaves

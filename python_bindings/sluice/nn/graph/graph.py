@@ -1,0 +1,249 @@
+"""nn.Graph: a network, its backward pass and its optimizers as one plan of actors."""
+
+import inspect
+import itertools
+import json
+import os
+import time
+from collections import OrderedDict
+
+import sluice
+from sluice import _C
+from sluice._C import Tensor
+from sluice._host_function import functions as _host_functions
+from sluice._structure import flatten
+from sluice._trace import module_scope, state as trace_state
+from sluice.nn.graph.call import GraphCall
+from sluice.nn.graph.config import GraphConfig
+from sluice.nn.graph.report import Debug, graph_repr, memory_report
+from sluice.nn.modules.module import Module
+
+_counter = itertools.count()
+
+
+class Graph:
+    """Subclass with __init__ and build(); call like a Module. The first call traces build() and compiles a plan.
+
+    Modules assigned to attributes share their parameters with the plan, both ways. Calls are asynchronous and
+    pipelined: results are tensors whose contents arrive later; reading them waits.
+    """
+
+    def __init__(self, *, name=None):
+        self.__dict__.update(_blocks=OrderedDict(), _optimizers=[], _call=None, _captured=None, _debug=Debug(),
+                             config=GraphConfig(), name=name or f"{type(self).__name__}_{next(_counter)}")
+
+    def build(self, *args, **kwargs):
+        raise NotImplementedError(f"{type(self).__name__}: build() must be defined")
+
+    def __setattr__(self, name, value):
+        if "_blocks" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__}: call super().__init__() before assigning '{name}'")
+        if isinstance(value, Module):
+            self._blocks[name] = value
+        object.__setattr__(self, name, value)
+
+    def add_optimizer(self, optim, lr_sch=None):
+        """`optim` updates its parameters at the end of each call, in the plan; `lr_sch` steps there, too."""
+        if not isinstance(optim, sluice.optim.Optimizer):
+            raise TypeError(f"add_optimizer: got {type(optim).__name__}; expected an optimizer")
+        if self.is_compiled:
+            raise RuntimeError(f"add_optimizer: graph '{self.name}' is compiled; add optimizers before the first call")
+        self._optimizers.append((optim, lr_sch))
+
+    @property
+    def is_compiled(self):
+        return self._call is not None
+
+    # Calls
+
+    def __call__(self, *args, **kwargs):
+        arguments = self._bind(args, kwargs)
+        if self._call is None:
+            self._compile(arguments)
+        for optim, lr_sch in self._optimizers:
+            if lr_sch is None:
+                optim.refresh_lr()
+        return self._call(arguments)
+
+    def compile(self, *args, **kwargs):
+        """Traces and compiles for inputs like these, without running a step."""
+        if self._call is None:
+            self._compile(self._bind(args, kwargs))
+        return self
+
+    def try_call(self, *args, **kwargs):
+        """As a call, but None (and nothing submitted) while as many steps are in flight as the plan has room for."""
+        timeout, self._compiled_call("try_call").timeout_s = self._call.timeout_s, 0.0
+        try:
+            return self(*args, **kwargs)
+        except TimeoutError:
+            return None
+        finally:
+            self._call.timeout_s = timeout
+
+    def synchronize(self):
+        """Waits until every submitted step is done; raises the first error that no result has shown."""
+        self._compiled_call("synchronize").session.synchronize()
+
+    def close(self):
+        """Ends the plan's actors now, instead of when the graph is deleted."""
+        if self._call is not None:
+            self._call.session.close()
+
+    def _compiled_call(self, what):
+        if self._call is None:
+            raise RuntimeError(f"{what}: graph '{self.name}' is not compiled; call it once, or compile(*inputs)")
+        return self._call
+
+    def _bind(self, args, kwargs):
+        if self.__dict__.get("_signature") is None:
+            self.__dict__["_signature"] = inspect.signature(self.build)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            names = list(self._signature.parameters)
+            raise _C.TypeError(f"graph '{self.name}': {error}; build takes {names}, got {len(args)} positional arguments and "
+                               f"{list(kwargs)}") from None
+        bound.apply_defaults()
+        return bound.arguments
+
+    # Compilation
+
+    def _compile(self, arguments):
+        start = time.perf_counter()
+        leaves, names = [], []
+        structure = flatten(arguments, "", leaves, names)
+        captured, results = self._trace(arguments, structure, leaves, names)
+        self.__dict__["_captured"] = captured
+        self._debug.stage(self, f"build() traced in {time.perf_counter() - start:.3f} s")
+        signature = {"parameters": list(arguments), "arguments": structure.to_json(), "results": results.to_json()}
+        dry_run = os.environ.get("SLUICE_DRY_RUN") == "1"
+        options = {**self.config.for_session(), "name": self.name, "dry_run": dry_run,
+                   "meta": {"name": self.name, "signature": json.dumps(signature)}}
+        functions = {name: _host_functions[name] for name in captured.host_functions()}
+        session = _C.GraphSession(captured, options, functions)
+        self._debug.compiled(self, session)
+        if dry_run:
+            from sluice.nn.graph.dry_run import write_and_exit
+
+            write_and_exit(self.name, session)
+        inputs = [(n, t.dtype, tuple(t.shape)) for n, t in zip(names, leaves)]
+        self.__dict__["_call"] = GraphCall(self.name, session, structure, inputs, results)
+        self._call.timeout_s = self.config.submit_timeout
+
+    def _trace(self, arguments, structure, leaves, names):
+        for optim, lr_sch in self._optimizers:
+            optim.init_state()
+            optim.refresh_lr()
+            if lr_sch is not None:
+                lr_sch.counter()
+        scope = _C.TraceScope(self.name, self._debug.stack_depth)
+        previous = trace_state.names, trace_state.stepped
+        trace_state.names, trace_state.stepped = self._module_names(), []
+        try:
+            for name, tensor in self._variables():
+                scope.register_variable(name, tensor)
+            traced = [scope.add_input(n, t.dtype, t._shape) for n, t in zip(names, leaves)]
+            for t, given in zip(traced, leaves):
+                if given.requires_grad:
+                    t.requires_grad_(True)
+            bound = inspect.BoundArguments(self._signature, OrderedDict(structure.build(iter(traced))))
+            result = self.build(*bound.args, **bound.kwargs)
+            for i, (optim, lr_sch) in enumerate(self._optimizers):
+                self._step(i, optim, lr_sch)
+            outputs, output_names = [], []
+            results = flatten(result, "", outputs, output_names)
+            named = [(_output_name(n), t) for n, t in zip(output_names, outputs)]
+            return scope.finish(named), results
+        finally:
+            trace_state.names, trace_state.stepped = previous
+            scope.close()
+
+    def _module_names(self):
+        names = {}
+        for block, module in self._blocks.items():
+            for name, child in module.named_modules():
+                names.setdefault(id(child), f"{block}.{name}" if name else block)
+        return names
+
+    def _variables(self):
+        """(name, tensor) of all state: parameters, buffers, optimizer state, learning rates, schedule counters."""
+        for block, module in self._blocks.items():
+            for name, tensor in itertools.chain(module.named_parameters(), module.named_buffers()):
+                yield f"{block}.{name}", tensor
+        for i, (optim, lr_sch) in enumerate(self._optimizers):
+            owner = f"optimizer{i}"
+            known = {id(t): n for block, m in self._blocks.items() for n, t in m.named_parameters(prefix=block)}
+            number = itertools.count()
+            for g, group in enumerate(optim.param_groups):
+                for p in group["params"]:
+                    name = known.get(id(p)) or f"param{next(number)}"
+                    if id(p) not in known:
+                        yield f"{owner}.{name}", p
+                    for key, value in optim.state[p].items():
+                        if isinstance(value, Tensor):
+                            yield f"{owner}.{name}.{key}", value
+                if lr_sch is None:
+                    yield f"{owner}.lr{g}", optim.lr_tensor(g)
+            if lr_sch is not None:
+                yield f"{owner}.schedule_step", lr_sch.counter()
+
+    def _step(self, index, optim, lr_sch):
+        if optim in trace_state.stepped:
+            return
+        with module_scope(f"optimizer{index}"), sluice.no_grad():
+            optim.step_with([lr_sch.traced_lr(g) if lr_sch else optim.lr_tensor(g) for g in range(len(optim.param_groups))])
+            if lr_sch is not None:
+                lr_sch.advance()
+
+    # Reports
+
+    def debug(self, v_level=0, *, max_py_stack_depth=2, **_ranks):
+        """Prints to stderr while compiling: 0 stages and memory, 1 modules, 2 ops, 3 attributes, stacks and passes."""
+        if not isinstance(v_level, int) or not -1 <= v_level <= 3:
+            raise ValueError(f"debug: v_level is {v_level!r}; must be -1 (off) to 3")
+        self._debug.level, self._debug.stack_depth = v_level, max_py_stack_depth
+
+    @property
+    def inputs(self):
+        """(name, dtype, shape) of each input tensor."""
+        return self._compiled_call("inputs").inputs
+
+    @property
+    def outputs(self):
+        return self._compiled_call("outputs").session.outputs()
+
+    @property
+    def plan(self):
+        """The plan as plain data (see docs/architecture.md)."""
+        return json.loads(self._compiled_call("plan").session.plan_json())
+
+    def save_plan(self, path):
+        with open(path, "w") as file:
+            file.write(self._compiled_call("save_plan").session.plan_json())
+
+    def memory(self):
+        """Bytes of the plan by purpose, known before the first step."""
+        return memory_report(self._compiled_call("memory").session)
+
+    def stats(self):
+        """Steps submitted, finished, failed and in flight, and firings by actor."""
+        return self._compiled_call("stats").session.stats()
+
+    def set_trace(self, on=True):
+        self._compiled_call("set_trace").session.set_trace(on)
+
+    def save_trace(self, path):
+        """Writes what was recorded since tracing began as JSON for Perfetto (ui.perfetto.dev)."""
+        self.synchronize()
+        with open(path, "w") as file:
+            file.write(self._call.session.take_trace())
+
+    def __repr__(self):
+        return graph_repr(self)
+
+
+def _output_name(path):
+    if path == "":
+        return "output"
+    return f"output{path}" if path[0].isdigit() else path

@@ -1,0 +1,122 @@
+"""Convolutions in 1, 2 and 3 dimensions, and their transposes."""
+
+import math
+
+import sluice
+from sluice.nn import functional as F
+from sluice.nn import init
+from sluice.nn.modules.module import Module
+from sluice.nn.parameter import Parameter
+
+
+def tuple_of(value, n):
+    """`value` as an n-tuple: an int is repeated."""
+    if isinstance(value, int):
+        return (value,) * n
+    value = tuple(value)
+    if len(value) != n:
+        raise ValueError(f"expected an int or {n} ints: got {value}")
+    return value
+
+
+class _ConvNd(Module):
+    dims = 0
+    transposed = False
+
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True,
+                 padding_mode="zeros", output_padding=0, device=None, dtype=None):
+        super().__init__()
+        if groups <= 0:
+            raise ValueError(f"groups must be a positive integer: got {groups}")
+        for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
+            if channels % groups:
+                raise ValueError(f"{name} must be divisible by groups: got {channels} and {groups}")
+        if padding_mode != "zeros":
+            raise NotImplementedError(f"{self._get_name()}: padding_mode {padding_mode!r} is not supported; use 'zeros'")
+        n = self.dims
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.kernel_size, self.stride, self.dilation = (tuple_of(v, n) for v in (kernel_size, stride, dilation))
+        self.output_padding = tuple_of(output_padding, n)
+        self.groups, self.padding_mode = groups, padding_mode
+        if isinstance(padding, str):
+            self.padding = padding
+            self._padding = F.named_padding(padding, self.kernel_size, self.stride, self.dilation)
+        else:
+            self.padding = self._padding = tuple_of(padding, n)
+        shape = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)
+        self.weight = Parameter(sluice.empty(*shape, *self.kernel_size, device=device, dtype=dtype))
+        if bias:
+            self.bias = Parameter(sluice.empty(out_channels, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        init.bias_like_fan_in_(self.bias, self.weight)
+
+    def extra_repr(self):
+        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        n = self.dims
+        for name, default in (("padding", (0,) * n), ("dilation", (1,) * n), ("output_padding", (0,) * n), ("groups", 1)):
+            if getattr(self, name) != default:
+                text += f", {name}={getattr(self, name)}"
+        return text if self.bias is not None else text + ", bias=False"
+
+
+class _Conv(_ConvNd):
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True,
+                 padding_mode="zeros", device=None, dtype=None):
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
+                         device=device, dtype=dtype)
+
+    def forward(self, input):
+        return F.convolution(self.dims, input, self.weight, self.bias, self.stride, self._padding, self.dilation, self.groups)
+
+
+class Conv1d(_Conv):
+    dims = 1
+
+
+class Conv2d(_Conv):
+    dims = 2
+
+
+class Conv3d(_Conv):
+    dims = 3
+
+
+class _ConvTranspose(_ConvNd):
+    transposed = True
+
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True,
+                 dilation=1, padding_mode="zeros", device=None, dtype=None):
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
+                         output_padding, device=device, dtype=dtype)
+
+    def forward(self, input, output_size=None):
+        output_padding = self.output_padding
+        if output_size is not None:
+            output_padding = self._output_padding_for(input, tuple(output_size)[-self.dims:])
+        return F.transposed_convolution(self.dims, input, self.weight, self.bias, self.stride, self.padding, output_padding,
+                                        self.groups, self.dilation)
+
+    def _output_padding_for(self, input, size):
+        least = [(input.shape[-self.dims + i] - 1) * self.stride[i] - 2 * self.padding[i]
+                 + self.dilation[i] * (self.kernel_size[i] - 1) + 1 for i in range(self.dims)]
+        extra = tuple(s - m for s, m in zip(size, least))
+        if any(not 0 <= e < max(s, d) for e, s, d in zip(extra, self.stride, self.dilation)):
+            raise ValueError(f"{self._get_name()}: output_size {size} is not reachable; the least is {tuple(least)}")
+        return extra
+
+
+class ConvTranspose1d(_ConvTranspose):
+    dims = 1
+
+
+class ConvTranspose2d(_ConvTranspose):
+    dims = 2
+
+
+class ConvTranspose3d(_ConvTranspose):
+    dims = 3

@@ -1,0 +1,188 @@
+"""Learning-rate schedules: torch.optim.lr_scheduler, each as a closed formula of the step.
+
+The formula is written once, on numbers or on a traced step counter: eager steps evaluate it, and graphs compile it.
+"""
+
+import bisect
+import math
+
+import sluice
+from sluice._C import Tensor
+
+
+def _where(condition, a, b):
+    if isinstance(condition, Tensor):
+        return sluice.where(condition, a, b)
+    return a if condition else b
+
+
+def _floor_div(step, n):
+    return (step / n).floor() if isinstance(step, Tensor) else step // n
+
+
+def _cos(x):
+    return x.cos() if isinstance(x, Tensor) else math.cos(x)
+
+
+def _minimum(step, n):
+    return step.clamp(max=n) if isinstance(step, Tensor) else min(step, n)
+
+
+class LRScheduler:
+    """Sets each group's lr to `lr_at(base_lr, step)`; step 0 is set at construction."""
+
+    def __init__(self, optimizer, last_epoch=-1):
+        self.optimizer = optimizer
+        for group in optimizer.param_groups:
+            group.setdefault("initial_lr", group["lr"])
+        self.base_lrs = [g["initial_lr"] for g in optimizer.param_groups]
+        self.last_epoch = last_epoch
+        self._counter = None
+        self.step()
+
+    def lr_at(self, base_lr, step, group):
+        """The learning rate of parameter group number `group` at `step`, a number or a traced float64 scalar."""
+        raise NotImplementedError
+
+    def get_last_lr(self):
+        if self._counter is not None:  # a graph counts the steps
+            self.last_epoch = int(self._counter.item())
+            self._set()
+        return [g["lr"] for g in self.optimizer.param_groups]
+
+    get_lr = get_last_lr
+
+    def step(self, epoch=None):
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        if self._counter is not None:
+            self._counter.fill_(self.last_epoch)
+        self._set()
+
+    def _set(self):
+        for i, group in enumerate(self.optimizer.param_groups):
+            group["lr"] = self.lr_at(self.base_lrs[i], self.last_epoch, i)
+
+    # In a graph: the step is a variable, and the formula is part of the plan.
+
+    def counter(self):
+        if self._counter is None:
+            self._counter = sluice.tensor(float(self.last_epoch), dtype=sluice.float64)
+        return self._counter
+
+    def traced_lr(self, group):
+        """The lr as a traced scalar of this call's step. REQUIRES: inside a graph's trace, before advance()."""
+        try:
+            lr = self.lr_at(self.base_lrs[group], self._counter + 0.0, group)
+        except (RuntimeError, TypeError) as error:
+            raise RuntimeError(f"{type(self).__name__}: the schedule cannot be part of a graph: {error}; write it with tensor "
+                               "operations on the step") from error
+        return lr if isinstance(lr, Tensor) else sluice.tensor(float(lr), dtype=sluice.float64)
+
+    def advance(self):
+        with sluice.no_grad():
+            self._counter.add_(1.0)
+
+    def state_dict(self):
+        self.get_last_lr()
+        return {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "_counter", "lr_lambdas")}
+
+    def load_state_dict(self, state_dict):
+        self.__dict__.update(state_dict)
+        if self._counter is not None:
+            self._counter.fill_(self.last_epoch)
+        self._set()
+
+
+class LambdaLR(LRScheduler):
+    """base * lr_lambda(step). In a graph the function is traced, so it must use arithmetic, not `if`."""
+
+    def __init__(self, optimizer, lr_lambda, last_epoch=-1):
+        n = len(optimizer.param_groups)
+        self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * n
+        if len(self.lr_lambdas) != n:
+            raise ValueError(f"Expected {n} lr_lambdas, but got {len(self.lr_lambdas)}")
+        super().__init__(optimizer, last_epoch)
+
+    def lr_at(self, base_lr, step, group):
+        return base_lr * self.lr_lambdas[group](step)
+
+
+class StepLR(LRScheduler):
+    """base * gamma^(step // step_size)."""
+
+    def __init__(self, optimizer, step_size, gamma=0.1, last_epoch=-1):
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer, last_epoch)
+
+    def lr_at(self, base_lr, step, group):
+        return base_lr * self.gamma ** _floor_div(step, self.step_size)
+
+
+class MultiStepLR(LRScheduler):
+    """base * gamma^(number of milestones reached)."""
+
+    def __init__(self, optimizer, milestones, gamma=0.1, last_epoch=-1):
+        self.milestones, self.gamma = sorted(milestones), gamma
+        super().__init__(optimizer, last_epoch)
+
+    def lr_at(self, base_lr, step, group):
+        if not isinstance(step, Tensor):
+            return base_lr * self.gamma ** bisect.bisect_right(self.milestones, step)
+        reached = sum((step >= m).to(step.dtype) for m in self.milestones)
+        return base_lr * self.gamma ** reached
+
+
+class ExponentialLR(LRScheduler):
+    """base * gamma^step."""
+
+    def __init__(self, optimizer, gamma, last_epoch=-1):
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def lr_at(self, base_lr, step, group):
+        return base_lr * self.gamma ** step
+
+
+class ConstantLR(LRScheduler):
+    """base * factor for the first total_iters steps."""
+
+    def __init__(self, optimizer, factor=1.0 / 3, total_iters=5, last_epoch=-1):
+        self.factor, self.total_iters = factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def lr_at(self, base_lr, step, group):
+        return base_lr * _where(step < self.total_iters, self.factor, 1.0)
+
+
+class LinearLR(LRScheduler):
+    """From start_factor to end_factor over total_iters steps."""
+
+    def __init__(self, optimizer, start_factor=1.0 / 3, end_factor=1.0, total_iters=5, last_epoch=-1):
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def lr_at(self, base_lr, step, group):
+        done = _minimum(step, self.total_iters) / self.total_iters
+        return base_lr * (self.start_factor + (self.end_factor - self.start_factor) * done)
+
+
+class PolynomialLR(LRScheduler):
+    """base * (1 - step / total_iters)^power."""
+
+    def __init__(self, optimizer, total_iters=5, power=1.0, last_epoch=-1):
+        self.total_iters, self.power = total_iters, power
+        super().__init__(optimizer, last_epoch)
+
+    def lr_at(self, base_lr, step, group):
+        return base_lr * (1.0 - _minimum(step, self.total_iters) / self.total_iters) ** self.power
+
+
+class CosineAnnealingLR(LRScheduler):
+    """Half a cosine from base to eta_min over T_max steps (Loshchilov and Hutter 2017)."""
+
+    def __init__(self, optimizer, T_max, eta_min=0.0, last_epoch=-1):
+        self.T_max, self.eta_min = T_max, eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def lr_at(self, base_lr, step, group):
+        return self.eta_min + (base_lr - self.eta_min) * (1 + _cos(step * (math.pi / self.T_max))) / 2

@@ -1,0 +1,36 @@
+"""Stochastic gradient descent: torch.optim.SGD."""
+
+import sluice
+from sluice._C import fn
+from sluice.optim.optimizer import Optimizer
+
+
+class SGD(Optimizer):
+    """With momentum, dampening, weight decay and Nesterov's momentum."""
+
+    def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False):
+        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
+                                      nesterov=nesterov, maximize=maximize))
+
+    def _check(self, group):
+        super()._check(group)
+        if group["momentum"] < 0:
+            raise ValueError(f"Invalid momentum value: {group['momentum']}")
+        if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+
+    def _init_state(self, group, p, state):
+        if group["momentum"]:
+            state["momentum_buffer"] = sluice.zeros_like(p.detach())
+            if group["dampening"]:
+                state["step"] = sluice.zeros((), dtype=sluice.float32)
+
+    def _update(self, group, p, grad, state, lr):
+        buffer, step = state.get("momentum_buffer"), state.get("step")
+        if step is not None:
+            step.add_(1)
+        new = fn.sgd_update(p, grad, lr, buffer, step, float(group["momentum"]), float(group["dampening"]),
+                            float(group["weight_decay"]), group["nesterov"], group["maximize"])
+        p._write(new[0])
+        if buffer is not None:
+            buffer._write(new[1])

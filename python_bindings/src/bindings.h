@@ -1,0 +1,155 @@
+#pragma once
+// What the binding files share: conversions of Sluice's small types, and how Python objects are held.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "base/attr.h"
+#include "base/device.h"
+#include "base/dtype.h"
+#include "base/shape.h"
+#include "graph/ops/operand.h"
+#include "tensor/tensor.h"
+
+namespace nb = nanobind;
+
+namespace sluice::python {
+
+// An optional tensor argument: None is the undefined Value.
+struct OptionalValue {
+  Value value;
+  operator const Value&() const { return value; }  // NOLINT: stands for the Value
+};
+
+nb::object dtype_object(DType dtype);                 // the one sluice.dtype object
+bool dtype_from(nb::handle object, DType* dtype);     // a sluice.dtype, or Python's bool, int, float
+bool device_from(nb::handle object, DeviceId* device);// "cpu", "sim:0", sluice.device
+bool ints_from(nb::handle object, Ints* ints);        // an int or a sequence of ints
+// An Operand from a tensor or a number; false otherwise.
+bool operand_from(nb::handle object, std::optional<ops::Operand>* operand);
+
+// A Python object that C++ may copy and destroy on any thread.
+class SharedObject {
+ public:
+  explicit SharedObject(nb::object object);
+  nb::handle get() const { return *object_; }
+
+ private:
+  std::shared_ptr<nb::object> object_;
+};
+
+// Blocks without the GIL in slices until `done(timeout_ms)` is true; Ctrl-C interrupts it with KeyboardInterrupt.
+void wait_interruptibly(const std::function<bool(int timeout_ms)>& done);
+
+// Waits until nothing in flight writes these tensors; Ctrl-C interrupts.
+void wait_tensors(const std::vector<Tensor>& tensors);
+
+// The process's engine and eager executor, made on first use.
+class EagerExecutor& default_eager();
+
+void bind_errors(nb::module_& m);
+void bind_types(nb::module_& m);
+void bind_engine(nb::module_& m);
+nb::class_<Tensor> bind_tensor(nb::module_& m);
+void bind_op_table(nb::module_& m);
+void bind_math(nb::module_& fn, nb::class_<Tensor>& tensor);
+void bind_movement(nb::module_& fn, nb::class_<Tensor>& tensor);
+void bind_networks(nb::module_& fn);
+void bind_random(nb::module_& m);
+void bind_autograd(nb::module_& m);
+void bind_graph(nb::module_& m);
+
+}  // namespace sluice::python
+
+namespace nanobind::detail {
+
+template <> struct type_caster<sluice::Value> {
+  NB_TYPE_CASTER(sluice::Value, const_name("Tensor"))
+  bool from_python(handle src, uint32_t, cleanup_list*) noexcept {
+    if (!nb::isinstance<sluice::Tensor>(src) || !nb::inst_ready(src)) return false;
+    value = *nb::inst_ptr<sluice::Tensor>(src);
+    return value.defined();
+  }
+  static handle from_cpp(const sluice::Value& v, rv_policy, cleanup_list*) noexcept {
+    if (!v.defined()) return none().release();
+    return nb::cast(sluice::Tensor(v), rv_policy::move).release();
+  }
+};
+
+template <> struct type_caster<sluice::python::OptionalValue> {
+  NB_TYPE_CASTER(sluice::python::OptionalValue, const_name("Tensor | None"))
+  bool from_python(handle src, uint32_t flags, cleanup_list* cleanup) noexcept {
+    if (src.is_none()) return true;
+    make_caster<sluice::Value> inner;
+    if (!inner.from_python(src, flags, cleanup)) return false;
+    value.value = std::move(inner.value);
+    return true;
+  }
+  static handle from_cpp(const sluice::python::OptionalValue& v, rv_policy p, cleanup_list* c) noexcept {
+    return make_caster<sluice::Value>::from_cpp(v.value, p, c);
+  }
+};
+
+template <> struct type_caster<sluice::DType> {
+  NB_TYPE_CASTER(sluice::DType, const_name("dtype"))
+  bool from_python(handle src, uint32_t, cleanup_list*) noexcept { return sluice::python::dtype_from(src, &value); }
+  static handle from_cpp(sluice::DType v, rv_policy, cleanup_list*) noexcept {
+    return sluice::python::dtype_object(v).release();
+  }
+};
+
+template <> struct type_caster<sluice::DeviceId> {
+  NB_TYPE_CASTER(sluice::DeviceId, const_name("device"))
+  bool from_python(handle src, uint32_t, cleanup_list*) {
+    return sluice::python::device_from(src, &value);
+  }
+  static handle from_cpp(const sluice::DeviceId& v, rv_policy, cleanup_list*) noexcept {
+    return nb::cast(v.str()).release();
+  }
+};
+
+template <> struct type_caster<sluice::Shape> {
+  NB_TYPE_CASTER(sluice::Shape, const_name("tuple[int, ...]"))
+  bool from_python(handle src, uint32_t, cleanup_list*) noexcept {
+    sluice::Ints ints;
+    if (!sluice::python::ints_from(src, &ints) || ints.size() > size_t{sluice::kMaxRank}) return false;
+    value = sluice::Shape(ints);
+    return true;
+  }
+  static handle from_cpp(const sluice::Shape& v, rv_policy, cleanup_list*) noexcept {
+    PyObject* tuple = PyTuple_New(v.rank());
+    for (int i = 0; i < v.rank(); ++i) PyTuple_SET_ITEM(tuple, i, PyLong_FromLongLong(v[i]));
+    return tuple;
+  }
+};
+
+// Dims and sizes: an int stands for a list of one.
+template <> struct type_caster<sluice::Ints> {
+  NB_TYPE_CASTER(sluice::Ints, const_name("int | Sequence[int]"))
+  bool from_python(handle src, uint32_t, cleanup_list*) noexcept { return sluice::python::ints_from(src, &value); }
+  static handle from_cpp(const sluice::Ints& v, rv_policy, cleanup_list*) noexcept {
+    PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(v.size()));
+    for (size_t i = 0; i < v.size(); ++i) PyTuple_SET_ITEM(tuple, i, PyLong_FromLongLong(v[i]));
+    return tuple;
+  }
+};
+
+// Has no default: held as an optional and handed out by value.
+template <> struct type_caster<sluice::ops::Operand> {
+  static constexpr auto Name = const_name("Tensor | float");
+  template <typename T> using Cast = sluice::ops::Operand;
+  template <typename T> static constexpr bool can_cast() { return true; }
+  std::optional<sluice::ops::Operand> value;
+  bool from_python(handle src, uint32_t, cleanup_list*) noexcept { return sluice::python::operand_from(src, &value); }
+  operator sluice::ops::Operand() { return *value; }
+  static handle from_cpp(const sluice::ops::Operand&, rv_policy, cleanup_list*) noexcept { return none().release(); }
+};
+
+}  // namespace nanobind::detail

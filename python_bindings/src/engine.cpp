@@ -1,0 +1,94 @@
+// The process's default engine: made on first use, shut down at exit.
+#include "runtime/engine.h"
+
+#include <mutex>
+
+#include "bindings.h"
+#include "live_graphs.h"
+#include "tensor/eager.h"
+
+namespace sluice::python {
+namespace {
+
+struct Default {
+  std::mutex mutex;
+  EngineOptions options;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<EagerExecutor> eager;
+  bool closed = false;
+};
+
+Default& process_default() {
+  static auto* state = new Default();  // tensors may outlive main
+  return *state;
+}
+
+// Stands for the eager executor until the first op makes it.
+class LazyExecutor final : public Executor, public TensorExecutor {
+ public:
+  std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) override {
+    return eager().call(op, inputs, attrs);
+  }
+  void assign(const Value& target, const Value& source) override { eager().assign(target, source); }
+  Value detach(const Value& value) override { return eager().detach(value); }
+  Value copy(const Value& value) override { return eager().copy(value); }
+  EagerExecutor& eager() override { return default_eager(); }
+};
+
+nb::dict stats_of(const AllocatorStats& stats) {
+  nb::dict d;
+  d["current_bytes"] = stats.current_bytes;
+  d["peak_bytes"] = stats.peak_bytes;
+  d["allocations"] = stats.allocations;
+  return d;
+}
+
+plan::Space space_named(const std::string& name) {
+  if (name == "host") return {plan::SpaceKind::kHost, {}};
+  if (name == "pinned") return {plan::SpaceKind::kPinned, {}};
+  return {plan::SpaceKind::kDevice, parse_device(name)};
+}
+
+}  // namespace
+
+EagerExecutor& default_eager() {
+  Default& state = process_default();
+  std::lock_guard lock(state.mutex);
+  if (!state.eager) {
+    if (state.closed) fail(ErrorKind::kRuntime, "engine: the default engine was shut down; no further op can run");
+    state.engine = std::make_unique<Engine>(state.options);
+    state.eager = std::make_unique<EagerExecutor>(*state.engine);
+  }
+  return *state.eager;
+}
+
+void bind_engine(nb::module_& m) {
+  static auto* lazy = new LazyExecutor();
+  set_default_executor(lazy);
+  m.def("configure_engine", [](int cores, int watchdog_ms) {
+    Default& state = process_default();
+    if (state.engine) fail(ErrorKind::kRuntime, "configure_engine: the default engine runs already; call it before the first op");
+    state.options.cores = cores;
+    state.options.watchdog = std::chrono::milliseconds(watchdog_ms);
+  }, nb::arg("cores") = 0, nb::arg("watchdog_ms") = 10000);
+  m.def("shutdown", [] {
+    Default& state = process_default();
+    nb::gil_scoped_release release;
+    close_all_graphs();
+    std::lock_guard lock(state.mutex);
+    state.closed = true;
+    state.eager.reset();
+    state.engine.reset();
+  }, "Ends all graphs and the default engine; called at exit.");
+  m.def("cores", [] { return default_eager().engine().cores(); });
+  m.def("set_num_threads", [](int threads) { default_eager().set_threads(threads); });
+  m.def("get_num_threads", [] { return default_eager().threads(); });
+  m.def("memory_stats", [](const std::string& space) {
+    return stats_of(default_eager().engine().allocator_stats(space_named(space)));
+  }, nb::arg("space") = "host", "Bytes as the engine's allocator counts them.");
+  m.def("reset_peak_memory", [](const std::string& space) {
+    default_eager().engine().reset_allocator_peak(space_named(space));
+  }, nb::arg("space") = "host");
+}
+
+}  // namespace sluice::python

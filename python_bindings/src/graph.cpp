@@ -1,0 +1,133 @@
+// Tracing scopes and placement, as Python's nn.Graph uses them.
+#include <array>
+
+#include "both.h"
+#include "graph_object.h"
+#include "source_location.h"
+#include "tensor/eager.h"
+#include "tensor/trace.h"
+
+namespace sluice::python {
+namespace {
+
+// A C++ scope that Python opens and closes: `with` statements close in reverse order, as the scopes demand.
+template <class Scope>
+struct PyScope {
+  std::unique_ptr<Scope> scope;
+  void close() { scope.reset(); }
+};
+
+// Stacks of frames by the first node they belong to; kept when more than one frame is asked for.
+struct PyTrace {
+  PyTrace(const std::string& name, int stack_depth) : scope(std::make_unique<TraceScope>(default_eager(), name)) {
+    set_source_provider([this, stack_depth] {
+      if (stack_depth > 1) {
+        const int node = static_cast<int>(scope->graph().nodes().size());
+        if (stacks.empty() || stacks.back().first != node) stacks.emplace_back(node, user_stack(stack_depth));
+      }
+      return user_location();
+    });
+  }
+  ~PyTrace() { close(); }
+  void close() {
+    set_source_provider(nullptr);
+    scope.reset();
+  }
+  TraceScope& open() {
+    if (!scope) fail(ErrorKind::kRuntime, "trace: this scope was closed; a scope makes one graph");
+    return *scope;
+  }
+
+  std::unique_ptr<TraceScope> scope;
+  std::vector<std::pair<int, std::vector<std::string>>> stacks;
+};
+
+nb::list describe_types(const graph::Graph& graph, const std::vector<graph::ValueId>& values) {
+  nb::list list;
+  for (graph::ValueId value : values) list.append(value == graph::kNoValue ? nb::none() : nb::cast(graph.type(value).str()));
+  return list;
+}
+
+// What debug output and print(graph) show of each node.
+nb::list describe_nodes(const graph::Graph& graph) {
+  nb::list list;
+  for (const graph::Node& node : graph.nodes()) {
+    nb::dict d;
+    d["op"] = node.op->name;
+    d["module"] = node.module;
+    d["source"] = node.source.str();
+    d["device"] = node.placement.device ? node.placement.device->str() : "";
+    d["stream"] = node.placement.stream;
+    d["inputs"] = describe_types(graph, node.inputs);
+    d["outputs"] = describe_types(graph, node.outputs);
+    nb::list attrs;
+    for (size_t i = 0; i < node.attrs.size(); ++i)
+      attrs.append(std::string(node.op->params[i].name) + "=" + attr_str(node.attrs[i]));
+    d["attrs"] = attrs;
+    list.append(d);
+  }
+  return list;
+}
+
+void bind_trace(nb::module_& m) {
+  nb::class_<PyCaptured>(m, "Captured", "A traced graph and the tensors behind its variables.")
+      .def("text", [](const PyCaptured& c) { return graph::to_text(c.graph.graph); })
+      .def("nodes", [](const PyCaptured& c) { return describe_nodes(c.graph.graph); })
+      .def_ro("stacks", &PyCaptured::stacks)
+      .def("variables", [](const PyCaptured& c) {
+        nb::dict d;
+        for (const graph::Variable& v : c.graph.graph.variables()) {
+          nb::dict entry;
+          entry["type"] = c.graph.graph.type(v.value).str();
+          entry["constant"] = v.constant;
+          entry["updated"] = v.update != graph::kNoValue;
+          d[v.name.c_str()] = entry;
+        }
+        return d;
+      })
+      .def("host_functions", [](const PyCaptured& c) {
+        nb::list names;
+        for (const graph::Node& node : c.graph.graph.nodes())
+          if (const int i = node.op->find_param("name"); std::string_view(node.op->name) == "host_function" && i >= 0)
+            names.append(std::get<std::string>(node.attrs[i]));
+        return names;
+      });
+  nb::class_<PyTrace>(m, "TraceScope", "Ops on this thread make nodes until finish() or close().")
+      .def(nb::init<const std::string&, int>(), nb::arg("name"), nb::arg("stack_depth") = 1)
+      .def("add_input", [](PyTrace& t, const std::string& name, DType dtype, const Shape& shape) -> Value {
+        return t.open().add_input(name, {dtype, shape});
+      })
+      .def("register_variable", [](PyTrace& t, const std::string& name, const Value& tensor) {
+        t.open().register_variable(name, tensor);
+      })
+      .def("finish", [](PyTrace& t, const std::vector<std::pair<std::string, Value>>& outputs) {
+        PyCaptured captured{t.open().finish(outputs), std::move(t.stacks)};
+        t.close();
+        return captured;
+      })
+      .def("num_nodes", [](PyTrace& t) { return t.open().graph().nodes().size(); })
+      .def("close", &PyTrace::close);
+  m.def("is_tracing", [] { return current_trace() != nullptr; });
+  m.def("user_location", [] { return user_location().str(); });
+}
+
+}  // namespace
+
+void bind_graph(nb::module_& m) {
+  bind_trace(m);
+  nb::class_<PyScope<PlacementScope>>(m, "PlacementScope")
+      .def("__init__", [](PyScope<PlacementScope>* self, std::optional<DeviceId> device, const std::string& stream, int quota) {
+        new (self) PyScope<PlacementScope>{std::make_unique<PlacementScope>(graph::Placement{device, stream}, quota)};
+      }, nb::arg("device") = nb::none(), nb::arg("stream") = "", nb::arg("quota") = 0)
+      .def("close", &PyScope<PlacementScope>::close);
+  nb::class_<PyScope<ModuleScope>>(m, "ModuleScope")
+      .def("__init__", [](PyScope<ModuleScope>* self, const std::string& name) {
+        new (self) PyScope<ModuleScope>{std::make_unique<ModuleScope>(name)};
+      })
+      .def("close", &PyScope<ModuleScope>::close);
+  m.def("placement_device", [] { return current_placement_device(); });
+  bind_graph_session(m);
+  bind_host_functions(m);
+}
+
+}  // namespace sluice::python

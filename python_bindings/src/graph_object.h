@@ -1,0 +1,23 @@
+#pragma once
+// What the graph binding files share.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings.h"
+#include "kernels/kernel.h"
+#include "tensor/trace.h"
+
+namespace sluice::python {
+
+struct PyCaptured {
+  CapturedGraph graph;
+  std::vector<std::pair<int, std::vector<std::string>>> stacks;  // user frames by first node
+};
+
+void bind_graph_session(nb::module_& m);
+void bind_host_functions(nb::module_& m);
+// `callable(*arrays) -> arrays` as a kernel body; `name` is for its errors.
+HostFunction host_function_of(const std::string& name, nb::object callable);
+
+}  // namespace sluice::python

@@ -1,0 +1,20 @@
+// The module sluice._C.
+#include "bindings.h"
+
+NB_MODULE(_C, m) {
+  using namespace sluice::python;
+  // Objects that live until the interpreter ends are normal here (dtypes, the default engine).
+  nb::set_leak_warnings(false);
+  bind_errors(m);
+  bind_types(m);
+  bind_engine(m);
+  nb::class_<sluice::Tensor> tensor = bind_tensor(m);
+  nb::module_ fn = m.def_submodule("fn", "Functions on tensors, with torch's semantics.");
+  bind_math(fn, tensor);
+  bind_movement(fn, tensor);
+  bind_networks(fn);
+  bind_random(m);
+  bind_op_table(m);
+  bind_autograd(m);
+  bind_graph(m);
+}

@@ -1,0 +1,142 @@
+// _C.ops: every OpDef as a callable whose signature, defaults and docs come from the definition itself.
+#include <string>
+
+#include "bindings.h"
+#include "graph/executor.h"
+
+namespace sluice::python {
+namespace {
+
+struct OpCallable {
+  const OpDef* op;
+};
+
+std::string attr_type(const Param& param) {
+  static const char* names[] = {"None", "bool", "int", "float", "str", "Sequence[int]", "dtype"};
+  std::string text = names[param.default_value.index()];
+  return param.nullable && text != "None" ? text + " | None" : text;
+}
+
+std::string signature(const OpDef& op) {
+  std::string text = "(";
+  const auto add = [&](const std::string& part) { text += (text.size() > 1 ? ", " : "") + part; };
+  for (std::string_view input : op.inputs) {
+    if (input.back() == '?') add(std::string(input.substr(0, input.size() - 1)) + ": Tensor | None = None");
+    else if (input.back() == '*') add(std::string(input.substr(0, input.size() - 1)) + ": Sequence[Tensor]");
+    else add(std::string(input) + ": Tensor");
+  }
+  for (const Param& param : op.params) {
+    std::string part = std::string(param.name) + ": " + attr_type(param);
+    if (!param.required) part += " = " + attr_str(param.default_value);
+    add(part);
+  }
+  return text + ")";
+}
+
+// The Python object as the alternative that the param's default has; other types are left to validate_attrs().
+Attr attr_from(nb::handle object, const Param& param, const OpDef& op) {
+  PyObject* o = object.ptr();
+  Ints ints;
+  DType dtype;
+  if (object.is_none()) return {};
+  if (PyBool_Check(o)) return o == Py_True;
+  if (PyFloat_Check(o)) return PyFloat_AS_DOUBLE(o);
+  if (PyUnicode_Check(o)) return std::string(PyUnicode_AsUTF8(o));
+  if (dtype_from(object, &dtype)) return dtype;
+  if (ints_from(object, &ints)) {
+    if (PyLong_Check(o) && !std::holds_alternative<Ints>(param.default_value)) return ints[0];
+    return ints;
+  }
+  fail(ErrorKind::kType, "{}: argument '{}' is {}; must be {}", op.name, param.name, Py_TYPE(o)->tp_name, attr_type(param));
+}
+
+Value value_from(nb::handle object, const char* input, const OpDef& op) {
+  nb::detail::make_caster<Value> caster;
+  if (!caster.from_python(object, 0, nullptr))
+    fail(ErrorKind::kType, "{}: argument '{}' is {}; must be a Tensor", op.name, input, Py_TYPE(object.ptr())->tp_name);
+  return std::move(caster.value);
+}
+
+void add_input(std::vector<Value>& inputs, nb::handle object, std::string_view name, const OpDef& op) {
+  if (name.back() == '*') {
+    for (nb::handle item : nb::borrow<nb::iterable>(object)) inputs.push_back(value_from(item, name.data(), op));
+  } else if (object.is_none() && name.back() == '?') {
+    inputs.emplace_back();
+  } else {
+    inputs.push_back(value_from(object, name.data(), op));
+  }
+}
+
+nb::object call_op(const OpDef& op, const nb::args& args, const nb::kwargs& kwargs) {
+  const size_t num_inputs = op.inputs.size(), num_params = op.params.size();
+  if (args.size() > num_inputs + num_params)
+    fail(ErrorKind::kType, "{}: got {} arguments; takes {}", op.name, args.size(), signature(op));
+  std::vector<Value> inputs;
+  Attrs attrs;
+  size_t used = 0;
+  const auto find = [&](size_t i, std::string_view name) -> nb::object {
+    if (i < args.size()) return args[i];
+    nb::str key(name.data(), name.size());
+    if (!kwargs.contains(key)) return {};
+    ++used;
+    return kwargs[key];
+  };
+  for (size_t i = 0; i < num_inputs; ++i) {
+    const std::string_view full = op.inputs[i];
+    const bool marked = full.back() == '?' || full.back() == '*';
+    nb::object given = find(i, full.substr(0, full.size() - marked));
+    if (!given.is_valid() && full.back() != '?')
+      fail(ErrorKind::kType, "{}: missing argument '{}'; takes {}", op.name, full, signature(op));
+    if (given.is_valid()) add_input(inputs, given, full, op);
+    else inputs.emplace_back();
+  }
+  for (size_t i = 0; i < num_params; ++i) {
+    nb::object given = find(num_inputs + i, op.params[i].name);
+    if (!given.is_valid() && op.params[i].required)
+      fail(ErrorKind::kType, "{}: missing argument '{}'; takes {}", op.name, op.params[i].name, signature(op));
+    attrs.push_back(given.is_valid() ? attr_from(given, op.params[i], op) : op.params[i].default_value);
+  }
+  if (used != kwargs.size()) {
+    for (auto [key, unused] : kwargs) {
+      const std::string name = nb::cast<std::string>(key);
+      bool known = op.find_param(name) >= 0;
+      for (std::string_view input : op.inputs) known |= input.substr(0, name.size()) == name && input.size() <= name.size() + 1;
+      if (!known) fail(ErrorKind::kType, "{}: unexpected argument '{}'; takes {}", op.name, name, signature(op));
+    }
+  }
+  std::vector<Value> outputs;
+  {
+    nb::gil_scoped_release release;
+    outputs = call(op, inputs, std::move(attrs));
+    inputs.clear();
+  }
+  if (outputs.size() == 1) return nb::cast(outputs[0]);
+  nb::list list;
+  for (const Value& output : outputs) list.append(nb::cast(output));
+  return nb::tuple(list);
+}
+
+}  // namespace
+
+void bind_op_table(nb::module_& m) {
+  nb::module_ ops = m.def_submodule("ops", "Primitive ops, one callable per op definition.");
+  nb::class_<OpCallable>(ops, "Op")
+      .def("__call__", [](const OpCallable& self, const nb::args& args, const nb::kwargs& kwargs) {
+        return call_op(*self.op, args, kwargs);
+      })
+      .def_prop_ro("__name__", [](const OpCallable& self) { return self.op->name; })
+      .def_prop_ro("__doc__", [](const OpCallable& self) {
+        return std::string(self.op->name) + signature(*self.op) + "\n\n" + (self.op->doc ? self.op->doc : "");
+      })
+      .def_prop_ro("signature", [](const OpCallable& self) { return signature(*self.op); })
+      .def_prop_ro("differentiable", [](const OpCallable& self) { return self.op->grad || self.op->decompose; })
+      .def("__repr__", [](const OpCallable& self) { return "<op " + std::string(self.op->name) + signature(*self.op) + ">"; });
+  nb::list names;
+  for (const OpDef* op : builtin_ops().all()) {
+    ops.attr(op->name) = nb::cast(OpCallable{op});
+    names.append(op->name);
+  }
+  ops.attr("__all__") = names;
+}
+
+}  // namespace sluice::python

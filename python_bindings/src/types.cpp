@@ -1,0 +1,140 @@
+// dtype and device as Python sees them, and the conversions of small types.
+#include <array>
+
+#include "bindings.h"
+
+namespace sluice::python {
+namespace {
+
+struct PyDType {
+  DType dtype;
+};
+
+std::array<nb::object, kNumDTypes>& dtype_objects() {
+  static auto* objects = new std::array<nb::object, kNumDTypes>();  // as long as the interpreter
+  return *objects;
+}
+
+bool integer_from(PyObject* object, int64_t* value) {
+  if (PyFloat_Check(object) || nb::isinstance<Tensor>(nb::handle(object))) return false;
+  PyObject* index = PyNumber_Index(object);
+  if (index == nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  *value = PyLong_AsLongLong(index);
+  Py_DECREF(index);
+  if (*value == -1 && PyErr_Occurred()) {
+    PyErr_Clear();
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+nb::object dtype_object(DType dtype) { return dtype_objects()[static_cast<size_t>(dtype)]; }
+
+bool dtype_from(nb::handle object, DType* dtype) {
+  if (nb::isinstance<PyDType>(object)) *dtype = nb::inst_ptr<PyDType>(object)->dtype;
+  else if (object.ptr() == reinterpret_cast<PyObject*>(&PyBool_Type)) *dtype = DType::kBool;
+  else if (object.ptr() == reinterpret_cast<PyObject*>(&PyLong_Type)) *dtype = DType::kInt64;
+  else if (object.ptr() == reinterpret_cast<PyObject*>(&PyFloat_Type)) *dtype = DType::kFloat32;
+  else return false;
+  return true;
+}
+
+bool device_from(nb::handle object, DeviceId* device) {
+  if (PyUnicode_Check(object.ptr())) {
+    *device = parse_device(PyUnicode_AsUTF8(object.ptr()));
+    return true;
+  }
+  if (!nb::hasattr(object, "_sluice_device")) return false;
+  nb::object name = object.attr("_sluice_device");
+  *device = parse_device(PyUnicode_AsUTF8(name.ptr()));
+  return true;
+}
+
+bool ints_from(nb::handle object, Ints* ints) {
+  int64_t one = 0;
+  ints->clear();
+  if (integer_from(object.ptr(), &one)) {
+    ints->push_back(one);
+    return true;
+  }
+  if (!PyList_Check(object.ptr()) && !PyTuple_Check(object.ptr())) return false;
+  PyObject* fast = PySequence_Fast(object.ptr(), "");
+  const Py_ssize_t n = PySequence_Fast_GET_SIZE(fast);
+  bool ok = true;
+  for (Py_ssize_t i = 0; i < n && ok; ++i) {
+    ok = integer_from(PySequence_Fast_GET_ITEM(fast, i), &one);
+    ints->push_back(one);
+  }
+  Py_DECREF(fast);
+  return ok;
+}
+
+bool operand_from(nb::handle object, std::optional<ops::Operand>* operand) {
+  PyObject* o = object.ptr();
+  nb::detail::make_caster<Value> tensor;
+  if (tensor.from_python(object, 0, nullptr)) {
+    operand->emplace(tensor.value);
+  } else if (PyBool_Check(o)) {
+    operand->emplace(o == Py_True);
+  } else if (PyFloat_Check(o)) {
+    operand->emplace(PyFloat_AS_DOUBLE(o));
+  } else if (int64_t integer = 0; integer_from(o, &integer)) {
+    operand->emplace(integer);
+  } else if (PyNumber_Check(o) && Py_TYPE(o)->tp_as_number->nb_float != nullptr && !PySequence_Check(o)) {  // numpy scalars
+    const double number = PyFloat_AsDouble(o);
+    if (number == -1 && PyErr_Occurred()) {
+      PyErr_Clear();
+      return false;
+    }
+    operand->emplace(number);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+SharedObject::SharedObject(nb::object object)
+    : object_(new nb::object(std::move(object)), [](nb::object* held) {
+        if (!Py_IsInitialized()) return;  // the interpreter took it along
+        nb::gil_scoped_acquire gil;
+        delete held;
+      }) {}
+
+void wait_interruptibly(const std::function<bool(int timeout_ms)>& done) {
+  while (true) {
+    {
+      nb::gil_scoped_release release;
+      if (done(50)) return;
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
+void bind_types(nb::module_& m) {
+  auto cls = nb::class_<PyDType>(m, "dtype", "Type of a tensor's elements.")
+      .def_prop_ro("name", [](const PyDType& d) { return dtype_name(d.dtype); })
+      .def_prop_ro("itemsize", [](const PyDType& d) { return dtype_size(d.dtype); })
+      .def_prop_ro("is_floating_point", [](const PyDType& d) { return is_floating(d.dtype); })
+      .def_prop_ro("is_complex", [](const PyDType&) { return false; })
+      .def_prop_ro("is_signed", [](const PyDType& d) { return d.dtype != DType::kBool && d.dtype != DType::kUInt8; })
+      .def("__repr__", [](const PyDType& d) { return std::string("sluice.") + dtype_name(d.dtype); })
+      .def("__reduce__", [](const PyDType& d) { return std::string(dtype_name(d.dtype)); })
+      .def("__deepcopy__", [](nb::handle self, nb::handle) { return nb::borrow(self); });
+  (void)cls;
+  nb::list all;
+  for (int i = 0; i < kNumDTypes; ++i) {
+    dtype_objects()[i] = nb::cast(PyDType{static_cast<DType>(i)});
+    m.attr(dtype_name(static_cast<DType>(i))) = dtype_objects()[i];
+    all.append(dtype_objects()[i]);
+  }
+  m.attr("dtypes") = nb::tuple(all);
+  m.def("parse_device", [](const std::string& text) { return parse_device(text).str(); });
+  m.def("promote_types", &promote);
+}
+
+}  // namespace sluice::python
