@@ -57,8 +57,8 @@ void SessionCore::close() {
     return;
   }
   closing_ = true;
-  changed_.notify_all();
-  changed_.wait(lock, [&] { return published_ == submitted_; });
+  room_.notify_all();
+  published_changed_.wait(lock, [&] { return published_ == submitted_; });
   lock.unlock();
   if (control_ != nullptr) {
     runner_->cancel();
@@ -146,7 +146,11 @@ void SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t step)
   if (state == nullptr && !status.ok() && status.kind() != ErrorKind::kCancelled && late_error_.ok()) late_error_ = status;
   ++finished_;
   failed_ += !status.ok();
-  changed_.notify_all();
+  if (finished_ >= wake_at_) {
+    wake_at_ = UINT64_MAX;
+    changed_.notify_all();
+  }
+  offer_room();
   if (state == nullptr) return;
   lock.unlock();
   state->finish(status);
@@ -182,7 +186,11 @@ void SessionCore::on_input_slots(int actor, uint64_t writable) {
   for (Feed& feed : feeds_) {
     if (feed.actor == actor) feed.writable = writable;
   }
-  changed_.notify_all();
+  offer_room();
+}
+
+void SessionCore::offer_room() {
+  if (room_waiters_ > 0 && has_capacity()) room_.notify_one();
 }
 
 void SessionCore::on_failure(uint64_t step, const Status& status) {
@@ -217,7 +225,7 @@ void SessionCore::wait_idle(bool writes_only) {
   if (closed_) return;
   const uint64_t due = touches_due(published_, writes_only);
   idle_waiters_.fetch_add(1);
-  const bool idle = wait_for(lock, kNoTimeout, [&] { return closed_ || touches.load() >= due; });
+  const bool idle = wait_for(lock, changed_, kNoTimeout, [&] { return closed_ || touches.load() >= due; });
   idle_waiters_.fetch_sub(1);
   if (closed_) return;
   const std::shared_ptr<actors::Runner> runner = runner_;
@@ -235,7 +243,7 @@ void SessionCore::on_actor_down(int actor, const std::string& reason) {
   session_error_ = {ErrorKind::kRuntime, fmt::format("session '{}': actor '{}' was ended from outside: {}; load the plan again",
                                                      plan().name, plan().actors[actor].name, reason)};
   runner_->cancel();
-  changed_.notify_all();
+  room_.notify_all();
 }
 
 uint64_t SessionCore::firings() const {

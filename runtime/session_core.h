@@ -5,7 +5,7 @@
 //  1. Steps are numbered in the order submitters get past the capacity check; their start credits go out in that order.
 //  2. submitted_ - finished_ <= max_in_flight_, except for start(n).
 //  3. The input slots of step s are written only while s < writable_ and before its start credit.
-//  4. mutex_ is never held while something else is waited for, except through changed_.
+//  4. mutex_ is never held while something else is waited for, except on its condition variables.
 #include <atomic>
 #include <condition_variable>
 #include <map>
@@ -93,15 +93,16 @@ class SessionCore final : public actors::RunListener,
   void check_inputs(std::span<const InputTensor> inputs) const;
   void write_inputs(uint64_t step, std::span<const InputTensor> inputs);
   bool has_capacity() const;  // REQUIRES: mutex_ held
+  void offer_room();          // REQUIRES: mutex_ held
   void check_open() const;    // REQUIRES: mutex_ held
   void order_variables();
   std::shared_ptr<StepState> new_state();
   void finish_step(std::unique_lock<std::mutex>& lock, uint64_t step);
   Status with_updates(const Status& status, uint64_t step) const;
   uint64_t touches_due(uint64_t steps, bool writes_only) const;
-  // Waits on changed_ until `done`; when stepping manually, steps. False after `timeout` or when nothing can happen.
+  // Waits on `changed` until `done`; when stepping manually, steps. False after `timeout` or when nothing can happen.
   template <class Done>
-  bool wait_for(std::unique_lock<std::mutex>& lock, Timeout timeout, Done&& done);
+  bool wait_for(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, Timeout timeout, Done&& done);
   [[noreturn]] void fail_timeout(const std::string& what, Timeout timeout) const;
 
   Engine& engine_;
@@ -114,7 +115,11 @@ class SessionCore final : public actors::RunListener,
   int max_in_flight_ = 1;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_;          // variables idle, finished_ at wake_at_, closing
+  std::condition_variable room_;             // has_capacity() or closing
+  std::condition_variable published_changed_;
+  uint64_t wake_at_ = UINT64_MAX;            // the least finished_ someone waits for on changed_
+  int room_waiters_ = 0;
   uint64_t submitted_ = 0;  // numbers given out
   std::atomic<uint64_t> published_{0};  // start credits given
   uint64_t finished_ = 0, failed_ = 0;
@@ -130,7 +135,7 @@ class SessionCore final : public actors::RunListener,
 };
 
 template <class Done>
-bool SessionCore::wait_for(std::unique_lock<std::mutex>& lock, Timeout timeout, Done&& done) {
+bool SessionCore::wait_for(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, Timeout timeout, Done&& done) {
   if (done()) return true;
   SLUICE_CHECK_KIND(kRuntime, !engine_.on_stream_thread(),
                     "session '{}': waiting on a stream's own thread would never end; wait from another thread", plan().name);
@@ -144,10 +149,10 @@ bool SessionCore::wait_for(std::unique_lock<std::mutex>& lock, Timeout timeout, 
     return true;
   }
   if (timeout == kNoTimeout) {
-    changed_.wait(lock, done);
+    changed.wait(lock, done);
     return true;
   }
-  return changed_.wait_for(lock, timeout, done);
+  return changed.wait_for(lock, timeout, done);
 }
 
 }  // namespace sluice

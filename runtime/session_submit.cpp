@@ -102,9 +102,13 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
   if (!has_capacity() && try_only) {
     // Once no step is in flight, slots of inputs are on their way back; that takes microseconds.
     if (finished_ < submitted_) return std::nullopt;
-    if (!wait_for(lock, std::chrono::milliseconds(20), [&] { return closing_ || has_capacity(); })) return std::nullopt;
+    timeout = std::chrono::milliseconds(20);
   }
-  if (!wait_for(lock, timeout, [&] { return closing_ || !session_error_.ok() || has_capacity(); })) {
+  ++room_waiters_;
+  const bool room = wait_for(lock, room_, timeout, [&] { return closing_ || !session_error_.ok() || has_capacity(); });
+  --room_waiters_;
+  if (!room) {
+    if (try_only) return std::nullopt;
     lock.unlock();
     fail_timeout(fmt::format("no room for another step, with {} in flight,", max_in_flight_), timeout);
   }
@@ -112,13 +116,14 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
   const std::shared_ptr<StepState> state = new_state();
   const uint64_t step = submitted_++;
   pending_[step % pending_.size()] = state;
+  offer_room();
   lock.unlock();
   write_inputs(step, inputs);
   lock.lock();
-  changed_.wait(lock, [&] { return published_ == step; });
+  published_changed_.wait(lock, [&] { return published_ == step; });
   published_ = step + 1;
   runner_->start(1);
-  changed_.notify_all();
+  published_changed_.notify_all();
   return StepHandle(state);
 }
 
@@ -128,7 +133,7 @@ void SessionCore::start(uint64_t n) {
   order_variables();
   std::unique_lock lock(mutex_);
   check_open();
-  changed_.wait(lock, [&] { return published_ == submitted_; });
+  published_changed_.wait(lock, [&] { return published_ == submitted_; });
   submitted_ += n;
   published_ = submitted_;
   runner_->start(n);
@@ -140,7 +145,12 @@ void SessionCore::wait_all(Timeout timeout) {
   const auto period = closed_ ? 1 : runner_->counts().period();
   // Steps of a period that is not complete cannot finish.
   const uint64_t due = steps - steps % period;
-  if (!wait_for(lock, timeout, [&] { return finished_ >= due; })) {
+  const bool finished = wait_for(lock, changed_, timeout, [&] {
+    if (finished_ >= due) return true;
+    wake_at_ = std::min(wake_at_, due);
+    return false;
+  });
+  if (!finished) {
     lock.unlock();
     fail_timeout(fmt::format("{} steps in flight are not finished", steps - finished_), timeout);
   }
@@ -157,7 +167,7 @@ Status SessionCore::wait_step(StepState& state, Timeout timeout) {
   std::unique_lock lock(mutex_);
   if (engine_.options().manual_stepping || engine_.on_stream_thread()) {
     // Steps, or refuses.
-    if (!wait_for(lock, timeout, [&] { return state.done(); })) {
+    if (!wait_for(lock, changed_, timeout, [&] { return state.done(); })) {
       lock.unlock();
       fail_timeout(fmt::format("step {} is not finished", state.step), timeout);
     }
