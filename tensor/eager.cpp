@@ -180,9 +180,9 @@ std::shared_ptr<EagerImpl> EagerExecutor::allocate(const TensorType& type, const
     const plan::Space space{plan::SpaceKind::kDevice, device};
     block = std::make_shared<Block>(engine_.allocator(space), bytes, space);
   }
-  Block* raw = block.get();
-  return std::make_shared<EagerImpl>(std::shared_ptr<Storage>(block, &raw->storage), TensorSpec::contiguous(type), device,
-                                     std::shared_ptr<uint64_t>(std::move(block), &raw->version));
+  std::shared_ptr<Storage> storage(block, &block->storage);
+  std::shared_ptr<uint64_t> version(block, &block->version);
+  return std::make_shared<EagerImpl>(std::move(storage), TensorSpec::contiguous(type), device, std::move(version));
 }
 
 std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) {

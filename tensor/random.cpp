@@ -16,18 +16,10 @@
 namespace sluice {
 namespace {
 
-// A sample in [0, 1) with `digits` random bits: as many as the mantissa of the dtype it is for.
-template <class T> T unit(uint64_t bits, int digits = std::numeric_limits<T>::digits) {
-  return static_cast<T>(bits & ((uint64_t{1} << digits) - 1)) * (T{1} / static_cast<T>(uint64_t{1} << digits));
-}
-
-int mantissa_digits(DType dtype) {
-  switch (dtype) {
-    case DType::kBFloat16: return 8;
-    case DType::kFloat16: return 11;
-    case DType::kFloat64: return 53;
-    default: return 24;
-  }
+// A sample in [0, 1) with as many random bits as the mantissa of T.
+template <class T> T unit(uint64_t bits) {
+  constexpr int kDigits = std::numeric_limits<T>::digits;
+  return static_cast<T>(bits & ((uint64_t{1} << kDigits) - 1)) * (T{1} / static_cast<T>(uint64_t{1} << kDigits));
 }
 
 // Box-Muller on 16 uniform samples: the first 8 are radii, the others angles.
@@ -97,23 +89,23 @@ double Generator::next_normal() {
   return radius * std::cos(angle);
 }
 
-template <class T> void Generator::fill_uniform(T* data, int64_t n, T low, T high, int digits) {
+template <class T> void Generator::fill_uniform(T* data, int64_t n, T low, T high) {
   for (int64_t i = 0; i < n; ++i) {
     const uint64_t bits = sizeof(T) == 8 ? random64() : random32();
-    data[i] = unit<T>(bits, digits) * (high - low) + low;
+    data[i] = unit<T>(bits) * (high - low) + low;
   }
 }
 
-template <class T> void Generator::fill_normal(T* data, int64_t n, T mean, T std, int digits) {
+template <class T> void Generator::fill_normal(T* data, int64_t n, T mean, T std) {
   if (n < kVectorSize) {
     for (int64_t i = 0; i < n; ++i) data[i] = static_cast<T>(next_normal() * std + mean);
     return;
   }
-  fill_uniform<T>(data, n, 0, 1, digits);
+  fill_uniform<T>(data, n, 0, 1);
   for (int64_t i = 0; i + kVectorSize <= n; i += kVectorSize) normal_16(data + i, mean, std);
   if (n % kVectorSize == 0) return;
   data += n - kVectorSize;  // the last 16 are drawn anew
-  fill_uniform<T>(data, kVectorSize, 0, 1, digits);
+  fill_uniform<T>(data, kVectorSize, 0, 1);
   normal_16(data, mean, std);
 }
 
@@ -123,35 +115,34 @@ template <class Fill> Tensor Generator::filled(const TensorType& type, const cha
   const ExecutorScope now(current_eager());
   const GradMode off(false);
   const bool wide = type.dtype == DType::kFloat64;
-  const int digits = mantissa_digits(type.dtype);
   const Tensor made = Tensor::empty({wide ? DType::kFloat64 : DType::kFloat32, type.shape});
   if (wide)
-    fill(static_cast<double*>(made.write()), made.size(), digits);
+    fill(static_cast<double*>(made.write()), made.size());
   else
-    fill(static_cast<float*>(made.write()), made.size(), digits);
+    fill(static_cast<float*>(made.write()), made.size());
   return made.to(type.dtype);
 }
 
 Tensor Generator::rand(const TensorType& type) {
-  return filled(type, "rand", [&]<class T>(T* data, int64_t n, int digits) { fill_uniform<T>(data, n, 0, 1, digits); });
+  return filled(type, "rand", [&]<class T>(T* data, int64_t n) { fill_uniform<T>(data, n, 0, 1); });
 }
 
 Tensor Generator::randn(const TensorType& type) {
-  return filled(type, "randn", [&]<class T>(T* data, int64_t n, int digits) { fill_normal<T>(data, n, 0, 1, digits); });
+  return filled(type, "randn", [&]<class T>(T* data, int64_t n) { fill_normal<T>(data, n, 0, 1); });
 }
 
 void Generator::uniform_(const Tensor& tensor, double low, double high) {
   SLUICE_CHECK(low <= high, "uniform_: empty range: from {} to {}; low must not exceed high", low, high);
-  const Tensor made = filled(tensor.type(), "uniform_", [&]<class T>(T* data, int64_t n, int digits) {
-    fill_uniform<T>(data, n, static_cast<T>(low), static_cast<T>(high), digits);
+  const Tensor made = filled(tensor.type(), "uniform_", [&]<class T>(T* data, int64_t n) {
+    fill_uniform<T>(data, n, static_cast<T>(low), static_cast<T>(high));
   });
   write_in_place(tensor, made);
 }
 
 void Generator::normal_(const Tensor& tensor, double mean, double std) {
   SLUICE_CHECK(std >= 0, "normal_: standard deviation: {}; must be >= 0", std);
-  const Tensor made = filled(tensor.type(), "normal_", [&]<class T>(T* data, int64_t n, int digits) {
-    fill_normal<T>(data, n, static_cast<T>(mean), static_cast<T>(std), digits);
+  const Tensor made = filled(tensor.type(), "normal_", [&]<class T>(T* data, int64_t n) {
+    fill_normal<T>(data, n, static_cast<T>(mean), static_cast<T>(std));
   });
   write_in_place(tensor, made);
 }

@@ -134,7 +134,7 @@ ValueId TraceExecutor::capture_constant(const Value& value) {
   if (!fresh) return entry->second;
   // A copy: what happens to the tensor later does not concern the graph.
   const Value content = impl.device().kind == DeviceKind::kCpu ? eager_.copy(value) : eager_.copy_to(value, {});
-  const std::string name = unused_name("const");
+  const std::string name = take_name("const");
   entry->second = graph_.add_variable(name, value.type(), /*constant=*/true);
   constant_tensors_.emplace_back(name, content);
   captured_.push_back(value);
@@ -229,11 +229,11 @@ void TraceExecutor::refresh_context() {
   context.source = scope.source ? scope.source() : SourceLocation{};
 }
 
-std::string TraceExecutor::unused_name(const std::string& prefix) const {
-  for (size_t i = 0;; ++i) {
-    std::string name = fmt::format("{}{}", prefix, i);
-    if (!names_.count(name)) return name;
-  }
+std::string TraceExecutor::take_name(const std::string& prefix) {
+  std::string name;
+  do name = fmt::format("{}{}", prefix, next_name_[prefix]++);
+  while (!names_.insert(name).second);
+  return name;
 }
 
 Value TraceExecutor::add_input(const std::string& name, const TensorType& type) {
@@ -243,19 +243,22 @@ Value TraceExecutor::add_input(const std::string& name, const TensorType& type) 
 void TraceExecutor::register_variable(const std::string& name, const Value& tensor) {
   SLUICE_CHECK(tensor.defined() && !tensor.impl()->traced() && tensor_impl(tensor).base() == nullptr,
                "trace: variable '{}' is not a tensor with memory of its own; register what is no view and not traced", name);
-  const Storage* storage = eager_impl(tensor).storage().get();
-  if (variables_.count(storage)) return;
+  if (variables_.count(eager_impl(tensor).storage().get())) return;
   SLUICE_CHECK(names_.insert(name).second, "trace: variable '{}' is registered already; names must be unique", name);
+  add_variable(name, tensor);
+}
+
+void TraceExecutor::add_variable(const std::string& name, const Value& tensor) {
   auto variable = std::make_unique<Variable>();
   variable->name = name;
   variable->tensor = tensor;
   variable->cell = std::make_shared<TraceCell>();
-  variables_.emplace(storage, std::move(variable));
+  variables_.emplace(eager_impl(tensor).storage().get(), std::move(variable));
   keep_autograd(tensor);
 }
 
 std::pair<Value, int64_t> TraceExecutor::random_state(const Value& state) {
-  if (!variables_.count(eager_impl(state).storage().get())) register_variable(unused_name("generator"), state);
+  if (!variables_.count(eager_impl(state).storage().get())) add_variable(take_name("generator"), state);
   Variable& variable = *variable_of(state);
   variable.random = true;
   return {handle(variable.initial, default_device_), next_salt_++};

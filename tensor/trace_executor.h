@@ -99,7 +99,8 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   void keep_autograd(const Value& value);
   // Stamps nodes made next with the scopes they are made in.
   void refresh_context();
-  std::string unused_name(const std::string& prefix) const;
+  std::string take_name(const std::string& prefix);
+  void add_variable(const std::string& name, const Value& tensor);
 
   EagerExecutor& eager_;
   graph::Graph graph_storage_;
@@ -112,6 +113,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   std::vector<Value> captured_;                       // keeps identities of captured tensors unique
   std::unordered_set<const Storage*> captured_storage_;
   std::set<std::string> names_;
+  std::map<std::string, int> next_name_;  // by prefix
   int64_t next_salt_ = 0;
 };
 
