@@ -1,4 +1,6 @@
 // Computes what depends on constants alone, once, now. Results become constant variables named "folded.<n>".
+#include <unordered_set>
+
 #include "compiler/pass.h"
 #include "graph/rewriter.h"
 
@@ -20,12 +22,11 @@ class Folder {
     for (const graph::Variable& v : graph.variables()) {
       if (v.constant) data_[v.value] = context_.constant_data(v.name);
     }
-    for (const graph::Variable& v : graph.variables()) next_ += v.name.starts_with("folded.");
+    for (const graph::Variable& v : graph.variables()) names_.insert(v.name);
   }
 
-  // Data of new constants, by value of the source graph; null where not constant.
+  // Computes the node now if all its inputs are known and the results are worth keeping.
   bool fold(const graph::Node& node) {
-    // A view costs nothing at run time, but folding it lets its users fold.
     if (node.op->random || node.op->effectful || node.outputs.empty()) return false;
     std::vector<TensorType> types;
     std::vector<const void*> inputs;
@@ -53,7 +54,9 @@ class Folder {
     SLUICE_CHECK_KIND(kRuntime, bytes.size() == bytes_of(type), "fold_constants: a result has {} bytes; {} needs {}",
                       bytes.size(), type.str(), bytes_of(type));
     static constexpr std::byte kEmpty{};
-    const std::string name = fmt::format("folded.{}", next_++);
+    std::string name;
+    do name = fmt::format("folded.{}", next_++);
+    while (!names_.insert(name).second);
     rewriter_.map(value, rewriter_.target().add_variable(name, type, /*constant=*/true));
     const auto it = context_.constants.emplace(name, std::move(bytes)).first;
     data_[value] = it->second.empty() ? &kEmpty : it->second.data();
@@ -61,7 +64,8 @@ class Folder {
 
   graph::Rewriter rewriter_;
   PassContext& context_;
-  std::vector<const void*> data_;
+  std::vector<const void*> data_;  // by value of the source graph; null where not known
+  std::unordered_set<std::string> names_;
   int next_ = 0;
 };
 
