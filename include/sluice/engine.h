@@ -1,0 +1,35 @@
+#pragma once
+// The engine: devices, threads and memory that sessions share. Several may live in one process.
+#include <cstdint>
+#include <memory>
+
+namespace sluice {
+class Engine;
+}
+
+namespace sluice::api {
+
+struct EngineOptions {
+  int cores = 0;            // cores lent to kernels; 0: all this process may run on
+  int watchdog_ms = 10000;  // log who waits for whom when nothing happens for so long; 0: never
+};
+
+class Engine {
+ public:
+  explicit Engine(EngineOptions options = {});
+  // Ends the sessions that still run on it.
+  ~Engine();
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+
+  int cores() const;
+  // Host bytes of the plans loaded now, and the most there ever were, as the allocator counts them.
+  uint64_t memory_bytes() const;
+  uint64_t peak_memory_bytes() const;
+  sluice::Engine& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<sluice::Engine> impl_;
+};
+
+}  // namespace sluice::api

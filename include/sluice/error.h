@@ -1,0 +1,20 @@
+#pragma once
+// The one exception type of the C++ API.
+#include <stdexcept>
+#include <string>
+
+namespace sluice::api {
+
+enum class ErrorKind { kValue, kType, kIndex, kRuntime, kUnsupported, kMemory, kTimeout, kIo, kCancelled };
+
+// what(): "<where>: <what is wrong>: <what came>; <what must hold>".
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  ErrorKind kind() const { return kind_; }
+
+ private:
+  ErrorKind kind_;
+};
+
+}  // namespace sluice::api

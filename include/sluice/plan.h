@@ -1,0 +1,40 @@
+#pragma once
+// A plan, to look at before it is run.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tensor.h"
+
+namespace sluice::api {
+
+// An input or output, in the plan's order.
+struct Port {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;
+  std::string str() const;  // "images: float32(32, 1, 8, 8)"
+};
+
+class Plan {
+ public:
+  // Reads a plan file, or the plan of a bundle directory. Throws kIo, kValue.
+  static Plan load(const std::string& path);
+
+  const std::string& name() const;
+  std::vector<Port> inputs() const;
+  std::vector<Port> outputs() const;
+  std::vector<std::string> actors() const;
+  int kernels() const;
+  // Every byte the plan needs, its variables included.
+  uint64_t memory_bytes() const;
+  // "" when the plan is right and can run for ever; else every problem, one per line.
+  std::string verify() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace sluice::api

@@ -1,0 +1,85 @@
+#pragma once
+// A session runs one plan. Any number of threads may call it; steps are pipelined.
+//
+//   sluice::api::Engine engine;
+//   auto session = sluice::api::Session::load(engine, "out/digits");
+//   std::vector<Tensor> logits = session.run({images});
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine.h"
+#include "error.h"
+#include "plan.h"
+#include "tensor.h"
+
+namespace sluice {
+class Session;
+class StepHandle;
+}  // namespace sluice
+
+namespace sluice::api {
+
+struct SessionOptions {
+  int max_in_flight = 0;                     // steps submitted and not finished; 0: the plan's own number
+  std::chrono::milliseconds submit_timeout{0};  // of submit() when that many are in flight; 0: wait for ever
+  std::chrono::milliseconds wait_timeout{0};    // of get(); 0: for ever
+  bool check_numerics = false;               // fail a step whose kernels write NaN or infinity
+  // Called after each step, in order, on a thread of the engine; error is "" when the step went well. Must not block.
+  std::function<void(uint64_t step, const std::vector<Tensor>& outputs, const std::string& error)> on_output = nullptr;
+};
+
+// A submitted step.
+class Result {
+ public:
+  uint64_t step() const;
+  bool ready() const;  // never blocks
+  // Waits for the outputs, in the plan's order. Throws the step's error, or kTimeout naming who is stuck.
+  std::vector<Tensor> get();
+  std::vector<Tensor> get(std::chrono::milliseconds timeout);
+
+ private:
+  friend class Session;
+  std::shared_ptr<sluice::StepHandle> impl_;
+};
+
+struct ActorCount {
+  std::string name;
+  uint64_t firings = 0;
+};
+
+class Session {
+ public:
+  // Loads a bundle. The engine must outlive the session. Throws kIo, kValue, kUnsupported (a plan with Python in it).
+  static Session load(Engine& engine, const std::string& bundle, SessionOptions options = {});
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+  ~Session();  // cancels what is in flight
+
+  const std::vector<Port>& inputs() const { return inputs_; }
+  const std::vector<Port>& outputs() const { return outputs_; }
+
+  // One step from inputs to outputs, in the plan's order.
+  std::vector<Tensor> run(const std::vector<Tensor>& inputs);
+  // Starts a step; its inputs are copied. Waits while max_in_flight steps are under way.
+  Result submit(const std::vector<Tensor>& inputs);
+  // The same, but nothing when it would have to wait.
+  std::optional<Result> try_submit(const std::vector<Tensor>& inputs);
+  // Waits until every submitted step is finished.
+  void wait_all();
+  // Cancels what is in flight and ends the session's actors.
+  void stop();
+  // How often each actor has fired.
+  std::vector<ActorCount> firings() const;
+
+ private:
+  explicit Session(std::unique_ptr<sluice::Session> impl);
+  std::unique_ptr<sluice::Session> impl_;
+  std::vector<Port> inputs_, outputs_;
+};
+
+}  // namespace sluice::api

@@ -1,0 +1,8 @@
+#pragma once
+// The whole C++ API, in namespace sluice::api.
+#include "engine.h"
+#include "error.h"
+#include "plan.h"
+#include "session.h"
+#include "tensor.h"
+#include "version.h"

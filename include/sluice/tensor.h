@@ -1,0 +1,72 @@
+#pragma once
+// Tensors in host memory, contiguous and row-major, for what goes into and comes out of a session.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace sluice::api {
+
+enum class DType : uint8_t {
+  kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64,
+};
+const char* dtype_name(DType dtype);  // "float32"
+size_t dtype_size(DType dtype);       // bytes per element
+
+// The DType of a C++ type: dtype_of<float>().
+template <class T> DType dtype_of();
+
+// Copies share memory.
+class Tensor {
+ public:
+  Tensor() = default;
+  // Zeros. Throws kValue on a negative dimension or an overflowing size.
+  Tensor(DType dtype, std::vector<int64_t> shape);
+  // Shares `data`, which must hold the whole tensor.
+  Tensor(DType dtype, std::vector<int64_t> shape, std::shared_ptr<void> data);
+  template <class T>
+  static Tensor from(const std::vector<T>& values, std::vector<int64_t> shape) {
+    return copy_of(dtype_of<T>(), std::move(shape), values.data(), values.size() * sizeof(T));
+  }
+
+  DType dtype() const { return dtype_; }
+  const std::vector<int64_t>& shape() const { return shape_; }
+  int64_t size() const;  // elements
+  size_t bytes() const { return static_cast<size_t>(size()) * dtype_size(dtype_); }
+  void* raw() const { return data_.get(); }
+  // Throws kType when T is not the element type.
+  template <class T>
+  T* data() const {
+    check_dtype(dtype_of<T>());
+    return static_cast<T*>(data_.get());
+  }
+  std::string str() const;  // "float32(4, 3)"
+
+ private:
+  static Tensor copy_of(DType dtype, std::vector<int64_t> shape, const void* data, size_t bytes);
+  void check_dtype(DType dtype) const;
+
+  DType dtype_ = DType::kFloat32;
+  std::vector<int64_t> shape_;
+  std::shared_ptr<void> data_;
+};
+
+template <> inline DType dtype_of<bool>() { return DType::kBool; }
+template <> inline DType dtype_of<uint8_t>() { return DType::kUInt8; }
+template <> inline DType dtype_of<int8_t>() { return DType::kInt8; }
+template <> inline DType dtype_of<int16_t>() { return DType::kInt16; }
+template <> inline DType dtype_of<int32_t>() { return DType::kInt32; }
+template <> inline DType dtype_of<int64_t>() { return DType::kInt64; }
+template <> inline DType dtype_of<float>() { return DType::kFloat32; }
+template <> inline DType dtype_of<double>() { return DType::kFloat64; }
+
+// A file of named tensors (safetensors).
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+std::vector<NamedTensor> load_tensors(const std::string& path);                       // throws kIo, kValue
+void save_tensors(const std::string& path, const std::vector<NamedTensor>& tensors);  // throws kIo
+
+}  // namespace sluice::api

@@ -1,0 +1,228 @@
+// The public C++ API, forwarded to the runtime. Errors change their type at this border, and nothing else does.
+#include <cstring>
+
+#include "include/sluice/sluice.h"
+#include "plan/json.h"
+#include "plan/ledger.h"
+#include "plan/verify.h"
+#include "runtime/bundle.h"
+#include "runtime/engine.h"
+#include "runtime/safetensors.h"
+#include "runtime/session.h"
+
+namespace sluice::api {
+namespace {
+
+[[noreturn]] void rethrow(const sluice::Error& error) { throw Error(static_cast<ErrorKind>(error.kind()), error.what()); }
+
+template <class F>
+auto guarded(F&& f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (const sluice::Error& error) {
+    rethrow(error);
+  }
+}
+
+TensorType type_of(const Tensor& tensor) {
+  return {static_cast<sluice::DType>(tensor.dtype()), Shape(tensor.shape())};
+}
+
+Port port_of(const std::string& name, const TensorType& type) {
+  return {name, static_cast<DType>(type.dtype), type.shape.vec()};
+}
+
+Tensor tensor_of(const OutputTensor& output) {
+  return {static_cast<DType>(output.type.dtype), output.type.shape.vec(), {output.storage, output.storage->data()}};
+}
+
+std::vector<Tensor> tensors_of(const std::vector<OutputTensor>& outputs) {
+  std::vector<Tensor> tensors;
+  for (const OutputTensor& output : outputs) tensors.push_back(tensor_of(output));
+  return tensors;
+}
+
+std::vector<InputTensor> inputs_of(const std::vector<Tensor>& tensors) {
+  std::vector<InputTensor> inputs;
+  for (const Tensor& tensor : tensors) inputs.push_back({tensor.raw(), TensorSpec::contiguous(type_of(tensor))});
+  return inputs;
+}
+
+Timeout timeout_of(std::chrono::milliseconds ms) { return ms.count() == 0 ? kNoTimeout : Timeout(ms); }
+
+}  // namespace
+
+const char* version() { return "0.1.0"; }
+
+const char* dtype_name(DType dtype) { return sluice::dtype_name(static_cast<sluice::DType>(dtype)); }
+size_t dtype_size(DType dtype) { return sluice::dtype_size(static_cast<sluice::DType>(dtype)); }
+
+Tensor::Tensor(DType dtype, std::vector<int64_t> shape) : dtype_(dtype), shape_(std::move(shape)) {
+  guarded([&] {
+    const uint64_t bytes = checked_bytes(Shape(shape_), dtype_size(dtype));
+    const auto storage = std::make_shared<Storage>(make_host_allocator(), bytes);
+    std::memset(storage->data(), 0, bytes);
+    data_ = {storage, storage->data()};
+  });
+}
+
+Tensor::Tensor(DType dtype, std::vector<int64_t> shape, std::shared_ptr<void> data)
+    : dtype_(dtype), shape_(std::move(shape)), data_(std::move(data)) {}
+
+Tensor Tensor::copy_of(DType dtype, std::vector<int64_t> shape, const void* data, size_t bytes) {
+  Tensor tensor(dtype, std::move(shape));
+  guarded([&] {
+    SLUICE_CHECK(bytes == tensor.bytes(), "tensor: {} bytes of values; {} needs {}", bytes, tensor.str(), tensor.bytes());
+  });
+  if (bytes > 0) std::memcpy(tensor.raw(), data, bytes);
+  return tensor;
+}
+
+int64_t Tensor::size() const {
+  int64_t n = 1;
+  for (const int64_t dim : shape_) n *= dim;
+  return data_ == nullptr ? 0 : n;
+}
+
+void Tensor::check_dtype(DType dtype) const {
+  if (dtype == dtype_) return;
+  throw Error(ErrorKind::kType, fmt::format("tensor: {} read as {}; ask for its own element type", str(), dtype_name(dtype)));
+}
+
+std::string Tensor::str() const { return guarded([&] { return type_of(*this).str(); }); }
+std::string Port::str() const { return fmt::format("{}: {}{}", name, dtype_name(dtype), Shape(shape).str()); }
+
+std::vector<NamedTensor> load_tensors(const std::string& path) {
+  return guarded([&] {
+    std::vector<NamedTensor> tensors;
+    for (const auto& [name, tensor] : read_safetensors(path, make_host_allocator())) {
+      tensors.push_back({name, tensor_of({{tensor.spec.dtype, tensor.spec.shape}, tensor.storage})});
+    }
+    return tensors;
+  });
+}
+
+void save_tensors(const std::string& path, const std::vector<NamedTensor>& tensors) {
+  guarded([&] {
+    std::map<std::string, BundleTensor> named;
+    for (const NamedTensor& t : tensors) {
+      named[t.name] = {TensorSpec::contiguous(type_of(t.tensor)), std::make_shared<Storage>(t.tensor.raw(), t.tensor.bytes(), nullptr)};
+    }
+    write_safetensors(path, named);
+  });
+}
+
+Engine::Engine(EngineOptions options) {
+  guarded([&] {
+    sluice::EngineOptions o;
+    o.cores = options.cores;
+    o.watchdog = std::chrono::milliseconds(options.watchdog_ms);
+    impl_ = std::make_unique<sluice::Engine>(o);
+  });
+}
+Engine::~Engine() = default;
+Engine::Engine(Engine&&) noexcept = default;
+Engine& Engine::operator=(Engine&&) noexcept = default;
+int Engine::cores() const { return impl_->cores(); }
+uint64_t Engine::memory_bytes() const { return impl_->allocator_stats({}).current_bytes; }
+uint64_t Engine::peak_memory_bytes() const { return impl_->allocator_stats({}).peak_bytes; }
+
+struct Plan::Impl {
+  plan::Plan plan;
+};
+
+Plan Plan::load(const std::string& path) {
+  return guarded([&] {
+    Plan plan;
+    plan.impl_ = std::make_shared<const Impl>(Impl{plan::load_plan(path)});
+    return plan;
+  });
+}
+const std::string& Plan::name() const { return impl_->plan.name; }
+std::vector<Port> Plan::inputs() const {
+  std::vector<Port> ports;
+  for (const plan::Input& in : impl_->plan.inputs) ports.push_back(port_of(in.name, {in.spec.dtype, in.spec.shape}));
+  return ports;
+}
+std::vector<Port> Plan::outputs() const {
+  std::vector<Port> ports;
+  for (const plan::Output& out : impl_->plan.outputs) ports.push_back(port_of(out.name, {out.view.spec.dtype, out.view.spec.shape}));
+  return ports;
+}
+std::vector<std::string> Plan::actors() const {
+  std::vector<std::string> names;
+  for (const plan::Actor& actor : impl_->plan.actors) names.push_back(actor.name);
+  return names;
+}
+int Plan::kernels() const { return static_cast<int>(impl_->plan.kernels.size()); }
+uint64_t Plan::memory_bytes() const {
+  return guarded([&] { return plan::ledger(impl_->plan).total; });
+}
+std::string Plan::verify() const { return plan::verify(impl_->plan).str(); }
+
+uint64_t Result::step() const { return impl_->step(); }
+bool Result::ready() const { return impl_->done(); }
+std::vector<Tensor> Result::get() {
+  return guarded([&] { return tensors_of(impl_->outputs()); });
+}
+std::vector<Tensor> Result::get(std::chrono::milliseconds timeout) {
+  return guarded([&] {
+    impl_->wait(timeout).throw_if_error();
+    return tensors_of(impl_->outputs());
+  });
+}
+
+Session::Session(std::unique_ptr<sluice::Session> impl) : impl_(std::move(impl)) {
+  for (const PortInfo& port : impl_->inputs()) inputs_.push_back(port_of(port.name, port.type));
+  for (const PortInfo& port : impl_->outputs()) outputs_.push_back(port_of(port.name, port.type));
+}
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+Session::~Session() = default;
+
+Session Session::load(Engine& engine, const std::string& bundle, SessionOptions options) {
+  return guarded([&] {
+    sluice::SessionOptions o;
+    o.max_in_flight = options.max_in_flight;
+    o.submit_timeout = timeout_of(options.submit_timeout);
+    o.wait_timeout = timeout_of(options.wait_timeout);
+    o.check_numerics = options.check_numerics;
+    if (options.on_output) {
+      o.on_output = [f = std::move(options.on_output)](uint64_t step, const Status& status, const std::vector<OutputTensor>& outputs) {
+        f(step, status.ok() ? tensors_of(outputs) : std::vector<Tensor>(), status.ok() ? std::string() : status.message());
+      };
+    }
+    return Session(std::make_unique<sluice::Session>(load_session(engine.impl(), bundle, std::move(o))));
+  });
+}
+
+Result Session::submit(const std::vector<Tensor>& inputs) {
+  return guarded([&] {
+    Result result;
+    result.impl_ = std::make_shared<StepHandle>(impl_->submit(inputs_of(inputs)));
+    return result;
+  });
+}
+
+std::optional<Result> Session::try_submit(const std::vector<Tensor>& inputs) {
+  return guarded([&]() -> std::optional<Result> {
+    std::optional<StepHandle> handle = impl_->try_submit(inputs_of(inputs));
+    if (!handle) return std::nullopt;
+    Result result;
+    result.impl_ = std::make_shared<StepHandle>(*std::move(handle));
+    return result;
+  });
+}
+
+std::vector<Tensor> Session::run(const std::vector<Tensor>& inputs) { return submit(inputs).get(); }
+void Session::wait_all() {
+  guarded([&] { impl_->wait_all(); });
+}
+void Session::stop() { impl_->stop(); }
+std::vector<ActorCount> Session::firings() const {
+  std::vector<ActorCount> counts;
+  for (const ActorStats& actor : impl_->stats().actors) counts.push_back({actor.name, actor.firings});
+  return counts;
+}
+
+}  // namespace sluice::api

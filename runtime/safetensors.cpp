@@ -1,0 +1,148 @@
+#include "runtime/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/json.hpp>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+namespace json = boost::json;
+
+constexpr uint64_t kMaxHeader = uint64_t{100} << 20;
+
+struct Name {
+  const char* name;
+  DType dtype;
+};
+constexpr std::array<Name, 10> kNames = {{{"BOOL", DType::kBool}, {"U8", DType::kUInt8}, {"I8", DType::kInt8},
+                                          {"I16", DType::kInt16}, {"I32", DType::kInt32}, {"I64", DType::kInt64},
+                                          {"F16", DType::kFloat16}, {"BF16", DType::kBFloat16}, {"F32", DType::kFloat32},
+                                          {"F64", DType::kFloat64}}};
+
+// What the header says of one tensor, checked.
+struct Entry {
+  std::string name;
+  TensorSpec spec;
+  uint64_t begin = 0, end = 0;  // in the data
+};
+
+Entry parse_entry(const std::string& path, std::string_view name, const json::value& value, uint64_t data_bytes) {
+  const auto bad = [&](const std::string& what) {
+    fail(ErrorKind::kValue, "{}: tensor '{}': {}", path, std::string(name), what);
+  };
+  Entry entry;
+  entry.name = std::string(name);
+  const json::object* object = value.if_object();
+  if (object == nullptr) bad("its entry is not an object; it must have dtype, shape and data_offsets");
+  const json::value* dtype = object->if_contains("dtype");
+  const json::value* shape = object->if_contains("shape");
+  const json::value* offsets = object->if_contains("data_offsets");
+  if (object->size() != 3 || dtype == nullptr || shape == nullptr || offsets == nullptr || !dtype->is_string() ||
+      !shape->is_array() || !offsets->is_array() || offsets->as_array().size() != 2) {
+    bad("its entry is malformed; it must have dtype, shape and two data_offsets");
+  }
+  const auto known = std::find_if(kNames.begin(), kNames.end(),
+                                  [&](const Name& n) { return dtype->as_string() == n.name; });
+  if (known == kNames.end()) bad(fmt::format("dtype '{}' is not supported", std::string(dtype->as_string())));
+  TensorType type;
+  type.dtype = known->dtype;
+  const auto number = [&](const json::value& v) -> uint64_t {
+    if (v.is_int64() && v.as_int64() >= 0) return static_cast<uint64_t>(v.as_int64());
+    bad("a dimension or offset is not a whole number of range; it must be");
+    return 0;
+  };
+  if (shape->as_array().size() > kMaxRank) bad(fmt::format("rank {}; at most {}", shape->as_array().size(), kMaxRank));
+  for (const json::value& dim : shape->as_array()) type.shape.push_back(static_cast<int64_t>(number(dim)));
+  entry.begin = number(offsets->as_array()[0]);
+  entry.end = number(offsets->as_array()[1]);
+  const uint64_t bytes = checked_bytes(type.shape, dtype_size(type.dtype));
+  if (entry.begin > entry.end || entry.end > data_bytes || entry.end - entry.begin != bytes) {
+    bad(fmt::format("data_offsets [{}, {}) of {} bytes of data; {} needs {} bytes", entry.begin, entry.end, data_bytes,
+                    type.str(), bytes));
+  }
+  entry.spec = TensorSpec::contiguous(type);
+  return entry;
+}
+
+std::vector<Entry> parse_header(const std::string& path, const std::string& text, uint64_t data_bytes) {
+  json::error_code error;
+  const json::value header = json::parse(text, error);
+  SLUICE_CHECK(!error && header.is_object(), "{}: the header is not a JSON object: {}", path,
+               error ? error.message() : std::string("another value"));
+  std::vector<Entry> entries;
+  for (const json::key_value_pair& pair : header.as_object()) {
+    if (pair.key() == "__metadata__") continue;
+    entries.push_back(parse_entry(path, std::string_view(pair.key().data(), pair.key().size()), pair.value(), data_bytes));
+  }
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+  });
+  uint64_t at = 0;
+  for (const Entry& entry : entries) {
+    SLUICE_CHECK(entry.begin == at, "{}: tensor '{}' begins at {}; the data before it ends at {}: no holes or overlaps", path,
+                 entry.name, entry.begin, at);
+    at = entry.end;
+  }
+  SLUICE_CHECK(at == data_bytes, "{}: {} bytes of data; the header accounts for {}", path, data_bytes, at);
+  return entries;
+}
+
+}  // namespace
+
+void write_safetensors(const std::string& path, const std::map<std::string, BundleTensor>& tensors) {
+  json::object header;
+  uint64_t at = 0;
+  for (const auto& [name, tensor] : tensors) {
+    SLUICE_CHECK(is_contiguous(tensor.spec.shape, tensor.spec.strides), "{}: tensor '{}' is not contiguous", path, name);
+    const auto known = std::find_if(kNames.begin(), kNames.end(), [&](const Name& n) { return n.dtype == tensor.spec.dtype; });
+    json::array shape;
+    for (const int64_t dim : tensor.spec.shape) shape.push_back(dim);
+    const uint64_t end = checked_add(at, tensor.spec.extent_bytes());
+    header[name] = {{"dtype", known->name}, {"shape", shape}, {"data_offsets", {at, end}}};
+    at = end;
+  }
+  std::string text = json::serialize(header);
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  std::ofstream file(path, std::ios::binary);
+  std::array<char, 8> length{};
+  for (size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
+  file.write(length.data(), 8);
+  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  for (const auto& [name, tensor] : tensors) {
+    file.write(static_cast<const char*>(tensor.storage->data()), static_cast<std::streamsize>(tensor.spec.extent_bytes()));
+  }
+  file.close();
+  SLUICE_CHECK_KIND(kIo, file, "{}: cannot be written: {}", path, std::strerror(errno));
+}
+
+std::map<std::string, BundleTensor> read_safetensors(const std::string& path, const std::shared_ptr<Allocator>& allocator) {
+  std::ifstream file(path, std::ios::binary);
+  std::error_code error;
+  const uint64_t size = std::filesystem::file_size(path, error);
+  SLUICE_CHECK_KIND(kIo, file && !error, "{}: cannot be read: {}", path, error ? error.message() : std::strerror(errno));
+  SLUICE_CHECK(size >= 8, "{}: {} bytes; a safetensors file has at least 8", path, size);
+  std::array<unsigned char, 8> bytes{};
+  file.read(reinterpret_cast<char*>(bytes.data()), 8);
+  uint64_t length = 0;
+  for (size_t i = 0; i < 8; ++i) length |= static_cast<uint64_t>(bytes[i]) << (8 * i);
+  SLUICE_CHECK(length <= kMaxHeader && length <= size - 8, "{}: a header of {} bytes in a file of {}; the file is truncated or not safetensors",
+               path, length, size);
+  std::string text(length, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(length));
+  SLUICE_CHECK_KIND(kIo, file, "{}: cannot be read: {}", path, std::strerror(errno));
+  std::map<std::string, BundleTensor> tensors;
+  for (const Entry& entry : parse_header(path, text, size - 8 - length)) {
+    BundleTensor tensor{entry.spec, std::make_shared<Storage>(allocator, entry.end - entry.begin)};
+    file.read(static_cast<char*>(tensor.storage->data()), static_cast<std::streamsize>(entry.end - entry.begin));
+    SLUICE_CHECK_KIND(kIo, file, "{}: tensor '{}' cannot be read", path, entry.name);
+    tensors.emplace(entry.name, std::move(tensor));
+  }
+  return tensors;
+}
+
+}  // namespace sluice
