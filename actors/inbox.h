@@ -17,10 +17,12 @@ class Inbox {
  public:
   // Any thread. `cell` must stay alive until it has been taken.
   void push(Cell* cell) {
-    Cell* head = head_.load(std::memory_order_relaxed);
-    do {
+    // Usually the box is empty and the cell unlinked: then neither line is written or fetched more than it must be.
+    Cell* head = nullptr;
+    if (cell->next != nullptr) cell->next = nullptr;
+    while (!head_.compare_exchange_weak(head, cell, std::memory_order_acq_rel, std::memory_order_relaxed)) {
       cell->next = head == &parked_ ? nullptr : head;
-    } while (!head_.compare_exchange_weak(head, cell, std::memory_order_acq_rel, std::memory_order_relaxed));
+    }
     if (head == &parked_) wake();
   }
 
@@ -31,6 +33,7 @@ class Inbox {
   Cell* take() {
     if (empty()) return nullptr;
     Cell* newest = head_.exchange(nullptr, std::memory_order_acquire);
+    if (newest->next == nullptr) return newest;  // not writing to it leaves the line with its producer
     Cell* oldest = nullptr;
     while (newest != nullptr) {
       Cell* next = newest->next;

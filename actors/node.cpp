@@ -57,7 +57,7 @@ void Node::on_end(int port) {
 void Node::send_end(int edge) {
   const EdgeLink& link = run_->links[edge];
   if (link.consumer->home_ == home_) {
-    home_->post_local(Item::to(link.consumer, ItemKind::kEnd, static_cast<int>(link.consumer_port)));
+    home_->post_local(Item::to(link.consumer, ItemKind::kEnd, static_cast<int>(link.ready.port)));
   } else {
     link.consumer->home_->post(&run_->end_cells[edge]);
   }

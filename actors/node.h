@@ -63,7 +63,7 @@ struct NodeProgram {
   bool asynchronous = false;      // the stream is
 };
 
-class Node {
+class alignas(64) Node {
  public:
   struct Step {
     plan::InstrKind kind;
@@ -113,7 +113,7 @@ class Node {
     void ready(int edge, int slot) const {
       const EdgeLink& link = node.run_->links[edge];
       if (link.ready_cells == nullptr) {
-        node.home_->post_local(Item::to(link.consumer, ItemKind::kReady, static_cast<int>(link.consumer_port), slot));
+        node.home_->post_local(link.ready, slot);
       } else {
         link.consumer->home_->post(&link.ready_cells[slot]);
       }
@@ -122,7 +122,7 @@ class Node {
       if (node.special_) [[unlikely]] node.before_ack(edge, slot);
       const EdgeLink& link = node.run_->links[edge];
       if (link.ack_cells == nullptr) {
-        node.home_->post_local(Item::to(link.producer, ItemKind::kAck, static_cast<int>(link.producer_port), slot));
+        node.home_->post_local(link.ack, slot);
       } else {
         link.producer->home_->post(&link.ack_cells[slot]);
       }

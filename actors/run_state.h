@@ -37,10 +37,10 @@ class RunListener {
 };
 
 // An edge of the plan, resolved.
-struct EdgeLink {
+struct alignas(64) EdgeLink {
   Node* consumer = nullptr;
   Node* producer = nullptr;
-  uint32_t consumer_port = 0, producer_port = 0;
+  Item ready{}, ack{};  // the messages, but for the slot
   Cell* ready_cells = nullptr;  // per slot; null when both ends are on one stream
   Cell* ack_cells = nullptr;
 };

@@ -68,25 +68,25 @@ void Runner::link() {
     for (size_t p = 0; p < run_.adjacency.in_edges[a].size(); ++p) {
       EdgeLink& link = run_.links[run_.adjacency.in_edges[a][p]];
       link.consumer = nodes_[a];
-      link.consumer_port = static_cast<uint32_t>(p);
+      link.ready = Item::to(nodes_[a], ItemKind::kReady, static_cast<int>(p));
     }
     for (size_t p = 0; p < run_.adjacency.out_registers[a].size(); ++p) {
       for (const int e : run_.adjacency.register_edges[run_.adjacency.out_registers[a][p]]) {
         run_.links[e].producer = nodes_[a];
-        run_.links[e].producer_port = static_cast<uint32_t>(p);
+        run_.links[e].ack = Item::to(nodes_[a], ItemKind::kAck, static_cast<int>(p));
       }
     }
   }
   for (size_t e = 0; e < plan.edges.size(); ++e) {
     EdgeLink& link = run_.links[e];
-    run_.end_cells[e].item = Item::to(link.consumer, ItemKind::kEnd, static_cast<int>(link.consumer_port));
+    run_.end_cells[e].item = Item::to(link.consumer, ItemKind::kEnd, static_cast<int>(link.ready.port));
     if (&link.consumer->home() == &link.producer->home()) continue;
     const int quota = plan.registers[plan.edges[e].reg].quota;
     link.ready_cells = cell;
     link.ack_cells = cell + quota;
     for (int slot = 0; slot < quota; ++slot) {
-      link.ready_cells[slot].item = Item::to(link.consumer, ItemKind::kReady, static_cast<int>(link.consumer_port), slot);
-      link.ack_cells[slot].item = Item::to(link.producer, ItemKind::kAck, static_cast<int>(link.producer_port), slot);
+      link.ready_cells[slot].item = Item::to(link.consumer, ItemKind::kReady, static_cast<int>(link.ready.port), slot);
+      link.ack_cells[slot].item = Item::to(link.producer, ItemKind::kAck, static_cast<int>(link.ack.port), slot);
     }
     cell += 2 * quota;
   }

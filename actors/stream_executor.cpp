@@ -104,13 +104,9 @@ void StreamExecutor::remove_tracer(TraceBuffer* buffer) {
 }
 
 void StreamExecutor::run() {
-  int spins = 0, batch = 0;
+  int spins = 0;
   while (!stopping_.load(std::memory_order_relaxed)) {
-    if (!ring_.empty() && ++batch < kBatch) {
-      deliver(ring_.pop());
-      continue;
-    }
-    batch = 0;
+    for (int batch = 0; batch < kBatch && !ring_.empty(); ++batch) deliver(ring_.pop());
     if (!inbox_.empty()) {
       drain_inbox();
       spins = 0;

@@ -39,6 +39,7 @@ FiringRule::FiringRule(const Plan& plan, const Adjacency& adjacency, int actor) 
     out.slot = out.next;
     out.consumers = static_cast<int>(edges.size());
     out.first_edge = static_cast<int>(edges_.size());
+    if (edges.size() == 1) out.only_edge = edges[0];
     edges_.insert(edges_.end(), edges.begin(), edges.end());
     if (edges.size() > 1) {
       out.pending = static_cast<int>(pending_.size());

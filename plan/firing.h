@@ -96,7 +96,7 @@ class FiringRule {
   void append_state(std::vector<int>& state) const;
 
  private:
-  struct In {
+  struct alignas(64) In {
     int tokens = 0;  // arrived, not taken
     int need = 0;    // tokens the next firing needs; 0 in the middle of a hold
     int take = 1, hold = 1;
@@ -110,7 +110,7 @@ class FiringRule {
     int ack_slot = 0;       // in place: slot of the next ack
     bool ended = false;
   };
-  struct Out {
+  struct alignas(64) Out {
     int free = 0;
     int need = 1;   // slots the next firing needs; 0 in the middle of a period
     int emit_every = 1;
@@ -120,11 +120,14 @@ class FiringRule {
     int quota = 1;
     int reg = 0;
     int consumers = 0, first_edge = 0;  // in edges_
+    int only_edge = -1;                 // of a single consumer
     int pending = 0;                    // in pending_, when there are several consumers
     int in_place_in = -1;
   };
   static int wrap(int slot, int quota) { return slot >= quota ? slot - quota : slot; }
 
+  template <class Host> void emit_to_many(Out& out, Host& host);
+  template <class Host> void release_many(In& in, Host& host);
   template <class Host> void slot_freed(Out& out, Host& host);
   template <class Host> void end_now(Host& host);
   template <class Host> void return_tokens(In& in, Host& host);
@@ -205,6 +208,23 @@ void FiringRule::on_stop(Host&& host) {
 inline void FiringRule::begin() {
   assert(can_fire() && !firing_);
   firing_ = true;
+  if (!multirate_) [[likely]] {  // what follows below, with every phase 0 and every need constant
+    int blockers = 0;
+    for (In& in : ins_) {
+      in.tokens -= in.take;
+      in.head = in.next;
+      in.next = wrap(in.next + in.take, in.quota);
+      blockers += in.tokens < in.need;
+    }
+    for (Out& out : outs_) {
+      out.slot = out.next;
+      out.next = wrap(out.next + 1, out.quota);
+      blockers += --out.free < 1;
+    }
+    blockers_ += blockers;
+    if (source_ && --credits_ == 0) ++blockers_;
+    return;
+  }
   for (In& in : ins_) {
     if (in.phase == 0) {
       in.tokens -= in.take;
@@ -227,14 +247,19 @@ inline void FiringRule::begin() {
 }
 
 template <class Host>
-void FiringRule::emit(int out_port, Host&& host) {
+[[gnu::always_inline]] inline void FiringRule::emit(int out_port, Host&& host) {
   Out& out = outs_[out_port];
   if (out.phase + 1 != out.emit_every) return;
-  const int slot = out.slot;
-  if (out.consumers == 1) {
-    host.ready(edges_[out.first_edge], slot);
-    return;
+  if (out.consumers == 1) [[likely]] {
+    host.ready(out.only_edge, out.slot);
+  } else {
+    emit_to_many(out, host);
   }
+}
+
+template <class Host>
+void FiringRule::emit_to_many(Out& out, Host& host) {
+  const int slot = out.slot;
   if (out.consumers == 0) {
     slot_freed(out, host);
     return;
@@ -244,9 +269,18 @@ void FiringRule::emit(int out_port, Host&& host) {
 }
 
 template <class Host>
-void FiringRule::release(int in_port, Host&& host) {
+[[gnu::always_inline]] inline void FiringRule::release(int in_port, Host&& host) {
   In& in = ins_[in_port];
   if (in.phase + 1 != in.hold) return;
+  if (in.take == 1 && in.in_place_out < 0) [[likely]] {
+    host.ack(in.edge, in.head);
+  } else {
+    release_many(in, host);
+  }
+}
+
+template <class Host>
+void FiringRule::release_many(In& in, Host& host) {
   if (in.in_place_out >= 0) {
     if (in.owed++ < 0) {
       in.ack_slot = wrap(in.head + 1, in.quota);
@@ -262,7 +296,7 @@ void FiringRule::release(int in_port, Host&& host) {
 }
 
 template <class Host>
-void FiringRule::finish(Host&& host) {
+[[gnu::always_inline]] inline void FiringRule::finish(Host&& host) {
   if (multirate_) {
     for (In& in : ins_) {
       if (++in.phase == in.hold) in.phase = 0;
