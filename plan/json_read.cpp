@@ -213,7 +213,7 @@ View read_view(const Reader& reader, const js::value& v, const Path& path) {
   Fields f(reader, v, path);
   View view;
   view.base = f.name<BaseKind>("base", base_kind_name, 3);
-  view.index = f.integer("index");
+  view.index = f.integer("index", -1);  // an absent input
   view.token = f.integer("token");
   view.offset = f.bytes("offset");
   view.spec = f.spec();

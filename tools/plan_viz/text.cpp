@@ -1,0 +1,108 @@
+#include "tools/plan_viz/text.h"
+
+namespace sluice::plan_viz {
+
+size_t columns(std::string_view text) {
+  size_t n = 0;
+  bool escape = false;
+  for (const char c : text) {
+    if (c == '\x1b') escape = true;
+    if (!escape && (static_cast<unsigned char>(c) & 0xC0) != 0x80) ++n;
+    if (escape && c == 'm') escape = false;
+  }
+  return n;
+}
+
+std::string cut(const std::string& text, size_t width) {
+  if (columns(text) <= width) return text;
+  std::string s;
+  size_t n = 0;
+  bool escape = false, colored = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\x1b') escape = colored = true;
+    const bool starts = !escape && (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+    if (starts && ++n == width) break;
+    s += c;
+    if (escape && c == 'm') escape = false;
+  }
+  return s + (colored ? "\x1b[0m…" : "…");
+}
+
+std::string padded(const std::string& text, size_t width) {
+  const size_t n = columns(text);
+  return n >= width ? text : text + std::string(width - n, ' ');
+}
+
+std::string paint(const std::string& text, Color color, const TextOptions& options) {
+  constexpr const char* kCodes[] = {"", "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[34m", "\x1b[33m", "\x1b[31m"};
+  if (!options.color || color == Color::kNone) return text;
+  return kCodes[static_cast<int>(color)] + text + "\x1b[0m";
+}
+
+std::string time_str(double ns) {
+  if (ns >= 1e9) return fmt::format("{:.3g} s", ns / 1e9);
+  if (ns >= 1e6) return fmt::format("{:.3g} ms", ns / 1e6);
+  if (ns >= 1e3) return fmt::format("{:.3g} us", ns / 1e3);
+  return fmt::format("{:.3g} ns", ns);
+}
+
+std::string count_str(size_t n, const char* noun) { return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s"); }
+
+std::string short_bytes(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  while (value >= 1024 && unit < 4) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right, int width) {
+  std::vector<size_t> widths(right.size());
+  for (const auto& row : rows) {
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], columns(row[c]));
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line = " ";
+    for (size_t c = 0; c < row.size(); ++c) {
+      const std::string fill(widths[c] - columns(row[c]), ' ');
+      line += " " + (right[c] ? fill + row[c] : row[c] + fill) + " ";
+    }
+    while (!line.empty() && line.back() == ' ') line.pop_back();
+    text += cut(line, static_cast<size_t>(width)) + "\n";
+  }
+  return text;
+}
+
+std::vector<int> chain(const plan::Plan& plan, int stream) {
+  std::vector<int> order;
+  std::vector<bool> seen(plan.actors.size());
+  const auto add = [&](int a) {
+    if (seen[a] || plan.actors[a].stream != stream) return;
+    seen[a] = true;
+    order.push_back(a);
+  };
+  for (const int a : plan.certificate) add(a);
+  for (int a = 0; a < static_cast<int>(plan.actors.size()); ++a) add(a);
+  return order;
+}
+
+std::string view_str(const plan::Plan& plan, const plan::View& view) {
+  if (plan::is_absent(view)) return "none";
+  std::string name;
+  switch (view.base) {
+    case plan::BaseKind::kBuffer: name = plan.buffers[view.index].name; break;
+    case plan::BaseKind::kRegister: name = plan.registers[view.index].name; break;
+    case plan::BaseKind::kVariable: name = plan.variables[view.index].name; break;
+  }
+  std::string s = fmt::format("{} {}{}", name, dtype_name(view.spec.dtype), view.spec.shape.str());
+  if (!is_contiguous(view.spec.shape, view.spec.strides)) s += " strides " + view.spec.strides.str();
+  if (view.offset) s += fmt::format(" +{}", view.offset);
+  return s;
+}
+
+}  // namespace sluice::plan_viz

@@ -1,0 +1,43 @@
+#pragma once
+// What plan-viz prints: each view of a plan as text and as JSON. Pure functions.
+#include <string>
+
+#include "plan/plan.h"
+#include "plan/simulator.h"
+
+namespace sluice::plan_viz {
+
+struct TextOptions {
+  int width = 100;
+  bool color = false;
+  bool all = false;  // every kernel, however long the program
+};
+
+// Devices, streams, actors in the order they fire, kernels, registers.
+std::string show_text(const plan::Plan& plan, const TextOptions& options);
+std::string show_json(const plan::Plan& plan);
+
+// Counts, ops by predicted time, bytes.
+std::string stats_text(const plan::Plan& plan, const TextOptions& options);
+std::string stats_json(const plan::Plan& plan);
+
+// The ledger and a map of every arena: offsets against lifetimes.
+std::string mem_text(const plan::Plan& plan, const TextOptions& options);
+std::string mem_json(const plan::Plan& plan);
+
+// The proof that the plan runs forever, or what is wrong with it.
+std::string verify_text(const plan::Plan& plan, const TextOptions& options);
+std::string verify_json(const plan::Plan& plan);
+
+// Predicted period, critical cycle, lanes.
+std::string simulate_text(const plan::Plan& plan, const plan::SimulateOptions& simulate, const TextOptions& options);
+std::string simulate_json(const plan::Plan& plan, const plan::SimulateOptions& simulate);
+
+// Graphviz, clustered by device and stream.
+std::string dot_text(const plan::Plan& plan);
+
+// One page without any other file: lanes over virtual time, tables, details with the user's source lines (read from
+// `source_root` when the plan's paths are relative).
+std::string html_page(const plan::Plan& plan, const std::string& source_root);
+
+}  // namespace sluice::plan_viz
