@@ -21,10 +21,27 @@ std::vector<OpParam> differentiable_ops() {
 
 std::string op_name(const testing::TestParamInfo<OpParam>& info) { return info.param->name; }
 
+namespace {
+
+// Made on first use and ended before main() returns, while the threads' own data is still there.
+struct Engines final : testing::Environment {
+  void TearDown() override {
+    eager.reset();
+    engine.reset();
+  }
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<EagerExecutor> eager;
+};
+Engines* const engines = static_cast<Engines*>(testing::AddGlobalTestEnvironment(new Engines));
+
+}  // namespace
+
 EagerExecutor& test_eager() {
-  static Engine engine(EngineOptions{2, false, 0, std::chrono::milliseconds(5000)});
-  static EagerExecutor eager(engine);
-  return eager;
+  if (!engines->engine) {
+    engines->engine = std::make_unique<Engine>(EngineOptions{2, false, 0, std::chrono::milliseconds(5000)});
+    engines->eager = std::make_unique<EagerExecutor>(*engines->engine);
+  }
+  return *engines->eager;
 }
 
 OpTest::OpTest() : eager(test_eager()), scope(eager) {}

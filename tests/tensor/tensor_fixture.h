@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <vector>
 
 #include "graph/autodiff/tape.h"
@@ -21,12 +22,17 @@ namespace sluice::test {
 
 class TensorTest : public testing::Test {
  protected:
-  static EagerExecutor& shared_eager() {
-    static Engine engine(EngineOptions{2, false, 0, std::chrono::milliseconds(5000)});
-    static EagerExecutor executor(engine);
-    return executor;
+  static void SetUpTestSuite() {
+    engine = std::make_unique<Engine>(EngineOptions{2, false, 0, std::chrono::milliseconds(5000)});
+    executor = std::make_unique<EagerExecutor>(*engine);
   }
-  EagerExecutor& eager = shared_eager();
+  static void TearDownTestSuite() {
+    executor.reset();
+    engine.reset();
+  }
+  static inline std::unique_ptr<Engine> engine;
+  static inline std::unique_ptr<EagerExecutor> executor;
+  EagerExecutor& eager = *executor;
   ExecutorScope scope{eager};
 };
 
