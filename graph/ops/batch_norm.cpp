@@ -73,13 +73,13 @@ std::vector<Value> decompose_train(std::span<const Value> in, const Attrs& a) {
 }
 
 std::vector<TensorType> infer_backward(Types in, Present present, const Attrs&) {
-  const Shape c = channels_of(in[1], "batch_norm_backward");
+  const char* where = "batch_norm_backward";
+  const Shape c = channels_of(in[1], where);
+  SLUICE_CHECK(in[0] == in[1], "{}: operands differ: grad is {}, x is {}; they must be equal in dtype and shape", where,
+               in[0].str(), in[1].str());
+  const char* names[] = {"grad", "x", "mean", "var", "weight"};
+  for (int i = 2; i < 5; ++i) check_affine(in, present, i, names[i], c, where);
   const TensorType stats{stat_dtype(in[1].dtype), c};
-  SLUICE_CHECK(
-      in[0] == in[1] && in[2] == stats && in[3] == stats,
-      "batch_norm_backward: operands do not fit: grad {}, x {}, mean {}, var {}; grad must be as x, mean and var {}",
-      in[0].str(), in[1].str(), in[2].str(), in[3].str(), stats.str());
-  check_affine(in, present, 4, "weight", c, "batch_norm_backward");
   return {in[1], stats, stats};
 }
 
@@ -87,8 +87,8 @@ std::vector<Value> decompose_backward(std::span<const Value> in, const Attrs& a)
   const DType dtype = stat_dtype(in[1].dtype());
   const int rank = in[1].rank();
   const Value dy = cast(in[0], dtype), x = cast(in[1], dtype);
-  const Value inv_std = rsqrt(add(in[3], attr<double>(a, 0)));
-  const Value normal = mul(sub(x, per_channel(in[2], rank)), per_channel(inv_std, rank));
+  const Value inv_std = rsqrt(add(cast(in[3], dtype), attr<double>(a, 0)));
+  const Value normal = mul(sub(x, per_channel(cast(in[2], dtype), rank)), per_channel(inv_std, rank));
   const Ints axes = all_but_channels(rank);
   const double n = count_per_channel(x.shape());
   const Value dw = sum(mul(dy, normal), axes), db = sum(dy, axes);

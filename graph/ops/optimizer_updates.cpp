@@ -20,9 +20,9 @@ void check_tensors(Types in, int count, const char* where, const char* names) {
   }
 }
 void check_scalar(const TensorType& t, bool integer, const char* where, const char* name) {
-  const bool dtype = t.dtype == DType::kFloat32 || t.dtype == DType::kFloat64 || (integer && t.dtype == DType::kInt64);
-  SLUICE_CHECK(t.shape.rank() == 0 && dtype, "{}: {} is not a scalar: {}; it must be 0-d, float32 or float64{}", where,
-               name, t.str(), integer ? " or int64" : "");
+  SLUICE_CHECK(t.shape.rank() == 0 && (is_floating(t.dtype) || (integer && t.dtype == DType::kInt64)),
+               "{}: {} is not a scalar: {}; it must be 0-d, of a float dtype{}", where, name, t.str(),
+               integer ? " or int64" : "");
 }
 
 std::vector<TensorType> infer_sgd(Types in, Present, const Attrs&) {

@@ -14,7 +14,7 @@ struct SgdOptions {
 };
 struct SgdInputs {
   Value param, grad;
-  Value lr;                // 0-d float32 or float64
+  Value lr;                // 0-d, of a float dtype
   Value momentum_buffer;   // shaped as param, zeros before the first step; required when momentum != 0
   Value step;              // 0-d, number of this step from 1; needed only when momentum and dampening are both != 0
 };
@@ -28,8 +28,8 @@ struct AdamOptions {
 };
 struct AdamInputs {
   Value param, grad, exp_avg, exp_avg_sq;
-  Value step;              // 0-d float32, float64 or int64: number of this step, from 1
-  Value lr;                // 0-d float32 or float64
+  Value step;              // 0-d, float or int64: number of this step, from 1
+  Value lr;                // 0-d, of a float dtype
   Value max_exp_avg_sq;    // defined = amsgrad
 };
 // torch.optim.Adam / AdamW: {param', exp_avg', exp_avg_sq'} and, with amsgrad, max_exp_avg_sq'.

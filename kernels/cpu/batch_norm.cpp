@@ -26,7 +26,7 @@ struct BatchNorm {
   int64_t part_begin(int64_t part) const { return rows * part / parts; }
   // Rows whose values fit the first-level cache.
   int64_t block() const { return std::clamp<int64_t>(4096 / std::max<int64_t>(channels, 1), 8, 256); }
-  // Workspace, in doubles per channel: two sums per part, and three totals. Then floats per channel and thread: three.
+  // Workspace, in doubles per channel: two sums per part, and room for four rows of coefficients.
   uint64_t sums_bytes() const { return static_cast<uint64_t>((2 * parts + 8) * channels) * sizeof(double); }
 };
 // x, y, grad and dx are rows x channels; the others per channel. Unused pointers are null.
@@ -164,10 +164,10 @@ void backward(const BatchNorm& b, const BatchNormPointers& p) {
   const int64_t channels = b.channels, block = b.block();
   const T *x = static_cast<const T*>(p.x), *dy = static_cast<const T*>(p.grad);
   T* dx = static_cast<T*>(p.y);
-  const C *mean = static_cast<const C*>(p.mean), *var = static_cast<const C*>(p.var);
   double* sums = static_cast<double*>(p.workspace);  // per part: sum of dy, sum of dy * (x - mean)
   C* a = reinterpret_cast<C*>(sums + 2 * b.parts * channels);
-  C *k = a + channels, *d = k + channels;
+  C *k = a + channels, *d = k + channels, *mean = d + channels;
+  for (int64_t c = 0; c < channels; ++c) mean[c] = affine<T>(p.mean, b.float_mean, c, C(0));
 #pragma omp parallel num_threads(b.threads) if (b.threads > 1)
   {
 #pragma omp for schedule(static)
@@ -202,8 +202,8 @@ void backward(const BatchNorm& b, const BatchNormPointers& p) {
       }
       const double n = static_cast<double>(b.rows);
       for (int64_t c = 0; c < channels; ++c) {
-        const double inv_std = 1 / std::sqrt(static_cast<double>(var[c]) + b.eps), dw = sums[channels + c] * inv_std,
-                     db = sums[c];
+        const double inv_std = 1 / std::sqrt(static_cast<double>(affine<T>(p.var, b.float_var, c, C(1))) + b.eps),
+                     dw = sums[channels + c] * inv_std, db = sums[c];
         const double w = static_cast<double>(affine<T>(p.weight, b.float_weight, c, C(1))) * inv_std;
         static_cast<C*>(p.d_weight)[c] = static_cast<C>(dw);
         static_cast<C*>(p.d_bias)[c] = static_cast<C>(db);
@@ -315,6 +315,8 @@ std::unique_ptr<PreparedKernel> prepare_forward(const KernelQuery& q, const Prep
 std::unique_ptr<PreparedKernel> prepare_backward(const KernelQuery& q, const PrepareContext& context) {
   const TensorSpec& x = q.inputs[1];
   BatchNorm b = make_batch_norm(q, x, context);
+  b.float_mean = wide(q, 2, x.dtype);
+  b.float_var = wide(q, 3, x.dtype);
   b.float_weight = wide(q, 4, x.dtype);
   WorkspaceLayout workspace;
   workspace.add(b.sums_bytes() + static_cast<uint64_t>(2 * b.parts * b.channels) * sizeof(double));

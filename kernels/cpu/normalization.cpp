@@ -214,7 +214,10 @@ RowNorm make_row_norm(const KernelQuery& q, const TensorSpec& x, const PrepareCo
     n.entries = numel(Shape(get_attr<Ints>(q.attrs, "normalized_shape")));
     n.rows = n.entries == 0 ? 0 : elements / n.entries;
   }
-  n.length = n.rows == 0 ? 0 : elements / n.rows;
+  if (elements == 0)
+    n.rows = n.length = 0, n.run = 1;
+  else
+    n.length = elements / n.rows;
   n.centre = !q.op.starts_with("rms_norm");
   n.eps = get_attr<double>(q.attrs, "eps");
   n.parts = std::clamp<int64_t>(elements / 16384, 1, std::min<int64_t>(16, std::max<int64_t>(1, n.rows / n.groups)));

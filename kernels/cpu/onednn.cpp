@@ -6,7 +6,11 @@ namespace sluice::cpu::onednn {
 
 #define SLUICE_ONEDNN_3 (DNNL_VERSION_MAJOR >= 3)
 
-dnnl::engine cpu_engine() { return dnnl::engine(dnnl::engine::kind::cpu, 0); }
+const dnnl::engine& cpu_engine() {
+  // Descriptors and primitives refer to their engine without keeping it, so this one stays. It has no state.
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
 
 bool supports(DType dtype) {
   if (dtype == DType::kFloat32) return true;
@@ -121,8 +125,7 @@ void append_eltwise(dnnl::post_ops& post_ops, dnnl::algorithm algorithm, float a
 }
 
 Primitive::Primitive(const dnnl::primitive& primitive, std::vector<Arg> args, const Desc& scratchpad, int threads)
-    : engine_(cpu_engine()),
-      stream_(engine_),
+    : stream_(cpu_engine()),
       primitive_(primitive),
       args_(std::move(args)),
       scratchpad_bytes_(scratchpad.get_size()),
@@ -145,7 +148,7 @@ Primitive::~Primitive() {
 std::unique_ptr<Primitive::Call> Primitive::make_call() const {
   auto call = std::make_unique<Call>();
   for (const Arg& arg : args_) {
-    call->memories.push_back(dnnl::memory(arg.desc, engine_, nullptr));
+    call->memories.push_back(dnnl::memory(arg.desc, cpu_engine(), nullptr));
     call->args.push_back({arg.id, call->memories.back().get()});
   }
   return call;

@@ -14,7 +14,7 @@ namespace sluice::cpu::onednn {
 using Desc = dnnl::memory::desc;
 using Dims = dnnl::memory::dims;
 
-dnnl::engine cpu_engine();
+const dnnl::engine& cpu_engine();
 // Whether oneDNN computes in this dtype here: float32 always, bfloat16 where the processor does.
 bool supports(DType dtype);
 dnnl::memory::data_type data_type(DType dtype);  // REQUIRES: supports(dtype) or an integer type it knows
@@ -74,7 +74,6 @@ class Primitive {
   static constexpr int kCalls = 4;
   std::unique_ptr<Call> make_call() const;
 
-  dnnl::engine engine_;
   dnnl::stream stream_;
   dnnl::primitive primitive_;
   std::vector<Arg> args_;

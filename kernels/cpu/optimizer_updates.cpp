@@ -122,6 +122,8 @@ double read_scalar(const void* value, DType dtype) {
   switch (dtype) {
     case DType::kFloat32: return static_cast<double>(*static_cast<const float*>(value));
     case DType::kFloat64: return *static_cast<const double*>(value);
+    case DType::kBFloat16: return static_cast<double>(load(*static_cast<const BFloat16*>(value)));
+    case DType::kFloat16: return static_cast<double>(load(*static_cast<const Float16*>(value)));
     default: return static_cast<double>(*static_cast<const int64_t*>(value));
   }
 }
