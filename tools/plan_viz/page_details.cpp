@@ -70,7 +70,7 @@ function showPlan() {
   const all = [...sums].reduce((n, [, s]) => n + s[0], 0) || 1;
   items("ops by time", [...sums].sort((a, b) => b[1][0] - a[1][0]).slice(0, 24).map(([op, [c, n]]) => {
     const s = el("span"), sw = el("span", "", "sw"); sw.style.background = color(op);
-    s.append(sw, `${op} × ${n}  ${D.costs ? time(c) + ", " : ""}${(100 * c / all).toFixed(1)}%`); return s;
+    s.append(sw, `${op} × ${n} · ${D.costs ? time(c) + " · " : ""}${(100 * c / all).toFixed(1)}%`); return s;
   }));
   panel.append(el("h3", "hints"), el("div", "Wheel zooms, drag moves, double click shows all. Click a kernel or an actor for its details and source line.", "kind"));
 }

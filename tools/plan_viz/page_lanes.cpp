@@ -57,7 +57,7 @@ function firstEndingAfter(list, ends, at) {
   return lo;
 }
 function label(text, px, py, width, ink) {
-  if (width < 22) return;
+  if (width < 26) return;
   pen.fillStyle = ink;
   const room = Math.floor(width / 6.3);
   pen.fillText(text.length > room ? text.slice(0, Math.max(1, room - 1)) + "…" : text, px + 4, py);
@@ -94,18 +94,29 @@ function draw() {
       pen.fillRect(a, y, width, FIRING - 2);
       label(D.actors[f[0]].n + " #" + f[1], a, y + FIRING / 2 - .5, width, on ? css("--panel") : ink);
     }
-    const ss = spansOf[l.stream]; let last = -9;
+    // Kernels narrower than a pixel are summed up: each column shows the shares of their ops, stacked.
+    const ss = spansOf[l.stream]; let column = -1, shares = new Map();
+    const flush = () => {
+      let sum = 0, at = y + FIRING;
+      for (const v of shares.values()) sum += v;
+      for (const [fill, v] of [...shares].sort((a, b) => a[0] < b[0] ? -1 : 1)) { const part = v / Math.max(sum, 1e-9) * KERNEL; pen.fillStyle = fill; pen.fillRect(column, at, 1, part + .3); at += part; }
+      shares = new Map();
+    };
     for (let i = firstEndingAfter(ss, v => D.spans[v][3], t0); i < ss.length; ++i) {
       const v = D.spans[ss[i]]; if (v[2] > t1) break;
-      const a = x(v[2]), b = x(v[3]), on = selected && selected.type === "kernel" && selected.index === v[0];
-      if (b - last < .5 && !on) continue;  // several kernels within one pixel
-      last = b;
+      const a = x(v[2]), b = x(v[3]), on = selected && selected.type === "kernel" && selected.index === v[0], off = kernelOn && !kernelOn[v[0]];
+      if (b - a < 2 && !on) {
+        if (Math.floor(a) !== column) { flush(); column = Math.floor(a); }
+        const fill = color(D.kernels[v[0]].op, off); shares.set(fill, (shares.get(fill) || 0) + Math.max(b - a, .01));
+        continue;
+      }
+      flush();
       const width = Math.max(1, b - a - .6);
-      pen.globalAlpha = kernelOn && !kernelOn[v[0]] ? .15 : 1;
-      pen.fillStyle = color(D.kernels[v[0]].op); pen.fillRect(a, y + FIRING, width, KERNEL);
+      pen.fillStyle = color(D.kernels[v[0]].op, off); pen.fillRect(a, y + FIRING, width, KERNEL);
       if (on) { pen.strokeStyle = accent; pen.lineWidth = 2; pen.strokeRect(a + 1, y + FIRING + 1, Math.max(2, width - 2), KERNEL - 2); }
-      label(D.kernels[v[0]].op, a, y + FIRING + KERNEL / 2, width, ink);
+      if (!off) label(D.kernels[v[0]].op, a, y + FIRING + KERNEL / 2, width, ink);
     }
+    flush();
     pen.globalAlpha = 1; pen.restore();
   }
   if (!D.firings.length) { pen.fillStyle = dim; pen.fillText(D.ok ? "nothing fires" : "the plan is refused; see the tab Proof", LEFT + 12, TOP + 40); }
@@ -138,7 +149,7 @@ canvas.addEventListener("wheel", e => {
   e.preventDefault();
 }, {passive: false});
 let drag = null;
-canvas.addEventListener("pointerdown", e => { drag = {px: e.offsetX, t0, t1, moved: false}; canvas.setPointerCapture(e.pointerId); });
+canvas.addEventListener("pointerdown", e => { drag = {px: e.offsetX, t0, t1, moved: false}; if (e.isTrusted) canvas.setPointerCapture(e.pointerId); });
 canvas.addEventListener("pointermove", e => {
   if (drag) {
     const d = (e.offsetX - drag.px) / (canvas.clientWidth - LEFT) * (drag.t1 - drag.t0), w = drag.t1 - drag.t0;

@@ -18,9 +18,9 @@ class Tree {
   Tree(const Plan& plan, const TextOptions& options) : plan_(plan), options_(options), adjacency_(plan) {}
 
   std::string str() {
-    text_ = paint(fmt::format("plan '{}'", plan_.name), Color::kBold, options_) + "  " + count_str(plan_.actors.size(), "actor") + ", " +
-            count_str(plan_.kernels.size(), "kernel") + ", " + count_str(plan_.registers.size(), "register") + ", " +
-            count_str(plan_.streams.size(), "stream") + ", " + short_bytes(ledger(plan_).total) + "\n";
+    line("", paint(fmt::format("plan '{}'", plan_.name), Color::kBold, options_) + "  " + count_str(plan_.actors.size(), "actor") + ", " +
+                 count_str(plan_.kernels.size(), "kernel") + ", " + count_str(plan_.registers.size(), "register") + ", " +
+                 count_str(plan_.streams.size(), "stream") + ", " + short_bytes(ledger(plan_).total));
     std::map<DeviceId, std::vector<int>> devices;
     for (int s = 0; s < static_cast<int>(plan_.streams.size()); ++s) devices[plan_.streams[s].device].push_back(s);
     for (const auto& [id, streams] : devices) {

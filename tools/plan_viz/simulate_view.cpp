@@ -44,7 +44,7 @@ std::string simulate_text(const Plan& plan, const SimulateOptions& simulate_opti
   std::string legend = "  ";
   constexpr int kNamed = 24;
   for (int a = 0; a < static_cast<int>(plan.actors.size()) && a < kNamed; ++a) legend += fmt::format("{}={} ", letter(a), plan.actors[a].name);
-  if (plan.actors.size() > kNamed) legend += "…";
+  if (plan.actors.size() > kNamed) legend += " …";
   s += cut(legend, static_cast<size_t>(options.width)) + "\n";
 
   s += "\n" + paint("registers, most slots in use at once", Color::kBold, options) + "\n";

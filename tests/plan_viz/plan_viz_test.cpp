@@ -1,0 +1,156 @@
+#include "tools/plan_viz/views.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+
+#include "support/two_stage_plan.h"
+
+namespace sluice::plan_viz {
+namespace {
+
+using ::testing::HasSubstr;
+using plan::two_stage_plan;
+
+TEST(PlanViz, ShowIsAsGolden) {
+  EXPECT_EQ(show_text(two_stage_plan(), {.width = 100}), R"(plan 'two_stage'  4 actors, 3 kernels, 3 registers, 2 streams, 512 B
+cpu:0
+├─ stream cpu:0/host0  1 core, 3 actors
+│  ├─ 1. feed (feed)
+│  │  └─ ▶ raw  quota 2 × 64 B → prepare
+│  ├─ 2. prepare  1 kernel, 1 us
+│  │  ├─ ◀ raw
+│  │  ├─ run prepare/shift → images float32(16,)  1 us  train.py:12
+│  │  ├─ ▶ images  quota 2 × 64 B → net
+│  │  └─ release raw
+│  └─ 3. sink (sink)
+│     ├─ ◀ loss
+│     └─ release loss
+└─ stream cpu:0/compute0  2 cores, 1 actor
+   └─ 1. net  2 kernels, 1 us
+      ├─ ◀ images
+      ├─ run net/mul → hidden float32(16,)  500 ns  train.py:20
+      ├─ release images
+      ├─ run net/sum → loss float32()  500 ns
+      └─ ▶ loss  quota 2 × 4 B → sink
+
+input  x: float32(16,)
+output loss: float32()
+)");
+}
+
+TEST(PlanViz, LinesFitTheWidthAndColourIsOptional) {
+  const std::string narrow = show_text(two_stage_plan(), {.width = 40});
+  for (size_t at = 0; at < narrow.size();) {
+    const size_t end = narrow.find('\n', at);
+    size_t columns = 0;
+    for (size_t i = at; i < end; ++i) columns += (static_cast<unsigned char>(narrow[i]) & 0xC0) != 0x80;
+    EXPECT_LE(columns, 40u) << narrow.substr(at, end - at);
+    at = end + 1;
+  }
+  EXPECT_THAT(narrow, HasSubstr("…"));
+  EXPECT_EQ(narrow.find('\x1b'), std::string::npos);
+  EXPECT_NE(show_text(two_stage_plan(), {.color = true}).find('\x1b'), std::string::npos);
+}
+
+TEST(PlanViz, MemMapsArenasOverAPeriod) {
+  const std::string text = mem_text(two_stage_plan(), {.width = 100});
+  EXPECT_THAT(text, HasSubstr("plan 'two_stage' needs 512 bytes"));
+  EXPECT_THAT(text, HasSubstr("arena 'host'  host, disjoint, 448 bytes; lower bound 448 B"));
+  EXPECT_THAT(text, HasSubstr("        64       64 B  raw.0                             █████"));
+}
+
+TEST(PlanViz, VerifyPrintsTheProofOrTheFault) {
+  plan::Plan plan = two_stage_plan();
+  EXPECT_THAT(verify_text(plan, {}), HasSubstr("feed prepare net sink"));
+  plan.certificate.clear();
+  EXPECT_THAT(verify_text(plan, {}), HasSubstr("found by greedy execution"));
+  plan.registers[1].initial_tokens = 9;
+  EXPECT_THAT(verify_text(plan, {}), HasSubstr("refused\n  structure: register 'images': initial_tokens is 9"));
+}
+
+TEST(PlanViz, SimulateNamesTheCriticalCycle) {
+  const std::string text = simulate_text(two_stage_plan({.quota = 2, .host_ns = 200}), {.steps = 20}, {.width = 80});
+  EXPECT_THAT(text, HasSubstr("period        1 us  per step, steady"));
+  EXPECT_THAT(text, HasSubstr("critical cycle: 'net' -(stream cpu:0/compute0)-> 'net'"));
+  EXPECT_THAT(text, HasSubstr("images  2 of 2  64 B"));
+}
+
+TEST(PlanViz, DotHasAClusterPerDeviceAndStream) {
+  const std::string dot = dot_text(two_stage_plan());
+  EXPECT_THAT(dot, HasSubstr("label=\"cpu:0/compute0\""));
+  EXPECT_THAT(dot, HasSubstr("a1 -> a2 [label=\"images ×2 64 B\"]"));
+}
+
+TEST(PlanViz, EveryViewHasValidJson) {
+  const plan::Plan plan = two_stage_plan();
+  for (const std::string& text : {show_json(plan), stats_json(plan), mem_json(plan), verify_json(plan), simulate_json(plan, {})}) {
+    boost::json::error_code error;
+    const boost::json::value v = boost::json::parse(text, error);
+    ASSERT_FALSE(error) << error.message() << "\n" << text;
+    EXPECT_EQ(v.at("name"), "two_stage");
+  }
+  EXPECT_EQ(boost::json::parse(simulate_json(plan, {.steps = 20})).at("firings").as_array().size(), 80u);
+  EXPECT_EQ(boost::json::parse(mem_json(plan)).at("total").as_int64(), 512);
+}
+
+class PlanVizPage : public ::testing::Test {
+ protected:
+  PlanVizPage() : dir_(std::filesystem::path(::testing::TempDir()) / "plan_viz_page") {
+    std::filesystem::create_directories(dir_);
+    std::ofstream source(dir_ / "train.py");
+    for (int i = 1; i <= 30; ++i) source << "line_" << i << " = \"</script><b>\"\n";
+  }
+  ~PlanVizPage() override { std::filesystem::remove_all(dir_); }
+  std::filesystem::path dir_;
+};
+
+TEST_F(PlanVizPage, IsOneFileWithTheSourceLines) {
+  const std::string page = html_page(two_stage_plan(), dir_.string());
+  EXPECT_THAT(page, HasSubstr(R"("train.py:20":{"line":20,"first":18,"lines":["line_18)"));
+  // Nothing is loaded from elsewhere, and the data cannot end its script element.
+  EXPECT_EQ(page.find("http"), std::string::npos);
+  EXPECT_FALSE(std::regex_search(page, std::regex("(src|href)=\"")));
+  size_t closings = 0;
+  for (size_t at = page.find("</script>"); at != std::string::npos; at = page.find("</script>", at + 1)) ++closings;
+  EXPECT_EQ(closings, 2u);
+}
+
+TEST_F(PlanVizPage, AClickOnAKernelShowsItsFiveSourceLines) {
+  if (std::system("command -v chromium >/dev/null 2>&1") != 0) GTEST_SKIP() << "chromium is not installed";
+  std::string page = html_page(two_stage_plan(), dir_.string());
+  // Clicks into the middle of the second span of the compute stream: net/mul at train.py:20.
+  const std::string click = R"(<script>
+    const s = D.spans.find(s => D.kernels[s[0]].n === "net/mul"), px = x((s[2] + s[3]) / 2), py = laneY[1] + FIRING + 5, r = canvas.getBoundingClientRect();
+    for (const type of ["pointerdown", "pointerup"]) canvas.dispatchEvent(new PointerEvent(type, {clientX: r.left + px, clientY: r.top + py, pointerId: 1}));
+    document.title = "clicked";
+  </script></body>)";
+  page.replace(page.rfind("</body>"), 7, click);
+  const std::filesystem::path file = dir_ / "page.html", dom = dir_ / "dom.html";
+  std::ofstream(file) << page;
+  const std::string command = "HOME=" + dir_.string() + " timeout 60 chromium --headless --no-sandbox --disable-gpu --window-size=1400,900 --dump-dom 'file://" +
+                              file.string() + "' > '" + dom.string() + "' 2>/dev/null";
+  if (std::system(command.c_str()) != 0) GTEST_SKIP() << "chromium cannot run here";
+  std::ifstream in(dom);
+  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  const size_t details = text.find("<div class=\"src\" id=\"source\">");
+  ASSERT_NE(details, std::string::npos);
+  const std::string shown = text.substr(details, 600);
+  for (const int line : {18, 19, 20, 21, 22}) EXPECT_THAT(shown, HasSubstr(fmt::format("<span>{}</span>line_{} = ", line, line)));
+  EXPECT_THAT(shown, HasSubstr("<div class=\"at\"><span>20</span>"));
+  EXPECT_THAT(text, HasSubstr("net/mul"));
+}
+
+TEST_F(PlanVizPage, ARefusedPlanStillHasAPage) {
+  plan::Plan plan = two_stage_plan();
+  plan.certificate = {0};
+  EXPECT_THAT(html_page(plan, "."), HasSubstr("\"ok\":false"));
+}
+
+}  // namespace
+}  // namespace sluice::plan_viz
