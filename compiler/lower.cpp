@@ -16,8 +16,8 @@ using plan::Layout;
 
 namespace {
 
-// Old contents of updated variables up to this size are copied for readers on other streams, which then need not hold
-// back the update (generator states, step counters).
+// Old contents of updated variables up to this size are copied for readers on other streams as a step begins, so that
+// those need not hold back the update (generator states, step counters).
 constexpr uint64_t kSnapshotBytes = 4096;
 
 TensorSpec contiguous(const TensorSpec& spec) { return {spec.dtype, spec.shape, contiguous_strides(spec.shape)}; }
@@ -63,9 +63,7 @@ Lowered Lowering::run() {
     for (ValueId output : node.outputs) defined(output);
     finish_updates(static_cast<int>(p));
   }
-  const int default_stream = placer_.default_stream();
-  const bool on_host = placer_.space_of(default_stream) == placer_.host_space();
-  out_.port_stream = on_host ? default_stream : placer_.host_stream();
+  place_ports();
   for (size_t i = 0; i < placer_.streams.size(); ++i) out_.stream_space.push_back(placer_.space_of(static_cast<int>(i)));
   out_.spaces = std::move(placer_.spaces);
   out_.streams = std::move(placer_.streams);
@@ -88,7 +86,29 @@ void Lowering::make_inputs_and_variables() {
     const int space = placer_.space_of(facts_.home[i]);
     out_.variable_store.push_back(make(Store::Kind::kVariable, i, space, v.value, v.name));
   }
+  for (size_t i = 0; i < graph_.variables().size(); ++i) {
+    const Operand content = where_[graph_.variables()[i].value][0];
+    const Store& store = out_.stores[content.store];
+    if (!facts_.updated(static_cast<int>(i)) || !facts_.read_elsewhere[i] || store.bytes > kSnapshotBytes) continue;
+    where_[graph_.variables()[i].value].push_back(add_copy(content, content.spec, facts_.home[i], store.space));
+  }
   out_.writer.assign(graph_.variables().size(), -1);
+}
+
+// The actor that brings inputs runs where they are prepared on the host, so that a long program of the compute stream
+// does not hold back the preparation of the next step.
+void Lowering::place_ports() {
+  const int compute = placer_.default_stream();
+  out_.sink_stream = placer_.space_of(compute) == placer_.host_space() ? compute : placer_.host_stream();
+  out_.feed_stream = out_.sink_stream;
+  for (const Task& task : out_.tasks) {
+    for (const Operand& in : task.inputs) {
+      if (in.store < 0 || out_.stores[in.store].kind != Store::Kind::kInput) continue;
+      if (placer_.streams[task.stream].kind != plan::StreamKind::kHost) continue;
+      out_.feed_stream = task.stream;
+      return;
+    }
+  }
 }
 
 int Lowering::add_store(Store store) {
@@ -145,15 +165,11 @@ Operand Lowering::add_copy(const Operand& from, TensorSpec spec, int stream, int
   return to;
 }
 
-// The content of an updated variable as others than its home stream may see it: see kSnapshotBytes. The new content is
-// always copied.
+// The new content of a variable as streams other than its home may see it, while the next step overwrites it: a copy.
 Operand Lowering::snapshot(ValueId value, const Operand& from, int stream) {
   const Store& store = out_.stores[from.store];
-  if (store.kind != Store::Kind::kVariable || !facts_.updated(store.index)) return from;
-  const int home = facts_.home[store.index];
-  const bool is_new = out_.writer[store.index] >= 0;
-  if (home == stream || (!is_new && store.bytes > kSnapshotBytes)) return from;
-  const Operand copy = add_copy(from, contiguous(from.spec), home, store.space);
+  if (!belongs_to_other_stream(from, stream) || out_.writer[store.index] < 0) return from;
+  const Operand copy = add_copy(from, contiguous(from.spec), facts_.home[store.index], store.space);
   where_[value].push_back(copy);
   return copy;
 }
@@ -190,8 +206,9 @@ bool Lowering::belongs_to_other_stream(const Operand& operand, int stream) const
 Operand Lowering::transfer(ValueId value, int stream) {
   const int target_space = placer_.space_of(stream), host = placer_.host_space();
   const auto in_host = [&](const Operand& o) { return out_.stores[o.store].space == host; };
-  auto it = std::find_if(where_[value].begin(), where_[value].end(), in_host);
-  Operand from = it != where_[value].end() ? *it : where_[value].front();
+  const auto rank = [&](const Operand& o) { return !in_host(o) * 2 + (out_.stores[o.store].kind == Store::Kind::kVariable); };
+  Operand from = *std::min_element(where_[value].begin(), where_[value].end(),
+                                   [&](const Operand& a, const Operand& b) { return rank(a) < rank(b); });
   const auto hop = [&](int via, int space) {
     from = snapshot(value, from, via);
     const bool dense = is_dense(from.spec.shape, from.spec.strides);
@@ -344,7 +361,10 @@ int Lowering::output_stream(ValueId value) {
   int stream = placer_.default_stream();
   if (info.kind == ValueKind::kNode) stream = placer_.stream_of(info.index);
   if (info.kind == ValueKind::kVariable) stream = facts_.home[info.index];
-  return placer_.space_of(stream) == placer_.host_space() ? stream : placer_.host_stream();
+  for (int candidate : {stream, placer_.default_stream()}) {
+    if (placer_.space_of(candidate) == placer_.host_space()) return candidate;
+  }
+  return placer_.host_stream();
 }
 
 // Writes new contents that were not written in place, once nobody reads the old ones.

@@ -18,6 +18,7 @@ struct VariableFacts {
   std::vector<graph::ValueId> root;        // per value: what it is, at the bottom, a view of
   std::vector<int> last_read;              // per variable: last position at which its old content is read, or -1
   std::vector<int> home;                   // per variable: the stream that writes it, else the first that reads it
+  std::vector<bool> read_elsewhere;        // per variable: its old content is read on other streams than its home
   std::vector<int> update_of;              // per value: the variable whose new content it is, or -1
   std::vector<bool> needs_snapshot;        // per value: a new content that is the old content of an updated variable
   std::vector<std::vector<int>> updates_after;  // [p + 1]: updates that may be written after position p
@@ -37,6 +38,7 @@ class Lowering {
 
  private:
   void make_inputs_and_variables();
+  void place_ports();
   void lower_view(int node);
   void lower_kernel(int node);
   void defined(graph::ValueId value);

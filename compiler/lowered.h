@@ -50,7 +50,8 @@ struct Lowered {
   std::vector<Task> tasks;         // in an order in which they may run
   std::vector<Operand> outputs;    // of the graph: whole contiguous temporaries on the host
   std::vector<int> variable_store; // per variable of the graph; -1 when unused
-  int port_stream = 0;             // of the actors that bring inputs and hand out outputs
+  int feed_stream = 0;             // of the actor that brings inputs
+  int sink_stream = 0;             // of the actor that hands out outputs
   std::vector<int> writer;         // per variable: the task that writes its new content, or -1
 };
 

@@ -142,6 +142,11 @@ void Placer::place_state_updates() {
       break;
     }
     for (graph::ValueId output : node.outputs) home[output] = node_stream_[i];
+    for (graph::ValueId input : node.inputs) {  // numbers made from nothing: where they are used
+      if (input == kNoValue || graph_.values()[input].kind != graph::ValueKind::kNode) continue;
+      const int made_by = graph_.values()[input].index;
+      if (only_state[made_by] && graph_.nodes()[made_by].inputs.empty()) node_stream_[made_by] = node_stream_[i];
+    }
   }
 }
 

@@ -32,8 +32,7 @@ void PlanBuilder::make_actors() {
     }
     return mapped;
   };
-  const int ports = stream(lowered_.port_stream);
-  plan_.actors.push_back({unique(actor_names_, "inputs"), ports, ActorRole::kFeed, {}});
+  plan_.actors.push_back({unique(actor_names_, "inputs"), stream(lowered_.feed_stream), ActorRole::kFeed, {}});
   actor_names_.insert("outputs");
   for (size_t a = 0; a < programs_.actors.size(); ++a) {
     const int s = stream(programs_.stream_of[a]);
@@ -42,7 +41,7 @@ void PlanBuilder::make_actors() {
     stream_actors_[s].push_back(static_cast<int>(plan_.actors.size()));
     plan_.actors.push_back({unique(actor_names_, base), s, ActorRole::kNormal, {}});
   }
-  plan_.actors.push_back({"outputs", ports, ActorRole::kSink, {}});
+  plan_.actors.push_back({"outputs", stream(lowered_.sink_stream), ActorRole::kSink, {}});
   instructions_.resize(plan_.actors.size());
   for (const std::vector<int>& actors : stream_actors_) {
     int64_t position = 0;

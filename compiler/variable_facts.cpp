@@ -72,6 +72,15 @@ void VariableFacts::find_homes(Placer& placer) {
     }
     if (home[i] < 0) home[i] = placer.default_stream();
   }
+  read_elsewhere.assign(graph_.variables().size(), false);
+  for (int index : order_) {
+    const Node& node = graph_.nodes()[index];
+    if (node.op->view) continue;
+    for (ValueId input : node.inputs) {
+      const int variable = input == kNoValue ? -1 : variable_of(root[input]);
+      if (variable >= 0 && placer.stream_of(index) != home[variable]) read_elsewhere[variable] = true;
+    }
+  }
 }
 
 }  // namespace sluice::compiler
