@@ -16,14 +16,18 @@ BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", ROOT / "build/release"))
 
 # What the names of a program's results start with, and the program: a script of this folder or a built executable.
 PROGRAMS = [
-    ("act.", BUILD / "benchmarks/act_bench"),
-    ("train.", ROOT / "benchmarks/train.py"),
+    (("act.",), BUILD / "benchmarks/act_bench"),
+    (("train.",), ROOT / "benchmarks/train.py"),
+    (("engine_share.", "actors_gain.", "granularity."), ROOT / "benchmarks/step.py"),
+    (("overlap.",), ROOT / "benchmarks/overlap.py"),
+    (("compile.",), BUILD / "benchmarks/compile_bench"),
+    (("import",), ROOT / "benchmarks/import_time.py"),
 ]
 FIELDS = ("name", "ours", "peer", "peer_name", "unit", "ratio", "n", "spread", "command")
 
 
-def related(prefix: str, only: str) -> bool:
-    return prefix.startswith(only) or only.startswith(prefix)
+def related(prefixes: tuple[str, ...], only: str) -> bool:
+    return any(prefix.startswith(only) or only.startswith(prefix) for prefix in prefixes)
 
 
 def run_program(program: pathlib.Path, only: str) -> tuple[list[dict], str]:
@@ -68,9 +72,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="PREFIX", help="only results whose names start so")
     arguments = parser.parse_args()
-    chosen = [program for prefix, program in PROGRAMS if related(prefix, arguments.only)]
+    chosen = [program for prefixes, program in PROGRAMS if related(prefixes, arguments.only)]
     if not chosen:
-        names = ", ".join(f"{prefix}*" for prefix, _ in PROGRAMS)
+        names = ", ".join(f"{prefix}*" for prefixes, _ in PROGRAMS for prefix in prefixes)
         print(f"bench: no benchmark starts with '{arguments.only}'; there are {names}", file=sys.stderr)
         return 1
     print(f"{'name':<26} {'ours':>10} {'peer':>10} {'ratio':>8} {'n':>4} {'spread':>7}  a ratio above 1: ours is better")

@@ -22,9 +22,8 @@ void Storage::attach(std::weak_ptr<StorageUser> user, bool writes) {
   const std::shared_ptr<StorageUser> alive = user.lock();
   if (alive == nullptr) return;
   std::lock_guard lock(mutex_);
-  const auto known = std::find_if(users_.begin(), users_.end(), [&](const Use& use) {
-    return use.key == alive.get() && !use.user.expired();
-  });
+  const auto known = std::find_if(users_.begin(), users_.end(),
+                                  [&](const Use& use) { return use.key == alive.get() && !use.user.expired(); });
   if (known != users_.end()) {
     known->writes = known->writes || writes;
     return;

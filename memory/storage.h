@@ -40,8 +40,12 @@ class Storage {
   void attach(std::weak_ptr<StorageUser> user, bool writes);
   void detach(const StorageUser* user);
   // `self`: a user that orders its own accesses and is not waited for.
-  void before_read(const StorageUser* self = nullptr) { if (has_users_.load(std::memory_order_acquire)) wait_users(self, true); }
-  void before_write(const StorageUser* self = nullptr) { if (has_users_.load(std::memory_order_acquire)) wait_users(self, false); }
+  void before_read(const StorageUser* self = nullptr) {
+    if (has_users_.load(std::memory_order_acquire)) wait_users(self, true);
+  }
+  void before_write(const StorageUser* self = nullptr) {
+    if (has_users_.load(std::memory_order_acquire)) wait_users(self, false);
+  }
 
  private:
   struct Use {

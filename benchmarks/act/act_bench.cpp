@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
 #include "act/caf_pair.h"
+#include "act/futex_hop.h"
 #include "act/report.h"
 #include "act/sluice_line.h"
 #ifdef SLUICE_BENCH_TBB
@@ -25,7 +27,7 @@ struct Peer {
 
 // Ours against a peer; null where none is installed.
 void print_against(const std::string& name, const std::vector<double>& ours, const Peer* peer, const char* unit,
-                   const Peer* also = nullptr) {
+                   std::initializer_list<const Peer*> also = {}) {
   Line line;
   line.name = name;
   line.ours = median(ours);
@@ -38,10 +40,7 @@ void print_against(const std::string& name, const std::vector<double>& ours, con
     line.peer_name = peer->name;
     line.spread = std::max(line.spread, spread(peer->rounds));
   }
-  if (also != nullptr) {
-    line.also = median(also->rounds);
-    line.also_name = also->name;
-  }
+  for (const Peer* other : also) line.also.emplace_back(other->name, median(other->rounds));
   print(line);
 }
 
@@ -56,7 +55,8 @@ void one_stream() {
   TbbLine queueing(kActors, kQuota, false), lightweight(kActors, kQuota, true);
   queueing.ns_per_act(kTbbSteps);
   lightweight.ns_per_act(kTbbSteps);
-  peers = {{"oneTBB flow graph, limiter of 2 per edge", {}}, {"oneTBB flow graph, lightweight, limiter of 2 per edge", {}}};
+  peers = {{"oneTBB flow graph, limiter of 2 per edge", {}},
+           {"oneTBB flow graph, lightweight, limiter of 2 per edge", {}}};
 #endif
   for (int round = 0; round < kRounds; ++round) {
     ours.push_back(line.ns_per_act(kSteps));
@@ -82,21 +82,23 @@ void cross_stream() {
     scheduled.rounds.push_back(caf_hop_ns(CafKind::kScheduled, 50000) / 1e3);
     own_threads.rounds.push_back(caf_hop_ns(CafKind::kDetached, 2000) / 1e3);
   }
-  print_against("act.cross_stream", ours, &own_threads, "us/hop", &scheduled);
+  print_against("act.cross_stream", ours, &own_threads, "us/hop", {&scheduled});
 }
 
 void cross_stream_parked() {
   constexpr int kSamples = 40, kIdleUs = 300;
   SluiceLine pair({.actors = 2, .quota = 1, .streams = 2, .stamps = true});
   std::vector<double> ours;
-  Peer own_threads{"CAF, two actors on threads of their own", {}}, scheduled{"CAF, two scheduled actors", {}};
+  Peer own_threads{"CAF, two actors on threads of their own", {}}, scheduled{"CAF, two scheduled actors", {}},
+      bare{"a bare futex wake", {}};
   pair.parked_hops_ns(kSamples, kIdleUs);
   for (int round = 0; round < kRounds; ++round) {
     ours.push_back(median(pair.parked_hops_ns(kSamples, kIdleUs)) / 1e3);
     scheduled.rounds.push_back(median(caf_parked_hops_ns(CafKind::kScheduled, kSamples, kIdleUs)) / 1e3);
+    bare.rounds.push_back(median(futex_hops_ns(kSamples, kIdleUs)) / 1e3);
     own_threads.rounds.push_back(median(caf_parked_hops_ns(CafKind::kDetached, kSamples, kIdleUs)) / 1e3);
   }
-  print_against("act.cross_stream.parked", ours, &own_threads, "us/hop", &scheduled);
+  print_against("act.cross_stream.parked", ours, &own_threads, "us/hop", {&scheduled, &bare});
 }
 
 // How much dearer an act is among a thousand times as many actors.

@@ -1,8 +1,7 @@
 #include "act/caf_pair.h"
 
-#include <caf/all.hpp>
-
 #include <atomic>
+#include <caf/all.hpp>
 #include <chrono>
 #include <thread>
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace sluice::bench {
@@ -28,8 +28,7 @@ struct Line {
   std::string peer_name, unit;
   size_t n = 0;
   double spread = 0;
-  double also = 0;  // a second peer, for information; 0: none
-  std::string also_name;
+  std::vector<std::pair<std::string, double>> also;  // further figures of the same unit, for information
 };
 
 // A ratio above 1 means ours is better; both figures are costs.
@@ -40,12 +39,15 @@ inline void print(const Line& line) {
     return std::string(text);
   };
   std::string also;
-  if (line.also != 0) also = ", \"also\": " + number(line.also) + ", \"also_name\": \"" + line.also_name + "\"";
-  std::printf("{\"name\": \"%s\", \"ours\": %s, \"peer\": %s, \"peer_name\": \"%s\", \"unit\": \"%s\", "
-              "\"ratio\": %s, \"n\": %zu, \"spread\": %.3g, \"command\": \"make bench ONLY=%s\"%s}\n",
-              line.name.c_str(), number(line.ours).c_str(), number(line.peer).c_str(), line.peer_name.c_str(),
-              line.unit.c_str(), number(line.peer / line.ours).c_str(), line.n, line.spread, line.name.c_str(),
-              also.c_str());
+  for (const auto& [name, value] : line.also) {
+    also += (also.empty() ? ", \"also\": {\"" : ", \"") + name + "\": " + number(value);
+  }
+  if (!also.empty()) also += "}";
+  std::printf(
+      "{\"name\": \"%s\", \"ours\": %s, \"peer\": %s, \"peer_name\": \"%s\", \"unit\": \"%s\", "
+      "\"ratio\": %s, \"n\": %zu, \"spread\": %.3g, \"command\": \"make bench ONLY=%s\"%s}\n",
+      line.name.c_str(), number(line.ours).c_str(), number(line.peer).c_str(), line.peer_name.c_str(),
+      line.unit.c_str(), number(line.peer / line.ours).c_str(), line.n, line.spread, line.name.c_str(), also.c_str());
   std::fflush(stdout);
 }
 

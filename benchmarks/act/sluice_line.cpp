@@ -32,8 +32,8 @@ SluiceLine::SluiceLine(const LineOptions& options)
     executor.name = stream.name;
     executor.leases = &leases_;
     executor.device = device_.get();
-    streams_.push_back(std::make_unique<actors::StreamExecutor>(
-        executor, device_->create_stream(stream.kind, stream.index)));
+    streams_.push_back(
+        std::make_unique<actors::StreamExecutor>(executor, device_->create_stream(stream.kind, stream.index)));
     bindings_.streams.push_back(streams_.back().get());
   }
   for (std::atomic<int64_t>& at : stamps_ns_) {

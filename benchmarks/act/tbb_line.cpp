@@ -42,12 +42,12 @@ struct TbbLine::GraphOf final : Graph {
       const bool last = i + 1 == actors;
       queues.push_back(std::make_unique<flow::queue_node<Token>>(graph));
       limiters.push_back(std::make_unique<flow::limiter_node<Token>>(graph, static_cast<size_t>(quota)));
-      nodes.push_back(std::make_unique<Node>(
-          graph, flow::serial, [this, last](const Token& token, typename Node::output_ports_type& ports) {
-            if (last) ++arrived;
-            std::get<0>(ports).try_put(token);
-            std::get<1>(ports).try_put(flow::continue_msg{});
-          }));
+      nodes.push_back(std::make_unique<Node>(graph, flow::serial,
+                                             [this, last](const Token& token, typename Node::output_ports_type& ports) {
+                                               if (last) ++arrived;
+                                               std::get<0>(ports).try_put(token);
+                                               std::get<1>(ports).try_put(flow::continue_msg{});
+                                             }));
     }
     for (size_t i = 0; i < nodes.size(); ++i) {
       flow::make_edge(*queues[i], *limiters[i]);

@@ -57,6 +57,8 @@ void SimDevice::copy_from_host(void* device, const void* host, uint64_t bytes) {
 
 bool SimDevice::owns(const void* data) const { return shared_->memory.owns(data); }
 
-void SimDevice::fail_next(const std::string& op, int nth, const Status& status) { shared_->faults.add(op, nth, status); }
+void SimDevice::fail_next(const std::string& op, int nth, const Status& status) {
+  shared_->faults.add(op, nth, status);
+}
 
 }  // namespace sluice

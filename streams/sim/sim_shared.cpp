@@ -11,8 +11,10 @@ SimMemory::~SimMemory() {
 void* SimMemory::allocate(uint64_t bytes) {
   std::unique_lock lock(mutex_);
   if (capacity_ > 0 && (bytes > capacity_ || used_ > capacity_ - bytes)) {
-    fail(ErrorKind::kMemory, "memory: out of memory in {}: {} bytes requested, {} of {} in use; free tensors or use a "
-         "smaller batch", device_.str(), bytes, used_, capacity_);
+    fail(ErrorKind::kMemory,
+         "memory: out of memory in {}: {} bytes requested, {} of {} in use; free tensors or use a "
+         "smaller batch",
+         device_.str(), bytes, used_, capacity_);
   }
   void* data = allocate_host(device_.str().c_str(), bytes);
   blocks_[reinterpret_cast<uintptr_t>(data)] = bytes;

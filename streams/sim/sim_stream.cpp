@@ -12,8 +12,10 @@ constexpr size_t kOperands = 8;  // room every slot starts with
 SimEvent& as_sim(Event& event, const DeviceId& device) {
   auto* sim = dynamic_cast<SimEvent*>(&event);
   if (sim == nullptr) {
-    fail(ErrorKind::kUnsupported, "stream: {}: an event of another kind of device; only events of sim can be waited "
-         "for or recorded on the device", device.str());
+    fail(ErrorKind::kUnsupported,
+         "stream: {}: an event of another kind of device; only events of sim can be waited "
+         "for or recorded on the device",
+         device.str());
   }
   return *sim;
 }

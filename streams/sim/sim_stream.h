@@ -85,7 +85,7 @@ class SimStream final : public Stream {
   std::atomic<uint32_t> queued_{0};    // written by the host
   std::atomic<uint32_t> executed_{0};  // written by the worker
   std::atomic<int64_t> clock_ns_{0};
-  std::mutex failure_mutex_;           // the worker alone writes failure_, so it reads without
+  std::mutex failure_mutex_;  // the worker alone writes failure_, so it reads without
   Status failure_;
   std::thread thread_;
 };

@@ -1,14 +1,16 @@
 // What the sim device adds to the conformance suite: its memory, its clock, its injected faults.
-#include "streams/sim/sim_device.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <numeric>
 
+#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/kernel.h"
 #include "kernels/sim/sim_kernels.h"
+#include "memory/storage.h"
+#include "streams/sim/sim_device.h"
 #include "streams/sim/sim_stream.h"
 
 namespace sluice {
@@ -247,6 +249,47 @@ TEST(SimKernels, MirrorTheCpuTable) {
   } catch (const Error& e) {
     EXPECT_STREQ(e.what(), "nothing: a kernel of sim on a stream of cpu:0; give it a stream of its device");
   }
+}
+
+// The real table: every op of the cpu, and `copy` from the host to the device and back, changing the layout.
+TEST(SimKernels, CopyMovesTensorsThereAndBack) {
+  KernelTable table;
+  add_cpu_kernels(table);
+  add_sim_kernels(table);
+  EXPECT_EQ(table.ops(DeviceKind::kSim), table.ops(DeviceKind::kCpu));
+
+  const DeviceId sim = parse_device("sim");
+  auto device = make_device(sim);
+  auto copy_in = device->create_stream(plan::StreamKind::kCopyIn, 0);
+  auto copy_out = device->create_stream(plan::StreamKind::kCopyOut, 0);
+  const Shape shape{2, 3, 4, 5};
+  const TensorSpec plain = TensorSpec::contiguous({DType::kInt32, shape});
+  const TensorSpec channels_last{DType::kInt32, shape, channels_last_strides(shape)};
+  const auto prepare = [&](const TensorSpec& from, const TensorSpec& to) {
+    plan::KernelQuery query;
+    query.op = "copy";
+    query.inputs = {from};
+    query.outputs = {to};
+    query.device = sim;
+    return table.get("copy", DeviceKind::kSim).prepare(query, {});
+  };
+  const auto there = prepare(plain, channels_last), back = prepare(channels_last, plain);
+
+  std::vector<int32_t> from(120), to(120, -1);
+  std::iota(from.begin(), from.end(), 0);
+  auto allocator = make_device_allocator(*device, {plan::SpaceKind::kDevice, sim});
+  Storage on_device(allocator, plain.extent_bytes(), {plan::SpaceKind::kDevice, sim});
+  auto arrived = copy_in->create_event();
+  const auto run = [](const PreparedKernel& kernel, Stream& stream, const void* in, void* out) {
+    ASSERT_EQ(kernel.workspace_bytes(), 0u);
+    kernel.run({&in, &out, nullptr, &stream});
+  };
+  run(*there, *copy_in, from.data(), on_device.data());
+  copy_in->record(*arrived);
+  copy_out->wait(*arrived);
+  run(*back, *copy_out, on_device.data(), to.data());
+  EXPECT_TRUE(copy_out->synchronize().ok());
+  EXPECT_EQ(from, to);
 }
 
 }  // namespace

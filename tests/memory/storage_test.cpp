@@ -27,7 +27,9 @@ TEST(Storage, OwnsItsBytes) {
 TEST(Storage, BorrowedMemoryIsReleasedOnce) {
   int released = 0;
   char bytes[4];
-  { Storage storage(bytes, 4, [&] { ++released; }); }
+  {
+    Storage storage(bytes, 4, [&] { ++released; });
+  }
   EXPECT_EQ(released, 1);
 }
 
