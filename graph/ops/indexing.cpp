@@ -16,6 +16,12 @@ int axis_of(const Attrs& attrs, const TensorType& x) {
   return normalize_axis(attr<int64_t>(attrs, 0), x.shape.rank(), "dim");
 }
 
+void check_not_empty(const TensorType& x, const TensorType& index, int dim) {
+  SLUICE_CHECK_KIND(kIndex, x.shape[dim] > 0 || numel(index.shape) == 0,
+                    "index: {} indices into axis {} of {}, which is empty; there must be none", numel(index.shape), dim,
+                    x.shape.str());
+}
+
 // `index` covers a corner of x outside `dim`.
 void check_covers(const TensorType& x, const TensorType& index, int dim) {
   check_index(index, "index");
@@ -24,6 +30,7 @@ void check_covers(const TensorType& x, const TensorType& index, int dim) {
   for (int i = 0; i < x.shape.rank(); ++i)
     SLUICE_CHECK(i == dim || index.shape[i] <= x.shape[i], "index: shape {} exceeds {} at axis {}; it must fit",
                  index.shape.str(), x.shape.str(), i);
+  check_not_empty(x, index, dim);
 }
 
 std::vector<TensorType> infer_gather(Types in, Present, const Attrs& attrs) {
@@ -48,6 +55,7 @@ void check_flat_index(const TensorType& index) {
 std::vector<TensorType> infer_index_select(Types in, Present, const Attrs& attrs) {
   const int dim = axis_of(attrs, in[0]);
   check_flat_index(in[1]);
+  check_not_empty(in[0], in[1], dim);
   TensorType out = in[0];
   out.shape[dim] = in[1].shape[0];
   return {out};
@@ -56,6 +64,7 @@ std::vector<TensorType> infer_index_select(Types in, Present, const Attrs& attrs
 std::vector<TensorType> infer_index_add(Types in, Present, const Attrs& attrs) {
   const int dim = axis_of(attrs, in[0]);
   check_flat_index(in[1]);
+  check_not_empty(in[0], in[1], dim);
   Shape wanted = in[0].shape;
   wanted[dim] = in[1].shape[0];
   SLUICE_CHECK_KIND(kType, in[0].dtype == in[2].dtype, "src: dtype is {}, x has {}; they must be equal",

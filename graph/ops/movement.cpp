@@ -414,7 +414,7 @@ const OpDef copy_def{
     .sbp = linear_sbp,
     .samples = {{.inputs = {{.shape = {}}}},
                 {.inputs = {{.shape = {3, 4}}}},
-                {.inputs = {{.shape = {2, 3, 4, 5}, .dtype = DType::kBFloat16}}},
+                {.inputs = {{.shape = {2, 3, 4, 5}, .dtype = DType::kInt16, .low = -9, .high = 9}}},
                 {.inputs = {{.shape = {0, 3}, .dtype = DType::kInt64}}}}};
 
 const OpDef* const kOps[] = {&reshape_def, &permute_def, &expand_def, &slice_def,

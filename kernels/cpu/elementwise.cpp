@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <string>
 
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/loops.h"
@@ -15,40 +16,50 @@ namespace {
 
 constexpr int64_t kLightGrain = 32768, kHeavyGrain = 4096;  // elements worth a thread
 
+// How an operand comes into, or goes out of, the tiles that the loop computes on.
 struct OperandPlan {
-  LoadFn load = nullptr;    // into a tile; inputs only
-  size_t size = 0;          // bytes of an element in memory
-  bool as_tile = false;     // memory of stride 1 needs no tile
+  LoadFn load = nullptr;      // inputs
+  StoreFn store = nullptr;    // the output
+  int64_t size = 0;           // bytes of an element in memory
+  int64_t tile_size = 0;      // and in a tile
+  bool as_tile = false;       // memory of stride 1 is a tile already
 };
 
 class Elementwise final : public PreparedKernel {
  public:
-  Elementwise(const plan::KernelQuery& q, std::vector<OperandPlan> inputs, Loop loop, StoreFn store, bool store_as_tile,
-              int64_t grain, int threads)
-      : op_(q.op), inputs_(std::move(inputs)), loop_(loop), store_(store), nest_(make_nest(q)), grain_(grain),
-        threads_(threads) {
-    const int out = static_cast<int>(inputs_.size());
-    out_size_ = dtype_size(q.outputs[0].dtype);
-    out_direct_ = store_as_tile && (nest_.inner_stride(out) == 1 || nest_.inner() == 1);
-    for (int k = 0; k < out; ++k)
-      direct_[k] = inputs_[k].as_tile && (nest_.inner_stride(k) == 1 || nest_.inner() == 1);
-    // Segments that touch no tile are done in one call.
-    all_direct_ = out_direct_;
-    for (int k = 0; k < out; ++k) all_direct_ &= direct_[k];
+  // The output's plan is the last one. Without a loop the output is the first input's tile.
+  Elementwise(const plan::KernelQuery& q, std::vector<OperandPlan> operands, Loop loop, int64_t grain, int threads)
+      : op_(q.op), operands_(std::move(operands)), out_(static_cast<int>(operands_.size()) - 1), loop_(loop),
+        nest_(make_nest(q)), rest_(nest_), grain_(grain), threads_(threads) {
+    all_direct_ = true;
+    for (int k = 0; k <= out_; ++k) {
+      const bool dense = nest_.inner_stride(k) == 1 || nest_.inner() == 1;
+      all_direct_ &= operands_[k].as_tile && dense;
+    }
+    use_rows(q);
   }
 
   void run(const KernelArgs& args) const override {
     if (nest_.size() == 0) return;
     std::atomic<int> error{0};
-    parallel_ranges(threads_, nest_.size(), grain_, [&](int64_t begin, int64_t end) {
-      if (const int e = run_range(args, begin, end)) error.store(e, std::memory_order_relaxed);
-    });
+    const auto range = [&](int64_t begin, int64_t end) {
+      const int e = by_rows_ ? run_rows(args, begin, end) : run_segments(args, begin, end);
+      if (e) error.store(e, std::memory_order_relaxed);
+    };
+    if (by_rows_) parallel_ranges(threads_, nest_.size() / nest_.inner(), std::max<int64_t>(grain_ / nest_.inner(), 1), range);
+    else parallel_ranges(threads_, nest_.size(), grain_, range);
     const int e = error.load(std::memory_order_relaxed);
     SLUICE_CHECK(e != kDivisionByZero, "{}: integer division by zero; every divisor must be non-zero", op_);
     SLUICE_CHECK(e != kNegativeExponent, "{}: integer to a negative power; exponents of integers must be >= 0", op_);
   }
 
  private:
+  // Where an operand's elements are, as rows: element (r, i) lies at r * row_step + i * step.
+  struct Rows {
+    int64_t row_step = 0, step = 0;
+    bool one_line = false;  // rows follow each other: a block is one line of step `step`
+  };
+
   static LoopNest make_nest(const plan::KernelQuery& q) {
     std::vector<Strides> strides;
     for (const TensorSpec& in : q.inputs) strides.push_back(broadcast_strides(in, q.outputs[0].shape));
@@ -56,60 +67,143 @@ class Elementwise final : public PreparedKernel {
     return LoopNest(q.outputs[0].shape, strides);
   }
 
-  int run_range(const KernelArgs& args, int64_t begin, int64_t end) const {
-    const int count = static_cast<int>(inputs_.size());
+  // A short innermost axis (a bias of 10, maps of 8 x 8) is taken together with the one around it.
+  void use_rows(const plan::KernelQuery& q) {
+    const int last = nest_.outer_rank() - 1;
+    by_rows_ = last >= 0 && nest_.inner() <= kTile / 4 && q.inputs.size() < kMaxOperands;
+    if (!by_rows_) return;
+    row_count_ = nest_.outer_dim(last);
+    Shape shape;
+    std::vector<Strides> strides(operands_.size());
+    for (int axis = 0; axis < last; ++axis) shape.push_back(nest_.outer_dim(axis));
+    for (int k = 0; k <= out_; ++k) {
+      for (int axis = 0; axis < last; ++axis) strides[k].push_back(nest_.outer_stride(k, axis));
+      rows_[k] = {nest_.outer_stride(k, last), nest_.inner_stride(k), false};
+      rows_[k].one_line = rows_[k].row_step == rows_[k].step * nest_.inner();
+    }
+    rest_ = LoopNest::in_order(shape, strides);
+  }
+
+  int run_segments(const KernelArgs& args, int64_t begin, int64_t end) const {
     int error = 0;
     nest_.for_segments(begin, end, [&](const std::array<int64_t, kMaxOperands>& offsets, int64_t n) {
-      std::array<const char*, kMaxOperands> in{};
-      for (int k = 0; k < count; ++k)
-        in[k] = static_cast<const char*>(args.inputs[k]) + offsets[k] * static_cast<int64_t>(inputs_[k].size);
-      char* out = static_cast<char*>(args.outputs[0]) + offsets[count] * static_cast<int64_t>(out_size_);
-      if (all_direct_) {
-        const void* operands[kMaxOperands] = {in[0], in[1], in[2]};
-        if (loop_) error |= loop_(operands, out, n);
-        else std::memmove(out, in[0], static_cast<size_t>(n) * out_size_);
-      } else {
-        error |= run_tiles(in, out, n);
+      std::array<char*, kMaxOperands> at = addresses(args, offsets);
+      if (all_direct_ && loop_) {
+        const void* in[kMaxOperands] = {at[0], at[1], at[2]};
+        error |= loop_(in, at[out_], n);
+        return;
+      }
+      alignas(64) char tiles[kMaxOperands][kTileBytes];
+      for (int64_t done = 0; done < n; done += kTile) {
+        const int64_t m = std::min(kTile, n - done);
+        const void* in[kMaxOperands] = {};
+        for (int k = 0; k < out_; ++k) {
+          const OperandPlan& o = operands_[k];
+          const int64_t step = nest_.inner_stride(k);
+          in[k] = fetch(o, at[k] + done * step * o.size, step, tiles[k], m, step != 0 || done == 0);
+        }
+        const int64_t step = nest_.inner_stride(out_);
+        error |= finish(in, at[out_] + done * step * operands_[out_].size, step, tiles[out_], m);
       }
     });
     return error;
   }
 
-  int run_tiles(const std::array<const char*, kMaxOperands>& in, char* out, int64_t n) const {
-    alignas(64) char tiles[kMaxOperands][kTileBytes];
-    const int count = static_cast<int>(inputs_.size());
-    const int64_t out_stride = nest_.inner_stride(count);
+  int run_rows(const KernelArgs& args, int64_t begin, int64_t end) const {
+    const int64_t inner = nest_.inner(), block = kTile / inner;
     int error = 0;
-    for (int64_t at = 0; at < n; at += kTile) {
-      const int64_t m = std::min(kTile, n - at);
-      const void* operands[kMaxOperands] = {};
-      for (int k = 0; k < count; ++k) {
-        const int64_t stride = nest_.inner_stride(k);
-        const char* from = in[k] + at * stride * static_cast<int64_t>(inputs_[k].size);
-        operands[k] = direct_[k] ? from : tiles[k];
-        // A repeated element fills its tile once.
-        if (!direct_[k] && (stride != 0 || at == 0)) inputs_[k].load(from, stride, tiles[k], m);
-      }
-      char* to = out + at * out_stride * static_cast<int64_t>(out_size_);
-      const void* result = out_direct_ ? to : tiles[kMaxOperands - 1];
-      if (loop_) error |= loop_(operands, const_cast<void*>(result), m);
-      else result = operands[0];
-      if (!out_direct_ || !loop_) store_(result, to, out_stride, m);
+    alignas(64) char tiles[kMaxOperands][kTileBytes];
+    for (int64_t row = begin; row < end;) {
+      const int64_t element = row / row_count_;
+      const int64_t last = std::min(end, (element + 1) * row_count_);
+      rest_.for_segments(element, element + 1, [&](const std::array<int64_t, kMaxOperands>& offsets, int64_t) {
+        const std::array<char*, kMaxOperands> base = addresses(args, offsets);
+        bool first = true;
+        for (; row < last; row += block, first = false) {
+          const int64_t r = row % row_count_, m = std::min(block, last - row);
+          const void* in[kMaxOperands] = {};
+          for (int k = 0; k < out_; ++k) in[k] = fetch_rows(k, base[k] + r * rows_[k].row_step * operands_[k].size, tiles[k], m, first);
+          error |= finish_rows(in, base[out_] + r * rows_[out_].row_step * operands_[out_].size, tiles[out_], m);
+        }
+        row = last;
+      });
     }
     return error;
   }
 
+  std::array<char*, kMaxOperands> addresses(const KernelArgs& args, const std::array<int64_t, kMaxOperands>& offsets) const {
+    std::array<char*, kMaxOperands> at{};
+    for (int k = 0; k < out_; ++k)
+      at[k] = const_cast<char*>(static_cast<const char*>(args.inputs[k])) + offsets[k] * operands_[k].size;
+    at[out_] = static_cast<char*>(args.outputs[0]) + offsets[out_] * operands_[out_].size;
+    return at;
+  }
+
+  // n elements as a tile: where they lie, or loaded. A repeated element fills its tile once.
+  static const void* fetch(const OperandPlan& o, const char* from, int64_t step, char* tile, int64_t n, bool fresh) {
+    if (o.as_tile && (step == 1 || n == 1)) return from;
+    if (fresh) o.load(from, step, tile, n);
+    return tile;
+  }
+
+  const void* fetch_rows(int k, const char* from, char* tile, int64_t rows, bool first) const {
+    const OperandPlan& o = operands_[k];
+    const int64_t inner = nest_.inner();
+    if (rows_[k].one_line) return fetch(o, from, rows_[k].step, tile, rows * inner, rows_[k].step != 0 || first);
+    if (rows_[k].row_step != 0 || first)
+      for (int64_t r = 0; r < rows; ++r)
+        o.load(from + r * rows_[k].row_step * o.size, rows_[k].step, tile + r * inner * o.tile_size, inner);
+    return tile;
+  }
+
+  int finish(const void* const* in, char* to, int64_t step, char* tile, int64_t n) const {
+    const OperandPlan& o = operands_[out_];
+    if (loop_ == nullptr) {
+      o.store(in[0], to, step, n);
+      return kLoopOk;
+    }
+    const bool direct = o.as_tile && (step == 1 || n == 1);
+    const int error = loop_(in, direct ? to : tile, n);
+    if (!direct) o.store(tile, to, step, n);
+    return error;
+  }
+
+  int finish_rows(const void* const* in, char* to, char* tile, int64_t rows) const {
+    const OperandPlan& o = operands_[out_];
+    const int64_t inner = nest_.inner();
+    if (rows_[out_].one_line) return finish(in, to, rows_[out_].step, tile, rows * inner);
+    const int error = loop_ ? loop_(in, tile, rows * inner) : kLoopOk;
+    const char* result = loop_ ? tile : static_cast<const char*>(in[0]);
+    for (int64_t r = 0; r < rows; ++r)
+      o.store(result + r * inner * o.tile_size, to + r * rows_[out_].row_step * o.size, rows_[out_].step, inner);
+    return error;
+  }
+
   const std::string op_;
-  const std::vector<OperandPlan> inputs_;
-  const Loop loop_;  // null: the result is the first operand's tile
-  const StoreFn store_;
+  const std::vector<OperandPlan> operands_;
+  const int out_;
+  const Loop loop_;
   const LoopNest nest_;
+  LoopNest rest_;  // the axes around rows
   const int64_t grain_;
   const int threads_;
-  size_t out_size_ = 0;
-  std::array<bool, kMaxOperands> direct_{};
-  bool out_direct_ = false, all_direct_ = false;
+  std::array<Rows, kMaxOperands> rows_{};
+  int64_t row_count_ = 0;
+  bool all_direct_ = false, by_rows_ = false;
 };
+
+int64_t bytes(DType dtype) { return static_cast<int64_t>(dtype_size(dtype)); }
+
+OperandPlan input(DType dtype, TileType tile) {
+  return {tile_load(dtype, tile), nullptr, bytes(dtype), tile == TileType::kFloat ? 4 : 8, is_tile(dtype, tile)};
+}
+OperandPlan output(DType dtype, TileType tile) {
+  const int64_t tile_size = tile == TileType::kBool ? 1 : tile == TileType::kFloat ? 4 : 8;
+  return {nullptr, tile_store(tile, dtype), bytes(dtype), tile_size, is_tile(dtype, tile)};
+}
+OperandPlan raw(int64_t size) {
+  return {raw_load(static_cast<size_t>(size)), raw_store(static_cast<size_t>(size)), size, size, true};
+}
 
 void check_operands(const plan::KernelQuery& q, size_t inputs) {
   SLUICE_CHECK(q.inputs.size() == inputs && q.outputs.size() == 1, "{}: {} inputs and {} outputs; needs {} and 1", q.op,
@@ -126,26 +220,27 @@ PrepareFn prepare_loops(const LoopSet* plain, const LoopSet* tanh_variant) {
     const Loop loop = tile == TileType::kFloat ? set->f32 : tile == TileType::kDouble ? set->f64 : set->i64;
     SLUICE_CHECK_KIND(kUnsupported, loop != nullptr, "{}: no cpu kernel for {}; cast it first", q.op,
                       dtype_name(dtype));
-    std::vector<OperandPlan> inputs;
-    for (const TensorSpec& in : q.inputs)
-      inputs.push_back({tile_load(in.dtype, tile), dtype_size(in.dtype), is_tile(in.dtype, tile)});
-    const TileType out_tile = set->gives_bool ? TileType::kBool : tile;
-    const DType out = q.outputs[0].dtype;
-    return std::make_unique<Elementwise>(q, std::move(inputs), loop, tile_store(out_tile, out), is_tile(out, out_tile),
-                                         set->heavy ? kHeavyGrain : kLightGrain, context.threads);
+    std::vector<OperandPlan> operands;
+    for (const TensorSpec& in : q.inputs) operands.push_back(input(in.dtype, tile));
+    operands.push_back(output(q.outputs[0].dtype, set->gives_bool ? TileType::kBool : tile));
+    return std::make_unique<Elementwise>(q, std::move(operands), loop, set->heavy ? kHeavyGrain : kLightGrain,
+                                         context.threads);
   };
 }
 
 std::unique_ptr<PreparedKernel> prepare_cast(const plan::KernelQuery& q, const PrepareContext& context) {
   check_operands(q, 1);
   const DType from = q.inputs[0].dtype, to = q.outputs[0].dtype;
-  const size_t size = dtype_size(from);
-  if (from == to)
-    return std::make_unique<Elementwise>(q, std::vector<OperandPlan>{{raw_load(size), size, true}}, nullptr,
-                                         raw_store(size), true, kLightGrain, context.threads);
-  const TileType tile = tile_type(from);
-  return std::make_unique<Elementwise>(q, std::vector<OperandPlan>{{tile_load(from, tile), size, is_tile(from, tile)}},
-                                       nullptr, tile_store(tile, to), false, kLightGrain, context.threads);
+  std::vector<OperandPlan> operands;
+  if (from == to) {
+    operands = {raw(bytes(from)), raw(bytes(from))};
+  } else {
+    // Integers that float holds exactly need not go through int64.
+    const bool exact = bytes(from) <= 2 && to == DType::kFloat32;
+    const TileType tile = exact ? TileType::kFloat : tile_type(from);
+    operands = {input(from, tile), output(to, tile)};
+  }
+  return std::make_unique<Elementwise>(q, std::move(operands), nullptr, kLightGrain, context.threads);
 }
 
 template <class T>
@@ -163,13 +258,13 @@ int where_loop(const void* const* in, void* out, int64_t n) {
 
 std::unique_ptr<PreparedKernel> prepare_where(const plan::KernelQuery& q, const PrepareContext& context) {
   check_operands(q, 3);
-  const size_t size = dtype_size(q.outputs[0].dtype);
+  const int64_t size = bytes(q.outputs[0].dtype);
   const Loop loop = size == 1   ? where_loop<int8_t>
                     : size == 2 ? where_loop<int16_t>
                     : size == 4 ? where_loop<int32_t>
                                 : where_loop<int64_t>;
-  std::vector<OperandPlan> inputs = {{raw_load(1), 1, true}, {raw_load(size), size, true}, {raw_load(size), size, true}};
-  return std::make_unique<Elementwise>(q, std::move(inputs), loop, raw_store(size), true, kLightGrain, context.threads);
+  std::vector<OperandPlan> operands = {raw(1), raw(size), raw(size), raw(size)};
+  return std::make_unique<Elementwise>(q, std::move(operands), loop, kLightGrain, context.threads);
 }
 
 plan::LayoutPreference any_layouts(const plan::KernelQuery& q) {

@@ -18,6 +18,8 @@ constexpr int64_t kGrain = 32768;       // input elements worth a thread
 constexpr int64_t kChunk = 65536;       // input elements of one output reduced apart, when outputs are few
 constexpr int64_t kFlush = 64;          // tiles summed before the total takes them
 constexpr int64_t kShort = 32;          // shorter runs are summed one by one
+constexpr int64_t kFew = 16;            // lanes added one by one at the end
+constexpr int64_t kColumns = 2048;      // neighbouring outputs reduced together
 
 enum class Kind : uint8_t { kSum, kMean, kProd, kMax, kMin, kAny, kAll };
 
@@ -36,7 +38,7 @@ class Reduce final : public PreparedKernel {
     store_ = tile_store(tile, q.outputs[0].dtype);
     // Memory order decides what is vectorised: along the reduced axis, or across neighbouring outputs.
     by_column_ = outputs_.inner_stride(0) == 1 && outputs_.inner() > 1 && std::abs(reduced_.inner_stride(0)) != 1;
-    group_ = by_column_ ? kTile : 1;
+    group_ = by_column_ ? kColumns : 1;
     const int64_t groups = (outputs_.size() + group_ - 1) / group_;
     if (groups < 16 && reduced_.size() * group_ >= 2 * kChunk)
       chunks_ = std::clamp<int64_t>(reduced_.size() * group_ / kChunk, 1, 32);
@@ -121,10 +123,10 @@ class Reduce final : public PreparedKernel {
   // Outputs [begin, end) over reduced elements [first, last), to the output, or to `partials` when given.
   void reduce(const KernelArgs& args, int64_t begin, int64_t end, int64_t first, int64_t last, Total* partials) const {
     const char* x = static_cast<const char*>(args.inputs[0]);
+    Total totals[kColumns];
     outputs_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
       for (int64_t at = 0; at < n;) {
-        const int64_t m = by_column_ ? std::min(kTile, n - at) : 1;
-        Total totals[kTile];
+        const int64_t m = by_column_ ? std::min(kColumns, n - at) : 1;
         const char* from = x + (offsets[0] + at * outputs_.inner_stride(0)) * in_size_;
         if (by_column_) columns(from, m, first, last, totals);
         else totals[0] = row(from, first, last);
@@ -144,12 +146,12 @@ class Reduce final : public PreparedKernel {
     Total total = identity();
     int64_t used = 0, tiles = 0;  // lanes that hold something, tiles in them
     const auto flush = [&] {
-      while (used > 1) {  // pairwise
+      while (used > kFew) {  // pairwise
         const int64_t half = used / 2;
         combine(lanes, lanes + (used - half), half);
         used -= half;
       }
-      if (used) total = join(total, static_cast<Total>(lanes[0]));
+      for (int64_t i = 0; i < used; ++i) total = join(total, static_cast<Total>(lanes[i]));
       used = tiles = 0;
     };
     reduced_.for_segments(first, last, [&](const auto& offsets, int64_t n) {
@@ -175,7 +177,7 @@ class Reduce final : public PreparedKernel {
   }
 
   void columns(const char* x, int64_t m, int64_t first, int64_t last, Total* totals) const {
-    alignas(64) T space[kTile], lanes[kTile];
+    alignas(64) T space[kTile], lanes[kColumns];
     std::fill(totals, totals + m, identity());
     int64_t rows = 0;
     const auto flush = [&] {
@@ -184,9 +186,13 @@ class Reduce final : public PreparedKernel {
     };
     reduced_.for_segments(first, last, [&](const auto& offsets, int64_t n) {
       for (int64_t i = 0; i < n; ++i) {
-        const T* t = tile(x + (offsets[0] + i * reduced_.inner_stride(0)) * in_size_, 1, space, m);
-        if (rows == 0) std::copy(t, t + m, lanes);
-        else combine(lanes, t, m);
+        const char* line = x + (offsets[0] + i * reduced_.inner_stride(0)) * in_size_;
+        for (int64_t at = 0; at < m; at += kTile) {
+          const int64_t part = std::min(kTile, m - at);
+          const T* t = tile(line + at * in_size_, 1, space, part);
+          if (rows == 0) std::copy(t, t + part, lanes + at);
+          else combine(lanes + at, t, part);
+        }
         if (++rows == kFlush) flush();
       }
     });
@@ -196,8 +202,12 @@ class Reduce final : public PreparedKernel {
   void write(const KernelArgs& args, int64_t offset, int64_t stride, const Total* totals, int64_t n) const {
     T values[kTile];
     const Total scale = static_cast<Total>(kind_ == Kind::kMean ? reduced_.size() : 1);
-    for (int64_t i = 0; i < n; ++i) values[i] = static_cast<T>(kind_ == Kind::kMean ? totals[i] / scale : totals[i]);
-    store_(values, static_cast<char*>(args.outputs[0]) + offset * out_size_, stride, n);
+    for (int64_t at = 0; at < n; at += kTile) {
+      const int64_t m = std::min(kTile, n - at);
+      for (int64_t i = 0; i < m; ++i)
+        values[i] = static_cast<T>(kind_ == Kind::kMean ? totals[at + i] / scale : totals[at + i]);
+      store_(values, static_cast<char*>(args.outputs[0]) + (offset + at * stride) * out_size_, stride, m);
+    }
   }
 
   const Kind kind_;

@@ -15,14 +15,19 @@ LoopNest nest_of(const Shape& shape, const Strides& from, const Strides& to) {
   return LoopNest(shape, strides);
 }
 
+// Blocks go through a small buffer, so that memory on both sides is touched in whole cache lines.
 template <class E>
 void transpose_strip(const char* from, char* to, int64_t rows, int64_t columns, int64_t column_step, int64_t row_step) {
   const E* x = reinterpret_cast<const E*>(from);
   E* y = reinterpret_cast<E*>(to);
+  alignas(64) E buffer[kBlock][kBlock + 1];
   for (int64_t c0 = 0; c0 < columns; c0 += kBlock) {
-    const int64_t c1 = std::min(columns, c0 + kBlock);
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t c = c0; c < c1; ++c) y[r * row_step + c] = x[r + c * column_step];
+    const int64_t n = std::min(columns - c0, kBlock);
+    for (int64_t c = 0; c < n; ++c) {
+      const E* line = x + (c0 + c) * column_step;
+      for (int64_t r = 0; r < rows; ++r) buffer[r][c] = line[r];
+    }
+    for (int64_t r = 0; r < rows; ++r) std::copy(buffer[r], buffer[r] + n, y + r * row_step + c0);
   }
 }
 
