@@ -38,8 +38,8 @@ class Lease {
 
 EagerImpl& eager_impl(const Value& value, const char* where) {
   SLUICE_CHECK_KIND(kRuntime, !value.impl()->traced(),
-                    "{}: a value of a graph was used outside it: {}; its content exists only when the graph runs", where,
-                    value.type().str());
+                    "{}: a value of a graph was used outside it: {}; its content exists only when the graph runs",
+                    where, value.type().str());
   return static_cast<EagerImpl&>(*value.impl());
 }
 
@@ -124,7 +124,8 @@ std::shared_ptr<const CallPlan> EagerExecutor::Impl::prepare(const CallKey& key)
   if (def->layouts) {
     const plan::LayoutPreference wanted = def->layouts(query);
     for (size_t i = 0; i < query.inputs.size(); ++i)
-      query.inputs[i] = in_layout(i < wanted.inputs.size() ? wanted.inputs[i] : plan::Layout::kContiguous, query.inputs[i]);
+      query.inputs[i] =
+          in_layout(i < wanted.inputs.size() ? wanted.inputs[i] : plan::Layout::kContiguous, query.inputs[i]);
     for (size_t i = 0; i < query.outputs.size() && i < wanted.outputs.size(); ++i)
       query.outputs[i] = in_layout(wanted.outputs[i], query.outputs[i]);
   } else {
@@ -220,8 +221,9 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
     view = op.view(memory.spec(), attrs);
     SLUICE_CHECK_KIND(kRuntime, view.has_value(), "{}: cannot view a contiguous tensor: {}", op.name,
                       memory.type().str());
-    return {Value(std::make_shared<EagerImpl>(memory.storage(), TensorSpec{memory.spec().dtype, view->shape, view->strides},
-                                              device, memory.version_counter(), view->offset))};
+    return {
+        Value(std::make_shared<EagerImpl>(memory.storage(), TensorSpec{memory.spec().dtype, view->shape, view->strides},
+                                          device, memory.version_counter(), view->offset))};
   }
 
   const CallKey key{&op, &attrs, {specs, inputs.size()}, device, impl_->threads.load(std::memory_order_relaxed)};
@@ -286,17 +288,16 @@ Value EagerExecutor::copy(const Value& value) {
   return Value(std::move(to));
 }
 
-Value EagerExecutor::detach(const Value& value) {
-  return Value(eager_impl(value, "detach").alias());
-}
+Value EagerExecutor::detach(const Value& value) { return Value(eager_impl(value, "detach").alias()); }
 
 void EagerExecutor::assign(const Value& target, const Value& source) {
   EagerImpl& to = eager_impl(target, "assign");
   for (int i = 0; i < target.rank(); ++i)
-    SLUICE_CHECK_KIND(kRuntime, to.spec().strides[i] != 0 || target.shape()[i] <= 1,
-                      "assign: unsupported operation: more than one element of the written-to tensor refers to a single "
-                      "memory location: {} with strides {}; clone() the tensor before writing",
-                      target.type().str(), to.spec().strides.str());
+    SLUICE_CHECK_KIND(
+        kRuntime, to.spec().strides[i] != 0 || target.shape()[i] <= 1,
+        "assign: unsupported operation: more than one element of the written-to tensor refers to a single "
+        "memory location: {} with strides {}; clone() the tensor before writing",
+        target.type().str(), to.spec().strides.str());
   SLUICE_CHECK(to.device() == eager_impl(source, "assign").device(),
                "assign: tensors are on different devices: {} and {}; move the source with .to(device)",
                to.device().str(), source.device().str());
@@ -351,7 +352,8 @@ Value EagerExecutor::copy_to(const Value& value, const DeviceId& device) {
 
 EagerExecutor& current_eager() {
   auto* executor = dynamic_cast<TensorExecutor*>(&current_executor());
-  SLUICE_CHECK_KIND(kRuntime, executor != nullptr, "eager: the current executor has no engine; make an EagerExecutor current");
+  SLUICE_CHECK_KIND(kRuntime, executor != nullptr,
+                    "eager: the current executor has no engine; make an EagerExecutor current");
   return executor->eager();
 }
 

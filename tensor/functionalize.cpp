@@ -40,8 +40,9 @@ Value scatter_step(const Value& base, const ViewStep& step, const Value& value) 
   if (std::strcmp(name, "permute") == 0) return unpermute(value, attr<Ints>(step.attrs, 0));
   // expand: only axes of size 1 are new, since memory seen twice cannot be written.
   if (numel(value.shape()) == numel(base.shape())) return ops::reshape(value, base.shape().vec());
-  fail(ErrorKind::kUnsupported, "assign: a view made by {} cannot be written inside a graph: {} of {}; write with ordinary ops",
-       name, value.type().str(), base.type().str());
+  fail(ErrorKind::kUnsupported,
+       "assign: a view made by {} cannot be written inside a graph: {} of {}; write with ordinary ops", name,
+       value.type().str(), base.type().str());
 }
 
 }  // namespace sluice

@@ -23,13 +23,15 @@ EagerImpl& eager_impl(const Value& value) { return static_cast<EagerImpl&>(*valu
 // A result of a step, there once the step is finished.
 class StepOutput final : public PendingStorage {
  public:
-  StepOutput(StepHandle handle, size_t index, Timeout limit) : handle_(std::move(handle)), index_(index), limit_(limit) {}
+  StepOutput(StepHandle handle, size_t index, Timeout limit)
+      : handle_(std::move(handle)), index_(index), limit_(limit) {}
   bool ready() const override { return handle_.done(); }
   bool wait_for(std::chrono::nanoseconds slice) override {
     const Clock::time_point now = Clock::now();
     if (!first_wait_) first_wait_ = now;
     StepHandle handle = handle_;
-    if (limit_ != kNoTimeout && now - *first_wait_ > limit_) (void)handle.wait(Timeout(0));  // throws, naming who is stuck
+    if (limit_ != kNoTimeout && now - *first_wait_ > limit_)
+      (void)handle.wait(Timeout(0));  // throws, naming who is stuck
     try {
       (void)handle.wait(slice);  // its failure is thrown by wait()
       return true;
@@ -118,7 +120,8 @@ Tensor GraphSession::Impl::find(const std::string& name) const {
 
 std::shared_ptr<Storage> GraphSession::Impl::bind(const plan::Plan& plan, const plan::Variable& variable) {
   Tensor tensor = find(variable.name);
-  SLUICE_CHECK(tensor.defined(), "graph '{}': no tensor for variable '{}'; every variable needs one", plan.name, variable.name);
+  SLUICE_CHECK(tensor.defined(), "graph '{}': no tensor for variable '{}'; every variable needs one", plan.name,
+               variable.name);
   EagerImpl& impl = eager_impl(tensor);
   const plan::Space& space = plan.spaces[variable.space];
   const DeviceId home = space.kind == plan::SpaceKind::kDevice ? space.device : DeviceId{};
@@ -178,7 +181,8 @@ std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::c
   data.reserve(inputs.size());
   host.reserve(inputs.size());
   for (const Tensor& input : inputs) {
-    SLUICE_CHECK_KIND(kType, input.defined(), "graph '{}': an input is undefined; pass a tensor", impl_->result.plan.name);
+    SLUICE_CHECK_KIND(kType, input.defined(), "graph '{}': an input is undefined; pass a tensor",
+                      impl_->result.plan.name);
     host.push_back(input.device().kind == DeviceKind::kCpu ? input : Tensor(impl_->eager.copy_to(input, {})));
     data.push_back({host.back().read("graph input"), host.back().spec()});
   }
@@ -188,7 +192,8 @@ std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::c
   const std::vector<plan::Output>& infos = impl_->result.plan.outputs;
   for (size_t i = 0; i < infos.size(); ++i) {
     const TensorSpec& spec = infos[i].view.spec;
-    outputs.emplace_back(Value(std::make_shared<EagerImpl>(std::make_shared<StepOutput>(step, i, impl_->options.wait_timeout), TensorType{spec.dtype, spec.shape})));
+    outputs.emplace_back(Value(std::make_shared<EagerImpl>(
+        std::make_shared<StepOutput>(step, i, impl_->options.wait_timeout), TensorType{spec.dtype, spec.shape})));
   }
   return outputs;
 }
@@ -214,7 +219,8 @@ void GraphSession::save(const std::string& dir) const {
   save_bundle(dir, bundle);
 }
 
-std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, const std::string& dir, GraphSessionOptions options) {
+std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, const std::string& dir,
+                                                 GraphSessionOptions options) {
   Bundle bundle = load_bundle(dir);
   CapturedGraph captured{graph::parse(bundle.graph_text, dir + "/graph.txt", builtin_ops()), {}};
   for (auto& [name, weight] : bundle.weights)

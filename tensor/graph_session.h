@@ -21,7 +21,7 @@ struct GraphSessionOptions {
   bool trace = false;       // record firings, kernels and waits from the start
   bool check_numerics = false;
   std::chrono::nanoseconds wait_timeout = std::chrono::nanoseconds::max();  // of reading a result
-  bool dry_run = false;     // compile only: nothing is allocated, and calls are errors
+  bool dry_run = false;  // compile only: nothing is allocated, and calls are errors
   // Extra entries of a bundle's meta.json (strings), e.g. input descriptions.
   std::map<std::string, std::string> meta;
 };

@@ -18,9 +18,7 @@ Value apply_steps(Value value, const std::vector<ViewStep>& steps) {
   return value;
 }
 
-bool leaf_needing_grad(const Value& value) {
-  return value.requires_grad() && !value.impl()->autograd->grad_fn;
-}
+bool leaf_needing_grad(const Value& value) { return value.requires_grad() && !value.impl()->autograd->grad_fn; }
 
 // What the target's memory holds after the write, as a differentiable value of the target's type.
 Value fitted(const Value& result, const Value& target) {
@@ -30,8 +28,8 @@ Value fitted(const Value& result, const Value& target) {
 }
 
 // Records on `output` that it is `base` (whose history `edge` was) with a view of it overwritten by `value`.
-void record_scatter(const GradNode::Next& edge, const Value& base, const std::vector<ViewStep>& steps, const Value& value,
-                    Value output) {
+void record_scatter(const GradNode::Next& edge, const Value& base, const std::vector<ViewStep>& steps,
+                    const Value& value, Value output) {
   const Value before = current_executor().detach(base);
   if (edge.node) set_history(before, edge.node, edge.index);
   const Value inputs[] = {before, value};
@@ -65,10 +63,11 @@ void write_in_place(const Value& target, const Value& result) {
     current_executor().assign(target, result);
     return;
   }
-  SLUICE_CHECK_KIND(kRuntime, !leaf_needing_grad(base) && !leaf_needing_grad(target),
-                    "in-place: a {}leaf Variable that requires grad is being used in an in-place operation: {}; write to it "
-                    "under no_grad()",
-                    view ? "view of a " : "", target.type().str());
+  SLUICE_CHECK_KIND(
+      kRuntime, !leaf_needing_grad(base) && !leaf_needing_grad(target),
+      "in-place: a {}leaf Variable that requires grad is being used in an in-place operation: {}; write to it "
+      "under no_grad()",
+      view ? "view of a " : "", target.type().str());
   const Value value = fitted(result, target);
   if (!view) {
     {

@@ -59,7 +59,8 @@ uint64_t CallKey::hash() const {
 }
 
 bool CallPlan::matches(const CallKey& key) const {
-  if (op != key.op || threads != key.threads || device != key.device || inputs.size() != key.inputs.size()) return false;
+  if (op != key.op || threads != key.threads || device != key.device || inputs.size() != key.inputs.size())
+    return false;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (key.inputs[i] ? !present[i] || !(inputs[i] == *key.inputs[i]) : present[i]) return false;
   return attrs == *key.attrs;

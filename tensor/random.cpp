@@ -17,13 +17,15 @@ namespace sluice {
 namespace {
 
 // A sample in [0, 1) with as many random bits as the mantissa of T.
-template <class T> T unit(uint64_t bits) {
+template <class T>
+T unit(uint64_t bits) {
   constexpr int kDigits = std::numeric_limits<T>::digits;
   return static_cast<T>(bits & ((uint64_t{1} << kDigits) - 1)) * (T{1} / static_cast<T>(uint64_t{1} << kDigits));
 }
 
 // Box-Muller on 16 uniform samples: the first 8 are radii, the others angles.
-template <class T> void normal_16(T* data, T mean, T std) {
+template <class T>
+void normal_16(T* data, T mean, T std) {
   for (int j = 0; j < 8; ++j) {
     const T radius = std::sqrt(T{-2} * std::log(T{1} - data[j]));
     const T angle = T{2} * std::numbers::pi_v<T> * data[j + 8];
@@ -89,14 +91,16 @@ double Generator::next_normal() {
   return radius * std::cos(angle);
 }
 
-template <class T> void Generator::fill_uniform(T* data, int64_t n, T low, T high) {
+template <class T>
+void Generator::fill_uniform(T* data, int64_t n, T low, T high) {
   for (int64_t i = 0; i < n; ++i) {
     const uint64_t bits = sizeof(T) == 8 ? random64() : random32();
     data[i] = unit<T>(bits) * (high - low) + low;
   }
 }
 
-template <class T> void Generator::fill_normal(T* data, int64_t n, T mean, T std) {
+template <class T>
+void Generator::fill_normal(T* data, int64_t n, T mean, T std) {
   if (n < kVectorSize) {
     for (int64_t i = 0; i < n; ++i) data[i] = static_cast<T>(next_normal() * std + mean);
     return;
@@ -109,7 +113,8 @@ template <class T> void Generator::fill_normal(T* data, int64_t n, T mean, T std
   normal_16(data, mean, std);
 }
 
-template <class Fill> Tensor Generator::filled(const TensorType& type, const char* what, Fill fill) {
+template <class Fill>
+Tensor Generator::filled(const TensorType& type, const char* what, Fill fill) {
   SLUICE_CHECK_KIND(kType, is_floating(type.dtype), "{}: dtype is {}; must be a floating point type", what,
                     dtype_name(type.dtype));
   const ExecutorScope now(current_eager());

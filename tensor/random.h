@@ -40,9 +40,12 @@ class Generator {
   uint32_t random32() { return static_cast<uint32_t>(engine_()); }
   uint64_t random64();
   double next_normal();
-  template <class T> void fill_uniform(T* data, int64_t n, T low, T high);
-  template <class T> void fill_normal(T* data, int64_t n, T mean, T std);
-  template <class Fill> Tensor filled(const TensorType& type, const char* what, Fill fill);
+  template <class T>
+  void fill_uniform(T* data, int64_t n, T low, T high);
+  template <class T>
+  void fill_normal(T* data, int64_t n, T mean, T std);
+  template <class Fill>
+  Tensor filled(const TensorType& type, const char* what, Fill fill);
   void write_state(int64_t step);
 
   uint64_t seed_;

@@ -79,8 +79,9 @@ void Tensor::copy_to_host(void* data) const {
 }
 
 Attr Tensor::item() const {
-  SLUICE_CHECK(size() == 1, "item: a Tensor with {} elements cannot be converted to Scalar: {}; it must have one element",
-               size(), type().str());
+  SLUICE_CHECK(size() == 1,
+               "item: a Tensor with {} elements cannot be converted to Scalar: {}; it must have one element", size(),
+               type().str());
   alignas(8) char bytes[8];
   in_memory(*this, "item");
   copy_to_host(bytes);
@@ -117,9 +118,8 @@ Tensor Tensor::to(const DeviceId& device) const {
   const DeviceId from = this->device();
   Value result = current_eager().copy_to(*this, device);
   const Value source = *this;
-  record_function("to", {&source, 1}, {&result, 1}, [from](std::span<const Value> grads) -> std::vector<Value> {
-    return {Tensor(grads[0]).to(from)};
-  });
+  record_function("to", {&source, 1}, {&result, 1},
+                  [from](std::span<const Value> grads) -> std::vector<Value> { return {Tensor(grads[0]).to(from)}; });
   return result;
 }
 
@@ -131,12 +131,14 @@ bool Tensor::is_leaf() const { return !impl()->autograd || !impl()->autograd->gr
 
 void Tensor::set_requires_grad(bool on) const {
   SLUICE_CHECK_KIND(kRuntime, !on || is_floating(dtype()),
-                    "requires_grad: only Tensors of floating point dtype can require gradients: got {}", dtype_name(dtype()));
+                    "requires_grad: only Tensors of floating point dtype can require gradients: got {}",
+                    dtype_name(dtype()));
   if (!on && !impl()->autograd) return;
-  SLUICE_CHECK_KIND(kRuntime, on || is_leaf(),
-                    "requires_grad: you can only change requires_grad flags of leaf variables: this one is the result of "
-                    "{}; use .detach()",
-                    impl()->autograd->grad_fn->name());
+  SLUICE_CHECK_KIND(
+      kRuntime, on || is_leaf(),
+      "requires_grad: you can only change requires_grad flags of leaf variables: this one is the result of "
+      "{}; use .detach()",
+      impl()->autograd->grad_fn->name());
   if (is_leaf()) autograd_meta(*this).requires_grad = on;
 }
 
@@ -153,7 +155,8 @@ void Tensor::set_grad(const Value& grad) const {
 }
 
 void Tensor::retain_grad() const {
-  SLUICE_CHECK_KIND(kRuntime, requires_grad(), "retain_grad: can't retain_grad on a Tensor that has requires_grad=False");
+  SLUICE_CHECK_KIND(kRuntime, requires_grad(),
+                    "retain_grad: can't retain_grad on a Tensor that has requires_grad=False");
   AutogradMeta& meta = *impl()->autograd;
   if (is_leaf() || meta.retain_grad) return;
   meta.retain_grad = true;
@@ -167,7 +170,8 @@ void Tensor::retain_grad() const {
 }
 
 int Tensor::add_hook(std::function<Value(const Value&)> hook) const {
-  SLUICE_CHECK_KIND(kRuntime, requires_grad(), "register_hook: cannot register a hook on a tensor that doesn't require gradient");
+  SLUICE_CHECK_KIND(kRuntime, requires_grad(),
+                    "register_hook: cannot register a hook on a tensor that doesn't require gradient");
   const GradNode::Next edge = gradient_edge(*this);
   return edge.node->add_hook(edge.index, std::move(hook));
 }

@@ -67,8 +67,8 @@ class PendingStorage {
 // Memory: a storage seen through an offset and strides. Views share storage and version.
 class EagerImpl final : public TensorImpl {
  public:
-  EagerImpl(std::shared_ptr<Storage> storage, TensorSpec spec, DeviceId device, std::shared_ptr<uint64_t> version = nullptr,
-            int64_t offset = 0);
+  EagerImpl(std::shared_ptr<Storage> storage, TensorSpec spec, DeviceId device,
+            std::shared_ptr<uint64_t> version = nullptr, int64_t offset = 0);
   EagerImpl(std::shared_ptr<PendingStorage> pending, const TensorType& type);
   // A view of `parent` made by `step`.
   EagerImpl(const std::shared_ptr<EagerImpl>& parent, ViewStep step, const OpDef::ViewSpec& view);
@@ -77,13 +77,16 @@ class EagerImpl final : public TensorImpl {
   std::shared_ptr<EagerImpl> alias() const;
 
   const std::shared_ptr<Storage>& storage() const {
-    if (pending_ && !resolved_.load(std::memory_order_acquire)) [[unlikely]] resolve();
+    if (pending_ && !resolved_.load(std::memory_order_acquire)) [[unlikely]]
+      resolve();
     return storage_;
   }
   bool ready() const;
   bool wait_for(std::chrono::nanoseconds slice) const;
   int64_t offset() const { return offset_; }  // in elements
-  char* data() const { return static_cast<char*>(storage()->data()) + offset_ * static_cast<int64_t>(dtype_size(type_.dtype)); }
+  char* data() const {
+    return static_cast<char*>(storage()->data()) + offset_ * static_cast<int64_t>(dtype_size(type_.dtype));
+  }
   bool unshared() const override;
   // From now on the content lives in `storage`, where a plan wants it. REQUIRES: contiguous, not a view.
   void move_to(std::shared_ptr<Storage> storage, DeviceId device);
@@ -133,11 +136,11 @@ class Tensor : public Value {
   // The only element, as bool, int64 or double. Throws kValue unless size() == 1.
   Attr item() const;
 
-  Tensor to(DType dtype) const;           // itself when it already is
+  Tensor to(DType dtype) const;  // itself when it already is
   Tensor to(const DeviceId& device) const;
   Tensor contiguous() const;
-  Tensor clone() const;                   // differentiable copy
-  Tensor detach() const;                  // the same memory without history
+  Tensor clone() const;   // differentiable copy
+  Tensor detach() const;  // the same memory without history
 
   // Autograd.
   bool is_leaf() const;

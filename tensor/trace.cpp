@@ -26,7 +26,9 @@ TraceScope::~TraceScope() {
   innermost = previous_;
 }
 
-Tensor TraceScope::add_input(const std::string& name, const TensorType& type) { return executor_->add_input(name, type); }
+Tensor TraceScope::add_input(const std::string& name, const TensorType& type) {
+  return executor_->add_input(name, type);
+}
 
 void TraceScope::register_variable(const std::string& name, const Value& tensor) {
   executor_->register_variable(name, tensor);

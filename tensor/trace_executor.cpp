@@ -26,7 +26,10 @@ const EagerImpl& eager_impl(const Value& value) { return static_cast<const Eager
 }  // namespace
 
 TracedImpl::TracedImpl(uint64_t trace, const TensorType& type, DeviceId device, ValueId id)
-    : TensorImpl(TensorSpec::contiguous(type), device, true, nullptr), trace(trace), cell(std::make_shared<TraceCell>(id)), id(id) {}
+    : TensorImpl(TensorSpec::contiguous(type), device, true, nullptr),
+      trace(trace),
+      cell(std::make_shared<TraceCell>(id)),
+      id(id) {}
 
 TracedImpl::TracedImpl(uint64_t trace, std::shared_ptr<TraceCell> cell, const std::shared_ptr<TensorImpl>& parent,
                        ViewStep step, const OpDef::ViewSpec& view, ValueId id)
@@ -79,10 +82,11 @@ std::vector<ViewStep> TraceExecutor::steps_from(const Variable& variable, const 
   const EagerImpl& whole = eager_impl(variable.tensor);
   if (impl.spec() == whole.spec() && impl.offset() == whole.offset()) return {};
   const auto* base = static_cast<const EagerImpl*>(impl.base().get());
-  SLUICE_CHECK_KIND(kUnsupported, base && base->spec() == whole.spec() && base->offset() == whole.offset(),
-                    "trace: a tensor shares the memory of variable '{}' in a way the graph cannot follow: {} of {}; make "
-                    "the view inside the graph",
-                    variable.name, impl.type().str(), whole.type().str());
+  SLUICE_CHECK_KIND(
+      kUnsupported, base && base->spec() == whole.spec() && base->offset() == whole.offset(),
+      "trace: a tensor shares the memory of variable '{}' in a way the graph cannot follow: {} of {}; make "
+      "the view inside the graph",
+      variable.name, impl.type().str(), whole.type().str());
   return impl.view_steps();
 }
 
@@ -103,10 +107,11 @@ ValueId TraceExecutor::current_id(const Value& value) {
     return apply_steps(variable.cell->current, value.device(), steps_from(variable, eager_impl(value)));
   }
   auto& impl = static_cast<TracedImpl&>(*value.impl());
-  SLUICE_CHECK_KIND(kRuntime, impl.trace == trace_,
-                    "graph '{}': a value of another graph, or of one that is finished, was used: {}; only values made while "
-                    "this graph is traced can be",
-                    graph_.name, value.type().str());
+  SLUICE_CHECK_KIND(
+      kRuntime, impl.trace == trace_,
+      "graph '{}': a value of another graph, or of one that is finished, was used: {}; only values made while "
+      "this graph is traced can be",
+      graph_.name, value.type().str());
   if (impl.view_steps().empty()) return impl.cell->current;
   if (impl.id_version != impl.version()) {
     impl.id = apply_steps(impl.cell->current, impl.device(), impl.view_steps());
@@ -127,8 +132,8 @@ ValueId TraceExecutor::capture_constant(const Value& value) {
     key = value.type().str() + ":" +
           std::string(static_cast<const char*>(Tensor(value).read()), dtype_size(value.dtype()));
   } else {
-    key = fmt::format("{}+{}v{}:{}{}", fmt::ptr(impl.storage().get()), impl.offset(), impl.version(), value.type().str(),
-                      impl.spec().strides.str());
+    key = fmt::format("{}+{}v{}:{}{}", fmt::ptr(impl.storage().get()), impl.offset(), impl.version(),
+                      value.type().str(), impl.spec().strides.str());
   }
   const auto [entry, fresh] = constants_.try_emplace(key, kNoValue);
   if (!fresh) return entry->second;
@@ -159,32 +164,36 @@ std::vector<Value> TraceExecutor::call(const OpDef& op, std::span<const Value> i
   if (!view) return {made};
   // An eager alias of a variable is no base of views; the variable's own tensor is.
   std::shared_ptr<TensorImpl> base = parent;
-  if (!parent->traced() && !parent->base()) base = std::static_pointer_cast<TensorImpl>(variable_of(inputs[0])->tensor.ptr());
+  if (!parent->traced() && !parent->base())
+    base = std::static_pointer_cast<TensorImpl>(variable_of(inputs[0])->tensor.ptr());
   return {Value(std::make_shared<TracedImpl>(trace_, cell, base, ViewStep{&op, attrs}, *view, id))};
 }
 
 void TraceExecutor::assign(const Value& target, const Value& source) {
   if (!touches_graph(target)) {
     const bool constant = !touches_graph(source) && !captured_storage_.count(eager_impl(target).storage().get());
-    SLUICE_CHECK_KIND(kRuntime, constant,
-                      "assign: in-place write inside graph '{}' to a tensor that is not part of it: {}; register it as a "
-                      "buffer or parameter, or return the new value",
-                      graph_.name, target.type().str());
+    SLUICE_CHECK_KIND(
+        kRuntime, constant,
+        "assign: in-place write inside graph '{}' to a tensor that is not part of it: {}; register it as a "
+        "buffer or parameter, or return the new value",
+        graph_.name, target.type().str());
     const ExecutorScope now(eager_);
     eager_.assign(target, source);
     return;
   }
   const TensorSpec& spec = tensor_impl(target).spec();
   for (int i = 0; i < spec.shape.rank(); ++i)
-    SLUICE_CHECK_KIND(kRuntime, spec.strides[i] != 0 || spec.shape[i] <= 1,
-                      "assign: unsupported operation: more than one element of the written-to tensor refers to a single "
-                      "memory location: {} with strides {}; clone() the tensor before writing",
-                      target.type().str(), spec.strides.str());
+    SLUICE_CHECK_KIND(
+        kRuntime, spec.strides[i] != 0 || spec.shape[i] <= 1,
+        "assign: unsupported operation: more than one element of the written-to tensor refers to a single "
+        "memory location: {} with strides {}; clone() the tensor before writing",
+        target.type().str(), spec.strides.str());
   const GradMode off(false);
   Value value = ops::cast(source, target.dtype());
-  SLUICE_CHECK(value.rank() <= target.rank() && broadcast_shapes(value.shape(), target.shape(), "assign") == target.shape(),
-               "assign: shapes do not fit: source is {}, target is {}; the source must broadcast to the target",
-               source.shape().str(), target.shape().str());
+  SLUICE_CHECK(
+      value.rank() <= target.rank() && broadcast_shapes(value.shape(), target.shape(), "assign") == target.shape(),
+      "assign: shapes do not fit: source is {}, target is {}; the source must broadcast to the target",
+      source.shape().str(), target.shape().str());
   value = ops::expand(value, target.shape());
 
   const bool traced = target.impl()->traced();
@@ -242,7 +251,8 @@ Value TraceExecutor::add_input(const std::string& name, const TensorType& type) 
 
 void TraceExecutor::register_variable(const std::string& name, const Value& tensor) {
   SLUICE_CHECK(tensor.defined() && !tensor.impl()->traced() && tensor_impl(tensor).base() == nullptr,
-               "trace: variable '{}' is not a tensor with memory of its own; register what is no view and not traced", name);
+               "trace: variable '{}' is not a tensor with memory of its own; register what is no view and not traced",
+               name);
   if (variables_.count(eager_impl(tensor).storage().get())) return;
   SLUICE_CHECK(names_.insert(name).second, "trace: variable '{}' is registered already; names must be unique", name);
   add_variable(name, tensor);

@@ -72,7 +72,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
     std::string name;
     Tensor tensor;
     std::shared_ptr<TraceCell> cell;
-    int index = -1;                          // in the graph, once it is used
+    int index = -1;  // in the graph, once it is used
     graph::ValueId initial = graph::kNoValue;
     bool random = false;
   };
@@ -106,11 +106,11 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   graph::Graph graph_storage_;
   const uint64_t trace_;
   std::unordered_map<const Storage*, std::unique_ptr<Variable>> variables_;
-  std::vector<Variable*> used_;                       // in the graph's order
-  std::map<std::string, graph::ValueId> constants_;   // by identity or, for single elements, by content
+  std::vector<Variable*> used_;                      // in the graph's order
+  std::map<std::string, graph::ValueId> constants_;  // by identity or, for single elements, by content
   std::vector<std::pair<std::string, Tensor>> constant_tensors_;
   std::vector<Kept> kept_;
-  std::vector<Value> captured_;                       // keeps identities of captured tensors unique
+  std::vector<Value> captured_;  // keeps identities of captured tensors unique
   std::unordered_set<const Storage*> captured_storage_;
   std::set<std::string> names_;
   std::map<std::string, int> next_name_;  // by prefix

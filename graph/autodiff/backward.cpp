@@ -149,9 +149,10 @@ void seed_outputs(Walk& walk, std::span<const Value> outputs, std::span<const Va
                       "{}: element {} of tensors does not require grad and does not have a grad_fn", where, i);
     Value grad = grad_outputs.empty() ? Value() : grad_outputs[i];
     if (!grad.defined()) {
-      SLUICE_CHECK_KIND(kRuntime, numel(output.shape()) == 1,
-                        "{}: grad can be implicitly created only for scalar outputs: output {} is {}; pass its gradient",
-                        where, i, output.type().str());
+      SLUICE_CHECK_KIND(
+          kRuntime, numel(output.shape()) == 1,
+          "{}: grad can be implicitly created only for scalar outputs: output {} is {}; pass its gradient", where, i,
+          output.type().str());
       grad = ops::full(output.shape(), 1, output.dtype());
     }
     SLUICE_CHECK_KIND(kRuntime, grad.shape() == output.shape(),

@@ -45,8 +45,8 @@ class RecordedNode : public GradNode {
   // A rule's result, checked against what it was asked for.
   std::vector<Value> checked(std::vector<Value> grads, std::span<const TensorType> types,
                              std::span<const bool> needs) const {
-    SLUICE_CHECK_KIND(kRuntime, grads.size() == next.size(),
-                      "{}: backward returned {} gradients; it has {} inputs", name(), grads.size(), next.size());
+    SLUICE_CHECK_KIND(kRuntime, grads.size() == next.size(), "{}: backward returned {} gradients; it has {} inputs",
+                      name(), grads.size(), next.size());
     for (size_t i = 0; i < grads.size(); ++i) {
       if (!grads[i].defined() || !needs[i]) continue;
       SLUICE_CHECK_KIND(kRuntime, grads[i].type() == types[i],
@@ -86,10 +86,11 @@ class OpNode final : public RecordedNode {
     values.reserve(saved_.size());
     for (size_t i = 0; i < saved_.size(); ++i) {
       const bool output = i >= next.size();
-      values.push_back(saved_[i].get(name(), output ? Next{shared_from_this(), static_cast<int>(i - next.size())} : next[i]));
+      values.push_back(
+          saved_[i].get(name(), output ? Next{shared_from_this(), static_cast<int>(i - next.size())} : next[i]));
     }
-    const std::span<const Value> inputs(values.data(), next.size()), outputs(values.data() + next.size(),
-                                                                             values.size() - next.size());
+    const std::span<const Value> inputs(values.data(), next.size()),
+        outputs(values.data() + next.size(), values.size() - next.size());
     std::vector<TensorType> types;
     for (const Value& input : inputs) types.push_back(input.defined() ? input.type() : TensorType{});
     if (op_.grad) return checked(op_.grad({inputs, outputs, grad_outputs, attrs_, needs}), types, needs);

@@ -85,7 +85,8 @@ class SavedValue {
   SavedValue() = default;
   explicit SavedValue(const Value& value);
   // The value, with `history` (of an input: the keeper's next[i]; of output i: {keeper, i}). When it was written since,
-  // a stand-in with its type that throws as soon as an op reads it: an op whose gradient needs only shapes does not mind.
+  // a stand-in with its type that throws as soon as an op reads it: an op whose gradient needs only shapes does not
+  // mind.
   Value get(const char* keeper, const GradNode::Next& history) const;
   bool defined() const { return value_.defined(); }
   Value take() { return std::move(value_); }

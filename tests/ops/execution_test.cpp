@@ -19,17 +19,6 @@ class ExecutionTest : public OpTest {
   GradMode off{false};
 };
 
-std::vector<TensorType> inferred(const Drawn& drawn) {
-  std::vector<TensorType> types;
-  std::unique_ptr<bool[]> present(new bool[drawn.op->inputs.size() + drawn.inputs.size()]());
-  for (size_t i = 0; i < drawn.inputs.size(); ++i) {
-    present[i] = drawn.inputs[i].defined();
-    types.push_back(present[i] ? drawn.inputs[i].type() : TensorType{});
-  }
-  if (!drawn.op->variadic()) types.resize(drawn.op->inputs.size());
-  return infer_types(*drawn.op, types, {present.get(), types.size()}, drawn.attrs);
-}
-
 TEST_P(ExecutionTest, GivesInferredTypes) {
   for (size_t s = 0; s < op().samples.size(); ++s) {
     const Drawn drawn = draw(op(), s);
@@ -99,16 +88,66 @@ TEST_P(ExecutionTest, AnyStridesGiveTheSame) {
 void check_dtype(const OpDef& op, DType dtype, double factor) {
   for (size_t s = 0; s < op.samples.size(); ++s) {
     const auto& inputs = op.samples[s].inputs;
-    if (std::none_of(inputs.begin(), inputs.end(), [](const SampleInput& i) { return !i.absent && i.dtype == DType::kFloat32; }))
+    if (std::none_of(inputs.begin(), inputs.end(),
+                     [](const SampleInput& i) { return !i.absent && i.dtype == DType::kFloat32; }))
       continue;
-    const Drawn narrow = draw(op, s, dtype, dtype), wide = draw(op, s, DType::kFloat64, dtype);
-    const std::vector<Value> got = narrow.run(), expected = wide.run();
-    expect_close(got, expected, dtype, factor, narrow.label);
+    bool like_first_only = false;
+    try {
+      inferred(draw(op, s, {dtype, dtype, false}));
+    } catch (const Error&) {
+      like_first_only = true;  // an op of mixed precision
+    }
+    const Drawn narrow = draw(op, s, {dtype, dtype, like_first_only});
+    Drawn wide = narrow;
+    for (Value& input : wide.inputs)
+      if (input.defined() && is_floating(input.dtype())) input = Tensor(input).to(DType::kFloat64);
+    expect_close(narrow.run(), wide.run(), dtype, factor, narrow.label);
   }
 }
 TEST_P(ExecutionTest, Float32) { check_dtype(op(), DType::kFloat32, 32); }
 TEST_P(ExecutionTest, BFloat16) { check_dtype(op(), DType::kBFloat16, 4); }
 TEST_P(ExecutionTest, Float16) { check_dtype(op(), DType::kFloat16, 4); }
+
+// Where integers are accepted in place of floats, they give what float64 gives, if that is whole.
+TEST_P(ExecutionTest, Integers) {
+  for (size_t s = 0; s < op().samples.size(); ++s) {
+    for (const DType dtype : {DType::kInt32, DType::kInt64}) {
+      Drawn drawn = draw(op(), s, {DType::kFloat64, {}, false});
+      std::vector<Value> wide = drawn.inputs;
+      bool any = false;
+      for (size_t i = 0; i < wide.size(); ++i) {
+        if (!wide[i].defined() || wide[i].dtype() != DType::kFloat64) continue;
+        std::vector<double> values = to_doubles(wide[i]);
+        for (double& v : values) v = std::floor(4 * v) == 0 ? 1 : std::floor(4 * v);  // nothing divides by zero
+        wide[i] = from_doubles(wide[i].type(), values);
+        drawn.inputs[i] = Tensor(wide[i]).to(dtype);
+        any = true;
+      }
+      if (!any) continue;
+      try {
+        inferred(drawn);
+      } catch (const Error&) {
+        continue;
+      }
+      std::vector<Value> got;
+      try {
+        got = drawn.run();
+      } catch (const Error& error) {  // refused in words: a negative exponent, a dtype without a kernel
+        EXPECT_EQ(std::string(error.what()).find(op().name), 0u) << error.what();
+        continue;
+      }
+      const std::vector<Value> expected = drawn.run(wide);
+      ASSERT_EQ(got.size(), expected.size());
+      for (size_t o = 0; o < got.size(); ++o) {
+        const auto x = to_doubles(got[o]), y = to_doubles(expected[o]);
+        ASSERT_EQ(x.size(), y.size());
+        for (size_t k = 0; k < x.size(); ++k)
+          if (y[k] == std::floor(y[k]) && std::abs(y[k]) < 1e9)
+            ASSERT_NEAR(x[k], y[k], 1e-5 * std::abs(y[k])) << drawn.label << ", element " << k;
+      }
+    }
+  }
+}
 
 // Inputs with nothing in them either run, to the inferred shapes, or are refused in words.
 TEST_P(ExecutionTest, ZeroSize) {
@@ -130,7 +169,13 @@ TEST_P(ExecutionTest, ZeroSize) {
         EXPECT_NE(std::string(error.what()).find(op().name), std::string::npos) << error.what();
         continue;
       }
-      const std::vector<Value> outputs = drawn.run();
+      std::vector<Value> outputs;
+      try {
+        outputs = drawn.run();
+      } catch (const Error& error) {  // an index into nothing
+        EXPECT_EQ(error.kind(), ErrorKind::kIndex) << error.what();
+        continue;
+      }
       for (size_t i = 0; i < types.size(); ++i) EXPECT_EQ(outputs[i].type().str(), types[i].str()) << drawn.label;
     }
   }

@@ -40,9 +40,15 @@ struct Drawn {
   std::vector<Value> run() const;
   std::vector<Value> run(const std::vector<Value>& other_inputs) const;
 };
-// The inputs of sample `index`, the same in every call. `floats_as` replaces the dtype of float32 inputs; their values
-// are rounded to `rounded_to` first.
-Drawn draw(const OpDef& op, size_t index, std::optional<DType> floats_as = {}, std::optional<DType> rounded_to = {});
+// Which float32 inputs of a sample to draw in another dtype, and what their values are rounded to first.
+struct Floats {
+  std::optional<DType> as, rounded_to;
+  bool like_first_only = false;  // only those shaped as the first one: the others are statistics, rates...
+};
+// The inputs of sample `index`, the same in every call.
+Drawn draw(const OpDef& op, size_t index, const Floats& floats = {});
+// Types of the outputs. Throws the op's error.
+std::vector<TensorType> inferred(const Drawn& drawn);
 
 // Values in [low, high), a function of `seed` alone.
 std::vector<double> noise(int64_t n, uint64_t seed, double low = -1, double high = 1);

@@ -87,9 +87,10 @@ double epsilon(DType dtype) {
   }
 }
 
-Drawn draw(const OpDef& op, size_t index, std::optional<DType> floats_as, std::optional<DType> rounded_to) {
+Drawn draw(const OpDef& op, size_t index, const Floats& floats) {
   const Sample& sample = op.samples[index];
   Drawn drawn{&op, validate_attrs(op, sample.attrs), {}, "sample " + std::to_string(index) + ":"};
+  const SampleInput* first = nullptr;
   uint64_t seed = 1000 * index;
   for (const SampleInput& input : sample.inputs) {
     ++seed;
@@ -98,19 +99,33 @@ Drawn draw(const OpDef& op, size_t index, std::optional<DType> floats_as, std::o
       drawn.label += " none";
       continue;
     }
-    const bool real = is_floating(input.dtype);
     std::vector<double> values = noise(numel(input.shape), seed, input.low, input.high);
     if (input.dtype == DType::kBool)
       for (double& v : values) v = v < (input.low + input.high) / 2 ? 0 : 1;
-    else if (!real)
+    else if (!is_floating(input.dtype))
       for (double& v : values) v = std::floor(v);
-    const DType dtype = input.dtype == DType::kFloat32 ? floats_as.value_or(input.dtype) : input.dtype;
-    Tensor tensor = from_doubles({rounded_to && real ? *rounded_to : dtype, input.shape}, values);
+    bool replaced = input.dtype == DType::kFloat32;
+    if (replaced && !first) first = &input;
+    if (replaced && floats.like_first_only) replaced = input.shape == first->shape;
+    const DType dtype = replaced ? floats.as.value_or(input.dtype) : input.dtype;
+    const Tensor tensor = from_doubles({replaced ? floats.rounded_to.value_or(dtype) : dtype, input.shape}, values);
     drawn.inputs.push_back(tensor.to(dtype));
     drawn.label += " " + drawn.inputs.back().type().str();
   }
   for (const Attr& attr : drawn.attrs) drawn.label += " " + attr_str(attr);
   return drawn;
+}
+
+std::vector<TensorType> inferred(const Drawn& drawn) {
+  std::vector<TensorType> types;
+  const size_t n = std::max(drawn.op->inputs.size(), drawn.inputs.size());
+  const std::unique_ptr<bool[]> present(new bool[n]());
+  for (size_t i = 0; i < drawn.inputs.size(); ++i) {
+    present[i] = drawn.inputs[i].defined();
+    types.push_back(present[i] ? drawn.inputs[i].type() : TensorType{});
+  }
+  if (!drawn.op->variadic()) types.resize(drawn.op->inputs.size());
+  return infer_types(*drawn.op, types, {present.get(), types.size()}, drawn.attrs);
 }
 
 std::vector<Value> Drawn::run() const { return run(inputs); }

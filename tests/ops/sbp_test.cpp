@@ -1,4 +1,6 @@
 // Every placement an op declares: what two shards compute, put together, is what the whole computes.
+#include <algorithm>
+
 #include "graph/autodiff/tape.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/movement.h"
@@ -36,7 +38,8 @@ Value part(const Value& value, int shard) {
 bool divisible(const SbpRow& row, const std::vector<Value>& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (row.inputs[i].kind != Sbp::Kind::kSplit || !inputs[i].defined()) continue;
-    if (inputs[i].shape()[row.inputs[i].axis] % kShards != 0 || inputs[i].shape()[row.inputs[i].axis] == 0) return false;
+    if (inputs[i].shape()[row.inputs[i].axis] % kShards != 0 || inputs[i].shape()[row.inputs[i].axis] == 0)
+      return false;
   }
   return true;
 }
@@ -44,7 +47,7 @@ bool divisible(const SbpRow& row, const std::vector<Value>& inputs) {
 TEST_P(SbpTest, ShardsMakeTheWhole) {
   ASSERT_NE(op().sbp, nullptr) << op().name << " has no placement rows";
   for (size_t s = 0; s < op().samples.size(); ++s) {
-    const Drawn drawn = draw(op(), s, DType::kFloat64);
+    const Drawn drawn = draw(op(), s, {DType::kFloat64, {}, false});
     std::vector<TensorType> types;
     for (const Value& v : drawn.inputs) types.push_back(v.defined() ? v.type() : TensorType{});
     if (!op().variadic()) types.resize(op().inputs.size());
@@ -70,12 +73,13 @@ TEST_P(SbpTest, ShardsMakeTheWhole) {
         switch (row.outputs[o].kind) {
           case Sbp::Kind::kSplit: joined.push_back(ops::concat(parts, row.outputs[o].axis)); break;
           case Sbp::Kind::kPartialSum: joined.push_back(ops::add(parts[0], parts[1])); break;
-          case Sbp::Kind::kBroadcast:
-            expect_same({parts[0]}, {parts[1]}, what);
-            joined.push_back(parts[0]);
+          case Sbp::Kind::kBroadcast: expect_same({parts[0]}, {parts[1]}, what); joined.push_back(parts[0]);
         }
       }
-      expect_close(joined, whole, DType::kFloat64, 256, what);
+      const bool half = std::any_of(types.begin(), types.end(), [](const TensorType& t) {
+        return is_floating(t.dtype) && dtype_size(t.dtype) == 2;
+      });
+      expect_close(joined, whole, half ? DType::kBFloat16 : DType::kFloat64, half ? 8 : 256, what);
     }
   }
 }

@@ -81,7 +81,9 @@ TEST_F(Autograd, UnusedInputsAreErrorsUnlessAllowed) {
   const Tensor x = vec({3}, true), y = vec({5}, true);
   const Value z[] = {ops::sum(x)};
   const Value inputs[] = {y};
-  EXPECT_THAT(error_of([&] { grad(z, inputs, {}, {false, true, false}); }),
+  EXPECT_THAT(error_of([&] {
+                grad(z, inputs, {}, {false, true, false});
+              }),
               HasSubstr("appears to not have been used in the graph"));
   EXPECT_FALSE(grad(z, inputs, {}, {false, {}, true})[0].defined());
 }
@@ -158,8 +160,10 @@ TEST_F(Autograd, WrongGradientTypeIsNamed) {
   const Tensor x = vec({1, 2}, true);
   Value y = Tensor(x).clone().detach();
   const Value input = x;
-  record_function("bad", {&input, 1}, {&y, 1}, [](std::span<const Value> g) { return std::vector<Value>{ops::sum(g[0])}; });
-  EXPECT_THAT(error_of([&] { backward_from(ops::sum(y)); }), HasSubstr("bad: backward returned a gradient of another type"));
+  record_function("bad", {&input, 1}, {&y, 1},
+                  [](std::span<const Value> g) { return std::vector<Value>{ops::sum(g[0])}; });
+  EXPECT_THAT(error_of([&] { backward_from(ops::sum(y)); }),
+              HasSubstr("bad: backward returned a gradient of another type"));
 }
 
 TEST_F(Autograd, ModifiedSavedValuesAreErrors) {
@@ -170,8 +174,9 @@ TEST_F(Autograd, ModifiedSavedValuesAreErrors) {
     const GradMode off(false);
     write_in_place(y, vec({5, 5}));
   }
-  EXPECT_THAT(error_of([&] { backward_from(z); }),
-              HasSubstr("one of the variables needed for gradient computation has been modified by an inplace operation"));
+  EXPECT_THAT(
+      error_of([&] { backward_from(z); }),
+      HasSubstr("one of the variables needed for gradient computation has been modified by an inplace operation"));
 }
 
 TEST_F(Autograd, ModifiedValuesNobodyNeedsAreFine) {

@@ -16,7 +16,10 @@ TEST_F(Eager, ItemGivesTheElement) {
   EXPECT_EQ(std::get<int64_t>(Tensor::scalar(-3, DType::kInt8).item()), -3);
   EXPECT_EQ(std::get<bool>(Tensor::scalar(1, DType::kBool).item()), true);
   EXPECT_EQ(std::get<double>(Tensor::scalar(1.5, DType::kBFloat16).item()), 1.5);
-  EXPECT_THAT(error_of([] { vec({1, 2}).item(); }), HasSubstr("a Tensor with 2 elements cannot be converted to Scalar"));
+  EXPECT_THAT(error_of([] {
+                vec({1, 2}).item();
+              }),
+              HasSubstr("a Tensor with 2 elements cannot be converted to Scalar"));
 }
 
 TEST_F(Eager, BorrowedMemoryIsSharedAndReleased) {

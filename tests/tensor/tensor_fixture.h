@@ -53,7 +53,8 @@ inline std::vector<float> grad_of(const Tensor& t) { return values(t.grad()); }
 inline void backward_from(const Value& loss, BackwardOptions options = {}) { backward({&loss, 1}, {}, options); }
 
 // The text of the Error that `f` throws; "" when it throws none.
-template <class F> std::string error_of(F f) {
+template <class F>
+std::string error_of(F f) {
   try {
     f();
   } catch (const Error& error) {

@@ -1,10 +1,10 @@
 #include "tensor/trace.h"
 
 #include "graph/ops/matmul.h"
+#include "graph/ops/random.h"
 #include "runtime/session.h"
 #include "tensor/graph_session.h"
 #include "tensor/random.h"
-#include "graph/ops/random.h"
 #include "tensor/tensor_fixture.h"
 
 namespace sluice::test {
@@ -24,7 +24,8 @@ class Trace : public TensorTest {
     TraceScope trace(eager, "g");
     for (const auto& [name, tensor] : variables) trace.register_variable(name, tensor);
     std::vector<Value> traced;
-    for (const Tensor& input : inputs) traced.push_back(trace.add_input("x" + std::to_string(traced.size()), input.type()));
+    for (const Tensor& input : inputs)
+      traced.push_back(trace.add_input("x" + std::to_string(traced.size()), input.type()));
     std::vector<std::pair<std::string, Value>> outputs;
     for (const Value& v : build(traced)) outputs.emplace_back("y" + std::to_string(outputs.size()), v);
     GraphSessionOptions session_options;
@@ -52,14 +53,18 @@ Value add_(const Value& t, const Value& by) {
 }
 
 TEST_F(Trace, RunsLikeEager) {
-  expect_as_eager([](auto& x) { return std::vector<Value>{ops::mul(ops::add(x[0], 1), x[1]), ops::neg(x[0])}; },
-                  {vec({1, 2}), vec({3, 4})});
+  expect_as_eager(
+      [](auto& x) {
+        return std::vector<Value>{ops::mul(ops::add(x[0], 1), x[1]), ops::neg(x[0])};
+      },
+      {vec({1, 2}), vec({3, 4})});
 }
 
 TEST_F(Trace, WritesToABaseAreSeenThroughViews) {
   expect_as_eager(
       [](auto& x) {
-        const Value y = ops::mul(x[0], 1), row = ops::select(y, 0, 1), column = ops::select(ops::permute(y, {1, 0}), 0, 0);
+        const Value y = ops::mul(x[0], 1), row = ops::select(y, 0, 1),
+                    column = ops::select(ops::permute(y, {1, 0}), 0, 0);
         add_(y, vec({100}));
         add_(row, vec({10, 20, 30}));
         return std::vector<Value>{y, row, column};
@@ -166,8 +171,9 @@ TEST_F(Trace, ValuesOfFinishedGraphsAreRefused) {
       },
       {vec({2})});
   EXPECT_THAT(error_of([&] { ops::neg(leaked); }), HasSubstr("a value of a graph was used outside it"));
-  EXPECT_THAT(error_of([&] { compile([&](auto& x) { return std::vector<Value>{ops::add(leaked, x[0])}; }, {vec({2})}); }),
-              HasSubstr("a value of another graph"));
+  EXPECT_THAT(
+      error_of([&] { compile([&](auto& x) { return std::vector<Value>{ops::add(leaked, x[0])}; }, {vec({2})}); }),
+      HasSubstr("a value of another graph"));
 }
 
 TEST_F(Trace, TrainingStepMatchesEager) {
@@ -197,7 +203,8 @@ TEST_F(Trace, TrainingStepMatchesEager) {
 
 TEST_F(Trace, CallsArePipelined) {
   const Tensor total = Tensor::zeros({DType::kFloat32, {1}});
-  const auto session = compile([&](auto& x) { return std::vector<Value>{add_(total, x[0])}; }, {vec({1})}, {{"total", total}});
+  const auto session =
+      compile([&](auto& x) { return std::vector<Value>{add_(total, x[0])}; }, {vec({1})}, {{"total", total}});
   std::vector<Tensor> results;
   for (int i = 0; i < 20; ++i) results.push_back(session->call({vec({1})})[0]);
   for (int i = 0; i < 20; ++i) EXPECT_THAT(values(results[i]), ElementsAre(i + 1));
@@ -251,7 +258,8 @@ TEST_F(Trace, TwoDevicesGiveTheSame) {
 
 TEST_F(Trace, SavedAndLoadedGraphsGiveTheSame) {
   const Tensor w = vec({2, 5});
-  const auto session = compile([&](auto& x) { return std::vector<Value>{ops::mul(ops::add(x[0], 0.5), w)}; }, {vec({1, 2})}, {{"w", w}});
+  const auto session =
+      compile([&](auto& x) { return std::vector<Value>{ops::mul(ops::add(x[0], 0.5), w)}; }, {vec({1, 2})}, {{"w", w}});
   const std::string dir = testing::TempDir() + "/sluice_bundle";
   session->save(dir);
   const auto loaded = GraphSession::load(eager, dir);
