@@ -1,0 +1,80 @@
+"""Interleaved comparisons: each side lives in a process of its own and is timed in turn; medians of rounds."""
+import json
+import multiprocessing as mp
+import statistics
+import sys
+import time
+from typing import Callable
+
+
+def _serve(connection, make: Callable, arguments: tuple) -> None:
+    step = make(*arguments)  # returns a function that runs n steps and waits for them
+    connection.send("ready")
+    while (count := connection.recv()) is not None:
+        begin = time.perf_counter()
+        step(count)
+        connection.send((time.perf_counter() - begin) / count)
+
+
+class Side:
+    """One contestant: `make(*arguments)` runs in a fresh process and returns `run(n_steps)`."""
+
+    def __init__(self, make: Callable, *arguments):
+        context = mp.get_context("spawn")
+        self._connection, child = context.Pipe()
+        self._process = context.Process(target=_serve, args=(child, make, arguments), daemon=True)
+        self._process.start()
+        child.close()
+        try:
+            self._connection.recv()
+        except EOFError:
+            raise RuntimeError(f"benchmark: {make.__name__}{arguments} failed to start; see its error above") from None
+
+    def time(self, count: int) -> float:
+        """Seconds per step over `count` steps."""
+        self._connection.send(count)
+        return self._connection.recv()
+
+    def close(self) -> None:
+        self._connection.send(None)
+        self._process.join(10)
+
+
+def measure(sides: list[Side], rounds: int = 9, seconds: float = 0.3) -> list[list[float]]:
+    """Seconds per step of each side for each round, sides taken in turn, after a warm-up of the same length."""
+    counts = []
+    for side in sides:
+        side.time(3)
+        counts.append(max(1, int(seconds / max(side.time(3), 1e-7))))
+        side.time(counts[-1])
+    return list(map(list, zip(*[[side.time(n) for side, n in zip(sides, counts)] for _ in range(rounds)])))
+
+
+def spread(values: list[float]) -> float:
+    """Half the interquartile range over the median."""
+    quarters = statistics.quantiles(values, n=4)
+    return (quarters[2] - quarters[0]) / 2 / statistics.median(values)
+
+
+def report(name: str, ours: float, peer: float | None, peer_name: str, unit: str, n: int, spread: float,
+           ratio: float | None = None, **more) -> None:
+    """Prints one line of the table. A ratio above 1 always means ours is better."""
+    if ratio is None and peer is not None:
+        ratio = peer / ours
+    command = f"make bench ONLY={name}"
+    print(json.dumps(dict(name=name, ours=ours, peer=peer, peer_name=peer_name, unit=unit, ratio=ratio, n=n,
+                          spread=spread, command=command, **more)), flush=True)
+
+
+def compare(name: str, ours: Side, peer: Side, peer_name: str, rounds: int = 9, **more) -> None:
+    """Times a step of both sides and reports milliseconds."""
+    a, b = measure([ours, peer], rounds)
+    report(name, statistics.median(a) * 1e3, statistics.median(b) * 1e3, peer_name, "ms", rounds,
+           max(spread(a), spread(b)), **more)
+    ours.close()
+    peer.close()
+
+
+def wanted(name: str) -> bool:
+    """Whether the command line asks for this line: `script.py [PREFIX]`."""
+    return len(sys.argv) < 2 or name.startswith(sys.argv[1])
