@@ -50,6 +50,7 @@ class TrainGraph(sl.nn.Graph):
         sgd = sl.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
         self.add_optimizer(sgd, lr_sch=sl.optim.lr_scheduler.CosineAnnealingLR(sgd, T_max=steps))
         self.config.set_device(device)
+        self.config.set_cores(max(1, sl.get_num_threads() - 1))  # one is left to the host stream
         self.config.enable_trace()
 
     def build(self, images, labels):
@@ -112,6 +113,13 @@ def draw_plan(graph, name, out):
     subprocess.run([find_tool("plan-viz"), "html", str(out / f"{name}.plan.json"), "-o", str(out / f"{name}.html")], check=True)
 
 
+def classify_all(graph, images):
+    """Logits of any number of images, batch by batch; the last batch is filled up with zeros."""
+    padded = np.pad(images, ((0, -len(images) % BATCH), (0, 0), (0, 0), (0, 0)))
+    batches = [graph(sl.from_numpy(batch)) for batch in np.split(padded, len(padded) // BATCH)]
+    return np.concatenate([logits.numpy() for logits in batches])[:len(images)]
+
+
 def run_in_cpp(out, images, logits):
     """Classifies the held-out images in C++, from several threads; returns (classes equal, largest difference)."""
     images.tofile(out / "images.f32")
@@ -139,7 +147,7 @@ def main():
 
     classify = ClassifyGraph(net)
     raw = held_out.astype(np.float32)[:, None]
-    logits = classify(sl.from_numpy(raw)).numpy()
+    logits = classify_all(classify, raw)
     accuracy = float((logits.argmax(1) == held_out_labels).mean())
     sl.save(classify, args.out / "bundle")
     classes_equal, difference = run_in_cpp(args.out, raw, logits)

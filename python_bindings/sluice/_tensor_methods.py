@@ -145,7 +145,8 @@ def _format(self):
 
 
 def _plain(np, array):
-    finite = np.abs(array[np.isfinite(array)]) if array.dtype.kind == "f" else array[:0]
+    flat = array.reshape(-1)
+    finite = np.abs(flat[np.isfinite(flat)]) if array.dtype.kind == "f" else flat[:0]
     nonzero = finite[finite != 0] if finite.size else finite
     return nonzero.size == 0 or (nonzero.max() < 1e8 and nonzero.min() >= 1e-4 and nonzero.max() / nonzero.min() < 1e3)
 

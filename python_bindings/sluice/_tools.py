@@ -1,21 +1,20 @@
-"""Command-line tools that come with Sluice."""
+"""Command-line programs that come with Sluice."""
 
 import os
 import shutil
+import subprocess
 
 
 def find_tool(name):
-    """The path of a tool: beside the module in a build, or on PATH."""
-    import sluice
+    """The path of a program: in the build this module lies in (built first when missing), or on PATH."""
+    from sluice import _C
 
-    here = os.path.dirname(os.path.realpath(sluice._C.__file__))
-    build = os.path.dirname(os.path.dirname(here))
-    candidates = [os.path.join(build, "bin", name), os.path.join(build, "tools", name),
-                  os.path.join(build, "tools", name.replace("-", "_"), name)]
-    for path in candidates:
-        if os.access(path, os.X_OK) and os.path.isfile(path):
-            return path
-    found = shutil.which(name)
-    if found is None:
-        raise FileNotFoundError(f"{name}: not found beside {here} nor on PATH; build it with 'make build'")
-    return found
+    build = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(_C.__file__))))
+    candidates = [os.path.join(build, folder, name) for folder in ("tools", "examples", "bin")]
+    in_build = os.path.isfile(os.path.join(build, "CMakeCache.txt"))
+    if in_build and not any(map(os.path.isfile, candidates)):
+        subprocess.run(["cmake", "--build", build, "--target", name], check=True)
+    path = next(filter(os.path.isfile, candidates), None) or shutil.which(name)
+    if path is None:
+        raise FileNotFoundError(f"{name}: not found in {build} nor on PATH; build it with 'make build'")
+    return path

@@ -20,6 +20,11 @@
 
 namespace nb = nanobind;
 
+namespace sluice {
+class EagerExecutor;
+class Engine;
+}  // namespace sluice
+
 namespace sluice::python {
 
 // An optional tensor argument: None is the undefined Value.
@@ -52,11 +57,15 @@ void wait_interruptibly(const std::function<bool(int timeout_ms)>& done);
 void wait_tensors(const std::vector<Tensor>& tensors);
 
 // The process's engine and eager executor, made on first use.
-class EagerExecutor& default_eager();
+EagerExecutor& default_eager();
+
+// Bytes as the engine's own allocator of a space ("host", "sim:0") counts them.
+nb::dict allocator_stats(Engine& engine, const std::string& space);
 
 void bind_errors(nb::module_& m);
 void bind_types(nb::module_& m);
 void bind_engine(nb::module_& m);
+void bind_runtime(nb::module_& m);
 nb::class_<Tensor> bind_tensor(nb::module_& m);
 void bind_op_table(nb::module_& m);
 void bind_math(nb::module_& fn, nb::class_<Tensor>& tensor);

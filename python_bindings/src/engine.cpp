@@ -35,20 +35,6 @@ class LazyExecutor final : public Executor, public TensorExecutor {
   EagerExecutor& eager() override { return default_eager(); }
 };
 
-nb::dict stats_of(const AllocatorStats& stats) {
-  nb::dict d;
-  d["current_bytes"] = stats.current_bytes;
-  d["peak_bytes"] = stats.peak_bytes;
-  d["allocations"] = stats.allocations;
-  return d;
-}
-
-plan::Space space_named(const std::string& name) {
-  if (name == "host") return {plan::SpaceKind::kHost, {}};
-  if (name == "pinned") return {plan::SpaceKind::kPinned, {}};
-  return {plan::SpaceKind::kDevice, parse_device(name)};
-}
-
 }  // namespace
 
 EagerExecutor& default_eager() {
@@ -84,11 +70,8 @@ void bind_engine(nb::module_& m) {
   m.def("set_num_threads", [](int threads) { default_eager().set_threads(threads); });
   m.def("get_num_threads", [] { return default_eager().threads(); });
   m.def("memory_stats", [](const std::string& space) {
-    return stats_of(default_eager().engine().allocator_stats(space_named(space)));
+    return allocator_stats(default_eager().engine(), space);
   }, nb::arg("space") = "host", "Bytes as the engine's allocator counts them.");
-  m.def("reset_peak_memory", [](const std::string& space) {
-    default_eager().engine().reset_allocator_peak(space_named(space));
-  }, nb::arg("space") = "host");
 }
 
 }  // namespace sluice::python

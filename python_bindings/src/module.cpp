@@ -17,4 +17,5 @@ NB_MODULE(_C, m) {
   bind_op_table(m);
   bind_autograd(m);
   bind_graph(m);
+  bind_runtime(m);
 }

@@ -124,7 +124,10 @@ void bind_op_table(nb::module_& m) {
       .def("__call__", [](const OpCallable& self, const nb::args& args, const nb::kwargs& kwargs) {
         return call_op(*self.op, args, kwargs);
       })
-      .def_prop_ro("__name__", [](const OpCallable& self) { return self.op->name; })
+      .def("__getattr__", [](const OpCallable& self, const std::string& name) {
+        if (name == "__name__") return self.op->name;  // a class cannot define this one as a property
+        throw nb::attribute_error(name.c_str());
+      })
       .def_prop_ro("__doc__", [](const OpCallable& self) {
         return std::string(self.op->name) + signature(*self.op) + "\n\n" + (self.op->doc ? self.op->doc : "");
       })

@@ -158,10 +158,12 @@ def test_double_gradient_equals_torch(name):
     total = sum(h.square().sum() for _, h in used)
     if not total.requires_grad:
         return
-    second = sl.autograd.grad([sum(g.square().sum() for g, _ in used)], a, allow_unused=True)
+    ours_total = sum(g.square().sum() for g, _ in used)
+    # Of a linear op the gradient does not depend on the inputs; torch records zeros there.
+    second = sl.autograd.grad([ours_total], a, allow_unused=True) if ours_total.requires_grad else [None] * len(a)
     for g, h in zip(second, torch.autograd.grad([total], b, allow_unused=True)):
-        if h is None or not h.any():
-            assert g is None or not g.any().item()
+        if h is None or h.abs().max() < 1e-15:
+            assert g is None or g.abs().max().item() < 1e-15
         else:
             assert_same(g, h, 1e-7)
 

@@ -1,6 +1,7 @@
 """What a graph tells about itself: print(graph), debug output, memory."""
 
 import json
+import math
 import sys
 from collections import OrderedDict
 
@@ -94,8 +95,7 @@ def memory_report(session):
     for register in plan["registers"]:
         slots[register["name"]] = register["bytes"] * len(register["slots"])
     fed = {plan["registers"][i["reg"]]["name"] for i in plan["inputs"]}
-    read = {plan["registers"][o["view"]["index"]]["name"] for o in plan["outputs"]
-            if o["view"]["base"] == "register"}
+    read = {plan["registers"][o["view"]["index"]]["name"] for o in plan["outputs"] if o["view"]["base"] == "register"}
     argument, output = sum(slots[n] for n in fed), sum(slots[n] for n in read)
     written = {(v["base"], v["index"]) for k in plan["kernels"] for v in k["outputs"]}
     alias = sum(_variable_bytes(v) for i, v in enumerate(plan["variables"]) if ("variable", i) in written)
@@ -107,7 +107,4 @@ def memory_report(session):
 def _variable_bytes(variable):
     from sluice import _C
 
-    count = 1
-    for dim in variable["spec"]["shape"]:
-        count *= dim
-    return count * getattr(_C, variable["spec"]["dtype"]).itemsize
+    return math.prod(variable["shape"]) * getattr(_C, variable["dtype"]).itemsize
