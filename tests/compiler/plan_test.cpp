@@ -1,0 +1,378 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "compiler/compiler.h"
+#include "compiler/fake_target.h"
+#include "compiler/nets.h"
+#include "plan/json.h"
+#include "plan/ledger.h"
+
+namespace sluice {
+namespace {
+
+template <class F>
+std::string message(F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+CompileResult compile_fake(const graph::Graph& graph, const CompileOptions& options = {}) {
+  return compile(graph, FakeTarget(), options);
+}
+
+graph::Graph parse_graph(const std::string& body) {
+  return graph::parse("graph \"g\" {\n" + body + "}\n", "g.ir", builtin_ops());
+}
+
+int count_kernels(const plan::Plan& plan, const std::string& op) {
+  return static_cast<int>(std::count_if(plan.kernels.begin(), plan.kernels.end(), [&](const auto& k) { return k.op == op; }));
+}
+
+const plan::Register* find_register(const plan::Plan& plan, const std::string& name) {
+  for (const plan::Register& r : plan.registers) {
+    if (r.name == name) return &r;
+  }
+  return nullptr;
+}
+
+// "stream: kernel kernel | ..." of the actors that run kernels, in the plan's order.
+std::string programs(const plan::Plan& plan) {
+  std::string text;
+  for (const plan::Actor& a : plan.actors) {
+    if (a.role != plan::ActorRole::kNormal) continue;
+    text += plan.streams[a.stream].name + ":";
+    for (const plan::Instr& i : a.program) {
+      if (i.kind == plan::InstrKind::kRun) text += " " + plan.kernels[i.index].name;
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+uint64_t arena_bytes(const CompileResult& result) { return plan::ledger(result.plan).arenas; }
+
+TEST(Programs, OneStreamIsOneActor) {
+  const plan::Plan plan = compile_fake(mlp(true)).plan;
+  ASSERT_EQ(plan.actors.size(), 3u);
+  EXPECT_EQ(plan.actors[0].role, plan::ActorRole::kFeed);
+  EXPECT_EQ(plan.actors[2].role, plan::ActorRole::kSink);
+  EXPECT_EQ(plan.streams.size(), 1u);
+}
+
+TEST(Programs, AreCutOnlyWhereAPathLeavesAndReturns) {
+  // b waits for nothing of compute; d needs c, which needs a: compute is cut before d and nowhere else.
+  const plan::Plan plan = compile_fake(parse_graph(R"(
+  %0 = input "x" : float32(8,)
+  %1 = neg(%0) : float32(8,) [module "a"]
+  %2 = exp(%0) : float32(8,) [stream "host", module "b"]
+  %3 = add(%1, %2) : float32(8,) [module "e"]
+  %4 = exp(%1) : float32(8,) [stream "host:1", module "c"]
+  %5 = add(%4, %2) : float32(8,) [module "d"]
+  output "y" = %5
+  output "z" = %3
+)")).plan;
+  EXPECT_EQ(programs(plan),
+            "cpu:0/compute0: a/neg e/add\ncpu:0/host0: b/exp\ncpu:0/host1: c/exp\ncpu:0/compute0: d/add\n");
+}
+
+TEST(Programs, CrossedDependenciesDoNotDeadlock) {
+  // a1 -> b1 and b2 -> a2: each stream alone could be one actor, both together could not.
+  const plan::Plan plan = compile_fake(parse_graph(R"(
+  %0 = input "x" : float32(8,)
+  %1 = neg(%0) : float32(8,) [module "a1"]
+  %2 = exp(%0) : float32(8,) [stream "host", module "b2"]
+  %3 = exp(%1) : float32(8,) [stream "host", module "b1"]
+  %4 = neg(%2) : float32(8,) [module "a2"]
+  output "y" = %3
+  output "z" = %4
+)")).plan;
+  EXPECT_EQ(programs(plan), "cpu:0/compute0: a1/neg\ncpu:0/host0: b1/exp b2/exp\ncpu:0/compute0: a2/neg\n");
+}
+
+TEST(Programs, EmitRightAfterTheLastWriteAndReleaseAfterTheLastUse) {
+  const plan::Plan plan = compile_fake(parse_graph(R"(
+  %0 = input "x" : float32(8,)
+  %1 = neg(%0) : float32(8,)
+  %2 = exp(%1) : float32(8,)
+  %3 = tanh(%2) : float32(8,)
+  output "early" = %1
+  output "late" = %3
+)")).plan;
+  using plan::InstrKind;
+  const std::vector<plan::Instr>& p = plan.actors[1].program;
+  const std::vector<InstrKind> kinds{InstrKind::kRun, InstrKind::kEmit, InstrKind::kRelease, InstrKind::kRun,
+                                     InstrKind::kRun, InstrKind::kEmit};
+  ASSERT_EQ(p.size(), kinds.size());
+  for (size_t i = 0; i < kinds.size(); ++i) EXPECT_EQ(p[i].kind, kinds[i]) << i;
+  EXPECT_EQ(plan.registers[p[1].index].name, "early");
+}
+
+TEST(Placement, InsertsCopiesRecursively) {
+  const plan::Plan plan = compile_fake(parse_graph(R"(
+  %0 = input "x" : float32(8,)
+  %1 = exp(%0) : float32(8,) [device "sim:0"]
+  %2 = exp(%1) : float32(8,) [device "sim:1"]
+  %3 = exp(%2) : float32(8,)
+  output "y" = %3
+)")).plan;
+  EXPECT_EQ(programs(plan),
+            "sim:0/copy_in0: x/copy\nsim:0/compute0: exp\nsim:0/copy_out0: exp/copy\nsim:1/copy_in0: exp/copy/copy\n"
+            "sim:1/compute0: exp#2\nsim:1/copy_out0: exp#2/copy\ncpu:0/compute0: exp#3\n");
+  std::set<std::string> spaces;
+  for (const plan::Space& s : plan.spaces) spaces.insert(s.str());
+  EXPECT_EQ(spaces, (std::set<std::string>{"host", "sim:0", "sim:1"}));
+}
+
+TEST(Placement, VariablesLiveWhereTheyAreUsed) {
+  CompileOptions options;
+  options.device = parse_device("sim:0");
+  const plan::Plan plan = compile_fake(mlp(true), options).plan;
+  for (const plan::Variable& v : plan.variables) EXPECT_EQ(plan.spaces[v.space].str(), "sim:0") << v.name;
+  EXPECT_EQ(count_kernels(plan, "copy"), 3);  // x and t in, the loss out
+}
+
+TEST(Placement, PreparationOnAHostStreamTakesTheFeedAlong) {
+  const plan::Plan plan = compile_fake(parse_graph(R"(
+  %0 = input "x" : float32(8,)
+  %1 = input "t" : float32(8,)
+  %2 = exp(%0) : float32(8,) [stream "host", quota 2]
+  %3 = add(%2, %1) : float32(8,)
+  output "y" = %3
+)")).plan;
+  EXPECT_EQ(plan.streams[plan.actors[0].stream].name, "cpu:0/host0");
+  EXPECT_EQ(find_register(plan, "exp")->quota, 2);
+  const auto compute = std::find_if(plan.streams.begin(), plan.streams.end(), [](auto& s) { return s.name == "cpu:0/compute0"; });
+  EXPECT_EQ(compute->cores, 3);  // of 4, one for the host stream
+}
+
+TEST(Placement, MistakesNameTheLine) {
+  const auto error = [](const std::string& annotation) {
+    return message([&] { compile_fake(parse_graph("  %0 = input \"x\" : float32(8,)\n  %1 = exp(%0) : float32(8,) [" +
+                                                  annotation + ", source \"net.py:12\"]\n  output \"y\" = %1\n")); });
+  };
+  EXPECT_EQ(error("device \"cuda:3\""), "op exp: device cuda:3: not there; the target has cpu:0, sim:0, sim:1  (net.py:12)");
+  EXPECT_EQ(error("stream \"fast\""),
+            "op exp: unknown stream: \"fast\"; must be \"compute\", \"host\" or \"host:N\"  (net.py:12)");
+  FakeTarget target;
+  target.missing_on_sim = {"exp"};
+  EXPECT_EQ(message([&] {
+              compile(parse_graph("  %0 = input \"x\" : float32(8,)\n  %1 = exp(%0) : float32(8,) [device \"sim:0\", source "
+                                  "\"net.py:12\"]\n  output \"y\" = %1\n"), target, {});
+            }),
+            "op exp: no kernel on device sim:0; place it on a device that has one  (net.py:12)");
+}
+
+TEST(Layout, ConvolutionsStayChannelsLast) {
+  const plan::Plan plan = compile_fake(conv_net(30)).plan;
+  int last = 0;
+  for (const plan::Kernel& k : plan.kernels) {
+    if (k.outputs[0].spec.shape.rank() != 4 || k.op == "copy") continue;
+    EXPECT_EQ(k.outputs[0].spec.strides, channels_last_strides(k.outputs[0].spec.shape)) << k.name;
+    ++last;
+  }
+  EXPECT_GT(last, 10);
+  EXPECT_EQ(count_kernels(plan, "copy"), 2);  // the input, and the flattened end
+}
+
+TEST(Layout, ViewsCostNoKernel) {
+  const plan::Plan plan = compile_fake(parse_graph(R"(
+  %0 = input "x" : float32(2, 3, 4)
+  %1 = permute(%0) {dims = [2, 0, 1]} : float32(4, 2, 3)
+  %2 = slice(%1) {starts = [1, 0, 0], stops = [3, 2, 3], steps = [1, 1, 2]} : float32(2, 2, 2)
+  %3 = exp(%2) : float32(2, 2, 2)
+  output "y" = %3
+)")).plan;
+  ASSERT_EQ(plan.kernels.size(), 1u);
+  EXPECT_EQ(plan.kernels[0].inputs[0].offset, 4u);
+  EXPECT_EQ(plan.kernels[0].inputs[0].spec.strides, Strides({1, 12, 8}));
+}
+
+TEST(Quota, InputsAndOutputsFollowTheBufferSize) {
+  CompileOptions options;
+  std::vector<uint64_t> bytes;
+  for (int n : {1, 2, 3}) {
+    options.outputs_buffer_size = n;
+    const CompileResult result = compile_fake(mlp(true), options);
+    for (const char* name : {"x", "t", "loss"}) EXPECT_EQ(find_register(result.plan, name)->quota, n) << name;
+    bytes.push_back(arena_bytes(result));
+  }
+  const uint64_t slot = 32 * 64 * 4 + 256 + 64;  // x, t and loss, each a multiple of the alignment
+  EXPECT_EQ(bytes[1] - bytes[0], slot);
+  EXPECT_EQ(bytes[2] - bytes[1], slot);
+}
+
+TEST(Quota, NamesWinAndMustExist) {
+  const graph::Graph graph = parse_graph(R"(
+  %0 = input "x" : float32(8,)
+  %1 = exp(%0) : float32(8,) [stream "host", quota 2]
+  %2 = neg(%1) : float32(8,)
+  output "y" = %2
+)");
+  CompileOptions options;
+  options.quotas = {{"exp", 5}, {"x", 3}};
+  const plan::Plan plan = compile_fake(graph, options).plan;
+  EXPECT_EQ(find_register(plan, "exp")->quota, 5);
+  EXPECT_EQ(find_register(plan, "x")->quota, 3);
+  options.quotas = {{"nothing", 5}};
+  EXPECT_EQ(message([&] { compile_fake(graph, options); }),
+            "quota of register 'nothing': there is no such register; the plan has x, exp, y");
+  options.quotas = {{"exp", 0}};
+  EXPECT_EQ(message([&] { compile_fake(graph, options); }), "quota of register 'exp': 0; must be at least 1");
+}
+
+TEST(Memory, SwitchesGrowIt) {
+  const CompileResult plain = compile_fake(mlp(true));
+  CompileOptions no_reuse, no_in_place;
+  no_reuse.reuse_memory = false;
+  no_in_place.in_place = false;
+  EXPECT_GT(arena_bytes(compile_fake(mlp(true), no_reuse)), arena_bytes(plain));
+  EXPECT_GT(arena_bytes(compile_fake(mlp(true), no_in_place)), arena_bytes(plain));
+  for (const plan::Arena& arena : plain.plan.arenas) EXPECT_LE(arena.lower_bound, arena.bytes);
+}
+
+TEST(Memory, OpGranularityCostsFewBytes) {
+  for (const graph::Graph& graph : {mlp(true), conv_net(60, true), transformer(120, true)}) {
+    CompileOptions options;
+    const uint64_t programs = arena_bytes(compile_fake(graph, options));
+    options.granularity = Granularity::kOp;
+    const CompileResult op = compile_fake(graph, options);
+    EXPECT_LE(static_cast<double>(arena_bytes(op)), 1.10 * static_cast<double>(programs)) << graph.name;
+    EXPECT_EQ(op.plan.actors.size(), op.plan.kernels.size() + 2);
+  }
+}
+
+TEST(Memory, UpdatesWriteTheirVariables) {
+  const plan::Plan plan = compile_fake(mlp(true)).plan;
+  for (const plan::Kernel& k : plan.kernels) {
+    if (!k.op.ends_with("_update")) continue;
+    EXPECT_EQ(k.outputs[0].base, plan::BaseKind::kVariable);
+    EXPECT_EQ(k.outputs[0].index, k.inputs[0].index);
+  }
+  EXPECT_EQ(count_kernels(plan, "copy"), 0);
+}
+
+TEST(Memory, BudgetIsHeldOrRefused) {
+  const uint64_t total = plan::ledger(compile_fake(mlp(true)).plan).total;
+  CompileOptions options;
+  options.memory_budget = total;
+  EXPECT_NO_THROW(compile_fake(mlp(true), options));
+  options.memory_budget = total - 1;
+  const std::string error = message([&] { compile_fake(mlp(true), options); });
+  EXPECT_NE(error.find(fmt::format("the smallest budget that works is {} bytes; largest registers: 'x' (2 slots", total)),
+            std::string::npos)
+      << error;
+}
+
+TEST(Pruning, DeadWeightGradientsLeaveNoKernel) {
+  NetBuilder net("input_gradient");
+  Value x = net.input("x", {4, 8});
+  x.impl()->autograd = std::make_unique<AutogradMeta>();
+  x.impl()->autograd->requires_grad = true;
+  const Value y = ops::sum(ops::relu(ops::linear(x, net.parameter("w", {8, 8}))));
+  std::vector<Value> roots{y}, inputs{x, net.parameters[0]}, none;
+  const std::vector<Value> grads = grad(roots, inputs, none);
+  net.output("dx", grads[0]);  // the weight's gradient is computed and never read
+  const plan::Plan plan = compile_fake(net.graph).plan;
+  for (const plan::Kernel& k : plan.kernels) {
+    if (k.op == "matmul") EXPECT_FALSE(get_attr<bool>(k.attrs, "transpose_a")) << k.name;
+  }
+  EXPECT_EQ(count_kernels(plan, "matmul"), 1);
+}
+
+TEST(Pruning, UnusedBranchLeavesNoKernel) {
+  const plan::Plan plan = compile_fake(parse_graph(R"(
+  %0 = input "x" : float32(8,)
+  %1 = exp(%0) : float32(8,)
+  %2 = tanh(%1) : float32(8,)
+  output "y" = %1
+)")).plan;
+  EXPECT_EQ(count_kernels(plan, "tanh"), 0);
+  EXPECT_EQ(plan.kernels.size(), 1u);
+}
+
+TEST(Plan, IsByteIdentical) {
+  for (const Granularity granularity : {Granularity::kProgram, Granularity::kOp}) {
+    CompileOptions options;
+    options.granularity = granularity;
+    EXPECT_EQ(plan::to_json(compile_fake(transformer(100, true), options).plan),
+              plan::to_json(compile_fake(transformer(100, true), options).plan));
+  }
+}
+
+TEST(Plan, KernelsCarryModuleSourceAndCost) {
+  const plan::Plan plan = compile_fake(mlp(false)).plan;
+  EXPECT_EQ(plan.kernels[0].name, "fc1/linear");
+  EXPECT_EQ(plan.kernels[0].module, "fc1");
+  EXPECT_EQ(plan.kernels[0].source.str(), "net.py:1");
+  EXPECT_GT(plan.kernels[0].cost_ns, 0);
+  EXPECT_EQ(plan.target, "fake");
+}
+
+TEST(Options, MistakesAreErrors) {
+  CompileOptions options;
+  options.disabled_passes = {"dead_cod"};
+  EXPECT_EQ(message([&] { compile_fake(mlp(false), options); }),
+            "disabled_passes: unknown pass: 'dead_cod'; the passes are dead_code, simplify, common_subexpressions, "
+            "fuse_activation, decompose, fold_constants");
+  options = {};
+  options.outputs_buffer_size = 0;
+  EXPECT_EQ(message([&] { compile_fake(mlp(false), options); }), "outputs_buffer_size: 0; must be at least 1");
+  options = {};
+  options.device = parse_device("cuda:0");
+  EXPECT_EQ(message([&] { compile_fake(mlp(false), options); }), "device cuda:0: not there; the target has cpu:0, sim:0, sim:1");
+}
+
+TEST(Options, DumpWritesEveryPassAndATimeTable) {
+  const std::string dir = testing::TempDir() + "/sluice_dump";
+  std::filesystem::remove_all(dir);
+  CompileOptions options;
+  options.name = "net";
+  options.dump_dir = dir;
+  options.disabled_passes = {"simplify"};
+  const CompileResult result = compile_fake(mlp(false), options);
+  EXPECT_TRUE(std::filesystem::exists(dir + "/net.01.dead_code.before.ir"));
+  EXPECT_TRUE(std::filesystem::exists(dir + "/net.01.dead_code.after.ir"));
+  EXPECT_FALSE(std::filesystem::exists(dir + "/net.02.simplify.before.ir"));
+  std::stringstream table;
+  table << std::ifstream(dir + "/net.times.txt").rdbuf();
+  double sum = 0, total = 0;
+  for (std::string line; std::getline(table, line);) {
+    std::istringstream words(line);
+    std::vector<std::string> w{std::istream_iterator<std::string>(words), {}};
+    if (w.empty() || w[0] == "stage") continue;
+    (w[0] == "total" ? total : sum) += std::stod(w.back());
+  }
+  EXPECT_GT(total, 0);
+  EXPECT_NEAR(sum, total, 1e-4);
+  std::filesystem::remove_all(dir);
+}
+
+// Generous: the aim is 5 s for 10,000 ops and a factor of 5 for four times the ops.
+TEST(CompileTime, IsNearLinear) {
+  const auto seconds = [](int ops, Granularity granularity) {
+    const graph::Graph graph = conv_net(ops, true);
+    CompileOptions options;
+    options.granularity = granularity;
+    double best = 1e9;
+    for (int i = 0; i < 2; ++i) best = std::min(best, compile_fake(graph, options).seconds);
+    return best;
+  };
+  for (const Granularity granularity : {Granularity::kProgram, Granularity::kOp}) {
+    const double small = seconds(2500, granularity), large = seconds(10000, granularity);
+    EXPECT_LT(large, 5.0);
+    EXPECT_LT(large / small, 10.0) << small << " s and " << large << " s";
+  }
+}
+
+}  // namespace
+}  // namespace sluice
