@@ -48,13 +48,17 @@ class FiringRule {
   FiringRule(const Plan& plan, const Adjacency& adjacency, int actor);
 
   // Messages. REQUIRES (asserted): ports in range, tokens and acks of an edge in order.
-  template <class Host> void on_ready(int in_port, int slot, Host&& host);
-  template <class Host> void on_ack(int out_port, int slot, Host&& host);
-  template <class Host> void on_end(int in_port, Host&& host);
+  template <class Host>
+  void on_ready(int in_port, int slot, Host&& host);
+  template <class Host>
+  void on_ack(int out_port, int slot, Host&& host);
+  template <class Host>
+  void on_end(int in_port, Host&& host);
   // No effect on other actors than sources, nor after on_stop.
   void on_start(uint64_t firings);
   // Sources accept no further start credits and end when theirs are used up. No effect on other actors.
-  template <class Host> void on_stop(Host&& host);
+  template <class Host>
+  void on_stop(Host&& host);
 
   bool can_fire() const { return blockers_ == 0; }
   // REQUIRES: can_fire(), and no firing in progress.
@@ -69,10 +73,13 @@ class FiringRule {
   bool emits_now(int out_port) const { return outs_[out_port].phase + 1 == outs_[out_port].emit_every; }
   bool releases_now(int in_port) const { return ins_[in_port].phase + 1 == ins_[in_port].hold; }
   // REQUIRES: between begin() and finish(), once per port and firing.
-  template <class Host> void emit(int out_port, Host&& host);
-  template <class Host> void release(int in_port, Host&& host);
+  template <class Host>
+  void emit(int out_port, Host&& host);
+  template <class Host>
+  void release(int in_port, Host&& host);
   // REQUIRES: every port has been emitted or released since begin().
-  template <class Host> void finish(Host&& host);
+  template <class Host>
+  void finish(Host&& host);
 
   // No further firing is possible: end() has been sent on every edge and leftover tokens were returned (those behind
   // a deferred ack follow it). quiescent(): also, every output slot has come back.
@@ -100,9 +107,9 @@ class FiringRule {
     int tokens = 0;  // arrived, not taken
     int need = 0;    // tokens the next firing needs; 0 in the middle of a hold
     int take = 1, hold = 1;
-    int phase = 0;   // of the current (or next) firing within the hold
-    int head = 0;    // slot of the first token taken
-    int next = 0;    // slot of the next token to take
+    int phase = 0;  // of the current (or next) firing within the hold
+    int head = 0;   // slot of the first token taken
+    int next = 0;   // slot of the next token to take
     int quota = 1;
     int edge = 0;
     int in_place_out = -1;  // port of the register in place of this edge
@@ -112,11 +119,11 @@ class FiringRule {
   };
   struct alignas(64) Out {
     int free = 0;
-    int need = 1;   // slots the next firing needs; 0 in the middle of a period
+    int need = 1;  // slots the next firing needs; 0 in the middle of a period
     int emit_every = 1;
     int phase = 0;
-    int slot = 0;   // of the current period
-    int next = 0;   // slot to acquire next
+    int slot = 0;  // of the current period
+    int next = 0;  // slot to acquire next
     int quota = 1;
     int reg = 0;
     int consumers = 0, first_edge = 0;  // in edges_
@@ -126,11 +133,16 @@ class FiringRule {
   };
   static int wrap(int slot, int quota) { return slot >= quota ? slot - quota : slot; }
 
-  template <class Host> void emit_to_many(Out& out, Host& host);
-  template <class Host> void release_many(In& in, Host& host);
-  template <class Host> void slot_freed(Out& out, Host& host);
-  template <class Host> void end_now(Host& host);
-  template <class Host> void return_tokens(In& in, Host& host);
+  template <class Host>
+  void emit_to_many(Out& out, Host& host);
+  template <class Host>
+  void release_many(In& in, Host& host);
+  template <class Host>
+  void slot_freed(Out& out, Host& host);
+  template <class Host>
+  void end_now(Host& host);
+  template <class Host>
+  void return_tokens(In& in, Host& host);
   bool must_end() const;
 
   int blockers_ = 0;
@@ -160,7 +172,8 @@ template <class Host>
 void FiringRule::on_ready(int in_port, [[maybe_unused]] int slot, Host&& host) {
   In& in = ins_[in_port];
   if (++in.tokens == in.need) --blockers_;
-  if (ended_) [[unlikely]] return_tokens(in, host);
+  if (ended_) [[unlikely]]
+    return_tokens(in, host);
 }
 
 template <class Host>
@@ -307,7 +320,8 @@ template <class Host>
   }
   ++firings_;
   firing_ = false;
-  if (ending_ && !ended_ && must_end()) [[unlikely]] end_now(host);
+  if (ending_ && !ended_ && must_end()) [[unlikely]]
+    end_now(host);
 }
 
 template <class Host>
@@ -338,7 +352,7 @@ void FiringRule::end_now(Host& host) {
 template <class Host>
 void FiringRule::return_tokens(In& in, Host& host) {
   if (in.in_place_out >= 0 && in.owed > 0) return;  // acks go out in order
-  while (in.tokens > 0) {  // everything before `next` has been acknowledged
+  while (in.tokens > 0) {                           // everything before `next` has been acknowledged
     --in.tokens;
     const int slot = in.next;
     in.next = wrap(slot + 1, in.quota);

@@ -39,12 +39,14 @@ bool FixedOrder::precedes(int a, int64_t k, int b, int64_t m) {
   for (const int e : initial_.adjacency().in_edges[b]) {
     const Edge& edge = plan_.edges[e];
     const Register& r = plan_.registers[edge.reg];
-    if (r.producer == a && r.emit_every == 1 && edge.take == 1 && edge.hold == 1 && m - r.initial_tokens >= k) return true;
+    if (r.producer == a && r.emit_every == 1 && edge.take == 1 && edge.hold == 1 && m - r.initial_tokens >= k)
+      return true;
   }
   for (const int e : initial_.adjacency().in_edges[a]) {
     const Edge& edge = plan_.edges[e];
     const Register& r = plan_.registers[edge.reg];
-    if (r.producer == b && r.emit_every == 1 && edge.take == 1 && edge.hold == 1 && m + r.initial_tokens - r.quota >= k) return true;
+    if (r.producer == b && r.emit_every == 1 && edge.take == 1 && edge.hold == 1 && m + r.initial_tokens - r.quota >= k)
+      return true;
   }
   // Everything connected to `a` is bounded by it, so this ends.
   if (work_ > kMaxWork) return false;

@@ -162,7 +162,9 @@ class Fields {
     }
     return Shape(dims);
   }
-  TensorSpec spec() { return {dtype("dtype"), shape("shape", 0), shape("strides", std::numeric_limits<int64_t>::min())}; }
+  TensorSpec spec() {
+    return {dtype("dtype"), shape("shape", 0), shape("strides", std::numeric_limits<int64_t>::min())};
+  }
   const Reader& reader() const { return reader_; }
 
  private:
@@ -195,7 +197,8 @@ Attr read_attr(const Reader& reader, const js::value& v, const Path& path) {
       }
       [[fallthrough]];
     }
-    default: reader.wrong_type(path, v, R"(null, a bool, a whole number, a string, a list, {"double": _} or {"dtype": _})");
+    default:
+      reader.wrong_type(path, v, R"(null, a bool, a whole number, a string, a list, {"double": _} or {"dtype": _})");
   }
 }
 
@@ -284,9 +287,8 @@ void read(Fields& f, Actor& v) {
   v.name = f.string("name");
   v.stream = f.integer("stream");
   v.role = f.name<ActorRole>("role", actor_role_name, 4);
-  v.program = f.list<Instr>("program", [&f](const js::value& value, const Path& path) {
-    return read_instr(f.reader(), value, path);
-  });
+  v.program = f.list<Instr>(
+      "program", [&f](const js::value& value, const Path& path) { return read_instr(f.reader(), value, path); });
 }
 void read(Fields& f, Register& v) {
   v.name = f.string("name");

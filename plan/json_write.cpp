@@ -136,9 +136,9 @@ std::string attr_json(const Attr& attr) {
 }
 
 std::string to_json(const Plan& plan) {
-  std::string s = fmt::format("{{\"schema_version\": {},\n\"name\": {},\n\"options\": {},\n\"target\": {}",
-                              plan.schema_version, quoted_json(plan.name), attrs_json(plan.options),
-                              quoted_json(plan.target));
+  std::string s =
+      fmt::format("{{\"schema_version\": {},\n\"name\": {},\n\"options\": {},\n\"target\": {}", plan.schema_version,
+                  quoted_json(plan.name), attrs_json(plan.options), quoted_json(plan.target));
   append_section(s, "spaces", plan.spaces);
   append_section(s, "streams", plan.streams);
   append_section(s, "arenas", plan.arenas);

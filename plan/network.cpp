@@ -32,7 +32,11 @@ struct Direct {
 }  // namespace
 
 Network::Network(const Plan& plan)
-    : acks(plan.edges.size()), plan_(&plan), adjacency_(plan), ends_(plan.edges.size()), out_port_(plan.registers.size()) {
+    : acks(plan.edges.size()),
+      plan_(&plan),
+      adjacency_(plan),
+      ends_(plan.edges.size()),
+      out_port_(plan.registers.size()) {
   const int actors = static_cast<int>(plan.actors.size());
   rules.reserve(actors);
   for (int a = 0; a < actors; ++a) {
@@ -76,7 +80,8 @@ void Network::blame_register(int reg, const FiringRule::Wait& wait, std::vector<
       if (plan_->registers[r].in_place_of == e) in_place = r;
     }
     // A deferred ack is owed by those who read the register in place, unless the consumer has not even written it.
-    const bool written = in_place >= 0 && rules[consumer].free_slots(out_port_[in_place]) < plan_->registers[in_place].quota;
+    const bool written =
+        in_place >= 0 && rules[consumer].free_slots(out_port_[in_place]) < plan_->registers[in_place].quota;
     if (written) {
       blame_register(in_place, wait, blames);
     } else {
@@ -159,7 +164,9 @@ std::vector<BlockedHop> shortest_blocking_cycle(const Network& network, const st
   for (size_t i = 0; i < cycle.size(); ++i) {
     const std::vector<Network::Blame>& why = blames[cycle[i]];
     const int next = cycle[(i + 1) % cycle.size()];
-    hops.push_back({cycle[i], std::find_if(why.begin(), why.end(), [&](const Network::Blame& b) { return b.actor == next; })->wait});
+    hops.push_back({cycle[i], std::find_if(why.begin(), why.end(), [&](const Network::Blame& b) {
+                                return b.actor == next;
+                              })->wait});
   }
   return hops;
 }

@@ -24,8 +24,8 @@ class Network {
   int out_port(int reg) const { return out_port_[reg]; }
   int actors() const { return static_cast<int>(rules.size()); }
 
-  std::vector<FiringRule> rules;       // per actor
-  std::vector<uint64_t> acks;          // per edge, since the start
+  std::vector<FiringRule> rules;  // per actor
+  std::vector<uint64_t> acks;     // per edge, since the start
 
   // One whole firing with immediate delivery. REQUIRES: rules[actor].can_fire().
   // `touched` receives every actor a message went to.

@@ -53,7 +53,8 @@ uint64_t most_live(const std::vector<Item>& items) {
   uint64_t live = 0, most = 0;
   size_t freed = 0;
   for (const int i : sweep.begins) {
-    while (freed < items.size() && items[sweep.ends[freed]].end <= items[i].begin) live -= items[sweep.ends[freed++]].bytes;
+    while (freed < items.size() && items[sweep.ends[freed]].end <= items[i].begin)
+      live -= items[sweep.ends[freed++]].bytes;
     live += items[i].bytes;
     most = std::max(most, live);
   }
@@ -220,7 +221,8 @@ Packing pack(std::span<const Interval> intervals, uint64_t alignment) {
       consider(first_fit(items, order_by(items, [&](const Item& v) { return std::pair(-bytes(v), -life(v)); })));
     }
     if (best.bytes > packing.lower_bound) {
-      consider(first_fit(items, order_by(items, [&](const Item& v) { return std::pair(-bytes(v) * life(v), v.begin); })));
+      consider(
+          first_fit(items, order_by(items, [&](const Item& v) { return std::pair(-bytes(v) * life(v), v.begin); })));
     }
     if (best.bytes > packing.lower_bound) {
       consider(first_fit(items, order_by(items, [&](const Item& v) { return std::pair(-life(v), -bytes(v)); })));
@@ -249,9 +251,11 @@ std::string packing_fault(std::span<const Interval> intervals, const Packing& pa
     const Interval& v = intervals[i];
     if (v.begin == v.end || v.bytes == 0) continue;
     const uint64_t offset = packing.offsets[i];
-    if (offset % alignment != 0) return fmt::format("interval {}: offset {} is not a multiple of {}", i, offset, alignment);
+    if (offset % alignment != 0)
+      return fmt::format("interval {}: offset {} is not a multiple of {}", i, offset, alignment);
     if (offset > packing.bytes || v.bytes > packing.bytes - offset) {
-      return fmt::format("interval {}: bytes {} to {} leave the arena of {}", i, offset, offset + v.bytes, packing.bytes);
+      return fmt::format("interval {}: bytes {} to {} leave the arena of {}", i, offset, offset + v.bytes,
+                         packing.bytes);
     }
     events.push_back({v.begin, true, i});
     events.push_back({v.end, false, i});
@@ -264,7 +268,8 @@ std::string packing_fault(std::span<const Interval> intervals, const Packing& pa
     return fmt::format("intervals {} and {} overlap: bytes {} to {} and {} to {} are alive at the same time",
                        std::min(a, b), std::max(a, b), packing.offsets[std::min(a, b)],
                        packing.offsets[std::min(a, b)] + intervals[std::min(a, b)].bytes,
-                       packing.offsets[std::max(a, b)], packing.offsets[std::max(a, b)] + intervals[std::max(a, b)].bytes);
+                       packing.offsets[std::max(a, b)],
+                       packing.offsets[std::max(a, b)] + intervals[std::max(a, b)].bytes);
   };
   for (const Event& event : events) {
     const uint64_t offset = packing.offsets[event.index];
@@ -273,7 +278,8 @@ std::string packing_fault(std::span<const Interval> intervals, const Packing& pa
       continue;
     }
     const auto next = live.lower_bound(offset);
-    if (next != live.end() && next->first < offset + intervals[event.index].bytes) return clash(event.index, next->second);
+    if (next != live.end() && next->first < offset + intervals[event.index].bytes)
+      return clash(event.index, next->second);
     if (next != live.begin()) {
       const auto previous = std::prev(next);
       if (previous->first + intervals[previous->second].bytes > offset) return clash(event.index, previous->second);
@@ -281,7 +287,8 @@ std::string packing_fault(std::span<const Interval> intervals, const Packing& pa
     live.emplace(offset, event.index);
   }
   const uint64_t least = max_live_bytes(intervals, alignment);
-  if (packing.lower_bound != least) return fmt::format("lower bound is {}; {} bytes are alive at once", packing.lower_bound, least);
+  if (packing.lower_bound != least)
+    return fmt::format("lower bound is {}; {} bytes are alive at once", packing.lower_bound, least);
   return "";
 }
 

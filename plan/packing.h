@@ -30,7 +30,6 @@ Packing pack(std::span<const Interval> intervals, uint64_t alignment = kAlignmen
 uint64_t max_live_bytes(std::span<const Interval> intervals, uint64_t alignment = kAlignment);
 
 // Independent of pack(): the first fault ("intervals 3 and 7 overlap: ..."), or "" when the packing is right.
-std::string packing_fault(std::span<const Interval> intervals, const Packing& packing,
-                          uint64_t alignment = kAlignment);
+std::string packing_fault(std::span<const Interval> intervals, const Packing& packing, uint64_t alignment = kAlignment);
 
 }  // namespace sluice::plan

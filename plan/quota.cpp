@@ -75,7 +75,8 @@ std::vector<int> minimal_quotas(const Plan& given, const std::vector<bool>& fixe
     int cheapest = -1;
     for (const BlockedHop& hop : cycle) {
       if (!hop.wait.credit || pinned[root(hop.wait.index)]) continue;
-      if (cheapest < 0 || plan.registers[hop.wait.index].bytes < plan.registers[cheapest].bytes) cheapest = hop.wait.index;
+      if (cheapest < 0 || plan.registers[hop.wait.index].bytes < plan.registers[cheapest].bytes)
+        cheapest = hop.wait.index;
     }
     SLUICE_CHECK(cheapest >= 0, "liveness: deadlock: {}; {}", blocking_cycle_str(plan, cycle),
                  std::any_of(cycle.begin(), cycle.end(), [](const BlockedHop& hop) { return hop.wait.credit; })

@@ -43,7 +43,8 @@ std::string link_str(const Plan& plan, const Link& link) {
   const Register& reg = plan.registers[edge.reg];
   const std::string rates = fmt::format("'{}': 1 per {} firing{}, {} taken per {}", reg.name, reg.emit_every,
                                         reg.emit_every == 1 ? "" : "s", edge.take, edge.hold);
-  return fmt::format("{}({}){} '{}'", link.forward ? "-" : "<-", rates, link.forward ? "->" : "-", plan.actors[link.to].name);
+  return fmt::format("{}({}){} '{}'", link.forward ? "-" : "<-", rates, link.forward ? "->" : "-",
+                     plan.actors[link.to].name);
 }
 
 }  // namespace
@@ -135,7 +136,8 @@ std::vector<int> repetition_vector(const Plan& plan) {
     for (const int a : component) {
       repetitions[a] = checked_product(repetitions[a], scale);
       total += repetitions[a];
-      SLUICE_CHECK(total <= kMaxPeriod, "rates: too far apart: a period of more than {} firings; choose rates with common factors",
+      SLUICE_CHECK(total <= kMaxPeriod,
+                   "rates: too far apart: a period of more than {} firings; choose rates with common factors",
                    kMaxPeriod);
     }
   }

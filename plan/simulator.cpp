@@ -23,17 +23,21 @@ struct Event {
   double time = 0;
   int64_t order = 0;  // first come, first served
   Kind kind = Kind::kContinue;
-  int index = 0;      // kContinue: actor; else edge
+  int index = 0;  // kContinue: actor; else edge
   int slot = 0;
-  int from = 0;       // firing that sent it
+  int from = 0;  // firing that sent it
   bool operator>(const Event& o) const { return std::pair(time, order) > std::pair(o.time, o.order); }
 };
 
 class Simulator {
  public:
   Simulator(const Plan& plan, const SimulateOptions& options)
-      : plan_(plan), options_(options), repetitions_(repetition_vector(plan)), network_(plan),
-        actors_(plan.actors.size()), streams_(plan.streams.size()) {
+      : plan_(plan),
+        options_(options),
+        repetitions_(repetition_vector(plan)),
+        network_(plan),
+        actors_(plan.actors.size()),
+        streams_(plan.streams.size()) {
     result_.peak_slots.resize(plan.registers.size());
     result_.stream_busy_ns.resize(plan.streams.size());
     for (size_t r = 0; r < plan.registers.size(); ++r) result_.peak_slots[r] = plan.registers[r].initial_tokens;
@@ -64,11 +68,11 @@ class Simulator {
 
  private:
   struct ActorState {
-    bool queued = false;   // on its stream's queue or running
+    bool queued = false;  // on its stream's queue or running
     double enabled_ns = 0;
     Cause cause;
     size_t pc = 0;
-    int firing = -1;       // running: index in firings
+    int firing = -1;  // running: index in firings
   };
   struct StreamState {
     std::deque<int> queue;
@@ -100,7 +104,9 @@ class Simulator {
   struct Host {
     Simulator& sim;
     int actor;
-    void ready(int edge, int slot) { sim.send(Event::Kind::kReady, edge, slot, actor, sim.network_.ends(edge).consumer); }
+    void ready(int edge, int slot) {
+      sim.send(Event::Kind::kReady, edge, slot, actor, sim.network_.ends(edge).consumer);
+    }
     void ack(int edge, int slot) { sim.send(Event::Kind::kAck, edge, slot, actor, sim.network_.ends(edge).producer); }
     void end(int) {}
   };
@@ -144,7 +150,8 @@ class Simulator {
     ActorState& actor = actors_[a];
     FiringRule& rule = network_.rules[a];
     Cause cause = actor.cause;
-    if (stream.last >= 0 && stream.free_ns >= now_ && actor.enabled_ns <= stream.free_ns && cause.firing != stream.last) {
+    if (stream.last >= 0 && stream.free_ns >= now_ && actor.enabled_ns <= stream.free_ns &&
+        cause.firing != stream.last) {
       cause = {CriticalHop::Reason::kStream, -1, stream.last};
     }
     actor.firing = static_cast<int>(result_.firings.size());
@@ -207,7 +214,8 @@ class Simulator {
     const int64_t periods = options_.steps / repetitions_[source_];
     std::vector<int> left(plan_.actors.size());
     for (size_t a = 0; a < left.size(); ++a) {
-      left[a] = static_cast<int>(std::max<int64_t>(0, periods * repetitions_[a] - static_cast<int64_t>(network_.rules[a].firings())));
+      left[a] = static_cast<int>(
+          std::max<int64_t>(0, periods * repetitions_[a] - static_cast<int64_t>(network_.rules[a].firings())));
       result_.deadlocked |= left[a] > 0;
     }
     if (result_.deadlocked) result_.blocked = blocking_cycle_str(plan_, shortest_blocking_cycle(network_, left));
@@ -217,8 +225,10 @@ class Simulator {
     // Completions of the sink; without one, of the actor that ends last.
     int last = sink_;
     if (last < 0 && !result_.firings.empty()) {
-      last = std::max_element(result_.firings.begin(), result_.firings.end(),
-                              [](const SimFiring& x, const SimFiring& y) { return x.end_ns < y.end_ns; })->actor;
+      last =
+          std::max_element(result_.firings.begin(), result_.firings.end(), [](const SimFiring& x, const SimFiring& y) {
+            return x.end_ns < y.end_ns;
+          })->actor;
     }
     if (last < 0 || source_ < 0) return;
     std::vector<int> firings;
@@ -256,7 +266,8 @@ class Simulator {
     size_t whole = at.size() - 1;  // back to a firing at the same place of its period, where there is one
     while (whole > 1 && (newest.firing - result_.firings[chain[at[whole]]].firing) % repetitions_[most] != 0) --whole;
     const SimFiring& oldest = result_.firings[chain[at[whole]]];
-    result_.period_ns = (newest.begin_ns - oldest.begin_ns) / static_cast<double>(newest.firing - oldest.firing) * per_step(most);
+    result_.period_ns =
+        (newest.begin_ns - oldest.begin_ns) / static_cast<double>(newest.firing - oldest.firing) * per_step(most);
     const size_t middle = (at.size() - 1) / 2;
     for (size_t i = at[middle + 1]; i-- > at[middle];) {
       const Cause& cause = causes_[chain[i]];
@@ -298,7 +309,9 @@ std::string critical_str(const Plan& plan, const std::vector<CriticalHop>& criti
         reason = hop.reg < 0 ? "next step" : fmt::format("data '{}'", plan.registers[hop.reg].name);
         break;
       case CriticalHop::Reason::kCredit: reason = fmt::format("slot of '{}'", plan.registers[hop.reg].name); break;
-      case CriticalHop::Reason::kStream: reason = fmt::format("stream {}", plan.streams[plan.actors[hop.actor].stream].name); break;
+      case CriticalHop::Reason::kStream:
+        reason = fmt::format("stream {}", plan.streams[plan.actors[hop.actor].stream].name);
+        break;
       case CriticalHop::Reason::kStart: reason = "start"; break;
     }
     text += fmt::format(" -({})-> '{}'", reason, plan.actors[hop.actor].name);

@@ -9,10 +9,10 @@
 namespace sluice::plan {
 
 struct SimulateOptions {
-  int steps = 8;               // start credits of every source and feed
-  double firing_ns = 0;        // cost of one firing besides its kernels
-  double message_ns = 0;       // latency of a message that crosses streams
-  int in_flight = 0;           // steps submitted and not yet at the sink: 0 = no limit
+  int steps = 8;          // start credits of every source and feed
+  double firing_ns = 0;   // cost of one firing besides its kernels
+  double message_ns = 0;  // latency of a message that crosses streams
+  int in_flight = 0;      // steps submitted and not yet at the sink: 0 = no limit
 };
 
 struct SimFiring {
@@ -22,7 +22,7 @@ struct SimFiring {
 };
 struct SimKernel {
   int kernel = 0;
-  int firing = 0;       // index in Simulation::firings
+  int firing = 0;  // index in Simulation::firings
   double begin_ns = 0, end_ns = 0;
 };
 
@@ -30,19 +30,19 @@ struct SimKernel {
 struct CriticalHop {
   int actor = 0;
   enum class Reason : uint8_t { kData, kCredit, kStream, kStart } reason = Reason::kStart;
-  int reg = -1;         // kData, kCredit: the register waited for
+  int reg = -1;  // kData, kCredit: the register waited for
 };
 
 struct Simulation {
-  std::vector<SimFiring> firings;    // in order of begin
+  std::vector<SimFiring> firings;  // in order of begin
   std::vector<SimKernel> kernels;
   double total_ns = 0;
-  double period_ns = 0;              // per step, in the steady state
-  std::vector<CriticalHop> critical; // what limits the period, in dataflow order; empty for fewer than 3 steps
-  std::vector<int> peak_slots;       // per register: most slots in use at once
+  double period_ns = 0;               // per step, in the steady state
+  std::vector<CriticalHop> critical;  // what limits the period, in dataflow order; empty for fewer than 3 steps
+  std::vector<int> peak_slots;        // per register: most slots in use at once
   std::vector<double> stream_busy_ns;
-  bool deadlocked = false;           // some step could not complete
-  std::string blocked;               // what everybody waits for then
+  bool deadlocked = false;  // some step could not complete
+  std::string blocked;      // what everybody waits for then
 };
 
 Simulation simulate(const Plan& plan, const SimulateOptions& options = {});

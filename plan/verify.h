@@ -18,7 +18,7 @@ struct VerifyReport {
   std::vector<int> certificate;  // one period that returns to the initial state: the plan's, else one found here
   bool certificate_given = false;
   bool ok() const { return problems.empty(); }
-  std::string str() const;       // every problem, one per line; "" when ok
+  std::string str() const;  // every problem, one per line; "" when ok
 };
 
 // Later concerns are checked only when the earlier ones they rest on hold.

@@ -26,7 +26,8 @@ class Arenas {
     for (int b = 0; b < static_cast<int>(plan_.buffers.size()); ++b) buffers[plan_.buffers[b].arena].push_back(b);
     for (int a = 0; a < static_cast<int>(plan_.arenas.size()); ++a) {
       std::vector<int>& list = buffers[a];
-      std::sort(list.begin(), list.end(), [&](int x, int y) { return plan_.buffers[x].offset < plan_.buffers[y].offset; });
+      std::sort(list.begin(), list.end(),
+                [&](int x, int y) { return plan_.buffers[x].offset < plan_.buffers[y].offset; });
       const auto [first, second] = first_overlap(list);
       if (first < 0) continue;
       if (plan_.arenas[a].stream < 0) {
@@ -55,7 +56,8 @@ class Arenas {
       const Space& space = plan_.spaces[arena.space];
       const Stream& stream = plan_.streams[arena.stream];
       if (space.kind == SpaceKind::kDevice && space.device != stream.device) {
-        problem("arena '{}': lies on {} but belongs to stream '{}' of {}", arena.name, space.device.str(), stream.name, stream.device.str());
+        problem("arena '{}': lies on {} but belongs to stream '{}' of {}", arena.name, space.device.str(), stream.name,
+                stream.device.str());
       }
     }
   }
@@ -72,18 +74,20 @@ class Arenas {
         if (instr.kind != InstrKind::kRun) continue;
         const Kernel& k = plan_.kernels[instr.index];
         if (k.workspace >= 0) use(k.workspace);
-        for (const View& v : k.inputs) if (v.base == BaseKind::kBuffer && !is_absent(v)) use(v.index);
-        for (const View& v : k.outputs) if (v.base == BaseKind::kBuffer) use(v.index);
+        for (const View& v : k.inputs)
+          if (v.base == BaseKind::kBuffer && !is_absent(v)) use(v.index);
+        for (const View& v : k.outputs)
+          if (v.base == BaseKind::kBuffer) use(v.index);
       }
     }
     for (int b = 0; b < static_cast<int>(plan_.buffers.size()); ++b) {
       for (const int r : slot_of_[b]) {
-        const bool in_place = slot_of_[b].size() == 1 || std::all_of(slot_of_[b].begin(), slot_of_[b].end(), [&](int other) {
-                                return other == r || related(r, other, slot_of_[b]);
-                              });
+        const bool in_place = slot_of_[b].size() == 1 ||
+                              std::all_of(slot_of_[b].begin(), slot_of_[b].end(),
+                                          [&](int other) { return other == r || related(r, other, slot_of_[b]); });
         if (!in_place) {
-          problem("buffer '{}': is a slot of '{}' and '{}', of which neither is in place of the other", plan_.buffers[b].name,
-                  plan_.registers[slot_of_[b][0]].name, plan_.registers[slot_of_[b][1]].name);
+          problem("buffer '{}': is a slot of '{}' and '{}', of which neither is in place of the other",
+                  plan_.buffers[b].name, plan_.registers[slot_of_[b][0]].name, plan_.registers[slot_of_[b][1]].name);
           break;
         }
       }
@@ -112,8 +116,10 @@ class Arenas {
     int reaching = -1;  // the buffer that ends last so far
     for (const int b : list) {
       if (plan_.buffers[b].bytes == 0) continue;
-      if (reaching >= 0 && plan_.buffers[reaching].offset + plan_.buffers[reaching].bytes > plan_.buffers[b].offset) return {reaching, b};
-      if (reaching < 0 || plan_.buffers[b].offset + plan_.buffers[b].bytes > plan_.buffers[reaching].offset + plan_.buffers[reaching].bytes) {
+      if (reaching >= 0 && plan_.buffers[reaching].offset + plan_.buffers[reaching].bytes > plan_.buffers[b].offset)
+        return {reaching, b};
+      if (reaching < 0 || plan_.buffers[b].offset + plan_.buffers[b].bytes >
+                              plan_.buffers[reaching].offset + plan_.buffers[reaching].bytes) {
         reaching = b;
       }
     }
@@ -153,7 +159,8 @@ class Arenas {
         for (const View& v : k.outputs) writes |= v.base == base && v.index == index;
         writes |= base == BaseKind::kBuffer && k.workspace == index;
       } else if (base == BaseKind::kRegister) {
-        writes = program[i].kind == InstrKind::kEmit ? program[i].index == index : plan_.edges[program[i].index].reg == index;
+        writes = program[i].kind == InstrKind::kEmit ? program[i].index == index
+                                                     : plan_.edges[program[i].index].reg == index;
       }
       if (!reads && !writes) continue;
       if (t.first < 0) {
@@ -178,7 +185,8 @@ class Arenas {
     const std::vector<int64_t>& firings = time.starts[reg.producer];
     const Touch produced = touch(reg.producer, BaseKind::kRegister, r);
     for (size_t token = 0; token < firings.size() / reg.emit_every; ++token) {
-      Life life{firings[token * reg.emit_every] + produced.first, firings[(token + 1) * reg.emit_every - 1] + produced.last + 1};
+      Life life{firings[token * reg.emit_every] + produced.first,
+                firings[(token + 1) * reg.emit_every - 1] + produced.last + 1};
       if (reg.in_place_of >= 0) life.begin = firings[token * reg.emit_every];
       for (const int e : adjacency_.register_edges[r]) {
         const Edge& edge = plan_.edges[e];
@@ -220,8 +228,10 @@ class Arenas {
         if (first) entry->second = {i, i, read};
         entry->second.last = i;
       };
-      for (const View& v : k.inputs) if (v.base == BaseKind::kBuffer && !is_absent(v)) mark(v.index, true);
-      for (const View& v : k.outputs) if (v.base == BaseKind::kBuffer) mark(v.index, false);
+      for (const View& v : k.inputs)
+        if (v.base == BaseKind::kBuffer && !is_absent(v)) mark(v.index, true);
+      for (const View& v : k.outputs)
+        if (v.base == BaseKind::kBuffer) mark(v.index, false);
       if (k.workspace >= 0) mark(k.workspace, false);
     }
     return it->second;
@@ -281,8 +291,8 @@ class Arenas {
         if (plan_.buffers[previous].offset + plan_.buffers[previous].bytes > buffer.offset) clash = previous;
       }
       if (clash >= 0) {
-        problem("arena '{}': {} and {} overlap while both are alive (at {})", plan_.arenas[arena].name, range_str(clash),
-                range_str(event.buffer), moment_str(stream, event.time));
+        problem("arena '{}': {} and {} overlap while both are alive (at {})", plan_.arenas[arena].name,
+                range_str(clash), range_str(event.buffer), moment_str(stream, event.time));
         return;
       }
       live.emplace(buffer.offset, event.buffer);
@@ -326,9 +336,10 @@ class Arenas {
       if (a.actor == b.actor) continue;
       if (!fixed_) fixed_ = std::make_unique<FixedOrder>(plan_);
       if (fixed_->precedes(a.actor, a.index, b.actor, b.index)) continue;
-      problem("arena '{}': nothing makes '{}' (firing {}) come before '{}' (firing {}), which reuse its bytes; order "
-              "them by a control register",
-              plan_.arenas[arena].name, plan_.actors[a.actor].name, a.index, plan_.actors[b.actor].name, b.index);
+      problem(
+          "arena '{}': nothing makes '{}' (firing {}) come before '{}' (firing {}), which reuse its bytes; order "
+          "them by a control register",
+          plan_.arenas[arena].name, plan_.actors[a.actor].name, a.index, plan_.actors[b.actor].name, b.index);
       return;
     }
   }

@@ -73,13 +73,14 @@ class Collectives {
           const Kernel& x = plan_.kernels[first[i].kernel];
           const Kernel& y = plan_.kernels[calls[i].kernel];
           if (operands(x) == operands(y)) continue;
-          problem("group {}: call {}: rank {} calls '{}', {}; rank {} calls '{}', {}; all ranks must meet the same call", group,
-                  i, first_rank, x.name, operands(x), r, y.name, operands(y));
+          problem(
+              "group {}: call {}: rank {} calls '{}', {}; rank {} calls '{}', {}; all ranks must meet the same call",
+              group, i, first_rank, x.name, operands(x), r, y.name, operands(y));
           return;
         }
         if (first.size() != calls.size()) {
-          problem("group {}: rank {} makes {} calls a period, rank {} makes {}; all ranks must make equally many", group,
-                  first_rank, first.size(), r, calls.size());
+          problem("group {}: rank {} makes {} calls a period, rank {} makes {}; all ranks must make equally many",
+                  group, first_rank, first.size(), r, calls.size());
           return;
         }
       }
@@ -96,7 +97,8 @@ class Collectives {
         const Call& a = sequence[i];
         const Call& b = sequence[i + 1];
         if (a.actor == b.actor || fixed.precedes(a.actor, a.firing, b.actor, b.firing)) continue;
-        problem("{}: nothing makes '{}' come before '{}'; order them by a control register", what, name(a.actor), name(b.actor));
+        problem("{}: nothing makes '{}' come before '{}'; order them by a control register", what, name(a.actor),
+                name(b.actor));
         return false;
       }
       return true;
@@ -120,7 +122,9 @@ class Collectives {
   };
   struct Host {
     Network& network;
-    void ready(int edge, int slot) { network.rules[network.ends(edge).consumer].on_ready(network.ends(edge).in_port, slot, *this); }
+    void ready(int edge, int slot) {
+      network.rules[network.ends(edge).consumer].on_ready(network.ends(edge).in_port, slot, *this);
+    }
     void ack(int edge, int slot) {
       ++network.acks[edge];
       network.rules[network.ends(edge).producer].on_ack(network.ends(edge).out_port, slot, *this);
@@ -211,12 +215,15 @@ class Collectives {
           for (const Call& call : calls) {
             const int64_t fired = static_cast<int64_t>(network.rules[call.actor].firings());
             const Running& there = streams[plan_.actors[call.actor].stream];
-            const bool done = call.firing < fired || (there.actor == call.actor && call.firing == fired && passed(there, call.kernel));
+            const bool done = call.firing < fired ||
+                              (there.actor == call.actor && call.firing == fired && passed(there, call.kernel));
             if (done) continue;
-            const bool here = there.actor == call.actor && plan_.actors[call.actor].program[there.pc].index == call.kernel && there.at_collective;
+            const bool here = there.actor == call.actor &&
+                              plan_.actors[call.actor].program[there.pc].index == call.kernel && there.at_collective;
             if (!here) {
-              wait(a, call.actor, fmt::format("'{}' is in collective '{}' and waits for rank {}, where '{}' has yet to call '{}'",
-                                              name(a), k.name, r, name(call.actor), plan_.kernels[call.kernel].name));
+              wait(a, call.actor,
+                   fmt::format("'{}' is in collective '{}' and waits for rank {}, where '{}' has yet to call '{}'",
+                               name(a), k.name, r, name(call.actor), plan_.kernels[call.kernel].name));
             }
             break;
           }
@@ -225,11 +232,16 @@ class Collectives {
       }
       if (left[a] == 0) continue;
       if (network.rules[a].can_fire()) {
-        if (run.actor >= 0) wait(a, run.actor, fmt::format("'{}' waits for stream '{}', held by '{}'", name(a), plan_.streams[plan_.actors[a].stream].name, name(run.actor)));
+        if (run.actor >= 0)
+          wait(a, run.actor,
+               fmt::format("'{}' waits for stream '{}', held by '{}'", name(a),
+                           plan_.streams[plan_.actors[a].stream].name, name(run.actor)));
         continue;
       }
       for (const Network::Blame& blame : network.blames(a)) {
-        wait(a, blame.actor, fmt::format("'{}' waits for {} {} '{}'", name(a), blame.wait.str(plan_), blame.wait.credit ? "held by" : "from", name(blame.actor)));
+        wait(a, blame.actor,
+             fmt::format("'{}' waits for {} {} '{}'", name(a), blame.wait.str(plan_),
+                         blame.wait.credit ? "held by" : "from", name(blame.actor)));
       }
     }
     const std::vector<int> cycle = shortest_cycle(arcs);
@@ -248,8 +260,8 @@ class Collectives {
 
   const Plan& plan_;
   VerifyReport& report_;
-  std::vector<bool> collective_;                          // per actor: its program has a collective
-  std::vector<int64_t> fires_;                            // per actor, in the certificate
+  std::vector<bool> collective_;                           // per actor: its program has a collective
+  std::vector<int64_t> fires_;                             // per actor, in the certificate
   std::map<int, std::map<int, std::vector<Call>>> calls_;  // by group and rank, in certificate order
   std::map<int, std::vector<Call>> per_stream_;
 };

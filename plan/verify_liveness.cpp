@@ -25,7 +25,8 @@ std::string certificate_fault(const Plan& plan) {
   for (size_t i = 0; i < plan.certificate.size(); ++i) {
     const int a = plan.certificate[i];
     if (!network.rules[a].can_fire()) {
-      return fmt::format("step {}: '{}' cannot fire, it waits for {}", i, plan.actors[a].name, network.rules[a].waits().front().str(plan));
+      return fmt::format("step {}: '{}' cannot fire, it waits for {}", i, plan.actors[a].name,
+                         network.rules[a].waits().front().str(plan));
     }
     touched.clear();
     network.fire(a, touched);
@@ -47,8 +48,9 @@ void verify_rates(const Plan& plan, VerifyReport& report) {
   for (int r = 0; r < static_cast<int>(plan.registers.size()); ++r) {
     const int least = least_quota(plan, adjacency, r);
     if (plan.registers[r].quota < least) {
-      report.problems.push_back({"rates", fmt::format("register '{}': quota {}; its rates and initial tokens need at least {}",
-                                                      plan.registers[r].name, plan.registers[r].quota, least)});
+      report.problems.push_back(
+          {"rates", fmt::format("register '{}': quota {}; its rates and initial tokens need at least {}",
+                                plan.registers[r].name, plan.registers[r].quota, least)});
     }
   }
 }

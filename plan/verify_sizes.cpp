@@ -12,7 +12,8 @@ class Sizes {
     uint64_t total = 0;
     for (const Arena& a : plan_.arenas) {
       guarded("arena '" + a.name + "'", [&] { total = checked_add(total, align_up(a.bytes, kAlignment)); });
-      if (a.lower_bound > a.bytes) problem("arena '{}': lower bound {} exceeds its {} bytes", a.name, a.lower_bound, a.bytes);
+      if (a.lower_bound > a.bytes)
+        problem("arena '{}': lower bound {} exceeds its {} bytes", a.name, a.lower_bound, a.bytes);
     }
     for (const Buffer& b : plan_.buffers) {
       const Arena& arena = plan_.arenas[b.arena];
@@ -20,7 +21,8 @@ class Sizes {
         problem("buffer '{}': offset {}; must be a multiple of {}", b.name, b.offset, kAlignment);
       }
       if (b.offset > arena.bytes || b.bytes > arena.bytes - b.offset) {
-        problem("buffer '{}': {} bytes at offset {} leave arena '{}' of {} bytes", b.name, b.bytes, b.offset, arena.name, arena.bytes);
+        problem("buffer '{}': {} bytes at offset {} leave arena '{}' of {} bytes", b.name, b.bytes, b.offset,
+                arena.name, arena.bytes);
       }
     }
     for (const Variable& v : plan_.variables) {
@@ -32,7 +34,8 @@ class Sizes {
     for (const Register& r : plan_.registers) {
       for (const int slot : r.slots) {
         const Buffer& b = plan_.buffers[slot];
-        if (b.bytes < r.bytes) problem("register '{}': slot '{}' has {} bytes; needs {}", r.name, b.name, b.bytes, r.bytes);
+        if (b.bytes < r.bytes)
+          problem("register '{}': slot '{}' has {} bytes; needs {}", r.name, b.name, b.bytes, r.bytes);
         if (plan_.arenas[b.arena].space != plan_.arenas[plan_.buffers[r.slots[0]].arena].space) {
           problem("register '{}': its slots lie in different memory spaces; all must lie in one", r.name);
         }
@@ -44,7 +47,8 @@ class Sizes {
         if (!is_absent(v)) view(where, v);
       }
       for (const View& v : k.outputs) view(where, v);
-      if (!(k.cost_ns >= 0 && k.cost_ns < 1e18)) problem("{}: cost is {} ns; must be finite and not negative", where, k.cost_ns);
+      if (!(k.cost_ns >= 0 && k.cost_ns < 1e18))
+        problem("{}: cost is {} ns; must be finite and not negative", where, k.cost_ns);
     }
     for (const Input& i : plan_.inputs) view("input '" + i.name + "'", {BaseKind::kRegister, i.reg, 0, 0, i.spec});
     for (const Output& o : plan_.outputs) view("output '" + o.name + "'", o.view);
@@ -81,7 +85,8 @@ class Sizes {
     return guarded(where, [&] {
       uint64_t last = 0;  // element addressed last
       for (int i = 0; i < s.shape.rank() && numel(s.shape) > 0; ++i) {
-        last = checked_add(last, checked_mul(static_cast<uint64_t>(s.shape[i] - 1), static_cast<uint64_t>(s.strides[i])));
+        last =
+            checked_add(last, checked_mul(static_cast<uint64_t>(s.shape[i] - 1), static_cast<uint64_t>(s.strides[i])));
       }
       checked_mul(checked_add(last, 1), dtype_size(s.dtype));
     });

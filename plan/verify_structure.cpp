@@ -58,7 +58,8 @@ class Structure {
     std::unordered_set<std::string> seen;
     for (const T& entity : entities) {
       if (entity.name.empty()) problem("{} {}: has no name; every {} needs one", what, &entity - entities.data(), what);
-      if (!seen.insert(entity.name).second) problem("{} '{}': the name appears twice; names must be unique", what, entity.name);
+      if (!seen.insert(entity.name).second)
+        problem("{} '{}': the name appears twice; names must be unique", what, entity.name);
     }
   }
 
@@ -66,7 +67,8 @@ class Structure {
   template <class T>
   bool index(const std::string& where, const char* what, int index, const std::vector<T>& of, bool optional = false) {
     if ((optional && index == -1) || (index >= 0 && index < count(of))) return true;
-    problem("{}: {} out of range: {}; must be less than {}{}", where, what, index, of.size(), optional ? ", or -1" : "");
+    problem("{}: {} out of range: {}; must be less than {}{}", where, what, index, of.size(),
+            optional ? ", or -1" : "");
     return false;
   }
   bool range(const std::string& where, const char* what, int64_t value, int64_t low, int64_t high) {
@@ -117,7 +119,8 @@ class Structure {
       index(where, "in_place_of", r.in_place_of, plan_.edges, true);
       const int slots = r.bytes == 0 ? 0 : r.quota;
       if (count(r.slots) != slots) {
-        problem("{}: {} slots; a register of {} bytes and quota {} has {}", where, r.slots.size(), r.bytes, r.quota, slots);
+        problem("{}: {} slots; a register of {} bytes and quota {} has {}", where, r.slots.size(), r.bytes, r.quota,
+                slots);
       }
       for (const int slot : r.slots) index(where, "slot's buffer", slot, plan_.buffers);
     }
@@ -161,54 +164,65 @@ class Structure {
       const Register& from = plan_.registers[edge.reg];
       const std::string where = fmt::format("register '{}' in place of '{}'", r.name, from.name);
       if (edge.consumer != r.producer) {
-        problem("{}: '{}' does not consume it; in_place_of must be an edge of the producer", where, plan_.actors[r.producer].name);
+        problem("{}: '{}' does not consume it; in_place_of must be an edge of the producer", where,
+                plan_.actors[r.producer].name);
       }
       if (adjacency.register_edges[edge.reg].size() != 1) {
-        problem("{}: it has {} consumers; only a sole consumer may overwrite it", where, adjacency.register_edges[edge.reg].size());
+        problem("{}: it has {} consumers; only a sole consumer may overwrite it", where,
+                adjacency.register_edges[edge.reg].size());
       }
       if (edge.take != 1 || edge.hold != r.emit_every) {
-        problem("{}: takes {} per {} firings, emits 1 per {}; must take 1 and emit as it takes", where, edge.take, edge.hold, r.emit_every);
+        problem("{}: takes {} per {} firings, emits 1 per {}; must take 1 and emit as it takes", where, edge.take,
+                edge.hold, r.emit_every);
       }
-      if (r.quota != from.quota || r.slots != from.slots) problem("{}: slots differ; both must have the same buffers", where);
+      if (r.quota != from.quota || r.slots != from.slots)
+        problem("{}: slots differ; both must have the same buffers", where);
       if (r.bytes > from.bytes) problem("{}: {} bytes do not fit into {}", where, r.bytes, from.bytes);
       if (r.initial_tokens != 0) problem("{}: has {} initial tokens; must have none", where, r.initial_tokens);
-      if (!taken.insert(r.in_place_of).second) problem("{}: another register is in its place too; only one may be", where);
+      if (!taken.insert(r.in_place_of).second)
+        problem("{}: another register is in its place too; only one may be", where);
     }
   }
 
   void program(const Adjacency& adjacency, int a) {
     const Actor& actor = plan_.actors[a];
     const std::string where = "actor '" + actor.name + "'";
-    std::set<int> written, emitted, released;                  // registers, registers, edges
+    std::set<int> written, emitted, released;  // registers, registers, edges
     std::set<int> to_emit(adjacency.out_registers[a].begin(), adjacency.out_registers[a].end());
     std::set<int> to_release(adjacency.in_edges[a].begin(), adjacency.in_edges[a].end());
     for (const Instr& instr : actor.program) {
       if (instr.kind == InstrKind::kRun) {
         if (!run_once_.insert(instr.index).second) {
-          problem("{}: kernel '{}' is in several places; a kernel is run by one instruction", where, plan_.kernels[instr.index].name);
+          problem("{}: kernel '{}' is in several places; a kernel is run by one instruction", where,
+                  plan_.kernels[instr.index].name);
         }
         kernel(adjacency, a, instr.index, written, emitted, released);
       } else if (instr.kind == InstrKind::kEmit) {
         const Register& r = plan_.registers[instr.index];
-        if (!to_emit.count(instr.index)) problem("{}: emits '{}', which '{}' produces", where, r.name, plan_.actors[r.producer].name);
+        if (!to_emit.count(instr.index))
+          problem("{}: emits '{}', which '{}' produces", where, r.name, plan_.actors[r.producer].name);
         if (!emitted.insert(instr.index).second) problem("{}: emits '{}' twice; once per program", where, r.name);
-        const bool filled = written.count(instr.index) || r.bytes == 0 || r.in_place_of >= 0 || actor.role == ActorRole::kFeed;
+        const bool filled =
+            written.count(instr.index) || r.bytes == 0 || r.in_place_of >= 0 || actor.role == ActorRole::kFeed;
         if (!filled) problem("{}: emits '{}' before any kernel has written it", where, r.name);
         if (r.in_place_of >= 0 && released.count(r.in_place_of) && r.bytes > 0 && !written.count(instr.index)) {
           problem("{}: emits '{}' after releasing the slot it lies in", where, r.name);
         }
       } else {
         const std::string& name = plan_.registers[plan_.edges[instr.index].reg].name;
-        if (!to_release.count(instr.index)) problem("{}: releases '{}', which it does not consume by edge {}", where, name, instr.index);
+        if (!to_release.count(instr.index))
+          problem("{}: releases '{}', which it does not consume by edge {}", where, name, instr.index);
         if (!released.insert(instr.index).second) problem("{}: releases '{}' twice; once per program", where, name);
       }
     }
     for (const int r : to_emit) {
-      if (!emitted.count(r)) problem("{}: never emits '{}'; every register it produces must be emitted", where, plan_.registers[r].name);
+      if (!emitted.count(r))
+        problem("{}: never emits '{}'; every register it produces must be emitted", where, plan_.registers[r].name);
     }
     for (const int e : to_release) {
       if (!released.count(e)) {
-        problem("{}: never releases '{}'; every register it consumes must be released", where, plan_.registers[plan_.edges[e].reg].name);
+        problem("{}: never releases '{}'; every register it consumes must be released", where,
+                plan_.registers[plan_.edges[e].reg].name);
       }
     }
   }
@@ -236,7 +250,8 @@ class Structure {
       }
     };
     for (const View& v : kernel.inputs) {
-      if (v.token < 0 || (v.base != BaseKind::kRegister && v.token != 0)) problem("{}: token is {}; must be 0 here", where, v.token);
+      if (v.token < 0 || (v.base != BaseKind::kRegister && v.token != 0))
+        problem("{}: token is {}; must be 0 here", where, v.token);
       if (v.base == BaseKind::kRegister) {
         const Register& r = plan_.registers[v.index];
         const int e = edge_of(v.index);
@@ -300,7 +315,8 @@ class Structure {
     }
     for (int a = 0; a < count(plan_.actors); ++a) {
       if (!reached[a]) {
-        problem("actor '{}': no source or feed is upstream of it; it would fire without being started and never end", plan_.actors[a].name);
+        problem("actor '{}': no source or feed is upstream of it; it would fire without being started and never end",
+                plan_.actors[a].name);
       }
     }
   }
@@ -316,7 +332,8 @@ class Structure {
     for (const Input& i : plan_.inputs) {
       const Register& r = plan_.registers[i.reg];
       if (plan_.actors[r.producer].role != ActorRole::kFeed) {
-        problem("input '{}': register '{}' is produced by '{}'; must be produced by the feed", i.name, r.name, plan_.actors[r.producer].name);
+        problem("input '{}': register '{}' is produced by '{}'; must be produced by the feed", i.name, r.name,
+                plan_.actors[r.producer].name);
       }
     }
     const Adjacency adjacency(plan_);

@@ -69,11 +69,13 @@ Plan pipeline(const PipelineOptions& o) {
 }
 
 TEST(Deadlock, ABackwardBufferInTheForwardChainIsRefusedWithItsCycle) {
-  EXPECT_EQ(fault(pipeline({})),
-            "liveness: deadlock: 'forward0' waits for data on 'chain' from 'buffer'; 'buffer' waits for a free slot of 'saved' "
-            "(quota 1) held by 'backward0'; 'backward0' waits for data on 'gradient' from 'stage1_backward'; "
-            "'stage1_backward' waits for data on 'h' from 'stage1'; 'stage1' waits for data on 'activation' from 'forward0'; "
-            "a register of the cycle needs more slots or initial tokens");
+  EXPECT_EQ(
+      fault(pipeline({})),
+      "liveness: deadlock: 'forward0' waits for data on 'chain' from 'buffer'; 'buffer' waits for a free slot of "
+      "'saved' "
+      "(quota 1) held by 'backward0'; 'backward0' waits for data on 'gradient' from 'stage1_backward'; "
+      "'stage1_backward' waits for data on 'h' from 'stage1'; 'stage1' waits for data on 'activation' from 'forward0'; "
+      "a register of the cycle needs more slots or initial tokens");
 }
 
 TEST(Deadlock, TheFixedPipelineRunsTenThousandSteps) {
@@ -137,15 +139,17 @@ Plan two_ranks(bool crossed, bool ordered = true, bool other_shape = false) {
 TEST(Deadlock, CollectivesInOneOrderAreAccepted) { EXPECT_EQ(fault(two_ranks(false)), ""); }
 
 TEST(Deadlock, CrossedCollectivesAreRefusedWithTheirCycle) {
-  EXPECT_EQ(fault(two_ranks(true)),
-            "collectives: deadlock: 'a0' is in collective 'a0/all_reduce' and waits for rank 1, where 'a1' has yet to call "
-            "'a1/all_reduce'; 'a1' waits for data on 'order1' from 'b1'; 'b1' is in collective 'b1/all_reduce' and waits for "
-            "rank 0, where 'b0' has yet to call 'b0/all_reduce'; 'b0' waits for data on 'order0' from 'a0'; the calls must "
-            "come in one order on all ranks");
+  EXPECT_EQ(
+      fault(two_ranks(true)),
+      "collectives: deadlock: 'a0' is in collective 'a0/all_reduce' and waits for rank 1, where 'a1' has yet to call "
+      "'a1/all_reduce'; 'a1' waits for data on 'order1' from 'b1'; 'b1' is in collective 'b1/all_reduce' and waits for "
+      "rank 0, where 'b0' has yet to call 'b0/all_reduce'; 'b0' waits for data on 'order0' from 'a0'; the calls must "
+      "come in one order on all ranks");
 }
 
 TEST(Deadlock, CollectivesWithoutAFixedOrderAreRefused) {
-  EXPECT_THAT(fault(two_ranks(false, false)), HasSubstr("collectives on stream '0/cpu:0/compute0': nothing makes 'a0' come before 'b0'"));
+  EXPECT_THAT(fault(two_ranks(false, false)),
+              HasSubstr("collectives on stream '0/cpu:0/compute0': nothing makes 'a0' come before 'b0'"));
 }
 
 TEST(Deadlock, DifferentCallsOfOneGroupAreRefused) {
@@ -170,7 +174,8 @@ Plan random_plan(std::mt19937& random) {
   const int extra = 1 + pick(4);
   for (int i = 0; i < extra; ++i) {
     const int a = b.actor("a" + std::to_string(i));
-    const int r = b.reg("r" + std::to_string(i), actors[pick(static_cast<int>(actors.size()))], {}, {.quota = 1 + pick(2), .emit_every = pick(5) ? 1 : 2});
+    const int r = b.reg("r" + std::to_string(i), actors[pick(static_cast<int>(actors.size()))], {},
+                        {.quota = 1 + pick(2), .emit_every = pick(5) ? 1 : 2});
     const int take = pick(6) ? 1 : b.plan.registers[r].quota;
     b.edge(r, a, take, pick(5) ? 1 : 2);
     actors.push_back(a);
@@ -179,7 +184,9 @@ Plan random_plan(std::mt19937& random) {
   for (int i = 0; i < more; ++i) {
     const int from = actors[pick(static_cast<int>(actors.size()))], to = actors[pick(static_cast<int>(actors.size()))];
     const int quota = 1 + pick(2);
-    const int r = b.reg("x" + std::to_string(i), from, {}, {.quota = quota, .emit_every = pick(6) ? 1 : 2, .initial_tokens = pick(2) ? 0 : pick(quota + 1)});
+    const int r =
+        b.reg("x" + std::to_string(i), from, {},
+              {.quota = quota, .emit_every = pick(6) ? 1 : 2, .initial_tokens = pick(2) ? 0 : pick(quota + 1)});
     b.edge(r, to, 1, pick(6) ? 1 : 2);
     if (pick(3) == 0) {
       const int second = actors[pick(static_cast<int>(actors.size()))];
@@ -196,7 +203,8 @@ bool live_by_search(const Plan& plan, bool& too_large) {
   std::vector<std::vector<std::pair<int, int>>> backward;  // per state: (actor fired, from state)
   const auto id_of = [&](Network& network) {
     for (int a = 0; a < network.actors(); ++a) {
-      if (plan.actors[a].role == ActorRole::kSource && network.rules[a].start_credits() == 0) network.rules[a].on_start(1);
+      if (plan.actors[a].role == ActorRole::kSource && network.rules[a].start_credits() == 0)
+        network.rules[a].on_start(1);
     }
     const auto [it, fresh] = ids.emplace(network.state(), static_cast<int>(states.size()));
     if (fresh) {

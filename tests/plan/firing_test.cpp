@@ -266,7 +266,8 @@ TEST(Firing, StoppedPlansReturnEverySlotInEveryOrder) {
     std::vector<int> actors{feed};
     for (int i = 0; i < 4; ++i) {
       const int a = b.actor("a" + std::to_string(i));
-      const int r = b.reg("r" + std::to_string(i), actors[pick(static_cast<int>(actors.size()))], {}, {.quota = 1 + pick(3), .emit_every = 1 + pick(2)});
+      const int r = b.reg("r" + std::to_string(i), actors[pick(static_cast<int>(actors.size()))], {},
+                          {.quota = 1 + pick(3), .emit_every = 1 + pick(2)});
       b.edge(r, a, 1, 1 + pick(2));
       actors.push_back(a);
     }

@@ -39,10 +39,19 @@ TEST(Json, RoundTripsToTheSameBytes) {
 
 TEST(Json, AttributesKeepTheirExactType) {
   Plan plan;
-  plan.options = {{"none", std::monostate{}}, {"yes", true}, {"int", int64_t{3}}, {"big", std::numeric_limits<int64_t>::min()},
-                  {"whole", 3.0}, {"tenth", 0.1}, {"tiny", 5e-324}, {"inf", std::numeric_limits<double>::infinity()},
-                  {"minus zero", -0.0}, {"text", std::string("a \"b\"\n\\ \x01 \xc3\xa4")}, {"list", Ints{1, -2}},
-                  {"empty", Ints{}}, {"dtype", DType::kBFloat16}};
+  plan.options = {{"none", std::monostate{}},
+                  {"yes", true},
+                  {"int", int64_t{3}},
+                  {"big", std::numeric_limits<int64_t>::min()},
+                  {"whole", 3.0},
+                  {"tenth", 0.1},
+                  {"tiny", 5e-324},
+                  {"inf", std::numeric_limits<double>::infinity()},
+                  {"minus zero", -0.0},
+                  {"text", std::string("a \"b\"\n\\ \x01 \xc3\xa4")},
+                  {"list", Ints{1, -2}},
+                  {"empty", Ints{}},
+                  {"dtype", DType::kBFloat16}};
   plan.target = "t";
   const Plan back = from_json(to_json(plan), "plan.json");
   EXPECT_EQ(back.options, plan.options);
@@ -69,7 +78,8 @@ TEST(Json, ErrorsNameTheField) {
             "plan.json: registers[0].quota: out of range: -2; must be in 0 to 2147483647");
   EXPECT_EQ(error_of(replaced(good, "\"quota\": 2", "\"quota\": 99999999999")),
             "plan.json: registers[0].quota: out of range: 99999999999; must be in 0 to 2147483647");
-  EXPECT_EQ(error_of(replaced(good, "\"quota\": 2, ", "")), "plan.json: registers[0].quota: missing; every field must be given");
+  EXPECT_EQ(error_of(replaced(good, "\"quota\": 2, ", "")),
+            "plan.json: registers[0].quota: missing; every field must be given");
   EXPECT_EQ(error_of(replaced(good, "\"take\"", "\"took\"")),
             "plan.json: edges[0].take: missing; every field must be given");
   EXPECT_EQ(error_of(replaced(good, "{\"reg\": 0", "{\"colour\": 3, \"reg\": 0")),
@@ -80,10 +90,14 @@ TEST(Json, ErrorsNameTheField) {
             "plan.json: variables[0].shape[0]: out of range: -16; must be in 0 to 9223372036854775807");
   EXPECT_EQ(error_of(replaced(good, "\"shape\": [16]", "\"shape\": [1,1,1,1,1,1,1,1,1]")),
             "plan.json: variables[0].shape: too long: 9 dims; at most 8");
-  EXPECT_THAT(error_of(replaced(good, "\"dtype\": \"float32\"", "\"dtype\": \"float31\"")), HasSubstr("plan.json: variables[0].dtype: "));
-  EXPECT_THAT(error_of(replaced(good, "\"device\": \"cpu:0\"", "\"device\": \"toaster\"")), HasSubstr("plan.json: spaces[0].device: "));
-  EXPECT_THAT(error_of(replaced(good, "[\"emit\", 0]", "[\"emit\"]")), HasSubstr("plan.json: actors[0].program[0]: wrong type"));
-  EXPECT_THAT(error_of(replaced(good, "{\"base\": \"register\"", "{\"base\": 4")), HasSubstr("kernels[0].inputs[0].base: wrong type: 4"));
+  EXPECT_THAT(error_of(replaced(good, "\"dtype\": \"float32\"", "\"dtype\": \"float31\"")),
+              HasSubstr("plan.json: variables[0].dtype: "));
+  EXPECT_THAT(error_of(replaced(good, "\"device\": \"cpu:0\"", "\"device\": \"toaster\"")),
+              HasSubstr("plan.json: spaces[0].device: "));
+  EXPECT_THAT(error_of(replaced(good, "[\"emit\", 0]", "[\"emit\"]")),
+              HasSubstr("plan.json: actors[0].program[0]: wrong type"));
+  EXPECT_THAT(error_of(replaced(good, "{\"base\": \"register\"", "{\"base\": 4")),
+              HasSubstr("kernels[0].inputs[0].base: wrong type: 4"));
   EXPECT_EQ(error_of(replaced(good, "\"bytes\": 64", "\"bytes\": 99999999999999999999")).substr(0, 39),
             "plan.json: buffers[0].bytes: wrong type");
 }

@@ -38,10 +38,11 @@ TEST(Ledger, ABudgetNamesTheRegistersAndTheSmallestThatWorks) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), ErrorKind::kMemory);
-    EXPECT_STREQ(e.what(),
-                 "plan 'two_stage': over its memory budget: needs 512 bytes, budget 511 bytes; the smallest budget that "
-                 "works is 512 bytes; largest registers: 'raw' (2 slots of 64 bytes), 'images' (2 slots of 64 bytes), 'loss' "
-                 "(2 slots of 4 bytes)");
+    EXPECT_STREQ(
+        e.what(),
+        "plan 'two_stage': over its memory budget: needs 512 bytes, budget 511 bytes; the smallest budget that "
+        "works is 512 bytes; largest registers: 'raw' (2 slots of 64 bytes), 'images' (2 slots of 64 bytes), 'loss' "
+        "(2 slots of 4 bytes)");
   }
 }
 

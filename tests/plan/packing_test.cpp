@@ -31,7 +31,13 @@ TEST(Packing, EmptyAndDegenerate) {
 
 TEST(Packing, TheValidatorFindsEveryFault) {
   const std::vector<Interval> intervals{{0, 4, 64}, {2, 6, 64}, {4, 8, 64}};
-  EXPECT_EQ(packing_fault(intervals, {{0, 64, 0}, 128, 128, }), "");
+  EXPECT_EQ(packing_fault(intervals,
+                          {
+                              {0, 64, 0},
+                              128,
+                              128,
+                          }),
+            "");
   EXPECT_THAT(packing_fault(intervals, {{0, 0, 64}, 128, 128}), ::testing::HasSubstr("intervals 0 and 1 overlap"));
   EXPECT_THAT(packing_fault(intervals, {{0, 64, 32}, 128, 128}), ::testing::HasSubstr("not a multiple"));
   EXPECT_THAT(packing_fault(intervals, {{0, 64, 128}, 128, 128}), ::testing::HasSubstr("leave the arena"));

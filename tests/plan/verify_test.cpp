@@ -53,47 +53,98 @@ TEST_P(VerifyBad, NamesTheFault) {
 
 const Bad kBad[] = {
     {"version", [](Plan& p) { p.schema_version = 2; }, "structure: schema version: 2; must be 1"},
-    {"stream_index", [](Plan& p) { p.actors[1].stream = 9; }, "structure: actor 'prepare': stream out of range: 9; must be less than 2"},
+    {"stream_index", [](Plan& p) { p.actors[1].stream = 9; },
+     "structure: actor 'prepare': stream out of range: 9; must be less than 2"},
     {"negative_index", [](Plan& p) { p.buffers[0].arena = -1; }, "structure: buffer 'hidden': arena out of range: -1"},
-    {"view_index", [](Plan& p) { p.kernels[0].inputs[0].index = 77; }, "structure: kernel 'prepare/shift': register out of range: 77"},
+    {"view_index", [](Plan& p) { p.kernels[0].inputs[0].index = 77; },
+     "structure: kernel 'prepare/shift': register out of range: 77"},
     {"name_twice", [](Plan& p) { p.actors[1].name = "net"; }, "structure: actor 'net': the name appears twice"},
-    {"quota_zero", [](Plan& p) { p.registers[0].quota = 0; }, "structure: register 'raw': quota is 0; must be in 1 to 65536"},
+    {"quota_zero", [](Plan& p) { p.registers[0].quota = 0; },
+     "structure: register 'raw': quota is 0; must be in 1 to 65536"},
     {"hold_zero", [](Plan& p) { p.edges[0].hold = 0; }, "structure: edge 0: hold is 0"},
     {"take_too_many", [](Plan& p) { p.edges[0].take = 3; }, "takes 3 tokens of a register of quota 2"},
-    {"too_many_initial", [](Plan& p) { p.registers[1].initial_tokens = 3; }, "structure: register 'images': initial_tokens is 3; must be in 0 to 2"},
-    {"slots_missing", [](Plan& p) { p.registers[1].slots.pop_back(); }, "structure: register 'images': 1 slots; a register of 64 bytes and quota 2 has 2"},
+    {"too_many_initial", [](Plan& p) { p.registers[1].initial_tokens = 3; },
+     "structure: register 'images': initial_tokens is 3; must be in 0 to 2"},
+    {"slots_missing", [](Plan& p) { p.registers[1].slots.pop_back(); },
+     "structure: register 'images': 1 slots; a register of 64 bytes and quota 2 has 2"},
     {"never_emits", [](Plan& p) { p.actors[0].program.clear(); }, "structure: actor 'feed': never emits 'raw'"},
     {"never_releases", [](Plan& p) { p.actors[3].program.clear(); }, "structure: actor 'sink': never releases 'loss'"},
-    {"emits_twice", [](Plan& p) { p.actors[0].program.push_back(p.actors[0].program[0]); }, "structure: actor 'feed': emits 'raw' twice"},
-    {"emits_foreign", [](Plan& p) { p.actors[3].program.push_back({InstrKind::kEmit, 0}); }, "structure: actor 'sink': emits 'raw', which 'feed' produces"},
-    {"emit_unwritten", [](Plan& p) { std::swap(p.actors[1].program[0], p.actors[1].program[1]); }, "structure: actor 'prepare': emits 'images' before any kernel has written it"},
-    {"read_after_release", [](Plan& p) { std::swap(p.actors[2].program[0], p.actors[2].program[1]); }, "structure: kernel 'net/mul' of actor 'net': reads 'images' after its release"},
-    {"reads_foreign", [](Plan& p) { p.kernels[1].inputs[0].index = 0; }, "reads register 'raw', which its actor neither produces nor consumes"},
-    {"writes_foreign", [](Plan& p) { p.kernels[1].outputs[0] = p.kernels[1].inputs[0]; }, "structure: kernel 'net/mul' of actor 'net': writes register 'images', which 'prepare' produces"},
-    {"writes_constant", [](Plan& p) { p.variables[0].constant = true; p.kernels[1].outputs[0] = PlanBuilder::of_variable(0, {16}); }, "structure: kernel 'net/mul' of actor 'net': writes 'model.weight', which is constant"},
-    {"kernel_twice", [](Plan& p) { p.actors[1].program.insert(p.actors[1].program.begin(), p.actors[1].program[0]); }, "is in several places"},
-    {"output_of_foreign", [](Plan& p) { p.outputs[0].view.index = 0; }, "structure: output 'loss': the sink does not consume 'raw'"},
-    {"input_of_foreign", [](Plan& p) { p.inputs[0].reg = 1; }, "structure: input 'x': register 'images' is produced by 'prepare'"},
+    {"emits_twice", [](Plan& p) { p.actors[0].program.push_back(p.actors[0].program[0]); },
+     "structure: actor 'feed': emits 'raw' twice"},
+    {"emits_foreign",
+     [](Plan& p) {
+       p.actors[3].program.push_back({InstrKind::kEmit, 0});
+     },
+     "structure: actor 'sink': emits 'raw', which 'feed' produces"},
+    {"emit_unwritten", [](Plan& p) { std::swap(p.actors[1].program[0], p.actors[1].program[1]); },
+     "structure: actor 'prepare': emits 'images' before any kernel has written it"},
+    {"read_after_release", [](Plan& p) { std::swap(p.actors[2].program[0], p.actors[2].program[1]); },
+     "structure: kernel 'net/mul' of actor 'net': reads 'images' after its release"},
+    {"reads_foreign", [](Plan& p) { p.kernels[1].inputs[0].index = 0; },
+     "reads register 'raw', which its actor neither produces nor consumes"},
+    {"writes_foreign", [](Plan& p) { p.kernels[1].outputs[0] = p.kernels[1].inputs[0]; },
+     "structure: kernel 'net/mul' of actor 'net': writes register 'images', which 'prepare' produces"},
+    {"writes_constant",
+     [](Plan& p) {
+       p.variables[0].constant = true;
+       p.kernels[1].outputs[0] = PlanBuilder::of_variable(0, {16});
+     },
+     "structure: kernel 'net/mul' of actor 'net': writes 'model.weight', which is constant"},
+    {"kernel_twice", [](Plan& p) { p.actors[1].program.insert(p.actors[1].program.begin(), p.actors[1].program[0]); },
+     "is in several places"},
+    {"output_of_foreign", [](Plan& p) { p.outputs[0].view.index = 0; },
+     "structure: output 'loss': the sink does not consume 'raw'"},
+    {"input_of_foreign", [](Plan& p) { p.inputs[0].reg = 1; },
+     "structure: input 'x': register 'images' is produced by 'prepare'"},
     {"two_sinks", [](Plan& p) { p.actors[2].role = ActorRole::kSink; }, "structure: 2 sink actors"},
-    {"unstarted", [](Plan& p) { p.actors[0].role = ActorRole::kNormal; p.inputs.clear(); p.registers[0].bytes = 0; p.registers[0].slots.clear(); p.kernels[0].inputs.clear(); }, "no source or feed is upstream of it"},
-    {"offset_unaligned", [](Plan& p) { p.buffers[0].offset = 4; }, "sizes: buffer 'hidden': offset 4; must be a multiple of 64"},
+    {"unstarted",
+     [](Plan& p) {
+       p.actors[0].role = ActorRole::kNormal;
+       p.inputs.clear();
+       p.registers[0].bytes = 0;
+       p.registers[0].slots.clear();
+       p.kernels[0].inputs.clear();
+     },
+     "no source or feed is upstream of it"},
+    {"offset_unaligned", [](Plan& p) { p.buffers[0].offset = 4; },
+     "sizes: buffer 'hidden': offset 4; must be a multiple of 64"},
     {"buffer_leaves", [](Plan& p) { p.buffers[1].bytes = 1 << 20; }, "leave arena 'host'"},
-    {"slot_small", [](Plan& p) { p.registers[0].bytes = 128; }, "sizes: register 'raw': slot 'raw.0' has 64 bytes; needs 128"},
-    {"view_leaves", [](Plan& p) { p.kernels[0].inputs[0].offset = 4; }, "sizes: kernel 'prepare/shift': a view of 64 bytes at offset 4 leaves register 'raw' of 64 bytes"},
-    {"negative_stride", [](Plan& p) { p.kernels[0].inputs[0].spec.strides[0] = -1; }, "strides (-1,); must not be negative"},
+    {"slot_small", [](Plan& p) { p.registers[0].bytes = 128; },
+     "sizes: register 'raw': slot 'raw.0' has 64 bytes; needs 128"},
+    {"view_leaves", [](Plan& p) { p.kernels[0].inputs[0].offset = 4; },
+     "sizes: kernel 'prepare/shift': a view of 64 bytes at offset 4 leaves register 'raw' of 64 bytes"},
+    {"negative_stride", [](Plan& p) { p.kernels[0].inputs[0].spec.strides[0] = -1; },
+     "strides (-1,); must not be negative"},
     {"stride_rank", [](Plan& p) { p.kernels[0].inputs[0].spec.strides = {}; }, "must be equally many"},
-    {"overflow", [](Plan& p) { p.variables[0].spec = {DType::kFloat32, {int64_t{1} << 40, int64_t{1} << 40}, {1, 1}}; }, "sizes: variable 'model.weight': "},
-    {"strides_overflow", [](Plan& p) { p.variables[0].spec = {DType::kFloat32, {3, 3}, {int64_t{1} << 62, int64_t{1} << 62}}; }, "sizes: variable 'model.weight': "},
+    {"overflow",
+     [](Plan& p) {
+       p.variables[0].spec = {DType::kFloat32, {int64_t{1} << 40, int64_t{1} << 40}, {1, 1}};
+     },
+     "sizes: variable 'model.weight': "},
+    {"strides_overflow",
+     [](Plan& p) {
+       p.variables[0].spec = {DType::kFloat32, {3, 3}, {int64_t{1} << 62, int64_t{1} << 62}};
+     },
+     "sizes: variable 'model.weight': "},
     {"cost", [](Plan& p) { p.kernels[0].cost_ns = -1; }, "cost is -1 ns"},
-    {"rates", [](Plan& p) { p.edges.push_back({0, 3, 2, 1}); p.actors[3].program.push_back({InstrKind::kRelease, 3}); }, "rates: inconsistent: "},
+    {"rates",
+     [](Plan& p) {
+       p.edges.push_back({0, 3, 2, 1});
+       p.actors[3].program.push_back({InstrKind::kRelease, 3});
+     },
+     "rates: inconsistent: "},
     {"arena_overlap", [](Plan& p) { p.buffers[1].offset = p.buffers[2].offset; }, "arenas: arena 'host': "},
-    {"certificate_order", [](Plan& p) { std::swap(p.certificate[0], p.certificate[1]); }, "liveness: certificate: step 0: 'prepare' cannot fire, it waits for data on 'raw'"},
+    {"certificate_order", [](Plan& p) { std::swap(p.certificate[0], p.certificate[1]); },
+     "liveness: certificate: step 0: 'prepare' cannot fire, it waits for data on 'raw'"},
     {"certificate_short", [](Plan& p) { p.certificate.pop_back(); }, "liveness: certificate: actor 'sink' never fires"},
-    {"certificate_no_return", [](Plan& p) { p.certificate.push_back(0); }, "liveness: certificate: its end is not its beginning"},
-    {"certificate_index", [](Plan& p) { p.certificate.push_back(44); }, "structure: certificate: actor out of range: 44"},
+    {"certificate_no_return", [](Plan& p) { p.certificate.push_back(0); },
+     "liveness: certificate: its end is not its beginning"},
+    {"certificate_index", [](Plan& p) { p.certificate.push_back(44); },
+     "structure: certificate: actor out of range: 44"},
 };
 
-INSTANTIATE_TEST_SUITE_P(Plans, VerifyBad, ::testing::ValuesIn(kBad), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Plans, VerifyBad, ::testing::ValuesIn(kBad),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Verify, InconsistentRatesNameTheCycleOfEdges) {
   PlanBuilder b;
@@ -102,10 +153,12 @@ TEST(Verify, InconsistentRatesNameTheCycleOfEdges) {
   b.reg("x", feed, {net}, {.quota = 2});
   b.reg("y", net, {sink}, {.emit_every = 4});
   b.reg("labels", feed, {sink}, {.quota = 2});
-  EXPECT_EQ(fault(b.build(false)),
-            "rates: inconsistent: 'feed' -('x': 1 per 1 firing, 1 taken per 1)-> 'net' -('y': 1 per 4 firings, 1 taken per 1)-> "
-            "'sink' <-('labels': 1 per 1 firing, 1 taken per 1)- 'feed': 'sink' would fire 1/1 and 1/4 times as often as "
-            "'feed'; the rates around a cycle must agree");
+  EXPECT_EQ(
+      fault(b.build(false)),
+      "rates: inconsistent: 'feed' -('x': 1 per 1 firing, 1 taken per 1)-> 'net' -('y': 1 per 4 firings, 1 taken per "
+      "1)-> "
+      "'sink' <-('labels': 1 per 1 firing, 1 taken per 1)- 'feed': 'sink' would fire 1/1 and 1/4 times as often as "
+      "'feed'; the rates around a cycle must agree");
 }
 
 TEST(Verify, RepetitionsOfAccumulation) {
@@ -126,9 +179,10 @@ TEST(Verify, ACycleWithoutTokensIsRefused) {
   b.reg("x", feed, {one});
   b.reg("a", one, {two});
   const int back = b.reg("b", two, {one});
-  EXPECT_EQ(fault(b.build(false)),
-            "liveness: deadlock: 'one' waits for data on 'b' from 'two'; 'two' waits for data on 'a' from 'one'; a register "
-            "of the cycle needs more slots or initial tokens");
+  EXPECT_EQ(
+      fault(b.build(false)),
+      "liveness: deadlock: 'one' waits for data on 'b' from 'two'; 'two' waits for data on 'a' from 'one'; a register "
+      "of the cycle needs more slots or initial tokens");
   b.plan.registers[back].initial_tokens = 1;
   EXPECT_EQ(fault(b.build()), "");
 }
@@ -171,7 +225,8 @@ struct SharedArena {
 
 TEST(Verify, AnArenaSharedAcrossActorsNeedsAFixedOrder) {
   SharedArena s;
-  EXPECT_THAT(fault(s.b.build()), HasSubstr("nothing makes 'one' (firing 0) come before 'two' (firing 0), which reuse its bytes"));
+  EXPECT_THAT(fault(s.b.build()),
+              HasSubstr("nothing makes 'one' (firing 0) come before 'two' (firing 0), which reuse its bytes"));
   SharedArena forward(2);  // the second `one` may overtake the first `two`
   forward.b.reg("order", forward.one, {forward.two}, {.quota = 4});
   EXPECT_THAT(fault(forward.b.build()), HasSubstr("nothing makes 'two' (firing 0) come before 'one' (firing 1)"));
@@ -188,9 +243,10 @@ TEST(Verify, OverlapWhileBothAreAliveIsRefused) {
   const int third = s.plain("third", 64, 64);
   s.b.plan.kernels[1].workspace = third;  // while s1 is read
   s.b.reg("order", s.one, {s.two}, {.quota = 1});
-  EXPECT_EQ(fault(s.b.build()),
-            "arenas: arena 'stream': 's1' (bytes 0 to 128) and 'third' (bytes 64 to 128) overlap while both are alive (at "
-            "kernel 'one/last' of 'one')");
+  EXPECT_EQ(
+      fault(s.b.build()),
+      "arenas: arena 'stream': 's1' (bytes 0 to 128) and 'third' (bytes 64 to 128) overlap while both are alive (at "
+      "kernel 'one/last' of 'one')");
 }
 
 TEST(Verify, RegistersOfOneStreamLiveUntilTheirLastConsumer) {
@@ -222,8 +278,10 @@ TEST(Verify, InPlaceRegistersMustMoveInStep) {
     return b.build(false);
   };
   EXPECT_EQ(fault(plan({.quota = 2, .bytes = 64}, 1)), "");
-  EXPECT_THAT(fault(plan({.quota = 2, .bytes = 64}, 2)), HasSubstr("it has 2 consumers; only a sole consumer may overwrite it"));
-  EXPECT_THAT(fault(plan({.quota = 2, .bytes = 64, .emit_every = 2}, 1)), HasSubstr("must take 1 and emit as it takes"));
+  EXPECT_THAT(fault(plan({.quota = 2, .bytes = 64}, 2)),
+              HasSubstr("it has 2 consumers; only a sole consumer may overwrite it"));
+  EXPECT_THAT(fault(plan({.quota = 2, .bytes = 64, .emit_every = 2}, 1)),
+              HasSubstr("must take 1 and emit as it takes"));
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include "tools/plan_viz/views.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,15 +8,17 @@
 #include <regex>
 
 #include "support/two_stage_plan.h"
+#include "tools/plan_viz/views.h"
 
 namespace sluice::plan_viz {
 namespace {
 
-using ::testing::HasSubstr;
 using plan::two_stage_plan;
+using ::testing::HasSubstr;
 
 TEST(PlanViz, ShowIsAsGolden) {
-  EXPECT_EQ(show_text(two_stage_plan(), {.width = 100}), R"(plan 'two_stage'  4 actors, 3 kernels, 3 registers, 2 streams, 512 B
+  EXPECT_EQ(show_text(two_stage_plan(), {.width = 100}),
+            R"(plan 'two_stage'  4 actors, 3 kernels, 3 registers, 2 streams, 512 B
 cpu:0
 ├─ stream cpu:0/host0  1 core, 3 actors
 │  ├─ 1. feed (feed)
@@ -89,7 +89,8 @@ TEST(PlanViz, DotHasAClusterPerDeviceAndStream) {
 
 TEST(PlanViz, EveryViewHasValidJson) {
   const plan::Plan plan = two_stage_plan();
-  for (const std::string& text : {show_json(plan), stats_json(plan), mem_json(plan), verify_json(plan), simulate_json(plan, {})}) {
+  for (const std::string& text :
+       {show_json(plan), stats_json(plan), mem_json(plan), verify_json(plan), simulate_json(plan, {})}) {
     boost::json::error_code error;
     const boost::json::value v = boost::json::parse(text, error);
     ASSERT_FALSE(error) << error.message() << "\n" << text;
@@ -133,15 +134,18 @@ TEST_F(PlanVizPage, AClickOnAKernelShowsItsFiveSourceLines) {
   page.replace(page.rfind("</body>"), 7, click);
   const std::filesystem::path file = dir_ / "page.html", dom = dir_ / "dom.html";
   std::ofstream(file) << page;
-  const std::string command = "HOME=" + dir_.string() + " timeout 60 chromium --headless --no-sandbox --disable-gpu --window-size=1400,900 --dump-dom 'file://" +
-                              file.string() + "' > '" + dom.string() + "' 2>/dev/null";
+  const std::string command =
+      "HOME=" + dir_.string() +
+      " timeout 60 chromium --headless --no-sandbox --disable-gpu --window-size=1400,900 --dump-dom 'file://" +
+      file.string() + "' > '" + dom.string() + "' 2>/dev/null";
   if (std::system(command.c_str()) != 0) GTEST_SKIP() << "chromium cannot run here";
   std::ifstream in(dom);
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   const size_t details = text.find("<div class=\"src\" id=\"source\">");
   ASSERT_NE(details, std::string::npos);
   const std::string shown = text.substr(details, 600);
-  for (const int line : {18, 19, 20, 21, 22}) EXPECT_THAT(shown, HasSubstr(fmt::format("<span>{}</span>line_{} = ", line, line)));
+  for (const int line : {18, 19, 20, 21, 22})
+    EXPECT_THAT(shown, HasSubstr(fmt::format("<span>{}</span>line_{} = ", line, line)));
   EXPECT_THAT(shown, HasSubstr("<div class=\"at\"><span>20</span>"));
   EXPECT_THAT(text, HasSubstr("net/mul"));
 }

@@ -28,7 +28,8 @@ Plan balanced(int quota, double host_ns = 1000, double compute_ns = 1000) {
   PlanBuilder b("balanced");
   const int host = b.stream("cpu:0", StreamKind::kHost), compute = b.stream();
   const int other = b.stream("cpu:0", StreamKind::kHost, 1);
-  const int feed = b.feed("feed", other), prepare = b.actor("prepare", host), net = b.actor("net", compute), sink = b.sink("sink", other);
+  const int feed = b.feed("feed", other), prepare = b.actor("prepare", host), net = b.actor("net", compute),
+            sink = b.sink("sink", other);
   const int x = b.reg("x", feed, {prepare}, {.quota = 4, .bytes = 64});
   const int images = b.reg("images", prepare, {net}, {.quota = quota, .bytes = 64});
   const int y = b.reg("y", net, {sink}, {.quota = 4, .bytes = 64});

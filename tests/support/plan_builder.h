@@ -127,9 +127,7 @@ class PlanBuilder {
     return index;
   }
   void emit(int actor, int reg) { plan.actors[actor].program.push_back({InstrKind::kEmit, reg}); }
-  void release(int actor, int reg) {
-    plan.actors[actor].program.push_back({InstrKind::kRelease, edge_of(reg, actor)});
-  }
+  void release(int actor, int reg) { plan.actors[actor].program.push_back({InstrKind::kRelease, edge_of(reg, actor)}); }
 
   void input(const std::string& name, int reg, TensorSpec spec) { plan.inputs.push_back({name, reg, spec}); }
   void output(const std::string& name, View view) { plan.outputs.push_back({name, std::move(view)}); }

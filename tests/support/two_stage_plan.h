@@ -23,9 +23,11 @@ inline Plan two_stage_plan(const TwoStageOptions& o = {}) {
   const int loss = b.reg("loss", net, {sink}, {.quota = 2, .bytes = 4});
   const int scratch = b.buffer("hidden", 64);
   b.input("x", raw, b.f32({16}));
-  const int shift = b.run(prepare, "shift", {b.of_reg(raw, {16})}, {b.of_reg(images, {16})}, o.host_ns, {{"pad", int64_t{2}}});
+  const int shift =
+      b.run(prepare, "shift", {b.of_reg(raw, {16})}, {b.of_reg(images, {16})}, o.host_ns, {{"pad", int64_t{2}}});
   b.plan.kernels[shift].source = {"train.py", 12};
-  const int mul = b.run(net, "mul", {b.of_reg(images, {16}), b.of_variable(w, {16})}, {b.of_buffer(scratch, {16})}, o.compute_ns / 2);
+  const int mul = b.run(net, "mul", {b.of_reg(images, {16}), b.of_variable(w, {16})}, {b.of_buffer(scratch, {16})},
+                        o.compute_ns / 2);
   b.plan.kernels[mul].source = {"train.py", 20};
   b.plan.kernels[mul].module = "model";
   b.release(net, images);

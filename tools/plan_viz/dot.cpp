@@ -21,19 +21,24 @@ std::string quoted(const std::string& text) {
 }  // namespace
 
 std::string dot_text(const Plan& plan) {
-  std::string s = fmt::format("digraph {} {{\n  rankdir=LR;\n  node [shape=box, style=rounded, fontname=\"sans-serif\"];\n  edge [fontname=\"sans-serif\", fontsize=10];\n", quoted(plan.name));
+  std::string s = fmt::format(
+      "digraph {} {{\n  rankdir=LR;\n  node [shape=box, style=rounded, fontname=\"sans-serif\"];\n  edge "
+      "[fontname=\"sans-serif\", fontsize=10];\n",
+      quoted(plan.name));
   std::map<DeviceId, std::vector<int>> devices;
   for (int i = 0; i < static_cast<int>(plan.streams.size()); ++i) devices[plan.streams[i].device].push_back(i);
   int cluster = 0;
   for (const auto& [device, streams] : devices) {
     s += fmt::format("  subgraph cluster_{} {{\n    label={};\n", cluster++, quoted(device.str()));
     for (const int stream : streams) {
-      s += fmt::format("    subgraph cluster_{} {{\n      label={}; style=dashed;\n", cluster++, quoted(plan.streams[stream].name));
+      s += fmt::format("    subgraph cluster_{} {{\n      label={}; style=dashed;\n", cluster++,
+                       quoted(plan.streams[stream].name));
       for (const int a : chain(plan, stream)) {
         size_t kernels = 0;
         for (const Instr& i : plan.actors[a].program) kernels += i.kind == InstrKind::kRun;
         const char* shape = plan.actors[a].role == ActorRole::kNormal ? "box" : "ellipse";
-        s += fmt::format("      a{} [label={}, shape={}];\n", a, quoted(plan.actors[a].name + (kernels ? "\n" + count_str(kernels, "kernel") : "")), shape);
+        s += fmt::format("      a{} [label={}, shape={}];\n", a,
+                         quoted(plan.actors[a].name + (kernels ? "\n" + count_str(kernels, "kernel") : "")), shape);
       }
       s += "    }\n";
     }
@@ -41,8 +46,10 @@ std::string dot_text(const Plan& plan) {
   }
   for (const Edge& e : plan.edges) {
     const Register& r = plan.registers[e.reg];
-    const std::string label = r.bytes ? fmt::format("{} ×{} {}", r.name, r.quota, short_bytes(r.bytes)) : fmt::format("{} ×{}", r.name, r.quota);
-    s += fmt::format("  a{} -> a{} [label={}{}];\n", r.producer, e.consumer, quoted(label), r.bytes ? "" : ", style=dotted");
+    const std::string label = r.bytes ? fmt::format("{} ×{} {}", r.name, r.quota, short_bytes(r.bytes))
+                                      : fmt::format("{} ×{}", r.name, r.quota);
+    s += fmt::format("  a{} -> a{} [label={}{}];\n", r.producer, e.consumer, quoted(label),
+                     r.bytes ? "" : ", style=dotted");
   }
   return s + "}\n";
 }

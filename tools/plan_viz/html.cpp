@@ -14,7 +14,7 @@ using namespace plan;
 
 namespace {
 
-constexpr int kSteps = 4;             // enough for the pipeline to fill
+constexpr int kSteps = 4;              // enough for the pipeline to fill
 constexpr double kUnknownCost = 1000;  // ns drawn per kernel when the plan predicts none
 constexpr int kContext = 2;            // source lines on either side
 
@@ -29,7 +29,8 @@ class Sources {
     if (snippets_.count(key)) return;
     const std::vector<std::string>& lines = file(at.file);
     if (lines.empty() || at.line > static_cast<int>(lines.size())) return;
-    const int first = std::max(1, at.line - kContext), last = std::min(static_cast<int>(lines.size()), at.line + kContext);
+    const int first = std::max(1, at.line - kContext),
+              last = std::min(static_cast<int>(lines.size()), at.line + kContext);
     std::string s = fmt::format("{{\"line\":{},\"first\":{},\"lines\":[", at.line, first);
     for (int i = first; i <= last; ++i) s += (i > first ? "," : "") + quoted_json(lines[i - 1]);
     snippets_[key] = s + "]}";
@@ -94,45 +95,59 @@ std::string page_data(const Plan& given, const std::string& source_root) {
   }
   for (const Kernel& k : plan.kernels) sources.want(k.source);
 
-  std::string s = fmt::format("{{\"name\":{},\"target\":{},\"costs\":{},\"steps\":{},\"period\":{},\"total\":{},\"critical\":{},\"bytes\":{}",
-                              quoted_json(plan.name), quoted_json(plan.target), costs, kSteps, sim.period_ns, sim.total_ns,
-                              quoted_json(critical_str(plan, sim.critical)), l.total);
+  std::string s = fmt::format(
+      "{{\"name\":{},\"target\":{},\"costs\":{},\"steps\":{},\"period\":{},\"total\":{},\"critical\":{},\"bytes\":{}",
+      quoted_json(plan.name), quoted_json(plan.target), costs, kSteps, sim.period_ns, sim.total_ns,
+      quoted_json(critical_str(plan, sim.critical)), l.total);
   s += ",\n\"streams\":" + list(plan.streams, [](const Stream& v, int) {
-    return fmt::format("{{\"n\":{},\"d\":\"{}\",\"k\":\"{}\",\"c\":{}}}", quoted_json(v.name), v.device.str(), stream_kind_name(v.kind), v.cores);
-  });
+         return fmt::format("{{\"n\":{},\"d\":\"{}\",\"k\":\"{}\",\"c\":{}}}", quoted_json(v.name), v.device.str(),
+                            stream_kind_name(v.kind), v.cores);
+       });
   s += ",\n\"actors\":" + list(plan.actors, [](const Actor& v, int) {
-    std::string program;
-    for (const Instr& i : v.program) program += fmt::format("{}[{},{}]", program.empty() ? "" : ",", static_cast<int>(i.kind), i.index);
-    return fmt::format("{{\"n\":{},\"s\":{},\"r\":\"{}\",\"p\":[{}]}}", quoted_json(v.name), v.stream, actor_role_name(v.role), program);
-  });
+         std::string program;
+         for (const Instr& i : v.program)
+           program += fmt::format("{}[{},{}]", program.empty() ? "" : ",", static_cast<int>(i.kind), i.index);
+         return fmt::format("{{\"n\":{},\"s\":{},\"r\":\"{}\",\"p\":[{}]}}", quoted_json(v.name), v.stream,
+                            actor_role_name(v.role), program);
+       });
   s += ",\n\"kernels\":" + list(plan.kernels, [&](const Kernel& v, int k) {
-    std::string attrs;
-    for (const auto& [name, value] : v.attrs) attrs += (attrs.empty() ? "" : ", ") + name + "=" + attr_str(value);
-    return fmt::format("{{\"n\":{},\"op\":{},\"a\":{},\"i\":{},\"o\":{},\"w\":{},\"src\":{},\"m\":{},\"c\":{},\"g\":{},\"actor\":{}}}", quoted_json(v.name),
-                       quoted_json(v.op), quoted_json(attrs), views_json(plan, v.inputs), views_json(plan, v.outputs),
-                       v.workspace >= 0 ? plan.buffers[v.workspace].bytes : 0, quoted_json(v.source.str()), quoted_json(v.module), v.cost_ns,
-                       v.collective, actor_of[k]);
-  });
+         std::string attrs;
+         for (const auto& [name, value] : v.attrs) attrs += (attrs.empty() ? "" : ", ") + name + "=" + attr_str(value);
+         return fmt::format(
+             "{{\"n\":{},\"op\":{},\"a\":{},\"i\":{},\"o\":{},\"w\":{},\"src\":{},\"m\":{},\"c\":{},\"g\":{},\"actor\":"
+             "{}}}",
+             quoted_json(v.name), quoted_json(v.op), quoted_json(attrs), views_json(plan, v.inputs),
+             views_json(plan, v.outputs), v.workspace >= 0 ? plan.buffers[v.workspace].bytes : 0,
+             quoted_json(v.source.str()), quoted_json(v.module), v.cost_ns, v.collective, actor_of[k]);
+       });
   s += ",\n\"registers\":" + list(plan.registers, [&](const Register& v, int r) {
-    std::string consumers;
-    for (const int e : adjacency.register_edges[r]) {
-      const Edge& edge = plan.edges[e];
-      consumers += fmt::format("{}[{},{},{}]", consumers.empty() ? "" : ",", edge.consumer, edge.take, edge.hold);
-    }
-    const int space = v.slots.empty() ? -1 : plan.arenas[plan.buffers[v.slots[0]].arena].space;
-    return fmt::format("{{\"n\":{},\"p\":{},\"q\":{},\"b\":{},\"e\":[{}],\"em\":{},\"it\":{},\"ip\":{},\"sp\":\"{}\",\"pk\":{}}}", quoted_json(v.name), v.producer,
-                       v.quota, v.bytes, consumers, v.emit_every, v.initial_tokens, v.in_place_of < 0 ? -1 : plan.edges[v.in_place_of].reg,
-                       space < 0 ? "" : plan.spaces[space].str(), sim.peak_slots.empty() ? 0 : sim.peak_slots[r]);
-  });
+         std::string consumers;
+         for (const int e : adjacency.register_edges[r]) {
+           const Edge& edge = plan.edges[e];
+           consumers += fmt::format("{}[{},{},{}]", consumers.empty() ? "" : ",", edge.consumer, edge.take, edge.hold);
+         }
+         const int space = v.slots.empty() ? -1 : plan.arenas[plan.buffers[v.slots[0]].arena].space;
+         return fmt::format(
+             "{{\"n\":{},\"p\":{},\"q\":{},\"b\":{},\"e\":[{}],\"em\":{},\"it\":{},\"ip\":{},\"sp\":\"{}\",\"pk\":{}}}",
+             quoted_json(v.name), v.producer, v.quota, v.bytes, consumers, v.emit_every, v.initial_tokens,
+             v.in_place_of < 0 ? -1 : plan.edges[v.in_place_of].reg, space < 0 ? "" : plan.spaces[space].str(),
+             sim.peak_slots.empty() ? 0 : sim.peak_slots[r]);
+       });
   s += ",\n\"edges\":" + list(plan.edges, [](const Edge& v, int) { return std::to_string(v.reg); });
-  s += ",\n\"firings\":" + list(sim.firings, [](const SimFiring& f, int) { return fmt::format("[{},{},{},{}]", f.actor, f.firing, f.begin_ns, f.end_ns); });
-  s += ",\n\"spans\":" + list(sim.kernels, [](const SimKernel& k, int) { return fmt::format("[{},{},{},{}]", k.kernel, k.firing, k.begin_ns, k.end_ns); });
+  s += ",\n\"firings\":" + list(sim.firings, [](const SimFiring& f, int) {
+         return fmt::format("[{},{},{},{}]", f.actor, f.firing, f.begin_ns, f.end_ns);
+       });
+  s += ",\n\"spans\":" + list(sim.kernels, [](const SimKernel& k, int) {
+         return fmt::format("[{},{},{},{}]", k.kernel, k.firing, k.begin_ns, k.end_ns);
+       });
   s += ",\n\"ledger\":" + list(l.lines, [&](const LedgerLine& line, int) {
-    const bool arena = line.kind == LedgerLine::Kind::kArena;
-    const char* kind = arena ? "arena" : line.kind == LedgerLine::Kind::kConstant ? "constant" : "variable";
-    return fmt::format("[\"{}\",{},\"{}\",{},{}]", kind, quoted_json(arena ? plan.arenas[line.index].name : plan.variables[line.index].name),
-                       plan.spaces[line.space].str(), line.bytes, arena ? plan.arenas[line.index].lower_bound : line.bytes);
-  });
+         const bool arena = line.kind == LedgerLine::Kind::kArena;
+         const char* kind = arena ? "arena" : line.kind == LedgerLine::Kind::kConstant ? "constant" : "variable";
+         return fmt::format("[\"{}\",{},\"{}\",{},{}]", kind,
+                            quoted_json(arena ? plan.arenas[line.index].name : plan.variables[line.index].name),
+                            plan.spaces[line.space].str(), line.bytes,
+                            arena ? plan.arenas[line.index].lower_bound : line.bytes);
+       });
   s += fmt::format(",\n\"ok\":{},\"proof\":{}", report.ok(), quoted_json(verify_text(plan, {.width = 110})));
   s += ",\n\"sources\":" + sources.json() + "}";
   // The data stands in a script element: nothing in it may close that.
@@ -148,9 +163,12 @@ std::string page_data(const Plan& given, const std::string& source_root) {
 std::string escaped(const std::string& text) {
   std::string s;
   for (const char c : text) {
-    if (c == '<') s += "&lt;";
-    else if (c == '&') s += "&amp;";
-    else s += c;
+    if (c == '<')
+      s += "&lt;";
+    else if (c == '&')
+      s += "&amp;";
+    else
+      s += c;
   }
   return s;
 }
@@ -158,10 +176,11 @@ std::string escaped(const std::string& text) {
 }  // namespace
 
 std::string html_page(const Plan& plan, const std::string& source_root) {
-  return "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n<title>" +
+  return "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+         "content=\"width=device-width\">\n<title>" +
          escaped(plan.name) + " · plan</title>\n<style>" + kPageStyle + "</style>\n</head>\n" + kPageBody +
-         "<script id=\"data\" type=\"application/json\">" + page_data(plan, source_root) + "</script>\n<script>" + kPageLanes + kPageDetails +
-         "</script>\n</body>\n</html>\n";
+         "<script id=\"data\" type=\"application/json\">" + page_data(plan, source_root) + "</script>\n<script>" +
+         kPageLanes + kPageDetails + "</script>\n</body>\n</html>\n";
 }
 
 }  // namespace sluice::plan_viz

@@ -40,13 +40,18 @@ struct Arguments {
 // The graph beside the plan, parsed and printed again, so that what is shown is what the compiler reads.
 std::string ir_view(const Arguments& args) {
   const fs::path path = args.path;
-  const fs::path file = fs::is_directory(path) ? path / "graph.txt" : path.filename() == "graph.txt" ? path : path.parent_path() / "graph.txt";
-  SLUICE_CHECK_KIND(kIo, fs::exists(file), "{}: no such file; `ir` shows the graph.txt of a bundle or beside a plan", file.string());
+  const fs::path file = fs::is_directory(path)           ? path / "graph.txt"
+                        : path.filename() == "graph.txt" ? path
+                                                         : path.parent_path() / "graph.txt";
+  SLUICE_CHECK_KIND(kIo, fs::exists(file), "{}: no such file; `ir` shows the graph.txt of a bundle or beside a plan",
+                    file.string());
   const graph::Graph graph = graph::parse(read_file(file), file.string(), builtin_ops());
   const std::string text = graph::to_text(graph);
   if (!args.json) return text;
-  return fmt::format("{{\"name\": {}, \"nodes\": {}, \"inputs\": {}, \"outputs\": {}, \"variables\": {}, \"text\": {}}}\n", plan::quoted_json(graph.name),
-                     graph.nodes().size(), graph.inputs().size(), graph.outputs().size(), graph.variables().size(), plan::quoted_json(text));
+  return fmt::format(
+      "{{\"name\": {}, \"nodes\": {}, \"inputs\": {}, \"outputs\": {}, \"variables\": {}, \"text\": {}}}\n",
+      plan::quoted_json(graph.name), graph.nodes().size(), graph.inputs().size(), graph.outputs().size(),
+      graph.variables().size(), plan::quoted_json(text));
 }
 
 // Source paths in a plan are relative; they are tried from here, then from the plan's directory.
@@ -91,16 +96,20 @@ int run(const std::string& view, Arguments& args) {
   plan::VerifyReport structure;
   plan::verify_structure(plan, structure);
   if (structure.ok()) plan::verify_sizes(plan, structure);
-  SLUICE_CHECK(structure.ok(), "{}: {}: {}; `plan-viz verify` lists all faults", args.path, structure.problems[0].concern, structure.problems[0].text);
+  SLUICE_CHECK(structure.ok(), "{}: {}: {}; `plan-viz verify` lists all faults", args.path,
+               structure.problems[0].concern, structure.problems[0].text);
   std::string text;
   if (view == "show") text = args.json ? plan_viz::show_json(plan) : plan_viz::show_text(plan, args.text);
   if (view == "stats") text = args.json ? plan_viz::stats_json(plan) : plan_viz::stats_text(plan, args.text);
   if (view == "mem") text = args.json ? plan_viz::mem_json(plan) : plan_viz::mem_text(plan, args.text);
-  if (view == "dot") text = args.json ? fmt::format("{{\"dot\": {}}}\n", plan::quoted_json(plan_viz::dot_text(plan))) : plan_viz::dot_text(plan);
+  if (view == "dot")
+    text = args.json ? fmt::format("{{\"dot\": {}}}\n", plan::quoted_json(plan_viz::dot_text(plan)))
+                     : plan_viz::dot_text(plan);
   if (view == "simulate") {
     args.simulate.firing_ns = args.firing_us * 1e3;
     args.simulate.message_ns = args.message_us * 1e3;
-    text = args.json ? plan_viz::simulate_json(plan, args.simulate) : plan_viz::simulate_text(plan, args.simulate, args.text);
+    text = args.json ? plan_viz::simulate_json(plan, args.simulate)
+                     : plan_viz::simulate_text(plan, args.simulate, args.text);
   }
   std::cout << text;
   return 0;
@@ -124,22 +133,30 @@ int main(int argc, char** argv) {
     CLI::App* sub = app.add_subcommand(name, help);
     sub->add_option("plan", args.path, "plan.json or bundle directory")->required();
     sub->add_flag("--json", args.json, "machine-readable");
-    sub->add_option("--width", args.text.width, "columns (default: the terminal's, 100 when piped)")->check(CLI::Range(40, 1000));
+    sub->add_option("--width", args.text.width, "columns (default: the terminal's, 100 when piped)")
+        ->check(CLI::Range(40, 1000));
     return sub;
   };
   view("show", "A tree of devices, streams, actors in the order they fire, their kernels and registers")
       ->add_flag("--all", args.text.all, "every kernel of long programs");
   view("stats", "Counts, ops by predicted time, bytes");
-  view("mem", "The ledger, and a map of each arena: offsets against lifetimes")->add_flag("--all", args.text.all, "every line and buffer");
-  view("verify", "The proof that the plan runs forever, or the blocking cycle; exit status 1 when refused")->alias("prove");
+  view("mem", "The ledger, and a map of each arena: offsets against lifetimes")
+      ->add_flag("--all", args.text.all, "every line and buffer");
+  view("verify", "The proof that the plan runs forever, or the blocking cycle; exit status 1 when refused")
+      ->alias("prove");
   view("dot", "A graph for graphviz, clustered by device and stream");
   view("json", "The plan itself, in its canonical form");
   view("ir", "The graph the plan was compiled from (graph.txt beside it)");
   CLI::App* simulate = view("simulate", "The plan in virtual time: period, critical cycle, lanes");
-  simulate->add_option("--steps", args.simulate.steps, "steps submitted")->check(CLI::Range(1, 100000))->capture_default_str();
-  simulate->add_option("--in-flight", args.simulate.in_flight, "at most so many unfinished steps (0: no limit)")->check(CLI::Range(0, 100000));
-  simulate->add_option("--firing-us", args.firing_us, "cost of a firing besides its kernels")->check(CLI::Range(0.0, 1e9));
-  simulate->add_option("--message-us", args.message_us, "latency of a message between streams")->check(CLI::Range(0.0, 1e9));
+  simulate->add_option("--steps", args.simulate.steps, "steps submitted")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  simulate->add_option("--in-flight", args.simulate.in_flight, "at most so many unfinished steps (0: no limit)")
+      ->check(CLI::Range(0, 100000));
+  simulate->add_option("--firing-us", args.firing_us, "cost of a firing besides its kernels")
+      ->check(CLI::Range(0.0, 1e9));
+  simulate->add_option("--message-us", args.message_us, "latency of a message between streams")
+      ->check(CLI::Range(0.0, 1e9));
   view("html", "One self-contained page: lanes over virtual time, details, source lines")
       ->add_option("-o,--output", args.output, "file to write (default plan.html)");
   CLI11_PARSE(app, argc, argv);

@@ -75,15 +75,17 @@ std::string mem_text(const Plan& plan, const TextOptions& options) {
   s += "\n" + paint("ledger", Color::kBold, options) + "\n";
   rows.clear();
   std::vector<LedgerLine> lines = l.lines;
-  std::stable_sort(lines.begin(), lines.end(), [](const LedgerLine& a, const LedgerLine& b) { return a.bytes > b.bytes; });
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const LedgerLine& a, const LedgerLine& b) { return a.bytes > b.bytes; });
   constexpr size_t kLines = 30;
   for (size_t i = 0; i < lines.size() && (options.all || i < kLines); ++i) {
-    rows.push_back({line_kind(lines[i].kind), line_name(plan, lines[i]), plan.spaces[lines[i].space].str(), short_bytes(lines[i].bytes)});
+    rows.push_back({line_kind(lines[i].kind), line_name(plan, lines[i]), plan.spaces[lines[i].space].str(),
+                    short_bytes(lines[i].bytes)});
   }
   s += table(rows, {false, false, false, true}, options.width);
   if (!options.all && lines.size() > kLines) s += fmt::format("  … {} more (--all)\n", lines.size() - kLines);
-  s += fmt::format("  in the arenas, before sharing: register slots {}, workspaces {}, intermediates {}\n", short_bytes(l.register_slots),
-                   short_bytes(l.workspaces), short_bytes(l.intermediates));
+  s += fmt::format("  in the arenas, before sharing: register slots {}, workspaces {}, intermediates {}\n",
+                   short_bytes(l.register_slots), short_bytes(l.workspaces), short_bytes(l.intermediates));
 
   int64_t total = 0;
   const std::vector<Extent> life = extents(plan, total);
@@ -94,9 +96,11 @@ std::string mem_text(const Plan& plan, const TextOptions& options) {
     const Arena& arena = plan.arenas[a];
     s += "\n" + paint(fmt::format("arena '{}'", arena.name), Color::kBlue, options) +
          fmt::format("  {}, {}, {}; lower bound {}\n", plan.spaces[arena.space].str(),
-                     arena.stream < 0 ? "disjoint" : "shared along " + plan.streams[arena.stream].name, bytes_str(arena.bytes), short_bytes(arena.lower_bound));
+                     arena.stream < 0 ? "disjoint" : "shared along " + plan.streams[arena.stream].name,
+                     bytes_str(arena.bytes), short_bytes(arena.lower_bound));
     std::vector<int>& list = buffers[a];
-    std::stable_sort(list.begin(), list.end(), [&](int x, int y) { return plan.buffers[x].offset < plan.buffers[y].offset; });
+    std::stable_sort(list.begin(), list.end(),
+                     [&](int x, int y) { return plan.buffers[x].offset < plan.buffers[y].offset; });
     constexpr size_t kBuffers = 40;
     for (size_t i = 0; i < list.size() && (options.all || i < kBuffers); ++i) {
       const Buffer& b = plan.buffers[list[i]];
@@ -107,7 +111,10 @@ std::string mem_text(const Plan& plan, const TextOptions& options) {
         const int64_t to = std::max(from + 1, total * static_cast<int64_t>(c + 1) / static_cast<int64_t>(bar));
         lane += e.begin < to && e.end > from ? "█" : "·";
       }
-      s += cut(fmt::format("  {:>10} {:>10}  ", b.offset, short_bytes(b.bytes)) + padded(cut(b.name, 32), 32) + "  " + lane, options.width) + "\n";
+      s += cut(fmt::format("  {:>10} {:>10}  ", b.offset, short_bytes(b.bytes)) + padded(cut(b.name, 32), 32) + "  " +
+                   lane,
+               options.width) +
+           "\n";
     }
     if (!options.all && list.size() > kBuffers) s += fmt::format("  … {} more (--all)\n", list.size() - kBuffers);
   }
@@ -119,21 +126,26 @@ std::string mem_json(const Plan& plan) {
   const Ledger l = ledger(plan);
   int64_t total = 0;
   const std::vector<Extent> life = extents(plan, total);
-  std::string s = fmt::format("{{\"name\": {}, \"total\": {}, \"arenas_total\": {}, \"variables_total\": {}, \"constants_total\": {}, \"spaces\": [",
-                              quoted_json(plan.name), l.total, l.arenas, l.variables, l.constants);
+  std::string s = fmt::format(
+      "{{\"name\": {}, \"total\": {}, \"arenas_total\": {}, \"variables_total\": {}, \"constants_total\": {}, "
+      "\"spaces\": [",
+      quoted_json(plan.name), l.total, l.arenas, l.variables, l.constants);
   for (size_t i = 0; i < plan.spaces.size(); ++i) {
     s += fmt::format("{}{{\"space\": \"{}\", \"bytes\": {}}}", i ? ", " : "", plan.spaces[i].str(), l.space_bytes[i]);
   }
   s += "],\n\"lines\": [";
   for (size_t i = 0; i < l.lines.size(); ++i) {
-    s += fmt::format("{}\n  {{\"kind\": \"{}\", \"name\": {}, \"space\": \"{}\", \"bytes\": {}}}", i ? "," : "", line_kind(l.lines[i].kind),
-                     quoted_json(line_name(plan, l.lines[i])), plan.spaces[l.lines[i].space].str(), l.lines[i].bytes);
+    s += fmt::format("{}\n  {{\"kind\": \"{}\", \"name\": {}, \"space\": \"{}\", \"bytes\": {}}}", i ? "," : "",
+                     line_kind(l.lines[i].kind), quoted_json(line_name(plan, l.lines[i])),
+                     plan.spaces[l.lines[i].space].str(), l.lines[i].bytes);
   }
   s += "],\n\"buffers\": [";
   for (size_t b = 0; b < plan.buffers.size(); ++b) {
     const Buffer& buffer = plan.buffers[b];
-    s += fmt::format("{}\n  {{\"name\": {}, \"arena\": {}, \"offset\": {}, \"bytes\": {}, \"first_use\": {}, \"last_use\": {}}}", b ? "," : "",
-                     quoted_json(buffer.name), quoted_json(plan.arenas[buffer.arena].name), buffer.offset, buffer.bytes, life[b].begin, life[b].end - 1);
+    s += fmt::format(
+        "{}\n  {{\"name\": {}, \"arena\": {}, \"offset\": {}, \"bytes\": {}, \"first_use\": {}, \"last_use\": {}}}",
+        b ? "," : "", quoted_json(buffer.name), quoted_json(plan.arenas[buffer.arena].name), buffer.offset,
+        buffer.bytes, life[b].begin, life[b].end - 1);
   }
   return s + fmt::format("],\n\"period_instructions\": {}}}\n", total);
 }
@@ -149,7 +161,8 @@ std::string verify_text(const Plan& plan, const TextOptions& options) {
   s += "  structure, sizes, rates, liveness, arenas and collectives were checked\n";
   s += fmt::format("  proof: {} of {}, fired in this order, return every register to its initial state\n",
                    count_str(report.certificate.size(), "firing"), count_str(plan.actors.size(), "actor"));
-  s += report.certificate_given ? "  (the plan's own certificate, re-checked step by step)\n" : "  (the plan has none; found by greedy execution)\n";
+  s += report.certificate_given ? "  (the plan's own certificate, re-checked step by step)\n"
+                                : "  (the plan has none; found by greedy execution)\n";
   std::string line = "  ";
   size_t run = 0;
   for (size_t i = 0; i < report.certificate.size(); i += run) {
@@ -169,7 +182,8 @@ std::string verify_json(const Plan& plan) {
   const VerifyReport report = verify(plan);
   std::string s = fmt::format("{{\"name\": {}, \"ok\": {}, \"problems\": [", quoted_json(plan.name), report.ok());
   for (size_t i = 0; i < report.problems.size(); ++i) {
-    s += fmt::format("{}{{\"concern\": \"{}\", \"text\": {}}}", i ? ", " : "", report.problems[i].concern, quoted_json(report.problems[i].text));
+    s += fmt::format("{}{{\"concern\": \"{}\", \"text\": {}}}", i ? ", " : "", report.problems[i].concern,
+                     quoted_json(report.problems[i].text));
   }
   s += "], \"repetitions\": [";
   for (size_t i = 0; i < report.repetitions.size(); ++i) s += fmt::format("{}{}", i ? ", " : "", report.repetitions[i]);

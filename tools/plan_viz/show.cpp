@@ -18,9 +18,10 @@ class Tree {
   Tree(const Plan& plan, const TextOptions& options) : plan_(plan), options_(options), adjacency_(plan) {}
 
   std::string str() {
-    line("", paint(fmt::format("plan '{}'", plan_.name), Color::kBold, options_) + "  " + count_str(plan_.actors.size(), "actor") + ", " +
-                 count_str(plan_.kernels.size(), "kernel") + ", " + count_str(plan_.registers.size(), "register") + ", " +
-                 count_str(plan_.streams.size(), "stream") + ", " + short_bytes(ledger(plan_).total));
+    line("", paint(fmt::format("plan '{}'", plan_.name), Color::kBold, options_) + "  " +
+                 count_str(plan_.actors.size(), "actor") + ", " + count_str(plan_.kernels.size(), "kernel") + ", " +
+                 count_str(plan_.registers.size(), "register") + ", " + count_str(plan_.streams.size(), "stream") +
+                 ", " + short_bytes(ledger(plan_).total));
     std::map<DeviceId, std::vector<int>> devices;
     for (int s = 0; s < static_cast<int>(plan_.streams.size()); ++s) devices[plan_.streams[s].device].push_back(s);
     for (const auto& [id, streams] : devices) {
@@ -82,10 +83,12 @@ class Tree {
       } else if (i.kind == InstrKind::kEmit) {
         lines.push_back("▶ " + register_line(i.index));
       } else {
-        lines.push_back(paint(fmt::format("release {}", plan_.registers[plan_.edges[i.index].reg].name), Color::kDim, options_));
+        lines.push_back(
+            paint(fmt::format("release {}", plan_.registers[plan_.edges[i.index].reg].name), Color::kDim, options_));
       }
     }
-    if (shown > kKernelsShown) lines.push_back(fmt::format("… {} more (--all)", count_str(shown - kKernelsShown, "kernel")));
+    if (shown > kKernelsShown)
+      lines.push_back(fmt::format("… {} more (--all)", count_str(shown - kKernelsShown, "kernel")));
     for (size_t i = 0; i < lines.size(); ++i) line(inner + (i + 1 == lines.size() ? "└─ " : "├─ "), lines[i]);
   }
 
@@ -105,7 +108,8 @@ class Tree {
     s += reg.bytes ? " × " + short_bytes(reg.bytes) : std::string(", control");
     if (reg.emit_every > 1) s += fmt::format(", every {} firings", reg.emit_every);
     if (reg.initial_tokens) s += ", " + count_str(reg.initial_tokens, "initial token");
-    if (reg.in_place_of >= 0) s += fmt::format(", in place of {}", plan_.registers[plan_.edges[reg.in_place_of].reg].name);
+    if (reg.in_place_of >= 0)
+      s += fmt::format(", in place of {}", plan_.registers[plan_.edges[reg.in_place_of].reg].name);
     s += " → ";
     bool first = true;
     for (const int e : adjacency_.register_edges[r]) {
@@ -169,12 +173,14 @@ std::string show_json(const Plan& plan) {
   std::string s = fmt::format("{{\"name\": {}, \"streams\": [", quoted_json(plan.name));
   for (size_t i = 0; i < plan.streams.size(); ++i) {
     const Stream& stream = plan.streams[i];
-    s += fmt::format("{}\n  {{\"name\": {}, \"device\": \"{}\", \"kind\": \"{}\", \"cores\": {}, \"actors\": [", i ? "," : "",
-                     quoted_json(stream.name), stream.device.str(), stream_kind_name(stream.kind), stream.cores);
+    s += fmt::format("{}\n  {{\"name\": {}, \"device\": \"{}\", \"kind\": \"{}\", \"cores\": {}, \"actors\": [",
+                     i ? "," : "", quoted_json(stream.name), stream.device.str(), stream_kind_name(stream.kind),
+                     stream.cores);
     bool first = true;
     for (const int a : chain(plan, static_cast<int>(i))) {
       const Actor& actor = plan.actors[a];
-      s += fmt::format("{}\n    {{\"name\": {}, \"role\": \"{}\", \"program\": [", first ? "" : ",", quoted_json(actor.name), actor_role_name(actor.role));
+      s += fmt::format("{}\n    {{\"name\": {}, \"role\": \"{}\", \"program\": [", first ? "" : ",",
+                       quoted_json(actor.name), actor_role_name(actor.role));
       first = false;
       for (size_t p = 0; p < actor.program.size(); ++p) {
         const Instr& instr = actor.program[p];
@@ -190,8 +196,9 @@ std::string show_json(const Plan& plan) {
   s += "],\n\"registers\": [";
   for (size_t r = 0; r < plan.registers.size(); ++r) {
     const Register& reg = plan.registers[r];
-    s += fmt::format("{}\n  {{\"name\": {}, \"producer\": {}, \"quota\": {}, \"bytes\": {}, \"consumers\": [", r ? "," : "",
-                     quoted_json(reg.name), quoted_json(plan.actors[reg.producer].name), reg.quota, reg.bytes);
+    s += fmt::format("{}\n  {{\"name\": {}, \"producer\": {}, \"quota\": {}, \"bytes\": {}, \"consumers\": [",
+                     r ? "," : "", quoted_json(reg.name), quoted_json(plan.actors[reg.producer].name), reg.quota,
+                     reg.bytes);
     for (size_t i = 0; i < adjacency.register_edges[r].size(); ++i) {
       s += (i ? ", " : "") + quoted_json(plan.actors[plan.edges[adjacency.register_edges[r][i]].consumer].name);
     }
@@ -206,18 +213,22 @@ std::string stats_text(const Plan& plan, const TextOptions& options) {
   std::string s = paint(fmt::format("plan '{}'", plan.name), Color::kBold, options) + "\n";
   s += table({{"actors", std::to_string(plan.actors.size())},
               {"kernels", std::to_string(plan.kernels.size())},
-              {"registers", std::to_string(plan.registers.size()), fmt::format("{} control, {} in place", c.control, c.in_place)},
+              {"registers", std::to_string(plan.registers.size()),
+               fmt::format("{} control, {} in place", c.control, c.in_place)},
               {"edges", std::to_string(plan.edges.size()), fmt::format("{} cross streams", c.crossing)},
               {"messages", std::to_string(c.messages), "per step at rate one: a ready and an ack per edge"},
               {"variables", std::to_string(plan.variables.size())},
-              {"bytes", short_bytes(l.total), fmt::format("arenas {}, variables {}, constants {}", short_bytes(l.arenas), short_bytes(l.variables), short_bytes(l.constants))}},
+              {"bytes", short_bytes(l.total),
+               fmt::format("arenas {}, variables {}, constants {}", short_bytes(l.arenas), short_bytes(l.variables),
+                           short_bytes(l.constants))}},
              {false, true, false}, options.width);
   s += "\n" + paint("kernels by predicted time", Color::kBold, options) + "\n";
   double total = 0;
   for (const Kernel& k : plan.kernels) total += k.cost_ns;
   std::vector<std::vector<std::string>> rows;
   for (const OpStat& o : op_stats(plan)) {
-    rows.push_back({o.op, std::to_string(o.count), time_str(o.cost), total > 0 ? fmt::format("{:.1f}%", 100 * o.cost / total) : "-"});
+    rows.push_back({o.op, std::to_string(o.count), time_str(o.cost),
+                    total > 0 ? fmt::format("{:.1f}%", 100 * o.cost / total) : "-"});
   }
   return s + table(rows, {false, true, true, true}, options.width);
 }
@@ -226,13 +237,15 @@ std::string stats_json(const Plan& plan) {
   const Counts c = count(plan);
   const Ledger l = ledger(plan);
   std::string s = fmt::format(
-      "{{\"name\": {}, \"actors\": {}, \"kernels\": {}, \"registers\": {}, \"control_registers\": {}, \"in_place\": {}, \"edges\": {}, "
+      "{{\"name\": {}, \"actors\": {}, \"kernels\": {}, \"registers\": {}, \"control_registers\": {}, \"in_place\": "
+      "{}, \"edges\": {}, "
       "\"crossing_edges\": {}, \"variables\": {}, \"bytes\": {}, \"ops\": [",
       quoted_json(plan.name), plan.actors.size(), plan.kernels.size(), plan.registers.size(), c.control, c.in_place,
       plan.edges.size(), c.crossing, plan.variables.size(), l.total);
   bool first = true;
   for (const OpStat& o : op_stats(plan)) {
-    s += fmt::format("{}{{\"op\": {}, \"count\": {}, \"cost_ns\": {}}}", first ? "" : ", ", quoted_json(o.op), o.count, o.cost);
+    s += fmt::format("{}{{\"op\": {}, \"count\": {}, \"cost_ns\": {}}}", first ? "" : ", ", quoted_json(o.op), o.count,
+                     o.cost);
     first = false;
   }
   return s + "]}\n";

@@ -10,12 +10,17 @@ using namespace plan;
 
 std::string simulate_text(const Plan& plan, const SimulateOptions& simulate_options, const TextOptions& options) {
   const Simulation sim = simulate(plan, simulate_options);
-  std::string s = paint(fmt::format("plan '{}', {} in virtual time", plan.name, count_str(simulate_options.steps, "step")), Color::kBold, options) + "\n";
+  std::string s =
+      paint(fmt::format("plan '{}', {} in virtual time", plan.name, count_str(simulate_options.steps, "step")),
+            Color::kBold, options) +
+      "\n";
   if (sim.deadlocked) {
-    return s + paint("  it blocks: ", Color::kRed, options) + (sim.blocked.empty() ? "too few start credits for one period" : sim.blocked) + "\n";
+    return s + paint("  it blocks: ", Color::kRed, options) +
+           (sim.blocked.empty() ? "too few start credits for one period" : sim.blocked) + "\n";
   }
   if (sim.total_ns == 0) s += "  the plan's kernels have no predicted costs: all times are zero\n";
-  s += table({{"period", time_str(sim.period_ns), "per step, steady"}, {"all steps", time_str(sim.total_ns), ""}}, {false, true, false}, options.width);
+  s += table({{"period", time_str(sim.period_ns), "per step, steady"}, {"all steps", time_str(sim.total_ns), ""}},
+             {false, true, false}, options.width);
   if (!sim.critical.empty()) s += "  critical cycle: " + critical_str(plan, sim.critical) + "\n";
 
   s += "\n" + paint("streams", Color::kBold, options) + "\n";
@@ -27,7 +32,9 @@ std::string simulate_text(const Plan& plan, const SimulateOptions& simulate_opti
   std::vector<std::string> lanes(plan.streams.size(), std::string(cells, '.'));
   if (sim.total_ns > 0) {
     for (const SimFiring& f : sim.firings) {
-      const auto cell = [&](double t) { return std::min(cells - 1, static_cast<size_t>(t / sim.total_ns * static_cast<double>(cells))); };
+      const auto cell = [&](double t) {
+        return std::min(cells - 1, static_cast<size_t>(t / sim.total_ns * static_cast<double>(cells)));
+      };
       std::string& lane = lanes[plan.actors[f.actor].stream];
       const size_t first = cell(f.begin_ns), last = cell(std::nextafter(f.end_ns, 0.0));
       if (f.end_ns == f.begin_ns) {
@@ -43,7 +50,8 @@ std::string simulate_text(const Plan& plan, const SimulateOptions& simulate_opti
   }
   std::string legend = "  ";
   constexpr int kNamed = 24;
-  for (int a = 0; a < static_cast<int>(plan.actors.size()) && a < kNamed; ++a) legend += fmt::format("{}={} ", letter(a), plan.actors[a].name);
+  for (int a = 0; a < static_cast<int>(plan.actors.size()) && a < kNamed; ++a)
+    legend += fmt::format("{}{}={}", a ? " " : "", letter(a), plan.actors[a].name);
   if (plan.actors.size() > kNamed) legend += " …";
   s += cut(legend, static_cast<size_t>(options.width)) + "\n";
 
@@ -51,19 +59,23 @@ std::string simulate_text(const Plan& plan, const SimulateOptions& simulate_opti
   std::vector<std::vector<std::string>> rows;
   for (size_t r = 0; r < plan.registers.size(); ++r) {
     if (plan.registers[r].bytes == 0) continue;
-    rows.push_back({plan.registers[r].name, fmt::format("{} of {}", sim.peak_slots[r], plan.registers[r].quota), short_bytes(plan.registers[r].bytes)});
+    rows.push_back({plan.registers[r].name, fmt::format("{} of {}", sim.peak_slots[r], plan.registers[r].quota),
+                    short_bytes(plan.registers[r].bytes)});
   }
   return s + table(rows, {false, true, true}, options.width);
 }
 
 std::string simulate_json(const Plan& plan, const SimulateOptions& simulate_options) {
   const Simulation sim = simulate(plan, simulate_options);
-  std::string s = fmt::format("{{\"name\": {}, \"steps\": {}, \"period_ns\": {}, \"total_ns\": {}, \"deadlocked\": {}, \"blocked\": {}, \"critical\": {}, \"firings\": [",
-                              quoted_json(plan.name), simulate_options.steps, sim.period_ns, sim.total_ns, sim.deadlocked,
-                              quoted_json(sim.blocked), quoted_json(critical_str(plan, sim.critical)));
+  std::string s = fmt::format(
+      "{{\"name\": {}, \"steps\": {}, \"period_ns\": {}, \"total_ns\": {}, \"deadlocked\": {}, \"blocked\": {}, "
+      "\"critical\": {}, \"firings\": [",
+      quoted_json(plan.name), simulate_options.steps, sim.period_ns, sim.total_ns, sim.deadlocked,
+      quoted_json(sim.blocked), quoted_json(critical_str(plan, sim.critical)));
   for (size_t i = 0; i < sim.firings.size(); ++i) {
     const SimFiring& f = sim.firings[i];
-    s += fmt::format("{}\n  {{\"actor\": {}, \"firing\": {}, \"begin_ns\": {}, \"end_ns\": {}}}", i ? "," : "", quoted_json(plan.actors[f.actor].name), f.firing, f.begin_ns, f.end_ns);
+    s += fmt::format("{}\n  {{\"actor\": {}, \"firing\": {}, \"begin_ns\": {}, \"end_ns\": {}}}", i ? "," : "",
+                     quoted_json(plan.actors[f.actor].name), f.firing, f.begin_ns, f.end_ns);
   }
   s += "],\n\"peak_slots\": {";
   for (size_t r = 0; r < plan.registers.size(); ++r) {

@@ -20,7 +20,7 @@ std::string padded(const std::string& text, size_t width);
 enum class Color { kNone, kBold, kDim, kGreen, kBlue, kYellow, kRed };
 std::string paint(const std::string& text, Color color, const TextOptions& options);
 
-std::string time_str(double ns);       // "1.25 ms"
+std::string time_str(double ns);                    // "1.25 ms"
 std::string count_str(size_t n, const char* noun);  // "1 actor", "3 actors"
 std::string short_bytes(uint64_t bytes);            // "1.5 MiB", "640 B"
 
