@@ -23,12 +23,12 @@ class Operands {
   Operands(const RunState& run, const Bindings& bindings, int actor, NodeProgram& program)
       : run_(run), bindings_(bindings), actor_(actor), program_(program) {}
 
-  uint32_t add(const std::vector<View>& views) {
+  uint32_t add(const std::vector<View>& views, bool written) {
     const auto first = static_cast<uint32_t>(program_.pointers.size());
-    for (const View& view : views) add(view);
+    for (const View& view : views) add(view, written);
     return first;
   }
-  void add(const View& view) {
+  void add(const View& view, bool written) {
     const auto at = static_cast<uint32_t>(program_.pointers.size());
     program_.pointers.push_back(nullptr);
     if (view.index < 0) return;  // an absent optional input
@@ -42,14 +42,13 @@ class Operands {
       case BaseKind::kVariable: program_.pointers[at] = bindings_.variables[view.index] + view.offset; break;
       case BaseKind::kRegister: {
         const Patch patch{at, view.token, view.offset, &run_.slots[view.index]};
-        if (plan.registers[view.index].producer == actor_) {
+        // What an actor both takes and makes (feedback): it reads the token it took and writes the next.
+        const auto in = std::find_if(program_.ins.begin(), program_.ins.end(),
+                                     [&](const InPort& port) { return port.reg == view.index; });
+        if (in != program_.ins.end() && !written) {
+          in->patches.push_back(patch);
+        } else if (plan.registers[view.index].producer == actor_) {
           program_.outs[position(run_.adjacency.out_registers[actor_], view.index)].patches.push_back(patch);
-          break;
-        }
-        for (InPort& in : program_.ins) {
-          if (in.reg != view.index) continue;
-          in.patches.push_back(patch);
-          break;
         }
         break;
       }
@@ -175,8 +174,8 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
     KernelRun step;
     step.kernel = bindings.kernels[instr.index];
     step.index = instr.index;
-    step.inputs = operands.add(kernel.inputs);
-    step.outputs = operands.add(kernel.outputs);
+    step.inputs = operands.add(kernel.inputs, false);
+    step.outputs = operands.add(kernel.outputs, true);
     if (kernel.workspace >= 0) step.workspace = slot_address(plan, bindings, kernel.workspace);
     step.context = fmt::format("{}kernel '{}' ({}) of actor '{}'", kernel.source.known() ? kernel.source.str() + ", " : std::string(),
                                kernel.name, kernel.op, source.name);
@@ -191,7 +190,7 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
   program->touches_variables |= program->writes_variables;
   program->sink_outputs = static_cast<uint32_t>(program->pointers.size());
   if (source.role == ActorRole::kSink) {
-    for (const int o : outputs_of(plan, run.adjacency, actor)) operands.add(plan.outputs[o].view);
+    for (const int o : outputs_of(plan, run.adjacency, actor)) operands.add(plan.outputs[o].view, false);
   }
   return needed ? std::move(program) : nullptr;
 }

@@ -1,0 +1,252 @@
+// Many callers, many sessions, many engines; capacity; manual stepping; no allocation in steady state.
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "runtime/fixture.h"
+#include "support/alloc_counter.h"
+
+namespace sluice::test {
+namespace {
+
+TEST(Callers, EightThreadsAThousandStepsEach) {
+  Engine engine({.cores = 2});
+  Session session = Session::load(engine, pipeline({"add_one", "twice"}, 3, 2), {}, {.functions = functions()});
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 1000; ++i) {
+        const auto x = static_cast<float>(1000 * t + i);
+        if (result(submit(session, filled(x))) != filled(2 * (x + 1))) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(session.stats().finished, 8000u);
+}
+
+TEST(Callers, AtCapacityTheyWaitTryOrTimeOut) {
+  Engine engine({.cores = 2});
+  Gate gate;
+  HostFunctions f = functions();
+  f["gate"] = gate.function();
+  Session session = Session::load(engine, pipeline({"gate"}, 2, 2), {}, {.functions = f});
+  StepHandle first = submit(session, filled(0)), second = submit(session, filled(1));
+  gate.wait_arrived(1);
+  const Floats x = filled(2);
+  const InputTensor input{x.data(), PlanBuilder::f32({kN})};
+  EXPECT_FALSE(session.try_submit({&input, 1}).has_value());
+  EXPECT_THAT(error_of([&] { session.submit({&input, 1}, std::chrono::milliseconds(5)); }),
+              HasSubstr("timeout: session 'pipeline': no room for another step, with 2 in flight, after 5 ms; actor 's0' on "
+                        "cpu:0/host1: 0 of 2 firings, runs kernel 's0/host_function' (host_function), net.py:10"));
+  EXPECT_THAT(error_of([&] { second.wait(std::chrono::milliseconds(5)); }),
+              HasSubstr("timeout: session 'pipeline': step 1 is not finished after 5 ms; actor 's0'"));
+  std::thread opener([&] { gate.open(); });
+  StepHandle third = session.submit({&input, 1});
+  opener.join();
+  EXPECT_EQ(result(first), filled(0));
+  EXPECT_EQ(result(second), filled(1));
+  EXPECT_EQ(result(third), filled(2));
+  const auto fourth = session.try_submit({&input, 1});
+  ASSERT_TRUE(fourth.has_value());
+}
+
+TEST(Callers, AreToldOfResultsInOrder) {
+  Engine engine({.cores = 2});
+  std::vector<float> seen;
+  std::vector<uint64_t> steps;
+  SessionOptions options{.functions = functions()};
+  options.functions["picky"] = failing(5);
+  options.on_output = [&](uint64_t step, const Status& status, const std::vector<OutputTensor>& outputs) {
+    steps.push_back(step);
+    seen.push_back(status.ok() ? values(outputs[0])[0] : -1);
+  };
+  Session session = Session::load(engine, pipeline({"picky", "add_one"}, 2, 2), {}, options);
+  for (int i = 0; i < 20; ++i) submit(session, filled(static_cast<float>(i)));
+  session.wait_all();
+  session.stop();
+  ASSERT_EQ(seen.size(), 20u);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(steps[i], static_cast<uint64_t>(i));
+    EXPECT_EQ(seen[i], i == 5 ? -1 : static_cast<float>(i + 1));
+  }
+}
+
+TEST(Sessions, ShareStreamsWithoutMixing) {
+  Engine engine({.cores = 2});
+  Session a = Session::load(engine, pipeline({"add_one"}, 2, 2), {}, {.functions = functions()});
+  Session b = Session::load(engine, pipeline({"twice", "twice"}, 2, 2), {}, {.functions = functions()});
+  std::vector<StepHandle> as, bs;
+  for (int i = 0; i < 200; ++i) {
+    as.push_back(submit(a, filled(static_cast<float>(i))));
+    bs.push_back(submit(b, filled(static_cast<float>(i))));
+  }
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_EQ(result(as[i]), filled(static_cast<float>(i + 1)));
+    EXPECT_EQ(result(bs[i]), filled(static_cast<float>(4 * i)));
+  }
+}
+
+// Reads or updates variable 'w' once per step.
+Plan user_of_w(bool writes) {
+  Plans b(writes ? "writer" : "reader");
+  b.stream("cpu:0", StreamKind::kHost, 0);
+  b.stream("cpu:0", StreamKind::kHost, writes ? 1 : 2);
+  const int feed = b.feed("feed", 0), net = b.actor("net", 1), sink = b.sink("sink", 0);
+  const int w = b.variable("w", {kN});
+  b.reg("go", feed, {net}, {.quota = 4});
+  const int y = b.reg("y", net, {sink}, {.quota = 4, .bytes = 16});
+  if (writes) b.call(net, "add_one", {b.v(w)}, {b.v(w)});
+  b.call(net, "copy", {b.v(w)}, {b.r(y)});
+  b.output("y", b.r(y));
+  return b.build();
+}
+
+TEST(Sessions, ReadAndWriteAVariableInProgramOrder) {
+  Engine engine({.cores = 2});
+  const auto w = variable(engine, 0);
+  Session writer = Session::load(engine, user_of_w(true), {{"w", w}}, {.functions = functions()});
+  Session reader = Session::load(engine, user_of_w(false), {{"w", w}}, {.functions = functions()});
+  float writes = 0;
+  for (int i = 0; i < 100; ++i) {
+    for (int k = 0; k < 1 + i % 3; ++k, ++writes) writer.submit({});
+    EXPECT_EQ(result(reader.submit({})), filled(writes));
+    w->before_read();
+    EXPECT_EQ(static_cast<float*>(w->data())[0], writes);
+    w->before_write();
+    static_cast<float*>(w->data())[0] += 0;
+  }
+}
+
+TEST(Engines, LiveSideBySide) {
+  Engine a({.cores = 1}), b({.cores = 1});
+  Session sa = Session::load(a, pipeline({"add_one"}, 2, 2), {}, {.functions = functions()});
+  {
+    Session sb = Session::load(b, pipeline({"twice"}, 2, 2), {}, {.functions = functions()});
+    for (int i = 0; i < 50; ++i) {
+      StepHandle x = submit(sa, filled(1)), y = submit(sb, filled(3));
+      EXPECT_EQ(result(x), filled(2));
+      EXPECT_EQ(result(y), filled(6));
+    }
+  }
+  EXPECT_EQ(result(submit(sa, filled(1))), filled(2));
+}
+
+size_t count_entries(const char* directory) {
+  size_t n = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory)) ++n;
+  return n;
+}
+
+TEST(Engines, LoadAndUnloadLeaveNoThreadsOrFiles) {
+  Engine engine({.cores = 2});
+  size_t threads = 0, files = 0;
+  const uint64_t bytes = engine.allocator_stats({}).current_bytes;
+  for (int i = 0; i < 100; ++i) {
+    {
+      Session session = Session::load(engine, pipeline({"add_one"}, 2, 3), {}, {.functions = functions()});
+      EXPECT_EQ(result(submit(session, filled(1))), filled(2));
+      if (i % 2 == 0) submit(session, filled(1));
+    }
+    if (i == 0) threads = count_entries("/proc/self/task"), files = count_entries("/proc/self/fd");
+  }
+  EXPECT_EQ(count_entries("/proc/self/task"), threads);
+  EXPECT_EQ(count_entries("/proc/self/fd"), files);
+  EXPECT_EQ(engine.allocator_stats({}).current_bytes, bytes);
+}
+
+TEST(Engines, EndTheirThreads) {
+  { Engine warm_up; }
+  const size_t before = count_entries("/proc/self/task");
+  for (int i = 0; i < 5; ++i) {
+    Engine engine({.cores = 2});
+    Session session = Session::load(engine, pipeline({"add_one"}, 2, 3), {}, {.functions = functions()});
+    EXPECT_EQ(result(submit(session, filled(1))), filled(2));
+  }
+  EXPECT_EQ(count_entries("/proc/self/task"), before);
+}
+
+// Two branches of different length, feedback and a sum: any wrong order would show.
+Plan branching() {
+  Plans b("branching");
+  for (int s = 0; s < 3; ++s) b.stream("cpu:0", StreamKind::kHost, s);
+  const int feed = b.feed("feed", 0), left = b.actor("left", 1), right = b.actor("right", 2), more = b.actor("more", 1);
+  const int join = b.actor("join", 0), sink = b.sink("sink", 2);
+  const int x = b.reg("x", feed, {left, right}, {.quota = 2, .bytes = 16});
+  const int l = b.reg("l", left, {join}, {.quota = 1, .bytes = 16});
+  const int r = b.reg("r", right, {more}, {.quota = 2, .bytes = 16});
+  const int m = b.reg("m", more, {join}, {.quota = 1, .bytes = 16});
+  const int state = b.reg("state", join, {join}, {.quota = 2, .bytes = 16, .initial_tokens = 1});
+  const int y = b.reg("y", join, {sink}, {.quota = 2, .bytes = 16});
+  b.call(left, "add_one", {b.r(x)}, {b.r(l)});
+  b.call(right, "twice", {b.r(x)}, {b.r(r)});
+  b.call(more, "picky", {b.r(r)}, {b.r(m)});
+  b.call(join, "halve", {b.r(l), b.r(m), b.r(state)}, {b.r(y), b.r(state)});
+  b.input("x", x, b.f32({kN}));
+  b.output("y", b.r(y));
+  return b.build();
+}
+
+TEST(ManualStepping, EveryOrderOfMessagesGivesTheSameBits) {
+  const Plan plan = branching();
+  HostFunctions f = functions();
+  f["picky"] = failing(1000, 0.1f);
+  f["halve"] = elementwise([](float x) { return x / 3; });
+  std::vector<Floats> expected;
+  {
+    Engine engine({.cores = 2});
+    Session session = Session::load(engine, plan, {}, {.functions = f});
+    for (int i = 0; i < 6; ++i) expected.push_back(result(submit(session, filled(static_cast<float>(i)))));
+  }
+  uint64_t orders = 0;
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
+    Engine engine({.cores = 1, .manual_stepping = true, .seed = seed});
+    Session session = Session::load(engine, plan, {}, {.functions = f});
+    std::vector<StepHandle> steps;
+    for (int i = 0; i < 6; ++i) steps.push_back(submit(session, filled(static_cast<float>(i))));
+    for (int i = 0; i < 6; ++i) ASSERT_EQ(result(steps[i]), expected[i]) << "seed " << seed;
+    session.stop();
+    for (const ActorStats& actor : session.stats().actors) {
+      ASSERT_EQ(actor.firings, 6u) << actor.name << ", seed " << seed;
+      orders += actor.waits;
+    }
+  }
+  EXPECT_GT(orders, 0u);
+}
+
+TEST(ManualStepping, StepsOneMessageAtATime) {
+  Engine engine({.cores = 1, .manual_stepping = true});
+  EXPECT_FALSE(engine.step());
+  Session session = Session::load(engine, pipeline({"add_one"}), {}, {.functions = functions()});
+  StepHandle step = submit(session, filled(1));
+  EXPECT_FALSE(step.done());
+  EXPECT_EQ(firings(session, "feed"), 0u);
+  EXPECT_TRUE(engine.step());  // the start credit
+  EXPECT_EQ(firings(session, "feed"), 1u);
+  EXPECT_EQ(firings(session, "s0"), 0u);
+  while (engine.step()) {}
+  EXPECT_TRUE(step.done());
+}
+
+TEST(SteadyState, AllocatesNothing) {
+  Engine engine({.cores = 2});
+  Session session = Session::load(engine, pipeline({"copy", "copy", "copy"}, 2, 3), {}, {.functions = functions()});
+  const Floats x = filled(1);
+  const InputTensor input{x.data(), PlanBuilder::f32({kN})};
+  const auto run = [&](int n) {
+    for (int i = 0; i < n; ++i) {
+      StepHandle step = session.submit({&input, 1});
+      ASSERT_EQ(static_cast<float*>(step.outputs()[0].storage->data())[0], 1);
+    }
+  };
+  run(50);
+  session.wait_all();
+  const uint64_t before = allocations();
+  run(1000);
+  EXPECT_EQ(allocations() - before, 0u);
+}
+
+}  // namespace
+}  // namespace sluice::test
