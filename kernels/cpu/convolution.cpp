@@ -127,10 +127,8 @@ struct Layouts {
 Layouts layouts_of(const Operands& o, const ConvGeometry& g, const char* op) {
   const Shape w = weight_shape(o.w.shape, g.groups);
   Layouts l;
-  // One channel lies both ways; described as contiguous it gets oneDNN's code for first layers.
-  const bool single = o.x.shape[1] == 1;
-  l.x = activation_desc(o.x, is_channels_last(o.x, op) && !single);
-  l.wanted_x = activation_desc(o.x, !single);
+  l.x = activation_desc(o.x, is_channels_last(o.x, op));
+  l.wanted_x = activation_desc(o.x, true);
   l.y = activation_desc(o.y, is_channels_last(o.y, op));
   l.wanted_y = activation_desc(o.y, true);
   l.w = onednn::desc(o.w.dtype, w, contiguous_strides(w));

@@ -187,7 +187,7 @@ std::unique_ptr<PreparedKernel> prepare_product(const char* op, Source a, Source
                            p.bias ? args.inputs[2] : nullptr, args.outputs[0]);
                        });
   }
-  p.threads = flops < 300e3 ? 1 : context.threads;
+  p.threads = flops < 400e3 ? 1 : context.threads;
   onednn::ThreadScope scope(p.threads);
   const onednn::Desc ad = matrix_desc(p.a), bd = matrix_desc(p.b), cd = matrix_desc(p.c);
   Shape bias_shape = Shape::filled(r, 1);

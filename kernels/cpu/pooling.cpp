@@ -112,8 +112,13 @@ void max_pool(const Pool& p, const void* in, const void*, void* out, void* out_i
           }
         });
         const int64_t to = p.base(p.y, plane) + y_at + l0 * yl;
-        for (int64_t l = 0; l < n; ++l) store(y + to + l * yl, best[l]);
-        for (int64_t l = 0; l < n; ++l) indices[to + l * yl] = where[l];
+        if (yl == 1) {
+          for (int64_t l = 0; l < n; ++l) store(y + to + l, best[l]);
+          for (int64_t l = 0; l < n; ++l) indices[to + l] = where[l];
+        } else {
+          for (int64_t l = 0; l < n; ++l) store(y + to + l * yl, best[l]);
+          for (int64_t l = 0; l < n; ++l) indices[to + l * yl] = where[l];
+        }
       }
     });
   }

@@ -1,0 +1,100 @@
+#include "network_kernels.h"
+
+namespace sluice {
+namespace {
+
+struct ConvCase {
+  Shape x, w, y;
+  Ints stride, padding, dilation;
+  int64_t groups = 1;
+  NamedAttrs attrs() const {
+    return {{"stride", stride}, {"padding", padding}, {"dilation", dilation}, {"groups", groups}};
+  }
+};
+const ConvCase kCases[] = {
+    {{2, 3, 6, 5}, {4, 3, 3, 3}, {2, 4, 6, 5}, {1, 1}, {1, 1}, {1, 1}},
+    {{2, 16, 9, 9}, {32, 16, 3, 3}, {2, 32, 4, 4}, {2, 2}, {0, 0}, {1, 1}},  // the last row and column are not read
+    {{2, 16, 8, 8}, {32, 16, 1, 1}, {2, 32, 4, 4}, {2, 2}, {0, 0}, {1, 1}},
+    {{2, 1, 8, 8}, {16, 1, 3, 3}, {2, 16, 8, 8}, {1, 1}, {1, 1}, {1, 1}},
+    {{2, 4, 7, 7}, {6, 2, 3, 2}, {2, 6, 3, 7}, {2, 1}, {0, 1}, {1, 2}, 2},
+    {{2, 8, 5, 5}, {8, 1, 3, 3}, {2, 8, 5, 5}, {1, 1}, {1, 1}, {1, 1}, 8},  // depthwise
+    {{2, 3, 9}, {4, 3, 3}, {2, 4, 4}, {2}, {1}, {2}},
+    {{1, 2, 4, 4, 3}, {3, 2, 2, 2, 2}, {1, 3, 3, 3, 4}, {1, 2, 1}, {0, 1, 1}, {1, 1, 1}},
+};
+
+// The operand that `op` computes, from the other two.
+KernelCall conv_call(const std::string& op, const ConvCase& c, DType dtype, bool x_last, bool y_last, int threads = 1) {
+  auto spec = [&](const Shape& s, bool last) { return last ? channels_last(s, dtype) : dense(s, dtype); };
+  const TensorSpec x = spec(c.x, x_last), y = spec(c.y, y_last), w = dense(c.w, dtype);
+  KernelCall call{op, {}, {}, c.attrs(), threads};
+  if (op == "conv") {
+    call.inputs = {random_tensor(x, 1), random_tensor(w, 2), random_tensor(dense({c.w[0]}, dtype), 3)};
+    call.outputs = {y};
+  } else if (op == "conv_input_grad") {
+    call.inputs = {random_tensor(y, 4), random_tensor(w, 2)};
+    call.outputs = {x};
+    call.attrs.insert(call.attrs.begin(), {"input_shape", c.x.vec()});
+  } else {
+    call.inputs = {random_tensor(y, 4), random_tensor(x, 1)};
+    call.outputs = {w};
+    call.attrs.insert(call.attrs.begin(), {"weight_shape", c.w.vec()});
+  }
+  return call;
+}
+constexpr const char* kOps[] = {"conv", "conv_input_grad", "conv_weight_grad"};
+
+TEST(ConvolutionTest, AgreesWithPlainLoops) {
+  for (const ConvCase& c : kCases) {
+    for (const char* op : kOps) {
+      const auto expected = run_call(conv_call(op, c, DType::kFloat64, false, false))[0].read();
+      expect_near(run_call(conv_call(op, c, DType::kFloat32, true, true))[0].read(), expected, 1e-5,
+                  std::string(op) + " " + c.x.str());
+      expect_near(run_call(conv_call(op, c, DType::kBFloat16, true, true))[0].read(), expected, 3e-2,
+                  std::string(op) + " " + c.x.str());
+    }
+  }
+}
+
+TEST(ConvolutionTest, LayoutsGiveEqualBits) {
+  for (const ConvCase& c : kCases) {
+    for (const char* op : kOps) {
+      const auto expected = run_call(conv_call(op, c, DType::kFloat32, true, true, 2))[0].read();
+      for (bool x_last : {false, true}) {
+        for (bool y_last : {false, true}) {
+          EXPECT_EQ(run_call(conv_call(op, c, DType::kFloat32, x_last, y_last, 2))[0].read(), expected)
+              << op << " " << c.x.str();
+        }
+      }
+    }
+  }
+}
+
+// <g, conv(x, w)> = <input_grad(g, w), x> = <weight_grad(g, x), w>.
+TEST(ConvolutionTest, GradientsAreAdjoints) {
+  for (const ConvCase& c : kCases) {
+    auto dot = [](const std::vector<double>& a, const std::vector<double>& b) {
+      double s = 0;
+      for (size_t i = 0; i < a.size(); ++i) s += a[i] * b[i];
+      return s;
+    };
+    KernelCall forward = conv_call("conv", c, DType::kFloat64, false, false);
+    forward.inputs[2].reset();
+    const auto g = random_tensor(dense(c.y, DType::kFloat64), 4).read(), x = forward.inputs[0]->read(),
+               w = forward.inputs[1]->read();
+    const double expected = dot(g, run_call(forward)[0].read());
+    EXPECT_NEAR(dot(run_call(conv_call("conv_input_grad", c, DType::kFloat64, false, false))[0].read(), x), expected,
+                1e-9);
+    EXPECT_NEAR(dot(run_call(conv_call("conv_weight_grad", c, DType::kFloat64, false, false))[0].read(), w), expected,
+                1e-9);
+  }
+}
+
+TEST(ConvolutionTest, RefusesOtherLayouts) {
+  KernelCall call = conv_call("conv", kCases[0], DType::kFloat32, true, true);
+  call.inputs[0] = TestTensor(scrambled(kCases[0].x));
+  EXPECT_NE(error_of([&] { prepare_call(call); }).find("conv: an operand lies neither contiguous nor channels-last"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace sluice
