@@ -30,6 +30,9 @@ struct VariableFacts {
   std::vector<bool> updated_;
 };
 
+// The same elements in another order of memory.
+TensorSpec with_layout(const TensorSpec& spec, plan::Layout layout);
+
 class Lowering {
  public:
   Lowering(const graph::Graph& graph, const std::vector<int>& order, const plan::Target& target,
