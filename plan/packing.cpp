@@ -160,30 +160,68 @@ Layout against_time(const std::vector<Item>& items) {
   return along_time(mirrored);
 }
 
+// Which placed items may be alive at the same time: time is cut into slots with about equally many births.
+class TimeIndex {
+ public:
+  explicit TimeIndex(const std::vector<Item>& items) : stamp_(items.size(), -1) {
+    std::vector<int64_t> begins;
+    for (const Item& item : items) begins.push_back(item.begin);
+    std::sort(begins.begin(), begins.end());
+    const size_t step = std::max<size_t>(1, begins.size() / kSlots);
+    for (size_t i = step; i < begins.size(); i += step) cuts_.push_back(begins[i]);
+    slots_.resize(cuts_.size() + 1);
+  }
+  // Placed items whose slots meet the item's, each once, in `found`. False when the item lives too long for that.
+  bool near(const Item& item, int index, std::vector<int>& found) {
+    const size_t first = slot(item.begin), last = slot(item.end - 1);
+    if (last - first > kNear) return false;
+    found.clear();
+    for (size_t s = first; s <= last; ++s) {
+      for (const int other : slots_[s]) {
+        if (stamp_[other] == index) continue;
+        stamp_[other] = index;
+        found.push_back(other);
+      }
+    }
+    return true;
+  }
+  void add(const Item& item, int index) {
+    for (size_t s = slot(item.begin); s <= slot(item.end - 1); ++s) slots_[s].push_back(index);
+  }
+
+ private:
+  static constexpr size_t kSlots = 256, kNear = 8;
+  size_t slot(int64_t time) const {
+    return static_cast<size_t>(std::upper_bound(cuts_.begin(), cuts_.end(), time) - cuts_.begin());
+  }
+  std::vector<int64_t> cuts_;
+  std::vector<std::vector<int>> slots_;
+  std::vector<int> stamp_;
+};
+
 // Each item in `order` at the lowest offset free over its whole life.
 Layout first_fit(const std::vector<Item>& items, const std::vector<int>& order) {
-  struct Placed {
-    uint64_t offset, end_offset;
-    int64_t begin, end;
-  };
-  std::vector<Placed> placed;  // by offset
-  placed.reserve(items.size());
   Layout layout;
   layout.offsets.resize(items.size());
+  TimeIndex index(items);
+  std::vector<int> placed, near;  // `placed` by offset
+  placed.reserve(items.size());
+  const auto below = [&](int a, int b) { return layout.offsets[a] < layout.offsets[b]; };
   for (const int i : order) {
     const Item& item = items[i];
+    const bool few = index.near(item, i, near);
+    if (few) std::sort(near.begin(), near.end(), below);
     uint64_t offset = 0;
-    for (const Placed& other : placed) {
+    for (const int p : few ? near : placed) {
+      const Item& other = items[p];
       if (other.begin >= item.end || item.begin >= other.end) continue;
-      if (other.offset >= offset + item.bytes) break;  // the gap before it is large enough
-      offset = std::max(offset, other.end_offset);
+      if (layout.offsets[p] >= offset + item.bytes) break;  // the gap before it is large enough
+      offset = std::max(offset, layout.offsets[p] + other.bytes);
     }
     layout.offsets[i] = offset;
     layout.bytes = std::max(layout.bytes, offset + item.bytes);
-    const Placed entry{offset, offset + item.bytes, item.begin, item.end};
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), entry,
-                                   [](const Placed& a, const Placed& b) { return a.offset < b.offset; }),
-                  entry);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), i, below), i);
+    index.add(item, i);
   }
   return layout;
 }

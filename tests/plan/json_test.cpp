@@ -68,6 +68,14 @@ TEST(Json, CostsComeBackBitForBit) {
   }
 }
 
+TEST(Json, AbsentInputsRoundTrip) {
+  Plan plan = two_stage_plan();
+  plan.kernels[0].inputs.push_back({BaseKind::kBuffer, -1, 0, 0, {}});
+  const Plan back = from_json(to_json(plan), "p");
+  EXPECT_TRUE(is_absent(back.kernels[0].inputs[1]));
+  EXPECT_TRUE(verify(back).ok());
+}
+
 TEST(Json, ErrorsNameTheField) {
   const std::string good = to_json(two_stage_plan());
   EXPECT_EQ(error_of(replaced(good, "\"schema_version\": 1", "\"schema_version\": 7")),

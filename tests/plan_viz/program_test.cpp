@@ -1,0 +1,93 @@
+// The program itself: exit status, one line of error, help, files.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "plan/json.h"
+#include "support/two_stage_plan.h"
+
+namespace sluice::plan_viz {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+struct Result {
+  int status = 0;
+  std::string text;
+};
+
+class Program : public ::testing::Test {
+ protected:
+  Program() : dir_(std::filesystem::path(::testing::TempDir()) / "plan_viz_program") {
+    std::filesystem::create_directories(dir_);
+    std::ofstream(dir_ / "plan.json") << plan::to_json(plan::two_stage_plan());
+  }
+  ~Program() override { std::filesystem::remove_all(dir_); }
+
+  Result run(const std::string& arguments) const {
+    Result result;
+    FILE* pipe = popen(("cd '" + dir_.string() + "' && '" PLAN_VIZ "' " + arguments + " 2>&1").c_str(), "r");
+    char buffer[4096];
+    for (size_t n = 0; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) result.text.append(buffer, n);
+    const int status = pclose(pipe);
+    result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return result;
+  }
+  std::filesystem::path dir_;
+};
+
+TEST_F(Program, EveryViewOfAFileOrABundle) {
+  for (const char* view : {"show", "stats", "mem", "verify", "prove", "dot", "json", "simulate"}) {
+    for (const char* arguments : {" plan.json", " .", " plan.json --json", " . --width 60"}) {
+      const Result result = run(std::string(view) + arguments);
+      EXPECT_EQ(result.status, 0) << view << arguments << "\n" << result.text;
+      EXPECT_EQ(result.text.find('\x1b'), std::string::npos) << view;
+      EXPECT_THAT(result.text, HasSubstr(std::string(view) == "json" ? "schema_version" : "two_stage"));
+    }
+  }
+  EXPECT_EQ(run("json .").text, plan::to_json(plan::two_stage_plan()));
+}
+
+TEST_F(Program, BadFilesAreOneLineAndAFailure) {
+  std::ofstream(dir_ / "cut.json") << plan::to_json(plan::two_stage_plan()).substr(0, 700);
+  plan::Plan bad = plan::two_stage_plan();
+  bad.edges[0].consumer = 1000;
+  std::ofstream(dir_ / "bad.json") << plan::to_json(bad);
+  for (const char* view : {"show", "stats", "mem", "dot", "simulate", "html"}) {
+    for (const char* file : {"absent.json", "cut.json", "bad.json"}) {
+      const Result result = run(std::string(view) + " " + file);
+      EXPECT_EQ(result.status, 2) << view << " " << file;
+      EXPECT_THAT(result.text, StartsWith("plan-viz: "));
+      EXPECT_EQ(std::count(result.text.begin(), result.text.end(), '\n'), 1) << result.text;
+    }
+  }
+  const Result refused = run("verify bad.json");
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.text, HasSubstr("edge 0: consumer out of range: 1000"));
+  EXPECT_EQ(run("ir .").status, 2);
+  EXPECT_THAT(run("ir .").text, HasSubstr("graph.txt: no such file"));
+}
+
+TEST_F(Program, HelpTeachesAndUnknownWordsFail) {
+  const Result help = run("--help");
+  EXPECT_EQ(help.status, 0);
+  for (const char* view : {"show", "stats", "mem", "verify", "dot", "json", "simulate", "ir", "html"})
+    EXPECT_THAT(help.text, HasSubstr(view));
+  EXPECT_NE(run("draw plan.json").status, 0);
+  EXPECT_NE(run("").status, 0);
+}
+
+TEST_F(Program, HtmlWritesTheFileItNames) {
+  const Result result = run("html plan.json -o page.html");
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.text, "page.html\n");
+  EXPECT_GT(std::filesystem::file_size(dir_ / "page.html"), 10'000u);
+  EXPECT_EQ(run("html plan.json -o absent/page.html").status, 2);
+}
+
+}  // namespace
+}  // namespace sluice::plan_viz
