@@ -177,7 +177,7 @@ void StreamExecutor::step(std::mt19937_64& random) {
   choices_.erase(first);
   const StreamExecutor* outer = std::exchange(current, this);
   deliver(item);
-  if (choices_.empty() && ring_.empty()) unlease();
+  unlease();  // another stream steps next, on this same thread
   current = outer;
 }
 

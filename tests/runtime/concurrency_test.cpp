@@ -41,7 +41,7 @@ TEST(Callers, AtCapacityTheyWaitTryOrTimeOut) {
   EXPECT_THAT(error_of([&] { session.submit({&input, 1}, std::chrono::milliseconds(5)); }),
               HasSubstr("timeout: session 'pipeline': no room for another step, with 2 in flight, after 5 ms; actor 's0' on "
                         "cpu:0/host1: 0 of 2 firings, runs kernel 's0/host_function' (host_function), net.py:10"));
-  EXPECT_THAT(error_of([&] { second.wait(std::chrono::milliseconds(5)); }),
+  EXPECT_THAT(error_of([&] { static_cast<void>(second.wait(std::chrono::milliseconds(5))); }),
               HasSubstr("timeout: session 'pipeline': step 1 is not finished after 5 ms; actor 's0'"));
   std::thread opener([&] { gate.open(); });
   StepHandle third = session.submit({&input, 1});

@@ -1,0 +1,164 @@
+// Bundles and the public C++ API; files are read strictly.
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "include/sluice/sluice.h"
+#include "plan/json.h"
+#include "runtime/bundle.h"
+#include "runtime/fixture.h"
+#include "runtime/safetensors.h"
+
+namespace sluice::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// out = copy(x), with op "copy", and a variable that is added nowhere but must be bound.
+Plan plain_plan() {
+  Plans b("plain");
+  b.stream("cpu:0", StreamKind::kCompute, 0);
+  const int feed = b.feed("feed"), net = b.actor("net"), sink = b.sink("sink");
+  const int w = b.variable("w", {kN}, true);
+  const int x = b.reg("x", feed, {net}, {.quota = 2, .bytes = 16});
+  const int y = b.reg("y", net, {sink}, {.quota = 2, .bytes = 16});
+  const int z = b.reg("z", net, {sink}, {.quota = 2, .bytes = 16});
+  b.run(net, "copy", {b.r(x)}, {b.r(y)});
+  b.run(net, "copy", {b.v(w)}, {b.r(z)});
+  b.input("x", x, b.f32({kN}));
+  b.output("y", b.r(y));
+  b.output("w", b.r(z));
+  return b.build();
+}
+
+BundleTensor tensor(const Floats& values) {
+  auto storage = std::make_shared<Storage>(make_host_allocator(), values.size() * 4);
+  std::memcpy(storage->data(), values.data(), values.size() * 4);
+  return {PlanBuilder::f32({static_cast<int64_t>(values.size())}), storage};
+}
+
+class BundleTest : public ::testing::Test {
+ protected:
+  BundleTest() : dir_(fs::path(::testing::TempDir()) / ("sluice_bundle_" + std::to_string(getpid()))) {}
+  ~BundleTest() override { fs::remove_all(dir_); }
+  void save() { save_bundle(dir_.string(), {plain_plan(), "graph text\n", {{"w", tensor({1, 2, 3, 4})}}, {{"by", "test"}}}); }
+  void write(const std::string& file, const std::string& text) { std::ofstream(dir_ / file, std::ios::binary) << text; }
+  std::string read(const std::string& file) {
+    std::ifstream in(dir_ / file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  std::string load_error() {
+    return error_of([&] { load_bundle(dir_.string()); });
+  }
+  // A weights file with this header and so many bytes of data.
+  void weights(const std::string& header, size_t data) {
+    std::string file(8, '\0');
+    const uint64_t length = header.size();
+    std::memcpy(file.data(), &length, 8);
+    write("weights.safetensors", file + header + std::string(data, '\0'));
+  }
+  fs::path dir_;
+};
+
+TEST_F(BundleTest, RoundTripsAndRuns) {
+  save();
+  save();  // replaces
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir_), {}), 4);
+  const Bundle bundle = load_bundle(dir_.string());
+  EXPECT_EQ(to_json(bundle.plan), to_json(plain_plan()));
+  EXPECT_EQ(bundle.graph_text, "graph text\n");
+  EXPECT_EQ(bundle.meta.at("by"), "test");
+  Engine engine;
+  Session session = load_session(engine, dir_.string());
+  StepHandle step = submit(session, filled(5));
+  EXPECT_EQ(values(step.outputs()[0]), filled(5));
+  EXPECT_EQ(values(step.outputs()[1]), (Floats{1, 2, 3, 4}));
+}
+
+TEST_F(BundleTest, RunsThroughThePublicApi) {
+  save();
+  EXPECT_STREQ(api::version(), "0.1.0");
+  const api::Plan plan = api::Plan::load((dir_ / "plan.json").string());
+  EXPECT_EQ(plan.name(), "plain");
+  EXPECT_EQ(plan.verify(), "");
+  EXPECT_EQ(plan.actors(), (std::vector<std::string>{"feed", "net", "sink"}));
+  api::Engine engine;
+  std::atomic<int> called{0};
+  api::SessionOptions options;
+  options.on_output = [&](uint64_t, const std::vector<api::Tensor>& outputs, const std::string& error) {
+    called += outputs.size() == 2 && error.empty();
+  };
+  api::Session session = api::Session::load(engine, dir_.string(), options);
+  EXPECT_EQ(session.inputs()[0].str(), "x: float32(4,)");
+  EXPECT_EQ(session.outputs()[1].name, "w");
+  const api::Tensor x = api::Tensor::from<float>({1, 2, 3, 4}, {4});
+  EXPECT_EQ(session.run({x})[0].data<float>()[3], 4);
+  api::Result result = session.submit({x});
+  EXPECT_EQ(result.get()[1].data<float>()[0], 1);
+  EXPECT_TRUE(result.ready());
+  EXPECT_TRUE(session.try_submit({x}).has_value());
+  session.wait_all();
+  session.stop();
+  EXPECT_EQ(called, 3);
+  EXPECT_EQ(session.firings()[1].firings, 3u);
+  try {
+    session.run({x});
+    FAIL();
+  } catch (const api::Error& error) {
+    EXPECT_EQ(error.kind(), api::ErrorKind::kRuntime);
+  }
+  const std::string file = (dir_ / "t.safetensors").string();
+  api::save_tensors(file, {{"t", x}});
+  EXPECT_EQ(api::load_tensors(file)[0].tensor.data<float>()[2], 3);
+  EXPECT_THROW(x.data<double>(), api::Error);
+}
+
+TEST_F(BundleTest, NamesWhatIsMissing) {
+  EXPECT_THAT(load_error(), HasSubstr("not a directory; a bundle holds plan.json"));
+  save();
+  fs::remove(dir_ / "graph.txt");
+  EXPECT_THAT(load_error(), HasSubstr("graph.txt: cannot be read: No such file"));
+  save();
+  write("meta.json", "[1]");
+  EXPECT_THAT(load_error(), HasSubstr("meta.json: not a JSON object"));
+  save();
+  write("plan.json", read("plan.json").substr(0, 200));
+  EXPECT_THAT(load_error(), HasSubstr("plan.json"));
+  Engine engine;
+  EXPECT_THAT(error_of([&] { bind_weights(engine, plain_plan(), {}); }), HasSubstr("needs variable 'w' (float32(4,))"));
+  EXPECT_THAT(error_of([&] { bind_weights(engine, plain_plan(), {{"w", tensor({1})}}); }),
+              HasSubstr("variable 'w' is float32(1,) in the weights; the plan needs float32(4,)"));
+}
+
+TEST_F(BundleTest, RefusesMalformedWeightsBeforeAllocating) {
+  save();
+  const std::string good = read("weights.safetensors");
+  write("weights.safetensors", good.substr(0, 5));
+  EXPECT_THAT(load_error(), HasSubstr("5 bytes; a safetensors file has at least 8"));
+  write("weights.safetensors", good.substr(0, good.size() - 1));
+  EXPECT_THAT(load_error(), HasSubstr("data_offsets [0, 16) of 15 bytes of data"));
+  write("weights.safetensors", std::string(8, '\xff') + good.substr(8));
+  EXPECT_THAT(load_error(), HasSubstr("the file is truncated or not safetensors"));
+  weights("{", 0);
+  EXPECT_THAT(load_error(), HasSubstr("the header is not a JSON object"));
+  weights(R"({"w":{"dtype":"F32","shape":[4],"data_offsets":[0,8]}})", 16);
+  EXPECT_THAT(load_error(), HasSubstr("data_offsets [0, 8) of 16 bytes of data; float32(4,) needs 16 bytes"));
+  weights(R"({"w":{"dtype":"Q4","shape":[4],"data_offsets":[0,16]}})", 16);
+  EXPECT_THAT(load_error(), HasSubstr("dtype 'Q4' is not supported"));
+  weights(R"({"w":{"dtype":"F32","shape":[-4],"data_offsets":[0,16]}})", 16);
+  EXPECT_THAT(load_error(), HasSubstr("whole number"));
+  weights(R"({"w":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,16]}})", 16);
+  EXPECT_THAT(load_error(), HasSubstr("value: "));
+  weights(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8);
+  EXPECT_THAT(load_error(), HasSubstr("no holes or overlaps"));
+  weights(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8);
+  EXPECT_THAT(load_error(), HasSubstr("8 bytes of data; the header accounts for 4"));
+  write("weights.safetensors", good);
+  EXPECT_EQ(load_error(), "no error");
+}
+
+}  // namespace
+}  // namespace sluice::test
