@@ -19,8 +19,6 @@ std::string error_of(const char* name, std::vector<TensorType> inputs, Attrs att
   }
   return "no error";
 }
-return {std::move(first), Ints{1, 1}, Ints{padding, padding}, Ints{1, 1}};
-}
 
 TEST(NetworkOpErrorsTest, Matmul) {
   EXPECT_EQ(error_of("matmul", {f32({4, 3}), f32({2, 5})}),
