@@ -38,6 +38,18 @@ double flops_of(const plan::KernelQuery& q) {
   return std::min(2 * spatial * weight, 2 * largest * weight);
 }
 
+// Equal texts mean equal queries.
+std::string text_of(const plan::KernelQuery& q) {
+  std::string text = fmt::format("{} {} {}", q.op, q.device.str(), q.cores);
+  for (const auto& [name, value] : q.attrs) text += fmt::format(" {}={}", name, attr_str(value));
+  for (const std::vector<TensorSpec>* specs : {&q.inputs, &q.outputs}) {
+    text += ";";
+    for (const TensorSpec& s : *specs)
+      text += fmt::format(" {}{}{}", dtype_name(s.dtype), s.shape.str(), s.strides.str());
+  }
+  return text;
+}
+
 }  // namespace
 
 KernelTarget::KernelTarget(const KernelTable& table, std::vector<plan::DeviceDesc> devices, MachineRates rates)
@@ -53,17 +65,24 @@ plan::LayoutPreference KernelTarget::layouts(const plan::KernelQuery& query) con
 }
 
 uint64_t KernelTarget::workspace_bytes(const plan::KernelQuery& query) const {
-  PrepareContext context{.threads = std::max(query.cores, 1)};
   // A host function's code is known only where the plan runs, and needs no workspace.
   if (query.op == "host_function") return 0;
-  return table_.get(query.op, query.device.kind).prepare(query, context)->workspace_bytes();
+  const std::string key = text_of(query);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto it = workspaces_.find(key); it != workspaces_.end()) return it->second;
+  }
+  const PrepareContext context{.threads = std::max(query.cores, 1)};
+  const uint64_t bytes = table_.get(query.op, query.device.kind).prepare(query, context)->workspace_bytes();
+  const std::lock_guard lock(mutex_);
+  return workspaces_.try_emplace(key, bytes).first->second;
 }
 
 std::vector<plan::InPlacePair> KernelTarget::in_place(const plan::KernelQuery& query) const {
   std::vector<plan::InPlacePair> legal;
   for (const plan::InPlacePair& pair : table_.get(query.op, query.device.kind).in_place) {
-    const bool known = pair.input < static_cast<int>(query.inputs.size()) &&
-                       pair.output < static_cast<int>(query.outputs.size());
+    const bool known =
+        pair.input < static_cast<int>(query.inputs.size()) && pair.output < static_cast<int>(query.outputs.size());
     if (known && query.inputs[pair.input] == query.outputs[pair.output]) legal.push_back(pair);
   }
   return legal;

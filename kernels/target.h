@@ -1,6 +1,8 @@
 #pragma once
 // plan::Target answered from a KernelTable and device descriptions.
+#include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "kernels/kernel.h"
@@ -10,13 +12,13 @@ namespace sluice {
 
 // What a device can do at best, for predicted costs. Per core where it says so.
 struct MachineRates {
-  double flops_per_core = 100e9;    // fused multiply-adds count two
+  double flops_per_core = 100e9;  // fused multiply-adds count two
   double bytes_per_core = 25e9;
   double bytes_total = 40e9;
-  double kernel_ns = 300;           // fixed cost of one kernel
+  double kernel_ns = 300;  // fixed cost of one kernel
 };
 
-// Thread safety: const after construction. REQUIRES: the table outlives it.
+// Thread-safe. REQUIRES: the table outlives it.
 class KernelTarget : public plan::Target {
  public:
   KernelTarget(const KernelTable& table, std::vector<plan::DeviceDesc> devices, MachineRates rates = {});
@@ -33,6 +35,8 @@ class KernelTarget : public plan::Target {
   const KernelTable& table_;
   std::vector<plan::DeviceDesc> devices_;
   MachineRates rates_;
+  mutable std::mutex mutex_;
+  mutable std::unordered_map<std::string, uint64_t> workspaces_;  // by query: preparing a kernel can take milliseconds
 };
 
 }  // namespace sluice

@@ -44,8 +44,8 @@ std::vector<Sample> samples(int inputs, double low, double high, const std::vect
   std::vector<Sample> out;
   for (const Attrs& attrs : variants)
     for (const Shape& shape : {Shape{}, Shape{7}, Shape{3, 4}, Shape{2, 3, 2, 2}, Shape{0, 3}})
-      out.push_back({.inputs = std::vector<SampleInput>(inputs, {.shape = shape, .low = low, .high = high}),
-                     .attrs = attrs});
+      out.push_back(
+          {.inputs = std::vector<SampleInput>(inputs, {.shape = shape, .low = low, .high = high}), .attrs = attrs});
   return out;
 }
 
@@ -83,66 +83,93 @@ const std::vector<Attrs> kPlain = {{}};
 const std::vector<Attrs> kGelu = {{std::string("none")}, {std::string("tanh")}};
 
 const OpDef relu_def{
-    .name = "relu", .doc = "max(x, 0). torch.relu; numbers of any dtype.", .inputs = {"x"}, .infer = infer_relu,
+    .name = "relu",
+    .doc = "max(x, 0). torch.relu; numbers of any dtype.",
+    .inputs = {"x"},
+    .infer = infer_relu,
     .grad = [](const GradContext& c) -> std::vector<Value> { return {relu_backward(c.grad_outputs[0], c.outputs[0])}; },
     .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {maximum(in[0], 0)}; },
-    .sbp = elementwise_sbp, .samples = samples(1, 0.1, 1, kPlain)};
+    .sbp = elementwise_sbp,
+    .samples = samples(1, 0.1, 1, kPlain)};
 const OpDef sigmoid_def{
-    .name = "sigmoid", .doc = "1 / (1 + exp(-x)). torch.sigmoid; floating.", .inputs = {"x"}, .infer = infer_floating,
+    .name = "sigmoid",
+    .doc = "1 / (1 + exp(-x)). torch.sigmoid; floating.",
+    .inputs = {"x"},
+    .infer = infer_floating,
     .grad = [](const GradContext& c) -> std::vector<Value> {
       return {sigmoid_backward(c.grad_outputs[0], c.outputs[0])};
     },
     .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {reciprocal(add(exp(neg(in[0])), 1))}; },
-    .sbp = elementwise_sbp, .samples = samples(1, -2, 2, kPlain)};
+    .sbp = elementwise_sbp,
+    .samples = samples(1, -2, 2, kPlain)};
 const OpDef silu_def{
-    .name = "silu", .doc = "x * sigmoid(x). torch.nn.functional.silu; floating.", .inputs = {"x"},
+    .name = "silu",
+    .doc = "x * sigmoid(x). torch.nn.functional.silu; floating.",
+    .inputs = {"x"},
     .infer = infer_floating,
     .grad = [](const GradContext& c) -> std::vector<Value> { return {silu_backward(c.grad_outputs[0], c.inputs[0])}; },
     .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {mul(in[0], sigmoid(in[0]))}; },
-    .sbp = elementwise_sbp, .samples = samples(1, -2, 2, kPlain)};
+    .sbp = elementwise_sbp,
+    .samples = samples(1, -2, 2, kPlain)};
 const OpDef gelu_def{
     .name = "gelu",
     .doc = "x * Phi(x), Phi the normal distribution's; approximate: 'none' or 'tanh'. torch.nn.functional.gelu.",
-    .inputs = {"x"}, .params = {{"approximate", std::string("none")}}, .infer = infer_floating,
+    .inputs = {"x"},
+    .params = {{"approximate", std::string("none")}},
+    .infer = infer_floating,
     .grad = [](const GradContext& c) -> std::vector<Value> {
       return {gelu_backward(c.grad_outputs[0], c.inputs[0], attr<std::string>(c.attrs, 0))};
     },
-    .decompose = gelu_decompose, .sbp = elementwise_sbp, .samples = samples(1, -2, 2, kGelu)};
+    .decompose = gelu_decompose,
+    .sbp = elementwise_sbp,
+    .samples = samples(1, -2, 2, kGelu)};
 
 const OpDef relu_backward_def{
-    .name = "relu_backward", .doc = "grad where result > 0, else 0: the gradient of relu from its result.",
-    .inputs = {"grad", "result"}, .infer = infer_floating,
+    .name = "relu_backward",
+    .doc = "grad where result > 0, else 0: the gradient of relu from its result.",
+    .inputs = {"grad", "result"},
+    .infer = infer_floating,
     .grad = [](const GradContext& c) -> std::vector<Value> {
       return {relu_backward(c.grad_outputs[0], c.inputs[1]), Value()};
     },
     .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {where(gt(in[1], 0), in[0], 0.0)}; },
-    .sbp = backward_sbp, .samples = samples(2, 0.1, 1, kPlain)};
+    .sbp = backward_sbp,
+    .samples = samples(2, 0.1, 1, kPlain)};
 const OpDef sigmoid_backward_def{
-    .name = "sigmoid_backward", .doc = "grad * result * (1 - result): the gradient of sigmoid from its result.",
-    .inputs = {"grad", "result"}, .infer = infer_floating,
-    .decompose = [](Values in, const Attrs&) -> std::vector<Value> {
-      return {mul(in[0], mul(in[1], sub(1, in[1])))};
-    },
-    .sbp = backward_sbp, .samples = samples(2, 0.1, 0.9, kPlain)};
+    .name = "sigmoid_backward",
+    .doc = "grad * result * (1 - result): the gradient of sigmoid from its result.",
+    .inputs = {"grad", "result"},
+    .infer = infer_floating,
+    .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {mul(in[0], mul(in[1], sub(1, in[1])))}; },
+    .sbp = backward_sbp,
+    .samples = samples(2, 0.1, 0.9, kPlain)};
 const OpDef tanh_backward_def{
-    .name = "tanh_backward", .doc = "grad * (1 - result^2): the gradient of tanh from its result.",
-    .inputs = {"grad", "result"}, .infer = infer_floating,
-    .decompose = [](Values in, const Attrs&) -> std::vector<Value> {
-      return {mul(in[0], sub(1, mul(in[1], in[1])))};
-    },
-    .sbp = backward_sbp, .samples = samples(2, -0.9, 0.9, kPlain)};
-const OpDef silu_backward_def{.name = "silu_backward", .doc = "The gradient of silu from its input.",
-                              .inputs = {"grad", "x"}, .infer = infer_floating,
-                              .decompose = silu_backward_decompose, .sbp = backward_sbp,
+    .name = "tanh_backward",
+    .doc = "grad * (1 - result^2): the gradient of tanh from its result.",
+    .inputs = {"grad", "result"},
+    .infer = infer_floating,
+    .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {mul(in[0], sub(1, mul(in[1], in[1])))}; },
+    .sbp = backward_sbp,
+    .samples = samples(2, -0.9, 0.9, kPlain)};
+const OpDef silu_backward_def{.name = "silu_backward",
+                              .doc = "The gradient of silu from its input.",
+                              .inputs = {"grad", "x"},
+                              .infer = infer_floating,
+                              .decompose = silu_backward_decompose,
+                              .sbp = backward_sbp,
                               .samples = samples(2, -2, 2, kPlain)};
-const OpDef gelu_backward_def{.name = "gelu_backward", .doc = "The gradient of gelu from its input.",
-                              .inputs = {"grad", "x"}, .params = {{"approximate", std::string("none")}},
-                              .infer = infer_floating, .decompose = gelu_backward_decompose, .sbp = backward_sbp,
+const OpDef gelu_backward_def{.name = "gelu_backward",
+                              .doc = "The gradient of gelu from its input.",
+                              .inputs = {"grad", "x"},
+                              .params = {{"approximate", std::string("none")}},
+                              .infer = infer_floating,
+                              .decompose = gelu_backward_decompose,
+                              .sbp = backward_sbp,
                               .samples = samples(2, -2, 2, kGelu)};
 
-const OpDef* const kOps[] = {&relu_def,          &sigmoid_def,          &silu_def,          &gelu_def,
-                             &relu_backward_def, &sigmoid_backward_def, &tanh_backward_def, &silu_backward_def,
-                             &gelu_backward_def};
+const OpDef* const kOps[] = {&relu_def,          &sigmoid_def,       &silu_def,
+                             &gelu_def,          &relu_backward_def, &sigmoid_backward_def,
+                             &tanh_backward_def, &silu_backward_def, &gelu_backward_def};
 
 }  // namespace
 

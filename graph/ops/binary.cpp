@@ -28,15 +28,14 @@ struct Ranges {
 
 OpDef define(const char* name, const char* doc, Grad grad, Ranges r) {
   OpDef op{.name = name, .doc = doc, .inputs = {"a", "b"}, .infer = infer_any, .grad = grad, .sbp = elementwise_sbp};
-  const std::pair<Shape, Shape> shapes[] = {{{}, {}},           {{5}, {5}},        {{3, 4}, {3, 4}},
-                                            {{3, 4}, {4}},      {{3, 1}, {3, 4}},  {{}, {2, 3}},
-                                            {{2, 3, 4}, {3, 1}}, {{2, 1, 4}, {3, 1}}, {{0, 3}, {3}}};
+  const std::pair<Shape, Shape> shapes[] = {{{}, {}},         {{5}, {5}},   {{3, 4}, {3, 4}},    {{3, 4}, {4}},
+                                            {{3, 1}, {3, 4}}, {{}, {2, 3}}, {{2, 3, 4}, {3, 1}}, {{2, 1, 4}, {3, 1}},
+                                            {{0, 3}, {3}}};
   for (const auto& [a, b] : shapes)
-    op.samples.push_back({.inputs = {{.shape = a, .low = r.a_low, .high = r.a_high},
-                                     {.shape = b, .low = r.b_low, .high = r.b_high}}});
-  op.samples.push_back(
-      {.inputs = {{.shape = {4, 3}, .dtype = DType::kFloat64, .low = r.a_low, .high = r.a_high},
-                  {.shape = {4, 3}, .dtype = DType::kFloat64, .low = r.b_low, .high = r.b_high}}});
+    op.samples.push_back(
+        {.inputs = {{.shape = a, .low = r.a_low, .high = r.a_high}, {.shape = b, .low = r.b_low, .high = r.b_high}}});
+  op.samples.push_back({.inputs = {{.shape = {4, 3}, .dtype = DType::kFloat64, .low = r.a_low, .high = r.a_high},
+                                   {.shape = {4, 3}, .dtype = DType::kFloat64, .low = r.b_low, .high = r.b_high}}});
   if (r.integers)
     op.samples.push_back({.inputs = {{.shape = {4, 3}, .dtype = DType::kInt64, .low = -9, .high = 9},
                                      {.shape = {3}, .dtype = DType::kInt64, .low = 1, .high = 5}}});
@@ -72,67 +71,81 @@ std::vector<Value> extremum_grad(const GradContext& c, bool maximum) {
   const Value &g = c.grad_outputs[0], &a = c.inputs[0], &b = c.inputs[1];
   const Value half = mul(cast(eq(a, b), g.dtype()), 0.5);
   const auto share = [&](const Value& wins) { return mul(g, add(cast(wins, g.dtype()), half)); };
-  return both(c, [&] { return share(maximum ? gt(a, b) : lt(a, b)); },
-              [&] { return share(maximum ? lt(a, b) : gt(a, b)); });
+  return both(
+      c, [&] { return share(maximum ? gt(a, b) : lt(a, b)); }, [&] { return share(maximum ? lt(a, b) : gt(a, b)); });
 }
 
-#define GRAD                                            \
-  [](const GradContext& c) -> std::vector<Value> {      \
+#define GRAD [](const GradContext& c) -> std::vector<Value> {      \
     [[maybe_unused]] const Value& g = c.grad_outputs[0]; \
     [[maybe_unused]] const Value& a = c.inputs[0];       \
     [[maybe_unused]] const Value& b = c.inputs[1];       \
     [[maybe_unused]] const Value& y = c.outputs[0];      \
     return both
-#define END ; }
+#define END \
+  ;         \
+  }
 
 const OpDef add_def = with_sbp(define("add", "a + b, broadcast. torch.add; of bools: or.",
-                                      GRAD(c, [&] { return g; }, [&] { return g; }) END, {}), linear_sbp);
+                                      GRAD(
+                                          c, [&] { return g; }, [&] { return g; }) END,
+                                      {}),
+                               linear_sbp);
 const OpDef sub_def = with_sbp(define("sub", "a - b, broadcast. torch.sub.",
-                                      GRAD(c, [&] { return g; }, [&] { return neg(g); }) END, {}), linear_sbp);
+                                      GRAD(
+                                          c, [&] { return g; }, [&] { return neg(g); }) END,
+                                      {}),
+                               linear_sbp);
 const OpDef mul_def = with_sbp(define("mul", "a * b, broadcast. torch.mul; of bools: and.",
-                                      GRAD(c, [&] { return mul(g, b); }, [&] { return mul(g, a); }) END, {}),
+                                      GRAD(
+                                          c, [&] { return mul(g, b); }, [&] { return mul(g, a); }) END,
+                                      {}),
                                bilinear_sbp);
-const OpDef div_def = with_sbp(
-    floating(define("div", "a / b, broadcast. torch.div; floating.",
-                    GRAD(c, [&] { return div(g, b); }, [&] { return neg(mul(div(g, b), y)); }) END,
-                    {.b_low = 0.5, .b_high = 2, .integers = false})), quotient_sbp);
-const OpDef pow_def = define(
-    "pow", "a to the b, broadcast. torch.pow; a negative integer exponent is an error.",
-    GRAD(c,
-         [&] { return where(eq(b, 0), 0.0, mul(g, mul(b, pow(a, sub(b, 1))))); },
-         [&] {
-           // 0^b is constant in b, though its logarithm is not finite.
-           const Value zero = logical_and(eq(a, 0), ge(b, 0));
-           return where(zero, 0.0, mul(g, mul(y, log(where(zero, 1.0, a)))));
-         }) END,
-    {.a_low = 0.5, .a_high = 2, .b_low = -2, .b_high = 2});
-const OpDef maximum_def = define("maximum", "The larger of a and b; NaN if either is. torch.maximum.",
-                                 [](const GradContext& c) { return extremum_grad(c, true); },
-                                 {.a_high = -0.1, .b_low = 0.1});
-const OpDef minimum_def = define("minimum", "The smaller of a and b; NaN if either is. torch.minimum.",
-                                 [](const GradContext& c) { return extremum_grad(c, false); },
-                                 {.a_high = -0.1, .b_low = 0.1});
+const OpDef div_def =
+    with_sbp(floating(define("div", "a / b, broadcast. torch.div; floating.",
+                             GRAD(
+                                 c, [&] { return div(g, b); }, [&] { return neg(mul(div(g, b), y)); }) END,
+                             {.b_low = 0.5, .b_high = 2, .integers = false})),
+             quotient_sbp);
+const OpDef pow_def = define("pow", "a to the b, broadcast. torch.pow; a negative integer exponent is an error.",
+                             GRAD(
+                                 c, [&] { return where(eq(b, 0), 0.0, mul(g, mul(b, pow(a, sub(b, 1))))); },
+                                 [&] {
+                                   // 0^b is constant in b, though its logarithm is not finite.
+                                   const Value zero = logical_and(eq(a, 0), ge(b, 0));
+                                   return where(zero, 0.0, mul(g, mul(y, log(where(zero, 1.0, a)))));
+                                 }) END,
+                             {.a_low = 0.5, .a_high = 2, .b_low = -2, .b_high = 2});
+const OpDef maximum_def =
+    define("maximum", "The larger of a and b; NaN if either is. torch.maximum.",
+           [](const GradContext& c) { return extremum_grad(c, true); }, {.a_high = -0.1, .b_low = 0.1});
+const OpDef minimum_def =
+    define("minimum", "The smaller of a and b; NaN if either is. torch.minimum.",
+           [](const GradContext& c) { return extremum_grad(c, false); }, {.a_high = -0.1, .b_low = 0.1});
 const OpDef fmod_def = define("fmod", "Remainder of a / b with the sign of a. torch.fmod.",
-                              GRAD(c, [&] { return g; }, [&] { return neg(mul(g, trunc(div(a, b)))); }) END,
+                              GRAD(
+                                  c, [&] { return g; }, [&] { return neg(mul(g, trunc(div(a, b)))); }) END,
                               {.a_low = 2.2, .a_high = 2.8, .b_low = 0.95, .b_high = 1.05});
 const OpDef remainder_def = define("remainder", "Remainder of a / b with the sign of b. torch.remainder.",
-                                   GRAD(c, [&] { return g; }, [&] { return neg(mul(g, floor(div(a, b)))); }) END,
+                                   GRAD(
+                                       c, [&] { return g; }, [&] { return neg(mul(g, floor(div(a, b)))); }) END,
                                    {.a_low = 2.2, .a_high = 2.8, .b_low = 0.95, .b_high = 1.05});
 const OpDef floor_divide_def = define(
     "floor_divide", "a / b rounded towards minus infinity. torch.floor_divide; an integer divided by 0 is an error.",
-    [](const GradContext&) -> std::vector<Value> { return {Value(), Value()}; },
+    [](const GradContext&) -> std::vector<Value> {
+      return {Value(), Value()};
+    },
     {.a_low = 2.2, .a_high = 2.8, .b_low = 0.95, .b_high = 1.05});
-const OpDef atan2_def = floating(define(
-    "atan2", "Angle of the point (b, a). torch.atan2; floating.",
-    GRAD(c, [&] { return mul(g, div(b, add(mul(a, a), mul(b, b)))); },
-         [&] { return neg(mul(g, div(a, add(mul(a, a), mul(b, b))))); }) END,
-    {.a_low = 0.2, .b_low = 0.2, .integers = false}));
+const OpDef atan2_def = floating(define("atan2", "Angle of the point (b, a). torch.atan2; floating.",
+                                        GRAD(
+                                            c, [&] { return mul(g, div(b, add(mul(a, a), mul(b, b)))); },
+                                            [&] { return neg(mul(g, div(a, add(mul(a, a), mul(b, b))))); }) END,
+                                        {.a_low = 0.2, .b_low = 0.2, .integers = false}));
 
 #undef GRAD
 #undef END
 
-const OpDef* const kOps[] = {&add_def,     &sub_def,     &mul_def,  &div_def,       &pow_def,          &maximum_def,
-                             &minimum_def, &fmod_def,    &remainder_def, &floor_divide_def, &atan2_def};
+const OpDef* const kOps[] = {&add_def,     &sub_def,  &mul_def,       &div_def,          &pow_def,  &maximum_def,
+                             &minimum_def, &fmod_def, &remainder_def, &floor_divide_def, &atan2_def};
 
 Value promoted_call(const OpDef& op, const Operand& a, const Operand& b) {
   const auto [x, y] = promoted(a, b);

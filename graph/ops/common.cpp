@@ -78,4 +78,11 @@ std::vector<SbpRow> bilinear_sbp(Types inputs, const Attrs& attrs) {
   return rows;
 }
 
+std::vector<SbpRow> untouched_sbp(Types inputs, const std::vector<int>& axes, bool partial) {
+  std::vector<SbpRow> rows = broadcast_sbp(inputs, {});
+  for (int axis : axes) rows.push_back(row_of(std::vector<Sbp>(inputs.size(), Sbp::split(axis)), Sbp::split(axis)));
+  if (partial) rows.push_back(row_of(std::vector<Sbp>(inputs.size(), Sbp::partial_sum()), Sbp::partial_sum()));
+  return rows;
+}
+
 }  // namespace sluice::ops

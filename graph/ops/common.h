@@ -21,6 +21,8 @@ std::vector<SbpRow> elementwise_sbp(Types inputs, const Attrs& attrs);
 std::vector<SbpRow> linear_sbp(Types inputs, const Attrs& attrs);
 // elementwise_sbp and: partial sums go through one input at a time (mul).
 std::vector<SbpRow> bilinear_sbp(Types inputs, const Attrs& attrs);
+// Of movements: the axes named stay as they are and may be split; with `partial`, sums go through.
+std::vector<SbpRow> untouched_sbp(Types inputs, const std::vector<int>& axes, bool partial = true);
 // Everything broadcast.
 std::vector<SbpRow> broadcast_sbp(Types inputs, const Attrs& attrs);
 SbpRow row_of(std::vector<Sbp> inputs, Sbp output);

@@ -146,10 +146,10 @@ const OpDef cast_def{
                 {.inputs = {{.shape = {5}, .dtype = DType::kBool, .low = 0, .high = 2}}, .attrs = {DType::kFloat32}},
                 {.inputs = {{.shape = {0, 3}}}, .attrs = {DType::kFloat64}}}};
 
-const OpDef* const kOps[] = {&eq_def,          &ne_def,         &lt_def,          &le_def,          &gt_def,
-                             &ge_def,          &logical_and_def, &logical_or_def, &logical_xor_def, &bitwise_and_def,
-                             &bitwise_or_def,  &bitwise_xor_def, &logical_not_def, &isnan_def,      &isinf_def,
-                             &where_def,       &cast_def};
+const OpDef* const kOps[] = {&eq_def,         &ne_def,          &lt_def,          &le_def,          &gt_def,
+                             &ge_def,         &logical_and_def, &logical_or_def,  &logical_xor_def, &bitwise_and_def,
+                             &bitwise_or_def, &bitwise_xor_def, &logical_not_def, &isnan_def,       &isinf_def,
+                             &where_def,      &cast_def};
 
 Value promoted_call(const OpDef& op, const Operand& a, const Operand& b) {
   const auto [x, y] = promoted(a, b);
@@ -177,9 +177,7 @@ Value isnan(const Value& x) { return call1(isnan_def, {x}); }
 Value isinf(const Value& x) { return call1(isinf_def, {x}); }
 Value isfinite(const Value& x) { return logical_not(logical_or(isnan(x), isinf(x))); }
 
-Value bitwise_not(const Value& x) {
-  return x.dtype() == DType::kBool ? logical_not(x) : bitwise_xor(x, -1);
-}
+Value bitwise_not(const Value& x) { return x.dtype() == DType::kBool ? logical_not(x) : bitwise_xor(x, -1); }
 
 Value where(const Value& cond, const Operand& a, const Operand& b) {
   const auto [x, y] = promoted(a, b);

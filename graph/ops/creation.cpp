@@ -15,46 +15,44 @@ using Values = std::vector<Value>;
 
 Values no_gradient(const GradContext&) { return {}; }
 
-const OpDef full_def{
-    .name = "full",
-    .doc = "Every element is `value`. torch.full.",
-    .inputs = {},
-    .params = {{.name = "shape", .default_value = Ints{}, .required = true},
-               {.name = "value", .default_value = 0.0, .required = true},
-               {.name = "dtype", .default_value = DType::kFloat32}},
-    .infer = [](Types, Present, const Attrs& attrs) -> std::vector<TensorType> {
-      const TensorType out{attr<DType>(attrs, 2), Shape(attr<Ints>(attrs, 0))};
-      numel(out.shape);  // refuses negative and overflowing sizes
-      return {out};
-    },
-    .grad = no_gradient,
-    .sbp = broadcast_sbp,
-    .samples = {{.inputs = {}, .attrs = {Ints{}, 2.5, DType::kFloat32}},
-                {.inputs = {}, .attrs = {Ints{3, 4}, -1.0, DType::kInt64}},
-                {.inputs = {}, .attrs = {Ints{5}, 1.0, DType::kBool}},
-                {.inputs = {}, .attrs = {Ints{2, 3}, 0.1, DType::kBFloat16}},
-                {.inputs = {}, .attrs = {Ints{0, 3}, 1.0, DType::kFloat64}}}};
+const OpDef full_def{.name = "full",
+                     .doc = "Every element is `value`. torch.full.",
+                     .inputs = {},
+                     .params = {{.name = "shape", .default_value = Ints{}, .required = true},
+                                {.name = "value", .default_value = 0.0, .required = true},
+                                {.name = "dtype", .default_value = DType::kFloat32}},
+                     .infer = [](Types, Present, const Attrs& attrs) -> std::vector<TensorType> {
+                       const TensorType out{attr<DType>(attrs, 2), Shape(attr<Ints>(attrs, 0))};
+                       numel(out.shape);  // refuses negative and overflowing sizes
+                       return {out};
+                     },
+                     .grad = no_gradient,
+                     .sbp = broadcast_sbp,
+                     .samples = {{.inputs = {}, .attrs = {Ints{}, 2.5, DType::kFloat32}},
+                                 {.inputs = {}, .attrs = {Ints{3, 4}, -1.0, DType::kInt64}},
+                                 {.inputs = {}, .attrs = {Ints{5}, 1.0, DType::kBool}},
+                                 {.inputs = {}, .attrs = {Ints{2, 3}, 0.1, DType::kBFloat16}},
+                                 {.inputs = {}, .attrs = {Ints{0, 3}, 1.0, DType::kFloat64}}}};
 
-const OpDef iota_def{
-    .name = "iota",
-    .doc = "start + i * step for i < n, computed in float64 (integers in int64). torch.arange.",
-    .inputs = {},
-    .params = {{.name = "start", .default_value = 0.0, .required = true},
-               {.name = "step", .default_value = 1.0, .required = true},
-               {.name = "n", .default_value = int64_t{0}, .required = true},
-               {.name = "dtype", .default_value = DType::kInt64}},
-    .infer = [](Types, Present, const Attrs& attrs) -> std::vector<TensorType> {
-      const int64_t n = attr<int64_t>(attrs, 2);
-      SLUICE_CHECK(n >= 0, "n: negative: {}; must be >= 0", n);
-      SLUICE_CHECK_KIND(kType, attr<DType>(attrs, 3) != DType::kBool, "dtype: bool; must be a number");
-      return {{attr<DType>(attrs, 3), {n}}};
-    },
-    .grad = no_gradient,
-    .sbp = broadcast_sbp,
-    .samples = {{.inputs = {}, .attrs = {0.0, 1.0, int64_t{5}, DType::kInt64}},
-                {.inputs = {}, .attrs = {-1.0, 0.5, int64_t{7}, DType::kFloat32}},
-                {.inputs = {}, .attrs = {10.0, -2.0, int64_t{4}, DType::kInt32}},
-                {.inputs = {}, .attrs = {0.0, 1.0, int64_t{0}, DType::kFloat64}}}};
+const OpDef iota_def{.name = "iota",
+                     .doc = "start + i * step for i < n, computed in float64 (integers in int64). torch.arange.",
+                     .inputs = {},
+                     .params = {{.name = "start", .default_value = 0.0, .required = true},
+                                {.name = "step", .default_value = 1.0, .required = true},
+                                {.name = "n", .default_value = int64_t{0}, .required = true},
+                                {.name = "dtype", .default_value = DType::kInt64}},
+                     .infer = [](Types, Present, const Attrs& attrs) -> std::vector<TensorType> {
+                       const int64_t n = attr<int64_t>(attrs, 2);
+                       SLUICE_CHECK(n >= 0, "n: negative: {}; must be >= 0", n);
+                       SLUICE_CHECK_KIND(kType, attr<DType>(attrs, 3) != DType::kBool, "dtype: bool; must be a number");
+                       return {{attr<DType>(attrs, 3), {n}}};
+                     },
+                     .grad = no_gradient,
+                     .sbp = broadcast_sbp,
+                     .samples = {{.inputs = {}, .attrs = {0.0, 1.0, int64_t{5}, DType::kInt64}},
+                                 {.inputs = {}, .attrs = {-1.0, 0.5, int64_t{7}, DType::kFloat32}},
+                                 {.inputs = {}, .attrs = {10.0, -2.0, int64_t{4}, DType::kInt32}},
+                                 {.inputs = {}, .attrs = {0.0, 1.0, int64_t{0}, DType::kFloat64}}}};
 
 const OpDef* const kOps[] = {&full_def, &iota_def};
 

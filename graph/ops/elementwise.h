@@ -37,7 +37,7 @@ Value floor_divide(const Operand& a, const Operand& b);  // rounds towards minus
 Value remainder(const Operand& a, const Operand& b);     // sign of b
 Value fmod(const Operand& a, const Operand& b);          // sign of a
 Value pow(const Operand& a, const Operand& b);
-Value maximum(const Operand& a, const Operand& b);       // NaN if either is
+Value maximum(const Operand& a, const Operand& b);  // NaN if either is
 Value minimum(const Operand& a, const Operand& b);
 Value atan2(const Operand& a, const Operand& b);
 // a + weight * (b - a)

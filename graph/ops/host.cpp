@@ -16,9 +16,12 @@ std::vector<TensorType> parse_types(const std::string& text) {
   std::vector<TensorType> types;
   size_t at = 0;
   const auto bad = [&] {
-    fail(ErrorKind::kValue, "outputs: cannot read '{}' at {}; must be a list like 'float32(4, 3), int64(8,)'", text, at);
+    fail(ErrorKind::kValue, "outputs: cannot read '{}' at {}; must be a list like 'float32(4, 3), int64(8,)'", text,
+         at);
   };
-  const auto skip = [&] { while (at < text.size() && (text[at] == ' ' || text[at] == ',')) ++at; };
+  const auto skip = [&] {
+    while (at < text.size() && (text[at] == ' ' || text[at] == ',')) ++at;
+  };
   for (skip(); at < text.size(); skip()) {
     const size_t open = text.find('(', at);
     if (open == std::string::npos) bad();
@@ -42,8 +45,9 @@ std::vector<TensorType> parse_types(const std::string& text) {
 
 const OpDef host_function_def{
     .name = "host_function",
-    .doc = "Calls the function registered as `name` with the engine (Python or C++), on a host stream; it writes the "
-           "`outputs`, a list of types like 'float32(4, 3), int64(8,)'. Not differentiable.",
+    .doc =
+        "Calls the function registered as `name` with the engine (Python or C++), on a host stream; it writes the "
+        "`outputs`, a list of types like 'float32(4, 3), int64(8,)'. Not differentiable.",
     .inputs = {"xs*"},
     .params = {{.name = "name", .default_value = std::string(), .required = true},
                {.name = "outputs", .default_value = std::string(), .required = true}},

@@ -87,7 +87,8 @@ std::vector<SbpRow> lines_sbp(Types in, const Attrs& attrs, bool flat_index, boo
     if (i == dim || (!flat_index && in[1].shape[i] != in[0].shape[i])) continue;
     rows.push_back(row_of(with_index(Sbp::split(i), flat_index ? Sbp::broadcast() : Sbp::split(i)), Sbp::split(i)));
   }
-  if (adds || in.size() == 2) rows.push_back(row_of(with_index(Sbp::partial_sum(), Sbp::broadcast()), Sbp::partial_sum()));
+  if (adds || in.size() == 2)
+    rows.push_back(row_of(with_index(Sbp::partial_sum(), Sbp::broadcast()), Sbp::partial_sum()));
   return rows;
 }
 
@@ -106,15 +107,21 @@ std::vector<Sample> samples(bool flat_index, bool with_src) {
     int64_t dim;
     DType dtype = DType::kFloat32, index_dtype = DType::kInt64;
   };
-  std::vector<Case> cases = {{{5}, {3}, 0}, {{4, 3}, {2, 3}, 0}, {{4, 3}, {4, 5}, -1}, {{2, 3, 4}, {2, 2, 4}, 1},
-                             {{4, 3}, {2, 3}, 0, DType::kInt64, DType::kInt32}, {{4, 3}, {0, 3}, 0}};
+  std::vector<Case> cases = {{{5}, {3}, 0},
+                             {{4, 3}, {2, 3}, 0},
+                             {{4, 3}, {4, 5}, -1},
+                             {{2, 3, 4}, {2, 2, 4}, 1},
+                             {{4, 3}, {2, 3}, 0, DType::kInt64, DType::kInt32},
+                             {{4, 3}, {0, 3}, 0}};
   std::vector<Sample> out;
   for (const Case& c : cases) {
     const int dim = normalize_axis(c.dim, c.x.rank(), "dim");
     const Shape index = flat_index ? Shape{c.index[dim]} : c.index;
     Shape src = c.x;
     src[dim] = c.index[dim];
-    const SampleInput x{.shape = c.x, .dtype = c.dtype, .low = is_floating(c.dtype) ? -1.0 : -9.0,
+    const SampleInput x{.shape = c.x,
+                        .dtype = c.dtype,
+                        .low = is_floating(c.dtype) ? -1.0 : -9.0,
                         .high = is_floating(c.dtype) ? 1.0 : 9.0};
     Sample s{.inputs = {x, {.shape = index, .dtype = c.index_dtype, .low = 0, .high = 3}}, .attrs = {c.dim}};
     if (with_src) {
@@ -132,9 +139,9 @@ std::vector<Sample> scatter_samples() {
   for (const Shape& shape : {Shape{5}, Shape{4, 3}, Shape{3, 2, 4}}) {
     Shape index = shape;
     index[0] = 1;
-    out.push_back({.inputs = {{.shape = shape}, {.shape = index, .dtype = DType::kInt64, .low = 0, .high = 3},
-                              {.shape = index}},
-                   .attrs = {int64_t{0}}});
+    out.push_back(
+        {.inputs = {{.shape = shape}, {.shape = index, .dtype = DType::kInt64, .low = 0, .high = 3}, {.shape = index}},
+         .attrs = {int64_t{0}}});
   }
   return out;
 }
@@ -146,53 +153,68 @@ int64_t dim_of(const GradContext& c) { return attr<int64_t>(c.attrs, 0); }
 const OpDef gather_def{
     .name = "gather",
     .doc = "out[i][j] = x[index[i][j]][j] for dim 0, and so on; out has the shape of index." DIM_DOC "torch.gather.",
-    .inputs = {"x", "index"}, .params = params(), .infer = infer_gather,
+    .inputs = {"x", "index"},
+    .params = params(),
+    .infer = infer_gather,
     .grad = [](const GradContext& c) -> Values {
       return {scatter_add(zeros_like(c.inputs[0]), c.inputs[1], c.grad_outputs[0], dim_of(c)), Value()};
     },
-    .sbp = gather_sbp, .samples = samples(false, false)};
+    .sbp = gather_sbp,
+    .samples = samples(false, false)};
 
 const OpDef scatter_def{
     .name = "scatter",
-    .doc = "x with out[index[i][j]][j] = src[i][j] for dim 0, and so on; of a repeated index the last source stays; "
-           "src has the shape of index." DIM_DOC "torch.scatter.",
-    .inputs = {"x", "index", "src"}, .params = params(), .infer = infer_scatter,
+    .doc =
+        "x with out[index[i][j]][j] = src[i][j] for dim 0, and so on; of a repeated index the last source stays; "
+        "src has the shape of index." DIM_DOC "torch.scatter.",
+    .inputs = {"x", "index", "src"},
+    .params = params(),
+    .infer = infer_scatter,
     .grad = [](const GradContext& c) -> Values {
       const Value &g = c.grad_outputs[0], &index = c.inputs[1];
       return {c.needs[0] ? scatter(g, index, zeros_like(c.inputs[2]), dim_of(c)) : Value(), Value(),
               c.needs[2] ? gather(g, index, dim_of(c)) : Value()};
     },
-    .sbp = scatter_sbp, .samples = scatter_samples()};
+    .sbp = scatter_sbp,
+    .samples = scatter_samples()};
 
 const OpDef scatter_add_def{
     .name = "scatter_add",
     .doc = "x with src[i][j] added to out[index[i][j]][j] for dim 0, and so on; src has the shape of index." DIM_DOC
            "torch.scatter_add.",
-    .inputs = {"x", "index", "src"}, .params = params(), .infer = infer_scatter,
+    .inputs = {"x", "index", "src"},
+    .params = params(),
+    .infer = infer_scatter,
     .grad = [](const GradContext& c) -> Values {
       const Value& g = c.grad_outputs[0];
       return {g, Value(), c.needs[2] ? gather(g, c.inputs[1], dim_of(c)) : Value()};
     },
-    .sbp = scatter_add_sbp, .samples = samples(false, true)};
+    .sbp = scatter_add_sbp,
+    .samples = samples(false, true)};
 
 const OpDef index_select_def{
     .name = "index_select",
     .doc = "The slices of x at index (n,) along `dim`." DIM_DOC "torch.index_select.",
-    .inputs = {"x", "index"}, .params = params(), .infer = infer_index_select,
+    .inputs = {"x", "index"},
+    .params = params(),
+    .infer = infer_index_select,
     .grad = [](const GradContext& c) -> Values {
       return {index_add(zeros_like(c.inputs[0]), c.inputs[1], c.grad_outputs[0], dim_of(c)), Value()};
     },
-    .sbp = select_sbp, .samples = samples(true, false)};
+    .sbp = select_sbp,
+    .samples = samples(true, false)};
 
-const OpDef index_add_def{
-    .name = "index_add",
-    .doc = "x with the slices of src added at index (n,) along `dim`." DIM_DOC "torch.index_add.",
-    .inputs = {"x", "index", "src"}, .params = params(), .infer = infer_index_add,
-    .grad = [](const GradContext& c) -> Values {
-      const Value& g = c.grad_outputs[0];
-      return {g, Value(), c.needs[2] ? index_select(g, c.inputs[1], dim_of(c)) : Value()};
-    },
-    .sbp = index_add_sbp, .samples = samples(true, true)};
+const OpDef index_add_def{.name = "index_add",
+                          .doc = "x with the slices of src added at index (n,) along `dim`." DIM_DOC "torch.index_add.",
+                          .inputs = {"x", "index", "src"},
+                          .params = params(),
+                          .infer = infer_index_add,
+                          .grad = [](const GradContext& c) -> Values {
+                            const Value& g = c.grad_outputs[0];
+                            return {g, Value(), c.needs[2] ? index_select(g, c.inputs[1], dim_of(c)) : Value()};
+                          },
+                          .sbp = index_add_sbp,
+                          .samples = samples(true, true)};
 
 #undef DIM_DOC
 

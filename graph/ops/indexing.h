@@ -8,12 +8,12 @@
 namespace sluice::ops {
 
 Value gather(const Value& x, const Value& index, int64_t dim);
-Value scatter(const Value& x, const Value& index, const Value& src, int64_t dim);      // repeated index: the last wins
+Value scatter(const Value& x, const Value& index, const Value& src, int64_t dim);  // repeated index: the last wins
 Value scatter_add(const Value& x, const Value& index, const Value& src, int64_t dim);
 Value index_select(const Value& x, const Value& index, int64_t dim);  // index of rank 1
 Value index_add(const Value& x, const Value& index, const Value& src, int64_t dim);
-Value take_along(const Value& x, const Value& index, int64_t dim);    // gather with broadcast indices
-Value one_hot(const Value& index, int64_t num_classes);               // int64, as torch
+Value take_along(const Value& x, const Value& index, int64_t dim);  // gather with broadcast indices
+Value one_hot(const Value& index, int64_t num_classes);             // int64, as torch
 
 std::span<const OpDef* const> indexing_ops();
 

@@ -9,7 +9,7 @@ namespace sluice::ops {
 // Views: no kernel runs where the input's strides allow.
 Value reshape(const Value& x, const Ints& shape);  // one dim may be -1
 Value permute(const Value& x, const Ints& dims);
-Value expand(const Value& x, const Shape& shape);  // numpy broadcast to `shape`
+Value expand(const Value& x, const Shape& shape);                                       // numpy broadcast to `shape`
 Value slice(const Value& x, const Ints& starts, const Ints& stops, const Ints& steps);  // per axis; stop is exclusive
 Value slice_axis(const Value& x, int64_t dim, int64_t start, int64_t stop, int64_t step = 1);  // Python's slice rules
 
@@ -19,6 +19,7 @@ Value concat(std::span<const Value> xs, int64_t dim = 0);  // promotes dtypes
 Value flip(const Value& x, const Ints& dims);
 Value copy(const Value& x);  // the same values in memory of their own
 
+std::span<const OpDef* const> view_ops();
 std::span<const OpDef* const> movement_ops();
 
 }  // namespace sluice::ops

@@ -28,9 +28,16 @@ std::vector<TensorType> infer_generator(const Attrs& attrs, Types in, bool float
 OpDef define(const char* name, const char* doc, Param first, Param second,
              std::vector<TensorType> (*infer)(Types, Present, const Attrs&), std::vector<std::pair<Attr, Attr>> values,
              DType dtype) {
-  OpDef op{.name = name, .doc = doc, .inputs = {"state"}, .infer = infer, .grad = no_gradient, .sbp = broadcast_sbp,
+  OpDef op{.name = name,
+           .doc = doc,
+           .inputs = {"state"},
+           .infer = infer,
+           .grad = no_gradient,
+           .sbp = broadcast_sbp,
            .random = true};
-  op.params = {std::move(first), std::move(second), {.name = "salt", .default_value = int64_t{0}},
+  op.params = {std::move(first),
+               std::move(second),
+               {.name = "salt", .default_value = int64_t{0}},
                {.name = "shape", .default_value = Ints{}, .required = true},
                {.name = "dtype", .default_value = dtype}};
   const SampleInput state{.shape = {2}, .dtype = DType::kInt64, .low = 0, .high = 1000};
@@ -43,13 +50,13 @@ OpDef define(const char* name, const char* doc, Param first, Param second,
 const OpDef uniform_def = define(
     "uniform", "Uniform in [low, high), from the generator state int64(2,). torch.Tensor.uniform_.",
     {.name = "low", .default_value = 0.0}, {.name = "high", .default_value = 1.0},
-    [](Types in, Present, const Attrs& attrs) { return infer_generator(attrs, in, true); },
-    {{0.0, 1.0}, {-2.0, 3.0}}, DType::kFloat32);
+    [](Types in, Present, const Attrs& attrs) { return infer_generator(attrs, in, true); }, {{0.0, 1.0}, {-2.0, 3.0}},
+    DType::kFloat32);
 const OpDef normal_def = define(
     "normal", "Normal with mean and standard deviation, from the generator state int64(2,). torch.normal.",
     {.name = "mean", .default_value = 0.0}, {.name = "std", .default_value = 1.0},
-    [](Types in, Present, const Attrs& attrs) { return infer_generator(attrs, in, true); },
-    {{0.0, 1.0}, {5.0, 0.5}}, DType::kFloat32);
+    [](Types in, Present, const Attrs& attrs) { return infer_generator(attrs, in, true); }, {{0.0, 1.0}, {5.0, 0.5}},
+    DType::kFloat32);
 const OpDef randint_def = define(
     "randint", "Integers in [low, high), from the generator state int64(2,). torch.randint.",
     {.name = "low", .default_value = int64_t{0}}, {.name = "high", .default_value = int64_t{2}},
@@ -62,28 +69,27 @@ const OpDef randint_def = define(
 
 void check_probability(double p) { SLUICE_CHECK(p >= 0 && p <= 1, "p: {}; must be in [0, 1]", p); }
 
-const OpDef bernoulli_def{
-    .name = "bernoulli",
-    .doc = "1 with probability p, else 0, from the generator state int64(2,). torch.bernoulli.",
-    .inputs = {"state"},
-    .params = {{.name = "p", .default_value = 0.5},
-               {.name = "salt", .default_value = int64_t{0}},
-               {.name = "shape", .default_value = Ints{}, .required = true},
-               {.name = "dtype", .default_value = DType::kFloat32}},
-    .infer = [](Types in, Present, const Attrs& attrs) -> std::vector<TensorType> {
-      check_state(in[0]);
-      check_probability(attr<double>(attrs, 0));
-      const TensorType out{attr<DType>(attrs, 3), Shape(attr<Ints>(attrs, 2))};
-      numel(out.shape);
-      return {out};
-    },
-    .grad = no_gradient,
-    .sbp = broadcast_sbp,
-    .random = true,
-    .samples = {{.inputs = {{.shape = {2}, .dtype = DType::kInt64, .low = 0, .high = 1000}},
-                 .attrs = {0.3, int64_t{1}, Ints{3, 50}, DType::kFloat32}},
-                {.inputs = {{.shape = {2}, .dtype = DType::kInt64, .low = 0, .high = 1000}},
-                 .attrs = {0.5, int64_t{1}, Ints{0, 5}, DType::kBool}}}};
+const OpDef bernoulli_def{.name = "bernoulli",
+                          .doc = "1 with probability p, else 0, from the generator state int64(2,). torch.bernoulli.",
+                          .inputs = {"state"},
+                          .params = {{.name = "p", .default_value = 0.5},
+                                     {.name = "salt", .default_value = int64_t{0}},
+                                     {.name = "shape", .default_value = Ints{}, .required = true},
+                                     {.name = "dtype", .default_value = DType::kFloat32}},
+                          .infer = [](Types in, Present, const Attrs& attrs) -> std::vector<TensorType> {
+                            check_state(in[0]);
+                            check_probability(attr<double>(attrs, 0));
+                            const TensorType out{attr<DType>(attrs, 3), Shape(attr<Ints>(attrs, 2))};
+                            numel(out.shape);
+                            return {out};
+                          },
+                          .grad = no_gradient,
+                          .sbp = broadcast_sbp,
+                          .random = true,
+                          .samples = {{.inputs = {{.shape = {2}, .dtype = DType::kInt64, .low = 0, .high = 1000}},
+                                       .attrs = {0.3, int64_t{1}, Ints{3, 50}, DType::kFloat32}},
+                                      {.inputs = {{.shape = {2}, .dtype = DType::kInt64, .low = 0, .high = 1000}},
+                                       .attrs = {0.5, int64_t{1}, Ints{0, 5}, DType::kBool}}}};
 
 Sample dropout_sample(Shape shape, double p) {
   return {.inputs = {{.shape = {2}, .dtype = DType::kInt64, .low = 0, .high = 1000}, {.shape = shape}},
@@ -92,8 +98,9 @@ Sample dropout_sample(Shape shape, double p) {
 
 const OpDef dropout_def{
     .name = "dropout",
-    .doc = "x / (1 - p) where kept, else 0; each element is dropped with probability p, from the generator state "
-           "int64(2,). torch.nn.functional.dropout in training.",
+    .doc =
+        "x / (1 - p) where kept, else 0; each element is dropped with probability p, from the generator state "
+        "int64(2,). torch.nn.functional.dropout in training.",
     .inputs = {"state", "x"},
     .params = {{.name = "p", .default_value = 0.5}, {.name = "salt", .default_value = int64_t{0}}},
     .infer = [](Types in, Present, const Attrs& attrs) -> std::vector<TensorType> {

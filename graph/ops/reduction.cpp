@@ -19,8 +19,10 @@ Shape reduced_shape(const Shape& shape, const std::vector<int>& axes, bool keepd
   Shape out;
   for (int i = 0; i < shape.rank(); ++i) {
     const bool reduced = std::find(axes.begin(), axes.end(), i) != axes.end();
-    if (!reduced) out.push_back(shape[i]);
-    else if (keepdim) out.push_back(1);
+    if (!reduced)
+      out.push_back(shape[i]);
+    else if (keepdim)
+      out.push_back(1);
   }
   return out;
 }
@@ -162,26 +164,61 @@ const std::vector<DType> kNumbers = {DType::kFloat64, DType::kInt64};
 
 #define DIM_DOC " over the axes `dim` (none: all); keepdim leaves them as size 1."
 
-const OpDef sum_def{.name = "sum", .doc = "Sum" DIM_DOC " Integers and bool give int64. torch.sum.", .inputs = {"x"},
-                    .params = params(), .infer = infer_sum, .grad = sum_grad, .sbp = sum_sbp,
+const OpDef sum_def{.name = "sum",
+                    .doc = "Sum" DIM_DOC " Integers and bool give int64. torch.sum.",
+                    .inputs = {"x"},
+                    .params = params(),
+                    .infer = infer_sum,
+                    .grad = sum_grad,
+                    .sbp = sum_sbp,
                     .samples = samples(true, kAllKinds)};
-const OpDef mean_def{.name = "mean", .doc = "Mean" DIM_DOC " Floating. torch.mean.", .inputs = {"x"},
-                     .params = params(), .infer = infer_mean, .grad = mean_grad, .sbp = mean_sbp,
+const OpDef mean_def{.name = "mean",
+                     .doc = "Mean" DIM_DOC " Floating. torch.mean.",
+                     .inputs = {"x"},
+                     .params = params(),
+                     .infer = infer_mean,
+                     .grad = mean_grad,
+                     .sbp = mean_sbp,
                      .samples = samples(false, {DType::kFloat64})};
-const OpDef prod_def{.name = "prod", .doc = "Product" DIM_DOC " Integers and bool give int64. torch.prod.",
-                     .inputs = {"x"}, .params = params(), .infer = infer_sum, .grad = prod_grad, .sbp = other_sbp,
+const OpDef prod_def{.name = "prod",
+                     .doc = "Product" DIM_DOC " Integers and bool give int64. torch.prod.",
+                     .inputs = {"x"},
+                     .params = params(),
+                     .infer = infer_sum,
+                     .grad = prod_grad,
+                     .sbp = other_sbp,
                      .samples = samples(true, kAllKinds, 0.5, 1.5)};
-const OpDef amax_def{.name = "amax", .doc = "Maximum" DIM_DOC " NaN if any is. torch.amax.", .inputs = {"x"},
-                     .params = params(), .infer = infer_extremum, .grad = extremum_grad, .sbp = other_sbp,
+const OpDef amax_def{.name = "amax",
+                     .doc = "Maximum" DIM_DOC " NaN if any is. torch.amax.",
+                     .inputs = {"x"},
+                     .params = params(),
+                     .infer = infer_extremum,
+                     .grad = extremum_grad,
+                     .sbp = other_sbp,
                      .samples = samples(false, kAllKinds)};
-const OpDef amin_def{.name = "amin", .doc = "Minimum" DIM_DOC " NaN if any is. torch.amin.", .inputs = {"x"},
-                     .params = params(), .infer = infer_extremum, .grad = extremum_grad, .sbp = other_sbp,
+const OpDef amin_def{.name = "amin",
+                     .doc = "Minimum" DIM_DOC " NaN if any is. torch.amin.",
+                     .inputs = {"x"},
+                     .params = params(),
+                     .infer = infer_extremum,
+                     .grad = extremum_grad,
+                     .sbp = other_sbp,
                      .samples = samples(false, kAllKinds)};
-const OpDef any_def{.name = "any", .doc = "Some element is non-zero" DIM_DOC " bool. torch.any.", .inputs = {"x"},
-                    .params = params(), .infer = infer_bool, .grad = no_gradient, .sbp = other_sbp,
+const OpDef any_def{.name = "any",
+                    .doc = "Some element is non-zero" DIM_DOC " bool. torch.any.",
+                    .inputs = {"x"},
+                    .params = params(),
+                    .infer = infer_bool,
+                    .grad = no_gradient,
+                    .sbp = other_sbp,
                     .samples = samples(true, kAllKinds)};
-const OpDef all_def{.name = "all", .doc = "Every element is non-zero" DIM_DOC " bool. torch.all.", .inputs = {"x"},
-                    .params = params(), .infer = infer_bool, .grad = no_gradient, .sbp = other_sbp,
+const OpDef all_def{.name = "all",
+                    .doc = "Every element is non-zero" DIM_DOC " bool. torch.all.",
+                    .inputs = {"x"},
+                    .params = params(),
+                    .infer = infer_bool,
+                    .grad = no_gradient,
+                    .sbp = other_sbp,
                     .samples = samples(true, kAllKinds)};
 
 #undef DIM_DOC
@@ -198,15 +235,25 @@ std::vector<Sample> index_samples() {
 }
 
 const OpDef argmax_def{.name = "argmax",
-                       .doc = "int64 index of the first maximum along `dim` (none: of the flattened tensor); NaN is the "
-                              "largest. torch.argmax.",
-                       .inputs = {"x"}, .params = params(), .infer = infer_index, .grad = no_gradient,
-                       .sbp = other_sbp, .samples = index_samples()};
+                       .doc =
+                           "int64 index of the first maximum along `dim` (none: of the flattened tensor); NaN is the "
+                           "largest. torch.argmax.",
+                       .inputs = {"x"},
+                       .params = params(),
+                       .infer = infer_index,
+                       .grad = no_gradient,
+                       .sbp = other_sbp,
+                       .samples = index_samples()};
 const OpDef argmin_def{.name = "argmin",
-                       .doc = "int64 index of the first minimum along `dim` (none: of the flattened tensor); NaN is the "
-                              "smallest. torch.argmin.",
-                       .inputs = {"x"}, .params = params(), .infer = infer_index, .grad = no_gradient,
-                       .sbp = other_sbp, .samples = index_samples()};
+                       .doc =
+                           "int64 index of the first minimum along `dim` (none: of the flattened tensor); NaN is the "
+                           "smallest. torch.argmin.",
+                       .inputs = {"x"},
+                       .params = params(),
+                       .infer = infer_index,
+                       .grad = no_gradient,
+                       .sbp = other_sbp,
+                       .samples = index_samples()};
 
 const OpDef cumsum_def{
     .name = "cumsum",
@@ -223,14 +270,15 @@ const OpDef cumsum_def{
       if (c.inputs[0].rank() == 0) return {c.grad_outputs[0]};
       return {flip(cumsum(flip(c.grad_outputs[0], {dim}), dim), {dim})};
     },
-    .sbp = [](Types in, const Attrs& attrs) {
-      std::vector<SbpRow> rows = broadcast_sbp(in, attrs);
-      const int dim = normalize_axis(attr<int64_t>(attrs, 0), in[0].shape.rank(), "dim");
-      for (int i = 0; i < in[0].shape.rank(); ++i)
-        if (i != dim) rows.push_back(row_of({Sbp::split(i)}, Sbp::split(i)));
-      if (in[0].dtype != DType::kBool) rows.push_back(row_of({Sbp::partial_sum()}, Sbp::partial_sum()));
-      return rows;
-    },
+    .sbp =
+        [](Types in, const Attrs& attrs) {
+          std::vector<SbpRow> rows = broadcast_sbp(in, attrs);
+          const int dim = normalize_axis(attr<int64_t>(attrs, 0), in[0].shape.rank(), "dim");
+          for (int i = 0; i < in[0].shape.rank(); ++i)
+            if (i != dim) rows.push_back(row_of({Sbp::split(i)}, Sbp::split(i)));
+          if (in[0].dtype != DType::kBool) rows.push_back(row_of({Sbp::partial_sum()}, Sbp::partial_sum()));
+          return rows;
+        },
     .samples = {{.inputs = {{.shape = {}}}, .attrs = {int64_t{0}}},
                 {.inputs = {{.shape = {7}}}, .attrs = {int64_t{0}}},
                 {.inputs = {{.shape = {3, 4}}}, .attrs = {int64_t{0}}},
@@ -300,8 +348,10 @@ Value sum_to(const Value& x, const Shape& shape) {
   const int shift = x.rank() - shape.rank();
   Ints leading, kept;
   for (int i = 0; i < x.rank(); ++i) {
-    if (i < shift) leading.push_back(i);
-    else if (shape[i - shift] != x.shape()[i]) kept.push_back(i);
+    if (i < shift)
+      leading.push_back(i);
+    else if (shape[i - shift] != x.shape()[i])
+      kept.push_back(i);
   }
   Ints axes = leading;
   axes.insert(axes.end(), kept.begin(), kept.end());

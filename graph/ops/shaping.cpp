@@ -64,7 +64,8 @@ Value narrow(const Value& x, int64_t dim, int64_t start, int64_t length) {
   SLUICE_CHECK(x.rank() > 0, "narrow: the tensor has rank 0; it must have an axis");
   const int64_t size = x.shape()[axis], first = start < 0 ? start + size : start;
   SLUICE_CHECK_KIND(kIndex, first >= 0 && length >= 0 && first + length <= size,
-                    "narrow: range out of axis {}: start {}, length {}; must lie in [0, {}]", axis, start, length, size);
+                    "narrow: range out of axis {}: start {}, length {}; must lie in [0, {}]", axis, start, length,
+                    size);
   return slice_axis(x, axis, first, first + length);
 }
 
@@ -121,8 +122,8 @@ std::vector<Value> chunk(const Value& x, int64_t chunks, int64_t dim) {
 Value stack(std::span<const Value> xs, int64_t dim) {
   std::vector<Value> raised;
   for (const Value& x : xs) {
-    SLUICE_CHECK(x.shape() == xs[0].shape(), "stack: shapes differ: {} and {}; they must be equal",
-                 xs[0].shape().str(), x.shape().str());
+    SLUICE_CHECK(x.shape() == xs[0].shape(), "stack: shapes differ: {} and {}; they must be equal", xs[0].shape().str(),
+                 x.shape().str());
     raised.push_back(unsqueeze(x, dim));
   }
   SLUICE_CHECK(!xs.empty(), "stack: no tensors; give at least one");

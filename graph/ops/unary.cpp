@@ -47,32 +47,38 @@ OpDef linear(OpDef op) {
 #define X c.inputs[0]
 #define Y c.outputs[0]
 
-const OpDef neg_def = linear(define("neg", "-x. torch.neg; numbers of any dtype.",
-                                    GRAD { return {neg(G)}; }, -1, 1, false));
-const OpDef abs_def = define("abs", "|x|. torch.abs; numbers of any dtype.",
-                             GRAD { return {mul(G, sign(X))}; }, 0.2, 1, false);
+const OpDef neg_def = linear(define(
+    "neg", "-x. torch.neg; numbers of any dtype.", GRAD { return {neg(G)}; }, -1, 1, false));
+const OpDef abs_def = define(
+    "abs", "|x|. torch.abs; numbers of any dtype.", GRAD { return {mul(G, sign(X))}; }, 0.2, 1, false);
 const OpDef sign_def = define("sign", "-1, 0 or 1. torch.sign.", no_gradient, 0.2, 1, false);
-const OpDef exp_def = define("exp", "e to the x. torch.exp; floating.", GRAD { return {mul(G, Y)}; }, -1, 1);
-const OpDef expm1_def = define("expm1", "exp(x) - 1, accurate near 0. torch.expm1; floating.",
-                               GRAD { return {mul(G, add(Y, 1))}; }, -1, 1);
-const OpDef log_def = define("log", "Natural logarithm. torch.log; floating.", GRAD { return {div(G, X)}; }, 0.5, 2);
-const OpDef log1p_def = define("log1p", "log(1 + x), accurate near 0. torch.log1p; floating.",
-                               GRAD { return {div(G, add(X, 1))}; }, -0.5, 1);
-const OpDef sqrt_def = define("sqrt", "Square root. torch.sqrt; floating.",
-                              GRAD { return {div(G, mul(Y, 2))}; }, 0.5, 2);
-const OpDef rsqrt_def = define("rsqrt", "1 / sqrt(x). torch.rsqrt; floating.",
-                               GRAD { return {mul(G, mul(mul(mul(Y, Y), Y), -0.5))}; }, 0.5, 2);
-const OpDef reciprocal_def = define("reciprocal", "1 / x. torch.reciprocal; floating.",
-                                    GRAD { return {neg(mul(G, mul(Y, Y)))}; }, 0.5, 2);
-const OpDef sin_def = define("sin", "Sine. torch.sin; floating.", GRAD { return {mul(G, cos(X))}; }, -2, 2);
-const OpDef cos_def = define("cos", "Cosine. torch.cos; floating.", GRAD { return {neg(mul(G, sin(X)))}; }, -2, 2);
-const OpDef tanh_def = define("tanh", "Hyperbolic tangent. torch.tanh; floating.",
-                              GRAD { return {tanh_backward(G, Y)}; }, -2, 2);
-const OpDef erf_def = define("erf", "Error function. torch.erf; floating.",
-                             GRAD {
-                               const double scale = 2 * std::numbers::inv_sqrtpi;
-                               return {mul(G, mul(exp(neg(mul(X, X))), scale))};
-                             }, -2, 2);
+const OpDef exp_def = define(
+    "exp", "e to the x. torch.exp; floating.", GRAD { return {mul(G, Y)}; }, -1, 1);
+const OpDef expm1_def = define(
+    "expm1", "exp(x) - 1, accurate near 0. torch.expm1; floating.", GRAD { return {mul(G, add(Y, 1))}; }, -1, 1);
+const OpDef log_def = define(
+    "log", "Natural logarithm. torch.log; floating.", GRAD { return {div(G, X)}; }, 0.5, 2);
+const OpDef log1p_def = define(
+    "log1p", "log(1 + x), accurate near 0. torch.log1p; floating.", GRAD { return {div(G, add(X, 1))}; }, -0.5, 1);
+const OpDef sqrt_def = define(
+    "sqrt", "Square root. torch.sqrt; floating.", GRAD { return {div(G, mul(Y, 2))}; }, 0.5, 2);
+const OpDef rsqrt_def = define(
+    "rsqrt", "1 / sqrt(x). torch.rsqrt; floating.", GRAD { return {mul(G, mul(mul(mul(Y, Y), Y), -0.5))}; }, 0.5, 2);
+const OpDef reciprocal_def = define(
+    "reciprocal", "1 / x. torch.reciprocal; floating.", GRAD { return {neg(mul(G, mul(Y, Y)))}; }, 0.5, 2);
+const OpDef sin_def = define(
+    "sin", "Sine. torch.sin; floating.", GRAD { return {mul(G, cos(X))}; }, -2, 2);
+const OpDef cos_def = define(
+    "cos", "Cosine. torch.cos; floating.", GRAD { return {neg(mul(G, sin(X)))}; }, -2, 2);
+const OpDef tanh_def = define(
+    "tanh", "Hyperbolic tangent. torch.tanh; floating.", GRAD { return {tanh_backward(G, Y)}; }, -2, 2);
+const OpDef erf_def = define(
+    "erf", "Error function. torch.erf; floating.",
+    GRAD {
+      const double scale = 2 * std::numbers::inv_sqrtpi;
+      return {mul(G, mul(exp(neg(mul(X, X))), scale))};
+    },
+    -2, 2);
 const OpDef floor_def = define("floor", "Largest integer <= x. torch.floor.", no_gradient, 0.1, 0.9, false);
 const OpDef ceil_def = define("ceil", "Smallest integer >= x. torch.ceil.", no_gradient, 0.1, 0.9, false);
 const OpDef round_def = define("round", "Nearest integer, halves to even. torch.round.", no_gradient, 0.6, 1.4, false);
@@ -83,9 +89,9 @@ const OpDef trunc_def = define("trunc", "Integer part. torch.trunc.", no_gradien
 #undef X
 #undef Y
 
-const OpDef* const kOps[] = {&neg_def,   &abs_def,        &sign_def, &exp_def, &expm1_def, &log_def,
-                             &log1p_def, &sqrt_def,       &rsqrt_def, &reciprocal_def, &sin_def, &cos_def,
-                             &tanh_def,  &erf_def,        &floor_def, &ceil_def, &round_def, &trunc_def};
+const OpDef* const kOps[] = {&neg_def,   &abs_def,  &sign_def,  &exp_def,        &expm1_def, &log_def,
+                             &log1p_def, &sqrt_def, &rsqrt_def, &reciprocal_def, &sin_def,   &cos_def,
+                             &tanh_def,  &erf_def,  &floor_def, &ceil_def,       &round_def, &trunc_def};
 
 Value on_floating(const OpDef& op, const Value& x) { return call1(op, {to_floating(x)}); }
 

@@ -22,8 +22,12 @@ class Full final : public PreparedKernel {
 class Iota final : public PreparedKernel {
  public:
   Iota(const TensorSpec& out, double start, double step)
-      : start_(start), step_(step), n_(out.shape[0]), stride_(out.strides[0]),
-        size_(static_cast<int64_t>(dtype_size(out.dtype))), integer_(!is_floating(out.dtype)),
+      : start_(start),
+        step_(step),
+        n_(out.shape[0]),
+        stride_(out.strides[0]),
+        size_(static_cast<int64_t>(dtype_size(out.dtype))),
+        integer_(!is_floating(out.dtype)),
         store_(tile_store(integer_ ? TileType::kInt64 : TileType::kDouble, out.dtype)) {}
 
   void run(const KernelArgs& args) const override {
@@ -53,16 +57,18 @@ plan::LayoutPreference layouts(const plan::KernelQuery&) { return {{}, {plan::La
 
 void add_creation_kernels(KernelTable& table) {
   table.add(DeviceKind::kCpu, {.op = "full",
-                               .prepare = [](const plan::KernelQuery& q, const PrepareContext& context) {
-                                 return std::make_unique<Full>(q.outputs.at(0), get_attr<double>(q.attrs, "value"),
-                                                               context.threads);
-                               },
+                               .prepare =
+                                   [](const plan::KernelQuery& q, const PrepareContext& context) {
+                                     return std::make_unique<Full>(q.outputs.at(0), get_attr<double>(q.attrs, "value"),
+                                                                   context.threads);
+                                   },
                                .layouts = layouts});
   table.add(DeviceKind::kCpu, {.op = "iota",
-                               .prepare = [](const plan::KernelQuery& q, const PrepareContext&) {
-                                 return std::make_unique<Iota>(q.outputs.at(0), get_attr<double>(q.attrs, "start"),
-                                                               get_attr<double>(q.attrs, "step"));
-                               },
+                               .prepare =
+                                   [](const plan::KernelQuery& q, const PrepareContext&) {
+                                     return std::make_unique<Iota>(q.outputs.at(0), get_attr<double>(q.attrs, "start"),
+                                                                   get_attr<double>(q.attrs, "step"));
+                                   },
                                .layouts = layouts});
 }
 

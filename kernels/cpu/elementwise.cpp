@@ -18,19 +18,25 @@ constexpr int64_t kLightGrain = 32768, kHeavyGrain = 4096;  // elements worth a 
 
 // How an operand comes into, or goes out of, the tiles that the loop computes on.
 struct OperandPlan {
-  LoadFn load = nullptr;      // inputs
-  StoreFn store = nullptr;    // the output
-  int64_t size = 0;           // bytes of an element in memory
-  int64_t tile_size = 0;      // and in a tile
-  bool as_tile = false;       // memory of stride 1 is a tile already
+  LoadFn load = nullptr;    // inputs
+  StoreFn store = nullptr;  // the output
+  int64_t size = 0;         // bytes of an element in memory
+  int64_t tile_size = 0;    // and in a tile
+  bool as_tile = false;     // memory of stride 1 is a tile already
 };
 
 class Elementwise final : public PreparedKernel {
  public:
   // The output's plan is the last one. Without a loop the output is the first input's tile.
   Elementwise(const plan::KernelQuery& q, std::vector<OperandPlan> operands, Loop loop, int64_t grain, int threads)
-      : op_(q.op), operands_(std::move(operands)), out_(static_cast<int>(operands_.size()) - 1), loop_(loop),
-        nest_(make_nest(q)), rest_(nest_), grain_(grain), threads_(threads) {
+      : op_(q.op),
+        operands_(std::move(operands)),
+        out_(static_cast<int>(operands_.size()) - 1),
+        loop_(loop),
+        nest_(make_nest(q)),
+        rest_(nest_),
+        grain_(grain),
+        threads_(threads) {
     all_direct_ = true;
     for (int k = 0; k <= out_; ++k) {
       const bool dense = nest_.inner_stride(k) == 1 || nest_.inner() == 1;
@@ -46,8 +52,10 @@ class Elementwise final : public PreparedKernel {
       const int e = by_rows_ ? run_rows(args, begin, end) : run_segments(args, begin, end);
       if (e) error.store(e, std::memory_order_relaxed);
     };
-    if (by_rows_) parallel_ranges(threads_, nest_.size() / nest_.inner(), std::max<int64_t>(grain_ / nest_.inner(), 1), range);
-    else parallel_ranges(threads_, nest_.size(), grain_, range);
+    if (by_rows_)
+      parallel_ranges(threads_, nest_.size() / nest_.inner(), std::max<int64_t>(grain_ / nest_.inner(), 1), range);
+    else
+      parallel_ranges(threads_, nest_.size(), grain_, range);
     const int e = error.load(std::memory_order_relaxed);
     SLUICE_CHECK(e != kDivisionByZero, "{}: integer division by zero; every divisor must be non-zero", op_);
     SLUICE_CHECK(e != kNegativeExponent, "{}: integer to a negative power; exponents of integers must be >= 0", op_);
@@ -122,7 +130,8 @@ class Elementwise final : public PreparedKernel {
         for (; row < last; row += block, first = false) {
           const int64_t r = row % row_count_, m = std::min(block, last - row);
           const void* in[kMaxOperands] = {};
-          for (int k = 0; k < out_; ++k) in[k] = fetch_rows(k, base[k] + r * rows_[k].row_step * operands_[k].size, tiles[k], m, first);
+          for (int k = 0; k < out_; ++k)
+            in[k] = fetch_rows(k, base[k] + r * rows_[k].row_step * operands_[k].size, tiles[k], m, first);
           error |= finish_rows(in, base[out_] + r * rows_[out_].row_step * operands_[out_].size, tiles[out_], m);
         }
         row = last;
@@ -131,7 +140,8 @@ class Elementwise final : public PreparedKernel {
     return error;
   }
 
-  std::array<char*, kMaxOperands> addresses(const KernelArgs& args, const std::array<int64_t, kMaxOperands>& offsets) const {
+  std::array<char*, kMaxOperands> addresses(const KernelArgs& args,
+                                            const std::array<int64_t, kMaxOperands>& offsets) const {
     std::array<char*, kMaxOperands> at{};
     for (int k = 0; k < out_; ++k)
       at[k] = const_cast<char*>(static_cast<const char*>(args.inputs[k])) + offsets[k] * operands_[k].size;

@@ -26,7 +26,10 @@ int axis_of(const plan::KernelQuery& q) {
 class Indices {
  public:
   Indices(const plan::KernelQuery& q, int dim)
-      : op_(q.op), dim_(dim), limit_(q.inputs[0].shape[dim]), load_(tile_load(q.inputs[1].dtype, TileType::kInt64)),
+      : op_(q.op),
+        dim_(dim),
+        limit_(q.inputs[0].shape[dim]),
+        load_(tile_load(q.inputs[1].dtype, TileType::kInt64)),
         size_(static_cast<int64_t>(dtype_size(q.inputs[1].dtype))) {
     const std::array<Strides, 1> strides = {q.inputs[1].strides};
     nest_ = std::make_unique<LoopNest>(q.inputs[1].shape, strides);
@@ -75,9 +78,12 @@ struct Adder {
       char* into = static_cast<char*>(to) + at * to_step * static_cast<int64_t>(size);
       load(into, to_step, a, m);
       load(static_cast<const char*>(from) + at * from_step * static_cast<int64_t>(size), from_step, b, m);
-      if (tile == TileType::kFloat) sum<float>(a, b, m);
-      else if (tile == TileType::kDouble) sum<double>(a, b, m);
-      else sum<uint64_t>(a, b, m);
+      if (tile == TileType::kFloat)
+        sum<float>(a, b, m);
+      else if (tile == TileType::kDouble)
+        sum<double>(a, b, m);
+      else
+        sum<uint64_t>(a, b, m);
       store(a, into, to_step, m);
     }
   }
@@ -113,9 +119,15 @@ class Elements final : public PreparedKernel {
   enum class Mode { kGather, kScatter, kScatterAdd };
 
   Elements(const plan::KernelQuery& q, Mode mode, int threads)
-      : mode_(mode), dim_(axis_of(q)), indices_(q, dim_), size_(dtype_size(q.outputs[0].dtype)),
-        adder_(q.outputs[0].dtype), step_(indexed(q).strides[dim_]), threads_(threads),
-        base_(q.inputs[0].shape, q.inputs[0].strides, q.outputs[0].strides, size_), nest_(make_nest(q)) {}
+      : mode_(mode),
+        dim_(axis_of(q)),
+        indices_(q, dim_),
+        size_(dtype_size(q.outputs[0].dtype)),
+        adder_(q.outputs[0].dtype),
+        step_(indexed(q).strides[dim_]),
+        threads_(threads),
+        base_(q.inputs[0].shape, q.inputs[0].strides, q.outputs[0].strides, size_),
+        nest_(make_nest(q)) {}
 
   void run(const KernelArgs& args) const override {
     indices_.check(args.inputs[1]);
@@ -187,10 +199,17 @@ class Elements final : public PreparedKernel {
 class Slices final : public PreparedKernel {
  public:
   Slices(const plan::KernelQuery& q, bool adds, int threads)
-      : adds_(adds), dim_(axis_of(q)), indices_(q, dim_), size_(dtype_size(q.outputs[0].dtype)),
-        adder_(q.outputs[0].dtype), count_(q.inputs[1].shape[0]), index_step_(q.inputs[1].strides[0]),
-        from_step_((adds ? q.inputs[2] : q.inputs[0]).strides[dim_]), to_step_(q.outputs[0].strides[dim_]),
-        threads_(threads), base_(q.inputs[0].shape, q.inputs[0].strides, q.outputs[0].strides, size_),
+      : adds_(adds),
+        dim_(axis_of(q)),
+        indices_(q, dim_),
+        size_(dtype_size(q.outputs[0].dtype)),
+        adder_(q.outputs[0].dtype),
+        count_(q.inputs[1].shape[0]),
+        index_step_(q.inputs[1].strides[0]),
+        from_step_((adds ? q.inputs[2] : q.inputs[0]).strides[dim_]),
+        to_step_(q.outputs[0].strides[dim_]),
+        threads_(threads),
+        base_(q.inputs[0].shape, q.inputs[0].strides, q.outputs[0].strides, size_),
         nest_(make_nest(q)) {}
 
   void run(const KernelArgs& args) const override {

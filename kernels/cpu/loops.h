@@ -14,7 +14,7 @@ struct LoopSet {
   int inputs;
   Loop f32 = nullptr;  // float operands (float16 and bfloat16 as well)
   Loop f64 = nullptr;
-  Loop i64 = nullptr;  // integers and bool; null: not defined for them
+  Loop i64 = nullptr;       // integers and bool; null: not defined for them
   bool gives_bool = false;  // writes bytes 0 and 1; otherwise the operands' type
   bool heavy = false;       // tens of operations per element: worth threads earlier
 };

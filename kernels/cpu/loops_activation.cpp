@@ -45,27 +45,28 @@ SLUICE_INLINE T silu_slope(T x) {
   return s * (T(1) + x * (T(1) - s));
 }
 
-#define ONE(NAME, EXPRESSION)                                          \
-  SLUICE_LOOP1(SLUICE_CLONES, NAME##_f32, float, float, EXPRESSION)    \
+#define ONE(NAME, EXPRESSION)                                       \
+  SLUICE_LOOP1(SLUICE_CLONES, NAME##_f32, float, float, EXPRESSION) \
   SLUICE_LOOP1(, NAME##_f64, double, double, EXPRESSION)
-#define TWO(NAME, EXPRESSION)                                          \
-  SLUICE_LOOP2(SLUICE_CLONES, NAME##_f32, float, float, EXPRESSION)    \
+#define TWO(NAME, EXPRESSION)                                       \
+  SLUICE_LOOP2(SLUICE_CLONES, NAME##_f32, float, float, EXPRESSION) \
   SLUICE_LOOP2(, NAME##_f64, double, double, EXPRESSION)
 
 ONE(relu, a < 0 ? 0 : a)
 SLUICE_LOOP1(, relu_i64, int64_t, int64_t, a < 0 ? 0 : a)
 ONE(sigmoid, sigmoid_(a))
-ONE(silu, a * sigmoid_(a))
-ONE(gelu, a * cdf(a))
-ONE(gelu_tanh, a * (gelu_tanh_part(a) + 1) / 2)
+ONE(silu, a* sigmoid_(a))
+ONE(gelu, a* cdf(a))
+ONE(gelu_tanh, a*(gelu_tanh_part(a) + 1) / 2)
 TWO(relu_backward, b > 0 ? a : 0)
-TWO(sigmoid_backward, a * b * (1 - b))
-TWO(tanh_backward, a * (1 - b * b))
-TWO(silu_backward, a * silu_slope(b))
-TWO(gelu_backward, a * gelu_slope(b))
-TWO(gelu_tanh_backward, a * gelu_tanh_slope(b))
+TWO(sigmoid_backward, a* b*(1 - b))
+TWO(tanh_backward, a*(1 - b * b))
+TWO(silu_backward, a* silu_slope(b))
+TWO(gelu_backward, a* gelu_slope(b))
+TWO(gelu_tanh_backward, a* gelu_tanh_slope(b))
 
-#define SET(OP, NAME, INPUTS, HEAVY) {.op = OP, .inputs = INPUTS, .f32 = NAME##_f32, .f64 = NAME##_f64, .heavy = HEAVY}
+#define SET(OP, NAME, INPUTS, HEAVY) \
+  { .op = OP, .inputs = INPUTS, .f32 = NAME##_f32, .f64 = NAME##_f64, .heavy = HEAVY }
 
 const LoopSet kSets[] = {
     {.op = "relu", .inputs = 1, .f32 = relu_f32, .f64 = relu_f64, .i64 = relu_i64},

@@ -54,30 +54,30 @@ SLUICE_INLINE int64_t power_i(int64_t a, int64_t b) {
   return static_cast<int64_t>(result);
 }
 
-#define FLOATS(NAME, EXPRESSION)                                     \
-  SLUICE_LOOP2(SLUICE_CLONES, NAME##_f32, float, float, EXPRESSION)  \
+#define FLOATS(NAME, EXPRESSION)                                    \
+  SLUICE_LOOP2(SLUICE_CLONES, NAME##_f32, float, float, EXPRESSION) \
   SLUICE_LOOP2(, NAME##_f64, double, double, EXPRESSION)
 #define NUMBERS(NAME, EXPRESSION, I64) \
   FLOATS(NAME, EXPRESSION)             \
   SLUICE_LOOP2(, NAME##_i64, int64_t, int64_t, I64)
 
 // Integer loops that some values of b have no result for.
-#define CHECKED(NAME, BAD, ERROR, EXPRESSION)                                  \
-  static int NAME(const void* const* in, void* out, int64_t n) {               \
-    const int64_t* x = static_cast<const int64_t*>(in[0]);                     \
-    const int64_t* w = static_cast<const int64_t*>(in[1]);                     \
-    int64_t* y = static_cast<int64_t*>(out);                                   \
-    for (int64_t i = 0; i < n; ++i) {                                          \
-      const int64_t a = x[i], b = w[i];                                        \
-      if (BAD) return ERROR;                                                   \
-      y[i] = EXPRESSION;                                                       \
-    }                                                                          \
-    return kLoopOk;                                                            \
+#define CHECKED(NAME, BAD, ERROR, EXPRESSION)                    \
+  static int NAME(const void* const* in, void* out, int64_t n) { \
+    const int64_t* x = static_cast<const int64_t*>(in[0]);       \
+    const int64_t* w = static_cast<const int64_t*>(in[1]);       \
+    int64_t* y = static_cast<int64_t*>(out);                     \
+    for (int64_t i = 0; i < n; ++i) {                            \
+      const int64_t a = x[i], b = w[i];                          \
+      if (BAD) return ERROR;                                     \
+      y[i] = EXPRESSION;                                         \
+    }                                                            \
+    return kLoopOk;                                              \
   }
 
 NUMBERS(add, a + b, static_cast<int64_t>(u(a) + u(b)))
 NUMBERS(sub, a - b, static_cast<int64_t>(u(a) - u(b)))
-NUMBERS(mul, a * b, static_cast<int64_t>(u(a) * u(b)))
+NUMBERS(mul, a* b, static_cast<int64_t>(u(a) * u(b)))
 NUMBERS(maximum, larger(a, b), a > b ? a : b)
 NUMBERS(minimum, smaller(a, b), a < b ? a : b)
 FLOATS(div, a / b)
@@ -90,22 +90,22 @@ CHECKED(pow_i64, b < 0, kNegativeExponent, power_i(a, b))
 CHECKED(fmod_i64, b == 0, kDivisionByZero, mod_i(a, b))
 CHECKED(remainder_i64, b == 0, kDivisionByZero, remainder_i(a, b))
 CHECKED(floor_divide_i64, b == 0, kDivisionByZero, floor_quotient_i(a, b))
-SLUICE_LOOP2(, bitwise_and_i64, int64_t, int64_t, a & b)
+SLUICE_LOOP2(, bitwise_and_i64, int64_t, int64_t, a& b)
 SLUICE_LOOP2(, bitwise_or_i64, int64_t, int64_t, a | b)
 SLUICE_LOOP2(, bitwise_xor_i64, int64_t, int64_t, a ^ b)
 
 #define FLOAT_SET(NAME, HEAVY) \
-  {.op = #NAME, .inputs = 2, .f32 = NAME##_f32, .f64 = NAME##_f64, .i64 = nullptr, .heavy = HEAVY}
+  { .op = #NAME, .inputs = 2, .f32 = NAME##_f32, .f64 = NAME##_f64, .i64 = nullptr, .heavy = HEAVY }
 #define NUMBER_SET(NAME, HEAVY) \
-  {.op = #NAME, .inputs = 2, .f32 = NAME##_f32, .f64 = NAME##_f64, .i64 = NAME##_i64, .heavy = HEAVY}
-#define INTEGER_SET(NAME) {.op = #NAME, .inputs = 2, .f32 = nullptr, .f64 = nullptr, .i64 = NAME##_i64}
+  { .op = #NAME, .inputs = 2, .f32 = NAME##_f32, .f64 = NAME##_f64, .i64 = NAME##_i64, .heavy = HEAVY }
+#define INTEGER_SET(NAME) \
+  { .op = #NAME, .inputs = 2, .f32 = nullptr, .f64 = nullptr, .i64 = NAME##_i64 }
 
 const LoopSet kSets[] = {
-    NUMBER_SET(add, false),     NUMBER_SET(sub, false),       NUMBER_SET(mul, false),
-    NUMBER_SET(maximum, false), NUMBER_SET(minimum, false),   FLOAT_SET(div, false),
-    NUMBER_SET(pow, true),      NUMBER_SET(fmod, true),       NUMBER_SET(remainder, true),
-    FLOAT_SET(atan2, true),     NUMBER_SET(floor_divide, true), INTEGER_SET(bitwise_and),
-    INTEGER_SET(bitwise_or),    INTEGER_SET(bitwise_xor),
+    NUMBER_SET(add, false),      NUMBER_SET(sub, false),   NUMBER_SET(mul, false),         NUMBER_SET(maximum, false),
+    NUMBER_SET(minimum, false),  FLOAT_SET(div, false),    NUMBER_SET(pow, true),          NUMBER_SET(fmod, true),
+    NUMBER_SET(remainder, true), FLOAT_SET(atan2, true),   NUMBER_SET(floor_divide, true), INTEGER_SET(bitwise_and),
+    INTEGER_SET(bitwise_or),     INTEGER_SET(bitwise_xor),
 };
 
 }  // namespace

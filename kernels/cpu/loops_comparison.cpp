@@ -6,13 +6,13 @@
 namespace sluice::cpu {
 namespace {
 
-#define COMPARE(NAME, EXPRESSION)                                     \
-  SLUICE_LOOP2(SLUICE_CLONES, NAME##_f32, float, bool, EXPRESSION)    \
-  SLUICE_LOOP2(, NAME##_f64, double, bool, EXPRESSION)                \
+#define COMPARE(NAME, EXPRESSION)                                  \
+  SLUICE_LOOP2(SLUICE_CLONES, NAME##_f32, float, bool, EXPRESSION) \
+  SLUICE_LOOP2(, NAME##_f64, double, bool, EXPRESSION)             \
   SLUICE_LOOP2(, NAME##_i64, int64_t, bool, EXPRESSION)
-#define TEST(NAME, FLOAT, INTEGER)                               \
-  SLUICE_LOOP1(SLUICE_CLONES, NAME##_f32, float, bool, FLOAT)    \
-  SLUICE_LOOP1(, NAME##_f64, double, bool, FLOAT)                \
+#define TEST(NAME, FLOAT, INTEGER)                            \
+  SLUICE_LOOP1(SLUICE_CLONES, NAME##_f32, float, bool, FLOAT) \
+  SLUICE_LOOP1(, NAME##_f64, double, bool, FLOAT)             \
   SLUICE_LOOP1(, NAME##_i64, int64_t, bool, INTEGER)
 
 COMPARE(eq, a == b)
@@ -28,12 +28,12 @@ TEST(logical_not, a == 0, a == 0)
 TEST(isnan, a != a, (static_cast<void>(a), false))
 TEST(isinf, std::fabs(a) == INFINITY, (static_cast<void>(a), false))
 
-#define SET(NAME, INPUTS)                                                                                     \
-  {.op = #NAME, .inputs = INPUTS, .f32 = NAME##_f32, .f64 = NAME##_f64, .i64 = NAME##_i64, .gives_bool = true}
+#define SET(NAME, INPUTS) \
+  { .op = #NAME, .inputs = INPUTS, .f32 = NAME##_f32, .f64 = NAME##_f64, .i64 = NAME##_i64, .gives_bool = true }
 
-const LoopSet kSets[] = {SET(eq, 2),          SET(ne, 2),         SET(lt, 2),          SET(le, 2),
-                         SET(gt, 2),          SET(ge, 2),         SET(logical_and, 2), SET(logical_or, 2),
-                         SET(logical_xor, 2), SET(logical_not, 1), SET(isnan, 1),      SET(isinf, 1)};
+const LoopSet kSets[] = {SET(eq, 2),          SET(ne, 2),          SET(lt, 2),          SET(le, 2),
+                         SET(gt, 2),          SET(ge, 2),          SET(logical_and, 2), SET(logical_or, 2),
+                         SET(logical_xor, 2), SET(logical_not, 1), SET(isnan, 1),       SET(isinf, 1)};
 
 }  // namespace
 

@@ -6,8 +6,8 @@
 namespace sluice::cpu {
 namespace {
 
-#define FLOATS(NAME, F32, F64)                                  \
-  SLUICE_LOOP1(SLUICE_CLONES, NAME##_f32, float, float, F32)    \
+#define FLOATS(NAME, F32, F64)                               \
+  SLUICE_LOOP1(SLUICE_CLONES, NAME##_f32, float, float, F32) \
   SLUICE_LOOP1(, NAME##_f64, double, double, F64)
 #define NUMBERS(NAME, F32, F64, I64) \
   FLOATS(NAME, F32, F64)             \
@@ -33,15 +33,20 @@ NUMBERS(round, std::nearbyint(a), std::nearbyint(a), a)
 NUMBERS(trunc, std::trunc(a), std::trunc(a), a)
 
 #define FLOAT_SET(NAME, HEAVY) \
-  {.op = #NAME, .inputs = 1, .f32 = NAME##_f32, .f64 = NAME##_f64, .i64 = nullptr, .heavy = HEAVY}
-#define NUMBER_SET(NAME) {.op = #NAME, .inputs = 1, .f32 = NAME##_f32, .f64 = NAME##_f64, .i64 = NAME##_i64}
+  { .op = #NAME, .inputs = 1, .f32 = NAME##_f32, .f64 = NAME##_f64, .i64 = nullptr, .heavy = HEAVY }
+#define NUMBER_SET(NAME) \
+  { .op = #NAME, .inputs = 1, .f32 = NAME##_f32, .f64 = NAME##_f64, .i64 = NAME##_i64 }
 
 const LoopSet kSets[] = {
-    NUMBER_SET(neg),        NUMBER_SET(abs),      NUMBER_SET(sign),     FLOAT_SET(exp, true),
-    FLOAT_SET(expm1, true), FLOAT_SET(log, true), FLOAT_SET(log1p, true), FLOAT_SET(sqrt, false),
-    FLOAT_SET(rsqrt, false), FLOAT_SET(reciprocal, false), FLOAT_SET(sin, true), FLOAT_SET(cos, true),
-    FLOAT_SET(tanh, true),  FLOAT_SET(erf, true), NUMBER_SET(floor),    NUMBER_SET(ceil),
-    NUMBER_SET(round),      NUMBER_SET(trunc),
+    NUMBER_SET(neg),         NUMBER_SET(abs),
+    NUMBER_SET(sign),        FLOAT_SET(exp, true),
+    FLOAT_SET(expm1, true),  FLOAT_SET(log, true),
+    FLOAT_SET(log1p, true),  FLOAT_SET(sqrt, false),
+    FLOAT_SET(rsqrt, false), FLOAT_SET(reciprocal, false),
+    FLOAT_SET(sin, true),    FLOAT_SET(cos, true),
+    FLOAT_SET(tanh, true),   FLOAT_SET(erf, true),
+    NUMBER_SET(floor),       NUMBER_SET(ceil),
+    NUMBER_SET(round),       NUMBER_SET(trunc),
 };
 
 }  // namespace

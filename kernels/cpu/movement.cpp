@@ -1,4 +1,5 @@
-// copy, concat, pad, flip: copies into parts of the output. Reshape, permute, expand and slice are views, without kernels.
+// copy, concat, pad, flip: copies into parts of the output. Reshape, permute, expand and slice are views, without
+// kernels.
 #include <vector>
 
 #include "kernels/copy.h"
@@ -61,8 +62,8 @@ Kernel prepare_concat(const plan::KernelQuery& q, const PrepareContext& context)
   int64_t at = 0;
   for (size_t k = 0; k < q.inputs.size(); ++k) {
     const TensorSpec& in = q.inputs[k];
-    parts.push_back({StridedCopy(in.shape, in.strides, out.strides, size), static_cast<int>(k), 0,
-                     at * out.strides[dim] * size});
+    parts.push_back(
+        {StridedCopy(in.shape, in.strides, out.strides, size), static_cast<int>(k), 0, at * out.strides[dim] * size});
     at += in.shape[dim];
   }
   return std::make_unique<Parts>(std::move(parts), std::vector<StridedFill>(), context.threads);

@@ -21,7 +21,8 @@ SLUICE_CLONES void make_words(const PhiloxStream& s, int64_t group, uint32_t* ou
 #pragma GCC unroll 1  // unrolled entirely, the loop would no longer be vectorised
     for (int j = 0; j < kLanes; ++j) {
       const uint64_t p0 = uint64_t{0xD2511F53u} * c0[j], p1 = uint64_t{0xCD9E8D57u} * c2[j];
-      const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1[j] ^ k0, n2 = static_cast<uint32_t>(p0 >> 32) ^ c3[j] ^ k1;
+      const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1[j] ^ k0,
+                     n2 = static_cast<uint32_t>(p0 >> 32) ^ c3[j] ^ k1;
       c0[j] = n0;
       c1[j] = static_cast<uint32_t>(p1);
       c2[j] = n2;

@@ -45,7 +45,8 @@ double to_unit(uint32_t high, uint32_t low) {
 }
 
 // Makes elements [begin, begin + n) of the tensor, n <= kTile, as a tile.
-using Generate = void (*)(const int64_t* state, int64_t salt, const double* params, int64_t begin, int64_t n, void* tile);
+using Generate = void (*)(const int64_t* state, int64_t salt, const double* params, int64_t begin, int64_t n,
+                          void* tile);
 
 template <int kBits>
 void uniform_float(const int64_t* state, int64_t salt, const double* p, int64_t begin, int64_t n, void* tile) {
@@ -100,7 +101,8 @@ void randint(const int64_t* state, int64_t salt, const double* p, int64_t begin,
   words_at(PhiloxStream(state, salt, 1), begin, n, low);
   for (int64_t i = 0; i < n; ++i) {
     const uint64_t word = (uint64_t{high[i]} << 32) | low[i];
-    y[i] = static_cast<int64_t>(static_cast<uint64_t>(first) + static_cast<uint64_t>((__uint128_t{word} * range) >> 64));
+    y[i] =
+        static_cast<int64_t>(static_cast<uint64_t>(first) + static_cast<uint64_t>((__uint128_t{word} * range) >> 64));
   }
 }
 
@@ -113,8 +115,13 @@ class Generator final : public PreparedKernel {
  public:
   Generator(const TensorSpec& out, Generate generate, TileType tile, std::array<double, 2> params, int64_t salt,
             int threads)
-      : nest_(output_nest(out)), generate_(generate), store_(tile_store(tile, out.dtype)), params_(params),
-        salt_(salt), size_(static_cast<int64_t>(dtype_size(out.dtype))), threads_(threads) {}
+      : nest_(output_nest(out)),
+        generate_(generate),
+        store_(tile_store(tile, out.dtype)),
+        params_(params),
+        salt_(salt),
+        size_(static_cast<int64_t>(dtype_size(out.dtype))),
+        threads_(threads) {}
 
   void run(const KernelArgs& args) const override {
     const int64_t* state = static_cast<const int64_t*>(args.inputs[0]);
@@ -145,15 +152,22 @@ class Generator final : public PreparedKernel {
 class Dropout final : public PreparedKernel {
  public:
   Dropout(const plan::KernelQuery& q, double p, int64_t salt, int threads)
-      : tile_(tile_type(q.inputs[1].dtype)), load_(tile_load(q.inputs[1].dtype, tile_)),
-        store_(tile_store(tile_, q.outputs[0].dtype)), nest_(make_nest(q)), keep_(1 - p),
-        scale_(p < 1 ? 1 / (1 - p) : 0), salt_(salt), size_(static_cast<int64_t>(dtype_size(q.inputs[1].dtype))),
+      : tile_(tile_type(q.inputs[1].dtype)),
+        load_(tile_load(q.inputs[1].dtype, tile_)),
+        store_(tile_store(tile_, q.outputs[0].dtype)),
+        nest_(make_nest(q)),
+        keep_(1 - p),
+        scale_(p < 1 ? 1 / (1 - p) : 0),
+        salt_(salt),
+        size_(static_cast<int64_t>(dtype_size(q.inputs[1].dtype))),
         threads_(threads) {}
 
   void run(const KernelArgs& args) const override {
     parallel_ranges(threads_, nest_.size(), kGrain, [&](int64_t begin, int64_t end) {
-      if (tile_ == TileType::kDouble) run_range<double>(args, begin, end);
-      else run_range<float>(args, begin, end);
+      if (tile_ == TileType::kDouble)
+        run_range<double>(args, begin, end);
+      else
+        run_range<float>(args, begin, end);
     });
   }
 
@@ -250,8 +264,7 @@ plan::LayoutPreference layouts(const plan::KernelQuery& q) {
 void add_random_kernels(KernelTable& table) {
   const auto add = [&](const char* op, Kernel (*prepare)(const plan::KernelQuery&, const PrepareContext&),
                        std::vector<plan::InPlacePair> in_place = {}) {
-    table.add(DeviceKind::kCpu,
-              {.op = op, .prepare = prepare, .layouts = layouts, .in_place = std::move(in_place)});
+    table.add(DeviceKind::kCpu, {.op = op, .prepare = prepare, .layouts = layouts, .in_place = std::move(in_place)});
   };
   add("uniform", prepare_uniform);
   add("normal", prepare_normal);

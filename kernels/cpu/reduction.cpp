@@ -1,12 +1,13 @@
 // sum, mean, prod, amax, amin, any, all. Sums are taken in blocks: float within a block, double across blocks, so the
 // error hardly grows with the size. Blocks depend only on the shape, never on the number of threads.
+#include "kernels/cpu/reduction.h"
+
 #include <algorithm>
 #include <limits>
 #include <type_traits>
 
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/loops.h"
-#include "kernels/cpu/reduction.h"
 #include "kernels/cpu/strided.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/kernel.h"
@@ -14,12 +15,12 @@
 namespace sluice::cpu {
 namespace {
 
-constexpr int64_t kGrain = 32768;       // input elements worth a thread
-constexpr int64_t kChunk = 65536;       // input elements of one output reduced apart, when outputs are few
-constexpr int64_t kFlush = 64;          // tiles summed before the total takes them
-constexpr int64_t kShort = 32;          // shorter runs are summed one by one
-constexpr int64_t kFew = 16;            // lanes added one by one at the end
-constexpr int64_t kColumns = 2048;      // neighbouring outputs reduced together
+constexpr int64_t kGrain = 32768;   // input elements worth a thread
+constexpr int64_t kChunk = 65536;   // input elements of one output reduced apart, when outputs are few
+constexpr int64_t kFlush = 64;      // tiles summed before the total takes them
+constexpr int64_t kShort = 32;      // shorter runs are summed one by one
+constexpr int64_t kFew = 16;        // lanes added one by one at the end
+constexpr int64_t kColumns = 2048;  // neighbouring outputs reduced together
 
 enum class Kind : uint8_t { kSum, kMean, kProd, kMax, kMin, kAny, kAll };
 
@@ -29,8 +30,13 @@ class Reduce final : public PreparedKernel {
   using Total = std::conditional_t<std::is_same_v<T, int64_t>, int64_t, double>;
 
   Reduce(const plan::KernelQuery& q, const ReductionAxes& axes, Kind kind, Loop combine, int threads)
-      : kind_(kind), combine_(combine), threads_(threads), outputs_(axes.kept), reduced_(axes.reduced),
-        in_size_(dtype_size(q.inputs[0].dtype)), out_size_(dtype_size(q.outputs[0].dtype)) {
+      : kind_(kind),
+        combine_(combine),
+        threads_(threads),
+        outputs_(axes.kept),
+        reduced_(axes.reduced),
+        in_size_(dtype_size(q.inputs[0].dtype)),
+        out_size_(dtype_size(q.outputs[0].dtype)) {
     const DType in = q.inputs[0].dtype;
     const TileType tile = tile_type(in);
     load_ = tile_load(in, tile);
@@ -93,11 +99,15 @@ class Reduce final : public PreparedKernel {
     switch (kind_) {
       case Kind::kSum:
       case Kind::kMean:
-        if constexpr (std::is_same_v<Total, int64_t>) return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-        else return a + b;
+        if constexpr (std::is_same_v<Total, int64_t>)
+          return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+        else
+          return a + b;
       case Kind::kProd:
-        if constexpr (std::is_same_v<Total, int64_t>) return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
-        else return a * b;
+        if constexpr (std::is_same_v<Total, int64_t>)
+          return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+        else
+          return a * b;
       case Kind::kMax:
       case Kind::kAny: return a != a || a > b ? a : b;
       case Kind::kMin:
@@ -128,8 +138,10 @@ class Reduce final : public PreparedKernel {
       for (int64_t at = 0; at < n;) {
         const int64_t m = by_column_ ? std::min(kColumns, n - at) : 1;
         const char* from = x + (offsets[0] + at * outputs_.inner_stride(0)) * in_size_;
-        if (by_column_) columns(from, m, first, last, totals);
-        else totals[0] = row(from, first, last);
+        if (by_column_)
+          columns(from, m, first, last, totals);
+        else
+          totals[0] = row(from, first, last);
         if (partials) {
           std::copy(totals, totals + m, partials);
           partials += m;
@@ -190,8 +202,10 @@ class Reduce final : public PreparedKernel {
         for (int64_t at = 0; at < m; at += kTile) {
           const int64_t part = std::min(kTile, m - at);
           const T* t = tile(line + at * in_size_, 1, space, part);
-          if (rows == 0) std::copy(t, t + part, lanes + at);
-          else combine(lanes + at, t, part);
+          if (rows == 0)
+            std::copy(t, t + part, lanes + at);
+          else
+            combine(lanes + at, t, part);
         }
         if (++rows == kFlush) flush();
       }
@@ -274,8 +288,8 @@ ReductionAxes reduction_axes(const plan::KernelQuery& q) {
 void add_reduction_kernels(KernelTable& table) {
   const auto add = [&](const char* op, PrepareFn prepare) {
     table.add(DeviceKind::kCpu, {.op = op, .prepare = std::move(prepare), .layouts = [](const plan::KernelQuery&) {
-                return plan::LayoutPreference{{plan::Layout::kAny}, {plan::Layout::kAny}};
-              }});
+                                   return plan::LayoutPreference{{plan::Layout::kAny}, {plan::Layout::kAny}};
+                                 }});
   };
   add("sum", prepare(Kind::kSum, "add"));
   add("mean", prepare(Kind::kMean, "add"));

@@ -14,8 +14,12 @@ template <class T>
 class ArgExtremum final : public PreparedKernel {
  public:
   ArgExtremum(const plan::KernelQuery& q, const ReductionAxes& axes, bool maximum, int threads)
-      : maximum_(maximum), threads_(threads), outputs_(axes.kept), reduced_(axes.reduced_in_order),
-        in_size_(dtype_size(q.inputs[0].dtype)), load_(tile_load(q.inputs[0].dtype, tile_type(q.inputs[0].dtype))) {}
+      : maximum_(maximum),
+        threads_(threads),
+        outputs_(axes.kept),
+        reduced_(axes.reduced_in_order),
+        in_size_(dtype_size(q.inputs[0].dtype)),
+        load_(tile_load(q.inputs[0].dtype, tile_type(q.inputs[0].dtype))) {}
 
   void run(const KernelArgs& args) const override {
     const char* x = static_cast<const char*>(args.inputs[0]);
@@ -62,8 +66,13 @@ template <class T>
 class CumSum final : public PreparedKernel {
  public:
   CumSum(const plan::KernelQuery& q, const LoopNest& lines, const Strides& steps, int64_t length, int threads)
-      : lines_(lines), in_step_(steps[0]), out_step_(steps[1]), length_(length), threads_(threads),
-        in_size_(dtype_size(q.inputs[0].dtype)), out_size_(dtype_size(q.outputs[0].dtype)),
+      : lines_(lines),
+        in_step_(steps[0]),
+        out_step_(steps[1]),
+        length_(length),
+        threads_(threads),
+        in_size_(dtype_size(q.inputs[0].dtype)),
+        out_size_(dtype_size(q.outputs[0].dtype)),
         load_(tile_load(q.inputs[0].dtype, tile_type(q.inputs[0].dtype))),
         store_(tile_store(tile_type(q.inputs[0].dtype), q.outputs[0].dtype)) {}
 

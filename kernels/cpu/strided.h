@@ -22,8 +22,8 @@ class LoopNest {
   // The axes in their given order: element i is the i-th in row-major order.
   static LoopNest in_order(const Shape& shape, std::span<const Strides> strides);
 
-  int64_t size() const { return size_; }     // elements in all
-  int64_t inner() const { return inner_; }   // length of the innermost axis, at least 1
+  int64_t size() const { return size_; }    // elements in all
+  int64_t inner() const { return inner_; }  // length of the innermost axis, at least 1
   int64_t inner_stride(int operand) const { return inner_strides_[operand]; }
   int outer_rank() const { return outer_rank_; }  // axes around the innermost one, outermost first
   int64_t outer_dim(int axis) const { return dims_[axis]; }
@@ -67,7 +67,7 @@ class LoopNest {
   int outer_rank_ = 0;
   int64_t size_ = 0, inner_ = 1;
   std::array<int64_t, kMaxOperands> inner_strides_{};
-  std::array<int64_t, kMaxRank> dims_{};                                // of the outer axes
+  std::array<int64_t, kMaxRank> dims_{};                               // of the outer axes
   std::array<std::array<int64_t, kMaxRank>, kMaxOperands> strides_{};  // of the outer axes
 };
 

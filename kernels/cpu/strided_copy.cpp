@@ -90,8 +90,7 @@ void StridedCopy::run(const void* from, void* to, int threads) const {
     parallel_ranges(threads, outer_.size() * strips_, std::max<int64_t>(kGrain / strip, 1),
                     [&](int64_t begin, int64_t end) { run_blocks(x, y, begin, end); });
   } else {
-    parallel_ranges(threads, nest_.size(), kGrain,
-                    [&](int64_t begin, int64_t end) { run_segments(x, y, begin, end); });
+    parallel_ranges(threads, nest_.size(), kGrain, [&](int64_t begin, int64_t end) { run_segments(x, y, begin, end); });
   }
 }
 
@@ -100,8 +99,10 @@ void StridedCopy::run_segments(const char* from, char* to, int64_t begin, int64_
   nest_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
     const char* x = from + offsets[0] * size_;
     char* y = to + offsets[1] * size_;
-    if (n == 1 || (from_step == 1 && to_step == 1)) std::memcpy(y, x, static_cast<size_t>(n * size_));
-    else with_size(size_, [&](auto e) { copy_elements<decltype(e)>(x, y, from_step, to_step, n); });
+    if (n == 1 || (from_step == 1 && to_step == 1))
+      std::memcpy(y, x, static_cast<size_t>(n * size_));
+    else
+      with_size(size_, [&](auto e) { copy_elements<decltype(e)>(x, y, from_step, to_step, n); });
   });
 }
 
@@ -115,9 +116,7 @@ void StridedCopy::run_blocks(const char* from, char* to, int64_t begin, int64_t 
         const int64_t row = unit % strips_ * kBlock, rows = std::min(kBlock, rows_ - row);
         const char* x = from + (offsets[0] + row) * size_;
         char* y = to + (offsets[1] + row * row_step_) * size_;
-        with_size(size_, [&](auto e) {
-          transpose_strip<decltype(e)>(x, y, rows, columns_, column_step_, row_step_);
-        });
+        with_size(size_, [&](auto e) { transpose_strip<decltype(e)>(x, y, rows, columns_, column_step_, row_step_); });
       }
     });
   }

@@ -28,7 +28,9 @@ SLUICE_INLINE int32_t to_bits(float v) {
   std::memcpy(&bits, &v, sizeof bits);
   return bits;
 }
-SLUICE_INLINE float power_of_two(int32_t n) { return from_bits(static_cast<int32_t>(static_cast<uint32_t>(n + 127) << 23)); }
+SLUICE_INLINE float power_of_two(int32_t n) {
+  return from_bits(static_cast<int32_t>(static_cast<uint32_t>(n + 127) << 23));
+}
 
 // x = n ln 2 + r with |r| <= ln 2 / 2; n comes back as a float and an integer. REQUIRES: |x| < 2^21.
 SLUICE_INLINE float reduce_ln2(float x, int32_t& n) {

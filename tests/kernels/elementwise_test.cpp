@@ -53,7 +53,8 @@ TEST(Elementwise, UnaryMatchesReference) {
         const double want = c.reference(in[i]);
         // gelu's left tail is a product with a nearly cancelled factor, as in torch.
         const double absolute = std::string(c.op) == "gelu" ? 4e-7 : half ? 1e-7 : 2e-38;
-        ASSERT_NEAR(y[i], want, relative * std::fabs(want) + absolute) << c.op << " " << dtype_name(dtype) << " of " << in[i];
+        ASSERT_NEAR(y[i], want, relative * std::fabs(want) + absolute)
+            << c.op << " " << dtype_name(dtype) << " of " << in[i];
       }
     }
 }
@@ -95,8 +96,9 @@ TEST(Elementwise, BroadcastsAndStrides) {
   struct Case {
     Shape a, b, out;
   };
-  const Case cases[] = {{{3, 4}, {4}, {3, 4}},      {{3, 1}, {1, 4}, {3, 4}}, {{}, {2, 3}, {2, 3}},
-                        {{2, 3, 4, 5}, {3, 1, 1}, {2, 3, 4, 5}}, {{700, 3}, {700, 1}, {700, 3}}, {{2000}, {}, {2000}}};
+  const Case cases[] = {{{3, 4}, {4}, {3, 4}},          {{3, 1}, {1, 4}, {3, 4}},
+                        {{}, {2, 3}, {2, 3}},           {{2, 3, 4, 5}, {3, 1, 1}, {2, 3, 4, 5}},
+                        {{700, 3}, {700, 1}, {700, 3}}, {{2000}, {}, {2000}}};
   for (const Case& c : cases)
     for (int variant = 0; variant < 8; ++variant) {
       const auto spec = [&](const Shape& s, int bit) { return variant >> bit & 1 ? scrambled(s) : dense(s); };
@@ -153,8 +155,7 @@ TEST(Elementwise, IntegerErrorsAreNamed) {
   };
   EXPECT_EQ(message("floor_divide", b), "floor_divide: integer division by zero; every divisor must be non-zero");
   const TestTensor negative(dense({2}, DType::kInt64), {1, -1});
-  EXPECT_EQ(message("pow", negative),
-            "pow: integer to a negative power; exponents of integers must be >= 0");
+  EXPECT_EQ(message("pow", negative), "pow: integer to a negative power; exponents of integers must be >= 0");
 }
 
 TEST(Elementwise, CastEveryPair) {
@@ -173,7 +174,8 @@ TEST(Elementwise, CastEveryPair) {
 
 TEST(Elementwise, WhereBroadcastsAllThree) {
   for (DType d : {DType::kFloat32, DType::kFloat64, DType::kInt8, DType::kBFloat16}) {
-    const TestTensor c(dense({3, 1}, DType::kBool), {1, 0, 1}), a(dense({}, d), {5}), b(scrambled({3, 4}, d), ramp(12, 0, 1));
+    const TestTensor c(dense({3, 1}, DType::kBool), {1, 0, 1}), a(dense({}, d), {5}),
+        b(scrambled({3, 4}, d), ramp(12, 0, 1));
     EXPECT_EQ(run_kernel("where", {c, a, b}, dense({3, 4}, d)),
               (std::vector<double>{5, 5, 5, 5, 4, 5, 6, 7, 5, 5, 5, 5}));
   }

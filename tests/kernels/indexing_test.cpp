@@ -50,11 +50,16 @@ TEST(Indexing, AnIndexOutOfRangeIsNamed) {
 
 TEST(HostFunction, RunsByNameAndRefusesUnknownNames) {
   const HostFunctions functions = {{"twice", [](const KernelArgs& args, const auto& inputs, const auto&) {
-    for (int64_t i = 0; i < numel(inputs[0].shape); ++i)
-      static_cast<float*>(args.outputs[0])[i] = 2 * static_cast<const float*>(args.inputs[0])[i];
-  }}};
-  plan::KernelQuery q{.op = "host_function", .attrs = {{"name", std::string("twice")}}, .inputs = {dense({2})},
-                      .outputs = {dense({2})}, .device = {}, .cores = 1};
+                                      for (int64_t i = 0; i < numel(inputs[0].shape); ++i)
+                                        static_cast<float*>(args.outputs[0])[i] =
+                                            2 * static_cast<const float*>(args.inputs[0])[i];
+                                    }}};
+  plan::KernelQuery q{.op = "host_function",
+                      .attrs = {{"name", std::string("twice")}},
+                      .inputs = {dense({2})},
+                      .outputs = {dense({2})},
+                      .device = {},
+                      .cores = 1};
   const KernelDef& def = test_kernels().get("host_function", DeviceKind::kCpu);
   const float in[] = {1, 2};
   float out[2];
@@ -66,8 +71,9 @@ TEST(HostFunction, RunsByNameAndRefusesUnknownNames) {
     def.prepare(q, {});
     FAIL() << "no error";
   } catch (const Error& e) {
-    EXPECT_STREQ(e.what(), "host_function: 'twice' is not registered with this engine; register it before loading the "
-                           "plan (a runtime without Python cannot run Python actor 'twice')");
+    EXPECT_STREQ(e.what(),
+                 "host_function: 'twice' is not registered with this engine; register it before loading the "
+                 "plan (a runtime without Python cannot run Python actor 'twice')");
   }
 }
 

@@ -73,8 +73,10 @@ class TestTensor {
       void* at = bytes_.data() + offset * static_cast<int64_t>(dtype_size(spec_.dtype));
       const double v = values[i++ % values.size()];
       const int64_t whole = static_cast<int64_t>(v);
-      if (is_integral(spec_.dtype)) cpu::tile_store(cpu::TileType::kInt64, spec_.dtype)(&whole, at, 1, 1);
-      else cpu::tile_store(cpu::TileType::kDouble, spec_.dtype)(&v, at, 1, 1);
+      if (is_integral(spec_.dtype))
+        cpu::tile_store(cpu::TileType::kInt64, spec_.dtype)(&whole, at, 1, 1);
+      else
+        cpu::tile_store(cpu::TileType::kDouble, spec_.dtype)(&v, at, 1, 1);
     });
   }
 
@@ -103,7 +105,8 @@ inline std::vector<double> ramp(int64_t n, double start, double step) {
 
 inline std::vector<double> run_kernel(const std::string& op, const std::vector<TestTensor>& inputs, TensorSpec out,
                                       NamedAttrs attrs = {}, int threads = 1) {
-  plan::KernelQuery q{.op = op, .attrs = std::move(attrs), .inputs = {}, .outputs = {out}, .device = {}, .cores = threads};
+  plan::KernelQuery q{
+      .op = op, .attrs = std::move(attrs), .inputs = {}, .outputs = {out}, .device = {}, .cores = threads};
   for (const TestTensor& in : inputs) q.inputs.push_back(in.spec());
   const auto kernel = test_kernels().get(op, DeviceKind::kCpu).prepare(q, {.threads = threads});
   TestTensor result(out);

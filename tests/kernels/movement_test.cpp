@@ -8,7 +8,8 @@ namespace {
 TensorSpec channels_last(Shape shape, DType dtype) { return {dtype, shape, channels_last_strides(shape)}; }
 
 TEST(Movement, CopyBetweenAnyLayouts) {
-  for (const Shape& shape : {Shape{}, Shape{5}, Shape{2, 3, 4, 5}, Shape{2, 33, 9, 17}, Shape{1, 64, 40, 40}, Shape{0, 2, 3, 4}})
+  for (const Shape& shape :
+       {Shape{}, Shape{5}, Shape{2, 3, 4, 5}, Shape{2, 33, 9, 17}, Shape{1, 64, 40, 40}, Shape{0, 2, 3, 4}})
     for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt64, DType::kUInt8}) {
       std::vector<TensorSpec> specs = {dense(shape, dtype), scrambled(shape, dtype)};
       if (shape.rank() >= 3) specs.push_back(channels_last(shape, dtype));

@@ -54,7 +54,8 @@ TEST(Random, DependsOnSeedStepAndSaltOnly) {
   const std::vector<double> base = draw(7, 3, 1, dense(shape));
   EXPECT_EQ(base, draw(7, 3, 1, scrambled(shape)));
   EXPECT_EQ(base, draw(7, 3, 1, dense(shape), 2));
-  for (const std::vector<double>& other : {draw(8, 3, 1, dense(shape)), draw(7, 4, 1, dense(shape)), draw(7, 3, 2, dense(shape))}) {
+  for (const std::vector<double>& other :
+       {draw(8, 3, 1, dense(shape)), draw(7, 4, 1, dense(shape)), draw(7, 3, 2, dense(shape))}) {
     int equal = 0;
     for (size_t i = 0; i < base.size(); ++i) equal += base[i] == other[i];
     EXPECT_LT(equal, 20);
@@ -85,7 +86,8 @@ TEST(Random, DropoutScalesWhatItKeeps) {
   EXPECT_EQ(y, run(0.25, scrambled(shape), 2));
   for (double v : run(0, dense(shape), 1)) ASSERT_EQ(v, 1);
   for (double v : run(1, dense(shape), 1)) ASSERT_EQ(v, 0);
-  const std::vector<double> mask = run_kernel("bernoulli", {state(3, 4)}, dense(shape), {{"p", 0.75}, {"salt", int64_t{9}}});
+  const std::vector<double> mask =
+      run_kernel("bernoulli", {state(3, 4)}, dense(shape), {{"p", 0.75}, {"salt", int64_t{9}}});
   for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(mask[i] != 0, y[i] != 0);
 }
 

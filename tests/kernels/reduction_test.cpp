@@ -66,9 +66,16 @@ TEST(Reduction, MatchesReferenceOverAxesLayoutsAndDtypes) {
     Shape shape;
     Ints dims;
   };
-  const Case cases[] = {{{}, {}},           {{700}, {0}},          {{3, 40}, {0}},      {{3, 40}, {1}},
-                        {{70, 600}, {0}},   {{5, 3, 4}, {1}},      {{4, 3, 5, 6}, {0, 2, 3}}, {{4, 3, 5, 6}, {}},
-                        {{130, 4}, {0, 1}}, {{2, 3, 4, 40}, {0, 2}}};
+  const Case cases[] = {{{}, {}},
+                        {{700}, {0}},
+                        {{3, 40}, {0}},
+                        {{3, 40}, {1}},
+                        {{70, 600}, {0}},
+                        {{5, 3, 4}, {1}},
+                        {{4, 3, 5, 6}, {0, 2, 3}},
+                        {{4, 3, 5, 6}, {}},
+                        {{130, 4}, {0, 1}},
+                        {{2, 3, 4, 40}, {0, 2}}};
   for (const Case& c : cases)
     for (const char* op : {"sum", "mean", "prod", "amax", "amin", "any", "all"})
       for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kBool})
@@ -80,8 +87,10 @@ TEST(Reduction, MatchesReferenceOverAxesLayoutsAndDtypes) {
                              noise(numel(c.shape), is_floating(dtype) ? (prod ? 0.99 : -2) : 0, high));
           const Reduced want = group(c.shape, x.read(), c.dims, variant & 2);
           DType out = dtype;
-          if (std::string(op) == "any" || std::string(op) == "all") out = DType::kBool;
-          else if ((prod || std::string(op) == "sum") && !is_floating(dtype)) out = DType::kInt64;
+          if (std::string(op) == "any" || std::string(op) == "all")
+            out = DType::kBool;
+          else if ((prod || std::string(op) == "sum") && !is_floating(dtype))
+            out = DType::kInt64;
           const std::vector<double> y =
               run_kernel(op, {x}, variant & 1 ? scrambled(want.shape, out) : dense(want.shape, out),
                          {{"dim", c.dims.empty() ? Attr() : Attr(c.dims)}, {"keepdim", (variant & 2) != 0}});

@@ -27,8 +27,12 @@ TEST(KernelTarget, AnswersFromTheTable) {
   const KernelTarget target = make_target();
   EXPECT_TRUE(target.has_kernel("add", DeviceKind::kCpu));
   EXPECT_FALSE(target.has_kernel("add", DeviceKind::kCuda));
-  plan::KernelQuery q{.op = "add", .attrs = {}, .inputs = {dense({4, 3}), dense({3})}, .outputs = {dense({4, 3})},
-                      .device = {}, .cores = 2};
+  plan::KernelQuery q{.op = "add",
+                      .attrs = {},
+                      .inputs = {dense({4, 3}), dense({3})},
+                      .outputs = {dense({4, 3})},
+                      .device = {},
+                      .cores = 2};
   EXPECT_EQ(target.layouts(q).inputs, (std::vector<Layout>{Layout::kAny, Layout::kAny}));
   ASSERT_EQ(target.in_place(q).size(), 1u);  // the broadcast operand is too small to be overwritten
   EXPECT_EQ(target.in_place(q)[0].input, 0);
@@ -39,7 +43,8 @@ TEST(KernelTarget, AnswersFromTheTable) {
 TEST(KernelTarget, CostGrowsWithBytes) {
   const KernelTarget target = make_target();
   const auto cost = [&](int64_t n) {
-    return target.cost_ns({.op = "exp", .attrs = {}, .inputs = {dense({n})}, .outputs = {dense({n})}, .device = {}, .cores = 1});
+    return target.cost_ns(
+        {.op = "exp", .attrs = {}, .inputs = {dense({n})}, .outputs = {dense({n})}, .device = {}, .cores = 1});
   };
   EXPECT_GT(cost(1 << 20), 10 * cost(1 << 10));
   EXPECT_GT(cost(1), 0);
