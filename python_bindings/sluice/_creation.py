@@ -68,7 +68,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
         t = data.detach().clone()
     elif isinstance(data, (bool, int, float)):
         inferred = _C.bool if isinstance(data, bool) else _C.int64 if isinstance(data, int) else _default_dtype
-        if dtype is None or inferred is not _C.int64 or abs(data) < 2**53:
+        if inferred is not _C.int64 or abs(data) < 2**53:
             return _finish(fn.full((), data, dtype or inferred), device, requires_grad)
         t = _C.from_array(numpy().array(data))
     else:

@@ -128,7 +128,9 @@ def _format(self):
     data = self.detach().cpu()
     np = sluice._numpy()
     array = (data.float() if self.dtype is sluice.bfloat16 else data).numpy()
-    with np.printoptions(precision=4, threshold=1000, edgeitems=3, linewidth=80, suppress=_plain(np, array), sign=" " if _signed(array) else "-"):
+    whole = array.dtype.kind == "f" and bool((array == np.round(array))[np.isfinite(array)].all())
+    with np.printoptions(precision=4, threshold=1000, edgeitems=3, linewidth=80, suppress=_plain(np, array),
+                         floatmode="maxprec" if whole else "fixed"):
         text = np.array2string(array, separator=", ", prefix="tensor(")
     suffix = []
     if self.dtype not in (sluice.float32, sluice.int64, sluice.bool):
@@ -149,10 +151,6 @@ def _plain(np, array):
     finite = np.abs(flat[np.isfinite(flat)]) if array.dtype.kind == "f" else flat[:0]
     nonzero = finite[finite != 0] if finite.size else finite
     return nonzero.size == 0 or (nonzero.max() < 1e8 and nonzero.min() >= 1e-4 and nonzero.max() / nonzero.min() < 1e3)
-
-
-def _signed(array):
-    return array.dtype.kind in "fi" and array.size > 1 and bool((array < 0).any())
 
 
 Tensor.__repr__ = _format

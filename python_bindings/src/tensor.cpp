@@ -225,13 +225,16 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
       .def_prop_ro("_version", [](const Tensor& t) { return t.impl()->version(); })
       .def_prop_ro("_impl", [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.impl()); })
       .def("__hash__", [](nb::handle self) { return reinterpret_cast<uintptr_t>(self.ptr()) >> 4; })
-      .def("data_ptr", [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.read("data_ptr")); }, Release())
+      .def("data_ptr", [](const Tensor& t) {
+        if (t.traced()) fail(ErrorKind::kRuntime, "data_ptr: a traced tensor has no memory of its own");
+        return reinterpret_cast<uintptr_t>(static_cast<EagerImpl*>(t.impl())->data());
+      }, Release())
       .def("is_ready", &Tensor::ready, "True when reading would not wait for a graph's step.")
       .def("numpy", &numpy)
       .def("item", &item)
       .def("tolist", &tolist)
       .def("__dlpack__", [](const Tensor& t, nb::args, nb::kwargs) {
-        return to_array<nb::no_framework>(t, "__dlpack__").attr("__dlpack__")();
+        return to_array<nb::no_framework>(t, "__dlpack__");
       })
       .def("__dlpack_device__", [](const Tensor&) { return nb::make_tuple(1, 0); })
       .def("_to_device", [](const Tensor& t, const DeviceId& d) -> Value { return t.to(d); }, Release())

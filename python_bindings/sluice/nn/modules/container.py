@@ -233,6 +233,10 @@ class ParameterDict(_Dict, Module):
     def __setitem__(self, key, value):
         self.register_parameter(key, _as_parameter(value))
 
+    def update(self, entries):
+        # torch sorts a plain dict's keys here, and only here.
+        super().update(sorted(entries.items()) if type(entries) is dict else entries)
+
     def extra_repr(self):
         return "\n".join(f"({k}): {_describe(p)}" for k, p in self._parameters.items())
 
