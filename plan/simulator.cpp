@@ -245,31 +245,33 @@ class Simulator {
 
   double per_step(int actor) const { return static_cast<double>(repetitions_[actor]) / repetitions_[source_]; }
 
-  // From a late firing back along what each waited for. The chain has no gaps, so the actor that comes most often in
-  // its steady part sets the pace, and between two of its firings lies the critical cycle.
+  // From a late firing back along what each waited for, without gaps. The actor that comes most often in the steady
+  // part sets the pace (of equals, the slowest); between two of its firings lies the critical cycle.
   void trace_back(int firing) {
     std::vector<int> chain;
     const double steady = result_.firings[firing].begin_ns / 4;
     for (int f = firing; f >= 0 && result_.firings[f].begin_ns >= steady; f = causes_[f].firing) chain.push_back(f);
-    std::vector<int> seen(plan_.actors.size());
-    int most = -1;
-    for (const int f : chain) {
-      const int a = result_.firings[f].actor;
-      if (++seen[a] > (most < 0 ? 1 : seen[most])) most = a;
+    std::vector<std::vector<size_t>> at(plan_.actors.size());  // places in the chain, newest first
+    for (size_t i = 0; i < chain.size(); ++i) at[result_.firings[chain[i]].actor].push_back(i);
+    int pacer = -1;
+    for (int a = 0; a < static_cast<int>(at.size()); ++a) {
+      if (at[a].size() < 2) continue;
+      const SimFiring& newest = result_.firings[chain[at[a].front()]];
+      size_t whole = at[a].size() - 1;  // back to a firing at the same place of its period, where there is one
+      while (whole > 1 && (newest.firing - result_.firings[chain[at[a][whole]]].firing) % repetitions_[a] != 0) --whole;
+      const SimFiring& oldest = result_.firings[chain[at[a][whole]]];
+      const double ns =
+          (newest.begin_ns - oldest.begin_ns) / static_cast<double>(newest.firing - oldest.firing) * per_step(a);
+      if (pacer >= 0 &&
+          (at[a].size() < at[pacer].size() || (at[a].size() == at[pacer].size() && ns <= result_.period_ns))) {
+        continue;
+      }
+      pacer = a;
+      result_.period_ns = ns;
     }
-    if (most < 0) return;
-    std::vector<size_t> at;  // where in the chain
-    for (size_t i = 0; i < chain.size(); ++i) {
-      if (result_.firings[chain[i]].actor == most) at.push_back(i);
-    }
-    const SimFiring& newest = result_.firings[chain[at.front()]];
-    size_t whole = at.size() - 1;  // back to a firing at the same place of its period, where there is one
-    while (whole > 1 && (newest.firing - result_.firings[chain[at[whole]]].firing) % repetitions_[most] != 0) --whole;
-    const SimFiring& oldest = result_.firings[chain[at[whole]]];
-    result_.period_ns =
-        (newest.begin_ns - oldest.begin_ns) / static_cast<double>(newest.firing - oldest.firing) * per_step(most);
-    const size_t middle = (at.size() - 1) / 2;
-    for (size_t i = at[middle + 1]; i-- > at[middle];) {
+    if (pacer < 0) return;
+    const size_t middle = (at[pacer].size() - 1) / 2;
+    for (size_t i = at[pacer][middle + 1]; i-- > at[pacer][middle];) {
       const Cause& cause = causes_[chain[i]];
       result_.critical.push_back({result_.firings[chain[i]].actor, cause.reason, cause.reg});
     }

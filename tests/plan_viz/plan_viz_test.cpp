@@ -25,7 +25,7 @@ cpu:0
 │  │  └─ ▶ raw  quota 2 × 64 B → prepare
 │  ├─ 2. prepare  1 kernel, 1 us
 │  │  ├─ ◀ raw
-│  │  ├─ run prepare/shift → images float32(16,)  1 us  train.py:12
+│  │  ├─ run prepare/shift  1 us  train.py:12 → images float32(16,)
 │  │  ├─ ▶ images  quota 2 × 64 B → net
 │  │  └─ release raw
 │  └─ 3. sink (sink)
@@ -34,9 +34,9 @@ cpu:0
 └─ stream cpu:0/compute0  2 cores, 1 actor
    └─ 1. net  2 kernels, 1 us
       ├─ ◀ images
-      ├─ run net/mul → hidden float32(16,)  500 ns  train.py:20
+      ├─ run net/mul  500 ns  train.py:20 → hidden float32(16,)
       ├─ release images
-      ├─ run net/sum → loss float32()  500 ns
+      ├─ run net/sum  500 ns → loss float32()
       └─ ▶ loss  quota 2 × 4 B → sink
 
 input  x: float32(16,)

@@ -140,6 +140,13 @@ TEST(Overlap, AccumulationFiresInItsRates) {
   EXPECT_DOUBLE_EQ(sim.period_ns, 110);
 }
 
+TEST(Overlap, BurstsOfAFastStageDoNotBlurThePeriod) {
+  // The host stages fire in bursts as slots come back; the period is the net's all the same, however few the steps.
+  for (const int steps : {4, 5, 8, 13, 40}) {
+    EXPECT_DOUBLE_EQ(simulate(two_stage_plan({.quota = 2, .host_ns = 3}), {.steps = steps}).period_ns, 1000) << steps;
+  }
+}
+
 TEST(Overlap, ABlockedPlanIsReportedAsSuch) {
   PlanBuilder b;
   b.stream();

@@ -83,7 +83,13 @@ std::string page_data(const Plan& given, const std::string& source_root) {
   const VerifyReport report = verify(plan);
   Simulation sim;
   // A plan that is refused is drawn without its lanes: it may not even have a period.
-  if (report.ok()) sim = simulate(plan, {.steps = kSteps});
+  if (report.ok()) {
+    sim = simulate(plan, {.steps = kSteps});
+    const Simulation steady = simulate(plan, {.steps = 8 * kSteps});
+    sim.period_ns = steady.period_ns;
+    sim.critical = steady.critical;
+    sim.peak_slots = steady.peak_slots;
+  }
   const Adjacency adjacency(plan);
   const Ledger l = ledger(plan);
   Sources sources(source_root);

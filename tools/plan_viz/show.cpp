@@ -95,10 +95,13 @@ class Tree {
   std::string kernel_line(const Kernel& k) const {
     std::string s = "run " + k.name;
     if (k.op.size() && k.name.find(k.op) == std::string::npos) s += " (" + k.op + ")";
-    if (!k.outputs.empty()) s += " → " + view_str(plan_, k.outputs[0]);
     if (k.cost_ns > 0) s += "  " + time_str(k.cost_ns);
+    if (k.source.known()) {
+      const std::string at = k.source.str();
+      s += "  " + paint(at.substr(at.find_last_of('/') + 1), Color::kDim, options_);
+    }
+    if (!k.outputs.empty()) s += " → " + view_str(plan_, k.outputs[0]);
     if (k.collective >= 0) s += fmt::format("  collective {}", k.collective);
-    if (k.source.known()) s += "  " + paint(k.source.str(), Color::kDim, options_);
     return s;
   }
 

@@ -100,7 +100,11 @@ std::string view_str(const plan::Plan& plan, const plan::View& view) {
     case plan::BaseKind::kVariable: name = plan.variables[view.index].name; break;
   }
   std::string s = fmt::format("{} {}{}", name, dtype_name(view.spec.dtype), view.spec.shape.str());
-  if (!is_contiguous(view.spec.shape, view.spec.strides)) s += " strides " + view.spec.strides.str();
+  if (!is_contiguous(view.spec.shape, view.spec.strides)) {
+    const bool channels_last =
+        view.spec.shape.rank() >= 3 && view.spec.strides == channels_last_strides(view.spec.shape);
+    s += channels_last ? " channels-last" : " strides " + view.spec.strides.str();
+  }
   if (view.offset) s += fmt::format(" +{}", view.offset);
   return s;
 }
