@@ -28,7 +28,7 @@ class Sizes {
     for (const Variable& v : plan_.variables) {
       const std::string where = "variable '" + v.name + "'";
       if (spec(where, v.spec)) {
-        guarded(where, [&] { total = checked_add(total, align_up(v.spec.extent_bytes(), kAlignment)); });
+        guarded(where, [&] { total = checked_add(total, align_up(extent_bytes(v.spec), kAlignment)); });
       }
     }
     for (const Register& r : plan_.registers) {
@@ -82,14 +82,17 @@ class Sizes {
         return false;
       }
     }
-    return guarded(where, [&] {
-      uint64_t last = 0;  // element addressed last
-      for (int i = 0; i < s.shape.rank() && numel(s.shape) > 0; ++i) {
-        last =
-            checked_add(last, checked_mul(static_cast<uint64_t>(s.shape[i] - 1), static_cast<uint64_t>(s.strides[i])));
-      }
-      checked_mul(checked_add(last, 1), dtype_size(s.dtype));
-    });
+    return guarded(where, [&] { extent_bytes(s); });
+  }
+  // TensorSpec::extent_bytes() with every step checked; REQUIRES: strides not negative, one per dim.
+  static uint64_t extent_bytes(const TensorSpec& s) {
+    if (numel(s.shape) == 0) return 0;
+    uint64_t elements = 1;  // up to the one addressed last
+    for (int i = 0; i < s.shape.rank(); ++i) {
+      elements = checked_add(elements,
+                             checked_mul(static_cast<uint64_t>(s.shape[i] - 1), static_cast<uint64_t>(s.strides[i])));
+    }
+    return checked_mul(elements, dtype_size(s.dtype));
   }
   void view(const std::string& where, const View& v) {
     if (!spec(where, v.spec)) return;
@@ -106,12 +109,12 @@ class Sizes {
         break;
       case BaseKind::kVariable: {
         const Variable& variable = plan_.variables[v.index];
-        if (!guarded(where, [&] { bytes = variable.spec.extent_bytes(); })) return;
+        if (!guarded(where, [&] { bytes = extent_bytes(variable.spec); })) return;
         name = &variable.name;
         break;
       }
     }
-    const uint64_t extent = v.spec.extent_bytes();
+    const uint64_t extent = extent_bytes(v.spec);
     if (v.offset > bytes || extent > bytes - v.offset) {
       problem("{}: a view of {} bytes at offset {} leaves {} '{}' of {} bytes", where, extent, v.offset,
               base_kind_name(v.base), *name, bytes);
