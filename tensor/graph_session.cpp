@@ -84,12 +84,17 @@ struct GraphSession::Impl {
   Impl(EagerExecutor& executor, CapturedGraph graph, GraphSessionOptions opts)
       : eager(executor), captured(std::move(graph)), options(std::move(opts)) {}
 
+  ~Impl() {
+    for (const Tensor& tensor : bound) --eager_impl(tensor).sessions;
+  }
+
   EagerExecutor& eager;
   CapturedGraph captured;
   GraphSessionOptions options;
   CompileResult result;
   std::map<std::string, Tensor> folded;  // constants the compiler made
   std::vector<Tensor> updated;           // variables a step writes
+  std::vector<Tensor> bound;             // all variables
   Session session;
 
   void compile_graph();
@@ -126,6 +131,11 @@ std::shared_ptr<Storage> GraphSession::Impl::bind(const plan::Plan& plan, const 
   const plan::Space& space = plan.spaces[variable.space];
   const DeviceId home = space.kind == plan::SpaceKind::kDevice ? space.device : DeviceId{};
   if (impl.device() != home) {
+    SLUICE_CHECK_KIND(
+        kUnsupported, impl.sessions == 0,
+        "graph '{}': variable '{}' lives on {}, where another graph uses it; this one wants it on {}: compile "
+        "both for one device",
+        plan.name, variable.name, impl.device().str(), home.str());
     // A variable lives where the plan uses it; eager code reads it there through to() and copy_to_host().
     const Value moved = eager.copy_to(tensor, home);
     impl.move_to(eager_impl(moved).storage(), home);
@@ -144,7 +154,11 @@ void GraphSession::Impl::start() {
       if (v.name == name) folded[name] = Tensor::from_host({v.spec.dtype, v.spec.shape}, bytes.data());
   }
   VariableBindings bindings;
-  for (const plan::Variable& v : result.plan.variables) bindings[v.name] = bind(result.plan, v);
+  for (const plan::Variable& v : result.plan.variables) {
+    bindings[v.name] = bind(result.plan, v);
+    bound.push_back(find(v.name));
+    ++eager_impl(bound.back()).sessions;
+  }
   for (const graph::Variable& v : captured.graph.variables())
     if (v.update != graph::kNoValue && bindings.count(v.name)) updated.push_back(captured.variables.at(v.name));
   SessionOptions session_options;

@@ -9,7 +9,7 @@
 #include "graph/ops/creation.h"
 #include "graph/ops/movement.h"
 #include "tensor/eager.h"
-#include "tensor/trace.h"
+#include "tensor/trace_executor.h"
 
 namespace sluice {
 namespace {
@@ -82,6 +82,10 @@ Attr Tensor::item() const {
   SLUICE_CHECK(size() == 1,
                "item: a Tensor with {} elements cannot be converted to Scalar: {}; it must have one element", size(),
                type().str());
+  if (TraceExecutor* trace = current_trace())
+    SLUICE_CHECK_KIND(kRuntime, !trace->touches_graph(*this),
+                      "item: the tensor is part of a graph: {}; its content changes with every run of it",
+                      type().str());
   alignas(8) char bytes[8];
   in_memory(*this, "item");
   copy_to_host(bytes);
@@ -108,7 +112,7 @@ Attr Tensor::item() const {
 Tensor Tensor::to(DType dtype) const { return dtype == this->dtype() ? *this : Tensor(ops::cast(*this, dtype)); }
 
 Tensor Tensor::to(const DeviceId& device) const {
-  if (traced()) {
+  if (current_trace()) {
     graph::Placement placement;
     placement.device = device;
     const PlacementScope scope(placement);

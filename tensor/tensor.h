@@ -90,6 +90,8 @@ class EagerImpl final : public TensorImpl {
   bool unshared() const override;
   // From now on the content lives in `storage`, where a plan wants it. REQUIRES: contiguous, not a view.
   void move_to(std::shared_ptr<Storage> storage, DeviceId device);
+  // Graph sessions that have the storage bound; while there are any it may not move.
+  std::atomic<int> sessions{0};
 
  private:
   void resolve() const;

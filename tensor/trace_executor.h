@@ -55,6 +55,8 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   Value copy(const Value& value) override;
   EagerExecutor& eager() override { return eager_; }
 
+  // Is it a value or a variable of the graph, rather than a constant.
+  bool touches_graph(const Value& value) { return value.defined() && (value.impl()->traced() || variable_of(value)); }
   Value add_input(const std::string& name, const TensorType& type);
   void register_variable(const std::string& name, const Value& tensor);
   // The state of a random generator, which steps once per run, and a salt no other op of this graph has.
@@ -87,7 +89,6 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   };
 
   Variable* variable_of(const Value& value);
-  bool touches_graph(const Value& value) { return value.defined() && (value.impl()->traced() || variable_of(value)); }
   // The cell behind a value that touches the graph.
   std::shared_ptr<TraceCell> cell_of(const Value& value);
   // How an eager tensor over a variable's memory is a view of it.

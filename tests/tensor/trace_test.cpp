@@ -162,6 +162,43 @@ TEST_F(Trace, ReadingAValueIsRefused) {
               HasSubstr("item: the tensor is part of a graph"));
 }
 
+TEST_F(Trace, VariablesCannotDecideWhatIsTraced) {
+  const Tensor w = vec({1});
+  EXPECT_THAT(error_of([&] {
+                compile(
+                    [&](auto& x) {
+                      w.item();
+                      return x;
+                    },
+                    {vec({2})}, {{"w", w}});
+              }),
+              HasSubstr("item: the tensor is part of a graph"));
+}
+
+TEST_F(Trace, VariablesMoveToTheDeviceOfTheGraph) {
+  const Tensor w = vec({1});
+  const DeviceId sim{0, DeviceKind::kSim, 0};
+  CompileOptions options;
+  options.device = sim;
+  const auto build = [&](auto& x) { return std::vector<Value>{add_(w, x[0])}; };
+  const auto session = compile(build, {vec({2})}, {{"w", w}}, options);
+  EXPECT_EQ(w.device(), sim);
+  EXPECT_THAT(values(session->call({vec({2})})[0]), ElementsAre(3));
+  EXPECT_THAT(values(w.to(DeviceId{})), ElementsAre(3));
+  EXPECT_THAT(error_of([&] { compile(build, {vec({2})}, {{"w", w}}); }), HasSubstr("compile both for one device"));
+}
+
+TEST_F(Trace, MovingAVariableInsideAGraphIsANode) {
+  const Tensor w = vec({3});
+  const auto session = compile(
+      [&](auto& x) {
+        return std::vector<Value>{ops::mul(Tensor(x[0]).to({0, DeviceKind::kSim, 0}), w.to({0, DeviceKind::kSim, 0}))};
+      },
+      {vec({2})}, {{"w", w}});
+  write_in_place(w, vec({10}));
+  EXPECT_THAT(values(session->call({vec({2})})[0]), ElementsAre(20));
+}
+
 TEST_F(Trace, ValuesOfFinishedGraphsAreRefused) {
   Value leaked;
   compile(
