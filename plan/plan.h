@@ -86,11 +86,11 @@ struct Kernel {
   std::string op;
   NamedAttrs attrs;
   std::vector<View> inputs, outputs;
-  int workspace = -1;        // buffer, or -1
-  SourceLocation source;     // the user's line
-  std::string module;        // "model.layer1.conv1", may be empty
-  double cost_ns = 0;        // predicted
-  int collective = -1;       // group whose ranks must all meet this call in the same order, or -1
+  int workspace = -1;     // buffer, or -1
+  SourceLocation source;  // the user's line
+  std::string module;     // "model.layer1.conv1", may be empty
+  double cost_ns = 0;     // predicted
+  int collective = -1;    // group whose ranks must all meet this call in the same order, or -1
 };
 
 enum class InstrKind : uint8_t { kRun, kEmit, kRelease };
@@ -119,11 +119,11 @@ struct Register {
   std::string name;
   int producer = 0;
   int quota = 1;
-  uint64_t bytes = 0;          // capacity of a slot; 0 for a control register
-  std::vector<int> slots;      // buffer of each slot (size quota); empty for a control register
-  int emit_every = 1;          // one token per so many firings of the producer, at the last of them
-  int initial_tokens = 0;      // tokens present at the start (feedback); at most quota
-  int in_place_of = -1;        // edge of the producer whose slots this register shares, or -1
+  uint64_t bytes = 0;      // capacity of a slot; 0 for a control register
+  std::vector<int> slots;  // buffer of each slot (size quota); empty for a control register
+  int emit_every = 1;      // one token per so many firings of the producer, at the last of them
+  int initial_tokens = 0;  // tokens present at the start (feedback); at most quota
+  int in_place_of = -1;    // edge of the producer whose slots this register shares, or -1
 };
 
 // A consumer of a register: acquires `take` tokens at the first of every `hold` firings, returns them at the last.

@@ -13,7 +13,7 @@ namespace sluice::plan {
 
 struct DeviceDesc {
   DeviceId device;
-  bool host_memory = true;    // kernels read and write host memory; otherwise copies are needed
+  bool host_memory = true;  // kernels read and write host memory; otherwise copies are needed
   bool asynchronous = false;
   int cores = 1;
   uint64_t memory_bytes = 0;  // 0: unknown
