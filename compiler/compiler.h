@@ -17,16 +17,16 @@ enum class Granularity { kProgram, kOp };
 
 struct CompileOptions {
   std::string name = "plan";
-  DeviceId device;                        // of nodes that name none
+  DeviceId device;  // of nodes that name none
   Granularity granularity = Granularity::kProgram;
-  int outputs_buffer_size = 2;            // steps in flight: quota of input and output registers
-  std::map<std::string, int> quotas;      // by register name; wins over hints and the compiler's choice
-  bool reuse_memory = true;               // pack buffers by lifetime
+  int outputs_buffer_size = 2;        // steps in flight: quota of input and output registers
+  std::map<std::string, int> quotas;  // by register name; wins over hints and the compiler's choice
+  bool reuse_memory = true;           // pack buffers by lifetime
   bool in_place = true;
-  uint64_t memory_budget = 0;             // bytes over all spaces; 0 = none
-  int cores = 0;                          // of the compute stream; 0 = the target's, less one per host stream
+  uint64_t memory_budget = 0;  // bytes over all spaces; 0 = none
+  int cores = 0;               // of the compute stream; 0 = the target's, less one per host stream
   std::vector<std::string> disabled_passes;
-  std::string dump_dir;                   // IR before and after each pass; "" = SLUICE_DUMP_IR or none
+  std::string dump_dir;  // IR before and after each pass; "" = SLUICE_DUMP_IR or none
 };
 
 struct PassReport {
@@ -37,9 +37,9 @@ struct PassReport {
 
 struct CompileResult {
   plan::Plan plan;
-  graph::Graph graph;                     // after the graph passes
+  graph::Graph graph;                                       // after the graph passes
   std::map<std::string, std::vector<std::byte>> constants;  // made by folding, by variable name
-  std::vector<PassReport> passes;         // in order; lowering stages included
+  std::vector<PassReport> passes;                           // in order; lowering stages included
   double seconds = 0;
 };
 

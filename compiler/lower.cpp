@@ -22,8 +22,14 @@ constexpr uint64_t kSnapshotBytes = 4096;
 
 Lowering::Lowering(const graph::Graph& graph, const std::vector<int>& order, const plan::Target& target,
                    const CompileOptions& options)
-    : graph_(graph), order_(order), target_(target), options_(options), placer_(graph, target, options),
-      facts_(graph, order), where_(graph.values().size()), outputs_of_(graph.values().size()) {}
+    : graph_(graph),
+      order_(order),
+      target_(target),
+      options_(options),
+      placer_(graph, target, options),
+      facts_(graph, order),
+      where_(graph.values().size()),
+      outputs_of_(graph.values().size()) {}
 
 Lowered Lowering::run() {
   placer_.place_state_updates();
@@ -48,7 +54,8 @@ Lowered Lowering::run() {
     finish_updates(static_cast<int>(p));
   }
   place_ports();
-  for (size_t i = 0; i < placer_.streams.size(); ++i) out_.stream_space.push_back(placer_.space_of(static_cast<int>(i)));
+  for (size_t i = 0; i < placer_.streams.size(); ++i)
+    out_.stream_space.push_back(placer_.space_of(static_cast<int>(i)));
   out_.spaces = std::move(placer_.spaces);
   out_.streams = std::move(placer_.streams);
   return std::move(out_);
@@ -193,8 +200,8 @@ void Lowering::lower_kernel(int index) {
       out_.writer[variable] = static_cast<int>(out_.tasks.size());
     } else {
       const std::string name = o == 0 ? task.name : fmt::format("{}.{}", task.name, o);
-      store = add_store({Store::Kind::kTemp, -1, placer_.space_of(stream), query.outputs[o].extent_bytes(), name,
-                         node.quota});
+      store = add_store(
+          {Store::Kind::kTemp, -1, placer_.space_of(stream), query.outputs[o].extent_bytes(), name, node.quota});
     }
     task.outputs.push_back({store, 0, query.outputs[o]});
     where_[value].push_back(task.outputs.back());

@@ -14,13 +14,13 @@ struct VariableFacts {
   void find_homes(Placer& placer);
   bool updated(int variable) const { return updated_[variable]; }
 
-  std::vector<int> position;               // per node: place in the order
-  std::vector<graph::ValueId> root;        // per value: what it is, at the bottom, a view of
-  std::vector<int> last_read;              // per variable: last position at which its old content is read, or -1
-  std::vector<int> home;                   // per variable: the stream that writes it, else the first that reads it
-  std::vector<bool> read_elsewhere;        // per variable: its old content is read on other streams than its home
-  std::vector<int> update_of;              // per value: the variable whose new content it is, or -1
-  std::vector<bool> needs_snapshot;        // per value: a new content that is the old content of an updated variable
+  std::vector<int> position;         // per node: place in the order
+  std::vector<graph::ValueId> root;  // per value: what it is, at the bottom, a view of
+  std::vector<int> last_read;        // per variable: last position at which its old content is read, or -1
+  std::vector<int> home;             // per variable: the stream that writes it, else the first that reads it
+  std::vector<bool> read_elsewhere;  // per variable: its old content is read on other streams than its home
+  std::vector<int> update_of;        // per value: the variable whose new content it is, or -1
+  std::vector<bool> needs_snapshot;  // per value: a new content that is the old content of an updated variable
   std::vector<std::vector<int>> updates_after;  // [p + 1]: updates that may be written after position p
 
  private:
@@ -73,12 +73,12 @@ class Lowering {
   const CompileOptions& options_;
   Placer placer_;
   VariableFacts facts_;
-  std::vector<std::vector<Operand>> where_;     // per value: everywhere it lies, the original first
-  std::vector<std::vector<int>> outputs_of_;    // per value: graph outputs that are it
+  std::vector<std::vector<Operand>> where_;   // per value: everywhere it lies, the original first
+  std::vector<std::vector<int>> outputs_of_;  // per value: graph outputs that are it
   std::unordered_map<std::string, int> names_;
   std::unordered_map<std::string, Answers> answers_;
   Lowered out_;
-  SourceLocation source_;                       // of the node being lowered, for the copies it needs
+  SourceLocation source_;  // of the node being lowered, for the copies it needs
   std::string module_;
 };
 

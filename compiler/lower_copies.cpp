@@ -35,8 +35,8 @@ Operand Lowering::add_copy(const Operand& from, TensorSpec spec, int stream, int
   task.source = source_;
   task.name = unique_name(out_.stores[from.store].name + "/copy");
   task.stream = stream;
-  const plan::KernelQuery query{"copy", {}, {from.spec}, {spec}, placer_.streams[stream].device,
-                                placer_.streams[stream].cores};
+  const plan::KernelQuery query{
+      "copy", {}, {from.spec}, {spec}, placer_.streams[stream].device, placer_.streams[stream].cores};
   SLUICE_CHECK_KIND(kUnsupported, target_.has_kernel("copy", query.device.kind),
                     "op copy: no kernel on device {}; values cannot be moved or laid out there", query.device.str());
   task.workspace_bytes = ask(query).workspace_bytes;
@@ -91,7 +91,9 @@ bool Lowering::belongs_to_other_stream(const Operand& operand, int stream) const
 Operand Lowering::transfer(ValueId value, int stream) {
   const int target_space = placer_.space_of(stream), host = placer_.host_space();
   const auto in_host = [&](const Operand& o) { return out_.stores[o.store].space == host; };
-  const auto rank = [&](const Operand& o) { return !in_host(o) * 2 + (out_.stores[o.store].kind == Store::Kind::kVariable); };
+  const auto rank = [&](const Operand& o) {
+    return !in_host(o) * 2 + (out_.stores[o.store].kind == Store::Kind::kVariable);
+  };
   Operand from = *std::min_element(where_[value].begin(), where_[value].end(),
                                    [&](const Operand& a, const Operand& b) { return rank(a) < rank(b); });
   const auto hop = [&](int via, int space) {

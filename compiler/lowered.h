@@ -15,16 +15,16 @@ namespace sluice::compiler {
 struct Store {
   enum class Kind : uint8_t { kTemp, kInput, kVariable };
   Kind kind = Kind::kTemp;
-  int index = -1;        // of the graph's input or variable
-  int space = 0;         // of Lowered::spaces
+  int index = -1;  // of the graph's input or variable
+  int space = 0;   // of Lowered::spaces
   uint64_t bytes = 0;
   std::string name;
-  int quota = 0;         // user's hint, 0 = none
+  int quota = 0;  // user's hint, 0 = none
 };
 
 struct Operand {
-  int store = -1;        // -1: an absent optional input
-  uint64_t offset = 0;   // bytes
+  int store = -1;       // -1: an absent optional input
+  uint64_t offset = 0;  // bytes
   TensorSpec spec;
 };
 
@@ -33,7 +33,7 @@ struct Task {
   std::string name, op;
   NamedAttrs attrs;
   std::vector<Operand> inputs, outputs;
-  int stream = 0;        // of Lowered::streams
+  int stream = 0;  // of Lowered::streams
   uint64_t workspace_bytes = 0;
   std::vector<plan::InPlacePair> in_place;
   double cost_ns = 0;
@@ -45,14 +45,14 @@ struct Task {
 struct Lowered {
   std::vector<plan::Space> spaces;
   std::vector<plan::Stream> streams;
-  std::vector<int> stream_space;   // per stream: where its kernels compute
+  std::vector<int> stream_space;  // per stream: where its kernels compute
   std::vector<Store> stores;
-  std::vector<Task> tasks;         // in an order in which they may run
-  std::vector<Operand> outputs;    // of the graph: whole contiguous temporaries on the host
-  std::vector<int> variable_store; // per variable of the graph; -1 when unused
-  int feed_stream = 0;             // of the actor that brings inputs
-  int sink_stream = 0;             // of the actor that hands out outputs
-  std::vector<int> writer;         // per variable: the task that writes its new content, or -1
+  std::vector<Task> tasks;          // in an order in which they may run
+  std::vector<Operand> outputs;     // of the graph: whole contiguous temporaries on the host
+  std::vector<int> variable_store;  // per variable of the graph; -1 when unused
+  int feed_stream = 0;              // of the actor that brings inputs
+  int sink_stream = 0;              // of the actor that hands out outputs
+  std::vector<int> writer;          // per variable: the task that writes its new content, or -1
 };
 
 // Where every node runs. Throws kValue naming the user's line for unknown devices and streams.

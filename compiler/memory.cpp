@@ -33,7 +33,8 @@ int PlanBuilder::shared_arena(int space) {
 // Lets output and input of a task lie in the same bytes, when the input's content dies there.
 bool PlanBuilder::share(int task_index, const plan::InPlacePair& pair) {
   const Task& task = lowered_.tasks[task_index];
-  if (pair.output >= static_cast<int>(task.outputs.size()) || pair.input >= static_cast<int>(task.inputs.size())) return false;
+  if (pair.output >= static_cast<int>(task.outputs.size()) || pair.input >= static_cast<int>(task.inputs.size()))
+    return false;
   const Operand &out = task.outputs[pair.output], &in = task.inputs[pair.input];
   if (in.store < 0 || in.offset != 0 || out.offset != 0) return false;
   const bool same_elements = in.spec.shape == out.spec.shape && in.spec.strides == out.spec.strides &&
@@ -44,7 +45,8 @@ bool PlanBuilder::share(int task_index, const plan::InPlacePair& pair) {
   if (lowered_.stores[out.store].bytes > lowered_.stores[root(in.store)].bytes) return false;
   if (from.end != position_[task_index] + 1) return false;  // read later
   for (size_t i = 0; i < task.inputs.size(); ++i) {
-    if (static_cast<int>(i) == pair.input || task.inputs[i].store < 0 || root(task.inputs[i].store) != root(in.store)) continue;
+    if (static_cast<int>(i) == pair.input || task.inputs[i].store < 0 || root(task.inputs[i].store) != root(in.store))
+      continue;
     return false;  // seen through another operand as well
   }
   for (const Operand& other : task.outputs) {
@@ -106,7 +108,8 @@ void PlanBuilder::make_arenas() {
       const int arena_index = shared_arena(store.space);
       for (int slot = 0; slot < plan_.registers[use.reg].quota; ++slot) {
         plan::Register& r = plan_.registers[use.reg];
-        r.slots.push_back(add_buffer(r.quota == 1 ? r.name : fmt::format("{}[{}]", r.name, slot), arena_index, store.bytes));
+        r.slots.push_back(
+            add_buffer(r.quota == 1 ? r.name : fmt::format("{}[{}]", r.name, slot), arena_index, store.bytes));
         plan::Arena& arena = plan_.arenas[arena_index];
         plan_.buffers.back().offset = arena.bytes;
         arena.bytes = checked_add(arena.bytes, align_up(store.bytes, plan::kAlignment));
@@ -162,9 +165,7 @@ View PlanBuilder::view_of(const Operand& operand) const {
       view.base = plan::BaseKind::kVariable;
       view.index = lowered_.stores[operand.store].index;
       break;
-    case Place::kBuffer:
-      view.index = use.buffer;
-      break;
+    case Place::kBuffer: view.index = use.buffer; break;
     default:
       if (use.reg >= 0) {
         view.base = plan::BaseKind::kRegister;

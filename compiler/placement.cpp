@@ -11,9 +11,7 @@ namespace {
 using graph::kNoValue;
 using plan::StreamKind;
 
-std::string at(const graph::Node& node) {
-  return node.source.known() ? fmt::format("  ({})", node.source.str()) : "";
-}
+std::string at(const graph::Node& node) { return node.source.known() ? fmt::format("  ({})", node.source.str()) : ""; }
 
 // The index of "host" (0) or "host:N"; -1 when it is neither.
 int host_index(std::string_view stream) {

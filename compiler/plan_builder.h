@@ -23,21 +23,21 @@ class PlanBuilder {
   enum class Place : uint8_t {
     kUnused,
     kVariable,
-    kBuffer,    // of one actor, in its stream's arena
-    kLocal,     // a register between actors of one stream, its single slot in the stream's arena
-    kShared,    // a register across streams, or an input or output: its own slots
+    kBuffer,  // of one actor, in its stream's arena
+    kLocal,   // a register between actors of one stream, its single slot in the stream's arena
+    kShared,  // a register across streams, or an input or output: its own slots
   };
   struct StoreUse {
     Place place = Place::kUnused;
-    int writer = -1;                               // task; -1 for inputs
-    std::vector<std::pair<int, int>> consumers;    // other actors (of the plan) and their last task, ascending
-    bool output = false;                           // the sink reads it
+    int writer = -1;                             // task; -1 for inputs
+    std::vector<std::pair<int, int>> consumers;  // other actors (of the plan) and their last task, ascending
+    bool output = false;                         // the sink reads it
     int reg = -1;
-    int64_t begin = 0, end = 0;                    // along the stream's fixed order; of kBuffer and kLocal
+    int64_t begin = 0, end = 0;  // along the stream's fixed order; of kBuffer and kLocal
     int arena = -1, buffer = -1;
   };
-  struct Instructions {                            // of one actor, by task
-    std::vector<int> first_releases, last_emits;   // control
+  struct Instructions {                           // of one actor, by task
+    std::vector<int> first_releases, last_emits;  // control
     std::map<int, std::vector<int>> emits, releases;
   };
 
@@ -77,18 +77,18 @@ class PlanBuilder {
   const Programs& programs_;
   const CompileOptions& options_;
   plan::Plan plan_;
-  std::vector<int> stream_map_;                    // lowered -> plan, -1 when unused
-  std::vector<std::vector<int>> stream_actors_;    // per plan stream, in fixed order, without feed and sink
-  std::vector<int64_t> position_;                  // per task, along its stream
+  std::vector<int> stream_map_;                  // lowered -> plan, -1 when unused
+  std::vector<std::vector<int>> stream_actors_;  // per plan stream, in fixed order, without feed and sink
+  std::vector<int64_t> position_;                // per task, along its stream
   std::vector<StoreUse> uses_;
-  std::vector<Instructions> instructions_;         // per actor
+  std::vector<Instructions> instructions_;  // per actor
   std::vector<bool> fixed_quota_;
-  std::map<std::pair<int, int>, int> controls_;    // (producer, consumer) joined by a control register
-  std::map<std::pair<int, int>, int> linked_;      // consecutive actors of a stream with a token-less register between
+  std::map<std::pair<int, int>, int> controls_;  // (producer, consumer) joined by a control register
+  std::map<std::pair<int, int>, int> linked_;    // consecutive actors of a stream with a token-less register between
   std::unordered_set<std::string> register_names_, actor_names_;
-  std::vector<int> shares_with_;                   // per store: the store whose buffer it is in, or -1
-  std::vector<int> workspace_;                     // per task: buffer, or -1
-  std::map<std::pair<int, int>, int> arenas_;      // (stream or -1, space) -> arena
+  std::vector<int> shares_with_;               // per store: the store whose buffer it is in, or -1
+  std::vector<int> workspace_;                 // per task: buffer, or -1
+  std::map<std::pair<int, int>, int> arenas_;  // (stream or -1, space) -> arena
 };
 
 }  // namespace sluice::compiler

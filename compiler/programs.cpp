@@ -75,10 +75,10 @@ class Grouping {
     return std::find(dependents_[on].rbegin(), dependents_[on].rend(), group) != dependents_[on].rend();
   }
 
-  std::vector<int> open_;                        // per stream: its last group
-  std::vector<int> stream_, ordinal_;            // per group
-  std::vector<std::vector<int>> depends_;        // per group and stream: the latest ordinal it depends on
-  std::vector<std::vector<int>> dependents_;     // per group: direct dependents
+  std::vector<int> open_;                     // per stream: its last group
+  std::vector<int> stream_, ordinal_;         // per group
+  std::vector<std::vector<int>> depends_;     // per group and stream: the latest ordinal it depends on
+  std::vector<std::vector<int>> dependents_;  // per group: direct dependents
   size_t num_streams_;
 };
 

@@ -12,8 +12,13 @@ using plan::InstrKind;
 
 PlanBuilder::PlanBuilder(const graph::Graph& graph, const Lowered& lowered, const Programs& programs,
                          const CompileOptions& options)
-    : graph_(graph), lowered_(lowered), programs_(programs), options_(options), stream_map_(lowered.streams.size(), -1),
-      position_(lowered.tasks.size(), 0), uses_(lowered.stores.size()) {}
+    : graph_(graph),
+      lowered_(lowered),
+      programs_(programs),
+      options_(options),
+      stream_map_(lowered.streams.size(), -1),
+      position_(lowered.tasks.size(), 0),
+      uses_(lowered.stores.size()) {}
 
 std::string PlanBuilder::unique(std::unordered_set<std::string>& names, const std::string& base) {
   std::string name = base;
@@ -72,9 +77,12 @@ void PlanBuilder::find_uses() {
       use.end = std::max(use.end, position_[t] + 1);
       if (use.writer >= 0 && actor_of_task(use.writer) == actor) continue;
       // Tasks come in order, but those of different actors may be interleaved.
-      const auto it = std::find_if(use.consumers.rbegin(), use.consumers.rend(), [&](auto& c) { return c.first == actor; });
-      if (it == use.consumers.rend()) use.consumers.emplace_back(actor, task);
-      else it->second = task;
+      const auto it =
+          std::find_if(use.consumers.rbegin(), use.consumers.rend(), [&](auto& c) { return c.first == actor; });
+      if (it == use.consumers.rend())
+        use.consumers.emplace_back(actor, task);
+      else
+        it->second = task;
     }
   }
 }
@@ -103,10 +111,12 @@ void PlanBuilder::make_data_registers() {
     StoreUse& use = uses_[s];
     const Store& store = lowered_.stores[s];
     const bool input = store.kind == Store::Kind::kInput;
-    if (use.place == Place::kVariable || (!input && (use.writer < 0 || (use.consumers.empty() && !use.output)))) continue;
+    if (use.place == Place::kVariable || (!input && (use.writer < 0 || (use.consumers.empty() && !use.output))))
+      continue;
     const int producer = input ? 0 : actor_of_task(use.writer);
     bool local = !input && !use.output;
-    for (const auto& [actor, task] : use.consumers) local = local && stream_of_actor(actor) == stream_of_actor(producer);
+    for (const auto& [actor, task] : use.consumers)
+      local = local && stream_of_actor(actor) == stream_of_actor(producer);
     std::string name = store.name;
     if (use.output) {
       for (size_t k = 0; k < lowered_.outputs.size(); ++k) {
@@ -118,12 +128,17 @@ void PlanBuilder::make_data_registers() {
     use.reg = add_register(name, producer, store.bytes, input || use.output ? in_flight : 1);
     plan::Register& r = plan_.registers[use.reg];
     const auto wanted = options_.quotas.find(r.name);
-    if (wanted != options_.quotas.end()) r.quota = wanted->second;
-    else if (!local && !input && store.quota > 0) r.quota = std::max(store.quota, use.output ? in_flight : 1);
-    else if (!local && !input && !use.output) fixed_quota_[use.reg] = false;
+    if (wanted != options_.quotas.end())
+      r.quota = wanted->second;
+    else if (!local && !input && store.quota > 0)
+      r.quota = std::max(store.quota, use.output ? in_flight : 1);
+    else if (!local && !input && !use.output)
+      fixed_quota_[use.reg] = false;
     use.place = local && r.quota == 1 ? Place::kLocal : Place::kShared;
-    if (!input) instructions_[producer].emits[use.writer].push_back(use.reg);
-    else instructions_[0].last_emits.push_back(use.reg);
+    if (!input)
+      instructions_[producer].emits[use.writer].push_back(use.reg);
+    else
+      instructions_[0].last_emits.push_back(use.reg);
     for (const auto& [actor, task] : use.consumers) {
       instructions_[actor].releases[task].push_back(add_edge(use.reg, actor));
     }
@@ -136,8 +151,10 @@ void PlanBuilder::add_control(const std::string& kind, int from, int after_task,
                                0, std::max(1, initial_tokens));
   plan_.registers[reg].initial_tokens = initial_tokens;
   instructions_[to].first_releases.push_back(add_edge(reg, to));
-  if (after_task < 0) instructions_[from].last_emits.push_back(reg);
-  else instructions_[from].emits[after_task].push_back(reg);
+  if (after_task < 0)
+    instructions_[from].last_emits.push_back(reg);
+  else
+    instructions_[from].emits[after_task].push_back(reg);
 }
 
 // Readers of a variable's old content come before its writer, and after the writer of the step before. Within a stream
@@ -156,7 +173,8 @@ void PlanBuilder::order_variables() {
     const int write = lowered_.writer[v];
     for (int read : readers[v]) {
       if (lowered_.tasks[read].stream == lowered_.tasks[write].stream) continue;
-      auto& last = pairs.emplace(std::pair(actor_of_task(read), actor_of_task(write)), std::pair(read, write)).first->second;
+      auto& last =
+          pairs.emplace(std::pair(actor_of_task(read), actor_of_task(write)), std::pair(read, write)).first->second;
       last.first = std::max(last.first, read);
       last.second = std::max(last.second, write);
     }

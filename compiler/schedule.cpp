@@ -13,8 +13,12 @@ using graph::ValueId;
 class Scheduler {
  public:
   explicit Scheduler(const graph::Graph& graph)
-      : graph_(graph), uses_(graph.values().size(), 0), readers_(graph.values().size()), waits_(graph.nodes().size(), 0),
-        done_(graph.nodes().size(), false), updated_by_(graph.values().size(), kNoValue) {
+      : graph_(graph),
+        uses_(graph.values().size(), 0),
+        readers_(graph.values().size()),
+        waits_(graph.nodes().size(), 0),
+        done_(graph.nodes().size(), false),
+        updated_by_(graph.values().size(), kNoValue) {
     for (const graph::Output& output : graph.outputs()) ++uses_[output.value];
     for (const graph::Variable& v : graph.variables()) {
       if (v.update != kNoValue) updated_by_[v.update] = v.value;
@@ -107,11 +111,11 @@ class Scheduler {
   }
 
   const graph::Graph& graph_;
-  std::vector<int> uses_;                   // readers to come, by value
-  std::vector<std::vector<int>> readers_;   // nodes, by value
-  std::vector<int> waits_;                  // inputs not computed yet, by node
+  std::vector<int> uses_;                  // readers to come, by value
+  std::vector<std::vector<int>> readers_;  // nodes, by value
+  std::vector<int> waits_;                 // inputs not computed yet, by node
   std::vector<bool> done_;
-  std::vector<ValueId> updated_by_;         // of an update: the variable's value
+  std::vector<ValueId> updated_by_;  // of an update: the variable's value
   std::vector<int> pending_, order_;
 };
 

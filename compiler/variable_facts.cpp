@@ -10,9 +10,14 @@ using graph::ValueId;
 using graph::ValueKind;
 
 VariableFacts::VariableFacts(const graph::Graph& graph, const std::vector<int>& order)
-    : position(graph.nodes().size(), 0), root(graph.values().size()), last_read(graph.variables().size(), -1),
-      update_of(graph.values().size(), -1), needs_snapshot(graph.values().size(), false),
-      updates_after(order.size() + 1), graph_(graph), order_(order) {
+    : position(graph.nodes().size(), 0),
+      root(graph.values().size()),
+      last_read(graph.variables().size(), -1),
+      update_of(graph.values().size(), -1),
+      needs_snapshot(graph.values().size(), false),
+      updates_after(order.size() + 1),
+      graph_(graph),
+      order_(order) {
   for (size_t v = 0; v < root.size(); ++v) root[v] = static_cast<ValueId>(v);
   for (const graph::Variable& v : graph.variables()) updated_.push_back(v.update != kNoValue);
   const auto read = [&](ValueId value, int at) {
@@ -45,7 +50,8 @@ VariableFacts::VariableFacts(const graph::Graph& graph, const std::vector<int>& 
   }
   for (size_t i = 0; i < graph.variables().size(); ++i) {
     const ValueId update = graph.variables()[i].update;
-    if (update != kNoValue) updates_after[std::max(defined_at(update), last_read[i]) + 1].push_back(static_cast<int>(i));
+    if (update != kNoValue)
+      updates_after[std::max(defined_at(update), last_read[i]) + 1].push_back(static_cast<int>(i));
   }
 }
 

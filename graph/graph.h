@@ -18,27 +18,27 @@ inline constexpr ValueId kNoValue = -1;  // an absent optional input
 // Where a node runs; unset fields are the compiler's choice (the graph's default device, its compute stream).
 struct Placement {
   std::optional<DeviceId> device;
-  std::string stream;          // "" = compute; "host", "host:1", ...
+  std::string stream;  // "" = compute; "host", "host:1", ...
   bool operator==(const Placement&) const = default;
 };
 
 struct Node {
   const OpDef* op = nullptr;
-  Attrs attrs;                 // in the order of op->params, complete
+  Attrs attrs;  // in the order of op->params, complete
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
   Placement placement;
-  SourceLocation source;       // the user's line
-  std::string module;          // "model.layer1.conv1"
-  int quota = 0;               // user's quota of the registers that leave it; 0 = the compiler's choice
+  SourceLocation source;  // the user's line
+  std::string module;     // "model.layer1.conv1"
+  int quota = 0;          // user's quota of the registers that leave it; 0 = the compiler's choice
 };
 
 enum class ValueKind : uint8_t { kInput, kVariable, kNode };
 struct ValueInfo {
   TensorType type;
   ValueKind kind = ValueKind::kNode;
-  int index = 0;               // of the input, variable or node
-  int output = 0;              // of the node
+  int index = 0;   // of the input, variable or node
+  int output = 0;  // of the node
 };
 
 struct Input {
@@ -49,8 +49,8 @@ struct Input {
 // under its name.
 struct Variable {
   std::string name;
-  ValueId value = kNoValue;    // its content at the start of a step
-  ValueId update = kNoValue;   // its content at the end, when the step changes it
+  ValueId value = kNoValue;   // its content at the start of a step
+  ValueId update = kNoValue;  // its content at the end, when the step changes it
   bool constant = false;
 };
 struct Output {

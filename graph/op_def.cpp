@@ -50,9 +50,7 @@ int OpDef::find_param(std::string_view param) const {
   return -1;
 }
 
-bool OpDef::variadic() const {
-  return inputs.size() == 1 && std::strchr(inputs[0], '*') != nullptr;
-}
+bool OpDef::variadic() const { return inputs.size() == 1 && std::strchr(inputs[0], '*') != nullptr; }
 
 int OpDef::min_inputs() const {
   if (variadic()) return 1;

@@ -17,9 +17,9 @@ namespace sluice {
 
 struct Param {
   const char* name;
-  Attr default_value;      // its alternative is the param's type, except when `nullable`
+  Attr default_value;  // its alternative is the param's type, except when `nullable`
   bool required = false;
-  bool nullable = false;   // accepts none (monostate)
+  bool nullable = false;  // accepts none (monostate)
 };
 
 // What a gradient rule is given. Undefined values mean: absent input, output without gradient.
@@ -77,8 +77,8 @@ struct OpDef {
     int64_t offset = 0;
   };
   std::optional<ViewSpec> (*view)(const TensorSpec& input, const Attrs& attrs) = nullptr;
-  bool random = false;      // first input is the generator state, int64(2,): (seed, step); has a param "salt"
-  bool effectful = false;   // never removed, merged or folded
+  bool random = false;     // first input is the generator state, int64(2,): (seed, step); has a param "salt"
+  bool effectful = false;  // never removed, merged or folded
   std::vector<Sample> samples = {};
 
   int find_param(std::string_view param) const;  // -1 when absent
@@ -87,7 +87,10 @@ struct OpDef {
 };
 
 // Reads param `i` of an op; the type is known good after validate_attrs().
-template <class T> const T& attr(const Attrs& attrs, int i) { return std::get<T>(attrs[i]); }
+template <class T>
+const T& attr(const Attrs& attrs, int i) {
+  return std::get<T>(attrs[i]);
+}
 inline bool attr_is_none(const Attrs& attrs, int i) { return std::holds_alternative<std::monostate>(attrs[i]); }
 
 // Fills defaults and checks types (an int is accepted for a double param, a single int for a list). Throws kType.
@@ -98,8 +101,8 @@ Attrs order_attrs(const OpDef& op, const NamedAttrs& attrs);
 
 // Throws kType when an op cannot take `count` inputs.
 void check_input_count(const OpDef& op, size_t count);
-// op.infer with its checks: required inputs present, number of outputs as defined, errors that start with the op's name.
-// REQUIRES: inputs padded to op.inputs.size() unless variadic.
+// op.infer with its checks: required inputs present, number of outputs as defined, errors that start with the op's
+// name. REQUIRES: inputs padded to op.inputs.size() unless variadic.
 std::vector<TensorType> infer_types(const OpDef& op, Types inputs, std::span<const bool> present, const Attrs& attrs);
 // `error` with a message that starts with "<op>:".
 Error prefixed(const OpDef& op, const Error& error);
@@ -107,9 +110,9 @@ Error prefixed(const OpDef& op, const Error& error);
 // Ops by name. The built-in ones come from the families' explicit lists (graph/ops/all.cpp).
 class OpRegistry {
  public:
-  void add(const OpDef* op);                          // REQUIRES: *op outlives the registry; throws kValue on a duplicate
-  const OpDef* find(std::string_view name) const;     // null when absent
-  const OpDef& get(std::string_view name) const;      // throws kUnsupported, suggesting the nearest names
+  void add(const OpDef* op);                       // REQUIRES: *op outlives the registry; throws kValue on a duplicate
+  const OpDef* find(std::string_view name) const;  // null when absent
+  const OpDef& get(std::string_view name) const;   // throws kUnsupported, suggesting the nearest names
   const std::vector<const OpDef*>& all() const { return ordered_; }
 
  private:

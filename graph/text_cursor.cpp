@@ -5,7 +5,9 @@
 namespace sluice::graph {
 namespace {
 
-bool is_word_char(char c) { return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_word_char(char c) {
+  return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
 
 }  // namespace
 
@@ -50,9 +52,12 @@ std::string TextCursor::string(const char* what) {
       continue;
     }
     const char escaped = ++pos_ < line_.size() ? line_[pos_] : '\0';
-    if (escaped == 'n') text += '\n';
-    else if (escaped == '"' || escaped == '\\') text += escaped;
-    else fail("{}: bad escape: '\\{}'; known are \\n \\\" \\\\", what, escaped ? std::string(1, escaped) : "");
+    if (escaped == 'n')
+      text += '\n';
+    else if (escaped == '"' || escaped == '\\')
+      text += escaped;
+    else
+      fail("{}: bad escape: '\\{}'; known are \\n \\\" \\\\", what, escaped ? std::string(1, escaped) : "");
   }
   if (at_end()) fail("{}: string not closed: {}; must end with '\"'", what, line_.substr(start, 40));
   ++pos_;

@@ -96,8 +96,10 @@ class Parser {
     line.expect(':', "definition");
     const TensorType declared = type(line);
     line.expect_end("definition");
-    if (word == "input") graph_.add_input(name, declared);
-    else graph_.add_variable(name, declared, word == "constant");
+    if (word == "input")
+      graph_.add_input(name, declared);
+    else
+      graph_.add_variable(name, declared, word == "constant");
   }
 
   void node(TextCursor& line, std::string_view op_name, const std::vector<ValueId>& ids) {
@@ -151,12 +153,18 @@ class Parser {
     do {
       const std::string found = line.rest();
       const std::string_view key = line.word();
-      if (key == "device") node.placement.device = parse_device(line.string("device"));
-      else if (key == "stream") node.placement.stream = line.string("stream");
-      else if (key == "module") node.module = line.string("module");
-      else if (key == "source") node.source = source(line);
-      else if (key == "quota") node.quota = quota(line);
-      else line.fail("annotations: found {}; known are device, stream, quota, module, source", found);
+      if (key == "device")
+        node.placement.device = parse_device(line.string("device"));
+      else if (key == "stream")
+        node.placement.stream = line.string("stream");
+      else if (key == "module")
+        node.module = line.string("module");
+      else if (key == "source")
+        node.source = source(line);
+      else if (key == "quota")
+        node.quota = quota(line);
+      else
+        line.fail("annotations: found {}; known are device, stream, quota, module, source", found);
     } while (line.accept(','));
     line.expect(']', "annotations");
   }

@@ -30,10 +30,13 @@ std::string node_line(const Graph& graph, const Node& node) {
   if (!node.outputs.empty()) s = join(node.outputs, [&](size_t i) { return value_name(node.outputs[i]); }) + " = ";
   s += fmt::format("{}({})", node.op->name, join(node.inputs, [&](size_t i) { return value_name(node.inputs[i]); }));
   if (!node.attrs.empty()) {
-    const auto attr = [&](size_t i) { return fmt::format("{} = {}", node.op->params[i].name, attr_str(node.attrs[i])); };
+    const auto attr = [&](size_t i) {
+      return fmt::format("{} = {}", node.op->params[i].name, attr_str(node.attrs[i]));
+    };
     s += " {" + join(node.attrs, attr) + "}";
   }
-  if (!node.outputs.empty()) s += " : " + join(node.outputs, [&](size_t i) { return graph.type(node.outputs[i]).str(); });
+  if (!node.outputs.empty())
+    s += " : " + join(node.outputs, [&](size_t i) { return graph.type(node.outputs[i]).str(); });
   return s + annotations(node);
 }
 

@@ -54,8 +54,9 @@ int decompose(graph::Graph& graph, PassContext& context) {
       inputs.push_back(input == graph::kNoValue ? Value() : decomposer.value(rewriter[input]));
     }
     const std::vector<Value> outputs = decomposer.call(*node.op, inputs, node.attrs);
-    SLUICE_CHECK_KIND(kRuntime, outputs.size() == node.outputs.size(), "{}: its decomposition gives {} outputs; needs {}",
-                      describe(node), outputs.size(), node.outputs.size());
+    SLUICE_CHECK_KIND(kRuntime, outputs.size() == node.outputs.size(),
+                      "{}: its decomposition gives {} outputs; needs {}", describe(node), outputs.size(),
+                      node.outputs.size());
     for (size_t o = 0; o < outputs.size(); ++o) {
       SLUICE_CHECK_KIND(kRuntime, outputs[o].type() == graph.type(node.outputs[o]),
                         "{}: its decomposition gives {}; must be {}", describe(node), outputs[o].type().str(),

@@ -76,8 +76,10 @@ int fold_constants(graph::Graph& graph, PassContext& context) {
   Folder folder(graph, context);
   int folded = 0;
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
-    if (folder.fold(graph.nodes()[i])) ++folded;
-    else folder.rewriter().copy(static_cast<int>(i));
+    if (folder.fold(graph.nodes()[i]))
+      ++folded;
+    else
+      folder.rewriter().copy(static_cast<int>(i));
   }
   if (folded) graph = folder.rewriter().finish();
   return folded;

@@ -31,10 +31,10 @@ class Simplifier {
   using Rule = ValueId (Simplifier::*)(const Node&);
   static const std::unordered_map<std::string_view, Rule>& rules() {
     static const std::unordered_map<std::string_view, Rule> kRules = {
-        {"add", &Simplifier::add},         {"sub", &Simplifier::sub},         {"mul", &Simplifier::mul},
-        {"div", &Simplifier::mul_right},   {"pow", &Simplifier::mul_right},   {"neg", &Simplifier::neg},
-        {"relu", &Simplifier::idempotent}, {"cast", &Simplifier::same_type},  {"slice", &Simplifier::same_type},
-        {"pad", &Simplifier::same_type},   {"copy", &Simplifier::same_type},  {"concat", &Simplifier::single},
+        {"add", &Simplifier::add},         {"sub", &Simplifier::sub},          {"mul", &Simplifier::mul},
+        {"div", &Simplifier::mul_right},   {"pow", &Simplifier::mul_right},    {"neg", &Simplifier::neg},
+        {"relu", &Simplifier::idempotent}, {"cast", &Simplifier::same_type},   {"slice", &Simplifier::same_type},
+        {"pad", &Simplifier::same_type},   {"copy", &Simplifier::same_type},   {"concat", &Simplifier::single},
         {"expand", &Simplifier::replaces}, {"reshape", &Simplifier::replaces}, {"permute", &Simplifier::permute},
     };
     return kRules;

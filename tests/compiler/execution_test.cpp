@@ -37,9 +37,12 @@ Bytes random_bytes(const TensorType& type, std::mt19937& random) {
   for (int64_t i = 0; i < n; ++i) {
     const int small = static_cast<int>(random() % 10);
     const float value = static_cast<float>(static_cast<int>(random() % 2001) - 1000) / 1000.0f;
-    if (type.dtype == DType::kFloat32) std::memcpy(&bytes[i * 4], &value, 4);
-    else if (type.dtype == DType::kInt64) bytes[i * 8] = static_cast<std::byte>(small);
-    else ADD_FAILURE() << "no random " << type.str();
+    if (type.dtype == DType::kFloat32)
+      std::memcpy(&bytes[i * 4], &value, 4);
+    else if (type.dtype == DType::kInt64)
+      bytes[i * 8] = static_cast<std::byte>(small);
+    else
+      ADD_FAILURE() << "no random " << type.str();
   }
   return bytes;
 }
@@ -136,7 +139,8 @@ class Execution : public testing::TestWithParam<std::pair<std::string, CompileOp
   const CompileOptions& options() const { return GetParam().second; }
 };
 
-INSTANTIATE_TEST_SUITE_P(Options, Execution, testing::ValuesIn(variants()), [](const auto& info) { return info.param.first; });
+INSTANTIATE_TEST_SUITE_P(Options, Execution, testing::ValuesIn(variants()),
+                         [](const auto& info) { return info.param.first; });
 
 TEST_P(Execution, TrainsAPerceptron) { expect_equal(mlp(true, 4, 16), options()); }
 
@@ -184,7 +188,8 @@ TEST_P(Execution, MixedPlacement) {
 TEST_P(Execution, VariablesThatTakeOthersContents) {
   NetBuilder net("exchange");
   const Value x = net.input("x", {3});
-  const Value a = net.variable("a", {3}), b = net.variable("b", {3}), c = net.variable("c", {3}), d = net.variable("d", {3});
+  const Value a = net.variable("a", {3}), b = net.variable("b", {3}), c = net.variable("c", {3}),
+              d = net.variable("d", {3});
   net.update(a, b);
   net.update(b, a);
   net.update(c, x);

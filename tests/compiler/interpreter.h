@@ -38,7 +38,8 @@ inline Bytes relayout(const KernelTable& table, const void* data, const TensorSp
 }
 
 // Outputs of one step; `variables` are updated.
-inline Tensors run_graph(const graph::Graph& graph, const KernelTable& table, const Tensors& inputs, Tensors& variables) {
+inline Tensors run_graph(const graph::Graph& graph, const KernelTable& table, const Tensors& inputs,
+                         Tensors& variables) {
   std::vector<Bytes> values(graph.values().size());
   for (const graph::Input& input : graph.inputs()) values[input.value] = inputs.at(input.name);
   for (const graph::Variable& v : graph.variables()) values[v.value] = variables.at(v.name);

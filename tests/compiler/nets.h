@@ -21,7 +21,9 @@ namespace sluice {
 // Builds a graph by calling ops. Values are handles on graph values; parameters take gradients.
 class NetBuilder {
  public:
-  explicit NetBuilder(const std::string& name = "net") : builder(graph, DeviceId{}), scope_(builder) { graph.name = name; }
+  explicit NetBuilder(const std::string& name = "net") : builder(graph, DeviceId{}), scope_(builder) {
+    graph.name = name;
+  }
 
   Value input(const std::string& name, Shape shape, DType dtype = DType::kFloat32) {
     return builder.value(graph.add_input(name, {dtype, shape}));
@@ -123,7 +125,8 @@ inline graph::Graph transformer(int ops, bool train = false) {
       return ops::permute(ops::reshape(v, {2, length, heads, width / heads}), {0, 2, 1, 3});
     };
     const Value n = ops::layer_norm(x, {width}, net.parameter(p + ".norm", {width}));
-    const Value a = ops::scaled_dot_product_attention(split(project(n, "q")), split(project(n, "k")), split(project(n, "v")));
+    const Value a =
+        ops::scaled_dot_product_attention(split(project(n, "q")), split(project(n, "k")), split(project(n, "v")));
     x = ops::add(x, project(ops::reshape(ops::permute(a, {0, 2, 1, 3}), {2, length, width}), "o"));
     x = ops::add(x, project(ops::gelu(project(x, "up")), "down"));
   }

@@ -35,7 +35,8 @@ graph::Graph parse_graph(const std::string& body) {
 }
 
 int count_kernels(const plan::Plan& plan, const std::string& op) {
-  return static_cast<int>(std::count_if(plan.kernels.begin(), plan.kernels.end(), [&](const auto& k) { return k.op == op; }));
+  return static_cast<int>(
+      std::count_if(plan.kernels.begin(), plan.kernels.end(), [&](const auto& k) { return k.op == op; }));
 }
 
 const plan::Register* find_register(const plan::Plan& plan, const std::string& name) {
@@ -80,7 +81,8 @@ TEST(Programs, AreCutOnlyWhereAPathLeavesAndReturns) {
   %5 = add(%4, %2) : float32(8,) [module "d"]
   output "y" = %5
   output "z" = %3
-)")).plan;
+)"))
+                              .plan;
   EXPECT_EQ(programs(plan),
             "cpu:0/compute0: a/neg e/add\ncpu:0/host0: b/exp\ncpu:0/host1: c/exp\ncpu:0/compute0: d/add\n");
 }
@@ -95,7 +97,8 @@ TEST(Programs, CrossedDependenciesDoNotDeadlock) {
   %4 = neg(%2) : float32(8,) [module "a2"]
   output "y" = %3
   output "z" = %4
-)")).plan;
+)"))
+                              .plan;
   EXPECT_EQ(programs(plan), "cpu:0/compute0: a1/neg\ncpu:0/host0: b1/exp b2/exp\ncpu:0/compute0: a2/neg\n");
 }
 
@@ -107,11 +110,12 @@ TEST(Programs, EmitRightAfterTheLastWriteAndReleaseAfterTheLastUse) {
   %3 = tanh(%2) : float32(8,)
   output "early" = %1
   output "late" = %3
-)")).plan;
+)"))
+                              .plan;
   using plan::InstrKind;
   const std::vector<plan::Instr>& p = plan.actors[1].program;
-  const std::vector<InstrKind> kinds{InstrKind::kRun, InstrKind::kEmit, InstrKind::kRelease, InstrKind::kRun,
-                                     InstrKind::kRun, InstrKind::kEmit};
+  const std::vector<InstrKind> kinds{InstrKind::kRun, InstrKind::kEmit, InstrKind::kRelease,
+                                     InstrKind::kRun, InstrKind::kRun,  InstrKind::kEmit};
   ASSERT_EQ(p.size(), kinds.size());
   for (size_t i = 0; i < kinds.size(); ++i) EXPECT_EQ(p[i].kind, kinds[i]) << i;
   EXPECT_EQ(plan.registers[p[1].index].name, "early");
@@ -124,7 +128,8 @@ TEST(Placement, InsertsCopiesRecursively) {
   %2 = exp(%1) : float32(8,) [device "sim:1"]
   %3 = exp(%2) : float32(8,)
   output "y" = %3
-)")).plan;
+)"))
+                              .plan;
   EXPECT_EQ(programs(plan),
             "sim:0/copy_in0: x/copy\nsim:0/compute0: exp\nsim:0/copy_out0: exp/copy\nsim:1/copy_in0: exp/copy/copy\n"
             "sim:1/compute0: exp#2\nsim:1/copy_out0: exp#2/copy\ncpu:0/compute0: exp#3\n");
@@ -148,28 +153,35 @@ TEST(Placement, PreparationOnAHostStreamTakesTheFeedAlong) {
   %2 = exp(%0) : float32(8,) [stream "host", quota 2]
   %3 = add(%2, %1) : float32(8,)
   output "y" = %3
-)")).plan;
+)"))
+                              .plan;
   EXPECT_EQ(plan.streams[plan.actors[0].stream].name, "cpu:0/host0");
   EXPECT_EQ(find_register(plan, "exp")->quota, 2);
-  const auto compute = std::find_if(plan.streams.begin(), plan.streams.end(), [](auto& s) { return s.name == "cpu:0/compute0"; });
+  const auto compute =
+      std::find_if(plan.streams.begin(), plan.streams.end(), [](auto& s) { return s.name == "cpu:0/compute0"; });
   EXPECT_EQ(compute->cores, 3);  // of 4, one for the host stream
 }
 
 TEST(Placement, MistakesNameTheLine) {
   const auto error = [](const std::string& annotation) {
-    return message([&] { compile_fake(parse_graph("  %0 = input \"x\" : float32(8,)\n  %1 = exp(%0) : float32(8,) [" +
-                                                  annotation + ", source \"net.py:12\"]\n  output \"y\" = %1\n")); });
+    return message([&] {
+      compile_fake(parse_graph("  %0 = input \"x\" : float32(8,)\n  %1 = exp(%0) : float32(8,) [" + annotation +
+                               ", source \"net.py:12\"]\n  output \"y\" = %1\n"));
+    });
   };
-  EXPECT_EQ(error("device \"cuda:3\""), "op exp: device cuda:3: not there; the target has cpu:0, sim:0, sim:1  (net.py:12)");
+  EXPECT_EQ(error("device \"cuda:3\""),
+            "op exp: device cuda:3: not there; the target has cpu:0, sim:0, sim:1  (net.py:12)");
   EXPECT_EQ(error("stream \"fast\""),
             "op exp: unknown stream: \"fast\"; must be \"compute\", \"host\" or \"host:N\"  (net.py:12)");
   FakeTarget target;
   target.missing_on_sim = {"exp"};
-  EXPECT_EQ(message([&] {
-              compile(parse_graph("  %0 = input \"x\" : float32(8,)\n  %1 = exp(%0) : float32(8,) [device \"sim:0\", source "
-                                  "\"net.py:12\"]\n  output \"y\" = %1\n"), target, {});
-            }),
-            "op exp: no kernel on device sim:0; place it on a device that has one  (net.py:12)");
+  EXPECT_EQ(
+      message([&] {
+        compile(parse_graph("  %0 = input \"x\" : float32(8,)\n  %1 = exp(%0) : float32(8,) [device \"sim:0\", source "
+                            "\"net.py:12\"]\n  output \"y\" = %1\n"),
+                target, {});
+      }),
+      "op exp: no kernel on device sim:0; place it on a device that has one  (net.py:12)");
 }
 
 TEST(Layout, ConvolutionsStayChannelsLast) {
@@ -191,7 +203,8 @@ TEST(Layout, ViewsCostNoKernel) {
   %2 = slice(%1) {starts = [1, 0, 0], stops = [3, 2, 3], steps = [1, 1, 2]} : float32(2, 2, 2)
   %3 = exp(%2) : float32(2, 2, 2)
   output "y" = %3
-)")).plan;
+)"))
+                              .plan;
   ASSERT_EQ(plan.kernels.size(), 1u);
   EXPECT_EQ(plan.kernels[0].inputs[0].offset, 4u);
   EXPECT_EQ(plan.kernels[0].inputs[0].spec.strides, Strides({1, 12, 8}));
@@ -268,8 +281,9 @@ TEST(Memory, BudgetIsHeldOrRefused) {
   EXPECT_NO_THROW(compile_fake(mlp(true), options));
   options.memory_budget = total - 1;
   const std::string error = message([&] { compile_fake(mlp(true), options); });
-  EXPECT_NE(error.find(fmt::format("the smallest budget that works is {} bytes; largest registers: 'x' (2 slots", total)),
-            std::string::npos)
+  EXPECT_NE(
+      error.find(fmt::format("the smallest budget that works is {} bytes; largest registers: 'x' (2 slots", total)),
+      std::string::npos)
       << error;
 }
 
@@ -295,7 +309,8 @@ TEST(Pruning, UnusedBranchLeavesNoKernel) {
   %1 = exp(%0) : float32(8,)
   %2 = tanh(%1) : float32(8,)
   output "y" = %1
-)")).plan;
+)"))
+                              .plan;
   EXPECT_EQ(count_kernels(plan, "tanh"), 0);
   EXPECT_EQ(plan.kernels.size(), 1u);
 }
@@ -329,7 +344,8 @@ TEST(Options, MistakesAreErrors) {
   EXPECT_EQ(message([&] { compile_fake(mlp(false), options); }), "outputs_buffer_size: 0; must be at least 1");
   options = {};
   options.device = parse_device("cuda:0");
-  EXPECT_EQ(message([&] { compile_fake(mlp(false), options); }), "device cuda:0: not there; the target has cpu:0, sim:0, sim:1");
+  EXPECT_EQ(message([&] { compile_fake(mlp(false), options); }),
+            "device cuda:0: not there; the target has cpu:0, sim:0, sim:1");
 }
 
 TEST(Options, DumpWritesEveryPassAndATimeTable) {

@@ -17,22 +17,27 @@ std::string message(F f) {
 
 std::vector<TensorType> infer_same(Types inputs, std::span<const bool>, const Attrs&) { return {inputs[0]}; }
 
-const OpDef kOp{.name = "stretch",
-                .doc = "",
-                .inputs = {"x", "bias?"},
-                .params = {{"factor", 1.0}, {"sizes", Ints{}}, {"mode", std::string("a")}, {"dim", int64_t{0}, false, true}},
-                .infer = infer_same};
-const OpDef kVariadic{.name = "join", .doc = "", .inputs = {"xs*"}, .params = {{"n", int64_t{0}, true}}, .infer = infer_same};
+const OpDef kOp{
+    .name = "stretch",
+    .doc = "",
+    .inputs = {"x", "bias?"},
+    .params = {{"factor", 1.0}, {"sizes", Ints{}}, {"mode", std::string("a")}, {"dim", int64_t{0}, false, true}},
+    .infer = infer_same};
+const OpDef kVariadic{
+    .name = "join", .doc = "", .inputs = {"xs*"}, .params = {{"n", int64_t{0}, true}}, .infer = infer_same};
 
 TEST(ValidateAttrs, FillsDefaultsAndWidens) {
   EXPECT_EQ(validate_attrs(kOp, {}), (Attrs{1.0, Ints{}, std::string("a"), int64_t{0}}));
-  EXPECT_EQ(validate_attrs(kOp, {int64_t{2}, int64_t{3}, Attr(), Attr()}), (Attrs{2.0, Ints{3}, std::string("a"), Attr()}));
+  EXPECT_EQ(validate_attrs(kOp, {int64_t{2}, int64_t{3}, Attr(), Attr()}),
+            (Attrs{2.0, Ints{3}, std::string("a"), Attr()}));
 }
 
 TEST(ValidateAttrs, NamesWhatIsWrong) {
   EXPECT_EQ(message([] { validate_attrs(kOp, {std::string("x")}); }),
             "stretch: parameter 'factor': wrong type: \"x\" (str); must be float");
-  EXPECT_EQ(message([] { validate_attrs(kOp, {1.0, Ints{}, std::string(), 0.5}); }),
+  EXPECT_EQ(message([] {
+              validate_attrs(kOp, {1.0, Ints{}, std::string(), 0.5});
+            }),
             "stretch: parameter 'dim': wrong type: 0.5 (float); must be int or none");
   EXPECT_EQ(message([] { validate_attrs(kVariadic, {}); }), "join: parameter 'n': missing; it has no default");
   EXPECT_EQ(message([] { validate_attrs(kVariadic, {int64_t{1}, true}); }), "join: too many parameters: 2; it has 1");
@@ -42,7 +47,9 @@ TEST(NamedAttrs, GoThereAndBack) {
   const Attrs attrs = validate_attrs(kOp, {0.5});
   EXPECT_EQ(order_attrs(kOp, name_attrs(kOp, attrs)), attrs);
   EXPECT_EQ(order_attrs(kOp, {{"mode", std::string("b")}})[2], Attr(std::string("b")));
-  EXPECT_EQ(message([] { order_attrs(kOp, {{"speed", true}}); }),
+  EXPECT_EQ(message([] {
+              order_attrs(kOp, {{"speed", true}});
+            }),
             "stretch: unknown parameter: 'speed'; see the op's documentation");
   EXPECT_EQ(message([] { order_attrs(kVariadic, {}); }), "join: parameter 'n': missing; it has no default");
 }
@@ -76,7 +83,9 @@ TEST(InferTypes, ErrorsStartWithTheOp) {
                              }};
   const TensorType type;
   const bool present = true;
-  EXPECT_EQ(message([&] { infer_types(failing, {&type, 1}, {&present, 1}, {}); }),
+  EXPECT_EQ(message([&] {
+              infer_types(failing, {&type, 1}, {&present, 1}, {});
+            }),
             "failing: axis out of range: 7; must be less than 2");
 }
 

@@ -40,7 +40,8 @@ TEST(GraphText, RoundTripIsExact) {
 }
 
 TEST(GraphText, CommentsSpacesAndDefaultsAreRead) {
-  const Graph graph = parse_text("# a graph\ngraph \"g\" {\n\n %0=input \"x#1\":float32( 2,3 ) # in\n\t%1 = sum(%0) : float32()\n}");
+  const Graph graph =
+      parse_text("# a graph\ngraph \"g\" {\n\n %0=input \"x#1\":float32( 2,3 ) # in\n\t%1 = sum(%0) : float32()\n}");
   EXPECT_EQ(graph.inputs()[0].name, "x#1");
   EXPECT_EQ(to_text(graph),
             "graph \"g\" {\n  %0 = input \"x#1\" : float32(2, 3)\n  %1 = sum(%0) {dim = none, keepdim = false} : "
@@ -116,7 +117,8 @@ std::vector<std::string> malformed_files() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, Malformed, testing::ValuesIn(malformed_files()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Files, Malformed, testing::ValuesIn(malformed_files()),
+                         [](const auto& info) { return info.param; });
 
 TEST(GraphText, ThereAreAtLeastThirtyMalformedFiles) { EXPECT_GE(malformed_files().size(), 30u); }
 
