@@ -9,7 +9,7 @@ namespace sluice::actors {
 class Node;
 struct Call;
 
-enum class ItemKind : uint8_t { kReady, kAck, kEnd, kControl, kCall };
+enum class ItemKind : uint8_t { kReady, kAck, kEnd, kStart, kStop, kCall };
 
 struct Item {
   union {

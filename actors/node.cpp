@@ -10,7 +10,8 @@ Node::Node(RunState& run, StreamExecutor& home, int actor)
     : rule_(*run.plan, run.adjacency, actor), run_(&run), home_(&home), actor_(actor) {
   ends_due_ = static_cast<int>(run.adjacency.in_edges[actor].size());
   special_ = run.plan->actors[actor].role == ActorRole::kFeed;
-  control_.item = Item::to(this, ItemKind::kControl);
+  start_.item = Item::to(this, ItemKind::kStart);
+  stop_.item = Item::to(this, ItemKind::kStop);
 }
 
 void Node::set_program(std::unique_ptr<NodeProgram> program) {
@@ -27,24 +28,20 @@ void Node::activate() {
 
 void Node::start(uint64_t credits) {
   start_credits_.fetch_add(credits, std::memory_order_acq_rel);
-  post_control();
+  if (!start_posted_.exchange(true, std::memory_order_acq_rel)) home_->post(&start_);
 }
 
-void Node::stop() {
-  stop_.store(true, std::memory_order_release);
-  post_control();
-}
+// A message of its own, behind all starts: once it has been handled, no other can come from outside.
+void Node::stop() { home_->post(&stop_); }
 
-void Node::post_control() {
-  if (!control_posted_.exchange(true, std::memory_order_acq_rel)) home_->post(&control_);
-}
-
-void Node::on_control() {
-  control_posted_.exchange(false, std::memory_order_acq_rel);
-  // Stop is looked at first: credits that came before it are seen below, and count.
-  const bool stop = stop_.exchange(false, std::memory_order_acq_rel);
+void Node::on_start() {
+  start_posted_.exchange(false, std::memory_order_acq_rel);
   rule_.on_start(start_credits_.exchange(0, std::memory_order_acq_rel));
-  if (stop) rule_.on_stop(Host{*this});
+  fire_all();
+}
+
+void Node::on_stop() {
+  rule_.on_stop(Host{*this});
   fire_all();
 }
 

@@ -90,7 +90,7 @@ class alignas(64) Node {
   // Tells the listener of the first free input slots; fires what needs no message. On the home thread.
   void activate();
 
-  // Any thread.
+  // Any thread. REQUIRES: no start() after stop(), which comes once.
   void start(uint64_t credits);
   void stop();
 
@@ -105,7 +105,8 @@ class alignas(64) Node {
     fire_all();
   }
   void on_end(int port);
-  void on_control();
+  void on_start();
+  void on_stop();
 
  private:
   struct Host {
@@ -165,7 +166,6 @@ class alignas(64) Node {
   Status run_kernel(const KernelRun& run, uint64_t step, uint32_t flags);
   void emit(int port, const Status& status);
   void trace(uint64_t step, int kernel, int64_t begin_ns, bool wait);
-  void post_control();
   void on_ack_special(int port, int slot);
   void before_ack(int edge, int slot);
   void publish_input_slots();
@@ -187,9 +187,8 @@ class alignas(64) Node {
   int freed_slot_ = 0;      // of the ack being handled
   std::atomic<int> activity_{kIdle};
   std::atomic<uint64_t> start_credits_{0};
-  std::atomic<bool> stop_{false};
-  std::atomic<bool> control_posted_{false};
-  Cell control_;
+  std::atomic<bool> start_posted_{false};
+  Cell start_, stop_;
 };
 
 }  // namespace sluice::actors

@@ -30,7 +30,8 @@ inline void cpu_pause() {
 bool same_sequence(const Item& a, const Item& b) {
   const auto sequence = [](const Item& item) {
     const auto kind = static_cast<ItemKind>(item.kind);
-    return kind == ItemKind::kEnd ? ItemKind::kReady : kind;
+    if (kind == ItemKind::kEnd) return ItemKind::kReady;
+    return kind == ItemKind::kStop ? ItemKind::kStart : kind;
   };
   if (sequence(a) != sequence(b)) return false;
   return sequence(a) == ItemKind::kCall || (a.node == b.node && a.port == b.port);
@@ -153,7 +154,8 @@ inline void StreamExecutor::deliver(const Item& item) {
     case ItemKind::kReady: item.node->on_ready(static_cast<int>(item.port), static_cast<int>(item.slot)); break;
     case ItemKind::kAck: item.node->on_ack(static_cast<int>(item.port), static_cast<int>(item.slot)); break;
     case ItemKind::kEnd: item.node->on_end(static_cast<int>(item.port)); break;
-    case ItemKind::kControl: item.node->on_control(); break;
+    case ItemKind::kStart: item.node->on_start(); break;
+    case ItemKind::kStop: item.node->on_stop(); break;
     case ItemKind::kCall: {
       const std::unique_ptr<Call> call(item.call);
       call->run();

@@ -57,11 +57,11 @@ void SessionCore::close() {
     return;
   }
   closing_ = true;
+  runner_->cancel();
   room_.notify_all();
   published_changed_.wait(lock, [&] { return published_ == submitted_; });
   lock.unlock();
   if (control_ != nullptr) {
-    runner_->cancel();
     runner_->stop();
     while (!runner_->wait_done(std::chrono::seconds(engine_.options().manual_stepping ? 0 : 5))) {
       if (!engine_.options().manual_stepping) {
@@ -72,6 +72,7 @@ void SessionCore::close() {
       }
     }
     engine_.actor_system().unregister_run(control_);
+    control_.reset();
   }
   for (const auto& variable : loaded_->variables) variable->detach(this);
   const SessionStats stats = this->stats();

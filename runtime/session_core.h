@@ -61,7 +61,6 @@ class SessionCore final : public actors::RunListener,
   void set_trace(bool on);
   std::vector<TraceEvent> take_trace();
   TraceNames trace_names() const;
-  const actors::System::Run* control() const { return control_.get(); }
 
   // StorageUser
   void wait_idle(bool writes_only) override;

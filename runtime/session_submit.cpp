@@ -142,7 +142,7 @@ void SessionCore::start(uint64_t n) {
 void SessionCore::wait_all(Timeout timeout) {
   std::unique_lock lock(mutex_);
   const uint64_t steps = published_;
-  const auto period = closed_ ? 1 : runner_->counts().period();
+  const uint64_t period = runner_ == nullptr ? 1 : runner_->counts().period();
   // Steps of a period that is not complete cannot finish.
   const uint64_t due = steps - steps % period;
   const bool finished = wait_for(lock, changed_, timeout, [&] {

@@ -155,9 +155,13 @@ TEST(Ending, CancelsStepsInFlight) {
     std::vector<StepHandle> steps;
     for (int i = 0; i < 3; ++i) steps.push_back(submit(session, filled(0)));
     gate.wait_arrived(1);
-    std::thread opener([&] { gate.open(); });
-    session.stop();
-    opener.join();
+    std::thread stopper([&] { session.stop(); });
+    // Once a submission is refused, kernels are skipped.
+    const Floats x = filled(0);
+    const InputTensor input{x.data(), PlanBuilder::f32({kN})};
+    while (error_of([&] { session.try_submit({&input, 1}); }) == "no error") std::this_thread::yield();
+    gate.open();
+    stopper.join();
     session.stop();  // again: nothing
     EXPECT_EQ(error_of([&] { result(steps[2]); }), "cancelled: step 2: cancelled: the session was stopped");
     EXPECT_THAT(error_of([&] { submit(session, filled(0)); }), HasSubstr("session 'pipeline' was stopped"));
