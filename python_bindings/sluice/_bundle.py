@@ -3,7 +3,6 @@
 import json
 
 from sluice import _C
-from sluice._host_function import functions as _registered
 from sluice._structure import Structure
 from sluice.nn.graph.call import GraphCall
 
@@ -23,7 +22,7 @@ def save(graph, directory):
 def load_graph(directory, functions=None, **options):
     """A saved graph with its own variables; results are bitwise those of the graph that was saved.
 
-    functions: Python functions of its host streams, by name, where this process has not used them before.
+    functions: the Python functions of its host streams, by name.
     """
     return LoadedGraph(str(directory), functions or {}, options)
 
@@ -35,7 +34,7 @@ class LoadedGraph:
 
     def __init__(self, directory, functions, options):
         self.name = directory
-        session = _C.GraphSession.load(directory, options, {**_registered, **functions})
+        session = _C.GraphSession.load(directory, options, functions)
         with open(f"{directory}/meta.json") as file:
             meta = json.load(file)
         self.inputs, self.outputs = session.inputs(), session.outputs()
@@ -45,9 +44,12 @@ class LoadedGraph:
         arguments = Structure.from_json(signature["arguments"] if signature else plain)
         results = Structure.from_json(signature["results"] if signature else
                                       {**plain, "children": plain["children"][:1] * len(self.outputs)})
+        # Arguments that hold no tensor may be left out.
+        self._defaults = {p: c.value for p, c in zip(self._parameters, arguments.children) if c.kind == "constant"}
         self._call = GraphCall(self.name, session, arguments, self.inputs, results)
 
     def __call__(self, *args, **kwargs):
+        kwargs = {**{p: v for p, v in self._defaults.items() if p in self._parameters[len(args):]}, **kwargs}
         missing = [p for p in self._parameters[len(args):] if p not in kwargs]
         unknown = [k for k in kwargs if k not in self._parameters]
         if missing or unknown or len(args) > len(self._parameters):

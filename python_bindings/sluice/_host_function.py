@@ -1,26 +1,29 @@
 """Python functions as actors on host streams."""
 
 import itertools
-import weakref
 
 from sluice import _C
 from sluice._C import Tensor
 from sluice._device import device, stream as stream_scope
+from sluice._trace import state as trace_state
 
-functions = {}  # by name, as graphs refer to them
-_names = weakref.WeakKeyDictionary()
+_eager = {}  # id of a function -> (its name with the engine, the function)
 _counter = itertools.count()
 
 
 def _name_of(fn):
-    name = _names.get(fn)
-    if name is None:
-        base = getattr(fn, "__name__", type(fn).__name__)
-        name = base if base not in functions else f"{base}_{next(_counter)}"
-        _names[fn] = name
-        functions[name] = fn
-        _C.register_host_function(name, fn)
-    return name
+    """The name of `fn` in the graph being traced, or with the engine. Graphs name alike what is named alike."""
+    base = getattr(fn, "__name__", type(fn).__name__)
+    table = trace_state.functions
+    if table is not None:
+        names = itertools.chain([base], (f"{base}_{i}" for i in itertools.count(1)))
+        name = next(n for n in names if table.get(n, fn) is fn)
+        table[name] = fn
+        return name
+    if id(fn) not in _eager:
+        _eager[id(fn)] = f"{base}@{next(_counter)}", fn
+        _C.register_host_function(*_eager[id(fn)])
+    return _eager[id(fn)][0]
 
 
 def host_function(fn, *tensors, out, stream="host"):
@@ -32,7 +35,7 @@ def host_function(fn, *tensors, out, stream="host"):
     """
     for i, t in enumerate(tensors):
         if not isinstance(t, Tensor):
-            raise TypeError(f"host_function: argument {i} of {_name_of(fn)} is {type(t).__name__}; must be a Tensor")
+            raise TypeError(f"host_function: argument {i} of {fn!r} is {type(t).__name__}; must be a Tensor")
     single = isinstance(out, tuple)
     declared = [(tuple(shape), dtype) for shape, dtype in ([out] if single else out)]
     with device("cpu"), stream_scope(stream):

@@ -84,13 +84,6 @@ void bind_trace(nb::module_& m) {
           d[v.name.c_str()] = entry;
         }
         return d;
-      })
-      .def("host_functions", [](const PyCaptured& c) {
-        nb::list names;
-        for (const graph::Node& node : c.graph.graph.nodes())
-          if (const int i = node.op->find_param("name"); std::string_view(node.op->name) == "host_function" && i >= 0)
-            names.append(std::get<std::string>(node.attrs[i]));
-        return names;
       });
   nb::class_<PyTrace>(m, "TraceScope", "Ops on this thread make nodes until finish() or close().")
       .def(nb::init<const std::string&, int>(), nb::arg("name"), nb::arg("stack_depth") = 1)

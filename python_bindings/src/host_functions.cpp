@@ -31,6 +31,8 @@ nb::object numpy_view(void* data, const TensorSpec& spec, bool writable) {
   return array;
 }
 
+std::string text_of(nb::object object) { return nb::cast<std::string>(nb::str(nb::handle(object))); }
+
 // The text of the exception in flight, with the frames of the user's function.
 std::string traceback_text(nb::python_error& error) {
   nb::object lines = nb::module_::import_("traceback").attr("format_exception")(error.type(), error.value(), error.traceback());
@@ -42,10 +44,10 @@ void store(const std::string& name, nb::handle result, void* data, const TensorS
   nb::object array = nb::module_::import_("numpy").attr("asarray")(result);
   if (!array.attr("shape").equal(target.attr("shape")))
     fail(ErrorKind::kValue, "host function '{}': result {} has shape {}; declared was {}", name, index,
-         nb::str(array.attr("shape")).c_str(), spec.shape.str());
+         text_of(array.attr("shape")), spec.shape.str());
   if (!array.attr("dtype").equal(target.attr("dtype")))
     fail(ErrorKind::kType, "host function '{}': result {} has dtype {}; declared was {}", name, index,
-         nb::str(array.attr("dtype")).c_str(), dtype_name(spec.dtype));
+         text_of(array.attr("dtype")), dtype_name(spec.dtype));
   target.attr("__setitem__")(nb::ellipsis(), array);
 }
 

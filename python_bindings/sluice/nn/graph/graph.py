@@ -10,7 +10,6 @@ from collections import OrderedDict
 import sluice
 from sluice import _C
 from sluice._C import Tensor
-from sluice._host_function import functions as _host_functions
 from sluice._structure import flatten
 from sluice._trace import module_scope, state as trace_state
 from sluice.nn.graph.call import GraphCall
@@ -113,14 +112,13 @@ class Graph:
         start = time.perf_counter()
         leaves, names = [], []
         structure = flatten(arguments, "", leaves, names)
-        captured, results = self._trace(arguments, structure, leaves, names)
+        captured, results, functions = self._trace(structure, leaves, names)
         self.__dict__["_captured"] = captured
         self._debug.stage(self, f"build() traced in {time.perf_counter() - start:.3f} s")
         signature = {"parameters": list(arguments), "arguments": structure.to_json(), "results": results.to_json()}
         dry_run = os.environ.get("SLUICE_DRY_RUN") == "1"
         options = {**self.config.for_session(), "name": self.name, "dry_run": dry_run,
                    "meta": {"name": self.name, "signature": json.dumps(signature)}}
-        functions = {name: _host_functions[name] for name in captured.host_functions()}
         session = _C.GraphSession(captured, options, functions)
         self._debug.compiled(self, session)
         if dry_run:
@@ -131,15 +129,15 @@ class Graph:
         self.__dict__["_call"] = GraphCall(self.name, session, structure, inputs, results)
         self._call.timeout_s = self.config.submit_timeout
 
-    def _trace(self, arguments, structure, leaves, names):
+    def _trace(self, structure, leaves, names):
         for optim, lr_sch in self._optimizers:
             optim.init_state()
             optim.refresh_lr()
             if lr_sch is not None:
                 lr_sch.counter()
         scope = _C.TraceScope(self.name, self._debug.stack_depth)
-        previous = trace_state.names, trace_state.stepped
-        trace_state.names, trace_state.stepped = self._module_names(), []
+        previous = dict(trace_state.__dict__)
+        trace_state.names, trace_state.functions, trace_state.stepped = self._module_names(), {}, []
         try:
             for name, tensor in self._variables():
                 scope.register_variable(name, tensor)
@@ -154,9 +152,10 @@ class Graph:
             outputs, output_names = [], []
             results = flatten(result, "", outputs, output_names)
             named = [(_output_name(n), t) for n, t in zip(output_names, outputs)]
-            return scope.finish(named), results
+            return scope.finish(named), results, trace_state.functions
         finally:
-            trace_state.names, trace_state.stepped = previous
+            trace_state.names = trace_state.functions = trace_state.stepped = None
+            trace_state.__dict__.update(previous)
             scope.close()
 
     def _module_names(self):

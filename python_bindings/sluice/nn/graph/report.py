@@ -17,7 +17,7 @@ def graph_repr(graph):
     if compiled:
         lines += [f"(INPUT:{n}): {d.name}{tuple(s)}" for n, d, s in graph.inputs]
     for name, module in graph._blocks.items():
-        lines.append(f"(MODULE:{name}): {_indent(repr(module))}")
+        lines.append(f"(MODULE:{name}): {module!r}")
         lines += [f"(PARAMETER:{name}.{n}): {p.dtype.name}{tuple(p.shape)}" for n, p in module.named_parameters()]
         lines += [f"(BUFFER:{name}.{n}): {b.dtype.name}{tuple(b.shape)}" for n, b in module.named_buffers()]
     lines += [f"(OPTIMIZER:{i}): {type(o).__name__}" for i, (o, _) in enumerate(graph._optimizers)]

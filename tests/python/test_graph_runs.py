@@ -1,0 +1,287 @@
+"""Running graphs: capacity, timeouts, failures, endings, several graphs at once."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import sluice as sl
+import sluice.nn as nn
+
+
+class Host(nn.Graph):
+    """x -> fn(x) on a host stream -> + 1."""
+
+    def __init__(self, fn, size=4, setup=None):
+        super().__init__(name="host_graph")
+        self.fn, self.size = fn, size
+        if setup:
+            setup(self.config)
+
+    def build(self, x):
+        return sl.host_function(self.fn, x, out=((self.size,), sl.float32)) + 1
+
+
+class Gate:
+    """A host function that waits until it is opened."""
+
+    def __init__(self):
+        self.event = threading.Event()
+
+    def __call__(self, array):
+        assert self.event.wait(20)
+        return array
+
+
+def test_submit_blocks_tries_or_times_out_at_capacity():  # RAY-04
+    gate, x = Gate(), sl.ones(4)
+    graph = Host(gate, setup=lambda c: c.set_submit_timeout(0.1)).compile(x)
+    results = [graph(x), graph(x)]
+    assert graph.try_call(x) is None
+    start = time.perf_counter()
+    with pytest.raises(TimeoutError):
+        graph(x)
+    assert 0.05 < time.perf_counter() - start < 2
+    gate.event.set()
+    assert [r.sum().item() for r in results] == [8, 8]
+    assert graph(x).sum().item() == 8
+
+    gate = Gate()
+    blocking = Host(gate).compile(x)
+    results = [blocking(x), blocking(x)]
+    threading.Timer(0.2, gate.event.set).start()
+    start = time.perf_counter()
+    results.append(blocking(x))
+    assert time.perf_counter() - start > 0.1
+    assert [r.sum().item() for r in results] == [8, 8, 8]
+
+
+def test_stuck_actor_is_named_by_the_wait_timeout():  # RAY-05
+    gate, x = Gate(), sl.ones(4)
+    graph = Host(gate, setup=lambda c: c.set_wait_timeout(0.2))
+    result = graph(x)
+    start = time.perf_counter()
+    with pytest.raises(TimeoutError, match="host0"):
+        result.tolist()
+    assert time.perf_counter() - start < 2
+    gate.event.set()
+    assert (sl.ones(2) + 1).tolist() == [2, 2]
+    assert graph(x).tolist() == [2, 2, 2, 2]
+
+
+def test_step_that_fails_shows_the_functions_traceback_and_later_steps_work():  # RAY-07
+    calls = []
+
+    def fails_at_three(array):
+        calls.append(len(calls) + 1)
+        if calls[-1] == 3:
+            raise LookupError("no such image")
+        return array * len(calls)
+
+    graph, x = Host(fails_at_three), sl.ones(4)
+    results = [graph(x) for _ in range(4)]
+    assert results[0].tolist() == [2] * 4 and results[1].tolist() == [3] * 4
+    with pytest.raises(RuntimeError, match=r"(?s)fails_at_three.*LookupError.*no such image.*test_graph_runs.py"):
+        results[2].tolist()
+    assert results[3].tolist() == [5] * 4
+    assert graph(x).tolist() == [6] * 4
+
+
+def test_host_function_results_are_checked():
+    x = sl.ones(4)
+    for fn, message in ((lambda a: a[:2], r"result 0 has shape \(2,\); declared was \(4\)"), (lambda a: a.astype(np.float64), "dtype float64"),
+                        (lambda a: (a, a), "returned 2 arrays; declared were 1")):
+        with pytest.raises(sl.Error, match=message):
+            Host(fn)(x).tolist()
+    with pytest.raises(TypeError, match="must be a Tensor"):
+        sl.host_function(lambda a: a, 3, out=((1,), sl.float32))
+    with pytest.raises(sl.Error, match="read-only"):
+        Host(lambda a: a.fill(0) or a)(x).tolist()
+    assert sl.host_function(lambda a: a * 2, x, out=((4,), sl.float32)).tolist() == [2] * 4  # eagerly, too
+
+
+def test_host_stages_overlap_compute_and_keep_order():
+    seen = []
+
+    class Two(nn.Graph):
+        def build(self, x):
+            with sl.register_quota(2):
+                y = sl.host_function(lambda a: seen.append(("a", a[0])) or a, x, out=((1,), sl.float32), stream="host:0")
+                z = sl.host_function(lambda a: seen.append(("b", a[0])) or a, y, out=((1,), sl.float32), stream="host:1")
+            return z * 2
+
+    graph = Two()
+    results = [graph(sl.tensor([float(i)])) for i in range(20)]
+    assert [r.item() for r in results] == [2.0 * i for i in range(20)]
+    for stage in "ab":
+        assert [v for s, v in seen if s == stage] == list(range(20))
+    assert {s["name"] for s in graph.plan["streams"]} >= {"cpu:0/host0", "cpu:0/host1"}
+
+
+def test_unread_results_do_not_block_their_caller():
+    class Plus(nn.Graph):
+        def build(self, x):
+            return x + 1
+
+    graph = Plus()
+    results = [graph(sl.full((3,), float(i))) for i in range(100)]
+    assert [r[0].item() for r in results] == [i + 1 for i in range(100)]
+
+
+def test_python_error_between_steps_in_flight_ends_cleanly(run_script):  # NG-32
+    source = """
+import time, sluice as sl, sluice.nn as nn
+def slow(a):
+    time.sleep(0.05)
+    return a
+class G(nn.Graph):
+    def __init__(self):
+        super().__init__()
+        self.m = nn.Linear(4, 4)
+        self.add_optimizer(sl.optim.SGD(self.m.parameters(), lr=0.1))
+    def build(self, x):
+        loss = self.m(sl.host_function(slow, x, out=((2, 4), sl.float32))).sum()
+        loss.backward()
+        return loss
+g = G()
+for i in range(10):
+    loss = g(sl.ones(2, 4))
+    if i == 5:
+        raise RuntimeError("the user's own")
+"""
+    start = time.perf_counter()
+    result = run_script(source)
+    assert result.returncode == 1 and "the user's own" in result.stderr and "Segmentation" not in result.stderr
+    assert time.perf_counter() - start < 8
+
+
+def test_deleting_a_graph_with_steps_in_flight_is_quick():  # NG-32
+    def slow(array):
+        time.sleep(0.02)
+        return array
+
+    for _ in range(5):
+        graph = Host(slow)
+        results = [graph(sl.ones(4)) for _ in range(3)]
+        start = time.perf_counter()
+        del graph
+        assert time.perf_counter() - start < 2
+        del results
+
+
+def test_interrupt_while_waiting_leaves_the_process_usable():  # OE-21
+    gate, x = Gate(), sl.ones(4)
+    graph = Host(gate)
+    result = graph(x)
+    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    start = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        result.tolist()
+        time.sleep(5)
+    assert time.perf_counter() - start < 2
+    gate.event.set()
+    assert result.tolist() == [2] * 4 and graph(x).tolist() == [2] * 4
+
+
+def test_interrupt_at_capacity(run_script):
+    gate, x = Gate(), sl.ones(4)
+    graph = Host(gate)
+    results = [graph(x), graph(x)]
+    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        graph(x)
+        time.sleep(5)
+    gate.event.set()
+    assert [r.tolist() for r in results] == [[2] * 4] * 2
+
+
+def test_two_graphs_interleave_without_mixing():  # ACT-22
+    class Times(nn.Graph):
+        def __init__(self, n):
+            super().__init__()
+            self.n = n
+
+        def build(self, x):
+            return sl.host_function(lambda a: a, x, out=((2,), sl.float32)) * self.n
+
+    graphs = [Times(n) for n in (2, 3, 5)]
+    results = [(g.n, i, g(sl.full((2,), float(i)))) for i in range(30) for g in graphs]
+    assert all(r.tolist() == [n * i] * 2 for n, i, r in results)
+
+
+def test_many_loads_and_unloads_leak_nothing():  # RAY-15
+    class Small(nn.Graph):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def build(self, x):
+            return sl.host_function(np.negative, self.model(x), out=((2, 16), sl.float32))
+
+    model, x = nn.Linear(16, 16), sl.ones(2, 16)
+
+    def cycle():
+        graph = Small(model)
+        graph(x).tolist()
+
+    def usage():
+        pages = int(open("/proc/self/statm").read().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE"), len(os.listdir("/proc/self/fd")), threading.active_count(), len(os.listdir("/proc/self/task"))
+
+    for _ in range(30):
+        cycle()
+    before = usage()
+    for _ in range(100):
+        cycle()
+    after = usage()
+    assert after[0] - before[0] < 2 * 2**20 and after[1:] == before[1:]
+
+
+def test_threads_may_call_one_graph():
+    class Double(nn.Graph):
+        def build(self, x):
+            return x * 2
+
+    graph, wrong = Double().compile(sl.ones(8)), []
+
+    def work(n):
+        for i in range(200):
+            if graph(sl.full((8,), float(n * 1000 + i))).tolist() != [2.0 * (n * 1000 + i)] * 8:
+                wrong.append((n, i))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert not wrong
+
+
+def test_op_without_kernel_on_a_device_is_named():
+    class OnSim(nn.Graph):
+        def build(self, x):
+            with sl.device("cuda:0"):
+                return x.exp()
+
+    with pytest.raises(NotImplementedError, match="cuda"):
+        OnSim()(sl.ones(2))
+
+
+def test_exit_with_sim_tensors_and_graphs_alive(run_script):
+    source = """
+import sluice as sl, sluice.nn as nn
+x = sl.ones(4).to("sim:0")
+class G(nn.Graph):
+    def __init__(self):
+        super().__init__()
+        self.m = nn.Linear(4, 4)
+    def build(self, x):
+        with sl.device("sim:0"):
+            return self.m(x)
+g = G()
+y = [g(sl.ones(2, 4)) for _ in range(4)]
+z = x.cpu() + 1
+"""
+    result = run_script(source)
+    assert result.returncode == 0, result.stderr
