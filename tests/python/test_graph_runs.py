@@ -92,7 +92,7 @@ def test_step_that_fails_shows_the_functions_traceback_and_later_steps_work():  
 
 def test_host_function_results_are_checked():
     x = sl.ones(4)
-    for fn, message in ((lambda a: a[:2], r"result 0 has shape \(2,\); declared was \(4\)"), (lambda a: a.astype(np.float64), "dtype float64"),
+    for fn, message in ((lambda a: a[:2], r"result 0 has shape \(2,\); declared was \(4,\)"), (lambda a: a.astype(np.float64), "dtype float64"),
                         (lambda a: (a, a), "returned 2 arrays; declared were 1")):
         with pytest.raises(sl.Error, match=message):
             Host(fn)(x).tolist()
