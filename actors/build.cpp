@@ -75,9 +75,8 @@ std::vector<int> outputs_of(const Plan& plan, const plan::Adjacency& adjacency, 
   for (int o = 0; o < static_cast<int>(plan.outputs.size()); ++o) {
     const std::vector<int>& edges = adjacency.register_edges[plan.outputs[o].view.index];
     // The first sink among the consumers delivers it.
-    const auto sink = std::find_if(edges.begin(), edges.end(), [&](int e) {
-      return plan.actors[plan.edges[e].consumer].role == ActorRole::kSink;
-    });
+    const auto sink = std::find_if(edges.begin(), edges.end(),
+                                   [&](int e) { return plan.actors[plan.edges[e].consumer].role == ActorRole::kSink; });
     if (sink != edges.end() && plan.edges[*sink].consumer == actor) outputs.push_back(o);
   }
   return outputs;
@@ -177,9 +176,11 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
     step.inputs = operands.add(kernel.inputs, false);
     step.outputs = operands.add(kernel.outputs, true);
     if (kernel.workspace >= 0) step.workspace = slot_address(plan, bindings, kernel.workspace);
-    step.context = fmt::format("{}kernel '{}' ({}) of actor '{}'", kernel.source.known() ? kernel.source.str() + ", " : std::string(),
-                               kernel.name, kernel.op, source.name);
-    for (const View& view : kernel.inputs) program->touches_variables |= view.base == BaseKind::kVariable && view.index >= 0;
+    step.context = fmt::format("{}kernel '{}' ({}) of actor '{}'",
+                               kernel.source.known() ? kernel.source.str() + ", " : std::string(), kernel.name,
+                               kernel.op, source.name);
+    for (const View& view : kernel.inputs)
+      program->touches_variables |= view.base == BaseKind::kVariable && view.index >= 0;
     for (const View& view : kernel.outputs) {
       if (view.base == BaseKind::kVariable) step.writes.push_back(view.index);
     }

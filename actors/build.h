@@ -11,10 +11,10 @@ namespace sluice::actors {
 
 // What a plan's indices stand for in this process.
 struct Bindings {
-  std::vector<StreamExecutor*> streams;         // per plan stream
-  std::vector<std::byte*> arenas;               // per arena
-  std::vector<std::byte*> variables;            // per variable
-  std::vector<const PreparedKernel*> kernels;   // per kernel
+  std::vector<StreamExecutor*> streams;        // per plan stream
+  std::vector<std::byte*> arenas;              // per arena
+  std::vector<std::byte*> variables;           // per variable
+  std::vector<const PreparedKernel*> kernels;  // per kernel
 };
 
 // Which of the plan's outputs a sink delivers, in the plan's order.

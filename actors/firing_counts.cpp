@@ -23,7 +23,8 @@ class Untimed {
     out_port_.resize(plan.registers.size());
     for (int a = 0; a < static_cast<int>(plan.actors.size()); ++a) {
       rules_.emplace_back(plan, adjacency, a);
-      for (size_t p = 0; p < adjacency.in_edges[a].size(); ++p) in_port_[adjacency.in_edges[a][p]] = static_cast<int>(p);
+      for (size_t p = 0; p < adjacency.in_edges[a].size(); ++p)
+        in_port_[adjacency.in_edges[a][p]] = static_cast<int>(p);
       for (size_t p = 0; p < adjacency.out_registers[a].size(); ++p) {
         out_port_[adjacency.out_registers[a][p]] = static_cast<int>(p);
       }
@@ -69,8 +70,9 @@ class Untimed {
   void fire(int a, uint64_t limit) {
     FiringRule& rule = rules_[a];
     while (rule.can_fire()) {
-      SLUICE_CHECK(++fired_ <= limit, "plan '{}': actor '{}' fires without end; every actor must depend on a feed or a source",
-                   plan_.name, plan_.actors[a].name);
+      SLUICE_CHECK(++fired_ <= limit,
+                   "plan '{}': actor '{}' fires without end; every actor must depend on a feed or a source", plan_.name,
+                   plan_.actors[a].name);
       rule.begin();
       for (const Instr& instr : plan_.actors[a].program) {
         if (instr.kind == InstrKind::kEmit) rule.emit(out_port_[instr.index], *this);
@@ -102,7 +104,8 @@ FiringCounts::FiringCounts(const Plan& plan, const Adjacency& adjacency) {
     period_ = per_period_[a];
   }
   SLUICE_CHECK(starts, "plan '{}': no actor ever starts: there is no feed and no source; a plan needs one", plan.name);
-  for (const plan::Register& reg : plan.registers) initial = checked_add(initial, static_cast<uint64_t>(reg.initial_tokens));
+  for (const plan::Register& reg : plan.registers)
+    initial = checked_add(initial, static_cast<uint64_t>(reg.initial_tokens));
   // Tokens present at the start let actors run ahead, at most by a period each.
   const uint64_t limit = checked_mul(total, checked_add(checked_add(period_, initial), 1));
   Untimed run(plan, adjacency);

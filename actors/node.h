@@ -20,47 +20,47 @@ namespace sluice::actors {
 
 // Where a register's slot address goes when the slot changes.
 struct Patch {
-  uint32_t pointer = 0;           // in NodeProgram::pointers
-  int token = 0;                  // of an input with take > 1
+  uint32_t pointer = 0;  // in NodeProgram::pointers
+  int token = 0;         // of an input with take > 1
   uint64_t offset = 0;
   const std::vector<std::byte*>* slots = nullptr;  // addresses of the register's slots
 };
 
 struct KernelRun {
   const PreparedKernel* kernel = nullptr;
-  int index = 0;                  // in the plan
+  int index = 0;                     // in the plan
   uint32_t inputs = 0, outputs = 0;  // first operand in NodeProgram::pointers
   void* workspace = nullptr;
-  std::vector<int> writes;        // variables
-  std::string context;            // where it stands, for errors
+  std::vector<int> writes;  // variables
+  std::string context;      // where it stands, for errors
 };
 
 struct InPort {
   int edge = 0, reg = 0, take = 1;
-  bool poisons = true;            // a failed token fails the firing
-  bool waits = false;             // its tokens have events to wait for
+  bool poisons = true;  // a failed token fails the firing
+  bool waits = false;   // its tokens have events to wait for
   std::vector<Patch> patches;
 };
 struct OutPort {
   int reg = 0;
-  bool records = false;           // its slots have events that consumers wait for
-  bool late = false;              // emitted after the firing, so that its failure stays behind
+  bool records = false;  // its slots have events that consumers wait for
+  bool late = false;     // emitted after the firing, so that its failure stays behind
   bool in_place = false;
-  std::vector<int> wait_edges;    // acks of these edges carry events
+  std::vector<int> wait_edges;  // acks of these edges carry events
   std::vector<Patch> patches;
-  Status status;                  // of the slot being written
+  Status status;  // of the slot being written
 };
 
 // What only nodes need that do more than pass tokens on.
 struct NodeProgram {
-  std::vector<void*> pointers;    // operands of all kernels, then a sink's outputs
+  std::vector<void*> pointers;  // operands of all kernels, then a sink's outputs
   std::vector<KernelRun> kernels;
   std::vector<InPort> ins;
   std::vector<OutPort> outs;
-  uint32_t sink_outputs = 0;      // first in `pointers`
-  int cores = 0;                  // leased while kernels run; 0: none
+  uint32_t sink_outputs = 0;  // first in `pointers`
+  int cores = 0;              // leased while kernels run; 0: none
   bool touches_variables = false, writes_variables = false;
-  bool asynchronous = false;      // the stream is
+  bool asynchronous = false;  // the stream is
 };
 
 class alignas(64) Node {
@@ -100,7 +100,8 @@ class alignas(64) Node {
     fire_all();
   }
   void on_ack(int port, int slot) {
-    if (special_) [[unlikely]] return on_ack_special(port, slot);
+    if (special_) [[unlikely]]
+      return on_ack_special(port, slot);
     rule_.on_ack(port, slot, Host{*this});
     fire_all();
   }
@@ -120,7 +121,8 @@ class alignas(64) Node {
       }
     }
     void ack(int edge, int slot) const {
-      if (node.special_) [[unlikely]] node.before_ack(edge, slot);
+      if (node.special_) [[unlikely]]
+        node.before_ack(edge, slot);
       const EdgeLink& link = node.run_->links[edge];
       if (link.ack_cells == nullptr) {
         node.home_->post_local(link.ack, slot);
@@ -139,7 +141,8 @@ class alignas(64) Node {
         fire();
       } while (rule_.can_fire());
     }
-    if (rule_.ended()) [[unlikely]] check_done();
+    if (rule_.ended()) [[unlikely]]
+      check_done();
   }
   void fire() {
     if (program_ != nullptr || run_->flags.load(std::memory_order_relaxed) != 0) return fire_program();
@@ -181,10 +184,10 @@ class alignas(64) Node {
   std::atomic<uint64_t> published_firings_{0};
   std::atomic<uint64_t> published_waits_{0};
   const int actor_;
-  bool special_ = false;    // feeds, and nodes whose acks carry events
+  bool special_ = false;  // feeds, and nodes whose acks carry events
   bool done_ = false;
-  int ends_due_ = 0;        // input edges that have not ended
-  int freed_slot_ = 0;      // of the ack being handled
+  int ends_due_ = 0;    // input edges that have not ended
+  int freed_slot_ = 0;  // of the ack being handled
   std::atomic<int> activity_{kIdle};
   std::atomic<uint64_t> start_credits_{0};
   std::atomic<bool> start_posted_{false};

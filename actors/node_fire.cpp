@@ -25,7 +25,8 @@ void Node::fire_program() {
   // Only now: the failure of a reader, which its ack's event carries, must not fail the writer's next firing.
   if (program.asynchronous) home_->stream().begin_firing(step);
   Status status = take_tokens(flags);
-  if ((flags & kRunCancelled) != 0) status = {ErrorKind::kCancelled, fmt::format("step {}: cancelled: the session was stopped", step)};
+  if ((flags & kRunCancelled) != 0)
+    status = {ErrorKind::kCancelled, fmt::format("step {}: cancelled: the session was stopped", step)};
   if (!status.ok() && program.asynchronous) home_->stream().fail(status);
   if (program.cores > 0 && status.ok()) {
     activity_.store(kLeasing, std::memory_order_relaxed);
@@ -33,7 +34,8 @@ void Node::fire_program() {
     activity_.store(kIdle, std::memory_order_relaxed);
   }
   if (run_->plan->actors[actor_].role == ActorRole::kSink) {
-    run_->listener->on_sink(actor_, step, status, status.ok() ? program.pointers.data() + program.sink_outputs : nullptr);
+    run_->listener->on_sink(actor_, step, status,
+                            status.ok() ? program.pointers.data() + program.sink_outputs : nullptr);
   }
   bool late = false;
   for (const Step& instr : steps_) {

@@ -14,10 +14,26 @@ namespace {
 
 double element(DType dtype, const std::byte* at) {
   switch (dtype) {
-    case DType::kFloat32: { float v; std::memcpy(&v, at, sizeof v); return v; }
-    case DType::kFloat64: { double v; std::memcpy(&v, at, sizeof v); return v; }
-    case DType::kFloat16: { Float16 v; std::memcpy(&v, at, sizeof v); return to_float(v); }
-    case DType::kBFloat16: { BFloat16 v; std::memcpy(&v, at, sizeof v); return to_float(v); }
+    case DType::kFloat32: {
+      float v;
+      std::memcpy(&v, at, sizeof v);
+      return v;
+    }
+    case DType::kFloat64: {
+      double v;
+      std::memcpy(&v, at, sizeof v);
+      return v;
+    }
+    case DType::kFloat16: {
+      Float16 v;
+      std::memcpy(&v, at, sizeof v);
+      return to_float(v);
+    }
+    case DType::kBFloat16: {
+      BFloat16 v;
+      std::memcpy(&v, at, sizeof v);
+      return to_float(v);
+    }
     default: return 0;
   }
 }
@@ -76,11 +92,13 @@ void check_numerics(const plan::Kernel& kernel, void* const* outputs, uint64_t s
     const std::string path = directory + "/" + file_name(kernel, static_cast<int>(o), step);
     std::ofstream file(path, std::ios::binary);
     for_each(spec, [&](int64_t, int64_t offset) {
-      file.write(reinterpret_cast<const char*>(data + offset * static_cast<int64_t>(size)), static_cast<std::streamsize>(size));
+      file.write(reinterpret_cast<const char*>(data + offset * static_cast<int64_t>(size)),
+                 static_cast<std::streamsize>(size));
     });
     file.close();
     const std::string type = std::string(dtype_name(spec.dtype)) + spec.shape.str();
-    fail(ErrorKind::kRuntime, "{}: output {} is not finite: element {} of {} is {}; {} at step {}", kernel.op, o, bad, type, value,
+    fail(ErrorKind::kRuntime, "{}: output {} is not finite: element {} of {} is {}; {} at step {}", kernel.op, o, bad,
+         type, value,
          file ? fmt::format("the whole output is in {}", path) : fmt::format("{} could not be written", path), step);
   }
 }

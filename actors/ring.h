@@ -13,11 +13,13 @@ class Ring {
   bool empty() const { return head_ == tail_; }
   size_t size() const { return tail_ - head_; }
   void push(const Item& item) {
-    if (tail_ - head_ > mask_) [[unlikely]] grow();
+    if (tail_ - head_ > mask_) [[unlikely]]
+      grow();
     items_[tail_++ & mask_] = item;
   }
   void push(const Item& item, uint32_t slot) {
-    if (tail_ - head_ > mask_) [[unlikely]] grow();
+    if (tail_ - head_ > mask_) [[unlikely]]
+      grow();
     Item& to = items_[tail_++ & mask_];
     to = item;
     to.slot = slot;

@@ -1,9 +1,9 @@
 #pragma once
 // What the nodes of one run share: links between them, slot states, events, flags.
 #include <atomic>
-#include <cstddef>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -40,7 +40,7 @@ class RunListener {
 struct alignas(64) EdgeLink {
   Node* consumer = nullptr;
   Node* producer = nullptr;
-  Item ready{}, ack{};  // the messages, but for the slot
+  Item ready{}, ack{};          // the messages, but for the slot
   Cell* ready_cells = nullptr;  // per slot; null when both ends are on one stream
   Cell* ack_cells = nullptr;
 };
@@ -87,7 +87,11 @@ class Completion {
 
 struct RunState {
   RunState(const plan::Plan& plan, RunListener& listener)
-      : plan(&plan), adjacency(plan), counts(plan, adjacency), listener(&listener), variable_steps(plan.variables.size()) {}
+      : plan(&plan),
+        adjacency(plan),
+        counts(plan, adjacency),
+        listener(&listener),
+        variable_steps(plan.variables.size()) {}
 
   const plan::Plan* plan;
   const plan::Adjacency adjacency;
@@ -95,16 +99,16 @@ struct RunState {
   RunListener* const listener;
   std::shared_ptr<Completion> completion;
   std::atomic<uint32_t> flags{0};
-  std::vector<EdgeLink> links;         // per edge
+  std::vector<EdgeLink> links;                 // per edge
   std::vector<std::vector<std::byte*>> slots;  // per register: addresses of its slots
-  std::vector<int> register_slots;     // per register: index of its first slot in the next two
-  std::vector<Status> slot_status;     // written by the producer, once kRunPoisoned
+  std::vector<int> register_slots;             // per register: index of its first slot in the next two
+  std::vector<Status> slot_status;             // written by the producer, once kRunPoisoned
   std::vector<SlotEvent> ready_events;
-  std::vector<int> edge_slots;         // per edge: index of its first slot in the next
+  std::vector<int> edge_slots;  // per edge: index of its first slot in the next
   std::vector<SlotEvent> ack_events;
-  std::vector<Cell> end_cells;         // per edge
+  std::vector<Cell> end_cells;                        // per edge
   std::vector<std::atomic<uint64_t>> variable_steps;  // per variable: 1 + the last step that wrote it
-  std::string dump_dir;                // of numerics checks
+  std::string dump_dir;                               // of numerics checks
   TraceBuffer trace;
 };
 

@@ -60,7 +60,8 @@ void Runner::link() {
   size_t crossing_slots = 0;
   for (const plan::Edge& edge : plan.edges) {
     const plan::Register& reg = plan.registers[edge.reg];
-    if (&nodes_[edge.consumer]->home() != &nodes_[reg.producer]->home()) crossing_slots += static_cast<size_t>(reg.quota);
+    if (&nodes_[edge.consumer]->home() != &nodes_[reg.producer]->home())
+      crossing_slots += static_cast<size_t>(reg.quota);
   }
   cells_.resize(2 * crossing_slots);
   Cell* cell = cells_.data();
@@ -188,7 +189,8 @@ std::string Runner::wait_report(uint64_t steps, int max_lines) {
   };
   const auto reports = std::make_shared<Reports>();
   reports->lines.resize(nodes_.size());
-  const auto describe_stream = [this, steps](const StreamExecutor* stream, std::vector<std::string>& lines, bool on_thread) {
+  const auto describe_stream = [this, steps](const StreamExecutor* stream, std::vector<std::string>& lines,
+                                             bool on_thread) {
     for (size_t a = 0; a < nodes_.size(); ++a) {
       if (&nodes_[a]->home() != stream || !lines[a].empty()) continue;
       const uint64_t due = run_.counts.after(static_cast<int>(a), steps);

@@ -173,8 +173,8 @@ size_t StreamExecutor::pending() {
 void StreamExecutor::step(std::mt19937_64& random) {
   if (pending() == 0) return;
   const Item chosen = choices_[random() % choices_.size()];
-  const auto first = std::find_if(choices_.begin(), choices_.end(),
-                                  [&](const Item& item) { return same_sequence(item, chosen); });
+  const auto first =
+      std::find_if(choices_.begin(), choices_.end(), [&](const Item& item) { return same_sequence(item, chosen); });
   const Item item = *first;
   choices_.erase(first);
   const StreamExecutor* outer = std::exchange(current, this);

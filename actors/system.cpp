@@ -5,6 +5,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "actors/node.h"
+#include "actors/trace_buffer.h"
 #include "caf/actor.hpp"
 #include "caf/actor_system.hpp"
 #include "caf/actor_system_config.hpp"
@@ -14,9 +16,6 @@
 #include "caf/monitorable_actor.hpp"
 #include "caf/send.hpp"
 #include "caf/system_messages.hpp"
-
-#include "actors/node.h"
-#include "actors/trace_buffer.h"
 
 namespace sluice::actors {
 namespace {
@@ -81,7 +80,7 @@ class NodeIdentity : public caf::monitorable_actor {
 
 class System::Run {
  public:
-  std::mutex mutex;                 // held during calls of `supervised`
+  std::mutex mutex;                  // held during calls of `supervised`
   Supervised* supervised = nullptr;  // null once unregistered
   std::vector<caf::actor> handles;
   uint64_t last_firings = 0;

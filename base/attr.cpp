@@ -20,7 +20,10 @@ struct Printer {
     std::string s = "\"";
     for (char c : v) {
       if (c == '"' || c == '\\') s += '\\';
-      if (c == '\n') { s += "\\n"; continue; }
+      if (c == '\n') {
+        s += "\\n";
+        continue;
+      }
       s += c;
     }
     return s + "\"";

@@ -14,7 +14,7 @@ using Ints = std::vector<int64_t>;
 // monostate = absent (Python's None).
 using Attr = std::variant<std::monostate, bool, int64_t, double, std::string, Ints, DType>;
 
-std::string attr_str(const Attr& attr);          // text form: true, 3, 0.5, "x", [1, 2], float32, none
+std::string attr_str(const Attr& attr);  // text form: true, 3, 0.5, "x", [1, 2], float32, none
 
 // The values of an op's params, in the order of OpDef::params.
 using Attrs = std::vector<Attr>;

@@ -14,7 +14,7 @@ struct DeviceId {
   int rank = 0;
   DeviceKind kind = DeviceKind::kCpu;
   int index = 0;
-  std::string str() const;                     // "cpu:0"; "1/cuda:0" for rank 1
+  std::string str() const;  // "cpu:0"; "1/cuda:0" for rank 1
   auto operator<=>(const DeviceId&) const = default;
 };
 

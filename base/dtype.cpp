@@ -12,8 +12,15 @@ struct Info {
   const char* name;
   size_t size;
 };
-constexpr std::array<Info, kNumDTypes> kInfo = {{{"bool", 1}, {"uint8", 1}, {"int8", 1}, {"int16", 2}, {"int32", 4},
-                                                 {"int64", 8}, {"float16", 2}, {"bfloat16", 2}, {"float32", 4},
+constexpr std::array<Info, kNumDTypes> kInfo = {{{"bool", 1},
+                                                 {"uint8", 1},
+                                                 {"int8", 1},
+                                                 {"int16", 2},
+                                                 {"int32", 4},
+                                                 {"int64", 8},
+                                                 {"float16", 2},
+                                                 {"bfloat16", 2},
+                                                 {"float32", 4},
                                                  {"float64", 8}}};
 
 }  // namespace

@@ -7,24 +7,37 @@
 namespace sluice {
 
 enum class DType : uint8_t {
-  kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64,
+  kBool,
+  kUInt8,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kFloat16,
+  kBFloat16,
+  kFloat32,
+  kFloat64,
 };
 inline constexpr int kNumDTypes = 10;
 
-size_t dtype_size(DType dtype);             // bytes per element
-const char* dtype_name(DType dtype);        // "float32"
-DType parse_dtype(std::string_view name);   // throws kValue naming the accepted names
+size_t dtype_size(DType dtype);            // bytes per element
+const char* dtype_name(DType dtype);       // "float32"
+DType parse_dtype(std::string_view name);  // throws kValue naming the accepted names
 bool is_floating(DType dtype);
-bool is_integral(DType dtype);              // integers, without bool
+bool is_integral(DType dtype);  // integers, without bool
 // The dtype torch's promotion gives for two tensors of these dtypes.
 DType promote(DType a, DType b);
 
 // 16-bit floats as plain bits; arithmetic is done in float32.
-struct BFloat16 { uint16_t bits; };
-struct Float16 { uint16_t bits; };
+struct BFloat16 {
+  uint16_t bits;
+};
+struct Float16 {
+  uint16_t bits;
+};
 float to_float(BFloat16 v);
 float to_float(Float16 v);
-BFloat16 to_bfloat16(float v);              // round to nearest even
-Float16 to_float16(float v);                // round to nearest even
+BFloat16 to_bfloat16(float v);  // round to nearest even
+Float16 to_float16(float v);    // round to nearest even
 
 }  // namespace sluice

@@ -63,15 +63,15 @@ template <class... Args>
 }  // namespace sluice
 
 // Throws Error(kValue) unless `cond`; the message is mandatory.
-#define SLUICE_CHECK(cond, ...)                                           \
-  do {                                                                    \
-    if (!(cond)) [[unlikely]]                                             \
-      ::sluice::fail(::sluice::ErrorKind::kValue, __VA_ARGS__);           \
+#define SLUICE_CHECK(cond, ...)                                 \
+  do {                                                          \
+    if (!(cond)) [[unlikely]]                                   \
+      ::sluice::fail(::sluice::ErrorKind::kValue, __VA_ARGS__); \
   } while (false)
 
 // The same for a chosen kind: SLUICE_CHECK_KIND(kType, cond, "...", ...).
-#define SLUICE_CHECK_KIND(kind, cond, ...)                                \
-  do {                                                                    \
-    if (!(cond)) [[unlikely]]                                             \
-      ::sluice::fail(::sluice::ErrorKind::kind, __VA_ARGS__);             \
+#define SLUICE_CHECK_KIND(kind, cond, ...)                    \
+  do {                                                        \
+    if (!(cond)) [[unlikely]]                                 \
+      ::sluice::fail(::sluice::ErrorKind::kind, __VA_ARGS__); \
   } while (false)

@@ -42,8 +42,7 @@ void set_log_level(LogLevel level) { current_level().store(level, std::memory_or
 
 void log_message(LogLevel level, const char* area, const std::string& text) {
   static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
-                                                          spdlog::level::warn, spdlog::level::err,
-                                                          spdlog::level::off};
+                                                          spdlog::level::warn, spdlog::level::err, spdlog::level::off};
   logger().log(kLevels[static_cast<int>(level)], "{}: {}", area, text);
 }
 

@@ -27,13 +27,17 @@ std::string chrome_trace_json(const std::vector<TraceEvent>& events, const Trace
     out += fmt::format("{{\"ph\":\"M\",\"pid\":1,\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":{}}}}},\n", i,
                        quoted(names.streams[i]));
   for (const TraceEvent& e : events) {
-    const std::string& what = e.wait ? std::string("wait")
+    const std::string& what = e.wait          ? std::string("wait")
                               : e.kernel >= 0 ? name_at(names.kernels, e.kernel)
                                               : name_at(names.actors, e.actor);
     out += fmt::format(
-        "{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"name\":{},\"cat\":\"{}\",\"args\":{{\"step\":{}}}}},\n",
+        "{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"name\":{},\"cat\":\"{}\",\"args\":{{"
+        "\"step\":{}}}}},\n",
         e.stream, e.begin_ns / 1e3, (e.end_ns - e.begin_ns) / 1e3, quoted(what),
-        e.wait ? "wait" : e.kernel >= 0 ? "kernel" : "firing", e.step);
+        e.wait          ? "wait"
+        : e.kernel >= 0 ? "kernel"
+                        : "firing",
+        e.step);
   }
   out += "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"sluice\"}}\n]}\n";
   return out;

@@ -7,13 +7,13 @@
 namespace sluice {
 
 struct TraceEvent {
-  int stream = 0;       // lane
+  int stream = 0;  // lane
   int actor = -1;
-  int kernel = -1;      // -1: a whole firing
+  int kernel = -1;  // -1: a whole firing
   uint64_t step = 0;
   int64_t begin_ns = 0;  // since the start of the trace
   int64_t end_ns = 0;
-  bool wait = false;    // the stream was parked or the device waited for an event
+  bool wait = false;  // the stream was parked or the device waited for an event
 };
 
 // Names of lanes and of what runs on them, by index.

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "compiler/compiler.h"
+#include "compiler/nets.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/target.h"
-#include "compiler/nets.h"
 
 namespace {
 
@@ -25,7 +25,8 @@ void report(const std::string& name, const sluice::graph::Graph& graph, const sl
   for (int i = 0; i < 3; ++i) seconds.push_back(compile_seconds(graph, target));
   std::sort(seconds.begin(), seconds.end());
   fmt::print(
-      "{{\"name\": \"{}\", \"ours\": {}, \"peer\": null, \"peer_name\": \"none\", \"unit\": \"s\", \"ratio\": null, \"n\": 3, "
+      "{{\"name\": \"{}\", \"ours\": {}, \"peer\": null, \"peer_name\": \"none\", \"unit\": \"s\", \"ratio\": null, "
+      "\"n\": 3, "
       "\"spread\": {}, \"command\": \"make bench ONLY={}\", \"ops\": {}}}\n",
       name, seconds[1], (seconds[2] - seconds[0]) / 2 / seconds[1], name, graph.nodes().size());
   std::fflush(stdout);
@@ -40,7 +41,8 @@ int main(int argc, char** argv) {
   const sluice::KernelTarget target(table, {{.device = {}, .cores = 2}});
   for (const int ops : {1000, 4000, 10000, 16000}) {
     const std::string size = fmt::format("compile.{}k", ops / 1000);
-    if (const std::string name = size + ".conv"; name.starts_with(only)) report(name, sluice::conv_net(ops, true), target);
+    if (const std::string name = size + ".conv"; name.starts_with(only))
+      report(name, sluice::conv_net(ops, true), target);
     if (const std::string name = size + ".transformer"; name.starts_with(only))
       report(name, sluice::transformer(ops, true), target);
   }

@@ -23,7 +23,7 @@ class Executor {
 };
 
 // The executor of this thread: the innermost ExecutorScope's, else the process default.
-Executor& current_executor();  // throws kRuntime when there is none
+Executor& current_executor();                   // throws kRuntime when there is none
 void set_default_executor(Executor* executor);  // null clears it
 
 class ExecutorScope {

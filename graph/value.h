@@ -14,11 +14,11 @@ class Value;
 
 // What autodiff knows of a tensor. Present only on tensors that require gradients.
 struct AutogradMeta {
-  bool requires_grad = false;            // set by the user on a leaf
-  std::shared_ptr<GradNode> grad_fn;     // null on a leaf
-  int output_index = 0;                  // of grad_fn
-  std::shared_ptr<class ValueImpl> grad; // accumulated on leaves (and on others after retain_grad)
-  std::shared_ptr<GradNode> accumulator; // of a leaf, made on first use
+  bool requires_grad = false;             // set by the user on a leaf
+  std::shared_ptr<GradNode> grad_fn;      // null on a leaf
+  int output_index = 0;                   // of grad_fn
+  std::shared_ptr<class ValueImpl> grad;  // accumulated on leaves (and on others after retain_grad)
+  std::shared_ptr<GradNode> accumulator;  // of a leaf, made on first use
   bool retain_grad = false;
 };
 

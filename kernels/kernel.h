@@ -49,7 +49,8 @@ struct PrepareContext {
   const HostFunctions* functions = nullptr;  // REQUIRES: outlives the kernel
 };
 
-using PrepareFn = std::function<std::unique_ptr<PreparedKernel>(const plan::KernelQuery& query, const PrepareContext& context)>;
+using PrepareFn =
+    std::function<std::unique_ptr<PreparedKernel>(const plan::KernelQuery& query, const PrepareContext& context)>;
 
 // A kernel of one op on one kind of device.
 struct KernelDef {
@@ -62,8 +63,8 @@ struct KernelDef {
 // Kernels by (op, device kind). Filled by explicit lists: add_cpu_kernels(table).
 class KernelTable {
  public:
-  void add(DeviceKind kind, KernelDef def);                                  // throws kValue when already there
-  const KernelDef* find(const std::string& op, DeviceKind kind) const;       // null when absent
+  void add(DeviceKind kind, KernelDef def);                             // throws kValue when already there
+  const KernelDef* find(const std::string& op, DeviceKind kind) const;  // null when absent
   // The kernel, or throws kUnsupported "<op>: no kernel on <device>; ..." naming the devices that have one.
   const KernelDef& get(const std::string& op, DeviceKind kind) const;
   std::vector<std::string> ops(DeviceKind kind) const;

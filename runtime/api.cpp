@@ -13,7 +13,9 @@
 namespace sluice::api {
 namespace {
 
-[[noreturn]] void rethrow(const sluice::Error& error) { throw Error(static_cast<ErrorKind>(error.kind()), error.what()); }
+[[noreturn]] void rethrow(const sluice::Error& error) {
+  throw Error(static_cast<ErrorKind>(error.kind()), error.what());
+}
 
 template <class F>
 auto guarded(F&& f) -> decltype(f()) {
@@ -24,9 +26,7 @@ auto guarded(F&& f) -> decltype(f()) {
   }
 }
 
-TensorType type_of(const Tensor& tensor) {
-  return {static_cast<sluice::DType>(tensor.dtype()), Shape(tensor.shape())};
-}
+TensorType type_of(const Tensor& tensor) { return {static_cast<sluice::DType>(tensor.dtype()), Shape(tensor.shape())}; }
 
 Port port_of(const std::string& name, const TensorType& type) {
   return {name, static_cast<DType>(type.dtype), type.shape.vec()};
@@ -72,7 +72,8 @@ Tensor::Tensor(DType dtype, std::vector<int64_t> shape, std::shared_ptr<void> da
 Tensor Tensor::copy_of(DType dtype, std::vector<int64_t> shape, const void* data, size_t bytes) {
   Tensor tensor(dtype, std::move(shape));
   guarded([&] {
-    SLUICE_CHECK(bytes == tensor.bytes(), "tensor: {} bytes of values; {} needs {}", bytes, tensor.str(), tensor.bytes());
+    SLUICE_CHECK(bytes == tensor.bytes(), "tensor: {} bytes of values; {} needs {}", bytes, tensor.str(),
+                 tensor.bytes());
   });
   if (bytes > 0) std::memcpy(tensor.raw(), data, bytes);
   return tensor;
@@ -86,10 +87,13 @@ int64_t Tensor::size() const {
 
 void Tensor::check_dtype(DType dtype) const {
   if (dtype == dtype_) return;
-  throw Error(ErrorKind::kType, fmt::format("tensor: {} read as {}; ask for its own element type", str(), dtype_name(dtype)));
+  throw Error(ErrorKind::kType,
+              fmt::format("tensor: {} read as {}; ask for its own element type", str(), dtype_name(dtype)));
 }
 
-std::string Tensor::str() const { return guarded([&] { return type_of(*this).str(); }); }
+std::string Tensor::str() const {
+  return guarded([&] { return type_of(*this).str(); });
+}
 std::string Port::str() const { return fmt::format("{}: {}{}", name, dtype_name(dtype), Shape(shape).str()); }
 
 std::vector<NamedTensor> load_tensors(const std::string& path) {
@@ -106,7 +110,8 @@ void save_tensors(const std::string& path, const std::vector<NamedTensor>& tenso
   guarded([&] {
     std::map<std::string, BundleTensor> named;
     for (const NamedTensor& t : tensors) {
-      named[t.name] = {TensorSpec::contiguous(type_of(t.tensor)), std::make_shared<Storage>(t.tensor.raw(), t.tensor.bytes(), nullptr)};
+      named[t.name] = {TensorSpec::contiguous(type_of(t.tensor)),
+                       std::make_shared<Storage>(t.tensor.raw(), t.tensor.bytes(), nullptr)};
     }
     write_safetensors(path, named);
   });
@@ -146,7 +151,8 @@ std::vector<Port> Plan::inputs() const {
 }
 std::vector<Port> Plan::outputs() const {
   std::vector<Port> ports;
-  for (const plan::Output& out : impl_->plan.outputs) ports.push_back(port_of(out.name, {out.view.spec.dtype, out.view.spec.shape}));
+  for (const plan::Output& out : impl_->plan.outputs)
+    ports.push_back(port_of(out.name, {out.view.spec.dtype, out.view.spec.shape}));
   return ports;
 }
 std::vector<std::string> Plan::actors() const {
@@ -188,8 +194,10 @@ Session Session::load(Engine& engine, const std::string& bundle, SessionOptions 
     o.wait_timeout = timeout_of(options.wait_timeout);
     o.check_numerics = options.check_numerics;
     if (options.on_output) {
-      o.on_output = [f = std::move(options.on_output)](uint64_t step, const Status& status, const std::vector<OutputTensor>& outputs) {
-        f(step, status.ok() ? tensors_of(outputs) : std::vector<Tensor>(), status.ok() ? std::string() : status.message());
+      o.on_output = [f = std::move(options.on_output)](uint64_t step, const Status& status,
+                                                       const std::vector<OutputTensor>& outputs) {
+        f(step, status.ok() ? tensors_of(outputs) : std::vector<Tensor>(),
+          status.ok() ? std::string() : status.message());
       };
     }
     return Session(std::make_unique<sluice::Session>(load_session(engine.impl(), bundle, std::move(o))));

@@ -37,10 +37,12 @@ void write_text(const fs::path& path, const std::string& text) {
 std::map<std::string, std::string> parse_meta(const std::string& path, const std::string& text) {
   json::error_code error;
   const json::value value = json::parse(text, error);
-  SLUICE_CHECK(!error && value.is_object(), "{}: not a JSON object: {}", path, error ? error.message() : std::string("another value"));
+  SLUICE_CHECK(!error && value.is_object(), "{}: not a JSON object: {}", path,
+               error ? error.message() : std::string("another value"));
   std::map<std::string, std::string> meta;
   for (const json::key_value_pair& pair : value.as_object()) {
-    SLUICE_CHECK(pair.value().is_string(), "{}: '{}' is not text; every value must be a string", path, std::string(pair.key()));
+    SLUICE_CHECK(pair.value().is_string(), "{}: '{}' is not text; every value must be a string", path,
+                 std::string(pair.key()));
     meta.emplace(std::string(pair.key()), std::string(pair.value().as_string()));
   }
   return meta;
@@ -78,8 +80,10 @@ void save_bundle(const std::string& directory, const Bundle& bundle) {
 
 Bundle load_bundle(const std::string& directory) {
   const fs::path path(directory);
-  SLUICE_CHECK_KIND(kIo, fs::is_directory(path), "bundle '{}': not a directory; a bundle holds plan.json, graph.txt, weights.safetensors and meta.json",
-                    directory);
+  SLUICE_CHECK_KIND(
+      kIo, fs::is_directory(path),
+      "bundle '{}': not a directory; a bundle holds plan.json, graph.txt, weights.safetensors and meta.json",
+      directory);
   Bundle bundle;
   const std::string plan_path = (path / "plan.json").string();
   bundle.plan = plan::from_json(read_text(plan_path), plan_path);
@@ -89,16 +93,18 @@ Bundle load_bundle(const std::string& directory) {
   return bundle;
 }
 
-VariableBindings bind_weights(Engine& engine, const plan::Plan& plan, const std::map<std::string, BundleTensor>& weights) {
+VariableBindings bind_weights(Engine& engine, const plan::Plan& plan,
+                              const std::map<std::string, BundleTensor>& weights) {
   VariableBindings bindings;
   for (const plan::Variable& variable : plan.variables) {
     const TensorType type{variable.spec.dtype, variable.spec.shape};
     const auto it = weights.find(variable.name);
-    SLUICE_CHECK(it != weights.end(), "bundle: plan '{}' needs variable '{}' ({}); the weights have none of that name", plan.name,
-                 variable.name, type.str());
+    SLUICE_CHECK(it != weights.end(), "bundle: plan '{}' needs variable '{}' ({}); the weights have none of that name",
+                 plan.name, variable.name, type.str());
     const BundleTensor& tensor = it->second;
-    SLUICE_CHECK(tensor.spec.dtype == type.dtype && tensor.spec.shape == type.shape, "bundle: variable '{}' is {} in the weights; the plan needs {}",
-                 variable.name, TensorType{tensor.spec.dtype, tensor.spec.shape}.str(), type.str());
+    SLUICE_CHECK(tensor.spec.dtype == type.dtype && tensor.spec.shape == type.shape,
+                 "bundle: variable '{}' is {} in the weights; the plan needs {}", variable.name,
+                 TensorType{tensor.spec.dtype, tensor.spec.shape}.str(), type.str());
     const plan::Space& space = plan.spaces[variable.space];
     const uint64_t bytes = align_up(variable.spec.extent_bytes(), plan::kAlignment);
     const auto storage = std::make_shared<Storage>(engine.allocator(space), bytes, space);

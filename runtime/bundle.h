@@ -34,7 +34,8 @@ Bundle load_bundle(const std::string& directory);
 
 // Copies weights into storages of the right spaces: what Session::load binds. Throws kValue naming a variable that is
 // missing or of the wrong type.
-VariableBindings bind_weights(Engine& engine, const plan::Plan& plan, const std::map<std::string, BundleTensor>& weights);
+VariableBindings bind_weights(Engine& engine, const plan::Plan& plan,
+                              const std::map<std::string, BundleTensor>& weights);
 
 // load_bundle, bind_weights, Session::load. Host functions the plan needs must be in options.functions.
 Session load_session(Engine& engine, const std::string& directory, SessionOptions options = {});

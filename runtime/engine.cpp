@@ -101,7 +101,8 @@ AllocatorStats Engine::allocator_stats(const plan::Space& space) { return alloca
 void Engine::reset_allocator_peak(const plan::Space& space) { allocator(space)->reset_peak(); }
 
 bool Engine::step() {
-  SLUICE_CHECK_KIND(kRuntime, impl_->options.manual_stepping, "engine: step() without manual stepping; set EngineOptions::manual_stepping");
+  SLUICE_CHECK_KIND(kRuntime, impl_->options.manual_stepping,
+                    "engine: step() without manual stepping; set EngineOptions::manual_stepping");
   std::lock_guard stepping(impl_->stepping);
   std::vector<std::pair<actors::StreamExecutor*, size_t>> ready;
   size_t total = 0;

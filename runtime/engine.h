@@ -24,9 +24,9 @@ class System;
 }  // namespace actors
 
 struct EngineOptions {
-  int cores = 0;                             // cores lent to kernels; 0: all this process may run on
-  bool manual_stepping = false;              // no stream threads: step() delivers one message, waits drive step()
-  uint64_t seed = 0;                         // of the choice of the next message when stepping manually
+  int cores = 0;                              // cores lent to kernels; 0: all this process may run on
+  bool manual_stepping = false;               // no stream threads: step() delivers one message, waits drive step()
+  uint64_t seed = 0;                          // of the choice of the next message when stepping manually
   std::chrono::milliseconds watchdog{10000};  // report who waits for whom when nothing fires for so long; 0: never
 };
 

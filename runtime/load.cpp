@@ -20,8 +20,8 @@ std::string kernel_where(const plan::Plan& plan, int kernel) {
   for (const plan::Actor& actor : plan.actors) {
     for (const plan::Instr& instr : actor.program) {
       if (instr.kind != plan::InstrKind::kRun || instr.index != kernel) continue;
-      return fmt::format("{}kernel '{}' of actor '{}'", k.source.known() ? k.source.str() + ", " : std::string(), k.name,
-                         actor.name);
+      return fmt::format("{}kernel '{}' of actor '{}'", k.source.known() ? k.source.str() + ", " : std::string(),
+                         k.name, actor.name);
     }
   }
   return fmt::format("kernel '{}'", k.name);
@@ -30,8 +30,8 @@ std::string kernel_where(const plan::Plan& plan, int kernel) {
 void check_host(const plan::Plan& plan, int reg, const char* what, const std::string& name) {
   for (const int slot : plan.registers[reg].slots) {
     const plan::Space& space = plan.spaces[plan.arenas[plan.buffers[slot].arena].space];
-    SLUICE_CHECK(space.kind != SpaceKind::kDevice, "plan '{}': {} '{}' lies in {}; callers need it in host memory", plan.name,
-                 what, name, space.str());
+    SLUICE_CHECK(space.kind != SpaceKind::kDevice, "plan '{}': {} '{}' lies in {}; callers need it in host memory",
+                 plan.name, what, name, space.str());
   }
 }
 
@@ -41,23 +41,23 @@ void check_runnable(const plan::Plan& plan, const plan::Adjacency& adjacency) {
                                  [](const plan::Actor& a) { return a.role == ActorRole::kSink; });
   SLUICE_CHECK(sinks, "plan '{}': no sink, so no step would ever be finished; a plan needs one", plan.name);
   for (const plan::Stream& stream : plan.streams) {
-    SLUICE_CHECK_KIND(kUnsupported, stream.device.rank == 0, "plan '{}': stream '{}' is on rank {}; this process runs rank 0 alone",
-                      plan.name, stream.name, stream.device.rank);
+    SLUICE_CHECK_KIND(kUnsupported, stream.device.rank == 0,
+                      "plan '{}': stream '{}' is on rank {}; this process runs rank 0 alone", plan.name, stream.name,
+                      stream.device.rank);
   }
   for (const plan::Input& input : plan.inputs) {
     const plan::Register& reg = plan.registers[input.reg];
     SLUICE_CHECK(plan.actors[reg.producer].role == ActorRole::kFeed && reg.emit_every == 1 && reg.initial_tokens == 0,
-                 "plan '{}': input '{}' is register '{}' of actor '{}'; it must be emitted by a feed at every step", plan.name,
-                 input.name, reg.name, plan.actors[reg.producer].name);
+                 "plan '{}': input '{}' is register '{}' of actor '{}'; it must be emitted by a feed at every step",
+                 plan.name, input.name, reg.name, plan.actors[reg.producer].name);
     check_host(plan, input.reg, "input", input.name);
   }
   for (const plan::Output& output : plan.outputs) {
     const std::vector<int>& edges = adjacency.register_edges[output.view.index];
-    const bool sunk = std::any_of(edges.begin(), edges.end(), [&](int e) {
-      return plan.actors[plan.edges[e].consumer].role == ActorRole::kSink;
-    });
-    SLUICE_CHECK(output.view.base == BaseKind::kRegister && sunk, "plan '{}': output '{}' is not what a sink consumes", plan.name,
-                 output.name);
+    const bool sunk = std::any_of(edges.begin(), edges.end(),
+                                  [&](int e) { return plan.actors[plan.edges[e].consumer].role == ActorRole::kSink; });
+    SLUICE_CHECK(output.view.base == BaseKind::kRegister && sunk, "plan '{}': output '{}' is not what a sink consumes",
+                 plan.name, output.name);
     check_host(plan, output.view.index, "output", output.name);
   }
 }
@@ -66,9 +66,10 @@ void check_host_functions(const plan::Plan& plan, const HostFunctions& functions
   for (size_t k = 0; k < plan.kernels.size(); ++k) {
     if (plan.kernels[k].op != "host_function") continue;
     const std::string& name = get_attr<std::string>(plan.kernels[k].attrs, "name");
-    SLUICE_CHECK_KIND(kUnsupported, functions.contains(name),
-                      "plan '{}': {} runs host function '{}', which this program has not; pass it in SessionOptions::functions",
-                      plan.name, kernel_where(plan, static_cast<int>(k)), name);
+    SLUICE_CHECK_KIND(
+        kUnsupported, functions.contains(name),
+        "plan '{}': {} runs host function '{}', which this program has not; pass it in SessionOptions::functions",
+        plan.name, kernel_where(plan, static_cast<int>(k)), name);
   }
 }
 
@@ -84,12 +85,13 @@ void bind_variables(SessionCore::Loaded& loaded, const VariableBindings& binding
     const plan::Space& space = plan.spaces[variable.space];
     const uint64_t bytes = variable.spec.extent_bytes();
     const auto it = bindings.find(variable.name);
-    SLUICE_CHECK(it != bindings.end() && it->second != nullptr, "plan '{}': variable '{}' is not bound; it needs {} bytes in {}",
-                 plan.name, variable.name, bytes, space.str());
+    SLUICE_CHECK(it != bindings.end() && it->second != nullptr,
+                 "plan '{}': variable '{}' is not bound; it needs {} bytes in {}", plan.name, variable.name, bytes,
+                 space.str());
     const Storage& storage = *it->second;
     const bool host = space.kind != SpaceKind::kDevice;
-    SLUICE_CHECK(storage.bytes() >= bytes, "plan '{}': variable '{}': bound to {} bytes; it needs {}", plan.name, variable.name,
-                 storage.bytes(), bytes);
+    SLUICE_CHECK(storage.bytes() >= bytes, "plan '{}': variable '{}': bound to {} bytes; it needs {}", plan.name,
+                 variable.name, storage.bytes(), bytes);
     SLUICE_CHECK(host ? storage.space().kind != SpaceKind::kDevice : storage.space() == space,
                  "plan '{}': variable '{}': bound to memory of {}; it must be in {}", plan.name, variable.name,
                  storage.space().str(), space.str());
@@ -115,7 +117,8 @@ void allocate_arenas(Engine& engine, SessionCore::Loaded& loaded) {
       const plan::Space& space = plan.spaces[plan.arenas[buffer.arena].space];
       if (space.kind != SpaceKind::kDevice) continue;
       const std::vector<std::byte> zeros(buffer.bytes);
-      engine.device(space.device).copy_from_host(loaded.bindings.arenas[buffer.arena] + buffer.offset, zeros.data(), buffer.bytes);
+      engine.device(space.device)
+          .copy_from_host(loaded.bindings.arenas[buffer.arena] + buffer.offset, zeros.data(), buffer.bytes);
     }
   }
 }
@@ -150,7 +153,8 @@ void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
     }
     const PreparedKernel& prepared = *loaded.kernels.back();
     const uint64_t workspace = kernel.workspace < 0 ? 0 : plan.buffers[kernel.workspace].bytes;
-    SLUICE_CHECK(prepared.workspace_bytes() <= workspace, "plan '{}': {} needs {} bytes of workspace; the plan gives it {}: compile it again for this machine",
+    SLUICE_CHECK(prepared.workspace_bytes() <= workspace,
+                 "plan '{}': {} needs {} bytes of workspace; the plan gives it {}: compile it again for this machine",
                  plan.name, kernel_where(plan, static_cast<int>(k)), prepared.workspace_bytes(), workspace);
     loaded.bindings.kernels[k] = &prepared;
   }
@@ -164,8 +168,8 @@ std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const Va
   const plan::Adjacency adjacency(plan);
   check_runnable(plan, adjacency);
   check_host_functions(plan, options.functions);
-  SLUICE_CHECK(options.max_in_flight >= 0, "session '{}': max_in_flight: {}; must be positive, or 0 for the plan's own", plan.name,
-               options.max_in_flight);
+  SLUICE_CHECK(options.max_in_flight >= 0, "session '{}': max_in_flight: {}; must be positive, or 0 for the plan's own",
+               plan.name, options.max_in_flight);
   auto loaded = std::make_unique<SessionCore::Loaded>();
   loaded->plan = std::move(plan);
   loaded->options = std::move(options);

@@ -19,9 +19,15 @@ struct Name {
   const char* name;
   DType dtype;
 };
-constexpr std::array<Name, 10> kNames = {{{"BOOL", DType::kBool}, {"U8", DType::kUInt8}, {"I8", DType::kInt8},
-                                          {"I16", DType::kInt16}, {"I32", DType::kInt32}, {"I64", DType::kInt64},
-                                          {"F16", DType::kFloat16}, {"BF16", DType::kBFloat16}, {"F32", DType::kFloat32},
+constexpr std::array<Name, 10> kNames = {{{"BOOL", DType::kBool},
+                                          {"U8", DType::kUInt8},
+                                          {"I8", DType::kInt8},
+                                          {"I16", DType::kInt16},
+                                          {"I32", DType::kInt32},
+                                          {"I64", DType::kInt64},
+                                          {"F16", DType::kFloat16},
+                                          {"BF16", DType::kBFloat16},
+                                          {"F32", DType::kFloat32},
                                           {"F64", DType::kFloat64}}};
 
 // What the header says of one tensor, checked.
@@ -46,8 +52,8 @@ Entry parse_entry(const std::string& path, std::string_view name, const json::va
       !shape->is_array() || !offsets->is_array() || offsets->as_array().size() != 2) {
     bad("its entry is malformed; it must have dtype, shape and two data_offsets");
   }
-  const auto known = std::find_if(kNames.begin(), kNames.end(),
-                                  [&](const Name& n) { return dtype->as_string() == n.name; });
+  const auto known =
+      std::find_if(kNames.begin(), kNames.end(), [&](const Name& n) { return dtype->as_string() == n.name; });
   if (known == kNames.end()) bad(fmt::format("dtype '{}' is not supported", std::string(dtype->as_string())));
   TensorType type;
   type.dtype = known->dtype;
@@ -77,15 +83,15 @@ std::vector<Entry> parse_header(const std::string& path, const std::string& text
   std::vector<Entry> entries;
   for (const json::key_value_pair& pair : header.as_object()) {
     if (pair.key() == "__metadata__") continue;
-    entries.push_back(parse_entry(path, std::string_view(pair.key().data(), pair.key().size()), pair.value(), data_bytes));
+    entries.push_back(
+        parse_entry(path, std::string_view(pair.key().data(), pair.key().size()), pair.value(), data_bytes));
   }
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
-  });
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
   uint64_t at = 0;
   for (const Entry& entry : entries) {
-    SLUICE_CHECK(entry.begin == at, "{}: tensor '{}' begins at {}; the data before it ends at {}: no holes or overlaps", path,
-                 entry.name, entry.begin, at);
+    SLUICE_CHECK(entry.begin == at, "{}: tensor '{}' begins at {}; the data before it ends at {}: no holes or overlaps",
+                 path, entry.name, entry.begin, at);
     at = entry.end;
   }
   SLUICE_CHECK(at == data_bytes, "{}: {} bytes of data; the header accounts for {}", path, data_bytes, at);
@@ -98,8 +104,10 @@ void write_safetensors(const std::string& path, const std::map<std::string, Bund
   json::object header;
   uint64_t at = 0;
   for (const auto& [name, tensor] : tensors) {
-    SLUICE_CHECK(is_contiguous(tensor.spec.shape, tensor.spec.strides), "{}: tensor '{}' is not contiguous", path, name);
-    const auto known = std::find_if(kNames.begin(), kNames.end(), [&](const Name& n) { return n.dtype == tensor.spec.dtype; });
+    SLUICE_CHECK(is_contiguous(tensor.spec.shape, tensor.spec.strides), "{}: tensor '{}' is not contiguous", path,
+                 name);
+    const auto known =
+        std::find_if(kNames.begin(), kNames.end(), [&](const Name& n) { return n.dtype == tensor.spec.dtype; });
     json::array shape;
     for (const int64_t dim : tensor.spec.shape) shape.push_back(dim);
     const uint64_t end = checked_add(at, tensor.spec.extent_bytes());
@@ -114,24 +122,28 @@ void write_safetensors(const std::string& path, const std::map<std::string, Bund
   file.write(length.data(), 8);
   file.write(text.data(), static_cast<std::streamsize>(text.size()));
   for (const auto& [name, tensor] : tensors) {
-    file.write(static_cast<const char*>(tensor.storage->data()), static_cast<std::streamsize>(tensor.spec.extent_bytes()));
+    file.write(static_cast<const char*>(tensor.storage->data()),
+               static_cast<std::streamsize>(tensor.spec.extent_bytes()));
   }
   file.close();
   SLUICE_CHECK_KIND(kIo, file, "{}: cannot be written: {}", path, std::strerror(errno));
 }
 
-std::map<std::string, BundleTensor> read_safetensors(const std::string& path, const std::shared_ptr<Allocator>& allocator) {
+std::map<std::string, BundleTensor> read_safetensors(const std::string& path,
+                                                     const std::shared_ptr<Allocator>& allocator) {
   std::ifstream file(path, std::ios::binary);
   std::error_code error;
   const uint64_t size = std::filesystem::file_size(path, error);
-  SLUICE_CHECK_KIND(kIo, file && !error, "{}: cannot be read: {}", path, error ? error.message() : std::strerror(errno));
+  SLUICE_CHECK_KIND(kIo, file && !error, "{}: cannot be read: {}", path,
+                    error ? error.message() : std::strerror(errno));
   SLUICE_CHECK(size >= 8, "{}: {} bytes; a safetensors file has at least 8", path, size);
   std::array<unsigned char, 8> bytes{};
   file.read(reinterpret_cast<char*>(bytes.data()), 8);
   uint64_t length = 0;
   for (size_t i = 0; i < 8; ++i) length |= static_cast<uint64_t>(bytes[i]) << (8 * i);
-  SLUICE_CHECK(length <= kMaxHeader && length <= size - 8, "{}: a header of {} bytes in a file of {}; the file is truncated or not safetensors",
-               path, length, size);
+  SLUICE_CHECK(length <= kMaxHeader && length <= size - 8,
+               "{}: a header of {} bytes in a file of {}; the file is truncated or not safetensors", path, length,
+               size);
   std::string text(length, '\0');
   file.read(text.data(), static_cast<std::streamsize>(length));
   SLUICE_CHECK_KIND(kIo, file, "{}: cannot be read: {}", path, std::strerror(errno));

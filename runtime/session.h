@@ -60,7 +60,8 @@ struct SessionOptions {
   std::string dump_dir = ".";           // where check_numerics writes
   bool trace = false;                   // record firings, kernels and waits from the start
   // Called on a stream thread after each step, in order. Must not throw, block or submit.
-  std::function<void(uint64_t step, const Status& status, const std::vector<OutputTensor>& outputs)> on_output = nullptr;
+  std::function<void(uint64_t step, const Status& status, const std::vector<OutputTensor>& outputs)> on_output =
+      nullptr;
 };
 
 // One submitted step. Cheap to copy; may outlive the session. Thread-safe.
@@ -97,10 +98,10 @@ struct SessionStats {
 // Bytes a session holds, by what for.
 struct SessionMemory {
   struct Space {
-    std::string name;            // "host", "sim:0"
-    uint64_t arenas = 0;         // register slots, activations, workspaces
-    uint64_t variables = 0;      // bound, shared with others
-    uint64_t outputs = 0;        // results of the steps that may be in flight
+    std::string name;        // "host", "sim:0"
+    uint64_t arenas = 0;     // register slots, activations, workspaces
+    uint64_t variables = 0;  // bound, shared with others
+    uint64_t outputs = 0;    // results of the steps that may be in flight
     uint64_t total() const { return arenas + variables + outputs; }
   };
   std::vector<Space> spaces;
@@ -111,7 +112,8 @@ class Session {
   Session() = default;
   // Verifies the plan, binds its variables, allocates its arenas, prepares its kernels, starts its actors.
   // Throws with what is wrong and leaves nothing behind. The engine must outlive the session.
-  static Session load(Engine& engine, plan::Plan plan, const VariableBindings& variables = {}, SessionOptions options = {});
+  static Session load(Engine& engine, plan::Plan plan, const VariableBindings& variables = {},
+                      SessionOptions options = {});
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;  // ends the session assigned to
   ~Session();                              // stop()

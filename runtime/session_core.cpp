@@ -144,7 +144,8 @@ void SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t step)
   }
   if (!status.ok() && !session_error_.ok()) status = session_error_;
   status = with_updates(status, step);
-  if (state == nullptr && !status.ok() && status.kind() != ErrorKind::kCancelled && late_error_.ok()) late_error_ = status;
+  if (state == nullptr && !status.ok() && status.kind() != ErrorKind::kCancelled && late_error_.ok())
+    late_error_ = status;
   ++finished_;
   failed_ += !status.ok();
   if (finished_ >= wake_at_) {
@@ -241,8 +242,9 @@ void SessionCore::wait_idle(bool writes_only) {
 void SessionCore::on_actor_down(int actor, const std::string& reason) {
   std::lock_guard lock(mutex_);
   if (closing_ || runner_ == nullptr) return;
-  session_error_ = {ErrorKind::kRuntime, fmt::format("session '{}': actor '{}' was ended from outside: {}; load the plan again",
-                                                     plan().name, plan().actors[actor].name, reason)};
+  session_error_ = {ErrorKind::kRuntime,
+                    fmt::format("session '{}': actor '{}' was ended from outside: {}; load the plan again", plan().name,
+                                plan().actors[actor].name, reason)};
   runner_->cancel();
   room_.notify_all();
 }
@@ -258,7 +260,8 @@ bool SessionCore::busy() const {
 }
 
 void SessionCore::on_stall(std::chrono::milliseconds idle) {
-  log(LogLevel::kWarn, "runtime", "session '{}': nothing has fired for {} ms:\n{}", plan().name, idle.count(), wait_report());
+  log(LogLevel::kWarn, "runtime", "session '{}': nothing has fired for {} ms:\n{}", plan().name, idle.count(),
+      wait_report());
 }
 
 std::shared_ptr<actors::Runner> SessionCore::runner() const {

@@ -114,30 +114,32 @@ class SessionCore final : public actors::RunListener,
   int max_in_flight_ = 1;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;          // variables idle, finished_ at wake_at_, closing
-  std::condition_variable room_;             // has_capacity() or closing
+  std::condition_variable changed_;  // variables idle, finished_ at wake_at_, closing
+  std::condition_variable room_;     // has_capacity() or closing
   std::condition_variable published_changed_;
-  uint64_t wake_at_ = UINT64_MAX;            // the least finished_ someone waits for on changed_
+  uint64_t wake_at_ = UINT64_MAX;  // the least finished_ someone waits for on changed_
   int room_waiters_ = 0;
-  uint64_t submitted_ = 0;  // numbers given out
+  uint64_t submitted_ = 0;              // numbers given out
   std::atomic<uint64_t> published_{0};  // start credits given
   uint64_t finished_ = 0, failed_ = 0;
   bool closing_ = false, closed_ = false;
-  Status session_error_;                           // ends the session
-  Status late_error_;                              // of a step whose handle had been finished
-  std::map<uint64_t, Status> failures_;            // of steps in flight
+  Status session_error_;                             // ends the session
+  Status late_error_;                                // of a step whose handle had been finished
+  std::map<uint64_t, Status> failures_;              // of steps in flight
   std::vector<std::shared_ptr<StepState>> pending_;  // per step % size
   std::vector<std::shared_ptr<StepState>> pool_;
   std::atomic<uint64_t> touches_{0}, write_touches_{0};
   std::atomic<int> idle_waiters_{0};
-  SessionStats last_stats_;                        // once closed
+  SessionStats last_stats_;  // once closed
 };
 
 template <class Done>
-bool SessionCore::wait_for(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, Timeout timeout, Done&& done) {
+bool SessionCore::wait_for(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, Timeout timeout,
+                           Done&& done) {
   if (done()) return true;
   SLUICE_CHECK_KIND(kRuntime, !engine_.on_stream_thread(),
-                    "session '{}': waiting on a stream's own thread would never end; wait from another thread", plan().name);
+                    "session '{}': waiting on a stream's own thread would never end; wait from another thread",
+                    plan().name);
   if (engine_.options().manual_stepping) {
     while (!done()) {
       lock.unlock();

@@ -22,18 +22,19 @@ bool sole_owner(const std::shared_ptr<T>& held) {
 
 void SessionCore::check_inputs(std::span<const InputTensor> inputs) const {
   const std::vector<plan::Input>& expected = plan().inputs;
-  SLUICE_CHECK(inputs.size() == expected.size(), "session '{}': got {} inputs; the plan takes {}", plan().name, inputs.size(),
-               expected.size());
+  SLUICE_CHECK(inputs.size() == expected.size(), "session '{}': got {} inputs; the plan takes {}", plan().name,
+               inputs.size(), expected.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     const TensorSpec& want = expected[i].spec;
     const TensorSpec& got = inputs[i].spec;
-    SLUICE_CHECK_KIND(kType, got.dtype == want.dtype, "session '{}': input '{}' has the wrong dtype: got {}; expected {}",
-                      plan().name, expected[i].name, type_str(got), type_str(want));
+    SLUICE_CHECK_KIND(kType, got.dtype == want.dtype,
+                      "session '{}': input '{}' has the wrong dtype: got {}; expected {}", plan().name,
+                      expected[i].name, type_str(got), type_str(want));
     SLUICE_CHECK(got.shape == want.shape && got.strides.rank() == got.shape.rank(),
                  "session '{}': input '{}' has the wrong shape: got {}; expected {}", plan().name, expected[i].name,
                  type_str(got), type_str(want));
-    SLUICE_CHECK(inputs[i].data != nullptr || numel(got.shape) == 0, "session '{}': input '{}': got no data; expected {}",
-                 plan().name, expected[i].name, type_str(want));
+    SLUICE_CHECK(inputs[i].data != nullptr || numel(got.shape) == 0,
+                 "session '{}': input '{}': got no data; expected {}", plan().name, expected[i].name, type_str(want));
   }
 }
 
@@ -86,7 +87,8 @@ std::shared_ptr<StepState> SessionCore::new_state() {
     if (output.storage != nullptr && sole_owner(output.storage)) continue;
     const TensorSpec& spec = plan().outputs[o].view.spec;
     output.type = {spec.dtype, spec.shape};
-    output.storage = std::make_shared<Storage>(engine_.caching_allocator(), checked_bytes(spec.shape, dtype_size(spec.dtype)));
+    output.storage =
+        std::make_shared<Storage>(engine_.caching_allocator(), checked_bytes(spec.shape, dtype_size(spec.dtype)));
   }
   return state;
 }
@@ -128,8 +130,8 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
 }
 
 void SessionCore::start(uint64_t n) {
-  SLUICE_CHECK(plan().inputs.empty(), "session '{}': start() without inputs: the plan takes {}; submit them", plan().name,
-               plan().inputs.size());
+  SLUICE_CHECK(plan().inputs.empty(), "session '{}': start() without inputs: the plan takes {}; submit them",
+               plan().name, plan().inputs.size());
   order_variables();
   std::unique_lock lock(mutex_);
   check_open();

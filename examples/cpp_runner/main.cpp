@@ -43,7 +43,8 @@ int main(int argc, char** argv) try {
   for (const Port& port : session.inputs()) std::printf("input  %s\n", port.str().c_str());
   for (const Port& port : session.outputs()) std::printf("output %s\n", port.str().c_str());
   const Port in = session.inputs().at(0);
-  const int64_t batch = in.shape.at(0), image = elements(in) / batch, classes = elements(session.outputs().at(0)) / batch;
+  const int64_t batch = in.shape.at(0), image = elements(in) / batch,
+                classes = elements(session.outputs().at(0)) / batch;
   const std::vector<float> images = read_images(argv[2]);
   const int64_t count = static_cast<int64_t>(images.size()) / image, batches = (count + batch - 1) / batch;
   std::vector<float> logits(count * classes);
@@ -69,7 +70,8 @@ int main(int argc, char** argv) try {
   for (std::thread& thread : threads) thread.join();
   if (failed) return 1;
 
-  std::ofstream(argv[3], std::ios::binary).write(reinterpret_cast<const char*>(logits.data()), logits.size() * sizeof(float));
+  std::ofstream(argv[3], std::ios::binary)
+      .write(reinterpret_cast<const char*>(logits.data()), logits.size() * sizeof(float));
   std::ofstream classes_file(std::string(argv[3]) + ".classes");
   for (int64_t i = 0; i < count; ++i) {
     const float* row = logits.data() + i * classes;

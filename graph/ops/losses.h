@@ -9,7 +9,7 @@
 namespace sluice::ops {
 
 struct CrossEntropyOptions {
-  Value weight;                     // (C,), optional
+  Value weight;  // (C,), optional
   int64_t ignore_index = -100;
   double label_smoothing = 0;
   std::string reduction = "mean";
@@ -25,7 +25,7 @@ Value smooth_l1_loss(const Value& input, const Value& target, double beta = 1.0,
 Value huber_loss(const Value& input, const Value& target, double delta = 1.0, const std::string& reduction = "mean");
 
 struct BceOptions {
-  Value weight, pos_weight;         // optional; pos_weight with logits only
+  Value weight, pos_weight;  // optional; pos_weight with logits only
   std::string reduction = "mean";
 };
 Value binary_cross_entropy(const Value& input, const Value& target, const BceOptions& options = {});

@@ -14,9 +14,9 @@ struct SgdOptions {
 };
 struct SgdInputs {
   Value param, grad;
-  Value lr;                // 0-d, of a float dtype
-  Value momentum_buffer;   // shaped as param, zeros before the first step; required when momentum != 0
-  Value step;              // 0-d, number of this step from 1; needed only when momentum and dampening are both != 0
+  Value lr;               // 0-d, of a float dtype
+  Value momentum_buffer;  // shaped as param, zeros before the first step; required when momentum != 0
+  Value step;             // 0-d, number of this step from 1; needed only when momentum and dampening are both != 0
 };
 // torch.optim.SGD: {param'} without momentum, {param', momentum_buffer'} with.
 std::vector<Value> sgd_update(const SgdInputs& inputs, const SgdOptions& options);
@@ -28,9 +28,9 @@ struct AdamOptions {
 };
 struct AdamInputs {
   Value param, grad, exp_avg, exp_avg_sq;
-  Value step;              // 0-d, float or int64: number of this step, from 1
-  Value lr;                // 0-d, of a float dtype
-  Value max_exp_avg_sq;    // defined = amsgrad
+  Value step;            // 0-d, float or int64: number of this step, from 1
+  Value lr;              // 0-d, of a float dtype
+  Value max_exp_avg_sq;  // defined = amsgrad
 };
 // torch.optim.Adam / AdamW: {param', exp_avg', exp_avg_sq'} and, with amsgrad, max_exp_avg_sq'.
 std::vector<Value> adam_update(const AdamInputs& inputs, const AdamOptions& options);

@@ -25,10 +25,10 @@ class StepHandle;
 namespace sluice::api {
 
 struct SessionOptions {
-  int max_in_flight = 0;                     // steps submitted and not finished; 0: the plan's own number
+  int max_in_flight = 0;                        // steps submitted and not finished; 0: the plan's own number
   std::chrono::milliseconds submit_timeout{0};  // of submit() when that many are in flight; 0: wait for ever
   std::chrono::milliseconds wait_timeout{0};    // of get(); 0: for ever
-  bool check_numerics = false;               // fail a step whose kernels write NaN or infinity
+  bool check_numerics = false;                  // fail a step whose kernels write NaN or infinity
   // Called after each step, in order, on a thread of the engine; error is "" when the step went well. Must not block.
   std::function<void(uint64_t step, const std::vector<Tensor>& outputs, const std::string& error)> on_output = nullptr;
 };

@@ -35,22 +35,28 @@ void bind_autograd(nb::module_& m) {
   m.def("is_grad_enabled", &grad_enabled);
   m.def("push_grad_mode", [](bool on) { mode_stack().push_back(std::make_unique<GradMode>(on)); });
   m.def("pop_grad_mode", [] { mode_stack().pop_back(); });
-  m.def("backward", [](const std::vector<Value>& outputs, const std::vector<OptionalValue>& grads, bool create_graph,
-                       std::optional<bool> retain_graph) {
-    const std::vector<Value> grad_outputs = values(grads);
-    nb::gil_scoped_release release;
-    backward(outputs, grad_outputs, options_of(create_graph, retain_graph));
-  }, nb::arg("outputs"), nb::arg("grad_outputs"), nb::arg("create_graph"), nb::arg("retain_graph").none());
-  m.def("grad", [](const std::vector<Value>& outputs, const std::vector<Value>& inputs, const std::vector<OptionalValue>& grads,
-                   bool create_graph, std::optional<bool> retain_graph, bool allow_unused) {
-    const std::vector<Value> grad_outputs = values(grads);
-    nb::gil_scoped_release release;
-    return grad(outputs, inputs, grad_outputs, options_of(create_graph, retain_graph, allow_unused));
-  }, nb::arg("outputs"), nb::arg("inputs"), nb::arg("grad_outputs"), nb::arg("create_graph"), nb::arg("retain_graph").none(),
-        nb::arg("allow_unused"));
+  m.def(
+      "backward",
+      [](const std::vector<Value>& outputs, const std::vector<OptionalValue>& grads, bool create_graph,
+         std::optional<bool> retain_graph) {
+        const std::vector<Value> grad_outputs = values(grads);
+        nb::gil_scoped_release release;
+        backward(outputs, grad_outputs, options_of(create_graph, retain_graph));
+      },
+      nb::arg("outputs"), nb::arg("grad_outputs"), nb::arg("create_graph"), nb::arg("retain_graph").none());
+  m.def(
+      "grad",
+      [](const std::vector<Value>& outputs, const std::vector<Value>& inputs, const std::vector<OptionalValue>& grads,
+         bool create_graph, std::optional<bool> retain_graph, bool allow_unused) {
+        const std::vector<Value> grad_outputs = values(grads);
+        nb::gil_scoped_release release;
+        return grad(outputs, inputs, grad_outputs, options_of(create_graph, retain_graph, allow_unused));
+      },
+      nb::arg("outputs"), nb::arg("inputs"), nb::arg("grad_outputs"), nb::arg("create_graph"),
+      nb::arg("retain_graph").none(), nb::arg("allow_unused"));
   // Fresh aliases of `outputs` whose history is the Python function `backward` of `inputs`.
-  m.def("record_function", [](const std::string& name, const std::vector<Value>& inputs, const std::vector<Value>& outputs,
-                              nb::callable backward) {
+  m.def("record_function", [](const std::string& name, const std::vector<Value>& inputs,
+                              const std::vector<Value>& outputs, nb::callable backward) {
     static auto* names = new std::vector<std::unique_ptr<std::string>>();  // GradNode keeps the pointer
     const char* stored = nullptr;
     for (const auto& known : *names)

@@ -33,10 +33,10 @@ struct OptionalValue {
   operator const Value&() const { return value; }  // NOLINT: stands for the Value
 };
 
-nb::object dtype_object(DType dtype);                 // the one sluice.dtype object
-bool dtype_from(nb::handle object, DType* dtype);     // a sluice.dtype, or Python's bool, int, float
-bool device_from(nb::handle object, DeviceId* device);// "cpu", "sim:0", sluice.device
-bool ints_from(nb::handle object, Ints* ints);        // an int or a sequence of ints
+nb::object dtype_object(DType dtype);                   // the one sluice.dtype object
+bool dtype_from(nb::handle object, DType* dtype);       // a sluice.dtype, or Python's bool, int, float
+bool device_from(nb::handle object, DeviceId* device);  // "cpu", "sim:0", sluice.device
+bool ints_from(nb::handle object, Ints* ints);          // an int or a sequence of ints
 // An Operand from a tensor or a number; false otherwise.
 bool operand_from(nb::handle object, std::optional<ops::Operand>* operand);
 
@@ -79,7 +79,8 @@ void bind_graph(nb::module_& m);
 
 namespace nanobind::detail {
 
-template <> struct type_caster<sluice::Value> {
+template <>
+struct type_caster<sluice::Value> {
   NB_TYPE_CASTER(sluice::Value, const_name("Tensor"))
   bool from_python(handle src, uint32_t, cleanup_list*) noexcept {
     if (!nb::isinstance<sluice::Tensor>(src) || !nb::inst_ready(src)) return false;
@@ -92,7 +93,8 @@ template <> struct type_caster<sluice::Value> {
   }
 };
 
-template <> struct type_caster<sluice::python::OptionalValue> {
+template <>
+struct type_caster<sluice::python::OptionalValue> {
   NB_TYPE_CASTER(sluice::python::OptionalValue, const_name("Tensor | None"))
   bool from_python(handle src, uint32_t flags, cleanup_list* cleanup) noexcept {
     if (src.is_none()) return true;
@@ -106,7 +108,8 @@ template <> struct type_caster<sluice::python::OptionalValue> {
   }
 };
 
-template <> struct type_caster<sluice::DType> {
+template <>
+struct type_caster<sluice::DType> {
   NB_TYPE_CASTER(sluice::DType, const_name("dtype"))
   bool from_python(handle src, uint32_t, cleanup_list*) noexcept { return sluice::python::dtype_from(src, &value); }
   static handle from_cpp(sluice::DType v, rv_policy, cleanup_list*) noexcept {
@@ -114,17 +117,17 @@ template <> struct type_caster<sluice::DType> {
   }
 };
 
-template <> struct type_caster<sluice::DeviceId> {
+template <>
+struct type_caster<sluice::DeviceId> {
   NB_TYPE_CASTER(sluice::DeviceId, const_name("device"))
-  bool from_python(handle src, uint32_t, cleanup_list*) {
-    return sluice::python::device_from(src, &value);
-  }
+  bool from_python(handle src, uint32_t, cleanup_list*) { return sluice::python::device_from(src, &value); }
   static handle from_cpp(const sluice::DeviceId& v, rv_policy, cleanup_list*) noexcept {
     return nb::cast(v.str()).release();
   }
 };
 
-template <> struct type_caster<sluice::Shape> {
+template <>
+struct type_caster<sluice::Shape> {
   NB_TYPE_CASTER(sluice::Shape, const_name("tuple[int, ...]"))
   bool from_python(handle src, uint32_t, cleanup_list*) noexcept {
     sluice::Ints ints;
@@ -140,7 +143,8 @@ template <> struct type_caster<sluice::Shape> {
 };
 
 // Dims and sizes: an int stands for a list of one.
-template <> struct type_caster<sluice::Ints> {
+template <>
+struct type_caster<sluice::Ints> {
   NB_TYPE_CASTER(sluice::Ints, const_name("int | Sequence[int]"))
   bool from_python(handle src, uint32_t, cleanup_list*) noexcept { return sluice::python::ints_from(src, &value); }
   static handle from_cpp(const sluice::Ints& v, rv_policy, cleanup_list*) noexcept {
@@ -151,10 +155,15 @@ template <> struct type_caster<sluice::Ints> {
 };
 
 // Has no default: held as an optional and handed out by value.
-template <> struct type_caster<sluice::ops::Operand> {
+template <>
+struct type_caster<sluice::ops::Operand> {
   static constexpr auto Name = const_name("Tensor | float");
-  template <typename T> using Cast = sluice::ops::Operand;
-  template <typename T> static constexpr bool can_cast() { return true; }
+  template <typename T>
+  using Cast = sluice::ops::Operand;
+  template <typename T>
+  static constexpr bool can_cast() {
+    return true;
+  }
   std::optional<sluice::ops::Operand> value;
   bool from_python(handle src, uint32_t, cleanup_list*) noexcept { return sluice::python::operand_from(src, &value); }
   operator sluice::ops::Operand() { return *value; }

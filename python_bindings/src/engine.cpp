@@ -51,27 +51,34 @@ EagerExecutor& default_eager() {
 void bind_engine(nb::module_& m) {
   static auto* lazy = new LazyExecutor();
   set_default_executor(lazy);
-  m.def("configure_engine", [](int cores, int watchdog_ms) {
-    Default& state = process_default();
-    if (state.engine) fail(ErrorKind::kRuntime, "configure_engine: the default engine runs already; call it before the first op");
-    state.options.cores = cores;
-    state.options.watchdog = std::chrono::milliseconds(watchdog_ms);
-  }, nb::arg("cores") = 0, nb::arg("watchdog_ms") = 10000);
-  m.def("shutdown", [] {
-    Default& state = process_default();
-    nb::gil_scoped_release release;
-    close_all_graphs();
-    std::lock_guard lock(state.mutex);
-    state.closed = true;
-    state.eager.reset();
-    state.engine.reset();
-  }, "Ends all graphs and the default engine; called at exit.");
+  m.def(
+      "configure_engine",
+      [](int cores, int watchdog_ms) {
+        Default& state = process_default();
+        if (state.engine)
+          fail(ErrorKind::kRuntime, "configure_engine: the default engine runs already; call it before the first op");
+        state.options.cores = cores;
+        state.options.watchdog = std::chrono::milliseconds(watchdog_ms);
+      },
+      nb::arg("cores") = 0, nb::arg("watchdog_ms") = 10000);
+  m.def(
+      "shutdown",
+      [] {
+        Default& state = process_default();
+        nb::gil_scoped_release release;
+        close_all_graphs();
+        std::lock_guard lock(state.mutex);
+        state.closed = true;
+        state.eager.reset();
+        state.engine.reset();
+      },
+      "Ends all graphs and the default engine; called at exit.");
   m.def("cores", [] { return default_eager().engine().cores(); });
   m.def("set_num_threads", [](int threads) { default_eager().set_threads(threads); });
   m.def("get_num_threads", [] { return default_eager().threads(); });
-  m.def("memory_stats", [](const std::string& space) {
-    return allocator_stats(default_eager().engine(), space);
-  }, nb::arg("space") = "host", "Bytes as the engine's allocator counts them.");
+  m.def(
+      "memory_stats", [](const std::string& space) { return allocator_stats(default_eager().engine(), space); },
+      nb::arg("space") = "host", "Bytes as the engine's allocator counts them.");
 }
 
 }  // namespace sluice::python

@@ -44,7 +44,8 @@ struct PyTrace {
 
 nb::list describe_types(const graph::Graph& graph, const std::vector<graph::ValueId>& values) {
   nb::list list;
-  for (graph::ValueId value : values) list.append(value == graph::kNoValue ? nb::none() : nb::cast(graph.type(value).str()));
+  for (graph::ValueId value : values)
+    list.append(value == graph::kNoValue ? nb::none() : nb::cast(graph.type(value).str()));
   return list;
 }
 
@@ -87,17 +88,18 @@ void bind_trace(nb::module_& m) {
       });
   nb::class_<PyTrace>(m, "TraceScope", "Ops on this thread make nodes until finish() or close().")
       .def(nb::init<const std::string&, int>(), nb::arg("name"), nb::arg("stack_depth") = 1)
-      .def("add_input", [](PyTrace& t, const std::string& name, DType dtype, const Shape& shape) -> Value {
-        return t.open().add_input(name, {dtype, shape});
-      })
-      .def("register_variable", [](PyTrace& t, const std::string& name, const Value& tensor) {
-        t.open().register_variable(name, tensor);
-      })
-      .def("finish", [](PyTrace& t, const std::vector<std::pair<std::string, Value>>& outputs) {
-        PyCaptured captured{t.open().finish(outputs), std::move(t.stacks)};
-        t.close();
-        return captured;
-      })
+      .def("add_input",
+           [](PyTrace& t, const std::string& name, DType dtype, const Shape& shape) -> Value {
+             return t.open().add_input(name, {dtype, shape});
+           })
+      .def("register_variable",
+           [](PyTrace& t, const std::string& name, const Value& tensor) { t.open().register_variable(name, tensor); })
+      .def("finish",
+           [](PyTrace& t, const std::vector<std::pair<std::string, Value>>& outputs) {
+             PyCaptured captured{t.open().finish(outputs), std::move(t.stacks)};
+             t.close();
+             return captured;
+           })
       .def("num_nodes", [](PyTrace& t) { return t.open().graph().nodes().size(); })
       .def("close", &PyTrace::close);
   m.def("is_tracing", [] { return current_trace() != nullptr; });
@@ -109,14 +111,19 @@ void bind_trace(nb::module_& m) {
 void bind_graph(nb::module_& m) {
   bind_trace(m);
   nb::class_<PyScope<PlacementScope>>(m, "PlacementScope")
-      .def("__init__", [](PyScope<PlacementScope>* self, std::optional<DeviceId> device, const std::string& stream, int quota) {
-        new (self) PyScope<PlacementScope>{std::make_unique<PlacementScope>(graph::Placement{device, stream}, quota)};
-      }, nb::arg("device") = nb::none(), nb::arg("stream") = "", nb::arg("quota") = 0)
+      .def(
+          "__init__",
+          [](PyScope<PlacementScope>* self, std::optional<DeviceId> device, const std::string& stream, int quota) {
+            new (self)
+                PyScope<PlacementScope>{std::make_unique<PlacementScope>(graph::Placement{device, stream}, quota)};
+          },
+          nb::arg("device") = nb::none(), nb::arg("stream") = "", nb::arg("quota") = 0)
       .def("close", &PyScope<PlacementScope>::close);
   nb::class_<PyScope<ModuleScope>>(m, "ModuleScope")
-      .def("__init__", [](PyScope<ModuleScope>* self, const std::string& name) {
-        new (self) PyScope<ModuleScope>{std::make_unique<ModuleScope>(name)};
-      })
+      .def("__init__",
+           [](PyScope<ModuleScope>* self, const std::string& name) {
+             new (self) PyScope<ModuleScope>{std::make_unique<ModuleScope>(name)};
+           })
       .def("close", &PyScope<ModuleScope>::close);
   m.def("placement_device", [] { return current_placement_device(); });
   bind_graph_session(m);

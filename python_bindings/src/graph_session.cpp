@@ -99,8 +99,10 @@ std::vector<Tensor> call(PyGraph& graph, const std::vector<Tensor>& inputs, doub
   for (bool submitted = false; !submitted;) {
     {
       nb::gil_scoped_release release;
-      const double left = timeout_s < 0 ? 0.1 : std::min(0.1, timeout_s - std::chrono::duration<double>(Clock::now() - start).count());
-      const auto slice = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(std::max(left, 0.0)));
+      const double left =
+          timeout_s < 0 ? 0.1 : std::min(0.1, timeout_s - std::chrono::duration<double>(Clock::now() - start).count());
+      const auto slice =
+          std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(std::max(left, 0.0)));
       try {
         outputs = session.call(inputs, slice);
         submitted = true;
@@ -180,42 +182,52 @@ void close_all_graphs() {
 
 void bind_graph_session(nb::module_& m) {
   nb::class_<PyGraph>(m, "GraphSession", "A compiled graph that runs on the default engine.")
-      .def("__init__", [](PyGraph* self, const PyCaptured& captured, const nb::dict& options, const nb::dict& functions) {
-        GraphSessionOptions o = options_of(options, functions);
-        std::unique_ptr<GraphSession> session;
-        {
-          nb::gil_scoped_release release;
-          session = std::make_unique<GraphSession>(default_eager(), captured.graph, std::move(o));
-        }
-        new (self) PyGraph(std::move(session));
-      })
-      .def_static("load", [](const std::string& dir, const nb::dict& options, const nb::dict& functions) {
-        GraphSessionOptions o = options_of(options, functions);
-        std::unique_ptr<GraphSession> session;
-        {
-          nb::gil_scoped_release release;
-          session = GraphSession::load(default_eager(), dir, std::move(o));
-        }
-        return new PyGraph(std::move(session));
-      }, nb::rv_policy::take_ownership)
-      .def("call", [](PyGraph& g, const std::vector<Value>& inputs, double timeout_s) {
-        const std::vector<Tensor> outputs = call(g, {inputs.begin(), inputs.end()}, timeout_s);
-        return std::vector<Value>(outputs.begin(), outputs.end());
-      }, nb::arg("inputs"), nb::arg("timeout_s") = -1.0)
-      .def("synchronize", [](PyGraph& g) {
-        Session& session = g.get().session();
-        wait_interruptibly([&](int timeout_ms) {
-          try {
-            session.wait_all(std::chrono::milliseconds(timeout_ms));
-            return true;
-          } catch (const Error& error) {
-            if (error.kind() != ErrorKind::kTimeout) throw;
-            return false;
-          }
-        });
-      })
-      .def("plan_json", [](PyGraph& g) { return plan::to_json(g.get().compiled().plan); }, Release())
-      .def("graph_text", [](PyGraph& g) { return graph::to_text(g.get().compiled().graph); }, Release())
+      .def("__init__",
+           [](PyGraph* self, const PyCaptured& captured, const nb::dict& options, const nb::dict& functions) {
+             GraphSessionOptions o = options_of(options, functions);
+             std::unique_ptr<GraphSession> session;
+             {
+               nb::gil_scoped_release release;
+               session = std::make_unique<GraphSession>(default_eager(), captured.graph, std::move(o));
+             }
+             new (self) PyGraph(std::move(session));
+           })
+      .def_static(
+          "load",
+          [](const std::string& dir, const nb::dict& options, const nb::dict& functions) {
+            GraphSessionOptions o = options_of(options, functions);
+            std::unique_ptr<GraphSession> session;
+            {
+              nb::gil_scoped_release release;
+              session = GraphSession::load(default_eager(), dir, std::move(o));
+            }
+            return new PyGraph(std::move(session));
+          },
+          nb::rv_policy::take_ownership)
+      .def(
+          "call",
+          [](PyGraph& g, const std::vector<Value>& inputs, double timeout_s) {
+            const std::vector<Tensor> outputs = call(g, {inputs.begin(), inputs.end()}, timeout_s);
+            return std::vector<Value>(outputs.begin(), outputs.end());
+          },
+          nb::arg("inputs"), nb::arg("timeout_s") = -1.0)
+      .def("synchronize",
+           [](PyGraph& g) {
+             Session& session = g.get().session();
+             wait_interruptibly([&](int timeout_ms) {
+               try {
+                 session.wait_all(std::chrono::milliseconds(timeout_ms));
+                 return true;
+               } catch (const Error& error) {
+                 if (error.kind() != ErrorKind::kTimeout) throw;
+                 return false;
+               }
+             });
+           })
+      .def(
+          "plan_json", [](PyGraph& g) { return plan::to_json(g.get().compiled().plan); }, Release())
+      .def(
+          "graph_text", [](PyGraph& g) { return graph::to_text(g.get().compiled().graph); }, Release())
       .def("ledger", [](PyGraph& g) { return ledger_of(g.get().compiled().plan); })
       .def("passes", [](PyGraph& g) { return passes_of(g.get().compiled()); })
       .def_prop_ro("compile_seconds", [](PyGraph& g) { return g.get().compiled().seconds; })
@@ -225,11 +237,15 @@ void bind_graph_session(nb::module_& m) {
       .def("inputs", [](PyGraph& g) { return ports_of(g.get().session().inputs()); })
       .def("outputs", [](PyGraph& g) { return ports_of(g.get().session().outputs()); })
       .def("set_trace", [](PyGraph& g, bool on) { g.get().session().set_trace(on); })
-      .def("take_trace", [](PyGraph& g) {
-        Session& session = g.get().session();
-        return chrome_trace_json(session.take_trace(), session.trace_names());
-      }, Release())
-      .def("save", [](PyGraph& g, const std::string& dir) { g.get().save(dir); }, Release())
+      .def(
+          "take_trace",
+          [](PyGraph& g) {
+            Session& session = g.get().session();
+            return chrome_trace_json(session.take_trace(), session.trace_names());
+          },
+          Release())
+      .def(
+          "save", [](PyGraph& g, const std::string& dir) { g.get().save(dir); }, Release())
       .def("close", [](PyGraph& g) {
         std::unique_ptr<GraphSession> ending = g.take();
         nb::gil_scoped_release release;

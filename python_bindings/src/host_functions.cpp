@@ -19,14 +19,16 @@ nb::object numpy_view(void* data, const TensorSpec& spec, bool writable) {
     strides[i] = spec.strides[i];
   }
   using Code = nb::dlpack::dtype_code;
-  if (spec.dtype == DType::kBFloat16) fail(ErrorKind::kType, "host_function: bfloat16 has no numpy dtype; cast the tensor first");
+  if (spec.dtype == DType::kBFloat16)
+    fail(ErrorKind::kType, "host_function: bfloat16 has no numpy dtype; cast the tensor first");
   Code code = Code::Int;
   if (spec.dtype == DType::kBool) code = Code::Bool;
   if (spec.dtype == DType::kUInt8) code = Code::UInt;
   if (is_floating(spec.dtype)) code = Code::Float;
   const nb::dlpack::dtype dtype{static_cast<uint8_t>(code), static_cast<uint8_t>(dtype_size(spec.dtype) * 8), 1};
-  nb::object array = nb::cast(nb::ndarray<nb::numpy>(data, spec.shape.rank(), shape, nb::handle(Py_None), strides, dtype),
-                              nb::rv_policy::reference);
+  nb::object array =
+      nb::cast(nb::ndarray<nb::numpy>(data, spec.shape.rank(), shape, nb::handle(Py_None), strides, dtype),
+               nb::rv_policy::reference);
   if (!writable) array.attr("setflags")(nb::arg("write") = false);
   return array;
 }
@@ -35,7 +37,8 @@ std::string text_of(nb::object object) { return nb::cast<std::string>(nb::str(nb
 
 // The text of the exception in flight, with the frames of the user's function.
 std::string traceback_text(nb::python_error& error) {
-  nb::object lines = nb::module_::import_("traceback").attr("format_exception")(error.type(), error.value(), error.traceback());
+  nb::object lines =
+      nb::module_::import_("traceback").attr("format_exception")(error.type(), error.value(), error.traceback());
   return nb::cast<std::string>(nb::str("").attr("join")(lines));
 }
 
@@ -54,20 +57,22 @@ void store(const std::string& name, nb::handle result, void* data, const TensorS
 void run(const std::string& name, nb::handle callable, const KernelArgs& args, const std::vector<TensorSpec>& inputs,
          const std::vector<TensorSpec>& outputs) {
   nb::list arrays;
-  for (size_t i = 0; i < inputs.size(); ++i) arrays.append(numpy_view(const_cast<void*>(args.inputs[i]), inputs[i], false));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    arrays.append(numpy_view(const_cast<void*>(args.inputs[i]), inputs[i], false));
   nb::object result = callable(*arrays);
   const bool several = nb::isinstance<nb::tuple>(result) || nb::isinstance<nb::list>(result);
   nb::tuple results = several ? nb::tuple(result) : nb::make_tuple(result);
   if (results.size() != outputs.size())
-    fail(ErrorKind::kValue, "host function '{}': returned {} arrays; declared were {}", name, results.size(), outputs.size());
+    fail(ErrorKind::kValue, "host function '{}': returned {} arrays; declared were {}", name, results.size(),
+         outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) store(name, results[i], args.outputs[i], outputs[i], i);
 }
 
 }  // namespace
 
 HostFunction host_function_of(const std::string& name, nb::object callable) {
-  return [name, function = SharedObject(std::move(callable))](const KernelArgs& args, const std::vector<TensorSpec>& inputs,
-                                                             const std::vector<TensorSpec>& outputs) {
+  return [name, function = SharedObject(std::move(callable))](
+             const KernelArgs& args, const std::vector<TensorSpec>& inputs, const std::vector<TensorSpec>& outputs) {
     if (!Py_IsInitialized()) fail(ErrorKind::kCancelled, "host function '{}': the interpreter has ended", name);
     nb::gil_scoped_acquire gil;
     try {
@@ -85,12 +90,15 @@ void bind_host_functions(nb::module_& m) {
   m.def("register_host_function", [](const std::string& name, nb::callable function) {
     default_eager().host_functions()[name] = host_function_of(name, function);
   });
-  m.def("call_host_function", [](const std::vector<Value>& inputs, const std::string& name,
-                                 const std::vector<std::pair<Shape, DType>>& outputs) {
-    std::vector<TensorType> types;
-    for (const auto& [shape, dtype] : outputs) types.push_back({dtype, shape});
-    return ops::host_function(inputs, name, types);
-  }, Release());
+  m.def(
+      "call_host_function",
+      [](const std::vector<Value>& inputs, const std::string& name,
+         const std::vector<std::pair<Shape, DType>>& outputs) {
+        std::vector<TensorType> types;
+        for (const auto& [shape, dtype] : outputs) types.push_back({dtype, shape});
+        return ops::host_function(inputs, name, types);
+      },
+      Release());
 }
 
 }  // namespace sluice::python

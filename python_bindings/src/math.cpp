@@ -17,7 +17,8 @@ using OptionalDType = std::optional<DType>;
 Value cast_if(const Value& x, OptionalDType dtype) { return dtype ? ops::cast(x, *dtype) : x; }
 
 void bind_unary(const Both& both) {
-  both("neg", &ops::neg)("abs", &ops::abs)("sign", &ops::sign)("exp", &ops::exp)("expm1", &ops::expm1)("log", &ops::log);
+  both("neg", &ops::neg)("abs", &ops::abs)("sign", &ops::sign)("exp", &ops::exp)("expm1", &ops::expm1)("log",
+                                                                                                       &ops::log);
   both("log1p", &ops::log1p)("sqrt", &ops::sqrt)("rsqrt", &ops::rsqrt)("reciprocal", &ops::reciprocal);
   both("sin", &ops::sin)("cos", &ops::cos)("tan", &ops::tan)("tanh", &ops::tanh)("erf", &ops::erf);
   both("floor", &ops::floor)("ceil", &ops::ceil)("round", &ops::round)("trunc", &ops::trunc)("square", &ops::square);
@@ -34,13 +35,16 @@ void bind_binary(const Both& both) {
   both("logical_or", &ops::logical_or, other)("logical_xor", &ops::logical_xor, other);
   both("bitwise_and", &ops::bitwise_and, other)("bitwise_or", &ops::bitwise_or, other);
   both("bitwise_xor", &ops::bitwise_xor, other)("pow", &ops::pow, nb::arg("exponent"));
-  both("_add", &ops::add, other)("_sub", &ops::sub, other)("_div", &ops::div, other);  // torch adds alpha, rounding_mode
+  both("_add", &ops::add, other)("_sub", &ops::sub, other)("_div", &ops::div,
+                                                           other);  // torch adds alpha, rounding_mode
 }
 
 // Operators: Python's int and float on either side.
 void bind_operators(nb::class_<Tensor>& t) {
   const auto op = nb::is_operator();
-  const auto forward = [&](const char* name, Value (*f)(const Operand&, const Operand&)) { t.def(name, f, Release(), op); };
+  const auto forward = [&](const char* name, Value (*f)(const Operand&, const Operand&)) {
+    t.def(name, f, Release(), op);
+  };
   const auto reflected = [&](const char* name, auto f) { t.def(name, f, Release(), op); };
   forward("__add__", &ops::add);
   forward("__radd__", &ops::add);
@@ -68,7 +72,8 @@ void bind_operators(nb::class_<Tensor>& t) {
   reflected("__rfloordiv__", [](const Operand& a, const Operand& b) { return ops::floor_divide(b, a); });
   reflected("__rmod__", [](const Operand& a, const Operand& b) { return ops::remainder(b, a); });
   reflected("__rpow__", [](const Operand& a, const Operand& b) { return ops::pow(b, a); });
-  t.def("__matmul__", [](const Value& a, const Value& b) { return ops::matmul(a, b); }, Release(), op);
+  t.def(
+      "__matmul__", [](const Value& a, const Value& b) { return ops::matmul(a, b); }, Release(), op);
   t.def("__neg__", &ops::neg, Release());
   t.def("__pos__", [](const Value& a) { return a; });
   t.def("__abs__", &ops::abs, Release());
@@ -87,23 +92,32 @@ void bind_reductions(const Both& both) {
   both("prod", with_dtype(&ops::prod), dim, keepdim, dtype);
   both("amax", &ops::amax, dim, keepdim)("amin", &ops::amin, dim, keepdim)("any", &ops::any, dim, keepdim);
   both("all", &ops::all, dim, keepdim)("logsumexp", &ops::logsumexp, dim, keepdim);
-  both("argmax", &ops::argmax, dim, keepdim)("argmin", &ops::argmin, dim, keepdim)("cumsum", &ops::cumsum, nb::arg("dim"));
-  both("_var", &ops::var, dim, nb::arg("correction") = 1.0, keepdim)("_std", &ops::std, dim, nb::arg("correction") = 1.0, keepdim);
+  both("argmax", &ops::argmax, dim, keepdim)("argmin", &ops::argmin, dim, keepdim)("cumsum", &ops::cumsum,
+                                                                                   nb::arg("dim"));
+  both("_var", &ops::var, dim, nb::arg("correction") = 1.0, keepdim)("_std", &ops::std, dim,
+                                                                     nb::arg("correction") = 1.0, keepdim);
   both("norm", &ops::norm, nb::arg("p") = 2.0, dim, keepdim);
 }
 
 void bind_others(const Both& both) {
-  both("where", [](const Value& c, const Operand& a, const Operand& b) { return ops::where(c, a, b); }, nb::arg("x"), nb::arg("y"));
+  both(
+      "where", [](const Value& c, const Operand& a, const Operand& b) { return ops::where(c, a, b); }, nb::arg("x"),
+      nb::arg("y"));
   both("masked_fill", &ops::masked_fill, nb::arg("mask"), nb::arg("value"));
-  both("_clamp", [](const Value& x, std::optional<Operand> low, std::optional<Operand> high) { return ops::clamp(x, low, high); },
-       nb::arg("min") = nb::none(), nb::arg("max") = nb::none());
+  both(
+      "_clamp",
+      [](const Value& x, std::optional<Operand> low, std::optional<Operand> high) { return ops::clamp(x, low, high); },
+      nb::arg("min") = nb::none(), nb::arg("max") = nb::none());
   both("lerp", &ops::lerp, nb::arg("end"), nb::arg("weight"));
   both("_cast", &ops::cast, nb::arg("dtype"));
-  both("matmul", [](const Value& a, const Value& b) { return ops::matmul(a, b); }, nb::arg("other"));
-  both("softmax", [](const Value& x, int64_t d, OptionalDType t) { return ops::softmax(cast_if(x, t), d); }, nb::arg("dim"),
-       nb::arg("dtype") = nb::none());
-  both("log_softmax", [](const Value& x, int64_t d, OptionalDType t) { return ops::log_softmax(cast_if(x, t), d); },
-       nb::arg("dim"), nb::arg("dtype") = nb::none());
+  both(
+      "matmul", [](const Value& a, const Value& b) { return ops::matmul(a, b); }, nb::arg("other"));
+  both(
+      "softmax", [](const Value& x, int64_t d, OptionalDType t) { return ops::softmax(cast_if(x, t), d); },
+      nb::arg("dim"), nb::arg("dtype") = nb::none());
+  both(
+      "log_softmax", [](const Value& x, int64_t d, OptionalDType t) { return ops::log_softmax(cast_if(x, t), d); },
+      nb::arg("dim"), nb::arg("dtype") = nb::none());
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // Shapes, indexing and creation: one line each, and Python's subscript.
+#include "graph/ops/movement.h"
+
 #include "both.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/indexing.h"
-#include "graph/ops/movement.h"
 #include "graph/ops/shaping.h"
 #include "subscript.h"
 
@@ -51,24 +52,37 @@ void bind_shapes(const Both& both) {
   both("split", static_cast<SplitSizes>(&ops::split), sizes, nb::arg("dim") = 0);
   both("roll", &ops::roll, nb::arg("shifts"), nb::arg("dims") = Ints{});
   both("tril", &ops::tril, nb::arg("diagonal") = 0)("triu", &ops::triu, nb::arg("diagonal") = 0);
-  both("_pad", [](const Value& x, const Ints& low, const Ints& high, double value) { return ops::pad(x, low, high, value); },
-       nb::arg("low"), nb::arg("high"), nb::arg("value") = 0.0);
+  both(
+      "_pad",
+      [](const Value& x, const Ints& low, const Ints& high, double value) { return ops::pad(x, low, high, value); },
+      nb::arg("low"), nb::arg("high"), nb::arg("value") = 0.0);
   both("_copy", &ops::copy);
 }
 
 void bind_indexing(const Both& both) {
   const auto dim = nb::arg("dim");
-  both("gather", [](const Value& x, int64_t d, const Value& i) { return ops::gather(x, i, d); }, dim, nb::arg("index"));
-  both("scatter", [](const Value& x, int64_t d, const Value& i, const ops::Operand& src) {
-    return ops::scatter(x, i, src.is_number() ? ops::expand(src.to(x.dtype()), i.shape()) : src.value(), d);
-  }, dim, nb::arg("index"), nb::arg("src"));
-  both("scatter_add", [](const Value& x, int64_t d, const Value& i, const Value& src) { return ops::scatter_add(x, i, src, d); },
-       dim, nb::arg("index"), nb::arg("src"));
-  both("index_select", [](const Value& x, int64_t d, const Value& i) { return ops::index_select(x, i, d); }, dim, nb::arg("index"));
-  both("index_add", [](const Value& x, int64_t d, const Value& i, const Value& src) { return ops::index_add(x, i, src, d); },
-       dim, nb::arg("index"), nb::arg("source"));
-  both("take_along_dim", [](const Value& x, const Value& i, int64_t d) { return ops::take_along(x, i, d); },
-       nb::arg("indices"), dim);
+  both(
+      "gather", [](const Value& x, int64_t d, const Value& i) { return ops::gather(x, i, d); }, dim, nb::arg("index"));
+  both(
+      "scatter",
+      [](const Value& x, int64_t d, const Value& i, const ops::Operand& src) {
+        return ops::scatter(x, i, src.is_number() ? ops::expand(src.to(x.dtype()), i.shape()) : src.value(), d);
+      },
+      dim, nb::arg("index"), nb::arg("src"));
+  both(
+      "scatter_add",
+      [](const Value& x, int64_t d, const Value& i, const Value& src) { return ops::scatter_add(x, i, src, d); }, dim,
+      nb::arg("index"), nb::arg("src"));
+  both(
+      "index_select", [](const Value& x, int64_t d, const Value& i) { return ops::index_select(x, i, d); }, dim,
+      nb::arg("index"));
+  both(
+      "index_add",
+      [](const Value& x, int64_t d, const Value& i, const Value& src) { return ops::index_add(x, i, src, d); }, dim,
+      nb::arg("index"), nb::arg("source"));
+  both(
+      "take_along_dim", [](const Value& x, const Value& i, int64_t d) { return ops::take_along(x, i, d); },
+      nb::arg("indices"), dim);
 }
 
 void bind_creation(nb::module_& fn) {
@@ -76,12 +90,19 @@ void bind_creation(nb::module_& fn) {
   fn.def("arange", &ops::arange, Release(), nb::arg("start"), nb::arg("end"), nb::arg("step"), nb::arg("dtype"));
   fn.def("linspace", &ops::linspace, Release(), nb::arg("start"), nb::arg("end"), nb::arg("steps"), nb::arg("dtype"));
   fn.def("eye", &ops::eye, Release(), nb::arg("n"), nb::arg("m"), nb::arg("dtype"));
-  fn.def("empty", [](const Shape& s, DType d) -> Value { return Tensor::empty({d, s}); }, Release(), nb::arg("size"), nb::arg("dtype"));
+  fn.def(
+      "empty",
+      [](const Shape& s, DType d) -> Value {
+        return Tensor::empty({d, s});
+      },
+      Release(), nb::arg("size"), nb::arg("dtype"));
   fn.def("one_hot", &ops::one_hot, Release(), nb::arg("input"), nb::arg("num_classes"));
-  fn.def("cat", [](const std::vector<Value>& xs, int64_t dim) { return ops::concat(xs, dim); }, Release(), nb::arg("tensors"),
-         nb::arg("dim") = 0);
-  fn.def("stack", [](const std::vector<Value>& xs, int64_t dim) { return ops::stack(xs, dim); }, Release(), nb::arg("tensors"),
-         nb::arg("dim") = 0);
+  fn.def(
+      "cat", [](const std::vector<Value>& xs, int64_t dim) { return ops::concat(xs, dim); }, Release(),
+      nb::arg("tensors"), nb::arg("dim") = 0);
+  fn.def(
+      "stack", [](const std::vector<Value>& xs, int64_t dim) { return ops::stack(xs, dim); }, Release(),
+      nb::arg("tensors"), nb::arg("dim") = 0);
 }
 
 }  // namespace

@@ -32,56 +32,93 @@ void bind_activations(nb::module_& fn) {
 void bind_layers(nb::module_& fn) {
   const auto x = nb::arg("input"), w = nb::arg("weight");
   const auto no_bias = nb::arg("bias") = nb::none();
-  fn.def("linear", [](const Value& x, const Value& w, const OptionalValue& b) { return ops::linear(x, w, b); }, Release(), x, w, no_bias);
-  fn.def("conv", [](const Value& x, const Value& w, const OptionalValue& b, const Ints& stride, const Ints& padding,
-                    const Ints& dilation, int64_t groups) { return ops::conv(x, w, b, {stride, padding, dilation, groups}); },
-         Release(), x, w, no_bias, nb::arg("stride"), nb::arg("padding"), nb::arg("dilation"), nb::arg("groups"));
-  fn.def("conv_transpose", [](const Value& x, const Value& w, const OptionalValue& b, const Ints& stride, const Ints& padding,
-                              const Ints& output_padding, int64_t groups, const Ints& dilation) {
-    return ops::conv_transpose(x, w, b, {stride, padding, output_padding, dilation, groups});
-  }, Release(), x, w, no_bias, nb::arg("stride"), nb::arg("padding"), nb::arg("output_padding"), nb::arg("groups"), nb::arg("dilation"));
-  fn.def("batch_norm", [](const Value& x, const OptionalValue& mean, const OptionalValue& var, const OptionalValue& w,
-                          const OptionalValue& b, bool training, double momentum, double eps) {
-    const ops::BatchNormResult r = ops::batch_norm(x, {w, b, mean, var, training, momentum, eps});
-    return std::array<Value, 3>{r.y, r.running_mean, r.running_var};
-  }, Release(), x, nb::arg("running_mean").none(), nb::arg("running_var").none(), nb::arg("weight").none(), nb::arg("bias").none(),
-         nb::arg("training"), nb::arg("momentum"), nb::arg("eps"), "(y, new running mean, new running variance)");
-  fn.def("layer_norm", [](const Value& x, const Ints& shape, const OptionalValue& w, const OptionalValue& b, double eps) {
-    return ops::layer_norm(x, shape, w, b, eps);
-  }, Release(), x, nb::arg("normalized_shape"), nb::arg("weight") = nb::none(), no_bias, nb::arg("eps") = 1e-5);
-  fn.def("rms_norm", [](const Value& x, const Ints& shape, const OptionalValue& w, double eps) {
-    return ops::rms_norm(x, shape, w, eps);
-  }, Release(), x, nb::arg("normalized_shape"), nb::arg("weight") = nb::none(), nb::arg("eps") = 1e-6);
-  fn.def("group_norm", [](const Value& x, int64_t groups, const OptionalValue& w, const OptionalValue& b, double eps) {
-    return ops::group_norm(x, groups, w, b, eps);
-  }, Release(), x, nb::arg("num_groups"), nb::arg("weight") = nb::none(), no_bias, nb::arg("eps") = 1e-5);
-  fn.def("embedding", [](const Value& index, const Value& w, std::optional<int64_t> padding_idx) {
-    const int64_t row = padding_idx.value_or(-1);
-    return ops::embedding(w, index, padding_idx && row < 0 ? row + w.shape()[0] : row);
-  }, Release(), x, w, nb::arg("padding_idx") = nb::none());
-  fn.def("scaled_dot_product_attention", [](const Value& q, const Value& k, const Value& v, const OptionalValue& mask,
-                                            bool is_causal, std::optional<double> scale) {
-    return ops::scaled_dot_product_attention(q, k, v, {mask, is_causal, scale});
-  }, Release(), nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("attn_mask") = nb::none(),
-         nb::arg("is_causal") = false, nb::arg("scale") = nb::none());
+  fn.def(
+      "linear", [](const Value& x, const Value& w, const OptionalValue& b) { return ops::linear(x, w, b); }, Release(),
+      x, w, no_bias);
+  fn.def(
+      "conv",
+      [](const Value& x, const Value& w, const OptionalValue& b, const Ints& stride, const Ints& padding,
+         const Ints& dilation, int64_t groups) {
+        return ops::conv(x, w, b, {stride, padding, dilation, groups});
+      },
+      Release(), x, w, no_bias, nb::arg("stride"), nb::arg("padding"), nb::arg("dilation"), nb::arg("groups"));
+  fn.def(
+      "conv_transpose",
+      [](const Value& x, const Value& w, const OptionalValue& b, const Ints& stride, const Ints& padding,
+         const Ints& output_padding, int64_t groups, const Ints& dilation) {
+        return ops::conv_transpose(x, w, b, {stride, padding, output_padding, dilation, groups});
+      },
+      Release(), x, w, no_bias, nb::arg("stride"), nb::arg("padding"), nb::arg("output_padding"), nb::arg("groups"),
+      nb::arg("dilation"));
+  fn.def(
+      "batch_norm",
+      [](const Value& x, const OptionalValue& mean, const OptionalValue& var, const OptionalValue& w,
+         const OptionalValue& b, bool training, double momentum, double eps) {
+        const ops::BatchNormResult r = ops::batch_norm(x, {w, b, mean, var, training, momentum, eps});
+        return std::array<Value, 3>{r.y, r.running_mean, r.running_var};
+      },
+      Release(), x, nb::arg("running_mean").none(), nb::arg("running_var").none(), nb::arg("weight").none(),
+      nb::arg("bias").none(), nb::arg("training"), nb::arg("momentum"), nb::arg("eps"),
+      "(y, new running mean, new running variance)");
+  fn.def(
+      "layer_norm",
+      [](const Value& x, const Ints& shape, const OptionalValue& w, const OptionalValue& b, double eps) {
+        return ops::layer_norm(x, shape, w, b, eps);
+      },
+      Release(), x, nb::arg("normalized_shape"), nb::arg("weight") = nb::none(), no_bias, nb::arg("eps") = 1e-5);
+  fn.def(
+      "rms_norm",
+      [](const Value& x, const Ints& shape, const OptionalValue& w, double eps) {
+        return ops::rms_norm(x, shape, w, eps);
+      },
+      Release(), x, nb::arg("normalized_shape"), nb::arg("weight") = nb::none(), nb::arg("eps") = 1e-6);
+  fn.def(
+      "group_norm",
+      [](const Value& x, int64_t groups, const OptionalValue& w, const OptionalValue& b, double eps) {
+        return ops::group_norm(x, groups, w, b, eps);
+      },
+      Release(), x, nb::arg("num_groups"), nb::arg("weight") = nb::none(), no_bias, nb::arg("eps") = 1e-5);
+  fn.def(
+      "embedding",
+      [](const Value& index, const Value& w, std::optional<int64_t> padding_idx) {
+        const int64_t row = padding_idx.value_or(-1);
+        return ops::embedding(w, index, padding_idx && row < 0 ? row + w.shape()[0] : row);
+      },
+      Release(), x, w, nb::arg("padding_idx") = nb::none());
+  fn.def(
+      "scaled_dot_product_attention",
+      [](const Value& q, const Value& k, const Value& v, const OptionalValue& mask, bool is_causal,
+         std::optional<double> scale) {
+        return ops::scaled_dot_product_attention(q, k, v, {mask, is_causal, scale});
+      },
+      Release(), nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("attn_mask") = nb::none(),
+      nb::arg("is_causal") = false, nb::arg("scale") = nb::none());
 }
 
 void bind_pooling(nb::module_& fn) {
   const auto x = nb::arg("input");
-  fn.def("max_pool", [](const Value& x, const Ints& kernel, const Ints& stride, const Ints& padding, const Ints& dilation, bool ceil_mode) {
-    ops::MaxPoolOptions options;
-    options.kernel_size = kernel, options.stride = stride, options.padding = padding, options.ceil_mode = ceil_mode;
-    options.dilation = dilation;
-    return ops::max_pool_with_indices(x, options);
-  }, Release(), x, nb::arg("kernel_size"), nb::arg("stride"), nb::arg("padding"), nb::arg("dilation"), nb::arg("ceil_mode"));
-  fn.def("avg_pool", [](const Value& x, const Ints& kernel, const Ints& stride, const Ints& padding, bool ceil_mode,
-                        bool count_include_pad, int64_t divisor_override) {
-    ops::AvgPoolOptions options;
-    options.kernel_size = kernel, options.stride = stride, options.padding = padding, options.ceil_mode = ceil_mode;
-    options.count_include_pad = count_include_pad, options.divisor_override = divisor_override;
-    return ops::avg_pool(x, options);
-  }, Release(), x, nb::arg("kernel_size"), nb::arg("stride"), nb::arg("padding"), nb::arg("ceil_mode"),
-         nb::arg("count_include_pad"), nb::arg("divisor_override") = 0);
+  fn.def(
+      "max_pool",
+      [](const Value& x, const Ints& kernel, const Ints& stride, const Ints& padding, const Ints& dilation,
+         bool ceil_mode) {
+        ops::MaxPoolOptions options;
+        options.kernel_size = kernel, options.stride = stride, options.padding = padding, options.ceil_mode = ceil_mode;
+        options.dilation = dilation;
+        return ops::max_pool_with_indices(x, options);
+      },
+      Release(), x, nb::arg("kernel_size"), nb::arg("stride"), nb::arg("padding"), nb::arg("dilation"),
+      nb::arg("ceil_mode"));
+  fn.def(
+      "avg_pool",
+      [](const Value& x, const Ints& kernel, const Ints& stride, const Ints& padding, bool ceil_mode,
+         bool count_include_pad, int64_t divisor_override) {
+        ops::AvgPoolOptions options;
+        options.kernel_size = kernel, options.stride = stride, options.padding = padding, options.ceil_mode = ceil_mode;
+        options.count_include_pad = count_include_pad, options.divisor_override = divisor_override;
+        return ops::avg_pool(x, options);
+      },
+      Release(), x, nb::arg("kernel_size"), nb::arg("stride"), nb::arg("padding"), nb::arg("ceil_mode"),
+      nb::arg("count_include_pad"), nb::arg("divisor_override") = 0);
   fn.def("adaptive_avg_pool", &ops::adaptive_avg_pool, Release(), x, nb::arg("output_size"));
   fn.def("adaptive_max_pool", &ops::adaptive_max_pool, Release(), x, nb::arg("output_size"));
 }
@@ -95,34 +132,55 @@ void bind_losses(nb::module_& fn) {
   fn.def("l1_loss", &ops::l1_loss, Release(), x, target, reduction);
   fn.def("smooth_l1_loss", &ops::smooth_l1_loss, Release(), x, target, nb::arg("beta") = 1.0, reduction);
   fn.def("huber_loss", &ops::huber_loss, Release(), x, target, nb::arg("delta") = 1.0, reduction);
-  fn.def("cross_entropy", [](const Value& x, const Value& t, const OptionalValue& w, int64_t ignore, const std::string& r, double smoothing) {
-    return ops::cross_entropy(x, t, {w, ignore, smoothing, r});
-  }, Release(), x, target, weight, ignore_index, reduction, nb::arg("label_smoothing") = 0.0);
-  fn.def("nll_loss", [](const Value& x, const Value& t, const OptionalValue& w, int64_t ignore, const std::string& r) {
-    return ops::nll_loss(x, t, {w, ignore, 0.0, r});
-  }, Release(), x, target, weight, ignore_index, reduction);
-  fn.def("binary_cross_entropy", [](const Value& x, const Value& t, const OptionalValue& w, const std::string& r) {
-    return ops::binary_cross_entropy(x, t, {w, {}, r});
-  }, Release(), x, target, weight, reduction);
-  fn.def("binary_cross_entropy_with_logits",
-         [](const Value& x, const Value& t, const OptionalValue& w, const std::string& r, const OptionalValue& p) {
-    return ops::binary_cross_entropy_with_logits(x, t, {w, p, r});
-  }, Release(), x, target, weight, reduction, nb::arg("pos_weight") = nb::none());
+  fn.def(
+      "cross_entropy",
+      [](const Value& x, const Value& t, const OptionalValue& w, int64_t ignore, const std::string& r,
+         double smoothing) {
+        return ops::cross_entropy(x, t, {w, ignore, smoothing, r});
+      },
+      Release(), x, target, weight, ignore_index, reduction, nb::arg("label_smoothing") = 0.0);
+  fn.def(
+      "nll_loss",
+      [](const Value& x, const Value& t, const OptionalValue& w, int64_t ignore, const std::string& r) {
+        return ops::nll_loss(x, t, {w, ignore, 0.0, r});
+      },
+      Release(), x, target, weight, ignore_index, reduction);
+  fn.def(
+      "binary_cross_entropy",
+      [](const Value& x, const Value& t, const OptionalValue& w, const std::string& r) {
+        return ops::binary_cross_entropy(x, t, {w, {}, r});
+      },
+      Release(), x, target, weight, reduction);
+  fn.def(
+      "binary_cross_entropy_with_logits",
+      [](const Value& x, const Value& t, const OptionalValue& w, const std::string& r, const OptionalValue& p) {
+        return ops::binary_cross_entropy_with_logits(x, t, {w, p, r});
+      },
+      Release(), x, target, weight, reduction, nb::arg("pos_weight") = nb::none());
 }
 
 void bind_updates(nb::module_& fn) {
-  fn.def("sgd_update", [](const Value& param, const Value& grad, const Value& lr, const OptionalValue& buffer, const OptionalValue& step,
-                          double momentum, double dampening, double weight_decay, bool nesterov, bool maximize) {
-    return ops::sgd_update({param, grad, lr, buffer, step}, {momentum, dampening, weight_decay, nesterov, maximize});
-  }, Release(), nb::arg("param"), nb::arg("grad"), nb::arg("lr"), nb::arg("momentum_buffer").none(), nb::arg("step").none(),
-         nb::arg("momentum"), nb::arg("dampening"), nb::arg("weight_decay"), nb::arg("nesterov"), nb::arg("maximize"));
-  fn.def("adam_update", [](const Value& param, const Value& grad, const Value& exp_avg, const Value& exp_avg_sq, const Value& step,
-                           const Value& lr, const OptionalValue& max_exp_avg_sq, std::pair<double, double> betas, double eps,
-                           double weight_decay, bool decoupled, bool maximize) {
-    return ops::adam_update({param, grad, exp_avg, exp_avg_sq, step, lr, max_exp_avg_sq},
-                            {betas.first, betas.second, eps, weight_decay, decoupled, maximize});
-  }, Release(), nb::arg("param"), nb::arg("grad"), nb::arg("exp_avg"), nb::arg("exp_avg_sq"), nb::arg("step"), nb::arg("lr"),
-         nb::arg("max_exp_avg_sq").none(), nb::arg("betas"), nb::arg("eps"), nb::arg("weight_decay"), nb::arg("decoupled"), nb::arg("maximize"));
+  fn.def(
+      "sgd_update",
+      [](const Value& param, const Value& grad, const Value& lr, const OptionalValue& buffer, const OptionalValue& step,
+         double momentum, double dampening, double weight_decay, bool nesterov, bool maximize) {
+        return ops::sgd_update({param, grad, lr, buffer, step},
+                               {momentum, dampening, weight_decay, nesterov, maximize});
+      },
+      Release(), nb::arg("param"), nb::arg("grad"), nb::arg("lr"), nb::arg("momentum_buffer").none(),
+      nb::arg("step").none(), nb::arg("momentum"), nb::arg("dampening"), nb::arg("weight_decay"), nb::arg("nesterov"),
+      nb::arg("maximize"));
+  fn.def(
+      "adam_update",
+      [](const Value& param, const Value& grad, const Value& exp_avg, const Value& exp_avg_sq, const Value& step,
+         const Value& lr, const OptionalValue& max_exp_avg_sq, std::pair<double, double> betas, double eps,
+         double weight_decay, bool decoupled, bool maximize) {
+        return ops::adam_update({param, grad, exp_avg, exp_avg_sq, step, lr, max_exp_avg_sq},
+                                {betas.first, betas.second, eps, weight_decay, decoupled, maximize});
+      },
+      Release(), nb::arg("param"), nb::arg("grad"), nb::arg("exp_avg"), nb::arg("exp_avg_sq"), nb::arg("step"),
+      nb::arg("lr"), nb::arg("max_exp_avg_sq").none(), nb::arg("betas"), nb::arg("eps"), nb::arg("weight_decay"),
+      nb::arg("decoupled"), nb::arg("maximize"));
 }
 
 }  // namespace

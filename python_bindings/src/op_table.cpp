@@ -21,9 +21,12 @@ std::string signature(const OpDef& op) {
   std::string text = "(";
   const auto add = [&](const std::string& part) { text += (text.size() > 1 ? ", " : "") + part; };
   for (std::string_view input : op.inputs) {
-    if (input.back() == '?') add(std::string(input.substr(0, input.size() - 1)) + ": Tensor | None = None");
-    else if (input.back() == '*') add(std::string(input.substr(0, input.size() - 1)) + ": Sequence[Tensor]");
-    else add(std::string(input) + ": Tensor");
+    if (input.back() == '?')
+      add(std::string(input.substr(0, input.size() - 1)) + ": Tensor | None = None");
+    else if (input.back() == '*')
+      add(std::string(input.substr(0, input.size() - 1)) + ": Sequence[Tensor]");
+    else
+      add(std::string(input) + ": Tensor");
   }
   for (const Param& param : op.params) {
     std::string part = std::string(param.name) + ": " + attr_type(param);
@@ -47,7 +50,8 @@ Attr attr_from(nb::handle object, const Param& param, const OpDef& op) {
     if (PyLong_Check(o) && !std::holds_alternative<Ints>(param.default_value)) return ints[0];
     return ints;
   }
-  fail(ErrorKind::kType, "{}: argument '{}' is {}; must be {}", op.name, param.name, Py_TYPE(o)->tp_name, attr_type(param));
+  fail(ErrorKind::kType, "{}: argument '{}' is {}; must be {}", op.name, param.name, Py_TYPE(o)->tp_name,
+       attr_type(param));
 }
 
 Value value_from(nb::handle object, const char* input, const OpDef& op) {
@@ -87,8 +91,10 @@ nb::object call_op(const OpDef& op, const nb::args& args, const nb::kwargs& kwar
     nb::object given = find(i, full.substr(0, full.size() - marked));
     if (!given.is_valid() && full.back() != '?')
       fail(ErrorKind::kType, "{}: missing argument '{}'; takes {}", op.name, full, signature(op));
-    if (given.is_valid()) add_input(inputs, given, full, op);
-    else inputs.emplace_back();
+    if (given.is_valid())
+      add_input(inputs, given, full, op);
+    else
+      inputs.emplace_back();
   }
   for (size_t i = 0; i < num_params; ++i) {
     nb::object given = find(num_inputs + i, op.params[i].name);
@@ -100,7 +106,8 @@ nb::object call_op(const OpDef& op, const nb::args& args, const nb::kwargs& kwar
     for (auto [key, unused] : kwargs) {
       const std::string name = nb::cast<std::string>(key);
       bool known = op.find_param(name) >= 0;
-      for (std::string_view input : op.inputs) known |= input.substr(0, name.size()) == name && input.size() <= name.size() + 1;
+      for (std::string_view input : op.inputs)
+        known |= input.substr(0, name.size()) == name && input.size() <= name.size() + 1;
       if (!known) fail(ErrorKind::kType, "{}: unexpected argument '{}'; takes {}", op.name, name, signature(op));
     }
   }
@@ -121,19 +128,22 @@ nb::object call_op(const OpDef& op, const nb::args& args, const nb::kwargs& kwar
 void bind_op_table(nb::module_& m) {
   nb::module_ ops = m.def_submodule("ops", "Primitive ops, one callable per op definition.");
   nb::class_<OpCallable>(ops, "Op")
-      .def("__call__", [](const OpCallable& self, const nb::args& args, const nb::kwargs& kwargs) {
-        return call_op(*self.op, args, kwargs);
-      })
-      .def("__getattr__", [](const OpCallable& self, const std::string& name) {
-        if (name == "__name__") return self.op->name;  // a class cannot define this one as a property
-        throw nb::attribute_error(name.c_str());
-      })
-      .def_prop_ro("__doc__", [](const OpCallable& self) {
-        return std::string(self.op->name) + signature(*self.op) + "\n\n" + (self.op->doc ? self.op->doc : "");
-      })
+      .def("__call__", [](const OpCallable& self, const nb::args& args,
+                          const nb::kwargs& kwargs) { return call_op(*self.op, args, kwargs); })
+      .def("__getattr__",
+           [](const OpCallable& self, const std::string& name) {
+             if (name == "__name__") return self.op->name;  // a class cannot define this one as a property
+             throw nb::attribute_error(name.c_str());
+           })
+      .def_prop_ro("__doc__",
+                   [](const OpCallable& self) {
+                     return std::string(self.op->name) + signature(*self.op) + "\n\n" +
+                            (self.op->doc ? self.op->doc : "");
+                   })
       .def_prop_ro("signature", [](const OpCallable& self) { return signature(*self.op); })
       .def_prop_ro("differentiable", [](const OpCallable& self) { return self.op->grad || self.op->decompose; })
-      .def("__repr__", [](const OpCallable& self) { return "<op " + std::string(self.op->name) + signature(*self.op) + ">"; });
+      .def("__repr__",
+           [](const OpCallable& self) { return "<op " + std::string(self.op->name) + signature(*self.op) + ">"; });
   nb::list names;
   for (const OpDef* op : builtin_ops().all()) {
     ops.attr(op->name) = nb::cast(OpCallable{op});

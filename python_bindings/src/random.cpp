@@ -7,37 +7,54 @@
 namespace sluice::python {
 
 void bind_random(nb::module_& m) {
-  nb::class_<Generator>(m, "Generator", nb::is_weak_referenceable(), "Random numbers: torch's sequential CPU generator, and the state of random ops.")
+  nb::class_<Generator>(m, "Generator", nb::is_weak_referenceable(),
+                        "Random numbers: torch's sequential CPU generator, and the state of random ops.")
       .def(nb::init<>())
-      .def("manual_seed", [](nb::handle self, uint64_t seed) {
-        nb::inst_ptr<Generator>(self)->manual_seed(seed);
-        return nb::borrow(self);
-      })
+      .def("manual_seed",
+           [](nb::handle self, uint64_t seed) {
+             nb::inst_ptr<Generator>(self)->manual_seed(seed);
+             return nb::borrow(self);
+           })
       .def("initial_seed", &Generator::initial_seed)
       .def_prop_ro("state", [](Generator& g) -> Value { return g.state(); })
-      .def("rand", [](Generator& g, const Shape& s, DType d) -> Value { return g.rand({d, s}); })
-      .def("randn", [](Generator& g, const Shape& s, DType d) -> Value { return g.randn({d, s}); })
-      .def("randint", [](Generator& g, int64_t low, int64_t high, const Shape& s, DType d) -> Value { return g.randint({d, s}, low, high); })
+      .def("rand",
+           [](Generator& g, const Shape& s, DType d) -> Value {
+             return g.rand({d, s});
+           })
+      .def("randn",
+           [](Generator& g, const Shape& s, DType d) -> Value {
+             return g.randn({d, s});
+           })
+      .def("randint",
+           [](Generator& g, int64_t low, int64_t high, const Shape& s, DType d) -> Value {
+             return g.randint({d, s}, low, high);
+           })
       .def("randperm", [](Generator& g, int64_t n) -> Value { return g.randperm(n); })
       .def("uniform_", [](Generator& g, const Value& t, double low, double high) { g.uniform_(t, low, high); })
       .def("normal_", [](Generator& g, const Value& t, double mean, double std) { g.normal_(t, mean, std); })
       // Counter-based ops, for graphs and for dropout: a fresh draw for each call.
-      .def("dropout", [](Generator& g, const Value& x, double p) {
-        const Generator::Draw draw = g.next();
-        return ops::dropout(draw.state, x, p, draw.salt);
-      }, nb::arg("input"), nb::arg("p"))
-      .def("draw_uniform", [](Generator& g, const Shape& s, double low, double high, DType d) {
-        const Generator::Draw draw = g.next();
-        return ops::uniform(draw.state, s, low, high, d, draw.salt);
-      })
-      .def("draw_normal", [](Generator& g, const Shape& s, double mean, double std, DType d) {
-        const Generator::Draw draw = g.next();
-        return ops::normal(draw.state, s, mean, std, d, draw.salt);
-      })
-      .def("draw_bernoulli", [](Generator& g, const Shape& s, double p, DType d) {
-        const Generator::Draw draw = g.next();
-        return ops::bernoulli(draw.state, s, p, d, draw.salt);
-      })
+      .def(
+          "dropout",
+          [](Generator& g, const Value& x, double p) {
+            const Generator::Draw draw = g.next();
+            return ops::dropout(draw.state, x, p, draw.salt);
+          },
+          nb::arg("input"), nb::arg("p"))
+      .def("draw_uniform",
+           [](Generator& g, const Shape& s, double low, double high, DType d) {
+             const Generator::Draw draw = g.next();
+             return ops::uniform(draw.state, s, low, high, d, draw.salt);
+           })
+      .def("draw_normal",
+           [](Generator& g, const Shape& s, double mean, double std, DType d) {
+             const Generator::Draw draw = g.next();
+             return ops::normal(draw.state, s, mean, std, d, draw.salt);
+           })
+      .def("draw_bernoulli",
+           [](Generator& g, const Shape& s, double p, DType d) {
+             const Generator::Draw draw = g.next();
+             return ops::bernoulli(draw.state, s, p, d, draw.salt);
+           })
       .def("draw_randint", [](Generator& g, const Shape& s, int64_t low, int64_t high, DType d) {
         const Generator::Draw draw = g.next();
         return ops::randint(draw.state, s, low, high, d, draw.salt);

@@ -1,11 +1,10 @@
 // An engine of its own that runs bundles, beside the default one: what a C++ service does, from Python.
-#include "runtime/session.h"
-
 #include "both.h"
 #include "graph_object.h"
 #include "plan/ledger.h"
 #include "runtime/bundle.h"
 #include "runtime/engine.h"
+#include "runtime/session.h"
 
 namespace sluice::python {
 namespace {
@@ -53,23 +52,31 @@ void bind_runtime(nb::module_& m) {
   struct PyEngine {
     std::shared_ptr<Engine> engine;
   };
-  nb::class_<PyEngine>(m, "Engine", "An engine of its own: devices, stream threads and memory apart from the default one's.")
-      .def("__init__", [](PyEngine* self, int cores) {
-        EngineOptions options;
-        options.cores = cores;
-        new (self) PyEngine{std::make_shared<Engine>(options)};
-      }, nb::arg("cores") = 0)
-      .def("load", [](PyEngine& self, const std::string& dir, const nb::dict& functions) {
-        SessionOptions options;
-        for (auto [name, function] : functions) {
-          const std::string key = nb::cast<std::string>(name);
-          options.functions[key] = host_function_of(key, nb::borrow(function));
-        }
-        nb::gil_scoped_release release;
-        return new PySession{self.engine, load_session(*self.engine, dir, std::move(options))};
-      }, nb::arg("directory"), nb::arg("functions") = nb::dict(), nb::rv_policy::take_ownership)
-      .def("memory_stats", [](PyEngine& self, const std::string& space) { return allocator_stats(*self.engine, space); },
-           nb::arg("space") = "host");
+  nb::class_<PyEngine>(m, "Engine",
+                       "An engine of its own: devices, stream threads and memory apart from the default one's.")
+      .def(
+          "__init__",
+          [](PyEngine* self, int cores) {
+            EngineOptions options;
+            options.cores = cores;
+            new (self) PyEngine{std::make_shared<Engine>(options)};
+          },
+          nb::arg("cores") = 0)
+      .def(
+          "load",
+          [](PyEngine& self, const std::string& dir, const nb::dict& functions) {
+            SessionOptions options;
+            for (auto [name, function] : functions) {
+              const std::string key = nb::cast<std::string>(name);
+              options.functions[key] = host_function_of(key, nb::borrow(function));
+            }
+            nb::gil_scoped_release release;
+            return new PySession{self.engine, load_session(*self.engine, dir, std::move(options))};
+          },
+          nb::arg("directory"), nb::arg("functions") = nb::dict(), nb::rv_policy::take_ownership)
+      .def(
+          "memory_stats", [](PyEngine& self, const std::string& space) { return allocator_stats(*self.engine, space); },
+          nb::arg("space") = "host");
 }
 
 }  // namespace sluice::python

@@ -38,7 +38,9 @@ std::vector<nb::object> items_of(nb::handle index) {
   return items;
 }
 
-bool is_int(nb::handle item) { return PyIndex_Check(item.ptr()) && !PyBool_Check(item.ptr()) && !nb::isinstance<Tensor>(item); }
+bool is_int(nb::handle item) {
+  return PyIndex_Check(item.ptr()) && !PyBool_Check(item.ptr()) && !nb::isinstance<Tensor>(item);
+}
 
 // Dims of x that an item uses up.
 int dims_used(nb::handle item) {
@@ -82,7 +84,8 @@ Parsed parse(const Value& x, nb::handle index) {
     ellipses += item.ptr() == Py_Ellipsis;
   }
   if (ellipses > 1) fail(ErrorKind::kIndex, "index: got {} ellipses; at most one is allowed", ellipses);
-  if (used > x.rank()) fail(ErrorKind::kIndex, "index: too many indices: got {} for a tensor of shape {}", used, x.shape().str());
+  if (used > x.rank())
+    fail(ErrorKind::kIndex, "index: too many indices: got {} for a tensor of shape {}", used, x.shape().str());
   parsed.view = x;
   int dim = 0;
   for (const nb::object& item : items) {
@@ -92,7 +95,8 @@ Parsed parse(const Value& x, nb::handle index) {
       parsed.view = ops::unsqueeze(parsed.view, dim++);
     } else if (is_int(item)) {
       const int64_t i = PyNumber_AsSsize_t(item.ptr(), nullptr), n = parsed.view.shape()[dim];
-      if (i < -n || i >= n) fail(ErrorKind::kIndex, "index {} is out of bounds for dimension {} with size {}", i, dim, n);
+      if (i < -n || i >= n)
+        fail(ErrorKind::kIndex, "index {} is out of bounds for dimension {} with size {}", i, dim, n);
       parsed.view = ops::select(parsed.view, dim, i < 0 ? i + n : i);
     } else if (PySlice_Check(item.ptr())) {
       parsed.view = slice_of(parsed.view, dim, item);
@@ -105,7 +109,8 @@ Parsed parse(const Value& x, nb::handle index) {
       if (mask) {
         for (int i = 0; i < t.rank(); ++i)
           if (t.shape()[i] != parsed.view.shape()[dim + i])
-            fail(ErrorKind::kIndex, "index: mask of shape {} does not match the tensor of shape {}", t.shape().str(), x.shape().str());
+            fail(ErrorKind::kIndex, "index: mask of shape {} does not match the tensor of shape {}", t.shape().str(),
+                 x.shape().str());
       } else if (t.dtype() != DType::kInt64 && t.dtype() != DType::kInt32 && t.dtype() != DType::kUInt8) {
         fail(ErrorKind::kIndex, "index: got a tensor of {}; must be int64, int32 or bool", dtype_name(t.dtype()));
       }
@@ -120,11 +125,11 @@ Parsed parse(const Value& x, nb::handle index) {
 
 // The indexed dims moved together, with one flat index into them: x[..., idx, idx, ...] as gather along one dim.
 struct Flat {
-  Value base;          // the view with indexed dims first and merged: (n, rest...)
-  Value index;         // int64, flat
-  Shape index_shape;   // of the broadcast index tensors
-  Shape rest;          // dims not indexed
-  int at = 0;          // where the index dims go among `rest` in the result
+  Value base;         // the view with indexed dims first and merged: (n, rest...)
+  Value index;        // int64, flat
+  Shape index_shape;  // of the broadcast index tensors
+  Shape rest;         // dims not indexed
+  int at = 0;         // where the index dims go among `rest` in the result
 };
 
 Flat flatten_index(const Parsed& parsed) {
@@ -206,7 +211,8 @@ Value with_rows(const Flat& flat, const Parsed& parsed, const Value& value) {
 
 Value get_item(const Value& x, nb::handle index) {
   const Parsed parsed = parse(x, index);
-  if (parsed.tensors.empty()) return parsed.view.ptr() == x.ptr() ? ops::slice_axis(x, 0, 0, x.rank() ? x.shape()[0] : 0) : parsed.view;
+  if (parsed.tensors.empty())
+    return parsed.view.ptr() == x.ptr() ? ops::slice_axis(x, 0, 0, x.rank() ? x.shape()[0] : 0) : parsed.view;
   nb::gil_scoped_release release;
   return gather_flat(flatten_index(parsed));
 }

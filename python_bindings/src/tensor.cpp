@@ -37,8 +37,10 @@ DType dtype_of(const nb::dlpack::dtype& t) {
     }
     if (code == Code::Bfloat && t.bits == 16) return DType::kBFloat16;
   }
-  fail(ErrorKind::kType, "from_numpy: an array of dtype code {} with {} bits; supported are bool, uint8, int8, int16, int32, "
-       "int64, float16, bfloat16, float32, float64 (complex is not supported)", int(t.code), int(t.bits));
+  fail(ErrorKind::kType,
+       "from_numpy: an array of dtype code {} with {} bits; supported are bool, uint8, int8, int16, int32, "
+       "int64, float16, bfloat16, float32, float64 (complex is not supported)",
+       int(t.code), int(t.bits));
 }
 
 nb::dlpack::dtype dlpack_of(DType dtype) {
@@ -46,8 +48,10 @@ nb::dlpack::dtype dlpack_of(DType dtype) {
   Code code = Code::Int;
   if (dtype == DType::kBool) code = Code::Bool;
   if (dtype == DType::kUInt8) code = Code::UInt;
-  if (dtype == DType::kBFloat16) code = Code::Bfloat;
-  else if (is_floating(dtype)) code = Code::Float;
+  if (dtype == DType::kBFloat16)
+    code = Code::Bfloat;
+  else if (is_floating(dtype))
+    code = Code::Float;
   return {static_cast<uint8_t>(code), static_cast<uint8_t>(dtype_size(dtype) * 8), 1};
 }
 
@@ -91,13 +95,15 @@ nb::object to_array(const Tensor& t, const char* what) {
   }
   nb::object owner = nb::cast(Tensor(t.detach()));
   using Result = nb::ndarray<Framework>;
-  return nb::cast(Result(const_cast<void*>(data), t.rank(), shape, owner, strides, dlpack_of(t.dtype())), nb::rv_policy::reference);
+  return nb::cast(Result(const_cast<void*>(data), t.rank(), shape, owner, strides, dlpack_of(t.dtype())),
+                  nb::rv_policy::reference);
 }
 
 nb::object numpy(const Tensor& t) {
   if (t.requires_grad() && grad_enabled())
     fail(ErrorKind::kRuntime, "numpy: the tensor requires grad; use tensor.detach().numpy()");
-  if (t.dtype() == DType::kBFloat16) fail(ErrorKind::kType, "numpy: bfloat16 has no numpy dtype; use tensor.float().numpy()");
+  if (t.dtype() == DType::kBFloat16)
+    fail(ErrorKind::kType, "numpy: bfloat16 has no numpy dtype; use tensor.float().numpy()");
   if (!t.traced() && t.device() != DeviceId{})
     fail(ErrorKind::kType, "numpy: the tensor is on {}; use tensor.cpu().numpy()", t.device().str());
   return to_array<nb::numpy>(t, "numpy");
@@ -105,7 +111,8 @@ nb::object numpy(const Tensor& t) {
 
 nb::object item(const Tensor& t) {
   if (t.traced())
-    fail(ErrorKind::kRuntime, "item: the tensor is traced and has no value while a graph is built; return it from build() instead");
+    fail(ErrorKind::kRuntime,
+         "item: the tensor is traced and has no value while a graph is built; return it from build() instead");
   wait_ready(t);
   Attr value;
   {
@@ -166,27 +173,37 @@ struct PyGradNode {
 };
 
 void bind_autograd_members(nb::class_<Tensor>& t) {
-  t.def_prop_rw("requires_grad", [](const Tensor& t) { return t.requires_grad(); },
-                [](const Tensor& t, bool on) { t.set_requires_grad(on); })
-      .def("requires_grad_", [](nb::handle self, bool on) {
-        nb::inst_ptr<Tensor>(self)->set_requires_grad(on);
-        return nb::borrow(self);
-      }, nb::arg("requires_grad") = true)
+  t.def_prop_rw(
+       "requires_grad", [](const Tensor& t) { return t.requires_grad(); },
+       [](const Tensor& t, bool on) { t.set_requires_grad(on); })
+      .def(
+          "requires_grad_",
+          [](nb::handle self, bool on) {
+            nb::inst_ptr<Tensor>(self)->set_requires_grad(on);
+            return nb::borrow(self);
+          },
+          nb::arg("requires_grad") = true)
       .def_prop_ro("is_leaf", &Tensor::is_leaf)
-      .def_prop_rw("grad", [](const Tensor& t) -> Value { return t.grad(); },
-                   [](const Tensor& t, const OptionalValue& g) { t.set_grad(g.value); }, nb::for_setter(nb::arg("grad").none()))
-      .def_prop_ro("grad_fn", [](const Tensor& t) -> nb::object {
-        if (!t.impl()->autograd || !t.impl()->autograd->grad_fn) return nb::none();
-        return nb::cast(PyGradNode{t.impl()->autograd->grad_fn});
-      })
+      .def_prop_rw(
+          "grad", [](const Tensor& t) -> Value { return t.grad(); },
+          [](const Tensor& t, const OptionalValue& g) { t.set_grad(g.value); }, nb::for_setter(nb::arg("grad").none()))
+      .def_prop_ro("grad_fn",
+                   [](const Tensor& t) -> nb::object {
+                     if (!t.impl()->autograd || !t.impl()->autograd->grad_fn) return nb::none();
+                     return nb::cast(PyGradNode{t.impl()->autograd->grad_fn});
+                   })
       .def("retain_grad", &Tensor::retain_grad)
-      .def("_add_hook", [](const Tensor& t, nb::callable hook) {
-        return t.add_hook([hook = SharedObject(hook)](const Value& grad) { return run_hook(hook, grad); });
-      })
+      .def("_add_hook",
+           [](const Tensor& t, nb::callable hook) {
+             return t.add_hook([hook = SharedObject(hook)](const Value& grad) { return run_hook(hook, grad); });
+           })
       .def("_remove_hook", &Tensor::remove_hook)
-      .def("detach", [](const Tensor& t) -> Value { return t.detach(); }, Release())
-      .def("clone", [](const Tensor& t) -> Value { return t.clone(); }, Release())
-      .def_prop_rw("data", [](const Tensor& t) -> Value { return t.detach(); }, &set_data);
+      .def(
+          "detach", [](const Tensor& t) -> Value { return t.detach(); }, Release())
+      .def(
+          "clone", [](const Tensor& t) -> Value { return t.clone(); }, Release())
+      .def_prop_rw(
+          "data", [](const Tensor& t) -> Value { return t.detach(); }, &set_data);
 }
 
 }  // namespace
@@ -199,14 +216,17 @@ void wait_tensors(const std::vector<Tensor>& tensors) {
 nb::class_<Tensor> bind_tensor(nb::module_& m) {
   nb::class_<PyGradNode>(m, "GradNode")
       .def("name", [](const PyGradNode& n) { return n.node->name(); })
-      .def_prop_ro("next_functions", [](const PyGradNode& n) {
-        nb::list list;
-        for (const GradNode::Next& next : n.node->next)
-          list.append(nb::make_tuple(next.node ? nb::cast(PyGradNode{next.node}) : nb::none(), next.index));
-        return nb::tuple(list);
-      })
+      .def_prop_ro(
+          "next_functions",
+          [](const PyGradNode& n) {
+            nb::list list;
+            for (const GradNode::Next& next : n.node->next)
+              list.append(nb::make_tuple(next.node ? nb::cast(PyGradNode{next.node}) : nb::none(), next.index));
+            return nb::tuple(list);
+          })
       .def("__repr__", [](const PyGradNode& n) { return "<" + std::string(n.node->name()) + ">"; });
-  nb::class_<Tensor> t(m, "Tensor", nb::dynamic_attr(), nb::is_weak_referenceable(), "A multi-dimensional array; see torch.Tensor.");
+  nb::class_<Tensor> t(m, "Tensor", nb::dynamic_attr(), nb::is_weak_referenceable(),
+                       "A multi-dimensional array; see torch.Tensor.");
   t.def("__init__", [](Tensor* self, const Value& other) { new (self) Tensor(other); })
       .def_prop_ro("_shape", [](const Tensor& t) { return t.shape(); })
       .def_prop_ro("dtype", [](const Tensor& t) { return t.dtype(); })
@@ -215,37 +235,51 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
       .def("dim", [](const Tensor& t) { return t.rank(); })
       .def("numel", &Tensor::size)
       .def("_strides", [](const Tensor& t) { return t.strides(); })
-      .def("storage_offset", [](const Tensor& t) -> int64_t {
-        const auto* eager = dynamic_cast<const EagerImpl*>(t.impl());
-        return eager ? eager->offset() : 0;
-      })
+      .def("storage_offset",
+           [](const Tensor& t) -> int64_t {
+             const auto* eager = dynamic_cast<const EagerImpl*>(t.impl());
+             return eager ? eager->offset() : 0;
+           })
       .def("is_contiguous", &Tensor::is_contiguous)
       .def("_is_view", &Tensor::is_view)
       .def_prop_ro("_traced", &Tensor::traced)
       .def_prop_ro("_version", [](const Tensor& t) { return t.impl()->version(); })
       .def_prop_ro("_impl", [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.impl()); })
       .def("__hash__", [](nb::handle self) { return reinterpret_cast<uintptr_t>(self.ptr()) >> 4; })
-      .def("data_ptr", [](const Tensor& t) {
-        if (t.traced()) fail(ErrorKind::kRuntime, "data_ptr: a traced tensor has no memory of its own");
-        return reinterpret_cast<uintptr_t>(static_cast<EagerImpl*>(t.impl())->data());
-      }, Release())
+      .def(
+          "data_ptr",
+          [](const Tensor& t) {
+            if (t.traced()) fail(ErrorKind::kRuntime, "data_ptr: a traced tensor has no memory of its own");
+            return reinterpret_cast<uintptr_t>(static_cast<EagerImpl*>(t.impl())->data());
+          },
+          Release())
       .def("is_ready", &Tensor::ready, "True when reading would not wait for a graph's step.")
       .def("numpy", &numpy)
       .def("item", &item)
       .def("tolist", &tolist)
-      .def("__dlpack__", [](const Tensor& t, nb::args, nb::kwargs) {
-        return to_array<nb::no_framework>(t, "__dlpack__");
-      })
+      .def("__dlpack__",
+           [](const Tensor& t, nb::args, nb::kwargs) { return to_array<nb::no_framework>(t, "__dlpack__"); })
       .def("__dlpack_device__", [](const Tensor&) { return nb::make_tuple(1, 0); })
-      .def("_to_device", [](const Tensor& t, const DeviceId& d) -> Value { return t.to(d); }, Release())
-      .def("contiguous", [](const Tensor& t) -> Value { return t.contiguous(); }, Release())
-      .def("_update", [](const Value& t, nb::callable compute) {
-        update_in_place(t, [&](const Value& old) { return nb::cast<Value>(compute(old)); });
-      }, "Replaces the content by compute(old content).")
-      .def("_write", [](const Value& t, const Value& source) { write_in_place(t, source); }, Release());
+      .def(
+          "_to_device", [](const Tensor& t, const DeviceId& d) -> Value { return t.to(d); }, Release())
+      .def(
+          "contiguous", [](const Tensor& t) -> Value { return t.contiguous(); }, Release())
+      .def(
+          "_update",
+          [](const Value& t, nb::callable compute) {
+            update_in_place(t, [&](const Value& old) { return nb::cast<Value>(compute(old)); });
+          },
+          "Replaces the content by compute(old content).")
+      .def(
+          "_write", [](const Value& t, const Value& source) { write_in_place(t, source); }, Release());
   bind_autograd_members(t);
   m.def("from_array", [](nb::object array) -> Value { return from_array(std::move(array)); });
-  m.def("wait", [](const std::vector<Value>& tensors) { wait_tensors({tensors.begin(), tensors.end()}); }, nb::arg("tensors"), "Waits until the steps that make these tensors are done.");
+  m.def(
+      "wait",
+      [](const std::vector<Value>& tensors) {
+        wait_tensors({tensors.begin(), tensors.end()});
+      },
+      nb::arg("tensors"), "Waits until the steps that make these tensors are done.");
   return t;
 }
 

@@ -36,11 +36,16 @@ bool integer_from(PyObject* object, int64_t* value) {
 nb::object dtype_object(DType dtype) { return dtype_objects()[static_cast<size_t>(dtype)]; }
 
 bool dtype_from(nb::handle object, DType* dtype) {
-  if (nb::isinstance<PyDType>(object)) *dtype = nb::inst_ptr<PyDType>(object)->dtype;
-  else if (object.ptr() == reinterpret_cast<PyObject*>(&PyBool_Type)) *dtype = DType::kBool;
-  else if (object.ptr() == reinterpret_cast<PyObject*>(&PyLong_Type)) *dtype = DType::kInt64;
-  else if (object.ptr() == reinterpret_cast<PyObject*>(&PyFloat_Type)) *dtype = DType::kFloat32;
-  else return false;
+  if (nb::isinstance<PyDType>(object))
+    *dtype = nb::inst_ptr<PyDType>(object)->dtype;
+  else if (object.ptr() == reinterpret_cast<PyObject*>(&PyBool_Type))
+    *dtype = DType::kBool;
+  else if (object.ptr() == reinterpret_cast<PyObject*>(&PyLong_Type))
+    *dtype = DType::kInt64;
+  else if (object.ptr() == reinterpret_cast<PyObject*>(&PyFloat_Type))
+    *dtype = DType::kFloat32;
+  else
+    return false;
   return true;
 }
 
@@ -85,7 +90,8 @@ bool operand_from(nb::handle object, std::optional<ops::Operand>* operand) {
     operand->emplace(PyFloat_AS_DOUBLE(o));
   } else if (int64_t integer = 0; integer_from(o, &integer)) {
     operand->emplace(integer);
-  } else if (PyNumber_Check(o) && Py_TYPE(o)->tp_as_number->nb_float != nullptr && !PySequence_Check(o)) {  // numpy scalars
+  } else if (PyNumber_Check(o) && Py_TYPE(o)->tp_as_number->nb_float != nullptr &&
+             !PySequence_Check(o)) {  // numpy scalars
     const double number = PyFloat_AsDouble(o);
     if (number == -1 && PyErr_Occurred()) {
       PyErr_Clear();
@@ -117,14 +123,15 @@ void wait_interruptibly(const std::function<bool(int timeout_ms)>& done) {
 
 void bind_types(nb::module_& m) {
   auto cls = nb::class_<PyDType>(m, "dtype", "Type of a tensor's elements.")
-      .def_prop_ro("name", [](const PyDType& d) { return dtype_name(d.dtype); })
-      .def_prop_ro("itemsize", [](const PyDType& d) { return dtype_size(d.dtype); })
-      .def_prop_ro("is_floating_point", [](const PyDType& d) { return is_floating(d.dtype); })
-      .def_prop_ro("is_complex", [](const PyDType&) { return false; })
-      .def_prop_ro("is_signed", [](const PyDType& d) { return d.dtype != DType::kBool && d.dtype != DType::kUInt8; })
-      .def("__repr__", [](const PyDType& d) { return std::string("sluice.") + dtype_name(d.dtype); })
-      .def("__reduce__", [](const PyDType& d) { return std::string(dtype_name(d.dtype)); })
-      .def("__deepcopy__", [](nb::handle self, nb::handle) { return nb::borrow(self); });
+                 .def_prop_ro("name", [](const PyDType& d) { return dtype_name(d.dtype); })
+                 .def_prop_ro("itemsize", [](const PyDType& d) { return dtype_size(d.dtype); })
+                 .def_prop_ro("is_floating_point", [](const PyDType& d) { return is_floating(d.dtype); })
+                 .def_prop_ro("is_complex", [](const PyDType&) { return false; })
+                 .def_prop_ro("is_signed",
+                              [](const PyDType& d) { return d.dtype != DType::kBool && d.dtype != DType::kUInt8; })
+                 .def("__repr__", [](const PyDType& d) { return std::string("sluice.") + dtype_name(d.dtype); })
+                 .def("__reduce__", [](const PyDType& d) { return std::string(dtype_name(d.dtype)); })
+                 .def("__deepcopy__", [](nb::handle self, nb::handle) { return nb::borrow(self); });
   (void)cls;
   nb::list all;
   for (int i = 0; i < kNumDTypes; ++i) {

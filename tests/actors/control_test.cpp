@@ -21,8 +21,9 @@ class TestRun : public RunListener, public Supervised {
   explicit TestRun(Plan p) : plan(std::move(p)), device(make_device({})), leases(1) {
     Bindings bindings;
     for (const plan::Stream& stream : plan.streams) {
-      executors.push_back(std::make_unique<StreamExecutor>(StreamExecutor::Options{stream.name, &leases, device.get(), false},
-                                                           device->create_stream(stream.kind, stream.index)));
+      executors.push_back(
+          std::make_unique<StreamExecutor>(StreamExecutor::Options{stream.name, &leases, device.get(), false},
+                                           device->create_stream(stream.kind, stream.index)));
       bindings.streams.push_back(executors.back().get());
     }
     runner = std::make_unique<Runner>(plan, bindings, *this, ".");
@@ -30,7 +31,8 @@ class TestRun : public RunListener, public Supervised {
   }
   ~TestRun() override {
     runner->stop();
-    while (!runner->wait_done(std::chrono::seconds(1))) {}
+    while (!runner->wait_done(std::chrono::seconds(1))) {
+    }
     runner.reset();
   }
 

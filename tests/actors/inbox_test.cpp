@@ -1,10 +1,11 @@
 // Messages between streams: order per producer, no lost wake-up, nothing but the producer's own cells.
+#include "actors/inbox.h"
+
 #include <gtest/gtest.h>
 
 #include <thread>
 #include <vector>
 
-#include "actors/inbox.h"
 #include "actors/ring.h"
 
 namespace sluice::actors {

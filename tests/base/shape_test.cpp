@@ -23,8 +23,7 @@ TEST(Shape, CountsElementsAndRefusesOverflow) {
   EXPECT_EQ(checked_bytes({4, 3}, 4), 48u);
   EXPECT_THROW(numel({int64_t{1} << 40, int64_t{1} << 40}), Error);
   EXPECT_THROW(checked_bytes({int64_t{1} << 62}, 8), Error);
-  EXPECT_EQ(message_of([] { numel({2, -1}); }),
-            "shape: negative dimension: (2, -1); every dimension must be >= 0");
+  EXPECT_EQ(message_of([] { numel({2, -1}); }), "shape: negative dimension: (2, -1); every dimension must be >= 0");
 }
 
 TEST(Shape, RefusesMoreThanMaxRank) {
@@ -46,7 +45,9 @@ TEST(Shape, StridesOfBothLayouts) {
 
 TEST(Shape, BroadcastsLikeNumpy) {
   EXPECT_EQ(broadcast_shapes({4, 1, 3}, {5, 1}, "add"), (Shape{4, 5, 3}));
-  EXPECT_EQ(message_of([] { broadcast_shapes({4, 3}, {2, 3}, "add"); }),
+  EXPECT_EQ(message_of([] {
+              broadcast_shapes({4, 3}, {2, 3}, "add");
+            }),
             "add: shapes do not broadcast: (4, 3) and (2, 3) differ at axis 0; sizes must be equal or 1");
 }
 

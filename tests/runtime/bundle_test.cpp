@@ -1,4 +1,6 @@
 // Bundles and the public C++ API; files are read strictly.
+#include "runtime/bundle.h"
+
 #include <unistd.h>
 
 #include <cstring>
@@ -8,7 +10,6 @@
 
 #include "include/sluice/sluice.h"
 #include "plan/json.h"
-#include "runtime/bundle.h"
 #include "runtime/fixture.h"
 #include "runtime/safetensors.h"
 
@@ -44,7 +45,9 @@ class BundleTest : public ::testing::Test {
  protected:
   BundleTest() : dir_(fs::path(::testing::TempDir()) / ("sluice_bundle_" + std::to_string(getpid()))) {}
   ~BundleTest() override { fs::remove_all(dir_); }
-  void save() { save_bundle(dir_.string(), {plain_plan(), "graph text\n", {{"w", tensor({1, 2, 3, 4})}}, {{"by", "test"}}}); }
+  void save() {
+    save_bundle(dir_.string(), {plain_plan(), "graph text\n", {{"w", tensor({1, 2, 3, 4})}}, {{"by", "test"}}});
+  }
   void write(const std::string& file, const std::string& text) { std::ofstream(dir_ / file, std::ios::binary) << text; }
   std::string read(const std::string& file) {
     std::ifstream in(dir_ / file, std::ios::binary);
@@ -129,7 +132,9 @@ TEST_F(BundleTest, NamesWhatIsMissing) {
   EXPECT_THAT(load_error(), HasSubstr("plan.json"));
   Engine engine;
   EXPECT_THAT(error_of([&] { bind_weights(engine, plain_plan(), {}); }), HasSubstr("needs variable 'w' (float32(4,))"));
-  EXPECT_THAT(error_of([&] { bind_weights(engine, plain_plan(), {{"w", tensor({1})}}); }),
+  EXPECT_THAT(error_of([&] {
+                bind_weights(engine, plain_plan(), {{"w", tensor({1})}});
+              }),
               HasSubstr("variable 'w' is float32(1,) in the weights; the plan needs float32(4,)"));
 }
 

@@ -38,9 +38,12 @@ TEST(Callers, AtCapacityTheyWaitTryOrTimeOut) {
   const Floats x = filled(2);
   const InputTensor input{x.data(), PlanBuilder::f32({kN})};
   EXPECT_FALSE(session.try_submit({&input, 1}).has_value());
-  EXPECT_THAT(error_of([&] { session.submit({&input, 1}, std::chrono::milliseconds(5)); }),
-              HasSubstr("timeout: session 'pipeline': no room for another step, with 2 in flight, after 5 ms; actor 's0' on "
-                        "cpu:0/host1: 0 of 2 firings, runs kernel 's0/host_function' (host_function), net.py:10"));
+  EXPECT_THAT(
+      error_of([&] {
+        session.submit({&input, 1}, std::chrono::milliseconds(5));
+      }),
+      HasSubstr("timeout: session 'pipeline': no room for another step, with 2 in flight, after 5 ms; actor 's0' on "
+                "cpu:0/host1: 0 of 2 firings, runs kernel 's0/host_function' (host_function), net.py:10"));
   EXPECT_THAT(error_of([&] { static_cast<void>(second.wait(std::chrono::milliseconds(5))); }),
               HasSubstr("timeout: session 'pipeline': step 1 is not finished after 5 ms; actor 's0'"));
   std::thread opener([&] { gate.open(); });
@@ -226,7 +229,8 @@ TEST(ManualStepping, StepsOneMessageAtATime) {
   EXPECT_TRUE(engine.step());  // the start credit
   EXPECT_EQ(firings(session, "feed"), 1u);
   EXPECT_EQ(firings(session, "s0"), 0u);
-  while (engine.step()) {}
+  while (engine.step()) {
+  }
   EXPECT_TRUE(step.done());
 }
 

@@ -17,7 +17,8 @@ HostFunctions with_picky() {
 TEST(Failure, StaysInItsStep) {
   Engine engine({.cores = 2});
   for (const int streams : {1, 3}) {
-    Session session = Session::load(engine, pipeline({"copy", "picky", "add_one"}, 2, streams), {}, {.functions = with_picky()});
+    Session session =
+        Session::load(engine, pipeline({"copy", "picky", "add_one"}, 2, streams), {}, {.functions = with_picky()});
     std::vector<StepHandle> steps;
     for (int i = 0; i < 8; ++i) steps.push_back(submit(session, filled(static_cast<float>(i))));
     for (int i = 0; i < 8; ++i) {
@@ -25,9 +26,10 @@ TEST(Failure, StaysInItsStep) {
         EXPECT_EQ(result(steps[i]), filled(static_cast<float>(i + 1)));
         continue;
       }
-      EXPECT_EQ(error_of([&] { result(steps[i]); }),
-                "value: picky: 3 is not accepted; give another  (net.py:11, kernel 's1/host_function' (host_function) of "
-                "actor 's1', step 3)");
+      EXPECT_EQ(
+          error_of([&] { result(steps[i]); }),
+          "value: picky: 3 is not accepted; give another  (net.py:11, kernel 's1/host_function' (host_function) of "
+          "actor 's1', step 3)");
     }
     EXPECT_EQ(session.stats().failed, 1u);
     session.wait_all();
@@ -58,9 +60,10 @@ TEST(Failure, SaysWhatWasUpdatedAndDoesNotSpreadThroughFeedback) {
   Engine engine({.cores = 2});
   const auto w = variable(engine, 0), v = variable(engine, 0);
   Session session = Session::load(engine, updating(), {{"w", w}, {"v", v}}, {.functions = with_picky()});
-  EXPECT_EQ(error_of([&] { result(submit(session, filled(3))); }),
-            "value: picky: 3 is not accepted; give another  (net.py:11, kernel 'net/host_function_1' (host_function) of "
-            "actor 'net', step 0)  (already updated: w)");
+  EXPECT_EQ(
+      error_of([&] { result(submit(session, filled(3))); }),
+      "value: picky: 3 is not accepted; give another  (net.py:11, kernel 'net/host_function_1' (host_function) of "
+      "actor 'net', step 0)  (already updated: w)");
   EXPECT_EQ(result(submit(session, filled(4))), filled(4));
   v->before_read();
   EXPECT_EQ(static_cast<float*>(w->data())[0], 2);
@@ -73,7 +76,8 @@ Plan on_device(const std::string& op) {
   const int host = b.stream("cpu:0", StreamKind::kHost), in = b.stream("sim:0", StreamKind::kCopyIn);
   const int compute = b.stream("sim:0", StreamKind::kCompute), out = b.stream("sim:0", StreamKind::kCopyOut);
   const int device = b.space(SpaceKind::kDevice, "sim:0");
-  const int feed = b.feed("feed", host), up = b.actor("up", in), net = b.actor("net", compute), net2 = b.actor("net2", compute);
+  const int feed = b.feed("feed", host), up = b.actor("up", in), net = b.actor("net", compute),
+            net2 = b.actor("net2", compute);
   const int down = b.actor("down", out), sink = b.sink("sink", host);
   const int x = b.reg("x", feed, {up}, {.quota = 2, .bytes = 16});
   const int dx = b.reg("dx", up, {net}, {.quota = 2, .bytes = 16, .space = device});
@@ -112,7 +116,8 @@ TEST(Failure, NumericsAreCheckedAndDumped) {
   const std::string dir = ::testing::TempDir();
   HostFunctions f = functions();
   f["log"] = elementwise([](float x) { return std::log(x); });
-  Session session = Session::load(engine, pipeline({"copy", "log", "add_one"}), {}, {.functions = f, .check_numerics = true, .dump_dir = dir});
+  Session session = Session::load(engine, pipeline({"copy", "log", "add_one"}), {},
+                                  {.functions = f, .check_numerics = true, .dump_dir = dir});
   EXPECT_EQ(result(submit(session, filled(1))), filled(1));
   const std::string error = error_of([&] { result(submit(session, {1, 1, 0, 1})); });
   EXPECT_THAT(error, HasSubstr("host_function: output 0 is not finite: element 2 of float32(4,) is -inf"));
@@ -127,9 +132,12 @@ TEST(Failure, NumericsAreCheckedAndDumped) {
 TEST(Failure, OfLoadingNamesTheCauseAndLeavesNothing) {
   Engine engine;
   const uint64_t before = engine.allocator_stats({}).current_bytes;
-  EXPECT_EQ(error_of([&] { Session::load(engine, pipeline({"copy", "unknown"}), {}, {.functions = functions()}); }),
-            "unsupported: plan 'pipeline': net.py:11, kernel 's1/host_function' of actor 's1' runs host function 'unknown', "
-            "which this program has not; pass it in SessionOptions::functions");
+  EXPECT_EQ(
+      error_of([&] {
+        Session::load(engine, pipeline({"copy", "unknown"}), {}, {.functions = functions()});
+      }),
+      "unsupported: plan 'pipeline': net.py:11, kernel 's1/host_function' of actor 's1' runs host function 'unknown', "
+      "which this program has not; pass it in SessionOptions::functions");
   EXPECT_THAT(error_of([&] { Session::load(engine, updating(), {}, {.functions = with_picky()}); }),
               HasSubstr("variable 'w' is not bound; it needs 16 bytes in host"));
   EXPECT_THAT(error_of([&] {

@@ -100,7 +100,8 @@ inline Plan pipeline(const std::vector<std::string>& stages, int quota = 2, int 
   for (int s = 0; s < streams; ++s) b.stream("cpu:0", StreamKind::kHost, s);
   int from = b.feed("feed", 0);
   std::vector<int> actors;
-  for (size_t i = 0; i < stages.size(); ++i) actors.push_back(b.actor("s" + std::to_string(i), static_cast<int>(i + 1) % streams));
+  for (size_t i = 0; i < stages.size(); ++i)
+    actors.push_back(b.actor("s" + std::to_string(i), static_cast<int>(i + 1) % streams));
   actors.push_back(b.sink("sink", 0));
   std::vector<int> regs;
   for (size_t i = 0; i < actors.size(); ++i) {

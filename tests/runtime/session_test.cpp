@@ -7,7 +7,8 @@ namespace {
 TEST(Session, RunsAPipelineOnSeveralStreams) {
   Engine engine({.cores = 2});
   for (const int streams : {1, 2, 3}) {
-    Session session = Session::load(engine, pipeline({"add_one", "twice", "add_one"}, 2, streams), {}, {.functions = functions()});
+    Session session =
+        Session::load(engine, pipeline({"add_one", "twice", "add_one"}, 2, streams), {}, {.functions = functions()});
     ASSERT_EQ(session.inputs().size(), 1u);
     EXPECT_EQ(session.inputs()[0].name, "x");
     EXPECT_EQ(session.outputs()[0].type.str(), "float32(4,)");
@@ -39,7 +40,9 @@ TEST(Session, NamesWrongInputs) {
   EXPECT_EQ(error_of([&] { session.submit({}); }), "value: session 'pipeline': got 0 inputs; the plan takes 1");
   const int64_t ints[kN] = {};
   const InputTensor input{ints, TensorSpec::contiguous({DType::kInt64, {kN}})};
-  EXPECT_EQ(error_of([&] { session.submit({&input, 1}); }),
+  EXPECT_EQ(error_of([&] {
+              session.submit({&input, 1});
+            }),
             "type: session 'pipeline': input 'x' has the wrong dtype: got int64(4,); expected float32(4,)");
   EXPECT_EQ(result(submit(session, filled(1))), filled(1));
 }
@@ -69,7 +72,8 @@ TEST(Session, QuotaHoldsTheProducerBack) {
     // Asking makes every idle stream handle all it has before it answers.
     const std::string report = session.wait_report();
     EXPECT_EQ(firings(session, "fast"), static_cast<uint64_t>(quota));
-    EXPECT_THAT(report, HasSubstr("actor 'slow' on cpu:0/host1: 0 of 8 firings, runs kernel 'slow/host_function' (host_function), net.py:11"));
+    EXPECT_THAT(report, HasSubstr("actor 'slow' on cpu:0/host1: 0 of 8 firings, runs kernel 'slow/host_function' "
+                                  "(host_function), net.py:11"));
     EXPECT_THAT(report, HasSubstr("a free slot of 'y', read by 'slow'"));
     gate.open();
     for (int i = 0; i < 8; ++i) EXPECT_EQ(result(steps[i]), filled(static_cast<float>(i)));
@@ -91,7 +95,8 @@ TEST(Session, ControlRegistersOrderSideEffects) {
   Plans b("order");
   b.stream("cpu:0", StreamKind::kHost, 0);
   b.stream("cpu:0", StreamKind::kHost, 1);
-  const int feed = b.feed("feed", 0), first = b.actor("first", 1), second = b.actor("second", 0), third = b.actor("third", 1);
+  const int feed = b.feed("feed", 0), first = b.actor("first", 1), second = b.actor("second", 0),
+            third = b.actor("third", 1);
   const int sink = b.sink("sink", 0);
   b.reg("go", feed, {first, second, third}, {.quota = 2});
   b.reg("first_done", first, {second}, {.quota = 2});
@@ -165,7 +170,8 @@ TEST(Session, AccumulatesAndHolds) {
   b.call(acc, "copy", {b.v(w)}, {b.r(done)});
   b.input("x", x, b.f32({kN}));
   b.output("done", b.r(done));
-  Session session = Session::load(engine, b.build(), {{"w", variable(engine, 0)}}, {.functions = functions(), .max_in_flight = 8});
+  Session session =
+      Session::load(engine, b.build(), {{"w", variable(engine, 0)}}, {.functions = functions(), .max_in_flight = 8});
   std::vector<StepHandle> steps;
   for (int i = 0; i < 8; ++i) steps.push_back(submit(session, filled(1)));
   EXPECT_EQ(result(steps[3]), filled(8));  // four times 1 + 1
@@ -222,7 +228,8 @@ TEST(Session, ListsItsMemory) {
 
 TEST(Session, TracesFiringsKernelsAndWaits) {
   Engine engine;
-  Session session = Session::load(engine, pipeline({"add_one", "twice"}, 2, 2), {}, {.functions = functions(), .trace = true});
+  Session session =
+      Session::load(engine, pipeline({"add_one", "twice"}, 2, 2), {}, {.functions = functions(), .trace = true});
   for (int i = 0; i < 10; ++i) result(submit(session, filled(0)));
   session.wait_all();
   const std::vector<TraceEvent> events = session.take_trace();
