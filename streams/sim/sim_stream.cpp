@@ -1,5 +1,7 @@
 #include "streams/sim/sim_stream.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 
 #include "streams/sim/sim_shared.h"
@@ -28,7 +30,10 @@ SimStream::SimStream(DeviceId device, plan::StreamKind kind, std::shared_ptr<Sim
     task.inputs.reserve(kOperands);
     task.outputs.reserve(kOperands);
   }
-  thread_ = std::thread([this] { worker(); });
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "sim worker");
+    worker();
+  });
 }
 
 SimStream::~SimStream() {

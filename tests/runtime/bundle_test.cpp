@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 #include "include/sluice/sluice.h"
 #include "plan/json.h"
@@ -117,6 +118,52 @@ TEST_F(BundleTest, RunsThroughThePublicApi) {
   api::save_tensors(file, {{"t", x}});
   EXPECT_EQ(api::load_tensors(file)[0].tensor.data<float>()[2], 3);
   EXPECT_THROW(x.data<double>(), api::Error);
+}
+
+// Push, poll, wait with a timeout, and be called back. The first callback holds up the engine until the gate opens.
+TEST_F(BundleTest, PublicApiPushesPollsAndCallsBack) {
+  save();
+  api::Engine engine;
+  Gate gate;
+  std::vector<uint64_t> called;
+  api::SessionOptions options;
+  options.max_in_flight = 2;
+  options.submit_timeout = options.wait_timeout = std::chrono::milliseconds(20);
+  options.on_output = [&](uint64_t step, const std::vector<api::Tensor>& outputs, const std::string& error) {
+    gate.pass();
+    EXPECT_EQ(error, "");
+    EXPECT_EQ(outputs[0].data<float>()[0], static_cast<float>(step));
+    called.push_back(step);
+  };
+  const auto input = [](int step) {
+    return std::vector<api::Tensor>{api::Tensor::from<float>(filled(static_cast<float>(step)), {4})};
+  };
+  api::Session session = api::Session::load(engine, dir_.string(), options);
+  api::Result first = session.submit(input(0));
+  gate.wait_arrived(1);
+  std::optional<api::Result> second = session.try_submit(input(1));
+  while (second.has_value() && session.try_submit(input(2)).has_value()) FAIL() << "more than two steps in flight";
+  ASSERT_TRUE(second.has_value());
+  EXPECT_FALSE(second->ready());
+  const auto timeout = [](auto&& f) {
+    try {
+      f();
+    } catch (const api::Error& error) {
+      EXPECT_EQ(error.kind(), api::ErrorKind::kTimeout);
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_THAT(timeout([&] { second->get(std::chrono::milliseconds(5)); }), HasSubstr("step 1 is not finished after 5"));
+  EXPECT_THAT(timeout([&] { second->get(); }), HasSubstr("step 1 is not finished after 20"));
+  EXPECT_THAT(timeout([&] { session.submit(input(2)); }), HasSubstr("no room for another step, with 2 in flight"));
+  gate.open();
+  EXPECT_EQ(second->get(std::chrono::seconds(10))[0].data<float>()[3], 1);
+  while (!first.ready()) std::this_thread::yield();
+  EXPECT_EQ(session.run(input(2))[0].data<float>()[0], 2);
+  session.wait_all();
+  session.stop();
+  EXPECT_EQ(called, (std::vector<uint64_t>{0, 1, 2}));
 }
 
 TEST_F(BundleTest, NamesWhatIsMissing) {

@@ -1,6 +1,5 @@
 // Many callers, many sessions, many engines; capacity; manual stepping; no allocation in steady state.
 #include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include "runtime/fixture.h"
@@ -143,23 +142,6 @@ size_t count_entries(const char* directory) {
   return n;
 }
 
-TEST(Engines, LoadAndUnloadLeaveNoThreadsOrFiles) {
-  Engine engine({.cores = 2});
-  size_t threads = 0, files = 0;
-  const uint64_t bytes = engine.allocator_stats({}).current_bytes;
-  for (int i = 0; i < 100; ++i) {
-    {
-      Session session = Session::load(engine, pipeline({"add_one"}, 2, 3), {}, {.functions = functions()});
-      EXPECT_EQ(result(submit(session, filled(1))), filled(2));
-      if (i % 2 == 0) submit(session, filled(1));
-    }
-    if (i == 0) threads = count_entries("/proc/self/task"), files = count_entries("/proc/self/fd");
-  }
-  EXPECT_EQ(count_entries("/proc/self/task"), threads);
-  EXPECT_EQ(count_entries("/proc/self/fd"), files);
-  EXPECT_EQ(engine.allocator_stats({}).current_bytes, bytes);
-}
-
 TEST(Engines, EndTheirThreads) {
   { Engine warm_up; }
   const size_t before = count_entries("/proc/self/task");
@@ -169,54 +151,6 @@ TEST(Engines, EndTheirThreads) {
     EXPECT_EQ(result(submit(session, filled(1))), filled(2));
   }
   EXPECT_EQ(count_entries("/proc/self/task"), before);
-}
-
-// Two branches of different length, feedback and a sum: any wrong order would show.
-Plan branching() {
-  Plans b("branching");
-  for (int s = 0; s < 3; ++s) b.stream("cpu:0", StreamKind::kHost, s);
-  const int feed = b.feed("feed", 0), left = b.actor("left", 1), right = b.actor("right", 2), more = b.actor("more", 1);
-  const int join = b.actor("join", 0), sink = b.sink("sink", 2);
-  const int x = b.reg("x", feed, {left, right}, {.quota = 2, .bytes = 16});
-  const int l = b.reg("l", left, {join}, {.quota = 1, .bytes = 16});
-  const int r = b.reg("r", right, {more}, {.quota = 2, .bytes = 16});
-  const int m = b.reg("m", more, {join}, {.quota = 1, .bytes = 16});
-  const int state = b.reg("state", join, {join}, {.quota = 2, .bytes = 16, .initial_tokens = 1});
-  const int y = b.reg("y", join, {sink}, {.quota = 2, .bytes = 16});
-  b.call(left, "add_one", {b.r(x)}, {b.r(l)});
-  b.call(right, "twice", {b.r(x)}, {b.r(r)});
-  b.call(more, "picky", {b.r(r)}, {b.r(m)});
-  b.call(join, "halve", {b.r(l), b.r(m), b.r(state)}, {b.r(y), b.r(state)});
-  b.input("x", x, b.f32({kN}));
-  b.output("y", b.r(y));
-  return b.build();
-}
-
-TEST(ManualStepping, EveryOrderOfMessagesGivesTheSameBits) {
-  const Plan plan = branching();
-  HostFunctions f = functions();
-  f["picky"] = failing(1000, 0.1f);
-  f["halve"] = elementwise([](float x) { return x / 3; });
-  std::vector<Floats> expected;
-  {
-    Engine engine({.cores = 2});
-    Session session = Session::load(engine, plan, {}, {.functions = f});
-    for (int i = 0; i < 6; ++i) expected.push_back(result(submit(session, filled(static_cast<float>(i)))));
-  }
-  uint64_t orders = 0;
-  for (uint64_t seed = 0; seed < 1000; ++seed) {
-    Engine engine({.cores = 1, .manual_stepping = true, .seed = seed});
-    Session session = Session::load(engine, plan, {}, {.functions = f});
-    std::vector<StepHandle> steps;
-    for (int i = 0; i < 6; ++i) steps.push_back(submit(session, filled(static_cast<float>(i))));
-    for (int i = 0; i < 6; ++i) ASSERT_EQ(result(steps[i]), expected[i]) << "seed " << seed;
-    session.stop();
-    for (const ActorStats& actor : session.stats().actors) {
-      ASSERT_EQ(actor.firings, 6u) << actor.name << ", seed " << seed;
-      orders += actor.waits;
-    }
-  }
-  EXPECT_GT(orders, 0u);
 }
 
 TEST(ManualStepping, StepsOneMessageAtATime) {
