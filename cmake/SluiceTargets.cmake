@@ -28,5 +28,12 @@ function(sluice_tests folder)
   target_link_libraries(${folder}_tests PRIVATE ${ARG_DEPS} ${ARG_PRIVATE} GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_options(${folder}_tests PRIVATE ${SLUICE_WARNINGS})
   target_compile_definitions(${folder}_tests PRIVATE SLUICE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  gtest_discover_tests(${folder}_tests TEST_PREFIX "${folder}." DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 120)
+  set(properties TIMEOUT 120)
+  if(SLUICE_SANITIZE MATCHES thread)
+    # ThreadSanitizer needs its usual address layout, hence setarch, and runs many times slower.
+    set_target_properties(${folder}_tests PROPERTIES CROSSCOMPILING_EMULATOR "setarch;-R")
+    set(properties TIMEOUT 1200
+        ENVIRONMENT "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp")
+  endif()
+  gtest_discover_tests(${folder}_tests TEST_PREFIX "${folder}." DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
 endfunction()
