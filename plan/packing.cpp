@@ -1,6 +1,7 @@
 #include "plan/packing.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
@@ -12,8 +13,11 @@
 namespace sluice::plan {
 namespace {
 
-// Beyond this many intervals the orders that compare every pair are left out.
-constexpr size_t kPairwiseLimit = 20000;
+// Up to this many intervals every order is tried; beyond it only until one is near enough, and up to the larger limit
+// those orders that compare every pair.
+constexpr size_t kTryAllLimit = 1024, kPairwiseLimit = 4096;
+// Near enough: this part of the lower bound above it.
+constexpr uint64_t kNearParts = 256;
 
 struct Item {
   int64_t begin = 0, end = 0;
@@ -226,6 +230,61 @@ Layout first_fit(const std::vector<Item>& items, const std::vector<int>& order) 
   return layout;
 }
 
+// Highest byte taken at each moment, of moments 0 to n - 1: a segment tree.
+class Skyline {
+ public:
+  explicit Skyline(size_t moments) {
+    while (leaves_ < moments) leaves_ *= 2;
+    most_.resize(2 * leaves_);
+    whole_.resize(2 * leaves_);
+  }
+  uint64_t most(size_t begin, size_t end) const { return most(1, 0, leaves_, begin, end); }
+  // From now on `top`, which is at least most(begin, end), at all moments of the range.
+  void raise(size_t begin, size_t end, uint64_t top) { raise(1, 0, leaves_, begin, end, top); }
+
+ private:
+  uint64_t most(size_t node, size_t from, size_t to, size_t begin, size_t end) const {
+    if (end <= from || to <= begin) return 0;
+    if (begin <= from && to <= end) return most_[node];
+    const size_t half = (from + to) / 2;
+    return std::max({whole_[node], most(2 * node, from, half, begin, end), most(2 * node + 1, half, to, begin, end)});
+  }
+  void raise(size_t node, size_t from, size_t to, size_t begin, size_t end, uint64_t top) {
+    if (end <= from || to <= begin) return;
+    most_[node] = std::max(most_[node], top);
+    if (begin <= from && to <= end) {
+      whole_[node] = top;
+      return;
+    }
+    const size_t half = (from + to) / 2;
+    raise(2 * node, from, half, begin, end, top);
+    raise(2 * node + 1, half, to, begin, end, top);
+  }
+  size_t leaves_ = 1;
+  std::vector<uint64_t> most_, whole_;  // by node: most in its range, most that covers all of it
+};
+
+// Each item in `order` above all that are alive with it. n log n; good when long lives come first.
+Layout on_top(const std::vector<Item>& items, const std::vector<int>& order) {
+  std::vector<int64_t> moments;
+  for (const Item& item : items) moments.push_back(item.begin);
+  std::sort(moments.begin(), moments.end());
+  moments.erase(std::unique(moments.begin(), moments.end()), moments.end());
+  const auto moment = [&](int64_t time) {
+    return static_cast<size_t>(std::lower_bound(moments.begin(), moments.end(), time) - moments.begin());
+  };
+  Skyline skyline(moments.size());
+  Layout layout;
+  layout.offsets.resize(items.size());
+  for (const int i : order) {
+    const size_t begin = moment(items[i].begin), end = moment(items[i].end);
+    layout.offsets[i] = skyline.most(begin, end);
+    skyline.raise(begin, end, layout.offsets[i] + items[i].bytes);
+    layout.bytes = std::max(layout.bytes, layout.offsets[i] + items[i].bytes);
+  }
+  return layout;
+}
+
 template <class Key>
 std::vector<int> order_by(const std::vector<Item>& items, Key key) {
   std::vector<int> order(items.size());
@@ -247,27 +306,25 @@ Packing pack(std::span<const Interval> intervals, uint64_t alignment) {
   if (items.empty()) return packing;
   packing.lower_bound = most_live(items);
 
-  Layout best = along_time(items);
-  const auto consider = [&](Layout layout) {
-    if (layout.bytes < best.bytes) best = std::move(layout);
+  const auto life = [](const Item& v) { return static_cast<double>(v.end) - static_cast<double>(v.begin); };
+  const auto bytes = [](const Item& v) { return static_cast<double>(v.bytes); };
+  const auto by_life = [&](const Item& v) { return std::pair(-life(v), -bytes(v)); };
+  const std::function<Layout()> ways[] = {
+      [&] { return against_time(items); },
+      [&] { return on_top(items, order_by(items, by_life)); },
+      [&] { return first_fit(items, order_by(items, [&](auto& v) { return std::pair(-bytes(v), -life(v)); })); },
+      [&] {
+        return first_fit(items, order_by(items, [&](auto& v) { return std::pair(-bytes(v) * life(v), v.begin); }));
+      },
+      [&] { return first_fit(items, order_by(items, by_life)); },
+      [&] { return first_fit(items, order_by(items, [&](auto& v) { return std::pair(v.begin, -bytes(v)); })); },
   };
-  if (best.bytes > packing.lower_bound) consider(against_time(items));
-  if (items.size() <= kPairwiseLimit) {
-    const auto life = [](const Item& v) { return static_cast<double>(v.end) - static_cast<double>(v.begin); };
-    const auto bytes = [](const Item& v) { return static_cast<double>(v.bytes); };
-    if (best.bytes > packing.lower_bound) {
-      consider(first_fit(items, order_by(items, [&](const Item& v) { return std::pair(-bytes(v), -life(v)); })));
-    }
-    if (best.bytes > packing.lower_bound) {
-      consider(
-          first_fit(items, order_by(items, [&](const Item& v) { return std::pair(-bytes(v) * life(v), v.begin); })));
-    }
-    if (best.bytes > packing.lower_bound) {
-      consider(first_fit(items, order_by(items, [&](const Item& v) { return std::pair(-life(v), -bytes(v)); })));
-    }
-    if (best.bytes > packing.lower_bound) {
-      consider(first_fit(items, order_by(items, [&](const Item& v) { return std::pair(v.begin, -bytes(v)); })));
-    }
+  const size_t fast = 2, tried = items.size() <= kPairwiseLimit ? std::size(ways) : fast;
+  const uint64_t slack = items.size() <= kTryAllLimit ? 0 : packing.lower_bound / kNearParts;
+  Layout best = along_time(items);
+  for (size_t i = 0; i < tried && best.bytes - packing.lower_bound > slack; ++i) {
+    Layout layout = ways[i]();
+    if (layout.bytes < best.bytes) best = std::move(layout);
   }
   packing.bytes = best.bytes;
   for (size_t i = 0; i < items.size(); ++i) packing.offsets[items[i].index] = best.offsets[i];
