@@ -298,7 +298,9 @@ TEST(Pruning, DeadWeightGradientsLeaveNoKernel) {
   net.output("dx", grads[0]);  // the weight's gradient is computed and never read
   const plan::Plan plan = compile_fake(net.graph).plan;
   for (const plan::Kernel& k : plan.kernels) {
-    if (k.op == "matmul") EXPECT_FALSE(get_attr<bool>(k.attrs, "transpose_a")) << k.name;
+    if (k.op == "matmul") {
+      EXPECT_FALSE(get_attr<bool>(k.attrs, "transpose_a")) << k.name;
+    }
   }
   EXPECT_EQ(count_kernels(plan, "matmul"), 1);
 }

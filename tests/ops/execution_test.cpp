@@ -141,9 +141,11 @@ TEST_P(ExecutionTest, Integers) {
       for (size_t o = 0; o < got.size(); ++o) {
         const auto x = to_doubles(got[o]), y = to_doubles(expected[o]);
         ASSERT_EQ(x.size(), y.size());
-        for (size_t k = 0; k < x.size(); ++k)
-          if (y[k] == std::floor(y[k]) && std::abs(y[k]) < 1e9)
+        for (size_t k = 0; k < x.size(); ++k) {
+          if (y[k] == std::floor(y[k]) && std::abs(y[k]) < 1e9) {
             ASSERT_NEAR(x[k], y[k], 1e-5 * std::abs(y[k])) << drawn.label << ", element " << k;
+          }
+        }
       }
     }
   }
