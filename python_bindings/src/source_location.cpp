@@ -2,6 +2,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <filesystem>
 #include <string_view>
 
 #include "bindings.h"
@@ -16,6 +17,13 @@ const std::string& package_dir() {
     return nb::cast<std::string>(path) + "/";
   }();
   return dir;
+}
+
+// Paths in plans are relative, so that a plan does not depend on where the program lies.
+std::string relative_to_here(std::string_view file) {
+  std::error_code error;
+  const std::string here = std::filesystem::current_path(error).string() + "/";
+  return std::string(file.starts_with(here) ? file.substr(here.size()) : file);
 }
 
 template <class Visit>
@@ -43,7 +51,7 @@ SourceLocation user_location() {
   nb::gil_scoped_acquire gil;
   SourceLocation location;
   visit_user_frames([&](const char* file, int line, const char*) {
-    location = {file, line};
+    location = {relative_to_here(file), line};
     return false;
   });
   return location;
@@ -53,7 +61,7 @@ std::vector<std::string> user_stack(int depth) {
   nb::gil_scoped_acquire gil;
   std::vector<std::string> frames;
   visit_user_frames([&](const char* file, int line, const char* function) {
-    frames.push_back(std::string(file) + ":" + std::to_string(line) + " in " + (function ? function : "?"));
+    frames.push_back(relative_to_here(file) + ":" + std::to_string(line) + " in " + (function ? function : "?"));
     return static_cast<int>(frames.size()) < depth;
   });
   return frames;
