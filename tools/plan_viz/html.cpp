@@ -134,10 +134,11 @@ std::string page_data(const Plan& given, const std::string& source_root) {
          }
          const int space = v.slots.empty() ? -1 : plan.arenas[plan.buffers[v.slots[0]].arena].space;
          return fmt::format(
-             "{{\"n\":{},\"p\":{},\"q\":{},\"b\":{},\"e\":[{}],\"em\":{},\"it\":{},\"ip\":{},\"sp\":\"{}\",\"pk\":{}}}",
+             "{{\"n\":{},\"p\":{},\"q\":{},\"b\":{},\"e\":[{}],\"em\":{},\"it\":{},\"ip\":{},\"sp\":\"{}\",\"pk\":{},"
+             "\"ev\":\"{}\"}}",
              quoted_json(v.name), v.producer, v.quota, v.bytes, consumers, v.emit_every, v.initial_tokens,
              v.in_place_of < 0 ? -1 : plan.edges[v.in_place_of].reg, space < 0 ? "" : plan.spaces[space].str(),
-             sim.peak_slots.empty() ? 0 : sim.peak_slots[r]);
+             sim.peak_slots.empty() ? 0 : sim.peak_slots[r], events_of(plan, adjacency, r));
        });
   s += ",\n\"edges\":" + list(plan.edges, [](const Edge& v, int) { return std::to_string(v.reg); });
   s += ",\n\"firings\":" + list(sim.firings, [](const SimFiring& f, int) {

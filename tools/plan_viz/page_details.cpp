@@ -58,7 +58,7 @@ function showRegister(i) {
   head(r.n, r.b ? "register" : "control register");
   facts([["producer", link(D.actors[r.p].n, "actor", r.p)], ["quota", r.q + (D.firings.length ? " (most in use: " + r.pk + ")" : "")], ["slot", r.b ? bytes(r.b) : "no bytes"],
          ["all slots", r.b ? bytes(r.b * r.q) : ""], ["space", r.sp], ["emitted", r.em > 1 ? "every " + r.em + " firings" : ""],
-         ["at the start", r.it ? plural(r.it, "token") : ""], ["in place of", r.ip < 0 ? "" : link(D.registers[r.ip].n, "register", r.ip)]]);
+         ["at the start", r.it ? plural(r.it, "token") : ""], ["in place of", r.ip < 0 ? "" : link(D.registers[r.ip].n, "register", r.ip)], ["events", r.ev]]);
   items("consumers", r.e.map(([a, take, hold]) => { const s = el("span"); s.append(link(D.actors[a].n, "actor", a), take > 1 || hold > 1 ? ` takes ${take} per ${hold} firings` : ""); return s; }));
 }
 function showPlan() {
@@ -90,8 +90,8 @@ const tabs = [
    cells: i => { const k = D.kernels[i]; return [k.n, k.op, k.actor < 0 ? "" : D.actors[k.actor].n, D.costs ? time(k.c) : "", k.src]; }},
   {name: "Actors", count: D.actors.length, type: "actor", text: i => actorText[i], heads: ["actor", "role", "stream", "kernels"], right: [3],
    cells: i => { const a = D.actors[i]; return [a.n, a.r, D.streams[a.s].n, a.p.filter(p => p[0] === 0).length]; }},
-  {name: "Registers", count: D.registers.length, type: "register", text: i => registerText[i], heads: ["register", "producer", "consumers", "quota", "slot", "all slots", "space"], right: [3, 4, 5],
-   cells: i => { const r = D.registers[i]; return [r.n, D.actors[r.p].n, r.e.map(e => D.actors[e[0]].n).join(", "), r.q, r.b ? bytes(r.b) : "control", r.b ? bytes(r.b * r.q) : "", r.sp]; }},
+  {name: "Registers", count: D.registers.length, type: "register", text: i => registerText[i], heads: ["register", "producer", "consumers", "quota", "slot", "all slots", "space", "events"], right: [3, 4, 5],
+   cells: i => { const r = D.registers[i]; return [r.n, D.actors[r.p].n, r.e.map(e => D.actors[e[0]].n).join(", "), r.q, r.b ? bytes(r.b) : "control", r.b ? bytes(r.b * r.q) : "", r.sp, r.ev]; }},
   {name: "Memory", count: D.ledger.length, text: i => (D.ledger[i][0] + " " + D.ledger[i][1]).toLowerCase(), heads: ["kind", "name", "space", "bytes", "lower bound"], right: [3, 4],
    order: D.ledger.map((l, i) => i).sort((a, b) => D.ledger[b][3] - D.ledger[a][3]), cells: i => { const l = D.ledger[i]; return [l[0], l[1], l[2], bytes(l[3]), l[0] === "arena" ? bytes(l[4]) : ""]; }},
   {name: "Proof", proof: true},

@@ -109,4 +109,19 @@ std::string view_str(const plan::Plan& plan, const plan::View& view) {
   return s;
 }
 
+std::string events_of(const plan::Plan& plan, const plan::Adjacency& adjacency, int reg) {
+  const auto asynchronous = [&](int actor) {
+    return plan.streams[plan.actors[actor].stream].device.kind != DeviceKind::kCpu;
+  };
+  const int producer = plan.registers[reg].producer;
+  bool ready = false, ack = false;
+  for (const int e : adjacency.register_edges[reg]) {
+    const int consumer = plan.edges[e].consumer;
+    if (plan.actors[consumer].stream == plan.actors[producer].stream) continue;  // the stream's order is enough
+    ready |= asynchronous(producer);
+    ack |= asynchronous(consumer);
+  }
+  return ready && ack ? "ready, ack" : ready ? "ready" : ack ? "ack" : "";
+}
+
 }  // namespace sluice::plan_viz

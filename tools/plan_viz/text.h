@@ -33,4 +33,8 @@ std::vector<int> chain(const plan::Plan& plan, int stream);
 // "name float32(4, 3)": what a view shows.
 std::string view_str(const plan::Plan& plan, const plan::View& view);
 
+// Which messages of a register carry events, since a stream at one end works asynchronously: "ready", "ack",
+// "ready, ack" or "".
+std::string events_of(const plan::Plan& plan, const plan::Adjacency& adjacency, int reg);
+
 }  // namespace sluice::plan_viz
