@@ -20,7 +20,7 @@ ALLOWED = {  # folder: the folders it may include besides itself
     "runtime": ["actors", *BACK, "plan", "base"],
     "tensor": ["compiler", "graph", "runtime", "actors", *BACK, "plan", "base"],
 }
-TOPS = ["python_bindings", "serving", "tools", "examples", "benchmarks", "tests"]  # nobody includes these
+TOPS = ["python_bindings", "tools", "examples", "benchmarks", "tests"]  # nobody includes these
 OWNERS = {  # third-party headers: the folders that own them
     r"caf/": {"actors", "runtime", "tests", "benchmarks"},
     r"oneapi/dnnl": {"kernels"},
