@@ -66,7 +66,9 @@ void Node::on_ack_special(int port, int slot) {
     // The caller writes the slot next, on the host: readers on devices must be through.
     for (const int edge : program_->outs[port].wait_edges) {
       SlotEvent& event = run_->ack_events[run_->edge_slots[edge] + slot];
-      if (event.recorded) static_cast<void>(event.event->wait());  // a failure has reached the step by its tokens
+      if (!event.recorded) continue;
+      if (!event.event->complete()) home_->unlease();  // the readers may need the cores this stream keeps
+      static_cast<void>(event.event->wait());          // a failure has reached the step by its tokens
     }
   }
   rule_.on_ack(port, slot, Host{*this});

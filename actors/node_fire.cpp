@@ -180,8 +180,12 @@ void Node::before_ack(int edge, int slot) {
       if (!event.recorded) continue;
       if (program_->asynchronous) {
         home_->stream().wait(*event.event);
-      } else {
+      } else if (event.event->complete()) {
         static_cast<void>(event.event->wait());
+      } else {
+        home_->unlease();  // the reader may need the cores this stream keeps
+        static_cast<void>(event.event->wait());
+        if (rule_.in_firing() && program_->cores > 0) home_->lease(program_->cores);
       }
     }
   }
