@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "kernels/kernel.h"
 
@@ -69,25 +70,28 @@ void Runner::link() {
     for (size_t p = 0; p < run_.adjacency.in_edges[a].size(); ++p) {
       EdgeLink& link = run_.links[run_.adjacency.in_edges[a][p]];
       link.consumer = nodes_[a];
-      link.ready = Item::to(nodes_[a], ItemKind::kReady, static_cast<int>(p));
+      link.ready_port = static_cast<int>(p);
     }
     for (size_t p = 0; p < run_.adjacency.out_registers[a].size(); ++p) {
       for (const int e : run_.adjacency.register_edges[run_.adjacency.out_registers[a][p]]) {
         run_.links[e].producer = nodes_[a];
-        run_.links[e].ack = Item::to(nodes_[a], ItemKind::kAck, static_cast<int>(p));
+        run_.links[e].ack_port = static_cast<int>(p);
       }
     }
   }
   for (size_t e = 0; e < plan.edges.size(); ++e) {
     EdgeLink& link = run_.links[e];
-    run_.end_cells[e].item = Item::to(link.consumer, ItemKind::kEnd, static_cast<int>(link.ready.port));
-    if (&link.consumer->home() == &link.producer->home()) continue;
+    run_.end_cells[e].item = Item::to(link.consumer, ItemKind::kEnd, link.ready_port);
+    if (&link.consumer->home() == &link.producer->home()) {
+      link.ack_direct = !link.consumer->special() && link.producer->takes_acks_directly(link.ack_port);
+      continue;
+    }
     const int quota = plan.registers[plan.edges[e].reg].quota;
     link.ready_cells = cell;
     link.ack_cells = cell + quota;
     for (int slot = 0; slot < quota; ++slot) {
-      link.ready_cells[slot].item = Item::to(link.consumer, ItemKind::kReady, static_cast<int>(link.ready.port), slot);
-      link.ack_cells[slot].item = Item::to(link.producer, ItemKind::kAck, static_cast<int>(link.ack.port), slot);
+      link.ready_cells[slot].item = Item::to(link.consumer, ItemKind::kReady, link.ready_port, slot);
+      link.ack_cells[slot].item = Item::to(link.producer, ItemKind::kAck, link.ack_port, slot);
     }
     cell += 2 * quota;
   }
@@ -111,6 +115,7 @@ void Runner::start(uint64_t n) {
 }
 
 void Runner::stop() {
+  if (std::exchange(stopped_, true)) return;
   for (size_t a = 0; a < nodes_.size(); ++a) {
     const ActorRole role = run_.plan->actors[a].role;
     if (role == ActorRole::kSource || role == ActorRole::kFeed) nodes_[a]->stop();

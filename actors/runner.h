@@ -28,7 +28,7 @@ class Runner {
   void activate();
   // `n` start credits to every source and feed.
   void start(uint64_t n);
-  // No more starts: what was started ends, then every node.
+  // No more starts: what was started ends, then every node. Again: nothing.
   void stop();
   // From now on no kernel is started; tokens flow as if all had failed.
   void cancel() { set_flag(kRunCancelled, true); }
@@ -67,6 +67,7 @@ class Runner {
   Node* storage_ = nullptr;               // one block: neighbours in the plan are neighbours in memory
   std::vector<Node*> nodes_;
   std::vector<Cell> cells_;
+  bool stopped_ = false;
 };
 
 }  // namespace sluice::actors

@@ -152,12 +152,13 @@ struct System::Impl {
   }
 
   const std::chrono::milliseconds watchdog;
-  Config config;
-  caf::actor_system system;
-  caf::actor supervisor, watcher;
   std::mutex mutex;
   std::unordered_map<caf::actor_id, std::pair<std::weak_ptr<Run>, int>> nodes;
   std::vector<std::shared_ptr<Run>> runs;
+  // Last, so that its destructor joins CAF's thread, which uses all of the above until then.
+  Config config;
+  caf::actor_system system;
+  caf::actor supervisor, watcher;
 };
 
 System::System(std::chrono::milliseconds watchdog) : impl_(std::make_unique<Impl>(watchdog)) {}
