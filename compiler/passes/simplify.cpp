@@ -1,5 +1,6 @@
-// Removes identities and merges views of views. Every rule gives bitwise the same values, except that x + 0 keeps the
-// sign of a negative zero.
+// Removes identities and merges views of views. Every rule gives bitwise the same values: of floats x + 0 is no
+// identity (it is +0 where x is -0), but x + -0 and x - 0 are.
+#include <cmath>
 #include <string_view>
 #include <unordered_map>
 
@@ -48,8 +49,9 @@ class Simplifier {
   }
 
   ValueId add(const Node& node) {
-    if (is_splat(in(node, 1), 0)) return if_same_type(node, in(node, 0));
-    return is_splat(in(node, 0), 0) ? if_same_type(node, in(node, 1)) : kNoValue;
+    const double zero = is_integral(out_type(node).dtype) ? 0.0 : -0.0;
+    if (is_splat(in(node, 1), zero)) return if_same_type(node, in(node, 0));
+    return is_splat(in(node, 0), zero) ? if_same_type(node, in(node, 1)) : kNoValue;
   }
   ValueId sub(const Node& node) { return is_splat(in(node, 1), 0) ? if_same_type(node, in(node, 0)) : kNoValue; }
   ValueId mul_right(const Node& node) { return is_splat(in(node, 1), 1) ? if_same_type(node, in(node, 0)) : kNoValue; }
@@ -115,6 +117,9 @@ class Simplifier {
     return node.op->name == name ? &node : nullptr;
   }
 
+  // Of the same sign too, when it is zero.
+  static bool same(double x, double wanted) { return x == wanted && std::signbit(x) == std::signbit(wanted); }
+
   // Every element is `wanted`.
   bool is_splat(ValueId value, double wanted) {
     const graph::ValueInfo& info = rewriter_.target().values()[value];
@@ -125,7 +130,7 @@ class Simplifier {
     if (op == "full") {
       const int i = node.op->find_param("value");
       const double* v = i < 0 ? nullptr : std::get_if<double>(&node.attrs[i]);
-      return v && *v == wanted;
+      return v && same(*v, wanted);
     }
     return (op == "expand" || op == "reshape" || op == "cast") && is_splat(node.inputs[0], wanted);
   }
@@ -141,7 +146,7 @@ class Simplifier {
       using T = decltype(zero);
       const T* p = static_cast<const T*>(data);
       for (int64_t i = 0; i < n; ++i) {
-        if (static_cast<double>(p[i]) != wanted) return false;
+        if (!same(static_cast<double>(p[i]), wanted)) return false;
       }
       return true;
     };
