@@ -17,7 +17,12 @@ struct Life {
 class Arenas {
  public:
   Arenas(const Plan& plan, VerifyReport& report)
-      : plan_(plan), report_(report), adjacency_(plan), users_(plan.buffers.size()), slot_of_(plan.buffers.size()) {}
+      : plan_(plan),
+        report_(report),
+        adjacency_(plan),
+        users_(plan.buffers.size()),
+        touches_(plan.buffers.size()),
+        slot_of_(plan.buffers.size()) {}
 
   void run() {
     spaces();
@@ -67,17 +72,20 @@ class Arenas {
       for (const int slot : plan_.registers[r].slots) slot_of_[slot].push_back(r);
     }
     for (int a = 0; a < static_cast<int>(plan_.actors.size()); ++a) {
-      const auto use = [&](int b) {
-        if (users_[b].empty() || users_[b].back() != a) users_[b].push_back(a);
-      };
-      for (const Instr& instr : plan_.actors[a].program) {
-        if (instr.kind != InstrKind::kRun) continue;
-        const Kernel& k = plan_.kernels[instr.index];
-        if (k.workspace >= 0) use(k.workspace);
+      const std::vector<Instr>& program = plan_.actors[a].program;
+      for (int i = 0; i < static_cast<int>(program.size()); ++i) {
+        const auto use = [&](int b, bool read) {
+          if (users_[b].empty()) touches_[b] = {i, i, read};
+          if (users_[b].empty() || users_[b].back() != a) users_[b].push_back(a);
+          if (users_[b].size() == 1) touches_[b].last = i;
+        };
+        if (program[i].kind != InstrKind::kRun) continue;
+        const Kernel& k = plan_.kernels[program[i].index];
         for (const View& v : k.inputs)
-          if (v.base == BaseKind::kBuffer && !is_absent(v)) use(v.index);
+          if (v.base == BaseKind::kBuffer && !is_absent(v)) use(v.index, true);
         for (const View& v : k.outputs)
-          if (v.base == BaseKind::kBuffer) use(v.index);
+          if (v.base == BaseKind::kBuffer) use(v.index, false);
+        if (k.workspace >= 0) use(k.workspace, false);
       }
     }
     for (int b = 0; b < static_cast<int>(plan_.buffers.size()); ++b) {
@@ -206,35 +214,13 @@ class Arenas {
                 plan_.streams[stream].name, plan_.actors[actor].name, plan_.streams[plan_.actors[actor].stream].name);
         return;
       }
-      const Touch t = touches(actor)[b];
+      const Touch& t = touches_[b];
       if (users_[b].size() > 1 || t.read_first) {  // its content outlives a firing
         lives.push_back({0, time.end});
         return;
       }
       for (const int64_t start : time.starts[actor]) lives.push_back({start + t.first, start + t.last + 1});
     }
-  }
-
-  // All buffers of one actor's program at once, so that long programs stay linear.
-  std::map<int, Touch>& touches(int actor) {
-    const auto [it, fresh] = touches_.try_emplace(actor);
-    if (!fresh) return it->second;
-    const std::vector<Instr>& program = plan_.actors[actor].program;
-    for (int i = 0; i < static_cast<int>(program.size()); ++i) {
-      if (program[i].kind != InstrKind::kRun) continue;
-      const Kernel& k = plan_.kernels[program[i].index];
-      const auto mark = [&](int b, bool read) {
-        const auto [entry, first] = it->second.try_emplace(b);
-        if (first) entry->second = {i, i, read};
-        entry->second.last = i;
-      };
-      for (const View& v : k.inputs)
-        if (v.base == BaseKind::kBuffer && !is_absent(v)) mark(v.index, true);
-      for (const View& v : k.outputs)
-        if (v.base == BaseKind::kBuffer) mark(v.index, false);
-      if (k.workspace >= 0) mark(k.workspace, false);
-    }
-    return it->second;
   }
 
   void shared_arena(int arena, const std::vector<int>& buffers) {
@@ -348,9 +334,9 @@ class Arenas {
   VerifyReport& report_;
   const Adjacency adjacency_;
   std::vector<std::vector<int>> users_;    // per buffer: actors that use it as a plain buffer
+  std::vector<Touch> touches_;             // per buffer: by its first user
   std::vector<std::vector<int>> slot_of_;  // per buffer: registers it is a slot of
   std::map<int, Timeline> timelines_;
-  std::map<int, std::map<int, Touch>> touches_;
   std::unique_ptr<FixedOrder> fixed_;
 };
 
