@@ -1,4 +1,5 @@
 // Computes equal expressions once: same op, attributes, inputs and placement. Random and effectful ops are left alone.
+#include <iterator>
 #include <unordered_map>
 
 #include "compiler/pass.h"
@@ -9,8 +10,8 @@ namespace {
 
 std::string key_of(const graph::Node& node, const graph::Rewriter& rewriter) {
   std::string key = node.op->name;
-  for (graph::ValueId input : node.inputs) key += fmt::format(",{}", rewriter[input]);
-  for (const Attr& attr : node.attrs) key += fmt::format(";{}:{}", attr.index(), attr_str(attr));
+  for (graph::ValueId input : node.inputs) fmt::format_to(std::back_inserter(key), ",{}", rewriter[input]);
+  for (const Attr& attr : node.attrs) fmt::format_to(std::back_inserter(key), ";{}:{}", attr.index(), attr_str(attr));
   if (node.placement.device) key += "@" + node.placement.device->str();
   return key + "/" + node.placement.stream;
 }
