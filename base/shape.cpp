@@ -127,12 +127,17 @@ bool is_dense(const Shape& shape, const Strides& strides) {
 }
 
 int64_t storage_extent(const Shape& shape, const Strides& strides) {
-  int64_t last = 0;
+  int64_t extent = 1;
+  bool overflow = false;
   for (int i = 0; i < shape.rank(); ++i) {
     if (shape[i] == 0) return 0;
-    last += (shape[i] - 1) * strides[i];
+    int64_t span = 0;
+    overflow |= __builtin_mul_overflow(shape[i] - 1, strides[i], &span);
+    overflow |= __builtin_add_overflow(extent, span, &extent);
   }
-  return last + 1;
+  SLUICE_CHECK(!overflow, "size: overflow: shape {} with strides {}; sizes must fit 64 bits", shape.str(),
+               strides.str());
+  return extent;
 }
 
 Shape broadcast_shapes(const Shape& a, const Shape& b, const char* where) {

@@ -48,6 +48,43 @@ std::map<std::string, std::string> parse_meta(const std::string& path, const std
   return meta;
 }
 
+// What load_bundle() read for this engine serves as it is, when the plan keeps it contiguous on the host.
+bool serves(const BundleTensor& tensor, const plan::Variable& variable, const plan::Space& space, uint64_t bytes) {
+  return space.kind == plan::SpaceKind::kHost && tensor.spec.strides == variable.spec.strides &&
+         tensor.storage->bytes() >= bytes;
+}
+
+VariableBindings bind_each(Engine& engine, const plan::Plan& plan, const std::map<std::string, BundleTensor>& weights,
+                           bool given_up) {
+  VariableBindings bindings;
+  for (const plan::Variable& variable : plan.variables) {
+    const TensorType type{variable.spec.dtype, variable.spec.shape};
+    const auto it = weights.find(variable.name);
+    SLUICE_CHECK(it != weights.end(), "bundle: plan '{}' needs variable '{}' ({}); the weights have none of that name",
+                 plan.name, variable.name, type.str());
+    const BundleTensor& tensor = it->second;
+    SLUICE_CHECK(tensor.spec.dtype == type.dtype && tensor.spec.shape == type.shape,
+                 "bundle: variable '{}' is {} in the weights; the plan needs {}", variable.name,
+                 TensorType{tensor.spec.dtype, tensor.spec.shape}.str(), type.str());
+    const plan::Space& space = plan.spaces[variable.space];
+    const uint64_t bytes = align_up(variable.spec.extent_bytes(), plan::kAlignment);
+    if (given_up && serves(tensor, variable, space, bytes)) {
+      bindings[variable.name] = tensor.storage;
+      continue;
+    }
+    const auto storage = std::make_shared<Storage>(engine.allocator(space), bytes, space);
+    if (space.kind != plan::SpaceKind::kDevice) {
+      strided_copy(storage->data(), variable.spec, tensor.storage->data(), tensor.spec);
+    } else {
+      std::vector<std::byte> staged(bytes);
+      strided_copy(staged.data(), variable.spec, tensor.storage->data(), tensor.spec);
+      engine.device(space.device).copy_from_host(storage->data(), staged.data(), bytes);
+    }
+    bindings[variable.name] = storage;
+  }
+  return bindings;
+}
+
 }  // namespace
 
 void save_bundle(const std::string& directory, const Bundle& bundle) {
@@ -78,7 +115,9 @@ void save_bundle(const std::string& directory, const Bundle& bundle) {
   }
 }
 
-Bundle load_bundle(const std::string& directory) {
+Bundle load_bundle(const std::string& directory) { return load_bundle(directory, make_host_allocator()); }
+
+Bundle load_bundle(const std::string& directory, const std::shared_ptr<Allocator>& allocator) {
   const fs::path path(directory);
   SLUICE_CHECK_KIND(
       kIo, fs::is_directory(path),
@@ -89,40 +128,24 @@ Bundle load_bundle(const std::string& directory) {
   bundle.plan = plan::from_json(read_text(plan_path), plan_path);
   bundle.graph_text = read_text(path / "graph.txt");
   bundle.meta = parse_meta((path / "meta.json").string(), read_text(path / "meta.json"));
-  bundle.weights = read_safetensors((path / "weights.safetensors").string(), make_host_allocator());
+  bundle.weights = read_safetensors((path / "weights.safetensors").string(), allocator);
   return bundle;
 }
 
 VariableBindings bind_weights(Engine& engine, const plan::Plan& plan,
                               const std::map<std::string, BundleTensor>& weights) {
-  VariableBindings bindings;
-  for (const plan::Variable& variable : plan.variables) {
-    const TensorType type{variable.spec.dtype, variable.spec.shape};
-    const auto it = weights.find(variable.name);
-    SLUICE_CHECK(it != weights.end(), "bundle: plan '{}' needs variable '{}' ({}); the weights have none of that name",
-                 plan.name, variable.name, type.str());
-    const BundleTensor& tensor = it->second;
-    SLUICE_CHECK(tensor.spec.dtype == type.dtype && tensor.spec.shape == type.shape,
-                 "bundle: variable '{}' is {} in the weights; the plan needs {}", variable.name,
-                 TensorType{tensor.spec.dtype, tensor.spec.shape}.str(), type.str());
-    const plan::Space& space = plan.spaces[variable.space];
-    const uint64_t bytes = align_up(variable.spec.extent_bytes(), plan::kAlignment);
-    const auto storage = std::make_shared<Storage>(engine.allocator(space), bytes, space);
-    if (space.kind != plan::SpaceKind::kDevice) {
-      strided_copy(storage->data(), variable.spec, tensor.storage->data(), tensor.spec);
-    } else {
-      std::vector<std::byte> staged(bytes);
-      strided_copy(staged.data(), variable.spec, tensor.storage->data(), tensor.spec);
-      engine.device(space.device).copy_from_host(storage->data(), staged.data(), bytes);
-    }
-    bindings[variable.name] = storage;
-  }
-  return bindings;
+  return bind_each(engine, plan, weights, false);
+}
+
+VariableBindings bind_weights(Engine& engine, const plan::Plan& plan, std::map<std::string, BundleTensor>&& weights) {
+  return bind_each(engine, plan, weights, true);
 }
 
 Session load_session(Engine& engine, const std::string& directory, SessionOptions options) {
-  Bundle bundle = load_bundle(directory);
-  const VariableBindings bindings = bind_weights(engine, bundle.plan, bundle.weights);
+  // Straight into the engine's memory, so that weights are never held twice.
+  Bundle bundle = load_bundle(directory, engine.allocator({}));
+  const VariableBindings bindings = bind_weights(engine, bundle.plan, std::move(bundle.weights));
+  bundle.weights.clear();
   return Session::load(engine, std::move(bundle.plan), bindings, std::move(options));
 }
 

@@ -31,11 +31,14 @@ struct Bundle {
 void save_bundle(const std::string& directory, const Bundle& bundle);
 // Reads strictly: sizes, offsets, dtypes and names are checked before anything is allocated. Throws kIo, kValue.
 Bundle load_bundle(const std::string& directory);
+// With the weights in memory of `allocator`.
+Bundle load_bundle(const std::string& directory, const std::shared_ptr<Allocator>& allocator);
 
-// Copies weights into storages of the right spaces: what Session::load binds. Throws kValue naming a variable that is
-// missing or of the wrong type.
+// Puts weights into storages of the right spaces: what Session::load binds. Throws kValue naming a variable that is
+// missing or of the wrong type. The weights are copied, unless given up: then those that can serve as they are do.
 VariableBindings bind_weights(Engine& engine, const plan::Plan& plan,
                               const std::map<std::string, BundleTensor>& weights);
+VariableBindings bind_weights(Engine& engine, const plan::Plan& plan, std::map<std::string, BundleTensor>&& weights);
 
 // load_bundle, bind_weights, Session::load. Host functions the plan needs must be in options.functions.
 Session load_session(Engine& engine, const std::string& directory, SessionOptions options = {});

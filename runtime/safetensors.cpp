@@ -149,7 +149,8 @@ std::map<std::string, BundleTensor> read_safetensors(const std::string& path,
   SLUICE_CHECK_KIND(kIo, file, "{}: cannot be read: {}", path, std::strerror(errno));
   std::map<std::string, BundleTensor> tensors;
   for (const Entry& entry : parse_header(path, text, size - 8 - length)) {
-    BundleTensor tensor{entry.spec, std::make_shared<Storage>(allocator, entry.end - entry.begin)};
+    const uint64_t padded = align_up(entry.end - entry.begin, plan::kAlignment);  // as variables are
+    BundleTensor tensor{entry.spec, std::make_shared<Storage>(allocator, padded)};
     file.read(static_cast<char*>(tensor.storage->data()), static_cast<std::streamsize>(entry.end - entry.begin));
     SLUICE_CHECK_KIND(kIo, file, "{}: tensor '{}' cannot be read", path, entry.name);
     tensors.emplace(entry.name, std::move(tensor));

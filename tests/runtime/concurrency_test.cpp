@@ -179,11 +179,15 @@ TEST(SteadyState, AllocatesNothing) {
       ASSERT_EQ(static_cast<float*>(step.outputs()[0].storage->data())[0], 1);
     }
   };
-  run(50);
-  session.wait_all();
-  const uint64_t before = allocations();
-  run(1000);
-  EXPECT_EQ(allocations() - before, 0u);
+  // Timing decides how many handles are alive at once, so the pool of them may grow a little at first.
+  uint64_t made = 1;
+  for (int round = 0; round < 10 && made > 0; ++round) {
+    const uint64_t before = allocations();
+    run(1000);
+    session.wait_all();
+    made = allocations() - before;
+  }
+  EXPECT_EQ(made, 0u);
 }
 
 }  // namespace

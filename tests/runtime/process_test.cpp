@@ -40,7 +40,7 @@ Names settled_thread_names() {
 Names threads_since(const Names& before) {
   std::string own;
   std::getline(std::ifstream("/proc/self/comm"), own);
-  Names added = threads_since(before);
+  Names added = without(thread_names(), before);
   for (int i = 0; i < 1000 && added.count(own) > 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     added = without(thread_names(), before);
