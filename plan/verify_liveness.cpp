@@ -55,20 +55,20 @@ void verify_rates(const Plan& plan, VerifyReport& report) {
   }
 }
 
+// A certificate that holds is proof enough; only without one is a schedule searched.
 void verify_liveness(const Plan& plan, VerifyReport& report) {
+  const std::string fault = plan.certificate.empty() ? "" : certificate_fault(plan);
+  if (!plan.certificate.empty() && fault.empty()) {
+    report.certificate = plan.certificate;
+    return;
+  }
   try {
     report.certificate = find_schedule(plan);
   } catch (const Error& e) {
     report.problems.push_back({"liveness", without_prefix(e.what(), "liveness: ")});
     return;
   }
-  if (plan.certificate.empty()) return;
-  const std::string fault = certificate_fault(plan);
-  if (fault.empty()) {
-    report.certificate = plan.certificate;
-  } else {
-    report.problems.push_back({"liveness", "certificate: " + fault});
-  }
+  if (!fault.empty()) report.problems.push_back({"liveness", "certificate: " + fault});
 }
 
 }  // namespace sluice::plan
