@@ -9,7 +9,9 @@ namespace sluice::actors {
 class Node;
 struct Call;
 
-enum class ItemKind : uint8_t { kReady, kAck, kEnd, kStart, kStop, kCall };
+// kFire: the node has something to do. Tokens and acks within a stream are counted at once, in the sender's firing, and
+// travel as no message; what they make possible waits its turn on the ring.
+enum class ItemKind : uint8_t { kFire, kReady, kAck, kEnd, kStart, kStop, kCall };
 
 struct Item {
   union {

@@ -21,6 +21,10 @@ void Node::set_program(std::unique_ptr<NodeProgram> program) {
   for (const OutPort& out : program_->outs) special_ |= out.in_place && !out.wait_edges.empty();
 }
 
+bool Node::takes_acks_directly(int out_port) const {
+  return !special_ && run_->plan->registers[run_->adjacency.out_registers[actor_][out_port]].in_place_of < 0;
+}
+
 void Node::activate() {
   if (run_->plan->actors[actor_].role == ActorRole::kFeed) publish_input_slots();
   if (rule_.can_fire()) fire_all();
@@ -51,10 +55,22 @@ void Node::on_end(int port) {
   fire_all();
 }
 
+void Node::post(const Node& to, Cell& cell) { to.home_->post(&cell); }
+
+void Node::send_ack(int edge, int slot) {
+  if (special_) before_ack(edge, slot);
+  const EdgeLink& link = run_->links[edge];
+  if (link.ack_cells != nullptr) {
+    link.producer->home_->post(&link.ack_cells[slot]);
+  } else {
+    home_->post_local(Item::to(link.producer, ItemKind::kAck, link.ack_port, slot));
+  }
+}
+
 void Node::send_end(int edge) {
   const EdgeLink& link = run_->links[edge];
   if (link.consumer->home_ == home_) {
-    home_->post_local(Item::to(link.consumer, ItemKind::kEnd, static_cast<int>(link.ready.port)));
+    home_->post_local(Item::to(link.consumer, ItemKind::kEnd, link.ready_port));
   } else {
     link.consumer->home_->post(&run_->end_cells[edge]);
   }
@@ -87,7 +103,7 @@ void Node::publish_input_slots() {
 
 // Every message this node can ever get has come: its inputs have ended, its slots are back, its source was stopped.
 void Node::check_done() {
-  if (done_ || ends_due_ != 0 || !rule_.quiescent()) return;
+  if (done_ || scheduled_ || ends_due_ != 0 || !rule_.quiescent()) return;
   done_ = true;
   const std::shared_ptr<Completion> completion = run_->completion;
   completion->node_done();  // the run may be gone after this

@@ -94,7 +94,25 @@ class alignas(64) Node {
   void start(uint64_t credits);
   void stop();
 
+  // Whether an ack of this stream may be counted in the reader's firing. Not if it makes this node do more than count:
+  // acks that send acks (in place) would nest as deep as the plan is long.
+  bool takes_acks_directly(int out_port) const;
+  bool special() const { return special_; }
+  // From a firing on its own stream.
+  void take_ready(int port, int slot) {
+    rule_.on_ready(port, slot, Host{*this});
+    schedule();
+  }
+  void take_ack(int port, int slot) {
+    rule_.on_ack(port, slot, Host{*this});
+    schedule();
+  }
+
   // Messages, on the home thread.
+  void on_fire() {
+    scheduled_ = false;
+    fire_all();
+  }
   void on_ready(int port, int slot) {
     rule_.on_ready(port, slot, Host{*this});
     fire_all();
@@ -115,32 +133,31 @@ class alignas(64) Node {
     void ready(int edge, int slot) const {
       const EdgeLink& link = node.run_->links[edge];
       if (link.ready_cells == nullptr) {
-        node.home_->post_local(link.ready, slot);
+        link.consumer->take_ready(link.ready_port, slot);
       } else {
-        link.consumer->home_->post(&link.ready_cells[slot]);
+        post(*link.consumer, link.ready_cells[slot]);
       }
     }
     void ack(int edge, int slot) const {
-      if (node.special_) [[unlikely]]
-        node.before_ack(edge, slot);
       const EdgeLink& link = node.run_->links[edge];
-      if (link.ack_cells == nullptr) {
-        node.home_->post_local(link.ack, slot);
+      if (link.ack_direct) [[likely]] {
+        link.producer->take_ack(link.ack_port, slot);
       } else {
-        link.producer->home_->post(&link.ack_cells[slot]);
+        node.send_ack(edge, slot);
       }
     }
     void end(int edge) const { node.send_end(edge); }
   };
 
+  // At most one kFire is under way per node, so that none is left when a node is done.
+  void schedule() {
+    if (!rule_.due() || scheduled_) return;
+    scheduled_ = true;
+    home_->post_local(Item::to(this, ItemKind::kFire));
+  }
   void fire_all() {
-    if (!rule_.can_fire()) {
-      count_wait();
-    } else {
-      do {
-        fire();
-      } while (rule_.can_fire());
-    }
+    while (rule_.can_fire()) fire();
+    count_wait();
     if (rule_.ended()) [[unlikely]]
       check_done();
   }
@@ -172,6 +189,8 @@ class alignas(64) Node {
   void on_ack_special(int port, int slot);
   void before_ack(int edge, int slot);
   void publish_input_slots();
+  [[gnu::noinline]] static void post(const Node& to, Cell& cell);
+  void send_ack(int edge, int slot);
   void send_end(int edge);
   void check_done();
   NodeProgram& program();  // made on first need, for nodes that pass tokens on while failures travel
@@ -184,7 +203,8 @@ class alignas(64) Node {
   std::atomic<uint64_t> published_firings_{0};
   std::atomic<uint64_t> published_waits_{0};
   const int actor_;
-  bool special_ = false;  // feeds, and nodes whose acks carry events
+  bool special_ = false;    // feeds, and nodes whose acks carry events
+  bool scheduled_ = false;  // a kFire is under way
   bool done_ = false;
   int ends_due_ = 0;    // input edges that have not ended
   int freed_slot_ = 0;  // of the ack being handled

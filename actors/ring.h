@@ -17,13 +17,6 @@ class Ring {
       grow();
     items_[tail_++ & mask_] = item;
   }
-  void push(const Item& item, uint32_t slot) {
-    if (tail_ - head_ > mask_) [[unlikely]]
-      grow();
-    Item& to = items_[tail_++ & mask_];
-    to = item;
-    to.slot = slot;
-  }
   // REQUIRES: !empty().
   Item pop() { return items_[head_++ & mask_]; }
 

@@ -40,9 +40,10 @@ class RunListener {
 struct alignas(64) EdgeLink {
   Node* consumer = nullptr;
   Node* producer = nullptr;
-  Item ready{}, ack{};          // the messages, but for the slot
-  Cell* ready_cells = nullptr;  // per slot; null when both ends are on one stream
+  int ready_port = 0, ack_port = 0;  // of the consumer; of the producer
+  Cell* ready_cells = nullptr;       // per slot; null when both ends are on one stream
   Cell* ack_cells = nullptr;
+  bool ack_direct = false;  // on one stream: neither end does more for an ack than count
 };
 
 // Bits of RunState::flags. While none is set, nodes without kernels take the short way.

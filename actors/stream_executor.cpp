@@ -150,7 +150,11 @@ void StreamExecutor::drain_inbox() {
 }
 
 inline void StreamExecutor::deliver(const Item& item) {
-  switch (static_cast<ItemKind>(item.kind)) {
+  const auto kind = static_cast<ItemKind>(item.kind);
+  if (kind == ItemKind::kFire) [[likely]]
+    return item.node->on_fire();
+  switch (kind) {
+    case ItemKind::kFire: break;
     case ItemKind::kReady: item.node->on_ready(static_cast<int>(item.port), static_cast<int>(item.slot)); break;
     case ItemKind::kAck: item.node->on_ack(static_cast<int>(item.port), static_cast<int>(item.slot)); break;
     case ItemKind::kEnd: item.node->on_end(static_cast<int>(item.port)); break;

@@ -52,7 +52,6 @@ class StreamExecutor {
 
   // For nodes of this stream, on its thread.
   void post_local(const Item& item) { ring_.push(item); }
-  void post_local(const Item& item, int slot) { ring_.push(item, static_cast<uint32_t>(slot)); }
   // Holds `cores` cores of the machine until the queue is empty or another stream wants some.
   void lease(int cores);
   void unlease();

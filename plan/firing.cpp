@@ -23,6 +23,7 @@ FiringRule::FiringRule(const Plan& plan, const Adjacency& adjacency, int actor) 
     in.tokens = reg.initial_tokens;
     blockers_ += in.tokens < in.need;
     multirate_ |= in.hold != 1;
+    in.plain = in.take == 1 && in.hold == 1;
     ins_.push_back(in);
   }
   for (const int r : out_registers) {
@@ -50,7 +51,9 @@ FiringRule::FiringRule(const Plan& plan, const Adjacency& adjacency, int actor) 
       const auto it = std::find(in_edges.begin(), in_edges.end(), reg.in_place_of);
       out.in_place_in = static_cast<int>(it - in_edges.begin());
       ins_[out.in_place_in].in_place_out = static_cast<int>(outs_.size());
+      ins_[out.in_place_in].plain = false;
     }
+    out.plain = out.emit_every == 1 && out.consumers == 1;
     blockers_ += out.free < out.need;
     multirate_ |= out.emit_every != 1;
     outs_.push_back(out);

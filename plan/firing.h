@@ -21,7 +21,7 @@
 //  1. Conservation: per register, free + (acquired or written, not acknowledged by all consumers) = quota.
 //  2. Tokens of an edge arrive, and are acknowledged, in production order.
 //  3. can_fire() depends only on counts, so results do not depend on the order of different edges' messages.
-//  4. blockers_ is the number of unsatisfied conditions of the next firing, also while a firing runs.
+//  4. blockers_ counts the unsatisfied conditions of the next firing, also while a firing runs; below 0 once ended.
 //  5. After end() on an edge nothing more is sent on it.
 //  6. A register that is in place of an edge defers that edge's ack until its own slot is free again.
 //
@@ -61,6 +61,8 @@ class FiringRule {
   void on_stop(Host&& host);
 
   bool can_fire() const { return blockers_ == 0; }
+  // can_fire() or ended(), for hosts that count messages first and look what is to be done later.
+  bool due() const { return blockers_ <= 0; }
   // REQUIRES: can_fire(), and no firing in progress.
   void begin();
   // Slots of this firing. REQUIRES: between begin() and finish(); 0 <= token < take.
@@ -104,8 +106,9 @@ class FiringRule {
 
  private:
   struct alignas(64) In {
-    int tokens = 0;  // arrived, not taken
-    int need = 0;    // tokens the next firing needs; 0 in the middle of a hold
+    int tokens = 0;      // arrived, not taken
+    int need = 0;        // tokens the next firing needs; 0 in the middle of a hold
+    bool plain = false;  // one token per firing, not in place: its release is one ack
     int take = 1, hold = 1;
     int phase = 0;  // of the current (or next) firing within the hold
     int head = 0;   // slot of the first token taken
@@ -119,7 +122,8 @@ class FiringRule {
   };
   struct alignas(64) Out {
     int free = 0;
-    int need = 1;  // slots the next firing needs; 0 in the middle of a period
+    int need = 1;        // slots the next firing needs; 0 in the middle of a period
+    bool plain = false;  // one token per firing, for one consumer
     int emit_every = 1;
     int phase = 0;
     int slot = 0;  // of the current period
@@ -133,16 +137,19 @@ class FiringRule {
   };
   static int wrap(int slot, int quota) { return slot >= quota ? slot - quota : slot; }
 
+  // Out of line, to keep the common way short.
   template <class Host>
-  void emit_to_many(Out& out, Host& host);
+  [[gnu::noinline]] void emit_general(Out& out, Host& host);
   template <class Host>
-  void release_many(In& in, Host& host);
+  [[gnu::noinline]] void release_general(In& in, Host& host);
   template <class Host>
   void slot_freed(Out& out, Host& host);
   template <class Host>
-  void end_now(Host& host);
+  [[gnu::noinline]] void slot_in_place_freed(const Out& out, Host& host);
   template <class Host>
-  void return_tokens(In& in, Host& host);
+  [[gnu::noinline]] void end_now(Host& host);
+  template <class Host>
+  [[gnu::noinline]] void return_tokens(In& in, Host& host);
   bool must_end() const;
 
   int blockers_ = 0;
@@ -187,15 +194,19 @@ template <class Host>
 void FiringRule::slot_freed(Out& out, Host& host) {
   assert(out.free < out.quota);
   if (++out.free == out.need) --blockers_;
-  if (out.in_place_in >= 0) {
-    In& in = ins_[out.in_place_in];
-    if (in.owed-- > 0) {
-      const int slot = in.ack_slot;
-      in.ack_slot = wrap(slot + 1, in.quota);
-      host.ack(in.edge, slot);
-    }
-    if (ended_) return_tokens(in, host);
+  if (out.in_place_in >= 0) [[unlikely]]
+    slot_in_place_freed(out, host);
+}
+
+template <class Host>
+void FiringRule::slot_in_place_freed(const Out& out, Host& host) {
+  In& in = ins_[out.in_place_in];
+  if (in.owed-- > 0) {
+    const int slot = in.ack_slot;
+    in.ack_slot = wrap(slot + 1, in.quota);
+    host.ack(in.edge, slot);
   }
+  if (ended_) return_tokens(in, host);
 }
 
 template <class Host>
@@ -262,38 +273,38 @@ inline void FiringRule::begin() {
 template <class Host>
 [[gnu::always_inline]] inline void FiringRule::emit(int out_port, Host&& host) {
   Out& out = outs_[out_port];
-  if (out.phase + 1 != out.emit_every) return;
-  if (out.consumers == 1) [[likely]] {
+  if (out.plain) [[likely]] {
     host.ready(out.only_edge, out.slot);
   } else {
-    emit_to_many(out, host);
+    emit_general(out, host);
   }
 }
 
 template <class Host>
-void FiringRule::emit_to_many(Out& out, Host& host) {
+void FiringRule::emit_general(Out& out, Host& host) {
+  if (out.phase + 1 != out.emit_every) return;
   const int slot = out.slot;
   if (out.consumers == 0) {
     slot_freed(out, host);
     return;
   }
-  pending_[out.pending + slot] = out.consumers;
+  if (out.consumers > 1) pending_[out.pending + slot] = out.consumers;
   for (int i = 0; i < out.consumers; ++i) host.ready(edges_[out.first_edge + i], slot);
 }
 
 template <class Host>
 [[gnu::always_inline]] inline void FiringRule::release(int in_port, Host&& host) {
   In& in = ins_[in_port];
-  if (in.phase + 1 != in.hold) return;
-  if (in.take == 1 && in.in_place_out < 0) [[likely]] {
+  if (in.plain) [[likely]] {
     host.ack(in.edge, in.head);
   } else {
-    release_many(in, host);
+    release_general(in, host);
   }
 }
 
 template <class Host>
-void FiringRule::release_many(In& in, Host& host) {
+void FiringRule::release_general(In& in, Host& host) {
+  if (in.phase + 1 != in.hold) return;
   if (in.in_place_out >= 0) {
     if (in.owed++ < 0) {
       in.ack_slot = wrap(in.head + 1, in.quota);
@@ -310,7 +321,7 @@ void FiringRule::release_many(In& in, Host& host) {
 
 template <class Host>
 [[gnu::always_inline]] inline void FiringRule::finish(Host&& host) {
-  if (multirate_) {
+  if (multirate_) [[unlikely]] {
     for (In& in : ins_) {
       if (++in.phase == in.hold) in.phase = 0;
     }
@@ -327,7 +338,7 @@ template <class Host>
 template <class Host>
 void FiringRule::end_now(Host& host) {
   ended_ = true;
-  blockers_ += 1 << 20;  // never fires again
+  blockers_ -= 1 << 20;  // never fires again
   for (Out& out : outs_) {
     out.need = 0;
     if (out.phase != 0) {  // a slot acquired and never to be emitted

@@ -87,7 +87,7 @@ class StepHandle {
 struct ActorStats {
   std::string name;
   uint64_t firings = 0;
-  uint64_t waits = 0;  // messages after which it still could not fire
+  uint64_t waits = 0;  // how often it had to stop for a message
 };
 struct SessionStats {
   uint64_t submitted = 0, finished = 0, failed = 0;
