@@ -1,6 +1,7 @@
 #pragma once
 // The Engine owns what sessions share: devices, stream threads, the actor system, core leases, kernels, allocators.
-// No singletons: two engines may live at once. Destroying one cancels and drains its sessions and joins its threads.
+// No singletons: two engines may live at once. Destroying one cancels and drains its sessions and joins its threads;
+// that must happen before main() returns, because the actor system uses thread-local state of the main thread.
 //
 // Thread safety: every method may be called from any thread.
 #include <chrono>

@@ -17,7 +17,8 @@ struct EngineOptions {
 class Engine {
  public:
   explicit Engine(EngineOptions options = {});
-  // Ends the sessions that still run on it.
+  // Ends the sessions that still run on it and joins the threads. REQUIRES: main() has not returned: keep no engine in
+  // a static variable, since the libraries its threads use keep state that goes then.
   ~Engine();
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
