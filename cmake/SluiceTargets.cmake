@@ -35,5 +35,5 @@ function(sluice_tests folder)
     set(properties TIMEOUT 1200
         ENVIRONMENT "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp")
   endif()
-  gtest_discover_tests(${folder}_tests TEST_PREFIX "${folder}." DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
+  gtest_discover_tests(${folder}_tests NO_PRETTY_VALUES TEST_PREFIX "${folder}." DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
 endfunction()

@@ -125,19 +125,19 @@ TEST_F(PlanVizPage, IsOneFileWithTheSourceLines) {
 TEST_F(PlanVizPage, AClickOnAKernelShowsItsFiveSourceLines) {
   if (std::system("command -v chromium >/dev/null 2>&1") != 0) GTEST_SKIP() << "chromium is not installed";
   std::string page = html_page(two_stage_plan(), dir_.string());
-  // Clicks into the middle of the second span of the compute stream: net/mul at train.py:20.
-  const std::string click = R"(<script>
+  // Clicks into the middle of the second span of the compute stream, net/mul at train.py:20, once the page is laid out.
+  const std::string click = R"(<script>setTimeout(() => {
     const s = D.spans.find(s => D.kernels[s[0]].n === "net/mul"), px = x((s[2] + s[3]) / 2), py = laneY[1] + FIRING + 5, r = canvas.getBoundingClientRect();
     for (const type of ["pointerdown", "pointerup"]) canvas.dispatchEvent(new PointerEvent(type, {clientX: r.left + px, clientY: r.top + py, pointerId: 1}));
     document.title = "clicked";
-  </script></body>)";
+  }, 500);</script></body>)";
   page.replace(page.rfind("</body>"), 7, click);
   const std::filesystem::path file = dir_ / "page.html", dom = dir_ / "dom.html";
   std::ofstream(file) << page;
-  const std::string command =
-      "HOME=" + dir_.string() +
-      " timeout 60 chromium --headless --no-sandbox --disable-gpu --window-size=1400,900 --dump-dom 'file://" +
-      file.string() + "' > '" + dom.string() + "' 2>/dev/null";
+  const std::string command = "HOME=" + dir_.string() +
+                              " timeout 60 chromium --headless --no-sandbox --disable-gpu --window-size=1400,900 "
+                              "--virtual-time-budget=5000 --dump-dom 'file://" +
+                              file.string() + "' > '" + dom.string() + "' 2>/dev/null";
   if (std::system(command.c_str()) != 0) GTEST_SKIP() << "chromium cannot run here";
   std::ifstream in(dom);
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
