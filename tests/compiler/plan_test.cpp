@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -351,7 +353,7 @@ TEST(Options, MistakesAreErrors) {
 }
 
 TEST(Options, DumpWritesEveryPassAndATimeTable) {
-  const std::string dir = testing::TempDir() + "/sluice_dump";
+  const std::string dir = testing::TempDir() + "/sluice_dump_" + std::to_string(getpid());
   std::filesystem::remove_all(dir);
   CompileOptions options;
   options.name = "net";
@@ -377,12 +379,16 @@ TEST(Options, DumpWritesEveryPassAndATimeTable) {
 
 // Generous: the aim is 5 s for 10,000 ops and a factor of 5 for four times the ops.
 TEST(CompileTime, IsNearLinear) {
-  const auto seconds = [](int ops, Granularity granularity) {
+  const auto seconds = [](int ops, Granularity granularity) {  // of this process, whatever else runs
     const graph::Graph graph = conv_net(ops, true);
     CompileOptions options;
     options.granularity = granularity;
     double best = 1e9;
-    for (int i = 0; i < 2; ++i) best = std::min(best, compile_fake(graph, options).seconds);
+    for (int i = 0; i < 3; ++i) {
+      const std::clock_t begin = std::clock();
+      compile_fake(graph, options);
+      best = std::min(best, static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
+    }
     return best;
   };
   for (const Granularity granularity : {Granularity::kProgram, Granularity::kOp}) {

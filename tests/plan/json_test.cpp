@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -136,7 +137,8 @@ TEST(Json, DamagedBytesNeverCrash) {
 }
 
 TEST(Json, LoadsAFileOrABundleDirectory) {
-  const std::filesystem::path dir = std::filesystem::path(::testing::TempDir()) / "json_test_bundle";
+  const std::filesystem::path dir =
+      std::filesystem::path(::testing::TempDir()) / ("json_test_bundle_" + std::to_string(getpid()));
   std::filesystem::create_directories(dir);
   std::ofstream(dir / "plan.json") << to_json(two_stage_plan());
   EXPECT_EQ(load_plan(dir).name, "two_stage");

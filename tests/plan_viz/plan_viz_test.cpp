@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <boost/json.hpp>
 #include <cstdlib>
@@ -102,7 +103,7 @@ TEST(PlanViz, EveryViewHasValidJson) {
 
 class PlanVizPage : public ::testing::Test {
  protected:
-  PlanVizPage() : dir_(std::filesystem::path(::testing::TempDir()) / "plan_viz_page") {
+  PlanVizPage() : dir_(std::filesystem::path(::testing::TempDir()) / ("plan_viz_page_" + std::to_string(getpid()))) {
     std::filesystem::create_directories(dir_);
     std::ofstream source(dir_ / "train.py");
     for (int i = 1; i <= 30; ++i) source << "line_" << i << " = \"</script><b>\"\n";

@@ -1,6 +1,7 @@
 // The program itself: exit status, one line of error, help, files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -22,7 +23,7 @@ struct Result {
 
 class Program : public ::testing::Test {
  protected:
-  Program() : dir_(std::filesystem::path(::testing::TempDir()) / "plan_viz_program") {
+  Program() : dir_(std::filesystem::path(::testing::TempDir()) / ("plan_viz_program_" + std::to_string(getpid()))) {
     std::filesystem::create_directories(dir_);
     std::ofstream(dir_ / "plan.json") << plan::to_json(plan::two_stage_plan());
   }

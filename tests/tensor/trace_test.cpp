@@ -297,7 +297,7 @@ TEST_F(Trace, SavedAndLoadedGraphsGiveTheSame) {
   const Tensor w = vec({2, 5});
   const auto session =
       compile([&](auto& x) { return std::vector<Value>{ops::mul(ops::add(x[0], 0.5), w)}; }, {vec({1, 2})}, {{"w", w}});
-  const std::string dir = testing::TempDir() + "/sluice_bundle";
+  const std::string dir = testing::TempDir() + "/sluice_bundle_" + std::to_string(getpid());
   session->save(dir);
   const auto loaded = GraphSession::load(eager, dir);
   EXPECT_EQ(values(loaded->call({vec({1, 2})})[0]), values(session->call({vec({1, 2})})[0]));
