@@ -35,11 +35,24 @@ nb::object numpy_view(void* data, const TensorSpec& spec, bool writable) {
 
 std::string text_of(nb::object object) { return nb::cast<std::string>(nb::str(nb::handle(object))); }
 
-// The text of the exception in flight, with the frames of the user's function.
-std::string traceback_text(nb::python_error& error) {
-  nb::object lines =
-      nb::module_::import_("traceback").attr("format_exception")(error.type(), error.value(), error.traceback());
-  return nb::cast<std::string>(nb::str("").attr("join")(lines));
+// What the exception in flight says: in one line, and with the frames of the user's function.
+struct ExceptionText {
+  std::string last_line;
+  std::string traceback;
+};
+
+ExceptionText text_of_exception(nb::python_error& error) {
+  PyObject *type = error.type().ptr(), *value = error.value().ptr(), *trace = error.traceback().ptr();
+  Py_XINCREF(type);
+  Py_XINCREF(value);
+  Py_XINCREF(trace);
+  PyErr_NormalizeException(&type, &value, &trace);  // before Python 3.12, `value` may be just a message
+  const nb::object t = nb::steal(type), v = nb::steal(value), tb = trace != nullptr ? nb::steal(trace) : nb::none();
+  const nb::object module = nb::module_::import_("traceback");
+  const auto join = [](const nb::object& lines) { return nb::cast<std::string>(nb::str("").attr("join")(lines)); };
+  std::string line = join(module.attr("format_exception_only")(t, v));
+  line.resize(line.find_last_not_of('\n') + 1);
+  return {line, join(module.attr("format_exception")(t, v, tb))};
 }
 
 void store(const std::string& name, nb::handle result, void* data, const TensorSpec& spec, size_t index) {
@@ -78,10 +91,8 @@ HostFunction host_function_of(const std::string& name, nb::object callable) {
     try {
       run(name, function.get(), args, inputs, outputs);
     } catch (nb::python_error& error) {
-      const std::string text = traceback_text(error);
-      const std::string what = error.what();
-      const std::string last = what.substr(0, what.find('\n'));
-      fail(ErrorKind::kRuntime, "host function '{}' raised {}\n{}", name, last, text);
+      const ExceptionText text = text_of_exception(error);
+      fail(ErrorKind::kRuntime, "host function '{}' raised {}\n{}", name, text.last_line, text.traceback);
     }
   };
 }
