@@ -41,13 +41,19 @@ class Side:
 
 
 def measure(sides: list[Side], rounds: int = 9, seconds: float = 0.3) -> list[list[float]]:
-    """Seconds per step of each side for each round, sides taken in turn, after a warm-up of the same length."""
+    """Seconds per step of each side for each round, sides taken in turn, after a warm-up of the same length.
+
+    Ends the sides.
+    """
     counts = []
     for side in sides:
         side.time(3)
         counts.append(max(1, int(seconds / max(side.time(3), 1e-7))))
         side.time(counts[-1])
-    return list(map(list, zip(*[[side.time(n) for side, n in zip(sides, counts)] for _ in range(rounds)])))
+    times = [[side.time(n) for side, n in zip(sides, counts)] for _ in range(rounds)]
+    for side in sides:
+        side.close()
+    return list(map(list, zip(*times)))
 
 
 def spread(values: list[float]) -> float:
@@ -71,8 +77,6 @@ def compare(name: str, ours: Side, peer: Side, peer_name: str, rounds: int = 9, 
     a, b = measure([ours, peer], rounds)
     report(name, statistics.median(a) * 1e3, statistics.median(b) * 1e3, peer_name, "ms", rounds,
            max(spread(a), spread(b)), **more)
-    ours.close()
-    peer.close()
 
 
 def wanted(name: str) -> bool:

@@ -46,7 +46,6 @@ if __name__ == "__main__":
     if wanted("overlap.quota2"):
         alone = Side(stages, 1, "host", 1, 0.0)
         seconds = statistics.median(measure([alone], rounds=5)[0])  # of the compute stage on one core
-        alone.close()
         sides = [Side(stages, 2, "host", 1, seconds), Side(stages, 1, "host", 1, seconds),
                  Side(stages, 1, "", THREADS, seconds)]
         two, one, sequential = map(list, measure(sides))
