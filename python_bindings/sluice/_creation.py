@@ -50,7 +50,7 @@ def _array_of(data):
     except ValueError as error:
         raise ValueError(f"tensor: cannot be made of nested sequences of unequal length: {error}") from None
     if array.dtype.kind == "c":
-        raise NotImplementedError("tensor: complex numbers are not supported")
+        raise NotImplementedError("tensor: complex numbers are not supported; keep real and imaginary parts in two tensors")
     if array.dtype == object or array.dtype.kind in "USO":
         raise TypeError(f"tensor: cannot be made of {type(data).__name__} with elements of {array.dtype}")
     return array, (_default_dtype if array.dtype.kind == "f" else None)

@@ -23,7 +23,7 @@ def method(f):
 @method
 def view(self, *args):
     if len(args) == 1 and isinstance(args[0], _C.dtype):
-        raise NotImplementedError("view: reinterpreting as another dtype is not supported")
+        raise NotImplementedError("view: reinterpreting as another dtype is not supported; to(dtype) converts the values")
     sizes = sizes_of(args)
     result = fn.reshape(self, sizes)
     if not self._traced and self.numel() and result.data_ptr() != self.data_ptr():

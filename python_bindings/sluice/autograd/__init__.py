@@ -48,7 +48,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     import sluice
 
     if is_grads_batched:
-        raise NotImplementedError("grad: is_grads_batched is not supported")
+        raise NotImplementedError("grad: is_grads_batched is not supported; call grad() once per row")
     outputs, inputs = _listed(outputs), _listed(inputs)
     grads = _grads_for(outputs, grad_outputs, "grad")
     result = _C.grad(outputs, inputs, grads, create_graph, retain_graph, bool(allow_unused or materialize_grads))
