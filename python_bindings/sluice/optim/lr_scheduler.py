@@ -42,7 +42,7 @@ class LRScheduler:
 
     def lr_at(self, base_lr, step, group):
         """The learning rate of parameter group number `group` at `step`, a number or a traced float64 scalar."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: lr_at() must be defined")
 
     def get_last_lr(self):
         if self._counter is not None:  # a graph counts the steps

@@ -127,10 +127,10 @@ class Optimizer:
                 self._update(group, p, grad, state, lr)
 
     def _init_state(self, group, p, state):
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: _init_state() must be defined")
 
     def _update(self, group, p, grad, state, lr):
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: _update() must be defined")
 
     # State, in torch's format: parameters by number.
 
