@@ -1,6 +1,8 @@
 # make demo   train the digits net, write out/digits/, check it in C++ and on two devices
 # make test   C++ and Python tests          make bench [ONLY=prefix]   benchmarks against the peers
 # make check  everything a change must pass  make deps [DRY_RUN=1]      install (or print) what is needed
+# make test-long  the soak tests in full      make fuzz [SECONDS_EACH=60] coverage-guided fuzzing of every input format
+# make asan, make tsan  the C++ tests under sanitizers
 PRESET ?= release
 BUILD := build/$(PRESET)
 JOBS ?= $(shell nproc)
@@ -8,7 +10,7 @@ PYTHON := .venv/bin/python
 export PYTHONPATH := $(CURDIR)/$(BUILD)/python
 export SLUICE_BUILD := $(CURDIR)/$(BUILD)
 
-.PHONY: all deps build demo test bench check asan tsan format clean help
+.PHONY: all deps build demo test test-long fuzz bench check asan tsan format clean help
 all: build
 
 help:
@@ -26,7 +28,14 @@ demo: build
 
 test: build
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
-	$(PYTHON) -m pytest -q tests/python
+	$(PYTHON) -m pytest -q tests/python tests/packaging
+	@grep -h '^count: ' $(BUILD)/Testing/Temporary/LastTest.log | sort
+
+test-long: build
+	tools/test_long.sh $(BUILD)
+
+fuzz:
+	tools/fuzz.sh $(or $(SECONDS_EACH),60)
 
 bench: build
 	$(PYTHON) benchmarks/run.py $(if $(ONLY),--only $(ONLY))
