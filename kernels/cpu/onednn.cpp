@@ -2,6 +2,8 @@
 
 #include <omp.h>
 
+#include <algorithm>
+
 namespace sluice::cpu::onednn {
 
 #define SLUICE_ONEDNN_3 (DNNL_VERSION_MAJOR >= 3)
@@ -45,7 +47,9 @@ Desc any_desc(DType dtype, const Shape& shape) {
 
 size_t bytes(const Desc& desc) { return desc.get_size(); }
 
+// Never more than OMP_THREAD_LIMIT: some primitives wait for every thread they were promised.
 ThreadScope::ThreadScope(int threads) : previous_(omp_get_max_threads()) {
+  threads = std::min(threads, omp_get_thread_limit());
   if (previous_ != threads) omp_set_num_threads(threads);
 }
 ThreadScope::~ThreadScope() {

@@ -81,8 +81,11 @@ void parallel_ranges(int threads, int64_t n, int64_t grain, void (*f)(const void
                                               : (n + threads - 1) / threads;
 #pragma omp parallel num_threads(threads)
   {
-    const int64_t begin = std::min(n, share * omp_get_thread_num()), end = std::min(n, begin + share);
-    if (begin < end) f(context, begin, end);
+    // OMP_THREAD_LIMIT or OMP_DYNAMIC may give a smaller team than was asked for.
+    const int64_t stride = share * omp_get_num_threads();
+    for (int64_t begin = share * omp_get_thread_num(); begin < n; begin += stride) {
+      f(context, begin, std::min(n, begin + share));
+    }
   }
 }
 
