@@ -180,6 +180,7 @@ void Lowering::lower_kernel(int index) {
     const Layout layout = o < preference.outputs.size() ? preference.outputs[o] : Layout::kContiguous;
     query.outputs[o] = output_spec(query.outputs[o], layout, query.inputs);
   }
+  query.cost = graph_.cost(node);
   task.op = node.op->name;
   task.name = unique_name(node.module.empty() ? task.op : node.module + "/" + task.op);
   task.attrs = query.attrs;

@@ -35,8 +35,13 @@ Operand Lowering::add_copy(const Operand& from, TensorSpec spec, int stream, int
   task.source = source_;
   task.name = unique_name(out_.stores[from.store].name + "/copy");
   task.stream = stream;
-  const plan::KernelQuery query{
-      "copy", {}, {from.spec}, {spec}, placer_.streams[stream].device, placer_.streams[stream].cores};
+  const plan::KernelQuery query{"copy",
+                                {},
+                                {from.spec},
+                                {spec},
+                                placer_.streams[stream].device,
+                                placer_.streams[stream].cores,
+                                {0, static_cast<double>(from.spec.extent_bytes() + spec.extent_bytes())}};
   SLUICE_CHECK_KIND(kUnsupported, target_.has_kernel("copy", query.device.kind),
                     "op copy: no kernel on device {}; values cannot be moved or laid out there", query.device.str());
   task.workspace_bytes = ask(query).workspace_bytes;

@@ -7,18 +7,27 @@ namespace {
 
 std::string at(const Node& node) { return node.source.known() ? fmt::format("  ({})", node.source.str()) : ""; }
 
+// Absent inputs have a default type.
+std::vector<TensorType> types_of(const Graph& graph, const std::vector<ValueId>& values) {
+  std::vector<TensorType> types(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] != kNoValue) types[i] = graph.type(values[i]);
+  }
+  return types;
+}
+
 std::vector<TensorType> infer_node(const Graph& graph, const Node& node) {
   const size_t n = node.inputs.size();
-  std::vector<TensorType> types(n);
   const auto present = std::make_unique<bool[]>(n);
-  for (size_t i = 0; i < n; ++i) {
-    present[i] = node.inputs[i] != kNoValue;
-    if (present[i]) types[i] = graph.type(node.inputs[i]);
-  }
-  return infer_types(*node.op, types, {present.get(), n}, node.attrs);
+  for (size_t i = 0; i < n; ++i) present[i] = node.inputs[i] != kNoValue;
+  return infer_types(*node.op, types_of(graph, node.inputs), {present.get(), n}, node.attrs);
 }
 
 }  // namespace
+
+Cost Graph::cost(const Node& node) const {
+  return cost_of(*node.op, types_of(*this, node.inputs), types_of(*this, node.outputs), node.attrs);
+}
 
 ValueId Graph::add_input(std::string name, TensorType type) {
   SLUICE_CHECK(input_names_.insert(name).second, "graph '{}': input '{}' exists already; names must be unique",

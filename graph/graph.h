@@ -77,6 +77,8 @@ class Graph {
   const std::vector<Variable>& variables() const { return variables_; }
   const std::vector<Output>& outputs() const { return outputs_; }
   const TensorType& type(ValueId value) const { return values_[value].type; }
+  // Predicted work of one of this graph's nodes.
+  Cost cost(const Node& node) const;
 
   // Every invariant of the form: indices, order (definitions precede uses), types as inferred. Throws kValue.
   void verify() const;

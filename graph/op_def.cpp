@@ -126,6 +126,22 @@ std::vector<TensorType> infer_types(const OpDef& op, Types inputs, std::span<con
   }
 }
 
+double operand_bytes(Types inputs, Types outputs) {
+  double bytes = 0;
+  for (Types types : {inputs, outputs}) {
+    for (const TensorType& t : types)
+      bytes += static_cast<double>(numel(t.shape)) * static_cast<double>(dtype_size(t.dtype));
+  }
+  return bytes;
+}
+
+Cost cost_of(const OpDef& op, Types inputs, Types outputs, const Attrs& attrs) {
+  if (op.cost) return op.cost(inputs, outputs, attrs);
+  double elements = 0;
+  for (const TensorType& t : outputs) elements += static_cast<double>(numel(t.shape));
+  return {elements, operand_bytes(inputs, outputs)};
+}
+
 void OpRegistry::add(const OpDef* op) {
   SLUICE_CHECK(by_name_.emplace(op->name, op).second, "ops: '{}' is registered twice; names must be unique", op->name);
   ordered_.push_back(op);

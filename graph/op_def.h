@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/attr.h"
+#include "base/cost.h"
 #include "base/error.h"
 #include "base/sbp.h"
 #include "base/tensor_spec.h"
@@ -43,11 +44,6 @@ struct Sample {
   Attrs attrs = {};  // in the order of params; empty = all defaults
 };
 
-struct Cost {
-  double flops = 0;
-  double bytes = 0;
-};
-
 using Types = std::span<const TensorType>;
 
 // Names of inputs: "x" required, "bias?" optional (must come last), "xs*" variadic (must be the only one).
@@ -67,7 +63,7 @@ struct OpDef {
   std::vector<Value> (*decompose)(std::span<const Value> inputs, const Attrs& attrs) = nullptr;
   // Legal placements along one mesh axis, for operands of these types.
   std::vector<SbpRow> (*sbp)(Types inputs, const Attrs& attrs) = nullptr;
-  // Null: bytes of all operands, one flop per output element.
+  // Null: bytes of all operands, one flop per output element. Read through cost_of().
   Cost (*cost)(Types inputs, Types outputs, const Attrs& attrs) = nullptr;
   // Of a view op: how the output lies in the input's memory; nullopt when this input cannot be viewed so (a copy is
   // made). offset is in elements.
@@ -104,6 +100,9 @@ void check_input_count(const OpDef& op, size_t count);
 // op.infer with its checks: required inputs present, number of outputs as defined, errors that start with the op's
 // name. REQUIRES: inputs padded to op.inputs.size() unless variadic.
 std::vector<TensorType> infer_types(const OpDef& op, Types inputs, std::span<const bool> present, const Attrs& attrs);
+// The work of one call; `inputs` as infer_types() takes them.
+Cost cost_of(const OpDef& op, Types inputs, Types outputs, const Attrs& attrs);
+double operand_bytes(Types inputs, Types outputs);
 // `error` with a message that starts with "<op>:".
 Error prefixed(const OpDef& op, const Error& error);
 

@@ -6,38 +6,6 @@
 namespace sluice {
 namespace {
 
-double bytes_of(const std::vector<TensorSpec>& specs) {
-  double bytes = 0;
-  for (const TensorSpec& s : specs) bytes += static_cast<double>(s.extent_bytes());
-  return bytes;
-}
-
-// Floating-point operations of the ops that are bound by them. The other ops are bound by memory.
-double flops_of(const plan::KernelQuery& q) {
-  const auto size = [](const TensorSpec& s) { return static_cast<double>(numel(s.shape)); };
-  if (q.outputs.empty() || q.inputs.size() < 2) return 0;
-  const double out = size(q.outputs[0]);
-  if (q.op == "matmul" || q.op == "linear") {
-    const Shape& a = q.inputs[0].shape;
-    return 2 * out * static_cast<double>(a.empty() ? 1 : a.back());
-  }
-  if (q.op.find("conv") == std::string::npos) return 0;
-  // Every product of a convolution meets one element of each of its three tensors: with x (N, C, ...), y (N, O, ...)
-  // and w (O, C/g, k...), there are |x| or |y| spatial positions per |w| products, whichever of the three is computed.
-  double largest = 0, weight = 0, spatial = 0;
-  for (const std::vector<TensorSpec>* specs : {&q.inputs, &q.outputs}) {
-    for (const TensorSpec& s : *specs) largest = std::max(largest, size(s));
-  }
-  for (const std::vector<TensorSpec>* specs : {&q.inputs, &q.outputs}) {
-    for (const TensorSpec& s : *specs) {
-      if (s.shape.rank() < 3 || s.shape[1] == 0) continue;
-      spatial = std::max(spatial, size(s) / static_cast<double>(s.shape[1]));
-      weight = weight == 0 ? size(s) : std::min(weight, size(s));
-    }
-  }
-  return std::min(2 * spatial * weight, 2 * largest * weight);
-}
-
 // Equal texts mean equal queries.
 std::string text_of(const plan::KernelQuery& q) {
   std::string text = fmt::format("{} {} {}", q.op, q.device.str(), q.cores);
@@ -91,8 +59,8 @@ std::vector<plan::InPlacePair> KernelTarget::in_place(const plan::KernelQuery& q
 double KernelTarget::cost_ns(const plan::KernelQuery& query) const {
   const double cores = std::max(query.cores, 1);
   const double bandwidth = std::min(cores * rates_.bytes_per_core, rates_.bytes_total);
-  const double moving = (bytes_of(query.inputs) + bytes_of(query.outputs)) / bandwidth;
-  const double computing = flops_of(query) / (cores * rates_.flops_per_core);
+  const double moving = query.cost.bytes / bandwidth;
+  const double computing = query.cost.flops / (cores * rates_.flops_per_core);
   return rates_.kernel_ns + std::max(moving, computing) * 1e9;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/attr.h"
+#include "base/cost.h"
 #include "base/device.h"
 #include "base/tensor_spec.h"
 
@@ -25,6 +26,7 @@ struct KernelQuery {
   std::vector<TensorSpec> inputs, outputs;
   DeviceId device;
   int cores = 1;
+  Cost cost = {};
 };
 
 enum class Layout : uint8_t { kAny, kContiguous, kChannelsLast };

@@ -38,6 +38,10 @@ void check_index(const TensorType& index, const char* where) {
                     "{}: index dtype is {}; must be int64 or int32", where, dtype_name(index.dtype));
 }
 
+Cost lookup_cost(Types inputs, Types outputs, const Attrs&) {
+  return {0, operand_bytes(inputs.subspan(1), outputs) + operand_bytes({}, outputs)};
+}
+
 SbpRow row_of(std::vector<Sbp> inputs, Sbp output) { return {std::move(inputs), {output}}; }
 
 std::vector<SbpRow> broadcast_sbp(Types inputs, const Attrs&) {

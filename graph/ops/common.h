@@ -25,6 +25,8 @@ std::vector<SbpRow> bilinear_sbp(Types inputs, const Attrs& attrs);
 std::vector<SbpRow> untouched_sbp(Types inputs, const std::vector<int>& axes, bool partial = true);
 // Everything broadcast.
 std::vector<SbpRow> broadcast_sbp(Types inputs, const Attrs& attrs);
+// Of lookups (inputs: table, index): only what is taken from the table is read.
+Cost lookup_cost(Types inputs, Types outputs, const Attrs& attrs);
 SbpRow row_of(std::vector<Sbp> inputs, Sbp output);
 
 }  // namespace sluice::ops

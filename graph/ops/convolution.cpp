@@ -194,9 +194,7 @@ std::vector<SbpRow> sbp_weight_grad(Types, const Attrs&) {
 // `y` and `w`: the types of the convolution's output and weight, wherever they stand among the operands.
 Cost conv_cost(const Shape& y, const Shape& w, Types in, Types out) {
   const double per_output = w[0] == 0 ? 0 : static_cast<double>(numel(w) / w[0]);
-  double elements = static_cast<double>(numel(out[0].shape));
-  for (const auto& t : in) elements += static_cast<double>(numel(t.shape));
-  return {2 * static_cast<double>(numel(y)) * per_output, elements * static_cast<double>(dtype_size(in[0].dtype))};
+  return {2 * static_cast<double>(numel(y)) * per_output, operand_bytes(in, out)};
 }
 
 const Param kStride{.name = "stride", .default_value = Ints{}, .required = true};

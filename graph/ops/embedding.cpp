@@ -78,6 +78,7 @@ const OpDef embedding_def{
       for (int i = 0; i < rank; ++i) rows.push_back({{B, Sbp::split(i)}, {Sbp::split(i)}});
       return rows;
     },
+    .cost = lookup_cost,
     .samples = {{{{{5, 4}}, kIndex}},
                 {{{{5, 4}}, {.shape = {2, 3}, .dtype = DType::kInt64, .low = 0, .high = 4}}, {int64_t{4}}}}};
 

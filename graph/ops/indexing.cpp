@@ -160,6 +160,7 @@ const OpDef gather_def{
       return {scatter_add(zeros_like(c.inputs[0]), c.inputs[1], c.grad_outputs[0], dim_of(c)), Value()};
     },
     .sbp = gather_sbp,
+    .cost = lookup_cost,
     .samples = samples(false, false)};
 
 const OpDef scatter_def{
@@ -202,6 +203,7 @@ const OpDef index_select_def{
       return {index_add(zeros_like(c.inputs[0]), c.inputs[1], c.grad_outputs[0], dim_of(c)), Value()};
     },
     .sbp = select_sbp,
+    .cost = lookup_cost,
     .samples = samples(true, false)};
 
 const OpDef index_add_def{.name = "index_add",

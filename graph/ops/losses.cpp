@@ -163,10 +163,7 @@ std::vector<SbpRow> sbp_backward(Types in, const Attrs& a) {
   return rows;
 }
 Cost cost(Types in, Types out, const Attrs&) {
-  double bytes = 0;
-  for (auto types : {in, out})
-    for (const auto& t : types) bytes += static_cast<double>(numel(t.shape)) * static_cast<double>(dtype_size(t.dtype));
-  return {10 * static_cast<double>(numel(in[in.size() > 3 ? 1 : 0].shape)), bytes};
+  return {10 * static_cast<double>(numel(in[in.size() > 3 ? 1 : 0].shape)), operand_bytes(in, out)};
 }
 
 const std::vector<Param> kParams = {

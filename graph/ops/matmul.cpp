@@ -74,9 +74,7 @@ std::vector<SbpRow> sbp_matmul(Types in, const Attrs& attrs) {
 Cost cost_matmul(Types in, Types out, const Attrs& attrs) {
   const double m = static_cast<double>(numel(out[0].shape)),
                k = static_cast<double>(cols_of(in[0].shape, attr<bool>(attrs, 0)));
-  double elements = m;
-  for (const auto& t : in) elements += static_cast<double>(numel(t.shape));
-  return {2 * m * k, elements * static_cast<double>(dtype_size(in[0].dtype))};
+  return {2 * m * k, operand_bytes(in, out)};
 }
 
 const OpDef matmul_def{
@@ -195,9 +193,7 @@ std::vector<SbpRow> sbp_linear(Types in, const Attrs& attrs) {
 
 Cost cost_linear(Types in, Types out, const Attrs&) {
   const double m = static_cast<double>(numel(out[0].shape)), k = static_cast<double>(in[1].shape[1]);
-  double elements = m;
-  for (const auto& t : in) elements += static_cast<double>(numel(t.shape));
-  return {2 * m * k + m, elements * static_cast<double>(dtype_size(in[0].dtype))};
+  return {2 * m * k + m, operand_bytes(in, out)};
 }
 
 const OpDef linear_def{.name = "linear",

@@ -25,10 +25,7 @@ Value per_channel(const Value& v, int rank) {
 }
 
 Cost norm_cost(Types in, Types out, const Attrs&) {
-  double bytes = 0;
-  for (auto types : {in, out})
-    for (const auto& t : types) bytes += static_cast<double>(numel(t.shape)) * static_cast<double>(dtype_size(t.dtype));
-  return {8 * static_cast<double>(numel(out[0].shape)), bytes};
+  return {8 * static_cast<double>(numel(out[0].shape)), operand_bytes(in, out)};
 }
 
 namespace {

@@ -116,10 +116,7 @@ std::vector<SbpRow> sbp_of(Types in, const Attrs&) {
   return rows;
 }
 Cost cost(Types in, Types out, const Attrs&) {
-  double bytes = 0;
-  for (auto types : {in, out})
-    for (const auto& t : types) bytes += static_cast<double>(numel(t.shape)) * static_cast<double>(dtype_size(t.dtype));
-  return {4 * static_cast<double>(numel(out[0].shape) * static_cast<int64_t>(out.size())), bytes};
+  return {4 * static_cast<double>(numel(out[0].shape) * static_cast<int64_t>(out.size())), operand_bytes(in, out)};
 }
 
 const Param kDecay{.name = "weight_decay", .default_value = 0.0}, kMaximize{.name = "maximize", .default_value = false};

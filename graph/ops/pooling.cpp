@@ -124,11 +124,9 @@ std::vector<SbpRow> sbp_backward(Types in, const Attrs&) {  // input_shape is an
 }
 
 Cost pool_cost(Types in, Types out, const Ints& kernel) {
-  double k = 1, bytes = 0;
+  double k = 1;
   for (int64_t d : kernel) k *= static_cast<double>(d);
-  for (auto types : {in, out})
-    for (const auto& t : types) bytes += static_cast<double>(numel(t.shape)) * static_cast<double>(dtype_size(t.dtype));
-  return {k * static_cast<double>(numel(out[0].shape)), bytes};
+  return {k * static_cast<double>(numel(out[0].shape)), operand_bytes(in, out)};
 }
 
 const Param kInputShape{.name = "input_shape", .default_value = Ints{}, .required = true};

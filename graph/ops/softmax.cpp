@@ -35,8 +35,7 @@ std::vector<SbpRow> sbp_rows(Types in, const Attrs& a) {
   return rows;
 }
 Cost cost(Types in, Types out, const Attrs&) {
-  const double n = static_cast<double>(numel(out[0].shape));
-  return {8 * n, n * static_cast<double>((in.size() + 1) * dtype_size(in[0].dtype))};
+  return {8 * static_cast<double>(numel(out[0].shape)), operand_bytes(in, out)};
 }
 
 // The largest element is subtracted as a constant: it cancels, gradient included.
@@ -61,6 +60,15 @@ std::vector<Value> decompose_log_softmax_backward(std::span<const Value> in, con
 
 const Param kDim{.name = "dim", .default_value = int64_t{-1}};
 
+std::vector<Sample> forward_samples() {
+  return {{{{{4, 7}}}},
+          {{{{3, 5, 4}}}, {int64_t{1}}},
+          {{{{2, 33}}}},
+          {{{.shape = {3, 4}, .low = -80, .high = 80}}},
+          {{{{0, 3}}}}};
+}
+std::vector<Sample> backward_samples() { return {{{{{4, 7}}, {{4, 7}}}}, {{{{3, 5, 4}}, {{3, 5, 4}}}, {int64_t{1}}}}; }
+
 const OpDef softmax_def{.name = "softmax",
                         .doc = "exp(x) / sum(exp(x)) along `dim` (torch.softmax).",
                         .inputs = {"x"},
@@ -72,11 +80,7 @@ const OpDef softmax_def{.name = "softmax",
                         .decompose = decompose_softmax,
                         .sbp = sbp_rows,
                         .cost = cost,
-                        .samples = {{{{{4, 7}}}},
-                                    {{{{3, 5, 4}}}, {int64_t{1}}},
-                                    {{{{2, 33}}}},
-                                    {{{.shape = {3, 4}, .low = -80, .high = 80}}},
-                                    {{{{0, 3}}}}}};
+                        .samples = forward_samples()};
 
 const OpDef log_softmax_def{.name = "log_softmax",
                             .doc = "x - log(sum(exp(x))) along `dim` (torch.log_softmax).",
@@ -89,11 +93,7 @@ const OpDef log_softmax_def{.name = "log_softmax",
                             .decompose = decompose_log_softmax,
                             .sbp = sbp_rows,
                             .cost = cost,
-                            .samples = {{{{{4, 7}}}},
-                                        {{{{3, 5, 4}}}, {int64_t{1}}},
-                                        {{{{2, 33}}}},
-                                        {{{.shape = {3, 4}, .low = -80, .high = 80}}},
-                                        {{{{0, 3}}}}}};
+                            .samples = forward_samples()};
 
 const OpDef softmax_backward_def{.name = "softmax_backward",
                                  .doc = "result * (grad - sum(grad * result)): the gradient of softmax.",
@@ -103,7 +103,7 @@ const OpDef softmax_backward_def{.name = "softmax_backward",
                                  .decompose = decompose_softmax_backward,
                                  .sbp = sbp_rows,
                                  .cost = cost,
-                                 .samples = {{{{{4, 7}}, {{4, 7}}}}, {{{{3, 5, 4}}, {{3, 5, 4}}}, {int64_t{1}}}}};
+                                 .samples = backward_samples()};
 
 const OpDef log_softmax_backward_def{.name = "log_softmax_backward",
                                      .doc = "grad - exp(result) * sum(grad): the gradient of log_softmax.",
@@ -113,7 +113,7 @@ const OpDef log_softmax_backward_def{.name = "log_softmax_backward",
                                      .decompose = decompose_log_softmax_backward,
                                      .sbp = sbp_rows,
                                      .cost = cost,
-                                     .samples = {{{{{4, 7}}, {{4, 7}}}}, {{{{3, 5, 4}}, {{3, 5, 4}}}, {int64_t{1}}}}};
+                                     .samples = backward_samples()};
 
 }  // namespace
 

@@ -50,6 +50,14 @@ HWY_INLINE Compute<T> affine(const void* values, bool wide, int64_t c, Compute<T
   return wide ? static_cast<const Compute<T>*>(values)[c] : load(static_cast<const T*>(values)[c]);
 }
 
+// One row: (x - mean) * scale + shift per channel.
+template <class T>
+HWY_INLINE void normalize(const T* from, T* to, int64_t channels, const Compute<T>* mean, const Compute<T>* scale,
+                          const Compute<T>* shift) {
+#pragma GCC ivdep
+  for (int64_t c = 0; c < channels; ++c) store(to + c, (load(from[c]) - mean[c]) * scale[c] + shift[c]);
+}
+
 // Adds the mean and the sum of squared deviations of `n` more rows to those of `count` (Chan et al.).
 template <class T>
 HWY_INLINE void add_block(const T* x, int64_t n, int64_t channels, int64_t count, Compute<T>* sum, Compute<T>* square,
@@ -125,12 +133,7 @@ void train(const BatchNorm& b, const BatchNormPointers& p) {
       }
     }
 #pragma omp for schedule(static)
-    for (int64_t r = 0; r < b.rows; ++r) {
-      const T* from = x + r * channels;
-      T* to = y + r * channels;
-#pragma GCC ivdep
-      for (int64_t c = 0; c < channels; ++c) store(to + c, (load(from[c]) - mean[c]) * scale[c] + shift[c]);
-    }
+    for (int64_t r = 0; r < b.rows; ++r) normalize(x + r * channels, y + r * channels, channels, mean, scale, shift);
   }
 }
 
@@ -149,12 +152,7 @@ void infer(const BatchNorm& b, const BatchNormPointers& p) {
     shift[c] = affine<T>(p.bias, b.float_bias, c, C(0));
   }
 #pragma omp parallel for num_threads(b.threads) if (b.threads > 1) schedule(static)
-  for (int64_t r = 0; r < b.rows; ++r) {
-    const T* from = x + r * channels;
-    T* to = y + r * channels;
-#pragma GCC ivdep
-    for (int64_t c = 0; c < channels; ++c) store(to + c, (load(from[c]) - mean[c]) * scale[c] + shift[c]);
-  }
+  for (int64_t r = 0; r < b.rows; ++r) normalize(x + r * channels, y + r * channels, channels, mean, scale, shift);
 }
 
 // dx = weight/std * (dy - mean(dy) - x_hat * mean(dy * x_hat)) as a * dy + k * (x - mean) + d per channel.

@@ -74,6 +74,19 @@ TEST(Registry, SuggestsTheNearestNames) {
   EXPECT_EQ(message([&] { ops.add(&kOp); }), "ops: 'stretch' is registered twice; names must be unique");
 }
 
+TEST(Cost, IsTheDefinitionsOwnOrCountsElements) {
+  const TensorType x{DType::kFloat32, {8, 3, 10, 10}}, w{DType::kFloat32, {4, 3, 3, 3}},
+      y{DType::kFloat32, {8, 4, 8, 8}};
+  const TensorType conv_in[] = {x, w, {}};
+  EXPECT_EQ(cost_of(builtin_ops().get("conv"), conv_in, {&y, 1}, {}).flops, 2.0 * 8 * 4 * 8 * 8 * 3 * 3 * 3);
+  const TensorType table{DType::kFloat32, {50000, 64}}, index{DType::kInt64, {5}}, rows{DType::kFloat32, {5, 64}};
+  const TensorType lookup[] = {table, index};
+  EXPECT_EQ(cost_of(builtin_ops().get("embedding"), lookup, {&rows, 1}, {}).bytes, 2 * 5 * 64 * 4 + 5 * 8);
+  const Cost exp = cost_of(builtin_ops().get("exp"), {&x, 1}, {&x, 1}, {});
+  EXPECT_EQ(exp.flops, 2400);
+  EXPECT_EQ(exp.bytes, 2 * 2400 * 4);
+}
+
 TEST(InferTypes, ErrorsStartWithTheOp) {
   static const OpDef failing{.name = "failing",
                              .doc = "",

@@ -40,14 +40,17 @@ TEST(KernelTarget, AnswersFromTheTable) {
   EXPECT_EQ(target.fingerprint(), make_target().fingerprint());
 }
 
-TEST(KernelTarget, CostGrowsWithBytes) {
+TEST(KernelTarget, CostGrowsWithWhicheverIsTheLimit) {
   const KernelTarget target = make_target();
-  const auto cost = [&](int64_t n) {
-    return target.cost_ns(
-        {.op = "exp", .attrs = {}, .inputs = {dense({n})}, .outputs = {dense({n})}, .device = {}, .cores = 1});
+  const auto cost = [&](Cost work) {
+    plan::KernelQuery q;
+    q.cost = work;
+    return target.cost_ns(q);
   };
-  EXPECT_GT(cost(1 << 20), 10 * cost(1 << 10));
-  EXPECT_GT(cost(1), 0);
+  EXPECT_GT(cost({}), 0);
+  EXPECT_GT(cost({0, 1e7}), 10 * cost({0, 1e4}));
+  EXPECT_GT(cost({1e10, 1e4}), 10 * cost({1e5, 1e4}));
+  EXPECT_EQ(cost({1e5, 1e7}), cost({0, 1e7}));
 }
 
 }  // namespace
