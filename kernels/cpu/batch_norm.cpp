@@ -52,8 +52,8 @@ HWY_INLINE Compute<T> affine(const void* values, bool wide, int64_t c, Compute<T
 
 // One row: (x - mean) * scale + shift per channel.
 template <class T>
-HWY_INLINE void normalize(const T* from, T* to, int64_t channels, const Compute<T>* mean, const Compute<T>* scale,
-                          const Compute<T>* shift) {
+HWY_INLINE void normalize_row(const T* from, T* to, int64_t channels, const Compute<T>* mean, const Compute<T>* scale,
+                              const Compute<T>* shift) {
 #pragma GCC ivdep
   for (int64_t c = 0; c < channels; ++c) store(to + c, (load(from[c]) - mean[c]) * scale[c] + shift[c]);
 }
@@ -133,7 +133,8 @@ void train(const BatchNorm& b, const BatchNormPointers& p) {
       }
     }
 #pragma omp for schedule(static)
-    for (int64_t r = 0; r < b.rows; ++r) normalize(x + r * channels, y + r * channels, channels, mean, scale, shift);
+    for (int64_t r = 0; r < b.rows; ++r)
+      normalize_row(x + r * channels, y + r * channels, channels, mean, scale, shift);
   }
 }
 
@@ -152,7 +153,7 @@ void infer(const BatchNorm& b, const BatchNormPointers& p) {
     shift[c] = affine<T>(p.bias, b.float_bias, c, C(0));
   }
 #pragma omp parallel for num_threads(b.threads) if (b.threads > 1) schedule(static)
-  for (int64_t r = 0; r < b.rows; ++r) normalize(x + r * channels, y + r * channels, channels, mean, scale, shift);
+  for (int64_t r = 0; r < b.rows; ++r) normalize_row(x + r * channels, y + r * channels, channels, mean, scale, shift);
 }
 
 // dx = weight/std * (dy - mean(dy) - x_hat * mean(dy * x_hat)) as a * dy + k * (x - mean) + d per channel.
