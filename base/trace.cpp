@@ -2,17 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "base/json_text.h"
+
 namespace sluice {
 namespace {
-
-std::string quoted(const std::string& s) {
-  std::string out = "\"";
-  for (char c : s) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) >= 0x20) out += c;
-  }
-  return out + "\"";
-}
 
 const std::string& name_at(const std::vector<std::string>& names, int index) {
   static const std::string kUnknown = "?";
@@ -25,7 +18,7 @@ std::string chrome_trace_json(const std::vector<TraceEvent>& events, const Trace
   std::string out = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
   for (size_t i = 0; i < names.streams.size(); ++i)
     out += fmt::format("{{\"ph\":\"M\",\"pid\":1,\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":{}}}}},\n", i,
-                       quoted(names.streams[i]));
+                       quoted_json(names.streams[i]));
   for (const TraceEvent& e : events) {
     const std::string& what = e.wait          ? std::string("wait")
                               : e.kernel >= 0 ? name_at(names.kernels, e.kernel)
@@ -33,7 +26,7 @@ std::string chrome_trace_json(const std::vector<TraceEvent>& events, const Trace
     out += fmt::format(
         "{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"name\":{},\"cat\":\"{}\",\"args\":{{"
         "\"step\":{}}}}},\n",
-        e.stream, e.begin_ns / 1e3, (e.end_ns - e.begin_ns) / 1e3, quoted(what),
+        e.stream, e.begin_ns / 1e3, (e.end_ns - e.begin_ns) / 1e3, quoted_json(what),
         e.wait          ? "wait"
         : e.kernel >= 0 ? "kernel"
                         : "firing",

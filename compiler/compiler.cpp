@@ -171,7 +171,12 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
   result.graph = std::move(graph);
   result.seconds = seconds_since(start);
   if (dump.on()) dump.write("times.txt", stages.table());
-  log(LogLevel::kDebug, "compiler", "plan '{}':\n{}", options.name, stages.table());
+  log(LogLevel::kInfo, LogArea::kCompiler, "plan '{}': {} kernels, {} actors, {} registers, compiled in {:.1f} ms",
+      options.name, result.plan.kernels.size(), result.plan.actors.size(), result.plan.registers.size(),
+      result.seconds * 1e3);
+  if (log_enabled(LogLevel::kDebug, LogArea::kCompiler)) {
+    log(LogLevel::kDebug, LogArea::kCompiler, "plan '{}':\n{}", options.name, stages.table());
+  }
   return result;
 }
 

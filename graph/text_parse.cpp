@@ -13,6 +13,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/log.h"
 #include "graph/graph.h"
 #include "graph/text_cursor.h"
 
@@ -291,7 +292,9 @@ class Parser {
 }  // namespace
 
 Graph parse(std::string_view text, const std::string& file_name, const OpRegistry& ops) {
-  return Parser(file_name, ops).parse(text);
+  Graph graph = Parser(file_name, ops).parse(text);
+  log(LogLevel::kDebug, LogArea::kGraph, "{}: graph '{}' of {} nodes", file_name, graph.name, graph.nodes().size());
+  return graph;
 }
 
 }  // namespace sluice::graph

@@ -1,3 +1,4 @@
+#include "base/log.h"
 #include "memory/allocator.h"
 #include "memory/counted_bytes.h"
 #include "streams/host_memory.h"
@@ -10,6 +11,7 @@ class HostAllocator final : public Allocator {
   void* allocate(uint64_t bytes) override {
     void* data = allocate_host("host", bytes);
     counted_.add(bytes);
+    log(LogLevel::kTrace, LogArea::kMemory, "host: {} bytes allocated", bytes);
     return data;
   }
   void deallocate(void* data, uint64_t bytes) noexcept override {

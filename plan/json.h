@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/json_text.h"
 #include "plan/plan.h"
 
 namespace sluice::plan {
@@ -20,7 +21,6 @@ Plan load_plan(const std::string& path);
 // One attribute, as in a kernel: true, 3, {"double": "0.5"}, "x", [1, 2], null, {"dtype": "float32"}. Doubles are
 // strings so that they come back bit for bit.
 std::string attr_json(const Attr& attr);
-// `text` as a JSON string, with its quotes.
-std::string quoted_json(std::string_view text);
+using sluice::quoted_json;
 
 }  // namespace sluice::plan

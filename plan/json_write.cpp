@@ -106,26 +106,6 @@ void append_section(std::string& s, const char* key, const std::vector<T>& entit
 
 }  // namespace
 
-std::string quoted_json(std::string_view text) {
-  std::string s = "\"";
-  for (const char c : text) {
-    switch (c) {
-      case '"': s += "\\\""; break;
-      case '\\': s += "\\\\"; break;
-      case '\n': s += "\\n"; break;
-      case '\t': s += "\\t"; break;
-      case '\r': s += "\\r"; break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          s += fmt::format("\\u{:04x}", static_cast<int>(c));
-        } else {
-          s += c;
-        }
-    }
-  }
-  return s + "\"";
-}
-
 std::string attr_json(const Attr& attr) {
   if (std::holds_alternative<std::monostate>(attr)) return "null";
   if (const auto* v = std::get_if<double>(&attr)) return fmt::format(R"({{"double": "{}"}})", *v);

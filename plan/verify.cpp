@@ -1,5 +1,7 @@
 #include "plan/verify.h"
 
+#include "base/log.h"
+
 namespace sluice::plan {
 
 std::string VerifyReport::str() const {
@@ -24,7 +26,12 @@ VerifyReport verify(const Plan& plan) {
 
 void check(const Plan& plan) {
   const VerifyReport report = verify(plan);
-  if (report.ok()) return;
+  if (report.ok()) {
+    log(LogLevel::kDebug, LogArea::kPlan, "plan '{}': verified: {} actors, {} registers, {} firings a period", plan.name,
+        plan.actors.size(), plan.registers.size(), report.certificate.size());
+    return;
+  }
+  log(LogLevel::kDebug, LogArea::kPlan, "plan '{}': refused: {} problems", plan.name, report.problems.size());
   constexpr size_t kShown = 5;
   std::string text;
   for (size_t i = 0; i < report.problems.size() && i < kShown; ++i) {

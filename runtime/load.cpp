@@ -1,9 +1,11 @@
 #include "runtime/load.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "actors/stream_executor.h"
+#include "base/log.h"
 #include "plan/verify.h"
 #include "runtime/engine.h"
 #include "streams/stream.h"
@@ -164,6 +166,7 @@ void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
 
 std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const VariableBindings& variables,
                                        SessionOptions options) {
+  const auto start = std::chrono::steady_clock::now();
   plan::check(plan);
   const plan::Adjacency adjacency(plan);
   check_runnable(plan, adjacency);
@@ -173,12 +176,22 @@ std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const Va
   auto loaded = std::make_unique<SessionCore::Loaded>();
   loaded->plan = std::move(plan);
   loaded->options = std::move(options);
-  for (const plan::Stream& stream : loaded->plan.streams) loaded->bindings.streams.push_back(&engine.executor(stream));
+  for (const plan::Stream& stream : loaded->plan.streams) {
+    loaded->streams.push_back(engine.executor(stream));
+    loaded->bindings.streams.push_back(loaded->streams.back().get());
+  }
   bind_variables(*loaded, variables);
   allocate_arenas(engine, *loaded);
   prepare_kernels(engine, *loaded);
   const auto core = std::make_shared<SessionCore>(engine, std::move(loaded));
   core->open();
+  if (log_enabled(LogLevel::kInfo, LogArea::kRuntime)) {
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+    uint64_t bytes = 0;
+    for (const SessionMemory::Space& space : core->memory().spaces) bytes += space.total();
+    log(LogLevel::kInfo, LogArea::kRuntime, "session '{}': {} actors on {} streams, {} bytes, loaded in {:.1f} ms",
+        core->plan().name, core->plan().actors.size(), core->plan().streams.size(), bytes, took.count());
+  }
   return core;
 }
 

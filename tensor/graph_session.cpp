@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "base/log.h"
 #include "graph/autodiff/tape.h"
 #include "kernels/target.h"
 #include "runtime/bundle.h"
@@ -171,6 +172,8 @@ void GraphSession::Impl::start() {
 
 GraphSession::GraphSession(EagerExecutor& eager, CapturedGraph captured, GraphSessionOptions options)
     : GraphSession(std::make_unique<Impl>(eager, std::move(captured), std::move(options))) {
+  log(LogLevel::kDebug, LogArea::kTensor, "graph '{}': captured {} nodes, {} variables", impl_->captured.graph.name,
+      impl_->captured.graph.nodes().size(), impl_->captured.graph.variables().size());
   impl_->compile_graph();
   if (!impl_->options.dry_run) impl_->start();
 }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/log.h"
+
 namespace sluice::cpu::onednn {
 
 #define SLUICE_ONEDNN_3 (DNNL_VERSION_MAJOR >= 3)
@@ -136,6 +138,15 @@ Primitive::Primitive(const dnnl::primitive& primitive, std::vector<Arg> args, co
       threads_(threads) {
   args_.push_back({DNNL_ARG_SCRATCHPAD, scratchpad});
   idle_[0] = make_call().release();
+  if (!log_enabled(LogLevel::kDebug, LogArea::kKernels)) return;
+  const_dnnl_primitive_desc_t description = nullptr;
+  const char* name = nullptr;
+  if (dnnl_primitive_get_primitive_desc(primitive.get(), &description) != dnnl_success ||
+      dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name) != dnnl_success) {
+    return;
+  }
+  log(LogLevel::kDebug, LogArea::kKernels, "oneDNN: {} for {} threads, {} bytes of workspace", name, threads_,
+      scratchpad_bytes_);
 }
 
 std::unique_ptr<Primitive> Primitive::make_reorder(const Desc& from, const Desc& to, int threads) {

@@ -3,6 +3,7 @@
 
 #include <mutex>
 
+#include "base/log.h"
 #include "bindings.h"
 #include "live_graphs.h"
 #include "tensor/eager.h"
@@ -44,6 +45,7 @@ EagerExecutor& default_eager() {
     if (state.closed) fail(ErrorKind::kRuntime, "engine: the default engine was shut down; no further op can run");
     state.engine = std::make_unique<Engine>(state.options);
     state.eager = std::make_unique<EagerExecutor>(*state.engine);
+    log(LogLevel::kDebug, LogArea::kPython, "default engine: made");
   }
   return *state.eager;
 }
@@ -68,6 +70,7 @@ void bind_engine(nb::module_& m) {
         nb::gil_scoped_release release;
         close_all_graphs();
         std::lock_guard lock(state.mutex);
+        if (state.engine) log(LogLevel::kDebug, LogArea::kPython, "default engine: is shut down");
         state.closed = true;
         state.eager.reset();
         state.engine.reset();
