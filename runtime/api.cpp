@@ -1,7 +1,7 @@
 // The public C++ API, forwarded to the runtime. Errors change their type at this border, and nothing else does.
 #include <cstring>
 
-#include "include/sluice/sluice.h"
+#include "include/sluice/sluice.hpp"
 #include "plan/json.h"
 #include "plan/ledger.h"
 #include "plan/verify.h"
@@ -52,7 +52,7 @@ Timeout timeout_of(std::chrono::milliseconds ms) { return ms.count() == 0 ? kNoT
 
 }  // namespace
 
-const char* version() { return "0.1.0"; }
+const char* version() { return SLUICE_VERSION; }
 
 const char* dtype_name(DType dtype) { return sluice::dtype_name(static_cast<sluice::DType>(dtype)); }
 size_t dtype_size(DType dtype) { return sluice::dtype_size(static_cast<sluice::DType>(dtype)); }

@@ -4,7 +4,7 @@
 //
 // IMAGES: raw float32, any number of images of the bundle's input shape (its first dimension is the batch), or a
 // .safetensors file with one such tensor. OUT: raw float32 logits, one row per image; OUT.classes: one class per line.
-#include <sluice/sluice.h>
+#include <sluice/sluice.hpp>
 
 #include <algorithm>
 #include <atomic>

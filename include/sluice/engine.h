@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "export.h"
+
 namespace sluice {
 class Engine;
 }
@@ -14,7 +16,7 @@ struct EngineOptions {
   int watchdog_ms = 10000;  // log who waits for whom when nothing happens for so long; 0: never
 };
 
-class Engine {
+class SLUICE_API Engine {
  public:
   explicit Engine(EngineOptions options = {});
   // Ends the sessions that still run on it and joins the threads. REQUIRES: main() has not returned: keep no engine in

@@ -3,12 +3,14 @@
 #include <stdexcept>
 #include <string>
 
+#include "export.h"
+
 namespace sluice::api {
 
 enum class ErrorKind { kValue, kType, kIndex, kRuntime, kUnsupported, kMemory, kTimeout, kIo, kCancelled };
 
 // what(): "<where>: <what is wrong>: <what came>; <what must hold>".
-class Error : public std::runtime_error {
+class SLUICE_API Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
   ErrorKind kind() const { return kind_; }

@@ -5,19 +5,20 @@
 #include <string>
 #include <vector>
 
+#include "export.h"
 #include "tensor.h"
 
 namespace sluice::api {
 
 // An input or output, in the plan's order.
-struct Port {
+struct SLUICE_API Port {
   std::string name;
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
   std::string str() const;  // "images: float32(32, 1, 8, 8)"
 };
 
-class Plan {
+class SLUICE_API Plan {
  public:
   // Reads a plan file, or the plan of a bundle directory. Throws kIo, kValue.
   static Plan load(const std::string& path);

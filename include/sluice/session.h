@@ -14,6 +14,7 @@
 
 #include "engine.h"
 #include "error.h"
+#include "export.h"
 #include "plan.h"
 #include "tensor.h"
 
@@ -34,7 +35,7 @@ struct SessionOptions {
 };
 
 // A submitted step.
-class Result {
+class SLUICE_API Result {
  public:
   uint64_t step() const;
   bool ready() const;  // never blocks
@@ -52,7 +53,7 @@ struct ActorCount {
   uint64_t firings = 0;
 };
 
-class Session {
+class SLUICE_API Session {
  public:
   // Loads a bundle. The engine must outlive the session. Throws kIo, kValue, kUnsupported (a plan with Python in it).
   static Session load(Engine& engine, const std::string& bundle, SessionOptions options = {});

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "export.h"
+
 namespace sluice::api {
 
 enum class DType : uint8_t {
@@ -20,15 +22,15 @@ enum class DType : uint8_t {
   kFloat32,
   kFloat64,
 };
-const char* dtype_name(DType dtype);  // "float32"
-size_t dtype_size(DType dtype);       // bytes per element
+SLUICE_API const char* dtype_name(DType dtype);  // "float32"
+SLUICE_API size_t dtype_size(DType dtype);       // bytes per element
 
 // The DType of a C++ type: dtype_of<float>().
 template <class T>
 DType dtype_of();
 
 // Copies share memory.
-class Tensor {
+class SLUICE_API Tensor {
  public:
   Tensor() = default;
   // Zeros. Throws kValue on a negative dimension or an overflowing size.
@@ -100,7 +102,7 @@ struct NamedTensor {
   std::string name;
   Tensor tensor;
 };
-std::vector<NamedTensor> load_tensors(const std::string& path);                       // throws kIo, kValue
-void save_tensors(const std::string& path, const std::vector<NamedTensor>& tensors);  // throws kIo
+SLUICE_API std::vector<NamedTensor> load_tensors(const std::string& path);                       // throws kIo, kValue
+SLUICE_API void save_tensors(const std::string& path, const std::vector<NamedTensor>& tensors);  // throws kIo
 
 }  // namespace sluice::api

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <thread>
 
-#include "include/sluice/sluice.h"
+#include "include/sluice/sluice.hpp"
 #include "plan/json.h"
 #include "runtime/fixture.h"
 #include "runtime/safetensors.h"

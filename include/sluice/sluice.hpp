@@ -2,7 +2,8 @@
 // The whole C++ API, in namespace sluice::api.
 #include "engine.h"
 #include "error.h"
+#include "export.h"
 #include "plan.h"
 #include "session.h"
 #include "tensor.h"
-#include "version.h"
+#include "sluice/version.h"

@@ -1,0 +1,57 @@
+# cmake --install: headers, shared libraries, CMake package, pkg-config files, programs, licence; cpack: the same as a .deb.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+install(TARGETS sluice_runtime_shared sluice_shared EXPORT sluiceTargets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cpp)
+file(GLOB public_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/sluice/*.h
+     ${PROJECT_SOURCE_DIR}/include/sluice/*.hpp)
+install(FILES ${public_headers} ${PROJECT_BINARY_DIR}/include/sluice/version.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sluice COMPONENT cpp)
+foreach(program plan-viz sluice-info)
+  if(TARGET ${program})
+    install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT cpp)
+  endif()
+endforeach()
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright COMPONENT cpp)
+
+# find_package(sluice). The shared libraries name what they need themselves, so nothing else has to be found.
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/sluice)
+install(EXPORT sluiceTargets NAMESPACE sluice:: DESTINATION ${package_dir} COMPONENT cpp)
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/sluiceConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/cmake/sluiceConfig.cmake INSTALL_DESTINATION ${package_dir}
+  NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/cmake/sluiceConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/cmake/sluiceConfig.cmake ${PROJECT_BINARY_DIR}/cmake/sluiceConfigVersion.cmake
+        DESTINATION ${package_dir} COMPONENT cpp)
+
+# pkg-config. Paths start at the file itself, so that an installed tree may be moved.
+file(RELATIVE_PATH pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" pc_prefix "${pc_prefix}")
+foreach(name sluice sluice_runtime)
+  set(pc_name ${name})
+  set(pc_description "${PROJECT_DESCRIPTION}")
+  if(name STREQUAL sluice_runtime)
+    set(pc_description "${PROJECT_DESCRIPTION}: without the compiler")
+  endif()
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/sluice.pc.in ${PROJECT_BINARY_DIR}/cmake/${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/cmake/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT cpp)
+endforeach()
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME sluice)
+set(CPACK_PACKAGE_VENDOR Sluice)
+set(CPACK_PACKAGE_CONTACT "The Sluice authors <sluice@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_COMPONENTS_ALL cpp)
+set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_PACKAGE_NAME sluice)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libstdc++-12-dev | libstdc++-dev")
+include(CPack)

@@ -1,0 +1,7 @@
+#ifndef SLUICE_EXPORT_H_
+#define SLUICE_EXPORT_H_
+/* Marks what the shared libraries offer; everything else in them is hidden. For C and C++. */
+
+#define SLUICE_API __attribute__((visibility("default")))
+
+#endif
