@@ -142,12 +142,32 @@ Cost cost_of(const OpDef& op, Types inputs, Types outputs, const Attrs& attrs) {
   return {elements, operand_bytes(inputs, outputs)};
 }
 
+OpRegistry::OpRegistry(const OpRegistry& other) {
+  const std::lock_guard lock(other.mutex_);
+  owned_ = other.owned_;
+  by_name_ = other.by_name_;
+  ordered_ = other.ordered_;
+}
+
 void OpRegistry::add(const OpDef* op) {
+  const std::lock_guard lock(mutex_);
   SLUICE_CHECK(by_name_.emplace(op->name, op).second, "ops: '{}' is registered twice; names must be unique", op->name);
   ordered_.push_back(op);
 }
 
+void OpRegistry::add(std::shared_ptr<const OpDef> op) {
+  add(op.get());
+  const std::lock_guard lock(mutex_);
+  owned_.push_back(std::move(op));
+}
+
+std::vector<const OpDef*> OpRegistry::all() const {
+  const std::lock_guard lock(mutex_);
+  return ordered_;
+}
+
 const OpDef* OpRegistry::find(std::string_view name) const {
+  const std::lock_guard lock(mutex_);
   const auto it = by_name_.find(name);
   return it == by_name_.end() ? nullptr : it->second;
 }
@@ -155,7 +175,8 @@ const OpDef* OpRegistry::find(std::string_view name) const {
 const OpDef& OpRegistry::get(std::string_view name) const {
   if (const OpDef* op = find(name)) return *op;
   std::vector<std::pair<size_t, const char*>> near;
-  for (const OpDef* op : ordered_) {
+  const std::vector<const OpDef*> known = all();
+  for (const OpDef* op : known) {
     const size_t d = distance(name, op->name);
     if (d <= std::max<size_t>(2, name.size() / 3)) near.emplace_back(d, op->name);
   }
@@ -163,7 +184,7 @@ const OpDef& OpRegistry::get(std::string_view name) const {
   std::string names;
   for (size_t i = 0; i < near.size() && i < 3; ++i) names += fmt::format("{}'{}'", i ? ", " : "", near[i].second);
   fail(ErrorKind::kUnsupported, "ops: unknown op: '{}'; {}", name,
-       names.empty() ? fmt::format("there are {} ops and none has a similar name", ordered_.size())
+       names.empty() ? fmt::format("there are {} ops and none has a similar name", known.size())
                      : fmt::format("did you mean {}?", names));
 }
 

@@ -1,6 +1,9 @@
 #pragma once
 // An op, defined once. Every other part of Sluice reads these definitions; there is no second list of ops.
+#include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -55,12 +58,13 @@ struct OpDef {
   int num_outputs = 1;  // -1: as many as `infer` says
   // Types of all outputs; throws Error in the standard form. Absent optional inputs have rank 0 and are flagged by
   // `present[i] == false`.
-  std::vector<TensorType> (*infer)(Types inputs, std::span<const bool> present, const Attrs& attrs) = nullptr;
+  std::function<std::vector<TensorType>(Types inputs, std::span<const bool> present, const Attrs& attrs)> infer =
+      nullptr;
   // Gradient per input (undefined where not needed or zero), written with ordinary ops. Null: differentiate
   // `decompose`; null as well: not differentiable.
-  std::vector<Value> (*grad)(const GradContext& context) = nullptr;
+  std::function<std::vector<Value>(const GradContext& context)> grad = nullptr;
   // The same result in simpler ops. A kernel-less op must have one.
-  std::vector<Value> (*decompose)(std::span<const Value> inputs, const Attrs& attrs) = nullptr;
+  std::function<std::vector<Value>(std::span<const Value> inputs, const Attrs& attrs)> decompose = nullptr;
   // Legal placements along one mesh axis, for operands of these types.
   std::vector<SbpRow> (*sbp)(Types inputs, const Attrs& attrs) = nullptr;
   // Null: bytes of all operands, one flop per output element. Read through cost_of().
@@ -76,6 +80,7 @@ struct OpDef {
   bool random = false;     // first input is the generator state, int64(2,): (seed, step); has a param "salt"
   bool effectful = false;  // never removed, merged or folded
   std::vector<Sample> samples = {};
+  std::string extension = {};  // "name version" of the extension that defines it; "" for a built-in op
 
   int find_param(std::string_view param) const;  // -1 when absent
   bool variadic() const;
@@ -106,15 +111,20 @@ double operand_bytes(Types inputs, Types outputs);
 // `error` with a message that starts with "<op>:".
 Error prefixed(const OpDef& op, const Error& error);
 
-// Ops by name. The built-in ones come from the families' explicit lists (graph/ops/all.cpp).
+// Ops by name. The built-in ones come from the families' explicit lists (graph/ops/all.cpp). Thread-safe.
 class OpRegistry {
  public:
+  OpRegistry() = default;
+  OpRegistry(const OpRegistry& other);
   void add(const OpDef* op);                       // REQUIRES: *op outlives the registry; throws kValue on a duplicate
+  void add(std::shared_ptr<const OpDef> op);       // kept as long as the registry
   const OpDef* find(std::string_view name) const;  // null when absent
   const OpDef& get(std::string_view name) const;   // throws kUnsupported, suggesting the nearest names
-  const std::vector<const OpDef*>& all() const { return ordered_; }
+  std::vector<const OpDef*> all() const;
 
  private:
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<const OpDef>> owned_;
   std::map<std::string, const OpDef*, std::less<>> by_name_;
   std::vector<const OpDef*> ordered_;
 };

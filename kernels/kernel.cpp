@@ -2,14 +2,21 @@
 
 namespace sluice {
 
+KernelTable::KernelTable(const KernelTable& other) {
+  const std::lock_guard lock(other.mutex_);
+  defs_ = other.defs_;
+}
+
 void KernelTable::add(DeviceKind kind, KernelDef def) {
   const std::string op = def.op;
+  const std::lock_guard lock(mutex_);
   const bool added = defs_.try_emplace({kind, op}, std::move(def)).second;
   SLUICE_CHECK(added, "kernels: '{}' on {} is registered twice; an op has one kernel per kind of device", op,
                device_kind_name(kind));
 }
 
 const KernelDef* KernelTable::find(const std::string& op, DeviceKind kind) const {
+  const std::lock_guard lock(mutex_);
   const auto it = defs_.find({kind, op});
   return it == defs_.end() ? nullptr : &it->second;
 }
@@ -26,6 +33,7 @@ const KernelDef& KernelTable::get(const std::string& op, DeviceKind kind) const 
 
 std::vector<std::string> KernelTable::ops(DeviceKind kind) const {
   std::vector<std::string> names;
+  const std::lock_guard lock(mutex_);
   for (const auto& [key, def] : defs_) {
     if (key.first == kind) names.push_back(key.second);
   }

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -60,9 +61,12 @@ struct KernelDef {
   std::vector<plan::InPlacePair> in_place = {};                                       // output may overwrite input
 };
 
-// Kernels by (op, device kind). Filled by explicit lists: add_cpu_kernels(table).
+// Kernels by (op, device kind). Filled by explicit lists: add_cpu_kernels(table). Thread-safe: an extension may add its
+// own while others look theirs up.
 class KernelTable {
  public:
+  KernelTable() = default;
+  KernelTable(const KernelTable& other);
   void add(DeviceKind kind, KernelDef def);                             // throws kValue when already there
   const KernelDef* find(const std::string& op, DeviceKind kind) const;  // null when absent
   // The kernel, or throws kUnsupported "<op>: no kernel on <device>; ..." naming the devices that have one.
@@ -70,6 +74,7 @@ class KernelTable {
   std::vector<std::string> ops(DeviceKind kind) const;
 
  private:
+  mutable std::mutex mutex_;
   std::map<std::pair<DeviceKind, std::string>, KernelDef> defs_;
 };
 

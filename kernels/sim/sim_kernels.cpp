@@ -64,10 +64,12 @@ KernelDef on_sim(const KernelDef& cpu) {
 
 }  // namespace
 
+void add_sim_kernel(KernelTable& table, const std::string& op) {
+  table.add(DeviceKind::kSim, on_sim(table.get(op, DeviceKind::kCpu)));
+}
+
 void add_sim_kernels(KernelTable& table) {
-  for (const std::string& op : table.ops(DeviceKind::kCpu)) {
-    table.add(DeviceKind::kSim, on_sim(table.get(op, DeviceKind::kCpu)));
-  }
+  for (const std::string& op : table.ops(DeviceKind::kCpu)) add_sim_kernel(table, op);
 }
 
 }  // namespace sluice

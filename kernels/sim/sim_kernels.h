@@ -4,6 +4,8 @@
 
 namespace sluice {
 
+// Gives sim the kernel of `op` that the table has for cpu.
+void add_sim_kernel(KernelTable& table, const std::string& op);
 // Gives sim every kernel the table has for cpu. REQUIRES: the cpu's kernels have been added.
 void add_sim_kernels(KernelTable& table);
 
