@@ -38,9 +38,20 @@ def bundle(tmp_path_factory):
 
 
 @pytest.mark.parametrize("source", list(blocks("python")))
-def test_python_block_runs(source, run_script):
+def test_python_block_runs(source, run_script, tmp_path):
+    for folder in ("docs", "tools"):  # blocks run at the tree's root, but write elsewhere
+        (tmp_path / folder).symlink_to(ROOT / folder)
     done = run_script(source)
     assert done.returncode == 0, done.stderr
+
+
+def test_plans_of_the_docs_are_verified(tmp_path):
+    plans = [param.values[0] for param in blocks("json") if '"schema_version"' in param.values[0]]
+    assert plans
+    for text in plans:
+        (tmp_path / "plan.json").write_text(text)
+        done = subprocess.run([find_tool("plan-viz"), "verify", tmp_path / "plan.json"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def commands():

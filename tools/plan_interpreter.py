@@ -1,0 +1,500 @@
+#!/usr/bin/env python3
+"""An independent reading of the plan format (docs/plan-format.md): executes a plan on real bytes with NumPy alone.
+
+It shares no code with Sluice. Arenas are byte arrays and every tensor is read and written where the plan says it lies, so
+a mistake in packing, rates or ordering shows as a wrong value or as an error. Kernels run one at a time, in any order that
+the firing rule allows: the first possible one, or with a seed a random one, also in the middle of other streams' firings.
+
+    plan_interpreter.py BUNDLE --inputs in.npz --outputs out.npz [--seed 7]
+
+Arrays of in.npz are named after the plan's inputs and have a leading axis of steps; so have those of out.npz.
+"""
+
+import argparse
+import json
+import pathlib
+import random
+import struct
+
+import numpy as np
+
+SCHEMA_VERSION = 1
+ALIGNMENT = 64
+# How elements are stored. bfloat16 has no NumPy type: its bits are the upper half of a float32's.
+STORED = {"bool": np.bool_, "uint8": np.uint8, "int8": np.int8, "int16": np.int16, "int32": np.int32, "int64": np.int64,
+          "float16": np.float16, "bfloat16": np.uint16, "float32": np.float32, "float64": np.float64}
+
+
+class PlanError(ValueError):
+    """The plan is wrong, or cannot go on."""
+
+
+def read_plan(path):
+    """The plan of a plan.json or a bundle directory, as plain data."""
+    path = pathlib.Path(path)
+    plan = json.loads((path / "plan.json" if path.is_dir() else path).read_text())
+    if plan.get("schema_version") != SCHEMA_VERSION:
+        raise PlanError(f"{path}: schema version {plan.get('schema_version')}; this interpreter reads {SCHEMA_VERSION}")
+    return plan
+
+
+def read_weights(path):
+    """name -> bytes, from a safetensors file: 8 bytes length of a JSON header, the header, the data."""
+    data = pathlib.Path(path).read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+    header.pop("__metadata__", None)
+    start = 8 + length
+    return {name: data[start + t["data_offsets"][0]:start + t["data_offsets"][1]] for name, t in header.items()}
+
+
+def attribute(value):
+    return (float(value["double"]) if "double" in value else value["dtype"]) if isinstance(value, dict) else value
+
+
+def load(stored, dtype):
+    """Values to compute with: 16-bit floats are computed with in float32."""
+    if dtype == "bfloat16":
+        return (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored.astype(np.float32) if dtype == "float16" else stored
+
+
+def encode(values, dtype):
+    """Values as they are stored: rounded to nearest even, integers wrapped, floats to integers cut."""
+    if dtype == "bfloat16":
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+        return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16).reshape(np.shape(values))
+    with np.errstate(all="ignore"):
+        return np.asarray(values).astype(STORED[dtype])
+
+
+def wide(x):
+    """Floats in float64, so that sums of values that float32 holds exactly are exact."""
+    return x.astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x
+
+
+# --- Ops: functions of (attributes, input arrays, output specs) -> arrays. None stands for an absent input. ---
+OPS = {}
+
+
+def op(*names):
+    return lambda function: OPS.update(dict.fromkeys(names, function)) or function
+
+
+ELEMENTWISE = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
+    "maximum": lambda a, b: np.where((a > b) | (a != a), a, b), "minimum": lambda a, b: np.where((a < b) | (a != a), a, b),
+    "fmod": np.fmod, "remainder": np.mod, "floor_divide": np.floor_divide, "neg": np.negative, "abs": np.abs,
+    "sign": lambda x: ((x > 0).astype(np.int8) - (x < 0)).astype(x.dtype), "sqrt": np.sqrt, "reciprocal": lambda x: 1 / x,
+    "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc,
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor,
+    "logical_not": np.logical_not, "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor, "isnan": np.isnan, "isinf": np.isinf, "where": np.where, "cast": lambda x: x,
+    "copy": lambda x: x, "relu": lambda x: np.where(x < 0, x.dtype.type(0), x),
+    "relu_backward": lambda grad, result: np.where(result > 0, grad, grad.dtype.type(0)),
+}
+# A sum starts from +0, so that of negative zeros is +0.
+REDUCTIONS = {
+    "sum": lambda x, **k: np.sum(x, **k) + 0, "prod": np.prod, "amax": np.max, "amin": np.min, "any": np.any, "all": np.all,
+    "mean": lambda x, **k: (np.sum(x, **k) + 0) / np.float64(x.size / max(np.sum(x, **k).size, 1)),
+}
+CREATION_AND_MOVEMENT = {
+    "full": lambda a, x, out: np.full(a["shape"], a["value"]),
+    "iota": lambda a, x, out: a["start"] + np.arange(a["n"]) * a["step"],
+    "reshape": lambda a, x, out: np.ascontiguousarray(x[0]).reshape(out[0]["shape"]),
+    "permute": lambda a, x, out: np.transpose(x[0], a["dims"]),
+    "expand": lambda a, x, out: np.broadcast_to(x[0], out[0]["shape"]),
+    "slice": lambda a, x, out: x[0][tuple(map(slice, a["starts"], a["stops"], a["steps"]))],
+    "concat": lambda a, x, out: np.concatenate(x, axis=a["dim"]),
+    "flip": lambda a, x, out: np.flip(x[0], a["dims"]),
+    "gather": lambda a, x, out: x[0][along(x[1], a["dim"], x[0])],
+    "index_select": lambda a, x, out: np.take(x[0], checked(x[1], x[0].shape[a["dim"]]), axis=a["dim"]),
+    "embedding": lambda a, x, out: x[0][checked(x[1], x[0].shape[0])],
+    "cumsum": lambda a, x, out: np.cumsum(wide(x[0]), axis=a["dim"]) + 0 if x[0].ndim else x[0],
+}
+IN_PLACE = {*ELEMENTWISE, "scatter", "scatter_add", "index_add", "sgd_update", "sgd_momentum_update"}
+for _name, _function in ELEMENTWISE.items():
+    OPS[_name] = lambda a, x, out, f=_function: [f(*x)]
+for _name, _function in REDUCTIONS.items():
+    OPS[_name] = lambda a, x, out, f=_function: [f(wide(x[0]), axis=axes_of(a), keepdims=a["keepdim"])]
+for _name, _function in CREATION_AND_MOVEMENT.items():
+    OPS[_name] = lambda a, x, out, f=_function: [f(a, x, out)]
+
+
+def axes_of(a):
+    """None or no axes: all."""
+    return tuple(np.atleast_1d(a["dim"]).tolist()) if a["dim"] not in (None, []) else None
+
+
+@op("argmax", "argmin")
+def _argmax(a, x, out):
+    (axis,) = axes_of(a) or (None,)  # one, or all
+    function = np.argmax if a["op"] == "argmax" else np.argmin
+    return [np.reshape(function(x[0], axis=axis), out[0]["shape"])]
+
+
+@op("pad")
+def _pad(a, x, out):
+    interior = a["interior"] or [0] * x[0].ndim
+    result = np.full(out[0]["shape"], a["value"]).astype(x[0].dtype)
+    result[tuple(slice(low, low + (n - 1) * (gap + 1) + 1 if n else low, gap + 1)
+                 for low, n, gap in zip(a["low"], x[0].shape, interior))] = x[0]
+    return [result]
+
+
+def checked(index, size):
+    if index.size and (index.min() < 0 or index.max() >= size):
+        raise PlanError(f"index {index.min()} or {index.max()} lies outside [0, {size})")
+    return index.astype(np.int64)
+
+
+def along(index, dim, x):
+    """Index arrays that address `index` along `dim` of x and every other axis at its own position."""
+    grid = list(np.indices(index.shape, sparse=True))
+    grid[dim] = checked(index, x.shape[dim])
+    return tuple(grid)
+
+
+@op("scatter", "scatter_add", "index_add")
+def _scatter(a, x, out):
+    result, dim = wide(x[0]).copy(), a["dim"] % x[0].ndim
+    flat = (slice(None),) * dim + (checked(x[1], x[0].shape[dim]),)
+    where = flat if a["op"] == "index_add" else along(x[1], dim, x[0])
+    if a["op"] == "scatter":
+        result[where] = x[2]
+    else:
+        np.add.at(result, where, x[2])
+    return [result]
+
+
+@op("embedding_backward")
+def _embedding_backward(a, x, out):
+    result, keep = np.zeros(out[0]["shape"]), x[1] != a["padding_idx"]
+    np.add.at(result, checked(x[1], len(result))[keep], wide(x[0])[keep])
+    return [result]
+
+
+@op("matmul")
+def _matmul(a, x, out):
+    left = np.swapaxes(x[0], -1, -2) if a["transpose_a"] else x[0]
+    right = np.swapaxes(x[1], -1, -2) if a["transpose_b"] else x[1]
+    return [np.matmul(wide(left), wide(right)) + 0]
+
+
+@op("linear")
+def _linear(a, x, out):
+    if a["activation"] not in ("none", "relu"):
+        raise PlanError(f"linear: activation '{a['activation']}' is not read by this interpreter: NumPy's may differ")
+    y = np.matmul(wide(x[0]), wide(x[1]).T) + 0
+    y = y if x[2] is None else y + x[2]
+    return [np.where(y < 0, 0, y) if a["activation"] == "relu" else y]
+
+
+def taps(a, kernel, positions):
+    """For each position of the kernel: where it lies in the padded input, for all windows at once."""
+    dilation = a.get("dilation") or [1] * len(kernel)
+    for k in np.ndindex(*kernel):
+        starts = [i * d for i, d in zip(k, dilation)]
+        yield k, (..., *(slice(b, b + (n - 1) * s + 1, s) for b, n, s in zip(starts, positions, a["stride"])))
+
+
+def padded(a, x, kernel, positions, value=0):
+    """x with its padding, and behind it what windows that begin inside reach."""
+    dilation = a.get("dilation") or [1] * len(kernel)
+    need = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(positions, a["stride"], kernel, dilation)]
+    high = [max(p, r - p - size) for p, r, size in zip(a["padding"], need, x.shape[2:])]
+    return np.pad(wide(x), [(0, 0), (0, 0), *zip(a["padding"], high)], constant_values=value)
+
+
+def grouped(x, axis, groups):
+    """Axis `axis` as (groups, rest), and everything behind it flat."""
+    shape = x.shape[:axis] + (groups, x.shape[axis] // groups)
+    return x.reshape(*shape, -1) if axis + 1 < x.ndim else x.reshape(*shape)
+
+
+@op("conv")
+def _conv(a, x, out):
+    shape, weight, g = out[0]["shape"], wide(x[1]), a["groups"]
+    source = padded(a, x[0], weight.shape[2:], shape[2:])
+    y = np.zeros((shape[0], g, shape[1] // g, int(np.prod(shape[2:]))))
+    for k, where in taps(a, weight.shape[2:], shape[2:]):
+        y += np.einsum("ngcp,goc->ngop", grouped(source[where], 1, g), grouped(weight[(..., *k)], 0, g))
+    bias = np.zeros(1) if len(x) < 3 or x[2] is None else x[2]
+    return [y.reshape(shape) + bias.reshape(-1, *[1] * (len(shape) - 2))]
+
+
+@op("conv_input_grad")
+def _conv_input_grad(a, x, out):
+    weight, shape, g, grad = wide(x[1]), a["input_shape"], a["groups"], wide(x[0])
+    result = padded(a, np.zeros(shape), weight.shape[2:], grad.shape[2:])
+    for k, where in taps(a, weight.shape[2:], grad.shape[2:]):
+        part = np.einsum("ngop,goc->ngcp", grouped(grad, 1, g), grouped(weight[(..., *k)], 0, g))
+        result[where] += part.reshape(result[where].shape)
+    return [result[(..., *(slice(p, p + n) for p, n in zip(a["padding"], shape[2:])))]]
+
+
+@op("conv_weight_grad")
+def _conv_weight_grad(a, x, out):
+    shape, g, grad = a["weight_shape"], a["groups"], wide(x[0])
+    source, result = padded(a, x[1], shape[2:], grad.shape[2:]), np.zeros(shape)
+    for k, where in taps(a, shape[2:], grad.shape[2:]):
+        part = np.einsum("ngop,ngcp->goc", grouped(grad, 1, g), grouped(source[where], 1, g))
+        result[(..., *k)] = part.reshape(shape[:2])
+    return [result]
+
+
+@op("max_pool")
+def _max_pool(a, x, out):
+    shape, kernel = out[0]["shape"], a["kernel_size"]
+    source = padded(a, x[0].astype(np.float64), kernel, shape[2:], -np.inf)
+    flat = np.arange(np.prod(x[0].shape[2:])).reshape(1, 1, *x[0].shape[2:])
+    flat = padded(a, flat, kernel, shape[2:], -1)
+    best, index = np.full(shape, -np.inf), np.full(shape, -1)
+    for _, where in taps(a, kernel, shape[2:]):
+        takes = (flat[where] >= 0) & ((source[where] > best) | (index < 0))
+        best, index = np.where(takes, source[where], best), np.where(takes, flat[where], index)
+    return [best, index]
+
+
+@op("max_pool_backward")
+def _max_pool_backward(a, x, out):
+    shape = a["input_shape"]
+    result = np.zeros((shape[0] * shape[1], int(np.prod(shape[2:]))))
+    rows = np.arange(len(result))[:, None]
+    columns = checked(x[1], result.shape[1]).reshape(len(result), -1)
+    np.add.at(result, (rows, columns), wide(x[0]).reshape(len(result), -1))
+    return [result.reshape(shape)]
+
+
+@op("sgd_update", "sgd_momentum_update")
+def _sgd(a, x, out):
+    param, grad, lr = wide(x[0]), wide(x[1]), wide(x[2] if a["op"] == "sgd_update" else x[3])
+    grad = (-grad if a["maximize"] else grad) + a["weight_decay"] * param
+    if a["op"] == "sgd_update":
+        return [param - lr * grad]
+    first = len(x) > 4 and x[4] is not None and x[4] == 1
+    buffer = grad if first else a["momentum"] * wide(x[2]) + (1 - a["dampening"]) * grad
+    return [param - lr * (grad + a["momentum"] * buffer if a["nesterov"] else buffer), buffer]
+
+
+# --- The machine ---
+class Firing:
+    """What one firing has taken and acquired: `tokens` edge -> numbers of tokens; `slots` register -> number to write."""
+
+    def __init__(self, tokens, slots):
+        self.tokens, self.slots = tokens, slots
+        self.written, self.emitted, self.released = set(), set(), set()
+
+
+class Interpreter:
+    def __init__(self, plan, weights):
+        self.plan = plan
+        self._kernels = [{**k, "attrs": {"op": k["op"], **{n: attribute(v) for n, v in k["attrs"].items()}}}
+                         for k in plan["kernels"]]
+        self._arenas = [np.full(a["bytes"], 0xA5, np.uint8) for a in plan["arenas"]]
+        self._buffers = [self._place(b) for b in plan["buffers"]]
+        self.variables = {}
+        for v in plan["variables"]:
+            size = int(np.prod(v["shape"])) * np.dtype(STORED[v["dtype"]]).itemsize
+            if len(weights.get(v["name"], b"")) != size:
+                raise PlanError(f"variable '{v['name']}': {len(weights.get(v['name'], b''))} bytes given; must be {size}")
+            self.variables[v["name"]] = np.frombuffer(bytearray(weights[v["name"]]), np.uint8)
+        registers, edges, actors = plan["registers"], plan["edges"], plan["actors"]
+        self._inputs_of = [[e for e, edge in enumerate(edges) if edge["consumer"] == a] for a in range(len(actors))]
+        self._outputs_of = [[r for r, reg in enumerate(registers) if reg["producer"] == a] for a in range(len(actors))]
+        self._edges_of = [[e for e, edge in enumerate(edges) if edge["reg"] == r] for r in range(len(registers))]
+        self._overwriter = {reg["in_place_of"]: r for r, reg in enumerate(registers) if reg["in_place_of"] >= 0}
+        # The whole state: how many tokens have passed each point since the beginning.
+        self._acquired = [r["initial_tokens"] for r in registers]
+        self._emitted = [r["initial_tokens"] for r in registers]
+        self._taken, self._released = [0] * len(edges), [0] * len(edges)
+        self._firings, self._credits = [0] * len(actors), [0] * len(actors)
+        self._held = [{} for _ in actors]  # edge or ("slot", register) -> numbers, within a hold or a period
+        for r in registers:
+            for slot in r["slots"][:r["initial_tokens"]]:
+                self._buffers[slot][:] = 0
+
+    def _place(self, buffer):
+        arena, begin, end = self._arenas[buffer["arena"]], buffer["offset"], buffer["offset"] + buffer["bytes"]
+        if begin % ALIGNMENT or end > len(arena):
+            raise PlanError(f"buffer '{buffer['name']}': bytes {begin} to {end} do not lie aligned in {len(arena)} bytes")
+        return arena[begin:end]
+
+    # The firing rule, by counting.
+
+    def _freed(self, r):
+        """Tokens of register r whose slots have come back: all consumers have returned them."""
+        return min((self._returned(e) for e in self._edges_of[r]), default=self._emitted[r])
+
+    def _returned(self, e):
+        """A token overwritten in place comes back once its successor's slot has, too."""
+        over = self._overwriter.get(e)
+        return self._released[e] if over is None else min(self._released[e], self._freed(over))
+
+    def waits(self, a):
+        """What actor a waits for before its next firing; empty: it can fire."""
+        plan, n, waits = self.plan, self._firings[a], []
+        if plan["actors"][a]["role"] in ("source", "feed") and self._credits[a] == 0:
+            waits.append("a start credit")
+        for e in self._inputs_of[a]:
+            edge = plan["edges"][e]
+            if n % edge["hold"] == 0 and self._emitted[edge["reg"]] - self._taken[e] < edge["take"]:
+                waits.append(f"data on '{plan['registers'][edge['reg']]['name']}'")
+        for r in self._outputs_of[a]:
+            reg = plan["registers"][r]
+            if n % reg["emit_every"] == 0 and self._acquired[r] - self._freed(r) >= reg["quota"]:
+                waits.append(f"a free slot of '{reg['name']}'")
+        return waits
+
+    def _begin(self, a):
+        plan, n, held = self.plan, self._firings[a], self._held[a]
+        for e in self._inputs_of[a]:
+            if n % plan["edges"][e]["hold"] == 0:
+                take = plan["edges"][e]["take"]
+                held[e] = range(self._taken[e], self._taken[e] + take)
+                self._taken[e] += take
+        for r in self._outputs_of[a]:
+            if n % plan["registers"][r]["emit_every"] == 0:
+                held["slot", r] = self._acquired[r]
+                self._acquired[r] += 1
+        if plan["actors"][a]["role"] in ("source", "feed"):
+            self._credits[a] -= 1
+        return Firing({e: held[e] for e in self._inputs_of[a]}, {r: held["slot", r] for r in self._outputs_of[a]})
+
+    def _fire(self, a, feed, collect):
+        """One firing, as a generator that pauses after each instruction."""
+        plan, actor, firing = self.plan, self.plan["actors"][a], self._begin(a)
+        if actor["role"] == "feed":
+            for given in plan["inputs"]:
+                view = {**given, "base": "register", "index": given["reg"], "token": 0, "offset": 0}
+                self._store(a, firing, view, np.asarray(feed[given["name"]]))
+        if actor["role"] == "sink":
+            collect({o["name"]: self._stored(a, firing, o["view"], False).copy() for o in plan["outputs"]})
+        for kind, index in actor["program"]:
+            if kind == "run":
+                self._run(a, firing, self._kernels[index])
+            elif kind == "emit":
+                if index not in firing.slots or index in firing.emitted:
+                    raise PlanError(f"actor '{actor['name']}': emits register {index}, which is not its to emit now")
+                firing.emitted.add(index)
+                self._emitted[index] += (self._firings[a] + 1) % plan["registers"][index]["emit_every"] == 0
+            else:
+                if index not in firing.tokens or index in firing.released:
+                    raise PlanError(f"actor '{actor['name']}': releases edge {index}, which is not its to release now")
+                firing.released.add(index)
+                edge = plan["edges"][index]
+                self._released[index] += edge["take"] if (self._firings[a] + 1) % edge["hold"] == 0 else 0
+            yield
+        if len(firing.emitted) < len(firing.slots) or len(firing.released) < len(firing.tokens):
+            raise PlanError(f"actor '{actor['name']}': did not emit or release everything; each must be, once per firing")
+        self._firings[a] += 1
+
+    # Bytes.
+
+    def _base(self, a, firing, view, writing):
+        index = view["index"]
+        if view["base"] == "buffer":
+            return self._buffers[index]
+        if view["base"] == "variable":
+            return self.variables[self.plan["variables"][index]["name"]]
+        reg = self.plan["registers"][index]
+        edge = next((e for e in firing.tokens if self.plan["edges"][e]["reg"] == index), None)
+        if index in firing.slots and (writing or edge is None or index in firing.written):
+            if writing and index in firing.emitted:
+                raise PlanError(f"register '{reg['name']}': written after its emit")
+            firing.written.update([index] if writing else [])
+            number = firing.slots[index]
+        elif edge is None or writing or edge in firing.released:
+            raise PlanError(f"register '{reg['name']}': '{self.plan['actors'][a]['name']}' has no token or slot of it now")
+        else:
+            number = firing.tokens[edge][view["token"]]
+        return self._buffers[reg["slots"][number % reg["quota"]]]
+
+    def _stored(self, a, firing, view, writing):
+        """The elements of a view, as they are stored."""
+        base, kind = self._base(a, firing, view, writing), np.dtype(STORED[view["dtype"]])
+        if 0 in view["shape"]:
+            return np.empty(view["shape"], kind)
+        try:
+            return np.ndarray(view["shape"], kind, base, view["offset"], [s * kind.itemsize for s in view["strides"]])
+        except (ValueError, TypeError) as error:
+            raise PlanError(f"a view of {view['shape']} at {view['offset']} does not lie in {len(base)} bytes: {error}") from None
+
+    def _store(self, a, firing, view, values):
+        self._stored(a, firing, view, True)[...] = encode(values, view["dtype"]).reshape(view["shape"])
+
+    def _run(self, a, firing, kernel):
+        if kernel["op"] not in OPS:
+            raise PlanError(f"kernel '{kernel['name']}': op '{kernel['op']}' is not read by this interpreter: NumPy's may differ")
+        inputs = [None if v["base"] == "buffer" and v["index"] == -1 else self._stored(a, firing, v, False)
+                  for v in kernel["inputs"]]
+        places = {(i.ctypes.data, i.strides, i.shape) for i in inputs if i is not None and kernel["op"] in IN_PLACE}
+        # What a kernel does not promise to keep is spoiled: its scratch memory, and outputs that are not in place.
+        scratch = self._buffers[kernel["workspace"]] if kernel["workspace"] >= 0 else np.empty(0, np.uint8)
+        scratch[:] = 0x5A
+        for view in kernel["outputs"]:
+            output = self._stored(a, firing, view, True)
+            if (output.ctypes.data, output.strides, output.shape) not in places:
+                output[...] = np.frombuffer(b"\xA5" * output.itemsize, output.dtype)[0] if output.dtype != bool else True
+        values = [None if i is None else load(i, v["dtype"]) for i, v in zip(inputs, kernel["inputs"])]
+        with np.errstate(all="ignore"):
+            results = [np.array(r) for r in OPS[kernel["op"]](kernel["attrs"], values, kernel["outputs"])]
+        for view, result in zip(kernel["outputs"], results, strict=True):
+            self._store(a, firing, view, result)
+        scratch[:] = 0x5A
+
+    # Steps.
+
+    def run(self, steps, seed=None):
+        """Outputs of each step by name (bfloat16 as its bits). `steps`: a dict of inputs for each. An even seed chooses
+        at random each time, an odd one gives actors random priorities, so that some fall behind as far as they can."""
+        plan, actors, chance, outputs, feeds = self.plan, self.plan["actors"], random.Random(seed), [], iter(steps)
+        for a, actor in enumerate(actors):
+            self._credits[a] += len(steps) if actor["role"] in ("source", "feed") else 0
+        rank = {choice: chance.random() for choice in range(-len(actors), len(plan["streams"]))}
+        busy = {}  # stream -> the firing in progress: a stream does one thing at a time
+        while True:
+            able = [a for a, actor in enumerate(actors) if actor["stream"] not in busy and not self.waits(a)]
+            choices = [*busy, *(~a for a in able)]
+            if not choices:
+                break
+            choice = choices[0] if seed is None else max(choices, key=rank.get) if seed % 2 else chance.choice(choices)
+            if choice < 0:
+                a = ~choice
+                feed = next(feeds) if actors[a]["role"] == "feed" else None
+                choice = actors[a]["stream"]
+                busy[choice] = self._fire(a, feed, outputs.append)
+            if next(busy[choice], busy) is busy:
+                del busy[choice]
+        if any(self._credits) or (plan["outputs"] and len(outputs) < len(steps)):
+            stuck = [f"'{actor['name']}' waits for {', '.join(self.waits(a))}" for a, actor in enumerate(actors)]
+            raise PlanError(f"nothing can fire after {len(outputs)} of {len(steps)} steps: " + "; ".join(stuck))
+        return outputs
+
+    def variable(self, name):
+        """The present content of a variable (bfloat16 as its bits)."""
+        v = next(v for v in self.plan["variables"] if v["name"] == name)
+        return self.variables[name].view(STORED[v["dtype"]]).reshape(v["shape"])
+
+
+def open_bundle(directory):
+    return Interpreter(read_plan(directory), read_weights(pathlib.Path(directory) / "weights.safetensors"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bundle")
+    parser.add_argument("--inputs", required=True, help=".npz by input name, with a leading axis of steps")
+    parser.add_argument("--outputs", required=True, help=".npz to write")
+    parser.add_argument("--seed", type=int, help="fire in a random order")
+    args = parser.parse_args()
+    given = dict(np.load(args.inputs))
+    steps = [dict(zip(given, values)) for values in zip(*given.values())]
+    outputs = open_bundle(args.bundle).run(steps, args.seed)
+    np.savez(args.outputs, **{n: np.stack([o[n] for o in outputs]) for n in outputs[0]})
+    print(f"{len(outputs)} steps: {', '.join(outputs[0])}")
+
+
+if __name__ == "__main__":
+    main()
