@@ -38,12 +38,13 @@ class LoadedGraph:
         with open(f"{directory}/meta.json") as file:
             meta = json.load(file)
         self.inputs, self.outputs = session.inputs(), session.outputs()
-        plain = {"kind": "tuple", "children": [{"kind": "tensor", "children": []}] * len(self.inputs)}
-        signature = json.loads(meta["signature"]) if "signature" in meta else None
-        self._parameters = signature["parameters"] if signature else [name for name, _, _ in self.inputs]
-        arguments = Structure.from_json(signature["arguments"] if signature else plain)
-        results = Structure.from_json(signature["results"] if signature else
-                                      {**plain, "children": plain["children"][:1] * len(self.outputs)})
+        # A bundle that was not made here says nothing of nests: tensors by name in, a tuple of tensors out.
+        signature = json.loads(meta["signature"]) if "signature" in meta else {
+            "parameters": [name for name, _, _ in self.inputs],
+            "arguments": _plain("dict", [name for name, _, _ in self.inputs], len(self.inputs)),
+            "results": _plain("tuple", None, len(self.outputs))}
+        self._parameters = signature["parameters"]
+        arguments, results = Structure.from_json(signature["arguments"]), Structure.from_json(signature["results"])
         # Arguments that hold no tensor may be left out.
         self._defaults = {p: c.value for p, c in zip(self._parameters, arguments.children) if c.kind == "constant"}
         self._call = GraphCall(self.name, session, arguments, self.inputs, results)
@@ -64,3 +65,7 @@ class LoadedGraph:
             return "".join(f"\n    {name}: {dtype.name}{tuple(shape)}" for name, dtype, shape in ports)
 
         return f"LoadedGraph({self.name!r},\n  inputs:{lines(self.inputs)}\n  outputs:{lines(self.outputs)}\n)"
+
+
+def _plain(kind, keys, n):
+    return {"kind": kind, "value": keys, "children": [{"kind": "tensor", "children": []}] * n}
