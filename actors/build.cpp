@@ -120,6 +120,9 @@ void build_tables(RunState& run, const Bindings& bindings) {
   }
 }
 
+namespace {
+
+// The ports of an actor.
 std::unique_ptr<NodeProgram> make_ports(const RunState& run, int actor, bool asynchronous) {
   const Plan& plan = *run.plan;
   auto program = std::make_unique<NodeProgram>();
@@ -145,17 +148,19 @@ std::unique_ptr<NodeProgram> make_ports(const RunState& run, int actor, bool asy
   return program;
 }
 
-std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& bindings, int actor) {
+}  // namespace
+
+std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& bindings, int actor, bool* needed) {
   const Plan& plan = *run.plan;
   const plan::Actor& source = plan.actors[actor];
   const bool own_async = asynchronous(bindings, source.stream);
   std::unique_ptr<NodeProgram> program = make_ports(run, actor, own_async);
-  bool needed = own_async || source.role == ActorRole::kSink;
+  *needed = own_async || source.role == ActorRole::kSink;
   for (InPort& in : program->ins) {
     const int producer = plan.actors[plan.registers[in.reg].producer].stream;
     // On one stream order needs no event, but failures do: they surface late.
     in.waits = asynchronous(bindings, producer) && (in.poisons || producer != source.stream);
-    needed |= in.waits;
+    *needed |= in.waits;
   }
   for (OutPort& out : program->outs) {
     out.records = own_async;
@@ -163,12 +168,12 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
       const int consumer = plan.actors[plan.edges[e].consumer].stream;
       if (consumer != source.stream && asynchronous(bindings, consumer)) out.wait_edges.push_back(e);
     }
-    needed |= !out.wait_edges.empty();
+    *needed |= !out.wait_edges.empty();
   }
   Operands operands(run, bindings, actor, *program);
   for (const plan::Instr& instr : source.program) {
     if (instr.kind != InstrKind::kRun) continue;
-    needed = true;
+    *needed = true;
     const plan::Kernel& kernel = plan.kernels[instr.index];
     KernelRun step;
     step.kernel = bindings.kernels[instr.index];
@@ -193,7 +198,7 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
   if (source.role == ActorRole::kSink) {
     for (const int o : outputs_of(plan, run.adjacency, actor)) operands.add(plan.outputs[o].view, false);
   }
-  return needed ? std::move(program) : nullptr;
+  return program;
 }
 
 std::vector<Node::Step> make_steps(const RunState& run, int actor) {

@@ -22,10 +22,8 @@ std::vector<int> outputs_of(const plan::Plan& plan, const plan::Adjacency& adjac
 
 // Fills the tables of `run` that do not concern nodes: slots, statuses, events. Events are made on their streams.
 void build_tables(RunState& run, const Bindings& bindings);
-// The ports of an actor, for a node that runs no kernels.
-std::unique_ptr<NodeProgram> make_ports(const RunState& run, int actor, bool asynchronous);
-// The program of an actor, or null when all it does is pass tokens on between host streams.
-std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& bindings, int actor);
+// The program of an actor. `*needed` is false when all it does is pass tokens on between host streams.
+std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& bindings, int actor, bool* needed);
 // The actor's instructions by port.
 std::vector<Node::Step> make_steps(const RunState& run, int actor);
 

@@ -14,9 +14,9 @@ Node::Node(RunState& run, StreamExecutor& home, int actor)
   stop_.item = Item::to(this, ItemKind::kStop);
 }
 
-void Node::set_program(std::unique_ptr<NodeProgram> program) {
-  program_ = std::move(program);
-  if (program_ == nullptr) return;
+void Node::set_program(std::unique_ptr<NodeProgram> program, bool needed) {
+  (needed ? program_ : spare_program_) = std::move(program);
+  if (!needed) return;
   special_ |= program_->asynchronous;
   for (const OutPort& out : program_->outs) special_ |= out.in_place && !out.wait_edges.empty();
 }
@@ -69,11 +69,30 @@ void Node::send_ack(int edge, int slot) {
 
 void Node::send_end(int edge) {
   const EdgeLink& link = run_->links[edge];
-  if (link.consumer->home_ == home_) {
+  if (link.ready_cells == nullptr) {
     home_->post_local(Item::to(link.consumer, ItemKind::kEnd, link.ready_port));
   } else {
     link.consumer->home_->post(&run_->end_cells[edge]);
   }
+}
+
+int Node::edge_of(const Cell& cell) const {
+  const auto port = static_cast<int>(cell.item.port);
+  switch (static_cast<ItemKind>(cell.item.kind)) {
+    case ItemKind::kReady:
+    case ItemKind::kEnd: return run_->adjacency.in_edges[actor_][port];
+    case ItemKind::kAck:
+      for (const int e : run_->adjacency.register_edges[run_->adjacency.out_registers[actor_][port]]) {
+        if (&cell == &run_->links[e].ack_cells[cell.item.slot]) return e;
+      }
+      return -1;
+    default: return -1;
+  }
+}
+
+void Node::forge_ack(int edge, int slot) const {
+  const EdgeLink& link = run_->links[edge];
+  link.producer->home_->add_pending({link.ack_cells[slot].item, edge});
 }
 
 void Node::on_ack_special(int port, int slot) {

@@ -76,6 +76,9 @@ class alignas(64) Node {
   const plan::Plan& plan() const { return *run_->plan; }
   uint64_t firings() const { return published_firings_.load(std::memory_order_acquire); }
   uint64_t waits() const { return published_waits_.load(std::memory_order_relaxed); }
+  // Spent in its kernels, and in what it tells about their results.
+  int64_t busy_ns() const { return published_busy_ns_.load(std::memory_order_relaxed); }
+  int peak_slots(int out_port) const { return rule_.peak_slots(out_port); }
   bool touches_variables() const { return program_ != nullptr && program_->touches_variables; }
   bool writes_variables() const { return program_ != nullptr && program_->writes_variables; }
   // The plan's kernel it is running, or kIdle, kWaiting (for a device), kLeasing (cores).
@@ -83,10 +86,16 @@ class alignas(64) Node {
   int activity() const { return activity_.load(std::memory_order_relaxed); }
   // Home thread only.
   const plan::FiringRule& rule() const { return rule_; }
+  // Manual stepping: whose message a cell of this node is, or -1; the run's check, or null.
+  int edge_of(const Cell& cell) const;
+  Protocol* protocol() const { return run_->protocol.get(); }
+  // Tests: the ack of a token on its way here, before it is due.
+  void forge_ack(int edge, int slot) const;
 
   // Set-up, before any message.
   std::vector<Step>& steps() { return steps_; }
-  void set_program(std::unique_ptr<NodeProgram> program);
+  // Unless it is needed at once, the program waits for the day when failures travel.
+  void set_program(std::unique_ptr<NodeProgram> program, bool needed);
   // Tells the listener of the first free input slots; fires what needs no message. On the home thread.
   void activate();
 
@@ -193,15 +202,20 @@ class alignas(64) Node {
   void send_ack(int edge, int slot);
   void send_end(int edge);
   void check_done();
-  NodeProgram& program();  // made on first need, for nodes that pass tokens on while failures travel
+  NodeProgram& program() {
+    if (program_ == nullptr) [[unlikely]]
+      program_ = std::move(spare_program_);
+    return *program_;
+  }
 
   plan::FiringRule rule_;
   RunState* run_;
   StreamExecutor* home_;
   std::vector<Step> steps_;
-  std::unique_ptr<NodeProgram> program_;
+  std::unique_ptr<NodeProgram> program_, spare_program_;
   std::atomic<uint64_t> published_firings_{0};
   std::atomic<uint64_t> published_waits_{0};
+  std::atomic<int64_t> published_busy_ns_{0};
   const int actor_;
   bool special_ = false;    // feeds, and nodes whose acks carry events
   bool scheduled_ = false;  // a kFire is under way

@@ -9,10 +9,25 @@ namespace sluice::actors {
 using plan::ActorRole;
 using plan::InstrKind;
 
-NodeProgram& Node::program() {
-  if (program_ == nullptr) program_ = make_ports(*run_, actor_, home_->stream().asynchronous());
-  return *program_;
+namespace {
+
+Status cancelled(uint64_t step) {
+  try {
+    return {ErrorKind::kCancelled, fmt::format("step {}: cancelled: the session was stopped", step)};
+  } catch (...) {
+    return Status::from_current_exception();
+  }
 }
+
+Status in_firing(const Status& status, const std::string& context, uint64_t step) {
+  try {
+    return status.with_context(fmt::format("{}, step {}", context, step));
+  } catch (const std::bad_alloc&) {
+    return status;
+  }
+}
+
+}  // namespace
 
 void Node::fire_program() {
   NodeProgram& program = this->program();
@@ -26,7 +41,7 @@ void Node::fire_program() {
   if (program.asynchronous) home_->stream().begin_firing(step);
   Status status = take_tokens(flags);
   if ((flags & kRunCancelled) != 0)
-    status = {ErrorKind::kCancelled, fmt::format("step {}: cancelled: the session was stopped", step)};
+    status = cancelled(step);
   if (!status.ok() && program.asynchronous) home_->stream().fail(status);
   if (program.cores > 0 && status.ok()) {
     activity_.store(kLeasing, std::memory_order_relaxed);
@@ -37,6 +52,7 @@ void Node::fire_program() {
     run_->listener->on_sink(actor_, step, status,
                             status.ok() ? program.pointers.data() + program.sink_outputs : nullptr);
   }
+  const int64_t run_ns = program.kernels.empty() ? 0 : now_ns();
   bool late = false;
   for (const Step& instr : steps_) {
     switch (instr.kind) {
@@ -60,6 +76,10 @@ void Node::fire_program() {
       if (program.outs[p].late) emit(static_cast<int>(p), Status());
     }
   }
+  if (!program.kernels.empty()) {
+    const int64_t busy_ns = published_busy_ns_.load(std::memory_order_relaxed) + now_ns() - run_ns;
+    published_busy_ns_.store(busy_ns, std::memory_order_relaxed);
+  }
   rule_.finish(host);
   published_firings_.store(rule_.firings(), std::memory_order_release);
   if (program.touches_variables) run_->listener->on_variables_done(program.writes_variables);
@@ -77,6 +97,7 @@ Status Node::wait_event(SlotEvent& slot, uint32_t flags) {
   const int64_t begin_ns = (flags & kRunTraced) != 0 ? now_ns() : 0;
   home_->unlease();
   activity_.store(kWaiting, std::memory_order_relaxed);
+  const BusyClock::Pause waiting(home_->clock());
   Status status = slot.event->wait();
   activity_.store(kIdle, std::memory_order_relaxed);
   if ((flags & kRunTraced) != 0) trace(run_->counts.step_of(actor_, rule_.firings()), -1, begin_ns, true);
@@ -144,7 +165,7 @@ Status Node::run_kernel(const KernelRun& run, uint64_t step, uint32_t flags) {
   activity_.store(kIdle, std::memory_order_relaxed);
   if ((flags & kRunTraced) != 0) trace(step, run.index, begin_ns, false);
   if (status.ok()) return status;
-  status = status.with_context(fmt::format("{}, step {}", run.context, step));
+  status = in_firing(status, run.context, step);
   // Before any token of this firing leaves, so that whoever gets one sees the flag.
   run_->flags.fetch_or(kRunPoisoned, std::memory_order_acq_rel);
   if (program.asynchronous) home_->stream().fail(status);
@@ -204,7 +225,11 @@ void Node::trace(uint64_t step, int kernel, int64_t begin_ns, bool wait) {
   event.begin_ns = begin_ns;
   event.end_ns = now_ns();
   event.wait = wait;
-  run_->trace.add(event);
+  try {
+    run_->trace.add(event);
+  } catch (const std::bad_alloc&) {
+    run_->flags.fetch_and(~kRunTraced, std::memory_order_acq_rel);  // what has been recorded stays
+  }
 }
 
 }  // namespace sluice::actors

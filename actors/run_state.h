@@ -19,6 +19,7 @@
 
 namespace sluice::actors {
 
+class Protocol;
 class StreamExecutor;
 
 // What a run tells its owner. Called on stream threads; must not block for long, throw or re-enter the run.
@@ -87,12 +88,8 @@ class Completion {
 };
 
 struct RunState {
-  RunState(const plan::Plan& plan, RunListener& listener)
-      : plan(&plan),
-        adjacency(plan),
-        counts(plan, adjacency),
-        listener(&listener),
-        variable_steps(plan.variables.size()) {}
+  RunState(const plan::Plan& plan, RunListener& listener);
+  ~RunState();
 
   const plan::Plan* plan;
   const plan::Adjacency adjacency;
@@ -111,6 +108,7 @@ struct RunState {
   std::vector<std::atomic<uint64_t>> variable_steps;  // per variable: 1 + the last step that wrote it
   std::string dump_dir;                               // of numerics checks
   TraceBuffer trace;
+  std::unique_ptr<Protocol> protocol;  // of manual stepping that checks it, or null
 };
 
 }  // namespace sluice::actors

@@ -6,11 +6,20 @@
 #include <mutex>
 #include <utility>
 
+#include "actors/protocol.h"
 #include "kernels/kernel.h"
 
 namespace sluice::actors {
 
 using plan::ActorRole;
+
+RunState::RunState(const plan::Plan& plan, RunListener& listener)
+    : plan(&plan),
+      adjacency(plan),
+      counts(plan, adjacency),
+      listener(&listener),
+      variable_steps(plan.variables.size()) {}
+RunState::~RunState() = default;
 
 Runner::Runner(const plan::Plan& plan, Bindings bindings, RunListener& listener, const std::string& dump_dir)
     : run_(plan, listener), bindings_(std::move(bindings)) {
@@ -30,7 +39,9 @@ Runner::Runner(const plan::Plan& plan, Bindings bindings, RunListener& listener,
       const int actor = static_cast<int>(a);
       Node* node = std::construct_at(storage_ + a, run_, *bindings_.streams[plan.actors[a].stream], actor);
       nodes_.push_back(node);
-      node->set_program(make_program(run_, bindings_, actor));
+      bool needed = false;
+      std::unique_ptr<NodeProgram> program = make_program(run_, bindings_, actor, &needed);
+      node->set_program(std::move(program), needed);
       node->steps() = make_steps(run_, actor);
     }
     link();
@@ -46,7 +57,29 @@ Runner::~Runner() {
     if (stream->stream().asynchronous()) static_cast<void>(stream->stream().synchronize());
   }
   if (flag(kRunTraced)) set_trace(false);
+  discard_messages();
+  for (size_t s = 0; s < room_.size(); ++s) streams_[s]->release_room(room_[s]);
   destroy_nodes();
+}
+
+std::string Runner::protocol_breach() {
+  if (run_.protocol == nullptr) return "";
+  run_.protocol->check_rest();
+  return run_.protocol->breach();
+}
+
+// Of manual stepping: a message that should not be there must not find its node gone.
+void Runner::discard_messages() {
+  MessageProbe* probe = nullptr;
+  for (StreamExecutor* stream : streams_) {
+    if (!stream->manual()) continue;
+    probe = stream->probe();
+    for (const PendingMessage& message : stream->take_pending(storage_, storage_ + nodes_.size())) {
+      if (run_.protocol != nullptr && message.edge >= 0) run_.protocol->left_over(message);
+    }
+  }
+  const std::string breach = protocol_breach();
+  if (!breach.empty()) probe->breaches.push_back(breach);
 }
 
 void Runner::destroy_nodes() {
@@ -58,11 +91,16 @@ void Runner::link() {
   const plan::Plan& plan = *run_.plan;
   run_.links.resize(plan.edges.size());
   run_.end_cells.resize(plan.edges.size());
+  const MessageProbe* const probe = streams_.empty() ? nullptr : streams_.front()->probe();
+  const bool every_token = probe != nullptr && probe->every_token;
+  if (every_token && probe->check) run_.protocol = std::make_unique<Protocol>(run_, nodes_);
+  const auto travels = [&](int producer, int consumer) {
+    return every_token || &nodes_[producer]->home() != &nodes_[consumer]->home();
+  };
   size_t crossing_slots = 0;
   for (const plan::Edge& edge : plan.edges) {
     const plan::Register& reg = plan.registers[edge.reg];
-    if (&nodes_[edge.consumer]->home() != &nodes_[reg.producer]->home())
-      crossing_slots += static_cast<size_t>(reg.quota);
+    if (travels(reg.producer, edge.consumer)) crossing_slots += static_cast<size_t>(reg.quota);
   }
   cells_.resize(2 * crossing_slots);
   Cell* cell = cells_.data();
@@ -82,7 +120,7 @@ void Runner::link() {
   for (size_t e = 0; e < plan.edges.size(); ++e) {
     EdgeLink& link = run_.links[e];
     run_.end_cells[e].item = Item::to(link.consumer, ItemKind::kEnd, link.ready_port);
-    if (&link.consumer->home() == &link.producer->home()) {
+    if (!travels(link.producer->actor(), link.consumer->actor())) {
       link.ack_direct = !link.consumer->special() && link.producer->takes_acks_directly(link.ack_port);
       continue;
     }
@@ -97,7 +135,44 @@ void Runner::link() {
   }
 }
 
+// At most how many messages each stream can have pending: cells, and what nodes of one stream tell each other.
+std::vector<size_t> Runner::messages_per_stream() const {
+  std::vector<size_t> messages(streams_.size());
+  const auto of = [&](const Node* node) -> size_t& {
+    return messages[std::find(streams_.begin(), streams_.end(), &node->home()) - streams_.begin()];
+  };
+  for (const Node* node : nodes_) of(node) += 3;  // to fire, start, stop
+  for (size_t e = 0; e < run_.links.size(); ++e) {
+    const EdgeLink& link = run_.links[e];
+    const auto quota = static_cast<size_t>(run_.plan->registers[run_.plan->edges[e].reg].quota);
+    of(link.consumer) += 1 + (link.ready_cells != nullptr ? quota : 0);  // the end, tokens
+    of(link.producer) += link.ack_direct ? 0 : quota;
+  }
+  return messages;
+}
+
+bool Runner::on_own_thread() const {
+  return std::any_of(streams_.begin(), streams_.end(), [](const StreamExecutor* s) { return s->on_thread(); });
+}
+
+std::vector<StreamExecutor*> Runner::streams_at_work() const {
+  std::vector<StreamExecutor*> busy;
+  for (const Node* node : nodes_) {
+    if (node->activity() == Node::kIdle || std::find(busy.begin(), busy.end(), &node->home()) != busy.end()) continue;
+    busy.push_back(&node->home());
+  }
+  return busy;
+}
+
 void Runner::activate() {
+  const std::vector<size_t> messages = messages_per_stream();
+  room_.reserve(streams_.size());
+  for (StreamExecutor* stream : streams_) {
+    stream->run_sync([&] {
+      stream->reserve_room(messages[room_.size()]);
+      room_.push_back(messages[room_.size()]);
+    });
+  }
   for (StreamExecutor* stream : streams_) {
     stream->run_sync([&] {
       for (Node* node : nodes_) {

@@ -14,6 +14,13 @@
 
 namespace sluice::actors {
 
+struct RegisterCounts {
+  uint64_t tokens = 0;  // written so far, initial ones apart
+  int used = 0;         // slots that are not free
+  int ready = 0;        // tokens that some reader has yet to take
+  int peak = 0;         // the most slots ever used at once
+};
+
 class Runner {
  public:
   // REQUIRES: `plan`, what `bindings` point to and `listener` outlive the runner; the plan has been verified.
@@ -39,10 +46,17 @@ class Runner {
   bool flag(uint32_t flag) const { return (run_.flags.load(std::memory_order_acquire) & flag) != 0; }
   const FiringCounts& counts() const { return run_.counts; }
   const plan::Adjacency& adjacency() const { return run_.adjacency; }
+  // Called on the thread of one of its streams, so that waiting for the run would never end.
+  bool on_own_thread() const;
+  // Streams whose thread is in a kernel, or waits for cores or a device, right now.
+  std::vector<StreamExecutor*> streams_at_work() const;
   // Addresses of a register's slots.
   const std::vector<std::byte*>& slots(int reg) const { return run_.slots[reg]; }
   uint64_t firings(int actor) const { return nodes_[actor]->firings(); }
   uint64_t waits(int actor) const { return nodes_[actor]->waits(); }
+  int64_t busy_ns(int actor) const { return nodes_[actor]->busy_ns(); }
+  // Per register; exact while nothing fires. Reads what the streams publish and waits for none of them.
+  std::vector<RegisterCounts> register_counts() const;
   uint64_t total_firings() const;
   // 1 + the last step that wrote the variable; 0: none.
   uint64_t variable_step(int variable) const { return run_.variable_steps[variable].load(std::memory_order_acquire); }
@@ -51,12 +65,18 @@ class Runner {
   // Who keeps `steps` started steps from being finished, one line per actor, at most `max_lines`; "" when all is done.
   std::string wait_report(uint64_t steps, int max_lines = 12);
 
+  // Manual stepping that checks the protocol: the first breach, or what is missing; "" when all is well. REQUIRES:
+  // nothing is pending.
+  std::string protocol_breach();
+
   // Tracing of firings and kernels, and of the streams' waits.
   void set_trace(bool on);
   std::vector<TraceEvent> take_trace() { return run_.trace.take(); }
 
  private:
   void link();
+  void discard_messages();
+  std::vector<size_t> messages_per_stream() const;
   void destroy_nodes();
   std::string describe(const Node& node, uint64_t due, bool on_home_thread) const;
 
@@ -67,6 +87,7 @@ class Runner {
   Node* storage_ = nullptr;               // one block: neighbours in the plan are neighbours in memory
   std::vector<Node*> nodes_;
   std::vector<Cell> cells_;
+  std::vector<size_t> room_;  // messages for which each stream has room
   bool stopped_ = false;
 };
 

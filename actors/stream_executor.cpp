@@ -4,16 +4,18 @@
 
 #include <algorithm>
 #include <exception>
-#include <future>
+#include <mutex>
 
 #include "actors/node.h"
+#include "base/interrupt.h"
+#include "base/log.h"
 #include "memory/core_lease.h"
 #include "streams/stream.h"
 
 namespace sluice::actors {
 namespace {
 
-thread_local const StreamExecutor* current = nullptr;
+thread_local StreamExecutor* current_executor = nullptr;
 
 // A few microseconds: about what a wake-up costs. More would keep a core from kernels.
 constexpr int kSpins = 60;
@@ -26,17 +28,6 @@ inline void cpu_pause() {
 #endif
 }
 
-// Messages of one edge in one direction keep their order; so do calls.
-bool same_sequence(const Item& a, const Item& b) {
-  const auto sequence = [](const Item& item) {
-    const auto kind = static_cast<ItemKind>(item.kind);
-    if (kind == ItemKind::kEnd) return ItemKind::kReady;
-    return kind == ItemKind::kStop ? ItemKind::kStart : kind;
-  };
-  if (sequence(a) != sequence(b)) return false;
-  return sequence(a) == ItemKind::kCall || (a.node == b.node && a.port == b.port);
-}
-
 }  // namespace
 
 StreamExecutor::StreamExecutor(Options options, std::unique_ptr<Stream> stream)
@@ -44,8 +35,10 @@ StreamExecutor::StreamExecutor(Options options, std::unique_ptr<Stream> stream)
   if (options_.manual) return;
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), options_.name.substr(0, 15).c_str());
-    current = this;
+    current_executor = this;
+    log(LogLevel::kDebug, LogArea::kActors, "stream {}: thread started", options_.name);
     run();
+    log(LogLevel::kDebug, LogArea::kActors, "stream {}: thread ends", options_.name);
   });
 }
 
@@ -60,7 +53,8 @@ StreamExecutor::~StreamExecutor() {
   }
 }
 
-bool StreamExecutor::on_thread() const { return current == this; }
+bool StreamExecutor::on_thread() const { return current_executor == this; }
+StreamExecutor* StreamExecutor::current() { return current_executor; }
 
 void StreamExecutor::call(std::function<void()> run) {
   Call* call = new Call{{}, std::move(run)};
@@ -71,29 +65,59 @@ void StreamExecutor::call(std::function<void()> run) {
 
 void StreamExecutor::run_sync(const std::function<void()>& run) {
   if (options_.manual || on_thread()) return run();
-  std::promise<void> done;
-  call([&] {
+  // Shared, because an interrupted caller leaves; what it asked for is not begun then, but awaited once it has been.
+  struct Request {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool begun = false, done = false, withdrawn = false;
+    std::exception_ptr error;
+  };
+  const auto request = std::make_shared<Request>();
+  call([request, &run] {
+    std::unique_lock lock(request->mutex);
+    if (request->withdrawn) return;
+    request->begun = true;
+    lock.unlock();
+    std::exception_ptr error;
     try {
       run();
-      done.set_value();
     } catch (...) {
-      done.set_exception(std::current_exception());
+      error = std::current_exception();
     }
+    lock.lock();
+    request->error = error;
+    request->done = true;
+    request->changed.notify_all();
   });
-  done.get_future().get();
+  std::unique_lock lock(request->mutex);
+  try {
+    interruptible_wait(lock, request->changed, kWaitForever, [&] { return request->done; });
+  } catch (...) {
+    request->withdrawn = !request->begun;
+    if (request->begun) request->changed.wait(lock, [&] { return request->done; });
+    throw;
+  }
+  if (request->error) std::rethrow_exception(request->error);
 }
 
 void StreamExecutor::lease(int cores) {
-  if (leased_ != 0 && (leased_ != cores || options_.leases->contended())) unlease();
-  if (leased_ != 0) return;
-  options_.leases->acquire(cores);
-  leased_ = cores;
+  const int held = leased_.load(std::memory_order_relaxed);
+  if (held != 0 && (held != cores || options_.leases->contended())) unlease();
+  if (leased_.load(std::memory_order_relaxed) != 0) return;
+  if (!options_.leases->try_acquire(cores)) {
+    const BusyClock::Pause waiting(clock_);
+    options_.leases->acquire(cores);
+  }
+  leased_.store(cores, std::memory_order_relaxed);
 }
 
 void StreamExecutor::unlease() {
-  if (leased_ == 0) return;
-  options_.leases->release(leased_);
-  leased_ = 0;
+  if (leased_.load(std::memory_order_relaxed) != 0) give_up_lease();
+}
+
+void StreamExecutor::give_up_lease() {
+  const int held = leased_.exchange(0, std::memory_order_acq_rel);
+  if (held != 0) options_.leases->release(held);
 }
 
 void StreamExecutor::add_tracer(TraceBuffer* buffer, int lane) {
@@ -106,6 +130,7 @@ void StreamExecutor::remove_tracer(TraceBuffer* buffer) {
 
 void StreamExecutor::run() {
   int spins = 0;
+  clock_.resume();
   while (!stopping_.load(std::memory_order_relaxed)) {
     for (int batch = 0; batch < kBatch && !ring_.empty(); ++batch) deliver(ring_.pop());
     if (!inbox_.empty()) {
@@ -118,13 +143,14 @@ void StreamExecutor::run() {
         continue;
       }
       spins = 0;
-      const int64_t begin_ns = tracers_.empty() ? 0 : now_ns();
+      const int64_t begin_ns = clock_.pause();
       inbox_.park();
+      const int64_t end_ns = clock_.resume();
       for (const Tracer& tracer : tracers_) {
         TraceEvent event;
         event.stream = tracer.lane;
         event.begin_ns = begin_ns;
-        event.end_ns = now_ns();
+        event.end_ns = end_ns;
         event.wait = true;
         tracer.buffer->add(event);
       }
@@ -162,29 +188,82 @@ inline void StreamExecutor::deliver(const Item& item) {
     case ItemKind::kStop: item.node->on_stop(); break;
     case ItemKind::kCall: {
       const std::unique_ptr<Call> call(item.call);
-      call->run();
+      try {
+        call->run();
+      } catch (...) {  // whoever waits for a call catches in it
+        log(LogLevel::kError, LogArea::kActors, "stream '{}': {}", options_.name, Status::from_current_exception().message());
+      }
       break;
     }
   }
 }
 
 size_t StreamExecutor::pending() {
-  drain_inbox();
-  while (!ring_.empty()) choices_.push_back(ring_.pop());
+  MessageProbe* const probe = options_.probe;
+  while (!ring_.empty()) choices_.push_back({ring_.pop()});
+  for (Cell* cell = inbox_.take(); cell != nullptr;) {
+    Cell* const next = cell->next;
+    PendingMessage message{cell->item};
+    if (probe == nullptr) {
+      choices_.push_back(message);
+    } else {
+      const auto kind = static_cast<ItemKind>(message.item.kind);
+      if (kind != ItemKind::kCall) message.edge = message.item.node->edge_of(*cell);
+      probe->add(choices_, message);
+    }
+    cell = next;
+  }
   return choices_.size();
+}
+
+size_t StreamExecutor::free_pending() const {
+  if (options_.probe == nullptr) return choices_.size();
+  return static_cast<size_t>(std::count_if(choices_.begin(), choices_.end(), [this](const PendingMessage& message) {
+    return !options_.probe->held(message);
+  }));
+}
+
+// The first of the sequence that a chosen message belongs to. Messages that are held, and so those behind them, come
+// when there is nothing else.
+std::vector<PendingMessage>::iterator StreamExecutor::choose(std::mt19937_64& random) {
+  const auto first_of = [this](const PendingMessage& chosen) {
+    return std::find_if(choices_.begin(), choices_.end(),
+                        [&](const PendingMessage& message) { return same_sequence(message, chosen); });
+  };
+  const size_t start = random() % choices_.size();
+  const auto first = first_of(choices_[start]);
+  if (options_.probe == nullptr || !options_.probe->held(*first)) return first;
+  for (size_t i = 1; i < choices_.size(); ++i) {
+    const auto other = first_of(choices_[(start + i) % choices_.size()]);
+    if (!options_.probe->held(*other)) return other;
+  }
+  return first;
 }
 
 void StreamExecutor::step(std::mt19937_64& random) {
   if (pending() == 0) return;
-  const Item chosen = choices_[random() % choices_.size()];
-  const auto first =
-      std::find_if(choices_.begin(), choices_.end(), [&](const Item& item) { return same_sequence(item, chosen); });
-  const Item item = *first;
-  choices_.erase(first);
-  const StreamExecutor* outer = std::exchange(current, this);
-  deliver(item);
+  const auto chosen = choose(random);
+  const PendingMessage message = *chosen;
+  choices_.erase(chosen);
+  if (options_.probe != nullptr && !options_.probe->admit(message)) return;
+  StreamExecutor* outer = std::exchange(current_executor, this);
+  clock_.resume();
+  deliver(message.item);
+  clock_.pause();
   unlease();  // another stream steps next, on this same thread
-  current = outer;
+  current_executor = outer;
+}
+
+std::vector<PendingMessage> StreamExecutor::take_pending(const Node* first, const Node* last) {
+  std::vector<PendingMessage> taken;
+  pending();
+  std::erase_if(choices_, [&](const PendingMessage& message) {
+    if (static_cast<ItemKind>(message.item.kind) == ItemKind::kCall) return false;
+    if (message.item.node < first || message.item.node >= last) return false;
+    taken.push_back(message);
+    return true;
+  });
+  return taken;
 }
 
 }  // namespace sluice::actors

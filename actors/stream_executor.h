@@ -5,6 +5,7 @@
 // Thread safety: post(), call(), run_sync(), name(), stream().synchronize() from any thread; the rest on the stream's
 // own thread (manual stepping: on the thread that steps).
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,7 +14,9 @@
 #include <thread>
 #include <vector>
 
+#include "actors/busy_clock.h"
 #include "actors/inbox.h"
+#include "actors/message_probe.h"
 #include "actors/ring.h"
 #include "actors/trace_buffer.h"
 
@@ -32,6 +35,7 @@ class StreamExecutor {
     CoreLeases* leases = nullptr;  // REQUIRES: outlives the executor
     Device* device = nullptr;      // REQUIRES: outlives the executor
     bool manual = false;           // no thread
+    MessageProbe* probe = nullptr;  // of manual stepping; REQUIRES: outlives the executor
   };
   StreamExecutor(Options options, std::unique_ptr<Stream> stream);
   // REQUIRES: no node uses it any more.
@@ -43,12 +47,24 @@ class StreamExecutor {
   Stream& stream() const { return *stream_; }
   Device& device() const { return *options_.device; }
   bool manual() const { return options_.manual; }
+  const CoreLeases* leases() const { return options_.leases; }
   bool on_thread() const;
+  // The executor whose thread this is (manual stepping: that steps on it), or null.
+  static StreamExecutor* current();
+  // Gives back the cores that its thread holds, which may be stuck in a kernel. Any thread.
+  void give_up_lease();
 
   void post(Cell* cell) { inbox_.push(cell); }
   void call(std::function<void()> run);
   // Runs `run` on the stream's thread and waits for it; rethrows what it throws.
   void run_sync(const std::function<void()>& run);
+
+  // Room for `items` more messages, so that none of them has to allocate. Its own thread; undone by release_room().
+  void reserve_room(size_t items) {
+    ring_.reserve(room_.load(std::memory_order_relaxed) + items);
+    room_.fetch_add(items, std::memory_order_relaxed);
+  }
+  void release_room(size_t items) { room_.fetch_sub(items, std::memory_order_relaxed); }
 
   // For nodes of this stream, on its thread.
   void post_local(const Item& item) { ring_.push(item); }
@@ -56,14 +72,24 @@ class StreamExecutor {
   void lease(int cores);
   void unlease();
 
+  // The time it is neither parked nor waits for a device or for cores.
+  BusyClock& clock() { return clock_; }
+  const BusyClock& clock() const { return clock_; }
+
   // Records into `buffer`, as lane `lane`, when the stream is parked.
   void add_tracer(TraceBuffer* buffer, int lane);
   void remove_tracer(TraceBuffer* buffer);
 
   // Manual stepping.
+  MessageProbe* probe() const { return options_.probe; }
   size_t pending();
+  // Of these, how many are not held back by the probe.
+  size_t free_pending() const;
   // Delivers a message chosen by `random` among those that may come next: the first of some edge.
   void step(std::mt19937_64& random);
+  void add_pending(const PendingMessage& message) { choices_.push_back(message); }
+  // Takes out what is pending for nodes of a run that is over.
+  std::vector<PendingMessage> take_pending(const Node* first, const Node* last);
 
  private:
   struct Tracer {
@@ -74,13 +100,16 @@ class StreamExecutor {
   void drain_inbox();
   void discard_rest();
   void deliver(const Item& item);
+  std::vector<PendingMessage>::iterator choose(std::mt19937_64& random);
 
   Options options_;
   std::unique_ptr<Stream> stream_;
   Ring ring_;
-  std::vector<Item> choices_;  // manual stepping: what is pending
+  std::vector<PendingMessage> choices_;  // manual stepping: what is pending
   std::vector<Tracer> tracers_;
-  int leased_ = 0;
+  std::atomic<int> leased_{0};  // written by its thread, but for give_up_lease()
+  std::atomic<size_t> room_{256};  // messages of all sessions, and some calls
+  BusyClock clock_;
   Inbox inbox_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;

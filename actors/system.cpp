@@ -10,6 +10,7 @@
 #include "caf/actor.hpp"
 #include "caf/actor_system.hpp"
 #include "caf/actor_system_config.hpp"
+#include "caf/config.hpp"
 #include "caf/default_attachable.hpp"
 #include "caf/event_based_actor.hpp"
 #include "caf/make_actor.hpp"
@@ -160,6 +161,10 @@ struct System::Impl {
   caf::actor_system system;
   caf::actor supervisor, watcher;
 };
+
+std::string caf_version() {
+  return fmt::format("{}.{}.{}", CAF_VERSION / 10000, CAF_VERSION / 100 % 100, CAF_VERSION % 100);
+}
 
 System::System(std::chrono::milliseconds watchdog) : impl_(std::make_unique<Impl>(watchdog)) {}
 System::~System() = default;

@@ -31,6 +31,9 @@ class Supervised {
   virtual void on_stall(std::chrono::milliseconds idle) = 0;
 };
 
+// "0.17.6"
+std::string caf_version();
+
 class System {
  public:
   // `watchdog`: how long a busy run may fire nothing before on_stall; 0: for ever.

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <unordered_set>
 
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "compiler/lowered.h"
 #include "compiler/pass.h"
@@ -53,6 +54,7 @@ class Stages {
 
   template <class Run>
   void run(const char* name, Run stage) {
+    check_interrupt();
     const auto start = Clock::now();
     const int rewrites = stage();
     result_.passes.push_back({name, rewrites, seconds_since(start)});

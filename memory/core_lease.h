@@ -1,9 +1,11 @@
 #pragma once
 // Cores of the machine, lent to whoever runs kernels: the sum never exceeds the machine.
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <vector>
 
 namespace sluice {
 
@@ -18,8 +20,13 @@ class CoreLeases {
  public:
   explicit CoreLeases(int cores);
   int cores() const { return cores_; }
-  // Blocks until `n` cores are free (n is clamped to cores()). Served in arrival order.
+  // Blocks until `n` cores are free (n is clamped to cores()). Served in arrival order. Throws what check_interrupt()
+  // (base/interrupt.h) throws, and then holds nothing.
   void acquire(int n);
+  // acquire() if it need not wait; else false, and nothing is held.
+  bool try_acquire(int n);
+  // acquire() with a limit: false, and nothing held, when it took longer.
+  bool acquire_for(int n, std::chrono::nanoseconds timeout);
   // REQUIRES: `n` cores were acquired and not yet released.
   void release(int n);
   // Someone is waiting: a holder should give its cores back at its next firing.
@@ -28,8 +35,10 @@ class CoreLeases {
  private:
   static constexpr uint64_t kWaiter = uint64_t{1} << 32;
   bool try_take(uint64_t n);
-  void acquire_slow(uint64_t n);
+  bool acquire_slow(uint64_t n, std::chrono::nanoseconds timeout);
+  void leave(std::unique_lock<std::mutex>& lock, uint64_t ticket);
   void wake();
+  void serve_next();  // REQUIRES: mutex_ held
   uint64_t clamp(int n) const { return n < 0 ? 0 : static_cast<uint64_t>(n < cores_ ? n : cores_); }
 
   const int cores_;
@@ -37,6 +46,7 @@ class CoreLeases {
   std::mutex mutex_;
   std::condition_variable changed_;
   uint64_t next_ticket_ = 0, serving_ = 0;
+  std::vector<uint64_t> left_;  // tickets whose waiters have been interrupted
 };
 
 // Cores for a scope.

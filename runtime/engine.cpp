@@ -1,6 +1,7 @@
 #include "runtime/engine.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <random>
@@ -8,10 +9,13 @@
 
 #include "actors/stream_executor.h"
 #include "actors/system.h"
+#include "base/log.h"
+#include "base/interrupt.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/kernel.h"
 #include "kernels/sim/sim_kernels.h"
 #include "memory/core_lease.h"
+#include "runtime/extension.h"
 #include "runtime/session_core.h"
 #include "streams/cores.h"
 #include "streams/devices.h"
@@ -28,37 +32,152 @@ struct Engine::Impl {
   EngineOptions options;
   CoreLeases leases;
   KernelTable kernels;
+  std::vector<std::shared_ptr<const LoadedExtension>> extensions;
   std::recursive_mutex mutex;  // of the maps below; making an executor makes its device
   std::map<DeviceId, std::shared_ptr<Device>> devices;
   std::map<std::pair<plan::SpaceKind, DeviceId>, std::shared_ptr<Allocator>> allocators;
   std::shared_ptr<Allocator> caching;
   using StreamKey = std::tuple<DeviceId, plan::StreamKind, int>;
-  std::map<StreamKey, std::unique_ptr<actors::StreamExecutor>> executors;
+  std::map<StreamKey, std::shared_ptr<actors::StreamExecutor>> executors;
   std::unique_ptr<actors::System> system;
   std::vector<std::weak_ptr<SessionCore>> sessions;
+  std::vector<std::shared_ptr<SessionCore>> abandoned;
+  bool ending = false, cores_taken = false;
   std::mutex stepping;
   std::mt19937_64 random;
+  std::vector<std::pair<actors::StreamExecutor*, size_t>> ready;  // of step()
+
+  bool on_stream_thread() const {
+    const actors::StreamExecutor* current = actors::StreamExecutor::current();
+    return current != nullptr && current->leases() == &leases;
+  }
+  // Ends all sessions within `timeout`, abandons those that do not. From now on nothing can be loaded.
+  void end_sessions(std::chrono::milliseconds timeout) noexcept;
+  void shutdown(std::chrono::milliseconds timeout) noexcept;
+  // Lets go of abandoned sessions whose actors have ended. Returns how many have not.
+  size_t reap();
+};
+
+void Engine::Impl::end_sessions(std::chrono::milliseconds timeout) noexcept {
+  std::vector<std::weak_ptr<SessionCore>> all;
+  {
+    std::lock_guard lock(mutex);
+    ending = true;
+    all.swap(sessions);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  // All are cancelled before one is waited for.
+  for (const std::weak_ptr<SessionCore>& session : all) {
+    if (const std::shared_ptr<SessionCore> core = session.lock()) core->cancel();
+  }
+  for (const std::weak_ptr<SessionCore>& session : all) {
+    const std::shared_ptr<SessionCore> core = session.lock();
+    if (core == nullptr) continue;
+    core->end(std::max(deadline - std::chrono::steady_clock::now(), std::chrono::steady_clock::duration::zero()));
+  }
+}
+
+// Whoever takes cores from now on waits until the process has ended.
+void Engine::Impl::shutdown(std::chrono::milliseconds timeout) noexcept {
+  const UninterruptedScope here;
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  end_sessions(timeout);
+  if (cores_taken) return;
+  if (on_stream_thread()) actors::StreamExecutor::current()->give_up_lease();
+  try {
+    cores_taken = leases.acquire_for(leases.cores(), deadline - std::chrono::steady_clock::now());
+  } catch (const std::bad_alloc&) {
+    // Then kernels of other threads may still run.
+  }
+}
+
+size_t Engine::Impl::reap() {
+  std::vector<std::shared_ptr<SessionCore>> ended;
+  std::lock_guard lock(mutex);
+  for (std::shared_ptr<SessionCore>& core : abandoned) {
+    if (core->actors_ended()) ended.push_back(std::move(core));
+  }
+  std::erase(abandoned, nullptr);
+  return abandoned.size();
+}
+
+// The engines that exit() must still. The list is the process's, and stays until it ends.
+struct Engine::Live {
+  std::mutex mutex;
+  std::vector<Impl*> engines;
+
+  static Live& list() {
+    static auto* const live = [] {
+      auto* made = new Live();
+      std::atexit([] { list().at_exit(); });
+      return made;
+    }();
+    return *live;
+  }
+  void add(Impl* engine) {
+    std::lock_guard lock(mutex);
+    engines.push_back(engine);
+  }
+  void remove(Impl* engine) {
+    std::lock_guard lock(mutex);
+    std::erase(engines, engine);
+  }
+  void at_exit() {
+    constexpr auto kAtExit = std::chrono::milliseconds(2000);
+    std::lock_guard lock(mutex);
+    for (Impl* engine : engines) engine->shutdown(std::min(kAtExit, engine->options.stop_timeout));
+  }
 };
 
 Engine::Engine(EngineOptions options) : impl_(std::make_unique<Impl>(options)) {
   SLUICE_CHECK(options.cores >= 0, "engine: cores: {}; must be positive, or 0 for all", options.cores);
+  log(LogLevel::kDebug, LogArea::kRuntime, "engine: {} cores{}", cores(),
+      options.manual_stepping ? ", stepped by hand" : "");
+  SLUICE_CHECK(options.stop_timeout.count() >= 0, "engine: stop_timeout: {} ms; must not be negative",
+               options.stop_timeout.count());
+  Live::list().add(impl_.get());
 }
 
 Engine::~Engine() {
-  std::vector<std::weak_ptr<SessionCore>> sessions;
-  {
-    std::lock_guard lock(impl_->mutex);
-    sessions.swap(impl_->sessions);
+  log(LogLevel::kDebug, LogArea::kRuntime, "engine: ends");
+  Live::list().remove(impl_.get());
+  impl_->end_sessions(impl_->options.stop_timeout);
+  if (!impl_->on_stream_thread() && impl_->reap() == 0) {
+    impl_->system.reset();
+    impl_->executors.clear();
+    return;
   }
-  for (const std::weak_ptr<SessionCore>& session : sessions) {
-    if (const std::shared_ptr<SessionCore> core = session.lock()) core->close();
-  }
-  impl_->system.reset();
-  impl_->executors.clear();
+  // A thread of its own is in a kernel, be it this one: what it uses stays.
+  static_cast<void>(impl_.release());
+}
+
+void Engine::shutdown(std::chrono::milliseconds timeout) noexcept { impl_->shutdown(timeout); }
+
+void Engine::check_alive() const {
+  SLUICE_CHECK_KIND(kRuntime, !impl_->ending, "engine: it has ended, with the program; load plans before that");
 }
 
 const EngineOptions& Engine::options() const { return impl_->options; }
 int Engine::cores() const { return impl_->leases.cores(); }
+std::shared_ptr<const LoadedExtension> Engine::load_extension(const std::string& path) {
+  std::shared_ptr<const LoadedExtension> fresh = open_extension(path);
+  std::lock_guard lock(impl_->mutex);
+  for (const auto& known : impl_->extensions) {
+    if (known->name != fresh->name) continue;
+    SLUICE_CHECK(known->library == fresh->library,
+                 "extension '{}': its name '{}' is that of '{}', which is loaded; names must be unique", path,
+                 fresh->name, known->path);
+    return known;
+  }
+  add_extension_kernels(impl_->kernels, *fresh);
+  impl_->extensions.push_back(fresh);
+  return fresh;
+}
+std::vector<std::shared_ptr<const LoadedExtension>> Engine::extensions() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->extensions;
+}
+
 KernelTable& Engine::kernels() { return impl_->kernels; }
 CoreLeases& Engine::leases() { return impl_->leases; }
 
@@ -104,8 +223,9 @@ bool Engine::step() {
   SLUICE_CHECK_KIND(kRuntime, impl_->options.manual_stepping,
                     "engine: step() without manual stepping; set EngineOptions::manual_stepping");
   std::lock_guard stepping(impl_->stepping);
-  std::vector<std::pair<actors::StreamExecutor*, size_t>> ready;
-  size_t total = 0;
+  std::vector<std::pair<actors::StreamExecutor*, size_t>>& ready = impl_->ready;
+  ready.clear();
+  size_t total = 0, free = 0;
   {
     std::lock_guard lock(impl_->mutex);
     for (const auto& [key, executor] : impl_->executors) {
@@ -113,9 +233,14 @@ bool Engine::step() {
       if (pending == 0) continue;
       ready.push_back({executor.get(), pending});
       total += pending;
+      if (impl_->options.probe != nullptr) free += executor->free_pending();
     }
   }
   if (total == 0) return false;
+  if (free > 0) {  // what a probe holds back comes last
+    total = free;
+    for (auto& [executor, pending] : ready) pending = executor->free_pending();
+  }
   size_t choice = impl_->random() % total;
   for (const auto& [executor, pending] : ready) {
     if (choice < pending) {
@@ -127,8 +252,14 @@ bool Engine::step() {
   return true;
 }
 
-actors::StreamExecutor& Engine::executor(const plan::Stream& stream) {
+void Engine::reseed(uint64_t seed) {
+  std::lock_guard stepping(impl_->stepping);
+  impl_->random.seed(seed);
+}
+
+std::shared_ptr<actors::StreamExecutor> Engine::executor(const plan::Stream& stream) {
   std::lock_guard lock(impl_->mutex);
+  check_alive();
   auto& executor = impl_->executors[{stream.device, stream.kind, stream.index}];
   if (executor == nullptr) {
     Device& device = this->device(stream.device);
@@ -137,16 +268,13 @@ actors::StreamExecutor& Engine::executor(const plan::Stream& stream) {
     options.leases = &impl_->leases;
     options.device = &device;
     options.manual = impl_->options.manual_stepping;
-    executor = std::make_unique<actors::StreamExecutor>(options, device.create_stream(stream.kind, stream.index));
+    options.probe = impl_->options.manual_stepping ? impl_->options.probe : nullptr;
+    executor = std::make_shared<actors::StreamExecutor>(options, device.create_stream(stream.kind, stream.index));
   }
-  return *executor;
+  return executor;
 }
 
-bool Engine::on_stream_thread() const {
-  std::lock_guard lock(impl_->mutex);
-  return std::any_of(impl_->executors.begin(), impl_->executors.end(),
-                     [](const auto& entry) { return entry.second->on_thread(); });
-}
+bool Engine::on_stream_thread() const { return impl_->on_stream_thread(); }
 
 actors::System& Engine::actor_system() {
   std::lock_guard lock(impl_->mutex);
@@ -157,8 +285,18 @@ actors::System& Engine::actor_system() {
   return *impl_->system;
 }
 
-void Engine::adopt(std::shared_ptr<SessionCore> core) {
+void Engine::keep_until_ended(std::shared_ptr<SessionCore> core, const std::vector<actors::StreamExecutor*>& stuck) {
   std::lock_guard lock(impl_->mutex);
+  impl_->abandoned.push_back(std::move(core));
+  std::erase_if(impl_->executors, [&](const auto& entry) {
+    return std::find(stuck.begin(), stuck.end(), entry.second.get()) != stuck.end();
+  });
+}
+
+void Engine::adopt(std::shared_ptr<SessionCore> core) {
+  impl_->reap();
+  std::lock_guard lock(impl_->mutex);
+  check_alive();
   std::erase_if(impl_->sessions, [](const auto& session) { return session.expired(); });
   impl_->sessions.push_back(core);
 }

@@ -1,12 +1,17 @@
 #pragma once
 // The Engine owns what sessions share: devices, stream threads, the actor system, core leases, kernels, allocators.
-// No singletons: two engines may live at once. Destroying one cancels and drains its sessions and joins its threads;
-// that must happen before main() returns, because the actor system uses thread-local state of the main thread.
+// No singletons: two engines may live at once. Destroying one cancels and drains its sessions and joins its threads.
+// That may happen at any time, on any thread, even after main() has returned (docs/adr/0009):
+//  - A kernel or host function that does not return cannot be ended. After options.stop_timeout the sessions it keeps
+//    are abandoned: their handles report kCancelled, and their memory and threads stay until it returns.
+//  - At exit() engines that are still alive cancel their sessions first, for at most two seconds, so that no kernel
+//    runs while static objects are destroyed; nothing can be loaded on them any more.
 //
 // Thread safety: every method may be called from any thread.
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/device.h"
@@ -19,7 +24,9 @@ class CoreLeases;
 class Device;
 class KernelTable;
 class SessionCore;
+struct LoadedExtension;
 namespace actors {
+class MessageProbe;
 class StreamExecutor;
 class System;
 }  // namespace actors
@@ -28,6 +35,8 @@ struct EngineOptions {
   int cores = 0;                              // cores lent to kernels; 0: all this process may run on
   bool manual_stepping = false;               // no stream threads: step() delivers one message, waits drive step()
   uint64_t seed = 0;                          // of the choice of the next message when stepping manually
+  actors::MessageProbe* probe = nullptr;      // of manual stepping, for tests; REQUIRES: outlives the engine
+  std::chrono::milliseconds stop_timeout{5000};  // how long destroying the engine waits for its sessions, together
   std::chrono::milliseconds watchdog{10000};  // report who waits for whom when nothing fires for so long; 0: never
 };
 
@@ -38,6 +47,10 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  // Ends what runs, within `timeout` where it ends at all, and keeps further kernels from being started: what exit()
+  // does first to engines that are still alive. Nothing can be loaded any more; the engine can only be destroyed.
+  void shutdown(std::chrono::milliseconds timeout) noexcept;
+
   const EngineOptions& options() const;
   int cores() const;
 
@@ -45,6 +58,10 @@ class Engine {
   Device& device(const DeviceId& id);
   // Kernels of all device kinds. Tests and embedders may add theirs before they load a plan.
   KernelTable& kernels();
+  // Loads a shared library with ops and kernels (runtime/extension.h); nothing when it is loaded already. Throws what is
+  // wrong with it, and then nothing has changed.
+  std::shared_ptr<const LoadedExtension> load_extension(const std::string& path);
+  std::vector<std::shared_ptr<const LoadedExtension>> extensions() const;
   CoreLeases& leases();
 
   // The counting allocator of a memory space, for whoever allocates once: arenas, loaded variables. What it counts is
@@ -58,16 +75,24 @@ class Engine {
   // Manual stepping: delivers one message, chosen by the seed among those that may come next (the order of each edge
   // is kept), and runs what it makes ready. False when nothing is pending. REQUIRES: options().manual_stepping.
   bool step();
+  // As if the engine had been made with this seed. REQUIRES: options().manual_stepping, nothing pending.
+  void reseed(uint64_t seed);
 
   // For sessions. The executor of (device, kind, index), made with its thread on first use.
-  actors::StreamExecutor& executor(const plan::Stream& stream);
+  std::shared_ptr<actors::StreamExecutor> executor(const plan::Stream& stream);
   actors::System& actor_system();
   // A session that the engine closes when it goes first.
   void adopt(std::shared_ptr<SessionCore> core);
+  // Takes over an abandoned session until its actors have ended. Later plans get new streams in place of those that are
+  // stuck in it.
+  void keep_until_ended(std::shared_ptr<SessionCore> core, const std::vector<actors::StreamExecutor*>& stuck);
+  // The calling thread is one of this engine's streams.
   bool on_stream_thread() const;
 
  private:
   struct Impl;
+  struct Live;
+  void check_alive() const;  // REQUIRES: the lock of impl_ held
   std::unique_ptr<Impl> impl_;
 };
 

@@ -162,6 +162,15 @@ void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
   }
 }
 
+void log_loaded(const SessionCore& core, std::chrono::steady_clock::time_point start) {
+  if (!log_enabled(LogLevel::kInfo, LogArea::kRuntime)) return;
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  uint64_t bytes = 0;
+  for (const SessionMemory::Space& space : core.memory().spaces) bytes += space.total();
+  log(LogLevel::kInfo, LogArea::kRuntime, "session '{}': {} actors on {} streams, {} bytes, loaded in {:.1f} ms",
+      core.plan().name, core.plan().actors.size(), core.plan().streams.size(), bytes, took.count());
+}
+
 }  // namespace
 
 std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const VariableBindings& variables,
@@ -184,13 +193,12 @@ std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const Va
   allocate_arenas(engine, *loaded);
   prepare_kernels(engine, *loaded);
   const auto core = std::make_shared<SessionCore>(engine, std::move(loaded));
-  core->open();
-  if (log_enabled(LogLevel::kInfo, LogArea::kRuntime)) {
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-    uint64_t bytes = 0;
-    for (const SessionMemory::Space& space : core->memory().spaces) bytes += space.total();
-    log(LogLevel::kInfo, LogArea::kRuntime, "session '{}': {} actors on {} streams, {} bytes, loaded in {:.1f} ms",
-        core->plan().name, core->plan().actors.size(), core->plan().streams.size(), bytes, took.count());
+  try {
+    core->open();
+    log_loaded(*core, start);
+  } catch (...) {
+    core->end(core->stop_timeout());
+    throw;
   }
   return core;
 }

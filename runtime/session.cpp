@@ -33,16 +33,21 @@ Session::Session(Session&&) noexcept = default;
 
 Session& Session::operator=(Session&& other) noexcept {
   if (this != &other) {
-    stop();
+    if (core_ != nullptr) core_->end(core_->stop_timeout());
     core_ = std::move(other.core_);
   }
   return *this;
 }
 
-Session::~Session() { stop(); }
+Session::~Session() {
+  if (core_ != nullptr) core_->end(core_->stop_timeout());
+}
 
 void Session::stop() {
-  if (core_ != nullptr) core_->close();
+  if (core_ != nullptr) core_->stop(core_->stop_timeout());
+}
+void Session::stop(Timeout timeout) {
+  if (core_ != nullptr) core_->stop(timeout);
 }
 
 const plan::Plan& Session::plan() const { return core_->plan(); }

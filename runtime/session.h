@@ -56,6 +56,7 @@ struct SessionOptions {
   int max_in_flight = 0;                // steps submitted and not finished; 0: the smallest quota of the inputs
   Timeout submit_timeout = kNoTimeout;  // of submit() at capacity
   Timeout wait_timeout = kNoTimeout;    // of StepHandle::wait() and outputs()
+  Timeout stop_timeout = std::chrono::seconds(5);  // of stop(), and of destroying the session
   bool check_numerics = false;          // a NaN or infinity in a kernel's output fails the step and is dumped to a file
   std::string dump_dir = ".";           // where check_numerics writes
   bool trace = false;                   // record firings, kernels and waits from the start
@@ -84,15 +85,39 @@ class StepHandle {
   std::shared_ptr<StepState> state_;
 };
 
+// Counters of a run, to be read at any time: the streams publish them as they go and take no lock for it. While steps
+// run, two counters read together may be a few firings apart; at rest all are exact. What counts events never falls.
 struct ActorStats {
   std::string name;
   uint64_t firings = 0;
-  uint64_t waits = 0;  // how often it had to stop for a message
+  uint64_t waits = 0;    // how often it had to stop for a message
+  uint64_t busy_ns = 0;  // in its kernels (launching them, on devices)
+  int stream = 0;        // in SessionStats::streams
+};
+// A stream serves all sessions of its engine that use it, and counts for all of them, from its first use.
+struct StreamStats {
+  std::string name;
+  uint64_t busy_ns = 0;  // its thread was neither parked nor waiting for a device or for cores
+  uint64_t parks = 0;    // how often it was
+};
+struct RegisterStats {
+  std::string name;
+  uint64_t tokens = 0;  // written so far
+  int quota = 0;        // slots
+  int used = 0;         // slots that are not free now
+  int ready = 0;        // tokens that some reader has yet to take
+  int peak = 0;         // the most slots ever used at once
 };
 struct SessionStats {
   uint64_t submitted = 0, finished = 0, failed = 0;
   int in_flight = 0, max_in_flight = 0;
-  std::vector<ActorStats> actors;  // in the plan's order
+  uint64_t bytes = 0;  // that the session holds: SessionMemory's totals
+  // In the plan's order.
+  std::vector<ActorStats> actors;
+  std::vector<StreamStats> streams;
+  std::vector<RegisterStats> registers;
+  // Tables for people.
+  std::string str() const;
 };
 
 // Bytes a session holds, by what for.
@@ -116,7 +141,10 @@ class Session {
                       SessionOptions options = {});
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;  // ends the session assigned to
-  ~Session();                              // stop()
+  // stop(). Never hangs and never throws: a session that is stuck for longer than options.stop_timeout, or that one of
+  // its own streams' threads destroys, is abandoned: its handles report kCancelled, and the engine keeps what its actors
+  // use until they have ended. The variables they write may change until then.
+  ~Session();
 
   bool valid() const { return core_ != nullptr; }
   const plan::Plan& plan() const;
@@ -136,8 +164,10 @@ class Session {
   // handle. Throws kTimeout naming the actors that are stuck.
   void wait_all(Timeout timeout = kNoTimeout);
   // Cancels the steps in flight (their handles report kCancelled), ends all actors and returns all slots. Idempotent;
-  // submit() throws afterwards. Bounded by the kernels then running.
+  // submit() throws afterwards. Waits for the kernels then running: throws kTimeout naming the actors that are stuck in
+  // one after options.stop_timeout; may then be called again. Throws kRuntime on a stream's own thread.
   void stop();
+  void stop(Timeout timeout);
 
   SessionStats stats() const;
   SessionMemory memory() const;

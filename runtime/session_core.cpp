@@ -38,9 +38,8 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded) : engin
   }
 }
 
-SessionCore::~SessionCore() { close(); }
-
 void SessionCore::open() {
+  variables_ = std::make_shared<const std::vector<std::shared_ptr<Storage>>>(loaded_->variables);
   for (size_t v = 0; v < loaded_->variables.size(); ++v) {
     loaded_->variables[v]->attach(weak_from_this(), loaded_->variable_written[v]);
   }
@@ -48,52 +47,6 @@ void SessionCore::open() {
   engine_.adopt(shared_from_this());
   if (loaded_->options.trace) runner_->set_trace(true);
   runner_->activate();
-}
-
-void SessionCore::close() {
-  std::unique_lock lock(mutex_);
-  if (closing_) {
-    changed_.wait(lock, [&] { return closed_; });
-    return;
-  }
-  closing_ = true;
-  runner_->cancel();
-  room_.notify_all();
-  published_changed_.wait(lock, [&] { return published_ == submitted_; });
-  lock.unlock();
-  if (control_ != nullptr) {
-    runner_->stop();
-    while (!runner_->wait_done(std::chrono::seconds(engine_.options().manual_stepping ? 0 : 5))) {
-      if (!engine_.options().manual_stepping) {
-        log(LogLevel::kWarn, "runtime", "session '{}' is being ended and waits:\n{}", plan().name,
-            runner_->wait_report(published_));
-      } else if (!engine_.step()) {
-        break;  // cannot be: the ending protocol needs no other messages
-      }
-    }
-    engine_.actor_system().unregister_run(control_);
-    control_.reset();
-  }
-  for (const auto& variable : loaded_->variables) variable->detach(this);
-  const SessionStats stats = this->stats();
-  lock.lock();
-  last_stats_ = stats;
-  // Steps that cannot finish: their period was not completed.
-  while (finished_ < submitted_) finish_step(lock, finished_);
-  last_stats_.finished = finished_;
-  last_stats_.failed = failed_;
-  last_stats_.in_flight = 0;
-  std::shared_ptr<actors::Runner> runner = std::move(runner_);
-  lock.unlock();
-  runner.reset();
-  loaded_->arenas.clear();
-  loaded_->kernels.clear();
-  loaded_->variables.clear();
-  loaded_->options.functions.clear();
-  lock.lock();
-  pool_.clear();
-  closed_ = true;
-  changed_.notify_all();
 }
 
 std::vector<PortInfo> SessionCore::inputs() const {
@@ -111,6 +64,10 @@ std::vector<PortInfo> SessionCore::outputs() const {
 }
 
 void SessionCore::fail_timeout(const std::string& what, Timeout timeout) const {
+  if (const std::shared_ptr<actors::Runner> runner = this->runner(); runner != nullptr) {
+    const std::string breach = runner->protocol_breach();
+    SLUICE_CHECK_KIND(kRuntime, breach.empty(), "session '{}': protocol: {}", plan().name, breach);
+  }
   const std::string report = wait_report();
   const std::string after =
       engine_.options().manual_stepping
@@ -131,19 +88,30 @@ Status SessionCore::with_updates(const Status& status, uint64_t step) const {
   return names.empty() ? status : status.with_context("already updated: " + names);
 }
 
+// How a step went, all told.
+Status SessionCore::outcome(Status status, uint64_t step) {
+  for (auto it = failures_.begin(); it != failures_.end() && it->first <= step; it = failures_.erase(it)) {
+    if (status.ok()) status = it->second;
+  }
+  if (status.ok() && closing_ && sinks_.front().next_step <= step) {
+    status = {ErrorKind::kCancelled,
+              fmt::format("step {}: cancelled: the session was {}", step,
+                          abandoned_ ? "destroyed, and abandoned, since it did not end" : "stopped")};
+  }
+  if (!status.ok() && !session_error_.ok()) status = session_error_;
+  return with_updates(status, step);
+}
+
 // Called with the lock held; lets go of it while others are told.
 void SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t step) {
   const std::shared_ptr<StepState> state = std::move(pending_[step % pending_.size()]);
   pending_[step % pending_.size()] = nullptr;
   Status status = state != nullptr ? state->pending : Status();
-  for (auto it = failures_.begin(); it != failures_.end() && it->first <= step; it = failures_.erase(it)) {
-    if (status.ok()) status = it->second;
+  try {
+    status = outcome(std::move(status), step);
+  } catch (...) {
+    if (status.ok()) status = Status::from_current_exception();
   }
-  if (status.ok() && closing_ && sinks_.front().next_step <= step) {
-    status = {ErrorKind::kCancelled, fmt::format("step {}: cancelled: the session was stopped", step)};
-  }
-  if (!status.ok() && !session_error_.ok()) status = session_error_;
-  status = with_updates(status, step);
   if (state == nullptr && !status.ok() && status.kind() != ErrorKind::kCancelled && late_error_.ok())
     late_error_ = status;
   ++finished_;
@@ -156,8 +124,16 @@ void SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t step)
   if (state == nullptr) return;
   lock.unlock();
   state->finish(status);
-  if (loaded_->options.on_output) loaded_->options.on_output(step, status, state->outputs);
+  Status told;
+  if (loaded_->options.on_output) {
+    try {
+      loaded_->options.on_output(step, status, state->outputs);
+    } catch (...) {
+      told = Status::from_current_exception().with_context("thrown by on_output, which must not throw");
+    }
+  }
   lock.lock();
+  if (!told.ok() && late_error_.ok()) late_error_ = told;
 }
 
 void SessionCore::on_sink(int actor, uint64_t step, const Status& status, void* const* outputs) {
@@ -196,13 +172,24 @@ void SessionCore::offer_room() {
 }
 
 void SessionCore::on_failure(uint64_t step, const Status& status) {
+  log(LogLevel::kInfo, LogArea::kRuntime, "session '{}': step {} failed: {}", plan().name, step, status.message());
   std::lock_guard lock(mutex_);
   if (step >= finished_) {
-    failures_.emplace(step, status);
+    try {
+      failures_.emplace(step, status);
+    } catch (const std::bad_alloc&) {
+      if (late_error_.ok()) late_error_ = status;  // it reaches wait_all(), if not its handle
+    }
     return;
   }
-  log(LogLevel::kError, "runtime", "session '{}': step {} had been finished: {}", plan().name, step, status.message());
-  if (late_error_.ok()) late_error_ = with_updates(status, step);
+  log(LogLevel::kError, LogArea::kRuntime, "session '{}': step {} had been finished: {}", plan().name, step,
+      status.message());
+  if (!late_error_.ok()) return;
+  try {
+    late_error_ = with_updates(status, step);
+  } catch (const std::bad_alloc&) {
+    late_error_ = status;
+  }
 }
 
 void SessionCore::on_variables_done(bool writes) {
@@ -224,12 +211,11 @@ void SessionCore::wait_idle(bool writes_only) {
   if (actors.empty()) return;
   const std::atomic<uint64_t>& touches = writes_only ? write_touches_ : touches_;
   std::unique_lock lock(mutex_);
-  if (closed_) return;
+  if (closed_ || runner_ == nullptr) return;
   const uint64_t due = touches_due(published_, writes_only);
-  idle_waiters_.fetch_add(1);
+  const CountedWaiter<std::atomic<int>> waiter(idle_waiters_);
   const bool idle = wait_for(lock, changed_, kNoTimeout, [&] { return closed_ || touches.load() >= due; });
-  idle_waiters_.fetch_sub(1);
-  if (closed_) return;
+  if (closed_ || runner_ == nullptr) return;
   const std::shared_ptr<actors::Runner> runner = runner_;
   lock.unlock();
   if (!idle) fail_timeout("its accesses to variables are not finished", kNoTimeout);
@@ -260,13 +246,13 @@ bool SessionCore::busy() const {
 }
 
 void SessionCore::on_stall(std::chrono::milliseconds idle) {
-  log(LogLevel::kWarn, "runtime", "session '{}': nothing has fired for {} ms:\n{}", plan().name, idle.count(),
+  log(LogLevel::kWarn, LogArea::kRuntime, "session '{}': nothing has fired for {} ms:\n{}", plan().name, idle.count(),
       wait_report());
 }
 
 std::shared_ptr<actors::Runner> SessionCore::runner() const {
   std::lock_guard lock(mutex_);
-  return runner_;
+  return closed_ ? nullptr : runner_;
 }
 
 }  // namespace sluice

@@ -18,11 +18,25 @@
 
 #include "actors/runner.h"
 #include "actors/system.h"
+#include "base/interrupt.h"
 #include "runtime/engine.h"
 #include "runtime/session.h"
 #include "runtime/step_state.h"
 
 namespace sluice {
+
+// Counts who waits, for as long as it lives, which an interrupt may end.
+template <class Count>
+class CountedWaiter {
+ public:
+  explicit CountedWaiter(Count& count) : count_(count) { ++count_; }
+  ~CountedWaiter() { --count_; }
+  CountedWaiter(const CountedWaiter&) = delete;
+  CountedWaiter& operator=(const CountedWaiter&) = delete;
+
+ private:
+  Count& count_;
+};
 
 class SessionCore final : public actors::RunListener,
                           public actors::Supervised,
@@ -33,6 +47,7 @@ class SessionCore final : public actors::RunListener,
   struct Loaded {
     plan::Plan plan;
     SessionOptions options;
+    std::vector<std::shared_ptr<actors::StreamExecutor>> streams;  // per plan stream
     std::vector<std::shared_ptr<Storage>> variables;  // per plan variable
     std::vector<bool> variable_written;
     std::vector<std::shared_ptr<Storage>> arenas;
@@ -43,8 +58,15 @@ class SessionCore final : public actors::RunListener,
   ~SessionCore() override;
   // Attaches to variables, registers with the control plane, lets the actors run.
   void open();
-  // Ends everything and lets go of the engine. Idempotent, thread-safe.
-  void close();
+
+  // Ending, all idempotent and thread-safe. No kernel is started any more, no step submitted.
+  void cancel();
+  // Ends everything and lets go of the engine. Throws kTimeout naming who is stuck, kRuntime on a thread of its own.
+  void stop(Timeout timeout);
+  // The same, but what does not end in time is abandoned to the engine.
+  void end(Timeout timeout) noexcept;
+  // Of an abandoned session: it may be let go.
+  bool actors_ended() const { return runner_ == nullptr || runner_->wait_done(Timeout::zero()); }
 
   const plan::Plan& plan() const { return loaded_->plan; }
   std::vector<PortInfo> inputs() const;
@@ -52,6 +74,7 @@ class SessionCore final : public actors::RunListener,
   std::optional<StepHandle> submit(std::span<const InputTensor> inputs, Timeout timeout, bool try_only);
   Timeout submit_timeout() const { return loaded_->options.submit_timeout; }
   Timeout wait_timeout() const { return loaded_->options.wait_timeout; }
+  Timeout stop_timeout() const { return loaded_->options.stop_timeout; }
   void start(uint64_t n);
   void wait_all(Timeout timeout);
   Status wait_step(StepState& state, Timeout timeout);
@@ -88,7 +111,16 @@ class SessionCore final : public actors::RunListener,
     uint64_t writable = 0;
   };
 
+  // False after `timeout`, or on a thread of its own.
+  bool close(Timeout timeout);
+  bool on_own_thread() const;
+  bool end_actors(Timeout timeout);
+  void let_go();
+  void abandon();
+  void finish_rest(std::unique_lock<std::mutex>& lock);
+  void detach_variables();
   std::shared_ptr<actors::Runner> runner() const;
+  void read_counters(SessionStats& stats) const;
   void check_inputs(std::span<const InputTensor> inputs) const;
   void write_inputs(uint64_t step, std::span<const InputTensor> inputs);
   bool has_capacity() const;  // REQUIRES: mutex_ held
@@ -97,6 +129,7 @@ class SessionCore final : public actors::RunListener,
   void order_variables();
   std::shared_ptr<StepState> new_state();
   void finish_step(std::unique_lock<std::mutex>& lock, uint64_t step);
+  Status outcome(Status status, uint64_t step);
   Status with_updates(const Status& status, uint64_t step) const;
   uint64_t touches_due(uint64_t steps, bool writes_only) const;
   // Waits on `changed` until `done`; when stepping manually, steps. False after `timeout` or when nothing can happen.
@@ -114,7 +147,7 @@ class SessionCore final : public actors::RunListener,
   int max_in_flight_ = 1;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // variables idle, finished_ at wake_at_, closing
+  mutable std::condition_variable changed_;  // variables idle, finished_ at wake_at_, closing
   std::condition_variable room_;     // has_capacity() or closing
   std::condition_variable published_changed_;
   uint64_t wake_at_ = UINT64_MAX;  // the least finished_ someone waits for on changed_
@@ -122,12 +155,17 @@ class SessionCore final : public actors::RunListener,
   uint64_t submitted_ = 0;              // numbers given out
   std::atomic<uint64_t> published_{0};  // start credits given
   uint64_t finished_ = 0, failed_ = 0;
-  bool closing_ = false, closed_ = false;
+  mutable int readers_ = 0;  // of runner_'s counters, without the lock; let_go() waits for them
+  bool closing_ = false;    // cancelled
+  bool ending_ = false;     // a thread is at it
+  bool closed_ = false;     // nothing more will happen that callers could see
+  bool abandoned_ = false;  // closed, but with actors that have not ended
   Status session_error_;                             // ends the session
   Status late_error_;                                // of a step whose handle had been finished
   std::map<uint64_t, Status> failures_;              // of steps in flight
   std::vector<std::shared_ptr<StepState>> pending_;  // per step % size
   std::vector<std::shared_ptr<StepState>> pool_;
+  std::shared_ptr<const std::vector<std::shared_ptr<Storage>>> variables_;  // of `loaded_`; null once closed
   std::atomic<uint64_t> touches_{0}, write_touches_{0};
   std::atomic<int> idle_waiters_{0};
   SessionStats last_stats_;  // once closed
@@ -149,11 +187,7 @@ bool SessionCore::wait_for(std::unique_lock<std::mutex>& lock, std::condition_va
     }
     return true;
   }
-  if (timeout == kNoTimeout) {
-    changed.wait(lock, done);
-    return true;
-  }
-  return changed.wait_for(lock, timeout, done);
+  return interruptible_wait(lock, changed, timeout, done);
 }
 
 }  // namespace sluice

@@ -1,24 +1,81 @@
 // What a session tells of itself.
 #include <algorithm>
 
+#include "actors/stream_executor.h"
 #include "runtime/session_core.h"
 
 namespace sluice {
 
 SessionStats SessionCore::stats() const {
-  std::lock_guard lock(mutex_);
-  if (runner_ == nullptr) return last_stats_;
+  std::unique_lock lock(mutex_);
+  if (runner_ == nullptr || closed_) return last_stats_;
   SessionStats stats;
   stats.submitted = submitted_;
   stats.finished = finished_;
   stats.failed = failed_;
   stats.in_flight = static_cast<int>(submitted_ - finished_);
   stats.max_in_flight = max_in_flight_;
-  for (size_t a = 0; a < plan().actors.size(); ++a) {
-    const int actor = static_cast<int>(a);
-    stats.actors.push_back({plan().actors[a].name, runner_->firings(actor), runner_->waits(actor)});
+  ++readers_;
+  lock.unlock();
+  try {
+    read_counters(stats);
+  } catch (...) {
+    lock.lock();
+    if (--readers_ == 0) changed_.notify_all();
+    throw;
   }
+  lock.lock();
+  if (--readers_ == 0) changed_.notify_all();
   return stats;
+}
+
+// REQUIRES: readers_ > 0, which keeps the runner and the streams.
+void SessionCore::read_counters(SessionStats& stats) const {
+  const plan::Plan& plan = this->plan();
+  for (const SessionMemory::Space& space : memory().spaces) stats.bytes += space.total();
+  for (size_t a = 0; a < plan.actors.size(); ++a) {
+    const int actor = static_cast<int>(a);
+    stats.actors.push_back({plan.actors[a].name, runner_->firings(actor), runner_->waits(actor),
+                            static_cast<uint64_t>(runner_->busy_ns(actor)), plan.actors[a].stream});
+  }
+  for (size_t s = 0; s < plan.streams.size(); ++s) {
+    const actors::BusyClock& clock = loaded_->streams[s]->clock();
+    stats.streams.push_back({plan.streams[s].name, static_cast<uint64_t>(clock.busy_ns()), clock.pauses()});
+  }
+  const bool ended = runner_->wait_done(std::chrono::nanoseconds(0));  // then all slots are back, read or not
+  const std::vector<actors::RegisterCounts> counts = runner_->register_counts();
+  for (size_t r = 0; r < plan.registers.size(); ++r) {
+    const actors::RegisterCounts& c = counts[r];
+    stats.registers.push_back(
+        {plan.registers[r].name, c.tokens, plan.registers[r].quota, ended ? 0 : c.used, ended ? 0 : c.ready, c.peak});
+  }
+}
+
+std::string SessionStats::str() const {
+  std::string text = fmt::format("steps: {} submitted, {} finished, {} failed, {} of {} in flight; {} bytes\n",
+                                 submitted, finished, failed, in_flight, max_in_flight, bytes);
+  const auto width = [](const auto& rows) {
+    size_t width = 8;
+    for (const auto& row : rows) width = std::max(width, row.name.size());
+    return width;
+  };
+  const size_t s = width(streams), a = width(actors), r = width(registers);
+  text += fmt::format("\n{:<{}} {:>12} {:>10}\n", "stream", s, "busy ms", "parks");
+  for (const StreamStats& row : streams) {
+    text += fmt::format("{:<{}} {:>12.3f} {:>10}\n", row.name, s, static_cast<double>(row.busy_ns) * 1e-6, row.parks);
+  }
+  text += fmt::format("\n{:<{}} {:>12} {:>10} {:>10}\n", "actor", a, "busy ms", "firings", "waits");
+  for (const ActorStats& row : actors) {
+    text += fmt::format("{:<{}} {:>12.3f} {:>10} {:>10}\n", row.name, a, static_cast<double>(row.busy_ns) * 1e-6,
+                        row.firings, row.waits);
+  }
+  text += fmt::format("\n{:<{}} {:>12} {:>6} {:>6} {:>6} {:>6}\n", "register", r, "tokens", "quota", "used", "ready",
+                      "peak");
+  for (const RegisterStats& row : registers) {
+    text += fmt::format("{:<{}} {:>12} {:>6} {:>6} {:>6} {:>6}\n", row.name, r, row.tokens, row.quota, row.used,
+                        row.ready, row.peak);
+  }
+  return text;
 }
 
 SessionMemory SessionCore::memory() const {

@@ -58,11 +58,15 @@ bool SessionCore::has_capacity() const {
 
 // Accesses of other sessions that were submitted before come first.
 void SessionCore::order_variables() {
-  for (size_t v = 0; v < loaded_->variables.size(); ++v) {
+  std::unique_lock lock(mutex_);
+  const auto variables = variables_;
+  lock.unlock();
+  if (variables == nullptr) return;
+  for (size_t v = 0; v < variables->size(); ++v) {
     if (loaded_->variable_written[v]) {
-      loaded_->variables[v]->before_write(this);
+      (*variables)[v]->before_write(this);
     } else {
-      loaded_->variables[v]->before_read(this);
+      (*variables)[v]->before_read(this);
     }
   }
 }
@@ -106,9 +110,11 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
     if (finished_ < submitted_) return std::nullopt;
     timeout = std::chrono::milliseconds(20);
   }
-  ++room_waiters_;
-  const bool room = wait_for(lock, room_, timeout, [&] { return closing_ || !session_error_.ok() || has_capacity(); });
-  --room_waiters_;
+  bool room = false;
+  {
+    const CountedWaiter<int> waiter(room_waiters_);
+    room = wait_for(lock, room_, timeout, [&] { return closing_ || !session_error_.ok() || has_capacity(); });
+  }
   if (!room) {
     if (try_only) return std::nullopt;
     lock.unlock();
@@ -132,6 +138,10 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
 void SessionCore::start(uint64_t n) {
   SLUICE_CHECK(plan().inputs.empty(), "session '{}': start() without inputs: the plan takes {}; submit them",
                plan().name, plan().inputs.size());
+  {
+    std::lock_guard lock(mutex_);
+    check_open();
+  }
   order_variables();
   std::unique_lock lock(mutex_);
   check_open();

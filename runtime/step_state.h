@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "runtime/session.h"
 
 namespace sluice {
@@ -39,11 +40,7 @@ class StepState {
   // False when it took longer.
   bool wait(Timeout timeout) {
     std::unique_lock lock(mutex_);
-    if (timeout == kNoTimeout) {
-      changed_.wait(lock, [&] { return done_; });
-      return true;
-    }
-    return changed_.wait_for(lock, timeout, [&] { return done_; });
+    return interruptible_wait(lock, changed_, timeout, [&] { return done_; });
   }
   // REQUIRES: done().
   Status status() const {

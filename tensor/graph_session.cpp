@@ -1,16 +1,18 @@
 #include "tensor/graph_session.h"
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <utility>
 
 #include "base/log.h"
+#include "base/interrupt.h"
 #include "graph/autodiff/tape.h"
 #include "kernels/target.h"
 #include "runtime/bundle.h"
 #include "runtime/engine.h"
+#include "runtime/extension.h"
 #include "runtime/session.h"
 #include "streams/stream.h"
 
@@ -28,16 +30,12 @@ class StepOutput final : public PendingStorage {
       : handle_(std::move(handle)), index_(index), limit_(limit) {}
   bool ready() const override { return handle_.done(); }
   bool wait_for(std::chrono::nanoseconds slice) override {
-    const Clock::time_point now = Clock::now();
-    if (!first_wait_) first_wait_ = now;
     StepHandle handle = handle_;
-    if (limit_ != kNoTimeout && now - *first_wait_ > limit_)
-      (void)handle.wait(Timeout(0));  // throws, naming who is stuck
     try {
-      (void)handle.wait(slice);  // its failure is thrown by wait()
+      (void)handle.wait(std::min(slice, limit_));  // its failure is thrown by wait()
       return true;
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kTimeout) throw;
+      if (error.kind() != ErrorKind::kTimeout || limit_ <= slice) throw;  // naming who is stuck
       return false;
     }
   }
@@ -47,11 +45,9 @@ class StepOutput final : public PendingStorage {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
   StepHandle handle_;
   size_t index_;
   Timeout limit_;
-  std::optional<Clock::time_point> first_wait_;
 };
 
 // The devices that a graph names, and the host.
@@ -167,6 +163,7 @@ void GraphSession::Impl::start() {
   session_options.trace = options.trace;
   session_options.check_numerics = options.check_numerics;
   session_options.wait_timeout = options.wait_timeout;
+  session_options.stop_timeout = options.stop_timeout;
   session = Session::load(eager.engine(), result.plan, bindings, std::move(session_options));
 }
 
@@ -182,12 +179,13 @@ GraphSession::GraphSession(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 
 GraphSession::~GraphSession() {
   if (!impl_->session.valid()) return;
+  const UninterruptedScope here;
   try {
-    impl_->session.wait_all(kGrace);
-  } catch (const Error&) {
+    impl_->session.wait_all(std::min<Timeout>(kGrace, impl_->options.stop_timeout));
+  } catch (const std::exception&) {
     // Nobody is left to hear of it: the steps' own handles carry their errors.
   }
-  impl_->session.stop();
+  impl_->session = Session();
 }
 
 std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::chrono::nanoseconds timeout) {
@@ -215,7 +213,7 @@ std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::c
   return outputs;
 }
 
-void GraphSession::synchronize() { impl_->session.wait_all(); }
+void GraphSession::synchronize() { impl_->session.wait_all(impl_->options.wait_timeout); }
 const CompileResult& GraphSession::compiled() const { return impl_->result; }
 const CapturedGraph& GraphSession::captured() const { return impl_->captured; }
 Session& GraphSession::session() { return impl_->session; }
@@ -225,6 +223,8 @@ void GraphSession::save(const std::string& dir) const {
   bundle.plan = impl_->result.plan;
   bundle.graph_text = graph::to_text(impl_->captured.graph);
   bundle.meta = impl_->options.meta;
+  for (const graph::Node& node : impl_->captured.graph.nodes())
+    if (!node.op->extension.empty()) bundle.meta[extension_key(node.op->name)] = node.op->extension;
   const auto add = [&](const std::string& name, const Tensor& tensor) {
     const auto copy = impl_->eager.allocate(tensor.type());
     tensor.copy_to_host(copy->data());
@@ -239,7 +239,9 @@ void GraphSession::save(const std::string& dir) const {
 std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, const std::string& dir,
                                                  GraphSessionOptions options) {
   Bundle bundle = load_bundle(dir);
-  CapturedGraph captured{graph::parse(bundle.graph_text, dir + "/graph.txt", builtin_ops()), {}};
+  const OpRegistry& ops = eager.ops();
+  check_extensions(dir, bundle.meta, [&](const std::string& op) { return ops.find(op) != nullptr; });
+  CapturedGraph captured{graph::parse(bundle.graph_text, dir + "/graph.txt", ops), {}};
   for (auto& [name, weight] : bundle.weights)
     captured.variables[name] = Value(std::make_shared<EagerImpl>(weight.storage, weight.spec, DeviceId{}));
   for (const auto& [key, value] : bundle.meta) options.meta.emplace(key, value);

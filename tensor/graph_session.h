@@ -20,14 +20,17 @@ struct GraphSessionOptions {
   HostFunctions functions;  // by the `name` of host_function nodes
   bool trace = false;       // record firings, kernels and waits from the start
   bool check_numerics = false;
-  std::chrono::nanoseconds wait_timeout = std::chrono::nanoseconds::max();  // of reading a result
+  // Of reading a result and of synchronize(); of destroying it.
+  std::chrono::nanoseconds wait_timeout = std::chrono::nanoseconds::max();
+  std::chrono::nanoseconds stop_timeout = std::chrono::seconds(5);
   bool dry_run = false;  // compile only: nothing is allocated, and calls are errors
   // Extra entries of a bundle's meta.json (strings), e.g. input descriptions.
   std::map<std::string, std::string> meta;
 };
 
 // Calls are asynchronous and pipelined; program order with eager code on the same variables is kept by their storages.
-// Thread-safe calls. Destroying it waits a moment for the steps in flight, then cancels them.
+// Thread-safe calls. Destroying it waits a moment for the steps in flight, then cancels them
+// (what does not end is abandoned: runtime/session.h).
 class GraphSession {
  public:
   // Compiles for the engine's devices. Throws the compiler's errors.

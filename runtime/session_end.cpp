@@ -1,0 +1,186 @@
+// How a session ends: cancelled and drained, or, when a kernel does not return, abandoned.
+#include <algorithm>
+
+#include "actors/stream_executor.h"
+#include "base/log.h"
+#include "runtime/engine.h"
+#include "runtime/session_core.h"
+
+namespace sluice {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Timeout left_until(Clock::time_point deadline) {
+  return std::max<Timeout>(deadline - Clock::now(), Timeout::zero());
+}
+
+Clock::time_point after(Timeout timeout) {
+  constexpr Timeout kLongest = std::chrono::hours(24 * 365);  // beyond it, clocks overflow
+  return Clock::now() + std::min(timeout, kLongest);
+}
+
+}  // namespace
+
+// Whoever opened it has ended it. An abandoned session is let go by its engine, once its actors have ended.
+SessionCore::~SessionCore() = default;
+
+void SessionCore::cancel() {
+  std::lock_guard lock(mutex_);
+  if (closing_) return;
+  closing_ = true;
+  runner_->cancel();
+  room_.notify_all();
+}
+
+void SessionCore::stop(Timeout timeout) {
+  if (close(timeout)) return;
+  SLUICE_CHECK_KIND(kRuntime, !on_own_thread(),
+                    "session '{}': stop() on a stream's own thread would never end; stop it from another thread",
+                    plan().name);
+  fail_timeout("is being stopped and still not at its end", timeout);
+}
+
+void SessionCore::end(Timeout timeout) noexcept {
+  const UninterruptedScope here;
+  bool ended = false;
+  try {
+    ended = close(timeout);
+  } catch (...) {
+    // No memory to end it in order; but its actors are cancelled, so they end by themselves.
+  }
+  if (!ended) abandon();
+}
+
+bool SessionCore::on_own_thread() const {
+  const std::shared_ptr<actors::Runner> runner = this->runner();
+  return runner != nullptr && runner->on_own_thread();
+}
+
+bool SessionCore::close(Timeout timeout) {
+  const Clock::time_point deadline = after(timeout);
+  cancel();
+  const bool own_thread = on_own_thread();
+  std::unique_lock lock(mutex_);
+  if (closed_) return true;
+  if (own_thread) return false;
+  if (!interruptible_wait(lock, changed_, left_until(deadline), [&] { return !ending_ || closed_; })) return false;
+  if (closed_) return true;
+  ending_ = true;
+  bool ended = false;
+  try {
+    ended = interruptible_wait(lock, published_changed_, left_until(deadline), [&] { return published_ == submitted_; });
+    if (ended) {
+      lock.unlock();
+      ended = end_actors(left_until(deadline));
+      if (ended) let_go();
+      lock.lock();
+    }
+  } catch (...) {
+    if (!lock.owns_lock()) lock.lock();
+    ending_ = false;
+    changed_.notify_all();
+    throw;
+  }
+  ending_ = false;
+  changed_.notify_all();
+  return ended;
+}
+
+// REQUIRES: ending_, so that runner_ stays.
+bool SessionCore::end_actors(Timeout timeout) {
+  if (control_ == nullptr) return true;  // never opened
+  runner_->stop();
+  const Clock::time_point deadline = after(timeout);
+  if (engine_.options().manual_stepping) {
+    while (!runner_->wait_done(Timeout::zero())) {
+      if (!engine_.step()) return true;  // cannot be: the ending protocol needs no other messages
+    }
+    return true;
+  }
+  constexpr Timeout kSlice = std::chrono::milliseconds(50);
+  while (!runner_->wait_done(std::min(left_until(deadline), kSlice))) {
+    if (Clock::now() >= deadline) return false;
+    check_interrupt();
+  }
+  return true;
+}
+
+void SessionCore::detach_variables() {
+  if (control_ != nullptr) engine_.actor_system().unregister_run(control_);
+  control_.reset();
+  for (const auto& variable : loaded_->variables) variable->detach(this);
+}
+
+// Steps that cannot finish any more: they were cancelled, or their period was not completed.
+void SessionCore::finish_rest(std::unique_lock<std::mutex>& lock) {
+  while (finished_ < submitted_) finish_step(lock, finished_);
+  last_stats_.submitted = submitted_;
+  last_stats_.finished = finished_;
+  last_stats_.failed = failed_;
+  last_stats_.in_flight = 0;
+}
+
+void SessionCore::let_go() {
+  detach_variables();
+  SessionStats stats;
+  try {
+    stats = this->stats();
+  } catch (const std::bad_alloc&) {
+    // Without the actors' names, then.
+  }
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return readers_ == 0; });
+  last_stats_ = std::move(stats);
+  finish_rest(lock);
+  std::shared_ptr<actors::Runner> runner = std::move(runner_);
+  const auto variables = std::move(variables_);
+  lock.unlock();
+  runner.reset();
+  loaded_->arenas.clear();
+  loaded_->kernels.clear();
+  loaded_->variables.clear();
+  loaded_->streams.clear();
+  loaded_->options.functions.clear();
+  lock.lock();
+  pool_.clear();
+  closed_ = true;
+  changed_.notify_all();
+}
+
+// Callers are done with it from now on. Its actors go on to their end with what they use, which the engine keeps.
+void SessionCore::abandon() {
+  std::string who;
+  std::vector<actors::StreamExecutor*> stuck;
+  std::shared_ptr<actors::Runner> runner;
+  {
+    std::unique_lock lock(mutex_);
+    if (closed_ || ending_) return;  // another thread is at it, and abandons it if it must
+    ending_ = true;
+    runner = runner_;
+  }
+  try {
+    who = runner->wait_report(published_);
+    stuck = runner->streams_at_work();
+    last_stats_ = stats();
+  } catch (const std::bad_alloc&) {
+    // Then nobody is told who.
+  }
+  engine_.keep_until_ended(shared_from_this(), stuck);
+  for (actors::StreamExecutor* stream : stuck) stream->give_up_lease();
+  detach_variables();
+  runner->stop();  // they end when they can
+  {
+    std::unique_lock lock(mutex_);
+    abandoned_ = true;
+    finish_rest(lock);
+    closed_ = true;
+    ending_ = false;
+    room_.notify_all();
+    changed_.notify_all();
+  }
+  log(LogLevel::kError, LogArea::kRuntime, "session '{}': did not end and was abandoned; its memory stays in use:\n{}",
+      plan().name, who);
+}
+
+}  // namespace sluice
