@@ -5,6 +5,7 @@
 #include "plan/json.h"
 #include "plan/ledger.h"
 #include "plan/verify.h"
+#include "runtime/api_support.h"
 #include "runtime/bundle.h"
 #include "runtime/engine.h"
 #include "runtime/safetensors.h"
@@ -12,21 +13,6 @@
 
 namespace sluice::api {
 namespace {
-
-[[noreturn]] void rethrow(const sluice::Error& error) {
-  throw Error(static_cast<ErrorKind>(error.kind()), error.what());
-}
-
-template <class F>
-auto guarded(F&& f) -> decltype(f()) {
-  try {
-    return f();
-  } catch (const sluice::Error& error) {
-    rethrow(error);
-  }
-}
-
-TensorType type_of(const Tensor& tensor) { return {static_cast<sluice::DType>(tensor.dtype()), Shape(tensor.shape())}; }
 
 Port port_of(const std::string& name, const TensorType& type) {
   return {name, static_cast<DType>(type.dtype), type.shape.vec()};
@@ -129,6 +115,9 @@ Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 int Engine::cores() const { return impl_->cores(); }
+void Engine::load_extension(const std::string& path) {
+  guarded([&] { impl_->load_extension(path); });
+}
 uint64_t Engine::memory_bytes() const { return impl_->allocator_stats({}).current_bytes; }
 uint64_t Engine::peak_memory_bytes() const { return impl_->allocator_stats({}).peak_bytes; }
 
@@ -231,6 +220,28 @@ std::vector<ActorCount> Session::firings() const {
   std::vector<ActorCount> counts;
   for (const ActorStats& actor : impl_->stats().actors) counts.push_back({actor.name, actor.firings});
   return counts;
+}
+
+Counters Session::counters() const {
+  return guarded([&] {
+    const SessionStats stats = impl_->stats();
+    Counters counters;
+    counters.submitted = stats.submitted;
+    counters.finished = stats.finished;
+    counters.failed = stats.failed;
+    counters.in_flight = stats.in_flight;
+    counters.max_in_flight = stats.max_in_flight;
+    counters.bytes = stats.bytes;
+    for (const ActorStats& a : stats.actors) {
+      counters.actors.push_back({a.name, a.firings, a.waits, a.busy_ns, a.stream});
+    }
+    for (const StreamStats& s : stats.streams) counters.streams.push_back({s.name, s.busy_ns, s.parks});
+    for (const RegisterStats& r : stats.registers) {
+      counters.registers.push_back({r.name, r.tokens, r.quota, r.used, r.ready, r.peak});
+    }
+    counters.text = stats.str();
+    return counters;
+  });
 }
 
 }  // namespace sluice::api

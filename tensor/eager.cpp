@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "graph/autodiff/tape.h"
 #include "memory/core_lease.h"
 #include "runtime/engine.h"
+#include "runtime/extension.h"
 #include "streams/stream.h"
+#include "tensor/extension.h"
 #include "tensor/kernel_cache.h"
 
 namespace sluice {
@@ -69,6 +72,9 @@ struct EagerExecutor::Impl {
   std::atomic<int> threads;
   std::atomic<bool> prefer_decompose{false};
   HostFunctions functions;
+  const std::shared_ptr<OpRegistry> ops = std::make_shared<OpRegistry>(builtin_ops());
+  std::mutex extensions_mutex;
+  size_t extensions = 0;  // of the engine's that `ops` has
   KernelCache cache{kCachedKernels};
 
   std::shared_ptr<const CallPlan> prepare(const CallKey& key) const;
@@ -164,6 +170,16 @@ void EagerExecutor::set_threads(int threads) {
   impl_->threads = std::min(threads, engine_.cores());
 }
 int EagerExecutor::threads() const { return impl_->threads; }
+
+const OpRegistry& EagerExecutor::ops() {
+  const auto loaded = engine_.extensions();
+  const std::lock_guard lock(impl_->extensions_mutex);
+  for (; impl_->extensions < loaded.size(); ++impl_->extensions)
+    add_extension_ops(*impl_->ops, *loaded[impl_->extensions]);
+  return *impl_->ops;
+}
+std::shared_ptr<const OpRegistry> EagerExecutor::ops_owner() const { return impl_->ops; }
+
 HostFunctions& EagerExecutor::host_functions() { return impl_->functions; }
 
 void EagerExecutor::set_prefer_decompose(bool on) {

@@ -39,6 +39,9 @@ class EagerExecutor final : public Executor, public TensorExecutor {
   Value copy_to(const Value& value, const DeviceId& device);
   void set_threads(int threads);  // of kernels; default: the engine's cores
   int threads() const;
+  // The built-in ops and those of the engine's extensions. They may outlive the executor; see ops_owner().
+  const OpRegistry& ops();
+  std::shared_ptr<const OpRegistry> ops_owner() const;
   // User functions for op "host_function" called eagerly.
   HostFunctions& host_functions();
   // Run ops by their `decompose` where they have one, for tests.

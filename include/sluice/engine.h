@@ -2,6 +2,7 @@
 // The engine: devices, threads and memory that sessions share. Several may live in one process.
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "export.h"
 
@@ -24,6 +25,10 @@ class SLUICE_API Engine {
   ~Engine();
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
+
+  // Loads a shared library with ops and kernels (extension.h); nothing when it is loaded already. Throws kIo when it
+  // cannot be loaded, kUnsupported when it is for another version, kValue when a name is taken.
+  void load_extension(const std::string& path);
 
   int cores() const;
   // Host bytes of the plans loaded now, and the most there ever were, as the allocator counts them.

@@ -6,28 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "dtype.h"
 #include "export.h"
 
 namespace sluice::api {
-
-enum class DType : uint8_t {
-  kBool,
-  kUInt8,
-  kInt8,
-  kInt16,
-  kInt32,
-  kInt64,
-  kFloat16,
-  kBFloat16,
-  kFloat32,
-  kFloat64,
-};
-SLUICE_API const char* dtype_name(DType dtype);  // "float32"
-SLUICE_API size_t dtype_size(DType dtype);       // bytes per element
-
-// The DType of a C++ type: dtype_of<float>().
-template <class T>
-DType dtype_of();
 
 // Copies share memory.
 class SLUICE_API Tensor {
@@ -63,39 +45,6 @@ class SLUICE_API Tensor {
   std::vector<int64_t> shape_;
   std::shared_ptr<void> data_;
 };
-
-template <>
-inline DType dtype_of<bool>() {
-  return DType::kBool;
-}
-template <>
-inline DType dtype_of<uint8_t>() {
-  return DType::kUInt8;
-}
-template <>
-inline DType dtype_of<int8_t>() {
-  return DType::kInt8;
-}
-template <>
-inline DType dtype_of<int16_t>() {
-  return DType::kInt16;
-}
-template <>
-inline DType dtype_of<int32_t>() {
-  return DType::kInt32;
-}
-template <>
-inline DType dtype_of<int64_t>() {
-  return DType::kInt64;
-}
-template <>
-inline DType dtype_of<float>() {
-  return DType::kFloat32;
-}
-template <>
-inline DType dtype_of<double>() {
-  return DType::kFloat64;
-}
 
 // A file of named tensors (safetensors).
 struct NamedTensor {

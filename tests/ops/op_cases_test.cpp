@@ -2,15 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 
 #include "graph/ops/comparison.h"
 #include "runtime/engine.h"
+#include "tensor/extension.h"
 
 namespace sluice::test {
 
-std::vector<OpParam> all_ops() { return builtin_ops().all(); }
+// Those of the extension SLUICE_TEST_EXTENSION names instead: its own samples drive the same tests.
+std::vector<OpParam> all_ops() {
+  const char* extension = std::getenv("SLUICE_TEST_EXTENSION");
+  return extension == nullptr ? builtin_ops().all() : load_extension(test_eager(), extension);
+}
 
 std::vector<OpParam> differentiable_ops() {
   std::vector<OpParam> ops;

@@ -1,0 +1,29 @@
+#pragma once
+// Compiles graphs: text and weights in, a bundle out. Only in sluice::sluice; sluice::runtime has no compiler.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine.h"
+#include "export.h"
+#include "tensor.h"
+
+namespace sluice::api {
+
+struct CompileOptions {
+  std::string device = "cpu";     // of nodes that name none
+  int steps_in_flight = 2;        // that a session of it can pipeline
+  uint64_t memory_budget = 0;     // bytes; a plan that needs more is refused. 0: none
+  bool one_actor_per_op = false;  // instead of one per stream where possible
+  std::vector<std::string> disabled_passes;
+};
+
+// Compiles `graph_text` (as in a bundle's graph.txt) for the devices of `engine`, with its extensions, and writes a
+// bundle directory. `weights` gives every variable of the graph. Throws kValue, kType, kUnsupported with the line, kIo.
+SLUICE_API void compile(Engine& engine, const std::string& graph_text, const std::vector<NamedTensor>& weights,
+                        const std::string& bundle, const CompileOptions& options = {});
+// Plans the graph of a bundle anew and writes it as the bundle `to`, which may be the same.
+SLUICE_API void replan(Engine& engine, const std::string& bundle, const std::string& to,
+                       const CompileOptions& options = {});
+
+}  // namespace sluice::api

@@ -1,0 +1,165 @@
+#ifndef SLUICE_SLUICE_H_
+#define SLUICE_SLUICE_H_
+/* The C API: load a bundle, feed it tensors, get tensors back. C99; also usable from C++ and by foreign-function calls.
+ *
+ *   sluice_engine* engine = NULL;
+ *   sluice_status* status = sluice_engine_create(NULL, &engine);
+ *   if (status != NULL) { puts(sluice_status_message(status)); sluice_status_destroy(status); }
+ *
+ * Statuses: NULL is success; anything else is an error that the caller destroys.
+ * Handles: what a function creates, the caller destroys, in any order: a session keeps its engine, a step its session.
+ * They are names, not addresses: NULL, a destroyed or a made-up handle is an error (or 0, or NULL, where no status is
+ * returned), never a crash. Destroying NULL or such a handle does nothing.
+ * Threads: every function may be called from any thread at any time, with the same handles; destroying a handle that
+ * another thread is using waits for nothing: the object goes when the last call that uses it ends. Pointers that a
+ * function returns into an object (text, shapes, data) live as long as its handle.
+ * End: destroy every engine, and its sessions and steps, before main() returns.
+ * Compatibility: structs begin with their size, which the _INIT macros set; later versions may add fields at their end.
+ * No exception crosses this border. */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "export.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct sluice_status sluice_status;
+typedef struct sluice_engine sluice_engine;
+typedef struct sluice_plan sluice_plan;
+typedef struct sluice_session sluice_session;
+typedef struct sluice_step sluice_step;
+typedef struct sluice_tensor sluice_tensor;
+
+/* "0.1.0", of the library loaded. */
+SLUICE_API const char* sluice_version(void);
+
+/* --- statuses */
+typedef enum sluice_kind {
+  SLUICE_OK = 0,
+  SLUICE_ERROR_VALUE = 1,
+  SLUICE_ERROR_TYPE = 2,
+  SLUICE_ERROR_INDEX = 3,
+  SLUICE_ERROR_RUNTIME = 4,
+  SLUICE_ERROR_UNSUPPORTED = 5,
+  SLUICE_ERROR_MEMORY = 6,
+  SLUICE_ERROR_TIMEOUT = 7,
+  SLUICE_ERROR_IO = 8,
+  SLUICE_ERROR_CANCELLED = 9
+} sluice_kind;
+SLUICE_API sluice_kind sluice_status_kind(const sluice_status* status);
+/* "" of success. */
+SLUICE_API const char* sluice_status_message(const sluice_status* status);
+SLUICE_API void sluice_status_destroy(sluice_status* status);
+
+/* --- tensors: host memory, contiguous, row-major; several handles may share it */
+typedef enum sluice_dtype {
+  SLUICE_BOOL = 0,
+  SLUICE_UINT8 = 1,
+  SLUICE_INT8 = 2,
+  SLUICE_INT16 = 3,
+  SLUICE_INT32 = 4,
+  SLUICE_INT64 = 5,
+  SLUICE_FLOAT16 = 6,
+  SLUICE_BFLOAT16 = 7,
+  SLUICE_FLOAT32 = 8,
+  SLUICE_FLOAT64 = 9
+} sluice_dtype;
+/* Zeros. `shape` may be NULL when rank is 0. */
+SLUICE_API sluice_status* sluice_tensor_create(sluice_dtype dtype, const int64_t* shape, int rank,
+                                               sluice_tensor** tensor);
+/* A copy of `bytes` bytes, which must be the tensor's size. */
+SLUICE_API sluice_status* sluice_tensor_from_data(sluice_dtype dtype, const int64_t* shape, int rank, const void* data,
+                                                  size_t bytes, sluice_tensor** tensor);
+SLUICE_API void sluice_tensor_destroy(sluice_tensor* tensor);
+SLUICE_API void* sluice_tensor_data(const sluice_tensor* tensor);
+SLUICE_API size_t sluice_tensor_bytes(const sluice_tensor* tensor);
+SLUICE_API int64_t sluice_tensor_size(const sluice_tensor* tensor); /* elements */
+SLUICE_API sluice_dtype sluice_tensor_dtype(const sluice_tensor* tensor);
+SLUICE_API int sluice_tensor_rank(const sluice_tensor* tensor);
+SLUICE_API const int64_t* sluice_tensor_shape(const sluice_tensor* tensor);
+
+/* --- engines: devices, threads and memory that sessions share */
+typedef struct sluice_engine_options {
+  size_t size;
+  int32_t cores;       /* lent to kernels; 0: all this process may run on */
+  int32_t watchdog_ms; /* log who waits for whom when nothing happens for so long; 0: never */
+} sluice_engine_options;
+#define SLUICE_ENGINE_OPTIONS_INIT \
+  { sizeof(sluice_engine_options), 0, 10000 }
+/* `options` may be NULL. */
+SLUICE_API sluice_status* sluice_engine_create(const sluice_engine_options* options, sluice_engine** engine);
+SLUICE_API void sluice_engine_destroy(sluice_engine* engine);
+/* Host bytes of the plans loaded now, and the most there ever were. */
+SLUICE_API uint64_t sluice_engine_memory_bytes(const sluice_engine* engine);
+SLUICE_API uint64_t sluice_engine_peak_memory_bytes(const sluice_engine* engine);
+/* Loads a shared library with ops and kernels (extension.h). */
+SLUICE_API sluice_status* sluice_engine_load_extension(sluice_engine* engine, const char* path);
+
+/* --- what goes in and out */
+typedef struct sluice_port {
+  size_t size;
+  const char* name;
+  sluice_dtype dtype;
+  int32_t rank;
+  const int64_t* shape;
+} sluice_port;
+#define SLUICE_PORT_INIT \
+  { sizeof(sluice_port), NULL, SLUICE_BOOL, 0, NULL }
+
+/* --- plans, to look at before they are run. `path`: a plan file or a bundle directory */
+SLUICE_API sluice_status* sluice_plan_load(const char* path, sluice_plan** plan);
+SLUICE_API void sluice_plan_destroy(sluice_plan* plan);
+SLUICE_API const char* sluice_plan_name(const sluice_plan* plan);
+SLUICE_API size_t sluice_plan_num_inputs(const sluice_plan* plan);
+SLUICE_API size_t sluice_plan_num_outputs(const sluice_plan* plan);
+SLUICE_API sluice_status* sluice_plan_input(const sluice_plan* plan, size_t index, sluice_port* port);
+SLUICE_API sluice_status* sluice_plan_output(const sluice_plan* plan, size_t index, sluice_port* port);
+/* Every byte the plan needs, its variables included. */
+SLUICE_API uint64_t sluice_plan_memory_bytes(const sluice_plan* plan);
+/* Success when the plan is right and can run for ever. */
+SLUICE_API sluice_status* sluice_plan_verify(const sluice_plan* plan);
+
+/* --- sessions */
+typedef struct sluice_session_options {
+  size_t size;
+  int32_t max_in_flight;     /* steps submitted and not finished; 0: the plan's own number */
+  int32_t check_numerics;    /* not 0: fail a step whose kernels write NaN or infinity */
+  int64_t submit_timeout_ms; /* of submit when that many are in flight; 0: wait for ever */
+  int64_t wait_timeout_ms;   /* of run, and of waits that name none; 0: for ever */
+} sluice_session_options;
+#define SLUICE_SESSION_OPTIONS_INIT \
+  { sizeof(sluice_session_options), 0, 0, 0, 0 }
+/* `options` may be NULL. */
+SLUICE_API sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle,
+                                              const sluice_session_options* options, sluice_session** session);
+/* Cancels what is in flight. */
+SLUICE_API void sluice_session_destroy(sluice_session* session);
+SLUICE_API size_t sluice_session_num_inputs(const sluice_session* session);
+SLUICE_API size_t sluice_session_num_outputs(const sluice_session* session);
+SLUICE_API sluice_status* sluice_session_input(const sluice_session* session, size_t index, sluice_port* port);
+SLUICE_API sluice_status* sluice_session_output(const sluice_session* session, size_t index, sluice_port* port);
+/* One step: `inputs` in the plan's order; `outputs` receives that many new tensors, or is left alone on an error. */
+SLUICE_API sluice_status* sluice_session_run(sluice_session* session, sluice_tensor* const* inputs, size_t num_inputs,
+                                             sluice_tensor** outputs, size_t num_outputs);
+/* Starts a step; its inputs are copied. Waits while max_in_flight steps are under way. */
+SLUICE_API sluice_status* sluice_session_submit(sluice_session* session, sluice_tensor* const* inputs,
+                                                size_t num_inputs, sluice_step** step);
+/* Waits until every submitted step is finished. */
+SLUICE_API sluice_status* sluice_session_wait_all(sluice_session* session);
+/* Cancels what is in flight; no step can be submitted any more. */
+SLUICE_API sluice_status* sluice_session_stop(sluice_session* session);
+
+/* --- submitted steps */
+SLUICE_API int sluice_step_ready(const sluice_step* step); /* 1 or 0; never blocks */
+/* Waits, for ever if timeout_ms is negative. The step's error, or SLUICE_ERROR_TIMEOUT naming who is stuck. */
+SLUICE_API sluice_status* sluice_step_wait(sluice_step* step, int64_t timeout_ms);
+/* Waits, and gives as many new tensors as the plan has outputs. */
+SLUICE_API sluice_status* sluice_step_outputs(sluice_step* step, sluice_tensor** outputs, size_t num_outputs);
+SLUICE_API void sluice_step_destroy(sluice_step* step);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

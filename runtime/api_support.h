@@ -1,0 +1,26 @@
+#pragma once
+// What the bodies of the public API share: errors and types change at that border, nothing else does.
+#include <utility>
+
+#include "base/error.h"
+#include "base/tensor_spec.h"
+#include "include/sluice/error.h"
+#include "include/sluice/tensor.h"
+
+namespace sluice::api {
+
+// Calls f; an Error of Sluice's own becomes the API's.
+template <class F>
+auto guarded(F&& f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (const sluice::Error& error) {
+    throw Error(static_cast<ErrorKind>(error.kind()), error.what());
+  }
+}
+
+inline TensorType type_of(const Tensor& tensor) {
+  return {static_cast<sluice::DType>(tensor.dtype()), Shape(tensor.shape())};
+}
+
+}  // namespace sluice::api

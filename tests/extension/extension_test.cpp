@@ -1,0 +1,194 @@
+// Ops and kernels from shared libraries: called, differentiated, traced, saved, loaded, and wrong in every way.
+#include "tensor/extension.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "graph/autodiff/tape.h"
+#include "graph/executor.h"
+#include "graph/graph.h"
+#include "include/sluice/compile.h"
+#include "include/sluice/extension.h"
+#include "include/sluice/sluice.hpp"
+#include "runtime/bundle.h"
+#include "runtime/engine.h"
+#include "tensor/eager.h"
+#include "tensor/tensor.h"
+
+namespace sluice::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string fault(int n) { return std::string(FAULTY_OPS) + std::to_string(n) + ".so"; }
+
+class ExtensionTest : public ::testing::Test {
+ protected:
+  ExtensionTest() : dir_(fs::path(::testing::TempDir()) / ("sluice_extension_" + std::to_string(getpid()))) {}
+  ~ExtensionTest() override { fs::remove_all(dir_); }
+  const OpDef& op(const char* name) { return eager_.ops().get(name); }
+  Value faulty(const char* at, const Value& x) { return call1(op("faulty"), {x}, {std::string(at)}); }
+
+  Engine engine_{EngineOptions{.cores = 1}};
+  EagerExecutor eager_{engine_};
+  ExecutorScope scope_{eager_};
+  fs::path dir_;
+};
+
+// Of the sum of y.
+Value gradient(const Value& y, const Value& x) {
+  const Value ones = Tensor::full(y.type(), 1);
+  return grad({&y, 1}, {&x, 1}, {&ones, 1})[0];
+}
+
+float at(const Value& v, int i) { return static_cast<const float*>(Tensor(v).read())[i]; }
+
+TEST_F(ExtensionTest, OpsAreCalledAndDifferentiated) {
+  EXPECT_EQ(load_extension(eager_, EXAMPLE_OPS).size(), 2u);
+  const float data[] = {-1, 0, 3};
+  const Tensor x = Tensor::from_host({DType::kFloat32, {3}}, data);
+  x.set_requires_grad(true);
+  const Value y = call1(op("scaled_softsign"), {x}, {2.0});
+  EXPECT_EQ(at(y, 0), -1);
+  EXPECT_EQ(at(y, 2), 1.5f);
+  const Value d = call1(op("squared_distance"), {y, Tensor::zeros({DType::kFloat32, {3}})});
+  EXPECT_EQ(at(d, 2), 2.25f);
+  const Value slope = gradient(y, x);
+  EXPECT_EQ(at(slope, 0), 0.5f);    // 2 / (1 + 1)^2
+  EXPECT_EQ(at(slope, 2), 0.125f);  // 2 / (1 + 3)^2
+}
+
+TEST_F(ExtensionTest, LoadingAgainChangesNothing) {
+  const auto first = load_extension(eager_, EXAMPLE_OPS);
+  EXPECT_EQ(load_extension(eager_, EXAMPLE_OPS), first);
+  EXPECT_EQ(engine_.extensions().size(), 1u);
+  Engine other;  // an engine has what was loaded into it, and nothing else
+  EXPECT_TRUE(other.extensions().empty());
+}
+
+TEST_F(ExtensionTest, LibrariesThatAreWrongAreRefused) {
+  EXPECT_TRUE(error_of([&] {
+                load_extension(eager_, "/no/such.so");
+              }).starts_with("extension '/no/such.so': cannot be loaded: "));
+  EXPECT_EQ(error_of([&] { load_extension(eager_, fault(1)); }),
+            "extension '" + fault(1) + "': has no function 'sluice_extension_abi'; it must define SLUICE_EXTENSION");
+  EXPECT_EQ(error_of([&] { load_extension(eager_, fault(2)); }),
+            "extension '" + fault(2) + "': was made for extension interface '0-elsewhere'; this Sluice has '" +
+                SLUICE_EXTENSION_ABI + "': build it again with its headers");
+  EXPECT_EQ(error_of([&] { load_extension(eager_, fault(3)); }),
+            "extension 'taken': op 'relu': its name is that of a built-in op; give it another");
+  EXPECT_EQ(error_of([&] { engine_.load_extension(fault(3)); }),
+            "extension 'taken': 'relu' has a kernel on cpu already; an op has one, so the name must be new");
+  EXPECT_EQ(error_of([&] { load_extension(eager_, fault(4)); }), "extension '" + fault(4) + "': no licence");
+  EXPECT_EQ(error_of([&] { load_extension(eager_, fault(5)); }),
+            "extension '" + fault(5) +
+                "': describes itself as '' version ''; both must be given, the name in letters, digits and '_'");
+  EXPECT_EQ(error_of([&] { load_extension(eager_, fault(6)); }),
+            "extension '" + fault(6) +
+                "': op 'two words': not a name; must be letters, digits and '_', beginning with a letter");
+  // Refused as a whole: the good op beside the bad one is not there.
+  EXPECT_EQ(eager_.ops().find("good"), nullptr);
+  EXPECT_TRUE(engine_.extensions().empty());
+}
+
+TEST_F(ExtensionTest, WhatAnOpThrowsReachesTheCaller) {
+  load_extension(eager_, fault(0));
+  const float one = 1;
+  const Tensor x = Tensor::from_host({DType::kFloat32, {1}}, &one);
+  x.set_requires_grad(true);
+  const std::pair<const char*, const char*> calls[] = {
+      {"infer", "faulty: x is not liked"},
+      {"infer_type", "faulty: x is of no type"},
+      {"infer_int", "faulty: threw what is no std::exception; derive from that"},
+      {"attribute", "faulty: parameter 'at' has another type"},
+      {"count", "faulty: infer gave 0 outputs; its definition says 1"},
+      {"dtype", "faulty: infer gave dtype 77; there are 10"},
+      {"prepare", "faulty: not on a Friday"},
+      {"null", "faulty: prepare() gave no kernel; it must give one, or throw"},
+      {"run", "faulty: kernel is tired"},
+      {"run_int", "faulty: threw what is no std::exception; derive from that"},
+  };
+  for (const auto& [place, message] : calls) EXPECT_EQ(error_of([&] { faulty(place, x); }), message) << place;
+  EXPECT_TRUE(error_of([&] { faulty("shape", x); }).starts_with("faulty: ")) << error_of([&] { faulty("shape", x); });
+  const std::pair<const char*, const char*> gradient_of[] = {
+      {"grad", "faulty: no slope"},
+      {"grad_count", "faulty: gradient() gave 0 gradients; must be one per input, 1"},
+      {"grad_type", "faulty: gradient() gave int64() for input 0; must be float32(1,), as the input"},
+      {"grad_symbol", "symbol 12345 is none of this call's; there are "},
+      {"grad_op", "ops: unknown op: 'no_such_op'"},
+  };
+  for (const auto& [place, message] : gradient_of) {
+    const std::string got = error_of([&] {
+      const Value y = faulty(place, x);
+      gradient(y, x);
+    });
+    EXPECT_NE(got.find(message), std::string::npos) << place << ": " << got;
+  }
+  EXPECT_EQ(at(faulty("", x), 0), 1);  // and nothing is broken
+}
+
+// Text to a bundle, the bundle on an engine with and without the library, planned anew, and a kernel that fails.
+TEST_F(ExtensionTest, BundlesSayWhichExtensionTheyNeed) {
+  const std::string path = (dir_ / "bundle").string(), anew = (dir_ / "anew").string();
+  const std::string graph = R"(graph "g" {
+  %0 = input "x" : float32(3,)
+  %1 = scaled_softsign(%0) {slope = 2.0} : float32(3,)
+  output "y" = %1
+}
+)";
+  {
+    api::Engine engine;
+    EXPECT_NE(error_of([&] { api::compile(engine, graph, {}, path); }).find("unknown op: 'scaled_softsign'"),
+              std::string::npos);
+    engine.load_extension(EXAMPLE_OPS);
+    api::compile(engine, graph, {}, path);
+    api::CompileOptions options;
+    options.one_actor_per_op = true;
+    options.steps_in_flight = 3;
+    api::replan(engine, path, anew, options);
+    for (const std::string& bundle : {path, anew}) {
+      auto session = api::Session::load(engine, bundle);
+      EXPECT_EQ(session.run({api::Tensor::from<float>({-1, 0, 3}, {3})})[0].data<float>()[2], 1.5f);
+    }
+    EXPECT_NE(load_bundle(path).plan.registers.size(), 0u);
+  }
+  EXPECT_EQ(load_bundle(anew).meta.at("extension.scaled_softsign"), "example_ops 1.0");
+  api::Engine plain;
+  const std::string missing = "bundle '" + path +
+                              "': op 'scaled_softsign' is of extension 'example_ops 1.0', which is not loaded; load "
+                              "its library first (Engine::load_extension, sluice.ops.load_library)";
+  EXPECT_EQ(error_of([&] { api::Session::load(plain, path); }), missing);
+  EXPECT_EQ(error_of([&] { api::replan(plain, path, anew); }), missing);
+}
+
+TEST_F(ExtensionTest, AKernelThatThrowsFailsItsStepOnly) {
+  const std::string path = (dir_ / "bundle").string();
+  api::Engine engine;
+  engine.load_extension(fault(0));
+  api::compile(engine, R"(graph "g" {
+  %0 = input "x" : float32(1,)
+  %1 = faulty(%0) {at = "run"} : float32(1,)
+  output "y" = %1
+}
+)",
+               {}, path);
+  auto session = api::Session::load(engine, path);
+  const api::Tensor x = api::Tensor::from<float>({1}, {1});
+  for (int i = 0; i < 2; ++i)
+    EXPECT_NE(error_of([&] { session.run({x}); }).find("faulty: kernel is tired"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sluice::test

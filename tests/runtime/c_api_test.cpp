@@ -1,0 +1,263 @@
+// The C API: what the C++ one computes, and an error for every wrong argument and handle.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include "include/sluice/sluice.h"
+#include "runtime/bundle.h"
+#include "runtime/fixture.h"
+#include "support/soak.h"
+
+namespace sluice::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// y = x + x, with a variable beside it.
+Plan doubling_plan() {
+  Plans b("doubling");
+  b.stream("cpu:0", StreamKind::kCompute, 0);
+  const int feed = b.feed("feed"), net = b.actor("net"), sink = b.sink("sink");
+  const int x = b.reg("x", feed, {net}, {.quota = 2, .bytes = 16});
+  const int y = b.reg("y", net, {sink}, {.quota = 2, .bytes = 16});
+  b.run(net, "add", {b.r(x), b.r(x)}, {b.r(y)});
+  b.input("x", x, b.f32({kN}));
+  b.output("y", b.r(y));
+  return b.build();
+}
+
+// "" of success; destroys the status.
+std::string message(sluice_status* status) {
+  const std::string text = sluice_status_message(status);
+  sluice_status_destroy(status);
+  return text;
+}
+
+class CApiTest : public ::testing::Test {
+ protected:
+  CApiTest() : dir_((fs::path(::testing::TempDir()) / ("sluice_c_api_" + std::to_string(getpid()))).string()) {
+    save_bundle(dir_, {doubling_plan(), "graph text\n", {}, {}});
+    sluice_engine_options options = SLUICE_ENGINE_OPTIONS_INIT;
+    options.cores = 1;
+    EXPECT_EQ(message(sluice_engine_create(&options, &engine_)), "");
+    EXPECT_EQ(message(sluice_session_load(engine_, dir_.c_str(), nullptr, &session_)), "");
+    const int64_t shape[] = {4};
+    const float values[] = {1, 2, 3, 4};
+    EXPECT_EQ(message(sluice_tensor_from_data(SLUICE_FLOAT32, shape, 1, values, sizeof values, &x_)), "");
+  }
+  ~CApiTest() override {
+    sluice_tensor_destroy(x_);
+    sluice_engine_destroy(engine_);  // the session keeps it
+    sluice_session_destroy(session_);
+    fs::remove_all(dir_);
+  }
+  const std::string dir_;
+  sluice_engine* engine_ = nullptr;
+  sluice_session* session_ = nullptr;
+  sluice_tensor* x_ = nullptr;
+};
+
+TEST_F(CApiTest, RunsAndSubmits) {
+  sluice_tensor* y = nullptr;
+  ASSERT_EQ(message(sluice_session_run(session_, &x_, 1, &y, 1)), "");
+  EXPECT_EQ(static_cast<float*>(sluice_tensor_data(y))[3], 8);
+  EXPECT_EQ(sluice_tensor_dtype(y), SLUICE_FLOAT32);
+  EXPECT_EQ(sluice_tensor_rank(y), 1);
+  EXPECT_EQ(sluice_tensor_shape(y)[0], 4);
+  EXPECT_EQ(sluice_tensor_size(y), 4);
+  EXPECT_EQ(sluice_tensor_bytes(y), 16u);
+  sluice_tensor_destroy(y);
+  sluice_step* step = nullptr;
+  ASSERT_EQ(message(sluice_session_submit(session_, &x_, 1, &step)), "");
+  EXPECT_EQ(message(sluice_step_wait(step, -1)), "");
+  EXPECT_EQ(sluice_step_ready(step), 1);
+  EXPECT_EQ(message(sluice_step_wait(step, 0)), "");
+  ASSERT_EQ(message(sluice_step_outputs(step, &y, 1)), "");
+  EXPECT_EQ(message(sluice_session_wait_all(session_)), "");
+  EXPECT_GT(sluice_engine_memory_bytes(engine_), 0u);
+  EXPECT_GE(sluice_engine_peak_memory_bytes(engine_), sluice_engine_memory_bytes(engine_));
+  // In any order: the step keeps its session, which keeps the engine.
+  sluice_engine_destroy(engine_);
+  EXPECT_EQ(message(sluice_session_stop(session_)), "");
+  sluice_session_destroy(session_);
+  EXPECT_EQ(message(sluice_step_wait(step, -1)), "");
+  sluice_step_destroy(step);
+  EXPECT_EQ(static_cast<float*>(sluice_tensor_data(y))[0], 2);
+  sluice_tensor_destroy(y);
+}
+
+TEST_F(CApiTest, TellsOfPlans) {
+  sluice_plan* plan = nullptr;
+  ASSERT_EQ(message(sluice_plan_load(dir_.c_str(), &plan)), "");
+  EXPECT_STREQ(sluice_plan_name(plan), "doubling");
+  EXPECT_EQ(message(sluice_plan_verify(plan)), "");
+  EXPECT_GT(sluice_plan_memory_bytes(plan), 0u);
+  EXPECT_EQ(sluice_plan_num_inputs(plan), 1u);
+  EXPECT_EQ(sluice_plan_num_outputs(plan), 1u);
+  sluice_port port = SLUICE_PORT_INIT;
+  ASSERT_EQ(message(sluice_plan_output(plan, 0, &port)), "");
+  EXPECT_STREQ(port.name, "y");
+  EXPECT_EQ(port.dtype, SLUICE_FLOAT32);
+  EXPECT_EQ(port.rank, 1);
+  EXPECT_EQ(port.shape[0], 4);
+  EXPECT_EQ(message(sluice_plan_input(plan, 1, &port)), "sluice_plan_input: index 1; there are 1");
+  sluice_plan_destroy(plan);
+  EXPECT_EQ(sluice_plan_num_inputs(plan), 0u);
+  EXPECT_EQ(message(sluice_plan_load("/no/such/plan", &plan)).substr(0, 14), "/no/such/plan:");
+}
+
+TEST_F(CApiTest, SaysWhatIsWrong) {
+  sluice_tensor* y = nullptr;
+  sluice_status* status = sluice_session_run(session_, nullptr, 0, &y, 1);
+  EXPECT_EQ(sluice_status_kind(status), SLUICE_ERROR_VALUE);
+  EXPECT_EQ(message(status), "sluice_session_run: got 0 inputs; the plan has 1");
+  EXPECT_EQ(sluice_status_kind(status), SLUICE_ERROR_VALUE);  // destroyed: no crash
+  EXPECT_STREQ(sluice_status_message(status), "sluice: not a live status");
+  EXPECT_EQ(message(sluice_session_run(session_, &x_, 1, nullptr, 1)),
+            "sluice_session_run: outputs is NULL; pass an address");
+  EXPECT_EQ(message(sluice_session_run(session_, &x_, 1, &y, 2)),
+            "sluice_session_run: room for 2 outputs; the plan has 1");
+  EXPECT_EQ(message(sluice_session_run(nullptr, &x_, 1, &y, 1)), "sluice_session_run: a session is NULL; pass one");
+  auto* wrong_kind = reinterpret_cast<sluice_session*>(engine_);
+  EXPECT_EQ(message(sluice_session_run(wrong_kind, &x_, 1, &y, 1)).find("not a live handle of a session"), 20u);
+  EXPECT_EQ(message(sluice_tensor_create(static_cast<sluice_dtype>(99), nullptr, 0, &y)),
+            "sluice_tensor_create: dtype: 99; must be a sluice_dtype");
+  EXPECT_EQ(message(sluice_tensor_create(SLUICE_BOOL, nullptr, 9, &y)),
+            "sluice_tensor_create: rank: 9; must be 0 to 8");
+  const int64_t shape[] = {2, -1};
+  EXPECT_NE(message(sluice_tensor_create(SLUICE_BOOL, shape, 2, &y)), "");
+  EXPECT_EQ(message(sluice_tensor_from_data(SLUICE_INT8, shape, 1, "abc", 3, &y)),
+            "sluice_tensor_from_data: 3 bytes; int8(2,) has 2");
+  EXPECT_EQ(message(sluice_engine_load_extension(engine_, "/none.so")).substr(0, 22), "extension '/none.so': ");
+  status = sluice_session_load(engine_, "/no/bundle", nullptr, &session_);
+  EXPECT_EQ(sluice_status_kind(status), SLUICE_ERROR_IO);
+  sluice_status_destroy(status);
+  EXPECT_EQ(y, nullptr);
+}
+
+// Structs know their size: a shorter one is an older caller, a longer one a newer.
+TEST_F(CApiTest, OptionsOfOtherVersionsAreRead) {
+  struct Newer {
+    sluice_engine_options known;
+    int64_t later;
+  } newer{SLUICE_ENGINE_OPTIONS_INIT, 0};
+  newer.known.size = sizeof newer;
+  newer.known.cores = 1;
+  sluice_engine* engine = nullptr;
+  EXPECT_EQ(message(sluice_engine_create(&newer.known, &engine)), "");
+  sluice_engine_destroy(engine);
+  newer.later = 1;
+  EXPECT_EQ(message(sluice_engine_create(&newer.known, &engine)),
+            "sluice_engine_create: options have fields that this version does not know; leave them 0");
+  sluice_engine_options older = SLUICE_ENGINE_OPTIONS_INIT;
+  older.size = offsetof(sluice_engine_options, watchdog_ms);
+  older.cores = 1;
+  older.watchdog_ms = -5;  // not read
+  EXPECT_EQ(message(sluice_engine_create(&older, &engine)), "");
+  sluice_engine_destroy(engine);
+  older.size = 0;
+  EXPECT_EQ(message(sluice_engine_create(&older, &engine)),
+            "sluice_engine_create: options.size: 0; must be sizeof the struct: begin with its _INIT macro");
+  older = SLUICE_ENGINE_OPTIONS_INIT;
+  older.cores = -1;
+  EXPECT_EQ(message(sluice_engine_create(&older, &engine)), "sluice_engine_create: cores: -1; must be 0 to 65536");
+}
+
+// Two threads use what a third destroys.
+TEST_F(CApiTest, HandlesMayBeDestroyedWhileInUse) {
+  std::atomic<int> refused{0}, ran{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&] {
+      for (;;) {
+        sluice_tensor* y = nullptr;
+        sluice_status* status = sluice_session_run(session_, &x_, 1, &y, 1);
+        if (status == nullptr) {
+          EXPECT_EQ(static_cast<float*>(sluice_tensor_data(y))[1], 4);
+          sluice_tensor_destroy(y);
+          ++ran;
+          continue;
+        }
+        sluice_status_destroy(status);
+        ++refused;
+        return;
+      }
+    });
+  }
+  while (ran < 20) std::this_thread::yield();
+  sluice_session_destroy(session_);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(refused, 2);
+}
+
+// Every function with NULL, destroyed, made-up and wrong-kind handles: an error or nothing, never a crash.
+TEST_F(CApiTest, SoakInvalidHandles) {
+  sluice_tensor* gone = nullptr;
+  ASSERT_EQ(message(sluice_tensor_create(SLUICE_INT8, nullptr, 0, &gone)), "");
+  sluice_tensor_destroy(gone);
+  std::mt19937_64 random(7);
+  const int64_t calls = repetitions(20'000, 1'000'000);
+  for (int64_t i = 0; i < calls; ++i) {
+    const auto any = [&](void* other) -> void* {
+      switch (random() % 5) {
+        case 0: return nullptr;
+        case 1: return gone;
+        case 2: return reinterpret_cast<void*>(random());
+        case 3: return reinterpret_cast<void*>(uintptr_t{0x1000} + 16 * 1'000'000'000ull + random() % 4096);
+        default: return other;
+      }
+    };
+    auto* engine = static_cast<sluice_engine*>(any(session_));
+    auto* session = static_cast<sluice_session*>(any(engine_));
+    auto* tensor = static_cast<sluice_tensor*>(any(engine_));
+    auto* step = static_cast<sluice_step*>(any(x_));
+    auto* plan = static_cast<sluice_plan*>(any(x_));
+    sluice_port port = SLUICE_PORT_INIT;
+    sluice_session* new_session = nullptr;
+    sluice_step* new_step = nullptr;
+    sluice_tensor* out = nullptr;
+    sluice_status* status = nullptr;
+    switch (random() % 14) {
+      case 0: status = sluice_session_load(engine, random() % 2 ? dir_.c_str() : nullptr, nullptr, &new_session); break;
+      case 1: status = sluice_session_run(session, &x_, 1, &out, 1); break;
+      case 2: status = sluice_session_run(session_, &tensor, 1, &out, 1); break;
+      case 3: status = sluice_session_submit(session, &x_, 1, &new_step); break;
+      case 4: status = sluice_session_input(session, random() % 3, &port); break;
+      case 5: status = sluice_step_wait(step, static_cast<int64_t>(random() % 3) - 1); break;
+      case 6: status = sluice_step_outputs(step, &out, 1); break;
+      case 7: status = sluice_plan_verify(plan); break;
+      case 8: status = sluice_plan_input(plan, 0, &port); break;
+      case 9: status = sluice_engine_load_extension(engine, "/none.so"); break;
+      case 10: status = sluice_session_stop(session); break;
+      case 11: status = sluice_session_wait_all(session); break;
+      case 12: status = sluice_session_submit(session_, &tensor, 1, &new_step); break;
+      default: status = sluice_session_output(session_, 1 + random() % 9, &port); break;
+    }
+    ASSERT_NE(status, nullptr);
+    ASSERT_NE(sluice_status_kind(status), SLUICE_OK);
+    ASSERT_STRNE(sluice_status_message(status), "");
+    ASSERT_EQ(sluice_tensor_data(static_cast<sluice_tensor*>(any(engine_))), nullptr);
+    ASSERT_EQ(sluice_tensor_size(tensor) + sluice_tensor_rank(tensor), 0);
+    ASSERT_EQ(sluice_plan_memory_bytes(plan) + sluice_session_num_inputs(session) + sluice_step_ready(step), 0u);
+    sluice_step_destroy(step);
+    sluice_tensor_destroy(tensor);
+    sluice_session_destroy(session);
+    sluice_engine_destroy(engine);
+    sluice_plan_destroy(plan);
+    sluice_status_destroy(status);
+    sluice_status_destroy(status);
+  }
+  // And what was valid still is.
+  sluice_tensor* y = nullptr;
+  EXPECT_EQ(message(sluice_session_run(session_, &x_, 1, &y, 1)), "");
+  sluice_tensor_destroy(y);
+  report_count("C API", calls, "calls with invalid handles");
+}
+
+}  // namespace
+}  // namespace sluice::test
