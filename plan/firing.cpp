@@ -35,7 +35,7 @@ FiringRule::FiringRule(const Plan& plan, const Adjacency& adjacency, int actor) 
     out.emit_every = reg.emit_every;
     // An initial token nobody consumes is free at once, like any other.
     const int initial = edges.empty() ? 0 : reg.initial_tokens;
-    out.free = reg.quota - initial;
+    out.free = out.least_free = reg.quota - initial;
     out.next = wrap(initial, reg.quota);
     out.slot = out.next;
     out.consumers = static_cast<int>(edges.size());

@@ -29,7 +29,8 @@
 // feed) it was stopped and its start credits are used up. It then returns every token it has, sends end on every edge,
 // and returns what still arrives.
 //
-// Thread safety: none; one host thread per actor.
+// Thread safety: none but of peak_slots(); one host thread per actor.
+#include <atomic>
 #include <cassert>
 #include <cstdint>
 #include <string>
@@ -92,6 +93,11 @@ class FiringRule {
   uint64_t start_credits() const { return credits_; }
   int free_slots(int out_port) const { return outs_[out_port].free; }
   int tokens(int in_port) const { return ins_[in_port].tokens; }  // arrived and not yet taken
+  // The most slots that were ever not free at once. From any thread.
+  int peak_slots(int out_port) const {
+    Out& out = const_cast<Out&>(outs_[out_port]);  // an atomic_ref of C++20 wants it so; nothing is written
+    return out.quota - std::atomic_ref(out.least_free).load(std::memory_order_relaxed);
+  }
 
   // What it waits for, for the watchdog and for deadlock reports.
   struct Wait {
@@ -122,6 +128,7 @@ class FiringRule {
   };
   struct alignas(64) Out {
     int free = 0;
+    int least_free = 0;  // ever; also read by other threads
     int need = 1;        // slots the next firing needs; 0 in the middle of a period
     bool plain = false;  // one token per firing, for one consumer
     int emit_every = 1;
@@ -135,6 +142,12 @@ class FiringRule {
     int pending = 0;                    // in pending_, when there are several consumers
     int in_place_in = -1;
   };
+  static void take_slot(Out& out) {
+    out.slot = out.next;
+    out.next = wrap(out.next + 1, out.quota);
+    if (--out.free < out.least_free) [[unlikely]]
+      std::atomic_ref(out.least_free).store(out.free, std::memory_order_relaxed);
+  }
   static int wrap(int slot, int quota) { return slot >= quota ? slot - quota : slot; }
 
   // Out of line, to keep the common way short.
@@ -241,9 +254,8 @@ inline void FiringRule::begin() {
       blockers += in.tokens < in.need;
     }
     for (Out& out : outs_) {
-      out.slot = out.next;
-      out.next = wrap(out.next + 1, out.quota);
-      blockers += --out.free < 1;
+      take_slot(out);
+      blockers += out.free < 1;
     }
     blockers_ += blockers;
     if (source_ && --credits_ == 0) ++blockers_;
@@ -259,11 +271,7 @@ inline void FiringRule::begin() {
     blockers_ += in.tokens < in.need;
   }
   for (Out& out : outs_) {
-    if (out.phase == 0) {
-      --out.free;
-      out.slot = out.next;
-      out.next = wrap(out.next + 1, out.quota);
-    }
+    if (out.phase == 0) take_slot(out);
     out.need = out.phase + 1 == out.emit_every ? 1 : 0;
     blockers_ += out.free < out.need;
   }

@@ -53,6 +53,34 @@ struct ActorCount {
   uint64_t firings = 0;
 };
 
+// Counters, to be read at any time, from any thread, while steps run; what counts events never falls. Exact at rest.
+struct Counters {
+  struct Actor {
+    std::string name;
+    uint64_t firings = 0, waits = 0;  // waits: how often it had to stop for a message
+    uint64_t busy_ns = 0;             // in its kernels
+    int stream = 0;                   // in `streams`
+  };
+  // Of all sessions of the engine that use the stream, from its first use.
+  struct Stream {
+    std::string name;
+    uint64_t busy_ns = 0;  // neither parked nor waiting for a device or for cores
+    uint64_t parks = 0;
+  };
+  struct Register {
+    std::string name;
+    uint64_t tokens = 0;                         // written so far
+    int quota = 0, used = 0, ready = 0, peak = 0;  // slots; not free now; with a token to read; most used at once
+  };
+  uint64_t submitted = 0, finished = 0, failed = 0;  // steps
+  int in_flight = 0, max_in_flight = 0;
+  uint64_t bytes = 0;  // that the session holds
+  std::vector<Actor> actors;
+  std::vector<Stream> streams;
+  std::vector<Register> registers;
+  std::string text;  // the same as tables for people
+};
+
 class SLUICE_API Session {
  public:
   // Loads a bundle. The engine must outlive the session. Throws kIo, kValue, kUnsupported (a plan with Python in it).
@@ -76,6 +104,8 @@ class SLUICE_API Session {
   void stop();
   // How often each actor has fired.
   std::vector<ActorCount> firings() const;
+  // All counters: steps, actors, streams, registers.
+  Counters counters() const;
 
  private:
   explicit Session(std::unique_ptr<sluice::Session> impl);
