@@ -1,5 +1,7 @@
 #pragma once
 // The whole C++ API, in namespace sluice::api.
+#include "dtype.h"
+#include "diagnostics.h"
 #include "engine.h"
 #include "error.h"
 #include "export.h"

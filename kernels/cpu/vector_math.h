@@ -9,8 +9,10 @@
 // can, so under them there is one version.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
+#define SLUICE_CLONED 1
 #define SLUICE_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
+#define SLUICE_CLONED 0
 #define SLUICE_CLONES
 #endif
 

@@ -1,0 +1,19 @@
+#pragma once
+// For whoever looks for what is wrong.
+#include <string>
+
+#include "sluice/export.h"
+
+namespace sluice::api {
+
+// What this process runs on and with: versions, build, machine, devices, environment. The thing to paste into a bug
+// report: no user names, host names or paths. As text, or as one JSON object.
+SLUICE_API std::string describe(bool json = false);
+
+// Sets what is logged, as the environment variable SLUICE_LOG does at the start: "warn,plan=debug,json".
+// Throws kValue naming the first part that is wrong.
+SLUICE_API void set_log(const std::string& spec);
+// What is in force, as set_log() takes it.
+SLUICE_API std::string log_spec();
+
+}  // namespace sluice::api

@@ -1,0 +1,68 @@
+#include "kernels/libraries.h"
+
+#include <hwy/highway.h>
+#include <hwy/targets.h>
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "base/error.h"
+#include "kernels/cpu/vector_math.h"
+
+namespace sluice {
+
+std::vector<LibraryVersion> kernel_libraries() {
+  const dnnl_version_t& dnnl = *dnnl_version();
+  return {{"oneDNN", fmt::format("{}.{}.{}", dnnl.major, dnnl.minor, dnnl.patch)},
+          {"Highway", fmt::format("{}.{}.{}", HWY_MAJOR, HWY_MINOR, HWY_PATCH)},
+          {"OpenMP", std::to_string(_OPENMP)}};
+}
+
+namespace {
+
+std::string onednn_isa() {
+  const auto isa = static_cast<unsigned>(dnnl_get_effective_cpu_isa());
+  struct Name {
+    unsigned isa;
+    const char* name;
+  };
+  static constexpr Name kNames[] = {
+      {dnnl_cpu_isa_sse41, "sse41"},
+      {dnnl_cpu_isa_avx, "avx"},
+      {dnnl_cpu_isa_avx2, "avx2"},
+      {dnnl_cpu_isa_avx2_vnni, "avx2_vnni"},
+      {dnnl_cpu_isa_avx512_core, "avx512_core"},
+      {dnnl_cpu_isa_avx512_core_vnni, "avx512_core_vnni"},
+      {dnnl_cpu_isa_avx512_core_bf16, "avx512_core_bf16"},
+      {dnnl_cpu_isa_avx512_core_amx, "avx512_core_amx"},
+  };
+  for (const Name& name : kNames) {
+    if (name.isa == isa) return name.name;
+  }
+  return fmt::format("{:#x}", isa);
+}
+
+std::string highway_target() {
+  const int64_t targets = hwy::SupportedTargets();
+  return hwy::TargetName(targets & -targets);  // the lowest bit is the best
+}
+
+std::string loops() {
+#if SLUICE_CLONED
+  __builtin_cpu_init();
+  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                  __builtin_cpu_supports("avx512cd");
+  return v4 ? "x86-64-v4" : v3 ? "x86-64-v3" : "baseline";
+#else
+  return "baseline";
+#endif
+}
+
+}  // namespace
+
+std::vector<InstructionSet> cpu_instruction_sets() {
+  return {{"oneDNN", onednn_isa()}, {"Highway", highway_target()}, {"loops", loops()}};
+}
+
+}  // namespace sluice

@@ -1,0 +1,19 @@
+#pragma once
+// What the kernels of this process stand on.
+#include <string>
+#include <vector>
+
+#include "base/libraries.h"
+
+namespace sluice {
+
+// oneDNN, Highway, OpenMP.
+std::vector<LibraryVersion> kernel_libraries();
+
+// The instruction set each part of the CPU kernels has chosen here: {"oneDNN", "avx512_core_vnni"}.
+struct InstructionSet {
+  std::string part, name;
+};
+std::vector<InstructionSet> cpu_instruction_sets();
+
+}  // namespace sluice
