@@ -30,7 +30,12 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded) : engin
                  "plan '{}': sink '{}' fires {} times in {} steps; it must fire at most once per step", plan.name,
                  plan.actors[sink.actor].name, runner_->counts().per_period(sink.actor), runner_->counts().period());
   }
-  max_in_flight_ = loaded_->options.max_in_flight > 0 ? loaded_->options.max_in_flight : std::max(quota, 1);
+  const int least = least_in_flight();
+  max_in_flight_ = loaded_->options.max_in_flight > 0 ? loaded_->options.max_in_flight : std::max(quota, least);
+  SLUICE_CHECK(max_in_flight_ >= least,
+               "session '{}': max_in_flight: {}; the plan finishes a step only once {} are in flight, so it must be at "
+               "least that",
+               plan.name, max_in_flight_, least);
   pending_.resize(static_cast<size_t>(max_in_flight_));
   for (const actors::Node* node : runner_->nodes()) {
     if (node->touches_variables()) touching_.push_back(node->actor());
@@ -136,8 +141,28 @@ void SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t step)
   if (!told.ok() && late_error_.ok()) late_error_ = told;
 }
 
+// How many steps must have been submitted before the first of them can be finished, at the worst: batches.
+int SessionCore::least_in_flight() const {
+  const actors::FiringCounts& counts = runner_->counts();
+  uint64_t least = 1;
+  for (const Sink& sink : sinks_) {
+    uint64_t submitted = 1;
+    for (uint64_t step = 0; step < counts.period(); ++step) {
+      // Firing number `answer` of the sink answers the step.
+      const uint64_t answer = step * counts.per_period(sink.actor) / counts.period();
+      while (submitted < counts.period() && counts.after(sink.actor, submitted) <= answer) ++submitted;
+      if (submitted > step) least = std::max(least, submitted - step);
+    }
+  }
+  return static_cast<int>(least);
+}
+
 void SessionCore::on_sink(int actor, uint64_t step, const Status& status, void* const* outputs) {
   Sink& sink = *std::find_if(sinks_.begin(), sinks_.end(), [&](const Sink& s) { return s.actor == actor; });
+  // Of a period's steps each firing answers its share, also when a later step has made several possible at once.
+  const uint64_t per_period = runner_->counts().per_period(actor);
+  const uint64_t next_share = (++sink.fired * runner_->counts().period() + per_period - 1) / per_period;
+  step = std::min(step, next_share - 1);
   std::unique_lock lock(mutex_);
   for (; sink.next_step <= step; ++sink.next_step) {
     const std::shared_ptr<StepState> state = pending_[sink.next_step % pending_.size()];

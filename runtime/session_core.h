@@ -105,6 +105,7 @@ class SessionCore final : public actors::RunListener,
     int actor = 0;
     std::vector<int> outputs;  // of the plan
     uint64_t next_step = 0;    // the first not delivered
+    uint64_t fired = 0;
   };
   struct Feed {
     int actor = 0;
@@ -123,6 +124,7 @@ class SessionCore final : public actors::RunListener,
   void read_counters(SessionStats& stats) const;
   void check_inputs(std::span<const InputTensor> inputs) const;
   void write_inputs(uint64_t step, std::span<const InputTensor> inputs);
+  int least_in_flight() const;
   bool has_capacity() const;  // REQUIRES: mutex_ held
   void offer_room();          // REQUIRES: mutex_ held
   void check_open() const;    // REQUIRES: mutex_ held
