@@ -53,6 +53,7 @@ void MessageProbe::add(std::vector<PendingMessage>& pending, const PendingMessag
       before->held_until = 0;
       waiting = false;
       ++faults;
+      edge = message.edge;
       pending.insert(before, message);
       return;
     }
@@ -84,6 +85,7 @@ void MessageProbe::add(std::vector<PendingMessage>& pending, const PendingMessag
     }
   }
   ++faults;
+  edge = message.edge;
 }
 
 bool MessageProbe::admit(const PendingMessage& message) {

@@ -40,6 +40,7 @@ class MessageProbe {
   uint64_t delivered = 0;
   uint64_t seen = 0;                  // messages of the victim's kind
   uint64_t faults = 0;                // made
+  int edge = -1;                      // of the last of them
   bool waiting = false;               // kReorder: a message waits for the next of its edge
   std::vector<std::string> breaches;  // found, the first of each run
 

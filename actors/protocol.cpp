@@ -58,7 +58,8 @@ std::string Protocol::fault(int edge, ItemKind kind, int slot) {
   std::string text;
   switch (kind) {
     case ItemKind::kReady: {
-      if (traffic.ended) return fmt::format("{}: a token of slot {} after the end; nothing may follow it", where(edge), slot);
+      if (traffic.ended)
+        return fmt::format("{}: a token of slot {} after the end; nothing may follow it", where(edge), slot);
       text = in_order("token", traffic.tokens, static_cast<uint64_t>(reg(edge).initial_tokens));
       if (!text.empty()) return text;
       const uint64_t due = tokens_due(edge);

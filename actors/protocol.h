@@ -19,7 +19,8 @@ namespace sluice::actors {
 class Protocol {
  public:
   // REQUIRES: `run` and `nodes` outlive this.
-  Protocol(const RunState& run, const std::vector<Node*>& nodes) : run_(run), nodes_(nodes), traffic_(run.links.size()) {}
+  Protocol(const RunState& run, const std::vector<Node*>& nodes)
+      : run_(run), nodes_(nodes), traffic_(run.links.size()) {}
 
   // Whether `message` may be delivered now. Not after a breach: nothing more is then delivered to the run, so that one
   // error does not become many. REQUIRES: message.edge >= 0; no firing of the run is in progress.

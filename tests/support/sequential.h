@@ -1,0 +1,199 @@
+#pragma once
+// The meaning of a plan, without actors: its programs run one after the other on channels that are never full.
+//
+// Kahn's reading of a plan: a register is an endless sequence of tokens, each with memory of its own; a firing of an
+// actor reads the tokens its rates name, by number, and appends to the sequences it makes. There are no quotas, slots,
+// acks or messages here, so what the runtime does with those cannot be wrong in the same way.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/kernel.h"
+#include "plan/plan.h"
+
+namespace sluice::test {
+
+class Sequential {
+ public:
+  using Bytes = std::vector<std::byte>;
+  // What a step's handle shows: the plan's outputs, or that a firing it depends on has failed.
+  struct Answer {
+    bool failed = false;
+    std::vector<Bytes> outputs;
+  };
+  // Kernel `kernel` fails in firing number `firing` of its actor, before it has written anything.
+  struct Failure {
+    int kernel = -1;
+    uint64_t firing = 0;
+  };
+
+  // Kernels are host functions and copies. REQUIRES: `plan` and `functions` outlive this; the plan verifies.
+  Sequential(const plan::Plan& plan, const HostFunctions& functions, Failure failure = {-1, 0})
+      : plan_(plan),
+        functions_(functions),
+        failure_(failure),
+        adjacency_(plan),
+        tokens_(plan.registers.size()),
+        drafts_(plan.registers.size()),
+        firings_(plan.actors.size()) {
+    for (size_t r = 0; r < plan.registers.size(); ++r) {
+      const plan::Register& reg = plan.registers[r];
+      for (int t = 0; t < reg.initial_tokens; ++t) tokens_[r].push_back({Bytes(reg.bytes), false});
+    }
+    for (const plan::Buffer& buffer : plan.buffers) buffers_.push_back(Bytes(buffer.bytes));
+    for (const plan::Variable& variable : plan.variables) variables.push_back(Bytes(variable.spec.extent_bytes()));
+  }
+
+  std::vector<Bytes> variables;  // zeros at the start
+  // Whether some firing has written it, per variable.
+  std::vector<bool> updated() const { return updated_; }
+
+  // One more step: what it makes possible happens before this returns.
+  void step(const std::vector<Bytes>& inputs) {
+    updated_.resize(plan_.variables.size());
+    ++steps_;
+    for (size_t i = 0; i < inputs.size(); ++i) drafts_[plan_.inputs[i].reg] = {inputs[i], false};
+    for (bool fired = true; fired;) {
+      fired = false;
+      for (size_t a = 0; a < plan_.actors.size(); ++a) {
+        while (possible(static_cast<int>(a))) {
+          fire(static_cast<int>(a));
+          fired = true;
+        }
+      }
+    }
+  }
+
+  uint64_t steps() const { return steps_; }
+  uint64_t firings(int actor) const { return firings_[actor]; }
+  // Per firing of the sink.
+  const std::vector<Answer>& answers() const { return answers_; }
+
+ private:
+  struct Token {
+    Bytes data;
+    bool failed = false;
+  };
+
+  const Token& token(int edge, int index) const {
+    const plan::Edge& e = plan_.edges[edge];
+    const uint64_t first = firings_[e.consumer] / static_cast<uint64_t>(e.hold) * static_cast<uint64_t>(e.take);
+    return tokens_[e.reg][first + static_cast<uint64_t>(index)];
+  }
+
+  bool possible(int actor) const {
+    const plan::ActorRole role = plan_.actors[actor].role;
+    if ((role == plan::ActorRole::kFeed || role == plan::ActorRole::kSource) && firings_[actor] == steps_) return false;
+    for (const int edge : adjacency_.in_edges[actor]) {
+      const plan::Edge& e = plan_.edges[edge];
+      const uint64_t holds = firings_[actor] / static_cast<uint64_t>(e.hold) + 1;
+      if (tokens_[e.reg].size() < holds * static_cast<uint64_t>(e.take)) return false;
+    }
+    return true;
+  }
+
+  // A failed token fails who reads it; but feedback that only orders firings tells nothing.
+  bool passes_failure(const plan::Register& reg) const { return reg.bytes > 0 || reg.initial_tokens == 0; }
+
+  void fire(int actor) {
+    bool failed = false;
+    for (const int edge : adjacency_.in_edges[actor]) {
+      const plan::Edge& e = plan_.edges[edge];
+      for (int t = 0; t < e.take; ++t) failed |= passes_failure(plan_.registers[e.reg]) && token(edge, t).failed;
+    }
+    for (const int r : adjacency_.out_registers[actor]) {
+      const plan::Register& reg = plan_.registers[r];
+      if (firings_[actor] % static_cast<uint64_t>(reg.emit_every) != 0) continue;
+      if (plan_.actors[actor].role != plan::ActorRole::kFeed) drafts_[r] = {Bytes(reg.bytes), false};
+      if (reg.in_place_of >= 0) drafts_[r].data = token(reg.in_place_of, 0).data;
+    }
+    if (plan_.actors[actor].role == plan::ActorRole::kSink) answer(actor, failed);
+    written_.clear();
+    for (const plan::Instr& instr : plan_.actors[actor].program) {
+      if (instr.kind == plan::InstrKind::kRun && !failed) {
+        failed = instr.index == failure_.kernel && firings_[actor] == failure_.firing;
+        if (!failed) run(actor, plan_.kernels[instr.index]);
+      }
+      if (instr.kind == plan::InstrKind::kEmit) emit(actor, instr.index, failed);
+    }
+    ++firings_[actor];
+  }
+
+  void emit(int actor, int r, bool failed) {
+    const plan::Register& reg = plan_.registers[r];
+    drafts_[r].failed |= failed && passes_failure(reg);
+    if ((firings_[actor] + 1) % static_cast<uint64_t>(reg.emit_every) == 0) tokens_[r].push_back(drafts_[r]);
+  }
+
+  int edge_of(int actor, int reg) const {
+    for (const int edge : adjacency_.in_edges[actor]) {
+      if (plan_.edges[edge].reg == reg) return edge;
+    }
+    return -1;
+  }
+
+  void answer(int actor, bool failed) {
+    Answer answer;
+    answer.failed = failed;
+    for (const plan::Output& output : plan_.outputs) {
+      const int edge = edge_of(actor, output.view.index);
+      if (!failed) answer.outputs.push_back(token(edge, output.view.token).data);
+    }
+    answers_.push_back(std::move(answer));
+  }
+
+  std::byte* address(int actor, const plan::View& view, bool written) {
+    switch (view.base) {
+      case plan::BaseKind::kBuffer: return buffers_[view.index].data() + view.offset;
+      case plan::BaseKind::kVariable: return variables[view.index].data() + view.offset;
+      case plan::BaseKind::kRegister: break;
+    }
+    const int edge = edge_of(actor, view.index);
+    const bool own = std::find(written_.begin(), written_.end(), view.index) != written_.end();
+    if (written || edge < 0 || own) return drafts_[view.index].data.data() + view.offset;
+    for (const int r : adjacency_.out_registers[actor]) {
+      if (plan_.registers[r].in_place_of == edge) return drafts_[r].data.data() + view.offset;
+    }
+    return const_cast<std::byte*>(token(edge, view.token).data.data()) + view.offset;
+  }
+
+  void run(int actor, const plan::Kernel& kernel) {
+    std::vector<const void*> inputs;
+    std::vector<void*> outputs;
+    std::vector<TensorSpec> in, out;
+    for (const plan::View& view : kernel.inputs) {
+      inputs.push_back(plan::is_absent(view) ? nullptr : address(actor, view, false));
+      in.push_back(view.spec);
+    }
+    for (const plan::View& view : kernel.outputs) {
+      outputs.push_back(address(actor, view, true));
+      out.push_back(view.spec);
+      if (view.base == plan::BaseKind::kRegister) written_.push_back(view.index);
+      if (view.base == plan::BaseKind::kVariable) updated_[view.index] = true;
+    }
+    if (kernel.op == "copy") {
+      std::memcpy(outputs[0], inputs[0], in[0].extent_bytes());
+      return;
+    }
+    functions_.at(get_attr<std::string>(kernel.attrs, "name"))({inputs.data(), outputs.data()}, in, out);
+  }
+
+  const plan::Plan& plan_;
+  const HostFunctions& functions_;
+  const Failure failure_;
+  const plan::Adjacency adjacency_;
+  std::vector<std::vector<Token>> tokens_;  // per register, all there ever were
+  std::vector<Token> drafts_;               // per register: the token being made
+  std::vector<Bytes> buffers_;
+  std::vector<uint64_t> firings_;
+  std::vector<int> written_;  // registers, by the firing under way
+  std::vector<bool> updated_;
+  std::vector<Answer> answers_;
+  uint64_t steps_ = 0;
+};
+
+}  // namespace sluice::test
