@@ -15,7 +15,7 @@ struct CompileOptions {
   int steps_in_flight = 2;        // that a session of it can pipeline
   uint64_t memory_budget = 0;     // bytes; a plan that needs more is refused. 0: none
   bool one_actor_per_op = false;  // instead of one per stream where possible
-  std::vector<std::string> disabled_passes;
+  std::vector<std::string> disabled_passes = {};
 };
 
 // Compiles `graph_text` (as in a bundle's graph.txt) for the devices of `engine`, with its extensions, and writes a

@@ -1,0 +1,83 @@
+"""docs/embedding.md: its commands, projects, programs and libraries, as they stand there."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import sluice as sl
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", ROOT / "build/release"))
+PAGE = (ROOT / "docs/embedding.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.S | re.M)
+
+
+def run(*command, **kwargs):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=300, **kwargs)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The page's commands, with this build and a folder of the test's own in place of the ones named there."""
+    path = tmp_path_factory.mktemp("embedding")
+    for line in blocks("bash")[0].splitlines():
+        words = [w.replace("/tmp/", f"{path}/").replace("build/release", str(BUILD)) for w in line.split()]
+        run(*words, cwd=ROOT)
+    assert (path / "c_runner/c_runner").exists()
+    return path
+
+
+@pytest.fixture(scope="module")
+def project(installed):
+    """The page's project: each program is in the file that its first line names."""
+    path = installed / "project"
+    path.mkdir()
+    (path / "CMakeLists.txt").write_text(blocks("cmake")[0])
+    for text in blocks("cpp") + blocks("c"):
+        name = re.match(r"(?://|/\*) (\S+)", text)[1]
+        (path / name).write_text(text)
+    run("cmake", "-S", path, "-B", path / "b", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+        "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror", "-DCMAKE_C_FLAGS=-std=c99 -pedantic -Wall -Wextra -Werror",
+        f"-DCMAKE_PREFIX_PATH={installed / 'sluice'}")
+    run("cmake", "--build", path / "b")
+    return path / "b"
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    class Net(sl.nn.Graph):
+        def build(self, x):
+            return x.relu() * 2
+
+    graph = Net()
+    graph(sl.zeros(1, 4))
+    path = tmp_path_factory.mktemp("service") / "bundle"
+    sl.save(graph, path)
+    return path
+
+
+@pytest.mark.parametrize("program", ["service", "service_c"])
+def test_services_run(program, project, bundle):
+    assert run(project / program, bundle) == "2 0\n"
+
+
+def test_own_op_in_python(project):
+    source = blocks("py")[0].replace("my_ops.so", str(project / "my_ops.so"))
+    assert run(sys.executable, "-c", source) == "[-2.0, 0.5, 2.0] [0.0, 1.0, 0.0]\n"
+
+
+def test_compiles_without_python(project, tmp_path):
+    lines = run(project / "planner", tmp_path / "bundle", cwd=project).splitlines()
+    assert lines[0].split() == ["0.5", "2", "2", "-0.5", "-1", "0"]
+    assert int(lines[1].split()[0]) >= 4
+    sl.ops.load_library(project / "my_ops.so")
+    assert sl.load_graph(tmp_path / "bundle")(sl.ones(2, 3)).tolist() == [[1, 2, 2]] * 2
