@@ -13,23 +13,24 @@ from sluice._size import Size
 from sluice._device import device, register_quota, stream
 from sluice._creation import (arange, as_tensor, bernoulli, default_generator, empty, empty_like, eye, from_dlpack, from_numpy,
                               frombuffer, full, full_like, get_default_dtype, initial_seed, linspace, manual_seed, normal, ones,
-                              ones_like, rand, rand_like, randint, randn, randn_like, randperm, set_default_dtype, tensor, zeros,
-                              zeros_like)
+                              ones_like, rand, rand_like, randint, randn, randn_like, randperm, set_default_dtype, tensor, to_dlpack,
+                              zeros, zeros_like)
 from sluice._creation import numpy as _numpy
 from sluice import _tensor_math, _tensor_methods
 from sluice._functions import *  # noqa: F401,F403
 from sluice._functions import broadcast_shapes, pow, where  # noqa: A004
 from sluice.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 
-__version__ = "0.1.0"
+__version__ = _C.__version__
 
 float, double, half, long, int, short = float32, float64, float16, int64, int32, int16  # noqa: A001
 inf, nan, pi = __import__("math").inf, __import__("math").nan, __import__("math").pi
 FloatTensor = Tensor
 
-_LAZY = {"nn": "sluice.nn", "optim": "sluice.optim", "ops": "sluice._C.ops", "errors": "sluice.errors"}
+_LAZY = {"nn": "sluice.nn", "optim": "sluice.optim", "ops": "sluice._C.ops", "errors": "sluice.errors", "info": "sluice.info"}
 _LAZY_NAMES = {name: "sluice._bundle" for name in ("save", "load_graph")}
 _LAZY_NAMES["host_function"] = "sluice._host_function"
+_LAZY_NAMES["set_log"] = "sluice.info"
 
 
 def __getattr__(name):

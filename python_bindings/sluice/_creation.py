@@ -90,20 +90,40 @@ def as_tensor(data, dtype=None, device=None):
 
 
 def from_numpy(array):
-    """Shares the array's memory."""
+    """Shares the array's memory. An array that is read-only makes a tensor that refuses in-place writes."""
     if not isinstance(array, numpy().ndarray):
         raise TypeError(f"from_numpy: expected np.ndarray (got {type(array).__name__})")
     return _C.from_array(array)
 
 
-def from_dlpack(exporter):
-    """Shares memory through DLPack."""
-    return _C.from_array(exporter)
+def from_dlpack(ext_tensor, *, copy=None):
+    """Shares the memory of an object with `__dlpack__`, or of a DLPack capsule; torch.from_dlpack.
+
+    copy: True copies; None and False share. Memory that its exporter marks as read-only refuses in-place writes.
+    """
+    if not hasattr(ext_tensor, "__dlpack__"):
+        t = _C.from_dlpack_capsule(ext_tensor)
+    else:
+        if hasattr(ext_tensor, "__dlpack_device__"):
+            kind, index = ext_tensor.__dlpack_device__()
+            if int(kind) != 1:
+                raise BufferError(f"from_dlpack: the tensor is on DLPack device ({int(kind)}, {index}); must be on the CPU (1, 0)")
+        try:
+            capsule = ext_tensor.__dlpack__(max_version=(1, 0))
+        except TypeError:  # an exporter from before DLPack 1.0
+            capsule = ext_tensor.__dlpack__()
+        t = _C.from_dlpack_capsule(capsule)
+    return t.clone() if copy else t
 
 
-def frombuffer(buffer, *, dtype, count=-1, offset=0):
-    """Shares the memory of an object with the buffer protocol."""
-    return from_numpy(numpy().frombuffer(buffer, dtype=dtype.name, count=count, offset=offset))
+def to_dlpack(tensor):
+    """The tensor as a DLPack capsule of the unversioned form; `tensor.__dlpack__()`."""
+    return tensor.__dlpack__()
+
+
+def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
+    """Shares the memory of an object with the buffer protocol, as a tensor of one dim; torch.frombuffer."""
+    return _finish(_C.from_buffer(buffer, dtype, count, offset), None, requires_grad)
 
 
 def full(*size, fill_value=None, dtype=None, device=None, requires_grad=False):

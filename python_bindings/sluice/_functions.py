@@ -1,5 +1,7 @@
 """Top-level functions: those that are not simply a Tensor method under the same name."""
 
+from __future__ import annotations
+
 from sluice import _C
 from sluice._C import Tensor, fn
 
@@ -54,7 +56,7 @@ def vstack(tensors):
     return cat([t.unsqueeze(0) if t.ndim == 1 else t for t in tensors], 0)
 
 
-def where(condition, input=None, other=None):
+def where(condition, input=None, other=None) -> Any:
     if input is None:
         return condition.nonzero(as_tuple=True)
     return fn.where(condition, input, other)
@@ -68,7 +70,7 @@ def broadcast_to(input, size):
     return fn.expand(input, size)
 
 
-def broadcast_shapes(*shapes):
+def broadcast_shapes(*shapes) -> Any:
     from sluice._size import Size
 
     rank = max(map(len, shapes), default=0)
@@ -82,7 +84,7 @@ def broadcast_shapes(*shapes):
     return Size(result)
 
 
-def broadcast_tensors(*tensors):
+def broadcast_tensors(*tensors) -> tuple[Tensor, ...]:
     shape = broadcast_shapes(*(t._shape for t in tensors))
     return tuple(fn.expand(t, shape) for t in tensors)
 
@@ -95,7 +97,7 @@ def tile(input, dims):
     return fn.tile(input, dims)
 
 
-def meshgrid(*tensors, indexing="ij"):
+def meshgrid(*tensors, indexing="ij") -> tuple[Tensor, ...]:
     tensors = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
     if indexing not in ("ij", "xy"):
         raise ValueError(f"meshgrid: indexing is {indexing!r}; must be 'ij' or 'xy'")
@@ -108,21 +110,21 @@ def meshgrid(*tensors, indexing="ij"):
     return tuple(g.transpose(0, 1) if indexing == "xy" and len(shape) > 1 else g for g in grids)
 
 
-def is_tensor(obj):
+def is_tensor(obj) -> bool:
     return isinstance(obj, Tensor)
 
 
-def is_floating_point(input):
+def is_floating_point(input) -> bool:
     return input.dtype.is_floating_point
 
 
-def numel(input):
+def numel(input) -> int:
     return input.numel()
 
 
-def set_num_threads(threads):
+def set_num_threads(threads) -> None:
     _C.set_num_threads(threads)
 
 
-def get_num_threads():
+def get_num_threads() -> int:
     return _C.get_num_threads()

@@ -1,5 +1,7 @@
 """Tensor methods that compute: shapes, arithmetic and reductions in torch's argument forms."""
 
+from __future__ import annotations
+
 import math
 from collections import namedtuple
 
@@ -216,7 +218,7 @@ def erfinv(self):
 def _extremum(name):
     pick, indices, both = getattr(Tensor, "a" + name), getattr(Tensor, "arg" + name), getattr(Tensor, name + "imum")
 
-    def reduce(self, dim=None, keepdim=False, *, other=None):
+    def reduce(self, dim=None, keepdim=False, *, other=None) -> Any:
         if isinstance(dim, Tensor):
             other, dim = dim, None
         if other is not None:
@@ -252,7 +254,7 @@ def std(self, dim=None, unbiased=None, keepdim=False, *, correction=1):
 
 
 @method
-def allclose(self, other, rtol=1e-5, atol=1e-8, equal_nan=False):
+def allclose(self, other, rtol=1e-5, atol=1e-8, equal_nan=False) -> bool:
     return bool(self.isclose(other, rtol, atol, equal_nan).all())
 
 
@@ -263,12 +265,12 @@ def isclose(self, other, rtol=1e-5, atol=1e-8, equal_nan=False):
 
 
 @method
-def equal(self, other):
+def equal(self, other) -> bool:
     return self._shape == other._shape and bool((self == other).all())
 
 
 @method
-def nonzero(self, as_tuple=False):
+def nonzero(self, as_tuple=False) -> Any:
     np = sluice._numpy()
     found = tuple(sluice.from_numpy(i) for i in np.nonzero(self.detach().numpy()))
     return found if as_tuple else sluice.stack(found, 1)
@@ -287,7 +289,7 @@ def _host_sort(self, dim, descending):
 
 
 @method
-def sort(self, dim=-1, descending=False, stable=False):
+def sort(self, dim=-1, descending=False, stable=False) -> Any:
     index = _host_sort(self, dim, descending)
     return _ValuesIndices["sort"](self.gather(dim, index), index)
 
@@ -298,6 +300,6 @@ def argsort(self, dim=-1, descending=False, stable=False):
 
 
 @method
-def topk(self, k, dim=-1, largest=True, sorted=True):
+def topk(self, k, dim=-1, largest=True, sorted=True) -> Any:
     index = _host_sort(self, dim, largest).narrow(dim, 0, k).contiguous()
     return _ValuesIndices["topk"](self.gather(dim, index), index)

@@ -1,5 +1,7 @@
 """Tensor methods about what a tensor is: attributes, printing, conversions, in-place ops, hooks."""
 
+from __future__ import annotations
+
 import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
@@ -29,83 +31,85 @@ def _short_device(name):
 
 
 @method
-def size(self, dim=None):
+def size(self, dim=None) -> Any:
     return self.shape if dim is None else self.shape[dim]
 
 
 @method
-def stride(self, dim=None):
+def stride(self, dim=None) -> Any:
     return self._strides() if dim is None else self._strides()[dim]
 
 
 @method
-def element_size(self):
+def element_size(self) -> int:
     return self.dtype.itemsize
 
 
 @method
-def is_floating_point(self):
+def is_floating_point(self) -> bool:
     return self.dtype.is_floating_point
 
 
 @method
-def __len__(self):
+def __len__(self) -> int:
     if self.ndim == 0:
         raise TypeError("len() of a 0-d tensor")
     return self._shape[0]
 
 
 @method
-def __iter__(self):
+def __iter__(self) -> Iterator[Tensor]:
     if self.ndim == 0:
         raise TypeError("iteration over a 0-d tensor")
     return iter(self.unbind(0))
 
 
 @method
-def __bool__(self):
+def __bool__(self) -> bool:
     if self.numel() != 1:
         raise RuntimeError(f"Boolean value of Tensor with {self.numel()} values is ambiguous; use .any() or .all()")
     return bool(self.item())
 
 
 @method
-def __int__(self):
+def __int__(self) -> int:
     return int(self.item())
 
 
 @method
-def __float__(self):
+def __float__(self) -> float:
     return float(self.item())
 
 
 @method
-def __index__(self):
+def __index__(self) -> int:
     if self.numel() != 1 or self.dtype.is_floating_point:
         raise TypeError("only integer tensors of a single element can be converted to an index")
     return int(self.item())
 
 
 @method
-def __contains__(self, element):
+def __contains__(self, element) -> bool:
     return bool((self == element).any())
 
 
 @method
-def __format__(self, spec):
+def __format__(self, spec) -> str:
     return format(self.item(), spec) if self.ndim == 0 and not self._traced else object.__format__(self, spec)
 
 
 @method
-def __array__(self, dtype=None, copy=None):
+def __array__(self, dtype=None, copy=None) -> numpy.ndarray:
     array = self.numpy()
     if dtype is not None and array.dtype != dtype:
+        if copy is False:
+            raise ValueError(f"__array__: {self.dtype} as {dtype} needs a copy; copy=False forbids it")
         return array.astype(dtype)
     return array.copy() if copy else array
 
 
 @method
-def __deepcopy__(self, memo):
+def __deepcopy__(self, memo) -> Tensor:
     if id(self) not in memo:
         if not self.is_leaf:
             raise RuntimeError("deepcopy: only leaf tensors can be copied deeply; use .detach().clone()")
@@ -122,7 +126,7 @@ def _rebuild(array, requires_grad):
     return sluice.tensor(array).requires_grad_(requires_grad)
 
 
-def _format(self):
+def _format(self) -> str:
     if self._traced:
         return f"tensor(..., size={tuple(self._shape)}, dtype={self.dtype}, traced)"
     data = self.detach().cpu()
@@ -198,7 +202,7 @@ def cpu(self):
 
 
 @method
-def type(self, dtype=None):
+def type(self, dtype=None) -> Any:
     return str(self.dtype) if dtype is None else self.to(dtype)
 
 
@@ -303,12 +307,12 @@ def bernoulli_(self, p=0.5, *, generator=None):
 
 
 @method
-def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
+def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None) -> None:
     sluice.autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 
 
 @method
-def register_hook(self, hook):
+def register_hook(self, hook) -> Any:
     """`hook(grad)` runs when this tensor's gradient is known; a returned tensor replaces it."""
     return _HookHandle(self, self._add_hook(hook))
 

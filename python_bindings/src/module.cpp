@@ -1,12 +1,15 @@
 // The module sluice._C.
 #include "bindings.h"
+#include "sluice/version.h"
 
 NB_MODULE(_C, m) {
   using namespace sluice::python;
   // Objects that live until the interpreter ends are normal here (dtypes, the default engine).
   nb::set_leak_warnings(false);
+  m.attr("__version__") = SLUICE_VERSION;
   bind_errors(m);
   bind_types(m);
+  bind_interrupts(m);
   bind_engine(m);
   nb::class_<sluice::Tensor> tensor = bind_tensor(m);
   nb::module_ fn = m.def_submodule("fn", "Functions on tensors, with torch's semantics.");
@@ -18,4 +21,5 @@ NB_MODULE(_C, m) {
   bind_autograd(m);
   bind_graph(m);
   bind_runtime(m);
+  bind_diagnostics(m);
 }

@@ -1,0 +1,40 @@
+# Installs the component `python`: what a wheel holds beside the pure Python package. scikit-build-core runs it.
+#
+# A wheel runs where the libraries Sluice was built against are missing or older: they lie in sluice/lib, each with its
+# licence. Of the system only the C and C++ runtimes are used. The module has an RPATH, not a RUNPATH: that one also
+# holds for what its libraries need themselves.
+set_target_properties(sluice_python plan-viz PROPERTIES BUILD_WITH_INSTALL_RPATH OFF)
+set_target_properties(sluice_python PROPERTIES INSTALL_RPATH "$ORIGIN/lib")
+set_target_properties(plan-viz PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+foreach(target sluice_python plan-viz)
+  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags -s)
+endforeach()
+
+install(TARGETS sluice_python LIBRARY DESTINATION sluice COMPONENT python)
+install(TARGETS plan-viz RUNTIME DESTINATION sluice/bin COMPONENT python)
+install(DIRECTORY ${CMAKE_BINARY_DIR}/python/sluice/_C DESTINATION sluice COMPONENT python FILES_MATCHING PATTERN *.pyi)
+
+install(CODE "set(binaries \"$<TARGET_FILE:sluice_python>;$<TARGET_FILE:plan-viz>\")" COMPONENT python)
+install(CODE [[
+  file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${binaries} RESOLVED_DEPENDENCIES_VAR libraries
+       PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|stdc\\+\\+|gcc_s)\\.so")
+  set(package ${CMAKE_INSTALL_PREFIX}/sluice)
+  foreach(library ${libraries})
+    file(INSTALL ${library} DESTINATION ${package}/lib FOLLOW_SYMLINK_CHAIN)
+    get_filename_component(name ${library} NAME)
+    get_filename_component(real ${library} REALPATH)
+    # The name that the loader asks for is one file; the package index takes no links.
+    file(REMOVE ${package}/lib/${name})
+    file(COPY_FILE ${real} ${package}/lib/${name})
+    get_filename_component(real_name ${real} NAME)
+    if(NOT real_name STREQUAL name)
+      file(REMOVE ${package}/lib/${real_name})
+    endif()
+    execute_process(COMMAND dpkg-query --search ${real} OUTPUT_VARIABLE owner ERROR_QUIET RESULT_VARIABLE unknown)
+    if(unknown)
+      message(FATAL_ERROR "wheel: ${real}: belongs to no Debian package; its licence must come along")
+    endif()
+    string(REGEX REPLACE "[:,].*" "" owner "${owner}")
+    file(INSTALL /usr/share/doc/${owner}/copyright DESTINATION ${package}/lib/licenses RENAME ${owner}.txt)
+  endforeach()
+]] COMPONENT python)
