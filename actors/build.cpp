@@ -100,6 +100,7 @@ void build_tables(RunState& run, const Bindings& bindings) {
   run.slot_status.resize(register_slots);
   run.ready_events.resize(register_slots);
   run.ack_events.resize(edge_slots);
+  run.span_events.resize(2 * plan.registers.size());
   for (size_t s = 0; s < plan.streams.size(); ++s) {
     if (!asynchronous(bindings, static_cast<int>(s))) continue;
     StreamExecutor& home = *bindings.streams[s];
@@ -108,6 +109,9 @@ void build_tables(RunState& run, const Bindings& bindings) {
         if (plan.actors[plan.registers[r].producer].stream != static_cast<int>(s)) continue;
         for (int i = 0; i < plan.registers[r].quota; ++i) {
           run.ready_events[run.register_slots[r] + i].event = home.stream().create_event();
+        }
+        for (size_t i = 0; plan.registers[r].emit_every > 1 && i < 2; ++i) {
+          run.span_events[2 * r + i].event = home.stream().create_event();
         }
       }
       for (size_t e = 0; e < plan.edges.size(); ++e) {
@@ -142,6 +146,7 @@ std::unique_ptr<NodeProgram> make_ports(const RunState& run, int actor, bool asy
     OutPort out;
     out.reg = r;
     out.late = asynchronous && plan.registers[r].bytes == 0 && plan.registers[r].initial_tokens > 0;
+    out.spans = asynchronous && !out.late && plan.registers[r].emit_every > 1;
     out.in_place = plan.registers[r].in_place_of >= 0;
     program->outs.push_back(std::move(out));
   }

@@ -45,6 +45,7 @@ struct OutPort {
   int reg = 0;
   bool records = false;  // its slots have events that consumers wait for
   bool late = false;     // emitted after the firing, so that its failure stays behind
+  bool spans = false;    // several firings of a device make a token: emitted after the last, with the failures of all
   bool in_place = false;
   std::vector<int> wait_edges;  // acks of these edges carry events
   std::vector<Patch> patches;
@@ -194,6 +195,7 @@ class alignas(64) Node {
   Status take_tokens(uint32_t flags);
   Status run_kernel(const KernelRun& run, uint64_t step, uint32_t flags);
   void emit(int port, const Status& status);
+  void emit_span(int port, const Status& status);
   void trace(uint64_t step, int kernel, int64_t begin_ns, bool wait);
   void on_ack_special(int port, int slot);
   void before_ack(int edge, int slot);

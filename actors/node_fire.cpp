@@ -40,8 +40,9 @@ void Node::fire_program() {
   // Only now: the failure of a reader, which its ack's event carries, must not fail the writer's next firing.
   if (program.asynchronous) home_->stream().begin_firing(step);
   Status status = take_tokens(flags);
-  if ((flags & kRunCancelled) != 0)
-    status = cancelled(step);
+  // A failure that surfaced late is passed on beside the slots from here: before any token of this firing leaves.
+  if (!status.ok()) run_->flags.fetch_or(kRunPoisoned, std::memory_order_acq_rel);
+  if ((flags & kRunCancelled) != 0) status = cancelled(step);
   if (!status.ok() && program.asynchronous) home_->stream().fail(status);
   if (program.cores > 0 && status.ok()) {
     activity_.store(kLeasing, std::memory_order_relaxed);
@@ -53,7 +54,7 @@ void Node::fire_program() {
                             status.ok() ? program.pointers.data() + program.sink_outputs : nullptr);
   }
   const int64_t run_ns = program.kernels.empty() ? 0 : now_ns();
-  bool late = false;
+  bool late = false, spans = false;
   for (const Step& instr : steps_) {
     switch (instr.kind) {
       case InstrKind::kRun:
@@ -62,12 +63,20 @@ void Node::fire_program() {
       case InstrKind::kEmit:
         if (program.outs[instr.index].late) {
           late = true;
+        } else if (program.outs[instr.index].spans) {
+          spans = true;
+          home_->stream().record(*run_->span_events[2 * program.outs[instr.index].reg + 1].event);
         } else {
           emit(instr.index, status);
         }
         break;
       case InstrKind::kRelease: rule_.release(instr.index, host); break;
     }
+  }
+  for (size_t p = 0; spans && p < program.outs.size(); ++p) {
+    if (!program.outs[p].spans) continue;
+    home_->stream().begin_firing(step);
+    emit_span(static_cast<int>(p), status);
   }
   if (late) {
     // Feedback that only orders steps: this step's failure must not reach the next one.
@@ -130,10 +139,11 @@ Status Node::take_tokens(uint32_t flags) {
       for (const Patch& patch : in.patches) {
         program.pointers[patch.pointer] = (*patch.slots)[rule_.input_slot(port, patch.token)] + patch.offset;
       }
-      for (int t = 0; in.waits && t < in.take; ++t) {
-        Status waited = wait_event(run_->ready_events[first + rule_.input_slot(port, t)], flags);
-        if (in.poisons && status.ok()) status = std::move(waited);
-      }
+    }
+    // Every firing of a hold: each must see the failure of what it reads.
+    for (int t = 0; in.waits && t < in.take; ++t) {
+      Status waited = wait_event(run_->ready_events[first + rule_.input_slot(port, t)], flags);
+      if (in.poisons && status.ok()) status = std::move(waited);
     }
     if ((flags & kRunPoisoned) == 0 || !in.poisons) continue;
     for (int t = 0; t < in.take && status.ok(); ++t) status = run_->slot_status[first + rule_.input_slot(port, t)];
@@ -171,6 +181,17 @@ Status Node::run_kernel(const KernelRun& run, uint64_t step, uint32_t flags) {
   if (program.asynchronous) home_->stream().fail(status);
   run_->listener->on_failure(step, status);
   return status;
+}
+
+// After the firing, with the stream cleared of its failure: adds it to those of the token's firings before it.
+void Node::emit_span(int port, const Status& status) {
+  const OutPort& out = program_->outs[port];
+  Event& before = *run_->span_events[2 * out.reg].event;
+  Stream& stream = home_->stream();
+  if (!rule_.acquires_now(port)) stream.wait(before);
+  stream.wait(*run_->span_events[2 * out.reg + 1].event);
+  if (!rule_.emits_now(port)) stream.record(before);
+  emit(port, status);
 }
 
 void Node::emit(int port, const Status& status) {

@@ -102,6 +102,9 @@ struct RunState {
   std::vector<int> register_slots;             // per register: index of its first slot in the next two
   std::vector<Status> slot_status;             // written by the producer, once kRunPoisoned
   std::vector<SlotEvent> ready_events;
+  // Two per register whose token several firings of an asynchronous stream make: the failures of those so far, and of
+  // the one under way.
+  std::vector<SlotEvent> span_events;
   std::vector<int> edge_slots;  // per edge: index of its first slot in the next
   std::vector<SlotEvent> ack_events;
   std::vector<Cell> end_cells;                        // per edge

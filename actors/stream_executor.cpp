@@ -191,7 +191,8 @@ inline void StreamExecutor::deliver(const Item& item) {
       try {
         call->run();
       } catch (...) {  // whoever waits for a call catches in it
-        log(LogLevel::kError, LogArea::kActors, "stream '{}': {}", options_.name, Status::from_current_exception().message());
+        log(LogLevel::kError, LogArea::kActors, "stream '{}': {}", options_.name,
+            Status::from_current_exception().message());
       }
       break;
     }

@@ -31,10 +31,10 @@ namespace sluice::actors {
 class StreamExecutor {
  public:
   struct Options {
-    std::string name;              // "cpu:0/compute0"
-    CoreLeases* leases = nullptr;  // REQUIRES: outlives the executor
-    Device* device = nullptr;      // REQUIRES: outlives the executor
-    bool manual = false;           // no thread
+    std::string name;               // "cpu:0/compute0"
+    CoreLeases* leases = nullptr;   // REQUIRES: outlives the executor
+    Device* device = nullptr;       // REQUIRES: outlives the executor
+    bool manual = false;            // no thread
     MessageProbe* probe = nullptr;  // of manual stepping; REQUIRES: outlives the executor
   };
   StreamExecutor(Options options, std::unique_ptr<Stream> stream);
@@ -107,7 +107,7 @@ class StreamExecutor {
   Ring ring_;
   std::vector<PendingMessage> choices_;  // manual stepping: what is pending
   std::vector<Tracer> tracers_;
-  std::atomic<int> leased_{0};  // written by its thread, but for give_up_lease()
+  std::atomic<int> leased_{0};     // written by its thread, but for give_up_lease()
   std::atomic<size_t> room_{256};  // messages of all sessions, and some calls
   BusyClock clock_;
   Inbox inbox_;
