@@ -41,14 +41,16 @@ std::string Shape::str() const {
 }
 
 int64_t numel(const Shape& shape) {
-  uint64_t n = 1;
+  // The size without empty axes must fit as well: strides are computed from it.
+  int64_t n = 1;
+  bool empty = false, overflow = false;
   for (int64_t d : shape) {
     SLUICE_CHECK(d >= 0, "shape: negative dimension: {}; every dimension must be >= 0", shape.str());
-    n = checked_mul(n, static_cast<uint64_t>(d));
+    empty |= d == 0;
+    if (d != 0) overflow |= __builtin_mul_overflow(n, d, &n);
   }
-  SLUICE_CHECK(n <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()),
-               "shape: size overflows: {}; the number of elements must fit 63 bits", shape.str());
-  return static_cast<int64_t>(n);
+  SLUICE_CHECK(!overflow, "shape: size overflows: {}; the number of elements must fit 63 bits", shape.str());
+  return empty ? 0 : n;
 }
 
 uint64_t checked_bytes(const Shape& shape, uint64_t elem_size) {
@@ -76,7 +78,8 @@ Strides strides_in_order(const Shape& shape, std::span<const int> fastest_first)
   int64_t step = 1;
   for (int axis : fastest_first) {
     s[axis] = step;
-    step *= std::max<int64_t>(shape[axis], 1);
+    SLUICE_CHECK(!__builtin_mul_overflow(step, std::max<int64_t>(shape[axis], 1), &step),
+                 "shape: size overflows: {}; the number of elements must fit 63 bits", shape.str());
   }
   return s;
 }
@@ -104,7 +107,7 @@ bool is_contiguous(const Shape& shape, const Strides& strides) {
   for (int i = shape.rank() - 1; i >= 0; --i) {
     if (shape[i] == 0) return true;
     if (shape[i] != 1 && strides[i] != step) return false;
-    step *= shape[i];
+    if (__builtin_mul_overflow(step, shape[i], &step)) return false;
   }
   return true;
 }
@@ -120,8 +123,7 @@ bool is_dense(const Shape& shape, const Strides& strides) {
     for (int j = i; j > 0 && strides[order[j]] < strides[order[j - 1]]; --j) std::swap(order[j], order[j - 1]);
   int64_t step = 1;
   for (int i = 0; i < n; ++i) {
-    if (strides[order[i]] != step) return false;
-    step *= shape[order[i]];
+    if (strides[order[i]] != step || __builtin_mul_overflow(step, shape[order[i]], &step)) return false;
   }
   return true;
 }

@@ -1,9 +1,9 @@
 #include <boost/json.hpp>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 
+#include "base/file.h"
 #include "plan/json.h"
 
 namespace sluice::plan {
@@ -341,6 +341,7 @@ Plan from_json(std::string_view text, const std::string& file_name) {
   }
   SLUICE_CHECK(text.find_first_not_of(" \t\r\n", read_to) == std::string_view::npos,
                "{}: text after the document: at byte {}; a plan is one JSON object", file_name, read_to);
+  refuse_repeated_keys(text, file_name);
   const js::value document = parser.release();
   const Reader reader(file_name);
   const Path root;
@@ -348,9 +349,10 @@ Plan from_json(std::string_view text, const std::string& file_name) {
   Fields f(reader, document, root);
   // Before anything else: another version may mean anything.
   plan.schema_version = f.integer("schema_version");
-  SLUICE_CHECK(plan.schema_version == kSchemaVersion,
-               "{}: version {}: made by another release; this build reads version {}", file_name, plan.schema_version,
-               kSchemaVersion);
+  SLUICE_CHECK(plan.schema_version == kSchemaVersion, "{}: version {}: {} than this build, which reads version {}; {}",
+               file_name, plan.schema_version, plan.schema_version > kSchemaVersion ? "newer" : "older", kSchemaVersion,
+               plan.schema_version > kSchemaVersion ? "upgrade Sluice, or compile graph.txt with this release"
+                                                    : "versions begin with 1");
   plan.name = f.string("name");
   plan.options = read_attrs(f, "options");
   plan.target = f.string("target");
@@ -373,11 +375,11 @@ Plan from_json(std::string_view text, const std::string& file_name) {
 Plan load_plan(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  const std::string file = fs::is_directory(path, ignored) ? path + "/plan.json" : path;
-  std::ifstream in(file, std::ios::binary);
-  SLUICE_CHECK_KIND(kIo, in.good(), "{}: cannot be read; a plan is a plan.json file or a bundle directory", file);
-  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  return from_json(text, file);
+  const bool bundle = fs::is_directory(path, ignored);
+  const std::string file = bundle ? path + "/plan.json" : path;
+  SLUICE_CHECK_KIND(kIo, fs::exists(file, ignored),
+                    "{}: cannot be read: no such file; a plan is a plan.json file or a bundle directory", file);
+  return from_json(read_file(file, bundle ? Links::kRefuse : Links::kFollow), file);
 }
 
 }  // namespace sluice::plan

@@ -4,28 +4,16 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
-#include <vector>
 
+#include "base/file.h"
 #include "plan/json.h"
-#include "runtime/engine.h"
 #include "runtime/safetensors.h"
-#include "runtime/strided_copy.h"
-#include "streams/stream.h"
 
 namespace sluice {
 namespace {
 
 namespace fs = std::filesystem;
 namespace json = boost::json;
-
-std::string read_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  SLUICE_CHECK_KIND(kIo, file, "{}: cannot be read: {}", path.string(), std::strerror(errno));
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 void write_text(const fs::path& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
@@ -39,6 +27,7 @@ std::map<std::string, std::string> parse_meta(const std::string& path, const std
   const json::value value = json::parse(text, error);
   SLUICE_CHECK(!error && value.is_object(), "{}: not a JSON object: {}", path,
                error ? error.message() : std::string("another value"));
+  plan::refuse_repeated_keys(text, path);
   std::map<std::string, std::string> meta;
   for (const json::key_value_pair& pair : value.as_object()) {
     SLUICE_CHECK(pair.value().is_string(), "{}: '{}' is not text; every value must be a string", path,
@@ -46,43 +35,6 @@ std::map<std::string, std::string> parse_meta(const std::string& path, const std
     meta.emplace(std::string(pair.key()), std::string(pair.value().as_string()));
   }
   return meta;
-}
-
-// What load_bundle() read for this engine serves as it is, when the plan keeps it contiguous on the host.
-bool serves(const BundleTensor& tensor, const plan::Variable& variable, const plan::Space& space, uint64_t bytes) {
-  return space.kind == plan::SpaceKind::kHost && tensor.spec.strides == variable.spec.strides &&
-         tensor.storage->bytes() >= bytes;
-}
-
-VariableBindings bind_each(Engine& engine, const plan::Plan& plan, const std::map<std::string, BundleTensor>& weights,
-                           bool given_up) {
-  VariableBindings bindings;
-  for (const plan::Variable& variable : plan.variables) {
-    const TensorType type{variable.spec.dtype, variable.spec.shape};
-    const auto it = weights.find(variable.name);
-    SLUICE_CHECK(it != weights.end(), "bundle: plan '{}' needs variable '{}' ({}); the weights have none of that name",
-                 plan.name, variable.name, type.str());
-    const BundleTensor& tensor = it->second;
-    SLUICE_CHECK(tensor.spec.dtype == type.dtype && tensor.spec.shape == type.shape,
-                 "bundle: variable '{}' is {} in the weights; the plan needs {}", variable.name,
-                 TensorType{tensor.spec.dtype, tensor.spec.shape}.str(), type.str());
-    const plan::Space& space = plan.spaces[variable.space];
-    const uint64_t bytes = align_up(variable.spec.extent_bytes(), plan::kAlignment);
-    if (given_up && serves(tensor, variable, space, bytes)) {
-      bindings[variable.name] = tensor.storage;
-      continue;
-    }
-    const auto storage = std::make_shared<Storage>(engine.allocator(space), bytes, space);
-    if (space.kind != plan::SpaceKind::kDevice) {
-      strided_copy(storage->data(), variable.spec, tensor.storage->data(), tensor.spec);
-    } else {
-      std::vector<std::byte> staged(bytes);
-      strided_copy(staged.data(), variable.spec, tensor.storage->data(), tensor.spec);
-      engine.device(space.device).copy_from_host(storage->data(), staged.data(), bytes);
-    }
-    bindings[variable.name] = storage;
-  }
-  return bindings;
 }
 
 }  // namespace
@@ -125,28 +77,13 @@ Bundle load_bundle(const std::string& directory, const std::shared_ptr<Allocator
       directory);
   Bundle bundle;
   const std::string plan_path = (path / "plan.json").string();
-  bundle.plan = plan::from_json(read_text(plan_path), plan_path);
-  bundle.graph_text = read_text(path / "graph.txt");
-  bundle.meta = parse_meta((path / "meta.json").string(), read_text(path / "meta.json"));
-  bundle.weights = read_safetensors((path / "weights.safetensors").string(), allocator);
+  // Only files that lie in the directory itself: a bundle from elsewhere may not name files of this machine.
+  const auto text = [&](const char* name) { return read_file((path / name).string(), Links::kRefuse); };
+  bundle.plan = plan::from_json(text("plan.json"), plan_path);
+  bundle.graph_text = text("graph.txt");
+  bundle.meta = parse_meta((path / "meta.json").string(), text("meta.json"));
+  bundle.weights = read_safetensors((path / "weights.safetensors").string(), allocator, Links::kRefuse);
   return bundle;
-}
-
-VariableBindings bind_weights(Engine& engine, const plan::Plan& plan,
-                              const std::map<std::string, BundleTensor>& weights) {
-  return bind_each(engine, plan, weights, false);
-}
-
-VariableBindings bind_weights(Engine& engine, const plan::Plan& plan, std::map<std::string, BundleTensor>&& weights) {
-  return bind_each(engine, plan, weights, true);
-}
-
-Session load_session(Engine& engine, const std::string& directory, SessionOptions options) {
-  // Straight into the engine's memory, so that weights are never held twice.
-  Bundle bundle = load_bundle(directory, engine.allocator({}));
-  const VariableBindings bindings = bind_weights(engine, bundle.plan, std::move(bundle.weights));
-  bundle.weights.clear();
-  return Session::load(engine, std::move(bundle.plan), bindings, std::move(options));
 }
 
 }  // namespace sluice

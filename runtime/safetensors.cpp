@@ -4,9 +4,10 @@
 #include <array>
 #include <boost/json.hpp>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <vector>
+
+#include "plan/json.h"
 
 namespace sluice {
 namespace {
@@ -37,10 +38,17 @@ struct Entry {
   uint64_t begin = 0, end = 0;  // in the data
 };
 
+[[noreturn]] void bad_tensor(const std::string& path, std::string_view name, const std::string& what) {
+  fail(ErrorKind::kValue, "{}: tensor '{}': {}", path, name, what);
+}
+
+std::string shown(const json::value& value) {
+  const std::string text = json::serialize(value);
+  return text.size() > 40 ? text.substr(0, 37) + "..." : text;
+}
+
 Entry parse_entry(const std::string& path, std::string_view name, const json::value& value, uint64_t data_bytes) {
-  const auto bad = [&](const std::string& what) {
-    fail(ErrorKind::kValue, "{}: tensor '{}': {}", path, std::string(name), what);
-  };
+  const auto bad = [&](const std::string& what) { bad_tensor(path, name, what); };
   Entry entry;
   entry.name = std::string(name);
   const json::object* object = value.if_object();
@@ -59,14 +67,18 @@ Entry parse_entry(const std::string& path, std::string_view name, const json::va
   type.dtype = known->dtype;
   const auto number = [&](const json::value& v) -> uint64_t {
     if (v.is_int64() && v.as_int64() >= 0) return static_cast<uint64_t>(v.as_int64());
-    bad("a dimension or offset is not a whole number of range; it must be");
-    return 0;
+    bad_tensor(path, name, fmt::format("a dimension or offset is {}; it must be a whole number of 63 bits", shown(v)));
   };
   if (shape->as_array().size() > kMaxRank) bad(fmt::format("rank {}; at most {}", shape->as_array().size(), kMaxRank));
   for (const json::value& dim : shape->as_array()) type.shape.push_back(static_cast<int64_t>(number(dim)));
   entry.begin = number(offsets->as_array()[0]);
   entry.end = number(offsets->as_array()[1]);
-  const uint64_t bytes = checked_bytes(type.shape, dtype_size(type.dtype));
+  uint64_t bytes = 0;
+  try {
+    bytes = checked_bytes(type.shape, dtype_size(type.dtype));
+  } catch (const Error& error) {
+    bad(error.what());
+  }
   if (entry.begin > entry.end || entry.end > data_bytes || entry.end - entry.begin != bytes) {
     bad(fmt::format("data_offsets [{}, {}) of {} bytes of data; {} needs {} bytes", entry.begin, entry.end, data_bytes,
                     type.str(), bytes));
@@ -75,14 +87,27 @@ Entry parse_entry(const std::string& path, std::string_view name, const json::va
   return entry;
 }
 
+void check_metadata(const std::string& path, const json::value& value) {
+  bool strings = value.is_object();
+  if (strings) {
+    for (const json::key_value_pair& pair : value.as_object()) strings &= pair.value().is_string();
+  }
+  if (strings) return;
+  fail(ErrorKind::kValue, "{}: __metadata__: wrong type: {}; must be an object of strings", path, shown(value));
+}
+
 std::vector<Entry> parse_header(const std::string& path, const std::string& text, uint64_t data_bytes) {
   json::error_code error;
   const json::value header = json::parse(text, error);
   SLUICE_CHECK(!error && header.is_object(), "{}: the header is not a JSON object: {}", path,
                error ? error.message() : std::string("another value"));
+  plan::refuse_repeated_keys(text, path);
   std::vector<Entry> entries;
   for (const json::key_value_pair& pair : header.as_object()) {
-    if (pair.key() == "__metadata__") continue;
+    if (pair.key() == "__metadata__") {
+      check_metadata(path, pair.value());
+      continue;
+    }
     entries.push_back(
         parse_entry(path, std::string_view(pair.key().data(), pair.key().size()), pair.value(), data_bytes));
   }
@@ -130,29 +155,24 @@ void write_safetensors(const std::string& path, const std::map<std::string, Bund
 }
 
 std::map<std::string, BundleTensor> read_safetensors(const std::string& path,
-                                                     const std::shared_ptr<Allocator>& allocator) {
-  std::ifstream file(path, std::ios::binary);
-  std::error_code error;
-  const uint64_t size = std::filesystem::file_size(path, error);
-  SLUICE_CHECK_KIND(kIo, file && !error, "{}: cannot be read: {}", path,
-                    error ? error.message() : std::strerror(errno));
+                                                     const std::shared_ptr<Allocator>& allocator, Links links) {
+  InputFile file(path, links);
+  const uint64_t size = file.size();
   SLUICE_CHECK(size >= 8, "{}: {} bytes; a safetensors file has at least 8", path, size);
   std::array<unsigned char, 8> bytes{};
-  file.read(reinterpret_cast<char*>(bytes.data()), 8);
+  file.read(bytes.data(), bytes.size());
   uint64_t length = 0;
   for (size_t i = 0; i < 8; ++i) length |= static_cast<uint64_t>(bytes[i]) << (8 * i);
   SLUICE_CHECK(length <= kMaxHeader && length <= size - 8,
                "{}: a header of {} bytes in a file of {}; the file is truncated or not safetensors", path, length,
                size);
   std::string text(length, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(length));
-  SLUICE_CHECK_KIND(kIo, file, "{}: cannot be read: {}", path, std::strerror(errno));
+  file.read(text.data(), length);
   std::map<std::string, BundleTensor> tensors;
   for (const Entry& entry : parse_header(path, text, size - 8 - length)) {
     const uint64_t padded = align_up(entry.end - entry.begin, plan::kAlignment);  // as variables are
     BundleTensor tensor{entry.spec, std::make_shared<Storage>(allocator, padded)};
-    file.read(static_cast<char*>(tensor.storage->data()), static_cast<std::streamsize>(entry.end - entry.begin));
-    SLUICE_CHECK_KIND(kIo, file, "{}: tensor '{}' cannot be read", path, entry.name);
+    file.read(tensor.storage->data(), entry.end - entry.begin);
     tensors.emplace(entry.name, std::move(tensor));
   }
   return tensors;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "base/file.h"
 #include "memory/storage.h"
 #include "runtime/bundle.h"
 
@@ -15,6 +16,7 @@ void write_safetensors(const std::string& path, const std::map<std::string, Bund
 // Reads strictly: the header's length, every dtype, shape and offset are checked against the file's size before memory
 // is allocated. Throws kIo when the file cannot be read, kValue "<path>: ..." when it is not well formed.
 std::map<std::string, BundleTensor> read_safetensors(const std::string& path,
-                                                     const std::shared_ptr<Allocator>& allocator);
+                                                     const std::shared_ptr<Allocator>& allocator,
+                                                     Links links = Links::kFollow);
 
 }  // namespace sluice

@@ -1,0 +1,74 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kMaxText = uint64_t{1} << 30;
+
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+}  // namespace
+
+InputFile::InputFile(std::string path, Links links) : path_(std::move(path)) {
+  SLUICE_CHECK_KIND(kIo, path_.find('\0') == std::string::npos, "{}: cannot be read: a path holds no zero byte",
+                    path_.c_str());
+  // Without waiting: opening a pipe would otherwise block until someone writes to it.
+  const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (links == Links::kRefuse ? O_NOFOLLOW : 0);
+  descriptor_ = ::open(path_.c_str(), flags);
+  const int error = errno;
+  if (descriptor_ < 0 && error == ELOOP && links == Links::kRefuse) {
+    fail(ErrorKind::kIo, "{}: cannot be read: it is a symbolic link; it must be a file in its directory", path_);
+  }
+  SLUICE_CHECK_KIND(kIo, descriptor_ >= 0, "{}: cannot be read: {}", path_, std::strerror(error));
+  struct stat status {};
+  const bool known = ::fstat(descriptor_, &status) == 0;
+  if (known && S_ISREG(status.st_mode)) {
+    size_ = static_cast<uint64_t>(status.st_size);
+    return;
+  }
+  ::close(descriptor_);
+  fail(ErrorKind::kIo, "{}: cannot be read: it is {}; it must be a regular file", path_,
+       known ? kind_of(status.st_mode) : "unknown");
+}
+
+InputFile::~InputFile() { ::close(descriptor_); }
+
+void InputFile::read(void* data, uint64_t bytes) {
+  auto* to = static_cast<char*>(data);
+  uint64_t left = bytes;
+  while (left > 0) {
+    const ssize_t n = ::read(descriptor_, to, std::min<uint64_t>(left, uint64_t{1} << 30));
+    if (n < 0 && errno == EINTR) continue;
+    SLUICE_CHECK_KIND(kIo, n >= 0, "{}: cannot be read: {}", path_, std::strerror(errno));
+    SLUICE_CHECK_KIND(kIo, n > 0, "{}: cannot be read: it ends {} bytes too early; it had {} when it was opened", path_,
+                      left, size_);
+    to += n;
+    left -= static_cast<uint64_t>(n);
+  }
+}
+
+std::string read_file(const std::string& path, Links links) {
+  InputFile file(path, links);
+  SLUICE_CHECK_KIND(kIo, file.size() <= kMaxText, "{}: cannot be read: {} bytes; at most {} of text are read", path,
+                    file.size(), kMaxText);
+  std::string text(file.size(), '\0');
+  file.read(text.data(), text.size());
+  return text;
+}
+
+}  // namespace sluice

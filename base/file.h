@@ -1,0 +1,34 @@
+#pragma once
+// Reading files whose makers are not trusted.
+#include <cstdint>
+#include <string>
+
+namespace sluice {
+
+// kRefuse: a file that belongs to a directory must lie in it, so it may not be a symbolic link.
+enum class Links { kFollow, kRefuse };
+
+// A regular file, opened for reading. Pipes, devices and sockets are refused without being read, so nothing waits for
+// a writer. Its bytes are copied, never mapped: a file that shrinks meanwhile is an error, not a signal.
+class InputFile {
+ public:
+  // Throws kIo "<path>: cannot be read: <why>".
+  explicit InputFile(std::string path, Links links = Links::kFollow);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  uint64_t size() const { return size_; }  // when it was opened
+  // The next `bytes` bytes. Throws kIo when the file ends before them.
+  void read(void* data, uint64_t bytes);
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+  uint64_t size_ = 0;
+};
+
+// All of a text file. Throws kIo; also for more than 1 GiB, which no text of ours has.
+std::string read_file(const std::string& path, Links links = Links::kFollow);
+
+}  // namespace sluice

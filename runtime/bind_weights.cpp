@@ -1,0 +1,76 @@
+// Weights of a bundle become the storages a session runs on.
+#include <algorithm>
+#include <vector>
+
+#include "kernels/kernel.h"
+#include "runtime/bundle.h"
+#include "runtime/engine.h"
+#include "runtime/extension.h"
+#include "runtime/strided_copy.h"
+#include "streams/stream.h"
+
+namespace sluice {
+namespace {
+
+// What load_bundle() read for this engine serves as it is, when the plan keeps it contiguous on the host.
+bool serves(const BundleTensor& tensor, const plan::Variable& variable, const plan::Space& space, uint64_t bytes) {
+  return space.kind == plan::SpaceKind::kHost && tensor.spec.strides == variable.spec.strides &&
+         tensor.storage->bytes() >= bytes;
+}
+
+VariableBindings bind_each(Engine& engine, const plan::Plan& plan, const std::map<std::string, BundleTensor>& weights,
+                           bool given_up) {
+  VariableBindings bindings;
+  for (const plan::Variable& variable : plan.variables) {
+    const TensorType type{variable.spec.dtype, variable.spec.shape};
+    const auto it = weights.find(variable.name);
+    SLUICE_CHECK(it != weights.end(), "bundle: plan '{}' needs variable '{}' ({}); the weights have none of that name",
+                 plan.name, variable.name, type.str());
+    const BundleTensor& tensor = it->second;
+    SLUICE_CHECK(tensor.spec.dtype == type.dtype && tensor.spec.shape == type.shape,
+                 "bundle: variable '{}' is {} in the weights; the plan needs {}", variable.name,
+                 TensorType{tensor.spec.dtype, tensor.spec.shape}.str(), type.str());
+    const plan::Space& space = plan.spaces[variable.space];
+    const uint64_t bytes = align_up(variable.spec.extent_bytes(), plan::kAlignment);
+    if (given_up && serves(tensor, variable, space, bytes)) {
+      bindings[variable.name] = tensor.storage;
+      continue;
+    }
+    const auto storage = std::make_shared<Storage>(engine.allocator(space), bytes, space);
+    if (space.kind != plan::SpaceKind::kDevice) {
+      strided_copy(storage->data(), variable.spec, tensor.storage->data(), tensor.spec);
+    } else {
+      std::vector<std::byte> staged(bytes);
+      strided_copy(staged.data(), variable.spec, tensor.storage->data(), tensor.spec);
+      engine.device(space.device).copy_from_host(storage->data(), staged.data(), bytes);
+    }
+    bindings[variable.name] = storage;
+  }
+  return bindings;
+}
+
+}  // namespace
+
+VariableBindings bind_weights(Engine& engine, const plan::Plan& plan,
+                              const std::map<std::string, BundleTensor>& weights) {
+  return bind_each(engine, plan, weights, false);
+}
+
+VariableBindings bind_weights(Engine& engine, const plan::Plan& plan, std::map<std::string, BundleTensor>&& weights) {
+  return bind_each(engine, plan, weights, true);
+}
+
+Session load_session(Engine& engine, const std::string& directory, SessionOptions options) {
+  // Straight into the engine's memory, so that weights are never held twice.
+  Bundle bundle = load_bundle(directory, engine.allocator({}));
+  check_extensions(directory, bundle.meta, [&](const std::string& op) {
+    return engine.kernels().find(op, DeviceKind::kCpu) != nullptr ||
+           std::none_of(bundle.plan.kernels.begin(), bundle.plan.kernels.end(),
+                        [&](const plan::Kernel& kernel) { return kernel.op == op; });
+  });
+  const VariableBindings bindings = bind_weights(engine, bundle.plan, std::move(bundle.weights));
+  bundle.weights.clear();
+  return Session::load(engine, std::move(bundle.plan), bindings, std::move(options));
+}
+
+}  // namespace sluice
