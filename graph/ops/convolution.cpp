@@ -3,6 +3,7 @@
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/elementwise.h"
+#include "graph/ops/extent.h"
 #include "graph/ops/matmul.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
@@ -41,7 +42,7 @@ Shape conv_shape(const char* where, const Shape& x, const Shape& w, const Geomet
                "of groups",
                where, g.groups, w.str());
   SLUICE_CHECK(
-      x[1] == w[1] * g.groups,
+      Wide{x[1]} == Wide{w[1]} * g.groups,
       "{}: channels differ: input is {}, weight is {}, groups {}; input.shape[1] must equal weight.shape[1] * groups",
       where, x.str(), w.str(), g.groups);
   Shape y = {x[0], w[0]};
@@ -258,7 +259,9 @@ const OpDef conv_weight_grad_def{
         {{{{2, 4, 4}}, {{2, 3, 9}}}, {Ints{4, 3, 3}, Ints{2}, Ints{1}, Ints{2}, int64_t{1}}},
     }};
 
-Attrs attrs_of(const ConvOptions& o, int dims, const char* where) {
+// A rank that cannot be right is refused by the op itself, which names both shapes.
+Attrs attrs_of(const ConvOptions& o, int rank, const char* where) {
+  const int dims = std::max(rank - 2, 0);
   return {per_dim(o.stride, dims, 1, where, "stride"), per_dim(o.padding, dims, 0, where, "padding"),
           per_dim(o.dilation, dims, 1, where, "dilation"), o.groups};
 }
@@ -268,17 +271,17 @@ Attrs attrs_of(const ConvOptions& o, int dims, const char* where) {
 Value conv(const Value& x, const Value& weight, const Value& bias, const ConvOptions& options) {
   const int dims = weight.rank() - 2;
   if (dims >= 1 && x.rank() == dims + 1) return squeeze(conv(unsqueeze(x, 0), weight, bias, options), Ints{0});
-  return call1(conv_def, {x, weight, bias}, attrs_of(options, dims, "conv"));
+  return call1(conv_def, {x, weight, bias}, attrs_of(options, weight.rank(), "conv"));
 }
 
 Value conv_input_grad(const Value& grad, const Value& weight, const Ints& input_shape, const ConvOptions& options) {
-  Attrs attrs = attrs_of(options, weight.rank() - 2, "conv_input_grad");
+  Attrs attrs = attrs_of(options, weight.rank(), "conv_input_grad");
   attrs.insert(attrs.begin(), input_shape);
   return call1(conv_input_grad_def, {grad, weight}, attrs);
 }
 
 Value conv_weight_grad(const Value& grad, const Value& x, const Ints& weight_shape, const ConvOptions& options) {
-  Attrs attrs = attrs_of(options, x.rank() - 2, "conv_weight_grad");
+  Attrs attrs = attrs_of(options, x.rank(), "conv_weight_grad");
   attrs.insert(attrs.begin(), weight_shape);
   return call1(conv_weight_grad_def, {grad, x}, attrs);
 }
@@ -297,13 +300,14 @@ Value conv_transpose(const Value& x, const Value& weight, const Value& bias, con
              padding = per_dim(o.padding, dims, 0, where, "padding");
   const Ints extra = per_dim(o.output_padding, dims, 0, where, "output_padding");
   const Ints dilation = per_dim(o.dilation, dims, 1, where, "dilation");
-  Ints out = {x.shape()[0], weight.shape()[1] * o.groups};
+  Ints out = {x.shape()[0], checked_dim(Wide{weight.shape()[1]} * o.groups, where)};
   for (int d = 0; d < dims; ++d) {
     SLUICE_CHECK(extra[d] >= 0 && (extra[d] < stride[d] || extra[d] < dilation[d]),
                  "{}: output_padding is out of range: {}; it must be smaller than stride {} or dilation {}", where,
                  extra[d], stride[d], dilation[d]);
-    out.push_back((x.shape()[2 + d] - 1) * stride[d] - 2 * padding[d] + dilation[d] * (weight.shape()[2 + d] - 1) +
-                  extra[d] + 1);
+    out.push_back(checked_dim(Wide{x.shape()[2 + d] - 1} * stride[d] - 2 * Wide{padding[d]} +
+                                  Wide{dilation[d]} * (weight.shape()[2 + d] - 1) + extra[d] + 1,
+                              where));
   }
   const Value y = conv_input_grad(x, weight, out, {stride, padding, dilation, o.groups});
   if (!bias.defined()) return y;

@@ -6,6 +6,7 @@
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/extent.h"
 
 namespace sluice::ops {
 namespace {
@@ -28,7 +29,8 @@ PadAxes pad_axes(const Shape& shape, const Attrs& attrs) {
     SLUICE_CHECK(p.low[i] >= 0 && p.high[i] >= 0 && p.interior[i] >= 0,
                  "axis {}: padding ({}, {}, {}); low, high and interior must be >= 0", i, p.low[i], p.high[i],
                  p.interior[i]);
-    p.shape[i] = p.low[i] + p.high[i] + shape[i] + std::max<int64_t>(shape[i] - 1, 0) * p.interior[i];
+    const Wide inside = Wide{shape[i]} + Wide{std::max<int64_t>(shape[i] - 1, 0)} * p.interior[i];
+    p.shape[i] = checked_dim(inside + p.low[i] + p.high[i], "padded");
   }
   return p;
 }

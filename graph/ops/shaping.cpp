@@ -5,6 +5,7 @@
 
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
+#include "graph/ops/extent.h"
 #include "graph/ops/movement.h"
 
 namespace sluice::ops {
@@ -145,7 +146,7 @@ Value tile(const Value& x, const Ints& repeats) {
     }
     split_shape.push_back(size);
     expanded.push_back(size);
-    merged.push_back(size * times);
+    merged.push_back(checked_dim(Wide{size} * times, "tile"));
   }
   return reshape(expand(reshape(x, split_shape), expanded), merged);
 }

@@ -1,6 +1,7 @@
 #include "graph/ops/spatial.h"
 
 #include "graph/ops/elementwise.h"
+#include "graph/ops/extent.h"
 #include "graph/ops/movement.h"
 
 namespace sluice::ops {
@@ -22,11 +23,11 @@ void check_per_dim(const Ints& values, int dims, int64_t least, const char* wher
 }
 
 int64_t window_count(int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation, bool ceil_mode) {
-  const int64_t span = size + 2 * padding - dilation * (kernel - 1) - 1;
+  const Wide span = Wide{size} + 2 * Wide{padding} - Wide{dilation} * (Wide{kernel} - 1) - 1;
   if (span < 0) return 0;
-  int64_t count = (span + (ceil_mode ? stride - 1 : 0)) / stride + 1;
-  if (ceil_mode && (count - 1) * stride >= size + padding) --count;
-  return count;
+  Wide count = (span + (ceil_mode ? stride - 1 : 0)) / stride + 1;
+  if (ceil_mode && (count - 1) * stride >= Wide{size} + padding) --count;
+  return checked_dim(count, "window");
 }
 
 namespace {

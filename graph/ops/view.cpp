@@ -223,7 +223,7 @@ std::vector<SliceAxis> slice_axes(const Shape& shape, const Attrs& attrs) {
     SLUICE_CHECK(starts[i] >= 0 && steps[i] >= 1, "axis {}: start {}, step {}; start must be >= 0 and step >= 1", i,
                  starts[i], steps[i]);
     const int64_t start = std::min(starts[i], shape[i]), stop = std::clamp(stops[i], start, shape[i]);
-    axes.push_back({start, (stop - start + steps[i] - 1) / steps[i], steps[i]});
+    axes.push_back({start, stop == start ? 0 : (stop - start - 1) / steps[i] + 1, steps[i]});
   }
   return axes;
 }
@@ -267,7 +267,9 @@ const OpDef slice_def{
         const int i = v.shape.rank();
         v.offset += a.length > 0 ? a.start * input.strides[i] : 0;
         v.shape.push_back(a.length);
-        v.strides.push_back(input.strides[i] * a.step);
+        int64_t stride = 1;  // too large a step leaves one element, whose stride means nothing
+        if (__builtin_mul_overflow(input.strides[i], a.step, &stride)) stride = 1;
+        v.strides.push_back(stride);
       }
       if (numel(v.shape) == 0) v.offset = 0;
       return v;
