@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what Sluice needs on Debian 12 and makes the Python environment; skips what is there.
-# DRY_RUN=1 prints the commands and changes nothing.
+# DRY_RUN=1 prints the commands and changes nothing. usage: tools/setup.sh [fuzz], which adds what fuzzing needs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,6 +11,10 @@ packages=(
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev                    # tests
   libtbb-dev graphviz chromium                                                    # benchmark peer, drawings, page tests
 )
+
+if [ "${1:-}" = fuzz ]; then
+  packages+=(clang-16 libclang-rt-16-dev libomp-16-dev)  # libFuzzer; the build looks for OpenMP even where it is not used
+fi
 
 run() {
   if [ "${DRY_RUN:-}" = 1 ]; then echo "$*"; else "$@"; fi

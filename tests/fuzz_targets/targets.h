@@ -1,0 +1,32 @@
+#pragma once
+// The fuzz targets. Each reads any bytes, accepts sluice::Error as the only way to refuse them, and aborts on anything
+// else: another exception, a wrong round trip, an error without a place. libFuzzer drives them (libfuzzer_entry.cpp);
+// the tests feed them the corpus.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace sluice::fuzz {
+
+int plan_json(const uint8_t* data, size_t size);    // read, verify, write, read: equal
+int graph_text(const uint8_t* data, size_t size);   // parse, infer, print, parse: equal
+int safetensors(const uint8_t* data, size_t size);  // read, write, read: equal; no more bytes than the file has
+int bundle_dir(const uint8_t* data, size_t size);   // a directory cut from the input
+int shapes(const uint8_t* data, size_t size);       // shape arithmetic against 128-bit integers
+int op_infer(const uint8_t* data, size_t size);     // any op with any types and attributes
+
+struct Target {
+  const char* name;  // of its folder in corpus/
+  int (*run)(const uint8_t* data, size_t size);
+};
+inline constexpr Target kTargets[] = {{"plan_json", plan_json},     {"graph_text", graph_text},
+                                      {"safetensors", safetensors}, {"bundle_dir", bundle_dir},
+                                      {"shapes", shapes},           {"op_infer", op_infer}};
+
+// What a target found: prints it and aborts, in every build.
+[[noreturn]] void finding(std::string_view what, std::string_view detail);
+inline void expect(bool holds, std::string_view what, std::string_view detail = {}) {
+  if (!holds) finding(what, detail);
+}
+
+}  // namespace sluice::fuzz

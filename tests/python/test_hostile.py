@@ -1,0 +1,67 @@
+"""Hostile arguments never crash: every call ends in a result or in a documented exception."""
+
+import ctypes
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = pathlib.Path(__file__).with_name("hostile_calls.py")
+
+
+def run(tmp_path, seed, calls, program=PROGRAM, timeout=300):
+    """(exit status, output, the last call) of one process."""
+    journal = tmp_path / f"journal_{seed}"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    try:
+        child = subprocess.run([sys.executable, str(program), str(seed), str(calls), str(journal)], capture_output=True,
+                               text=True, timeout=timeout, env=environment)
+        status, output = child.returncode, child.stdout + child.stderr
+    except subprocess.TimeoutExpired as late:
+        status, output = "timeout", str(late.stdout)
+    return status, output, journal.read_text(encoding="utf-8", errors="replace") if journal.exists() else ""
+
+
+@pytest.mark.soak
+def test_hostile_arguments_end_in_documented_exceptions(tmp_path, repetitions, count):
+    processes, calls = repetitions(2, 40), 2500
+    for seed in range(processes):
+        status, output, last = run(tmp_path, seed, calls)
+        assert status == 0, f"seed {seed}: ended with {status} in {last}\n{output[-2000:]}"
+        assert "wrong: " not in output, "\n".join(line for line in output.splitlines() if line.startswith("wrong: "))
+        assert "done: " in output
+    count("hostile Python calls", processes * calls, "calls")
+
+
+def test_a_crash_is_traced_to_its_call(tmp_path):
+    """The check above would find one: a planted function that writes to address zero."""
+    planted = tmp_path / "planted.py"
+    planted.write_text(PROGRAM.read_text().replace(
+        '    return sorted(found.items())',
+        '    import ctypes\n    found = {"planted": lambda *a, **k: ctypes.memset(0, 1, 1)}\n    return sorted(found.items())'))
+    assert ctypes is not None
+    status, _, last = run(tmp_path, 0, 5, planted)
+    assert status == -11 and last.startswith("planted(")
+
+
+def test_an_undocumented_exception_is_reported(tmp_path):
+    planted = tmp_path / "planted.py"
+    text = PROGRAM.read_text()
+    planted.write_text(text.replace('    return sorted(found.items())',
+                                    '    def bad(*a, **k):\n        raise SystemError("vector::_M_range_check")\n'
+                                    '    return [("planted", bad)]'))
+    status, output, _ = run(tmp_path, 0, 3, planted)
+    assert status == 0 and output.count("wrong: an internal error: planted(") == 3
+
+
+def test_nothing_pickles():
+    """A bundle is data: no module of the package can execute what a file says."""
+    package = pathlib.Path(__import__("sluice").__file__).parent
+    for path in package.rglob("*.py"):
+        text = path.read_text()
+        assert not re.search(r"\b(pickle|marshal|shelve|dill|cloudpickle|joblib)\b", text), path
+        assert not re.search(r"(?<![\w.])(eval|exec|__import__)\(", text), path
+        assert "allow_pickle=True" not in text, path
