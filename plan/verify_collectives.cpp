@@ -1,31 +1,41 @@
 // Collectives: every rank of a group meets the same calls in the same order, and waiting for one another cannot block.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
-#include "plan/network.h"
+#include "plan/meetings.h"
 #include "plan/verify.h"
 
 namespace sluice::plan {
 namespace {
 
-// A call of a period: `firing` of `actor` runs `kernel`.
-struct Call {
-  int actor = 0;
-  int64_t firing = 0;
-  int kernel = 0;
-};
-
 class Collectives {
  public:
+  using Call = Meetings::Call;
   Collectives(const Plan& plan, VerifyReport& report) : plan_(plan), report_(report) {}
 
   void run() {
-    collect();
-    if (calls_.empty()) return;
-    same_calls();
-    if (report_.ok()) fixed_order();
-    if (report_.ok()) execute();
+    if (std::none_of(plan_.kernels.begin(), plan_.kernels.end(), [](const Kernel& k) { return k.collective >= 0; }))
+      return;
+    same_counts();
+    // More periods, until none that could overlap is left out.
+    for (int periods = 2; report_.ok(); periods *= 2) {
+      const Meetings meetings(plan_, report_.repetitions, periods);
+      meetings_ = &meetings;
+      if (!meetings.finished()) return report_stuck();
+      in_order();
+      if (report_.ok()) same_calls();
+      if (report_.ok()) cycles();
+      if (meetings.covers_all()) return;
+      int64_t firings = 0;
+      for (const int n : report_.repetitions) firings += int64_t{n} * periods;
+      if (report_.ok() && firings > kMaxFirings) {
+        problem(
+            "{} firings in {} periods do not show that all ranks keep in step; join them by registers of fewer slots",
+            firings, periods);
+      }
+    }
   }
 
  private:
@@ -36,26 +46,6 @@ class Collectives {
   int rank(int actor) const { return plan_.streams[plan_.actors[actor].stream].device.rank; }
   const std::string& name(int actor) const { return plan_.actors[actor].name; }
 
-  void collect() {
-    collective_.resize(plan_.actors.size());
-    for (size_t a = 0; a < plan_.actors.size(); ++a) {
-      for (const Instr& i : plan_.actors[a].program) {
-        if (i.kind == InstrKind::kRun && plan_.kernels[i.index].collective >= 0) collective_[a] = true;
-      }
-    }
-    std::vector<int64_t> count(plan_.actors.size());
-    for (const int a : report_.certificate) {
-      const int64_t firing = count[a]++;
-      if (!collective_[a]) continue;
-      per_stream_[plan_.actors[a].stream].push_back({a, firing, -1});
-      for (const Instr& i : plan_.actors[a].program) {
-        if (i.kind != InstrKind::kRun || plan_.kernels[i.index].collective < 0) continue;
-        calls_[plan_.kernels[i.index].collective][rank(a)].push_back({a, firing, i.index});
-      }
-    }
-    fires_ = count;
-  }
-
   static std::string operands(const Kernel& k) {
     std::string s = k.op + "(";
     for (size_t i = 0; i < k.inputs.size(); ++i) {
@@ -64,140 +54,139 @@ class Collectives {
     return s + ")";
   }
 
-  void same_calls() {
-    for (const auto& [group, ranks] : calls_) {
+  // Every rank of a group makes equally many calls a period.
+  void same_counts() {
+    std::map<int, std::map<int, int64_t>> counts;  // by group and rank
+    for (size_t a = 0; a < plan_.actors.size(); ++a) {
+      for (const Instr& i : plan_.actors[a].program) {
+        if (i.kind != InstrKind::kRun || plan_.kernels[i.index].collective < 0) continue;
+        counts[plan_.kernels[i.index].collective][rank(static_cast<int>(a))] += report_.repetitions[a];
+      }
+    }
+    for (const auto& [group, ranks] : counts) {
       const auto& [first_rank, first] = *ranks.begin();
-      for (const auto& [r, calls] : ranks) {
-        const size_t n = std::min(first.size(), calls.size());
-        for (size_t i = 0; i < n; ++i) {
-          const Kernel& x = plan_.kernels[first[i].kernel];
-          const Kernel& y = plan_.kernels[calls[i].kernel];
-          if (operands(x) == operands(y)) continue;
-          problem(
-              "group {}: call {}: rank {} calls '{}', {}; rank {} calls '{}', {}; all ranks must meet the same call",
-              group, i, first_rank, x.name, operands(x), r, y.name, operands(y));
-          return;
-        }
-        if (first.size() != calls.size()) {
-          problem("group {}: rank {} makes {} calls a period, rank {} makes {}; all ranks must make equally many",
-                  group, first_rank, first.size(), r, calls.size());
-          return;
-        }
+      for (const auto& [r, n] : ranks) {
+        if (n == first) continue;
+        problem("group {}: rank {} makes {} calls a period, rank {} makes {}; all ranks must make equally many", group,
+                first_rank, first, r, n);
+        return;
       }
     }
   }
 
-  // Two calls of one group, or on one stream, must not be able to change places.
-  void fixed_order() {
-    FixedOrder fixed(plan_);
-    const auto in_order = [&](std::vector<Call> sequence, const std::string& what) {
-      const Call first = sequence.front();
-      sequence.push_back({first.actor, first.firing + fires_[first.actor], first.kernel});
+  // No rank can enter a call of a group before it has left the one before it.
+  void in_order() {
+    for (const auto& [member, sequence] : meetings_->sequences()) {
       for (size_t i = 0; i + 1 < sequence.size(); ++i) {
-        const Call& a = sequence[i];
-        const Call& b = sequence[i + 1];
-        if (a.actor == b.actor || fixed.precedes(a.actor, a.firing, b.actor, b.firing)) continue;
-        problem("{}: nothing makes '{}' come before '{}'; order them by a control register", what, name(a.actor),
-                name(b.actor));
-        return false;
+        const Call &one = call(sequence[i]), &two = call(sequence[i + 1]);
+        if (meetings_->contains(segment(two).causes, after(one))) continue;
+        const std::string& first = plan_.kernels[one.kernel].name;
+        problem("group {} on rank {}: nothing makes '{}' come before '{}'; order them by a control register",
+                member.first, member.second, first, plan_.kernels[two.kernel].name);
+        return;
       }
+    }
+  }
+
+  void same_calls() {
+    for (const std::vector<int>& meeting : meetings_->meetings()) {
+      const Call& one = call(meeting[0]);
+      const Kernel& x = plan_.kernels[one.kernel];
+      for (const int other : meeting) {
+        const Call& two = call(other);
+        const Kernel& y = plan_.kernels[two.kernel];
+        if (operands(x) == operands(y)) continue;
+        problem("group {}: call {}: rank {} calls '{}', {}; rank {} calls '{}', {}; all ranks must meet the same call",
+                one.group, one.number, one.rank, x.name, operands(x), two.rank, y.name, operands(y));
+        return;
+      }
+    }
+  }
+
+  // Calls that wait for ever in some order of firings: each holds its stream, where something waits that a rank needs
+  // before it can come to the meeting of the call before it. Conversely, where everything has stopped, take what has
+  // no cause left to wait for: a stream is held from it, by a call whose meeting lacks the next such thing, and so on
+  // round. Only a stream whose firings have no fixed order can be held from a cause of a meeting, so plans with ordered
+  // streams cost nothing here.
+  void cycles() {
+    for (size_t c = 0; c < meetings_->calls().size(); ++c) {
+      if (meetings_->stream_chains()[stream(static_cast<int>(c))].size() > 1) holders_.push_back(static_cast<int>(c));
+    }
+    needs_.clear();
+    for (const std::vector<int>& meeting : meetings_->meetings()) {
+      std::vector<int> needs;
+      for (const int c : meeting) Meetings::join(needs, segment(call(c)).causes);
+      needs_.push_back(std::move(needs));
+    }
+    for (const int c : holders_) {
+      path_ = {c};
+      if (extend(segment(call(c)).causes)) break;
+    }
+    holders_.clear();
+  }
+
+  // The first segment on the stream of `holder` that `waiting`'s meeting needs and that has not run when just `run`
+  // has; -1 when there is none.
+  int held_back(int waiting, int holder, const std::vector<int>& run) const {
+    const std::vector<int>& needs = needs_[call(waiting).meeting];
+    for (const int chain : meetings_->stream_chains()[stream(holder)]) {
+      const int ran = chain < static_cast<int>(run.size()) ? run[chain] : 0;
+      const int needed = chain < static_cast<int>(needs.size()) ? needs[chain] : 0;
+      if (ran >= needed) continue;
+      const int s = meetings_->chains()[chain][ran];
+      // What comes after the holder's own meeting would not come to wait for it.
+      if (!meetings_->contains(meetings_->segments()[s].causes, after(call(holder)))) return s;
+    }
+    return -1;
+  }
+
+  // `run`: what has run when just all of path_ have been entered. True when a problem was found.
+  bool extend(const std::vector<int>& run) {
+    if (++visits_ > kMaxVisits) {
+      problem(
+          "'{}' may hold its stream from what its meeting needs; order the firings of stream '{}' by control registers",
+          plan_.kernels[call(path_[0]).kernel].name, plan_.streams[stream(path_[0])].name);
       return true;
-    };
-    for (const auto& [group, ranks] : calls_) {
-      for (const auto& [r, calls] : ranks) {
-        if (!in_order(calls, fmt::format("group {} on rank {}", group, r))) return;
-      }
     }
-    for (const auto& [stream, firings] : per_stream_) {
-      if (!in_order(firings, fmt::format("collectives on stream '{}'", plan_.streams[stream].name))) return;
+    for (size_t i = 0; i < path_.size(); ++i) {
+      if (meetings_->contains(run, after(call(path_[i])))) return false;  // one of them must have left already
+      if (i + 1 < path_.size() && held_back(path_[i], path_[i + 1], run) < 0) return false;
     }
+    if (held_back(path_.back(), path_[0], run) >= 0) {
+      report_path(run);
+      return true;
+    }
+    for (const int c : holders_) {
+      // Every cycle is found from its first call.
+      if (c <= path_[0] || held_back(path_.back(), c, run) < 0) continue;
+      if (std::any_of(path_.begin(), path_.end(), [&](int p) { return stream(p) == stream(c); })) continue;
+      std::vector<int> more = run;
+      Meetings::join(more, segment(call(c)).causes);
+      path_.push_back(c);
+      if (extend(more)) return true;
+      path_.pop_back();
+    }
+    return false;
   }
 
-  // Runs one period instruction by instruction; a collective holds its stream until all ranks are there. Collectives
-  // start as early as they can, which blocks streams for longest: what survives this survives every order.
-  struct Running {
-    int actor = -1;
-    size_t pc = 0;
-    bool at_collective = false;
-  };
-  struct Host {
-    Network& network;
-    void ready(int edge, int slot) {
-      network.rules[network.ends(edge).consumer].on_ready(network.ends(edge).in_port, slot, *this);
+  void report_path(const std::vector<int>& run) {
+    std::string text;
+    for (size_t i = 0; i < path_.size(); ++i) {
+      const int holder = path_[(i + 1) % path_.size()];
+      const Meetings::Segment& held = meetings_->segments()[held_back(path_[i], holder, run)];
+      const int s = stream(holder);
+      text += fmt::format(
+          "{}'{}' is in collective '{}', for which another rank needs '{}'; '{}' waits for stream '{}', held by '{}'",
+          text.empty() ? "" : "; ", name(segment(call(path_[i])).actor), plan_.kernels[call(path_[i]).kernel].name,
+          name(held.actor), name(held.actor), plan_.streams[s].name, name(segment(call(holder)).actor));
     }
-    void ack(int edge, int slot) {
-      ++network.acks[edge];
-      network.rules[network.ends(edge).producer].on_ack(network.ends(edge).out_port, slot, *this);
-    }
-    void end(int) {}
-  };
-
-  bool advance(Network& network, Running& run) {
-    Host host{network};
-    FiringRule& rule = network.rules[run.actor];
-    const std::vector<Instr>& program = plan_.actors[run.actor].program;
-    for (; run.pc < program.size(); ++run.pc) {
-      const Instr& i = program[run.pc];
-      if (i.kind == InstrKind::kEmit) rule.emit(network.out_port(i.index), host);
-      if (i.kind == InstrKind::kRelease) rule.release(network.ends(i.index).in_port, host);
-      if (i.kind == InstrKind::kRun && plan_.kernels[i.index].collective >= 0) {
-        if (!run.at_collective) {
-          run.at_collective = true;
-          return false;
-        }
-        run.at_collective = false;
-      }
-    }
-    rule.finish(host);
-    run.actor = -1;
-    return true;
+    problem("deadlock: {}; order the firings of the stream by a control register", text);
   }
 
-  int group_of(const Running& run) const {
-    return plan_.kernels[plan_.actors[run.actor].program[run.pc].index].collective;
-  }
-
-  void execute() {
-    Network network(plan_);
-    std::vector<int> left = report_.repetitions;
-    for (int a = 0; a < network.actors(); ++a) network.rules[a].on_start(left[a]);
-    std::vector<Running> streams(plan_.streams.size());
-    const auto start = [&](bool collective) {
-      for (int a = 0; a < network.actors(); ++a) {
-        Running& run = streams[plan_.actors[a].stream];
-        if (run.actor >= 0 || left[a] == 0 || collective_[a] != collective || !network.rules[a].can_fire()) continue;
-        network.rules[a].begin();
-        --left[a];
-        run = {a, 0, false};
-        advance(network, run);
-        return true;
-      }
-      return false;
-    };
-    const auto meet = [&] {
-      std::map<int, std::vector<int>> there;  // by group: streams
-      for (int s = 0; s < static_cast<int>(streams.size()); ++s) {
-        if (streams[s].actor >= 0) there[group_of(streams[s])].push_back(s);
-      }
-      for (const auto& [group, waiting] : there) {
-        std::set<int> ranks;
-        for (const int s : waiting) ranks.insert(plan_.streams[s].device.rank);
-        if (ranks.size() != calls_[group].size()) continue;
-        for (const int s : waiting) advance(network, streams[s]);
-        return true;
-      }
-      return false;
-    };
-    while (start(true) || meet() || start(false)) {
-    }
-    if (std::all_of(left.begin(), left.end(), [](int n) { return n == 0; }) &&
-        std::all_of(streams.begin(), streams.end(), [](const Running& r) { return r.actor < 0; })) {
-      return;
-    }
-    report_cycle(network, left, streams);
-  }
-
-  void report_cycle(const Network& network, const std::vector<int>& left, const std::vector<Running>& streams) {
+  // Why one order of firings, run as it came, has stopped.
+  void report_stuck() {
+    const Network& network = meetings_->network();
+    const std::vector<int>& left = meetings_->left();
     const int n = network.actors();
     std::vector<std::vector<int>> arcs(n);
     std::map<std::pair<int, int>, std::string> why;
@@ -206,28 +195,9 @@ class Collectives {
       why.emplace(std::pair(a, b), std::move(text));
     };
     for (int a = 0; a < n; ++a) {
-      const Running& run = streams[plan_.actors[a].stream];
+      const Meetings::Running& run = meetings_->streams()[plan_.actors[a].stream];
       if (run.actor == a) {
-        const Kernel& k = plan_.kernels[plan_.actors[a].program[run.pc].index];
-        for (const auto& [r, calls] : calls_[k.collective]) {
-          if (r == rank(a)) continue;
-          // The first call of that rank which has not been made yet.
-          for (const Call& call : calls) {
-            const int64_t fired = static_cast<int64_t>(network.rules[call.actor].firings());
-            const Running& there = streams[plan_.actors[call.actor].stream];
-            const bool done = call.firing < fired ||
-                              (there.actor == call.actor && call.firing == fired && passed(there, call.kernel));
-            if (done) continue;
-            const bool here = there.actor == call.actor &&
-                              plan_.actors[call.actor].program[there.pc].index == call.kernel && there.at_collective;
-            if (!here) {
-              wait(a, call.actor,
-                   fmt::format("'{}' is in collective '{}' and waits for rank {}, where '{}' has yet to call '{}'",
-                               name(a), k.name, r, name(call.actor), plan_.kernels[call.kernel].name));
-            }
-            break;
-          }
-        }
+        wait_for_ranks(a, meetings_->segments()[run.segment].call, wait);
         continue;
       }
       if (left[a] == 0) continue;
@@ -250,20 +220,75 @@ class Collectives {
     problem("deadlock: {}; the calls must come in one order on all ranks", text);
   }
 
-  bool passed(const Running& run, int kernel) const {
-    const std::vector<Instr>& program = plan_.actors[run.actor].program;
-    for (size_t i = 0; i < run.pc; ++i) {
-      if (program[i].kind == InstrKind::kRun && program[i].index == kernel) return true;
+  // `a` is in a call: which actors have yet to come to it.
+  template <class Wait>
+  void wait_for_ranks(int a, int at, const Wait& wait) {
+    const Call& here = call(at);
+    for (const auto& [member, sequence] : meetings_->sequences()) {
+      if (member.first != here.group || member.second == here.rank) continue;
+      if (here.number < static_cast<int>(sequence.size())) continue;  // it is there
+      report_missing(a, here, member.second, wait);
     }
-    return false;
+    // A rank that has made no call at all has no sequence yet.
+    std::set<int> ranks;
+    for (const auto& [member, sequence] : meetings_->sequences()) {
+      if (member.first == here.group) ranks.insert(member.second);
+    }
+    for (int b = 0; b < static_cast<int>(plan_.actors.size()); ++b) {
+      if (calls_group(b, here.group) && ranks.insert(rank(b)).second) report_missing(a, here, rank(b), wait);
+    }
   }
+
+  bool calls_group(int actor, int group) const {
+    return std::any_of(plan_.actors[actor].program.begin(), plan_.actors[actor].program.end(), [&](const Instr& i) {
+      return i.kind == InstrKind::kRun && plan_.kernels[i.index].collective == group;
+    });
+  }
+
+  // The next call of rank `r` in the group is that of an actor with firings left that has made fewest.
+  template <class Wait>
+  void report_missing(int a, const Call& here, int r, const Wait& wait) {
+    int64_t least = std::numeric_limits<int64_t>::max();
+    int missing = -1, kernel = -1;
+    for (int b = 0; b < static_cast<int>(plan_.actors.size()); ++b) {
+      if (rank(b) != r || !calls_group(b, here.group)) continue;
+      const Meetings::Running& there = meetings_->streams()[plan_.actors[b].stream];
+      const bool inside = there.actor == b;
+      if (!inside && meetings_->left()[b] == 0) continue;
+      // Within a firing, a later call of its program.
+      const std::vector<Instr>& program = plan_.actors[b].program;
+      int next = -1;
+      for (size_t pc = inside ? there.pc + 1 : 0; pc < program.size() && next < 0; ++pc) {
+        if (program[pc].kind == InstrKind::kRun && plan_.kernels[program[pc].index].collective == here.group)
+          next = program[pc].index;
+      }
+      const int64_t fired = static_cast<int64_t>(meetings_->network().rules[b].firings());
+      if (next < 0 || fired >= least) continue;
+      least = fired;
+      missing = b;
+      kernel = next;
+    }
+    if (missing < 0) return;
+    wait(a, missing,
+         fmt::format("'{}' is in collective '{}' and waits for rank {}, where '{}' has yet to call '{}'", name(a),
+                     plan_.kernels[here.kernel].name, r, name(missing), plan_.kernels[kernel].name));
+  }
+
+  const Call& call(int c) const { return meetings_->calls()[c]; }
+  const Meetings::Segment& segment(const Call& c) const { return meetings_->segments()[c.segment]; }
+  int after(const Call& c) const { return segment(c).next; }
+  int stream(int c) const { return plan_.actors[segment(call(c)).actor].stream; }
+
+  static constexpr int64_t kMaxFirings = 1'000'000;
+  static constexpr int64_t kMaxVisits = 1'000'000;
 
   const Plan& plan_;
   VerifyReport& report_;
-  std::vector<bool> collective_;                           // per actor: its program has a collective
-  std::vector<int64_t> fires_;                             // per actor, in the certificate
-  std::map<int, std::map<int, std::vector<Call>>> calls_;  // by group and rank, in certificate order
-  std::map<int, std::vector<Call>> per_stream_;
+  const Meetings* meetings_ = nullptr;
+  std::vector<int> holders_;             // calls on streams without a fixed order
+  std::vector<std::vector<int>> needs_;  // per meeting: the causes of all its calls
+  std::vector<int> path_;                // calls entered, each waiting for what the next holds back
+  int64_t visits_ = 0;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "plan/network.h"
 #include "plan/quota.h"
+#include "support/pipeline_plan.h"
 #include "support/plan_builder.h"
 
 namespace sluice::plan {
@@ -20,57 +21,9 @@ std::string fault(const Plan& plan) {
   return report.ok() ? "" : report.problems[0].concern + ": " + report.problems[0].text;
 }
 
-// Two stages of a pipeline on two ranks, both sharding their tensors over one group. Stage 0 repeats its weights over
-// `kMicro` micro-batches (quota 1); `buffer` keeps an activation for the backward. It was put on the forward stream,
-// in its chain: the next forward waits for it.
-struct PipelineOptions {
-  bool buffer_on_forward_stream = true;
-  bool crossing_collectives = false;
-  int saved_quota = 1;
-};
-
-Plan pipeline(const PipelineOptions& o) {
-  constexpr int kMicro = 4;
-  PlanBuilder b("pipeline");
-  const int forward_stream = b.stream("0/cpu:0", StreamKind::kCompute, 0);
-  const int backward_stream = b.stream("0/cpu:0", StreamKind::kCompute, 1);
-  const int stage1_stream = b.stream("1/cpu:0", StreamKind::kCompute, 0);
-  const int source = b.source("weights", forward_stream);
-  const int forward = b.actor("forward0", forward_stream);
-  const int buffer = b.actor("buffer", o.buffer_on_forward_stream ? forward_stream : backward_stream);
-  const int backward = b.actor("backward0", o.crossing_collectives ? forward_stream : backward_stream);
-  const int stage1 = b.actor("stage1", stage1_stream);
-  const int stage1_back = b.actor("stage1_backward", stage1_stream);
-  const int repeat = b.reg("repeat", source, {}, {.quota = 1, .bytes = 64});
-  b.edge(repeat, forward, 1, kMicro);
-  b.edge(repeat, backward, 1, kMicro);
-  const int activation = b.reg("activation", forward, {buffer, stage1}, {.quota = kMicro, .bytes = 64});
-  const int saved = b.reg("saved", buffer, {backward}, {.quota = o.saved_quota, .bytes = 64});
-  // Stage 1 starts its backward when all its micro-batches are in.
-  const int h = b.reg("h", stage1, {}, {.quota = kMicro, .bytes = 64});
-  b.edge(h, stage1_back, kMicro, kMicro);
-  const int gradient = b.reg("gradient", stage1_back, {backward}, {.quota = kMicro, .bytes = 64});
-  if (o.buffer_on_forward_stream) {
-    b.reg("chain", buffer, {forward}, {.quota = 1, .initial_tokens = 1});
-  }
-  b.run(source, "repeat", {}, {b.of_reg(repeat, {16})});
-  const int all_gather = b.run(forward, "all_gather", {b.of_reg(repeat, {16})}, {b.of_reg(activation, {16})});
-  b.run(buffer, "identity", {b.of_reg(activation, {16})}, {b.of_reg(saved, {16})});
-  const int all_gather1 = b.run(stage1, "all_gather", {b.of_reg(activation, {16})}, {b.of_reg(h, {16})});
-  const int reduce1 = b.run(stage1_back, "reduce", {b.of_reg(h, {16})}, {b.of_reg(gradient, {16})});
-  const int reduce0 = b.run(backward, "reduce", {b.of_reg(gradient, {16}), b.of_reg(saved, {16})});
-  if (o.crossing_collectives) {
-    // The ranks meet in group 0 on the way forward and in group 1 on the way back.
-    b.plan.kernels[all_gather].collective = b.plan.kernels[all_gather1].collective = 0;
-    b.plan.kernels[reduce0].collective = b.plan.kernels[reduce1].collective = 1;
-  }
-  (void)reduce0;
-  return b.build(false);
-}
-
 TEST(Deadlock, ABackwardBufferInTheForwardChainIsRefusedWithItsCycle) {
   EXPECT_EQ(
-      fault(pipeline({})),
+      fault(pipeline_plan({})),
       "liveness: deadlock: 'forward0' waits for data on 'chain' from 'buffer'; 'buffer' waits for a free slot of "
       "'saved' "
       "(quota 1) held by 'backward0'; 'backward0' waits for data on 'gradient' from 'stage1_backward'; "
@@ -79,10 +32,10 @@ TEST(Deadlock, ABackwardBufferInTheForwardChainIsRefusedWithItsCycle) {
 }
 
 TEST(Deadlock, TheFixedPipelineRunsTenThousandSteps) {
-  EXPECT_EQ(fault(pipeline({.saved_quota = 4})), "");
-  EXPECT_EQ(fault(pipeline({.buffer_on_forward_stream = false, .saved_quota = 4})), "");
+  EXPECT_EQ(fault(pipeline_plan({.saved_quota = 4})), "");
+  EXPECT_EQ(fault(pipeline_plan({.buffer_on_forward_stream = false, .saved_quota = 4})), "");
   // Off the chain the buffer's own quota may stay small: the activation register holds what it has not copied yet.
-  const Plan plan = pipeline({.buffer_on_forward_stream = false, .saved_quota = 1});
+  const Plan plan = pipeline_plan({.buffer_on_forward_stream = false, .saved_quota = 1});
   EXPECT_EQ(fault(plan), "");
   Network network(plan);
   std::vector<int> repetitions = repetition_vector(plan), schedule;
@@ -91,7 +44,7 @@ TEST(Deadlock, TheFixedPipelineRunsTenThousandSteps) {
 }
 
 TEST(Deadlock, TheQuotaSolverFindsTheSlotsThePipelineNeeds) {
-  const Plan plan = pipeline({});
+  const Plan plan = pipeline_plan({});
   std::vector<bool> fixed(plan.registers.size());
   const std::vector<int> quotas = minimal_quotas(plan, fixed);
   int saved = 0;
@@ -147,9 +100,46 @@ TEST(Deadlock, CrossedCollectivesAreRefusedWithTheirCycle) {
       "come in one order on all ranks");
 }
 
-TEST(Deadlock, CollectivesWithoutAFixedOrderAreRefused) {
-  EXPECT_THAT(fault(two_ranks(false, false)),
-              HasSubstr("collectives on stream '0/cpu:0/compute0': nothing makes 'a0' come before 'b0'"));
+TEST(Deadlock, CollectivesThatMayTakeOneAnothersStreamAreRefused) {
+  EXPECT_EQ(
+      fault(two_ranks(false, false)),
+      "collectives: deadlock: 'a0' is in collective 'a0/all_reduce', for which another rank needs 'a1'; 'a1' waits "
+      "for stream '1/cpu:0/compute0', held by 'b1'; 'b1' is in collective 'b1/all_reduce', for which another rank "
+      "needs 'b0'; 'b0' waits for stream '0/cpu:0/compute0', held by 'a0'; order the firings of the stream by a "
+      "control register");
+}
+
+TEST(Deadlock, CallsOfOneGroupWithoutAFixedOrderAreRefused) {
+  Plan plan = two_ranks(false, false);
+  for (Kernel& k : plan.kernels) k.collective = k.collective >= 0 ? 0 : -1;
+  EXPECT_EQ(
+      fault(plan),
+      "collectives: group 0 on rank 0: nothing makes 'a0/all_reduce' come before 'b0/all_reduce'; order them by a "
+      "control register");
+}
+
+// Rank 0's call and what rank 1 needs before its own share a stream, and nothing orders them: the call may come first.
+TEST(Deadlock, ACallThatMayTakeTheStreamFromWhatItsMeetingNeedsIsRefused) {
+  const auto ranks = [](bool ordered) {
+    PlanBuilder b("ranks");
+    const int shared = b.stream("0/cpu:0", StreamKind::kCompute, 0),
+              other = b.stream("0/cpu:0", StreamKind::kCompute, 1);
+    const int remote = b.stream("1/cpu:0");
+    const int source = b.source("source", other), needed = b.actor("needed", shared);
+    const int call0 = b.actor("call0", shared), call1 = b.actor("call1", remote);
+    b.reg("go", source, {needed, call0});
+    b.reg("there", needed, {call1});
+    if (ordered) b.reg("order", needed, {call0});
+    b.plan.kernels[b.run(call0, "all_reduce")].collective = 0;
+    b.plan.kernels[b.run(call1, "all_reduce")].collective = 0;
+    return b.build();
+  };
+  EXPECT_EQ(fault(ranks(true)), "");
+  EXPECT_EQ(
+      fault(ranks(false)),
+      "collectives: deadlock: 'call0' is in collective 'call0/all_reduce', for which another rank needs 'needed'; "
+      "'needed' waits for stream '0/cpu:0/compute0', held by 'call0'; order the firings of the stream by a control "
+      "register");
 }
 
 TEST(Deadlock, DifferentCallsOfOneGroupAreRefused) {
@@ -161,7 +151,7 @@ TEST(Deadlock, DifferentCallsOfOneGroupAreRefused) {
 TEST(Deadlock, CollectivesThatWaitForEachOthersDataAreRefused) {
   // With collectives on both ways the repeat shape blocks even with enough slots: the forward stream waits in a
   // gather for stage 1, which needs the forward's emission.
-  EXPECT_THAT(fault(pipeline({.crossing_collectives = true, .saved_quota = 4})), HasSubstr("collectives: "));
+  EXPECT_THAT(fault(pipeline_plan({.crossing_collectives = true, .saved_quota = 4})), HasSubstr("collectives: "));
 }
 
 // --- random plans against exhaustive search ---
