@@ -9,24 +9,24 @@
 namespace sluice::explorer {
 
 enum class Bug {
-  kLostAck,            // the second ack is not sent
-  kLostToken,          // the second token is not sent
-  kEarlyRelease,       // an emit gives back the inputs, though kernels still read them
-  kDoubleEmit,         // a token is sent twice
-  kReorderedToken,     // the first token of an edge is overtaken by the second
-  kForgottenEnd,       // the last edge hears of no end
-  kLostDeferral,       // in place: the ack does not wait for the readers of the new contents
-  kFreedByFirstReader, // several readers: the first ack frees the slot
-  kKeptLateToken,      // ended: tokens that still arrive are not given back
-  kLostCredit,         // two start credits in one message count as one
-  kWrongSlot,          // with three slots, the one after the right one is written
-  kDeafToStop,         // a stop is ignored
+  kLostAck,             // the second ack is not sent
+  kLostToken,           // the second token is not sent
+  kEarlyRelease,        // an emit gives back the inputs, though kernels still read them
+  kDoubleEmit,          // a token is sent twice
+  kReorderedToken,      // the first token of an edge is overtaken by the second
+  kForgottenEnd,        // the last edge hears of no end
+  kLostDeferral,        // in place: the ack does not wait for the readers of the new contents
+  kFreedByFirstReader,  // several readers: the first ack frees the slot
+  kKeptLateToken,       // ended: tokens that still arrive are not given back
+  kLostCredit,          // two start credits in one message count as one
+  kWrongSlot,           // with three slots, the one after the right one is written
+  kDeafToStop,          // a stop is ignored
 };
 inline constexpr int kBugs = 12;
 inline const char* bug_name(Bug bug) {
-  constexpr const char* kNames[kBugs] = {
-      "lost ack",      "lost token",           "early release",   "double emit", "reordered token", "forgotten end",
-      "lost deferral", "freed by first reader", "kept late token", "lost credit", "wrong slot",      "deaf to stop"};
+  constexpr const char* kNames[kBugs] = {"lost ack",        "lost token",    "early release", "double emit",
+                                         "reordered token", "forgotten end", "lost deferral", "freed by first reader",
+                                         "kept late token", "lost credit",   "wrong slot",    "deaf to stop"};
   return kNames[static_cast<int>(bug)];
 }
 
@@ -66,7 +66,9 @@ class Faulty : public plan::FiringRule {
     Filter<Host> filter{*this, host};
     FiringRule::on_end(in_port, filter);
   }
-  void on_start(uint64_t firings) { FiringRule::on_start(kBug == Bug::kLostCredit && firings > 1 ? firings - 1 : firings); }
+  void on_start(uint64_t firings) {
+    FiringRule::on_start(kBug == Bug::kLostCredit && firings > 1 ? firings - 1 : firings);
+  }
   template <class Host>
   void on_stop(Host&& host) {
     Filter<Host> filter{*this, host};

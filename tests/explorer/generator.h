@@ -22,9 +22,8 @@ inline void write_programs(PlanBuilder& b, ProgramOrder order, std::mt19937_64& 
   const plan::Adjacency adjacency(b.plan);
   const auto data = [&](int reg) { return b.plan.registers[reg].bytes > 0; };
   const auto overwritten = [&](int a, int edge) {
-    return std::any_of(adjacency.out_registers[a].begin(), adjacency.out_registers[a].end(), [&](int r) {
-      return b.plan.registers[r].in_place_of == edge || r == b.plan.edges[edge].reg;
-    });
+    return std::any_of(adjacency.out_registers[a].begin(), adjacency.out_registers[a].end(),
+                       [&](int r) { return b.plan.registers[r].in_place_of == edge || r == b.plan.edges[edge].reg; });
   };
   for (int a = 0; a < static_cast<int>(b.plan.actors.size()); ++a) {
     const plan::ActorRole role = b.plan.actors[a].role;
@@ -41,7 +40,8 @@ inline void write_programs(PlanBuilder& b, ProgramOrder order, std::mt19937_64& 
     for (const int r : adjacency.out_registers[a]) {
       if (data(r)) writes.push_back(b.of_reg(r, {16}));
     }
-    if (role != plan::ActorRole::kFeed && role != plan::ActorRole::kSink) b.run(a, "make", reads, writes);
+    const bool computes = role == plan::ActorRole::kSink ? !writes.empty() : role != plan::ActorRole::kFeed;
+    if (computes) b.run(a, "make", reads, writes);
     std::vector<plan::Instr> rest;
     const auto emits = [&] {
       for (const int r : adjacency.out_registers[a]) rest.push_back({InstrKind::kEmit, r});
@@ -128,7 +128,9 @@ class Systematic {
     chain.push_back(b.sink("sink", one));
     const auto reg = [&](const std::string& name, int from, int to, int quota, Rates r, int in_place_of = -1) {
       const int made = b.reg(name, from, {},
-                             {.quota = std::max(quota, r.take), .bytes = control ? 0u : 64u, .emit_every = r.emit_every,
+                             {.quota = std::max(quota, r.take),
+                              .bytes = control ? 0u : 64u,
+                              .emit_every = r.emit_every,
                               .in_place_of = in_place_of});
       b.edge(made, to, r.take, r.hold);
       return made;
@@ -180,7 +182,8 @@ inline Plan random_plan(uint64_t seed) {
   const auto join = [&](const std::string& name, int from, int to, int initial) {
     const int q = std::max(quota(), initial);
     plan::RegOptions o{.quota = q, .bytes = pick(4) ? 64u : 0u, .emit_every = rate(3), .initial_tokens = initial};
-    if (const int e = sole_edge(from); e >= 0 && initial == 0 && o.bytes > 0 && pick(2)) {
+    const bool writes = b.plan.actors[from].role != plan::ActorRole::kFeed;
+    if (const int e = sole_edge(from); e >= 0 && writes && initial == 0 && o.bytes > 0 && pick(2)) {
       o.in_place_of = e;
       o.quota = b.plan.registers[b.plan.edges[e].reg].quota;
       o.emit_every = b.plan.edges[e].hold;

@@ -77,7 +77,8 @@ std::string disagreement(const plan::Plan& plan, const Budget& budget, Tally& ta
   const bool too_few_slots = text.starts_with("rates: register");
   if (!report.ok() && !text.starts_with("liveness: ") && !too_few_slots) {
     ++tally.other;
-    return text.starts_with("rates: ") ? "" : "the generator makes plans that are wrong: " + text + "\n" + plan_str(plan);
+    return text.starts_with("rates: ") ? ""
+                                       : "the generator makes plans that are wrong: " + text + "\n" + plan_str(plan);
   }
   const int period = period_steps(plan, report.repetitions);
   if (!report.ok()) {

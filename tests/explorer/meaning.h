@@ -66,7 +66,10 @@ class Meaning {
  public:
   // Of `steps` start credits for every source, followed by the end.
   Meaning(const plan::Plan& plan, const plan::Adjacency& adjacency, int steps, Values& values)
-      : firings(plan.actors.size()), tokens(plan.registers.size()), sink(plan.actors.size()), kernels_(static_cast<int>(plan.kernels.size())) {
+      : firings(plan.actors.size()),
+        tokens(plan.registers.size()),
+        sink(plan.actors.size()),
+        kernels_(static_cast<int>(plan.kernels.size())) {
     std::vector<Value> drafts(plan.registers.size());
     for (size_t r = 0; r < plan.registers.size(); ++r) {
       for (int k = 0; k < plan.registers[r].initial_tokens; ++k) {

@@ -14,8 +14,8 @@ struct Outcome {
   std::string broken;        // the invariant, in words; "" when none broke
   std::vector<Event> trace;  // the way there
   size_t states = 0, moves = 0;
-  double orders = 0;    // from the start to an end
-  bool whole = true;    // false: more than `max_states`, the rest was not looked at
+  double orders = 0;  // from the start to an end
+  bool whole = true;  // false: more than `max_states`, the rest was not looked at
   bool ok() const { return broken.empty(); }
 };
 

@@ -13,12 +13,12 @@ namespace sluice::explorer {
 // What is on its way on an edge is told by the difference of what was sent and what has arrived.
 struct ActorBooks {
   int begun = 0, firings = 0;
-  int pc = -1;               // next instruction; -1: not in a firing
-  int credits = 0;           // start credits that have arrived
-  int controls = 0;          // control messages that have arrived
-  bool at_meeting = false;   // in a collective, waiting for the other ranks
+  int pc = -1;       // next instruction; -1: not in a firing
+  int credits = 0;   // start credits that have arrived
+  int controls = 0;  // control messages that have arrived
+  enum class Meeting : uint8_t { kNone, kWaits, kMet } meeting = Meeting::kNone;  // of a collective: with other ranks
   bool ended = false;
-  Value known = 0;           // by the firing under way
+  Value known = 0;  // by the firing under way
 };
 struct EdgeBooks {
   int sent = 0, arrived = 0, taken = 0, released = 0;
@@ -36,9 +36,9 @@ struct State {
   std::vector<ActorBooks> actors;
   std::vector<EdgeBooks> edges;
   std::vector<RegisterBooks> registers;
-  std::vector<Value> cells;         // contents of every slot
-  std::vector<int> stream_holder;   // actor in a firing, or -1
-  std::vector<int> calls;           // collective calls entered, per member of a group
+  std::vector<Value> cells;        // contents of every slot
+  std::vector<int> stream_holder;  // actor in a firing, or -1
+  std::vector<int> calls;          // collective calls entered, per member of a group
 };
 
 enum class EventKind : uint8_t { kControl, kToken, kAck, kStep, kMeet };
@@ -67,7 +67,7 @@ class KeyMaker {
     for (const ActorBooks& a : s.actors) {
       add(static_cast<uint64_t>(a.begun) << 40 | static_cast<uint64_t>(a.firings) << 20 |
           static_cast<uint64_t>(a.pc + 1));
-      add(static_cast<uint64_t>(a.credits) << 32 | a.controls << 2 | a.at_meeting << 1 | a.ended);
+      add(static_cast<uint64_t>(a.credits) << 32 | a.controls << 3 | static_cast<uint64_t>(a.meeting) << 1 | a.ended);
       add(a.known);
     }
     for (const EdgeBooks& e : s.edges) {

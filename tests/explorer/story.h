@@ -30,7 +30,8 @@ inline std::string plan_str(const plan::Plan& plan) {
     if (reg.bytes == 0) text += ", control";
     if (reg.emit_every != 1) text += fmt::format(", 1 per {} firings", reg.emit_every);
     if (reg.initial_tokens != 0) text += fmt::format(", {} at the start", reg.initial_tokens);
-    if (reg.in_place_of >= 0) text += fmt::format(", in place of '{}'", plan.registers[plan.edges[reg.in_place_of].reg].name);
+    if (reg.in_place_of >= 0)
+      text += fmt::format(", in place of '{}'", plan.registers[plan.edges[reg.in_place_of].reg].name);
     text += fmt::format(", '{}' ->", plan.actors[reg.producer].name);
     for (const plan::Edge& e : plan.edges) {
       if (e.reg != static_cast<int>(r)) continue;
@@ -68,6 +69,8 @@ std::string event_str(const World<Rule>& world, const State<Rule>& s, const Even
   }
   const int pc = s.actors[event.index].pc;
   const std::vector<plan::Instr>& program = plan.actors[event.index].program;
+  if (s.actors[event.index].meeting == ActorBooks::Meeting::kMet)
+    return fmt::format("{} leaves '{}'", actor(event.index), plan.kernels[program[pc].index].name);
   if (pc < 0) return fmt::format("{} begins firing {}", actor(event.index), s.actors[event.index].begun);
   if (pc == static_cast<int>(program.size()))
     return fmt::format("{} finishes firing {}", actor(event.index), s.actors[event.index].firings);

@@ -29,17 +29,19 @@ struct WorldOptions {
   bool stop = true;           // the last control message of every source
   // Firings per actor that `steps` make without any end; empty: not known (a part of a period).
   std::vector<int> owed = {};
-  // Calls of a period in the order they must come, per group and rank: kernels. Empty: not checked.
-  std::map<std::pair<int, int>, std::vector<int>> call_order = {};
 };
 
 template <class Rule>
 class World {
  public:
   using State = explorer::State<Rule>;
+  using Meeting = ActorBooks::Meeting;
 
   World(const plan::Plan& plan, WorldOptions options)
-      : plan_(plan), options_(std::move(options)), wiring_(plan), meaning_(plan, wiring_.adjacency(), options_.steps, values_) {
+      : plan_(plan),
+        options_(std::move(options)),
+        wiring_(plan),
+        meaning_(plan, wiring_.adjacency(), options_.steps, values_) {
     const int registers = static_cast<int>(plan.registers.size());
     first_cell_.resize(registers, -1);
     for (int r = 0; r < registers; ++r) place_cells(r);
@@ -97,7 +99,7 @@ class World {
     }
     for (int a = 0; a < static_cast<int>(s.actors.size()); ++a) {
       const bool inside = s.actors[a].pc >= 0;
-      if (inside ? !s.actors[a].at_meeting : s.rules[a].can_fire() && !busy(s, a))
+      if (inside ? s.actors[a].meeting != Meeting::kWaits : s.rules[a].can_fire() && !busy(s, a))
         events.push_back({EventKind::kStep, a});
     }
     for (const auto& [member, index] : members_) {
@@ -159,8 +161,9 @@ class World {
     for (size_t a = 0; a < s.actors.size(); ++a) {
       if (s.actors[a].ended) continue;
       std::string what;
-      if (s.actors[a].at_meeting) {
-        what = fmt::format("the other ranks in '{}'", plan_.kernels[plan_.actors[a].program[s.actors[a].pc].index].name);
+      if (s.actors[a].meeting == Meeting::kWaits) {
+        what =
+            fmt::format("the other ranks in '{}'", plan_.kernels[plan_.actors[a].program[s.actors[a].pc].index].name);
       } else if (s.rules[a].can_fire() && busy(s, static_cast<int>(a))) {
         what = fmt::format("its stream, held by '{}'", plan_.actors[s.stream_holder[plan_.actors[a].stream]].name);
       } else {
@@ -179,8 +182,8 @@ class World {
   int rank(int actor) const { return plan_.streams[plan_.actors[actor].stream].device.rank; }
   const Values& values() const { return values_; }
 
-  // Of `events`, those of one actor that no other actor can add to before it has moved: whatever the others do meanwhile
-  // commutes with them, so it is enough to try these first. All events when there is no such actor.
+  // Of `events`, those of one actor that no other actor can add to before it has moved: whatever the others do
+  // meanwhile commutes with them, so it is enough to try these first. All events when there is no such actor.
   void reduce(const State& s, std::vector<Event>& events) const {
     std::vector<Event> best;
     for (int a = 0; a < static_cast<int>(s.actors.size()); ++a) {
@@ -294,7 +297,8 @@ class World {
       if (edge.arrived < edge.sent || edge.end_sent) continue;
       // The producer neither sends nor ends: it is a source that has credits left and no slot but those `a` has.
       const int r = plan_.edges[e].reg, p = wiring_.ends(e).producer;
-      const bool full = edge.sent - edge.acks_arrived == plan_.registers[r].quota && edge.acks_sent == edge.acks_arrived;
+      const bool full =
+          edge.sent - edge.acks_arrived == plan_.registers[r].quota && edge.acks_sent == edge.acks_arrived;
       const bool lasting = is_source(p) && wiring_.adjacency().in_edges[p].empty() && s.actors[p].pc < 0 &&
                            s.actors[p].begun < options_.steps && s.actors[p].begun % plan_.registers[r].emit_every == 0;
       if (!full || !lasting) return false;
@@ -336,7 +340,8 @@ class World {
     for (const int r : wiring_.adjacency().out_registers[actor]) {
       if (plan_.registers[r].in_place_of != e) continue;
       if (token < s.registers[r].emitted && token >= returned(s, r)) {
-        return breaks(fmt::format("release: {}, in which '{}' still lies for its readers", what, plan_.registers[r].name));
+        return breaks(
+            fmt::format("release: {}, in which '{}' still lies for its readers", what, plan_.registers[r].name));
       }
     }
     ++edge.acks_sent;
@@ -398,7 +403,10 @@ class World {
       begin(s, a);
     } else if (actor.pc == static_cast<int>(program.size())) {
       return finish(s, a);
-    } else if (program[actor.pc].kind != plan::InstrKind::kRun) {  // else: back from a meeting
+    } else if (actor.meeting == Meeting::kMet) {
+      actor.meeting = Meeting::kNone;
+      run(s, a, program[actor.pc++].index);
+    } else {
       message(s, a, program[actor.pc++]);
     }
     for (; broken_.empty() && actor.pc < static_cast<int>(program.size()); ++actor.pc) {
@@ -447,7 +455,8 @@ class World {
       const plan::Register& reg = plan_.registers[outs[p]];
       RegisterBooks& books = s.registers[outs[p]];
       if (f % reg.emit_every == 0) {
-        if (free_slots(s, outs[p]) < 1) return breaks("conservation: " + name(a) + " takes a slot of '" + reg.name + "' in use");
+        if (free_slots(s, outs[p]) < 1)
+          return breaks("conservation: " + name(a) + " takes a slot of '" + reg.name + "' in use");
         ++books.acquired;
         if (reg.in_place_of < 0) cell(s, outs[p], books.acquired - 1) = kUnwritten;
       }
@@ -517,20 +526,20 @@ class World {
   void enter(State& s, int a, int k) {
     const std::pair<int, int> member{plan_.kernels[k].collective, rank(a)};
     for (size_t b = 0; b < s.actors.size(); ++b) {
-      if (!s.actors[b].at_meeting || rank(static_cast<int>(b)) != member.second) continue;
+      if (s.actors[b].meeting == Meeting::kNone || rank(static_cast<int>(b)) != member.second) continue;
       const plan::Kernel& other = plan_.kernels[plan_.actors[b].program[s.actors[b].pc].index];
       if (other.collective == member.first)
         return breaks(fmt::format("collectives: rank {} is in '{}' and '{}' of group {} at once", member.second,
                                   other.name, plan_.kernels[k].name, member.first));
     }
-    s.actors[a].at_meeting = true;
+    s.actors[a].meeting = Meeting::kWaits;
     const int n = s.calls[members_.at(member)]++;
-    const auto order = options_.call_order.find(member);
-    if (order == options_.call_order.end()) return;
-    const int expected = order->second[n % order->second.size()];
-    if (expected != k)
+    // The first order of messages that comes so far says which call this is; all others must agree.
+    std::vector<int>& order = call_order_[member];
+    if (n == static_cast<int>(order.size())) order.push_back(k);
+    if (order[n] != k)
       breaks(fmt::format("collectives: call {} of rank {} in group {} is '{}'; in another order of messages '{}'", n,
-                         member.second, member.first, plan_.kernels[k].name, plan_.kernels[expected].name));
+                         member.second, member.first, plan_.kernels[k].name, plan_.kernels[order[n]].name));
   }
 
   bool all_there(const State& s, int group) const {
@@ -542,7 +551,7 @@ class World {
     return true;
   }
   bool is_at(const State& s, int a, const std::pair<int, int>& member) const {
-    return s.actors[a].at_meeting && rank(a) == member.second &&
+    return s.actors[a].meeting == Meeting::kWaits && rank(a) == member.second &&
            plan_.kernels[plan_.actors[a].program[s.actors[a].pc].index].collective == member.first;
   }
 
@@ -551,10 +560,8 @@ class World {
     for (int a = 0; a < static_cast<int>(s.actors.size()); ++a) {
       if (is_at(s, a, {group, rank(a)})) there.push_back(a);
     }
-    for (const int a : there) {
-      s.actors[a].at_meeting = false;
-      run(s, a, plan_.actors[a].program[s.actors[a].pc++].index);
-    }
+    // Each hears of it in its own time.
+    for (const int a : there) s.actors[a].meeting = Meeting::kMet;
   }
 
   const plan::Plan& plan_;
@@ -564,7 +571,8 @@ class World {
   Meaning meaning_;
   std::vector<int> first_cell_;  // per register
   int cells_ = 0;
-  std::map<std::pair<int, int>, int> members_;  // (group, rank): index in State::calls
+  std::map<std::pair<int, int>, int> members_;                  // (group, rank): index in State::calls
+  std::map<std::pair<int, int>, std::vector<int>> call_order_;  // kernels, as far as seen
   std::vector<int> idle_firings_;
   std::string broken_;
 };
