@@ -7,10 +7,12 @@
 #include <fstream>
 #include <unordered_set>
 
+#include "base/fix.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "compiler/lowered.h"
 #include "compiler/pass.h"
+#include "plan/json.h"
 #include "plan/ledger.h"
 #include "plan/verify.h"
 
@@ -41,6 +43,12 @@ class Dump {
     std::ofstream out(path);
     out << text;
     SLUICE_CHECK_KIND(kIo, out.good(), "dump_dir: cannot write: {}; give a writable path", path);
+  }
+
+  void write_refused(const plan::Plan& plan) const {
+    std::error_code ignored;
+    std::filesystem::create_directories(fmt::format("{}/{}.refused", dir_, name_), ignored);
+    write("refused/plan.json", plan::to_json(plan));
   }
 
  private:
@@ -77,29 +85,44 @@ class Stages {
 };
 
 void check_options(const CompileOptions& options) {
-  SLUICE_CHECK(options.outputs_buffer_size >= 1, "outputs_buffer_size: {}; must be at least 1",
-               options.outputs_buffer_size);
-  SLUICE_CHECK(options.cores >= 0, "cores: {}; must be at least 0 (0 = what the target has)", options.cores);
+  const auto refuse_unless = [](bool good, const std::string& message, Fix fix) {
+    if (!good) throw FixableError(ErrorKind::kValue, message, std::move(fix));
+  };
+  const auto option = [](const char* name, int64_t value) -> Fix {
+    return {{"option", std::string(name)}, {"value", value}};
+  };
+  refuse_unless(options.outputs_buffer_size >= 1,
+                fmt::format("outputs_buffer_size: {}; must be at least 1", options.outputs_buffer_size),
+                option("outputs_buffer_size", 1));
+  refuse_unless(options.cores >= 0,
+                fmt::format("cores: {}; must be at least 0 (0 = what the target has)", options.cores),
+                option("cores", 0));
   SLUICE_CHECK(!options.name.empty(), "name: empty; a plan needs a name");
   const std::vector<std::string> known = pass_names();
   for (const std::string& name : options.disabled_passes) {
     std::string names;
     for (const std::string& n : known) names += (names.empty() ? "" : ", ") + n;
-    SLUICE_CHECK(std::find(known.begin(), known.end(), name) != known.end(),
-                 "disabled_passes: unknown pass: '{}'; the passes are {}", name, names);
+    refuse_unless(std::find(known.begin(), known.end(), name) != known.end(),
+                  fmt::format("disabled_passes: unknown pass: '{}'; the passes are {}", name, names),
+                  {{"option", std::string("disabled_passes")}, {"key", name}, {"value", Attr()}});
   }
 }
 
+// What differs from the defaults, so that a plan says what was asked for and no more.
 NamedAttrs record(const CompileOptions& options) {
-  NamedAttrs attrs = {
-      {"device", options.device.str()},
-      {"granularity", std::string(options.granularity == Granularity::kOp ? "op" : "program")},
-      {"outputs_buffer_size", static_cast<int64_t>(options.outputs_buffer_size)},
-      {"reuse_memory", options.reuse_memory},
-      {"in_place", options.in_place},
-      {"memory_budget", static_cast<int64_t>(options.memory_budget)},
-      {"cores", static_cast<int64_t>(options.cores)},
+  const CompileOptions defaults;
+  NamedAttrs attrs;
+  const auto add = [&](const char* name, const auto& value, const auto& usual, Attr written) {
+    if (!(value == usual)) attrs.emplace_back(name, std::move(written));
   };
+  add("device", options.device, defaults.device, options.device.str());
+  add("granularity", options.granularity, defaults.granularity, std::string("op"));
+  add("outputs_buffer_size", options.outputs_buffer_size, defaults.outputs_buffer_size,
+      int64_t{options.outputs_buffer_size});
+  add("reuse_memory", options.reuse_memory, defaults.reuse_memory, options.reuse_memory);
+  add("in_place", options.in_place, defaults.in_place, options.in_place);
+  add("memory_budget", options.memory_budget, defaults.memory_budget, static_cast<int64_t>(options.memory_budget));
+  add("cores", options.cores, defaults.cores, int64_t{options.cores});
   for (const auto& [name, quota] : options.quotas) attrs.emplace_back("quota." + name, static_cast<int64_t>(quota));
   for (const std::string& name : options.disabled_passes) attrs.emplace_back("disabled." + name, true);
   return attrs;
@@ -166,8 +189,13 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
     return 0;
   });
   stages.run("check", [&] {
-    plan::check(result.plan);
-    plan::check_budget(result.plan, options.memory_budget);
+    try {
+      plan::check(result.plan);
+      plan::check_budget(result.plan, options.memory_budget);
+    } catch (const Error&) {  // to be looked at with plan-viz
+      if (dump.on()) dump.write_refused(result.plan);
+      throw;
+    }
     return 0;
   });
   result.graph = std::move(graph);

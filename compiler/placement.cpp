@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/fix.h"
 #include "compiler/lowered.h"
 #include "compiler/pass.h"
 
@@ -12,6 +13,12 @@ using graph::kNoValue;
 using plan::StreamKind;
 
 std::string at(const graph::Node& node) { return node.source.known() ? fmt::format("  ({})", node.source.str()) : ""; }
+
+// What puts the calls of this line somewhere else.
+Fix elsewhere(const graph::Node& node, const char* field, const std::string& where) {
+  if (!node.source.known()) return {};
+  return {{"call", std::string(node.op->name)}, {"line", node.source.str()}, {field, where}};
+}
 
 // The index of "host" (0) or "host:N"; -1 when it is neither.
 int host_index(std::string_view stream) {
@@ -37,7 +44,8 @@ const plan::DeviceDesc& Placer::desc(const DeviceId& device) const {
     if (d.device == device) return d;
     known += (known.empty() ? "" : ", ") + d.device.str();
   }
-  fail(ErrorKind::kValue, "device {}: not there; the target has {}", device.str(), known);
+  throw FixableError(ErrorKind::kValue, fmt::format("device {}: not there; the target has {}", device.str(), known),
+                     {{"option", std::string("device")}, {"value", devices_.empty() ? "" : devices_[0].device.str()}});
 }
 
 int Placer::place(const graph::Node& node) {
@@ -47,13 +55,18 @@ int Placer::place(const graph::Node& node) {
     try {
       desc(device);
     } catch (const Error& error) {
-      throw Error(error.kind(), fmt::format("op {}: {}{}", node.op->name, error.what(), at(node)));
+      throw FixableError(error.kind(), fmt::format("op {}: {}{}", node.op->name, error.what(), at(node)),
+                         elsewhere(node, "device", devices_[0].device.str()));
     }
     return stream(device, StreamKind::kCompute, 0);
   }
   const int index = host_index(name);
-  SLUICE_CHECK(index >= 0, "op {}: unknown stream: \"{}\"; must be \"compute\", \"host\" or \"host:N\"{}",
-               node.op->name, name, at(node));
+  if (index < 0) {
+    throw FixableError(ErrorKind::kValue,
+                       fmt::format("op {}: unknown stream: \"{}\"; must be \"compute\", \"host\" or \"host:N\"{}",
+                                   node.op->name, name, at(node)),
+                       elsewhere(node, "stream", name.starts_with("h") ? "host" : "compute"));
+  }
   return stream({device.rank, DeviceKind::kCpu, 0}, StreamKind::kHost, index);
 }
 

@@ -1,6 +1,7 @@
 // Actors, the registers and edges between them, and their instructions.
 #include <algorithm>
 
+#include "base/fix.h"
 #include "compiler/plan_builder.h"
 #include "plan/quota.h"
 
@@ -253,8 +254,17 @@ void PlanBuilder::set_quotas() {
       found = found || r.name == name;
       if (known.size() < 400) known += (known.empty() ? "" : ", ") + r.name;
     }
-    SLUICE_CHECK(found, "quota of register '{}': there is no such register; the plan has {}", name, known);
-    SLUICE_CHECK(quota >= 1, "quota of register '{}': {}; must be at least 1", name, quota);
+    Fix fix = {{"option", std::string("quotas")}, {"key", name}, {"value", Attr()}};
+    if (!found) {
+      throw FixableError(ErrorKind::kValue,
+                         fmt::format("quota of register '{}': there is no such register; the plan has {}", name, known),
+                         fix);
+    }
+    fix.back().second = int64_t{1};
+    if (quota < 1) {
+      throw FixableError(ErrorKind::kValue, fmt::format("quota of register '{}': {}; must be at least 1", name, quota),
+                         fix);
+    }
   }
   const std::vector<int> quotas = plan::minimal_quotas(plan_, fixed_quota_);
   for (size_t r = 0; r < quotas.size(); ++r) plan_.registers[r].quota = quotas[r];

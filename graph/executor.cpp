@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "graph/autodiff/tape.h"
+#include "graph/call_fix.h"
 
 namespace sluice {
 namespace {
@@ -36,13 +37,19 @@ std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, Attrs at
     inputs = padded;
   }
   attrs = validate_attrs(op, std::move(attrs));
+  std::vector<Value> changed;
+  if (CallFixes::active()) {
+    changed.assign(inputs.begin(), inputs.end());
+    CallFixes::apply(op, changed, attrs);
+    inputs = changed;
+  }
   for (const Value& input : inputs)
     if (input.defined()) input.impl()->refresh_history();
   std::vector<Value> outputs;
   try {
     outputs = current_executor().call(op, inputs, attrs);
   } catch (const Error& error) {
-    throw prefixed(op, error);
+    CallFixes::rethrow(op, inputs, attrs, prefixed(op, error));
   }
   const bool differentiable =
       grad_enabled() && std::any_of(inputs.begin(), inputs.end(), [](const Value& v) { return v.requires_grad(); });

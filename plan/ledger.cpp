@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/fix.h"
 #include "base/shape.h"
 
 namespace sluice::plan {
@@ -61,10 +62,13 @@ void check_budget(const Plan& plan, uint64_t budget) {
     const Register& r = plan.registers[order[i]];
     blame += fmt::format("{}'{}' ({} slots of {})", i ? ", " : "", r.name, r.quota, bytes_str(r.bytes));
   }
-  fail(ErrorKind::kMemory,
-       "plan '{}': over its memory budget: needs {}, budget {}; the smallest budget that works is {} bytes{}{}",
-       plan.name, bytes_str(ledger.total), bytes_str(budget), ledger.total,
-       blame.empty() ? "" : "; largest registers: ", blame);
+  throw FixableError(
+      ErrorKind::kMemory,
+      fmt::format(
+          "plan '{}': over its memory budget: needs {}, budget {}; the smallest budget that works is {} bytes{}{}",
+          plan.name, bytes_str(ledger.total), bytes_str(budget), ledger.total,
+          blame.empty() ? "" : "; largest registers: ", blame),
+      {{"option", std::string("memory_budget")}, {"value", static_cast<int64_t>(ledger.total)}});
 }
 
 std::string bytes_str(uint64_t bytes) {

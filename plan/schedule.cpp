@@ -2,13 +2,14 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/fix.h"
 #include "plan/network.h"
 #include "plan/verify.h"
 
 namespace sluice::plan {
 namespace {
 
-constexpr int64_t kMaxPeriod = 10'000'000;  // firings of a period
+constexpr int64_t kMaxPeriod = 1'000'000;  // firings of a period: searching one takes under a second
 
 struct Fraction {
   int64_t num = 0, den = 1;
@@ -144,14 +145,49 @@ std::vector<int> repetition_vector(const Plan& plan) {
   return {repetitions.begin(), repetitions.end()};
 }
 
+namespace {
+
+// One more slot or initial token, or a few, of a register of the cycle: the first that lets a period through.
+Fix find_register_fix(const Plan& plan, const std::vector<int>& repetitions, const std::vector<BlockedHop>& cycle) {
+  constexpr int kMost = 8, kLongest = 10'000;
+  if (std::accumulate(repetitions.begin(), repetitions.end(), int64_t{0}) > kLongest) return {};  // takes too long
+  for (int more = 1; more <= kMost; ++more) {
+    for (const BlockedHop& hop : cycle) {
+      if (hop.wait.index < 0) continue;
+      const int index = hop.wait.credit ? hop.wait.index : plan.edges[hop.wait.index].reg;
+      Plan other = plan;
+      Register& r = other.registers[index];
+      if (hop.wait.credit) {
+        r.quota += more;
+      } else {
+        r.initial_tokens += more;
+        if (r.initial_tokens > r.quota || r.in_place_of >= 0) continue;
+      }
+      for (Register& in_place : other.registers) in_place.in_place_of = -1;  // slots would have to grow together
+      Network network(other);
+      std::vector<int> schedule;
+      const std::vector<int> left = run_greedily(network, repetitions, schedule);
+      if (std::any_of(left.begin(), left.end(), [](int n) { return n > 0; })) continue;
+      return {{"register", r.name},
+              {hop.wait.credit ? "quota" : "initial_tokens", int64_t{hop.wait.credit ? r.quota : r.initial_tokens}}};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
 std::vector<int> find_schedule(const Plan& plan) {
   const std::vector<int> repetitions = repetition_vector(plan);
   Network network(plan);
   std::vector<int> schedule;
   const std::vector<int> left = run_greedily(network, repetitions, schedule);
   if (std::any_of(left.begin(), left.end(), [](int n) { return n > 0; })) {
-    fail(ErrorKind::kValue, "liveness: deadlock: {}; a register of the cycle needs more slots or initial tokens",
-         blocking_cycle_str(plan, shortest_blocking_cycle(network, left)));
+    const std::vector<BlockedHop> cycle = shortest_blocking_cycle(network, left);
+    throw FixableError(ErrorKind::kValue,
+                       fmt::format("liveness: deadlock: {}; a register of the cycle needs more slots or initial tokens",
+                                   blocking_cycle_str(plan, cycle)),
+                       find_register_fix(plan, repetitions, cycle));
   }
   return schedule;
 }

@@ -1,5 +1,6 @@
 #include "plan/verify.h"
 
+#include "base/fix.h"
 #include "base/log.h"
 
 namespace sluice::plan {
@@ -24,11 +25,27 @@ VerifyReport verify(const Plan& plan) {
   return report;
 }
 
+namespace {
+
+// Of a plan that can block; problems travel as text, so the search is done again.
+Fix liveness_fix(const Plan& plan, const VerifyReport& report) {
+  const Problem& first = report.problems[0];
+  if (first.concern != "liveness" || first.text.starts_with("certificate")) return {};
+  try {
+    find_schedule(plan);
+  } catch (const Error& error) {
+    return fix_of(error);
+  }
+  return {};
+}
+
+}  // namespace
+
 void check(const Plan& plan) {
   const VerifyReport report = verify(plan);
   if (report.ok()) {
-    log(LogLevel::kDebug, LogArea::kPlan, "plan '{}': verified: {} actors, {} registers, {} firings a period", plan.name,
-        plan.actors.size(), plan.registers.size(), report.certificate.size());
+    log(LogLevel::kDebug, LogArea::kPlan, "plan '{}': verified: {} actors, {} registers, {} firings a period",
+        plan.name, plan.actors.size(), plan.registers.size(), report.certificate.size());
     return;
   }
   log(LogLevel::kDebug, LogArea::kPlan, "plan '{}': refused: {} problems", plan.name, report.problems.size());
@@ -38,7 +55,7 @@ void check(const Plan& plan) {
     text += (i ? "\n  " : "") + report.problems[i].concern + ": " + report.problems[i].text;
   }
   if (report.problems.size() > kShown) text += fmt::format("\n  and {} more", report.problems.size() - kShown);
-  fail(ErrorKind::kValue, "plan '{}': {}", plan.name, text);
+  throw FixableError(ErrorKind::kValue, fmt::format("plan '{}': {}", plan.name, text), liveness_fix(plan, report));
 }
 
 }  // namespace sluice::plan

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "graph/autodiff/tape.h"
+#include "graph/call_fix.h"
 #include "graph/executor.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
@@ -82,10 +83,13 @@ Attr Tensor::item() const {
   SLUICE_CHECK(size() == 1,
                "item: a Tensor with {} elements cannot be converted to Scalar: {}; it must have one element", size(),
                type().str());
-  if (TraceExecutor* trace = current_trace())
-    SLUICE_CHECK_KIND(kRuntime, !trace->touches_graph(*this),
-                      "item: the tensor is part of a graph: {}; its content changes with every run of it",
-                      type().str());
+  if (TraceExecutor* trace = current_trace(); trace && trace->touches_graph(*this)) {
+    const SourceLocation line = CallFixes::line();
+    throw FixableError(
+        ErrorKind::kRuntime,
+        fmt::format("item: the tensor is part of a graph: {}; its content changes with every run of it", type().str()),
+        line.known() ? Fix{{"line", line.str()}, {"rewrite", std::string("where")}} : Fix());
+  }
   alignas(8) char bytes[8];
   in_memory(*this, "item");
   copy_to_host(bytes);

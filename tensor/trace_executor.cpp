@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "graph/autodiff/tape.h"
+#include "graph/call_fix.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/movement.h"
@@ -236,6 +237,9 @@ void TraceExecutor::refresh_context() {
   context.quota = scope.quota;
   context.module = scope.module;
   context.source = scope.source ? scope.source() : SourceLocation{};
+  if (const std::string* device = CallFixes::placement(context.source, "device"))
+    context.placement.device = parse_device(*device);
+  if (const std::string* stream = CallFixes::placement(context.source, "stream")) context.placement.stream = *stream;
 }
 
 std::string TraceExecutor::take_name(const std::string& prefix) {

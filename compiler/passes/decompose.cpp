@@ -1,4 +1,5 @@
 // Replaces ops without a kernel on their device by their `decompose`, as often as needed.
+#include "base/fix.h"
 #include "compiler/pass.h"
 #include "graph/rewriter.h"
 
@@ -18,8 +19,12 @@ class Decomposer : public graph::GraphBuilder {
     const DeviceId device = context.placement.device.value_or(default_device_);
     if (runs_as_is(op, device)) return GraphBuilder::call(op, inputs, attrs);
     const std::string at = context.source.known() ? fmt::format("  ({})", context.source.str()) : "";
-    SLUICE_CHECK_KIND(kUnsupported, op.decompose != nullptr,
-                      "op {}: no kernel on device {}; place it on a device that has one{}", op.name, device.str(), at);
+    if (op.decompose == nullptr) {
+      throw FixableError(
+          ErrorKind::kUnsupported,
+          fmt::format("op {}: no kernel on device {}; place it on a device that has one{}", op.name, device.str(), at),
+          device_with(op));
+    }
     SLUICE_CHECK_KIND(kUnsupported, depth_ < kDeepest, "op {}: its decomposition on device {} does not end{}", op.name,
                       device.str(), at);
     ++depth_;
@@ -29,6 +34,15 @@ class Decomposer : public graph::GraphBuilder {
   }
 
  private:
+  Fix device_with(const OpDef& op) const {
+    for (const plan::DeviceDesc& d : pass_.target.devices()) {
+      if (context.source.known() && pass_.target.has_kernel(op.name, d.device.kind)) {
+        return {{"call", std::string(op.name)}, {"line", context.source.str()}, {"device", d.device.str()}};
+      }
+    }
+    return {};
+  }
+
   static constexpr int kDeepest = 64;
   PassContext& pass_;
   int depth_ = 0;
