@@ -10,41 +10,46 @@ import json
 import pathlib
 import subprocess
 import time
+from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
-from tqdm import tqdm
+import numpy.typing as npt
+from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+from sklearn.model_selection import train_test_split  # type: ignore[import-untyped]
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 import sluice as sl
 from digits_net import DigitsNet
 from sluice._tools import find_tool
 from sluice.nn import functional as F
 
+Array = npt.NDArray[Any]
 BATCH, MEAN, STD = 32, 4.88, 6.02
 
 
 class RandomShift:
     """Moves each image by up to one pixel; state lives in the actor, called once per step, in order."""
 
-    def __init__(self, seed):
+    def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)
 
-    def __call__(self, images):
+    def __call__(self, images: Array) -> Array:
         padded = np.pad(images, ((0, 0), (1, 1), (1, 1)))
         windows = np.lib.stride_tricks.sliding_window_view(padded, (8, 8), axis=(1, 2))
         dy, dx = self.random.integers(0, 3, (2, len(images)))
-        return windows[np.arange(len(images)), dy, dx]
+        shifted: Array = windows[np.arange(len(images)), dy, dx]
+        return shifted
 
 
-def normalise(images):
-    return ((images - np.float32(MEAN)) / np.float32(STD))[:, None]
+def normalise(images: Array) -> Array:
+    scaled: Array = (images - np.float32(MEAN)) / np.float32(STD)
+    return scaled[:, None]
 
 
 class TrainGraph(sl.nn.Graph):
     """One training step: uint8 images and labels in, the loss out."""
 
-    def __init__(self, net, steps, device):
+    def __init__(self, net: DigitsNet, steps: int, device: sl.device) -> None:
         super().__init__(name=f"train_digits_{device.type}")
         self.net, self.device, self.shift = net, device, RandomShift(seed=0)
         sgd = sl.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
@@ -53,7 +58,7 @@ class TrainGraph(sl.nn.Graph):
         self.config.set_cores(max(1, sl.get_num_threads() - 1))  # one is left to the host stream
         self.config.enable_trace()
 
-    def build(self, images, labels):
+    def build(self, images: sl.Tensor, labels: sl.Tensor) -> sl.Tensor:
         with sl.register_quota(2):
             shifted = sl.host_function(self.shift, images, out=((BATCH, 8, 8), sl.uint8))
             batch = sl.host_function(normalise, shifted, out=((BATCH, 1, 8, 8), sl.float32))
@@ -65,21 +70,24 @@ class TrainGraph(sl.nn.Graph):
 class ClassifyGraph(sl.nn.Graph):
     """Logits of raw images in 0..16."""
 
-    def __init__(self, net):
+    def __init__(self, net: DigitsNet) -> None:
         super().__init__(name="classify_digits")
         self.net = net.eval()
 
-    def build(self, images):
-        return self.net((images - MEAN) / STD)
+    def build(self, images: sl.Tensor) -> sl.Tensor:
+        logits: sl.Tensor = self.net((images - MEAN) / STD)
+        return logits
 
 
-def train(device, images, labels, epochs):
+def train(device: sl.device, images: Array, labels: Array, epochs: int) -> tuple[DigitsNet, TrainGraph, list[float], float]:
     """Returns (net, graph, losses, seconds)."""
     sl.manual_seed(0)
     net = DigitsNet()
     steps = len(images) // BATCH
     graph = TrainGraph(net, epochs * steps, device)
-    order, losses, pending = np.random.default_rng(0), [], []
+    order = np.random.default_rng(0)
+    losses: list[float] = []
+    pending: list[sl.Tensor] = []
     start = time.perf_counter()
     with tqdm(total=epochs * steps * BATCH, unit=" images", unit_scale=True, desc=f"training on {device}") as bar:
         for _ in range(epochs):
@@ -94,7 +102,7 @@ def train(device, images, labels, epochs):
     return net, graph, losses, time.perf_counter() - start
 
 
-def draw_losses(losses, path):
+def draw_losses(losses: list[float], path: pathlib.Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -108,19 +116,21 @@ def draw_losses(losses, path):
     plt.savefig(path, dpi=120)
 
 
-def draw_plan(graph, name, out):
+def draw_plan(graph: sl.nn.Graph, name: str, out: pathlib.Path) -> None:
     graph.save_plan(out / f"{name}.plan.json")
-    subprocess.run([find_tool("plan-viz"), "html", str(out / f"{name}.plan.json"), "-o", str(out / f"{name}.html")], check=True)
+    subprocess.run([find_tool("plan-viz"), "html", str(out / f"{name}.plan.json"), "-o", str(out / f"{name}.html"),
+                    "--source", str(pathlib.Path(__file__).parent)], check=True)
 
 
-def classify_all(graph, images):
+def classify_all(graph: ClassifyGraph, images: Array) -> Array:
     """Logits of any number of images, batch by batch; the last batch is filled up with zeros."""
     padded = np.pad(images, ((0, -len(images) % BATCH), (0, 0), (0, 0), (0, 0)))
     batches = [graph(sl.from_numpy(batch)) for batch in np.split(padded, len(padded) // BATCH)]
-    return np.concatenate([logits.numpy() for logits in batches])[:len(images)]
+    logits: Array = np.concatenate([batch.numpy() for batch in batches])
+    return logits[:len(images)]
 
 
-def run_in_cpp(out, images, logits):
+def run_in_cpp(out: pathlib.Path, images: Array, logits: Array) -> tuple[bool, float]:
     """Classifies the held-out images in C++, from several threads; returns (classes equal, largest difference)."""
     images.tofile(out / "images.f32")
     subprocess.run([find_tool("cpp_runner"), str(out / "bundle"), str(out / "images.f32"), str(out / "logits.f32")], check=True)
@@ -128,7 +138,7 @@ def run_in_cpp(out, images, logits):
     return bool((other.argmax(1) == logits.argmax(1)).all()), float(np.abs(other - logits).max())
 
 
-def measured_peak(graph, directory, images, labels):
+def measured_peak(graph: TrainGraph, directory: pathlib.Path, images: Array, labels: Array) -> tuple[int, int]:
     """(ledger, peak) bytes of the training plan: the peak as the allocator of a fresh engine counts it over some steps."""
     sl.save(graph, directory)
     engine = sl._C.Engine()
@@ -138,7 +148,7 @@ def measured_peak(graph, directory, images, labels):
     return session.ledger_bytes(), engine.memory_stats("host")["peak_bytes"]
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=25)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/digits"))

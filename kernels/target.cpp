@@ -67,8 +67,9 @@ double KernelTarget::cost_ns(const plan::KernelQuery& query) const {
 std::string KernelTarget::fingerprint() const {
   std::string text;
   for (const plan::DeviceDesc& d : devices_) {
-    text += fmt::format("{}[cores={} memory={} {}{}] ", d.device.str(), d.cores, d.memory_bytes,
-                        d.host_memory ? "host" : "own", d.asynchronous ? " async" : "");
+    // Not its memory: no plan depends on it, and it differs between machines that are otherwise alike.
+    text += fmt::format("{}[cores={} {}{}] ", d.device.str(), d.cores, d.host_memory ? "host" : "own",
+                        d.asynchronous ? " async" : "");
   }
   // The kernels by name: FNV-1a, so that equal lists print equal numbers on every machine.
   uint64_t hash = 14695981039346656037ull;

@@ -80,9 +80,10 @@ TEST(Json, AbsentInputsRoundTrip) {
 TEST(Json, ErrorsNameTheField) {
   const std::string good = to_json(two_stage_plan());
   EXPECT_EQ(error_of(replaced(good, "\"schema_version\": 1", "\"schema_version\": 7")),
-            "plan.json: version 7: made by another release; this build reads version 1");
+            "plan.json: version 7: newer than this build, which reads version 1; upgrade Sluice, or compile graph.txt "
+            "with this release");
   EXPECT_EQ(error_of(replaced(good, "\"schema_version\": 1", "\"schema_version\": 0")),
-            "plan.json: version 0: made by another release; this build reads version 1");
+            "plan.json: version 0: older than this build, which reads version 1; versions begin with 1");
   EXPECT_EQ(error_of(replaced(good, "\"quota\": 2", "\"quota\": \"2\"")),
             "plan.json: registers[0].quota: wrong type: \"2\"; must be a whole number");
   EXPECT_EQ(error_of(replaced(good, "\"quota\": 2", "\"quota\": -2")),

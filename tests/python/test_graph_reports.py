@@ -78,7 +78,7 @@ def test_memory_shown_is_what_plan_viz_counts(capsys, tmp_path):  # NG-20
 
 
 REPR_BEFORE = """Small(
-  (CONFIG): config(outputs_buffer_size=2)
+  (CONFIG): config()
   (MODULE:model): Sequential(
     (0): Linear(in_features=8, out_features=2, bias=True)
     (1): ReLU()

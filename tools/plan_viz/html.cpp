@@ -47,6 +47,9 @@ class Sources {
     const auto [it, fresh] = files_.try_emplace(name);
     if (fresh) {
       const std::filesystem::path path = std::filesystem::path(root_) / name;  // an absolute name stays as it is
+      // Plans from elsewhere may name anything: a pipe would never answer.
+      std::error_code none;
+      if (!std::filesystem::is_regular_file(path, none)) return it->second;
       std::ifstream in(path);
       for (std::string line; std::getline(in, line);) it->second.push_back(line);
     }

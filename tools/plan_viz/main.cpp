@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "base/file.h"
 #include "graph/graph.h"
 #include "plan/json.h"
 #include "plan/verify.h"
@@ -23,14 +24,8 @@ int terminal_width() {
   return 100;
 }
 
-std::string read_file(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  SLUICE_CHECK_KIND(kIo, in.good(), "{}: cannot be read", path.string());
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
 struct Arguments {
-  std::string path, output;
+  std::string path, output, source;
   bool json = false;
   plan_viz::TextOptions text;
   plan::SimulateOptions simulate;
@@ -45,7 +40,7 @@ std::string ir_view(const Arguments& args) {
                                                          : path.parent_path() / "graph.txt";
   SLUICE_CHECK_KIND(kIo, fs::exists(file), "{}: no such file; `ir` shows the graph.txt of a bundle or beside a plan",
                     file.string());
-  const graph::Graph graph = graph::parse(read_file(file), file.string(), builtin_ops());
+  const graph::Graph graph = graph::parse(read_file(file.string()), file.string(), builtin_ops());
   const std::string text = graph::to_text(graph);
   if (!args.json) return text;
   return fmt::format(
@@ -55,7 +50,8 @@ std::string ir_view(const Arguments& args) {
 }
 
 // Source paths in a plan are relative; they are tried from here, then from the plan's directory.
-std::string source_root(const plan::Plan& plan, const fs::path& path) {
+std::string source_root(const plan::Plan& plan, const fs::path& path, const std::string& given) {
+  if (!given.empty()) return given;
   for (const plan::Kernel& k : plan.kernels) {
     if (!k.source.known() || fs::path(k.source.file).is_absolute()) continue;
     if (fs::exists(k.source.file)) return ".";
@@ -82,7 +78,7 @@ int run(const std::string& view, Arguments& args) {
     SLUICE_CHECK(structure.ok(), "{}: {}: {}", args.path, structure.problems[0].concern, structure.problems[0].text);
     const std::string output = args.output.empty() ? "plan.html" : args.output;
     std::ofstream out(output, std::ios::binary);
-    out << plan_viz::html_page(plan, source_root(plan, args.path));
+    out << plan_viz::html_page(plan, source_root(plan, args.path, args.source));
     out.flush();
     SLUICE_CHECK_KIND(kIo, out.good(), "{}: cannot be written", output);
     std::cout << output << "\n";
@@ -100,6 +96,7 @@ int run(const std::string& view, Arguments& args) {
                structure.problems[0].concern, structure.problems[0].text);
   std::string text;
   if (view == "show") text = args.json ? plan_viz::show_json(plan) : plan_viz::show_text(plan, args.text);
+  if (view == "info") text = args.json ? plan_viz::info_json(plan) : plan_viz::info_text(plan, args.text);
   if (view == "stats") text = args.json ? plan_viz::stats_json(plan) : plan_viz::stats_text(plan, args.text);
   if (view == "mem") text = args.json ? plan_viz::mem_json(plan) : plan_viz::mem_text(plan, args.text);
   if (view == "dot")
@@ -121,6 +118,7 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Looks at a Sluice plan: what runs where, in which order, in how many bytes, and why it cannot block.\n\n"
       "PLAN is a plan.json or a bundle directory. Start with\n"
+      "  plan-viz info PLAN                 what it is: target, options, size\n"
       "  plan-viz show PLAN                 devices, streams, actors, kernels, registers\n"
       "  plan-viz mem PLAN                  every byte, per memory space and arena\n"
       "  plan-viz simulate PLAN --steps 6   the predicted period and what limits it\n"
@@ -139,6 +137,7 @@ int main(int argc, char** argv) {
   };
   view("show", "A tree of devices, streams, actors in the order they fire, their kernels and registers")
       ->add_flag("--all", args.text.all, "every kernel of long programs");
+  view("info", "Name, hash, target, options that differ from the defaults, devices, memory, counts");
   view("stats", "Counts, ops by predicted time, bytes");
   view("mem", "The ledger, and a map of each arena: offsets against lifetimes")
       ->add_flag("--all", args.text.all, "every line and buffer");
@@ -157,8 +156,9 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 1e9));
   simulate->add_option("--message-us", args.message_us, "latency of a message between streams")
       ->check(CLI::Range(0.0, 1e9));
-  view("html", "One self-contained page: lanes over virtual time, details, source lines")
-      ->add_option("-o,--output", args.output, "file to write (default plan.html)");
+  CLI::App* html = view("html", "One self-contained page: lanes over virtual time, details, source lines");
+  html->add_option("-o,--output", args.output, "file to write (default plan.html)");
+  html->add_option("--source", args.source, "directory of the program, where the plan's source files lie");
   CLI11_PARSE(app, argc, argv);
   try {
     std::string name = app.get_subcommands().front()->get_name();

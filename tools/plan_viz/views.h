@@ -13,6 +13,10 @@ struct TextOptions {
   bool all = false;  // every kernel, however long the program
 };
 
+// Name, hash, target, options that differ from the defaults, devices, memory, counts.
+std::string info_text(const plan::Plan& plan, const TextOptions& options);
+std::string info_json(const plan::Plan& plan);
+
 // Devices, streams, actors in the order they fire, kernels, registers.
 std::string show_text(const plan::Plan& plan, const TextOptions& options);
 std::string show_json(const plan::Plan& plan);
