@@ -26,6 +26,12 @@ Injected inject(Plan plan, uint64_t steps, std::mt19937_64& random) {
       kernels.push_back({instr.index, static_cast<int>(a)});
     }
   }
+  const auto late = [&](const auto& entry) {
+    return plan.streams[plan.actors[entry.second].stream].device.kind == DeviceKind::kSim;
+  };
+  if (std::any_of(kernels.begin(), kernels.end(), late)) {
+    std::erase_if(kernels, [&](const auto& entry) { return !late(entry); });
+  }
   if (kernels.empty()) return injected;
   const auto [kernel, actor] = kernels[random() % kernels.size()];
   const uint64_t firings = static_cast<uint64_t>(repetition_vector(plan)[actor]) * steps / period_of(plan);

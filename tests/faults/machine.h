@@ -1,5 +1,5 @@
 #pragma once
-// Runs plans on an engine that is stepped by hand, and says all that can be seen of a run.
+// Runs plans, on threads or stepped by hand, and says all that can be seen of a run.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -55,6 +55,47 @@ inline uint64_t period_of(const Plan& plan) {
   return 1;
 }
 
+inline StepResult result_of(StepHandle& handle) {
+  StepResult result;
+  const Status status = handle.wait();
+  if (!status.ok()) {
+    result.error = status.message();
+    return result;
+  }
+  for (const OutputTensor& output : handle.outputs()) {
+    const auto* data = static_cast<const std::byte*>(output.storage->data());
+    result.outputs.emplace_back(data, data + checked_bytes(output.type.shape, dtype_size(output.type.dtype)));
+  }
+  return result;
+}
+
+inline RunResult run_on(Engine& engine, const Plan& plan, const HostFunctions& functions, const Inputs& inputs) {
+  RunResult result;
+  std::map<std::string, std::shared_ptr<Storage>> variables;
+  for (const Variable& v : plan.variables) variables[v.name] = variable(engine, 0);
+  Session session = Session::load(engine, plan, variables, {.functions = functions});
+  std::vector<StepHandle> handles;
+  try {
+    for (const std::vector<Bytes>& step : inputs) {
+      std::vector<InputTensor> tensors;
+      for (size_t i = 0; i < step.size(); ++i) tensors.push_back({step[i].data(), plan.inputs[i].spec});
+      handles.push_back(session.submit(tensors));
+    }
+    for (StepHandle& handle : handles) result.steps.push_back(result_of(handle));
+    session.wait_all();
+  } catch (const Error& error) {
+    result.error = error.what();
+  }
+  session.stop();
+  for (const ActorStats& actor : session.stats().actors) result.firings.push_back(actor.firings);
+  for (const Variable& v : plan.variables) {
+    const auto* data = static_cast<const std::byte*>(variables[v.name]->data());
+    result.variables.emplace_back(data, data + v.spec.extent_bytes());
+  }
+  return result;
+}
+
+// An engine that is stepped by hand.
 class Machine {
  public:
   actors::MessageProbe probe;
@@ -65,44 +106,7 @@ class Machine {
   // The order of messages follows from `seed` alone.
   RunResult run(const Plan& plan, const HostFunctions& functions, const Inputs& inputs, uint64_t seed) {
     engine.reseed(seed);
-    RunResult result;
-    std::map<std::string, std::shared_ptr<Storage>> variables;
-    for (const Variable& v : plan.variables) variables[v.name] = variable(engine, 0);
-    Session session = Session::load(engine, plan, variables, {.functions = functions});
-    std::vector<StepHandle> handles;
-    try {
-      for (const std::vector<Bytes>& step : inputs) {
-        std::vector<InputTensor> tensors;
-        for (size_t i = 0; i < step.size(); ++i) tensors.push_back({step[i].data(), plan.inputs[i].spec});
-        handles.push_back(session.submit(tensors));
-      }
-      for (StepHandle& handle : handles) result.steps.push_back(result_of(handle));
-      session.wait_all();
-    } catch (const Error& error) {
-      result.error = error.what();
-    }
-    session.stop();
-    for (const ActorStats& actor : session.stats().actors) result.firings.push_back(actor.firings);
-    for (const Variable& v : plan.variables) {
-      const auto* data = static_cast<const std::byte*>(variables[v.name]->data());
-      result.variables.emplace_back(data, data + v.spec.extent_bytes());
-    }
-    return result;
-  }
-
- private:
-  static StepResult result_of(StepHandle& handle) {
-    StepResult result;
-    const Status status = handle.wait();
-    if (!status.ok()) {
-      result.error = status.message();
-      return result;
-    }
-    for (const OutputTensor& output : handle.outputs()) {
-      const auto* data = static_cast<const std::byte*>(output.storage->data());
-      result.outputs.emplace_back(data, data + checked_bytes(output.type.shape, dtype_size(output.type.dtype)));
-    }
-    return result;
+    return run_on(engine, plan, functions, inputs);
   }
 };
 

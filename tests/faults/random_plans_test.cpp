@@ -1,6 +1,7 @@
 // Random plans in random orders of messages, on the real streams: none stalls, and every one gives the bits of its
 // sequential reading.
 #include "faults/machine.h"
+#include "plan/json.h"
 #include "support/soak.h"
 
 namespace sluice::test {
@@ -29,7 +30,23 @@ TEST(RandomPlan, VerifiesAndReplays) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     const Plan plan = random_plan(seed, kind_of(seed));
     ASSERT_EQ(verify(plan).str(), "") << "seed " << seed;
+    ASSERT_EQ(to_json(plan), to_json(random_plan(seed, kind_of(seed)))) << "seed " << seed;
   }
+}
+
+// The same on threads, where the order is the machine's.
+TEST(SoakRandomPlans, ThreadsGiveTheSequentialBits) {
+  const int64_t plans = repetitions(60, 5000);
+  Engine engine({.cores = 2});
+  for (int64_t p = 1; p <= plans; ++p) {
+    const auto seed = static_cast<uint64_t>(p);
+    const Plan plan = random_plan(seed, kind_of(seed));
+    const uint64_t period = period_of(plan);
+    const Inputs inputs = random_inputs(plan, (kSteps + period - 1) / period * period, seed);
+    const Expected expected = expected_of(plan, mixes(), inputs);
+    ASSERT_EQ(difference(plan, run_on(engine, plan, mixes(), inputs), expected), "") << "plan " << seed;
+  }
+  report_count("random plans", plans, "plans on threads");
 }
 
 TEST(SoakRandomPlans, EveryOrderGivesTheSequentialBits) {
