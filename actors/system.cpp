@@ -2,7 +2,10 @@
 #include "actors/system.h"
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
+#include <system_error>
+#include <thread>
 #include <unordered_map>
 
 #include "actors/node.h"
@@ -94,18 +97,23 @@ struct System::Impl {
   };
 
   explicit Impl(std::chrono::milliseconds watchdog) : watchdog(watchdog), system(config) {
-    supervisor = system.spawn<caf::hidden>([this](caf::event_based_actor* self) -> caf::behavior {
-      self->set_down_handler([this](caf::down_msg& down) { node_down(down.source.id(), down.reason); });
-      return {[](TickAtom) {}};
-    });
+    // The functions take an argument because CAF refers to a null tuple when there is none.
+    supervisor = system.spawn<caf::hidden>(
+        [](caf::event_based_actor* self, Impl* impl) -> caf::behavior {
+          self->set_down_handler([impl](caf::down_msg& down) { impl->node_down(down.source.id(), down.reason); });
+          return {[](TickAtom) {}};
+        },
+        this);
     if (watchdog.count() == 0) return;
-    watcher = system.spawn<caf::hidden>([this](caf::event_based_actor* self) -> caf::behavior {
-      self->delayed_send(self, tick(), TickAtom::value);
-      return {[this, self](TickAtom) {
-        look_for_stalls();
-        self->delayed_send(self, tick(), TickAtom::value);
-      }};
-    });
+    watcher = system.spawn<caf::hidden>(
+        [](caf::event_based_actor* self, Impl* impl) -> caf::behavior {
+          self->delayed_send(self, impl->tick(), TickAtom::value);
+          return {[impl, self](TickAtom) {
+            impl->look_for_stalls();
+            self->delayed_send(self, impl->tick(), TickAtom::value);
+          }};
+        },
+        this);
   }
   ~Impl() {
     caf::anon_send_exit(supervisor, caf::exit_reason::user_shutdown);
@@ -166,8 +174,28 @@ std::string caf_version() {
   return fmt::format("{}.{}.{}", CAF_VERSION / 10000, CAF_VERSION / 100 % 100, CAF_VERSION % 100);
 }
 
-System::System(std::chrono::milliseconds watchdog) : impl_(std::make_unique<Impl>(watchdog)) {}
-System::~System() = default;
+// CAF leaves a reference to the system in thread-local state of the thread that makes it, and ending it waits until
+// that is gone. So it is made and ended on threads that are over at once: then engines may be destroyed on any thread,
+// and after main(), when thread-local state has been destroyed.
+System::System(std::chrono::milliseconds watchdog) {
+  std::exception_ptr error;
+  std::thread([&] {
+    try {
+      impl_ = std::make_unique<Impl>(watchdog);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }).join();
+  if (error) std::rethrow_exception(error);
+}
+
+System::~System() {
+  try {
+    std::thread([this] { impl_.reset(); }).join();
+  } catch (const std::system_error&) {
+    impl_.reset();  // no thread to be had
+  }
+}
 
 std::shared_ptr<System::Run> System::register_run(Supervised& supervised, const std::vector<Node*>& nodes) {
   auto run = std::make_shared<Run>();

@@ -9,8 +9,8 @@
 
 #include "actors/stream_executor.h"
 #include "actors/system.h"
-#include "base/log.h"
 #include "base/interrupt.h"
+#include "base/log.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/kernel.h"
 #include "kernels/sim/sim_kernels.h"

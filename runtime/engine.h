@@ -32,12 +32,12 @@ class System;
 }  // namespace actors
 
 struct EngineOptions {
-  int cores = 0;                              // cores lent to kernels; 0: all this process may run on
-  bool manual_stepping = false;               // no stream threads: step() delivers one message, waits drive step()
-  uint64_t seed = 0;                          // of the choice of the next message when stepping manually
-  actors::MessageProbe* probe = nullptr;      // of manual stepping, for tests; REQUIRES: outlives the engine
+  int cores = 0;                                 // cores lent to kernels; 0: all this process may run on
+  bool manual_stepping = false;                  // no stream threads: step() delivers one message, waits drive step()
+  uint64_t seed = 0;                             // of the choice of the next message when stepping manually
+  actors::MessageProbe* probe = nullptr;         // of manual stepping, for tests; REQUIRES: outlives the engine
   std::chrono::milliseconds stop_timeout{5000};  // how long destroying the engine waits for its sessions, together
-  std::chrono::milliseconds watchdog{10000};  // report who waits for whom when nothing fires for so long; 0: never
+  std::chrono::milliseconds watchdog{10000};     // report who waits for whom when nothing fires for so long; 0: never
 };
 
 class Engine {
@@ -58,8 +58,8 @@ class Engine {
   Device& device(const DeviceId& id);
   // Kernels of all device kinds. Tests and embedders may add theirs before they load a plan.
   KernelTable& kernels();
-  // Loads a shared library with ops and kernels (runtime/extension.h); nothing when it is loaded already. Throws what is
-  // wrong with it, and then nothing has changed.
+  // Loads a shared library with ops and kernels (runtime/extension.h); nothing when it is loaded already. Throws what
+  // is wrong with it, and then nothing has changed.
   std::shared_ptr<const LoadedExtension> load_extension(const std::string& path);
   std::vector<std::shared_ptr<const LoadedExtension>> extensions() const;
   CoreLeases& leases();

@@ -11,7 +11,7 @@ namespace sluice {
 
 using plan::ActorRole;
 
-SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded) : engine_(engine), loaded_(std::move(loaded)) {
+SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded) : engine_(engine), manual_(engine.options().manual_stepping), loaded_(std::move(loaded)) {
   const plan::Plan& plan = loaded_->plan;
   runner_ = std::make_shared<actors::Runner>(plan, loaded_->bindings, *this, loaded_->options.dump_dir);
   runner_->set_flag(actors::kRunCheckNumerics, loaded_->options.check_numerics);
@@ -75,7 +75,7 @@ void SessionCore::fail_timeout(const std::string& what, Timeout timeout) const {
   }
   const std::string report = wait_report();
   const std::string after =
-      engine_.options().manual_stepping
+      manual_
           ? std::string("and nothing can happen any more")
           : fmt::format("after {} ms", std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
   fail(ErrorKind::kTimeout, "session '{}': {} {}; {}", plan().name, what, after,
@@ -241,8 +241,9 @@ void SessionCore::wait_idle(bool writes_only) {
   const CountedWaiter<std::atomic<int>> waiter(idle_waiters_);
   const bool idle = wait_for(lock, changed_, kNoTimeout, [&] { return closed_ || touches.load() >= due; });
   if (closed_ || runner_ == nullptr) return;
-  const std::shared_ptr<actors::Runner> runner = runner_;
   lock.unlock();
+  const std::shared_ptr<actors::Runner> runner = this->runner();
+  if (runner == nullptr) return;
   if (!idle) fail_timeout("its accesses to variables are not finished", kNoTimeout);
   for (const int actor : actors) {
     Stream& stream = runner->nodes()[actor]->home().stream();
@@ -261,8 +262,8 @@ void SessionCore::on_actor_down(int actor, const std::string& reason) {
 }
 
 uint64_t SessionCore::firings() const {
-  const std::shared_ptr<actors::Runner> runner = this->runner();
-  return runner == nullptr ? 0 : runner->total_firings();
+  std::lock_guard lock(mutex_);
+  return runner_ == nullptr ? 0 : runner_->total_firings();
 }
 
 bool SessionCore::busy() const {
@@ -276,8 +277,20 @@ void SessionCore::on_stall(std::chrono::milliseconds idle) {
 }
 
 std::shared_ptr<actors::Runner> SessionCore::runner() const {
+  struct Use {
+    const SessionCore* core = nullptr;
+    ~Use() {
+      if (core == nullptr) return;
+      std::lock_guard lock(core->mutex_);
+      if (--core->readers_ == 0) core->changed_.notify_all();
+    }
+  };
+  const auto use = std::make_shared<Use>();
   std::lock_guard lock(mutex_);
-  return closed_ ? nullptr : runner_;
+  if (closed_ || runner_ == nullptr) return nullptr;
+  ++readers_;
+  use->core = this;
+  return {use, runner_.get()};
 }
 
 }  // namespace sluice

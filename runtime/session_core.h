@@ -48,7 +48,7 @@ class SessionCore final : public actors::RunListener,
     plan::Plan plan;
     SessionOptions options;
     std::vector<std::shared_ptr<actors::StreamExecutor>> streams;  // per plan stream
-    std::vector<std::shared_ptr<Storage>> variables;  // per plan variable
+    std::vector<std::shared_ptr<Storage>> variables;               // per plan variable
     std::vector<bool> variable_written;
     std::vector<std::shared_ptr<Storage>> arenas;
     std::vector<std::unique_ptr<PreparedKernel>> kernels;
@@ -66,7 +66,7 @@ class SessionCore final : public actors::RunListener,
   // The same, but what does not end in time is abandoned to the engine.
   void end(Timeout timeout) noexcept;
   // Of an abandoned session: it may be let go.
-  bool actors_ended() const { return runner_ == nullptr || runner_->wait_done(Timeout::zero()); }
+  bool actors_ended() const;
 
   const plan::Plan& plan() const { return loaded_->plan; }
   std::vector<PortInfo> inputs() const;
@@ -120,6 +120,7 @@ class SessionCore final : public actors::RunListener,
   void abandon();
   void finish_rest(std::unique_lock<std::mutex>& lock);
   void detach_variables();
+  // The runner, which with its streams stays as long as this is held; null once closed.
   std::shared_ptr<actors::Runner> runner() const;
   void read_counters(SessionStats& stats) const;
   void check_inputs(std::span<const InputTensor> inputs) const;
@@ -139,7 +140,8 @@ class SessionCore final : public actors::RunListener,
   bool wait_for(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, Timeout timeout, Done&& done);
   [[noreturn]] void fail_timeout(const std::string& what, Timeout timeout) const;
 
-  Engine& engine_;
+  Engine& engine_;  // not used once closed_: it may be gone
+  const bool manual_;
   std::unique_ptr<Loaded> loaded_;
   std::shared_ptr<actors::Runner> runner_;  // null once closed
   std::shared_ptr<actors::System::Run> control_;
@@ -150,18 +152,18 @@ class SessionCore final : public actors::RunListener,
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;  // variables idle, finished_ at wake_at_, closing
-  std::condition_variable room_;     // has_capacity() or closing
+  std::condition_variable room_;             // has_capacity() or closing
   std::condition_variable published_changed_;
   uint64_t wake_at_ = UINT64_MAX;  // the least finished_ someone waits for on changed_
   int room_waiters_ = 0;
   uint64_t submitted_ = 0;              // numbers given out
   std::atomic<uint64_t> published_{0};  // start credits given
   uint64_t finished_ = 0, failed_ = 0;
-  mutable int readers_ = 0;  // of runner_'s counters, without the lock; let_go() waits for them
-  bool closing_ = false;    // cancelled
-  bool ending_ = false;     // a thread is at it
-  bool closed_ = false;     // nothing more will happen that callers could see
-  bool abandoned_ = false;  // closed, but with actors that have not ended
+  mutable int readers_ = 0;                          // of runner_'s counters, without the lock; let_go() waits for them
+  bool closing_ = false;                             // cancelled
+  bool ending_ = false;                              // a thread is at it
+  bool closed_ = false;                              // nothing more will happen that callers could see
+  bool abandoned_ = false;                           // closed, but with actors that have not ended
   Status session_error_;                             // ends the session
   Status late_error_;                                // of a step whose handle had been finished
   std::map<uint64_t, Status> failures_;              // of steps in flight
@@ -180,7 +182,7 @@ bool SessionCore::wait_for(std::unique_lock<std::mutex>& lock, std::condition_va
   SLUICE_CHECK_KIND(kRuntime, !engine_.on_stream_thread(),
                     "session '{}': waiting on a stream's own thread would never end; wait from another thread",
                     plan().name);
-  if (engine_.options().manual_stepping) {
+  if (manual_) {
     while (!done()) {
       lock.unlock();
       const bool stepped = engine_.step();

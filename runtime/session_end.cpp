@@ -11,9 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-Timeout left_until(Clock::time_point deadline) {
-  return std::max<Timeout>(deadline - Clock::now(), Timeout::zero());
-}
+Timeout left_until(Clock::time_point deadline) { return std::max<Timeout>(deadline - Clock::now(), Timeout::zero()); }
 
 Clock::time_point after(Timeout timeout) {
   constexpr Timeout kLongest = std::chrono::hours(24 * 365);  // beyond it, clocks overflow
@@ -53,8 +51,13 @@ void SessionCore::end(Timeout timeout) noexcept {
 }
 
 bool SessionCore::on_own_thread() const {
-  const std::shared_ptr<actors::Runner> runner = this->runner();
-  return runner != nullptr && runner->on_own_thread();
+  std::lock_guard lock(mutex_);
+  return !closed_ && runner_ != nullptr && runner_->on_own_thread();
+}
+
+bool SessionCore::actors_ended() const {
+  std::lock_guard lock(mutex_);
+  return readers_ == 0 && (runner_ == nullptr || runner_->wait_done(Timeout::zero()));
 }
 
 bool SessionCore::close(Timeout timeout) {
@@ -69,7 +72,8 @@ bool SessionCore::close(Timeout timeout) {
   ending_ = true;
   bool ended = false;
   try {
-    ended = interruptible_wait(lock, published_changed_, left_until(deadline), [&] { return published_ == submitted_; });
+    ended =
+        interruptible_wait(lock, published_changed_, left_until(deadline), [&] { return published_ == submitted_; });
     if (ended) {
       lock.unlock();
       ended = end_actors(left_until(deadline));
@@ -92,7 +96,7 @@ bool SessionCore::end_actors(Timeout timeout) {
   if (control_ == nullptr) return true;  // never opened
   runner_->stop();
   const Clock::time_point deadline = after(timeout);
-  if (engine_.options().manual_stepping) {
+  if (manual_) {
     while (!runner_->wait_done(Timeout::zero())) {
       if (!engine_.step()) return true;  // cannot be: the ending protocol needs no other messages
     }

@@ -177,7 +177,8 @@ void SessionCore::wait_all(Timeout timeout) {
 Status SessionCore::wait_step(StepState& state, Timeout timeout) {
   if (state.done()) return state.status();
   std::unique_lock lock(mutex_);
-  if (engine_.options().manual_stepping || engine_.on_stream_thread()) {
+  if (closed_) return state.status();
+  if (manual_ || engine_.on_stream_thread()) {
     // Steps, or refuses.
     if (!wait_for(lock, changed_, timeout, [&] { return state.done(); })) {
       lock.unlock();

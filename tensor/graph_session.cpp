@@ -6,9 +6,11 @@
 #include <set>
 #include <utility>
 
-#include "base/log.h"
+#include "base/fix.h"
 #include "base/interrupt.h"
+#include "base/log.h"
 #include "graph/autodiff/tape.h"
+#include "graph/kernel_check.h"
 #include "kernels/target.h"
 #include "runtime/bundle.h"
 #include "runtime/engine.h"
@@ -50,13 +52,30 @@ class StepOutput final : public PendingStorage {
   Timeout limit_;
 };
 
+// What puts elsewhere whatever asks for a device that is not there.
+Fix without_device(const graph::Graph& graph, const CompileOptions& options, const DeviceId& id) {
+  const std::string there = DeviceId{}.str();
+  if (options.device == id) return {{"option", std::string("device")}, {"value", there}};
+  for (const graph::Node& node : graph.nodes()) {
+    if (node.placement.device != id || !node.source.known()) continue;
+    return {{"call", std::string(node.op->name)}, {"line", node.source.str()}, {"device", there}};
+  }
+  return {};
+}
+
 // The devices that a graph names, and the host.
 std::vector<plan::DeviceDesc> devices_of(Engine& engine, const graph::Graph& graph, const CompileOptions& options) {
   std::set<DeviceId> ids{DeviceId{}, options.device};
   for (const graph::Node& node : graph.nodes())
     if (node.placement.device) ids.insert(*node.placement.device);
   std::vector<plan::DeviceDesc> devices;
-  for (const DeviceId& id : ids) devices.push_back(engine.device(id).describe());
+  for (const DeviceId& id : ids) {
+    try {
+      devices.push_back(engine.device(id).describe());
+    } catch (const Error& error) {
+      throw FixableError(error.kind(), error.what(), without_device(graph, options, id));
+    }
+  }
   return devices;
 }
 
@@ -111,6 +130,7 @@ void GraphSession::Impl::compile_graph() {
     return evaluate(eager, op, attrs, types, inputs);
   };
   result = compile(captured.graph, target, options.compile, lookup, run);
+  for (const auto& option : options.recorded) result.plan.options.push_back(option);
 }
 
 Tensor GraphSession::Impl::find(const std::string& name) const {
@@ -178,14 +198,22 @@ GraphSession::GraphSession(EagerExecutor& eager, CapturedGraph captured, GraphSe
 GraphSession::GraphSession(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 GraphSession::~GraphSession() {
-  if (!impl_->session.valid()) return;
   const UninterruptedScope here;
   try {
-    impl_->session.wait_all(std::min<Timeout>(kGrace, impl_->options.stop_timeout));
+    close();
   } catch (const std::exception&) {
-    // Nobody is left to hear of it: the steps' own handles carry their errors.
+    // What is stuck is abandoned now.
   }
-  impl_->session = Session();
+}
+
+void GraphSession::close() {
+  if (!impl_->session.valid()) return;
+  try {
+    impl_->session.wait_all(std::min<Timeout>(kGrace, impl_->options.stop_timeout));
+  } catch (const Error&) {
+    // The steps' own handles carry their errors.
+  }
+  impl_->session.stop();
 }
 
 std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::chrono::nanoseconds timeout) {
@@ -249,6 +277,7 @@ std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, const std
   const KernelTarget target(eager.engine().kernels(),
                             devices_of(eager.engine(), impl->captured.graph, impl->options.compile));
   if (target.fingerprint() == bundle.plan.target) {
+    graph::check_kernels(bundle.plan, ops);  // kernels trust the types of their operands
     impl->result.plan = std::move(bundle.plan);
     impl->result.graph = impl->captured.graph;
   } else {

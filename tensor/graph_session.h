@@ -23,6 +23,7 @@ struct GraphSessionOptions {
   // Of reading a result and of synchronize(); of destroying it.
   std::chrono::nanoseconds wait_timeout = std::chrono::nanoseconds::max();
   std::chrono::nanoseconds stop_timeout = std::chrono::seconds(5);
+  NamedAttrs recorded;   // options of the session and of its callers that differ from the defaults, kept in the plan
   bool dry_run = false;  // compile only: nothing is allocated, and calls are errors
   // Extra entries of a bundle's meta.json (strings), e.g. input descriptions.
   std::map<std::string, std::string> meta;
@@ -37,6 +38,8 @@ class GraphSession {
   GraphSession(EagerExecutor& eager, CapturedGraph captured, GraphSessionOptions options = {});
   ~GraphSession();
 
+  // Ends the steps in flight and the actors; calls are errors from now on. Throws kTimeout naming who is stuck.
+  void close();
   // Submits one step; inputs are copied. Outputs' memory is pending: reading waits, and throws the step's error.
   // Blocks only while `outputs_buffer_size` steps are in flight, and throws kTimeout when that takes too long.
   std::vector<Tensor> call(const std::vector<Tensor>& inputs,

@@ -1,0 +1,131 @@
+// Ways to leave a program while engines live and steps are in flight: each ends with its own exit code, soon.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "aborts/support.h"
+
+namespace sluice::test {
+namespace {
+
+// Runs `program` in a new process, which has no other threads; returns how it ended.
+template <class F>
+std::string outcome_of(F&& program) {
+  const pid_t child = fork();
+  if (child == 0) {
+    program();
+    std::exit(7);
+  }
+  const auto start = Clock::now();
+  int status = 0;
+  while (waitpid(child, &status, WNOHANG) == 0) {
+    if (seconds_since(start) > 20) {
+      kill(child, SIGKILL);
+      waitpid(child, &status, 0);
+      return "hung";
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (WIFSIGNALED(status)) return fmt::format("killed by signal {}", WTERMSIG(status));
+  return fmt::format("exit code {}", WEXITSTATUS(status));
+}
+
+// Sessions with steps in flight on an engine that nobody destroys, or a static one.
+struct Program {
+  std::unique_ptr<Engine> engine = std::make_unique<Engine>(EngineOptions{.cores = 2});
+  Session host, device;
+  explicit Program(HostFunction stage) {
+    HostFunctions f = functions();
+    f["stage"] = std::move(stage);
+    host = Session::load(*engine, pipeline({"copy", "stage", "add_one"}, 4, 3), {}, {.functions = f});
+    device = Session::load(*engine, device_plan("copy"), {}, {.functions = f});
+  }
+  void submit_some() {
+    for (int i = 0; i < 4; ++i) submit(host, filled(1));
+    for (int i = 0; i < 2; ++i) submit(device, filled(1));
+  }
+};
+
+HostFunction slow(int us) {
+  return [us](const KernelArgs&, const std::vector<TensorSpec>&, const std::vector<TensorSpec>&) {
+    std::this_thread::sleep_for(std::chrono::microseconds(us));
+  };
+}
+
+TEST(SoakExits, LeaveWithTheirOwnCode) {
+  const int64_t n = repetitions(4, 60);
+  for (int64_t i = 0; i < n && !HasFailure(); ++i) {
+    const int us = static_cast<int>(i * 131 % 1000);
+    EXPECT_EQ(outcome_of([us] {
+                static Program program(slow(us));
+                program.submit_some();
+              }),
+              "exit code 7")
+        << "a static engine and its sessions, at exit()";
+    EXPECT_EQ(outcome_of([us] {
+                auto* program = new Program(slow(us));
+                program->submit_some();
+              }),
+              "exit code 7")
+        << "an engine that is never destroyed";
+    EXPECT_EQ(outcome_of([us] {
+                Program program(slow(us));
+                program.submit_some();
+                std::exit(3);
+              }),
+              "exit code 3")
+        << "exit() with an engine on the stack";
+    EXPECT_EQ(outcome_of([us] {
+                static Program program(slow(us));
+                std::thread([] {
+                  program.submit_some();
+                  std::exit(4);
+                }).join();
+              }),
+              "exit code 4")
+        << "exit() on another thread, while main waits";
+    EXPECT_EQ(outcome_of([] {
+                static Program program([](const KernelArgs&, const std::vector<TensorSpec>&,
+                                          const std::vector<TensorSpec>&) { std::exit(5); });
+                submit(program.host, filled(1)).outputs();
+                pause();
+              }),
+              "exit code 5")
+        << "exit() in a host function, while main waits for the step";
+    EXPECT_EQ(outcome_of([us] {
+                static thread_local Program program(slow(us));
+                program.submit_some();
+              }),
+              "exit code 7")
+        << "a thread-local engine of the main thread";
+  }
+  report_count("process exits in C++", 6 * n, "processes");
+}
+
+TEST(Exits, AreNotHeldUpByAKernelThatDoesNotReturn) {
+  const auto start = Clock::now();
+  EXPECT_EQ(outcome_of([] {
+              static Program program(
+                  [](const KernelArgs&, const std::vector<TensorSpec>&, const std::vector<TensorSpec>&) { pause(); });
+              submit(program.host, filled(1));
+            }),
+            "exit code 7");
+  EXPECT_LT(seconds_since(start), 10.0);
+}
+
+TEST(Exits, AnEngineMayBeMadeAndDestroyedOnDifferentThreads) {
+  std::unique_ptr<Engine> engine = std::make_unique<Engine>(EngineOptions{.cores = 2});
+  Session session = Session::load(*engine, pipeline({"add_one"}, 2, 2), {}, {.functions = functions()});
+  EXPECT_EQ(result(submit(session, filled(1))), filled(2));
+  std::thread([&] {
+    session.stop();
+    engine.reset();
+  }).join();
+  engine = std::make_unique<Engine>(EngineOptions{.cores = 2});
+  Session next = Session::load(*engine, pipeline({"add_one"}, 2, 2), {}, {.functions = functions()});
+  EXPECT_EQ(result(submit(next, filled(1))), filled(2));
+}
+
+}  // namespace
+}  // namespace sluice::test
