@@ -57,9 +57,9 @@ struct SessionOptions {
   Timeout submit_timeout = kNoTimeout;  // of submit() at capacity
   Timeout wait_timeout = kNoTimeout;    // of StepHandle::wait() and outputs()
   Timeout stop_timeout = std::chrono::seconds(5);  // of stop(), and of destroying the session
-  bool check_numerics = false;          // a NaN or infinity in a kernel's output fails the step and is dumped to a file
-  std::string dump_dir = ".";           // where check_numerics writes
-  bool trace = false;                   // record firings, kernels and waits from the start
+  bool check_numerics = false;  // a NaN or infinity in a kernel's output fails the step and is dumped to a file
+  std::string dump_dir = ".";   // where check_numerics writes
+  bool trace = false;           // record firings, kernels and waits from the start
   // Called on a stream thread after each step, in order. Must not throw, block or submit.
   std::function<void(uint64_t step, const Status& status, const std::vector<OutputTensor>& outputs)> on_output =
       nullptr;
@@ -86,7 +86,8 @@ class StepHandle {
 };
 
 // Counters of a run, to be read at any time: the streams publish them as they go and take no lock for it. While steps
-// run, two counters read together may be a few firings apart; at rest all are exact. What counts events never falls.
+// run, two counters read together may be a few firings apart; at rest all are exact (a step is finished within the
+// firing of its sink, which is counted a moment later). What counts events never falls.
 struct ActorStats {
   std::string name;
   uint64_t firings = 0;
@@ -142,8 +143,8 @@ class Session {
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;  // ends the session assigned to
   // stop(). Never hangs and never throws: a session that is stuck for longer than options.stop_timeout, or that one of
-  // its own streams' threads destroys, is abandoned: its handles report kCancelled, and the engine keeps what its actors
-  // use until they have ended. The variables they write may change until then.
+  // its own streams' threads destroys, is abandoned: its handles report kCancelled, and the engine keeps what its
+  // actors use until they have ended. The variables they write may change until then.
   ~Session();
 
   bool valid() const { return core_ != nullptr; }

@@ -94,6 +94,7 @@ Plan rates() {
   const int slow = b.actor("slow", 0);
   b.edge(pair, slow, 1, 1);
   b.call(three, "copy", {b.r(x, 0), b.r(x, 1), b.r(x, 2)}, {b.r(y)});
+  b.call(half, "copy", {b.r(x)}, {b.r(pair)});
   b.call(up, "copy", {b.r(x)}, {b.r(z)});
   b.input("x", x, b.f32({kN}));
   b.output("z", b.r(z));
@@ -119,7 +120,19 @@ Plan in_place_chain() {
 void expect_at_rest(const Session& session, const Plan& plan, uint64_t steps) {
   Reference expected(plan);
   expected.run(steps);
-  const SessionStats stats = session.stats();
+  const auto firings_due = [&](const SessionStats& stats) {
+    for (size_t a = 0; a < plan.actors.size(); ++a) {
+      if (stats.actors[a].firings < expected.firings(static_cast<int>(a))) return true;
+    }
+    return false;
+  };
+  // A step is finished within its sink's firing.
+  SessionStats stats = session.stats();
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (firings_due(stats) && std::chrono::steady_clock::now() < give_up) {
+    std::this_thread::yield();
+    stats = session.stats();
+  }
   EXPECT_EQ(stats.submitted, steps);
   EXPECT_EQ(stats.finished, steps);
   EXPECT_EQ(stats.in_flight, 0);
@@ -169,14 +182,14 @@ TEST(Counters, SayWhatIsHeldUpWhileAKernelRuns) {
   f["gate"] = gate.function();
   Session session = Session::load(engine, pipeline({"copy", "gate"}, 3, 3), {}, {.functions = f, .max_in_flight = 8});
   std::vector<StepHandle> steps;
-  for (int i = 0; i < 8; ++i) steps.push_back(submit(session, filled(1)));
+  for (int i = 0; i < 6; ++i) steps.push_back(submit(session, filled(1)));  // as many as r0 and r1 hold
   gate.wait_arrived(1);
   while (firings(session, "s0") < 3) std::this_thread::yield();
   const uint64_t busy = session.stats().streams[2].busy_ns;
   const SessionStats held = session.stats();
-  EXPECT_EQ(held.submitted, 8u);
+  EXPECT_EQ(held.submitted, 6u);
   EXPECT_EQ(held.finished, 0u);
-  EXPECT_EQ(held.in_flight, 8);
+  EXPECT_EQ(held.in_flight, 6);
   EXPECT_GT(held.bytes, 0u);
   ASSERT_EQ(held.registers[1].name, "r1");  // from s0 to s1, which is in its first firing
   EXPECT_EQ(held.registers[1].tokens, 3u);
