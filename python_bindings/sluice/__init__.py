@@ -27,7 +27,8 @@ float, double, half, long, int, short = float32, float64, float16, int64, int32,
 inf, nan, pi = __import__("math").inf, __import__("math").nan, __import__("math").pi
 FloatTensor = Tensor
 
-_LAZY = {"nn": "sluice.nn", "optim": "sluice.optim", "ops": "sluice._C.ops", "errors": "sluice.errors", "info": "sluice.info"}
+_LAZY = {"nn": "sluice.nn", "optim": "sluice.optim", "ops": "sluice._C.ops", "errors": "sluice.errors", "info": "sluice.info",
+         "testing": "sluice.testing"}
 _LAZY_NAMES = {name: "sluice._bundle" for name in ("save", "load_graph")}
 _LAZY_NAMES["host_function"] = "sluice._host_function"
 _LAZY_NAMES["set_log"] = "sluice.info"

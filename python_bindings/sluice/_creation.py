@@ -1,5 +1,9 @@
 """Tensors from data, from numbers, and at random."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from sluice import _C
 from sluice._C import Tensor, fn
 from sluice._size import sizes_of
@@ -9,7 +13,7 @@ _default_dtype = _C.float32
 _lazy_numpy = None
 
 
-def numpy():
+def numpy() -> Any:
     """numpy, imported when first needed: importing it takes longer than importing Sluice."""
     global _lazy_numpy
     if _lazy_numpy is None:
@@ -19,18 +23,18 @@ def numpy():
     return _lazy_numpy
 
 
-def get_default_dtype():
+def get_default_dtype() -> Any:
     return _default_dtype
 
 
-def set_default_dtype(dtype):
+def set_default_dtype(dtype: Any) -> None:
     global _default_dtype
     if not dtype.is_floating_point:
         raise TypeError(f"set_default_dtype: got {dtype}; only floating-point types are supported as the default")
     _default_dtype = dtype
 
 
-def _finish(t, device, requires_grad):
+def _finish(t: Any, device: Any, requires_grad: bool) -> Any:
     if device is None:
         device = _C.placement_device()
     if device is not None:
@@ -38,7 +42,7 @@ def _finish(t, device, requires_grad):
     return t.requires_grad_(True) if requires_grad else t
 
 
-def _array_of(data):
+def _array_of(data: Any) -> Any:
     """`data` as an array, and the dtype torch infers for it."""
     np = numpy()
     if hasattr(data, "__array__"):
@@ -56,11 +60,12 @@ def _array_of(data):
     return array, (_default_dtype if array.dtype.kind == "f" else None)
 
 
-def _has_tensors(data):
+def _has_tensors(data: Any) -> Any:
     return any(isinstance(d, Tensor) or (isinstance(d, (list, tuple)) and _has_tensors(d)) for d in data)
 
 
-def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
+def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+           pin_memory: bool = False) -> Tensor:
     """A tensor with a copy of `data`."""
     if isinstance(dtype, str) or getattr(dtype, "is_complex", False):
         raise TypeError(f"tensor: dtype is {dtype!r}; must be one of {_C.dtypes}")
@@ -80,7 +85,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
     return _finish(t, device, requires_grad)
 
 
-def as_tensor(data, dtype=None, device=None):
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """`data` as a tensor, without a copy where possible."""
     if isinstance(data, Tensor):
         return data.to(device=device, dtype=dtype)
@@ -89,14 +94,14 @@ def as_tensor(data, dtype=None, device=None):
     return tensor(data, dtype=dtype, device=device)
 
 
-def from_numpy(array):
+def from_numpy(array: Any) -> Tensor:
     """Shares the array's memory. An array that is read-only makes a tensor that refuses in-place writes."""
     if not isinstance(array, numpy().ndarray):
         raise TypeError(f"from_numpy: expected np.ndarray (got {type(array).__name__})")
     return _C.from_array(array)
 
 
-def from_dlpack(ext_tensor, *, copy=None):
+def from_dlpack(ext_tensor: Any, *, copy: Any = None) -> Tensor:
     """Shares the memory of an object with `__dlpack__`, or of a DLPack capsule; torch.from_dlpack.
 
     copy: True copies; None and False share. Memory that its exporter marks as read-only refuses in-place writes.
@@ -116,17 +121,17 @@ def from_dlpack(ext_tensor, *, copy=None):
     return t.clone() if copy else t
 
 
-def to_dlpack(tensor):
+def to_dlpack(tensor: Any) -> Any:
     """The tensor as a DLPack capsule of the unversioned form; `tensor.__dlpack__()`."""
     return tensor.__dlpack__()
 
 
-def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
+def frombuffer(buffer: Any, *, dtype: Any, count: Any = -1, offset: Any = 0, requires_grad: bool = False) -> Tensor:
     """Shares the memory of an object with the buffer protocol, as a tensor of one dim; torch.frombuffer."""
     return _finish(_C.from_buffer(buffer, dtype, count, offset), None, requires_grad)
 
 
-def full(*size, fill_value=None, dtype=None, device=None, requires_grad=False):
+def full(*size: Any, fill_value: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     if fill_value is None:
         *size, fill_value = size
     if dtype is None:
@@ -136,26 +141,27 @@ def full(*size, fill_value=None, dtype=None, device=None, requires_grad=False):
     return _finish(fn.full(sizes_of(size), fill_value, dtype), device, requires_grad)
 
 
-def empty(*size, dtype=None, device=None, requires_grad=False, **_layout):
+def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_layout: Any) -> Tensor:
     return _finish(fn.empty(sizes_of(size), dtype or _default_dtype), device, requires_grad)
 
 
-def zeros(*size, dtype=None, device=None, requires_grad=False):
+def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     return _finish(fn.full(sizes_of(size), 0.0, dtype or _default_dtype), device, requires_grad)
 
 
-def ones(*size, dtype=None, device=None, requires_grad=False):
+def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     return _finish(fn.full(sizes_of(size), 1.0, dtype or _default_dtype), device, requires_grad)
 
 
-def _like(make):
+def _like(make: Any) -> Any:
     def like(input, *args, dtype=None, device=None, requires_grad=False):
         return make(input._shape, *args, dtype=dtype or input.dtype, device=device or input._device, requires_grad=requires_grad)
 
     return like
 
 
-def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
+def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None,
+           requires_grad: bool = False) -> Tensor:
     if end is None:
         start, end = 0, start
     if dtype is None:
@@ -163,39 +169,41 @@ def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=Fa
     return _finish(fn.arange(float(start), float(end), float(step), dtype), device, requires_grad)
 
 
-def linspace(start, end, steps, *, dtype=None, device=None, requires_grad=False):
+def linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None,
+             requires_grad: bool = False) -> Tensor:
     return _finish(fn.linspace(float(start), float(end), steps, dtype or _default_dtype), device, requires_grad)
 
 
-def eye(n, m=None, *, dtype=None, device=None, requires_grad=False):
+def eye(n: int, m: Any = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     return _finish(fn.eye(n, -1 if m is None else m, dtype or _default_dtype), device, requires_grad)
 
 
 # Random. Eager tensors follow torch's sequential generator; while a graph is traced the numbers are drawn in the plan.
 
 
-def manual_seed(seed):
+def manual_seed(seed: int) -> Any:
     """Seeds the default generator."""
     return default_generator.manual_seed(seed % 2**64)
 
 
-def initial_seed():
+def initial_seed() -> Any:
     return default_generator.initial_seed()
 
 
-def rand(*size, generator=None, dtype=None, device=None, requires_grad=False):
+def rand(*size: Any, generator: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     g, size, dtype = generator or default_generator, sizes_of(size), dtype or _default_dtype
     t = g.draw_uniform(size, 0.0, 1.0, dtype) if _C.is_tracing() else g.rand(size, dtype)
     return _finish(t, device, requires_grad)
 
 
-def randn(*size, generator=None, dtype=None, device=None, requires_grad=False):
+def randn(*size: Any, generator: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     g, size, dtype = generator or default_generator, sizes_of(size), dtype or _default_dtype
     t = g.draw_normal(size, 0.0, 1.0, dtype) if _C.is_tracing() else g.randn(size, dtype)
     return _finish(t, device, requires_grad)
 
 
-def randint(low, high=None, size=None, *, generator=None, dtype=None, device=None, requires_grad=False):
+def randint(low: Any, high: Any = None, size: Any = None, *, generator: Any = None, dtype: Any = None, device: Any = None,
+            requires_grad: bool = False) -> Tensor:
     if size is None:
         low, high, size = 0, low, high
     g, dtype = generator or default_generator, dtype or _C.int64
@@ -203,17 +211,17 @@ def randint(low, high=None, size=None, *, generator=None, dtype=None, device=Non
     return _finish(t, device, requires_grad)
 
 
-def randperm(n, *, generator=None, dtype=None, device=None):
+def randperm(n: int, *, generator: Any = None, dtype: Any = None, device: Any = None) -> Tensor:
     return _finish((generator or default_generator).randperm(n).to(dtype), device, False)
 
 
-def normal(mean, std, size=None, *, generator=None):
+def normal(mean: Any, std: Any, size: Any = None, *, generator: Any = None) -> Tensor:
     if size is None:
         size = (mean if isinstance(mean, Tensor) else std)._shape
     return randn(size, generator=generator) * std + mean
 
 
-def bernoulli(input, *, generator=None):
+def bernoulli(input: Any, *, generator: Any = None) -> Tensor:
     return (rand(input._shape, generator=generator, dtype=input.dtype) < input).to(input.dtype)
 
 

@@ -1,5 +1,9 @@
 """Devices and streams: names of places, and context managers that put the ops inside there."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from sluice import _C
 
 
@@ -11,7 +15,7 @@ class device:
 
     __slots__ = ("type", "index", "_scopes")
 
-    def __init__(self, type, index=None):
+    def __init__(self, type: Any, index: Any = None) -> None:
         if isinstance(type, device):
             type = str(type)
         if not isinstance(type, str):
@@ -24,56 +28,56 @@ class device:
         self._scopes = []
 
     @property
-    def _sluice_device(self):
+    def _sluice_device(self) -> Any:
         return f"{self.type}:{self.index or 0}"
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         scope = _C.PlacementScope(device=self._sluice_device)
         self._scopes.append(scope)
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: Any) -> None:
         self._scopes.pop().close()
 
-    def __eq__(self, other):
+    def __eq__(self, other: Any) -> bool:
         return isinstance(other, device) and (self.type, self.index or 0) == (other.type, other.index or 0)
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash((self.type, self.index or 0))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"device(type='{self.type}'" + (")" if self.index is None else f", index={self.index})")
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return (device, (self.type, self.index))
 
 
 class _Placement:
-    def __init__(self, **fields):
+    def __init__(self, **fields: Any) -> None:
         self._fields = fields
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         self._scope = _C.PlacementScope(**self._fields)
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: Any) -> None:
         self._scope.close()
 
 
 class stream(_Placement):
     """Ops traced inside run on this stream ("host", "host:1", "compute"): an actor of their own, overlapping others."""
 
-    def __init__(self, name):
+    def __init__(self, name: Any) -> None:
         super().__init__(stream=name)
 
 
 class register_quota(_Placement):
     """Registers written inside get `n` slots: how many steps a producer may be ahead of its consumers."""
 
-    def __init__(self, n):
+    def __init__(self, n: int) -> None:
         if n < 1:
             raise ValueError(f"register_quota: got {n}; must be at least 1")
         super().__init__(quota=n)

@@ -1,6 +1,9 @@
 """Python functions as actors on host streams."""
 
+from __future__ import annotations
+
 import itertools
+from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor
@@ -11,7 +14,7 @@ _eager = {}  # id of a function -> (its name with the engine, the function)
 _counter = itertools.count()
 
 
-def _name_of(fn):
+def _name_of(fn: Any) -> Any:
     """The name of `fn` in the graph being traced, or with the engine. Graphs name alike what is named alike."""
     base = getattr(fn, "__name__", type(fn).__name__)
     table = trace_state.functions
@@ -26,7 +29,7 @@ def _name_of(fn):
     return _eager[id(fn)][0]
 
 
-def host_function(fn, *tensors, out, stream="host"):
+def host_function(fn: Any, *tensors: Any, out: Any, stream: str = "host") -> Any:
     """Calls `fn(*arrays)` with numpy views of `tensors`; returns tensors of the declared types.
 
     out: (shape, dtype) of the result, or a list of them. `fn` returns one numpy array, or a tuple, of these types.

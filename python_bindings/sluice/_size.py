@@ -1,6 +1,9 @@
 """Size: the tuple that Tensor.shape is."""
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 
 class Size(tuple):
@@ -8,21 +11,21 @@ class Size(tuple):
 
     __slots__ = ()
 
-    def numel(self):
+    def numel(self) -> int:
         return math.prod(self)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Any:
         item = tuple.__getitem__(self, index)
         return Size(item) if isinstance(index, slice) else item
 
-    def __add__(self, other):
+    def __add__(self, other: Any) -> Any:
         return Size(tuple.__add__(self, tuple(other)))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"sluice.Size({list(self)})"
 
 
-def sizes_of(args):
+def sizes_of(args: Any) -> Any:
     """Sizes given one by one or as one sequence."""
     if len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__"):
         return tuple(int(a) for a in args[0])

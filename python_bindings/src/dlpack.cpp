@@ -176,7 +176,7 @@ void bind_dlpack(nb::module_& m, nb::class_<Tensor>& tensor) {
       .def("__dlpack__", &to_dlpack, nb::kw_only(), nb::arg("stream") = nb::none(), nb::arg("max_version") = nb::none(),
            nb::arg("dl_device") = nb::none(), nb::arg("copy") = nb::none(),
            nb::sig("def __dlpack__(self, *, stream: int | None = None, max_version: tuple[int, int] | None = None, "
-                   "dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> types.CapsuleType"))
+                   "dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> typing.Any"))
       .def(
           "__dlpack_device__",
           [](const Tensor& t) {

@@ -1,17 +1,20 @@
 """Gradients: torch.autograd."""
 
+from __future__ import annotations
+
 import functools
+from typing import Any
 
 from sluice import _C
-from sluice._C import Tensor, is_grad_enabled
+from sluice._C import Tensor, is_grad_enabled as is_grad_enabled
 from sluice.autograd.function import Function
 
 
-def _listed(tensors):
+def _listed(tensors: Any) -> Any:
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
-def _grads_for(tensors, grads, what):
+def _grads_for(tensors: Any, grads: Any, what: Any) -> Any:
     import sluice
 
     grads = [None] * len(tensors) if grads is None else _listed(grads)
@@ -29,7 +32,8 @@ def _grads_for(tensors, grads, what):
     return filled
 
 
-def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, inputs=None):
+def backward(tensors: Any, grad_tensors: Any = None, retain_graph: Any = None, create_graph: bool = False,
+             inputs: Any = None) -> None:
     """Adds the gradients of `tensors` to `.grad` of the leaves (or of `inputs` alone)."""
     tensors = _listed(tensors)
     grads = _grads_for(tensors, grad_tensors, "backward")
@@ -42,8 +46,9 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
             leaf.grad = g if leaf.grad is None else leaf.grad + g
 
 
-def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, allow_unused=None, is_grads_batched=False,
-         materialize_grads=False):
+def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: Any = None, create_graph: bool = False,
+         allow_unused: Any = None, is_grads_batched: bool = False,
+         materialize_grads: bool = False) -> Any:
     """The gradients of `outputs` with respect to `inputs`, as a tuple."""
     import sluice
 
@@ -62,14 +67,14 @@ class _GradMode:
 
     _mode = False
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         _C.push_grad_mode(self._mode)
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: Any) -> None:
         _C.pop_grad_mode()
 
-    def __call__(self, function):
+    def __call__(self, function: Any) -> Any:
         @functools.wraps(function)
         def wrapped(*args, **kwargs):
             with type(self).__new__(type(self))._with(self._mode):
@@ -77,7 +82,7 @@ class _GradMode:
 
         return wrapped
 
-    def _with(self, mode):
+    def _with(self, mode: Any) -> Any:
         self._mode = mode
         return self
 
@@ -85,7 +90,7 @@ class _GradMode:
 class no_grad(_GradMode):
     """Nothing inside is recorded for gradients."""
 
-    def __new__(cls, function=None):
+    def __new__(cls, function: Any = None) -> Any:
         self = super().__new__(cls)
         return self if function is None else self(function)
 
@@ -99,7 +104,7 @@ class enable_grad(no_grad):
 class inference_mode(_GradMode):
     """As no_grad(mode)."""
 
-    def __new__(cls, mode=True):
+    def __new__(cls, mode: bool = True) -> Any:
         self = super().__new__(cls)
         return self._with(False)(mode) if callable(mode) else self._with(is_grad_enabled() and not mode)
 
@@ -107,9 +112,9 @@ class inference_mode(_GradMode):
 class set_grad_enabled(_GradMode):
     """Sets the mode at once; as a context manager also restores it."""
 
-    def __init__(self, mode):
+    def __init__(self, mode: Any) -> None:
         self._mode = mode
         _C.push_grad_mode(mode)
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         return self

@@ -1,5 +1,9 @@
 """User functions with their own backward: torch.autograd.Function."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from sluice import _C
 from sluice._C import Tensor
 
@@ -7,26 +11,26 @@ from sluice._C import Tensor
 class FunctionCtx:
     """What forward leaves for backward."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._saved = ()
         self._non_differentiable = ()
         self._materialize = True
         self.needs_input_grad = ()
 
-    def save_for_backward(self, *tensors):
+    def save_for_backward(self, *tensors: Any) -> None:
         self._saved = tensors
 
     @property
-    def saved_tensors(self):
+    def saved_tensors(self) -> Any:
         return self._saved
 
-    def mark_non_differentiable(self, *tensors):
+    def mark_non_differentiable(self, *tensors: Any) -> None:
         self._non_differentiable = tuple(t._impl for t in tensors)
 
-    def mark_dirty(self, *tensors):
+    def mark_dirty(self, *tensors: Any) -> Any:
         raise NotImplementedError("Function: mark_dirty is not supported; return a new tensor instead of writing in place")
 
-    def set_materialize_grads(self, value):
+    def set_materialize_grads(self, value: Any) -> None:
         self._materialize = value
 
 
@@ -34,15 +38,15 @@ class Function:
     """Subclass with static forward(ctx, *args) and backward(ctx, *grad_outputs); call by apply(*args)."""
 
     @staticmethod
-    def forward(ctx, *args):
+    def forward(ctx: Any, *args: Any) -> Any:
         raise NotImplementedError("Function: forward() must be defined")
 
     @staticmethod
-    def backward(ctx, *grad_outputs):
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
         raise NotImplementedError("Function: backward() must be defined to differentiate through it")
 
     @classmethod
-    def apply(cls, *args):
+    def apply(cls, *args: Any) -> Any:
         import sluice
 
         ctx = FunctionCtx()
@@ -81,7 +85,7 @@ class Function:
         return tuple(recorded) if isinstance(result, tuple) else recorded[0]
 
 
-def once_differentiable(backward):
+def once_differentiable(backward: Any) -> Any:
     """Marks a backward that is not itself differentiable."""
     import functools
 

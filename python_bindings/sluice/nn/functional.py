@@ -1,5 +1,10 @@
 """torch.nn.functional: functions of networks."""
 
+from __future__ import annotations
+
+from typing import Any
+
+from sluice._C import Tensor
 import sluice
 from sluice._C import fn
 
@@ -7,7 +12,7 @@ gelu, softplus, logsigmoid = fn.gelu, fn.softplus, fn.logsigmoid
 linear, scaled_dot_product_attention = fn.linear, fn.scaled_dot_product_attention
 
 
-def _activation(f):
+def _activation(f: Any) -> Any:
     def activation(input, *args, inplace=False, **kwargs):
         return f(input, *args, **kwargs)
 
@@ -19,36 +24,36 @@ relu, relu6, silu, mish, leaky_relu, elu, hardtanh, hardsigmoid, hardswish = map
     _activation, (fn.relu, fn.relu6, fn.silu, fn.mish, fn.leaky_relu, fn.elu, fn.hardtanh, fn.hardsigmoid, fn.hardswish))
 
 
-def sigmoid(input):
+def sigmoid(input: Tensor) -> Tensor:
     return input.sigmoid()
 
 
-def tanh(input):
+def tanh(input: Tensor) -> Tensor:
     return input.tanh()
 
 
-def softsign(input):
+def softsign(input: Tensor) -> Tensor:
     return input / (1 + input.abs())
 
 
-def glu(input, dim=-1):
+def glu(input: Tensor, dim: Any = -1) -> Tensor:
     a, b = input.chunk(2, dim)
     return a * b.sigmoid()
 
 
-def _default_dim(ndim):
+def _default_dim(ndim: Any) -> Any:
     return 0 if ndim in (0, 1, 3) else 1
 
 
-def softmax(input, dim=None, dtype=None):
+def softmax(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
     return fn.softmax(input, _default_dim(input.ndim) if dim is None else dim, dtype)
 
 
-def log_softmax(input, dim=None, dtype=None):
+def log_softmax(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
     return fn.log_softmax(input, _default_dim(input.ndim) if dim is None else dim, dtype)
 
 
-def dropout(input, p=0.5, training=True, inplace=False):
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     if not 0 <= p <= 1:
         raise ValueError(f"dropout: probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:
@@ -59,7 +64,7 @@ def dropout(input, p=0.5, training=True, inplace=False):
 # Convolution and pooling
 
 
-def named_padding(name, kernel, stride, dilation):
+def named_padding(name: Any, kernel: Any, stride: Any, dilation: Any) -> Tensor:
     """Padding per side for 'valid' and 'same'."""
     if name == "valid":
         return (0,) * len(kernel)
@@ -73,13 +78,13 @@ def named_padding(name, kernel, stride, dilation):
     return tuple(t // 2 for t in total)
 
 
-def _tuple(value, n):
+def _tuple(value: Any, n: int) -> Any:
     from sluice.nn.modules.conv import tuple_of
 
     return tuple_of(value, n)
 
 
-def _batched(dims, input, name):
+def _batched(dims: Any, input: Tensor, name: Any) -> Any:
     """`input` with a batch dim, and whether one was added."""
     if input.ndim == dims + 1:
         return input.unsqueeze(0), True
@@ -88,7 +93,8 @@ def _batched(dims, input, name):
     return input, False
 
 
-def convolution(dims, input, weight, bias, stride, padding, dilation, groups):
+def convolution(dims: Any, input: Tensor, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
+                groups: int) -> Tensor:
     name = f"conv{dims}d"
     x, added = _batched(dims, input, name)
     stride, dilation = _tuple(stride, dims), _tuple(dilation, dims)
@@ -98,14 +104,16 @@ def convolution(dims, input, weight, bias, stride, padding, dilation, groups):
     return y.squeeze(0) if added else y
 
 
-def transposed_convolution(dims, input, weight, bias, stride, padding, output_padding, groups, dilation):
+def transposed_convolution(dims: Any, input: Tensor, weight: Any, bias: Any, stride: Any, padding: Any,
+                           output_padding: Any, groups: int, dilation: Any) -> Tensor:
     x, added = _batched(dims, input, f"conv_transpose{dims}d")
     y = fn.conv_transpose(x, weight, bias, *(_tuple(v, dims) for v in (stride, padding, output_padding)), groups,
                           _tuple(dilation, dims))
     return y.squeeze(0) if added else y
 
 
-def max_pool(dims, input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+def max_pool(dims: Any, input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+             ceil_mode: bool = False, return_indices: bool = False) -> Tensor:
     x, added = _batched(dims, input, f"max_pool{dims}d")
     kernel = _tuple(kernel_size, dims)
     pair = fn.max_pool(x, kernel, kernel if stride is None else _tuple(stride, dims), _tuple(padding, dims),
@@ -114,7 +122,8 @@ def max_pool(dims, input, kernel_size, stride=None, padding=0, dilation=1, ceil_
     return tuple(pair) if return_indices else pair[0]
 
 
-def avg_pool(dims, input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+def avg_pool(dims: Any, input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+             count_include_pad: bool = True, divisor_override: Any = None) -> Tensor:
     x, added = _batched(dims, input, f"avg_pool{dims}d")
     kernel = _tuple(kernel_size, dims)
     y = fn.avg_pool(x, kernel, kernel if stride is None else _tuple(stride, dims), _tuple(padding, dims), ceil_mode,
@@ -122,22 +131,22 @@ def avg_pool(dims, input, kernel_size, stride=None, padding=0, ceil_mode=False, 
     return y.squeeze(0) if added else y
 
 
-def _adaptive(dims, pool, input, output_size):
+def _adaptive(dims: Any, pool: Any, input: Tensor, output_size: Any) -> Any:
     size = (output_size,) * dims if isinstance(output_size, int) or output_size is None else tuple(output_size)
     x, added = _batched(dims, input, f"adaptive_pool{dims}d")
     y = pool(x, tuple(-1 if s is None else s for s in size))
     return y.squeeze(0) if added else y
 
 
-def adaptive_avg_pool(dims, input, output_size):
+def adaptive_avg_pool(dims: Any, input: Tensor, output_size: Any) -> Tensor:
     return _adaptive(dims, fn.adaptive_avg_pool, input, output_size)
 
 
-def adaptive_max_pool(dims, input, output_size):
+def adaptive_max_pool(dims: Any, input: Tensor, output_size: Any) -> Tensor:
     return _adaptive(dims, fn.adaptive_max_pool, input, output_size)
 
 
-def _per_rank(name, dims, f):
+def _per_rank(name: Any, dims: Any, f: Any) -> Any:
     def ranked(input, *args, **kwargs):
         return f(dims, input, *args, **kwargs)
 
@@ -146,11 +155,13 @@ def _per_rank(name, dims, f):
     return ranked
 
 
-def _conv(dims, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+def _conv(dims: Any, input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+          groups: int = 1) -> Any:
     return convolution(dims, input, weight, bias, stride, padding, dilation, groups)
 
 
-def _conv_transpose(dims, input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+def _conv_transpose(dims: Any, input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+                    output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Any:
     return transposed_convolution(dims, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
@@ -163,7 +174,8 @@ for _name, _f in (("conv", _conv), ("conv_transpose", _conv_transpose), ("max_po
 # Normalisation
 
 
-def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
+def batch_norm(input: Tensor, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
+               training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
     if not training and (running_mean is None or running_var is None):
         raise ValueError("batch_norm: running_mean and running_var are needed when training is False")
     y, mean, var = fn.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
@@ -174,36 +186,36 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     return y
 
 
-def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+def layer_norm(input: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
     return fn.layer_norm(input, normalized_shape, weight, bias, eps)
 
 
-def rms_norm(input, normalized_shape, weight=None, eps=None):
+def rms_norm(input: Tensor, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Tensor:
     return fn.rms_norm(input, normalized_shape, weight, 1.1920928955078125e-07 if eps is None else eps)
 
 
-def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
+def group_norm(input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
     return fn.group_norm(input, num_groups, weight, bias, eps)
 
 
-def normalize(input, p=2.0, dim=1, eps=1e-12):
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     return input / input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input)
 
 
 # Tables
 
 
-def embedding(input, weight, padding_idx=None):
+def embedding(input: Tensor, weight: Any, padding_idx: Any = None) -> Tensor:
     return fn.embedding(input, weight, padding_idx)
 
 
-def one_hot(input, num_classes=-1):
+def one_hot(input: Tensor, num_classes: Any = -1) -> Tensor:
     if num_classes == -1:
         num_classes = int(input.max()) + 1
     return fn.one_hot(input, num_classes)
 
 
-def pad(input, pad, mode="constant", value=None):
+def pad(input: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Tensor:
     """`pad` lists (low, high) pairs from the last dim backwards; negative amounts crop."""
     if mode != "constant":
         raise NotImplementedError(f"pad: mode {mode!r} is not supported; use 'constant'")
@@ -222,49 +234,51 @@ def pad(input, pad, mode="constant", value=None):
 # Losses
 
 
-def check_reduction(reduction):
+def check_reduction(reduction: Any) -> None:
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction is {reduction!r}; must be 'mean', 'sum' or 'none'")
 
 
-def _reduced(loss, reduction):
+def _reduced(loss: Any, reduction: Any) -> Any:
     check_reduction(reduction)
     return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
 
 
-def mse_loss(input, target, reduction="mean"):
+def mse_loss(input: Tensor, target: Any, reduction: str = "mean") -> Tensor:
     return fn.mse_loss(input, target, reduction)
 
 
-def l1_loss(input, target, reduction="mean"):
+def l1_loss(input: Tensor, target: Any, reduction: str = "mean") -> Tensor:
     return fn.l1_loss(input, target, reduction)
 
 
-def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
+def smooth_l1_loss(input: Tensor, target: Any, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     return fn.smooth_l1_loss(input, target, beta, reduction)
 
 
-def huber_loss(input, target, reduction="mean", delta=1.0):
+def huber_loss(input: Tensor, target: Any, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     return fn.huber_loss(input, target, delta, reduction)
 
 
-def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+def cross_entropy(input: Tensor, target: Any, weight: Any = None, ignore_index: Any = -100, reduction: str = "mean",
+                  label_smoothing: float = 0.0) -> Tensor:
     return fn.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
 
 
-def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
+def nll_loss(input: Tensor, target: Any, weight: Any = None, ignore_index: Any = -100, reduction: str = "mean") -> Tensor:
     return fn.nll_loss(input, target, weight, ignore_index, reduction)
 
 
-def binary_cross_entropy(input, target, weight=None, reduction="mean"):
+def binary_cross_entropy(input: Tensor, target: Any, weight: Any = None, reduction: str = "mean") -> Tensor:
     return fn.binary_cross_entropy(input, target, weight, reduction)
 
 
-def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean", pos_weight=None):
+def binary_cross_entropy_with_logits(input: Tensor, target: Any, weight: Any = None, reduction: str = "mean",
+                                     pos_weight: Any = None) -> Tensor:
     return fn.binary_cross_entropy_with_logits(input, target, weight, reduction, pos_weight)
 
 
-def kl_div(input, target, reduction="mean", log_target=False):
+def kl_div(input: Tensor, target: Any, reduction: str = "mean", log_target: bool = False) -> Tensor:
     if log_target:
         loss = target.exp() * (target - input)
     else:
@@ -272,6 +286,6 @@ def kl_div(input, target, reduction="mean", log_target=False):
     return loss.sum() / input.shape[0] if reduction == "batchmean" else _reduced(loss, reduction)
 
 
-def cosine_similarity(x1, x2, dim=1, eps=1e-8):
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
     norms = (x1.norm(2.0, dim) * x2.norm(2.0, dim)).clamp_min(eps)
     return (x1 * x2).sum(dim) / norms

@@ -1,7 +1,10 @@
 """Optimizer: parameter groups, state, and step numbers as tensors, so that a step can be part of a plan."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from itertools import chain
+from typing import Any
 
 import sluice
 from sluice._C import Tensor
@@ -9,7 +12,7 @@ from sluice._trace import state as trace_state
 from sluice.nn.utils import clip_grad_norm_
 
 
-def clear_grad(p, set_to_none=True):
+def clear_grad(p: Any, set_to_none: bool = True) -> None:
     if p.grad is None:
         return
     if set_to_none:
@@ -20,7 +23,7 @@ def clear_grad(p, set_to_none=True):
 
 
 class _Required:
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "<required parameter>"
 
 
@@ -30,7 +33,7 @@ required = _Required()
 class Optimizer:
     """Base of optimizers. Subclasses define `_update(group, p)` and the tensors of a parameter's state."""
 
-    def __init__(self, params, defaults):
+    def __init__(self, params: Any, defaults: Any) -> None:
         if isinstance(params, Tensor):
             raise TypeError(f"{type(self).__name__}: params must be an iterable of Tensors or dicts: got a Tensor")
         self.defaults = defaults
@@ -43,7 +46,7 @@ class Optimizer:
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
 
-    def add_param_group(self, group):
+    def add_param_group(self, group: Any) -> None:
         group = dict(group)
         params = group["params"]
         group["params"] = [params] if isinstance(params, Tensor) else list(params)
@@ -64,20 +67,20 @@ class Optimizer:
         self._check(group)
         self.param_groups.append(group)
 
-    def _check(self, group):
+    def _check(self, group: Any) -> None:
         if not isinstance(group["lr"], Tensor) and group["lr"] < 0:
             raise ValueError(f"Invalid learning rate: {group['lr']}")
         if group.get("weight_decay", 0) < 0:
             raise ValueError(f"Invalid weight_decay value: {group['weight_decay']}")
 
-    def zero_grad(self, set_to_none=True):
+    def zero_grad(self, set_to_none: bool = True) -> None:
         for group in self.param_groups:
             for p in group["params"]:
                 clear_grad(p, set_to_none)
 
     # Learning rates are 0-d tensors, written when the number in the group changes: plans read them as variables.
 
-    def lr_tensor(self, index):
+    def lr_tensor(self, index: int) -> Any:
         lr = self.param_groups[index]["lr"]
         if isinstance(lr, Tensor):
             return lr
@@ -89,11 +92,11 @@ class Optimizer:
         self._lr_cache[index] = (lr, tensor)
         return tensor
 
-    def refresh_lr(self):
+    def refresh_lr(self) -> None:
         for index in range(len(self.param_groups)):
             self.lr_tensor(index)
 
-    def init_state(self):
+    def init_state(self) -> None:
         """Makes the state of every parameter now; otherwise that happens at its first step."""
         with sluice.no_grad():
             for group in self.param_groups:
@@ -101,7 +104,7 @@ class Optimizer:
                     if p.requires_grad and not self.state[p]:
                         self._init_state(group, p, self.state[p])
 
-    def step(self, closure=None):
+    def step(self, closure: Any = None) -> Any:
         loss = None
         if closure is not None:
             with sluice.enable_grad():
@@ -112,7 +115,7 @@ class Optimizer:
             self.step_with([self.lr_tensor(i) for i in range(len(self.param_groups))])
         return loss
 
-    def step_with(self, lrs):
+    def step_with(self, lrs: Any) -> None:
         """One step with these learning rates, one scalar tensor for each group."""
         for group, lr in zip(self.param_groups, lrs):
             if group.get("clip_grad_max_norm") is not None:
@@ -126,24 +129,24 @@ class Optimizer:
                     self._init_state(group, p, state)
                 self._update(group, p, grad, state, lr)
 
-    def _init_state(self, group, p, state):
+    def _init_state(self, group: Any, p: Any, state: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__}: _init_state() must be defined")
 
-    def _update(self, group, p, grad, state, lr):
+    def _update(self, group: Any, p: Any, grad: Any, state: Any, lr: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__}: _update() must be defined")
 
     # State, in torch's format: parameters by number.
 
-    def _numbers(self):
+    def _numbers(self) -> Any:
         return {id(p): i for i, p in enumerate(chain.from_iterable(g["params"] for g in self.param_groups))}
 
-    def state_dict(self):
+    def state_dict(self) -> Any:
         numbers = self._numbers()
         groups = [{**{k: v for k, v in g.items() if k != "params"}, "params": [numbers[id(p)] for p in g["params"]]}
                   for g in self.param_groups]
         return {"state": {numbers[id(p)]: dict(s) for p, s in self.state.items() if s}, "param_groups": groups}
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: Any) -> None:
         groups = state_dict["param_groups"]
         if len(groups) != len(self.param_groups):
             raise ValueError("loaded state dict has a different number of parameter groups")
@@ -161,7 +164,7 @@ class Optimizer:
         for g, own in zip(groups, self.param_groups):
             own.update({k: v for k, v in g.items() if k != "params"})
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         lines = [type(self).__name__ + " ("]
         for i, group in enumerate(self.param_groups):
             lines.append(f"Parameter Group {i}")

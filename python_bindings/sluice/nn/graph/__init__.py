@@ -1,1 +1,1 @@
-from sluice.nn.graph.graph import Graph
+from sluice.nn.graph.graph import Graph as Graph

@@ -1,5 +1,9 @@
 """Calls of a compiled graph: check the arguments, submit a step, give the results their structure."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from sluice import _C
 from sluice._structure import difference, flatten
 
@@ -7,17 +11,17 @@ from sluice._structure import difference, flatten
 class GraphCall:
     """The compiled side of a graph. Arguments arrive as a dict by parameter name."""
 
-    def __init__(self, name, session, arguments, inputs, results):
+    def __init__(self, name: Any, session: Any, arguments: Any, inputs: Any, results: Any) -> None:
         self.name, self.session = name, session
         self._arguments, self._results = arguments, results
         self.inputs = inputs
         self._expected = [(dtype, tuple(shape)) for _, dtype, shape in inputs]
         self.timeout_s = -1.0  # of a submission at capacity; negative: none
 
-    def __call__(self, arguments):
+    def __call__(self, arguments: Any) -> Any:
         return self._results.build(iter(self.session.call(self.check(arguments), self.timeout_s)))
 
-    def check(self, arguments):
+    def check(self, arguments: Any) -> Any:
         """The tensors of `arguments`; throws naming the first one that is not as compiled."""
         leaves, names = [], []
         structure = flatten(arguments, "", leaves, names)

@@ -1,91 +1,128 @@
 """Options of a graph: each maps to a parameter of the compiler or of the session."""
 
+from __future__ import annotations
+
+from typing import Any
+
+from sluice import _C
+
+
+DEFAULTS = {"outputs_buffer_size": 2, "reuse_memory": True, "in_place": True, "granularity": "program", "memory_budget": 0,
+            "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "submit_timeout": None,
+            "disabled_passes": []}
+
 
 class GraphConfig:
     """Set before the first call."""
 
-    def __init__(self):
-        self._options = {"outputs_buffer_size": 2}
+    def __init__(self) -> None:
+        self._options = {}
+        self._call_fixes = []
         self._frozen = False
 
-    def _set(self, name, value):
+    def _set(self, name: Any, value: Any) -> None:
         if self._frozen:
             raise RuntimeError(f"config: '{name}' set after the graph was compiled; set options before the first call")
         self._options[name] = value
 
-    def set_outputs_buffer_size(self, n):
+    def set_outputs_buffer_size(self, n: int) -> None:
         """Steps in flight: 1 = no overlap of steps."""
         if n < 1:
             raise ValueError(f"set_outputs_buffer_size: got {n}; must be at least 1")
         self._set("outputs_buffer_size", int(n))
 
-    def enable_reuse_mem(self, mode=True):
+    def enable_reuse_mem(self, mode: bool = True) -> None:
         """Pack buffers by lifetime; off, each has memory of its own."""
         self._set("reuse_memory", bool(mode))
 
-    def enable_inplace(self, mode=True):
+    def enable_inplace(self, mode: bool = True) -> None:
         """Let kernels overwrite inputs that nobody reads afterwards."""
         self._set("in_place", bool(mode))
 
-    def set_granularity(self, granularity):
+    def set_granularity(self, granularity: Any) -> None:
         """"program": few actors with many kernels; "op": one actor per kernel, to study a plan."""
         if granularity not in ("program", "op"):
             raise ValueError(f"set_granularity: got {granularity!r}; must be 'program' or 'op'")
         self._set("granularity", granularity)
 
-    def set_memory_budget(self, bytes):
+    def set_memory_budget(self, bytes: Any) -> None:
         """The plan is refused when it needs more; the error names the smallest budget that works."""
         self._set("memory_budget", int(bytes))
 
-    def set_quota(self, register, n):
+    def set_quota(self, register: Any, n: int) -> None:
         """Slots of one register, by its name in the plan."""
         self._set("quotas", {**self._options.get("quotas", {}), register: int(n)})
 
-    def set_device(self, device):
+    def set_device(self, device: Any) -> None:
         """Where ops run that name no device themselves."""
-        self._set("device", device)
+        self._set("device", _C.parse_device(str(device)))
 
-    def set_cores(self, n):
+    def set_cores(self, n: int) -> None:
         """Cores of the compute stream's kernels."""
         self._set("cores", int(n))
 
-    def enable_check_numerics(self, mode=True):
+    def enable_check_numerics(self, mode: bool = True) -> None:
         """Fail the step at the first kernel that writes a NaN or an infinity, and dump it."""
         self._set("check_numerics", bool(mode))
 
-    def enable_trace(self, mode=True):
+    def enable_trace(self, mode: bool = True) -> None:
         """Record firings, kernels and waits from the first step; see Graph.save_trace."""
         self._set("trace", bool(mode))
 
-    def set_submit_timeout(self, seconds):
+    def set_submit_timeout(self, seconds: Any) -> None:
         """A call at capacity waits so long, then raises TimeoutError; 0 = raise at once, None = wait."""
         self._set("submit_timeout", seconds)
 
-    def set_wait_timeout(self, seconds):
+    def set_wait_timeout(self, seconds: Any) -> None:
         """Reading a result waits so long, then raises TimeoutError naming the actors that are stuck."""
         self._set("wait_timeout", float(seconds))
 
-    def disable_pass(self, name):
-        """Skip one compiler pass."""
-        from sluice import _C
+    def set_stop_timeout(self, seconds: Any) -> None:
+        """How long ending the graph waits for what runs; a function stuck for longer keeps its memory. 5 s by default."""
+        self._set("stop_timeout", float(seconds))
 
+    def disable_pass(self, name: Any) -> None:
+        """Skip one compiler pass."""
         if name not in _C.pass_names():
             raise ValueError(f"disable_pass: got {name!r}; passes are {_C.pass_names()}")
         self._set("disabled_passes", [*self._options.get("disabled_passes", []), name])
 
-    def set_dump_dir(self, directory):
+    def set_dump_dir(self, directory: Any) -> None:
         """Write the graph before and after each pass."""
         self._set("dump_dir", str(directory))
 
-    def for_session(self):
-        """The options as the compiler takes them; frozen from now on."""
-        self._frozen = True
-        return {k: v for k, v in self._options.items() if k != "submit_timeout"}
+    def apply_fix(self, fix: Any) -> None:
+        """Makes the change that a refusal suggests (`error.fix`); the next call compiles with it."""
+        if "option" in fix and "key" in fix:
+            entries = dict.fromkeys(self._options.get(fix["option"], ()), True)
+            entries.update(self._options[fix["option"]] if isinstance(self._options.get(fix["option"]), dict) else {})
+            entries.pop(fix["key"], None)
+            if fix["value"] is not None:
+                entries[fix["key"]] = fix["value"]
+            self._set(fix["option"], list(entries) if isinstance(DEFAULTS[fix["option"]], list) else entries)
+        elif "option" in fix:
+            self._set(fix["option"], fix["value"])
+        elif "call" in fix:
+            self._call_fixes.append(dict(fix))
+        else:
+            raise ValueError(f"apply_fix: {fix} changes no option and no call; it is about the program or a plan file")
 
     @property
-    def submit_timeout(self):
+    def options(self) -> Any:
+        """The options that differ from the defaults, as the plan keeps them (dump_dir, a path, is not kept)."""
+        return {k: v for k, v in sorted(self._options.items()) if k not in DEFAULTS or v != DEFAULTS[k]}
+
+    def for_session(self) -> Any:
+        """The options as the compiler takes them."""
+        return {k: v for k, v in self._options.items() if v is not None}
+
+    def freeze(self) -> None:
+        self._frozen = True
+
+    @property
+    def submit_timeout(self) -> Any:
         value = self._options.get("submit_timeout")
         return -1.0 if value is None else float(value)
 
-    def __repr__(self):
-        return "config(" + ", ".join(f"{k}={v!r}" for k, v in sorted(self._options.items())) + ")"
+    def __repr__(self) -> str:
+        return "config(" + ", ".join(f"{k}={v!r}" for k, v in self.options.items()) + ")"

@@ -1,13 +1,16 @@
 """SLUICE_DRY_RUN=1: compile, write the plan and its picture, run nothing, exit."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys
+from typing import Any
 
 from sluice._tools import find_tool
 
 
-def write_and_exit(name, session):
+def write_and_exit(name: Any, session: Any) -> None:
     directory = os.environ.get("SLUICE_DRY_RUN_DIR", ".")
     os.makedirs(directory, exist_ok=True)
     plan, dot = (os.path.join(directory, f"{name}.{kind}") for kind in ("plan.json", "dot"))

@@ -1,11 +1,14 @@
 """nn.Graph: a network, its backward pass and its optimizers as one plan of actors."""
 
+from __future__ import annotations
+
 import inspect
 import itertools
 import json
 import os
 import time
 from collections import OrderedDict
+from typing import Any
 
 import sluice
 from sluice import _C
@@ -14,6 +17,7 @@ from sluice._structure import flatten
 from sluice._trace import module_scope, state as trace_state
 from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.config import GraphConfig
+from sluice.nn.graph.refused import Refused
 from sluice.nn.graph.report import Debug, graph_repr, memory_report
 from sluice.nn.modules.module import Module
 
@@ -27,21 +31,24 @@ class Graph:
     pipelined: results are tensors whose contents arrive later; reading them waits.
     """
 
-    def __init__(self, *, name=None):
+    config: GraphConfig
+    name: str
+
+    def __init__(self, *, name: str | None = None) -> None:
         self.__dict__.update(_blocks=OrderedDict(), _optimizers=[], _call=None, _captured=None, _debug=Debug(),
                              config=GraphConfig(), name=name or f"{type(self).__name__}_{next(_counter)}")
 
-    def build(self, *args, **kwargs):
+    def build(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__}: build() must be defined")
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: Any, value: Any) -> None:
         if "_blocks" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__}: call super().__init__() before assigning '{name}'")
         if isinstance(value, Module):
             self._blocks[name] = value
         object.__setattr__(self, name, value)
 
-    def add_optimizer(self, optim, lr_sch=None):
+    def add_optimizer(self, optim: Any, lr_sch: Any = None) -> None:
         """`optim` updates its parameters at the end of each call, in the plan; `lr_sch` steps there, too."""
         if not isinstance(optim, sluice.optim.Optimizer):
             raise TypeError(f"add_optimizer: got {type(optim).__name__}; expected an optimizer")
@@ -50,12 +57,12 @@ class Graph:
         self._optimizers.append((optim, lr_sch))
 
     @property
-    def is_compiled(self):
+    def is_compiled(self) -> Any:
         return self._call is not None
 
     # Calls
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         arguments = self._bind(args, kwargs)
         if self._call is None:
             self._compile(arguments)
@@ -64,13 +71,13 @@ class Graph:
                 optim.refresh_lr()
         return self._call(arguments)
 
-    def compile(self, *args, **kwargs):
+    def compile(self, *args: Any, **kwargs: Any) -> Any:
         """Traces and compiles for inputs like these, without running a step."""
         if self._call is None:
             self._compile(self._bind(args, kwargs))
         return self
 
-    def try_call(self, *args, **kwargs):
+    def try_call(self, *args: Any, **kwargs: Any) -> Any:
         """As a call, but None (and nothing submitted) while as many steps are in flight as the plan has room for."""
         timeout, self._compiled_call("try_call").timeout_s = self._call.timeout_s, 0.0
         try:
@@ -80,21 +87,21 @@ class Graph:
         finally:
             self._call.timeout_s = timeout
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Waits until every submitted step is done; raises the first error that no result has shown."""
         self._compiled_call("synchronize").session.synchronize()
 
-    def close(self):
+    def close(self) -> None:
         """Ends the plan's actors now, instead of when the graph is deleted."""
         if self._call is not None:
             self._call.session.close()
 
-    def _compiled_call(self, what):
+    def _compiled_call(self, what: Any) -> Any:
         if self._call is None:
             raise RuntimeError(f"{what}: graph '{self.name}' is not compiled; call it once, or compile(*inputs)")
         return self._call
 
-    def _bind(self, args, kwargs):
+    def _bind(self, args: Any, kwargs: Any) -> Any:
         if self.__dict__.get("_signature") is None:
             self.__dict__["_signature"] = inspect.signature(self.build)
         try:
@@ -108,18 +115,22 @@ class Graph:
 
     # Compilation
 
-    def _compile(self, arguments):
+    def _compile(self, arguments: Any) -> None:
         start = time.perf_counter()
         leaves, names = [], []
         structure = flatten(arguments, "", leaves, names)
-        captured, results, functions = self._trace(structure, leaves, names)
+        refused = Refused(self.name, self.config)
+        with refused:
+            captured, results, functions = self._trace(structure, leaves, names, refused)
         self.__dict__["_captured"] = captured
         self._debug.stage(self, f"build() traced in {time.perf_counter() - start:.3f} s")
         signature = {"parameters": list(arguments), "arguments": structure.to_json(), "results": results.to_json()}
         dry_run = os.environ.get("SLUICE_DRY_RUN") == "1"
         options = {**self.config.for_session(), "name": self.name, "dry_run": dry_run,
                    "meta": {"name": self.name, "signature": json.dumps(signature)}}
-        session = _C.GraphSession(captured, options, functions)
+        with refused:
+            session = _C.GraphSession(captured, options, functions)
+        self.config.freeze()
         self._debug.compiled(self, session)
         if dry_run:
             from sluice.nn.graph.dry_run import write_and_exit
@@ -129,13 +140,13 @@ class Graph:
         self.__dict__["_call"] = GraphCall(self.name, session, structure, inputs, results)
         self._call.timeout_s = self.config.submit_timeout
 
-    def _trace(self, structure, leaves, names):
+    def _trace(self, structure: Any, leaves: Any, names: Any, refused: Any) -> Any:
         for optim, lr_sch in self._optimizers:
             optim.init_state()
             optim.refresh_lr()
             if lr_sch is not None:
                 lr_sch.counter()
-        scope = _C.TraceScope(self.name, self._debug.stack_depth)
+        scope = _C.TraceScope(self.name, self._debug.stack_depth, self.config._call_fixes)
         previous = dict(trace_state.__dict__)
         trace_state.names, trace_state.functions, trace_state.stepped = self._module_names(), {}, []
         try:
@@ -152,20 +163,25 @@ class Graph:
             outputs, output_names = [], []
             results = flatten(result, "", outputs, output_names)
             named = [(_output_name(n), t) for n, t in zip(output_names, outputs)]
-            return scope.finish(named), results, trace_state.functions
+            captured = scope.finish(named)
+            refused.captured = captured
+            return captured, results, trace_state.functions
+        except _C.Error:
+            refused.captured = scope.finish([])  # as far as it came
+            raise
         finally:
             trace_state.names = trace_state.functions = trace_state.stepped = None
             trace_state.__dict__.update(previous)
             scope.close()
 
-    def _module_names(self):
+    def _module_names(self) -> Any:
         names = {}
         for block, module in self._blocks.items():
             for name, child in module.named_modules():
                 names.setdefault(id(child), f"{block}.{name}" if name else block)
         return names
 
-    def _variables(self):
+    def _variables(self) -> Any:
         """(name, tensor) of all state: parameters, buffers, optimizer state, learning rates, schedule counters."""
         for block, module in self._blocks.items():
             for name, tensor in itertools.chain(module.named_parameters(), module.named_buffers()):
@@ -187,7 +203,7 @@ class Graph:
             if lr_sch is not None:
                 yield f"{owner}.schedule_step", lr_sch.counter()
 
-    def _step(self, index, optim, lr_sch):
+    def _step(self, index: int, optim: Any, lr_sch: Any) -> None:
         if optim in trace_state.stepped:
             return
         with module_scope(f"optimizer{index}"), sluice.no_grad():
@@ -197,52 +213,63 @@ class Graph:
 
     # Reports
 
-    def debug(self, v_level=0, *, max_py_stack_depth=2, **_ranks):
+    def debug(self, v_level: Any = 0, *, max_py_stack_depth: Any = 2, **_ranks: Any) -> None:
         """Prints to stderr while compiling: 0 stages and memory, 1 modules, 2 ops, 3 attributes, stacks and passes."""
         if not isinstance(v_level, int) or not -1 <= v_level <= 3:
             raise ValueError(f"debug: v_level is {v_level!r}; must be -1 (off) to 3")
         self._debug.level, self._debug.stack_depth = v_level, max_py_stack_depth
 
     @property
-    def inputs(self):
+    def inputs(self) -> Any:
         """(name, dtype, shape) of each input tensor."""
         return self._compiled_call("inputs").inputs
 
     @property
-    def outputs(self):
+    def outputs(self) -> Any:
         return self._compiled_call("outputs").session.outputs()
 
     @property
-    def plan(self):
+    def plan(self) -> Any:
         """The plan as plain data (see docs/architecture.md)."""
         return json.loads(self._compiled_call("plan").session.plan_json())
 
-    def save_plan(self, path):
+    def save_plan(self, path: Any) -> None:
         with open(path, "w") as file:
             file.write(self._compiled_call("save_plan").session.plan_json())
 
-    def memory(self):
+    def memory(self) -> Any:
         """Bytes of the plan by purpose, known before the first step."""
         return memory_report(self._compiled_call("memory").session)
 
-    def stats(self):
+    def stats(self) -> Any:
         """Steps submitted, finished, failed and in flight, and firings by actor."""
         return self._compiled_call("stats").session.stats()
 
-    def set_trace(self, on=True):
+    def counters(self) -> Any:
+        """Counters of actors, streams and registers as a dict. To be read at any time, also while steps run.
+
+        What counts events never falls; at rest every number is exact. See docs/diagnostics.md.
+        """
+        return self._compiled_call("counters").session.counters()
+
+    def counters_text(self) -> Any:
+        """The same as tables for people."""
+        return self._compiled_call("counters_text").session.counters_text()
+
+    def set_trace(self, on: bool = True) -> None:
         self._compiled_call("set_trace").session.set_trace(on)
 
-    def save_trace(self, path):
+    def save_trace(self, path: Any) -> None:
         """Writes what was recorded since tracing began as JSON for Perfetto (ui.perfetto.dev)."""
         self.synchronize()
         with open(path, "w") as file:
             file.write(self._call.session.take_trace())
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return graph_repr(self)
 
 
-def _output_name(path):
+def _output_name(path: Any) -> Any:
     if path == "":
         return "output"
     return f"output{path}" if path[0].isdigit() else path

@@ -1,16 +1,19 @@
 """What a graph tells about itself: print(graph), debug output, memory."""
 
+from __future__ import annotations
+
 import json
 import math
 import sys
 from collections import OrderedDict
+from typing import Any
 
 
-def _indent(text, by="  "):
+def _indent(text: Any, by: str = "  ") -> Any:
     return text.replace("\n", "\n" + by)
 
 
-def graph_repr(graph):
+def graph_repr(graph: Any) -> Any:
     """Config, inputs, parameters, modules, and once compiled ops and outputs."""
     lines = [f"(CONFIG): {graph.config!r}"]
     compiled = graph.is_compiled
@@ -27,7 +30,7 @@ def graph_repr(graph):
     return f"{type(graph).__name__}(\n  " + "\n  ".join(map(_indent, lines)) + "\n)"
 
 
-def _node_line(node):
+def _node_line(node: Any) -> Any:
     where = f" in {node['module']}" if node["module"] else ""
     return f"(OP:{node['op']}{where}): ({', '.join(map(str, node['inputs']))}) -> ({', '.join(map(str, node['outputs']))})"
 
@@ -35,14 +38,14 @@ def _node_line(node):
 class Debug:
     """Prints stages at level 0, modules at 1, ops at 2, their attributes and Python stacks at 3."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.level, self.stack_depth = -1, 2
 
-    def stage(self, graph, text):
+    def stage(self, graph: Any, text: Any) -> None:
         if self.level >= 0:
             print(f"[graph {graph.name}] {text}", file=sys.stderr)
 
-    def compiled(self, graph, session):
+    def compiled(self, graph: Any, session: Any) -> None:
         if self.level < 0:
             return
         nodes = graph._captured.nodes()
@@ -59,14 +62,14 @@ class Debug:
             for name, rewrites, time in session.passes():
                 self.stage(graph, f"pass {name}: {rewrites} rewrites, {time * 1e3:.2f} ms")
 
-    def _modules(self, graph, nodes):
+    def _modules(self, graph: Any, nodes: Any) -> None:
         counts = OrderedDict()
         for node in nodes:
             counts[node["module"]] = counts.get(node["module"], 0) + 1
         for module, count in counts.items():
             self.stage(graph, f"module {module or '(graph)'}: {count} ops")
 
-    def _ops(self, graph, nodes):
+    def _ops(self, graph: Any, nodes: Any) -> None:
         stacks = stacks_by_node(graph._captured.stacks, len(nodes))
         for i, node in enumerate(nodes):
             device = node["device"] or "default device"
@@ -78,7 +81,7 @@ class Debug:
                     self.stage(graph, f"   {frame}")
 
 
-def stacks_by_node(stacks, count):
+def stacks_by_node(stacks: Any, count: Any) -> Any:
     """The user's frames of each node, from those of the first node of each call."""
     result = [[] for _ in range(count)]
     bounds = [first for first, _ in stacks[1:]] + [count]
@@ -88,7 +91,7 @@ def stacks_by_node(stacks, count):
     return result
 
 
-def memory_report(session):
+def memory_report(session: Any) -> Any:
     """Bytes before running: the names of jax's memory_analysis(), and what queues hold. `total` is the plan's ledger."""
     plan, ledger = json.loads(session.plan_json()), session.ledger()
     slots = {}
@@ -104,7 +107,7 @@ def memory_report(session):
             "code": 0, "total": ledger["total"], "spaces": dict(ledger["spaces"])}
 
 
-def _variable_bytes(variable):
+def _variable_bytes(variable: Any) -> Any:
     from sluice import _C
 
     return math.prod(variable["shape"]) * getattr(_C, variable["dtype"]).itemsize

@@ -1,5 +1,9 @@
 """Full backward hooks of modules: gradients with respect to inputs and outputs, through two identity functions."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from sluice._C import Tensor
 from sluice.autograd import Function
 
@@ -8,17 +12,17 @@ class _Tap(Function):
     """Passes tensors through; on the way back hands their gradients to `receive`, which may replace them."""
 
     @staticmethod
-    def forward(ctx, receive, *tensors):
+    def forward(ctx: Any, receive: Any, *tensors: Any) -> Tensor:
         ctx.receive = receive
         return tuple(t.view_as(t) for t in tensors)
 
     @staticmethod
-    def backward(ctx, *grads):
+    def backward(ctx: Any, *grads: Any) -> Any:
         replaced = ctx.receive(grads)
         return (None, *(grads if replaced is None else replaced))
 
 
-def call_with_backward_hooks(module, args, kwargs):
+def call_with_backward_hooks(module: Any, args: Any, kwargs: Any) -> Any:
     state = {}
 
     def on_output(grads):

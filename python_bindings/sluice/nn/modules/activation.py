@@ -1,10 +1,15 @@
 """Activations without parameters, and dropout: one line of forward each."""
 
+from __future__ import annotations
+
+from typing import Any
+
+from sluice._C import Tensor
 from sluice.nn import functional as F
 from sluice.nn.modules.module import Module
 
 
-def _activation(name, fn, params, doc):
+def _activation(name: Any, fn: Any, params: Any, doc: Any) -> Any:
     """A Module class whose constructor takes `params` (name -> default) and whose forward is fn(input, **params)."""
 
     def __init__(self, *args, **kwargs):
@@ -50,14 +55,14 @@ LogSoftmax = _activation("LogSoftmax", F.log_softmax, {"dim": None}, "log(softma
 class Dropout(Module):
     """Zeroes elements with probability p while training and scales the rest by 1 / (1 - p)."""
 
-    def __init__(self, p=0.5, inplace=False):
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         if not 0 <= p <= 1:
             raise ValueError(f"Dropout: probability must be between 0 and 1: got {p}")
         self.p, self.inplace = p, inplace
 
-    def forward(self, input):
+    def forward(self, input: Any) -> Tensor:
         return F.dropout(input, self.p, self.training)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"

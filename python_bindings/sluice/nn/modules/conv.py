@@ -1,15 +1,19 @@
 """Convolutions in 1, 2 and 3 dimensions, and their transposes."""
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 import sluice
+from sluice._C import Tensor
 from sluice.nn import functional as F
 from sluice.nn import init
 from sluice.nn.modules.module import Module
 from sluice.nn.parameter import Parameter
 
 
-def tuple_of(value, n):
+def tuple_of(value: Any, n: int) -> Any:
     """`value` as an n-tuple: an int is repeated."""
     if isinstance(value, int):
         return (value,) * n
@@ -23,8 +27,9 @@ class _ConvNd(Module):
     dims = 0
     transposed = False
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True,
-                 padding_mode="zeros", output_padding=0, device=None, dtype=None):
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+                 dilation: Any = 1, groups: int = 1, bias: bool = True,
+                 padding_mode: str = "zeros", output_padding: Any = 0, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
         if groups <= 0:
             raise ValueError(f"groups must be a positive integer: got {groups}")
@@ -51,11 +56,11 @@ class _ConvNd(Module):
             self.register_parameter("bias", None)
         self.reset_parameters()
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         init.bias_like_fan_in_(self.bias, self.weight)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
         n = self.dims
         for name, default in (("padding", (0,) * n), ("dilation", (1,) * n), ("output_padding", (0,) * n), ("groups", 1)):
@@ -65,12 +70,13 @@ class _ConvNd(Module):
 
 
 class _Conv(_ConvNd):
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True,
-                 padding_mode="zeros", device=None, dtype=None):
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+                 dilation: Any = 1, groups: int = 1, bias: bool = True,
+                 padding_mode: str = "zeros", device: Any = None, dtype: Any = None) -> None:
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
                          device=device, dtype=dtype)
 
-    def forward(self, input):
+    def forward(self, input: Any) -> Tensor:
         return F.convolution(self.dims, input, self.weight, self.bias, self.stride, self._padding, self.dilation, self.groups)
 
 
@@ -89,19 +95,20 @@ class Conv3d(_Conv):
 class _ConvTranspose(_ConvNd):
     transposed = True
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True,
-                 dilation=1, padding_mode="zeros", device=None, dtype=None):
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+                 output_padding: Any = 0, groups: int = 1, bias: bool = True,
+                 dilation: Any = 1, padding_mode: str = "zeros", device: Any = None, dtype: Any = None) -> None:
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
                          output_padding, device=device, dtype=dtype)
 
-    def forward(self, input, output_size=None):
+    def forward(self, input: Any, output_size: Any = None) -> Tensor:
         output_padding = self.output_padding
         if output_size is not None:
             output_padding = self._output_padding_for(input, tuple(output_size)[-self.dims:])
         return F.transposed_convolution(self.dims, input, self.weight, self.bias, self.stride, self.padding, output_padding,
                                         self.groups, self.dilation)
 
-    def _output_padding_for(self, input, size):
+    def _output_padding_for(self, input: Any, size: Any) -> Any:
         least = [(input.shape[-self.dims + i] - 1) * self.stride[i] - 2 * self.padding[i]
                  + self.dilation[i] * (self.kernel_size[i] - 1) + 1 for i in range(self.dims)]
         extra = tuple(s - m for s, m in zip(size, least))

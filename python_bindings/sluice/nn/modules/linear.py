@@ -1,8 +1,12 @@
 """Linear layers."""
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 import sluice
+from sluice._C import Tensor
 from sluice.nn import functional as F
 from sluice.nn import init
 from sluice.nn.modules.module import Module
@@ -12,17 +16,18 @@ from sluice.nn.parameter import Parameter
 class Identity(Module):
     """Returns its input; constructor arguments are ignored, as torch's."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
 
-    def forward(self, input):
+    def forward(self, input: Any) -> Tensor:
         return input
 
 
 class Linear(Module):
     """y = x W^T + b for x of shape (..., in_features)."""
 
-    def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None,
+                 dtype: Any = None) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.weight = Parameter(sluice.empty(out_features, in_features, device=device, dtype=dtype))
@@ -32,40 +37,40 @@ class Linear(Module):
             self.register_parameter("bias", None)
         self.reset_parameters()
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         init.bias_like_fan_in_(self.bias, self.weight)
 
-    def forward(self, input):
+    def forward(self, input: Any) -> Tensor:
         return F.linear(input, self.weight, self.bias)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
 class Flatten(Module):
     """Flattens dims start_dim..end_dim into one."""
 
-    def __init__(self, start_dim=1, end_dim=-1):
+    def __init__(self, start_dim: int = 1, end_dim: Any = -1) -> None:
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
 
-    def forward(self, input):
+    def forward(self, input: Any) -> Tensor:
         return input.flatten(self.start_dim, self.end_dim)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 
 class Unflatten(Module):
     """Splits one dim into several."""
 
-    def __init__(self, dim, unflattened_size):
+    def __init__(self, dim: int, unflattened_size: Any) -> None:
         super().__init__()
         self.dim, self.unflattened_size = dim, unflattened_size
 
-    def forward(self, input):
+    def forward(self, input: Any) -> Tensor:
         return input.unflatten(self.dim, self.unflattened_size)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

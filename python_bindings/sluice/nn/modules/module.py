@@ -1,7 +1,10 @@
 """Module: parameters, buffers, submodules, hooks, state; semantics of torch.nn.Module."""
 
+from __future__ import annotations
+
 import itertools
 from collections import OrderedDict, namedtuple
+from typing import Any
 
 from sluice._C import Tensor
 from sluice._trace import module_scope, state as trace_state
@@ -15,17 +18,17 @@ class RemovableHandle:
 
     _ids = itertools.count()
 
-    def __init__(self, hooks):
+    def __init__(self, hooks: Any) -> None:
         self._hooks = hooks
         self.id = next(RemovableHandle._ids)
 
-    def remove(self):
+    def remove(self) -> None:
         self._hooks.pop(self.id, None)
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: Any) -> None:
         self.remove()
 
 
@@ -36,7 +39,7 @@ class Module:
     dump_patches = False
     _version = 1
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         if args or kwargs:
             raise TypeError(f"{type(self).__name__}.__init__(): unexpected arguments: {args or kwargs}; Module takes none")
         state = self.__dict__
@@ -46,12 +49,12 @@ class Module:
             state[name] = OrderedDict()
         state["_non_persistent_buffers_set"] = set()
 
-    def forward(self, *args, **kwargs):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     # Registration
 
-    def register_parameter(self, name, param):
+    def register_parameter(self, name: Any, param: Any) -> None:
         self._check_new_name("parameter", name)
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(f"register_parameter: '{name}' is {type(param).__name__}; must be a Parameter or None")
@@ -59,7 +62,7 @@ class Module:
             raise ValueError(f"register_parameter: '{name}' has a grad_fn; a parameter must be a leaf")
         self._parameters[name] = param
 
-    def register_buffer(self, name, tensor, persistent=True):
+    def register_buffer(self, name: Any, tensor: Any, persistent: bool = True) -> None:
         self._check_new_name("buffer", name)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(f"register_buffer: '{name}' is {type(tensor).__name__}; must be a Tensor or None")
@@ -69,7 +72,7 @@ class Module:
         else:
             self._non_persistent_buffers_set.add(name)
 
-    def add_module(self, name, module):
+    def add_module(self, name: Any, module: Any) -> None:
         self._check_new_name("module", name)
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"add_module: '{name}' is {type(module).__name__}; must be a Module or None")
@@ -77,7 +80,7 @@ class Module:
 
     register_module = add_module
 
-    def _check_new_name(self, kind, name):
+    def _check_new_name(self, kind: Any, name: Any) -> None:
         if "_parameters" not in self.__dict__:
             raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
         if not isinstance(name, str):
@@ -87,7 +90,7 @@ class Module:
         if hasattr(self, name) and name not in self._parameters and name not in self._buffers and name not in self._modules:
             raise KeyError(f"attribute '{name}' already exists")
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: Any, value: Any) -> None:
         tables = self.__dict__
         if isinstance(value, Parameter):
             if "_parameters" not in tables:
@@ -114,18 +117,18 @@ class Module:
         else:
             object.__setattr__(self, name, value)
 
-    def _forget(self, name, *tables):
+    def _forget(self, name: Any, *tables: Any) -> None:
         for table in (self.__dict__, self._buffers, *tables):
             table.pop(name, None)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: Any) -> Any:
         for table in ("_parameters", "_buffers", "_modules"):
             entries = self.__dict__.get(table)
             if entries is not None and name in entries:
                 return entries[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
-    def __delattr__(self, name):
+    def __delattr__(self, name: Any) -> None:
         for table in (self._parameters, self._buffers, self._modules):
             if name in table:
                 del table[name]
@@ -133,19 +136,19 @@ class Module:
                 return
         object.__delattr__(self, name)
 
-    def __dir__(self):
+    def __dir__(self) -> Any:
         return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
 
     # Calls and hooks
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         names = trace_state.names
         if names is not None and id(self) in names:
             with module_scope(names[id(self)]):
                 return self._call(*args, **kwargs)
         return self._call(*args, **kwargs)
 
-    def _call(self, *args, **kwargs):
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
         if not (self._forward_pre_hooks or self._forward_hooks or self._backward_hooks):
             return self.forward(*args, **kwargs)
         for hook, with_kwargs in list(self._forward_pre_hooks.values()):
@@ -167,26 +170,26 @@ class Module:
         return output
 
     @staticmethod
-    def _add_hook(table, entry, prepend=False):
+    def _add_hook(table: Any, entry: Any, prepend: bool = False) -> Any:
         handle = RemovableHandle(table)
         table[handle.id] = entry
         if prepend:
             table.move_to_end(handle.id, last=False)
         return handle
 
-    def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False):
+    def register_forward_pre_hook(self, hook: Any, *, prepend: bool = False, with_kwargs: bool = False) -> Any:
         return self._add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
 
-    def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False):
+    def register_forward_hook(self, hook: Any, *, prepend: bool = False, with_kwargs: bool = False) -> Any:
         return self._add_hook(self._forward_hooks, (hook, with_kwargs), prepend)
 
-    def register_full_backward_hook(self, hook, prepend=False):
+    def register_full_backward_hook(self, hook: Any, prepend: bool = False) -> Any:
         """`hook(module, grad_input, grad_output)` may return a replacement of grad_input."""
         return self._add_hook(self._backward_hooks, hook, prepend)
 
     # Iteration, in torch's order: own entries first, then submodules depth first; shared ones once.
 
-    def named_modules(self, memo=None, prefix="", remove_duplicate=True):
+    def named_modules(self, memo: Any = None, prefix: str = "", remove_duplicate: bool = True) -> Any:
         memo = set() if memo is None else memo
         if self in memo:
             return
@@ -197,7 +200,7 @@ class Module:
             if module is not None:
                 yield from module.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
-    def _named_members(self, entries_of, prefix="", recurse=True, remove_duplicate=True):
+    def _named_members(self, entries_of: Any, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Any:
         seen = set()
         modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
         for module_prefix, module in modules:
@@ -208,32 +211,32 @@ class Module:
                     seen.add(id(value))
                 yield (f"{module_prefix}.{name}" if module_prefix else name), value
 
-    def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
+    def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Any:
         return self._named_members(lambda m: m._parameters.items(), prefix, recurse, remove_duplicate)
 
-    def named_buffers(self, prefix="", recurse=True, remove_duplicate=True):
+    def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Any:
         return self._named_members(lambda m: m._buffers.items(), prefix, recurse, remove_duplicate)
 
-    def named_children(self):
+    def named_children(self) -> Any:
         seen = set()
         for name, module in self._modules.items():
             if module is not None and module not in seen:
                 seen.add(module)
                 yield name, module
 
-    def parameters(self, recurse=True):
+    def parameters(self, recurse: bool = True) -> Any:
         return (p for _, p in self.named_parameters(recurse=recurse))
 
-    def buffers(self, recurse=True):
+    def buffers(self, recurse: bool = True) -> Any:
         return (b for _, b in self.named_buffers(recurse=recurse))
 
-    def modules(self):
+    def modules(self) -> Any:
         return (m for _, m in self.named_modules())
 
-    def children(self):
+    def children(self) -> Any:
         return (m for _, m in self.named_children())
 
-    def get_submodule(self, target):
+    def get_submodule(self, target: Any) -> Any:
         module = self
         for name in target.split(".") if target else ():
             module = getattr(module, name, None)
@@ -241,22 +244,22 @@ class Module:
                 raise AttributeError(f"get_submodule: '{target}' of {type(self).__name__}: '{name}' is not a Module")
         return module
 
-    def _get_member(self, target, table, kind):
+    def _get_member(self, target: Any, table: Any, kind: Any) -> Any:
         path, _, name = target.rpartition(".")
         entries = getattr(self.get_submodule(path), table)
         if name not in entries:
             raise AttributeError(f"get_{kind}: {type(self).__name__} has no {kind} '{target}'")
         return entries[name]
 
-    def get_parameter(self, target):
+    def get_parameter(self, target: Any) -> Any:
         return self._get_member(target, "_parameters", "parameter")
 
-    def get_buffer(self, target):
+    def get_buffer(self, target: Any) -> Any:
         return self._get_member(target, "_buffers", "buffer")
 
     # Modes and conversions
 
-    def train(self, mode=True):
+    def train(self, mode: bool = True) -> Any:
         if not isinstance(mode, bool):
             raise ValueError(f"train: mode must be a bool: got {mode!r}")
         self.training = mode
@@ -264,27 +267,27 @@ class Module:
             module.train(mode)
         return self
 
-    def eval(self):
+    def eval(self) -> Any:
         return self.train(False)
 
-    def requires_grad_(self, requires_grad=True):
+    def requires_grad_(self, requires_grad: bool = True) -> Any:
         for p in self.parameters():
             p.requires_grad_(requires_grad)
         return self
 
-    def zero_grad(self, set_to_none=True):
+    def zero_grad(self, set_to_none: bool = True) -> None:
         from sluice.optim.optimizer import clear_grad
 
         for p in self.parameters():
             clear_grad(p, set_to_none)
 
-    def apply(self, fn):
+    def apply(self, fn: Any) -> Any:
         for module in self.children():
             module.apply(fn)
         fn(self)
         return self
 
-    def _apply(self, fn):
+    def _apply(self, fn: Any) -> Any:
         """Replaces every parameter's and buffer's data by fn(data), keeping the Parameter objects."""
         for module in self.modules():
             for p in module._parameters.values():
@@ -297,7 +300,7 @@ class Module:
                     module._buffers[name] = fn(b)
         return self
 
-    def to(self, *args, **kwargs):
+    def to(self, *args: Any, **kwargs: Any) -> Any:
         """Moves and casts; as torch, a dtype applies to floating-point entries only."""
         from sluice._tensor_methods import parse_to
 
@@ -308,38 +311,38 @@ class Module:
 
         return self._apply(convert)
 
-    def _cast(self, dtype):
+    def _cast(self, dtype: Any) -> Any:
         return self._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
 
-    def float(self):
+    def float(self) -> Any:
         import sluice
 
         return self._cast(sluice.float32)
 
-    def double(self):
+    def double(self) -> Any:
         import sluice
 
         return self._cast(sluice.float64)
 
-    def half(self):
+    def half(self) -> Any:
         import sluice
 
         return self._cast(sluice.float16)
 
-    def bfloat16(self):
+    def bfloat16(self) -> Any:
         import sluice
 
         return self._cast(sluice.bfloat16)
 
-    def type(self, dst_type):
+    def type(self, dst_type: Any) -> Any:
         return self._apply(lambda t: t.to(dst_type))
 
-    def cpu(self):
+    def cpu(self) -> Any:
         return self._apply(lambda t: t.cpu())
 
     # State
 
-    def state_dict(self, *, destination=None, prefix="", keep_vars=False):
+    def state_dict(self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
         if destination is None:
             destination = OrderedDict()
             destination._metadata = OrderedDict()
@@ -354,19 +357,20 @@ class Module:
                 destination = result
         return destination
 
-    def _save_to_state_dict(self, destination, prefix, keep_vars):
+    def _save_to_state_dict(self, destination: Any, prefix: Any, keep_vars: Any) -> None:
         for name, value in itertools.chain(self._parameters.items(), self._buffers.items()):
             if value is not None and name not in self._non_persistent_buffers_set:
                 destination[prefix + name] = value if keep_vars else value.detach()
 
-    def _register_state_dict_hook(self, hook):
+    def _register_state_dict_hook(self, hook: Any) -> Any:
         return self._add_hook(self._state_dict_hooks, hook)
 
-    def register_load_state_dict_pre_hook(self, hook):
+    def register_load_state_dict_pre_hook(self, hook: Any) -> Any:
         """`hook(module, state_dict, prefix, local_metadata, strict, missing, unexpected, errors)`."""
         return self._add_hook(self._load_state_dict_pre_hooks, hook)
 
-    def _load_from_state_dict(self, state, prefix, metadata, strict, missing, unexpected, errors):
+    def _load_from_state_dict(self, state: Any, prefix: Any, metadata: Any, strict: Any, missing: Any, unexpected: Any,
+                              errors: Any) -> None:
         import sluice
 
         for hook in list(self._load_state_dict_pre_hooks.values()):
@@ -394,7 +398,7 @@ class Module:
                 if head not in own and not (rest and self._modules.get(head) is not None):
                     unexpected.append(key)
 
-    def load_state_dict(self, state_dict, strict=True, assign=False):
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
         if not hasattr(state_dict, "keys"):
             raise TypeError(f"load_state_dict: expected a mapping: got {type(state_dict).__name__}")
         if assign:
@@ -421,13 +425,13 @@ class Module:
 
     # Text
 
-    def _get_name(self):
+    def _get_name(self) -> Any:
         return type(self).__name__
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return ""
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         extra = self.extra_repr().split("\n") if self.extra_repr() else []
         children = [f"({name}): " + repr(m).replace("\n", "\n  ") for name, m in self._modules.items()]
         if not children and len(extra) <= 1:

@@ -1,5 +1,10 @@
 """Pooling layers."""
 
+from __future__ import annotations
+
+from typing import Any
+
+from sluice._C import Tensor
 from sluice.nn import functional as F
 from sluice.nn.modules.module import Module
 
@@ -7,17 +12,18 @@ from sluice.nn.modules.module import Module
 class _MaxPool(Module):
     dims = 0
 
-    def __init__(self, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False):
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+                 return_indices: bool = False, ceil_mode: bool = False) -> None:
         super().__init__()
         if return_indices:
             raise NotImplementedError(f"{self._get_name()}: return_indices=True is not supported")
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
         self.padding, self.dilation, self.ceil_mode = padding, dilation, ceil_mode
 
-    def forward(self, input):
+    def forward(self, input: Any) -> Tensor:
         return F.max_pool(self.dims, input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return (f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}, "
                 f"ceil_mode={self.ceil_mode}")
 
@@ -37,15 +43,16 @@ class MaxPool3d(_MaxPool):
 class _AvgPool(Module):
     dims = 0
 
-    def __init__(self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+                 count_include_pad: bool = True) -> None:
         super().__init__()
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
         self.padding, self.ceil_mode, self.count_include_pad = padding, ceil_mode, count_include_pad
 
-    def forward(self, input):
+    def forward(self, input: Any) -> Tensor:
         return F.avg_pool(self.dims, input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
@@ -64,14 +71,14 @@ class AvgPool3d(_AvgPool):
 class _AdaptiveAvgPool(Module):
     dims = 0
 
-    def __init__(self, output_size):
+    def __init__(self, output_size: Any) -> None:
         super().__init__()
         self.output_size = output_size
 
-    def forward(self, input):
+    def forward(self, input: Any) -> Tensor:
         return F.adaptive_avg_pool(self.dims, input, self.output_size)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"output_size={self.output_size}"
 
 

@@ -1,14 +1,18 @@
 """Gradient clipping and flat views of parameters."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import sluice
 from sluice._C import Tensor
 
 
-def _list(parameters):
+def _list(parameters: Any) -> Any:
     return [parameters] if isinstance(parameters, Tensor) else list(parameters)
 
 
-def get_total_norm(tensors, norm_type=2.0):
+def get_total_norm(tensors: Any, norm_type: float = 2.0) -> Any:
     """The norm of all tensors together."""
     tensors = _list(tensors)
     norm_type = float(norm_type)
@@ -21,7 +25,7 @@ def get_total_norm(tensors, norm_type=2.0):
     return sluice.stack([t.detach().abs().pow(norm_type).sum() for t in tensors]).sum().pow(1.0 / norm_type)
 
 
-def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False):
+def clip_grad_norm_(parameters: Any, max_norm: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Any:
     """Scales the gradients so that their total norm is at most max_norm; returns the norm before. Works in build()."""
     grads = [p.grad for p in _list(parameters) if p.grad is not None]
     with sluice.no_grad():
@@ -34,7 +38,7 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
     return total
 
 
-def clip_grad_value_(parameters, clip_value):
+def clip_grad_value_(parameters: Any, clip_value: Any) -> None:
     """Clamps every gradient to [-clip_value, clip_value]."""
     with sluice.no_grad():
         for p in _list(parameters):
@@ -42,11 +46,11 @@ def clip_grad_value_(parameters, clip_value):
                 p.grad.clamp_(-float(clip_value), float(clip_value))
 
 
-def parameters_to_vector(parameters):
+def parameters_to_vector(parameters: Any) -> Any:
     return sluice.cat([p.reshape(-1) for p in parameters])
 
 
-def vector_to_parameters(vec, parameters):
+def vector_to_parameters(vec: Any, parameters: Any) -> None:
     start = 0
     with sluice.no_grad():
         for p in parameters:
