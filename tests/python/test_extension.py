@@ -24,7 +24,7 @@ def softsign(x, slope):
 
 def test_an_op_is_a_function_like_the_others():
     op = sl.ops.scaled_softsign
-    assert op.signature == "(x: Tensor, slope: float = 1)"
+    assert op.signature == "(x: Tensor, slope: float = 1.0)"
     assert "slope * x / (1 + |x|)" in op.__doc__ and op.differentiable
     assert "scaled_softsign" in sl.ops.__all__
     assert sl.ops.scaled_softsign(sl.tensor([-1.0, 0.0, 3.0]), slope=2.0).tolist() == [-1, 0, 1.5]
@@ -85,7 +85,7 @@ def test_a_graph_trains_through_them_as_eager_does():
         loss.backward()
         optimizer.step()
         np.testing.assert_allclose(train(x, y).item(), loss.item(), rtol=1e-5)
-    np.testing.assert_allclose(traced.layer.weight.numpy(), eager.layer.weight.detach().numpy(), rtol=1e-4)
+    np.testing.assert_allclose(traced.layer.weight.detach().numpy(), eager.layer.weight.detach().numpy(), rtol=1e-4)
 
 
 class Predict(sl.nn.Graph):
