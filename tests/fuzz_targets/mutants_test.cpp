@@ -58,17 +58,18 @@ std::vector<RealPlan> real_plans() {
   return plans;
 }
 
-// "registers[0].quota" is named by itself, by what it lies in ("registers[0]") and by what lies in it.
+// "registers[0].quota" is named by itself, by what it lies in ("registers[0]"), and by what lies in it.
 bool names(const std::string& message, std::string path) {
   const std::string where = message.substr(message.find(": ") + 2);
-  for (int up = 0; up < 3 && !path.empty(); ++up) {
+  if (where.starts_with("version ")) return path == "schema_version";
+  for (int up = 0; up < 3; ++up) {
     if (where.starts_with(path)) return true;
     const size_t cut = path.find_last_of(".[");
-    path.resize(cut == std::string::npos ? 0 : cut);
+    if (cut == std::string::npos) break;
+    path.resize(cut);
   }
-  // A version is refused before anything else; a change of the whole document has no field.
-  return path.empty() &&
-         (where.starts_with("version ") || where.starts_with(": ") || message.find('.') != std::string::npos);
+  // A field next to one of the document's own: only it can be unknown there.
+  return path.find_first_of(".[") == std::string::npos && where.starts_with("unheard_of: unknown field");
 }
 
 // One step on inputs and variables of zeros. Any error is an answer; not ending is none.
