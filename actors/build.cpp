@@ -82,6 +82,43 @@ std::vector<int> outputs_of(const Plan& plan, const plan::Adjacency& adjacency, 
   return outputs;
 }
 
+namespace {
+
+// Feedback that only orders steps does not carry one step's failure into the next.
+bool poisons(const plan::Register& reg) { return reg.bytes != 0 || reg.initial_tokens == 0; }
+
+// Actors with a kernel after which they tell nobody who tells a sink.
+std::vector<bool> unseen_actors(const Plan& plan, const plan::Adjacency& adjacency) {
+  std::vector<bool> reaches(plan.actors.size());
+  std::vector<int> queue;
+  for (int a = 0; a < static_cast<int>(plan.actors.size()); ++a) {
+    if (plan.actors[a].role != ActorRole::kSink) continue;
+    reaches[a] = true;
+    queue.push_back(a);
+  }
+  for (size_t i = 0; i < queue.size(); ++i) {
+    for (const int e : adjacency.in_edges[queue[i]]) {
+      const plan::Register& reg = plan.registers[plan.edges[e].reg];
+      if (!poisons(reg) || reaches[reg.producer]) continue;
+      reaches[reg.producer] = true;
+      queue.push_back(reg.producer);
+    }
+  }
+  std::vector<bool> unseen(plan.actors.size());
+  for (size_t a = 0; a < plan.actors.size(); ++a) {
+    for (const plan::Instr& instr : plan.actors[a].program) {
+      if (instr.kind == InstrKind::kRun) unseen[a] = true;
+      if (instr.kind != InstrKind::kEmit || !poisons(plan.registers[instr.index])) continue;
+      for (const int e : adjacency.register_edges[instr.index]) {
+        if (reaches[plan.edges[e].consumer]) unseen[a] = false;
+      }
+    }
+  }
+  return unseen;
+}
+
+}  // namespace
+
 void build_tables(RunState& run, const Bindings& bindings) {
   const Plan& plan = *run.plan;
   run.slots.resize(plan.registers.size());
@@ -101,6 +138,8 @@ void build_tables(RunState& run, const Bindings& bindings) {
   run.ready_events.resize(register_slots);
   run.ack_events.resize(edge_slots);
   run.span_events.resize(2 * plan.registers.size());
+  run.unseen = unseen_actors(plan, run.adjacency);
+  run.unseen_events.resize(2 * plan.actors.size());
   for (size_t s = 0; s < plan.streams.size(); ++s) {
     if (!asynchronous(bindings, static_cast<int>(s))) continue;
     StreamExecutor& home = *bindings.streams[s];
@@ -113,6 +152,10 @@ void build_tables(RunState& run, const Bindings& bindings) {
         for (size_t i = 0; plan.registers[r].emit_every > 1 && i < 2; ++i) {
           run.span_events[2 * r + i].event = home.stream().create_event();
         }
+      }
+      for (size_t a = 0; a < plan.actors.size(); ++a) {
+        if (plan.actors[a].stream != static_cast<int>(s) || !run.unseen[a]) continue;
+        for (size_t i = 0; i < 2; ++i) run.unseen_events[2 * a + i].event = home.stream().create_event();
       }
       for (size_t e = 0; e < plan.edges.size(); ++e) {
         if (plan.actors[plan.edges[e].consumer].stream != static_cast<int>(s)) continue;
@@ -138,8 +181,7 @@ std::unique_ptr<NodeProgram> make_ports(const RunState& run, int actor, bool asy
     in.edge = e;
     in.reg = edge.reg;
     in.take = edge.take;
-    // Feedback that only orders steps does not carry one step's failure into the next.
-    in.poisons = reg.bytes != 0 || reg.initial_tokens == 0;
+    in.poisons = poisons(reg);
     program->ins.push_back(std::move(in));
   }
   for (const int r : run.adjacency.out_registers[actor]) {

@@ -87,6 +87,9 @@ class alignas(64) Node {
   int activity() const { return activity_.load(std::memory_order_relaxed); }
   // Home thread only.
   const plan::FiringRule& rule() const { return rule_; }
+  // The first late failure since the last call that no sink will show; clears it. Waits for the device.
+  Status take_unseen_failure();
+  bool unseen() const { return run_->unseen_events[2 * static_cast<size_t>(actor_)].event != nullptr; }
   // Manual stepping: whose message a cell of this node is, or -1; the run's check, or null.
   int edge_of(const Cell& cell) const;
   Protocol* protocol() const { return run_->protocol.get(); }
@@ -196,6 +199,7 @@ class alignas(64) Node {
   Status run_kernel(const KernelRun& run, uint64_t step, uint32_t flags);
   void emit(int port, const Status& status);
   void emit_span(int port, const Status& status);
+  void keep_unseen_failure(uint64_t step);
   void trace(uint64_t step, int kernel, int64_t begin_ns, bool wait);
   void on_ack_special(int port, int slot);
   void before_ack(int edge, int slot);
@@ -222,8 +226,9 @@ class alignas(64) Node {
   bool special_ = false;    // feeds, and nodes whose acks carry events
   bool scheduled_ = false;  // a kFire is under way
   bool done_ = false;
-  int ends_due_ = 0;    // input edges that have not ended
-  int freed_slot_ = 0;  // of the ack being handled
+  bool has_unseen_ = false;  // firings since take_unseen_failure() found one
+  int ends_due_ = 0;         // input edges that have not ended
+  int freed_slot_ = 0;       // of the ack being handled
   std::atomic<int> activity_{kIdle};
   std::atomic<uint64_t> start_credits_{0};
   std::atomic<bool> start_posted_{false};

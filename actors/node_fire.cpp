@@ -73,6 +73,9 @@ void Node::fire_program() {
       case InstrKind::kRelease: rule_.release(instr.index, host); break;
     }
   }
+  if (program.asynchronous && unseen()) {
+    home_->stream().record(*run_->unseen_events[2 * static_cast<size_t>(actor_) + 1].event);
+  }
   for (size_t p = 0; spans && p < program.outs.size(); ++p) {
     if (!program.outs[p].spans) continue;
     home_->stream().begin_firing(step);
@@ -85,6 +88,7 @@ void Node::fire_program() {
       if (program.outs[p].late) emit(static_cast<int>(p), Status());
     }
   }
+  if (program.asynchronous && unseen()) keep_unseen_failure(step);
   if (!program.kernels.empty()) {
     const int64_t busy_ns = published_busy_ns_.load(std::memory_order_relaxed) + now_ns() - run_ns;
     published_busy_ns_.store(busy_ns, std::memory_order_relaxed);
@@ -192,6 +196,24 @@ void Node::emit_span(int port, const Status& status) {
   stream.wait(*run_->span_events[2 * out.reg + 1].event);
   if (!rule_.emits_now(port)) stream.record(before);
   emit(port, status);
+}
+
+// Adds this firing's failure to those before it, for whoever asks.
+void Node::keep_unseen_failure(uint64_t step) {
+  Stream& stream = home_->stream();
+  SlotEvent* const events = &run_->unseen_events[2 * static_cast<size_t>(actor_)];
+  stream.begin_firing(step);
+  if (has_unseen_) stream.wait(*events[0].event);
+  stream.wait(*events[1].event);
+  stream.record(*events[0].event);
+  has_unseen_ = true;
+}
+
+Status Node::take_unseen_failure() {
+  if (!has_unseen_) return {};
+  Status status = run_->unseen_events[2 * static_cast<size_t>(actor_)].event->wait();
+  has_unseen_ = status.ok();
+  return status;
 }
 
 void Node::emit(int port, const Status& status) {

@@ -105,6 +105,10 @@ struct RunState {
   // Two per register whose token several firings of an asynchronous stream make: the failures of those so far, and of
   // the one under way.
   std::vector<SlotEvent> span_events;
+  // Per actor, of asynchronous streams: whether a late failure of its kernels may reach no sink; and then two events,
+  // the failures so far and of the firing under way.
+  std::vector<bool> unseen;
+  std::vector<SlotEvent> unseen_events;
   std::vector<int> edge_slots;  // per edge: index of its first slot in the next
   std::vector<SlotEvent> ack_events;
   std::vector<Cell> end_cells;                        // per edge

@@ -62,6 +62,15 @@ Runner::~Runner() {
   destroy_nodes();
 }
 
+Status Runner::take_unseen_failure() {
+  Status status;
+  for (Node* node : nodes_) {
+    if (!node->unseen() || !status.ok()) continue;
+    node->home().run_sync([&] { status = node->take_unseen_failure(); });
+  }
+  return status;
+}
+
 std::string Runner::protocol_breach() {
   if (run_.protocol == nullptr) return "";
   run_.protocol->check_rest();

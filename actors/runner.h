@@ -65,6 +65,8 @@ class Runner {
   // Who keeps `steps` started steps from being finished, one line per actor, at most `max_lines`; "" when all is done.
   std::string wait_report(uint64_t steps, int max_lines = 12);
 
+  // A late failure, of firings launched so far, that no sink will show; ok when there is none. Waits for the devices.
+  Status take_unseen_failure();
   // Manual stepping that checks the protocol: the first breach, or what is missing; "" when all is well. REQUIRES:
   // nothing is pending.
   std::string protocol_breach();

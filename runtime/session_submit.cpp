@@ -168,6 +168,9 @@ void SessionCore::wait_all(Timeout timeout) {
   }
   lock.unlock();
   wait_idle(false);
+  if (const std::shared_ptr<actors::Runner> runner = this->runner(); runner != nullptr) {
+    runner->take_unseen_failure().throw_if_error();
+  }
   lock.lock();
   const Status late = std::exchange(late_error_, {});
   lock.unlock();

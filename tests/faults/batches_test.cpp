@@ -91,5 +91,40 @@ TEST(Batches, ALateFailureOfAnyFiringFailsTheWholeToken) {
   }
 }
 
+// On the device, `side` writes a variable and nothing of it reaches the sink.
+TEST(Unseen, ALateFailureThatNoStepShowsIsThrownByWaitAll) {
+  Plans b("side");
+  const int host = b.stream("cpu:0", StreamKind::kHost), in = b.stream("sim:0", StreamKind::kCopyIn);
+  const int compute = b.stream("sim:0", StreamKind::kCompute), out = b.stream("sim:0", StreamKind::kCopyOut);
+  const int device = b.space(SpaceKind::kDevice, "sim:0");
+  const int feed = b.feed("feed", host), up = b.actor("up", in), side = b.actor("side", compute);
+  const int down = b.actor("down", out), sink = b.sink("sink", host);
+  const int w = b.variable("w", {kN}, false, device);
+  const int x = b.reg("x", feed, {up}, {.quota = 2, .bytes = 16});
+  const int dx = b.reg("dx", up, {side, down}, {.quota = 2, .bytes = 16, .space = device});
+  const int y = b.reg("y", down, {sink}, {.quota = 2, .bytes = 16});
+  b.run(up, "copy", {b.r(x)}, {b.r(dx)});
+  b.call(side, "picky", {b.r(dx)}, {b.v(w)});
+  b.run(down, "copy", {b.r(dx)}, {b.r(y)});
+  b.input("x", x, b.f32({kN}));
+  b.output("y", b.r(y));
+  HostFunctions f = functions();
+  f["picky"] = failing(3);
+  Engine engine({.cores = 2});
+  const Space space{SpaceKind::kDevice, parse_device("sim:0")};
+  const auto storage = std::make_shared<Storage>(engine.allocator(space), 64, space);
+  Session session = Session::load(engine, b.build(), {{"w", storage}}, {.functions = f});
+  for (int i = 0; i < 6; ++i)
+    EXPECT_EQ(result(submit(session, filled(static_cast<float>(i)))), filled(static_cast<float>(i)));
+  const std::string error = error_of([&] { session.wait_all(); });
+  EXPECT_THAT(error, HasSubstr("picky: 3 is not accepted; give another"));
+  EXPECT_THAT(error, HasSubstr("of actor 'side'"));
+  session.wait_all();  // told once
+  EXPECT_EQ(result(submit(session, filled(7))), filled(7));
+  session.wait_all();
+  result(submit(session, filled(3)));
+  EXPECT_THAT(error_of([&] { session.wait_all(); }), HasSubstr("picky: 3 is not accepted; give another"));
+}
+
 }  // namespace
 }  // namespace sluice::test
