@@ -12,8 +12,9 @@ endforeach()
 
 install(TARGETS sluice_python LIBRARY DESTINATION sluice COMPONENT python)
 install(TARGETS plan-viz RUNTIME DESTINATION sluice/bin COMPONENT python)
-install(DIRECTORY ${CMAKE_BINARY_DIR}/python/sluice/_C ${CMAKE_BINARY_DIR}/python/sluice/_functions.pyi
-        DESTINATION sluice COMPONENT python)
+set(stubs ${CMAKE_BINARY_DIR}/python/sluice)
+install(DIRECTORY ${stubs}/_C DESTINATION sluice COMPONENT python)
+install(FILES ${stubs}/__init__.pyi ${stubs}/_functions.pyi DESTINATION sluice COMPONENT python)
 
 install(CODE "set(binaries \"$<TARGET_FILE:sluice_python>;$<TARGET_FILE:plan-viz>\")" COMPONENT python)
 install(CODE [[

@@ -1,0 +1,149 @@
+"""The wheel: built, installed in a clean environment away from the source tree, and used there.
+
+The environment has no Sluice but the wheel's. What Sluice does not bring (NumPy, and scikit-learn, matplotlib and tqdm
+for the example) it takes from the tests' own environment, which has no Sluice, through a .pth file: no network is
+needed. SLUICE_WHEEL names a wheel that is built already.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+
+import pytest
+
+from sluice._tools import find_tool
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+VERSION = re.search(r"project\(sluice VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
+# Of the system a wheel may use the C and C++ runtimes, and nothing else.
+SYSTEM = re.compile(r"(ld-linux[\w.-]*|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|util))\.so|linux-vdso")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    if "SLUICE_WHEEL" in os.environ:
+        return pathlib.Path(os.environ["SLUICE_WHEEL"])
+    directory = tmp_path_factory.mktemp("wheel")
+    done = subprocess.run([sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-build-isolation", "--no-deps", "-w", str(directory)],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return next(directory.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def clean(wheel, tmp_path_factory):
+    """Runs a command with the Python of a clean environment that has the wheel, in an empty directory."""
+    home = tmp_path_factory.mktemp("clean")
+    subprocess.run([sys.executable, "-m", "venv", str(home / "venv")], check=True)
+    python = home / "venv" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", str(wheel)], check=True)
+    site = next((home / "venv" / "lib").glob("python*/site-packages"))
+    (site / "third_party.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "SLUICE_BUILD", "LD_LIBRARY_PATH")}
+
+    def run(*arguments, path="/usr/bin:/bin", program=python, **options):
+        done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, cwd=home,
+                              env={**env, "PATH": str(path)}, **options)
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        return done.stdout
+
+    run.home, run.site = home, site
+    return run
+
+
+def test_wheel_holds_what_it_should(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        metadata = archive.read(next(n for n in names if n.endswith("METADATA"))).decode()
+    source = {"sluice/" + str(p.relative_to(ROOT / "python_bindings" / "sluice")) for p in (ROOT / "python_bindings" / "sluice").rglob("*.py")}
+    stubs = {f"sluice/{n}" for n in ("py.typed", "__init__.pyi", "_functions.pyi", "_C/__init__.pyi", "_C/fn.pyi", "_C/ops.pyi")}
+    assert source | stubs | {"sluice/bin/plan-viz"} <= names
+    assert any(re.fullmatch(r"sluice/_C\.cpython.*\.so", n) for n in names)
+    libraries = {n for n in names if n.startswith("sluice/lib/") and ".so" in n}
+    assert {"libcaf_core", "libdnnl", "libfmt", "libspdlog", "libboost_json", "libhwy", "libgomp"} <= {
+        pathlib.Path(n).name.split(".so")[0] for n in libraries}
+    assert not any(SYSTEM.match(pathlib.Path(n).name) for n in libraries)
+    assert len([n for n in names if n.startswith("sluice/lib/licenses/")]) >= 7
+    assert any(n.endswith("licenses/LICENSE") for n in names)
+    other = {n for n in names - source - stubs - libraries if not n.startswith(("sluice/lib/licenses/", f"sluice-{VERSION}.dist-info/"))}
+    assert len(other) == 2, other  # _C and plan-viz
+    assert f"Version: {VERSION}\n" in metadata and "License-Expression: Apache-2.0" in metadata
+    assert re.findall(r"Requires-Dist: (\w+)", metadata) == ["numpy"]
+
+
+IMPORT_ALL = """
+import importlib, pkgutil, sys, sluice
+names = [m.name for m in pkgutil.walk_packages(sluice.__path__, "sluice.") if "__main__" not in m.name]
+for name in names:
+    importlib.import_module(name)
+for name in dir(sluice):
+    getattr(sluice, name)
+print(len(names), sluice.__version__, sluice.__file__)
+class Net(sluice.nn.Graph):
+    def __init__(self):
+        super().__init__()
+        self.net = sluice.nn.Sequential(sluice.nn.Conv2d(1, 4, 3), sluice.nn.ReLU(), sluice.nn.Flatten(), sluice.nn.Linear(144, 2))
+        self.add_optimizer(sluice.optim.Adam(self.net.parameters()))
+    def build(self, x):
+        loss = self.net(x).square().mean()
+        loss.backward()
+        return loss
+graph, x = Net(), sluice.rand(3, 1, 8, 8)
+losses = [graph(x).item() for _ in range(20)]
+assert losses[-1] < losses[0], losses
+"""
+
+
+def test_everything_imports_and_a_net_trains_in_a_clean_environment(clean):
+    number, version, file = clean("-c", IMPORT_ALL).split()
+    assert int(number) > 30 and version == VERSION and file.startswith(str(clean.site))
+
+
+def mapped_outside(clean, source):
+    """The shared libraries that a process of the clean environment maps from elsewhere, the system's runtimes apart."""
+    code = source + "\nprint('MAPS', *sorted({l.split()[-1] for l in open('/proc/self/maps') if '.so' in l}))"
+    maps = next(line for line in clean("-c", code).splitlines() if line.startswith("MAPS")).split()[1:]
+    base = (str(clean.home), sys.base_prefix, sysconfig.get_path("purelib"))
+    return [m for m in maps if not m.startswith(base) and not SYSTEM.match(pathlib.Path(m).name) and "/lib-dynload/" not in m]
+
+
+def test_the_wheel_brings_its_own_libraries(clean):
+    assert mapped_outside(clean, "import sluice\nsluice.ones(2, 2) @ sluice.ones(2, 2)") == []
+    # The check sees a library of the system that comes in.
+    system = "import ctypes\nctypes.CDLL('libfmt.so.9')"
+    assert any("libfmt" in m for m in mapped_outside(clean, system))
+    text = subprocess.run(["ldd", clean.site / "sluice" / "bin" / "plan-viz"], capture_output=True, text=True, check=True).stdout
+    for name, path in re.findall(r"(\S+) => (\S+)", text):
+        assert SYSTEM.match(name) or path.startswith(str(clean.site)) or "/sluice/lib/" in path, text
+
+
+def test_console_scripts_and_help(clean):
+    assert f"Sluice {VERSION}" in clean("-m", "sluice") and "python -m sluice.info" in clean("-m", "sluice")
+    clean("-c", "import sluice as sl\nclass G(sl.nn.Graph):\n  def build(self, x): return x.relu()\ng = G()\ng(sl.ones(2))\nsl.save(g, 'bundle')")
+    script = clean.home / "venv" / "bin" / "plan-viz"
+    assert "compute0" in clean("show", "bundle", program=script)
+
+
+def test_types_of_the_installed_package(clean):
+    """A type checker finds py.typed and the stubs where pip has put them."""
+    (clean.home / "typed.py").write_text("import sluice as sl\nx: sl.Tensor = sl.ones(2).relu()\ny: int = sl.nn.Linear(2, 3).in_features\n")
+    clean("-m", "mypy", "--strict", f"--cache-dir={clean.home}/cache", "typed.py")
+
+
+def test_digits_example_runs_from_the_wheel(clean, count):
+    """The example unchanged, with the C++ program of this build for its C++ part: it reads what the wheel has written."""
+    programs = clean.home / "programs"
+    programs.mkdir()
+    (programs / "cpp_runner").symlink_to(find_tool("cpp_runner"))
+    for name in ("digits_net.py", "train_digits.py"):
+        shutil.copy(ROOT / "examples" / name, clean.home)
+    out = clean("train_digits.py", "--epochs", "8", "--out", "out", path=f"{programs}:/usr/bin:/bin", timeout=300)
+    assert '"cpp_classes_equal": true' in out and '"sim_losses_equal": true' in out
+    accuracy = float(re.search(r'"accuracy": ([\d.]+)', out)[1])
+    assert accuracy >= 0.97
+    count("accuracy of the digits example from the wheel", round(accuracy, 4), "of 1")
