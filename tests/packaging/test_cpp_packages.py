@@ -164,14 +164,14 @@ def test_pkg_config_c99(prefix, model, tmp_path):
     check(tmp_path / "c_runner", model, tmp_path, prefix / "lib")
     wrong = subprocess.run([tmp_path / "c_runner", "/no/bundle", model[1], tmp_path / "out"], capture_output=True, text=True,
                            env={**os.environ, "LD_LIBRARY_PATH": str(prefix / "lib")})
-    assert wrong.returncode == 1 and wrong.stderr.startswith("c_runner: /no/bundle")
+    assert wrong.returncode == 1 and wrong.stderr.startswith("c_runner: bundle '/no/bundle': not a directory")
 
 
 @pytest.mark.parametrize("header", [p.name for p in sorted((ROOT / "include/sluice").glob("*.h*")) if p.suffix in {".h", ".hpp"}])
 def test_each_installed_header_compiles_alone(header, prefix):
     includes = f"#include <sluice/{header}>\n"
     run("g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{prefix}/include", "-x", "c++", "-", input=includes)
-    if header in {"sluice.h", "export.h"}:
+    if header == "sluice.h":
         run("gcc", "-std=c99", "-pedantic", "-Wall", "-Werror", "-fsyntax-only", f"-I{prefix}/include", "-x", "c", "-", input=includes)
 
 
