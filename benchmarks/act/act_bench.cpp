@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <exception>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ namespace {
 constexpr int kRounds = 11;
 
 struct Peer {
-  const char* name;
+  std::string name;
   std::vector<double> rounds;
 };
 
@@ -101,20 +102,45 @@ void cross_stream_parked() {
   print_against("act.cross_stream.parked", ours, &own_threads, "us/hop", {&scheduled, &bare});
 }
 
-// How much dearer an act is among a thousand times as many actors.
+// How much dearer an act is among up to a thousand times as many actors, and on more streams than one.
 void scale() {
-  constexpr int kSmall = 100, kLarge = 100000, kActs = 4000000;
+  constexpr int kActs = 4000000, kStreamed = 10000;
   constexpr double kAim = 1.3;
-  SluiceLine small({.actors = kSmall}), large({.actors = kLarge});
-  small.ns_per_act(kActs / kSmall);
-  large.ns_per_act(kActs / kLarge);
-  std::vector<double> growth;
-  for (int round = 0; round < kRounds; ++round) {
-    const double few = small.ns_per_act(kActs / kSmall);
-    growth.push_back(large.ns_per_act(kActs / kLarge) / few);
+  const int sizes[] = {100, 1000, 10000, 100000}, streams[] = {1, 2, 4, 8};
+  std::vector<std::unique_ptr<SluiceLine>> by_size, by_streams;
+  for (const int n : sizes) by_size.push_back(std::make_unique<SluiceLine>(LineOptions{.actors = n}));
+  for (const int n : streams) {
+    by_streams.push_back(
+        std::make_unique<SluiceLine>(LineOptions{.actors = kStreamed, .streams = n, .neighbours = true}));
   }
+  std::vector<Peer> size_ns, stream_ns;
+  for (const int n : sizes) size_ns.push_back({fmt::format("ns per act at {} actors", n), {}});
+  for (const int n : streams) stream_ns.push_back({fmt::format("ns per act on {} streams", n), {}});
+  // Per round against the first line; of the line that is the dearest in the median.
+  const auto growth = [](const auto& lines, std::vector<Peer>& ns, const auto& steps) {
+    for (size_t i = 0; i < lines.size(); ++i) lines[i]->ns_per_act(steps(i));
+    std::vector<std::vector<double>> ratios(lines.size());
+    for (int round = 0; round < kRounds; ++round) {
+      for (size_t i = 0; i < lines.size(); ++i) {
+        ns[i].rounds.push_back(lines[i]->ns_per_act(steps(i)));
+        ratios[i].push_back(ns[i].rounds.back() / ns[0].rounds.back());
+      }
+    }
+    return *std::max_element(ratios.begin(), ratios.end(),
+                             [](const auto& x, const auto& y) { return median(x) < median(y); });
+  };
   const Peer aim{"the aim", {kAim}};
-  print_against("act.scale", growth, &aim, "ns at 100,000 actors / ns at 100");
+  const std::vector<double> by_size_growth = growth(by_size, size_ns, [&](size_t i) { return kActs / sizes[i]; });
+  print_against("act.scale.actors", by_size_growth, &aim, "dearest ns/act of 100 to 100,000 actors / ns/act at 100",
+                {&size_ns[0], &size_ns[1], &size_ns[2], &size_ns[3]});
+  const std::vector<double> by_streams_growth = growth(by_streams, stream_ns, [](size_t) { return kActs / kStreamed; });
+  print_against("act.scale.streams", by_streams_growth, &aim, "dearest ns/act on 1 to 8 streams / ns/act on one",
+                {&stream_ns[0], &stream_ns[1], &stream_ns[2], &stream_ns[3]});
+  // An act takes a token and an ack.
+  std::vector<double> ns_per_message;
+  for (const double ns : size_ns.back().rounds) ns_per_message.push_back(ns / 2);
+  const Peer five_million{"the aim, 5 million messages a second", {200}};
+  print_against("act.scale.messages", ns_per_message, &five_million, "ns/message of one core, 100,000 actors");
 }
 
 int run(const std::string& prefix) {

@@ -15,7 +15,8 @@ plan::Plan line_plan(const LineOptions& options) {
     const bool first = i == 0, last = i + 1 == options.actors;
     plan::Actor actor;
     actor.name = fmt::format("actor{}", i);
-    actor.stream = i % options.streams;
+    actor.stream =
+        options.neighbours ? static_cast<int>(int64_t{i} * options.streams / options.actors) : i % options.streams;
     actor.role = first ? plan::ActorRole::kSource : plan::ActorRole::kNormal;
     if (options.stamps) {
       plan::Kernel kernel;

@@ -7,8 +7,9 @@ namespace sluice::bench {
 struct LineOptions {
   int actors = 200;
   int quota = 2;
-  int streams = 1;      // actor i runs on stream i % streams
-  bool stamps = false;  // every actor runs a kernel of op "stamp" with its index as attribute `actor`
+  int streams = 1;          // actor i runs on stream i % streams
+  bool neighbours = false;  // on as few streams as possible: one after the other, not in turns
+  bool stamps = false;      // every actor runs a kernel of op "stamp" with its index as attribute `actor`
 };
 
 // A source, and actors that pass its tokens on, joined by control registers.
