@@ -2,6 +2,7 @@
 
 #include "base/fix.h"
 #include "base/log.h"
+#include "plan/quota.h"
 
 namespace sluice::plan {
 
@@ -27,9 +28,16 @@ VerifyReport verify(const Plan& plan) {
 
 namespace {
 
-// Of a plan that can block; problems travel as text, so the search is done again.
-Fix liveness_fix(const Plan& plan, const VerifyReport& report) {
+// Of a plan that can block, or whose rates need more slots. Problems travel as text, so the search is done again.
+Fix fix_for(const Plan& plan, const VerifyReport& report) {
   const Problem& first = report.problems[0];
+  if (first.concern == "rates" && first.text.starts_with("register")) {
+    const Adjacency adjacency(plan);
+    for (int r = 0; r < static_cast<int>(plan.registers.size()); ++r) {
+      const int least = least_quota(plan, adjacency, r);
+      if (plan.registers[r].quota < least) return {{"register", plan.registers[r].name}, {"quota", int64_t{least}}};
+    }
+  }
   if (first.concern != "liveness" || first.text.starts_with("certificate")) return {};
   try {
     find_schedule(plan);
@@ -55,7 +63,7 @@ void check(const Plan& plan) {
     text += (i ? "\n  " : "") + report.problems[i].concern + ": " + report.problems[i].text;
   }
   if (report.problems.size() > kShown) text += fmt::format("\n  and {} more", report.problems.size() - kShown);
-  throw FixableError(ErrorKind::kValue, fmt::format("plan '{}': {}", plan.name, text), liveness_fix(plan, report));
+  throw FixableError(ErrorKind::kValue, fmt::format("plan '{}': {}", plan.name, text), fix_for(plan, report));
 }
 
 }  // namespace sluice::plan

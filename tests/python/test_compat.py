@@ -55,7 +55,7 @@ def test_the_interpreter_agrees(bundle):  # JAX-06, C-21
 
 
 def test_a_bundle_that_differs_is_found(tmp_path):  # the tests above can fail
-    shutil.copytree(BUNDLES[0], tmp_path / "b")
+    shutil.copytree(FOLDER / "v1" / "infer", tmp_path / "b")
     weights = tmp_path / "b" / "weights.safetensors"
     data = bytearray(weights.read_bytes())
     data[-1] ^= 0x40

@@ -66,9 +66,9 @@ def test_shell_line_runs(line, bundle, tmp_path):
     if words[0] == "make":  # the target is there; running it is what a person does
         target = re.compile(rf"^[\w ]*\b{words[1]}\b[\w ]*:", re.M)
         assert target.search((ROOT / "Makefile").read_text())
-    elif words[0].endswith("/plan-viz"):
+    elif pathlib.Path(words[0]).name in ("plan-viz", "sluice-info"):
         arguments = [str(bundle) if w == "out/digits/bundle" else w for w in words[1:]]
-        done = subprocess.run([find_tool("plan-viz"), *arguments], capture_output=True, text=True, cwd=tmp_path)
+        done = subprocess.run([find_tool(pathlib.Path(words[0]).name), *arguments], capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     else:  # a program of the tree with options
         program = next(w for w in words if "=" not in w and not w.startswith(".venv"))

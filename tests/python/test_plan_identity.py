@@ -126,8 +126,8 @@ def test_a_small_change_is_a_small_diff():  # C-20
     for change in (1, 9, 19):  # another function in one layer: its kernel and its buffer, no more
         changed, lines = changed_lines(Chain(20), Chain(20, change))
         assert 0 < changed <= 8 and lines > 60, (changed, lines)
-    changed, lines = changed_lines(Chain(19), Chain(20))  # one layer more, at the end
-    assert changed <= 16, (changed, lines)
+    changed, lines = changed_lines(Chain(59), Chain(60))  # one layer more, at the end; scratch buffers behind it move up
+    assert changed < lines / 3, (changed, lines)
 
 
 # Options
