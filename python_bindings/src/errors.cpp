@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "bindings.h"
+#include "fix.h"
 #include "source_location.h"
 
 namespace sluice::python {
@@ -41,10 +42,66 @@ std::string located(const Error& error) {
   return message;
 }
 
+// The fix stands behind the message, and is the exception's `fix`.
+void raise(PyObject* type, std::string message, const Fix& fix) {
+  if (fix.empty()) {
+    PyErr_SetString(type, message.c_str());
+    return;
+  }
+  message += "\n  fix: " + fix_str(fix);
+  nb::object exception = nb::borrow(type)(message);
+  exception.attr("fix") = fix_dict(fix);
+  PyErr_SetObject(type, exception.ptr());
+}
+
+nb::object python_value(const Attr& attr) {
+  return std::visit(
+      [](const auto& v) -> nb::object {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, std::monostate>)
+          return nb::none();
+        else if constexpr (std::is_same_v<T, DType>)
+          return nb::cast(std::string(dtype_name(v)));
+        else
+          return nb::cast(v);
+      },
+      attr);
+}
+
 }  // namespace
+
+nb::dict fix_dict(const Fix& fix) {
+  nb::dict dict;
+  for (const auto& [name, value] : fix) dict[name.c_str()] = python_value(value);
+  return dict;
+}
+
+Fix fix_from(const nb::dict& dict) {
+  Fix fix;
+  for (auto [key, value] : dict) {
+    const std::string name = nb::cast<std::string>(key);
+    Ints list;
+    if (value.is_none())
+      fix.emplace_back(name, Attr());
+    else if (nb::isinstance<nb::bool_>(value))
+      fix.emplace_back(name, nb::cast<bool>(value));
+    else if (nb::isinstance<nb::int_>(value))
+      fix.emplace_back(name, nb::cast<int64_t>(value));
+    else if (name == "to_dtype")
+      fix.emplace_back(name, parse_dtype(nb::cast<std::string>(value)));
+    else if (nb::isinstance<nb::str>(value))
+      fix.emplace_back(name, nb::cast<std::string>(value));
+    else if (nb::try_cast(value, list))
+      fix.emplace_back(name, list);
+    else
+      fail(ErrorKind::kValue, "fix: '{}' is of an unknown kind; must be a bool, int, text, list or None", name);
+  }
+  return fix;
+}
 
 void bind_errors(nb::module_& m) {
   PyObject* base = PyErr_NewExceptionWithDoc("sluice.Error", "Base of all errors of Sluice.", nullptr, nullptr);
+  nb::setattr(nb::handle(base), "fix", nb::none());  // of errors that know the smallest change that avoids them: a dict
   m.attr("Error") = nb::handle(base);
   for (Mapping& mapping : mappings()) {
     nb::tuple bases = nb::make_tuple(nb::handle(base), nb::handle(mapping.builtin));
@@ -57,7 +114,10 @@ void bind_errors(nb::module_& m) {
       std::rethrow_exception(pointer);
     } catch (const Error& error) {
       for (const Mapping& mapping : mappings())
-        if (mapping.kind == error.kind()) PyErr_SetString(mapping.type, located(error).c_str());
+        if (mapping.kind == error.kind()) raise(mapping.type, located(error), fix_of(error));
+    } catch (const std::bad_alloc&) {
+      for (const Mapping& mapping : mappings())
+        if (mapping.kind == ErrorKind::kMemory) PyErr_SetString(mapping.type, "out of memory; free some and try again");
     }
   });
 }

@@ -2,6 +2,8 @@
 #include <array>
 
 #include "both.h"
+#include "graph/call_fix.h"
+#include "fix.h"
 #include "graph_object.h"
 #include "source_location.h"
 #include "tensor/eager.h"
@@ -19,7 +21,11 @@ struct PyScope {
 
 // Stacks of frames by the first node they belong to; kept when more than one frame is asked for.
 struct PyTrace {
-  PyTrace(const std::string& name, int stack_depth) : scope(std::make_unique<TraceScope>(default_eager(), name)) {
+  PyTrace(const std::string& name, int stack_depth, const std::vector<nb::dict>& changes)
+      : scope(std::make_unique<TraceScope>(default_eager(), name)) {
+    std::vector<Fix> list;
+    for (const nb::dict& change : changes) list.push_back(fix_from(change));
+    fixes = std::make_unique<CallFixScope>(std::move(list), user_location);
     set_source_provider([this, stack_depth] {
       if (stack_depth > 1) {
         const int node = static_cast<int>(scope->graph().nodes().size());
@@ -31,6 +37,7 @@ struct PyTrace {
   ~PyTrace() { close(); }
   void close() {
     set_source_provider(nullptr);
+    fixes.reset();
     scope.reset();
   }
   TraceScope& open() {
@@ -39,6 +46,7 @@ struct PyTrace {
   }
 
   std::unique_ptr<TraceScope> scope;
+  std::unique_ptr<CallFixScope> fixes;
   std::vector<std::pair<int, std::vector<std::string>>> stacks;
 };
 
@@ -87,7 +95,8 @@ void bind_trace(nb::module_& m) {
         return d;
       });
   nb::class_<PyTrace>(m, "TraceScope", "Ops on this thread make nodes until finish() or close().")
-      .def(nb::init<const std::string&, int>(), nb::arg("name"), nb::arg("stack_depth") = 1)
+      .def(nb::init<const std::string&, int, const std::vector<nb::dict>&>(), nb::arg("name"),
+           nb::arg("stack_depth") = 1, nb::arg("fixes") = std::vector<nb::dict>())
       .def("add_input",
            [](PyTrace& t, const std::string& name, DType dtype, const Shape& shape) -> Value {
              return t.open().add_input(name, {dtype, shape});
