@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 from sluice import _C
-from sluice._structure import Structure
+from sluice._structure import Structure, flatten
 from sluice.nn.graph.call import GraphCall
 
 
 def save(graph: Any, directory: Any) -> None:
-    """Writes plan.json, graph.txt, weights.safetensors and meta.json of a compiled nn.Graph (or a loaded one)."""
+    """Writes plan.json, graph.txt, weights.safetensors and meta.json of a compiled nn.Graph (or a loaded one).
+
+    A list of graphs, compiled for different shapes of the same inputs, becomes one directory: a bundle each in `0`, `1`
+    and so on, and shapes.json. Each has a copy of the variables, so this is for graphs that do not train.
+    """
     from sluice.nn.graph import Graph
 
+    if isinstance(graph, (list, tuple)):
+        return _save_shapes(graph, str(directory))
     if not isinstance(graph, (Graph, LoadedGraph)):
         raise TypeError(f"save: expected an nn.Graph: got {type(graph).__name__}; tensors are saved with numpy")
     if not graph.is_compiled:
@@ -27,7 +34,21 @@ def load_graph(directory: Any, functions: Any = None, **options: Any) -> Any:
 
     functions: the Python functions of its host streams, by name.
     """
+    if os.path.exists(os.path.join(directory, "shapes.json")):
+        return ShapedGraphs(str(directory), functions or {}, options)
     return LoadedGraph(str(directory), functions or {}, options)
+
+
+def _save_shapes(graphs: Any, directory: str) -> None:
+    shapes = [[tuple(shape) for _, _, shape in graph.inputs] for graph in graphs]
+    repeated = [i for i, s in enumerate(shapes) if s in shapes[:i]]
+    if not graphs or repeated:
+        raise ValueError(f"save: got {len(graphs)} graphs with input shapes {shapes}; need at least one, each for shapes of its own")
+    os.makedirs(directory, exist_ok=True)
+    for i, graph in enumerate(graphs):
+        save(graph, os.path.join(directory, str(i)))
+    with open(os.path.join(directory, "shapes.json"), "w") as file:  # last: a directory without it is incomplete
+        json.dump({"schema_version": 1, "bundles": len(graphs)}, file)
 
 
 class LoadedGraph:
@@ -53,12 +74,16 @@ class LoadedGraph:
         self._call = GraphCall(self.name, session, arguments, self.inputs, results)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(self._bind(args, kwargs))
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Arguments by parameter."""
         kwargs = {**{p: v for p, v in self._defaults.items() if p in self._parameters[len(args):]}, **kwargs}
         missing = [p for p in self._parameters[len(args):] if p not in kwargs]
         unknown = [k for k in kwargs if k not in self._parameters]
         if missing or unknown or len(args) > len(self._parameters):
             raise TypeError(f"graph '{self.name}': got {len(args)} arguments and {list(kwargs)}; expected {self._parameters}")
-        return self._call(dict(zip(self._parameters, [*args, *(kwargs[p] for p in self._parameters[len(args):])])))
+        return dict(zip(self._parameters, [*args, *(kwargs[p] for p in self._parameters[len(args):])]))
 
     def synchronize(self) -> None:
         self._call.session.synchronize()
@@ -68,6 +93,41 @@ class LoadedGraph:
             return "".join(f"\n    {name}: {dtype.name}{tuple(shape)}" for name, dtype, shape in ports)
 
         return f"LoadedGraph({self.name!r},\n  inputs:{lines(self.inputs)}\n  outputs:{lines(self.outputs)}\n)"
+
+
+class ShapedGraphs:
+    """Plans for several shapes of the same inputs: a call runs the one that was made for its shapes."""
+
+    is_compiled = True
+
+    def __init__(self, directory: str, functions: Any, options: Any) -> None:
+        path = os.path.join(directory, "shapes.json")
+        with open(path) as file:
+            index = json.load(file)
+        n = index.get("bundles") if isinstance(index, dict) and index.get("schema_version") == 1 else None
+        if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= 10000:
+            raise _C.ValueError(f"{path}: bundles: {index!r:.100}; must be 1 to 10000 with schema_version 1")
+        self.name = directory
+        self.graphs = [LoadedGraph(os.path.join(directory, str(i)), functions, options) for i in range(n)]
+
+    @property
+    def shapes(self) -> list[dict[str, tuple[int, ...]]]:
+        """The shapes of each plan's inputs, by name."""
+        return [{name: tuple(shape) for name, _, shape in graph.inputs} for graph in self.graphs]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given: list[tuple[int, ...]] = []
+        for graph, shapes in zip(self.graphs, self.shapes):
+            arguments = graph._bind(args, kwargs)
+            leaves: list[Any] = []
+            flatten(arguments, "", leaves, [])
+            given = [tuple(leaf.shape) for leaf in leaves]
+            if given == list(shapes.values()):
+                return graph._call(arguments)
+        raise _C.ValueError(f"graph '{self.name}': inputs have shapes {given}; there are plans for {self.shapes}")
+
+    def __repr__(self) -> str:
+        return f"ShapedGraphs({self.name!r}, {self.shapes})"
 
 
 def _plain(kind: Any, keys: Any, n: int) -> Any:

@@ -6,6 +6,8 @@ import inspect
 import itertools
 import json
 import os
+import subprocess
+import tempfile
 import time
 from collections import OrderedDict
 from typing import Any
@@ -14,6 +16,7 @@ import sluice
 from sluice import _C
 from sluice._C import Tensor
 from sluice._structure import flatten
+from sluice._tools import find_tool
 from sluice._trace import module_scope, state as trace_state
 from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.config import GraphConfig
@@ -236,6 +239,13 @@ class Graph:
     def save_plan(self, path: Any) -> None:
         with open(path, "w") as file:
             file.write(self._compiled_call("save_plan").session.plan_json())
+
+    def dot(self) -> str:
+        """The plan as text for Graphviz: actors, registers and their quotas."""
+        with tempfile.TemporaryDirectory() as scratch:
+            path = os.path.join(scratch, "plan.json")
+            self.save_plan(path)
+            return subprocess.run([find_tool("plan-viz"), "dot", path], capture_output=True, text=True, check=True).stdout
 
     def memory(self) -> Any:
         """Bytes of the plan by purpose, known before the first step."""
