@@ -2,8 +2,8 @@
 #include <array>
 
 #include "both.h"
-#include "graph/call_fix.h"
 #include "fix.h"
+#include "graph/call_fix.h"
 #include "graph_object.h"
 #include "source_location.h"
 #include "tensor/eager.h"
