@@ -117,9 +117,10 @@ def test_counters_are_exact_at_rest():
     for actor in counters["actors"]:
         assert actor["firings"] == 10 and actor["stream"] in names
     assert sum(actor["busy_ns"] for actor in counters["actors"]) > 0
-    for register in counters["registers"]:
+    for register, planned in zip(counters["registers"], graph.plan["registers"]):
+        assert register["name"] == planned["name"] and register["quota"] == planned["quota"]
         assert register["tokens"] == 10
-        assert register["used"] == register["ready"] == 0
+        assert register["used"] == register["ready"] == planned["initial_tokens"]  # feedback is there again
         assert 1 <= register["peak"] <= register["quota"]
     assert graph.counters_text().startswith("steps: 10 submitted, 10 finished")
 
