@@ -23,7 +23,7 @@ BackwardOptions options_of(bool create_graph, std::optional<bool> retain_graph, 
 
 // Gradients of a user function's inputs, by calling its Python backward.
 std::vector<Value> call_backward(const SharedObject& backward, std::span<const Value> grads) {
-  nb::gil_scoped_acquire gil;
+  GilAcquire gil;
   nb::list list;
   for (const Value& grad : grads) list.append(nb::cast(grad));
   return values(nb::cast<std::vector<OptionalValue>>(backward.get()(nb::tuple(list))));
@@ -40,7 +40,7 @@ void bind_autograd(nb::module_& m) {
       [](const std::vector<Value>& outputs, const std::vector<OptionalValue>& grads, bool create_graph,
          std::optional<bool> retain_graph) {
         const std::vector<Value> grad_outputs = values(grads);
-        nb::gil_scoped_release release;
+        GilRelease release;
         backward(outputs, grad_outputs, options_of(create_graph, retain_graph));
       },
       nb::arg("outputs"), nb::arg("grad_outputs"), nb::arg("create_graph"), nb::arg("retain_graph").none());
@@ -49,7 +49,7 @@ void bind_autograd(nb::module_& m) {
       [](const std::vector<Value>& outputs, const std::vector<Value>& inputs, const std::vector<OptionalValue>& grads,
          bool create_graph, std::optional<bool> retain_graph, bool allow_unused) {
         const std::vector<Value> grad_outputs = values(grads);
-        nb::gil_scoped_release release;
+        GilRelease release;
         return grad(outputs, inputs, grad_outputs, options_of(create_graph, retain_graph, allow_unused));
       },
       nb::arg("outputs"), nb::arg("inputs"), nb::arg("grad_outputs"), nb::arg("create_graph"),

@@ -15,6 +15,7 @@
 #include "base/device.h"
 #include "base/dtype.h"
 #include "base/shape.h"
+#include "gil.h"
 #include "graph/ops/operand.h"
 #include "tensor/tensor.h"
 
@@ -23,6 +24,7 @@ namespace nb = nanobind;
 namespace sluice {
 class EagerExecutor;
 class Engine;
+struct SessionStats;
 }  // namespace sluice
 
 namespace sluice::python {
@@ -50,8 +52,8 @@ class SharedObject {
   std::shared_ptr<nb::object> object_;
 };
 
-// Blocks without the GIL in slices until `done(timeout_ms)` is true; Ctrl-C interrupts it with KeyboardInterrupt.
-void wait_interruptibly(const std::function<bool(int timeout_ms)>& done);
+// Makes every wait of the main thread (base/interrupt.h) answer signals: Ctrl-C raises KeyboardInterrupt in it.
+void bind_interrupts(nb::module_& m);
 
 // Waits until nothing in flight writes these tensors; Ctrl-C interrupts.
 void wait_tensors(const std::vector<Tensor>& tensors);
@@ -60,12 +62,14 @@ void wait_tensors(const std::vector<Tensor>& tensors);
 EagerExecutor& default_eager();
 
 // Bytes as the engine's own allocator of a space ("host", "sim:0") counts them.
+nb::dict counters_of(const SessionStats& stats);
 nb::dict allocator_stats(Engine& engine, const std::string& space);
 
 void bind_errors(nb::module_& m);
 void bind_types(nb::module_& m);
 void bind_engine(nb::module_& m);
 void bind_runtime(nb::module_& m);
+void bind_diagnostics(nb::module_& m);
 nb::class_<Tensor> bind_tensor(nb::module_& m);
 void bind_op_table(nb::module_& m);
 void bind_math(nb::module_& fn, nb::class_<Tensor>& tensor);

@@ -5,7 +5,7 @@
 
 namespace sluice::python {
 
-using Release = nb::call_guard<nb::gil_scoped_release>;
+using Release = nb::call_guard<GilRelease>;
 
 struct Both {
   nb::module_& fn;

@@ -11,11 +11,14 @@
 namespace sluice::python {
 namespace {
 
+constexpr std::chrono::milliseconds kAtExit{1000};
+
 struct Default {
   std::mutex mutex;
   EngineOptions options;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<EagerExecutor> eager;
+  std::shared_ptr<const OpRegistry> ops;  // outlives the executor, as values and graphs may
   bool closed = false;
 };
 
@@ -45,6 +48,7 @@ EagerExecutor& default_eager() {
     if (state.closed) fail(ErrorKind::kRuntime, "engine: the default engine was shut down; no further op can run");
     state.engine = std::make_unique<Engine>(state.options);
     state.eager = std::make_unique<EagerExecutor>(*state.engine);
+    state.ops = state.eager->ops_owner();
     log(LogLevel::kDebug, LogArea::kPython, "default engine: made");
   }
   return *state.eager;
@@ -67,15 +71,22 @@ void bind_engine(nb::module_& m) {
       "shutdown",
       [] {
         Default& state = process_default();
-        nb::gil_scoped_release release;
-        close_all_graphs();
-        std::lock_guard lock(state.mutex);
-        if (state.engine) log(LogLevel::kDebug, LogArea::kPython, "default engine: is shut down");
-        state.closed = true;
-        state.eager.reset();
-        state.engine.reset();
+        GilRelease release;
+        Engine* engine = nullptr;
+        {
+          std::lock_guard lock(state.mutex);
+          state.closed = true;
+          engine = state.engine.get();
+        }
+        finish_all_graphs(kAtExit / 2);
+        // It stays, as far as memory goes: daemon threads may be in the middle of an op.
+        if (engine != nullptr) {
+          log(LogLevel::kDebug, LogArea::kPython, "default engine: is shut down");
+          engine->shutdown(kAtExit);
+        }
+        shutdown_engines(kAtExit);
       },
-      "Ends all graphs and the default engine; called at exit.");
+      "Ends all graphs and engines; called at exit.");
   m.def("cores", [] { return default_eager().engine().cores(); });
   m.def("set_num_threads", [](int threads) { default_eager().set_threads(threads); });
   m.def("get_num_threads", [] { return default_eager().threads(); });

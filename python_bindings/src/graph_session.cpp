@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/interrupt.h"
 #include "both.h"
 #include "graph_object.h"
 #include "live_graphs.h"
@@ -27,7 +28,8 @@ LiveGraphs& live_graphs() {
   return *live;
 }
 
-// Owns a GraphSession and can be ended before its Python object is: at exit, or by close().
+// Holds a GraphSession that can be ended before its Python object is: by close(), or at exit. Whoever is in a call of
+// it keeps it meanwhile.
 class PyGraph {
  public:
   explicit PyGraph(std::unique_ptr<GraphSession> session) : session_(std::move(session)) {
@@ -36,29 +38,44 @@ class PyGraph {
   }
   PyGraph(const PyGraph&) = delete;
   ~PyGraph() {
-    std::unique_ptr<GraphSession> ending;
+    std::shared_ptr<GraphSession> ending = take();
     {
       std::lock_guard lock(live_graphs().mutex);
       live_graphs().graphs.erase(this);
-      ending = std::move(session_);
     }
     if (!ending) return;
-    nb::gil_scoped_release release;  // its steps in flight may need it
+    GilRelease release;  // its steps in flight may need it
     ending.reset();
   }
-  GraphSession& get() {
-    if (!session_) fail(ErrorKind::kRuntime, "graph: it was closed; compile it again to call it");
-    return *session_;
+  std::shared_ptr<GraphSession> get() const {
+    std::shared_ptr<GraphSession> session = held();
+    if (!session) fail(ErrorKind::kRuntime, "graph: it was closed; compile it again to call it");
+    return session;
   }
-  std::unique_ptr<GraphSession> take() { return std::move(session_); }
+  // Null once closed.
+  std::shared_ptr<GraphSession> held() const {
+    std::lock_guard lock(live_graphs().mutex);
+    return session_;
+  }
+  std::shared_ptr<GraphSession> held_locked() const { return session_; }  // REQUIRES: the lock of live_graphs() held
+  std::shared_ptr<GraphSession> take() {
+    std::lock_guard lock(live_graphs().mutex);
+    return std::move(session_);
+  }
 
  private:
-  std::unique_ptr<GraphSession> session_;
+  std::shared_ptr<GraphSession> session_;  // under the lock of live_graphs()
 };
 
 template <class T>
 void read(const nb::dict& d, const char* key, T* value) {
   if (d.contains(key)) *value = nb::cast<T>(d[key]);
+}
+
+std::chrono::nanoseconds nanoseconds_of(double seconds) {
+  using Seconds = std::chrono::duration<double>;
+  if (seconds < 0 || Seconds(seconds) > std::chrono::hours(24 * 365)) return std::chrono::nanoseconds::max();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Seconds(seconds));
 }
 
 GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
@@ -79,41 +96,17 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "check_numerics", &o.check_numerics);
   read(d, "dry_run", &o.dry_run);
   read(d, "meta", &o.meta);
-  if (d.contains("wait_timeout")) {
-    const auto seconds = std::chrono::duration<double>(nb::cast<double>(d["wait_timeout"]));
-    o.wait_timeout = std::chrono::duration_cast<std::chrono::nanoseconds>(seconds);
-  }
+  if (o.trace) o.recorded.emplace_back("trace", true);
+  if (o.check_numerics) o.recorded.emplace_back("check_numerics", true);
+  for (const char* timeout : {"submit_timeout", "wait_timeout", "stop_timeout"})
+    if (d.contains(timeout)) o.recorded.emplace_back(timeout, nb::cast<double>(d[timeout]));
+  if (d.contains("wait_timeout")) o.wait_timeout = nanoseconds_of(nb::cast<double>(d["wait_timeout"]));
+  if (d.contains("stop_timeout")) o.stop_timeout = nanoseconds_of(nb::cast<double>(d["stop_timeout"]));
   for (auto [name, function] : functions) {
     const std::string key = nb::cast<std::string>(name);
     o.functions[key] = host_function_of(key, nb::borrow(function));
   }
   return o;
-}
-
-// At capacity, waits in slices so that Ctrl-C works.
-std::vector<Tensor> call(PyGraph& graph, const std::vector<Tensor>& inputs, double timeout_s) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
-  GraphSession& session = graph.get();
-  std::vector<Tensor> outputs;
-  for (bool submitted = false; !submitted;) {
-    {
-      nb::gil_scoped_release release;
-      const double left =
-          timeout_s < 0 ? 0.1 : std::min(0.1, timeout_s - std::chrono::duration<double>(Clock::now() - start).count());
-      const auto slice =
-          std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(std::max(left, 0.0)));
-      try {
-        outputs = session.call(inputs, slice);
-        submitted = true;
-      } catch (const Error& error) {
-        const bool over = timeout_s >= 0 && std::chrono::duration<double>(Clock::now() - start).count() >= timeout_s;
-        if (error.kind() != ErrorKind::kTimeout || over) throw;
-      }
-    }
-    if (!submitted && PyErr_CheckSignals() != 0) throw nb::python_error();
-  }
-  return outputs;
 }
 
 nb::dict stats_of(GraphSession& session) {
@@ -171,13 +164,23 @@ nb::list passes_of(const CompileResult& result) {
 
 }  // namespace
 
-void close_all_graphs() {
-  std::vector<std::unique_ptr<GraphSession>> ending;
+void finish_all_graphs(std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const UninterruptedScope here;
+  std::vector<std::shared_ptr<GraphSession>> graphs;
   {
     std::lock_guard lock(live_graphs().mutex);
-    for (PyGraph* graph : live_graphs().graphs) ending.push_back(graph->take());
+    for (PyGraph* graph : live_graphs().graphs) graphs.push_back(graph->held_locked());
   }
-  ending.clear();
+  for (const std::shared_ptr<GraphSession>& graph : graphs) {
+    if (graph == nullptr || !graph->session().valid()) continue;
+    try {
+      graph->session().wait_all(
+          std::max<Timeout>(deadline - std::chrono::steady_clock::now(), std::chrono::nanoseconds(0)));
+    } catch (const std::exception&) {
+      // The steps' own handles carry their errors.
+    }
+  }
 }
 
 void bind_graph_session(nb::module_& m) {
@@ -187,7 +190,7 @@ void bind_graph_session(nb::module_& m) {
              GraphSessionOptions o = options_of(options, functions);
              std::unique_ptr<GraphSession> session;
              {
-               nb::gil_scoped_release release;
+               GilRelease release;
                session = std::make_unique<GraphSession>(default_eager(), captured.graph, std::move(o));
              }
              new (self) PyGraph(std::move(session));
@@ -198,7 +201,7 @@ void bind_graph_session(nb::module_& m) {
             GraphSessionOptions o = options_of(options, functions);
             std::unique_ptr<GraphSession> session;
             {
-              nb::gil_scoped_release release;
+              GilRelease release;
               session = GraphSession::load(default_eager(), dir, std::move(o));
             }
             return new PyGraph(std::move(session));
@@ -207,50 +210,47 @@ void bind_graph_session(nb::module_& m) {
       .def(
           "call",
           [](PyGraph& g, const std::vector<Value>& inputs, double timeout_s) {
-            const std::vector<Tensor> outputs = call(g, {inputs.begin(), inputs.end()}, timeout_s);
+            const std::vector<Tensor> outputs =
+                g.get()->call({inputs.begin(), inputs.end()}, nanoseconds_of(timeout_s));
             return std::vector<Value>(outputs.begin(), outputs.end());
           },
-          nb::arg("inputs"), nb::arg("timeout_s") = -1.0)
-      .def("synchronize",
-           [](PyGraph& g) {
-             Session& session = g.get().session();
-             wait_interruptibly([&](int timeout_ms) {
-               try {
-                 session.wait_all(std::chrono::milliseconds(timeout_ms));
-                 return true;
-               } catch (const Error& error) {
-                 if (error.kind() != ErrorKind::kTimeout) throw;
-                 return false;
-               }
-             });
-           })
+          Release(), nb::arg("inputs"), nb::arg("timeout_s") = -1.0)
       .def(
-          "plan_json", [](PyGraph& g) { return plan::to_json(g.get().compiled().plan); }, Release())
+          "synchronize", [](PyGraph& g) { g.get()->synchronize(); }, Release())
       .def(
-          "graph_text", [](PyGraph& g) { return graph::to_text(g.get().compiled().graph); }, Release())
-      .def("ledger", [](PyGraph& g) { return ledger_of(g.get().compiled().plan); })
-      .def("passes", [](PyGraph& g) { return passes_of(g.get().compiled()); })
-      .def_prop_ro("compile_seconds", [](PyGraph& g) { return g.get().compiled().seconds; })
-      .def("stats", [](PyGraph& g) { return stats_of(g.get()); })
-      .def("session_memory", [](PyGraph& g) { return memory_of(g.get()); })
-      .def("wait_report", [](PyGraph& g) { return g.get().session().wait_report(); })
-      .def("inputs", [](PyGraph& g) { return ports_of(g.get().session().inputs()); })
-      .def("outputs", [](PyGraph& g) { return ports_of(g.get().session().outputs()); })
-      .def("set_trace", [](PyGraph& g, bool on) { g.get().session().set_trace(on); })
+          "plan_json", [](PyGraph& g) { return plan::to_json(g.get()->compiled().plan); }, Release())
+      .def(
+          "graph_text", [](PyGraph& g) { return graph::to_text(g.get()->compiled().graph); }, Release())
+      .def("ledger", [](PyGraph& g) { return ledger_of(g.get()->compiled().plan); })
+      .def("passes", [](PyGraph& g) { return passes_of(g.get()->compiled()); })
+      .def_prop_ro("compile_seconds", [](PyGraph& g) { return g.get()->compiled().seconds; })
+      .def("stats", [](PyGraph& g) { return stats_of(*g.get()); })
+      .def("counters", [](PyGraph& g) { return counters_of(g.get()->session().stats()); })
+      .def("counters_text", [](PyGraph& g) { return g.get()->session().stats().str(); })
+      .def("session_memory", [](PyGraph& g) { return memory_of(*g.get()); })
+      .def(
+          "wait_report", [](PyGraph& g) { return g.get()->session().wait_report(); }, Release())
+      .def("inputs", [](PyGraph& g) { return ports_of(g.get()->session().inputs()); })
+      .def("outputs", [](PyGraph& g) { return ports_of(g.get()->session().outputs()); })
+      .def(
+          "set_trace", [](PyGraph& g, bool on) { g.get()->session().set_trace(on); }, Release())
       .def(
           "take_trace",
           [](PyGraph& g) {
-            Session& session = g.get().session();
+            const std::shared_ptr<GraphSession> graph = g.get();
+            Session& session = graph->session();
             return chrome_trace_json(session.take_trace(), session.trace_names());
           },
           Release())
       .def(
-          "save", [](PyGraph& g, const std::string& dir) { g.get().save(dir); }, Release())
-      .def("close", [](PyGraph& g) {
-        std::unique_ptr<GraphSession> ending = g.take();
-        nb::gil_scoped_release release;
-        ending.reset();
-      });
+          "save", [](PyGraph& g, const std::string& dir) { g.get()->save(dir); }, Release())
+      .def(
+          "close",
+          [](PyGraph& g) {
+            if (const std::shared_ptr<GraphSession> session = g.held()) session->close();
+            g.take();
+          },
+          Release());
   m.def("pass_names", &pass_names);
 }
 

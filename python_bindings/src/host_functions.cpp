@@ -87,9 +87,9 @@ HostFunction host_function_of(const std::string& name, nb::object callable) {
   return [name, function = SharedObject(std::move(callable))](
              const KernelArgs& args, const std::vector<TensorSpec>& inputs, const std::vector<TensorSpec>& outputs) {
     if (!Py_IsInitialized()) fail(ErrorKind::kCancelled, "host function '{}': the interpreter has ended", name);
-    nb::gil_scoped_acquire gil;
+    GilAcquire gil;
     try {
-      run(name, function.get(), args, inputs, outputs);
+      unless_ended([&] { run(name, function.get(), args, inputs, outputs); });
     } catch (nb::python_error& error) {
       const ExceptionText text = text_of_exception(error);
       fail(ErrorKind::kRuntime, "host function '{}' raised {}\n{}", name, text.last_line, text.traceback);

@@ -18,7 +18,7 @@ void sizes_both(const Both& both, const char* name, F f) {
   both.fn.def(name, f, Release(), nb::arg("input"), nb::arg("sizes"));
   both.tensor.def(name, [f, name](const Value& x, const nb::args& args) {
     const Ints sizes = ints_of(args, name);
-    nb::gil_scoped_release release;
+    GilRelease release;
     return f(x, sizes);
   });
 }

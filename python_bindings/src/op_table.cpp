@@ -3,6 +3,8 @@
 
 #include "bindings.h"
 #include "graph/executor.h"
+#include "tensor/eager.h"
+#include "tensor/extension.h"
 
 namespace sluice::python {
 namespace {
@@ -113,7 +115,7 @@ nb::object call_op(const OpDef& op, const nb::args& args, const nb::kwargs& kwar
   }
   std::vector<Value> outputs;
   {
-    nb::gil_scoped_release release;
+    GilRelease release;
     outputs = call(op, inputs, std::move(attrs));
     inputs.clear();
   }
@@ -145,11 +147,32 @@ void bind_op_table(nb::module_& m) {
       .def("__repr__",
            [](const OpCallable& self) { return "<op " + std::string(self.op->name) + signature(*self.op) + ">"; });
   nb::list names;
-  for (const OpDef* op : builtin_ops().all()) {
-    ops.attr(op->name) = nb::cast(OpCallable{op});
-    names.append(op->name);
-  }
+  const auto add = [](nb::handle module, nb::handle all, const OpDef* op) {
+    if (nb::hasattr(module, op->name)) return;
+    module.attr(op->name) = nb::cast(OpCallable{op});
+    all.attr("append")(op->name);
+  };
+  for (const OpDef* op : builtin_ops().all()) add(ops, names, op);
   ops.attr("__all__") = names;
+  ops.def(
+      "load_library",
+      [ops, names, add](nb::handle path) {
+        const std::string file = nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path));
+        std::vector<const OpDef*> loaded;
+        {
+          GilRelease release;
+          loaded = load_extension(default_eager(), file);
+        }
+        nb::list added;
+        for (const OpDef* op : loaded) {
+          add(ops, names, op);
+          added.append(op->name);
+        }
+        return added;
+      },
+      nb::arg("path"),
+      "Loads a shared library of ops and kernels (docs/embedding.md) into the default engine; its ops become functions "
+      "of this module. Returns their names. Loading it again changes nothing.");
 }
 
 }  // namespace sluice::python

@@ -1,6 +1,9 @@
 // An engine of its own that runs bundles, beside the default one: what a C++ service does, from Python.
+#include <mutex>
+
 #include "both.h"
 #include "graph_object.h"
+#include "live_graphs.h"
 #include "plan/ledger.h"
 #include "runtime/bundle.h"
 #include "runtime/engine.h"
@@ -13,8 +16,9 @@ struct PySession {
   std::shared_ptr<Engine> engine;  // outlives the session
   Session session;
   ~PySession() {
-    nb::gil_scoped_release release;
-    session.stop();
+    GilRelease release;
+    session = Session();
+    engine.reset();
   }
 };
 
@@ -26,6 +30,23 @@ std::vector<Value> run(PySession& self, const std::vector<Value>& inputs) {
   for (const OutputTensor& output : step.outputs())
     outputs.emplace_back(std::make_shared<EagerImpl>(output.storage, TensorSpec::contiguous(output.type), DeviceId{}));
   return outputs;
+}
+
+struct LiveEngines {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Engine>> engines;
+};
+LiveEngines& live_engines() {
+  static auto* live = new LiveEngines();
+  return *live;
+}
+
+std::shared_ptr<Engine> make_engine(const EngineOptions& options) {
+  auto engine = std::make_shared<Engine>(options);
+  std::lock_guard lock(live_engines().mutex);
+  std::erase_if(live_engines().engines, [](const auto& e) { return e.expired(); });
+  live_engines().engines.push_back(engine);
+  return engine;
 }
 
 plan::Space space_named(const std::string& name) {
@@ -45,9 +66,22 @@ nb::dict allocator_stats(Engine& engine, const std::string& space) {
   return d;
 }
 
+void shutdown_engines(std::chrono::milliseconds timeout) {
+  std::vector<std::shared_ptr<Engine>> engines;
+  {
+    std::lock_guard lock(live_engines().mutex);
+    for (const std::weak_ptr<Engine>& engine : live_engines().engines) engines.push_back(engine.lock());
+  }
+  for (const std::shared_ptr<Engine>& engine : engines) {
+    if (engine != nullptr) engine->shutdown(timeout);
+  }
+}
+
 void bind_runtime(nb::module_& m) {
   nb::class_<PySession>(m, "RuntimeSession")
       .def("run", &run, Release(), nb::arg("inputs"))
+      .def("counters", [](const PySession& s) { return counters_of(s.session.stats()); })
+      .def("counters_text", [](const PySession& s) { return s.session.stats().str(); })
       .def("ledger_bytes", [](const PySession& s) { return plan::ledger(s.session.plan()).total; });
   struct PyEngine {
     std::shared_ptr<Engine> engine;
@@ -59,7 +93,7 @@ void bind_runtime(nb::module_& m) {
           [](PyEngine* self, int cores) {
             EngineOptions options;
             options.cores = cores;
-            new (self) PyEngine{std::make_shared<Engine>(options)};
+            new (self) PyEngine{make_engine(options)};
           },
           nb::arg("cores") = 0)
       .def(
@@ -70,10 +104,13 @@ void bind_runtime(nb::module_& m) {
               const std::string key = nb::cast<std::string>(name);
               options.functions[key] = host_function_of(key, nb::borrow(function));
             }
-            nb::gil_scoped_release release;
+            GilRelease release;
             return new PySession{self.engine, load_session(*self.engine, dir, std::move(options))};
           },
           nb::arg("directory"), nb::arg("functions") = nb::dict(), nb::rv_policy::take_ownership)
+      .def(
+          "load_library", [](PyEngine& self, const std::string& path) { self.engine->load_extension(path); },
+          nb::arg("path"), "Loads a shared library of ops and kernels, as sluice.ops.load_library does.")
       .def(
           "memory_stats", [](PyEngine& self, const std::string& space) { return allocator_stats(*self.engine, space); },
           nb::arg("space") = "host");

@@ -3,6 +3,8 @@
 #include <nanobind/nanobind.h>
 
 #include <filesystem>
+#include <map>
+#include <string>
 #include <string_view>
 
 #include "bindings.h"
@@ -19,11 +21,25 @@ const std::string& package_dir() {
   return dir;
 }
 
-// Paths in plans are relative, so that a plan does not depend on where the program lies.
-std::string relative_to_here(std::string_view file) {
+// A plan does not depend on where the program lies nor on where it is started: a file is named relative to the longest
+// folder of sys.path it lies in (the program's own comes first there), else by its last part.
+std::string name_of_file(std::string_view file) {
+  static auto* const names = new std::map<std::string, std::string, std::less<>>();
+  if (const auto found = names->find(file); found != names->end()) return found->second;
   std::error_code error;
-  const std::string here = std::filesystem::current_path(error).string() + "/";
-  return std::string(file.starts_with(here) ? file.substr(here.size()) : file);
+  const std::filesystem::path path = std::filesystem::absolute(file, error).lexically_normal();
+  const std::string whole = path.string();
+  std::string name = path.filename().string();
+  size_t longest = 0;
+  for (nb::handle entry : nb::module_::import_("sys").attr("path")) {
+    if (!nb::isinstance<nb::str>(entry)) continue;
+    std::string folder = std::filesystem::absolute(nb::cast<std::string>(entry), error).lexically_normal().string();
+    if (!folder.ends_with('/')) folder += '/';
+    if (!whole.starts_with(folder) || folder.size() <= longest) continue;
+    longest = folder.size();
+    name = whole.substr(longest);
+  }
+  return names->emplace(file, name).first->second;
 }
 
 template <class Visit>
@@ -48,20 +64,20 @@ void visit_user_frames(Visit&& visit) {
 
 SourceLocation user_location() {
   if (!Py_IsInitialized()) return {};
-  nb::gil_scoped_acquire gil;
+  GilAcquire gil;
   SourceLocation location;
   visit_user_frames([&](const char* file, int line, const char*) {
-    location = {relative_to_here(file), line};
+    location = {name_of_file(file), line};
     return false;
   });
   return location;
 }
 
 std::vector<std::string> user_stack(int depth) {
-  nb::gil_scoped_acquire gil;
+  GilAcquire gil;
   std::vector<std::string> frames;
   visit_user_frames([&](const char* file, int line, const char* function) {
-    frames.push_back(relative_to_here(file) + ":" + std::to_string(line) + " in " + (function ? function : "?"));
+    frames.push_back(name_of_file(file) + ":" + std::to_string(line) + " in " + (function ? function : "?"));
     return static_cast<int>(frames.size()) < depth;
   });
   return frames;

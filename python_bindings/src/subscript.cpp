@@ -213,7 +213,7 @@ Value get_item(const Value& x, nb::handle index) {
   const Parsed parsed = parse(x, index);
   if (parsed.tensors.empty())
     return parsed.view.ptr() == x.ptr() ? ops::slice_axis(x, 0, 0, x.rank() ? x.shape()[0] : 0) : parsed.view;
-  nb::gil_scoped_release release;
+  GilRelease release;
   return gather_flat(flatten_index(parsed));
 }
 
@@ -229,7 +229,7 @@ void set_item(const Value& x, nb::handle index, nb::handle value) {
   }
   const Parsed parsed = parse(x, index);
   const Value source = value_to_set(value, x);
-  nb::gil_scoped_release release;
+  GilRelease release;
   if (parsed.tensors.empty()) {
     write_in_place(parsed.view, source);
     return;

@@ -7,6 +7,7 @@
 #include "both.h"
 #include "exchange.h"
 #include "graph/autodiff/tape.h"
+#include "graph/call_fix.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/movement.h"
 #include "tensor/eager.h"
@@ -16,9 +17,13 @@ namespace sluice::python {
 namespace {
 
 nb::object item(const Tensor& t) {
-  if (t.traced())
-    fail(ErrorKind::kRuntime,
-         "item: the tensor is traced and has no value while a graph is built; return it from build() instead");
+  if (t.traced()) {
+    const SourceLocation line = CallFixes::line();
+    throw FixableError(
+        ErrorKind::kRuntime,
+        "item: the tensor is traced and has no value while a graph is built; return it from build() instead",
+        line.known() ? Fix{{"line", line.str()}, {"rewrite", std::string("where")}} : Fix());
+  }
   wait_ready(t);
   Attr value;
   {

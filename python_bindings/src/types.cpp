@@ -1,6 +1,11 @@
 // dtype and device as Python sees them, and the conversions of small types.
-#include <array>
+#include <pthread.h>
 
+#include <array>
+#include <chrono>
+#include <thread>
+
+#include "base/interrupt.h"
 #include "bindings.h"
 
 namespace sluice::python {
@@ -107,18 +112,22 @@ bool operand_from(nb::handle object, std::optional<ops::Operand>* operand) {
 SharedObject::SharedObject(nb::object object)
     : object_(new nb::object(std::move(object)), [](nb::object* held) {
         if (!Py_IsInitialized()) return;  // the interpreter took it along
-        nb::gil_scoped_acquire gil;
+        GilAcquire gil;
         delete held;
       }) {}
 
-void wait_interruptibly(const std::function<bool(int timeout_ms)>& done) {
-  while (true) {
-    {
-      nb::gil_scoped_release release;
-      if (done(50)) return;
+void bind_interrupts(nb::module_&) {
+  static const pthread_t main_thread = pthread_self();  // Python's, which alone handles signals
+  set_interrupt_check([] {
+    if (!Py_IsInitialized()) return;
+    if (PyGILState_Check() != 0) {  // what is waited for may need it
+      GilRelease meanwhile;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
+    if (pthread_equal(pthread_self(), main_thread) == 0) return;
+    GilAcquire gil;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
-  }
+  });
 }
 
 void bind_types(nb::module_& m) {

@@ -1,0 +1,51 @@
+#pragma once
+// The GIL, for threads that may outlive the interpreter.
+//
+// Once the interpreter is finalising, taking the GIL ends the calling thread by unwinding its stack, which C++ answers
+// with std::terminate as soon as a frame is noexcept, as destructors are. These two let such a thread sleep for ever
+// instead: the process is about to exit.
+#include <cxxabi.h>
+#include <nanobind/nanobind.h>
+#include <unistd.h>
+
+namespace sluice::python {
+
+[[noreturn]] inline void sleep_until_exit() {
+  while (true) pause();
+}
+
+// Runs `f`; a thread that is being ended in it goes to sleep.
+template <class F>
+auto unless_ended(F&& f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (abi::__forced_unwind&) {
+    sleep_until_exit();
+  }
+}
+
+class GilAcquire {
+ public:
+  GilAcquire() : state_(unless_ended([] { return PyGILState_Ensure(); })) {}
+  ~GilAcquire() { PyGILState_Release(state_); }
+  GilAcquire(const GilAcquire&) = delete;
+  GilAcquire& operator=(const GilAcquire&) = delete;
+
+ private:
+  const PyGILState_STATE state_;
+};
+
+class GilRelease {
+ public:
+  GilRelease() : state_(PyEval_SaveThread()) {}
+  ~GilRelease() {
+    unless_ended([this] { PyEval_RestoreThread(state_); });
+  }
+  GilRelease(const GilRelease&) = delete;
+  GilRelease& operator=(const GilRelease&) = delete;
+
+ private:
+  PyThreadState* const state_;
+};
+
+}  // namespace sluice::python
