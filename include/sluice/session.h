@@ -69,7 +69,7 @@ struct Counters {
   };
   struct Register {
     std::string name;
-    uint64_t tokens = 0;                         // written so far
+    uint64_t tokens = 0;                           // written so far
     int quota = 0, used = 0, ready = 0, peak = 0;  // slots; not free now; with a token to read; most used at once
   };
   uint64_t submitted = 0, finished = 0, failed = 0;  // steps
