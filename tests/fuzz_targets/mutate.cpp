@@ -112,7 +112,8 @@ Mutant Mutator::next() {
         const js::value copy = v;
         list.insert(list.begin() + static_cast<std::ptrdiff_t>(place.position), copy);
       } else {
-        place.parent->get_object()["unheard_of"] = v;
+        const js::value copy = v;  // adding a key moves the others
+        place.parent->get_object().insert_or_assign("unheard_of", copy);
       }
       mutant.change += "twice";
       mutant.text = js::serialize(document);
@@ -120,7 +121,8 @@ Mutant Mutator::next() {
     case 7:  // two places exchanged
       if (place.parent->is_array() && place.parent->get_array().size() > 1) {
         js::array& list = place.parent->get_array();
-        std::swap(v, list[below(list.size())]);
+        js::value& other = list[below(list.size())];
+        if (&other != &v) v.swap(other);
       } else {
         v = std::string(1 + below(4000), 'x');
       }
