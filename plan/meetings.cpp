@@ -1,21 +1,25 @@
 #include "plan/meetings.h"
 
 #include <algorithm>
+#include <deque>
 #include <numeric>
 #include <set>
 
 namespace sluice::plan {
 namespace {
 
-// Delivers at once.
+// Delivers at once and remembers whom.
 struct Direct {
   Network& network;
+  std::vector<int>& touched;
   void ready(int edge, int slot) {
     network.rules[network.ends(edge).consumer].on_ready(network.ends(edge).in_port, slot, *this);
+    touched.push_back(network.ends(edge).consumer);
   }
   void ack(int edge, int slot) {
     ++network.acks[edge];
     network.rules[network.ends(edge).producer].on_ack(network.ends(edge).out_port, slot, *this);
+    touched.push_back(network.ends(edge).producer);
   }
   void end(int) {}
 };
@@ -158,7 +162,7 @@ void Meetings::close_call(Running& run, int kernel) {
 
 // To the next call, or to the end of the firing.
 bool Meetings::advance(Running& run) {
-  Direct host{network_};
+  Direct host{network_, touched_};
   FiringRule& rule = network_.rules[run.actor];
   const int64_t firing = static_cast<int64_t>(rule.firings());
   const std::vector<Instr>& program = plan_.actors[run.actor].program;
@@ -183,16 +187,32 @@ bool Meetings::advance(Running& run) {
     open(run, segments_[run.segment].part + 1);
   }
   rule.finish(host);
+  touched_.push_back(run.actor);
   run = {};
   return true;
 }
 
 void Meetings::run() {
   for (int a = 0; a < network_.actors(); ++a) network_.rules[a].on_start(static_cast<uint64_t>(left_[a]));
-  std::vector<std::vector<int>> on_stream(plan_.streams.size());
-  for (int a = 0; a < network_.actors(); ++a) on_stream[plan_.actors[a].stream].push_back(a);
+  // Per stream: actors that may be able to fire, each at most once.
+  std::vector<std::deque<int>> candidates(plan_.streams.size());
+  std::vector<bool> queued(plan_.actors.size());
+  touched_.resize(plan_.actors.size());
+  std::iota(touched_.begin(), touched_.end(), 0);
+  const auto queue_touched = [&] {
+    for (const int a : touched_) {
+      if (queued[a]) continue;
+      queued[a] = true;
+      candidates[plan_.actors[a].stream].push_back(a);
+    }
+    touched_.clear();
+  };
   const auto start = [&](int s) {
-    for (const int a : on_stream[s]) {
+    queue_touched();
+    while (!candidates[s].empty()) {
+      const int a = candidates[s].front();
+      candidates[s].pop_front();
+      queued[a] = false;
       if (left_[a] == 0 || !network_.rules[a].can_fire()) continue;
       network_.rules[a].begin();
       --left_[a];

@@ -94,6 +94,7 @@ class Meetings {
   std::vector<std::vector<int>> emitted_, released_;  // per register, per edge: the segment that did, by token
   std::vector<int> in_place_;                         // per edge: the register in its place, or -1
   std::vector<int> last_;                             // per actor: its last segment, or -1
+  std::vector<int> touched_;                          // actors that messages went to, while running
   bool finished_ = false;
 };
 

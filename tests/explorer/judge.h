@@ -37,7 +37,7 @@ struct Budget {
 template <class Rule>
 Outcome walk(World<Rule>& world, const Budget& budget, Tally& tally, uint64_t seed) {
   ++tally.walks;
-  Outcome o = Search(world, SearchOptions{.max_states = budget.states, .shortest = true}).all();
+  Outcome o = Search(world, SearchOptions{.max_states = budget.states, .shortest = world.options().stop}).all();
   tally.states += static_cast<int64_t>(o.states);
   tally.moves += static_cast<int64_t>(o.moves);
   if (o.whole || !o.ok()) {
@@ -46,7 +46,8 @@ Outcome walk(World<Rule>& world, const Budget& budget, Tally& tally, uint64_t se
     return o;
   }
   if (world.options().hosting == Hosting::kFree) {
-    o = Search(world, SearchOptions{.max_states = budget.states, .reduced = true, .shortest = true}).all();
+    o = Search(world, SearchOptions{.max_states = budget.states, .reduced = true, .shortest = world.options().stop})
+            .all();
     tally.states += static_cast<int64_t>(o.states);
     tally.moves += static_cast<int64_t>(o.moves);
     if (o.whole || !o.ok()) {

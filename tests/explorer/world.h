@@ -317,12 +317,12 @@ class World {
   void send_token(State& s, int actor, int e, int slot) {
     EdgeBooks& edge = s.edges[e];
     const plan::Register& reg = plan_.registers[plan_.edges[e].reg];
-    const std::string what = fmt::format("{} sends slot {} of '{}'", name(actor), slot, reg.name);
-    if (edge.end_sent) return breaks("ending: " + what + " after the end");
+    const auto what = [&] { return fmt::format("{} sends slot {} of '{}'", name(actor), slot, reg.name); };
+    if (edge.end_sent) return breaks("ending: " + what() + " after the end");
     if (edge.sent >= s.registers[plan_.edges[e].reg].emitted)
-      return breaks(fmt::format("order: {}, but token {} has not been emitted", what, edge.sent));
+      return breaks(fmt::format("order: {}, but token {} has not been emitted", what(), edge.sent));
     if (slot != edge.sent % reg.quota)
-      return breaks(fmt::format("order: {}; next is token {} in slot {}", what, edge.sent, edge.sent % reg.quota));
+      return breaks(fmt::format("order: {}; next is token {} in slot {}", what(), edge.sent, edge.sent % reg.quota));
     ++edge.sent;
     if (at_once(actor, wiring_.ends(e).consumer)) deliver_token(s, e);
   }
@@ -330,18 +330,19 @@ class World {
   void send_ack(State& s, int actor, int e, int slot) {
     EdgeBooks& edge = s.edges[e];
     const plan::Register& reg = plan_.registers[plan_.edges[e].reg];
-    const std::string what = fmt::format("{} acknowledges slot {} of '{}'", name(actor), slot, reg.name);
+    const auto what = [&] { return fmt::format("{} acknowledges slot {} of '{}'", name(actor), slot, reg.name); };
     const int token = edge.acks_sent;
     if (slot != token % reg.quota)
-      return breaks(fmt::format("order: {}; next is token {} in slot {}", what, token, token % reg.quota));
+      return breaks(fmt::format("order: {}; next is token {} in slot {}", what(), token, token % reg.quota));
     const bool ended = s.rules[actor].ended();
     if (token >= (ended ? edge.arrived : edge.released))
-      return breaks(fmt::format("release: {}, whose token {} it has not {}", what, token, ended ? "got" : "released"));
+      return breaks(
+          fmt::format("release: {}, whose token {} it has not {}", what(), token, ended ? "got" : "released"));
     for (const int r : wiring_.adjacency().out_registers[actor]) {
       if (plan_.registers[r].in_place_of != e) continue;
       if (token < s.registers[r].emitted && token >= returned(s, r)) {
         return breaks(
-            fmt::format("release: {}, in which '{}' still lies for its readers", what, plan_.registers[r].name));
+            fmt::format("release: {}, in which '{}' still lies for its readers", what(), plan_.registers[r].name));
       }
     }
     ++edge.acks_sent;
