@@ -4,8 +4,6 @@
 //
 // IMAGES: raw float32, any number of images of the bundle's input shape (its first dimension is the batch), or a
 // .safetensors file with one such tensor. OUT: raw float32 logits, one row per image; OUT.classes: one class per line.
-#include <sluice/sluice.hpp>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -13,6 +11,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <sluice/sluice.hpp>
 #include <thread>
 
 using namespace sluice::api;
