@@ -112,8 +112,6 @@ TEST_F(HostileBundle, PipesSocketsDevicesAndDirectoriesAreNotWaitedFor) {
     fs::remove(dir_ / file);
     write(file, good);
   }
-  EXPECT_EQ(error_of([] { read_file("/dev/zero"); }).substr(0, 70),
-            error_of([] { read_file("/dev/zero"); }).substr(0, 70));
   EXPECT_THAT(error_of([] { read_file("/dev/zero"); }), HasSubstr("it is a device; it must be a regular file"));
   EXPECT_THAT(error_of([] { read_safetensors("/dev/zero", make_host_allocator()); }), HasSubstr("it is a device"));
   EXPECT_THAT(error_of([] { read_file(std::string("a\0b", 3)); }), HasSubstr("a path holds no zero byte"));
@@ -194,7 +192,7 @@ TEST_F(HostileBundle, HeadersThatLie) {
   weights(R"({"__metadata__":[1],"w":)" + entry + "}", 4);
   EXPECT_THAT(load_error(), HasSubstr("__metadata__: wrong type: [1]; must be an object of strings"));
   weights(std::string(100000, '[') + std::string(100000, ']'), 0);
-  EXPECT_THAT(load_error(), HasSubstr("the header is not a JSON object: nested too deep"));
+  EXPECT_THAT(load_error(), HasSubstr("the header is not a JSON object: too deep"));
   weights("{\"\xff\":" + entry + "}", 4);
   EXPECT_THAT(load_error(), HasSubstr("the header is not a JSON object: "));
 }
@@ -216,9 +214,9 @@ TEST_F(HostileBundle, DocumentsThatAreTooDeepOrFromTheFuture) {
   const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
   const std::string good = read("plan.json");
   write("plan.json", deep);
-  EXPECT_THAT(load_error(), AllOf(StartsWith(at("plan.json")), HasSubstr("nested too deep")));
+  EXPECT_THAT(load_error(), AllOf(StartsWith(at("plan.json")), HasSubstr("too deep")));
   write("plan.json", "{\"schema_version\": " + deep + "}");
-  EXPECT_THAT(load_error(), HasSubstr("nested too deep"));
+  EXPECT_THAT(load_error(), HasSubstr("too deep"));
   write("plan.json", std::string(good).replace(good.find("\"schema_version\": 1"), 19, "\"schema_version\": 2"));
   EXPECT_EQ(load_error(), at("plan.json") +
                               "version 2: newer than this build, which reads version 1; upgrade Sluice, or compile "
@@ -234,10 +232,10 @@ TEST_F(HostileBundle, DocumentsThatAreTooDeepOrFromTheFuture) {
     EXPECT_THAT(load_error(), HasSubstr("not a complete JSON document")) << number;
   }
   write("plan.json", std::string(good).replace(good.find("\"pipeline\""), 10, "\"\xff\xfe\""));
-  EXPECT_THAT(load_error(), HasSubstr("not a complete JSON document: invalid UTF-8"));
+  EXPECT_THAT(load_error(), HasSubstr("not a complete JSON document: syntax error"));
   write("plan.json", good);
   write("meta.json", "{\"a\": " + deep + "}");
-  EXPECT_THAT(load_error(), AllOf(StartsWith(at("meta.json")), HasSubstr("nested too deep")));
+  EXPECT_THAT(load_error(), AllOf(StartsWith(at("meta.json")), HasSubstr("too deep")));
   write("meta.json", R"({"a": "1", "a": "2"})");
   EXPECT_THAT(load_error(), StartsWith(at("meta.json") + "\"a\": appears twice"));
 }
