@@ -197,7 +197,7 @@ std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const Va
     core->open();
     log_loaded(*core, start);
   } catch (...) {
-    core->end(core->stop_timeout());
+    core->end(std::min<Timeout>(core->stop_timeout(), std::chrono::milliseconds(100)));  // nothing runs in it yet
     throw;
   }
   return core;
