@@ -20,8 +20,8 @@ struct EngineOptions {
 class SLUICE_API Engine {
  public:
   explicit Engine(EngineOptions options = {});
-  // Ends the sessions that still run on it and joins the threads. REQUIRES: main() has not returned: keep no engine in
-  // a static variable, since the libraries its threads use keep state that goes then.
+  // Ends the sessions that still run on it and joins the threads; on any thread, after main() too. A kernel that does
+  // not return delays it by five seconds, and then keeps its thread and memory.
   ~Engine();
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
