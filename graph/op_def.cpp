@@ -123,6 +123,10 @@ std::vector<TensorType> infer_types(const OpDef& op, Types inputs, std::span<con
     return types;
   } catch (const Error& error) {
     throw prefixed(op, error);
+  } catch (const std::bad_variant_access&) {  // of a nullable param, whose default does not say its type
+    std::string given;
+    for (const Attr& attr : attrs) given += (given.empty() ? "" : ", ") + attr_str(attr);
+    fail(ErrorKind::kType, "{}: a parameter has the wrong type: ({}); see the op's documentation", op.name, given);
   }
 }
 
