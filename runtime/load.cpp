@@ -152,6 +152,9 @@ void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
       loaded.kernels.push_back(engine.kernels().get(kernel.op, stream.device.kind).prepare(query, context));
     } catch (const Error& error) {
       throw Error(error.kind(), fmt::format("{}  ({})", error.what(), kernel_where(plan, static_cast<int>(k))));
+    } catch (const std::bad_variant_access&) {  // kernels read attributes as the types their op gives them
+      fail(ErrorKind::kType, "{}: an attribute has the wrong type; the op's definition says which  ({})", kernel.op,
+           kernel_where(plan, static_cast<int>(k)));
     }
     const PreparedKernel& prepared = *loaded.kernels.back();
     const uint64_t workspace = kernel.workspace < 0 ? 0 : plan.buffers[kernel.workspace].bytes;
