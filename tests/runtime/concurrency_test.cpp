@@ -150,6 +150,10 @@ TEST(Engines, EndTheirThreads) {
     Session session = Session::load(engine, pipeline({"add_one"}, 2, 3), {}, {.functions = functions()});
     EXPECT_EQ(result(submit(session, filled(1))), filled(2));
   }
+  // A thread that has been joined is gone from /proc a moment later.
+  for (int i = 0; i < 1000 && count_entries("/proc/self/task") > before; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   EXPECT_EQ(count_entries("/proc/self/task"), before);
 }
 
