@@ -44,7 +44,7 @@ Engines* const engines = static_cast<Engines*>(testing::AddGlobalTestEnvironment
 
 EagerExecutor& test_eager() {
   if (!engines->engine) {
-    engines->engine = std::make_unique<Engine>(EngineOptions{2, false, 0, std::chrono::milliseconds(5000)});
+    engines->engine = std::make_unique<Engine>(EngineOptions{.cores = 2, .watchdog = std::chrono::milliseconds(5000)});
     engines->eager = std::make_unique<EagerExecutor>(*engines->engine);
   }
   return *engines->eager;
