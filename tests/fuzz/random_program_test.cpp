@@ -269,7 +269,7 @@ class RandomPrograms : public testing::TestWithParam<unsigned> {
  protected:
   // Kernels of one core everywhere: streams share cores, and the cores of a kernel decide the order of its sums.
   static void SetUpTestSuite() {
-    engine = std::make_unique<Engine>(EngineOptions{1, false, 0, std::chrono::milliseconds(5000)});
+    engine = std::make_unique<Engine>(EngineOptions{.cores = 1, .watchdog = std::chrono::milliseconds(5000)});
     executor = std::make_unique<EagerExecutor>(*engine);
   }
   static void TearDownTestSuite() {

@@ -23,7 +23,7 @@ namespace sluice::test {
 class TensorTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    engine = std::make_unique<Engine>(EngineOptions{2, false, 0, std::chrono::milliseconds(5000)});
+    engine = std::make_unique<Engine>(EngineOptions{.cores = 2, .watchdog = std::chrono::milliseconds(5000)});
     executor = std::make_unique<EagerExecutor>(*engine);
   }
   static void TearDownTestSuite() {
