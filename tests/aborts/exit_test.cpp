@@ -1,35 +1,10 @@
 // Ways to leave a program while engines live and steps are in flight: each ends with its own exit code, soon.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cstdlib>
 
-#include "aborts/support.h"
+#include "aborts/child.h"
 
 namespace sluice::test {
 namespace {
-
-// Runs `program` in a new process, which has no other threads; returns how it ended.
-template <class F>
-std::string outcome_of(F&& program) {
-  const pid_t child = fork();
-  if (child == 0) {
-    program();
-    std::exit(7);
-  }
-  const auto start = Clock::now();
-  int status = 0;
-  while (waitpid(child, &status, WNOHANG) == 0) {
-    if (seconds_since(start) > 20) {
-      kill(child, SIGKILL);
-      waitpid(child, &status, 0);
-      return "hung";
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  if (WIFSIGNALED(status)) return fmt::format("killed by signal {}", WTERMSIG(status));
-  return fmt::format("exit code {}", WEXITSTATUS(status));
-}
 
 // Sessions with steps in flight on an engine that nobody destroys, or a static one.
 struct Program {

@@ -115,7 +115,7 @@ void run_case(const Case& c, std::unique_ptr<Engine>& engine, size_t idle_thread
       }
     };
   }
-  session = Session::load(*engine, plan_of(c.kind, random), variables, options);
+  session = load_counted(*engine, plan_of(c.kind, random), variables, options);
 
   const int callers = 1 + static_cast<int>(random() % 2);
   std::vector<InFlight> flights(callers);
@@ -189,7 +189,7 @@ void run_case(const Case& c, std::unique_ptr<Engine>& engine, size_t idle_thread
   }
   EXPECT_EQ(engine->caching_allocator()->stats().current_bytes, 0u);
   // It works on.
-  Session next = Session::load(*engine, pipeline({"add_one"}, 2, 3), {}, {.functions = functions()});
+  Session next = load_counted(*engine, pipeline({"add_one"}, 2, 3), {}, {.functions = functions()});
   EXPECT_EQ(result(submit(next, filled(1))), filled(2));
 }
 

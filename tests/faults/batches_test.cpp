@@ -25,7 +25,7 @@ Plan pairs(int order_quota) {
 
 TEST(Batches, EveryStepGetsItsOwnAnswer) {
   Engine engine({.cores = 2});
-  Session session = Session::load(engine, pairs(2), {}, {.functions = functions()});
+  Session session = load_counted(engine, pairs(2), {}, {.functions = functions()});
   std::vector<StepHandle> steps;
   for (int i = 0; i < 8; ++i) steps.push_back(submit(session, filled(static_cast<float>(i))));
   for (int i = 0; i < 8; ++i) {
@@ -36,7 +36,7 @@ TEST(Batches, EveryStepGetsItsOwnAnswer) {
 
 TEST(Batches, AsManyStepsAreAdmittedAsABatchNeeds) {
   Engine engine({.cores = 1, .manual_stepping = true});
-  Session session = Session::load(engine, pairs(1), {}, {.functions = functions()});
+  Session session = load_counted(engine, pairs(1), {}, {.functions = functions()});
   EXPECT_EQ(session.stats().max_in_flight, 2);
   std::vector<StepHandle> steps;
   for (int i = 0; i < 4; ++i) steps.push_back(submit(session, filled(static_cast<float>(i))));
@@ -45,7 +45,7 @@ TEST(Batches, AsManyStepsAreAdmittedAsABatchNeeds) {
 
 TEST(Batches, TooFewStepsInFlightAreRefused) {
   Engine engine({.cores = 1});
-  EXPECT_EQ(error_of([&] { Session::load(engine, pairs(2), {}, {.functions = functions(), .max_in_flight = 1}); }),
+  EXPECT_EQ(error_of([&] { load_counted(engine, pairs(2), {}, {.functions = functions(), .max_in_flight = 1}); }),
             "value: session 'pairs': max_in_flight: 1; the plan finishes a step only once 2 are in flight, so it must "
             "be at least that");
 }
@@ -78,7 +78,7 @@ TEST(Batches, ALateFailureOfAnyFiringFailsTheWholeToken) {
     Engine engine({.cores = 2});
     HostFunctions f = functions();
     f["picky"] = failing(bad);
-    Session session = Session::load(engine, spanning(), {}, {.functions = f});
+    Session session = load_counted(engine, spanning(), {}, {.functions = f});
     std::vector<StepHandle> steps;
     for (int i = 0; i < 6; ++i) steps.push_back(submit(session, filled(static_cast<float>(i))));
     for (int i = 0; i < 6; ++i) {
@@ -113,7 +113,7 @@ TEST(Unseen, ALateFailureThatNoStepShowsIsThrownByWaitAll) {
   Engine engine({.cores = 2});
   const Space space{SpaceKind::kDevice, parse_device("sim:0")};
   const auto storage = std::make_shared<Storage>(engine.allocator(space), 64, space);
-  Session session = Session::load(engine, b.build(), {{"w", storage}}, {.functions = f});
+  Session session = load_counted(engine, b.build(), {{"w", storage}}, {.functions = f});
   for (int i = 0; i < 6; ++i)
     EXPECT_EQ(result(submit(session, filled(static_cast<float>(i)))), filled(static_cast<float>(i)));
   const std::string error = error_of([&] { session.wait_all(); });

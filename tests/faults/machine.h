@@ -69,11 +69,14 @@ inline StepResult result_of(StepHandle& handle) {
   return result;
 }
 
+// The engine's memory is the ledger's all the while.
 inline RunResult run_on(Engine& engine, const Plan& plan, const HostFunctions& functions, const Inputs& inputs) {
   RunResult result;
+  const MemoryWatch watch(engine, plan.spaces);
   std::map<std::string, std::shared_ptr<Storage>> variables;
   for (const Variable& v : plan.variables) variables[v.name] = variable(engine, 0);
   Session session = Session::load(engine, plan, variables, {.functions = functions});
+  EXPECT_EQ(watch.held_but_for(ledger_bytes(plan, true, true)), "") << plan.name;
   std::vector<StepHandle> handles;
   try {
     for (const std::vector<Bytes>& step : inputs) {
@@ -87,6 +90,8 @@ inline RunResult run_on(Engine& engine, const Plan& plan, const HostFunctions& f
     result.error = error.what();
   }
   session.stop();
+  EXPECT_EQ(watch.peak_but_for(ledger_bytes(plan, true, true)), "") << plan.name;
+  EXPECT_EQ(watch.held_but_for(ledger_bytes(plan, false, true)), "") << plan.name << ", stopped";
   for (const ActorStats& actor : session.stats().actors) result.firings.push_back(actor.firings);
   for (const Variable& v : plan.variables) {
     const auto* data = static_cast<const std::byte*>(variables[v.name]->data());

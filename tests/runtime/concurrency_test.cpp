@@ -10,7 +10,7 @@ namespace {
 
 TEST(Callers, EightThreadsAThousandStepsEach) {
   Engine engine({.cores = 2});
-  Session session = Session::load(engine, pipeline({"add_one", "twice"}, 3, 2), {}, {.functions = functions()});
+  Session session = load_counted(engine, pipeline({"add_one", "twice"}, 3, 2), {}, {.functions = functions()});
   std::vector<std::thread> threads;
   std::atomic<int> wrong{0};
   for (int t = 0; t < 8; ++t) {
@@ -31,7 +31,7 @@ TEST(Callers, AtCapacityTheyWaitTryOrTimeOut) {
   Gate gate;
   HostFunctions f = functions();
   f["gate"] = gate.function();
-  Session session = Session::load(engine, pipeline({"gate"}, 2, 2), {}, {.functions = f});
+  Session session = load_counted(engine, pipeline({"gate"}, 2, 2), {}, {.functions = f});
   StepHandle first = submit(session, filled(0)), second = submit(session, filled(1));
   gate.wait_arrived(1);
   const Floats x = filled(2);
@@ -65,7 +65,7 @@ TEST(Callers, AreToldOfResultsInOrder) {
     steps.push_back(step);
     seen.push_back(status.ok() ? values(outputs[0])[0] : -1);
   };
-  Session session = Session::load(engine, pipeline({"picky", "add_one"}, 2, 2), {}, options);
+  Session session = load_counted(engine, pipeline({"picky", "add_one"}, 2, 2), {}, options);
   for (int i = 0; i < 20; ++i) submit(session, filled(static_cast<float>(i)));
   session.wait_all();
   session.stop();
@@ -78,8 +78,8 @@ TEST(Callers, AreToldOfResultsInOrder) {
 
 TEST(Sessions, ShareStreamsWithoutMixing) {
   Engine engine({.cores = 2});
-  Session a = Session::load(engine, pipeline({"add_one"}, 2, 2), {}, {.functions = functions()});
-  Session b = Session::load(engine, pipeline({"twice", "twice"}, 2, 2), {}, {.functions = functions()});
+  Session a = load_counted(engine, pipeline({"add_one"}, 2, 2), {}, {.functions = functions()});
+  Session b = load_counted(engine, pipeline({"twice", "twice"}, 2, 2), {}, {.functions = functions()});
   std::vector<StepHandle> as, bs;
   for (int i = 0; i < 200; ++i) {
     as.push_back(submit(a, filled(static_cast<float>(i))));
@@ -109,8 +109,8 @@ Plan user_of_w(bool writes) {
 TEST(Sessions, ReadAndWriteAVariableInProgramOrder) {
   Engine engine({.cores = 2});
   const auto w = variable(engine, 0);
-  Session writer = Session::load(engine, user_of_w(true), {{"w", w}}, {.functions = functions()});
-  Session reader = Session::load(engine, user_of_w(false), {{"w", w}}, {.functions = functions()});
+  Session writer = load_counted(engine, user_of_w(true), {{"w", w}}, {.functions = functions()});
+  Session reader = load_counted(engine, user_of_w(false), {{"w", w}}, {.functions = functions()});
   float writes = 0;
   for (int i = 0; i < 100; ++i) {
     for (int k = 0; k < 1 + i % 3; ++k, ++writes) writer.submit({});
@@ -124,9 +124,9 @@ TEST(Sessions, ReadAndWriteAVariableInProgramOrder) {
 
 TEST(Engines, LiveSideBySide) {
   Engine a({.cores = 1}), b({.cores = 1});
-  Session sa = Session::load(a, pipeline({"add_one"}, 2, 2), {}, {.functions = functions()});
+  Session sa = load_counted(a, pipeline({"add_one"}, 2, 2), {}, {.functions = functions()});
   {
-    Session sb = Session::load(b, pipeline({"twice"}, 2, 2), {}, {.functions = functions()});
+    Session sb = load_counted(b, pipeline({"twice"}, 2, 2), {}, {.functions = functions()});
     for (int i = 0; i < 50; ++i) {
       StepHandle x = submit(sa, filled(1)), y = submit(sb, filled(3));
       EXPECT_EQ(result(x), filled(2));
@@ -147,7 +147,7 @@ TEST(Engines, EndTheirThreads) {
   const size_t before = count_entries("/proc/self/task");
   for (int i = 0; i < 5; ++i) {
     Engine engine({.cores = 2});
-    Session session = Session::load(engine, pipeline({"add_one"}, 2, 3), {}, {.functions = functions()});
+    Session session = load_counted(engine, pipeline({"add_one"}, 2, 3), {}, {.functions = functions()});
     EXPECT_EQ(result(submit(session, filled(1))), filled(2));
   }
   // A thread that has been joined is gone from /proc a moment later.
@@ -160,7 +160,7 @@ TEST(Engines, EndTheirThreads) {
 TEST(ManualStepping, StepsOneMessageAtATime) {
   Engine engine({.cores = 1, .manual_stepping = true});
   EXPECT_FALSE(engine.step());
-  Session session = Session::load(engine, pipeline({"add_one"}), {}, {.functions = functions()});
+  Session session = load_counted(engine, pipeline({"add_one"}), {}, {.functions = functions()});
   StepHandle step = submit(session, filled(1));
   EXPECT_FALSE(step.done());
   EXPECT_EQ(firings(session, "feed"), 0u);
@@ -174,7 +174,7 @@ TEST(ManualStepping, StepsOneMessageAtATime) {
 
 TEST(SteadyState, AllocatesNothing) {
   Engine engine({.cores = 2});
-  Session session = Session::load(engine, pipeline({"copy", "copy", "copy"}, 2, 3), {}, {.functions = functions()});
+  Session session = load_counted(engine, pipeline({"copy", "copy", "copy"}, 2, 3), {}, {.functions = functions()});
   const Floats x = filled(1);
   const InputTensor input{x.data(), PlanBuilder::f32({kN})};
   const auto run = [&](int n) {

@@ -156,7 +156,7 @@ TEST(Counters, AreExactAtRest) {
   for (const Plan& plan : {pipeline({"copy", "add_one"}, 2, 2), rates(), in_place_chain()}) {
     for (const bool manual : {true, false}) {
       Engine engine({.cores = 2, .manual_stepping = manual, .seed = 7});
-      Session session = Session::load(engine, plan, {}, {.functions = functions()});
+      Session session = load_counted(engine, plan, {}, {.functions = functions()});
       for (uint64_t steps = 1; steps <= 12; ++steps) {
         result(submit(session, filled(1)));
         session.wait_all();
@@ -180,7 +180,7 @@ TEST(Counters, SayWhatIsHeldUpWhileAKernelRuns) {
   Gate gate;
   HostFunctions f = functions();
   f["gate"] = gate.function();
-  Session session = Session::load(engine, pipeline({"copy", "gate"}, 3, 3), {}, {.functions = f, .max_in_flight = 8});
+  Session session = load_counted(engine, pipeline({"copy", "gate"}, 3, 3), {}, {.functions = f, .max_in_flight = 8});
   std::vector<StepHandle> steps;
   for (int i = 0; i < 6; ++i) steps.push_back(submit(session, filled(1)));  // as many as r0 and r1 hold
   gate.wait_arrived(1);
@@ -209,8 +209,8 @@ TEST(Counters, SayWhatIsHeldUpWhileAKernelRuns) {
 
 TEST(Counters, AreReadFromOtherThreadsWhileStepsRun) {
   Engine engine({.cores = 2});
-  Session session = Session::load(engine, pipeline({"copy", "add_one", "twice"}, 2, 3), {},
-                                  {.functions = functions(), .max_in_flight = 4});
+  Session session = load_counted(engine, pipeline({"copy", "add_one", "twice"}, 2, 3), {},
+                                 {.functions = functions(), .max_in_flight = 4});
   std::atomic<bool> done{false};
   std::atomic<int> reads{0};
   const auto watch = [&] {
@@ -256,7 +256,7 @@ TEST(Counters, AreReadFromOtherThreadsWhileStepsRun) {
 TEST(Counters, MayBeReadWhileTheSessionEnds) {
   Engine engine({.cores = 2});
   for (int i = 0; i < 20; ++i) {
-    Session session = Session::load(engine, pipeline({"copy"}, 2, 2), {}, {.functions = functions()});
+    Session session = load_counted(engine, pipeline({"copy"}, 2, 2), {}, {.functions = functions()});
     std::atomic<bool> done{false};
     std::thread reader([&] {
       while (!done.load()) EXPECT_EQ(session.stats().max_in_flight, 2);
@@ -271,7 +271,7 @@ TEST(Counters, MayBeReadWhileTheSessionEnds) {
 
 TEST(Counters, PrintAsTables) {
   Engine engine({.cores = 2});
-  Session session = Session::load(engine, pipeline({"copy"}, 2, 2), {}, {.functions = functions()});
+  Session session = load_counted(engine, pipeline({"copy"}, 2, 2), {}, {.functions = functions()});
   for (int i = 0; i < 3; ++i) result(submit(session, filled(1)));
   session.wait_all();
   EXPECT_THAT(session.stats().str(),

@@ -136,7 +136,7 @@ Floats run(const Plan& plan, const HostFunctions& f, const EngineOptions& option
   Engine engine(options);
   VariableBindings variables;
   for (const Variable& v : plan.variables) variables[v.name] = variable(engine, 0);
-  Session session = Session::load(engine, plan, variables, {.functions = f});
+  Session session = load_counted(engine, plan, variables, {.functions = f});
   std::vector<StepHandle> steps;
   Floats all;
   for (int i = 0; i < kSteps; ++i) {

@@ -18,7 +18,7 @@ TEST(Failure, StaysInItsStep) {
   Engine engine({.cores = 2});
   for (const int streams : {1, 3}) {
     Session session =
-        Session::load(engine, pipeline({"copy", "picky", "add_one"}, 2, streams), {}, {.functions = with_picky()});
+        load_counted(engine, pipeline({"copy", "picky", "add_one"}, 2, streams), {}, {.functions = with_picky()});
     std::vector<StepHandle> steps;
     for (int i = 0; i < 8; ++i) steps.push_back(submit(session, filled(static_cast<float>(i))));
     for (int i = 0; i < 8; ++i) {
@@ -59,7 +59,7 @@ Plan updating() {
 TEST(Failure, SaysWhatWasUpdatedAndDoesNotSpreadThroughFeedback) {
   Engine engine({.cores = 2});
   const auto w = variable(engine, 0), v = variable(engine, 0);
-  Session session = Session::load(engine, updating(), {{"w", w}, {"v", v}}, {.functions = with_picky()});
+  Session session = load_counted(engine, updating(), {{"w", w}, {"v", v}}, {.functions = with_picky()});
   EXPECT_EQ(
       error_of([&] { result(submit(session, filled(3))); }),
       "value: picky: 3 is not accepted; give another  (net.py:11, kernel 'net/host_function_1' (host_function) of "
@@ -96,7 +96,7 @@ Plan on_device(const std::string& op) {
 
 TEST(Failure, SurfacingLateOnADeviceTakesTheSamePath) {
   Engine engine({.cores = 2});
-  Session session = Session::load(engine, on_device("picky"), {}, {.functions = with_picky()});
+  Session session = load_counted(engine, on_device("picky"), {}, {.functions = with_picky()});
   std::vector<StepHandle> steps;
   for (int i = 0; i < 20; ++i) steps.push_back(submit(session, filled(static_cast<float>(i))));
   for (int i = 0; i < 20; ++i) {
@@ -116,8 +116,8 @@ TEST(Failure, NumericsAreCheckedAndDumped) {
   const std::string dir = ::testing::TempDir();
   HostFunctions f = functions();
   f["log"] = elementwise([](float x) { return std::log(x); });
-  Session session = Session::load(engine, pipeline({"copy", "log", "add_one"}), {},
-                                  {.functions = f, .check_numerics = true, .dump_dir = dir});
+  Session session = load_counted(engine, pipeline({"copy", "log", "add_one"}), {},
+                                 {.functions = f, .check_numerics = true, .dump_dir = dir});
   EXPECT_EQ(result(submit(session, filled(1))), filled(1));
   const std::string error = error_of([&] { result(submit(session, {1, 1, 0, 1})); });
   EXPECT_THAT(error, HasSubstr("host_function: output 0 is not finite: element 2 of float32(4,) is -inf"));
@@ -134,22 +134,22 @@ TEST(Failure, OfLoadingNamesTheCauseAndLeavesNothing) {
   const uint64_t before = engine.allocator_stats({}).current_bytes;
   EXPECT_EQ(
       error_of([&] {
-        Session::load(engine, pipeline({"copy", "unknown"}), {}, {.functions = functions()});
+        load_counted(engine, pipeline({"copy", "unknown"}), {}, {.functions = functions()});
       }),
       "unsupported: plan 'pipeline': net.py:11, kernel 's1/host_function' of actor 's1' runs host function 'unknown', "
       "which this program has not; pass it in SessionOptions::functions");
-  EXPECT_THAT(error_of([&] { Session::load(engine, updating(), {}, {.functions = with_picky()}); }),
+  EXPECT_THAT(error_of([&] { load_counted(engine, updating(), {}, {.functions = with_picky()}); }),
               HasSubstr("variable 'w' is not bound; it needs 16 bytes in host"));
   EXPECT_THAT(error_of([&] {
                 const auto tiny = std::make_shared<Storage>(engine.allocator({}), 4);
-                Session::load(engine, updating(), {{"w", tiny}, {"v", tiny}}, {.functions = with_picky()});
+                load_counted(engine, updating(), {{"w", tiny}, {"v", tiny}}, {.functions = with_picky()});
               }),
               HasSubstr("variable 'w': bound to 4 bytes; it needs 16"));
   Plan plan = pipeline({"copy"});
   plan.kernels[0].op = "no_such_op";
-  EXPECT_THAT(error_of([&] { Session::load(engine, plan); }), HasSubstr("no_such_op: no kernel on cpu"));
+  EXPECT_THAT(error_of([&] { load_counted(engine, plan); }), HasSubstr("no_such_op: no kernel on cpu"));
   plan.registers[0].quota = 0;
-  EXPECT_THAT(error_of([&] { Session::load(engine, plan); }), HasSubstr("quota"));
+  EXPECT_THAT(error_of([&] { load_counted(engine, plan); }), HasSubstr("quota"));
   EXPECT_EQ(engine.allocator_stats({}).current_bytes, before);
 }
 
@@ -159,7 +159,7 @@ TEST(Ending, CancelsStepsInFlight) {
     Gate gate;
     HostFunctions f = functions();
     f["gate"] = gate.function();
-    Session session = Session::load(engine, pipeline({"gate", "add_one"}, 3, streams), {}, {.functions = f});
+    Session session = load_counted(engine, pipeline({"gate", "add_one"}, 3, streams), {}, {.functions = f});
     std::vector<StepHandle> steps;
     for (int i = 0; i < 3; ++i) steps.push_back(submit(session, filled(0)));
     gate.wait_arrived(1);
@@ -182,10 +182,10 @@ TEST(Ending, DestroyingWithStepsInFlight) {
   {
     Engine engine({.cores = 2});
     for (int round = 0; round < 20; ++round) {
-      Session session = Session::load(engine, pipeline({"copy", "add_one"}, 4, 3), {}, {.functions = functions()});
+      Session session = load_counted(engine, pipeline({"copy", "add_one"}, 4, 3), {}, {.functions = functions()});
       for (int i = 0; i < 4; ++i) steps.push_back(submit(session, filled(1)));
     }
-    Session device = Session::load(engine, on_device("copy"), {}, {.functions = functions()});
+    Session device = load_counted(engine, on_device("copy"), {}, {.functions = functions()});
     for (int i = 0; i < 4; ++i) steps.push_back(submit(device, filled(1)));
   }
   for (StepHandle& step : steps) EXPECT_TRUE(step.done());
@@ -193,7 +193,7 @@ TEST(Ending, DestroyingWithStepsInFlight) {
 
 TEST(Ending, AnEngineMayGoBeforeItsSessions) {
   auto engine = std::make_unique<Engine>();
-  Session session = Session::load(*engine, pipeline({"copy"}, 2), {}, {.functions = functions()});
+  Session session = load_counted(*engine, pipeline({"copy"}, 2), {}, {.functions = functions()});
   StepHandle step = submit(session, filled(1));
   engine.reset();
   EXPECT_TRUE(step.done());

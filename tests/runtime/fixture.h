@@ -11,6 +11,7 @@
 #include "memory/storage.h"
 #include "runtime/engine.h"
 #include "runtime/session.h"
+#include "support/memory_watch.h"
 #include "support/plan_builder.h"
 
 namespace sluice::test {

@@ -63,7 +63,7 @@ int64_t resident_bytes() {
 TEST(Process, HasAThreadPerStreamHoweverManyActorsAndSessions) {
   const Names before = settled_thread_names();
   Engine engine({.cores = 2});
-  Session small = Session::load(engine, pipeline({"add_one"}, 2, 3), {}, {.functions = functions()});
+  Session small = load_counted(engine, pipeline({"add_one"}, 2, 3), {}, {.functions = functions()});
   EXPECT_EQ(result(submit(small, filled(1))), filled(2));
   const Names one = threads_since(before);
   for (const char* stream : {"cpu:0/host0", "cpu:0/host1", "cpu:0/host2"}) EXPECT_EQ(one.count(stream), 1u) << stream;
@@ -73,8 +73,8 @@ TEST(Process, HasAThreadPerStreamHoweverManyActorsAndSessions) {
   EXPECT_EQ(control + 3, one.size()) << ::testing::PrintToString(one);
   EXPECT_LE(control, 4u) << ::testing::PrintToString(one);
 
-  Session large = Session::load(engine, pipeline(std::vector<std::string>(200, "copy"), 2, 3), {},
-                                {.functions = functions(), .trace = true});
+  Session large = load_counted(engine, pipeline(std::vector<std::string>(200, "copy"), 2, 3), {},
+                               {.functions = functions(), .trace = true});
   for (int i = 0; i < 20; ++i) EXPECT_EQ(result(submit(large, filled(3))), filled(3));
   EXPECT_EQ(threads_since(before), one);
 
@@ -99,7 +99,7 @@ TEST(Process, ASimulatedDeviceAddsItsWorkersOnly) {
   const int feed = b.feed("feed", host), net = b.actor("net", compute), sink = b.sink("sink", host);
   b.reg("go", feed, {net}, {.quota = 2});
   b.reg("done", net, {sink}, {.quota = 2});
-  Session session = Session::load(engine, b.build());
+  Session session = load_counted(engine, b.build());
   session.submit({}).outputs();
   Names added = threads_since(before);
   for (const char* stream : {"cpu:0/host0", "sim:0/compute0"}) EXPECT_EQ(added.count(stream), 1u) << stream;
@@ -111,7 +111,7 @@ TEST(Process, ASimulatedDeviceAddsItsWorkersOnly) {
 TEST(Process, LoadAndUnloadLeaveNothingBehind) {
   Engine engine({.cores = 2});
   const auto cycle = [&](int i) {
-    Session session = Session::load(engine, pipeline({"add_one"}, 2, 3), {}, {.functions = functions()});
+    Session session = load_counted(engine, pipeline({"add_one"}, 2, 3), {}, {.functions = functions()});
     EXPECT_EQ(result(submit(session, filled(1))), filled(2));
     if (i % 2 == 0) submit(session, filled(1));
   };
@@ -157,7 +157,7 @@ Plan ordered() {
 
 TEST(Process, AStreamFiresItsActorsInThePlansOrder) {
   Engine engine({.cores = 2});
-  Session session = Session::load(engine, ordered(), {}, {.functions = functions(), .trace = true});
+  Session session = load_counted(engine, ordered(), {}, {.functions = functions(), .trace = true});
   const Floats x = filled(1), y = filled(2), z = filled(3);
   const TensorSpec spec = PlanBuilder::f32({kN});
   const InputTensor inputs[] = {{x.data(), spec}, {y.data(), spec}, {z.data(), spec}};

@@ -8,7 +8,7 @@ TEST(Session, RunsAPipelineOnSeveralStreams) {
   Engine engine({.cores = 2});
   for (const int streams : {1, 2, 3}) {
     Session session =
-        Session::load(engine, pipeline({"add_one", "twice", "add_one"}, 2, streams), {}, {.functions = functions()});
+        load_counted(engine, pipeline({"add_one", "twice", "add_one"}, 2, streams), {}, {.functions = functions()});
     ASSERT_EQ(session.inputs().size(), 1u);
     EXPECT_EQ(session.inputs()[0].name, "x");
     EXPECT_EQ(session.outputs()[0].type.str(), "float32(4,)");
@@ -26,7 +26,7 @@ TEST(Session, RunsAPipelineOnSeveralStreams) {
 
 TEST(Session, CopiesInputsOfAnyLayout) {
   Engine engine;
-  Session session = Session::load(engine, pipeline({"copy"}), {}, {.functions = functions()});
+  Session session = load_counted(engine, pipeline({"copy"}), {}, {.functions = functions()});
   const Floats wide = {0, 1, 2, 3, 4, 5, 6, 7};
   const InputTensor input{wide.data(), {DType::kFloat32, {kN}, {2}}};
   EXPECT_EQ(result(session.submit({&input, 1})), (Floats{0, 2, 4, 6}));
@@ -34,7 +34,7 @@ TEST(Session, CopiesInputsOfAnyLayout) {
 
 TEST(Session, NamesWrongInputs) {
   Engine engine;
-  Session session = Session::load(engine, pipeline({"copy"}), {}, {.functions = functions()});
+  Session session = load_counted(engine, pipeline({"copy"}), {}, {.functions = functions()});
   EXPECT_EQ(error_of([&] { submit(session, Floats(3)); }),
             "value: session 'pipeline': input 'x' has the wrong shape: got float32(3,); expected float32(4,)");
   EXPECT_EQ(error_of([&] { session.submit({}); }), "value: session 'pipeline': got 0 inputs; the plan takes 1");
@@ -64,7 +64,7 @@ TEST(Session, QuotaHoldsTheProducerBack) {
     b.call(slow, "gate", {b.r(y)}, {b.r(z)});
     b.input("x", x, b.f32({kN}));
     b.output("z", b.r(z));
-    Session session = Session::load(engine, b.build(), {}, {.functions = f});
+    Session session = load_counted(engine, b.build(), {}, {.functions = f});
     std::vector<StepHandle> steps;
     for (int i = 0; i < 8; ++i) steps.push_back(submit(session, filled(static_cast<float>(i))));
     gate.wait_arrived(1);
@@ -106,7 +106,7 @@ TEST(Session, ControlRegistersOrderSideEffects) {
   b.call(first, "a", {}, {});
   b.call(second, "b", {}, {});
   b.call(third, "c", {}, {});
-  Session session = Session::load(engine, b.build(), {}, {.functions = f});
+  Session session = load_counted(engine, b.build(), {}, {.functions = f});
   session.start(50);
   session.wait_all();
   session.stop();
@@ -128,7 +128,7 @@ TEST(Session, InPlaceRegistersShareSlots) {
   b.call(down, "twice", {b.r(y)}, {b.r(z)});
   b.input("x", x, b.f32({kN}));
   b.output("z", b.r(z));
-  Session session = Session::load(engine, b.build(), {}, {.functions = functions()});
+  Session session = load_counted(engine, b.build(), {}, {.functions = functions()});
   std::vector<StepHandle> steps;
   for (int i = 0; i < 64; ++i) steps.push_back(submit(session, filled(static_cast<float>(i))));
   for (int i = 0; i < 64; ++i) EXPECT_EQ(result(steps[i]), filled(2 * static_cast<float>(i + 1)));
@@ -145,7 +145,7 @@ TEST(Session, BatchesTokensThatAreTakenTogether) {
   b.call(sum, "copy", {b.r(x, 0), b.r(x, 1), b.r(x, 2)}, {b.r(y)});
   b.input("x", x, b.f32({kN}));
   b.output("y", b.r(y));
-  Session session = Session::load(engine, b.build(), {}, {.functions = functions()});
+  Session session = load_counted(engine, b.build(), {}, {.functions = functions()});
   std::vector<StepHandle> steps;
   for (int i = 0; i < 12; ++i) steps.push_back(submit(session, filled(static_cast<float>(i))));
   for (int i = 0; i < 12; ++i) EXPECT_EQ(result(steps[i]), filled(static_cast<float>(9 * (i / 3) + 3)));
@@ -171,7 +171,7 @@ TEST(Session, AccumulatesAndHolds) {
   b.input("x", x, b.f32({kN}));
   b.output("done", b.r(done));
   Session session =
-      Session::load(engine, b.build(), {{"w", variable(engine, 0)}}, {.functions = functions(), .max_in_flight = 8});
+      load_counted(engine, b.build(), {{"w", variable(engine, 0)}}, {.functions = functions(), .max_in_flight = 8});
   std::vector<StepHandle> steps;
   for (int i = 0; i < 8; ++i) steps.push_back(submit(session, filled(1)));
   EXPECT_EQ(result(steps[3]), filled(8));  // four times 1 + 1
@@ -193,7 +193,7 @@ TEST(Session, InitialTokensCarryStateFromStepToStep) {
   b.call(add, "copy", {b.r(x), b.r(state)}, {b.r(y), b.r(state)});
   b.input("x", x, b.f32({kN}));
   b.output("y", b.r(y));
-  Session session = Session::load(engine, b.build(), {}, {.functions = functions()});
+  Session session = load_counted(engine, b.build(), {}, {.functions = functions()});
   float sum = 0;
   for (int i = 0; i < 10; ++i) {
     sum += static_cast<float>(i);
@@ -203,7 +203,7 @@ TEST(Session, InitialTokensCarryStateFromStepToStep) {
 
 TEST(Session, KeepsUnreadResultsApart) {
   Engine engine;
-  Session session = Session::load(engine, pipeline({"add_one"}, 1), {}, {.functions = functions()});
+  Session session = load_counted(engine, pipeline({"add_one"}, 1), {}, {.functions = functions()});
   std::vector<StepHandle> steps;
   for (int i = 0; i < 200; ++i) steps.push_back(submit(session, filled(static_cast<float>(i))));  // more than any quota
   for (int i = 199; i >= 0; --i) EXPECT_EQ(result(steps[i]), filled(static_cast<float>(i + 1)));
@@ -216,7 +216,7 @@ TEST(Session, KeepsUnreadResultsApart) {
 TEST(Session, ListsItsMemory) {
   Engine engine;
   const uint64_t before = engine.allocator_stats({}).current_bytes;
-  Session session = Session::load(engine, pipeline({"add_one"}, 2), {}, {.functions = functions()});
+  Session session = load_counted(engine, pipeline({"add_one"}, 2), {}, {.functions = functions()});
   const SessionMemory memory = session.memory();
   ASSERT_EQ(memory.spaces.size(), 1u);
   EXPECT_EQ(memory.spaces[0].arenas, 4 * 64u);
@@ -226,10 +226,25 @@ TEST(Session, ListsItsMemory) {
   EXPECT_EQ(engine.allocator_stats({}).current_bytes, before);
 }
 
+TEST(MemoryWatch, FindsWhatTheLedgerDoesNotList) {
+  Engine engine;
+  const Plan plan = pipeline({"add_one"}, 2);
+  const SpaceBytes ledger = ledger_bytes(plan, true, false);
+  const MemoryWatch watch(engine, plan.spaces);
+  const Session session = load_counted(engine, plan, {}, {.functions = functions()});
+  EXPECT_EQ(watch.held_but_for(ledger), "");
+  {
+    const Storage slot(engine.allocator({}), 64);
+    EXPECT_EQ(watch.held_but_for(ledger), "memory of host: 320 bytes held; the ledger says 256\n");
+  }
+  EXPECT_EQ(watch.held_but_for(ledger), "");
+  EXPECT_EQ(watch.peak_but_for(ledger), "memory of host: 320 bytes held at the peak; the ledger says 256\n");
+}
+
 TEST(Session, TracesFiringsKernelsAndWaits) {
   Engine engine;
   Session session =
-      Session::load(engine, pipeline({"add_one", "twice"}, 2, 2), {}, {.functions = functions(), .trace = true});
+      load_counted(engine, pipeline({"add_one", "twice"}, 2, 2), {}, {.functions = functions(), .trace = true});
   for (int i = 0; i < 10; ++i) result(submit(session, filled(0)));
   session.wait_all();
   const std::vector<TraceEvent> events = session.take_trace();
