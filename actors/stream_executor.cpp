@@ -1,7 +1,5 @@
 #include "actors/stream_executor.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <exception>
 #include <mutex>
@@ -9,6 +7,7 @@
 #include "actors/node.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "memory/core_lease.h"
 #include "streams/stream.h"
 
@@ -33,8 +32,8 @@ inline void cpu_pause() {
 StreamExecutor::StreamExecutor(Options options, std::unique_ptr<Stream> stream)
     : options_(std::move(options)), stream_(std::move(stream)) {
   if (options_.manual) return;
-  thread_ = std::thread([this] {
-    pthread_setname_np(pthread_self(), options_.name.substr(0, 15).c_str());
+  last_call_ = std::make_unique<Call>(Call{{}, [this] { stopping_.store(true, std::memory_order_relaxed); }});
+  thread_ = start_thread(fmt::format("stream '{}'", options_.name), options_.name.substr(0, 15).c_str(), [this] {
     current_executor = this;
     log(LogLevel::kDebug, LogArea::kActors, "stream {}: thread started", options_.name);
     run();
@@ -44,7 +43,7 @@ StreamExecutor::StreamExecutor(Options options, std::unique_ptr<Stream> stream)
 
 StreamExecutor::~StreamExecutor() {
   if (thread_.joinable()) {
-    call([this] { stopping_.store(true, std::memory_order_relaxed); });
+    post_call(last_call_.release());
     thread_.join();
     discard_rest();
   } else {
@@ -56,8 +55,9 @@ StreamExecutor::~StreamExecutor() {
 bool StreamExecutor::on_thread() const { return current_executor == this; }
 StreamExecutor* StreamExecutor::current() { return current_executor; }
 
-void StreamExecutor::call(std::function<void()> run) {
-  Call* call = new Call{{}, std::move(run)};
+void StreamExecutor::call(std::function<void()> run) { post_call(new Call{{}, std::move(run)}); }
+
+void StreamExecutor::post_call(Call* call) {
   call->cell.item.call = call;
   call->cell.item.kind = static_cast<uint32_t>(ItemKind::kCall);
   post(&call->cell);

@@ -97,6 +97,7 @@ class StreamExecutor {
     int lane;
   };
   void run();
+  void post_call(Call* call);
   void drain_inbox();
   void discard_rest();
   void deliver(const Item& item);
@@ -112,6 +113,7 @@ class StreamExecutor {
   BusyClock clock_;
   Inbox inbox_;
   std::atomic<bool> stopping_{false};
+  std::unique_ptr<Call> last_call_;  // made before, so that its end needs no memory
   std::thread thread_;
 };
 

@@ -1,15 +1,16 @@
-// The only file that knows CAF (0.17): all that would change for 1.x is here.
+// With caf_scheduler.cpp the only file that knows CAF (0.17): all that would change for 1.x is there.
 #include "actors/system.h"
 
 #include <algorithm>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <unordered_map>
 
+#include "actors/caf_scheduler.h"
 #include "actors/node.h"
 #include "actors/trace_buffer.h"
+#include "base/thread.h"
 #include "caf/actor.hpp"
 #include "caf/actor_system.hpp"
 #include "caf/actor_system_config.hpp"
@@ -93,10 +94,15 @@ class System::Run {
 
 struct System::Impl {
   struct Config : caf::actor_system_config {
-    Config() { set("scheduler.max-threads", size_t{1}); }
+    explicit Config(CafThreads& threads) {
+      set("scheduler.max-threads", size_t{1});
+      module_factories.push_back([&threads](caf::actor_system& system) -> caf::actor_system::module* {
+        return new CafScheduler(system, threads);
+      });
+    }
   };
 
-  explicit Impl(std::chrono::milliseconds watchdog) : watchdog(watchdog), system(config) {
+  explicit Impl(std::chrono::milliseconds watchdog) : watchdog(watchdog), config(threads), system(config) {
     // The functions take an argument because CAF refers to a null tuple when there is none.
     supervisor = system.spawn<caf::hidden>(
         [](caf::event_based_actor* self, Impl* impl) -> caf::behavior {
@@ -164,7 +170,8 @@ struct System::Impl {
   std::mutex mutex;
   std::unordered_map<caf::actor_id, std::pair<std::weak_ptr<Run>, int>> nodes;
   std::vector<std::shared_ptr<Run>> runs;
-  // Last, so that its destructor joins CAF's thread, which uses all of the above until then.
+  CafThreads threads;
+  // Last, so that its destructor joins CAF's threads, which use all of the above until then.
   Config config;
   caf::actor_system system;
   caf::actor supervisor, watcher;
@@ -179,7 +186,7 @@ std::string caf_version() {
 // and after main(), when thread-local state has been destroyed.
 System::System(std::chrono::milliseconds watchdog) {
   std::exception_ptr error;
-  std::thread([&] {
+  start_thread("engine: start of supervision", "caf.start", [&] {
     try {
       impl_ = std::make_unique<Impl>(watchdog);
     } catch (...) {
@@ -191,9 +198,9 @@ System::System(std::chrono::milliseconds watchdog) {
 
 System::~System() {
   try {
-    std::thread([this] { impl_.reset(); }).join();
-  } catch (const std::system_error&) {
-    impl_.reset();  // no thread to be had
+    start_thread("engine: end of supervision", "caf.end", [this] { impl_.reset(); }).join();
+  } catch (...) {
+    impl_.reset();  // no thread to be had, or no memory for it
   }
 }
 
@@ -207,14 +214,19 @@ std::shared_ptr<System::Run> System::register_run(Supervised& supervised, const 
     run->handles.push_back(
         caf::make_actor<NodeIdentity, caf::actor>(system.next_actor_id(), system.node(), &system, config, node));
   }
-  {
-    std::lock_guard lock(impl_->mutex);
-    impl_->runs.push_back(run);
-    for (size_t i = 0; i < nodes.size(); ++i) impl_->nodes[run->handles[i].id()] = {run, static_cast<int>(i)};
-  }
-  for (const caf::actor& handle : run->handles) {
-    caf::actor_cast<caf::abstract_actor*>(handle)->attach(
-        caf::default_attachable::make_monitor(handle.address(), impl_->supervisor.address()));
+  try {
+    {
+      std::lock_guard lock(impl_->mutex);
+      impl_->runs.push_back(run);
+      for (size_t i = 0; i < nodes.size(); ++i) impl_->nodes[run->handles[i].id()] = {run, static_cast<int>(i)};
+    }
+    for (const caf::actor& handle : run->handles) {
+      caf::actor_cast<caf::abstract_actor*>(handle)->attach(
+          caf::default_attachable::make_monitor(handle.address(), impl_->supervisor.address()));
+    }
+  } catch (...) {
+    unregister_run(run);
+    throw;
   }
   return run;
 }

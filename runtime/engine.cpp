@@ -260,18 +260,19 @@ void Engine::reseed(uint64_t seed) {
 std::shared_ptr<actors::StreamExecutor> Engine::executor(const plan::Stream& stream) {
   std::lock_guard lock(impl_->mutex);
   check_alive();
-  auto& executor = impl_->executors[{stream.device, stream.kind, stream.index}];
-  if (executor == nullptr) {
-    Device& device = this->device(stream.device);
-    actors::StreamExecutor::Options options;
-    options.name = fmt::format("{}/{}{}", stream.device.str(), plan::stream_kind_name(stream.kind), stream.index);
-    options.leases = &impl_->leases;
-    options.device = &device;
-    options.manual = impl_->options.manual_stepping;
-    options.probe = impl_->options.manual_stepping ? impl_->options.probe : nullptr;
-    executor = std::make_shared<actors::StreamExecutor>(options, device.create_stream(stream.kind, stream.index));
-  }
-  return executor;
+  const Impl::StreamKey key(stream.device, stream.kind, stream.index);
+  const auto known = impl_->executors.find(key);
+  if (known != impl_->executors.end()) return known->second;
+  Device& device = this->device(stream.device);
+  actors::StreamExecutor::Options options;
+  options.name = fmt::format("{}/{}{}", stream.device.str(), plan::stream_kind_name(stream.kind), stream.index);
+  options.leases = &impl_->leases;
+  options.device = &device;
+  options.manual = impl_->options.manual_stepping;
+  options.probe = impl_->options.manual_stepping ? impl_->options.probe : nullptr;
+  const auto made = std::make_shared<actors::StreamExecutor>(options, device.create_stream(stream.kind, stream.index));
+  impl_->executors.emplace(key, made);
+  return made;
 }
 
 bool Engine::on_stream_thread() const { return impl_->on_stream_thread(); }

@@ -1,9 +1,8 @@
 #include "streams/sim/sim_stream.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 
+#include "base/thread.h"
 #include "streams/sim/sim_shared.h"
 
 namespace sluice {
@@ -30,10 +29,8 @@ SimStream::SimStream(DeviceId device, plan::StreamKind kind, std::shared_ptr<Sim
     task.inputs.reserve(kOperands);
     task.outputs.reserve(kOperands);
   }
-  thread_ = std::thread([this] {
-    pthread_setname_np(pthread_self(), "sim worker");
-    worker();
-  });
+  thread_ = start_thread(fmt::format("device '{}': {} stream", device_.str(), plan::stream_kind_name(kind_)),
+                         "sim worker", [this] { worker(); });
 }
 
 SimStream::~SimStream() {
