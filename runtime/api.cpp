@@ -38,6 +38,13 @@ Timeout timeout_of(std::chrono::milliseconds ms) { return ms.count() == 0 ? kNoT
 
 }  // namespace
 
+const Error& out_of_memory() {
+  static const auto* const error =
+      new Error(ErrorKind::kMemory, "sluice: out of memory");  // threads may outlive main()
+  return *error;
+}
+[[maybe_unused]] static const Error& made_at_start = out_of_memory();
+
 const char* version() { return SLUICE_VERSION; }
 
 const char* dtype_name(DType dtype) { return sluice::dtype_name(static_cast<sluice::DType>(dtype)); }
@@ -80,7 +87,9 @@ void Tensor::check_dtype(DType dtype) const {
 std::string Tensor::str() const {
   return guarded([&] { return type_of(*this).str(); });
 }
-std::string Port::str() const { return fmt::format("{}: {}{}", name, dtype_name(dtype), Shape(shape).str()); }
+std::string Port::str() const {
+  return guarded([&] { return fmt::format("{}: {}{}", name, dtype_name(dtype), Shape(shape).str()); });
+}
 
 std::vector<NamedTensor> load_tensors(const std::string& path) {
   return guarded([&] {
@@ -118,8 +127,12 @@ int Engine::cores() const { return impl_->cores(); }
 void Engine::load_extension(const std::string& path) {
   guarded([&] { impl_->load_extension(path); });
 }
-uint64_t Engine::memory_bytes() const { return impl_->allocator_stats({}).current_bytes; }
-uint64_t Engine::peak_memory_bytes() const { return impl_->allocator_stats({}).peak_bytes; }
+uint64_t Engine::memory_bytes() const {
+  return guarded([&] { return impl_->allocator_stats({}).current_bytes; });
+}
+uint64_t Engine::peak_memory_bytes() const {
+  return guarded([&] { return impl_->allocator_stats({}).peak_bytes; });
+}
 
 struct Plan::Impl {
   plan::Plan plan;
@@ -134,26 +147,34 @@ Plan Plan::load(const std::string& path) {
 }
 const std::string& Plan::name() const { return impl_->plan.name; }
 std::vector<Port> Plan::inputs() const {
-  std::vector<Port> ports;
-  for (const plan::Input& in : impl_->plan.inputs) ports.push_back(port_of(in.name, {in.spec.dtype, in.spec.shape}));
-  return ports;
+  return guarded([&] {
+    std::vector<Port> ports;
+    for (const plan::Input& in : impl_->plan.inputs) ports.push_back(port_of(in.name, {in.spec.dtype, in.spec.shape}));
+    return ports;
+  });
 }
 std::vector<Port> Plan::outputs() const {
-  std::vector<Port> ports;
-  for (const plan::Output& out : impl_->plan.outputs)
-    ports.push_back(port_of(out.name, {out.view.spec.dtype, out.view.spec.shape}));
-  return ports;
+  return guarded([&] {
+    std::vector<Port> ports;
+    for (const plan::Output& out : impl_->plan.outputs)
+      ports.push_back(port_of(out.name, {out.view.spec.dtype, out.view.spec.shape}));
+    return ports;
+  });
 }
 std::vector<std::string> Plan::actors() const {
-  std::vector<std::string> names;
-  for (const plan::Actor& actor : impl_->plan.actors) names.push_back(actor.name);
-  return names;
+  return guarded([&] {
+    std::vector<std::string> names;
+    for (const plan::Actor& actor : impl_->plan.actors) names.push_back(actor.name);
+    return names;
+  });
 }
 int Plan::kernels() const { return static_cast<int>(impl_->plan.kernels.size()); }
 uint64_t Plan::memory_bytes() const {
   return guarded([&] { return plan::ledger(impl_->plan).total; });
 }
-std::string Plan::verify() const { return plan::verify(impl_->plan).str(); }
+std::string Plan::verify() const {
+  return guarded([&] { return plan::verify(impl_->plan).str(); });
+}
 
 uint64_t Result::step() const { return impl_->step(); }
 bool Result::ready() const { return impl_->done(); }
@@ -215,11 +236,15 @@ std::vector<Tensor> Session::run(const std::vector<Tensor>& inputs) { return sub
 void Session::wait_all() {
   guarded([&] { impl_->wait_all(); });
 }
-void Session::stop() { impl_->stop(); }
+void Session::stop() {
+  guarded([&] { impl_->stop(); });
+}
 std::vector<ActorCount> Session::firings() const {
-  std::vector<ActorCount> counts;
-  for (const ActorStats& actor : impl_->stats().actors) counts.push_back({actor.name, actor.firings});
-  return counts;
+  return guarded([&] {
+    std::vector<ActorCount> counts;
+    for (const ActorStats& actor : impl_->stats().actors) counts.push_back({actor.name, actor.firings});
+    return counts;
+  });
 }
 
 Counters Session::counters() const {
