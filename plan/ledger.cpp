@@ -52,6 +52,17 @@ void check_budget(const Plan& plan, uint64_t budget) {
   if (budget == 0) return;
   const Ledger ledger = plan::ledger(plan);
   if (ledger.total <= budget) return;
+  const std::string blame = largest_registers(plan);
+  throw FixableError(
+      ErrorKind::kMemory,
+      fmt::format(
+          "plan '{}': over its memory budget: needs {}, budget {}; the smallest budget that works is {} bytes{}{}",
+          plan.name, bytes_str(ledger.total), bytes_str(budget), ledger.total,
+          blame.empty() ? "" : "; largest registers: ", blame),
+      {{"option", std::string("memory_budget")}, {"value", static_cast<int64_t>(ledger.total)}});
+}
+
+std::string largest_registers(const Plan& plan) {
   std::vector<int> order(plan.registers.size());
   std::iota(order.begin(), order.end(), 0);
   const auto weight = [&](int r) { return plan.registers[r].bytes * static_cast<uint64_t>(plan.registers[r].quota); };
@@ -62,13 +73,7 @@ void check_budget(const Plan& plan, uint64_t budget) {
     const Register& r = plan.registers[order[i]];
     blame += fmt::format("{}'{}' ({} slots of {})", i ? ", " : "", r.name, r.quota, bytes_str(r.bytes));
   }
-  throw FixableError(
-      ErrorKind::kMemory,
-      fmt::format(
-          "plan '{}': over its memory budget: needs {}, budget {}; the smallest budget that works is {} bytes{}{}",
-          plan.name, bytes_str(ledger.total), bytes_str(budget), ledger.total,
-          blame.empty() ? "" : "; largest registers: ", blame),
-      {{"option", std::string("memory_budget")}, {"value", static_cast<int64_t>(ledger.total)}});
+  return blame;
 }
 
 std::string bytes_str(uint64_t bytes) {

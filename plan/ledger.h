@@ -32,6 +32,9 @@ Ledger ledger(const Plan& plan);
 // that works. 0 = no budget.
 void check_budget(const Plan& plan, uint64_t budget);
 
+// The registers whose slots take most, for messages: "'x' (2 slots of 1.0 MiB (1048576 bytes)), ...", at most three.
+std::string largest_registers(const Plan& plan);
+
 // "1.5 MiB (1572864 bytes)", "640 bytes".
 std::string bytes_str(uint64_t bytes);
 

@@ -6,6 +6,7 @@
 
 #include "actors/stream_executor.h"
 #include "base/log.h"
+#include "plan/ledger.h"
 #include "plan/verify.h"
 #include "runtime/engine.h"
 #include "streams/stream.h"
@@ -107,7 +108,14 @@ void allocate_arenas(Engine& engine, SessionCore::Loaded& loaded) {
   for (const plan::Arena& arena : plan.arenas) {
     const plan::Space& space = plan.spaces[arena.space];
     const uint64_t bytes = align_up(arena.bytes, plan::kAlignment);
-    loaded.arenas.push_back(std::make_shared<Storage>(engine.allocator(space), bytes, space));
+    try {
+      loaded.arenas.push_back(std::make_shared<Storage>(engine.allocator(space), bytes, space));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kMemory) throw;
+      const std::string blame = plan::largest_registers(plan);
+      fail(ErrorKind::kMemory, "plan '{}': {}; it needs {} in all{}{}", plan.name, error.what(),
+           plan::bytes_str(plan::ledger(plan).total), blame.empty() ? "" : "; largest registers: ", blame);
+    }
     auto* data = static_cast<std::byte*>(loaded.arenas.back()->data());
     loaded.bindings.arenas.push_back(data);
     // Initial tokens are zeros. Touching host memory now also keeps the process from growing later.

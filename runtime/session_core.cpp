@@ -11,7 +11,8 @@ namespace sluice {
 
 using plan::ActorRole;
 
-SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded) : engine_(engine), manual_(engine.options().manual_stepping), loaded_(std::move(loaded)) {
+SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
+    : engine_(engine), manual_(engine.options().manual_stepping), loaded_(std::move(loaded)) {
   const plan::Plan& plan = loaded_->plan;
   runner_ = std::make_shared<actors::Runner>(plan, loaded_->bindings, *this, loaded_->options.dump_dir);
   runner_->set_flag(actors::kRunCheckNumerics, loaded_->options.check_numerics);
@@ -69,15 +70,14 @@ std::vector<PortInfo> SessionCore::outputs() const {
 }
 
 void SessionCore::fail_timeout(const std::string& what, Timeout timeout) const {
-  if (const std::shared_ptr<actors::Runner> runner = this->runner(); runner != nullptr) {
+  if (const RunnerInUse runner = this->runner(); runner != nullptr) {
     const std::string breach = runner->protocol_breach();
     SLUICE_CHECK_KIND(kRuntime, breach.empty(), "session '{}': protocol: {}", plan().name, breach);
   }
   const std::string report = wait_report();
   const std::string after =
-      manual_
-          ? std::string("and nothing can happen any more")
-          : fmt::format("after {} ms", std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
+      manual_ ? std::string("and nothing can happen any more")
+              : fmt::format("after {} ms", std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
   fail(ErrorKind::kTimeout, "session '{}': {} {}; {}", plan().name, what, after,
        report.empty() ? "no actor of the plan is at work" : report);
 }
@@ -242,7 +242,7 @@ void SessionCore::wait_idle(bool writes_only) {
   const bool idle = wait_for(lock, changed_, kNoTimeout, [&] { return closed_ || touches.load() >= due; });
   if (closed_ || runner_ == nullptr) return;
   lock.unlock();
-  const std::shared_ptr<actors::Runner> runner = this->runner();
+  const RunnerInUse runner = this->runner();
   if (runner == nullptr) return;
   if (!idle) fail_timeout("its accesses to variables are not finished", kNoTimeout);
   for (const int actor : actors) {
@@ -276,21 +276,16 @@ void SessionCore::on_stall(std::chrono::milliseconds idle) {
       wait_report());
 }
 
-std::shared_ptr<actors::Runner> SessionCore::runner() const {
-  struct Use {
-    const SessionCore* core = nullptr;
-    ~Use() {
-      if (core == nullptr) return;
-      std::lock_guard lock(core->mutex_);
-      if (--core->readers_ == 0) core->changed_.notify_all();
-    }
-  };
-  const auto use = std::make_shared<Use>();
+SessionCore::RunnerInUse SessionCore::runner() const {
   std::lock_guard lock(mutex_);
   if (closed_ || runner_ == nullptr) return nullptr;
   ++readers_;
-  use->core = this;
-  return {use, runner_.get()};
+  return {runner_.get(), EndUse{this}};
+}
+
+void SessionCore::EndUse::operator()(actors::Runner*) const {
+  std::lock_guard lock(core->mutex_);
+  if (--core->readers_ == 0) core->changed_.notify_all();
 }
 
 }  // namespace sluice

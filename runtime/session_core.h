@@ -120,8 +120,13 @@ class SessionCore final : public actors::RunListener,
   void abandon();
   void finish_rest(std::unique_lock<std::mutex>& lock);
   void detach_variables();
-  // The runner, which with its streams stays as long as this is held; null once closed.
-  std::shared_ptr<actors::Runner> runner() const;
+  struct EndUse {
+    const SessionCore* core = nullptr;
+    void operator()(actors::Runner* runner) const;
+  };
+  // Keeps the runner and its streams; null once closed.
+  using RunnerInUse = std::unique_ptr<actors::Runner, EndUse>;
+  RunnerInUse runner() const;
   void read_counters(SessionStats& stats) const;
   void check_inputs(std::span<const InputTensor> inputs) const;
   void write_inputs(uint64_t step, std::span<const InputTensor> inputs);

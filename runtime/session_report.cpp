@@ -103,16 +103,16 @@ SessionMemory SessionCore::memory() const {
 }
 
 std::string SessionCore::wait_report() const {
-  const std::shared_ptr<actors::Runner> runner = this->runner();
+  const RunnerInUse runner = this->runner();
   return runner == nullptr ? std::string() : runner->wait_report(published_);
 }
 
 void SessionCore::set_trace(bool on) {
-  if (const std::shared_ptr<actors::Runner> runner = this->runner()) runner->set_trace(on);
+  if (const RunnerInUse runner = this->runner()) runner->set_trace(on);
 }
 
 std::vector<TraceEvent> SessionCore::take_trace() {
-  const std::shared_ptr<actors::Runner> runner = this->runner();
+  const RunnerInUse runner = this->runner();
   if (runner == nullptr) return {};
   std::vector<TraceEvent> events = runner->take_trace();
   std::stable_sort(events.begin(), events.end(),

@@ -168,7 +168,7 @@ void SessionCore::wait_all(Timeout timeout) {
   }
   lock.unlock();
   wait_idle(false);
-  if (const std::shared_ptr<actors::Runner> runner = this->runner(); runner != nullptr) {
+  if (const RunnerInUse runner = this->runner(); runner != nullptr) {
     runner->take_unseen_failure().throw_if_error();
   }
   lock.lock();
