@@ -4,6 +4,7 @@
 """
 
 import atexit as _atexit
+from math import inf, nan, pi
 
 from sluice import _C
 from sluice._C import (Generator, Tensor, bfloat16, bool, dtype, float16, float32, float64, int8, int16, int32, int64,  # noqa: A004
@@ -24,7 +25,6 @@ from sluice.autograd import enable_grad, inference_mode, is_grad_enabled, no_gra
 __version__ = _C.__version__
 
 float, double, half, long, int, short = float32, float64, float16, int64, int32, int16  # noqa: A001
-inf, nan, pi = __import__("math").inf, __import__("math").nan, __import__("math").pi
 FloatTensor = Tensor
 
 _LAZY = {"nn": "sluice.nn", "optim": "sluice.optim", "ops": "sluice._C.ops", "errors": "sluice.errors", "info": "sluice.info",

@@ -72,7 +72,10 @@ void run(const std::string& name, nb::handle callable, const KernelArgs& args, c
   nb::list arrays;
   for (size_t i = 0; i < inputs.size(); ++i)
     arrays.append(numpy_view(const_cast<void*>(args.inputs[i]), inputs[i], false));
-  nb::object result = callable(*arrays);
+  // Only the call itself may be ended with its thread: behind it, unwinding would drop objects without the GIL.
+  const nb::tuple operands(arrays);
+  nb::object result = nb::steal(unless_ended([&] { return PyObject_CallObject(callable.ptr(), operands.ptr()); }));
+  if (!result.is_valid()) nb::raise_python_error();
   const bool several = nb::isinstance<nb::tuple>(result) || nb::isinstance<nb::list>(result);
   nb::tuple results = several ? nb::tuple(result) : nb::make_tuple(result);
   if (results.size() != outputs.size())
@@ -89,7 +92,7 @@ HostFunction host_function_of(const std::string& name, nb::object callable) {
     if (!Py_IsInitialized()) fail(ErrorKind::kCancelled, "host function '{}': the interpreter has ended", name);
     GilAcquire gil;
     try {
-      unless_ended([&] { run(name, function.get(), args, inputs, outputs); });
+      run(name, function.get(), args, inputs, outputs);
     } catch (nb::python_error& error) {
       const ExceptionText text = text_of_exception(error);
       fail(ErrorKind::kRuntime, "host function '{}' raised {}\n{}", name, text.last_line, text.traceback);

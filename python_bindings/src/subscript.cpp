@@ -38,8 +38,14 @@ std::vector<nb::object> items_of(nb::handle index) {
   return items;
 }
 
+// Arrays have __index__ as well, which works for one element only: the others are index tensors.
 bool is_int(nb::handle item) {
-  return PyIndex_Check(item.ptr()) && !PyBool_Check(item.ptr()) && !nb::isinstance<Tensor>(item);
+  if (PyLong_CheckExact(item.ptr())) return true;
+  if (!PyIndex_Check(item.ptr()) || PyBool_Check(item.ptr()) || nb::isinstance<Tensor>(item)) return false;
+  if (!nb::hasattr(item, "__array__")) return true;
+  const nb::object number = nb::steal(PyNumber_Index(item.ptr()));
+  if (!number.is_valid()) PyErr_Clear();
+  return number.is_valid();
 }
 
 // Dims of x that an item uses up.
@@ -95,6 +101,7 @@ Parsed parse(const Value& x, nb::handle index) {
       parsed.view = ops::unsqueeze(parsed.view, dim++);
     } else if (is_int(item)) {
       const int64_t i = PyNumber_AsSsize_t(item.ptr(), nullptr), n = parsed.view.shape()[dim];
+      if (PyErr_Occurred() != nullptr) nb::raise_python_error();
       if (i < -n || i >= n)
         fail(ErrorKind::kIndex, "index {} is out of bounds for dimension {} with size {}", i, dim, n);
       parsed.view = ops::select(parsed.view, dim, i < 0 ? i + n : i);

@@ -216,3 +216,20 @@ def test_tensors_move_to_the_simulated_device_and_back():
 def test_import_is_light(run_script):
     result = run_script("import sys, sluice\nassert 'numpy' not in sys.modules and 'sluice.nn' not in sys.modules")
     assert result.returncode == 0, result.stderr
+
+
+def test_numpy_arrays_index():
+    t = sl.arange(6).reshape(2, 3)
+    np.testing.assert_array_equal(t[np.array([1, 0])].numpy(), [[3, 4, 5], [0, 1, 2]])
+    assert t[np.int64(1), np.array(2)].item() == 5
+    with pytest.raises((TypeError, IndexError), match="index"):
+        t[np.zeros((3, 3))]
+    with pytest.raises((TypeError, IndexError), match="index"):
+        t[np.zeros((3, 3))] = 1
+
+    class Raising:
+        def __index__(self):
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        t[Raising()]
