@@ -49,8 +49,9 @@ class System {
   // Ends the identities, normally. Nothing is called any more once this returns.
   void unregister_run(const std::shared_ptr<Run>& run);
 
-  // For code that speaks CAF itself. A node answers the atom "status" with a line of text and obeys exit messages:
-  // an exit of one node fails its run.
+  // For code that speaks CAF itself, on threads that end before this does: CAF keeps a reference to the system in
+  // thread-local state of whoever makes an actor, and its end waits for that. A node answers the atom "status" with a
+  // line of text and obeys exit messages: an exit of one node fails its run.
   caf::actor_system& caf();
   static const caf::actor& handle(const Run& run, int actor);
 

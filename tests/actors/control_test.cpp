@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <thread>
 
 #include "actors/runner.h"
 #include "caf/all.hpp"
@@ -114,7 +115,8 @@ TEST(Control, ANodeAnswersAsksAndIsMonitored) {
   TestRun run(line(3, 2));
   System system(std::chrono::milliseconds(0));
   auto control = system.register_run(run, run.runner->nodes());
-  {
+  // On a thread of its own, as system.h asks.
+  std::thread([&] {
     caf::scoped_actor self{system.caf()};
     const caf::actor& node = System::handle(*control, 1);
     self->request(node, std::chrono::seconds(5), caf::atom("status"))
@@ -131,7 +133,7 @@ TEST(Control, ANodeAnswersAsksAndIsMonitored) {
     run.changed.wait(lock, [&] { return !run.down.empty(); });
     EXPECT_THAT(run.down, ::testing::HasSubstr("a2: "));
     EXPECT_THAT(run.down, ::testing::HasSubstr("user_shutdown"));
-  }
+  }).join();
   system.unregister_run(control);
 }
 
