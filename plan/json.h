@@ -15,7 +15,8 @@ std::string to_json(const Plan& plan);
 // "<file>: <field>: <what>: <got>; <what must hold>". Only the form is checked: verify() checks what the plan means.
 Plan from_json(std::string_view text, const std::string& file_name);
 
-// Throws kValue when an object has one key twice, which readers of JSON take differently. REQUIRES: `json` is well formed.
+// Throws kValue when an object has one key twice, which readers of JSON take differently. REQUIRES: `json` is well
+// formed.
 void refuse_repeated_keys(std::string_view json, const std::string& file_name);
 
 // Reads a plan file, or `plan.json` of a bundle directory. Throws kIo when it cannot be read.

@@ -7,8 +7,8 @@ export SLUICE_LONG=1 SLUICE_BUILD=$build PYTHONPATH=$build/python
 log=$build/test_long.log
 : > "$log"
 find "$build/tests" -maxdepth 1 -name '*_tests' | sort | while read -r program; do
-  "$program" --gtest_list_tests --gtest_filter='Soak*:*/Soak*' | grep -q '^  ' || continue
-  "$program" --gtest_filter='Soak*:*/Soak*' --gtest_brief=1 | tee -a "$log"
+  "$program" --gtest_list_tests --gtest_filter='*Soak*' | grep -q '^  ' || continue
+  "$program" --gtest_filter='*Soak*' --gtest_brief=1 | tee -a "$log"
 done
 .venv/bin/python -m pytest -q -m soak tests/python tests/packaging | tee -a "$log"
 echo "--- counts"
