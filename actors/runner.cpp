@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "actors/protocol.h"
+#include "base/interrupt.h"
 #include "kernels/kernel.h"
 
 namespace sluice::actors {
@@ -182,13 +183,35 @@ void Runner::activate() {
       room_.push_back(messages[room_.size()]);
     });
   }
-  for (StreamExecutor* stream : streams_) {
-    stream->run_sync([&] {
-      for (Node* node : nodes_) {
-        if (&node->home() == stream) node->activate();
-      }
-    });
+  // All of them or none: once the first may fire, nothing here can fail.
+  struct Progress {
+    std::mutex mutex;
+    std::condition_variable changed;
+    size_t left = 0;
+  };
+  const auto progress = std::make_shared<Progress>();
+  progress->left = streams_.size();
+  std::vector<std::unique_ptr<Call>> calls;
+  for (const StreamExecutor* stream : streams_) {
+    calls.push_back(std::make_unique<Call>(Call{{}, [this, progress, stream] {
+                                                  for (Node* node : nodes_) {
+                                                    if (&node->home() == stream) node->activate();
+                                                  }
+                                                  std::lock_guard lock(progress->mutex);
+                                                  --progress->left;
+                                                  progress->changed.notify_all();
+                                                }}));
   }
+  activated_ = true;
+  for (size_t s = 0; s < streams_.size(); ++s) {
+    if (streams_[s]->manual() || streams_[s]->on_thread()) {
+      calls[s]->run();
+    } else {
+      streams_[s]->post_call(std::move(calls[s]));
+    }
+  }
+  std::unique_lock lock(progress->mutex);
+  interruptible_wait(lock, progress->changed, kWaitForever, [&] { return progress->left == 0; });
 }
 
 void Runner::start(uint64_t n) {

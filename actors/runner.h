@@ -3,6 +3,7 @@
 // those are its listener's.
 //
 // Thread safety: every method from any thread, except that start() and stop() must not race with each other.
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -32,7 +33,9 @@ class Runner {
   Runner& operator=(const Runner&) = delete;
 
   // Lets the nodes run. Their first actions (initial tokens, free input slots) happen before it returns.
+  // When it throws, actors are at work only if activated().
   void activate();
+  bool activated() const { return activated_; }
   // `n` start credits to every source and feed.
   void start(uint64_t n);
   // No more starts: what was started ends, then every node. Again: nothing.
@@ -91,6 +94,7 @@ class Runner {
   std::vector<Cell> cells_;
   std::vector<size_t> room_;  // messages for which each stream has room
   bool stopped_ = false;
+  std::atomic<bool> activated_{false};
 };
 
 }  // namespace sluice::actors

@@ -43,7 +43,7 @@ StreamExecutor::StreamExecutor(Options options, std::unique_ptr<Stream> stream)
 
 StreamExecutor::~StreamExecutor() {
   if (thread_.joinable()) {
-    post_call(last_call_.release());
+    post_call(std::move(last_call_));
     thread_.join();
     discard_rest();
   } else {
@@ -55,12 +55,12 @@ StreamExecutor::~StreamExecutor() {
 bool StreamExecutor::on_thread() const { return current_executor == this; }
 StreamExecutor* StreamExecutor::current() { return current_executor; }
 
-void StreamExecutor::call(std::function<void()> run) { post_call(new Call{{}, std::move(run)}); }
+void StreamExecutor::call(std::function<void()> run) { post_call(std::make_unique<Call>(Call{{}, std::move(run)})); }
 
-void StreamExecutor::post_call(Call* call) {
-  call->cell.item.call = call;
+void StreamExecutor::post_call(std::unique_ptr<Call> call) {
+  call->cell.item.call = call.get();
   call->cell.item.kind = static_cast<uint32_t>(ItemKind::kCall);
-  post(&call->cell);
+  post(&call.release()->cell);
 }
 
 void StreamExecutor::run_sync(const std::function<void()>& run) {
@@ -121,11 +121,13 @@ void StreamExecutor::give_up_lease() {
 }
 
 void StreamExecutor::add_tracer(TraceBuffer* buffer, int lane) {
-  run_sync([&] { tracers_.push_back({buffer, lane}); });
+  std::lock_guard lock(tracers_mutex_);
+  tracers_.push_back({buffer, lane});
 }
 
 void StreamExecutor::remove_tracer(TraceBuffer* buffer) {
-  run_sync([&] { std::erase_if(tracers_, [&](const Tracer& t) { return t.buffer == buffer; }); });
+  std::lock_guard lock(tracers_mutex_);
+  std::erase_if(tracers_, [&](const Tracer& t) { return t.buffer == buffer; });
 }
 
 void StreamExecutor::run() {
@@ -146,13 +148,18 @@ void StreamExecutor::run() {
       const int64_t begin_ns = clock_.pause();
       inbox_.park();
       const int64_t end_ns = clock_.resume();
+      std::lock_guard lock(tracers_mutex_);
       for (const Tracer& tracer : tracers_) {
         TraceEvent event;
         event.stream = tracer.lane;
         event.begin_ns = begin_ns;
         event.end_ns = end_ns;
         event.wait = true;
-        tracer.buffer->add(event);
+        try {
+          tracer.buffer->add(event);
+        } catch (const std::bad_alloc&) {
+          // A wait that the trace lacks.
+        }
       }
     }
   }

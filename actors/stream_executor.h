@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -56,6 +57,8 @@ class StreamExecutor {
 
   void post(Cell* cell) { inbox_.push(cell); }
   void call(std::function<void()> run);
+  // The same for a call made before, which needs no memory.
+  void post_call(std::unique_ptr<Call> call);
   // Runs `run` on the stream's thread and waits for it; rethrows what it throws.
   void run_sync(const std::function<void()>& run);
 
@@ -76,7 +79,7 @@ class StreamExecutor {
   BusyClock& clock() { return clock_; }
   const BusyClock& clock() const { return clock_; }
 
-  // Records into `buffer`, as lane `lane`, when the stream is parked.
+  // Records into `buffer`, as lane `lane`, when the stream is parked. Any thread.
   void add_tracer(TraceBuffer* buffer, int lane);
   void remove_tracer(TraceBuffer* buffer);
 
@@ -97,7 +100,6 @@ class StreamExecutor {
     int lane;
   };
   void run();
-  void post_call(Call* call);
   void drain_inbox();
   void discard_rest();
   void deliver(const Item& item);
@@ -107,7 +109,8 @@ class StreamExecutor {
   std::unique_ptr<Stream> stream_;
   Ring ring_;
   std::vector<PendingMessage> choices_;  // manual stepping: what is pending
-  std::vector<Tracer> tracers_;
+  std::mutex tracers_mutex_;
+  std::vector<Tracer> tracers_;    // under tracers_mutex_
   std::atomic<int> leased_{0};     // written by its thread, but for give_up_lease()
   std::atomic<size_t> room_{256};  // messages of all sessions, and some calls
   BusyClock clock_;

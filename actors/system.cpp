@@ -51,8 +51,17 @@ class NodeIdentity : public caf::monitorable_actor {
   const char* name() const override { return "sluice.node"; }
   void on_destroy() override {
     if (getf(is_cleaned_up_flag)) return;
-    cleanup(caf::exit_reason::unreachable, nullptr);
+    cleanup(caf::exit_reason::normal, nullptr);  // an error's text would need memory
     monitorable_actor::on_destroy();
+  }
+  // The same without a word to the supervisor.
+  void leave(const caf::actor& supervisor) {
+    detach(caf::default_attachable::observe_token{supervisor.address(), caf::default_attachable::monitor});
+    try {
+      end(caf::exit_reason::normal);
+    } catch (const std::bad_alloc&) {
+      // Monitors of others are not told, then.
+    }
   }
   // After this no message reaches the node.
   void end(caf::error reason) {
@@ -242,7 +251,7 @@ void System::unregister_run(const std::shared_ptr<Run>& run) {
     for (const caf::actor& handle : run->handles) impl_->nodes.erase(handle.id());
   }
   for (const caf::actor& handle : run->handles) {
-    static_cast<NodeIdentity*>(caf::actor_cast<caf::abstract_actor*>(handle))->end(caf::exit_reason::normal);
+    static_cast<NodeIdentity*>(caf::actor_cast<caf::abstract_actor*>(handle))->leave(impl_->supervisor);
   }
 }
 

@@ -299,6 +299,8 @@ void Engine::adopt(std::shared_ptr<SessionCore> core) {
   std::lock_guard lock(impl_->mutex);
   check_alive();
   std::erase_if(impl_->sessions, [](const auto& session) { return session.expired(); });
+  // Room for all of them to be abandoned: that must not fail.
+  impl_->abandoned.reserve(impl_->abandoned.size() + impl_->sessions.size() + 1);
   impl_->sessions.push_back(core);
 }
 

@@ -49,10 +49,15 @@ void SessionCore::open() {
   for (size_t v = 0; v < loaded_->variables.size(); ++v) {
     loaded_->variables[v]->attach(weak_from_this(), loaded_->variable_written[v]);
   }
-  control_ = engine_.actor_system().register_run(*this, runner_->nodes());
-  engine_.adopt(shared_from_this());
-  if (loaded_->options.trace) runner_->set_trace(true);
-  runner_->activate();
+  try {
+    control_ = engine_.actor_system().register_run(*this, runner_->nodes());
+    engine_.adopt(shared_from_this());
+    if (loaded_->options.trace) runner_->set_trace(true);
+    runner_->activate();
+  } catch (...) {
+    never_active_ = !runner_->activated();
+    throw;
+  }
 }
 
 std::vector<PortInfo> SessionCore::inputs() const {

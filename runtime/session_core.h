@@ -150,6 +150,7 @@ class SessionCore final : public actors::RunListener,
   std::unique_ptr<Loaded> loaded_;
   std::shared_ptr<actors::Runner> runner_;  // null once closed
   std::shared_ptr<actors::System::Run> control_;
+  std::atomic<bool> never_active_{false};  // open() has failed before an actor could fire
   std::vector<Sink> sinks_;
   std::vector<Feed> feeds_;
   std::vector<int> touching_, writing_;  // actors whose firings read or write variables

@@ -93,7 +93,7 @@ bool SessionCore::close(Timeout timeout) {
 
 // REQUIRES: ending_, so that runner_ stays.
 bool SessionCore::end_actors(Timeout timeout) {
-  if (control_ == nullptr) return true;  // never opened
+  if (control_ == nullptr || never_active_) return true;
   runner_->stop();
   const Clock::time_point deadline = after(timeout);
   if (manual_) {
@@ -104,6 +104,7 @@ bool SessionCore::end_actors(Timeout timeout) {
   }
   constexpr Timeout kSlice = std::chrono::milliseconds(50);
   while (!runner_->wait_done(std::min(left_until(deadline), kSlice))) {
+    if (never_active_) return true;
     if (Clock::now() >= deadline) return false;
     check_interrupt();
   }
