@@ -10,6 +10,7 @@
 #include "graph/ops/softmax.h"
 #include "plan/verify.h"
 #include "runtime/engine.h"
+#include "support/memory_watch.h"
 #include "tensor/graph_session.h"
 
 namespace sluice::test {
@@ -309,7 +310,9 @@ class RandomPrograms : public testing::TestWithParam<unsigned> {
       }
       GraphSessionOptions session_options;
       session_options.compile = options;
+      const MemoryWatch watch(executor->engine(), {plan::Space{}});
       session = std::make_unique<GraphSession>(*executor, scope.finish(outputs), session_options);
+      EXPECT_EQ(watch.held_but_for(ledger_bytes(session->compiled().plan, true, false)), "");
     }
     EXPECT_EQ(plan::verify(session->compiled().plan).str(), "");
     Trace trace;

@@ -9,6 +9,7 @@
 #include "ops/op_cases.h"
 #include "runtime/engine.h"
 #include "runtime/session.h"
+#include "support/memory_watch.h"
 #include "tensor/graph_session.h"
 
 namespace sluice::test {
@@ -45,7 +46,9 @@ TEST_P(ExecutionTest, PlannedEqualsEager) {
     for (const Value& v : drawn.run(traced)) outputs.emplace_back("out" + std::to_string(outputs.size()), v);
     GraphSessionOptions options;
     options.compile.cores = eager.threads();
+    const MemoryWatch watch(eager.engine(), {plan::Space{}});
     GraphSession session(eager, trace.finish(outputs), options);
+    EXPECT_EQ(watch.held_but_for(ledger_bytes(session.compiled().plan, true, false)), "") << drawn.label;
     const std::vector<Tensor> planned = session.call(given);
     expect_same(drawn.run(), {planned.begin(), planned.end()}, drawn.label);
   }

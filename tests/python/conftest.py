@@ -1,8 +1,10 @@
 """Shared by the tests of the Python front end: torch is the oracle."""
 
+import gc
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -49,3 +51,49 @@ def run_script(tmp_path):
 def seeded():
     sl.manual_seed(0)
     torch.manual_seed(0)
+
+
+class CountedLoads:
+    """`_C.GraphSession`, watched: a plan is loaded into as many bytes, per space, as its ledger says."""
+
+    def __init__(self, real):
+        self.real = real
+
+    def __call__(self, captured, options, functions):
+        # The variables are tensors: on the host their memory is counted apart, on devices some may be new.
+        return self.watched(lambda: self.real(captured, options, functions), lambda space: space != "host")
+
+    def load(self, directory, options, functions):
+        return self.watched(lambda: self.real.load(directory, options, functions), lambda space: True)
+
+    def watched(self, load, makes_variables):
+        collecting = gc.isenabled()
+        gc.disable()  # graphs of before stay
+        try:
+            before, session = self.held(), load()
+            now = self.held()
+        finally:
+            if collecting:
+                gc.enable()
+        if threading.active_count() > 1:  # others may load or drop graphs
+            return session
+        ledger = session.ledger()["spaces"]
+        for memory in session.session_memory():
+            space, arenas = memory["space"], memory["arenas"]
+            assert arenas + memory["variables"] == ledger[space]
+            if space in now:
+                most = arenas + memory["variables"] * makes_variables(space)
+                assert arenas <= now[space] - before[space] <= most, f"{space}: got {now[space] - before[space]} bytes: {memory}"
+        return session
+
+    @staticmethod
+    def held():
+        return {space: sl._C.memory_stats(space)["current_bytes"] for space in ("host", "sim:0")}
+
+
+@pytest.fixture(autouse=True)
+def ledger_is_exact(monkeypatch, request):
+    """Every graph of every test takes the memory of its ledger."""
+    # Graphs of aborts give theirs back when their kernels let them, while others are loaded.
+    if request.module.__name__ != "test_aborts":
+        monkeypatch.setattr(sl._C, "GraphSession", CountedLoads(sl._C.GraphSession))

@@ -1,4 +1,5 @@
-"""A plan's ledger is what its run takes: a C++ program runs in that much memory, and in less it is refused beforehand."""
+"""A plan's ledger is what its run takes: a C++ program runs in that much memory, and in less it is refused beforehand.
+And it is all that a run takes, however many steps it has."""
 
 import re
 import resource
@@ -9,6 +10,7 @@ import pytest
 
 import sluice as sl
 import sluice.nn as nn
+import sluice.nn.functional as F
 from sluice._tools import find_tool
 
 MIB = 1 << 20
@@ -75,3 +77,97 @@ def test_a_twentieth_less_is_refused_with_what_works():  # C-01
     with pytest.raises(MemoryError, match=rf"(?s)over its memory budget.*smallest budget that works is .*{total} bytes"):
         Wide(256, budget=total * 95 // 100)(x)
     Wide(256, budget=total)(x)
+
+
+def test_one_slot_of_one_register_less_is_refused_before_the_first_step():  # C-01
+    calls = []
+
+    class Watched(Wide):
+        def build(self, x):
+            def note(array):
+                calls.append(array)
+                return array
+
+            return self.model(sl.host_function(note, x, out=((8, 64), sl.float32)))
+
+    x = sl.rand(8, 64)
+    plan, total = (enough := Watched(64).compile(x)).plan, enough.memory()["total"]
+    slots = [(r["name"], r["bytes"], r["quota"]) for r in plan["registers"] if r["bytes"]]
+    assert len(slots) >= 2
+    largest = max(slots, key=lambda slot: slot[1] * slot[2])
+    for _, one_slot, _ in slots:
+        with pytest.raises(MemoryError) as refused:
+            Watched(64, budget=total - one_slot)(x)
+        assert f"smallest budget that works is {total} bytes" in str(refused.value)
+        assert re.search(rf"largest registers: '{re.escape(largest[0])}' \({largest[2]} slots of .*{largest[1]} bytes", str(refused.value))
+    assert not calls
+    Watched(64, budget=total)(x).numpy()
+    assert len(calls) == 1
+
+
+class Trained(nn.Graph):
+    def __init__(self):
+        super().__init__()
+        self.model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+        self.add_optimizer(sl.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9))
+
+    def build(self, x, y):
+        loss = F.cross_entropy(self.model(x), y)
+        loss.backward()
+        return loss
+
+
+def resident():
+    """Exact, where the counters of /proc/self/statm lag behind."""
+    with open("/proc/self/smaps_rollup") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Rss:"))
+
+
+def growth(step, n):
+    """By how much `n` calls of step() make the process larger, after as many as it takes to be warm."""
+    for _ in range(500):
+        step()
+    before = resident()
+    for _ in range(n):
+        step()
+    return resident() - before
+
+
+def training_step():
+    graph, x, y = Trained(), sl.randn(8, 16), sl.randint(0, 4, (8,))
+
+    def step():
+        assert graph(x, y).item() < 10
+
+    return step
+
+
+# In a process of its own: what other tests have freed would hide that something grows.
+GROWTH = """
+from test_memory_limit import MIB, growth, training_step
+train, kept, n, kept_per_step = training_step(), [], {n}, {kept_per_step}
+def step():
+    train()
+    if kept_per_step:
+        kept.append(bytearray(kept_per_step))
+print(growth(step, n))
+"""
+
+
+def growth_of_training(run_script, n, kept_per_step=0):
+    process = run_script(GROWTH.format(n=n, kept_per_step=kept_per_step), timeout=300)
+    assert process.returncode == 0, process.stderr
+    return int(process.stdout)
+
+
+@pytest.mark.soak
+def test_training_does_not_grow(run_script, repetitions, count):
+    n = repetitions(1000, 20000)
+    grown = growth_of_training(run_script, n)
+    assert grown < MIB
+    count("memory of long runs, training from Python", n, "steps")
+    count("memory of long runs, training from Python", max(grown, 0) // 1024, "KiB grown")
+
+
+def test_a_step_that_keeps_memory_is_found(run_script):
+    assert growth_of_training(run_script, 1000, kept_per_step=2 * MIB // 1000) >= MIB

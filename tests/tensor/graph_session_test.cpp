@@ -5,6 +5,7 @@
 
 #include "graph/ops/host.h"
 #include "runtime/session.h"
+#include "support/memory_watch.h"
 #include "tensor/tensor_fixture.h"
 
 namespace sluice::test {
@@ -34,7 +35,10 @@ class GraphSessions : public TensorTest {
     y = ops::mul(y, 10);
     GraphSessionOptions options;
     options.functions["f"] = std::move(function);
-    return std::make_unique<GraphSession>(eager, trace.finish({{"y", y}}), options);
+    const MemoryWatch watch(eager.engine(), {plan::Space{}});
+    auto session = std::make_unique<GraphSession>(eager, trace.finish({{"y", y}}), options);
+    EXPECT_EQ(watch.held_but_for(ledger_bytes(session->compiled().plan, true, false)), "");
+    return session;
   }
 };
 

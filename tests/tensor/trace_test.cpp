@@ -3,6 +3,7 @@
 #include "graph/ops/matmul.h"
 #include "graph/ops/random.h"
 #include "runtime/session.h"
+#include "support/memory_watch.h"
 #include "tensor/graph_session.h"
 #include "tensor/random.h"
 #include "tensor/tensor_fixture.h"
@@ -30,7 +31,10 @@ class Trace : public TensorTest {
     for (const Value& v : build(traced)) outputs.emplace_back("y" + std::to_string(outputs.size()), v);
     GraphSessionOptions session_options;
     session_options.compile = options;
-    return std::make_unique<GraphSession>(eager, trace.finish(outputs), session_options);
+    const MemoryWatch watch(eager.engine(), {plan::Space{}});
+    auto session = std::make_unique<GraphSession>(eager, trace.finish(outputs), session_options);
+    EXPECT_EQ(watch.held_but_for(ledger_bytes(session->compiled().plan, true, false)), "");
+    return session;
   }
 
   void expect_as_eager(const Build& build, const std::vector<Tensor>& inputs) {

@@ -8,6 +8,7 @@
 #include "graph/ops/optimizer_updates.h"
 #include "graph/ops/pooling.h"
 #include "graph/ops/random.h"
+#include "support/memory_watch.h"
 #include "tensor/graph_session.h"
 #include "tensor/random.h"
 #include "tensor/tensor_fixture.h"
@@ -113,7 +114,9 @@ class Training : public TensorTest {
     GraphSessionOptions options;
     options.compile = std::move(compile);
     options.compile.cores = eager.threads();
+    const MemoryWatch watch(eager.engine(), {plan::Space{}});
     GraphSession session(eager, trace.finish({{"loss", loss}}), options);
+    EXPECT_EQ(watch.held_but_for(ledger_bytes(session.compiled().plan, true, false)), "");
     return train(net, [&](const Tensor& images, const Tensor& labels) { return session.call({images, labels})[0]; });
   }
 };
