@@ -85,26 +85,27 @@ class Stages {
 };
 
 void check_options(const CompileOptions& options) {
-  const auto refuse_unless = [](bool good, const std::string& message, Fix fix) {
-    if (!good) throw FixableError(ErrorKind::kValue, message, std::move(fix));
+  const auto refuse = [](const std::string& message, Fix fix) {
+    throw FixableError(ErrorKind::kValue, message, std::move(fix));
   };
   const auto option = [](const char* name, int64_t value) -> Fix {
     return {{"option", std::string(name)}, {"value", value}};
   };
-  refuse_unless(options.outputs_buffer_size >= 1,
-                fmt::format("outputs_buffer_size: {}; must be at least 1", options.outputs_buffer_size),
-                option("outputs_buffer_size", 1));
-  refuse_unless(options.cores >= 0,
-                fmt::format("cores: {}; must be at least 0 (0 = what the target has)", options.cores),
-                option("cores", 0));
+  if (options.outputs_buffer_size < 1) {
+    refuse(fmt::format("outputs_buffer_size: {}; must be at least 1", options.outputs_buffer_size),
+           option("outputs_buffer_size", 1));
+  }
+  if (options.cores < 0) {
+    refuse(fmt::format("cores: {}; must be at least 0 (0 = what the target has)", options.cores), option("cores", 0));
+  }
   SLUICE_CHECK(!options.name.empty(), "name: empty; a plan needs a name");
   const std::vector<std::string> known = pass_names();
   for (const std::string& name : options.disabled_passes) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     std::string names;
     for (const std::string& n : known) names += (names.empty() ? "" : ", ") + n;
-    refuse_unless(std::find(known.begin(), known.end(), name) != known.end(),
-                  fmt::format("disabled_passes: unknown pass: '{}'; the passes are {}", name, names),
-                  {{"option", std::string("disabled_passes")}, {"key", name}, {"value", Attr()}});
+    refuse(fmt::format("disabled_passes: unknown pass: '{}'; the passes are {}", name, names),
+           {{"option", std::string("disabled_passes")}, {"key", name}, {"value", Attr()}});
   }
 }
 

@@ -43,7 +43,6 @@ namespace {
 
 constexpr int kForEver = 1 << 30;
 
-
 Plan simulated() {
   Plans b("simulated");
   const int host = b.stream("cpu:0", StreamKind::kHost), copy = b.stream("sim:0", StreamKind::kCopyIn);
