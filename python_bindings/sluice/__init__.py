@@ -4,7 +4,7 @@
 """
 
 import atexit as _atexit
-from math import inf, nan, pi
+import math as _math
 
 from sluice import _C
 from sluice._C import (Generator, Tensor, bfloat16, bool, dtype, float16, float32, float64, int8, int16, int32, int64,  # noqa: A004
@@ -25,6 +25,7 @@ from sluice.autograd import enable_grad, inference_mode, is_grad_enabled, no_gra
 __version__ = _C.__version__
 
 float, double, half, long, int, short = float32, float64, float16, int64, int32, int16  # noqa: A001
+inf, nan, pi = _math.inf, _math.nan, _math.pi
 FloatTensor = Tensor
 
 _LAZY = {"nn": "sluice.nn", "optim": "sluice.optim", "ops": "sluice._C.ops", "errors": "sluice.errors", "info": "sluice.info",
