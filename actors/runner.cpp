@@ -57,7 +57,7 @@ Runner::~Runner() {
   for (StreamExecutor* stream : streams_) {
     if (stream->stream().asynchronous()) static_cast<void>(stream->stream().synchronize());
   }
-  if (flag(kRunTraced)) set_trace(false);
+  for (StreamExecutor* stream : streams_) stream->remove_tracer(&run_.trace);
   discard_messages();
   for (size_t s = 0; s < room_.size(); ++s) streams_[s]->release_room(room_[s]);
   destroy_nodes();
@@ -252,6 +252,7 @@ void Runner::set_trace(bool on) {
       streams_[s]->add_tracer(&run_.trace, stream_lanes_[s]);
     } else {
       streams_[s]->remove_tracer(&run_.trace);
+      streams_[s]->run_sync([] {});  // a firing that began traced adds its event
     }
   }
 }
