@@ -1,10 +1,14 @@
 #include "actors/caf_scheduler.h"
 
+#include <deque>
 #include <utility>
 
 #include "base/thread.h"
 #include "caf/actor_system.hpp"
+#include "caf/detail/thread_safe_actor_clock.hpp"
+#include "caf/execution_unit.hpp"
 #include "caf/resumable.hpp"
+#include "caf/scheduler/abstract_coordinator.hpp"
 
 namespace sluice::actors {
 
@@ -32,6 +36,40 @@ void WaitingThread::join() {
   }
   thread_.join();
 }
+
+namespace {
+
+class CafScheduler final : public caf::scheduler::abstract_coordinator {
+ public:
+  CafScheduler(caf::actor_system& system, CafThreads& threads);
+
+  ~CafScheduler() override { stop(); }
+
+  void start() override;
+  void stop() final;
+  void enqueue(caf::resumable* job) override;
+  caf::actor_clock& clock() noexcept override { return clock_; }
+
+ private:
+  class Worker final : public caf::execution_unit {
+   public:
+    Worker(caf::actor_system& system, CafScheduler& scheduler) : execution_unit(&system), scheduler_(scheduler) {}
+    void exec_later(caf::resumable* job) override { scheduler_.enqueue(job); }
+
+   private:
+    CafScheduler& scheduler_;
+  };
+  void work();
+
+  CafThreads& threads_;
+  caf::detail::thread_safe_actor_clock clock_;
+  Worker worker_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<caf::resumable*> jobs_;  // each with a reference
+  bool started_ = false;              // of the thread that makes and ends it
+  bool ending_ = false, ended_ = false;
+};
 
 CafScheduler::CafScheduler(caf::actor_system& system, CafThreads& threads)
     : abstract_coordinator(system), threads_(threads), worker_(system, *this) {}
@@ -87,6 +125,12 @@ void CafScheduler::work() {
       intrusive_ptr_release(job);
     }
   }
+}
+
+}  // namespace
+
+caf::scheduler::abstract_coordinator* make_caf_scheduler(caf::actor_system& system, CafThreads& threads) {
+  return new CafScheduler(system, threads);
 }
 
 }  // namespace sluice::actors

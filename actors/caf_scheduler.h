@@ -4,14 +4,17 @@
 // CAF's own scheduler starts its threads while the actor system is made, and ends the process when one of them cannot
 // be had. These have been started before, and wait for it.
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 
-#include "caf/detail/thread_safe_actor_clock.hpp"
-#include "caf/execution_unit.hpp"
-#include "caf/scheduler/abstract_coordinator.hpp"
+namespace caf {
+class actor_system;
+namespace scheduler {
+class abstract_coordinator;
+}
+}  // namespace caf
 
 namespace sluice::actors {
 
@@ -41,37 +44,7 @@ struct CafThreads {
   WaitingThread clock{"engine: watchdog of actors", "caf.clock"};
 };
 
-class CafScheduler final : public caf::scheduler::abstract_coordinator {
- public:
-  // REQUIRES: `threads` outlive the scheduler.
-  CafScheduler(caf::actor_system& system, CafThreads& threads);
-
-  ~CafScheduler() override { stop(); }
-
-  void start() override;
-  void stop() final;
-  void enqueue(caf::resumable* job) override;
-  caf::actor_clock& clock() noexcept override { return clock_; }
-
- private:
-  class Worker final : public caf::execution_unit {
-   public:
-    Worker(caf::actor_system& system, CafScheduler& scheduler) : execution_unit(&system), scheduler_(scheduler) {}
-    void exec_later(caf::resumable* job) override { scheduler_.enqueue(job); }
-
-   private:
-    CafScheduler& scheduler_;
-  };
-  void work();
-
-  CafThreads& threads_;
-  caf::detail::thread_safe_actor_clock clock_;
-  Worker worker_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<caf::resumable*> jobs_;  // each with a reference
-  bool started_ = false;              // of the thread that makes and ends it
-  bool ending_ = false, ended_ = false;
-};
+// For CAF's configuration; CAF destroys it. REQUIRES: `threads` outlive the system.
+caf::scheduler::abstract_coordinator* make_caf_scheduler(caf::actor_system& system, CafThreads& threads);
 
 }  // namespace sluice::actors

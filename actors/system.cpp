@@ -19,6 +19,7 @@
 #include "caf/event_based_actor.hpp"
 #include "caf/make_actor.hpp"
 #include "caf/monitorable_actor.hpp"
+#include "caf/scheduler/abstract_coordinator.hpp"
 #include "caf/send.hpp"
 #include "caf/system_messages.hpp"
 
@@ -106,7 +107,7 @@ struct System::Impl {
     explicit Config(CafThreads& threads) {
       set("scheduler.max-threads", size_t{1});
       module_factories.push_back([&threads](caf::actor_system& system) -> caf::actor_system::module* {
-        return new CafScheduler(system, threads);
+        return make_caf_scheduler(system, threads);
       });
     }
   };
