@@ -30,10 +30,10 @@ class BusyClock {
   int64_t busy_ns() const {
     for (;;) {
       const int64_t state = state_.load(std::memory_order_acquire);
-      if (state < 0) return ~state;
+      if (state < 0) return not_less(~state);
       const int64_t now = now_ns();
       // Paused meanwhile: `now` may be later than the pause.
-      if (state_.load(std::memory_order_acquire) == state) return now - state;
+      if (state_.load(std::memory_order_acquire) == state) return not_less(now - state);
     }
   }
   uint64_t pauses() const { return pauses_.load(std::memory_order_relaxed); }
@@ -55,6 +55,15 @@ class BusyClock {
   };
 
  private:
+  // The owner takes the time of a pause a moment before it shows: what was told in between stays true.
+  int64_t not_less(int64_t busy) const {
+    int64_t told = told_.load(std::memory_order_relaxed);
+    while (told < busy && !told_.compare_exchange_weak(told, busy, std::memory_order_relaxed)) {
+    }
+    return told < busy ? busy : told;
+  }
+
+  mutable std::atomic<int64_t> told_{0};
   // Paused: ~ of the busy time so far. Running: the time at which it would have begun had it never paused.
   std::atomic<int64_t> state_{~int64_t{0}};
   std::atomic<uint64_t> pauses_{0};
