@@ -9,6 +9,7 @@ packages=(
   libcaf-dev libdnnl-dev libhwy-dev                                               # actors, kernels
   libspdlog-dev libfmt-dev libcli11-dev libboost1.81-dev libboost-json1.81-dev    # logging, command line, JSON
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev                    # tests
+  pkg-config dpkg-dev file                                                        # packaging
   libtbb-dev graphviz chromium                                                    # benchmark peer, drawings, page tests
 )
 
