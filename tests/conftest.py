@@ -1,6 +1,7 @@
 """Shared by every Python test: soak tests, and the counts they print at the end of a run."""
 
 import os
+import signal
 
 import pytest
 
@@ -11,6 +12,8 @@ COUNTS = pytest.StashKey[list[str]]()
 def pytest_configure(config):
     config.addinivalue_line("markers", "soak: repeats one check on many inputs: some in `make test`, all in `make test-long`")
     config.stash[COUNTS] = []
+    # A shell starts background jobs with Ctrl-C ignored, which they pass on; tests send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter, config):
