@@ -30,7 +30,9 @@ def wheel(tmp_path_factory):
         return pathlib.Path(os.environ["SLUICE_WHEEL"])
     directory = tmp_path_factory.mktemp("wheel")
     done = subprocess.run([sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-build-isolation", "--no-deps", "-w", str(directory)],
-                          capture_output=True, text=True)
+                          capture_output=True, text=True,
+                          # As CMake calls them, so that ccache knows the objects from the main build.
+                          env={**os.environ, "CC": "cc", "CXX": "c++"})
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return next(directory.glob("*.whl"))
 

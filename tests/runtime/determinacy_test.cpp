@@ -11,7 +11,7 @@ namespace {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kOrders = 20;
 #else
-constexpr int kOrders = 500;
+constexpr int kOrders = 1000;
 #endif
 constexpr int kSteps = 6;
 
