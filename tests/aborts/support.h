@@ -60,22 +60,4 @@ inline Plan device_plan(const std::string& stage) {
   return b.build();
 }
 
-// A step adds one to 'w', runs "stage" on its input, adds one to 'v'; feedback orders the steps.
-inline Plan updating_plan(const std::string& stage) {
-  Plans b("updates");
-  b.stream("cpu:0", StreamKind::kHost, 0);
-  b.stream("cpu:0", StreamKind::kHost, 1);
-  const int feed = b.feed("feed", 0), net = b.actor("net", 1), sink = b.sink("sink", 0);
-  const int w = b.variable("w", {kN}), v = b.variable("v", {kN});
-  const int x = b.reg("x", feed, {net}, {.quota = 2, .bytes = 16});
-  const int y = b.reg("y", net, {sink}, {.quota = 2, .bytes = 16});
-  b.reg("order", net, {net}, {.quota = 2, .initial_tokens = 1});
-  b.call(net, "add_one", {b.v(w)}, {b.v(w)});
-  b.call(net, stage, {b.r(x)}, {b.r(y)});
-  b.call(net, "add_one", {b.v(v)}, {b.v(v)});
-  b.input("x", x, b.f32({kN}));
-  b.output("y", b.r(y));
-  return b.build();
-}
-
 }  // namespace sluice::test

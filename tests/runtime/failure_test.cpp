@@ -38,28 +38,10 @@ TEST(Failure, StaysInItsStep) {
   }
 }
 
-// A step that updates 'w', then may fail, then updates 'v'; feedback only orders the steps.
-Plan updating() {
-  Plans b("updates");
-  b.stream("cpu:0", StreamKind::kHost, 0);
-  b.stream("cpu:0", StreamKind::kHost, 1);
-  const int feed = b.feed("feed", 0), net = b.actor("net", 1), sink = b.sink("sink", 0);
-  const int w = b.variable("w", {kN}), v = b.variable("v", {kN});
-  const int x = b.reg("x", feed, {net}, {.quota = 2, .bytes = 16});
-  const int y = b.reg("y", net, {sink}, {.quota = 2, .bytes = 16});
-  b.reg("order", net, {net}, {.quota = 2, .initial_tokens = 1});
-  b.call(net, "add_one", {b.v(w)}, {b.v(w)});
-  b.call(net, "picky", {b.r(x)}, {b.r(y)});
-  b.call(net, "add_one", {b.v(v)}, {b.v(v)});
-  b.input("x", x, b.f32({kN}));
-  b.output("y", b.r(y));
-  return b.build();
-}
-
 TEST(Failure, SaysWhatWasUpdatedAndDoesNotSpreadThroughFeedback) {
   Engine engine({.cores = 2});
   const auto w = variable(engine, 0), v = variable(engine, 0);
-  Session session = load_counted(engine, updating(), {{"w", w}, {"v", v}}, {.functions = with_picky()});
+  Session session = load_counted(engine, updating_plan("picky"), {{"w", w}, {"v", v}}, {.functions = with_picky()});
   EXPECT_EQ(
       error_of([&] { result(submit(session, filled(3))); }),
       "value: picky: 3 is not accepted; give another  (net.py:11, kernel 'net/host_function_1' (host_function) of "
@@ -138,11 +120,11 @@ TEST(Failure, OfLoadingNamesTheCauseAndLeavesNothing) {
       }),
       "unsupported: plan 'pipeline': net.py:11, kernel 's1/host_function' of actor 's1' runs host function 'unknown', "
       "which this program has not; pass it in SessionOptions::functions");
-  EXPECT_THAT(error_of([&] { load_counted(engine, updating(), {}, {.functions = with_picky()}); }),
+  EXPECT_THAT(error_of([&] { load_counted(engine, updating_plan("picky"), {}, {.functions = with_picky()}); }),
               HasSubstr("variable 'w' is not bound; it needs 16 bytes in host"));
   EXPECT_THAT(error_of([&] {
                 const auto tiny = std::make_shared<Storage>(engine.allocator({}), 4);
-                load_counted(engine, updating(), {{"w", tiny}, {"v", tiny}}, {.functions = with_picky()});
+                load_counted(engine, updating_plan("picky"), {{"w", tiny}, {"v", tiny}}, {.functions = with_picky()});
               }),
               HasSubstr("variable 'w': bound to 4 bytes; it needs 16"));
   Plan plan = pipeline({"copy"});
