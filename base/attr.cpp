@@ -8,7 +8,7 @@ namespace sluice {
 namespace {
 
 struct Printer {
-  std::string operator()(std::monostate) const { return "none"; }
+  std::string operator()(NoAttr) const { return "none"; }
   std::string operator()(bool v) const { return v ? "true" : "false"; }
   std::string operator()(int64_t v) const { return fmt::format("{}", v); }
   std::string operator()(double v) const {

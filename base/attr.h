@@ -11,8 +11,17 @@
 namespace sluice {
 
 using Ints = std::vector<int64_t>;
-// monostate = absent (Python's None).
-using Attr = std::variant<std::monostate, bool, int64_t, double, std::string, Ints, DType>;
+
+// Absent (Python's None). Its copy constructor is there for libstdc++ 12, which takes a variant of trivial types, strings
+// and vectors to be never empty, and so destroys what a copy that ran out of memory has not made.
+struct NoAttr {
+  NoAttr() = default;
+  NoAttr(const NoAttr&) noexcept {}
+  NoAttr& operator=(const NoAttr&) noexcept { return *this; }
+  bool operator==(const NoAttr&) const { return true; }
+};
+
+using Attr = std::variant<NoAttr, bool, int64_t, double, std::string, Ints, DType>;
 
 std::string attr_str(const Attr& attr);  // text form: true, 3, 0.5, "x", [1, 2], float32, none
 

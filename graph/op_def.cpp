@@ -26,13 +26,13 @@ size_t distance(std::string_view a, std::string_view b) {
 }
 
 Attr coerce(const OpDef& op, const Param& param, Attr given) {
-  if (std::holds_alternative<std::monostate>(given)) {
+  if (std::holds_alternative<NoAttr>(given)) {
     if (param.nullable) return given;
     SLUICE_CHECK_KIND(kType, !param.required, "{}: parameter '{}': missing; it has no default", op.name, param.name);
     return param.default_value;
   }
   const Attr& wanted = param.default_value;
-  if (std::holds_alternative<std::monostate>(wanted) || wanted.index() == given.index()) return given;
+  if (std::holds_alternative<NoAttr>(wanted) || wanted.index() == given.index()) return given;
   if (const int64_t* i = std::get_if<int64_t>(&given)) {
     if (std::holds_alternative<double>(wanted)) return static_cast<double>(*i);
     if (std::holds_alternative<Ints>(wanted)) return Ints{*i};

@@ -23,7 +23,7 @@ struct Param {
   const char* name;
   Attr default_value;  // its alternative is the param's type, except when `nullable`
   bool required = false;
-  bool nullable = false;  // accepts none (monostate)
+  bool nullable = false;  // accepts none (NoAttr)
 };
 
 // What a gradient rule is given. Undefined values mean: absent input, output without gradient.
@@ -92,7 +92,7 @@ template <class T>
 const T& attr(const Attrs& attrs, int i) {
   return std::get<T>(attrs[i]);
 }
-inline bool attr_is_none(const Attrs& attrs, int i) { return std::holds_alternative<std::monostate>(attrs[i]); }
+inline bool attr_is_none(const Attrs& attrs, int i) { return std::holds_alternative<NoAttr>(attrs[i]); }
 
 // Fills defaults and checks types (an int is accepted for a double param, a single int for a list). Throws kType.
 Attrs validate_attrs(const OpDef& op, Attrs attrs);

@@ -259,7 +259,7 @@ class Parser {
     }
     const std::string found = line.rest();
     const std::string_view text = line.number_text();
-    if (text == "none") return std::monostate{};
+    if (text == "none") return NoAttr{};
     if (text == "true" || text == "false") return text == "true";
     if (text == "nan" || text == "-nan") return std::nan("");
     if (text == "inf" || text == "-inf") return text[0] == '-' ? -HUGE_VAL : HUGE_VAL;

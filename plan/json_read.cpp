@@ -176,7 +176,7 @@ class Fields {
 
 Attr read_attr(const Reader& reader, const js::value& v, const Path& path) {
   switch (v.kind()) {
-    case js::kind::null: return std::monostate{};
+    case js::kind::null: return NoAttr{};
     case js::kind::bool_: return v.get_bool();
     case js::kind::int64: return v.get_int64();
     case js::kind::string: return std::string(v.get_string());

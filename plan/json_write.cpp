@@ -107,7 +107,7 @@ void append_section(std::string& s, const char* key, const std::vector<T>& entit
 }  // namespace
 
 std::string attr_json(const Attr& attr) {
-  if (std::holds_alternative<std::monostate>(attr)) return "null";
+  if (std::holds_alternative<NoAttr>(attr)) return "null";
   if (const auto* v = std::get_if<double>(&attr)) return fmt::format(R"({{"double": "{}"}})", *v);
   if (const auto* v = std::get_if<DType>(&attr)) return fmt::format(R"({{"dtype": "{}"}})", dtype_name(*v));
   if (const auto* v = std::get_if<std::string>(&attr)) return quoted_json(*v);

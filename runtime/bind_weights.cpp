@@ -12,6 +12,8 @@
 namespace sluice {
 namespace {
 
+constinit PlanCheck plan_check = nullptr;
+
 // What load_bundle() read for this engine serves as it is, when the plan keeps it contiguous on the host.
 bool serves(const BundleTensor& tensor, const plan::Variable& variable, const plan::Space& space, uint64_t bytes) {
   return space.kind == plan::SpaceKind::kHost && tensor.spec.strides == variable.spec.strides &&
@@ -60,6 +62,8 @@ VariableBindings bind_weights(Engine& engine, const plan::Plan& plan, std::map<s
   return bind_each(engine, plan, weights, true);
 }
 
+void set_plan_check(PlanCheck check) { plan_check = check; }
+
 Session load_session(Engine& engine, const std::string& directory, SessionOptions options) {
   // Straight into the engine's memory, so that weights are never held twice.
   Bundle bundle = load_bundle(directory, engine.allocator({}));
@@ -68,6 +72,7 @@ Session load_session(Engine& engine, const std::string& directory, SessionOption
            std::none_of(bundle.plan.kernels.begin(), bundle.plan.kernels.end(),
                         [&](const plan::Kernel& kernel) { return kernel.op == op; });
   });
+  if (plan_check != nullptr) plan_check(bundle.plan);
   const VariableBindings bindings = bind_weights(engine, bundle.plan, std::move(bundle.weights));
   bundle.weights.clear();
   return Session::load(engine, std::move(bundle.plan), bindings, std::move(options));

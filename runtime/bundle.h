@@ -40,7 +40,12 @@ VariableBindings bind_weights(Engine& engine, const plan::Plan& plan,
                               const std::map<std::string, BundleTensor>& weights);
 VariableBindings bind_weights(Engine& engine, const plan::Plan& plan, std::map<std::string, BundleTensor>&& weights);
 
-// load_bundle, bind_weights, Session::load. Host functions the plan needs must be in options.functions.
+// Kernels trust the types of their operands, so a plan from a file is held against the definitions of its ops before it
+// runs, in programs that have them: `tensor/` sets the check when it is loaded. Throws for a plan that is wrong.
+using PlanCheck = void (*)(const plan::Plan& plan);
+void set_plan_check(PlanCheck check);
+
+// load_bundle, the plan check, bind_weights, Session::load. Host functions the plan needs must be in options.functions.
 Session load_session(Engine& engine, const std::string& directory, SessionOptions options = {});
 
 }  // namespace sluice

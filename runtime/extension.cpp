@@ -200,6 +200,8 @@ api::Attribute to_api(const Attr& attr) {
       [](const auto& value) -> api::Attribute {
         if constexpr (std::is_same_v<std::decay_t<decltype(value)>, DType>)
           return static_cast<api::DType>(value);
+        else if constexpr (std::is_same_v<std::decay_t<decltype(value)>, NoAttr>)
+          return std::monostate{};
         else
           return value;
       },
@@ -211,6 +213,8 @@ Attr from_api(const api::Attribute& attribute) {
       [](const auto& value) -> Attr {
         if constexpr (std::is_same_v<std::decay_t<decltype(value)>, api::DType>)
           return static_cast<DType>(value);
+        else if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>)
+          return NoAttr{};
         else
           return value;
       },

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "graph/autodiff/tape.h"
+#include "graph/kernel_check.h"
 #include "memory/core_lease.h"
+#include "runtime/bundle.h"
 #include "runtime/engine.h"
 #include "runtime/extension.h"
 #include "streams/stream.h"
@@ -56,6 +58,12 @@ TensorSpec in_layout(plan::Layout layout, const TensorSpec& spec) {
   }
   return {spec.dtype, spec.shape, contiguous_strides(spec.shape)};
 }
+
+// Where op definitions are linked in, bundles are held against them. Ops of extensions check their own requests.
+[[maybe_unused]] const bool plan_check_is_set = [] {
+  set_plan_check([](const plan::Plan& plan) { graph::check_kernels(plan, builtin_ops()); });
+  return true;
+}();
 
 }  // namespace
 

@@ -23,7 +23,7 @@ class Hash {
 
 struct AttrHash {
   Hash& hash;
-  void operator()(std::monostate) const { hash.add(uint64_t{0}); }
+  void operator()(NoAttr) const { hash.add(uint64_t{0}); }
   void operator()(bool v) const { hash.add(uint64_t{v}); }
   void operator()(int64_t v) const { hash.add(static_cast<uint64_t>(v)); }
   void operator()(double v) const { hash.add(std::bit_cast<uint64_t>(v)); }

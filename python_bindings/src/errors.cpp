@@ -58,7 +58,7 @@ nb::object python_value(const Attr& attr) {
   return std::visit(
       [](const auto& v) -> nb::object {
         using T = std::decay_t<decltype(v)>;
-        if constexpr (std::is_same_v<T, std::monostate>)
+        if constexpr (std::is_same_v<T, NoAttr>)
           return nb::none();
         else if constexpr (std::is_same_v<T, DType>)
           return nb::cast(std::string(dtype_name(v)));

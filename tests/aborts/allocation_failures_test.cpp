@@ -2,11 +2,8 @@
 // the call is over. Each time the caller is told kMemory, nothing is left behind, and the next try computes what it
 // should. Allocations are those by operator new and those of tensors' memory (aligned_alloc).
 //
-// Not of these tests, for they end the process:
-//  - what oneDNN and OpenMP allocate, and CAF on threads of its own: they do not expect it to fail;
-//  - copies of attributes that allocate (strings beyond 15 characters, lists): the std::variant of libstdc++ 12
-//  destroys
-//    what it has not made when the copy of a member throws, and both its members "never leave it without a value".
+// Not of these tests, for it ends the process: what oneDNN and OpenMP allocate, and CAF on threads of its own. They do
+// not expect it to fail.
 #include <gtest/gtest-spi.h>
 
 #include <atomic>
@@ -188,6 +185,18 @@ TEST(SoakAllocationFailures, ReadingAndCheckingAPlan) {
   const Plan plan = updating_plan("add_one");
   sweeps("verify", {.call = [&] { EXPECT_TRUE(verify(plan).ok()); }});
   sweeps("to_json", {.call = [&] { EXPECT_EQ(to_json(plan), text); }});
+}
+
+TEST(SoakAllocationFailures, CopyingAttributes) {
+  const Attrs attrs = {std::string(100, 'a'), Ints{1, 2, 3}, NoAttr{}, 2.5, std::string(50, 'b')};
+  sweeps("copy", {.call = [&] {
+           const Attrs copy = attrs;
+           EXPECT_EQ(copy, attrs);
+         }});
+  Attrs target;
+  sweeps("assign", {.before = [&] { target = {Ints{4}, std::string(40, 'c')}; },
+                    .call = [&] { target = attrs; },
+                    .after = [&](bool done) { EXPECT_TRUE(!done || target == attrs); }});
 }
 
 TEST(SoakAllocationFailures, ParsingAndCompilingAGraph) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -20,6 +22,7 @@
 #include "plan/json.h"
 #include "plan/ledger.h"
 #include "plan/verify.h"
+#include "runtime/bundle.h"
 #include "runtime/engine.h"
 #include "runtime/session.h"
 #include "streams/stream.h"
@@ -220,6 +223,23 @@ TEST(KernelCheck, RefusesOperandsThatTheOpDoesNotGive) {
   EXPECT_THAT(error_with([](plan::Kernel& k) { k.inputs.clear(); }), HasSubstr("linear: too few inputs: 0"));
   EXPECT_THAT(error_with([](plan::Kernel& k) { k.attrs.emplace_back("x", true); }),
               HasSubstr("unknown parameter: 'x'"));
+}
+
+// Held against it are also the bundles that C++ and C load.
+TEST(KernelCheck, BundlesAreHeldAgainstItWhenLoaded) {
+  Engine engine;
+  const fs::path dir = fs::path(::testing::TempDir()) / fmt::format("kernel_check_{}", ::getpid());
+  Bundle bundle;
+  bundle.plan = plan::from_json(compiled(engine, mlp(false, 4, 8)), "mlp.json");
+  bundle.plan.kernels[0].outputs[0].spec.dtype = DType::kFloat64;
+  save_bundle(dir.string(), bundle);
+  try {
+    load_session(engine, dir.string());
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("its operands give float32"));
+  }
+  fs::remove_all(dir);
 }
 
 // The two checks above find what they are for.

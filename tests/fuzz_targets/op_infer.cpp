@@ -13,7 +13,7 @@ Attr any_attr(Bytes& bytes, const Param& param) {
   const size_t wanted = param.default_value.index();
   // Mostly of the type the op wants, so that its own rules are reached.
   switch (bytes.below(8) == 7 ? static_cast<size_t>(bytes.below(7)) : wanted) {
-    case 0: return bytes.flag() ? Attr(bytes.integer()) : Attr(std::monostate{});
+    case 0: return bytes.flag() ? Attr(bytes.integer()) : Attr(NoAttr{});
     case 1: return bytes.flag();
     case 2: return bytes.integer();
     case 3: return bytes.real();

@@ -40,7 +40,7 @@ TEST(Json, RoundTripsToTheSameBytes) {
 
 TEST(Json, AttributesKeepTheirExactType) {
   Plan plan;
-  plan.options = {{"none", std::monostate{}},
+  plan.options = {{"none", NoAttr{}},
                   {"yes", true},
                   {"int", int64_t{3}},
                   {"big", std::numeric_limits<int64_t>::min()},

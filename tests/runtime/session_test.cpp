@@ -115,6 +115,22 @@ TEST(Session, ControlRegistersOrderSideEffects) {
   EXPECT_EQ(log, expected);
 }
 
+TEST(Session, RefusesASinkThatAnswersBeforeItIsAsked) {
+  Engine engine({.cores = 2});
+  Plans b("early");
+  b.stream("cpu:0", StreamKind::kCompute, 0);
+  const int feed = b.feed("feed", 0), sink = b.sink("sink", 0);
+  b.reg("x", feed, {sink}, {.quota = 2, .initial_tokens = 1});
+  try {
+    load_counted(engine, b.build(), {}, {});
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "plan 'early': sink 'sink' can fire before a step is submitted; its way from the feeds must have a "
+                 "register without initial tokens");
+  }
+}
+
 TEST(Session, InPlaceRegistersShareSlots) {
   Engine engine({.cores = 2});
   Plans b("in place");
