@@ -12,8 +12,8 @@ namespace sluice {
 
 using Ints = std::vector<int64_t>;
 
-// Absent (Python's None). Its copy constructor is there for libstdc++ 12, which takes a variant of trivial types, strings
-// and vectors to be never empty, and so destroys what a copy that ran out of memory has not made.
+// Absent (Python's None). Its copy constructor is there for libstdc++ 12, which takes a variant of trivial types,
+// strings and vectors to be never empty, and so destroys what a copy that ran out of memory has not made.
 struct NoAttr {
   NoAttr() = default;
   NoAttr(const NoAttr&) noexcept {}

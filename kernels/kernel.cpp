@@ -1,5 +1,7 @@
 #include "kernels/kernel.h"
 
+#include <utility>
+
 namespace sluice {
 
 KernelTable::KernelTable(const KernelTable& other) {
@@ -10,15 +12,24 @@ KernelTable::KernelTable(const KernelTable& other) {
 void KernelTable::add(DeviceKind kind, KernelDef def) {
   const std::string op = def.op;
   const std::lock_guard lock(mutex_);
-  const bool added = defs_.try_emplace({kind, op}, std::move(def)).second;
+  const bool added = defs_.try_emplace({kind, op}, std::make_shared<const KernelDef>(std::move(def))).second;
   SLUICE_CHECK(added, "kernels: '{}' on {} is registered twice; an op has one kernel per kind of device", op,
                device_kind_name(kind));
+}
+
+void KernelTable::replace(DeviceKind kind, KernelDef def) {
+  const std::string op = def.op;
+  auto fresh = std::make_shared<const KernelDef>(std::move(def));
+  const std::lock_guard lock(mutex_);
+  const auto it = defs_.find({kind, op});
+  SLUICE_CHECK(it != defs_.end(), "kernels: '{}' on {} has no kernel to replace; add one", op, device_kind_name(kind));
+  replaced_.push_back(std::exchange(it->second, std::move(fresh)));
 }
 
 const KernelDef* KernelTable::find(const std::string& op, DeviceKind kind) const {
   const std::lock_guard lock(mutex_);
   const auto it = defs_.find({kind, op});
-  return it == defs_.end() ? nullptr : &it->second;
+  return it == defs_.end() ? nullptr : it->second.get();
 }
 
 const KernelDef& KernelTable::get(const std::string& op, DeviceKind kind) const {

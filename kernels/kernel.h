@@ -67,7 +67,9 @@ class KernelTable {
  public:
   KernelTable() = default;
   KernelTable(const KernelTable& other);
-  void add(DeviceKind kind, KernelDef def);                             // throws kValue when already there
+  void add(DeviceKind kind, KernelDef def);  // throws kValue when already there
+  // Takes the place of the kernel that is there, which stays alive for those who hold it.
+  void replace(DeviceKind kind, KernelDef def);
   const KernelDef* find(const std::string& op, DeviceKind kind) const;  // null when absent
   // The kernel, or throws kUnsupported "<op>: no kernel on <device>; ..." naming the devices that have one.
   const KernelDef& get(const std::string& op, DeviceKind kind) const;
@@ -75,7 +77,8 @@ class KernelTable {
 
  private:
   mutable std::mutex mutex_;
-  std::map<std::pair<DeviceKind, std::string>, KernelDef> defs_;
+  std::map<std::pair<DeviceKind, std::string>, std::shared_ptr<const KernelDef>> defs_;
+  std::vector<std::shared_ptr<const KernelDef>> replaced_;
 };
 
 }  // namespace sluice

@@ -98,21 +98,25 @@ class ExtensionKernel final : public PreparedKernel {
   const std::string op_;
 };
 
-KernelDef kernel_def(const std::string& op, std::shared_ptr<const api::KernelFactory> factory, size_t required) {
-  KernelDef def{.op = op};
+// `required`: how many of the op's inputs are not optional. `former`: the kernel whose place it takes, or null.
+KernelDef kernel_def(const std::string& op, std::shared_ptr<const api::KernelFactory> factory, size_t required,
+                     const KernelDef* former) {
+  KernelDef def;
+  def.op = op;
   if (factory->any_strides()) {
     def.layouts = [](const plan::KernelQuery& query) {
       return plan::LayoutPreference{std::vector(query.inputs.size(), plan::Layout::kAny),
                                     std::vector(query.outputs.size(), plan::Layout::kAny)};
     };
   }
-  def.prepare = [factory = std::move(factory), required](
+  def.prepare = [factory = std::move(factory), required, former = former == nullptr ? nullptr : former->prepare](
                     const plan::KernelQuery& query, const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
     api::Attributes::Items items;
     for (const auto& [name, value] : query.attrs) items.emplace_back(name, to_api(value));
     const api::KernelRequest request{query.op, specs_of(query.inputs, required), specs_of(query.outputs, SIZE_MAX),
                                      api::Attributes(std::move(items)), context.threads};
     auto kernel = call_extension(query.op, [&] { return factory->prepare(request); });
+    if (kernel == nullptr && former) return former(query, context);
     SLUICE_CHECK_KIND(kUnsupported, kernel != nullptr, "{}: prepare() gave no kernel; it must give one, or throw",
                       query.op);
     return std::make_unique<ExtensionKernel>(std::move(kernel), query.op);
@@ -120,15 +124,10 @@ KernelDef kernel_def(const std::string& op, std::shared_ptr<const api::KernelFac
   return def;
 }
 
-// How many of an op's inputs are not optional.
-size_t required_inputs(const LoadedExtension& extension, const std::string& op) {
-  for (const auto& own : extension.ops) {
-    if (own->name() != op) continue;
-    const std::vector<std::string> inputs = own->inputs();
-    if (inputs.size() == 1 && inputs[0].back() == '*') return SIZE_MAX;
-    return std::count_if(inputs.begin(), inputs.end(), [](const std::string& i) { return i.back() != '?'; });
-  }
-  return 0;
+size_t required_inputs(const api::Op& op) {
+  const std::vector<std::string> inputs = op.inputs();
+  if (inputs.size() == 1 && inputs[0].back() == '*') return SIZE_MAX;
+  return std::count_if(inputs.begin(), inputs.end(), [](const std::string& i) { return i.back() != '?'; });
 }
 
 }  // namespace
@@ -160,22 +159,39 @@ std::shared_ptr<const LoadedExtension> open_extension(const std::string& path) {
   call_extension(where, [&] {
     entry(collector);
     check(*loaded, where);
-    for (const auto& op : loaded->ops)
-      if (auto kernel = op->kernel()) loaded->kernels.emplace_back(op->name(), std::move(kernel));
   });
   return loaded;
 }
 
 void add_extension_kernels(KernelTable& table, const LoadedExtension& extension) {
-  std::set<std::string> names;
-  for (const auto& [op, kernel] : extension.kernels) {
-    SLUICE_CHECK(table.find(op, DeviceKind::kCpu) == nullptr && names.insert(op).second,
-                 "extension '{}': '{}' has a kernel on cpu already; an op has one, so the name must be new",
-                 extension.name, op);
+  for (const auto& op : extension.ops) {
+    SLUICE_CHECK(table.find(op->name(), DeviceKind::kCpu) == nullptr,
+                 "extension '{}': '{}' has a kernel on cpu already; the name of a new op must be new", extension.name,
+                 op->name());
   }
   for (const auto& [op, kernel] : extension.kernels) {
-    table.add(DeviceKind::kCpu, kernel_def(op, kernel, required_inputs(extension, op)));
+    SLUICE_CHECK(table.find(op, DeviceKind::kCpu) != nullptr,
+                 "extension '{}': a kernel for '{}': no built-in op of that name has one to replace; give new ops by "
+                 "add_op()",
+                 extension.name, op);
+  }
+  std::vector<KernelDef> fresh, instead;
+  call_extension(extension.name, [&] {
+    for (const auto& op : extension.ops)
+      if (auto kernel = op->kernel())
+        fresh.push_back(kernel_def(op->name(), std::move(kernel), required_inputs(*op), nullptr));
+    for (const auto& [op, kernel] : extension.kernels)
+      instead.push_back(kernel_def(op, kernel, SIZE_MAX, table.find(op, DeviceKind::kCpu)));
+  });
+  for (KernelDef& def : fresh) {
+    const std::string op = def.op;
+    table.add(DeviceKind::kCpu, std::move(def));
     add_sim_kernel(table, op);
+  }
+  for (KernelDef& def : instead) {
+    const std::string op = def.op;
+    table.replace(DeviceKind::kCpu, std::move(def));
+    replace_sim_kernel(table, op);
   }
 }
 

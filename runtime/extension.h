@@ -21,14 +21,14 @@ struct LoadedExtension {
   std::string path;               // as given
   std::string name, version;
   std::vector<std::shared_ptr<const api::Op>> ops;
-  std::vector<std::pair<std::string, std::shared_ptr<const api::KernelFactory>>> kernels;  // those of `ops` included
+  std::vector<std::pair<std::string, std::shared_ptr<const api::KernelFactory>>> kernels;  // for built-in ops
   std::string str() const { return name + " " + version; }
 };
 
 // Loads the library and asks it what it has. The same library opened twice says the same. Throws kIo when it cannot be
 // loaded, kUnsupported when it is no extension or one for another ABI, kValue when what it offers is wrong.
 std::shared_ptr<const LoadedExtension> open_extension(const std::string& path);
-// All of its kernels or none. Throws kValue for a name that is taken.
+// All of its kernels or none. Throws kValue for a new op with a name that is taken, and for a kernel of no built-in op.
 void add_extension_kernels(KernelTable& table, const LoadedExtension& extension);
 
 // A bundle says in meta.json which extension each of its ops comes from, so that it can be asked for.

@@ -30,10 +30,11 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
     SLUICE_CHECK(runner_->counts().per_period(sink.actor) <= runner_->counts().period(),
                  "plan '{}': sink '{}' fires {} times in {} steps; it must fire at most once per step", plan.name,
                  plan.actors[sink.actor].name, runner_->counts().per_period(sink.actor), runner_->counts().period());
-    SLUICE_CHECK(runner_->counts().after(sink.actor, 0) == 0,
-                 "plan '{}': sink '{}' can fire before a step is submitted; its way from the feeds must have a register "
-                 "without initial tokens",
-                 plan.name, plan.actors[sink.actor].name);
+    SLUICE_CHECK(
+        runner_->counts().after(sink.actor, 0) == 0,
+        "plan '{}': sink '{}' can fire before a step is submitted; its way from the feeds must have a register "
+        "without initial tokens",
+        plan.name, plan.actors[sink.actor].name);
   }
   const int least = least_in_flight();
   max_in_flight_ = loaded_->options.max_in_flight > 0 ? loaded_->options.max_in_flight : std::max(quota, least);

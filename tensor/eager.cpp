@@ -182,8 +182,10 @@ int EagerExecutor::threads() const { return impl_->threads; }
 const OpRegistry& EagerExecutor::ops() {
   const auto loaded = engine_.extensions();
   const std::lock_guard lock(impl_->extensions_mutex);
-  for (; impl_->extensions < loaded.size(); ++impl_->extensions)
+  for (; impl_->extensions < loaded.size(); ++impl_->extensions) {
     add_extension_ops(*impl_->ops, *loaded[impl_->extensions]);
+    impl_->cache.clear();  // it may have brought other kernels for ops that have been called
+  }
   return *impl_->ops;
 }
 std::shared_ptr<const OpRegistry> EagerExecutor::ops_owner() const { return impl_->ops; }

@@ -97,7 +97,7 @@ class Kernel {
 class KernelFactory {
  public:
   virtual ~KernelFactory() = default;
-  // Throws when it has no kernel for these operands.
+  // Throws when it has no kernel for these operands; of a built-in op's it may also give none (null).
   virtual std::unique_ptr<Kernel> prepare(const KernelRequest& request) const = 0;
   // False: inputs and outputs come contiguous. True: with whatever strides they have.
   virtual bool any_strides() const { return false; }
@@ -174,7 +174,8 @@ class Extension {
  public:
   virtual void describe(const std::string& name, const std::string& version) = 0;  // must be called
   virtual void add_op(std::shared_ptr<const Op> op) = 0;
-  // A cpu kernel for a built-in op that has none, and is so far computed by simpler ops.
+  // A kernel for a built-in op on cpu, instead of its own, which still serves where prepare() gives none (null). There
+  // `present` is always true: an optional input that is absent has rank 0 and comes as a null pointer.
   virtual void add_kernel(const std::string& op, std::shared_ptr<const KernelFactory> kernel) = 0;
 
  protected:

@@ -68,6 +68,10 @@ void add_sim_kernel(KernelTable& table, const std::string& op) {
   table.add(DeviceKind::kSim, on_sim(table.get(op, DeviceKind::kCpu)));
 }
 
+void replace_sim_kernel(KernelTable& table, const std::string& op) {
+  table.replace(DeviceKind::kSim, on_sim(table.get(op, DeviceKind::kCpu)));
+}
+
 void add_sim_kernels(KernelTable& table) {
   for (const std::string& op : table.ops(DeviceKind::kCpu)) add_sim_kernel(table, op);
 }

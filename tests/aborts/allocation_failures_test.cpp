@@ -194,7 +194,10 @@ TEST(SoakAllocationFailures, CopyingAttributes) {
            EXPECT_EQ(copy, attrs);
          }});
   Attrs target;
-  sweeps("assign", {.before = [&] { target = {Ints{4}, std::string(40, 'c')}; },
+  sweeps("assign", {.before =
+                        [&] {
+                          target = {Ints{4}, std::string(40, 'c')};
+                        },
                     .call = [&] { target = attrs; },
                     .after = [&](bool done) { EXPECT_TRUE(!done || target == attrs); }});
 }

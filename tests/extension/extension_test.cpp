@@ -15,6 +15,7 @@
 #include "runtime/bundle.h"
 #include "runtime/engine.h"
 #include "tensor/eager.h"
+#include "tensor/graph_session.h"
 #include "tensor/tensor.h"
 
 namespace sluice::test {
@@ -78,6 +79,31 @@ TEST_F(ExtensionTest, LoadingAgainChangesNothing) {
   EXPECT_TRUE(other.extensions().empty());
 }
 
+// fault(8) is right: its kernel of relu negates besides, takes float32 alone, and leaves other types to the built-in
+// one.
+TEST_F(ExtensionTest, AKernelMayTakeTheBuiltInOnesPlace) {
+  const auto relu = [&](DType dtype) { return Tensor(call1(op("relu"), {Tensor::full({dtype, {4}}, 3)})); };
+  EXPECT_EQ(at(relu(DType::kFloat32), 3), 3);
+  engine_.load_extension(fault(8));
+  EXPECT_NE(eager_.ops().find("relu"), nullptr);
+  EXPECT_EQ(at(relu(DType::kFloat32), 3), -3);
+  EXPECT_EQ(static_cast<const double*>(relu(DType::kFloat64).read())[3], 3);
+  // Planned as well, on both devices.
+  TraceScope trace(eager_, "g");
+  const Tensor x = trace.add_input("x", {DType::kFloat32, {4}});
+  Value there;
+  {
+    graph::Placement placement;
+    placement.device = DeviceId{.kind = DeviceKind::kSim};
+    const PlacementScope scope(placement);
+    there = call1(op("relu"), {x});
+  }
+  GraphSession session(eager_, trace.finish({{"here", call1(op("relu"), {x})}, {"there", there}}));
+  const auto y = session.call({Tensor::full({DType::kFloat32, {4}}, 2)});
+  EXPECT_EQ(at(y[0], 3), -2);
+  EXPECT_EQ(at(y[1], 3), -2);
+}
+
 TEST_F(ExtensionTest, LibrariesThatAreWrongAreRefused) {
   EXPECT_TRUE(error_of([&] {
                 load_extension(eager_, "/no/such.so");
@@ -90,7 +116,7 @@ TEST_F(ExtensionTest, LibrariesThatAreWrongAreRefused) {
   EXPECT_EQ(error_of([&] { load_extension(eager_, fault(3)); }),
             "extension 'taken': op 'relu': its name is that of a built-in op; give it another");
   EXPECT_EQ(error_of([&] { engine_.load_extension(fault(3)); }),
-            "extension 'taken': 'relu' has a kernel on cpu already; an op has one, so the name must be new");
+            "extension 'taken': 'relu' has a kernel on cpu already; the name of a new op must be new");
   EXPECT_EQ(error_of([&] { load_extension(eager_, fault(4)); }), "extension '" + fault(4) + "': no licence");
   EXPECT_EQ(error_of([&] { load_extension(eager_, fault(5)); }),
             "extension '" + fault(5) +
@@ -98,6 +124,9 @@ TEST_F(ExtensionTest, LibrariesThatAreWrongAreRefused) {
   EXPECT_EQ(error_of([&] { load_extension(eager_, fault(6)); }),
             "extension '" + fault(6) +
                 "': op 'two words': not a name; must be letters, digits and '_', beginning with a letter");
+  EXPECT_EQ(error_of([&] { load_extension(eager_, fault(7)); }),
+            "extension 'kernels': a kernel for 'no_such_op': no built-in op of that name has one to replace; give new "
+            "ops by add_op()");
   // Refused as a whole: the good op beside the bad one is not there.
   EXPECT_EQ(eager_.ops().find("good"), nullptr);
   EXPECT_TRUE(engine_.extensions().empty());

@@ -1,4 +1,4 @@
-// Extensions with something wrong, one per value of SLUICE_FAULT.
+// Extensions with something wrong (but one), one per value of SLUICE_FAULT.
 #include <stdexcept>
 
 #include "include/sluice/extension.h"
@@ -61,6 +61,23 @@ class Faulty final : public Op {
   std::string name_;
 };
 
+// For relu of float32.
+struct NegatedRelu final : KernelFactory {
+  struct Run final : Kernel {
+    int64_t size = 1;
+    void run(const KernelCall& call) const override {
+      const auto* x = static_cast<const float*>(call.inputs[0]);
+      for (int64_t i = 0; i < size; ++i) static_cast<float*>(call.outputs[0])[i] = x[i] > 0 ? -x[i] : 0;
+    }
+  };
+  std::unique_ptr<Kernel> prepare(const KernelRequest& request) const override {
+    if (request.inputs[0].dtype != DType::kFloat32) return nullptr;
+    auto run = std::make_unique<Run>();
+    for (const int64_t dim : request.inputs[0].shape) run->size *= dim;
+    return run;
+  }
+};
+
 }  // namespace
 
 #if SLUICE_FAULT == 1  // nothing of an extension
@@ -82,6 +99,16 @@ SLUICE_EXTENSION(extension) { extension.add_op(std::make_shared<Faulty>("nameles
 SLUICE_EXTENSION(extension) {
   extension.describe("badly_named", "1.0");
   extension.add_op(std::make_shared<Faulty>("two words"));
+}
+#elif SLUICE_FAULT == 7  // a kernel for nothing
+SLUICE_EXTENSION(extension) {
+  extension.describe("kernels", "1.0");
+  extension.add_kernel("no_such_op", std::make_shared<NegatedRelu>());
+}
+#elif SLUICE_FAULT == 8  // nothing wrong
+SLUICE_EXTENSION(extension) {
+  extension.describe("kernels", "1.0");
+  extension.add_kernel("relu", std::make_shared<NegatedRelu>());
 }
 #else                    // the library is right and the op is not
 SLUICE_EXTENSION(extension) {

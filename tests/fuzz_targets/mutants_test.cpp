@@ -2,7 +2,6 @@
 // crash, never memory that the file does not justify.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <algorithm>
