@@ -1,5 +1,7 @@
 #include "streams/sim/sim_shared.h"
 
+#include <memory>
+
 #include "streams/host_memory.h"
 
 namespace sluice {
@@ -16,10 +18,10 @@ void* SimMemory::allocate(uint64_t bytes) {
          "smaller batch",
          device_.str(), bytes, used_, capacity_);
   }
-  void* data = allocate_host(device_.str().c_str(), bytes);
-  blocks_[reinterpret_cast<uintptr_t>(data)] = bytes;
+  std::unique_ptr<void, decltype(&deallocate_host)> data(allocate_host(device_.str().c_str(), bytes), deallocate_host);
+  blocks_[reinterpret_cast<uintptr_t>(data.get())] = bytes;
   used_ += bytes;
-  return data;
+  return data.release();
 }
 
 void SimMemory::deallocate(void* data) {

@@ -18,6 +18,7 @@
 #include "include/sluice/sluice.hpp"
 #include "plan/json.h"
 #include "runtime/bundle.h"
+#include "support/replace_new.h"
 #include "tensor/eager.h"
 #include "tensor/graph_session.h"
 #include "tensor/tensor.h"
@@ -52,7 +53,7 @@ struct Scarcity {
 void* allocate(size_t bytes, size_t alignment) {
   if (fails_now()) throw std::bad_alloc();
   void* data = nullptr;
-  if (alignment == 0) {
+  if (alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__) {
     data = std::malloc(bytes == 0 ? 1 : bytes);
   } else if (posix_memalign(&data, alignment, bytes) != 0) {
     data = nullptr;
@@ -69,26 +70,10 @@ void release(void* data) {
 
 }  // namespace
 
-#define SLUICE_TEST_EXPORT __attribute__((visibility("default")))
-SLUICE_TEST_EXPORT void* operator new(size_t bytes) { return allocate(bytes, 0); }
-SLUICE_TEST_EXPORT void* operator new[](size_t bytes) { return allocate(bytes, 0); }
-SLUICE_TEST_EXPORT void* operator new(size_t bytes, std::align_val_t a) {
-  return allocate(bytes, static_cast<size_t>(a));
-}
-SLUICE_TEST_EXPORT void* operator new[](size_t bytes, std::align_val_t a) {
-  return allocate(bytes, static_cast<size_t>(a));
-}
-SLUICE_TEST_EXPORT void operator delete(void* data) noexcept { release(data); }
-SLUICE_TEST_EXPORT void operator delete[](void* data) noexcept { release(data); }
-SLUICE_TEST_EXPORT void operator delete(void* data, size_t) noexcept { release(data); }
-SLUICE_TEST_EXPORT void operator delete[](void* data, size_t) noexcept { release(data); }
-SLUICE_TEST_EXPORT void operator delete(void* data, std::align_val_t) noexcept { release(data); }
-SLUICE_TEST_EXPORT void operator delete[](void* data, std::align_val_t) noexcept { release(data); }
-SLUICE_TEST_EXPORT void operator delete(void* data, size_t, std::align_val_t) noexcept { release(data); }
-SLUICE_TEST_EXPORT void operator delete[](void* data, size_t, std::align_val_t) noexcept { release(data); }
+SLUICE_REPLACE_NEW(allocate, release)
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-extern "C" SLUICE_TEST_EXPORT void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
+extern "C" SLUICE_NEW void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
   void* data = nullptr;
   return fails_now() || posix_memalign(&data, alignment, bytes) != 0 ? nullptr : data;
 }

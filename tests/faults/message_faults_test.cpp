@@ -38,7 +38,7 @@ struct Subject {
 
 TEST_P(SoakMessageFaults, AreFound) {
   const FaultCase& fault = GetParam();
-  const int64_t plans = repetitions(60, 4000);
+  const int64_t plans = repetitions(200, 4000);
   Machine machine;
   Progress progress(fault.name, plans);
   std::mt19937_64 random(7);

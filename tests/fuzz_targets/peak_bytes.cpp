@@ -7,13 +7,15 @@
 #include <cstdlib>
 #include <new>
 
+#include "support/replace_new.h"
+
 namespace {
 
 std::atomic<int64_t> live{0}, most{0};
 
 void* take(size_t bytes, size_t alignment) {
   void* data = nullptr;
-  if (alignment <= alignof(std::max_align_t)) {
+  if (alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__) {
     data = std::malloc(bytes ? bytes : 1);
   } else if (posix_memalign(&data, alignment, bytes ? bytes : 1) != 0) {
     data = nullptr;
@@ -34,18 +36,7 @@ void give(void* data) {
 
 }  // namespace
 
-void* operator new(size_t bytes) { return take(bytes, 1); }
-void* operator new[](size_t bytes) { return take(bytes, 1); }
-void* operator new(size_t bytes, std::align_val_t alignment) { return take(bytes, static_cast<size_t>(alignment)); }
-void* operator new[](size_t bytes, std::align_val_t alignment) { return take(bytes, static_cast<size_t>(alignment)); }
-void operator delete(void* data) noexcept { give(data); }
-void operator delete[](void* data) noexcept { give(data); }
-void operator delete(void* data, size_t) noexcept { give(data); }
-void operator delete[](void* data, size_t) noexcept { give(data); }
-void operator delete(void* data, std::align_val_t) noexcept { give(data); }
-void operator delete[](void* data, std::align_val_t) noexcept { give(data); }
-void operator delete(void* data, size_t, std::align_val_t) noexcept { give(data); }
-void operator delete[](void* data, size_t, std::align_val_t) noexcept { give(data); }
+SLUICE_REPLACE_NEW(take, give)
 
 namespace sluice::test {
 
