@@ -11,7 +11,7 @@
 namespace sluice::python {
 namespace {
 
-constexpr std::chrono::milliseconds kAtExit{1000};
+constexpr std::chrono::milliseconds kAtExit{800};
 
 struct Default {
   std::mutex mutex;
