@@ -104,7 +104,7 @@ void run_one_step(Engine& engine, const plan::Plan& plan) {
     inputs.push_back({data.back().data(), spec});
   }
   StepHandle step = session.submit(inputs);
-  step.wait();
+  step.wait().throw_if_error();
 }
 
 struct Tally {

@@ -118,7 +118,7 @@ TEST(Process, LoadAndUnloadLeaveNothingBehind) {
   const uint64_t bytes = engine.allocator_stats({}).current_bytes;
   for (int i = 0; i < 50; ++i) cycle(i);  // memory pools fill
   const size_t threads = count_entries("/proc/self/task"), files = count_entries("/proc/self/fd");
-  const int64_t resident = resident_bytes();
+  [[maybe_unused]] const int64_t resident = resident_bytes();
   for (int i = 0; i < 100; ++i) cycle(i);
   EXPECT_EQ(count_entries("/proc/self/task"), threads);
   EXPECT_EQ(count_entries("/proc/self/fd"), files);
