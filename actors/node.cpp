@@ -97,18 +97,25 @@ void Node::forge_ack(int edge, int slot) const {
 
 void Node::on_ack_special(int port, int slot) {
   freed_slot_ = slot;
-  if (run_->plan->actors[actor_].role == ActorRole::kFeed && program_ != nullptr) {
-    // The caller writes the slot next, on the host: readers on devices must be through.
-    for (const int edge : program_->outs[port].wait_edges) {
-      SlotEvent& event = run_->ack_events[run_->edge_slots[edge] + slot];
-      if (!event.recorded) continue;
-      if (!event.event->complete()) home_->unlease();  // the readers may need the cores this stream keeps
-      static_cast<void>(event.event->wait());          // a failure has reached the step by its tokens
-    }
-  }
+  const int free = rule_.free_slots(port);
   rule_.on_ack(port, slot, Host{*this});
-  if (run_->plan->actors[actor_].role == ActorRole::kFeed) publish_input_slots();
+  if (run_->plan->actors[actor_].role == ActorRole::kFeed) {
+    if (rule_.free_slots(port) > free) wait_for_readers(port, slot);
+    publish_input_slots();
+  }
   fire_all();
+}
+
+// The caller writes the slot next, on the host: readers on devices must be through. All of them have acked, so their
+// events are recorded, and no stream records them again before the slot has been written.
+void Node::wait_for_readers(int port, int slot) {
+  if (program_ == nullptr) return;
+  for (const int edge : program_->outs[port].wait_edges) {
+    SlotEvent& event = run_->ack_events[run_->edge_slots[edge] + slot];
+    if (!event.recorded) continue;
+    if (!event.event->complete()) home_->unlease();  // the readers may need the cores this stream keeps
+    static_cast<void>(event.event->wait());          // a failure has reached the step by its tokens
+  }
 }
 
 void Node::publish_input_slots() {

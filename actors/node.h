@@ -202,6 +202,7 @@ class alignas(64) Node {
   void keep_unseen_failure(uint64_t step);
   void trace(uint64_t step, int kernel, int64_t begin_ns, bool wait);
   void on_ack_special(int port, int slot);
+  void wait_for_readers(int port, int slot);
   void before_ack(int edge, int slot);
   void publish_input_slots();
   [[gnu::noinline]] static void post(const Node& to, Cell& cell);
