@@ -12,7 +12,10 @@ namespace sluice {
 using plan::ActorRole;
 
 SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
-    : engine_(engine), manual_(engine.options().manual_stepping), loaded_(std::move(loaded)) {
+    : engine_(engine),
+      results_memory_(engine.caching_allocator()),
+      manual_(engine.options().manual_stepping),
+      loaded_(std::move(loaded)) {
   const plan::Plan& plan = loaded_->plan;
   runner_ = std::make_shared<actors::Runner>(plan, loaded_->bindings, *this, loaded_->options.dump_dir);
   runner_->set_flag(actors::kRunCheckNumerics, loaded_->options.check_numerics);

@@ -146,6 +146,7 @@ class SessionCore final : public actors::RunListener,
   [[noreturn]] void fail_timeout(const std::string& what, Timeout timeout) const;
 
   Engine& engine_;  // not used once closed_: it may be gone
+  const std::shared_ptr<Allocator> results_memory_;
   const bool manual_;
   std::unique_ptr<Loaded> loaded_;
   std::shared_ptr<actors::Runner> runner_;  // null once closed

@@ -91,8 +91,7 @@ std::shared_ptr<StepState> SessionCore::new_state() {
     if (output.storage != nullptr && sole_owner(output.storage)) continue;
     const TensorSpec& spec = plan().outputs[o].view.spec;
     output.type = {spec.dtype, spec.shape};
-    output.storage =
-        std::make_shared<Storage>(engine_.caching_allocator(), checked_bytes(spec.shape, dtype_size(spec.dtype)));
+    output.storage = std::make_shared<Storage>(results_memory_, checked_bytes(spec.shape, dtype_size(spec.dtype)));
   }
   return state;
 }

@@ -18,7 +18,9 @@ void* SimMemory::allocate(uint64_t bytes) {
          "smaller batch",
          device_.str(), bytes, used_, capacity_);
   }
-  std::unique_ptr<void, decltype(&deallocate_host)> data(allocate_host(device_.str().c_str(), bytes), deallocate_host);
+  // A byte more: the end of a block, where an empty view may lie, must not be where another one begins.
+  const uint64_t taken = bytes == UINT64_MAX ? bytes : bytes + 1;
+  std::unique_ptr<void, decltype(&deallocate_host)> data(allocate_host(device_.str().c_str(), taken), deallocate_host);
   blocks_[reinterpret_cast<uintptr_t>(data.get())] = bytes;
   used_ += bytes;
   return data.release();

@@ -50,7 +50,7 @@ struct Scarcity {
   ~Scarcity() { until_failure = -1; }
 };
 
-void* allocate(size_t bytes, size_t alignment) {
+void* take_memory(size_t bytes, size_t alignment) {
   if (fails_now()) throw std::bad_alloc();
   void* data = nullptr;
   if (alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__) {
@@ -63,14 +63,14 @@ void* allocate(size_t bytes, size_t alignment) {
   return data;
 }
 
-void release(void* data) {
+void give_memory_back(void* data) {
   if (data != nullptr) live.fetch_sub(1, std::memory_order_relaxed);
   std::free(data);
 }
 
 }  // namespace
 
-SLUICE_REPLACE_NEW(allocate, release)
+SLUICE_REPLACE_NEW(take_memory, give_memory_back)
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 extern "C" SLUICE_NEW void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
