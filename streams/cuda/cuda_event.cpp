@@ -30,7 +30,8 @@ bool CudaEvent::complete() const {
 Status CudaEvent::wait() {
   if (!recorded_) return {};
   const CurrentContext current(*context_);
-  const Status status = context_->status_of(context_->driver.cuEventSynchronize(event_), "cuEventSynchronize", launched_last_);
+  const Status status =
+      context_->status_of(context_->driver.cuEventSynchronize(event_), "cuEventSynchronize", launched_last_);
   if (!status.ok()) return status;
   if (fallible_ && word_->ticket != 0) return context_->late_failures.resolve(*word_);
   return status_;

@@ -22,8 +22,8 @@ class CudaEvent final : public Event {
   CUevent event_ = nullptr;
   LateFailure* word_ = nullptr;  // pinned
   bool recorded_ = false;
-  bool fallible_ = false;  // of the last recording: the word counts
-  Status status_;          // of the last recording
+  bool fallible_ = false;      // of the last recording: the word counts
+  Status status_;              // of the last recording
   std::string launched_last_;  // by then, on its stream
 };
 

@@ -100,8 +100,10 @@ void CudaStream::record(Event& event) {
     note(context_->driver.cuMemcpyDtoHAsync(cuda->word_, address(word_), sizeof(LateFailure), stream_),
          "cuMemcpyDtoHAsync");
   }
-  note(context_->driver.cuEventRecord(cuda->event_, stream_), "cuEventRecord");
+  const CUresult result = context_->driver.cuEventRecord(cuda->event_, stream_);
+  note(result, "cuEventRecord");
   cuda->recorded_ = true;
+  cuda->fallible_ &= result == CUDA_SUCCESS;  // else nobody can wait until the word has been written
   cuda->launched_last_.assign(last_context_);
   if (!host_failed() && cuda->status_.ok()) return;
   std::lock_guard lock(failure_mutex_);

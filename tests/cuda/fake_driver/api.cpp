@@ -216,7 +216,13 @@ FAKE_CUDA_API CUresult cuStreamSynchronize(CUstream handle) {
 FAKE_CUDA_API CUresult cuStreamDestroy(CUstream handle) {
   const CUresult result = cuStreamSynchronize(handle);
   Call call("cuStreamDestroy_v2", nullptr);
-  if (StreamState* stream = call.m.stream(handle); stream != nullptr) stream->alive = false;
+  StreamState* stream = call.m.stream(handle);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  // What a broken device has not executed is dropped.
+  call.m.changed.wait(call.lock, [&] { return !stream->busy; });
+  stream->executed = stream->queued;
+  call.m.host.join(stream->clock);
+  stream->alive = false;
   return result;
 }
 
