@@ -75,6 +75,9 @@ std::string KernelTarget::fingerprint() const {
   uint64_t hash = 14695981039346656037ull;
   size_t count = 0;
   for (DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kSim, DeviceKind::kCuda}) {
+    // A backend's kernels are known once one of its devices has been asked for: they count where one takes part.
+    const auto is_kind = [&](const plan::DeviceDesc& d) { return d.device.kind == kind; };
+    if (kind == DeviceKind::kCuda && std::none_of(devices_.begin(), devices_.end(), is_kind)) continue;
     for (const std::string& op : table_.ops(kind)) {
       ++count;
       for (char c : std::string(device_kind_name(kind)) + ":" + op + ";")

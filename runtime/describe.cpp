@@ -170,8 +170,11 @@ Section devices_section() {
                                        device.host_memory ? "host memory" : "memory of its own",
                                        device.asynchronous ? "asynchronous" : "synchronous");
                   } catch (const Error& error) {
-                    if (error.kind() == ErrorKind::kUnsupported) return "not in this build";
-                    throw;
+                    if (error.kind() != ErrorKind::kUnsupported) throw;
+                    // "device: cuda:0: what is missing: ...", of which the rest may name paths.
+                    const std::string text =
+                        std::string(error.what()).substr(std::string("device: : ").size() + std::strlen(name));
+                    return text.substr(0, text.find(": "));
                   }
                 }));
   }

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <set>
 #include <tuple>
 
 #include "actors/stream_executor.h"
@@ -17,6 +18,7 @@
 #include "memory/core_lease.h"
 #include "runtime/extension.h"
 #include "runtime/session_core.h"
+#include "streams/backend.h"
 #include "streams/cores.h"
 #include "streams/devices.h"
 #include "streams/stream.h"
@@ -35,6 +37,7 @@ struct Engine::Impl {
   std::vector<std::shared_ptr<const LoadedExtension>> extensions;
   std::recursive_mutex mutex;  // of the maps below; making an executor makes its device
   std::map<DeviceId, std::shared_ptr<Device>> devices;
+  std::set<const Backend*> backends;  // whose kernels are in the table
   std::map<std::pair<plan::SpaceKind, DeviceId>, std::shared_ptr<Allocator>> allocators;
   std::shared_ptr<Allocator> caching;
   using StreamKey = std::tuple<DeviceId, plan::StreamKind, int>;
@@ -190,16 +193,21 @@ Device& Engine::device(const DeviceId& id) {
     options.acquire_cores = [leases = &impl_->leases](int n) { leases->acquire(n); };
     options.release_cores = [leases = &impl_->leases](int n) { leases->release(n); };
     device = make_device(id, options);
+    const Backend* backend = backend_of(id.kind);
+    if (backend != nullptr && impl_->backends.insert(backend).second) backend->add_kernels(impl_->kernels);
   }
   return *device;
 }
 
 std::shared_ptr<Allocator> Engine::allocator(const plan::Space& space) {
   const bool on_device = space.kind == plan::SpaceKind::kDevice;
+  // Pinned memory is the device's to give; of devices that need none it is host memory.
+  const bool by_device =
+      on_device || (space.kind == plan::SpaceKind::kPinned && backend_of(space.device.kind) != nullptr);
   std::lock_guard lock(impl_->mutex);
-  std::shared_ptr<Allocator>& allocator = impl_->allocators[{space.kind, on_device ? space.device : DeviceId{}}];
+  std::shared_ptr<Allocator>& allocator = impl_->allocators[{space.kind, by_device ? space.device : DeviceId{}}];
   if (allocator != nullptr) return allocator;
-  if (!on_device) return allocator = make_host_allocator();
+  if (!by_device) return allocator = make_host_allocator();
   Device& device = this->device(space.device);
   std::shared_ptr<Allocator> made = make_device_allocator(device, space);
   // Whoever holds the allocator, or a storage of it, holds the device.

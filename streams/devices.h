@@ -12,6 +12,7 @@ namespace sluice {
 struct DeviceOptions {
   int cores = 0;              // threads of a compute stream's kernels; 0: machine_cores()
   uint64_t memory_bytes = 0;  // of sim: its capacity; 0: unlimited
+  uint64_t pinned_bytes = 0;  // of cuda: most pinned host memory; 0: a quarter of the host's
   // Called around every kernel by devices whose own threads compute on the host's cores (sim), so that an engine can
   // lend them cores. Both or neither; thread-safe; release never throws.
   std::function<void(int cores)> acquire_cores = nullptr;

@@ -28,6 +28,7 @@ OWNERS = {  # third-party headers: the folders that own them
     r"nanobind/": {"python_bindings"},
     r"hwy/": {"kernels"},
     r"spdlog/": {"base"},
+    r"cuda\.h": {"streams", "tests"},
 }
 INCLUDE = re.compile(r'\s*#\s*include\s*(["<])([^">]+)[">]')
 

@@ -13,9 +13,7 @@ constexpr size_t kOperands = 8;  // room every slot starts with
 SimEvent& as_sim(Event& event, const DeviceId& device) {
   auto* sim = dynamic_cast<SimEvent*>(&event);
   if (sim == nullptr) {
-    fail(ErrorKind::kUnsupported,
-         "stream: {}: an event of another kind of device; only events of sim can be waited "
-         "for or recorded on the device",
+    fail(ErrorKind::kUnsupported, "stream: {}: an event of another kind of device; it can record its own only",
          device.str());
   }
   return *sim;
@@ -59,8 +57,10 @@ void SimStream::push(TaskKind kind) {
 void SimStream::begin_firing(uint64_t) { push(TaskKind::kBegin); }
 
 void SimStream::wait(Event& event) {
+  auto* sim = dynamic_cast<SimEvent*>(&event);
+  if (sim == nullptr) return fail(event.wait());
   Task& task = next_task();
-  task.event = &as_sim(event, device_);
+  task.event = sim;
   task.target = task.event->recorded_.load(std::memory_order_acquire);
   push(TaskKind::kWait);
 }

@@ -48,6 +48,7 @@ class SimStream final : public Stream {
   bool asynchronous() const override { return true; }
   std::unique_ptr<Event> create_event() override;
   void begin_firing(uint64_t step) override;
+  // Events of sim are waited for on the device, others by the calling thread.
   void wait(Event& event) override;
   void fail(const Status& status) override;
   void record(Event& event) override;

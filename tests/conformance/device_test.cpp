@@ -233,7 +233,12 @@ TEST_P(Conformance, SteadyStateAllocatesNothing) {
   EXPECT_GT(before, 0u);  // the counter counts
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, Conformance, testing::Values("cpu", "sim"),
+constexpr const char* kDevices[] = {"cpu", "sim",
+#ifdef FAKE_CUDA_BACKEND
+                                    "cuda"
+#endif
+};
+INSTANTIATE_TEST_SUITE_P(Devices, Conformance, testing::ValuesIn(kDevices),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

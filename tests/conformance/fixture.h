@@ -10,7 +10,9 @@
 #include "kernels/kernel.h"
 #include "kernels/sim/sim_kernels.h"
 #include "memory/storage.h"
+#include "streams/backend.h"
 #include "streams/devices.h"
+#include "support/fake_cuda.h"
 
 namespace sluice::test {
 
@@ -65,6 +67,7 @@ class Conformance : public testing::TestWithParam<const char*> {
   Conformance() : device_(make_device(parse_device(GetParam()), {.cores = 1})) {
     add_test_kernels(table_);
     add_sim_kernels(table_);
+    if (const Backend* backend = backend_of(id().kind); backend != nullptr) backend->add_kernels(table_);
     space_ = {plan::SpaceKind::kDevice, id()};
     allocator_ = make_device_allocator(*device_, space_);
   }

@@ -195,16 +195,6 @@ TEST(SimCores, AreTakenAroundEveryKernel) {
   EXPECT_THROW(SimDevice(parse_device("sim"), options), Error);
 }
 
-TEST(Devices, UnknownBackendsAreRefused) {
-  try {
-    make_device(parse_device("cuda:0"));
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), ErrorKind::kUnsupported);
-    EXPECT_STREQ(e.what(), "device: cuda:0: this build has no CUDA backend; use cpu or sim");
-  }
-}
-
 TEST(Devices, CoresFollowTheEnvironment) {
   setenv("SLUICE_CORES", "3", 1);
   EXPECT_EQ(make_device(parse_device("cpu"))->describe().cores, 3);

@@ -1,5 +1,6 @@
 // Plans that answer steps in batches: what random plans found, by name.
 #include "runtime/fixture.h"
+#include "support/accelerator.h"
 
 namespace sluice::test {
 namespace {
@@ -53,9 +54,10 @@ TEST(Batches, TooFewStepsInFlightAreRefused) {
 // A token that two firings of a device make, read by an actor that holds it for two firings of its own.
 Plan spanning() {
   Plans b("spanning");
-  const int host = b.stream("cpu:0", StreamKind::kHost), in = b.stream("sim:0", StreamKind::kCopyIn);
-  const int compute = b.stream("sim:0", StreamKind::kCompute), out = b.stream("sim:0", StreamKind::kCopyOut);
-  const int device = b.space(SpaceKind::kDevice, "sim:0");
+  const int host = b.stream("cpu:0", StreamKind::kHost), in = b.stream(accelerator().str(), StreamKind::kCopyIn);
+  const int compute = b.stream(accelerator().str(), StreamKind::kCompute),
+            out = b.stream(accelerator().str(), StreamKind::kCopyOut);
+  const int device = b.space(SpaceKind::kDevice, accelerator().str());
   const int feed = b.feed("feed", host), up = b.actor("up", in), net = b.actor("net", compute);
   const int down = b.actor("down", out), pass = b.actor("pass", host), sink = b.sink("sink", host);
   const int x = b.reg("x", feed, {up}, {.quota = 2, .bytes = 16});
@@ -94,9 +96,10 @@ TEST(Batches, ALateFailureOfAnyFiringFailsTheWholeToken) {
 // On the device, `side` writes a variable and nothing of it reaches the sink.
 TEST(Unseen, ALateFailureThatNoStepShowsIsThrownByWaitAll) {
   Plans b("side");
-  const int host = b.stream("cpu:0", StreamKind::kHost), in = b.stream("sim:0", StreamKind::kCopyIn);
-  const int compute = b.stream("sim:0", StreamKind::kCompute), out = b.stream("sim:0", StreamKind::kCopyOut);
-  const int device = b.space(SpaceKind::kDevice, "sim:0");
+  const int host = b.stream("cpu:0", StreamKind::kHost), in = b.stream(accelerator().str(), StreamKind::kCopyIn);
+  const int compute = b.stream(accelerator().str(), StreamKind::kCompute),
+            out = b.stream(accelerator().str(), StreamKind::kCopyOut);
+  const int device = b.space(SpaceKind::kDevice, accelerator().str());
   const int feed = b.feed("feed", host), up = b.actor("up", in), side = b.actor("side", compute);
   const int down = b.actor("down", out), sink = b.sink("sink", host);
   const int w = b.variable("w", {kN}, false, device);
@@ -111,7 +114,7 @@ TEST(Unseen, ALateFailureThatNoStepShowsIsThrownByWaitAll) {
   HostFunctions f = functions();
   f["picky"] = failing(3);
   Engine engine({.cores = 2});
-  const Space space{SpaceKind::kDevice, parse_device("sim:0")};
+  const Space space{SpaceKind::kDevice, accelerator()};
   const auto storage = std::make_shared<Storage>(engine.allocator(space), 64, space);
   Session session = load_counted(engine, b.build(), {{"w", storage}}, {.functions = f});
   for (int i = 0; i < 6; ++i)

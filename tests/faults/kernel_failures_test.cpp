@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "faults/machine.h"
+#include "support/accelerator.h"
 #include "support/soak.h"
 
 namespace sluice::test {
@@ -27,7 +28,7 @@ Injected inject(Plan plan, uint64_t steps, std::mt19937_64& random) {
     }
   }
   const auto late = [&](const auto& entry) {
-    return plan.streams[plan.actors[entry.second].stream].device.kind == DeviceKind::kSim;
+    return plan.streams[plan.actors[entry.second].stream].device.kind == accelerator().kind;
   };
   if (std::any_of(kernels.begin(), kernels.end(), late)) {
     std::erase_if(kernels, [&](const auto& entry) { return !late(entry); });
@@ -128,7 +129,7 @@ TEST(SoakKernelFailures, StayWithTheStepsThatDependOnThem) {
       for (const StepResult& step : got.steps) failed_steps += !step.error.empty();
     }
     ++done;
-    late += injected.plan.streams[injected.plan.actors[injected.actor].stream].device.kind == DeviceKind::kSim;
+    late += injected.plan.streams[injected.plan.actors[injected.actor].stream].device.kind == accelerator().kind;
   }
   report_count("kernel failures", done, "plans");
   report_count("kernel failures", late, "of them late, on a device");

@@ -7,6 +7,7 @@
 
 #include "plan/quota.h"
 #include "runtime/fixture.h"
+#include "support/accelerator.h"
 
 namespace sluice::test {
 namespace {
@@ -67,10 +68,10 @@ class Generator {
       host_streams_.push_back(b_.stream("cpu:0", chance(50) ? StreamKind::kHost : StreamKind::kCompute, s));
     }
     if (!options_.device) return;
-    up_ = b_.stream("sim:0", StreamKind::kCopyIn);
-    device_ = b_.stream("sim:0", StreamKind::kCompute);
-    down_ = b_.stream("sim:0", StreamKind::kCopyOut);
-    space_ = b_.space(SpaceKind::kDevice, "sim:0");
+    up_ = b_.stream(accelerator().str(), StreamKind::kCopyIn);
+    device_ = b_.stream(accelerator().str(), StreamKind::kCompute);
+    down_ = b_.stream(accelerator().str(), StreamKind::kCopyOut);
+    space_ = b_.space(SpaceKind::kDevice, accelerator().str());
   }
 
   void add(const std::string& name, int stream, Place place, ActorRole role = ActorRole::kNormal) {

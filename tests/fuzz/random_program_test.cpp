@@ -10,6 +10,7 @@
 #include "graph/ops/softmax.h"
 #include "plan/verify.h"
 #include "runtime/engine.h"
+#include "support/accelerator.h"
 #include "support/memory_watch.h"
 #include "tensor/graph_session.h"
 
@@ -57,7 +58,7 @@ std::vector<Value> RandomProgram::run(const Operands& operands, bool placed) {
     const int where = spread ? draw(6) : 5, quota = draw(8) == 0 ? 2 : 0;
     graph::Placement placement;
     if (where == 0) placement.stream = draw(2) == 0 ? "host" : "host:1";
-    if (where == 1) placement.device = DeviceId{0, DeviceKind::kSim, 0};
+    if (where == 1) placement.device = accelerator();
     std::unique_ptr<PlacementScope> scope;
     if (placed) scope = std::make_unique<PlacementScope>(placement, quota);
     pool_.push_back(step());

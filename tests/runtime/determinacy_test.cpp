@@ -4,6 +4,7 @@
 
 #include "faults/random_plan.h"
 #include "runtime/fixture.h"
+#include "support/accelerator.h"
 
 namespace sluice::test {
 namespace {
@@ -89,9 +90,10 @@ Plan in_place() {
 // A copy to a device that completes late, a kernel there, a copy back.
 Plan device() {
   Plans b("device");
-  const int host = b.stream("cpu:0", StreamKind::kHost), in = b.stream("sim:0", StreamKind::kCopyIn);
-  const int compute = b.stream("sim:0", StreamKind::kCompute), out = b.stream("sim:0", StreamKind::kCopyOut);
-  const int memory = b.space(SpaceKind::kDevice, "sim:0");
+  const int host = b.stream("cpu:0", StreamKind::kHost), in = b.stream(accelerator().str(), StreamKind::kCopyIn);
+  const int compute = b.stream(accelerator().str(), StreamKind::kCompute),
+            out = b.stream(accelerator().str(), StreamKind::kCopyOut);
+  const int memory = b.space(SpaceKind::kDevice, accelerator().str());
   const int feed = b.feed("feed", host), up = b.actor("up", in), net = b.actor("net", compute);
   const int down = b.actor("down", out), sink = b.sink("sink", host);
   const int x = b.reg("x", feed, {up}, {.quota = 2, .bytes = 16});

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "runtime/fixture.h"
+#include "support/accelerator.h"
 
 namespace sluice::test {
 namespace {
@@ -52,12 +53,13 @@ TEST(Failure, SaysWhatWasUpdatedAndDoesNotSpreadThroughFeedback) {
   EXPECT_EQ(static_cast<float*>(v->data())[0], 1);
 }
 
-// host -> sim:0 -> host, as a compiler places it.
+// host -> device -> host, as a compiler places it.
 Plan on_device(const std::string& op) {
   Plans b("device");
-  const int host = b.stream("cpu:0", StreamKind::kHost), in = b.stream("sim:0", StreamKind::kCopyIn);
-  const int compute = b.stream("sim:0", StreamKind::kCompute), out = b.stream("sim:0", StreamKind::kCopyOut);
-  const int device = b.space(SpaceKind::kDevice, "sim:0");
+  const int host = b.stream("cpu:0", StreamKind::kHost), in = b.stream(accelerator().str(), StreamKind::kCopyIn);
+  const int compute = b.stream(accelerator().str(), StreamKind::kCompute),
+            out = b.stream(accelerator().str(), StreamKind::kCopyOut);
+  const int device = b.space(SpaceKind::kDevice, accelerator().str());
   const int feed = b.feed("feed", host), up = b.actor("up", in), net = b.actor("net", compute),
             net2 = b.actor("net2", compute);
   const int down = b.actor("down", out), sink = b.sink("sink", host);

@@ -3,6 +3,7 @@
 #include "graph/ops/matmul.h"
 #include "graph/ops/random.h"
 #include "runtime/session.h"
+#include "support/accelerator.h"
 #include "support/memory_watch.h"
 #include "tensor/graph_session.h"
 #include "tensor/random.h"
@@ -181,7 +182,7 @@ TEST_F(Trace, VariablesCannotDecideWhatIsTraced) {
 
 TEST_F(Trace, VariablesMoveToTheDeviceOfTheGraph) {
   const Tensor w = vec({1});
-  const DeviceId sim{0, DeviceKind::kSim, 0};
+  const DeviceId sim = accelerator();
   CompileOptions options;
   options.device = sim;
   const auto build = [&](auto& x) { return std::vector<Value>{add_(w, x[0])}; };
@@ -195,9 +196,7 @@ TEST_F(Trace, VariablesMoveToTheDeviceOfTheGraph) {
 TEST_F(Trace, MovingAVariableInsideAGraphIsANode) {
   const Tensor w = vec({3});
   const auto session = compile(
-      [&](auto& x) {
-        return std::vector<Value>{ops::mul(Tensor(x[0]).to({0, DeviceKind::kSim, 0}), w.to({0, DeviceKind::kSim, 0}))};
-      },
+      [&](auto& x) { return std::vector<Value>{ops::mul(Tensor(x[0]).to(accelerator()), w.to(accelerator()))}; },
       {vec({2})}, {{"w", w}});
   write_in_place(w, vec({10}));
   EXPECT_THAT(values(session->call({vec({2})})[0]), ElementsAre(20));
@@ -292,7 +291,7 @@ TEST_F(Trace, NodesKnowWhereTheyComeFrom) {
 TEST_F(Trace, TwoDevicesGiveTheSame) {
   const auto build = [](auto& x) { return std::vector<Value>{ops::mul(ops::add(x[0], 1), x[1])}; };
   CompileOptions options;
-  options.device = {0, DeviceKind::kSim, 0};
+  options.device = accelerator();
   const auto session = compile(build, {vec({1, 2}), vec({3, 4})}, {}, options);
   EXPECT_THAT(values(session->call({vec({1, 2}), vec({3, 4})})[0]), ElementsAre(6, 12));
 }

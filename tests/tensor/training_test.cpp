@@ -8,6 +8,7 @@
 #include "graph/ops/optimizer_updates.h"
 #include "graph/ops/pooling.h"
 #include "graph/ops/random.h"
+#include "support/accelerator.h"
 #include "support/memory_watch.h"
 #include "tensor/graph_session.h"
 #include "tensor/random.h"
@@ -137,7 +138,7 @@ TEST_F(Training, PlansOfOneGraphMatchBitByBit) {
   EXPECT_EQ(train_planned(per_op), expected);
   plain.reuse_memory = plain.in_place = false;
   EXPECT_EQ(train_planned(plain), expected);
-  sim.device = {0, DeviceKind::kSim, 0};
+  sim.device = accelerator();
   EXPECT_EQ(train_planned(sim), expected);
 }
 

@@ -1,0 +1,45 @@
+#include "kernels/cuda/cuda_kernels.h"
+
+namespace sluice::cuda {
+namespace {
+
+class Copy final : public PreparedKernel {
+ public:
+  explicit Copy(uint64_t bytes) : bytes_(bytes) {}
+  void run(const KernelArgs& args) const override {
+    stream_of(args, "copy").copy(args.outputs[0], args.inputs[0], bytes_, args.context);
+  }
+
+ private:
+  const uint64_t bytes_;
+};
+
+}  // namespace
+
+CudaStream& stream_of(const KernelArgs& args, const std::string& op) {
+  auto* stream = dynamic_cast<CudaStream*>(args.stream);
+  SLUICE_CHECK_KIND(kUnsupported, stream != nullptr, "{}: a kernel of cuda on {}; give it a stream of its device", op,
+                    args.stream == nullptr ? "the caller's thread" : "a stream of " + args.stream->device().str());
+  return *stream;
+}
+
+bool copies_bytes(const plan::KernelQuery& query) {
+  const TensorSpec &from = query.inputs[0], &to = query.outputs[0];
+  return from == to && from.extent_bytes() == checked_bytes(from.shape, dtype_size(from.dtype));
+}
+
+KernelDef copy_kernel() {
+  KernelDef def;
+  def.op = "copy";
+  def.prepare = [](const plan::KernelQuery& query, const PrepareContext&) -> std::unique_ptr<PreparedKernel> {
+    SLUICE_CHECK_KIND(kUnsupported, copies_bytes(query),
+                      "copy: from strides {} to {} on {}: not between equal dense layouts; copy it on the host",
+                      query.inputs[0].strides.str(), query.outputs[0].strides.str(), query.device.str());
+    return std::make_unique<Copy>(query.outputs[0].extent_bytes());
+  };
+  return def;
+}
+
+void add_cuda_kernels(KernelTable& table) { table.add(DeviceKind::kCuda, copy_kernel()); }
+
+}  // namespace sluice::cuda

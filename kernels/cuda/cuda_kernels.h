@@ -1,0 +1,18 @@
+#pragma once
+// Kernels of CUDA devices.
+#include "kernels/kernel.h"
+#include "streams/cuda/cuda_stream.h"
+
+namespace sluice::cuda {
+
+// The kernels this build has, by explicit lists.
+void add_cuda_kernels(KernelTable& table);
+
+// "copy" between equal layouts: the driver's own copies, on any of its streams.
+KernelDef copy_kernel();
+bool copies_bytes(const plan::KernelQuery& query);  // whether copy_kernel() serves it
+
+// The CUDA stream of a run. Throws kUnsupported when it runs elsewhere.
+CudaStream& stream_of(const KernelArgs& args, const std::string& op);
+
+}  // namespace sluice::cuda

@@ -1,0 +1,54 @@
+#pragma once
+// Failures that a running kernel finds (an index out of range): told by device memory, long after the launch.
+//
+// A stream has a word for its firing in device memory, an event one in pinned host memory. A kernel that fails sets its
+// stream's word, unless it is set; kernels of ours do nothing where it is set. Recording an event copies the word to
+// the event's, waiting for one merges the event's into the stream's. So a failure follows the data, on the device, and
+// what does not depend on it goes on. Where no kernel of a firing can fail, none of this happens.
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace sluice::cuda {
+
+struct LateFailure {
+  uint64_t ticket = 0;  // of the launch; 0: none
+  int64_t values[3] = {};
+};
+
+// What a kernel is told: it returns at once when `word` is not null and its ticket is not 0. To fail, it sets the
+// ticket from 0 to its own and adds values. The layout is known to generated code.
+struct FailurePort {
+  LateFailure* word = nullptr;  // in device memory; null: nothing in this firing can have failed
+  uint64_t ticket = 0;
+};
+
+// Makes the error of the values that a kernel left.
+using DescribeFailure = Status (*)(const int64_t* values);
+
+// Tickets, and what they stand for. Thread-safe; note() allocates nothing for contexts of ordinary length.
+class FailureLog {
+ public:
+  FailureLog();
+  // `context` may be null. Copied, because failures are read when their kernels may be gone.
+  uint64_t note(DescribeFailure describe, const std::string* context);
+  // The error of a failure with a ticket. REQUIRES: failure.ticket != 0.
+  Status resolve(const LateFailure& failure) const;
+
+ private:
+  struct Entry {
+    uint64_t ticket = 0;
+    DescribeFailure describe = nullptr;
+    std::string context;
+  };
+  static constexpr uint64_t kKept = 4096;  // more than a device has launches in flight
+
+  mutable std::mutex mutex_;
+  uint64_t last_ = 0;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace sluice::cuda

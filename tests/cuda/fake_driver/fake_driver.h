@@ -1,0 +1,65 @@
+#pragma once
+// A CUDA driver without a GPU: libfake_cuda.so has the functions that streams/cuda/driver.h asks for, and these
+// controls.
+//
+// Work is queued and executed late, by the threads that wait for it and now and then by those that queue more, in an
+// order chosen by a seed among what streams and events allow. Kernels are functions of the host. Device memory has
+// addresses that the host cannot touch; a kernel gets it through shadow().
+//
+// What it holds against the caller is a violation, told at the end of the process, which then exits with 86:
+//  - two accesses to overlapping memory, one of them a write, on streams of which neither waits for the other (that the
+//    host has waited counts, whichever thread it was);
+//  - accesses to memory that is not allocated or not the device's; freeing what is in use, or twice;
+//  - handles that were destroyed, and calls with another context current.
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#define FAKE_CUDA_API __attribute__((visibility("default")))
+
+namespace fake_cuda {
+
+struct Access {
+  const void* data = nullptr;
+  uint64_t bytes = 0;
+  bool writes = false;
+};
+
+// A kernel: what cuLaunchKernel takes as CUfunction. Outlives its launches.
+struct Function {
+  std::string name;
+  std::vector<size_t> param_bytes;
+  std::function<void(void** params)> run;
+  std::function<void(void** params, std::vector<Access>& accesses)> accesses;
+};
+inline CUfunction handle_of(Function& function) { return reinterpret_cast<CUfunction>(&function); }
+
+// Where the host finds what a kernel sees at `data`; host memory is itself.
+FAKE_CUDA_API void* shadow(const void* data);
+
+// The order of what is executed from now on.
+FAKE_CUDA_API void seed(uint64_t seed);
+// Nothing is executed but by who waits for it.
+FAKE_CUDA_API void set_lazy(bool lazy);
+// The nth call of `function` ("cuMemAlloc_v2", as the driver exports it) from now on fails.
+FAKE_CUDA_API void fail_call(const std::string& function, int nth, CUresult result);
+// How many of these are still to come.
+FAKE_CUDA_API int calls_to_fail();
+// The nth kernel executed from now on breaks its context: every later call on that device returns `result`.
+FAKE_CUDA_API void break_kernel(int nth, CUresult result);
+// As a new process would: forgets what broke. REQUIRES: nothing of the device is in use.
+FAKE_CUDA_API void repair();
+
+struct Counts {
+  uint64_t kernels = 0, copies = 0, pageable_copies = 0, waits = 0, executed_late = 0;
+  uint64_t streams = 0, events = 0, device_bytes = 0, pinned_blocks = 0, contexts = 0;  // alive
+};
+FAKE_CUDA_API Counts counts();
+// What has been done wrong so far; forgets it, so that a test may expect it.
+FAKE_CUDA_API std::vector<std::string> take_violations();
+
+}  // namespace fake_cuda

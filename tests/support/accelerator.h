@@ -1,0 +1,16 @@
+#pragma once
+// The device with its own memory on which tests run their plans: sim:0, or what SLUICE_TEST_DEVICE names. So what holds
+// on one asynchronous device is held on the others.
+#include <cstdlib>
+#include <string>
+
+#include "base/device.h"
+
+namespace sluice::test {
+
+inline DeviceId accelerator() {
+  const char* name = std::getenv("SLUICE_TEST_DEVICE");
+  return parse_device(name != nullptr && *name != '\0' ? name : "sim:0");
+}
+
+}  // namespace sluice::test
