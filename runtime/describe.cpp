@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "include/sluice/sluice.hpp"
 #include "kernels/libraries.h"
+#include "streams/collective/world.h"
 #include "plan/plan.h"
 #include "plan/target.h"
 #include "streams/cores.h"
@@ -86,6 +87,7 @@ Section libraries_section(const std::vector<LibraryVersion>& more) {
   };
   add({{"CAF", actors::caf_version()}});
   add(kernel_libraries());
+  add(collective::collective_libraries());
   add({{"Boost", fmt::format("{}.{}.{}", BOOST_VERSION / 100000, BOOST_VERSION / 100 % 1000, BOOST_VERSION % 100)}});
   add(base_libraries());
   add(more);
