@@ -17,9 +17,9 @@
 #include "base/log.h"
 #include "include/sluice/sluice.hpp"
 #include "kernels/libraries.h"
-#include "streams/collective/world.h"
 #include "plan/plan.h"
 #include "plan/target.h"
+#include "streams/collective/world.h"
 #include "streams/cores.h"
 #include "streams/devices.h"
 

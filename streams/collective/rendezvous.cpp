@@ -196,25 +196,30 @@ std::vector<Socket> receive_all(const WorldOptions& o, const Hello& own, Deadlin
 }
 
 std::vector<Socket> go_to_all(const WorldOptions& o, Hello own, Deadline deadline) {
-  const auto nobody = [&](const char* what) {
-    fail(ErrorKind::kTimeout,
-         "distributed: rank 0 {} at {} within {} ms; it must run there, with the same MASTER_PORT and token", what,
-         o.master.str(), o.timeout.count());
-  };
   Socket master = connect_before(o.master, deadline);
-  if (!master.open()) nobody("does not answer");
+  if (!master.open())
+    fail(ErrorKind::kTimeout,
+         "distributed: rank 0 does not answer at {} within {} ms; it must run there, with the same MASTER_PORT",
+         o.master.str(), o.timeout.count());
+  const auto no_answer = [&] {
+    fail(
+        ErrorKind::kTimeout,
+        "distributed: whoever listens at {} said nothing or closed the connection; it must be rank 0 of this job, with "
+        "the same token",
+        o.master.str());
+  };
   Socket listener = listen_at({local_address(master).host, 0});
   own.port = local_address(listener).port;
   Answer answer;
   // Rank 0 waits as long as we do, and says then who is missing.
   const Deadline answer_deadline = deadline + kAnswerTime;
   if (!write_all(master, &own, sizeof own, deadline) || !read_all(master, &answer, sizeof answer, answer_deadline))
-    nobody("closed the connection or said nothing");
+    no_answer();
   answer.refusal[sizeof answer.refusal - 1] = 0;
   if (answer.refusal[0] != 0)
     throw Error(answer.kind == ErrorKind::kTimeout ? ErrorKind::kTimeout : ErrorKind::kValue, answer.refusal);
   std::vector<Place> places(o.size);
-  if (!read_all(master, places.data(), places.size() * sizeof(Place), answer_deadline)) nobody("ended");
+  if (!read_all(master, places.data(), places.size() * sizeof(Place), answer_deadline)) no_answer();
   std::vector<Socket> sockets(o.size);
   sockets[0] = std::move(master);
   const auto lost = [&](int rank) {
