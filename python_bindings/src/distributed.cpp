@@ -8,13 +8,11 @@ namespace {
 
 using namespace sluice::collective;
 
-// The world, and the group of all its ranks.
 struct PyWorld {
-  std::unique_ptr<World> world;
-  std::unique_ptr<Communicator> all;
+  std::shared_ptr<World> world;
+  Communicator* all = nullptr;
   ~PyWorld() {
     GilRelease release;
-    all.reset();
     world.reset();
   }
 };
@@ -33,15 +31,12 @@ void make_world(PyWorld* self, int rank, int size, const std::string& host, int 
   options.token = token;
   options.timeout = limit(timeout, "timeout");
   options.heartbeat = limit(heartbeat, "heartbeat");
-  std::unique_ptr<World> world;
+  std::shared_ptr<World> world;
   {
     GilRelease release;
-    world = std::make_unique<World>(options);
+    world = std::make_shared<World>(options);
   }
-  std::vector<int> ranks(size);
-  for (int r = 0; r < size; ++r) ranks[r] = r;
-  auto all = world->communicator(ranks, 0);
-  new (self) PyWorld{std::move(world), std::move(all)};
+  new (self) PyWorld{world, &world->all()};
 }
 
 ReduceOp reduce_op(const std::string& name) {

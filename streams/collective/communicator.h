@@ -2,6 +2,7 @@
 // Collectives of a group of ranks.
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/dtype.h"
@@ -31,6 +32,11 @@ class Communicator {
                               ReduceOp op) = 0;
   virtual void all_to_all(const void* parts_in, void* parts_out, uint64_t part_bytes) = 0;
   virtual void broadcast(void* data, uint64_t bytes, int root) = 0;
+  // Of a group of two: what `from` has becomes what the other has. Counts as a collective.
+  virtual void transfer(void* data, uint64_t bytes, int from) = 0;
+  // Instead of the next collective, which this rank cannot take part in: it fails in the others with `text`, as soon as
+  // they want something of this rank, and nothing else does.
+  virtual void miss(const std::string& text) = 0;
   // Of point to point, `tag` tells apart what is in flight between the same two ranks.
   virtual void send(const void* data, uint64_t bytes, int to, uint32_t tag) = 0;
   virtual void receive(void* data, uint64_t bytes, int from, uint32_t tag) = 0;

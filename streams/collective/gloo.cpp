@@ -27,16 +27,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Gloo's slots leave their highest 16 bits unused; of ours, a kind that Gloo has not.
-constexpr int kChannelShift = 48;
-constexpr uint64_t kPointToPoint = 0xffull << 40;
-
 // The members of a group, and what tells its transfers apart from those of others.
 struct Group {
   std::shared_ptr<Links> links;
   std::vector<int> ranks;
-  uint64_t channel = 0;
+  uint32_t channel = 0;
   milliseconds timeout;
+  uint32_t number = 0;  // of the call under way, or the next
+
+  Slot call() const { return call_slot(channel, number); }
 };
 
 // Memory that Gloo sends from and receives into; several pieces may be on their way.
@@ -47,13 +46,18 @@ class Memory final : public gloo::transport::UnboundBuffer {
     for (Transfer& t : sends_) group_.links->withdraw(t);
     for (Transfer& t : receives_) group_.links->withdraw(t);
   }
+  // Of Gloo's slots the last 8 bits tell apart the transfers of a call.
   void send(int rank, uint64_t slot, size_t offset, size_t bytes) override {
-    group_.links->send(sends_.emplace_back(), group_.ranks[rank], group_.channel | slot, at(offset),
-                       bytes_of(offset, bytes));
+    send(rank, group_.call() | (slot & 0xff), at(offset), bytes_of(offset, bytes));
   }
   void recv(int rank, uint64_t slot, size_t offset, size_t bytes) override {
-    group_.links->receive(receives_.emplace_back(), group_.ranks[rank], group_.channel | slot, at(offset),
-                          bytes_of(offset, bytes));
+    receive(rank, group_.call() | (slot & 0xff), at(offset), bytes_of(offset, bytes));
+  }
+  void send(int rank, Slot slot, const void* data, uint64_t bytes) {
+    group_.links->send(sends_.emplace_back(), group_.ranks[rank], slot, data, bytes);
+  }
+  void receive(int rank, Slot slot, void* data, uint64_t bytes) {
+    group_.links->receive(receives_.emplace_back(), group_.ranks[rank], slot, data, bytes);
   }
   void recv(std::vector<int>, uint64_t, size_t, size_t) override {
     fail(ErrorKind::kUnsupported, "distributed: Gloo wants to receive from any rank; transfers here name theirs");
@@ -135,6 +139,7 @@ class GlooCommunicator final : public Communicator {
 
   void barrier() override {
     named("barrier", [&] {
+      const Call call(*this);
       gloo::BarrierOptions options(context_);
       gloo::barrier(options);
     });
@@ -143,6 +148,8 @@ class GlooCommunicator final : public Communicator {
   void all_reduce(void* data, int64_t elements, DType dtype, ReduceOp op) override {
     named("all_reduce", [&] {
       const ReduceFunction reduce = reduce_function(op, dtype);
+      const Call call(*this);
+      if (elements == 0) return;
       gloo::AllreduceOptions options(context_);
       set_output(options, data, elements, dtype);
       options.setReduceFunction(reduce);
@@ -153,6 +160,8 @@ class GlooCommunicator final : public Communicator {
 
   void all_gather(const void* part, void* parts, uint64_t bytes) override {
     named("all_gather", [&] {
+      const Call call(*this);
+      if (bytes == 0) return;
       gloo::AllgatherOptions options(context_);
       options.setInput<char>(static_cast<char*>(const_cast<void*>(part)), bytes);
       options.setOutput<char>(static_cast<char*>(parts), checked_mul(bytes, static_cast<uint64_t>(size())));
@@ -167,6 +176,7 @@ class GlooCommunicator final : public Communicator {
     named("reduce_scatter", [&] {
       const ReduceFunction reduce = reduce_function(op, dtype);
       const uint64_t bytes = static_cast<uint64_t>(elements) * dtype_size(dtype);
+      const Call call(*this);
       exchange(parts, workspace, bytes);
       if (bytes > 0) std::memcpy(part, workspace, bytes);
       for (int r = 1; r < size(); ++r)
@@ -177,12 +187,17 @@ class GlooCommunicator final : public Communicator {
   }
 
   void all_to_all(const void* parts_in, void* parts_out, uint64_t bytes) override {
-    named("all_to_all", [&] { exchange(parts_in, parts_out, bytes); });
+    named("all_to_all", [&] {
+      const Call call(*this);
+      exchange(parts_in, parts_out, bytes);
+    });
   }
 
   void broadcast(void* data, uint64_t bytes, int root) override {
     named("broadcast", [&] {
       check_rank(root);
+      const Call call(*this);
+      if (bytes == 0) return;
       gloo::BroadcastOptions options(context_);
       options.setOutput<char>(static_cast<char*>(data), bytes);
       options.setRoot(root);
@@ -190,11 +205,27 @@ class GlooCommunicator final : public Communicator {
     });
   }
 
+  void transfer(void* data, uint64_t bytes, int from) override {
+    named("transfer", [&] {
+      check_rank(from);
+      SLUICE_CHECK(size() == 2, "a group of {} ranks; it must be of two", size());
+      const Call call(*this);
+      Memory memory(group_, data, bytes);
+      if (rank_ == from) {
+        memory.send(1 - rank_, group_.call(), data, bytes);
+        memory.waitSend(nullptr, {});
+      } else {
+        memory.receive(from, group_.call(), data, bytes);
+        memory.waitRecv(nullptr, {});
+      }
+    });
+  }
+
   void send(const void* data, uint64_t bytes, int to, uint32_t tag) override {
     named("send", [&] {
       check_other(to);
       Memory memory(group_, const_cast<void*>(data), bytes);
-      memory.send(to, kPointToPoint | tag, 0, bytes);
+      memory.send(to, point_to_point_slot(group_.channel, tag), data, bytes);
       memory.waitSend(nullptr, {});
     });
   }
@@ -203,12 +234,29 @@ class GlooCommunicator final : public Communicator {
     named("receive", [&] {
       check_other(from);
       Memory memory(group_, data, bytes);
-      memory.recv(from, kPointToPoint | tag, 0, bytes);
+      memory.receive(from, point_to_point_slot(group_.channel, tag), data, bytes);
       memory.waitRecv(nullptr, {});
     });
   }
 
+  void miss(const std::string& text) override {
+    group_.links->miss(group_.call(), group_.ranks, text);
+    end_call();
+  }
+
  private:
+  void end_call() {
+    group_.links->over(group_.call());
+    ++group_.number;
+  }
+
+  // While one lives, this rank is in a call. All ranks number their calls alike.
+  struct Call {
+    explicit Call(GlooCommunicator& c) : communicator(c) {}
+    ~Call() { communicator.end_call(); }
+    GlooCommunicator& communicator;
+  };
+
   // Errors begin with the call's name.
   template <class F>
   void named(const char* call, F&& f) {
@@ -235,6 +283,7 @@ class GlooCommunicator final : public Communicator {
 
   void exchange(const void* parts_in, void* parts_out, uint64_t bytes) {
     const uint64_t all = checked_mul(bytes, static_cast<uint64_t>(size()));
+    if (all == 0) return;
     gloo::AlltoallOptions options(context_);
     options.setInput<char>(static_cast<char*>(const_cast<void*>(parts_in)), all);
     options.setOutput<char>(static_cast<char*>(parts_out), all);
@@ -250,7 +299,7 @@ class GlooCommunicator final : public Communicator {
     SLUICE_CHECK(rank != rank_, "rank {} is this rank itself; it must be another", rank);
   }
 
-  const Group group_;
+  Group group_;
   const int rank_;
   const std::shared_ptr<Context> context_;
 };
@@ -259,8 +308,7 @@ class GlooCommunicator final : public Communicator {
 
 std::unique_ptr<Communicator> make_gloo_communicator(std::shared_ptr<Links> links, std::vector<int> ranks,
                                                      uint32_t channel, milliseconds timeout) {
-  return std::make_unique<GlooCommunicator>(
-      Group{std::move(links), std::move(ranks), static_cast<uint64_t>(channel) << kChannelShift, timeout});
+  return std::make_unique<GlooCommunicator>(Group{std::move(links), std::move(ranks), channel, timeout});
 }
 
 std::vector<LibraryVersion> collective_libraries() {

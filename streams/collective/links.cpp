@@ -12,20 +12,13 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "streams/collective/slots.h"
 
 namespace sluice::collective {
 namespace {
 
 constexpr uint64_t kMostRead = 256 << 10;  // bytes read under one lock
-constexpr uint64_t kMostText = 64 << 10;
 constexpr std::chrono::milliseconds kGoodbyeTime{500};
-
-template <class T>
-T take_front(std::vector<T>& queue) {
-  T front = std::move(queue.front());
-  queue.erase(queue.begin());
-  return front;
-}
 
 }  // namespace
 
@@ -36,7 +29,7 @@ Links::Links(int rank, std::vector<Socket> sockets, std::chrono::milliseconds he
   poll_ = Socket(epoll_create1(EPOLL_CLOEXEC));
   wake_ = Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!poll_.open() || !wake_.open())
-    fail(ErrorKind::kRuntime, "distributed: no events could be made: {}", std::strerror(errno));
+    sluice::fail(ErrorKind::kRuntime, "distributed: no events could be made: {}", std::strerror(errno));
   epoll_event event{EPOLLIN, {}};
   event.data.u32 = UINT32_MAX;
   epoll_ctl(poll_.descriptor(), EPOLL_CTL_ADD, wake_.descriptor(), &event);
@@ -107,8 +100,9 @@ bool Links::take(int rank) {
       wanted = sizeof(Header) - peer.read;
     } else {
       const uint64_t done = peer.read - sizeof(Header);
-      to = (peer.target != nullptr ? peer.target->data : peer.text.data()) + done;
       wanted = std::min(peer.in.bytes - done, kMostRead);
+      if (peer.target != nullptr) to = peer.target->data + done;
+      if (peer.in.kind != FrameKind::kData) to = peer.text.data() + done;
     }
   }
   const int64_t n = read_some(peer.socket, to, wanted);
@@ -134,13 +128,16 @@ void Links::begin_frame(int rank) {
   switch (in.kind) {
     case FrameKind::kWant: return;
     case FrameKind::kData: {
-      Queues& queues = peer.slots[in.slot];
-      if (queues.receives.empty() || queues.receives.front()->bytes != in.bytes) break;
-      peer.target = take_front(queues.receives);
+      const auto at = first_of(peer.receives, in.slot);
+      if (at == peer.receives.end() && useless(in.slot)) return;
+      if (at == peer.receives.end() || (*at)->bytes != in.bytes) break;
+      peer.target = *at;
+      peer.receives.erase(at);
       return;
     }
     case FrameKind::kAlive:
     case FrameKind::kBye:
+    case FrameKind::kMiss:
     case FrameKind::kFail:
       if (in.bytes > kMostText) break;
       peer.text.assign(in.bytes, '\0');
@@ -157,18 +154,23 @@ void Links::end_frame(int rank) {
   switch (peer.in.kind) {
     case FrameKind::kAlive: break;
     case FrameKind::kWant: {
-      Queues& queues = peer.slots[peer.in.slot];
-      if (queues.sends.empty())
-        queues.wanted.push_back(peer.in.bytes);
-      else
-        put_data(rank, *take_front(queues.sends), peer.in.bytes);
+      const auto at = first_of(peer.sends, peer.in.slot);
+      if (at != peer.sends.end()) {
+        Transfer& transfer = **at;
+        peer.sends.erase(at);
+        put_data(rank, transfer, peer.in.bytes);
+      } else if (!useless(peer.in.slot)) {
+        peer.wanted.push_back({peer.in.slot, peer.in.bytes});
+      }
       break;
     }
     case FrameKind::kData:
+      if (peer.target == nullptr) break;
       peer.target->pending = false;
       peer.target = nullptr;
       changed_.notify_all();
       break;
+    case FrameKind::kMiss: missed(call_of(peer.in.slot), Status(ErrorKind::kRuntime, peer.text)); break;
     case FrameKind::kFail: {
       const bool known = peer.in.slot <= static_cast<uint64_t>(ErrorKind::kCancelled);
       fail_all(peer.in.rank, known ? static_cast<ErrorKind>(peer.in.slot) : ErrorKind::kRuntime, peer.text);
@@ -176,23 +178,16 @@ void Links::end_frame(int rank) {
     }
     case FrameKind::kBye: {
       peer.left = true;
-      const bool missed = std::any_of(peer.slots.begin(), peer.slots.end(), [](const auto& slot) {
-        return !slot.second.sends.empty() || !slot.second.receives.empty();
-      });
-      if (missed) check_usable(rank);
+      if (!peer.sends.empty() || !peer.receives.empty()) still_wanted(rank);
       break;
     }
   }
 }
 
-// Makes it a failure that something is wanted of a rank that has left.
-void Links::check_usable(int peer) {
-  if (failure_.ok() && leaving_) fail_all(rank_, ErrorKind::kRuntime, fmt::format("rank {} has left", rank_));
-  if (failure_.ok() && peers_[peer].left)
-    fail_all(
-        peer, ErrorKind::kRuntime,
-        fmt::format("rank {} has left while rank {} still wants something of it; all ranks must make the same calls",
-                    peer, rank_));
+void Links::still_wanted(int left) {
+  fail_all(left, ErrorKind::kRuntime,
+           fmt::format("rank {} has left while rank {} still wants something of it; all ranks must make the same calls",
+                       left, rank_));
 }
 
 void Links::lost(int rank) {
@@ -274,6 +269,12 @@ void Links::watch(int rank) {
   epoll_ctl(poll_.descriptor(), EPOLL_CTL_MOD, peer.socket.descriptor(), &event);
 }
 
+// The rest of a frame comes from a copy, because its memory is no longer ours.
+void Links::keep_copy(Out& out) {
+  out.text.assign(out.transfer->data, out.transfer->bytes);
+  out.transfer = nullptr;
+}
+
 void Links::fail_all(int culprit, ErrorKind kind, const std::string& text) {
   if (!failure_.ok()) return;
   failure_ = Status(kind, text);
@@ -283,13 +284,8 @@ void Links::fail_all(int culprit, ErrorKind kind, const std::string& text) {
     Peer& peer = peers_[r];
     peer.target = nullptr;
     if (!peer.socket.open()) continue;
-    // The frame on its way is finished from a copy, because its memory is no longer ours.
     if (peer.out.size() > 1) peer.out.erase(peer.out.begin() + 1, peer.out.end());
-    if (!peer.out.empty() && peer.out.front().transfer != nullptr) {
-      Out& out = peer.out.front();
-      out.text.assign(out.transfer->data, out.transfer->bytes);
-      out.transfer = nullptr;
-    }
+    if (!peer.out.empty() && peer.out.front().transfer != nullptr) keep_copy(peer.out.front());
     Out out;
     out.text = text.substr(0, kMostText);
     out.header = {FrameKind::kFail, culprit, static_cast<uint64_t>(kind), out.text.size()};
@@ -298,59 +294,16 @@ void Links::fail_all(int culprit, ErrorKind kind, const std::string& text) {
   changed_.notify_all();
 }
 
-void Links::send(Transfer& t, int peer, uint64_t slot, const void* data, uint64_t bytes) {
+void Links::fail(const std::string& text) noexcept {
   std::lock_guard lock(mutex_);
-  check_usable(peer);
-  failure_.throw_if_error();
-  t = {true, peer, slot, static_cast<char*>(const_cast<void*>(data)), bytes, true};
-  Queues& queues = peers_[peer].slots[slot];
-  if (queues.wanted.empty())
-    queues.sends.push_back(&t);
-  else
-    put_data(peer, t, take_front(queues.wanted));
-}
-
-void Links::receive(Transfer& t, int peer, uint64_t slot, void* data, uint64_t bytes) {
-  std::lock_guard lock(mutex_);
-  check_usable(peer);
-  failure_.throw_if_error();
-  t = {false, peer, slot, static_cast<char*>(data), bytes, true};
-  peers_[peer].slots[slot].receives.push_back(&t);
-  Out out;
-  out.header = {FrameKind::kWant, 0, slot, bytes};
-  put(peer, std::move(out));
-}
-
-std::string Links::waited_for(const Transfer& t, std::chrono::milliseconds timeout) const {
-  return fmt::format(
-      "rank {} waited {} ms for rank {}, which is alive; all ranks must make the same calls in the same order", rank_,
-      timeout.count(), t.peer);
-}
-
-void Links::wait(Transfer& t, std::chrono::milliseconds timeout) {
-  std::unique_lock lock(mutex_);
-  bool done = false;
-  try {
-    done = interruptible_wait(lock, changed_, timeout, [&] { return !t.pending || !failure_.ok(); });
-  } catch (...) {
-    fail_all(rank_, ErrorKind::kCancelled, fmt::format("rank {} was interrupted", rank_));
-    throw;
-  }
-  if (!done) fail_all(t.peer, ErrorKind::kTimeout, waited_for(t, timeout));
-  if (t.pending) failure_.throw_if_error();
-}
-
-void Links::withdraw(Transfer& t) noexcept {
-  std::lock_guard lock(mutex_);
-  if (t.pending) fail_all(rank_, ErrorKind::kRuntime, fmt::format("rank {} gave up what it had begun", rank_));
-  t.pending = false;
+  if (!leaving_) fail_all(rank_, ErrorKind::kRuntime, fmt::format("rank {} failed: {}", rank_, text));
 }
 
 void Links::leave(const std::string& failure) noexcept {
+  if (!failure.empty()) fail(failure);
   {
     std::unique_lock lock(mutex_);
     if (leaving_) return;
-    if (!failure.empty()) fail_all(rank_, ErrorKind::kRuntime, fmt::format("rank {} failed: {}", rank_, failure));
     leaving_ = true;
     for (int r = 0; r < size(); ++r) {
       Out out;

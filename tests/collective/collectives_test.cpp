@@ -120,26 +120,26 @@ TEST_P(Collectives, PointToPointInAnyOrder) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Collectives, testing::Values(1, 2, 3, 4, 5));
 
 TEST(Groups, AreIndependentOfEachOther) {
-  EXPECT_THAT(
-      in_world(4,
-               [](World& w, Communicator& all) {
-                 const bool odd = w.rank() % 2 == 1;
-                 const auto pair = w.communicator(odd ? std::vector<int>{1, 3} : std::vector<int>{0, 2}, 1 + odd);
-                 EXPECT_EQ(pair->rank(), w.rank() / 2);
-                 for (int i = 0; i < 50; ++i) {
-                   int32_t sum = w.rank(), whole = w.rank();
-                   pair->all_reduce(&sum, 1, DType::kInt32, ReduceOp::kSum);
-                   EXPECT_EQ(sum, odd ? 4 : 2);
-                   if (i % 10 == 0) all.all_reduce(&whole, 1, DType::kInt32, ReduceOp::kSum);
-                 }
-                 // Two threads, two groups, at once.
-                 std::thread other([&] {
-                   for (int i = 0; i < 50; ++i) pair->barrier();
-                 });
-                 for (int i = 0; i < 50; ++i) all.barrier();
-                 other.join();
-               }),
-      Each("no error"));
+  EXPECT_THAT(in_world(4,
+                       [](World& w, Communicator& all) {
+                         const bool odd = w.rank() % 2 == 1;
+                         const auto pair =
+                             w.communicator(odd ? std::vector<int>{1, 3} : std::vector<int>{0, 2}, kFirstChannel + odd);
+                         EXPECT_EQ(pair->rank(), w.rank() / 2);
+                         for (int i = 0; i < 50; ++i) {
+                           int32_t sum = w.rank(), whole = w.rank();
+                           pair->all_reduce(&sum, 1, DType::kInt32, ReduceOp::kSum);
+                           EXPECT_EQ(sum, odd ? 4 : 2);
+                           if (i % 10 == 0) all.all_reduce(&whole, 1, DType::kInt32, ReduceOp::kSum);
+                         }
+                         // Two threads, two groups, at once.
+                         std::thread other([&] {
+                           for (int i = 0; i < 50; ++i) pair->barrier();
+                         });
+                         for (int i = 0; i < 50; ++i) all.barrier();
+                         other.join();
+                       }),
+              Each("no error"));
 }
 
 TEST(Groups, OfRanksThatAreNoneAreRefused) {
@@ -148,7 +148,7 @@ TEST(Groups, OfRanksThatAreNoneAreRefused) {
           2,
           [](World& w, Communicator&) {
             for (const std::vector<int>& ranks : {std::vector<int>{}, {1, 0}, {0, 0, 1}, {0, 1, 2}, {1 - w.rank()}}) {
-              EXPECT_THAT(error_of([&] { w.communicator(ranks, 1); }),
+              EXPECT_THAT(error_of([&] { w.communicator(ranks, kFirstChannel); }),
                           HasSubstr("they must be ascending, below 2, and with rank"));
             }
           }),
@@ -222,6 +222,60 @@ TEST(Failure, SizesThatDifferAreAnErrorOnBothSides) {
   for (const std::string& error : errors)
     EXPECT_THAT(error,
                 HasSubstr("rank 0 has 16 bytes for rank 1, which expects 24; all ranks must make the same call"));
+}
+
+TEST(Missed, ACallFailsInTheOthersAndTheNextOneWorks) {
+  for (const int size : {2, 3, 4}) {
+    EXPECT_THAT(in_world(size,
+                         [](World& w, Communicator& c) {
+                           for (int round = 0; round < 60; ++round) {
+                             const int absent = round % 3 == 2 ? -1 : round % c.size();
+                             std::vector<float> x(round % 2 == 0 ? 10 : 300000, 1.f + w.rank());
+                             if (w.rank() == absent) {
+                               c.miss("its step failed");
+                               continue;
+                             }
+                             const std::string error = error_of([&] {
+                               c.all_reduce(x.data(), static_cast<int64_t>(x.size()), DType::kFloat32, ReduceOp::kSum);
+                             });
+                             if (absent < 0) {
+                               ASSERT_EQ(error, "no error");
+                               ASSERT_THAT(x, Each(c.size() * (c.size() + 1) / 2.f));
+                             } else {
+                               ASSERT_EQ(
+                                   error,
+                                   fmt::format("runtime: all_reduce: rank {} takes no part: its step failed", absent));
+                             }
+                           }
+                           EXPECT_TRUE(w.failure().ok());
+                         }),
+                Each("no error"));
+  }
+}
+
+// A rank that runs ahead misses calls that others have not begun; one that lags misses what others are in.
+TEST(Missed, EarlyOrLate) {
+  EXPECT_THAT(in_world(2,
+                       [](World& w, Communicator& c) {
+                         float x = 1;
+                         if (w.rank() == 0) {
+                           for (int i = 0; i < 5; ++i) c.miss(std::to_string(i));
+                           int go = 0;
+                           c.receive(&go, sizeof go, 1, 0);
+                           for (int i = 5; i < 10; ++i) c.miss(std::to_string(i));
+                         } else {
+                           for (int i = 0; i < 10; ++i) {
+                             if (i == 5) c.send(&i, sizeof i, 0, 0);
+                             EXPECT_EQ(error_of([&] { c.all_reduce(&x, 1, DType::kFloat32, ReduceOp::kSum); }),
+                                       fmt::format("runtime: all_reduce: rank 0 takes no part: {}", i));
+                           }
+                         }
+                         c.barrier();
+                         x = 1;
+                         c.all_reduce(&x, 1, DType::kFloat32, ReduceOp::kSum);
+                         EXPECT_EQ(x, 2);
+                       }),
+              Each("no error"));
 }
 
 TEST(Reduce, OfEveryDtype) {

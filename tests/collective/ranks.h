@@ -12,6 +12,7 @@
 #include "streams/collective/links.h"
 #include "streams/collective/socket.h"
 #include "streams/collective/world.h"
+#include "support/error_of.h"
 
 namespace sluice::test {
 
@@ -37,16 +38,6 @@ inline WorldOptions world_options(int rank, int size, int port) {
   return o;
 }
 
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return std::string(error_kind_name(error.kind())) + ": " + error.what();
-  }
-  return "no error";
-}
-
 // Calls f(rank) on a thread per rank; returns the errors by rank, "no error" where there was none.
 inline std::vector<std::string> on_ranks(int size, const std::function<void(int rank)>& f) {
   std::vector<std::string> errors(size);
@@ -54,12 +45,6 @@ inline std::vector<std::string> on_ranks(int size, const std::function<void(int 
   for (int r = 0; r < size; ++r) threads.emplace_back([&, r] { errors[r] = error_of([&] { f(r); }); });
   for (std::thread& thread : threads) thread.join();
   return errors;
-}
-
-inline std::vector<int> all_ranks(int size) {
-  std::vector<int> ranks(size);
-  for (int r = 0; r < size; ++r) ranks[r] = r;
-  return ranks;
 }
 
 // The same with a world and a communicator of all ranks.
@@ -70,8 +55,7 @@ inline std::vector<std::string> in_world(int size, const std::function<void(Worl
     WorldOptions options = world_options(rank, size, port);
     if (change) change(options);
     World world(options);
-    const auto communicator = world.communicator(all_ranks(size), 0);
-    f(world, *communicator);
+    f(world, world.all());
   });
 }
 

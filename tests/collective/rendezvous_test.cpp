@@ -34,7 +34,7 @@ TEST(Meet, RanksComeInAnyOrder) {
     const int port = free_port();
     const auto errors = on_ranks(size, [&](int i) {
       World world(world_options(size - 1 - i, size, port));
-      world.communicator(all_ranks(size), 0)->barrier();
+      world.all().barrier();
     });
     EXPECT_THAT(errors, Each("no error"));
   }
@@ -118,7 +118,7 @@ TEST(Meet, OnlyTheMastersAddressIsListenedAt) {
                            checked = true;
                          }
                          World world(world_options(rank, 2, port));
-                         world.communicator({0, 1}, 0)->barrier();
+                         world.all().barrier();
                          // Once all have met, nobody listens any more.
                          EXPECT_FALSE(connect_before({"127.0.0.1", port}, Clock::now() + milliseconds(50)).open());
                        }),
@@ -156,7 +156,7 @@ TEST(Strangers, AreClosedAndLoggedAndDisturbNobody) {
                          }
                          World world(world_options(rank, 2, port));
                          int32_t sum = 1;
-                         world.communicator({0, 1}, 0)->all_reduce(&sum, 1, DType::kInt32, ReduceOp::kSum);
+                         world.all().all_reduce(&sum, 1, DType::kInt32, ReduceOp::kSum);
                          EXPECT_EQ(sum, 2);
                        }),
               Each("no error"));
