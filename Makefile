@@ -28,7 +28,7 @@ demo: build
 
 test: build
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
-	$(PYTHON) -m pytest -q tests/python tests/packaging
+	$(PYTHON) -m pytest -q tests/python tests/distributed tests/packaging
 	@grep -h '^count: ' $(BUILD)/Testing/Temporary/LastTest.log | sort
 
 test-long: build

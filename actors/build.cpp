@@ -237,8 +237,9 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
       if (view.base == BaseKind::kVariable) step.writes.push_back(view.index);
     }
     program->writes_variables |= !step.writes.empty();
-    // A user's function may wait for anything, even for what needs the cores: it runs without holding any.
-    if (!own_async && kernel.op != "host_function") program->cores = plan.streams[source.stream].cores;
+    // A user's function may wait for anything, a collective for other ranks: they run without holding any cores.
+    if (!own_async && kernel.op != "host_function" && kernel.collective < 0)
+      program->cores = plan.streams[source.stream].cores;
     program->kernels.push_back(std::move(step));
   }
   program->touches_variables |= program->writes_variables;

@@ -58,7 +58,11 @@ void Node::fire_program() {
   for (const Step& instr : steps_) {
     switch (instr.kind) {
       case InstrKind::kRun:
-        if (status.ok()) status = run_kernel(program.kernels[instr.index], step, flags);
+        if (status.ok()) {
+          status = run_kernel(program.kernels[instr.index], step, flags);
+        } else if (const int kernel = program.kernels[instr.index].index; run_->plan->kernels[kernel].collective >= 0) {
+          run_->listener->on_missed_collective(kernel, status);
+        }
         break;
       case InstrKind::kEmit:
         if (program.outs[instr.index].late) {

@@ -33,6 +33,8 @@ class RunListener {
   virtual void on_input_slots(int actor, uint64_t writable) = 0;
   // A firing failed of itself (not because of its inputs).
   virtual void on_failure(uint64_t step, const Status& status) = 0;
+  // A collective was left out, because its firing has failed: other ranks wait for this one in vain.
+  virtual void on_missed_collective(int /*kernel*/, const Status&) {}
   // A firing that reads or writes variables is over (launched, on devices with events).
   virtual void on_variables_done(bool writes) = 0;
 };

@@ -1,4 +1,5 @@
 // Structure: every index, unique names, programs in legal order.
+#include <map>
 #include <set>
 #include <unordered_set>
 
@@ -321,14 +322,21 @@ class Structure {
     }
   }
 
+  static std::string on_rank(int rank) { return rank == 0 ? "" : fmt::format(" on rank {}", rank); }
+
   void interface() {
-    int feeds = 0, sinks = 0;
+    std::map<int, int> feeds, sinks;  // by rank
     for (const Actor& a : plan_.actors) {
-      feeds += a.role == ActorRole::kFeed;
-      sinks += a.role == ActorRole::kSink;
+      const int rank = plan_.streams[a.stream].device.rank;
+      feeds[rank] += a.role == ActorRole::kFeed;
+      sinks[rank] += a.role == ActorRole::kSink;
     }
-    if (feeds > 1) problem("{} feed actors; a plan has at most one", feeds);
-    if (sinks > 1) problem("{} sink actors; a plan has at most one", sinks);
+    for (const auto& [rank, n] : feeds) {
+      if (n > 1) problem("{} feed actors{}; a plan has at most one on each rank", n, on_rank(rank));
+    }
+    for (const auto& [rank, n] : sinks) {
+      if (n > 1) problem("{} sink actors{}; a plan has at most one on each rank", n, on_rank(rank));
+    }
     for (const Input& i : plan_.inputs) {
       const Register& r = plan_.registers[i.reg];
       if (plan_.actors[r.producer].role != ActorRole::kFeed) {

@@ -19,6 +19,7 @@
 #include "kernels/libraries.h"
 #include "plan/plan.h"
 #include "plan/target.h"
+#include "streams/collective/world.h"
 #include "streams/cores.h"
 #include "streams/devices.h"
 
@@ -86,6 +87,7 @@ Section libraries_section(const std::vector<LibraryVersion>& more) {
   };
   add({{"CAF", actors::caf_version()}});
   add(kernel_libraries());
+  add(collective::collective_libraries());
   add({{"Boost", fmt::format("{}.{}.{}", BOOST_VERSION / 100000, BOOST_VERSION / 100 % 1000, BOOST_VERSION % 100)}});
   add(base_libraries());
   add(more);

@@ -25,6 +25,9 @@ class Device;
 class KernelTable;
 class SessionCore;
 struct LoadedExtension;
+namespace collective {
+class World;
+}
 namespace actors {
 class MessageProbe;
 class StreamExecutor;
@@ -37,6 +40,8 @@ struct EngineOptions {
   uint64_t seed = 0;                             // of the choice of the next message when stepping manually
   actors::MessageProbe* probe = nullptr;         // of manual stepping, for tests; REQUIRES: outlives the engine
   std::chrono::milliseconds stop_timeout{5000};  // how long destroying the engine waits for its sessions, together
+  // The ranks this process is one of: plans of several ranks run on them together. All ranks load them in one order.
+  std::shared_ptr<collective::World> world = nullptr;
   std::chrono::milliseconds watchdog{10000};     // report who waits for whom when nothing fires for so long; 0: never
 };
 

@@ -6,9 +6,12 @@
 
 #include "actors/stream_executor.h"
 #include "base/log.h"
+#include "kernels/cpu/collectives.h"
 #include "plan/ledger.h"
+#include "plan/ranks.h"
 #include "plan/verify.h"
 #include "runtime/engine.h"
+#include "runtime/load_ranks.h"
 #include "streams/stream.h"
 
 namespace sluice {
@@ -43,11 +46,6 @@ void check_runnable(const plan::Plan& plan, const plan::Adjacency& adjacency) {
   const bool sinks = std::any_of(plan.actors.begin(), plan.actors.end(),
                                  [](const plan::Actor& a) { return a.role == ActorRole::kSink; });
   SLUICE_CHECK(sinks, "plan '{}': no sink, so no step would ever be finished; a plan needs one", plan.name);
-  for (const plan::Stream& stream : plan.streams) {
-    SLUICE_CHECK_KIND(kUnsupported, stream.device.rank == 0,
-                      "plan '{}': stream '{}' is on rank {}; this process runs rank 0 alone", plan.name, stream.name,
-                      stream.device.rank);
-  }
   for (const plan::Input& input : plan.inputs) {
     const plan::Register& reg = plan.registers[input.reg];
     SLUICE_CHECK(plan.actors[reg.producer].role == ActorRole::kFeed && reg.emit_every == 1 && reg.initial_tokens == 0,
@@ -157,7 +155,9 @@ void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
       PrepareContext context;
       context.threads = stream.cores;
       context.functions = &loaded.options.functions;
-      loaded.kernels.push_back(engine.kernels().get(kernel.op, stream.device.kind).prepare(query, context));
+      loaded.kernels.push_back(kernel.collective >= 0
+                                   ? prepare_collective(query, *loaded.communicators.at(kernel.collective))
+                                   : engine.kernels().get(kernel.op, stream.device.kind).prepare(query, context));
     } catch (const Error& error) {
       throw Error(error.kind(), fmt::format("{}  ({})", error.what(), kernel_where(plan, static_cast<int>(k))));
     } catch (const std::bad_variant_access&) {  // kernels read attributes as the types their op gives them
@@ -188,12 +188,13 @@ std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const Va
                                        SessionOptions options) {
   const auto start = std::chrono::steady_clock::now();
   plan::check(plan);
+  auto loaded = std::make_unique<SessionCore::Loaded>();
+  if (plan::together(plan)) plan = join_ranks(engine, plan, *loaded);
   const plan::Adjacency adjacency(plan);
   check_runnable(plan, adjacency);
   check_host_functions(plan, options.functions);
   SLUICE_CHECK(options.max_in_flight >= 0, "session '{}': max_in_flight: {}; must be positive, or 0 for the plan's own",
                plan.name, options.max_in_flight);
-  auto loaded = std::make_unique<SessionCore::Loaded>();
   loaded->plan = std::move(plan);
   loaded->options = std::move(options);
   for (const plan::Stream& stream : loaded->plan.streams) {

@@ -230,6 +230,10 @@ void SessionCore::on_failure(uint64_t step, const Status& status) {
   }
 }
 
+void SessionCore::on_missed_collective(int kernel, const Status& status) {
+  loaded_->communicators.at(plan().kernels[kernel].collective)->miss(status.message());
+}
+
 void SessionCore::on_variables_done(bool writes) {
   touches_.fetch_add(1);
   if (writes) write_touches_.fetch_add(1);

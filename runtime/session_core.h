@@ -22,6 +22,7 @@
 #include "runtime/engine.h"
 #include "runtime/session.h"
 #include "runtime/step_state.h"
+#include "streams/collective/world.h"
 
 namespace sluice {
 
@@ -51,6 +52,9 @@ class SessionCore final : public actors::RunListener,
     std::vector<std::shared_ptr<Storage>> variables;               // per plan variable
     std::vector<bool> variable_written;
     std::vector<std::shared_ptr<Storage>> arenas;
+    std::shared_ptr<collective::World> world;                                // of a plan of several ranks
+    std::map<int, std::unique_ptr<collective::Communicator>> communicators;  // by group
+    std::vector<std::shared_ptr<const int>> lanes;                           // streams of its own, by number
     std::vector<std::unique_ptr<PreparedKernel>> kernels;
     actors::Bindings bindings;
   };
@@ -92,6 +96,7 @@ class SessionCore final : public actors::RunListener,
   void on_sink(int actor, uint64_t step, const Status& status, void* const* outputs) override;
   void on_input_slots(int actor, uint64_t writable) override;
   void on_failure(uint64_t step, const Status& status) override;
+  void on_missed_collective(int kernel, const Status& status) override;
   void on_variables_done(bool writes) override;
 
   // actors::Supervised

@@ -27,7 +27,8 @@ void SessionCore::cancel() {
   std::lock_guard lock(mutex_);
   if (closing_) return;
   closing_ = true;
-  runner_->cancel();
+  // What is left of finished steps, other ranks may still wait for.
+  if (loaded_->world == nullptr || finished_ != published_) runner_->cancel();
   room_.notify_all();
 }
 
@@ -146,6 +147,7 @@ void SessionCore::let_go() {
   loaded_->kernels.clear();
   loaded_->variables.clear();
   loaded_->streams.clear();
+  loaded_->lanes.clear();
   loaded_->options.functions.clear();
   lock.lock();
   pool_.clear();
@@ -164,6 +166,7 @@ void SessionCore::abandon() {
     ending_ = true;
     runner = runner_;
   }
+  runner->cancel();
   try {
     who = runner->wait_report(published_);
     stuck = runner->streams_at_work();

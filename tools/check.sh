@@ -9,4 +9,4 @@ echo "== sizes";   python3 tools/check_sizes.py
 echo "== headers"; tools/check_headers.sh
 echo "== feature table"; python3 tools/check_features.py
 echo "== C++ tests"; ctest --test-dir "$build" --output-on-failure -j "$(nproc)"
-echo "== Python tests"; .venv/bin/python -m pytest -q tests/python tests/packaging
+echo "== Python tests"; .venv/bin/python -m pytest -q tests/python tests/distributed tests/packaging

@@ -78,6 +78,7 @@ void bind_networks(nb::module_& fn);
 void bind_random(nb::module_& m);
 void bind_autograd(nb::module_& m);
 void bind_graph(nb::module_& m);
+void bind_distributed(nb::module_& m);
 
 }  // namespace sluice::python
 

@@ -22,4 +22,5 @@ NB_MODULE(_C, m) {
   bind_graph(m);
   bind_runtime(m);
   bind_diagnostics(m);
+  bind_distributed(m);
 }

@@ -69,19 +69,21 @@ inline StepResult result_of(StepHandle& handle) {
   return result;
 }
 
-// The engine's memory is the ledger's all the while.
-inline RunResult run_on(Engine& engine, const Plan& plan, const HostFunctions& functions, const Inputs& inputs) {
+// The engine's memory is the ledger's all the while: that of `part`, where the plan is of several ranks.
+inline RunResult run_on(Engine& engine, const Plan& plan, const HostFunctions& functions, const Inputs& inputs,
+                        const Plan* part = nullptr) {
   RunResult result;
-  const MemoryWatch watch(engine, plan.spaces);
+  const Plan& held = part != nullptr ? *part : plan;
+  const MemoryWatch watch(engine, held.spaces);
   std::map<std::string, std::shared_ptr<Storage>> variables;
   for (const Variable& v : plan.variables) variables[v.name] = variable(engine, 0);
   Session session = Session::load(engine, plan, variables, {.functions = functions});
-  EXPECT_EQ(watch.held_but_for(ledger_bytes(plan, true, true)), "") << plan.name;
+  EXPECT_EQ(watch.held_but_for(ledger_bytes(held, true, true)), "") << plan.name;
   std::vector<StepHandle> handles;
   try {
     for (const std::vector<Bytes>& step : inputs) {
       std::vector<InputTensor> tensors;
-      for (size_t i = 0; i < step.size(); ++i) tensors.push_back({step[i].data(), plan.inputs[i].spec});
+      for (size_t i = 0; i < step.size(); ++i) tensors.push_back({step[i].data(), held.inputs[i].spec});
       handles.push_back(session.submit(tensors));
     }
     for (StepHandle& handle : handles) result.steps.push_back(result_of(handle));
@@ -90,8 +92,8 @@ inline RunResult run_on(Engine& engine, const Plan& plan, const HostFunctions& f
     result.error = error.what();
   }
   session.stop();
-  EXPECT_EQ(watch.peak_but_for(ledger_bytes(plan, true, true)), "") << plan.name;
-  EXPECT_EQ(watch.held_but_for(ledger_bytes(plan, false, true)), "") << plan.name << ", stopped";
+  EXPECT_EQ(watch.peak_but_for(ledger_bytes(held, true, true)), "") << plan.name;
+  EXPECT_EQ(watch.held_but_for(ledger_bytes(held, false, true)), "") << plan.name << ", stopped";
   for (const ActorStats& actor : session.stats().actors) result.firings.push_back(actor.firings);
   for (const Variable& v : plan.variables) {
     const auto* data = static_cast<const std::byte*>(variables[v.name]->data());

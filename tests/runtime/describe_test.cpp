@@ -37,7 +37,7 @@ TEST(Describe, SaysTheSameAsJson) {
                                              "environment"));
   EXPECT_EQ(all.at("sluice").at("version").as_string(), api::version());
   EXPECT_EQ(all.at("sluice").at("plan_schema").as_int64(), plan::kSchemaVersion);
-  for (const char* library : {"CAF", "oneDNN", "Highway", "OpenMP", "Boost", "fmt", "spdlog"}) {
+  for (const char* library : {"CAF", "oneDNN", "Gloo", "Highway", "OpenMP", "Boost", "fmt", "spdlog"}) {
     EXPECT_THAT(std::string(all.at("libraries").at(library).as_string()), testing::MatchesRegex("[0-9][0-9.]+"));
   }
   // Every value of the text is one of the object, and the other way round.

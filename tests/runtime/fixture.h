@@ -11,6 +11,7 @@
 #include "memory/storage.h"
 #include "runtime/engine.h"
 #include "runtime/session.h"
+#include "support/error_of.h"
 #include "support/memory_watch.h"
 #include "support/plan_builder.h"
 
@@ -128,16 +129,6 @@ inline Floats values(const OutputTensor& output) {
 }
 
 inline Floats result(StepHandle step) { return values(step.outputs()[0]); }
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return std::string(error_kind_name(error.kind())) + ": " + error.what();
-  }
-  return "no error";
-}
 
 inline std::shared_ptr<Storage> variable(Engine& engine, float x) {
   auto storage = std::make_shared<Storage>(engine.allocator({}), 64);

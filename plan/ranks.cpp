@@ -1,0 +1,199 @@
+#include "plan/ranks.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/shape.h"
+#include "plan/transfers.h"
+
+namespace sluice::plan {
+namespace {
+
+// Old indices to new ones; -1 is what stays behind.
+using Renumbering = std::vector<int>;
+
+// Keeps the elements whose `needed` is true.
+template <class T>
+Renumbering keep(const std::vector<T>& all, const std::vector<bool>& needed, std::vector<T>& kept) {
+  Renumbering to(all.size(), -1);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!needed[i]) continue;
+    to[i] = static_cast<int>(kept.size());
+    kept.push_back(all[i]);
+  }
+  return to;
+}
+
+int rank_of(const Plan& plan, int actor) { return plan.streams[plan.actors[actor].stream].device.rank; }
+
+class Taking {
+ public:
+  Taking(const Plan& plan, int rank) : plan_(plan), rank_(rank) {}
+
+  Plan take() {
+    mark();
+    part_.schema_version = plan_.schema_version;
+    part_.name = plan_.name;
+    part_.options = plan_.options;
+    part_.target = plan_.target;
+    part_.spaces = plan_.spaces;
+    for (Space& space : part_.spaces) space.device.rank = 0;
+    streams_to_ = keep(plan_.streams, streams_, part_.streams);
+    arenas_to_ = keep(plan_.arenas, arenas_, part_.arenas);
+    buffers_to_ = keep(plan_.buffers, buffers_, part_.buffers);
+    variables_to_ = keep(plan_.variables, variables_, part_.variables);
+    kernels_to_ = keep(plan_.kernels, kernels_, part_.kernels);
+    actors_to_ = keep(plan_.actors, actors_, part_.actors);
+    registers_to_ = keep(plan_.registers, registers_, part_.registers);
+    edges_to_ = keep(plan_.edges, edges_, part_.edges);
+    renumber();
+    pack();
+    for (const Input& input : plan_.inputs) {
+      if (registers_[input.reg]) part_.inputs.push_back({input.name, registers_to_[input.reg], input.spec});
+    }
+    for (const Output& output : plan_.outputs) {
+      if (registers_[output.view.index]) part_.outputs.push_back({output.name, moved(output.view)});
+    }
+    for (const int a : plan_.certificate) {
+      if (actors_[a]) part_.certificate.push_back(actors_to_[a]);
+    }
+    return std::move(part_);
+  }
+
+ private:
+  void mark() {
+    streams_.assign(plan_.streams.size(), false);
+    arenas_.assign(plan_.arenas.size(), false);
+    buffers_.assign(plan_.buffers.size(), false);
+    variables_.assign(plan_.variables.size(), false);
+    kernels_.assign(plan_.kernels.size(), false);
+    for (size_t s = 0; s < plan_.streams.size(); ++s) streams_[s] = plan_.streams[s].device.rank == rank_;
+    for (size_t a = 0; a < plan_.actors.size(); ++a) actors_.push_back(streams_[plan_.actors[a].stream]);
+    for (const Register& r : plan_.registers) registers_.push_back(actors_[r.producer]);
+    for (const Edge& e : plan_.edges) {
+      const bool wire = rank_of(plan_, plan_.registers[e.reg].producer) != rank_of(plan_, e.consumer);
+      if (wire) registers_[e.reg] = false;
+      edges_.push_back(actors_[e.consumer] && !wire);
+    }
+    for (size_t r = 0; r < plan_.registers.size(); ++r) {
+      for (const int slot : plan_.registers[r].slots) {
+        if (registers_[r]) use_buffer(slot);
+      }
+    }
+    for (size_t a = 0; a < plan_.actors.size(); ++a) {
+      for (const Instr& instr : plan_.actors[a].program) {
+        if (actors_[a] && instr.kind == InstrKind::kRun) use_kernel(instr.index);
+      }
+    }
+  }
+  void use_buffer(int buffer) {
+    buffers_[buffer] = true;
+    arenas_[plan_.buffers[buffer].arena] = true;
+  }
+  void use_kernel(int kernel) {
+    const Kernel& k = plan_.kernels[kernel];
+    kernels_[kernel] = true;
+    if (k.workspace >= 0) use_buffer(k.workspace);
+    for (const std::vector<View>* views : {&k.inputs, &k.outputs}) {
+      for (const View& v : *views) {
+        if (v.index < 0) continue;
+        if (v.base == BaseKind::kBuffer) use_buffer(v.index);
+        if (v.base == BaseKind::kVariable) variables_[v.index] = true;
+      }
+    }
+  }
+
+  View moved(View v) const {
+    if (v.index < 0) return v;
+    switch (v.base) {
+      case BaseKind::kBuffer: v.index = buffers_to_[v.index]; break;
+      case BaseKind::kRegister: v.index = registers_to_[v.index]; break;
+      case BaseKind::kVariable: v.index = variables_to_[v.index]; break;
+    }
+    return v;
+  }
+  void renumber() {
+    for (Stream& s : part_.streams) s.device.rank = 0;
+    for (Arena& a : part_.arenas) a.stream = a.stream < 0 ? -1 : streams_to_[a.stream];
+    for (Buffer& b : part_.buffers) b.arena = arenas_to_[b.arena];
+    for (Kernel& k : part_.kernels) {
+      if (k.workspace >= 0) k.workspace = buffers_to_[k.workspace];
+      for (View& v : k.inputs) v = moved(v);
+      for (View& v : k.outputs) v = moved(v);
+    }
+    for (Actor& a : part_.actors) {
+      a.stream = streams_to_[a.stream];
+      std::erase_if(a.program, [&](const Instr& i) {  // of wires
+        return (i.kind == InstrKind::kEmit && registers_to_[i.index] < 0) ||
+               (i.kind == InstrKind::kRelease && edges_to_[i.index] < 0);
+      });
+      for (Instr& i : a.program) {
+        i.index = (i.kind == InstrKind::kRun    ? kernels_to_
+                   : i.kind == InstrKind::kEmit ? registers_to_
+                                                : edges_to_)[i.index];
+      }
+    }
+    for (Register& r : part_.registers) {
+      r.producer = actors_to_[r.producer];
+      for (int& slot : r.slots) slot = buffers_to_[slot];
+      if (r.in_place_of >= 0) r.in_place_of = edges_to_[r.in_place_of];
+    }
+    for (Edge& e : part_.edges) {
+      e.reg = registers_to_[e.reg];
+      e.consumer = actors_to_[e.consumer];
+    }
+  }
+  // Arenas of disjoint buffers may be shared by ranks; here only one rank's buffers are left.
+  void pack() {
+    for (size_t a = 0; a < part_.arenas.size(); ++a) {
+      Arena& arena = part_.arenas[a];
+      if (arena.stream >= 0) continue;
+      uint64_t bytes = 0;
+      for (Buffer& b : part_.buffers) {
+        if (b.arena != static_cast<int>(a)) continue;
+        b.offset = bytes;
+        bytes = checked_add(bytes, align_up(b.bytes, kAlignment));
+      }
+      arena.bytes = arena.lower_bound = bytes;
+    }
+  }
+
+  const Plan& plan_;
+  const int rank_;
+  Plan part_;
+  std::vector<bool> streams_, arenas_, buffers_, variables_, kernels_, actors_, registers_, edges_;
+  Renumbering streams_to_, arenas_to_, buffers_to_, variables_to_, kernels_to_, actors_to_, registers_to_, edges_to_;
+};
+
+std::map<int, std::vector<int>> groups_of(const Plan& plan) {
+  std::map<int, std::set<int>> ranks;
+  for (size_t a = 0; a < plan.actors.size(); ++a) {
+    for (const Instr& instr : plan.actors[a].program) {
+      if (instr.kind != InstrKind::kRun || plan.kernels[instr.index].collective < 0) continue;
+      ranks[plan.kernels[instr.index].collective].insert(rank_of(plan, static_cast<int>(a)));
+    }
+  }
+  std::map<int, std::vector<int>> groups;
+  for (const auto& [group, members] : ranks) groups[group].assign(members.begin(), members.end());
+  return groups;
+}
+
+}  // namespace
+
+bool together(const Plan& plan) {
+  return rank_count(plan) > 1 ||
+         std::any_of(plan.kernels.begin(), plan.kernels.end(), [](const Kernel& k) { return k.collective >= 0; });
+}
+
+int rank_count(const Plan& plan) {
+  int count = 1;
+  for (const Stream& stream : plan.streams) count = std::max(count, stream.device.rank + 1);
+  return count;
+}
+
+Part part_of(const Plan& plan, int rank) {
+  const Plan whole = with_transfers(plan);
+  return {Taking(whole, rank).take(), groups_of(whole)};
+}
+
+}  // namespace sluice::plan

@@ -1,0 +1,27 @@
+#pragma once
+// A plan of several ranks, as each of them has it.
+//
+// The file holds all ranks. A process runs the actors whose streams are on its rank, with what these use: that part is
+// itself a plan, of one process.
+#include <map>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace sluice::plan {
+
+// One more than the highest rank of a stream.
+int rank_count(const Plan& plan);
+// The plan is for a world of ranks, if only of one: it has collectives.
+bool together(const Plan& plan);
+// What a rank has of a plan.
+struct Part {
+  Plan plan;                               // of one process: its actors in the plan's order, on devices of rank 0
+  std::map<int, std::vector<int>> groups;  // of all ranks: who calls each group's collectives, ascending
+};
+
+// What `rank` runs. A variable that kernels of several ranks use is one in each of them. Registers between ranks become
+// sends and receives (transfers.h, and what that throws). REQUIRES: verified.
+Part part_of(const Plan& plan, int rank);
+
+}  // namespace sluice::plan

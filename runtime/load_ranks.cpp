@@ -1,0 +1,68 @@
+#include "runtime/load_ranks.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include "plan/json.h"
+#include "plan/ranks.h"
+#include "plan/transfers.h"
+#include "runtime/engine.h"
+
+namespace sluice {
+namespace {
+
+// What a rank tells the others of the plan it loads.
+struct Loading {
+  uint64_t content = 0;
+  uint32_t channel = 0;
+  char name[116] = {};
+};
+
+// All ranks load the same plan, and use the same channels for it.
+void agree(collective::World& world, const plan::Plan& plan, uint32_t channel) {
+  Loading own;
+  own.content = std::hash<std::string>()(plan::to_json(plan));
+  own.channel = channel;
+  std::memcpy(own.name, plan.name.data(), std::min(plan.name.size(), sizeof own.name - 1));
+  std::vector<Loading> all(world.size());
+  world.control().all_gather(&own, all.data(), sizeof own);
+  for (int r = 0; r < world.size(); ++r) {
+    const bool same_name = std::strncmp(all[r].name, own.name, sizeof own.name) == 0;
+    SLUICE_CHECK(same_name && all[r].content == own.content,
+                 "plan '{}': rank {} loads {}; all ranks must load the same plans in the same order", plan.name, r,
+                 same_name ? "another plan of that name" : fmt::format("plan '{:.116}'", all[r].name));
+    SLUICE_CHECK(
+        all[r].channel == own.channel,
+        "plan '{}': rank {} has loaded other plans before; all ranks must load the same plans in the same order",
+        plan.name, r);
+  }
+}
+
+}  // namespace
+
+plan::Plan join_ranks(Engine& engine, const plan::Plan& plan, SessionCore::Loaded& loaded) {
+  const int ranks = plan::rank_count(plan);
+  const std::shared_ptr<collective::World>& world = engine.options().world;
+  SLUICE_CHECK_KIND(kUnsupported, world != nullptr,
+                    "plan '{}': is for {} ranks that run it together; this engine is alone: give it their world",
+                    plan.name, ranks);
+  SLUICE_CHECK(world->size() == ranks, "plan '{}': is for {} ranks; the job has {}", plan.name, ranks, world->size());
+  plan::Part part = plan::part_of(plan, world->rank());
+  uint32_t channel = world->take_channels(static_cast<uint32_t>(part.groups.size()));
+  agree(*world, plan, channel);
+  for (const auto& [group, members] : part.groups) {
+    if (std::binary_search(members.begin(), members.end(), world->rank()))
+      loaded.communicators[group] = world->communicator(members, channel);
+    ++channel;
+  }
+  for (plan::Stream& stream : part.plan.streams) {
+    if (stream.index < plan::kFirstLane) continue;
+    loaded.lanes.push_back(world->take_lane());
+    stream.index = plan::kFirstLane + *loaded.lanes.back();
+  }
+  loaded.world = world;
+  return std::move(part.plan);
+}
+
+}  // namespace sluice

@@ -1,0 +1,45 @@
+#pragma once
+// Collectives of a group of ranks.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "streams/collective/reduce.h"
+
+namespace sluice::collective {
+
+// Ranks that make the same calls in the same order. Memory is the host's, contiguous; a "part" is what one rank gives
+// or gets, and parts lie in the order of the group's ranks. Results of reductions are the same bits in every rank.
+//
+// A call returns when this rank's part in it is done. It throws "<call>: <what>" when a rank of the job failed, is
+// gone, hangs or did not come in time (kTimeout); then all later calls of every group fail with it.
+//
+// Thread safety: one call at a time; different groups are independent.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;  // within the group
+  virtual int size() const = 0;
+
+  virtual void barrier() = 0;
+  virtual void all_reduce(void* data, int64_t elements, DType dtype, ReduceOp op) = 0;
+  virtual void all_gather(const void* part, void* parts, uint64_t part_bytes) = 0;
+  // `elements` of one part. `workspace` has the size of all parts.
+  virtual void reduce_scatter(const void* parts, void* part, void* workspace, int64_t elements, DType dtype,
+                              ReduceOp op) = 0;
+  virtual void all_to_all(const void* parts_in, void* parts_out, uint64_t part_bytes) = 0;
+  virtual void broadcast(void* data, uint64_t bytes, int root) = 0;
+  // Of a group of two: what `from` has becomes what the other has. Counts as a collective.
+  virtual void transfer(void* data, uint64_t bytes, int from) = 0;
+  // Instead of the next collective, which this rank cannot take part in: it fails in the others with `text`, as soon as
+  // they want something of this rank, and nothing else does.
+  virtual void miss(const std::string& text) = 0;
+  // Of point to point, `tag` tells apart what is in flight between the same two ranks.
+  virtual void send(const void* data, uint64_t bytes, int to, uint32_t tag) = 0;
+  virtual void receive(void* data, uint64_t bytes, int from, uint32_t tag) = 0;
+};
+
+}  // namespace sluice::collective

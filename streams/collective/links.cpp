@@ -1,0 +1,337 @@
+#include "streams/collective/links.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "streams/collective/slots.h"
+
+namespace sluice::collective {
+namespace {
+
+constexpr uint64_t kMostRead = 256 << 10;  // bytes read under one lock
+constexpr std::chrono::milliseconds kGoodbyeTime{500};
+
+}  // namespace
+
+Links::Links(int rank, std::vector<Socket> sockets, std::chrono::milliseconds heartbeat)
+    : rank_(rank), heartbeat_(heartbeat), peers_(sockets.size()), scratch_(kMostRead) {
+  SLUICE_CHECK(heartbeat.count() >= 10, "distributed: the heartbeat limit is {} ms; it must be at least 10",
+               heartbeat.count());
+  poll_ = Socket(epoll_create1(EPOLL_CLOEXEC));
+  wake_ = Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!poll_.open() || !wake_.open())
+    sluice::fail(ErrorKind::kRuntime, "distributed: no events could be made: {}", std::strerror(errno));
+  epoll_event event{EPOLLIN, {}};
+  event.data.u32 = UINT32_MAX;
+  epoll_ctl(poll_.descriptor(), EPOLL_CTL_ADD, wake_.descriptor(), &event);
+  const Deadline now = Clock::now();
+  for (size_t r = 0; r < sockets.size(); ++r) {
+    peers_[r].socket = std::move(sockets[r]);
+    peers_[r].heard = peers_[r].sent = now;
+    if (!peers_[r].socket.open()) continue;
+    event.data.u32 = static_cast<uint32_t>(r);
+    epoll_ctl(poll_.descriptor(), EPOLL_CTL_ADD, peers_[r].socket.descriptor(), &event);
+  }
+  if (peers_.size() > 1) thread_ = start_thread("distributed", "sluice-links", [this] { serve(); });
+}
+
+Links::~Links() { leave({}); }
+
+void Links::serve() {
+  const std::chrono::milliseconds tick =
+      std::clamp(heartbeat_ / 5, std::chrono::milliseconds(2), std::chrono::milliseconds(1000));
+  std::vector<epoll_event> events(peers_.size() + 1);
+  Deadline last = Clock::now();
+  while (!stop_.load(std::memory_order_acquire)) {
+    const int n =
+        epoll_wait(poll_.descriptor(), events.data(), static_cast<int>(events.size()), static_cast<int>(tick.count()));
+    for (int i = 0; i < n; ++i) {
+      if (events[i].data.u32 == UINT32_MAX) continue;
+      const int rank = static_cast<int>(events[i].data.u32);
+      for (int turn = 0; turn < 16; ++turn) {  // then it is the others' turn
+        std::lock_guard lock(mutex_);
+        flush(rank);
+        if (!take(rank)) break;
+      }
+    }
+    const Deadline now = Clock::now();
+    if (now - last < tick) continue;
+    std::lock_guard lock(mutex_);
+    // It was this process that was stopped; what the others said meanwhile comes next.
+    if (now - last > heartbeat_ / 2) {
+      for (Peer& peer : peers_) peer.heard = now;
+    }
+    last = now;
+    beat(now);
+  }
+}
+
+void Links::beat(Deadline now) {
+  for (int r = 0; r < size(); ++r) {
+    Peer& peer = peers_[r];
+    if (!peer.socket.open()) continue;
+    if (!leaving_ && peer.out.empty() && now - peer.sent >= heartbeat_ / 5) put(r, {});
+    if (failure_.ok() && !leaving_ && !peer.left && now - peer.heard > heartbeat_)
+      fail_all(
+          r, ErrorKind::kTimeout,
+          fmt::format("rank {} does not answer: nothing was heard from it for {} ms; it is stopped, hung or cut off", r,
+                      heartbeat_.count()));
+  }
+}
+
+bool Links::take(int rank) {
+  Peer& peer = peers_[rank];
+  if (!peer.socket.open()) return false;
+  const bool header = peer.read < sizeof(Header);
+  char* to = scratch_.data();
+  uint64_t wanted = scratch_.size();
+  if (failure_.ok()) {
+    if (header) {
+      to = reinterpret_cast<char*>(&peer.in) + peer.read;
+      wanted = sizeof(Header) - peer.read;
+    } else {
+      const uint64_t done = peer.read - sizeof(Header);
+      wanted = std::min(peer.in.bytes - done, kMostRead);
+      if (peer.target != nullptr) to = peer.target->data + done;
+      if (peer.in.kind != FrameKind::kData) to = peer.text.data() + done;
+    }
+  }
+  const int64_t n = read_some(peer.socket, to, wanted);
+  if (n < 0) return false;
+  if (n == 0) {
+    lost(rank);
+    return false;
+  }
+  peer.heard = Clock::now();
+  if (!failure_.ok()) return true;
+  peer.read += static_cast<uint64_t>(n);
+  if (header && peer.read == sizeof(Header)) begin_frame(rank);
+  if (failure_.ok() && peer.read >= sizeof(Header) &&
+      peer.read - sizeof(Header) == (peer.in.kind == FrameKind::kWant ? 0 : peer.in.bytes))
+    end_frame(rank);
+  return true;
+}
+
+void Links::begin_frame(int rank) {
+  Peer& peer = peers_[rank];
+  const Header& in = peer.in;
+  peer.target = nullptr;
+  switch (in.kind) {
+    case FrameKind::kWant: return;
+    case FrameKind::kData: {
+      const auto at = first_of(peer.receives, in.slot);
+      if (at == peer.receives.end() && useless(in.slot)) return;
+      if (at == peer.receives.end() || (*at)->bytes != in.bytes) break;
+      peer.target = *at;
+      peer.receives.erase(at);
+      return;
+    }
+    case FrameKind::kAlive:
+    case FrameKind::kBye:
+    case FrameKind::kMiss:
+    case FrameKind::kFail:
+      if (in.bytes > kMostText) break;
+      peer.text.assign(in.bytes, '\0');
+      return;
+  }
+  fail_all(
+      rank, ErrorKind::kRuntime,
+      fmt::format("rank {} sent what nobody asked for: {} bytes; do all ranks run the same version?", rank, in.bytes));
+}
+
+void Links::end_frame(int rank) {
+  Peer& peer = peers_[rank];
+  peer.read = 0;
+  switch (peer.in.kind) {
+    case FrameKind::kAlive: break;
+    case FrameKind::kWant: {
+      const auto at = first_of(peer.sends, peer.in.slot);
+      if (at != peer.sends.end()) {
+        Transfer& transfer = **at;
+        peer.sends.erase(at);
+        put_data(rank, transfer, peer.in.bytes);
+      } else if (!useless(peer.in.slot)) {
+        peer.wanted.push_back({peer.in.slot, peer.in.bytes});
+      }
+      break;
+    }
+    case FrameKind::kData:
+      if (peer.target == nullptr) break;
+      peer.target->pending = false;
+      peer.target = nullptr;
+      changed_.notify_all();
+      break;
+    case FrameKind::kMiss: missed(call_of(peer.in.slot), Status(ErrorKind::kRuntime, peer.text)); break;
+    case FrameKind::kFail: {
+      const bool known = peer.in.slot <= static_cast<uint64_t>(ErrorKind::kCancelled);
+      fail_all(peer.in.rank, known ? static_cast<ErrorKind>(peer.in.slot) : ErrorKind::kRuntime, peer.text);
+      break;
+    }
+    case FrameKind::kBye: {
+      peer.left = true;
+      if (!peer.sends.empty() || !peer.receives.empty()) still_wanted(rank);
+      break;
+    }
+  }
+}
+
+void Links::still_wanted(int left) {
+  fail_all(left, ErrorKind::kRuntime,
+           fmt::format("rank {} has left while rank {} still wants something of it; all ranks must make the same calls",
+                       left, rank_));
+}
+
+void Links::lost(int rank) {
+  Peer& peer = peers_[rank];
+  epoll_ctl(poll_.descriptor(), EPOLL_CTL_DEL, peer.socket.descriptor(), nullptr);
+  peer.socket.close();
+  peer.out.clear();
+  changed_.notify_all();
+  if (failure_.ok() && !leaving_ && !peer.left)
+    fail_all(rank, ErrorKind::kRuntime,
+             fmt::format("rank {} is gone: its connection closed without a goodbye; it crashed or was killed", rank));
+}
+
+void Links::put(int rank, Out out) {
+  Peer& peer = peers_[rank];
+  if (!peer.socket.open()) return;
+  peer.out.push_back(std::move(out));
+  if (!peer.blocked) flush(rank);
+}
+
+void Links::put_data(int rank, Transfer& transfer, uint64_t wanted) {
+  if (wanted != transfer.bytes) {
+    fail_all(rank_, ErrorKind::kValue,
+             fmt::format("rank {} has {} bytes for rank {}, which expects {}; all ranks must make the same call with "
+                         "equal shapes and dtypes",
+                         rank_, transfer.bytes, rank, wanted));
+    return;
+  }
+  Out out;
+  out.header = {FrameKind::kData, 0, transfer.slot, transfer.bytes};
+  out.transfer = &transfer;
+  put(rank, std::move(out));
+}
+
+void Links::flush(int rank) {
+  Peer& peer = peers_[rank];
+  while (!peer.out.empty() && peer.socket.open()) {
+    Out& out = peer.out.front();
+    const uint64_t head = sizeof(Header), body = out.header.kind == FrameKind::kWant ? 0 : out.header.bytes;
+    const uint64_t body_done = peer.written > head ? peer.written - head : 0;
+    iovec pieces[2] = {
+        {reinterpret_cast<char*>(&out.header) + std::min(peer.written, head), head - std::min(peer.written, head)},
+        {(out.transfer != nullptr ? out.transfer->data : out.text.data()) + body_done, body - body_done}};
+    msghdr message{};
+    message.msg_iov = pieces;
+    message.msg_iovlen = 2;
+    const ssize_t n = sendmsg(peer.socket.descriptor(), &message, MSG_NOSIGNAL);
+    if (n < 0) {
+      const bool full = errno == EAGAIN || errno == EINTR;
+      if (full != peer.blocked) {
+        peer.blocked = full;
+        watch(rank);
+      }
+      if (!full) peer.out.clear();  // the end of the connection is noticed where it is read
+      return;
+    }
+    peer.written += static_cast<uint64_t>(n);
+    peer.sent = Clock::now();
+    if (peer.written < head + body) continue;
+    if (out.transfer != nullptr) {
+      out.transfer->pending = false;
+      changed_.notify_all();
+    }
+    peer.out.erase(peer.out.begin());
+    peer.written = 0;
+  }
+  if (peer.blocked) {
+    peer.blocked = false;
+    watch(rank);
+  }
+  if (leaving_ && peer.socket.open()) shutdown(peer.socket.descriptor(), SHUT_WR);
+}
+
+void Links::watch(int rank) {
+  Peer& peer = peers_[rank];
+  epoll_event event{EPOLLIN, {}};
+  if (peer.blocked) event.events |= EPOLLOUT;
+  event.data.u32 = static_cast<uint32_t>(rank);
+  epoll_ctl(poll_.descriptor(), EPOLL_CTL_MOD, peer.socket.descriptor(), &event);
+}
+
+// The rest of a frame comes from a copy, because its memory is no longer ours.
+void Links::keep_copy(Out& out) {
+  out.text.assign(out.transfer->data, out.transfer->bytes);
+  out.transfer = nullptr;
+}
+
+void Links::fail_all(int culprit, ErrorKind kind, const std::string& text) {
+  if (!failure_.ok()) return;
+  failure_ = Status(kind, text);
+  failed_rank_ = culprit;
+  log(LogLevel::kInfo, LogArea::kStreams, "distributed: rank {}: {}", rank_, text);
+  for (int r = 0; r < size(); ++r) {
+    Peer& peer = peers_[r];
+    peer.target = nullptr;
+    if (!peer.socket.open()) continue;
+    if (peer.out.size() > 1) peer.out.erase(peer.out.begin() + 1, peer.out.end());
+    if (!peer.out.empty() && peer.out.front().transfer != nullptr) keep_copy(peer.out.front());
+    Out out;
+    out.text = text.substr(0, kMostText);
+    out.header = {FrameKind::kFail, culprit, static_cast<uint64_t>(kind), out.text.size()};
+    put(r, std::move(out));
+  }
+  changed_.notify_all();
+}
+
+void Links::fail(const std::string& text) noexcept {
+  std::lock_guard lock(mutex_);
+  if (!leaving_) fail_all(rank_, ErrorKind::kRuntime, fmt::format("rank {} failed: {}", rank_, text));
+}
+
+void Links::leave(const std::string& failure) noexcept {
+  if (!failure.empty()) fail(failure);
+  {
+    std::unique_lock lock(mutex_);
+    if (leaving_) return;
+    leaving_ = true;
+    for (int r = 0; r < size(); ++r) {
+      Out out;
+      out.header.kind = FrameKind::kBye;
+      put(r, std::move(out));
+    }
+    changed_.notify_all();
+    // The others close when they have read this.
+    changed_.wait_for(lock, kGoodbyeTime, [&] {
+      return std::none_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.socket.open(); });
+    });
+  }
+  stop_.store(true, std::memory_order_release);
+  const uint64_t one = 1;
+  if (write(wake_.descriptor(), &one, sizeof one) < 0) stop_ = true;  // the thread looks at it soon in any case
+  if (thread_.joinable()) thread_.join();
+  std::lock_guard lock(mutex_);
+  for (Peer& peer : peers_) peer.socket.close();
+}
+
+Status Links::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+int Links::failed_rank() const {
+  std::lock_guard lock(mutex_);
+  return failed_rank_;
+}
+
+}  // namespace sluice::collective

@@ -1,0 +1,154 @@
+#pragma once
+// One connection to each other rank, which carries everything between the two: bytes, signs of life, failures.
+//
+// Thread safety: everything, from any thread.
+//
+// Invariants:
+// 1. Bytes are sent only when the other side has said where they go, so nothing is buffered and nothing is allocated
+//    for their size. Transfers between two ranks on one slot match in their order.
+// 2. A rank may miss a call (a set of transfers that its slots name): those of the others that want something of it in
+//    this call fail, and nothing else does.
+// 3. There is one failure of the job, the first; it names the rank at fault, and every rank is told. From then on no
+// transfer's
+//    memory is touched, every wait ends with it, and nothing more can be sent.
+// 4. A crashed rank is noticed by its closed connection, a stopped one by its silence for `heartbeat`. A rank that says
+//    goodbye is missed only by those that still want something of it.
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "streams/collective/socket.h"
+
+namespace sluice::collective {
+
+// What a transfer is part of: from the highest bit 16 bits channel, 8 bits 0 in a call and 1 point to point, 32 bits
+// number of the call or tag, 8 bits transfer within the call. All ranks number the calls of a channel alike.
+using Slot = uint64_t;
+inline constexpr int kChannelShift = 48;
+inline constexpr Slot kPointToPoint = 1ull << 40;
+inline constexpr Slot call_slot(uint32_t channel, uint32_t number) {
+  return static_cast<Slot>(channel) << kChannelShift | static_cast<Slot>(number) << 8;
+}
+inline constexpr Slot point_to_point_slot(uint32_t channel, uint32_t tag) {
+  return call_slot(channel, tag) | kPointToPoint;
+}
+
+// A piece of memory on its way to or from another rank. REQUIRES: stays where it is until it has been waited for or
+// withdrawn.
+struct Transfer {
+  bool sending = false;
+  int peer = 0;
+  Slot slot = 0;
+  char* data = nullptr;
+  uint64_t bytes = 0;
+  bool pending = false;
+  Status status;  // of one that is no longer pending
+};
+
+class Links {
+ public:
+  // `sockets` by rank, as meet() returns them.
+  Links(int rank, std::vector<Socket> sockets, std::chrono::milliseconds heartbeat);
+  ~Links();  // leaves
+  Links(const Links&) = delete;
+  Links& operator=(const Links&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(peers_.size()); }
+
+  // Both return at once. Throw the failure, if there is one.
+  void send(Transfer& transfer, int peer, Slot slot, const void* data, uint64_t bytes);
+  void receive(Transfer& transfer, int peer, Slot slot, void* data, uint64_t bytes);
+  // Blocks until done. Throws the failure; a timeout or an interrupt becomes one.
+  void wait(Transfer& transfer, std::chrono::milliseconds timeout);
+  // Gives up a transfer that may be pending, which is a failure of this rank.
+  void withdraw(Transfer& transfer) noexcept;
+
+  // This rank takes no part in a call of `ranks`: it fails there, saying so with `text`.
+  void miss(Slot call, const std::vector<int>& ranks, const std::string& text);
+  // What still comes of this call, and of those before it on its channel, is of no use.
+  void over(Slot call);
+  // Makes it the failure of the job that this rank failed so. Nothing when there is one already.
+  void fail(const std::string& text) noexcept;
+  // Says goodbye, or what made this rank fail, to all others, and closes. Later calls do nothing.
+  void leave(const std::string& failure) noexcept;
+  // The failure, if there is one, and the rank at fault (else -1).
+  Status failure() const;
+  int failed_rank() const;
+
+ private:
+  enum class FrameKind : uint32_t { kAlive, kWant, kData, kMiss, kFail, kBye };
+  struct Header {
+    FrameKind kind = FrameKind::kAlive;
+    int32_t rank = 0;    // kFail: at fault
+    uint64_t slot = 0;   // kFail: the kind of error
+    uint64_t bytes = 0;  // kWant: those that are wanted; else those that follow
+  };
+  struct Out {
+    Header header;
+    Transfer* transfer = nullptr;  // of kData; null: the payload is `text`
+    std::string text;
+  };
+  static constexpr uint64_t kMostText = 64 << 10;
+  struct Wanted {
+    Slot slot;
+    uint64_t bytes;
+  };
+  struct Peer {
+    Socket socket;
+    std::vector<Out> out;
+    uint64_t written = 0;  // bytes of out.front()
+    bool blocked = false;  // the socket takes no more for now
+    Header in;
+    uint64_t read = 0;  // bytes of the frame that comes in
+    Transfer* target = nullptr;
+    std::string text;
+    std::vector<Transfer*> sends, receives;  // waiting for the other side
+    std::vector<Wanted> wanted;              // by the other side, of what is not here yet
+    Deadline heard, sent;
+    bool left = false;
+  };
+
+  // All below REQUIRE mutex_ held, except serve().
+  void serve();
+  bool take(int rank);  // reads what there is, a bounded amount; false when there was nothing
+  void begin_frame(int rank);
+  void end_frame(int rank);
+  void put(int rank, Out out);
+  void put_data(int rank, Transfer& transfer, uint64_t wanted);
+  void flush(int rank);
+  void watch(int rank);
+  void lost(int rank);
+  void beat(Deadline now);
+  void fail_all(int culprit, ErrorKind kind, const std::string& text);
+  void still_wanted(int left);
+  void check_usable(int peer, Slot slot);
+  void missed(Slot call, const Status& status);
+  bool useless(Slot slot) const;
+  bool useless_by_now(Slot slot) const;
+  static void keep_copy(Out& out);
+  std::string waited_for(const Transfer& transfer, std::chrono::milliseconds timeout) const;
+
+  const int rank_;
+  const std::chrono::milliseconds heartbeat_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Peer> peers_;
+  Status failure_;
+  int failed_rank_ = -1;
+  std::map<Slot, Status> missed_;      // calls that some rank takes no part in
+  std::map<uint64_t, uint32_t> over_;  // per channel: the next call that matters
+  bool leaving_ = false;
+  std::vector<char> scratch_;  // for bytes that nobody wants any more
+  Socket poll_, wake_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace sluice::collective

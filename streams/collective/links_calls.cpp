@@ -1,0 +1,126 @@
+// What ranks ask of their links: transfers, and the calls they are part of.
+#include <algorithm>
+
+#include "base/interrupt.h"
+#include "streams/collective/links.h"
+#include "streams/collective/slots.h"
+
+namespace sluice::collective {
+
+// Throws when a transfer with this rank can no longer be.
+void Links::check_usable(int peer, Slot slot) {
+  if (failure_.ok() && leaving_) fail_all(rank_, ErrorKind::kRuntime, fmt::format("rank {} has left", rank_));
+  if (failure_.ok() && peers_[peer].left) still_wanted(peer);
+  failure_.throw_if_error();
+  const auto missed = missed_.find(call_of(slot));
+  if (missed != missed_.end()) missed->second.throw_if_error();
+}
+
+void Links::send(Transfer& t, int peer, Slot slot, const void* data, uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  check_usable(peer, slot);
+  t = {true, peer, slot, static_cast<char*>(const_cast<void*>(data)), bytes, true, {}};
+  std::vector<Wanted>& wanted = peers_[peer].wanted;
+  const auto at = first_of(wanted, slot);
+  if (at == wanted.end()) {
+    peers_[peer].sends.push_back(&t);
+    return;
+  }
+  const uint64_t wanted_bytes = at->bytes;
+  wanted.erase(at);
+  put_data(peer, t, wanted_bytes);
+}
+
+void Links::receive(Transfer& t, int peer, Slot slot, void* data, uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  check_usable(peer, slot);
+  t = {false, peer, slot, static_cast<char*>(data), bytes, true, {}};
+  peers_[peer].receives.push_back(&t);
+  Out out;
+  out.header = {FrameKind::kWant, 0, slot, bytes};
+  put(peer, std::move(out));
+}
+
+void Links::wait(Transfer& t, std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  bool done = false;
+  try {
+    done = interruptible_wait(lock, changed_, timeout, [&] { return !t.pending || !failure_.ok(); });
+  } catch (...) {
+    fail_all(rank_, ErrorKind::kCancelled, fmt::format("rank {} was interrupted", rank_));
+    throw;
+  }
+  if (!done)
+    fail_all(
+        t.peer, ErrorKind::kTimeout,
+        fmt::format("rank {} waited {} ms for rank {}, which is alive; all ranks must make the same calls in the same "
+                    "order",
+                    rank_, timeout.count(), t.peer));
+  if (t.pending) failure_.throw_if_error();
+  t.status.throw_if_error();
+}
+
+void Links::withdraw(Transfer& t) noexcept {
+  std::lock_guard lock(mutex_);
+  if (t.pending) fail_all(rank_, ErrorKind::kRuntime, fmt::format("rank {} gave up what it had begun", rank_));
+  t.pending = false;
+}
+
+void Links::miss(Slot call, const std::vector<int>& ranks, const std::string& text) {
+  std::lock_guard lock(mutex_);
+  if (!failure_.ok() || leaving_) return;
+  const Status status(ErrorKind::kRuntime, fmt::format("rank {} takes no part: {}", rank_, text));
+  missed(call_of(call), status);
+  for (const int r : ranks) {
+    Out out;
+    out.text = status.message().substr(0, kMostText);
+    out.header = {FrameKind::kMiss, 0, call, out.text.size()};
+    if (r != rank_) put(r, std::move(out));
+  }
+}
+
+// Ends this call's transfers, as far as they have got.
+void Links::missed(Slot call, const Status& status) {
+  if (useless(call) || !missed_.emplace(call, status).second) return;
+  const auto of_call = [call](Slot slot) { return call_of(slot) == call; };
+  const auto end = [&](Transfer* t) {
+    if (!of_call(t->slot)) return false;
+    t->pending = false;
+    t->status = status;
+    return true;
+  };
+  for (int r = 0; r < size(); ++r) {
+    Peer& peer = peers_[r];
+    std::erase_if(peer.sends, end);
+    std::erase_if(peer.receives, end);
+    std::erase_if(peer.wanted, [&](const Wanted& w) { return of_call(w.slot); });
+    if (peer.target != nullptr && end(peer.target)) peer.target = nullptr;  // the rest of it is read and forgotten
+    for (size_t i = peer.out.size(); i-- > 0;) {
+      Out& out = peer.out[i];
+      if (out.transfer == nullptr || !end(out.transfer)) continue;
+      if (i == 0 && peer.written > 0)
+        keep_copy(out);
+      else
+        peer.out.erase(peer.out.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  changed_.notify_all();
+}
+
+void Links::over(Slot call) {
+  std::lock_guard lock(mutex_);
+  over_[call >> kChannelShift] = number_of(call) + 1;
+  std::erase_if(missed_, [&](const auto& m) { return useless_by_now(m.first); });
+}
+
+// Nobody here waits for, or will send, what is left of the call.
+bool Links::useless(Slot slot) const {
+  return !point_to_point(slot) && (useless_by_now(slot) || missed_.contains(call_of(slot)));
+}
+
+bool Links::useless_by_now(Slot slot) const {
+  const auto over = over_.find(slot >> kChannelShift);
+  return over != over_.end() && before(number_of(slot), over->second);
+}
+
+}  // namespace sluice::collective

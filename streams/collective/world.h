@@ -1,0 +1,65 @@
+#pragma once
+// The ranks of a job, as one of them sees it.
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/libraries.h"
+#include "streams/collective/communicator.h"
+#include "streams/collective/rendezvous.h"
+
+namespace sluice::collective {
+
+class Links;
+
+inline constexpr uint32_t kFirstChannel = 16;  // those below are the world's own
+
+// Thread safety: everything, from any thread.
+class World {
+ public:
+  // Blocks until all ranks have met; see meet() for what it throws.
+  explicit World(const WorldOptions& options);
+  ~World();  // leaves
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int rank() const { return options_.rank; }
+  int size() const { return options_.size; }
+  const WorldOptions& options() const { return options_; }
+
+  // All ranks, for what the program itself calls.
+  Communicator& all() const { return *all_; }
+  // All ranks, for what the runtime has to agree on.
+  Communicator& control() const { return *control_; }
+  // A group of these ranks, ascending and with this one. `channel` (16 to 65535) is the same in all of them, and used
+  // by one communicator alone. Throws kValue for ranks that are none such.
+  std::unique_ptr<Communicator> communicator(const std::vector<int>& ranks, uint32_t channel);
+
+  // The job ends with a failure of this rank, which every rank's calls throw. Nothing when it has failed already.
+  void fail(const std::string& text) noexcept;
+  // Says goodbye to the others; with a `failure`, fail() first. Communicators can no longer be used. Later calls do
+  // nothing.
+  void leave(const std::string& failure = {}) noexcept;
+  // The first of `n` channels that nobody else has, counted up: the same in all ranks that ask in one order.
+  uint32_t take_channels(uint32_t n) { return next_channel_.fetch_add(n); }
+  // A small number that nobody else has while someone holds it: of a stream that may wait for other ranks.
+  std::shared_ptr<const int> take_lane();
+  // The failure that ended the job, if one did, and the rank at fault (else -1).
+  Status failure() const;
+  int failed_rank() const;
+
+ private:
+  const WorldOptions options_;
+  const std::shared_ptr<Links> links_;
+  const std::unique_ptr<Communicator> all_, control_;
+  std::atomic<uint32_t> next_channel_{kFirstChannel};
+  struct Lanes;
+  const std::shared_ptr<Lanes> lanes_;
+};
+
+// Gloo.
+std::vector<LibraryVersion> collective_libraries();
+
+}  // namespace sluice::collective

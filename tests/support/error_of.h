@@ -1,0 +1,19 @@
+#pragma once
+// What a call throws, as text: "value: <message>", or "no error".
+#include <string>
+
+#include "base/error.h"
+
+namespace sluice::test {
+
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return std::string(error_kind_name(error.kind())) + ": " + error.what();
+  }
+  return "no error";
+}
+
+}  // namespace sluice::test
