@@ -5,6 +5,7 @@
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/embedding.h"
+#include "graph/ops/global.h"
 #include "graph/ops/host.h"
 #include "graph/ops/indexing.h"
 #include "graph/ops/losses.h"
@@ -28,6 +29,7 @@ const OpRegistry& builtin_ops() {
         ops::comparison_ops(),
         ops::reduction_ops(),
         ops::movement_ops(),
+        ops::global_ops(),
         ops::indexing_ops(),
         ops::creation_ops(),
         ops::random_ops(),
