@@ -38,17 +38,6 @@ void Storage::detach(const StorageUser* user) {
   has_users_.store(!users_.empty(), std::memory_order_release);
 }
 
-void Storage::keep(std::shared_ptr<StorageUser> user) {
-  attach(user, true);
-  std::lock_guard lock(mutex_);
-  kept_.push_back(std::move(user));
-}
-
-std::vector<std::shared_ptr<StorageUser>> Storage::kept() const {
-  std::lock_guard lock(mutex_);
-  return kept_;
-}
-
 // Users are waited for, and let go, outside the lock: they may detach meanwhile, or end because we held them last.
 void Storage::wait_users(const StorageUser* self, bool for_read) {
   std::vector<std::shared_ptr<StorageUser>> waited_for;

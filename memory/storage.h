@@ -39,9 +39,6 @@ class Storage {
   // Attaching again adds to what the user does: once a writer, it stays one until it detaches.
   void attach(std::weak_ptr<StorageUser> user, bool writes);
   void detach(const StorageUser* user);
-  // Attaches a writer that lives as long as the storage. REQUIRES: it holds no reference to it.
-  void keep(std::shared_ptr<StorageUser> user);
-  std::vector<std::shared_ptr<StorageUser>> kept() const;
   // `self`: a user that orders its own accesses and is not waited for.
   void before_read(const StorageUser* self = nullptr) {
     if (has_users_.load(std::memory_order_acquire)) wait_users(self, true);
@@ -64,9 +61,8 @@ class Storage {
   plan::Space space_;
   std::function<void()> release_;
   std::atomic<bool> has_users_{false};
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::vector<Use> users_;
-  std::vector<std::shared_ptr<StorageUser>> kept_;
 };
 
 }  // namespace sluice

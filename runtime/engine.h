@@ -88,15 +88,12 @@ class Engine {
   void keep_until_ended(std::shared_ptr<SessionCore> core, const std::vector<actors::StreamExecutor*>& stuck);
   // The calling thread is one of this engine's streams.
   bool on_stream_thread() const;
-  // Expires with the engine: for what may outlive it and uses it only while it is there.
-  std::weak_ptr<const void> life() const { return life_; }
 
  private:
   struct Impl;
   struct Live;
   void check_alive() const;  // REQUIRES: the lock of impl_ held
   std::unique_ptr<Impl> impl_;
-  const std::shared_ptr<const void> life_ = std::make_shared<char>();
 };
 
 }  // namespace sluice

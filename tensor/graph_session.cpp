@@ -10,6 +10,7 @@
 #include "base/fix.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "compiler/sbp_infer.h"
 #include "graph/autodiff/tape.h"
 #include "graph/kernel_check.h"
 #include "graph/ops/global.h"
@@ -189,9 +190,9 @@ void GraphSession::Impl::bind_shards(VariableBindings& bindings) {
   for (const VariableShard& shard : result.partition.shards)
     if (in_plan.contains(shard.name)) of[shard.variable].push_back(shard);
   for (const auto& [name, shards] : of) {
-    const std::shared_ptr<Storage> whole = memory_on(name, {});
+    memory_on(name, {});
     const Tensor tensor = find(name);
-    sharded[name].parts = ShardedVariable::of(eager.engine(), whole, tensor.type(), shards);
+    sharded[name].parts = ShardedVariable::of(eager, eager_impl(tensor), shards);
     const auto& parts = sharded[name].parts->parts();
     for (size_t i = 0; i < parts.size(); ++i) bindings[shards[i].name] = parts[i].storage;
     bound.push_back(tensor);
@@ -321,7 +322,8 @@ std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, const std
   auto impl = std::make_unique<Impl>(eager, std::move(captured), std::move(options));
   const KernelTarget target(eager.engine().kernels(),
                             devices_of(eager.engine(), impl->captured.graph, impl->options.compile));
-  if (target.fingerprint() == bundle.plan.target) {
+  // The parts of variables are not kept: what lies on several devices is split anew.
+  if (target.fingerprint() == bundle.plan.target && !compiler::is_global(impl->captured.graph)) {
     graph::check_kernels(bundle.plan, ops);  // kernels trust the types of their operands
     impl->result.plan = std::move(bundle.plan);
     impl->result.graph = impl->captured.graph;

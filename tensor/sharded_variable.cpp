@@ -6,6 +6,7 @@
 
 #include "runtime/engine.h"
 #include "streams/stream.h"
+#include "tensor/eager.h"
 
 namespace sluice {
 namespace {
@@ -30,51 +31,54 @@ void copy_rows(const TensorType& whole, const VariableShard& shard, std::byte* i
 
 }  // namespace
 
-ShardedVariable::ShardedVariable(Engine& engine, Storage& whole, const TensorType& type, std::vector<Part> parts)
-    : engine_(engine), life_(engine.life()), whole_(whole), type_(type), parts_(std::move(parts)) {}
+ShardedVariable::ShardedVariable(std::shared_ptr<Storage> whole, const TensorType& type, std::vector<Part> parts)
+    : whole_(std::move(whole)), type_(type), parts_(std::move(parts)) {}
 
-std::shared_ptr<ShardedVariable> ShardedVariable::of(Engine& engine, const std::shared_ptr<Storage>& whole,
-                                                     const TensorType& type,
+std::shared_ptr<ShardedVariable> ShardedVariable::of(EagerExecutor& eager, EagerImpl& tensor,
                                                      const std::vector<VariableShard>& shards) {
-  for (const auto& user : whole->kept()) {
-    auto known = std::dynamic_pointer_cast<ShardedVariable>(user);
-    const auto same = [](const Part& part, const VariableShard& shard) {
-      return part.shard.device == shard.device && part.shard.axis == shard.axis && part.shard.start == shard.start;
-    };
-    if (known && std::equal(known->parts_.begin(), known->parts_.end(), shards.begin(), shards.end(), same))
+  const auto same = [](const Part& part, const VariableShard& shard) {
+    return part.shard.device == shard.device && part.shard.axis == shard.axis && part.shard.start == shard.start;
+  };
+  std::erase_if(tensor.sharded, [](const auto& known) { return known.expired(); });
+  for (const auto& weak : tensor.sharded) {
+    if (const auto known = weak.lock();
+        std::equal(known->parts_.begin(), known->parts_.end(), shards.begin(), shards.end(), same))
       return known;
   }
   std::vector<Part> parts;
   for (const VariableShard& shard : shards) {
-    const bool host = engine.device(shard.device).describe().host_memory;
-    const plan::Space space = host ? plan::Space{} : plan::Space{plan::SpaceKind::kDevice, shard.device};
+    Device& device = eager.engine().device(shard.device);
+    parts.push_back({shard, nullptr, &device});
+    const plan::Space home{plan::SpaceKind::kDevice, shard.device};
+    const plan::Space space = device.describe().host_memory ? plan::Space{} : home;
     const uint64_t bytes = checked_bytes(shard.type.shape, dtype_size(shard.type.dtype));
-    parts.push_back({shard, std::make_shared<Storage>(engine.allocator(space), bytes, space)});
+    parts.back().storage = std::make_shared<Storage>(eager.engine().allocator(space), bytes, space);
   }
-  auto made = std::make_shared<ShardedVariable>(engine, *whole, type, std::move(parts));
-  whole->keep(made);
+  auto made = std::make_shared<ShardedVariable>(tensor.storage(), tensor.type(), std::move(parts));
+  tensor.storage()->attach(made, true);
+  tensor.sharded.push_back(made);
   return made;
 }
 
 void ShardedVariable::copy_part(const Part& part, bool to_whole) {
   const uint64_t bytes = part.storage->bytes();
   const bool host = part.storage->space().kind != plan::SpaceKind::kDevice;
-  auto* whole = static_cast<std::byte*>(whole_.data());
+  auto* whole = static_cast<std::byte*>(whole_->data());
   std::vector<std::byte> staged(host ? 0 : bytes);
   std::byte* piece = host ? static_cast<std::byte*>(part.storage->data()) : staged.data();
   if (to_whole) {
     part.storage->before_read();
-    if (!host) engine_.device(part.shard.device).copy_to_host(piece, part.storage->data(), bytes);
+    if (!host) part.device->copy_to_host(piece, part.storage->data(), bytes);
     copy_rows(type_, part.shard, whole, piece, true);
   } else {
     part.storage->before_write();
     copy_rows(type_, part.shard, whole, piece, false);
-    if (!host) engine_.device(part.shard.device).copy_from_host(part.storage->data(), piece, bytes);
+    if (!host) part.device->copy_from_host(part.storage->data(), piece, bytes);
   }
 }
 
 void ShardedVariable::before_step(bool updates) {
-  updates ? whole_.before_write(this) : whole_.before_read(this);
+  updates ? whole_->before_write(this) : whole_->before_read(this);
   const std::lock_guard lock(mutex_);
   if (!ahead_) return;
   for (const Part& part : parts_) copy_part(part, false);
@@ -89,9 +93,6 @@ void ShardedVariable::step_submitted() {
 void ShardedVariable::gather() {
   const std::lock_guard lock(mutex_);
   if (!stale_) return;
-  SLUICE_CHECK_KIND(kRuntime, !life_.expired(),
-                    "variable: its content lies on {}, whose engine has ended; end graphs ahead of their engine",
-                    parts_[0].shard.device.str());
   for (const Part& part : parts_) {
     copy_part(part, true);
     if (part.shard.axis < 0) break;  // copies are equal

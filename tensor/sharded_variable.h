@@ -3,7 +3,8 @@
 //
 // The tensor keeps its memory on the host. A step works on the parts and leaves the whole behind; the next eager read
 // brings it up to date, and what eager code, or another session, writes into the whole goes to the parts ahead of the
-// next step. All of it hangs on Storage::before_read and before_write, which every access of the whole calls.
+// next step. All of it hangs on Storage::before_read and before_write, which every access of the whole calls. Sessions
+// own it, and gather as they end.
 //
 // Invariants: at most one of `stale_` and `ahead_` is true for whoever may access the variable now.
 //
@@ -17,20 +18,22 @@
 
 namespace sluice {
 
-class Engine;
+class Device;
+class EagerExecutor;
+class EagerImpl;
 
 class ShardedVariable final : public StorageUser {
  public:
   struct Part {
     VariableShard shard;
     std::shared_ptr<Storage> storage;
+    Device* device = nullptr;  // the storage keeps it
   };
-  // REQUIRES: `whole` is contiguous host memory of `type` and keeps this user alive.
-  ShardedVariable(Engine& engine, Storage& whole, const TensorType& type, std::vector<Part> parts);
-
-  // The parts of a variable that lie as `shards` say: those that its storage keeps already, or new ones.
-  static std::shared_ptr<ShardedVariable> of(Engine& engine, const std::shared_ptr<Storage>& whole,
-                                             const TensorType& type, const std::vector<VariableShard>& shards);
+  ShardedVariable(std::shared_ptr<Storage> whole, const TensorType& type, std::vector<Part> parts);
+  // The parts of `tensor` that lie as `shards` say: those that another session uses already, or new ones.
+  // REQUIRES: contiguous host memory of its own.
+  static std::shared_ptr<ShardedVariable> of(EagerExecutor& eager, EagerImpl& tensor,
+                                             const std::vector<VariableShard>& shards);
 
   const std::vector<Part>& parts() const { return parts_; }
   // Ahead of a step that reads the parts, and writes them if it `updates`: what was written into the whole goes there.
@@ -44,9 +47,7 @@ class ShardedVariable final : public StorageUser {
  private:
   void copy_part(const Part& part, bool to_whole);
 
-  Engine& engine_;  // used only while life_ lasts
-  const std::weak_ptr<const void> life_;
-  Storage& whole_;
+  const std::shared_ptr<Storage> whole_;
   const TensorType type_;
   const std::vector<Part> parts_;
   std::mutex mutex_;

@@ -92,6 +92,8 @@ class EagerImpl final : public TensorImpl {
   void move_to(std::shared_ptr<Storage> storage, DeviceId device);
   // Graph sessions that have the storage bound; while there are any it may not move.
   std::atomic<int> sessions{0};
+  // Its parts on several devices, while sessions use them.
+  std::vector<std::weak_ptr<class ShardedVariable>> sharded;
 
  private:
   void resolve() const;
