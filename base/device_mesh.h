@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/device.h"
+#include "base/sbp.h"
 
 namespace sluice {
 
@@ -25,10 +26,18 @@ class DeviceMesh {
   std::vector<DeviceId> devices_;
 };
 
+// Where and how a logical tensor lies.
+struct GlobalPlacement {
+  DeviceMesh mesh;
+  Sbp sbp;
+  std::string str() const { return sbp.str() + " on " + mesh.str(); }
+};
+
 // Reads what str() prints: devices and runs of them, separated by commas. Throws kValue.
 DeviceMesh parse_mesh(std::string_view text);
 
-// [start, stop) of part `i` of `size` elements cut into `n`: the first size % n parts have one more (torch.tensor_split).
+// [start, stop) of part `i` of `size` elements cut into `n`: the first size % n parts have one more
+// (torch.tensor_split).
 std::pair<int64_t, int64_t> part_of(int64_t size, int n, int i);
 
 }  // namespace sluice

@@ -43,8 +43,7 @@ class Boxer {
     int axis = 0;
     while (axis < type_.shape.rank() && type_.shape[axis] < to_.size()) ++axis;
     Shards parts, result;
-    for (int t = 0; t < to_.size(); ++t)
-      parts.push_back(axis < type_.shape.rank() ? part(t, axis) : whole(t));
+    for (int t = 0; t < to_.size(); ++t) parts.push_back(axis < type_.shape.rank() ? part(t, axis) : whole(t));
     if (axis == type_.shape.rank()) return parts;
     for (int t = 0; t < to_.size(); ++t) {
       at(to_.devices[t]);

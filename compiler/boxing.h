@@ -23,9 +23,9 @@ Spread in_one_piece();  // where nodes without placement run
 
 using Shards = std::vector<Value>;  // one per device
 
-// What the conversion is, by its effect: "all_reduce", "reduce_scatter", "all_gather", "all_to_all" on the same devices;
-// "local" where nothing travels; "send" from mesh to mesh; "broadcast", "scatter" on to a mesh; "fetch", "gather",
-// "reduce" off it.
+// What the conversion is, by its effect: "all_reduce", "reduce_scatter", "all_gather", "all_to_all" on the same
+// devices; "local" where nothing travels; "send" from mesh to mesh; "broadcast", "scatter" on to a mesh; "fetch",
+// "gather", "reduce" off it.
 const char* boxing_kind(const Spread& from, const Spread& to);
 
 // Makes the nodes; each carries the device on which it runs. REQUIRES: `builder` is the current executor.

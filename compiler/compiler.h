@@ -39,15 +39,15 @@ struct PassReport {
 struct VariableShard {
   std::string name, variable;
   DeviceId device;
-  TensorType type;    // of the part
-  int axis = -1;      // it is [start, start + type.shape[axis]) of that axis; -1: the whole
+  TensorType type;  // of the part
+  int axis = -1;    // it is [start, start + type.shape[axis]) of that axis; -1: the whole
   int64_t start = 0;
   bool operator==(const VariableShard&) const = default;
 };
 // A value brought from lying one way to lying another.
 struct Boxing {
-  std::string kind;    // "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", ...; see boxing.h
-  std::string module;  // that wants it
+  std::string kind;      // "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", ...; see boxing.h
+  std::string module;    // that wants it
   std::string from, to;  // "P on sim:0-1"
   double bytes = 0;      // that travel between devices
 };

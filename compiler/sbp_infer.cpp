@@ -42,7 +42,8 @@ struct Residence {
 // Makes the nodes of the plan's graph, and says where each lies as it does.
 class Inference final : public graph::GraphBuilder {
  public:
-  Inference(SbpPlan& plan, graph::Graph& graph, int depth) : GraphBuilder(graph, DeviceId{}), plan_(plan), depth_(depth) {}
+  Inference(SbpPlan& plan, graph::Graph& graph, int depth)
+      : GraphBuilder(graph, DeviceId{}), plan_(plan), depth_(depth) {}
 
   // Of the next top-level call: where its outputs have to be in the end; what has a wish is not taken apart.
   std::vector<std::optional<Lay>> wishes;
@@ -108,7 +109,9 @@ class Inference final : public graph::GraphBuilder {
       if (node.inputs[i] == kNoValue) continue;
       const int own = lay(node.inputs[i]).mesh;
       if (own >= 0 && mesh >= 0 && own != mesh) {
-        const auto name = [&](size_t k) { return node.op->variadic() ? fmt::format("input {}", k) : node.op->inputs[k]; };
+        const auto name = [&](size_t k) {
+          return node.op->variadic() ? fmt::format("input {}", k) : node.op->inputs[k];
+        };
         const std::string at = context.source.known() ? fmt::format("  ({})", context.source.str()) : "";
         fail(ErrorKind::kValue,
              "{}: operands lie on different placements: {} on {}, {} on {}; move one with to_global(placement=...){}",
@@ -174,8 +177,7 @@ class Inference final : public graph::GraphBuilder {
       next_.row = row;
     }
     SLUICE_CHECK_KIND(kUnsupported, best < std::numeric_limits<double>::infinity(),
-                      "{}: no placement row fits its operands; an op must at least take broadcast ones",
-                      node.op->name);
+                      "{}: no placement row fits its operands; an op must at least take broadcast ones", node.op->name);
     return best;
   }
 
@@ -263,8 +265,7 @@ SbpPlan infer_sbp(const graph::Graph& source) {
   const ExecutorScope scope(inference);
   const std::vector<Residence> homes = residences(source, plan);
   plan.values.assign(rewriter.target().values().size(), Lay{});
-  for (size_t v = 0; v < homes.size(); ++v)
-    inference.reside(rewriter.target().variables()[v].value, homes[v]);
+  for (size_t v = 0; v < homes.size(); ++v) inference.reside(rewriter.target().variables()[v].value, homes[v]);
   std::vector<int> update_of(source.values().size(), -1);
   for (size_t v = 0; v < homes.size(); ++v)
     if (source.variables()[v].update != kNoValue) update_of[source.variables()[v].update] = static_cast<int>(v);
@@ -279,8 +280,7 @@ SbpPlan infer_sbp(const graph::Graph& source) {
       if (lay.on_mesh()) inference.wishes[o] = lay;
     }
     std::vector<Value> inputs;
-    for (ValueId input : node.inputs)
-      inputs.push_back(input == kNoValue ? Value() : inference.value(rewriter[input]));
+    for (ValueId input : node.inputs) inputs.push_back(input == kNoValue ? Value() : inference.value(rewriter[input]));
     const std::vector<Value> outputs = inference.call(*node.op, inputs, node.attrs);
     for (size_t o = 0; o < node.outputs.size(); ++o) {
       SLUICE_CHECK_KIND(kRuntime, outputs.at(o).type() == source.type(node.outputs[o]),

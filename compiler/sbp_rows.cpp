@@ -34,8 +34,7 @@ Attrs local_attrs(const WholeCall& call, const SbpRow& row, int n, int i) {
   std::vector<TensorType> inputs(call.inputs.begin(), call.inputs.end()), outputs;
   for (size_t k = 0; k < inputs.size(); ++k)
     if (call.present[k]) inputs[k] = local_type(inputs[k], row.inputs[k], n, i);
-  for (size_t k = 0; k < call.outputs.size(); ++k)
-    outputs.push_back(local_type(call.outputs[k], row.outputs[k], n, i));
+  for (size_t k = 0; k < call.outputs.size(); ++k) outputs.push_back(local_type(call.outputs[k], row.outputs[k], n, i));
   Attrs attrs = call.op.localize ? call.op.localize(call.attrs, outputs) : call.attrs;
   const std::vector<TensorType> made = infer_types(call.op, inputs, call.present, attrs);
   for (size_t k = 0; k < outputs.size(); ++k)

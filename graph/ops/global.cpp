@@ -18,29 +18,29 @@ std::vector<TensorType> infer_to_global(Types in, Present, const Attrs& attrs) {
   const Sbp sbp = parse_sbp(attr<std::string>(attrs, 1));
   if (sbp.kind != Sbp::Kind::kSplit) return {in[0]};
   const Shape& shape = in[0].shape;
-  SLUICE_CHECK(sbp.axis < shape.rank(), "sbp: {} of a tensor of rank {}: {}; the axis must be below the rank", sbp.str(),
-               shape.rank(), in[0].str());
+  SLUICE_CHECK(sbp.axis < shape.rank(), "sbp: {} of a tensor of rank {}: {}; the axis must be below the rank",
+               sbp.str(), shape.rank(), in[0].str());
   SLUICE_CHECK(shape[sbp.axis] >= mesh.size(),
                "sbp: {} of {} over {} devices: axis {} has {} elements; each device must get at least one", sbp.str(),
                in[0].str(), mesh.size(), sbp.axis, shape[sbp.axis]);
   return {in[0]};
 }
 
-const OpDef global_like_def{
-    .name = "global_like",
-    .doc = "The same logical tensor as x, on the devices on which `like` lies.",
-    .inputs = {"x", "like"},
-    .infer = [](Types in, Present, const Attrs&) -> std::vector<TensorType> {
-      SLUICE_CHECK(in[0].shape == in[1].shape, "shapes differ: x is {}, like is {}; they must be equal",
-                   in[0].shape.str(), in[1].shape.str());
-      return {in[0]};
-    },
-    .grad = [](const GradContext& c) -> Values {
-      return {call1(global_like_op(), {c.grad_outputs[0], c.inputs[0]}), Value()};
-    },
-    .decompose = same,
-    .sbp = broadcast_sbp,
-    .samples = {{{{.shape = {3, 4}}, {.shape = {3, 4}}}}, {{{.shape = {}}, {.shape = {}}}}}};
+const OpDef global_like_def{.name = "global_like",
+                            .doc = "The same logical tensor as x, on the devices on which `like` lies.",
+                            .inputs = {"x", "like"},
+                            .infer = [](Types in, Present, const Attrs&) -> std::vector<TensorType> {
+                              SLUICE_CHECK(in[0].shape == in[1].shape,
+                                           "shapes differ: x is {}, like is {}; they must be equal", in[0].shape.str(),
+                                           in[1].shape.str());
+                              return {in[0]};
+                            },
+                            .grad = [](const GradContext& c) -> Values {
+                              return {call1(global_like_op(), {c.grad_outputs[0], c.inputs[0]}), Value()};
+                            },
+                            .decompose = same,
+                            .sbp = broadcast_sbp,
+                            .samples = {{{{.shape = {3, 4}}, {.shape = {3, 4}}}}, {{{.shape = {}}, {.shape = {}}}}}};
 
 const OpDef to_global_def{
     .name = "to_global",

@@ -30,8 +30,7 @@ TEST(DeviceMesh, ParsesAndPrints) {
 
 TEST(DeviceMesh, NamesWhatIsWrong) {
   EXPECT_EQ(error_of("sim:0,sim:0"), "placement: device given twice: sim:0; each may appear once");
-  EXPECT_EQ(error_of("cpu:0,sim:0"),
-            "placement: kinds differ: cpu:0 and sim:0; all devices must be of one kind");
+  EXPECT_EQ(error_of("cpu:0,sim:0"), "placement: kinds differ: cpu:0 and sim:0; all devices must be of one kind");
   EXPECT_EQ(error_of("sim:3-1"),
             "placement: bad run of devices: 'sim:3-1'; must be like sim:0-3, at most 4096 devices");
   EXPECT_EQ(error_of("gpu:0"), "device: unknown kind: 'gpu:0'; must be cpu, sim or cuda, as in 'cpu' or 'sim:0'");

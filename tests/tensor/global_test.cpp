@@ -9,6 +9,7 @@
 #include "graph/ops/matmul.h"
 #include "graph/ops/normalization.h"
 #include "graph/ops/optimizer_updates.h"
+#include "plan/simulator.h"
 #include "streams/stream.h"
 #include "tensor/graph_session.h"
 #include "tensor/random.h"
@@ -260,6 +261,158 @@ TEST_F(Global, ABundleIsPlannedAnew) {
 TEST_F(Global, UnknownDevicesAreNamed) {
   const Mlp net(3);
   EXPECT_THAT(error_of([&] { inference(net, {"cuda:0-1"}); }), HasSubstr("cuda:0"));
+}
+
+// All pairs of ways to lie, on the same devices and on others; 7 rows do not divide.
+TEST_F(Global, EveryConversionKeepsTheValue) {
+  const TensorType type{DType::kFloat32, {7, 6}}, square{DType::kFloat32, {6, 6}};
+  Generator data(4);
+  const Tensor x = data.randn(type), w = data.randn(square);
+  const auto expected = values(ops::matmul(x, w));
+  const std::vector<Sbp> kinds = {S(0), S(1), kB, Sbp::partial_sum()};
+  const std::pair<const char*, const char*> moves[] = {
+      {"sim:0-1", "sim:0-1"}, {"sim:0-2", "sim:0-2"}, {"sim:0-3", "sim:0-3"}, {"sim:0-1", "sim:2-5"},
+      {"sim:0-3", "sim:4-5"}, {"sim:0-2", "sim:1-2"}, {"sim:0", "sim:0-2"},   {"sim:0-2", "sim:3"}};
+  for (const auto& [here, there] : moves) {
+    TraceScope trace(eager, "conversions");
+    const Tensor in_x = trace.add_input("x", type), in_w = trace.add_input("w", square);
+    const DeviceMesh from = parse_mesh(here), to = parse_mesh(there);
+    // Sums of which every device has a part.
+    const Value y = ops::matmul(ops::to_global(in_x, from, S(1)), ops::to_global(in_w, from, S(0)));
+    std::vector<std::pair<std::string, Value>> outputs;
+    for (const Sbp& a : kinds)
+      for (const Sbp& b : kinds)
+        outputs.emplace_back(a.str() + " to " + b.str(), ops::copy(ops::to_global(ops::to_global(y, from, a), to, b)));
+    GraphSession session(eager, trace.finish(outputs));
+    const std::vector<Tensor> results = session.call({x, w});
+    for (size_t i = 0; i < results.size(); ++i)
+      EXPECT_THAT(values(results[i]), testing::Pointwise(testing::FloatNear(1e-5f), expected))
+          << outputs[i].first << ", " << here << " to " << there;
+  }
+}
+
+// Time of a plan whose kernels take what they are said to, and of the streams that compute.
+struct Pace {
+  double total, busiest, all;
+};
+Pace pace_of(const plan::Plan& plan, int steps) {
+  const plan::Simulation sim = plan::simulate(plan, {.steps = steps});
+  Pace pace{sim.total_ns, 0, 0};
+  for (size_t i = 0; i < plan.streams.size(); ++i) {
+    if (plan.streams[i].device.kind != DeviceKind::kSim) continue;
+    pace.busiest = std::max(pace.busiest, sim.stream_busy_ns[i]);
+    pace.all += sim.stream_busy_ns[i];
+  }
+  return pace;
+}
+
+class Pipeline : public Global {
+ protected:
+  static constexpr int kWidth = 256, kMicroBatches = 8, kRows = 64;
+
+  // Two stages of two layers each; a step takes its batch in parts, whose gradients add up.
+  struct Stages {
+    std::vector<Tensor> weights;
+    explicit Stages(uint64_t seed) {
+      Generator random(seed);
+      for (int i = 0; i < 4; ++i) {
+        weights.push_back(Tensor::empty({DType::kFloat32, {kWidth, kWidth}}));
+        random.uniform_(weights.back(), -0.1, 0.1);
+        weights.back().set_requires_grad(true);
+      }
+    }
+  };
+  const TensorType batch{DType::kFloat32, {kRows, kWidth}};
+
+  std::unique_ptr<GraphSession> training_in_parts(const Stages& net, const std::vector<std::string>& meshes,
+                                                  CompileOptions compile) {
+    TraceScope trace(eager, "pipeline");
+    for (size_t i = 0; i < 4; ++i) trace.register_variable("w" + std::to_string(i), net.weights[i]);
+    const Tensor x = trace.add_input("x", batch), y = trace.add_input("y", batch);
+    std::vector<Value> losses;
+    for (const Tensor& w : net.weights) w.set_grad({});
+    const int64_t rows = kRows / kMicroBatches;
+    for (int64_t m = 0; m < kMicroBatches; ++m) {
+      Value h = ops::slice_axis(x, 0, m * rows, (m + 1) * rows);
+      for (size_t i = 0; i < 4; ++i) {
+        const Sbp whole = kB;
+        const auto on_stage = [&](const Value& v) {
+          return meshes.empty() ? v : ops::to_global(v, parse_mesh(meshes[i / 2]), whole);
+        };
+        if (i % 2 == 0) h = on_stage(h);
+        h = ops::tanh(ops::linear(h, on_stage(net.weights[i])));
+      }
+      const Value error = ops::sub(h, ops::slice_axis(y, 0, m * rows, (m + 1) * rows));
+      losses.push_back(ops::mean(ops::mul(error, error)));
+    }
+    Value loss = losses[0];
+    for (size_t m = 1; m < losses.size(); ++m) loss = ops::add(loss, losses[m]);
+    backward_from(loss);
+    {
+      const GradMode off(false);
+      for (const Tensor& w : net.weights)
+        write_in_place(w, ops::sgd_update({w, w.grad(), Tensor::scalar(0.01, DType::kFloat32), {}, {}}, {})[0]);
+    }
+    GraphSessionOptions options;
+    options.compile = std::move(compile);
+    return std::make_unique<GraphSession>(eager, trace.finish({{"loss", loss}}), options);
+  }
+
+  std::vector<std::vector<float>> losses(const std::vector<std::string>& meshes, CompileOptions compile = {}) {
+    const Stages net(7);
+    const auto session = training_in_parts(net, meshes, std::move(compile));
+    Generator data(2);
+    std::vector<std::vector<float>> result;
+    for (int i = 0; i < 4; ++i) {
+      const Tensor x = data.randn(batch), y = data.randn(batch);
+      result.push_back(values(session->call({x, y})[0]));
+    }
+    result.push_back(values(net.weights[0]));
+    return result;
+  }
+};
+
+TEST_F(Pipeline, TwoStagesTrainAsOneDevice) {
+  const auto expected = losses({});
+  EXPECT_EQ(losses({"sim:0", "sim:1"}), expected);
+  CompileOptions per_op;
+  per_op.granularity = Granularity::kOp;
+  EXPECT_EQ(losses({"sim:0", "sim:1"}, per_op), expected);
+}
+
+// No schedule is written anywhere: a stage works on one micro-batch while the other has the next.
+TEST_F(Pipeline, MicroBatchesOverlap) {
+  CompileOptions per_op;
+  per_op.granularity = Granularity::kOp;
+  const Stages net(7);
+  const auto session = training_in_parts(net, {"sim:0", "sim:1"}, per_op);
+  const Pace pace = pace_of(session->compiled().plan, 1);
+  EXPECT_LT(pace.total, 0.75 * pace.all) << "busiest stream: " << pace.busiest;
+  const auto one_after_another = training_in_parts(net, {"sim:0", "sim:0"}, per_op);
+  EXPECT_GT(pace_of(one_after_another->compiled().plan, 1).total, 1.3 * pace.total);
+}
+
+// A stage is at most as many steps ahead of the next one as its register has slots.
+TEST_F(Pipeline, StepsOverlapAsFarAsQuotasAllow) {
+  const Mlp net(3);
+  const auto stages = [&](int buffers) {
+    TraceScope trace(eager, "steps");
+    const Tensor x = trace.add_input("x", {DType::kFloat32, {512, 512}});
+    Value h = x;
+    for (const char* mesh : {"sim:0", "sim:1"}) {
+      h = ops::to_global(h, parse_mesh(mesh), kB);
+      for (int i = 0; i < 4; ++i) h = ops::tanh(ops::matmul(h, h));
+    }
+    GraphSessionOptions options;
+    options.compile.outputs_buffer_size = buffers;
+    options.dry_run = true;
+    GraphSession session(eager, trace.finish({{"y", h}}), options);
+    return session.compiled().plan;
+  };
+  const plan::Plan one = stages(1), two = stages(2);
+  const double together = plan::simulate(one, {.steps = 32, .in_flight = 1}).period_ns;
+  const double overlapped = plan::simulate(two, {.steps = 32}).period_ns;
+  EXPECT_LT(overlapped, 0.65 * together);
 }
 
 }  // namespace
