@@ -1,6 +1,8 @@
 #pragma once
 // How a logical tensor lies on several devices along one mesh axis.
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace sluice {
@@ -15,6 +17,9 @@ struct Sbp {
   std::string str() const;  // "S(0)", "B", "P"
   bool operator==(const Sbp&) const = default;
 };
+
+// Reads what str() prints. Throws kValue that names the three forms.
+Sbp parse_sbp(std::string_view text);
 
 // One legal combination: with inputs so placed, each shard computes its part of outputs so placed.
 struct SbpRow {

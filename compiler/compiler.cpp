@@ -150,7 +150,7 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
     graph.verify();
     return 0;
   });
-  compiler::PassContext context{target, options, constants, evaluate, result.constants};
+  compiler::PassContext context{target, options, constants, evaluate, result.constants, result.partition};
   int number = 0;
   for (const Pass& pass : compiler::graph_passes()) {
     const auto& disabled = options.disabled_passes;

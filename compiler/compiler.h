@@ -35,10 +35,32 @@ struct PassReport {
   double seconds = 0;
 };
 
+// A variable of the plan that is a part, or a copy, of one of the graph's.
+struct VariableShard {
+  std::string name, variable;
+  DeviceId device;
+  TensorType type;  // of the part
+  int axis = -1;    // it is [start, start + type.shape[axis]) of that axis; -1: the whole
+  int64_t start = 0;
+  bool operator==(const VariableShard&) const = default;
+};
+// A value brought from lying one way to lying another.
+struct Boxing {
+  std::string kind;      // "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", ...; see boxing.h
+  std::string module;    // that wants it
+  std::string from, to;  // "P on sim:0-1"
+  double bytes = 0;      // that travel between devices
+};
+struct Partition {
+  std::vector<VariableShard> shards;  // in the order of the plan's graph
+  std::vector<Boxing> boxings;        // in program order
+};
+
 struct CompileResult {
   plan::Plan plan;
   graph::Graph graph;                                       // after the graph passes
   std::map<std::string, std::vector<std::byte>> constants;  // made by folding, by variable name
+  Partition partition;                                      // of graphs over several devices
   std::vector<PassReport> passes;                           // in order; lowering stages included
   double seconds = 0;
 };

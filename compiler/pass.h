@@ -19,6 +19,7 @@ struct PassContext {
   const ConstantLookup& lookup;
   const ConstantEvaluator& evaluate;
   std::map<std::string, std::vector<std::byte>>& constants;  // made so far, by variable name
+  Partition& partition;
 
   DeviceId device_of(const graph::Node& node) const;
   // Contents of a constant variable, or null when unknown.
@@ -40,6 +41,7 @@ int decompose(graph::Graph& graph, PassContext& context);
 int common_subexpressions(graph::Graph& graph, PassContext& context);
 int simplify(graph::Graph& graph, PassContext& context);
 int fold_constants(graph::Graph& graph, PassContext& context);
+int partition(graph::Graph& graph, PassContext& context);
 int fuse_activation(graph::Graph& graph, PassContext& context);
 
 // How often each value is used: by nodes, outputs and updates.

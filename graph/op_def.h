@@ -67,6 +67,8 @@ struct OpDef {
   std::function<std::vector<Value>(std::span<const Value> inputs, const Attrs& attrs)> decompose = nullptr;
   // Legal placements along one mesh axis, for operands of these types.
   std::vector<SbpRow> (*sbp)(Types inputs, const Attrs& attrs) = nullptr;
+  // Attributes of one shard's call, whose outputs are to have these types. Null: they are the whole's.
+  Attrs (*localize)(const Attrs& attrs, Types local_outputs) = nullptr;
   // Null: bytes of all operands, one flop per output element. Read through cost_of().
   Cost (*cost)(Types inputs, Types outputs, const Attrs& attrs) = nullptr;
   // Of a view op: how the output lies in the input's memory; nullopt when this input cannot be viewed so (a copy is

@@ -48,6 +48,16 @@ EagerImpl& eager_impl(const Value& value, const char* where) {
   return static_cast<EagerImpl&>(*value.impl());
 }
 
+void check_local(const OpDef& op, const EagerImpl& impl, size_t i) {
+  if (!impl.global) [[likely]]
+    return;
+  const std::string name = op.variadic() ? fmt::format("input {}", i) : op.inputs[i];
+  fail(ErrorKind::kUnsupported,
+       "{}: {} is a global tensor: {}; eager ops do not run on several devices: call it inside nn.Graph, or on "
+       ".to_local()",
+       op.name, name, impl.global->str());
+}
+
 TensorSpec in_layout(plan::Layout layout, const TensorSpec& spec) {
   switch (layout) {
     case plan::Layout::kAny: return spec;
@@ -226,6 +236,7 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
     specs[i] = nullptr;
     if (!inputs[i].defined()) continue;
     const EagerImpl& impl = eager_impl(inputs[i], op.name);
+    check_local(op, impl, i);
     specs[i] = &impl.spec();
     SLUICE_CHECK(!placed || impl.device() == device,
                  "{}: inputs are on different devices: {} and {}; move them to one with .to(device)", op.name,

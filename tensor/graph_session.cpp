@@ -6,17 +6,21 @@
 #include <set>
 #include <utility>
 
+#include "base/device_mesh.h"
 #include "base/fix.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "compiler/sbp_infer.h"
 #include "graph/autodiff/tape.h"
 #include "graph/kernel_check.h"
+#include "graph/ops/global.h"
 #include "kernels/target.h"
 #include "runtime/bundle.h"
 #include "runtime/engine.h"
 #include "runtime/extension.h"
 #include "runtime/session.h"
 #include "streams/stream.h"
+#include "tensor/sharded_variable.h"
 
 namespace sluice {
 namespace {
@@ -66,8 +70,12 @@ Fix without_device(const graph::Graph& graph, const CompileOptions& options, con
 // The devices that a graph names, and the host.
 std::vector<plan::DeviceDesc> devices_of(Engine& engine, const graph::Graph& graph, const CompileOptions& options) {
   std::set<DeviceId> ids{DeviceId{}, options.device};
-  for (const graph::Node& node : graph.nodes())
+  for (const graph::Node& node : graph.nodes()) {
     if (node.placement.device) ids.insert(*node.placement.device);
+    if (node.op != &ops::to_global_op()) continue;
+    const DeviceMesh mesh = parse_mesh(attr<std::string>(node.attrs, 0));
+    ids.insert(mesh.devices().begin(), mesh.devices().end());
+  }
   std::vector<plan::DeviceDesc> devices;
   for (const DeviceId& id : ids) {
     try {
@@ -111,11 +119,19 @@ struct GraphSession::Impl {
   std::map<std::string, Tensor> folded;  // constants the compiler made
   std::vector<Tensor> updated;           // variables a step writes
   std::vector<Tensor> bound;             // all variables
+  struct Sharded {
+    std::shared_ptr<ShardedVariable> parts;
+    bool updated = false;
+  };
+  std::map<std::string, Sharded> sharded;  // variables that lie on several devices
   Session session;
 
   void compile_graph();
   void start();
   std::shared_ptr<Storage> bind(const plan::Plan& plan, const plan::Variable& variable);
+  // A variable's memory in `home`.
+  std::shared_ptr<Storage> memory_on(const std::string& name, const DeviceId& home);
+  void bind_shards(VariableBindings& bindings);
   Tensor find(const std::string& name) const;
 };
 
@@ -141,18 +157,21 @@ Tensor GraphSession::Impl::find(const std::string& name) const {
 }
 
 std::shared_ptr<Storage> GraphSession::Impl::bind(const plan::Plan& plan, const plan::Variable& variable) {
-  Tensor tensor = find(variable.name);
-  SLUICE_CHECK(tensor.defined(), "graph '{}': no tensor for variable '{}'; every variable needs one", plan.name,
-               variable.name);
-  EagerImpl& impl = eager_impl(tensor);
   const plan::Space& space = plan.spaces[variable.space];
-  const DeviceId home = space.kind == plan::SpaceKind::kDevice ? space.device : DeviceId{};
+  return memory_on(variable.name, space.kind == plan::SpaceKind::kDevice ? space.device : DeviceId{});
+}
+
+std::shared_ptr<Storage> GraphSession::Impl::memory_on(const std::string& name, const DeviceId& home) {
+  const std::string& graph_name = result.plan.name;
+  Tensor tensor = find(name);
+  SLUICE_CHECK(tensor.defined(), "graph '{}': no tensor for variable '{}'; every variable needs one", graph_name, name);
+  EagerImpl& impl = eager_impl(tensor);
   if (impl.device() != home) {
     SLUICE_CHECK_KIND(
         kUnsupported, impl.sessions == 0,
         "graph '{}': variable '{}' lives on {}, where another graph uses it; this one wants it on {}: compile "
         "both for one device",
-        plan.name, variable.name, impl.device().str(), home.str());
+        graph_name, name, impl.device().str(), home.str());
     // A variable lives where the plan uses it; eager code reads it there through to() and copy_to_host().
     const Value moved = eager.copy_to(tensor, home);
     impl.move_to(eager_impl(moved).storage(), home);
@@ -160,8 +179,25 @@ std::shared_ptr<Storage> GraphSession::Impl::bind(const plan::Plan& plan, const 
   SLUICE_CHECK_KIND(kUnsupported, tensor.is_contiguous() && impl.offset() == 0,
                     "graph '{}': variable '{}' is not contiguous memory of its own: strides {}; make it so before the "
                     "graph is compiled",
-                    plan.name, variable.name, tensor.strides().str());
+                    graph_name, name, tensor.strides().str());
   return impl.storage();
+}
+
+void GraphSession::Impl::bind_shards(VariableBindings& bindings) {
+  std::set<std::string> in_plan;
+  for (const plan::Variable& v : result.plan.variables) in_plan.insert(v.name);
+  std::map<std::string, std::vector<VariableShard>> of;
+  for (const VariableShard& shard : result.partition.shards)
+    if (in_plan.contains(shard.name)) of[shard.variable].push_back(shard);
+  for (const auto& [name, shards] : of) {
+    memory_on(name, {});
+    const Tensor tensor = find(name);
+    sharded[name].parts = ShardedVariable::of(eager, eager_impl(tensor), shards);
+    const auto& parts = sharded[name].parts->parts();
+    for (size_t i = 0; i < parts.size(); ++i) bindings[shards[i].name] = parts[i].storage;
+    bound.push_back(tensor);
+    ++eager_impl(tensor).sessions;
+  }
 }
 
 void GraphSession::Impl::start() {
@@ -171,13 +207,19 @@ void GraphSession::Impl::start() {
       if (v.name == name) folded[name] = Tensor::from_host({v.spec.dtype, v.spec.shape}, bytes.data());
   }
   VariableBindings bindings;
+  bind_shards(bindings);
   for (const plan::Variable& v : result.plan.variables) {
+    if (bindings.contains(v.name)) continue;
     bindings[v.name] = bind(result.plan, v);
     bound.push_back(find(v.name));
     ++eager_impl(bound.back()).sessions;
   }
-  for (const graph::Variable& v : captured.graph.variables())
-    if (v.update != graph::kNoValue && bindings.count(v.name)) updated.push_back(captured.variables.at(v.name));
+  for (const graph::Variable& v : captured.graph.variables()) {
+    const auto parts = sharded.find(v.name);
+    if (v.update == graph::kNoValue || (parts == sharded.end() && !bindings.contains(v.name))) continue;
+    if (parts != sharded.end()) parts->second.updated = true;
+    updated.push_back(captured.variables.at(v.name));
+  }
   SessionOptions session_options;
   session_options.functions = options.functions;
   session_options.trace = options.trace;
@@ -214,6 +256,7 @@ void GraphSession::close() {
     // The steps' own handles carry their errors.
   }
   impl_->session.stop();
+  for (const auto& [name, variable] : impl_->sharded) variable.parts->gather();
 }
 
 std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::chrono::nanoseconds timeout) {
@@ -229,7 +272,10 @@ std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::c
     host.push_back(input.device().kind == DeviceKind::kCpu ? input : Tensor(impl_->eager.copy_to(input, {})));
     data.push_back({host.back().read("graph input"), host.back().spec()});
   }
+  for (const auto& [name, variable] : impl_->sharded) variable.parts->before_step(variable.updated);
   const StepHandle step = impl_->session.submit(data, timeout);
+  for (const auto& [name, variable] : impl_->sharded)
+    if (variable.updated) variable.parts->step_submitted();
   for (const Tensor& variable : impl_->updated) eager_impl(variable).bump_version();
   std::vector<Tensor> outputs;
   const std::vector<plan::Output>& infos = impl_->result.plan.outputs;
@@ -276,7 +322,8 @@ std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, const std
   auto impl = std::make_unique<Impl>(eager, std::move(captured), std::move(options));
   const KernelTarget target(eager.engine().kernels(),
                             devices_of(eager.engine(), impl->captured.graph, impl->options.compile));
-  if (target.fingerprint() == bundle.plan.target) {
+  // The parts of variables are not kept: what lies on several devices is split anew.
+  if (target.fingerprint() == bundle.plan.target && !compiler::is_global(impl->captured.graph)) {
     graph::check_kernels(bundle.plan, ops);  // kernels trust the types of their operands
     impl->result.plan = std::move(bundle.plan);
     impl->result.graph = impl->captured.graph;

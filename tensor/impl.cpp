@@ -51,6 +51,7 @@ EagerImpl::EagerImpl(const std::shared_ptr<EagerImpl>& parent, ViewStep step, co
 
 std::shared_ptr<EagerImpl> EagerImpl::alias() const {
   auto alias = std::make_shared<EagerImpl>(nullptr, spec_, device_, version_, offset_);
+  alias->global = global;
   if (pending_ && !resolved_.load(std::memory_order_acquire))
     alias->pending_ = pending_;
   else

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/device_mesh.h"
 #include "base/tensor_spec.h"
 #include "graph/op_def.h"
 #include "graph/value.h"
@@ -92,6 +93,10 @@ class EagerImpl final : public TensorImpl {
   void move_to(std::shared_ptr<Storage> storage, DeviceId device);
   // Graph sessions that have the storage bound; while there are any it may not move.
   std::atomic<int> sessions{0};
+  // How graphs are to lay it over devices; null: not at all. Its memory holds the whole. Eager ops refuse it.
+  std::shared_ptr<const GlobalPlacement> global;
+  // Its parts on several devices, while sessions use them.
+  std::vector<std::weak_ptr<class ShardedVariable>> sharded;
 
  private:
   void resolve() const;

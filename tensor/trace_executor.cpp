@@ -8,6 +8,7 @@
 #include "graph/call_fix.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/elementwise.h"
+#include "graph/ops/global.h"
 #include "graph/ops/movement.h"
 
 namespace sluice {
@@ -68,10 +69,20 @@ TraceExecutor::Variable* TraceExecutor::variable_of(const Value& value) {
   Variable& variable = *found->second;
   if (variable.index < 0) {
     variable.index = static_cast<int>(graph_.variables().size());
-    variable.initial = variable.cell->current = graph_.add_variable(variable.name, variable.tensor.type());
+    variable.initial = graph_.add_variable(variable.name, variable.tensor.type());
+    variable.laid = variable.cell->current = lay(variable.initial, eager_impl(variable.tensor));
     used_.push_back(&variable);
   }
   return &variable;
+}
+
+ValueId TraceExecutor::lay(ValueId id, const EagerImpl& impl) {
+  if (!impl.global) return id;
+  graph::Node node;
+  node.op = &ops::to_global_op();
+  node.attrs = {impl.global->mesh.str(), impl.global->sbp.str()};
+  node.inputs = {id};
+  return graph_.nodes()[graph_.add_node(std::move(node))].outputs[0];
 }
 
 std::shared_ptr<TraceCell> TraceExecutor::cell_of(const Value& value) {
@@ -129,7 +140,7 @@ ValueId TraceExecutor::import_value(const Value& value) {
 ValueId TraceExecutor::capture_constant(const Value& value) {
   const EagerImpl& impl = eager_impl(value);
   std::string key;
-  if (numel(value.shape()) == 1 && impl.device().kind == DeviceKind::kCpu) {
+  if (numel(value.shape()) == 1 && impl.device().kind == DeviceKind::kCpu && !impl.global) {
     key = value.type().str() + ":" +
           std::string(static_cast<const char*>(Tensor(value).read()), dtype_size(value.dtype()));
   } else {
@@ -141,7 +152,7 @@ ValueId TraceExecutor::capture_constant(const Value& value) {
   // A copy: what happens to the tensor later does not concern the graph.
   const Value content = impl.device().kind == DeviceKind::kCpu ? eager_.copy(value) : eager_.copy_to(value, {});
   const std::string name = take_name("const");
-  entry->second = graph_.add_variable(name, value.type(), /*constant=*/true);
+  entry->second = lay(graph_.add_variable(name, value.type(), /*constant=*/true), impl);
   constant_tensors_.emplace_back(name, content);
   captured_.push_back(value);
   captured_storage_.insert(impl.storage().get());
@@ -150,7 +161,8 @@ ValueId TraceExecutor::capture_constant(const Value& value) {
 }
 
 std::vector<Value> TraceExecutor::call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) {
-  if (!op.effectful && std::none_of(inputs.begin(), inputs.end(), [&](const Value& v) { return touches_graph(v); })) {
+  const auto traced = [&](const Value& v) { return touches_graph(v) || (v.defined() && eager_impl(v).global); };
+  if (!op.effectful && std::none_of(inputs.begin(), inputs.end(), traced)) {
     const ExecutorScope now(eager_);
     return eager_.call(op, inputs, attrs);
   }
@@ -313,7 +325,7 @@ CapturedGraph TraceExecutor::finish(const std::vector<std::pair<std::string, Val
       const Value step = Tensor::from_host({DType::kInt64, {2}}, one_step);
       variable->cell->current = id(ops::add(handle(variable->initial, default_device_), step));
     }
-    if (variable->cell->current != variable->initial) graph_.set_update(variable->index, variable->cell->current);
+    if (variable->cell->current != variable->laid) graph_.set_update(variable->index, variable->cell->current);
   }
   restore_autograd();
   CapturedGraph captured{std::move(graph_storage_), {}};

@@ -76,6 +76,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
     std::shared_ptr<TraceCell> cell;
     int index = -1;  // in the graph, once it is used
     graph::ValueId initial = graph::kNoValue;
+    graph::ValueId laid = graph::kNoValue;  // the same over several devices, where it is global
     bool random = false;
   };
   // Autograd data that tracing may change on tensors that outlive it.
@@ -95,6 +96,8 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   std::vector<ViewStep> steps_from(const Variable& variable, const EagerImpl& impl) const;
   graph::ValueId current_id(const Value& value);
   graph::ValueId capture_constant(const Value& value);
+  // `id` as the tensor whose memory it is lies over devices.
+  graph::ValueId lay(graph::ValueId id, const EagerImpl& impl);
   graph::ValueId apply_steps(graph::ValueId base, DeviceId device, const std::vector<ViewStep>& steps);
   Value handle(graph::ValueId id, DeviceId device) { return make_value(id, device); }
   void keep_autograd(const Value& value);

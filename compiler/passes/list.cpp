@@ -7,6 +7,7 @@ constexpr Pass kPasses[] = {
     {"dead_code", "Removes what no output, update or effect needs.", dead_code},
     {"simplify", "Removes identities: x * 1, x - 0, casts to the same type, views of views.", simplify},
     {"common_subexpressions", "Computes equal expressions once.", common_subexpressions},
+    {"partition", "Splits a graph over the devices that to_global names.", partition},
     {"fuse_activation", "Moves a relu into the linear op that feeds it.", fuse_activation},
     {"decompose", "Replaces ops without a kernel on their device by simpler ones.", decompose},
     {"fold_constants", "Computes what depends on constants alone.", fold_constants},

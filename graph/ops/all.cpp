@@ -5,6 +5,7 @@
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/embedding.h"
+#include "graph/ops/global.h"
 #include "graph/ops/host.h"
 #include "graph/ops/indexing.h"
 #include "graph/ops/losses.h"
@@ -22,25 +23,11 @@ namespace sluice {
 const OpRegistry& builtin_ops() {
   static const OpRegistry registry = [] {
     const std::span<const OpDef* const> families[] = {
-        ops::unary_ops(),
-        ops::binary_ops(),
-        ops::activation_ops(),
-        ops::comparison_ops(),
-        ops::reduction_ops(),
-        ops::movement_ops(),
-        ops::indexing_ops(),
-        ops::creation_ops(),
-        ops::random_ops(),
-        ops::host_ops(),
-        ops::view_ops(),
-        ops::matmul_ops(),
-        ops::convolution_ops(),
-        ops::pooling_ops(),
-        ops::normalization_ops(),
-        ops::softmax_ops(),
-        ops::losses_ops(),
-        ops::embedding_ops(),
-        ops::optimizer_updates_ops(),
+        ops::unary_ops(),     ops::binary_ops(),      ops::activation_ops(), ops::comparison_ops(),
+        ops::reduction_ops(), ops::movement_ops(),    ops::global_ops(),     ops::indexing_ops(),
+        ops::creation_ops(),  ops::random_ops(),      ops::host_ops(),       ops::view_ops(),
+        ops::matmul_ops(),    ops::convolution_ops(), ops::pooling_ops(),    ops::normalization_ops(),
+        ops::softmax_ops(),   ops::losses_ops(),      ops::embedding_ops(),  ops::optimizer_updates_ops(),
     };
     OpRegistry r;
     for (const auto& family : families)

@@ -42,6 +42,12 @@ Cost lookup_cost(Types inputs, Types outputs, const Attrs&) {
   return {0, operand_bytes(inputs.subspan(1), outputs) + operand_bytes({}, outputs)};
 }
 
+Attrs localize_shape(const Attrs& attrs, Types local_outputs) {
+  Attrs local = attrs;
+  local[0] = local_outputs[0].shape.vec();
+  return local;
+}
+
 SbpRow row_of(std::vector<Sbp> inputs, Sbp output) { return {std::move(inputs), {output}}; }
 
 std::vector<SbpRow> broadcast_sbp(Types inputs, const Attrs&) {

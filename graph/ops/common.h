@@ -27,6 +27,8 @@ std::vector<SbpRow> untouched_sbp(Types inputs, const std::vector<int>& axes, bo
 std::vector<SbpRow> broadcast_sbp(Types inputs, const Attrs& attrs);
 // Of lookups (inputs: table, index): only what is taken from the table is read.
 Cost lookup_cost(Types inputs, Types outputs, const Attrs& attrs);
+// OpDef::localize of ops whose first attribute is the shape of their output.
+Attrs localize_shape(const Attrs& attrs, Types local_outputs);
 SbpRow row_of(std::vector<Sbp> inputs, Sbp output);
 
 }  // namespace sluice::ops

@@ -183,13 +183,20 @@ std::vector<SbpRow> sbp_conv(Types in, const Attrs& attrs) {
   return rows;
 }
 std::vector<SbpRow> sbp_input_grad(Types, const Attrs& attrs) {
-  // Splitting the batch would change input_shape, which is an attribute: only what leaves it whole is legal.
-  std::vector<SbpRow> rows = {{{kB, kB}, {kB}}, {{kP, kB}, {kP}}, {{kB, kP}, {kP}}};
-  if (attr<int64_t>(attrs, 4) == 1) rows.push_back({{Sbp::split(1), Sbp::split(0)}, {kP}});
+  std::vector<SbpRow> rows = {
+      {{Sbp::split(0), kB}, {Sbp::split(0)}}, {{kB, kB}, {kB}}, {{kP, kB}, {kP}}, {{kB, kP}, {kP}}};
+  if (attr<int64_t>(attrs, 4) != 1) return rows;
+  rows.push_back({{Sbp::split(1), Sbp::split(0)}, {kP}});
+  rows.push_back({{kB, Sbp::split(1)}, {Sbp::split(1)}});
   return rows;
 }
-std::vector<SbpRow> sbp_weight_grad(Types, const Attrs&) {
-  return {{{Sbp::split(0), Sbp::split(0)}, {kP}}, {{kB, kB}, {kB}}, {{kP, kB}, {kP}}, {{kB, kP}, {kP}}};
+std::vector<SbpRow> sbp_weight_grad(Types, const Attrs& attrs) {
+  std::vector<SbpRow> rows = {
+      {{Sbp::split(0), Sbp::split(0)}, {kP}}, {{kB, kB}, {kB}}, {{kP, kB}, {kP}}, {{kB, kP}, {kP}}};
+  if (attr<int64_t>(attrs, 4) != 1) return rows;
+  rows.push_back({{Sbp::split(1), kB}, {Sbp::split(0)}});
+  rows.push_back({{kB, Sbp::split(1)}, {Sbp::split(1)}});
+  return rows;
 }
 
 // `y` and `w`: the types of the convolution's output and weight, wherever they stand among the operands.
@@ -235,6 +242,7 @@ const OpDef conv_input_grad_def{
     .grad = grad_input_grad,
     .decompose = decompose_input_grad,
     .sbp = sbp_input_grad,
+    .localize = localize_shape,
     .cost = [](Types in, Types out, const Attrs&) { return conv_cost(in[0].shape, in[1].shape, in, out); },
     .samples = {
         {{{{2, 4, 6, 5}}, {{4, 3, 3, 3}}}, {Ints{2, 3, 6, 5}, Ints{1, 1}, Ints{1, 1}, Ints{1, 1}, int64_t{1}}},
@@ -252,6 +260,7 @@ const OpDef conv_weight_grad_def{
     .grad = grad_weight_grad,
     .decompose = decompose_weight_grad,
     .sbp = sbp_weight_grad,
+    .localize = localize_shape,
     .cost = [](Types in, Types out, const Attrs&) { return conv_cost(in[0].shape, out[0].shape, in, out); },
     .samples = {
         {{{{2, 4, 6, 5}}, {{2, 3, 6, 5}}}, {Ints{4, 3, 3, 3}, Ints{1, 1}, Ints{1, 1}, Ints{1, 1}, int64_t{1}}},

@@ -116,11 +116,13 @@ std::vector<SbpRow> sbp_forward(Types in, const Attrs& a, int outputs, bool line
   if (linear) rows.push_back({{Sbp::partial_sum()}, {Sbp::partial_sum()}});
   return rows;
 }
-std::vector<SbpRow> sbp_backward(Types in, const Attrs&) {  // input_shape is an attribute: no split
+std::vector<SbpRow> sbp_backward(Types in, const Attrs&) {
   SbpRow whole{std::vector<Sbp>(in.size()), {Sbp::broadcast()}}, partial = whole;
   partial.inputs[0] = Sbp::partial_sum();
   partial.outputs[0] = Sbp::partial_sum();
-  return {whole, partial};
+  std::vector<SbpRow> rows = {whole, partial};
+  for (int axis : {0, 1}) rows.push_back({std::vector<Sbp>(in.size(), Sbp::split(axis)), {Sbp::split(axis)}});
+  return rows;
 }
 
 Cost pool_cost(Types in, Types out, const Ints& kernel) {
@@ -165,6 +167,7 @@ const OpDef max_pool_backward_def{
     .grad = grad_max_pool_backward,
     .decompose = decompose_max_pool_backward,
     .sbp = sbp_backward,
+    .localize = localize_shape,
     .samples = {
         {{{{2, 3, 2, 2}}, {.shape = {2, 3, 2, 2}, .dtype = DType::kInt64, .low = 0, .high = 16}}, {Ints{2, 3, 4, 4}}}}};
 
@@ -194,6 +197,7 @@ const OpDef avg_pool_backward_def{
     .infer = infer_avg_pool_backward,
     .grad = grad_avg_pool_backward,
     .sbp = sbp_backward,
+    .localize = localize_shape,
     .samples = {
         {{{{2, 3, 3, 3}}}, {Ints{2, 3, 6, 6}, Ints{2, 2}, Ints{2, 2}, Ints{0, 0}, false, true, int64_t{0}}},
         {{{{2, 3, 5}}}, {Ints{2, 3, 9}, Ints{3}, Ints{2}, Ints{1}, false, false, int64_t{0}}},

@@ -109,6 +109,13 @@ Values mean_grad(const GradContext& c) {
   return {expand(mul(with_axes(c.grad_outputs[0], shape, c.attrs), 1.0 / static_cast<double>(n)), shape)};
 }
 
+Values decompose_mean(std::span<const Value> in, const Attrs& attrs) {
+  const DType dtype = in[0].dtype(), wide = dtype_size(dtype) == 2 ? DType::kFloat32 : dtype;
+  const Dims dim = attr_is_none(attrs, 0) ? Dims() : Dims(attr<Ints>(attrs, 0));
+  const Value total = sum(cast(in[0], wide), dim, attr<bool>(attrs, 1));
+  return {cast(div(total, static_cast<double>(reduced_count(in[0].shape(), attrs[0]))), dtype)};
+}
+
 // With one zero in a group only that element has a gradient (the product of the others); with more, none has.
 Values prod_grad(const GradContext& c) {
   const Value& x = c.inputs[0];
@@ -178,6 +185,7 @@ const OpDef mean_def{.name = "mean",
                      .params = params(),
                      .infer = infer_mean,
                      .grad = mean_grad,
+                     .decompose = decompose_mean,
                      .sbp = mean_sbp,
                      .samples = samples(false, {DType::kFloat64})};
 const OpDef prod_def{.name = "prod",

@@ -75,19 +75,19 @@ const OpDef reshape_def{
     .grad = [](const GradContext& c) -> Values { return {reshape(c.grad_outputs[0], c.inputs[0].shape().vec())}; },
     .sbp =
         [](Types in, const Attrs& attrs) {
-          // Only the inferred dim may shrink with its shard: the others are fixed by the attribute.
-          const Ints& wanted = attr<Ints>(attrs, 0);
-          const Shape to = resolve_shape(in[0].shape, wanted);
+          // Axes that lead groups of the same elements: parts of one are parts of the other where both divide.
+          const Shape &from = in[0].shape, to = resolve_shape(from, attr<Ints>(attrs, 0));
           std::vector<SbpRow> rows = untouched_sbp(in, {});
           int64_t before_in = 1;
-          for (int i = 0; i < in[0].shape.rank(); before_in *= in[0].shape[i++]) {
+          for (int i = 0; i < from.rank(); before_in *= from[i++]) {
             int64_t before_out = 1;
             for (int j = 0; j < to.rank(); before_out *= to[j++])
-              if (wanted[j] == -1 && before_in == before_out && to[j] == in[0].shape[i] && to[j] > 1)
+              if (before_in == before_out && from[i] > 1 && to[j] > 1)
                 rows.push_back(row_of({Sbp::split(i)}, Sbp::split(j)));
           }
           return rows;
         },
+    .localize = localize_shape,
     .view = [](const TensorSpec& input, const Attrs& attrs) -> std::optional<ViewSpec> {
       const Shape to = resolve_shape(input.shape, attr<Ints>(attrs, 0));
       const auto strides = reshape_strides(input.shape, input.strides, to);
@@ -184,12 +184,13 @@ const OpDef expand_def{
     .sbp =
         [](Types in, const Attrs& attrs) {
           std::vector<SbpRow> rows = untouched_sbp(in, {});
-          const Ints& wanted = attr<Ints>(attrs, 0);
-          const int shift = static_cast<int>(wanted.size()) - in[0].shape.rank();
+          const Shape to = expanded_shape(in[0].shape, attr<Ints>(attrs, 0));
+          const int shift = to.rank() - in[0].shape.rank();
           for (int i = 0; i < in[0].shape.rank(); ++i)
-            if (wanted[i + shift] == -1) rows.push_back(row_of({Sbp::split(i)}, Sbp::split(i + shift)));
+            if (to[i + shift] == in[0].shape[i]) rows.push_back(row_of({Sbp::split(i)}, Sbp::split(i + shift)));
           return rows;
         },
+    .localize = localize_shape,
     .view = [](const TensorSpec& input, const Attrs& attrs) -> std::optional<ViewSpec> {
       ViewSpec v;
       v.shape = expanded_shape(input.shape, attr<Ints>(attrs, 0));

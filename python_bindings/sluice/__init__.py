@@ -17,7 +17,8 @@ from sluice._creation import (arange, as_tensor, bernoulli, default_generator, e
                               ones_like, rand, rand_like, randint, randn, randn_like, randperm, set_default_dtype, tensor, to_dlpack,
                               zeros, zeros_like)
 from sluice._creation import numpy as _numpy
-from sluice import _tensor_math, _tensor_methods
+from sluice import _tensor_math, _tensor_methods, sbp
+from sluice._global import placement
 from sluice._functions import *  # noqa: F401,F403
 from sluice._functions import broadcast_shapes, pow, where  # noqa: A004
 from sluice.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled

@@ -129,7 +129,7 @@ def _rebuild(array, requires_grad):
 def _format(self) -> str:
     if self._traced:
         return f"tensor(..., size={tuple(self._shape)}, dtype={self.dtype}, traced)"
-    data = self.detach().cpu()
+    data = (self._to_local() if self._global else self.detach()).cpu()
     np = sluice._numpy()
     array = (data.float() if self.dtype is sluice.bfloat16 else data).numpy()
     whole = array.dtype.kind == "f" and bool((array == np.round(array))[np.isfinite(array)].all())
@@ -143,6 +143,8 @@ def _format(self) -> str:
         suffix.append(f"device='{self.device}'")
     if self.numel() == 0 and self.ndim != 1:
         suffix.append(f"size={tuple(self._shape)}")
+    if self._global:
+        suffix.append(f"placement={self.placement!r}, sbp={self.sbp!r}")
     if self.grad_fn is not None:
         suffix.append(f"grad_fn=<{self.grad_fn.name()}>")
     elif self.requires_grad:

@@ -9,6 +9,7 @@
 #include "graph/autodiff/tape.h"
 #include "graph/call_fix.h"
 #include "graph/ops/creation.h"
+#include "graph/ops/global.h"
 #include "graph/ops/movement.h"
 #include "tensor/eager.h"
 #include "tensor/trace.h"
@@ -77,6 +78,30 @@ Value run_hook(const SharedObject& hook, const Value& grad) {
   GilAcquire gil;
   nb::object result = hook.get()(grad);
   return result.is_none() ? Value() : nb::cast<Value>(result);
+}
+
+// (mesh, sbp) of a global tensor.
+nb::object global_of(const Tensor& t) {
+  const auto* impl = dynamic_cast<const EagerImpl*>(t.impl());
+  if (!impl || !impl->global) return nb::none();
+  return nb::make_tuple(impl->global->mesh.str(), impl->global->sbp.str());
+}
+
+// The same memory, global or local; a leaf that requires a gradient stays one.
+Value with_global(const Tensor& t, std::shared_ptr<const GlobalPlacement> global) {
+  if (!t.is_leaf())
+    fail(ErrorKind::kUnsupported, "{}: the tensor has a gradient history: {}; move leaves, or move it inside nn.Graph",
+         global ? "to_global" : "to_local", t.type().str());
+  const Tensor same = t.detach();
+  static_cast<EagerImpl&>(*same.impl()).global = std::move(global);
+  if (t.requires_grad()) same.set_requires_grad(true);
+  return same;
+}
+
+Value to_global(const Tensor& t, const std::string& mesh, const std::string& sbp) {
+  const bool present = true;
+  infer_types(ops::to_global_op(), {&t.type(), 1}, {&present, 1}, {mesh, sbp});  // checks both against the shape
+  return with_global(t, std::make_shared<GlobalPlacement>(GlobalPlacement{parse_mesh(mesh), parse_sbp(sbp)}));
 }
 
 struct PyGradNode {
@@ -172,6 +197,9 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
       .def("tolist", &tolist)
       .def(
           "_to_device", [](const Tensor& t, const DeviceId& d) -> Value { return t.to(d); }, Release())
+      .def_prop_ro("_global", &global_of)
+      .def("_to_global", &to_global, nb::arg("mesh"), nb::arg("sbp"))
+      .def("_to_local", [](const Tensor& t) -> Value { return with_global(t, nullptr); })
       .def(
           "contiguous", [](const Tensor& t) -> Value { return t.contiguous(); }, Release())
       .def(
@@ -193,6 +221,16 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
   bind_autograd_members(t);
   bind_arrays(m, t);
   bind_dlpack(m, t);
+  m.def(
+      "parse_mesh", [](const std::string& mesh) { return parse_mesh(mesh).str(); }, nb::arg("mesh"));
+  m.def(
+      "mesh_devices",
+      [](const std::string& mesh) {
+        std::vector<std::string> names;
+        for (const DeviceId& device : parse_mesh(mesh).devices()) names.push_back(device.str());
+        return names;
+      },
+      nb::arg("mesh"));
   m.def(
       "wait",
       [](const std::vector<Value>& tensors) {

@@ -61,7 +61,8 @@ class Golden : public testing::TestWithParam<const char*> {
     const ConstantLookup lookup = [&](const std::string& name) { return name == "c" ? c.data() : nullptr; };
     const ConstantEvaluator evaluator = evaluate;
     std::map<std::string, std::vector<std::byte>> constants;
-    PassContext context{target, options, lookup, evaluator, constants};
+    Partition partition;
+    PassContext context{target, options, lookup, evaluator, constants, partition};
     const int rewrites = pass->run(graph, context);
     graph.verify();
     std::string text = comment + input + fmt::format("==> {} rewrites\n", rewrites) + graph::to_text(graph);
@@ -103,7 +104,7 @@ TEST_P(Golden, TextIsAsRecorded) {
 
 INSTANTIATE_TEST_SUITE_P(Passes, Golden,
                          testing::Values("dead_code", "simplify", "common_subexpressions", "fuse_activation",
-                                         "decompose", "fold_constants"),
+                                         "decompose", "fold_constants", "partition"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(PassList, EveryPassHasAGoldenFile) {

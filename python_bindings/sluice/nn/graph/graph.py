@@ -159,6 +159,7 @@ class Graph:
             for t, given in zip(traced, leaves):
                 if given.requires_grad:
                     t.requires_grad_(True)
+            traced = [t.to_global(g.placement, g.sbp) if g._global else t for t, g in zip(traced, leaves)]
             bound = inspect.BoundArguments(self._signature, OrderedDict(structure.build(iter(traced))))
             result = self.build(*bound.args, **bound.kwargs)
             for i, (optim, lr_sch) in enumerate(self._optimizers):

@@ -311,6 +311,10 @@ class Module:
 
         return self._apply(convert)
 
+    def to_global(self, placement: Any = None, sbp: Any = None) -> Any:
+        """Lays every parameter and buffer over the devices of `placement` as `sbp` says, for nn.Graph."""
+        return self._apply(lambda t: t.to_global(placement, sbp))
+
     def _cast(self, dtype: Any) -> Any:
         return self._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
 

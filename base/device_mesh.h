@@ -1,0 +1,43 @@
+#pragma once
+// Devices in a row, over which logical tensors are laid.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/device.h"
+#include "base/sbp.h"
+
+namespace sluice {
+
+class DeviceMesh {
+ public:
+  DeviceMesh() = default;
+  // Throws kValue when there is no device, one is named twice, or kinds differ.
+  explicit DeviceMesh(std::vector<DeviceId> devices);
+  int size() const { return static_cast<int>(devices_.size()); }
+  const DeviceId& operator[](int i) const { return devices_[i]; }
+  const std::vector<DeviceId>& devices() const { return devices_; }
+  std::string str() const;  // "sim:0-3"; "sim:0,sim:2"; "0/sim:0" is "sim:0", "1/sim:0-1"
+  bool operator==(const DeviceMesh&) const = default;
+
+ private:
+  std::vector<DeviceId> devices_;
+};
+
+// Where and how a logical tensor lies.
+struct GlobalPlacement {
+  DeviceMesh mesh;
+  Sbp sbp;
+  std::string str() const { return sbp.str() + " on " + mesh.str(); }
+};
+
+// Reads what str() prints: devices and runs of them, separated by commas. Throws kValue.
+DeviceMesh parse_mesh(std::string_view text);
+
+// [start, stop) of part `i` of `size` elements cut into `n`: the first size % n parts have one more
+// (torch.tensor_split).
+std::pair<int64_t, int64_t> part_of(int64_t size, int n, int i);
+
+}  // namespace sluice

@@ -1,0 +1,148 @@
+#include "compiler/boxing.h"
+
+#include <algorithm>
+
+#include "graph/ops/creation.h"
+#include "graph/ops/elementwise.h"
+#include "graph/ops/movement.h"
+
+namespace sluice::compiler {
+namespace {
+
+using enum Sbp::Kind;
+
+bool off_mesh(const Spread& spread) { return !spread.devices[0].has_value(); }
+// On one device every way to lie is the same.
+Sbp effective(const Spread& spread) { return spread.size() == 1 ? Sbp::broadcast() : spread.sbp; }
+
+class Boxer {
+ public:
+  Boxer(graph::GraphBuilder& builder, const TensorType& type, const Shards& shards, const Spread& from,
+        const Spread& to)
+      : builder_(builder), type_(type), shards_(shards), from_(from), to_(to) {}
+
+  Shards run() {
+    const Sbp target = effective(to_);
+    if (target.kind == kBroadcast && effective(from_).kind == kPartialSum && to_.size() > 2) return reduced_by_parts();
+    Shards result;
+    for (int t = 0; t < to_.size(); ++t) {
+      if (target.kind == kSplit) result.push_back(part(t, target.axis));
+      if (target.kind == kBroadcast) result.push_back(whole(t));
+      if (target.kind == kPartialSum) result.push_back(t == 0 ? whole(0) : zeros(t));
+    }
+    return result;
+  }
+
+ private:
+  void at(const std::optional<DeviceId>& device) { builder_.context.placement.device = device; }
+  // The copy that device `t` reads.
+  int near(int t) const { return t % from_.size(); }
+
+  // Each device adds up one part for all.
+  Shards reduced_by_parts() {
+    int axis = 0;
+    while (axis < type_.shape.rank() && type_.shape[axis] < to_.size()) ++axis;
+    Shards parts, result;
+    for (int t = 0; t < to_.size(); ++t) parts.push_back(axis < type_.shape.rank() ? part(t, axis) : whole(t));
+    if (axis == type_.shape.rank()) return parts;
+    for (int t = 0; t < to_.size(); ++t) {
+      at(to_.devices[t]);
+      result.push_back(ops::concat(parts, axis));
+    }
+    return result;
+  }
+
+  Value zeros(int t) {
+    at(to_.devices[t]);
+    return ops::zeros(type_.shape, type_.dtype);
+  }
+
+  Value whole(int t) {
+    const Sbp source = effective(from_);
+    if (source.kind == kBroadcast) return shards_[near(t)];
+    if (source.kind == kSplit) {
+      at(to_.devices[t]);
+      return ops::concat(shards_, source.axis);
+    }
+    return sum(shards_, t);
+  }
+
+  // Part `t` of `axis`.
+  Value part(int t, int axis) {
+    const auto [start, stop] = part_of(type_.shape[axis], to_.size(), t);
+    const Sbp source = effective(from_);
+    if (source.kind == kBroadcast) return cut(near(t), axis, start, stop);
+    std::vector<Value> pieces;
+    for (int s = 0; s < from_.size(); ++s) {
+      int64_t low = start, high = stop;
+      if (source.kind == kSplit && source.axis == axis) {  // what of it lies in shard s
+        const auto [first, last] = part_of(type_.shape[axis], from_.size(), s);
+        low = std::max(start, first) - first;
+        high = std::min(stop, last) - first;
+        if (low >= high) continue;
+      }
+      pieces.push_back(cut(s, axis, low, high));
+    }
+    if (source.kind == kPartialSum) return sum(pieces, t);
+    if (pieces.size() == 1) return pieces[0];
+    at(to_.devices[t]);
+    return ops::concat(pieces, source.axis);
+  }
+
+  Value cut(int shard, int axis, int64_t start, int64_t stop) {
+    if (start == 0 && stop == shards_[shard].shape()[axis]) return shards_[shard];
+    at(from_.devices[shard]);
+    return ops::slice_axis(shards_[shard], axis, start, stop);
+  }
+
+  Value sum(const std::vector<Value>& terms, int t) {
+    at(to_.devices[t]);
+    Value total = terms[0];
+    for (size_t i = 1; i < terms.size(); ++i) total = ops::add(total, terms[i]);
+    return total;
+  }
+
+  graph::GraphBuilder& builder_;
+  const TensorType& type_;
+  const Shards& shards_;
+  const Spread& from_;
+  const Spread& to_;
+};
+
+}  // namespace
+
+std::string Spread::str() const {
+  if (!devices[0]) return "one piece";
+  std::vector<DeviceId> ids;
+  for (const auto& device : devices) ids.push_back(*device);
+  return sbp.str() + " on " + DeviceMesh(std::move(ids)).str();
+}
+
+Spread spread_over(const DeviceMesh& mesh, const Sbp& sbp) {
+  return {{mesh.devices().begin(), mesh.devices().end()}, sbp};
+}
+
+Spread in_one_piece() { return {{std::nullopt}, Sbp::broadcast()}; }
+
+const char* boxing_kind(const Spread& from, const Spread& to) {
+  const Sbp::Kind source = effective(from).kind, target = effective(to).kind;
+  if (off_mesh(to)) return source == kBroadcast ? "fetch" : source == kSplit ? "gather" : "reduce";
+  if (off_mesh(from)) return target == kSplit ? "scatter" : "broadcast";
+  if (from.devices != to.devices) return "send";
+  if (source == kBroadcast) return "local";
+  if (source == kPartialSum) return target == kBroadcast ? "all_reduce" : "reduce_scatter";
+  return target == kBroadcast ? "all_gather" : "all_to_all";
+}
+
+Shards box(graph::GraphBuilder& builder, const TensorType& type, const Shards& shards, const Spread& from,
+           const Spread& to) {
+  if (from.devices == to.devices && effective(from) == effective(to)) return shards;
+  const graph::NodeContext outer = builder.context;
+  builder.context.placement = {};
+  builder.context.module += fmt::format("{}{}", outer.module.empty() ? "" : "/", boxing_kind(from, to));
+  Shards result = Boxer(builder, type, shards, from, to).run();
+  builder.context = outer;
+  return result;
+}
+
+}  // namespace sluice::compiler

@@ -1,0 +1,35 @@
+#pragma once
+// From one way to lie on devices to another: slices, concatenations and sums, in an order that is the same on every
+// device, so that copies of one value are bitwise equal. The copies between devices are lowering's.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/device_mesh.h"
+#include "graph/builder.h"
+
+namespace sluice::compiler {
+
+// Devices and how a value lies on them. No device: the one where nodes without placement run.
+struct Spread {
+  std::vector<std::optional<DeviceId>> devices;
+  Sbp sbp;
+  int size() const { return static_cast<int>(devices.size()); }
+  std::string str() const;  // "S(0) on sim:0-1"
+  bool operator==(const Spread&) const = default;
+};
+Spread spread_over(const DeviceMesh& mesh, const Sbp& sbp);
+Spread in_one_piece();  // where nodes without placement run
+
+using Shards = std::vector<Value>;  // one per device
+
+// What the conversion is, by its effect: "all_reduce", "reduce_scatter", "all_gather", "all_to_all" on the same
+// devices; "local" where nothing travels; "send" from mesh to mesh; "broadcast", "scatter" on to a mesh; "fetch",
+// "gather", "reduce" off it.
+const char* boxing_kind(const Spread& from, const Spread& to);
+
+// Makes the nodes; each carries the device on which it runs. REQUIRES: `builder` is the current executor.
+Shards box(graph::GraphBuilder& builder, const TensorType& type, const Shards& shards, const Spread& from,
+           const Spread& to);
+
+}  // namespace sluice::compiler

@@ -1,0 +1,173 @@
+// Splits a logical graph over devices: a node on a mesh of n becomes n nodes on shards, with conversions between.
+#include <map>
+#include <tuple>
+
+#include "compiler/boxing.h"
+#include "compiler/pass.h"
+#include "compiler/sbp_infer.h"
+#include "graph/ops/global.h"
+#include "graph/rewriter.h"
+
+namespace sluice::compiler {
+namespace {
+
+using graph::kNoValue;
+using graph::Node;
+using graph::ValueId;
+
+constexpr Lay kOff{};
+
+class Partitioner {
+ public:
+  Partitioner(SbpPlan plan, PassContext& pass)
+      : plan_(std::move(plan)), pass_(pass), builder_(target_, pass.options.device), made_(plan_.values.size()) {}
+
+  graph::Graph run() {
+    const ExecutorScope scope(builder_);
+    target_.name = source().name;
+    for (const graph::Input& input : source().inputs())
+      define(input.value, {builder_.value(target_.add_input(input.name, source().type(input.value)))});
+    for (const graph::Variable& v : source().variables()) add_variable(v);
+    for (size_t i = 0; i < source().nodes().size(); ++i) {
+      const Node& node = source().nodes()[i];
+      builder_.context = graph::Rewriter::context_of(node);
+      if (plan_.calls[i].mesh != Lay::kFree) split(node, plan_.calls[i]);
+    }
+    builder_.context = {};
+    for (const graph::Output& output : source().outputs())
+      target_.add_output(output.name, builder_.id(get(output.value, kOff)[0]));
+    for (const graph::Variable& v : source().variables()) {
+      if (v.update == kNoValue) continue;
+      const Shards contents = get(v.update, plan_.values[v.value]);
+      const Shards& old = made_[v.value].begin()->second;
+      for (size_t i = 0; i < contents.size(); ++i) {
+        const ValueId content = builder_.id(contents[i]), before = builder_.id(old[i]);
+        if (content != before) target_.set_update(target_.values()[before].index, content);
+      }
+    }
+    return std::move(target_);
+  }
+
+ private:
+  using Key = std::tuple<int, Sbp::Kind, int>;  // a Lay
+  const graph::Graph& source() const { return plan_.graph; }
+
+  Key key_of(const Lay& lay) const {
+    const bool one = !lay.on_mesh() || plan_.meshes[lay.mesh].size() == 1;
+    const bool split = !one && lay.sbp.kind == Sbp::Kind::kSplit;
+    return {lay.mesh, one ? Sbp::Kind::kBroadcast : lay.sbp.kind, split ? lay.sbp.axis : 0};
+  }
+  Spread spread(const Lay& lay) const {
+    return lay.on_mesh() ? spread_over(plan_.meshes[lay.mesh], lay.sbp) : in_one_piece();
+  }
+  void define(ValueId value, Shards shards) { made_[value][key_of(plan_.values[value])] = std::move(shards); }
+
+  void add_variable(const graph::Variable& v) {
+    const Lay& lay = plan_.values[v.value];
+    const TensorType& type = source().type(v.value);
+    if (!lay.on_mesh()) return define(v.value, {builder_.value(target_.add_variable(v.name, type, v.constant))});
+    const DeviceMesh& mesh = plan_.meshes[lay.mesh];
+    Shards shards;
+    for (int i = 0; i < mesh.size(); ++i) {
+      VariableShard shard{fmt::format("{}@{}", v.name, mesh[i].str()), v.name, mesh[i],
+                          local_type(type, lay.sbp, mesh.size(), i)};
+      if (lay.sbp.kind == Sbp::Kind::kSplit && mesh.size() > 1) {
+        shard.axis = lay.sbp.axis;
+        shard.start = part_of(type.shape[shard.axis], mesh.size(), i).first;
+      }
+      shards.push_back(builder_.value(target_.add_variable(shard.name, shard.type, v.constant)));
+      pass_.partition.shards.push_back(std::move(shard));
+    }
+    define(v.value, std::move(shards));
+  }
+
+  // The shards of a value where and how they are wanted; converted once.
+  Shards get(ValueId value, const Lay& wanted) {
+    auto& known = made_[value];
+    if (const auto it = known.find(key_of(wanted)); it != known.end()) return it->second;
+    if (plan_.values[value].mesh == Lay::kFree) return make_free(value, wanted);
+    const TensorType& type = source().type(value);
+    const Spread from = spread(plan_.values[value]), to = spread(wanted);
+    const Shards shards = box(builder_, type, known.at(key_of(plan_.values[value])), from, to);
+    report(type, plan_.values[value], wanted);
+    return known[key_of(wanted)] = shards;
+  }
+
+  void report(const TensorType& type, const Lay& from, const Lay& to) {
+    const Spread source = spread(from), target = spread(to);
+    const double bytes = static_cast<double>(checked_bytes(type.shape, dtype_size(type.dtype)));
+    pass_.partition.boxings.push_back(
+        {boxing_kind(source, target), builder_.context.module, source.str(), target.str(),
+         boxing_bytes(bytes, source.sbp, source.size(), target.sbp, target.size(), from.mesh != to.mesh)});
+  }
+
+  // What depends on nothing is made where it is read, whole.
+  Shards make_free(ValueId value, const Lay& wanted) {
+    const Lay whole{wanted.mesh, Sbp::broadcast()};
+    const Node& node = source().nodes()[source().values()[value].index];
+    auto& known = made_[value];
+    if (!known.contains(key_of(whole))) {
+      const graph::NodeContext outer = builder_.context;
+      builder_.context = graph::Rewriter::context_of(node);
+      split(node, {wanted.mesh, {std::vector<Sbp>(node.inputs.size()), std::vector<Sbp>(node.outputs.size())}});
+      builder_.context = outer;
+    }
+    const Shards shards = known.at(key_of(whole));
+    if (key_of(whole) == key_of(wanted)) return shards;
+    return known[key_of(wanted)] = box(builder_, source().type(value), shards, spread(whole), spread(wanted));
+  }
+
+  // Makes the shards of a node's outputs.
+  void split(const Node& node, const SplitCall& call) {
+    const auto lay = [&](const Sbp& sbp) { return Lay{call.mesh, sbp}; };
+    const auto in = [&](size_t i) { return call.mesh >= 0 ? lay(call.row.inputs[i]) : kOff; };
+    const auto out = [&](size_t o) { return call.mesh >= 0 ? lay(call.row.outputs[o]) : kOff; };
+    if (node.op == &ops::to_global_op() || node.op == &ops::global_like_op()) {
+      made_[node.outputs[0]][key_of(out(0))] = get(node.inputs[0], in(0));
+      return;
+    }
+    const int n = call.mesh >= 0 ? plan_.meshes[call.mesh].size() : 1;
+    std::vector<Shards> inputs(node.inputs.size()), outputs(node.outputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (node.inputs[i] != kNoValue) inputs[i] = get(node.inputs[i], in(i));
+    for (int shard = 0; shard < n; ++shard) {
+      if (call.mesh >= 0) builder_.context.placement.device = plan_.meshes[call.mesh][shard];
+      std::vector<Value> operands;
+      for (const Shards& shards : inputs) operands.push_back(shards.empty() ? Value() : shards[shard]);
+      const Attrs attrs = call.mesh >= 0 ? attrs_of(node, call.row, n, shard) : node.attrs;
+      const std::vector<Value> results = builder_.call(*node.op, operands, attrs);
+      for (size_t o = 0; o < results.size(); ++o) outputs[o].push_back(results[o]);
+    }
+    for (size_t o = 0; o < outputs.size(); ++o) made_[node.outputs[o]][key_of(out(o))] = std::move(outputs[o]);
+  }
+
+  Attrs attrs_of(const Node& node, const SbpRow& row, int n, int shard) const {
+    std::vector<TensorType> inputs, outputs;
+    const std::unique_ptr<bool[]> present(new bool[node.inputs.size() + 1]);
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      present[i] = node.inputs[i] != kNoValue;
+      inputs.push_back(present[i] ? source().type(node.inputs[i]) : TensorType{});
+    }
+    for (ValueId output : node.outputs) outputs.push_back(source().type(output));
+    return local_attrs({*node.op, node.attrs, inputs, {present.get(), inputs.size()}, outputs}, row, n, shard);
+  }
+
+  const SbpPlan plan_;
+  PassContext& pass_;
+  graph::Graph target_;
+  graph::GraphBuilder builder_;
+  std::vector<std::map<Key, Shards>> made_;  // per value: how it lies so far
+};
+
+}  // namespace
+
+int partition(graph::Graph& graph, PassContext& context) {
+  if (!is_global(graph)) return 0;
+  SbpPlan plan = infer_sbp(graph);
+  int split = 0;
+  for (const SplitCall& call : plan.calls) split += call.mesh >= 0;
+  graph = Partitioner(std::move(plan), context).run();
+  return split;
+}
+
+}  // namespace sluice::compiler

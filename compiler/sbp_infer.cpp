@@ -1,0 +1,296 @@
+#include "compiler/sbp_infer.h"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+
+#include "compiler/pass.h"
+#include "graph/ops/global.h"
+#include "graph/rewriter.h"
+
+namespace sluice::compiler {
+namespace {
+
+using graph::kNoValue;
+using graph::Node;
+using graph::ValueId;
+using graph::ValueKind;
+
+constexpr int kDeepest = 4;  // decompositions within decompositions that are tried
+
+bool is_to_global(const OpDef& op) { return &op == &ops::to_global_op(); }
+DeviceMesh mesh_attr(const Attrs& attrs) { return parse_mesh(attr<std::string>(attrs, 0)); }
+Sbp sbp_attr(const Attrs& attrs) { return parse_sbp(attr<std::string>(attrs, 1)); }
+double bytes_of(const TensorType& type) {
+  return static_cast<double>(checked_bytes(type.shape, dtype_size(type.dtype)));
+}
+
+int index_of(SbpPlan& plan, const DeviceMesh& mesh) {
+  const auto it = std::find(plan.meshes.begin(), plan.meshes.end(), mesh);
+  if (it != plan.meshes.end()) return static_cast<int>(it - plan.meshes.begin());
+  plan.meshes.push_back(mesh);
+  return static_cast<int>(plan.meshes.size()) - 1;
+}
+
+// Where a variable may lie.
+struct Residence {
+  int mesh = Lay::kOff;
+  bool chosen = false;  // by to_global, or by its first reader
+  Sbp sbp;
+};
+
+// Makes the nodes of the plan's graph, and says where each lies as it does.
+class Inference final : public graph::GraphBuilder {
+ public:
+  Inference(SbpPlan& plan, graph::Graph& graph, int depth)
+      : GraphBuilder(graph, DeviceId{}), plan_(plan), depth_(depth) {}
+
+  // Of the next top-level call: where its outputs have to be in the end; what has a wish is not taken apart.
+  std::vector<std::optional<Lay>> wishes;
+
+  void add(const Lay& lay) { plan_.values.push_back(lay); }
+  void reside(ValueId variable, const Residence& residence) {
+    open_.resize(plan_.values.size(), false);
+    open_[variable] = residence.mesh >= 0 && !residence.chosen;
+    plan_.values[variable] = {residence.mesh, residence.sbp};
+  }
+
+  std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) override {
+    Node node;
+    node.op = &op;
+    node.attrs = attrs;
+    for (const Value& input : inputs) node.inputs.push_back(id(input));
+    if (is_to_global(op)) {
+      next_ = {index_of(plan_, mesh_attr(attrs)), {{sbp_attr(attrs)}, {sbp_attr(attrs)}}};
+    } else if (&op == &ops::global_like_op()) {
+      next_ = like(lay(node.inputs[0]), lay(node.inputs[1]));
+    } else {
+      next_ = {mesh_of(node), {}};
+      double bytes = 0;
+      if (next_.mesh >= 0) bytes = choose(node);
+      if (bytes > 0 && better_taken_apart(node, bytes)) return taken_apart(node, inputs);
+    }
+    return GraphBuilder::call(op, inputs, attrs);
+  }
+
+ protected:
+  void on_node(int index) override {
+    const Node& node = graph_.nodes()[index];
+    for (size_t i = 0; i < node.inputs.size() && next_.mesh >= 0; ++i) {
+      const ValueId input = node.inputs[i];
+      if (input == kNoValue || i >= next_.row.inputs.size()) continue;
+      settle(input, next_.row.inputs[i]);
+      plan_.bytes += price(graph_.type(input), lay(input), next_.row.inputs[i]);
+    }
+    for (size_t o = 0; o < node.outputs.size(); ++o)
+      add({next_.mesh, next_.mesh >= 0 ? next_.row.outputs[o] : Sbp::broadcast()});
+    if (next_.mesh < 0) next_.row = {};
+    plan_.calls.push_back(next_);
+  }
+
+ private:
+  const Lay& lay(ValueId value) const { return plan_.values[value]; }
+  bool open(ValueId value) const { return value < static_cast<ValueId>(open_.size()) && open_[value]; }
+  int size(int mesh) const { return plan_.meshes[mesh].size(); }
+
+  // The gradient of to_global: back on the devices of `like`, unless it is there already.
+  SplitCall like(const Lay& x, const Lay& like) const {
+    Sbp sbp = x.sbp;
+    if (like.on_mesh() && x.on_mesh() && like.mesh != x.mesh)
+      sbp = like.sbp.kind == Sbp::Kind::kPartialSum ? Sbp::broadcast() : like.sbp;
+    const int mesh = like.on_mesh() && x.on_mesh() ? like.mesh : x.mesh;
+    return {mesh, {{sbp, like.sbp}, {sbp}}};
+  }
+
+  int mesh_of(const Node& node) const {
+    if (context.placement != graph::Placement{} || node.op->effectful) return Lay::kOff;
+    int mesh = Lay::kFree, of = -1;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] == kNoValue) continue;
+      const int own = lay(node.inputs[i]).mesh;
+      if (own >= 0 && mesh >= 0 && own != mesh) {
+        const auto name = [&](size_t k) {
+          return node.op->variadic() ? fmt::format("input {}", k) : node.op->inputs[k];
+        };
+        const std::string at = context.source.known() ? fmt::format("  ({})", context.source.str()) : "";
+        fail(ErrorKind::kValue,
+             "{}: operands lie on different placements: {} on {}, {} on {}; move one with to_global(placement=...){}",
+             node.op->name, name(of), plan_.meshes[mesh].str(), name(i), plan_.meshes[own].str(), at);
+      }
+      if (own > mesh) of = static_cast<int>(i);
+      mesh = std::max(mesh, own);
+    }
+    return mesh == Lay::kFree && node.op->random ? Lay::kOff : mesh;
+  }
+
+  // Bytes that an operand costs when it is to lie so on next_.mesh. What comes from outside has to come in any case.
+  double price(const TensorType& type, const Lay& from, const Sbp& to) const {
+    if (!from.on_mesh()) return 0;
+    const int n = size(from.mesh), m = size(next_.mesh);
+    return boxing_bytes(bytes_of(type), from.sbp, n, to, m, from.mesh != next_.mesh);
+  }
+
+  // An undecided variable lies as its first reader wants it.
+  void settle(ValueId value, const Sbp& wanted) {
+    if (!open(value)) return;
+    open_[value] = false;
+    plan_.values[value].sbp = wanted.kind == Sbp::Kind::kPartialSum ? Sbp::broadcast() : wanted;
+  }
+
+  // Sets next_.row; returns the bytes it moves.
+  double choose(const Node& node) {
+    const size_t count = node.inputs.size();
+    std::vector<TensorType> types(count);
+    const std::unique_ptr<bool[]> present(new bool[count + 1]);
+    for (size_t i = 0; i < count; ++i) {
+      present[i] = node.inputs[i] != kNoValue;
+      if (present[i]) types[i] = graph_.type(node.inputs[i]);
+    }
+    const std::vector<TensorType> outputs = infer_types(*node.op, types, {present.get(), count}, node.attrs);
+    const WholeCall whole{*node.op, node.attrs, types, {present.get(), count}, outputs};
+    double best = std::numeric_limits<double>::infinity();
+    int fewest = 0;
+    for (const SbpRow& row : node.op->sbp(types, node.attrs)) {
+      if (!can_split(whole, row, size(next_.mesh))) continue;
+      double bytes = 0;
+      int converted = 0;
+      bool any_split = false;
+      const auto convert = [&](const TensorType& type, const Sbp& from, const Sbp& to) {
+        if (from == to) return;
+        bytes += price(type, {next_.mesh, from}, to);
+        ++converted;
+      };
+      for (size_t i = 0; i < count; ++i) {
+        if (!present[i] || !lay(node.inputs[i]).on_mesh() || open(node.inputs[i])) continue;
+        convert(types[i], lay(node.inputs[i]).sbp, row.inputs[i]);
+        any_split = any_split || lay(node.inputs[i]).sbp.kind == Sbp::Kind::kSplit;
+      }
+      for (size_t o = 0; o < outputs.size(); ++o) {
+        if (o < wishes.size() && wishes[o] && wishes[o]->mesh == next_.mesh)
+          convert(outputs[o], row.outputs[o], wishes[o]->sbp);
+        else if (!any_split && row.outputs[o].kind == Sbp::Kind::kSplit)  // what lay whole will be wanted whole
+          bytes += price(outputs[o], {next_.mesh, row.outputs[o]}, Sbp::broadcast());
+      }
+      if (bytes > best || (bytes == best && converted >= fewest)) continue;
+      best = bytes;
+      fewest = converted;
+      next_.row = row;
+    }
+    SLUICE_CHECK_KIND(kUnsupported, best < std::numeric_limits<double>::infinity(),
+                      "{}: no placement row fits its operands; an op must at least take broadcast ones", node.op->name);
+    return best;
+  }
+
+  bool better_taken_apart(const Node& node, double bytes) const {
+    if (depth_ >= kDeepest || !node.op->decompose || !wishes.empty()) return false;
+    SbpPlan scratch;
+    scratch.meshes = plan_.meshes;
+    Inference trial(scratch, scratch.graph, depth_ + 1);
+    const ExecutorScope scope(trial);
+    std::vector<Value> inputs;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      inputs.emplace_back();
+      if (node.inputs[i] == kNoValue) continue;
+      const ValueId input = scratch.graph.add_input(fmt::format("{}", i), graph_.type(node.inputs[i]));
+      const Lay& from = lay(node.inputs[i]);
+      trial.add(from);
+      if (open(node.inputs[i])) trial.reside(input, {from.mesh, false, from.sbp});
+      inputs.back() = trial.value(input);
+    }
+    node.op->decompose(inputs, node.attrs);
+    return scratch.bytes < bytes;
+  }
+
+  std::vector<Value> taken_apart(const Node& node, std::span<const Value> inputs) {
+    ++depth_;
+    std::vector<Value> outputs = node.op->decompose(inputs, node.attrs);
+    --depth_;
+    return outputs;
+  }
+
+  SbpPlan& plan_;
+  int depth_;
+  SplitCall next_;          // of the node being made
+  std::vector<bool> open_;  // variables on a mesh that nobody has read yet
+};
+
+// Where variables may lie: on the mesh on which all their readers are.
+std::vector<Residence> residences(const graph::Graph& graph, SbpPlan& plan) {
+  // The mesh of every node, were all variables outside.
+  std::vector<int> mesh(graph.values().size(), Lay::kOff);
+  std::vector<Residence> homes(graph.variables().size());
+  std::vector<bool> read(graph.variables().size(), false);
+  for (const Node& node : graph.nodes()) {
+    int own = Lay::kOff;
+    if (is_to_global(*node.op)) {
+      own = index_of(plan, mesh_attr(node.attrs));
+    } else if (node.placement == graph::Placement{} && !node.op->effectful) {
+      for (ValueId input : node.inputs)
+        if (input != kNoValue) own = std::max(own, mesh[input]);
+      if (node.op == &ops::global_like_op()) {
+        const int x = mesh[node.inputs[0]], like = mesh[node.inputs[1]];
+        own = x >= 0 && like >= 0 ? like : x;
+      }
+    }
+    for (ValueId output : node.outputs) mesh[output] = own;
+    for (ValueId input : node.inputs) {
+      if (input == kNoValue || graph.values()[input].kind != ValueKind::kVariable) continue;
+      const int v = graph.values()[input].index;
+      Residence& home = homes[v];
+      if (!read[v]) home.mesh = own;
+      read[v] = true;
+      if (home.mesh != own) home.mesh = Lay::kOff;
+      if (!is_to_global(*node.op) || home.chosen) continue;
+      home.chosen = true;
+      home.sbp = sbp_attr(node.attrs);
+    }
+  }
+  for (size_t v = 0; v < homes.size(); ++v)
+    SLUICE_CHECK(homes[v].mesh < 0 || homes[v].sbp.kind != Sbp::Kind::kPartialSum,
+                 "to_global: variable '{}' is asked to lie as P; a variable must lie as S or B",
+                 graph.variables()[v].name);
+  return homes;
+}
+
+}  // namespace
+
+bool is_global(const graph::Graph& graph) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& n) { return is_to_global(*n.op); });
+}
+
+SbpPlan infer_sbp(const graph::Graph& source) {
+  SbpPlan plan;
+  graph::Rewriter rewriter(source);
+  Inference inference(plan, rewriter.target(), 0);
+  const ExecutorScope scope(inference);
+  const std::vector<Residence> homes = residences(source, plan);
+  plan.values.assign(rewriter.target().values().size(), Lay{});
+  for (size_t v = 0; v < homes.size(); ++v) inference.reside(rewriter.target().variables()[v].value, homes[v]);
+  std::vector<int> update_of(source.values().size(), -1);
+  for (size_t v = 0; v < homes.size(); ++v)
+    if (source.variables()[v].update != kNoValue) update_of[source.variables()[v].update] = static_cast<int>(v);
+  for (const Node& node : source.nodes()) {
+    inference.context = graph::Rewriter::context_of(node);
+    inference.wishes.clear();
+    for (size_t o = 0; o < node.outputs.size(); ++o) {
+      const int v = update_of[node.outputs[o]];
+      if (v < 0) continue;
+      inference.wishes.resize(o + 1);
+      const Lay& lay = plan.values[rewriter.target().variables()[v].value];
+      if (lay.on_mesh()) inference.wishes[o] = lay;
+    }
+    std::vector<Value> inputs;
+    for (ValueId input : node.inputs) inputs.push_back(input == kNoValue ? Value() : inference.value(rewriter[input]));
+    const std::vector<Value> outputs = inference.call(*node.op, inputs, node.attrs);
+    for (size_t o = 0; o < node.outputs.size(); ++o) {
+      SLUICE_CHECK_KIND(kRuntime, outputs.at(o).type() == source.type(node.outputs[o]),
+                        "{}: its decomposition gives {}; must be {}", describe(node), outputs[o].type().str(),
+                        source.type(node.outputs[o]).str());
+      rewriter.map(node.outputs[o], inference.id(outputs[o]));
+    }
+  }
+  plan.graph = rewriter.finish();
+  return plan;
+}
+
+}  // namespace sluice::compiler

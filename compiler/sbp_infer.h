@@ -1,0 +1,64 @@
+#pragma once
+// Where every value of a logical graph lies: from what to_global says, greedily along the program.
+#include <span>
+#include <vector>
+
+#include "base/device_mesh.h"
+#include "graph/graph.h"
+
+namespace sluice::compiler {
+
+// Where a logical value lies: over the devices of a mesh, or not on one.
+struct Lay {
+  static constexpr int kOff = -1;   // on one device, outside the meshes
+  static constexpr int kFree = -2;  // depends on nothing: made wherever it is read
+  int mesh = kOff;
+  Sbp sbp;
+  bool on_mesh() const { return mesh >= 0; }
+  bool operator==(const Lay&) const = default;
+};
+
+// How a node on a mesh is split.
+struct SplitCall {
+  int mesh = Lay::kOff;
+  SbpRow row;  // one entry per input and output of the node
+};
+
+struct SbpPlan {
+  graph::Graph graph;              // the logical graph; ops that split better as their decomposition are that
+  std::vector<DeviceMesh> meshes;  // named by Lay::mesh
+  std::vector<Lay> values;         // per value of the graph
+  std::vector<SplitCall> calls;    // per node
+  double bytes = 0;                // that conversions move, as priced
+};
+
+// Does any node ask for several devices.
+bool is_global(const graph::Graph& graph);
+
+// Bytes that travel when a value of `bytes` bytes that lies `from` on n devices comes to lie `to` on the same ones, or,
+// when it `moves`, on m others.
+double boxing_bytes(double bytes, const Sbp& from, int n, const Sbp& to, int m, bool moves);
+
+// The type of part `i` of `n`. Throws kValue when there are fewer elements than parts.
+TensorType local_type(const TensorType& type, const Sbp& sbp, int n, int i);
+
+// A call as a whole: what its inputs and outputs are. Absent inputs have a default type.
+struct WholeCall {
+  const OpDef& op;
+  const Attrs& attrs;
+  Types inputs;
+  std::span<const bool> present;
+  Types outputs;
+};
+// Attributes of shard `i` of `n`. Throws when the op does not make its part of the outputs from its part of the inputs.
+Attrs local_attrs(const WholeCall& call, const SbpRow& row, int n, int i);
+// Does every shard make its part.
+bool can_split(const WholeCall& call, const SbpRow& row, int n);
+
+// For each node the op's row that moves the fewest bytes, then the one that converts the fewest operands, then the
+// first; or the op's decomposition, where that moves fewer. A variable that is read on one mesh alone lies there, as
+// to_global says or as its first reader wants it. Throws kValue naming the user's line where operands lie on different
+// meshes, or a variable would rest as partial sums.
+SbpPlan infer_sbp(const graph::Graph& graph);
+
+}  // namespace sluice::compiler

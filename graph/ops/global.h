@@ -1,0 +1,19 @@
+#pragma once
+// Where logical tensors lie: ops that change nothing but the devices of a value, for the compiler to act on.
+#include <span>
+
+#include "base/device_mesh.h"
+#include "base/sbp.h"
+#include "graph/op_def.h"
+
+namespace sluice::ops {
+
+// The same logical tensor, lying on `mesh` as `sbp` says. Its gradient comes back to where x lies.
+Value to_global(const Value& x, const DeviceMesh& mesh, const Sbp& sbp);
+
+// For passes, which act on these ops by identity.
+const OpDef& to_global_op();
+const OpDef& global_like_op();
+std::span<const OpDef* const> global_ops();
+
+}  // namespace sluice::ops

@@ -1,0 +1,67 @@
+// Device meshes, sbp as text, and how a size is cut.
+#include "base/device_mesh.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/sbp.h"
+
+namespace sluice {
+namespace {
+
+std::string error_of(std::string_view text, bool sbp = false) {
+  try {
+    sbp ? (void)parse_sbp(text) : (void)parse_mesh(text);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(DeviceMesh, ParsesAndPrints) {
+  for (const char* text : {"sim:0", "sim:0-3", "sim:0,sim:2-3", "1/sim:0-1", "cpu:0,1/cpu:0"})
+    EXPECT_EQ(parse_mesh(text).str(), text);
+  EXPECT_EQ(parse_mesh("sim").str(), "sim:0");
+  EXPECT_EQ(parse_mesh("sim:0,sim:1,sim:2").str(), "sim:0-2");
+  EXPECT_EQ(parse_mesh("sim:1,sim:0").str(), "sim:1,sim:0");
+  EXPECT_EQ(parse_mesh("sim:0-3").size(), 4);
+  EXPECT_EQ(parse_mesh("1/sim:2-3")[1].str(), "1/sim:3");
+}
+
+TEST(DeviceMesh, NamesWhatIsWrong) {
+  EXPECT_EQ(error_of("sim:0,sim:0"), "placement: device given twice: sim:0; each may appear once");
+  EXPECT_EQ(error_of("cpu:0,sim:0"), "placement: kinds differ: cpu:0 and sim:0; all devices must be of one kind");
+  EXPECT_EQ(error_of("sim:3-1"),
+            "placement: bad run of devices: 'sim:3-1'; must be like sim:0-3, at most 4096 devices");
+  EXPECT_EQ(error_of("gpu:0"), "device: unknown kind: 'gpu:0'; must be cpu, sim or cuda, as in 'cpu' or 'sim:0'");
+  EXPECT_THROW(parse_mesh(""), Error);
+  EXPECT_THROW(parse_mesh("sim:0-99999999999"), Error);
+  EXPECT_THROW(DeviceMesh(std::vector<DeviceId>{}), Error);
+}
+
+TEST(Sbp, ParsesAndPrints) {
+  for (const char* text : {"S(0)", "S(12)", "B", "P"}) EXPECT_EQ(parse_sbp(text).str(), text);
+  for (const char* text : {"", "S", "S()", "S(-1)", "S(1", "b", "S(1)x"})
+    EXPECT_EQ(error_of(text, true),
+              "sbp: unknown: '" + std::string(text) + "'; must be S(axis) with an axis >= 0, B or P");
+}
+
+TEST(PartOf, IsBalancedAndWhole) {
+  for (int64_t size : {0, 1, 7, 8, 100}) {
+    for (int n : {1, 2, 3, 4}) {
+      int64_t at = 0;
+      for (int i = 0; i < n; ++i) {
+        const auto [start, stop] = part_of(size, n, i);
+        EXPECT_EQ(start, at);
+        EXPECT_GE(stop - start, size / n);
+        EXPECT_LE(stop - start, size / n + 1);
+        at = stop;
+      }
+      EXPECT_EQ(at, size);
+    }
+  }
+  EXPECT_EQ(part_of(7, 2, 0), std::make_pair(int64_t{0}, int64_t{4}));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,217 @@
+// Where values come to lie, what that costs, and what is refused, on graphs made by hand.
+#include "compiler/sbp_infer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "compiler/fake_target.h"
+#include "compiler/pass.h"
+
+namespace sluice::compiler {
+namespace {
+
+graph::Graph parse(const std::string& body) {
+  return graph::parse("graph \"g\" {\n" + body + "}\n", "g", builtin_ops());
+}
+
+Partition split(const std::string& body) {
+  graph::Graph graph = parse(body);
+  FakeTarget target;
+  const CompileOptions options;
+  const ConstantLookup lookup;
+  const ConstantEvaluator evaluate;
+  std::map<std::string, std::vector<std::byte>> constants;
+  Partition made;
+  PassContext context{target, options, lookup, evaluate, constants, made};
+  partition(graph, context);
+  graph.verify();
+  EXPECT_EQ(graph::to_text(graph::parse(graph::to_text(graph), "g", builtin_ops())), graph::to_text(graph));
+  return made;
+}
+
+// "all_reduce 24, ..." of what travels between devices of meshes.
+std::string travels(const Partition& partition) {
+  std::string text;
+  for (const Boxing& b : partition.boxings) {
+    const bool on_mesh = b.kind == "all_reduce" || b.kind == "all_gather" || b.kind == "reduce_scatter" ||
+                         b.kind == "all_to_all" || b.kind == "send";
+    if (on_mesh) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", b.kind, b.bytes);
+  }
+  return text;
+}
+
+std::string error_of(const std::string& body) {
+  try {
+    infer_sbp(parse(body));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// How the last value lies.
+std::string last_lay(const std::string& body) {
+  const SbpPlan plan = infer_sbp(parse(body));
+  const Lay& lay = plan.values.back();
+  return lay.on_mesh() ? lay.sbp.str() + " on " + plan.meshes[lay.mesh].str() : "off";
+}
+
+TEST(SbpInfer, DataParallelReducesEachGradientOnce) {
+  const Partition made = split(R"ir(
+  %0 = input "x" : float32(4, 3)
+  %1 = variable "w" : float32(2, 3)
+  %2 = variable "momentum" : float32(2, 3)
+  %3 = variable "lr" : float32()
+  %4 = to_global(%0) {mesh = "sim:0-1", sbp = "S(0)"} : float32(4, 3)
+  %5 = to_global(%1) {mesh = "sim:0-1", sbp = "B"} : float32(2, 3)
+  %6 = linear(%4, %5, none) : float32(4, 2)
+  %7 = relu(%6) : float32(4, 2)
+  %8 = matmul(%7, %4) {transpose_a = true} : float32(2, 3)
+  %9, %10 = sgd_momentum_update(%1, %8, %2, %3, none) : float32(2, 3), float32(2, 3)
+  update "w" = %9
+  update "momentum" = %10
+)ir");
+  EXPECT_EQ(travels(made), "all_reduce 48");
+  std::vector<std::string> names;
+  for (const VariableShard& shard : made.shards) names.push_back(shard.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"w@sim:0", "w@sim:1", "momentum@sim:0", "momentum@sim:1", "lr@sim:0",
+                                             "lr@sim:1"}));
+}
+
+TEST(SbpInfer, ColumnThenRowIsOneAllReduce) {
+  const std::string body = R"ir(
+  %0 = input "x" : float32(4, 6)
+  %1 = variable "up" : float32(8, 6)
+  %2 = variable "up.bias" : float32(8,)
+  %3 = variable "down" : float32(6, 8)
+  %4 = variable "down.bias" : float32(6,)
+  %5 = to_global(%0) {mesh = "sim:0-1", sbp = "B"} : float32(4, 6)
+  %6 = to_global(%1) {mesh = "sim:0-1", sbp = "S(0)"} : float32(8, 6)
+  %7 = to_global(%3) {mesh = "sim:0-1", sbp = "S(1)"} : float32(6, 8)
+  %8 = linear(%5, %6, %2) : float32(4, 8)
+  %9 = gelu(%8) : float32(4, 8)
+  %10 = linear(%9, %7, %4) : float32(4, 6)
+  %11 = add(%5, %10) : float32(4, 6)
+  %12 = layer_norm(%11, none, none) {normalized_shape = [6]} : float32(4, 6)
+)ir";
+  EXPECT_EQ(last_lay(body), "B on sim:0-1");
+  EXPECT_EQ(travels(split(body + "  output \"y\" = %12\n")), "all_reduce 192");
+  for (const VariableShard& shard : split(body).shards) {
+    const int axis = shard.variable == "down" ? 1 : shard.variable == "down.bias" ? -1 : 0;
+    EXPECT_EQ(shard.axis, axis) << shard.name;  // biases lie as their first reader wants them
+    if (shard.name != "down@sim:1") continue;
+    EXPECT_EQ(shard.start, 4);
+    EXPECT_EQ(shard.type.str(), "float32(6, 4)");
+  }
+}
+
+TEST(SbpInfer, MeansOfSplitBatchesAreTakenApart) {
+  const std::string logits = R"ir(
+  %0 = input "x" : float32(64, 1000)
+  %1 = input "t" : int64(64,)
+  %2 = to_global(%0) {mesh = "sim:0-3", sbp = "S(0)"} : float32(64, 1000)
+  %3 = to_global(%1) {mesh = "sim:0-3", sbp = "S(0)"} : int64(64,)
+)ir";
+  const SbpPlan loss = infer_sbp(parse(logits + "  %4 = cross_entropy(%2, %3, none) : float32()\n"));
+  EXPECT_LT(loss.bytes, 100);  // scalars, where gathering the logits takes 768,000
+  EXPECT_TRUE(std::none_of(loss.graph.nodes().begin(), loss.graph.nodes().end(),
+                           [](const graph::Node& n) { return n.op->name == std::string("cross_entropy"); }));
+  EXPECT_EQ(infer_sbp(parse(logits + "  %4 = mean(%2) : float32()\n")).bytes, 0);
+}
+
+TEST(SbpInfer, WhatDependsOnNothingIsMadeWhereItIsRead) {
+  const Partition made = split(R"ir(
+  %0 = input "x" : float32(4, 3)
+  %1 = to_global(%0) {mesh = "sim:0-1", sbp = "S(0)"} : float32(4, 3)
+  %2 = full() {shape = [3], value = 2.0} : float32(3,)
+  %3 = expand(%2) {shape = [4, 3]} : float32(4, 3)
+  %4 = mul(%1, %3) : float32(4, 3)
+  output "y" = %4
+)ir");
+  EXPECT_EQ(travels(made), "");
+}
+
+TEST(SbpInfer, AVariableReadElsewhereLiesInOnePiece) {
+  const Partition made = split(R"ir(
+  %0 = input "x" : float32(4,)
+  %1 = variable "w" : float32(4,)
+  %2 = to_global(%0) {mesh = "sim:0-1", sbp = "B"} : float32(4,)
+  %3 = to_global(%1) {mesh = "sim:0-1", sbp = "B"} : float32(4,)
+  %4 = add(%2, %3) : float32(4,)
+  %5 = neg(%1) : float32(4,)
+  output "y" = %4
+  output "z" = %5
+)ir");
+  EXPECT_TRUE(made.shards.empty());
+}
+
+TEST(SbpInfer, AGradientComesBackToWhereItsValueLay) {
+  EXPECT_EQ(last_lay(R"ir(
+  %0 = input "x" : float32(4, 3)
+  %1 = to_global(%0) {mesh = "sim:0-1", sbp = "S(0)"} : float32(4, 3)
+  %2 = to_global(%1) {mesh = "sim:2-3", sbp = "B"} : float32(4, 3)
+  %3 = relu(%2) : float32(4, 3)
+  %4 = global_like(%3, %1) : float32(4, 3)
+)ir"),
+            "S(0) on sim:0-1");
+}
+
+TEST(BoxingBytes, AreThoseOfTheTextbook) {
+  const Sbp s0 = Sbp::split(0), s1 = Sbp::split(1), b = Sbp::broadcast(), p = Sbp::partial_sum();
+  const auto same = [](const Sbp& from, const Sbp& to) { return boxing_bytes(1200, from, 4, to, 4, false); };
+  EXPECT_EQ(same(s0, s0), 0);
+  EXPECT_EQ(same(s0, s1), 900);
+  EXPECT_EQ(same(s0, b), 3600);
+  EXPECT_EQ(same(s0, p), 900);
+  EXPECT_EQ(same(b, s0), 0);
+  EXPECT_EQ(same(b, p), 0);
+  EXPECT_EQ(same(p, s0), 3600);
+  EXPECT_EQ(same(p, b), 7200);
+  EXPECT_EQ(same(p, p), 0);
+  EXPECT_EQ(boxing_bytes(1200, s0, 2, s0, 4, true), 1200);
+  EXPECT_EQ(boxing_bytes(1200, s0, 2, b, 4, true), 4800);
+  EXPECT_EQ(boxing_bytes(1200, p, 2, s0, 4, true), 2400);
+  EXPECT_EQ(boxing_bytes(1200, p, 1, b, 1, false), 0);
+}
+
+TEST(SbpInfer, RefusesByName) {
+  const std::string two = R"ir(
+  %0 = input "x" : float32(4, 3)
+  %1 = to_global(%0) {mesh = "sim:0-1", sbp = "S(0)"} : float32(4, 3)
+  %2 = to_global(%0) {mesh = "sim:2-3", sbp = "S(0)"} : float32(4, 3)
+)ir";
+  EXPECT_EQ(error_of(two + "  %3 = add(%1, %2) : float32(4, 3) [source \"train.py:41\"]\n"),
+            "add: operands lie on different placements: a on sim:0-1, b on sim:2-3; move one with "
+            "to_global(placement=...)  (train.py:41)");
+  EXPECT_EQ(error_of(two + "  %3 = concat(%1, %2) : float32(8, 3)\n"),
+            "concat: operands lie on different placements: input 0 on sim:0-1, input 1 on sim:2-3; move one with "
+            "to_global(placement=...)");
+  EXPECT_EQ(error_of(R"ir(
+  %0 = variable "w" : float32(4, 3)
+  %1 = to_global(%0) {mesh = "sim:0-1", sbp = "P"} : float32(4, 3)
+)ir"),
+            "to_global: variable 'w' is asked to lie as P; a variable must lie as S or B");
+  const auto text = [](const std::string& sbp) {
+    return "graph \"g\" {\n  %0 = input \"x\" : float32(4, 3)\n  %1 = to_global(%0) {mesh = \"sim:0-3\", sbp = \"" +
+           sbp + "\"} : float32(4, 3)\n}\n";
+  };
+  const auto parse_error = [&](const std::string& sbp) -> std::string {
+    try {
+      graph::parse(text(sbp), "g", builtin_ops());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(parse_error("S(0)"), "");
+  EXPECT_EQ(parse_error("S(1)"),
+            "g:3: to_global: sbp: S(1) of float32(4, 3) over 4 devices: axis 1 has 3 elements; each device must get at "
+            "least one");
+  EXPECT_EQ(parse_error("S(2)"),
+            "g:3: to_global: sbp: S(2) of a tensor of rank 2: float32(4, 3); the axis must be below the rank");
+  EXPECT_EQ(parse_error("X"), "g:3: to_global: sbp: unknown: 'X'; must be S(axis) with an axis >= 0, B or P");
+}
+
+}  // namespace
+}  // namespace sluice::compiler
