@@ -54,6 +54,8 @@ DeviceMesh parse_mesh(std::string_view text) {
                    "placement: bad run of devices: '{}'; must be like sim:0-3, at most {} devices", item, kMostDevices);
     }
     for (; device.index <= last; ++device.index) devices.push_back(device);
+    SLUICE_CHECK(static_cast<int>(devices.size()) <= kMostDevices,
+                 "placement: {} devices or more; at most {} are allowed", devices.size(), kMostDevices);
   }
   return DeviceMesh(std::move(devices));
 }

@@ -58,7 +58,9 @@ nb::object tolist(const Tensor& t) {
   {
     GilRelease release;
     GradMode no_grad(false);
-    wide = t.detach().to(DeviceId{});
+    wide = t.detach();
+    if (!t.traced()) static_cast<EagerImpl&>(*wide.impl()).global = nullptr;  // the whole is here
+    wide = wide.to(DeviceId{});
     wide = t.dtype() == DType::kBool ? wide : wide.to(is_floating(t.dtype()) ? DType::kFloat64 : DType::kInt64);
     bytes = static_cast<const char*>(wide.read("tolist"));
   }

@@ -82,7 +82,7 @@ def test_data_parallel_training_equals_one_device(placement, kind):
     assert expected[-1] < 0.2 * expected[0]
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
     for a, b in zip(one.parameters(), several.parameters()):
-        np.testing.assert_allclose(b.numpy(), a.numpy(), atol=2e-5 if kind == "adam" else 2e-6)
+        np.testing.assert_allclose(b.detach().numpy(), a.detach().numpy(), atol=2e-5 if kind == "adam" else 2e-6)
     assert {where.rpartition("/")[2] for where in boxings(graph)} == {"all_reduce"}
 
 
@@ -90,7 +90,7 @@ def test_data_parallel_training_repeats_bitwise():
     def run():
         net = mlp().to_global(P4, B)
         _, losses = train(net, optimizer_of(net, "sgd"), lambda t: t.to_global(P4, S(0)))
-        return losses, [p.numpy().copy() for p in net.parameters()]
+        return losses, [p.detach().numpy().copy() for p in net.parameters()]
 
     (losses, parameters), (again, others) = run(), run()
     assert (losses == again).all()
@@ -346,10 +346,12 @@ def test_two_stages_equal_one_device():
         graph = Stages(net, where)
         images, labels = digits()
         losses = [graph(sl.tensor(images[i:i + 64]), sl.tensor(labels[i:i + 64])) for i in range(0, 1024, 64)]
-        return graph, [loss.item() for loss in losses], [p.numpy().copy() for p in net.parameters()]
+        return graph, [loss.item() for loss in losses], [p.detach().numpy().copy() for p in net.parameters()]
 
     _, expected, parameters = run({})
     graph, got, others = run({0: first, 2: second})
     assert got == expected and all((a == b).all() for a, b in zip(parameters, others))
+    dot = graph.dot()
+    assert all(name in dot for name in ("sim:0/compute0", "sim:1/compute0"))
     copies = {s["name"] for s in graph.plan["streams"] if "copy" in s["name"]}
     assert {"sim:0/copy_out0", "sim:1/copy_in0", "sim:1/copy_out0", "sim:0/copy_in0"} <= copies
