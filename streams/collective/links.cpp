@@ -47,6 +47,17 @@ Links::Links(int rank, std::vector<Socket> sockets, std::chrono::milliseconds he
 Links::~Links() { leave({}); }
 
 void Links::serve() {
+  try {
+    serve_all();
+  } catch (...) {  // no memory: nothing can be sent any more, so the connections close
+    std::lock_guard lock(mutex_);
+    if (failure_.ok()) failure_ = Status::from_current_exception();
+    for (Peer& peer : peers_) peer.socket.close();
+    changed_.notify_all();
+  }
+}
+
+void Links::serve_all() {
   const std::chrono::milliseconds tick =
       std::clamp(heartbeat_ / 5, std::chrono::milliseconds(2), std::chrono::milliseconds(1000));
   std::vector<epoll_event> events(peers_.size() + 1);

@@ -115,8 +115,9 @@ class Links {
     bool left = false;
   };
 
-  // All below REQUIRE mutex_ held, except serve().
+  // All below REQUIRE mutex_ held, except serve() and serve_all().
   void serve();
+  void serve_all();
   bool take(int rank);  // reads what there is, a bounded amount; false when there was nothing
   void begin_frame(int rank);
   void end_frame(int rank);

@@ -167,7 +167,7 @@ TEST(Strangers, AWrongTokenGetsNoAnswer) {
   const int port = free_port();
   const auto errors = on_ranks(2, [&](int rank) {
     WorldOptions o = world_options(rank, 2, port);
-    o.timeout = milliseconds(500);
+    if (rank == 0) o.timeout = milliseconds(3000);
     if (rank == 1) o.token = "another token";
     World world(o);
   });

@@ -7,7 +7,7 @@ dist.init()
 assert dist.is_initialized() and (dist.get_rank(), dist.get_world_size(), dist.get_local_rank()) == (rank, size, rank)
 
 def of(r, *shape, dtype=np.float32):  # what rank r has
-    return (np.arange(np.prod(shape)).reshape(shape) % 13 + 10 * r + 1).astype(dtype)
+    return np.asarray(np.arange(np.prod(shape)).reshape(shape) % 13 + 10 * r + 1, dtype=dtype)
 
 def check(name, got, expected):
     expected = np.asarray(expected)

@@ -25,7 +25,7 @@ class Worker:
     def __init__(self, rank, command, environment, logdir):
         self.rank, self.command, self.environment = rank, command, environment
         self.tail = collections.deque(maxlen=TAIL)
-        self.process = None
+        self.process = self.ended = None
         self.files = {}
         if logdir is not None:
             directory = os.path.join(logdir, f"rank_{rank}")
@@ -36,18 +36,32 @@ class Worker:
         self.process = subprocess.Popen(self.command, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, preexec_fn=_tied_to(os.getpid()))
 
+    def code(self):
+        """None while it runs, else as Popen.returncode. What has ended is kept until forget(), and with it its group's number."""
+        if self.process.returncode is None and self.ended is None:
+            self.ended = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if self.ended is None:
+            return self.process.returncode
+        return self.ended.si_status if self.ended.si_code == os.CLD_EXITED else -self.ended.si_status
+
     def status(self):
         """None while it runs, else as a shell has it."""
-        code = self.process.poll()
+        code = self.code()
         return code if code is None or code >= 0 else 128 - code
 
     def send(self, number):
         """To it and the processes it started."""
-        try:
-            if self.process is not None:
+        if self.process is not None and self.process.returncode is None:
+            try:
                 os.killpg(self.process.pid, number)
-        except ProcessLookupError:
-            pass
+            except (ProcessLookupError, PermissionError):  # it has ended, and so have those it started
+                pass
+
+    def forget(self):
+        """Once it has ended: ends what it left behind."""
+        if self.process is not None:
+            self.send(signal.SIGKILL)
+            self.process.wait()
 
     def report(self):
         """What it said of the exception that ended it: {"error", "because_of"}; empty when it said nothing."""
@@ -59,7 +73,7 @@ class Worker:
 
     def end(self):
         """How it ended, in words."""
-        code = self.process.returncode
+        code = self.code()
         if code is None:
             return "does not answer: it is stopped or hangs"
         if code >= 0:
@@ -171,8 +185,6 @@ class _Host:
             for worker in self.running():
                 worker.send(signal.SIGKILL)
             self.listen(grace, lambda: not self.running())
-        for worker in self.workers:
-            worker.send(signal.SIGKILL)  # what it left behind in its group
 
     def drain(self):
         self.listen(DRAIN, lambda: len(self.selector.get_map()) == 1)
@@ -191,6 +203,14 @@ class _Host:
 def run(workers, grace):
     """Runs them all; returns the exit status of the job."""
     host = _Host(workers)
+    try:
+        return _run(host, workers, grace)
+    finally:
+        for worker in workers:
+            worker.forget()
+
+
+def _run(host, workers, grace):
     try:
         host.start()
         host.listen(None, lambda: host.failed or host.signals or not host.running())
