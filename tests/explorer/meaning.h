@@ -5,7 +5,6 @@
 // is a hash of everything it was computed from, and knows every failure that would have reached it.
 #include <bitset>
 #include <cstdint>
-#include <stdexcept>
 #include <unordered_map>
 #include <vector>
 
@@ -114,12 +113,9 @@ class Meaning {
     }
   }
 
-  // Of `kernel` failing in its actor's firing `firing`.
-  int failure(int kernel, int firing) const {
-    const int number = firing * kernels_ + kernel;
-    if (number >= kMaxFailures) throw std::length_error("explorer: more failures than kMaxFailures");
-    return number;
-  }
+  // Of `kernel` failing in its actor's firing `firing`. Where there are more than kMaxFailures, some share a number: then
+  // what either of them reaches is compared.
+  int failure(int kernel, int firing) const { return (firing * kernels_ + kernel) % kMaxFailures; }
 
   std::vector<int> firings;                // per actor
   std::vector<std::vector<Value>> tokens;  // per register
