@@ -27,10 +27,10 @@
 
 namespace sluice::collective {
 
-// What a transfer is part of: from the highest bit 16 bits channel, 8 bits 0 in a call and 1 point to point, 32 bits
-// number of the call or tag, 8 bits transfer within the call. All ranks number the calls of a channel alike.
+// What a transfer is part of: from the highest bit 23 bits channel, 1 bit set for point to point, 32 bits number of the
+// call or tag, 8 bits transfer within the call. All ranks number the calls of a channel alike.
 using Slot = uint64_t;
-inline constexpr int kChannelShift = 48;
+inline constexpr int kChannelShift = 41;
 inline constexpr Slot kPointToPoint = 1ull << 40;
 inline constexpr Slot call_slot(uint32_t channel, uint32_t number) {
   return static_cast<Slot>(channel) << kChannelShift | static_cast<Slot>(number) << 8;

@@ -42,8 +42,8 @@ std::unique_ptr<Communicator> World::communicator(const std::vector<int>& ranks,
                    std::binary_search(ranks.begin(), ranks.end(), rank()),
                "distributed: a group of ranks ({}); they must be ascending, below {}, and with rank {} itself",
                fmt::join(ranks, ", "), size(), rank());
-  SLUICE_CHECK(channel >= kFirstChannel && channel < 65536, "distributed: channel {}; it must be from {} to 65535",
-               channel, kFirstChannel);
+  SLUICE_CHECK(channel >= kFirstChannel && channel < kEndOfChannels,
+               "distributed: channel {}; it must be from {} to {}", channel, kFirstChannel, kEndOfChannels - 1);
   return make_gloo_communicator(links_, ranks, channel, options_.timeout);
 }
 

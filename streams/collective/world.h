@@ -15,6 +15,7 @@ namespace sluice::collective {
 class Links;
 
 inline constexpr uint32_t kFirstChannel = 16;  // those below are the world's own
+inline constexpr uint32_t kEndOfChannels = 1u << 23;
 
 // Thread safety: everything, from any thread.
 class World {
@@ -33,8 +34,8 @@ class World {
   Communicator& all() const { return *all_; }
   // All ranks, for what the runtime has to agree on.
   Communicator& control() const { return *control_; }
-  // A group of these ranks, ascending and with this one. `channel` (16 to 65535) is the same in all of them, and used
-  // by one communicator alone. Throws kValue for ranks that are none such.
+  // A group of these ranks, ascending and with this one. `channel` (kFirstChannel to kEndOfChannels) is the same in all
+  // of them, and used by one communicator alone. Throws kValue for ranks that are none such.
   std::unique_ptr<Communicator> communicator(const std::vector<int>& ranks, uint32_t channel);
 
   // The job ends with a failure of this rank, which every rank's calls throw. Nothing when it has failed already.

@@ -203,8 +203,7 @@ TEST(Ranks, GroupsOfSomeRanks) {
     const int x = b.reg("x" + name, feed, {row}, {.quota = 2, .bytes = kN * 4});
     const int y = b.reg("y" + name, row, {column}, {.quota = 2, .bytes = kN * 4});
     const int z = b.reg("z" + name, column, {sink}, {.quota = 2, .bytes = kN * 4});
-    const int back = b.reg("order" + name, column, {row}, {.quota = 1, .initial_tokens = 1});
-    static_cast<void>(back);
+    b.reg("order" + name, column, {row}, {.quota = 1, .initial_tokens = 1});
     b.plan.kernels[b.run(row, "all_reduce", {b.r(x)}, {b.r(y)}, 0, {{"reduce", "sum"}})].collective = r / 2;
     b.plan.kernels[b.run(column, "all_reduce", {b.r(y)}, {b.r(z)}, 0, {{"reduce", "sum"}})].collective = 2 + r % 2;
     b.input("x" + name, x, b.f32({kN}));
