@@ -98,9 +98,13 @@ class Transfers {
       copy.producer = receiver;
       copy.emit_every = 1;
       copy.in_place_of = -1;
+      for (int& slot : copy.slots) slot = twin(slot, there);
       plan_.registers.push_back(copy);
       const int copied = static_cast<int>(plan_.registers.size()) - 1;
-      for (const int e : edges) move(e, copied);
+      for (const int e : edges) {
+        move(e, copied);
+        follow(e, copy.slots);
+      }
       plan_.edges.push_back({r, sender, 1, 1});
       const int sent = last_edge();
       from_ = home < there ? 0 : 1;
@@ -125,6 +129,25 @@ class Transfers {
     }
     // Initial tokens are where they are read. Kept here too, they would be sent.
     if (!stays) plan_.registers[r].initial_tokens = 0;
+  }
+
+  // A buffer like that one, for another rank's copy of its register.
+  int twin(int buffer, int rank) {
+    Buffer b = plan_.buffers[buffer];
+    b.name = fmt::format("{}@{}", b.name, rank);
+    plan_.buffers.push_back(b);
+    return static_cast<int>(plan_.buffers.size()) - 1;
+  }
+  // The slots of an edge's register have become `slots`: those of registers in its place do too.
+  void follow(int edge, const std::vector<int>& slots) {
+    for (int r = 0; r < static_cast<int>(plan_.registers.size()); ++r) {
+      if (plan_.registers[r].in_place_of != edge) continue;
+      plan_.registers[r].slots = slots;
+      for (int e = 0; e < static_cast<int>(plan_.edges.size()); ++e) {
+        if (plan_.edges[e].reg == r && rank(plan_.edges[e].consumer) == rank(plan_.registers[r].producer))
+          follow(e, slots);
+      }
+    }
   }
 
   void check(int r, const std::map<int, std::vector<int>>& away) const {
