@@ -2,6 +2,8 @@
 
 import pytest
 
+from programs import environment, ranks, start  # noqa: F401: fixtures
+
 COLLECTIVES = """
 dist.init()
 assert dist.is_initialized() and (dist.get_rank(), dist.get_world_size(), dist.get_local_rank()) == (rank, size, rank)

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from programs import environment, ranks, start  # noqa: F401: fixtures
+
 from sluice.distributed import _environment
 
 TORCH = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}

@@ -78,7 +78,7 @@ CUresult copy_now(const char* function, void* to, const void* from, size_t bytes
     call.m.violation(fmt::format("{}: {} bytes at {} are not allocated", function, bytes, device));
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const std::string who = call.m.races.unfinished(device, bytes, call.m.host);
+  const std::string who = call.m.races.unfinished({device, bytes, device == to}, call.m.host);
   if (!who.empty())
     call.m.violation(fmt::format("{}: {} may still be using {} bytes at {}", function, who, bytes, device));
   std::memcpy(call.m.memory.shadow(to), call.m.memory.shadow(from), bytes);
@@ -310,7 +310,7 @@ FAKE_CUDA_API CUresult cuMemFree(CUdeviceptr data) {
   }
   const auto* start = reinterpret_cast<const void*>(data);
   const bool broken = current_context != nullptr && current_context->broken != CUDA_SUCCESS;
-  const std::string who = call.m.races.unfinished(start, bytes, call.m.host);
+  const std::string who = call.m.races.unfinished({start, bytes, true}, call.m.host);
   if (!who.empty() && !broken) call.m.violation(fmt::format("cuMemFree: {} may still be using the memory", who));
   call.m.races.forget(start, bytes);
   call.m.memory.free(data);
@@ -341,7 +341,7 @@ FAKE_CUDA_API CUresult cuMemFreeHost(void* data) {
     call.m.violation("cuMemFreeHost: freed twice, or never allocated");
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const std::string who = call.m.races.unfinished(data, block->second, call.m.host);
+  const std::string who = call.m.races.unfinished({data, block->second, true}, call.m.host);
   if (!who.empty()) call.m.violation(fmt::format("cuMemFreeHost: {} may still be using the memory", who));
   call.m.races.forget(data, block->second);
   call.m.pinned.erase(block);

@@ -5,8 +5,8 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <utility>
 #include <cstring>
+#include <utility>
 
 namespace fake_cuda {
 

@@ -31,10 +31,11 @@ std::string Races::add(const Access& access, int stream, const Clock& clock, con
   return wrong;
 }
 
-std::string Races::unfinished(const void* data, uint64_t bytes, const Clock& clock) const {
-  const auto begin = reinterpret_cast<uintptr_t>(data);
+std::string Races::unfinished(const Access& access, const Clock& clock) const {
+  const auto begin = reinterpret_cast<uintptr_t>(access.data);
   for (const Past& past : past_) {
-    if (past.end <= begin || begin + bytes <= past.begin || past.tick <= clock.ticks[past.stream]) continue;
+    if (past.end <= begin || begin + access.bytes <= past.begin || past.tick <= clock.ticks[past.stream]) continue;
+    if (!past.write && !access.writes) continue;
     return fmt::format("{} on stream {}", past.name, past.stream);
   }
   return {};

@@ -25,8 +25,8 @@ class Races {
  public:
   // Returns "" or what is wrong with `access` by a task named `name` of `stream`, at `clock`, which counts the task.
   std::string add(const Access& access, int stream, const Clock& clock, const char* name);
-  // Whether every access to the range has happened before `clock`; "" or who has not.
-  std::string unfinished(const void* data, uint64_t bytes, const Clock& clock) const;
+  // Whether every access that must not overlap this one has happened before `clock`; "" or who has not.
+  std::string unfinished(const Access& access, const Clock& clock) const;
   void forget(const void* data, uint64_t bytes);
 
  private:

@@ -1,4 +1,4 @@
-"""Shared by the tests with several processes: programs are written to files and started by the launcher."""
+"""Fixtures of the tests with several processes: programs are written to files and started by the launcher."""
 
 import os
 import re
