@@ -48,11 +48,12 @@ class Infer(nn.Graph):
 def optimizer_of(net, kind):
     if kind == "sgd":
         return sl.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
-    return sl.optim.Adam(net.parameters(), lr=1e-3)
+    return sl.optim.Adam(net.parameters(), lr=5e-3)
 
 
 def train(net, optimizer, lay=lambda t: t, batch=64):
     images, labels = digits()
+    images = images.astype(net[0].weight.dtype.name)
     graph = Train(net, optimizer)
     losses = []
     for i in range(0, len(images), batch):
@@ -76,13 +77,15 @@ def boxings(graph):
 @pytest.mark.parametrize("placement", [P2, P4], ids=["2", "4"])
 def test_data_parallel_training_equals_one_device(placement, kind):
     one, several = mlp(), mlp()
+    if kind == "adam":  # which makes the last bits of small gradients large
+        one.double(), several.double()
     _, expected = train(one, optimizer_of(one, kind))
     several.to_global(placement, B)
     graph, got = train(several, optimizer_of(several, kind), lambda t: t.to_global(placement, S(0)))
-    assert expected[-1] < 0.2 * expected[0]
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    assert expected[-1] < 0.5 * expected[0]
+    np.testing.assert_allclose(got, expected, rtol=1e-9 if kind == "adam" else 1e-5, atol=1e-6)
     for a, b in zip(one.parameters(), several.parameters()):
-        np.testing.assert_allclose(b.detach().numpy(), a.detach().numpy(), atol=2e-5 if kind == "adam" else 2e-6)
+        np.testing.assert_allclose(b.detach().numpy(), a.detach().numpy(), atol=1e-8 if kind == "adam" else 2e-6)
     assert {where.rpartition("/")[2] for where in boxings(graph)} == {"all_reduce"}
 
 
@@ -268,7 +271,7 @@ class TrainGpt(nn.Graph):
 
 def gpt_losses(lay, sbp=None, placement=None, steps=8):
     sl.manual_seed(5)
-    net = Gpt()
+    net = Gpt().double()  # Adam makes the last bits of small gradients large
     lay(net)
     graph = TrainGpt(net)
     rng = np.random.default_rng(1)
@@ -297,13 +300,13 @@ def test_tensor_parallel_gpt_equals_one_device(placement):
     _, expected = gpt_losses(lambda net: None)
     _, got = gpt_losses(tensor_parallel(placement), B, placement)
     assert expected[-1] < 0.8 * expected[0]
-    np.testing.assert_allclose(got, expected, rtol=2e-5)
+    np.testing.assert_allclose(got, expected, rtol=1e-9)
 
 
 def test_data_parallel_gpt_equals_one_device():
     _, expected = gpt_losses(lambda net: None)
     graph, got = gpt_losses(lambda net: net.to_global(P2, B), S(0), P2)
-    np.testing.assert_allclose(got, expected, rtol=2e-5)
+    np.testing.assert_allclose(got, expected, rtol=1e-9)
     assert {where.rpartition("/")[2] for where in boxings(graph)} == {"all_reduce"}
 
 
