@@ -1,5 +1,6 @@
 #include "actors/firing_counts.h"
 
+#include <algorithm>
 #include <deque>
 
 #include "plan/firing.h"
@@ -128,6 +129,16 @@ uint64_t FiringCounts::step_of(int actor, uint64_t firing) const {
   uint64_t n = 1;
   while (n < period_ && counts_[n * per_period_.size() + actor] <= rest) ++n;
   return periods * period_ + n - 1;
+}
+
+uint64_t FiringCounts::least_in_flight(int sink) const {
+  uint64_t least = 1, submitted = 1;
+  for (uint64_t step = 0; step < period_; ++step) {
+    const uint64_t answer = step * per_period_[sink] / period_;  // the sink's firing that answers the step
+    while (submitted < period_ && after(sink, submitted) <= answer) ++submitted;
+    if (submitted > step) least = std::max(least, submitted - step);
+  }
+  return least;
 }
 
 }  // namespace sluice::actors

@@ -19,6 +19,8 @@ class FiringCounts {
   }
   // The first step whose start credit makes firing number `firing` (0, 1, ...) possible.
   uint64_t step_of(int actor, uint64_t firing) const;
+  // How many steps must have been submitted before the first of them can be finished by `sink`, at the worst: batches.
+  uint64_t least_in_flight(int sink) const;
   uint64_t per_period(int actor) const { return per_period_[actor]; }
   uint64_t period() const { return period_; }
 

@@ -154,19 +154,10 @@ void SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t step)
   if (!told.ok() && late_error_.ok()) late_error_ = told;
 }
 
-// How many steps must have been submitted before the first of them can be finished, at the worst: batches.
+// Steps that must be in flight, by this plan and, where it is one rank's part, by the whole.
 int SessionCore::least_in_flight() const {
-  const actors::FiringCounts& counts = runner_->counts();
-  uint64_t least = 1;
-  for (const Sink& sink : sinks_) {
-    uint64_t submitted = 1;
-    for (uint64_t step = 0; step < counts.period(); ++step) {
-      // Firing number `answer` of the sink answers the step.
-      const uint64_t answer = step * counts.per_period(sink.actor) / counts.period();
-      while (submitted < counts.period() && counts.after(sink.actor, submitted) <= answer) ++submitted;
-      if (submitted > step) least = std::max(least, submitted - step);
-    }
-  }
+  uint64_t least = loaded_->least_in_flight;
+  for (const Sink& sink : sinks_) least = std::max(least, runner_->counts().least_in_flight(sink.actor));
   return static_cast<int>(least);
 }
 

@@ -52,6 +52,7 @@ class SessionCore final : public actors::RunListener,
     std::vector<std::shared_ptr<Storage>> variables;               // per plan variable
     std::vector<bool> variable_written;
     std::vector<std::shared_ptr<Storage>> arenas;
+    uint64_t least_in_flight = 1;                                            // steps, for other ranks' sake
     std::shared_ptr<collective::World> world;                                // of a plan of several ranks
     std::map<int, std::unique_ptr<collective::Communicator>> communicators;  // by group
     std::vector<std::shared_ptr<const int>> lanes;                           // streams of its own, by number
