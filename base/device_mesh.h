@@ -18,7 +18,8 @@ class DeviceMesh {
   explicit DeviceMesh(std::vector<DeviceId> devices);
   int size() const { return static_cast<int>(devices_.size()); }
   const DeviceId& operator[](int i) const { return devices_[i]; }
-  const std::vector<DeviceId>& devices() const { return devices_; }
+  const std::vector<DeviceId>& devices() const& { return devices_; }
+  std::vector<DeviceId> devices() && { return std::move(devices_); }
   std::string str() const;  // "sim:0-3"; "sim:0,sim:2"; "0/sim:0" is "sim:0", "1/sim:0-1"
   bool operator==(const DeviceMesh&) const = default;
 

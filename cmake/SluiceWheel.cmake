@@ -13,6 +13,7 @@ endforeach()
 install(TARGETS sluice_python LIBRARY DESTINATION sluice COMPONENT python)
 install(TARGETS plan-viz RUNTIME DESTINATION sluice/bin COMPONENT python)
 if(TARGET sluice_cuda_backend)  # it needs no library that the module does not
+  add_dependencies(sluice_python sluice_cuda_backend)
   set_target_properties(sluice_cuda_backend PROPERTIES BUILD_WITH_INSTALL_RPATH OFF INSTALL_RPATH "$ORIGIN")
   install(TARGETS sluice_cuda_backend LIBRARY DESTINATION sluice/lib COMPONENT python)
 endif()
