@@ -44,7 +44,12 @@ class Sizes {
     for (const Kernel& k : plan_.kernels) {
       const std::string where = "kernel '" + k.name + "'";
       for (const View& v : k.inputs) {
-        if (!is_absent(v)) view(where, v);
+        if (!is_absent(v)) {
+          view(where, v);
+        } else if (v.spec.shape.rank() != 0 || v.spec.strides.rank() != 0 || v.offset != 0) {
+          problem("{}: an absent input has shape {}; one that is absent has no shape, strides or offset", where,
+                  v.spec.shape.str());
+        }
       }
       for (const View& v : k.outputs) view(where, v);
       if (!(k.cost_ns >= 0 && k.cost_ns < 1e18))

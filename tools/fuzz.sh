@@ -30,7 +30,7 @@ for target in "${targets[@]}"; do
   program=$(find "$build" -type f -name "fuzz_$target" -perm -u+x)
   dictionary=tests/fuzz_targets/dictionaries/$target.dict
   [ ! -f "$dictionary" ] || limits_here=("-dict=$dictionary")
-  "$program" "${limits[@]}" "${limits_here[@]-}" "-max_len=${longest[$target]:-65536}" "-artifact_prefix=$findings/" \
+  "$program" "${limits[@]}" ${limits_here[@]+"${limits_here[@]}"} "-max_len=${longest[$target]:-65536}" "-artifact_prefix=$findings/" \
     "$learnt" "tests/fuzz_targets/corpus/$target" > "$log" 2>&1 || status=$?
   unset limits_here
   executions=$(sed -n 's/^stat::number_of_executed_units: //p' "$log")

@@ -39,13 +39,23 @@ dnnl::memory::data_type data_type(DType dtype) {
 
 Dims dims(const Shape& shape) { return {shape.begin(), shape.end()}; }
 
-Desc desc(DType dtype, const Shape& shape, const Strides& strides) {
-  return Desc(dims(shape), data_type(dtype), dims(strides));
+namespace {
+
+template <class Layout>
+Desc checked_desc(DType dtype, const Shape& shape, const Layout& layout) {
+  try {
+    return Desc(dims(shape), data_type(dtype), layout);
+  } catch (const dnnl::error& e) {
+    fail(ErrorKind::kUnsupported, "onednn: a layout of {}: {}; its strides must be those of a plain tensor",
+         TensorType{dtype, shape}.str(), e.what());
+  }
 }
 
-Desc any_desc(DType dtype, const Shape& shape) {
-  return Desc(dims(shape), data_type(dtype), dnnl::memory::format_tag::any);
-}
+}  // namespace
+
+Desc desc(DType dtype, const Shape& shape, const Strides& strides) { return checked_desc(dtype, shape, dims(strides)); }
+
+Desc any_desc(DType dtype, const Shape& shape) { return checked_desc(dtype, shape, dnnl::memory::format_tag::any); }
 
 size_t bytes(const Desc& desc) { return desc.get_size(); }
 

@@ -126,6 +126,12 @@ const Bad kBad[] = {
        p.variables[0].spec = {DType::kFloat32, {3, 3}, {int64_t{1} << 62, int64_t{1} << 62}};
      },
      "sizes: variable 'model.weight': "},
+    {"absent_with_shape",
+     [](Plan& p) {
+       p.kernels[0].inputs.push_back(View{BaseKind::kBuffer, -1});
+       p.kernels[0].inputs.back().spec = PlanBuilder::f32({2});
+     },
+     "an absent input has shape (2,)"},
     {"cost", [](Plan& p) { p.kernels[0].cost_ns = -1; }, "cost is -1 ns"},
     {"rates",
      [](Plan& p) {
