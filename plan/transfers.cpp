@@ -98,9 +98,13 @@ class Transfers {
       copy.producer = receiver;
       copy.emit_every = 1;
       copy.in_place_of = -1;
+      for (int& slot : copy.slots) slot = buffer(slot, there);
       plan_.registers.push_back(copy);
       const int copied = static_cast<int>(plan_.registers.size()) - 1;
-      for (const int e : edges) move(e, copied);
+      for (const int e : edges) {
+        move(e, copied);
+        share(e);
+      }
       plan_.edges.push_back({r, sender, 1, 1});
       const int sent = last_edge();
       from_ = home < there ? 0 : 1;
@@ -125,6 +129,25 @@ class Transfers {
     }
     // Initial tokens are where they are read. Kept here too, they would be sent.
     if (!stays) plan_.registers[r].initial_tokens = 0;
+  }
+
+  // One like it, for another rank.
+  int buffer(int like, int rank) {
+    Buffer b = plan_.buffers[like];
+    b.name += fmt::format("@{}", rank);
+    plan_.buffers.push_back(b);
+    return static_cast<int>(plan_.buffers.size()) - 1;
+  }
+  // What is in place of the edge lies where its register now does.
+  void share(int edge) {
+    for (size_t r = 0; r < plan_.registers.size(); ++r) {
+      Register& reg = plan_.registers[r];
+      if (reg.in_place_of != edge) continue;
+      reg.slots = plan_.registers[plan_.edges[edge].reg].slots;
+      for (size_t e = 0; e < plan_.edges.size(); ++e) {
+        if (plan_.edges[e].reg == static_cast<int>(r)) share(static_cast<int>(e));
+      }
+    }
   }
 
   void check(int r, const std::map<int, std::vector<int>>& away) const {
