@@ -98,12 +98,12 @@ class Transfers {
       copy.producer = receiver;
       copy.emit_every = 1;
       copy.in_place_of = -1;
-      for (int& slot : copy.slots) slot = twin(slot, there);
+      for (int& slot : copy.slots) slot = buffer(slot, there);
       plan_.registers.push_back(copy);
       const int copied = static_cast<int>(plan_.registers.size()) - 1;
       for (const int e : edges) {
         move(e, copied);
-        follow(e, copy.slots);
+        share(e);
       }
       plan_.edges.push_back({r, sender, 1, 1});
       const int sent = last_edge();
@@ -131,21 +131,21 @@ class Transfers {
     if (!stays) plan_.registers[r].initial_tokens = 0;
   }
 
-  // A buffer like that one, for another rank's copy of its register.
-  int twin(int buffer, int rank) {
-    Buffer b = plan_.buffers[buffer];
-    b.name = fmt::format("{}@{}", b.name, rank);
+  // One like it, for another rank.
+  int buffer(int like, int rank) {
+    Buffer b = plan_.buffers[like];
+    b.name += fmt::format("@{}", rank);
     plan_.buffers.push_back(b);
     return static_cast<int>(plan_.buffers.size()) - 1;
   }
-  // The slots of an edge's register have become `slots`: those of registers in its place do too.
-  void follow(int edge, const std::vector<int>& slots) {
-    for (int r = 0; r < static_cast<int>(plan_.registers.size()); ++r) {
-      if (plan_.registers[r].in_place_of != edge) continue;
-      plan_.registers[r].slots = slots;
-      for (int e = 0; e < static_cast<int>(plan_.edges.size()); ++e) {
-        if (plan_.edges[e].reg == r && rank(plan_.edges[e].consumer) == rank(plan_.registers[r].producer))
-          follow(e, slots);
+  // What is in place of the edge lies where its register now does.
+  void share(int edge) {
+    for (size_t r = 0; r < plan_.registers.size(); ++r) {
+      Register& reg = plan_.registers[r];
+      if (reg.in_place_of != edge) continue;
+      reg.slots = plan_.registers[plan_.edges[edge].reg].slots;
+      for (size_t e = 0; e < plan_.edges.size(); ++e) {
+        if (plan_.edges[e].reg == static_cast<int>(r)) share(static_cast<int>(e));
       }
     }
   }

@@ -42,7 +42,7 @@ struct EngineOptions {
   std::chrono::milliseconds stop_timeout{5000};  // how long destroying the engine waits for its sessions, together
   // The ranks this process is one of: plans of several ranks run on them together. All ranks load them in one order.
   std::shared_ptr<collective::World> world = nullptr;
-  std::chrono::milliseconds watchdog{10000};     // report who waits for whom when nothing fires for so long; 0: never
+  std::chrono::milliseconds watchdog{10000};  // report who waits for whom when nothing fires for so long; 0: never
 };
 
 class Engine {
