@@ -11,7 +11,8 @@ class KernelTable;
 
 // What a backend's library gives, through one function: extern "C" const sluice::Backend* sluice_backend().
 struct Backend {
-  const char* abi = nullptr;  // SLUICE_BACKEND_ABI: core and backend pass each other C++ objects, so one build made both
+  const char* abi =
+      nullptr;  // SLUICE_BACKEND_ABI: core and backend pass each other C++ objects, so one build made both
   std::unique_ptr<Device> (*make_device)(const DeviceId& id, const DeviceOptions& options) = nullptr;
   void (*add_kernels)(KernelTable& table) = nullptr;
 };

@@ -1,7 +1,5 @@
 #include "kernels/cpu/strided.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cstdlib>
 
@@ -67,26 +65,6 @@ void LoopNest::build(const Shape& shape, std::span<const Strides> strides, std::
     for (int axis = 0; axis < outer_rank_; ++axis) strides_[k][axis] = steps[k][rank - 1 - axis];
   }
   for (int axis = 0; axis < outer_rank_; ++axis) dims_[axis] = dims[rank - 1 - axis];
-}
-
-void parallel_ranges(int threads, int64_t n, int64_t grain, void (*f)(const void*, int64_t, int64_t),
-                     const void* context) {
-  // All threads or one: teams of changing size are costly.
-  if (threads <= 1 || n < 2 * grain) {
-    f(context, 0, n);
-    return;
-  }
-  constexpr int64_t kAlign = 64;  // elements, so that threads write different cache lines
-  const int64_t share = n >= threads * kAlign ? ((n + threads - 1) / threads + kAlign - 1) / kAlign * kAlign
-                                              : (n + threads - 1) / threads;
-#pragma omp parallel num_threads(threads)
-  {
-    // OMP_THREAD_LIMIT or OMP_DYNAMIC may give a smaller team than was asked for.
-    const int64_t stride = share * omp_get_num_threads();
-    for (int64_t begin = share * omp_get_thread_num(); begin < n; begin += stride) {
-      f(context, begin, std::min(n, begin + share));
-    }
-  }
 }
 
 }  // namespace sluice::cpu

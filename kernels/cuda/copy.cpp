@@ -1,4 +1,5 @@
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/generated.h"
 
 namespace sluice::cuda {
 namespace {
@@ -32,14 +33,31 @@ KernelDef copy_kernel() {
   KernelDef def;
   def.op = "copy";
   def.prepare = [](const plan::KernelQuery& query, const PrepareContext&) -> std::unique_ptr<PreparedKernel> {
-    SLUICE_CHECK_KIND(kUnsupported, copies_bytes(query),
-                      "copy: from strides {} to {} on {}: not between equal dense layouts; copy it on the host",
-                      query.inputs[0].strides.str(), query.outputs[0].strides.str(), query.device.str());
+    if (!copies_bytes(query)) return std::make_unique<GeneratedKernel>(query, copy_source(query));
     return std::make_unique<Copy>(query.outputs[0].extent_bytes());
   };
   return def;
 }
 
-void add_cuda_kernels(KernelTable& table) { table.add(DeviceKind::kCuda, copy_kernel()); }
+std::string architecture(const DeviceId& device) {
+  const Driver& the_driver = driver();
+  CUdevice handle = 0;
+  int major = 0, minor = 0;
+  CUresult result = the_driver.cuDeviceGet(&handle, device.index);
+  if (result == CUDA_SUCCESS) {
+    result = the_driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, handle);
+  }
+  if (result == CUDA_SUCCESS) {
+    result = the_driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, handle);
+  }
+  SLUICE_CHECK_KIND(kUnsupported, result == CUDA_SUCCESS, "{}: its compute capability is not known: {}", device.str(),
+                    the_driver.text(result));
+  return fmt::format("sm_{}{}", major, minor);
+}
+
+void add_cuda_kernels(KernelTable& table) {
+  table.add(DeviceKind::kCuda, copy_kernel());
+  add_elementwise_kernels(table);
+}
 
 }  // namespace sluice::cuda

@@ -93,7 +93,9 @@ CudaContext::~CudaContext() {
     for (CUevent event : events_) static_cast<void>(driver.cuEventDestroy(event));
     for (void* page : word_pages_) static_cast<void>(driver.cuMemFreeHost(page));
     for (const auto& [start, bytes] : blocks_) static_cast<void>(driver.cuMemFree(start));
-    if (module_ != nullptr) static_cast<void>(driver.cuModuleUnload(module_));
+    for (const auto& [owner, module] : modules_) {
+      if (module != nullptr) static_cast<void>(driver.cuModuleUnload(module));
+    }
   }
   static_cast<void>(driver.cuDevicePrimaryCtxRelease(device_));
 }
@@ -246,12 +248,25 @@ void CudaContext::give_word(LateFailure* word) {
   words_.push_back(word);
 }
 
-CUfunction CudaContext::merge_failures() {
+CUfunction CudaContext::function(const std::shared_ptr<const void>& owner, const void* image, const char* entry) {
+  const CurrentContext current(*this);
   std::lock_guard lock(pool_mutex_);
-  if (merge_ != nullptr) return merge_;
-  check(driver.cuModuleLoadData(&module_, kMergeFailures), "cuModuleLoadData");
-  check(driver.cuModuleGetFunction(&merge_, module_, "sluice_merge_failures"), "cuModuleGetFunction");
-  return merge_;
+  CUmodule& module = modules_[owner];
+  if (module == nullptr) check(driver.cuModuleLoadData(&module, image), "cuModuleLoadData");
+  CUfunction function = nullptr;
+  check(driver.cuModuleGetFunction(&function, module, entry), "cuModuleGetFunction");
+  return function;
+}
+
+CUfunction CudaContext::merge_failures() {
+  static const std::shared_ptr<const void> owner(kMergeFailures, [](const void*) {});
+  {
+    std::lock_guard lock(pool_mutex_);
+    if (merge_ != nullptr) return merge_;
+  }
+  const CUfunction function = this->function(owner, kMergeFailures, "sluice_merge_failures");
+  std::lock_guard lock(pool_mutex_);
+  return merge_ = function;
 }
 
 CurrentContext::CurrentContext(const CudaContext& context) : driver_(context.driver) {

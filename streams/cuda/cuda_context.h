@@ -55,6 +55,8 @@ class CudaContext {
   void give_event(CUevent event);
   LateFailure* take_word();
   void give_word(LateFailure* word);
+  // The function `entry` of the module `image`, which is loaded once per `owner` and kept with it.
+  CUfunction function(const std::shared_ptr<const void>& owner, const void* image, const char* entry);
   // The kernel (LateFailure* to, const LateFailure* from): the first failure of the two, in `to`.
   CUfunction merge_failures();
 
@@ -76,7 +78,7 @@ class CudaContext {
   std::vector<CUevent> events_;
   std::vector<LateFailure*> words_;
   std::vector<void*> word_pages_;
-  CUmodule module_ = nullptr;
+  std::map<std::shared_ptr<const void>, CUmodule> modules_;
   CUfunction merge_ = nullptr;
 };
 

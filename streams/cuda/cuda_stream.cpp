@@ -127,6 +127,10 @@ Status CudaStream::synchronize() {
   return failure_;
 }
 
+FailurePort CudaStream::failure_port() const {
+  return {fallible_.load(std::memory_order_relaxed) ? word_ : nullptr, 0};
+}
+
 FailurePort CudaStream::failure_port(DescribeFailure describe, const std::string* context) {
   fallible_.store(true, std::memory_order_release);
   return {word_, context_->late_failures.note(describe, context)};

@@ -38,6 +38,9 @@ class CudaStream final : public Stream {
   Status synchronize() override;
 
   // For kernels, on the stream's thread.
+  CudaContext& context() const { return *context_; }
+  // What a kernel that cannot fail is to be told.
+  FailurePort failure_port() const;
   // What a kernel is to be told that may fail, and how its failure reads.
   FailurePort failure_port(DescribeFailure describe, const std::string* context);
   // Queue work, or nothing when the firing has failed. Throw what the driver refuses.

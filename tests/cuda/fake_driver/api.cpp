@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cuda/fake_driver/machine.h"
+#include "cuda/fake_driver/modules.h"
 
 using namespace fake_cuda;
 
@@ -83,16 +84,6 @@ CUresult copy_now(const char* function, void* to, const void* from, size_t bytes
     call.m.violation(fmt::format("{}: {} may still be using {} bytes at {}", function, who, bytes, device));
   std::memcpy(call.m.memory.shadow(to), call.m.memory.shadow(from), bytes);
   return CUDA_SUCCESS;
-}
-
-void merge(void** params) {
-  struct Word {
-    uint64_t ticket;
-    int64_t values[3];
-  };
-  auto* to = static_cast<Word*>(shadow(*static_cast<void**>(params[0])));
-  const auto* from = static_cast<const Word*>(shadow(*static_cast<void**>(params[1])));
-  if (to->ticket == 0) *to = *from;
 }
 
 }  // namespace
@@ -377,36 +368,36 @@ FAKE_CUDA_API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_
   return CUDA_SUCCESS;
 }
 
-// The one module that is known: what it holds is checked against what is asked of it.
 FAKE_CUDA_API CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   Call call("cuModuleLoadData", current_context);
   if (call.refused()) return call.result;
-  *module = reinterpret_cast<CUmodule>(const_cast<void*>(image));
+  *module = reinterpret_cast<CUmodule>(new Module(image));
   return CUDA_SUCCESS;
 }
 
-FAKE_CUDA_API CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
-
-FAKE_CUDA_API CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-  const std::string entry = fmt::format(".entry {}(", name);
-  if (std::strstr(reinterpret_cast<const char*>(module), entry.c_str()) == nullptr) return CUDA_ERROR_NOT_FOUND;
-  if (std::strcmp(name, "sluice_merge_failures") != 0) return CUDA_ERROR_NOT_FOUND;
-  static Function merge_failures{
-      name, {sizeof(void*), sizeof(void*)}, merge, [](void** params, std::vector<Access>& accesses) {
-        accesses.push_back({*static_cast<void**>(params[0]), 32, true});
-        accesses.push_back({*static_cast<void**>(params[1]), 32, false});
-      }};
-  *function = handle_of(merge_failures);
+FAKE_CUDA_API CUresult cuModuleUnload(CUmodule module) {
+  delete reinterpret_cast<Module*>(module);
   return CUDA_SUCCESS;
 }
 
-FAKE_CUDA_API CUresult cuLaunchKernel(CUfunction handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                      unsigned, CUstream stream, void** params, void**) {
+FAKE_CUDA_API CUresult cuModuleGetFunction(CUfunction* handle, CUmodule module, const char* name) {
+  Call call("cuModuleGetFunction", current_context);
+  if (call.refused()) return call.result;
+  Function* function = reinterpret_cast<Module*>(module)->find(name);
+  if (function == nullptr) return CUDA_ERROR_NOT_FOUND;
+  *handle = handle_of(*function);
+  return CUDA_SUCCESS;
+}
+
+FAKE_CUDA_API CUresult cuLaunchKernel(CUfunction handle, unsigned blocks, unsigned, unsigned, unsigned threads,
+                                      unsigned, unsigned, unsigned, CUstream stream, void** params, void**) {
   StreamCall call("cuLaunchKernel", stream);
   if (call.refused()) return call.result;
   auto* function = reinterpret_cast<Function*>(handle);
   Task& task = call.task(TaskKind::kKernel);
   task.function = function;
+  task.blocks = blocks;
+  task.threads = threads;
   size_t bytes = 0;
   for (const size_t n : function->param_bytes) bytes += (n + 15) / 16 * 16;
   task.values.resize(bytes);

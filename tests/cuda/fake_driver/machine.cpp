@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "cuda/fake_driver/modules.h"
+
 namespace fake_cuda {
 
 thread_local Context* current_context = nullptr;
@@ -135,6 +137,7 @@ void Machine::execute(Lock& lock, StreamState& stream) {
         break;
       }
       lock.unlock();
+      launch_size = {task.blocks, task.threads};
       task.function->run(task.params.data());
       lock.lock();
       break;

@@ -31,6 +31,7 @@ enum class TaskKind : uint8_t { kKernel, kCopy, kSet, kRecord, kWait };
 struct Task {
   TaskKind kind = TaskKind::kKernel;
   Function* function = nullptr;
+  unsigned blocks = 1, threads = 1;
   std::vector<std::byte> values;  // of a kernel's parameters
   std::vector<void*> params;
   void* to = nullptr;

@@ -1,0 +1,29 @@
+#include <omp.h>
+
+#include <algorithm>
+
+#include "kernels/cpu/strided.h"
+
+namespace sluice::cpu {
+
+void parallel_ranges(int threads, int64_t n, int64_t grain, void (*f)(const void*, int64_t, int64_t),
+                     const void* context) {
+  // All threads or one: teams of changing size are costly.
+  if (threads <= 1 || n < 2 * grain) {
+    f(context, 0, n);
+    return;
+  }
+  constexpr int64_t kAlign = 64;  // elements, so that threads write different cache lines
+  const int64_t share = n >= threads * kAlign ? ((n + threads - 1) / threads + kAlign - 1) / kAlign * kAlign
+                                              : (n + threads - 1) / threads;
+#pragma omp parallel num_threads(threads)
+  {
+    // OMP_THREAD_LIMIT or OMP_DYNAMIC may give a smaller team than was asked for.
+    const int64_t stride = share * omp_get_num_threads();
+    for (int64_t begin = share * omp_get_thread_num(); begin < n; begin += stride) {
+      f(context, begin, std::min(n, begin + share));
+    }
+  }
+}
+
+}  // namespace sluice::cpu

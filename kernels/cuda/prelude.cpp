@@ -1,0 +1,57 @@
+#include "kernels/cuda/prelude.h"
+
+namespace sluice::cuda {
+
+// 16-bit floats are converted by bits, since their intrinsics come with headers that a machine may not have. Rounding
+// is to nearest even.
+const char* const kPrelude = R"(typedef unsigned char u8;
+typedef signed char i8;
+typedef unsigned short u16;
+typedef short i16;
+typedef unsigned int u32;
+typedef int i32;
+typedef unsigned long long u64;
+typedef long long i64;
+struct f16 { u16 bits; };
+struct bf16 { u16 bits; };
+struct Failure { u64 ticket; i64 values[3]; };
+
+__device__ inline bool failed(const Failure* word) { return word != 0 && word->ticket != 0; }
+__device__ inline void raise(Failure* word, u64 ticket, i64 first, i64 second) {
+  if (atomicCAS(&word->ticket, 0ULL, ticket) != 0) return;
+  word->values[0] = first;
+  word->values[1] = second;
+}
+__device__ inline i64 first_index() { return blockIdx.x * (i64)blockDim.x + threadIdx.x; }
+__device__ inline i64 index_step() { return gridDim.x * (i64)blockDim.x; }
+
+template <class T> __device__ inline T load(const T& v) { return v; }
+__device__ inline float load(const bf16& v) { return __uint_as_float((u32)v.bits << 16); }
+__device__ inline float load(const f16& v) {
+  const u32 sign = (u32)(v.bits & 0x8000) << 16, exponent = (v.bits >> 10) & 31, fraction = v.bits & 1023;
+  if (exponent == 0) return (sign ? -1.0f : 1.0f) * (fraction * 5.9604644775390625e-8f);
+  return __uint_as_float(sign | ((exponent == 31 ? 255 : exponent + 112) << 23) | (fraction << 13));
+}
+
+template <class To, class T> struct Store { static __device__ inline void at(To* to, T v) { *to = (To)v; } };
+template <class T> struct Store<bf16, T> {
+  static __device__ inline void at(bf16* to, T v) {
+    const u32 bits = __float_as_uint((float)v);
+    to->bits = (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0 : (u16)((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
+  }
+};
+template <class T> struct Store<f16, T> {
+  static __device__ inline void at(f16* to, T v) {
+    const u32 all = __float_as_uint((float)v), sign = (all >> 16) & 0x8000, bits = all & 0x7fffffffu;
+    u32 half = 0;
+    if (bits > 0x7f800000u) half = 0x7e00;
+    else if (bits >= 0x477ff000u) half = 0x7c00;
+    else if (bits < 0x38800000u) half = (u32)rintf(__uint_as_float(bits) * 16777216.0f);
+    else half = (bits - (112u << 23) + 0xfff + ((bits >> 13) & 1)) >> 13;
+    to->bits = (u16)(sign | half);
+  }
+};
+template <class To, class T> __device__ inline void store(To* to, T v) { Store<To, T>::at(to, v); }
+)";
+
+}  // namespace sluice::cuda

@@ -1,0 +1,185 @@
+#include "kernels/cuda/source.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/strided.h"
+#include "kernels/cuda/expressions.h"
+#include "kernels/cuda/prelude.h"
+
+namespace sluice::cuda {
+namespace {
+
+// Below it, offsets and counts are computed in 32 bits.
+constexpr uint64_t kSmall = uint64_t{1} << 30;
+
+const char* c_type(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+    case DType::kUInt8: return "u8";
+    case DType::kInt8: return "i8";
+    case DType::kInt16: return "i16";
+    case DType::kInt32: return "i32";
+    case DType::kInt64: return "i64";
+    case DType::kFloat16: return "f16";
+    case DType::kBFloat16: return "bf16";
+    case DType::kFloat32: return "float";
+    case DType::kFloat64: return "double";
+  }
+  return "";
+}
+
+const char* bits_type(size_t size) { return size == 1 ? "u8" : size == 2 ? "u16" : size == 4 ? "u32" : "u64"; }
+
+const char* compute_type(DType dtype) {
+  return !is_floating(dtype) ? "i64" : dtype == DType::kFloat64 ? "double" : "float";
+}
+
+// How one kernel is put together: element by element over the output, in the order it lies in memory.
+struct Body {
+  std::vector<std::string> input_types;
+  std::string output_type;
+  std::string functions;  // before the kernel
+  std::string before;     // statements ahead of the store, with x0, x1, ... as the elements
+  std::string value;      // what is stored
+};
+
+std::string offset_text(const cpu::LoopNest& nest, int operand) {
+  std::string text = nest.inner_stride(operand) == 0   ? std::string()
+                     : nest.inner_stride(operand) == 1 ? "c"
+                                                       : fmt::format("c * {}", nest.inner_stride(operand));
+  for (int axis = nest.outer_rank() - 1; axis >= 0; --axis) {
+    const int64_t stride = nest.outer_stride(operand, axis);
+    if (stride != 0) text += fmt::format("{}c{} * {}", text.empty() ? "" : " + ", axis, stride);
+  }
+  return text.empty() ? "0" : text;
+}
+
+Source make(const plan::KernelQuery& query, const Body& body) {
+  const TensorSpec& out = query.outputs[0];
+  std::vector<Strides> strides;
+  uint64_t largest = checked_bytes(out.shape, 1);
+  for (const TensorSpec& in : query.inputs) {
+    strides.push_back(cpu::broadcast_strides(in, out.shape));
+    largest = std::max(largest, in.extent_bytes());
+  }
+  strides.push_back(out.strides);
+  largest = std::max(largest, out.extent_bytes());
+  const cpu::LoopNest nest(out.shape, strides);
+  Source source;
+  source.entry = "sluice_" + query.op;
+  source.elements = nest.size();
+  std::string& text = source.text;
+  text = std::string(kPrelude) + body.functions;
+  text += fmt::format("typedef {} Index;\nextern \"C\" __global__ void {}(Failure* word, u64 ticket",
+                      largest < kSmall ? "i32" : "i64", source.entry);
+  for (size_t k = 0; k < body.input_types.size(); ++k) text += fmt::format(", const {}* in{}", body.input_types[k], k);
+  text += fmt::format(", {}* out) {{\n  if (failed(word)) return;\n", body.output_type);
+  text += fmt::format("  for (Index i = (Index)first_index(); i < {}; i += (Index)index_step()) {{\n", nest.size());
+  if (nest.outer_rank() == 0) {
+    text += "    const Index c = i;\n";
+  } else {
+    text += fmt::format("    Index rest = i / {0};\n    const Index c = i % {0};\n", nest.inner());
+    for (int axis = nest.outer_rank() - 1; axis >= 0; --axis) {
+      text += axis > 0
+                  ? fmt::format("    const Index c{0} = rest % {1};\n    rest /= {1};\n", axis, nest.outer_dim(axis))
+                  : "    const Index c0 = rest;\n";
+    }
+  }
+  for (size_t k = 0; k < body.input_types.size(); ++k) {
+    text += fmt::format("    const auto x{0} = load(in{0}[{1}]);\n", k, offset_text(nest, static_cast<int>(k)));
+  }
+  text += body.before;
+  text += fmt::format("    store(out + ({}), {});\n  }}\n}}\n",
+                      offset_text(nest, static_cast<int>(body.input_types.size())), body.value);
+  return source;
+}
+
+Status division_by_zero(const char* op) {
+  return {ErrorKind::kValue, fmt::format("{}: integer division by zero; every divisor must be non-zero", op)};
+}
+
+DescribeFailure describe_of(const std::string& op) {
+  if (op == "pow") {
+    return [](const int64_t*) {
+      return Status(ErrorKind::kValue, "pow: integer to a negative power; exponents of integers must be >= 0");
+    };
+  }
+  if (op == "fmod") return [](const int64_t*) { return division_by_zero("fmod"); };
+  if (op == "remainder") return [](const int64_t*) { return division_by_zero("remainder"); };
+  return [](const int64_t*) { return division_by_zero("floor_divide"); };
+}
+
+void check_operands(const plan::KernelQuery& query, size_t inputs) {
+  SLUICE_CHECK(query.inputs.size() == inputs && query.outputs.size() == 1,
+               "{}: {} inputs and {} outputs; needs {} and 1", query.op, query.inputs.size(), query.outputs.size(),
+               inputs);
+}
+
+const Expression* find_expression(const std::string& name) {
+  const ExpressionSpan all = expressions();
+  const Expression* found = std::find_if(all.begin, all.end, [&](const Expression& e) { return name == e.op; });
+  return found == all.end ? nullptr : found;
+}
+
+}  // namespace
+
+Source elementwise_source(const plan::KernelQuery& query) {
+  const Expression* found = find_expression(query.op);
+  const Expression* tanh = find_expression(query.op + ":tanh");
+  if (tanh != nullptr && get_attr<std::string>(query.attrs, "approximate") == "tanh") found = tanh;
+  SLUICE_CHECK_KIND(kUnsupported, found != nullptr, "{}: no cuda kernel; place it on cpu", query.op);
+  check_operands(query, static_cast<size_t>(found->inputs));
+  const DType dtype = query.inputs[0].dtype;
+  const char* expression = is_floating(dtype) ? found->floating : found->integer;
+  SLUICE_CHECK_KIND(kUnsupported, expression != nullptr, "{}: no cuda kernel for {}; cast it first", query.op,
+                    dtype_name(dtype));
+  Body body;
+  for (const TensorSpec& in : query.inputs) body.input_types.emplace_back(c_type(in.dtype));
+  body.output_type = c_type(query.outputs[0].dtype);
+  const char* second = found->inputs == 2 ? ", T b" : "";
+  body.functions = std::string(kExpressionFunctions) +
+                   fmt::format("typedef {} T;\ntypedef {} R;\n__device__ inline R f(T a{}) {{ return {}; }}\n",
+                               compute_type(dtype), found->gives_bool ? "bool" : "T", second, expression);
+  body.value = found->inputs == 2 ? "f(x0, x1)" : "f(x0)";
+  Source source;
+  const bool fallible = !is_floating(dtype) && found->bad != nullptr;
+  if (fallible) {
+    body.functions += fmt::format("__device__ inline bool bad(T a, T b) {{ return {}; }}\n", found->bad);
+    body.before = "    if (bad(x0, x1)) {\n      raise(word, ticket, i, 0);\n      continue;\n    }\n";
+  }
+  source = make(query, body);
+  if (fallible) source.describe = describe_of(query.op);
+  return source;
+}
+
+Source cast_source(const plan::KernelQuery& query) {
+  check_operands(query, 1);
+  Body body;
+  const DType from = query.inputs[0].dtype, to = query.outputs[0].dtype;
+  body.input_types = {c_type(from)};
+  body.output_type = c_type(to);
+  body.value = to == DType::kBool ? "x0 != 0" : fmt::format("({})x0", compute_type(from));
+  return make(query, body);
+}
+
+Source where_source(const plan::KernelQuery& query) {
+  check_operands(query, 3);
+  const char* bits = bits_type(dtype_size(query.outputs[0].dtype));
+  Body body;
+  body.input_types = {"u8", bits, bits};
+  body.output_type = bits;
+  body.value = "x0 ? x1 : x2";
+  return make(query, body);
+}
+
+Source copy_source(const plan::KernelQuery& query) {
+  check_operands(query, 1);
+  const char* bits = bits_type(dtype_size(query.outputs[0].dtype));
+  Body body;
+  body.input_types = {bits};
+  body.output_type = bits;
+  body.value = "x0";
+  return make(query, body);
+}
+
+}  // namespace sluice::cuda
