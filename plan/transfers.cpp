@@ -21,6 +21,11 @@ class Transfers {
       if (plan.actors[a].role == ActorRole::kFeed || plan.actors[a].role == ActorRole::kSource)
         steps_ = repetitions_[a];
     }
+    // A rank knows how many steps its own actors need at once, not those of others.
+    SLUICE_CHECK_KIND(kUnsupported, steps_ == 1,
+                      "plan '{}': its period is {} steps; registers between ranks need plans that are back where they "
+                      "began after each step",
+                      plan.name, steps_);
   }
 
   Plan take() {

@@ -17,7 +17,8 @@ bool crosses_ranks(const Plan& plan);
 //
 // Between the two actors stays a register without bytes, the wire, which is all that still crosses ranks: Part
 // cuts it, and what it orders is what the kernels do. So liveness of the result is that of the ranks together: throws
-// kValue with the shortest blocking cycle when there is none, kUnsupported for memory that cannot travel.
+// kValue with the shortest blocking cycle when there is none, kUnsupported for memory that cannot travel and
+// for periods of several steps.
 // REQUIRES: verified.
 Plan with_transfers(const Plan& plan);
 
