@@ -184,11 +184,18 @@ std::shared_ptr<Storage> GraphSession::Impl::memory_on(const std::string& name, 
 }
 
 void GraphSession::Impl::bind_shards(VariableBindings& bindings) {
-  std::set<std::string> in_plan;
-  for (const plan::Variable& v : result.plan.variables) in_plan.insert(v.name);
+  std::map<std::string, DeviceId> homes;  // a part lies where the plan wants it
+  for (const plan::Variable& v : result.plan.variables) {
+    const plan::Space& space = result.plan.spaces[v.space];
+    homes[v.name] = space.kind == plan::SpaceKind::kDevice ? space.device : DeviceId{};
+  }
   std::map<std::string, std::vector<VariableShard>> of;
-  for (const VariableShard& shard : result.partition.shards)
-    if (in_plan.contains(shard.name)) of[shard.variable].push_back(shard);
+  for (VariableShard shard : result.partition.shards) {
+    const auto home = homes.find(shard.name);
+    if (home == homes.end()) continue;
+    shard.device = home->second;
+    of[shard.variable].push_back(std::move(shard));
+  }
   for (const auto& [name, shards] : of) {
     memory_on(name, {});
     const Tensor tensor = find(name);

@@ -88,7 +88,7 @@ Tensor.is_global = property(lambda self: _lies(self, "is_global") is not None)
 
 
 def _of_global(name: str, index: int) -> property:
-    def get(self):
+    def get(self) -> Any:
         lies = _lies(self, name)
         if lies is None:
             raise RuntimeError(f"{name}: the tensor is local; only global tensors have one (see to_global)")

@@ -229,7 +229,8 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
       "mesh_devices",
       [](const std::string& mesh) {
         std::vector<std::string> names;
-        for (const DeviceId& device : parse_mesh(mesh).devices()) names.push_back(device.str());
+        const DeviceMesh devices = parse_mesh(mesh);
+        for (const DeviceId& device : devices.devices()) names.push_back(device.str());
         return names;
       },
       nb::arg("mesh"));

@@ -113,8 +113,8 @@ class Meaning {
     }
   }
 
-  // Of `kernel` failing in its actor's firing `firing`. Where there are more than kMaxFailures, some share a number: then
-  // what either of them reaches is compared.
+  // Of `kernel` failing in its actor's firing `firing`. Where there are more than kMaxFailures, some share a number:
+  // then what either of them reaches is compared.
   int failure(int kernel, int firing) const { return (firing * kernels_ + kernel) % kMaxFailures; }
 
   std::vector<int> firings;                // per actor

@@ -234,6 +234,13 @@ TEST_F(Global, SessionsShareAVariableHoweverItLies) {
   }
 }
 
+TEST_F(Global, APartMayBeReadOnAnotherDeviceFirst) {
+  const Mlp net(3);
+  const Tensor x = Generator(8).randn(kX);
+  const auto session = inference(net, {"sim:0-1", kB, S(0), S(0), S(0), S(0)});
+  EXPECT_THAT(values(session->call({x})[0]), testing::Pointwise(testing::FloatNear(1e-5f), values(net.forward(x, {}))));
+}
+
 TEST_F(Global, ContentOutlivesTheSession) {
   const Mlp net(3), one(3);
   auto session = training(net, {"sim:0-1", S(0), S(1)});
@@ -256,6 +263,39 @@ TEST_F(Global, ABundleIsPlannedAnew) {
   const Tensor x = data.randn(kX), y = data.randint(kLabels, 0, 5);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(values(loaded->call({x, y})[0]), values(session->call({x, y})[0]));
   std::filesystem::remove_all(dir);
+}
+
+// An eager tensor that says how graphs are to lay it.
+Tensor laid(const Tensor& tensor, const std::string& mesh, const Sbp& sbp) {
+  const Tensor same = tensor.detach();
+  static_cast<EagerImpl&>(*same.impl()).global =
+      std::make_shared<GlobalPlacement>(GlobalPlacement{parse_mesh(mesh), sbp});
+  return same;
+}
+
+TEST_F(Global, VariablesLieAsTheirTensorsSay) {
+  const Tensor w = laid(vec({1, 2, 3, 4}), "sim:0-1", S(0));
+  TraceScope trace(eager, "laid");
+  trace.register_variable("w", w);
+  const Tensor x = trace.add_input("x", {DType::kFloat32, {4}});
+  const Value y = ops::add(ops::mul(w, x), laid(vec({1, 1, 2, 2}), "sim:0-1", kB));
+  write_in_place(w, ops::mul(w, 2));
+  GraphSession session(eager, trace.finish({{"y", y}}));
+  EXPECT_THAT(values(session.call({vec({1, 1, 1, 1})})[0]), ElementsAre(2, 3, 5, 6));
+  EXPECT_THAT(values(session.call({vec({1, 1, 1, 1})})[0]), ElementsAre(3, 5, 8, 10));
+  ASSERT_EQ(parts_of(w).size(), 2u);
+  EXPECT_THAT(parts_of(w)[1], ElementsAre(12, 16));
+  std::vector<float> whole(4);
+  w.copy_to_host(whole.data());
+  EXPECT_THAT(whole, ElementsAre(4, 8, 12, 16));
+}
+
+TEST_F(Global, EagerOpsRefuseGlobalTensors) {
+  const Tensor x = laid(vec({1, 2}), "sim:0-1", S(0));
+  EXPECT_EQ(error_of([&] { ops::add(x, 1); }),
+            "add: a is a global tensor: S(0) on sim:0-1; eager ops do not run on several devices: call it inside "
+            "nn.Graph, or on .to_local()");
+  EXPECT_THAT(error_of([&] { ops::reshape(x.detach(), {2, 1}); }), HasSubstr("reshape: x is a global tensor"));
 }
 
 TEST_F(Global, UnknownDevicesAreNamed) {
