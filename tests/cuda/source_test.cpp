@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -130,7 +131,7 @@ class Cache : public testing::Test {
     for (const auto& entry : fs::directory_iterator(directory)) all.push_back(entry.path());
     return all;
   }
-  const std::string directory = testing::TempDir() + "/sluice_programs";
+  const std::string directory = testing::TempDir() + fmt::format("sluice_programs_{}", ::getpid());
   const std::string source = "extern \"C\" __global__ void k(int* out) { *out = 1; }\n";
 };
 

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "memory/storage.h"
@@ -141,6 +143,13 @@ inline uint64_t firings(const Session& session, const std::string& actor) {
     if (a.name == actor) return a.firings;
   }
   return UINT64_MAX;
+}
+
+// The same once it has reached `n`: a firing is counted a moment after its step has been answered.
+inline uint64_t settled_firings(const Session& session, const std::string& actor, uint64_t n) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (firings(session, actor) < n && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  return firings(session, actor);
 }
 
 // A step adds one to 'w', runs "stage" on its input, adds one to 'v'; feedback orders the steps.

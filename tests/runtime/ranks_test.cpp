@@ -111,7 +111,7 @@ TEST_P(OnRanks, AllReduceOfManySteps) {  // RAY-09
                                ASSERT_EQ(result(steps[step - 3]), expected);
                              }
                              session.wait_all();
-                             EXPECT_EQ(firings(session, "meet" + std::to_string(world.rank())), 200u);
+                             EXPECT_EQ(settled_firings(session, "meet" + std::to_string(world.rank()), 200), 200u);
                            }),
               Each("no error"));
 }
@@ -423,7 +423,7 @@ TEST_P(Transfers, TokensGoRoundInOrder) {
                      }
                      for (StepHandle& step : steps) EXPECT_TRUE(step.wait().ok()) << step.wait().message();
                      session.wait_all();
-                     EXPECT_EQ(firings(session, "stage" + std::to_string(world.rank())), 300u);
+                     EXPECT_EQ(settled_firings(session, "stage" + std::to_string(world.rank()), 300), 300u);
                    }),
       Each("no error"));
 }
