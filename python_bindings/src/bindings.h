@@ -37,6 +37,7 @@ struct OptionalValue {
 
 nb::object dtype_object(DType dtype);                   // the one sluice.dtype object
 bool dtype_from(nb::handle object, DType* dtype);       // a sluice.dtype, or Python's bool, int, float
+std::string text_from(nb::handle str);                  // throws kValue for one that UTF-8 cannot say
 bool device_from(nb::handle object, DeviceId* device);  // "cpu", "sim:0", sluice.device
 bool ints_from(nb::handle object, Ints* ints);          // an int or a sequence of ints
 // An Operand from a tensor or a number; false otherwise.

@@ -46,7 +46,7 @@ Attr attr_from(nb::handle object, const Param& param, const OpDef& op) {
   if (object.is_none()) return {};
   if (PyBool_Check(o)) return o == Py_True;
   if (PyFloat_Check(o)) return PyFloat_AS_DOUBLE(o);
-  if (PyUnicode_Check(o)) return std::string(PyUnicode_AsUTF8(o));
+  if (PyUnicode_Check(o)) return text_from(object);
   if (dtype_from(object, &dtype)) return dtype;
   if (ints_from(object, &ints)) {
     if (PyLong_Check(o) && !std::holds_alternative<Ints>(param.default_value)) return ints[0];

@@ -51,7 +51,8 @@ void visit_user_frames(Visit&& visit) {
     PyCodeObject* code = PyFrame_GetCode(frame);
     const char* file = PyUnicode_AsUTF8(code->co_filename);
     const bool ours = file == nullptr || std::string_view(file).starts_with(package_dir()) || file[0] == '<';
-    if (!ours) more = visit(file, PyFrame_GetLineNumber(frame), PyUnicode_AsUTF8(code->co_name));
+    const char* function = PyUnicode_AsUTF8(code->co_name);
+    if (!ours) more = visit(file, PyFrame_GetLineNumber(frame), function == nullptr ? "?" : function);
     Py_DECREF(code);
     PyFrameObject* back = more ? PyFrame_GetBack(frame) : nullptr;
     Py_DECREF(frame);

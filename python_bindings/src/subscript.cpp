@@ -103,7 +103,9 @@ Parsed parse(const Value& x, nb::handle index) {
       const int64_t i = PyNumber_AsSsize_t(item.ptr(), nullptr), n = parsed.view.shape()[dim];
       if (PyErr_Occurred() != nullptr) nb::raise_python_error();
       if (i < -n || i >= n)
-        fail(ErrorKind::kIndex, "index {} is out of bounds for dimension {} with size {}", i, dim, n);
+        fail(ErrorKind::kIndex,
+             "subscript: index {} is out of bounds for dimension {} with size {}; must be at least {} and below {}", i,
+             dim, n, -n, n);
       parsed.view = ops::select(parsed.view, dim, i < 0 ? i + n : i);
     } else if (PySlice_Check(item.ptr())) {
       parsed.view = slice_of(parsed.view, dim, item);

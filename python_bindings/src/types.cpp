@@ -54,14 +54,23 @@ bool dtype_from(nb::handle object, DType* dtype) {
   return true;
 }
 
+std::string text_from(nb::handle str) {
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_Check(str.ptr()) ? PyUnicode_AsUTF8AndSize(str.ptr(), &size) : nullptr;
+  if (text != nullptr) return {text, static_cast<size_t>(size)};
+  PyErr_Clear();
+  fail(ErrorKind::kValue, "text: {} cannot be written in UTF-8; it must be a str without lone surrogates",
+       nb::repr(str).c_str());
+}
+
 bool device_from(nb::handle object, DeviceId* device) {
   if (PyUnicode_Check(object.ptr())) {
-    *device = parse_device(PyUnicode_AsUTF8(object.ptr()));
+    *device = parse_device(text_from(object));
     return true;
   }
   if (!nb::hasattr(object, "_sluice_device")) return false;
   nb::object name = object.attr("_sluice_device");
-  *device = parse_device(PyUnicode_AsUTF8(name.ptr()));
+  *device = parse_device(text_from(name));
   return true;
 }
 

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+import sluice as sl
+
 PROGRAM = pathlib.Path(__file__).with_name("hostile_calls.py")
 
 
@@ -34,6 +36,11 @@ def test_hostile_arguments_end_in_documented_exceptions(tmp_path, repetitions, c
         assert "wrong: " not in output, "\n".join(line for line in output.splitlines() if line.startswith("wrong: "))
         assert "done: " in output
     count("hostile Python calls", processes * calls, "calls")
+
+
+def test_strings_that_utf8_cannot_say_are_refused():
+    with pytest.raises(ValueError, match="lone surrogates"):
+        sl.ones(2).to("\ud800")
 
 
 def test_a_crash_is_traced_to_its_call(tmp_path):
