@@ -39,25 +39,4 @@ inline int64_t resident_bytes() {
   return resident * 4096;
 }
 
-// host -> sim:0 -> host, with the op "stage" on the device.
-inline Plan device_plan(const std::string& stage) {
-  Plans b("device");
-  const int host = b.stream("cpu:0", StreamKind::kHost), in = b.stream("sim:0", StreamKind::kCopyIn);
-  const int compute = b.stream("sim:0", StreamKind::kCompute), out = b.stream("sim:0", StreamKind::kCopyOut);
-  const int device = b.space(SpaceKind::kDevice, "sim:0");
-  const int feed = b.feed("feed", host), up = b.actor("up", in), net = b.actor("net", compute);
-  const int down = b.actor("down", out), sink = b.sink("sink", host);
-  const int x = b.reg("x", feed, {up}, {.quota = 2, .bytes = 16});
-  const int dx = b.reg("dx", up, {net}, {.quota = 2, .bytes = 16, .space = device});
-  const int dy = b.reg("dy", net, {down}, {.quota = 2, .bytes = 16, .space = device});
-  const int y = b.reg("y", down, {sink}, {.quota = 2, .bytes = 16});
-  b.reg("order", net, {net}, {.quota = 2, .initial_tokens = 1});
-  b.run(up, "copy", {b.r(x)}, {b.r(dx)});
-  b.call(net, stage, {b.r(dx)}, {b.r(dy)});
-  b.run(down, "copy", {b.r(dy)}, {b.r(y)});
-  b.input("x", x, b.f32({kN}));
-  b.output("y", b.r(y));
-  return b.build();
-}
-
 }  // namespace sluice::test

@@ -3,22 +3,13 @@
 
 #include "conformance/fixture.h"
 #include "cuda/fake_driver/fake_driver.h"
+#include "support/error_of.h"
 
 namespace sluice::test {
 namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return std::string(error_kind_name(error.kind())) + ": " + error.what();
-  }
-  return "no error";
-}
 
 class CudaDevice : public Conformance {
  protected:

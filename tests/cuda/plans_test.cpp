@@ -12,27 +12,6 @@ namespace {
 
 using testing::IsEmpty;
 
-// Host -> cuda:0 -> host, with "stage" on the device.
-Plan device_plan(const std::string& stage) {
-  Plans b("device");
-  const int host = b.stream("cpu:0", StreamKind::kHost), in = b.stream("cuda:0", StreamKind::kCopyIn);
-  const int compute = b.stream("cuda:0", StreamKind::kCompute), out = b.stream("cuda:0", StreamKind::kCopyOut);
-  const int device = b.space(SpaceKind::kDevice, "cuda:0");
-  const int feed = b.feed("feed", host), up = b.actor("up", in), net = b.actor("net", compute);
-  const int down = b.actor("down", out), sink = b.sink("sink", host);
-  const int x = b.reg("x", feed, {up}, {.quota = 2, .bytes = 16});
-  const int dx = b.reg("dx", up, {net}, {.quota = 2, .bytes = 16, .space = device});
-  const int dy = b.reg("dy", net, {down}, {.quota = 2, .bytes = 16, .space = device});
-  const int y = b.reg("y", down, {sink}, {.quota = 2, .bytes = 16});
-  b.reg("order", net, {net}, {.quota = 2, .initial_tokens = 1});
-  b.run(up, "copy", {b.r(x)}, {b.r(dx)});
-  b.call(net, stage, {b.r(dx)}, {b.r(dy)});
-  b.run(down, "copy", {b.r(dy)}, {b.r(y)});
-  b.input("x", x, b.f32({kN}));
-  b.output("y", b.r(y));
-  return b.build();
-}
-
 HostFunctions with_stage(float bad = -1) {
   HostFunctions f = functions();
   f["stage"] = failing(bad, 1);
@@ -56,7 +35,7 @@ TEST(CudaPlans, GiveTheSameInEveryOrderOfTheDevice) {
     fake_cuda::set_lazy(seed % 4 == 0);
     {
       Engine engine({.cores = 2});
-      Session session = load_counted(engine, device_plan("stage"), {}, {.functions = with_stage(5)});
+      Session session = load_counted(engine, device_plan("stage", "cuda:0"), {}, {.functions = with_stage(5)});
       std::vector<StepHandle> steps;
       for (int i = 0; i < 8; ++i) steps.push_back(submit(session, filled(static_cast<float>(i))));
       for (int i = 0; i < 8; ++i) {
@@ -85,7 +64,7 @@ TEST(CudaPlans, EveryRefusedCallIsToldAndLeavesNothing) {
         fake_cuda::fail_call(call, nth, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
         Session session;
         std::string errors = error_of([&] {
-          session = Session::load(engine, device_plan("stage"), {}, {.functions = with_stage()});
+          session = Session::load(engine, device_plan("stage", "cuda:0"), {}, {.functions = with_stage()});
           for (int i = 0; i < 3; ++i) {
             StepHandle step = submit(session, filled(1));
             const std::string error = error_of([&] { EXPECT_EQ(result(step), filled(2)); });
@@ -117,7 +96,7 @@ TEST(CudaPlans, ABrokenDeviceEndsItsStepsAndNotTheProgram) {
     fake_cuda::repair();
     Engine engine({.cores = 2});
     {
-      Session session = load_counted(engine, device_plan("stage"), {}, {.functions = with_stage()});
+      Session session = load_counted(engine, device_plan("stage", "cuda:0"), {}, {.functions = with_stage()});
       EXPECT_EQ(result(submit(session, filled(1))), filled(2));
       fake_cuda::break_kernel(nth, CUDA_ERROR_ILLEGAL_ADDRESS);
       std::vector<StepHandle> steps;
@@ -132,8 +111,9 @@ TEST(CudaPlans, ABrokenDeviceEndsItsStepsAndNotTheProgram) {
       EXPECT_LT(good, 8);
       EXPECT_THAT(told, HasSubstr("cuda:0: the device is poisoned: CUDA_ERROR_ILLEGAL_ADDRESS"));
       EXPECT_THAT(told, HasSubstr("of actor '"));  // what had been launched last
-      EXPECT_THAT(error_of([&] { load_counted(engine, device_plan("stage"), {}, {.functions = with_stage()}); }),
-                  HasSubstr("cuda:0: the device is poisoned"));
+      EXPECT_THAT(
+          error_of([&] { load_counted(engine, device_plan("stage", "cuda:0"), {}, {.functions = with_stage()}); }),
+          HasSubstr("cuda:0: the device is poisoned"));
     }
     Session host = load_counted(engine, pipeline({"copy", "add_one"}), {}, {.functions = functions()});
     EXPECT_EQ(result(submit(host, filled(1))), filled(2));

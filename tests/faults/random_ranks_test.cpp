@@ -29,7 +29,7 @@ bool has_two_ranks(const Plan& plan) {
 }
 
 TEST(SoakRandomRanks, TwoRanksGiveTheSequentialBits) {
-  const int64_t plans = repetitions(40, 3000);
+  const int64_t plans = repetitions(100, 3000);
   const int port = free_port();
   int64_t done = 0, refused = 0, transfers = 0;
   const auto errors = on_ranks(2, [&](int rank) {

@@ -152,6 +152,27 @@ inline uint64_t settled_firings(const Session& session, const std::string& actor
   return firings(session, actor);
 }
 
+// Host -> device -> host, with host function `stage` on the device; feedback orders its steps.
+inline Plan device_plan(const std::string& stage, const std::string& on = "sim:0") {
+  Plans b("device");
+  const int host = b.stream("cpu:0", StreamKind::kHost), in = b.stream(on, StreamKind::kCopyIn);
+  const int compute = b.stream(on, StreamKind::kCompute), out = b.stream(on, StreamKind::kCopyOut);
+  const int device = b.space(SpaceKind::kDevice, on);
+  const int feed = b.feed("feed", host), up = b.actor("up", in), net = b.actor("net", compute);
+  const int down = b.actor("down", out), sink = b.sink("sink", host);
+  const int x = b.reg("x", feed, {up}, {.quota = 2, .bytes = 16});
+  const int dx = b.reg("dx", up, {net}, {.quota = 2, .bytes = 16, .space = device});
+  const int dy = b.reg("dy", net, {down}, {.quota = 2, .bytes = 16, .space = device});
+  const int y = b.reg("y", down, {sink}, {.quota = 2, .bytes = 16});
+  b.reg("order", net, {net}, {.quota = 2, .initial_tokens = 1});
+  b.run(up, "copy", {b.r(x)}, {b.r(dx)});
+  b.call(net, stage, {b.r(dx)}, {b.r(dy)});
+  b.run(down, "copy", {b.r(dy)}, {b.r(y)});
+  b.input("x", x, b.f32({kN}));
+  b.output("y", b.r(y));
+  return b.build();
+}
+
 // A step adds one to 'w', runs "stage" on its input, adds one to 'v'; feedback orders the steps.
 inline Plan updating_plan(const std::string& stage) {
   Plans b("updates");

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <regex>
@@ -67,8 +68,8 @@ FAKE_CUDA_API int nvrtcDestroyProgram(NvrtcProgram** program) {
 }
 
 FAKE_CUDA_API int nvrtcCompileProgram(NvrtcProgram* program, int, const char* const*) {
-  char base[] = "/tmp/fake_nvrtc_XXXXXX";
-  const int file = mkstemp(base);
+  std::string base = (std::filesystem::temp_directory_path() / "fake_nvrtc_XXXXXX").string();
+  const int file = mkstemp(base.data());
   if (file < 0) return kCompilation;
   close(file);
   const std::string path = base, library = path + ".so";
