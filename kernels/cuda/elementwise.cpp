@@ -26,12 +26,11 @@ void add(KernelTable& table, const char* op, Source (*source)(const plan::Kernel
 }  // namespace
 
 void add_elementwise_kernels(KernelTable& table) {
-  const ExpressionSpan all = expressions();
-  for (const Expression* e = all.begin; e != all.end; ++e) {
-    if (std::strchr(e->op, ':') != nullptr) continue;  // a variant
+  for (const Expression& e : expressions()) {
+    if (std::strchr(e.op, ':') != nullptr) continue;  // a variant
     std::vector<plan::InPlacePair> in_place = {{0, 0}};
-    if (e->inputs == 2) in_place.push_back({0, 1});
-    add(table, e->op, elementwise_source, std::move(in_place));
+    if (e.inputs == 2) in_place.push_back({0, 1});
+    add(table, e.op, elementwise_source, std::move(in_place));
   }
   add(table, "cast", cast_source, {});
   add(table, "where", where_source, {{0, 1}, {0, 2}});

@@ -1,7 +1,5 @@
 #include "kernels/cuda/expressions.h"
 
-#include <iterator>
-
 namespace sluice::cuda {
 
 const char* const kExpressionFunctions =
@@ -118,6 +116,6 @@ constexpr Expression kExpressions[] = {
 
 }  // namespace
 
-ExpressionSpan expressions() { return {std::begin(kExpressions), std::end(kExpressions)}; }
+std::span<const Expression> expressions() { return kExpressions; }
 
 }  // namespace sluice::cuda

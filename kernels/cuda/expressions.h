@@ -1,5 +1,6 @@
 #pragma once
 // Elementwise functions as C++ expressions, in the few types computed in.
+#include <span>
 
 namespace sluice::cuda {
 
@@ -14,11 +15,7 @@ struct Expression {
   const char* bad = nullptr;
 };
 
-struct ExpressionSpan {
-  const Expression* begin;
-  const Expression* end;
-};
-ExpressionSpan expressions();
+std::span<const Expression> expressions();
 
 // What the expressions call, beside what CUDA has.
 extern const char* const kExpressionFunctions;

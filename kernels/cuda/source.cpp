@@ -116,9 +116,10 @@ void check_operands(const plan::KernelQuery& query, size_t inputs) {
 }
 
 const Expression* find_expression(const std::string& name) {
-  const ExpressionSpan all = expressions();
-  const Expression* found = std::find_if(all.begin, all.end, [&](const Expression& e) { return name == e.op; });
-  return found == all.end ? nullptr : found;
+  for (const Expression& e : expressions()) {
+    if (name == e.op) return &e;
+  }
+  return nullptr;
 }
 
 }  // namespace

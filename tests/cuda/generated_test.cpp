@@ -186,7 +186,7 @@ class Generated : public testing::TestWithParam<int> {};
 
 // Each op in float32 and two more of its dtypes, which differ from op to op.
 TEST_P(Generated, IsAsOnTheCpu) {
-  const cuda::Expression& e = cuda::expressions().begin[GetParam()];
+  const cuda::Expression& e = cuda::expressions()[GetParam()];
   std::string op = e.op;
   const bool tanh = op.ends_with(":tanh");
   if (tanh) op.resize(op.size() - 5);
@@ -210,9 +210,9 @@ TEST_P(Generated, IsAsOnTheCpu) {
   }
 }
 
-int count() { return static_cast<int>(cuda::expressions().end - cuda::expressions().begin); }
+int count() { return static_cast<int>(cuda::expressions().size()); }
 INSTANTIATE_TEST_SUITE_P(Ops, Generated, testing::Range(0, count()), [](const auto& info) {
-  std::string name = cuda::expressions().begin[info.param].op;
+  std::string name = cuda::expressions()[info.param].op;
   std::replace(name.begin(), name.end(), ':', '_');
   return name;
 });

@@ -102,16 +102,15 @@ TEST(Source, EverySourceIsTakenByNvrtc) {
   if (library == nullptr) GTEST_SKIP() << "SLUICE_TEST_NVRTC names no NVRTC";
   const WithNvrtc real(library);
   const Nvrtc compiler;
-  const ExpressionSpan all = expressions();
   int compiled = 0;
-  for (const Expression* e = all.begin; e != all.end; ++e) {
-    if (std::string(e->op).ends_with(":tanh")) continue;
+  for (const Expression& e : expressions()) {
+    if (std::string(e.op).ends_with(":tanh")) continue;
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64, DType::kInt32}) {
-      if ((is_floating(dtype) ? e->floating : e->integer) == nullptr) continue;
-      const Source source = elementwise_source(query_of(e->op, dtype, e->gives_bool ? DType::kBool : dtype, e->inputs));
+      if ((is_floating(dtype) ? e.floating : e.integer) == nullptr) continue;
+      const Source source = elementwise_source(query_of(e.op, dtype, e.gives_bool ? DType::kBool : dtype, e.inputs));
       for (const char* arch : {"sm_90", "sm_75", "sm_100"}) {
         if (dtype != DType::kFloat32 && arch != std::string("sm_90")) continue;
-        EXPECT_GT(compiler.compile(source.entry, source.text, arch).size(), 1000u) << e->op;
+        EXPECT_GT(compiler.compile(source.entry, source.text, arch).size(), 1000u) << e.op;
         ++compiled;
       }
     }
