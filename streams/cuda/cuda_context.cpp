@@ -171,6 +171,14 @@ bool CudaContext::owns(const void* data) const {
   return address <= block->first + block->second;  // the end itself is the address of an empty view
 }
 
+// The driver returns when it has read pageable memory, which is before what it read has arrived; streams of ours do not
+// wait for the legacy stream on which it travels.
+void CudaContext::write(void* data, const void* host, uint64_t bytes) {
+  const CurrentContext current(*this);
+  check(driver.cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(data), host, bytes), "cuMemcpyHtoD");
+  check(driver.cuStreamSynchronize(CU_STREAM_LEGACY), "cuStreamSynchronize");
+}
+
 void* CudaContext::allocate_pinned(uint64_t bytes) {
   poisoned().throw_if_error();
   {

@@ -46,6 +46,8 @@ class CudaContext {
   void* allocate(uint64_t bytes);
   void deallocate(void* data);
   bool owns(const void* data) const;
+  // Copies from host memory; over, for every stream, when it returns.
+  void write(void* data, const void* host, uint64_t bytes);
   // Pinned host memory, within its quota.
   void* allocate_pinned(uint64_t bytes);
   void deallocate_pinned(void* data, uint64_t bytes);

@@ -52,9 +52,7 @@ void CudaDevice::copy_to_host(void* host, const void* device, uint64_t bytes) {
 
 void CudaDevice::copy_from_host(void* device, const void* host, uint64_t bytes) {
   check_owned("copy_from_host", device);
-  if (bytes == 0) return;
-  const CurrentContext current(*context_);
-  context_->check(context_->driver.cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(device), host, bytes), "cuMemcpyHtoD");
+  if (bytes != 0) context_->write(device, host, bytes);
 }
 
 }  // namespace sluice::cuda

@@ -16,7 +16,7 @@ CudaStream::CudaStream(std::shared_ptr<CudaContext> context, plan::StreamKind ki
     host_word_ = context_->take_word();
     context_->check(context_->driver.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     const LateFailure none;
-    context_->check(context_->driver.cuMemcpyHtoD(address(word_), &none, sizeof(none)), "cuMemcpyHtoD");
+    context_->write(word_, &none, sizeof(none));
   } catch (...) {
     if (stream_ != nullptr) static_cast<void>(context_->driver.cuStreamDestroy(stream_));
     if (host_word_ != nullptr) context_->give_word(host_word_);

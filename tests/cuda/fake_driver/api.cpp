@@ -83,6 +83,13 @@ CUresult copy_now(const char* function, void* to, const void* from, size_t bytes
   if (!who.empty())
     call.m.violation(fmt::format("{}: {} may still be using {} bytes at {}", function, who, bytes, device));
   std::memcpy(call.m.memory.shadow(to), call.m.memory.shadow(from), bytes);
+  if (device == from) return CUDA_SUCCESS;
+  // What comes from pageable memory has left it now, and may arrive later: other streams must wait for this one.
+  StreamState* stream = call.m.stream(CU_STREAM_LEGACY);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  stream->clock.join(call.m.host);
+  ++stream->clock.ticks[stream->index];
+  call.m.access(*stream, {to, bytes, true}, function);
   return CUDA_SUCCESS;
 }
 
@@ -181,17 +188,9 @@ FAKE_CUDA_API CUresult cuCtxSetCurrent(CUcontext handle) {
 FAKE_CUDA_API CUresult cuStreamCreate(CUstream* handle, unsigned) {
   Call call("cuStreamCreate", current_context);
   if (call.refused()) return call.result;
-  auto& streams = call.m.streams;
-  size_t index = 0;
-  while (index < streams.size() && streams[index]->alive) ++index;
-  if (index == kStreams || current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  if (index == streams.size()) streams.push_back(std::make_unique<StreamState>());
-  StreamState& stream = *streams[index];  // with the clock of the one before it, which is all done
-  stream.context = current_context;
-  stream.index = static_cast<int>(index);
-  stream.alive = true;
-  *handle = reinterpret_cast<CUstream>(&stream);
-  return CUDA_SUCCESS;
+  StreamState* stream = call.m.new_stream();
+  *handle = reinterpret_cast<CUstream>(stream);
+  return stream != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 FAKE_CUDA_API CUresult cuStreamSynchronize(CUstream handle) {
@@ -301,6 +300,10 @@ FAKE_CUDA_API CUresult cuMemFree(CUdeviceptr data) {
   }
   const auto* start = reinterpret_cast<const void*>(data);
   const bool broken = current_context != nullptr && current_context->broken != CUDA_SUCCESS;
+  // It waits for all work of the device, on which nobody should rely; for the legacy stream it is the natural way.
+  for (const auto& stream : call.m.streams) {
+    if (stream->legacy && stream->context == current_context) call.m.host.join(stream->clock);
+  }
   const std::string who = call.m.races.unfinished({start, bytes, true}, call.m.host);
   if (!who.empty() && !broken) call.m.violation(fmt::format("cuMemFree: {} may still be using the memory", who));
   call.m.races.forget(start, bytes);

@@ -57,7 +57,28 @@ CUresult Machine::enter(const char* function, Context* context) {
   return context->broken;
 }
 
+StreamState* Machine::new_stream() {
+  size_t index = 0;
+  while (index < streams.size() && streams[index]->alive) ++index;
+  if (index == kStreams || current_context == nullptr) return nullptr;
+  if (index == streams.size()) streams.push_back(std::make_unique<StreamState>());
+  StreamState& stream = *streams[index];  // with the clock of the one before it, which is all done
+  stream.context = current_context;
+  stream.index = static_cast<int>(index);
+  stream.alive = true;
+  stream.legacy = false;
+  return &stream;
+}
+
 StreamState* Machine::stream(CUstream handle) {
+  if (handle == CU_STREAM_LEGACY) {
+    for (const auto& known : streams) {
+      if (known->legacy && known->context == current_context) return known.get();
+    }
+    StreamState* made = new_stream();
+    if (made != nullptr) made->legacy = true;
+    return made;
+  }
   auto* found = reinterpret_cast<StreamState*>(handle);
   for (const auto& known : streams) {
     if (known.get() == found && known->alive) return found;
@@ -203,7 +224,7 @@ Counts counts() {
   Machine& m = Machine::get();
   std::lock_guard lock(m.mutex);
   Counts now = m.counted;
-  for (const auto& stream : m.streams) now.streams += stream->alive;
+  for (const auto& stream : m.streams) now.streams += stream->alive && !stream->legacy;
   for (const auto& event : m.events) now.events += event->alive;
   for (const auto& context : m.contexts) now.contexts += context->retained > 0;
   now.device_bytes = m.memory.used();

@@ -48,6 +48,7 @@ struct StreamState {
   Context* context = nullptr;
   int index = 0;
   bool alive = true, busy = false;
+  bool legacy = false;  // the context's own
   Clock clock;
   std::vector<Task> ring;
   uint64_t queued = 0, executed = 0;
@@ -86,6 +87,7 @@ class Machine {
   // What a call finds before it does anything: an injected result, a context that is broken or not current.
   CUresult enter(const char* function, Context* context);
   StreamState* stream(CUstream handle);
+  StreamState* new_stream();  // null when there are too many, or no current context
   EventState* event(CUevent handle);
 
   // Room for a task at the end of a stream's queue; counted by push().
