@@ -21,7 +21,7 @@ soak() {
 }
 export -f soak
 failed=0
-ls "$build"/tests/*_tests | xargs -P 2 -I{} bash -c 'soak {}' || failed=1
+find "$build/tests" -name "*_tests" -type f -perm -u+x | sort | xargs -P 2 -I{} bash -c 'soak {}' || failed=1
 .venv/bin/python -m pytest -q -m soak tests/python tests/packaging | tee "$logs/pytest.log" || failed=1
 echo "--- counts"
 grep -h '^count: ' "$logs"/*.log | sort
