@@ -30,7 +30,7 @@ inf, nan, pi = _math.inf, _math.nan, _math.pi
 FloatTensor = Tensor
 
 _LAZY = {"nn": "sluice.nn", "optim": "sluice.optim", "ops": "sluice._C.ops", "errors": "sluice.errors", "info": "sluice.info",
-         "testing": "sluice.testing", "distributed": "sluice.distributed"}
+         "testing": "sluice.testing", "distributed": "sluice.distributed", "utils": "sluice.utils"}
 _LAZY_NAMES = {name: "sluice._bundle" for name in ("save", "load_graph")}
 _LAZY_NAMES["host_function"] = "sluice._host_function"
 _LAZY_NAMES["set_log"] = "sluice.info"

@@ -4,3 +4,11 @@ from sluice.nn import functional as functional, init as init, utils as utils
 from sluice.nn.graph import Graph as Graph
 from sluice.nn.modules import *  # noqa: F401,F403
 from sluice.nn.parameter import Parameter as Parameter
+
+
+def __getattr__(name: str) -> object:
+    if name == "parallel":  # needs sluice.distributed, which few programs do
+        import importlib
+
+        return importlib.import_module("sluice.nn.parallel")
+    raise AttributeError(f"module 'sluice.nn' has no attribute '{name}'")

@@ -1,0 +1,3 @@
+"""Helpers around training: torch.utils."""
+
+from sluice.utils import data as data

@@ -1,0 +1,186 @@
+"""DistributedDataParallel and DistributedSampler: ranks with parts of a batch against one process with all of it."""
+
+import pytest
+
+import sluice as sl
+from programs import environment, ranks, start  # noqa: F401: fixtures
+from sluice.utils.data import DistributedSampler
+
+NET = """
+dist.init()
+from sluice import nn
+DDP = nn.parallel.DistributedDataParallel
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.idle = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(3, 3)
+        self.c = nn.Linear(8, 8)
+        self.c.weight = self.b.weight  # shared
+        self.register_buffer("seen", sl.zeros(1))
+
+    def forward(self, x, use_c=True):
+        self.seen += 1
+        h = sl.tanh(self.b(sl.tanh(self.a(x))))
+        return (self.c(h) if use_c else h).square().mean()
+
+def batch(step):
+    return sl.tensor(np.random.default_rng(step).normal(size=(4 * size, 6)).astype(np.float32))
+
+def mine(x):
+    return x[4 * rank:4 * rank + 4]
+"""
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_training_is_as_with_the_whole_batch(ranks, n):
+    out = ranks(n, NET + """
+sl.manual_seed(rank)  # rank 0's parameters count
+net = DDP(Net(), bucket_cap_mb=300 / 2**20)
+sl.manual_seed(0)
+whole = Net()
+assert all(p.equal(q) for p, q in zip(net.module.parameters(), whole.parameters()))
+assert len(net._buckets) > 2, net._buckets
+one, two = (sl.optim.SGD(m.parameters(), lr=0.5, momentum=0.9) for m in (net, whole))
+for step in range(5):
+    for optimizer, module, x in ((one, net, mine(batch(step))), (two, whole, batch(step))):
+        optimizer.zero_grad()
+        module(x).backward()
+        optimizer.step()
+for (name, p), q in zip(net.module.named_parameters(), whole.parameters()):
+    assert np.allclose(p.detach().numpy(), q.detach().numpy(), atol=1e-6), name
+assert net.module.idle.weight.grad is None and "module.a.weight" in net.state_dict()
+sums = sl.stack([p.detach().sum() for p in net.parameters()])
+every = [sl.zeros_like(sums) for _ in range(size)]
+dist.all_gather(every, sums)
+assert all(e.equal(sums) for e in every)  # the same bits
+print("ok")
+""")
+    assert out == [["ok"]] * n
+
+
+def test_parameters_that_some_rank_does_not_use_count_as_zero(ranks):
+    out = ranks(2, NET + """
+sl.manual_seed(0)
+net = DDP(Net())
+net(mine(batch(0)), use_c=rank == 0).backward()
+bias = net.module.c.bias.grad.clone()
+sl.manual_seed(0)
+alone = Net()
+alone(batch(0)[:4]).backward()
+assert np.allclose(bias.numpy() * 2, alone.c.bias.grad.numpy(), atol=1e-6)
+assert net.module.idle.weight.grad is None
+print("ok")
+""")
+    assert out == [["ok"]] * 2
+
+
+def test_no_sync_adds_up_until_a_pass_outside_averages(ranks):
+    out = ranks(2, NET + """
+sl.manual_seed(0)
+net = DDP(Net())
+with net.no_sync():
+    net(mine(batch(0))).backward()
+local = net.module.a.weight.grad.clone()
+gathered = [sl.zeros_like(local) for _ in range(2)]
+dist.all_gather(gathered, local)
+assert not gathered[0].equal(gathered[1])
+net(mine(batch(1))).backward()
+sl.manual_seed(0)
+whole = Net()
+for step in range(2):
+    whole(batch(step)).backward()
+assert np.allclose(net.module.a.weight.grad.numpy(), whole.a.weight.grad.numpy(), atol=1e-6)
+assert net.module.seen.item() == 2
+print("ok")
+""")
+    assert out == [["ok"]] * 2
+
+
+def test_buffers_are_rank_0s_in_training(ranks):
+    out = ranks(2, NET + """
+net = DDP(Net())
+net.module.seen.fill_(10 * (rank + 1))
+net(mine(batch(0)))
+print(net.module.seen.item())
+net.module.seen.fill_(10 * (rank + 1))
+net.eval()(mine(batch(0)))
+print(net.module.seen.item())
+""")
+    assert out == [["11.0", "11.0"], ["11.0", "21.0"]]
+
+
+def test_modules_that_differ_are_refused_by_name(ranks):
+    out = ranks(2, NET + """
+for make in (lambda: nn.Linear(3, 3 + rank), lambda: nn.Linear(3, 3, bias=rank == 0), lambda: nn.ReLU()):
+    try:
+        DDP(make())
+    except ValueError as e:
+        print(str(e).split("  (")[0])
+""")
+    where = "DistributedDataParallel: "
+    assert out == [[where + "rank 0 has 'weight float32 (3, 3) True', rank 1 has 'weight float32 (4, 3) True'; the ranks' modules must be "
+                    "alike",
+                    where + "rank 0 has 'bias float32 (3,) True', rank 1 has 'nothing'; the ranks' modules must be alike",
+                    where + "the module has no parameter that requires a gradient; use it as it is"]] * 2
+
+
+def test_in_a_graph_it_says_what_to_use(ranks):
+    out = ranks(2, NET + """
+class Graph(nn.Graph):
+    def __init__(self):
+        super().__init__()
+        self.net = DDP(Net())
+
+    def build(self, x):
+        return self.net(x)
+
+try:
+    Graph()(batch(0))
+except NotImplementedError as e:
+    print(str(e).split("  (")[0].splitlines()[0])
+""")
+    assert out == [["DistributedDataParallel: is for eager code; inside nn.Graph use module.to_global(placement, sbp.broadcast)"]] * 2
+
+
+def test_it_says_when_ranks_have_not_met():
+    with pytest.raises(RuntimeError, match=r"DistributedDataParallel: the ranks have not met; call sluice.distributed.init\(\) first"):
+        sl.nn.parallel.DistributedDataParallel(sl.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("n, size", [(1, 5), (2, 10), (3, 10), (4, 3)])
+def test_sampler_shares_are_disjoint_and_together_all(n, size):
+    for options in ({}, {"shuffle": False}, {"drop_last": True}):
+        shares = [DistributedSampler(range(size), n, r, **options) for r in range(n)]
+        taken = [list(share) for share in shares]
+        assert all(len(t) == len(share) for t, share in zip(taken, shares)) and len({len(t) for t in taken}) == 1
+        together = [i for t in taken for i in t]
+        if options.get("drop_last"):
+            assert len(set(together)) == len(together) == size // n * n
+        else:
+            assert set(together) == set(range(size)) and len(together) < size + n
+            if size % n == 0:
+                assert len(together) == size
+
+
+def test_sampler_permutes_by_epoch_alike_in_all_ranks():
+    samplers = [DistributedSampler(range(100), 2, r) for r in range(2)]
+
+    def epoch(e):
+        for s in samplers:
+            s.set_epoch(e)
+        return [list(s) for s in samplers]
+
+    first, second = epoch(0), epoch(1)
+    assert first != second and epoch(0) == first
+    assert all(sorted(a + b) == list(range(100)) for a, b in (first, second))
+
+
+@pytest.mark.parametrize("arguments, text", [
+    ((range(3), 2, 2), "rank is 2, num_replicas is 2; ranks are 0 to num_replicas - 1"),
+    ((range(0), 2, 0), "the dataset is empty; it must have at least one sample"),
+])
+def test_wrong_samplers_are_errors(arguments, text):
+    with pytest.raises(ValueError) as error:
+        DistributedSampler(*arguments)
+    assert f"DistributedSampler: {text}" in str(error.value)
