@@ -74,10 +74,9 @@ SLUICE_INLINE float expm1_f(float x) {
 SLUICE_INLINE float log_f(float x) {
   const bool tiny = x < 1.17549435e-38f;
   const float scaled = tiny ? x * 8388608.f : x;
-  const int32_t bits = to_bits(scaled);
-  const int32_t above = bits - 0x3f3504f3;  // relative to sqrt(1/2)
-  const int32_t e = above >> 23;
-  const float m = from_bits(bits - static_cast<int32_t>(static_cast<uint32_t>(e) << 23)) - 1.f;
+  const uint32_t bits = static_cast<uint32_t>(to_bits(scaled));
+  const int32_t e = static_cast<int32_t>(bits - 0x3f3504f3u) >> 23;  // relative to sqrt(1/2)
+  const float m = from_bits(static_cast<int32_t>(bits - (static_cast<uint32_t>(e) << 23))) - 1.f;
   const float exponent = static_cast<float>(e) - (tiny ? 23.f : 0.f);
   float p = 0.0733243749f;
   p = p * m - 0.116598874f;
