@@ -195,7 +195,7 @@ void run_case(const Case& c, std::unique_ptr<Engine>& engine, size_t idle_thread
 
 TEST(SoakAborts, EndSoonReturnEverythingAndLeaveTheEngineUsable) {
   std::thread([] {}).join();
-  const size_t idle_threads = threads_now();
+  const size_t idle_threads = threads_at_rest();
   const int64_t n = repetitions(400, 9000);
   Progress progress("aborts", n);
   std::unique_ptr<Engine> engine;

@@ -59,12 +59,11 @@ Plan simulated() {
 }
 
 // How many starts the whole takes when none is refused, and what it is told when the n-th is.
-int refuse_each(const char* what, bool for_ever, const std::function<void(Engine&)>& run) {
+int refuse_each(const char* what, bool for_ever, size_t threads, const std::function<void(Engine&)>& run) {
   int refused = 0;
   std::set<std::string> told;
   for (int n = 0;; ++n) {
     SCOPED_TRACE(fmt::format("{}: start {} refused", what, n));
-    const size_t threads = threads_now();
     {
       Engine engine({.cores = 1});
       std::string error;
@@ -97,15 +96,16 @@ int refuse_each(const char* what, bool for_ever, const std::function<void(Engine
 // While it lasts every start fails; that ends engines, too, which use a thread for it.
 TEST(SoakStartFailures, EachIsToldAndLeavesNothing) {
   std::thread([] {}).join();
+  const size_t threads = threads_at_rest();
   const int rounds = static_cast<int>(repetitions(3, 60));
   int64_t refused = 0;
   for (int round = 0; round < rounds && !HasFailure(); ++round) {
     for (const bool for_ever : {false, true}) {
-      refused += refuse_each("host", for_ever, [](Engine& engine) {
+      refused += refuse_each("host", for_ever, threads, [](Engine& engine) {
         Session session = Session::load(engine, pipeline({"add_one", "twice"}, 2, 3), {}, {.functions = functions()});
         EXPECT_EQ(result(submit(session, filled(1))), filled(4));
       });
-      refused += refuse_each("simulated", for_ever, [](Engine& engine) {
+      refused += refuse_each("simulated", for_ever, threads, [](Engine& engine) {
         Session session = Session::load(engine, simulated());
         const Floats x = filled(1);
         submit(session, x).outputs();
@@ -117,7 +117,7 @@ TEST(SoakStartFailures, EachIsToldAndLeavesNothing) {
 
 TEST(StartFailures, AnEngineEndsAlthoughNoThreadCanBeStarted) {
   std::thread([] {}).join();  // a sanitizer makes one of its own beside the first
-  const size_t threads = threads_now();
+  const size_t threads = threads_at_rest();
   auto engine = std::make_unique<Engine>(EngineOptions{.cores = 1});
   Session session = Session::load(*engine, pipeline({"add_one"}, 2, 2), {}, {.functions = functions()});
   EXPECT_EQ(result(submit(session, filled(1))), filled(2));

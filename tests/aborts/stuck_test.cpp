@@ -51,7 +51,7 @@ TEST(Stuck, EveryCallHasATimeoutThatNamesTheActor) {
 
 TEST(Stuck, DestroyingTheSessionAbandonsItAndTheEngineWorksOn) {
   std::thread([] {}).join();
-  const size_t threads = threads_now();
+  const size_t threads = threads_at_rest();
   Stuck stuck;
   {
     Engine engine({.cores = 1});  // the stuck actor holds the only core

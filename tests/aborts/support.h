@@ -1,5 +1,6 @@
 #pragma once
 // What the tests of aborts share: what a process holds, plans in flight, time limits.
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -28,6 +29,14 @@ inline size_t threads_now() {
 }
 
 // Threads that have been joined are gone from /proc a moment later.
+inline size_t threads_at_rest() {
+  size_t least = threads_now();
+  for (int i = 0; i < 50; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    least = std::min(least, threads_now());
+  }
+  return least;
+}
 inline size_t threads_settled(size_t expected) {
   for (int i = 0; i < 2000 && threads_now() > expected; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return threads_now();

@@ -216,7 +216,7 @@ TEST(SoakAllocationFailures, LoadingAPlan) {
 
 TEST(SoakAllocationFailures, MakingAnEngineAndItsFirstLoad) {
   std::thread([] {}).join();
-  const size_t threads = threads_now();
+  const size_t threads = threads_at_rest();
   std::unique_ptr<Engine> engine;
   sweeps("first load", {.call =
                             [&] {
