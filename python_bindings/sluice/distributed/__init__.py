@@ -59,7 +59,8 @@ def init(*, rank=None, world_size=None, master=None, token=None, timeout=300.0, 
         if token is not None:
             place = _dataclasses.replace(place, token=token)
     host, _, port = place.master.rpartition(":")
-    _state.world = _C.World(place.rank, place.world_size, host or "127.0.0.1", int(port or 0), place.token, timeout, heartbeat)
+    _state.world = _C.World(place.rank, place.world_size, host or "127.0.0.1", int(port or 0), place.token, timeout, heartbeat,
+                            place.local_rank)
     _state.place = place
     _failure.watch()
     return place
