@@ -1,5 +1,8 @@
 """Global tensors and their graphs on several ranks: what one process makes of its devices."""
 
+import json
+import pathlib
+
 import pytest
 
 from programs import environment, ranks, start  # noqa: F401: fixtures
@@ -120,6 +123,17 @@ error(lambda: g.copy_(x))
 error(lambda: x[:, :rank + 1].to_global(W, S(0)))
 error(lambda: sl.zeros(3 - 2 * rank, 2).to_global(W, S(0)))
 error(lambda: sl.placement("cpu", [0, 2]))
+
+# A graph takes components and gives wholes; one without global tensors is each rank's own.
+class Twice(sl.nn.Graph):
+    def build(self, x):
+        return x * 2
+graph = Twice(name="twice")
+assert np.array_equal(graph(split).numpy(), 2 * whole)
+assert Twice()(sl.ones(2 + rank)).tolist() == [2.0] * (2 + rank)
+error(lambda: graph(sl.tensor(whole)))
+error(lambda: graph(split.to_global(sbp=B)))
+error(lambda: sl.save(graph, "bundle"))
 """
 
 
@@ -138,7 +152,35 @@ def test_components_of_eager_tensors(ranks):  # GT-03, GT-04, GT-17
         "ranks [0, 1]",
         "ValueError: to_global: rank 0 has float32 (3, 2); it must be float32 (2, 2), for sluice.sbp.split(dim=0) of (4, 2) over "
         "ranks [0, 1]",
-        "ValueError: placement: rank 2; the job has ranks 0 to 1"]
+        "ValueError: placement: rank 2; the job has ranks 0 to 1",
+        "ValueError: graph 'twice': input 'x' lies as a local tensor; expected S(0) on cpu:0,1/cpu:0, as when the graph was compiled",
+        "ValueError: graph 'twice': input 'x' lies as B on cpu:0,1/cpu:0; expected S(0) on cpu:0,1/cpu:0, as when the graph was "
+        "compiled",
+        "NotImplementedError: graph 'twice': runs on 2 ranks, which have its weights in parts; save it from a program of one process"]
+
+
+def test_every_conversion_keeps_the_value_between_ranks(ranks):  # GT-05, GT-06
+    assert ranks(4, """
+    dist.init()
+    S, B, P = sl.sbp.split, sl.sbp.broadcast, sl.sbp.partial_sum
+    here, there = sl.placement("sim", [0, 1]), sl.placement("sim", [3, 2])
+    class Convert(sl.nn.Graph):
+        def build(self, x):
+            ways = (S(0), S(1), B, P)
+            return [x.to_global(here, old).to_global(to, new).to_global(to, B) for to in (here, there) for old in ways for new in ways]
+    for step in range(3):
+        x = np.arange(35, dtype=np.float32).reshape(5, 7) + step
+        results = (graph := Convert() if step == 0 else graph)(sl.tensor(x))
+        assert len(results) == 32 and all(np.array_equal(y.numpy(), x) for y in results)
+    print("equal")
+    """) == [["equal"]] * 4
+
+
+def test_the_script_of_the_page(ranks):  # GT-22, JAX-14
+    page = (pathlib.Path(__file__).parents[2] / "docs/distributed.md").read_text()
+    script = page.partition("## One script, several processes")[2].partition("```python\n")[2].partition("```")[0]
+    alone = ranks(1, script)[0]
+    assert len(alone) == 1 and ranks(2, script) == [alone] * 2
 
 
 def test_state_dicts_keep_components_and_take_wholes(ranks):
@@ -183,3 +225,15 @@ def test_a_rank_that_builds_another_graph_is_named_with_its_line(ranks):  # GT-2
         "graph 'net': rank 1 has traced another graph than rank 0: first different are '%3 = sum(%2) {dim = none, keepdim = false} : "
         "float32()'  (script.py:15) on rank 0 and '%3 = exp(%2) : float32(4, 3)'  (script.py:14) on rank 1; all ranks must build "
         "the same graph  (script.py:21)", "12.0"]
+
+
+def test_the_digits_example(ranks, tmp_path):
+    example = pathlib.Path(__file__).parents[2] / "examples/distributed_digits.py"
+    ranks(2, f"""
+    import runpy
+    sys.argv, sys.path[:0] = ["distributed_digits.py", "--steps", "4", "--out", {str(tmp_path / "out")!r}], [{str(example.parent)!r}]
+    runpy.run_path({str(example)!r}, run_name="__main__")
+    """)
+    result = json.loads((tmp_path / "out/result.json").read_text())
+    assert result["equal"] and len(result["losses"]) == 4 and result["losses"][-1] < result["losses"][0]
+    assert "1/cpu:0/compute0" in (tmp_path / "out/plan.json").read_text() and (tmp_path / "out/plan.html").stat().st_size > 10000
