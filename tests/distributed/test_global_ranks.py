@@ -135,6 +135,7 @@ error(lambda: g.copy_(x))
 error(lambda: x[:, :rank + 1].to_global(W, S(0)))
 error(lambda: sl.zeros(3 - 2 * rank, 2).to_global(W, S(0)))
 error(lambda: sl.placement("cpu", [0, 2]))
+assert str(gpus := sl.placement("cuda", [1, 0])) == "1/cuda:1,cuda:0" and x.to_global(gpus, B).placement == gpus
 
 # A graph takes components and gives wholes; one without global tensors is each rank's own.
 class Twice(sl.nn.Graph):
@@ -237,6 +238,37 @@ def test_a_rank_that_builds_another_graph_is_named_with_its_line(ranks):  # GT-2
         "graph 'net': rank 1 has traced another graph than rank 0: first different are '%3 = sum(%2) {dim = none, keepdim = false} : "
         "float32()'  (script.py:15) on rank 0 and '%3 = exp(%2) : float32(4, 3)'  (script.py:14) on rank 1; all ranks must build "
         "the same graph  (script.py:21)", "12.0"]
+
+
+def test_a_step_that_fails_and_a_rank_that_is_killed_are_named(start):
+    _, out, _ = start(2, """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # to have time to tell
+    dist.init()
+    W = sl.placement("sim", [0, 1])
+    def check(x):
+        if rank == 1 and x[0] == 3:
+            raise ValueError("three is refused")
+        return x
+    class Sum(sl.nn.Graph):
+        def build(self, x):
+            x = sl.host_function(check, x, out=((4,), sl.float32))
+            return x.to_global(W, sl.sbp.split(0)).sum()
+    graph = Sum()
+    for step in range(6):
+        if step == 5 and rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        begin = time.monotonic()
+        try:
+            print(graph(sl.full((4,), float(step))).item(), flush=True)
+        except sl.Error as e:
+            print(str(e).splitlines()[0].split("  (")[0], flush=True)
+    assert time.monotonic() - begin < 5
+    """).output()
+    rank0, rank1 = ([line[4:] for line in out.splitlines() if line.startswith(f"[{r}] ")] for r in (0, 1))
+    refused = "host function 'check' raised ValueError: three is refused"
+    assert rank1 == ["0.0", "4.0", "8.0", refused, "16.0"]
+    assert rank0 == ["0.0", "4.0", "8.0", "transfer: rank 1 takes no part: " + refused, "16.0",
+                     "transfer: rank 1 is gone: its connection closed without a goodbye; it crashed or was killed"]
 
 
 def test_the_digits_example(ranks, tmp_path):
