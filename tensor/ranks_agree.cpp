@@ -85,11 +85,19 @@ std::vector<plan::DeviceDesc> describe_devices(collective::World& world, Engine&
     int32_t cores, host_memory, asynchronous, unused;
   };
   std::vector<Facts> own(names.size()), all(names.size() * world.size());
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i].rank != world.rank()) continue;
-    const plan::DeviceDesc desc = engine.device({0, names[i].kind, names[i].index}).describe();
-    own[i] = {desc.memory_bytes, desc.cores, desc.host_memory, desc.asynchronous, 0};
+  std::string problem;
+  try {
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (names[i].rank != world.rank()) continue;
+      const plan::DeviceDesc desc = engine.device({0, names[i].kind, names[i].index}).describe();
+      own[i] = {desc.memory_bytes, desc.cores, desc.host_memory, desc.asynchronous, 0};
+    }
+  } catch (const Error& error) {
+    problem = error.what();
   }
+  const std::vector<std::string> problems = gather_texts(world.control(), problem);
+  for (size_t r = 0; r < problems.size(); ++r)
+    SLUICE_CHECK_KIND(kUnsupported, problems[r].empty(), "rank {}: {}", r, problems[r]);
   world.control().all_gather(own.data(), all.data(), own.size() * sizeof(Facts));
   std::vector<plan::DeviceDesc> devices;
   for (size_t i = 0; i < names.size(); ++i) {

@@ -21,7 +21,8 @@ std::vector<std::string> gather_texts(collective::Communicator& ranks, const std
 // line on either side.
 void check_same_graph(collective::World& world, const graph::Graph& graph, const CompileOptions& options);
 
-// `names`, which are those of all ranks, described by the ranks they belong to.
+// `names`, which are those of all ranks, described by the ranks they belong to. Throws kUnsupported in every rank when
+// one has no such device.
 std::vector<plan::DeviceDesc> describe_devices(collective::World& world, Engine& engine,
                                                const std::vector<DeviceId>& names);
 

@@ -67,7 +67,11 @@ def _lies(t: Any, what: str) -> Any:
 
 def _placement_of(mesh: str) -> placement:
     devices = [(int(rank or 0), *name.split(":")) for rank, _, name in (d.rpartition("/") for d in _C.mesh_devices(mesh))]
-    return placement(devices[0][1], [rank if _job() else int(index) for rank, _, index in devices])
+    several = any(rank for rank, _, _ in devices)
+    made = placement.__new__(placement)
+    made._mesh, made.type = mesh, devices[0][1]
+    made.ranks = tuple(rank if several else int(index) for rank, _, index in devices)
+    return made
 
 
 @method

@@ -147,6 +147,9 @@ assert Twice()(sl.ones(2 + rank)).tolist() == [2.0] * (2 + rank)
 error(lambda: graph(sl.tensor(whole)))
 error(lambda: graph(split.to_global(sbp=B)))
 error(lambda: sl.save(graph, "bundle"))
+error(lambda: Twice()(sl.ones(2).to_global(gpus, B)))
+dist.destroy()
+assert repr(g.placement) == "sluice.placement(type='cpu', ranks=[0, 1])"
 """
 
 
