@@ -1,4 +1,4 @@
-# make demo   train the digits net, write out/digits/, check it in C++ and on two devices
+# make demo   train the digits net, write out/digits/, check it in C++, on two devices and on two ranks
 # make test   C++ and Python tests          make bench [ONLY=prefix]   benchmarks against the peers
 # make check  everything a change must pass  make deps [DRY_RUN=1]      install (or print) what is needed
 # make test-long  the soak tests in full      make fuzz [SECONDS_EACH=60] coverage-guided fuzzing of every input format
@@ -25,6 +25,7 @@ build: deps
 
 demo: build
 	$(PYTHON) examples/train_digits.py
+	$(PYTHON) -m sluice.distributed.launch --nproc_per_node 2 examples/distributed_digits.py
 
 test: build
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)

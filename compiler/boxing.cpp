@@ -11,7 +11,7 @@ namespace {
 
 using enum Sbp::Kind;
 
-bool off_mesh(const Spread& spread) { return !spread.devices[0].has_value(); }
+int rank_of(const std::optional<DeviceId>& device) { return device ? device->rank : 0; }
 // On one device every way to lie is the same.
 Sbp effective(const Spread& spread) { return spread.size() == 1 ? Sbp::broadcast() : spread.sbp; }
 
@@ -35,8 +35,18 @@ class Boxer {
 
  private:
   void at(const std::optional<DeviceId>& device) { builder_.context.placement.device = device; }
-  // The copy that device `t` reads.
-  int near(int t) const { return t % from_.size(); }
+  // The copy that device `t` reads: the next one in turn, unless another lies on it, or on its rank.
+  int near(int t) const {
+    const int turn = t % from_.size();
+    const std::optional<DeviceId>& device = to_.devices[t];
+    const auto distance = [&](int s) {
+      return from_.devices[s] == device ? 0 : rank_of(from_.devices[s]) == rank_of(device) ? 1 : 2;
+    };
+    int best = turn;
+    for (int s = 0; s < from_.size(); ++s)
+      if (distance(s) < distance(best)) best = s;
+    return best;
+  }
 
   // Each device adds up one part for all.
   Shards reduced_by_parts() {
@@ -112,22 +122,28 @@ class Boxer {
 }  // namespace
 
 std::string Spread::str() const {
-  if (!devices[0]) return "one piece";
+  if (off_mesh) return size() == 1 ? "one piece" : fmt::format("one piece on each of {} ranks", size());
   std::vector<DeviceId> ids;
   for (const auto& device : devices) ids.push_back(*device);
   return sbp.str() + " on " + DeviceMesh(std::move(ids)).str();
 }
 
 Spread spread_over(const DeviceMesh& mesh, const Sbp& sbp) {
-  return {{mesh.devices().begin(), mesh.devices().end()}, sbp};
+  return {{mesh.devices().begin(), mesh.devices().end()}, sbp, false};
 }
 
-Spread in_one_piece() { return {{std::nullopt}, Sbp::broadcast()}; }
+Spread off_mesh(const DeviceId& device, int ranks) {
+  Spread spread{{std::nullopt}, Sbp::broadcast(), true};
+  if (ranks > 1) spread.devices.clear();
+  for (int rank = 0; ranks > 1 && rank < ranks; ++rank)
+    spread.devices.push_back(DeviceId{rank, device.kind, device.index});
+  return spread;
+}
 
 const char* boxing_kind(const Spread& from, const Spread& to) {
   const Sbp::Kind source = effective(from).kind, target = effective(to).kind;
-  if (off_mesh(to)) return source == kBroadcast ? "fetch" : source == kSplit ? "gather" : "reduce";
-  if (off_mesh(from)) return target == kSplit ? "scatter" : "broadcast";
+  if (to.off_mesh) return source == kBroadcast ? "fetch" : source == kSplit ? "gather" : "reduce";
+  if (from.off_mesh) return target == kSplit ? "scatter" : "broadcast";
   if (from.devices != to.devices) return "send";
   if (source == kBroadcast) return "local";
   if (source == kPartialSum) return target == kBroadcast ? "all_reduce" : "reduce_scatter";

@@ -10,16 +10,18 @@
 
 namespace sluice::compiler {
 
-// Devices and how a value lies on them. No device: the one where nodes without placement run.
+// Devices and how a value lies on them.
 struct Spread {
-  std::vector<std::optional<DeviceId>> devices;
+  std::vector<std::optional<DeviceId>> devices;  // none: the one where nodes without placement run
   Sbp sbp;
+  bool off_mesh = false;
   int size() const { return static_cast<int>(devices.size()); }
   std::string str() const;  // "S(0) on sim:0-1"
   bool operator==(const Spread&) const = default;
 };
 Spread spread_over(const DeviceMesh& mesh, const Sbp& sbp);
-Spread in_one_piece();  // where nodes without placement run
+// Where nodes without placement run: `device` of each rank, or, of a single one, no device in particular.
+Spread off_mesh(const DeviceId& device, int ranks);
 
 using Shards = std::vector<Value>;  // one per device
 

@@ -124,6 +124,7 @@ NamedAttrs record(const CompileOptions& options) {
   add("in_place", options.in_place, defaults.in_place, options.in_place);
   add("memory_budget", options.memory_budget, defaults.memory_budget, static_cast<int64_t>(options.memory_budget));
   add("cores", options.cores, defaults.cores, int64_t{options.cores});
+  add("ranks", options.ranks, defaults.ranks, int64_t{options.ranks});
   for (const auto& [name, quota] : options.quotas) attrs.emplace_back("quota." + name, static_cast<int64_t>(quota));
   for (const std::string& name : options.disabled_passes) attrs.emplace_back("disabled." + name, true);
   return attrs;
@@ -172,7 +173,7 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
     return 0;
   });
   stages.run("lower", [&] {
-    lowered = compiler::lower(graph, order, target, options);
+    lowered = compiler::lower(graph, order, target, options, result.partition);
     return static_cast<int>(lowered.tasks.size());
   });
   stages.run("programs", [&] {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/device_mesh.h"
 #include "graph/graph.h"
 #include "plan/plan.h"
 #include "plan/target.h"
@@ -26,7 +27,10 @@ struct CompileOptions {
   uint64_t memory_budget = 0;  // bytes over all spaces; 0 = none
   int cores = 0;               // of the compute stream; 0 = the target's, less one per host stream
   std::vector<std::string> disabled_passes;
-  std::string dump_dir;  // IR before and after each pass; "" = SLUICE_DUMP_IR or none
+  // Processes that run the plan of a graph over several devices together. What lies on no mesh, every one of them has.
+  int ranks = 1;
+  std::map<std::string, GlobalPlacement> components;  // inputs and variables of which each rank has what lies on it
+  std::string dump_dir;                               // IR before and after each pass; "" = SLUICE_DUMP_IR or none
 };
 
 struct PassReport {
@@ -54,6 +58,8 @@ struct Boxing {
 struct Partition {
   std::vector<VariableShard> shards;  // in the order of the plan's graph
   std::vector<Boxing> boxings;        // in program order
+  // Of the plan's graph, where there are several ranks: whose each is.
+  std::vector<int> input_ranks, output_ranks;
 };
 
 struct CompileResult {

@@ -21,11 +21,12 @@ constexpr uint64_t kSnapshotBytes = 4096;
 }  // namespace
 
 Lowering::Lowering(const graph::Graph& graph, const std::vector<int>& order, const plan::Target& target,
-                   const CompileOptions& options)
+                   const CompileOptions& options, const Partition& partition)
     : graph_(graph),
       order_(order),
       target_(target),
       options_(options),
+      partition_(partition),
       placer_(graph, target, options),
       facts_(graph, order),
       where_(graph.values().size()),
@@ -34,7 +35,14 @@ Lowering::Lowering(const graph::Graph& graph, const std::vector<int>& order, con
 Lowered Lowering::run() {
   placer_.place_state_updates();
   placer_.assign_cores();
-  facts_.find_homes(placer_);
+  std::map<std::string, int> rank_of_shard;
+  for (const VariableShard& shard : partition_.shards) rank_of_shard[shard.name] = shard.device.rank;
+  std::vector<int> ranks(graph_.variables().size(), -1);
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const auto found = rank_of_shard.find(graph_.variables()[i].name);
+    if (found != rank_of_shard.end()) ranks[i] = found->second;
+  }
+  facts_.find_homes(placer_, ranks);
   out_.outputs.resize(graph_.outputs().size());
   for (size_t k = 0; k < graph_.outputs().size(); ++k) {
     outputs_of_[graph_.outputs()[k].value].push_back(static_cast<int>(k));
@@ -53,7 +61,7 @@ Lowered Lowering::run() {
     for (ValueId output : node.outputs) defined(output);
     finish_updates(static_cast<int>(p));
   }
-  place_ports();
+  for (int rank = 0; rank < options_.ranks; ++rank) place_ports(rank);
   for (size_t i = 0; i < placer_.streams.size(); ++i)
     out_.stream_space.push_back(placer_.space_of(static_cast<int>(i)));
   out_.spaces = std::move(placer_.spaces);
@@ -68,8 +76,8 @@ void Lowering::make_inputs_and_variables() {
     where_[value].push_back({store, 0, spec});
     return store;
   };
-  const int host = placer_.host_space();
   for (size_t i = 0; i < graph_.inputs().size(); ++i) {
+    const int host = placer_.host_space(partition_.input_ranks.empty() ? 0 : partition_.input_ranks[i]);
     make(Store::Kind::kInput, i, host, graph_.inputs()[i].value, graph_.inputs()[i].name);
   }
   for (size_t i = 0; i < graph_.variables().size(); ++i) {
@@ -88,15 +96,17 @@ void Lowering::make_inputs_and_variables() {
 
 // The actor that brings inputs runs where they are prepared on the host, so that a long program of the compute stream
 // does not hold back the preparation of the next step.
-void Lowering::place_ports() {
-  const int compute = placer_.default_stream();
-  out_.sink_stream = placer_.space_of(compute) == placer_.host_space() ? compute : placer_.host_stream();
-  out_.feed_stream = out_.sink_stream;
+void Lowering::place_ports(int rank) {
+  const int compute = placer_.default_stream(rank);
+  const bool on_host = placer_.space_of(compute) == placer_.host_space(rank);
+  out_.sink_streams.push_back(on_host ? compute : placer_.host_stream(rank));
+  out_.feed_streams.push_back(out_.sink_streams.back());
   for (const Task& task : out_.tasks) {
     for (const Operand& in : task.inputs) {
       if (in.store < 0 || out_.stores[in.store].kind != Store::Kind::kInput) continue;
-      if (placer_.streams[task.stream].kind != plan::StreamKind::kHost) continue;
-      out_.feed_stream = task.stream;
+      if (placer_.streams[task.stream].kind != plan::StreamKind::kHost || placer_.rank_of(task.stream) != rank)
+        continue;
+      out_.feed_streams.back() = task.stream;
       return;
     }
   }
@@ -248,8 +258,8 @@ void Lowering::stamp(const Node& node) {
 }
 
 Lowered lower(const graph::Graph& graph, const std::vector<int>& order, const plan::Target& target,
-              const CompileOptions& options) {
-  return Lowering(graph, order, target, options).run();
+              const CompileOptions& options, const Partition& partition) {
+  return Lowering(graph, order, target, options, partition).run();
 }
 
 }  // namespace sluice::compiler

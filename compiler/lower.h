@@ -11,7 +11,8 @@ namespace sluice::compiler {
 // What the graph says of its variables, given the order in which nodes run.
 struct VariableFacts {
   VariableFacts(const graph::Graph& graph, const std::vector<int>& order);
-  void find_homes(Placer& placer);
+  // `ranks`: whose each variable is. Its home is a stream of that rank.
+  void find_homes(Placer& placer, const std::vector<int>& ranks);
   bool updated(int variable) const { return updated_[variable]; }
 
   std::vector<int> position;         // per node: place in the order
@@ -36,12 +37,12 @@ TensorSpec with_layout(const TensorSpec& spec, plan::Layout layout);
 class Lowering {
  public:
   Lowering(const graph::Graph& graph, const std::vector<int>& order, const plan::Target& target,
-           const CompileOptions& options);
+           const CompileOptions& options, const Partition& partition);
   Lowered run();
 
  private:
   void make_inputs_and_variables();
-  void place_ports();
+  void place_ports(int rank);
   void lower_view(int node);
   void lower_kernel(int node);
   void defined(graph::ValueId value);
@@ -61,7 +62,11 @@ class Lowering {
   Operand add_copy(const Operand& from, TensorSpec spec, int stream, int space, const Operand* into = nullptr);
   TensorSpec output_spec(const TensorSpec& spec, plan::Layout layout, const std::vector<TensorSpec>& inputs) const;
   int variable_to_write(int node, int output, const TensorSpec& spec, const Task& task);
-  int output_stream(graph::ValueId value);
+  // A stream of `rank` that computes in host memory: the value's own where that does.
+  int host_side(graph::ValueId value, int rank);
+  int rank_of(const Operand& operand) const { return placer_.spaces[out_.stores[operand.store].space].device.rank; }
+  // All of a store that crosses from stream to stream, and so from rank to rank.
+  bool travels(const Operand& operand) const;
   int add_store(Store store);
   int add_task(Task task);
   std::string unique_name(const std::string& base);
@@ -71,6 +76,7 @@ class Lowering {
   const std::vector<int>& order_;
   const plan::Target& target_;
   const CompileOptions& options_;
+  const Partition& partition_;
   Placer placer_;
   VariableFacts facts_;
   std::vector<std::vector<Operand>> where_;   // per value: everywhere it lies, the original first

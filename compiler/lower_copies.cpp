@@ -92,12 +92,21 @@ bool Lowering::belongs_to_other_stream(const Operand& operand, int stream) const
   return store.kind == Store::Kind::kVariable && facts_.updated(store.index) && facts_.home[store.index] != stream;
 }
 
-// Copies a value into the memory of `stream`'s device: up its copy_in stream, and down copy_out of where it is.
+// What no other kernel writes before all readers have seen it, and no more than what they read.
+bool Lowering::travels(const Operand& operand) const {
+  const Store& store = out_.stores[operand.store];
+  return store.kind != Store::Kind::kVariable && operand.offset == 0 && operand.spec.extent_bytes() == store.bytes;
+}
+
+// Copies a value into the memory of `stream`'s device: up its copy_in stream, and down copy_out of where it is. From
+// the host memory of another rank it is read as it is: the register in between crosses.
 Operand Lowering::transfer(ValueId value, int stream) {
-  const int target_space = placer_.space_of(stream), host = placer_.host_space();
-  const auto in_host = [&](const Operand& o) { return out_.stores[o.store].space == host; };
+  const int target_space = placer_.space_of(stream), here = placer_.rank_of(stream);
+  const auto in_host = [&](const Operand& o) { return out_.stores[o.store].space == placer_.host_space(rank_of(o)); };
   const auto rank = [&](const Operand& o) {
-    return !in_host(o) * 2 + (out_.stores[o.store].kind == Store::Kind::kVariable);
+    const bool away = rank_of(o) != here;
+    return away * 8 + !in_host(o) * 4 + (away && !travels(o)) * 2 +
+           (out_.stores[o.store].kind == Store::Kind::kVariable);
   };
   Operand from = *std::min_element(where_[value].begin(), where_[value].end(),
                                    [&](const Operand& a, const Operand& b) { return rank(a) < rank(b); });
@@ -109,9 +118,11 @@ Operand Lowering::transfer(ValueId value, int stream) {
   };
   if (!in_host(from)) {
     const DeviceId device = placer_.spaces[out_.stores[from.store].space].device;
-    hop(placer_.copy_stream(device, plan::StreamKind::kCopyOut), host);
+    hop(placer_.copy_stream(device, plan::StreamKind::kCopyOut), placer_.host_space(device.rank));
   }
-  if (target_space != host) {
+  if (const int home = rank_of(from); home != here && !travels(from))
+    hop(host_side(value, home), placer_.host_space(home));
+  if (target_space != placer_.host_space(here)) {
     hop(placer_.copy_stream(placer_.streams[stream].device, plan::StreamKind::kCopyIn), target_space);
   }
   return from;
@@ -122,11 +133,11 @@ void Lowering::defined(ValueId value) {
   for (int k : outputs_of_[value]) {
     source_ = {};
     module_.clear();
-    Operand at = fetch(value, output_stream(value), Layout::kContiguous);
-    const Store& store = out_.stores[at.store];
-    const bool whole = store.kind == Store::Kind::kTemp && at.offset == 0 && at.spec.extent_bytes() == store.bytes;
-    if (!whole) {
-      at = add_copy(at, contiguous(at.spec), output_stream(value), placer_.host_space());
+    const int rank = partition_.output_ranks.empty() ? 0 : partition_.output_ranks[k];
+    const int stream = host_side(value, rank);
+    Operand at = fetch(value, stream, Layout::kContiguous);
+    if (!travels(at) || out_.stores[at.store].kind == Store::Kind::kInput || rank_of(at) != rank) {
+      at = add_copy(at, contiguous(at.spec), stream, placer_.host_space(rank));
       where_[value].push_back(at);
     }
     at.spec = contiguous(at.spec);
@@ -139,16 +150,15 @@ void Lowering::defined(ValueId value) {
   }
 }
 
-// A stream that computes in host memory: the value's own where that does.
-int Lowering::output_stream(ValueId value) {
+int Lowering::host_side(ValueId value, int rank) {
   const graph::ValueInfo& info = graph_.values()[facts_.root[value]];
-  int stream = placer_.default_stream();
+  int stream = placer_.default_stream(rank);
   if (info.kind == ValueKind::kNode) stream = placer_.stream_of(info.index);
   if (info.kind == ValueKind::kVariable) stream = facts_.home[info.index];
-  for (int candidate : {stream, placer_.default_stream()}) {
-    if (placer_.space_of(candidate) == placer_.host_space()) return candidate;
+  for (int candidate : {stream, placer_.default_stream(rank)}) {
+    if (placer_.space_of(candidate) == placer_.host_space(rank)) return candidate;
   }
-  return placer_.host_stream();
+  return placer_.host_stream(rank);
 }
 
 // Writes new contents that were not written in place, once nobody reads the old ones.

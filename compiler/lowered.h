@@ -48,10 +48,10 @@ struct Lowered {
   std::vector<int> stream_space;  // per stream: where its kernels compute
   std::vector<Store> stores;
   std::vector<Task> tasks;          // in an order in which they may run
-  std::vector<Operand> outputs;     // of the graph: whole contiguous temporaries on the host
+  std::vector<Operand> outputs;     // of the graph: whole contiguous temporaries on their rank's host
   std::vector<int> variable_store;  // per variable of the graph; -1 when unused
-  int feed_stream = 0;              // of the actor that brings inputs
-  int sink_stream = 0;              // of the actor that hands out outputs
+  std::vector<int> feed_streams;    // per rank: of the actor that brings inputs
+  std::vector<int> sink_streams;    // per rank: of the actor that hands out outputs
   std::vector<int> writer;          // per variable: the task that writes its new content, or -1
 };
 
@@ -62,20 +62,21 @@ class Placer {
 
   // Stream (index into streams()) of a node's kernel.
   int stream_of(int node) const { return node_stream_[node]; }
-  int default_stream();
+  int default_stream(int rank);
   // The stream of a device that copies to (in) or from it.
   int copy_stream(const DeviceId& device, plan::StreamKind kind) { return stream(device, kind, 0); }
-  int host_stream() { return stream(cpu_, plan::StreamKind::kHost, 0); }
+  int host_stream(int rank) { return stream({rank, DeviceKind::kCpu, 0}, plan::StreamKind::kHost, 0); }
+  int rank_of(int stream) const { return streams[stream].device.rank; }
   // Memory in which kernels of a stream compute.
   int space_of(int stream);
-  int host_space() { return space({plan::SpaceKind::kHost, {}}); }
+  int host_space(int rank) { return space({plan::SpaceKind::kHost, {rank, DeviceKind::kCpu, 0}}); }
   const plan::DeviceDesc& desc(const DeviceId& device) const;
   // Moves the nodes that only maintain state (a generator's step counter) next to the state's first reader.
   void place_state_updates();
 
   std::vector<plan::Space> spaces;
   std::vector<plan::Stream> streams;
-  // Gives the compute stream of the CPU what the host streams leave over. Call when all streams are known.
+  // Gives the compute stream of a CPU what the host streams leave over. Call when all streams are known.
   void assign_cores();
 
  private:
@@ -86,7 +87,6 @@ class Placer {
   const graph::Graph& graph_;
   const CompileOptions& options_;
   std::vector<plan::DeviceDesc> devices_;
-  DeviceId cpu_;
   std::vector<int> node_stream_;
 };
 
@@ -94,7 +94,7 @@ class Placer {
 std::vector<int> schedule(const graph::Graph& graph);
 
 Lowered lower(const graph::Graph& graph, const std::vector<int>& order, const plan::Target& target,
-              const CompileOptions& options);
+              const CompileOptions& options, const Partition& partition);
 
 // Which actor runs each task.
 struct Programs {

@@ -83,7 +83,7 @@ void PlanBuilder::place_stores() {
   if (!options_.in_place) return;
   for (const std::vector<int>& actors : stream_actors_) {
     for (int actor : actors) {
-      for (int task : programs_.actors[actor - 1]) {
+      for (int task : tasks_of(actor)) {
         for (const plan::InPlacePair& pair : lowered_.tasks[task].in_place) share(task, pair);
       }
     }

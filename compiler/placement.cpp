@@ -33,7 +33,6 @@ int host_index(std::string_view stream) {
 
 Placer::Placer(const graph::Graph& graph, const plan::Target& target, const CompileOptions& options)
     : graph_(graph), options_(options), devices_(target.devices()) {
-  cpu_ = {options.device.rank, DeviceKind::kCpu, 0};
   desc(options.device);
   for (const graph::Node& node : graph.nodes()) node_stream_.push_back(place(node));
 }
@@ -70,7 +69,9 @@ int Placer::place(const graph::Node& node) {
   return stream({device.rank, DeviceKind::kCpu, 0}, StreamKind::kHost, index);
 }
 
-int Placer::default_stream() { return stream(options_.device, StreamKind::kCompute, 0); }
+int Placer::default_stream(int rank) {
+  return stream({rank, options_.device.kind, options_.device.index}, StreamKind::kCompute, 0);
+}
 
 int Placer::stream(const DeviceId& device, StreamKind kind, int index) {
   for (size_t i = 0; i < streams.size(); ++i) {
@@ -90,15 +91,16 @@ int Placer::space(const plan::Space& space) {
 
 int Placer::space_of(int stream) {
   const DeviceId device = streams[stream].device;
-  return desc(device).host_memory ? host_space() : space({plan::SpaceKind::kDevice, device});
+  return desc(device).host_memory ? host_space(device.rank) : space({plan::SpaceKind::kDevice, device});
 }
 
 void Placer::assign_cores() {
-  const auto hosts = std::count_if(streams.begin(), streams.end(), [&](const plan::Stream& s) {
-    return s.kind == StreamKind::kHost && s.device.kind == DeviceKind::kCpu;
-  });
   for (plan::Stream& s : streams) {
     if (s.kind != StreamKind::kCompute) continue;
+    const auto hosts = std::count_if(streams.begin(), streams.end(), [&](const plan::Stream& other) {
+      return other.kind == StreamKind::kHost && other.device.kind == DeviceKind::kCpu &&
+             other.device.rank == s.device.rank;
+    });
     const int all = desc(s.device).cores;
     const int left = s.device.kind == DeviceKind::kCpu ? all - static_cast<int>(hosts) : all;
     s.cores = std::max(1, options_.cores > 0 ? options_.cores : left);

@@ -68,9 +68,15 @@ class PlanBuilder {
   plan::View view_of(const Operand& operand) const;
   int root(int store) const;
 
-  int actor_of_task(int task) const { return programs_.actor_of[task] + 1; }
+  // Actors: a feed for each rank, the programs, a sink for each rank.
+  int ranks() const { return static_cast<int>(lowered_.feed_streams.size()); }
+  int actor_of_task(int task) const { return programs_.actor_of[task] + ranks(); }
+  const std::vector<int>& tasks_of(int actor) const { return programs_.actors[actor - ranks()]; }
   int stream_of_actor(int actor) const { return plan_.actors[actor].stream; }
-  int sink() const { return static_cast<int>(plan_.actors.size()) - 1; }
+  int rank_of_actor(int actor) const { return plan_.streams[stream_of_actor(actor)].device.rank; }
+  int rank_of_store(size_t store) const { return lowered_.spaces[lowered_.stores[store].space].device.rank; }
+  int feed(int rank) const { return rank; }
+  int sink(int rank) const { return static_cast<int>(plan_.actors.size()) - ranks() + rank; }
 
   const graph::Graph& graph_;
   const Lowered& lowered_;

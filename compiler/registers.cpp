@@ -27,7 +27,7 @@ std::string PlanBuilder::unique(std::unordered_set<std::string>& names, const st
   return name;
 }
 
-// Actor 0 brings the inputs, the last one hands out the outputs, those between run the programs.
+// The first ones bring each rank's inputs, the last ones hand out its outputs, those between run the programs.
 void PlanBuilder::make_actors() {
   const auto stream = [&](int lowered_stream) {
     int& mapped = stream_map_[lowered_stream];
@@ -38,8 +38,12 @@ void PlanBuilder::make_actors() {
     }
     return mapped;
   };
-  plan_.actors.push_back({unique(actor_names_, "inputs"), stream(lowered_.feed_stream), ActorRole::kFeed, {}});
-  actor_names_.insert("outputs");
+  const auto of_rank = [](const char* name, int rank) { return rank == 0 ? name : fmt::format("{}@{}", name, rank); };
+  for (int r = 0; r < ranks(); ++r) {
+    plan_.actors.push_back(
+        {unique(actor_names_, of_rank("inputs", r)), stream(lowered_.feed_streams[r]), ActorRole::kFeed, {}});
+    actor_names_.insert(of_rank("outputs", r));
+  }
   for (size_t a = 0; a < programs_.actors.size(); ++a) {
     const int s = stream(programs_.stream_of[a]);
     const bool single = options_.granularity == Granularity::kOp;
@@ -47,12 +51,13 @@ void PlanBuilder::make_actors() {
     stream_actors_[s].push_back(static_cast<int>(plan_.actors.size()));
     plan_.actors.push_back({unique(actor_names_, base), s, ActorRole::kNormal, {}});
   }
-  plan_.actors.push_back({"outputs", stream(lowered_.sink_stream), ActorRole::kSink, {}});
+  for (int r = 0; r < ranks(); ++r)
+    plan_.actors.push_back({of_rank("outputs", r), stream(lowered_.sink_streams[r]), ActorRole::kSink, {}});
   instructions_.resize(plan_.actors.size());
   for (const std::vector<int>& actors : stream_actors_) {
     int64_t position = 0;
     for (int actor : actors) {
-      for (int task : programs_.actors[actor - 1]) position_[task] = position++;
+      for (int task : tasks_of(actor)) position_[task] = position++;
     }
   }
 }
@@ -114,7 +119,7 @@ void PlanBuilder::make_data_registers() {
     const bool input = store.kind == Store::Kind::kInput;
     if (use.place == Place::kVariable || (!input && (use.writer < 0 || (use.consumers.empty() && !use.output))))
       continue;
-    const int producer = input ? 0 : actor_of_task(use.writer);
+    const int producer = input ? feed(rank_of_store(s)) : actor_of_task(use.writer);
     bool local = !input && !use.output;
     for (const auto& [actor, task] : use.consumers)
       local = local && stream_of_actor(actor) == stream_of_actor(producer);
@@ -139,11 +144,12 @@ void PlanBuilder::make_data_registers() {
     if (!input)
       instructions_[producer].emits[use.writer].push_back(use.reg);
     else
-      instructions_[0].last_emits.push_back(use.reg);
+      instructions_[producer].last_emits.push_back(use.reg);
     for (const auto& [actor, task] : use.consumers) {
       instructions_[actor].releases[task].push_back(add_edge(use.reg, actor));
     }
-    if (use.output || use.consumers.empty()) instructions_[sink()].first_releases.push_back(add_edge(use.reg, sink()));
+    const int end = sink(rank_of_store(s));
+    if (use.output || use.consumers.empty()) instructions_[end].first_releases.push_back(add_edge(use.reg, end));
   }
 }
 
@@ -190,7 +196,7 @@ void PlanBuilder::order_variables() {
 bool PlanBuilder::needs_order(int stream) const {
   if (stream_actors_[stream].size() < 2) return false;
   for (int actor : stream_actors_[stream]) {
-    for (int t : programs_.actors[actor - 1]) {
+    for (int t : tasks_of(actor)) {
       const Task& task = lowered_.tasks[t];
       if (task.workspace_bytes > 0) return true;
       for (const Operand& out : task.outputs) {
@@ -213,35 +219,38 @@ void PlanBuilder::order_streams() {
   }
 }
 
-// Every actor is started by the feed, and every step is over when the sink says so.
+// Every actor is started by its rank's feed, and every step of a rank is over when its sink says so.
 void PlanBuilder::start_and_finish() {
   std::vector<bool> fed(plan_.actors.size(), false), heard(plan_.actors.size(), false);
   for (const plan::Edge& edge : plan_.edges) {
     const plan::Register& r = plan_.registers[edge.reg];
     if (r.initial_tokens > 0) continue;
     fed[edge.consumer] = true;
-    heard[r.producer] = true;
+    if (rank_of_actor(r.producer) == rank_of_actor(edge.consumer)) heard[r.producer] = true;
   }
   for (const Task& task : lowered_.tasks) {
     bool writes = task.effectful;
     for (const Operand& out : task.outputs) writes = writes || uses_[out.store].place == Place::kVariable;
     if (writes) heard[actor_of_task(static_cast<int>(&task - lowered_.tasks.data()))] = false;
   }
-  for (int a = 1; a < sink(); ++a) {
+  for (int a = ranks(); a < sink(0); ++a) {
     if (heard[a]) continue;
+    const int end = sink(rank_of_actor(a));
     const int reg = add_register("done: " + plan_.actors[a].name, a, 0, options_.outputs_buffer_size);
     instructions_[a].last_emits.push_back(reg);
-    instructions_[sink()].first_releases.push_back(add_edge(reg, sink()));
-    fed[sink()] = true;
+    instructions_[end].first_releases.push_back(add_edge(reg, end));
+    fed[end] = true;
   }
-  int start = -1;
-  for (int a = 1; a <= sink(); ++a) {
+  std::vector<int> start(ranks(), -1);
+  for (int a = ranks(); a < static_cast<int>(plan_.actors.size()); ++a) {
     if (fed[a]) continue;
-    if (start < 0) {
-      start = add_register("start", 0, 0, options_.outputs_buffer_size);
-      instructions_[0].last_emits.push_back(start);
+    int& reg = start[rank_of_actor(a)];
+    if (reg < 0) {
+      const int from = feed(rank_of_actor(a));
+      reg = add_register(from == 0 ? "start" : fmt::format("start@{}", from), from, 0, options_.outputs_buffer_size);
+      instructions_[from].last_emits.push_back(reg);
     }
-    instructions_[a].first_releases.push_back(add_edge(start, a));
+    instructions_[a].first_releases.push_back(add_edge(reg, a));
   }
 }
 
@@ -282,8 +291,8 @@ void PlanBuilder::write_programs() {
       return it == by_task.end() ? std::vector<int>() : it->second;
     };
     add(InstrKind::kRelease, i.first_releases);
-    if (a > 0 && static_cast<int>(a) < sink()) {
-      for (int task : programs_.actors[a - 1]) {
+    if (plan_.actors[a].role == ActorRole::kNormal) {
+      for (int task : tasks_of(static_cast<int>(a))) {
         program.push_back({InstrKind::kRun, task});
         add(InstrKind::kEmit, at(i.emits, task));
         add(InstrKind::kRelease, at(i.releases, task));

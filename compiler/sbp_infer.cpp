@@ -215,7 +215,7 @@ class Inference final : public graph::GraphBuilder {
 };
 
 // Where variables may lie: on the mesh on which all their readers are.
-std::vector<Residence> residences(const graph::Graph& graph, SbpPlan& plan) {
+std::vector<Residence> residences(const graph::Graph& graph, SbpPlan& plan, const Components* components) {
   // The mesh of every node, were all variables outside.
   std::vector<int> mesh(graph.values().size(), Lay::kOff);
   std::vector<Residence> homes(graph.variables().size());
@@ -245,6 +245,12 @@ std::vector<Residence> residences(const graph::Graph& graph, SbpPlan& plan) {
       home.sbp = sbp_attr(node.attrs);
     }
   }
+  for (size_t v = 0; components != nullptr && v < homes.size(); ++v) {
+    const auto component = components->find(graph.variables()[v].name);
+    homes[v] = component == components->end()
+                   ? Residence{}
+                   : Residence{index_of(plan, component->second.mesh), true, component->second.sbp};
+  }
   for (size_t v = 0; v < homes.size(); ++v)
     SLUICE_CHECK(homes[v].mesh < 0 || homes[v].sbp.kind != Sbp::Kind::kPartialSum,
                  "to_global: variable '{}' is asked to lie as P; a variable must lie as S or B",
@@ -258,13 +264,18 @@ bool is_global(const graph::Graph& graph) {
   return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& n) { return is_to_global(*n.op); });
 }
 
-SbpPlan infer_sbp(const graph::Graph& source) {
+SbpPlan infer_sbp(const graph::Graph& source, const Components* components) {
   SbpPlan plan;
   graph::Rewriter rewriter(source);
   Inference inference(plan, rewriter.target(), 0);
   const ExecutorScope scope(inference);
-  const std::vector<Residence> homes = residences(source, plan);
+  const std::vector<Residence> homes = residences(source, plan, components);
   plan.values.assign(rewriter.target().values().size(), Lay{});
+  for (const graph::Input& input : rewriter.target().inputs()) {
+    if (components == nullptr || !components->contains(input.name)) continue;
+    const GlobalPlacement& global = components->at(input.name);
+    plan.values[input.value] = {index_of(plan, global.mesh), global.sbp};
+  }
   for (size_t v = 0; v < homes.size(); ++v) inference.reside(rewriter.target().variables()[v].value, homes[v]);
   std::vector<int> update_of(source.values().size(), -1);
   for (size_t v = 0; v < homes.size(); ++v)

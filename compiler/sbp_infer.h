@@ -1,6 +1,8 @@
 #pragma once
 // Where every value of a logical graph lies: from what to_global says, greedily along the program.
+#include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/device_mesh.h"
@@ -59,6 +61,9 @@ bool can_split(const WholeCall& call, const SbpRow& row, int n);
 // first; or the op's decomposition, where that moves fewer. A variable that is read on one mesh alone lies there, as
 // to_global says or as its first reader wants it. Throws kValue naming the user's line where operands lie on different
 // meshes, or a variable would rest as partial sums.
-SbpPlan infer_sbp(const graph::Graph& graph);
+//
+// In a job of several ranks (`components` given), what is there a component lies so; other variables are each rank's.
+using Components = std::map<std::string, GlobalPlacement>;
+SbpPlan infer_sbp(const graph::Graph& graph, const Components* components = nullptr);
 
 }  // namespace sluice::compiler

@@ -50,7 +50,10 @@ const char* instr_kind_name(InstrKind kind) {
   return "?";
 }
 
-std::string Space::str() const { return kind == SpaceKind::kDevice ? device.str() : space_kind_name(kind); }
+std::string Space::str() const {
+  if (kind == SpaceKind::kDevice) return device.str();
+  return device.rank == 0 ? space_kind_name(kind) : fmt::format("{}/{}", device.rank, space_kind_name(kind));
+}
 
 Adjacency::Adjacency(const Plan& plan)
     : in_edges(plan.actors.size()), out_registers(plan.actors.size()), register_edges(plan.registers.size()) {

@@ -36,8 +36,6 @@ class Taking {
     part_.name = plan_.name;
     part_.options = plan_.options;
     part_.target = plan_.target;
-    part_.spaces = plan_.spaces;
-    for (Space& space : part_.spaces) space.device.rank = 0;
     streams_to_ = keep(plan_.streams, streams_, part_.streams);
     arenas_to_ = keep(plan_.arenas, arenas_, part_.arenas);
     buffers_to_ = keep(plan_.buffers, buffers_, part_.buffers);
@@ -112,9 +110,22 @@ class Taking {
     }
     return v;
   }
+  // A space of the plan as this rank sees it.
+  int space(int index) {
+    Space space = plan_.spaces[index];
+    space.device.rank = 0;
+    const auto known = std::find(part_.spaces.begin(), part_.spaces.end(), space);
+    if (known != part_.spaces.end()) return static_cast<int>(known - part_.spaces.begin());
+    part_.spaces.push_back(space);
+    return static_cast<int>(part_.spaces.size()) - 1;
+  }
   void renumber() {
     for (Stream& s : part_.streams) s.device.rank = 0;
-    for (Arena& a : part_.arenas) a.stream = a.stream < 0 ? -1 : streams_to_[a.stream];
+    for (Arena& a : part_.arenas) {
+      a.stream = a.stream < 0 ? -1 : streams_to_[a.stream];
+      a.space = space(a.space);
+    }
+    for (Variable& v : part_.variables) v.space = space(v.space);
     for (Buffer& b : part_.buffers) b.arena = arenas_to_[b.arena];
     for (Kernel& k : part_.kernels) {
       if (k.workspace >= 0) k.workspace = buffers_to_[k.workspace];

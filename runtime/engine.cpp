@@ -162,6 +162,17 @@ void Engine::check_alive() const {
 
 const EngineOptions& Engine::options() const { return impl_->options; }
 int Engine::cores() const { return impl_->leases.cores(); }
+
+void Engine::join(std::shared_ptr<collective::World> world) {
+  std::lock_guard lock(impl_->mutex);
+  impl_->options.world.swap(world);
+}
+
+std::shared_ptr<collective::World> Engine::world() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->options.world;
+}
+
 std::shared_ptr<const LoadedExtension> Engine::load_extension(const std::string& path) {
   std::shared_ptr<const LoadedExtension> fresh = open_extension(path);
   std::lock_guard lock(impl_->mutex);

@@ -41,7 +41,7 @@ struct EngineOptions {
   actors::MessageProbe* probe = nullptr;         // of manual stepping, for tests; REQUIRES: outlives the engine
   std::chrono::milliseconds stop_timeout{5000};  // how long destroying the engine waits for its sessions, together
   // The ranks this process is one of: plans of several ranks run on them together. All ranks load them in one order.
-  std::shared_ptr<collective::World> world = nullptr;
+  std::shared_ptr<collective::World> world = nullptr;  // at first: see join()
   std::chrono::milliseconds watchdog{10000};  // report who waits for whom when nothing fires for so long; 0: never
 };
 
@@ -68,6 +68,9 @@ class Engine {
   std::shared_ptr<const LoadedExtension> load_extension(const std::string& path);
   std::vector<std::shared_ptr<const LoadedExtension>> extensions() const;
   CoreLeases& leases();
+  // From now on plans of several ranks run with these; null: no such plans can be loaded.
+  void join(std::shared_ptr<collective::World> world);
+  std::shared_ptr<collective::World> world() const;
 
   // The counting allocator of a memory space, for whoever allocates once: arenas, loaded variables. What it counts is
   // what plans hold. Its storages may outlive the engine.

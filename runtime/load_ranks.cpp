@@ -44,7 +44,7 @@ void agree(collective::World& world, const plan::Plan& plan, uint32_t channel) {
 
 plan::Plan join_ranks(Engine& engine, const plan::Plan& plan, SessionCore::Loaded& loaded) {
   const int ranks = plan::rank_count(plan);
-  const std::shared_ptr<collective::World>& world = engine.options().world;
+  const std::shared_ptr<collective::World> world = engine.world();
   SLUICE_CHECK_KIND(kUnsupported, world != nullptr,
                     "plan '{}': is for {} ranks that run it together; this engine is alone: give it their world",
                     plan.name, ranks);

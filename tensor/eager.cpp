@@ -319,9 +319,10 @@ Value EagerExecutor::copy(const Value& value) {
   SLUICE_CHECK_KIND(kUnsupported, from.device().kind == DeviceKind::kCpu,
                     "copy: eager ops do not run on {}; call it inside nn.Graph, or move the tensor to cpu",
                     from.device().str());
-  auto to = allocate(from.type(), from.device());
+  const TensorSpec& spec = from.memory_spec();
+  auto to = allocate({spec.dtype, spec.shape}, from.device());
   from.storage()->before_read();
-  impl_->copy_strided(from.spec(), from.data(), to->spec(), to->data());
+  impl_->copy_strided(spec, from.data(), to->spec(), to->data());
   return Value(std::move(to));
 }
 
@@ -329,6 +330,8 @@ Value EagerExecutor::detach(const Value& value) { return Value(eager_impl(value,
 
 void EagerExecutor::assign(const Value& target, const Value& source) {
   EagerImpl& to = eager_impl(target, "assign");
+  to.check_whole("assign");
+  eager_impl(source, "assign").check_whole("assign");
   for (int i = 0; i < target.rank(); ++i)
     SLUICE_CHECK_KIND(
         kRuntime, to.spec().strides[i] != 0 || target.shape()[i] <= 1,
@@ -372,7 +375,7 @@ Value EagerExecutor::copy_to(const Value& value, const DeviceId& device) {
   const EagerImpl& impl = eager_impl(value, "to");
   if (!tensor.is_contiguous()) from = copy(value);
   const EagerImpl& read = static_cast<const EagerImpl&>(*from.impl());
-  auto to = allocate(impl.type(), device);
+  auto to = allocate({impl.memory_spec().dtype, impl.memory_spec().shape}, device);
   const uint64_t bytes = to->storage()->bytes();
   read.storage()->before_read();
   if (read.device().kind == DeviceKind::kCpu && device.kind == DeviceKind::kCpu) {

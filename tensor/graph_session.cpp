@@ -19,7 +19,9 @@
 #include "runtime/engine.h"
 #include "runtime/extension.h"
 #include "runtime/session.h"
+#include "streams/collective/world.h"
 #include "streams/stream.h"
+#include "tensor/ranks_agree.h"
 #include "tensor/sharded_variable.h"
 
 namespace sluice {
@@ -67,15 +69,22 @@ Fix without_device(const graph::Graph& graph, const CompileOptions& options, con
   return {};
 }
 
-// The devices that a graph names, and the host.
-std::vector<plan::DeviceDesc> devices_of(Engine& engine, const graph::Graph& graph, const CompileOptions& options) {
-  std::set<DeviceId> ids{DeviceId{}, options.device};
+// The devices that a graph names, and the host; in a job of several ranks, those of all.
+std::vector<plan::DeviceDesc> devices_of(Engine& engine, const graph::Graph& graph, const CompileOptions& options,
+                                         collective::World* world) {
+  std::set<DeviceId> ids;
+  const auto on_each_rank = [&](DeviceId id) {
+    for (id.rank = 0; id.rank < options.ranks; ++id.rank) ids.insert(id);
+  };
+  on_each_rank({});
+  on_each_rank(options.device);
   for (const graph::Node& node : graph.nodes()) {
-    if (node.placement.device) ids.insert(*node.placement.device);
+    if (node.placement.device) on_each_rank(*node.placement.device);
     if (node.op != &ops::to_global_op()) continue;
     const DeviceMesh mesh = parse_mesh(attr<std::string>(node.attrs, 0));
     ids.insert(mesh.devices().begin(), mesh.devices().end());
   }
+  if (world != nullptr) return describe_devices(*world, engine, {ids.begin(), ids.end()});
   std::vector<plan::DeviceDesc> devices;
   for (const DeviceId& id : ids) {
     try {
@@ -115,6 +124,7 @@ struct GraphSession::Impl {
   EagerExecutor& eager;
   CapturedGraph captured;
   GraphSessionOptions options;
+  std::shared_ptr<collective::World> world;  // whose ranks run it together; null: this process alone
   CompileResult result;
   std::map<std::string, Tensor> folded;  // constants the compiler made
   std::vector<Tensor> updated;           // variables a step writes
@@ -124,22 +134,46 @@ struct GraphSession::Impl {
     bool updated = false;
   };
   std::map<std::string, Sharded> sharded;  // variables that lie on several devices
+  std::vector<TensorType> results;         // of a step
   Session session;
 
   void compile_graph();
   void start();
-  std::shared_ptr<Storage> bind(const plan::Plan& plan, const plan::Variable& variable);
+  // Joins the ranks of the job where the graph is for several devices.
+  void meet_ranks();
+  // What no rank has a component of is everywhere what rank 0 has.
+  void share_variables();
+  bool is_component(const std::string& name) const {
+    return world != nullptr && options.compile.components.contains(name);
+  }
+  // What this rank has of an input, if anything.
+  std::optional<InputTensor> component_of(const std::string& name, const Tensor& input) const;
   // A variable's memory in `home`.
   std::shared_ptr<Storage> memory_on(const std::string& name, const DeviceId& home);
-  void bind_shards(VariableBindings& bindings);
+  void bind_variables(VariableBindings& bindings);
   Tensor find(const std::string& name) const;
 };
 
+void GraphSession::Impl::meet_ranks() {
+  world = eager.engine().world();
+  if (world != nullptr && (world->size() == 1 || !compiler::is_global(captured.graph))) world = nullptr;
+  if (world == nullptr) return;
+  options.compile.ranks = world->size();
+  for (const graph::Variable& v : captured.graph.variables()) {
+    const auto& global = eager_impl(captured.variables.at(v.name)).global;
+    if (global) options.compile.components[v.name] = *global;
+  }
+  check_same_graph(*world, captured.graph, options.compile);
+}
+
 void GraphSession::Impl::compile_graph() {
-  const KernelTarget target(eager.engine().kernels(), devices_of(eager.engine(), captured.graph, options.compile));
+  meet_ranks();
+  const KernelTarget target(eager.engine().kernels(),
+                            devices_of(eager.engine(), captured.graph, options.compile, world.get()));
   const auto lookup = [this](const std::string& name) -> const void* {
     const auto found = captured.variables.find(name);
-    if (found == captured.variables.end() || found->second.device().kind != DeviceKind::kCpu) return nullptr;
+    if (found == captured.variables.end() || found->second.device().kind != DeviceKind::kCpu || is_component(name))
+      return nullptr;
     return found->second.is_contiguous() ? found->second.read() : nullptr;
   };
   const auto run = [this](const OpDef& op, const Attrs& attrs, Types types, std::span<const void* const> inputs) {
@@ -154,11 +188,6 @@ Tensor GraphSession::Impl::find(const std::string& name) const {
   if (made != folded.end()) return made->second;
   const auto found = captured.variables.find(name);
   return found == captured.variables.end() ? Tensor() : found->second;
-}
-
-std::shared_ptr<Storage> GraphSession::Impl::bind(const plan::Plan& plan, const plan::Variable& variable) {
-  const plan::Space& space = plan.spaces[variable.space];
-  return memory_on(variable.name, space.kind == plan::SpaceKind::kDevice ? space.device : DeviceId{});
 }
 
 std::shared_ptr<Storage> GraphSession::Impl::memory_on(const std::string& name, const DeviceId& home) {
@@ -183,16 +212,36 @@ std::shared_ptr<Storage> GraphSession::Impl::memory_on(const std::string& name, 
   return impl.storage();
 }
 
-void GraphSession::Impl::bind_shards(VariableBindings& bindings) {
-  std::map<std::string, DeviceId> homes;  // a part lies where the plan wants it
+void GraphSession::Impl::share_variables() {
+  for (const graph::Variable& v : captured.graph.variables()) {
+    const Tensor tensor = captured.variables.at(v.name);
+    if (is_component(v.name) || tensor.device().kind != DeviceKind::kCpu || !tensor.is_contiguous()) continue;
+    const uint64_t bytes = checked_bytes(tensor.shape(), dtype_size(tensor.dtype()));
+    void* data = world->rank() == 0 ? const_cast<void*>(tensor.read("variable")) : tensor.write("variable");
+    world->control().broadcast(data, bytes, 0);
+  }
+}
+
+void GraphSession::Impl::bind_variables(VariableBindings& bindings) {
+  std::map<std::string, DeviceId> homes;  // a variable lies where the plan wants it
   for (const plan::Variable& v : result.plan.variables) {
     const plan::Space& space = result.plan.spaces[v.space];
-    homes[v.name] = space.kind == plan::SpaceKind::kDevice ? space.device : DeviceId{};
+    DeviceId& home = homes[v.name];
+    if (space.kind == plan::SpaceKind::kDevice) home = {0, space.device.kind, space.device.index};
   }
   std::map<std::string, std::vector<VariableShard>> of;
+  std::map<std::string, std::string> whole_of;  // of this rank's own variables: what the graph calls them
+  for (const auto& [name, home] : homes) whole_of[name] = name;
   for (VariableShard shard : result.partition.shards) {
     const auto home = homes.find(shard.name);
     if (home == homes.end()) continue;
+    whole_of.erase(shard.name);
+    if (world != nullptr && shard.device.rank != world->rank()) continue;
+    if (world != nullptr && !is_component(shard.variable)) {
+      whole_of[shard.name] = shard.variable;
+      continue;
+    }
+    if (world != nullptr) shard.axis = -1;  // the tensor holds no more than this
     shard.device = home->second;
     of[shard.variable].push_back(std::move(shard));
   }
@@ -205,6 +254,11 @@ void GraphSession::Impl::bind_shards(VariableBindings& bindings) {
     bound.push_back(tensor);
     ++eager_impl(tensor).sessions;
   }
+  for (const auto& [name, variable] : whole_of) {
+    bindings[name] = memory_on(variable, homes[name]);
+    bound.push_back(find(variable));
+    ++eager_impl(bound.back()).sessions;
+  }
 }
 
 void GraphSession::Impl::start() {
@@ -213,19 +267,16 @@ void GraphSession::Impl::start() {
     for (const plan::Variable& v : result.plan.variables)
       if (v.name == name) folded[name] = Tensor::from_host({v.spec.dtype, v.spec.shape}, bytes.data());
   }
+  if (world != nullptr) share_variables();
   VariableBindings bindings;
-  bind_shards(bindings);
-  for (const plan::Variable& v : result.plan.variables) {
-    if (bindings.contains(v.name)) continue;
-    bindings[v.name] = bind(result.plan, v);
-    bound.push_back(find(v.name));
-    ++eager_impl(bound.back()).sessions;
-  }
+  bind_variables(bindings);
+  std::set<const ValueImpl*> is_bound;
+  for (const Tensor& tensor : bound) is_bound.insert(tensor.impl());
   for (const graph::Variable& v : captured.graph.variables()) {
-    const auto parts = sharded.find(v.name);
-    if (v.update == graph::kNoValue || (parts == sharded.end() && !bindings.contains(v.name))) continue;
-    if (parts != sharded.end()) parts->second.updated = true;
-    updated.push_back(captured.variables.at(v.name));
+    const Tensor tensor = captured.variables.at(v.name);
+    if (v.update == graph::kNoValue || !is_bound.contains(tensor.impl())) continue;
+    if (const auto parts = sharded.find(v.name); parts != sharded.end()) parts->second.updated = true;
+    updated.push_back(tensor);
   }
   SessionOptions session_options;
   session_options.functions = options.functions;
@@ -234,6 +285,7 @@ void GraphSession::Impl::start() {
   session_options.wait_timeout = options.wait_timeout;
   session_options.stop_timeout = options.stop_timeout;
   session = Session::load(eager.engine(), result.plan, bindings, std::move(session_options));
+  for (const PortInfo& port : session.outputs()) results.push_back(port.type);
 }
 
 GraphSession::GraphSession(EagerExecutor& eager, CapturedGraph captured, GraphSessionOptions options)
@@ -266,6 +318,19 @@ void GraphSession::close() {
   for (const auto& [name, variable] : impl_->sharded) variable.parts->gather();
 }
 
+std::optional<InputTensor> GraphSession::Impl::component_of(const std::string& name, const Tensor& input) const {
+  const EagerImpl& impl = eager_impl(input);
+  const GlobalPlacement& expected = options.compile.components.at(name);
+  const bool fits = impl.global && impl.global->mesh == expected.mesh && impl.global->sbp == expected.sbp;
+  SLUICE_CHECK(fits, "graph '{}': input '{}' lies as {}; expected {}, as when the graph was compiled", result.plan.name,
+               name, impl.global ? impl.global->str() : "a local tensor", expected.str());
+  const auto& devices = expected.mesh.devices();
+  if (std::none_of(devices.begin(), devices.end(), [&](const DeviceId& d) { return d.rank == world->rank(); }))
+    return std::nullopt;
+  impl.storage()->before_read();
+  return InputTensor{impl.data(), impl.memory_spec()};
+}
+
 std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::chrono::nanoseconds timeout) {
   SLUICE_CHECK_KIND(kRuntime, impl_->session.valid(), "graph '{}': was compiled by a dry run; it cannot be called",
                     impl_->result.plan.name);
@@ -277,7 +342,12 @@ std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::c
     SLUICE_CHECK_KIND(kType, input.defined(), "graph '{}': an input is undefined; pass a tensor",
                       impl_->result.plan.name);
     host.push_back(input.device().kind == DeviceKind::kCpu ? input : Tensor(impl_->eager.copy_to(input, {})));
-    data.push_back({host.back().read("graph input"), host.back().spec()});
+    const std::string& name = impl_->captured.graph.inputs()[host.size() - 1].name;
+    if (!impl_->is_component(name)) {
+      data.push_back({host.back().read("graph input"), host.back().spec()});
+    } else if (const auto component = impl_->component_of(name, input)) {
+      data.push_back(*component);
+    }
   }
   for (const auto& [name, variable] : impl_->sharded) variable.parts->before_step(variable.updated);
   const StepHandle step = impl_->session.submit(data, timeout);
@@ -285,11 +355,9 @@ std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::c
     if (variable.updated) variable.parts->step_submitted();
   for (const Tensor& variable : impl_->updated) eager_impl(variable).bump_version();
   std::vector<Tensor> outputs;
-  const std::vector<plan::Output>& infos = impl_->result.plan.outputs;
-  for (size_t i = 0; i < infos.size(); ++i) {
-    const TensorSpec& spec = infos[i].view.spec;
+  for (size_t i = 0; i < impl_->results.size(); ++i) {
     outputs.emplace_back(Value(std::make_shared<EagerImpl>(
-        std::make_shared<StepOutput>(step, i, impl_->options.wait_timeout), TensorType{spec.dtype, spec.shape})));
+        std::make_shared<StepOutput>(step, i, impl_->options.wait_timeout), impl_->results[i])));
   }
   return outputs;
 }
@@ -297,9 +365,14 @@ std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::c
 void GraphSession::synchronize() { impl_->session.wait_all(impl_->options.wait_timeout); }
 const CompileResult& GraphSession::compiled() const { return impl_->result; }
 const CapturedGraph& GraphSession::captured() const { return impl_->captured; }
+bool GraphSession::of_ranks() const { return impl_->world != nullptr; }
 Session& GraphSession::session() { return impl_->session; }
 
 void GraphSession::save(const std::string& dir) const {
+  SLUICE_CHECK_KIND(
+      kUnsupported, impl_->world == nullptr,
+      "graph '{}': runs on {} ranks, which have its weights in parts; save it from a program of one process",
+      impl_->result.plan.name, impl_->options.compile.ranks);
   Bundle bundle;
   bundle.plan = impl_->result.plan;
   bundle.graph_text = graph::to_text(impl_->captured.graph);
@@ -327,10 +400,13 @@ std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, const std
     captured.variables[name] = Value(std::make_shared<EagerImpl>(weight.storage, weight.spec, DeviceId{}));
   for (const auto& [key, value] : bundle.meta) options.meta.emplace(key, value);
   auto impl = std::make_unique<Impl>(eager, std::move(captured), std::move(options));
-  const KernelTarget target(eager.engine().kernels(),
-                            devices_of(eager.engine(), impl->captured.graph, impl->options.compile));
   // The parts of variables are not kept: what lies on several devices is split anew.
-  if (target.fingerprint() == bundle.plan.target && !compiler::is_global(impl->captured.graph)) {
+  const auto planned_here = [&] {
+    const KernelTarget target(eager.engine().kernels(),
+                              devices_of(eager.engine(), impl->captured.graph, impl->options.compile, nullptr));
+    return target.fingerprint() == bundle.plan.target;
+  };
+  if (!compiler::is_global(impl->captured.graph) && planned_here()) {
     graph::check_kernels(bundle.plan, ops);  // kernels trust the types of their operands
     impl->result.plan = std::move(bundle.plan);
     impl->result.graph = impl->captured.graph;

@@ -50,6 +50,8 @@ class GraphSession {
   // Of a loaded bundle that was not planned anew: the plan, without pass reports.
   const CompileResult& compiled() const;
   const CapturedGraph& captured() const;
+  // The ranks of a job run it together.
+  bool of_ranks() const;
   Session& session();  // stats, traces, watchdog
 
   // Writes plan.json, graph.txt, weights.safetensors, meta.json.

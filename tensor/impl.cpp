@@ -75,6 +75,19 @@ void EagerImpl::resolve() const {
   resolved_.store(true, std::memory_order_release);
 }
 
+void EagerImpl::lay(std::shared_ptr<const GlobalTensor> how, const TensorType& type) {
+  spec_ = how && how->component ? TensorSpec::contiguous(type) : memory_spec();
+  type_ = {spec_.dtype, spec_.shape};
+  global = std::move(how);
+}
+
+void EagerImpl::check_whole(const char* what) const {
+  SLUICE_CHECK_KIND(kRuntime, !global || !global->component,
+                    "{}: this rank holds its component of the tensor alone: {}; use to_global(sbp=broadcast) on all "
+                    "ranks for the whole, to_local() for the component",
+                    what, global->str());
+}
+
 void EagerImpl::move_to(std::shared_ptr<Storage> storage, DeviceId device) {
   storage_ = std::move(storage);
   device_ = device;

@@ -54,7 +54,8 @@ std::shared_ptr<ShardedVariable> ShardedVariable::of(EagerExecutor& eager, Eager
     const uint64_t bytes = checked_bytes(shard.type.shape, dtype_size(shard.type.dtype));
     parts.back().storage = std::make_shared<Storage>(eager.engine().allocator(space), bytes, space);
   }
-  auto made = std::make_shared<ShardedVariable>(tensor.storage(), tensor.type(), std::move(parts));
+  const TensorSpec& spec = tensor.memory_spec();
+  auto made = std::make_shared<ShardedVariable>(tensor.storage(), TensorType{spec.dtype, spec.shape}, std::move(parts));
   tensor.storage()->attach(made, true);
   tensor.sharded.push_back(made);
   return made;

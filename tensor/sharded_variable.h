@@ -4,7 +4,8 @@
 // The tensor keeps its memory on the host. A step works on the parts and leaves the whole behind; the next eager read
 // brings it up to date, and what eager code, or another session, writes into the whole goes to the parts ahead of the
 // next step. All of it hangs on Storage::before_read and before_write, which every access of the whole calls. Sessions
-// own it, and gather as they end.
+// own it, and gather as they end. In a job of several ranks the tensor keeps its component, of which the part on this
+// rank's device is a copy.
 //
 // Invariants: at most one of `stale_` and `ahead_` is true for whoever may access the variable now.
 //

@@ -19,7 +19,9 @@ EagerImpl& in_memory(const Tensor& tensor, const char* what) {
   SLUICE_CHECK_KIND(kRuntime, !tensor.traced(),
                     "{}: the tensor is part of a graph: {}; its content exists only when the graph runs", what,
                     tensor.type().str());
-  return static_cast<EagerImpl&>(*tensor.impl());
+  auto& impl = static_cast<EagerImpl&>(*tensor.impl());
+  impl.check_whole(what);
+  return impl;
 }
 
 EagerImpl& on_host(const Tensor& tensor, const char* what) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,6 +66,11 @@ class PendingStorage {
   virtual std::shared_ptr<Storage> wait() = 0;  // blocks; throws the step's error
 };
 
+// A logical tensor over devices, as this process has it.
+struct GlobalTensor : GlobalPlacement {
+  std::optional<TensorSpec> component;  // in a job of several ranks: what this one's memory holds; unset: the whole
+};
+
 // Memory: a storage seen through an offset and strides. Views share storage and version.
 class EagerImpl final : public TensorImpl {
  public:
@@ -93,8 +99,15 @@ class EagerImpl final : public TensorImpl {
   void move_to(std::shared_ptr<Storage> storage, DeviceId device);
   // Graph sessions that have the storage bound; while there are any it may not move.
   std::atomic<int> sessions{0};
-  // How graphs are to lay it over devices; null: not at all. Its memory holds the whole. Eager ops refuse it.
-  std::shared_ptr<const GlobalPlacement> global;
+  // How graphs are to lay it over devices; null: not at all. Eager ops refuse it, and readers of all of it do where
+  // its memory holds a component; type() and spec() are the whole's.
+  std::shared_ptr<const GlobalTensor> global;
+  // Of what its memory holds.
+  const TensorSpec& memory_spec() const { return global && global->component ? *global->component : spec_; }
+  // From now on it lies so, and is logically a `type`; null: what its memory holds. REQUIRES: not a view.
+  void lay(std::shared_ptr<const GlobalTensor> how, const TensorType& type);
+  // Throws kRuntime, naming `what` wants all of it, when the memory holds a component.
+  void check_whole(const char* what) const;
   // Its parts on several devices, while sessions use them.
   std::vector<std::weak_ptr<class ShardedVariable>> sharded;
 

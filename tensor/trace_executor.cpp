@@ -151,6 +151,7 @@ ValueId TraceExecutor::capture_constant(const Value& value) {
   if (!fresh) return entry->second;
   // A copy: what happens to the tensor later does not concern the graph.
   const Value content = impl.device().kind == DeviceKind::kCpu ? eager_.copy(value) : eager_.copy_to(value, {});
+  if (impl.global) static_cast<EagerImpl&>(*content.impl()).lay(impl.global, impl.type());
   const std::string name = take_name("const");
   entry->second = lay(graph_.add_variable(name, value.type(), /*constant=*/true), impl);
   constant_tensors_.emplace_back(name, content);

@@ -20,13 +20,16 @@ constexpr Lay kOff{};
 class Partitioner {
  public:
   Partitioner(SbpPlan plan, PassContext& pass)
-      : plan_(std::move(plan)), pass_(pass), builder_(target_, pass.options.device), made_(plan_.values.size()) {}
+      : plan_(std::move(plan)),
+        pass_(pass),
+        off_mesh_(off_mesh(pass.options.device, pass.options.ranks)),
+        builder_(target_, pass.options.device),
+        made_(plan_.values.size()) {}
 
   graph::Graph run() {
     const ExecutorScope scope(builder_);
     target_.name = source().name;
-    for (const graph::Input& input : source().inputs())
-      define(input.value, {builder_.value(target_.add_input(input.name, source().type(input.value)))});
+    for (const graph::Input& input : source().inputs()) add_input(input);
     for (const graph::Variable& v : source().variables()) add_variable(v);
     for (size_t i = 0; i < source().nodes().size(); ++i) {
       const Node& node = source().nodes()[i];
@@ -34,12 +37,17 @@ class Partitioner {
       if (plan_.calls[i].mesh != Lay::kFree) split(node, plan_.calls[i]);
     }
     builder_.context = {};
-    for (const graph::Output& output : source().outputs())
-      target_.add_output(output.name, builder_.id(get(output.value, kOff)[0]));
+    for (const graph::Output& output : source().outputs()) {
+      const Shards shards = get(output.value, kOff);
+      for (size_t i = 0; i < shards.size(); ++i) {
+        target_.add_output(name_at(output.name, off_mesh_.devices[i]), builder_.id(shards[i]));
+        pass_.partition.output_ranks.push_back(rank_of(off_mesh_.devices[i]));
+      }
+    }
     for (const graph::Variable& v : source().variables()) {
       if (v.update == kNoValue) continue;
       const Shards contents = get(v.update, plan_.values[v.value]);
-      const Shards& old = made_[v.value].begin()->second;
+      const Shards& old = made_[v.value].at(key_of(plan_.values[v.value]));
       for (size_t i = 0; i < contents.size(); ++i) {
         const ValueId content = builder_.id(contents[i]), before = builder_.id(old[i]);
         if (content != before) target_.set_update(target_.values()[before].index, content);
@@ -58,24 +66,42 @@ class Partitioner {
     return {lay.mesh, one ? Sbp::Kind::kBroadcast : lay.sbp.kind, split ? lay.sbp.axis : 0};
   }
   Spread spread(const Lay& lay) const {
-    return lay.on_mesh() ? spread_over(plan_.meshes[lay.mesh], lay.sbp) : in_one_piece();
+    return lay.on_mesh() ? spread_over(plan_.meshes[lay.mesh], lay.sbp) : off_mesh_;
+  }
+  static int rank_of(const std::optional<DeviceId>& device) { return device ? device->rank : 0; }
+  // Of what is one thing per device.
+  static std::string name_at(const std::string& name, const std::optional<DeviceId>& device) {
+    return device ? fmt::format("{}@{}", name, device->str()) : name;
   }
   void define(ValueId value, Shards shards) { made_[value][key_of(plan_.values[value])] = std::move(shards); }
+
+  void add_input(const graph::Input& input) {
+    const Lay& lay = plan_.values[input.value];
+    const Spread where = spread(lay);
+    Shards shards;
+    for (int i = 0; i < where.size(); ++i) {
+      const TensorType type = local_type(source().type(input.value), lay.sbp, where.size(), i);
+      shards.push_back(builder_.value(target_.add_input(name_at(input.name, where.devices[i]), type)));
+      pass_.partition.input_ranks.push_back(rank_of(where.devices[i]));
+    }
+    define(input.value, std::move(shards));
+  }
 
   void add_variable(const graph::Variable& v) {
     const Lay& lay = plan_.values[v.value];
     const TensorType& type = source().type(v.value);
-    if (!lay.on_mesh()) return define(v.value, {builder_.value(target_.add_variable(v.name, type, v.constant))});
-    const DeviceMesh& mesh = plan_.meshes[lay.mesh];
+    const Spread where = spread(lay);
+    const int n = where.size();
     Shards shards;
-    for (int i = 0; i < mesh.size(); ++i) {
-      VariableShard shard{fmt::format("{}@{}", v.name, mesh[i].str()), v.name, mesh[i],
-                          local_type(type, lay.sbp, mesh.size(), i)};
-      if (lay.sbp.kind == Sbp::Kind::kSplit && mesh.size() > 1) {
+    for (int i = 0; i < n; ++i) {
+      VariableShard shard{name_at(v.name, where.devices[i]), v.name, {}, local_type(type, lay.sbp, n, i)};
+      if (lay.sbp.kind == Sbp::Kind::kSplit && n > 1) {
         shard.axis = lay.sbp.axis;
-        shard.start = part_of(type.shape[shard.axis], mesh.size(), i).first;
+        shard.start = part_of(type.shape[shard.axis], n, i).first;
       }
       shards.push_back(builder_.value(target_.add_variable(shard.name, shard.type, v.constant)));
+      if (!where.devices[i]) continue;
+      shard.device = *where.devices[i];
       pass_.partition.shards.push_back(std::move(shard));
     }
     define(v.value, std::move(shards));
@@ -126,12 +152,17 @@ class Partitioner {
       made_[node.outputs[0]][key_of(out(0))] = get(node.inputs[0], in(0));
       return;
     }
-    const int n = call.mesh >= 0 ? plan_.meshes[call.mesh].size() : 1;
+    const Spread where = spread(lay({}));
+    const int n = where.size();
     std::vector<Shards> inputs(node.inputs.size()), outputs(node.outputs.size());
     for (size_t i = 0; i < inputs.size(); ++i)
       if (node.inputs[i] != kNoValue) inputs[i] = get(node.inputs[i], in(i));
     for (int shard = 0; shard < n; ++shard) {
-      if (call.mesh >= 0) builder_.context.placement.device = plan_.meshes[call.mesh][shard];
+      std::optional<DeviceId>& device = builder_.context.placement.device;
+      if (call.mesh >= 0 || (where.devices[shard] && !device))
+        device = where.devices[shard];
+      else if (device)  // of each rank
+        device->rank = rank_of(where.devices[shard]);
       std::vector<Value> operands;
       for (const Shards& shards : inputs) operands.push_back(shards.empty() ? Value() : shards[shard]);
       const Attrs attrs = call.mesh >= 0 ? attrs_of(node, call.row, n, shard) : node.attrs;
@@ -154,6 +185,7 @@ class Partitioner {
 
   const SbpPlan plan_;
   PassContext& pass_;
+  const Spread off_mesh_;
   graph::Graph target_;
   graph::GraphBuilder builder_;
   std::vector<std::map<Key, Shards>> made_;  // per value: how it lies so far
@@ -163,7 +195,7 @@ class Partitioner {
 
 int partition(graph::Graph& graph, PassContext& context) {
   if (!is_global(graph)) return 0;
-  SbpPlan plan = infer_sbp(graph);
+  SbpPlan plan = infer_sbp(graph, context.options.ranks > 1 ? &context.options.components : nullptr);
   int split = 0;
   for (const SplitCall& call : plan.calls) split += call.mesh >= 0;
   graph = Partitioner(std::move(plan), context).run();

@@ -155,6 +155,8 @@ def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool 
 
 def _like(make: Any) -> Any:
     def like(input, *args, dtype=None, device=None, requires_grad=False):
+        if input._global:  # lies so, too
+            return like(input.to_local(), *args, dtype=dtype, device=device, requires_grad=requires_grad)._lie_like(input)
         return make(input._shape, *args, dtype=dtype or input.dtype, device=device or input._device, requires_grad=requires_grad)
 
     return like

@@ -1,16 +1,30 @@
-"""Global tensors: one logical tensor over several devices, for nn.Graph to split."""
+"""Global tensors: one logical tensor over several devices, for nn.Graph to split.
+
+In a job of several ranks each has its component of an eager one; what needs others' is collective: to_global().
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import sluice
 from sluice import _C, sbp as _sbp
 from sluice._C import Tensor
 from sluice._tensor_math import method
 
 
+def _job() -> Any:
+    """The world of several ranks that this process is in, or None."""
+    from sluice.distributed._state import state
+
+    return state.world if state.world is not None and state.world.size > 1 else None
+
+
 class placement:
-    """A row of devices: placement("sim", [0, 1]), placement(type="cpu", ranks=[0])."""
+    """A row of devices: placement("sim", [0, 1]), placement(type="cpu", ranks=[0]).
+
+    Numbers are the job's devices: of one process its own; of several ranks each drives the one of its number.
+    """
 
     __slots__ = ("type", "ranks", "_mesh")
 
@@ -18,7 +32,14 @@ class placement:
         ranks = list(ranks)
         if not ranks or not all(isinstance(r, int) and not isinstance(r, bool) and r >= 0 for r in ranks):
             raise ValueError(f"placement: ranks are {ranks!r}; must be a list of device numbers, like [0, 1]")
-        self._mesh = _C.parse_mesh(",".join(f"{type}:{r}" for r in ranks))
+        job = _job()
+        if job is None:
+            names = [f"{type}:{r}" for r in ranks]
+        elif max(ranks) < job.size:
+            names = [f"{r}/{type}:{job.local_ranks[r] if type == 'cuda' else 0}" for r in ranks]
+        else:
+            raise ValueError(f"placement: rank {max(ranks)}; the job has ranks 0 to {job.size - 1}")
+        self._mesh = _C.parse_mesh(",".join(names))
         self.type, self.ranks = type, tuple(ranks)
 
     def __eq__(self, other: Any) -> bool:
@@ -45,15 +66,22 @@ def _lies(t: Any, what: str) -> Any:
 
 
 def _placement_of(mesh: str) -> placement:
-    devices = _C.mesh_devices(mesh)
-    return placement(devices[0].partition(":")[0], [int(d.rpartition(":")[2]) for d in devices])
+    devices = [(int(rank or 0), *name.split(":")) for rank, _, name in (d.rpartition("/") for d in _C.mesh_devices(mesh))]
+    several = any(rank for rank, _, _ in devices)
+    made = placement.__new__(placement)
+    made._mesh, made.type = mesh, devices[0][1]
+    made.ranks = tuple(rank if several else int(index) for rank, _, index in devices)
+    return made
 
 
 @method
 def to_global(self, placement=None, sbp=None) -> Tensor:
     """The same logical tensor, over the devices of `placement` as `sbp` says; what is left out stays as it is.
 
-    Eager tensors hold the whole and remember how graphs are to lay it; inside nn.Graph the compiler moves it.
+    Eager tensors remember how graphs are to lay them; inside nn.Graph the compiler moves them. The memory of an eager one
+    holds the whole; in a job of several ranks, what this rank has of it. There all ranks must make the call: a local
+    tensor becomes this rank's component (the part of split, an addend of partial_sum; broadcast gives all ranks what the
+    placement's first one has), and a global one is brought from lying one way to lying another.
     """
     if placement is None or sbp is None:
         now = _lies(self, "to_global")
@@ -65,7 +93,10 @@ def to_global(self, placement=None, sbp=None) -> Tensor:
     text = _sbp.one(sbp).text(self.ndim)
     result = _C.ops.to_global(self, mesh=placement._mesh, sbp=text) if _C.is_tracing() and not self._global else self
     if not result._traced:  # a constant, inside nn.Graph, too
-        return self._to_global(placement._mesh, text)
+        sbp, job = _sbp.parse(text), _job()
+        if job is None:
+            return self._to_global(placement._mesh, text)
+        return (_convert if self._global else _combine)(job, self, placement, sbp).requires_grad_(self.requires_grad)
     result._laid = (placement, _sbp.parse(text))
     return result
 
@@ -73,9 +104,89 @@ def to_global(self, placement=None, sbp=None) -> Tensor:
 _Placement = placement
 
 
+def _lay(job: Any, component: Tensor, placement: Any, sbp: Any, shape: Any) -> Tensor:
+    """The logical tensor of `shape` of which each rank of the placement gives its component."""
+    text = sbp.text(len(shape))
+    if job.rank not in placement.ranks:
+        component = sluice.zeros(0, dtype=component.dtype)
+    elif sbp == _sbp.broadcast:
+        return component._to_global(placement._mesh, text)
+    return component.contiguous()._to_global(placement._mesh, text, shape)
+
+
+def _span(size: int, n: int, i: int) -> tuple[int, int]:
+    """Start and length of part i of `size` elements in n: the first ones have one more where it does not divide evenly."""
+    return size // n * i + min(i, size % n), size // n + (i < size % n)
+
+
+def place(x: Tensor, placement: Any, sbp: Any) -> Tensor:
+    """to_global() of what all ranks have whole."""
+    return (x if x._global else x.to_global(placement, _sbp.broadcast)).to_global(placement, sbp)
+
+
+def fill(target: Tensor, source: Tensor) -> None:
+    """target.copy_(source); in a job of several ranks the target may be global, and the source, of which all have it whole."""
+    if target._is_component:
+        source, target = place(source, target.placement, target.sbp).to_local(), target.detach().to_local()
+    target.copy_(source)
+
+
+def _combine(job: Any, local: Tensor, placement: Any, sbp: Any) -> Tensor:
+    """The logical tensor of the ranks' local ones."""
+    if not local.is_leaf:
+        raise NotImplementedError("to_global: the tensor has a gradient history; move leaves, or move it inside nn.Graph")
+    local = local.detach()
+    types = [text.split() for text in job.all_gather_text(" ".join([local.dtype.name, *map(str, local._shape)]))]
+    first, n = placement.ranks[0], len(placement.ranks)
+    dtype, shape = types[first][0], [int(size) for size in types[first][1:]]
+    parts = [shape] * n
+    if sbp.kind == "split":
+        if len(shape) > sbp.dim:
+            shape = [*shape]
+            shape[sbp.dim] = sum(int(types[r][1 + sbp.dim]) for r in placement.ranks if len(types[r]) == len(types[first]))
+        parts = [[_span(size, n, i)[1] if d == sbp.dim else size for d, size in enumerate(shape)] for i in range(n)]
+    for rank, part in zip(placement.ranks, parts):
+        if types[rank] != [dtype, *map(str, part)]:
+            raise ValueError(f"to_global: rank {rank} has {types[rank][0]} ({', '.join(types[rank][1:])}); it must be {dtype} "
+                             f"({', '.join(map(str, part))}), for {sbp!r} of {tuple(shape)} over ranks {list(placement.ranks)}")
+    if sbp == _sbp.broadcast:
+        local = local.clone() if job.rank in placement.ranks else sluice.zeros(shape, dtype=getattr(sluice, dtype))
+        job.broadcast(local, first)
+    return _lay(job, local, placement, sbp, shape)
+
+
+def _convert(job: Any, x: Tensor, placement: Any, sbp: Any) -> Tensor:
+    """A global tensor, lying another way."""
+    (old,), shape, component = x.sbp, x._shape, x.to_local()
+    if x.placement == placement and old == sbp:
+        return x
+    # What of it this rank needs is cut out of the whole.
+    if old == _sbp.broadcast and set(placement.ranks) <= set(x.placement.ranks):
+        whole = component
+    elif old == _sbp.partial_sum:
+        whole = component.clone() if job.rank in x.placement.ranks else sluice.zeros(shape, dtype=x.dtype)
+        job.all_reduce(whole, "sum")
+    else:
+        owners = x.placement.ranks if old.kind == "split" else x.placement.ranks[:1]
+        whole = sluice.zeros(shape, dtype=x.dtype)
+        for i, rank in enumerate(owners):
+            place = whole.narrow(old.dim, *_span(shape[old.dim], len(owners), i)) if old.kind == "split" else whole
+            piece = (component if rank == job.rank else place).clone()
+            job.broadcast(piece, rank)
+            place.copy_(piece)
+    if job.rank in placement.ranks:
+        i = placement.ranks.index(job.rank)
+        if sbp.kind == "split":
+            whole = whole.narrow(sbp.dim, *_span(shape[sbp.dim], len(placement.ranks), i)).clone()
+        elif sbp == _sbp.partial_sum and i > 0:
+            whole = sluice.zeros_like(whole)
+    return _lay(job, whole, placement, sbp, shape)
+
+
 @method
 def to_local(self) -> Tensor:
-    """What this process holds: one process drives all devices, so the whole."""
+    """What this process holds: one process drives all devices, so the whole; of several ranks each its component, which
+    is empty where the placement is others'. Nothing is sent."""
     if self._traced:
         raise NotImplementedError("to_local: a value inside nn.Graph lies on several devices at once; return it from build(), or "
                                   "bring it to one device with to_global(placement=...)")

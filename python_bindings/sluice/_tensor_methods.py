@@ -143,6 +143,8 @@ def _format(self) -> str:
         suffix.append(f"device='{self.device}'")
     if self.numel() == 0 and self.ndim != 1:
         suffix.append(f"size={tuple(self._shape)}")
+    if self._is_component:
+        suffix.append(f"size={tuple(self._shape)}")
     if self._global:
         suffix.append(f"placement={self.placement!r}, sbp={self.sbp!r}")
     if self.grad_fn is not None:

@@ -1,7 +1,9 @@
 // The ranks of a job, for sluice.distributed: collectives on eager tensors.
 #include "both.h"
+#include "live_graphs.h"
 #include "streams/collective/world.h"
 #include "tensor/eager.h"
+#include "tensor/ranks_agree.h"
 
 namespace sluice::python {
 namespace {
@@ -11,6 +13,7 @@ using namespace sluice::collective;
 struct PyWorld {
   std::shared_ptr<World> world;
   Communicator* all = nullptr;
+  std::vector<int> local_ranks{};
   ~PyWorld() {
     GilRelease release;
     world.reset();
@@ -18,7 +21,7 @@ struct PyWorld {
 };
 
 void make_world(PyWorld* self, int rank, int size, const std::string& host, int port, const std::string& token,
-                double timeout, double heartbeat) {
+                double timeout, double heartbeat, int local_rank) {
   const auto limit = [](double seconds, const char* name) {
     SLUICE_CHECK(seconds > 0 && seconds < 1e6, "distributed.init: {} is {} s; it must be positive, at most 1000000",
                  name, seconds);
@@ -32,11 +35,21 @@ void make_world(PyWorld* self, int rank, int size, const std::string& host, int 
   options.timeout = limit(timeout, "timeout");
   options.heartbeat = limit(heartbeat, "heartbeat");
   std::shared_ptr<World> world;
+  std::vector<int> local_ranks(size);
   {
     GilRelease release;
     world = std::make_shared<World>(options);
+    world->control().all_gather(&local_rank, local_ranks.data(), sizeof local_rank);
   }
-  new (self) PyWorld{world, &world->all()};
+  join_world(world);
+  new (self) PyWorld{world, &world->all(), std::move(local_ranks)};
+}
+
+// Graphs of the ranks end before the job does: others may still want what is on its way.
+void leave(PyWorld& self, const std::string& failure) {
+  if (failure.empty()) close_graphs_of_ranks();
+  join_world(nullptr);
+  self.world->leave(failure);
 }
 
 ReduceOp reduce_op(const std::string& name) {
@@ -84,15 +97,18 @@ Tensor scaled(const Tensor& t, int64_t times, int64_t by, const char* what) {
 void bind_distributed(nb::module_& m) {
   nb::class_<PyWorld>(m, "World", "The ranks of a job, as one of them sees it; sluice.distributed makes it.")
       .def("__init__", &make_world, nb::arg("rank"), nb::arg("size"), nb::arg("host"), nb::arg("port"),
-           nb::arg("token"), nb::arg("timeout"), nb::arg("heartbeat"))
+           nb::arg("token"), nb::arg("timeout"), nb::arg("heartbeat"), nb::arg("local_rank"))
       .def_prop_ro("rank", [](const PyWorld& self) { return self.world->rank(); })
       .def_prop_ro("size", [](const PyWorld& self) { return self.world->size(); })
       .def_prop_ro(
           "failed_rank", [](const PyWorld& self) { return self.world->failed_rank(); },
           "The rank whose failure ended the job, or -1.")
+      .def("leave", &leave, Release(), nb::arg("failure") = "",
+           "Says goodbye to the other ranks, or why this one failed.")
+      .def_ro("local_ranks", &PyWorld::local_ranks, "Of every rank, its number among those of its host.")
       .def(
-          "leave", [](PyWorld& self, const std::string& failure) { self.world->leave(failure); }, Release(),
-          nb::arg("failure") = "", "Says goodbye to the other ranks, or why this one failed.")
+          "all_gather_text", [](PyWorld& self, const std::string& text) { return gather_texts(*self.all, text); },
+          Release(), nb::arg("text"), "Every rank's text, in their order.")
       .def(
           "barrier", [](PyWorld& self) { self.all->barrier(); }, Release())
       .def(

@@ -41,6 +41,13 @@ class LazyExecutor final : public Executor, public TensorExecutor {
 
 }  // namespace
 
+void join_world(std::shared_ptr<collective::World> world) {
+  Default& state = process_default();
+  std::lock_guard lock(state.mutex);
+  state.options.world = world;
+  if (state.engine) state.engine->join(std::move(world));
+}
+
 EagerExecutor& default_eager() {
   Default& state = process_default();
   std::lock_guard lock(state.mutex);

@@ -92,6 +92,10 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "cores", &o.compile.cores);
   read(d, "disabled_passes", &o.compile.disabled_passes);
   read(d, "dump_dir", &o.compile.dump_dir);
+  std::map<std::string, std::pair<std::string, std::string>> components;
+  read(d, "components", &components);
+  for (const auto& [name, lay] : components)
+    o.compile.components[name] = {parse_mesh(lay.first), parse_sbp(lay.second)};
   read(d, "trace", &o.trace);
   read(d, "check_numerics", &o.check_numerics);
   read(d, "dry_run", &o.dry_run);
@@ -179,6 +183,22 @@ void finish_all_graphs(std::chrono::milliseconds timeout) {
           std::max<Timeout>(deadline - std::chrono::steady_clock::now(), std::chrono::nanoseconds(0)));
     } catch (const std::exception&) {
       // The steps' own handles carry their errors.
+    }
+  }
+}
+
+void close_graphs_of_ranks() {
+  std::vector<std::shared_ptr<GraphSession>> graphs;
+  {
+    std::lock_guard lock(live_graphs().mutex);
+    for (PyGraph* graph : live_graphs().graphs) graphs.push_back(graph->held_locked());
+  }
+  for (const std::shared_ptr<GraphSession>& graph : graphs) {
+    if (graph == nullptr || !graph->of_ranks()) continue;
+    try {
+      graph->close();
+    } catch (const Error&) {
+      // The job's failure, which whoever waits for a step is told.
     }
   }
 }

@@ -59,7 +59,11 @@ nb::object tolist(const Tensor& t) {
     GilRelease release;
     GradMode no_grad(false);
     wide = t.detach();
-    if (!t.traced()) static_cast<EagerImpl&>(*wide.impl()).global = nullptr;  // the whole is here
+    if (!t.traced()) {
+      auto& impl = static_cast<EagerImpl&>(*wide.impl());
+      impl.check_whole("tolist");
+      impl.lay(nullptr, impl.type());
+    }
     wide = wide.to(DeviceId{});
     wide = t.dtype() == DType::kBool ? wide : wide.to(is_floating(t.dtype()) ? DType::kFloat64 : DType::kInt64);
     bytes = static_cast<const char*>(wide.read("tolist"));
@@ -89,21 +93,35 @@ nb::object global_of(const Tensor& t) {
   return nb::make_tuple(impl->global->mesh.str(), impl->global->sbp.str());
 }
 
+bool is_component(const Tensor& t) {
+  const auto* impl = dynamic_cast<const EagerImpl*>(t.impl());
+  return impl && impl->global && impl->global->component;
+}
+
 // The same memory, global or local; a leaf that requires a gradient stays one.
-Value with_global(const Tensor& t, std::shared_ptr<const GlobalPlacement> global) {
+Value with_global(const Tensor& t, std::shared_ptr<const GlobalTensor> global, const TensorType& type) {
   if (!t.is_leaf())
     fail(ErrorKind::kUnsupported, "{}: the tensor has a gradient history: {}; move leaves, or move it inside nn.Graph",
          global ? "to_global" : "to_local", t.type().str());
   const Tensor same = t.detach();
-  static_cast<EagerImpl&>(*same.impl()).global = std::move(global);
+  static_cast<EagerImpl&>(*same.impl()).lay(std::move(global), type);
   if (t.requires_grad()) same.set_requires_grad(true);
   return same;
 }
 
-Value to_global(const Tensor& t, const std::string& mesh, const std::string& sbp) {
+// `whole`: the logical shape, of which the tensor is this rank's component.
+Value to_global(const Tensor& t, const std::string& mesh, const std::string& sbp, const std::optional<Shape>& whole) {
   const bool present = true;
-  infer_types(ops::to_global_op(), {&t.type(), 1}, {&present, 1}, {mesh, sbp});  // checks both against the shape
-  return with_global(t, std::make_shared<GlobalPlacement>(GlobalPlacement{parse_mesh(mesh), parse_sbp(sbp)}));
+  const TensorType type{t.dtype(), whole.value_or(t.shape())};
+  infer_types(ops::to_global_op(), {&type, 1}, {&present, 1}, {mesh, sbp});  // checks both against the shape
+  GlobalTensor global{{parse_mesh(mesh), parse_sbp(sbp)}, std::nullopt};
+  if (whole) global.component = t.spec();
+  return with_global(t, std::make_shared<GlobalTensor>(std::move(global)), type);
+}
+
+// A local tensor of the type of its component, lying as `like` does.
+Value lie_like(const Tensor& t, const Tensor& like) {
+  return with_global(t, static_cast<EagerImpl&>(*like.impl()).global, like.type());
 }
 
 struct PyGradNode {
@@ -200,8 +218,10 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
       .def(
           "_to_device", [](const Tensor& t, const DeviceId& d) -> Value { return t.to(d); }, Release())
       .def_prop_ro("_global", &global_of)
-      .def("_to_global", &to_global, nb::arg("mesh"), nb::arg("sbp"))
-      .def("_to_local", [](const Tensor& t) -> Value { return with_global(t, nullptr); })
+      .def_prop_ro("_is_component", &is_component)
+      .def("_to_global", &to_global, nb::arg("mesh"), nb::arg("sbp"), nb::arg("whole") = nb::none())
+      .def("_lie_like", &lie_like, nb::arg("like"))
+      .def("_to_local", [](const Tensor& t) -> Value { return with_global(t, nullptr, t.type()); })
       .def(
           "contiguous", [](const Tensor& t) -> Value { return t.contiguous(); }, Release())
       .def(

@@ -112,17 +112,21 @@ print(net.module.seen.item())
 
 def test_modules_that_differ_are_refused_by_name(ranks):
     out = ranks(2, NET + """
-for make in (lambda: nn.Linear(3, 3 + rank), lambda: nn.Linear(3, 3, bias=rank == 0), lambda: nn.ReLU()):
+P = sl.placement("cpu", [0, 1])
+for make in (lambda: nn.Linear(3, 3 + rank), lambda: nn.Linear(3, 3, bias=rank == 0), lambda: nn.ReLU(),
+             lambda: nn.Linear(2, 2).to_global(P, sl.sbp.split(0))):
     try:
         DDP(make())
-    except ValueError as e:
+    except (TypeError, ValueError) as e:
         print(str(e).split("  (")[0])
 """)
     where = "DistributedDataParallel: "
     assert out == [[where + "rank 0 has 'weight float32 (3, 3) True', rank 1 has 'weight float32 (4, 3) True'; the ranks' modules must be "
                     "alike",
                     where + "rank 0 has 'bias float32 (3,) True', rank 1 has 'nothing'; the ranks' modules must be alike",
-                    where + "the module has no parameter that requires a gradient; use it as it is"]] * 2
+                    where + "the module has no parameter that requires a gradient; use it as it is",
+                    where + "'weight' is a global tensor: sluice.sbp.split(dim=0) on cpu:0,1/cpu:0; give a local module, or use the global one "
+                    "in nn.Graph without this wrapper"]] * 2
 
 
 def test_in_a_graph_it_says_what_to_use(ranks):
@@ -144,7 +148,7 @@ except NotImplementedError as e:
 
 
 def test_it_says_when_ranks_have_not_met():
-    with pytest.raises(RuntimeError, match=r"DistributedDataParallel: the ranks have not met; call sluice.distributed.init\(\) first"):
+    with pytest.raises(RuntimeError, match=r"the ranks have not met; call sluice.distributed.init\(\) first"):
         sl.nn.parallel.DistributedDataParallel(sl.nn.Linear(2, 2))
 
 

@@ -269,7 +269,7 @@ TEST_F(Global, ABundleIsPlannedAnew) {
 Tensor laid(const Tensor& tensor, const std::string& mesh, const Sbp& sbp) {
   const Tensor same = tensor.detach();
   static_cast<EagerImpl&>(*same.impl()).global =
-      std::make_shared<GlobalPlacement>(GlobalPlacement{parse_mesh(mesh), sbp});
+      std::make_shared<GlobalTensor>(GlobalTensor{{parse_mesh(mesh), sbp}, std::nullopt});
   return same;
 }
 

@@ -12,6 +12,8 @@ Names and semantics are torch.distributed's. A call returns when this rank's par
 or hangs, every other rank's current or next call raises an error that names it.
 """
 
+from __future__ import annotations
+
 import atexit as _atexit
 import dataclasses as _dataclasses
 
@@ -29,7 +31,8 @@ __all__ = ["Place", "ReduceOp", "all_gather", "all_gather_into_tensor", "all_red
            "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send"]
 
 
-def init(*, rank=None, world_size=None, master=None, token=None, timeout=300.0, heartbeat=10.0):
+def init(*, rank: int | None = None, world_size: int | None = None, master: str | None = None, token: str | None = None,
+         timeout: float = 300.0, heartbeat: float = 10.0) -> Place:
     """Meets the other ranks of this job; returns the Place of this one, which says where it was read.
 
     Without arguments the place comes from the environment, see `Place.source`. `rank`, `world_size` and `master`
@@ -59,34 +62,35 @@ def init(*, rank=None, world_size=None, master=None, token=None, timeout=300.0, 
         if token is not None:
             place = _dataclasses.replace(place, token=token)
     host, _, port = place.master.rpartition(":")
-    _state.world = _C.World(place.rank, place.world_size, host or "127.0.0.1", int(port or 0), place.token, timeout, heartbeat)
+    _state.world = _C.World(place.rank, place.world_size, host or "127.0.0.1", int(port or 0), place.token, timeout, heartbeat,
+                            place.local_rank)
     _state.place = place
     _failure.watch()
     return place
 
 
-def destroy():
+def destroy() -> None:
     """Leaves the job: the other ranks go on as long as they want nothing of this one. Nothing when not initialized."""
     world, _state.world, _state.place = _state.world, None, None
     if world is not None:
         world.leave()
 
 
-def is_initialized():
+def is_initialized() -> bool:
     return _state.world is not None
 
 
-def get_rank():
+def get_rank() -> int:
     """This process's rank. Raises RuntimeError before init()."""
     return _state.get("get_rank").rank
 
 
-def get_world_size():
+def get_world_size() -> int:
     """The number of ranks. Raises RuntimeError before init()."""
     return _state.get("get_world_size").size
 
 
-def get_local_rank():
+def get_local_rank() -> int:
     """This process's rank among those of its host. Raises RuntimeError before init()."""
     _state.get("get_local_rank")
     return _state.place.local_rank

@@ -130,6 +130,7 @@ class Graph:
         signature = {"parameters": list(arguments), "arguments": structure.to_json(), "results": results.to_json()}
         dry_run = os.environ.get("SLUICE_DRY_RUN") == "1"
         options = {**self.config.for_session(), "name": self.name, "dry_run": dry_run,
+                   "components": {n: t._global for n, t in zip(names, leaves) if t._global},
                    "meta": {"name": self.name, "signature": json.dumps(signature)}}
         with refused:
             session = _C.GraphSession(captured, options, functions)

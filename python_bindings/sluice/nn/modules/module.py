@@ -312,8 +312,13 @@ class Module:
         return self._apply(convert)
 
     def to_global(self, placement: Any = None, sbp: Any = None) -> Any:
-        """Lays every parameter and buffer over the devices of `placement` as `sbp` says, for nn.Graph."""
-        return self._apply(lambda t: t.to_global(placement, sbp))
+        """Lays every parameter and buffer over the devices of `placement` as `sbp` says, for nn.Graph.
+
+        In a job of several ranks all have the whole module; the placement's first rank gives its contents to all.
+        """
+        from sluice._global import place
+
+        return self._apply(lambda t: place(t, placement, sbp))
 
     def _cast(self, dtype: Any) -> Any:
         return self._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
@@ -376,6 +381,7 @@ class Module:
     def _load_from_state_dict(self, state: Any, prefix: Any, metadata: Any, strict: Any, missing: Any, unexpected: Any,
                               errors: Any) -> None:
         import sluice
+        from sluice._global import fill
 
         for hook in list(self._load_state_dict_pre_hooks.values()):
             hook(self, state, prefix, metadata, strict, missing, unexpected, errors)
@@ -395,7 +401,7 @@ class Module:
                               f"the shape in current model is {tuple(target.shape)}.")
                 continue
             with sluice.no_grad():
-                target.copy_(source)
+                fill(target, source)
         for key in state:
             if key.startswith(prefix):
                 head, _, rest = key[len(prefix):].partition(".")

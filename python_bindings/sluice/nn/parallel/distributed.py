@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from typing import Any, Iterator
 
 import sluice
 from sluice import _C, distributed as dist
 from sluice._C import Tensor
 from sluice.autograd.function import Function, once_differentiable
-from sluice.errors import RuntimeError, ValueError  # noqa: A004
+from sluice.distributed._state import state
+from sluice.errors import TypeError, ValueError  # noqa: A004
 from sluice.nn.modules import Module
 
 
@@ -39,13 +41,11 @@ class DistributedDataParallel(Module):
     broadcast_buffers: buffers are rank 0's again before each forward pass in training mode.
 
     Raises RuntimeError before distributed.init(), ValueError when the ranks' modules differ. Inside nn.Graph use
-    module.to_global(placement, sbp.broadcast) instead: there the compiler puts the averaging where it overlaps.
+    module.to_global(placement, sbp.broadcast) instead.
     """
 
     def __init__(self, module: Module, bucket_cap_mb: float = 25, broadcast_buffers: bool = True) -> None:
         super().__init__()
-        if not dist.is_initialized():
-            raise RuntimeError("DistributedDataParallel: the ranks have not met; call sluice.distributed.init() first")
         if bucket_cap_mb <= 0:
             raise ValueError(f"DistributedDataParallel: bucket_cap_mb is {bucket_cap_mb}; it must be positive")
         self.module, self.broadcast_buffers, self.require_backward_grad_sync = module, broadcast_buffers, True
@@ -60,21 +60,19 @@ class DistributedDataParallel(Module):
         self._buckets = _buckets_of(self._trained, bucket_cap_mb * 2**20)
 
     def _check_alike(self) -> None:
-        """All ranks have tensors of the same names and types, else an error that names the first that differs."""
-        own = "\n".join(f"{name} {t.dtype.name} {tuple(t.shape)} {t.requires_grad}"
-                        for name, t in [*self.module.named_parameters(), *self.module.named_buffers()]).encode()
-        longest = sluice.tensor([len(own)])
-        dist.all_reduce(longest, dist.ReduceOp.MAX)
-        padded = sluice.frombuffer(bytearray(own.ljust(int(longest.item()) + 1, b"\n")), dtype=sluice.uint8)
-        texts = [sluice.zeros_like(padded) for _ in range(dist.get_world_size())]
-        dist.all_gather(texts, padded)
-        lines = [bytes(text.numpy()).decode().rstrip("\n").split("\n") for text in texts]
-        for rank, theirs in enumerate(lines):
-            for i in range(max(len(lines[0]), len(theirs))):
-                first, other = (ls[i] if i < len(ls) else "nothing" for ls in (lines[0], theirs))
-                if first != other:
-                    raise ValueError(f"DistributedDataParallel: rank 0 has '{first}', rank {rank} has '{other}'; the ranks' modules must "
-                                     "be alike")
+        """All ranks have local tensors of the same names and types, else an error that names the first that differs."""
+        tensors = [*self.module.named_parameters(), *self.module.named_buffers()]
+        for name, t in tensors:
+            if t.is_global:
+                raise TypeError(f"DistributedDataParallel: '{name}' is a global tensor: {t.sbp[0]!r} on {t.placement}; give a local module, "
+                                "or use the global one in nn.Graph without this wrapper")
+        own = "\n".join(f"{name} {t.dtype.name} {tuple(t.shape)} {t.requires_grad}" for name, t in tensors)
+        first, *others = [text.split("\n") for text in state.get("DistributedDataParallel").all_gather_text(own)]
+        for rank, theirs in enumerate(others, 1):
+            for ours, other in itertools.zip_longest(first, theirs, fillvalue="nothing"):
+                if ours != other:
+                    raise ValueError(f"DistributedDataParallel: rank 0 has '{ours or 'nothing'}', rank {rank} has '{other or 'nothing'}'; the "
+                                     "ranks' modules must be alike")
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if _C.is_tracing():

@@ -1,0 +1,29 @@
+#pragma once
+// What the ranks of a job tell one another of a graph before they compile it. All of it is collective.
+#include <string>
+#include <vector>
+
+#include "compiler/compiler.h"
+#include "plan/target.h"
+
+namespace sluice {
+
+class Engine;
+namespace collective {
+class Communicator;
+class World;
+}  // namespace collective
+
+// Every rank's text, in their order.
+std::vector<std::string> gather_texts(collective::Communicator& ranks, const std::string& own);
+
+// Throws kValue in every rank when one has another graph, naming the first line that differs: rank, op and the user's
+// line on either side.
+void check_same_graph(collective::World& world, const graph::Graph& graph, const CompileOptions& options);
+
+// `names`, which are those of all ranks, described by the ranks they belong to. Throws kUnsupported in every rank when
+// one has no such device.
+std::vector<plan::DeviceDesc> describe_devices(collective::World& world, Engine& engine,
+                                               const std::vector<DeviceId>& names);
+
+}  // namespace sluice

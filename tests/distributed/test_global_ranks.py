@@ -1,0 +1,286 @@
+"""Global tensors and their graphs on several ranks: what one process makes of its devices."""
+
+import json
+import pathlib
+
+import pytest
+
+from programs import environment, ranks, start  # noqa: F401: fixtures
+
+NETS = """
+from sluice import nn
+dist.init()
+S, B, P = sl.sbp.split, sl.sbp.broadcast, sl.sbp.partial_sum
+rng = np.random.default_rng(0)
+images = rng.normal(size=(96, 12)).astype(np.float32)
+labels = np.asarray(images[:, :4].argmax(1))
+
+def mine(rows):  # what this process loads of a batch
+    return sl.tensor(np.array_split(rows, size)[rank])
+
+def mlp(between=nn.Identity()):
+    sl.manual_seed(1)
+    return nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU(), between, nn.Linear(8, 4))
+
+class Train(nn.Graph):
+    def __init__(self, net, optimizer, stages={}):
+        super().__init__(name="train")
+        self.net, self.stages = net, stages
+        self.add_optimizer(optimizer, lr_sch=sl.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=20))
+        self.config.set_cores(1)
+
+    def forward(self, x):
+        for i, layer in enumerate(self.net):
+            if i in self.stages:
+                x = x.to_global(self.stages[i], B)
+            x = layer(x)
+        return x
+
+    def build(self, x, y):
+        loss = nn.functional.cross_entropy(self.forward(x), y)
+        loss.backward()
+        return loss
+
+class Infer(nn.Graph):
+    def __init__(self, net, stages):
+        super().__init__(name="infer")
+        self.net, self.stages = net.eval(), stages
+        self.config.set_cores(1)
+
+    build = Train.forward
+
+def train(name, net, optimizer, lay, stages={}):
+    graph = Train(net, optimizer(net.parameters()), stages)
+    losses = [graph(*map(lay, (images[i:i + 24], labels[i:i + 24]))) for _ in range(2) for i in range(0, 96, 24)]
+    assert losses[-1].item() < losses[0].item()
+    whole = [p.detach().to_global(W, B).to_local().numpy() for p in net.parameters()]
+    scores = Infer(net, stages)(lay(images[:8])).numpy()  # reads what the other graph has written
+    whole.append(scores)
+    print(name, *[loss.item().hex() for loss in losses], *[float(np.abs(w).sum()).hex() for w in whole])
+"""
+
+TRAINING = NETS + """
+for devices in DEVICES:
+    W = sl.placement(devices, range(N))
+    sgd = lambda p: sl.optim.SGD(p, lr=0.1, momentum=0.9)
+    train("data", mlp(nn.Dropout(0.1)).to_global(W, B), sgd, lambda t: mine(t).to_global(W, S(0)))
+    train("adam", mlp(nn.Dropout(0.1)).to_global(W, B), lambda p: sl.optim.Adam(p, lr=1e-2), lambda t: mine(t).to_global(W, S(0)))
+    first, last = sl.placement(devices, [0]), sl.placement(devices, [N - 1])
+    net = mlp()
+    for i, layer in enumerate(net):
+        layer.to_global(first if i < 2 else last, B)
+    train("stages", net, sgd, sl.tensor, {0: first, 2: last})
+    net = mlp().to_global(W, B)  # columns, then rows
+    for layer, weight, bias in ((net[0], 0, 0), (net[2], 1, None)):
+        layer.weight.data = layer.weight.data.to_global(W, S(weight))
+        if bias is not None:
+            layer.bias.data = layer.bias.data.to_global(W, S(bias))
+    train("tensor", net, sgd, lambda t: sl.tensor(t).to_global(W, B))
+"""
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_training_is_bit_for_bit_that_of_one_process(ranks, n):  # JAX-14, GT-18, GT-19
+    one = ranks(1, f"N, DEVICES = {n}, ['sim']\n" + TRAINING)[0]
+    devices = ["sim", "cpu"] if n == 2 else ["sim"]
+    several = ranks(n, f"N, DEVICES = {n}, {devices}\n" + TRAINING)
+    assert [line.split()[0] for line in one] == ["data", "adam", "stages", "tensor"]
+    assert several == [one * len(devices)] * n
+
+
+EAGER = """
+assert (sl.ones(2) + 1).tolist() == [2, 2]  # the engine is there before the job
+dist.init()
+S, B, P = sl.sbp.split, sl.sbp.broadcast, sl.sbp.partial_sum
+W, here = sl.placement("cpu", [0, 1]), sl.placement("cpu", [rank])
+whole = np.arange(15, dtype=np.float32).reshape(5, 3)
+
+# A local tensor is this rank's component.
+x = sl.tensor([[1.0 + rank, 2.0]])
+g = x.to_global(W, S(0))
+assert g.is_global and g.shape == (2, 2) and g.placement == W and g.placement.ranks == (0, 1) and g.sbp == (S(0),)
+assert g.to_local().tolist() == x.tolist() and sl.zeros_like(g).shape == (2, 2)
+print(g)
+assert x.to_global(W, B).tolist() == [[1, 2]]  # what rank 0 has
+total = x.to_global(W, P)
+assert total.shape == (1, 2) and total.to_local().tolist() == x.tolist() and total.to_global(sbp=B).tolist() == [[3, 4]]
+
+# Parts need not be of one size. From any way to lie to any other.
+parts = [whole[:3], whole[3:]]
+columns = [whole[:, :2], whole[:, 2:]]
+split = sl.tensor(parts[rank]).to_global(W, S(0))
+assert split.shape == (5, 3)
+for old in (S(0), S(1), B, P):
+    lies = split.to_global(sbp=old)
+    for new in (S(0), S(1), B, P):
+        y = lies.to_global(sbp=new)
+        own = y.to_local().numpy()
+        if new == P:
+            own = dist.all_reduce(t := sl.tensor(own)) or t.numpy()
+        assert y.shape == (5, 3) and y.sbp == (new,)
+        assert np.array_equal(own, parts[rank] if new == S(0) else columns[rank] if new == S(1) else whole), (old, new)
+        for r in (0, 1):  # on one rank, and back
+            alone = y.to_global(sl.placement("cpu", [r]), B)
+            assert alone.shape == (5, 3) and alone.to_local().numel() == (15 if r == rank else 0)
+            assert np.array_equal(alone.to_global(W, B).numpy(), whole)
+
+def error(f):
+    try:
+        f()
+    except Exception as e:
+        print(f"{type(e).__name__}: {str(e).splitlines()[0].split('  (')[0]}")
+error(g.numpy)
+error(g.item)
+error(lambda: g.copy_(x))
+error(lambda: x[:, :rank + 1].to_global(W, S(0)))
+error(lambda: sl.zeros(3 - 2 * rank, 2).to_global(W, S(0)))
+error(lambda: sl.placement("cpu", [0, 2]))
+assert str(gpus := sl.placement("cuda", [1, 0])) == "1/cuda:1,cuda:0" and x.to_global(gpus, B).placement == gpus
+
+# A graph takes components and gives wholes; one without global tensors is each rank's own.
+class Twice(sl.nn.Graph):
+    def build(self, x):
+        return x * 2
+graph = Twice(name="twice")
+assert np.array_equal(graph(split).numpy(), 2 * whole)
+assert Twice()(sl.ones(2 + rank)).tolist() == [2.0] * (2 + rank)
+error(lambda: graph(sl.tensor(whole)))
+error(lambda: graph(split.to_global(sbp=B)))
+error(lambda: sl.save(graph, "bundle"))
+error(lambda: Twice()(sl.ones(2).to_global(gpus, B)))
+dist.destroy()
+assert repr(g.placement) == "sluice.placement(type='cpu', ranks=[0, 1])"
+"""
+
+
+def test_components_of_eager_tensors(ranks):  # GT-03, GT-04, GT-17
+    out = ranks(2, EAGER)
+    shown = ("tensor([[{}., 2.]], size=(2, 2), placement=sluice.placement(type='cpu', ranks=[0, 1]), "
+             "sbp=(sluice.sbp.split(dim=0),))")
+    alone = (": this rank holds its component of the tensor alone: S(0) on cpu:0,1/cpu:0; use to_global(sbp=broadcast) on all "
+             "ranks for the whole, to_local() for the component")
+    assert [lines[0] for lines in out] == [shown.format(1), shown.format(2)]
+    assert out[0][1:] == out[1][1:] == [
+        "RuntimeError: numpy" + alone,
+        "ValueError: item: a Tensor with 4 elements cannot be converted to Scalar: float32(2, 2); it must have one element",
+        "RuntimeError: assign" + alone,
+        "ValueError: to_global: rank 1 has float32 (1, 2); it must be float32 (1, 1), for sluice.sbp.split(dim=0) of (2, 1) over "
+        "ranks [0, 1]",
+        "ValueError: to_global: rank 0 has float32 (3, 2); it must be float32 (2, 2), for sluice.sbp.split(dim=0) of (4, 2) over "
+        "ranks [0, 1]",
+        "ValueError: placement: rank 2; the job has ranks 0 to 1",
+        "ValueError: graph 'twice': input 'x' lies as a local tensor; expected S(0) on cpu:0,1/cpu:0, as when the graph was compiled",
+        "ValueError: graph 'twice': input 'x' lies as B on cpu:0,1/cpu:0; expected S(0) on cpu:0,1/cpu:0, as when the graph was "
+        "compiled",
+        "NotImplementedError: graph 'twice': runs on 2 ranks, which have its weights in parts; save it from a program of one process"]
+
+
+def test_every_conversion_keeps_the_value_between_ranks(ranks):  # GT-05, GT-06
+    assert ranks(4, """
+    dist.init()
+    S, B, P = sl.sbp.split, sl.sbp.broadcast, sl.sbp.partial_sum
+    here, there = sl.placement("sim", [0, 1]), sl.placement("sim", [3, 2])
+    class Convert(sl.nn.Graph):
+        def build(self, x):
+            ways = (S(0), S(1), B, P)
+            return [x.to_global(here, old).to_global(to, new).to_global(to, B) for to in (here, there) for old in ways for new in ways]
+    for step in range(3):
+        x = np.arange(35, dtype=np.float32).reshape(5, 7) + step
+        results = (graph := Convert() if step == 0 else graph)(sl.tensor(x))
+        assert len(results) == 32 and all(np.array_equal(y.numpy(), x) for y in results)
+    print("equal")
+    """) == [["equal"]] * 4
+
+
+def test_the_script_of_the_page(ranks):  # GT-22, JAX-14
+    page = (pathlib.Path(__file__).parents[2] / "docs/distributed.md").read_text()
+    script = page.partition("## One script, several processes")[2].partition("```python\n")[2].partition("```")[0]
+    alone = ranks(1, script)[0]
+    assert len(alone) == 1 and ranks(2, script) == [alone] * 2
+
+
+def test_state_dicts_keep_components_and_take_wholes(ranks):
+    assert ranks(2, NETS + """
+W = sl.placement("sim", [0, 1])
+net = mlp().to_global(W, S(0))
+state = {name: t.to_global(sbp=B).to_local().clone() for name, t in net.state_dict().items()}
+before = net.state_dict()["0.weight"].to_local().numpy().copy()
+assert net[0].weight.shape == (16, 12) and before.shape == (8, 12)
+N = 2
+train("split", net, lambda p: sl.optim.SGD(p, lr=0.1, momentum=0.9), lambda t: sl.tensor(t).to_global(W, B))
+assert not np.array_equal(net[0].weight.detach().to_local().numpy(), before)
+net.load_state_dict(state)
+assert np.array_equal(net[0].weight.detach().to_local().numpy(), before)
+""") == [[line] for line in ranks(1, NETS + """
+W = sl.placement("sim", [0, 1])
+train("split", mlp().to_global(W, S(0)), lambda p: sl.optim.SGD(p, lr=0.1, momentum=0.9), lambda t: sl.tensor(t).to_global(W, B))
+""")[0] * 2]
+
+
+def test_a_rank_that_builds_another_graph_is_named_with_its_line(ranks):  # GT-23
+    out = ranks(2, """
+    dist.init()
+    W = sl.placement("cpu", [0, 1])
+    class Net(sl.nn.Graph):
+        def build(self, x):
+            x = x.relu()
+            if rank == self.odd:
+                x = x.exp()
+            return x.sum()
+    start = time.monotonic()
+    for odd in (1, None):
+        graph = Net(name="net")
+        graph.odd = odd
+        try:
+            print(graph(sl.ones(2, 3).to_global(W, sl.sbp.split(0))).item())
+        except ValueError as e:
+            print(str(e).splitlines()[0])
+    assert time.monotonic() - start < 10
+    """)
+    assert out[0] == out[1] == [
+        "graph 'net': rank 1 has traced another graph than rank 0: first different are '%3 = sum(%2) {dim = none, keepdim = false} : "
+        "float32()'  (script.py:15) on rank 0 and '%3 = exp(%2) : float32(4, 3)'  (script.py:14) on rank 1; all ranks must build "
+        "the same graph  (script.py:21)", "12.0"]
+
+
+def test_a_step_that_fails_and_a_rank_that_is_killed_are_named(start):
+    _, out, _ = start(2, """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # to have time to tell
+    dist.init()
+    W = sl.placement("sim", [0, 1])
+    def check(x):
+        if rank == 1 and x[0] == 3:
+            raise ValueError("three is refused")
+        return x
+    class Sum(sl.nn.Graph):
+        def build(self, x):
+            x = sl.host_function(check, x, out=((4,), sl.float32))
+            return x.to_global(W, sl.sbp.split(0)).sum()
+    graph = Sum()
+    for step in range(6):
+        if step == 5 and rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        begin = time.monotonic()
+        try:
+            print(graph(sl.full((4,), float(step))).item(), flush=True)
+        except sl.Error as e:
+            print(str(e).splitlines()[0].split("  (")[0], flush=True)
+    assert time.monotonic() - begin < 5
+    """).output()
+    rank0, rank1 = ([line[4:] for line in out.splitlines() if line.startswith(f"[{r}] ")] for r in (0, 1))
+    refused = "host function 'check' raised ValueError: three is refused"
+    assert rank1 == ["0.0", "4.0", "8.0", refused, "16.0"]
+    assert rank0 == ["0.0", "4.0", "8.0", "transfer: rank 1 takes no part: " + refused, "16.0",
+                     "transfer: rank 1 is gone: its connection closed without a goodbye; it crashed or was killed"]
+
+
+def test_the_digits_example(ranks, tmp_path):
+    example = pathlib.Path(__file__).parents[2] / "examples/distributed_digits.py"
+    ranks(2, f"""
+    import runpy
+    sys.argv, sys.path[:0] = ["distributed_digits.py", "--steps", "4", "--out", {str(tmp_path / "out")!r}], [{str(example.parent)!r}]
+    runpy.run_path({str(example)!r}, run_name="__main__")
+    """)
+    result = json.loads((tmp_path / "out/result.json").read_text())
+    assert result["equal"] and len(result["losses"]) == 4 and result["losses"][-1] < result["losses"][0]
+    assert "1/cpu:0/compute0" in (tmp_path / "out/plan.json").read_text() and (tmp_path / "out/plan.html").stat().st_size > 10000
