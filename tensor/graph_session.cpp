@@ -160,8 +160,8 @@ void GraphSession::Impl::meet_ranks() {
   if (world == nullptr) return;
   options.compile.ranks = world->size();
   for (const graph::Variable& v : captured.graph.variables()) {
-    const auto& global = eager_impl(captured.variables.at(v.name)).global;
-    if (global) options.compile.components[v.name] = *global;
+    const Tensor tensor = find(v.name);
+    if (tensor.defined() && eager_impl(tensor).global) options.compile.components[v.name] = *eager_impl(tensor).global;
   }
   check_same_graph(*world, captured.graph, options.compile);
 }
@@ -214,11 +214,19 @@ std::shared_ptr<Storage> GraphSession::Impl::memory_on(const std::string& name, 
 
 void GraphSession::Impl::share_variables() {
   for (const graph::Variable& v : captured.graph.variables()) {
-    const Tensor tensor = captured.variables.at(v.name);
-    if (is_component(v.name) || tensor.device().kind != DeviceKind::kCpu || !tensor.is_contiguous()) continue;
-    const uint64_t bytes = checked_bytes(tensor.shape(), dtype_size(tensor.dtype()));
-    void* data = world->rank() == 0 ? const_cast<void*>(tensor.read("variable")) : tensor.write("variable");
-    world->control().broadcast(data, bytes, 0);
+    const Tensor tensor = find(v.name);
+    if (!tensor.defined() || is_component(v.name)) continue;
+    std::vector<std::byte> content(checked_bytes(tensor.shape(), dtype_size(tensor.dtype())));
+    tensor.copy_to_host(content.data());
+    world->control().broadcast(content.data(), content.size(), 0);
+    if (world->rank() == 0) continue;
+    EagerImpl& impl = eager_impl(tensor);
+    if (impl.device().kind == DeviceKind::kCpu) {
+      eager.assign(tensor, Tensor::from_host(tensor.type(), content.data()));
+    } else {  // where another graph has it, contiguous
+      impl.storage()->before_write();
+      eager.engine().device(impl.device()).copy_from_host(impl.data(), content.data(), content.size());
+    }
   }
 }
 
@@ -273,7 +281,7 @@ void GraphSession::Impl::start() {
   std::set<const ValueImpl*> is_bound;
   for (const Tensor& tensor : bound) is_bound.insert(tensor.impl());
   for (const graph::Variable& v : captured.graph.variables()) {
-    const Tensor tensor = captured.variables.at(v.name);
+    const Tensor tensor = find(v.name);
     if (v.update == graph::kNoValue || !is_bound.contains(tensor.impl())) continue;
     if (const auto parts = sharded.find(v.name); parts != sharded.end()) parts->second.updated = true;
     updated.push_back(tensor);

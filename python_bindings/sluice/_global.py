@@ -126,7 +126,7 @@ def place(x: Tensor, placement: Any, sbp: Any) -> Tensor:
 
 def fill(target: Tensor, source: Tensor) -> None:
     """target.copy_(source); in a job of several ranks the target may be global, and the source, of which all have it whole."""
-    if target._is_component:
+    if target._global and _job():
         source, target = place(source, target.placement, target.sbp).to_local(), target.detach().to_local()
     target.copy_(source)
 

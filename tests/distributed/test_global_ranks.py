@@ -101,6 +101,17 @@ g = x.to_global(W, S(0))
 assert g.is_global and g.shape == (2, 2) and g.placement == W and g.placement.ranks == (0, 1) and g.sbp == (S(0),)
 assert g.to_local().tolist() == x.tolist() and sl.zeros_like(g).shape == (2, 2)
 print(g)
+
+# What is local in a graph of several ranks is what rank 0 has.
+class Local(sl.nn.Graph):
+    def __init__(self):
+        super().__init__()
+        sl.manual_seed(rank)
+        self.fc = sl.nn.Linear(2, 3)
+    def build(self, x):
+        return self.fc(x).to_global(W, S(1))
+local = Local()
+print(local(sl.ones(1, 2)).tolist(), local.fc.weight.tolist())
 assert x.to_global(W, B).tolist() == [[1, 2]]  # what rank 0 has
 total = x.to_global(W, P)
 assert total.shape == (1, 2) and total.to_local().tolist() == x.tolist() and total.to_global(sbp=B).tolist() == [[3, 4]]
@@ -160,7 +171,8 @@ def test_components_of_eager_tensors(ranks):  # GT-03, GT-04, GT-17
     alone = (": this rank holds its component of the tensor alone: S(0) on cpu:0,1/cpu:0; use to_global(sbp=broadcast) on all "
              "ranks for the whole, to_local() for the component")
     assert [lines[0] for lines in out] == [shown.format(1), shown.format(2)]
-    assert out[0][1:] == out[1][1:] == [
+    assert out[0][1] == out[1][1]
+    assert out[0][2:] == out[1][2:] == [
         "RuntimeError: numpy" + alone,
         "ValueError: item: a Tensor with 4 elements cannot be converted to Scalar: float32(2, 2); it must have one element",
         "RuntimeError: assign" + alone,
@@ -211,6 +223,10 @@ train("split", net, lambda p: sl.optim.SGD(p, lr=0.1, momentum=0.9), lambda t: s
 assert not np.array_equal(net[0].weight.detach().to_local().numpy(), before)
 net.load_state_dict(state)
 assert np.array_equal(net[0].weight.detach().to_local().numpy(), before)
+one = mlp().to_global(sl.placement("sim", [1]), B)
+one.load_state_dict({name: t * 2 for name, t in state.items()})
+one.load_state_dict(one.state_dict())
+assert np.array_equal(one[0].weight.detach().to_global(W, S(0)).to_local().numpy(), 2 * before)
 """) == [[line] for line in ranks(1, NETS + """
 W = sl.placement("sim", [0, 1])
 train("split", mlp().to_global(W, S(0)), lambda p: sl.optim.SGD(p, lr=0.1, momentum=0.9), lambda t: sl.tensor(t).to_global(W, B))
