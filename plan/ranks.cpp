@@ -26,6 +26,8 @@ Renumbering keep(const std::vector<T>& all, const std::vector<bool>& needed, std
 
 int rank_of(const Plan& plan, int actor) { return plan.streams[plan.actors[actor].stream].device.rank; }
 
+constexpr int kAllRanks = -1;
+
 class Taking {
  public:
   Taking(const Plan& plan, int rank) : plan_(plan), rank_(rank) {}
@@ -37,7 +39,9 @@ class Taking {
     part_.options = plan_.options;
     part_.target = plan_.target;
     part_.spaces = plan_.spaces;
-    for (Space& space : part_.spaces) space.device.rank = 0;
+    for (Space& space : part_.spaces) {
+      if (rank_ != kAllRanks) space.device.rank = 0;
+    }
     streams_to_ = keep(plan_.streams, streams_, part_.streams);
     arenas_to_ = keep(plan_.arenas, arenas_, part_.arenas);
     buffers_to_ = keep(plan_.buffers, buffers_, part_.buffers);
@@ -67,7 +71,8 @@ class Taking {
     buffers_.assign(plan_.buffers.size(), false);
     variables_.assign(plan_.variables.size(), false);
     kernels_.assign(plan_.kernels.size(), false);
-    for (size_t s = 0; s < plan_.streams.size(); ++s) streams_[s] = plan_.streams[s].device.rank == rank_;
+    for (size_t s = 0; s < plan_.streams.size(); ++s)
+      streams_[s] = rank_ == kAllRanks || plan_.streams[s].device.rank == rank_;
     for (size_t a = 0; a < plan_.actors.size(); ++a) actors_.push_back(streams_[plan_.actors[a].stream]);
     for (const Register& r : plan_.registers) registers_.push_back(actors_[r.producer]);
     for (const Edge& e : plan_.edges) {
@@ -113,7 +118,9 @@ class Taking {
     return v;
   }
   void renumber() {
-    for (Stream& s : part_.streams) s.device.rank = 0;
+    for (Stream& s : part_.streams) {
+      if (rank_ != kAllRanks) s.device.rank = 0;
+    }
     for (Arena& a : part_.arenas) a.stream = a.stream < 0 ? -1 : streams_to_[a.stream];
     for (Buffer& b : part_.buffers) b.arena = arenas_to_[b.arena];
     for (Kernel& k : part_.kernels) {
@@ -194,6 +201,10 @@ int rank_count(const Plan& plan) {
 Part part_of(const Plan& plan, int rank) {
   const Plan whole = with_transfers(plan);
   return {Taking(whole, rank).take(), groups_of(whole)};
+}
+
+Plan side_by_side(const Plan& plan) {
+  return crosses_ranks(plan) ? Taking(with_transfers(plan), kAllRanks).take() : plan;
 }
 
 }  // namespace sluice::plan
