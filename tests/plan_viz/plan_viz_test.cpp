@@ -237,6 +237,9 @@ TEST_F(PlanVizPage, ARefusedPlanStillHasAPage) {
   plan::Plan plan = two_stage_plan();
   plan.certificate = {0};
   EXPECT_THAT(html_page(plan, plan, "."), HasSubstr("\"ok\":false"));
+  plan = plan::forecast_plan(kRanks);
+  plan.edges[0].take = 2;  // rates that do not fit
+  EXPECT_THAT(html_page(plan, plan, "."), HasSubstr("\"ok\":false"));
 }
 
 }  // namespace

@@ -86,6 +86,7 @@ std::string page_data(const Plan& given, const Plan& simulated, const std::strin
   }
   const VerifyReport report = verify(given);
   Simulation sim;
+  std::vector<DeviceUse> uses;
   // A plan that is refused is drawn without its lanes: it may not even have a period.
   if (report.ok()) {
     sim = simulate(plan, {.steps = kSteps});
@@ -93,6 +94,7 @@ std::string page_data(const Plan& given, const Plan& simulated, const std::strin
     sim.period_ns = steady.period_ns;
     sim.critical = steady.critical;
     sim.peak_slots = steady.peak_slots;
+    uses = device_use(plan, steady);
   }
   const Adjacency adjacency(plan);
   const Ledger l = ledger(plan);
@@ -114,7 +116,7 @@ std::string page_data(const Plan& given, const Plan& simulated, const std::strin
                             v.device.str(), v.device.rank, stream_kind_name(v.kind), v.cores);
        });
   s += ",\n\"lanes\":" + list(streams_by_device(plan), [](int stream, int) { return std::to_string(stream); });
-  s += ",\n\"devices\":" + list(device_use(plan, sim), [](const DeviceUse& u, int) {
+  s += ",\n\"devices\":" + list(uses, [](const DeviceUse& u, int) {
          return fmt::format("[\"{}\",{},{},{},{},{}]", u.device.str(), u.compute, u.communication, u.exposed, u.bubble,
                             u.bytes);
        });

@@ -99,7 +99,7 @@ const tabs = [
   {name: "Collectives", count: D.calls.length, text: i => (D.calls[i][3] + " " + D.calls[i][5]).toLowerCase(), heads: ["group", "ranks", "call", "op", "bytes", "kernels"], right: [0, 2, 4],
    cells: i => { const c = D.calls[i]; return [c[0], c[1], c[2], c[3], bytes(c[4]), c[5]]; }},
   {name: "Proof", proof: true},
-].filter(t => t.name !== "Collectives" || t.count);
+].filter(t => t.count || !["Devices", "Collectives"].includes(t.name));
 let tab = 0;
 function rows() {
   const spec = tabs[tab], out = $("rows");
