@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "plan/json.h"
+#include "plan/machine.h"
 
 namespace sluice::plan {
 namespace {
@@ -328,9 +329,28 @@ void read_section(Fields& f, const char* key, std::vector<T>& entities) {
   });
 }
 
-}  // namespace
+// Of a file that people write: numbers without quotes.
+double number(Fields& f, const char* key, bool zero_too) {
+  const js::value& v = f.at(key);
+  const double n = v.is_double() ? v.get_double() : f.reader().number(v, f.path(key));
+  if (!(n > 0 || (zero_too && n == 0)) || n > 1e18)
+    f.reader().wrong(f.path(key), fmt::format("out of range: {}; must be a {}number up to 1e18", n,
+                                              zero_too ? "non-negative " : "positive "));
+  return n;
+}
 
-Plan from_json(std::string_view text, const std::string& file_name) {
+// A list of objects, each read by `one`.
+template <class T>
+std::vector<T> objects(Fields& f, const char* key, T (*one)(Fields&)) {
+  return f.list<T>(key, [&](const js::value& v, const Path& path) {
+    Fields fields(f.reader(), v, path);
+    T result = one(fields);
+    fields.done();
+    return result;
+  });
+}
+
+js::value read_document(std::string_view text, const std::string& file_name, const char* what) {
   js::error_code error;
   js::stream_parser parser;
   const size_t read_to = parser.write_some(text.data(), text.size(), error);
@@ -340,9 +360,15 @@ Plan from_json(std::string_view text, const std::string& file_name) {
          file_name, error.message(), read_to, text.size());
   }
   SLUICE_CHECK(text.find_first_not_of(" \t\r\n", read_to) == std::string_view::npos,
-               "{}: text after the document: at byte {}; a plan is one JSON object", file_name, read_to);
+               "{}: text after the document: at byte {}; a {} is one JSON object", file_name, read_to, what);
   refuse_repeated_keys(text, file_name);
-  const js::value document = parser.release();
+  return parser.release();
+}
+
+}  // namespace
+
+Plan from_json(std::string_view text, const std::string& file_name) {
+  const js::value document = read_document(text, file_name, "plan");
   const Reader reader(file_name);
   const Path root;
   Plan plan;
@@ -370,6 +396,26 @@ Plan from_json(std::string_view text, const std::string& file_name) {
   plan.certificate = f.ints("certificate");
   f.done();
   return plan;
+}
+
+Machine machine_from_json(std::string_view text, const std::string& file_name) {
+  const js::value document = read_document(text, file_name, "cost file");
+  const Reader reader(file_name);
+  const Path root;
+  Fields f(reader, document, root);
+  Machine machine;
+  machine.links = objects<LinkCost>(f, "links", [](Fields& link) {
+    const std::vector<std::string> ends = link.list<std::string>(
+        "between", [&](const js::value& v, const Path& path) { return link.reader().string(v, path); });
+    if (ends.size() != 2) link.reader().wrong(link.path("between"), fmt::format("{} names; must be two", ends.size()));
+    return LinkCost{ends[0], ends[1], number(link, "latency_ns", true), number(link, "bytes_per_s", false)};
+  });
+  if (document.get_object().contains("kernels"))
+    machine.kernels = objects<KernelCost>(f, "kernels", [](Fields& kernel) {
+      return KernelCost{kernel.string("name"), number(kernel, "cost_ns", true)};
+    });
+  f.done();
+  return machine;
 }
 
 Plan load_plan(const std::string& path) {

@@ -26,6 +26,8 @@ Renumbering keep(const std::vector<T>& all, const std::vector<bool>& needed, std
 
 int rank_of(const Plan& plan, int actor) { return plan.streams[plan.actors[actor].stream].device.rank; }
 
+constexpr int kAllRanks = -1;
+
 class Taking {
  public:
   Taking(const Plan& plan, int rank) : plan_(plan), rank_(rank) {}
@@ -65,7 +67,8 @@ class Taking {
     buffers_.assign(plan_.buffers.size(), false);
     variables_.assign(plan_.variables.size(), false);
     kernels_.assign(plan_.kernels.size(), false);
-    for (size_t s = 0; s < plan_.streams.size(); ++s) streams_[s] = plan_.streams[s].device.rank == rank_;
+    for (size_t s = 0; s < plan_.streams.size(); ++s)
+      streams_[s] = rank_ == kAllRanks || plan_.streams[s].device.rank == rank_;
     for (size_t a = 0; a < plan_.actors.size(); ++a) actors_.push_back(streams_[plan_.actors[a].stream]);
     for (const Register& r : plan_.registers) registers_.push_back(actors_[r.producer]);
     for (const Edge& e : plan_.edges) {
@@ -110,17 +113,19 @@ class Taking {
     }
     return v;
   }
+  // Where only one rank is left, its devices are this process's.
+  int rank_here(int rank) const { return rank_ == kAllRanks ? rank : 0; }
   // A space of the plan as this rank sees it.
   int space(int index) {
     Space space = plan_.spaces[index];
-    space.device.rank = 0;
+    space.device.rank = rank_here(space.device.rank);
     const auto known = std::find(part_.spaces.begin(), part_.spaces.end(), space);
     if (known != part_.spaces.end()) return static_cast<int>(known - part_.spaces.begin());
     part_.spaces.push_back(space);
     return static_cast<int>(part_.spaces.size()) - 1;
   }
   void renumber() {
-    for (Stream& s : part_.streams) s.device.rank = 0;
+    for (Stream& s : part_.streams) s.device.rank = rank_here(s.device.rank);
     for (Arena& a : part_.arenas) {
       a.stream = a.stream < 0 ? -1 : streams_to_[a.stream];
       a.space = space(a.space);
@@ -205,6 +210,10 @@ int rank_count(const Plan& plan) {
 Part part_of(const Plan& plan, int rank) {
   const Plan whole = with_transfers(plan);
   return {Taking(whole, rank).take(), groups_of(whole)};
+}
+
+Plan side_by_side(const Plan& plan) {
+  return crosses_ranks(plan) ? Taking(with_transfers(plan), kAllRanks).take() : plan;
 }
 
 }  // namespace sluice::plan

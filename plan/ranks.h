@@ -24,4 +24,9 @@ struct Part {
 // sends and receives (transfers.h, and what that throws). REQUIRES: verified.
 Part part_of(const Plan& plan, int rank);
 
+// What all ranks run, side by side: their parts in one plan, on devices of their ranks. What order registers between
+// ranks make is made by the meetings of sends and receives alone, which liveness checks know nothing of: for
+// simulation. REQUIRES and throws as part_of().
+Plan side_by_side(const Plan& plan);
+
 }  // namespace sluice::plan

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
+#include <map>
 #include <numeric>
 #include <queue>
 
@@ -43,13 +45,17 @@ class Simulator {
     for (size_t r = 0; r < plan.registers.size(); ++r) result_.peak_slots[r] = plan.registers[r].initial_tokens;
     for (size_t a = 0; a < plan.actors.size(); ++a) {
       if (is_source(a)) source_ = static_cast<int>(a);
-      if (plan.actors[a].role == ActorRole::kSink) sink_ = static_cast<int>(a);
+      if (plan.actors[a].role == ActorRole::kSink) sinks_.push_back(static_cast<int>(a));
+      for (const Instr& i : plan.actors[a].program) {
+        if (i.kind == InstrKind::kRun && plan.kernels[i.index].collective >= 0)
+          groups_[plan.kernels[i.index].collective][rank(static_cast<int>(a))];
+      }
     }
   }
 
   Simulation run() {
     to_submit_ = options_.steps;
-    const bool limited = options_.in_flight > 0 && sink_ >= 0;
+    const bool limited = options_.in_flight > 0 && !sinks_.empty();
     submit(limited ? std::min(options_.in_flight, to_submit_) : to_submit_);
     for (int a = 0; a < network_.actors(); ++a) enable(a, {});
     for (;;) {
@@ -73,6 +79,7 @@ class Simulator {
     Cause cause;
     size_t pc = 0;
     int firing = -1;  // running: index in firings
+    int call = -1;    // in a collective: index in kernels
   };
   struct StreamState {
     std::deque<int> queue;
@@ -84,6 +91,7 @@ class Simulator {
   bool is_source(size_t a) const {
     return plan_.actors[a].role == ActorRole::kSource || plan_.actors[a].role == ActorRole::kFeed;
   }
+  int rank(int actor) const { return plan_.streams[plan_.actors[actor].stream].device.rank; }
   void submit(int steps) {
     to_submit_ -= steps;
     for (size_t a = 0; a < plan_.actors.size(); ++a) {
@@ -180,7 +188,11 @@ class Simulator {
       if (i.kind == InstrKind::kRelease) rule.release(network_.ends(i.index).in_port, host);
       if (i.kind != InstrKind::kRun) continue;
       const double cost = plan_.kernels[i.index].cost_ns;
-      result_.kernels.push_back({i.index, actor.firing, now_, now_ + cost});
+      result_.kernels.push_back({i.index, actor.firing, now_, now_ + cost, now_});
+      if (plan_.kernels[i.index].collective >= 0) {
+        meet(a, plan_.kernels[i.index].collective);
+        return;
+      }
       if (cost > 0) {
         events_.push({now_ + cost, order_++, Event::Kind::kContinue, a, 0, 0});
         return;
@@ -197,15 +209,45 @@ class Simulator {
     const int done = actor.firing;
     actor.queued = false;
     actor.firing = -1;
-    if (a == sink_) {
-      if (to_submit_ > 0) {
-        submit(1);
-        for (size_t s = 0; s < plan_.actors.size(); ++s) {
-          if (is_source(s)) enable(static_cast<int>(s), {CriticalHop::Reason::kData, -1, done});
-        }
-      }
-    }
+    if (plan_.actors[a].role == ActorRole::kSink) answered(done);
     enable(a, {CriticalHop::Reason::kStream, -1, done});
+  }
+
+  // A sink has fired: the next step may come when all have.
+  void answered(int firing) {
+    uint64_t steps = std::numeric_limits<uint64_t>::max();
+    for (const int sink : sinks_) steps = std::min(steps, network_.rules[sink].firings());
+    if (steps == answered_ || to_submit_ == 0) return;
+    answered_ = steps;
+    submit(1);
+    for (size_t s = 0; s < plan_.actors.size(); ++s) {
+      if (is_source(s)) enable(static_cast<int>(s), {CriticalHop::Reason::kData, -1, firing});
+    }
+  }
+
+  // `a` has come to a collective. When it is the last, all leave together, as late as the slowest of them needs.
+  void meet(int a, int group) {
+    actors_[a].call = static_cast<int>(result_.kernels.size()) - 1;
+    std::map<int, std::deque<int>>& ranks = groups_.at(group);
+    ranks.at(rank(a)).push_back(a);
+    if (std::any_of(ranks.begin(), ranks.end(), [](const auto& r) { return r.second.empty(); })) return;
+    double cost = 0;
+    for (const auto& [r, waiting] : ranks) {
+      const SimKernel& call = result_.kernels[actors_[waiting.front()].call];
+      cost = std::max(cost, plan_.kernels[call.kernel].cost_ns);
+    }
+    for (auto& [r, waiting] : ranks) {
+      const int b = waiting.front();
+      waiting.pop_front();
+      SimKernel& call = result_.kernels[actors_[b].call];
+      actors_[b].call = -1;
+      call.met_ns = now_;
+      result_.stream_busy_ns[plan_.actors[b].stream] -= now_ - call.begin_ns;
+      call.end_ns = now_ + cost;
+      if (b != a) late_[call.firing].push_back({meetings_, {CriticalHop::Reason::kRanks, group, actors_[a].firing}});
+      events_.push({call.end_ns, order_++, Event::Kind::kContinue, b, 0, 0});
+    }
+    ++meetings_;
   }
 
   void find_blocked() {
@@ -218,12 +260,28 @@ class Simulator {
           std::max<int64_t>(0, periods * repetitions_[a] - static_cast<int64_t>(network_.rules[a].firings())));
       result_.deadlocked |= left[a] > 0;
     }
-    if (result_.deadlocked) result_.blocked = blocking_cycle_str(plan_, shortest_blocking_cycle(network_, left));
+    if (!result_.deadlocked) return;
+    result_.blocked = blocking_cycle_str(plan_, shortest_blocking_cycle(network_, left));
+    if (result_.blocked.empty()) result_.blocked = missing_str();
+  }
+
+  // Who is in a collective that a rank has not come to.
+  std::string missing_str() const {
+    for (const auto& [group, ranks] : groups_) {
+      int there = -1, missing = -1;
+      for (const auto& [r, waiting] : ranks)
+        (waiting.empty() ? missing : there) = waiting.empty() ? r : waiting.front();
+      if (there < 0) continue;
+      return fmt::format("'{}' is in collective '{}' of group {} and waits for rank {}", plan_.actors[there].name,
+                         plan_.kernels[result_.kernels[actors_[there].call].kernel].name, group, missing);
+    }
+    return "";
   }
 
   void find_period() {
     // Completions of the sink; without one, of the actor that ends last.
-    int last = sink_;
+    result_.steady_to_ns = result_.total_ns;
+    int last = sinks_.empty() ? -1 : sinks_.back();
     if (last < 0 && !result_.firings.empty()) {
       last =
           std::max_element(result_.firings.begin(), result_.firings.end(), [](const SimFiring& x, const SimFiring& y) {
@@ -238,19 +296,41 @@ class Simulator {
     const size_t n = firings.size();
     if (n < 3) return;
     const size_t half = n / 2;
-    const double span = result_.firings[firings[n - 1]].end_ns - result_.firings[firings[half]].end_ns;
+    result_.steady_from_ns = result_.firings[firings[half]].end_ns;
+    result_.steady_to_ns =
+        result_.firings[firings[n - 1 - n / 5]].end_ns;  // then those that are ahead have no more work
+    const double span = result_.firings[firings[n - 1]].end_ns - result_.steady_from_ns;
     result_.period_ns = span / static_cast<double>(n - 1 - half) * per_step(last);
     trace_back(firings[n - 1 - n / 8]);
   }
 
   double per_step(int actor) const { return static_cast<double>(repetitions_[actor]) / repetitions_[source_]; }
 
+  // Why a firing went on when it did: a rank that came late to its last meeting before `before`, which then becomes
+  // that meeting, or what it began after.
+  Cause cause_of(int firing, int64_t& before) const {
+    const auto late = late_.find(firing);
+    if (late == late_.end()) return causes_[firing];
+    for (size_t i = late->second.size(); i-- > 0;) {
+      const auto& [meeting, cause] = late->second[i];
+      if (meeting >= before) continue;
+      before = meeting;
+      return cause;
+    }
+    return causes_[firing];
+  }
+
   // From a late firing back along what each waited for, without gaps. The actor that comes most often in the steady
   // part sets the pace (of equals, the slowest); between two of its firings lies the critical cycle.
   void trace_back(int firing) {
     std::vector<int> chain;
+    std::vector<Cause> causes;  // of the chain
     const double steady = result_.firings[firing].begin_ns / 4;
-    for (int f = firing; f >= 0 && result_.firings[f].begin_ns >= steady; f = causes_[f].firing) chain.push_back(f);
+    int64_t before = meetings_;
+    for (int f = firing; f >= 0 && result_.firings[f].begin_ns >= steady; f = causes.back().firing) {
+      chain.push_back(f);
+      causes.push_back(cause_of(f, before));
+    }
     std::vector<std::vector<size_t>> at(plan_.actors.size());  // places in the chain, newest first
     for (size_t i = 0; i < chain.size(); ++i) at[result_.firings[chain[i]].actor].push_back(i);
     int pacer = -1;
@@ -272,7 +352,7 @@ class Simulator {
     if (pacer < 0) return;
     const size_t middle = (at[pacer].size() - 1) / 2;
     for (size_t i = at[pacer][middle + 1]; i-- > at[pacer][middle];) {
-      const Cause& cause = causes_[chain[i]];
+      const Cause& cause = causes[i];
       result_.critical.push_back({result_.firings[chain[i]].actor, cause.reason, cause.reg});
     }
   }
@@ -284,13 +364,18 @@ class Simulator {
   std::vector<ActorState> actors_;
   std::vector<StreamState> streams_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  std::vector<Cause> causes_;  // per firing
+  std::vector<Cause> causes_;                                   // per firing
+  std::map<int, std::map<int, std::deque<int>>> groups_;        // by group and rank: actors in a call that wait
+  std::map<int, std::vector<std::pair<int64_t, Cause>>> late_;  // by firing: meetings that others came to last
+  int64_t meetings_ = 0;
   Simulation result_;
   double now_ = 0;
   int64_t order_ = 0;
   int last_firing_ = -1;
-  int source_ = -1, sink_ = -1;
+  int source_ = -1;
+  std::vector<int> sinks_;
   int to_submit_ = 0;
+  uint64_t answered_ = 0;  // firings of all sinks
 };
 
 }  // namespace
@@ -314,6 +399,7 @@ std::string critical_str(const Plan& plan, const std::vector<CriticalHop>& criti
       case CriticalHop::Reason::kStream:
         reason = fmt::format("stream {}", plan.streams[plan.actors[hop.actor].stream].name);
         break;
+      case CriticalHop::Reason::kRanks: reason = fmt::format("ranks of group {}", hop.reg); break;
       case CriticalHop::Reason::kStart: reason = "start"; break;
     }
     text += fmt::format(" -({})-> '{}'", reason, plan.actors[hop.actor].name);

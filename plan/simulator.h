@@ -1,5 +1,7 @@
 #pragma once
 // A plan in virtual time, under the same FiringRule the runtime uses: streams are serial, kernels take their cost_ns.
+// Collectives wait for all ranks of their group and then take the largest cost_ns of the calls that meet. Of a plan
+// with registers between ranks, simulate what the ranks do with them: side_by_side() of plan/ranks.h.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,7 +14,7 @@ struct SimulateOptions {
   int steps = 8;          // start credits of every source and feed
   double firing_ns = 0;   // cost of one firing besides its kernels
   double message_ns = 0;  // latency of a message that crosses streams
-  int in_flight = 0;      // steps submitted and not yet at the sink: 0 = no limit
+  int in_flight = 0;      // steps submitted and not yet at all sinks: 0 = no limit
 };
 
 struct SimFiring {
@@ -24,28 +26,42 @@ struct SimKernel {
   int kernel = 0;
   int firing = 0;  // index in Simulation::firings
   double begin_ns = 0, end_ns = 0;
+  double met_ns = 0;  // of a collective: when all ranks had come; of others: begin_ns
 };
 
 // One hop of the critical cycle: `actor` could not fire before `reason`.
 struct CriticalHop {
   int actor = 0;
-  enum class Reason : uint8_t { kData, kCredit, kStream, kStart } reason = Reason::kStart;
-  int reg = -1;  // kData, kCredit: the register waited for
+  enum class Reason : uint8_t { kData, kCredit, kStream, kRanks, kStart } reason = Reason::kStart;
+  int reg = -1;  // kData, kCredit: the register waited for; kRanks: the group
 };
 
 struct Simulation {
   std::vector<SimFiring> firings;  // in order of begin
   std::vector<SimKernel> kernels;
   double total_ns = 0;
-  double period_ns = 0;               // per step, in the steady state
-  std::vector<CriticalHop> critical;  // what limits the period, in dataflow order; empty for fewer than 3 steps
-  std::vector<int> peak_slots;        // per register: most slots in use at once
-  std::vector<double> stream_busy_ns;
-  bool deadlocked = false;  // some step could not complete
-  std::string blocked;      // what everybody waits for then
+  double period_ns = 0;                         // per step, in the steady state
+  double steady_from_ns = 0, steady_to_ns = 0;  // whole steps of it; without it all the time
+  std::vector<CriticalHop> critical;   // what limits the period, in dataflow order; empty for fewer than 3 steps
+  std::vector<int> peak_slots;         // per register: most slots in use at once
+  std::vector<double> stream_busy_ns;  // firings, less what collectives waited for other ranks
+  bool deadlocked = false;             // some step could not complete
+  std::string blocked;                 // what everybody waits for then
 };
 
 Simulation simulate(const Plan& plan, const SimulateOptions& options = {});
+
+// What a device does of the steady time, in shares of it; compute, exposed and bubble add up to one.
+struct DeviceUse {
+  DeviceId device;
+  double compute = 0;        // kernels run
+  double communication = 0;  // data is under way: of collectives, once all ranks have come, and of copies
+  double exposed = 0;        // of that: while no kernel runs
+  double bubble = 0;         // neither
+  uint64_t bytes = 0;        // of its memory that loading the plan takes, and nothing later; the host's count for cpu:0
+};
+// By device. `plan` is the one simulated.
+std::vector<DeviceUse> device_use(const Plan& plan, const Simulation& simulation);
 
 // "'feed' -(data 'images')-> 'net' -(stream)-> 'feed'" : who made whom wait, in the order of time.
 std::string critical_str(const Plan& plan, const std::vector<CriticalHop>& critical);

@@ -15,7 +15,8 @@ constexpr int kAhead = 16;
 
 class Transfers {
  public:
-  explicit Transfers(const Plan& plan) : plan_(plan), repetitions_(repetition_vector(plan)) {
+  explicit Transfers(const Plan& plan)
+      : plan_(plan), repetitions_(repetition_vector(plan)), edges_(Adjacency(plan).register_edges) {
     for (const Kernel& k : plan.kernels) group_ = std::max(group_, k.collective + 1);
     for (size_t a = 0; a < plan.actors.size(); ++a) {
       if (plan.actors[a].role == ActorRole::kFeed || plan.actors[a].role == ActorRole::kSource)
@@ -79,15 +80,15 @@ class Transfers {
   void transfer(int r) {
     const int home = rank(plan_.registers[r].producer);
     std::map<int, std::vector<int>> away;  // edges by rank
-    for (int e = 0; e < static_cast<int>(plan_.edges.size()); ++e) {
-      if (plan_.edges[e].reg == r && rank(plan_.edges[e].consumer) != home)
-        away[rank(plan_.edges[e].consumer)].push_back(e);
+    bool stays = false;
+    for (const int e : edges_[r]) {
+      const int reader = rank(plan_.edges[e].consumer);
+      stays |= reader == home;
+      if (reader != home) away[reader].push_back(e);
     }
     if (away.empty()) return;
     check(r, away);
     const Register reg = plan_.registers[r];
-    bool stays = false;
-    for (const Edge& e : plan_.edges) stays |= e.reg == r && rank(e.consumer) == home;
     for (const auto& [there, edges] : away) {
       const std::string name = fmt::format("{}@{}", reg.name, there);
       const int sender = actor("send " + name, stream(home, "send " + name));
@@ -163,8 +164,8 @@ class Transfers {
         refuse("lies in the arena of a stream; it needs slots that nothing shares");
     }
     if (reg.initial_tokens == 0) return;
-    for (const Edge& e : plan_.edges) {
-      if (e.reg == r && (rank(e.consumer) == rank(reg.producer) || away.size() > 1))
+    for (const int e : edges_[r]) {
+      if (rank(plan_.edges[e].consumer) == rank(reg.producer) || away.size() > 1)
         refuse("has initial tokens and readers on several ranks; give each rank a register of its own");
     }
   }
@@ -210,7 +211,8 @@ class Transfers {
 
   Plan plan_;
   const std::vector<int> repetitions_;
-  int steps_ = 1;  // per period
+  const std::vector<std::vector<int>> edges_;  // per register, as given
+  int steps_ = 1;                              // per period
   int group_ = 0, lanes_ = 0, from_ = 0;
   std::map<int, std::vector<std::pair<int, int>>> senders_;  // by rank: actor, tokens per period
   std::map<int, std::vector<int>> sources_;                  // by rank

@@ -8,6 +8,10 @@
 #include <fstream>
 #include <regex>
 
+#include "plan/machine.h"
+#include "plan/ranks.h"
+#include "support/forecast_plan.h"
+#include "support/pipeline_plan.h"
 #include "support/two_stage_plan.h"
 #include "tools/plan_viz/views.h"
 
@@ -101,6 +105,84 @@ TEST(PlanViz, EveryViewHasValidJson) {
   EXPECT_EQ(boost::json::parse(mem_json(plan)).at("total").as_int64(), 512);
 }
 
+// Two stages on two replicas each.
+const plan::ForecastOptions kRanks{.stages = 2, .replicas = 2, .micro = 2};
+
+TEST(PlanVizRanks, ShowGroupsByRankAndEndsWithWhatRanksHaveInCommon) {
+  const std::string text = show_text(plan::forecast_plan(kRanks), {.width = 100});
+  for (const char* part : {"\n\nrank 0\ncpu:0\n├─ stream cpu:0/compute0  1 core, 5 actors\n",
+                           "\n\nrank 3\n3/cpu:0\n├─ stream 3/cpu:0/compute0  1 core, 5 actors\n",
+                           "▶ activation0  quota 2 × 16 B → forward2 on rank 2\n", "◀ activation0 from rank 0\n"})
+    EXPECT_THAT(text, HasSubstr(part));
+  EXPECT_EQ(text.substr(text.find("between ranks")), R"(between ranks
+  activation0  0 → 2  2 × 16 B
+  activation1  1 → 3  2 × 16 B
+  gradient2    2 → 0  2 × 16 B
+  gradient3    3 → 1  2 × 16 B
+
+group 0  ranks 0, 1; 1 call a period
+  1. all_reduce  16 B  reduce0/all_reduce, reduce1/all_reduce
+
+group 1  ranks 2, 3; 1 call a period
+  1. all_reduce  16 B  reduce2/all_reduce, reduce3/all_reduce
+)");
+  const boost::json::value v = boost::json::parse(show_json(plan::forecast_plan(kRanks)));
+  EXPECT_EQ(boost::json::serialize(v.at("between_ranks").at(3)),
+            R"({"register":"gradient3","from":3,"to":[1],"bytes":16,"quota":2})");
+  EXPECT_EQ(boost::json::serialize(v.at("groups").at(1)),
+            R"({"group":1,"ranks":[2,3],"calls":[{"op":"all_reduce","bytes":16,)"
+            R"("kernels":["reduce2/all_reduce","reduce3/all_reduce"]}]})");
+}
+
+// DDP-04: the order in which all ranks make a group's calls; RAY-11: what crosses is told.
+TEST(PlanVizRanks, TheOrderOfAGroupsCallsIsThatInWhichTheyAreMet) {
+  plan::Plan plan = plan::forecast_plan({.replicas = 2});
+  for (int k = 0, kernels = static_cast<int>(plan.kernels.size()); k < kernels; ++k) {  // each calls once more
+    if (plan.kernels[k].op != "all_reduce") continue;
+    for (plan::Actor& actor : plan.actors) {
+      if (plan.kernels[k].name == actor.name + "/all_reduce")
+        actor.program.insert(actor.program.begin() + 1, {plan::InstrKind::kRun, static_cast<int>(plan.kernels.size())});
+    }
+    plan.kernels.push_back(plan.kernels[k]);
+    plan.kernels.back().name += "_again";
+  }
+  const std::string text = show_text(plan, {.width = 100});
+  EXPECT_THAT(text, HasSubstr("group 0  ranks 0, 1; 2 calls a period\n"
+                              "  1. all_reduce  16 B  reduce0/all_reduce, reduce1/all_reduce\n"
+                              "  2. all_reduce  16 B  reduce0/all_reduce_again, reduce1/all_reduce_again\n"));
+  const std::string crossing =
+      show_text(plan::pipeline_plan({.buffer_on_forward_stream = false, .crossing_collectives = true}), {});
+  EXPECT_THAT(crossing, HasSubstr("not all calls are met: deadlock: "));
+}
+
+TEST(PlanVizRanks, SimulateTellsTheUseOfEachDeviceAndWhoWaits) {
+  const plan::Plan plan =
+      plan::on_machine(plan::side_by_side(plan::forecast_plan(kRanks)), {{{"*", "*", 84, 1e9}}, {}});
+  const std::string text = simulate_text(plan, {.steps = 20}, {.width = 100});
+  EXPECT_THAT(text, HasSubstr("  - waits for other ranks\n"));
+  EXPECT_THAT(text, HasSubstr("cpu:0/receive gradient2@0  "));
+  const boost::json::value v = boost::json::parse(simulate_json(plan, {.steps = 20}));
+  ASSERT_EQ(v.at("devices").as_array().size(), 4u);
+  for (const boost::json::value& d : v.at("devices").as_array()) {
+    const double shares = d.at("compute").as_double() + d.at("exposed").as_double() + d.at("bubble").as_double();
+    EXPECT_NEAR(shares, 1, 1e-9);
+    EXPECT_NEAR(d.at("compute").as_double() * v.at("period_ns").to_number<double>(), 2 * 3000 + 500, 1);
+    EXPECT_THAT(text, HasSubstr(fmt::format("{:.1f}%", 100 * d.at("compute").as_double())));
+  }
+}
+
+TEST(PlanVizRanks, DotAndPageHaveThemToo) {
+  const plan::Plan plan = plan::forecast_plan(kRanks);
+  const std::string dot = dot_text(plan);
+  for (int r = 0; r < 4; ++r) EXPECT_THAT(dot, HasSubstr(fmt::format("label=\"rank {}\"", r)));
+  EXPECT_THAT(dot, HasSubstr("label=\"activation0 ×2 16 B\", color="));
+  EXPECT_EQ(std::count(dot.begin(), dot.end(), '{'), std::count(dot.begin(), dot.end(), '}'));
+  const std::string page = html_page(plan, plan::side_by_side(plan), ".");
+  EXPECT_THAT(page, HasSubstr("[0,\"0, 1\",1,\"all_reduce\",16,\"reduce0/all_reduce, reduce1/all_reduce\"]"));
+  EXPECT_THAT(page, HasSubstr("\"receive gradient2@0\""));
+  EXPECT_THAT(page, HasSubstr("\"ok\":true"));
+}
+
 class PlanVizPage : public ::testing::Test {
  protected:
   PlanVizPage() : dir_(std::filesystem::path(::testing::TempDir()) / ("plan_viz_page_" + std::to_string(getpid()))) {
@@ -113,7 +195,7 @@ class PlanVizPage : public ::testing::Test {
 };
 
 TEST_F(PlanVizPage, IsOneFileWithTheSourceLines) {
-  const std::string page = html_page(two_stage_plan(), dir_.string());
+  const std::string page = html_page(two_stage_plan(), two_stage_plan(), dir_.string());
   EXPECT_THAT(page, HasSubstr(R"("train.py:20":{"line":20,"first":18,"lines":["line_18)"));
   // Nothing is loaded from elsewhere, and the data cannot end its script element.
   EXPECT_EQ(page.find("http"), std::string::npos);
@@ -125,7 +207,7 @@ TEST_F(PlanVizPage, IsOneFileWithTheSourceLines) {
 
 TEST_F(PlanVizPage, AClickOnAKernelShowsItsFiveSourceLines) {
   if (std::system("command -v chromium >/dev/null 2>&1") != 0) GTEST_SKIP() << "chromium is not installed";
-  std::string page = html_page(two_stage_plan(), dir_.string());
+  std::string page = html_page(two_stage_plan(), two_stage_plan(), dir_.string());
   // Clicks into the middle of the second span of the compute stream, net/mul at train.py:20, once the page is laid out.
   const std::string click = R"(<script>setTimeout(() => {
     const s = D.spans.find(s => D.kernels[s[0]].n === "net/mul"), px = x((s[2] + s[3]) / 2), py = laneY[1] + FIRING + 5, r = canvas.getBoundingClientRect();
@@ -154,7 +236,10 @@ TEST_F(PlanVizPage, AClickOnAKernelShowsItsFiveSourceLines) {
 TEST_F(PlanVizPage, ARefusedPlanStillHasAPage) {
   plan::Plan plan = two_stage_plan();
   plan.certificate = {0};
-  EXPECT_THAT(html_page(plan, "."), HasSubstr("\"ok\":false"));
+  EXPECT_THAT(html_page(plan, plan, "."), HasSubstr("\"ok\":false"));
+  plan = plan::forecast_plan(kRanks);
+  plan.edges[0].take = 2;  // rates that do not fit
+  EXPECT_THAT(html_page(plan, plan, "."), HasSubstr("\"ok\":false"));
 }
 
 }  // namespace

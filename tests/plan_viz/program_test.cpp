@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "plan/json.h"
+#include "support/forecast_plan.h"
 #include "support/two_stage_plan.h"
 
 namespace sluice::plan_viz {
@@ -80,6 +81,21 @@ TEST_F(Program, HelpTeachesAndUnknownWordsFail) {
     EXPECT_THAT(help.text, HasSubstr(view));
   EXPECT_NE(run("draw plan.json").status, 0);
   EXPECT_NE(run("").status, 0);
+}
+
+TEST_F(Program, ForecastsTakeACostFile) {
+  std::ofstream(dir_ / "ranks.json") << plan::to_json(plan::forecast_plan({.stages = 2, .micro = 2}));
+  std::ofstream(dir_ / "links.json")
+      << R"({"links": [{"between": ["*", "*"], "latency_ns": 500, "bytes_per_s": 1e9}]})";
+  std::ofstream(dir_ / "few.json") << R"({"links": [{"between": ["1/*", "1/*"], "latency_ns": 5, "bytes_per_s": 1}]})";
+  EXPECT_THAT(run("simulate ranks.json").text, HasSubstr(" 9.5 us  per step"));
+  const Result slow = run("simulate ranks.json --links links.json --all");
+  EXPECT_EQ(slow.status, 0) << slow.text;
+  EXPECT_THAT(slow.text, HasSubstr(" 10.5 us  per step"));
+  EXPECT_EQ(run("html ranks.json --links links.json").status, 0);
+  const Result none = run("simulate ranks.json --links few.json");
+  EXPECT_EQ(none.status, 2);
+  EXPECT_EQ(none.text, "plan-viz: plan 'forecast': no link between 0/cpu:0 and 1/cpu:0; name one in \"links\"\n");
 }
 
 TEST_F(Program, HtmlWritesTheFileItNames) {

@@ -1,14 +1,12 @@
 // Plans of several ranks: each rank an engine, on a thread or in a process of its own.
 #include "collective/ranks.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <csignal>
 
 #include "plan/ranks.h"
 #include "plan/verify.h"
 #include "runtime/fixture.h"
+#include "support/processes.h"
 
 namespace sluice::test {
 namespace {
@@ -538,26 +536,6 @@ TEST(RanksTransfer, ManySessionsHaveStreamsOfTheirOwnAndGiveThemBack) {
                              EXPECT_LT(*world.take_lane(), 20);
                            }),
               Each("no error"));
-}
-
-// Real processes. Returns each one's exit code, or 128 and its signal.
-std::vector<int> in_processes(int size, const std::function<int(int rank)>& program) {
-  std::vector<pid_t> children;
-  for (int r = 0; r < size; ++r) {
-    const pid_t child = fork();
-    if (child == 0) {
-      alarm(60);  // never for ever
-      std::_Exit(program(r));
-    }
-    children.push_back(child);
-  }
-  std::vector<int> codes;
-  for (const pid_t child : children) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    codes.push_back(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
-  }
-  return codes;
 }
 
 class InProcesses : public testing::TestWithParam<int> {};

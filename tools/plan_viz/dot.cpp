@@ -1,5 +1,6 @@
 #include <map>
 
+#include "plan/ranks.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"
 
@@ -27,8 +28,16 @@ std::string dot_text(const Plan& plan) {
       quoted(plan.name));
   std::map<DeviceId, std::vector<int>> devices;
   for (int i = 0; i < static_cast<int>(plan.streams.size()); ++i) devices[plan.streams[i].device].push_back(i);
-  int cluster = 0;
+  const auto rank_of = [&](int actor) { return plan.streams[plan.actors[actor].stream].device.rank; };
+  const bool ranks = rank_count(plan) > 1;
+  int cluster = 0, rank = -1;
   for (const auto& [device, streams] : devices) {
+    if (ranks && device.rank != rank) {
+      if (rank >= 0) s += "  }\n";
+      rank = device.rank;
+      s += fmt::format("  subgraph cluster_{} {{\n  label=\"rank {}\"; style=filled; color=\"#eef1f5\";\n", cluster++,
+                       rank);
+    }
     s += fmt::format("  subgraph cluster_{} {{\n    label={};\n", cluster++, quoted(device.str()));
     for (const int stream : streams) {
       s += fmt::format("    subgraph cluster_{} {{\n      label={}; style=dashed;\n", cluster++,
@@ -44,12 +53,14 @@ std::string dot_text(const Plan& plan) {
     }
     s += "  }\n";
   }
+  if (ranks) s += "  }\n";
   for (const Edge& e : plan.edges) {
     const Register& r = plan.registers[e.reg];
     const std::string label = r.bytes ? fmt::format("{} ×{} {}", r.name, r.quota, short_bytes(r.bytes))
                                       : fmt::format("{} ×{}", r.name, r.quota);
-    s += fmt::format("  a{} -> a{} [label={}{}];\n", r.producer, e.consumer, quoted(label),
-                     r.bytes ? "" : ", style=dotted");
+    s += fmt::format("  a{} -> a{} [label={}{}{}];\n", r.producer, e.consumer, quoted(label),
+                     r.bytes ? "" : ", style=dotted",
+                     rank_of(r.producer) != rank_of(e.consumer) ? ", color=\"#c2410c\", penwidth=2" : "");
   }
   return s + "}\n";
 }

@@ -5,6 +5,7 @@
 #include "plan/json.h"
 #include "plan/verify.h"
 #include "tools/plan_viz/page.h"
+#include "tools/plan_viz/ranks_view.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"
 
@@ -76,15 +77,16 @@ std::string views_json(const Plan& plan, const std::vector<View>& views) {
 }
 
 // Everything the page draws. Short keys: the page of a large plan is mostly this.
-std::string page_data(const Plan& given, const std::string& source_root) {
-  Plan plan = given;
+std::string page_data(const Plan& given, const Plan& simulated, const std::string& source_root) {
+  Plan plan = simulated;
   bool costs = false;
   for (const Kernel& k : plan.kernels) costs |= k.cost_ns > 0;
   if (!costs) {
     for (Kernel& k : plan.kernels) k.cost_ns = kUnknownCost;
   }
-  const VerifyReport report = verify(plan);
+  const VerifyReport report = verify(given);
   Simulation sim;
+  std::vector<DeviceUse> uses;
   // A plan that is refused is drawn without its lanes: it may not even have a period.
   if (report.ok()) {
     sim = simulate(plan, {.steps = kSteps});
@@ -92,6 +94,7 @@ std::string page_data(const Plan& given, const std::string& source_root) {
     sim.period_ns = steady.period_ns;
     sim.critical = steady.critical;
     sim.peak_slots = steady.peak_slots;
+    uses = device_use(plan, steady);
   }
   const Adjacency adjacency(plan);
   const Ledger l = ledger(plan);
@@ -109,9 +112,25 @@ std::string page_data(const Plan& given, const std::string& source_root) {
       quoted_json(plan.name), quoted_json(plan.target), costs, kSteps, sim.period_ns, sim.total_ns,
       quoted_json(critical_str(plan, sim.critical)), l.total);
   s += ",\n\"streams\":" + list(plan.streams, [](const Stream& v, int) {
-         return fmt::format("{{\"n\":{},\"d\":\"{}\",\"k\":\"{}\",\"c\":{}}}", quoted_json(v.name), v.device.str(),
-                            stream_kind_name(v.kind), v.cores);
+         return fmt::format("{{\"n\":{},\"d\":\"{}\",\"r\":{},\"k\":\"{}\",\"c\":{}}}", quoted_json(v.name),
+                            v.device.str(), v.device.rank, stream_kind_name(v.kind), v.cores);
        });
+  s += ",\n\"lanes\":" + list(streams_by_device(plan), [](int stream, int) { return std::to_string(stream); });
+  s += ",\n\"devices\":" + list(uses, [](const DeviceUse& u, int) {
+         return fmt::format("[\"{}\",{},{},{},{},{}]", u.device.str(), u.compute, u.communication, u.exposed, u.bubble,
+                            u.bytes);
+       });
+  std::string calls;  // of all groups, in the order they are met
+  for (const Group& group : groups_of(given).groups) {
+    for (size_t i = 0; i < group.calls.size(); ++i) {
+      std::string kernels;
+      for (const int k : group.calls[i].kernels) kernels += (kernels.empty() ? "" : ", ") + given.kernels[k].name;
+      calls += fmt::format("{}[{},\"{}\",{},{},{},{}]", calls.empty() ? "" : ",\n", group.number,
+                           fmt::join(group.ranks, ", "), i + 1, quoted_json(group.calls[i].op), group.calls[i].bytes,
+                           quoted_json(kernels));
+    }
+  }
+  s += ",\n\"calls\":[" + calls + "]";
   s += ",\n\"actors\":" + list(plan.actors, [](const Actor& v, int) {
          std::string program;
          for (const Instr& i : v.program)
@@ -148,7 +167,7 @@ std::string page_data(const Plan& given, const std::string& source_root) {
          return fmt::format("[{},{},{},{}]", f.actor, f.firing, f.begin_ns, f.end_ns);
        });
   s += ",\n\"spans\":" + list(sim.kernels, [](const SimKernel& k, int) {
-         return fmt::format("[{},{},{},{}]", k.kernel, k.firing, k.begin_ns, k.end_ns);
+         return fmt::format("[{},{},{},{},{}]", k.kernel, k.firing, k.begin_ns, k.end_ns, k.met_ns);
        });
   s += ",\n\"ledger\":" + list(l.lines, [&](const LedgerLine& line, int) {
          const bool arena = line.kind == LedgerLine::Kind::kArena;
@@ -158,7 +177,7 @@ std::string page_data(const Plan& given, const std::string& source_root) {
                             plan.spaces[line.space].str(), line.bytes,
                             arena ? plan.arenas[line.index].lower_bound : line.bytes);
        });
-  s += fmt::format(",\n\"ok\":{},\"proof\":{}", report.ok(), quoted_json(verify_text(plan, {.width = 110})));
+  s += fmt::format(",\n\"ok\":{},\"proof\":{}", report.ok(), quoted_json(verify_text(given, {.width = 110})));
   s += ",\n\"sources\":" + sources.json() + "}";
   // The data stands in a script element: nothing in it may close that.
   std::string safe;
@@ -185,12 +204,12 @@ std::string escaped(const std::string& text) {
 
 }  // namespace
 
-std::string html_page(const Plan& plan, const std::string& source_root) {
+std::string html_page(const Plan& plan, const Plan& simulated, const std::string& source_root) {
   return "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
          "content=\"width=device-width\">\n<title>" +
          escaped(plan.name) + " · plan</title>\n<style>" + kPageStyle + "</style>\n</head>\n" + kPageBody +
-         "<script id=\"data\" type=\"application/json\">" + page_data(plan, source_root) + "</script>\n<script>" +
-         kPageLanes + kPageDetails + "</script>\n</body>\n</html>\n";
+         "<script id=\"data\" type=\"application/json\">" + page_data(plan, simulated, source_root) +
+         "</script>\n<script>" + kPageLanes + kPageDetails + "</script>\n</body>\n</html>\n";
 }
 
 }  // namespace sluice::plan_viz

@@ -10,6 +10,8 @@
 #include "base/file.h"
 #include "graph/graph.h"
 #include "plan/json.h"
+#include "plan/machine.h"
+#include "plan/ranks.h"
 #include "plan/verify.h"
 #include "tools/plan_viz/views.h"
 
@@ -25,7 +27,7 @@ int terminal_width() {
 }
 
 struct Arguments {
-  std::string path, output, source;
+  std::string path, output, source, costs;
   bool json = false;
   plan_viz::TextOptions text;
   plan::SimulateOptions simulate;
@@ -61,6 +63,13 @@ std::string source_root(const plan::Plan& plan, const fs::path& path, const std:
   return ".";
 }
 
+// What is simulated: what the ranks do, at the costs of the file given.
+plan::Plan simulated(const plan::Plan& plan, const Arguments& args) {
+  plan::Plan all = plan::side_by_side(plan);
+  if (args.costs.empty()) return all;
+  return plan::on_machine(std::move(all), plan::machine_from_json(read_file(args.costs), args.costs));
+}
+
 // 0, or 1 when the view says that the plan is wrong.
 int run(const std::string& view, Arguments& args) {
   if (view == "ir") {
@@ -78,7 +87,8 @@ int run(const std::string& view, Arguments& args) {
     SLUICE_CHECK(structure.ok(), "{}: {}: {}", args.path, structure.problems[0].concern, structure.problems[0].text);
     const std::string output = args.output.empty() ? "plan.html" : args.output;
     std::ofstream out(output, std::ios::binary);
-    out << plan_viz::html_page(plan, source_root(plan, args.path, args.source));
+    out << plan_viz::html_page(plan, plan::verify(plan).ok() ? simulated(plan, args) : plan,
+                               source_root(plan, args.path, args.source));
     out.flush();
     SLUICE_CHECK_KIND(kIo, out.good(), "{}: cannot be written", output);
     std::cout << output << "\n";
@@ -105,8 +115,9 @@ int run(const std::string& view, Arguments& args) {
   if (view == "simulate") {
     args.simulate.firing_ns = args.firing_us * 1e3;
     args.simulate.message_ns = args.message_us * 1e3;
-    text = args.json ? plan_viz::simulate_json(plan, args.simulate)
-                     : plan_viz::simulate_text(plan, args.simulate, args.text);
+    const plan::Plan all = simulated(plan, args);
+    text = args.json ? plan_viz::simulate_json(all, args.simulate)
+                     : plan_viz::simulate_text(all, args.simulate, args.text);
   }
   std::cout << text;
   return 0;
@@ -156,8 +167,11 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 1e9));
   simulate->add_option("--message-us", args.message_us, "latency of a message between streams")
       ->check(CLI::Range(0.0, 1e9));
+  simulate->add_flag("--all", args.text.all, "every lane and register");
   CLI::App* html = view("html", "One self-contained page: lanes over virtual time, details, source lines");
   html->add_option("-o,--output", args.output, "file to write (default plan.html)");
+  for (CLI::App* forecast : {simulate, html})
+    forecast->add_option("--links", args.costs, "what links between devices and chosen kernels cost, as JSON");
   html->add_option("--source", args.source, "directory of the program, where the plan's source files lie");
   CLI11_PARSE(app, argc, argv);
   try {

@@ -94,8 +94,12 @@ const tabs = [
    cells: i => { const r = D.registers[i]; return [r.n, D.actors[r.p].n, r.e.map(e => D.actors[e[0]].n).join(", "), r.q, r.b ? bytes(r.b) : "control", r.b ? bytes(r.b * r.q) : "", r.sp, r.ev]; }},
   {name: "Memory", count: D.ledger.length, text: i => (D.ledger[i][0] + " " + D.ledger[i][1]).toLowerCase(), heads: ["kind", "name", "space", "bytes", "lower bound"], right: [3, 4],
    order: D.ledger.map((l, i) => i).sort((a, b) => D.ledger[b][3] - D.ledger[a][3]), cells: i => { const l = D.ledger[i]; return [l[0], l[1], l[2], bytes(l[3]), l[0] === "arena" ? bytes(l[4]) : ""]; }},
+  {name: "Devices", count: D.devices.length, text: i => D.devices[i][0], heads: ["device", "compute", "communication", "of it exposed", "bubble", "memory"], right: [1, 2, 3, 4, 5],
+   cells: i => { const d = D.devices[i]; return [d[0], ...d.slice(1, 5).map(s => (100 * s).toFixed(1) + "%"), bytes(d[5])]; }},
+  {name: "Collectives", count: D.calls.length, text: i => (D.calls[i][3] + " " + D.calls[i][5]).toLowerCase(), heads: ["group", "ranks", "call", "op", "bytes", "kernels"], right: [0, 2, 4],
+   cells: i => { const c = D.calls[i]; return [c[0], c[1], c[2], c[3], bytes(c[4]), c[5]]; }},
   {name: "Proof", proof: true},
-];
+].filter(t => t.count || !["Devices", "Collectives"].includes(t.name));
 let tab = 0;
 function rows() {
   const spec = tabs[tab], out = $("rows");

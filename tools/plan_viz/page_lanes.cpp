@@ -34,9 +34,10 @@ const LEFT = 168, TOP = 26, FIRING = 17, KERNEL = 26, GAP = 12, DEVICE = 22;
 const lanes = [];                      // {stream, y} and {device, y}
 {
   let y = TOP, device = null;
-  const order = D.streams.map((s, i) => i).sort((a, b) => D.streams[a].d < D.streams[b].d ? -1 : D.streams[a].d > D.streams[b].d ? 1 : a - b);
-  for (const i of order) {
-    if (D.streams[i].d !== device) { device = D.streams[i].d; lanes.push({device, y}); y += DEVICE; }
+  const ranks = D.streams.some(s => s.r > 0);
+  for (const i of D.lanes) {
+    const s = D.streams[i];
+    if (s.d !== device) { device = s.d; lanes.push({device: ranks ? "rank " + s.r + " · " + s.d.replace(/^\d+\//, "") : s.d, y}); y += DEVICE; }
     lanes.push({stream: i, y}); y += FIRING + KERNEL + GAP;
   }
   lanes.height = y + 6;
@@ -111,8 +112,9 @@ function draw() {
         continue;
       }
       flush();
-      const width = Math.max(1, b - a - .6);
-      pen.fillStyle = color(D.kernels[v[0]].op, off); pen.fillRect(a, y + FIRING, width, KERNEL);
+      const width = Math.max(1, b - a - .6), met = Math.min(b, x(v[4]));  // faint while a collective waits for other ranks
+      if (met > a) { pen.fillStyle = color(D.kernels[v[0]].op, true); pen.fillRect(a, y + FIRING, met - a, KERNEL); }
+      pen.fillStyle = color(D.kernels[v[0]].op, off); pen.fillRect(met, y + FIRING, Math.max(1, b - met - .6), KERNEL);
       if (on) { pen.strokeStyle = accent; pen.lineWidth = 2; pen.strokeRect(a + 1, y + FIRING + 1, Math.max(2, width - 2), KERNEL - 2); }
       if (!off) label(D.kernels[v[0]].op, a, y + FIRING + KERNEL / 2, width, ink);
     }

@@ -2,6 +2,8 @@
 #include <set>
 
 #include "plan/json.h"
+#include "plan/ranks.h"
+#include "tools/plan_viz/ranks_view.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"
 
@@ -24,10 +26,18 @@ class Tree {
                  ", " + short_bytes(ledger(plan_).total));
     std::map<DeviceId, std::vector<int>> devices;
     for (int s = 0; s < static_cast<int>(plan_.streams.size()); ++s) devices[plan_.streams[s].device].push_back(s);
+    int rank = -1;
     for (const auto& [id, streams] : devices) {
+      if (rank_count(plan_) > 1 && id.rank != rank) {
+        rank = id.rank;
+        line("", "");
+        line("", paint(fmt::format("rank {}", rank), Color::kBold, options_));
+      }
       line("", paint(id.str(), Color::kBold, options_));
       for (size_t i = 0; i < streams.size(); ++i) stream(streams[i], i + 1 == streams.size());
     }
+    between_ranks();
+    collectives();
     if (!plan_.inputs.empty() || !plan_.outputs.empty()) line("", "");
     for (const Input& i : plan_.inputs) {
       line("", fmt::format("input  {}: {}{}", i.name, dtype_name(i.spec.dtype), i.spec.shape.str()));
@@ -44,6 +54,41 @@ class Tree {
     while (!s.empty() && s.back() == ' ') s.pop_back();
     text_ += s + "\n";
   }
+
+  void between_ranks() {
+    const std::vector<Crossing> crossings = crossings_of(plan_);
+    if (crossings.empty()) return;
+    line("", "");
+    line("", paint("between ranks", Color::kBold, options_));
+    std::vector<std::vector<std::string>> rows;
+    for (const Crossing& c : crossings) {
+      const Register& reg = plan_.registers[c.reg];
+      rows.push_back({reg.name, fmt::format("{} → {}", c.from, fmt::join(c.to, ", ")),
+                      fmt::format("{} × {}", reg.quota, short_bytes(reg.bytes))});
+    }
+    text_ += table(rows, {false, false, true}, options_.width);
+  }
+
+  void collectives() {
+    const Groups groups = groups_of(plan_);
+    for (const Group& group : groups.groups) {
+      line("", "");
+      line("", paint(fmt::format("group {}", group.number), Color::kBold, options_) +
+                   fmt::format("  ranks {}; {} a period", fmt::join(group.ranks, ", "),
+                               count_str(group.calls.size(), "call")));
+      for (size_t i = 0; i < group.calls.size() && (options_.all || i < kKernelsShown); ++i) {
+        const Call& call = group.calls[i];
+        std::string names;
+        for (const int k : call.kernels) names += (names.empty() ? "" : ", ") + plan_.kernels[k].name;
+        line("  ", fmt::format("{}. {}  {}  {}", i + 1, call.op, short_bytes(call.bytes), names));
+      }
+      if (!options_.all && group.calls.size() > kKernelsShown)
+        line("  ", fmt::format("… {} (--all)", count_str(group.calls.size() - kKernelsShown, "more call")));
+    }
+    if (!groups.problem.empty()) line("", paint("not all calls are met: ", Color::kRed, options_) + groups.problem);
+  }
+
+  int rank_of(int actor) const { return plan_.streams[plan_.actors[actor].stream].device.rank; }
 
   void stream(int s, bool last) {
     const Stream& stream = plan_.streams[s];
@@ -73,6 +118,8 @@ class Tree {
     for (const int e : adjacency_.in_edges[a]) {
       const Edge& edge = plan_.edges[e];
       std::string s = fmt::format("◀ {}", plan_.registers[edge.reg].name);
+      if (const int from = rank_of(plan_.registers[edge.reg].producer); from != rank_of(a))
+        s += fmt::format(" from rank {}", from);
       if (edge.take > 1 || edge.hold > 1) s += fmt::format("  takes {} per {} firings", edge.take, edge.hold);
       lines.push_back(s);
     }
@@ -116,7 +163,10 @@ class Tree {
     s += " → ";
     bool first = true;
     for (const int e : adjacency_.register_edges[r]) {
-      s += (first ? "" : ", ") + plan_.actors[plan_.edges[e].consumer].name;
+      const Actor& consumer = plan_.actors[plan_.edges[e].consumer];
+      const int rank = rank_of(plan_.edges[e].consumer);
+      s += (first ? "" : ", ") + consumer.name;
+      if (rank != rank_of(reg.producer)) s += fmt::format(" on rank {}", rank);
       first = false;
     }
     return first ? s + "nobody" : s;
@@ -127,6 +177,24 @@ class Tree {
   const Adjacency adjacency_;
   std::string text_;
 };
+
+std::string groups_json(const Plan& plan) {
+  std::string s = "[";
+  for (const Group& group : groups_of(plan).groups) {
+    s += fmt::format("{}\n  {{\"group\": {}, \"ranks\": [{}], \"calls\": [", s.size() > 1 ? "," : "", group.number,
+                     fmt::join(group.ranks, ", "));
+    const char* comma = "";
+    for (const Call& call : group.calls) {
+      std::string kernels;
+      for (const int k : call.kernels) kernels += (kernels.empty() ? "" : ", ") + quoted_json(plan.kernels[k].name);
+      s += fmt::format("{}\n    {{\"op\": {}, \"bytes\": {}, \"kernels\": [{}]}}", comma, quoted_json(call.op),
+                       call.bytes, kernels);
+      comma = ",";
+    }
+    s += "]}";
+  }
+  return s + "]";
+}
 
 struct OpStat {
   std::string op;
@@ -207,7 +275,15 @@ std::string show_json(const Plan& plan) {
     }
     s += "]}";
   }
-  return s + "]}\n";
+  s += "],\n\"between_ranks\": [";
+  const char* comma = "";
+  for (const Crossing& c : crossings_of(plan)) {
+    const Register& reg = plan.registers[c.reg];
+    s += fmt::format("{}\n  {{\"register\": {}, \"from\": {}, \"to\": [{}], \"bytes\": {}, \"quota\": {}}}", comma,
+                     quoted_json(reg.name), c.from, fmt::join(c.to, ", "), reg.bytes, reg.quota);
+    comma = ",";
+  }
+  return s + "],\n\"groups\": " + groups_json(plan) + "}\n";
 }
 
 std::string stats_text(const Plan& plan, const TextOptions& options) {

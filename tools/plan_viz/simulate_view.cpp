@@ -1,12 +1,35 @@
 #include <cmath>
 
 #include "plan/json.h"
+#include "plan/ranks.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"
 
 namespace sluice::plan_viz {
 
 using namespace plan;
+
+namespace {
+
+constexpr size_t kLanes = 40;  // of devices and of streams, without --all
+
+// Lines of at most `width` columns, broken before an arrow.
+std::string wrapped(const std::string& text, int width) {
+  std::string s, line;
+  for (size_t at = 0; at < text.size();) {
+    const size_t next = std::min(text.find(" -(", at + 1), text.size());
+    const std::string hop = text.substr(at, next - at);
+    if (columns(line + hop) > static_cast<size_t>(width)) {
+      s += line + "\n";
+      line = "   ";
+    }
+    line += hop;
+    at = next;
+  }
+  return s + line + "\n";
+}
+
+}  // namespace
 
 std::string simulate_text(const Plan& plan, const SimulateOptions& simulate_options, const TextOptions& options) {
   const Simulation sim = simulate(plan, simulate_options);
@@ -21,20 +44,42 @@ std::string simulate_text(const Plan& plan, const SimulateOptions& simulate_opti
   if (sim.total_ns == 0) s += "  the plan's kernels have no predicted costs: all times are zero\n";
   s += table({{"period", time_str(sim.period_ns), "per step, steady"}, {"all steps", time_str(sim.total_ns), ""}},
              {false, true, false}, options.width);
-  if (!sim.critical.empty()) s += "  critical cycle: " + critical_str(plan, sim.critical) + "\n";
+  if (!sim.critical.empty()) s += wrapped("  critical cycle: " + critical_str(plan, sim.critical), options.width);
+
+  s += "\n" + paint("devices, in the steady state", Color::kBold, options) + "\n";
+  std::vector<std::vector<std::string>> rows = {{"", "compute", "communication", "of it exposed", "bubble", "memory"}};
+  const auto percent = [](double share) { return fmt::format("{:.1f}%", 100 * share); };
+  const auto row = [&](const std::string& name, const DeviceUse& use) {
+    rows.push_back({name, percent(use.compute), percent(use.communication), percent(use.exposed), percent(use.bubble),
+                    short_bytes(use.bytes)});
+  };
+  const std::vector<DeviceUse> uses = device_use(plan, sim);
+  DeviceUse mean;
+  for (const DeviceUse& use : uses) {
+    const double share = 1 / static_cast<double>(uses.size());
+    mean.compute += use.compute * share, mean.communication += use.communication * share;
+    mean.exposed += use.exposed * share, mean.bubble += use.bubble * share;
+    mean.bytes = std::max(mean.bytes, use.bytes);
+  }
+  for (size_t i = 0; i < uses.size() && (options.all || i < kLanes); ++i) row(uses[i].device.str(), uses[i]);
+  if (!options.all && uses.size() > kLanes) rows.push_back({fmt::format("… {} more (--all)", uses.size() - kLanes)});
+  if (uses.size() > 1) row("mean; most memory", mean);
+  s += table(rows, {false, true, true, true, true, true}, options.width);
 
   s += "\n" + paint("streams", Color::kBold, options) + "\n";
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
   const auto letter = [&](int actor) { return kLetters[static_cast<size_t>(actor) % kLetters.size()]; };
+  const std::vector<int> order = streams_by_device(plan);
+  const size_t shown = options.all ? order.size() : std::min(order.size(), kLanes);
   size_t name_width = 6;
-  for (const Stream& stream : plan.streams) name_width = std::max(name_width, columns(stream.name));
+  for (size_t i = 0; i < shown; ++i) name_width = std::max(name_width, columns(stream_label(plan, order[i])));
   const size_t cells = static_cast<size_t>(std::max(20, options.width - static_cast<int>(name_width) - 14));
   std::vector<std::string> lanes(plan.streams.size(), std::string(cells, '.'));
   if (sim.total_ns > 0) {
+    const auto cell = [&](double t) {
+      return std::min(cells - 1, static_cast<size_t>(t / sim.total_ns * static_cast<double>(cells)));
+    };
     for (const SimFiring& f : sim.firings) {
-      const auto cell = [&](double t) {
-        return std::min(cells - 1, static_cast<size_t>(t / sim.total_ns * static_cast<double>(cells)));
-      };
       std::string& lane = lanes[plan.actors[f.actor].stream];
       const size_t first = cell(f.begin_ns), last = cell(std::nextafter(f.end_ns, 0.0));
       if (f.end_ns == f.begin_ns) {
@@ -43,35 +88,63 @@ std::string simulate_text(const Plan& plan, const SimulateOptions& simulate_opti
       }
       for (size_t c = first; c <= last; ++c) lane[c] = letter(f.actor);
     }
+    for (const bool waits : {true, false}) {  // what moves is drawn over what waits
+      for (const SimKernel& k : sim.kernels) {
+        if (k.met_ns == k.begin_ns) continue;
+        const int actor = sim.firings[k.firing].actor;
+        std::string& lane = lanes[plan.actors[actor].stream];
+        const size_t first = cell(waits ? k.begin_ns : k.met_ns), last = cell(waits ? k.met_ns : k.end_ns);
+        std::fill(lane.begin() + first, lane.begin() + last + 1, waits ? '-' : letter(actor));
+      }
+    }
   }
-  for (size_t i = 0; i < plan.streams.size(); ++i) {
-    const double busy = sim.total_ns > 0 ? 100 * sim.stream_busy_ns[i] / sim.total_ns : 0;
-    s += "  " + padded(plan.streams[i].name, name_width) + fmt::format(" {:>4.0f}%  ", busy) + lanes[i] + "\n";
+  for (size_t i = 0; i < shown; ++i) {
+    const double busy = sim.total_ns > 0 ? 100 * sim.stream_busy_ns[order[i]] / sim.total_ns : 0;
+    s += "  " + padded(stream_label(plan, order[i]), name_width) + fmt::format(" {:>4.0f}%  ", busy) + lanes[order[i]] +
+         "\n";
   }
+  if (shown < order.size()) s += fmt::format("  … {} more (--all)\n", order.size() - shown);
   std::string legend = "  ";
   constexpr int kNamed = 24;
   for (int a = 0; a < static_cast<int>(plan.actors.size()) && a < kNamed; ++a)
     legend += fmt::format("{}{}={}", a ? " " : "", letter(a), plan.actors[a].name);
   if (plan.actors.size() > kNamed) legend += " …";
   s += cut(legend, static_cast<size_t>(options.width)) + "\n";
+  if (together(plan)) s += "  - waits for other ranks\n";
 
   s += "\n" + paint("registers, most slots in use at once", Color::kBold, options) + "\n";
-  std::vector<std::vector<std::string>> rows;
+  rows.clear();
+  constexpr size_t kRegisters = 100;
+  size_t hidden = 0;
   for (size_t r = 0; r < plan.registers.size(); ++r) {
     if (plan.registers[r].bytes == 0) continue;
+    if (!options.all && rows.size() == kRegisters) {
+      ++hidden;
+      continue;
+    }
     rows.push_back({plan.registers[r].name, fmt::format("{} of {}", sim.peak_slots[r], plan.registers[r].quota),
                     short_bytes(plan.registers[r].bytes)});
   }
-  return s + table(rows, {false, true, true}, options.width);
+  s += table(rows, {false, true, true}, options.width);
+  return hidden ? s + fmt::format("  … {} more (--all)\n", hidden) : s;
 }
 
 std::string simulate_json(const Plan& plan, const SimulateOptions& simulate_options) {
   const Simulation sim = simulate(plan, simulate_options);
   std::string s = fmt::format(
       "{{\"name\": {}, \"steps\": {}, \"period_ns\": {}, \"total_ns\": {}, \"deadlocked\": {}, \"blocked\": {}, "
-      "\"critical\": {}, \"firings\": [",
+      "\"critical\": {}, \"devices\": [",
       quoted_json(plan.name), simulate_options.steps, sim.period_ns, sim.total_ns, sim.deadlocked,
       quoted_json(sim.blocked), quoted_json(critical_str(plan, sim.critical)));
+  const char* comma = "";
+  for (const DeviceUse& use : device_use(plan, sim)) {
+    s += fmt::format(
+        "{}\n  {{\"device\": \"{}\", \"compute\": {}, \"communication\": {}, \"exposed\": {}, \"bubble\": {}, "
+        "\"bytes\": {}}}",
+        comma, use.device.str(), use.compute, use.communication, use.exposed, use.bubble, use.bytes);
+    comma = ",";
+  }
+  s += "],\n\"firings\": [";
   for (size_t i = 0; i < sim.firings.size(); ++i) {
     const SimFiring& f = sim.firings[i];
     s += fmt::format("{}\n  {{\"actor\": {}, \"firing\": {}, \"begin_ns\": {}, \"end_ns\": {}}}", i ? "," : "",

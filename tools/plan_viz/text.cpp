@@ -1,5 +1,7 @@
 #include "tools/plan_viz/text.h"
 
+#include <numeric>
+
 namespace sluice::plan_viz {
 
 size_t columns(std::string_view text) {
@@ -89,6 +91,20 @@ std::vector<int> chain(const plan::Plan& plan, int stream) {
   for (const int a : plan.certificate) add(a);
   for (int a = 0; a < static_cast<int>(plan.actors.size()); ++a) add(a);
   return order;
+}
+
+std::vector<int> streams_by_device(const plan::Plan& plan) {
+  std::vector<int> order(plan.streams.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return plan.streams[a].device < plan.streams[b].device; });
+  return order;
+}
+
+std::string stream_label(const plan::Plan& plan, int stream) {
+  const plan::Stream& s = plan.streams[stream];
+  const std::string device = s.device.str() + "/";
+  return s.name.starts_with(device) ? s.name : device + s.name;
 }
 
 std::string view_str(const plan::Plan& plan, const plan::View& view) {

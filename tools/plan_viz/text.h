@@ -30,6 +30,11 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
 // Actors of the stream in the order they fire (certificate), each once; those not in it last.
 std::vector<int> chain(const plan::Plan& plan, int stream);
 
+// Streams by device, ranks first; of one device in the plan's order.
+std::vector<int> streams_by_device(const plan::Plan& plan);
+// The stream's name, behind its device where that is not in it.
+std::string stream_label(const plan::Plan& plan, int stream);
+
 // "name float32(4, 3)": what a view shows.
 std::string view_str(const plan::Plan& plan, const plan::View& view);
 

@@ -33,7 +33,7 @@ std::string mem_json(const plan::Plan& plan);
 std::string verify_text(const plan::Plan& plan, const TextOptions& options);
 std::string verify_json(const plan::Plan& plan);
 
-// Predicted period, critical cycle, lanes.
+// Predicted period, critical cycle, use of devices, lanes. Of a plan of several ranks: side_by_side() (plan/ranks.h).
 std::string simulate_text(const plan::Plan& plan, const plan::SimulateOptions& simulate, const TextOptions& options);
 std::string simulate_json(const plan::Plan& plan, const plan::SimulateOptions& simulate);
 
@@ -41,7 +41,8 @@ std::string simulate_json(const plan::Plan& plan, const plan::SimulateOptions& s
 std::string dot_text(const plan::Plan& plan);
 
 // One page without any other file: lanes over virtual time, tables, details with the user's source lines (read from
-// `source_root` when the plan's paths are relative).
-std::string html_page(const plan::Plan& plan, const std::string& source_root);
+// `source_root` when the plan's paths are relative). Shown is `simulated`, which is `plan` or made of it for the
+// simulator; proved is `plan`.
+std::string html_page(const plan::Plan& plan, const plan::Plan& simulated, const std::string& source_root);
 
 }  // namespace sluice::plan_viz

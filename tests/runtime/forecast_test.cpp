@@ -1,0 +1,125 @@
+// What the simulator says of plans of several ranks, against processes that run them. Kernels sleep, so that the
+// machine's cores do not matter.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+
+#include "collective/ranks.h"
+#include "plan/machine.h"
+#include "plan/ranks.h"
+#include "plan/simulator.h"
+#include "runtime/fixture.h"
+#include "support/forecast_plan.h"
+#include "support/processes.h"
+
+namespace sluice::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kSteps = 12;
+
+HostFunction sleeping(double ns) {
+  return [ns](const KernelArgs&, const std::vector<TensorSpec>&, const std::vector<TensorSpec>&) {
+    std::this_thread::sleep_for(std::chrono::duration<double, std::nano>(ns));
+  };
+}
+
+// Memory that processes share.
+class Periods {
+ public:
+  Periods()
+      : ns_(static_cast<double*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  ~Periods() { munmap(ns_, kBytes); }
+  double& operator[](int rank) { return ns_[rank]; }
+
+ private:
+  static constexpr size_t kBytes = 4096;
+  double* const ns_;
+};
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+// Per step, in the steady state: the median over the ranks and over the later steps.
+double measured_ns(const Plan& plan, const ForecastOptions& o) {
+  const int n = plan::rank_count(plan), port = free_port();
+  Periods periods;
+  const auto codes = in_processes(n, [&](int rank) {
+    EngineOptions options;
+    options.cores = 1;
+    options.world = std::make_shared<World>(world_options(rank, n, port));
+    Engine engine(options);
+    SessionOptions session_options;
+    session_options.max_in_flight = kSteps;
+    session_options.functions = {{"forward", sleeping(o.forward_ns)},
+                                 {"backward", sleeping(o.backward_ns)},
+                                 {"update", sleeping(o.update_ns)},
+                                 {"give", sleeping(0)}};
+    Session session = Session::load(engine, plan, {}, session_options);
+    std::vector<StepHandle> steps;
+    for (int i = 0; i < kSteps; ++i) steps.push_back(session.submit({}));
+    std::vector<double> ns;
+    Clock::time_point last;
+    for (int i = 0; i < kSteps; ++i) {
+      if (const Status status = steps[i].wait(); !status.ok()) {
+        std::cerr << "rank " << rank << ": " << status.message() << "\n";
+        return 1;
+      }
+      const Clock::time_point now = Clock::now();
+      if (i >= kSteps / 4) ns.push_back(std::chrono::duration<double, std::nano>(now - last).count());
+      last = now;
+    }
+    periods[rank] = median(std::move(ns));
+    engine.options().world->all().barrier();
+    return 0;
+  });
+  EXPECT_EQ(codes, std::vector<int>(n, 0));
+  std::vector<double> all;
+  for (int r = 0; r < n; ++r) all.push_back(periods[r]);
+  return median(std::move(all));
+}
+
+struct Shape {
+  int stages, replicas, micro;
+};
+class Forecast : public testing::TestWithParam<Shape> {};
+
+TEST_P(Forecast, IsWithin15PercentOfWhatProcessesDo) {  // C-07, STP-03
+  const Shape shape = GetParam();
+  const ForecastOptions o{.stages = shape.stages,
+                          .replicas = shape.replicas,
+                          .micro = shape.micro,
+                          .forward_ns = 10e6,
+                          .backward_ns = 20e6,
+                          .update_ns = 10e6};
+  const Plan plan = plan::forecast_plan(o);
+  const Machine machine = plan::machine_from_json(
+      R"({"links": [{"between": ["*", "*"], "latency_ns": 100000, "bytes_per_s": 1e9}]})", "links.json");
+  const double forecast =
+      plan::simulate(plan::on_machine(plan::side_by_side(plan), machine), {.steps = kSteps}).period_ns;
+  // A pipeline is not as fast as its stages: it fills and drains.
+  EXPECT_GE(forecast, (shape.micro + shape.stages - 1) * 30e6 + 10e6 - 1);
+  double measured = 0;
+  for (int attempt = 0; attempt < 3; ++attempt) {  // other work of the machine may disturb one
+    measured = measured_ns(plan, o);
+    if (HasFailure() || std::abs(measured - forecast) < 0.15 * forecast) break;
+  }
+  RecordProperty("forecast_us", static_cast<int>(forecast / 1e3));
+  RecordProperty("measured_us", static_cast<int>(measured / 1e3));
+  EXPECT_NEAR(measured / forecast, 1, 0.15) << "forecast " << forecast / 1e6 << " ms, measured " << measured / 1e6;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Forecast,
+                         testing::Values(Shape{1, 1, 2}, Shape{1, 2, 2}, Shape{2, 1, 4}, Shape{1, 4, 2}, Shape{2, 2, 4},
+                                         Shape{4, 1, 4}),
+                         [](const auto& info) {
+                           return fmt::format("{}Stages{}Replicas", info.param.stages, info.param.replicas);
+                         });
+
+}  // namespace
+}  // namespace sluice::test
