@@ -158,7 +158,11 @@ assert Twice()(sl.ones(2 + rank)).tolist() == [2.0] * (2 + rank)
 error(lambda: graph(sl.tensor(whole)))
 error(lambda: graph(split.to_global(sbp=B)))
 error(lambda: sl.save(graph, "bundle"))
-error(lambda: Twice()(sl.ones(2).to_global(gpus, B)))
+try:
+    Twice()(sl.ones(2).to_global(gpus, B))  # GPUs that this machine has not, or not both
+    print("two GPUs")
+except sl.Error as e:
+    print(": ".join(str(e).split(": ")[:2]))
 dist.destroy()
 assert repr(g.placement) == "sluice.placement(type='cpu', ranks=[0, 1])"
 """
@@ -184,7 +188,9 @@ def test_components_of_eager_tensors(ranks):  # GT-03, GT-04, GT-17
         "ValueError: graph 'twice': input 'x' lies as a local tensor; expected S(0) on cpu:0,1/cpu:0, as when the graph was compiled",
         "ValueError: graph 'twice': input 'x' lies as B on cpu:0,1/cpu:0; expected S(0) on cpu:0,1/cpu:0, as when the graph was "
         "compiled",
-        "NotImplementedError: graph 'twice': runs on 2 ranks, which have its weights in parts; save it from a program of one process"]
+        "NotImplementedError: graph 'twice': runs on 2 ranks, which have its weights in parts; save it from a program of one process",
+        out[0][-1]]
+    assert out[0][-1] in ("rank 0: device", "rank 1: device", "two GPUs")
 
 
 def test_every_conversion_keeps_the_value_between_ranks(ranks):  # GT-05, GT-06
@@ -274,6 +280,8 @@ def test_a_step_that_fails_and_a_rank_that_is_killed_are_named(start):
             return x.to_global(W, sl.sbp.split(0)).sum()
     graph = Sum()
     for step in range(6):
+        if step == 5:
+            dist.barrier()  # rank 0 has all that was sent
         if step == 5 and rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         begin = time.monotonic()
