@@ -98,8 +98,11 @@ def test_on_a_bare_system(bundle, tmp_path):
     assert re.search(r"PASSED  \] 2\d tests", done.stdout), done.stdout
 
 
+@pytest.mark.soak
 def test_the_python_module_is_built_from_the_bundle(bundle, tmp_path):
     """With the interpreter of these tests; on the GPU machine with that one's."""
+    if os.environ.get("SLUICE_LONG", "0") in ("", "0"):
+        pytest.skip("compiles for minutes: make test-long")
     path = f"{pathlib.Path(sys.executable).parent}:/usr/bin:/bin"
     env = {"PATH": path, "HOME": str(tmp_path)}
     done = subprocess.run(["bash", bundle / "gpu_check.sh", "--device", "sim:0", "--logs", tmp_path / "logs", "module"],
