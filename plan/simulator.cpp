@@ -55,7 +55,7 @@ class Simulator {
 
   Simulation run() {
     to_submit_ = options_.steps;
-    const bool limited = options_.in_flight > 0 && !sinks_.empty();
+    const bool limited = options_.in_flight > 0 && !sinks_.empty() && source_ >= 0;
     submit(limited ? std::min(options_.in_flight, to_submit_) : to_submit_);
     for (int a = 0; a < network_.actors(); ++a) enable(a, {});
     for (;;) {
@@ -213,13 +213,17 @@ class Simulator {
     enable(a, {CriticalHop::Reason::kStream, -1, done});
   }
 
-  // A sink has fired: the next step may come when all have.
+  // A sink has fired. When all have, steps are answered, and as many more may come.
   void answered(int firing) {
-    uint64_t steps = std::numeric_limits<uint64_t>::max();
-    for (const int sink : sinks_) steps = std::min(steps, network_.rules[sink].firings());
-    if (steps == answered_ || to_submit_ == 0) return;
-    answered_ = steps;
-    submit(1);
+    if (to_submit_ == 0) return;
+    int64_t steps = options_.steps;
+    for (const int sink : sinks_)
+      steps = std::min(
+          steps, static_cast<int64_t>(network_.rules[sink].firings()) * repetitions_[source_] / repetitions_[sink]);
+    const int64_t submitted = options_.steps - to_submit_;
+    const int64_t more = std::min<int64_t>(to_submit_, steps + options_.in_flight - submitted);
+    if (more <= 0) return;
+    submit(static_cast<int>(more));
     for (size_t s = 0; s < plan_.actors.size(); ++s) {
       if (is_source(s)) enable(static_cast<int>(s), {CriticalHop::Reason::kData, -1, firing});
     }
@@ -375,7 +379,6 @@ class Simulator {
   int source_ = -1;
   std::vector<int> sinks_;
   int to_submit_ = 0;
-  uint64_t answered_ = 0;  // firings of all sinks
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "collective/ranks.h"
 #include "faults/machine.h"
 #include "plan/ranks.h"
+#include "plan/simulator.h"
 #include "support/soak.h"
 
 namespace sluice::test {
@@ -62,6 +63,11 @@ TEST(SoakRandomRanks, TwoRanksGiveTheSequentialBits) {
       }
       if (rank != 0) continue;
       ++done;
+      const int steps = static_cast<int>(inputs.size());  // in virtual time they finish too
+      for (const int in_flight : {0, static_cast<int>(3 * period)}) {
+        const plan::Simulation sim = plan::simulate(plan::side_by_side(plan), {.steps = steps, .in_flight = in_flight});
+        ASSERT_FALSE(sim.deadlocked) << "plan " << seed << ", " << in_flight << " in flight: " << sim.blocked;
+      }
       for (const plan::Kernel& k : part.kernels) transfers += k.op == "send" || k.op == "receive";
     }
   });

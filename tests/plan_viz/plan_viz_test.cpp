@@ -176,6 +176,7 @@ TEST(PlanVizRanks, DotAndPageHaveThemToo) {
   const std::string dot = dot_text(plan);
   for (int r = 0; r < 4; ++r) EXPECT_THAT(dot, HasSubstr(fmt::format("label=\"rank {}\"", r)));
   EXPECT_THAT(dot, HasSubstr("label=\"activation0 ×2 16 B\", color="));
+  EXPECT_THAT(dot, HasSubstr("[label=\"group 1\", dir=none"));
   EXPECT_EQ(std::count(dot.begin(), dot.end(), '{'), std::count(dot.begin(), dot.end(), '}'));
   const std::string page = html_page(plan, plan::side_by_side(plan), ".");
   EXPECT_THAT(page, HasSubstr("[0,\"0, 1\",1,\"all_reduce\",16,\"reduce0/all_reduce, reduce1/all_reduce\"]"));

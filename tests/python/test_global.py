@@ -1,10 +1,14 @@
 """Global tensors: one program over several devices trains as on one."""
 
+import json
+import subprocess
+
 import numpy as np
 import pytest
 
 import sluice as sl
 from sluice import nn
+from sluice._tools import find_tool
 
 P2, P4 = sl.placement("sim", [0, 1]), sl.placement("sim", [0, 1, 2, 3])
 B, P, S = sl.sbp.broadcast, sl.sbp.partial_sum, sl.sbp.split
@@ -358,3 +362,28 @@ def test_two_stages_equal_one_device():
     assert all(name in dot for name in ("sim:0/compute0", "sim:1/compute0"))
     copies = {s["name"] for s in graph.plan["streams"] if "copy" in s["name"]}
     assert {"sim:0/copy_out0", "sim:1/copy_in0", "sim:1/copy_out0", "sim:0/copy_in0"} <= copies
+
+
+def test_a_forecast_takes_the_links_of_another_machine(tmp_path):
+    net = mlp().to_global(P4, B)
+    graph = Train(net, sl.optim.SGD(net.parameters(), lr=0.1))
+    images, labels = digits()
+    graph(sl.tensor(images[:64]).to_global(P4, S(0)), sl.tensor(labels[:64]).to_global(P4, S(0))).item()
+    plan, links = tmp_path / "plan.json", tmp_path / "links.json"
+    graph.save_plan(plan)
+
+    def view(*words):
+        done = subprocess.run([find_tool("plan-viz"), *words, "--json"], capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    def forecast(bytes_per_s):
+        links.write_text(json.dumps({"links": [{"between": ["*", "*"], "latency_ns": 1000, "bytes_per_s": bytes_per_s}]}))
+        return view("simulate", plan, "--links", links)
+
+    slow, fast = forecast(1e7), forecast(1e12)
+    assert slow["period_ns"] > 3 * fast["period_ns"]
+    for devices in (slow["devices"], fast["devices"]):
+        assert [d["device"] for d in devices] == ["cpu:0", "sim:0", "sim:1", "sim:2", "sim:3"]
+        assert all(d["compute"] + d["exposed"] + d["bubble"] == pytest.approx(1) for d in devices)
+        assert sum(d["bytes"] for d in devices) == view("mem", plan)["total"]
+    assert all(s["exposed"] > f["exposed"] for s, f in zip(slow["devices"][1:], fast["devices"][1:]))

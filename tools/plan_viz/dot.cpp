@@ -35,8 +35,7 @@ std::string dot_text(const Plan& plan) {
     if (ranks && device.rank != rank) {
       if (rank >= 0) s += "  }\n";
       rank = device.rank;
-      s += fmt::format("  subgraph cluster_{} {{\n  label=\"rank {}\"; style=filled; color=\"#eef1f5\";\n", cluster++,
-                       rank);
+      s += fmt::format("  subgraph cluster_{} {{\n  label=\"rank {}\"; bgcolor=\"#eef1f5\";\n", cluster++, rank);
     }
     s += fmt::format("  subgraph cluster_{} {{\n    label={};\n", cluster++, quoted(device.str()));
     for (const int stream : streams) {
@@ -61,6 +60,21 @@ std::string dot_text(const Plan& plan) {
     s += fmt::format("  a{} -> a{} [label={}{}{}];\n", r.producer, e.consumer, quoted(label),
                      r.bytes ? "" : ", style=dotted",
                      rank_of(r.producer) != rank_of(e.consumer) ? ", color=\"#c2410c\", penwidth=2" : "");
+  }
+  // Those who meet in a group's calls.
+  std::map<int, std::vector<int>> groups;
+  for (int a = 0; a < static_cast<int>(plan.actors.size()); ++a) {
+    for (const Instr& i : plan.actors[a].program) {
+      if (i.kind != InstrKind::kRun || plan.kernels[i.index].collective < 0) continue;
+      std::vector<int>& members = groups[plan.kernels[i.index].collective];
+      if (members.empty() || members.back() != a) members.push_back(a);
+    }
+  }
+  for (const auto& [group, members] : groups) {
+    for (size_t m = 1; m < members.size(); ++m)
+      s += fmt::format(
+          "  a{} -> a{} [label=\"group {}\", dir=none, style=dashed, color=\"#2563eb\", constraint=false];\n",
+          members[m - 1], members[m], group);
   }
   return s + "}\n";
 }

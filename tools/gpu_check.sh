@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Everything that can be checked on a machine with a GPU, which may be offline and have nothing of ours. Run it where
+# the bundle of tools/pack_for_gpu.sh was unpacked; it goes on after failures and ends with a table.
+# usage: gpu_check.sh [--device cuda:0] [--logs DIR] [STEP...]
+#   --device sim:0: the same without a GPU. STEPs (all): info conformance runtime faults tensor fuzz nvrtc module python
+# Exit status: 0 when nothing failed. A step that cannot be here is "skipped", with the reason.
+set -uo pipefail
+here=$(realpath "$(dirname "$0")") device=cuda:0 logs=$PWD/gpu_logs steps=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --device) device=$2 && shift 2 ;;
+    --logs) logs=$(realpath -m "$2") && shift 2 ;;
+    -*) sed -n '2,6s/^# //p' "$0" >&2; exit 2 ;;
+    *) steps+=("$1") && shift ;;
+  esac
+done
+[ ${#steps[@]} -gt 0 ] || steps=(info conformance runtime faults tensor fuzz nvrtc module python)
+mkdir -p "$logs" && : > "$logs/table.txt"
+export SLUICE_TEST_DEVICE=$device SLUICE_CUDA_LIBRARY=$here/lib/libsluice_cuda.so
+export SLUICE_CUDA_DRIVER=libcuda.so.1  # test programs take a fake one where nothing is said
+export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+on_gpu() { [[ $device == cuda:* ]]; }
+skip() { echo "$*"; return 77; }
+
+suite() {  # PROGRAM FILTER
+  timeout 540 "$here/bin/$1" --gtest_filter="$2" --gtest_brief=1
+}
+# The first NVRTC: named, of the loader, or of a Python package.
+nvrtc() {
+  if [ -n "${SLUICE_NVRTC:-}" ]; then echo "$SLUICE_NVRTC" && return; fi
+  ldconfig -p 2>/dev/null | awk '/libnvrtc.so.13/ {print $NF; exit}' | grep . ||
+    find / -xdev -name 'libnvrtc.so.13*' -not -name '*alt*' 2>/dev/null | head -1 | grep .
+}
+
+if on_gpu && library=$(nvrtc); then export SLUICE_NVRTC=$library; fi
+
+step_info() {
+  cat "$here/commit"; uname -srm; ldd --version | head -1
+  ! on_gpu || nvidia-smi || return 1
+  "$here/bin/sluice-info"
+}
+# Of cuda the suite needs kernels for tests, which the shipped backend has not.
+step_conformance() { suite conformance_tests "Devices/Conformance.*/cpu:Devices/Conformance.*/sim:Sim*"; }
+step_runtime() { suite runtime_tests 'Failure.*:*EveryOrder*'; }
+step_faults() { suite faults_tests '*'; }
+step_tensor() { suite tensor_tests 'Training.*:Trace.*'; }
+step_fuzz() { suite fuzz_tests '*'; }
+step_nvrtc() {
+  local library
+  library=$(nvrtc) || { skip "no libnvrtc.so.13; name it in SLUICE_NVRTC"; return; }
+  SLUICE_TEST_NVRTC=$library suite cuda_tests Source.EverySourceIsTakenByNvrtc
+}
+step_module() {
+  python3 -m nanobind --version > /dev/null 2>&1 || { skip "python3 has no nanobind"; return; }
+  cmake -S "$here/source/tools/gpu" -B "$here/build" -DBUNDLE="$here" -DCMAKE_BUILD_TYPE=Release \
+    $(command -v ninja > /dev/null && echo -G Ninja) &&
+    cmake --build "$here/build" -j "$(nproc)"
+}
+step_python() {
+  ls "$here"/python/sluice/_C*.so > /dev/null 2>&1 || { skip "the module is not built"; return; }
+  export PYTHONPATH=$here/python
+  python3 - "$device" <<'PYTHON' || return 1
+import sys
+import numpy as np
+import sluice as sl
+
+class Net(sl.nn.Graph):
+    def build(self, x):
+        with sl.device(sys.argv[1]):
+            return (x * 2).relu() + 1
+
+
+x = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+np.testing.assert_array_equal(Net()(sl.tensor(x)).numpy(), np.maximum(x * 2, 0) + 1)
+print("a graph on", sys.argv[1], "equals numpy")
+PYTHON
+  python3 -m pytest --version > /dev/null 2>&1 || { skip "python3 has no pytest; the graph above passed"; return; }
+  cd "$here/source" && timeout 540 python3 -m pytest -q -p no:cacheprovider tests/python/test_ops.py tests/python/test_tensor.py
+}
+
+failed=0
+for step in "${steps[@]}"; do
+  declare -F "step_$step" > /dev/null || { echo "gpu_check: no such step: $step" >&2; exit 2; }
+  begin=$SECONDS
+  ( "step_$step" ) > "$logs/$step.log" 2>&1
+  status=$?
+  case $status in 0) word=passed ;; 77) word=skipped ;; *) word=FAILED failed=1 ;; esac
+  # The line of GoogleTest or pytest that counts, or the last.
+  note=$(grep -E '^\[  PASSED  \]|^\[  FAILED  \] [0-9]+ test|^[0-9]+ (passed|failed)' "$logs/$step.log" | tr '\n' ' ')
+  printf '%-12s %-8s %5d s  %s\n' "$step" $word $((SECONDS - begin)) "${note:-$(tail -1 "$logs/$step.log")}" |
+    tee -a "$logs/table.txt"
+done
+exit $failed
