@@ -110,8 +110,8 @@ const plan::ForecastOptions kRanks{.stages = 2, .replicas = 2, .micro = 2};
 
 TEST(PlanVizRanks, ShowGroupsByRankAndEndsWithWhatRanksHaveInCommon) {
   const std::string text = show_text(plan::forecast_plan(kRanks), {.width = 100});
-  for (const char* part : {"\n\nrank 0\ncpu:0\n├─ stream cpu:0/compute0  1 core, 5 actors\n",
-                           "\n\nrank 3\n3/cpu:0\n├─ stream 3/cpu:0/compute0  1 core, 5 actors\n",
+  for (const char* part : {"\n\nrank 0\ncpu:0\n├─ stream cpu:0/host0  1 core, 2 actors\n",
+                           "\n\nrank 3\n3/cpu:0\n├─ stream 3/cpu:0/host0  1 core, 2 actors\n",
                            "▶ activation0  quota 2 × 16 B → forward2 on rank 2\n", "◀ activation0 from rank 0\n"})
     EXPECT_THAT(text, HasSubstr(part));
   EXPECT_EQ(text.substr(text.find("between ranks")), R"(between ranks

@@ -24,10 +24,11 @@ inline Plan forecast_plan(const ForecastOptions& o) {
     const int stage = r / o.replicas, replica = r % o.replicas;
     const bool first = stage == 0, last = stage == o.stages - 1;
     const std::string n = std::to_string(r), on = (r > 0 ? n + "/" : "") + o.device;
-    const int compute = b.stream(on), wire = b.stream(on, StreamKind::kCollective);
-    const int source = b.source("step" + n, compute), forward = b.actor("forward" + n, compute);
+    const int host = b.stream(on, StreamKind::kHost), compute = b.stream(on);
+    const int wire = b.stream(on, StreamKind::kCollective);
+    const int source = b.source("step" + n, host), forward = b.actor("forward" + n, compute);
     const int backward = b.actor("backward" + n, compute), update = b.actor("update" + n, compute);
-    const int sink = b.sink("sink" + n, compute);
+    const int sink = b.sink("sink" + n, host);
     const auto layers = [&](int actor, const std::string& name, double cost, const View& in, const View& out) {
       for (int i = 0; i < o.layers; ++i)
         b.run(actor, "host_function", {i == 0 ? in : out}, {out}, cost, {{"name", name}});
