@@ -46,7 +46,9 @@ Source make(const plan::KernelQuery& query, const Body& body) {
   for (size_t k = 0; k < query.inputs.size(); ++k) source.operands.push_back({Operand::From::kInput, k});
   source.operands.push_back({Operand::From::kOutput});
   std::string& text = source.text;
-  text = std::string(kPrelude) + body.functions;
+  text = kPrelude;
+  for (size_t k = 0; k < query.inputs.size(); ++k) text += reach_note(fmt::format("in{}", k), query.inputs[k]);
+  text += reach_note("out", out) + body.functions;
   text += fmt::format("typedef {} Index;\nextern \"C\" __global__ void {}(Failure* word, u64 ticket",
                       index_type(largest), source.entry);
   for (size_t k = 0; k < body.input_types.size(); ++k) text += fmt::format(", const {}* in{}", body.input_types[k], k);

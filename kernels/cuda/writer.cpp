@@ -64,6 +64,11 @@ uint64_t reach(const TensorSpec& spec) {
   return TensorSpec{spec.dtype, spec.shape, strides}.extent_bytes();
 }
 
+std::string reach_note(const std::string& name, const TensorSpec& spec) {
+  const bool backwards = std::any_of(spec.strides.begin(), spec.strides.end(), [](int64_t s) { return s < 0; });
+  return backwards ? "" : fmt::format("// {}: {} bytes\n", name, reach(spec));
+}
+
 std::string index_function(const std::string& name, const cpu::LoopNest& nest, int operand) {
   std::string text = fmt::format("__device__ inline Index {}(Index i) {{\n", name);
   if (nest.outer_rank() == 0) return text + fmt::format("  return i * {};\n}}\n", nest.inner_stride(operand));
@@ -92,7 +97,9 @@ Writer::Writer(const plan::KernelQuery& query, size_t inputs) : query_(query) {
   std::string types;
   const auto declare = [&](const char* kind, size_t i, const TensorSpec* spec) {
     types += fmt::format("typedef {} {}{};\n", spec != nullptr ? c_type(spec->dtype) : "float", kind, i);
-    if (spec != nullptr) most = std::max(most, reach(*spec));
+    if (spec == nullptr) return;
+    most = std::max(most, reach(*spec));
+    types += reach_note(fmt::format("{}{}", *kind == 'I' ? "in" : "out", i), *spec);
   };
   parameters_ = "Failure* word, u64 ticket";
   for (size_t i = 0; i < inputs; ++i) {

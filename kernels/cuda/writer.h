@@ -14,6 +14,8 @@ std::string number_text(double value);      // also of infinities and NaN
 int64_t blocks_for(int64_t elements);       // of a loop over elements; bounded
 const char* index_type(uint64_t elements);  // 32 bits where they do
 uint64_t reach(const TensorSpec& spec);     // bytes between the ends of a tensor, whichever way its strides run
+// "// in0: 480 bytes", for readers and for the tests' driver, which holds accesses against each other by it.
+std::string reach_note(const std::string& name, const TensorSpec& spec);
 
 // "Index NAME(Index i)": where element i of a nest lies, for one operand.
 std::string index_function(const std::string& name, const cpu::LoopNest& nest, int operand);

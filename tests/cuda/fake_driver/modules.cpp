@@ -69,8 +69,9 @@ Function* Module::find(const std::string& name) {
     made->param_bytes.assign(sizes, sizes + *static_cast<const int*>(dlsym(library_, "sluice_params")));
     const auto run = reinterpret_cast<void (*)(Thread*, void**)>(dlsym(library_, "sluice_run"));
     const auto* writes = static_cast<const bool*>(dlsym(library_, "sluice_param_writes"));
+    const auto* reach = static_cast<const unsigned long*>(dlsym(library_, "sluice_param_reach"));
     const bool barriers = *static_cast<const bool*>(dlsym(library_, "sluice_barriers"));
-    // Pointers are the parameters that are device addresses. How far they reach is not known.
+    // Pointers are the parameters that are device addresses.
     made->run = [run, barriers, n = made->param_bytes.size()](void** params) {
       for (size_t i = 0; i < n; ++i) {
         void*& value = *static_cast<void**>(params[i]);
@@ -78,10 +79,10 @@ Function* Module::find(const std::string& name) {
       }
       run_threads(launch_size.blocks, launch_size.threads, barriers, [&](Thread& thread) { run(&thread, params); });
     };
-    made->accesses = [writes, n = made->param_bytes.size()](void** params, std::vector<Access>& accesses) {
+    made->accesses = [writes, reach, n = made->param_bytes.size()](void** params, std::vector<Access>& accesses) {
       for (size_t i = 0; i < n; ++i) {
         void* value = *static_cast<void**>(params[i]);
-        if (shadow(value) != value) accesses.push_back({value, 1, writes[i]});
+        if (shadow(value) != value) accesses.push_back({value, reach[i], writes[i]});
       }
     };
   }

@@ -22,12 +22,13 @@ namespace {
 
 constexpr int kOk = 0, kCompilation = 6;
 
-// A function that runs a thread of the kernel of `source`; the sizes of its parameters, and whether it writes them.
+// A function that runs a thread of the kernel of `source`; the sizes of its parameters, how far they reach, and
+// whether it writes there.
 std::string launcher(const std::string& source) {
   std::smatch match;
   if (!std::regex_search(source, match, std::regex(R"(__global__ void (\w+)\(([^)]*)\))"))) return "#error no kernel\n";
   const std::string name = match[1], params = match[2];
-  std::string types, call, sizes, writes;
+  std::string types, call, sizes, writes, reach;
   const std::regex comma(", ");
   int n = 0;
   for (std::sregex_token_iterator p(params.begin(), params.end(), comma, -1), end; p != end; ++p, ++n) {
@@ -36,10 +37,14 @@ std::string launcher(const std::string& source) {
     types += "using P" + index + " = " + param.substr(0, param.rfind(' ')) + ";\n";
     call += separator + "*static_cast<P" + index + "*>(params[" + index + "])";
     sizes += separator + "sizeof(P" + index + ")";
+    std::smatch note;
+    const std::regex bytes("// " + param.substr(param.rfind(' ') + 1) + ": (\\d+) bytes");
+    reach += separator + (std::regex_search(source, note, bytes) ? note.str(1) : "1");
     writes += separator + (param.find("const ") == 0 ? "false" : "true");
   }
   return types + "extern \"C\" const unsigned long sluice_param_bytes[] = {" + sizes +
          "};\nextern \"C\" const bool sluice_param_writes[] = {" + writes +
+         "};\nextern \"C\" const unsigned long sluice_param_reach[] = {" + reach +
          "};\nextern \"C\" const int sluice_params = " + std::to_string(n) +
          ";\nextern \"C\" const bool sluice_barriers = " +
          (source.find("__syncthreads()") == std::string::npos ? "false" : "true") +
@@ -77,9 +82,20 @@ std::string refusal(const std::string& source, int count, const char* const* opt
 
 extern "C" {
 
+// None that exists, and another for each state of this library and of the shim: programs are kept by it.
 FAKE_CUDA_API int nvrtcVersion(int* major, int* minor) {
+  static const size_t state = [] {
+    Dl_info library;
+    if (dladdr(reinterpret_cast<void*>(nvrtcVersion), &library) == 0) std::abort();
+    std::string all;
+    for (const char* path : {library.dli_fname, FAKE_CUDA_SHIM}) {
+      std::ifstream file(path, std::ios::binary);
+      all.append(std::istreambuf_iterator<char>(file), {});
+    }
+    return std::hash<std::string>()(all);
+  }();
   *major = 13;
-  *minor = 99;  // none that exists
+  *minor = 99 + static_cast<int>(state % 1000000);
   return kOk;
 }
 
