@@ -1,5 +1,4 @@
-#include "kernels/cuda/cuda_kernels.h"
-#include "kernels/cuda/generated.h"
+#include "kernels/cuda/families.h"
 
 namespace sluice::cuda {
 namespace {
@@ -33,7 +32,7 @@ KernelDef copy_kernel() {
   KernelDef def;
   def.op = "copy";
   def.prepare = [](const plan::KernelQuery& query, const PrepareContext&) -> std::unique_ptr<PreparedKernel> {
-    if (!copies_bytes(query)) return std::make_unique<GeneratedKernel>(query, copy_source(query));
+    if (!copies_bytes(query)) return std::make_unique<GeneratedKernel>(query, Generated{{copy_source(query)}});
     return std::make_unique<Copy>(query.outputs[0].extent_bytes());
   };
   return def;
@@ -58,6 +57,19 @@ std::string architecture(const DeviceId& device) {
 void add_cuda_kernels(KernelTable& table) {
   table.add(DeviceKind::kCuda, copy_kernel());
   add_elementwise_kernels(table);
+  add_reduction_kernels(table);
+  add_movement_kernels(table);
+  add_creation_kernels(table);
+  add_indexing_kernels(table);
+  add_random_kernels(table);
+  add_softmax_kernels(table);
+  add_cross_entropy_kernels(table);
+  add_matmul_kernels(table);
+  add_convolution_kernels(table);
+  add_pooling_kernels(table);
+  add_batch_norm_kernels(table);
+  add_normalization_kernels(table);
+  add_optimizer_update_kernels(table);
 }
 
 }  // namespace sluice::cuda

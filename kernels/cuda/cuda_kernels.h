@@ -5,15 +5,13 @@
 
 namespace sluice::cuda {
 
-// The kernels this build has, by explicit lists.
+// The kernels this build has, by explicit lists. REQUIRES: the table has the cpu's.
 void add_cuda_kernels(KernelTable& table);
 
 // "copy": between equal layouts the driver's own copies, on any of its streams; between others a generated kernel,
 // which runs within the device.
 KernelDef copy_kernel();
 bool copies_bytes(const plan::KernelQuery& query);  // whether copy_kernel() serves it
-
-void add_elementwise_kernels(KernelTable& table);  // those of expressions(), cast, where
 
 // What programs for a device are compiled for: "sm_90".
 std::string architecture(const DeviceId& device);

@@ -118,4 +118,11 @@ constexpr Expression kExpressions[] = {
 
 std::span<const Expression> expressions() { return kExpressions; }
 
+const Expression* find_expression(std::string_view name) {
+  for (const Expression& e : kExpressions) {
+    if (name == e.op) return &e;
+  }
+  return nullptr;
+}
+
 }  // namespace sluice::cuda

@@ -1,6 +1,7 @@
 #pragma once
 // Elementwise functions as C++ expressions, in the few types computed in.
 #include <span>
+#include <string_view>
 
 namespace sluice::cuda {
 
@@ -16,6 +17,7 @@ struct Expression {
 };
 
 std::span<const Expression> expressions();
+const Expression* find_expression(std::string_view name);  // null when there is none
 
 // What the expressions call, beside what CUDA has.
 extern const char* const kExpressionFunctions;

@@ -1,49 +1,77 @@
 #include "kernels/cuda/generated.h"
 
-#include <algorithm>
 #include <array>
 
 namespace sluice::cuda {
 namespace {
 
-constexpr int64_t kThreads = 256, kMostBlocks = 4096;
-constexpr size_t kMostInputs = 3;
+constexpr size_t kMostOperands = 16;
 
 }  // namespace
 
-GeneratedKernel::GeneratedKernel(const plan::KernelQuery& query, Source source)
-    : op_(query.op), inputs_(query.inputs.size()), elements_(source.elements), describe_(source.describe) {
-  if (elements_ > 0) program_ = program_cache().get(source.entry, source.text, architecture(query.device));
+GeneratedKernel::GeneratedKernel(const plan::KernelQuery& query, Generated generated)
+    : op_(query.op), inputs_(query.inputs.size()) {
+  workspace_bytes_ = generated.workspace_bytes;
+  for (Source& source : generated.stages) {
+    if (source.blocks == 0) continue;
+    SLUICE_CHECK(source.operands.size() <= kMostOperands, "{}: {} operands; a program takes {} at most", op_,
+                 source.operands.size(), kMostOperands);
+    Stage& stage = stages_.emplace_back();
+    stage.program = program_cache().get(source.entry, source.text, architecture(query.device));
+    stage.blocks = source.blocks;
+    stage.operands = std::move(source.operands);
+    stage.describe = source.describe;
+  }
 }
 
-CUfunction GeneratedKernel::function(CudaStream& stream) const {
-  CUfunction function = function_.load(std::memory_order_acquire);
+CUfunction GeneratedKernel::function(const Stage& stage, CudaStream& stream) const {
+  CUfunction function = stage.function.load(std::memory_order_acquire);
   if (function == nullptr) {
-    function = stream.context().function(program_, program_->image.data(), program_->entry.c_str());
-    function_.store(function, std::memory_order_release);
+    function = stream.context().function(stage.program, stage.program->image.data(), stage.program->entry.c_str());
+    stage.function.store(function, std::memory_order_release);
   }
   return function;
+}
+
+void GeneratedKernel::launch(const Stage& stage, CudaStream& stream, const KernelArgs& args) const {
+  FailurePort port =
+      stage.describe != nullptr ? stream.failure_port(stage.describe, args.context) : stream.failure_port();
+  std::array<const void*, kMostOperands> values{};
+  std::array<void*, kMostOperands + 2> params{&port.word, &port.ticket};
+  for (size_t i = 0; i < stage.operands.size(); ++i) {
+    const Operand& operand = stage.operands[i];
+    switch (operand.from) {
+      case Operand::From::kInput: values[i] = operand.index < inputs_ ? args.inputs[operand.index] : nullptr; break;
+      case Operand::From::kOutput: values[i] = args.outputs[operand.index]; break;
+      case Operand::From::kWorkspace: values[i] = args.workspace; break;
+    }
+    if (operand.offset != 0) values[i] = static_cast<const std::byte*>(values[i]) + operand.offset;
+    params[2 + i] = &values[i];
+  }
+  Launch launch;
+  launch.function = function(stage, stream);
+  launch.blocks = static_cast<unsigned>(stage.blocks);
+  launch.threads = static_cast<unsigned>(kThreads);
+  launch.params = params.data();
+  launch.context = args.context;
+  stream.launch(launch);
 }
 
 void GeneratedKernel::run(const KernelArgs& args) const {
   CudaStream& stream = stream_of(args, op_);
   const bool copies = stream.kind() == plan::StreamKind::kCopyIn || stream.kind() == plan::StreamKind::kCopyOut;
   SLUICE_CHECK_KIND(kUnsupported, !copies,
-                    "{}: a kernel on stream {}, where memory of the host takes part; lay it out on "
-                    "the host",
-                    op_, plan::stream_kind_name(stream.kind()));
-  if (elements_ == 0) return;
-  FailurePort port = describe_ != nullptr ? stream.failure_port(describe_, args.context) : stream.failure_port();
-  std::array<void*, kMostInputs + 3> params{&port.word, &port.ticket};
-  for (size_t i = 0; i < inputs_; ++i) params[2 + i] = const_cast<void**>(args.inputs + i);
-  params[2 + inputs_] = const_cast<void**>(args.outputs);
-  Launch launch;
-  launch.function = function(stream);
-  launch.blocks = static_cast<unsigned>(std::clamp<int64_t>((elements_ + kThreads - 1) / kThreads, 1, kMostBlocks));
-  launch.threads = kThreads;
-  launch.params = params.data();
-  launch.context = args.context;
-  stream.launch(launch);
+                    "{}: a kernel on stream {}, where memory of the host takes part; lay it out on the host", op_,
+                    plan::stream_kind_name(stream.kind()));
+  for (const Stage& stage : stages_) launch(stage, stream, args);
+}
+
+void add_generated(KernelTable& table, const char* op, Generated (*generate)(const plan::KernelQuery& query)) {
+  KernelDef def = table.get(op, DeviceKind::kCpu);
+  def.prepare = [generate](const plan::KernelQuery& query, const PrepareContext&) {
+    return std::make_unique<GeneratedKernel>(query, generate(query));
+  };
+  table.add(DeviceKind::kCuda, std::move(def));
 }
 
 }  // namespace sluice::cuda

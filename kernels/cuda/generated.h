@@ -1,6 +1,7 @@
 #pragma once
-// Kernels that are launched from a generated source.
+// Kernels that are launched from generated sources.
 #include <atomic>
+#include <deque>
 #include <memory>
 
 #include "kernels/cuda/cuda_kernels.h"
@@ -9,22 +10,31 @@
 
 namespace sluice::cuda {
 
-// One element of the output per thread and turn. The program takes (failure word, ticket, inputs, output).
+// Runs its stages in their order. A program takes (failure word, ticket, operands).
 class GeneratedKernel final : public PreparedKernel {
  public:
-  // Compiles the source for the query's device.
-  GeneratedKernel(const plan::KernelQuery& query, Source source);
+  // Compiles the sources for the query's device.
+  GeneratedKernel(const plan::KernelQuery& query, Generated generated);
   void run(const KernelArgs& args) const override;
 
  private:
-  CUfunction function(CudaStream& stream) const;
+  struct Stage {
+    std::shared_ptr<const Program> program;
+    int64_t blocks;
+    std::vector<Operand> operands;
+    DescribeFailure describe;
+    mutable std::atomic<CUfunction> function{nullptr};  // of the one device it is prepared for
+  };
+  CUfunction function(const Stage& stage, CudaStream& stream) const;
+  void launch(const Stage& stage, CudaStream& stream, const KernelArgs& args) const;
 
   const std::string op_;
   const size_t inputs_;
-  const int64_t elements_;
-  const DescribeFailure describe_;
-  std::shared_ptr<const Program> program_;
-  mutable std::atomic<CUfunction> function_{nullptr};  // of the one device it is prepared for
+  std::deque<Stage> stages_;
 };
+
+// The kernel of an op on cuda: its sources, and what the cpu's kernel says of layouts and of outputs in place, which
+// they must allow alike. REQUIRES: the table has the cpu's.
+void add_generated(KernelTable& table, const char* op, Generated (*generate)(const plan::KernelQuery& query));
 
 }  // namespace sluice::cuda

@@ -14,13 +14,17 @@ typedef unsigned long long u64;
 typedef long long i64;
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
-struct Failure { u64 ticket; i64 values[3]; };
+struct Failure { u64 ticket; i64 values[4]; };
 
-__device__ inline bool failed(const Failure* word) { return word != 0 && word->ticket != 0; }
-__device__ inline void raise(Failure* word, u64 ticket, i64 first, i64 second) {
+__device__ inline bool failed(const Failure* word, u64 ticket) {
+  return word != 0 && word->ticket != 0 && word->ticket != ticket;
+}
+__device__ inline void raise(Failure* word, u64 ticket, i64 a = 0, i64 b = 0, i64 c = 0, i64 d = 0) {
   if (atomicCAS(&word->ticket, 0ULL, ticket) != 0) return;
-  word->values[0] = first;
-  word->values[1] = second;
+  word->values[0] = a;
+  word->values[1] = b;
+  word->values[2] = c;
+  word->values[3] = d;
 }
 __device__ inline i64 first_index() { return blockIdx.x * (i64)blockDim.x + threadIdx.x; }
 __device__ inline i64 index_step() { return gridDim.x * (i64)blockDim.x; }
@@ -52,6 +56,23 @@ template <class T> struct Store<f16, T> {
   }
 };
 template <class To, class T> __device__ inline void store(To* to, T v) { Store<To, T>::at(to, v); }
+)";
+
+const char* const kTeamFunctions = R"(
+__device__ inline int member() { return (int)threadIdx.x / kStride % kTeam; }
+__device__ inline int team() { return kStride == 1 ? (int)threadIdx.x / kTeam : (int)threadIdx.x % kStride; }
+template <class A> __device__ inline A over_team(A mine) {
+  __shared__ A all[kThreads];
+  all[threadIdx.x] = mine;
+  __syncthreads();
+  for (int half = kTeam / 2; half > 0; half /= 2) {
+    if (member() < half) all[threadIdx.x] = join(all[threadIdx.x], all[threadIdx.x + half * kStride]);
+    __syncthreads();
+  }
+  const A total = all[threadIdx.x - member() * kStride];
+  __syncthreads();
+  return total;
+}
 )";
 
 }  // namespace sluice::cuda

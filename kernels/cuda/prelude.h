@@ -7,4 +7,8 @@ namespace sluice::cuda {
 // needs no header of CUDA's, and compiles as C++ where __device__ and its kin are defined (tests/cuda/cpu_shim.h).
 extern const char* const kPrelude;
 
+// Threads that work together, kTeam of them, kStride apart within a block of kThreads. over_team() joins, by a function
+// join(A, A), what its members have, in an order that their numbers fix; each gets the total.
+extern const char* const kTeamFunctions;
+
 }  // namespace sluice::cuda

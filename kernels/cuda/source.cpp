@@ -2,37 +2,12 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/strided.h"
 #include "kernels/cuda/expressions.h"
 #include "kernels/cuda/prelude.h"
+#include "kernels/cuda/writer.h"
 
 namespace sluice::cuda {
 namespace {
-
-// Below it, offsets and counts are computed in 32 bits.
-constexpr uint64_t kSmall = uint64_t{1} << 30;
-
-const char* c_type(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-    case DType::kUInt8: return "u8";
-    case DType::kInt8: return "i8";
-    case DType::kInt16: return "i16";
-    case DType::kInt32: return "i32";
-    case DType::kInt64: return "i64";
-    case DType::kFloat16: return "f16";
-    case DType::kBFloat16: return "bf16";
-    case DType::kFloat32: return "float";
-    case DType::kFloat64: return "double";
-  }
-  return "";
-}
-
-const char* bits_type(size_t size) { return size == 1 ? "u8" : size == 2 ? "u16" : size == 4 ? "u32" : "u64"; }
-
-const char* compute_type(DType dtype) {
-  return !is_floating(dtype) ? "i64" : dtype == DType::kFloat64 ? "double" : "float";
-}
 
 // How one kernel is put together: element by element over the output, in the order it lies in memory.
 struct Body {
@@ -60,20 +35,24 @@ Source make(const plan::KernelQuery& query, const Body& body) {
   uint64_t largest = checked_bytes(out.shape, 1);
   for (const TensorSpec& in : query.inputs) {
     strides.push_back(cpu::broadcast_strides(in, out.shape));
-    largest = std::max(largest, in.extent_bytes());
+    largest = std::max(largest, reach(in));
   }
   strides.push_back(out.strides);
-  largest = std::max(largest, out.extent_bytes());
+  largest = std::max(largest, reach(out));
   const cpu::LoopNest nest(out.shape, strides);
   Source source;
   source.entry = "sluice_" + query.op;
-  source.elements = nest.size();
+  source.blocks = blocks_for(nest.size());
+  for (size_t k = 0; k < query.inputs.size(); ++k) source.operands.push_back({Operand::From::kInput, k});
+  source.operands.push_back({Operand::From::kOutput});
   std::string& text = source.text;
-  text = std::string(kPrelude) + body.functions;
+  text = kPrelude;
+  for (size_t k = 0; k < query.inputs.size(); ++k) text += reach_note(fmt::format("in{}", k), query.inputs[k]);
+  text += reach_note("out", out) + body.functions;
   text += fmt::format("typedef {} Index;\nextern \"C\" __global__ void {}(Failure* word, u64 ticket",
-                      largest < kSmall ? "i32" : "i64", source.entry);
+                      index_type(largest), source.entry);
   for (size_t k = 0; k < body.input_types.size(); ++k) text += fmt::format(", const {}* in{}", body.input_types[k], k);
-  text += fmt::format(", {}* out) {{\n  if (failed(word)) return;\n", body.output_type);
+  text += fmt::format(", {}* out) {{\n  if (failed(word, ticket)) return;\n", body.output_type);
   text += fmt::format("  for (Index i = (Index)first_index(); i < {}; i += (Index)index_step()) {{\n", nest.size());
   if (nest.outer_rank() == 0) {
     text += "    const Index c = i;\n";
@@ -115,13 +94,6 @@ void check_operands(const plan::KernelQuery& query, size_t inputs) {
                inputs);
 }
 
-const Expression* find_expression(const std::string& name) {
-  for (const Expression& e : expressions()) {
-    if (name == e.op) return &e;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 Source elementwise_source(const plan::KernelQuery& query) {
@@ -146,7 +118,7 @@ Source elementwise_source(const plan::KernelQuery& query) {
   const bool fallible = !is_floating(dtype) && found->bad != nullptr;
   if (fallible) {
     body.functions += fmt::format("__device__ inline bool bad(T a, T b) {{ return {}; }}\n", found->bad);
-    body.before = "    if (bad(x0, x1)) {\n      raise(word, ticket, i, 0);\n      continue;\n    }\n";
+    body.before = "    if (bad(x0, x1)) {\n      raise(word, ticket);\n      continue;\n    }\n";
   }
   source = make(query, body);
   if (fallible) source.describe = describe_of(query.op);

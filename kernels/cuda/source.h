@@ -1,17 +1,35 @@
 #pragma once
-// CUDA C++ of elementwise kernels, from an op's expression and the specs of its operands. Text in, text out: no device.
+// CUDA C++ of kernels, from an op's definition and the specs of its operands. Text in, text out: no device.
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "plan/target.h"
 #include "streams/cuda/late_failure.h"
 
 namespace sluice::cuda {
 
+inline constexpr int64_t kThreads = 256;  // of a block, in every source
+
+// What a program is given after (failure word, ticket): an address of the run, moved by `offset` bytes.
+struct Operand {
+  enum class From : uint8_t { kInput, kOutput, kWorkspace } from = From::kInput;
+  size_t index = 0;
+  int64_t offset = 0;
+};
+
+// One program and its launch.
 struct Source {
   std::string entry, text;
-  int64_t elements = 0;
+  int64_t blocks = 0;  // 0: there is nothing to do
+  std::vector<Operand> operands = {};
   DescribeFailure describe = nullptr;  // null: it cannot fail
+};
+
+// An op as launches in this order, and the workspace they share.
+struct Generated {
+  std::vector<Source> stages;
+  uint64_t workspace_bytes = 0;
 };
 
 // An op of expressions(). Throws kUnsupported for a dtype the op is not defined for.

@@ -31,12 +31,14 @@ constexpr const char* kMergeFailures = R"(
   st.volatile.u64 [%to+16], %value;
   ld.volatile.u64 %value, [%from+24];
   st.volatile.u64 [%to+24], %value;
+  ld.volatile.u64 %value, [%from+32];
+  st.volatile.u64 [%to+32], %value;
   st.volatile.u64 [%to], %ticket;
 done:
   ret;
 }
 )";
-static_assert(sizeof(LateFailure) == 32 && offsetof(LateFailure, values) == 8, "as the code above has it");
+static_assert(sizeof(LateFailure) == 40 && offsetof(LateFailure, values) == 8, "as the code above has it");
 
 constexpr size_t kWordsPerPage = 128;
 

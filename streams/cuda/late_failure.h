@@ -16,7 +16,7 @@ namespace sluice::cuda {
 
 struct LateFailure {
   uint64_t ticket = 0;  // of the launch; 0: none
-  int64_t values[3] = {};
+  int64_t values[4] = {};
 };
 
 // What a kernel is told: it returns at once when `word` is not null and its ticket is not 0. To fail, it sets the

@@ -267,6 +267,15 @@ TEST(GeneratedFailures, AreTheCpus) {
   EXPECT_THAT(fake_cuda::take_violations(), IsEmpty());
 }
 
+// What every other op gives is held by ops' DeviceTest (cuda.OnCuda.ops).
+TEST(GeneratedKernels, AreThereForEveryOpOfTheCpus) {
+  std::vector<std::string> missing;
+  for (const std::string& op : table().ops(DeviceKind::kCpu)) {
+    if (table().find(op, DeviceKind::kCuda) == nullptr) missing.push_back(op);
+  }
+  EXPECT_THAT(missing, testing::ElementsAre("host_function"));
+}
+
 TEST(GeneratedKernel, KeepsOffCopyStreamsAndOtherDevices) {
   const plan::KernelQuery query = plain("exp", DType::kFloat32, DType::kFloat32, 1);
   const auto kernel = table().get("exp", DeviceKind::kCuda).prepare(query, {});

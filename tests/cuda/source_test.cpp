@@ -44,7 +44,7 @@ std::string own_part(const Source& source) { return source.text.substr(source.te
 TEST(Source, IsALoopOverTheOutputInItsOrder) {
   const Source source = elementwise_source(query_of("remainder", DType::kInt16, DType::kInt16, 2));
   EXPECT_EQ(source.entry, "sluice_remainder");
-  EXPECT_EQ(source.elements, 120);
+  EXPECT_EQ(source.blocks, 1);
   EXPECT_NE(source.describe, nullptr);
   EXPECT_EQ(own_part(source), R"(typedef i64 T;
 typedef T R;
@@ -52,7 +52,7 @@ __device__ inline R f(T a, T b) { return remainder_i(a, b); }
 __device__ inline bool bad(T a, T b) { return b == 0; }
 typedef i32 Index;
 extern "C" __global__ void sluice_remainder(Failure* word, u64 ticket, const i16* in0, const i16* in1, i16* out) {
-  if (failed(word)) return;
+  if (failed(word, ticket)) return;
   for (Index i = (Index)first_index(); i < 120; i += (Index)index_step()) {
     Index rest = i / 3;
     const Index c = i % 3;
@@ -62,7 +62,7 @@ extern "C" __global__ void sluice_remainder(Failure* word, u64 ticket, const i16
     const auto x0 = load(in0[c + c1 * 3 + c0 * 15]);
     const auto x1 = load(in1[c * 10 + c1 * 2]);
     if (bad(x0, x1)) {
-      raise(word, ticket, i, 0);
+      raise(word, ticket);
       continue;
     }
     store(out + (c + c1 * 3 + c0 * 15), f(x0, x1));

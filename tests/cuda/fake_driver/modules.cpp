@@ -8,12 +8,14 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cuda/fake_driver/threads.h"
+
 namespace fake_cuda {
 namespace {
 
 struct Word {
   uint64_t ticket;
-  int64_t values[3];
+  int64_t values[4];
 };
 
 void merge(void** params) {
@@ -22,12 +24,11 @@ void merge(void** params) {
   if (to->ticket == 0) *to = *from;
 }
 
-void* open_bytes(const void* bytes, size_t size) {
-  const int file = memfd_create("fake_module", MFD_CLOEXEC);
+// The file stays open with the library: its name is the descriptor, and the loader takes equal names to be one library.
+void* open_bytes(const void* bytes, size_t size, int& file) {
+  file = memfd_create("fake_module", MFD_CLOEXEC);
   if (file < 0 || write(file, bytes, size) != static_cast<ssize_t>(size)) std::abort();
-  void* library = dlopen(("/proc/self/fd/" + std::to_string(file)).c_str(), RTLD_NOW | RTLD_LOCAL);
-  close(file);
-  return library;
+  return dlopen(("/proc/self/fd/" + std::to_string(file)).c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
 }  // namespace
@@ -39,7 +40,7 @@ Module::Module(const void* image) {
   size_t size = 0;
   int begin = 0;
   if (std::sscanf(text, "fake code %zu%n", &size, &begin) == 1) {
-    library_ = open_bytes(text + begin + 1, size);
+    library_ = open_bytes(text + begin + 1, size, file_);
   } else {
     text_ = text;
   }
@@ -47,6 +48,7 @@ Module::Module(const void* image) {
 
 Module::~Module() {
   if (library_ != nullptr) dlclose(library_);
+  if (file_ >= 0) close(file_);
 }
 
 Function* Module::find(const std::string& name) {
@@ -65,19 +67,22 @@ Function* Module::find(const std::string& name) {
     if (dlsym(library_, name.c_str()) == nullptr) return nullptr;
     const auto* sizes = static_cast<const unsigned long*>(dlsym(library_, "sluice_param_bytes"));
     made->param_bytes.assign(sizes, sizes + *static_cast<const int*>(dlsym(library_, "sluice_params")));
-    const auto launch = reinterpret_cast<void (*)(unsigned, unsigned, void**)>(dlsym(library_, "sluice_launch"));
-    // Pointers are the parameters that are device addresses; the last one is written. How far they reach is not known.
-    made->run = [launch, n = made->param_bytes.size()](void** params) {
+    const auto run = reinterpret_cast<void (*)(Thread*, void**)>(dlsym(library_, "sluice_run"));
+    const auto* writes = static_cast<const bool*>(dlsym(library_, "sluice_param_writes"));
+    const auto* reach = static_cast<const unsigned long*>(dlsym(library_, "sluice_param_reach"));
+    const bool barriers = *static_cast<const bool*>(dlsym(library_, "sluice_barriers"));
+    // Pointers are the parameters that are device addresses.
+    made->run = [run, barriers, n = made->param_bytes.size()](void** params) {
       for (size_t i = 0; i < n; ++i) {
         void*& value = *static_cast<void**>(params[i]);
         value = shadow(value);
       }
-      launch(launch_size.blocks, launch_size.threads, params);
+      run_threads(launch_size.blocks, launch_size.threads, barriers, [&](Thread& thread) { run(&thread, params); });
     };
-    made->accesses = [n = made->param_bytes.size()](void** params, std::vector<Access>& accesses) {
+    made->accesses = [writes, reach, n = made->param_bytes.size()](void** params, std::vector<Access>& accesses) {
       for (size_t i = 0; i < n; ++i) {
         void* value = *static_cast<void**>(params[i]);
-        if (shadow(value) != value) accesses.push_back({value, 1, i + 1 == n});
+        if (shadow(value) != value) accesses.push_back({value, reach[i], writes[i]});
       }
     };
   }

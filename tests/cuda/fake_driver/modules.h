@@ -17,6 +17,7 @@ class Module {
  private:
   std::string text_;         // of PTX
   void* library_ = nullptr;  // of the fake NVRTC
+  int file_ = -1;
   std::unique_ptr<Function> function_;
 };
 

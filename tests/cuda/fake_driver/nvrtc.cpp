@@ -1,5 +1,6 @@
 // NVRTC without CUDA: compiles a generated source for the host, with cpu_shim.h in front, into a shared library, which
-// the fake driver loads as a module.
+// the fake driver loads as a module. Where SLUICE_TEST_NVRTC names the true one, that must take the source as well.
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -21,12 +22,13 @@ namespace {
 
 constexpr int kOk = 0, kCompilation = 6;
 
-// A function that launches the kernel of `source`, and the sizes of its parameters.
+// A function that runs a thread of the kernel of `source`; the sizes of its parameters, how far they reach, and
+// whether it writes there.
 std::string launcher(const std::string& source) {
   std::smatch match;
   if (!std::regex_search(source, match, std::regex(R"(__global__ void (\w+)\(([^)]*)\))"))) return "#error no kernel\n";
   const std::string name = match[1], params = match[2];
-  std::string types, call, sizes;
+  std::string types, call, sizes, writes, reach;
   const std::regex comma(", ");
   int n = 0;
   for (std::sregex_token_iterator p(params.begin(), params.end(), comma, -1), end; p != end; ++p, ++n) {
@@ -35,23 +37,65 @@ std::string launcher(const std::string& source) {
     types += "using P" + index + " = " + param.substr(0, param.rfind(' ')) + ";\n";
     call += separator + "*static_cast<P" + index + "*>(params[" + index + "])";
     sizes += separator + "sizeof(P" + index + ")";
+    std::smatch note;
+    const std::regex bytes("// " + param.substr(param.rfind(' ') + 1) + ": (\\d+) bytes");
+    reach += separator + (std::regex_search(source, note, bytes) ? note.str(1) : "1");
+    writes += separator + (param.find("const ") == 0 ? "false" : "true");
   }
   return types + "extern \"C\" const unsigned long sluice_param_bytes[] = {" + sizes +
+         "};\nextern \"C\" const bool sluice_param_writes[] = {" + writes +
+         "};\nextern \"C\" const unsigned long sluice_param_reach[] = {" + reach +
          "};\nextern \"C\" const int sluice_params = " + std::to_string(n) +
-         ";\nextern \"C\" void sluice_launch(unsigned blocks, unsigned threads, void** params) {\n"
-         "  gridDim.x = blocks;\n  blockDim.x = threads;\n"
-         "  for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)\n"
-         "    for (threadIdx.x = 0; threadIdx.x < threads; ++threadIdx.x) " +
-         name + "(" + call + ");\n}\n";
+         ";\nextern \"C\" const bool sluice_barriers = " +
+         (source.find("__syncthreads()") == std::string::npos ? "false" : "true") +
+         ";\nextern \"C\" void sluice_run(FakeThread* thread, void** params) {\n  fake_thread = thread;\n  " + name +
+         "(" + call + ");\n}\n";
+}
+
+// What the true compiler says against the source; empty when it takes it, or is not asked.
+std::string refusal(const std::string& source, int count, const char* const* options) {
+  static void* const library = [] {
+    const char* name = std::getenv("SLUICE_TEST_NVRTC");
+    void* opened = name == nullptr ? nullptr : dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    if (name != nullptr && opened == nullptr) std::abort();
+    return opened;
+  }();
+  if (library == nullptr) return {};
+  const auto call = [](const char* name, auto... args) {
+    return reinterpret_cast<int (*)(decltype(args)...)>(dlsym(library, name))(args...);
+  };
+  void* program = nullptr;
+  const char* const* none = nullptr;
+  call("nvrtcCreateProgram", &program, source.c_str(), "source.cu", 0, none, none);
+  std::string log;
+  if (call("nvrtcCompileProgram", program, count, options) != kOk) {
+    size_t bytes = 0;
+    call("nvrtcGetProgramLogSize", program, &bytes);
+    log.resize(bytes);
+    call("nvrtcGetProgramLog", program, log.data());
+  }
+  call("nvrtcDestroyProgram", &program);
+  return log;
 }
 
 }  // namespace
 
 extern "C" {
 
+// None that exists, and another for each state of this library and of the shim: programs are kept by it.
 FAKE_CUDA_API int nvrtcVersion(int* major, int* minor) {
+  static const size_t state = [] {
+    Dl_info library;
+    if (dladdr(reinterpret_cast<void*>(nvrtcVersion), &library) == 0) std::abort();
+    std::string all;
+    for (const char* path : {library.dli_fname, FAKE_CUDA_SHIM}) {
+      std::ifstream file(path, std::ios::binary);
+      all.append(std::istreambuf_iterator<char>(file), {});
+    }
+    return std::hash<std::string>()(all);
+  }();
   *major = 13;
-  *minor = 99;  // none that exists
+  *minor = 99 + static_cast<int>(state % 1000000);
   return kOk;
 }
 
@@ -67,15 +111,18 @@ FAKE_CUDA_API int nvrtcDestroyProgram(NvrtcProgram** program) {
   return kOk;
 }
 
-FAKE_CUDA_API int nvrtcCompileProgram(NvrtcProgram* program, int, const char* const*) {
+FAKE_CUDA_API int nvrtcCompileProgram(NvrtcProgram* program, int count, const char* const* options) {
+  program->log = refusal(program->source, count, options);
+  if (!program->log.empty()) return kCompilation;
   std::string base = (std::filesystem::temp_directory_path() / "fake_nvrtc_XXXXXX").string();
   const int file = mkstemp(base.data());
   if (file < 0) return kCompilation;
   close(file);
   const std::string path = base, library = path + ".so";
   std::ofstream(path) << "#include \"" FAKE_CUDA_SHIM "\"\n" << program->source << launcher(program->source);
-  const std::string command =
-      FAKE_CUDA_COMPILER " -std=c++17 -O0 -w -shared -fPIC -x c++ " + path + " -o " + library + " 2> " + path + ".log";
+  const std::string command = FAKE_CUDA_COMPILER
+                              " -std=c++17 -O1 -w -ffp-contract=off -fno-gnu-unique -shared -fPIC -x c++ " +
+                              path + " -o " + library + " 2> " + path + ".log";
   const int result = std::system(command.c_str());
   std::ifstream log(path + ".log");
   program->log.assign(std::istreambuf_iterator<char>(log), {});

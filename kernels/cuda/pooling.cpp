@@ -1,0 +1,146 @@
+// max_pool, avg_pool and their adjoints.
+#include <limits>
+
+#include "kernels/cuda/families.h"
+#include "kernels/cuda/spatial.h"
+
+namespace sluice::cuda {
+namespace {
+
+Windows windows_of(const plan::KernelQuery& query, const TensorSpec& x, const TensorSpec& y, bool dilated) {
+  Windows w;
+  w.x = spatial_dims(x.shape);
+  w.y = spatial_dims(y.shape);
+  w.kernel = spatial_values(get_attr<Ints>(query.attrs, "kernel_size"), 1);
+  w.step = spatial_values(get_attr<Ints>(query.attrs, "stride"), 1);
+  w.padding = spatial_values(get_attr<Ints>(query.attrs, "padding"), 0);
+  if (dilated) w.dilation = spatial_values(get_attr<Ints>(query.attrs, "dilation"), 1);
+  return w;
+}
+
+Writer begin(const plan::KernelQuery& query, const Windows& w, const TensorSpec& x, const TensorSpec& y) {
+  Writer writer(query);
+  writer.compute(x.dtype);
+  writer.constant("kChannels", x.shape[1]);
+  writer.constant("kTaps", positions(w.kernel));
+  writer.add(window_functions(w) + offset_function("x_at", x) + offset_function("y_at", y));
+  return writer;
+}
+
+Generated max_pool(const plan::KernelQuery& query) {
+  const TensorSpec &x = query.inputs[0], &y = query.outputs[0];
+  const Windows w = windows_of(query, x, y, true);
+  Writer writer = begin(query, w, x, y);
+  writer.add(offset_function("i_at", query.outputs[1]));
+  return {{writer.each("", numel(y.shape),
+                       fmt::format(R"(    const Spot at = y_spot(i);
+    const Index n = at.rest / kChannels, c = at.rest % kChannels;
+    C best = 0;
+    i64 where = -1;
+    for (Index k = 0; k < kTaps; ++k) {{
+      Index from[3];
+      if (!tap(at.at, k_spot(k).at, from)) continue;
+      const C v = load(in0[x_at(n, c, from)]);
+      if (where >= 0 && !(v > best || v != v)) continue;
+      best = v;
+      where = ((i64)from[0] * {} + from[1]) * {} + from[2];
+    }}
+    store(out0 + y_at(n, c, at.at), best);
+    out1[i_at(n, c, at.at)] = where;
+)",
+                                   w.x[1], w.x[2]))}};
+}
+
+// A thread per plane: windows may overlap, and sums have one order.
+Generated max_pool_backward(const plan::KernelQuery& query) {
+  const TensorSpec &y = query.inputs[0], &x = query.outputs[0];
+  Windows w;
+  w.x = spatial_dims(x.shape);
+  w.y = spatial_dims(y.shape);
+  Writer writer = begin(query, w, x, y);
+  writer.add(offset_function("i_at", query.inputs[1]));
+  writer.constant("kPositions", positions(w.x));
+  writer.constant("kWindows", positions(w.y));
+  Source source = writer.each("", x.shape[0] * x.shape[1], R"(    const Index n = i / kChannels, c = i % kChannels;
+    for (Index s = 0; s < kPositions; ++s) store(out0 + x_at(n, c, x_spot(s).at), (C)0);
+    for (Index s = 0; s < kWindows; ++s) {
+      const Spot at = y_spot(s);
+      const i64 where = in1[i_at(n, c, at.at)];
+      if (where < 0 || where >= kPositions) {
+        raise(word, ticket, kPositions);
+        continue;
+      }
+      Out0* to = out0 + x_at(n, c, x_spot((Index)where).at);
+      store(to, load(*to) + load(in0[y_at(n, c, at.at)]));
+    }
+)");
+  source.describe = [](const int64_t* values) {
+    return Status(ErrorKind::kIndex,
+                  fmt::format("max_pool_backward: an index is out of range: the input has {} positions "
+                              "per channel; indices must be max_pool's",
+                              values[0]));
+  };
+  return {{source}};
+}
+
+// "C divisor(y)": what a window's sum is divided by (torch.avg_poolNd).
+std::string divisor_function(const plan::KernelQuery& query, const Windows& w) {
+  const int64_t fixed = get_attr<int64_t>(query.attrs, "divisor_override");
+  std::string text =
+      fmt::format("__device__ inline C divisor(const Index* y) {{\n  Index count = {};\n", fixed == 0 ? 1 : fixed);
+  for (int d = 0; d < 3 && fixed == 0; ++d) {
+    const bool padded = get_attr<bool>(query.attrs, "count_include_pad");
+    text +=
+        fmt::format(R"(  {{
+    const Index begin = y[{0}] * {1} - {2}, end = begin + {3} < {4} ? begin + {3} : {4};
+    count *= {5};
+  }}
+)",
+                    d, w.step[d], w.padding[d], w.kernel[d], w.x[d] + w.padding[d],
+                    padded ? "end - begin" : fmt::format("(end < {0} ? end : {0}) - (begin > 0 ? begin : 0)", w.x[d]));
+  }
+  return text + "  return (C)count;\n}\n";
+}
+
+Generated avg_pool(const plan::KernelQuery& query) {
+  const TensorSpec &x = query.inputs[0], &y = query.outputs[0];
+  const Windows w = windows_of(query, x, y, false);
+  Writer writer = begin(query, w, x, y);
+  writer.add(divisor_function(query, w));
+  return {{writer.each("", numel(y.shape), R"(    const Spot at = y_spot(i);
+    const Index n = at.rest / kChannels, c = at.rest % kChannels;
+    C sum = 0;
+    for (Index k = 0; k < kTaps; ++k) {
+      Index from[3];
+      if (tap(at.at, k_spot(k).at, from)) sum += load(in0[x_at(n, c, from)]);
+    }
+    store(out0 + y_at(n, c, at.at), sum / divisor(at.at));
+)")}};
+}
+
+Generated avg_pool_backward(const plan::KernelQuery& query) {
+  const TensorSpec &y = query.inputs[0], &x = query.outputs[0];
+  const Windows w = windows_of(query, x, y, false);
+  Writer writer = begin(query, w, x, y);
+  writer.add(divisor_function(query, w));
+  return {{writer.each("", numel(x.shape), R"(    const Spot at = x_spot(i);
+    const Index n = at.rest / kChannels, c = at.rest % kChannels;
+    C sum = 0;
+    for (Index k = 0; k < kTaps; ++k) {
+      Index from[3];
+      if (untap(at.at, k_spot(k).at, from)) sum += load(in0[y_at(n, c, from)]) / divisor(from);
+    }
+    store(out0 + x_at(n, c, at.at), sum);
+)")}};
+}
+
+}  // namespace
+
+void add_pooling_kernels(KernelTable& table) {
+  add_generated(table, "max_pool", max_pool);
+  add_generated(table, "max_pool_backward", max_pool_backward);
+  add_generated(table, "avg_pool", avg_pool);
+  add_generated(table, "avg_pool_backward", avg_pool_backward);
+}
+
+}  // namespace sluice::cuda

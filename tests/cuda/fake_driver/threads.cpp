@@ -1,0 +1,93 @@
+#include "cuda/fake_driver/threads.h"
+
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+namespace fake_cuda {
+namespace {
+
+constexpr size_t kStack = 64 << 10;
+
+// A context is made once per thread of a block, and left and entered by jumps, which cost no system call.
+struct Fiber {
+  std::unique_ptr<char[]> stack{new char[kStack]};
+  ucontext_t start;
+  jmp_buf at;
+  bool started = false, done = false;
+};
+
+struct Block {
+  std::vector<Fiber> fibers;
+  Thread thread;
+  const std::function<void(Thread&)>* run = nullptr;
+  size_t running = 0;
+  jmp_buf home;
+};
+thread_local Block block;
+
+void barrier() {
+  if (_setjmp(block.fibers[block.running].at) == 0) _longjmp(block.home, 1);
+}
+
+void body() {
+  (*block.run)(block.thread);
+  block.fibers[block.running].done = true;
+  _longjmp(block.home, 1);
+}
+
+void enter(Fiber& fiber) {
+  if (fiber.started) _longjmp(fiber.at, 1);
+  fiber.started = true;
+  getcontext(&fiber.start);
+  fiber.start.uc_stack.ss_sp = fiber.stack.get();
+  fiber.start.uc_stack.ss_size = kStack;
+  fiber.start.uc_link = nullptr;
+  makecontext(&fiber.start, body, 0);
+  setcontext(&fiber.start);
+}
+
+void resume(size_t i) {
+  block.running = i;
+  block.thread.thread = static_cast<unsigned>(i);
+  if (_setjmp(block.home) == 0) enter(block.fibers[i]);
+}
+
+void run_block(unsigned threads) {
+  for (unsigned i = 0; i < threads; ++i) block.fibers[i].started = block.fibers[i].done = false;
+  for (size_t phase = 0, left = threads; left > 0; ++phase) {
+    size_t ended = 0;
+    for (size_t k = 0; k < threads; ++k) {
+      const size_t i = phase % 2 == 0 ? k : threads - 1 - k;
+      resume(i);
+      ended += block.fibers[i].done;
+    }
+    if (ended != 0 && ended != threads) {
+      std::fprintf(stderr, "fake CUDA driver: %zu of %u threads of a block reach a __syncthreads()\n", threads - ended,
+                   threads);
+      std::abort();
+    }
+    left -= ended;
+  }
+}
+
+}  // namespace
+
+void run_threads(unsigned blocks, unsigned threads, bool barriers, const std::function<void(Thread&)>& run) {
+  block.run = &run;
+  block.thread = {blocks, threads, 0, 0, barrier};
+  if (barriers && block.fibers.size() < threads) block.fibers.resize(threads);
+  for (block.thread.at = 0; block.thread.at < blocks; ++block.thread.at) {
+    if (barriers) {
+      run_block(threads);
+    } else {
+      for (block.thread.thread = 0; block.thread.thread < threads; ++block.thread.thread) run(block.thread);
+    }
+  }
+}
+
+}  // namespace fake_cuda

@@ -1,0 +1,105 @@
+"""Training and inference on cuda:0 by the backend's own kernels, compiled for the host, on a driver without a GPU (tests/cuda).
+
+The driver executes late and in any order that streams and events allow; what is not ordered, it tells at the end, by exit status 86.
+"""
+
+import os
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", ROOT / "build/release")).resolve()
+BACKEND = BUILD / "libsluice_cuda.so"
+
+pytestmark = pytest.mark.skipif(not BACKEND.exists(), reason="built without the CUDA backend")
+
+COMMON = """
+import sys
+import numpy as np
+import sluice as sl
+import sluice.nn as nn
+from sluice.nn import functional as F
+"""
+
+DIGITS = COMMON + f"""
+sys.path.insert(0, {str(ROOT / "examples")!r})
+import train_digits
+from digits_net import DigitsNet
+
+train_digits.BATCH = 8
+
+def run(device):
+    sl.manual_seed(0)
+    net = DigitsNet(width=4)
+    graph = train_digits.TrainGraph(net, 4, sl.device(device))
+    random = np.random.default_rng(0)
+    images, labels = random.integers(0, 17, (4, 8, 8, 8)).astype(np.uint8), random.integers(0, 10, (4, 8))
+    losses = [graph(sl.from_numpy(x), sl.from_numpy(y)).item() for x, y in zip(images, labels)]
+    classify = train_digits.ClassifyGraph(net)
+    classify.config.set_device(sl.device(device))
+    return losses, classify(sl.from_numpy(images[0].astype(np.float32)[:, None])).numpy()
+"""
+
+GPT = COMMON + """
+class Block(nn.Module):
+    def __init__(self, words, width, heads, length):
+        super().__init__()
+        self.heads = heads
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+        self.norm1, self.norm2, self.last = nn.LayerNorm(width), nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.dropout, self.head = nn.Dropout(0.1), nn.Linear(width, words, bias=False)
+
+    def forward(self, tokens, places, mask):
+        n, t = tokens.shape
+        x = self.dropout(self.words(tokens) + self.places(places))
+        q, k, v = self.qkv(self.norm1(x)).reshape(n, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+        weights = F.softmax(sl.where(mask, scores, -1e9), dim=-1)
+        x = x + self.out((weights @ v).transpose(1, 2).reshape(n, t, -1))
+        x = x + self.down(F.gelu(self.up(self.norm2(x))))
+        return self.head(self.last(x))
+
+class Train(nn.Graph):
+    def __init__(self, net, device):
+        super().__init__(name="train_gpt")
+        self.net = net
+        self.add_optimizer(sl.optim.AdamW(net.parameters(), lr=0.01))
+        self.config.set_device(sl.device(device))
+
+    def build(self, tokens, places, mask, targets):
+        loss = F.cross_entropy(self.net(tokens, places, mask).reshape(-1, 11), targets.reshape(-1))
+        loss.backward()
+        return loss
+
+def run(device):
+    sl.manual_seed(0)
+    net = Block(words=11, width=16, heads=2, length=6)
+    graph = Train(net, device)
+    random = np.random.default_rng(0)
+    places, mask = np.arange(6), np.tril(np.ones((6, 6), bool))
+    losses = []
+    for _ in range(4):
+        text = random.integers(0, 11, (3, 7))
+        losses.append(graph(*map(sl.from_numpy, (text[:, :-1].copy(), places, mask, text[:, 1:].copy()))).item())
+    return losses, net.state_dict()["qkv.weight"].cpu().numpy()
+"""
+
+COMPARE = """
+expected, got = run("cpu"), run("cuda:0")
+print(expected[0], got[0])
+np.testing.assert_allclose(got[0], expected[0], rtol=0, atol=1e-5)
+np.testing.assert_allclose(got[1], expected[1], rtol=0, atol=1e-4)
+print("equal")
+"""
+
+
+@pytest.mark.parametrize("source", [DIGITS, GPT], ids=["digits", "gpt"])
+def test_training_on_a_gpu_equals_the_cpus(run_script, tmp_path, source):
+    tests = BUILD / "tests/cuda"
+    done = run_script(source + COMPARE, timeout=600, SLUICE_CUDA_LIBRARY=str(BACKEND), SLUICE_CUDA_DRIVER=str(tests / "libfake_cuda.so"),
+                      SLUICE_NVRTC=str(tests / "libfake_nvrtc.so"), SLUICE_CACHE_DIR=str(tests / "programs"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("equal\n")
