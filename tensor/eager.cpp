@@ -338,15 +338,11 @@ void EagerExecutor::assign(const Value& target, const Value& source) {
         "assign: unsupported operation: more than one element of the written-to tensor refers to a single "
         "memory location: {} with strides {}; clone() the tensor before writing",
         target.type().str(), to.spec().strides.str());
-  SLUICE_CHECK(to.device() == eager_impl(source, "assign").device(),
-               "assign: tensors are on different devices: {} and {}; move the source with .to(device)",
-               to.device().str(), source.device().str());
-  SLUICE_CHECK_KIND(kUnsupported, to.device().kind == DeviceKind::kCpu,
-                    "assign: eager ops do not run on {}; call it inside nn.Graph, or move the tensors to cpu",
-                    to.device().str());
   const ExecutorScope here(*this);
   const GradMode off(false);
-  Value from = source.dtype() == target.dtype() ? source : Tensor(source).to(target.dtype());
+  if (to.device().kind != DeviceKind::kCpu) return assign_on_device(to, source);
+  Value from = source.device().kind == DeviceKind::kCpu ? source : copy_to(source, {});
+  if (from.dtype() != target.dtype()) from = Tensor(from).to(target.dtype());
   if (from.impl() == source.impl() && static_cast<EagerImpl&>(*source.impl()).storage() == to.storage() &&
       source.impl() != target.impl())
     from = copy(from);  // the two may overlap
@@ -366,6 +362,20 @@ void EagerExecutor::assign(const Value& target, const Value& source) {
   read.storage()->before_read();
   to.storage()->before_write();
   impl_->copy_strided(spec, read.data(), to.spec(), to.data());
+  to.bump_version();
+}
+
+// By way of the host.
+void EagerExecutor::assign_on_device(EagerImpl& to, const Value& source) {
+  SLUICE_CHECK_KIND(
+      kUnsupported, is_contiguous(to.spec().shape, to.spec().strides),
+      "assign: the target is a part of a tensor on {}: {} with strides {}; write all of it, or move it to "
+      "cpu",
+      to.device().str(), to.type().str(), to.spec().strides.str());
+  const auto host = allocate(to.type(), {});
+  assign(Value(host), source);
+  to.storage()->before_write();
+  engine_.device(to.device()).copy_from_host(to.data(), host->data(), host->storage()->bytes());
   to.bump_version();
 }
 

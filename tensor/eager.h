@@ -49,6 +49,7 @@ class EagerExecutor final : public Executor, public TensorExecutor {
 
  private:
   struct Impl;
+  void assign_on_device(EagerImpl& to, const Value& source);
   Engine& engine_;
   std::unique_ptr<Impl> impl_;
 };

@@ -48,9 +48,9 @@ void Generator::manual_seed(uint64_t seed) {
 }
 
 void Generator::write_state(int64_t step) {
-  auto* state = static_cast<int64_t*>(state_.write("generator"));
-  state[0] = static_cast<int64_t>(seed_);
-  state[1] = step;
+  const int64_t state[2] = {static_cast<int64_t>(seed_), step};
+  const ExecutorScope now(current_eager());
+  current_eager().assign(state_, Tensor::from_host(state_.type(), state));
 }
 
 const Tensor& Generator::state() {
@@ -68,8 +68,9 @@ Generator::Draw Generator::next() {
     auto [value, salt] = trace->random_state(state_);
     return {value, salt};
   }
-  const auto* now = static_cast<const int64_t*>(state_.read("generator"));
-  const Draw draw{Tensor::from_host({DType::kInt64, {2}}, now), 0};
+  int64_t now[2];
+  state_.copy_to_host(now);
+  const Draw draw{Tensor::from_host(state_.type(), now), 0};
   write_state(now[1] + 1);
   return draw;
 }

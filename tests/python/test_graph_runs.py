@@ -285,3 +285,17 @@ z = x.cpu() + 1
 """
     result = run_script(source)
     assert result.returncode == 0, result.stderr
+
+
+def test_seeding_reaches_a_generator_that_a_graph_keeps_on_a_device():
+    class Drops(nn.Graph):
+        def build(self, x):
+            return nn.functional.dropout(x, 0.5)
+
+    graph = Drops()
+    graph.config.set_device("sim:0")
+    x, runs = sl.ones(64), []
+    for _ in range(2):
+        sl.manual_seed(3)
+        runs.append([graph(x).tolist(), graph(x).tolist(), nn.functional.dropout(x, 0.5).tolist()])
+    assert runs[0] == runs[1] and runs[0][0] != runs[0][1] and runs[0][1] != runs[0][2]

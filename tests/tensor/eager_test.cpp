@@ -49,6 +49,16 @@ TEST_F(Eager, MovesBetweenDevices) {
   EXPECT_THAT(grad_of(x), ElementsAre(1, 1, 1));
 }
 
+TEST_F(Eager, WritesInPlaceAcrossDevices) {
+  const DeviceId sim{0, DeviceKind::kSim, 0};
+  const Tensor here = vec({1, 2, 3}), there = vec({4, 5, 6}).to(sim);
+  write_in_place(there, ops::mul(here, here));
+  EXPECT_THAT(values(there.to(DeviceId{})), ElementsAre(1, 4, 9));
+  write_in_place(there, Tensor::scalar(7, DType::kInt64));
+  write_in_place(here, there);
+  EXPECT_THAT(values(here), ElementsAre(7, 7, 7));
+}
+
 TEST_F(Eager, ErrorsNameTheOp) {
   EXPECT_THAT(error_of([] { ops::add(vec({1, 2}), vec({1, 2, 3})); }), HasSubstr("add:"));
 }
