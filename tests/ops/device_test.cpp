@@ -20,6 +20,7 @@ class DeviceTest : public OpTest {
   void SetUp() override {
     eager.engine().device(accelerator());  // whose backend brings its kernels
     if (eager.engine().kernels().find(op().name, accelerator().kind) == nullptr) GTEST_SKIP() << "no kernel";
+    if (op().samples.empty()) GTEST_SKIP() << "no samples";
   }
 
   GradMode off{false};
