@@ -2,7 +2,7 @@
 # Everything that can be checked on a machine with a GPU, which may be offline and have nothing of ours. Run it where
 # the bundle of tools/pack_for_gpu.sh was unpacked; it goes on after failures and ends with a table.
 # usage: gpu_check.sh [--device cuda:0] [--logs DIR] [STEP...]
-#   --device sim:0: the same without a GPU. STEPs (all): info conformance runtime faults tensor fuzz nvrtc module python
+#   --device sim:0: the same without a GPU. STEPs (all): info conformance ops runtime faults tensor fuzz nvrtc module python
 # Exit status: 0 when nothing failed. A step that cannot be here is "skipped", with the reason.
 set -uo pipefail
 here=$(realpath "$(dirname "$0")") device=cuda:0 logs=$PWD/gpu_logs steps=()
@@ -14,7 +14,7 @@ while [ $# -gt 0 ]; do
     *) steps+=("$1") && shift ;;
   esac
 done
-[ ${#steps[@]} -gt 0 ] || steps=(info conformance runtime faults tensor fuzz nvrtc module python)
+[ ${#steps[@]} -gt 0 ] || steps=(info conformance ops runtime faults tensor fuzz nvrtc module python)
 mkdir -p "$logs" && : > "$logs/table.txt"
 export SLUICE_TEST_DEVICE=$device SLUICE_CUDA_LIBRARY=$here/lib/libsluice_cuda.so
 export SLUICE_CUDA_DRIVER=libcuda.so.1  # test programs take a fake one where nothing is said
@@ -41,6 +41,7 @@ step_info() {
 }
 # Of cuda the suite needs kernels for tests, which the shipped backend has not.
 step_conformance() { suite conformance_tests "Devices/Conformance.*/cpu:Devices/Conformance.*/sim:Sim*"; }
+step_ops() { suite ops_tests '*DeviceTest*'; }
 step_runtime() { suite runtime_tests 'Failure.*:*EveryOrder*'; }
 step_faults() { suite faults_tests '*'; }
 step_tensor() { suite tensor_tests 'Training.*:Trace.*'; }

@@ -10,7 +10,7 @@ tmp=$(mktemp -d) && trap 'rm -rf "$tmp"' EXIT
 to=$tmp/sluice-gpu
 mkdir -p "$to"/{bin,lib,static,include,source}
 
-programs=(conformance_tests runtime_tests faults_tests tensor_tests fuzz_tests cuda/cuda_tests)
+programs=(conformance_tests ops_tests runtime_tests faults_tests tensor_tests fuzz_tests cuda/cuda_tests)
 for p in "${programs[@]}"; do install -s "$build/tests/$p" "$to/bin/"; done
 install -s "$build/tools/sluice-info" "$to/bin/"
 install -s "$build/libsluice_cuda.so" "$build/tests/cuda/libfake_cuda.so" "$to/lib/"
