@@ -7,13 +7,14 @@
 
 namespace sluice::collective {
 
-// Throws when a transfer with this rank can no longer be.
+// Throws when a transfer with this rank can no longer be. A rank may have missed the call and then left.
 void Links::check_usable(int peer, Slot slot) {
-  if (failure_.ok() && leaving_) fail_all(rank_, ErrorKind::kRuntime, fmt::format("rank {} has left", rank_));
-  if (failure_.ok() && peers_[peer].left) still_wanted(peer);
   failure_.throw_if_error();
   const auto missed = missed_.find(call_of(slot));
   if (missed != missed_.end()) missed->second.throw_if_error();
+  if (leaving_) fail_all(rank_, ErrorKind::kRuntime, fmt::format("rank {} has left", rank_));
+  if (peers_[peer].left) still_wanted(peer);
+  failure_.throw_if_error();
 }
 
 void Links::send(Transfer& t, int peer, Slot slot, const void* data, uint64_t bytes) {
