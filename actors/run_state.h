@@ -79,6 +79,7 @@ class Completion {
   // False when it took longer.
   bool wait(std::chrono::nanoseconds timeout) {
     std::unique_lock lock(mutex_);
+    if (timeout <= timeout.zero()) return done_;  // the system would sleep for a moment even so
     return changed_.wait_for(lock, timeout, [&] { return done_; });
   }
 
