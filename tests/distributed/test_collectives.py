@@ -68,6 +68,16 @@ x = sl.tensor([1.0, float("nan") if rank == 0 else 2.0])
 dist.all_reduce(x, dist.ReduceOp.MAX)
 assert x.numpy()[0] == 1 and np.isnan(x.numpy()[1])
 
+# bool travels wherever nothing is added up
+flags = np.array([[r != s for s in range(size)] for r in range(size)])
+parts = [sl.zeros(size, dtype=sl.bool) for _ in range(size)]
+dist.all_gather(parts, sl.tensor(flags[rank]))
+for r in range(size):
+    check("all_gather of bool", parts[r], flags[r])
+x = sl.tensor(flags[rank])
+dist.broadcast(x, size - 1)
+check("broadcast of bool", x, flags[-1])
+
 # views: only what they show changes
 whole = sl.tensor(of(rank, 6, 4))
 dist.all_reduce(whole[:, 1])
