@@ -85,7 +85,7 @@ void StreamExecutor::run_sync(const std::function<void()>& run) {
       error = std::current_exception();
     }
     lock.lock();
-    request->error = error;
+    request->error = std::move(error);
     request->done = true;
     request->changed.notify_all();
   });
@@ -97,7 +97,8 @@ void StreamExecutor::run_sync(const std::function<void()>& run) {
     if (request->begun) request->changed.wait(lock, [&] { return request->done; });
     throw;
   }
-  if (request->error) std::rethrow_exception(request->error);
+  // Taken out, so that the caller, who reads it, is who destroys it.
+  if (std::exception_ptr error = std::move(request->error)) std::rethrow_exception(std::move(error));
 }
 
 void StreamExecutor::lease(int cores) {

@@ -3,7 +3,7 @@
 // (fake_driver/threads.h). It includes nothing, so a source compiles in a fraction of a second.
 #define __device__
 #define __global__
-#define __shared__ static thread_local  // blocks of a launch run one after the other
+#define __shared__ static  // blocks run one after the other, and so do a module's launches
 
 struct Dim {
   unsigned x;
@@ -13,7 +13,7 @@ struct FakeThread {
   Dim grid, block, at, thread;
   void (*barrier)();
 };
-static thread_local FakeThread* fake_thread;
+static FakeThread* fake_thread;
 #define gridDim (fake_thread->grid)
 #define blockDim (fake_thread->block)
 #define blockIdx (fake_thread->at)

@@ -14,14 +14,16 @@ inline bool long_run() {
   const char* value = std::getenv("SLUICE_LONG");
   return value != nullptr && *value != '\0' && *value != '0';
 }
-// How often to repeat. Sanitizers slow everything down by an order of magnitude, so they do a tenth.
+// Sanitizers slow everything down by an order of magnitude.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr int kSlowdown = 10;
+#else
+inline constexpr int kSlowdown = 1;
+#endif
+// How often to repeat.
 inline int64_t repetitions(int64_t quick, int64_t full) {
   const int64_t n = long_run() ? full : quick;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return n < 10 ? n : n / 10;
-#else
-  return n;
-#endif
+  return n < kSlowdown ? n : n / kSlowdown;
 }
 // "count: <what>: <n> <unit>", for example report_count("explorer", 1200, "plans").
 inline void report_count(const std::string& what, int64_t n, const std::string& unit) {

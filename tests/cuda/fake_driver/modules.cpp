@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <mutex>
 
 #include "cuda/fake_driver/threads.h"
 
@@ -71,8 +73,9 @@ Function* Module::find(const std::string& name) {
     const auto* writes = static_cast<const bool*>(dlsym(library_, "sluice_param_writes"));
     const auto* reach = static_cast<const unsigned long*>(dlsym(library_, "sluice_param_reach"));
     const bool barriers = *static_cast<const bool*>(dlsym(library_, "sluice_barriers"));
-    // Pointers are the parameters that are device addresses.
-    made->run = [run, barriers, n = made->param_bytes.size()](void** params) {
+    // Pointers are the parameters that are device addresses. A module's shared memory is static: one launch at a time.
+    made->run = [run, barriers, n = made->param_bytes.size(), one = std::make_shared<std::mutex>()](void** params) {
+      const std::lock_guard lock(*one);
       for (size_t i = 0; i < n; ++i) {
         void*& value = *static_cast<void**>(params[i]);
         value = shadow(value);
