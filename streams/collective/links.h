@@ -9,8 +9,7 @@
 // 2. A rank may miss a call (a set of transfers that its slots name): those of the others that want something of it in
 //    this call fail, and nothing else does.
 // 3. There is one failure of the job, the first; it names the rank at fault, and every rank is told. From then on no
-// transfer's
-//    memory is touched, every wait ends with it, and nothing more can be sent.
+//    transfer's memory is touched, every wait ends with it, and nothing more can be sent.
 // 4. A crashed rank is noticed by its closed connection, a stopped one by its silence for `heartbeat`. A rank that says
 //    goodbye is missed only by those that still want something of it.
 #include <atomic>

@@ -141,9 +141,8 @@ void* CudaContext::allocate(uint64_t bytes) {
     size_t free = 0, total = 0;
     check(driver.cuMemGetInfo(&free, &total), "cuMemGetInfo");
     fail(ErrorKind::kMemory,
-         "memory: out of memory in {}: {} bytes requested, {} of {} free, other processes counted; free tensors or use "
-         "a "
-         "smaller batch",
+         "memory: out of memory in {}: {} bytes requested, {} of {} free, other processes counted; free tensors or "
+         "use a smaller batch",
          id.str(), bytes, free, total);
   }
   check(result, "cuMemAlloc");
