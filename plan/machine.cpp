@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/shape.h"
+#include "plan/ranks.h"
 
 namespace sluice::plan {
 namespace {
@@ -27,15 +28,9 @@ using Members = std::vector<DeviceId>;
 class Costs {
  public:
   Costs(const Plan& plan, const Machine& machine) : plan_(plan), machine_(machine) {
-    std::map<int, std::map<int, DeviceId>> ranks;
-    for (const Actor& actor : plan.actors) {
-      const DeviceId& device = plan.streams[actor.stream].device;
-      for (const Instr& i : actor.program) {
-        if (i.kind == InstrKind::kRun && plan.kernels[i.index].collective >= 0)
-          ranks[plan.kernels[i.index].collective].emplace(device.rank, device);
-      }
-    }
-    for (const auto& [group, devices] : ranks) {
+    for (const auto& [group, actors] : callers_of_groups(plan)) {
+      std::map<int, DeviceId> devices;
+      for (const int a : actors) devices.emplace(rank_of(plan, a), plan.streams[plan.actors[a].stream].device);
       for (const auto& [rank, device] : devices) groups_[group].push_back(device);
     }
   }

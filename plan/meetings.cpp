@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <deque>
 #include <numeric>
-#include <set>
+
+#include "plan/ranks.h"
 
 namespace sluice::plan {
 namespace {
@@ -40,15 +41,10 @@ Meetings::Meetings(const Plan& plan, const std::vector<int>& repetitions, int pe
       released_(plan.edges.size()),
       in_place_(plan.edges.size(), -1),
       last_(plan.actors.size(), -1) {
-  std::map<int, std::set<int>> ranks;
-  for (size_t a = 0; a < plan.actors.size(); ++a) {
-    for (const Instr& i : plan.actors[a].program) {
-      if (!is_call(i)) continue;
-      calls_in_[a] = meets_[plan.actors[a].stream] = true;
-      ranks[plan.kernels[i.index].collective].insert(rank(static_cast<int>(a)));
-    }
+  for (const auto& [group, actors] : callers_of_groups(plan)) {
+    for (const int a : actors) calls_in_[a] = meets_[plan.actors[a].stream] = true;
   }
-  for (const auto& [group, members] : ranks) ranks_[group] = static_cast<int>(members.size());
+  for (const auto& [group, ranks] : ranks_of_groups(plan)) ranks_[group] = static_cast<int>(ranks.size());
   for (size_t r = 0; r < plan.registers.size(); ++r) {
     // Initial tokens have no cause.
     if (!network_.adjacency().register_edges[r].empty()) emitted_[r].assign(plan.registers[r].initial_tokens, -1);
@@ -150,7 +146,7 @@ void Meetings::close_call(Running& run, int kernel) {
   Call call;
   call.kernel = kernel;
   call.group = plan_.kernels[kernel].collective;
-  call.rank = rank(run.actor);
+  call.rank = rank_of(plan_, run.actor);
   call.segment = run.segment;
   std::vector<int>& sequence = sequences_[{call.group, call.rank}];
   call.number = static_cast<int>(sequence.size());

@@ -75,7 +75,6 @@ class Meetings {
   void add_slot_causes(int reg, int64_t token, std::vector<int>& causes) const;
   void add_stream_causes(int stream, std::vector<int>& causes) const;
   void place(int segment, int stream);
-  int rank(int actor) const { return plan_.streams[plan_.actors[actor].stream].device.rank; }
   bool is_call(const Instr& i) const { return i.kind == InstrKind::kRun && plan_.kernels[i.index].collective >= 0; }
 
   const Plan& plan_;

@@ -24,8 +24,6 @@ Renumbering keep(const std::vector<T>& all, const std::vector<bool>& needed, std
   return to;
 }
 
-int rank_of(const Plan& plan, int actor) { return plan.streams[plan.actors[actor].stream].device.rank; }
-
 constexpr int kAllRanks = -1;
 
 class Taking {
@@ -181,20 +179,29 @@ class Taking {
   Renumbering streams_to_, arenas_to_, buffers_to_, variables_to_, kernels_to_, actors_to_, registers_to_, edges_to_;
 };
 
-std::map<int, std::vector<int>> groups_of(const Plan& plan) {
-  std::map<int, std::set<int>> ranks;
-  for (size_t a = 0; a < plan.actors.size(); ++a) {
-    for (const Instr& instr : plan.actors[a].program) {
-      if (instr.kind != InstrKind::kRun || plan.kernels[instr.index].collective < 0) continue;
-      ranks[plan.kernels[instr.index].collective].insert(rank_of(plan, static_cast<int>(a)));
+}  // namespace
+
+std::map<int, std::vector<int>> callers_of_groups(const Plan& plan) {
+  std::map<int, std::vector<int>> callers;
+  for (int a = 0; a < static_cast<int>(plan.actors.size()); ++a) {
+    for (const Instr& i : plan.actors[a].program) {
+      if (i.kind != InstrKind::kRun || plan.kernels[i.index].collective < 0) continue;
+      std::vector<int>& actors = callers[plan.kernels[i.index].collective];
+      if (actors.empty() || actors.back() != a) actors.push_back(a);
     }
   }
-  std::map<int, std::vector<int>> groups;
-  for (const auto& [group, members] : ranks) groups[group].assign(members.begin(), members.end());
-  return groups;
+  return callers;
 }
 
-}  // namespace
+std::map<int, std::vector<int>> ranks_of_groups(const Plan& plan) {
+  std::map<int, std::vector<int>> groups;
+  for (const auto& [group, actors] : callers_of_groups(plan)) {
+    std::set<int> ranks;
+    for (const int a : actors) ranks.insert(rank_of(plan, a));
+    groups[group].assign(ranks.begin(), ranks.end());
+  }
+  return groups;
+}
 
 bool together(const Plan& plan) {
   return rank_count(plan) > 1 ||
@@ -209,7 +216,7 @@ int rank_count(const Plan& plan) {
 
 Part part_of(const Plan& plan, int rank) {
   const Plan whole = with_transfers(plan);
-  return {Taking(whole, rank).take(), groups_of(whole)};
+  return {Taking(whole, rank).take(), ranks_of_groups(whole)};
 }
 
 Plan side_by_side(const Plan& plan) {

@@ -10,6 +10,11 @@
 
 namespace sluice::plan {
 
+inline int rank_of(const Plan& plan, int actor) { return plan.streams[plan.actors[actor].stream].device.rank; }
+// Of each group the actors that call its collectives, in the plan's order.
+std::map<int, std::vector<int>> callers_of_groups(const Plan& plan);
+// Of each group the ranks of those, ascending.
+std::map<int, std::vector<int>> ranks_of_groups(const Plan& plan);
 // One more than the highest rank of a stream.
 int rank_count(const Plan& plan);
 // The plan is for a world of ranks, if only of one: it has collectives.

@@ -8,6 +8,7 @@
 #include <queue>
 
 #include "plan/network.h"
+#include "plan/ranks.h"
 #include "plan/verify.h"
 
 namespace sluice::plan {
@@ -46,10 +47,9 @@ class Simulator {
     for (size_t a = 0; a < plan.actors.size(); ++a) {
       if (is_source(a)) source_ = static_cast<int>(a);
       if (plan.actors[a].role == ActorRole::kSink) sinks_.push_back(static_cast<int>(a));
-      for (const Instr& i : plan.actors[a].program) {
-        if (i.kind == InstrKind::kRun && plan.kernels[i.index].collective >= 0)
-          groups_[plan.kernels[i.index].collective][rank(static_cast<int>(a))];
-      }
+    }
+    for (const auto& [group, ranks] : ranks_of_groups(plan)) {
+      for (const int rank : ranks) groups_[group][rank];
     }
   }
 
@@ -91,7 +91,6 @@ class Simulator {
   bool is_source(size_t a) const {
     return plan_.actors[a].role == ActorRole::kSource || plan_.actors[a].role == ActorRole::kFeed;
   }
-  int rank(int actor) const { return plan_.streams[plan_.actors[actor].stream].device.rank; }
   void submit(int steps) {
     to_submit_ -= steps;
     for (size_t a = 0; a < plan_.actors.size(); ++a) {
@@ -233,7 +232,7 @@ class Simulator {
   void meet(int a, int group) {
     actors_[a].call = static_cast<int>(result_.kernels.size()) - 1;
     std::map<int, std::deque<int>>& ranks = groups_.at(group);
-    ranks.at(rank(a)).push_back(a);
+    ranks.at(rank_of(plan_, a)).push_back(a);
     if (std::any_of(ranks.begin(), ranks.end(), [](const auto& r) { return r.second.empty(); })) return;
     double cost = 0;
     for (const auto& [r, waiting] : ranks) {

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "plan/ranks.h"
 #include "plan/verify.h"
 
 namespace sluice::plan {
@@ -33,8 +34,6 @@ class Transfers {
   }
 
  private:
-  int rank(int actor) const { return plan_.streams[plan_.actors[actor].stream].device.rank; }
-
   int stream(int rank, const std::string& name) {
     Stream s;
     s.name = name;
@@ -78,11 +77,11 @@ class Transfers {
 
   // The register's way to every other rank that reads it.
   void transfer(int r) {
-    const int home = rank(plan_.registers[r].producer);
+    const int home = rank_of(plan_, plan_.registers[r].producer);
     std::map<int, std::vector<int>> away;  // edges by rank
     bool stays = false;
     for (const int e : edges_[r]) {
-      const int reader = rank(plan_.edges[e].consumer);
+      const int reader = rank_of(plan_, plan_.edges[e].consumer);
       stays |= reader == home;
       if (reader != home) away[reader].push_back(e);
     }
@@ -155,7 +154,7 @@ class Transfers {
     const Register& reg = plan_.registers[r];
     const auto refuse = [&](const std::string& why) {
       fail(ErrorKind::kUnsupported, "plan '{}': register '{}' goes from rank {} to rank {}, but {}", plan_.name,
-           reg.name, rank(reg.producer), away.begin()->first, why);
+           reg.name, rank_of(plan_, reg.producer), away.begin()->first, why);
     };
     for (const int slot : reg.slots) {
       const Space& space = plan_.spaces[plan_.arenas[plan_.buffers[slot].arena].space];
@@ -165,7 +164,7 @@ class Transfers {
     }
     if (reg.initial_tokens == 0) return;
     for (const int e : edges_[r]) {
-      if (rank(plan_.edges[e].consumer) == rank(reg.producer) || away.size() > 1)
+      if (rank_of(plan_, plan_.edges[e].consumer) == rank_of(plan_, reg.producer) || away.size() > 1)
         refuse("has initial tokens and readers on several ranks; give each rank a register of its own");
     }
   }
@@ -190,8 +189,8 @@ class Transfers {
   void sinks() {
     std::set<int> ranks, sunk;
     for (int a = 0; a < static_cast<int>(plan_.actors.size()); ++a) {
-      ranks.insert(rank(a));
-      if (plan_.actors[a].role == ActorRole::kSink) sunk.insert(rank(a));
+      ranks.insert(rank_of(plan_, a));
+      if (plan_.actors[a].role == ActorRole::kSink) sunk.insert(rank_of(plan_, a));
     }
     for (const int r : ranks) {
       if (sunk.count(r) || (senders_[r].empty() && sources_[r].empty())) continue;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "plan/meetings.h"
+#include "plan/ranks.h"
 #include "plan/verify.h"
 
 namespace sluice::plan {
@@ -43,7 +44,6 @@ class Collectives {
   void problem(fmt::format_string<Args...> format, Args&&... args) {
     report_.problems.push_back({"collectives", fmt::format(format, std::forward<Args>(args)...)});
   }
-  int rank(int actor) const { return plan_.streams[plan_.actors[actor].stream].device.rank; }
   const std::string& name(int actor) const { return plan_.actors[actor].name; }
 
   static std::string operands(const Kernel& k) {
@@ -60,7 +60,7 @@ class Collectives {
     for (size_t a = 0; a < plan_.actors.size(); ++a) {
       for (const Instr& i : plan_.actors[a].program) {
         if (i.kind != InstrKind::kRun || plan_.kernels[i.index].collective < 0) continue;
-        counts[plan_.kernels[i.index].collective][rank(static_cast<int>(a))] += report_.repetitions[a];
+        counts[plan_.kernels[i.index].collective][rank_of(plan_, static_cast<int>(a))] += report_.repetitions[a];
       }
     }
     for (const auto& [group, ranks] : counts) {
@@ -235,7 +235,8 @@ class Collectives {
       if (member.first == here.group) ranks.insert(member.second);
     }
     for (int b = 0; b < static_cast<int>(plan_.actors.size()); ++b) {
-      if (calls_group(b, here.group) && ranks.insert(rank(b)).second) report_missing(a, here, rank(b), wait);
+      if (calls_group(b, here.group) && ranks.insert(rank_of(plan_, b)).second)
+        report_missing(a, here, rank_of(plan_, b), wait);
     }
   }
 
@@ -251,7 +252,7 @@ class Collectives {
     int64_t least = std::numeric_limits<int64_t>::max();
     int missing = -1, kernel = -1;
     for (int b = 0; b < static_cast<int>(plan_.actors.size()); ++b) {
-      if (rank(b) != r || !calls_group(b, here.group)) continue;
+      if (rank_of(plan_, b) != r || !calls_group(b, here.group)) continue;
       const Meetings::Running& there = meetings_->streams()[plan_.actors[b].stream];
       const bool inside = there.actor == b;
       if (!inside && meetings_->left()[b] == 0) continue;

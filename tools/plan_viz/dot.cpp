@@ -28,7 +28,6 @@ std::string dot_text(const Plan& plan) {
       quoted(plan.name));
   std::map<DeviceId, std::vector<int>> devices;
   for (int i = 0; i < static_cast<int>(plan.streams.size()); ++i) devices[plan.streams[i].device].push_back(i);
-  const auto rank_of = [&](int actor) { return plan.streams[plan.actors[actor].stream].device.rank; };
   const bool ranks = rank_count(plan) > 1;
   int cluster = 0, rank = -1;
   for (const auto& [device, streams] : devices) {
@@ -59,18 +58,10 @@ std::string dot_text(const Plan& plan) {
                                       : fmt::format("{} ×{}", r.name, r.quota);
     s += fmt::format("  a{} -> a{} [label={}{}{}];\n", r.producer, e.consumer, quoted(label),
                      r.bytes ? "" : ", style=dotted",
-                     rank_of(r.producer) != rank_of(e.consumer) ? ", color=\"#c2410c\", penwidth=2" : "");
+                     rank_of(plan, r.producer) != rank_of(plan, e.consumer) ? ", color=\"#c2410c\", penwidth=2" : "");
   }
   // Those who meet in a group's calls.
-  std::map<int, std::vector<int>> groups;
-  for (int a = 0; a < static_cast<int>(plan.actors.size()); ++a) {
-    for (const Instr& i : plan.actors[a].program) {
-      if (i.kind != InstrKind::kRun || plan.kernels[i.index].collective < 0) continue;
-      std::vector<int>& members = groups[plan.kernels[i.index].collective];
-      if (members.empty() || members.back() != a) members.push_back(a);
-    }
-  }
-  for (const auto& [group, members] : groups) {
+  for (const auto& [group, members] : callers_of_groups(plan)) {
     for (size_t m = 1; m < members.size(); ++m)
       s += fmt::format(
           "  a{} -> a{} [label=\"group {}\", dir=none, style=dashed, color=\"#2563eb\", constraint=false];\n",

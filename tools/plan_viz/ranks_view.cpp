@@ -5,30 +5,18 @@
 
 #include "base/shape.h"
 #include "plan/meetings.h"
+#include "plan/ranks.h"
 #include "plan/verify.h"
 
 namespace sluice::plan_viz {
 
 using namespace plan;
 
-namespace {
-
-int rank_of(const Plan& plan, int actor) { return plan.streams[plan.actors[actor].stream].device.rank; }
-
-}  // namespace
-
 Groups groups_of(const Plan& plan) {
   Groups result;
-  std::map<int, std::set<int>> ranks;
-  for (int a = 0; a < static_cast<int>(plan.actors.size()); ++a) {
-    for (const Instr& i : plan.actors[a].program) {
-      if (i.kind == InstrKind::kRun && plan.kernels[i.index].collective >= 0)
-        ranks[plan.kernels[i.index].collective].insert(rank_of(plan, a));
-    }
-  }
-  if (ranks.empty()) return result;
   std::map<int, Group> groups;
-  for (const auto& [number, members] : ranks) groups[number] = {number, {members.begin(), members.end()}, {}};
+  for (auto& [number, ranks] : ranks_of_groups(plan)) groups[number] = {number, ranks, {}};
+  if (groups.empty()) return result;
   VerifyReport report;
   verify_rates(plan, report);
   if (report.ok()) verify_liveness(plan, report);

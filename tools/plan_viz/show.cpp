@@ -88,8 +88,6 @@ class Tree {
     if (!groups.problem.empty()) line("", paint("not all calls are met: ", Color::kRed, options_) + groups.problem);
   }
 
-  int rank_of(int actor) const { return plan_.streams[plan_.actors[actor].stream].device.rank; }
-
   void stream(int s, bool last) {
     const Stream& stream = plan_.streams[s];
     const std::vector<int> actors = chain(plan_, s);
@@ -118,7 +116,7 @@ class Tree {
     for (const int e : adjacency_.in_edges[a]) {
       const Edge& edge = plan_.edges[e];
       std::string s = fmt::format("◀ {}", plan_.registers[edge.reg].name);
-      if (const int from = rank_of(plan_.registers[edge.reg].producer); from != rank_of(a))
+      if (const int from = rank_of(plan_, plan_.registers[edge.reg].producer); from != rank_of(plan_, a))
         s += fmt::format(" from rank {}", from);
       if (edge.take > 1 || edge.hold > 1) s += fmt::format("  takes {} per {} firings", edge.take, edge.hold);
       lines.push_back(s);
@@ -164,9 +162,9 @@ class Tree {
     bool first = true;
     for (const int e : adjacency_.register_edges[r]) {
       const Actor& consumer = plan_.actors[plan_.edges[e].consumer];
-      const int rank = rank_of(plan_.edges[e].consumer);
+      const int rank = rank_of(plan_, plan_.edges[e].consumer);
       s += (first ? "" : ", ") + consumer.name;
-      if (rank != rank_of(reg.producer)) s += fmt::format(" on rank {}", rank);
+      if (rank != rank_of(plan_, reg.producer)) s += fmt::format(" on rank {}", rank);
       first = false;
     }
     return first ? s + "nobody" : s;
