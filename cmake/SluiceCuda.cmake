@@ -4,29 +4,44 @@
 #   sluice_cuda_backend  libsluice_cuda.so
 find_path(SLUICE_CUDA_INCLUDE_DIR cuda.h PATHS ENV CUDA_PATH ENV CUDA_HOME /usr/local/cuda /usr/local/cuda-13.0
           PATH_SUFFIXES include DOC "Where the headers of CUDA 13 or newer are")
-set(cuda_found OFF)
+set(cuda_missing "headers of CUDA 13 or newer")
 if(SLUICE_CUDA_INCLUDE_DIR)
   file(STRINGS ${SLUICE_CUDA_INCLUDE_DIR}/cuda.h cuda_version REGEX "^#define CUDA_VERSION [0-9]+")
   string(REGEX MATCH "[0-9]+$" cuda_version "${cuda_version}")
   if(cuda_version GREATER_EQUAL 13000)
-    set(cuda_found ON)
+    set(cuda_missing "")
   endif()
 endif()
-if(NOT cuda_found)
+# Those of the libraries: of a toolkit that has them, of Python packages beside torch, or of tools/cuda_headers.sh.
+file(GLOB cuda_packages ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/*/include
+     ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/include)
+set(cuda_include_dirs ${SLUICE_CUDA_INCLUDE_DIR})
+foreach(header cublasLt.h cudnn.h cudnn_frontend.h nccl.h)
+  string(MAKE_C_IDENTIFIER "SLUICE_${header}_DIR" dir)
+  find_path(${dir} ${header} HINTS ${SLUICE_CUDA_INCLUDE_DIR} PATHS ${PROJECT_SOURCE_DIR}/.venv/cuda/include ${cuda_packages})
+  mark_as_advanced(${dir})
+  if(${dir})
+    list(APPEND cuda_include_dirs ${${dir}})
+  elseif(NOT cuda_missing)
+    set(cuda_missing "${header} (tools/cuda_headers.sh fetches it)")
+  endif()
+endforeach()
+list(REMOVE_DUPLICATES cuda_include_dirs)
+if(cuda_missing)
   if(NOT SLUICE_CUDA STREQUAL AUTO)
-    message(FATAL_ERROR "SLUICE_CUDA=${SLUICE_CUDA}: no headers of CUDA 13 or newer: ${SLUICE_CUDA_INCLUDE_DIR}; "
+    message(FATAL_ERROR "SLUICE_CUDA=${SLUICE_CUDA}: no ${cuda_missing}: ${SLUICE_CUDA_INCLUDE_DIR}; "
                         "install the toolkit, set SLUICE_CUDA_INCLUDE_DIR, or build with -DSLUICE_CUDA=OFF")
   endif()
-  message(STATUS "CUDA backend: off, no headers of CUDA 13 or newer")
+  message(STATUS "CUDA backend: off, no ${cuda_missing}")
   return()
 endif()
-message(STATUS "CUDA backend: on, ${SLUICE_CUDA_INCLUDE_DIR}")
+message(STATUS "CUDA backend: on, ${cuda_include_dirs}")
 
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/streams/cuda/*.cpp ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cpp)
 list(FILTER cuda_sources EXCLUDE REGEX "/backend\\.cpp$")
 add_library(sluice_cuda STATIC ${cuda_sources})
 target_link_libraries(sluice_cuda PUBLIC sluice_kernels sluice_streams sluice_plan sluice_base ${CMAKE_DL_LIBS})
-target_include_directories(sluice_cuda SYSTEM PUBLIC ${SLUICE_CUDA_INCLUDE_DIR})
+target_include_directories(sluice_cuda SYSTEM PUBLIC ${cuda_include_dirs})
 target_compile_options(sluice_cuda PRIVATE ${SLUICE_WARNINGS} -Werror)
 
 # sluice_cuda_module(TARGET NAME SOURCE...): a backend's library, which exports one function.

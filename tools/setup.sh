@@ -53,3 +53,13 @@ if ! cmp -s requirements.txt "$stamp"; then
   run .venv/bin/python -m pip install -q --disable-pip-version-check -r requirements.txt
   run cp requirements.txt "$stamp"
 fi
+
+# Where CUDA's headers are, those of its libraries belong beside them.
+cuda=.venv/cuda/include
+if [ -f "${CUDA_PATH:-/usr/local/cuda}/include/cuda.h" ] && ! cmp -s requirements-cuda.txt "$cuda/requirements.stamp"; then
+  if run tools/cuda_headers.sh .venv/bin/python "$cuda"; then
+    run cp requirements-cuda.txt "$cuda/requirements.stamp"
+  else
+    echo "setup: the headers of cuBLASLt, cuDNN and NCCL could not be had; the CUDA backend is left out" >&2
+  fi
+fi
