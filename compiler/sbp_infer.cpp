@@ -300,6 +300,8 @@ SbpPlan infer_sbp(const graph::Graph& source, const Components* components) {
       rewriter.map(node.outputs[o], inference.id(outputs[o]));
     }
   }
+  for (size_t v = 0; v < source.values().size(); ++v)
+    plan.source_values.push_back(plan.values[rewriter[static_cast<ValueId>(v)]]);
   plan.graph = rewriter.finish();
   return plan;
 }

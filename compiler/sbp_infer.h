@@ -30,6 +30,7 @@ struct SbpPlan {
   graph::Graph graph;              // the logical graph; ops that split better as their decomposition are that
   std::vector<DeviceMesh> meshes;  // named by Lay::mesh
   std::vector<Lay> values;         // per value of the graph
+  std::vector<Lay> source_values;  // per value of the graph as it was given
   std::vector<SplitCall> calls;    // per node
   double bytes = 0;                // that conversions move, as priced
 };

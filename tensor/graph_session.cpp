@@ -10,7 +10,6 @@
 #include "base/fix.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "compiler/sbp_infer.h"
 #include "graph/autodiff/tape.h"
 #include "graph/kernel_check.h"
 #include "graph/ops/global.h"
@@ -373,6 +372,9 @@ std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::c
 void GraphSession::synchronize() { impl_->session.wait_all(impl_->options.wait_timeout); }
 const CompileResult& GraphSession::compiled() const { return impl_->result; }
 const CapturedGraph& GraphSession::captured() const { return impl_->captured; }
+compiler::SbpPlan GraphSession::layouts() const {
+  return compiler::infer_sbp(impl_->captured.graph, impl_->world != nullptr ? &impl_->options.compile.components : nullptr);
+}
 bool GraphSession::of_ranks() const { return impl_->world != nullptr; }
 Session& GraphSession::session() { return impl_->session; }
 

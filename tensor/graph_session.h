@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compiler/compiler.h"
+#include "compiler/sbp_infer.h"
 #include "kernels/kernel.h"
 #include "tensor/trace.h"
 
@@ -50,6 +51,8 @@ class GraphSession {
   // Of a loaded bundle that was not planned anew: the plan, without pass reports.
   const CompileResult& compiled() const;
   const CapturedGraph& captured() const;
+  // Where the traced values lie: what is inferred before any pass.
+  compiler::SbpPlan layouts() const;
   // The ranks of a job run it together.
   bool of_ranks() const;
   Session& session();  // stats, traces, watchdog

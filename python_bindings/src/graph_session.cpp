@@ -166,6 +166,17 @@ nb::list passes_of(const CompileResult& result) {
   return list;
 }
 
+// Of each traced node's first output: ("S(0)", its devices), without devices where it is on one.
+nb::list layouts_of(const GraphSession& session) {
+  const compiler::SbpPlan plan = session.layouts();
+  nb::list list;
+  for (const graph::Node& node : session.captured().graph.nodes()) {
+    const compiler::Lay lay = node.outputs.empty() ? compiler::Lay{} : plan.source_values[node.outputs[0]];
+    list.append(nb::make_tuple(lay.sbp.str(), lay.on_mesh() ? plan.meshes[lay.mesh].str() : ""));
+  }
+  return list;
+}
+
 }  // namespace
 
 void finish_all_graphs(std::chrono::milliseconds timeout) {
@@ -242,6 +253,7 @@ void bind_graph_session(nb::module_& m) {
       .def(
           "graph_text", [](PyGraph& g) { return graph::to_text(g.get()->compiled().graph); }, Release())
       .def("ledger", [](PyGraph& g) { return ledger_of(g.get()->compiled().plan); })
+      .def("layouts", [](PyGraph& g) { return layouts_of(*g.get()); })
       .def("passes", [](PyGraph& g) { return passes_of(g.get()->compiled()); })
       .def_prop_ro("compile_seconds", [](PyGraph& g) { return g.get()->compiled().seconds; })
       .def("stats", [](PyGraph& g) { return stats_of(*g.get()); })

@@ -39,6 +39,30 @@ def test_debug_output_grows_with_the_level(capsys):  # NG-17
         Small().debug(4)
 
 
+def test_debug_of_a_module_goes_for_what_is_in_it(capsys):  # NG-19
+    graph = Small()
+    graph.model[0].debug(3, max_py_stack_depth=1)
+    graph.model[1].debug(1)
+    graph(sl.ones(2, 8))
+    modules, ops, frames = [], [], []
+    for line in capsys.readouterr().err.splitlines():
+        (modules if "] module" in line else ops if "] op " in line else frames).append(line)
+    assert [line.split()[3] for line in modules] == ["model.0:", "model.1:"]
+    assert len(ops) == 1 and "op 0 linear" in ops[0]
+    assert len(frames) == 2 and "attributes" in frames[0] and "test_graph_reports.py" in frames[1]
+    with pytest.raises(ValueError, match=r"debug: ranks is \[0, -1\]; must be a rank, a list of ranks, or -1 for all"):
+        graph.model.debug(1, ranks=[0, -1])
+
+
+def test_debug_tells_how_values_lie(capsys):  # NG-17
+    graph, placement = Small(), sl.placement("sim", [0, 1])
+    graph.model.to_global(placement, sl.sbp.broadcast)
+    graph.debug(2)
+    graph(sl.ones(2, 8).to_global(placement, sl.sbp.split(0)))
+    ops = [line for line in capsys.readouterr().err.splitlines() if "] op " in line and "linear" in line]
+    assert ops and all("sbp=S(0) on sim:0-1" in line for line in ops)
+
+
 def test_debug_names_the_users_line_and_stack(capsys):  # NG-18
     def eight_deep(x, n):
         return eight_deep(x, n - 1) if n else x.exp()

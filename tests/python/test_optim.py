@@ -159,3 +159,19 @@ def test_bad_optimizer_arguments_are_torchs():
         sl.optim.SGD(p)
     with pytest.raises(ValueError, match="more than one parameter group"):
         sl.optim.SGD([{"params": [p]}, {"params": [p]}])
+
+
+def test_verbose_schedules_print_each_step(capsys):  # LR-14
+    model, _ = models()
+    optim = sl.optim.SGD(model.parameters(), lr=0.1)
+    schedule = sl.optim.lr_scheduler.ExponentialLR(optim, 0.5, verbose=True)
+    expected = []
+    for step in range(1, 4):
+        schedule.step()
+        expected.append(f"step {step}: the learning rate of group 0 is {schedule.get_lr()[0]:.6g}")
+    assert capsys.readouterr().out.splitlines()[1:] == expected
+    graph = TrainGraph(model, optim, schedule)
+    for _ in range(2):
+        graph(sl.ones(4, 6), sl.ones(4, 3))
+    graph.synchronize()
+    assert capsys.readouterr().out.splitlines() == [expected[-1], f"step 4: the learning rate of group 0 is {0.1 * 0.5 ** 4:.6g}"]

@@ -11,6 +11,8 @@ from typing import Any
 
 import sluice
 from sluice._C import Tensor
+from sluice._host_function import host_function
+from sluice.distributed._state import state as job
 
 
 def _where(condition: Any, a: Any, b: Any) -> Any:
@@ -32,10 +34,13 @@ def _minimum(step: Any, n: int) -> Any:
 
 
 class LRScheduler:
-    """Sets each group's lr to `lr_at(base_lr, step)`; step 0 is set at construction."""
+    """Sets each group's lr to `lr_at(base_lr, step)`; step 0 is set at construction.
 
-    def __init__(self, optimizer: Any, last_epoch: Any = -1) -> None:
-        self.optimizer = optimizer
+    verbose: rank 0 prints each step and its lr; of a graph, the plan has an actor that does.
+    """
+
+    def __init__(self, optimizer: Any, last_epoch: Any = -1, verbose: bool = False) -> None:
+        self.optimizer, self.verbose = optimizer, verbose
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
         self.base_lrs = [g["initial_lr"] for g in optimizer.param_groups]
@@ -60,10 +65,18 @@ class LRScheduler:
         if self._counter is not None:
             self._counter.fill_(self.last_epoch)
         self._set()
+        if self.verbose:
+            self._print(self.last_epoch, *(g["lr"] for g in self.optimizer.param_groups))
 
     def _set(self) -> None:
         for i, group in enumerate(self.optimizer.param_groups):
             group["lr"] = self.lr_at(self.base_lrs[i], self.last_epoch, i)
+
+    def _print(self, step: Any, *lrs: Any) -> Any:
+        if job.rank == 0:
+            for i, lr in enumerate(lrs):
+                print(f"step {int(step)}: the learning rate of group {i} is {float(lr):.6g}")
+        return step
 
     # In a graph: the step is a variable, and the formula is part of the plan.
 
@@ -81,7 +94,10 @@ class LRScheduler:
                                "operations on the step") from error
         return lr if isinstance(lr, Tensor) else sluice.tensor(float(lr), dtype=sluice.float64)
 
-    def advance(self) -> None:
+    def advance(self, lrs: Any) -> None:
+        """Ends a traced step, whose learning rates are `lrs`."""
+        if self.verbose:
+            host_function(self._print, self._counter + 0.0, *lrs, out=((), sluice.float64))
         with sluice.no_grad():
             self._counter.add_(1.0)
 
@@ -99,12 +115,12 @@ class LRScheduler:
 class LambdaLR(LRScheduler):
     """base * lr_lambda(step). In a graph the function is traced, so it must use arithmetic, not `if`."""
 
-    def __init__(self, optimizer: Any, lr_lambda: Any, last_epoch: Any = -1) -> None:
+    def __init__(self, optimizer: Any, lr_lambda: Any, last_epoch: Any = -1, verbose: bool = False) -> None:
         n = len(optimizer.param_groups)
         self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * n
         if len(self.lr_lambdas) != n:
             raise ValueError(f"Expected {n} lr_lambdas, but got {len(self.lr_lambdas)}")
-        super().__init__(optimizer, last_epoch)
+        super().__init__(optimizer, last_epoch, verbose)
 
     def lr_at(self, base_lr: Any, step: Any, group: Any) -> Any:
         return base_lr * self.lr_lambdas[group](step)
@@ -113,9 +129,9 @@ class LambdaLR(LRScheduler):
 class StepLR(LRScheduler):
     """base * gamma^(step // step_size)."""
 
-    def __init__(self, optimizer: Any, step_size: int, gamma: float = 0.1, last_epoch: Any = -1) -> None:
+    def __init__(self, optimizer: Any, step_size: int, gamma: float = 0.1, last_epoch: Any = -1, verbose: bool = False) -> None:
         self.step_size, self.gamma = step_size, gamma
-        super().__init__(optimizer, last_epoch)
+        super().__init__(optimizer, last_epoch, verbose)
 
     def lr_at(self, base_lr: Any, step: Any, group: Any) -> Any:
         return base_lr * self.gamma ** _floor_div(step, self.step_size)
@@ -124,9 +140,9 @@ class StepLR(LRScheduler):
 class MultiStepLR(LRScheduler):
     """base * gamma^(number of milestones reached)."""
 
-    def __init__(self, optimizer: Any, milestones: Any, gamma: float = 0.1, last_epoch: Any = -1) -> None:
+    def __init__(self, optimizer: Any, milestones: Any, gamma: float = 0.1, last_epoch: Any = -1, verbose: bool = False) -> None:
         self.milestones, self.gamma = sorted(milestones), gamma
-        super().__init__(optimizer, last_epoch)
+        super().__init__(optimizer, last_epoch, verbose)
 
     def lr_at(self, base_lr: Any, step: Any, group: Any) -> Any:
         if not isinstance(step, Tensor):
@@ -138,9 +154,9 @@ class MultiStepLR(LRScheduler):
 class ExponentialLR(LRScheduler):
     """base * gamma^step."""
 
-    def __init__(self, optimizer: Any, gamma: Any, last_epoch: Any = -1) -> None:
+    def __init__(self, optimizer: Any, gamma: Any, last_epoch: Any = -1, verbose: bool = False) -> None:
         self.gamma = gamma
-        super().__init__(optimizer, last_epoch)
+        super().__init__(optimizer, last_epoch, verbose)
 
     def lr_at(self, base_lr: Any, step: Any, group: Any) -> Any:
         return base_lr * self.gamma ** step
@@ -149,9 +165,10 @@ class ExponentialLR(LRScheduler):
 class ConstantLR(LRScheduler):
     """base * factor for the first total_iters steps."""
 
-    def __init__(self, optimizer: Any, factor: Any = 1.0 / 3, total_iters: Any = 5, last_epoch: Any = -1) -> None:
+    def __init__(self, optimizer: Any, factor: Any = 1.0 / 3, total_iters: Any = 5, last_epoch: Any = -1,
+                 verbose: bool = False) -> None:
         self.factor, self.total_iters = factor, total_iters
-        super().__init__(optimizer, last_epoch)
+        super().__init__(optimizer, last_epoch, verbose)
 
     def lr_at(self, base_lr: Any, step: Any, group: Any) -> Any:
         return base_lr * _where(step < self.total_iters, self.factor, 1.0)
@@ -161,9 +178,9 @@ class LinearLR(LRScheduler):
     """From start_factor to end_factor over total_iters steps."""
 
     def __init__(self, optimizer: Any, start_factor: Any = 1.0 / 3, end_factor: float = 1.0, total_iters: Any = 5,
-                 last_epoch: Any = -1) -> None:
+                 last_epoch: Any = -1, verbose: bool = False) -> None:
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
-        super().__init__(optimizer, last_epoch)
+        super().__init__(optimizer, last_epoch, verbose)
 
     def lr_at(self, base_lr: Any, step: Any, group: Any) -> Any:
         done = _minimum(step, self.total_iters) / self.total_iters
@@ -173,9 +190,10 @@ class LinearLR(LRScheduler):
 class PolynomialLR(LRScheduler):
     """base * (1 - step / total_iters)^power."""
 
-    def __init__(self, optimizer: Any, total_iters: Any = 5, power: float = 1.0, last_epoch: Any = -1) -> None:
+    def __init__(self, optimizer: Any, total_iters: Any = 5, power: float = 1.0, last_epoch: Any = -1,
+                 verbose: bool = False) -> None:
         self.total_iters, self.power = total_iters, power
-        super().__init__(optimizer, last_epoch)
+        super().__init__(optimizer, last_epoch, verbose)
 
     def lr_at(self, base_lr: Any, step: Any, group: Any) -> Any:
         return base_lr * (1.0 - _minimum(step, self.total_iters) / self.total_iters) ** self.power
@@ -184,9 +202,9 @@ class PolynomialLR(LRScheduler):
 class CosineAnnealingLR(LRScheduler):
     """Half a cosine from base to eta_min over T_max steps (Loshchilov and Hutter 2017)."""
 
-    def __init__(self, optimizer: Any, T_max: int, eta_min: float = 0.0, last_epoch: Any = -1) -> None:
+    def __init__(self, optimizer: Any, T_max: int, eta_min: float = 0.0, last_epoch: Any = -1, verbose: bool = False) -> None:
         self.T_max, self.eta_min = T_max, eta_min
-        super().__init__(optimizer, last_epoch)
+        super().__init__(optimizer, last_epoch, verbose)
 
     def lr_at(self, base_lr: Any, step: Any, group: Any) -> Any:
         return self.eta_min + (base_lr - self.eta_min) * (1 + _cos(step * (math.pi / self.T_max))) / 2

@@ -18,10 +18,11 @@ from sluice._C import Tensor
 from sluice._structure import flatten
 from sluice._tools import find_tool
 from sluice._trace import module_scope, state as trace_state
+from sluice.nn.debug import Debug
 from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.config import GraphConfig
 from sluice.nn.graph.refused import Refused
-from sluice.nn.graph.report import Debug, graph_repr, memory_report
+from sluice.nn.graph.report import Report, graph_repr, memory_report
 from sluice.nn.modules.module import Module
 
 _counter = itertools.count()
@@ -123,10 +124,11 @@ class Graph:
         leaves, names = [], []
         structure = flatten(arguments, "", leaves, names)
         refused = Refused(self.name, self.config)
+        report = Report(self)
         with refused:
-            captured, results, functions = self._trace(structure, leaves, names, refused)
+            captured, results, functions = self._trace(structure, leaves, names, refused, report.stack_depth)
         self.__dict__["_captured"] = captured
-        self._debug.stage(self, f"build() traced in {time.perf_counter() - start:.3f} s")
+        report.stage(f"build() traced in {time.perf_counter() - start:.3f} s")
         signature = {"parameters": list(arguments), "arguments": structure.to_json(), "results": results.to_json()}
         dry_run = os.environ.get("SLUICE_DRY_RUN") == "1"
         options = {**self.config.for_session(), "name": self.name, "dry_run": dry_run,
@@ -135,7 +137,7 @@ class Graph:
         with refused:
             session = _C.GraphSession(captured, options, functions)
         self.config.freeze()
-        self._debug.compiled(self, session)
+        report.compiled(session)
         if dry_run:
             from sluice.nn.graph.dry_run import write_and_exit
 
@@ -144,13 +146,13 @@ class Graph:
         self.__dict__["_call"] = GraphCall(self.name, session, structure, inputs, results)
         self._call.timeout_s = self.config.submit_timeout
 
-    def _trace(self, structure: Any, leaves: Any, names: Any, refused: Any) -> Any:
+    def _trace(self, structure: Any, leaves: Any, names: Any, refused: Any, stack_depth: int) -> Any:
         for optim, lr_sch in self._optimizers:
             optim.init_state()
             optim.refresh_lr()
             if lr_sch is not None:
                 lr_sch.counter()
-        scope = _C.TraceScope(self.name, self._debug.stack_depth, self.config._call_fixes)
+        scope = _C.TraceScope(self.name, stack_depth, self.config._call_fixes)
         previous = dict(trace_state.__dict__)
         trace_state.names, trace_state.functions, trace_state.stepped = self._module_names(), {}, []
         try:
@@ -179,11 +181,14 @@ class Graph:
             trace_state.__dict__.update(previous)
             scope.close()
 
+    def _named_modules(self) -> Any:
+        for block, module in self._blocks.items():
+            yield from module.named_modules(prefix=block)
+
     def _module_names(self) -> Any:
         names = {}
-        for block, module in self._blocks.items():
-            for name, child in module.named_modules():
-                names.setdefault(id(child), f"{block}.{name}" if name else block)
+        for name, module in self._named_modules():
+            names.setdefault(id(module), name)
         return names
 
     def _variables(self) -> Any:
@@ -212,17 +217,19 @@ class Graph:
         if optim in trace_state.stepped:
             return
         with module_scope(f"optimizer{index}"), sluice.no_grad():
-            optim.step_with([lr_sch.traced_lr(g) if lr_sch else optim.lr_tensor(g) for g in range(len(optim.param_groups))])
+            lrs = [lr_sch.traced_lr(g) if lr_sch else optim.lr_tensor(g) for g in range(len(optim.param_groups))]
+            optim.step_with(lrs)
             if lr_sch is not None:
-                lr_sch.advance()
+                lr_sch.advance(lrs)
 
     # Reports
 
-    def debug(self, v_level: Any = 0, *, max_py_stack_depth: Any = 2, **_ranks: Any) -> None:
-        """Prints to stderr while compiling: 0 stages and memory, 1 modules, 2 ops, 3 attributes, stacks and passes."""
-        if not isinstance(v_level, int) or not -1 <= v_level <= 3:
-            raise ValueError(f"debug: v_level is {v_level!r}; must be -1 (off) to 3")
-        self._debug.level, self._debug.stack_depth = v_level, max_py_stack_depth
+    def debug(self, v_level: int = 0, *, ranks: Any = None, max_py_stack_depth: int = 2) -> None:
+        """Prints to stderr while compiling: 0 stages and memory, 1 modules, 2 ops, 3 attributes, stacks and passes.
+
+        ranks: the rank or ranks that print; 0 when None, all when -1. A module's own debug() goes before this.
+        """
+        self.__dict__["_debug"] = Debug(v_level, max_py_stack_depth, ranks)
 
     @property
     def inputs(self) -> Any:

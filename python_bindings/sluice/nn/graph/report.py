@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections import OrderedDict
+from collections import Counter
 from typing import Any
+
+from sluice.nn.debug import Debug
 
 
 def _indent(text: Any, by: str = "  ") -> Any:
@@ -35,50 +37,56 @@ def _node_line(node: Any) -> Any:
     return f"(OP:{node['op']}{where}): ({', '.join(map(str, node['inputs']))}) -> ({', '.join(map(str, node['outputs']))})"
 
 
-class Debug:
-    """Prints stages at level 0, modules at 1, ops at 2, their attributes and Python stacks at 3."""
+class Report:
+    """Prints what a graph and its modules were told to by debug()."""
 
-    def __init__(self) -> None:
-        self.level, self.stack_depth = -1, 2
+    def __init__(self, graph: Any) -> None:
+        self.graph, self.whole = graph, graph._debug
+        self.modules = {name: module._debug for name, module in graph._named_modules() if module._debug is not None}
 
-    def stage(self, graph: Any, text: Any) -> None:
-        if self.level >= 0:
-            print(f"[graph {graph.name}] {text}", file=sys.stderr)
+    @property
+    def stack_depth(self) -> int:
+        return max(d.stack_depth for d in [self.whole, *self.modules.values()])
 
-    def compiled(self, graph: Any, session: Any) -> None:
-        if self.level < 0:
-            return
-        nodes = graph._captured.nodes()
-        seconds = session.compile_seconds
-        self.stage(graph, f"traced {len(nodes)} ops; compiled in {seconds:.3f} s")
+    def of(self, module: str) -> Debug:
+        """What goes for the ops of a module: the innermost debug() around them."""
+        while module and module not in self.modules:
+            module = module.rpartition(".")[0]
+        return self.modules.get(module, self.whole)
+
+    def stage(self, text: Any) -> None:
+        if self.whole.level_here() >= 0:
+            self._print(text)
+
+    def _print(self, text: Any) -> None:
+        print(f"[graph {self.graph.name}] {text}", file=sys.stderr)
+
+    def compiled(self, session: Any) -> None:
+        nodes = self.graph._captured.nodes()
         ledger = session.ledger()
         spaces = ", ".join(f"{name} {size}" for name, size in ledger["spaces"].items())
-        self.stage(graph, f"memory: {ledger['total']} bytes ({spaces})")
-        if self.level >= 1:
-            self._modules(graph, nodes)
-        if self.level >= 2:
-            self._ops(graph, nodes)
-        if self.level >= 3:
+        self.stage(f"traced {len(nodes)} ops; compiled in {session.compile_seconds:.3f} s")
+        self.stage(f"memory: {ledger['total']} bytes ({spaces})")
+        for module, count in Counter(node["module"] for node in nodes).items():
+            if self.of(module).level_here() >= 1:
+                self._print(f"module {module or '(graph)'}: {count} ops")
+        if any(self.of(node["module"]).level_here() >= 2 for node in nodes):
+            self._ops(nodes, session.layouts())
+        if self.whole.level_here() >= 3:
             for name, rewrites, time in session.passes():
-                self.stage(graph, f"pass {name}: {rewrites} rewrites, {time * 1e3:.2f} ms")
+                self._print(f"pass {name}: {rewrites} rewrites, {time * 1e3:.2f} ms")
 
-    def _modules(self, graph: Any, nodes: Any) -> None:
-        counts = OrderedDict()
-        for node in nodes:
-            counts[node["module"]] = counts.get(node["module"], 0) + 1
-        for module, count in counts.items():
-            self.stage(graph, f"module {module or '(graph)'}: {count} ops")
-
-    def _ops(self, graph: Any, nodes: Any) -> None:
-        stacks = stacks_by_node(graph._captured.stacks, len(nodes))
-        for i, node in enumerate(nodes):
-            device = node["device"] or "default device"
-            self.stage(graph, f"op {i} {node['op']} ({', '.join(map(str, node['inputs']))}) -> ({', '.join(node['outputs'])}) "
-                              f"sbp=B on {device} at {node['source'] or '?'}")
-            if self.level >= 3:
-                self.stage(graph, f"   attributes: {', '.join(node['attrs']) or 'none'}")
-                for frame in stacks[i]:
-                    self.stage(graph, f"   {frame}")
+    def _ops(self, nodes: Any, layouts: Any) -> None:
+        stacks = stacks_by_node(self.graph._captured.stacks, len(nodes))
+        for i, (node, (sbp, mesh)) in enumerate(zip(nodes, layouts)):
+            debug = self.of(node["module"])
+            level = debug.level_here()
+            if level >= 2:
+                self._print(f"op {i} {node['op']} ({', '.join(map(str, node['inputs']))}) -> ({', '.join(node['outputs'])}) "
+                            f"sbp={sbp} on {mesh or node['device'] or 'default device'} at {node['source'] or '?'}")
+            if level >= 3:
+                for line in [f"attributes: {', '.join(node['attrs']) or 'none'}", *stacks[i][:debug.stack_depth]]:
+                    self._print(f"   {line}")
 
 
 def stacks_by_node(stacks: Any, count: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sluice._C import Tensor
 from sluice._trace import module_scope, state as trace_state
+from sluice.nn.debug import Debug
 from sluice.nn.parameter import Parameter
 
 _IncompatibleKeys = namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])
@@ -38,6 +39,7 @@ class Module:
     training: bool
     dump_patches = False
     _version = 1
+    _debug = None  # what debug() asked for, in nn.Graph
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if args or kwargs:
@@ -434,6 +436,10 @@ class Module:
         return _IncompatibleKeys(missing, unexpected)
 
     # Text
+
+    def debug(self, v_level: int = 0, *, ranks: Any = None, max_py_stack_depth: int = 2) -> None:
+        """Of this module and what is in it, graphs print while they compile what Graph.debug() prints of all."""
+        self._debug = Debug(v_level, max_py_stack_depth, ranks)
 
     def _get_name(self) -> Any:
         return type(self).__name__
