@@ -25,7 +25,7 @@ struct CompileOptions {
   bool reuse_memory = true;           // pack buffers by lifetime
   bool in_place = true;
   uint64_t memory_budget = 0;  // bytes over all spaces; 0 = none
-  int cores = 0;               // of the compute stream; 0 = the target's, less one per host stream
+  int cores = 0;               // of a compute stream; 0 = its part of the target's, less one per host stream
   std::vector<std::string> disabled_passes;
   // Processes that run the plan of a graph over several devices together. What lies on no mesh, every one of them has.
   int ranks = 1;

@@ -76,7 +76,7 @@ class Placer {
 
   std::vector<plan::Space> spaces;
   std::vector<plan::Stream> streams;
-  // Gives the compute stream of a CPU what the host streams leave over. Call when all streams are known.
+  // Gives the compute streams of a CPU equal parts of what the host streams leave over. Call when all are known.
   void assign_cores();
 
  private:

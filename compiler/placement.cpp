@@ -1,6 +1,8 @@
 // Device and stream of every node.
 #include <algorithm>
 #include <charconv>
+#include <map>
+#include <set>
 
 #include "base/fix.h"
 #include "compiler/lowered.h"
@@ -20,13 +22,14 @@ Fix elsewhere(const graph::Node& node, const char* field, const std::string& whe
   return {{"call", std::string(node.op->name)}, {"line", node.source.str()}, {field, where}};
 }
 
-// The index of "host" (0) or "host:N"; -1 when it is neither.
-int host_index(std::string_view stream) {
-  if (stream == "host") return 0;
-  if (!stream.starts_with("host:")) return -1;
+// The index of "kind" (0) or "kind:N"; -1 when it is neither.
+int stream_index(std::string_view stream, std::string_view kind) {
+  if (stream == kind) return 0;
+  if (!stream.starts_with(kind) || !stream.substr(kind.size()).starts_with(":")) return -1;
+  const std::string_view digits = stream.substr(kind.size() + 1);
   int index = -1;
-  const auto [end, error] = std::from_chars(stream.data() + 5, stream.data() + stream.size(), index);
-  return error == std::errc() && end == stream.data() + stream.size() && index < 1024 ? index : -1;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  return error == std::errc() && end == digits.data() + digits.size() && index < 1024 ? index : -1;
 }
 
 }  // namespace
@@ -50,23 +53,25 @@ const plan::DeviceDesc& Placer::desc(const DeviceId& device) const {
 int Placer::place(const graph::Node& node) {
   const DeviceId device = node.placement.device.value_or(options_.device);
   const std::string& name = node.placement.stream;
-  if (name.empty() || name == "compute") {
+  const int compute = name.empty() ? 0 : stream_index(name, "compute");
+  if (compute >= 0) {
     try {
       desc(device);
     } catch (const Error& error) {
       throw FixableError(error.kind(), fmt::format("op {}: {}{}", node.op->name, error.what(), at(node)),
                          elsewhere(node, "device", devices_[0].device.str()));
     }
-    return stream(device, StreamKind::kCompute, 0);
+    return stream(device, StreamKind::kCompute, compute);
   }
-  const int index = host_index(name);
-  if (index < 0) {
-    throw FixableError(ErrorKind::kValue,
-                       fmt::format("op {}: unknown stream: \"{}\"; must be \"compute\", \"host\" or \"host:N\"{}",
-                                   node.op->name, name, at(node)),
-                       elsewhere(node, "stream", name.starts_with("h") ? "host" : "compute"));
+  const int host = stream_index(name, "host");
+  if (host < 0) {
+    throw FixableError(
+        ErrorKind::kValue,
+        fmt::format("op {}: unknown stream: \"{}\"; must be \"compute\", \"compute:N\", \"host\" or \"host:N\"{}",
+                    node.op->name, name, at(node)),
+        elsewhere(node, "stream", name.starts_with("h") ? "host" : "compute"));
   }
-  return stream({device.rank, DeviceKind::kCpu, 0}, StreamKind::kHost, index);
+  return stream({device.rank, DeviceKind::kCpu, 0}, StreamKind::kHost, host);
 }
 
 int Placer::default_stream(int rank) {
@@ -95,15 +100,17 @@ int Placer::space_of(int stream) {
 }
 
 void Placer::assign_cores() {
+  std::map<DeviceId, int> hosts, computing;  // streams by device; those that have no nodes only feed and collect
+  const std::set<int> used(node_stream_.begin(), node_stream_.end());
+  for (size_t i = 0; i < streams.size(); ++i) {
+    const plan::Stream& s = streams[i];
+    if (s.kind == StreamKind::kHost) ++hosts[s.device];
+    if (s.kind == StreamKind::kCompute && used.contains(static_cast<int>(i))) ++computing[s.device];
+  }
   for (plan::Stream& s : streams) {
     if (s.kind != StreamKind::kCompute) continue;
-    const auto hosts = std::count_if(streams.begin(), streams.end(), [&](const plan::Stream& other) {
-      return other.kind == StreamKind::kHost && other.device.kind == DeviceKind::kCpu &&
-             other.device.rank == s.device.rank;
-    });
-    const int all = desc(s.device).cores;
-    const int left = s.device.kind == DeviceKind::kCpu ? all - static_cast<int>(hosts) : all;
-    s.cores = std::max(1, options_.cores > 0 ? options_.cores : left);
+    const int left = desc(s.device).cores - (s.device.kind == DeviceKind::kCpu ? hosts[s.device] : 0);
+    s.cores = std::max(1, options_.cores > 0 ? options_.cores : left / std::max(1, computing[s.device]));
   }
 }
 

@@ -373,7 +373,8 @@ void GraphSession::synchronize() { impl_->session.wait_all(impl_->options.wait_t
 const CompileResult& GraphSession::compiled() const { return impl_->result; }
 const CapturedGraph& GraphSession::captured() const { return impl_->captured; }
 compiler::SbpPlan GraphSession::layouts() const {
-  return compiler::infer_sbp(impl_->captured.graph, impl_->world != nullptr ? &impl_->options.compile.components : nullptr);
+  return compiler::infer_sbp(impl_->captured.graph,
+                             impl_->world != nullptr ? &impl_->options.compile.components : nullptr);
 }
 bool GraphSession::of_ranks() const { return impl_->world != nullptr; }
 Session& GraphSession::session() { return impl_->session; }

@@ -68,7 +68,10 @@ class _Placement:
 
 
 class stream(_Placement):
-    """Ops traced inside run on this stream ("host", "host:1", "compute"): an actor of their own, overlapping others."""
+    """Ops traced inside run on this stream: "compute", "compute:1", ... of their device, or "host", "host:1", ...
+
+    Streams overlap, what is on one stream runs in order. The compute streams of a CPU share its cores evenly.
+    """
 
     def __init__(self, name: Any) -> None:
         super().__init__(stream=name)

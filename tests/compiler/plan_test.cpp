@@ -164,6 +164,25 @@ TEST(Placement, PreparationOnAHostStreamTakesTheFeedAlong) {
   EXPECT_EQ(compute->cores, 3);  // of 4, one for the host stream
 }
 
+TEST(Placement, ComputeStreamsShareTheCores) {
+  const plan::Plan plan = compile_fake(parse_graph(R"(
+  %0 = input "x" : float32(8,)
+  %1 = exp(%0) : float32(8,) [stream "compute:1"]
+  %2 = relu(%0) : float32(8,) [stream "compute:2"]
+  output "y" = %1
+  output "z" = %2
+)"))
+                              .plan;
+  int computing = 0;
+  for (const plan::Actor& actor : plan.actors) {
+    const plan::Stream& stream = plan.streams[actor.stream];
+    if (stream.index == 0) continue;
+    ++computing;
+    EXPECT_EQ(stream.cores, 2) << stream.name;  // of 4; nothing computes on compute0
+  }
+  EXPECT_EQ(computing, 2);
+}
+
 TEST(Placement, MistakesNameTheLine) {
   const auto error = [](const std::string& annotation) {
     return message([&] {
@@ -173,8 +192,9 @@ TEST(Placement, MistakesNameTheLine) {
   };
   EXPECT_EQ(error("device \"cuda:3\""),
             "op exp: device cuda:3: not there; the target has cpu:0, sim:0, sim:1  (net.py:12)");
-  EXPECT_EQ(error("stream \"fast\""),
-            "op exp: unknown stream: \"fast\"; must be \"compute\", \"host\" or \"host:N\"  (net.py:12)");
+  EXPECT_EQ(
+      error("stream \"fast\""),
+      "op exp: unknown stream: \"fast\"; must be \"compute\", \"compute:N\", \"host\" or \"host:N\"  (net.py:12)");
   FakeTarget target;
   target.missing_on_sim = {"exp"};
   EXPECT_EQ(

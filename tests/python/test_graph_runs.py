@@ -1,5 +1,6 @@
 """Running graphs: capacity, timeouts, failures, endings, several graphs at once."""
 
+import json
 import os
 import signal
 import threading
@@ -299,3 +300,27 @@ def test_seeding_reaches_a_generator_that_a_graph_keeps_on_a_device():
         sl.manual_seed(3)
         runs.append([graph(x).tolist(), graph(x).tolist(), nn.functional.dropout(x, 0.5).tolist()])
     assert runs[0] == runs[1] and runs[0][0] != runs[0][1] and runs[0][1] != runs[0][2]
+
+
+@pytest.mark.parametrize("streams, overlap", [(("compute", "compute:1"), True), (("compute:1", "compute:1"), False)])
+def test_compute_streams_overlap_and_each_runs_in_order(tmp_path, streams, overlap):  # MLX-04
+    class Two(nn.Graph):
+        def build(self, a, b):
+            with sl.stream(streams[0]):
+                left = a @ a
+            with sl.stream(streams[1]):
+                right = b @ b
+            return left, right
+
+    graph = Two()
+    graph.config.enable_trace()
+    a, b = sl.randn(768, 768), sl.randn(768, 768)
+    for _ in range(3):
+        left, right = graph(a, b)
+        assert np.allclose(left.numpy(), a.numpy() @ a.numpy(), atol=1e-3) and np.allclose(right.numpy(), b.numpy() @ b.numpy(), atol=1e-3)
+    graph.save_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    runs = [(e["ts"], e["ts"] + e["dur"], e["tid"]) for e in events if e.get("cat") == "kernel" and "matmul" in e["name"]]
+    assert len(runs) == 6 and len({tid for _, _, tid in runs}) == (2 if overlap else 1)
+    crossed = [x for x in runs for y in runs if x is not y and x[0] < y[1] and y[0] < x[1]]
+    assert bool(crossed) == overlap
