@@ -59,6 +59,7 @@ struct KernelDef {
   PrepareFn prepare;                                                                  // throws Error when unsupported
   std::function<plan::LayoutPreference(const plan::KernelQuery&)> layouts = nullptr;  // null: contiguous operands
   std::vector<plan::InPlacePair> in_place = {};                                       // output may overwrite input
+  bool (*can_fuse)(const plan::KernelQuery&) = nullptr;  // may be a step of the device's kernel "fused"; null: never
 };
 
 // Kernels by (op, device kind). Filled by explicit lists: add_cpu_kernels(table). Thread-safe: an extension may add its

@@ -56,6 +56,11 @@ std::vector<plan::InPlacePair> KernelTarget::in_place(const plan::KernelQuery& q
   return legal;
 }
 
+bool KernelTarget::can_fuse(const plan::KernelQuery& query) const {
+  const KernelDef* def = table_.find(query.op, query.device.kind);
+  return def != nullptr && def->can_fuse != nullptr && def->can_fuse(query);
+}
+
 double KernelTarget::cost_ns(const plan::KernelQuery& query) const {
   const double cores = std::max(query.cores, 1);
   const double bandwidth = std::min(cores * rates_.bytes_per_core, rates_.bytes_total);

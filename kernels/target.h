@@ -28,6 +28,7 @@ class KernelTarget : public plan::Target {
   plan::LayoutPreference layouts(const plan::KernelQuery& query) const override;
   uint64_t workspace_bytes(const plan::KernelQuery& query) const override;
   std::vector<plan::InPlacePair> in_place(const plan::KernelQuery& query) const override;
+  bool can_fuse(const plan::KernelQuery& query) const override;
   double cost_ns(const plan::KernelQuery& query) const override;
   std::string fingerprint() const override;
 

@@ -48,6 +48,8 @@ class Target {
   virtual LayoutPreference layouts(const KernelQuery& query) const = 0;
   virtual uint64_t workspace_bytes(const KernelQuery& query) const = 0;
   virtual std::vector<InPlacePair> in_place(const KernelQuery& query) const = 0;
+  // May the call be a step of the device's kernel "fused"? Asked of devices that have one; strides do not count.
+  virtual bool can_fuse(const KernelQuery& query) const = 0;
   virtual double cost_ns(const KernelQuery& query) const = 0;
   // Equal fingerprints mean equal answers to every query above.
   virtual std::string fingerprint() const = 0;

@@ -14,6 +14,7 @@ constexpr Pass kPasses[] = {
     {"simplify", "", simplify},
     {"common_subexpressions", "", common_subexpressions},
     {"dead_code", "", dead_code},
+    {"fuse_elementwise", "Makes one op of elementwise ops that follow one another.", fuse_elementwise},
 };
 
 }  // namespace

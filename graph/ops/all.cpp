@@ -5,6 +5,7 @@
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/embedding.h"
+#include "graph/ops/fused.h"
 #include "graph/ops/global.h"
 #include "graph/ops/host.h"
 #include "graph/ops/indexing.h"
@@ -28,6 +29,7 @@ const OpRegistry& builtin_ops() {
         ops::creation_ops(),  ops::random_ops(),      ops::host_ops(),       ops::view_ops(),
         ops::matmul_ops(),    ops::convolution_ops(), ops::pooling_ops(),    ops::normalization_ops(),
         ops::softmax_ops(),   ops::losses_ops(),      ops::embedding_ops(),  ops::optimizer_updates_ops(),
+        ops::fused_ops(),
     };
     OpRegistry r;
     for (const auto& family : families)

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/error.h"
+#include "base/fused_steps.h"
+
 namespace sluice::cpu {
 
 Strides broadcast_strides(const TensorSpec& operand, const Shape& shape) {
@@ -13,7 +16,8 @@ Strides broadcast_strides(const TensorSpec& operand, const Shape& shape) {
   return s;
 }
 
-LoopNest::LoopNest(const Shape& shape, std::span<const Strides> strides) {
+template <int kMost>
+LoopNestOf<kMost>::LoopNestOf(const Shape& shape, std::span<const Strides> strides) {
   std::array<int, kMaxRank> order{};
   int n = 0;
   for (int i = 0; i < shape.rank(); ++i)
@@ -28,23 +32,26 @@ LoopNest::LoopNest(const Shape& shape, std::span<const Strides> strides) {
   build(shape, strides, std::span(order).first(n));
 }
 
-LoopNest LoopNest::in_order(const Shape& shape, std::span<const Strides> strides) {
+template <int kMost>
+LoopNestOf<kMost> LoopNestOf<kMost>::in_order(const Shape& shape, std::span<const Strides> strides) {
   std::array<int, kMaxRank> order{};
   int n = 0;
   for (int i = 0; i < shape.rank(); ++i)
     if (shape[i] != 1) order[n++] = i;
-  LoopNest nest;
+  LoopNestOf nest;
   nest.build(shape, strides, std::span(order).first(n));
   return nest;
 }
 
-void LoopNest::build(const Shape& shape, std::span<const Strides> strides, std::span<const int> order) {
+template <int kMost>
+void LoopNestOf<kMost>::build(const Shape& shape, std::span<const Strides> strides, std::span<const int> order) {
+  SLUICE_CHECK(strides.size() <= kMost, "loop: {} operands; must be at most {}", strides.size(), kMost);
   operands_ = static_cast<int>(strides.size());
   size_ = numel(shape);
   if (size_ == 0 || order.empty()) return;
   // From the inside out: an axis joins the one inside it when it continues it for every operand.
   std::array<int64_t, kMaxRank> dims{};
-  std::array<std::array<int64_t, kMaxRank>, kMaxOperands> steps{};
+  std::array<std::array<int64_t, kMaxRank>, kMost> steps{};
   int rank = 0;
   for (size_t i = order.size(); i-- > 0;) {
     const int axis = order[i];
@@ -66,5 +73,8 @@ void LoopNest::build(const Shape& shape, std::span<const Strides> strides, std::
   }
   for (int axis = 0; axis < outer_rank_; ++axis) dims_[axis] = dims[rank - 1 - axis];
 }
+
+template class LoopNestOf<kMaxOperands>;
+template class LoopNestOf<kMostFusedInputs + 1>;
 
 }  // namespace sluice::cpu

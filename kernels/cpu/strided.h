@@ -15,12 +15,13 @@ inline constexpr int kMaxOperands = 4;
 Strides broadcast_strides(const TensorSpec& operand, const Shape& shape);
 
 // Axes common to several operands, merged where all of them are dense. The last operand decides the order of the
-// axes: its smallest stride is innermost.
-class LoopNest {
+// axes: its smallest stride is innermost. For up to kMost operands: throws kValue when there are more.
+template <int kMost>
+class LoopNestOf {
  public:
-  LoopNest(const Shape& shape, std::span<const Strides> strides);
+  LoopNestOf(const Shape& shape, std::span<const Strides> strides);
   // The axes in their given order: element i is the i-th in row-major order.
-  static LoopNest in_order(const Shape& shape, std::span<const Strides> strides);
+  static LoopNestOf in_order(const Shape& shape, std::span<const Strides> strides);
 
   int64_t size() const { return size_; }    // elements in all
   int64_t inner() const { return inner_; }  // length of the innermost axis, at least 1
@@ -35,7 +36,7 @@ class LoopNest {
   void for_segments(int64_t begin, int64_t end, F&& f) const {
     if (begin >= end) return;
     std::array<int64_t, kMaxRank> at{};
-    std::array<int64_t, kMaxOperands> offsets{};
+    std::array<int64_t, kMost> offsets{};
     int64_t row = begin / inner_, inside = begin % inner_;
     for (int axis = outer_rank_ - 1; axis >= 0; --axis) {
       at[axis] = row % dims_[axis];
@@ -44,7 +45,7 @@ class LoopNest {
     }
     for (int64_t done = begin;;) {
       const int64_t n = std::min(inner_ - inside, end - done);
-      std::array<int64_t, kMaxOperands> here = offsets;
+      std::array<int64_t, kMost> here = offsets;
       for (int k = 0; k < operands_; ++k) here[k] += inside * inner_strides_[k];
       f(here, n);
       done += n;
@@ -60,16 +61,17 @@ class LoopNest {
   }
 
  private:
-  LoopNest() = default;
+  LoopNestOf() = default;
   void build(const Shape& shape, std::span<const Strides> strides, std::span<const int> order);
 
   int operands_ = 0;
   int outer_rank_ = 0;
   int64_t size_ = 0, inner_ = 1;
-  std::array<int64_t, kMaxOperands> inner_strides_{};
-  std::array<int64_t, kMaxRank> dims_{};                               // of the outer axes
-  std::array<std::array<int64_t, kMaxRank>, kMaxOperands> strides_{};  // of the outer axes
+  std::array<int64_t, kMost> inner_strides_{};
+  std::array<int64_t, kMaxRank> dims_{};                        // of the outer axes
+  std::array<std::array<int64_t, kMaxRank>, kMost> strides_{};  // of the outer axes
 };
+using LoopNest = LoopNestOf<kMaxOperands>;
 
 // Splits [0, n) evenly among `threads` OpenMP threads when there are at least two grains of work, else runs f(0, n)
 // here. f must not throw, and its result must not depend on the split. Allocates nothing.

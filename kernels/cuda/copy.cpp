@@ -57,6 +57,7 @@ std::string architecture(const DeviceId& device) {
 void add_cuda_kernels(KernelTable& table) {
   table.add(DeviceKind::kCuda, copy_kernel());
   add_elementwise_kernels(table);
+  add_fused_kernel(table);
   add_reduction_kernels(table);
   add_movement_kernels(table);
   add_creation_kernels(table);

@@ -12,14 +12,27 @@ Generated one(const plan::KernelQuery& query) {
   return {{kSource(query)}};
 }
 
+// Nothing that may fail: a failure names its op.
+bool can_fuse(const plan::KernelQuery& query) {
+  const Expression* e = find_expression(query.op);
+  return e == nullptr || is_floating(query.inputs[0].dtype) || e->bad == nullptr;
+}
+
+void add(KernelTable& table, const char* op, Generated (*generate)(const plan::KernelQuery& query)) {
+  add_generated(table, op, generate);
+  KernelDef def = table.get(op, DeviceKind::kCuda);
+  def.can_fuse = can_fuse;
+  table.replace(DeviceKind::kCuda, std::move(def));
+}
+
 }  // namespace
 
 void add_elementwise_kernels(KernelTable& table) {
   for (const Expression& e : expressions()) {
-    if (std::strchr(e.op, ':') == nullptr) add_generated(table, e.op, one<elementwise_source>);  // else a variant
+    if (std::strchr(e.op, ':') == nullptr) add(table, e.op, one<elementwise_source>);  // else a variant
   }
-  add_generated(table, "cast", one<cast_source>);
-  add_generated(table, "where", one<where_source>);
+  add(table, "cast", one<cast_source>);
+  add(table, "where", one<where_source>);
 }
 
 }  // namespace sluice::cuda

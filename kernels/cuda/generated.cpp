@@ -17,7 +17,7 @@ GeneratedKernel::GeneratedKernel(const plan::KernelQuery& query, Generated gener
     SLUICE_CHECK(source.operands.size() <= kMostOperands, "{}: {} operands; a program takes {} at most", op_,
                  source.operands.size(), kMostOperands);
     Stage& stage = stages_.emplace_back();
-    stage.program = program_cache().get(source.entry, source.text, architecture(query.device));
+    stage.program = program_cache().get(source.entry, source.text, architecture(query.device), source.contract);
     stage.blocks = source.blocks;
     stage.operands = std::move(source.operands);
     stage.describe = source.describe;

@@ -48,14 +48,15 @@ std::string Nvrtc::version() const {
   return fmt::format("{}.{}", major, minor);
 }
 
-std::string Nvrtc::compile(const std::string& name, const std::string& source, const std::string& arch) const {
+std::string Nvrtc::compile(const std::string& name, const std::string& source, const std::string& arch,
+                           bool contract) const {
   NvrtcProgram* program = nullptr;
   int result = create_(&program, source.c_str(), (name + ".cu").c_str(), 0, nullptr, nullptr);
   SLUICE_CHECK_KIND(kRuntime, result == 0, "NVRTC: {}: {}", name, text(result));
   const auto destroy = [&] { destroy_(&program); };
   const std::string architecture = "--gpu-architecture=" + arch;
-  const char* options[] = {architecture.c_str(), "--std=c++17"};
-  result = compile_(program, 2, options);
+  const char* options[] = {architecture.c_str(), "--std=c++17", contract ? "--fmad=true" : "--fmad=false"};
+  result = compile_(program, 3, options);
   if (result != 0) {
     size_t bytes = 0;
     std::string log;

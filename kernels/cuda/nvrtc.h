@@ -12,7 +12,8 @@ class Nvrtc {
   Nvrtc();
   std::string version() const;  // "13.0"
   // The machine code of a source for `arch` ("sm_90"). Throws kRuntime with the compiler's log. Thread-safe.
-  std::string compile(const std::string& name, const std::string& source, const std::string& arch) const;
+  std::string compile(const std::string& name, const std::string& source, const std::string& arch,
+                      bool contract = true) const;
 
  private:
   std::string text(int result) const;

@@ -22,8 +22,9 @@ uint64_t fnv(const std::string& text, uint64_t hash = 14695981039346656037ull) {
 }
 
 // Everything the image depends on, and its size.
-std::string key_of(const std::string& source, const std::string& arch) {
-  return fmt::format("sluice program 1\n{}\nNVRTC {}\n{}\n{}", arch, nvrtc().version(), source.size(), source);
+std::string key_of(const std::string& source, const std::string& arch, bool contract) {
+  return fmt::format("sluice program 2\n{} {}\nNVRTC {}\n{}\n{}", arch, contract, nvrtc().version(), source.size(),
+                     source);
 }
 
 std::string cache_directory() {
@@ -38,8 +39,8 @@ std::string cache_directory() {
 }  // namespace
 
 std::shared_ptr<const Program> ProgramCache::get(const std::string& entry, const std::string& source,
-                                                 const std::string& arch) {
-  const std::string key = key_of(source, arch);
+                                                 const std::string& arch, bool contract) {
+  const std::string key = key_of(source, arch, contract);
   const std::string path =
       directory_.empty() ? std::string() : (fs::path(directory_) / fmt::format("{}-{:016x}", entry, fnv(key))).string();
   std::lock_guard lock(mutex_);
@@ -47,7 +48,7 @@ std::shared_ptr<const Program> ProgramCache::get(const std::string& entry, const
   if (!image.empty()) {
     ++stats_.loaded;
   } else {
-    image = nvrtc().compile(entry, source, arch);
+    image = nvrtc().compile(entry, source, arch, contract);
     ++stats_.compiled;
     if (!path.empty()) write(path, key, image);
   }

@@ -19,9 +19,11 @@ class ProgramCache {
  public:
   // `directory` is made when it is first written to; "" keeps nothing.
   explicit ProgramCache(std::string directory) : directory_(std::move(directory)) {}
-  // The source as a program for `arch` ("sm_90"). Throws kUnsupported when NVRTC is not to be had, kRuntime with its
-  // log when it refuses the source. A directory that cannot be written costs time, not the program.
-  std::shared_ptr<const Program> get(const std::string& entry, const std::string& source, const std::string& arch);
+  // The source as a program for `arch` ("sm_90"); `contract`: products and sums may be joined. Throws kUnsupported when
+  // NVRTC is not to be had, kRuntime with its log when it refuses the source. A directory that cannot be written costs
+  // time, not the program.
+  std::shared_ptr<const Program> get(const std::string& entry, const std::string& source, const std::string& arch,
+                                     bool contract = true);
 
   struct Stats {
     int compiled = 0, loaded = 0, ignored = 0;  // from source; from disk; entries on disk that were not right

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/fused_steps.h"
 #include "kernels/cuda/expressions.h"
 #include "kernels/cuda/prelude.h"
 #include "kernels/cuda/writer.h"
@@ -9,16 +10,9 @@
 namespace sluice::cuda {
 namespace {
 
-// How one kernel is put together: element by element over the output, in the order it lies in memory.
-struct Body {
-  std::vector<std::string> input_types;
-  std::string output_type;
-  std::string functions;  // before the kernel
-  std::string before;     // statements ahead of the store, with x0, x1, ... as the elements
-  std::string value;      // what is stored
-};
+using Nest = cpu::LoopNestOf<kMostFusedInputs + 1>;
 
-std::string offset_text(const cpu::LoopNest& nest, int operand) {
+std::string offset_text(const Nest& nest, int operand) {
   std::string text = nest.inner_stride(operand) == 0   ? std::string()
                      : nest.inner_stride(operand) == 1 ? "c"
                                                        : fmt::format("c * {}", nest.inner_stride(operand));
@@ -29,7 +23,30 @@ std::string offset_text(const cpu::LoopNest& nest, int operand) {
   return text.empty() ? "0" : text;
 }
 
-Source make(const plan::KernelQuery& query, const Body& body) {
+Status division_by_zero(const char* op) {
+  return {ErrorKind::kValue, fmt::format("{}: integer division by zero; every divisor must be non-zero", op)};
+}
+
+DescribeFailure describe_of(const std::string& op) {
+  if (op == "pow") {
+    return [](const int64_t*) {
+      return Status(ErrorKind::kValue, "pow: integer to a negative power; exponents of integers must be >= 0");
+    };
+  }
+  if (op == "fmod") return [](const int64_t*) { return division_by_zero("fmod"); };
+  if (op == "remainder") return [](const int64_t*) { return division_by_zero("remainder"); };
+  return [](const int64_t*) { return division_by_zero("floor_divide"); };
+}
+
+void check_operands(const plan::KernelQuery& query, size_t inputs) {
+  SLUICE_CHECK(query.inputs.size() == inputs && query.outputs.size() == 1,
+               "{}: {} inputs and {} outputs; needs {} and 1", query.op, query.inputs.size(), query.outputs.size(),
+               inputs);
+}
+
+}  // namespace
+
+Source loop_source(const plan::KernelQuery& query, const LoopBody& body) {
   const TensorSpec& out = query.outputs[0];
   std::vector<Strides> strides;
   uint64_t largest = checked_bytes(out.shape, 1);
@@ -39,9 +56,10 @@ Source make(const plan::KernelQuery& query, const Body& body) {
   }
   strides.push_back(out.strides);
   largest = std::max(largest, reach(out));
-  const cpu::LoopNest nest(out.shape, strides);
+  const Nest nest(out.shape, strides);
   Source source;
   source.entry = "sluice_" + query.op;
+  source.contract = false;
   source.blocks = blocks_for(nest.size());
   for (size_t k = 0; k < query.inputs.size(); ++k) source.operands.push_back({Operand::From::kInput, k});
   source.operands.push_back({Operand::From::kOutput});
@@ -73,40 +91,27 @@ Source make(const plan::KernelQuery& query, const Body& body) {
   return source;
 }
 
-Status division_by_zero(const char* op) {
-  return {ErrorKind::kValue, fmt::format("{}: integer division by zero; every divisor must be non-zero", op)};
+const Expression* expression_of(const std::string& op, const std::string& mode) {
+  const Expression* variant = mode.empty() ? nullptr : find_expression(op + ":" + mode);
+  return variant != nullptr ? variant : find_expression(op);
 }
 
-DescribeFailure describe_of(const std::string& op) {
-  if (op == "pow") {
-    return [](const int64_t*) {
-      return Status(ErrorKind::kValue, "pow: integer to a negative power; exponents of integers must be >= 0");
-    };
-  }
-  if (op == "fmod") return [](const int64_t*) { return division_by_zero("fmod"); };
-  if (op == "remainder") return [](const int64_t*) { return division_by_zero("remainder"); };
-  return [](const int64_t*) { return division_by_zero("floor_divide"); };
+const char* expression_text(const Expression& expression, DType operands) {
+  return is_floating(operands) ? expression.floating : expression.integer;
 }
-
-void check_operands(const plan::KernelQuery& query, size_t inputs) {
-  SLUICE_CHECK(query.inputs.size() == inputs && query.outputs.size() == 1,
-               "{}: {} inputs and {} outputs; needs {} and 1", query.op, query.inputs.size(), query.outputs.size(),
-               inputs);
-}
-
-}  // namespace
 
 Source elementwise_source(const plan::KernelQuery& query) {
-  const Expression* found = find_expression(query.op);
-  const Expression* tanh = find_expression(query.op + ":tanh");
-  if (tanh != nullptr && get_attr<std::string>(query.attrs, "approximate") == "tanh") found = tanh;
+  const auto mode = std::find_if(query.attrs.begin(), query.attrs.end(),
+                                 [](const auto& attr) { return std::holds_alternative<std::string>(attr.second); });
+  const Expression* found =
+      expression_of(query.op, mode == query.attrs.end() ? std::string() : std::get<std::string>(mode->second));
   SLUICE_CHECK_KIND(kUnsupported, found != nullptr, "{}: no cuda kernel; place it on cpu", query.op);
   check_operands(query, static_cast<size_t>(found->inputs));
   const DType dtype = query.inputs[0].dtype;
-  const char* expression = is_floating(dtype) ? found->floating : found->integer;
+  const char* expression = expression_text(*found, dtype);
   SLUICE_CHECK_KIND(kUnsupported, expression != nullptr, "{}: no cuda kernel for {}; cast it first", query.op,
                     dtype_name(dtype));
-  Body body;
+  LoopBody body;
   for (const TensorSpec& in : query.inputs) body.input_types.emplace_back(c_type(in.dtype));
   body.output_type = c_type(query.outputs[0].dtype);
   const char* second = found->inputs == 2 ? ", T b" : "";
@@ -120,39 +125,39 @@ Source elementwise_source(const plan::KernelQuery& query) {
     body.functions += fmt::format("__device__ inline bool bad(T a, T b) {{ return {}; }}\n", found->bad);
     body.before = "    if (bad(x0, x1)) {\n      raise(word, ticket);\n      continue;\n    }\n";
   }
-  source = make(query, body);
+  source = loop_source(query, body);
   if (fallible) source.describe = describe_of(query.op);
   return source;
 }
 
 Source cast_source(const plan::KernelQuery& query) {
   check_operands(query, 1);
-  Body body;
+  LoopBody body;
   const DType from = query.inputs[0].dtype, to = query.outputs[0].dtype;
   body.input_types = {c_type(from)};
   body.output_type = c_type(to);
   body.value = to == DType::kBool ? "x0 != 0" : fmt::format("({})x0", compute_type(from));
-  return make(query, body);
+  return loop_source(query, body);
 }
 
 Source where_source(const plan::KernelQuery& query) {
   check_operands(query, 3);
   const char* bits = bits_type(dtype_size(query.outputs[0].dtype));
-  Body body;
+  LoopBody body;
   body.input_types = {"u8", bits, bits};
   body.output_type = bits;
   body.value = "x0 ? x1 : x2";
-  return make(query, body);
+  return loop_source(query, body);
 }
 
 Source copy_source(const plan::KernelQuery& query) {
   check_operands(query, 1);
   const char* bits = bits_type(dtype_size(query.outputs[0].dtype));
-  Body body;
+  LoopBody body;
   body.input_types = {bits};
   body.output_type = bits;
   body.value = "x0";
-  return make(query, body);
+  return loop_source(query, body);
 }
 
 }  // namespace sluice::cuda

@@ -21,7 +21,8 @@ struct Operand {
 // One program and its launch.
 struct Source {
   std::string entry, text;
-  int64_t blocks = 0;  // 0: there is nothing to do
+  bool contract = true;  // may the compiler join a product and a sum into one rounding?
+  int64_t blocks = 0;    // 0: there is nothing to do
   std::vector<Operand> operands = {};
   DescribeFailure describe = nullptr;  // null: it cannot fail
 };
@@ -31,6 +32,22 @@ struct Generated {
   std::vector<Source> stages;
   uint64_t workspace_bytes = 0;
 };
+
+// How a kernel is put together: element by element over the output, in the order it lies in memory.
+struct LoopBody {
+  std::vector<std::string> input_types;
+  std::string output_type;
+  std::string functions;  // before the kernel
+  std::string before;     // statements ahead of the store, with x0, x1, ... as the elements
+  std::string value;      // what is stored
+};
+Source loop_source(const plan::KernelQuery& query, const LoopBody& body);
+
+// What an op of expressions() computes in T: floating or integer, by the dtype of its operands; null when it is not
+// defined for that. `mode`: of its string attribute.
+struct Expression;
+const Expression* expression_of(const std::string& op, const std::string& mode);
+const char* expression_text(const Expression& expression, DType operands);
 
 // An op of expressions(). Throws kUnsupported for a dtype the op is not defined for.
 Source elementwise_source(const plan::KernelQuery& query);

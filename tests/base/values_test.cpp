@@ -8,6 +8,7 @@
 #include "base/device.h"
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/fused_steps.h"
 #include "base/trace.h"
 
 namespace sluice {
@@ -81,6 +82,30 @@ TEST(Trace, WritesOneLanePerStream) {
   EXPECT_NE(json.find("\"name\":\"cpu:0/compute0\""), std::string::npos);
   EXPECT_NE(json.find("\"name\":\"fwd \\\"x\\\"\""), std::string::npos);
   EXPECT_NE(json.find("\"ts\":1.000,\"dur\":2.000"), std::string::npos);
+}
+
+TEST(FusedSteps, AreReadBackAsWritten) {
+  const std::vector<FusedStep> steps{{.op = "mul", .operands = {0, 1}},
+                                     {.op = "gelu", .mode = "tanh", .operands = {2}},
+                                     {.op = "where", .operands = {1, 3, 2}}};
+  EXPECT_EQ(fused_text(steps), "mul 0 1; gelu:tanh 2; where 1 3 2");
+  EXPECT_EQ(parse_fused(fused_text(steps), 2), steps);
+}
+
+TEST(FusedSteps, ErrorsNameWhatIsWrong) {
+  const auto error = [](const char* text) {
+    try {
+      parse_fused(text, 2);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(error(""), "steps: \"\"; must have a step");
+  EXPECT_EQ(error("exp"), "steps: \"exp\"; must be \"op operand...\"");
+  EXPECT_EQ(error("exp 0; mul 2 3"),
+            "steps: '3' in \"mul 2 3\"; must be the number of an input or of a step before, below 3");
+  EXPECT_EQ(error("exp 1x"), "steps: '1x' in \"exp 1x\"; must be the number of an input or of a step before, below 2");
 }
 
 }  // namespace

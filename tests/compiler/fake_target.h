@@ -13,6 +13,7 @@ class FakeTarget : public plan::Target {
   std::set<std::string> missing;  // ops without a kernel, on every device
   std::set<std::string> missing_on_sim;
   bool conv_channels_last = true;
+  bool fuses = false;  // elementwise ops
 
   std::vector<plan::DeviceDesc> devices() const override {
     return {{{0, DeviceKind::kCpu, 0}, true, false, 4, 0},
@@ -45,6 +46,7 @@ class FakeTarget : public plan::Target {
     }
     return pairs;
   }
+  bool can_fuse(const plan::KernelQuery& q) const override { return fuses && elementwise(q.op); }
   double cost_ns(const plan::KernelQuery& q) const override {
     double bytes = 0;
     for (const TensorSpec& s : q.outputs) bytes += static_cast<double>(s.extent_bytes());

@@ -56,6 +56,7 @@ class Golden : public testing::TestWithParam<const char*> {
     graph::Graph graph = graph::parse(input, GetParam(), builtin_ops());
     FakeTarget target;
     if (std::string_view(GetParam()) == "decompose") target.missing = {"linear", "softmax"};
+    target.fuses = std::string_view(GetParam()) == "fuse_elementwise";
     const CompileOptions options;
     const std::vector<float> c{1, 2, 3};
     const ConstantLookup lookup = [&](const std::string& name) { return name == "c" ? c.data() : nullptr; };
@@ -104,7 +105,7 @@ TEST_P(Golden, TextIsAsRecorded) {
 
 INSTANTIATE_TEST_SUITE_P(Passes, Golden,
                          testing::Values("dead_code", "simplify", "common_subexpressions", "fuse_activation",
-                                         "decompose", "fold_constants", "partition"),
+                                         "fuse_elementwise", "decompose", "fold_constants", "partition"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(PassList, EveryPassHasAGoldenFile) {

@@ -96,10 +96,41 @@ print("equal")
 """
 
 
+FUSED = """
+import json
+
+def kernels(**options):
+    sl.manual_seed(0)
+    net = Block(words=11, width=16, heads=2, length=6)
+    graph = Train(net, "cuda:0")
+    for name in options.get("without", ()):
+        graph.config.disable_pass(name)
+    text, mask = np.random.default_rng(0).integers(0, 11, (3, 7)), np.tril(np.ones((6, 6), bool))
+    losses = [graph(*map(sl.from_numpy, (text[:, :-1].copy(), np.arange(6), mask, text[:, 1:].copy()))).item() for _ in range(3)]
+    return losses, net.state_dict()["qkv.weight"].cpu().numpy(), graph.plan["kernels"]
+
+losses, weight, fused = kernels()
+others, same, apart = kernels(without=["fuse_elementwise"])
+assert losses == others and np.array_equal(weight, same), (losses, others)
+steps = [k["attrs"]["steps"].count(";") + 1 for k in fused if k["op"] == "fused"]
+assert steps and min(steps) >= 2 and len(apart) == len(fused) + sum(steps) - len(steps), (steps, len(apart), len(fused))
+assert not any(k["op"] == "fused" for k in apart)
+print("equal")
+"""
+
+
 @pytest.mark.parametrize("source", [DIGITS, GPT], ids=["digits", "gpt"])
-def test_training_on_a_gpu_equals_the_cpus(run_script, tmp_path, source):
+def test_training_on_a_gpu_equals_the_cpus(run_script, source):
+    on_a_gpu(run_script, source + COMPARE)
+
+
+def test_chains_of_elementwise_ops_are_one_kernel_and_give_the_same_bits(run_script):
+    on_a_gpu(run_script, GPT + FUSED)
+
+
+def on_a_gpu(run_script, source):
     tests = BUILD / "tests/cuda"
-    done = run_script(source + COMPARE, timeout=600, SLUICE_CUDA_LIBRARY=str(BACKEND), SLUICE_CUDA_DRIVER=str(tests / "libfake_cuda.so"),
+    done = run_script(source, timeout=600, SLUICE_CUDA_LIBRARY=str(BACKEND), SLUICE_CUDA_DRIVER=str(tests / "libfake_cuda.so"),
                       SLUICE_NVRTC=str(tests / "libfake_nvrtc.so"), SLUICE_CACHE_DIR=str(tests / "programs"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("equal\n")

@@ -1,0 +1,82 @@
+// Chains of elementwise ops as one kernel. Every step's result is rounded as if it were stored, so that a chain gives
+// the bits of its ops one by one.
+#include "base/fused_steps.h"
+#include "kernels/cuda/expressions.h"
+#include "kernels/cuda/families.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr const char* kRounding = R"(template <class D, class V> __device__ inline auto rounded(V v) {
+  D stored;
+  store(&stored, v);
+  return load(stored);
+}
+)";
+
+// A step on values v0, v1, ...: its function, where it needs one, its call, and the dtype of what it gives.
+struct StepText {
+  std::string function, call;
+  DType dtype;
+};
+
+StepText text_of(const FusedStep& step, size_t number, const std::vector<DType>& dtypes) {
+  const auto value = [&](size_t operand) { return fmt::format("v{}", step.operands[operand]); };
+  const auto dtype_of = [&](size_t operand) { return dtypes[static_cast<size_t>(step.operands[operand])]; };
+  const DType dtype = dtype_of(0);
+  if (step.op == "cast") {
+    const DType to = parse_dtype(step.mode);
+    return {"", to == DType::kBool ? value(0) + " != 0" : fmt::format("({}){}", compute_type(dtype), value(0)), to};
+  }
+  if (step.op == "where") return {"", fmt::format("{} ? {} : {}", value(0), value(1), value(2)), dtype_of(1)};
+  const Expression* e = expression_of(step.op, step.mode);
+  const char* text = e == nullptr ? nullptr : expression_text(*e, dtype);
+  SLUICE_CHECK_KIND(kUnsupported, text != nullptr && static_cast<size_t>(e->inputs) == step.operands.size(),
+                    "fused: step {} of {} operands of {}: has no cuda form; run the steps one by one", step.op,
+                    step.operands.size(), dtype_name(dtype));
+  const bool two = e->inputs == 2;
+  return {fmt::format("struct Step{} {{\n  typedef {} T;\n  typedef {} R;\n"
+                      "  static __device__ inline R f(T a{}) {{ return {}; }}\n}};\n",
+                      number, compute_type(dtype), e->gives_bool ? "bool" : "T", two ? ", T b" : "", text),
+          fmt::format("Step{}::f({}{})", number, value(0), two ? ", " + value(1) : ""),
+          e->gives_bool ? DType::kBool : dtype};
+}
+
+Generated fused(const plan::KernelQuery& query) {
+  LoopBody body;
+  body.functions = std::string(kExpressionFunctions) + kRounding;
+  std::vector<DType> dtypes;
+  for (size_t k = 0; k < query.inputs.size(); ++k) {
+    dtypes.push_back(query.inputs[k].dtype);
+    body.input_types.emplace_back(c_type(dtypes[k]));
+    body.before += fmt::format("    const {} v{} = x{};\n", compute_type(dtypes[k]), k, k);
+  }
+  for (const FusedStep& step :
+       parse_fused(get_attr<std::string>(query.attrs, "steps"), static_cast<int>(query.inputs.size()))) {
+    const StepText text = text_of(step, dtypes.size(), dtypes);
+    body.functions += text.function;
+    body.before += fmt::format("    const {} v{} = rounded<{}>({});\n", compute_type(text.dtype), dtypes.size(),
+                               c_type(text.dtype), text.call);
+    dtypes.push_back(text.dtype);
+  }
+  body.output_type = c_type(dtypes.back());
+  body.value = fmt::format("v{}", dtypes.size() - 1);
+  return {{loop_source(query, body)}};
+}
+
+}  // namespace
+
+void add_fused_kernel(KernelTable& table) {
+  KernelDef def;
+  def.op = "fused";
+  def.prepare = [](const plan::KernelQuery& query, const PrepareContext&) {
+    return std::make_unique<GeneratedKernel>(query, fused(query));
+  };
+  def.layouts = [](const plan::KernelQuery& query) {
+    return plan::LayoutPreference{std::vector(query.inputs.size(), plan::Layout::kAny), {plan::Layout::kAny}};
+  };
+  for (int input = 0; input < kMostFusedInputs; ++input) def.in_place.push_back({0, input});
+  table.add(DeviceKind::kCuda, std::move(def));
+}
+
+}  // namespace sluice::cuda
