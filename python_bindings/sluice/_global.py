@@ -14,9 +14,10 @@ from sluice._tensor_math import method
 
 
 def _job() -> Any:
-    """The world of several ranks that this process is in, or None."""
+    """The world of several ranks that this process is in, with nothing under way; or None."""
     from sluice.distributed._state import state
 
+    state.settle()
     return state.world if state.world is not None and state.world.size > 1 else None
 
 
