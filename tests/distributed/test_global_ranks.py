@@ -193,6 +193,26 @@ def test_components_of_eager_tensors(ranks):  # GT-03, GT-04, GT-17
     assert out[0][-1] in ("rank 0: device", "rank 1: device", "two GPUs")
 
 
+def test_what_is_local_is_equal_on_all_ranks_or_refused(ranks):
+    out = ranks(2, """
+    dist.init()
+    W, S = sl.placement("cpu", [0, 1]), sl.sbp.split
+
+    class Scale(sl.nn.Graph):
+        def build(self, x, factor):
+            return x * (sl.tensor([1.0 + rank, 2.0]) * 10 + factor)
+
+    graph, x = Scale(name="scale"), sl.ones(1, 2).to_global(W, S(0))
+    try:
+        graph(x, sl.full((2,), float(rank)))
+    except ValueError as e:
+        print(str(e).split("  (")[0])
+    print(graph(x, sl.ones(2)).tolist())
+    """)
+    assert out == [["graph 'scale': local input 'factor' has other contents on rank 1 than on rank 0; a local input must be equal on all "
+                    "ranks, rows of its own are given with to_global(placement, sbp.split(0))", "[[11.0, 21.0], [11.0, 21.0]]"]] * 2
+
+
 def test_every_conversion_keeps_the_value_between_ranks(ranks):  # GT-05, GT-06
     assert ranks(4, """
     dist.init()
