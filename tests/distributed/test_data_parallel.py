@@ -209,6 +209,12 @@ for p in net.module.parameters():
         every = [sl.zeros_like(p.grad) for _ in range(size)]
         dist.all_gather(every, p.grad)
         assert every[0].equal(every[1])
+
+import gc, weakref
+left = weakref.ref(net), weakref.ref(net.module.a.weight), weakref.ref(net._buckets[0].flat)
+del net, p
+gc.collect()
+assert [w() for w in left] == [None] * 3
 print("ok")
 """)
     assert out == [["ok"]] * 2

@@ -68,14 +68,29 @@ class Zero:
 
     @contextlib.contextmanager
     def restored(self, blocks: Iterable[Any]) -> Iterator[None]:
-        """While a graph is traced: modules find the parameters that rest split whole."""
-        tables = [(m._parameters, name, p) for block in blocks for m in block.modules() for name, p in m._parameters.items()
-                  if getattr(p, "rests_split", False) and self.restore_level > 0]
-        wholes = {id(p): to_global_in_graph(p, p.placement, broadcast) for _, _, p in tables}
+        """While a graph is traced: in their forward passes, modules find their parameters whole that rest split."""
+        whole: dict[int, Tensor] = {}
+        tables, handles = [], []
+        for module in dict.fromkeys(m for block in blocks for m in block.modules()):
+            split_ones = {name: p for name, p in module._parameters.items() if getattr(p, "rests_split", False)}
+            if not split_ones or self.restore_level == 0:
+                continue
+
+            def gather(module: Any, _: Any, split_ones: Any = split_ones) -> None:
+                for name, p in split_ones.items():
+                    if id(p) not in whole:
+                        whole[id(p)] = to_global_in_graph(p, p.placement, broadcast)
+                    module._parameters[name] = whole[id(p)]
+
+            def scatter(module: Any, *_: Any, split_ones: Any = split_ones) -> None:
+                module._parameters.update(split_ones)
+
+            tables.append((module, scatter))
+            handles += [module.register_forward_pre_hook(gather), module.register_forward_hook(scatter)]
         try:
-            for table, name, p in tables:
-                table[name] = wholes[id(p)]
             yield
         finally:
-            for table, name, p in tables:
-                table[name] = p
+            for module, scatter in tables:
+                scatter(module)
+            for handle in handles:
+                handle.remove()

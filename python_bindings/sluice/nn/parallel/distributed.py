@@ -85,9 +85,9 @@ class DistributedDataParallel(Module):
         self._averages = False  # what the latest forward pass wants of the next backward passes
         self._sent: int | None = None  # buckets, in the backward pass under way
         this = weakref.ref(self)  # parameters hold the hooks, and this holds the parameters
-        for bucket in self._buckets:
+        for b, bucket in enumerate(self._buckets):
             for i, p in enumerate(bucket.params):
-                p.register_post_accumulate_grad_hook(lambda _, bucket=bucket, i=i: this() and this()._arrived(bucket, i))
+                p.register_post_accumulate_grad_hook(lambda _, b=b, i=i: this() and this()._arrived(this()._buckets[b], i))
 
     def __getstate__(self) -> Any:
         return {name: value for name, value in self.__dict__.items() if name not in ("_buckets", "_averages", "_sent")}
