@@ -289,6 +289,24 @@ except RuntimeError as e:
                     "parameter its whole gradient at once"]] * 2
 
 
+def test_every_pass_outside_of_no_sync_is_averaged_whatever_the_order(ranks):
+    out = ranks(2, NET + """
+net = DDP(Net())
+
+def equal():
+    grad = net.module.a.weight.grad
+    every = [sl.zeros_like(grad) for _ in range(2)]
+    dist.all_gather(every, grad)
+    return every[0].equal(every[1])
+
+first, second = net(mine(batch(0))), net(mine(batch(1)))
+with net.no_sync():
+    third = net(mine(batch(2)))
+print([(loss.backward(), equal())[1] for loss in (first, second, third)])
+""")
+    assert out == [["[True, True, False]"]] * 2
+
+
 def test_buffers_are_rank_0s_in_training(ranks):
     out = ranks(2, NET + """
 net = DDP(Net())

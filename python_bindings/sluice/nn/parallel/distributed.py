@@ -82,7 +82,8 @@ class DistributedDataParallel(Module):
         if not trained:
             raise ValueError("DistributedDataParallel: the module has no parameter that requires a gradient; use it as it is")
         self._buckets = [_Bucket(params) for params in _bucketed(trained, self.bucket_bytes_cap)]
-        self._averages = False  # what the latest forward pass wants of the next backward passes
+        self._wanted = False  # averages, by the latest forward pass
+        self._awaited = 0  # forward passes that want averages, less backward passes that gave them
         self._sent: int | None = None  # buckets, in the backward pass under way
         this = weakref.ref(self)  # parameters hold the hooks, and this holds the parameters
         for b, bucket in enumerate(self._buckets):
@@ -90,7 +91,7 @@ class DistributedDataParallel(Module):
                 p.register_post_accumulate_grad_hook(lambda _, b=b, i=i: this() and this()._arrived(this()._buckets[b], i))
 
     def __getstate__(self) -> Any:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_buckets", "_averages", "_sent")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_buckets", "_wanted", "_awaited", "_sent")}
 
     def __setstate__(self, state: Any) -> None:
         self.__dict__.update(state)
@@ -117,8 +118,9 @@ class DistributedDataParallel(Module):
             raise NotImplementedError("DistributedDataParallel: is for eager code; inside nn.Graph use "
                                       "module.to_global(placement, sbp.broadcast)")
         if sluice.is_grad_enabled():
-            self._averages = self.require_backward_grad_sync
-            if self._averages and self.broadcast_buffers and self.training:
+            self._wanted = self.require_backward_grad_sync
+            self._awaited += self._wanted
+            if self._wanted and self.broadcast_buffers and self.training:
                 with sluice.no_grad():
                     for buffer in self.module.buffers():
                         dist.broadcast(buffer, 0)
@@ -127,7 +129,7 @@ class DistributedDataParallel(Module):
     def _arrived(self, bucket: _Bucket, i: int) -> None:
         """Parameter i's gradient is complete. Buckets are sent in their order, which is the same on all ranks."""
         bucket.fresh[i] = True
-        if not self._averages:
+        if not self._wanted and self._awaited == 0:
             return
         if self._sent is None:
             self._sent = 0
@@ -161,14 +163,14 @@ class DistributedDataParallel(Module):
                     for bucket in self._buckets:
                         bucket.store(self.gradient_as_bucket_view)
         finally:
-            self._sent = None
+            self._sent, self._awaited = None, max(0, self._awaited - 1)
             for bucket in self._buckets:
                 bucket.work = None
                 bucket.arrived.clear()
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """After a forward pass inside, backward() adds up gradients of this rank alone; after one outside, it averages the
+        """The backward passes of forward passes inside add up gradients of this rank alone; that of one outside averages the
         sums."""
         before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
