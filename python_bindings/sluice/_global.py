@@ -91,23 +91,15 @@ def to_global(self, placement=None, sbp=None) -> Tensor:
         placement, sbp = placement or now[0], sbp or now[1]
     if not isinstance(placement, _Placement):
         raise TypeError(f"to_global: placement is {placement!r}; must be a sluice.placement")
-    if _C.is_tracing() and not self._global:
-        result = to_global_in_graph(self, placement, sbp)
-        if result._traced:
-            return result
-    text, job = _sbp.one(sbp).text(self.ndim), _job()  # a constant, inside nn.Graph, too
+    text = _sbp.one(sbp).text(self.ndim)
+    if _C.touches_graph(self):
+        result = _C.ops.to_global(self, mesh=placement._mesh, sbp=text)
+        result._laid = (placement, _sbp.parse(text))
+        return result
+    job = _job()  # a constant, inside nn.Graph, too
     if job is None:
         return self._to_global(placement._mesh, text)
     return (_convert if self._global else _combine)(job, self, placement, _sbp.parse(text)).requires_grad_(self.requires_grad)
-
-
-def to_global_in_graph(x: Tensor, placement: Any, sbp: Any) -> Tensor:
-    """to_global() of a traced value or of a variable, as part of the graph."""
-    text = _sbp.one(sbp).text(x.ndim)
-    result = _C.ops.to_global(x, mesh=placement._mesh, sbp=text)
-    if result._traced:
-        result._laid = (placement, _sbp.parse(text))
-    return result
 
 
 _Placement = placement

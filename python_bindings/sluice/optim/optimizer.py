@@ -8,7 +8,7 @@ from typing import Any
 
 import sluice
 from sluice._C import Tensor
-from sluice._global import fill, to_global_in_graph
+from sluice._global import fill
 from sluice._trace import state as trace_state
 from sluice.nn.utils import clip_grad_norm_
 from sluice.sbp import broadcast
@@ -131,8 +131,8 @@ class Optimizer:
                 if not state:
                     self._init_state(group, p, state)
                 if p in self.homes:
-                    there = [to_global_in_graph(t, self.homes[p], broadcast) for t in (p, grad)]
-                    p._write(to_global_in_graph(self._update(group, *there, state, lr), p.placement, broadcast))
+                    there = [t.to_global(self.homes[p], broadcast) for t in (p, grad)]
+                    p._write(self._update(group, *there, state, lr).to_global(p.placement, broadcast))
                 else:
                     p._write(self._update(group, p, grad, state, lr))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Iterable, Iterator
 
 from sluice._C import Tensor
-from sluice._global import place, placement, to_global_in_graph
+from sluice._global import place, placement
 from sluice.sbp import broadcast, split
 
 MODES = ("distributed_split", "non_distributed")
@@ -79,7 +79,7 @@ class Zero:
             def gather(module: Any, _: Any, split_ones: Any = split_ones) -> None:
                 for name, p in split_ones.items():
                     if id(p) not in whole:
-                        whole[id(p)] = to_global_in_graph(p, p.placement, broadcast)
+                        whole[id(p)] = p.to_global(sbp=broadcast)
                     module._parameters[name] = whole[id(p)]
 
             def scatter(module: Any, *_: Any, split_ones: Any = split_ones) -> None:
