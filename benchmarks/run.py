@@ -20,6 +20,7 @@ PROGRAMS = [
     (("train.",), ROOT / "benchmarks/train.py"),
     (("engine_share.", "actors_gain.", "granularity."), ROOT / "benchmarks/step.py"),
     (("overlap.",), ROOT / "benchmarks/overlap.py"),
+    (("ddp.",), ROOT / "benchmarks/data_parallel.py"),
     (("compile.",), BUILD / "benchmarks/compile_bench"),
     (("import",), ROOT / "benchmarks/import_time.py"),
 ]

@@ -142,6 +142,7 @@ struct GraphSession::Impl {
   void meet_ranks();
   // What no rank has a component of is everywhere what rank 0 has.
   void share_variables();
+  bool inputs_agree = false;  // those of the first call that each rank has for itself
   bool is_component(const std::string& name) const {
     return world != nullptr && options.compile.components.contains(name);
   }
@@ -343,6 +344,7 @@ std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::c
                     impl_->result.plan.name);
   std::vector<InputTensor> data;
   std::vector<Tensor> host;
+  std::vector<std::pair<std::string, Tensor>> local;
   data.reserve(inputs.size());
   host.reserve(inputs.size());
   for (const Tensor& input : inputs) {
@@ -352,10 +354,13 @@ std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::c
     const std::string& name = impl_->captured.graph.inputs()[host.size() - 1].name;
     if (!impl_->is_component(name)) {
       data.push_back({host.back().read("graph input"), host.back().spec()});
+      if (impl_->world != nullptr && !impl_->inputs_agree) local.emplace_back(name, host.back());
     } else if (const auto component = impl_->component_of(name, input)) {
       data.push_back(*component);
     }
   }
+  if (!local.empty()) check_same_inputs(*impl_->world, impl_->result.plan.name, local);
+  impl_->inputs_agree = true;
   for (const auto& [name, variable] : impl_->sharded) variable.parts->before_step(variable.updated);
   const StepHandle step = impl_->session.submit(data, timeout);
   for (const auto& [name, variable] : impl_->sharded)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <sstream>
+#include <string_view>
 
 #include "runtime/engine.h"
 #include "streams/collective/world.h"
@@ -76,6 +77,24 @@ void check_same_graph(collective::World& world, const graph::Graph& graph, const
        "graph '{}': rank {} has traced another graph than rank 0: first different are {} on rank 0 and {} on rank {}; "
        "all ranks must build the same graph",
        graph.name, rank, line_of({texts[0], sources[0]}, same), line_of({texts[rank], sources[rank]}, same), rank);
+}
+
+void check_same_inputs(collective::World& world, const std::string& graph,
+                       const std::vector<std::pair<std::string, Tensor>>& inputs) {
+  if (inputs.empty()) return;
+  std::vector<uint64_t> own, all(inputs.size() * world.size());
+  for (const auto& [name, tensor] : inputs) {
+    const Tensor dense = tensor.contiguous();
+    own.push_back(std::hash<std::string_view>()({static_cast<const char*>(dense.read("graph input")),
+                                                 checked_bytes(dense.shape(), dtype_size(dense.dtype()))}));
+  }
+  world.control().all_gather(own.data(), all.data(), own.size() * sizeof own[0]);
+  for (size_t i = own.size(); i < all.size(); ++i)
+    SLUICE_CHECK(
+        all[i] == all[i % own.size()],
+        "graph '{}': local input '{}' has other contents on rank {} than on rank 0; a local input must be equal "
+        "on all ranks, rows of its own are given with to_global(placement, sbp.split(0))",
+        graph, inputs[i % own.size()].first, i / own.size());
 }
 
 std::vector<plan::DeviceDesc> describe_devices(collective::World& world, Engine& engine,

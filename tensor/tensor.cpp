@@ -176,7 +176,7 @@ void Tensor::retain_grad() const {
         if (const auto impl = weak.lock()) impl->autograd->grad = current_executor().detach(grad).ptr();
         return Value();
       },
-      true);
+      GradNode::HookTime::kLast);
 }
 
 int Tensor::add_hook(std::function<Value(const Value&)> hook) const {
@@ -184,6 +184,19 @@ int Tensor::add_hook(std::function<Value(const Value&)> hook) const {
                     "register_hook: cannot register a hook on a tensor that doesn't require gradient");
   const GradNode::Next edge = gradient_edge(*this);
   return edge.node->add_hook(edge.index, std::move(hook));
+}
+
+int Tensor::add_post_accumulate_grad_hook(std::function<void(const Value&)> hook) const {
+  SLUICE_CHECK_KIND(kRuntime, requires_grad() && is_leaf(),
+                    "register_post_accumulate_grad_hook: the tensor {}; it must be a leaf that requires grad",
+                    requires_grad() ? "is the result of an op" : "doesn't require grad");
+  return gradient_edge(*this).node->add_hook(
+      0,
+      [hook = std::move(hook)](const Value& leaf) {
+        hook(leaf);
+        return Value();
+      },
+      GradNode::HookTime::kAccumulated);
 }
 
 void Tensor::remove_hook(int id) const {

@@ -170,6 +170,8 @@ class Tensor : public Value {
   void retain_grad() const;
   // Runs when this tensor's gradient is known; a defined result replaces it. Returns an id for remove_hook().
   int add_hook(std::function<Value(const Value&)> hook) const;
+  // Of a leaf: runs when its grad() is complete; gets the leaf.
+  int add_post_accumulate_grad_hook(std::function<void(const Value&)> hook) const;
   void remove_hook(int id) const;
 };
 

@@ -1,11 +1,14 @@
 // Walks the tape from outputs to leaves.
 //
 // Nodes run in descending creation sequence, which is a topological order (GradNode, invariant 2) and makes the order
-// in which gradients are added up the same in every run. No recursion: graphs may be very deep.
+// in which gradients are added up the same in every run. Leaves accumulate at once when the last node that uses them
+// has run, so that their hooks overlap with the rest. No recursion: graphs may be very deep.
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "graph/autodiff/tape.h"
@@ -29,15 +32,11 @@ class Walk {
 
   // REQUIRES: everything wanted and seeded.
   void run() {
-    if (!wanted_.empty()) find_paths();
+    wanted_.empty() ? count_uses() : find_paths();
     while (!queue_.empty()) {
       const std::shared_ptr<GradNode> node = queue_.top().node;
       queue_.pop();
-      auto entry = pending_.extract(node.get());
-      std::vector<Value> grads = std::move(entry.mapped());
-      run_hooks(*node, grads);
-      capture(*node, grads);
-      if (wanted_.empty() || leads_[node.get()]) run_node(*node, std::move(grads));
+      finish(*node);
     }
   }
 
@@ -59,23 +58,33 @@ class Walk {
     Value grad;
   };
 
-  void add(const GradNode::Next& edge, const Value& grad) {
+  // What arrives at the node is complete. Nothing when a leaf has run already.
+  void finish(GradNode& node) {
+    auto entry = pending_.extract(&node);
+    if (entry.empty()) return;
+    std::vector<Value> grads = std::move(entry.mapped());
+    run_hooks(node, grads);
+    capture(node, grads);
+    if (wanted_.empty() || leads_[&node]) run_node(node, std::move(grads));
+  }
+
+  void add(const GradNode::Next& edge, Value grad) {
     std::vector<Value>& grads = pending_[edge.node.get()];
     if (grads.empty()) {
       grads.resize(edge.node->num_outputs);
       queue_.push({edge.node->sequence, edge.node});
     }
     Value& slot = grads[edge.index];
-    slot = slot.defined() ? ops::add(slot, grad) : grad;
+    slot = slot.defined() ? ops::add(slot, grad) : std::move(grad);
   }
 
   static void run_hooks(GradNode& node, std::vector<Value>& grads) {
     if (node.hooks.empty()) return;
     const std::vector<GradNode::Hook> hooks = node.hooks;  // a hook may remove itself
-    for (const bool last : {false, true}) {
+    for (const auto time : {GradNode::HookTime::kArrived, GradNode::HookTime::kLast}) {
       for (const GradNode::Hook& hook : hooks) {
         Value& grad = grads[hook.output];
-        if (hook.last != last || !grad.defined()) continue;
+        if (hook.time != time || !grad.defined()) continue;
         const Value replaced = hook.fn(grad);
         if (!replaced.defined()) continue;
         SLUICE_CHECK_KIND(kRuntime, replaced.type() == grad.type(),
@@ -102,7 +111,30 @@ class Walk {
     if (!retain_graph_) node.release();
     grads.clear();
     for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i].defined() && needs[i]) add(node.next[i], inputs[i]);
+      if (inputs[i].defined() && needs[i]) add(node.next[i], std::move(inputs[i]));
+    for (const GradNode::Next& edge : node.next) {
+      const auto found = uses_.find(edge.node.get());
+      if (found != uses_.end() && --found->second == 0) finish(*edge.node);
+    }
+  }
+
+  // uses_: how many edges lead to each leaf. A leaf with one that never carries anything runs at the end.
+  void count_uses() {
+    std::vector<const GradNode*> stack;
+    std::unordered_set<const GradNode*> seen;
+    for (const auto& [node, grads] : pending_) stack.push_back(node);
+    while (!stack.empty()) {
+      const GradNode* node = stack.back();
+      stack.pop_back();
+      if (!seen.insert(node).second) continue;
+      for (const auto& edge : node->next) {
+        if (!edge.node) continue;
+        if (edge.node->next.empty())
+          ++uses_[edge.node.get()];
+        else
+          stack.push_back(edge.node.get());
+      }
+    }
   }
 
   bool is_wanted(const GradNode* node) const {
@@ -136,7 +168,10 @@ class Walk {
   std::unordered_map<const GradNode*, std::vector<Value>> pending_;
   std::unordered_map<const GradNode*, std::vector<Capture>> wanted_;
   std::unordered_map<const GradNode*, bool> leads_;
+  std::unordered_map<const GradNode*, int> uses_;
 };
+
+thread_local std::vector<std::function<void(bool)>>* callbacks = nullptr;  // of the outermost backward() under way
 
 void seed_outputs(Walk& walk, std::span<const Value> outputs, std::span<const Value> grad_outputs, const char* where) {
   SLUICE_CHECK(grad_outputs.empty() || grad_outputs.size() == outputs.size(),
@@ -167,7 +202,30 @@ void seed_outputs(Walk& walk, std::span<const Value> outputs, std::span<const Va
 void backward(std::span<const Value> outputs, std::span<const Value> grad_outputs, const BackwardOptions& options) {
   Walk walk(options.create_graph, options.retain_graph.value_or(options.create_graph));
   seed_outputs(walk, outputs, grad_outputs, "backward");
-  walk.run();
+  if (callbacks) return walk.run();
+  std::vector<std::function<void(bool)>> queued;
+  callbacks = &queued;
+  std::exception_ptr error;
+  try {
+    walk.run();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  callbacks = nullptr;
+  for (const auto& done : queued) {
+    try {
+      done(!error);
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+void queue_callback(std::function<void(bool)> done) {
+  SLUICE_CHECK_KIND(kRuntime, callbacks,
+                    "queue_callback: no backward() is under way on this thread; call it from a hook");
+  callbacks->push_back(std::move(done));
 }
 
 std::vector<Value> grad(std::span<const Value> outputs, std::span<const Value> inputs,

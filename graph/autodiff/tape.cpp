@@ -34,6 +34,9 @@ class Accumulator final : public GradNode {
       const Value sum(meta.grad);  // in place, so that whoever holds .grad sees it
       current_executor().assign(sum, ops::add(sum, grad_outputs[0]));
     }
+    const std::vector<Hook> seeing = hooks;  // a hook may remove itself
+    for (const Hook& hook : seeing)
+      if (hook.time == HookTime::kAccumulated) hook.fn(Value(leaf));
     return {};
   }
 
@@ -84,10 +87,10 @@ GradNode::~GradNode() {
   if (!items.empty()) bury(std::move(items));
 }
 
-int GradNode::add_hook(int output, std::function<Value(const Value&)> fn, bool last) {
+int GradNode::add_hook(int output, std::function<Value(const Value&)> fn, HookTime time) {
   static std::atomic<int> next_id{1};
   const int id = next_id.fetch_add(1, std::memory_order_relaxed);
-  hooks.push_back({id, output, last, std::move(fn)});
+  hooks.push_back({id, output, time, std::move(fn)});
   return id;
 }
 

@@ -37,11 +37,13 @@ class GradNode : public std::enable_shared_from_this<GradNode> {
     std::shared_ptr<GradNode> node;  // null: this input needs no gradient
     int index = 0;                   // which output of `node` the input was
   };
-  // Sees, and may replace, the complete gradient of one output.
+  // Sees, and may replace, the complete gradient of one output. One of `kAccumulated` gets the leaf instead, once its
+  // .grad is complete.
+  enum class HookTime { kArrived, kLast, kAccumulated };  // kLast: retain_grad
   struct Hook {
     int id = 0;
     int output = 0;
-    bool last = false;  // after the others: retain_grad
+    HookTime time = HookTime::kArrived;
     std::function<Value(const Value&)> fn;
   };
   explicit GradNode(std::vector<Next> edges = {});
@@ -54,7 +56,7 @@ class GradNode : public std::enable_shared_from_this<GradNode> {
   // Drops saved values; a later apply() throws "backward a second time".
   virtual void release() = 0;
 
-  int add_hook(int output, std::function<Value(const Value&)> fn, bool last = false);
+  int add_hook(int output, std::function<Value(const Value&)> fn, HookTime time = HookTime::kArrived);
   void remove_hook(int id);
 
   const uint64_t sequence;  // of creation
@@ -102,8 +104,11 @@ struct BackwardOptions {
   bool allow_unused = false;         // grad() only
 };
 
-// torch.autograd.backward: accumulates into .grad of the leaves.
+// torch.autograd.backward: accumulates into .grad of the leaves, of each as soon as its gradient is complete.
 void backward(std::span<const Value> outputs, std::span<const Value> grad_outputs, const BackwardOptions& options = {});
+// Calls `done` at the end of the outermost backward() under way on this thread, telling whether it has succeeded so
+// far; what `done` throws is thrown there.
+void queue_callback(std::function<void(bool succeeded)> done);
 // torch.autograd.grad.
 std::vector<Value> grad(std::span<const Value> outputs, std::span<const Value> inputs,
                         std::span<const Value> grad_outputs, const BackwardOptions& options = {});

@@ -14,9 +14,10 @@ from sluice._tensor_math import method
 
 
 def _job() -> Any:
-    """The world of several ranks that this process is in, or None."""
+    """The world of several ranks that this process is in, with nothing under way; or None."""
     from sluice.distributed._state import state
 
+    state.settle()
     return state.world if state.world is not None and state.world.size > 1 else None
 
 
@@ -91,14 +92,14 @@ def to_global(self, placement=None, sbp=None) -> Tensor:
     if not isinstance(placement, _Placement):
         raise TypeError(f"to_global: placement is {placement!r}; must be a sluice.placement")
     text = _sbp.one(sbp).text(self.ndim)
-    result = _C.ops.to_global(self, mesh=placement._mesh, sbp=text) if _C.is_tracing() and not self._global else self
-    if not result._traced:  # a constant, inside nn.Graph, too
-        sbp, job = _sbp.parse(text), _job()
-        if job is None:
-            return self._to_global(placement._mesh, text)
-        return (_convert if self._global else _combine)(job, self, placement, sbp).requires_grad_(self.requires_grad)
-    result._laid = (placement, _sbp.parse(text))
-    return result
+    if _C.touches_graph(self):
+        result = _C.ops.to_global(self, mesh=placement._mesh, sbp=text)
+        result._laid = (placement, _sbp.parse(text))
+        return result
+    job = _job()  # a constant, inside nn.Graph, too
+    if job is None:
+        return self._to_global(placement._mesh, text)
+    return (_convert if self._global else _combine)(job, self, placement, _sbp.parse(text)).requires_grad_(self.requires_grad)
 
 
 _Placement = placement

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
@@ -319,6 +321,13 @@ def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=
 def register_hook(self, hook) -> Any:
     """`hook(grad)` runs when this tensor's gradient is known; a returned tensor replaces it."""
     return _HookHandle(self, self._add_hook(hook))
+
+
+@method
+def register_post_accumulate_grad_hook(self, hook) -> Any:
+    """`hook(tensor)` runs in every backward() when the gradient of this leaf has been added to its `.grad`."""
+    same = weakref.ref(self)  # the gradient's node holds the hook, and this holds the node
+    return _HookHandle(self, self._add_post_accumulate_grad_hook(lambda leaf: hook(leaf if same() is None else same())))
 
 
 class _HookHandle:

@@ -54,6 +54,12 @@ void bind_autograd(nb::module_& m) {
       },
       nb::arg("outputs"), nb::arg("inputs"), nb::arg("grad_outputs"), nb::arg("create_graph"),
       nb::arg("retain_graph").none(), nb::arg("allow_unused"));
+  m.def("queue_callback", [](nb::callable done) {
+    queue_callback([done = SharedObject(done)](bool succeeded) {
+      GilAcquire gil;
+      done.get()(succeeded);
+    });
+  });
   // Fresh aliases of `outputs` whose history is the Python function `backward` of `inputs`.
   m.def("record_function", [](const std::string& name, const std::vector<Value>& inputs,
                               const std::vector<Value>& outputs, nb::callable backward) {

@@ -112,6 +112,9 @@ void bind_distributed(nb::module_& m) {
       .def(
           "barrier", [](PyWorld& self) { self.all->barrier(); }, Release())
       .def(
+          "miss", [](PyWorld& self, const std::string& text) { self.all->miss(text); }, Release(), nb::arg("text"),
+          "Instead of the next collective: it fails in the other ranks with this text, and nothing else does.")
+      .def(
           "all_reduce",
           [](PyWorld& self, const Value& tensor, const std::string& op) {
             in_place(tensor, "all_reduce", [&](const Tensor& t, void* data) {

@@ -8,6 +8,7 @@
 #include "source_location.h"
 #include "tensor/eager.h"
 #include "tensor/trace.h"
+#include "tensor/trace_executor.h"
 
 namespace sluice::python {
 namespace {
@@ -112,6 +113,11 @@ void bind_trace(nb::module_& m) {
       .def("num_nodes", [](PyTrace& t) { return t.open().graph().nodes().size(); })
       .def("close", &PyTrace::close);
   m.def("is_tracing", [] { return current_trace() != nullptr; });
+  // Is it a value or a variable of the graph that is traced, rather than a constant.
+  m.def("touches_graph", [](const Value& t) {
+    TraceExecutor* trace = current_trace();
+    return trace != nullptr && trace->touches_graph(t);
+  });
   m.def("user_location", [] { return user_location().str(); });
 }
 

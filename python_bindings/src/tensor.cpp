@@ -71,11 +71,14 @@ nb::object tolist(const Tensor& t) {
   return to_list(wide, bytes, 0);
 }
 
-// `p.data = x`: the object keeps its identity, flags and gradient, and gets other memory.
+// `p.data = x`: the object keeps its identity, flags, gradient and hooks, and gets other memory.
 void set_data(Tensor& self, const Value& data) {
   Tensor replaced = Tensor(data).detach();
   const Tensor grad = self.grad();
-  if (self.requires_grad()) replaced.set_requires_grad(true);
+  if (self.requires_grad()) {
+    replaced.set_requires_grad(true);
+    if (self.is_leaf()) gradient_edge(replaced).node->hooks = std::move(gradient_edge(self).node->hooks);
+  }
   if (grad.defined()) replaced.set_grad(grad);
   self = replaced;
 }
@@ -152,6 +155,11 @@ void bind_autograd_members(nb::class_<Tensor>& t) {
       .def("_add_hook",
            [](const Tensor& t, nb::callable hook) {
              return t.add_hook([hook = SharedObject(hook)](const Value& grad) { return run_hook(hook, grad); });
+           })
+      .def("_add_post_accumulate_grad_hook",
+           [](const Tensor& t, nb::callable hook) {
+             return t.add_post_accumulate_grad_hook(
+                 [hook = SharedObject(hook)](const Value& leaf) { run_hook(hook, leaf); });
            })
       .def("_remove_hook", &Tensor::remove_hook)
       .def(

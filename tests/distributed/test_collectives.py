@@ -1,5 +1,7 @@
 """Collectives on eager tensors against NumPy."""
 
+import re
+
 import pytest
 
 from programs import environment, ranks, start  # noqa: F401: fixtures
@@ -115,6 +117,46 @@ print("ok")
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_every_collective_equals_numpy(ranks, n):  # GT-25
     assert ranks(n, COLLECTIVES) == [["ok"]] * n
+
+
+def test_every_collective_under_way_equals_numpy(ranks):
+    works = re.sub(r"dist\.(all_\w+|reduce\w*|broadcast|gather|scatter|barrier)\((.*?)\)$", r"assert dist.\1(\2, async_op=True).wait()",
+                   COLLECTIVES.replace("dist.barrier()", "dist.barrier(async_op=False)"), flags=re.MULTILINE)
+    assert works.count("async_op=True") >= 18
+    assert ranks(2, works.replace("async_op=False, ", "")) == [["ok"]] * 2
+
+
+def test_works_run_in_order_beside_the_program(ranks):
+    out = ranks(2, """
+    dist.init()
+    x, y = sl.full((3,), 1.0), sl.full((3,), 2.0)
+    if rank == 0:
+        works = [dist.all_reduce(x, async_op=True), dist.all_reduce(x, "product", async_op=True), dist.broadcast(y, 1, async_op=True)]
+        assert works[0].began is None or not works[0].is_completed()  # rank 1 has not come
+        open("go", "w").close()
+    else:
+        while not os.path.exists("go"):
+            time.sleep(0.01)
+        works = [dist.all_reduce(x, async_op=True), dist.all_reduce(x, "product", async_op=True), dist.broadcast(y, 1, async_op=True)]
+    z = sl.ones(3)
+    dist.all_reduce(z)  # behind them
+    assert all(w.is_completed() and w.wait() and w.exception() is None for w in works)
+    assert works[0].began <= works[0].ended <= works[1].began <= works[1].ended <= works[2].began
+    print(x.tolist(), y.tolist(), z.tolist())
+    bad = dist.all_reduce(sl.ones(2, dtype=sl.bool), async_op=True)
+    try:
+        bad.wait()
+    except TypeError as e:
+        print(e)
+    dist.all_reduce(z)
+    late = dist.all_reduce(z, async_op=True)
+    dist.destroy()  # lets what is under way end
+    print(late.is_completed(), z.tolist())
+    """)
+    assert [lines[0] for lines in out] == ["[4.0, 4.0, 4.0] [2.0, 2.0, 2.0] [2.0, 2.0, 2.0]"] * 2
+    assert [lines[1] for lines in out] == ["all_reduce: sum of bool is not defined; bool has no reduction, and an average needs a "
+                                           "floating dtype"] * 2
+    assert [lines[2] for lines in out] == ["True [8.0, 8.0, 8.0]"] * 2
 
 
 def test_wrong_arguments_are_named_and_leave_the_job_usable(ranks):

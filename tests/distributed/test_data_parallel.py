@@ -32,11 +32,11 @@ def mine(x):
 """
 
 
-@pytest.mark.parametrize("n", [2, 3])
-def test_training_is_as_with_the_whole_batch(ranks, n):
-    out = ranks(n, NET + """
+@pytest.mark.parametrize("n, as_view", [(2, False), (2, True), (3, False)])
+def test_training_is_as_with_the_whole_batch(ranks, n, as_view):
+    out = ranks(n, NET + f"\nAS_VIEW = {as_view}\n" + """
 sl.manual_seed(rank)  # rank 0's parameters count
-net = DDP(Net(), bucket_cap_mb=300 / 2**20)
+net = DDP(Net(), bucket_cap_mb=100 / 2**20, gradient_as_bucket_view=AS_VIEW)
 sl.manual_seed(0)
 whole = Net()
 assert all(p.equal(q) for p, q in zip(net.module.parameters(), whole.parameters()))
@@ -95,6 +95,216 @@ assert net.module.seen.item() == 2
 print("ok")
 """)
     assert out == [["ok"]] * 2
+
+
+# 20 layers of 66,048 bytes, two for each bucket.
+MLP = """
+dist.init()
+from sluice import nn
+sl.manual_seed(0)
+layers = [nn.Linear(128, 128) for _ in range(20)]
+net = nn.Sequential(*(m for layer in layers for m in (layer, nn.Tanh())))
+works, all_reduce = [], dist.all_reduce
+
+def counted(*arguments, async_op=False):
+    works.append(all_reduce(*arguments, async_op=True))
+    return works[-1]
+
+dist.all_reduce = counted
+DDP = nn.parallel.DistributedDataParallel
+"""
+
+
+def test_buckets_are_sent_while_backward_goes_on(ranks):  # DDP-02, DDP-03
+    out = ranks(2, MLP + """
+ends = []
+layers[0].weight.register_post_accumulate_grad_hook(lambda _: ends.append(time.perf_counter()))  # the last gradient of all
+ddp = DDP(net, bucket_cap_mb=130_000 / 2**20)
+x, hidden, all_of_it = sl.randn(4096, 128), 0.0, 0.0
+for step in range(4):
+    works.clear()
+    ends.clear()
+    net.zero_grad()
+    loss = ddp(x).square().mean()
+    begin = time.perf_counter()
+    loss.backward()
+    size_in_bytes = sum(p.numel() * 4 for p in net.parameters())
+    assert len(ends) == 1 and len(works) <= -(-size_in_bytes // 130_000) == 11, (len(works), size_in_bytes)
+    assert all(a.ended <= b.began for a, b in zip(works, works[1:]))
+    assert begin < works[0].began < ends[0]
+    mine = sl.tensor([[w.began for w in works], [w.ended for w in works], ends * len(works)], dtype=sl.float64)
+    both = [sl.zeros_like(mine) for _ in range(2)]
+    dist.all_gather(both, mine)
+    began, ended, end = np.maximum(*(b.numpy() for b in both))  # a collective begins when the last rank has come
+    hidden += (np.minimum(ended, end) - np.minimum(began, end)).sum()
+    all_of_it += (ended - began).sum()
+print(hidden / all_of_it)
+""")
+    for lines in out:
+        assert float(lines[0]) >= 0.5, out
+
+
+def test_buckets_go_in_one_order_where_gradients_come_in_several(ranks):
+    out = ranks(2, """
+dist.init()
+from sluice import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8, 8, bias=False) for _ in range(4)])
+
+    def forward(self, x):
+        for layer in self.layers if rank == 0 else reversed(self.layers):
+            x = layer(x)
+        return x.square().sum()
+
+sl.manual_seed(0)
+net = Net()
+expected = []
+for order in (1, -1):
+    net.zero_grad()
+    x = sl.ones(2, 8)
+    for layer in list(net.layers)[::order]:
+        x = layer(x)
+    x.square().sum().backward()
+    expected.append([p.grad.numpy() for p in net.parameters()])
+net.zero_grad()
+ddp = nn.parallel.DistributedDataParallel(net, bucket_cap_mb=1 / 2**20)
+assert len(ddp._buckets) == 4
+for step in range(3):
+    ddp.zero_grad()
+    ddp(sl.ones(2, 8)).backward()
+    for p, a, b in zip(net.parameters(), *expected):
+        assert np.allclose(p.grad.numpy(), (a + b) / 2, rtol=1e-5)
+print("ok")
+""")
+    assert out == [["ok"]] * 2
+
+
+def test_buckets_are_made_once_and_may_hold_the_gradients(ranks):
+    out = ranks(2, MLP + """
+ddp = DDP(net, bucket_cap_mb=1, gradient_as_bucket_view=True)
+places = []
+for step in range(3):
+    ddp.zero_grad(set_to_none=step != 1)
+    ddp(sl.randn(8, 128)).square().mean().backward()
+    places.append([p.grad.data_ptr() for p in net.parameters()])
+    flats = [(b.flat.data_ptr(), b.flat.data_ptr() + b.flat.nbytes) for b in ddp._buckets]
+    assert all(any(begin <= place < end for begin, end in flats) for place in places[-1])
+assert places[0] == places[1] == places[2] and len(ddp._buckets) == 2
+print("ok")
+""")
+    assert out == [["ok"]] * 2
+
+
+def test_copies_of_a_wrapper_and_new_data_of_parameters_are_averaged_too(ranks):
+    out = ranks(2, NET + """
+import copy
+net = copy.deepcopy(DDP(Net()))
+net.module.a.weight.data = net.module.a.weight.data.clone()
+net(mine(batch(0))).backward()
+for p in net.module.parameters():
+    if p.grad is not None:
+        every = [sl.zeros_like(p.grad) for _ in range(size)]
+        dist.all_gather(every, p.grad)
+        assert every[0].equal(every[1])
+
+import gc, weakref
+left = weakref.ref(net), weakref.ref(net.module.a.weight), weakref.ref(net._buckets[0].flat)
+del net, p
+gc.collect()
+assert [w() for w in left] == [None] * 3
+print("ok")
+""")
+    assert out == [["ok"]] * 2
+
+
+def test_a_backward_that_fails_midway_is_told_and_the_next_works(ranks):
+    out = ranks(2, MLP + """
+ddp = DDP(net, bucket_cap_mb=130_000 / 2**20)
+x = sl.randn(64, 128)
+ddp(x).square().mean().backward()
+ddp.zero_grad()
+
+def fail(_):
+    raise KeyError("midway")
+
+handle = layers[10].weight.register_hook(fail) if rank == 1 else None
+try:
+    ddp(x).square().mean().backward()
+except (KeyError, sl.Error) as e:
+    print(type(e).__name__, str(e).split("  (")[0])
+if handle:
+    handle.remove()
+ddp.zero_grad()
+ddp(x).square().mean().backward()
+every = [sl.zeros_like(layers[0].weight) for _ in range(2)]
+dist.all_gather(every, layers[0].weight.grad)
+print(every[0].equal(every[1]))
+""")
+    assert out == [["RuntimeError all_reduce: rank 1 takes no part: its backward() has failed", "True"], ["KeyError 'midway'", "True"]]
+
+
+def test_a_rank_killed_in_the_middle_of_backward_is_named(start):
+    status, out, err = start(2, MLP + """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # to have time to tell
+ddp = DDP(net, bucket_cap_mb=130_000 / 2**20)
+x = sl.randn(64, 128)
+ddp(x).square().mean().backward()
+if rank == 1:
+    layers[10].weight.register_hook(lambda _: os.kill(os.getpid(), signal.SIGKILL))
+try:
+    ddp(x).square().mean().backward()
+except sl.Error as e:
+    print(str(e).split("  (")[0])
+""").output()
+    assert status == 128 + 9
+    assert out == "[0] all_reduce: rank 1 is gone: its connection closed without a goodbye; it crashed or was killed\n"
+
+
+def test_a_second_gradient_after_the_first_was_sent_is_refused(ranks):
+    out = ranks(2, NET + """
+from sluice.autograd import Function
+
+net = DDP(nn.Linear(6, 1, bias=False))
+
+class Again(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx, grad):
+        with sl.enable_grad():
+            net.module(sl.ones(1, 6)).sum().backward()
+        return grad
+
+try:
+    net(Again.apply(mine(batch(0)).requires_grad_())).sum().backward()
+except RuntimeError as e:
+    print(str(e).split("  (")[0])
+""")
+    assert out == [["DistributedDataParallel: 'weight' has got another gradient after the first was sent; a backward pass must give each "
+                    "parameter its whole gradient at once"]] * 2
+
+
+def test_every_pass_outside_of_no_sync_is_averaged_whatever_the_order(ranks):
+    out = ranks(2, NET + """
+net = DDP(Net())
+
+def equal():
+    grad = net.module.a.weight.grad
+    every = [sl.zeros_like(grad) for _ in range(2)]
+    dist.all_gather(every, grad)
+    return every[0].equal(every[1])
+
+first, second = net(mine(batch(0))), net(mine(batch(1)))
+with net.no_sync():
+    third = net(mine(batch(2)))
+print([(loss.backward(), equal())[1] for loss in (first, second, third)])
+""")
+    assert out == [["[True, True, False]"]] * 2
 
 
 def test_buffers_are_rank_0s_in_training(ranks):

@@ -193,6 +193,62 @@ def test_components_of_eager_tensors(ranks):  # GT-03, GT-04, GT-17
     assert out[0][-1] in ("rank 0: device", "rank 1: device", "two GPUs")
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_parameter_may_be_laid_anew_inside_build(ranks, n):
+    out = ranks(n, """
+    dist.init()
+    W, S, B = sl.placement("sim", [0, 1]), sl.sbp.split, sl.sbp.broadcast
+
+    class Train(sl.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            sl.manual_seed(0)
+            self.fc = sl.nn.Linear(6, 4, bias=False).to_global(W, S(0))
+            self.add_optimizer(sl.optim.SGD(self.fc.parameters(), lr=0.5))
+
+        def build(self, x):
+            weight = self.fc.weight.to_global(sbp=B)
+            assert weight._traced and weight.sbp == (B,) and self.fc.weight.sbp == (S(0),)
+            loss = sl.nn.functional.linear(x, weight).square().mean()
+            loss.backward()
+            return loss
+
+    x = sl.tensor(np.split(np.ones((2, 6), np.float32), size)[rank]).to_global(W, S(0))
+    graph = Train()
+    print([graph(x).item().hex() for _ in range(2)])
+    sl.manual_seed(0)
+    fc = sl.nn.Linear(6, 4, bias=False)
+    one = sl.optim.SGD(fc.parameters(), lr=0.5)
+    for _ in range(2):
+        loss = fc(sl.ones(2, 6)).square().mean()
+        one.zero_grad()
+        loss.backward()
+        one.step()
+    assert abs(graph(x).item() - fc(sl.ones(2, 6)).square().mean().item()) < 1e-6
+    """)
+    assert len(out[0]) == 1 and out == [out[0]] * n
+
+
+def test_what_is_local_is_equal_on_all_ranks_or_refused(ranks):
+    out = ranks(2, """
+    dist.init()
+    W, S = sl.placement("cpu", [0, 1]), sl.sbp.split
+
+    class Scale(sl.nn.Graph):
+        def build(self, x, factor):
+            return x * (sl.tensor([1.0 + rank, 2.0]) * 10 + factor)
+
+    graph, x = Scale(name="scale"), sl.ones(1, 2).to_global(W, S(0))
+    try:
+        graph(x, sl.full((2,), float(rank)))
+    except ValueError as e:
+        print(str(e).split("  (")[0])
+    print(graph(x, sl.ones(2)).tolist())
+    """)
+    assert out == [["graph 'scale': local input 'factor' has other contents on rank 1 than on rank 0; a local input must be equal on all "
+                    "ranks, rows of its own are given with to_global(placement, sbp.split(0))", "[[11.0, 21.0], [11.0, 21.0]]"]] * 2
+
+
 def test_every_conversion_keeps_the_value_between_ranks(ranks):  # GT-05, GT-06
     assert ranks(4, """
     dist.init()

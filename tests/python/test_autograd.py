@@ -164,6 +164,29 @@ def test_hooks_see_and_replace_gradients():
     assert len(seen) == 1
 
 
+def test_post_accumulate_grad_hooks_equal_torch():
+    for lib in (sl, torch):
+        w, seen = lib.ones(2, requires_grad=True), []
+
+        def hook(p):
+            assert p is w
+            seen.append(p.grad.tolist())
+            p.grad = None
+
+        handle = w.register_post_accumulate_grad_hook(hook)
+        for _ in range(2):
+            ((w * 3).sum() + (w * 2).sum()).backward()
+        assert seen == [[5, 5]] * 2 and w.grad is None
+        handle.remove()
+        (w * 3).sum().backward()
+        assert len(seen) == 2 and w.grad.tolist() == [3, 3]
+        for wrong in (w * 2, lib.ones(2)):
+            with pytest.raises(RuntimeError):
+                wrong.register_post_accumulate_grad_hook(hook)
+    with pytest.raises(RuntimeError, match="register_post_accumulate_grad_hook: the tensor is the result of an op; it must be a leaf"):
+        (w := sl.ones(2, requires_grad=True)).add(1).register_post_accumulate_grad_hook(print)
+
+
 def test_gradients_through_views_and_in_place_equal_torch():
     a = torch.rand(3, 4, requires_grad=True)
     x = to_sl(a)

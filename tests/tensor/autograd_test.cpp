@@ -134,6 +134,53 @@ TEST_F(Autograd, HooksSeeAndReplaceTheWholeGradient) {
   y.remove_hook(id);
 }
 
+TEST_F(Autograd, LeavesAccumulateAsSoonAsTheirGradientIsComplete) {
+  const Tensor x = vec({1, 2}, true), w = vec({3, 4}, true), shared = vec({5, 6}, true);
+  backward_from(ops::sum(ops::mul(x, w)));  // w is known to the tape before what comes
+  std::string order;
+  const auto log = [&order](const Tensor& leaf, const char* name) {
+    leaf.set_grad({});
+    leaf.add_post_accumulate_grad_hook([&order, name](const Value& l) {
+      EXPECT_TRUE(Tensor(l).grad().defined());
+      order += name;
+    });
+  };
+  log(w, "w");
+  log(shared, "s");
+  const Tensor first = ops::mul(x, shared), second = ops::mul(first, 2);
+  second.add_hook([&](const Value&) {
+    order += "2";
+    return Value();
+  });
+  const int id = first.add_hook([&](const Value&) {
+    order += "1";
+    return Value();
+  });
+  backward_from(ops::sum(ops::mul(ops::mul(second, shared), w)), {false, true, false});
+  EXPECT_EQ(order, "w21s");
+  EXPECT_THAT(grad_of(shared), ElementsAre(2 * 2 * 1 * 5 * 3, 2 * 2 * 2 * 6 * 4));
+  first.remove_hook(id);
+}
+
+TEST_F(Autograd, CallbacksRunAtTheEndOfBackwardWhateverItsEnd) {
+  const Tensor x = vec({1}, true);
+  std::string order;
+  const auto ends = [&order](bool succeeded) { order += succeeded ? "+" : "-"; };
+  x.add_post_accumulate_grad_hook([&](const Value&) { queue_callback(ends); });
+  backward_from(ops::mul(x, 2));
+  EXPECT_EQ(order, "+");
+  x.add_post_accumulate_grad_hook([&](const Value&) { fail(ErrorKind::kRuntime, "in a hook"); });
+  EXPECT_THROW(backward_from(ops::mul(x, 2)), Error);
+  EXPECT_EQ(order, "+-");
+  try {
+    queue_callback(ends);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("queue_callback: no backward() is under way on this thread; call it from a hook"));
+  }
+}
+
 TEST_F(Autograd, RetainGradKeepsInnerGradients) {
   const Tensor x = vec({1, 2}, true);
   const Tensor y = ops::mul(x, 3);

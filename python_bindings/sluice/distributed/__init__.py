@@ -8,7 +8,8 @@
     x = sluice.ones(4) * place.rank
     dist.all_reduce(x)                  # the sum over all ranks, in every rank
 
-Names and semantics are torch.distributed's. A call returns when this rank's part is done; when a rank fails, is killed
+Names and semantics are torch.distributed's. A call returns when this rank's part is done, or with async_op=True at once;
+when a rank fails, is killed
 or hangs, every other rank's current or next call raises an error that names it.
 """
 
@@ -23,10 +24,10 @@ from sluice.distributed._collectives import (ReduceOp, all_gather, all_gather_in
                                              all_to_all_single, barrier, broadcast, gather, recv, reduce, reduce_scatter,
                                              reduce_scatter_tensor, scatter, send)
 from sluice.distributed._environment import Place
-from sluice.distributed._state import state as _state
+from sluice.distributed._state import Work, state as _state
 from sluice.errors import RuntimeError, ValueError  # noqa: A004
 
-__all__ = ["Place", "ReduceOp", "all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single", "barrier",
+__all__ = ["Place", "ReduceOp", "Work", "all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single", "barrier",
            "broadcast", "destroy", "gather", "get_local_rank", "get_rank", "get_world_size", "init", "is_initialized", "recv",
            "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send"]
 
@@ -71,9 +72,8 @@ def init(*, rank: int | None = None, world_size: int | None = None, master: str 
 
 def destroy() -> None:
     """Leaves the job: the other ranks go on as long as they want nothing of this one. Nothing when not initialized."""
-    world, _state.world, _state.place = _state.world, None, None
-    if world is not None:
-        world.leave()
+    _state.settle()
+    _state.leave()
 
 
 def is_initialized() -> bool:
@@ -97,10 +97,10 @@ def get_local_rank() -> int:
 
 
 def _at_exit():
-    world, failure = _state.world, _failure.of_this_process()
-    _state.world = None
-    if world is not None:
-        world.leave(failure)
+    failure = _failure.of_this_process()
+    if not failure:
+        _state.settle()
+    _state.leave(failure)
 
 
 # Before the engine is shut down: exit functions run in reverse order.

@@ -1,7 +1,8 @@
 """Collectives on eager tensors, with torch.distributed's names and arguments.
 
 Tensors lie in host memory; all ranks call the same functions in the same order, with equal shapes and dtypes. Results
-of reductions are the same bits in every rank. Gradients do not flow through these calls.
+of reductions are the same bits in every rank. Gradients do not flow through these calls. With async_op=True a call returns
+a Work instead of waiting.
 """
 
 import sluice
@@ -15,111 +16,120 @@ class ReduceOp:
     SUM, PRODUCT, MIN, MAX, AVG = "sum", "product", "min", "max", "average"
 
 
-def barrier():
+def barrier(async_op=False):
     """Returns when all ranks have called it."""
-    state.get("barrier").barrier()
+    return state.run("barrier", async_op, lambda world: world.barrier())
 
 
-def all_reduce(tensor, op=ReduceOp.SUM):
+def all_reduce(tensor, op=ReduceOp.SUM, async_op=False):
     """Combines the ranks' tensors, in place, in every rank."""
-    state.get("all_reduce").all_reduce(tensor, op)
+    return state.run("all_reduce", async_op, lambda world: world.all_reduce(tensor, op))
 
 
-def reduce(tensor, dst, op=ReduceOp.SUM):
+def reduce(tensor, dst, op=ReduceOp.SUM, async_op=False):
     """Combines the ranks' tensors, in place, in rank dst; the others keep theirs."""
     world = state.get("reduce")
     _check_rank(world, "reduce", "dst", dst)
     target = tensor if world.rank == dst else tensor.detach().clone()
-    world.all_reduce(target, op)
+    return state.run("reduce", async_op, lambda world: world.all_reduce(target, op))
 
 
-def broadcast(tensor, src):
+def broadcast(tensor, src, async_op=False):
     """Gives every rank the tensor of rank src, in place."""
-    state.get("broadcast").broadcast(tensor, src)
+    return state.run("broadcast", async_op, lambda world: world.broadcast(tensor, src))
 
 
-def all_gather(tensor_list, tensor):
+def all_gather(tensor_list, tensor, async_op=False):
     """Fills tensor_list with the tensors of all ranks, in their order."""
-    world = state.get("all_gather")
-    _check_list(world, "all_gather", "tensor_list", tensor_list, tensor)
-    _fill(tensor_list, world.all_gather(tensor.detach().unsqueeze(0)).unbind(0))
+    _check_list(state.get("all_gather"), "all_gather", "tensor_list", tensor_list, tensor)
+    return state.run("all_gather", async_op,
+                     lambda world: _fill(tensor_list, world.all_gather(tensor.detach().unsqueeze(0)).unbind(0)))
 
 
-def all_gather_into_tensor(output_tensor, input_tensor):
+def all_gather_into_tensor(output_tensor, input_tensor, async_op=False):
     """Fills output_tensor with the tensors of all ranks, one after the other along dimension 0."""
-    world = state.get("all_gather_into_tensor")
-    _check_whole(world, "all_gather_into_tensor", output_tensor, input_tensor)
-    _fill([output_tensor], [world.all_gather(_rows(input_tensor)).reshape(output_tensor.shape)])
+    _check_whole(state.get("all_gather_into_tensor"), "all_gather_into_tensor", output_tensor, input_tensor)
+    return state.run("all_gather_into_tensor", async_op,
+                     lambda world: _fill([output_tensor], [world.all_gather(_rows(input_tensor)).reshape(output_tensor.shape)]))
 
 
-def gather(tensor, gather_list=None, dst=0):
+def gather(tensor, gather_list=None, dst=0, async_op=False):
     """Fills gather_list, in rank dst alone, with the tensors of all ranks."""
     world = state.get("gather")
     _check_rank(world, "gather", "dst", dst)
     if world.rank != dst:
         _check_none("gather", "gather_list", gather_list, dst)
-        return world.send(tensor, dst)
+        return state.run("gather", async_op, lambda world: world.send(tensor, dst))
     _check_list(world, "gather", "gather_list", gather_list, tensor)
-    for rank, part in enumerate(gather_list):
-        if rank == dst:
-            _fill([part], [tensor.detach()])
-        else:
-            world.receive(part, rank)
+
+    def collect(world):
+        for rank, part in enumerate(gather_list):
+            if rank == dst:
+                _fill([part], [tensor.detach()])
+            else:
+                world.receive(part, rank)
+
+    return state.run("gather", async_op, collect)
 
 
-def scatter(tensor, scatter_list=None, src=0):
+def scatter(tensor, scatter_list=None, src=0, async_op=False):
     """Fills tensor with this rank's element of rank src's scatter_list."""
     world = state.get("scatter")
     _check_rank(world, "scatter", "src", src)
     if world.rank != src:
         _check_none("scatter", "scatter_list", scatter_list, src)
-        return world.receive(tensor, src)
+        return state.run("scatter", async_op, lambda world: world.receive(tensor, src))
     _check_list(world, "scatter", "scatter_list", scatter_list, tensor)
-    for rank, part in enumerate(scatter_list):
-        if rank == src:
-            _fill([tensor], [part.detach()])
-        else:
-            world.send(part, rank)
+
+    def deal(world):
+        for rank, part in enumerate(scatter_list):
+            if rank == src:
+                _fill([tensor], [part.detach()])
+            else:
+                world.send(part, rank)
+
+    return state.run("scatter", async_op, deal)
 
 
-def reduce_scatter(output, input_list, op=ReduceOp.SUM):
+def reduce_scatter(output, input_list, op=ReduceOp.SUM, async_op=False):
     """Combines the ranks' lists element by element; rank r gets element r."""
-    world = state.get("reduce_scatter")
-    _check_list(world, "reduce_scatter", "input_list", input_list, output)
-    _fill([output], [world.reduce_scatter(sluice.stack([t.detach() for t in input_list]), op)[0]])
+    _check_list(state.get("reduce_scatter"), "reduce_scatter", "input_list", input_list, output)
+    return state.run("reduce_scatter", async_op,
+                     lambda world: _fill([output], [world.reduce_scatter(sluice.stack([t.detach() for t in input_list]), op)[0]]))
 
 
-def reduce_scatter_tensor(output, input, op=ReduceOp.SUM):  # noqa: A002
+def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, async_op=False):  # noqa: A002
     """Combines the ranks' tensors; rank r gets part r along dimension 0."""
-    world = state.get("reduce_scatter_tensor")
-    _check_whole(world, "reduce_scatter_tensor", input, output)
-    _fill([output], [world.reduce_scatter(_rows(input), op).reshape(output.shape)])
+    _check_whole(state.get("reduce_scatter_tensor"), "reduce_scatter_tensor", input, output)
+    return state.run("reduce_scatter_tensor", async_op,
+                     lambda world: _fill([output], [world.reduce_scatter(_rows(input), op).reshape(output.shape)]))
 
 
-def all_to_all(output_tensor_list, input_tensor_list):
+def all_to_all(output_tensor_list, input_tensor_list, async_op=False):
     """Element r of input_tensor_list goes to rank r; element r of output_tensor_list comes from rank r."""
     world = state.get("all_to_all")
     _check_list(world, "all_to_all", "input_tensor_list", input_tensor_list, input_tensor_list[0] if input_tensor_list else None)
     _check_list(world, "all_to_all", "output_tensor_list", output_tensor_list, input_tensor_list[0])
-    _fill(output_tensor_list, world.all_to_all(sluice.stack([t.detach() for t in input_tensor_list])).unbind(0))
+    return state.run("all_to_all", async_op, lambda world: _fill(
+        output_tensor_list, world.all_to_all(sluice.stack([t.detach() for t in input_tensor_list])).unbind(0)))
 
 
-def all_to_all_single(output, input):  # noqa: A002
+def all_to_all_single(output, input, async_op=False):  # noqa: A002
     """Part r of input along dimension 0 goes to rank r; part r of output comes from rank r."""
-    world = state.get("all_to_all_single")
+    state.get("all_to_all_single")
     if output.shape != input.shape or output.dtype != input.dtype:
         raise ValueError(f"all_to_all_single: output is {_type(output)}, input is {_type(input)}; they must be alike")
-    _fill([output], [world.all_to_all(input)])
+    return state.run("all_to_all_single", async_op, lambda world: _fill([output], [world.all_to_all(input)]))
 
 
 def send(tensor, dst, tag=0):
     """Sends to rank dst, and returns when that has taken it."""
-    state.get("send").send(tensor, dst, tag)
+    state.run("send", False, lambda world: world.send(tensor, dst, tag))
 
 
 def recv(tensor, src, tag=0):
     """Fills tensor with what rank src sends under this tag."""
-    state.get("recv").receive(tensor, src, tag)
+    state.run("recv", False, lambda world: world.receive(tensor, src, tag))
 
 
 def _fill(targets, sources):

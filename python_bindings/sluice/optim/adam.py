@@ -32,15 +32,15 @@ class Adam(Optimizer):
         for name in ("exp_avg", "exp_avg_sq") + (("max_exp_avg_sq",) if group["amsgrad"] else ()):
             state[name] = sluice.zeros_like(p.detach())
 
-    def _update(self, group: Any, p: Any, grad: Any, state: Any, lr: Any) -> None:
+    def _update(self, group: Any, p: Any, grad: Any, state: Any, lr: Any) -> Any:
         state["step"].add_(1)
         names = ["exp_avg", "exp_avg_sq"] + (["max_exp_avg_sq"] if group["amsgrad"] else [])
         new = fn.adam_update(p, grad, state["exp_avg"], state["exp_avg_sq"], state["step"], lr, state.get("max_exp_avg_sq"),
                              tuple(map(float, group["betas"])), float(group["eps"]), float(group["weight_decay"]),
                              self._decoupled, group["maximize"])
-        p._write(new[0])
         for name, value in zip(names, new[1:]):
             state[name]._write(value)
+        return new[0]
 
 
 class AdamW(Adam):

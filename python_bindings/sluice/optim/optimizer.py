@@ -8,8 +8,10 @@ from typing import Any
 
 import sluice
 from sluice._C import Tensor
+from sluice._global import fill
 from sluice._trace import state as trace_state
 from sluice.nn.utils import clip_grad_norm_
+from sluice.sbp import broadcast
 
 
 def clear_grad(p: Any, set_to_none: bool = True) -> None:
@@ -31,7 +33,7 @@ required = _Required()
 
 
 class Optimizer:
-    """Base of optimizers. Subclasses define `_update(group, p)` and the tensors of a parameter's state."""
+    """Base of optimizers. Subclasses define `_update()` and the tensors of a parameter's state."""
 
     def __init__(self, params: Any, defaults: Any) -> None:
         if isinstance(params, Tensor):
@@ -40,6 +42,7 @@ class Optimizer:
         self.state = defaultdict(dict)
         self.param_groups = []
         self._lr_cache = {}
+        self.homes = {}  # by parameter: the placement where graphs update it, where that is not its own
         groups = list(params)
         if not groups:
             raise ValueError(f"{type(self).__name__}: got an empty parameter list")
@@ -127,12 +130,17 @@ class Optimizer:
                 state = self.state[p]
                 if not state:
                     self._init_state(group, p, state)
-                self._update(group, p, grad, state, lr)
+                if p in self.homes:
+                    there = [t.to_global(self.homes[p], broadcast) for t in (p, grad)]
+                    p._write(self._update(group, *there, state, lr).to_global(p.placement, broadcast))
+                else:
+                    p._write(self._update(group, p, grad, state, lr))
 
     def _init_state(self, group: Any, p: Any, state: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__}: _init_state() must be defined")
 
     def _update(self, group: Any, p: Any, grad: Any, state: Any, lr: Any) -> Any:
+        """What p becomes; writes the state."""
         raise NotImplementedError(f"{type(self).__name__}: _update() must be defined")
 
     # State, in torch's format: parameters by number.
@@ -152,13 +160,16 @@ class Optimizer:
             raise ValueError("loaded state dict has a different number of parameter groups")
         if any(len(g["params"]) != len(own["params"]) for g, own in zip(groups, self.param_groups)):
             raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
-        params = {n: p for g, own in zip(groups, self.param_groups) for n, p in zip(g["params"], own["params"])}
+        params = {n: (own, p) for g, own in zip(groups, self.param_groups) for n, p in zip(g["params"], own["params"])}
         with sluice.no_grad():
             for number, saved in state_dict["state"].items():
-                state = self.state[params[number]]
+                group, p = params[number]
+                state = self.state[p]
+                if not state:
+                    self._init_state(group, p, state)
                 for name, value in saved.items():
                     if isinstance(state.get(name), Tensor):
-                        state[name].copy_(sluice.as_tensor(value))  # graphs keep the tensors they were compiled with
+                        fill(state[name], sluice.as_tensor(value))  # graphs keep the tensors they were compiled with
                     else:
                         state[name] = value.detach().clone() if isinstance(value, Tensor) else value
         for g, own in zip(groups, self.param_groups):

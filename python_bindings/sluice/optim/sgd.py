@@ -30,12 +30,12 @@ class SGD(Optimizer):
             if group["dampening"]:
                 state["step"] = sluice.zeros((), dtype=sluice.float32)
 
-    def _update(self, group: Any, p: Any, grad: Any, state: Any, lr: Any) -> None:
+    def _update(self, group: Any, p: Any, grad: Any, state: Any, lr: Any) -> Any:
         buffer, step = state.get("momentum_buffer"), state.get("step")
         if step is not None:
             step.add_(1)
         new = fn.sgd_update(p, grad, lr, buffer, step, float(group["momentum"]), float(group["dampening"]),
                             float(group["weight_decay"]), group["nesterov"], group["maximize"])
-        p._write(new[0])
         if buffer is not None:
             buffer._write(new[1])
+        return new[0]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from sluice import _C
+from sluice.nn.graph.zero import Zero
 
 
 DEFAULTS = {"outputs_buffer_size": 2, "reuse_memory": True, "in_place": True, "granularity": "program", "memory_budget": 0,
             "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "submit_timeout": None,
-            "disabled_passes": []}
+            "disabled_passes": [], "zero": None}
 
 
 class GraphConfig:
@@ -81,6 +83,30 @@ class GraphConfig:
         """How long ending the graph waits for what runs; a function stuck for longer keeps its memory. 5 s by default."""
         self._set("stop_timeout", float(seconds))
 
+    def enable_zero(self, mode: bool = True, *, stage: int = 2, shard_min_size: int = 1024, shard_restore_level: int = 1) -> None:
+        """Of what every device of a broadcast parameter's placement would keep, each keeps a part (ZeRO). Results are the same.
+
+        stage: 1 and 2 split the optimizer's state; gradients are then summed up in parts, and nobody keeps a whole one, so
+            that the two are one. 3 also splits the parameters; they are split(0) from then on.
+        shard_min_size: elements; parameters with smaller parts, or with fewer rows than devices, stay as they are.
+        shard_restore_level: what build() sees in stage 3: 1 and 2 the whole, gathered once a step; 0 the parts, of which
+            the compiler makes what moves the fewest bytes.
+        """
+        zero = dataclasses.replace(self.zero or Zero(), stage=stage, min_size=shard_min_size, restore_level=shard_restore_level)
+        self._set("zero", zero if mode else None)
+
+    def set_zero_redundancy_optimizer_mode(self, mode: str = "distributed_split") -> None:
+        """enable_zero by mode: "distributed_split", or "non_distributed": each parameter's state whole on one of its devices."""
+        self._set("zero", dataclasses.replace(self.zero or Zero(), mode=mode))
+
+    def set_zero_redundancy_optimizer_min_size_after_split(self, value: int) -> None:
+        """shard_min_size of enable_zero."""
+        self._set("zero", dataclasses.replace(self.zero or Zero(), min_size=value))
+
+    @property
+    def zero(self) -> Zero | None:
+        return self._options.get("zero")
+
     def disable_pass(self, name: Any) -> None:
         """Skip one compiler pass."""
         if name not in _C.pass_names():
@@ -114,7 +140,7 @@ class GraphConfig:
 
     def for_session(self) -> Any:
         """The options as the compiler takes them."""
-        return {k: v for k, v in self._options.items() if v is not None}
+        return {k: v for k, v in self._options.items() if v is not None and k != "zero"}
 
     def freeze(self) -> None:
         self._frozen = True

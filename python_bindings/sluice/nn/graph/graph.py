@@ -23,6 +23,7 @@ from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.config import GraphConfig
 from sluice.nn.graph.refused import Refused
 from sluice.nn.graph.report import Report, graph_repr, memory_report
+from sluice.nn.graph.zero import Zero
 from sluice.nn.modules.module import Module
 
 _counter = itertools.count()
@@ -149,6 +150,8 @@ class Graph:
     def _trace(self, structure: Any, leaves: Any, names: Any, refused: Any, stack_depth: int) -> Any:
         for optim, lr_sch in self._optimizers:
             optim.init_state()
+            if self.config.zero is not None:
+                self.config.zero.lay(optim)
             optim.refresh_lr()
             if lr_sch is not None:
                 lr_sch.counter()
@@ -164,7 +167,8 @@ class Graph:
                     t.requires_grad_(True)
             traced = [t.to_global(g.placement, g.sbp) if g._global else t for t, g in zip(traced, leaves)]
             bound = inspect.BoundArguments(self._signature, OrderedDict(structure.build(iter(traced))))
-            result = self.build(*bound.args, **bound.kwargs)
+            with (self.config.zero or Zero(restore_level=0)).restored(self._blocks.values()):
+                result = self.build(*bound.args, **bound.kwargs)
             for i, (optim, lr_sch) in enumerate(self._optimizers):
                 self._step(i, optim, lr_sch)
             outputs, output_names = [], []

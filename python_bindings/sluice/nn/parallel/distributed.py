@@ -4,30 +4,48 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import weakref
 from typing import Any, Iterator
 
 import sluice
 from sluice import _C, distributed as dist
 from sluice._C import Tensor
-from sluice.autograd.function import Function, once_differentiable
 from sluice.distributed._state import state
 from sluice.errors import TypeError, ValueError  # noqa: A004
 from sluice.nn.modules import Module
 
 
-class _Average(Function):
-    """The parameters as they are; backward averages their gradients over the ranks, a bucket at a time."""
+class _Bucket:
+    """Parameters of one dtype whose gradients travel together, and the memory they travel in."""
 
-    @staticmethod
-    def forward(ctx: Any, wrapper: DistributedDataParallel, *params: Tensor) -> Any:
-        ctx.wrapper = wrapper
-        ctx.set_materialize_grads(False)
-        return tuple(p.detach() for p in params)
+    def __init__(self, params: list[Tensor]) -> None:
+        sizes = [p.numel() for p in params]
+        self.params, self.work = params, None
+        self.fresh = [False] * len(params)  # has a gradient since the last averages
+        self.arrived: set[int] = set()  # in the backward pass under way
+        # One element more for each parameter tells whether it is fresh on any rank.
+        self.flat = sluice.zeros(sum(sizes) + len(params), dtype=params[0].dtype)
+        *views, self.used = self.flat.split([*sizes, len(params)])
+        self.views = [v.reshape(p.shape) for v, p in zip(views, params)]
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Any) -> Any:
-        return None, *ctx.wrapper._average(list(grads))
+    def send(self) -> None:
+        for p, view in zip(self.params, self.views):
+            if p.grad is None:
+                view.zero_()
+            elif p.grad.data_ptr() != view.data_ptr():
+                view.copy_(p.grad)
+        self.used.copy_(sluice.tensor([float(f) for f in self.fresh]))
+        self.work = dist.all_reduce(self.flat, dist.ReduceOp.AVG, async_op=True)
+
+    def store(self, as_view: bool) -> None:
+        for p, view, share in zip(self.params, self.views, self.used.tolist()):
+            if share == 0 or (p.grad is not None and p.grad.data_ptr() == view.data_ptr()):
+                continue
+            if as_view or p.grad is None:
+                p.grad = view if as_view else view.clone()
+            else:
+                p.grad.copy_(view)
+        self.fresh = [False] * len(self.params)
 
 
 class DistributedDataParallel(Module):
@@ -35,29 +53,49 @@ class DistributedDataParallel(Module):
 
     Parameters and buffers are rank 0's from the start. After backward() every rank has the same gradients: the average
     over all ranks, in which a parameter that a rank has not used counts as zero; one that no rank has used keeps its
-    gradient. Ranks make the same forward and backward calls.
+    gradient. Ranks make the same forward and backward calls. What autograd.grad() returns is of this rank alone.
 
-    bucket_cap_mb: gradients are sent in pieces of about so many MiB.
+    bucket_cap_mb: gradients are sent in buckets, each as soon as it has so many MiB and those before it are sent, while
+        backward() goes on with the others.
     broadcast_buffers: buffers are rank 0's again before each forward pass in training mode.
+    gradient_as_bucket_view: gradients stay in the buckets' memory, which the next backward() overwrites.
 
     Raises RuntimeError before distributed.init(), ValueError when the ranks' modules differ. Inside nn.Graph use
     module.to_global(placement, sbp.broadcast) instead.
     """
 
-    def __init__(self, module: Module, bucket_cap_mb: float = 25, broadcast_buffers: bool = True) -> None:
+    def __init__(self, module: Module, bucket_cap_mb: float = 25, broadcast_buffers: bool = True,
+                 gradient_as_bucket_view: bool = False) -> None:
         super().__init__()
         if bucket_cap_mb <= 0:
             raise ValueError(f"DistributedDataParallel: bucket_cap_mb is {bucket_cap_mb}; it must be positive")
         self.module, self.broadcast_buffers, self.require_backward_grad_sync = module, broadcast_buffers, True
-        self._accumulated = False  # parameters may have gradients of this rank alone
+        self.bucket_bytes_cap, self.gradient_as_bucket_view = bucket_cap_mb * 2**20, gradient_as_bucket_view
         self._check_alike()
         with sluice.no_grad():
             for tensor in [*module.parameters(), *module.buffers()]:
                 dist.broadcast(tensor, 0)
-        self._trained = [p for p in module.parameters() if p.requires_grad]
-        if not self._trained:
+        self._prepare()
+
+    def _prepare(self) -> None:
+        trained = [p for p in self.module.parameters() if p.requires_grad]
+        if not trained:
             raise ValueError("DistributedDataParallel: the module has no parameter that requires a gradient; use it as it is")
-        self._buckets = _buckets_of(self._trained, bucket_cap_mb * 2**20)
+        self._buckets = [_Bucket(params) for params in _bucketed(trained, self.bucket_bytes_cap)]
+        self._wanted = False  # averages, by the latest forward pass
+        self._awaited = 0  # forward passes that want averages, less backward passes that gave them
+        self._sent: int | None = None  # buckets, in the backward pass under way
+        this = weakref.ref(self)  # parameters hold the hooks, and this holds the parameters
+        for b, bucket in enumerate(self._buckets):
+            for i, p in enumerate(bucket.params):
+                p.register_post_accumulate_grad_hook(lambda _, b=b, i=i: this() and this()._arrived(this()._buckets[b], i))
+
+    def __getstate__(self) -> Any:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_buckets", "_wanted", "_awaited", "_sent")}
+
+    def __setstate__(self, state: Any) -> None:
+        self.__dict__.update(state)
+        self._prepare()
 
     def _check_alike(self) -> None:
         """All ranks have local tensors of the same names and types, else an error that names the first that differs."""
@@ -67,7 +105,8 @@ class DistributedDataParallel(Module):
                 raise TypeError(f"DistributedDataParallel: '{name}' is a global tensor: {t.sbp[0]!r} on {t.placement}; give a local module, "
                                 "or use the global one in nn.Graph without this wrapper")
         own = "\n".join(f"{name} {t.dtype.name} {tuple(t.shape)} {t.requires_grad}" for name, t in tensors)
-        first, *others = [text.split("\n") for text in state.get("DistributedDataParallel").all_gather_text(own)]
+        texts = state.run("DistributedDataParallel", False, lambda world: world.all_gather_text(own))
+        first, *others = [text.split("\n") for text in texts]
         for rank, theirs in enumerate(others, 1):
             for ours, other in itertools.zip_longest(first, theirs, fillvalue="nothing"):
                 if ours != other:
@@ -78,45 +117,61 @@ class DistributedDataParallel(Module):
         if _C.is_tracing():
             raise NotImplementedError("DistributedDataParallel: is for eager code; inside nn.Graph use "
                                       "module.to_global(placement, sbp.broadcast)")
-        if not (sluice.is_grad_enabled() and self.require_backward_grad_sync):
-            self._accumulated |= sluice.is_grad_enabled()
-            return self.module(*args, **kwargs)
-        if self.broadcast_buffers and self.training:
-            with sluice.no_grad():
-                for buffer in self.module.buffers():
-                    dist.broadcast(buffer, 0)
-        averaging = dict(zip(map(id, self._trained), _Average.apply(self, *self._trained)))
-        replaced = [(m._parameters, name, p) for m in self.module.modules() for name, p in m._parameters.items() if id(p) in averaging]
-        try:
-            for table, name, p in replaced:
-                table[name] = averaging[id(p)]
-            return self.module(*args, **kwargs)
-        finally:
-            for table, name, p in replaced:
-                table[name] = p
+        if sluice.is_grad_enabled():
+            self._wanted = self.require_backward_grad_sync
+            self._awaited += self._wanted
+            if self._wanted and self.broadcast_buffers and self.training:
+                with sluice.no_grad():
+                    for buffer in self.module.buffers():
+                        dist.broadcast(buffer, 0)
+        return self.module(*args, **kwargs)
 
-    def _average(self, grads: list[Any]) -> list[Any]:
-        """The averages over all ranks, None where no rank has a gradient."""
-        if self._accumulated:
-            for i, p in enumerate(self._trained):
-                if p.grad is not None:
-                    grads[i] = p.grad if grads[i] is None else p.grad + grads[i]
-                    p.grad = None
-            self._accumulated = False
-        for bucket in self._buckets:
-            # One element more for each parameter tells whether any rank has a gradient.
-            like = [self._trained[i] for i in bucket]
-            used = sluice.tensor([float(grads[i] is not None) for i in bucket], dtype=like[0].dtype)
-            flat = sluice.cat([(sluice.zeros_like(p) if grads[i] is None else grads[i]).reshape(-1) for i, p in zip(bucket, like)] + [used])
-            dist.all_reduce(flat, dist.ReduceOp.AVG)
-            *values, used = flat.split([*(p.numel() for p in like), len(bucket)])
-            for i, p, value, share in zip(bucket, like, values, used.tolist()):
-                grads[i] = value.reshape(p.shape) if share > 0 else None
-        return grads
+    def _arrived(self, bucket: _Bucket, i: int) -> None:
+        """Parameter i's gradient is complete. Buckets are sent in their order, which is the same on all ranks."""
+        bucket.fresh[i] = True
+        if not self._wanted and self._awaited == 0:
+            return
+        if self._sent is None:
+            self._sent = 0
+            _C.queue_callback(self._finish)
+        if bucket.work is not None:
+            name = next(name for name, p in self.module.named_parameters() if p is bucket.params[i])
+            raise RuntimeError(f"DistributedDataParallel: '{name}' has got another gradient after the first was sent; a backward pass must "
+                               "give each parameter its whole gradient at once")
+        bucket.arrived.add(i)
+        while self._sent < len(self._buckets) and len(self._buckets[self._sent].arrived) == len(self._buckets[self._sent].params):
+            self._send()
+
+    def _send(self) -> None:
+        with sluice.no_grad():
+            self._buckets[self._sent].send()
+        self._sent += 1
+
+    def _finish(self, succeeded: bool) -> None:
+        """The end of a backward pass: sends what is left, and stores the averages."""
+        try:
+            while succeeded and self._sent < len(self._buckets):
+                self._send()
+            missed = len(self._buckets) - self._sent
+            for _ in range(missed):
+                state.run("DistributedDataParallel", False, lambda world: world.miss("its backward() has failed"))
+            failures = [e for bucket in self._buckets[:self._sent] if (e := bucket.work.exception()) is not None]
+            if failures:
+                raise failures[0]
+            if succeeded:
+                with sluice.no_grad():
+                    for bucket in self._buckets:
+                        bucket.store(self.gradient_as_bucket_view)
+        finally:
+            self._sent, self._awaited = None, max(0, self._awaited - 1)
+            for bucket in self._buckets:
+                bucket.work = None
+                bucket.arrived.clear()
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Passes inside add up gradients of this rank alone; the first backward of a pass outside averages the sums."""
+        """The backward passes of forward passes inside add up gradients of this rank alone; that of one outside averages the
+        sums."""
         before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
@@ -124,16 +179,14 @@ class DistributedDataParallel(Module):
             self.require_backward_grad_sync = before
 
 
-def _buckets_of(params: list[Tensor], most_bytes: float) -> list[list[int]]:
-    """Indices of parameters, last first as their gradients come, one dtype in each bucket."""
-    buckets: list[list[int]] = []
-    room: dict[Any, float] = {}
-    last: dict[Any, list[int]] = {}
-    for i in reversed(range(len(params))):
-        dtype, size = params[i].dtype, params[i].numel() * params[i].element_size()
-        if dtype not in last or room[dtype] < size:
-            last[dtype], room[dtype] = [], most_bytes
-            buckets.append(last[dtype])
-        last[dtype].append(i)
-        room[dtype] -= size
+def _bucketed(params: list[Tensor], bytes_cap: float) -> list[list[Tensor]]:
+    """The parameters, last first as their gradients come, one dtype in each bucket, which is full at bytes_cap."""
+    buckets: list[list[Tensor]] = []
+    filling: dict[Any, list[Tensor]] = {}
+    for p in reversed(params):
+        if p.dtype not in filling:
+            buckets.append(filling.setdefault(p.dtype, []))
+        filling[p.dtype].append(p)
+        if sum(q.numel() * q.element_size() for q in filling[p.dtype]) >= bytes_cap:
+            del filling[p.dtype]
     return buckets
