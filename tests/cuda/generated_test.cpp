@@ -246,6 +246,20 @@ TEST(GeneratedWhere, AndCopyMoveBits) {
   }
 }
 
+// Numbers that a source has from attributes need not be finite.
+TEST(GeneratedNumbers, MayBeInfiniteOrNone) {
+  for (const double decay : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+      plan::KernelQuery query = plain("sgd_update", dtype, dtype, 3);
+      query.inputs[2] = TensorSpec::contiguous({dtype, {}});
+      query.attrs = {{"weight_decay", decay}, {"maximize", false}};
+      std::vector<Bytes> inputs;
+      for (size_t i = 0; i < 3; ++i) inputs.push_back(operand(query.inputs[i], 2 + i, false));
+      expect_same(query, inputs);
+    }
+  }
+}
+
 TEST(GeneratedFailures, AreTheCpus) {
   for (const char* op : {"fmod", "remainder", "floor_divide", "pow"}) {
     const plan::KernelQuery query = plain(op, DType::kInt32, DType::kInt32, 2);
