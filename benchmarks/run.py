@@ -22,6 +22,7 @@ PROGRAMS = [
     (("overlap.",), ROOT / "benchmarks/overlap.py"),
     (("compile.",), BUILD / "benchmarks/compile_bench"),
     (("import",), ROOT / "benchmarks/import_time.py"),
+    (("gpu.",), ROOT / "benchmarks/gpu/gpu_bench.py"),
 ]
 FIELDS = ("name", "ours", "peer", "peer_name", "unit", "ratio", "n", "spread", "command")
 
