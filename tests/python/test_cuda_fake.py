@@ -112,10 +112,37 @@ print("equal")
 """
 
 
-@pytest.mark.parametrize("source", [DIGITS, GPT], ids=["digits", "gpt"])
-def test_training_on_a_gpu_equals_the_cpus(run_script, tmp_path, source):
+@pytest.fixture
+def on_fakes(run_script):
+    """Runs a script on the fakes; returns what it prints."""
     tests = BUILD / "tests/cuda"
-    done = run_script(source + COMPARE, timeout=600, SLUICE_CUDA_LIBRARY=str(BACKEND), SLUICE_CUDA_DRIVER=str(tests / "libfake_cuda.so"),
-                      SLUICE_NVRTC=str(tests / "libfake_nvrtc.so"), SLUICE_CACHE_DIR=str(tests / "programs"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith("equal\n")
+
+    def run(source):
+        done = run_script(source, timeout=600, SLUICE_CUDA_LIBRARY=str(BACKEND), SLUICE_CUDA_DRIVER=str(tests / "libfake_cuda.so"),
+                          SLUICE_NVRTC=str(tests / "libfake_nvrtc.so"), SLUICE_CACHE_DIR=str(tests / "programs"))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.parametrize("source", [DIGITS, GPT], ids=["digits", "gpt"])
+def test_training_on_a_gpu_equals_the_cpus(on_fakes, source):
+    assert on_fakes(source + COMPARE).endswith("equal\n")
+
+
+STRIDED = COMMON + """
+class Net(nn.Graph):
+    def build(self, x):
+        with sl.device("cuda:0"):
+            y = x[:, ::2].transpose(0, 1) + 1
+        return y[:, ::3] * 2
+
+x = np.arange(48, dtype=np.float32).reshape(6, 8)
+np.testing.assert_array_equal(Net()(sl.from_numpy(x)).numpy(), (x[:, ::2].T + 1)[:, ::3] * 2)
+print("equal")
+"""
+
+
+def test_what_does_not_lie_dense_is_packed_before_it_is_copied(on_fakes):
+    assert on_fakes(STRIDED).endswith("equal\n")
