@@ -38,7 +38,8 @@ def precisions():
     return tuple(p for p in PRECISIONS if p != "tf32")
 
 
-def sluice_side(name, trains, precision, device, tiny):
+def sluice_graph(name, trains, precision, device, tiny):
+    """A compiled graph and its inputs."""
     import sluice as torch
     net, x, y, optimizer = prepared(torch, name, precision, tiny)
 
@@ -63,15 +64,21 @@ def sluice_side(name, trains, precision, device, tiny):
 
     graph, inputs = (Train(), (x, y)) if trains else (Infer(), (x,))
     graph.config.set_device(torch.device(device))
-    return runner(graph, inputs)
+    return graph, inputs
 
 
-def runner(graph, inputs):
+def sluice_side(*arguments):
+    graph, inputs = sluice_graph(*arguments)
+    return runner(lambda: graph(*inputs))
+
+
+def runner(step):
+    """Runs steps and waits for the last; once now, so that what cannot run is told at the start."""
     def run(steps):
         for _ in range(steps):
-            result = graph(*inputs)
+            result = step()
         result.item()
-    run.graph = graph
+    run(1)
     return run
 
 
@@ -95,11 +102,7 @@ def torch_side(name, trains, precision, device, tiny, compiled):
     def infer():
         return forward(x.to(device, non_blocking=True)).float().amax()
 
-    def run(steps):
-        for _ in range(steps):
-            result = train() if trains else infer()
-        result.item()
-    return run
+    return runner(train if trains else infer)
 
 
 def small_matmuls(framework, device, kernels, graphs):
@@ -117,25 +120,32 @@ def small_matmuls(framework, device, kernels, graphs):
         graph = Chain()
         graph.config.set_device(torch.device(device))
         graph.config.enable_cuda_graphs(graphs)
-        return runner(graph, (torch.ones(8, 8),))
+        x = torch.ones(8, 8)
+        return runner(lambda: graph(x))
     import torch
-    weights = [torch.eye(8, device=device) for _ in range(kernels)]
+    torch.set_grad_enabled(False)
+    weights, x = [torch.eye(8, device=device) for _ in range(kernels)], torch.ones(8, 8, device=device)
 
-    def chain(x):
+    def chain():
+        y = x
         for weight in weights:
-            x = x @ weight
-        return x.sum()
+            y = y @ weight
+        return y.sum()
 
-    with torch.no_grad():
-        x = torch.ones(8, 8, device=device)
-        step = torch.cuda.make_graphed_callables(chain, (x,)) if graphs else chain
+    if not graphs:
+        return runner(chain)
+    beside = torch.cuda.Stream()
+    with torch.cuda.stream(beside):
+        chain()  # loads what the kernels need
+    torch.cuda.current_stream().wait_stream(beside)
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        result = chain()
 
-    @torch.no_grad()
-    def run(steps):
-        for _ in range(steps):
-            result = step(x)
-        result.item()
-    return run
+    def replay():
+        recorded.replay()
+        return result
+    return runner(replay)
 
 
 def copied(device, rows, in_flight):
@@ -150,16 +160,18 @@ def copied(device, rows, in_flight):
     graph = Step()
     graph.config.set_device(torch.device(device))
     graph.config.set_outputs_buffer_size(in_flight)
-    return runner(graph, (torch.randn(rows, 1024),))
+    x = torch.randn(rows, 1024)
+    return runner(lambda: graph(x))
 
 
 def busy_share(name, device, tiny, steps):
     """The share of a training step that the host's thread of the compute stream is at work."""
-    run = sluice_side(name, True, "fp32", device, tiny)
+    graph, inputs = sluice_graph(name, True, "fp32", device, tiny)
+    run = runner(lambda: graph(*inputs))
     run(3)
 
     def busy():
-        return sum(s["busy_ns"] for s in run.graph.counters()["streams"] 
+        return sum(s["busy_ns"] for s in graph.counters()["streams"] 
                    if s["name"].startswith(device) and "/compute" in s["name"])
     before, begin = busy(), time.perf_counter_ns()
     run(steps)

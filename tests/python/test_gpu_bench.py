@@ -7,6 +7,8 @@ import subprocess
 import sys
 
 import pytest
+import torch
+from conftest import to_sl
 
 import sluice
 
@@ -50,3 +52,16 @@ def test_on_a_driver_without_a_gpu():
                         SLUICE_NVRTC=str(tests / "libfake_nvrtc.so"), SLUICE_CACHE_DIR=str(tests / "programs"))
     assert set(lines) == {"gpu.gpt2.train.fp32.alone", "gpu.launch.ungraphed", "gpu.overlap.one_step"}
     assert "no PyTorch on cuda:0, so no peers" in told
+
+
+@pytest.mark.parametrize("name", ["resnet50", "gpt2"])
+def test_both_sides_compute_the_same(name, monkeypatch, same):
+    monkeypatch.syspath_prepend(BENCH.parent)
+    from nets import workload
+
+    theirs, x, y, _ = workload(torch, name, True)
+    ours = workload(sluice, name, True)[0]
+    ours.load_state_dict({key: to_sl(value.clone()) for key, value in theirs.state_dict().items()})
+    logits = theirs(x)
+    same(ours(to_sl(x)), logits, 1e-4)
+    same(sluice.nn.functional.cross_entropy(ours(to_sl(x)), to_sl(y)), torch.nn.functional.cross_entropy(logits, y), 1e-4)
