@@ -8,7 +8,9 @@
 namespace sluice::cuda {
 
 CudaChain::CudaChain(CudaStream& stream, std::string context)
-    : stream_(stream), device_(stream.context_), context_(std::move(context)) {}
+    : stream_(stream), device_(stream.context_), context_(std::move(context)) {
+  recordings_.reserve(kMostRecordings);
+}
 
 CudaChain::~CudaChain() {
   const CurrentContext current(*device_);

@@ -23,7 +23,8 @@ struct Recording {
 // Invariants
 //  1. What is captured is not executed, and what is executed first is not captured: the first run loads what kernels
 //     need, and a kernel that cannot be launched is told by itself.
-//  2. When the driver refuses to capture, that is told once, and the work is queued call by call from then on.
+//  2. When the driver refuses to capture, or keys are too many, that is told once, and work of new keys is queued call
+//     by call from then on.
 class CudaChain final : public Chain {
  public:
   CudaChain(CudaStream& stream, std::string context);
@@ -31,8 +32,7 @@ class CudaChain final : public Chain {
   void run(std::span<void* const> key, const std::function<void()>& work) override;
 
  private:
-  // Slots of registers change together, so there are few.
-  static constexpr size_t kMostRecordings = 16;
+  static constexpr size_t kMostRecordings = 16;  // slots of registers change together, so there are few
   std::optional<Recording> record(std::span<void* const> key, const std::function<void()>& work);
   Status capture(Recording& recording, const std::function<void()>& work);
   void release(Recording& recording);

@@ -23,7 +23,7 @@ HostFunctions stages(float bad = -1) {
 
 // x, copied to the GPU, goes through "add_one", "stage" (add_one that may fail) and more, and back. A variable counts
 // the steps in the midst of it.
-Plan chain_plan(int quota, bool cut = false) {
+Plan chain_plan(int quota, bool cut = false, int out_quota = 0) {
   Plans b("chain");
   const int host = b.stream("cpu:0", StreamKind::kHost), in = b.stream("cuda:0", StreamKind::kCopyIn);
   const int compute = b.stream("cuda:0", StreamKind::kCompute), out = b.stream("cuda:0", StreamKind::kCopyOut);
@@ -32,7 +32,7 @@ Plan chain_plan(int quota, bool cut = false) {
   const int down = b.actor("down", out), sink = b.sink("sink", host);
   const int x = b.reg("x", feed, {up}, {.quota = quota, .bytes = 16});
   const int dx = b.reg("dx", up, {net}, {.quota = quota, .bytes = 16, .space = device});
-  const int dy = b.reg("dy", net, {down}, {.quota = quota, .bytes = 16, .space = device});
+  const int dy = b.reg("dy", net, {down}, {.quota = out_quota != 0 ? out_quota : quota, .bytes = 16, .space = device});
   const int y = b.reg("y", down, {sink}, {.quota = quota, .bytes = 16});
   b.reg("order", net, {net}, {.quota = 2, .initial_tokens = 1});
   const View t = PlanBuilder::of_buffer(b.buffer("t", 16, device), {kN});
@@ -95,6 +95,17 @@ TEST_F(CudaChains, ThereAreAsManyGraphsAsSlots) {
     launches(session, 4 * quota);
     EXPECT_EQ(fake_cuda::counts().graphs, static_cast<uint64_t>(quota));
   }
+}
+
+TEST_F(CudaChains, CombinationsOfSlotsHaveALimit) {
+  Engine engine({.cores = 2});
+  Session session = load_counted(engine, chain_plan(5, false, 7), {}, {.functions = stages()});
+  testing::internal::CaptureStderr();
+  launches(session, 2 * 5 * 7);
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(fake_cuda::counts().graphs, 16u);
+  EXPECT_THAT(told, HasSubstr("not as a CUDA graph: it has more than 16 combinations of slots"));
+  EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
 }
 
 TEST_F(CudaChains, PipelinedStepsGiveTheSameInEveryOrderOfTheDevice) {
