@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/kernel.h"
 #include "streams/stream.h"
 
 namespace sluice::actors {
@@ -197,6 +198,53 @@ std::unique_ptr<NodeProgram> make_ports(const RunState& run, int actor, bool asy
 
 }  // namespace
 
+namespace {
+
+// Kernels of a program that follow each other, [first, first + kernels), as a chain; their operands are in pointers
+// [begin, end).
+std::unique_ptr<KernelChain> make_chain(const NodeProgram& program, size_t first, size_t kernels, Stream& stream) {
+  auto chain = std::make_unique<KernelChain>();
+  chain->context = fmt::format("{} kernels from {}", kernels, program.kernels[first].context);
+  chain->work = stream.create_chain(chain->context);
+  if (chain->work == nullptr) return nullptr;
+  chain->kernels = kernels;
+  const size_t after = first + kernels;
+  const uint32_t begin = program.kernels[first].inputs;
+  const uint32_t end = after < program.kernels.size() ? program.kernels[after].inputs : program.sink_outputs;
+  // The addresses in a slot change together, so one of them stands for all.
+  const auto add = [&](const std::vector<Patch>& patches) {
+    std::vector<int> known;
+    for (const Patch& patch : patches) {
+      if (patch.pointer < begin || patch.pointer >= end || patch.slots->size() == 1) continue;
+      if (std::find(known.begin(), known.end(), patch.token) != known.end()) continue;
+      known.push_back(patch.token);
+      chain->varying.push_back(patch.pointer);
+    }
+  };
+  for (const InPort& in : program.ins) add(in.patches);
+  for (const OutPort& out : program.outs) add(out.patches);
+  chain->key.resize(chain->varying.size());
+  return chain;
+}
+
+void make_chains(NodeProgram& program, const std::vector<plan::Instr>& instructions, Stream& stream) {
+  size_t first = 0, kernel = 0;
+  const auto close = [&] {
+    if (kernel - first > 1) program.kernels[first].chain = make_chain(program, first, kernel - first, stream);
+  };
+  for (const plan::Instr& instr : instructions) {
+    const bool runs = instr.kind == InstrKind::kRun;
+    if (!runs || !program.kernels[kernel].kernel->repeatable()) {
+      close();
+      first = kernel + runs;
+    }
+    kernel += runs;
+  }
+  close();
+}
+
+}  // namespace
+
 std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& bindings, int actor, bool* needed) {
   const Plan& plan = *run.plan;
   const plan::Actor& source = plan.actors[actor];
@@ -244,19 +292,26 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
   }
   program->touches_variables |= program->writes_variables;
   program->sink_outputs = static_cast<uint32_t>(program->pointers.size());
+  if (own_async && bindings.chains) make_chains(*program, source.program, bindings.streams[source.stream]->stream());
   if (source.role == ActorRole::kSink) {
     for (const int o : outputs_of(plan, run.adjacency, actor)) operands.add(plan.outputs[o].view, false);
   }
   return program;
 }
 
-std::vector<Node::Step> make_steps(const RunState& run, int actor) {
+std::vector<Node::Step> make_steps(const RunState& run, const NodeProgram& program, int actor) {
   std::vector<Node::Step> steps;
-  int kernel = 0;
+  int kernel = 0, next = 0;  // the next of a kernel that begins a step
   for (const plan::Instr& instr : run.plan->actors[actor].program) {
     int index = 0;
     switch (instr.kind) {
-      case InstrKind::kRun: index = kernel++; break;
+      case InstrKind::kRun: {
+        index = kernel++;
+        if (index < next) continue;
+        const KernelChain* chain = program.kernels[index].chain.get();
+        next = index + (chain != nullptr ? static_cast<int>(chain->kernels) : 1);
+        break;
+      }
       case InstrKind::kEmit: index = position(run.adjacency.out_registers[actor], instr.index); break;
       case InstrKind::kRelease: index = position(run.adjacency.in_edges[actor], instr.index); break;
     }

@@ -15,6 +15,7 @@ struct Bindings {
   std::vector<std::byte*> arenas;              // per arena
   std::vector<std::byte*> variables;           // per variable
   std::vector<const PreparedKernel*> kernels;  // per kernel
+  bool chains = true;                          // streams may repeat kernels that follow each other as a whole
 };
 
 // Which of the plan's outputs a sink delivers, in the plan's order.
@@ -24,7 +25,7 @@ std::vector<int> outputs_of(const plan::Plan& plan, const plan::Adjacency& adjac
 void build_tables(RunState& run, const Bindings& bindings);
 // The program of an actor. `*needed` is false when all it does is pass tokens on between host streams.
 std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& bindings, int actor, bool* needed);
-// The actor's instructions by port.
-std::vector<Node::Step> make_steps(const RunState& run, int actor);
+// The actor's instructions by port, those of a chain's kernels as one. REQUIRES: `program` is the actor's.
+std::vector<Node::Step> make_steps(const RunState& run, const NodeProgram& program, int actor);
 
 }  // namespace sluice::actors

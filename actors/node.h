@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,13 +27,23 @@ struct Patch {
   const std::vector<std::byte*>* slots = nullptr;  // addresses of the register's slots
 };
 
+// Kernels that follow each other without a message in between, as work that the stream may repeat.
+struct KernelChain {
+  size_t kernels = 0;
+  std::unique_ptr<Chain> work;
+  std::vector<uint32_t> varying;  // in NodeProgram::pointers: one per slot that its operands are in
+  std::vector<void*> key;         // their values
+  std::string context;
+};
+
 struct KernelRun {
   const PreparedKernel* kernel = nullptr;
   int index = 0;                     // in the plan
   uint32_t inputs = 0, outputs = 0;  // first operand in NodeProgram::pointers
   void* workspace = nullptr;
-  std::vector<int> writes;  // variables
-  std::string context;      // where it stands, for errors
+  std::vector<int> writes;                       // variables
+  std::string context;                           // where it stands, for errors
+  std::unique_ptr<KernelChain> chain = nullptr;  // that it is the first of
 };
 
 struct InPort {
@@ -68,7 +79,7 @@ class alignas(64) Node {
  public:
   struct Step {
     plan::InstrKind kind;
-    int index;  // kRun: in NodeProgram::kernels; kEmit, kRelease: port
+    int index;  // kRun: in NodeProgram::kernels, the first of a chain; kEmit, kRelease: port
   };
   Node(RunState& run, StreamExecutor& home, int actor);
 
@@ -196,11 +207,12 @@ class alignas(64) Node {
   Status wait_event(SlotEvent& slot, uint32_t flags);
   void acquire_slots(uint32_t flags);
   Status take_tokens(uint32_t flags);
-  Status run_kernel(const KernelRun& run, uint64_t step, uint32_t flags);
+  Status run_chain(std::span<const KernelRun> runs, uint64_t step, uint32_t flags);
+  Status run_kernels(std::span<const KernelRun> runs, KernelChain* chain, uint64_t step, uint32_t flags);
   void emit(int port, const Status& status);
   void emit_span(int port, const Status& status);
   void keep_unseen_failure(uint64_t step);
-  void trace(uint64_t step, int kernel, int64_t begin_ns, bool wait);
+  void trace(uint64_t step, int kernel, int64_t begin_ns, bool wait, int kernels = 1);
   void on_ack_special(int port, int slot);
   void wait_for_readers(int port, int slot);
   void before_ack(int edge, int slot);

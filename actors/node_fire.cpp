@@ -1,4 +1,6 @@
 // One firing of a node that runs kernels, delivers results, touches devices, or passes failures on.
+#include <functional>
+
 #include "actors/build.h"
 #include "actors/node.h"
 #include "actors/numerics.h"
@@ -59,7 +61,8 @@ void Node::fire_program() {
     switch (instr.kind) {
       case InstrKind::kRun:
         if (status.ok()) {
-          status = run_kernel(program.kernels[instr.index], step, flags);
+          const KernelRun& first = program.kernels[instr.index];
+          status = run_chain({&first, first.chain != nullptr ? first.chain->kernels : 1}, step, flags);
         } else if (const int kernel = program.kernels[instr.index].index; run_->plan->kernels[kernel].collective >= 0) {
           run_->listener->on_missed_collective(kernel, status);
         }
@@ -159,31 +162,56 @@ Status Node::take_tokens(uint32_t flags) {
   return status;
 }
 
-Status Node::run_kernel(const KernelRun& run, uint64_t step, uint32_t flags) {
-  const plan::Kernel& kernel = run_->plan->kernels[run.index];
+// One kernel, or a chain of them.
+Status Node::run_chain(std::span<const KernelRun> runs, uint64_t step, uint32_t flags) {
+  if ((flags & kRunCheckNumerics) == 0) return run_kernels(runs, runs[0].chain.get(), step, flags);
+  Status status;  // what a kernel has written is looked at before the next one runs
+  for (size_t i = 0; i < runs.size() && status.ok(); ++i)
+    status = run_kernels(runs.subspan(i, 1), nullptr, step, flags);
+  return status;
+}
+
+// `chain`: what repeats them, or null.
+Status Node::run_kernels(std::span<const KernelRun> runs, KernelChain* chain, uint64_t step, uint32_t flags) {
   NodeProgram& program = *program_;
-  KernelArgs args;
-  args.inputs = program.pointers.data() + run.inputs;
-  args.outputs = program.pointers.data() + run.outputs;
-  args.workspace = run.workspace;
-  args.stream = &home_->stream();
-  args.context = &run.context;
+  const KernelRun* now = nullptr;
+  const auto run_each = [&] {
+    for (const KernelRun& run : runs) {
+      now = &run;
+      KernelArgs args;
+      args.inputs = program.pointers.data() + run.inputs;
+      args.outputs = program.pointers.data() + run.outputs;
+      args.workspace = run.workspace;
+      args.stream = &home_->stream();
+      args.context = &run.context;
+      run.kernel->run(args);
+      if ((flags & kRunCheckNumerics) != 0) {
+        check_numerics(run_->plan->kernels[run.index], args.outputs, step, *home_, run_->dump_dir);
+      }
+    }
+    now = nullptr;
+  };
   const int64_t begin_ns = (flags & kRunTraced) != 0 ? now_ns() : 0;
-  activity_.store(run.index, std::memory_order_relaxed);
+  activity_.store(runs[0].index, std::memory_order_relaxed);
   Status status;
   try {
-    run.kernel->run(args);
-    if ((flags & kRunCheckNumerics) != 0) {
-      check_numerics(kernel, args.outputs, step, *home_, run_->dump_dir);
+    if (chain != nullptr) {
+      for (size_t i = 0; i < chain->varying.size(); ++i) chain->key[i] = program.pointers[chain->varying[i]];
+      chain->work->run(chain->key, std::cref(run_each));
+    } else {
+      run_each();
     }
-    for (const int v : run.writes) run_->variable_steps[v].store(step + 1, std::memory_order_release);
   } catch (...) {
     status = Status::from_current_exception();
   }
+  const size_t done = status.ok() ? runs.size() : now != nullptr ? static_cast<size_t>(now - runs.data()) : 0;
+  for (const KernelRun& run : runs.first(done)) {
+    for (const int v : run.writes) run_->variable_steps[v].store(step + 1, std::memory_order_release);
+  }
   activity_.store(kIdle, std::memory_order_relaxed);
-  if ((flags & kRunTraced) != 0) trace(step, run.index, begin_ns, false);
+  if ((flags & kRunTraced) != 0) trace(step, runs[0].index, begin_ns, false, static_cast<int>(runs.size()));
   if (status.ok()) return status;
-  status = in_firing(status, run.context, step);
+  status = in_firing(status, now != nullptr ? now->context : chain->context, step);
   // Before any token of this firing leaves, so that whoever gets one sees the flag.
   run_->flags.fetch_or(kRunPoisoned, std::memory_order_acq_rel);
   if (program.asynchronous) home_->stream().fail(status);
@@ -263,11 +291,12 @@ void Node::before_ack(int edge, int slot) {
   event.recorded = true;
 }
 
-void Node::trace(uint64_t step, int kernel, int64_t begin_ns, bool wait) {
+void Node::trace(uint64_t step, int kernel, int64_t begin_ns, bool wait, int kernels) {
   TraceEvent event;
   event.stream = run_->plan->actors[actor_].stream;
   event.actor = actor_;
   event.kernel = kernel;
+  event.kernels = kernels;
   event.step = step;
   event.begin_ns = begin_ns;
   event.end_ns = now_ns();

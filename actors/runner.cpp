@@ -42,8 +42,8 @@ Runner::Runner(const plan::Plan& plan, Bindings bindings, RunListener& listener,
       nodes_.push_back(node);
       bool needed = false;
       std::unique_ptr<NodeProgram> program = make_program(run_, bindings_, actor, &needed);
+      node->steps() = make_steps(run_, *program, actor);
       node->set_program(std::move(program), needed);
-      node->steps() = make_steps(run_, actor);
     }
     link();
   } catch (...) {

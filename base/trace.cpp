@@ -20,9 +20,10 @@ std::string chrome_trace_json(const std::vector<TraceEvent>& events, const Trace
     out += fmt::format("{{\"ph\":\"M\",\"pid\":1,\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":{}}}}},\n", i,
                        quoted_json(names.streams[i]));
   for (const TraceEvent& e : events) {
-    const std::string& what = e.wait          ? std::string("wait")
-                              : e.kernel >= 0 ? name_at(names.kernels, e.kernel)
-                                              : name_at(names.actors, e.actor);
+    std::string what = e.wait          ? std::string("wait")
+                       : e.kernel >= 0 ? name_at(names.kernels, e.kernel)
+                                       : name_at(names.actors, e.actor);
+    if (e.kernels > 1) what += fmt::format(" and {} more", e.kernels - 1);
     out += fmt::format(
         "{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"name\":{},\"cat\":\"{}\",\"args\":{{"
         "\"step\":{}}}}},\n",

@@ -10,6 +10,7 @@ struct TraceEvent {
   int stream = 0;  // lane
   int actor = -1;
   int kernel = -1;  // -1: a whole firing
+  int kernels = 1;  // from `kernel` on, run as one
   uint64_t step = 0;
   int64_t begin_ns = 0;  // since the start of the trace
   int64_t end_ns = 0;

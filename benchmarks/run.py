@@ -23,6 +23,7 @@ PROGRAMS = [
     (("ddp.",), ROOT / "benchmarks/data_parallel.py"),
     (("compile.",), BUILD / "benchmarks/compile_bench"),
     (("import",), ROOT / "benchmarks/import_time.py"),
+    (("gpu.",), ROOT / "benchmarks/gpu/gpu_bench.py"),
 ]
 FIELDS = ("name", "ours", "peer", "peer_name", "unit", "ratio", "n", "spread", "command")
 

@@ -62,6 +62,7 @@ Lowered Lowering::run() {
     finish_updates(static_cast<int>(p));
   }
   for (int rank = 0; rank < options_.ranks; ++rank) place_ports(rank);
+  pin_what_devices_copy();
   for (size_t i = 0; i < placer_.streams.size(); ++i)
     out_.stream_space.push_back(placer_.space_of(static_cast<int>(i)));
   out_.spaces = std::move(placer_.spaces);
@@ -108,6 +109,22 @@ void Lowering::place_ports(int rank) {
         continue;
       out_.feed_streams.back() = task.stream;
       return;
+    }
+  }
+}
+
+// Values that a device copies to or from the host by itself are pinned there.
+void Lowering::pin_what_devices_copy() {
+  for (const Task& task : out_.tasks) {
+    const plan::Stream& stream = placer_.streams[task.stream];
+    const bool copies = stream.kind == plan::StreamKind::kCopyIn || stream.kind == plan::StreamKind::kCopyOut;
+    if (!copies || !placer_.desc(stream.device).dma) continue;
+    for (const std::vector<Operand>* operands : {&task.inputs, &task.outputs}) {
+      for (const Operand& operand : *operands) {
+        Store& store = out_.stores[operand.store];
+        if (store.space != placer_.host_space(stream.device.rank) || store.kind == Store::Kind::kVariable) continue;
+        store.space = placer_.pinned_space(stream.device);
+      }
     }
   }
 }

@@ -43,6 +43,7 @@ class Lowering {
  private:
   void make_inputs_and_variables();
   void place_ports(int rank);
+  void pin_what_devices_copy();
   void lower_view(int node);
   void lower_kernel(int node);
   void defined(graph::ValueId value);

@@ -111,6 +111,12 @@ Operand Lowering::transfer(ValueId value, int stream) {
   Operand from = *std::min_element(where_[value].begin(), where_[value].end(),
                                    [&](const Operand& a, const Operand& b) { return rank(a) < rank(b); });
   const auto hop = [&](int via, int space) {
+    const DeviceId device = placer_.streams[via].device;
+    if (placer_.desc(device).dma && !is_dense(from.spec.shape, from.spec.strides)) {
+      const int side = in_host(from) ? host_side(value, device.rank) : placer_.compute_stream(device);
+      from = add_copy(snapshot(value, from, side), contiguous(from.spec), side, out_.stores[from.store].space);
+      where_[value].push_back(from);
+    }
     from = snapshot(value, from, via);
     const bool dense = is_dense(from.spec.shape, from.spec.strides);
     from = add_copy(from, dense ? from.spec : contiguous(from.spec), via, space);

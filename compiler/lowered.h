@@ -65,11 +65,13 @@ class Placer {
   int default_stream(int rank);
   // The stream of a device that copies to (in) or from it.
   int copy_stream(const DeviceId& device, plan::StreamKind kind) { return stream(device, kind, 0); }
+  int compute_stream(const DeviceId& device) { return stream(device, plan::StreamKind::kCompute, 0); }
   int host_stream(int rank) { return stream({rank, DeviceKind::kCpu, 0}, plan::StreamKind::kHost, 0); }
   int rank_of(int stream) const { return streams[stream].device.rank; }
   // Memory in which kernels of a stream compute.
   int space_of(int stream);
   int host_space(int rank) { return space({plan::SpaceKind::kHost, {rank, DeviceKind::kCpu, 0}}); }
+  int pinned_space(const DeviceId& device) { return space({plan::SpaceKind::kPinned, device}); }
   const plan::DeviceDesc& desc(const DeviceId& device) const;
   // Moves the nodes that only maintain state (a generator's step counter) next to the state's first reader.
   void place_state_updates();

@@ -18,8 +18,9 @@ int PlanBuilder::stream_arena(int stream, int space) {
   const auto [it, fresh] = arenas_.try_emplace({stream, space}, static_cast<int>(plan_.arenas.size()));
   if (fresh) {
     const plan::Stream& s = plan_.streams[stream];
-    const bool second = s.device.kind != DeviceKind::kCpu && lowered_.spaces[space].kind == plan::SpaceKind::kHost;
-    plan_.arenas.push_back({second ? s.name + "/host" : s.name, space, stream, 0, 0});
+    const plan::SpaceKind kind = lowered_.spaces[space].kind;
+    const bool own = kind == (s.device.kind == DeviceKind::kCpu ? plan::SpaceKind::kHost : plan::SpaceKind::kDevice);
+    plan_.arenas.push_back({own ? s.name : s.name + "/" + plan::space_kind_name(kind), space, stream, 0, 0});
   }
   return it->second;
 }

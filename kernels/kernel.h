@@ -35,9 +35,13 @@ class PreparedKernel {
   uint64_t workspace_bytes() const { return workspace_bytes_; }
   // Throws Error when it cannot compute. Writes every element of every output.
   virtual void run(const KernelArgs& args) const = 0;
+  // Whether run() with the same pointers always queues the same work, all of it on the stream, and neither waits nor
+  // allocates: then a stream may repeat that work without run() (Chain), but for the first time.
+  bool repeatable() const { return repeatable_; }
 
  protected:
   uint64_t workspace_bytes_ = 0;
+  bool repeatable_ = false;
 };
 
 using HostFunction = std::function<void(const KernelArgs& args, const std::vector<TensorSpec>& inputs,

@@ -52,6 +52,7 @@ const char* instr_kind_name(InstrKind kind) {
 
 std::string Space::str() const {
   if (kind == SpaceKind::kDevice) return device.str();
+  if (kind == SpaceKind::kPinned) return "pinned:" + device.str();
   return device.rank == 0 ? space_kind_name(kind) : fmt::format("{}/{}", device.rank, space_kind_name(kind));
 }
 

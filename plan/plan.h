@@ -36,7 +36,7 @@ const char* space_kind_name(SpaceKind kind);
 struct Space {
   SpaceKind kind = SpaceKind::kHost;
   DeviceId device;
-  std::string str() const;  // "host", "pinned", "sim:0"; "1/host" of rank 1
+  std::string str() const;  // "host", "pinned:cuda:0", "sim:0"; "1/host" of rank 1
   bool operator==(const Space&) const = default;
 };
 

@@ -18,6 +18,7 @@ struct DeviceDesc {
   bool asynchronous = false;
   int cores = 1;
   uint64_t memory_bytes = 0;  // 0: unknown
+  bool dma = false;           // copies between it and the host move dense bytes, and block unless the host's are pinned
 };
 
 struct KernelQuery {

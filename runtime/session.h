@@ -60,6 +60,7 @@ struct SessionOptions {
   bool check_numerics = false;  // a NaN or infinity in a kernel's output fails the step and is dumped to a file
   std::string dump_dir = ".";   // where check_numerics writes
   bool trace = false;           // record firings, kernels and waits from the start
+  bool cuda_graphs = true;      // launch kernels of cuda that follow each other as one, where they allow it
   // Called on a stream thread after each step, in order. Must not throw, block or submit.
   std::function<void(uint64_t step, const Status& status, const std::vector<OutputTensor>& outputs)> on_output =
       nullptr;

@@ -17,6 +17,7 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
       manual_(engine.options().manual_stepping),
       loaded_(std::move(loaded)) {
   const plan::Plan& plan = loaded_->plan;
+  loaded_->bindings.chains = loaded_->options.cuda_graphs;
   runner_ = std::make_shared<actors::Runner>(plan, loaded_->bindings, *this, loaded_->options.dump_dir);
   runner_->set_flag(actors::kRunCheckNumerics, loaded_->options.check_numerics);
   int quota = 0;

@@ -1,7 +1,10 @@
 #pragma once
 // In-order queues of devices and the events that order them. Interfaces; one folder per kind of device.
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
+#include <string>
 
 #include "base/device.h"
 #include "base/error.h"
@@ -19,7 +22,16 @@ class Event {
   virtual Status wait() = 0;
 };
 
-// Thread safety: used by one host thread, except synchronize(), which any thread may call.
+// Work that a stream can repeat as a whole. Used by the stream's host thread; REQUIRES: not after the stream.
+class Chain {
+ public:
+  virtual ~Chain() = default;
+  // Queues what `work` queues. That may be by repeating what it queued under an equal `key`: the addresses that it uses
+  // and that are not always the same. Throws what `work` and the device throw.
+  virtual void run(std::span<void* const> key, const std::function<void()>& work) = 0;
+};
+
+// Thread safety: used by one host thread, except synchronize() and create_chain(), which any thread may call.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -35,6 +47,9 @@ class Stream {
   // Marks the current firing failed, in stream order: its later work is skipped and its events carry the failure.
   virtual void fail(const Status& status) = 0;
   virtual void record(Event& event) = 0;
+  // For work that always queues the same, but for addresses, and waits for nothing. `context` names it when the device
+  // fails. Null where nothing is gained.
+  virtual std::unique_ptr<Chain> create_chain(const std::string& /*context*/) { return nullptr; }
   // Blocks until all work so far is complete; returns the last firing's failure.
   virtual Status synchronize() = 0;
 };

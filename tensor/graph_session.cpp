@@ -290,6 +290,7 @@ void GraphSession::Impl::start() {
   session_options.functions = options.functions;
   session_options.trace = options.trace;
   session_options.check_numerics = options.check_numerics;
+  session_options.cuda_graphs = options.cuda_graphs;
   session_options.wait_timeout = options.wait_timeout;
   session_options.stop_timeout = options.stop_timeout;
   session = Session::load(eager.engine(), result.plan, bindings, std::move(session_options));

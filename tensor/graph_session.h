@@ -21,6 +21,7 @@ struct GraphSessionOptions {
   HostFunctions functions;  // by the `name` of host_function nodes
   bool trace = false;       // record firings, kernels and waits from the start
   bool check_numerics = false;
+  bool cuda_graphs = true;  // as in SessionOptions
   // Of reading a result and of synchronize(); of destroying it.
   std::chrono::nanoseconds wait_timeout = std::chrono::nanoseconds::max();
   std::chrono::nanoseconds stop_timeout = std::chrono::seconds(5);

@@ -3,6 +3,7 @@
 # the bundle of tools/pack_for_gpu.sh was unpacked; it goes on after failures and ends with a table.
 # usage: gpu_check.sh [--device cuda:0] [--logs DIR] [STEP...]
 #   --device sim:0: the same without a GPU. STEPs (all): info conformance ops runtime faults tensor fuzz nvrtc module python
+#   bench. Benchmarks may take an hour on a GPU; elsewhere their nets are tiny.
 # Exit status: 0 when nothing failed. A step that cannot be here is "skipped", with the reason.
 set -uo pipefail
 here=$(realpath "$(dirname "$0")") device=cuda:0 logs=$PWD/gpu_logs steps=()
@@ -10,11 +11,11 @@ while [ $# -gt 0 ]; do
   case $1 in
     --device) device=$2 && shift 2 ;;
     --logs) logs=$(realpath -m "$2") && shift 2 ;;
-    -*) sed -n '2,6s/^# //p' "$0" >&2; exit 2 ;;
+    -*) sed -n '2,7s/^# //p' "$0" >&2; exit 2 ;;
     *) steps+=("$1") && shift ;;
   esac
 done
-[ ${#steps[@]} -gt 0 ] || steps=(info conformance ops runtime faults tensor fuzz nvrtc module python)
+[ ${#steps[@]} -gt 0 ] || steps=(info conformance ops runtime faults tensor fuzz nvrtc module python bench)
 mkdir -p "$logs" && : > "$logs/table.txt"
 export SLUICE_TEST_DEVICE=$device SLUICE_CUDA_LIBRARY=$here/lib/libsluice_cuda.so
 export SLUICE_CUDA_DRIVER=libcuda.so.1  # test programs take a fake one where nothing is said
@@ -77,6 +78,13 @@ print("a graph on", sys.argv[1], "equals numpy")
 PYTHON
   python3 -m pytest --version > /dev/null 2>&1 || { skip "python3 has no pytest; the graph above passed"; return; }
   cd "$here/source" && timeout 540 python3 -m pytest -q -p no:cacheprovider tests/python/test_ops.py tests/python/test_tensor.py
+}
+step_bench() {
+  ls "$here"/python/sluice/_C*.so > /dev/null 2>&1 || { skip "the module is not built"; return; }
+  export PYTHONPATH=$here/python
+  cd "$here/source" || return 1
+  if on_gpu; then timeout 3600 python3 benchmarks/run.py --only gpu.; return; fi
+  timeout 540 python3 benchmarks/gpu/gpu_bench.py --device "$device" --tiny --peers eager --rounds 2 --seconds 0.01
 }
 
 failed=0

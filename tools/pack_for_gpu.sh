@@ -24,7 +24,7 @@ ldd "$to"/bin/* "$to"/lib/* | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -
 
 # Headers that the module's sources see, found by the compiler; fmt is the only other library among them.
 git ls-files base plan graph compiler streams memory kernels actors runtime tensor python_bindings include tools/gpu \
-  tests/conftest.py tests/python | grep -v '/cuda/' | grep -E '\.(h|in|txt|py|typed)$|^python_bindings/' |
+  tests/conftest.py tests/python benchmarks | grep -v '/cuda/' | grep -E '\.(h|in|txt|py|typed)$|^python_bindings/' |
   tar -c -T - | tar -x -C "$to/source"
 cp -r "$build/include" "$to/source/generated"
 fmt=$(echo '#include <fmt/format.h>' | g++ -E -x c++ - | sed -n 's,^# 1 "\(.*/fmt\)/format.h".*,\1,p' | head -1)

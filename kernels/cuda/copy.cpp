@@ -5,7 +5,7 @@ namespace {
 
 class Copy final : public PreparedKernel {
  public:
-  explicit Copy(uint64_t bytes) : bytes_(bytes) {}
+  explicit Copy(uint64_t bytes) : bytes_(bytes) { repeatable_ = true; }
   void run(const KernelArgs& args) const override {
     stream_of(args, "copy").copy(args.outputs[0], args.inputs[0], bytes_, args.context);
   }

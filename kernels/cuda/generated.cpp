@@ -12,6 +12,7 @@ constexpr size_t kMostOperands = 16;
 GeneratedKernel::GeneratedKernel(const plan::KernelQuery& query, Generated generated)
     : op_(query.op), inputs_(query.inputs.size()) {
   workspace_bytes_ = generated.workspace_bytes;
+  repeatable_ = true;
   for (Source& source : generated.stages) {
     if (source.blocks == 0) continue;
     SLUICE_CHECK(source.operands.size() <= kMostOperands, "{}: {} operands; a program takes {} at most", op_,

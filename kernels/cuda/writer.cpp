@@ -125,7 +125,7 @@ void Writer::constant(const char* name, int64_t value) {
 }
 
 void Writer::number(const char* name, double value) {
-  head_ += fmt::format("constexpr C {} = (C){};\n", name, number_text(value));
+  head_ += fmt::format("#define {} ((C){})\n", name, number_text(value));  // infinity is no constant expression of CUDA
 }
 
 Source Writer::blocks(const char* name, int64_t blocks, const std::string& body) const {

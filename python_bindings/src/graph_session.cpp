@@ -98,10 +98,12 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
     o.compile.components[name] = {parse_mesh(lay.first), parse_sbp(lay.second)};
   read(d, "trace", &o.trace);
   read(d, "check_numerics", &o.check_numerics);
+  read(d, "cuda_graphs", &o.cuda_graphs);
   read(d, "dry_run", &o.dry_run);
   read(d, "meta", &o.meta);
   if (o.trace) o.recorded.emplace_back("trace", true);
   if (o.check_numerics) o.recorded.emplace_back("check_numerics", true);
+  if (!o.cuda_graphs) o.recorded.emplace_back("cuda_graphs", false);
   for (const char* timeout : {"submit_timeout", "wait_timeout", "stop_timeout"})
     if (d.contains(timeout)) o.recorded.emplace_back(timeout, nb::cast<double>(d[timeout]));
   if (d.contains("wait_timeout")) o.wait_timeout = nanoseconds_of(nb::cast<double>(d["wait_timeout"]));

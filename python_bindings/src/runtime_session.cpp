@@ -51,7 +51,9 @@ std::shared_ptr<Engine> make_engine(const EngineOptions& options) {
 
 plan::Space space_named(const std::string& name) {
   if (name == "host") return {plan::SpaceKind::kHost, {}};
-  if (name == "pinned") return {plan::SpaceKind::kPinned, {}};
+  if (constexpr std::string_view kPinned = "pinned:"; name.starts_with(kPinned)) {
+    return {plan::SpaceKind::kPinned, parse_device(name.substr(kPinned.size()))};
+  }
   return {plan::SpaceKind::kDevice, parse_device(name)};
 }
 

@@ -9,15 +9,15 @@
 namespace sluice::cuda {
 namespace {
 
-// One thread moves a failure: to = to.ticket ? to : from. Loads of `from` are volatile, since it lies in host memory
-// that is written between launches.
+// One thread moves a failure: to = to.ticket ? to : from, marked with kMoved. Loads of `from` are volatile, since it
+// lies in host memory that is written between launches.
 constexpr const char* kMergeFailures = R"(
 .version 7.0
 .target sm_75
 .address_size 64
 .visible .entry sluice_merge_failures(.param .u64 param_to, .param .u64 param_from)
 {
-  .reg .pred %skip;
+  .reg .pred %skip, %found;
   .reg .u64 %to, %from, %ticket, %value;
   ld.param.u64 %to, [param_to];
   ld.param.u64 %from, [param_from];
@@ -33,12 +33,15 @@ constexpr const char* kMergeFailures = R"(
   st.volatile.u64 [%to+24], %value;
   ld.volatile.u64 %value, [%from+32];
   st.volatile.u64 [%to+32], %value;
+  setp.ne.u64 %found, %ticket, 0;
+  @%found or.b64 %ticket, %ticket, 0x4000000000000000;
   st.volatile.u64 [%to], %ticket;
 done:
   ret;
 }
 )";
-static_assert(sizeof(LateFailure) == 40 && offsetof(LateFailure, values) == 8, "as the code above has it");
+static_assert(sizeof(LateFailure) == 40 && offsetof(LateFailure, values) == 8 && kMoved == 0x4000000000000000,
+              "as the code above has it");
 
 constexpr size_t kWordsPerPage = 128;
 

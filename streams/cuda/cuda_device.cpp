@@ -18,6 +18,7 @@ plan::DeviceDesc CudaDevice::describe() const {
   desc.device = context_->id;
   desc.host_memory = false;
   desc.asynchronous = true;
+  desc.dma = true;
   desc.memory_bytes = context_->memory_bytes();
   return desc;
 }

@@ -35,6 +35,11 @@ CudaStream::~CudaStream() {
 
 std::unique_ptr<Event> CudaStream::create_event() { return std::make_unique<CudaEvent>(context_); }
 
+std::unique_ptr<Chain> CudaStream::create_chain(const std::string& context) {
+  if (kind_ != plan::StreamKind::kCompute) return nullptr;
+  return std::make_unique<CudaChain>(*this, context);
+}
+
 void CudaStream::note(CUresult result, const char* call) {
   if (result != CUDA_SUCCESS) fail(context_->status_of(result, call, last_context_));
 }
@@ -133,7 +138,10 @@ FailurePort CudaStream::failure_port() const {
 
 FailurePort CudaStream::failure_port(DescribeFailure describe, const std::string* context) {
   fallible_.store(true, std::memory_order_release);
-  return {word_, context_->late_failures.note(describe, context)};
+  FailureLog& log = context_->late_failures;
+  if (recording_ == nullptr) return {word_, log.note(describe, context)};
+  recording_->tickets.push_back(log.hold(describe, context));
+  return {word_, recording_->tickets.back()};
 }
 
 void CudaStream::launch(const Launch& launch) {

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 
+#include "streams/cuda/cuda_chain.h"
 #include "streams/cuda/cuda_event.h"
 #include "streams/stream.h"
 
@@ -35,6 +36,8 @@ class CudaStream final : public Stream {
   void wait(Event& event) override;
   void fail(const Status& status) override;
   void record(Event& event) override;
+  // Of compute streams: a CUDA graph per key.
+  std::unique_ptr<Chain> create_chain(const std::string& context) override;
   Status synchronize() override;
 
   // For kernels, on the stream's thread.
@@ -48,6 +51,7 @@ class CudaStream final : public Stream {
   void copy(void* to, const void* from, uint64_t bytes, const std::string* context);
 
  private:
+  friend class CudaChain;
   bool host_failed() const { return failed_.load(std::memory_order_relaxed); }
   void note(CUresult result, const char* call);  // a failed call fails the firing
   void check(CUresult result, const char* call, const std::string* context);
@@ -61,8 +65,9 @@ class CudaStream final : public Stream {
   std::atomic<bool> failed_{false};    // whether failure_ is set; spares the lock on the good path
   std::string last_context_;           // of the last launch
   mutable std::mutex failure_mutex_;
-  Status failure_;  // of the firing, as the host knows it
-  std::mutex synchronize_mutex_;
+  Status failure_;                    // of the firing, as the host knows it
+  std::mutex synchronize_mutex_;      // held while work is recorded: nobody else may queue then
+  Recording* recording_ = nullptr;    // that the work queued now is part of, or null
   LateFailure* host_word_ = nullptr;  // of synchronize(), pinned
 };
 

@@ -19,6 +19,8 @@ namespace sluice::cuda {
   X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemGetInfo)                        \
   X(cuMemcpyHtoD) X(cuMemcpyDtoH)                                                                      \
   X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemsetD8Async)                    \
+  X(cuStreamBeginCapture) X(cuStreamEndCapture)                                                        \
+  X(cuGraphInstantiate) X(cuGraphLaunch) X(cuGraphDestroy) X(cuGraphExecDestroy)                       \
   X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuLaunchKernel)
 // clang-format on
 

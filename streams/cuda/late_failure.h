@@ -6,6 +6,7 @@
 // the event's, waiting for one merges the event's into the stream's. So a failure follows the data, on the device, and
 // what does not depend on it goes on. Where no kernel of a firing can fail, none of this happens.
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -15,12 +16,16 @@
 namespace sluice::cuda {
 
 struct LateFailure {
-  uint64_t ticket = 0;  // of the launch; 0: none
+  uint64_t ticket = 0;  // of the launch, with kMoved when it came with an event; 0: none
   int64_t values[4] = {};
 };
 
-// What a kernel is told: it returns at once when `word` is not null and its ticket is not 0. To fail, it sets the
-// ticket from 0 to its own and adds values. The layout is known to generated code.
+// Sets apart what a kernel has found itself from what the same kernel, repeated with the same ticket, found in another
+// firing.
+inline constexpr uint64_t kMoved = uint64_t{1} << 62;
+
+// What a kernel is told: it returns at once when `word` is not null and its ticket is neither 0 nor its own. To fail,
+// it sets the ticket from 0 to its own and adds values. The layout is known to generated code.
 struct FailurePort {
   LateFailure* word = nullptr;  // in device memory; null: nothing in this firing can have failed
   uint64_t ticket = 0;
@@ -35,6 +40,9 @@ class FailureLog {
   FailureLog();
   // `context` may be null. Copied, because failures are read when their kernels may be gone.
   uint64_t note(DescribeFailure describe, const std::string* context);
+  // The same for a launch that is repeated; known until release().
+  uint64_t hold(DescribeFailure describe, const std::string* context);
+  void release(uint64_t ticket);
   // The error of a failure with a ticket. REQUIRES: failure.ticket != 0.
   Status resolve(const LateFailure& failure) const;
 
@@ -44,11 +52,13 @@ class FailureLog {
     DescribeFailure describe = nullptr;
     std::string context;
   };
-  static constexpr uint64_t kKept = 4096;  // more than a device has launches in flight
+  static constexpr uint64_t kKept = 4096;               // more than a device has launches in flight
+  static constexpr uint64_t kHeld = uint64_t{1} << 63;  // in tickets of hold()
 
   mutable std::mutex mutex_;
   uint64_t last_ = 0;
   std::vector<Entry> entries_;
+  std::map<uint64_t, Entry> held_;
 };
 
 }  // namespace sluice::cuda

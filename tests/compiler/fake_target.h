@@ -18,7 +18,8 @@ class FakeTarget : public plan::Target {
   std::vector<plan::DeviceDesc> devices() const override {
     return {{{0, DeviceKind::kCpu, 0}, true, false, 4, 0},
             {{0, DeviceKind::kSim, 0}, false, true, 1, 0},
-            {{0, DeviceKind::kSim, 1}, false, true, 1, 0}};
+            {{0, DeviceKind::kSim, 1}, false, true, 1, 0},
+            {{0, DeviceKind::kCuda, 0}, false, true, 1, 0, true}};
   }
   bool has_kernel(const std::string& op, DeviceKind kind) const override {
     return !missing.contains(op) && !(kind == DeviceKind::kSim && missing_on_sim.contains(op));

@@ -140,6 +140,39 @@ TEST(Placement, InsertsCopiesRecursively) {
   EXPECT_EQ(spaces, (std::set<std::string>{"host", "sim:0", "sim:1"}));
 }
 
+// What a GPU copies lies in pinned memory; what it cannot copy as it lies is packed first, on its own side.
+TEST(Placement, DevicesThatCopyByThemselvesGetPinnedDenseMemory) {
+  const plan::Plan plan = compile_fake(parse_graph(R"(
+  %0 = input "x" : float32(4, 8)
+  %1 = slice(%0) {starts = [0, 0], stops = [4, 8], steps = [1, 2]} : float32(4, 4)
+  %2 = exp(%1) : float32(4, 4) [device "cuda:0"]
+  %3 = slice(%2) {starts = [0, 0], stops = [4, 4], steps = [1, 2]} : float32(4, 2)
+  %4 = exp(%3) : float32(4, 2)
+  output "y" = %4
+)"))
+                              .plan;
+  EXPECT_EQ(programs(plan),
+            "cpu:0/compute0: x/copy\ncuda:0/copy_in0: x/copy/copy\ncuda:0/compute0: exp exp/copy\n"
+            "cuda:0/copy_out0: exp/copy/copy\ncpu:0/compute0: exp#2\n");
+  int copies = 0;
+  for (const plan::Actor& actor : plan.actors) {
+    const plan::StreamKind kind = plan.streams[actor.stream].kind;
+    if (kind != plan::StreamKind::kCopyIn && kind != plan::StreamKind::kCopyOut) continue;
+    for (const plan::Instr& instr : actor.program) {
+      if (instr.kind != plan::InstrKind::kRun) continue;
+      const plan::Kernel& copy = plan.kernels[instr.index];
+      EXPECT_TRUE(is_dense(copy.inputs[0].spec.shape, copy.inputs[0].spec.strides)) << copy.name;
+      const plan::View& on_host = (kind == plan::StreamKind::kCopyIn ? copy.inputs : copy.outputs)[0];
+      const plan::Register& host = plan.registers[on_host.index];
+      EXPECT_EQ(plan.spaces[plan.arenas[plan.buffers[host.slots[0]].arena].space],
+                (plan::Space{plan::SpaceKind::kPinned, parse_device("cuda:0")}))
+          << host.name;
+      ++copies;
+    }
+  }
+  EXPECT_EQ(copies, 2);
+}
+
 TEST(Placement, VariablesLiveWhereTheyAreUsed) {
   CompileOptions options;
   options.device = parse_device("sim:0");
@@ -191,7 +224,7 @@ TEST(Placement, MistakesNameTheLine) {
     });
   };
   EXPECT_EQ(error("device \"cuda:3\""),
-            "op exp: device cuda:3: not there; the target has cpu:0, sim:0, sim:1  (net.py:12)");
+            "op exp: device cuda:3: not there; the target has cpu:0, sim:0, sim:1, cuda:0  (net.py:12)");
   EXPECT_EQ(
       error("stream \"fast\""),
       "op exp: unknown stream: \"fast\"; must be \"compute\", \"compute:N\", \"host\" or \"host:N\"  (net.py:12)");
@@ -367,9 +400,9 @@ TEST(Options, MistakesAreErrors) {
   options.outputs_buffer_size = 0;
   EXPECT_EQ(message([&] { compile_fake(mlp(false), options); }), "outputs_buffer_size: 0; must be at least 1");
   options = {};
-  options.device = parse_device("cuda:0");
+  options.device = parse_device("cuda:1");
   EXPECT_EQ(message([&] { compile_fake(mlp(false), options); }),
-            "device cuda:0: not there; the target has cpu:0, sim:0, sim:1");
+            "device cuda:1: not there; the target has cpu:0, sim:0, sim:1, cuda:0");
 }
 
 TEST(Options, DumpWritesEveryPassAndATimeTable) {

@@ -40,6 +40,7 @@ class FakeKernel final : public PreparedKernel {
   FakeKernel(std::unique_ptr<PreparedKernel> kernel, const plan::KernelQuery& query)
       : kernel_(std::move(kernel)), op_(query.op) {
     workspace_bytes_ = kernel_->workspace_bytes();
+    repeatable_ = true;
     for (const TensorSpec& spec : query.inputs) input_bytes_.push_back(spec.extent_bytes());
     for (const TensorSpec& spec : query.outputs) output_bytes_.push_back(spec.extent_bytes());
     function_.name = "kernel '" + op_ + "'";

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <thread>
 #include <vector>
 
 #include "streams/cuda/driver.h"
@@ -12,6 +14,7 @@
 namespace sluice::cuda {
 namespace {
 
+using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -70,9 +73,10 @@ TEST_F(FakeDriver, AReadBesideAWriteIsARaceInEitherOrder) {
   d.cuMemAlloc(&other, 64);
   set(a, data, 64);
   d.cuMemcpyDtoDAsync(other, data, 64, b);
-  EXPECT_THAT(fake_cuda::take_violations(), ElementsAre(HasSubstr("cuMemcpyDtoDAsync_v2 on stream 1 reads 64 bytes")));
+  EXPECT_THAT(fake_cuda::take_violations(),
+              ElementsAre(ContainsRegex("cuMemcpyDtoDAsync_v2 on stream . reads 64 bytes")));
   set(a, data, 64);  // write after read
-  EXPECT_THAT(fake_cuda::take_violations(), ElementsAre(HasSubstr("cuMemsetD8Async on stream 0 writes 64 bytes")));
+  EXPECT_THAT(fake_cuda::take_violations(), ElementsAre(ContainsRegex("cuMemsetD8Async on stream . writes 64 bytes")));
   d.cuStreamSynchronize(a);
   d.cuStreamSynchronize(b);
   d.cuMemFree(other);
@@ -145,6 +149,78 @@ TEST_F(FakeDriver, ABrokenContextRefusesEverything) {
   EXPECT_EQ(set(b, data, 8), CUDA_ERROR_ILLEGAL_ADDRESS);
   fake_cuda::repair();
   EXPECT_EQ(set(b, data, 8), CUDA_SUCCESS);
+}
+
+TEST_F(FakeDriver, WhatIsCapturedRunsWhenTheGraphIsLaunched) {
+  auto* const byte = static_cast<unsigned char*>(fake_cuda::shadow(reinterpret_cast<void*>(data)));
+  byte[0] = byte[1] = 0;
+  ASSERT_EQ(d.cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+  EXPECT_EQ(set(a, data, 1), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuMemcpyDtoDAsync(data + 1, data, 1, a), CUDA_SUCCESS);
+  CUgraph graph = nullptr;
+  ASSERT_EQ(d.cuStreamEndCapture(a, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamSynchronize(a), CUDA_SUCCESS);
+  EXPECT_EQ(byte[0] + byte[1], 0);
+  CUgraphExec executable = nullptr;
+  ASSERT_EQ(d.cuGraphInstantiate(&executable, graph, 0), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
+  for (int i = 0; i < 2; ++i) {
+    byte[0] = byte[1] = 0;
+    EXPECT_EQ(d.cuGraphLaunch(executable, b), CUDA_SUCCESS);
+    EXPECT_EQ(byte[0], 0);
+    EXPECT_EQ(d.cuStreamSynchronize(b), CUDA_SUCCESS);
+    EXPECT_EQ(byte[0] + byte[1], 2);
+  }
+  // Its work is ordered with other streams' like any other.
+  EXPECT_EQ(d.cuGraphLaunch(executable, b), CUDA_SUCCESS);
+  set(a, data, 2);
+  EXPECT_THAT(fake_cuda::take_violations(), ElementsAre(HasSubstr("race")));
+  EXPECT_EQ(d.cuGraphExecDestroy(executable), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuGraphExecDestroy(executable), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(fake_cuda::take_violations(), ElementsAre(HasSubstr("a graph is destroyed twice")));
+}
+
+// What makes the host or a stream wait cannot be captured, and ends the capture.
+TEST_F(FakeDriver, WhatCannotBeCapturedInvalidatesTheCapture) {
+  const std::vector<char> pageable(8);
+  d.cuEventRecord(event, b);
+  const auto invalid = [&](CUresult expected, const std::function<CUresult()>& call) {
+    CUgraph graph = nullptr;
+    ASSERT_EQ(d.cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+    EXPECT_EQ(call(), expected);
+    EXPECT_EQ(set(a, data, 8), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    EXPECT_EQ(d.cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    EXPECT_EQ(graph, nullptr);
+  };
+  CUdeviceptr other = 0;
+  invalid(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, [&] { return d.cuStreamSynchronize(a); });
+  invalid(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, [&] { return d.cuStreamSynchronize(b); });
+  invalid(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, [&] { return d.cuEventQuery(event); });
+  invalid(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, [&] { return d.cuMemAlloc(&other, 8); });
+  invalid(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, [&] { return d.cuMemcpyHtoD(data, pageable.data(), 8); });
+  invalid(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, [&] { return d.cuMemcpyHtoDAsync(data, pageable.data(), 8, a); });
+  invalid(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, [&] { return d.cuStreamWaitEvent(a, event, 0); });
+}
+
+TEST_F(FakeDriver, ACaptureBelongsToItsThread) {
+  CUgraph graph = nullptr;
+  EXPECT_EQ(d.cuStreamEndCapture(a, &graph), CUDA_ERROR_ILLEGAL_STATE);
+  ASSERT_EQ(d.cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_ERROR_ILLEGAL_STATE);
+  d.cuEventRecord(event, a);
+  EXPECT_EQ(d.cuStreamWaitEvent(b, event, 0), CUDA_ERROR_CAPTURED_EVENT);
+  std::thread([&] {
+    d.cuCtxSetCurrent(context);
+    CUdeviceptr other = 0;
+    EXPECT_EQ(d.cuMemAlloc(&other, 8), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuMemFree(other), CUDA_SUCCESS);
+    EXPECT_EQ(d.cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+    EXPECT_EQ(set(a, data, 8), CUDA_SUCCESS);
+  }).join();
+  EXPECT_THAT(fake_cuda::take_violations(),
+              ElementsAre(ContainsRegex("cuMemsetD8Async: on stream ., which another thread captures")));
+  EXPECT_EQ(d.cuStreamEndCapture(a, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(d.cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
 }  // namespace

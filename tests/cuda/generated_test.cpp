@@ -246,6 +246,20 @@ TEST(GeneratedWhere, AndCopyMoveBits) {
   }
 }
 
+// Numbers that a source has from attributes need not be finite.
+TEST(GeneratedNumbers, MayBeInfiniteOrNone) {
+  for (const double decay : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+      plan::KernelQuery query = plain("sgd_update", dtype, dtype, 3);
+      query.inputs[2] = TensorSpec::contiguous({dtype, {}});
+      query.attrs = {{"weight_decay", decay}, {"maximize", false}};
+      std::vector<Bytes> inputs;
+      for (size_t i = 0; i < 3; ++i) inputs.push_back(operand(query.inputs[i], 2 + i, false));
+      expect_same(query, inputs);
+    }
+  }
+}
+
 TEST(GeneratedFailures, AreTheCpus) {
   for (const char* op : {"fmod", "remainder", "floor_divide", "pow"}) {
     const plan::KernelQuery query = plain(op, DType::kInt32, DType::kInt32, 2);
@@ -294,6 +308,64 @@ TEST(GeneratedKernel, KeepsOffCopyStreamsAndOtherDevices) {
   EXPECT_EQ(told(stream.get()),
             "exp: a kernel on stream copy_in, where memory of the host takes part; lay it out on the host");
   EXPECT_EQ(told(nullptr), "exp: a kernel of cuda on the caller's thread; give it a stream of its device");
+}
+
+// A kernel that is repeated with one ticket tells what it found itself from what it found in an earlier firing, which
+// has come back with its data: then it leaves its output alone.
+TEST(GeneratedFailures, OfAnEarlierFiringKeepARepeatedKernelFromRunning) {
+  const plan::KernelQuery query = [] {
+    plan::KernelQuery q = plain("remainder", DType::kInt32, DType::kInt32, 2);
+    q.device = parse_device("cuda");
+    return q;
+  }();
+  const plan::Space space{plan::SpaceKind::kDevice, query.device};
+  const auto device = load_backend("", REAL_BACKEND)->make_device(query.device, {.cores = 1});
+  const auto kernel = table().get(query.op, DeviceKind::kCuda).prepare(query, {});
+  ASSERT_TRUE(kernel->repeatable());
+  const uint64_t bytes = 300 * sizeof(int32_t);
+  std::vector<void*> data(3);
+  for (void*& d : data) d = device->allocate(space, bytes);
+  const auto write = [&](void* to, int32_t value) {
+    device->copy_from_host(to, std::vector<int32_t>(300, value).data(), bytes);
+  };
+  const auto first = [&] {
+    std::vector<int32_t> all(300);
+    device->copy_to_host(all.data(), data[2], bytes);
+    return all[0];
+  };
+  {
+    const auto stream = device->create_stream(plan::StreamKind::kCompute, 0);
+    const auto chain = stream->create_chain("a chain");
+    const auto event = stream->create_event();
+    const std::string context = "op 'it', net.py:7";
+    int called = 0;
+    const auto step = [&](uint64_t firing, int32_t divisor) {
+      write(data[1], divisor);
+      stream->begin_firing(firing);
+      stream->wait(*event);
+      chain->run({}, [&] {
+        ++called;
+        const void* const inputs[] = {data[0], data[1]};
+        kernel->run({inputs, &data[2], nullptr, stream.get(), &context});
+      });
+      stream->record(*event);
+      return event->wait().message();
+    };
+    write(data[0], 7);
+    EXPECT_EQ(step(0, 4), "ok");
+    EXPECT_EQ(step(1, 4), "ok");
+    EXPECT_EQ(step(2, 5), "ok");
+    EXPECT_EQ(first(), 2);
+    const int before = called;
+    const std::string failure = step(3, 0);
+    EXPECT_THAT(failure, HasSubstr("(op 'it', net.py:7)"));
+    write(data[2], -1);
+    EXPECT_EQ(step(4, 5), failure);
+    EXPECT_EQ(called, before);
+    EXPECT_EQ(first(), -1);
+  }
+  for (void* d : data) device->deallocate(space, d, bytes);
+  EXPECT_THAT(fake_cuda::take_violations(), IsEmpty());
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ using testing::IsEmpty;
 using CudaGraphs = TensorTest;
 
 // One compiled plan over the host, two GPUs and sim, whose events and those of cuda cannot wait for each other on a
-// device: the streams' threads do.
+// device: the streams' threads do. What a GPU copies lies in pinned memory, since it would wait for other memory.
 TEST_F(CudaGraphs, OnePlanRunsOnTwoGpusBesideOtherDevices) {
   const auto build = [](const Value& x, const std::vector<std::string>& devices) {
     Value y = x;
@@ -29,8 +29,10 @@ TEST_F(CudaGraphs, OnePlanRunsOnTwoGpusBesideOtherDevices) {
     TraceScope trace(eager, "g");
     const Value traced = trace.add_input("x", x.type());
     GraphSession session(eager, trace.finish({{"y", build(traced, devices)}}), {});
+    const uint64_t pageable = fake_cuda::counts().pageable_copies;
     const Tensor expected(build(x, std::vector<std::string>(devices.size(), "cpu:0")));
     for (int step = 0; step < 5; ++step) EXPECT_EQ(values(session.call({x})[0]), values(expected));
+    EXPECT_EQ(fake_cuda::counts().pageable_copies, pageable);
   }
   EXPECT_THAT(fake_cuda::take_violations(), IsEmpty());
 }

@@ -22,6 +22,7 @@ void expect_nothing_left() {
   const fake_cuda::Counts left = fake_cuda::counts();
   EXPECT_EQ(left.streams, 0u);
   EXPECT_EQ(left.events, 0u);
+  EXPECT_EQ(left.graphs, 0u);
   EXPECT_EQ(left.device_bytes, 0u);
   EXPECT_EQ(left.pinned_blocks, 0u);
   EXPECT_EQ(left.contexts, 0u);

@@ -20,6 +20,18 @@ import numpy as np
 import sluice as sl
 import sluice.nn as nn
 from sluice.nn import functional as F
+import json
+
+def configure(graph, device, graphs):
+    graph.config.set_device(sl.device(device))
+    graph.config.enable_cuda_graphs(graphs)
+    graph.config.enable_trace()
+
+def launches(graph, step):
+    graph.save_trace("trace.json")
+    events = json.load(open("trace.json"))["traceEvents"]
+    lane = next(e["tid"] for e in events if e["name"] == "thread_name" and "compute" in e["args"]["name"])
+    return sum(e.get("cat") == "kernel" and e["tid"] == lane and e["args"]["step"] == step for e in events)
 """
 
 DIGITS = COMMON + f"""
@@ -29,16 +41,17 @@ from digits_net import DigitsNet
 
 train_digits.BATCH = 8
 
-def run(device):
+def run(device, graphs=True):
     sl.manual_seed(0)
     net = DigitsNet(width=4)
     graph = train_digits.TrainGraph(net, 4, sl.device(device))
+    configure(graph, device, graphs)
     random = np.random.default_rng(0)
     images, labels = random.integers(0, 17, (4, 8, 8, 8)).astype(np.uint8), random.integers(0, 10, (4, 8))
     losses = [graph(sl.from_numpy(x), sl.from_numpy(y)).item() for x, y in zip(images, labels)]
     classify = train_digits.ClassifyGraph(net)
-    classify.config.set_device(sl.device(device))
-    return losses, classify(sl.from_numpy(images[0].astype(np.float32)[:, None])).numpy()
+    configure(classify, device, graphs)
+    return losses, classify(sl.from_numpy(images[0].astype(np.float32)[:, None])).numpy(), launches(graph, 3)
 """
 
 GPT = COMMON + """
@@ -63,33 +76,36 @@ class Block(nn.Module):
         return self.head(self.last(x))
 
 class Train(nn.Graph):
-    def __init__(self, net, device):
+    def __init__(self, net, device, graphs):
         super().__init__(name="train_gpt")
         self.net = net
         self.add_optimizer(sl.optim.AdamW(net.parameters(), lr=0.01))
-        self.config.set_device(sl.device(device))
+        configure(self, device, graphs)
 
     def build(self, tokens, places, mask, targets):
         loss = F.cross_entropy(self.net(tokens, places, mask).reshape(-1, 11), targets.reshape(-1))
         loss.backward()
         return loss
 
-def run(device):
+def run(device, graphs=True):
     sl.manual_seed(0)
     net = Block(words=11, width=16, heads=2, length=6)
-    graph = Train(net, device)
+    graph = Train(net, device, graphs)
     random = np.random.default_rng(0)
     places, mask = np.arange(6), np.tril(np.ones((6, 6), bool))
     losses = []
     for _ in range(4):
         text = random.integers(0, 11, (3, 7))
         losses.append(graph(*map(sl.from_numpy, (text[:, :-1].copy(), places, mask, text[:, 1:].copy()))).item())
-    return losses, net.state_dict()["qkv.weight"].cpu().numpy()
+    return losses, net.state_dict()["qkv.weight"].cpu().numpy(), launches(graph, 3)
 """
 
 COMPARE = """
-expected, got = run("cpu"), run("cuda:0")
-print(expected[0], got[0])
+expected, got, plain = run("cpu"), run("cuda:0"), run("cuda:0", graphs=False)
+print(expected[0], got[0], "launches", plain[2], "->", got[2])
+assert plain[0] == got[0]
+np.testing.assert_array_equal(plain[1], got[1])
+assert got[2] < plain[2] / 10
 np.testing.assert_allclose(got[0], expected[0], rtol=0, atol=1e-5)
 np.testing.assert_allclose(got[1], expected[1], rtol=0, atol=1e-4)
 print("equal")
@@ -97,8 +113,6 @@ print("equal")
 
 
 FUSED = """
-import json
-
 def kernels(**options):
     sl.manual_seed(0)
     net = Block(words=11, width=16, heads=2, length=6)
@@ -119,18 +133,41 @@ print("equal")
 """
 
 
-@pytest.mark.parametrize("source", [DIGITS, GPT], ids=["digits", "gpt"])
-def test_training_on_a_gpu_equals_the_cpus(run_script, source):
-    on_a_gpu(run_script, source + COMPARE)
-
-
-def test_chains_of_elementwise_ops_are_one_kernel_and_give_the_same_bits(run_script):
-    on_a_gpu(run_script, GPT + FUSED)
-
-
-def on_a_gpu(run_script, source):
+@pytest.fixture
+def on_fakes(run_script):
+    """Runs a script on the fakes; returns what it prints."""
     tests = BUILD / "tests/cuda"
-    done = run_script(source, timeout=600, SLUICE_CUDA_LIBRARY=str(BACKEND), SLUICE_CUDA_DRIVER=str(tests / "libfake_cuda.so"),
-                      SLUICE_NVRTC=str(tests / "libfake_nvrtc.so"), SLUICE_CACHE_DIR=str(tests / "programs"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith("equal\n")
+
+    def run(source):
+        done = run_script(source, timeout=600, SLUICE_CUDA_LIBRARY=str(BACKEND), SLUICE_CUDA_DRIVER=str(tests / "libfake_cuda.so"),
+                          SLUICE_NVRTC=str(tests / "libfake_nvrtc.so"), SLUICE_CACHE_DIR=str(tests / "programs"))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.parametrize("source", [DIGITS, GPT], ids=["digits", "gpt"])
+def test_training_on_a_gpu_equals_the_cpus(on_fakes, source):
+    assert on_fakes(source + COMPARE).endswith("equal\n")
+
+
+STRIDED = COMMON + """
+class Net(nn.Graph):
+    def build(self, x):
+        with sl.device("cuda:0"):
+            y = x[:, ::2].transpose(0, 1) + 1
+        return y[:, ::3] * 2
+
+x = np.arange(48, dtype=np.float32).reshape(6, 8)
+np.testing.assert_array_equal(Net()(sl.from_numpy(x)).numpy(), (x[:, ::2].T + 1)[:, ::3] * 2)
+print("equal")
+"""
+
+
+def test_what_does_not_lie_dense_is_packed_before_it_is_copied(on_fakes):
+    assert on_fakes(STRIDED).endswith("equal\n")
+
+
+def test_chains_of_elementwise_ops_are_one_kernel_and_give_the_same_bits(on_fakes):
+    assert on_fakes(GPT + FUSED).endswith("equal\n")

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "cuda/fake_driver/machine.h"
+#include "cuda/fake_driver/calls.h"
 #include "cuda/fake_driver/modules.h"
 
 using namespace fake_cuda;
@@ -18,33 +18,6 @@ int from_environment(const char* name, int otherwise) {
 
 Context* context_of(CUcontext handle) { return reinterpret_cast<Context*>(handle); }
 
-// Begins a call: the lock, and whether to go on.
-struct Call {
-  Call(const char* function, Context* context) : lock(m.mutex), result(m.enter(function, context)) {}
-  bool refused() const { return result != CUDA_SUCCESS; }
-  Machine& m = Machine::get();
-  Machine::Lock lock;
-  CUresult result;
-};
-
-struct StreamCall : Call {
-  StreamCall(const char* function, CUstream handle) : Call(function, nullptr) {
-    if (refused()) return;
-    stream = m.stream(handle);
-    result = stream == nullptr ? CUDA_ERROR_INVALID_HANDLE : m.enter("", stream->context);
-    if (!refused()) m.some_progress(lock);
-  }
-  // A task of this stream, after all that the host knows to be done.
-  Task& task(TaskKind kind) {
-    Task& task = m.next(lock, *stream);
-    task.kind = kind;
-    stream->clock.join(m.host);
-    ++stream->clock.ticks[stream->index];
-    return task;
-  }
-  StreamState* stream = nullptr;
-};
-
 // Copies with pageable memory are over when the call returns.
 CUresult copy(const char* function, void* to, const void* from, size_t bytes, CUstream handle) {
   StreamCall call(function, handle);
@@ -53,15 +26,16 @@ CUresult copy(const char* function, void* to, const void* from, size_t bytes, CU
   task.to = to;
   task.from = from;
   task.bytes = bytes;
-  call.m.access(*call.stream, {from, bytes, false}, function);
-  call.m.access(*call.stream, {to, bytes, true}, function);
-  call.m.push(*call.stream);
+  call.access({from, bytes, false}, function);
+  call.access({to, bytes, true}, function);
+  call.push();
   const void* host = call.m.memory.is_device(to) ? from : to;
   if (call.m.memory.is_device(host)) return CUDA_SUCCESS;
   for (const auto& [start, size] : call.m.pinned) {
     const auto* begin = static_cast<const std::byte*>(start);
     if (host >= begin && static_cast<const std::byte*>(host) + bytes <= begin + size) return CUDA_SUCCESS;
   }
+  if (call.capturing()) return call.break_capture(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   ++call.m.counted.pageable_copies;
   const uint64_t target = call.stream->queued;
   const Clock clock = call.stream->clock;
@@ -112,6 +86,8 @@ FAKE_CUDA_API CUresult cuGetErrorName(CUresult error, const char** text) {
     case CUDA_ERROR_NO_DEVICE: *text = "CUDA_ERROR_NO_DEVICE"; return CUDA_SUCCESS;
     case CUDA_ERROR_OUT_OF_MEMORY: *text = "CUDA_ERROR_OUT_OF_MEMORY"; return CUDA_SUCCESS;
     case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: *text = "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"; return CUDA_SUCCESS;
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: *text = "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"; return CUDA_SUCCESS;
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: *text = "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"; return CUDA_SUCCESS;
     default: *text = nullptr; return CUDA_ERROR_INVALID_VALUE;
   }
 }
@@ -196,6 +172,7 @@ FAKE_CUDA_API CUresult cuStreamCreate(CUstream* handle, unsigned) {
 FAKE_CUDA_API CUresult cuStreamSynchronize(CUstream handle) {
   StreamCall call("cuStreamSynchronize", handle);
   if (call.refused()) return call.result;
+  if (call.capturing()) return call.break_capture(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   const uint64_t target = call.stream->queued;
   const Clock clock = call.stream->clock;
   call.m.run_until(call.lock, [&] { return call.stream->executed >= target; });
@@ -220,6 +197,8 @@ FAKE_CUDA_API CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, 
   StreamCall call("cuStreamWaitEvent", handle);
   EventState* event = call.refused() ? nullptr : call.m.event(event_handle);
   if (event == nullptr) return call.refused() ? call.result : CUDA_ERROR_INVALID_HANDLE;
+  if (event->captured) return CUDA_ERROR_CAPTURED_EVENT;
+  if (call.capturing()) return call.break_capture(CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
   Task& task = call.task(TaskKind::kWait);
   task.event = event;
   task.recording = event->recorded;
@@ -251,6 +230,8 @@ FAKE_CUDA_API CUresult cuEventRecord(CUevent event_handle, CUstream handle) {
     call.m.violation("cuEventRecord: the event and the stream are of different devices");
     return CUDA_ERROR_INVALID_HANDLE;
   }
+  event->captured = call.capturing();
+  if (event->captured) return CUDA_SUCCESS;
   Task& task = call.task(TaskKind::kRecord);
   task.event = event;
   task.recording = ++event->recorded;
@@ -264,6 +245,7 @@ FAKE_CUDA_API CUresult cuEventQuery(CUevent handle) {
   if (call.refused()) return call.result;
   EventState* event = call.m.event(handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (event->captured) return CUDA_ERROR_CAPTURED_EVENT;
   call.m.some_progress(call.lock);
   if (event->completed < event->recorded) return CUDA_ERROR_NOT_READY;
   call.m.host.join(event->clock);
@@ -275,6 +257,7 @@ FAKE_CUDA_API CUresult cuEventSynchronize(CUevent handle) {
   if (call.refused()) return call.result;
   EventState* event = call.m.event(handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (event->captured) return CUDA_ERROR_CAPTURED_EVENT;
   const uint64_t target = event->recorded;
   const Clock clock = event->clock;
   call.m.counted.executed_late += event->completed < target;
@@ -366,8 +349,8 @@ FAKE_CUDA_API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_
   task.to = reinterpret_cast<void*>(to);
   task.byte = byte;
   task.bytes = bytes;
-  call.m.access(*call.stream, {task.to, bytes, true}, "cuMemsetD8Async");
-  call.m.push(*call.stream);
+  call.access({task.to, bytes, true}, "cuMemsetD8Async");
+  call.push();
   return CUDA_SUCCESS;
 }
 
@@ -397,6 +380,7 @@ FAKE_CUDA_API CUresult cuLaunchKernel(CUfunction handle, unsigned blocks, unsign
   StreamCall call("cuLaunchKernel", stream);
   if (call.refused()) return call.result;
   auto* function = reinterpret_cast<Function*>(handle);
+  call.m.counted.launches += !call.capturing();
   Task& task = call.task(TaskKind::kKernel);
   task.function = function;
   task.blocks = blocks;
@@ -414,8 +398,8 @@ FAKE_CUDA_API CUresult cuLaunchKernel(CUfunction handle, unsigned blocks, unsign
   static thread_local std::vector<Access> accesses;
   accesses.clear();
   function->accesses(task.params.data(), accesses);
-  for (const Access& access : accesses) call.m.access(*call.stream, access, function->name.c_str());
-  call.m.push(*call.stream);
+  for (const Access& access : accesses) call.access(access, function->name.c_str());
+  call.push();
   return CUDA_SUCCESS;
 }
 

@@ -10,7 +10,8 @@
 //  - two accesses to overlapping memory, one of them a write, on streams of which neither waits for the other (that the
 //    host has waited counts, whichever thread it was);
 //  - accesses to memory that is not allocated or not the device's; freeing what is in use, or twice;
-//  - handles that were destroyed, and calls with another context current.
+//  - handles that were destroyed, and calls with another context current;
+//  - calls on a stream that another thread captures.
 #include <cuda.h>
 
 #include <cstddef>
@@ -56,7 +57,8 @@ FAKE_CUDA_API void repair();
 
 struct Counts {
   uint64_t kernels = 0, copies = 0, pageable_copies = 0, waits = 0, executed_late = 0;
-  uint64_t streams = 0, events = 0, device_bytes = 0, pinned_blocks = 0, contexts = 0;  // alive
+  uint64_t launches = 0, graph_launches = 0;  // calls that launch kernels: one by one or as graphs; the latter
+  uint64_t streams = 0, events = 0, graphs = 0, device_bytes = 0, pinned_blocks = 0, contexts = 0;  // alive
 };
 FAKE_CUDA_API Counts counts();
 // What has been done wrong so far; forgets it, so that a test may expect it.

@@ -13,6 +13,16 @@
 namespace fake_cuda {
 
 thread_local Context* current_context = nullptr;
+thread_local StreamState* capturing_stream = nullptr;
+
+namespace {
+
+// What a thread must not do while it captures: it may wait for the device, or makes it wait.
+const std::set<std::string> kUnsafeInCapture = {
+    "cuMemAlloc_v2",   "cuMemFree_v2",     "cuMemHostAlloc", "cuMemFreeHost",      "cuMemcpyHtoD_v2",
+    "cuMemcpyDtoH_v2", "cuModuleLoadData", "cuEventQuery",   "cuEventSynchronize", "cuStreamSynchronize"};
+
+}  // namespace
 
 // Every task has room for the parameters of an ordinary kernel from the start.
 StreamState::StreamState() : ring(kRing) {
@@ -48,6 +58,10 @@ CUresult Machine::enter(const char* function, Context* context) {
     const CUresult result = injected[i].result;
     injected.erase(injected.begin() + static_cast<std::ptrdiff_t>(i));
     return result;
+  }
+  if (capturing_stream != nullptr && kUnsafeInCapture.contains(function)) {
+    capturing_stream->capture_broken = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
   if (context == nullptr) return CUDA_SUCCESS;
   if (current_context != context) {
@@ -92,6 +106,14 @@ EventState* Machine::event(CUevent handle) {
   if (found->alive) return found;
   violation("an event that was destroyed");
   return nullptr;
+}
+
+Graph* Machine::new_graph(Graph graph) { return graphs.emplace_back(std::make_unique<Graph>(std::move(graph))).get(); }
+
+CUresult Machine::destroy_graph(const void* handle) {
+  if (std::erase_if(graphs, [&](const auto& known) { return known.get() == handle; }) == 1) return CUDA_SUCCESS;
+  violation("a graph is destroyed twice, or never was one");
+  return CUDA_ERROR_INVALID_VALUE;
 }
 
 Task& Machine::next(Lock& lock, StreamState& stream) {
@@ -227,6 +249,7 @@ Counts counts() {
   for (const auto& stream : m.streams) now.streams += stream->alive && !stream->legacy;
   for (const auto& event : m.events) now.events += event->alive;
   for (const auto& context : m.contexts) now.contexts += context->retained > 0;
+  now.graphs = m.graphs.size();
   now.device_bytes = m.memory.used();
   now.pinned_blocks = m.pinned.size();
   return now;

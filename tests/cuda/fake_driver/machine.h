@@ -22,6 +22,7 @@ struct Context {
 struct EventState {
   Context* context = nullptr;
   bool alive = true;
+  bool captured = false;                 // last recorded within a capture
   uint64_t recorded = 0, completed = 0;  // recordings queued, executed
   Clock clock;                           // of the last recording
 };
@@ -42,6 +43,16 @@ struct Task {
   uint64_t recording = 0;
 };
 
+// What was queued on a stream while it captured, in its order: streams of ours capture alone.
+struct Graph {
+  struct Node {
+    Task task;
+    std::vector<Access> accesses;
+    std::string name;
+  };
+  std::shared_ptr<std::deque<Node>> nodes = std::make_shared<std::deque<Node>>();
+};
+
 // Tasks keep their memory when they are done, so a warm queue allocates nothing.
 struct StreamState {
   StreamState();
@@ -50,6 +61,8 @@ struct StreamState {
   bool alive = true, busy = false;
   bool legacy = false;  // the context's own
   Clock clock;
+  std::unique_ptr<Graph> capture;
+  bool capture_broken = false;
   std::vector<Task> ring;
   uint64_t queued = 0, executed = 0;
   static constexpr uint64_t kRing = 1024;
@@ -71,6 +84,7 @@ class Machine {
   std::vector<std::unique_ptr<Context>> contexts;  // per device
   std::vector<std::unique_ptr<StreamState>> streams;
   std::vector<std::unique_ptr<EventState>> events;
+  std::vector<std::unique_ptr<Graph>> graphs;  // and executable ones
   struct Injected {
     std::string function;
     int countdown;
@@ -89,6 +103,8 @@ class Machine {
   StreamState* stream(CUstream handle);
   StreamState* new_stream();  // null when there are too many, or no current context
   EventState* event(CUevent handle);
+  Graph* new_graph(Graph graph);
+  CUresult destroy_graph(const void* handle);
 
   // Room for a task at the end of a stream's queue; counted by push().
   Task& next(Lock& lock, StreamState& stream);
@@ -116,5 +132,6 @@ class Machine {
 };
 
 extern thread_local Context* current_context;
+extern thread_local StreamState* capturing_stream;  // that the calling thread captures
 
 }  // namespace fake_cuda

@@ -23,7 +23,9 @@ struct Word {
 void merge(void** params) {
   auto* to = static_cast<Word*>(shadow(*static_cast<void**>(params[0])));
   const auto* from = static_cast<const Word*>(shadow(*static_cast<void**>(params[1])));
-  if (to->ticket == 0) *to = *from;
+  if (to->ticket != 0 || from->ticket == 0) return;
+  *to = *from;
+  to->ticket |= uint64_t{1} << 62;
 }
 
 // The file stays open with the library: its name is the descriptor, and the loader takes equal names to be one library.

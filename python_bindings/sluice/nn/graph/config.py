@@ -10,8 +10,8 @@ from sluice.nn.graph.zero import Zero
 
 
 DEFAULTS = {"outputs_buffer_size": 2, "reuse_memory": True, "in_place": True, "granularity": "program", "memory_budget": 0,
-            "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "submit_timeout": None,
-            "disabled_passes": [], "zero": None}
+            "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
+            "submit_timeout": None, "disabled_passes": [], "zero": None}
 
 
 class GraphConfig:
@@ -70,6 +70,10 @@ class GraphConfig:
     def enable_trace(self, mode: bool = True) -> None:
         """Record firings, kernels and waits from the first step; see Graph.save_trace."""
         self._set("trace", bool(mode))
+
+    def enable_cuda_graphs(self, mode: bool = True) -> None:
+        """On a GPU, launch kernels that follow each other as one."""
+        self._set("cuda_graphs", bool(mode))
 
     def set_submit_timeout(self, seconds: Any) -> None:
         """A call at capacity waits so long, then raises TimeoutError; 0 = raise at once, None = wait."""
