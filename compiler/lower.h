@@ -45,6 +45,7 @@ class Lowering {
   void place_ports(int rank);
   void lower_view(int node);
   void lower_kernel(int node);
+  void lower_collective(int node);
   void defined(graph::ValueId value);
   void finish_updates(int position);
 

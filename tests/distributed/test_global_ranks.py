@@ -294,8 +294,8 @@ def test_a_step_that_fails_and_a_rank_that_is_killed_are_named(start):
     rank0, rank1 = ([line[4:] for line in out.splitlines() if line.startswith(f"[{r}] ")] for r in (0, 1))
     refused = "host function 'check' raised ValueError: three is refused"
     assert rank1 == ["0.0", "4.0", "8.0", refused, "16.0"]
-    assert rank0 == ["0.0", "4.0", "8.0", "transfer: rank 1 takes no part: " + refused, "16.0",
-                     "transfer: rank 1 is gone: its connection closed without a goodbye; it crashed or was killed"]
+    assert rank0 == ["0.0", "4.0", "8.0", "all_gather: rank 1 takes no part: " + refused, "16.0",
+                     "all_gather: rank 1 is gone: its connection closed without a goodbye; it crashed or was killed"]
 
 
 def test_the_digits_example(ranks, tmp_path):
