@@ -59,22 +59,23 @@ class Boxer {
     }
     const Sbp source = effective(from_), target = effective(to_);
     const auto even = [&](const Sbp& sbp) { return sbp.kind != kSplit || type_.shape[sbp.axis] % from_.size() == 0; };
-    return source.kind != kBroadcast && target.kind != kPartialSum && even(source) && even(target);
+    const bool travels = source.kind != kBroadcast && target.kind != kPartialSum && source != target;
+    return travels && even(source) && even(target);
   }
 
   Shards met() {
     const Sbp source = effective(from_), target = effective(to_);
     if (target.kind == kSplit) return exchanged(shards_, target.axis);
-    if (source.kind == kSplit) return joined(gathered(shards_), shards_[0].shape(), source.axis);
+    if (source.kind == kSplit) return joined(gathered(from_, shards_), shards_[0].shape(), source.axis);
     const int64_t elements = numel(type_.shape);
-    if (to_.size() == 2 || elements % to_.size() != 0) return summed(gathered(shards_), type_.shape);
+    if (to_.size() == 2 || elements % to_.size() != 0) return summed(gathered(from_, shards_), type_.shape);
     const Shards parts = exchanged(reshaped(from_, shards_, {elements}), 0);
-    return reshaped(to_, gathered(parts), type_.shape);
+    return reshaped(to_, gathered(to_, parts), type_.shape);
   }
 
   // All ranks' shards on each, flat, one behind the other.
-  Shards gathered(const Shards& shards) {
-    return meet(all_gather_op(), reshaped(from_, shards, {numel(shards[0].shape())}));
+  Shards gathered(const Spread& where, const Shards& shards) {
+    return meet(all_gather_op(), where, reshaped(where, shards, {numel(shards[0].shape())}));
   }
 
   // Part t of `axis` of all ranks' shards on the t-th: added up, or side by side.
@@ -91,7 +92,7 @@ class Boxer {
       }
       sent.push_back(axis == 0 ? ops::reshape(shards[s], {numel(shards[s].shape())}) : ops::concat(parts));
     }
-    const Shards all = meet(all_to_all_op(), sent);
+    const Shards all = meet(all_to_all_op(), from_, sent);
     return effective(from_).kind == kSplit ? joined(all, part, effective(from_).axis) : summed(all, part);
   }
 
@@ -110,13 +111,13 @@ class Boxer {
   }
 
   // One call of all ranks.
-  Shards meet(const OpDef& op, const Shards& operands) {
+  Shards meet(const OpDef& op, const Spread& where, const Shards& operands) {
     Ints ranks;
-    for (const auto& device : to_.devices) ranks.push_back(rank_of(device));
+    for (const auto& device : where.devices) ranks.push_back(rank_of(device));
     const auto meeting = static_cast<int64_t>(builder_.graph().nodes().size());
     Shards result;
-    for (int s = 0; s < from_.size(); ++s) {
-      at(from_.devices[s]);
+    for (int s = 0; s < where.size(); ++s) {
+      at(where.devices[s]);
       result.push_back(builder_.call(op, std::vector{operands[s]}, {ranks, meeting})[0]);
     }
     return result;

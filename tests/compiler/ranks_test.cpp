@@ -268,6 +268,19 @@ TEST(CompileRanks, SumsAreExchangedAndAddedInOneOrder) {
   }
 }
 
+// From one device of each rank to another: nothing travels but to them.
+TEST(CompileRanks, PartsStayOnTheirRanks) {
+  const plan::Plan plan = compile_for(2,
+                                      "  %0 = input \"x\" : float32(4)\n"
+                                      "  %1 = to_global(%0) {mesh = \"cpu:0,1/cpu:0\", sbp = \"S(0)\"} : float32(4)\n"
+                                      "  %2 = exp(%1) : float32(4)\n"
+                                      "  %3 = to_global(%2) {mesh = \"sim:0,1/sim:0\", sbp = \"S(0)\"} : float32(4)\n"
+                                      "  %4 = exp(%3) : float32(4)\n"
+                                      "  output \"y\" = %4\n");
+  EXPECT_THAT(met_by_all(plan), ElementsAre("all_gather 8: 0 1"));  // the output
+  EXPECT_THAT(sent(plan), IsEmpty());
+}
+
 // A rank with two devices, or devices in another order than the ranks', exchange registers.
 TEST(CompileRanks, OtherMeshesSendRegisters) {
   for (const char* mesh : {"sim:0-1,1/sim:0", "1/sim:0,sim:0"}) {
