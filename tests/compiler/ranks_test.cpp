@@ -7,8 +7,10 @@
 
 #include <algorithm>
 
+#include "compiler/collectives.h"
 #include "compiler/compiler.h"
 #include "compiler/fake_target.h"
+#include "compiler/lowered.h"
 #include "plan/transfers.h"
 #include "plan/verify.h"
 
@@ -316,6 +318,18 @@ TEST(CompileRanks, GroupsOfSomeRanks) {
   EXPECT_EQ(calls.at(3), calls.at(2));
   EXPECT_FALSE(sent(plan).empty());
   for (const plan::Part& part : parts_of(plan)) EXPECT_EQ(part.plan.outputs.size(), 1u);
+}
+
+// What could free memory between two ranks' nodes of a call comes after both.
+TEST(CompileRanks, TheNodesOfACallStayTogether) {
+  graph::Graph graph;
+  graph::GraphBuilder builder(graph, {});
+  const Value x = builder.value(graph.add_input("x", {DType::kFloat32, {4}}));
+  const Attrs call = {Ints{0, 1}, int64_t{0}};
+  const Value first = builder.call(all_gather_op(), {&x, 1}, call)[0];
+  builder.call(all_gather_op(), {&x, 1}, call);
+  builder.call(builtin_ops().get("relu"), {&first, 1}, {});
+  EXPECT_THAT(schedule(graph), ElementsAre(0, 1, 2));
 }
 
 // What one rank's node of a call waits for, all do: rank 1 makes its part from what rank 0 makes of the call before.
