@@ -111,7 +111,7 @@ struct Programs {
 Programs make_programs(const Lowered& lowered, Granularity granularity);
 
 // Tasks that must have run before others: data, and reads of a variable ahead of its write; for a collective, those of
-// all ranks' tasks of the call. Per task, ascending.
+// all ranks' tasks of the call, and what comes before these on their streams. Per task, ascending.
 std::vector<std::vector<int>> predecessors(const Lowered& lowered);
 
 // Registers, edges, buffers, arenas and instructions.

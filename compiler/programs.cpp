@@ -92,6 +92,7 @@ std::vector<std::vector<int>> predecessors(const Lowered& lowered) {
   std::vector<int> writer(lowered.stores.size(), -1);
   std::vector<std::vector<int>> readers(lowered.stores.size());
   std::vector<std::vector<int>> result(lowered.tasks.size());
+  std::vector<int> last(lowered.streams.size(), -1);
   for (size_t t = 0; t < lowered.tasks.size(); ++t) {
     std::vector<int>& before = result[t];
     const Task& task = lowered.tasks[t];
@@ -106,6 +107,9 @@ std::vector<std::vector<int>> predecessors(const Lowered& lowered) {
       }
       writer[out.store] = static_cast<int>(t);
     }
+    int& previous = last[task.stream];
+    if (task.meeting >= 0 && previous >= 0) before.push_back(previous);
+    previous = static_cast<int>(t);
   }
   std::map<int64_t, std::vector<int>> meetings;
   for (size_t t = 0; t < lowered.tasks.size(); ++t) {

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
+#include <random>
 
 #include "compiler/collectives.h"
 #include "compiler/compiler.h"
@@ -356,6 +358,60 @@ TEST(CompileRanks, ACallWaitsForWhatAnyRankGivesToIt) {
     EXPECT_THAT(met_by_all(plan), testing::SizeIs(4));
     parts_of(plan);
   }
+}
+
+// Whatever converts to whatever, on whichever ranks, in whatever order: verification, which knows nothing of how plans
+// are made, finds that no rank waits for ever.
+TEST(CompileRanks, RandomGraphsNeverBlock) {
+  const std::vector<std::string> meshes = {"cpu:0,1/cpu:0,2/cpu:0,3/cpu:0",
+                                           "sim:0,1/sim:0,2/sim:0,3/sim:0",
+                                           "cpu:0,1/cpu:0",
+                                           "2/sim:0,3/sim:0",
+                                           "1/cpu:0,2/cpu:0",
+                                           "sim:0,3/sim:0",
+                                           "sim:0-1,1/sim:0",
+                                           "3/cpu:0,cpu:0",
+                                           "2/cpu:0"};
+  const std::vector<std::string> ways = {"S(0)", "S(1)", "B", "P"};
+  const std::string type = " : float32(4, 8)\n";
+  size_t calls = 0, registers = 0;
+  std::vector<unsigned> seeds(40);
+  std::iota(seeds.begin(), seeds.end(), 0u);
+  seeds.push_back(1555);  // a call waits for the call before it on another rank's stream
+  for (const unsigned seed : seeds) {
+    std::mt19937 random(seed);
+    const auto pick = [&](size_t n) { return static_cast<size_t>(random()) % n; };
+    std::string body = "  %0 = input \"x\"" + type + "  %1 = variable \"v\"" + type;
+    int last = 1;
+    for (int i = 0; i < 10; ++i) {
+      const std::string& mesh = meshes[pick(meshes.size())];
+      const int made = last;
+      for (int operand = 0; operand < 2; ++operand) {
+        const std::string& way = ways[pick(ways.size())];
+        const size_t from = pick(static_cast<size_t>(made) + 1);
+        body += fmt::format("  %{} = to_global(%{}) {{mesh = \"{}\", sbp = \"{}\"}}", ++last, from, mesh, way) + type;
+      }
+      body += fmt::format("  %{} = add(%{}, %{})", last + 1, last, last - 1) + type;
+      body += fmt::format("  %{} = {}(%{})", last + 2, pick(2) ? "exp" : "relu", last + 1) + type;
+      last += 2;
+    }
+    body += fmt::format("  output \"y\" = %{}\n  output \"z\" = %{}\n  update \"v\" = %{}\n", last, last / 2, last - 1);
+    for (const Granularity granularity : {Granularity::kProgram, Granularity::kOp}) {
+      SCOPED_TRACE(fmt::format("seed {}", seed));
+      CompileOptions options;
+      options.ranks = 4;
+      options.granularity = granularity;
+      plan::Plan plan;
+      ASSERT_NO_THROW(
+          plan =
+              compile(graph::parse("graph \"g\" {\n" + body + "}\n", "g", builtin_ops()), RanksTarget(4), options).plan)
+          << body;
+      for (const plan::Kernel& k : plan.kernels) calls += k.collective >= 0;
+      registers += sent(plan).size();
+    }
+  }
+  EXPECT_GT(calls, 300u);
+  EXPECT_GT(registers, 300u);
 }
 
 }  // namespace
