@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/collectives.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/movement.h"
@@ -23,6 +24,7 @@ class Boxer {
 
   Shards run() {
     const Sbp target = effective(to_);
+    if (by_collectives()) return met();
     if (target.kind == kBroadcast && effective(from_).kind == kPartialSum && to_.size() > 2) return reduced_by_parts();
     Shards result;
     for (int t = 0; t < to_.size(); ++t) {
@@ -46,6 +48,97 @@ class Boxer {
     for (int s = 0; s < from_.size(); ++s)
       if (distance(s) < distance(best)) best = s;
     return best;
+  }
+
+  // The same ranks in their order, one device on each, that exchange parts of one size.
+  bool by_collectives() const {
+    if (from_.size() < 2 || from_.size() != to_.size()) return false;
+    for (int i = 0; i < from_.size(); ++i) {
+      const int rank = rank_of(to_.devices[i]);
+      if (rank != rank_of(from_.devices[i]) || (i > 0 && rank <= rank_of(to_.devices[i - 1]))) return false;
+    }
+    const Sbp source = effective(from_), target = effective(to_);
+    const auto even = [&](const Sbp& sbp) { return sbp.kind != kSplit || type_.shape[sbp.axis] % from_.size() == 0; };
+    const bool travels = source.kind != kBroadcast && target.kind != kPartialSum && source != target;
+    return travels && even(source) && even(target);
+  }
+
+  Shards met() {
+    const Sbp source = effective(from_), target = effective(to_);
+    if (target.kind == kSplit) return exchanged(shards_, target.axis);
+    if (source.kind == kSplit) return joined(gathered(from_, shards_), shards_[0].shape(), source.axis);
+    const int64_t elements = numel(type_.shape);
+    if (to_.size() == 2 || elements % to_.size() != 0) return summed(gathered(from_, shards_), type_.shape);
+    const Shards parts = exchanged(reshaped(from_, shards_, {elements}), 0);
+    return reshaped(to_, gathered(to_, parts), type_.shape);
+  }
+
+  // All ranks' shards on each, flat, one behind the other.
+  Shards gathered(const Spread& where, const Shards& shards) {
+    return meet(all_gather_op(), where, reshaped(where, shards, {numel(shards[0].shape())}));
+  }
+
+  // Part t of `axis` of all ranks' shards on the t-th: added up, or side by side.
+  Shards exchanged(const Shards& shards, int axis) {
+    Shape part = shards[0].shape();
+    const int64_t length = part[axis] /= to_.size();
+    Shards sent;
+    for (int s = 0; s < from_.size(); ++s) {
+      at(from_.devices[s]);
+      std::vector<Value> parts;
+      for (int t = 0; t < to_.size(); ++t) {
+        const Value cut = ops::slice_axis(shards[s], axis, t * length, (t + 1) * length);
+        parts.push_back(ops::reshape(cut, {numel(part)}));
+      }
+      sent.push_back(axis == 0 ? ops::reshape(shards[s], {numel(shards[s].shape())}) : ops::concat(parts));
+    }
+    const Shards all = meet(all_to_all_op(), from_, sent);
+    return effective(from_).kind == kSplit ? joined(all, part, effective(from_).axis) : summed(all, part);
+  }
+
+  // Of parts one behind the other, on every device: side by side along `axis`, or their sum in the order of devices.
+  Shards joined(const Shards& all, Shape part, int axis) {
+    Shards result;
+    for (int t = 0; axis > 0 && t < to_.size(); ++t) result.push_back(ops::concat(parts_of(all[t], part, t), axis));
+    if (axis > 0) return result;
+    part[0] *= to_.size();
+    return reshaped(to_, all, part);
+  }
+  Shards summed(const Shards& all, const Shape& part) {
+    Shards result;
+    for (int t = 0; t < to_.size(); ++t) result.push_back(sum(parts_of(all[t], part, t), t));
+    return result;
+  }
+
+  // One call of all ranks.
+  Shards meet(const OpDef& op, const Spread& where, const Shards& operands) {
+    Ints ranks;
+    for (const auto& device : where.devices) ranks.push_back(rank_of(device));
+    const auto meeting = static_cast<int64_t>(builder_.graph().nodes().size());
+    Shards result;
+    for (int s = 0; s < where.size(); ++s) {
+      at(where.devices[s]);
+      result.push_back(builder_.call(op, std::vector{operands[s]}, {ranks, meeting})[0]);
+    }
+    return result;
+  }
+
+  Shards reshaped(const Spread& where, const Shards& shards, const Shape& shape) {
+    Shards result;
+    for (int i = 0; i < where.size(); ++i) {
+      at(where.devices[i]);
+      result.push_back(ops::reshape(shards[i], shape.vec()));
+    }
+    return result;
+  }
+  // On the t-th device, which is left as the one where nodes are made.
+  std::vector<Value> parts_of(const Value& all, const Shape& part, int t) {
+    at(to_.devices[t]);
+    std::vector<Value> result;
+    const int64_t elements = numel(part);
+    for (int s = 0; s < from_.size(); ++s)
+      result.push_back(ops::reshape(ops::slice_axis(all, 0, s * elements, (s + 1) * elements), part.vec()));
+    return result;
   }
 
   // Each device adds up one part for all.

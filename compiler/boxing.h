@@ -1,6 +1,7 @@
 #pragma once
 // From one way to lie on devices to another: slices, concatenations and sums, in an order that is the same on every
-// device, so that copies of one value are bitwise equal. The copies between devices are lowering's.
+// device, so that copies of one value are bitwise equal. The copies between devices are lowering's; between even parts
+// on one device of each of several ranks, collectives move the bytes.
 #include <optional>
 #include <string>
 #include <vector>

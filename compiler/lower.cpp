@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "compiler/collectives.h"
+
 namespace sluice::compiler {
 
 using graph::kNoValue;
@@ -54,7 +56,10 @@ Lowered Lowering::run() {
   for (size_t p = 0; p < order_.size(); ++p) {
     const Node& node = graph_.nodes()[order_[p]];
     try {
-      node.op->view ? lower_view(order_[p]) : lower_kernel(order_[p]);
+      if (node.op->view)
+        lower_view(order_[p]);
+      else
+        is_collective(*node.op) ? lower_collective(static_cast<int>(p)) : lower_kernel(order_[p]);
     } catch (const Error& error) {
       throw node.source.known() ? Error(error.kind(), fmt::format("{}  ({})", error.what(), node.source.str())) : error;
     }
@@ -234,6 +239,37 @@ void Lowering::lower_kernel(int index) {
     task.outputs.push_back({store, 0, query.outputs[o]});
     where_[value].push_back(task.outputs.back());
   }
+  add_task(std::move(task));
+}
+
+// The inputs of all the call's nodes, which follow this one, are brought to their places before the first of its tasks.
+void Lowering::lower_collective(int position) {
+  const Node& node = graph_.nodes()[order_[position]];
+  for (size_t p = position; p < order_.size(); ++p) {
+    const Node& member = graph_.nodes()[order_[p]];
+    if (!is_collective(*member.op) || meeting_of(member) != meeting_of(node)) break;
+    stamp(member);
+    fetch(member.inputs[0], placer_.stream_of(order_[p]), Layout::kContiguous);
+  }
+  stamp(node);
+  Task task;
+  task.op = node.op->name;
+  task.name = unique_name(node.module.empty() ? task.op : node.module + "/" + task.op);
+  task.stream = placer_.stream_of(order_[position]);
+  task.inputs = {fetch(node.inputs[0], task.stream, Layout::kContiguous)};
+  const TensorSpec spec = TensorSpec::contiguous(graph_.type(node.outputs[0]));
+  const plan::Stream& where = placer_.streams[task.stream];
+  task.cost_ns =
+      target_.cost_ns({task.op, {}, {task.inputs[0].spec}, {spec}, where.device, where.cores, graph_.cost(node)});
+  task.source = node.source;
+  task.module = node.module;
+  task.effectful = true;
+  task.ranks = ranks_of(node);
+  task.meeting = meeting_of(node);
+  const int store =
+      add_store({Store::Kind::kTemp, -1, placer_.space_of(task.stream), spec.extent_bytes(), task.name, 0});
+  task.outputs = {{store, 0, spec}};
+  where_[node.outputs[0]].push_back(task.outputs[0]);
   add_task(std::move(task));
 }
 

@@ -46,6 +46,7 @@ class Lowering {
   void pin_what_devices_copy();
   void lower_view(int node);
   void lower_kernel(int node);
+  void lower_collective(int node);
   void defined(graph::ValueId value);
   void finish_updates(int position);
 

@@ -40,6 +40,9 @@ struct Task {
   SourceLocation source;
   std::string module;
   bool effectful = false;
+  // Of a collective: the ranks that run it together, ascending, and the number of the call, which their tasks share.
+  std::vector<int64_t> ranks = {};
+  int64_t meeting = -1;
 };
 
 struct Lowered {
@@ -62,6 +65,8 @@ class Placer {
 
   // Stream (index into streams()) of a node's kernel.
   int stream_of(int node) const { return node_stream_[node]; }
+  // The stream beside which a node's variables lie: its own, of a collective its device's compute stream.
+  int home_of(int node);
   int default_stream(int rank);
   // The stream of a device that copies to (in) or from it.
   int copy_stream(const DeviceId& device, plan::StreamKind kind) { return stream(device, kind, 0); }
@@ -87,6 +92,7 @@ class Placer {
   int place(const graph::Node& node);
 
   const graph::Graph& graph_;
+  const plan::Target& target_;
   const CompileOptions& options_;
   std::vector<plan::DeviceDesc> devices_;
   std::vector<int> node_stream_;
@@ -106,7 +112,8 @@ struct Programs {
 };
 Programs make_programs(const Lowered& lowered, Granularity granularity);
 
-// Tasks that must have run before others: data, and reads of a variable ahead of its write. Per task, ascending.
+// Tasks that must have run before others: data, and reads of a variable ahead of its write; for a collective, those of
+// all ranks' tasks of the call, and what comes before these on their streams. Per task, ascending.
 std::vector<std::vector<int>> predecessors(const Lowered& lowered);
 
 // Registers, edges, buffers, arenas and instructions.

@@ -177,6 +177,7 @@ View PlanBuilder::view_of(const Operand& operand) const {
 }
 
 void PlanBuilder::make_kernels() {
+  std::map<std::vector<int64_t>, int> groups;  // by ranks
   for (size_t t = 0; t < lowered_.tasks.size(); ++t) {
     const Task& task = lowered_.tasks[t];
     plan::Kernel kernel;
@@ -189,6 +190,8 @@ void PlanBuilder::make_kernels() {
     kernel.source = task.source;
     kernel.module = task.module;
     kernel.cost_ns = task.cost_ns;
+    if (task.meeting >= 0)
+      kernel.collective = groups.try_emplace(task.ranks, static_cast<int>(groups.size())).first->second;
     plan_.kernels.push_back(std::move(kernel));
   }
 }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/fix.h"
+#include "compiler/collectives.h"
 #include "compiler/lowered.h"
 #include "compiler/pass.h"
 
@@ -35,7 +36,7 @@ int stream_index(std::string_view stream, std::string_view kind) {
 }  // namespace
 
 Placer::Placer(const graph::Graph& graph, const plan::Target& target, const CompileOptions& options)
-    : graph_(graph), options_(options), devices_(target.devices()) {
+    : graph_(graph), target_(target), options_(options), devices_(target.devices()) {
   desc(options.device);
   for (const graph::Node& node : graph.nodes()) node_stream_.push_back(place(node));
 }
@@ -52,6 +53,10 @@ const plan::DeviceDesc& Placer::desc(const DeviceId& device) const {
 
 int Placer::place(const graph::Node& node) {
   const DeviceId device = node.placement.device.value_or(options_.device);
+  if (is_collective(*node.op)) {
+    const bool own = device.kind != DeviceKind::kCpu && target_.has_kernel(node.op->name, device.kind);
+    return stream(own ? device : DeviceId{device.rank, DeviceKind::kCpu, 0}, StreamKind::kCollective, 0);
+  }
   const std::string& name = node.placement.stream;
   const int compute = name.empty() ? 0 : stream_index(name, "compute");
   if (compute >= 0) {
@@ -72,6 +77,11 @@ int Placer::place(const graph::Node& node) {
         elsewhere(node, "stream", name.starts_with("h") ? "host" : "compute"));
   }
   return stream({device.rank, DeviceKind::kCpu, 0}, StreamKind::kHost, host);
+}
+
+int Placer::home_of(int node) {
+  const graph::Node& n = graph_.nodes()[node];
+  return is_collective(*n.op) ? stream(*n.placement.device, StreamKind::kCompute, 0) : node_stream_[node];
 }
 
 int Placer::default_stream(int rank) {

@@ -1,6 +1,8 @@
 // Which actor runs which task. An actor's program is cut only where a task depends, through another stream, on what the
-// actor itself emits; so actors depend on each other without cycles.
+// actor itself emits; so actors depend on each other without cycles. A collective is an actor of its own: it needs what
+// its tasks on all ranks need, and nothing more.
 #include <algorithm>
+#include <map>
 
 #include "compiler/lowered.h"
 
@@ -10,12 +12,13 @@ namespace {
 // Groups of tasks of one stream, with what each depends on. Groups of a stream run in the order they were opened.
 class Grouping {
  public:
-  explicit Grouping(size_t num_streams) : open_(num_streams, -1), num_streams_(num_streams) {}
+  explicit Grouping(size_t num_streams) : open_(num_streams, -1), closed_(num_streams), num_streams_(num_streams) {}
 
   // Puts a task of `stream` that depends on `groups` into the stream's last group if that group does not lead to any of
-  // them, else into a new one. Returns the group.
-  int place(int stream, const std::vector<int>& groups) {
-    int group = open_[stream];
+  // them, else into a new one. `alone`: into one that stays its own. Returns the group.
+  int place(int stream, const std::vector<int>& groups, bool alone) {
+    int group = alone || closed_[stream] ? -1 : open_[stream];
+    closed_[stream] = alone;
     for (int g : groups) {
       if (group >= 0 && g != group && depends_[g][stream] >= ordinal_[group]) group = -1;
     }
@@ -76,6 +79,7 @@ class Grouping {
   }
 
   std::vector<int> open_;                     // per stream: its last group
+  std::vector<bool> closed_;                  // per stream: nothing more goes into that
   std::vector<int> stream_, ordinal_;         // per group
   std::vector<std::vector<int>> depends_;     // per group and stream: the latest ordinal it depends on
   std::vector<std::vector<int>> dependents_;  // per group: direct dependents
@@ -88,6 +92,7 @@ std::vector<std::vector<int>> predecessors(const Lowered& lowered) {
   std::vector<int> writer(lowered.stores.size(), -1);
   std::vector<std::vector<int>> readers(lowered.stores.size());
   std::vector<std::vector<int>> result(lowered.tasks.size());
+  std::vector<int> last(lowered.streams.size(), -1);
   for (size_t t = 0; t < lowered.tasks.size(); ++t) {
     std::vector<int>& before = result[t];
     const Task& task = lowered.tasks[t];
@@ -102,6 +107,19 @@ std::vector<std::vector<int>> predecessors(const Lowered& lowered) {
       }
       writer[out.store] = static_cast<int>(t);
     }
+    int& previous = last[task.stream];
+    if (task.meeting >= 0 && previous >= 0) before.push_back(previous);
+    previous = static_cast<int>(t);
+  }
+  std::map<int64_t, std::vector<int>> meetings;
+  for (size_t t = 0; t < lowered.tasks.size(); ++t) {
+    if (lowered.tasks[t].meeting < 0) continue;
+    std::vector<int>& all = meetings[lowered.tasks[t].meeting];
+    all.insert(all.end(), result[t].begin(), result[t].end());
+  }
+  for (size_t t = 0; t < lowered.tasks.size(); ++t) {
+    std::vector<int>& before = result[t];
+    if (lowered.tasks[t].meeting >= 0) before = meetings[lowered.tasks[t].meeting];
     std::sort(before.begin(), before.end());
     before.erase(std::unique(before.begin(), before.end()), before.end());
   }
@@ -126,7 +144,7 @@ Programs make_programs(const Lowered& lowered, Granularity granularity) {
       for (int p : before[t]) groups.push_back(programs.actor_of[p]);
       std::sort(groups.begin(), groups.end());
       groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
-      programs.actor_of[t] = grouping.place(lowered.tasks[t].stream, groups);
+      programs.actor_of[t] = grouping.place(lowered.tasks[t].stream, groups, lowered.tasks[t].meeting >= 0);
     }
     for (int g = 0; g < grouping.count(); ++g) programs.stream_of.push_back(grouping.stream(g));
   }

@@ -192,9 +192,11 @@ void PlanBuilder::order_variables() {
   }
 }
 
-// The actors of a stream run in one order when they share memory: its arena, or a variable that changes.
+// The actors of a stream run in one order when they share memory: its arena, or a variable that changes. Collectives
+// come in one order on all ranks.
 bool PlanBuilder::needs_order(int stream) const {
   if (stream_actors_[stream].size() < 2) return false;
+  if (plan_.streams[stream].kind == plan::StreamKind::kCollective) return true;
   for (int actor : stream_actors_[stream]) {
     for (int t : tasks_of(actor)) {
       const Task& task = lowered_.tasks[t];

@@ -1,7 +1,9 @@
 // Order of nodes: the trace's, except that a node which frees at least as much memory as it takes runs as soon as it
-// can. So optimizer updates follow their gradients, and activations die early. Near-linear.
+// can. So optimizer updates follow their gradients, and activations die early. The nodes of a collective's call stay
+// together. Near-linear.
 #include <algorithm>
 
+#include "compiler/collectives.h"
 #include "compiler/lowered.h"
 
 namespace sluice::compiler {
@@ -34,7 +36,14 @@ class Scheduler {
 
   std::vector<int> run() {
     for (size_t i = 0; i < waits_.size(); ++i) {
-      pending_.push_back(static_cast<int>(i));
+      const graph::Node& node = graph_.nodes()[i];
+      if (is_collective(*node.op)) {
+        visit(static_cast<int>(i));
+        const graph::Node* next = i + 1 < waits_.size() ? &graph_.nodes()[i + 1] : nullptr;
+        if (next && is_collective(*next->op) && meeting_of(*next) == meeting_of(node)) continue;
+      } else {
+        pending_.push_back(static_cast<int>(i));
+      }
       while (!pending_.empty()) {
         const int node = pending_.back();
         pending_.pop_back();

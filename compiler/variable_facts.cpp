@@ -70,16 +70,16 @@ void VariableFacts::find_homes(Placer& placer, const std::vector<int>& ranks) {
     if (node.op->view) continue;
     for (ValueId input : node.inputs) {
       const int variable = input == kNoValue ? -1 : variable_of(root[input]);
-      if (variable >= 0 && home[variable] < 0 && may_live(variable, placer.stream_of(index)))
-        home[variable] = placer.stream_of(index);
+      if (variable >= 0 && home[variable] < 0 && may_live(variable, placer.home_of(index)))
+        home[variable] = placer.home_of(index);
     }
   }
   for (size_t i = 0; i < graph_.variables().size(); ++i) {
     const ValueId update = graph_.variables()[i].update;
     if (update != kNoValue) {
       const graph::ValueInfo& made = graph_.values()[root[update]];
-      if (made.kind == ValueKind::kNode && may_live(i, placer.stream_of(made.index)))
-        home[i] = placer.stream_of(made.index);
+      if (made.kind == ValueKind::kNode && may_live(i, placer.home_of(made.index)))
+        home[i] = placer.home_of(made.index);
     }
     if (home[i] < 0) home[i] = placer.default_stream(std::max(ranks[i], 0));
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/collectives.h"
+
 namespace sluice {
 namespace {
 
@@ -23,7 +25,9 @@ std::string text_of(const plan::KernelQuery& q) {
 KernelTarget::KernelTarget(const KernelTable& table, std::vector<plan::DeviceDesc> devices, MachineRates rates)
     : table_(table), devices_(std::move(devices)), rates_(rates) {}
 
-bool KernelTarget::has_kernel(const std::string& op, DeviceKind kind) const { return table_.find(op, kind) != nullptr; }
+bool KernelTarget::has_kernel(const std::string& op, DeviceKind kind) const {
+  return table_.find(op, kind) != nullptr || has_collective(op, kind);
+}
 
 plan::LayoutPreference KernelTarget::layouts(const plan::KernelQuery& query) const {
   const KernelDef& def = table_.get(query.op, query.device.kind);
@@ -83,7 +87,10 @@ std::string KernelTarget::fingerprint() const {
     // A backend's kernels are known once one of its devices has been asked for: they count where one takes part.
     const auto is_kind = [&](const plan::DeviceDesc& d) { return d.device.kind == kind; };
     if (kind == DeviceKind::kCuda && std::none_of(devices_.begin(), devices_.end(), is_kind)) continue;
-    for (const std::string& op : table_.ops(kind)) {
+    std::vector<std::string> ops = table_.ops(kind);
+    for (const char* op : {"all_gather", "all_to_all"})
+      if (has_collective(op, kind)) ops.emplace_back(op);
+    for (const std::string& op : ops) {
       ++count;
       for (char c : std::string(device_kind_name(kind)) + ":" + op + ";")
         hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;

@@ -58,7 +58,7 @@ plan::Plan join_ranks(Engine& engine, const plan::Plan& plan, SessionCore::Loade
     ++channel;
   }
   for (plan::Stream& stream : part.plan.streams) {
-    if (stream.index < plan::kFirstLane) continue;
+    if (stream.kind != plan::StreamKind::kCollective) continue;
     loaded.lanes.push_back(world->take_lane());
     stream.index = plan::kFirstLane + *loaded.lanes.back();
   }

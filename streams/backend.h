@@ -8,6 +8,13 @@
 namespace sluice {
 
 class KernelTable;
+class PreparedKernel;
+namespace collective {
+class Communicator;
+}
+namespace plan {
+struct KernelQuery;
+}
 
 // What a backend's library gives, through one function: extern "C" const sluice::Backend* sluice_backend().
 struct Backend {
@@ -15,6 +22,9 @@ struct Backend {
       nullptr;  // SLUICE_BACKEND_ABI: core and backend pass each other C++ objects, so one build made both
   std::unique_ptr<Device> (*make_device)(const DeviceId& id, const DeviceOptions& options) = nullptr;
   void (*add_kernels)(KernelTable& table) = nullptr;
+  // all_gather and all_to_all of its devices' memory (kernels/cpu/collectives.h). Null: they go through the host.
+  std::unique_ptr<PreparedKernel> (*prepare_collective)(const plan::KernelQuery& query,
+                                                        collective::Communicator& group) = nullptr;
 };
 
 // The backend of `kind`, or null for kinds that are part of the core. Loaded once and kept. Throws kUnsupported when

@@ -1,5 +1,6 @@
 // Replaces ops without a kernel on their device by their `decompose`, as often as needed.
 #include "base/fix.h"
+#include "compiler/collectives.h"
 #include "compiler/pass.h"
 #include "graph/rewriter.h"
 
@@ -12,7 +13,7 @@ class Decomposer : public graph::GraphBuilder {
   Decomposer(graph::Graph& target, PassContext& pass) : GraphBuilder(target, pass.options.device), pass_(pass) {}
 
   bool runs_as_is(const OpDef& op, const DeviceId& device) const {
-    return op.view != nullptr || pass_.target.has_kernel(op.name, device.kind);
+    return op.view != nullptr || is_collective(op) || pass_.target.has_kernel(op.name, device.kind);
   }
 
   std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) override {

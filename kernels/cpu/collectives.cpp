@@ -1,10 +1,13 @@
 // Collectives of a plan: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast. Each has one input and one
 // output, contiguous; parts of ranks lie along dimension 0, in the order of the group's ranks.
+#include "kernels/cpu/collectives.h"
+
 #include <cstring>
 
 #include "base/shape.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/support.h"
+#include "streams/backend.h"
 #include "streams/collective/communicator.h"
 
 namespace sluice::cpu {
@@ -23,39 +26,14 @@ ReduceOp reduce_op_of(const plan::KernelQuery& q) {
   fail(ErrorKind::kValue, "{}: reduce is '{}'; must be sum, product, min, max or average", q.op, name);
 }
 
-// Throws when the operands are not what `rows` makes of the input's dimension 0.
-void check_operands(const plan::KernelQuery& q, const Communicator& group, int64_t (*rows)(int64_t, int64_t)) {
-  SLUICE_CHECK(q.inputs.size() == 1 && q.outputs.size() == 1, "{}: got {} inputs and {} outputs; takes one, gives one",
-               q.op, q.inputs.size(), q.outputs.size());
-  const TensorSpec &x = q.inputs[0], &y = q.outputs[0];
-  const int64_t ranks = group.size();
-  Shape shape = x.shape;
-  if (rows != nullptr) {
-    SLUICE_CHECK(shape.rank() > 0, "{}: the input has no dimensions; the ranks' parts lie along dimension 0", q.op);
-    shape[0] = rows(shape[0], ranks);
-    SLUICE_CHECK(shape[0] >= 0, "{}: dimension 0 of the input is {}; must be divisible by the {} ranks", q.op,
-                 x.shape[0], ranks);
-  }
-  SLUICE_CHECK(y.shape == shape && y.dtype == x.dtype, "{}: of {} on {} ranks the output is {}; must be {}", q.op,
-               TensorType{x.dtype, x.shape}.str(), ranks, TensorType{y.dtype, y.shape}.str(),
-               TensorType{x.dtype, shape}.str());
-  for (const TensorSpec* spec : {&x, &y})
-    SLUICE_CHECK_KIND(kUnsupported, is_contiguous(spec->shape, spec->strides), "{}: strides {}; must be contiguous",
-                      q.op, spec->strides.str());
-}
-
 uint64_t bytes_of(const TensorSpec& spec) { return checked_bytes(spec.shape, dtype_size(spec.dtype)); }
-
-int64_t gathered(int64_t rows, int64_t ranks) { return rows * ranks; }
-int64_t scattered(int64_t rows, int64_t ranks) { return rows % ranks == 0 ? rows / ranks : -1; }
-int64_t exchanged(int64_t rows, int64_t ranks) { return rows % ranks == 0 ? rows : -1; }
 
 void copy_in(const KernelArgs& args, uint64_t bytes) {
   if (args.inputs[0] != args.outputs[0] && bytes > 0) std::memcpy(args.outputs[0], args.inputs[0], bytes);
 }
 
 std::unique_ptr<PreparedKernel> all_reduce(const plan::KernelQuery& q, Communicator& group) {
-  check_operands(q, group, nullptr);
+  check_collective(q, group.size());
   return make_kernel(0, [&group, op = reduce_op_of(q), dtype = q.inputs[0].dtype, n = numel(q.inputs[0].shape),
                          bytes = bytes_of(q.inputs[0])](const KernelArgs& args) {
     copy_in(args, bytes);
@@ -64,14 +42,14 @@ std::unique_ptr<PreparedKernel> all_reduce(const plan::KernelQuery& q, Communica
 }
 
 std::unique_ptr<PreparedKernel> all_gather(const plan::KernelQuery& q, Communicator& group) {
-  check_operands(q, group, &gathered);
+  check_collective(q, group.size());
   return make_kernel(0, [&group, bytes = bytes_of(q.inputs[0])](const KernelArgs& args) {
     group.all_gather(args.inputs[0], args.outputs[0], bytes);
   });
 }
 
 std::unique_ptr<PreparedKernel> reduce_scatter(const plan::KernelQuery& q, Communicator& group) {
-  check_operands(q, group, &scattered);
+  check_collective(q, group.size());
   return make_kernel(bytes_of(q.inputs[0]), [&group, op = reduce_op_of(q), dtype = q.inputs[0].dtype,
                                              n = numel(q.outputs[0].shape)](const KernelArgs& args) {
     group.reduce_scatter(args.inputs[0], args.outputs[0], args.workspace, n, dtype, op);
@@ -79,13 +57,13 @@ std::unique_ptr<PreparedKernel> reduce_scatter(const plan::KernelQuery& q, Commu
 }
 
 std::unique_ptr<PreparedKernel> all_to_all(const plan::KernelQuery& q, Communicator& group) {
-  check_operands(q, group, &exchanged);
+  check_collective(q, group.size());
   return make_kernel(0, [&group, part = bytes_of(q.inputs[0]) / static_cast<uint64_t>(group.size())](
                             const KernelArgs& args) { group.all_to_all(args.inputs[0], args.outputs[0], part); });
 }
 
 std::unique_ptr<PreparedKernel> broadcast(const plan::KernelQuery& q, Communicator& group) {
-  check_operands(q, group, nullptr);
+  check_collective(q, group.size());
   const int64_t root = get_attr<int64_t>(q.attrs, "root");
   SLUICE_CHECK(root >= 0 && root < group.size(), "broadcast: root is {}; must be below the {} ranks of the group", root,
                group.size());
@@ -115,8 +93,38 @@ std::unique_ptr<PreparedKernel> transfer(const plan::KernelQuery& q, Communicato
 }  // namespace sluice::cpu
 
 namespace sluice {
+void check_collective(const plan::KernelQuery& q, int64_t ranks) {
+  SLUICE_CHECK(q.inputs.size() == 1 && q.outputs.size() == 1, "{}: got {} inputs and {} outputs; takes one, gives one",
+               q.op, q.inputs.size(), q.outputs.size());
+  const TensorSpec &x = q.inputs[0], &y = q.outputs[0];
+  Shape shape = x.shape;
+  if (q.op == "all_gather" || q.op == "reduce_scatter" || q.op == "all_to_all") {
+    SLUICE_CHECK(shape.rank() > 0, "{}: the input has no dimensions; the ranks' parts lie along dimension 0", q.op);
+    SLUICE_CHECK(q.op == "all_gather" || shape[0] % ranks == 0,
+                 "{}: dimension 0 of the input is {}; must be divisible by the {} ranks", q.op, shape[0], ranks);
+    if (q.op == "all_gather") shape[0] *= ranks;
+    if (q.op == "reduce_scatter") shape[0] /= ranks;
+  }
+  SLUICE_CHECK(y.shape == shape && y.dtype == x.dtype, "{}: of {} on {} ranks the output is {}; must be {}", q.op,
+               TensorType{x.dtype, x.shape}.str(), ranks, TensorType{y.dtype, y.shape}.str(),
+               TensorType{x.dtype, shape}.str());
+  for (const TensorSpec* spec : {&x, &y})
+    SLUICE_CHECK_KIND(kUnsupported, is_contiguous(spec->shape, spec->strides), "{}: strides {}; must be contiguous",
+                      q.op, spec->strides.str());
+}
+
+bool has_collective(const std::string& op, DeviceKind kind) {
+  if (op != "all_gather" && op != "all_to_all") return false;
+  const Backend* backend = backend_of(kind);
+  return backend != nullptr && backend->prepare_collective != nullptr;
+}
 
 std::unique_ptr<PreparedKernel> prepare_collective(const plan::KernelQuery& query, collective::Communicator& group) {
+  if (query.device.kind != DeviceKind::kCpu) {
+    SLUICE_CHECK_KIND(kUnsupported, has_collective(query.op, query.device.kind),
+                      "{}: no such collective on {}; run it in host memory", query.op, query.device.str());
+    return backend_of(query.device.kind)->prepare_collective(query, group);
+  }
   if (query.op == "all_reduce") return cpu::all_reduce(query, group);
   if (query.op == "all_gather") return cpu::all_gather(query, group);
   if (query.op == "reduce_scatter") return cpu::reduce_scatter(query, group);

@@ -19,7 +19,12 @@ namespace collective {
 class Communicator;
 }
 
-// Throws Error(kUnsupported) for other ops. REQUIRES: `group` outlives the kernel.
+// Whether devices of this kind have `op` as a collective of their own memory, from their backend.
+bool has_collective(const std::string& op, DeviceKind kind);
+
+// Throws when the operands of one of the first five are not as above, or not contiguous.
+void check_collective(const plan::KernelQuery& query, int64_t ranks);
+// A device's own are its backend's. Throws Error(kUnsupported) for other ops. REQUIRES: `group` outlives the kernel.
 std::unique_ptr<PreparedKernel> prepare_collective(const plan::KernelQuery& query, collective::Communicator& group);
 
 }  // namespace sluice

@@ -1,6 +1,7 @@
 #pragma once
 // Kernels of CUDA devices.
 #include "kernels/kernel.h"
+#include "streams/backend.h"
 #include "streams/cuda/cuda_stream.h"
 
 namespace sluice::cuda {
@@ -12,6 +13,10 @@ void add_cuda_kernels(KernelTable& table);
 // which runs within the device.
 KernelDef copy_kernel();
 bool copies_bytes(const plan::KernelQuery& query);  // whether copy_kernel() serves it
+
+// As Backend::prepare_collective, by NCCL; null where there is none.
+using PrepareCollective = std::unique_ptr<PreparedKernel> (*)(const plan::KernelQuery&, collective::Communicator&);
+PrepareCollective nccl_collectives();
 
 // What programs for a device are compiled for: "sm_90".
 std::string architecture(const DeviceId& device);

@@ -1,5 +1,6 @@
 #pragma once
 // Collectives of a group of ranks.
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,6 +24,12 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;  // within the group
   virtual int size() const = 0;
+  // How long a call waits for other ranks.
+  virtual std::chrono::milliseconds timeout() const = 0;
+  // Of the job, once it has failed.
+  virtual Status failure() const = 0;
+  // The job ends with a failure of this rank, as World::fail().
+  virtual void fail(const std::string& text) noexcept = 0;
 
   virtual void barrier() = 0;
   virtual void all_reduce(void* data, int64_t elements, DType dtype, ReduceOp op) = 0;

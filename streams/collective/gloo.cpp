@@ -136,6 +136,9 @@ class GlooCommunicator final : public Communicator {
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(group_.ranks.size()); }
+  milliseconds timeout() const override { return group_.timeout; }
+  Status failure() const override { return group_.links->failure(); }
+  void fail(const std::string& text) noexcept override { group_.links->fail(text); }
 
   void barrier() override {
     named("barrier", [&] {

@@ -42,6 +42,8 @@ class CudaStream final : public Stream {
 
   // For kernels, on the stream's thread.
   CudaContext& context() const { return *context_; }
+  // For libraries that queue work themselves. REQUIRES: the firing has not failed.
+  CUstream handle() const { return stream_; }
   // What a kernel that cannot fail is to be told.
   FailurePort failure_port() const;
   // What a kernel is to be told that may fail, and how its failure reads.

@@ -253,15 +253,21 @@ def test_every_conversion_keeps_the_value_between_ranks(ranks):  # GT-05, GT-06
     assert ranks(4, """
     dist.init()
     S, B, P = sl.sbp.split, sl.sbp.broadcast, sl.sbp.partial_sum
-    here, there = sl.placement("sim", [0, 1]), sl.placement("sim", [3, 2])
     class Convert(sl.nn.Graph):
+        def __init__(self, here, there):
+            super().__init__()
+            self.here, self.there = here, there
         def build(self, x):
             ways = (S(0), S(1), B, P)
-            return [x.to_global(here, old).to_global(to, new).to_global(to, B) for to in (here, there) for old in ways for new in ways]
-    for step in range(3):
-        x = np.arange(35, dtype=np.float32).reshape(5, 7) + step
-        results = (graph := Convert() if step == 0 else graph)(sl.tensor(x))
-        assert len(results) == 32 and all(np.array_equal(y.numpy(), x) for y in results)
+            return [x.to_global(self.here, old).to_global(to, new).to_global(to, B)
+                    for to in (self.here, self.there) for old in ways for new in ways]
+    for shape, here, there in (((5, 7), sl.placement("sim", [0, 1]), sl.placement("sim", [3, 2])),  # by registers
+                               ((8, 4), sl.placement("sim", range(4)), sl.placement("cpu", range(4)))):  # by collectives
+        graph = Convert(here, there)
+        for step in range(3):
+            x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape) + step
+            results = graph(sl.tensor(x))
+            assert len(results) == 32 and all(np.array_equal(y.numpy(), x) for y in results)
     print("equal")
     """) == [["equal"]] * 4
 
@@ -350,8 +356,8 @@ def test_a_step_that_fails_and_a_rank_that_is_killed_are_named(start):
     rank0, rank1 = ([line[4:] for line in out.splitlines() if line.startswith(f"[{r}] ")] for r in (0, 1))
     refused = "host function 'check' raised ValueError: three is refused"
     assert rank1 == ["0.0", "4.0", "8.0", refused, "16.0"]
-    assert rank0 == ["0.0", "4.0", "8.0", "transfer: rank 1 takes no part: " + refused, "16.0",
-                     "transfer: rank 1 is gone: its connection closed without a goodbye; it crashed or was killed"]
+    assert rank0 == ["0.0", "4.0", "8.0", "all_gather: rank 1 takes no part: " + refused, "16.0",
+                     "all_gather: rank 1 is gone: its connection closed without a goodbye; it crashed or was killed"]
 
 
 def test_the_digits_example(ranks, tmp_path):
