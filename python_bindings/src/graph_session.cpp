@@ -90,6 +90,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "in_place", &o.compile.in_place);
   read(d, "memory_budget", &o.compile.memory_budget);
   read(d, "cores", &o.compile.cores);
+  read(d, "float32_matmul_precision", &o.compile.float32_matmul_precision);
   read(d, "disabled_passes", &o.compile.disabled_passes);
   read(d, "dump_dir", &o.compile.dump_dir);
   std::map<std::string, std::pair<std::string, std::string>> components;
