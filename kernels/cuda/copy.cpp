@@ -64,6 +64,7 @@ std::string architecture(const DeviceId& device) {
 }
 
 void add_cuda_kernels(KernelTable& table) {
+  add_matmul_kernels(table);  // first, for it may throw
   table.add(DeviceKind::kCuda, copy_kernel());
   add_elementwise_kernels(table);
   add_reduction_kernels(table);
@@ -73,7 +74,6 @@ void add_cuda_kernels(KernelTable& table) {
   add_random_kernels(table);
   add_softmax_kernels(table);
   add_cross_entropy_kernels(table);
-  add_matmul_kernels(table);
   add_convolution_kernels(table);
   add_pooling_kernels(table);
   add_batch_norm_kernels(table);

@@ -6,7 +6,8 @@
 
 namespace sluice::cuda {
 
-// The kernels this build has, by explicit lists. REQUIRES: the table has the cpu's.
+// The kernels this build has, by explicit lists. Throws kUnsupported, with none added, where the environment names a
+// library that cannot be loaded. REQUIRES: the table has the cpu's.
 void add_cuda_kernels(KernelTable& table);
 // What they stand on: NVRTC, and those that may take the place of generated kernels.
 std::vector<LibraryVersion> cuda_libraries();

@@ -1,7 +1,7 @@
 // matmul and linear of any dtype and strides by generated tiles, where cuBLASLt does not take them.
 #include "kernels/cuda/matmul.h"
 
-#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/cublaslt_matmul.h"
 #include "kernels/cuda/expressions.h"
 #include "kernels/cuda/families.h"
 
@@ -55,6 +55,22 @@ Generated generate(const plan::KernelQuery& query) {
   return generated;
 }
 
+// What is usual, and of operands that cuBLASLt cannot say the fewest that it can when they are copied: a copy costs
+// less than a product without the library.
+plan::LayoutPreference suited(const plan::KernelQuery& query, const plan::LayoutPreference& usual) {
+  for (const unsigned copied : {0u, 1u, 2u, 3u}) {
+    plan::KernelQuery tried = query;
+    plan::LayoutPreference preference = usual;
+    for (size_t i = 0; i < 2; ++i) {
+      if ((copied >> i & 1) == 0) continue;
+      tried.inputs[i] = TensorSpec::contiguous({query.inputs[i].dtype, query.inputs[i].shape});
+      preference.inputs[i] = plan::Layout::kContiguous;
+    }
+    if (cublaslt_problem(matmul_problem(tried))) return preference;
+  }
+  return usual;
+}
+
 }  // namespace
 
 MatmulProblem matmul_problem(const plan::KernelQuery& query) {
@@ -94,8 +110,13 @@ MatmulProblem matmul_problem(const plan::KernelQuery& query) {
 
 void add_matmul_kernels(KernelTable& table) {
   const LibraryKernels library{cublaslt() == nullptr ? "" : "cuBLASLt", cublaslt_matmul};
-  add_generated(table, "matmul", generate, library);
-  add_generated(table, "linear", generate, library);
+  for (const char* op : {"matmul", "linear"}) {
+    add_generated(table, op, generate, library);
+    if (cublaslt() == nullptr) continue;
+    KernelDef def = table.get(op, DeviceKind::kCuda);
+    def.layouts = [usual = def.layouts](const plan::KernelQuery& query) { return suited(query, usual(query)); };
+    table.replace(DeviceKind::kCuda, std::move(def));
+  }
 }
 
 }  // namespace sluice::cuda

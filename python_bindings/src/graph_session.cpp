@@ -124,6 +124,9 @@ nb::dict stats_of(GraphSession& session) {
   d["max_in_flight"] = stats.max_in_flight;
   for (const ActorStats& actor : stats.actors) firings[actor.name.c_str()] = actor.firings;
   d["firings"] = firings;
+  nb::dict libraries;
+  for (const KernelLibrary& kernel : stats.libraries) libraries[kernel.name.c_str()] = kernel.library;
+  d["libraries"] = libraries;
   return d;
 }
 

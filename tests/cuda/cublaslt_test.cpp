@@ -138,6 +138,23 @@ TEST(CublasLt, LeavesTheRestToGeneratedKernels) {
   for (const KernelQuery& query : left_to_generated_kernels()) check(query, false);
 }
 
+TEST(CublasLt, AsksForCopiesOfWhatItCannotSay) {
+  const DType f = DType::kFloat32;
+  const auto asked = [](const KernelQuery& query) {
+    const std::vector<plan::Layout> inputs = table().get(query.op, DeviceKind::kCuda).layouts(query).inputs;
+    return std::pair(inputs[0] == plan::Layout::kContiguous, inputs[1] == plan::Layout::kContiguous);
+  };
+  const View heads{{2, 3, 5, 7}, {315, 7, 63, 1}};  // of a projection to queries, keys and values
+  EXPECT_EQ(asked(matmul(f, {{5, 7}}, {{7, 4}, {1, 7}}, {5, 4})), std::pair(false, false));
+  EXPECT_EQ(asked(matmul(f, heads, {{2, 3, 7, 4}}, {2, 3, 5, 4})), std::pair(true, false));
+  EXPECT_EQ(asked(matmul(f, {{2, 3, 5, 7}}, heads, {2, 3, 5, 5}, false, true)), std::pair(false, true));
+  EXPECT_EQ(asked(matmul(f, heads, heads, {2, 3, 5, 5}, false, true)), std::pair(true, true));
+  EXPECT_EQ(asked(matmul(f, {{5, 7}, {14, 2}}, {{7, 4}}, {5, 4})), std::pair(true, false));
+  EXPECT_EQ(asked(matmul(DType::kInt32, {{5, 7}, {14, 2}}, {{7, 4}}, {5, 4})), std::pair(false, false));
+  EXPECT_EQ(asked(matmul(f, {{2, 1, 5, 7}}, {{2, 3, 7, 4}}, {2, 3, 5, 4})), std::pair(false, false));
+  EXPECT_EQ(asked(linear(f, {{4, 7}}, {{5, 7}, {14, 2}}, true, "relu")), std::pair(true, true));
+}
+
 TEST(CublasLt, IsPartOfWhatATargetIs) {
   EXPECT_EQ(table().get("matmul", DeviceKind::kCuda).library, "cuBLASLt");
   EXPECT_EQ(table().get("linear", DeviceKind::kCuda).library, "cuBLASLt");
