@@ -98,6 +98,11 @@ void check_options(const CompileOptions& options) {
   if (options.cores < 0) {
     refuse(fmt::format("cores: {}; must be at least 0 (0 = what the target has)", options.cores), option("cores", 0));
   }
+  const std::string& precision = options.float32_matmul_precision;
+  if (precision != "highest" && precision != "high" && precision != "medium") {
+    refuse(fmt::format("float32_matmul_precision: \"{}\"; must be highest, high or medium", precision),
+           {{"option", std::string("float32_matmul_precision")}, {"value", std::string("highest")}});
+  }
   SLUICE_CHECK(!options.name.empty(), "name: empty; a plan needs a name");
   const std::vector<std::string> known = pass_names();
   for (const std::string& name : options.disabled_passes) {
@@ -125,6 +130,8 @@ NamedAttrs record(const CompileOptions& options) {
   add("memory_budget", options.memory_budget, defaults.memory_budget, static_cast<int64_t>(options.memory_budget));
   add("cores", options.cores, defaults.cores, int64_t{options.cores});
   add("ranks", options.ranks, defaults.ranks, int64_t{options.ranks});
+  add("float32_matmul_precision", options.float32_matmul_precision, defaults.float32_matmul_precision,
+      options.float32_matmul_precision);
   for (const auto& [name, quota] : options.quotas) attrs.emplace_back("quota." + name, static_cast<int64_t>(quota));
   for (const std::string& name : options.disabled_passes) attrs.emplace_back("disabled." + name, true);
   return attrs;

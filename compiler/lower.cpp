@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "compiler/collectives.h"
+#include "graph/ops/precision.h"
 
 namespace sluice::compiler {
 
@@ -194,6 +195,10 @@ void Lowering::lower_kernel(int index) {
                     where.device.str());
   Task task;
   plan::KernelQuery query{node.op->name, name_attrs(*node.op, node.attrs), {}, {}, where.device, where.cores};
+  if (ops::takes_precision(*node.op) && options_.float32_matmul_precision != "highest" &&
+      graph_.type(node.outputs[0]).dtype == DType::kFloat32) {
+    query.attrs.emplace_back("precision", options_.float32_matmul_precision);
+  }
   const auto read_inputs = [&](const plan::LayoutPreference* preference) {
     task.inputs.clear();
     query.inputs.clear();

@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include "graph/ops/precision.h"
+
 namespace sluice::graph {
 namespace {
 
@@ -13,7 +15,9 @@ void check_kernel(const plan::Kernel& kernel, const OpDef& op) {
     present[i] = !plan::is_absent(kernel.inputs[i]);
     if (present[i]) types[i] = {kernel.inputs[i].spec.dtype, kernel.inputs[i].spec.shape};
   }
-  const Attrs attrs = order_attrs(op, kernel.attrs);
+  NamedAttrs params = kernel.attrs;
+  if (ops::takes_precision(op)) std::erase_if(params, [](const auto& attr) { return attr.first == "precision"; });
+  const Attrs attrs = order_attrs(op, params);
   const std::vector<TensorType> wanted = infer_types(op, types, {present.get(), types.size()}, attrs);
   SLUICE_CHECK(wanted.size() == kernel.outputs.size(), "{}: {} outputs; its operands give {}", op.name,
                kernel.outputs.size(), wanted.size());

@@ -38,6 +38,8 @@ class PreparedKernel {
   // Whether run() with the same pointers always queues the same work, all of it on the stream, and neither waits nor
   // allocates: then a stream may repeat that work without run() (Chain), but for the first time.
   bool repeatable() const { return repeatable_; }
+  // Whose code run() calls ("cuBLASLt"), where it is a vendor's that the op's other kernels do without; else "".
+  virtual const char* library() const { return ""; }
 
  protected:
   uint64_t workspace_bytes_ = 0;
@@ -64,6 +66,7 @@ struct KernelDef {
   std::function<plan::LayoutPreference(const plan::KernelQuery&)> layouts = nullptr;  // null: contiguous operands
   std::vector<plan::InPlacePair> in_place = {};                                       // output may overwrite input
   bool (*can_fuse)(const plan::KernelQuery&) = nullptr;  // may be a step of the device's kernel "fused"; null: never
+  std::string library = {};  // that prepare() may choose here: PreparedKernel::library()
 };
 
 // Kernels by (op, device kind). Filled by explicit lists: add_cpu_kernels(table). Thread-safe: an extension may add its

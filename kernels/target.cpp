@@ -92,7 +92,9 @@ std::string KernelTarget::fingerprint() const {
       if (has_collective(op, kind)) ops.emplace_back(op);
     for (const std::string& op : ops) {
       ++count;
-      for (char c : std::string(device_kind_name(kind)) + ":" + op + ";")
+      const KernelDef& def = table_.get(op, kind);
+      const std::string library = def.library.empty() ? "" : "@" + def.library;
+      for (char c : std::string(device_kind_name(kind)) + ":" + op + library + ";")
         hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
     }
   }

@@ -110,6 +110,10 @@ struct RegisterStats {
   int ready = 0;        // tokens that some reader has yet to take
   int peak = 0;         // the most slots ever used at once
 };
+// A kernel that a vendor's library computes, in place of one of ours.
+struct KernelLibrary {
+  std::string name, library;
+};
 struct SessionStats {
   uint64_t submitted = 0, finished = 0, failed = 0;
   int in_flight = 0, max_in_flight = 0;
@@ -118,6 +122,7 @@ struct SessionStats {
   std::vector<ActorStats> actors;
   std::vector<StreamStats> streams;
   std::vector<RegisterStats> registers;
+  std::vector<KernelLibrary> libraries;
   // Tables for people.
   std::string str() const;
 };

@@ -42,6 +42,11 @@ void SessionCore::read_counters(SessionStats& stats) const {
     const actors::BusyClock& clock = loaded_->streams[s]->clock();
     stats.streams.push_back({plan.streams[s].name, static_cast<uint64_t>(clock.busy_ns()), clock.pauses()});
   }
+  for (size_t k = 0; k < plan.kernels.size(); ++k) {
+    const PreparedKernel* kernel = loaded_->bindings.kernels[k];
+    if (kernel != nullptr && *kernel->library() != '\0')
+      stats.libraries.push_back({plan.kernels[k].name, kernel->library()});
+  }
   const bool ended = runner_->wait_done(std::chrono::nanoseconds(0));  // then all slots are back, read or not
   const std::vector<actors::RegisterCounts> counts = runner_->register_counts();
   for (size_t r = 0; r < plan.registers.size(); ++r) {
@@ -75,6 +80,10 @@ std::string SessionStats::str() const {
     text += fmt::format("{:<{}} {:>12} {:>6} {:>6} {:>6} {:>6}\n", row.name, r, row.tokens, row.quota, row.used,
                         row.ready, row.peak);
   }
+  if (libraries.empty()) return text;
+  const size_t k = width(libraries);
+  text += fmt::format("\n{:<{}} {:>12}\n", "kernel", k, "library");
+  for (const KernelLibrary& row : libraries) text += fmt::format("{:<{}} {:>12}\n", row.name, k, row.library);
   return text;
 }
 

@@ -3,6 +3,7 @@
 // links no vendor's library, and one build serves machines with and without a GPU.
 #include <memory>
 
+#include "base/libraries.h"
 #include "streams/devices.h"
 
 namespace sluice {
@@ -25,6 +26,8 @@ struct Backend {
   // all_gather and all_to_all of its devices' memory (kernels/cpu/collectives.h). Null: they go through the host.
   std::unique_ptr<PreparedKernel> (*prepare_collective)(const plan::KernelQuery& query,
                                                         collective::Communicator& group) = nullptr;
+  // What its kernels stand on, and what is missing of that; null: nothing.
+  std::vector<LibraryVersion> (*libraries)() = nullptr;
 };
 
 // The backend of `kind`, or null for kinds that are part of the core. Loaded once and kept. Throws kUnsupported when

@@ -2,8 +2,8 @@
 # Everything that can be checked on a machine with a GPU, which may be offline and have nothing of ours. Run it where
 # the bundle of tools/pack_for_gpu.sh was unpacked; it goes on after failures and ends with a table.
 # usage: gpu_check.sh [--device cuda:0] [--logs DIR] [STEP...]
-#   --device sim:0: the same without a GPU. STEPs (all): info conformance ops runtime faults tensor fuzz nvrtc module python
-#   bench. Benchmarks may take an hour on a GPU; elsewhere their nets are tiny.
+#   --device sim:0: the same without a GPU. STEPs (all): info conformance ops products runtime faults tensor fuzz nvrtc
+#   cublaslt module python bench. Benchmarks may take an hour on a GPU; elsewhere their nets are tiny.
 # Exit status: 0 when nothing failed. A step that cannot be here is "skipped", with the reason.
 set -uo pipefail
 here=$(realpath "$(dirname "$0")") device=cuda:0 logs=$PWD/gpu_logs steps=()
@@ -15,7 +15,7 @@ while [ $# -gt 0 ]; do
     *) steps+=("$1") && shift ;;
   esac
 done
-[ ${#steps[@]} -gt 0 ] || steps=(info conformance ops runtime faults tensor fuzz nvrtc module python bench)
+[ ${#steps[@]} -gt 0 ] || steps=(info conformance ops products runtime faults tensor fuzz nvrtc cublaslt module python bench)
 mkdir -p "$logs" && : > "$logs/table.txt"
 export SLUICE_TEST_DEVICE=$device SLUICE_CUDA_LIBRARY=$here/lib/libsluice_cuda.so
 export SLUICE_CUDA_DRIVER=libcuda.so.1  # test programs take a fake one where nothing is said
@@ -26,14 +26,17 @@ skip() { echo "$*"; return 77; }
 suite() {  # PROGRAM FILTER
   timeout 540 "$here/bin/$1" --gtest_filter="$2" --gtest_brief=1
 }
-# The first NVRTC: named, of the loader, or of a Python package.
-nvrtc() {
-  if [ -n "${SLUICE_NVRTC:-}" ]; then echo "$SLUICE_NVRTC" && return; fi
-  ldconfig -p 2>/dev/null | awk '/libnvrtc.so.13/ {print $NF; exit}' | grep . ||
-    find / -xdev -name 'libnvrtc.so.13*' -not -name '*alt*' 2>/dev/null | head -1 | grep .
+# The first library of a name: named by a variable, of the loader, or of a Python package.
+library() {  # NAME VARIABLE
+  if [ -n "${!2:-}" ]; then echo "${!2}" && return; fi
+  ldconfig -p 2>/dev/null | awk -v name="$1" 'index($0, name) {print $NF; exit}' | grep . ||
+    find / -xdev -name "$1*" -not -name '*alt*' 2>/dev/null | head -1 | grep .
 }
+nvrtc() { library libnvrtc.so.13 SLUICE_NVRTC; }
+cublaslt() { library libcublasLt.so.13 SLUICE_CUBLASLT; }
 
-if on_gpu && library=$(nvrtc); then export SLUICE_NVRTC=$library; fi
+if on_gpu && found=$(nvrtc); then export SLUICE_NVRTC=$found; fi
+if on_gpu; then export SLUICE_CUBLASLT; SLUICE_CUBLASLT=$(cublaslt) || SLUICE_CUBLASLT=off; fi
 
 step_info() {
   cat "$here/commit"; uname -srm; ldd --version | head -1
@@ -43,6 +46,8 @@ step_info() {
 # Of cuda the suite needs kernels for tests, which the shipped backend has not.
 step_conformance() { suite conformance_tests "Devices/Conformance.*/cpu:Devices/Conformance.*/sim:Sim*"; }
 step_ops() { suite ops_tests '*DeviceTest*'; }
+# Products by generated kernels, where the steps beside this one have them of cuBLASLt.
+step_products() { SLUICE_CUBLASLT=off suite ops_tests '*DeviceTest*/matmul:*DeviceTest*/linear:DeviceCalls.AreRight*'; }
 step_runtime() { suite runtime_tests 'Failure.*:*EveryOrder*'; }
 step_faults() { suite faults_tests '*'; }
 step_tensor() { suite tensor_tests 'Training.*:Trace.*'; }
@@ -51,6 +56,11 @@ step_nvrtc() {
   local library
   library=$(nvrtc) || { skip "no libnvrtc.so.13; name it in SLUICE_NVRTC"; return; }
   SLUICE_TEST_NVRTC=$library suite cuda_tests Source.EverySourceIsTakenByNvrtc
+}
+step_cublaslt() {
+  local library
+  library=$(cublaslt) && [ "$library" != off ] || { skip "no libcublasLt.so.13; name it in SLUICE_CUBLASLT"; return; }
+  SLUICE_TEST_CUBLASLT=$library suite cuda_tests CublasLtLibrary.TakesEveryDescriptor
 }
 step_module() {
   python3 -m nanobind --version > /dev/null 2>&1 || { skip "python3 has no nanobind"; return; }

@@ -13,13 +13,13 @@ mkdir -p "$to"/{bin,lib,static,include,source}
 programs=(conformance_tests ops_tests runtime_tests faults_tests tensor_tests fuzz_tests cuda/cuda_tests)
 for p in "${programs[@]}"; do install -s "$build/tests/$p" "$to/bin/"; done
 install -s "$build/tools/sluice-info" "$to/bin/"
-install -s "$build/libsluice_cuda.so" "$build/tests/cuda/libfake_cuda.so" "$to/lib/"
+install -s "$build/libsluice_cuda.so" "$build"/tests/cuda/libfake_{cuda,cublaslt}.so "$to/lib/"
 cp "$build"/libsluice_*.a "$to/static/"
 strip --strip-debug "$to"/static/*.a
 
 # What they load, except what belongs to the machine: its C and C++ libraries.
 ldd "$to"/bin/* "$to"/lib/* | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
-  grep -Ev '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)\.so[.0-9]*$|libfake_cuda' |
+  grep -Ev '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)\.so[.0-9]*$|libfake_' |
   xargs -I{} cp -Ln {} "$to/lib/"
 
 # Headers that the module's sources see, found by the compiler; fmt is the only other library among them.

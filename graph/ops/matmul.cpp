@@ -10,6 +10,7 @@
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/movement.h"
+#include "graph/ops/precision.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
 #include "graph/ops/softmax.h"
@@ -268,6 +269,8 @@ Value scaled_dot_product_attention(const Value& q, const Value& k, const Value& 
   if (mask.defined()) scores = mask.dtype() == DType::kBool ? where(mask, scores, kMinusInf) : add(scores, mask);
   return matmul(softmax(scores, -1), v);
 }
+
+bool takes_precision(const OpDef& op) { return &op == &matmul_def || &op == &linear_def; }
 
 std::span<const OpDef* const> matmul_ops() {
   static const OpDef* const defs[] = {&matmul_def, &linear_def};

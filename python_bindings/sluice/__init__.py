@@ -19,6 +19,7 @@ from sluice._creation import (arange, as_tensor, bernoulli, default_generator, e
 from sluice._creation import numpy as _numpy
 from sluice import _tensor_math, _tensor_methods, sbp
 from sluice._global import placement
+from sluice._precision import get_float32_matmul_precision, set_float32_matmul_precision
 from sluice._functions import *  # noqa: F401,F403
 from sluice._functions import broadcast_shapes, pow, where  # noqa: A004
 from sluice.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
@@ -30,7 +31,7 @@ inf, nan, pi = _math.inf, _math.nan, _math.pi
 FloatTensor = Tensor
 
 _LAZY = {"nn": "sluice.nn", "optim": "sluice.optim", "ops": "sluice._C.ops", "errors": "sluice.errors", "info": "sluice.info",
-         "testing": "sluice.testing", "distributed": "sluice.distributed", "utils": "sluice.utils"}
+         "testing": "sluice.testing", "backends": "sluice.backends", "distributed": "sluice.distributed", "utils": "sluice.utils"}
 _LAZY_NAMES = {name: "sluice._bundle" for name in ("save", "load_graph")}
 _LAZY_NAMES["host_function"] = "sluice._host_function"
 _LAZY_NAMES["set_log"] = "sluice.info"

@@ -90,6 +90,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "in_place", &o.compile.in_place);
   read(d, "memory_budget", &o.compile.memory_budget);
   read(d, "cores", &o.compile.cores);
+  read(d, "float32_matmul_precision", &o.compile.float32_matmul_precision);
   read(d, "disabled_passes", &o.compile.disabled_passes);
   read(d, "dump_dir", &o.compile.dump_dir);
   std::map<std::string, std::pair<std::string, std::string>> components;
@@ -125,6 +126,9 @@ nb::dict stats_of(GraphSession& session) {
   d["max_in_flight"] = stats.max_in_flight;
   for (const ActorStats& actor : stats.actors) firings[actor.name.c_str()] = actor.firings;
   d["firings"] = firings;
+  nb::dict libraries;
+  for (const KernelLibrary& kernel : stats.libraries) libraries[kernel.name.c_str()] = kernel.library;
+  d["libraries"] = libraries;
   return d;
 }
 

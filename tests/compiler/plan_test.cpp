@@ -400,6 +400,10 @@ TEST(Options, MistakesAreErrors) {
   options.outputs_buffer_size = 0;
   EXPECT_EQ(message([&] { compile_fake(mlp(false), options); }), "outputs_buffer_size: 0; must be at least 1");
   options = {};
+  options.float32_matmul_precision = "fast";
+  EXPECT_EQ(message([&] { compile_fake(mlp(false), options); }),
+            "float32_matmul_precision: \"fast\"; must be highest, high or medium");
+  options = {};
   options.device = parse_device("cuda:1");
   EXPECT_EQ(message([&] { compile_fake(mlp(false), options); }),
             "device cuda:1: not there; the target has cpu:0, sim:0, sim:1, cuda:0");

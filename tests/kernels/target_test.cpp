@@ -40,6 +40,18 @@ TEST(KernelTarget, AnswersFromTheTable) {
   EXPECT_EQ(target.fingerprint(), make_target().fingerprint());
 }
 
+// With a vendor's library come other workspaces: plans are made for one of the two.
+TEST(KernelTarget, TheFingerprintHasLibraries) {
+  const KernelTable plain = test_kernels();
+  KernelTable with_library = test_kernels();
+  KernelDef def = plain.get("add", DeviceKind::kCpu);
+  with_library.replace(DeviceKind::kCpu, def);
+  EXPECT_EQ(KernelTarget(plain, {}).fingerprint(), KernelTarget(with_library, {}).fingerprint());
+  def.library = "BLAS";
+  with_library.replace(DeviceKind::kCpu, def);
+  EXPECT_NE(KernelTarget(plain, {}).fingerprint(), KernelTarget(with_library, {}).fingerprint());
+}
+
 TEST(KernelTarget, CostGrowsWithWhicheverIsTheLimit) {
   const KernelTarget target = make_target();
   const auto cost = [&](Cost work) {

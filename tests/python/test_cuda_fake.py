@@ -110,6 +110,35 @@ np.testing.assert_allclose(got[0], expected[0], rtol=0, atol=1e-5)
 np.testing.assert_allclose(got[1], expected[1], rtol=0, atol=1e-4)
 print("equal")
 """
+MODEL = GPT + """
+sl.manual_seed(0)
+net = Block(words=11, width=16, heads=2, length=6)
+class Run(nn.Graph):
+    def __init__(self):
+        super().__init__(name="run")
+        self.net = net
+        self.config.set_device(sl.device("cuda:0"))
+    def build(self, tokens, places, mask):
+        return self.net(tokens, places, mask)
+graph = Run()
+random = np.random.default_rng(0)
+graph(*map(sl.from_numpy, (random.integers(0, 11, (3, 6)), np.arange(6), np.tril(np.ones((6, 6), bool)))))
+products = [k["name"] for k in graph.plan["kernels"] if k["op"] in ("matmul", "linear")]
+"""
+
+
+@pytest.fixture
+def run_on_gpu(run_script):
+    def run(source, **env):
+        tests = BUILD / "tests/cuda"
+        done = run_script(source, timeout=600, **{
+            "SLUICE_CUDA_LIBRARY": str(BACKEND), "SLUICE_CUDA_DRIVER": str(tests / "libfake_cuda.so"),
+            "SLUICE_NVRTC": str(tests / "libfake_nvrtc.so"), "SLUICE_CUBLASLT": str(tests / "libfake_cublaslt.so"),
+            "SLUICE_CACHE_DIR": str(tests / "programs"), **env})
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
 
 
 FUSED = """
@@ -133,23 +162,34 @@ print("equal")
 """
 
 
-@pytest.fixture
-def on_fakes(run_script):
-    """Runs a script on the fakes; returns what it prints."""
-    tests = BUILD / "tests/cuda"
-
-    def run(source):
-        done = run_script(source, timeout=600, SLUICE_CUDA_LIBRARY=str(BACKEND), SLUICE_CUDA_DRIVER=str(tests / "libfake_cuda.so"),
-                          SLUICE_NVRTC=str(tests / "libfake_nvrtc.so"), SLUICE_CACHE_DIR=str(tests / "programs"))
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    return run
-
-
 @pytest.mark.parametrize("source", [DIGITS, GPT], ids=["digits", "gpt"])
-def test_training_on_a_gpu_equals_the_cpus(on_fakes, source):
-    assert on_fakes(source + COMPARE).endswith("equal\n")
+def test_training_on_a_gpu_equals_the_cpus(run_on_gpu, source):
+    assert run_on_gpu(source + COMPARE).endswith("equal\n")
+
+
+def test_a_graph_tells_which_kernels_are_a_librarys(run_on_gpu):
+    told = run_on_gpu(MODEL + 'print(graph.stats()["libraries"] == {name: "cuBLASLt" for name in products}, len(products))')
+    assert told == "True 7\n"
+    assert run_on_gpu(MODEL + 'print(graph.stats()["libraries"])', SLUICE_CUBLASLT="off") == "{}\n"
+
+
+def test_info_names_the_libraries_of_a_gpu(run_on_gpu):
+    info = "import sluice.info as info; print(info.as_dict()['devices']['cuda:0'])"
+    assert run_on_gpu(info).strip().endswith(", cuBLASLt 13.99.0")
+    assert run_on_gpu(info, SLUICE_CUBLASLT="off").strip().endswith(", cuBLASLt (absent: generated kernels multiply)")
+    missing = run_on_gpu("import sluice.info as info; print(info.as_dict()['devices']['cuda:0'])\n" + COMMON + """
+class Net(nn.Graph):
+    def build(self, x):
+        with sl.device("cuda:0"):
+            return x @ x
+for _ in range(2):
+    try:
+        Net()(sl.ones(2, 2))
+    except NotImplementedError as error:
+        print(error)
+""", SLUICE_CUBLASLT="/nonexistent.so")
+    assert "cuBLASLt (could not be loaded)" in missing
+    assert missing.count("cuBLASLt, which multiplies matrices on the GPU, could not be loaded: /nonexistent.so") == 2
 
 
 STRIDED = COMMON + """
@@ -165,9 +205,9 @@ print("equal")
 """
 
 
-def test_what_does_not_lie_dense_is_packed_before_it_is_copied(on_fakes):
-    assert on_fakes(STRIDED).endswith("equal\n")
+def test_what_does_not_lie_dense_is_packed_before_it_is_copied(run_on_gpu):
+    assert run_on_gpu(STRIDED).endswith("equal\n")
 
 
-def test_chains_of_elementwise_ops_are_one_kernel_and_give_the_same_bits(on_fakes):
-    assert on_fakes(GPT + FUSED).endswith("equal\n")
+def test_chains_of_elementwise_ops_are_one_kernel_and_give_the_same_bits(run_on_gpu):
+    assert run_on_gpu(GPT + FUSED).endswith("equal\n")

@@ -160,6 +160,7 @@ SETTERS = {
     "check_numerics": lambda c: c.enable_check_numerics(),
     "trace": lambda c: c.enable_trace(),
     "cuda_graphs": lambda c: c.enable_cuda_graphs(False),
+    "float32_matmul_precision": lambda c: c.set_float32_matmul_precision("high"),
     "submit_timeout": lambda c: c.set_submit_timeout(1.5),
     "wait_timeout": lambda c: c.set_wait_timeout(20),
     "stop_timeout": lambda c: c.set_stop_timeout(2.5),

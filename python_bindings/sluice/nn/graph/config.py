@@ -6,12 +6,13 @@ import dataclasses
 from typing import Any
 
 from sluice import _C
+from sluice._precision import check_precision, get_float32_matmul_precision
 from sluice.nn.graph.zero import Zero
 
 
 DEFAULTS = {"outputs_buffer_size": 2, "reuse_memory": True, "in_place": True, "granularity": "program", "memory_budget": 0,
             "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
-            "submit_timeout": None, "disabled_passes": [], "zero": None}
+            "submit_timeout": None, "disabled_passes": [], "float32_matmul_precision": "highest", "zero": None}
 
 
 class GraphConfig:
@@ -62,6 +63,10 @@ class GraphConfig:
     def set_cores(self, n: int) -> None:
         """Cores of the compute stream's kernels."""
         self._set("cores", int(n))
+
+    def set_float32_matmul_precision(self, precision: str) -> None:
+        """As sluice.set_float32_matmul_precision, for this graph."""
+        self._set("float32_matmul_precision", check_precision("set_float32_matmul_precision", precision))
 
     def enable_check_numerics(self, mode: bool = True) -> None:
         """Fail the step at the first kernel that writes a NaN or an infinity, and dump it."""
@@ -143,7 +148,8 @@ class GraphConfig:
         return {k: v for k, v in sorted(self._options.items()) if k not in DEFAULTS or v != DEFAULTS[k]}
 
     def for_session(self) -> Any:
-        """The options as the compiler takes them."""
+        """The options as the compiler takes them; what is left to the process's setting is settled."""
+        self._options.setdefault("float32_matmul_precision", get_float32_matmul_precision())
         return {k: v for k, v in self._options.items() if v is not None and k != "zero"}
 
     def freeze(self) -> None:

@@ -1,0 +1,227 @@
+#include "kernels/cuda/cublaslt_matmul.h"
+
+#include <array>
+#include <limits>
+#include <mutex>
+
+#include "base/log.h"
+#include "kernels/cpu/strided.h"
+#include "plan/plan.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr uint64_t kWorkspaceAlignment = 256;  // asked for by the library; a plan's buffers have kAlignment
+static_assert(kWorkspaceAlignment % plan::kAlignment == 0);
+
+// A row-major matrix of so many rows and columns as the library sees it: by columns, and so transposed, unless it lies
+// by columns already. Nothing when neither dim is dense.
+std::optional<CublasLtProblem::Matrix> by_columns(const MatmulProblem::Matrix& m, int64_t rows, int64_t columns) {
+  if ((m.column_stride == 1 || columns == 1) && (m.row_stride >= columns || rows == 1))
+    return CublasLtProblem::Matrix{columns, rows, rows == 1 ? columns : m.row_stride};
+  if ((m.row_stride == 1 || rows == 1) && (m.column_stride >= rows || columns == 1))
+    return CublasLtProblem::Matrix{rows, columns, columns == 1 ? rows : m.column_stride, 0, true};
+  return std::nullopt;
+}
+
+bool set_types(const MatmulProblem& problem, CublasLtProblem& to) {
+  switch (problem.dtype) {
+    case DType::kFloat32:
+      if (problem.precision == "high") to.compute = CUBLAS_COMPUTE_32F_FAST_TF32;
+      if (problem.precision == "medium") to.compute = CUBLAS_COMPUTE_32F_FAST_16BF;
+      return true;
+    case DType::kFloat16: to.type = CUDA_R_16F; return true;
+    case DType::kBFloat16: to.type = CUDA_R_16BF; return true;
+    case DType::kFloat64:
+      to.type = to.scale = CUDA_R_64F;
+      to.compute = CUBLAS_COMPUTE_64F;
+      return true;
+    default: return false;
+  }
+}
+
+bool set_epilogue(const MatmulProblem& problem, CublasLtProblem& to) {
+  to.bias = problem.bias;
+  if (problem.activation == "none") {
+    to.epilogue = problem.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  } else if (problem.activation == "relu") {
+    to.epilogue = problem.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+  } else if (problem.activation == "gelu_tanh") {  // the library's GELU
+    to.epilogue = problem.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+class CublasLtMatmul final : public PreparedKernel {
+ public:
+  using Algorithm = CublasLtDescriptors::Algorithm;
+
+  CublasLtMatmul(const plan::KernelQuery& query, const CublasLtProblem& problem,
+                 std::shared_ptr<const CublasLtDevice> device, std::unique_ptr<CublasLtDescriptors> descriptors,
+                 const Algorithm& aligned, const Algorithm& any)
+      : op_(query.op),
+        bias_(problem.bias),
+        float64_(problem.scale == CUDA_R_64F),
+        device_(std::move(device)),
+        descriptors_(std::move(descriptors)),
+        aligned_(aligned),
+        any_(any) {
+    workspace_bytes_ = cublaslt_workspace_bytes(architecture(query.device)) + kWorkspaceAlignment - plan::kAlignment;
+  }
+  const char* library() const override { return "cuBLASLt"; }
+
+  void run(const KernelArgs& args) const override {
+    const CUstream stream = compute_stream_of(args, op_).library_stream(args.context);
+    if (stream == nullptr) return;
+    const void *x = args.inputs[0], *y = args.inputs[1], *bias = bias_ ? args.inputs[2] : nullptr;
+    void* z = args.outputs[0];
+    const bool aligned = (number(x) | number(y) | number(z) | number(bias)) % plan::kAlignment == 0;
+    const Algorithm& chosen = aligned ? aligned_ : any_;
+    void* workspace = reinterpret_cast<void*>(align_up(number(args.workspace), kWorkspaceAlignment));
+    const double one64 = 1, zero64 = 0;
+    const float one32 = 1, zero32 = 0;
+    const void* alpha = float64_ ? static_cast<const void*>(&one64) : &one32;
+    const void* beta = float64_ ? static_cast<const void*>(&zero64) : &zero32;
+    const CublasLt& library = *cublaslt();
+    const CublasLtDescriptors& d = *descriptors_;
+    const std::lock_guard lock(mutex_);
+    if (bias_) descriptors_->set_bias(bias);
+    library.check(library.cublasLtMatmul(device_->handle(), d.operation(), alpha, y, d.a(), x, d.b(), beta, z, d.z(), z,
+                                         d.z(), &chosen.algo, workspace, chosen.workspace_bytes, stream),
+                  op_, "cublasLtMatmul");
+  }
+
+ private:
+  static uintptr_t number(const void* data) { return reinterpret_cast<uintptr_t>(data); }
+
+  const std::string op_;
+  const bool bias_, float64_;
+  const std::shared_ptr<const CublasLtDevice> device_;
+  mutable std::mutex mutex_;  // the descriptors name the run's bias
+  const std::unique_ptr<CublasLtDescriptors> descriptors_;
+  const Algorithm aligned_, any_;  // for operands as a plan's buffers lie, and for views of them
+};
+
+}  // namespace
+
+std::optional<CublasLtProblem> cublaslt_problem(const MatmulProblem& problem) {
+  CublasLtProblem to;
+  const int64_t batch = numel(problem.batch);
+  for (const int64_t size : {problem.m, problem.n, problem.k, batch}) {
+    if (size < 1 || size > std::numeric_limits<int32_t>::max()) return std::nullopt;
+  }
+  if (!set_types(problem, to) || !set_epilogue(problem, to)) return std::nullopt;
+  const auto a = by_columns(problem.b, problem.k, problem.n), b = by_columns(problem.a, problem.m, problem.k),
+             z = by_columns(problem.z, problem.m, problem.n);
+  if (!a || !b || !z || z->transposed) return std::nullopt;
+  const auto nest = cpu::LoopNest::in_order(
+      problem.batch, std::array{problem.b.batch_strides, problem.a.batch_strides, problem.z.batch_strides});
+  if (nest.outer_rank() > 0) return std::nullopt;
+  to.batch = static_cast<int>(batch);
+  to.a = *a;
+  to.b = *b;
+  to.z = *z;
+  for (const auto& [matrix, operand] : {std::pair{&to.a, 0}, {&to.b, 1}, {&to.z, 2}})
+    matrix->batch_stride = batch == 1 ? 0 : nest.inner_stride(operand);
+  return to;
+}
+
+CublasLtDescriptors::CublasLtDescriptors(const CublasLt& library, const CublasLtProblem& problem, const std::string& op)
+    : library_(library),
+      op_(op),
+      bias_(problem.bias),
+      operation_(nullptr, library.cublasLtMatmulDescDestroy),
+      a_(layout(problem.a, problem)),
+      b_(layout(problem.b, problem)),
+      z_(layout(problem.z, problem)) {
+  cublasLtMatmulDesc_t made = nullptr;
+  library_.check(library_.cublasLtMatmulDescCreate(&made, problem.compute, problem.scale), op_,
+                 "cublasLtMatmulDescCreate");
+  operation_.reset(made);
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    library_.check(library_.cublasLtMatmulDescSetAttribute(made, attribute, &value, sizeof(value)), op_,
+                   "cublasLtMatmulDescSetAttribute");
+  };
+  const int32_t transpose_a = problem.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+                transpose_b = problem.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  set(CUBLASLT_MATMUL_DESC_TRANSA, transpose_a);
+  set(CUBLASLT_MATMUL_DESC_TRANSB, transpose_b);
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(problem.epilogue));
+  if (bias_) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(problem.type));
+}
+
+auto CublasLtDescriptors::layout(const CublasLtProblem::Matrix& matrix, const CublasLtProblem& problem) const
+    -> Owned<cublasLtMatrixLayout_t> {
+  cublasLtMatrixLayout_t made = nullptr;
+  library_.check(library_.cublasLtMatrixLayoutCreate(&made, problem.type, static_cast<uint64_t>(matrix.rows),
+                                                     static_cast<uint64_t>(matrix.columns), matrix.leading),
+                 op_, "cublasLtMatrixLayoutCreate");
+  Owned<cublasLtMatrixLayout_t> owned(made, library_.cublasLtMatrixLayoutDestroy);
+  const auto set = [&](cublasLtMatrixLayoutAttribute_t attribute, const auto& value) {
+    library_.check(library_.cublasLtMatrixLayoutSetAttribute(made, attribute, &value, sizeof(value)), op_,
+                   "cublasLtMatrixLayoutSetAttribute");
+  };
+  set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(problem.batch));
+  set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, matrix.batch_stride);
+  return owned;
+}
+
+void CublasLtDescriptors::set_bias(const void* bias) {
+  library_.check(
+      library_.cublasLtMatmulDescSetAttribute(operation_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)),
+      op_, "cublasLtMatmulDescSetAttribute");
+}
+
+std::optional<CublasLtDescriptors::Algorithm> CublasLtDescriptors::choose(cublasLtHandle_t handle, uint32_t alignment,
+                                                                          uint64_t workspace_bytes) {
+  cublasLtMatmulPreference_t made = nullptr;
+  library_.check(library_.cublasLtMatmulPreferenceCreate(&made), op_, "cublasLtMatmulPreferenceCreate");
+  const Owned<cublasLtMatmulPreference_t> preference(made, library_.cublasLtMatmulPreferenceDestroy);
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    library_.check(library_.cublasLtMatmulPreferenceSetAttribute(made, attribute, &value, sizeof(value)), op_,
+                   "cublasLtMatmulPreferenceSetAttribute");
+  };
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  for (const auto operand : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                             CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    set(operand, alignment);
+  }
+  if (bias_) set_bias(reinterpret_cast<const void*>(uintptr_t{alignment}));  // stands for one that lies so
+  cublasLtMatmulHeuristicResult_t found{};
+  int count = 0;
+  const cublasStatus_t status =
+      library_.cublasLtMatmulAlgoGetHeuristic(handle, operation(), a(), b(), z(), z(), made, 1, &found, &count);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
+  library_.check(status, op_, "cublasLtMatmulAlgoGetHeuristic");
+  if (count == 0 || found.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
+  return Algorithm{found.algo, found.workspaceSize};
+}
+
+uint64_t cublaslt_workspace_bytes(const std::string& architecture) {
+  return std::stoi(architecture.substr(3)) >= 90 ? uint64_t{32} << 20 : uint64_t{4} << 20;
+}
+
+std::unique_ptr<PreparedKernel> cublaslt_matmul(const plan::KernelQuery& query) {
+  const CublasLt* library = cublaslt();
+  if (library == nullptr) return nullptr;
+  const auto problem = cublaslt_problem(matmul_problem(query));
+  if (!problem) return nullptr;
+  std::shared_ptr<const CublasLtDevice> device = cublaslt_device(query.device);
+  auto descriptors = std::make_unique<CublasLtDescriptors>(*library, *problem, query.op);
+  const uint64_t most = cublaslt_workspace_bytes(architecture(query.device));
+  const CurrentContext current(device->context());
+  const auto aligned = descriptors->choose(device->handle(), static_cast<uint32_t>(plan::kAlignment), most);
+  const auto size = static_cast<uint32_t>(dtype_size(query.outputs[0].dtype));
+  const auto any = descriptors->choose(device->handle(), size, most);
+  if (aligned && any)
+    return std::make_unique<CublasLtMatmul>(query, *problem, std::move(device), std::move(descriptors), *aligned, *any);
+  log(LogLevel::kInfo, LogArea::kKernels, "{}: cuBLASLt has no algorithm for {} and {}; a generated kernel takes it",
+      query.op, TensorType{query.inputs[0].dtype, query.inputs[0].shape}.str(),
+      TensorType{query.inputs[1].dtype, query.inputs[1].shape}.str());
+  return nullptr;
+}
+
+}  // namespace sluice::cuda

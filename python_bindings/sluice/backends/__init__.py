@@ -1,0 +1,5 @@
+"""Settings of what computes, by torch's names."""
+
+from sluice.backends import cuda
+
+__all__ = ["cuda"]
