@@ -35,6 +35,8 @@ class PreparedKernel {
   uint64_t workspace_bytes() const { return workspace_bytes_; }
   // Throws Error when it cannot compute. Writes every element of every output.
   virtual void run(const KernelArgs& args) const = 0;
+  // Whose code run() calls ("cuBLASLt"), where it is a vendor's that the op's other kernels do without; else "".
+  virtual const char* library() const { return ""; }
 
  protected:
   uint64_t workspace_bytes_ = 0;
@@ -59,6 +61,7 @@ struct KernelDef {
   PrepareFn prepare;                                                                  // throws Error when unsupported
   std::function<plan::LayoutPreference(const plan::KernelQuery&)> layouts = nullptr;  // null: contiguous operands
   std::vector<plan::InPlacePair> in_place = {};                                       // output may overwrite input
+  std::string library = {};  // that prepare() may choose here: PreparedKernel::library()
 };
 
 // Kernels by (op, device kind). Filled by explicit lists: add_cpu_kernels(table). Thread-safe: an extension may add its

@@ -80,7 +80,9 @@ std::string KernelTarget::fingerprint() const {
     if (kind == DeviceKind::kCuda && std::none_of(devices_.begin(), devices_.end(), is_kind)) continue;
     for (const std::string& op : table_.ops(kind)) {
       ++count;
-      for (char c : std::string(device_kind_name(kind)) + ":" + op + ";")
+      const KernelDef& def = table_.get(op, kind);
+      const std::string library = def.library.empty() ? "" : "@" + def.library;
+      for (char c : std::string(device_kind_name(kind)) + ":" + op + library + ";")
         hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
     }
   }

@@ -19,6 +19,7 @@
 #include "kernels/libraries.h"
 #include "plan/plan.h"
 #include "plan/target.h"
+#include "streams/backend.h"
 #include "streams/collective/world.h"
 #include "streams/cores.h"
 #include "streams/devices.h"
@@ -166,11 +167,17 @@ Section devices_section() {
     section.add(name, told([&]() -> std::string {
                   try {
                     const plan::DeviceDesc device = make_device(parse_device(name))->describe();
-                    return fmt::format("{} cores, {}, {}, {}", device.cores,
-                                       device.memory_bytes == 0 ? "memory without limit"
-                                                                : fmt::format("{} bytes", device.memory_bytes),
-                                       device.host_memory ? "host memory" : "memory of its own",
-                                       device.asynchronous ? "asynchronous" : "synchronous");
+                    std::string text =
+                        fmt::format("{} cores, {}, {}, {}", device.cores,
+                                    device.memory_bytes == 0 ? "memory without limit"
+                                                             : fmt::format("{} bytes", device.memory_bytes),
+                                    device.host_memory ? "host memory" : "memory of its own",
+                                    device.asynchronous ? "asynchronous" : "synchronous");
+                    const Backend* backend = backend_of(device.device.kind);
+                    if (backend == nullptr || backend->libraries == nullptr) return text;
+                    for (const LibraryVersion& library : backend->libraries())
+                      text += fmt::format(", {} {}", library.name, library.version);
+                    return text;
                   } catch (const Error& error) {
                     if (error.kind() != ErrorKind::kUnsupported) throw;
                     // "device: cuda:0: what is missing: ...", of which the rest may name paths.

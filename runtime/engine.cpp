@@ -203,9 +203,13 @@ Device& Engine::device(const DeviceId& id) {
     options.cores = cores();
     options.acquire_cores = [leases = &impl_->leases](int n) { leases->acquire(n); };
     options.release_cores = [leases = &impl_->leases](int n) { leases->release(n); };
-    device = make_device(id, options);
+    std::shared_ptr<Device> made = make_device(id, options);
     const Backend* backend = backend_of(id.kind);
-    if (backend != nullptr && impl_->backends.insert(backend).second) backend->add_kernels(impl_->kernels);
+    if (backend != nullptr && !impl_->backends.contains(backend)) {
+      backend->add_kernels(impl_->kernels);
+      impl_->backends.insert(backend);
+    }
+    device = std::move(made);
   }
   return *device;
 }

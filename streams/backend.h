@@ -3,6 +3,7 @@
 // links no vendor's library, and one build serves machines with and without a GPU.
 #include <memory>
 
+#include "base/libraries.h"
 #include "streams/devices.h"
 
 namespace sluice {
@@ -15,6 +16,8 @@ struct Backend {
       nullptr;  // SLUICE_BACKEND_ABI: core and backend pass each other C++ objects, so one build made both
   std::unique_ptr<Device> (*make_device)(const DeviceId& id, const DeviceOptions& options) = nullptr;
   void (*add_kernels)(KernelTable& table) = nullptr;
+  // What its kernels stand on, and what is missing of that; null: nothing.
+  std::vector<LibraryVersion> (*libraries)() = nullptr;
 };
 
 // The backend of `kind`, or null for kinds that are part of the core. Loaded once and kept. Throws kUnsupported when

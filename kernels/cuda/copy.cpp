@@ -23,6 +23,15 @@ CudaStream& stream_of(const KernelArgs& args, const std::string& op) {
   return *stream;
 }
 
+CudaStream& compute_stream_of(const KernelArgs& args, const std::string& op) {
+  CudaStream& stream = stream_of(args, op);
+  const bool copies = stream.kind() == plan::StreamKind::kCopyIn || stream.kind() == plan::StreamKind::kCopyOut;
+  SLUICE_CHECK_KIND(kUnsupported, !copies,
+                    "{}: a kernel on stream {}, where memory of the host takes part; lay it out on the host", op,
+                    plan::stream_kind_name(stream.kind()));
+  return stream;
+}
+
 bool copies_bytes(const plan::KernelQuery& query) {
   const TensorSpec &from = query.inputs[0], &to = query.outputs[0];
   return from == to && from.extent_bytes() == checked_bytes(from.shape, dtype_size(from.dtype));

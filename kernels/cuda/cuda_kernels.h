@@ -1,5 +1,6 @@
 #pragma once
 // Kernels of CUDA devices.
+#include "base/libraries.h"
 #include "kernels/kernel.h"
 #include "streams/cuda/cuda_stream.h"
 
@@ -7,6 +8,8 @@ namespace sluice::cuda {
 
 // The kernels this build has, by explicit lists. REQUIRES: the table has the cpu's.
 void add_cuda_kernels(KernelTable& table);
+// What they stand on: NVRTC, and those that may take the place of generated kernels.
+std::vector<LibraryVersion> cuda_libraries();
 
 // "copy": between equal layouts the driver's own copies, on any of its streams; between others a generated kernel,
 // which runs within the device.
@@ -18,5 +21,7 @@ std::string architecture(const DeviceId& device);
 
 // The CUDA stream of a run. Throws kUnsupported when it runs elsewhere.
 CudaStream& stream_of(const KernelArgs& args, const std::string& op);
+// The same of a kernel that works on device memory alone: copy streams are refused.
+CudaStream& compute_stream_of(const KernelArgs& args, const std::string& op);
 
 }  // namespace sluice::cuda

@@ -58,18 +58,17 @@ void GeneratedKernel::launch(const Stage& stage, CudaStream& stream, const Kerne
 }
 
 void GeneratedKernel::run(const KernelArgs& args) const {
-  CudaStream& stream = stream_of(args, op_);
-  const bool copies = stream.kind() == plan::StreamKind::kCopyIn || stream.kind() == plan::StreamKind::kCopyOut;
-  SLUICE_CHECK_KIND(kUnsupported, !copies,
-                    "{}: a kernel on stream {}, where memory of the host takes part; lay it out on the host", op_,
-                    plan::stream_kind_name(stream.kind()));
+  CudaStream& stream = compute_stream_of(args, op_);
   for (const Stage& stage : stages_) launch(stage, stream, args);
 }
 
-void add_generated(KernelTable& table, const char* op, Generated (*generate)(const plan::KernelQuery& query)) {
+void add_generated(KernelTable& table, const char* op, Generated (*generate)(const plan::KernelQuery& query),
+                   const LibraryKernels& library) {
   KernelDef def = table.get(op, DeviceKind::kCpu);
-  def.prepare = [generate](const plan::KernelQuery& query, const PrepareContext&) {
-    return std::make_unique<GeneratedKernel>(query, generate(query));
+  def.library = library.name;
+  def.prepare = [generate, library](const plan::KernelQuery& query, const PrepareContext&) {
+    std::unique_ptr<PreparedKernel> kernel = library.prepare != nullptr ? library.prepare(query) : nullptr;
+    return kernel != nullptr ? std::move(kernel) : std::make_unique<GeneratedKernel>(query, generate(query));
   };
   table.add(DeviceKind::kCuda, std::move(def));
 }

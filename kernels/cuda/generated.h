@@ -33,8 +33,16 @@ class GeneratedKernel final : public PreparedKernel {
   std::deque<Stage> stages_;
 };
 
-// The kernel of an op on cuda: its sources, and what the cpu's kernel says of layouts and of outputs in place, which
-// they must allow alike. REQUIRES: the table has the cpu's.
-void add_generated(KernelTable& table, const char* op, Generated (*generate)(const plan::KernelQuery& query));
+// A vendor's library that may take an op in the place of generated sources.
+struct LibraryKernels {
+  std::string name = {};  // "" where the library is not to be had
+  // The library's kernel of a query, or null where the generated one must serve.
+  std::unique_ptr<PreparedKernel> (*prepare)(const plan::KernelQuery& query) = nullptr;
+};
+
+// The kernel of an op on cuda: its sources or a library's, and what the cpu's kernel says of layouts and of outputs in
+// place, which they must allow alike. REQUIRES: the table has the cpu's.
+void add_generated(KernelTable& table, const char* op, Generated (*generate)(const plan::KernelQuery& query),
+                   const LibraryKernels& library = {});
 
 }  // namespace sluice::cuda

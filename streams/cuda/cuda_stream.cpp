@@ -144,6 +144,13 @@ void CudaStream::launch(const Launch& launch) {
         "cuLaunchKernel", launch.context);
 }
 
+CUstream CudaStream::library_stream(const std::string* context) {
+  if (host_failed()) return nullptr;
+  context_->make_current();
+  if (context != nullptr) last_context_.assign(*context);
+  return stream_;
+}
+
 // Copy streams move between the host and the device, others within the device.
 void CudaStream::copy(void* to, const void* from, uint64_t bytes, const std::string* context) {
   if (host_failed() || bytes == 0) return;

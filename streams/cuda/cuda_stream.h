@@ -45,6 +45,9 @@ class CudaStream final : public Stream {
   FailurePort failure_port(DescribeFailure describe, const std::string* context);
   // Queue work, or nothing when the firing has failed. Throw what the driver refuses.
   void launch(const Launch& launch);
+  // The driver's stream for a library that queues work itself, with the device's context current; null when the firing
+  // has failed and nothing is to be queued. What the library queues does not see failures that kernels find.
+  CUstream library_stream(const std::string* context);
   void copy(void* to, const void* from, uint64_t bytes, const std::string* context);
 
  private:
