@@ -2,7 +2,8 @@
 # Everything that can be checked on a machine with a GPU, which may be offline and have nothing of ours. Run it where
 # the bundle of tools/pack_for_gpu.sh was unpacked; it goes on after failures and ends with a table.
 # usage: gpu_check.sh [--device cuda:0] [--logs DIR] [STEP...]
-#   --device sim:0: the same without a GPU. STEPs (all): info conformance ops runtime faults tensor fuzz nvrtc module python
+#   --device sim:0: the same without a GPU. STEPs (all): info conformance ops convolutions runtime faults tensor fuzz
+#   nvrtc cudnn module python
 # Exit status: 0 when nothing failed. A step that cannot be here is "skipped", with the reason.
 set -uo pipefail
 here=$(realpath "$(dirname "$0")") device=cuda:0 logs=$PWD/gpu_logs steps=()
@@ -10,11 +11,11 @@ while [ $# -gt 0 ]; do
   case $1 in
     --device) device=$2 && shift 2 ;;
     --logs) logs=$(realpath -m "$2") && shift 2 ;;
-    -*) sed -n '2,6s/^# //p' "$0" >&2; exit 2 ;;
+    -*) sed -n '2,7s/^# //p' "$0" >&2; exit 2 ;;
     *) steps+=("$1") && shift ;;
   esac
 done
-[ ${#steps[@]} -gt 0 ] || steps=(info conformance ops runtime faults tensor fuzz nvrtc module python)
+[ ${#steps[@]} -gt 0 ] || steps=(info conformance ops convolutions runtime faults tensor fuzz nvrtc cudnn module python)
 mkdir -p "$logs" && : > "$logs/table.txt"
 export SLUICE_TEST_DEVICE=$device SLUICE_CUDA_LIBRARY=$here/lib/libsluice_cuda.so
 export SLUICE_CUDA_DRIVER=libcuda.so.1  # test programs take a fake one where nothing is said
@@ -25,14 +26,23 @@ skip() { echo "$*"; return 77; }
 suite() {  # PROGRAM FILTER
   timeout 540 "$here/bin/$1" --gtest_filter="$2" --gtest_brief=1
 }
-# The first NVRTC: named, of the loader, or of a Python package.
-nvrtc() {
-  if [ -n "${SLUICE_NVRTC:-}" ]; then echo "$SLUICE_NVRTC" && return; fi
-  ldconfig -p 2>/dev/null | awk '/libnvrtc.so.13/ {print $NF; exit}' | grep . ||
-    find / -xdev -name 'libnvrtc.so.13*' -not -name '*alt*' 2>/dev/null | head -1 | grep .
+# The first library of a name: named by a variable, of the loader, or of a Python package.
+library() {  # NAME VARIABLE
+  if [ -n "${!2:-}" ]; then echo "${!2}" && return; fi
+  ldconfig -p 2>/dev/null | awk -v name="$1" 'index($0, name) {print $NF; exit}' | grep . ||
+    find / -xdev -name "$1*" -not -name '*alt*' 2>/dev/null | head -1 | grep .
 }
+nvrtc() { library libnvrtc.so.13 SLUICE_NVRTC; }
+cudnn() { library libcudnn.so.9 SLUICE_CUDNN; }
 
-if on_gpu && library=$(nvrtc); then export SLUICE_NVRTC=$library; fi
+if on_gpu && found=$(nvrtc); then export SLUICE_NVRTC=$found; fi
+if on_gpu; then
+  export SLUICE_CUDNN; SLUICE_CUDNN=$(cudnn) || SLUICE_CUDNN=off
+  # It loads NVRTC and cuBLASLt by their names.
+  for name in libnvrtc.so.13 libcublasLt.so.13; do
+    if found=$(library $name NONE); then LD_LIBRARY_PATH+=:$(dirname "$found"); fi
+  done
+fi
 
 step_info() {
   cat "$here/commit"; uname -srm; ldd --version | head -1
@@ -42,6 +52,8 @@ step_info() {
 # Of cuda the suite needs kernels for tests, which the shipped backend has not.
 step_conformance() { suite conformance_tests "Devices/Conformance.*/cpu:Devices/Conformance.*/sim:Sim*"; }
 step_ops() { suite ops_tests '*DeviceTest*'; }
+# Convolutions by generated kernels, where the steps beside this one have them of cuDNN.
+step_convolutions() { SLUICE_CUDNN=off suite ops_tests '*DeviceTest*/conv*:DeviceCalls.AreRight*'; }
 step_runtime() { suite runtime_tests 'Failure.*:*EveryOrder*'; }
 step_faults() { suite faults_tests '*'; }
 step_tensor() { suite tensor_tests 'Training.*:Trace.*'; }
@@ -50,6 +62,11 @@ step_nvrtc() {
   local library
   library=$(nvrtc) || { skip "no libnvrtc.so.13; name it in SLUICE_NVRTC"; return; }
   SLUICE_TEST_NVRTC=$library suite cuda_tests Source.EverySourceIsTakenByNvrtc
+}
+step_cudnn() {
+  local library
+  library=$(cudnn) && [ "$library" != off ] || { skip "no libcudnn.so.9; name it in SLUICE_CUDNN"; return; }
+  SLUICE_TEST_CUDNN=$library suite cuda_tests CudnnLibrary.HasAPlanForEveryConvolution
 }
 step_module() {
   python3 -m nanobind --version > /dev/null 2>&1 || { skip "python3 has no nanobind"; return; }
