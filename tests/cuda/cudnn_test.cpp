@@ -3,6 +3,8 @@
 // hand.
 #include <dlfcn.h>
 
+#include <thread>
+
 #include "cuda/fake_cudnn/fake_cudnn.h"
 #include "cuda/on_fakes.h"
 #include "kernels/cuda/cudnn_convolution.h"
@@ -81,7 +83,10 @@ std::unique_ptr<PreparedKernel> prepared(const KernelQuery& query) {
   return table().get(query.op, DeviceKind::kCuda).prepare(query, {});
 }
 
-double tolerance(DType dtype) { return dtype == DType::kFloat32 ? 4e-5 : tolerance_of(dtype); }
+double tolerance(const KernelQuery& query) {
+  const DType dtype = query.outputs[0].dtype;
+  return dtype == DType::kFloat32 ? 4e-5 : tolerance_of(dtype);
+}
 
 TEST(CudnnConvolution, IsAsOnTheCpu) {
   for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16}) {
@@ -90,7 +95,7 @@ TEST(CudnnConvolution, IsAsOnTheCpu) {
         SCOPED_TRACE(query.op + " " + query.inputs[0].shape.str() + " " + query.inputs[1].shape.str());
         const fake_cudnn::Counts before = fake().counts();
         const auto inputs = numbers(query);
-        expect_close(query, run_on_cuda(query, inputs), run_on_cpu(query, inputs), tolerance(dtype));
+        expect_close(query, run_on_cuda(query, inputs), run_on_cpu(query, inputs), tolerance(query));
         const fake_cudnn::Counts after = fake().counts();
         EXPECT_EQ(after.executed - before.executed, 1);
         EXPECT_EQ(after.fused - before.fused, query.inputs.size() > 2);
@@ -106,7 +111,7 @@ TEST(CudnnConvolution, HasAPlanForAnyAddress) {
   for (const KernelQuery& query : queries(kPlain, DType::kFloat32)) {
     const int before = fake().counts().misaligned;
     const auto inputs = numbers(query);
-    expect_close(query, run_on_cuda_at(4, query, inputs), run_on_cpu(query, inputs), tolerance(DType::kFloat32));
+    expect_close(query, run_on_cuda_at(4, query, inputs), run_on_cpu(query, inputs), tolerance(query));
     EXPECT_EQ(fake().counts().misaligned, before + 1);
   }
 }
@@ -117,7 +122,7 @@ TEST(CudnnConvolution, RoundsToTf32WhereAsked) {
     const auto inputs = numbers(query);
     query.attrs.emplace_back("precision", std::string("highest"));
     const Bytes exact = run_on_cuda(query, inputs);
-    expect_close(query, exact, run_on_cpu(query, inputs), tolerance(DType::kFloat32));
+    expect_close(query, exact, run_on_cpu(query, inputs), tolerance(query));
     query.attrs.back().second = std::string("high");
     const Bytes rounded = run_on_cuda(query, inputs);
     expect_close(query, rounded, exact, 1e-2);
@@ -139,6 +144,19 @@ TEST(CudnnConvolution, LeavesTheRestToGeneratedKernels) {
   EXPECT_STREQ(prepared(queries(kPlain, DType::kInt32)[0])->library(), "");
 }
 
+// Streams of a device share a handle, which says where work is queued.
+TEST(CudnnConvolution, IsCalledByThreadsInTurn) {
+  std::vector<std::thread> threads;
+  for (const KernelQuery& query : queries(kPlain, DType::kFloat32)) {
+    threads.emplace_back([query] {
+      const auto inputs = numbers(query);
+      const Bytes expected = run_on_cpu(query, inputs);
+      for (int i = 0; i < 20; ++i) expect_close(query, run_on_cuda(query, inputs), expected, tolerance(query));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(CudnnConvolution, TellsWhichCallFailed) {
   const KernelQuery query = queries(kPlain, DType::kFloat32)[0];
   const auto inputs = numbers(query);
@@ -150,7 +168,7 @@ TEST(CudnnConvolution, TellsWhichCallFailed) {
   EXPECT_EQ(error_of([&] { prepared(query); }),
             "runtime: conv: cudnnBackendFinalize: CUDNN_STATUS_INTERNAL_ERROR: fake cudnnBackendFinalize: refused; "
             "SLUICE_CUDNN=off computes without the library");
-  expect_close(query, run_on_cuda(query, inputs), run_on_cpu(query, inputs), tolerance(DType::kFloat32));
+  expect_close(query, run_on_cuda(query, inputs), run_on_cpu(query, inputs), tolerance(query));
 }
 
 // What the ledger is told is what an engine needs, and the same whenever it is asked.

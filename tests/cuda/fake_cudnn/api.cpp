@@ -5,6 +5,7 @@
 #include <deque>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include "cuda/fake_cudnn/fake_cudnn.h"
 #include "cuda/fake_cudnn/graph.h"
@@ -15,7 +16,7 @@ using namespace fake_cudnn;
 struct cudnnContext {
   CUcontext context = nullptr;
   CUstream stream = nullptr;
-  std::atomic<bool> busy{false};
+  std::atomic<std::thread::id> user{};  // who has said where its work goes, and has not queued it yet
 };
 
 namespace {
@@ -160,7 +161,11 @@ FAKE_CUDNN_API cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
 
 FAKE_CUDNN_API cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
   if (const cudnnStatus_t status = enter("cudnnSetStream"); status != CUDNN_STATUS_SUCCESS) return status;
+  const std::thread::id self = std::this_thread::get_id(), before = handle->user.exchange(self);
+  if (before != std::thread::id() && before != self)
+    return told("cudnnSetStream", CUDNN_STATUS_INTERNAL_ERROR, "another thread uses the handle");
   handle->stream = stream;
+  std::this_thread::yield();  // so that others come in between, if they can
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -251,8 +256,8 @@ FAKE_CUDNN_API cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t c
 FAKE_CUDNN_API cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
                                                  cudnnBackendDescriptor_t pack) {
   if (const cudnnStatus_t status = enter("cudnnBackendExecute"); status != CUDNN_STATUS_SUCCESS) return status;
-  if (handle->busy.exchange(true))
-    return told("cudnnBackendExecute", CUDNN_STATUS_INTERNAL_ERROR, "two threads use the handle");
+  if (handle->user.load() != std::this_thread::get_id())
+    return told("cudnnBackendExecute", CUDNN_STATUS_INTERNAL_ERROR, "another thread uses the handle");
   CUcontext context = nullptr;
   static_cast<void>(cuCtxGetCurrent(&context));
   const DescriptorPtr given = handle_of(plan).descriptor;
@@ -266,7 +271,7 @@ FAKE_CUDNN_API cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBack
   } else {
     status = launch(handle, given, operands);
   }
-  handle->busy = false;
+  handle->user = std::thread::id();
   return status;
 }
 
