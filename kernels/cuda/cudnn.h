@@ -10,6 +10,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/device.h"
 #include "streams/cuda/cuda_context.h"
