@@ -13,10 +13,9 @@ if(SLUICE_CUDA_INCLUDE_DIR)
   endif()
 endif()
 # Those of the libraries: of a toolkit that has them, of Python packages beside torch, or of tools/cuda_headers.sh.
-file(GLOB cuda_packages ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/*/include
-     ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/include)
+file(GLOB cuda_packages ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/*/include)
 set(cuda_include_dirs ${SLUICE_CUDA_INCLUDE_DIR})
-foreach(header cublasLt.h cudnn.h cudnn_frontend.h nccl.h)
+foreach(header cublasLt.h cudnn.h nccl.h)
   string(MAKE_C_IDENTIFIER "SLUICE_${header}_DIR" dir)
   find_path(${dir} ${header} HINTS ${SLUICE_CUDA_INCLUDE_DIR} PATHS ${PROJECT_SOURCE_DIR}/.venv/cuda/include ${cuda_packages})
   mark_as_advanced(${dir})

@@ -16,7 +16,7 @@ wheels, out = map(pathlib.Path, sys.argv[1:])
 for wheel in sorted(wheels.glob("*.whl")):
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
-            if header := re.fullmatch(r"(?:nvidia/\w+/)?include/(.*\w)", name):
+            if header := re.fullmatch(r"nvidia/\w+/include/(.*\w)", name):
                 (out / header[1]).parent.mkdir(parents=True, exist_ok=True)
                 (out / header[1]).write_bytes(archive.read(name))
 PY

@@ -2,8 +2,9 @@
 # Everything that can be checked on a machine with a GPU, which may be offline and have nothing of ours. Run it where
 # the bundle of tools/pack_for_gpu.sh was unpacked; it goes on after failures and ends with a table.
 # usage: gpu_check.sh [--device cuda:0] [--logs DIR] [STEP...]
-#   --device sim:0: the same without a GPU. STEPs (all): info conformance ops products runtime faults tensor fuzz nvrtc
-#   cublaslt module python bench. Benchmarks may take an hour on a GPU; elsewhere their nets are tiny.
+#   --device sim:0: the same without a GPU. STEPs (all): info conformance ops products convolutions runtime faults
+#   tensor fuzz nvrtc cublaslt cudnn module python bench. Benchmarks may take an hour on a GPU; elsewhere their nets are
+#   tiny.
 # Exit status: 0 when nothing failed. A step that cannot be here is "skipped", with the reason.
 set -uo pipefail
 here=$(realpath "$(dirname "$0")") device=cuda:0 logs=$PWD/gpu_logs steps=()
@@ -11,11 +12,12 @@ while [ $# -gt 0 ]; do
   case $1 in
     --device) device=$2 && shift 2 ;;
     --logs) logs=$(realpath -m "$2") && shift 2 ;;
-    -*) sed -n '2,7s/^# //p' "$0" >&2; exit 2 ;;
+    -*) sed -n '2,8s/^# //p' "$0" >&2; exit 2 ;;
     *) steps+=("$1") && shift ;;
   esac
 done
-[ ${#steps[@]} -gt 0 ] || steps=(info conformance ops products runtime faults tensor fuzz nvrtc cublaslt module python bench)
+all=(info conformance ops products convolutions runtime faults tensor fuzz nvrtc cublaslt cudnn module python bench)
+[ ${#steps[@]} -gt 0 ] || steps=("${all[@]}")
 mkdir -p "$logs" && : > "$logs/table.txt"
 export SLUICE_TEST_DEVICE=$device SLUICE_CUDA_LIBRARY=$here/lib/libsluice_cuda.so
 export SLUICE_CUDA_DRIVER=libcuda.so.1  # test programs take a fake one where nothing is said
@@ -34,9 +36,18 @@ library() {  # NAME VARIABLE
 }
 nvrtc() { library libnvrtc.so.13 SLUICE_NVRTC; }
 cublaslt() { library libcublasLt.so.13 SLUICE_CUBLASLT; }
+cudnn() { library libcudnn.so.9 SLUICE_CUDNN; }
 
 if on_gpu && found=$(nvrtc); then export SLUICE_NVRTC=$found; fi
-if on_gpu; then export SLUICE_CUBLASLT; SLUICE_CUBLASLT=$(cublaslt) || SLUICE_CUBLASLT=off; fi
+if on_gpu; then
+  export SLUICE_CUBLASLT SLUICE_CUDNN
+  SLUICE_CUBLASLT=$(cublaslt) || SLUICE_CUBLASLT=off
+  SLUICE_CUDNN=$(cudnn) || SLUICE_CUDNN=off
+  # It loads NVRTC and cuBLASLt by their names.
+  for name in libnvrtc.so.13 libcublasLt.so.13; do
+    if found=$(library $name NONE); then LD_LIBRARY_PATH+=:$(dirname "$found"); fi
+  done
+fi
 
 step_info() {
   cat "$here/commit"; uname -srm; ldd --version | head -1
@@ -48,6 +59,8 @@ step_conformance() { suite conformance_tests "Devices/Conformance.*/cpu:Devices/
 step_ops() { suite ops_tests '*DeviceTest*'; }
 # Products by generated kernels, where the steps beside this one have them of cuBLASLt.
 step_products() { SLUICE_CUBLASLT=off suite ops_tests '*DeviceTest*/matmul:*DeviceTest*/linear:DeviceCalls.AreRight*'; }
+# Convolutions by generated kernels, where the steps beside this one have them of cuDNN.
+step_convolutions() { SLUICE_CUDNN=off suite ops_tests '*DeviceTest*/conv*:DeviceCalls.AreRight*'; }
 step_runtime() { suite runtime_tests 'Failure.*:*EveryOrder*'; }
 step_faults() { suite faults_tests '*'; }
 step_tensor() { suite tensor_tests 'Training.*:Trace.*'; }
@@ -61,6 +74,11 @@ step_cublaslt() {
   local library
   library=$(cublaslt) && [ "$library" != off ] || { skip "no libcublasLt.so.13; name it in SLUICE_CUBLASLT"; return; }
   SLUICE_TEST_CUBLASLT=$library suite cuda_tests CublasLtLibrary.TakesEveryDescriptor
+}
+step_cudnn() {
+  local library
+  library=$(cudnn) && [ "$library" != off ] || { skip "no libcudnn.so.9; name it in SLUICE_CUDNN"; return; }
+  SLUICE_TEST_CUDNN=$library suite cuda_tests CudnnLibrary.HasAPlanForEveryConvolution
 }
 step_module() {
   python3 -m nanobind --version > /dev/null 2>&1 || { skip "python3 has no nanobind"; return; }

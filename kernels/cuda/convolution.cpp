@@ -1,4 +1,6 @@
-// conv, conv_input_grad and conv_weight_grad: products whose operands are found in the tensors (implicit GEMM).
+// conv, conv_input_grad and conv_weight_grad, where cuDNN does not take them: products whose operands are found in the
+// tensors (implicit GEMM).
+#include "kernels/cuda/cudnn_convolution.h"
 #include "kernels/cuda/families.h"
 #include "kernels/cuda/spatial.h"
 
@@ -116,9 +118,10 @@ __device__ inline C b_at(const In1* x, Index g, Index k, Index n) {
 }  // namespace
 
 void add_convolution_kernels(KernelTable& table) {
-  add_generated(table, "conv", conv);
-  add_generated(table, "conv_input_grad", conv_input_grad);
-  add_generated(table, "conv_weight_grad", conv_weight_grad);
+  const LibraryKernels library{cudnn() != nullptr ? "cuDNN " + cudnn()->version() : "", cudnn_convolution};
+  add_generated(table, "conv", conv, library);
+  add_generated(table, "conv_input_grad", conv_input_grad, library);
+  add_generated(table, "conv_weight_grad", conv_weight_grad, library);
 }
 
 }  // namespace sluice::cuda

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/nvrtc.h"
 
 namespace sluice::cuda {
@@ -14,7 +15,10 @@ std::vector<LibraryVersion> cuda_libraries() {
       return {name, "(could not be loaded)"};
     }
   };
-  return {told("NVRTC", [] { return nvrtc().version(); }), told("cuBLASLt", [] {
+  return {told("NVRTC", [] { return nvrtc().version(); }), told("cuDNN", [] {
+            return cudnn() != nullptr ? cudnn()->version() : "(absent: generated kernels convolve)";
+          }),
+          told("cuBLASLt", [] {
             return cublaslt() != nullptr ? cublaslt()->version() : "(absent: generated kernels multiply)";
           })};
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The kernels of the shipped backend, run on fakes: sources compiled for the host by the fake NVRTC, the fake cuBLASLt,
+// The kernels of the shipped backend, run on fakes: sources compiled for the host by the fake NVRTC, the fake libraries,
 // the fake driver. And what they are held against, the cpu's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,6 +27,7 @@ struct OnFakes {
   OnFakes() {
     setenv("SLUICE_NVRTC", FAKE_NVRTC, 1);
     setenv("SLUICE_CUBLASLT", FAKE_CUBLASLT, 1);
+    setenv("SLUICE_CUDNN", FAKE_CUDNN, 1);
     setenv("SLUICE_CACHE_DIR", directory.c_str(), 1);
   }
   ~OnFakes() { std::filesystem::remove_all(directory); }

@@ -134,6 +134,7 @@ def run_on_gpu(run_script):
         done = run_script(source, timeout=600, **{
             "SLUICE_CUDA_LIBRARY": str(BACKEND), "SLUICE_CUDA_DRIVER": str(tests / "libfake_cuda.so"),
             "SLUICE_NVRTC": str(tests / "libfake_nvrtc.so"), "SLUICE_CUBLASLT": str(tests / "libfake_cublaslt.so"),
+            "SLUICE_CUDNN": str(tests / "libfake_cudnn.so"),
             "SLUICE_CACHE_DIR": str(tests / "programs"), **env})
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -211,3 +212,33 @@ def test_what_does_not_lie_dense_is_packed_before_it_is_copied(run_on_gpu):
 
 def test_chains_of_elementwise_ops_are_one_kernel_and_give_the_same_bits(run_on_gpu):
     assert run_on_gpu(GPT + FUSED).endswith("equal\n")
+
+
+def test_training_without_cudnn_equals_the_cpus(run_on_gpu):
+    assert run_on_gpu(DIGITS + COMPARE, SLUICE_CUDNN="off").endswith("equal\n")
+
+
+def test_what_cudnn_refuses_names_the_op_and_its_line(run_on_gpu):
+    told = run_on_gpu(COMMON + """
+class Net(nn.Graph):
+    def build(self, x, w):
+        with sl.device("cuda:0"):
+            return F.conv2d(x, w)  # this line
+net, x, w = Net(), sl.ones(1, 2, 4, 4), sl.ones(3, 2, 2, 2)
+print(net(x, w).numpy().max())
+try:
+    print(net(x, w).numpy())
+except RuntimeError as error:
+    print(error)
+print(net(x, w).numpy().max())
+""", FAKE_CUDNN_FAILS="2")
+    first, error, third = told.splitlines()
+    assert (first, third) == ("8.0", "8.0")
+    assert error.startswith("conv: cudnnBackendExecute: CUDNN_STATUS_EXECUTION_FAILED: ") and "conv" in error and ".py:" in error, error
+
+
+def test_info_names_cudnn(run_on_gpu):
+    info = "import sluice.info as info; print(info.as_dict()['devices']['cuda:0'])"
+    assert ", cuDNN 9." in run_on_gpu(info)
+    assert ", cuDNN (absent: generated kernels convolve)" in run_on_gpu(info, SLUICE_CUDNN="off")
+    assert ", cuDNN (could not be loaded)" in run_on_gpu(info, SLUICE_CUDNN="/nowhere.so")

@@ -1,0 +1,196 @@
+#include "kernels/cuda/cudnn_convolution.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "kernels/cpu/support.h"
+
+namespace sluice::cuda {
+namespace {
+
+// One of the three operations on y = conv(x, w), and which operands of the op are x, w and y.
+struct Operation {
+  cudnnBackendDescriptorType_t type;
+  cudnnBackendAttributeName_t alpha, beta, convolution, x, w, y;
+  size_t x_operand, w_operand, y_operand;
+};
+
+Operation operation_of(const plan::KernelQuery& query) {
+  const size_t output = query.inputs.size();
+  if (query.op == "conv") {
+    return {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+            0,
+            1,
+            output};
+  }
+  if (query.op == "conv_input_grad") {
+    return {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+            output,
+            1,
+            0};
+  }
+  return {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+          1,
+          output,
+          0};
+}
+
+const TensorSpec& operand_of(const plan::KernelQuery& query, size_t operand) {
+  return operand < query.inputs.size() ? query.inputs[operand] : query.outputs[operand - query.inputs.size()];
+}
+
+std::optional<cudnnDataType_t> type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32: return CUDNN_DATA_FLOAT;
+    case DType::kFloat64: return CUDNN_DATA_DOUBLE;
+    case DType::kFloat16: return CUDNN_DATA_HALF;
+    case DType::kBFloat16: return CUDNN_DATA_BFLOAT16;
+    default: return std::nullopt;
+  }
+}
+
+// Whether float32 may be multiplied as TensorFloat-32.
+bool allows_tf32(const plan::KernelQuery& query) {
+  return std::any_of(query.attrs.begin(), query.attrs.end(), [](const auto& attr) {
+    return attr.first == "precision" && std::get<std::string>(attr.second) != "highest";
+  });
+}
+
+// cuDNN knows no convolution over one dim: it gets another before it, of size 1.
+std::vector<int64_t> over_two(std::vector<int64_t> values, size_t first, int64_t missing) {
+  if (values.size() == first + 1) values.insert(values.begin() + static_cast<std::ptrdiff_t>(first), missing);
+  return values;
+}
+
+std::vector<int64_t> spatial(const plan::KernelQuery& query, const char* attr, int64_t missing) {
+  const Ints values = get_attr<Ints>(query.attrs, attr);
+  return over_two({values.begin(), values.end()}, 0, missing);
+}
+
+struct Tensors {
+  const CudnnMaker& maker;
+  const int64_t alignment;  // of what lies in memory
+
+  CudnnDescriptor make(int64_t uid, cudnnDataType_t type, const std::vector<int64_t>& sizes,
+                       const std::vector<int64_t>& strides, bool is_virtual) const {
+    const int64_t multiple_of = is_virtual ? kCudnnAlignment : alignment;
+    return maker.make(CUDNN_BACKEND_TENSOR_DESCRIPTOR, {{CUDNN_ATTR_TENSOR_UNIQUE_ID, uid},
+                                                        {CUDNN_ATTR_TENSOR_DATA_TYPE, type},
+                                                        {CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, multiple_of},
+                                                        {CUDNN_ATTR_TENSOR_DIMENSIONS, sizes},
+                                                        {CUDNN_ATTR_TENSOR_STRIDES, strides},
+                                                        {CUDNN_ATTR_TENSOR_IS_VIRTUAL, is_virtual}});
+  }
+  // (N, C, spatial...). The strides of dims of size 1 are what the layout makes them.
+  CudnnDescriptor make(int64_t uid, cudnnDataType_t type, const TensorSpec& spec, bool is_virtual = false) const {
+    const Shape& shape = spec.shape;
+    const Strides strides = cpu::spatial_layout(spec) == plan::Layout::kChannelsLast ? channels_last_strides(shape)
+                                                                                     : contiguous_strides(shape);
+    const int last = shape.rank() - 1;
+    return make(uid, type, over_two({shape.begin(), shape.end()}, 2, 1),
+                over_two({strides.begin(), strides.end()}, 2, shape[last] * strides[last]), is_virtual);
+  }
+};
+
+bool is_plain(const TensorSpec& spec) {
+  return numel(spec.shape) > 0 && cpu::spatial_layout(spec) != plan::Layout::kAny;
+}
+
+std::optional<CudnnPlan> plan_of(const CudnnMaker& maker, const CudnnTarget& target, const plan::KernelQuery& query,
+                                 int64_t alignment, CudnnRules rules) {
+  const Operation o = operation_of(query);
+  const TensorSpec &x = operand_of(query, o.x_operand), &w = operand_of(query, o.w_operand),
+                   &y = operand_of(query, o.y_operand);
+  const std::optional<cudnnDataType_t> type = type_of(x.dtype);
+  if (!type || !is_plain(x) || !is_plain(w) || !is_plain(y)) return std::nullopt;
+  const cudnnDataType_t compute = *type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
+  const bool bias = query.op == "conv" && query.inputs.size() > 2 && query.inputs[2].shape.rank() > 0;
+  const Tensors tensors{maker, alignment};
+  const CudnnDescriptor x_tensor = tensors.make(cudnn_uid(o.x_operand), *type, x),
+                        w_tensor = tensors.make(cudnn_uid(o.w_operand), *type, w),
+                        y_tensor = tensors.make(cudnn_uid(o.y_operand), *type, y),
+                        product = tensors.make(cudnn_uid(query.inputs.size() + 1), compute, y, true);
+  const std::vector<int64_t> padding = spatial(query, "padding", 0);
+  const CudnnDescriptor convolution =
+      maker.make(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR,
+                 {{CUDNN_ATTR_CONVOLUTION_COMP_TYPE, compute},
+                  {CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION},
+                  {CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, static_cast<int64_t>(padding.size())},
+                  {CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, spatial(query, "stride", 1)},
+                  {CUDNN_ATTR_CONVOLUTION_DILATIONS, spatial(query, "dilation", 1)},
+                  {CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, padding},
+                  {CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, padding}});
+  const auto operation = [&](const auto& one, const auto& zero) {
+    return maker.make(o.type, {{o.alpha, one},
+                               {o.beta, zero},
+                               {o.convolution, convolution},
+                               {o.x, x_tensor},
+                               {o.w, w_tensor},
+                               {o.y, bias ? product : y_tensor}});
+  };
+  const CudnnDescriptor convolved = compute == CUDNN_DATA_DOUBLE ? operation(1.0, 0.0) : operation(1.0F, 0.0F);
+  rules.exact = *type == CUDNN_DATA_FLOAT && !allows_tf32(query);
+  if (!bias) return cudnn_plan(maker, target, rules, {convolved.get()});
+
+  const int64_t channels = y.shape[1];
+  std::vector<int64_t> sizes(padding.size() + 2, 1), strides(padding.size() + 2, 1);
+  sizes[1] = strides[0] = channels;
+  const CudnnDescriptor bias_tensor = tensors.make(cudnn_uid(2), *type, sizes, strides, false);
+  const CudnnDescriptor add =
+      maker.make(CUDNN_BACKEND_POINTWISE_DESCRIPTOR,
+                 {{CUDNN_ATTR_POINTWISE_MODE, CUDNN_POINTWISE_ADD}, {CUDNN_ATTR_POINTWISE_MATH_PREC, compute}});
+  const CudnnDescriptor added =
+      maker.make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, {{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, add},
+                                                                {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, product},
+                                                                {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, bias_tensor},
+                                                                {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y_tensor}});
+  return cudnn_plan(maker, target, rules, {convolved.get(), added.get()});
+}
+
+}  // namespace
+
+std::optional<CudnnPlans> cudnn_convolution_plans(const CudnnMaker& maker, const CudnnTarget& target,
+                                                  const plan::KernelQuery& query) {
+  auto aligned = plan_of(maker, target, query, kCudnnAlignment, {});
+  if (!aligned) return std::nullopt;
+  // Seldom used: it should cost no memory of its own.
+  const auto element = static_cast<int64_t>(dtype_size(query.outputs[0].dtype));
+  auto any = plan_of(maker, target, query, element, {.most_workspace = aligned->workspace_bytes});
+  if (!any) any = plan_of(maker, target, query, element, {});
+  if (!any) return std::nullopt;
+  return CudnnPlans{std::move(*aligned), std::move(*any)};
+}
+
+std::unique_ptr<PreparedKernel> cudnn_convolution(const plan::KernelQuery& query) {
+  if (cudnn() == nullptr) return nullptr;
+  CudnnDevice& device = cudnn_device(query.device);
+  const CurrentContext current(device.context);
+  std::unique_lock lock(device.mutex);
+  auto plans = cudnn_convolution_plans({*cudnn(), query.op}, {device.handle}, query);
+  lock.unlock();
+  if (plans) return std::make_unique<CudnnKernel>(query, device, std::move(*plans));
+  log(LogLevel::kDebug, LogArea::kKernels, "{}: cuDNN has no engine for {} and {}; a generated kernel takes it",
+      query.op, TensorType{query.inputs[0].dtype, query.inputs[0].shape}.str(),
+      TensorType{query.inputs[1].dtype, query.inputs[1].shape}.str());
+  return nullptr;
+}
+
+}  // namespace sluice::cuda

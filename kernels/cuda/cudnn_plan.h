@@ -1,0 +1,62 @@
+#pragma once
+// Graphs of cuDNN's operations as plans that it executes, and those as kernels.
+#include <algorithm>
+#include <optional>
+
+#include "kernels/cuda/cudnn.h"
+#include "kernels/kernel.h"
+
+namespace sluice::cuda {
+
+// What a plan is made for: the device of a handle, which executes it, or a device that is told by its properties (a
+// CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR) and need not be here.
+struct CudnnTarget {
+  cudnnHandle_t handle = nullptr;
+  const CudnnDescriptor* properties = nullptr;
+};
+
+struct CudnnPlan {
+  CudnnDescriptor config, plan;
+  int64_t engine = 0;
+  uint64_t workspace_bytes = 0;
+};
+
+// Which of the library's engines may compute. None whose results differ from run to run, none that sums in less than
+// float32.
+struct CudnnRules {
+  bool exact = false;  // no tensor cores and no narrower operands: float32 that is to stay it
+  uint64_t most_workspace = uint64_t{512} << 20;
+};
+
+// The plan of a graph: the first of the library's proposals (mode A, then its fallbacks) that the rules allow and the
+// library can plan. Nothing where there is none, or the graph is not supported.
+// REQUIRES: operations are finalised.
+std::optional<CudnnPlan> cudnn_plan(const CudnnMaker& maker, const CudnnTarget& target, const CudnnRules& rules,
+                                    const std::vector<cudnnBackendDescriptor_t>& operations);
+
+// Operands as the graphs of kernels name them: inputs, absent ones too, then outputs.
+inline int64_t cudnn_uid(size_t operand) { return static_cast<int64_t>(operand) + 1; }
+
+// Operands that lie as the buffers of our plans do have another plan than views of them that begin anywhere: engines
+// load 16 bytes at once.
+inline constexpr int64_t kCudnnAlignment = 16;
+struct CudnnPlans {
+  CudnnPlan aligned, any;
+  uint64_t workspace_bytes() const { return std::max(aligned.workspace_bytes, any.workspace_bytes); }
+};
+
+class CudnnKernel final : public PreparedKernel {
+ public:
+  CudnnKernel(const plan::KernelQuery& query, CudnnDevice& device, CudnnPlans plans);
+  ~CudnnKernel() override;
+  const char* library() const override { return "cuDNN"; }
+  void run(const KernelArgs& args) const override;
+
+ private:
+  const std::string op_;
+  const size_t inputs_, outputs_;
+  CudnnDevice& device_;
+  CudnnPlans plans_;
+};
+
+}  // namespace sluice::cuda

@@ -1,0 +1,234 @@
+// Convolutions on cuDNN: which it takes, by which of its engines, and what they give, on a fake that holds its callers
+// to the documentation (fake_cudnn/fake_cudnn.h). And what the real library says of the same graphs, where it is at
+// hand.
+#include <dlfcn.h>
+
+#include <thread>
+
+#include "cuda/fake_cudnn/fake_cudnn.h"
+#include "cuda/on_fakes.h"
+#include "kernels/cuda/cudnn_convolution.h"
+#include "kernels/target.h"
+#include "support/error_of.h"
+
+namespace sluice::cuda {
+namespace {
+
+using namespace test;
+using plan::KernelQuery;
+using testing::HasSubstr;
+
+const fake_cudnn::Controls& fake() {
+  static const auto* const controls = [] {
+    void* library = dlopen(FAKE_CUDNN, RTLD_NOW | RTLD_LOCAL);
+    return reinterpret_cast<const fake_cudnn::Controls* (*)()>(dlsym(library, "fake_cudnn_controls"))();
+  }();
+  return *controls;
+}
+
+struct Case {
+  Shape x, w;
+  Ints stride = {}, padding = {}, dilation = {};
+  int64_t groups = 1;
+  bool bias = false, channels_last = true;
+};
+
+// The ops of a convolution: forward, and by input and weight.
+std::vector<KernelQuery> queries(const Case& c, DType dtype) {
+  const size_t dims = static_cast<size_t>(c.x.rank()) - 2;
+  const auto full = [&](const Ints& given, int64_t missing) { return given.empty() ? Ints(dims, missing) : given; };
+  const Ints stride = full(c.stride, 1), padding = full(c.padding, 0), dilation = full(c.dilation, 1);
+  Shape y{c.x[0], c.w[0]};
+  for (size_t d = 0; d < dims; ++d) {
+    const int axis = static_cast<int>(d) + 2;
+    y.push_back((c.x[axis] + 2 * padding[d] - dilation[d] * (c.w[axis] - 1) - 1) / stride[d] + 1);
+  }
+  const auto laid = [&](const Shape& shape) {
+    return TensorSpec{dtype, shape, c.channels_last ? channels_last_strides(shape) : contiguous_strides(shape)};
+  };
+  const TensorSpec x = laid(c.x), w = TensorSpec::contiguous({dtype, c.w}), out = laid(y);
+  const NamedAttrs attrs = {{"stride", stride}, {"padding", padding}, {"dilation", dilation}, {"groups", c.groups}};
+  KernelQuery conv{"conv", attrs, {x, w}, {out}, parse_device("cuda")};
+  if (c.bias) conv.inputs.push_back(TensorSpec::contiguous({dtype, {c.w[0]}}));
+  return {conv,
+          {"conv_input_grad", attrs, {out, w}, {x}, parse_device("cuda")},
+          {"conv_weight_grad", attrs, {out, x}, {w}, parse_device("cuda")}};
+}
+
+const Case kPlain{{2, 4, 7, 6}, {6, 4, 3, 3}, {}, {1, 1}};
+
+std::vector<Case> cases() {
+  return {kPlain,
+          {{2, 4, 7, 6}, {6, 4, 3, 3}, {2, 1}, {1, 0}, {1, 2}, 1, true},
+          {{2, 4, 7, 6}, {6, 2, 3, 2}, {2, 2}, {1, 1}, {}, 2, true, false},
+          {{3, 5, 9}, {4, 5, 3}, {2}, {1}, {2}, 1, true},
+          {{3, 5, 9}, {10, 1, 4}, {}, {}, {}, 5, false, false},
+          {{1, 2, 5, 4, 6}, {3, 2, 2, 3, 2}, {1, 2, 1}, {1, 1, 0}, {}, 1, true},
+          {{2, 6, 5, 5}, {6, 1, 3, 3}, {}, {1, 1}, {}, 6},
+          {{3, 7, 5, 5}, {5, 7, 1, 1}}};
+}
+
+std::vector<Bytes> numbers(const KernelQuery& query) {
+  std::mt19937_64 random(7);
+  std::vector<Bytes> inputs;
+  for (const TensorSpec& spec : query.inputs) {
+    Bytes& bytes = inputs.emplace_back(spec.extent_bytes());
+    for (size_t at = 0; at < bytes.size(); at += dtype_size(spec.dtype))
+      set(spec.dtype, bytes.data() + at, static_cast<double>(random() % 401) / 100 - 2);
+  }
+  return inputs;
+}
+
+std::unique_ptr<PreparedKernel> prepared(const KernelQuery& query) {
+  return table().get(query.op, DeviceKind::kCuda).prepare(query, {});
+}
+
+double tolerance(const KernelQuery& query) {
+  const DType dtype = query.outputs[0].dtype;
+  return dtype == DType::kFloat32 ? 4e-5 : tolerance_of(dtype);
+}
+
+TEST(CudnnConvolution, IsAsOnTheCpu) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16}) {
+    for (const Case& c : cases()) {
+      for (const KernelQuery& query : queries(c, dtype)) {
+        SCOPED_TRACE(query.op + " " + query.inputs[0].shape.str() + " " + query.inputs[1].shape.str());
+        const fake_cudnn::Counts before = fake().counts();
+        const auto inputs = numbers(query);
+        expect_close(query, run_on_cuda(query, inputs), run_on_cpu(query, inputs), tolerance(query));
+        const fake_cudnn::Counts after = fake().counts();
+        EXPECT_EQ(after.executed - before.executed, 1);
+        EXPECT_EQ(after.fused - before.fused, query.inputs.size() > 2);
+        EXPECT_EQ(after.misaligned, before.misaligned);
+        EXPECT_EQ(after.descriptors, before.descriptors);
+      }
+    }
+  }
+}
+
+// Views begin anywhere: 4 bytes behind what the vectors of an engine need.
+TEST(CudnnConvolution, HasAPlanForAnyAddress) {
+  for (const KernelQuery& query : queries(kPlain, DType::kFloat32)) {
+    const int before = fake().counts().misaligned;
+    const auto inputs = numbers(query);
+    expect_close(query, run_on_cuda_at(4, query, inputs), run_on_cpu(query, inputs), tolerance(query));
+    EXPECT_EQ(fake().counts().misaligned, before + 1);
+  }
+}
+
+// An engine of tensor cores rounds what it multiplies, and is taken where that is allowed.
+TEST(CudnnConvolution, RoundsToTf32WhereAsked) {
+  for (KernelQuery query : queries(kPlain, DType::kFloat32)) {
+    const auto inputs = numbers(query);
+    query.attrs.emplace_back("precision", std::string("highest"));
+    const Bytes exact = run_on_cuda(query, inputs);
+    expect_close(query, exact, run_on_cpu(query, inputs), tolerance(query));
+    query.attrs.back().second = std::string("high");
+    const Bytes rounded = run_on_cuda(query, inputs);
+    expect_close(query, rounded, exact, 1e-2);
+    EXPECT_NE(rounded, exact);
+  }
+}
+
+TEST(CudnnConvolution, LeavesTheRestToGeneratedKernels) {
+  for (const KernelQuery& query : queries(kPlain, DType::kFloat32)) {
+    EXPECT_STREQ(prepared(query)->library(), "cuDNN");
+    fake().set_supports(false);
+    EXPECT_STREQ(prepared(query)->library(), "");
+    fake().set_supports(true);
+  }
+  KernelQuery query = queries(kPlain, DType::kFloat32)[0];
+  query.inputs[0].strides = {168, 1, 4, 28};  // (N, W, H, C)
+  EXPECT_STREQ(prepared(query)->library(), "");
+  EXPECT_STREQ(prepared(queries({{0, 4, 7, 6}, {6, 4, 3, 3}}, DType::kFloat32)[0])->library(), "");
+  EXPECT_STREQ(prepared(queries(kPlain, DType::kInt32)[0])->library(), "");
+}
+
+// Streams of a device share a handle, which says where work is queued.
+TEST(CudnnConvolution, IsCalledByThreadsInTurn) {
+  std::vector<std::thread> threads;
+  for (const KernelQuery& query : queries(kPlain, DType::kFloat32)) {
+    threads.emplace_back([query] {
+      const auto inputs = numbers(query);
+      const Bytes expected = run_on_cpu(query, inputs);
+      for (int i = 0; i < 20; ++i) expect_close(query, run_on_cuda(query, inputs), expected, tolerance(query));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(CudnnConvolution, TellsWhichCallFailed) {
+  const KernelQuery query = queries(kPlain, DType::kFloat32)[0];
+  const auto inputs = numbers(query);
+  fake().fail_call("cudnnBackendExecute", 1, CUDNN_STATUS_EXECUTION_FAILED);
+  EXPECT_EQ(error_of([&] { run_on_cuda(query, inputs); }),
+            "runtime: conv: cudnnBackendExecute: CUDNN_STATUS_EXECUTION_FAILED: fake cudnnBackendExecute: refused; "
+            "SLUICE_CUDNN=off computes without the library");
+  fake().fail_call("cudnnBackendFinalize", 1, CUDNN_STATUS_INTERNAL_ERROR);
+  EXPECT_EQ(error_of([&] { prepared(query); }),
+            "runtime: conv: cudnnBackendFinalize: CUDNN_STATUS_INTERNAL_ERROR: fake cudnnBackendFinalize: refused; "
+            "SLUICE_CUDNN=off computes without the library");
+  expect_close(query, run_on_cuda(query, inputs), run_on_cpu(query, inputs), tolerance(query));
+}
+
+// What the ledger is told is what an engine needs, and the same whenever it is asked.
+TEST(CudnnConvolution, KnowsItsWorkspaceBeforeItRuns) {
+  const KernelTarget target(table(), {});
+  EXPECT_EQ(target.workspace_bytes(queries(kPlain, DType::kFloat32)[0]), 4099u);
+  EXPECT_EQ(target.workspace_bytes(queries(kPlain, DType::kFloat16)[0]), 131u);
+  EXPECT_EQ(prepared(queries(kPlain, DType::kFloat16)[0])->workspace_bytes(), 131u);
+}
+
+TEST(Cudnn, IsMissedByName) {
+  EXPECT_EQ(error_of([] { load_cudnn("/nowhere/libcudnn.so"); }),
+            "unsupported: cuDNN, which computes convolutions on the GPU, could not be loaded: /nowhere/libcudnn.so: "
+            "cannot open shared object file: No such file or directory; install cuDNN 9 for CUDA 13, name it in "
+            "SLUICE_CUDNN, or say SLUICE_CUDNN=off for generated kernels");
+  EXPECT_EQ(error_of([] { load_cudnn("libm.so.6"); }),
+            "unsupported: cuDNN: 'libm.so.6' has no cudnnGetVersion; install cuDNN 9");
+}
+
+// An H100 as the library itself describes one.
+constexpr std::string_view kH100 =
+    R"({"maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],"regsPerBlock":65536,)"
+    R"("multiProcessorCount":132,"smCountOrigin":0,"warpSize":32,"maxSharedMemoryPerBlock":49152,)"
+    R"("maxSharedMemoryPerBlockOptin":232448,"reservedSharedMemoryPerBlock":1024,"oversizedSharedMemoryPerBlock":0,)"
+    R"("maxRegistersPerSM":65536,"maxCtasPerSM":32,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"pciDeviceId":0,)"
+    R"("isTccDriver":0,"supportCoopLaunch":1,"totalGlobalMem":85899345920,"smClockRateKHz":1980000,)"
+    R"("memClockRateKHz":2619000,"memoryBusWidth":5120,"l2CacheSize":52428800,"cudaDeviceId":0,"deviceVer":900,)"
+    R"("driverVer":13000,"deviceName":"NVIDIA H100 80GB HBM3"})";
+
+// Named by SLUICE_TEST_CUDNN, because most machines that build have none. It needs no GPU to plan for one.
+TEST(CudnnLibrary, HasAPlanForEveryConvolution) {
+  const char* path = std::getenv("SLUICE_TEST_CUDNN");
+  if (path == nullptr) GTEST_SKIP() << "SLUICE_TEST_CUDNN names no cuDNN";
+  const Cudnn library = load_cudnn(path);
+  const std::string op = "test";
+  const CudnnMaker maker{library, op};
+  const CudnnDescriptor h100 = maker.empty(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  library.check(library.cudnnBackendSetAttribute(h100.get(), CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                                 static_cast<int64_t>(kH100.size()), kH100.data()),
+                op, "cudnnBackendSetAttribute");
+  library.check(library.cudnnBackendFinalize(h100.get()), op, "cudnnBackendFinalize");
+  std::vector<Case> all = cases();
+  for (const bool last : {true, false}) {  // of ResNet-50 and of a digits net
+    all.push_back({{32, 3, 224, 224}, {64, 3, 7, 7}, {2, 2}, {3, 3}, {}, 1, false, last});
+    all.push_back({{32, 64, 56, 56}, {64, 64, 3, 3}, {}, {1, 1}, {}, 1, false, last});
+    all.push_back({{32, 512, 28, 28}, {1024, 512, 1, 1}, {2, 2}, {}, {}, 1, false, last});
+    all.push_back({{64, 1, 8, 8}, {16, 1, 3, 3}, {}, {1, 1}, {}, 1, true, last});
+  }
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16}) {
+    for (const Case& c : all) {
+      for (const KernelQuery& query : queries(c, dtype)) {
+        const auto plans = cudnn_convolution_plans(maker, {.properties = &h100}, query);
+        const std::string what = fmt::format("{} {}{}{}", query.op, dtype_name(dtype), query.inputs[0].shape.str(),
+                                             query.inputs[1].shape.str());
+        ASSERT_TRUE(plans.has_value()) << what;
+        EXPECT_EQ(plans->workspace_bytes(), plans->aligned.workspace_bytes) << what;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::cuda
