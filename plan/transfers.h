@@ -4,7 +4,8 @@
 
 namespace sluice::plan {
 
-// Stream indices of sends and receives start here; no two of a plan share one. A session gives them its own.
+// Stream indices of sends and receives start here; no two of a plan share one. A session gives them, and the other
+// streams of collectives, its own: what waits for other ranks must not hold back another session.
 inline constexpr int kFirstLane = 1 << 20;
 
 // True when some edge goes from one rank to another.
