@@ -10,6 +10,7 @@
 #include "base/device_mesh.h"
 #include "graph/graph.h"
 #include "plan/plan.h"
+#include "plan/shard.h"
 #include "plan/target.h"
 
 namespace sluice {
@@ -42,15 +43,6 @@ struct PassReport {
   double seconds = 0;
 };
 
-// A variable of the plan that is a part, or a copy, of one of the graph's.
-struct VariableShard {
-  std::string name, variable;
-  DeviceId device;
-  TensorType type;  // of the part
-  int axis = -1;    // it is [start, start + type.shape[axis]) of that axis; -1: the whole
-  int64_t start = 0;
-  bool operator==(const VariableShard&) const = default;
-};
 // A value brought from lying one way to lying another.
 struct Boxing {
   std::string kind;      // "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", ...; see boxing.h
@@ -59,10 +51,8 @@ struct Boxing {
   double bytes = 0;      // that travel between devices
 };
 struct Partition {
-  std::vector<VariableShard> shards;  // in the order of the plan's graph
-  std::vector<Boxing> boxings;        // in program order
-  // Of the plan's graph, where there are several ranks: whose each is.
-  std::vector<int> input_ranks, output_ranks;
+  std::vector<plan::Shard> inputs, outputs, shards;  // each in the order of the plan's graph; `shards` are variables
+  std::vector<Boxing> boxings;                       // in program order
 };
 
 struct CompileResult {

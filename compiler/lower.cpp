@@ -39,7 +39,7 @@ Lowered Lowering::run() {
   placer_.place_state_updates();
   placer_.assign_cores();
   std::map<std::string, int> rank_of_shard;
-  for (const VariableShard& shard : partition_.shards) rank_of_shard[shard.name] = shard.device.rank;
+  for (const plan::Shard& shard : partition_.shards) rank_of_shard[shard.name] = shard.device.rank;
   std::vector<int> ranks(graph_.variables().size(), -1);
   for (size_t i = 0; i < ranks.size(); ++i) {
     const auto found = rank_of_shard.find(graph_.variables()[i].name);
@@ -84,7 +84,7 @@ void Lowering::make_inputs_and_variables() {
     return store;
   };
   for (size_t i = 0; i < graph_.inputs().size(); ++i) {
-    const int host = placer_.host_space(partition_.input_ranks.empty() ? 0 : partition_.input_ranks[i]);
+    const int host = placer_.host_space(partition_.inputs.empty() ? 0 : partition_.inputs[i].device.rank);
     make(Store::Kind::kInput, i, host, graph_.inputs()[i].value, graph_.inputs()[i].name);
   }
   for (size_t i = 0; i < graph_.variables().size(); ++i) {

@@ -139,7 +139,7 @@ void Lowering::defined(ValueId value) {
   for (int k : outputs_of_[value]) {
     source_ = {};
     module_.clear();
-    const int rank = partition_.output_ranks.empty() ? 0 : partition_.output_ranks[k];
+    const int rank = partition_.outputs.empty() ? 0 : partition_.outputs[k].device.rank;
     const int stream = host_side(value, rank);
     Operand at = fetch(value, stream, Layout::kContiguous);
     if (!travels(at) || out_.stores[at.store].kind == Store::Kind::kInput || rank_of(at) != rank) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "base/shape.h"
 #include "plan/transfers.h"
@@ -24,7 +25,7 @@ Renumbering keep(const std::vector<T>& all, const std::vector<bool>& needed, std
   return to;
 }
 
-constexpr int kAllRanks = -1;
+constexpr int kAllRanks = -1, kOneProcess = -2;
 
 class Taking {
  public:
@@ -65,12 +66,12 @@ class Taking {
     buffers_.assign(plan_.buffers.size(), false);
     variables_.assign(plan_.variables.size(), false);
     kernels_.assign(plan_.kernels.size(), false);
-    for (size_t s = 0; s < plan_.streams.size(); ++s)
-      streams_[s] = rank_ == kAllRanks || plan_.streams[s].device.rank == rank_;
+    for (size_t s = 0; s < plan_.streams.size(); ++s) streams_[s] = rank_ < 0 || plan_.streams[s].device.rank == rank_;
     for (size_t a = 0; a < plan_.actors.size(); ++a) actors_.push_back(streams_[plan_.actors[a].stream]);
     for (const Register& r : plan_.registers) registers_.push_back(actors_[r.producer]);
     for (const Edge& e : plan_.edges) {
-      const bool wire = rank_of(plan_, plan_.registers[e.reg].producer) != rank_of(plan_, e.consumer);
+      const bool wire =
+          rank_ != kOneProcess && rank_of(plan_, plan_.registers[e.reg].producer) != rank_of(plan_, e.consumer);
       if (wire) registers_[e.reg] = false;
       edges_.push_back(actors_[e.consumer] && !wire);
     }
@@ -221,6 +222,46 @@ Part part_of(const Plan& plan, int rank) {
 
 Plan side_by_side(const Plan& plan) {
   return crosses_ranks(plan) ? Taking(with_transfers(plan), kAllRanks).take() : plan;
+}
+
+Plan in_one_process(const Plan& plan) {
+  const int ranks = rank_count(plan);
+  std::set<int> present;
+  for (const Stream& stream : plan.streams) present.insert(stream.device.rank);
+  SLUICE_CHECK(static_cast<int>(present.size()) == ranks, "plan '{}': {} ranks have streams; all {} must", plan.name,
+               present.size(), ranks);
+  std::map<int, int> position;
+  for (const auto& [group, members] : ranks_of_groups(plan)) position.emplace(group, static_cast<int>(position.size()));
+  Plan given = plan;
+  std::vector<std::set<int>> users(plan.variables.size());
+  std::set<int> written;
+  for (size_t a = 0; a < plan.actors.size(); ++a) {
+    const int rank = rank_of(plan, static_cast<int>(a));
+    for (const Instr& instr : plan.actors[a].program) {
+      if (instr.kind != InstrKind::kRun) continue;
+      Kernel& kernel = given.kernels[instr.index];
+      if (kernel.collective >= 0) kernel.collective = position.at(kernel.collective) * ranks + rank;
+      for (const std::vector<View>* views : {&kernel.inputs, &kernel.outputs}) {
+        for (const View& v : *views) {
+          if (v.base != BaseKind::kVariable || v.index < 0) continue;
+          users[v.index].insert(rank);
+          if (views == &kernel.outputs) written.insert(v.index);
+        }
+      }
+    }
+  }
+  for (const int v : written) {
+    SLUICE_CHECK_KIND(kUnsupported, users[v].size() == 1,
+                      "plan '{}': variable '{}' is written, and used by {} ranks, each of which has one of its own; in "
+                      "one process they must have different names",
+                      plan.name, plan.variables[v].name, users[v].size());
+  }
+  Plan here = Taking(given, kOneProcess).take();
+  std::set<std::tuple<DeviceId, StreamKind, int>> taken;
+  for (Stream& s : here.streams) {
+    for (int next = 0; !taken.insert({s.device, s.kind, s.index}).second; ++next) s.index = next;
+  }
+  return here;
 }
 
 }  // namespace sluice::plan

@@ -121,8 +121,12 @@ class Sizes {
     }
     const uint64_t extent = extent_bytes(v.spec);
     if (v.offset > bytes || extent > bytes - v.offset) {
-      problem("{}: a view of {} bytes at offset {} leaves {} '{}' of {} bytes", where, extent, v.offset,
-              base_kind_name(v.base), *name, bytes);
+      std::string fix;
+      if (v.base == BaseKind::kRegister && v.offset <= UINT64_MAX - extent)
+        fix = fmt::format("; each of its slots, {} by quota, must have {}", plan_.registers[v.index].quota,
+                          v.offset + extent);
+      problem("{}: a view of {} bytes at offset {} leaves {} '{}' of {} bytes{}", where, extent, v.offset,
+              base_kind_name(v.base), *name, bytes, fix);
     }
     if (v.offset % dtype_size(v.spec.dtype) != 0) {
       problem("{}: offset {} is not a multiple of {}'s size", where, v.offset, dtype_name(v.spec.dtype));

@@ -10,6 +10,7 @@
 #include "runtime/engine.h"
 #include "runtime/safetensors.h"
 #include "runtime/session.h"
+#include "streams/collective/world.h"
 
 namespace sluice::api {
 namespace {
@@ -123,6 +124,18 @@ Engine::Engine(EngineOptions options) {
 Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
+void Engine::join(const WorldOptions& options) {
+  guarded([&] {
+    collective::WorldOptions o;
+    o.rank = options.rank;
+    o.size = options.size;
+    o.master = {options.master_host, options.master_port};
+    o.token = options.token;
+    o.timeout = std::chrono::milliseconds(options.timeout_ms);
+    o.heartbeat = std::chrono::milliseconds(options.heartbeat_ms);
+    impl_->join(std::make_shared<collective::World>(o));
+  });
+}
 int Engine::cores() const { return impl_->cores(); }
 void Engine::load_extension(const std::string& path) {
   guarded([&] { impl_->load_extension(path); });

@@ -6,6 +6,7 @@
 #include "runtime/bundle.h"
 #include "runtime/engine.h"
 #include "runtime/extension.h"
+#include "runtime/load_ranks.h"
 #include "runtime/strided_copy.h"
 #include "streams/stream.h"
 
@@ -21,29 +22,32 @@ bool serves(const BundleTensor& tensor, const plan::Variable& variable, const pl
 }
 
 VariableBindings bind_each(Engine& engine, const plan::Plan& plan, const std::map<std::string, BundleTensor>& weights,
-                           bool given_up) {
+                           const plan::ShardsByName& shards, bool given_up) {
   VariableBindings bindings;
   for (const plan::Variable& variable : plan.variables) {
     const TensorType type{variable.spec.dtype, variable.spec.shape};
-    const auto it = weights.find(variable.name);
+    const plan::Shard* shard = plan::find_shard(shards, variable.name);
+    const auto it = weights.find(shard != nullptr ? shard->whole : variable.name);
     SLUICE_CHECK(it != weights.end(), "bundle: plan '{}' needs variable '{}' ({}); the weights have none of that name",
                  plan.name, variable.name, type.str());
     const BundleTensor& tensor = it->second;
-    SLUICE_CHECK(tensor.spec.dtype == type.dtype && tensor.spec.shape == type.shape,
+    SLUICE_CHECK(tensor.spec.dtype == type.dtype && (shard != nullptr || tensor.spec.shape == type.shape),
                  "bundle: variable '{}' is {} in the weights; the plan needs {}", variable.name,
                  TensorType{tensor.spec.dtype, tensor.spec.shape}.str(), type.str());
+    const plan::Window window = shard != nullptr ? plan::window_of(*shard, tensor.spec) : plan::Window{0, tensor.spec};
+    const std::byte* content = static_cast<const std::byte*>(tensor.storage->data()) + window.offset;
     const plan::Space& space = plan.spaces[variable.space];
     const uint64_t bytes = align_up(variable.spec.extent_bytes(), plan::kAlignment);
-    if (given_up && serves(tensor, variable, space, bytes)) {
+    if (given_up && shard == nullptr && serves(tensor, variable, space, bytes)) {
       bindings[variable.name] = tensor.storage;
       continue;
     }
     const auto storage = std::make_shared<Storage>(engine.allocator(space), bytes, space);
     if (space.kind != plan::SpaceKind::kDevice) {
-      strided_copy(storage->data(), variable.spec, tensor.storage->data(), tensor.spec);
+      strided_copy(storage->data(), variable.spec, content, window.spec);
     } else {
       std::vector<std::byte> staged(bytes);
-      strided_copy(staged.data(), variable.spec, tensor.storage->data(), tensor.spec);
+      strided_copy(staged.data(), variable.spec, content, window.spec);
       engine.device(space.device).copy_from_host(storage->data(), staged.data(), bytes);
     }
     bindings[variable.name] = storage;
@@ -54,12 +58,13 @@ VariableBindings bind_each(Engine& engine, const plan::Plan& plan, const std::ma
 }  // namespace
 
 VariableBindings bind_weights(Engine& engine, const plan::Plan& plan,
-                              const std::map<std::string, BundleTensor>& weights) {
-  return bind_each(engine, plan, weights, false);
+                              const std::map<std::string, BundleTensor>& weights, const plan::ShardsByName& shards) {
+  return bind_each(engine, plan, weights, shards, false);
 }
 
-VariableBindings bind_weights(Engine& engine, const plan::Plan& plan, std::map<std::string, BundleTensor>&& weights) {
-  return bind_each(engine, plan, weights, true);
+VariableBindings bind_weights(Engine& engine, const plan::Plan& plan, std::map<std::string, BundleTensor>&& weights,
+                              const plan::ShardsByName& shards) {
+  return bind_each(engine, plan, weights, shards, true);
 }
 
 void set_plan_check(PlanCheck check) { plan_check = check; }
@@ -73,8 +78,10 @@ Session load_session(Engine& engine, const std::string& directory, SessionOption
                         [&](const plan::Kernel& kernel) { return kernel.op == op; });
   });
   if (plan_check != nullptr) plan_check(bundle.plan);
-  const VariableBindings bindings = bind_weights(engine, bundle.plan, std::move(bundle.weights));
+  const VariableBindings bindings =
+      bind_weights(engine, plan_here(engine, bundle.plan), std::move(bundle.weights), bundle.shards.variables);
   bundle.weights.clear();
+  options.shards = std::move(bundle.shards);
   return Session::load(engine, std::move(bundle.plan), bindings, std::move(options));
 }
 

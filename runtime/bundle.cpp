@@ -37,6 +37,70 @@ std::map<std::string, std::string> parse_meta(const std::string& path, const std
   return meta;
 }
 
+constexpr const char* kShardsKey = "shards";  // of meta.json
+
+template <class F>
+void each_kind(F&& f) {
+  f("inputs", &plan::Shards::inputs);
+  f("outputs", &plan::Shards::outputs);
+  f("variables", &plan::Shards::variables);
+}
+
+std::string shards_text(const plan::Shards& shards) {
+  json::object text;
+  each_kind([&](const char* kind, plan::ShardsByName plan::Shards::*of_kind) {
+    json::object& all = text[kind].emplace_object();
+    for (const auto& [name, s] : shards.*of_kind)
+      all[name] = json::object{{"of", s.whole}, {"device", s.device.str()}, {"axis", s.axis}, {"start", s.start}};
+  });
+  return json::serialize(text);
+}
+
+// What the plan calls an input, output or variable.
+std::map<std::string, TensorType> types_in(const plan::Plan& plan, const std::string& kind) {
+  std::map<std::string, TensorType> types;
+  const auto add = [&](const std::string& name, const TensorSpec& spec) { types[name] = {spec.dtype, spec.shape}; };
+  for (const plan::Input& i : plan.inputs) kind == "inputs" ? add(i.name, i.spec) : void();
+  for (const plan::Output& o : plan.outputs) kind == "outputs" ? add(o.name, o.view.spec) : void();
+  for (const plan::Variable& v : plan.variables) kind == "variables" ? add(v.name, v.spec) : void();
+  return types;
+}
+
+plan::Shards parse_shards(const std::string& path, const std::string& text, const plan::Plan& plan) {
+  const std::string where = path + ": shards";
+  json::error_code error;
+  const json::value value = json::parse(text, error);
+  SLUICE_CHECK(!error && value.is_object() && value.as_object().size() == 3,
+               "{}: not an object of inputs, outputs and variables", where);
+  plan::refuse_repeated_keys(text, where);
+  plan::Shards shards;
+  each_kind([&](const char* kind, plan::ShardsByName plan::Shards::*of_kind) {
+    const json::value* all = value.as_object().if_contains(kind);
+    SLUICE_CHECK(all != nullptr && all->is_object(), "{}: no object '{}'; there must be one", where, kind);
+    const std::map<std::string, TensorType> types = types_in(plan, kind);
+    for (const json::key_value_pair& pair : all->as_object()) {
+      const std::string name(pair.key());
+      const auto type = types.find(name);
+      SLUICE_CHECK(type != types.end(), "{}: '{}' is none of the {} of the plan; all must be", where, name, kind);
+      const auto field = [&](const char* key) {
+        const json::value* found = pair.value().is_object() ? pair.value().as_object().if_contains(key) : nullptr;
+        return found != nullptr ? *found : json::value();
+      };
+      const json::value of = field("of"), device = field("device"), axis = field("axis"), start = field("start");
+      const int64_t rank = type->second.shape.rank();
+      SLUICE_CHECK(of.is_string() && device.is_string() && axis.is_int64() && start.is_int64() &&
+                       axis.as_int64() >= -1 && axis.as_int64() < rank && start.as_int64() >= 0 &&
+                       start.as_int64() < int64_t{1} << 48,
+                   "{}: '{}': {}; must have of, device, axis (-1 to {}) and start", where, name,
+                   json::serialize(pair.value()), rank - 1);
+      (shards.*of_kind)[name] = {
+          name,         std::string(of.as_string()),       parse_device(std::string(device.as_string())),
+          type->second, static_cast<int>(axis.as_int64()), start.as_int64()};
+    }
+  });
+  return shards;
+}
+
 }  // namespace
 
 void save_bundle(const std::string& directory, const Bundle& bundle) {
@@ -57,6 +121,7 @@ void save_bundle(const std::string& directory, const Bundle& bundle) {
     write_safetensors((fresh / "weights.safetensors").string(), bundle.weights);
     json::object meta;
     for (const auto& [key, value] : bundle.meta) meta[key] = value;
+    if (!bundle.shards.empty()) meta[kShardsKey] = shards_text(bundle.shards);
     write_text(fresh / "meta.json", json::serialize(meta) + "\n");
     fs::remove_all(old);
     if (fs::exists(final_path)) fs::rename(final_path, old);
@@ -81,7 +146,10 @@ Bundle load_bundle(const std::string& directory, const std::shared_ptr<Allocator
   const auto text = [&](const char* name) { return read_file((path / name).string(), Links::kRefuse); };
   bundle.plan = plan::from_json(text("plan.json"), plan_path);
   bundle.graph_text = text("graph.txt");
-  bundle.meta = parse_meta((path / "meta.json").string(), text("meta.json"));
+  const std::string meta_path = (path / "meta.json").string();
+  bundle.meta = parse_meta(meta_path, text("meta.json"));
+  if (const auto shards = bundle.meta.extract(kShardsKey))
+    bundle.shards = parse_shards(meta_path, shards.mapped(), bundle.plan);
   bundle.weights = read_safetensors((path / "weights.safetensors").string(), allocator, Links::kRefuse);
   return bundle;
 }

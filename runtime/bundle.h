@@ -22,8 +22,9 @@ struct BundleTensor {
 struct Bundle {
   plan::Plan plan;
   std::string graph_text;
-  std::map<std::string, BundleTensor> weights;  // by variable name
+  std::map<std::string, BundleTensor> weights;  // by the graph's name of the variable, whole
   std::map<std::string, std::string> meta;
+  plan::Shards shards = {};  // of a graph over several devices
 };
 
 // Writes the four files; makes the directory. A bundle already there is replaced only once the new one is complete.
@@ -34,11 +35,14 @@ Bundle load_bundle(const std::string& directory);
 // With the weights in memory of `allocator`.
 Bundle load_bundle(const std::string& directory, const std::shared_ptr<Allocator>& allocator);
 
-// Puts weights into storages of the right spaces: what Session::load binds. Throws kValue naming a variable that is
+// Puts weights, or the `shards` of them that are the plan's variables, into storages of the right spaces: what
+// Session::load binds. Throws kValue naming a variable that is
 // missing or of the wrong type. The weights are copied, unless given up: then those that can serve as they are do.
 VariableBindings bind_weights(Engine& engine, const plan::Plan& plan,
-                              const std::map<std::string, BundleTensor>& weights);
-VariableBindings bind_weights(Engine& engine, const plan::Plan& plan, std::map<std::string, BundleTensor>&& weights);
+                              const std::map<std::string, BundleTensor>& weights,
+                              const plan::ShardsByName& shards = {});
+VariableBindings bind_weights(Engine& engine, const plan::Plan& plan, std::map<std::string, BundleTensor>&& weights,
+                              const plan::ShardsByName& shards = {});
 
 // Kernels trust the types of their operands, so a plan from a file is held against the definitions of its ops before it
 // runs, in programs that have them: `tensor/` sets the check when it is loaded. Throws for a plan that is wrong.
@@ -46,6 +50,8 @@ using PlanCheck = void (*)(const plan::Plan& plan);
 void set_plan_check(PlanCheck check);
 
 // load_bundle, the plan check, bind_weights, Session::load. Host functions the plan needs must be in options.functions.
+// A plan of several ranks runs on those of the engine's world, each of which must load it; on an engine that has none,
+// all of it runs here.
 Session load_session(Engine& engine, const std::string& directory, SessionOptions options = {});
 
 }  // namespace sluice

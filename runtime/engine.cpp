@@ -45,6 +45,11 @@ struct Engine::Impl {
   std::unique_ptr<actors::System> system;
   std::vector<std::weak_ptr<SessionCore>> sessions;
   std::vector<std::shared_ptr<SessionCore>> abandoned;
+  struct Lanes {
+    std::mutex mutex;
+    std::set<int> held;
+  };
+  const std::shared_ptr<Lanes> lanes = std::make_shared<Lanes>();
   bool ending = false, cores_taken = false;
   std::mutex stepping;
   std::mt19937_64 random;
@@ -171,6 +176,19 @@ void Engine::join(std::shared_ptr<collective::World> world) {
 std::shared_ptr<collective::World> Engine::world() const {
   std::lock_guard lock(impl_->mutex);
   return impl_->options.world;
+}
+
+std::shared_ptr<const int> Engine::take_lane() {
+  std::lock_guard lock(impl_->lanes->mutex);
+  int lane = 0;
+  while (impl_->lanes->held.contains(lane)) ++lane;
+  std::shared_ptr<const int> taken(new int(lane), [lanes = impl_->lanes](const int* number) {
+    std::lock_guard held(lanes->mutex);
+    lanes->held.erase(*number);
+    delete number;
+  });
+  impl_->lanes->held.insert(lane);
+  return taken;
 }
 
 std::shared_ptr<const LoadedExtension> Engine::load_extension(const std::string& path) {

@@ -68,9 +68,12 @@ class Engine {
   std::shared_ptr<const LoadedExtension> load_extension(const std::string& path);
   std::vector<std::shared_ptr<const LoadedExtension>> extensions() const;
   CoreLeases& leases();
-  // From now on plans of several ranks run with these; null: no such plans can be loaded.
+  // From now on plans of several ranks run with these; null: all their ranks run in this process.
   void join(std::shared_ptr<collective::World> world);
   std::shared_ptr<collective::World> world() const;
+  // A small number that nobody else has while someone holds it: of a stream that may wait for other ranks. May outlive
+  // the engine.
+  std::shared_ptr<const int> take_lane();
 
   // The counting allocator of a memory space, for whoever allocates once: arenas, loaded variables. What it counts is
   // what plans hold. Its storages may outlive the engine.

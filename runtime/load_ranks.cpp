@@ -8,6 +8,7 @@
 #include "plan/json.h"
 #include "plan/ranks.h"
 #include "plan/transfers.h"
+#include "plan/verify.h"
 #include "runtime/engine.h"
 
 namespace sluice {
@@ -40,15 +41,54 @@ void agree(collective::World& world, const plan::Plan& plan, uint32_t channel) {
   }
 }
 
+// Whose ranks run the plan; null when this process runs all of it.
+std::shared_ptr<collective::World> world_of(const Engine& engine, const plan::Plan& plan) {
+  const int ranks = plan::rank_count(plan);
+  std::shared_ptr<collective::World> world = engine.world();
+  if (world == nullptr || (world->size() == 1 && ranks > 1)) return nullptr;
+  SLUICE_CHECK(world->size() == ranks, "plan '{}': is for {} ranks; the job has {}", plan.name, ranks, world->size());
+  return world;
+}
+
+// What waits for other ranks must not hold back another session: it gets streams of its own.
+void give_lanes(Engine& engine, plan::Plan& plan, SessionCore::Loaded& loaded) {
+  for (plan::Stream& stream : plan.streams) {
+    if (stream.kind != plan::StreamKind::kCollective) continue;
+    loaded.lanes.push_back(engine.take_lane());
+    stream.index = plan::kFirstLane + *loaded.lanes.back();
+  }
+}
+
+// All ranks here.
+plan::Plan join_here(Engine& engine, const plan::Plan& plan, SessionCore::Loaded& loaded) {
+  plan::Plan here = plan::in_one_process(plan);
+  const auto groups = plan::ranks_of_groups(plan);
+  if (groups.empty()) return here;
+  const int ranks = plan::rank_count(plan);
+  const auto worlds = collective::World::in_one_process(ranks);
+  int position = 0;
+  for (const auto& [group, members] : groups) {
+    const uint32_t channel = collective::kFirstChannel + static_cast<uint32_t>(position);
+    for (const int r : members) loaded.communicators[position * ranks + r] = worlds[r]->communicator(members, channel);
+    ++position;
+  }
+  loaded.worlds = worlds;
+  give_lanes(engine, here, loaded);
+  return here;
+}
+
 }  // namespace
 
+plan::Plan plan_here(const Engine& engine, const plan::Plan& plan) {
+  if (!plan::together(plan)) return plan;
+  plan::check(plan);
+  const std::shared_ptr<collective::World> world = world_of(engine, plan);
+  return world == nullptr ? plan::in_one_process(plan) : plan::part_of(plan, world->rank()).plan;
+}
+
 plan::Plan join_ranks(Engine& engine, const plan::Plan& plan, SessionCore::Loaded& loaded) {
-  const int ranks = plan::rank_count(plan);
-  const std::shared_ptr<collective::World> world = engine.world();
-  SLUICE_CHECK_KIND(kUnsupported, world != nullptr,
-                    "plan '{}': is for {} ranks that run it together; this engine is alone: give it their world",
-                    plan.name, ranks);
-  SLUICE_CHECK(world->size() == ranks, "plan '{}': is for {} ranks; the job has {}", plan.name, ranks, world->size());
+  const std::shared_ptr<collective::World> world = world_of(engine, plan);
+  if (world == nullptr) return join_here(engine, plan, loaded);
   plan::Part part = plan::part_of(plan, world->rank());
   uint32_t channel = world->take_channels(static_cast<uint32_t>(part.groups.size()));
   agree(*world, plan, channel);
@@ -57,11 +97,7 @@ plan::Plan join_ranks(Engine& engine, const plan::Plan& plan, SessionCore::Loade
       loaded.communicators[group] = world->communicator(members, channel);
     ++channel;
   }
-  for (plan::Stream& stream : part.plan.streams) {
-    if (stream.kind != plan::StreamKind::kCollective) continue;
-    loaded.lanes.push_back(world->take_lane());
-    stream.index = plan::kFirstLane + *loaded.lanes.back();
-  }
+  give_lanes(engine, part.plan, loaded);
   loaded.world = world;
   // A rank may need several steps of another one before it can answer the first.
   const plan::Plan whole = plan::with_transfers(plan);

@@ -21,6 +21,7 @@
 #include "kernels/kernel.h"
 #include "memory/storage.h"
 #include "plan/plan.h"
+#include "plan/shard.h"
 
 namespace sluice {
 
@@ -59,6 +60,7 @@ struct SessionOptions {
   Timeout stop_timeout = std::chrono::seconds(5);  // of stop(), and of destroying the session
   bool check_numerics = false;  // a NaN or infinity in a kernel's output fails the step and is dumped to a file
   std::string dump_dir = ".";   // where check_numerics writes
+  plan::Shards shards = {};     // of inputs and outputs that are several things to the plan, and one to callers
   bool trace = false;           // record firings, kernels and waits from the start
   bool cuda_graphs = true;      // launch kernels of cuda that follow each other as one, where they allow it
   // Called on a stream thread after each step, in order. Must not throw, block or submit.

@@ -18,6 +18,7 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
       loaded_(std::move(loaded)) {
   const plan::Plan& plan = loaded_->plan;
   loaded_->bindings.chains = loaded_->options.cuda_graphs;
+  ports_ = ports_of(plan, loaded_->options.shards);
   runner_ = std::make_shared<actors::Runner>(plan, loaded_->bindings, *this, loaded_->options.dump_dir);
   runner_->set_flag(actors::kRunCheckNumerics, loaded_->options.check_numerics);
   int quota = 0;
@@ -71,17 +72,11 @@ void SessionCore::open() {
 
 std::vector<PortInfo> SessionCore::inputs() const {
   std::vector<PortInfo> infos;
-  for (const plan::Input& input : plan().inputs) infos.push_back({input.name, {input.spec.dtype, input.spec.shape}});
+  for (const Ports::Input& port : ports_.inputs) infos.push_back(port.info);
   return infos;
 }
 
-std::vector<PortInfo> SessionCore::outputs() const {
-  std::vector<PortInfo> infos;
-  for (const plan::Output& output : plan().outputs) {
-    infos.push_back({output.name, {output.view.spec.dtype, output.view.spec.shape}});
-  }
-  return infos;
-}
+std::vector<PortInfo> SessionCore::outputs() const { return ports_.outputs; }
 
 void SessionCore::fail_timeout(const std::string& what, Timeout timeout) const {
   if (const RunnerInUse runner = this->runner(); runner != nullptr) {
@@ -178,7 +173,9 @@ void SessionCore::on_sink(int actor, uint64_t step, const Status& status, void* 
     }
     lock.unlock();
     for (size_t i = 0; i < sink.outputs.size(); ++i) {
-      const OutputTensor& output = state->outputs[sink.outputs[i]];
+      const int port = ports_.output_of[sink.outputs[i]];
+      if (port < 0) continue;
+      const OutputTensor& output = state->outputs[port];
       strided_copy(output.storage->data(), TensorSpec::contiguous(output.type), outputs[i],
                    plan().outputs[sink.outputs[i]].view.spec);
     }

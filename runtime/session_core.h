@@ -20,6 +20,7 @@
 #include "actors/system.h"
 #include "base/interrupt.h"
 #include "runtime/engine.h"
+#include "runtime/ports.h"
 #include "runtime/session.h"
 #include "runtime/step_state.h"
 #include "streams/collective/world.h"
@@ -52,8 +53,9 @@ class SessionCore final : public actors::RunListener,
     std::vector<std::shared_ptr<Storage>> variables;               // per plan variable
     std::vector<bool> variable_written;
     std::vector<std::shared_ptr<Storage>> arenas;
-    uint64_t least_in_flight = 1;                                            // steps, for other ranks' sake
-    std::shared_ptr<collective::World> world;                                // of a plan of several ranks
+    uint64_t least_in_flight = 1;                            // steps, for other ranks' sake
+    std::shared_ptr<collective::World> world;                // of a plan of several ranks, of which this is one
+    std::vector<std::shared_ptr<collective::World>> worlds;  // of one whose ranks are all in this process
     std::map<int, std::unique_ptr<collective::Communicator>> communicators;  // by group
     std::vector<std::shared_ptr<const int>> lanes;                           // streams of its own, by number
     std::vector<std::unique_ptr<PreparedKernel>> kernels;
@@ -155,6 +157,7 @@ class SessionCore final : public actors::RunListener,
   const std::shared_ptr<Allocator> results_memory_;
   const bool manual_;
   std::unique_ptr<Loaded> loaded_;
+  Ports ports_;
   std::shared_ptr<actors::Runner> runner_;  // null once closed
   std::shared_ptr<actors::System::Run> control_;
   std::atomic<bool> never_active_{false};  // open() has failed before an actor could fire

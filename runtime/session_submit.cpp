@@ -21,28 +21,32 @@ bool sole_owner(const std::shared_ptr<T>& held) {
 }  // namespace
 
 void SessionCore::check_inputs(std::span<const InputTensor> inputs) const {
-  const std::vector<plan::Input>& expected = plan().inputs;
+  const std::vector<Ports::Input>& expected = ports_.inputs;
   SLUICE_CHECK(inputs.size() == expected.size(), "session '{}': got {} inputs; the plan takes {}", plan().name,
                inputs.size(), expected.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const TensorSpec& want = expected[i].spec;
+    const PortInfo& port = expected[i].info;
     const TensorSpec& got = inputs[i].spec;
-    SLUICE_CHECK_KIND(kType, got.dtype == want.dtype,
-                      "session '{}': input '{}' has the wrong dtype: got {}; expected {}", plan().name,
-                      expected[i].name, type_str(got), type_str(want));
-    SLUICE_CHECK(got.shape == want.shape && got.strides.rank() == got.shape.rank(),
-                 "session '{}': input '{}' has the wrong shape: got {}; expected {}", plan().name, expected[i].name,
-                 type_str(got), type_str(want));
+    SLUICE_CHECK_KIND(kType, got.dtype == port.type.dtype,
+                      "session '{}': input '{}' has the wrong dtype: got {}; expected {}", plan().name, port.name,
+                      type_str(got), port.type.str());
+    SLUICE_CHECK(got.shape == port.type.shape && got.strides.rank() == got.shape.rank(),
+                 "session '{}': input '{}' has the wrong shape: got {}; expected {}", plan().name, port.name,
+                 type_str(got), port.type.str());
     SLUICE_CHECK(inputs[i].data != nullptr || numel(got.shape) == 0,
-                 "session '{}': input '{}': got no data; expected {}", plan().name, expected[i].name, type_str(want));
+                 "session '{}': input '{}': got no data; expected {}", plan().name, port.name, port.type.str());
   }
 }
 
 void SessionCore::write_inputs(uint64_t step, std::span<const InputTensor> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const plan::Input& input = plan().inputs[i];
-    const std::vector<std::byte*>& slots = runner_->slots(input.reg);
-    strided_copy(slots[step % slots.size()], input.spec, inputs[i].data, inputs[i].spec);
+    for (size_t s = 0; s < ports_.inputs[i].shards.size(); ++s) {
+      const plan::Input& input = plan().inputs[ports_.inputs[i].of_plan[s]];
+      const plan::Window window = plan::window_of(ports_.inputs[i].shards[s], inputs[i].spec);
+      const std::vector<std::byte*>& slots = runner_->slots(input.reg);
+      strided_copy(slots[step % slots.size()], input.spec,
+                   static_cast<const std::byte*>(inputs[i].data) + window.offset, window.spec);
+    }
   }
 }
 
@@ -85,13 +89,13 @@ std::shared_ptr<StepState> SessionCore::new_state() {
     if (pool_.size() < static_cast<size_t>(max_in_flight_) + 2) pool_.push_back(state);
   }
   state->reset(submitted_);
-  state->outputs.resize(plan().outputs.size());
-  for (size_t o = 0; o < plan().outputs.size(); ++o) {
+  state->outputs.resize(ports_.outputs.size());
+  for (size_t o = 0; o < ports_.outputs.size(); ++o) {
     OutputTensor& output = state->outputs[o];
     if (output.storage != nullptr && sole_owner(output.storage)) continue;
-    const TensorSpec& spec = plan().outputs[o].view.spec;
-    output.type = {spec.dtype, spec.shape};
-    output.storage = std::make_shared<Storage>(results_memory_, checked_bytes(spec.shape, dtype_size(spec.dtype)));
+    output.type = ports_.outputs[o].type;
+    const uint64_t bytes = checked_bytes(output.type.shape, dtype_size(output.type.dtype));
+    output.storage = std::make_shared<Storage>(results_memory_, bytes);
   }
   return state;
 }

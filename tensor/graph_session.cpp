@@ -11,24 +11,17 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "graph/autodiff/tape.h"
-#include "graph/kernel_check.h"
 #include "graph/ops/global.h"
 #include "kernels/target.h"
-#include "runtime/bundle.h"
-#include "runtime/engine.h"
-#include "runtime/extension.h"
-#include "runtime/session.h"
 #include "streams/collective/world.h"
 #include "streams/stream.h"
+#include "tensor/graph_session_impl.h"
 #include "tensor/ranks_agree.h"
-#include "tensor/sharded_variable.h"
 
 namespace sluice {
 namespace {
 
 constexpr auto kGrace = std::chrono::milliseconds(1500);  // for steps in flight when a session is destroyed
-
-EagerImpl& eager_impl(const Value& value) { return static_cast<EagerImpl&>(*value.impl()); }
 
 // A result of a step, there once the step is finished.
 class StepOutput final : public PendingStorage {
@@ -68,33 +61,6 @@ Fix without_device(const graph::Graph& graph, const CompileOptions& options, con
   return {};
 }
 
-// The devices that a graph names, and the host; in a job of several ranks, those of all.
-std::vector<plan::DeviceDesc> devices_of(Engine& engine, const graph::Graph& graph, const CompileOptions& options,
-                                         collective::World* world) {
-  std::set<DeviceId> ids;
-  const auto on_each_rank = [&](DeviceId id) {
-    for (id.rank = 0; id.rank < options.ranks; ++id.rank) ids.insert(id);
-  };
-  on_each_rank({});
-  on_each_rank(options.device);
-  for (const graph::Node& node : graph.nodes()) {
-    if (node.placement.device) on_each_rank(*node.placement.device);
-    if (node.op != &ops::to_global_op()) continue;
-    const DeviceMesh mesh = parse_mesh(attr<std::string>(node.attrs, 0));
-    ids.insert(mesh.devices().begin(), mesh.devices().end());
-  }
-  if (world != nullptr) return describe_devices(*world, engine, {ids.begin(), ids.end()});
-  std::vector<plan::DeviceDesc> devices;
-  for (const DeviceId& id : ids) {
-    try {
-      devices.push_back(engine.device(id).describe());
-    } catch (const Error& error) {
-      throw FixableError(error.kind(), error.what(), without_device(graph, options, id));
-    }
-  }
-  return devices;
-}
-
 std::vector<std::vector<std::byte>> evaluate(EagerExecutor& eager, const OpDef& op, const Attrs& attrs, Types types,
                                              std::span<const void* const> inputs) {
   const ExecutorScope now(eager);
@@ -112,47 +78,32 @@ std::vector<std::vector<std::byte>> evaluate(EagerExecutor& eager, const OpDef& 
 
 }  // namespace
 
-struct GraphSession::Impl {
-  Impl(EagerExecutor& executor, CapturedGraph graph, GraphSessionOptions opts)
-      : eager(executor), captured(std::move(graph)), options(std::move(opts)) {}
-
-  ~Impl() {
-    for (const Tensor& tensor : bound) --eager_impl(tensor).sessions;
-  }
-
-  EagerExecutor& eager;
-  CapturedGraph captured;
-  GraphSessionOptions options;
-  std::shared_ptr<collective::World> world;  // whose ranks run it together; null: this process alone
-  CompileResult result;
-  std::map<std::string, Tensor> folded;  // constants the compiler made
-  std::vector<Tensor> updated;           // variables a step writes
-  std::vector<Tensor> bound;             // all variables
-  struct Sharded {
-    std::shared_ptr<ShardedVariable> parts;
-    bool updated = false;
+std::vector<plan::DeviceDesc> GraphSession::Impl::devices() const {
+  Engine& engine = eager.engine();
+  const graph::Graph& graph = captured.graph;
+  std::set<DeviceId> ids;
+  const auto on_each_rank = [&](DeviceId id) {
+    for (id.rank = 0; id.rank < options.compile.ranks; ++id.rank) ids.insert(id);
   };
-  std::map<std::string, Sharded> sharded;  // variables that lie on several devices
-  std::vector<TensorType> results;         // of a step
-  Session session;
-
-  void compile_graph();
-  void start();
-  // Joins the ranks of the job where the graph is for several devices.
-  void meet_ranks();
-  // What no rank has a component of is everywhere what rank 0 has.
-  void share_variables();
-  bool inputs_agree = false;  // those of the first call that each rank has for itself
-  bool is_component(const std::string& name) const {
-    return world != nullptr && options.compile.components.contains(name);
+  on_each_rank({});
+  on_each_rank(options.compile.device);
+  for (const graph::Node& node : graph.nodes()) {
+    if (node.placement.device) on_each_rank(*node.placement.device);
+    if (node.op != &ops::to_global_op()) continue;
+    const DeviceMesh mesh = parse_mesh(attr<std::string>(node.attrs, 0));
+    ids.insert(mesh.devices().begin(), mesh.devices().end());
   }
-  // What this rank has of an input, if anything.
-  std::optional<InputTensor> component_of(const std::string& name, const Tensor& input) const;
-  // A variable's memory in `home`.
-  std::shared_ptr<Storage> memory_on(const std::string& name, const DeviceId& home);
-  void bind_variables(VariableBindings& bindings);
-  Tensor find(const std::string& name) const;
-};
+  if (world != nullptr) return describe_devices(*world, engine, {ids.begin(), ids.end()});
+  std::vector<plan::DeviceDesc> devices;
+  for (const DeviceId& id : ids) {
+    try {
+      devices.push_back(engine.device(id).describe());
+    } catch (const Error& error) {
+      throw FixableError(error.kind(), error.what(), without_device(graph, options.compile, id));
+    }
+  }
+  return devices;
+}
 
 void GraphSession::Impl::meet_ranks() {
   world = eager.engine().world();
@@ -168,8 +119,7 @@ void GraphSession::Impl::meet_ranks() {
 
 void GraphSession::Impl::compile_graph() {
   meet_ranks();
-  const KernelTarget target(eager.engine().kernels(),
-                            devices_of(eager.engine(), captured.graph, options.compile, world.get()));
+  const KernelTarget target(eager.engine().kernels(), devices());
   const auto lookup = [this](const std::string& name) -> const void* {
     const auto found = captured.variables.find(name);
     if (found == captured.variables.end() || found->second.device().kind != DeviceKind::kCpu || is_component(name))
@@ -180,6 +130,15 @@ void GraphSession::Impl::compile_graph() {
     return evaluate(eager, op, attrs, types, inputs);
   };
   result = compile(captured.graph, target, options.compile, lookup, run);
+  const auto keep = [](plan::ShardsByName& kept, const std::vector<plan::Shard>& made, const auto& of_plan) {
+    std::set<std::string> names;
+    for (const auto& thing : of_plan) names.insert(thing.name);
+    for (const plan::Shard& shard : made)
+      if (shard.name != shard.whole && names.contains(shard.name)) kept.emplace(shard.name, shard);
+  };
+  keep(shards.inputs, result.partition.inputs, result.plan.inputs);
+  keep(shards.outputs, result.partition.outputs, result.plan.outputs);
+  keep(shards.variables, result.partition.shards, result.plan.variables);
   for (const auto& option : options.recorded) result.plan.options.push_back(option);
 }
 
@@ -237,21 +196,19 @@ void GraphSession::Impl::bind_variables(VariableBindings& bindings) {
     DeviceId& home = homes[v.name];
     if (space.kind == plan::SpaceKind::kDevice) home = {0, space.device.kind, space.device.index};
   }
-  std::map<std::string, std::vector<VariableShard>> of;
+  std::map<std::string, std::vector<plan::Shard>> of;
   std::map<std::string, std::string> whole_of;  // of this rank's own variables: what the graph calls them
   for (const auto& [name, home] : homes) whole_of[name] = name;
-  for (VariableShard shard : result.partition.shards) {
-    const auto home = homes.find(shard.name);
-    if (home == homes.end()) continue;
-    whole_of.erase(shard.name);
+  for (auto [name, shard] : shards.variables) {
+    whole_of.erase(name);
     if (world != nullptr && shard.device.rank != world->rank()) continue;
-    if (world != nullptr && !is_component(shard.variable)) {
-      whole_of[shard.name] = shard.variable;
+    if (world != nullptr && !is_component(shard.whole)) {
+      whole_of[name] = shard.whole;
       continue;
     }
     if (world != nullptr) shard.axis = -1;  // the tensor holds no more than this
-    shard.device = home->second;
-    of[shard.variable].push_back(std::move(shard));
+    shard.device = homes.at(name);
+    of[shard.whole].push_back(std::move(shard));
   }
   for (const auto& [name, shards] : of) {
     memory_on(name, {});
@@ -288,12 +245,14 @@ void GraphSession::Impl::start() {
   }
   SessionOptions session_options;
   session_options.functions = options.functions;
+  session_options.shards = shards;
   session_options.trace = options.trace;
   session_options.check_numerics = options.check_numerics;
   session_options.cuda_graphs = options.cuda_graphs;
   session_options.wait_timeout = options.wait_timeout;
   session_options.stop_timeout = options.stop_timeout;
   session = Session::load(eager.engine(), result.plan, bindings, std::move(session_options));
+  for (const PortInfo& port : session.inputs()) takes.insert(port.name);
   for (const PortInfo& port : session.outputs()) results.push_back(port.type);
 }
 
@@ -327,17 +286,15 @@ void GraphSession::close() {
   for (const auto& [name, variable] : impl_->sharded) variable.parts->gather();
 }
 
-std::optional<InputTensor> GraphSession::Impl::component_of(const std::string& name, const Tensor& input) const {
+InputTensor GraphSession::Impl::component_of(const std::string& name, const Tensor& input) const {
   const EagerImpl& impl = eager_impl(input);
   const GlobalPlacement& expected = options.compile.components.at(name);
-  const bool fits = impl.global && impl.global->mesh == expected.mesh && impl.global->sbp == expected.sbp;
+  const bool fits = impl.global && impl.global->mesh == expected.mesh &&
+                    (impl.global->sbp == expected.sbp || expected.mesh.size() == 1);
   SLUICE_CHECK(fits, "graph '{}': input '{}' lies as {}; expected {}, as when the graph was compiled", result.plan.name,
                name, impl.global ? impl.global->str() : "a local tensor", expected.str());
-  const auto& devices = expected.mesh.devices();
-  if (std::none_of(devices.begin(), devices.end(), [&](const DeviceId& d) { return d.rank == world->rank(); }))
-    return std::nullopt;
   impl.storage()->before_read();
-  return InputTensor{impl.data(), impl.memory_spec()};
+  return {impl.data(), impl.memory_spec()};
 }
 
 std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::chrono::nanoseconds timeout) {
@@ -353,12 +310,13 @@ std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::c
                       impl_->result.plan.name);
     host.push_back(input.device().kind == DeviceKind::kCpu ? input : Tensor(impl_->eager.copy_to(input, {})));
     const std::string& name = impl_->captured.graph.inputs()[host.size() - 1].name;
-    if (!impl_->is_component(name)) {
-      data.push_back({host.back().read("graph input"), host.back().spec()});
-      if (impl_->world != nullptr && !impl_->inputs_agree) local.emplace_back(name, host.back());
-    } else if (const auto component = impl_->component_of(name, input)) {
-      data.push_back(*component);
+    if (impl_->is_component(name)) {
+      const InputTensor component = impl_->component_of(name, input);
+      if (impl_->takes.contains(name)) data.push_back(component);
+      continue;
     }
+    if (impl_->world != nullptr && !impl_->inputs_agree) local.emplace_back(name, host.back());
+    if (impl_->takes.contains(name)) data.push_back({host.back().read("graph input"), host.back().spec()});
   }
   if (!local.empty()) check_same_inputs(*impl_->world, impl_->result.plan.name, local);
   impl_->inputs_agree = true;
@@ -384,54 +342,5 @@ compiler::SbpPlan GraphSession::layouts() const {
 }
 bool GraphSession::of_ranks() const { return impl_->world != nullptr; }
 Session& GraphSession::session() { return impl_->session; }
-
-void GraphSession::save(const std::string& dir) const {
-  SLUICE_CHECK_KIND(
-      kUnsupported, impl_->world == nullptr,
-      "graph '{}': runs on {} ranks, which have its weights in parts; save it from a program of one process",
-      impl_->result.plan.name, impl_->options.compile.ranks);
-  Bundle bundle;
-  bundle.plan = impl_->result.plan;
-  bundle.graph_text = graph::to_text(impl_->captured.graph);
-  bundle.meta = impl_->options.meta;
-  for (const graph::Node& node : impl_->captured.graph.nodes())
-    if (!node.op->extension.empty()) bundle.meta[extension_key(node.op->name)] = node.op->extension;
-  const auto add = [&](const std::string& name, const Tensor& tensor) {
-    const auto copy = impl_->eager.allocate(tensor.type());
-    tensor.copy_to_host(copy->data());
-    bundle.weights[name] = {TensorSpec::contiguous(tensor.type()), copy->storage()};
-  };
-  const ExecutorScope now(impl_->eager);
-  for (const auto& [name, tensor] : impl_->captured.variables) add(name, tensor);
-  for (const auto& [name, tensor] : impl_->folded) add(name, tensor);
-  save_bundle(dir, bundle);
-}
-
-std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, const std::string& dir,
-                                                 GraphSessionOptions options) {
-  Bundle bundle = load_bundle(dir);
-  const OpRegistry& ops = eager.ops();
-  check_extensions(dir, bundle.meta, [&](const std::string& op) { return ops.find(op) != nullptr; });
-  CapturedGraph captured{graph::parse(bundle.graph_text, dir + "/graph.txt", ops), {}};
-  for (auto& [name, weight] : bundle.weights)
-    captured.variables[name] = Value(std::make_shared<EagerImpl>(weight.storage, weight.spec, DeviceId{}));
-  for (const auto& [key, value] : bundle.meta) options.meta.emplace(key, value);
-  auto impl = std::make_unique<Impl>(eager, std::move(captured), std::move(options));
-  // The parts of variables are not kept: what lies on several devices is split anew.
-  const auto planned_here = [&] {
-    const KernelTarget target(eager.engine().kernels(),
-                              devices_of(eager.engine(), impl->captured.graph, impl->options.compile, nullptr));
-    return target.fingerprint() == bundle.plan.target;
-  };
-  if (!compiler::is_global(impl->captured.graph) && planned_here()) {
-    graph::check_kernels(bundle.plan, ops);  // kernels trust the types of their operands
-    impl->result.plan = std::move(bundle.plan);
-    impl->result.graph = impl->captured.graph;
-  } else {
-    impl->compile_graph();
-  }
-  impl->start();
-  return std::unique_ptr<GraphSession>(new GraphSession(std::move(impl)));
-}
 
 }  // namespace sluice

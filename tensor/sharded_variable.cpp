@@ -12,7 +12,7 @@ namespace sluice {
 namespace {
 
 // Copies rows of a part to or from their places in the whole.
-void copy_rows(const TensorType& whole, const VariableShard& shard, std::byte* in_whole, std::byte* in_part,
+void copy_rows(const TensorType& whole, const plan::Shard& shard, std::byte* in_whole, std::byte* in_part,
                bool to_whole) {
   uint64_t outer = 1, inner = dtype_size(whole.dtype);
   for (int i = 0; i < whole.shape.rank(); ++i) {
@@ -35,8 +35,8 @@ ShardedVariable::ShardedVariable(std::shared_ptr<Storage> whole, const TensorTyp
     : whole_(std::move(whole)), type_(type), parts_(std::move(parts)) {}
 
 std::shared_ptr<ShardedVariable> ShardedVariable::of(EagerExecutor& eager, EagerImpl& tensor,
-                                                     const std::vector<VariableShard>& shards) {
-  const auto same = [](const Part& part, const VariableShard& shard) {
+                                                     const std::vector<plan::Shard>& shards) {
+  const auto same = [](const Part& part, const plan::Shard& shard) {
     return part.shard.device == shard.device && part.shard.axis == shard.axis && part.shard.start == shard.start;
   };
   std::erase_if(tensor.sharded, [](const auto& known) { return known.expired(); });
@@ -46,7 +46,7 @@ std::shared_ptr<ShardedVariable> ShardedVariable::of(EagerExecutor& eager, Eager
       return known;
   }
   std::vector<Part> parts;
-  for (const VariableShard& shard : shards) {
+  for (const plan::Shard& shard : shards) {
     Device& device = eager.engine().device(shard.device);
     parts.push_back({shard, nullptr, &device});
     const plan::Space home{plan::SpaceKind::kDevice, shard.device};

@@ -26,7 +26,7 @@ class EagerImpl;
 class ShardedVariable final : public StorageUser {
  public:
   struct Part {
-    VariableShard shard;
+    plan::Shard shard;
     std::shared_ptr<Storage> storage;
     Device* device = nullptr;  // the storage keeps it
   };
@@ -34,7 +34,7 @@ class ShardedVariable final : public StorageUser {
   // The parts of `tensor` that lie as `shards` say: those that another session uses already, or new ones.
   // REQUIRES: contiguous host memory of its own.
   static std::shared_ptr<ShardedVariable> of(EagerExecutor& eager, EagerImpl& tensor,
-                                             const std::vector<VariableShard>& shards);
+                                             const std::vector<plan::Shard>& shards);
 
   const std::vector<Part>& parts() const { return parts_; }
   // Ahead of a step that reads the parts, and writes them if it `updates`: what was written into the whole goes there.

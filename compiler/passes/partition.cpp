@@ -40,8 +40,9 @@ class Partitioner {
     for (const graph::Output& output : source().outputs()) {
       const Shards shards = get(output.value, kOff);
       for (size_t i = 0; i < shards.size(); ++i) {
-        target_.add_output(name_at(output.name, off_mesh_.devices[i]), builder_.id(shards[i]));
-        pass_.partition.output_ranks.push_back(rank_of(off_mesh_.devices[i]));
+        plan::Shard shard = shard_of(output.name, output.value, kOff, off_mesh_, static_cast<int>(i));
+        target_.add_output(shard.name, builder_.id(shards[i]));
+        pass_.partition.outputs.push_back(std::move(shard));
       }
     }
     for (const graph::Variable& v : source().variables()) {
@@ -75,34 +76,38 @@ class Partitioner {
   }
   void define(ValueId value, Shards shards) { made_[value][key_of(plan_.values[value])] = std::move(shards); }
 
+  plan::Shard shard_of(const std::string& name, ValueId value, const Lay& lay, const Spread& where, int i) const {
+    const TensorType& type = source().type(value);
+    const int n = where.size();
+    plan::Shard shard{name_at(name, where.devices[i]), name, where.devices[i].value_or(DeviceId{}),
+                      local_type(type, lay.sbp, n, i)};
+    if (lay.sbp.kind == Sbp::Kind::kSplit && n > 1) {
+      shard.axis = lay.sbp.axis;
+      shard.start = part_of(type.shape[shard.axis], n, i).first;
+    }
+    return shard;
+  }
+
   void add_input(const graph::Input& input) {
     const Lay& lay = plan_.values[input.value];
     const Spread where = spread(lay);
     Shards shards;
     for (int i = 0; i < where.size(); ++i) {
-      const TensorType type = local_type(source().type(input.value), lay.sbp, where.size(), i);
-      shards.push_back(builder_.value(target_.add_input(name_at(input.name, where.devices[i]), type)));
-      pass_.partition.input_ranks.push_back(rank_of(where.devices[i]));
+      plan::Shard shard = shard_of(input.name, input.value, lay, where, i);
+      shards.push_back(builder_.value(target_.add_input(shard.name, shard.type)));
+      pass_.partition.inputs.push_back(std::move(shard));
     }
     define(input.value, std::move(shards));
   }
 
   void add_variable(const graph::Variable& v) {
     const Lay& lay = plan_.values[v.value];
-    const TensorType& type = source().type(v.value);
     const Spread where = spread(lay);
-    const int n = where.size();
     Shards shards;
-    for (int i = 0; i < n; ++i) {
-      VariableShard shard{name_at(v.name, where.devices[i]), v.name, {}, local_type(type, lay.sbp, n, i)};
-      if (lay.sbp.kind == Sbp::Kind::kSplit && n > 1) {
-        shard.axis = lay.sbp.axis;
-        shard.start = part_of(type.shape[shard.axis], n, i).first;
-      }
+    for (int i = 0; i < where.size(); ++i) {
+      plan::Shard shard = shard_of(v.name, v.value, lay, where, i);
       shards.push_back(builder_.value(target_.add_variable(shard.name, shard.type, v.constant)));
-      if (!where.devices[i]) continue;
-      shard.device = *where.devices[i];
-      pass_.partition.shards.push_back(std::move(shard));
+      if (where.devices[i]) pass_.partition.shards.push_back(std::move(shard));
     }
     define(v.value, std::move(shards));
   }

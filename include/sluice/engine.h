@@ -17,6 +17,17 @@ struct EngineOptions {
   int watchdog_ms = 10000;  // log who waits for whom when nothing happens for so long; 0: never
 };
 
+// The ranks of a job, of which this process is one: they run plans of several ranks together.
+struct WorldOptions {
+  int rank = 0;
+  int size = 1;
+  std::string master_host = "127.0.0.1";  // where rank 0 listens until all have come
+  int master_port = 0;
+  std::string token;         // the same in every rank, 1 to 64 characters; who does not have it is no rank
+  int timeout_ms = 300000;   // to wait for other ranks: for all to come, and in each exchange
+  int heartbeat_ms = 10000;  // a rank that is not heard of for so long counts as hung
+};
+
 class SLUICE_API Engine {
  public:
   explicit Engine(EngineOptions options = {});
@@ -29,6 +40,11 @@ class SLUICE_API Engine {
   // Loads a shared library with ops and kernels (extension.h); nothing when it is loaded already. Throws kIo when it
   // cannot be loaded, kUnsupported when it is for another version, kValue when a name is taken.
   void load_extension(const std::string& path);
+
+  // Blocks until all ranks have met. Bundles of several ranks then run on all of them, which must load them in one
+  // order; an engine that has not joined runs all ranks of a bundle itself. Its end leaves the others. Throws kValue,
+  // kIo, kTimeout naming the ranks that did not come.
+  void join(const WorldOptions& options);
 
   int cores() const;
   // Host bytes of the plans loaded now, and the most there ever were, as the allocator counts them.

@@ -14,6 +14,8 @@ from sluice.nn.graph.call import GraphCall
 def save(graph: Any, directory: Any) -> None:
     """Writes plan.json, graph.txt, weights.safetensors and meta.json of a compiled nn.Graph (or a loaded one).
 
+    Of a graph that several ranks run, all must call it; rank 0 writes, and all raise when it cannot.
+
     A list of graphs, compiled for different shapes of the same inputs, becomes one directory: a bundle each in `0`, `1`
     and so on, and shapes.json. Each has a copy of the variables, so this is for graphs that do not train.
     """
@@ -31,6 +33,8 @@ def save(graph: Any, directory: Any) -> None:
 
 def load_graph(directory: Any, functions: Any = None, **options: Any) -> Any:
     """A saved graph with its own variables; results are bitwise those of the graph that was saved.
+
+    A plan of several ranks runs on those of the job, each of which must load it; without a job, in this process alone.
 
     functions: the Python functions of its host streams, by name.
     """

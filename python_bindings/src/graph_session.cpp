@@ -160,9 +160,14 @@ nb::dict ledger_of(const plan::Plan& plan) {
   return d;
 }
 
-nb::list ports_of(const std::vector<PortInfo>& ports) {
+// Of the graph: the plan may have parts of them.
+template <class Port>
+nb::list ports_of(const graph::Graph& graph, const std::vector<Port>& ports) {
   nb::list list;
-  for (const PortInfo& port : ports) list.append(nb::make_tuple(port.name, port.type.dtype, port.type.shape));
+  for (const Port& port : ports) {
+    const TensorType& type = graph.type(port.value);
+    list.append(nb::make_tuple(port.name, type.dtype, type.shape));
+  }
   return list;
 }
 
@@ -268,8 +273,9 @@ void bind_graph_session(nb::module_& m) {
       .def("session_memory", [](PyGraph& g) { return memory_of(*g.get()); })
       .def(
           "wait_report", [](PyGraph& g) { return g.get()->session().wait_report(); }, Release())
-      .def("inputs", [](PyGraph& g) { return ports_of(g.get()->session().inputs()); })
-      .def("outputs", [](PyGraph& g) { return ports_of(g.get()->session().outputs()); })
+      .def("inputs", [](PyGraph& g) { return ports_of(g.get()->captured().graph, g.get()->captured().graph.inputs()); })
+      .def("outputs",
+           [](PyGraph& g) { return ports_of(g.get()->captured().graph, g.get()->captured().graph.outputs()); })
       .def(
           "set_trace", [](PyGraph& g, bool on) { g.get()->session().set_trace(on); }, Release())
       .def(

@@ -38,6 +38,23 @@ struct Group {
   Slot call() const { return call_slot(channel, number); }
 };
 
+// One piece of memory on its way; what has not arrived in the end is given up.
+struct OnItsWay : Transfer {
+  explicit OnItsWay(const Group& g) : group(g) {}
+  ~OnItsWay() { group.links->withdraw(*this); }
+  OnItsWay(const OnItsWay&) = delete;
+  OnItsWay& operator=(const OnItsWay&) = delete;
+  void send(int rank, Slot slot, const void* data, uint64_t bytes) {
+    group.links->send(*this, group.ranks[rank], slot, data, bytes);
+    group.links->wait(*this, group.timeout);
+  }
+  void receive(int rank, Slot slot, void* data, uint64_t bytes) {
+    group.links->receive(*this, group.ranks[rank], slot, data, bytes);
+    group.links->wait(*this, group.timeout);
+  }
+  const Group& group;
+};
+
 // Memory that Gloo sends from and receives into; several pieces may be on their way.
 class Memory final : public gloo::transport::UnboundBuffer {
  public:
@@ -48,16 +65,12 @@ class Memory final : public gloo::transport::UnboundBuffer {
   }
   // Of Gloo's slots the last 8 bits tell apart the transfers of a call.
   void send(int rank, uint64_t slot, size_t offset, size_t bytes) override {
-    send(rank, group_.call() | (slot & 0xff), at(offset), bytes_of(offset, bytes));
+    group_.links->send(sends_.emplace_back(), group_.ranks[rank], group_.call() | (slot & 0xff), at(offset),
+                       bytes_of(offset, bytes));
   }
   void recv(int rank, uint64_t slot, size_t offset, size_t bytes) override {
-    receive(rank, group_.call() | (slot & 0xff), at(offset), bytes_of(offset, bytes));
-  }
-  void send(int rank, Slot slot, const void* data, uint64_t bytes) {
-    group_.links->send(sends_.emplace_back(), group_.ranks[rank], slot, data, bytes);
-  }
-  void receive(int rank, Slot slot, void* data, uint64_t bytes) {
-    group_.links->receive(receives_.emplace_back(), group_.ranks[rank], slot, data, bytes);
+    group_.links->receive(receives_.emplace_back(), group_.ranks[rank], group_.call() | (slot & 0xff), at(offset),
+                          bytes_of(offset, bytes));
   }
   void recv(std::vector<int>, uint64_t, size_t, size_t) override {
     fail(ErrorKind::kUnsupported, "distributed: Gloo wants to receive from any rank; transfers here name theirs");
@@ -213,32 +226,25 @@ class GlooCommunicator final : public Communicator {
       check_rank(from);
       SLUICE_CHECK(size() == 2, "a group of {} ranks; it must be of two", size());
       const Call call(*this);
-      Memory memory(group_, data, bytes);
-      if (rank_ == from) {
+      OnItsWay memory(group_);
+      if (rank_ == from)
         memory.send(1 - rank_, group_.call(), data, bytes);
-        memory.waitSend(nullptr, {});
-      } else {
+      else
         memory.receive(from, group_.call(), data, bytes);
-        memory.waitRecv(nullptr, {});
-      }
     });
   }
 
   void send(const void* data, uint64_t bytes, int to, uint32_t tag) override {
     named("send", [&] {
       check_other(to);
-      Memory memory(group_, const_cast<void*>(data), bytes);
-      memory.send(to, point_to_point_slot(group_.channel, tag), data, bytes);
-      memory.waitSend(nullptr, {});
+      OnItsWay(group_).send(to, point_to_point_slot(group_.channel, tag), data, bytes);
     });
   }
 
   void receive(void* data, uint64_t bytes, int from, uint32_t tag) override {
     named("receive", [&] {
       check_other(from);
-      Memory memory(group_, data, bytes);
-      memory.receive(from, point_to_point_slot(group_.channel, tag), data, bytes);
-      memory.waitRecv(nullptr, {});
+      OnItsWay(group_).receive(from, point_to_point_slot(group_.channel, tag), data, bytes);
     });
   }
 

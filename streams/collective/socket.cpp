@@ -133,6 +133,13 @@ Socket accept_from(const Socket& listener) {
   return socket;
 }
 
+std::pair<Socket, Socket> connected_pair() {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
+    fail(ErrorKind::kRuntime, "distributed: no connection within the process: {}", std::strerror(errno));
+  return {Socket(ends[0]), Socket(ends[1])};
+}
+
 Address local_address(const Socket& socket) {
   sockaddr_storage storage{};
   socklen_t length = sizeof storage;

@@ -43,6 +43,8 @@ Socket listen_at(const Address& address);
 Socket connect_before(const Address& address, Deadline deadline);
 // The next connection, if there is one.
 Socket accept_from(const Socket& listener);
+// The two ends of a connection within this process.
+std::pair<Socket, Socket> connected_pair();
 Address local_address(const Socket& socket);
 Address peer_address(const Socket& socket);
 bool is_loopback(const std::string& host);

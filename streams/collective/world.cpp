@@ -1,9 +1,8 @@
 #include "streams/collective/world.h"
 
 #include <algorithm>
-#include <mutex>
 #include <numeric>
-#include <set>
+#include <tuple>
 
 #include "streams/collective/gloo.h"
 #include "streams/collective/links.h"
@@ -20,18 +19,29 @@ std::vector<int> all_ranks(const WorldOptions& options) {
 
 }  // namespace
 
-// The numbers that are held.
-struct World::Lanes {
-  std::mutex mutex;
-  std::set<int> held;
-};
+World::World(const WorldOptions& options) : World(options, meet(options)) {}
 
-World::World(const WorldOptions& options)
+World::World(const WorldOptions& options, std::vector<Socket> sockets)
     : options_(options),
-      links_(std::make_shared<Links>(options.rank, meet(options), options.heartbeat)),
+      links_(std::make_shared<Links>(options.rank, std::move(sockets), options.heartbeat)),
       all_(make_gloo_communicator(links_, all_ranks(options), 0, options.timeout)),
-      control_(make_gloo_communicator(links_, all_ranks(options), 1, options.timeout)),
-      lanes_(std::make_shared<Lanes>()) {}
+      control_(make_gloo_communicator(links_, all_ranks(options), 1, options.timeout)) {}
+
+std::vector<std::shared_ptr<World>> World::in_one_process(int size) {
+  std::vector<std::vector<Socket>> sockets(size);
+  for (std::vector<Socket>& of_rank : sockets) of_rank.resize(size);
+  for (int a = 0; a < size; ++a) {
+    for (int b = a + 1; b < size; ++b) std::tie(sockets[a][b], sockets[b][a]) = connected_pair();
+  }
+  std::vector<std::shared_ptr<World>> worlds;
+  for (int rank = 0; rank < size; ++rank) {
+    WorldOptions options;
+    options.rank = rank;
+    options.size = size;
+    worlds.emplace_back(new World(options, std::move(sockets[rank])));
+  }
+  return worlds;
+}
 
 World::~World() { leave(); }
 
@@ -45,19 +55,6 @@ std::unique_ptr<Communicator> World::communicator(const std::vector<int>& ranks,
   SLUICE_CHECK(channel >= kFirstChannel && channel < kEndOfChannels,
                "distributed: channel {}; it must be from {} to {}", channel, kFirstChannel, kEndOfChannels - 1);
   return make_gloo_communicator(links_, ranks, channel, options_.timeout);
-}
-
-std::shared_ptr<const int> World::take_lane() {
-  std::lock_guard lock(lanes_->mutex);
-  int lane = 0;
-  while (lanes_->held.contains(lane)) ++lane;
-  std::shared_ptr<const int> held(new int(lane), [lanes = lanes_](const int* number) {
-    std::lock_guard lock(lanes->mutex);
-    lanes->held.erase(*number);
-    delete number;
-  });
-  lanes_->held.insert(lane);
-  return held;
 }
 
 void World::fail(const std::string& text) noexcept { links_->fail(text); }

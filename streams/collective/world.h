@@ -22,6 +22,8 @@ class World {
  public:
   // Blocks until all ranks have met; see meet() for what it throws.
   explicit World(const WorldOptions& options);
+  // Worlds of ranks that are all in this process, by rank, connected without a master.
+  static std::vector<std::shared_ptr<World>> in_one_process(int size);
   ~World();  // leaves
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -45,19 +47,16 @@ class World {
   void leave(const std::string& failure = {}) noexcept;
   // The first of `n` channels that nobody else has, counted up: the same in all ranks that ask in one order.
   uint32_t take_channels(uint32_t n) { return next_channel_.fetch_add(n); }
-  // A small number that nobody else has while someone holds it: of a stream that may wait for other ranks.
-  std::shared_ptr<const int> take_lane();
   // The failure that ended the job, if one did, and the rank at fault (else -1).
   Status failure() const;
   int failed_rank() const;
 
  private:
+  World(const WorldOptions& options, std::vector<Socket> sockets);
   const WorldOptions options_;
   const std::shared_ptr<Links> links_;
   const std::unique_ptr<Communicator> all_, control_;
   std::atomic<uint32_t> next_channel_{kFirstChannel};
-  struct Lanes;
-  const std::shared_ptr<Lanes> lanes_;
 };
 
 // Gloo.

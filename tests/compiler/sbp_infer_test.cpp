@@ -74,7 +74,7 @@ TEST(SbpInfer, DataParallelReducesEachGradientOnce) {
 )ir");
   EXPECT_EQ(travels(made), "all_reduce 48");
   std::vector<std::string> names;
-  for (const VariableShard& shard : made.shards) names.push_back(shard.name);
+  for (const plan::Shard& shard : made.shards) names.push_back(shard.name);
   EXPECT_EQ(names, (std::vector<std::string>{"w@sim:0", "w@sim:1", "momentum@sim:0", "momentum@sim:1", "lr@sim:0",
                                              "lr@sim:1"}));
 }
@@ -97,8 +97,8 @@ TEST(SbpInfer, ColumnThenRowIsOneAllReduce) {
 )ir";
   EXPECT_EQ(last_lay(body), "B on sim:0-1");
   EXPECT_EQ(travels(split(body + "  output \"y\" = %12\n")), "all_reduce 192");
-  for (const VariableShard& shard : split(body).shards) {
-    const int axis = shard.variable == "down" ? 1 : shard.variable == "down.bias" ? -1 : 0;
+  for (const plan::Shard& shard : split(body).shards) {
+    const int axis = shard.whole == "down" ? 1 : shard.whole == "down.bias" ? -1 : 0;
     EXPECT_EQ(shard.axis, axis) << shard.name;  // biases lie as their first reader wants them
     if (shard.name != "down@sim:1") continue;
     EXPECT_EQ(shard.start, 4);

@@ -112,7 +112,8 @@ const Bad kBad[] = {
     {"slot_small", [](Plan& p) { p.registers[0].bytes = 128; },
      "sizes: register 'raw': slot 'raw.0' has 64 bytes; needs 128"},
     {"view_leaves", [](Plan& p) { p.kernels[0].inputs[0].offset = 4; },
-     "sizes: kernel 'prepare/shift': a view of 64 bytes at offset 4 leaves register 'raw' of 64 bytes"},
+     "sizes: kernel 'prepare/shift': a view of 64 bytes at offset 4 leaves register 'raw' of 64 bytes; each of its "
+     "slots, 2 by quota, must have 68"},
     {"negative_stride", [](Plan& p) { p.kernels[0].inputs[0].spec.strides[0] = -1; },
      "strides (-1,); must not be negative"},
     {"stride_rank", [](Plan& p) { p.kernels[0].inputs[0].spec.strides = {}; }, "must be equally many"},

@@ -364,6 +364,27 @@ def test_two_stages_equal_one_device():
     assert {"sim:0/copy_out0", "sim:1/copy_in0", "sim:1/copy_out0", "sim:0/copy_in0"} <= copies
 
 
+@pytest.mark.parametrize("sbp", [S(0), B])
+def test_a_saved_graph_goes_on_with_the_same_plan(tmp_path, sbp):
+    """In Python, and where there is no compiler: the plan's variables are cut from the bundle's."""
+    net = mlp()
+    for layer in (net[0], net[2]):
+        layer.to_global(P2, sbp)
+    graph, _ = train(net, optimizer_of(net, "adam"))
+    sl.save(graph, tmp_path / "bundle")
+    images, labels = digits()
+    batches = [(sl.tensor(images[i:i + 64]), sl.tensor(labels[i:i + 64])) for i in range(0, 640, 64)]
+    expected = [graph(*batch).item() for batch in batches]
+    loaded = sl.load_graph(tmp_path / "bundle")
+    assert [loaded(*batch).item() for batch in batches] == expected
+    session = sl._C.Engine().load(str(tmp_path / "bundle"))
+    assert [session.run(list(batch))[0].item() for batch in batches] == expected
+    sl.save(loaded, tmp_path / "again")
+    assert [(tmp_path / f / "plan.json").read_bytes() for f in ("bundle", "again")] == [graph._call.session.plan_json().encode()] * 2
+    again = sl.load_graph(tmp_path / "again")
+    assert [again(*batch).item() for batch in batches] == [graph(*batch).item() for batch in batches]
+
+
 def test_a_forecast_takes_the_links_of_another_machine(tmp_path):
     net = mlp().to_global(P4, B)
     graph = Train(net, sl.optim.SGD(net.parameters(), lr=0.1))

@@ -82,6 +82,38 @@ TEST_F(BundleTest, RoundTripsAndRuns) {
   EXPECT_EQ(values(step.outputs()[1]), (Floats{1, 2, 3, 4}));
 }
 
+// Of a graph over devices the weights are whole, and the plan's variables parts of them.
+TEST_F(BundleTest, ShardsAreCutFromTheWeights) {
+  Bundle bundle{plain_plan(), "graph text\n", {{"whole", tensor({0, 1, 2, 3, 4, 5})}}, {}};
+  bundle.shards.variables["w"] = {"w", "whole", {1, DeviceKind::kSim, 0}, {DType::kFloat32, {kN}}, 0, 2};
+  save_bundle(dir_.string(), bundle);
+  EXPECT_EQ(load_bundle(dir_.string()).shards.variables, bundle.shards.variables);
+  Engine engine;
+  Session session = load_session(engine, dir_.string());
+  EXPECT_EQ(values(submit(session, filled(5)).outputs()[1]), (Floats{2, 3, 4, 5}));
+  bundle.shards.variables["w"].start = 3;
+  save_bundle(dir_.string(), bundle);
+  EXPECT_THAT(error_of([&] { load_session(engine, dir_.string()); }),
+              HasSubstr("shard 'w', [3, 7) of dimension 0 of 'whole': it is float32(4,), of float32(6,); it must lie "
+                        "within"));
+}
+
+TEST_F(BundleTest, RefusesMalformedShards) {
+  const auto error = [&](const std::string& shards) {
+    save_bundle(dir_.string(), {plain_plan(), "", {{"w", tensor({1, 2, 3, 4})}}, {{"shards", shards}}});
+    return load_error();
+  };
+  const std::string head = R"({"inputs": {}, "outputs": {}, "variables": {)";
+  EXPECT_THAT(error("[]"), HasSubstr("meta.json: shards: not an object of inputs, outputs and variables"));
+  EXPECT_THAT(error(R"({"inputs": {}, "outputs": {}, "others": {}})"), HasSubstr("no object 'variables'"));
+  EXPECT_THAT(error(head + R"("v": {}}})"), HasSubstr("'v' is none of the variables of the plan; all must be"));
+  for (const char* wrong :
+       {"1", R"({"of": "w", "device": "cpu:0", "axis": 1, "start": 0})",
+        R"({"of": "w", "device": "cpu:0", "axis": 0, "start": -1})", R"({"of": "w", "axis": 0, "start": 0})"})
+    EXPECT_THAT(error(head + R"("w": )" + wrong + "}}"), HasSubstr("must have of, device, axis (-1 to 0) and start"));
+  EXPECT_THAT(error(head + R"("w": {"of": "w", "device": "tpu", "axis": 0, "start": 0}}})"), HasSubstr("tpu"));
+}
+
 TEST_F(BundleTest, RunsThroughThePublicApi) {
   save();
   EXPECT_STREQ(api::version(), "0.1.0");

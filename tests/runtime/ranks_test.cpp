@@ -1,11 +1,13 @@
 // Plans of several ranks: each rank an engine, on a thread or in a process of its own.
 #include "collective/ranks.h"
 
+#include <barrier>
 #include <csignal>
 
 #include "plan/ranks.h"
 #include "plan/verify.h"
 #include "runtime/fixture.h"
+#include "support/alloc_counter.h"
 #include "support/processes.h"
 
 namespace sluice::test {
@@ -310,10 +312,6 @@ TEST(RanksFailure, ASessionThatIsStoppedWithAStepInFlightFailsItInTheOthers) {
 }
 
 TEST(RanksLoad, WhatCannotBeIsRefused) {
-  Engine alone;
-  EXPECT_EQ(
-      error_of([&] { Session::load(alone, all_reduce_plan(2), {}, with_functions()); }),
-      "unsupported: plan 'ranks': is for 2 ranks that run it together; this engine is alone: give it their world");
   const auto three =
       with_engines(2, [](Engine& engine, World&) { Session::load(engine, all_reduce_plan(3), {}, with_functions()); });
   EXPECT_THAT(three, Each("value: plan 'ranks': is for 3 ranks; the job has 2"));
@@ -505,6 +503,54 @@ TEST(RanksTransfer, SlotsOnBothRanksBoundHowFarTheProducerRunsAhead) {
   EXPECT_EQ(ahead, 2 * kQuota);
 }
 
+// Both ranks' threads, and those of their connections, are in this process.
+TEST(RanksTransfer, MessagesAllocateNothing) {
+  constexpr int kSteps = 100;
+  const int port = free_port();
+  std::barrier together(2);
+  uint64_t made = 1;
+  const auto run = [&](int rank) {
+    EngineOptions options;
+    options.cores = 1;
+    options.watchdog = {};  // its timer allocates now and then
+    options.world = std::make_shared<World>(world_options(rank, 2, port));
+    Engine engine(options);
+    Session session = Session::load(engine, ring(2, {"twice"}), {}, with_functions());
+    const Floats x = filled(1);
+    const InputTensor input{x.data(), PlanBuilder::f32({kN})};
+    // Timing decides how many handles are alive at once, so the pool of them may grow a little at first.
+    for (int round = 0; round < 10 && made > 0; ++round) {
+      together.arrive_and_wait();
+      const uint64_t before = allocations();
+      for (int i = 0; i < kSteps; ++i) {
+        StepHandle step = rank == 0 ? session.submit({&input, 1}) : session.submit({});
+        EXPECT_TRUE(step.wait().ok());
+        if (rank == 0) {
+          EXPECT_EQ(static_cast<float*>(step.outputs()[0].storage->data())[0], 4);
+        }
+      }
+      session.wait_all();
+      together.arrive_and_wait();
+      if (rank == 0) made = allocations() - before;
+      together.arrive_and_wait();
+    }
+  };
+  EXPECT_THAT(on_ranks(2, run), Each("no error"));
+  EXPECT_EQ(made, 0u);
+}
+
+TEST(RanksTransfer, AMessageThatIsLargerThanItsRegisterIsRefused) {
+  Plan plan = ring(2, {"twice"});
+  plan::Register& small = plan.registers[1];
+  ASSERT_EQ(small.name, "x1");
+  small.bytes = 8;
+  EXPECT_THAT(
+      error_of([&] { plan::check(plan); }),
+      HasSubstr(
+          "a view of 16 bytes at offset 0 leaves register 'x1' of 8 bytes; each of its slots, 2 by quota, must have "
+          "16"));
+}
+
 TEST(RanksTransfer, WhatCannotTravelIsRefusedByName) {
   Plans b("crossing");
   const int space = b.space(SpaceKind::kDevice, "sim:0");
@@ -533,9 +579,132 @@ TEST(RanksTransfer, ManySessionsHaveStreamsOfTheirOwnAndGiveThemBack) {
                                for (StepHandle& step : steps) EXPECT_TRUE(step.wait().ok());
                                world.all().barrier();
                              }
-                             EXPECT_LT(*world.take_lane(), 20);
+                             EXPECT_LT(*engine.take_lane(), 20);
                            }),
               Each("no error"));
+}
+
+std::string names_of(const std::vector<PortInfo>& ports) {
+  std::string names;
+  for (const PortInfo& port : ports) names += port.name + port.type.shape.str() + " ";
+  return names;
+}
+
+StepHandle submit_all(Session& session, const std::vector<Floats>& values) {
+  std::vector<InputTensor> inputs;
+  for (const Floats& x : values) inputs.push_back({x.data(), PlanBuilder::f32({static_cast<int64_t>(x.size())})});
+  return session.submit(inputs);
+}
+
+// An engine without a world runs all ranks. Its sessions' collectives wait on streams of their own.
+TEST(RanksInOneProcess, CollectivesOfTwoSessionsAtOnce) {
+  constexpr int kRanks = 3;
+  EngineOptions options;
+  options.cores = 1;
+  Engine engine(options);
+  std::vector<Session> sessions;
+  for (int i = 0; i < 2; ++i) sessions.push_back(Session::load(engine, all_reduce_plan(kRanks), {}, with_functions()));
+  EXPECT_EQ(names_of(sessions[0].inputs()), "x0(4,) x1(4,) x2(4,) ");
+  std::vector<StepHandle> steps;
+  const auto check = [&](int step) {
+    Floats expected(kN);
+    for (int r = 0; r < kRanks; ++r) {
+      for (int64_t i = 0; i < kN; ++i) expected[i] += 2 * (static_cast<float>(step + 1000 * r) + i);
+    }
+    for (const OutputTensor& output : steps[step].outputs()) EXPECT_EQ(values(output), expected);
+  };
+  for (int step = 0; step < 200; ++step) {
+    std::vector<Floats> inputs;
+    for (int r = 0; r < kRanks; ++r) inputs.push_back(ramp(static_cast<float>(step + 1000 * r)));
+    steps.push_back(submit_all(sessions[step % 2], inputs));
+    if (step >= 4) check(step - 4);
+  }
+  for (Session& session : sessions) session.wait_all();
+  sessions.clear();
+  EXPECT_EQ(*engine.take_lane(), 0);
+}
+
+TEST(RanksInOneProcess, RegistersBetweenRanksAreLikeOthers) {
+  EngineOptions options;
+  options.cores = 1;
+  Engine engine(options);
+  Session session = Session::load(engine, ring(4, {"twice", "add_one"}), {}, with_functions());
+  EXPECT_EQ(session.stats().actors.size(), 6u);  // nobody sends or receives
+  for (int step = 0; step < 100; ++step) {
+    const float x = static_cast<float>(step);
+    ASSERT_EQ(result(submit(session, filled(x))), filled(2 * (2 * x + 1) + 1));
+  }
+}
+
+TEST(RanksInOneProcess, AFailedStepFailsAndTheNextWorks) {
+  EngineOptions options;
+  options.cores = 1;
+  Engine engine(options);
+  HostFunctions f = functions();
+  f["picky"] = failing(3);
+  Session session = Session::load(engine, all_reduce_plan(2, {"copy", "picky"}), {}, with_functions(f));
+  for (int i = 0; i < 6; ++i) {
+    StepHandle step = submit_all(session, {filled(1), filled(static_cast<float>(i))});
+    if (i != 3)
+      EXPECT_EQ(result(step), filled(static_cast<float>(1 + i)));
+    else
+      EXPECT_THAT(error_of([&] { step.outputs(); }), HasSubstr("picky: 3 is not accepted; give another"));
+  }
+}
+
+TEST(RanksInOneProcess, StoppingEndsCollectivesThatWait) {
+  EngineOptions options;
+  options.cores = 1;
+  Engine engine(options);
+  Gate gate;
+  HostFunctions f = functions();
+  f["late"] = gate.function();
+  Session session = Session::load(engine, all_reduce_plan(2, {"copy", "late"}), {}, with_functions(f));
+  StepHandle step = submit_all(session, {filled(1), filled(1)});
+  gate.wait_arrived(1);
+  std::thread opener([&] {
+    while (error_of([&] { submit_all(session, {filled(1), filled(1)}); }) == "no error") std::this_thread::yield();
+    gate.open();
+  });
+  session.stop();
+  opener.join();
+  EXPECT_THAT(error_of([&] { step.outputs(); }), HasSubstr("cancelled"));
+}
+
+// Two ranks' halves of an input are one to the caller, and so are their copies of the result.
+TEST(RanksInOneProcess, ShardsAreOneToCallers) {
+  EngineOptions options;
+  options.cores = 1;
+  Engine engine(options);
+  SessionOptions session_options = with_functions();
+  plan::Shards& shards = session_options.shards;
+  shards.inputs = {{"x0", {"x0", "x", {}, {}, 0, 0}}, {"x1", {"x1", "x", {1}, {}, 0, kN}}};
+  shards.outputs = {{"y0", {"y0", "y", {}, {}, -1, 0}}, {"y1", {"y1", "y", {1}, {}, -1, 0}}};
+  Session session = Session::load(engine, all_reduce_plan(2, {"copy"}), {}, session_options);
+  EXPECT_EQ(names_of(session.inputs()) + names_of(session.outputs()), "x(8,) y(4,) ");
+  EXPECT_EQ(result(submit(session, {1, 2, 3, 4, 10, 20, 30, 40})), (Floats{11, 22, 33, 44}));
+  shards.inputs.at("x1").start = 5;
+  EXPECT_EQ(
+      error_of([&] { Session::load(engine, all_reduce_plan(2, {"copy"}), {}, session_options); }),
+      "value: plan 'ranks': input 'x1', [5, 9) of dimension 0 of 'x': it does not fit to 'x0'; shards are copies, "
+      "or parts in order");
+}
+
+TEST(RanksInOneProcess, WhatEachRankHasOfItsOwnIsRefusedByName) {
+  Plans b("shared");
+  const int w = b.variable("w", {kN});
+  for (int r = 0; r < 2; ++r) {
+    const int host = b.stream(on(r), StreamKind::kHost);
+    const std::string name = std::to_string(r);
+    const int feed = b.feed("feed" + name, host), sink = b.sink("sink" + name, host);
+    const int x = b.reg("x" + name, feed, {sink}, {.bytes = kN * 4});
+    b.input("x" + name, x, b.f32({kN}));
+    b.call(sink, "copy", {b.r(x)}, {b.v(w)});
+  }
+  EXPECT_EQ(
+      error_of([&] { plan::in_one_process(b.build()); }),
+      "unsupported: plan 'shared': variable 'w' is written, and used by 2 ranks, each of which has one of its own; "
+      "in one process they must have different names");
 }
 
 class InProcesses : public testing::TestWithParam<int> {};

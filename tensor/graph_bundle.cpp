@@ -1,0 +1,141 @@
+// Graphs to bundles, and back.
+#include <cstring>
+
+#include "compiler/sbp_infer.h"
+#include "graph/kernel_check.h"
+#include "kernels/target.h"
+#include "plan/ranks.h"
+#include "runtime/extension.h"
+#include "runtime/strided_copy.h"
+#include "streams/collective/world.h"
+#include "tensor/graph_session_impl.h"
+#include "tensor/ranks_agree.h"
+
+namespace sluice {
+
+BundleTensor GraphSession::Impl::whole_of(const std::string& name, const TensorType& type) {
+  const Tensor tensor = find(name);
+  if (!is_component(name)) {
+    const auto copy = eager.allocate(type);
+    tensor.copy_to_host(copy->data());
+    return {TensorSpec::contiguous(type), copy->storage()};
+  }
+  const int rank = world->rank();
+  const BundleTensor whole{TensorSpec::contiguous(type), rank == 0 ? eager.allocate(type)->storage() : nullptr};
+  for (const plan::Shard& shard : result.partition.shards) {
+    if (shard.whole != name) continue;
+    const TensorSpec spec = TensorSpec::contiguous(shard.type);
+    std::vector<std::byte> part(spec.extent_bytes());
+    if (rank == shard.device.rank) {
+      EagerImpl& impl = eager_impl(tensor);
+      impl.storage()->before_read();
+      strided_copy(part.data(), spec, impl.data(), impl.memory_spec());
+      if (rank != 0) world->control().send(part.data(), part.size(), 0, 0);
+    }
+    if (rank == 0) {
+      if (shard.device.rank != 0) world->control().receive(part.data(), part.size(), shard.device.rank, 0);
+      const plan::Window window = plan::window_of(shard, whole.spec);
+      strided_copy(static_cast<std::byte*>(whole.storage->data()) + window.offset, window.spec, part.data(), spec);
+    }
+    if (shard.axis < 0) break;  // copies are equal
+  }
+  return whole;
+}
+
+void GraphSession::save(const std::string& dir) const {
+  Impl& impl = *impl_;
+  const std::string& name = impl.result.plan.name;
+  for (const auto& [input, component] : impl.options.compile.components) {
+    SLUICE_CHECK_KIND(kUnsupported, impl.world == nullptr || component.sbp.kind != Sbp::Kind::kPartialSum,
+                      "graph '{}': '{}' lies as {}; what a bundle is fed must be whole, or split", name, input,
+                      component.str());
+  }
+  Bundle bundle;
+  bundle.plan = impl.result.plan;
+  bundle.shards = impl.shards;
+  bundle.graph_text = graph::to_text(impl.captured.graph);
+  bundle.meta = impl.options.meta;
+  for (const graph::Node& node : impl.captured.graph.nodes())
+    if (!node.op->extension.empty()) bundle.meta[extension_key(node.op->name)] = node.op->extension;
+  const ExecutorScope now(impl.eager);
+  std::map<std::string, TensorType> types;
+  for (const auto* known : {&impl.captured.variables, &impl.folded})
+    for (const auto& [variable, tensor] : *known) types[variable] = tensor.type();
+  for (const graph::Variable& v : impl.captured.graph.variables()) types[v.name] = impl.captured.graph.type(v.value);
+  for (const auto& [variable, type] : types) bundle.weights[variable] = impl.whole_of(variable, type);
+  if (impl.world == nullptr) return save_bundle(dir, bundle);
+  std::string problem;
+  try {
+    if (impl.world->rank() == 0) save_bundle(dir, bundle);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  problem = gather_texts(impl.world->control(), problem)[0];
+  SLUICE_CHECK_KIND(kIo, problem.empty(), "graph '{}': rank 0 could not save it: {}", name, problem);
+}
+
+void GraphSession::Impl::adopt(Bundle& bundle) {
+  result.plan = std::move(bundle.plan);
+  result.graph = captured.graph;
+  shards = std::move(bundle.shards);
+  for (const plan::Variable& v : result.plan.variables)
+    if (const plan::Shard* shard = plan::find_shard(shards.variables, v.name))
+      result.partition.shards.push_back(*shard);
+  world = eager.engine().world();
+  options.compile.ranks = plan::rank_count(result.plan);
+  if (world != nullptr && (world->size() == 1 || options.compile.ranks == 1)) world = nullptr;
+  if (world == nullptr) return;
+  std::map<std::string, std::pair<std::vector<DeviceId>, int>> lies;  // by the graph's name: devices, axis
+  const auto add = [&](const plan::Shard* shard) {
+    if (shard == nullptr) return;
+    lies[shard->whole].first.push_back(shard->device);
+    lies[shard->whole].second = shard->axis;
+  };
+  for (const plan::Input& input : result.plan.inputs) {
+    // Copies are taken from local tensors, too.
+    const plan::Shard* shard = plan::find_shard(shards.inputs, input.name);
+    if (shard != nullptr && shard->axis >= 0) add(shard);
+  }
+  for (const plan::Shard& shard : result.partition.shards) add(&shard);
+  for (auto& [name, where] : lies) {
+    options.compile.components[name] = {DeviceMesh(std::move(where.first)),
+                                        where.second < 0 ? Sbp::broadcast() : Sbp::split(where.second)};
+  }
+  for (const plan::Shard& shard : result.partition.shards) {
+    const auto whole = captured.variables.find(shard.whole);
+    if (shard.device.rank != world->rank() || whole == captured.variables.end()) continue;
+    const EagerImpl& from = eager_impl(whole->second);
+    const plan::Window window = plan::window_of(shard, from.spec());
+    const auto part = eager.allocate(shard.type);
+    strided_copy(part->data(), TensorSpec::contiguous(shard.type), from.data() + window.offset, window.spec);
+    whole->second = Value(part);
+  }
+}
+
+std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, const std::string& dir,
+                                                 GraphSessionOptions options) {
+  Bundle bundle = load_bundle(dir);
+  const OpRegistry& ops = eager.ops();
+  check_extensions(dir, bundle.meta, [&](const std::string& op) { return ops.find(op) != nullptr; });
+  CapturedGraph captured{graph::parse(bundle.graph_text, dir + "/graph.txt", ops), {}};
+  for (auto& [name, weight] : bundle.weights)
+    captured.variables[name] = Value(std::make_shared<EagerImpl>(weight.storage, weight.spec, DeviceId{}));
+  for (const auto& [key, value] : bundle.meta) options.meta.emplace(key, value);
+  auto impl = std::make_unique<Impl>(eager, std::move(captured), std::move(options));
+  // Bundles of old do not say where variables lie on several devices: they are split anew.
+  const auto planned_here = [&] {
+    const KernelTarget target(eager.engine().kernels(), impl->devices());
+    return target.fingerprint() == bundle.plan.target;
+  };
+  const bool divided = compiler::is_global(impl->captured.graph) && bundle.shards.empty();
+  if (plan::rank_count(bundle.plan) > 1 || (!divided && planned_here())) {
+    graph::check_kernels(bundle.plan, ops);  // kernels trust the types of their operands
+    impl->adopt(bundle);
+  } else {
+    impl->compile_graph();
+  }
+  impl->start();
+  return std::unique_ptr<GraphSession>(new GraphSession(std::move(impl)));
+}
+
+}  // namespace sluice
