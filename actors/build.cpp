@@ -196,10 +196,6 @@ std::unique_ptr<NodeProgram> make_ports(const RunState& run, int actor, bool asy
   return program;
 }
 
-}  // namespace
-
-namespace {
-
 // Kernels of a program that follow each other, [first, first + kernels), as a chain; their operands are in pointers
 // [begin, end).
 std::unique_ptr<KernelChain> make_chain(const NodeProgram& program, size_t first, size_t kernels, Stream& stream) {

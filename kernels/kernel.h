@@ -66,7 +66,7 @@ struct KernelDef {
   std::function<plan::LayoutPreference(const plan::KernelQuery&)> layouts = nullptr;  // null: contiguous operands
   std::vector<plan::InPlacePair> in_place = {};                                       // output may overwrite input
   bool (*can_fuse)(const plan::KernelQuery&) = nullptr;  // may be a step of the device's kernel "fused"; null: never
-  std::string library = {};  // that prepare() may choose here: PreparedKernel::library()
+  std::string library = {};                              // that prepare() may choose here: PreparedKernel::library()
 };
 
 // Kernels by (op, device kind). Filled by explicit lists: add_cpu_kernels(table). Thread-safe: an extension may add its

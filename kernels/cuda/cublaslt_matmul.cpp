@@ -69,6 +69,7 @@ class CublasLtMatmul final : public PreparedKernel {
         aligned_(aligned),
         any_(any) {
     workspace_bytes_ = cublaslt_workspace_bytes(architecture(query.device)) + kWorkspaceAlignment - plan::kAlignment;
+    repeatable_ = true;
   }
   const char* library() const override { return "cuBLASLt"; }
 

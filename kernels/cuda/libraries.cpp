@@ -15,12 +15,11 @@ std::vector<LibraryVersion> cuda_libraries() {
       return {name, "(could not be loaded)"};
     }
   };
-  return {told("NVRTC", [] { return nvrtc().version(); }), told("cuDNN", [] {
-            return cudnn() != nullptr ? cudnn()->version() : "(absent: generated kernels convolve)";
-          }),
-          told("cuBLASLt", [] {
-            return cublaslt() != nullptr ? cublaslt()->version() : "(absent: generated kernels multiply)";
-          })};
+  return {
+      told("NVRTC", [] { return nvrtc().version(); }),
+      told("cuDNN", [] { return cudnn() != nullptr ? cudnn()->version() : "(absent: generated kernels convolve)"; }),
+      told("cuBLASLt",
+           [] { return cublaslt() != nullptr ? cublaslt()->version() : "(absent: generated kernels multiply)"; })};
 }
 
 }  // namespace sluice::cuda

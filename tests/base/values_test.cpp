@@ -77,8 +77,8 @@ TEST(Status, CarriesErrorsByValue) {
 }
 
 TEST(Trace, WritesOneLanePerStream) {
-  const std::string json =
-      chrome_trace_json({{0, 0, -1, 2, 1000, 3000, false}}, {{"cpu:0/compute0"}, {"fwd \"x\""}, {}});
+  const std::string json = chrome_trace_json({{.actor = 0, .step = 2, .begin_ns = 1000, .end_ns = 3000}},
+                                             {{"cpu:0/compute0"}, {"fwd \"x\""}, {}});
   EXPECT_NE(json.find("\"name\":\"cpu:0/compute0\""), std::string::npos);
   EXPECT_NE(json.find("\"name\":\"fwd \\\"x\\\"\""), std::string::npos);
   EXPECT_NE(json.find("\"ts\":1.000,\"dur\":2.000"), std::string::npos);

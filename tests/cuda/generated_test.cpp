@@ -7,6 +7,7 @@ namespace sluice {
 namespace {
 
 using namespace test;
+using testing::HasSubstr;
 using testing::IsEmpty;
 
 // Operands that are transposed, broadcast, stepped, and an output that lies channels-last.

@@ -1,6 +1,6 @@
 #pragma once
-// The kernels of the shipped backend, run on fakes: sources compiled for the host by the fake NVRTC, the fake libraries,
-// the fake driver. And what they are held against, the cpu's.
+// The kernels of the shipped backend, run on fakes: sources compiled for the host by the fake NVRTC, the fake
+// libraries, the fake driver. And what they are held against, the cpu's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

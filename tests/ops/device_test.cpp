@@ -52,6 +52,7 @@ std::vector<Value> run_on(const DeviceId& device, EagerExecutor& eager, const Dr
   }
   GraphSession session(eager, trace.finish(outputs), {});
   const std::vector<Tensor> results = session.call(given);
+  session.synchronize();  // its end would not wait for long
   return {results.begin(), results.end()};
 }
 
