@@ -92,8 +92,8 @@ std::string KernelTarget::fingerprint() const {
       if (has_collective(op, kind)) ops.emplace_back(op);
     for (const std::string& op : ops) {
       ++count;
-      const KernelDef& def = table_.get(op, kind);
-      const std::string library = def.library.empty() ? "" : "@" + def.library;
+      const KernelDef* def = table_.find(op, kind);  // null: a collective
+      const std::string library = def == nullptr || def->library.empty() ? "" : "@" + def->library;
       for (char c : std::string(device_kind_name(kind)) + ":" + op + library + ";")
         hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
     }
