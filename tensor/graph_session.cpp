@@ -300,6 +300,9 @@ InputTensor GraphSession::Impl::component_of(const std::string& name, const Tens
 std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::chrono::nanoseconds timeout) {
   SLUICE_CHECK_KIND(kRuntime, impl_->session.valid(), "graph '{}': was compiled by a dry run; it cannot be called",
                     impl_->result.plan.name);
+  const std::vector<graph::Input>& known = impl_->captured.graph.inputs();
+  // A rank, or the plan, may have nothing of an input.
+  const bool as_they_come = impl_->world == nullptr && impl_->takes.size() == inputs.size();
   std::vector<InputTensor> data;
   std::vector<Tensor> host;
   std::vector<std::pair<std::string, Tensor>> local;
@@ -309,14 +312,16 @@ std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::c
     SLUICE_CHECK_KIND(kType, input.defined(), "graph '{}': an input is undefined; pass a tensor",
                       impl_->result.plan.name);
     host.push_back(input.device().kind == DeviceKind::kCpu ? input : Tensor(impl_->eager.copy_to(input, {})));
-    const std::string& name = impl_->captured.graph.inputs()[host.size() - 1].name;
-    if (impl_->is_component(name)) {
-      const InputTensor component = impl_->component_of(name, input);
-      if (impl_->takes.contains(name)) data.push_back(component);
+    const size_t index = host.size() - 1;
+    const std::string* name = index < known.size() ? &known[index].name : nullptr;
+    if (name != nullptr && impl_->is_component(*name)) {
+      const InputTensor component = impl_->component_of(*name, input);
+      if (impl_->takes.contains(*name)) data.push_back(component);
       continue;
     }
-    if (impl_->world != nullptr && !impl_->inputs_agree) local.emplace_back(name, host.back());
-    if (impl_->takes.contains(name)) data.push_back({host.back().read("graph input"), host.back().spec()});
+    if (name != nullptr && impl_->world != nullptr && !impl_->inputs_agree) local.emplace_back(*name, host.back());
+    if (as_they_come || name == nullptr || impl_->takes.contains(*name))
+      data.push_back({host.back().read("graph input"), host.back().spec()});
   }
   if (!local.empty()) check_same_inputs(*impl_->world, impl_->result.plan.name, local);
   impl_->inputs_agree = true;

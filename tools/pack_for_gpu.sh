@@ -13,7 +13,7 @@ mkdir -p "$to"/{bin,lib,static,include,source}
 programs=(conformance_tests ops_tests runtime_tests faults_tests tensor_tests fuzz_tests cuda/cuda_tests)
 for p in "${programs[@]}"; do install -s "$build/tests/$p" "$to/bin/"; done
 install -s "$build/tools/sluice-info" "$to/bin/"
-install -s "$build/libsluice_cuda.so" "$build"/tests/cuda/libfake_{cuda,cublaslt}.so "$to/lib/"
+install -s "$build/libsluice_cuda.so" "$build"/tests/cuda/libfake_{cuda,cublaslt,cudnn,nccl}.so "$to/lib/"
 cp "$build"/libsluice_*.a "$to/static/"
 strip --strip-debug "$to"/static/*.a
 

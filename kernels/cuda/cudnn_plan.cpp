@@ -113,6 +113,7 @@ CudnnKernel::CudnnKernel(const plan::KernelQuery& query, CudnnDevice& device, Cu
   SLUICE_CHECK(inputs_ + outputs_ <= kMostOperands, "{}: {} operands; a plan of cuDNN takes {} at most", op_,
                inputs_ + outputs_, kMostOperands);
   workspace_bytes_ = plans_.workspace_bytes();
+  repeatable_ = true;
   log(LogLevel::kDebug, LogArea::kKernels, "{}: cuDNN's engine {}, {} bytes of workspace", op_, plans_.aligned.engine,
       workspace_bytes_);
 }

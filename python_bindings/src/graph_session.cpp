@@ -160,15 +160,19 @@ nb::dict ledger_of(const plan::Plan& plan) {
   return d;
 }
 
-// Of the graph: the plan may have parts of them.
-template <class Port>
-nb::list ports_of(const graph::Graph& graph, const std::vector<Port>& ports) {
+nb::list ports_of(const std::vector<PortInfo>& ports) {
   nb::list list;
-  for (const Port& port : ports) {
-    const TensorType& type = graph.type(port.value);
-    list.append(nb::make_tuple(port.name, type.dtype, type.shape));
-  }
+  for (const PortInfo& port : ports) list.append(nb::make_tuple(port.name, port.type.dtype, port.type.shape));
   return list;
+}
+
+// What a call takes: of a graph that several ranks run the graph's own, of which this one may have parts.
+nb::list inputs_of(GraphSession& session) {
+  if (!session.of_ranks()) return ports_of(session.session().inputs());
+  const graph::Graph& graph = session.captured().graph;
+  std::vector<PortInfo> wholes;
+  for (const graph::Input& input : graph.inputs()) wholes.push_back({input.name, graph.type(input.value)});
+  return ports_of(wholes);
 }
 
 nb::list passes_of(const CompileResult& result) {
@@ -273,9 +277,8 @@ void bind_graph_session(nb::module_& m) {
       .def("session_memory", [](PyGraph& g) { return memory_of(*g.get()); })
       .def(
           "wait_report", [](PyGraph& g) { return g.get()->session().wait_report(); }, Release())
-      .def("inputs", [](PyGraph& g) { return ports_of(g.get()->captured().graph, g.get()->captured().graph.inputs()); })
-      .def("outputs",
-           [](PyGraph& g) { return ports_of(g.get()->captured().graph, g.get()->captured().graph.outputs()); })
+      .def("inputs", [](PyGraph& g) { return inputs_of(*g.get()); })
+      .def("outputs", [](PyGraph& g) { return ports_of(g.get()->session().outputs()); })
       .def(
           "set_trace", [](PyGraph& g, bool on) { g.get()->session().set_trace(on); }, Release())
       .def(

@@ -11,7 +11,7 @@ void bind_random(nb::module_& m) {
                         "Random numbers: torch's sequential CPU generator, and the state of random ops.")
       .def(nb::init<>())
       .def("manual_seed",
-           [](nb::handle self, uint64_t seed) {
+           [](nb::handle_t<Generator> self, uint64_t seed) {
              nb::inst_ptr<Generator>(self)->manual_seed(seed);
              return nb::borrow(self);
            })

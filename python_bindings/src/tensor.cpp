@@ -137,7 +137,7 @@ void bind_autograd_members(nb::class_<Tensor>& t) {
        [](const Tensor& t, bool on) { t.set_requires_grad(on); })
       .def(
           "requires_grad_",
-          [](nb::handle self, bool on) {
+          [](nb::handle_t<Tensor> self, bool on) {
             nb::inst_ptr<Tensor>(self)->set_requires_grad(on);
             return nb::borrow(self);
           },

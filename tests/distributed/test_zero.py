@@ -56,9 +56,10 @@ def bytes_by_device(graph, of):
 is_state = lambda name: "exp_avg" in name
 is_parameter = lambda name: name.startswith("net.")
 
-def conversions(graph):
-    return {part for kernel in graph.plan["kernels"] for part in kernel["name"].split("/")
-            if part in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")}
+def conversions(graph):  # what a kernel is for comes before what it does
+    known = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "reduce")
+    parts = [[part for part in kernel["name"].split("/") if part in known] for kernel in graph.plan["kernels"]]
+    return {found[0] for found in parts if found} - {"reduce"}  # of the loss
 """
 
 MODES = """

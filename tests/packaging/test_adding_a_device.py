@@ -22,7 +22,8 @@ def test_the_example_is_built_outside_the_tree_and_is_a_device(tmp_path):
         output += done.stdout
     passed = [int(n) for n in re.findall(r"\[  PASSED  \] (\d+) tests", output)]
     assert passed[0] >= 12 and passed[1] >= 5, passed  # the suite, plans
-    assert "FAILED" not in output and "SKIPPED" not in output
+    skipped = set(re.findall(r"SKIPPED \] (\S+) \(", output))  # the device has no chains
+    assert "FAILED" not in output and skipped == {"Devices/Conformance.AChainGivesWhatItsWorkGives/cuda"}
     for test in re.findall(r"^\[       OK \] Devices/Conformance\.(\w+)/cuda", output, re.M):
         assert f"`{test}`" in PAGE, f"{test} is not on the page"
 

@@ -146,7 +146,7 @@ FUSED = """
 def kernels(**options):
     sl.manual_seed(0)
     net = Block(words=11, width=16, heads=2, length=6)
-    graph = Train(net, "cuda:0")
+    graph = Train(net, "cuda:0", graphs=True)
     for name in options.get("without", ()):
         graph.config.disable_pass(name)
     text, mask = np.random.default_rng(0).integers(0, 11, (3, 7)), np.tril(np.ones((6, 6), bool))

@@ -38,6 +38,12 @@ def test_hostile_arguments_end_in_documented_exceptions(tmp_path, repetitions, c
     count("hostile Python calls", processes * calls, "calls")
 
 
+def test_methods_of_another_class_are_refused():
+    for method in (sl.Tensor.requires_grad_, sl.Tensor.detach, sl.Generator.manual_seed):
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            method([1, 2])
+
+
 def test_strings_that_utf8_cannot_say_are_refused():
     with pytest.raises(ValueError, match="lone surrogates"):
         sl.ones(2).to("\ud800")
