@@ -245,7 +245,7 @@ FAKE_CUDNN_API cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t c
     case CUDNN_ATTR_ENGINE_NUMERICAL_NOTE:
       if (type != CUDNN_TYPE_NUMERICAL_NOTE) return told("cudnnBackendGetAttribute", CUDNN_STATUS_BAD_PARAM);
       *count = std::min<int64_t>(most, static_cast<int64_t>(d.engine.notes.size()));
-      std::memcpy(values, d.engine.notes.data(), static_cast<size_t>(*count) * sizeof(d.engine.notes[0]));
+      std::copy_n(d.engine.notes.begin(), *count, static_cast<cudnnBackendNumericalNote_t*>(values));
       return CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
       return number(d.at(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG).engine.workspace_bytes);
