@@ -37,6 +37,9 @@ class Chains {
     }
   }
 
+  bool any() const {
+    return std::any_of(members_.begin(), members_.end(), [](const auto& chain) { return chain.second.size() > 1; });
+  }
   // The nodes of the chain that ends in `node`, in order; empty when it is not the end of one.
   std::vector<int> ending_in(int node) const {
     const auto it = members_.find(node);
@@ -123,6 +126,7 @@ Node fuse(const graph::Rewriter& rewriter, const std::vector<int>& members, cons
 
 int fuse_elementwise(graph::Graph& graph, PassContext& context) {
   const Chains chains(graph, context);
+  if (!chains.any()) return 0;
   graph::Rewriter rewriter(graph);
   int fused = 0;
   for (int i = 0; i < static_cast<int>(graph.nodes().size()); ++i) {
@@ -136,7 +140,7 @@ int fuse_elementwise(graph::Graph& graph, PassContext& context) {
     rewriter.map(graph.nodes()[i].outputs[0], rewriter.target().nodes()[made].outputs[0]);
     ++fused;
   }
-  if (fused) graph = rewriter.finish();
+  graph = rewriter.finish();
   return fused;
 }
 
