@@ -1,33 +1,16 @@
 #include "kernels/cuda/cublaslt.h"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 
-#include "base/log.h"
+#include "streams/cuda/library.h"
 
 namespace sluice::cuda {
 namespace {
 
 constexpr const char* kLibrary = "libcublasLt.so.13";
 constexpr const char* kVariable = "SLUICE_CUBLASLT";
-
-std::optional<CublasLt> open() {
-  const char* named = std::getenv(kVariable);
-  const std::string path = named != nullptr ? named : "";
-  if (path == "off") return std::nullopt;
-  if (!path.empty()) return load_cublaslt(path);
-  try {
-    return load_cublaslt(kLibrary);
-  } catch (const Error& error) {
-    log(LogLevel::kWarn, LogArea::kKernels, "{}", error.what());
-    return std::nullopt;
-  }
-}
 
 }  // namespace
 
@@ -46,28 +29,19 @@ void CublasLt::check(cublasStatus_t status, const std::string& op, const char* c
 }
 
 CublasLt load_cublaslt(const std::string& path) {
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* why = dlerror();
-    fail(
-        ErrorKind::kUnsupported,
-        "cuBLASLt, which multiplies matrices on the GPU, could not be loaded: {}; install CUDA 13's, name it in {}, or "
-        "say {}=off for generated kernels",
-        why != nullptr ? why : path, kVariable, kVariable);
-  }
+  void* library =
+      load_library(path, "cuBLASLt, which multiplies matrices on the GPU,",
+                   fmt::format("install CUDA 13's, name it in {0}, or say {0}=off for generated kernels", kVariable));
+  const LibraryOrigin origin{"cuBLASLt", path, "CUDA 13's"};
   CublasLt functions;
-  const auto find = [&](const char* name, auto& function) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    SLUICE_CHECK_KIND(kUnsupported, function != nullptr, "cuBLASLt: '{}' has no {}; install CUDA 13's", path, name);
-  };
-#define SLUICE_CUBLASLT_FIND(name) find(#name, functions.name);
+#define SLUICE_CUBLASLT_FIND(name) need_function(library, #name, functions.name, origin);
   SLUICE_CUBLASLT_CALLS(SLUICE_CUBLASLT_FIND)
 #undef SLUICE_CUBLASLT_FIND
   return functions;
 }
 
 const CublasLt* cublaslt() {
-  static const std::optional<CublasLt> loaded = open();
+  static const std::optional<CublasLt> loaded = load_unless_off(kVariable, kLibrary, load_cublaslt);
   return loaded ? &*loaded : nullptr;
 }
 

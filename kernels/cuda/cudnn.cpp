@@ -1,31 +1,14 @@
 #include "kernels/cuda/cudnn.h"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
 #include <map>
-#include <optional>
 
-#include "base/log.h"
+#include "streams/cuda/library.h"
 
 namespace sluice::cuda {
 namespace {
 
 constexpr const char* kLibrary = "libcudnn.so.9";
 constexpr const char* kVariable = "SLUICE_CUDNN";
-
-std::optional<Cudnn> open() {
-  const char* named = std::getenv(kVariable);
-  const std::string path = named != nullptr ? named : "";
-  if (path == "off") return std::nullopt;
-  if (!path.empty()) return load_cudnn(path);
-  try {
-    return load_cudnn(kLibrary);
-  } catch (const Error& error) {
-    log(LogLevel::kWarn, LogArea::kKernels, "{}", error.what());
-    return std::nullopt;
-  }
-}
 
 }  // namespace
 
@@ -43,20 +26,12 @@ void Cudnn::check(cudnnStatus_t status, const std::string& op, const char* call)
 }
 
 Cudnn load_cudnn(const std::string& path) {
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* why = dlerror();
-    fail(ErrorKind::kUnsupported,
-         "cuDNN, which computes convolutions on the GPU, could not be loaded: {}; install cuDNN 9 for CUDA 13, name it "
-         "in {}, or say {}=off for generated kernels",
-         why != nullptr ? why : path, kVariable, kVariable);
-  }
+  void* library = load_library(
+      path, "cuDNN, which computes convolutions on the GPU,",
+      fmt::format("install cuDNN 9 for CUDA 13, name it in {0}, or say {0}=off for generated kernels", kVariable));
+  const LibraryOrigin origin{"cuDNN", path, "cuDNN 9"};
   Cudnn functions;
-  const auto find = [&](const char* name, auto& function) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    SLUICE_CHECK_KIND(kUnsupported, function != nullptr, "cuDNN: '{}' has no {}; install cuDNN 9", path, name);
-  };
-#define SLUICE_CUDNN_FIND(name) find(#name, functions.name);
+#define SLUICE_CUDNN_FIND(name) need_function(library, #name, functions.name, origin);
   SLUICE_CUDNN_CALLS(SLUICE_CUDNN_FIND)
 #undef SLUICE_CUDNN_FIND
   SLUICE_CHECK_KIND(kUnsupported, functions.cudnnGetVersion() / 10000 == CUDNN_MAJOR,
@@ -65,7 +40,7 @@ Cudnn load_cudnn(const std::string& path) {
 }
 
 const Cudnn* cudnn() {
-  static const std::optional<Cudnn> loaded = open();
+  static const std::optional<Cudnn> loaded = load_unless_off(kVariable, kLibrary, load_cudnn);
   return loaded ? &*loaded : nullptr;
 }
 

@@ -1,11 +1,8 @@
 #include "kernels/cuda/nvrtc.h"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
 #include <mutex>
 
-#include "base/error.h"
+#include "streams/cuda/library.h"
 
 namespace sluice::cuda {
 namespace {
@@ -16,19 +13,11 @@ constexpr const char* kVariable = "SLUICE_NVRTC";
 }  // namespace
 
 Nvrtc::Nvrtc() {
-  const char* named = std::getenv(kVariable);
-  const char* path = named != nullptr && *named != '\0' ? named : kLibrary;
-  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* why = dlerror();
-    fail(ErrorKind::kUnsupported,
-         "NVRTC, which compiles kernels for the GPU, could not be loaded: {}; install CUDA 13's, or name it in {}",
-         why != nullptr ? why : path, kVariable);
-  }
-  const auto find = [&](const char* name, auto& function) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    SLUICE_CHECK_KIND(kUnsupported, function != nullptr, "NVRTC: '{}' has no {}; install CUDA 13's", path, name);
-  };
+  const std::string path = library_path(kVariable, kLibrary);
+  void* library = load_library(path, "NVRTC, which compiles kernels for the GPU,",
+                               fmt::format("install CUDA 13's, or name it in {}", kVariable));
+  const LibraryOrigin origin{"NVRTC", path, "CUDA 13's"};
+  const auto find = [&](const char* name, auto& function) { need_function(library, name, function, origin); };
   find("nvrtcVersion", version_);
   find("nvrtcCreateProgram", create_);
   find("nvrtcDestroyProgram", destroy_);

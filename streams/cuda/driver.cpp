@@ -1,12 +1,8 @@
 #include "streams/cuda/driver.h"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
 #include <mutex>
 
-#include "base/error.h"
-#include "base/log.h"
+#include "streams/cuda/library.h"
 
 namespace sluice::cuda {
 namespace {
@@ -19,21 +15,14 @@ std::string version_text(int version) { return fmt::format("{}.{}", version / 10
 
 template <class Function>
 void find(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  SLUICE_CHECK_KIND(kUnsupported, function != nullptr,
+  SLUICE_CHECK_KIND(kUnsupported, find_function(library, name, function),
                     "the NVIDIA driver is too old: it has no {}; install release {} or newer", name, kLeastRelease);
 }
 
 Driver open() {
-  const char* named = std::getenv(kVariable);
-  const std::string path = named != nullptr && *named != '\0' ? named : kLibrary;
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* why = dlerror();
-    fail(ErrorKind::kUnsupported,
-         "the NVIDIA driver could not be loaded: {}; install release {} or newer, or name it in {}",
-         why != nullptr ? why : path, kLeastRelease, kVariable);
-  }
+  const std::string path = library_path(kVariable, kLibrary);
+  void* library = load_library(path, "the NVIDIA driver",
+                               fmt::format("install release {} or newer, or name it in {}", kLeastRelease, kVariable));
   Driver driver;
 #define SLUICE_CUDA_NAME(name) #name
 #define SLUICE_CUDA_FIND(name) find(library, SLUICE_CUDA_NAME(name), driver.name);

@@ -1,12 +1,8 @@
 #include "streams/cuda/nccl.h"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
 #include <mutex>
 
-#include "base/error.h"
-#include "base/log.h"
+#include "streams/cuda/library.h"
 
 namespace sluice::cuda {
 namespace {
@@ -15,25 +11,18 @@ constexpr const char* kLibrary = "libnccl.so.2";
 constexpr const char* kVariable = "SLUICE_NCCL";
 
 const Nccl* open() {
-  const char* named = std::getenv(kVariable);
-  const bool is_named = named != nullptr && *named != '\0';
-  const char* path = is_named ? named : kLibrary;
-  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* why = dlerror();
-    SLUICE_CHECK_KIND(kUnsupported, !is_named, "NCCL could not be loaded: {}; {} must name its library",
-                      why != nullptr ? why : path, kVariable);
-    log(LogLevel::kInfo, LogArea::kStreams, "no NCCL, GPUs of several ranks exchange values through the host: {}",
-        why != nullptr ? why : path);
+  const std::string named = library_path(kVariable, ""), path = named.empty() ? kLibrary : named;
+  void* library = nullptr;
+  try {
+    library = load_library(path, "NCCL", fmt::format("{} must name its library", kVariable));
+  } catch (const Error& error) {
+    if (!named.empty()) throw;
+    log(LogLevel::kInfo, LogArea::kStreams, "GPUs of several ranks exchange values through the host: {}", error.what());
     return nullptr;
   }
   auto* functions = new Nccl();
-  const auto find = [&](const char* name, auto& function) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    SLUICE_CHECK_KIND(kUnsupported, function != nullptr, "NCCL: '{}' has no {}; install release 2.14 or newer", path,
-                      name);
-  };
-#define SLUICE_NCCL_FIND(name) find(#name, functions->name);
+  const LibraryOrigin origin{"NCCL", path, "release 2.14 or newer"};
+#define SLUICE_NCCL_FIND(name) need_function(library, #name, functions->name, origin);
   SLUICE_NCCL_CALLS(SLUICE_NCCL_FIND)
 #undef SLUICE_NCCL_FIND
   int version = 0;
