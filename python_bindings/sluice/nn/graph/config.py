@@ -61,7 +61,7 @@ class GraphConfig:
         self._set("device", _C.parse_device(str(device)))
 
     def set_cores(self, n: int) -> None:
-        """Cores of the compute stream's kernels."""
+        """Cores of the kernels of a compute stream; without it the streams of a CPU share its cores evenly."""
         self._set("cores", int(n))
 
     def set_float32_matmul_precision(self, precision: str) -> None:
