@@ -38,7 +38,9 @@ NcclGroup::NcclGroup(const DeviceId& device, collective::Communicator& ranks)
 NcclGroup::~NcclGroup() {
   if (comm_ == nullptr) return;
   const CurrentContext current(context_);
-  static_cast<void>(nccl_.ncclCommAbort(comm_));  // nothing is under way; unlike a proper end it waits for nobody
+  // Unlike a proper end it waits for nobody. Nothing is under way, here or in other ranks: join() and run() end with a
+  // barrier.
+  static_cast<void>(nccl_.ncclCommAbort(comm_));
 }
 
 int NcclGroup::size() const { return ranks_.size(); }
@@ -55,6 +57,7 @@ void NcclGroup::join() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   settle(nccl_.ncclCommInitRankConfig(&comm_, ranks_.size(), first.id, ranks_.rank(), &config));
+  ranks_.barrier();
 }
 
 void NcclGroup::check(ncclResult_t result) const {
@@ -116,6 +119,7 @@ void NcclGroup::run(const std::string& call, CudaStream& stream, const Queue& qu
         return done_->complete();
       });
       done_->wait().throw_if_error();
+      ranks_.barrier();
     } catch (const Error& error) {
       break_off(fmt::format("{}: {}", call, error.what()));
       throw;
