@@ -23,6 +23,9 @@ class TraceBuffer {
     events_.clear();
     events_.reserve(1 << 16);
     origin_ = now_ns();
+    begin_unix_ns_ =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+            .count();
   }
   // begin_ns, end_ns as now_ns() gives them.
   void add(TraceEvent event) {
@@ -31,6 +34,11 @@ class TraceBuffer {
     event.end_ns = event.end_ns < origin_ ? 0 : event.end_ns - origin_;
     events_.push_back(event);
   }
+  // When the trace began, by the clock that processes share.
+  int64_t begin_unix_ns() {
+    std::lock_guard lock(mutex_);
+    return begin_unix_ns_;
+  }
   std::vector<TraceEvent> take() {
     std::lock_guard lock(mutex_);
     return std::exchange(events_, {});
@@ -38,7 +46,7 @@ class TraceBuffer {
 
  private:
   std::mutex mutex_;
-  int64_t origin_ = 0;
+  int64_t origin_ = 0, begin_unix_ns_ = 0;
   std::vector<TraceEvent> events_;
 };
 

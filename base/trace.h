@@ -17,12 +17,14 @@ struct TraceEvent {
   bool wait = false;  // the stream was parked or the device waited for an event
 };
 
-// Names of lanes and of what runs on them, by index.
+// Names of lanes and of what runs on them, by index; whose trace it is, and since when.
 struct TraceNames {
   std::vector<std::string> streams, actors, kernels;
+  int rank = -1;              // of a job of several ranks
+  int64_t begin_unix_ns = 0;  // by the system's clock
 };
 
-// The events in Chrome's JSON trace format, which Perfetto opens. Pure function.
+// The events in Chrome's JSON trace format, which Perfetto opens; a rank is a process. Pure function.
 std::string chrome_trace_json(const std::vector<TraceEvent>& events, const TraceNames& names);
 
 }  // namespace sluice

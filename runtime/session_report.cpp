@@ -113,7 +113,7 @@ SessionMemory SessionCore::memory() const {
 
 std::string SessionCore::wait_report() const {
   const RunnerInUse runner = this->runner();
-  return runner == nullptr ? std::string() : runner->wait_report(published_);
+  return runner == nullptr ? std::string() : runner->wait_report(published_ * batches_);
 }
 
 void SessionCore::set_trace(bool on) {
@@ -134,6 +134,8 @@ TraceNames SessionCore::trace_names() const {
   for (const plan::Stream& stream : plan().streams) names.streams.push_back(stream.name);
   for (const plan::Actor& actor : plan().actors) names.actors.push_back(actor.name);
   for (const plan::Kernel& kernel : plan().kernels) names.kernels.push_back(kernel.name);
+  if (loaded_->world != nullptr) names.rank = loaded_->world->rank();
+  if (const RunnerInUse runner = this->runner()) names.begin_unix_ns = runner->trace_begin_unix_ns();
   return names;
 }
 

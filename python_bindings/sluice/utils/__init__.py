@@ -1,3 +1,4 @@
 """Helpers around training: torch.utils."""
 
 from sluice.utils import data as data
+from sluice.utils.trace import merge_traces as merge_traces
