@@ -279,6 +279,8 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
       program->touches_variables |= view.base == BaseKind::kVariable && view.index >= 0;
     for (const View& view : kernel.outputs) {
       if (view.base == BaseKind::kVariable) step.writes.push_back(view.index);
+      if (view.base == BaseKind::kRegister && plan.registers[view.index].emit_every > 1)
+        step.fills = position(run.adjacency.out_registers[actor], view.index);
     }
     program->writes_variables |= !step.writes.empty();
     // A user's function may wait for anything, a collective for other ranks: they run without holding any cores.

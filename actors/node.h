@@ -42,6 +42,7 @@ struct KernelRun {
   uint32_t inputs = 0, outputs = 0;  // first operand in NodeProgram::pointers
   void* workspace = nullptr;
   std::vector<int> writes;                       // variables
+  int fills = -1;                                // port of a register whose tokens several firings write, or -1
   std::string context;                           // where it stands, for errors
   std::unique_ptr<KernelChain> chain = nullptr;  // that it is the first of
 };

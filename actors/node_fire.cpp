@@ -13,17 +13,24 @@ using plan::InstrKind;
 
 namespace {
 
-Status cancelled(uint64_t step) {
+// `step` of the sources, as callers count.
+std::string step_str(const plan::Plan& plan, uint64_t step) {
+  const auto batches = static_cast<uint64_t>(plan.micro_batches);
+  if (batches == 1) return fmt::format("step {}", step);
+  return fmt::format("step {}, micro-batch {} of {}", step / batches, step % batches, batches);
+}
+
+Status cancelled(const plan::Plan& plan, uint64_t step) {
   try {
-    return {ErrorKind::kCancelled, fmt::format("step {}: cancelled: the session was stopped", step)};
+    return {ErrorKind::kCancelled, fmt::format("{}: cancelled: the session was stopped", step_str(plan, step))};
   } catch (...) {
     return Status::from_current_exception();
   }
 }
 
-Status in_firing(const Status& status, const std::string& context, uint64_t step) {
+Status in_firing(const Status& status, const std::string& context, const plan::Plan& plan, uint64_t step) {
   try {
-    return status.with_context(fmt::format("{}, step {}", context, step));
+    return status.with_context(fmt::format("{}, {}", context, step_str(plan, step)));
   } catch (const std::bad_alloc&) {
     return status;
   }
@@ -44,7 +51,7 @@ void Node::fire_program() {
   Status status = take_tokens(flags);
   // A failure that surfaced late is passed on beside the slots from here: before any token of this firing leaves.
   if (!status.ok()) run_->flags.fetch_or(kRunPoisoned, std::memory_order_acq_rel);
-  if ((flags & kRunCancelled) != 0) status = cancelled(step);
+  if ((flags & kRunCancelled) != 0) status = cancelled(*run_->plan, step);
   if (!status.ok() && program.asynchronous) home_->stream().fail(status);
   if (program.cores > 0 && status.ok()) {
     activity_.store(kLeasing, std::memory_order_relaxed);
@@ -184,6 +191,7 @@ Status Node::run_kernels(std::span<const KernelRun> runs, KernelChain* chain, ui
       args.workspace = run.workspace;
       args.stream = &home_->stream();
       args.context = &run.context;
+      args.first = run.fills < 0 || rule_.acquires_now(run.fills);
       run.kernel->run(args);
       if ((flags & kRunCheckNumerics) != 0) {
         check_numerics(run_->plan->kernels[run.index], args.outputs, step, *home_, run_->dump_dir);
@@ -211,7 +219,7 @@ Status Node::run_kernels(std::span<const KernelRun> runs, KernelChain* chain, ui
   activity_.store(kIdle, std::memory_order_relaxed);
   if ((flags & kRunTraced) != 0) trace(step, runs[0].index, begin_ns, false, static_cast<int>(runs.size()));
   if (status.ok()) return status;
-  status = in_firing(status, now != nullptr ? now->context : chain->context, step);
+  status = in_firing(status, now != nullptr ? now->context : chain->context, *run_->plan, step);
   // Before any token of this firing leaves, so that whoever gets one sees the flag.
   run_->flags.fetch_or(kRunPoisoned, std::memory_order_acq_rel);
   if (program.asynchronous) home_->stream().fail(status);

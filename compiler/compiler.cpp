@@ -133,6 +133,7 @@ NamedAttrs record(const CompileOptions& options) {
   add("float32_matmul_precision", options.float32_matmul_precision, defaults.float32_matmul_precision,
       options.float32_matmul_precision);
   for (const auto& [name, quota] : options.quotas) attrs.emplace_back("quota." + name, static_cast<int64_t>(quota));
+  for (const auto& [name, stage] : options.stages) attrs.emplace_back("stage." + name, int64_t{stage});
   for (const std::string& name : options.disabled_passes) attrs.emplace_back("disabled." + name, true);
   return attrs;
 }

@@ -34,7 +34,9 @@ struct CompileOptions {
   // Processes that run the plan of a graph over several devices together. What lies on no mesh, every one of them has.
   int ranks = 1;
   std::map<std::string, GlobalPlacement> components;  // inputs and variables of which each rank has what lies on it
-  std::string dump_dir;                               // IR before and after each pass; "" = SLUICE_DUMP_IR or none
+  // By module, as it or an outer one is named: which stage of a pipeline its micro-batches pass there.
+  std::map<std::string, int> stages;
+  std::string dump_dir;  // IR before and after each pass; "" = SLUICE_DUMP_IR or none
 };
 
 struct PassReport {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "compiler/collectives.h"
+#include "graph/ops/micro_batches.h"
 #include "graph/ops/precision.h"
 
 namespace sluice::compiler {
@@ -59,8 +60,10 @@ Lowered Lowering::run() {
     try {
       if (node.op->view)
         lower_view(order_[p]);
+      else if (is_collective(*node.op))
+        lower_collective(static_cast<int>(p));
       else
-        is_collective(*node.op) ? lower_collective(static_cast<int>(p)) : lower_kernel(order_[p]);
+        node.op == &ops::pack_op() ? lower_pack(order_[p]) : lower_kernel(order_[p]);
     } catch (const Error& error) {
       throw node.source.known() ? Error(error.kind(), fmt::format("{}  ({})", error.what(), node.source.str())) : error;
     }
@@ -229,6 +232,7 @@ void Lowering::lower_kernel(int index) {
   task.source = node.source;
   task.module = node.module;
   task.effectful = node.op->effectful;
+  task.every = node.every;
   for (size_t o = 0; o < node.outputs.size(); ++o) {
     const ValueId value = node.outputs[o];
     const int variable = variable_to_write(index, static_cast<int>(o), query.outputs[o], task);
@@ -238,8 +242,8 @@ void Lowering::lower_kernel(int index) {
       out_.writer[variable] = static_cast<int>(out_.tasks.size());
     } else {
       const std::string name = o == 0 ? task.name : fmt::format("{}.{}", task.name, o);
-      store = add_store(
-          {Store::Kind::kTemp, -1, placer_.space_of(stream), query.outputs[o].extent_bytes(), name, node.quota});
+      store = add_store({Store::Kind::kTemp, -1, placer_.space_of(stream), query.outputs[o].extent_bytes(), name,
+                         node.quota, graph_.every(value)});
     }
     task.outputs.push_back({store, 0, query.outputs[o]});
     where_[value].push_back(task.outputs.back());
@@ -271,8 +275,44 @@ void Lowering::lower_collective(int position) {
   task.effectful = true;
   task.ranks = ranks_of(node);
   task.meeting = meeting_of(node);
+  task.every = node.every;
   const int store =
-      add_store({Store::Kind::kTemp, -1, placer_.space_of(task.stream), spec.extent_bytes(), task.name, 0});
+      add_store({Store::Kind::kTemp, -1, placer_.space_of(task.stream), spec.extent_bytes(), task.name, 0, node.every});
+  task.outputs = {{store, 0, spec}};
+  where_[node.outputs[0]].push_back(task.outputs[0]);
+  add_task(std::move(task));
+}
+
+// The values of all micro-batches wait in a register of as many slots; the kernel of concat takes them all.
+void Lowering::lower_pack(int index) {
+  const Node& node = graph_.nodes()[index];
+  stamp(node);
+  every_ = 1;
+  const int stream = placer_.stream_of(index);
+  Operand part = fetch(node.inputs[0], stream, Layout::kContiguous);
+  if (!travels(part)) part = add_copy(part, part.spec, stream, placer_.space_of(stream));
+  const plan::Stream where = placer_.streams[stream];
+  const TensorSpec spec = TensorSpec::contiguous(graph_.type(node.outputs[0]));
+  if (part.spec.shape.rank() == 0) part.spec = TensorSpec::contiguous({part.spec.dtype, {1}});
+  Task task;
+  task.op = "concat";
+  task.name = unique_name(node.module.empty() ? "pack" : node.module + "/pack");
+  task.attrs = {{"dim", int64_t{0}}};
+  task.stream = stream;
+  task.every = node.every;
+  task.source = node.source;
+  task.module = node.module;
+  plan::KernelQuery query{task.op, task.attrs, {}, {spec}, where.device, where.cores, graph_.cost(node)};
+  for (part.token = 0; part.token < node.every; ++part.token) {
+    task.inputs.push_back(part);
+    query.inputs.push_back(part.spec);
+  }
+  SLUICE_CHECK_KIND(kUnsupported, target_.has_kernel(task.op, where.device.kind),
+                    "op pack: no kernel concat on device {}; place it on a device that has one", where.device.str());
+  task.workspace_bytes = ask(query).workspace_bytes;
+  task.cost_ns = ask(query).cost_ns;
+  const int store =
+      add_store({Store::Kind::kTemp, -1, placer_.space_of(stream), spec.extent_bytes(), task.name, 0, node.every});
   task.outputs = {{store, 0, spec}};
   where_[node.outputs[0]].push_back(task.outputs[0]);
   add_task(std::move(task));
@@ -313,6 +353,7 @@ int Lowering::variable_to_write(int index, int o, const TensorSpec& spec, const 
 void Lowering::stamp(const Node& node) {
   source_ = node.source;
   module_ = node.module;
+  every_ = node.every;
 }
 
 Lowered lower(const graph::Graph& graph, const std::vector<int>& order, const plan::Target& target,

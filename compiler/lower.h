@@ -47,6 +47,7 @@ class Lowering {
   void lower_view(int node);
   void lower_kernel(int node);
   void lower_collective(int node);
+  void lower_pack(int node);
   void defined(graph::ValueId value);
   void finish_updates(int position);
 
@@ -67,6 +68,10 @@ class Lowering {
   // A stream of `rank` that computes in host memory: the value's own where that does.
   int host_side(graph::ValueId value, int rank);
   int rank_of(const Operand& operand) const { return placer_.spaces[out_.stores[operand.store].space].device.rank; }
+  // How often what is copied of a store is there.
+  int every_of(const Store& store) const;
+  // Not made more often than the node being lowered runs.
+  bool is_there(const Operand& operand) const { return every_of(out_.stores[operand.store]) >= every_; }
   // All of a store that crosses from stream to stream, and so from rank to rank.
   bool travels(const Operand& operand) const;
   int add_store(Store store);
@@ -88,6 +93,7 @@ class Lowering {
   Lowered out_;
   SourceLocation source_;  // of the node being lowered, for the copies it needs
   std::string module_;
+  int every_ = 1;
 };
 
 }  // namespace sluice::compiler

@@ -47,12 +47,19 @@ Operand Lowering::add_copy(const Operand& from, TensorSpec spec, int stream, int
   task.workspace_bytes = ask(query).workspace_bytes;
   task.cost_ns = ask(query).cost_ns;
   const int quota = out_.stores[from.store].quota;
+  task.every = every_of(out_.stores[from.store]);
   Operand to = into ? *into : Operand{-1, 0, spec};
-  if (!into) to.store = add_store({Store::Kind::kTemp, -1, space, spec.extent_bytes(), task.name, quota});
+  if (!into) to.store = add_store({Store::Kind::kTemp, -1, space, spec.extent_bytes(), task.name, quota, task.every});
   task.inputs = {from};
   task.outputs = {to};
   add_task(std::move(task));
   return to;
+}
+
+int Lowering::every_of(const Store& store) const {
+  if (store.kind != Store::Kind::kVariable) return store.every;
+  const ValueId update = graph_.variables()[store.index].update;
+  return update == graph::kNoValue ? every_ : std::max(1, graph_.every(update));
 }
 
 // The new content of a variable as streams other than its home may see it, while the next step overwrites it: a copy.
@@ -70,7 +77,7 @@ Operand Lowering::fetch(ValueId value, int stream, Layout layout) {
   const auto find = [&](Layout wanted) -> const Operand* {
     const Operand* second_best = nullptr;  // would need a snapshot
     for (const Operand& o : where_[value]) {
-      if (out_.stores[o.store].space != space || !fits(wanted, o.spec)) continue;
+      if (out_.stores[o.store].space != space || !fits(wanted, o.spec) || !is_there(o)) continue;
       if (!belongs_to_other_stream(o, stream)) return &o;
       if (!second_best) second_best = &o;
     }
@@ -105,7 +112,7 @@ Operand Lowering::transfer(ValueId value, int stream) {
   const auto in_host = [&](const Operand& o) { return out_.stores[o.store].space == placer_.host_space(rank_of(o)); };
   const auto rank = [&](const Operand& o) {
     const bool away = rank_of(o) != here;
-    return away * 8 + !in_host(o) * 4 + (away && !travels(o)) * 2 +
+    return !is_there(o) * 16 + away * 8 + !in_host(o) * 4 + (away && !travels(o)) * 2 +
            (out_.stores[o.store].kind == Store::Kind::kVariable);
   };
   Operand from = *std::min_element(where_[value].begin(), where_[value].end(),
@@ -139,6 +146,7 @@ void Lowering::defined(ValueId value) {
   for (int k : outputs_of_[value]) {
     source_ = {};
     module_.clear();
+    every_ = std::max(1, graph_.every(value));
     const int rank = partition_.outputs.empty() ? 0 : partition_.outputs[k].device.rank;
     const int stream = host_side(value, rank);
     Operand at = fetch(value, stream, Layout::kContiguous);
@@ -175,6 +183,7 @@ void Lowering::finish_updates(int position) {
     const int store = out_.variable_store[v], home = facts_.home[v];
     source_ = {};
     module_.clear();
+    every_ = std::max(1, graph_.every(update));
     const Operand from = fetch(update, home, Layout::kAny);
     const TensorSpec spec = contiguous(from.spec);
     const Operand into{store, 0, spec};

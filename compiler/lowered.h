@@ -20,12 +20,14 @@ struct Store {
   uint64_t bytes = 0;
   std::string name;
   int quota = 0;  // user's hint, 0 = none
+  int every = 1;  // of how many micro-batches it holds one value
 };
 
 struct Operand {
   int store = -1;       // -1: an absent optional input
   uint64_t offset = 0;  // bytes
   TensorSpec spec;
+  int token = 0;  // of a store that has several values for the task
 };
 
 // One kernel call.
@@ -43,6 +45,7 @@ struct Task {
   // Of a collective: the ranks that run it together, ascending, and the number of the call, which their tasks share.
   std::vector<int64_t> ranks = {};
   int64_t meeting = -1;
+  int every = 1;  // it runs once per so many micro-batches
 };
 
 struct Lowered {

@@ -158,6 +158,7 @@ View PlanBuilder::view_of(const Operand& operand) const {
   View view;
   view.offset = operand.offset;
   view.spec = operand.spec;
+  view.token = operand.token;
   view.index = -1;
   if (operand.store < 0) return view;
   const StoreUse& use = uses_[operand.store];
@@ -198,6 +199,7 @@ void PlanBuilder::make_kernels() {
 
 plan::Plan PlanBuilder::build() {
   make_actors();
+  find_stages();
   find_uses();
   make_data_registers();
   order_variables();
@@ -209,6 +211,7 @@ plan::Plan PlanBuilder::build() {
   make_arenas();
   make_kernels();
   plan_.name = options_.name;
+  plan_.micro_batches = batches_;
   plan_.spaces = lowered_.spaces;
   for (size_t i = 0; i < graph_.variables().size(); ++i) {
     const graph::Variable& v = graph_.variables()[i];

@@ -41,6 +41,11 @@ class PlanBuilder {
     std::map<int, std::vector<int>> emits, releases;
   };
 
+  // pipeline.cpp
+  void find_stages();
+  int stage_of(const std::string& module) const;
+  void check_depth(int stream) const;
+
   // registers.cpp
   void make_actors();
   void find_uses();
@@ -51,6 +56,7 @@ class PlanBuilder {
   void set_quotas();
   void write_programs();
   int add_register(const std::string& name, int producer, uint64_t bytes, int quota);
+  // Takes and holds as often as the two fire.
   int add_edge(int reg, int consumer);
   // A zero-byte register: `from`, after its task (-1: at the end), before all of `to`.
   void add_control(const std::string& kind, int from, int after_task, int to, int initial_tokens);
@@ -75,6 +81,8 @@ class PlanBuilder {
   int stream_of_actor(int actor) const { return plan_.actors[actor].stream; }
   int rank_of_actor(int actor) const { return plan_.streams[stream_of_actor(actor)].device.rank; }
   int rank_of_store(size_t store) const { return lowered_.spaces[lowered_.stores[store].space].device.rank; }
+  // It fires once per so many micro-batches.
+  int every(int actor) const { return actor < ranks() ? 1 : actor >= sink(0) ? batches_ : every_.at(actor - ranks()); }
   int feed(int rank) const { return rank; }
   int sink(int rank) const { return static_cast<int>(plan_.actors.size()) - ranks() + rank; }
 
@@ -87,6 +95,10 @@ class PlanBuilder {
   std::vector<std::vector<int>> stream_actors_;  // per plan stream, in fixed order, without feed and sink
   std::vector<int64_t> position_;                // per task, along its stream
   std::vector<StoreUse> uses_;
+  const int batches_;                       // micro-batches of a step
+  std::vector<int> every_;                  // per program
+  std::vector<int> depth_;                  // per plan stream: micro-batches between its first and its last actor
+  bool staged_ = false;                     // some module has a stage
   std::vector<Instructions> instructions_;  // per actor
   std::vector<bool> fixed_quota_;
   std::map<std::pair<int, int>, int> controls_;  // (producer, consumer) joined by a control register

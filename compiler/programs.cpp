@@ -1,6 +1,6 @@
-// Which actor runs which task. An actor's program is cut only where a task depends, through another stream, on what the
-// actor itself emits; so actors depend on each other without cycles. A collective is an actor of its own: it needs what
-// its tasks on all ranks need, and nothing more.
+// Which actor runs which task. An actor's program is cut only where tasks run less often (once a step), and where one
+// depends, through another stream, on what the actor itself emits; so actors depend on each other without cycles. A
+// collective is an actor of its own: it needs what its tasks on all ranks need, and nothing more.
 #include <algorithm>
 #include <map>
 
@@ -15,14 +15,18 @@ class Grouping {
   explicit Grouping(size_t num_streams) : open_(num_streams, -1), closed_(num_streams), num_streams_(num_streams) {}
 
   // Puts a task of `stream` that depends on `groups` into the stream's last group if that group does not lead to any of
-  // them, else into a new one. `alone`: into one that stays its own. Returns the group.
-  int place(int stream, const std::vector<int>& groups, bool alone) {
+  // them, else into a new one. `alone`: into one that stays its own. Tasks of a group run equally often. Returns it.
+  int place(int stream, const std::vector<int>& groups, bool alone, int every) {
     int group = alone || closed_[stream] ? -1 : open_[stream];
+    if (group >= 0 && every_[group] != every) group = -1;
     closed_[stream] = alone;
     for (int g : groups) {
       if (group >= 0 && g != group && depends_[g][stream] >= ordinal_[group]) group = -1;
     }
-    if (group < 0) group = open(stream);
+    if (group < 0) {
+      group = open(stream);
+      every_.push_back(every);
+    }
     for (int g : groups) {
       if (g != group) depend(group, g);
     }
@@ -78,11 +82,11 @@ class Grouping {
     return std::find(dependents_[on].rbegin(), dependents_[on].rend(), group) != dependents_[on].rend();
   }
 
-  std::vector<int> open_;                     // per stream: its last group
-  std::vector<bool> closed_;                  // per stream: nothing more goes into that
-  std::vector<int> stream_, ordinal_;         // per group
-  std::vector<std::vector<int>> depends_;     // per group and stream: the latest ordinal it depends on
-  std::vector<std::vector<int>> dependents_;  // per group: direct dependents
+  std::vector<int> open_;                      // per stream: its last group
+  std::vector<bool> closed_;                   // per stream: nothing more goes into that
+  std::vector<int> stream_, ordinal_, every_;  // per group
+  std::vector<std::vector<int>> depends_;      // per group and stream: the latest ordinal it depends on
+  std::vector<std::vector<int>> dependents_;   // per group: direct dependents
   size_t num_streams_;
 };
 
@@ -144,7 +148,8 @@ Programs make_programs(const Lowered& lowered, Granularity granularity) {
       for (int p : before[t]) groups.push_back(programs.actor_of[p]);
       std::sort(groups.begin(), groups.end());
       groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
-      programs.actor_of[t] = grouping.place(lowered.tasks[t].stream, groups, lowered.tasks[t].meeting >= 0);
+      programs.actor_of[t] =
+          grouping.place(lowered.tasks[t].stream, groups, lowered.tasks[t].meeting >= 0, lowered.tasks[t].every);
     }
     for (int g = 0; g < grouping.count(); ++g) programs.stream_of.push_back(grouping.stream(g));
   }

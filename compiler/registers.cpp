@@ -19,7 +19,10 @@ PlanBuilder::PlanBuilder(const graph::Graph& graph, const Lowered& lowered, cons
       options_(options),
       stream_map_(lowered.streams.size(), -1),
       position_(lowered.tasks.size(), 0),
-      uses_(lowered.stores.size()) {}
+      uses_(lowered.stores.size()),
+      batches_(graph.micro_batches()) {
+  for (const std::vector<int>& tasks : programs.actors) every_.push_back(lowered.tasks[tasks[0]].every);
+}
 
 std::string PlanBuilder::unique(std::unordered_set<std::string>& names, const std::string& base) {
   std::string name = base;
@@ -105,8 +108,10 @@ int PlanBuilder::add_register(const std::string& name, int producer, uint64_t by
 }
 
 int PlanBuilder::add_edge(int reg, int consumer) {
-  plan_.edges.push_back({reg, consumer, 1, 1});
-  const plan::Register& r = plan_.registers[reg];
+  plan::Register& r = plan_.registers[reg];
+  const int there = every(r.producer) * r.emit_every, wanted = every(consumer);
+  plan_.edges.push_back({reg, consumer, std::max(1, wanted / there), std::max(1, there / wanted)});
+  r.quota = std::max(r.quota, plan_.edges.back().take);
   if (r.initial_tokens == 0) linked_.emplace(std::pair(r.producer, consumer), reg);
   return static_cast<int>(plan_.edges.size()) - 1;
 }
@@ -122,7 +127,9 @@ void PlanBuilder::make_data_registers() {
     const int producer = input ? feed(rank_of_store(s)) : actor_of_task(use.writer);
     bool local = !input && !use.output;
     for (const auto& [actor, task] : use.consumers)
-      local = local && stream_of_actor(actor) == stream_of_actor(producer);
+      local = local && stream_of_actor(actor) == stream_of_actor(producer) && every(actor) == every(producer);
+    const int depth = every(producer) == 1 ? depth_[stream_of_actor(producer)] : 1;
+    local = local && depth == 1;
     std::string name = store.name;
     if (use.output) {
       for (size_t k = 0; k < lowered_.outputs.size(); ++k) {
@@ -131,13 +138,16 @@ void PlanBuilder::make_data_registers() {
         break;
       }
     }
-    use.reg = add_register(name, producer, store.bytes, input || use.output ? in_flight : 1);
+    use.reg = add_register(name, producer, store.bytes, input ? in_flight * batches_ : use.output ? in_flight : 1);
     plan::Register& r = plan_.registers[use.reg];
+    r.emit_every = store.every / every(producer);
     const auto wanted = options_.quotas.find(r.name);
     if (wanted != options_.quotas.end())
       r.quota = wanted->second;
     else if (!local && !input && store.quota > 0)
       r.quota = std::max(store.quota, use.output ? in_flight : 1);
+    else if (!local && !input && !use.output && staged_ && store.every < batches_)
+      r.quota = std::max(2, depth);
     else if (!local && !input && !use.output)
       fixed_quota_[use.reg] = false;
     use.place = local && r.quota == 1 ? Place::kLocal : Place::kShared;
@@ -157,6 +167,7 @@ void PlanBuilder::add_control(const std::string& kind, int from, int after_task,
   const int reg = add_register(fmt::format("{}: {} -> {}", kind, plan_.actors[from].name, plan_.actors[to].name), from,
                                0, std::max(1, initial_tokens));
   plan_.registers[reg].initial_tokens = initial_tokens;
+  plan_.registers[reg].emit_every = std::max(1, every(to) / every(from));
   instructions_[to].first_releases.push_back(add_edge(reg, to));
   if (after_task < 0)
     instructions_[from].last_emits.push_back(reg);
@@ -217,6 +228,15 @@ void PlanBuilder::order_streams() {
     for (size_t i = 0; i + 1 < actors.size(); ++i) {
       if (!linked_.contains({actors[i], actors[i + 1]})) add_control("order", actors[i], -1, actors[i + 1], 0);
     }
+    if (every(actors.front()) == 1 && every(actors.back()) == 1) {
+      add_control("order", actors.back(), -1, actors.front(), depth_[s]);
+      continue;
+    }
+    // Those of the micro-batches by themselves, and all of them with those of the step.
+    const auto of_batches = [&](int actor) { return every(actor) == 1; };
+    const int first = *std::find_if(actors.begin(), actors.end(), of_batches);
+    const auto last = std::find_if(actors.rbegin(), actors.rend(), of_batches);
+    if (last != actors.rend() && *last != first) add_control("order", *last, -1, first, depth_[s]);
     add_control("order", actors.back(), -1, actors.front(), 1);
   }
 }
@@ -239,6 +259,7 @@ void PlanBuilder::start_and_finish() {
     if (heard[a]) continue;
     const int end = sink(rank_of_actor(a));
     const int reg = add_register("done: " + plan_.actors[a].name, a, 0, options_.outputs_buffer_size);
+    plan_.registers[reg].emit_every = every(end) / every(a);
     instructions_[a].last_emits.push_back(reg);
     instructions_[end].first_releases.push_back(add_edge(reg, end));
     fed[end] = true;
@@ -249,7 +270,8 @@ void PlanBuilder::start_and_finish() {
     int& reg = start[rank_of_actor(a)];
     if (reg < 0) {
       const int from = feed(rank_of_actor(a));
-      reg = add_register(from == 0 ? "start" : fmt::format("start@{}", from), from, 0, options_.outputs_buffer_size);
+      reg = add_register(from == 0 ? "start" : fmt::format("start@{}", from), from, 0,
+                         options_.outputs_buffer_size * batches_);
       instructions_[from].last_emits.push_back(reg);
     }
     instructions_[a].first_releases.push_back(add_edge(reg, a));

@@ -1,6 +1,6 @@
 // Order of nodes: the trace's, except that a node which frees at least as much memory as it takes runs as soon as it
 // can. So optimizer updates follow their gradients, and activations die early. The nodes of a collective's call stay
-// together. Near-linear.
+// together. What runs once a step comes behind what runs in each micro-batch. Near-linear.
 #include <algorithm>
 
 #include "compiler/collectives.h"
@@ -35,8 +35,19 @@ class Scheduler {
   }
 
   std::vector<int> run() {
+    const int batches = graph_.micro_batches();
+    for (every_ = 1;; every_ = batches) {
+      visit_all();
+      if (every_ == batches) return std::move(order_);
+    }
+  }
+
+ private:
+  // Of those that run as often as `every_` says.
+  void visit_all() {
     for (size_t i = 0; i < waits_.size(); ++i) {
       const graph::Node& node = graph_.nodes()[i];
+      if (node.every != every_) continue;
       if (is_collective(*node.op)) {
         visit(static_cast<int>(i));
         const graph::Node* next = i + 1 < waits_.size() ? &graph_.nodes()[i + 1] : nullptr;
@@ -50,10 +61,8 @@ class Scheduler {
         if (!done_[node]) visit(node);
       }
     }
-    return std::move(order_);
   }
 
- private:
   std::vector<ValueId> unique_inputs(int node) const {
     std::vector<ValueId> inputs;
     for (ValueId input : graph_.nodes()[node].inputs) {
@@ -95,7 +104,8 @@ class Scheduler {
   }
 
   void consider(int node) {
-    if (!done_[node] && waits_[node] == 0 && frees(node)) pending_.push_back(node);
+    if (!done_[node] && waits_[node] == 0 && graph_.nodes()[node].every == every_ && frees(node))
+      pending_.push_back(node);
   }
 
   void visit(int node) {
@@ -126,6 +136,7 @@ class Scheduler {
   std::vector<bool> done_;
   std::vector<ValueId> updated_by_;  // of an update: the variable's value
   std::vector<int> pending_, order_;
+  int every_ = 1;
 };
 
 }  // namespace

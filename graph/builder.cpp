@@ -12,6 +12,7 @@ std::vector<Value> GraphBuilder::call(const OpDef& op, std::span<const Value> in
   node.source = context.source;
   node.module = context.module;
   node.quota = context.quota;
+  node.every = context.every;
   const int index = graph_.add_node(std::move(node));
   on_node(index);
   const DeviceId device = context.placement.device.value_or(default_device_);

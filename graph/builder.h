@@ -35,6 +35,7 @@ struct NodeContext {
   SourceLocation source;
   std::string module;
   int quota = 0;
+  int every = 1;
 };
 
 // Thread safety: as the graph it writes, one thread at a time. REQUIRES: the graph outlives it and its values.

@@ -1,6 +1,9 @@
 #include "graph/graph.h"
 
+#include <algorithm>
 #include <memory>
+
+#include "graph/ops/global.h"
 
 namespace sluice::graph {
 namespace {
@@ -27,6 +30,24 @@ std::vector<TensorType> infer_node(const Graph& graph, const Node& node) {
 
 Cost Graph::cost(const Node& node) const {
   return cost_of(*node.op, types_of(*this, node.inputs), types_of(*this, node.outputs), node.attrs);
+}
+
+int Graph::every(ValueId value) const {
+  const ValueInfo& v = values_[value];
+  if (v.kind != ValueKind::kNode) return v.kind == ValueKind::kInput;
+  const Node& node = nodes_[v.index];
+  // How a variable is seen or lies is no less there.
+  if ((node.op->view || node.op == &ops::to_global_op()) && every(node.inputs[0]) == 0) return 0;
+  return node.op->of_all ? static_cast<int>(attr<int64_t>(node.attrs, 0)) : node.every;
+}
+
+int Graph::micro_batches() const {
+  int most = 1;
+  for (const Node& node : nodes_) {
+    most = std::max(most, node.every);
+    if (node.op->of_all) most = std::max(most, every(node.outputs[0]));
+  }
+  return most;
 }
 
 ValueId Graph::add_input(std::string name, TensorType type) {
@@ -114,6 +135,7 @@ void Graph::verify() const {
                  "graph '{}': the update of '{}' is %{}; must be a value of the variable's type {}", name, v.name,
                  v.update, type(v.value).str());
   }
+  const int batches = micro_batches();
   size_t defined = inputs_.size() + variables_.size();
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Node& node = nodes_[i];
@@ -127,6 +149,10 @@ void Graph::verify() const {
       SLUICE_CHECK(type(node.outputs[o]) == types[o], "graph '{}': node {}: %{} is {}; inferred is {}", name, of,
                    node.outputs[o], type(node.outputs[o]).str(), types[o].str());
     }
+    const int makes = node.op->of_all ? every(node.outputs[0]) : node.every;
+    SLUICE_CHECK((node.every == 1 || node.every == batches) && (makes == 1 || makes == batches),
+                 "graph '{}': node {}: every {}; must be 1 or {}, the micro-batches of a step{}", name, of,
+                 std::max(node.every, makes), batches, at(node));
     for (ValueId input : node.inputs) {
       if (input == kNoValue) continue;
       SLUICE_CHECK(input >= 0 && input < num_values, "graph '{}': node {}: input %{} out of range; there are {}", name,
@@ -135,6 +161,12 @@ void Graph::verify() const {
       SLUICE_CHECK(v.kind != ValueKind::kNode || v.index < static_cast<int>(i),
                    "graph '{}': node {}: input %{} is defined by node {}; definitions must precede uses", name, of,
                    input, v.index);
+      const int there = every(input);
+      SLUICE_CHECK(there == 0 || there == (node.op->of_all ? 1 : node.every),
+                   "graph '{}': node {}: runs once per {} micro-batches, its input %{} is there once per {}; {}{}",
+                   name, of, node.every, input, there,
+                   there == 1 ? "accumulate() or pack() it" : "what a micro-batch reads cannot come of all of them",
+                   at(node));
     }
     defined += node.outputs.size();
   }
@@ -144,6 +176,9 @@ void Graph::verify() const {
     SLUICE_CHECK(output.value >= 0 && output.value < num_values,
                  "graph '{}': output {}: value %{} out of range; there are {}", name, output.name, output.value,
                  num_values);
+    SLUICE_CHECK(batches == 1 || every(output.value) != 1,
+                 "graph '{}': output {}: is there in each of {} micro-batches; a step has one, so pack() it", name,
+                 output.name, batches);
   }
 }
 

@@ -31,6 +31,7 @@ struct Node {
   SourceLocation source;  // the user's line
   std::string module;     // "model.layer1.conv1"
   int quota = 0;          // user's quota of the registers that leave it; 0 = the compiler's choice
+  int every = 1;          // it runs once per so many micro-batches
 };
 
 enum class ValueKind : uint8_t { kInput, kVariable, kNode };
@@ -77,10 +78,15 @@ class Graph {
   const std::vector<Variable>& variables() const { return variables_; }
   const std::vector<Output>& outputs() const { return outputs_; }
   const TensorType& type(ValueId value) const { return values_[value].type; }
+  // Of how many micro-batches there is one such value. Variables, and views of them, are there for all: 0.
+  int every(ValueId value) const;
+  // Micro-batches of a step: the most that a node waits for.
+  int micro_batches() const;
   // Predicted work of one of this graph's nodes.
   Cost cost(const Node& node) const;
 
-  // Every invariant of the form: indices, order (definitions precede uses), types as inferred. Throws kValue.
+  // Every invariant of the form: indices, order (definitions precede uses), types as inferred, values read as often as
+  // they are there. Throws kValue.
   void verify() const;
 
  private:

@@ -81,6 +81,7 @@ struct OpDef {
   std::optional<ViewSpec> (*view)(const TensorSpec& input, const Attrs& attrs) = nullptr;
   bool random = false;     // first input is the generator state, int64(2,): (seed, step); has a param "salt"
   bool effectful = false;  // never removed, merged or folded
+  bool of_all = false;     // its outputs come of all micro-batches of a step, of which attribute 0 is the number
   std::vector<Sample> samples = {};
   std::string extension = {};  // "name version" of the extension that defines it; "" for a built-in op
 

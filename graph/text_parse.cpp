@@ -4,7 +4,7 @@
 //     %0 = input "x" : float32(4, 3)
 //     %1 = variable "w" : float32(3, 2)          constant "c" for constants
 //     %2 = matmul(%0, %1) : float32(4, 2) [module "fc", source "train.py:41"]
-//     %3, %4 = op(%2, none) {dim = 1} : ..., ... [device "sim:0", stream "host:1", quota 2]
+//     %3, %4 = op(%2, none) {dim = 1} : ..., ... [device "sim:0", stream "host:1", quota 2, every 4]
 //     output "y" = %2
 //     update "w" = %3
 //   }
@@ -163,17 +163,19 @@ class Parser {
       else if (key == "source")
         node.source = source(line);
       else if (key == "quota")
-        node.quota = quota(line);
+        node.quota = count(line, "quota");
+      else if (key == "every")
+        node.every = count(line, "every");
       else
-        line.fail("annotations: found {}; known are device, stream, quota, module, source", found);
+        line.fail("annotations: found {}; known are device, stream, quota, every, module, source", found);
     } while (line.accept(','));
     line.expect(']', "annotations");
   }
 
-  int quota(TextCursor& line) {
-    const int64_t quota = line.integer("quota");
-    if (quota < 1 || quota > 1 << 20) line.fail("quota: out of range: {}; must be in [1, {}]", quota, 1 << 20);
-    return static_cast<int>(quota);
+  int count(TextCursor& line, const char* what) {
+    const int64_t count = line.integer(what);
+    if (count < 1 || count > 1 << 20) line.fail("{}: out of range: {}; must be in [1, {}]", what, count, 1 << 20);
+    return static_cast<int>(count);
   }
 
   SourceLocation source(TextCursor& line) {

@@ -20,6 +20,7 @@ std::string annotations(const Node& node) {
   if (node.placement.device) parts.push_back("device " + quoted(node.placement.device->str()));
   if (!node.placement.stream.empty()) parts.push_back("stream " + quoted(node.placement.stream));
   if (node.quota) parts.push_back(fmt::format("quota {}", node.quota));
+  if (node.every != 1) parts.push_back(fmt::format("every {}", node.every));
   if (!node.module.empty()) parts.push_back("module " + quoted(node.module));
   if (node.source.known()) parts.push_back("source " + quoted(node.source.str()));
   return parts.empty() ? "" : " [" + join(parts, [&](size_t i) { return parts[i]; }) + "]";

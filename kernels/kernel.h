@@ -26,6 +26,8 @@ struct KernelArgs {
   // Appended to errors that surface after run() returned (asynchronous streams): "op 'conv1', train.py:41". Outlives
   // the work; may be null.
   const std::string* context = nullptr;
+  // False where the outputs hold what this kernel's runs have made before of the same value (op "accumulate").
+  bool first = true;
 };
 
 // Immutable after construction; run() may be called from several threads at once with different workspaces.

@@ -119,6 +119,7 @@ std::string to_json(const Plan& plan) {
   std::string s =
       fmt::format("{{\"schema_version\": {},\n\"name\": {},\n\"options\": {},\n\"target\": {}", plan.schema_version,
                   quoted_json(plan.name), attrs_json(plan.options), quoted_json(plan.target));
+  if (plan.micro_batches != 1) s += fmt::format(",\n\"micro_batches\": {}", plan.micro_batches);
   append_section(s, "spaces", plan.spaces);
   append_section(s, "streams", plan.streams);
   append_section(s, "arenas", plan.arenas);

@@ -150,6 +150,8 @@ struct Plan {
   std::string name;
   NamedAttrs options;  // what the compiler was asked for
   std::string target;  // Target::fingerprint()
+  // A step, as callers see it: so many firings of every feed and source, and one of every sink.
+  int micro_batches = 1;
   std::vector<Space> spaces;
   std::vector<Stream> streams;
   std::vector<Arena> arenas;

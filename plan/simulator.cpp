@@ -36,6 +36,8 @@ class Simulator {
  public:
   Simulator(const Plan& plan, const SimulateOptions& options)
       : plan_(plan),
+        credits_(options.steps * plan.micro_batches),
+        in_flight_(options.in_flight * plan.micro_batches),
         options_(options),
         repetitions_(repetition_vector(plan)),
         network_(plan),
@@ -54,9 +56,9 @@ class Simulator {
   }
 
   Simulation run() {
-    to_submit_ = options_.steps;
-    const bool limited = options_.in_flight > 0 && !sinks_.empty() && source_ >= 0;
-    submit(limited ? std::min(options_.in_flight, to_submit_) : to_submit_);
+    to_submit_ = credits_;
+    const bool limited = in_flight_ > 0 && !sinks_.empty() && source_ >= 0;
+    submit(limited ? std::min(in_flight_, to_submit_) : to_submit_);
     for (int a = 0; a < network_.actors(); ++a) enable(a, {});
     for (;;) {
       start_streams();
@@ -91,10 +93,10 @@ class Simulator {
   bool is_source(size_t a) const {
     return plan_.actors[a].role == ActorRole::kSource || plan_.actors[a].role == ActorRole::kFeed;
   }
-  void submit(int steps) {
-    to_submit_ -= steps;
+  void submit(int credits) {
+    to_submit_ -= credits;
     for (size_t a = 0; a < plan_.actors.size(); ++a) {
-      if (is_source(a)) network_.rules[a].on_start(steps);
+      if (is_source(a)) network_.rules[a].on_start(credits);
     }
   }
 
@@ -215,12 +217,12 @@ class Simulator {
   // A sink has fired. When all have, steps are answered, and as many more may come.
   void answered(int firing) {
     if (to_submit_ == 0) return;
-    int64_t steps = options_.steps;
+    int64_t done = credits_;
     for (const int sink : sinks_)
-      steps = std::min(
-          steps, static_cast<int64_t>(network_.rules[sink].firings()) * repetitions_[source_] / repetitions_[sink]);
-    const int64_t submitted = options_.steps - to_submit_;
-    const int64_t more = std::min<int64_t>(to_submit_, steps + options_.in_flight - submitted);
+      done = std::min(
+          done, static_cast<int64_t>(network_.rules[sink].firings()) * repetitions_[source_] / repetitions_[sink]);
+    const int64_t submitted = credits_ - to_submit_;
+    const int64_t more = std::min<int64_t>(to_submit_, done + in_flight_ - submitted);
     if (more <= 0) return;
     submit(static_cast<int>(more));
     for (size_t s = 0; s < plan_.actors.size(); ++s) {
@@ -256,7 +258,7 @@ class Simulator {
   void find_blocked() {
     if (source_ < 0) return;
     // Whole periods only: a step may be part of one.
-    const int64_t periods = options_.steps / repetitions_[source_];
+    const int64_t periods = credits_ / repetitions_[source_];
     std::vector<int> left(plan_.actors.size());
     for (size_t a = 0; a < left.size(); ++a) {
       left[a] = static_cast<int>(
@@ -307,7 +309,9 @@ class Simulator {
     trace_back(firings[n - 1 - n / 8]);
   }
 
-  double per_step(int actor) const { return static_cast<double>(repetitions_[actor]) / repetitions_[source_]; }
+  double per_step(int actor) const {
+    return static_cast<double>(repetitions_[actor]) * plan_.micro_batches / repetitions_[source_];
+  }
 
   // Why a firing went on when it did: a rank that came late to its last meeting before `before`, which then becomes
   // that meeting, or what it began after.
@@ -361,6 +365,7 @@ class Simulator {
   }
 
   const Plan& plan_;
+  const int credits_, in_flight_;  // of every source and feed: each is a micro-batch
   const SimulateOptions& options_;
   const std::vector<int> repetitions_;
   Network network_;
@@ -383,7 +388,11 @@ class Simulator {
 }  // namespace
 
 Simulation simulate(const Plan& plan, const SimulateOptions& options) {
-  SLUICE_CHECK(options.steps >= 1, "simulate: steps is {}; must be at least 1", options.steps);
+  constexpr int kMost = 1 << 30;  // micro-batches
+  SLUICE_CHECK(options.steps >= 1 && options.steps <= kMost / plan.micro_batches,
+               "simulate: steps is {}; must be in 1 to {}", options.steps, kMost / plan.micro_batches);
+  SLUICE_CHECK(options.in_flight <= kMost / plan.micro_batches, "simulate: in_flight is {}; must be at most {}",
+               options.in_flight, kMost / plan.micro_batches);
   return Simulator(plan, options).run();
 }
 

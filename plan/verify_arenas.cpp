@@ -232,8 +232,10 @@ class Arenas {
     };
     std::vector<Event> events;
     std::vector<bool> uses(plan_.actors.size());
+    bool outlive = false;  // some of the values outlive a firing
     for (const int b : buffers) {
       if (plan_.buffers[b].bytes == 0) continue;
+      outlive |= !slot_of_[b].empty();
       std::vector<Life> lives;
       for (const int r : slot_of_[b]) {
         register_lives(r, stream, lives);
@@ -283,7 +285,7 @@ class Arenas {
       }
       live.emplace(buffer.offset, event.buffer);
     }
-    order(arena, stream, uses);
+    if (outlive) order(arena, stream, uses);
   }
 
   std::string moment_str(int stream, int64_t time) {

@@ -17,6 +17,8 @@ class Structure {
 
   void run() {
     schema_version();
+    if (plan_.micro_batches < 1 || plan_.micro_batches > kMaxRate)
+      problem("micro_batches: {}; must be in 1 to {}", plan_.micro_batches, kMaxRate);
     names();
     indices();
     if (!report_.ok()) return;  // the rest follows indices

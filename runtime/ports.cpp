@@ -44,7 +44,14 @@ Ports ports_of(const plan::Plan& plan, const plan::Shards& shards) {
       ports.inputs.push_back({{shard.whole, type}, {static_cast<int>(i)}, {std::move(shard)}});
     }
   }
-  for (Ports::Input& port : ports.inputs) port.shards.front().start = 0;  // what this process has begins here
+  for (Ports::Input& port : ports.inputs) {
+    port.shards.front().start = 0;  // what this process has begins here
+    Shape& shape = port.info.type.shape;
+    if (shape.rank() == 0) continue;
+    SLUICE_CHECK(!__builtin_mul_overflow(shape[0], int64_t{plan.micro_batches}, &shape[0]),
+                 "plan '{}': input '{}': {} micro-batches of {}; too large", plan.name, port.info.name,
+                 plan.micro_batches, port.info.type.str());
+  }
   for (const plan::Output& output : plan.outputs) {
     const plan::Shard* known = plan::find_shard(shards.outputs, output.name);
     const std::string& name = known != nullptr ? known->whole : output.name;

@@ -1,6 +1,6 @@
 #pragma once
 // Inputs and outputs as callers see them. What the plan has in shards is one port: the whole in a process that runs all
-// of the plan, and what a rank has of it in one that runs a rank's part.
+// of the plan, and what a rank has of it in one that runs a rank's part; and it has the rows of all micro-batches.
 #include <vector>
 
 #include "plan/plan.h"

@@ -15,7 +15,8 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
     : engine_(engine),
       results_memory_(engine.caching_allocator()),
       manual_(engine.options().manual_stepping),
-      loaded_(std::move(loaded)) {
+      loaded_(std::move(loaded)),
+      batches_(loaded_->plan.micro_batches) {
   const plan::Plan& plan = loaded_->plan;
   loaded_->bindings.chains = loaded_->options.cuda_graphs;
   ports_ = ports_of(plan, loaded_->options.shards);
@@ -32,9 +33,12 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
     }
   }
   for (const Sink& sink : sinks_) {
-    SLUICE_CHECK(runner_->counts().per_period(sink.actor) <= runner_->counts().period(),
-                 "plan '{}': sink '{}' fires {} times in {} steps; it must fire at most once per step", plan.name,
-                 plan.actors[sink.actor].name, runner_->counts().per_period(sink.actor), runner_->counts().period());
+    SLUICE_CHECK(
+        runner_->counts().period() % batches_ == 0 && runner_->counts().per_period(sink.actor) <= period(),
+        "plan '{}': sink '{}' fires {} times in {} micro-batches, {} of which are a step; it must fire at most "
+        "once per step",
+        plan.name, plan.actors[sink.actor].name, runner_->counts().per_period(sink.actor), runner_->counts().period(),
+        batches_);
     SLUICE_CHECK(
         runner_->counts().after(sink.actor, 0) == 0,
         "plan '{}': sink '{}' can fire before a step is submitted; its way from the feeds must have a register "
@@ -42,7 +46,8 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
         plan.name, plan.actors[sink.actor].name);
   }
   const int least = least_in_flight();
-  max_in_flight_ = loaded_->options.max_in_flight > 0 ? loaded_->options.max_in_flight : std::max(quota, least);
+  max_in_flight_ =
+      loaded_->options.max_in_flight > 0 ? loaded_->options.max_in_flight : std::max(quota / plan.micro_batches, least);
   SLUICE_CHECK(max_in_flight_ >= least,
                "session '{}': max_in_flight: {}; the plan finishes a step only once {} are in flight, so it must be at "
                "least that",
@@ -96,7 +101,7 @@ Status SessionCore::with_updates(const Status& status, uint64_t step) const {
   if (status.ok() || status.kind() == ErrorKind::kCancelled) return status;
   std::string names;
   for (size_t v = 0; v < plan().variables.size(); ++v) {
-    if (runner_->variable_step(static_cast<int>(v)) <= step) continue;
+    if (runner_->variable_step(static_cast<int>(v)) <= step * batches_) continue;
     names += (names.empty() ? "" : ", ") + plan().variables[v].name;
   }
   return names.empty() ? status : status.with_context("already updated: " + names);
@@ -154,15 +159,15 @@ void SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t step)
 int SessionCore::least_in_flight() const {
   uint64_t least = loaded_->least_in_flight;
   for (const Sink& sink : sinks_) least = std::max(least, runner_->counts().least_in_flight(sink.actor));
-  return static_cast<int>(least);
+  return static_cast<int>((least + batches_ - 1) / batches_);
 }
 
 void SessionCore::on_sink(int actor, uint64_t step, const Status& status, void* const* outputs) {
   Sink& sink = *std::find_if(sinks_.begin(), sinks_.end(), [&](const Sink& s) { return s.actor == actor; });
   // Of a period's steps each firing answers its share, also when a later step has made several possible at once.
   const uint64_t per_period = runner_->counts().per_period(actor);
-  const uint64_t next_share = (++sink.fired * runner_->counts().period() + per_period - 1) / per_period;
-  step = std::min(step, next_share - 1);
+  const uint64_t next_share = (++sink.fired * period() + per_period - 1) / per_period;
+  step = std::min(step / batches_, next_share - 1);
   std::unique_lock lock(mutex_);
   for (; sink.next_step <= step; ++sink.next_step) {
     const std::shared_ptr<StepState> state = pending_[sink.next_step % pending_.size()];
@@ -199,6 +204,7 @@ void SessionCore::offer_room() {
 }
 
 void SessionCore::on_failure(uint64_t step, const Status& status) {
+  step /= batches_;
   log(LogLevel::kInfo, LogArea::kRuntime, "session '{}': step {} failed: {}", plan().name, step, status.message());
   std::lock_guard lock(mutex_);
   if (step >= finished_) {
@@ -233,7 +239,7 @@ void SessionCore::on_variables_done(bool writes) {
 
 uint64_t SessionCore::touches_due(uint64_t steps, bool writes_only) const {
   uint64_t due = 0;
-  for (const int actor : writes_only ? writing_ : touching_) due += runner_->counts().after(actor, steps);
+  for (const int actor : writes_only ? writing_ : touching_) due += runner_->counts().after(actor, steps * batches_);
   return due;
 }
 

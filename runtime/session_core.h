@@ -2,6 +2,7 @@
 // The shared state of a session: kept alive by the Session, by calls under way, and by storages' users while they wait.
 //
 // Invariants
+//  0. A step is plan().micro_batches start credits, and input slots; the runner counts those.
 //  1. Steps are numbered in the order submitters get past the capacity check; their start credits go out in that order.
 //  2. submitted_ - finished_ <= max_in_flight_, except for start(n).
 //  3. The input slots of step s are written only while s < writable_ and before its start credit.
@@ -148,6 +149,7 @@ class SessionCore final : public actors::RunListener,
   Status outcome(Status status, uint64_t step);
   Status with_updates(const Status& status, uint64_t step) const;
   uint64_t touches_due(uint64_t steps, bool writes_only) const;
+  uint64_t period() const { return runner_->counts().period() / batches_; }  // in steps
   // Waits on `changed` until `done`; when stepping manually, steps. False after `timeout` or when nothing can happen.
   template <class Done>
   bool wait_for(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, Timeout timeout, Done&& done);
@@ -165,6 +167,7 @@ class SessionCore final : public actors::RunListener,
   std::vector<Feed> feeds_;
   std::vector<int> touching_, writing_;  // actors whose firings read or write variables
   int max_in_flight_ = 1;
+  const uint64_t batches_;  // of a step
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;  // variables idle, finished_ at wake_at_, closing

@@ -168,7 +168,7 @@ void SessionCore::abandon() {
   }
   runner->cancel();
   try {
-    who = runner->wait_report(published_);
+    who = runner->wait_report(published_ * batches_);
     stuck = runner->streams_at_work();
     last_stats_ = stats();
   } catch (const std::bad_alloc&) {

@@ -38,14 +38,23 @@ void SessionCore::check_inputs(std::span<const InputTensor> inputs) const {
   }
 }
 
+// Each micro-batch gets the next rows of an input, and the whole of a scalar.
 void SessionCore::write_inputs(uint64_t step, std::span<const InputTensor> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
+    TensorSpec part = inputs[i].spec;
+    uint64_t part_bytes = 0;  // from one to the next
+    if (part.shape.rank() > 0) {
+      part.shape[0] /= static_cast<int64_t>(batches_);
+      part_bytes = static_cast<uint64_t>(part.shape[0] * part.strides[0]) * dtype_size(part.dtype);
+    }
     for (size_t s = 0; s < ports_.inputs[i].shards.size(); ++s) {
       const plan::Input& input = plan().inputs[ports_.inputs[i].of_plan[s]];
-      const plan::Window window = plan::window_of(ports_.inputs[i].shards[s], inputs[i].spec);
+      const plan::Window window = plan::window_of(ports_.inputs[i].shards[s], part);
       const std::vector<std::byte*>& slots = runner_->slots(input.reg);
-      strided_copy(slots[step % slots.size()], input.spec,
-                   static_cast<const std::byte*>(inputs[i].data) + window.offset, window.spec);
+      for (uint64_t b = 0; b < batches_; ++b) {
+        strided_copy(slots[(step * batches_ + b) % slots.size()], input.spec,
+                     static_cast<const std::byte*>(inputs[i].data) + b * part_bytes + window.offset, window.spec);
+      }
     }
   }
 }
@@ -57,7 +66,8 @@ void SessionCore::check_open() const {
 
 bool SessionCore::has_capacity() const {
   return submitted_ - finished_ < static_cast<uint64_t>(max_in_flight_) &&
-         std::all_of(feeds_.begin(), feeds_.end(), [&](const Feed& feed) { return submitted_ < feed.writable; });
+         std::all_of(feeds_.begin(), feeds_.end(),
+                     [&](const Feed& feed) { return (submitted_ + 1) * batches_ <= feed.writable; });
 }
 
 // Accesses of other sessions that were submitted before come first.
@@ -133,7 +143,7 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
   lock.lock();
   published_changed_.wait(lock, [&] { return published_ == step; });
   published_ = step + 1;
-  runner_->start(1);
+  runner_->start(batches_);
   published_changed_.notify_all();
   return StepHandle(state);
 }
@@ -151,13 +161,13 @@ void SessionCore::start(uint64_t n) {
   published_changed_.wait(lock, [&] { return published_ == submitted_; });
   submitted_ += n;
   published_ = submitted_;
-  runner_->start(n);
+  runner_->start(n * batches_);
 }
 
 void SessionCore::wait_all(Timeout timeout) {
   std::unique_lock lock(mutex_);
   const uint64_t steps = published_;
-  const uint64_t period = runner_ == nullptr ? 1 : runner_->counts().period();
+  const uint64_t period = runner_ == nullptr ? 1 : this->period();
   // Steps of a period that is not complete cannot finish.
   const uint64_t due = steps - steps % period;
   const bool finished = wait_for(lock, changed_, timeout, [&] {

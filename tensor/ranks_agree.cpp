@@ -34,6 +34,7 @@ Listing list(graph::Graph graph, const CompileOptions& options) {
   listing.text = graph::to_text(graph);
   for (const auto& [name, global] : options.components)
     listing.text += fmt::format("component \"{}\": {}\n", name, global.str());
+  for (const auto& [module, stage] : options.stages) listing.text += fmt::format("stage \"{}\": {}\n", module, stage);
   return listing;
 }
 

@@ -62,6 +62,9 @@ std::optional<DeviceId> current_placement_device() { return trace_context().plac
 ModuleScope::ModuleScope(std::string name) : previous_(std::exchange(trace_context().module, std::move(name))) {}
 ModuleScope::~ModuleScope() { trace_context().module = std::move(previous_); }
 
+RateScope::RateScope(int every) : previous_(std::exchange(trace_context().every, every)) {}
+RateScope::~RateScope() { trace_context().every = previous_; }
+
 void set_source_provider(std::function<SourceLocation()> provider) { trace_context().source = std::move(provider); }
 
 }  // namespace sluice

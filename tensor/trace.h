@@ -80,6 +80,18 @@ class ModuleScope {
   std::string previous_;
 };
 
+// Nodes made inside run once per `every` micro-batches of a step.
+class RateScope {
+ public:
+  explicit RateScope(int every);
+  ~RateScope();
+  RateScope(const RateScope&) = delete;
+  RateScope& operator=(const RateScope&) = delete;
+
+ private:
+  int previous_;
+};
+
 // Tells the user's line a node comes from. Called for every node traced on this thread; null clears it.
 void set_source_provider(std::function<SourceLocation()> provider);
 

@@ -248,6 +248,7 @@ void TraceExecutor::refresh_context() {
   const TraceContext& scope = trace_context();
   context.placement = scope.placement;
   context.quota = scope.quota;
+  context.every = scope.every;
   context.module = scope.module;
   context.source = scope.source ? scope.source() : SourceLocation{};
   if (const std::string* device = CallFixes::placement(context.source, "device"))

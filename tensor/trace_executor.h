@@ -125,6 +125,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
 struct TraceContext {
   graph::Placement placement;
   int quota = 0;
+  int every = 1;
   std::string module;
   std::function<SourceLocation()> source;
 };

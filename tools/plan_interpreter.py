@@ -107,6 +107,7 @@ CREATION_AND_MOVEMENT = {
     "expand": lambda a, x, out: np.broadcast_to(x[0], out[0]["shape"]),
     "slice": lambda a, x, out: x[0][tuple(map(slice, a["starts"], a["stops"], a["steps"]))],
     "concat": lambda a, x, out: np.concatenate(x, axis=a["dim"]),
+    "accumulate": lambda a, x, out: x[1] + x[0] if len(x) > 1 else x[0],  # x[1]: what the slot holds already
     "flip": lambda a, x, out: np.flip(x[0], a["dims"]),
     "gather": lambda a, x, out: x[0][along(x[1], a["dim"], x[0])],
     "index_select": lambda a, x, out: np.take(x[0], checked(x[1], x[0].shape[a["dim"]]), axis=a["dim"]),
@@ -280,10 +281,10 @@ def _sgd(a, x, out):
 
 # --- The machine ---
 class Firing:
-    """What one firing has taken and acquired: `tokens` edge -> numbers of tokens; `slots` register -> number to write."""
+    """What one firing has: `tokens` edge -> numbers taken; `slots` register -> number to write; in `fresh`, begun by it."""
 
-    def __init__(self, tokens, slots):
-        self.tokens, self.slots = tokens, slots
+    def __init__(self, tokens, slots, fresh):
+        self.tokens, self.slots, self.fresh = tokens, slots, fresh
         self.written, self.emitted, self.released = set(), set(), set()
 
 
@@ -323,17 +324,14 @@ class Interpreter:
 
     # The firing rule, by counting.
 
-    def _freed(self, r):
-        """Tokens of register r whose slots have come back: all consumers have returned them."""
+    def _freed(self, r):  # tokens of register r whose slots have come back: all consumers have returned them
         return min((self._returned(e) for e in self._edges_of[r]), default=self._emitted[r])
 
-    def _returned(self, e):
-        """A token overwritten in place comes back once its successor's slot has, too."""
+    def _returned(self, e):  # a token overwritten in place comes back once its successor's slot has, too
         over = self._overwriter.get(e)
         return self._released[e] if over is None else min(self._released[e], self._freed(over))
 
-    def waits(self, a):
-        """What actor a waits for before its next firing; empty: it can fire."""
+    def waits(self, a):  # what actor a waits for before its next firing; empty: it can fire
         plan, n, waits = self.plan, self._firings[a], []
         if plan["actors"][a]["role"] in ("source", "feed") and self._credits[a] == 0:
             waits.append("a start credit")
@@ -360,7 +358,8 @@ class Interpreter:
                 self._acquired[r] += 1
         if plan["actors"][a]["role"] in ("source", "feed"):
             self._credits[a] -= 1
-        return Firing({e: held[e] for e in self._inputs_of[a]}, {r: held["slot", r] for r in self._outputs_of[a]})
+        fresh = {r for r in self._outputs_of[a] if n % plan["registers"][r]["emit_every"] == 0}
+        return Firing({e: held[e] for e in self._inputs_of[a]}, {r: held["slot", r] for r in self._outputs_of[a]}, fresh)
 
     def _fire(self, a, feed, collect):
         """One firing, as a generator that pauses after each instruction."""
@@ -411,8 +410,7 @@ class Interpreter:
             number = firing.tokens[edge][view["token"]]
         return self._buffers[reg["slots"][number % reg["quota"]]]
 
-    def _stored(self, a, firing, view, writing):
-        """The elements of a view, as they are stored."""
+    def _stored(self, a, firing, view, writing):  # the elements of a view
         base, kind = self._base(a, firing, view, writing), np.dtype(STORED[view["dtype"]])
         if 0 in view["shape"]:
             return np.empty(view["shape"], kind)
@@ -429,6 +427,8 @@ class Interpreter:
             raise PlanError(f"kernel '{kernel['name']}': op '{kernel['op']}' is not read by this interpreter: NumPy's may differ")
         inputs = [None if v["base"] == "buffer" and v["index"] == -1 else self._stored(a, firing, v, False)
                   for v in kernel["inputs"]]
+        before = [load(self._stored(a, firing, v, True).copy(), v["dtype"]) for v in kernel["outputs"]
+                  if kernel["op"] == "accumulate" and v["index"] not in firing.fresh]
         places = {(i.ctypes.data, i.strides, i.shape) for i in inputs if i is not None and kernel["op"] in IN_PLACE}
         # What a kernel does not promise to keep is spoiled: its scratch memory, and outputs that are not in place.
         scratch = self._buffers[kernel["workspace"]] if kernel["workspace"] >= 0 else np.empty(0, np.uint8)
@@ -439,7 +439,7 @@ class Interpreter:
                 output[...] = np.frombuffer(b"\xA5" * output.itemsize, output.dtype)[0] if output.dtype != bool else True
         values = [None if i is None else load(i, v["dtype"]) for i, v in zip(inputs, kernel["inputs"])]
         with np.errstate(all="ignore"):
-            results = [np.array(r) for r in OPS[kernel["op"]](kernel["attrs"], values, kernel["outputs"])]
+            results = [np.array(r) for r in OPS[kernel["op"]](kernel["attrs"], values + before, kernel["outputs"])]
         for view, result in zip(kernel["outputs"], results, strict=True):
             self._store(a, firing, view, result)
         scratch[:] = 0x5A
@@ -449,9 +449,10 @@ class Interpreter:
     def run(self, steps, seed=None):
         """Outputs of each step by name (bfloat16 as its bits). `steps`: a dict of inputs for each. An even seed chooses
         at random each time, an odd one gives actors random priorities, so that some fall behind as far as they can."""
-        plan, actors, chance, outputs, feeds = self.plan, self.plan["actors"], random.Random(seed), [], iter(steps)
+        plan, actors, chance, outputs, n = self.plan, self.plan["actors"], random.Random(seed), [], self.plan.get("micro_batches", 1)
+        feeds = ({k: v if np.ndim(v) == 0 else np.split(v, n)[i] for k, v in step.items()} for step in steps for i in range(n))
         for a, actor in enumerate(actors):
-            self._credits[a] += len(steps) if actor["role"] in ("source", "feed") else 0
+            self._credits[a] += len(steps) * n if actor["role"] in ("source", "feed") else 0
         rank = {choice: chance.random() for choice in range(-len(actors), len(plan["streams"]))}
         busy = {}  # stream -> the firing in progress: a stream does one thing at a time
         while True:
@@ -472,8 +473,7 @@ class Interpreter:
             raise PlanError(f"nothing can fire after {len(outputs)} of {len(steps)} steps: " + "; ".join(stuck))
         return outputs
 
-    def variable(self, name):
-        """The present content of a variable (bfloat16 as its bits)."""
+    def variable(self, name):  # its present content (bfloat16 as its bits)
         v = next(v for v in self.plan["variables"] if v["name"] == name)
         return self.variables[name].view(STORED[v["dtype"]]).reshape(v["shape"])
 

@@ -1,4 +1,5 @@
-// Computes equal expressions once: same op, attributes, inputs and placement. Random and effectful ops are left alone.
+// Computes equal expressions once: same op, attributes, inputs, placement and rate. Random and effectful ops are left
+// alone.
 #include <iterator>
 #include <unordered_map>
 
@@ -13,7 +14,7 @@ std::string key_of(const graph::Node& node, const graph::Rewriter& rewriter) {
   for (graph::ValueId input : node.inputs) fmt::format_to(std::back_inserter(key), ",{}", rewriter[input]);
   for (const Attr& attr : node.attrs) fmt::format_to(std::back_inserter(key), ";{}:{}", attr.index(), attr_str(attr));
   if (node.placement.device) key += "@" + node.placement.device->str();
-  return key + "/" + node.placement.stream;
+  return fmt::format("{}/{}*{}", key, node.placement.stream, node.every);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "base/fix.h"
 #include "compiler/collectives.h"
 #include "compiler/pass.h"
+#include "graph/ops/micro_batches.h"
 #include "graph/rewriter.h"
 
 namespace sluice::compiler {
@@ -12,13 +13,14 @@ class Decomposer : public graph::GraphBuilder {
  public:
   Decomposer(graph::Graph& target, PassContext& pass) : GraphBuilder(target, pass.options.device), pass_(pass) {}
 
-  bool runs_as_is(const OpDef& op, const DeviceId& device) const {
+  bool runs_as_is(const OpDef& op, const DeviceId& device, const Attrs& attrs) const {
+    if (&op == &ops::pack_op() && attr<int64_t>(attrs, 0) > 1) return true;  // lower() knows how
     return op.view != nullptr || is_collective(op) || pass_.target.has_kernel(op.name, device.kind);
   }
 
   std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) override {
     const DeviceId device = context.placement.device.value_or(default_device_);
-    if (runs_as_is(op, device)) return GraphBuilder::call(op, inputs, attrs);
+    if (runs_as_is(op, device, attrs)) return GraphBuilder::call(op, inputs, attrs);
     const std::string at = context.source.known() ? fmt::format("  ({})", context.source.str()) : "";
     if (op.decompose == nullptr) {
       throw FixableError(
@@ -58,7 +60,7 @@ int decompose(graph::Graph& graph, PassContext& context) {
   int replaced = 0;
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     const graph::Node& node = graph.nodes()[i];
-    if (decomposer.runs_as_is(*node.op, context.device_of(node))) {
+    if (decomposer.runs_as_is(*node.op, context.device_of(node), node.attrs)) {
       rewriter.copy(static_cast<int>(i));
       continue;
     }

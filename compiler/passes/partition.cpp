@@ -58,13 +58,13 @@ class Partitioner {
   }
 
  private:
-  using Key = std::tuple<int, Sbp::Kind, int>;  // a Lay
+  using Key = std::tuple<int, Sbp::Kind, int, int>;  // a Lay, and how often it is made of a variable; 0: of no other
   const graph::Graph& source() const { return plan_.graph; }
 
   Key key_of(const Lay& lay) const {
     const bool one = !lay.on_mesh() || plan_.meshes[lay.mesh].size() == 1;
     const bool split = !one && lay.sbp.kind == Sbp::Kind::kSplit;
-    return {lay.mesh, one ? Sbp::Kind::kBroadcast : lay.sbp.kind, split ? lay.sbp.axis : 0};
+    return {lay.mesh, one ? Sbp::Kind::kBroadcast : lay.sbp.kind, split ? lay.sbp.axis : 0, 0};
   }
   Spread spread(const Lay& lay) const {
     return lay.on_mesh() ? spread_over(plan_.meshes[lay.mesh], lay.sbp) : off_mesh_;
@@ -115,13 +115,20 @@ class Partitioner {
   // The shards of a value where and how they are wanted; converted once.
   Shards get(ValueId value, const Lay& wanted) {
     auto& known = made_[value];
-    if (const auto it = known.find(key_of(wanted)); it != known.end()) return it->second;
+    Key key = key_of(wanted);
+    if (const auto it = known.find(key); it != known.end()) return it->second;
     if (plan_.values[value].mesh == Lay::kFree) return make_free(value, wanted);
+    // As often as it is there; of a variable, as often as it is read.
+    const int reader = builder_.context.every, there = source().every(value);
+    if (there == 0) std::get<3>(key) = reader;
+    if (const auto it = known.find(key); it != known.end()) return it->second;
+    if (there != 0) builder_.context.every = there;
     const TensorType& type = source().type(value);
     const Spread from = spread(plan_.values[value]), to = spread(wanted);
     const Shards shards = box(builder_, type, known.at(key_of(plan_.values[value])), from, to);
+    builder_.context.every = reader;
     report(type, plan_.values[value], wanted);
-    return known[key_of(wanted)] = shards;
+    return known[key] = shards;
   }
 
   void report(const TensorType& type, const Lay& from, const Lay& to) {

@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu_kernels.h"
 
+#include "kernels/accumulate.h"
 #include "kernels/cpu/families.h"
 #include "kernels/kernel.h"
 
@@ -22,6 +23,7 @@ void add_cpu_kernels(KernelTable& table) {
   cpu::add_cross_entropy_kernels(table);
   cpu::add_embedding_kernels(table);
   cpu::add_optimizer_update_kernels(table);
+  add_accumulate_kernel(table, DeviceKind::kCpu);
 }
 
 }  // namespace sluice

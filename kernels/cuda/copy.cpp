@@ -1,3 +1,4 @@
+#include "kernels/accumulate.h"
 #include "kernels/cuda/families.h"
 
 namespace sluice::cuda {
@@ -80,6 +81,7 @@ void add_cuda_kernels(KernelTable& table) {
   add_batch_norm_kernels(table);
   add_normalization_kernels(table);
   add_optimizer_update_kernels(table);
+  add_accumulate_kernel(table, DeviceKind::kCuda);
 }
 
 }  // namespace sluice::cuda

@@ -23,7 +23,10 @@ class SimKernel final : public PreparedKernel {
     workspace_bytes_ = kernel_->workspace_bytes();
     launch_.op = &op_;
     launch_.run = [](const void* kernel, const SimOperands& operands) {
-      static_cast<const PreparedKernel*>(kernel)->run({operands.inputs, operands.outputs, operands.workspace});
+      static_cast<const PreparedKernel*>(kernel)->run({.inputs = operands.inputs,
+                                                       .outputs = operands.outputs,
+                                                       .workspace = operands.workspace,
+                                                       .first = operands.first});
     };
     launch_.kernel = kernel_.get();
     launch_.num_inputs = static_cast<int>(query.inputs.size());
@@ -43,7 +46,7 @@ class SimKernel final : public PreparedKernel {
            args.stream->device().str());
     }
     SimLaunch launch = launch_;
-    launch.operands = {args.inputs, args.outputs, args.workspace};
+    launch.operands = {args.inputs, args.outputs, args.workspace, args.first};
     launch.context = args.context;
     stream->launch(launch);
   }

@@ -9,6 +9,7 @@ class _State(threading.local):
     names = None  # id(module) -> "model.layer1", while a graph is traced
     functions = None  # name -> Python function of its host streams
     stepped = None  # optimizers whose step() build() called itself
+    batches = None  # MicroBatches of the graph
 
 
 state = _State()

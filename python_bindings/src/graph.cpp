@@ -140,6 +140,10 @@ void bind_graph(nb::module_& m) {
              new (self) PyScope<ModuleScope>{std::make_unique<ModuleScope>(name)};
            })
       .def("close", &PyScope<ModuleScope>::close);
+  nb::class_<PyScope<RateScope>>(m, "RateScope")
+      .def("__init__", [](PyScope<RateScope>* self,
+                          int every) { new (self) PyScope<RateScope>{std::make_unique<RateScope>(every)}; })
+      .def("close", &PyScope<RateScope>::close);
   m.def("placement_device", [] { return current_placement_device(); });
   bind_graph_session(m);
   bind_host_functions(m);

@@ -142,7 +142,8 @@ void SimStream::execute_launch(Task& task) {
     try {
       check_operands(task);
       if (shared_->acquire_cores) shared_->acquire_cores(launch.cores);
-      const SimOperands operands{task.inputs.data(), task.outputs.data(), launch.operands.workspace};
+      const SimOperands operands{task.inputs.data(), task.outputs.data(), launch.operands.workspace,
+                                 launch.operands.first};
       try {
         launch.run(launch.kernel, operands);
       } catch (...) {

@@ -19,6 +19,7 @@ struct SimOperands {
   const void* const* inputs = nullptr;
   void* const* outputs = nullptr;
   void* workspace = nullptr;
+  bool first = true;
 };
 
 // One kernel handed to a sim stream. Operand pointers are copied before launch() returns; `kernel`, `op` and `context`

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,6 +55,55 @@ TEST(GraphText, NumbersReadBackExactly) {
         "graph \"g\" {{\n  %0 = full() {{shape = [2, 0], value = {}, dtype = bfloat16}} : bfloat16(2, 0)\n}}\n", value);
     EXPECT_EQ(to_text(parse_text(text)), text);
   }
+}
+
+constexpr const char* kBatches = R"(graph "batches" {
+  %0 = input "x" : float32(2, 3)
+  %1 = variable "w" : float32(2, 3)
+  %2 = mul(%0, %1) : float32(2, 3)
+  %3 = accumulate(%2) {n = 4} : float32(2, 3)
+  %4 = sub(%1, %3) : float32(2, 3) [every 4]
+  %5 = permute(%1) {dims = [1, 0]} : float32(3, 2)
+  %6 = exp(%5) : float32(3, 2) [every 4]
+  %7 = pack(%2) {n = 4} : float32(8, 3) [every 4]
+  output "y" = %7
+  output "z" = %6
+  update "w" = %4
+}
+)";
+
+TEST(GraphText, KeepsHowOftenNodesRun) {
+  const Graph graph = parse_text(kBatches);
+  graph.verify();
+  EXPECT_EQ(to_text(graph), kBatches);
+  EXPECT_EQ(graph.micro_batches(), 4);
+  const int every[] = {1, 0, 1, 4, 4, 0, 4, 4};
+  for (ValueId v = 0; v < 8; ++v) EXPECT_EQ(graph.every(v), every[v]) << v;
+}
+
+TEST(GraphVerify, ValuesAreReadAsOftenAsTheyAreThere) {
+  const auto error = [](std::string from, const std::string& to) {
+    std::string text = kBatches;
+    text.replace(text.find(from), from.size(), to);
+    try {
+      parse_text(text).verify();
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_THAT(
+      error("sub(%1, %3) : float32(2, 3) [every 4]", "sub(%1, %3) : float32(2, 3)"),
+      testing::HasSubstr("node 2 (sub): runs once per 1 micro-batches, its input %3 is there once per 4; what a "
+                         "micro-batch reads cannot come of all of them"));
+  EXPECT_THAT(
+      error("sub(%1, %3)", "sub(%1, %2)"),
+      testing::HasSubstr("runs once per 4 micro-batches, its input %2 is there once per 1; accumulate() or pack() it"));
+  EXPECT_THAT(error("pack(%2) {n = 4} : float32(8, 3)", "pack(%4) {n = 4} : float32(8, 3)"),
+              testing::HasSubstr("node 5 (pack): runs once per 4 micro-batches, its input %4 is there once per 4"));
+  EXPECT_THAT(error("[every 4]\n  %7", "[every 2]\n  %7"), testing::HasSubstr("node 4 (exp): every 2; must be 1 or 4"));
+  EXPECT_THAT(error("output \"y\" = %7", "output \"y\" = %2"),
+              testing::HasSubstr("output y: is there in each of 4 micro-batches; a step has one, so pack() it"));
 }
 
 // Every op, with every one of its samples.

@@ -153,6 +153,50 @@ def test_nets_and_optimizers(net, optimizer, granularity, tmp_path):  # C-21: 32
     check(graph, [{"x": draw.randint(low, 3, shape).astype(kind)} for _ in range(exact_steps(net, optimizer))], str(tmp_path / "b"), 3)
 
 
+@pytest.mark.parametrize("net", ["mlp", "embedding"])
+@pytest.mark.parametrize("granularity", ["program", "op"])
+@pytest.mark.parametrize("device", [None, "sim:0"])
+def test_steps_of_micro_batches(net, granularity, device, tmp_path):  # C-21: rates, a slot that several firings fill
+    draw = np.random.RandomState(1)
+    kind, low = (np.int64, 0) if net == "embedding" else (np.float32, -2)
+    for seed in range(4):
+        model, shape = NETS[net]()
+        graph = Net(model, OPTIMIZERS["momentum"], device)
+        graph.config.set_granularity(granularity)
+        graph.config.set_gradient_accumulation_steps(4)
+        steps = [{"x": draw.randint(low, 3, (4 * shape[0], *shape[1:])).astype(kind)} for _ in range(2)]
+        check(graph, steps, str(tmp_path / "b"), seed)
+
+
+@pytest.mark.parametrize("granularity", ["program", "op"])
+@pytest.mark.parametrize("staged", [True, False])
+def test_stages_of_a_pipeline(granularity, staged, tmp_path):  # C-21: micro-batches overtake the backward pass
+    class Stages(nn.Graph):
+        def __init__(self):
+            super().__init__(name="stages")
+            self.model = nn.ModuleList(nn.Linear(4, 4, bias=False) for _ in range(3))
+            self.add_optimizer(sl.optim.SGD(self.model.parameters(), lr=0.25))
+            self.config.set_gradient_accumulation_steps(4)
+            self.config.set_granularity(granularity)
+            for i, stage in enumerate(self.model):
+                with sl.no_grad():
+                    stage.weight.copy_(sl.from_numpy(np.random.RandomState(i).randint(-1, 2, (4, 4)).astype(np.float32)))
+                stage.config.stage_id = i if staged else None
+
+        def build(self, x):
+            for i, stage in enumerate(self.model):
+                with sl.device(f"sim:{i}"):
+                    x = stage(x).relu()
+            loss = x.sum()
+            loss.backward()
+            return loss
+
+    draw = np.random.RandomState(1)
+    steps = [{"x": draw.randint(-2, 3, (8, 4)).astype(np.float32)}]
+    for seed in range(4):
+        check(Stages(), steps, str(tmp_path / "b"), seed)
+
+
 @pytest.mark.parametrize("net", ["mlp", "conv"])
 def test_nets_on_the_simulated_device(net, tmp_path):  # C-21: copies, events, memory of another space
     model, shape = NETS[net]()

@@ -112,10 +112,13 @@ class Optimizer:
         if closure is not None:
             with sluice.enable_grad():
                 loss = closure()
-        if trace_state.stepped is not None:
-            trace_state.stepped.append(self)
         with sluice.no_grad():
-            self.step_with([self.lr_tensor(i) for i in range(len(self.param_groups))])
+            if trace_state.stepped is None:
+                self.step_with([self.lr_tensor(i) for i in range(len(self.param_groups))])
+            else:
+                trace_state.stepped.append(self)
+                with trace_state.batches.update(self):
+                    self.step_with([self.lr_tensor(i) for i in range(len(self.param_groups))])
         return loss
 
     def step_with(self, lrs: Any) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 from sluice import _C
 from sluice._precision import check_precision, get_float32_matmul_precision
+from sluice.nn.graph.micro_batches import MicroBatches
 from sluice.nn.graph.zero import Zero
 
 
 DEFAULTS = {"outputs_buffer_size": 2, "reuse_memory": True, "in_place": True, "granularity": "program", "memory_budget": 0,
             "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
-            "submit_timeout": None, "disabled_passes": [], "float32_matmul_precision": "highest", "zero": None}
+            "submit_timeout": None, "disabled_passes": [], "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest", "zero": None}
 
 
 class GraphConfig:
@@ -79,6 +80,13 @@ class GraphConfig:
     def enable_cuda_graphs(self, mode: bool = True) -> None:
         """On a GPU, launch kernels that follow each other as one."""
         self._set("cuda_graphs", bool(mode))
+
+    def set_gradient_accumulation_steps(self, n: int) -> None:
+        """A call is a step of n micro-batches: inputs are cut into n equal parts along axis 0 (scalars are given whole),
+        build() sees one part, and the optimizers update once, with the mean of the n gradients. Each result has those of
+        all n, one after another along axis 0; of scalars, n numbers.
+        """
+        self._set("gradient_accumulation_steps", MicroBatches(n).n)
 
     def set_submit_timeout(self, seconds: Any) -> None:
         """A call at capacity waits so long, then raises TimeoutError; 0 = raise at once, None = wait."""
@@ -150,10 +158,14 @@ class GraphConfig:
     def for_session(self) -> Any:
         """The options as the compiler takes them; what is left to the process's setting is settled."""
         self._options.setdefault("float32_matmul_precision", get_float32_matmul_precision())
-        return {k: v for k, v in self._options.items() if v is not None and k != "zero"}
+        return {k: v for k, v in self._options.items() if v is not None and k not in ("zero", "gradient_accumulation_steps")}
 
     def freeze(self) -> None:
         self._frozen = True
+
+    @property
+    def micro_batches(self) -> MicroBatches:
+        return MicroBatches(self._options.get("gradient_accumulation_steps", 1))
 
     @property
     def submit_timeout(self) -> Any:

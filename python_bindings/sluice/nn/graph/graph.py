@@ -24,6 +24,7 @@ from sluice.nn.graph.config import GraphConfig
 from sluice.nn.graph.refused import Refused
 from sluice.nn.graph.report import Report, graph_repr, memory_report
 from sluice.nn.graph.zero import Zero
+from sluice.nn.modules._config import ModuleConfig
 from sluice.nn.modules.module import Module
 
 _counter = itertools.count()
@@ -132,7 +133,8 @@ class Graph:
         report.stage(f"build() traced in {time.perf_counter() - start:.3f} s")
         signature = {"parameters": list(arguments), "arguments": structure.to_json(), "results": results.to_json()}
         dry_run = os.environ.get("SLUICE_DRY_RUN") == "1"
-        options = {**self.config.for_session(), "name": self.name, "dry_run": dry_run,
+        stages = {n: c.stage_id for n, m in self._named_modules() if (c := ModuleConfig.of(m)).stage_id is not None}
+        options = {**self.config.for_session(), "name": self.name, "dry_run": dry_run, "stages": stages,
                    "components": {n: t._global for n, t in zip(names, leaves) if t._global},
                    "meta": {"name": self.name, "signature": json.dumps(signature)}}
         with refused:
@@ -158,10 +160,11 @@ class Graph:
         scope = _C.TraceScope(self.name, stack_depth, self.config._call_fixes)
         previous = dict(trace_state.__dict__)
         trace_state.names, trace_state.functions, trace_state.stepped = self._module_names(), {}, []
+        batches = trace_state.batches = self.config.micro_batches
         try:
             for name, tensor in self._variables():
                 scope.register_variable(name, tensor)
-            traced = [scope.add_input(n, t.dtype, t._shape) for n, t in zip(names, leaves)]
+            traced = [scope.add_input(n, t.dtype, batches.part(self.name, n, t._shape)) for n, t in zip(names, leaves)]
             for t, given in zip(traced, leaves):
                 if given.requires_grad:
                     t.requires_grad_(True)
@@ -173,7 +176,7 @@ class Graph:
                 self._step(i, optim, lr_sch)
             outputs, output_names = [], []
             results = flatten(result, "", outputs, output_names)
-            named = [(_output_name(n), t) for n, t in zip(output_names, outputs)]
+            named = [(_output_name(n), batches.pack(t)) for n, t in zip(output_names, outputs)]
             captured = scope.finish(named)
             refused.captured = captured
             return captured, results, trace_state.functions
@@ -181,7 +184,7 @@ class Graph:
             refused.captured = scope.finish([])  # as far as it came
             raise
         finally:
-            trace_state.names = trace_state.functions = trace_state.stepped = None
+            trace_state.names = trace_state.functions = trace_state.stepped = trace_state.batches = None
             trace_state.__dict__.update(previous)
             scope.close()
 
@@ -220,7 +223,7 @@ class Graph:
     def _step(self, index: int, optim: Any, lr_sch: Any) -> None:
         if optim in trace_state.stepped:
             return
-        with module_scope(f"optimizer{index}"), sluice.no_grad():
+        with sluice.no_grad(), module_scope(f"optimizer{index}"), trace_state.batches.update(optim):
             lrs = [lr_sch.traced_lr(g) if lr_sch else optim.lr_tensor(g) for g in range(len(optim.param_groups))]
             optim.step_with(lrs)
             if lr_sch is not None:

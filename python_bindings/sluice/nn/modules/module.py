@@ -9,6 +9,7 @@ from typing import Any
 from sluice._C import Tensor
 from sluice._trace import module_scope, state as trace_state
 from sluice.nn.debug import Debug
+from sluice.nn.modules._config import ModuleConfig
 from sluice.nn.parameter import Parameter
 
 _IncompatibleKeys = namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])
@@ -40,6 +41,7 @@ class Module:
     dump_patches = False
     _version = 1
     _debug = None  # what debug() asked for, in nn.Graph
+    config = ModuleConfig.of_module()  # for nn.Graph; an attribute of this name that a module sets hides it
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if args or kwargs:
@@ -147,6 +149,7 @@ class Module:
         names = trace_state.names
         if names is not None and id(self) in names:
             with module_scope(names[id(self)]):
+                args, kwargs = ModuleConfig.of(self).bring((args, kwargs))
                 return self._call(*args, **kwargs)
         return self._call(*args, **kwargs)
 

@@ -1,0 +1,55 @@
+"""What build() computes once per micro-batch, and the graph once per step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sluice import _C
+
+
+class MicroBatches:
+    """A step is `n` micro-batches."""
+
+    def __init__(self, n: int) -> None:
+        if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= 1 << 16:
+            raise ValueError(f"set_gradient_accumulation_steps: got {n!r}; must be an int in 1 to {1 << 16}")
+        self.n = n
+
+    def part(self, graph: str, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a micro-batch of an input."""
+        if self.n == 1 or not shape:
+            return shape
+        if shape[0] % self.n:
+            raise _C.ValueError(f"graph '{graph}': argument '{name}' has {shape[0]} rows; must be a multiple of {self.n}, the "
+                                "micro-batches of a step (set_gradient_accumulation_steps)")
+        return shape[0] // self.n, *shape[1:]
+
+    def pack(self, output: Any) -> Any:
+        """Those of all micro-batches."""
+        if self.n == 1:
+            return output
+        with once_per(self.n):
+            return _C.ops.pack(output, n=self.n)
+
+    def update(self, optim: Any) -> once_per:
+        """The scope of an update: the gradients that `optim` finds are the means of the micro-batches'."""
+        if self.n > 1:
+            sums = [(p, _C.ops.accumulate(p.grad, n=self.n))
+                    for group in optim.param_groups for p in group["params"] if p.grad is not None]
+            with once_per(self.n):
+                for p, grad in sums:
+                    p.grad = grad * (1 / self.n)
+        return once_per(self.n)
+
+
+class once_per:
+    """What is traced inside runs once per `n` micro-batches."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+
+    def __enter__(self) -> None:
+        self._scope = _C.RateScope(self._n)
+
+    def __exit__(self, *exc: Any) -> None:
+        self._scope.close()

@@ -1,0 +1,65 @@
+"""What a module asks of an nn.Graph it is part of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sluice._C import Tensor
+
+
+class ModuleConfig:
+    """`module.config`, to be set before the graph's first call."""
+
+    def __init__(self) -> None:
+        self._stage_id: int | None = None
+        self._placement: Any = None
+
+    @property
+    def stage_id(self) -> int | None:
+        """Which stage of a pipeline the module is; modules inside of it too, unless they say otherwise.
+
+        Stage i of s begins up to s - i micro-batches (set_gradient_accumulation_steps) before it has finished the first, so
+        that the stages work at the same time; what it keeps of a micro-batch, it has memory for so many times.
+        """
+        return self._stage_id
+
+    @stage_id.setter
+    def stage_id(self, stage: int | None) -> None:
+        if stage is not None and (not isinstance(stage, int) or isinstance(stage, bool) or not 0 <= stage < 4096):
+            raise ValueError(f"stage_id: got {stage!r}; must be an int in 0 to 4095, or None")
+        self._stage_id = stage
+
+    def set_stage(self, stage_id: int | None = None, placement: Any = None) -> None:
+        """The stage, and where its inputs are brought when the module is called: to `placement`, whole or as they lie."""
+        self.stage_id = stage_id
+        self._placement = placement
+
+    @staticmethod
+    def of(module: Any) -> ModuleConfig:
+        known = module.__dict__.get("_graph_config")
+        if known is None:
+            known = module.__dict__["_graph_config"] = ModuleConfig()
+        return known
+
+    def bring(self, nest: Any) -> Any:
+        """The arguments of a call that is being traced."""
+        if self._placement is None:
+            return nest
+        if isinstance(nest, Tensor):
+            if nest._traced and not hasattr(nest, "_laid"):
+                from sluice.sbp import broadcast
+
+                return nest.to_global(self._placement, broadcast)
+            return nest.to_global(self._placement)
+        if isinstance(nest, dict):
+            return {k: self.bring(v) for k, v in nest.items()}
+        if isinstance(nest, (list, tuple)):
+            items = [self.bring(v) for v in nest]
+            return type(nest)(*items) if hasattr(nest, "_fields") else type(nest)(items)
+        return nest
+
+    class of_module:
+        """Reads as the module's ModuleConfig; only reading, so that a module may have a `config` of its own."""
+
+        def __get__(self, module: Any, owner: Any) -> Any:
+            return self if module is None else ModuleConfig.of(module)

@@ -1,0 +1,331 @@
+"""Steps of several micro-batches: gradient accumulation, and pipelines whose stages work at the same time."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+import sluice as sl
+from sluice import nn
+
+
+def net(*layers):
+    sl.manual_seed(0)
+    return nn.Sequential(*(layers or (nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))))
+
+
+class Train(nn.Graph):
+    def __init__(self, n=1, model=None, optimizer=lambda p: sl.optim.SGD(p, lr=0.1, momentum=0.9), schedule=None):
+        super().__init__(name="train")
+        self.model = model or net()
+        self.optimizer = optimizer(self.model.parameters())
+        self.add_optimizer(self.optimizer, lr_sch=schedule and schedule(self.optimizer))
+        if n > 1:
+            self.config.set_gradient_accumulation_steps(n)
+
+    def build(self, x, y):
+        scores = self.model(x)
+        loss = nn.functional.mse_loss(scores, y)
+        loss.backward()
+        return loss, scores
+
+
+def batches(rows=8, steps=4):
+    rng = np.random.default_rng(0)
+    return [[sl.tensor(rng.normal(size=(rows, n)).astype(np.float32)) for n in (6, 3)] for _ in range(steps)]
+
+
+def weights(graph):
+    return [p.detach().numpy().copy() for p in graph.model.parameters()]
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: sl.optim.SGD(p, lr=0.1),
+    "momentum": lambda p: sl.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
+    "adamw": lambda p: sl.optim.AdamW(p, lr=0.01),
+    "clipped": lambda p: sl.optim.SGD([{"params": list(p), "clip_grad_max_norm": 0.1}], lr=0.5),
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_n_micro_batches_equal_a_batch_of_n_times_the_size(n, optimizer):  # NG-28, CFG-16
+    whole, parts = Train(optimizer=OPTIMIZERS[optimizer]), Train(n, optimizer=OPTIMIZERS[optimizer])
+    for x, y in batches():
+        loss, scores = whole(x, y)
+        losses, same = parts(x, y)
+        assert losses.shape == (n,) and same.shape == scores.shape
+        np.testing.assert_allclose(losses.numpy().mean(), loss.item(), rtol=1e-5)
+        np.testing.assert_allclose(same.numpy(), scores.numpy(), atol=1e-5)
+    for a, b in zip(weights(whole), weights(parts)):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_the_update_fires_once_per_n_micro_batches():  # CFG-16
+    graph = Train(4)
+    graph.compile(*batches()[0])
+    graph.set_trace()
+    for x, y in batches(steps=3):
+        graph(x, y)
+    graph.synchronize()
+    ran = [e["name"] for e in json.loads(graph._call.session.take_trace())["traceEvents"] if e.get("cat") == "kernel"]
+    assert ran.count("model.0/linear") == 12
+    assert sum("sgd_momentum_update" in name for name in ran) == 3 * 4
+    firings = graph.stats()["firings"]
+    assert firings["inputs"] == 12 and firings["outputs"] == 3
+    assert graph.stats()["finished"] == 3
+    assert graph.plan["micro_batches"] == 4
+
+
+def test_gradients_wait_in_one_slot_not_in_n():
+    graph = Train(8)
+    graph.compile(*batches()[0])
+    sums = [r for r in graph.plan["registers"] if "accumulate" in r["name"]]
+    assert len(sums) == 4 and {r["quota"] for r in sums} == {1} and {r["emit_every"] for r in sums} == {8}
+
+
+class Two(nn.Graph):
+    def __init__(self, n):
+        super().__init__()
+        self.config.set_gradient_accumulation_steps(n)
+
+    def build(self, x, scale):
+        assert x.shape == (2, 3) and scale.shape == ()
+        y = x * scale
+        return {"rows": y, "sum": y.sum(), "given": x}
+
+
+def test_inputs_are_cut_along_axis_0_and_results_put_together_again():
+    x = sl.tensor(np.arange(24, dtype=np.float32).reshape(3, 8).T.copy().T[:, :8].reshape(8, 3))
+    for t in (x, sl.tensor(np.arange(24, dtype=np.float32).reshape(3, 8)).t()):  # strides too
+        result = Two(4)(t, sl.tensor(2.0))
+        np.testing.assert_array_equal(result["rows"].numpy(), 2 * t.numpy())
+        np.testing.assert_array_equal(result["given"].numpy(), t.numpy())
+        np.testing.assert_array_equal(result["sum"].numpy(), (2 * t.numpy()).reshape(4, -1).sum(1))
+
+
+def test_many_calls_in_flight_keep_their_order():
+    graph = Two(4)
+    graph.config.set_outputs_buffer_size(3)
+    results = [graph(sl.full((8, 3), float(i)), sl.tensor(1.0)) for i in range(50)]
+    for i, result in enumerate(results):
+        assert result["sum"].numpy().tolist() == [6.0 * i] * 4
+
+
+def test_what_a_micro_batch_updates_is_updated_in_each():
+    model = net(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+    eager = net(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+    graph = Train(4, model=model)
+    (x, y), = batches(rows=16, steps=1)
+    graph(x, y)
+    for k in range(4):
+        eager(x[4 * k:4 * k + 4])
+    assert model[1].num_batches_tracked.item() == 4
+    np.testing.assert_allclose(model[1].running_mean.numpy(), eager[1].running_mean.numpy(), rtol=1e-5)
+
+
+def test_every_micro_batch_draws_its_own_numbers():
+    class Drop(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.config.set_gradient_accumulation_steps(4)
+
+        def build(self, x):
+            return nn.functional.dropout(x, 0.5)
+
+    masks = Drop()(sl.ones(4, 64)).numpy()
+    assert len({row.tobytes() for row in masks}) == 4
+
+
+def test_schedules_step_once_per_call():
+    schedule = lambda o: sl.optim.lr_scheduler.StepLR(o, step_size=1, gamma=0.5)  # noqa: E731
+    whole, parts = Train(schedule=schedule), Train(4, schedule=schedule)
+    for x, y in batches():
+        whole(x, y), parts(x, y)
+    for a, b in zip(weights(whole), weights(parts)):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_an_optimizer_that_build_steps_itself():
+    class Own(Train):
+        def build(self, x, y):
+            result = super().build(x, y)
+            self.optimizer.step()
+            return result
+
+    ours, theirs = Train(4), Own(4)
+    for x, y in batches():
+        ours(x, y), theirs(x, y)
+    for a, b in zip(weights(ours), weights(theirs)):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_failing_micro_batch_is_named_and_nothing_is_updated():
+    class Words(nn.Graph):
+        def __init__(self, n):
+            super().__init__(name="words")
+            self.table = nn.Embedding(10, 4)
+            self.add_optimizer(sl.optim.SGD(self.table.parameters(), lr=0.1))
+            self.config.set_gradient_accumulation_steps(n)
+
+        def build(self, i):
+            loss = self.table(i).sum()
+            loss.backward()
+            return loss
+
+    graph = Words(4)
+    graph(sl.tensor([1, 2, 3, 4])).numpy()
+    before = graph.table.weight.detach().numpy().copy()
+    for k in range(4):
+        bad = [1, 2, 3, 4]
+        bad[k] = 99
+        with pytest.raises(IndexError, match=f"step {k + 1}, micro-batch {k} of 4"):
+            graph(sl.tensor(bad)).numpy()
+        np.testing.assert_array_equal(graph.table.weight.detach().numpy(), before)
+    graph(sl.tensor([1, 1, 1, 1])).numpy()
+    moved = before.copy()
+    moved[1] -= 0.1
+    np.testing.assert_allclose(graph.table.weight.detach().numpy(), moved, atol=1e-6)
+
+
+def test_a_saved_graph_takes_whole_batches(tmp_path):
+    graph = Train(4)
+    graph.compile(*batches()[0])
+    sl.save(graph, str(tmp_path / "bundle"))
+    again = sl.load_graph(str(tmp_path / "bundle"))
+    for x, y in batches():
+        assert graph(x, y)[0].numpy().tobytes() == again(x, y)[0].numpy().tobytes()
+
+
+@pytest.mark.parametrize("n", [0, -1, 2.5, True, "4", 1 << 20])
+def test_a_number_that_is_none(n):
+    with pytest.raises(ValueError, match="set_gradient_accumulation_steps: got .*; must be an int in 1 to 65536"):
+        nn.Graph().config.set_gradient_accumulation_steps(n)
+
+
+def test_rows_that_do_not_divide():
+    with pytest.raises(ValueError, match=r"argument 'x' has 8 rows; must be a multiple of 3, the micro-batches of a step"):
+        Train(3)(*batches()[0])
+    graph = Train(4)
+    graph(*batches()[0])
+    with pytest.raises(ValueError, match=r"argument 'x' has shape \(12, 6\); expected \(8, 6\)"):
+        graph(*batches(rows=12)[0])
+
+
+def test_a_micro_batch_cannot_read_what_comes_of_all_of_them():
+    class Late(Train):
+        def build(self, x, y):
+            super().build(x, y)
+            self.optimizer.step()
+            return self.model(x)
+
+    with pytest.raises(ValueError, match=r"what a micro-batch reads cannot come of all of them  \(test_micro_batches.py:\d+\)"):
+        Late(4)(*batches()[0])
+
+
+# Pipelines
+
+
+class Stages(nn.Graph):
+    """`count` stages on the devices of `kind`, or on one."""
+
+    def __init__(self, count, n=8, kind=None, staged=True, width=32):
+        super().__init__(name="stages")
+        sl.manual_seed(0)
+        self.stages = nn.ModuleList(nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width)) for _ in range(count))
+        self.add_optimizer(sl.optim.AdamW(self.stages.parameters(), lr=0.01))
+        self.config.set_gradient_accumulation_steps(n)
+        for i, stage in enumerate(self.stages):
+            place = kind and sl.placement(kind, [i])
+            if place:
+                stage.to_global(place, sl.sbp.broadcast)
+            stage.config.set_stage(i if staged else None, place)
+
+    def build(self, x, y):
+        for stage in self.stages:
+            x = stage(x)
+        loss = nn.functional.mse_loss(x, y)
+        loss.backward()
+        return loss
+
+
+def losses_of(graph, rows=32, width=32, steps=4):
+    rng = np.random.default_rng(0)
+    data = [[sl.tensor(rng.normal(size=(rows, width)).astype(np.float32)) for _ in range(2)] for _ in range(steps)]
+    return [graph(*pair).numpy().tobytes() for pair in data]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_stages_compute_the_bits_of_one_device(count):  # NG-30, GT-20
+    one = losses_of(Stages(count))
+    assert losses_of(Stages(count, kind="sim")) == one
+    assert losses_of(Stages(count, kind="sim", staged=False)) == one
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_one_backward_for_one_forward_follows_from_the_tokens_alone(count):  # NG-30
+    graph = Stages(count, kind="sim", n=6)
+    graph.config.enable_trace()
+    losses_of(graph, rows=12, steps=3)
+    trace = json.loads(graph._call.session.take_trace())["traceEvents"]
+    for i in range(count):
+        forward = graph.plan["actors"][_actor(graph.plan, f"stages.{i}.0/linear")]["name"]
+        ordered = [e["name"] for e in trace if e.get("cat") == "firing" and e["name"].startswith(f"sim:{i}/compute")]
+        ahead = most = 0
+        for name, group in itertools.groupby(ordered):
+            times = len(list(group))
+            if name == forward:
+                ahead += times
+                most = max(most, ahead)
+            elif not name.endswith("#3"):
+                ahead -= times
+        if i < count - 1:
+            assert 1 < most <= count - i, (i, ordered)
+            order = [r for r in graph.plan["registers"] if r["name"].endswith(f"-> {forward}") and r["initial_tokens"] > 1]
+            assert [r["initial_tokens"] for r in order] == [count - i]
+            kept = [r["quota"] for r in graph.plan["registers"] if r["name"].startswith(f"stages.{i}.1/tanh")]
+            assert kept == [count - i]
+
+
+def _actor(plan, kernel):
+    index = next(i for i, k in enumerate(plan["kernels"]) if k["name"] == kernel)
+    return next(a for a, actor in enumerate(plan["actors"]) if ["run", index] in [list(i) for i in actor["program"]])
+
+
+def test_without_a_stage_the_next_forward_waits_for_the_backward():
+    plan = Stages(2, kind="sim", staged=False)
+    losses_of(plan, steps=1)
+    assert {r["quota"] for r in plan.plan["registers"] if r["name"].startswith("stages.0.1/tanh")} == {1}
+
+
+def test_the_stages_are_part_of_the_plan():
+    graph = Stages(2, kind="sim")
+    losses_of(graph, steps=1)
+    assert graph.plan["options"]["stage.stages.0"] == 0 and graph.plan["options"]["stage.stages.1"] == 1
+
+
+@pytest.mark.parametrize("stage", [-1, 1.5, "0", True, 5000])
+def test_a_stage_that_is_none(stage):
+    with pytest.raises(ValueError, match="stage_id: got .*; must be an int in 0 to 4095, or None"):
+        nn.Linear(1, 1).config.stage_id = stage
+
+
+def test_a_module_may_have_a_config_of_its_own():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.config = {"width": 3}
+
+        def forward(self, x):
+            return x * self.config["width"]
+
+    class Graph(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.own = Own()
+
+        def build(self, x):
+            return self.own(x)
+
+    assert Graph()(sl.ones(2)).numpy().tolist() == [3.0, 3.0]
