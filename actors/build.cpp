@@ -219,7 +219,12 @@ std::unique_ptr<KernelChain> make_chain(const NodeProgram& program, size_t first
   };
   for (const InPort& in : program.ins) add(in.patches);
   for (const OutPort& out : program.outs) add(out.patches);
-  chain->key.resize(chain->varying.size());
+  for (size_t k = first; k < after; ++k) {
+    const int port = program.kernels[k].fills;
+    if (port >= 0 && std::find(chain->fills.begin(), chain->fills.end(), port) == chain->fills.end())
+      chain->fills.push_back(port);
+  }
+  chain->key.resize(chain->varying.size() + chain->fills.size());
   return chain;
 }
 

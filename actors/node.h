@@ -32,7 +32,8 @@ struct KernelChain {
   size_t kernels = 0;
   std::unique_ptr<Chain> work;
   std::vector<uint32_t> varying;  // in NodeProgram::pointers: one per slot that its operands are in
-  std::vector<void*> key;         // their values
+  std::vector<int> fills;         // ports of registers whose tokens several firings write
+  std::vector<void*> key;         // values of the pointers; of the ports, whether the firing is a token's first
   std::string context;
 };
 

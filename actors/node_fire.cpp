@@ -204,7 +204,9 @@ Status Node::run_kernels(std::span<const KernelRun> runs, KernelChain* chain, ui
   Status status;
   try {
     if (chain != nullptr) {
-      for (size_t i = 0; i < chain->varying.size(); ++i) chain->key[i] = program.pointers[chain->varying[i]];
+      auto key = chain->key.begin();
+      for (const uint32_t pointer : chain->varying) *key++ = program.pointers[pointer];
+      for (const int port : chain->fills) *key++ = rule_.acquires_now(port) ? chain : nullptr;
       chain->work->run(chain->key, std::cref(run_each));
     } else {
       run_each();

@@ -37,8 +37,8 @@ class PreparedKernel {
   uint64_t workspace_bytes() const { return workspace_bytes_; }
   // Throws Error when it cannot compute. Writes every element of every output.
   virtual void run(const KernelArgs& args) const = 0;
-  // Whether run() with the same pointers always queues the same work, all of it on the stream, and neither waits nor
-  // allocates: then a stream may repeat that work without run() (Chain), but for the first time.
+  // Whether run() with the same pointers, and `first`, always queues the same work, all of it on the stream, and
+  // neither waits nor allocates: then a stream may repeat that work without run() (Chain), but for the first time.
   bool repeatable() const { return repeatable_; }
   // Whose code run() calls ("cuBLASLt"), where it is a vendor's that the op's other kernels do without; else "".
   virtual const char* library() const { return ""; }

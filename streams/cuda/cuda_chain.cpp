@@ -1,6 +1,7 @@
 #include "streams/cuda/cuda_chain.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "streams/cuda/cuda_stream.h"
@@ -25,34 +26,36 @@ void CudaChain::release(Recording& recording) {
 void CudaChain::run(std::span<void* const> key, const std::function<void()>& work) {
   if (stream_.host_failed()) return;
   const bool fallible = stream_.fallible_.load(std::memory_order_relaxed);
-  for (const Recording& known : recordings_) {
-    if (known.fallible == fallible && std::ranges::equal(known.key, key)) return launch(known);
+  const auto known = std::ranges::find_if(
+      recordings_, [&](const Recording& r) { return r.fallible == fallible && std::ranges::equal(r.key, key); });
+  if (known == recordings_.end()) {
+    remember(key, fallible);
+    return work();
   }
-  if (loaded_ && !refused_) {
-    if (std::optional<Recording> made = record(key, work)) {
-      recordings_.push_back(std::move(*made));
-      return launch(recordings_.back());
-    }
-  }
-  work();
-  loaded_ = true;
+  if (known->graph == nullptr && !refused_) record(*known, work);
+  known->graph != nullptr ? launch(*known) : work();
 }
 
-std::optional<Recording> CudaChain::record(std::span<void* const> key, const std::function<void()>& work) {
+void CudaChain::remember(std::span<void* const> key, bool fallible) {
   if (recordings_.size() == kMostRecordings) {
-    give_up(fmt::format("it has more than {} combinations of slots", kMostRecordings));
-    return {};
+    if (!std::exchange(full_, true)) tell(fmt::format("it has more than {} combinations of slots", kMostRecordings));
+    return;
   }
-  Recording recording;
-  recording.key.assign(key.begin(), key.end());
-  recording.fallible = stream_.fallible_.load(std::memory_order_relaxed);
+  Recording& seen = recordings_.emplace_back();
+  seen.key.assign(key.begin(), key.end());
+  seen.fallible = fallible;
+}
+
+void CudaChain::record(Recording& recording, const std::function<void()>& work) {
   const Status status = capture(recording, work);
   recording.fallible_after = stream_.fallible_.load(std::memory_order_relaxed);
-  if (status.ok()) return recording;
+  if (status.ok()) return;
   stream_.fallible_.store(recording.fallible, std::memory_order_release);  // nothing has been queued
   release(recording);
-  give_up(status.message());
-  return {};
+  recording.tickets.clear();
+  recording.graph = nullptr;
+  refused_ = true;
+  tell(status.message());
 }
 
 Status CudaChain::capture(Recording& recording, const std::function<void()>& work) {
@@ -79,8 +82,7 @@ Status CudaChain::capture(Recording& recording, const std::function<void()>& wor
   return status;
 }
 
-void CudaChain::give_up(const std::string& why) {
-  refused_ = true;
+void CudaChain::tell(const std::string& why) const {
   log(LogLevel::kWarn, LogArea::kStreams, "{}: is launched kernel by kernel, not as a CUDA graph: {}", context_, why);
 }
 

@@ -1,7 +1,6 @@
 #pragma once
-// Work that a stream repeats as CUDA graphs: one per key, captured when the key comes for the first time.
+// Work that a stream repeats as CUDA graphs: one per key, captured when the key comes for the second time.
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,14 +16,14 @@ struct Recording {
   bool fallible = false;          // the firing's word may have been set when the work begins; its kernels know
   bool fallible_after = false;    // or when it ends
   std::vector<uint64_t> tickets;  // of its kernels that may fail
-  CUgraphExec graph = nullptr;
+  CUgraphExec graph = nullptr;    // none yet
 };
 
 // Invariants
-//  1. What is captured is not executed, and what is executed first is not captured: the first run loads what kernels
-//     need, and a kernel that cannot be launched is told by itself.
-//  2. When the driver refuses to capture, or keys are too many, that is told once, and work of new keys is queued call
-//     by call from then on.
+//  1. What is captured is not executed, and what is executed first is not captured: the first run of a key loads what
+//     kernels need, and a kernel that cannot be launched is told by itself.
+//  2. When the driver refuses to capture, or keys are too many, that is told once, and what has not been captured is
+//     queued call by call from then on: all of it, or that of the keys too many.
 class CudaChain final : public Chain {
  public:
   CudaChain(CudaStream& stream, std::string context);
@@ -33,17 +32,18 @@ class CudaChain final : public Chain {
 
  private:
   static constexpr size_t kMostRecordings = 16;  // slots of registers change together, so there are few
-  std::optional<Recording> record(std::span<void* const> key, const std::function<void()>& work);
+  void remember(std::span<void* const> key, bool fallible);
+  void record(Recording& recording, const std::function<void()>& work);
   Status capture(Recording& recording, const std::function<void()>& work);
   void release(Recording& recording);
-  void give_up(const std::string& why);
+  void tell(const std::string& why) const;
   void launch(const Recording& recording);
 
   CudaStream& stream_;
   const std::shared_ptr<CudaContext> device_;
   const std::string context_;
   std::vector<Recording> recordings_;
-  bool loaded_ = false, refused_ = false;
+  bool full_ = false, refused_ = false;
 };
 
 }  // namespace sluice::cuda

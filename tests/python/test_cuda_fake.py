@@ -137,6 +137,7 @@ def run_on_gpu(run_script):
             "SLUICE_CUDNN": str(tests / "libfake_cudnn.so"),
             "SLUICE_CACHE_DIR": str(tests / "programs"), **env})
         assert done.returncode == 0, done.stdout + done.stderr
+        assert "not as a CUDA graph" not in done.stderr, done.stderr
         return done.stdout
 
     return run
@@ -161,6 +162,46 @@ assert steps and min(steps) >= 2 and len(apart) == len(fused) + sum(steps) - len
 assert not any(k["op"] == "fused" for k in apart)
 print("equal")
 """
+
+
+# A gradient that has been added up is told of, so the backward pass is as many launches.
+BATCHES = COMMON + """
+class Train(nn.Graph):
+    def __init__(self, net, device, graphs):
+        super().__init__(name="train")
+        self.net = net
+        self.add_optimizer(sl.optim.AdamW(net.parameters(), lr=0.01))
+        self.config.set_gradient_accumulation_steps(3)
+        configure(self, device, graphs)
+
+    def build(self, x, y):
+        scores = self.net(x)
+        loss = F.cross_entropy(scores, y)
+        loss.backward()
+        return loss, scores
+
+def run(device, graphs=True):
+    sl.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4))
+    graph = Train(net, device, graphs)
+    random = np.random.default_rng(0)
+    losses = []
+    for _ in range(4):
+        loss, scores = graph(sl.from_numpy(random.normal(size=(12, 8)).astype(np.float32)), sl.from_numpy(random.integers(0, 4, 12)))
+        losses += loss.tolist() + scores.flatten().tolist()
+    return losses, net.state_dict()["0.weight"].cpu().numpy(), launches(graph, 10)
+
+expected, got, plain = run("cpu"), run("cuda:0"), run("cuda:0", graphs=False)
+assert plain[0] == got[0] and np.array_equal(plain[1], got[1])
+assert got[2] < plain[2] / 2, (got[2], plain[2])
+np.testing.assert_allclose(got[0], expected[0], rtol=0, atol=1e-5)
+np.testing.assert_allclose(got[1], expected[1], rtol=0, atol=1e-4)
+print("equal")
+"""
+
+
+def test_gradients_of_micro_batches_are_added_up_on_a_gpu(run_on_gpu):
+    assert run_on_gpu(BATCHES).endswith("equal\n")
 
 
 @pytest.mark.parametrize("source", [DIGITS, GPT], ids=["digits", "gpt"])
