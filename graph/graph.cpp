@@ -32,22 +32,18 @@ Cost Graph::cost(const Node& node) const {
   return cost_of(*node.op, types_of(*this, node.inputs), types_of(*this, node.outputs), node.attrs);
 }
 
-int Graph::every(ValueId value) const {
-  const ValueInfo& v = values_[value];
-  if (v.kind != ValueKind::kNode) return v.kind == ValueKind::kInput;
-  const Node& node = nodes_[v.index];
-  // How a variable is seen or lies is no less there.
-  if ((node.op->view || node.op == &ops::to_global_op()) && every(node.inputs[0]) == 0) return 0;
-  return node.op->of_all ? static_cast<int>(attr<int64_t>(node.attrs, 0)) : node.every;
-}
-
 int Graph::micro_batches() const {
   int most = 1;
-  for (const Node& node : nodes_) {
-    most = std::max(most, node.every);
-    if (node.op->of_all) most = std::max(most, every(node.outputs[0]));
-  }
+  for (const Node& node : nodes_) most = std::max(most, node.every);
+  for (const ValueInfo& value : values_) most = std::max(most, value.every);
   return most;
+}
+
+int Graph::every_of_outputs(const Node& node) const {
+  if (node.op->of_all) return static_cast<int>(attr<int64_t>(node.attrs, 0));
+  // How a variable is seen or lies is no less there.
+  const bool same = node.op->view != nullptr || node.op == &ops::to_global_op();
+  return same && every(node.inputs[0]) == 0 ? 0 : node.every;
 }
 
 ValueId Graph::add_input(std::string name, TensorType type) {
@@ -65,7 +61,7 @@ ValueId Graph::add_variable(std::string name, TensorType type, bool constant) {
                this->name, name);
   numel(type.shape);
   const ValueId id = static_cast<ValueId>(values_.size());
-  values_.push_back({type, ValueKind::kVariable, static_cast<int>(variables_.size()), 0});
+  values_.push_back({type, ValueKind::kVariable, static_cast<int>(variables_.size()), 0, 0});
   variables_.push_back({std::move(name), id, kNoValue, constant});
   return id;
 }
@@ -79,12 +75,13 @@ int Graph::add_node(Node node) {
   }
   node.attrs = validate_attrs(*node.op, std::move(node.attrs));
   const std::vector<TensorType> types = infer_node(*this, node);
+  const int every = every_of_outputs(node);
   const int index = static_cast<int>(nodes_.size());
   node.outputs.clear();
   for (size_t i = 0; i < types.size(); ++i) {
     numel(types[i].shape);
     node.outputs.push_back(static_cast<ValueId>(values_.size()));
-    values_.push_back({types[i], ValueKind::kNode, index, static_cast<int>(i)});
+    values_.push_back({types[i], ValueKind::kNode, index, static_cast<int>(i), every});
   }
   nodes_.push_back(std::move(node));
   return index;
@@ -149,8 +146,8 @@ void Graph::verify() const {
       SLUICE_CHECK(type(node.outputs[o]) == types[o], "graph '{}': node {}: %{} is {}; inferred is {}", name, of,
                    node.outputs[o], type(node.outputs[o]).str(), types[o].str());
     }
-    const int makes = node.op->of_all ? every(node.outputs[0]) : node.every;
-    SLUICE_CHECK((node.every == 1 || node.every == batches) && (makes == 1 || makes == batches),
+    const int makes = every_of_outputs(node);
+    SLUICE_CHECK((node.every == 1 || node.every == batches) && (makes <= 1 || makes == batches),
                  "graph '{}': node {}: every {}; must be 1 or {}, the micro-batches of a step{}", name, of,
                  std::max(node.every, makes), batches, at(node));
     for (ValueId input : node.inputs) {

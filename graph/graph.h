@@ -40,6 +40,7 @@ struct ValueInfo {
   ValueKind kind = ValueKind::kNode;
   int index = 0;   // of the input, variable or node
   int output = 0;  // of the node
+  int every = 1;   // of how many micro-batches there is one; 0: of all, as of variables and views of them
 };
 
 struct Input {
@@ -78,9 +79,8 @@ class Graph {
   const std::vector<Variable>& variables() const { return variables_; }
   const std::vector<Output>& outputs() const { return outputs_; }
   const TensorType& type(ValueId value) const { return values_[value].type; }
-  // Of how many micro-batches there is one such value. Variables, and views of them, are there for all: 0.
-  int every(ValueId value) const;
-  // Micro-batches of a step: the most that a node waits for.
+  int every(ValueId value) const { return values_[value].every; }
+  // Micro-batches of a step: the most that a value comes of.
   int micro_batches() const;
   // Predicted work of one of this graph's nodes.
   Cost cost(const Node& node) const;
@@ -90,6 +90,8 @@ class Graph {
   void verify() const;
 
  private:
+  int every_of_outputs(const Node& node) const;
+
   std::vector<Node> nodes_;
   std::vector<ValueInfo> values_;
   std::vector<Input> inputs_;

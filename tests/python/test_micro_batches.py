@@ -105,6 +105,22 @@ def test_inputs_are_cut_along_axis_0_and_results_put_together_again():
         np.testing.assert_array_equal(result["sum"].numpy(), (2 * t.numpy()).reshape(4, -1).sum(1))
 
 
+def test_results_that_no_micro_batch_changes():
+    class Constants(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(1, 2)
+            self.config.set_gradient_accumulation_steps(3)
+
+        def build(self, x):
+            return sl.ones(2, 2), sl.tensor(5), self.fc.bias, x
+
+    graph = Constants()
+    ones, five, bias, x = graph(sl.zeros(3, 1))
+    assert ones.shape == (6, 2) and five.tolist() == [5, 5, 5] and x.shape == (3, 1)
+    assert bias.tolist() == graph.fc.bias.tolist() * 3
+
+
 def test_many_calls_in_flight_keep_their_order():
     graph = Two(4)
     graph.config.set_outputs_buffer_size(3)

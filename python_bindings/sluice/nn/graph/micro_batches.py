@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import sluice
 from sluice import _C
 
 
@@ -28,6 +29,8 @@ class MicroBatches:
         """Those of all micro-batches."""
         if self.n == 1:
             return output
+        if not _C.touches_graph(output):  # a constant
+            return sluice.cat([output if output.ndim else output.reshape(1)] * self.n)
         with once_per(self.n):
             return _C.ops.pack(output, n=self.n)
 

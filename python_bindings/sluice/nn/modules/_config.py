@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sluice import sbp
 from sluice._C import Tensor
 
 
@@ -46,11 +47,10 @@ class ModuleConfig:
         if self._placement is None:
             return nest
         if isinstance(nest, Tensor):
-            if nest._traced and not hasattr(nest, "_laid"):
-                from sluice.sbp import broadcast
-
-                return nest.to_global(self._placement, broadcast)
-            return nest.to_global(self._placement)
+            if not nest._traced:
+                return nest  # a constant is where it is read
+            laid = getattr(nest, "_laid", None)
+            return nest.to_global(self._placement, laid[1] if laid else sbp.broadcast)
         if isinstance(nest, dict):
             return {k: self.bring(v) for k, v in nest.items()}
         if isinstance(nest, (list, tuple)):
