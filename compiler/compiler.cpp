@@ -98,11 +98,14 @@ void check_options(const CompileOptions& options) {
   if (options.cores < 0) {
     refuse(fmt::format("cores: {}; must be at least 0 (0 = what the target has)", options.cores), option("cores", 0));
   }
-  const std::string& precision = options.float32_matmul_precision;
-  if (precision != "highest" && precision != "high" && precision != "medium") {
-    refuse(fmt::format("float32_matmul_precision: \"{}\"; must be highest, high or medium", precision),
-           {{"option", std::string("float32_matmul_precision")}, {"value", std::string("highest")}});
-  }
+  const auto check_precision = [&](const char* name, const std::string& precision, bool medium) {
+    if (precision == "highest" || precision == "high" || (medium && precision == "medium")) return;
+    refuse(
+        fmt::format("{}: \"{}\"; must be {}", name, precision, medium ? "highest, high or medium" : "highest or high"),
+        {{"option", std::string(name)}, {"value", std::string("highest")}});
+  };
+  check_precision("float32_matmul_precision", options.float32_matmul_precision, true);
+  check_precision("float32_conv_precision", options.float32_conv_precision, false);
   SLUICE_CHECK(!options.name.empty(), "name: empty; a plan needs a name");
   const std::vector<std::string> known = pass_names();
   for (const std::string& name : options.disabled_passes) {
@@ -132,6 +135,8 @@ NamedAttrs record(const CompileOptions& options) {
   add("ranks", options.ranks, defaults.ranks, int64_t{options.ranks});
   add("float32_matmul_precision", options.float32_matmul_precision, defaults.float32_matmul_precision,
       options.float32_matmul_precision);
+  add("float32_conv_precision", options.float32_conv_precision, defaults.float32_conv_precision,
+      options.float32_conv_precision);
   for (const auto& [name, quota] : options.quotas) attrs.emplace_back("quota." + name, static_cast<int64_t>(quota));
   for (const auto& [name, stage] : options.stages) attrs.emplace_back("stage." + name, int64_t{stage});
   for (const std::string& name : options.disabled_passes) attrs.emplace_back("disabled." + name, true);

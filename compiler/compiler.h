@@ -27,9 +27,9 @@ struct CompileOptions {
   bool in_place = true;
   uint64_t memory_budget = 0;  // bytes over all spaces; 0 = none
   int cores = 0;               // of a compute stream; 0 = its part of the target's, less one per host stream
-  // Products of float32 matrices may round their operands: "highest" (never), "high" (to TF32), "medium" (to
-  // bfloat16). What a kernel makes of it is its own; it sums in float32.
-  std::string float32_matmul_precision = "highest";
+  // Products of float32 matrices, and convolutions, may round their operands: "highest" (never), "high" (to TF32),
+  // "medium" (products only: to bfloat16). What a kernel makes of it is its own; it sums in float32.
+  std::string float32_matmul_precision = "highest", float32_conv_precision = "highest";
   std::vector<std::string> disabled_passes;
   // Processes that run the plan of a graph over several devices together. What lies on no mesh, every one of them has.
   int ranks = 1;

@@ -6,7 +6,6 @@
 
 #include "compiler/collectives.h"
 #include "graph/ops/micro_batches.h"
-#include "graph/ops/precision.h"
 
 namespace sluice::compiler {
 
@@ -198,9 +197,10 @@ void Lowering::lower_kernel(int index) {
                     where.device.str());
   Task task;
   plan::KernelQuery query{node.op->name, name_attrs(*node.op, node.attrs), {}, {}, where.device, where.cores};
-  if (ops::takes_precision(*node.op) && options_.float32_matmul_precision != "highest" &&
-      graph_.type(node.outputs[0]).dtype == DType::kFloat32) {
-    query.attrs.emplace_back("precision", options_.float32_matmul_precision);
+  if (node.op->precision != OpDef::Precision::kNone && graph_.type(node.outputs[0]).dtype == DType::kFloat32) {
+    const bool conv = node.op->precision == OpDef::Precision::kConv;
+    const std::string& precision = conv ? options_.float32_conv_precision : options_.float32_matmul_precision;
+    if (precision != "highest") query.attrs.emplace_back("precision", precision);
   }
   const auto read_inputs = [&](const plan::LayoutPreference* preference) {
     task.inputs.clear();

@@ -2,8 +2,6 @@
 
 #include <memory>
 
-#include "graph/ops/precision.h"
-
 namespace sluice::graph {
 namespace {
 
@@ -16,7 +14,8 @@ void check_kernel(const plan::Kernel& kernel, const OpDef& op) {
     if (present[i]) types[i] = {kernel.inputs[i].spec.dtype, kernel.inputs[i].spec.shape};
   }
   NamedAttrs params = kernel.attrs;
-  if (ops::takes_precision(op)) std::erase_if(params, [](const auto& attr) { return attr.first == "precision"; });
+  if (op.precision != OpDef::Precision::kNone)
+    std::erase_if(params, [](const auto& attr) { return attr.first == "precision"; });
   const Attrs attrs = order_attrs(op, params);
   const std::vector<TensorType> wanted = infer_types(op, types, {present.get(), types.size()}, attrs);
   SLUICE_CHECK(wanted.size() == kernel.outputs.size(), "{}: {} outputs; its operands give {}", op.name,

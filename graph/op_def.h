@@ -82,6 +82,9 @@ struct OpDef {
   bool random = false;     // first input is the generator state, int64(2,): (seed, step); has a param "salt"
   bool effectful = false;  // never removed, merged or folded
   bool of_all = false;     // its outputs come of all micro-batches of a step, of which attribute 0 is the number
+  // What it is to the settings of precision. Its kernels of float32 then know the attribute "precision", which is none
+  // of its params: a plan has it where a setting asks for less than the highest.
+  enum class Precision : uint8_t { kNone, kMatmul, kConv } precision = Precision::kNone;
   std::vector<Sample> samples = {};
   std::string extension = {};  // "name version" of the extension that defines it; "" for a built-in op
 

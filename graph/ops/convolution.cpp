@@ -220,6 +220,7 @@ const OpDef conv_def{
     .decompose = decompose_conv,
     .sbp = sbp_conv,
     .cost = [](Types in, Types out, const Attrs&) { return conv_cost(out[0].shape, in[1].shape, in, out); },
+    .precision = OpDef::Precision::kConv,
     .samples = {
         {{{{2, 3, 6, 5}}, {{4, 3, 3, 3}}, {{4}}}, {Ints{1, 1}, Ints{1, 1}, Ints{1, 1}, int64_t{1}}},
         {{{{2, 4, 7, 7}}, {{6, 2, 3, 2}}, {.shape = {}, .absent = true}},
@@ -244,6 +245,7 @@ const OpDef conv_input_grad_def{
     .sbp = sbp_input_grad,
     .localize = localize_shape,
     .cost = [](Types in, Types out, const Attrs&) { return conv_cost(in[0].shape, in[1].shape, in, out); },
+    .precision = OpDef::Precision::kConv,
     .samples = {
         {{{{2, 4, 6, 5}}, {{4, 3, 3, 3}}}, {Ints{2, 3, 6, 5}, Ints{1, 1}, Ints{1, 1}, Ints{1, 1}, int64_t{1}}},
         {{{{2, 6, 3, 7}}, {{6, 2, 3, 2}}}, {Ints{2, 4, 7, 7}, Ints{2, 1}, Ints{0, 1}, Ints{1, 2}, int64_t{2}}},
@@ -262,6 +264,7 @@ const OpDef conv_weight_grad_def{
     .sbp = sbp_weight_grad,
     .localize = localize_shape,
     .cost = [](Types in, Types out, const Attrs&) { return conv_cost(in[0].shape, out[0].shape, in, out); },
+    .precision = OpDef::Precision::kConv,
     .samples = {
         {{{{2, 4, 6, 5}}, {{2, 3, 6, 5}}}, {Ints{4, 3, 3, 3}, Ints{1, 1}, Ints{1, 1}, Ints{1, 1}, int64_t{1}}},
         {{{{2, 6, 3, 7}}, {{2, 4, 7, 7}}}, {Ints{6, 2, 3, 2}, Ints{2, 1}, Ints{0, 1}, Ints{1, 2}, int64_t{2}}},

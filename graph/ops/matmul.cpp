@@ -10,7 +10,6 @@
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/movement.h"
-#include "graph/ops/precision.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
 #include "graph/ops/softmax.h"
@@ -87,6 +86,7 @@ const OpDef matmul_def{
     .grad = grad_matmul,
     .sbp = sbp_matmul,
     .cost = cost_matmul,
+    .precision = OpDef::Precision::kMatmul,
     .samples = {
         {{{{4, 3}}, {{3, 5}}}},
         {{{{3, 4}}, {{3, 5}}}, {true, false}},
@@ -206,6 +206,7 @@ const OpDef linear_def{.name = "linear",
                        .decompose = decompose_linear,
                        .sbp = sbp_linear,
                        .cost = cost_linear,
+                       .precision = OpDef::Precision::kMatmul,
                        .samples = {
                            {{{{4, 3}}, {{5, 3}}, {{5}}}},
                            {{{{4, 3}}, {{5, 3}}, {.shape = {}, .absent = true}}},
@@ -269,8 +270,6 @@ Value scaled_dot_product_attention(const Value& q, const Value& k, const Value& 
   if (mask.defined()) scores = mask.dtype() == DType::kBool ? where(mask, scores, kMinusInf) : add(scores, mask);
   return matmul(softmax(scores, -1), v);
 }
-
-bool takes_precision(const OpDef& op) { return &op == &matmul_def || &op == &linear_def; }
 
 std::span<const OpDef* const> matmul_ops() {
   static const OpDef* const defs[] = {&matmul_def, &linear_def};

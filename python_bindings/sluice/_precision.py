@@ -1,15 +1,24 @@
-"""How exactly float32 matrices are multiplied: the default of the graphs that are compiled from now on."""
+"""How exactly float32 is multiplied: the defaults of the graphs that are compiled from now on."""
 
 from __future__ import annotations
 
-PRECISIONS = ("highest", "high", "medium")
-_precision = PRECISIONS[0]
+PRECISIONS = {"float32_matmul_precision": ("highest", "high", "medium"), "float32_conv_precision": ("highest", "high")}
+_settings = dict.fromkeys(PRECISIONS, "highest")
 
 
-def check_precision(where: str, precision: str) -> str:
-    if precision not in PRECISIONS:
-        raise ValueError(f"{where}: got {precision!r}; must be one of {', '.join(PRECISIONS)}")
+def check_precision(name: str, precision: str) -> str:
+    if precision not in PRECISIONS[name]:
+        raise ValueError(f"set_{name}: got {precision!r}; must be one of {', '.join(PRECISIONS[name])}")
     return precision
+
+
+def set_precision(name: str, precision: str) -> None:
+    _settings[name] = check_precision(name, precision)
+
+
+def precisions() -> dict[str, str]:
+    """The settings by name."""
+    return dict(_settings)
 
 
 def set_float32_matmul_precision(precision: str) -> None:
@@ -18,9 +27,8 @@ def set_float32_matmul_precision(precision: str) -> None:
     A graph takes it when it is compiled and keeps it in its plan; `graph.config.set_float32_matmul_precision` wins.
     As torch.set_float32_matmul_precision.
     """
-    global _precision
-    _precision = check_precision("set_float32_matmul_precision", precision)
+    set_precision("float32_matmul_precision", precision)
 
 
 def get_float32_matmul_precision() -> str:
-    return _precision
+    return _settings["float32_matmul_precision"]

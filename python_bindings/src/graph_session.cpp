@@ -91,6 +91,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "memory_budget", &o.compile.memory_budget);
   read(d, "cores", &o.compile.cores);
   read(d, "float32_matmul_precision", &o.compile.float32_matmul_precision);
+  read(d, "float32_conv_precision", &o.compile.float32_conv_precision);
   read(d, "disabled_passes", &o.compile.disabled_passes);
   read(d, "stages", &o.compile.stages);
   read(d, "dump_dir", &o.compile.dump_dir);

@@ -11,6 +11,7 @@ import sluice.nn as nn
 def highest():
     yield
     sl.set_float32_matmul_precision("highest")
+    sl.backends.cudnn.allow_tf32 = False
 
 
 class Net(nn.Graph):
@@ -39,6 +40,35 @@ def test_what_is_set_is_part_of_the_plan():
     graph = Net()
     graph.config.set_float32_matmul_precision("highest")
     assert compiled(graph)[0] is None
+
+
+def test_convolutions_have_a_setting_of_their_own():
+    class Train(nn.Graph):
+        def __init__(self):
+            super().__init__(name="net")
+            self.model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Conv2d(2, 2, 3), nn.Flatten(), nn.Linear(8, 1))
+            self.add_optimizer(sl.optim.SGD(self.model.parameters(), lr=0.1))
+
+        def build(self, x):
+            loss = self.model(x).sum()
+            loss.backward()
+            return loss
+
+    def of(graph):
+        graph.compile(sl.ones(2, 1, 6, 6))
+        return {k["op"]: k["attrs"].get("precision") for k in graph.plan["kernels"] if "conv" in k["op"] or k["op"] in ("linear", "matmul")}
+
+    assert sl.backends.cudnn.allow_tf32 is False
+    assert set(of(Train()).values()) == {None}
+    sl.backends.cudnn.allow_tf32 = True
+    graph = Train()
+    assert of(graph) == {"conv": "high", "conv_input_grad": "high", "conv_weight_grad": "high", "linear": None, "matmul": None}
+    assert graph.plan["options"]["float32_conv_precision"] == "high"
+    graph = Train()
+    graph.config.set_float32_conv_precision("highest")
+    assert set(of(graph).values()) == {None} and "float32_conv_precision" not in graph.plan["options"]
+    with pytest.raises(ValueError, match="set_float32_conv_precision: got 'medium'; must be one of highest, high"):
+        Train().config.set_float32_conv_precision("medium")
 
 
 def test_other_dtypes_are_not_concerned():

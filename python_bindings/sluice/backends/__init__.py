@@ -1,5 +1,5 @@
 """Settings of what computes, by torch's names."""
 
-from sluice.backends import cuda
+from sluice.backends import cuda, cudnn
 
-__all__ = ["cuda"]
+__all__ = ["cuda", "cudnn"]

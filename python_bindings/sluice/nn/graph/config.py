@@ -6,14 +6,15 @@ import dataclasses
 from typing import Any
 
 from sluice import _C
-from sluice._precision import check_precision, get_float32_matmul_precision
+from sluice._precision import check_precision, precisions
 from sluice.nn.graph.micro_batches import MicroBatches
 from sluice.nn.graph.zero import Zero
 
 
 DEFAULTS = {"outputs_buffer_size": 2, "reuse_memory": True, "in_place": True, "granularity": "program", "memory_budget": 0,
             "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
-            "submit_timeout": None, "disabled_passes": [], "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest", "zero": None}
+            "submit_timeout": None, "disabled_passes": [], "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
+            "float32_conv_precision": "highest", "zero": None}
 
 
 class GraphConfig:
@@ -67,7 +68,11 @@ class GraphConfig:
 
     def set_float32_matmul_precision(self, precision: str) -> None:
         """As sluice.set_float32_matmul_precision, for this graph."""
-        self._set("float32_matmul_precision", check_precision("set_float32_matmul_precision", precision))
+        self._set("float32_matmul_precision", check_precision("float32_matmul_precision", precision))
+
+    def set_float32_conv_precision(self, precision: str) -> None:
+        """"highest": convolutions in float32; "high": their operands may be rounded to TF32. See sluice.backends.cudnn."""
+        self._set("float32_conv_precision", check_precision("float32_conv_precision", precision))
 
     def enable_check_numerics(self, mode: bool = True) -> None:
         """Fail the step at the first kernel that writes a NaN or an infinity, and dump it."""
@@ -157,7 +162,7 @@ class GraphConfig:
 
     def for_session(self) -> Any:
         """The options as the compiler takes them; what is left to the process's setting is settled."""
-        self._options.setdefault("float32_matmul_precision", get_float32_matmul_precision())
+        self._options = {**precisions(), **self._options}
         return {k: v for k, v in self._options.items() if v is not None and k not in ("zero", "gradient_accumulation_steps")}
 
     def freeze(self) -> None:
