@@ -21,6 +21,7 @@ PROGRAMS = [
     (("engine_share.", "actors_gain.", "granularity."), ROOT / "benchmarks/step.py"),
     (("overlap.",), ROOT / "benchmarks/overlap.py"),
     (("ddp.",), ROOT / "benchmarks/data_parallel.py"),
+    (("pipeline.",), ROOT / "benchmarks/pipeline.py"),
     (("compile.",), BUILD / "benchmarks/compile_bench"),
     (("import",), ROOT / "benchmarks/import_time.py"),
     (("gpu.",), ROOT / "benchmarks/gpu/gpu_bench.py"),
