@@ -1,5 +1,6 @@
 #pragma once
 // Inside of GraphSession.
+#include <atomic>
 #include <map>
 #include <memory>
 #include <set>
@@ -42,7 +43,7 @@ struct GraphSession::Impl {
   std::set<std::string> takes;             // the inputs of which this process has something
   std::vector<TensorType> results;         // of a step
   Session session;
-  bool inputs_agree = false;  // those of the first call that each rank has for itself
+  std::atomic<bool> inputs_agree{false};  // those of the first call that each rank has for itself
 
   // The devices that the graph names, and the host; in a job of several ranks, those of all.
   std::vector<plan::DeviceDesc> devices() const;

@@ -1,6 +1,7 @@
 """Steps of several micro-batches on ranks: the bits of one process, and stages at work at the same time."""
 
 import json
+import pathlib
 
 import pytest
 
@@ -132,3 +133,68 @@ assert size == 1 or len(once) >= 4, fired  # a parameter's gradient travels once
 def test_data_parallel_gradients_are_added_up_before_they_travel(ranks, stage):
     one = ranks(1, f"STAGE = {stage}\n" + DATA_PARALLEL)[0]
     assert len(one) == 4 and ranks(2, f"STAGE = {stage}\n" + DATA_PARALLEL) == [one] * 2
+
+NETS = """
+import sys
+from sluice import nn
+sys.path[:0] = PATHS
+from digits_net import DigitsNet
+from test_global import Gpt
+dist.init()
+
+class Front(nn.Module):  # of a Gpt
+    def __init__(self, net):
+        super().__init__()
+        self.tokens, self.positions, self.block = net.tokens, net.positions, net.blocks[0]
+
+    def forward(self, ids):
+        return self.block(self.tokens(ids) + self.positions(sl.arange(ids.shape[1])))
+
+def digits():
+    sl.manual_seed(0)
+    net, rng = DigitsNet(width=4), np.random.default_rng(0)
+    parts = nn.Sequential(net.stem, net.blocks[0]), nn.Sequential(net.blocks[1], net.blocks[2], net.pool, nn.Flatten(1), net.head)
+    return parts, lambda: (rng.normal(size=(32, 1, 8, 8)).astype(np.float32), rng.integers(0, 10, 32))
+
+def gpt():
+    sl.manual_seed(0)
+    net, rng = Gpt(), np.random.default_rng(0)
+    text = lambda: rng.integers(0, 20, (16, 9))
+    return (Front(net), nn.Sequential(net.blocks[1], net.norm, net.head)), lambda: (lambda t: (t[:, :-1].copy(), t[:, 1:].copy()))(text())
+
+class Train(nn.Graph):
+    def __init__(self, parts, places):
+        super().__init__(name="train")
+        self.parts = nn.ModuleList(parts)
+        self.add_optimizer(sl.optim.AdamW(self.parts.parameters(), lr=0.01))
+        self.config.set_gradient_accumulation_steps(8)
+        self.config.set_cores(1)
+        for i, (part, place) in enumerate(zip(parts, places)):
+            part.to_global(place, sl.sbp.broadcast)
+            part.config.set_stage(i, place)
+
+    def build(self, x, y):
+        for part in self.parts:
+            x = part(x)
+        loss = nn.functional.cross_entropy(x.reshape(-1, x.shape[-1]), y.reshape(-1))
+        loss.backward()
+        return loss
+
+for net in (digits, gpt):
+    for places in LAYS:
+        parts, batch = net()
+        graph = Train(parts, [sl.placement(*place) for place in places])
+        data = batch()
+        losses = [graph(*map(sl.tensor, data)).numpy() for _ in range(4)]
+        assert losses[-1].mean() < losses[0].mean()
+        print(net.__name__, *[value.item().hex() for loss in losses for value in loss])
+"""
+
+
+def test_the_digits_net_and_a_gpt_in_two_stages(ranks):  # GT-20, NG-30: the bits of one device
+    tests = pathlib.Path(__file__).parents[1]
+    source = f"PATHS = [{str(tests / 'python')!r}, {str(tests.parent / 'examples')!r}]\n" + NETS
+    one = ranks(1, "LAYS = [[], [('sim', [0]), ('sim', [1])]]\n" + source)[0]
+    assert one[0] == one[1] and one[2] == one[3] and one[0].startswith("digits") and one[2].startswith("gpt")
+    several = ranks(2, "LAYS = [[('sim', [0]), ('sim', [1])], [('cpu', [0]), ('cpu', [1])]]\n" + source)
+    assert several == [one] * 2
