@@ -1,4 +1,5 @@
 // Plans run as their registers and rates say.
+#include "plan/json.h"
 #include "runtime/fixture.h"
 
 namespace sluice::test {
@@ -196,6 +197,64 @@ TEST(Session, AccumulatesAndHolds) {
   session.stop();
   EXPECT_EQ(firings(session, "scale"), 2u);
   EXPECT_EQ(firings(session, "acc"), 8u);
+}
+
+// One call has the rows of all its micro-batches; each firing of the feed brings the next, and the sink answers once.
+TEST(Session, AStepOfMicroBatchesIsOneCall) {
+  constexpr int kBatches = 4, kSteps = 20;
+  Engine engine;
+  Plans b("batches");
+  b.stream("cpu:0", StreamKind::kHost, 0);
+  const int feed = b.feed("feed"), each = b.actor("each"), once = b.actor("once"), sink = b.sink("sink");
+  const int x = b.reg("x", feed, {each}, {.quota = 2 * kBatches, .bytes = 16});
+  const int by = b.reg("by", feed, {each}, {.quota = 2 * kBatches, .bytes = 4});
+  const int scaled = b.reg("scaled", each, {}, {.quota = kBatches, .bytes = 16});
+  const int sum = b.reg("sum", each, {once}, {.quota = 2, .bytes = 16, .emit_every = kBatches});
+  const int all = b.reg("all", once, {sink}, {.quota = 2, .bytes = 16 * kBatches});
+  const int total = b.reg("total", once, {sink}, {.quota = 2, .bytes = 16});
+  b.edge(scaled, once, kBatches, 1);
+  b.run(each, "mul", {b.r(x), b.of_reg(by, {})}, {b.r(scaled)});
+  b.run(each, "accumulate", {b.r(scaled)}, {b.r(sum)});
+  std::vector<View> parts(kBatches, b.r(scaled));
+  for (int i = 0; i < kBatches; ++i) parts[i].token = i;
+  b.run(once, "concat", parts, {b.of_reg(all, {kBatches * kN})});
+  b.plan.kernels.back().attrs = {{"dim", int64_t{0}}};
+  b.run(once, "copy", {b.r(sum)}, {b.r(total)});
+  b.input("x", x, b.f32({kN}));
+  b.input("by", by, b.f32({}));
+  b.output("all", b.of_reg(all, {kBatches * kN}));
+  b.output("total", b.r(total));
+  Plan plan = b.build();
+  plan.micro_batches = kBatches;
+  EXPECT_EQ(plan::to_json(plan::from_json(plan::to_json(plan), "plan.json")), plan::to_json(plan));
+
+  Session session = load_counted(engine, plan, {}, {});
+  EXPECT_EQ(session.inputs()[0].type, (TensorType{DType::kFloat32, {kBatches * kN}}));
+  EXPECT_EQ(session.inputs()[1].type, (TensorType{DType::kFloat32, {}}));
+  EXPECT_EQ(session.stats().max_in_flight, 2);
+  std::vector<StepHandle> steps;
+  for (int step = 0; step < kSteps; ++step) {
+    Floats rows(2 * kBatches * kN);  // every other one counts
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i / 2);
+    const float factor = static_cast<float>(step);
+    const InputTensor inputs[] = {{rows.data(), {DType::kFloat32, {kBatches * kN}, {2}}}, {&factor, b.f32({})}};
+    steps.push_back(session.submit(inputs));
+  }
+  for (int step = 0; step < kSteps; ++step) {
+    const std::vector<OutputTensor>& outputs = steps[step].outputs();
+    Floats scaled_rows(kBatches * kN), sums(kN);
+    for (int i = 0; i < kBatches * kN; ++i) sums[i % kN] += scaled_rows[i] = static_cast<float>(i * step);
+    EXPECT_EQ(std::memcmp(outputs[0].storage->data(), scaled_rows.data(), scaled_rows.size() * 4), 0) << step;
+    EXPECT_EQ(std::memcmp(outputs[1].storage->data(), sums.data(), sums.size() * 4), 0) << step;
+  }
+  session.wait_all();
+  EXPECT_EQ(session.stats().finished, static_cast<uint64_t>(kSteps));
+  session.stop();
+  EXPECT_EQ(firings(session, "each"), static_cast<uint64_t>(kBatches * kSteps));
+  EXPECT_EQ(firings(session, "once"), static_cast<uint64_t>(kSteps));
+
+  plan.micro_batches = 3;  // the plan's period is 4 firings of the feed
+  EXPECT_THAT(error_of([&] { load_counted(engine, plan, {}, {}); }), HasSubstr("3 of which are a step"));
 }
 
 TEST(Session, InitialTokensCarryStateFromStepToStep) {
