@@ -7,6 +7,7 @@
 
 #include "graph/autodiff/tape.h"
 #include "graph/kernel_check.h"
+#include "graph/ops/micro_batches.h"
 #include "memory/core_lease.h"
 #include "runtime/bundle.h"
 #include "runtime/engine.h"
@@ -223,6 +224,8 @@ std::shared_ptr<EagerImpl> EagerExecutor::allocate(const TensorType& type, const
 }
 
 std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) {
+  if (op.of_all) [[unlikely]]
+    ops::check_one_value(op, attrs);
   const TensorSpec* inline_specs[kMaxInline];
   std::vector<const TensorSpec*> many;
   const TensorSpec** specs = inline_specs;

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <set>
 #include <sstream>
 #include <string_view>
 
+#include "kernels/kernel.h"
 #include "runtime/engine.h"
 #include "streams/collective/world.h"
 #include "streams/stream.h"
@@ -98,19 +101,49 @@ void check_same_inputs(collective::World& world, const std::string& graph,
         graph, inputs[i % own.size()].first, i / own.size());
 }
 
+namespace {
+
+// Devices of one kind have the same kernels on all ranks: one plan is compiled for all. `own` are this rank's devices.
+void check_same_kernels(collective::World& world, const KernelTable& table, const std::set<DeviceKind>& own) {
+  std::string text;
+  for (const DeviceKind kind : own)
+    for (const std::string& op : table.ops(kind)) text += fmt::format("{} on {}\n", op, device_kind_name(kind));
+  const std::vector<std::string> texts = gather_texts(world.control(), text);
+  std::map<std::string, std::pair<size_t, std::set<std::string>>> of_kind;  // of the first rank that has some
+  for (size_t r = 0; r < texts.size(); ++r) {
+    std::map<std::string, std::set<std::string>> here;
+    for (const std::string& line : lines_of(texts[r])) here[line.substr(line.rfind(' ') + 1)].insert(line);
+    for (const auto& [kind, kernels] : here) {
+      const auto& [first, known] = of_kind.try_emplace(kind, r, kernels).first->second;
+      const auto check = [](const auto& there, size_t rank, const auto& missing, size_t other) {
+        for (const std::string& kernel : there)
+          SLUICE_CHECK_KIND(kUnsupported, missing.contains(kernel),
+                            "rank {} has no kernel {}, which rank {} has; ranks need the same libraries and extensions",
+                            other, kernel, rank);
+      };
+      check(known, first, kernels, r);
+      check(kernels, r, known, first);
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<plan::DeviceDesc> describe_devices(collective::World& world, Engine& engine,
                                                const std::vector<DeviceId>& names) {
   struct Facts {
     uint64_t memory_bytes;
-    int32_t cores, host_memory, asynchronous, unused;
+    int32_t cores, host_memory, asynchronous, dma;
   };
   std::vector<Facts> own(names.size()), all(names.size() * world.size());
   std::string problem;
+  std::set<DeviceKind> kinds;
   try {
     for (size_t i = 0; i < names.size(); ++i) {
       if (names[i].rank != world.rank()) continue;
+      kinds.insert(names[i].kind);
       const plan::DeviceDesc desc = engine.device({0, names[i].kind, names[i].index}).describe();
-      own[i] = {desc.memory_bytes, desc.cores, desc.host_memory, desc.asynchronous, 0};
+      own[i] = {desc.memory_bytes, desc.cores, desc.host_memory, desc.asynchronous, desc.dma};
     }
   } catch (const Error& error) {
     problem = error.what();
@@ -118,11 +151,13 @@ std::vector<plan::DeviceDesc> describe_devices(collective::World& world, Engine&
   const std::vector<std::string> problems = gather_texts(world.control(), problem);
   for (size_t r = 0; r < problems.size(); ++r)
     SLUICE_CHECK_KIND(kUnsupported, problems[r].empty(), "rank {}: {}", r, problems[r]);
+  check_same_kernels(world, engine.kernels(), kinds);
   world.control().all_gather(own.data(), all.data(), own.size() * sizeof(Facts));
   std::vector<plan::DeviceDesc> devices;
   for (size_t i = 0; i < names.size(); ++i) {
     const Facts& facts = all[names.size() * names[i].rank + i];
-    devices.push_back({names[i], facts.host_memory != 0, facts.asynchronous != 0, facts.cores, facts.memory_bytes});
+    devices.push_back(
+        {names[i], facts.host_memory != 0, facts.asynchronous != 0, facts.cores, facts.memory_bytes, facts.dma != 0});
   }
   return devices;
 }

@@ -29,7 +29,7 @@ void check_same_inputs(collective::World& world, const std::string& graph,
                        const std::vector<std::pair<std::string, Tensor>>& inputs);
 
 // `names`, which are those of all ranks, described by the ranks they belong to. Throws kUnsupported in every rank when
-// one has no such device.
+// one has no such device, or not the kernels for it that another has.
 std::vector<plan::DeviceDesc> describe_devices(collective::World& world, Engine& engine,
                                                const std::vector<DeviceId>& names);
 

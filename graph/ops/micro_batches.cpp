@@ -16,10 +16,6 @@ int64_t count_of(const Attrs& attrs) {
   return n;
 }
 
-void check_one(const Attrs& attrs) {
-  SLUICE_CHECK(count_of(attrs) == 1, "n: {}; outside of a graph there is one value, so it must be 1", count_of(attrs));
-}
-
 const Param kCount{.name = "n", .default_value = int64_t{1}, .required = true};
 
 const OpDef accumulate_def{
@@ -33,7 +29,7 @@ const OpDef accumulate_def{
     },
     .grad = [](const GradContext& c) -> Values { return {c.grad_outputs[0]}; },
     .decompose = [](std::span<const Value> in, const Attrs& attrs) -> Values {
-      check_one(attrs);
+      check_one_value(accumulate_op(), attrs);
       return {copy(in[0])};
     },
     .sbp = linear_sbp,
@@ -58,7 +54,7 @@ const OpDef pack_def{
     },
     .grad = [](const GradContext& c) -> Values { return {reshape(c.grad_outputs[0], c.inputs[0].shape().vec())}; },
     .decompose = [](std::span<const Value> in, const Attrs& attrs) -> Values {
-      check_one(attrs);
+      check_one_value(pack_op(), attrs);
       return {copy(in[0].rank() == 0 ? reshape(in[0], {1}) : in[0])};
     },
     .sbp =
@@ -79,6 +75,12 @@ const OpDef* const kOps[] = {&accumulate_def, &pack_def};
 const OpDef& accumulate_op() { return accumulate_def; }
 const OpDef& pack_op() { return pack_def; }
 std::span<const OpDef* const> micro_batches_ops() { return kOps; }
+
+void check_one_value(const OpDef& op, const Attrs& attrs) {
+  SLUICE_CHECK(count_of(attrs) == 1,
+               "{}: n is {}; without micro-batches (nn.Graph) there is one value, so it must be 1", op.name,
+               count_of(attrs));
+}
 
 Value accumulate(const Value& x, int64_t n) { return call1(accumulate_def, {x}, {n}); }
 Value pack(const Value& x, int64_t n) { return call1(pack_def, {x}, {n}); }

@@ -12,6 +12,9 @@ Value accumulate(const Value& x, int64_t n);
 // The step's n values, one after another along axis 0; of scalars a vector.
 Value pack(const Value& x, int64_t n);
 
+// Throws where a call wants more than one value: who runs it now has no other.
+void check_one_value(const OpDef& op, const Attrs& attrs);
+
 // For the compiler, which acts on these ops by identity.
 const OpDef& accumulate_op();
 const OpDef& pack_op();

@@ -1,6 +1,7 @@
 """Global tensors and their graphs on several ranks: what one process makes of its devices."""
 
 import json
+import os
 import pathlib
 
 import pytest
@@ -359,6 +360,25 @@ def test_a_step_that_fails_and_a_rank_that_is_killed_are_named(start):
     assert rank1 == ["0.0", "4.0", "8.0", refused, "16.0"]
     assert rank0 == ["0.0", "4.0", "8.0", "all_gather: rank 1 takes no part: " + refused, "16.0",
                      "all_gather: rank 1 is gone: its connection closed without a goodbye; it crashed or was killed"]
+
+
+def test_ranks_with_other_kernels_are_named(ranks):
+    library = pathlib.Path(os.environ.get("SLUICE_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build/release"))
+    lines = ranks(2, f"""
+    dist.init()
+    if rank == 1:
+        sl.ops.load_library({str(library / "tests/example_ops.so")!r})
+    W = sl.placement("cpu", [0, 1])
+    class Double(sl.nn.Graph):
+        def build(self, x):
+            return x.to_global(W, sl.sbp.split(0)) * 2
+    try:
+        Double()(sl.ones(4))
+    except Exception as error:
+        print(type(error).__name__, str(error).splitlines()[0])
+    """)
+    said = "NotImplementedError rank 0 has no kernel scaled_softsign on cpu, which rank 1 has; ranks need the same libraries and extensions  (script.py:16)"
+    assert lines == [[said]] * 2
 
 
 def test_the_digits_example(ranks, tmp_path):

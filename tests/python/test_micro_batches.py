@@ -220,6 +220,14 @@ def test_a_number_that_is_none(n):
         nn.Graph().config.set_gradient_accumulation_steps(n)
 
 
+def test_without_a_graph_there_is_one_value():
+    x = sl.tensor([1.0, 2.0])
+    assert sl.ops.accumulate(x, n=1).tolist() == sl.ops.pack(x, n=1).tolist() == [1, 2]
+    for op in (sl.ops.accumulate, sl.ops.pack):
+        with pytest.raises(ValueError, match=r"n is 4; without micro-batches \(nn.Graph\) there is one value, so it must be 1"):
+            op(x, n=4)
+
+
 def test_rows_that_do_not_divide():
     with pytest.raises(ValueError, match=r"argument 'x' has 8 rows; must be a multiple of 3, the micro-batches of a step"):
         Train(3)(*batches()[0])
