@@ -382,7 +382,7 @@ Plan from_json(std::string_view text, const std::string& file_name) {
   plan.name = f.string("name");
   plan.options = read_attrs(f, "options");
   plan.target = f.string("target");
-  if (document.get_object().contains("micro_batches")) plan.micro_batches = f.integer("micro_batches");
+  if (document.get_object().contains("micro_batches")) plan.micro_batches = f.integer("micro_batches", 1);
   read_section(f, "spaces", plan.spaces);
   read_section(f, "streams", plan.streams);
   read_section(f, "arenas", plan.arenas);

@@ -389,6 +389,7 @@ class Simulator {
 
 Simulation simulate(const Plan& plan, const SimulateOptions& options) {
   constexpr int kMost = 1 << 30;  // micro-batches
+  SLUICE_CHECK(plan.micro_batches >= 1, "simulate: micro_batches is {}; must be at least 1", plan.micro_batches);
   SLUICE_CHECK(options.steps >= 1 && options.steps <= kMost / plan.micro_batches,
                "simulate: steps is {}; must be in 1 to {}", options.steps, kMost / plan.micro_batches);
   SLUICE_CHECK(options.in_flight <= kMost / plan.micro_batches, "simulate: in_flight is {}; must be at most {}",

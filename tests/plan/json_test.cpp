@@ -84,6 +84,8 @@ TEST(Json, ErrorsNameTheField) {
             "with this release");
   EXPECT_EQ(error_of(replaced(good, "\"schema_version\": 1", "\"schema_version\": 0")),
             "plan.json: version 0: older than this build, which reads version 1; versions begin with 1");
+  EXPECT_EQ(error_of(replaced(good, "\"spaces\"", "\"micro_batches\": 0, \"spaces\"")),
+            "plan.json: micro_batches: out of range: 0; must be in 1 to 2147483647");
   EXPECT_EQ(error_of(replaced(good, "\"quota\": 2", "\"quota\": \"2\"")),
             "plan.json: registers[0].quota: wrong type: \"2\"; must be a whole number");
   EXPECT_EQ(error_of(replaced(good, "\"quota\": 2", "\"quota\": -2")),

@@ -254,7 +254,11 @@ TEST(Session, AStepOfMicroBatchesIsOneCall) {
   EXPECT_EQ(firings(session, "once"), static_cast<uint64_t>(kSteps));
 
   plan.micro_batches = 3;  // the plan's period is 4 firings of the feed
-  EXPECT_THAT(error_of([&] { load_counted(engine, plan, {}, {}); }), HasSubstr("3 of which are a step"));
+  EXPECT_THAT(error_of([&] { load_counted(engine, plan, {}, {}); }),
+              HasSubstr("its period is 4 micro-batches; a step has 3"));
+  plan.micro_batches = 12;
+  EXPECT_THAT(error_of([&] { load_counted(engine, plan, {}, {}); }),
+              HasSubstr("register 'x' of feed 'feed' has 8 slots; a step has 12 micro-batches, each with one"));
 }
 
 TEST(Session, InitialTokensCarryStateFromStepToStep) {

@@ -12,8 +12,8 @@ class MicroBatches:
     """A step is `n` micro-batches."""
 
     def __init__(self, n: int) -> None:
-        if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= 1 << 16:
-            raise ValueError(f"set_gradient_accumulation_steps: got {n!r}; must be an int in 1 to {1 << 16}")
+        if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= 4096:
+            raise ValueError(f"set_gradient_accumulation_steps: got {n!r}; must be an int in 1 to 4096")
         self.n = n
 
     def part(self, graph: str, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
