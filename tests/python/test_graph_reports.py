@@ -292,3 +292,19 @@ def test_plans_of_equal_graphs_are_byte_identical():
     sl.manual_seed(0)
     texts = [Small().compile(sl.ones(2, 8))._call.session.plan_json() for _ in range(2)]
     assert texts[0] == texts[1]
+
+
+def test_traces_are_merged_on_one_clock(tmp_path):
+    times = {"a.json": (5_000_000, 1.5), "b.json": (2_000_000, 7.25)}
+    for name, (begin, ts) in times.items():
+        events = [{"ph": "X", "pid": 1, "tid": 0, "ts": ts, "dur": 1.0, "name": name}, {"ph": "M", "pid": 1, "name": "process_name"}]
+        (tmp_path / name).write_text(json.dumps({"beginUnixNs": begin, "traceEvents": events}))
+    sl.utils.merge_traces([tmp_path / name for name in times], tmp_path / "all.json")
+    merged = json.loads((tmp_path / "all.json").read_text())
+    assert merged["beginUnixNs"] == 2_000_000
+    assert {e["name"]: e["ts"] for e in merged["traceEvents"] if "ts" in e} == {"a.json": 3001.5, "b.json": 7.25}
+    (tmp_path / "b.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"merge_traces: .*b.json is no trace of Sluice: it has no beginUnixNs; pass files that save_trace wrote"):
+        sl.utils.merge_traces([tmp_path / name for name in times], tmp_path / "all.json")
+    with pytest.raises(ValueError, match="merge_traces: no files; pass those of all ranks"):
+        sl.utils.merge_traces([], tmp_path / "all.json")
