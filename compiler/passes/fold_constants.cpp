@@ -27,7 +27,7 @@ class Folder {
 
   // Computes the node now if all its inputs are known and the results are worth keeping.
   bool fold(const graph::Node& node) {
-    if (node.op->random || node.op->effectful || node.outputs.empty()) return false;
+    if (node.op->random || node.op->effectful || node.op->of_all || node.outputs.empty()) return false;
     std::vector<TensorType> types;
     std::vector<const void*> inputs;
     uint64_t in_bytes = 0, out_bytes = 0;

@@ -62,6 +62,24 @@ def test_n_micro_batches_equal_a_batch_of_n_times_the_size(n, optimizer):  # NG-
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+def test_gradients_that_are_constants():
+    class Mean(Train):
+        def build(self, x, y):
+            scores = self.model(x)
+            loss = scores.mean()  # the gradient of the last bias depends on nothing
+            loss.backward()
+            return loss, scores
+
+    whole, parts = Mean(), Mean(4)
+    unfolded = Mean(4)
+    unfolded.config.disable_pass("fold_constants")
+    for x, y in batches():
+        whole(x, y), parts(x, y), unfolded(x, y)
+    for a, b, c in zip(weights(whole), weights(parts), weights(unfolded)):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+        np.testing.assert_allclose(a, c, atol=1e-5)
+
+
 def test_the_update_fires_once_per_n_micro_batches():  # CFG-16
     graph = Train(4)
     graph.compile(*batches()[0])

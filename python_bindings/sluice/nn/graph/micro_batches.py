@@ -37,8 +37,8 @@ class MicroBatches:
     def update(self, optim: Any) -> once_per:
         """The scope of an update: the gradients that `optim` finds are the means of the micro-batches'."""
         if self.n > 1:
-            sums = [(p, _C.ops.accumulate(p.grad, n=self.n))
-                    for group in optim.param_groups for p in group["params"] if p.grad is not None]
+            sums = [(p, _C.ops.accumulate(p.grad, n=self.n)) for group in optim.param_groups for p in group["params"]
+                    if p.grad is not None and _C.touches_graph(p.grad)]  # a constant is its own mean
             with once_per(self.n):
                 for p, grad in sums:
                     p.grad = grad * (1 / self.n)
