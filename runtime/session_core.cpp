@@ -113,7 +113,8 @@ Status SessionCore::with_updates(const Status& status, uint64_t step) const {
 // How a step went, all told.
 Status SessionCore::outcome(Status status, uint64_t step) {
   for (auto it = failures_.begin(); it != failures_.end() && it->first <= step; it = failures_.erase(it)) {
-    if (status.ok()) status = it->second;
+    // Of several ranks, the first failure here says more than what comes back of it from the others.
+    if (status.ok() || (loaded_->world != nullptr && it->first == step)) status = it->second;
   }
   if (status.ok() && closing_ && sinks_.front().next_step <= step) {
     status = {ErrorKind::kCancelled,

@@ -198,3 +198,59 @@ def test_the_digits_net_and_a_gpt_in_two_stages(ranks):  # GT-20, NG-30: the bit
     assert one[0] == one[1] and one[2] == one[3] and one[0].startswith("digits") and one[2].startswith("gpt")
     several = ranks(2, "LAYS = [[('sim', [0]), ('sim', [1])], [('cpu', [0]), ('cpu', [1])]]\n" + source)
     assert several == [one] * 2
+
+
+FAILURE = """
+from sluice import nn
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # to have time to tell
+dist.init()
+places = [sl.placement("cpu", [i]) for i in range(2)]
+
+class Train(nn.Graph):
+    def __init__(self):
+        super().__init__(name="words")
+        sl.manual_seed(0)
+        self.table = nn.Embedding(10, 8).to_global(places[0], sl.sbp.broadcast)
+        self.head = nn.Linear(8, 4).to_global(places[1], sl.sbp.broadcast)
+        for i, module in enumerate((self.table, self.head)):
+            module.config.set_stage(i, places[i])
+        self.add_optimizer(sl.optim.SGD([*self.table.parameters(), *self.head.parameters()], lr=0.1))
+        self.config.set_gradient_accumulation_steps(4)
+
+    def build(self, ids, y):
+        loss = nn.functional.cross_entropy(self.head(self.table(ids)), y)
+        loss.backward()
+        return loss
+
+graph, losses = Train(), []
+for step in range(4):
+    ids = np.arange(8)
+    if step == 1:
+        ids[5] = 99
+    begin = time.monotonic()
+    try:
+        losses.append(graph(sl.tensor(ids), sl.tensor(np.arange(8) % 4)).numpy().mean())
+    except Exception as error:
+        print(type(error).__name__, str(error).partition("  (")[0], flush=True)
+    assert time.monotonic() - begin < 2
+assert len(losses) == 3 and losses[0] > losses[1] > losses[2]
+dist.barrier()
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+begin = time.monotonic()
+try:
+    graph(sl.tensor(np.arange(8)), sl.tensor(np.arange(8) % 4)).numpy()
+except Exception as error:
+    print(type(error).__name__, str(error).partition("  (")[0], flush=True)
+assert time.monotonic() - begin < 2
+"""
+
+
+def test_a_failing_micro_batch_and_a_rank_that_is_gone(start):
+    status, out, err = start(2, FAILURE).output()
+    index = "embedding: index is out of range: 99 at position 1; it must be at least 0 and below 10"
+    gone = "rank 1 is gone: its connection closed without a goodbye; it crashed or was killed"
+    lines = [[line[4:] for line in out.splitlines() if line.startswith(f"[{r}] ") and "Error " in line] for r in range(2)]
+    assert lines[1] == [f"RuntimeError transfer: rank 0 takes no part: {index}"], out + err
+    assert lines[0] == [f"IndexError {index}", f"RuntimeError transfer: {gone}"], out + err
+    assert status != 0 and "rank 1 failed first: killed by SIGKILL" in err
