@@ -97,9 +97,8 @@ void check_numerics(const plan::Kernel& kernel, void* const* outputs, uint64_t s
     });
     file.close();
     const std::string type = std::string(dtype_name(spec.dtype)) + spec.shape.str();
-    fail(ErrorKind::kRuntime, "{}: output {} is not finite: element {} of {} is {}; {} at step {}", kernel.op, o, bad,
-         type, value,
-         file ? fmt::format("the whole output is in {}", path) : fmt::format("{} could not be written", path), step);
+    fail(ErrorKind::kRuntime, "{}: output {} is not finite: element {} of {} is {}; {}", kernel.op, o, bad, type, value,
+         file ? fmt::format("the whole output is in {}", path) : fmt::format("{} could not be written", path));
   }
 }
 
