@@ -4,6 +4,7 @@
 // them it works on next is nobody's decision: one backward for one forward follows once the tokens are used up.
 #include <algorithm>
 
+#include "base/log.h"
 #include "compiler/plan_builder.h"
 
 namespace sluice::compiler {
@@ -23,6 +24,12 @@ void PlanBuilder::find_stages() {
   int stages = 0;
   for (const auto& [module, stage] : options_.stages) stages = std::max(stages, stage + 1);
   staged_ = stages > 0 && batches_ > 1;
+  if (stages > 0 && !staged_) {
+    log(LogLevel::kWarn, LogArea::kCompiler,
+        "plan '{}': its stages change nothing: a step is one micro-batch; set_gradient_accumulation_steps(n) makes it "
+        "n",
+        options_.name);
+  }
   if (!staged_) return;
   for (const Task& task : lowered_.tasks) {
     const int stage = task.every == 1 ? stage_of(task.module) : -1;
