@@ -10,8 +10,7 @@ from typing import Iterable
 def merge_traces(paths: Iterable[str | os.PathLike[str]], out: str | os.PathLike[str]) -> None:
     """Writes what `Graph.save_trace` of each rank has written as one file for Perfetto: a process per rank, on one clock.
 
-    Ranks are told apart by the clocks of their machines: on one host they agree to microseconds, across hosts as well as
-    the hosts' clocks do.
+    Times are put in line by the clocks of the machines: on one host to microseconds, across hosts as well as those agree.
     """
     traces = []
     for path in paths:
