@@ -30,6 +30,7 @@ Lowering::Lowering(const graph::Graph& graph, const std::vector<int>& order, con
       target_(target),
       options_(options),
       partition_(partition),
+      batches_(graph.micro_batches()),
       placer_(graph, target, options),
       facts_(graph, order),
       where_(graph.values().size()),

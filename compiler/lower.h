@@ -84,6 +84,7 @@ class Lowering {
   const plan::Target& target_;
   const CompileOptions& options_;
   const Partition& partition_;
+  const int batches_;  // micro-batches of a step
   Placer placer_;
   VariableFacts facts_;
   std::vector<std::vector<Operand>> where_;   // per value: everywhere it lies, the original first

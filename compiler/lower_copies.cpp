@@ -146,7 +146,7 @@ void Lowering::defined(ValueId value) {
   for (int k : outputs_of_[value]) {
     source_ = {};
     module_.clear();
-    every_ = std::max(1, graph_.every(value));
+    every_ = graph_.every(value) == 0 ? batches_ : graph_.every(value);  // the sink wants it once a step
     const int rank = partition_.outputs.empty() ? 0 : partition_.outputs[k].device.rank;
     const int stream = host_side(value, rank);
     Operand at = fetch(value, stream, Layout::kContiguous);

@@ -1,5 +1,6 @@
 // Actors, the registers and edges between them, and their instructions.
 #include <algorithm>
+#include <iterator>
 
 #include "base/fix.h"
 #include "compiler/plan_builder.h"
@@ -108,10 +109,9 @@ int PlanBuilder::add_register(const std::string& name, int producer, uint64_t by
 }
 
 int PlanBuilder::add_edge(int reg, int consumer) {
-  plan::Register& r = plan_.registers[reg];
+  const plan::Register& r = plan_.registers[reg];
   const int there = every(r.producer) * r.emit_every, wanted = every(consumer);
   plan_.edges.push_back({reg, consumer, std::max(1, wanted / there), std::max(1, there / wanted)});
-  r.quota = std::max(r.quota, plan_.edges.back().take);
   if (r.initial_tokens == 0) linked_.emplace(std::pair(r.producer, consumer), reg);
   return static_cast<int>(plan_.edges.size()) - 1;
 }
@@ -125,9 +125,11 @@ void PlanBuilder::make_data_registers() {
     if (use.place == Place::kVariable || (!input && (use.writer < 0 || (use.consumers.empty() && !use.output))))
       continue;
     const int producer = input ? feed(rank_of_store(s)) : actor_of_task(use.writer);
-    bool local = !input && !use.output;
-    for (const auto& [actor, task] : use.consumers)
+    bool local = !input && !use.output, packed = false;
+    for (const auto& [actor, task] : use.consumers) {
       local = local && stream_of_actor(actor) == stream_of_actor(producer) && every(actor) == every(producer);
+      packed = packed || every(actor) > store.every;  // it takes several at once
+    }
     const int depth = every(producer) == 1 ? depth_[stream_of_actor(producer)] : 1;
     local = local && depth == 1;
     std::string name = store.name;
@@ -146,7 +148,7 @@ void PlanBuilder::make_data_registers() {
       r.quota = wanted->second;
     else if (!local && !input && store.quota > 0)
       r.quota = std::max(store.quota, use.output ? in_flight : 1);
-    else if (!local && !input && !use.output && staged_ && store.every < batches_)
+    else if (!local && !input && !use.output && staged_ && store.every < batches_ && !packed)
       r.quota = std::max(2, depth);
     else if (!local && !input && !use.output)
       fixed_quota_[use.reg] = false;
@@ -228,16 +230,11 @@ void PlanBuilder::order_streams() {
     for (size_t i = 0; i + 1 < actors.size(); ++i) {
       if (!linked_.contains({actors[i], actors[i + 1]})) add_control("order", actors[i], -1, actors[i + 1], 0);
     }
-    if (every(actors.front()) == 1 && every(actors.back()) == 1) {
-      add_control("order", actors.back(), -1, actors.front(), depth_[s]);
-      continue;
-    }
-    // Those of the micro-batches by themselves, and all of them with those of the step.
-    const auto of_batches = [&](int actor) { return every(actor) == 1; };
-    const int first = *std::find_if(actors.begin(), actors.end(), of_batches);
-    const auto last = std::find_if(actors.rbegin(), actors.rend(), of_batches);
-    if (last != actors.rend() && *last != first) add_control("order", *last, -1, first, depth_[s]);
-    add_control("order", actors.back(), -1, actors.front(), 1);
+    // The micro-batches' among themselves, and with those of the step, if any.
+    std::vector<int> of_batches;
+    std::copy_if(actors.begin(), actors.end(), std::back_inserter(of_batches), [&](int a) { return every(a) == 1; });
+    if (of_batches.size() > 1) add_control("order", of_batches.back(), -1, of_batches.front(), depth_[s]);
+    if (of_batches.size() < actors.size()) add_control("order", actors.back(), -1, actors.front(), 1);
   }
 }
 

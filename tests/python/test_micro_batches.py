@@ -103,6 +103,17 @@ def test_gradients_wait_in_one_slot_not_in_n():
     assert len(sums) == 4 and {r["quota"] for r in sums} == {1} and {r["emit_every"] for r in sums} == {8}
 
 
+def test_fewer_slots_than_results_are_refused():
+    graph = Train(4)
+    graph.compile(*batches()[0])
+    waiting = next(e["reg"] for e in graph.plan["edges"] if e["take"] == 4)
+    name = graph.plan["registers"][waiting]["name"]
+    tight = Train(4)
+    tight.config.set_quota(name, 2)
+    with pytest.raises(ValueError, match=f"quota of register '{name}': 2; its rates and initial tokens need at least 4"):
+        tight(*batches()[0])
+
+
 class Two(nn.Graph):
     def __init__(self, n):
         super().__init__()
@@ -345,6 +356,11 @@ def test_the_stages_are_part_of_the_plan():
     graph = Stages(2, kind="sim")
     losses_of(graph, steps=1)
     assert graph.plan["options"]["stage.stages.0"] == 0 and graph.plan["options"]["stage.stages.1"] == 1
+
+
+def test_stages_of_one_micro_batch_are_told_to_change_nothing(capfd):
+    losses_of(Stages(2, n=1, kind="sim"), steps=1)
+    assert "its stages change nothing: a step is one micro-batch; set_gradient_accumulation_steps(n)" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("stage", [-1, 1.5, "0", True, 5000])
