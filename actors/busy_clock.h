@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "actors/trace_buffer.h"
+#include "actors/clock.h"
 
 namespace sluice::actors {
 

@@ -311,11 +311,7 @@ void Node::trace(uint64_t step, int kernel, int64_t begin_ns, bool wait, int ker
   event.begin_ns = begin_ns;
   event.end_ns = now_ns();
   event.wait = wait;
-  try {
-    run_->trace.add(event);
-  } catch (const std::bad_alloc&) {
-    run_->flags.fetch_and(~kRunTraced, std::memory_order_acq_rel);  // what has been recorded stays
-  }
+  run_->trace.add(event);
 }
 
 }  // namespace sluice::actors

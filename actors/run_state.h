@@ -12,7 +12,7 @@
 
 #include "actors/firing_counts.h"
 #include "actors/message.h"
-#include "actors/trace_buffer.h"
+#include "actors/trace_rings.h"
 #include "base/error.h"
 #include "plan/plan.h"
 #include "streams/stream.h"
@@ -117,7 +117,7 @@ struct RunState {
   std::vector<Cell> end_cells;                        // per edge
   std::vector<std::atomic<uint64_t>> variable_steps;  // per variable: 1 + the last step that wrote it
   std::string dump_dir;                               // of numerics checks
-  TraceBuffer trace;
+  TraceRings trace;
   std::unique_ptr<Protocol> protocol;  // of manual stepping that checks it, or null
 };
 

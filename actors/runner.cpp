@@ -245,7 +245,7 @@ uint64_t Runner::total_firings() const {
 
 void Runner::set_trace(bool on) {
   if (on == flag(kRunTraced)) return;
-  if (on) run_.trace.restart();
+  if (on) run_.trace.start(run_.plan->streams.size());
   set_flag(kRunTraced, on);
   for (size_t s = 0; s < streams_.size(); ++s) {
     if (on) {

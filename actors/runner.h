@@ -76,8 +76,7 @@ class Runner {
 
   // Tracing of firings and kernels, and of the streams' waits.
   void set_trace(bool on);
-  std::vector<TraceEvent> take_trace() { return run_.trace.take(); }
-  int64_t trace_begin_unix_ns() { return run_.trace.begin_unix_ns(); }
+  Trace take_trace() { return run_.trace.take(); }
 
  private:
   void link();

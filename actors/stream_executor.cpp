@@ -121,14 +121,14 @@ void StreamExecutor::give_up_lease() {
   if (held != 0) options_.leases->release(held);
 }
 
-void StreamExecutor::add_tracer(TraceBuffer* buffer, int lane) {
+void StreamExecutor::add_tracer(TraceRings* rings, int lane) {
   std::lock_guard lock(tracers_mutex_);
-  tracers_.push_back({buffer, lane});
+  tracers_.push_back({rings, lane});
 }
 
-void StreamExecutor::remove_tracer(TraceBuffer* buffer) {
+void StreamExecutor::remove_tracer(TraceRings* rings) {
   std::lock_guard lock(tracers_mutex_);
-  std::erase_if(tracers_, [&](const Tracer& t) { return t.buffer == buffer; });
+  std::erase_if(tracers_, [&](const Tracer& t) { return t.rings == rings; });
 }
 
 void StreamExecutor::run() {
@@ -156,11 +156,7 @@ void StreamExecutor::run() {
         event.begin_ns = begin_ns;
         event.end_ns = end_ns;
         event.wait = true;
-        try {
-          tracer.buffer->add(event);
-        } catch (const std::bad_alloc&) {
-          // A wait that the trace lacks.
-        }
+        tracer.rings->add(event);
       }
     }
   }

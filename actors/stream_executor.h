@@ -19,7 +19,7 @@
 #include "actors/inbox.h"
 #include "actors/message_probe.h"
 #include "actors/ring.h"
-#include "actors/trace_buffer.h"
+#include "actors/trace_rings.h"
 
 namespace sluice {
 class CoreLeases;
@@ -79,9 +79,9 @@ class StreamExecutor {
   BusyClock& clock() { return clock_; }
   const BusyClock& clock() const { return clock_; }
 
-  // Records into `buffer`, as lane `lane`, when the stream is parked. Any thread.
-  void add_tracer(TraceBuffer* buffer, int lane);
-  void remove_tracer(TraceBuffer* buffer);
+  // Records into `rings`, as the plan's stream `lane`, when the stream is parked. Any thread.
+  void add_tracer(TraceRings* rings, int lane);
+  void remove_tracer(TraceRings* rings);
 
   // Manual stepping.
   MessageProbe* probe() const { return options_.probe; }
@@ -96,7 +96,7 @@ class StreamExecutor {
 
  private:
   struct Tracer {
-    TraceBuffer* buffer;
+    TraceRings* rings;
     int lane;
   };
   void run();

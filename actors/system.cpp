@@ -9,7 +9,7 @@
 
 #include "actors/caf_scheduler.h"
 #include "actors/node.h"
-#include "actors/trace_buffer.h"
+#include "actors/clock.h"
 #include "base/thread.h"
 #include "caf/actor.hpp"
 #include "caf/actor_system.hpp"

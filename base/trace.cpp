@@ -14,15 +14,20 @@ const std::string& name_at(const std::vector<std::string>& names, int index) {
   return index >= 0 && index < static_cast<int>(names.size()) ? names[index] : kUnknown;
 }
 
+int process_of(const TraceNames& names) { return std::max(names.rank, 0) + 1; }
+
 }  // namespace
 
-std::string chrome_trace_json(const std::vector<TraceEvent>& events, const TraceNames& names) {
-  const int process = std::max(names.rank, 0) + 1;
-  std::string out =
-      fmt::format("{{\"displayTimeUnit\":\"ns\",\"beginUnixNs\":{},\"traceEvents\":[\n", names.begin_unix_ns);
+std::string chrome_trace_head(const TraceNames& names, int64_t begin_unix_ns) {
+  std::string out = fmt::format("{{\"displayTimeUnit\":\"ns\",\"beginUnixNs\":{},\"traceEvents\":[\n", begin_unix_ns);
   for (size_t i = 0; i < names.streams.size(); ++i)
     out += fmt::format("{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":{}}}}},\n",
-                       process, i, quoted_json(names.streams[i]));
+                       process_of(names), i, quoted_json(names.streams[i]));
+  return out;
+}
+
+std::string chrome_trace_events(const std::vector<TraceEvent>& events, const TraceNames& names) {
+  std::string out;
   for (const TraceEvent& e : events) {
     std::string what = e.wait          ? std::string("wait")
                        : e.kernel >= 0 ? name_at(names.kernels, e.kernel)
@@ -31,15 +36,26 @@ std::string chrome_trace_json(const std::vector<TraceEvent>& events, const Trace
     out += fmt::format(
         "{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"name\":{},\"cat\":\"{}\",\"args\":{{"
         "\"step\":{}}}}},\n",
-        process, e.stream, e.begin_ns / 1e3, (e.end_ns - e.begin_ns) / 1e3, quoted_json(what),
+        process_of(names), e.stream, static_cast<double>(e.begin_ns) / 1e3,
+        static_cast<double>(e.end_ns - e.begin_ns) / 1e3, quoted_json(what),
         e.wait          ? "wait"
         : e.kernel >= 0 ? "kernel"
                         : "firing",
         e.step);
   }
+  return out;
+}
+
+std::string chrome_trace_tail(const TraceNames& names, uint64_t lost) {
   const std::string name = names.rank < 0 ? "sluice" : fmt::format("sluice rank {}", names.rank);
-  return out + fmt::format("{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_name\",\"args\":{{\"name\":{}}}}}\n]}}\n",
-                           process, quoted_json(name));
+  return fmt::format(
+      "{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_name\",\"args\":{{\"name\":{}}}}}\n],\"lostEvents\":{}}}\n",
+      process_of(names), quoted_json(name), lost);
+}
+
+std::string chrome_trace_json(const Trace& trace, const TraceNames& names) {
+  return chrome_trace_head(names, trace.begin_unix_ns) + chrome_trace_events(trace.events, names) +
+         chrome_trace_tail(names, trace.lost);
 }
 
 }  // namespace sluice

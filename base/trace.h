@@ -17,14 +17,24 @@ struct TraceEvent {
   bool wait = false;  // the stream was parked or the device waited for an event
 };
 
-// Names of lanes and of what runs on them, by index; whose trace it is, and since when.
+struct Trace {
+  std::vector<TraceEvent> events;
+  uint64_t lost = 0;          // events that are missing, since nobody took them in time
+  int64_t begin_unix_ns = 0;  // since when, by the system's clock
+};
+
+// Names of lanes and of what runs on them, by index; whose trace it is.
 struct TraceNames {
   std::vector<std::string> streams, actors, kernels;
-  int rank = -1;              // of a job of several ranks
-  int64_t begin_unix_ns = 0;  // by the system's clock
+  int rank = -1;  // of a job of several ranks
 };
 
 // The events in Chrome's JSON trace format, which Perfetto opens; a rank is a process. Pure function.
-std::string chrome_trace_json(const std::vector<TraceEvent>& events, const TraceNames& names);
+std::string chrome_trace_json(const Trace& trace, const TraceNames& names);
+
+// The same in pieces, for a trace that is written while it grows: a head, events as they come, a tail.
+std::string chrome_trace_head(const TraceNames& names, int64_t begin_unix_ns);
+std::string chrome_trace_events(const std::vector<TraceEvent>& events, const TraceNames& names);
+std::string chrome_trace_tail(const TraceNames& names, uint64_t lost);
 
 }  // namespace sluice

@@ -18,7 +18,7 @@ BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", ROOT / "build/release"))
 PROGRAMS = [
     (("act.",), BUILD / "benchmarks/act_bench"),
     (("train.",), ROOT / "benchmarks/train.py"),
-    (("engine_share.", "actors_gain.", "granularity."), ROOT / "benchmarks/step.py"),
+    (("engine_share.", "trace.", "actors_gain.", "granularity."), ROOT / "benchmarks/step.py"),
     (("overlap.",), ROOT / "benchmarks/overlap.py"),
     (("ddp.",), ROOT / "benchmarks/data_parallel.py"),
     (("pipeline.",), ROOT / "benchmarks/pipeline.py"),

@@ -68,7 +68,7 @@ SessionStats Session::stats() const { return core_->stats(); }
 SessionMemory Session::memory() const { return core_->memory(); }
 std::string Session::wait_report() const { return core_->wait_report(); }
 void Session::set_trace(bool on) { core_->set_trace(on); }
-std::vector<TraceEvent> Session::take_trace() { return core_->take_trace(); }
+Trace Session::take_trace() { return core_->take_trace(); }
 TraceNames Session::trace_names() const { return core_->trace_names(); }
 
 }  // namespace sluice

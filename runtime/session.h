@@ -183,9 +183,11 @@ class Session {
   // Who waits for what, one line per actor that is not idle: the watchdog's report.
   std::string wait_report() const;
 
+  // Records firings, kernels and waits into rings of a fixed size, made when it is first switched on; each stream keeps
+  // its latest 32,768 events. See also TraceFile.
   void set_trace(bool on);
-  // Events since tracing was switched on, sorted by time; clears them.
-  std::vector<TraceEvent> take_trace();
+  // Events since tracing was switched on or they were last taken, sorted by time.
+  Trace take_trace();
   TraceNames trace_names() const;
 
  private:

@@ -90,7 +90,7 @@ class SessionCore final : public actors::RunListener,
   SessionMemory memory() const;
   std::string wait_report() const;
   void set_trace(bool on);
-  std::vector<TraceEvent> take_trace();
+  Trace take_trace();
   TraceNames trace_names() const;
 
   // StorageUser

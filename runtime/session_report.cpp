@@ -120,13 +120,13 @@ void SessionCore::set_trace(bool on) {
   if (const RunnerInUse runner = this->runner()) runner->set_trace(on);
 }
 
-std::vector<TraceEvent> SessionCore::take_trace() {
+Trace SessionCore::take_trace() {
   const RunnerInUse runner = this->runner();
   if (runner == nullptr) return {};
-  std::vector<TraceEvent> events = runner->take_trace();
-  std::stable_sort(events.begin(), events.end(),
+  Trace trace = runner->take_trace();
+  std::stable_sort(trace.events.begin(), trace.events.end(),
                    [](const TraceEvent& a, const TraceEvent& b) { return a.begin_ns < b.begin_ns; });
-  return events;
+  return trace;
 }
 
 TraceNames SessionCore::trace_names() const {
@@ -135,7 +135,6 @@ TraceNames SessionCore::trace_names() const {
   for (const plan::Actor& actor : plan().actors) names.actors.push_back(actor.name);
   for (const plan::Kernel& kernel : plan().kernels) names.kernels.push_back(kernel.name);
   if (loaded_->world != nullptr) names.rank = loaded_->world->rank();
-  if (const RunnerInUse runner = this->runner()) names.begin_unix_ns = runner->trace_begin_unix_ns();
   return names;
 }
 

@@ -13,6 +13,7 @@
 #include "plan/json.h"
 #include "plan/ledger.h"
 #include "runtime/session.h"
+#include "runtime/trace_file.h"
 #include "tensor/eager.h"
 
 namespace sluice::python {
@@ -147,6 +148,14 @@ nb::list memory_of(GraphSession& session) {
   return list;
 }
 
+// A trace on its way to a file, and the session that it is of.
+struct PyTraceFile {
+  PyTraceFile(std::shared_ptr<GraphSession> of, const std::string& path)
+      : graph(std::move(of)), file(graph->session(), path) {}
+  std::shared_ptr<GraphSession> graph;
+  TraceFile file;
+};
+
 nb::dict ledger_of(const plan::Plan& plan) {
   const plan::Ledger ledger = plan::ledger(plan);
   nb::dict d, spaces;
@@ -232,6 +241,9 @@ void close_graphs_of_ranks() {
 }
 
 void bind_graph_session(nb::module_& m) {
+  nb::class_<PyTraceFile>(m, "TraceFile")
+      .def(
+          "close", [](PyTraceFile& f) { f.file.close(); }, Release());
   nb::class_<PyGraph>(m, "GraphSession", "A compiled graph that runs on the default engine.")
       .def("__init__",
            [](PyGraph* self, const PyCaptured& captured, const nb::dict& options, const nb::dict& functions) {
@@ -291,6 +303,9 @@ void bind_graph_session(nb::module_& m) {
             return chrome_trace_json(session.take_trace(), session.trace_names());
           },
           Release())
+      .def(
+          "record_trace", [](PyGraph& g, const std::string& path) { return new PyTraceFile(g.get(), path); },
+          nb::rv_policy::take_ownership, Release(), nb::arg("path"))
       .def(
           "save", [](PyGraph& g, const std::string& dir) { g.get()->save(dir); }, Release())
       .def(

@@ -199,12 +199,12 @@ TEST_F(CudaChains, ATraceShowsOneLaunch) {
   launches(session, 2);
   std::vector<int> kernels;
   const TraceNames names = session.trace_names();
-  const std::vector<TraceEvent> events = session.take_trace();
-  for (const TraceEvent& event : events) {
+  const Trace trace = session.take_trace();
+  for (const TraceEvent& event : trace.events) {
     if (event.kernel >= 0 && names.actors[event.actor] == "net") kernels.push_back(event.kernels);
   }
   EXPECT_THAT(kernels, ElementsAre(kStages, kStages));
-  EXPECT_THAT(chrome_trace_json(events, names), HasSubstr("\"net/host_function and 4 more\""));
+  EXPECT_THAT(chrome_trace_json(trace, names), HasSubstr("\"net/host_function and 4 more\""));
 
   const auto unchained = [&](bool graphs) {
     Session checked =

@@ -294,6 +294,40 @@ def test_plans_of_equal_graphs_are_byte_identical():
     assert texts[0] == texts[1]
 
 
+def test_a_recorded_trace_holds_more_than_the_rings(tmp_path):
+    class Chain(sl.nn.Graph):
+        def build(self, x):
+            for _ in range(20):
+                x = x.tanh() @ x
+            return x
+
+    graph, x = Chain(), sl.eye(4)
+    graph.config.set_granularity("op")
+    graph(x)
+    graph.synchronize()
+    steps, kernels = 2000, 40
+    with graph.record_trace(tmp_path / "trace.json"):
+        for _ in range(steps):
+            graph(x)
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    ran = [event for event in trace["traceEvents"] if event.get("cat") == "kernel"]
+    assert len(ran) + trace["lostEvents"] >= steps * kernels > 2 * 32768
+    assert len(ran) > 32768 or trace["lostEvents"] > 32768
+    assert [event["args"]["step"] for event in ran] == sorted(event["args"]["step"] for event in ran)
+
+
+def test_a_trace_that_cannot_be_written_names_its_file(tmp_path):
+    class Twice(sl.nn.Graph):
+        def build(self, x):
+            return x * 2
+
+    graph = Twice()
+    graph(sl.ones(2))
+    with pytest.raises(ValueError, match="trace: cannot write '/no/such/place'; its folder must exist"):
+        with graph.record_trace("/no/such/place"):
+            pass
+
+
 def test_traces_are_merged_on_one_clock(tmp_path):
     times = {"a.json": (5_000_000, 1.5), "b.json": (2_000_000, 7.25)}
     for name, (begin, ts) in times.items():

@@ -82,7 +82,7 @@ TEST(Process, HasAThreadPerStreamHoweverManyActorsAndSessions) {
   large.wait_all();
   const Plan& plan = large.plan();
   std::set<int> lanes;
-  for (const TraceEvent& event : large.take_trace()) {
+  for (const TraceEvent& event : large.take_trace().events) {
     lanes.insert(event.stream);
     if (event.actor < 0) continue;
     EXPECT_EQ(event.stream, plan.actors[event.actor].stream) << plan.actors[event.actor].name;
@@ -177,7 +177,7 @@ TEST(Process, AStreamFiresItsActorsInThePlansOrder) {
   for (const int actor : period) names += plan.actors[actor].name;
   EXPECT_EQ(names, "cab");
   size_t fired = 0;
-  for (const TraceEvent& event : session.take_trace()) {
+  for (const TraceEvent& event : session.take_trace().events) {
     if (event.stream != 1 || event.wait || event.kernel >= 0) continue;
     EXPECT_EQ(event.actor, period[fired % period.size()]) << "firing " << fired;
     EXPECT_EQ(event.step, fired / period.size());

@@ -326,7 +326,7 @@ TEST(Session, TracesFiringsKernelsAndWaits) {
       load_counted(engine, pipeline({"add_one", "twice"}, 2, 2), {}, {.functions = functions(), .trace = true});
   for (int i = 0; i < 10; ++i) result(submit(session, filled(0)));
   session.wait_all();
-  const std::vector<TraceEvent> events = session.take_trace();
+  const std::vector<TraceEvent> events = session.take_trace().events;
   int firings = 0, kernels = 0, waits = 0;
   for (const TraceEvent& e : events) {
     EXPECT_LE(e.begin_ns, e.end_ns);
@@ -339,7 +339,7 @@ TEST(Session, TracesFiringsKernelsAndWaits) {
   session.set_trace(false);
   session.take_trace();
   result(submit(session, filled(0)));
-  EXPECT_TRUE(session.take_trace().empty());
+  EXPECT_TRUE(session.take_trace().events.empty());
 }
 
 }  // namespace

@@ -10,7 +10,8 @@ import subprocess
 import tempfile
 import time
 from collections import OrderedDict
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Iterator
 
 import sluice
 from sluice import _C
@@ -283,6 +284,7 @@ class Graph:
         return self._compiled_call("counters_text").session.counters_text()
 
     def set_trace(self, on: bool = True) -> None:
+        """Records firings, kernels and waits from now on; every stream keeps its latest 32,768 events."""
         self._compiled_call("set_trace").session.set_trace(on)
 
     def save_trace(self, path: Any) -> None:
@@ -290,6 +292,16 @@ class Graph:
         self.synchronize()
         with open(path, "w") as file:
             file.write(self._call.session.take_trace())
+
+    @contextmanager
+    def record_trace(self, path: Any) -> Iterator[None]:
+        """Writes all that runs inside of the `with` block to `path`, as it happens, however long it takes."""
+        file = self._compiled_call("record_trace").session.record_trace(os.fspath(path))
+        try:
+            yield
+            self.synchronize()
+        finally:
+            file.close()
 
     def __repr__(self) -> str:
         return graph_repr(self)

@@ -1,0 +1,61 @@
+#pragma once
+// Trace events of one run: a ring of fixed size for each stream, which holds its latest events. A stream writes its
+// ring without waiting for anyone and without allocating; a reader copies what has come since it last looked, and
+// counts what was overwritten before that.
+//
+// Thread safety: a ring is written by the thread of its stream alone; start(), take() and begin_unix_ns() from any
+// thread.
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/trace.h"
+
+namespace sluice::actors {
+
+// Invariants
+//  1. Event i lies in slot i % kEvents; `written_` events are complete, and of event `claimed_ - 1` some words may be.
+//  2. Who reads a word of event i, with acquire, sees claimed_ > i: so what a reader has copied is whole when claimed_
+//     has not come a round further by then.
+class TraceRing {
+ public:
+  static constexpr uint64_t kEvents = 1 << 15;  // 1 MiB
+
+  // Of times, begin_ns and end_ns as now_ns() gives them. Keeps 40 bits of the step. On the stream's thread.
+  void add(const TraceEvent& event);
+  // Appends to `events`, as stream `stream`, what has come since the last call, or skip(). Returns how many events were
+  // overwritten unread. One reader at a time.
+  uint64_t take(int stream, std::vector<TraceEvent>& events);
+  void skip() { read_ = written_.load(std::memory_order_acquire); }
+
+ private:
+  struct Slot {
+    std::atomic<uint64_t> begin_ns, end_ns, step_kernels_wait, actor_kernel;
+  };
+  static_assert(sizeof(Slot) == 32);
+
+  std::unique_ptr<Slot[]> slots_ = std::make_unique<Slot[]>(kEvents);
+  alignas(64) std::atomic<uint64_t> claimed_{0};
+  std::atomic<uint64_t> written_{0};
+  alignas(64) uint64_t read_ = 0;
+};
+
+class TraceRings {
+ public:
+  // Begins a new trace: times count from now. The first call makes the rings. REQUIRES: `streams` is always the same.
+  void start(size_t streams);
+  // REQUIRES: start() happened before; on the stream's thread.
+  void add(const TraceEvent& event) { rings_[static_cast<size_t>(event.stream)]->add(event); }
+  // What has come since start(), or the last call: by stream, and in the order of their ends. Times count from start().
+  Trace take();
+
+ private:
+  std::mutex mutex_;  // of readers
+  std::vector<std::unique_ptr<TraceRing>> rings_;
+  int64_t origin_ns_ = 0, begin_unix_ns_ = 0;
+};
+
+}  // namespace sluice::actors
