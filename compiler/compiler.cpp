@@ -187,6 +187,7 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
   });
   stages.run("lower", [&] {
     lowered = compiler::lower(graph, order, target, options, result.partition);
+    if (graph.micro_batches() > 1) compiler::order_by_rate(lowered);
     return static_cast<int>(lowered.tasks.size());
   });
   stages.run("programs", [&] {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/fix.h"
 #include "compiler/collectives.h"
 #include "graph/ops/micro_batches.h"
 
@@ -65,7 +66,8 @@ Lowered Lowering::run() {
       else
         node.op == &ops::pack_op() ? lower_pack(order_[p]) : lower_kernel(order_[p]);
     } catch (const Error& error) {
-      throw node.source.known() ? Error(error.kind(), fmt::format("{}  ({})", error.what(), node.source.str())) : error;
+      if (!node.source.known()) throw;
+      throw FixableError(error.kind(), fmt::format("{}  ({})", error.what(), node.source.str()), fix_of(error));
     }
     for (ValueId output : node.outputs) defined(output);
     finish_updates(static_cast<int>(p));
@@ -284,14 +286,25 @@ void Lowering::lower_collective(int position) {
   add_task(std::move(task));
 }
 
-// The values of all micro-batches wait in a register of as many slots; the kernel of concat takes them all.
+// What a variable is for a whole step: no micro-batch changes it.
+bool Lowering::same_in_all(ValueId value) const {
+  if (graph_.every(value) != 0) return false;
+  const graph::ValueInfo& root = graph_.values()[facts_.root[value]];
+  if (root.kind != ValueKind::kVariable) return false;
+  const ValueId update = graph_.variables()[root.index].update;
+  return update == kNoValue || graph_.every(update) == batches_;
+}
+
+// The values of all micro-batches wait in a register of as many slots; the kernel of concat takes them all. Where they
+// are one value, it reads that as often.
 void Lowering::lower_pack(int index) {
   const Node& node = graph_.nodes()[index];
+  const bool same = same_in_all(node.inputs[0]);
   stamp(node);
-  every_ = 1;
+  if (!same) every_ = 1;
   const int stream = placer_.stream_of(index);
   Operand part = fetch(node.inputs[0], stream, Layout::kContiguous);
-  if (!travels(part)) part = add_copy(part, part.spec, stream, placer_.space_of(stream));
+  if (!same && !travels(part)) part = add_copy(part, part.spec, stream, placer_.space_of(stream));
   const plan::Stream where = placer_.streams[stream];
   const TensorSpec spec = TensorSpec::contiguous(graph_.type(node.outputs[0]));
   if (part.spec.shape.rank() == 0) part.spec = TensorSpec::contiguous({part.spec.dtype, {1}});
@@ -304,7 +317,8 @@ void Lowering::lower_pack(int index) {
   task.source = node.source;
   task.module = node.module;
   plan::KernelQuery query{task.op, task.attrs, {}, {spec}, where.device, where.cores, graph_.cost(node)};
-  for (part.token = 0; part.token < node.every; ++part.token) {
+  for (int batch = 0; batch < node.every; ++batch) {
+    part.token = same ? 0 : batch;
     task.inputs.push_back(part);
     query.inputs.push_back(part.spec);
   }

@@ -70,6 +70,7 @@ class Lowering {
   int rank_of(const Operand& operand) const { return placer_.spaces[out_.stores[operand.store].space].device.rank; }
   // How often what is copied of a store is there.
   int every_of(const Store& store) const;
+  bool same_in_all(graph::ValueId value) const;
   // Not made more often than the node being lowered runs.
   bool is_there(const Operand& operand) const { return every_of(out_.stores[operand.store]) >= every_; }
   // All of a store that crosses from stream to stream, and so from rank to rank.

@@ -119,6 +119,9 @@ Programs make_programs(const Lowered& lowered, Granularity granularity);
 // all ranks' tasks of the call, and what comes before these on their streams. Per task, ascending.
 std::vector<std::vector<int>> predecessors(const Lowered& lowered);
 
+// Puts the tasks of micro-batches between those that run once a step. A step of one micro-batch stays as it is.
+void order_by_rate(Lowered& lowered);
+
 // Registers, edges, buffers, arenas and instructions.
 plan::Plan build_plan(const graph::Graph& graph, const Lowered& lowered, const Programs& programs,
                       const CompileOptions& options);

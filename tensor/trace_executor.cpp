@@ -104,11 +104,13 @@ std::vector<ViewStep> TraceExecutor::steps_from(const Variable& variable, const 
 
 ValueId TraceExecutor::apply_steps(ValueId base, DeviceId device, const std::vector<ViewStep>& steps) {
   refresh_context();
+  const int outer = std::exchange(context.every, rate_of_views(base));
   ValueId id = base;
   for (const ViewStep& step : steps) {
     const Value input = handle(id, device);
     id = static_cast<const TracedImpl&>(*GraphBuilder::call(*step.op, {&input, 1}, step.attrs)[0].impl()).id;
   }
+  context.every = outer;
   return id;
 }
 
@@ -169,6 +171,7 @@ std::vector<Value> TraceExecutor::call(const OpDef& op, std::span<const Value> i
   }
   refresh_context();
   if (!op.view || !touches_graph(inputs[0])) return GraphBuilder::call(op, inputs, attrs);
+  context.every = rate_of_views(current_id(inputs[0]));
 
   const auto parent = std::static_pointer_cast<TensorImpl>(inputs[0].ptr());
   const std::shared_ptr<TraceCell> cell = cell_of(inputs[0]);

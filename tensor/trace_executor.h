@@ -6,6 +6,7 @@
 // ordinary ops and moves the cell on; a view that was made before is computed anew when it is read next.
 //
 // Thread safety: none; one thread traces.
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -57,6 +58,8 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
 
   // Is it a value or a variable of the graph, rather than a constant.
   bool touches_graph(const Value& value) { return value.defined() && (value.impl()->traced() || variable_of(value)); }
+  // Of how many micro-batches there is one such value; 0: of all. REQUIRES: touches_graph(value).
+  int every(const Value& value) { return graph_.every(current_id(value)); }
   Value add_input(const std::string& name, const TensorType& type);
   void register_variable(const std::string& name, const Value& tensor);
   // The state of a random generator, which steps once per run, and a salt no other op of this graph has.
@@ -98,6 +101,8 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   graph::ValueId capture_constant(const Value& value);
   // `id` as the tensor whose memory it is lies over devices.
   graph::ValueId lay(graph::ValueId id, const EagerImpl& impl);
+  // A view is there as often as what it is a view of, wherever it is made.
+  int rate_of_views(graph::ValueId base) const { return std::max(1, graph_.every(base)); }
   graph::ValueId apply_steps(graph::ValueId base, DeviceId device, const std::vector<ViewStep>& steps);
   Value handle(graph::ValueId id, DeviceId device) { return make_value(id, device); }
   void keep_autograd(const Value& value);

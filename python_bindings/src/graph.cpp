@@ -118,6 +118,11 @@ void bind_trace(nb::module_& m) {
     TraceExecutor* trace = current_trace();
     return trace != nullptr && trace->touches_graph(t);
   });
+  // Of how many micro-batches the graph has one such value; 0 of what it has once for all, and of constants.
+  m.def("micro_batches_of", [](const Value& t) {
+    TraceExecutor* trace = current_trace();
+    return trace != nullptr && trace->touches_graph(t) ? trace->every(t) : 0;
+  });
   m.def("user_location", [] { return user_location().str(); });
 }
 

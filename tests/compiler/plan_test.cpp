@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/fix.h"
 #include "compiler/compiler.h"
 #include "compiler/fake_target.h"
 #include "compiler/nets.h"
@@ -378,6 +379,29 @@ TEST(Plan, IsByteIdentical) {
     options.granularity = granularity;
     EXPECT_EQ(plan::to_json(compile_fake(transformer(100, true), options).plan),
               plan::to_json(compile_fake(transformer(100, true), options).plan));
+  }
+}
+
+// Says of every kernel how to do without it.
+class RefusingTarget : public FakeTarget {
+ public:
+  plan::LayoutPreference layouts(const plan::KernelQuery& query) const override {
+    throw FixableError(ErrorKind::kUnsupported, "op " + query.op + ": not today", {{"call", query.op}});
+  }
+};
+
+TEST(Plan, ErrorsOfATargetKeepTheirFixBesideTheLine) {
+  const graph::Graph graph = parse_graph(R"(
+  %0 = input "x" : float32(2)
+  %1 = exp(%0) : float32(2) [source "net.py:4"]
+  output "y" = %1
+)");
+  try {
+    compile(graph, RefusingTarget());
+    FAIL() << "compiled";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "op exp: not today  (net.py:4)");
+    EXPECT_EQ(fix_str(fix_of(error)), "call exp");
   }
 }
 

@@ -26,12 +26,12 @@ class MicroBatches:
         return shape[0] // self.n, *shape[1:]
 
     def pack(self, output: Any) -> Any:
-        """Those of all micro-batches."""
+        """Those of all micro-batches; n times what is there once a step, as constants and what an optimizer has updated."""
         if self.n == 1:
             return output
-        if not _C.touches_graph(output):  # a constant
-            return sluice.cat([output if output.ndim else output.reshape(1)] * self.n)
         with once_per(self.n):
+            if not _C.touches_graph(output) or _C.micro_batches_of(output) == self.n:
+                return sluice.cat([output if output.ndim else output.reshape(1)] * self.n)
             return _C.ops.pack(output, n=self.n)
 
     def update(self, optim: Any) -> once_per:
