@@ -60,7 +60,8 @@ std::shared_ptr<EagerImpl> EagerImpl::alias() const {
 }
 
 bool EagerImpl::unshared() const {
-  return !pending_ && storage_.use_count() == 1 && is_dense(spec_.shape, spec_.strides);
+  const bool one_block = !storage_.owner_before(version_) && !version_.owner_before(storage_);
+  return !pending_ && storage_.use_count() == (one_block ? 2 : 1) && is_dense(spec_.shape, spec_.strides);
 }
 
 bool EagerImpl::wait_for(std::chrono::nanoseconds slice) const { return ready() || pending_->wait_for(slice); }

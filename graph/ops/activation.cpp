@@ -6,6 +6,7 @@
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 
 namespace sluice::ops {
@@ -202,17 +203,30 @@ Value softplus(const Value& x, double beta, double threshold) {
 }
 
 Value mish(const Value& x) { return mul(x, tanh(softplus(x))); }
-Value logsigmoid(const Value& x) { return neg(softplus(neg(x))); }
+
+Value logsigmoid(const Value& x) {
+  // Beyond the threshold log1p(exp(-x)) is -x to the last bit of the dtype.
+  return neg(softplus(neg(x), 1, x.dtype() == DType::kFloat64 ? 40 : 20));
+}
 
 Value clamp(const Value& x, const std::optional<Operand>& min, const std::optional<Operand>& max) {
   SLUICE_CHECK(min || max, "clamp: no bound: min and max are both absent; give at least one");
+  // A bound that is NaN makes the result NaN.
+  const auto beyond = [](const Value& outside, const Operand& bound) {
+    if (bound.is_number()) return std::isnan(bound.number()) ? full(outside.shape(), 1, DType::kBool) : outside;
+    return is_floating(bound.value().dtype()) ? logical_or(outside, isnan(bound.value())) : outside;
+  };
   Value y = x;
-  if (min) y = where(lt(y, *min), *min, y);
-  if (max) y = where(gt(y, *max), *max, y);
+  if (min) y = where(beyond(lt(y, *min), *min), *min, y);
+  if (max) y = where(beyond(gt(y, *max), *max), *max, y);
   return y;
 }
 
-Value hardtanh(const Value& x, double min_val, double max_val) { return clamp(x, Operand(min_val), Operand(max_val)); }
+Value hardtanh(const Value& x, double min_val, double max_val) {
+  SLUICE_CHECK(min_val <= max_val, "hardtanh: min_val {} is above max_val {}; it must not be", min_val, max_val);
+  // At the bounds themselves the gradient is 0; clamp's is 1.
+  return where(le(x, min_val), min_val, where(ge(x, max_val), max_val, x));
+}
 Value relu6(const Value& x) { return hardtanh(x, 0, 6); }
 Value hardsigmoid(const Value& x) { return div(relu6(add(x, 3)), 6); }
 Value hardswish(const Value& x) { return mul(x, hardsigmoid(x)); }

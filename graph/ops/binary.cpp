@@ -1,8 +1,12 @@
 // Primitives of two operands.
+#include <cmath>
+
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
+#include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
 
 namespace sluice::ops {
@@ -66,13 +70,13 @@ std::vector<Value> both(const GradContext& c, Fa da, Fb db) {
           c.needs[1] ? sum_to(db(), c.inputs[1].shape()) : Value()};
 }
 
-// As torch: at equality each operand receives half.
+// As torch: at equality each operand receives half, and beside a NaN both receive all.
 std::vector<Value> extremum_grad(const GradContext& c, bool maximum) {
   const Value &g = c.grad_outputs[0], &a = c.inputs[0], &b = c.inputs[1];
-  const Value half = mul(cast(eq(a, b), g.dtype()), 0.5);
-  const auto share = [&](const Value& wins) { return mul(g, add(cast(wins, g.dtype()), half)); };
+  const Value whole = sub(1.0, mul(cast(eq(a, b), g.dtype()), 0.5));
+  const auto share = [&](const Value& loses) { return mul(g, sub(whole, cast(loses, g.dtype()))); };
   return both(
-      c, [&] { return share(maximum ? gt(a, b) : lt(a, b)); }, [&] { return share(maximum ? lt(a, b) : gt(a, b)); });
+      c, [&] { return share(maximum ? lt(a, b) : gt(a, b)); }, [&] { return share(maximum ? gt(a, b) : lt(a, b)); });
 }
 
 #define GRAD [](const GradContext& c) -> std::vector<Value> {      \
@@ -103,7 +107,7 @@ const OpDef mul_def = with_sbp(define("mul", "a * b, broadcast. torch.mul; of bo
 const OpDef div_def =
     with_sbp(floating(define("div", "a / b, broadcast. torch.div; floating.",
                              GRAD(
-                                 c, [&] { return div(g, b); }, [&] { return neg(mul(div(g, b), y)); }) END,
+                                 c, [&] { return div(g, b); }, [&] { return neg(mul(div(g, b), div(a, b))); }) END,
                              {.b_low = 0.5, .b_high = 2, .integers = false})),
              quotient_sbp);
 const OpDef pow_def = define("pow", "a to the b, broadcast. torch.pow; a negative integer exponent is an error.",
@@ -131,8 +135,8 @@ const OpDef remainder_def = define("remainder", "Remainder of a / b with the sig
                                    {.a_low = 2.2, .a_high = 2.8, .b_low = 0.95, .b_high = 1.05});
 const OpDef floor_divide_def = define(
     "floor_divide", "a / b rounded towards minus infinity. torch.floor_divide; an integer divided by 0 is an error.",
-    [](const GradContext&) -> std::vector<Value> {
-      return {Value(), Value()};
+    [](const GradContext& c) -> std::vector<Value> {
+      return {zeros_like(c.inputs[0]), zeros_like(c.inputs[1])};
     },
     {.a_low = 2.2, .a_high = 2.8, .b_low = 0.95, .b_high = 1.05});
 const OpDef atan2_def = floating(define("atan2", "Angle of the point (b, a). torch.atan2; floating.",
@@ -177,16 +181,27 @@ Value pow(const Operand& a, const Operand& b) {
   // Common exponents cost a multiplication or a root, and have exact gradients at 0.
   if (!a.is_number() && b.is_number() && is_floating(result_dtype(a, b))) {
     const Value x = a.to(result_dtype(a, b));
-    if (b.number() == 0.5) return sqrt(x);
-    if (b.number() == 1) return x;
+    // Roots and reciprocals keep their result for the gradient; that of pow may be written to.
+    const auto free = [](const Value& y) { return y.requires_grad() ? copy(y) : y; };
+    if (b.number() == 0.5) return free(sqrt(x));
+    if (b.number() == 1) return x.ptr() == a.value().ptr() ? copy(x) : x;
     if (b.number() == 2) return mul(x, x);
     if (b.number() == 3) return mul(mul(x, x), x);
-    if (b.number() == -1) return reciprocal(x);
-    if (b.number() == -0.5) return rsqrt(x);
+    if (b.number() == -1) return free(reciprocal(x));
+    if (b.number() == -0.5) return free(rsqrt(x));
   }
   return promoted_call(pow_def, a, b);
 }
 
-Value lerp(const Value& a, const Value& b, const Operand& weight) { return add(a, mul(weight, sub(b, a))); }
+Value lerp(const Value& a, const Value& b, const Operand& weight) {
+  // From the nearer end, so that weight 1 gives b exactly.
+  const Value d = sub(b, a);
+  if (weight.is_number()) {
+    if (std::abs(weight.number()) < 0.5) return add(a, mul(d, weight));
+    return sub(b, mul(d, 1 - weight.number()));
+  }
+  const Value& w = weight.value();
+  return where(lt(abs(w), 0.5), add(a, mul(w, d)), sub(b, mul(d, sub(1.0, w))));
+}
 
 }  // namespace sluice::ops

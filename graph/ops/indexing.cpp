@@ -226,18 +226,43 @@ const OpDef* const kOps[] = {&gather_def, &scatter_def, &scatter_add_def, &index
 
 std::span<const OpDef* const> indexing_ops() { return kOps; }
 
-Value gather(const Value& x, const Value& index, int64_t dim) { return call1(gather_def, {x, index}, {dim}); }
+namespace {
+
+// As torch, these functions take a tensor without axes for one of a single element.
+Value line(const Value& x) { return x.rank() == 0 ? reshape(x, {1}) : x; }
+
+// The corner of src that the index covers.
+Value covered(const Value& src, const Value& index) {
+  bool larger = src.rank() == index.rank() && src.shape() != index.shape();
+  for (int i = 0; larger && i < src.rank(); ++i) larger = src.shape()[i] >= index.shape()[i];
+  if (!larger) return src;
+  return slice(src, Ints(src.rank(), 0), index.shape().vec(), Ints(src.rank(), 1));
+}
+
+Value scattered(const OpDef& op, const Value& x, const Value& index, const Value& src, int64_t dim) {
+  const Value places = line(index);
+  return reshape(call1(op, {line(x), places, covered(line(src), places)}, {dim}), x.shape().vec());
+}
+
+}  // namespace
+
+Value gather(const Value& x, const Value& index, int64_t dim) {
+  return reshape(call1(gather_def, {line(x), line(index)}, {dim}), index.shape().vec());
+}
 Value scatter(const Value& x, const Value& index, const Value& src, int64_t dim) {
-  return call1(scatter_def, {x, index, src}, {dim});
+  return scattered(scatter_def, x, index, src, dim);
 }
 Value scatter_add(const Value& x, const Value& index, const Value& src, int64_t dim) {
-  return call1(scatter_add_def, {x, index, src}, {dim});
+  return scattered(scatter_add_def, x, index, src, dim);
 }
 Value index_select(const Value& x, const Value& index, int64_t dim) {
-  return call1(index_select_def, {x, index}, {dim});
+  SLUICE_CHECK(x.rank() > 0 || numel(index.shape()) == 1,
+               "index_select: index to a scalar can have only 1 value: got {}; it must be one", numel(index.shape()));
+  const Value y = call1(index_select_def, {line(x), line(index)}, {dim});
+  return x.rank() == 0 ? reshape(y, {}) : y;
 }
 Value index_add(const Value& x, const Value& index, const Value& src, int64_t dim) {
-  return call1(index_add_def, {x, index, src}, {dim});
+  return reshape(call1(index_add_def, {line(x), line(index), line(src)}, {dim}), x.shape().vec());
 }
 
 Value take_along(const Value& x, const Value& index, int64_t dim) {

@@ -81,7 +81,11 @@ const OpDef concat_def{
     .infer = [](Types in, Present, const Attrs& attrs) -> std::vector<TensorType> {
       check_same_dtype(in, "inputs");
       TensorType out = in[0];
-      SLUICE_CHECK(out.shape.rank() > 0, "inputs: rank is 0; must be at least 1 (stack them instead)");
+      for (size_t k = 0; k < in.size(); ++k)
+        SLUICE_CHECK(in[k].shape.rank() > 0,
+                     "inputs: zero-dimensional tensor (at position {}) cannot be concatenated; rank must be at least 1 "
+                     "(stack them instead)",
+                     k);
       const int dim = normalize_axis(attr<int64_t>(attrs, 0), out.shape.rank(), "dim");
       for (size_t k = 1; k < in.size(); ++k) {
         const Shape& s = in[k].shape;
@@ -169,8 +173,12 @@ Value concat(std::span<const Value> xs, int64_t dim) {
   SLUICE_CHECK(!xs.empty(), "concat: no tensors; give at least one");
   DType dtype = xs[0].dtype();
   for (const Value& x : xs) dtype = promote(dtype, x.dtype());
+  // As torch: a tensor of shape (0,) fits any others, and adds nothing but its dtype.
+  const auto nothing = [](const Value& x) { return x.rank() == 1 && x.shape()[0] == 0; };
+  const bool all_nothing = std::all_of(xs.begin(), xs.end(), nothing);
   Values same;
-  for (const Value& x : xs) same.push_back(cast(x, dtype));
+  for (const Value& x : xs)
+    if (all_nothing || !nothing(x)) same.push_back(cast(x, dtype));
   return call(concat_def, same, {dim})[0];
 }
 

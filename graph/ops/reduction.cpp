@@ -9,6 +9,7 @@
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/movement.h"
+#include "graph/ops/norm_common.h"
 
 namespace sluice::ops {
 namespace {
@@ -333,22 +334,47 @@ Value logsumexp(const Value& input, const Dims& dim, bool keepdim) {
   return keepdim ? y : reshape(y, infer_shape(std::vector{x.type()}, {dim ? Attr(*dim) : Attr(), false}).vec());
 }
 
-Value var(const Value& x, const Dims& dim, double correction, bool keepdim) {
+namespace {
+
+// f(x), but `at_zero` with a gradient of 0 where x is 0 and the slope of f infinite: what torch gives there.
+template <class F>
+Value flat_at_zero(const Value& x, double at_zero, F f) {
+  const Value zero = eq(x, 0);
+  return where(zero, at_zero, f(where(zero, 1.0, x)));
+}
+
+Value var_of_wide(const Value& x, const Dims& dim, double correction, bool keepdim) {
   const double n = static_cast<double>(reduced_count(x.shape(), dim ? Attr(*dim) : Attr()));
   const Value centred = sub(x, mean(x, dim, true));
   return div(sum(mul(centred, centred), dim, keepdim), std::max(n - correction, 0.0));
 }
 
-Value std(const Value& x, const Dims& dim, double correction, bool keepdim) {
-  return sqrt(var(x, dim, correction, keepdim));
-}
-
-Value norm(const Value& x, double p, const Dims& dim, bool keepdim) {
-  if (p == 2) return sqrt(sum(mul(x, x), dim, keepdim));
+Value norm_of_wide(const Value& x, double p, const Dims& dim, bool keepdim) {
+  if (p == 2) return flat_at_zero(sum(mul(x, x), dim, keepdim), 0, [](const Value& v) { return sqrt(v); });
   if (std::isinf(p)) return p > 0 ? amax(abs(x), dim, keepdim) : amin(abs(x), dim, keepdim);
   if (p == 0) return sum(cast(ne(x, 0), x.dtype()), dim, keepdim);
   if (p == 1) return sum(abs(x), dim, keepdim);
-  return pow(sum(pow(abs(x), p), dim, keepdim), 1 / p);
+  const Value powers =
+      p > 1 ? pow(abs(x), p) : flat_at_zero(abs(x), std::pow(0.0, p), [&](const Value& v) { return pow(v, p); });
+  return flat_at_zero(sum(powers, dim, keepdim), std::pow(0.0, 1 / p), [&](const Value& v) { return pow(v, 1 / p); });
+}
+
+}  // namespace
+
+Value var(const Value& x, const Dims& dim, double correction, bool keepdim) {
+  check_floating(x.type(), "var: input");
+  return cast(var_of_wide(cast(x, stat_dtype(x.dtype())), dim, correction, keepdim), x.dtype());
+}
+
+Value std(const Value& x, const Dims& dim, double correction, bool keepdim) {
+  check_floating(x.type(), "std: input");
+  const Value squared = var_of_wide(cast(x, stat_dtype(x.dtype())), dim, correction, keepdim);
+  return cast(flat_at_zero(squared, 0, [](const Value& v) { return sqrt(v); }), x.dtype());
+}
+
+Value norm(const Value& x, double p, const Dims& dim, bool keepdim) {
+  check_floating(x.type(), "norm: input");
+  return cast(norm_of_wide(cast(x, stat_dtype(x.dtype())), p, dim, keepdim), x.dtype());
 }
 
 Value sum_to(const Value& x, const Shape& shape) {

@@ -148,10 +148,13 @@ Value tile(const Value& x, const Ints& repeats) {
     expanded.push_back(size);
     merged.push_back(checked_dim(Wide{size} * times, "tile"));
   }
-  return reshape(expand(reshape(x, split_shape), expanded), merged);
+  const Value y = reshape(expand(reshape(x, split_shape), expanded), merged);
+  // Merging copies, unless an expanded axis merges with one of size 1: the repeats would be the same memory.
+  return y.ptr() != x.ptr() && y.impl()->unshared() ? y : copy(y);
 }
 
 Value roll(const Value& x, const Ints& shifts, const Ints& dims) {
+  if (dims.empty() && shifts.size() == 1) return reshape(roll(flatten(x), shifts, {0}), x.shape().vec());
   SLUICE_CHECK(shifts.size() == dims.size(), "roll: {} shifts for {} dims; there must be one each", shifts.size(),
                dims.size());
   Value y = x;
@@ -164,7 +167,7 @@ Value roll(const Value& x, const Ints& shifts, const Ints& dims) {
     const Value parts[] = {narrow(y, axis, size - shift, shift), narrow(y, axis, 0, size - shift)};
     y = concat(parts, axis);
   }
-  return y;
+  return y.ptr() == x.ptr() ? copy(x) : y;
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #include "graph/executor.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/common.h"
+#include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 
 namespace sluice::ops {
@@ -20,7 +21,8 @@ std::vector<TensorType> infer_number(Types in, Present, const Attrs&) {
   return {in[0]};
 }
 
-std::vector<Value> no_gradient(const GradContext&) { return {Value()}; }
+// Of steps: zeros, not nothing, as torch.
+std::vector<Value> zero_gradient(const GradContext& c) { return {zeros_like(c.inputs[0])}; }
 
 using Grad = std::vector<Value> (*)(const GradContext&);
 
@@ -51,7 +53,7 @@ const OpDef neg_def = linear(define(
     "neg", "-x. torch.neg; numbers of any dtype.", GRAD { return {neg(G)}; }, -1, 1, false));
 const OpDef abs_def = define(
     "abs", "|x|. torch.abs; numbers of any dtype.", GRAD { return {mul(G, sign(X))}; }, 0.2, 1, false);
-const OpDef sign_def = define("sign", "-1, 0 or 1. torch.sign.", no_gradient, 0.2, 1, false);
+const OpDef sign_def = define("sign", "-1, 0 or 1. torch.sign.", zero_gradient, 0.2, 1, false);
 const OpDef exp_def = define(
     "exp", "e to the x. torch.exp; floating.", GRAD { return {mul(G, Y)}; }, -1, 1);
 const OpDef expm1_def = define(
@@ -79,10 +81,11 @@ const OpDef erf_def = define(
       return {mul(G, mul(exp(neg(mul(X, X))), scale))};
     },
     -2, 2);
-const OpDef floor_def = define("floor", "Largest integer <= x. torch.floor.", no_gradient, 0.1, 0.9, false);
-const OpDef ceil_def = define("ceil", "Smallest integer >= x. torch.ceil.", no_gradient, 0.1, 0.9, false);
-const OpDef round_def = define("round", "Nearest integer, halves to even. torch.round.", no_gradient, 0.6, 1.4, false);
-const OpDef trunc_def = define("trunc", "Integer part. torch.trunc.", no_gradient, 0.1, 0.9, false);
+const OpDef floor_def = define("floor", "Largest integer <= x. torch.floor.", zero_gradient, 0.1, 0.9, false);
+const OpDef ceil_def = define("ceil", "Smallest integer >= x. torch.ceil.", zero_gradient, 0.1, 0.9, false);
+const OpDef round_def =
+    define("round", "Nearest integer, halves to even. torch.round.", zero_gradient, 0.6, 1.4, false);
+const OpDef trunc_def = define("trunc", "Integer part. torch.trunc.", zero_gradient, 0.1, 0.9, false);
 
 #undef GRAD
 #undef G
