@@ -21,7 +21,7 @@ from sluice import _tensor_math, _tensor_methods, sbp
 from sluice._global import placement
 from sluice._precision import get_float32_matmul_precision, set_float32_matmul_precision
 from sluice._functions import *  # noqa: F401,F403
-from sluice._functions import broadcast_shapes, pow, where  # noqa: A004
+from sluice._functions import broadcast_shapes, where
 from sluice.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 
 __version__ = _C.__version__

@@ -57,11 +57,18 @@ def _array_of(data: Any) -> Any:
         raise NotImplementedError("tensor: complex numbers are not supported; keep real and imaginary parts in two tensors")
     if array.dtype == object or array.dtype.kind in "USO":
         raise TypeError(f"tensor: cannot be made of {type(data).__name__} with elements of {array.dtype}")
-    return array, (_default_dtype if array.dtype.kind == "f" else None)
+    return array, (_default_dtype if array.dtype.kind == "f" and not _has_dtype(data) else None)
 
 
 def _has_tensors(data: Any) -> Any:
     return any(isinstance(d, Tensor) or (isinstance(d, (list, tuple)) and _has_tensors(d)) for d in data)
+
+
+def _has_dtype(data: Any) -> bool:
+    """Its first element is a scalar of numpy."""
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return hasattr(data, "dtype")
 
 
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
@@ -71,7 +78,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
         raise TypeError(f"tensor: dtype is {dtype!r}; must be one of {_C.dtypes}")
     if isinstance(data, Tensor):
         t = data.detach().clone()
-    elif isinstance(data, (bool, int, float)):
+    elif isinstance(data, (bool, int, float)) and not hasattr(data, "dtype"):  # numpy's float64 is a float
         inferred = _C.bool if isinstance(data, bool) else _C.int64 if isinstance(data, int) else _default_dtype
         if inferred is not _C.int64 or abs(data) < 2**53:
             return _finish(fn.full((), data, dtype or inferred), device, requires_grad)

@@ -1,9 +1,14 @@
-"""Top-level functions: those that are not simply a Tensor method under the same name."""
+"""Top-level functions: those that are a Tensor method called on their first argument, and the others.
+
+Torch names several of them as Python names its builtins. Those are no globals of this module, where its own code would
+find them in place of the builtins, but entries of PUBLIC, which the module hands out as its attributes.
+"""
 
 from __future__ import annotations
 
 from sluice import _C
 from sluice._C import Tensor, fn
+from sluice._size import Size
 
 # Functions that are a method called on their first argument.
 METHODS = """abs absolute add addcdiv addcmul addmm all allclose amax amin any argmax argmin argsort atan2 bitwise_and
@@ -29,11 +34,17 @@ def _call(name):
     return function
 
 
-globals().update({name: _call(name) for name in METHODS})
-
-
-def pow(input, exponent):
+def _pow(input, exponent):
     return input.pow(exponent) if isinstance(input, Tensor) else exponent.__rpow__(input)
+
+
+PUBLIC = {**{name: _call(name) for name in METHODS}, "pow": _pow}
+
+
+def __getattr__(name):
+    if name in PUBLIC:
+        return PUBLIC[name]
+    raise AttributeError(f"module 'sluice._functions' has no attribute '{name}'")
 
 
 def cat(tensors, dim=0):
@@ -59,7 +70,7 @@ def vstack(tensors):
 def where(condition, input=None, other=None) -> Any:
     if input is None:
         return condition.nonzero(as_tuple=True)
-    return fn.where(condition, input, other)
+    return fn.where(condition.bool() if condition.dtype is _C.uint8 else condition, input, other)
 
 
 def permute(input, dims):
@@ -71,15 +82,16 @@ def broadcast_to(input, size):
 
 
 def broadcast_shapes(*shapes) -> Any:
-    from sluice._size import Size
-
+    shapes = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
     rank = max(map(len, shapes), default=0)
     result = [1] * rank
     for shape in shapes:
         for i, d in enumerate(shape, rank - len(shape)):
+            if d < 0:
+                raise ValueError(f"broadcast_shapes: negative dim: {shape}; dims must be >= 0")
             if d != 1:
                 if result[i] not in (1, d):
-                    raise ValueError(f"broadcast_shapes: shapes {shapes} do not broadcast at dim {i - rank}")
+                    raise RuntimeError(f"broadcast_shapes: shapes {shapes} do not broadcast at dim {i - rank}; sizes must be equal or 1")
                 result[i] = d
     return Size(result)
 
@@ -118,13 +130,12 @@ def is_floating_point(input) -> bool:
     return input.dtype.is_floating_point
 
 
-def numel(input) -> int:
-    return input.numel()
-
-
 def set_num_threads(threads) -> None:
     _C.set_num_threads(threads)
 
 
 def get_num_threads() -> int:
     return _C.get_num_threads()
+
+
+__all__ = [*PUBLIC, *(name for name, member in list(globals().items()) if callable(member) and not name.startswith("_"))]

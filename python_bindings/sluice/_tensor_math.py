@@ -26,12 +26,7 @@ def method(f):
 def view(self, *args):
     if len(args) == 1 and isinstance(args[0], _C.dtype):
         raise NotImplementedError("view: reinterpreting as another dtype is not supported; to(dtype) converts the values")
-    sizes = sizes_of(args)
-    result = fn.reshape(self, sizes)
-    if not self._traced and self.numel() and result.data_ptr() != self.data_ptr():
-        raise RuntimeError(f"view: size {tuple(sizes)} does not fit the strides {self.stride()} of shape {tuple(self._shape)}; "
-                           "use reshape")
-    return result
+    return fn.view(self, sizes_of(args))
 
 
 @method
@@ -61,7 +56,7 @@ def repeat(self, *sizes):
 def t(self):
     if self.ndim > 2:
         raise RuntimeError(f"t: expects a tensor with at most 2 dims: got {self.ndim}")
-    return self if self.ndim < 2 else self.transpose(0, 1)
+    return self.view(self._shape) if self.ndim < 2 else self.transpose(0, 1)
 
 
 @method
@@ -76,14 +71,30 @@ Tensor.broadcast_to = Tensor.expand
 # Arithmetic in torch's argument forms
 
 
+def _floating(self):
+    return self if self.dtype.is_floating_point else self.to(sluice.get_default_dtype())
+
+
+def _scaled(name, self, other, alpha):
+    """`alpha * other`, computed in the dtype of the result."""
+    if isinstance(alpha, bool) or alpha != 1:
+        dtype = _C.result_type(self, other)
+        if isinstance(alpha, bool) and dtype is not _C.bool:
+            raise RuntimeError(f"{name}: Boolean alpha only supported for Boolean results: the result is {dtype}")
+        if isinstance(alpha, float) and not dtype.is_floating_point:
+            raise RuntimeError(f"{name}: For integral input tensors, argument alpha must not be a floating point number: got {alpha}")
+        other = other.to(dtype) * alpha if isinstance(other, Tensor) else other * alpha
+    return other
+
+
 @method
 def add(self, other, *, alpha=1):
-    return self._add(other if alpha == 1 else other * alpha)
+    return self._add(_scaled("add", self, other, alpha))
 
 
 @method
 def sub(self, other, *, alpha=1):
-    return self._sub(other if alpha == 1 else other * alpha)
+    return self._sub(_scaled("sub", self, other, alpha))
 
 
 @method
@@ -93,9 +104,9 @@ def div(self, other, *, rounding_mode=None):
     if rounding_mode == "floor":
         return self.floor_divide(other)
     if rounding_mode == "trunc":
-        result = self._div(other).trunc()
-        both = [x.dtype for x in (self, other) if isinstance(x, Tensor)]
-        return result if any(d.is_floating_point for d in both) or isinstance(other, float) else result.to(self.dtype)
+        if _C.result_type(self, other).is_floating_point:
+            return self._div(other).trunc()
+        return (self - self.fmod(other)).floor_divide(other)  # exact, as a quotient of floats is not
     raise ValueError(f"div: rounding_mode is {rounding_mode!r}; must be None, 'trunc' or 'floor'")
 
 
@@ -111,8 +122,11 @@ def addcdiv(self, tensor1, tensor2, *, value=1):
 
 @method
 def addmm(self, mat1, mat2, *, beta=1, alpha=1):
-    product = mat1 @ mat2
-    return (self if beta == 1 else self * beta) + (product if alpha == 1 else product * alpha)
+    product = mat1.mm(mat2)
+    product = product if alpha == 1 else product * alpha
+    if beta == 0:  # self is not read, whatever it holds
+        return product if self._shape == product._shape else product.clone()
+    return (self if beta == 1 else self * beta) + product
 
 
 @method
@@ -169,24 +183,32 @@ def exp2(self):
     return 2.0 ** self
 
 
+def _log_to_base(self, base):
+    # In float64: the last bit decides whether the logarithm of a power of the base is whole.
+    x = _floating(self)
+    return (x.double().log() * (1 / math.log(base))).to(x.dtype)
+
+
 @method
 def log2(self):
-    return self.log() * (1 / math.log(2))
+    return _log_to_base(self, 2)
 
 
 @method
 def log10(self):
-    return self.log() * (1 / math.log(10))
+    return _log_to_base(self, 10)
 
 
 @method
 def sinh(self):
-    return (self.exp() - (-self).exp()) / 2
+    x = _floating(self)
+    return (x.expm1() - (-x).expm1()) / 2
 
 
 @method
 def cosh(self):
-    return (self.exp() + (-self).exp()) / 2
+    x = _floating(self)
+    return (x.exp() + (-x).exp()) / 2
 
 
 @method
@@ -196,9 +218,10 @@ def frac(self):
 
 @method
 def erfinv(self):
-    """Inverse of erf by a rational start and two Newton steps; not differentiable."""
+    """Inverse of erf by a rational start and three Newton steps."""
+    input = _floating(self)
     with sluice.no_grad():
-        x = self.to(sluice.float64)
+        x = input.double()
         w = (-x * x).log1p()
         a = 0.147
         head = w / 2 + 2 / (math.pi * a)
@@ -208,8 +231,13 @@ def erfinv(self):
             slope = 2 / math.sqrt(math.pi) * (-y * y).exp()
             step = error / slope
             y = y - step / (1 + y * step)
-        y = sluice.where(x.abs() == 1, x * math.inf, y)
-        return y.to(self.dtype if self.dtype.is_floating_point else sluice.float32)
+        y = sluice.where(x.abs() == 1, x * math.inf, y).to(input.dtype)
+
+    def backward(grads):
+        again = input.erfinv()
+        return [grads[0] * (math.sqrt(math.pi) / 2) * (again * again).exp()]
+
+    return _C.record_function("erfinv", [input], [y], backward)[0]
 
 
 # Reductions
@@ -226,7 +254,7 @@ def _extremum(name):
         if dim is None:
             return pick(self)
         index = indices(self, dim, True)
-        values = self.gather(dim, index) if self.ndim else self
+        values = self.gather(dim, index)
         if self.ndim and not keepdim:
             values, index = values.squeeze(dim), index.squeeze(dim)
         return _ValuesIndices[name](values, index)
@@ -260,8 +288,15 @@ def allclose(self, other, rtol=1e-5, atol=1e-8, equal_nan=False) -> bool:
 
 @method
 def isclose(self, other, rtol=1e-5, atol=1e-8, equal_nan=False):
-    close = ((self - other).abs() <= atol + rtol * other.abs()) | (self == other)
-    return close | (self.isnan() & other.isnan()) if equal_nan else close
+    if self.dtype is not other.dtype:
+        raise RuntimeError(f"isclose: {self.dtype} did not match {other.dtype}; both tensors must have one dtype")
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        if tolerance < 0:
+            raise RuntimeError(f"isclose: {name} must be greater than or equal to zero, but got {tolerance}")
+    x, y = _floating(self), _floating(other)  # differences of integers may not fit theirs
+    error = (x - y).abs()
+    close = (self == other) | (error.isfinite() & (error <= atol + (rtol * y).abs()))
+    return close | (x.isnan() & y.isnan()) if equal_nan else close
 
 
 @method
@@ -272,34 +307,52 @@ def equal(self, other) -> bool:
 @method
 def nonzero(self, as_tuple=False) -> Any:
     np = sluice._numpy()
-    found = tuple(sluice.from_numpy(i) for i in np.nonzero(self.detach().numpy()))
-    return found if as_tuple else sluice.stack(found, 1)
+    chosen = (self.detach() != 0).numpy()
+    if as_tuple:
+        return tuple(sluice.from_numpy(i) for i in np.nonzero(np.atleast_1d(chosen)))
+    return sluice.from_numpy(np.argwhere(chosen))
 
 
 @method
 def masked_select(self, mask):
-    return self.expand(*sluice.broadcast_shapes(self._shape, mask._shape))[mask.expand(*sluice.broadcast_shapes(self._shape, mask._shape))]
+    if mask.dtype is not sluice.bool:
+        raise RuntimeError(f"masked_select: expected BoolTensor for mask: got {mask.dtype}")
+    shape = sluice.broadcast_shapes(self._shape, mask._shape) or (1,)
+    return self.expand(shape)[mask.expand(shape)]
 
 
-def _host_sort(self, dim, descending):
+def _host_order(self, dim, descending):
+    """The stable order along `dim`, as an array of indices; NaN is the largest."""
     np = sluice._numpy()
-    array = self.detach().numpy()
-    order = np.argsort(-array if descending else array, axis=dim, kind="stable")
-    return sluice.from_numpy(np.ascontiguousarray(order))
+    values = self.detach()
+    array = np.atleast_1d((values.float() if self.dtype is sluice.bfloat16 else values).numpy())
+    if descending:  # in the mirror, equal elements and NaN come out where they belong
+        order = array.shape[dim] - 1 - np.flip(np.argsort(np.flip(array, dim), axis=dim, kind="stable"), dim)
+    else:
+        order = np.argsort(array, axis=dim, kind="stable")
+    return order
+
+
+def _by_order(name, self, dim, order):
+    np = sluice._numpy()
+    index = sluice.from_numpy(np.ascontiguousarray(order).reshape(order.shape if self.ndim else ()))
+    return _ValuesIndices[name](self.gather(dim, index), index)
 
 
 @method
 def sort(self, dim=-1, descending=False, stable=False) -> Any:
-    index = _host_sort(self, dim, descending)
-    return _ValuesIndices["sort"](self.gather(dim, index), index)
+    return _by_order("sort", self, dim, _host_order(self, dim, descending))
 
 
 @method
 def argsort(self, dim=-1, descending=False, stable=False):
-    return _host_sort(self, dim, descending)
+    return self.detach().sort(dim, descending).indices
 
 
 @method
 def topk(self, k, dim=-1, largest=True, sorted=True) -> Any:
-    index = _host_sort(self, dim, largest).narrow(dim, 0, k).contiguous()
-    return _ValuesIndices["topk"](self.gather(dim, index), index)
+    np = sluice._numpy()
+    order = _host_order(self, dim, largest)
+    if not 0 <= k <= order.shape[dim]:
+        raise RuntimeError(f"topk: selected index k out of range: k is {k}; must be between 0 and {order.shape[dim]}")
+    return _by_order("topk", self, dim, np.take(order, range(k), dim) if self.ndim else order)

@@ -207,9 +207,11 @@ def cpu(self):
     return self.to("cpu")
 
 
-@method
-def type(self, dtype=None) -> Any:
+def _type(self, dtype=None) -> Any:
     return str(self.dtype) if dtype is None else self.to(dtype)
+
+
+Tensor.type = _type  # as a global of this module it would hide the builtin
 
 
 @method

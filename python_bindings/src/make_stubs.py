@@ -178,14 +178,15 @@ def ops_lines():
 
 def functions_lines():
     lines = [HEADER, "from sluice._C import Tensor", ""]
-    for name, member in vars(_functions).items():
+    for name in _functions.__all__:
+        member = getattr(_functions, name)
         if name in _functions.METHODS:
             method = inspect.getattr_static(sluice.Tensor, name)
             if inspect.isfunction(method):
                 lines.append(f"def {name}{python_signature(method, 'input: Tensor')}: ...")
             else:
                 lines += [line.replace("(self", "(input: Tensor", 1) for line in function_lines(name, method)]
-        elif inspect.isfunction(member) and not name.startswith("_"):
+        elif inspect.isfunction(member):
             lines.append(f"def {name}{python_signature(member)}: ...")
     return lines
 

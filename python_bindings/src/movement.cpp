@@ -6,6 +6,7 @@
 #include "graph/ops/indexing.h"
 #include "graph/ops/shaping.h"
 #include "subscript.h"
+#include "tensor/tensor.h"
 
 namespace sluice::python {
 namespace {
@@ -23,25 +24,46 @@ void sizes_both(const Both& both, const char* name, F f) {
   });
 }
 
+// As torch, view functions return another tensor even where nothing changes: its flags and hooks are its own.
+Value other_than(const Value& x, const Value& y) { return y.ptr() == x.ptr() ? view_of_all(x) : y; }
+
+template <class... Args>
+auto another(Value (*f)(const Value&, Args...)) {
+  return [f](const Value& x, Args... args) -> Value { return other_than(x, f(x, args...)); };
+}
+
 // torch's expand: -1 keeps a dim.
 Value expand(const Value& x, const Ints& sizes) {
   Shape shape(sizes);
   const int added = shape.rank() - x.rank();
   for (int i = 0; i < shape.rank(); ++i)
     if (shape[i] == -1 && i >= added && added >= 0) shape[i] = x.shape()[i - added];
-  return ops::expand(x, shape);
+  return other_than(x, ops::expand(x, shape));
+}
+
+Value view(const Value& x, const Ints& sizes) {
+  const OpDef& reshape = builtin_ops().get("reshape");
+  const bool present = true;
+  infer_types(reshape, {&x.type(), 1}, {&present, 1}, {sizes});  // checks the sizes
+  const TensorSpec& spec = Tensor(x).spec();
+  SLUICE_CHECK_KIND(kRuntime, reshape.view(spec, {sizes}),
+                    "view: size {} is not compatible with the input's: shape {}, strides {}; at least one dimension "
+                    "spans two contiguous subspaces: use reshape",
+                    attr_str(sizes), spec.shape.str(), spec.strides.str());
+  return other_than(x, ops::reshape(x, sizes));
 }
 
 void bind_shapes(const Both& both) {
-  sizes_both(both, "reshape", [](const Value& x, const Ints& s) { return ops::reshape(x, s); });
+  sizes_both(both, "view", &view);
+  sizes_both(both, "reshape", another(&ops::reshape));
   sizes_both(both, "permute", [](const Value& x, const Ints& s) { return ops::permute(x, s); });
   sizes_both(both, "expand", &expand);
   sizes_both(both, "flip", [](const Value& x, const Ints& s) { return ops::flip(x, s); });
   sizes_both(both, "tile", [](const Value& x, const Ints& s) { return ops::tile(x, s); });
-  both("squeeze", &ops::squeeze, nb::arg("dim") = nb::none())("unsqueeze", &ops::unsqueeze, nb::arg("dim"));
+  both("squeeze", another(&ops::squeeze), nb::arg("dim") = nb::none())("unsqueeze", &ops::unsqueeze, nb::arg("dim"));
   both("flatten", &ops::flatten, nb::arg("start_dim") = 0, nb::arg("end_dim") = -1);
-  both("transpose", &ops::transpose, nb::arg("dim0"), nb::arg("dim1"));
-  both("movedim", &ops::movedim, nb::arg("source"), nb::arg("destination"));
+  both("transpose", another(&ops::transpose), nb::arg("dim0"), nb::arg("dim1"));
+  both("movedim", another(&ops::movedim), nb::arg("source"), nb::arg("destination"));
   both("narrow", &ops::narrow, nb::arg("dim"), nb::arg("start"), nb::arg("length"));
   both("select", &ops::select, nb::arg("dim"), nb::arg("index"));
   both("unbind", &ops::unbind, nb::arg("dim") = 0)("chunk", &ops::chunk, nb::arg("chunks"), nb::arg("dim") = 0);
@@ -112,8 +134,8 @@ void bind_movement(nb::module_& fn, nb::class_<Tensor>& tensor) {
   bind_shapes(both);
   bind_indexing(both);
   bind_creation(fn);
-  tensor.def("__getitem__", &get_item);
-  tensor.def("__setitem__", &set_item);
+  tensor.def("__getitem__", &get_item, nb::arg("index").none());
+  tensor.def("__setitem__", &set_item, nb::arg("index").none(), nb::arg("value"));
 }
 
 }  // namespace sluice::python

@@ -14,25 +14,48 @@ namespace sluice::python {
 namespace {
 
 // The view that the ints, slices, None and Ellipsis select, and the index tensors left for its dims.
+struct Indexed {
+  int dim;
+  Value at;
+  bool in_range;  // whatever it holds
+};
 struct Parsed {
   Value view;
-  std::vector<std::pair<int, Value>> tensors;  // by dim of the view, ascending
+  std::vector<Indexed> tensors;  // by dim of the view, ascending
   bool adjacent = true;
 };
 
 Value index_tensor(nb::handle item) {
   nb::detail::make_caster<Value> caster;
   if (caster.from_python(item, 0, nullptr)) return caster.value;
-  if (PyList_Check(item.ptr()) || nb::hasattr(item, "__array__"))
-    return nb::cast<Tensor>(nb::module_::import_("sluice").attr("as_tensor")(item));
-  fail(ErrorKind::kType, "index: got {}; must be ints, slices, None, ..., or tensors of integers or bool",
+  if (!PyUnicode_Check(item.ptr()) && (PySequence_Check(item.ptr()) || nb::hasattr(item, "__array__"))) {
+    const bool list = !nb::hasattr(item, "__array__");
+    if (list && PySequence_Size(item.ptr()) == 0) return ops::zeros({0}, DType::kInt64);
+    return nb::cast<Tensor>(nb::module_::import_("sluice").attr("as_tensor")(list ? nb::list(item) : item));
+  }
+  fail(PyFloat_Check(item.ptr()) ? ErrorKind::kIndex : ErrorKind::kType,
+       "index: got {}; must be ints, slices (`:`), None, ellipsis (`...`), or tensors of integers or bool",
        Py_TYPE(item.ptr())->tp_name);
+}
+
+// As torch: a uint8 tensor is a mask.
+bool is_mask(const Value& t) { return t.dtype() == DType::kBool || t.dtype() == DType::kUInt8; }
+
+// As torch: a list stands for a tuple when one of its elements cannot be a number.
+bool stands_for_tuple(nb::handle index) {
+  if (PyTuple_Check(index.ptr())) return true;
+  if (!PyList_Check(index.ptr())) return false;
+  for (nb::handle item : nb::borrow<nb::list>(index))
+    if (item.is_none() || item.ptr() == Py_Ellipsis || PySlice_Check(item.ptr()) || PySequence_Check(item.ptr()) ||
+        nb::isinstance<Tensor>(item))
+      return true;
+  return false;
 }
 
 std::vector<nb::object> items_of(nb::handle index) {
   std::vector<nb::object> items;
-  if (PyTuple_Check(index.ptr()))
-    for (nb::handle item : nb::borrow<nb::tuple>(index)) items.push_back(nb::borrow(item));
+  if (stands_for_tuple(index))
+    for (nb::handle item : nb::borrow<nb::sequence>(index)) items.push_back(nb::borrow(item));
   else
     items.push_back(nb::borrow(index));
   return items;
@@ -53,7 +76,7 @@ int dims_used(nb::handle item) {
   if (item.is_none() || item.ptr() == Py_Ellipsis || PyBool_Check(item.ptr())) return 0;
   if (is_int(item) || PySlice_Check(item.ptr())) return 1;
   const Value t = index_tensor(item);
-  return t.dtype() == DType::kBool ? t.rank() : 1;
+  return is_mask(t) ? t.rank() : 1;
 }
 
 Value slice_of(const Value& x, int dim, nb::handle item) {
@@ -67,7 +90,7 @@ Value slice_of(const Value& x, int dim, nb::handle item) {
 
 // Positions where a mask is true, one int64 index per dim of the mask. The host must see the mask: not while tracing.
 std::vector<Value> mask_indices(const Value& mask) {
-  const Tensor t = Tensor(mask).contiguous();
+  const Tensor t = Tensor(ops::cast(mask, DType::kBool)).contiguous();
   const bool* data = static_cast<const bool*>(t.read("index: a bool mask"));
   const Shape& shape = mask.shape();
   std::vector<Ints> found(shape.rank());
@@ -94,6 +117,15 @@ Parsed parse(const Value& x, nb::handle index) {
     fail(ErrorKind::kIndex, "index: too many indices: got {} for a tensor of shape {}", used, x.shape().str());
   parsed.view = x;
   int dim = 0;
+  const auto index_by = [&](const Value& at, bool in_range) {
+    if (!parsed.tensors.empty() && parsed.tensors.back().dim != dim - 1) parsed.adjacent = false;
+    parsed.tensors.push_back({dim++, at, in_range});
+  };
+  // A bool without axes adds a dim: of size 1 where it is true, else 0.
+  const auto index_by_bool = [&](bool on) {
+    parsed.view = ops::unsqueeze(parsed.view, dim);
+    index_by(ops::zeros({on ? 1 : 0}, DType::kInt64), true);
+  };
   for (const nb::object& item : items) {
     if (item.ptr() == Py_Ellipsis) {
       dim += x.rank() - used;
@@ -111,21 +143,22 @@ Parsed parse(const Value& x, nb::handle index) {
       parsed.view = slice_of(parsed.view, dim, item);
       ++dim;
     } else if (PyBool_Check(item.ptr())) {
-      fail(ErrorKind::kUnsupported, "index: a Python bool is not supported; use a bool tensor");
+      index_by_bool(item.ptr() == Py_True);
     } else {
       const Value t = index_tensor(item);
-      const bool mask = t.dtype() == DType::kBool;
-      if (mask) {
+      if (is_mask(t) && t.rank() == 0) {
+        index_by_bool(std::get<bool>(Tensor(ops::cast(t, DType::kBool)).item()));
+      } else if (is_mask(t)) {
         for (int i = 0; i < t.rank(); ++i)
           if (t.shape()[i] != parsed.view.shape()[dim + i])
             fail(ErrorKind::kIndex, "index: mask of shape {} does not match the tensor of shape {}", t.shape().str(),
                  x.shape().str());
-      } else if (t.dtype() != DType::kInt64 && t.dtype() != DType::kInt32 && t.dtype() != DType::kUInt8) {
-        fail(ErrorKind::kIndex, "index: got a tensor of {}; must be int64, int32 or bool", dtype_name(t.dtype()));
-      }
-      for (const Value& i : mask ? mask_indices(t) : std::vector<Value>{t}) {
-        if (!parsed.tensors.empty() && parsed.tensors.back().first != dim - 1) parsed.adjacent = false;
-        parsed.tensors.emplace_back(dim++, i);
+        for (const Value& i : mask_indices(t)) index_by(i, true);
+      } else {
+        if (t.dtype() != DType::kInt64 && t.dtype() != DType::kInt32)
+          fail(ErrorKind::kIndex, "index: got a tensor of {}; must be int64, int32, uint8 or bool",
+               dtype_name(t.dtype()));
+        index_by(t, false);
       }
     }
   }
@@ -136,6 +169,7 @@ Parsed parse(const Value& x, nb::handle index) {
 struct Flat {
   Value base;         // the view with indexed dims first and merged: (n, rest...)
   Value index;        // int64, flat
+  Value beyond;       // where one of several indices is out of its dim, if it can be
   Shape index_shape;  // of the broadcast index tensors
   Shape rest;         // dims not indexed
   int at = 0;         // where the index dims go among `rest` in the result
@@ -145,9 +179,9 @@ Flat flatten_index(const Parsed& parsed) {
   Flat flat;
   const Shape& shape = parsed.view.shape();
   std::vector<int> indexed;
-  for (const auto& [dim, t] : parsed.tensors) {
-    indexed.push_back(dim);
-    flat.index_shape = broadcast_shapes(flat.index_shape, t.shape(), "index");
+  for (const Indexed& i : parsed.tensors) {
+    indexed.push_back(i.dim);
+    flat.index_shape = broadcast_shapes(flat.index_shape, i.at.shape(), "index");
   }
   Ints order(indexed.begin(), indexed.end());
   int64_t merged = 1;
@@ -161,12 +195,18 @@ Flat flatten_index(const Parsed& parsed) {
   Ints base_shape{merged};
   for (int64_t d : flat.rest) base_shape.push_back(d);
   flat.base = ops::reshape(ops::permute(parsed.view, order), base_shape);
-  for (const auto& [dim, t] : parsed.tensors) {
-    Value i = ops::cast(t, DType::kInt64);
+  for (const auto& [dim, at, in_range] : parsed.tensors) {
+    Value i = ops::cast(at, DType::kInt64);
     const int64_t n = shape[dim];
-    i = ops::where(ops::lt(i, int64_t{0}), ops::add(i, n), i);  // negative indices count from the end
+    if (!in_range) i = ops::where(ops::lt(i, int64_t{0}), ops::add(i, n), i);  // negative ones count from the end
+    if (!in_range && parsed.tensors.size() > 1) {
+      // An index beyond its own dim must not come out as an element of another.
+      const Value beyond = ops::logical_or(ops::lt(i, int64_t{0}), ops::ge(i, n));
+      flat.beyond = flat.beyond ? ops::logical_or(flat.beyond, beyond) : beyond;
+    }
     flat.index = flat.index ? ops::add(ops::mul(flat.index, n), i) : i;
   }
+  if (flat.beyond) flat.index = ops::where(flat.beyond, merged, flat.index);
   flat.index = ops::reshape(ops::expand(flat.index, flat.index_shape), {numel(flat.index_shape)});
   return flat;
 }
@@ -218,10 +258,11 @@ Value with_rows(const Flat& flat, const Parsed& parsed, const Value& value) {
 
 }  // namespace
 
+Value view_of_all(const Value& x) { return ops::slice(x, Ints(x.rank(), 0), x.shape().vec(), Ints(x.rank(), 1)); }
+
 Value get_item(const Value& x, nb::handle index) {
   const Parsed parsed = parse(x, index);
-  if (parsed.tensors.empty())
-    return parsed.view.ptr() == x.ptr() ? ops::slice_axis(x, 0, 0, x.rank() ? x.shape()[0] : 0) : parsed.view;
+  if (parsed.tensors.empty()) return parsed.view.ptr() == x.ptr() ? view_of_all(x) : parsed.view;
   GilRelease release;
   return gather_flat(flatten_index(parsed));
 }
@@ -229,10 +270,10 @@ Value get_item(const Value& x, nb::handle index) {
 void set_item(const Value& x, nb::handle index, nb::handle value) {
   // A full-shape mask with one value needs no positions, so it can be traced.
   nb::detail::make_caster<Value> mask;
-  if (mask.from_python(index, 0, nullptr) && mask.value.dtype() == DType::kBool && mask.value.shape() == x.shape()) {
-    const Value source = value_to_set(value, x);
+  if (mask.from_python(index, 0, nullptr) && is_mask(mask.value) && mask.value.shape() == x.shape()) {
+    const Value source = value_to_set(value, x), chosen = ops::cast(mask.value, DType::kBool);
     if (source.rank() == 0) {
-      update_in_place(x, [&](const Value& old) { return ops::where(mask.value, ops::cast(source, x.dtype()), old); });
+      update_in_place(x, [&](const Value& old) { return ops::where(chosen, ops::cast(source, x.dtype()), old); });
       return;
     }
   }
@@ -251,7 +292,7 @@ void set_item(const Value& x, nb::handle index, nb::handle value) {
     // Back from (merged, rest...) to the view's order of dims.
     Ints shape, order, inverse;
     std::vector<int> indexed;
-    for (const auto& [dim, t] : parsed.tensors) indexed.push_back(dim);
+    for (const Indexed& i : parsed.tensors) indexed.push_back(i.dim);
     for (int d : indexed) order.push_back(d);
     for (int d = 0; d < old.rank(); ++d)
       if (std::find(indexed.begin(), indexed.end(), d) == indexed.end()) order.push_back(d);

@@ -4,6 +4,8 @@
 
 namespace sluice::python {
 
+// A view of the whole of x: another tensor on the same memory.
+Value view_of_all(const Value& x);
 Value get_item(const Value& x, nb::handle index);
 void set_item(const Value& x, nb::handle index, nb::handle value);
 

@@ -48,7 +48,7 @@ bool dtype_from(nb::handle object, DType* dtype) {
   else if (object.ptr() == reinterpret_cast<PyObject*>(&PyLong_Type))
     *dtype = DType::kInt64;
   else if (object.ptr() == reinterpret_cast<PyObject*>(&PyFloat_Type))
-    *dtype = DType::kFloat32;
+    *dtype = DType::kFloat64;
   else
     return false;
   return true;
@@ -160,6 +160,7 @@ void bind_types(nb::module_& m) {
   m.attr("dtypes") = nb::tuple(all);
   m.def("parse_device", [](const std::string& text) { return parse_device(text).str(); });
   m.def("promote_types", &promote);
+  m.def("result_type", &ops::result_dtype, nb::arg("a"), nb::arg("b"));
 }
 
 }  // namespace sluice::python

@@ -14,7 +14,10 @@ linear, scaled_dot_product_attention = fn.linear, fn.scaled_dot_product_attentio
 
 def _activation(f: Any) -> Any:
     def activation(input, *args, inplace=False, **kwargs):
-        return f(input, *args, **kwargs)
+        if not inplace:
+            return f(input, *args, **kwargs)
+        input._update(lambda old: f(old, *args, **kwargs))
+        return input
 
     activation.__name__ = f.__name__
     return activation
@@ -57,6 +60,9 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     if not 0 <= p <= 1:
         raise ValueError(f"dropout: probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:
+        return input
+    if inplace:
+        input._update(lambda old: dropout(old, p))
         return input
     return input * 0.0 if p == 1 else sluice.default_generator.dropout(input, p)
 
@@ -287,5 +293,12 @@ def kl_div(input: Tensor, target: Any, reduction: str = "mean", log_target: bool
 
 
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    norms = (x1.norm(2.0, dim) * x2.norm(2.0, dim)).clamp_min(eps)
-    return (x1 * x2).sum(dim) / norms
+    dtype = sluice.promote_types(x1.dtype, x2.dtype)
+    if not dtype.is_floating_point:
+        raise RuntimeError(f"cosine_similarity: expected common dtype to be floating point, yet common dtype is {dtype}")
+    x1, x2 = sluice.broadcast_tensors(x1.to(dtype), x2.to(dtype))
+    norms = [x.norm(2.0, dim, keepdim=True).clone() for x in (x1, x2)]
+    with sluice.no_grad():  # as torch: eps bounds the values, the gradients are those of the norms
+        for norm in norms:
+            norm.clamp_min_(eps)
+    return (x1 / norms[0] * (x2 / norms[1])).sum(dim)

@@ -23,7 +23,7 @@ def _activation(name: Any, fn: Any, params: Any, doc: Any) -> Any:
         self.__dict__.update({**values, **kwargs})
 
     def forward(self, input):
-        return fn(input, **{key: getattr(self, key) for key in params if key != "inplace"})
+        return fn(input, **{key: getattr(self, key) for key in params})
 
     def extra_repr(self):
         shown = [(k, getattr(self, k)) for k in params if k != "inplace" or self.inplace]
@@ -62,7 +62,7 @@ class Dropout(Module):
         self.p, self.inplace = p, inplace
 
     def forward(self, input: Any) -> Tensor:
-        return F.dropout(input, self.p, self.training)
+        return F.dropout(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"

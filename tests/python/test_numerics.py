@@ -1,0 +1,428 @@
+"""Results, gradients and refusals where torch and a plain formula differ: extremes, kinks, no axes, no elements, NaN.
+
+Each case is an expression of `torch` and `F`, evaluated with torch's modules and with ours.
+"""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as TF
+from conftest import assert_same
+
+import sluice as sl
+import sluice.nn.functional as SF
+
+inf, nan = float("inf"), float("nan")
+
+
+def of(module, functional, expression):
+    names = {name: getattr(module, name) for name in "uint8 int8 int32 int64 float16 bfloat16 float32 float64".split()}
+    return eval(expression, {"torch": module, "F": functional, "T": module.tensor, "np": np, "inf": inf, "nan": nan, **names})  # noqa: S307
+
+
+def both(expression):
+    return of(sl, SF, expression), of(torch, TF, expression)
+
+
+def check(ours, theirs):
+    if isinstance(theirs, torch.Tensor):
+        if theirs.dtype is torch.bfloat16:
+            ours, theirs = ours.float(), theirs.float()
+        assert_same(ours, theirs, 1e-6)
+    elif isinstance(theirs, (tuple, list)):
+        assert len(ours) == len(theirs)
+        for x, y in zip(ours, theirs):
+            check(x, y)
+    else:
+        assert ours == theirs
+
+
+VALUES = """
+torch.allclose(T([1.]), T([inf]))
+torch.allclose(T([inf, 1.]), T([inf, 1.]))
+torch.isclose(T([inf, nan, -inf]), T([inf, nan, inf]), equal_nan=True)
+torch.isclose(T([inf, nan, -inf]), T([inf, nan, inf]))
+torch.isclose(T([100], dtype=int8), T([-100], dtype=int8), atol=200)
+torch.isclose(T([3], dtype=uint8), T([4], dtype=uint8), atol=1, rtol=0)
+torch.isclose(T([True, True]), T([True, False]))
+torch.isclose(T([1, 2]), T([1, 3]), rtol=0, atol=0)
+T([1, 255, 0, 128], dtype=uint8).sort(descending=True)
+T([1, -128, 127, 0], dtype=int8).sort(descending=True)
+T([-2**63, 2**63 - 1, 0]).sort(descending=True)
+T([nan, 1., inf, -inf]).sort()
+T([nan, 1., inf, -inf]).sort(descending=True)
+T([nan, 1., nan, -inf]).sort(descending=True, stable=True)
+T([1, 1, 2, 2, 0]).sort(descending=True, stable=True)
+T([True, False, True]).sort(stable=True)
+T([True, False, True]).sort(descending=True, stable=True)
+T([[3., 1.], [1., 2.]], dtype=bfloat16).sort(0)
+T([3., 1., nan], dtype=float16).sort()
+T([[3., 1.], [1., 2.]]).argsort(1, descending=True)
+torch.sort(T([2, 1]), 0, True)
+torch.zeros(2, 0).sort()
+torch.zeros(0, 2).sort(0)
+T([1, 255, 0, 128], dtype=uint8).topk(2)
+T([1, -128, 127], dtype=int8).topk(2, largest=False)
+T([nan, 1., inf, -inf]).topk(2)
+T([nan, 1., inf, -inf]).topk(2, largest=False)
+T([3., 1.], dtype=bfloat16).topk(1)
+torch.zeros(2, 0).topk(0)
+T([[1., 5.], [2., 0.]]).topk(1, 0)
+T(3.).topk(1)
+T(3.).topk(0)
+T(3.).sort()
+T(3.).argsort()
+T(3.).max(0)
+T(3.).min(-1, keepdim=True)
+T(3.).cumsum(0)
+T(3.).argmax(0)
+T(3.).gather(0, T(0))
+T(3.).gather(0, T([0, 0]))
+T([3., 4.]).gather(0, T(1))
+T(3.).scatter(0, T(0), T(5.))
+T(3.).scatter(0, T([0]), T([5.]))
+T([3., 4.]).scatter(0, T(1), T(5.))
+T([3., 4.]).scatter(0, T([0]), T([5., 6., 7.]))
+T([[3., 4.]]).scatter_add(1, T([[0]]), T([[5., 6.], [7., 8.]]))
+T(3.).scatter_add(0, T(0), T(2.))
+T(3.).index_select(0, T(0))
+T(3.).index_select(0, T([0]))
+T([3., 4.]).index_select(0, T(1))
+T(3.).index_add(0, T(0), T(2.))
+T([3., 4.]).index_add(0, T([1, 1]), T([2., 1.]))
+T([3., 4.], dtype=bfloat16).argmax()
+T([[1., nan], [0., 2.]]).nonzero()
+T([1., 0., 2.], dtype=bfloat16).nonzero()
+T([1., 0., 2.], dtype=float16).nonzero()
+T([True, False]).nonzero(as_tuple=True)
+T(3.).nonzero()
+T(0.).nonzero()
+T(3.).nonzero(as_tuple=True)
+T(0.).nonzero(as_tuple=True)
+torch.cat([T([]), T([[1., 2.]])])
+torch.cat([T([[1, 2]]), T([])])
+torch.cat([T([]), T([[1., 2.]])], 1)
+torch.cat([T([]), torch.zeros(0, 2)], 1)
+torch.cat([T([]), T([])])
+tuple(torch.broadcast_shapes(3, (2, 1)))
+tuple(torch.broadcast_shapes())
+tuple(torch.broadcast_shapes((0,), (1,), (4, 1)))
+torch.broadcast_tensors(T([1.]), T([[1.], [2.]]))
+torch.broadcast_tensors()
+T([1., 2.]).masked_select(T([True, False]))
+T([1., 2.]).masked_select(T([[True, False], [True, True]]))
+T([1., 2.]).masked_select(T(True))
+T(1.).masked_select(T(False))
+torch.where(T([1, 0], dtype=uint8), 1., 0.)
+torch.roll(T([[1, 2], [3, 4]]), 1)
+torch.roll(T(1.), 1)
+T([[1, 2], [3, 4]]).repeat(2, 0)
+T([-1., 0., nan]).clamp(nan, 1)
+T([-1., 0., nan]).clamp(T(nan), T(1.))
+T([-1., 0., nan]).clamp(min=2, max=1)
+T([-1, 0, 5]).clamp(min=0.5, max=3)
+T([1e8]).lerp(T([1.]), 1.)
+T([1e8, 1e8]).lerp(T([1., 1.]), T([1., 0.25]))
+T([1., 2.], dtype=float64).add(T([1, 2]), alpha=0.1)
+T([1, 2]).add(T([1.5]), alpha=0.1)
+T([1., 2.], dtype=float64).sub(T([3, 7]), alpha=1e-3)
+T([True]).add(T([True]), alpha=True)
+T([7, -7, 2**60 + 1]).div(T([2, 2, 3]), rounding_mode='trunc')
+T([7, -7], dtype=int8).div(2, rounding_mode='trunc')
+torch.addmm(T([nan]), T([[1.]]), T([[1.]]), beta=0)
+T([0, 1, 255], dtype=uint8).cosh()[:2]
+T([0, 1, 3], dtype=uint8).sinh()
+T([True]).cosh()
+T([-3], dtype=int8).cosh()
+T([1e-5, -1e-5, 2., 0.]).sinh()
+(2. ** torch.arange(-126., 128.)).log2().floor()
+(2. ** torch.arange(-14., 16.)).half().log2().floor()
+(T([10.] * 5) ** torch.arange(5.)).log10().floor()
+T([8, 0]).log2()
+T([60000.], dtype=float16).norm()
+T([300.] * 2, dtype=float16).norm(3)
+T([60000.] * 2, dtype=float16).norm(0)
+T([60000., 60000.], dtype=float16).std()
+T([60000., 60000.], dtype=float16).mean()
+(torch.arange(4096.) % 7).half().std()
+(torch.arange(4096.) % 7).bfloat16().var(0)
+torch.zeros(0, 3).norm(2, 0)
+T([0., 1.]).norm(-1)
+T([0., 1.]).norm(0.5)
+T([2.]).var()
+T(2.).var(correction=0)
+F.cosine_similarity(T([[1e-10, 0.]]), T([[1e-10, 0.]]))
+F.cosine_similarity(T([[1e-10, 0.]]), T([[1., 0.]]))
+F.cosine_similarity(T([[1., 0.]]), T([1., 0.]), dim=-1)
+F.cosine_similarity(T([[1e-10, 0.]], dtype=float64), T([[1., 0.]]))
+F.logsigmoid(T([-50., -21., 0., 21., 50.], dtype=float64))
+F.hardtanh(T([-2., -1., nan, 1., inf]))
+F.relu6(T([-1., 6., 7., nan]))
+torch.tensor(np.float64(2))
+torch.tensor([np.float64(2)])
+torch.tensor([[np.float32(2)]])
+torch.tensor(np.int32(2))
+torch.tensor(np.bool_(True))
+torch.zeros(2, dtype=float)
+T([1]).to(float)
+T([1.5]).to(int)
+"""
+
+INDEXING = """
+x[None]
+x[None, None, 1]
+x[..., None]
+x[None, ..., None]
+x[()]
+x[...]
+x[True]
+x[False]
+x[True, 1]
+x[1, True]
+x[:, True]
+x[None, True, 1:, None]
+x[T(True)]
+x[T(False), 0]
+x[T([True, False])]
+x[T([1, 0], dtype=uint8)]
+x[[]]
+x[[True, False]]
+x[[1, 0, 1]]
+x[range(2)]
+x[[0, 1], [1, 2]]
+x[[[0, 1], [1, 2]]]
+x[[0, slice(1, 3)]]
+x[[None, 0]]
+x[T([0, 1]), None, T([1, 2])]
+x[None, T([0, 1]), None, 1]
+x[..., T([-1, 0])]
+x[T([0, -1]), T([-1, -3])]
+x[np.array([1, 0])]
+x[np.int64(1)]
+x[np.array(True)]
+x[T([[True, False, True], [False, False, True]])]
+x[T(0):T(1)]
+""".strip().splitlines()
+
+# Functions of x (and y) and where they are not smooth, or large: gradients are torch's.
+GRADIENTS = [
+    ("x.norm()", [0.0, 0.0]),
+    ("x.norm(1)", [0.0, -2.0]),
+    ("x.norm(3)", [0.0, 0.0]),
+    ("x.norm(3)", [-2.0, 1.0, 0.0]),
+    ("x.norm(0.5)", [0.0, 1.0]),
+    ("x.norm(0.5)", [0.0, 0.0]),
+    ("x.norm(1.5)", [0.0, 1.0]),
+    ("x.norm(-1)", [0.0, 1.0]),
+    ("x.norm(-1)", [2.0, 1.0]),
+    ("x.norm(inf)", [2.0, 2.0, -2.0, 1.0]),
+    ("x.norm(-inf)", [0.0, 0.0, 1.0]),
+    ("x.norm(2, 1)", [[0.0, 0.0], [3.0, 4.0]]),
+    ("x.norm(4, 1, keepdim=True)", [[0.0, 0.0], [3.0, 4.0]]),
+    ("F.normalize(x, dim=0)", [0.0, 0.0]),
+    ("F.normalize(x, 3, 0)", [0.0, 0.0]),
+    ("F.normalize(x, dim=1)", [[0.0, 0.0], [3.0, 4.0]]),
+    ("x.std()", [2.0, 2.0, 2.0]),
+    ("x.std(1, correction=0)", [[2.0, 2.0], [1.0, 2.0]]),
+    ("x.var()", [2.0, 2.0]),
+    ("x.half().std().float()", [300.0, 0.0]),
+    ("F.cosine_similarity(x, T([[1., 2.]]))", [[0.0, 0.0]]),
+    ("F.cosine_similarity(x, T([[1., 2.]]))", [[1e-10, 1e-10]]),
+    ("F.cosine_similarity(x, T([[1., 2.]]))", [[1.0, 1.0]]),
+    ("F.hardtanh(x)", [-1.0, 0.0, 1.0, 2.0]),
+    ("F.relu6(x)", [0.0, 3.0, 6.0, 7.0]),
+    ("F.hardsigmoid(x)", [-3.0, 0.0, 3.0]),
+    ("F.hardswish(x)", [-4.0, -3.0, 0.0, 3.0, 4.0]),
+    ("F.leaky_relu(x)", [-1.0, 0.0, 1.0]),
+    ("F.elu(x, 2.)", [-1.0, 0.0, 1.0]),
+    ("F.relu(x)", [-1.0, 0.0, 1.0]),
+    ("F.softplus(x, 1., 1.)", [0.9, 1.0, 1.1]),
+    ("F.softsign(x)", [-1.0, 0.0]),
+    ("F.logsigmoid(x)", [-100.0, 0.0, 100.0]),
+    ("x.abs()", [-1.0, 0.0]),
+    ("x.clamp(-1, 1)", [-1.0, 0.0, 1.0, 2.0]),
+    ("x.clamp(min=nan)", [-1.0, 0.0]),
+    ("torch.maximum(x, T([0., 1., nan, nan]))", [0.0, nan, 1.0, nan]),
+    ("torch.minimum(x, T([0., 1., 0.]))", [0.0, 0.0, 1.0]),
+    ("x.amax(0)", [1.0, 1.0, 0.0]),
+    ("x.max(0).values", [1.0, 1.0, 0.0]),
+    ("x.prod()", [0.0, 2.0, 3.0]),
+    ("x.prod()", [0.0, 0.0, 3.0]),
+    ("x.pow(0)", [0.0, 1.0]),
+    ("x.pow(1)", [0.0, 1.0]),
+    ("x.round()", [0.4, 0.5, 1.5]),
+    ("x.floor() + x.ceil() + x.trunc() + x.sign()", [-1.5, 0.0, 2.0]),
+    ("torch.div(x, 2., rounding_mode='floor')", [1.5, 2.0]),
+    ("torch.div(T([3., 3.]), x, rounding_mode='trunc')", [1.5, 2.0]),
+    ("torch.remainder(x, 2.)", [5.5, -5.5]),
+    ("torch.fmod(T([5.5, -5.5]), x)", [2.0, -2.0]),
+    ("torch.lerp(x, T([5., 5.]), T([0.25, 0.75]))", [1.0, 2.0]),
+    ("x.gather(0, T(0))", 3.0),
+    ("x.erfinv()", [-0.5, 0.0, 0.9]),
+    ("x.sort(descending=True).values[0]", [1.0, nan, 3.0]),
+    ("torch.cat([T([]), x])", [[1.0, 2.0]]),
+    ("x.repeat(2, 2)", [1.0, 2.0]),
+    ("x.roll(2)", [1.0, 2.0]),
+    ("x[T([0, -1]), T([1, 1])]", [[1.0, 2.0], [3.0, 4.0]]),
+]
+
+# What torch refuses, and a word of both messages.
+REFUSED = """
+T([1, 2]).add(T([1, 2]), alpha=0.1)  # alpha must not be a floating point number
+T([1, 2]).sub(1, alpha=0.1)  # alpha must not be a floating point number
+T([1]).add(T([True]), alpha=True)  # Boolean alpha
+torch.isclose(T([1]), T([1.]))  # did not match
+torch.isclose(T([1.]), T([1.]), rtol=-1)  # rtol must be greater than or equal to zero
+torch.allclose(T([1.]), T([1.]), atol=-1)  # atol must be greater than or equal to zero
+T(3.).topk(2)  # selected index k out of range
+T([1., 2.]).topk(3)  # selected index k out of range
+T([1., 2.]).topk(-1)  # selected index k out of range
+torch.broadcast_shapes((2,), (3,))  # broadcast
+torch.broadcast_shapes((0,), (3,))  # broadcast
+torch.broadcast_shapes((-1,), (3,))  # negative
+T([1., 2.]).masked_select(T([1, 0]))  # BoolTensor
+torch.cat([])  # non-empty|no tensors
+T([1., 2., 3.])[5]  # out of bounds
+T([1., 2., 3.])[T([5])]  # out of (bounds|range)
+T([[1., 2.], [3., 4.]])[T([0]), T([2])]  # out of (bounds|range)
+T([[1., 2.], [3., 4.]])[T([1]), T([-3])]  # out of (bounds|range)
+T([[1., 2.], [3., 4.]])[T([-1]), T([-1])][T([0]), T([0])]  # too many indices
+T([1., 2., 3.])[1.0]  # only integers|must be ints
+T([1., 2., 3.])[T([0., 1.])]  # must be
+T([1., 2., 3.])[T([0, 1], dtype=int8)]  # must be
+T([1., 2., 3.])[::-1]  # step
+T([1., 2., 3.])[::0]  # step
+F.cosine_similarity(T([[1]]), T([[1]]))  # floating point
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("expression", VALUES.strip().splitlines())
+def test_value_is_torchs(expression):
+    check(*both(expression))
+
+
+@pytest.mark.parametrize("index", INDEXING)
+def test_indexing_is_torchs(index):
+    results = []
+    for m, f in ((sl, SF), (torch, TF)):
+        x = m.arange(6.0).reshape(2, 3).clone().requires_grad_()
+        y = of(m, f, f"lambda x: {index}")(x)
+        (y * y).sum().backward()
+        results.append([y, x.grad])
+    check(*results)
+
+
+@pytest.mark.parametrize("index", [i for i in INDEXING if "uint8" not in i])  # torch cannot write by those
+def test_writing_by_index_is_torchs(index):
+    results = []
+    for m in (sl, torch):
+        x = m.arange(6.0).reshape(2, 3).clone()
+        exec(f"{index} = 7.", {"x": x, "T": m.tensor, "np": np})  # noqa: S102
+        results.append(x)
+    check(*results)
+
+
+@pytest.mark.parametrize("index", [i for i in INDEXING if "T([" not in i or "True" in i])
+def test_indexing_in_a_graph_is_torchs(index):
+    class Indexed(sl.nn.Graph):
+        def build(self, x):
+            return of(sl, SF, f"(lambda x: {index})")(x)
+
+    x = torch.arange(6.0).reshape(2, 3)
+    assert_same(Indexed()(sl.tensor(x.numpy())), of(torch, TF, f"(lambda x: {index})")(x))
+
+
+@pytest.mark.parametrize("function, at", GRADIENTS)
+def test_gradient_is_torchs(function, at):
+    grads = []
+    for m, f in ((sl, SF), (torch, TF)):
+        x = m.tensor(at, requires_grad=True)
+        y = of(m, f, f"lambda x: {function}")(x)
+        y.backward(m.ones_like(y))
+        grads.append(x.grad)
+    assert_same(*grads, 1e-4)
+
+
+@pytest.mark.parametrize("function, at", [case for case in GRADIENTS if "sort" not in case[0] and "T([]" not in case[0]])
+def test_gradient_in_a_graph_is_torchs(function, at):
+    class Gradient(sl.nn.Graph):
+        def build(self, x):
+            x = x.detach().requires_grad_()
+            y = of(sl, SF, f"lambda x: {function}")(x)
+            return sl.autograd.grad(y, x, sl.ones_like(y))[0]
+
+    x = torch.tensor(at, requires_grad=True)
+    y = of(torch, TF, f"lambda x: {function}")(x)
+    y.backward(torch.ones_like(y))
+    assert_same(Gradient()(sl.tensor(at)), x.grad, 1e-4)
+
+
+WRITTEN = """
+w / z
+z / w
+w * z
+w ** 2.5
+w ** 0.5
+w ** -1
+w ** -0.5
+z ** w
+w.exp()
+w.log()
+w.sqrt()
+w.rsqrt()
+w.reciprocal()
+w.tanh()
+w.sigmoid()
+w.sin()
+w.relu()
+w.abs()
+w.log2()
+F.gelu(w)
+F.softplus(w)
+F.hardtanh(w)
+w.softmax(0)
+w.log_softmax(0)
+w.amax(0, keepdim=True)
+w.cumsum(0)
+w.clamp(0.5, 1.)
+w.maximum(z)
+w.fmod(z)
+w.atan2(z)
+w.lerp(z, 0.5)
+w.gather(0, T([2, 0, 1]))
+torch.cat([w, z])
+F.pad(w, (1, 1))
+F.mse_loss(w, z, reduction='none')
+F.layer_norm(w, (3,))
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("expression", WRITTEN)
+def test_a_result_may_be_written_where_torch_allows_it(expression):
+    """Its gradient needs the result, or not."""
+    found = []
+    for m, f in ((torch, TF), (sl, SF)):
+        w, z = m.tensor([0.3, 0.5, 0.7], requires_grad=True), m.tensor([0.6, 0.4, 0.9])
+        y = of(m, f, f"lambda w, z: {expression}")(w, z)
+        y.add_(1)
+        if found and isinstance(found[0], Exception):
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                y.sum().backward()
+            return
+        try:
+            y.sum().backward()
+            found.append(w.grad)
+        except RuntimeError as error:
+            if m is sl:
+                raise
+            found.append(error)
+    assert_same(found[1], found[0], 1e-4)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusal_is_torchs(case):
+    expression, _, word = case.partition("  # ")
+    with pytest.raises(Exception, match=word) as theirs:
+        of(torch, TF, expression)
+    with pytest.raises(theirs.type, match=word):
+        of(sl, SF, expression)
