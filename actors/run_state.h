@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "actors/firing_counts.h"
 #include "actors/message.h"
 #include "actors/trace_rings.h"
 #include "base/error.h"
+#include "plan/firing_counts.h"
 #include "plan/plan.h"
 #include "streams/stream.h"
 
@@ -96,7 +96,7 @@ struct RunState {
 
   const plan::Plan* plan;
   const plan::Adjacency adjacency;
-  const FiringCounts counts;
+  const plan::FiringCounts counts;
   RunListener* const listener;
   std::shared_ptr<Completion> completion;
   std::atomic<uint32_t> flags{0};

@@ -15,11 +15,7 @@ namespace sluice::actors {
 using plan::ActorRole;
 
 RunState::RunState(const plan::Plan& plan, RunListener& listener)
-    : plan(&plan),
-      adjacency(plan),
-      counts(plan, adjacency),
-      listener(&listener),
-      variable_steps(plan.variables.size()) {}
+    : plan(&plan), adjacency(plan), counts(plan), listener(&listener), variable_steps(plan.variables.size()) {}
 RunState::~RunState() = default;
 
 Runner::Runner(const plan::Plan& plan, Bindings bindings, RunListener& listener, const std::string& dump_dir)

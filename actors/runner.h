@@ -47,7 +47,7 @@ class Runner {
 
   void set_flag(uint32_t flag, bool on);
   bool flag(uint32_t flag) const { return (run_.flags.load(std::memory_order_acquire) & flag) != 0; }
-  const FiringCounts& counts() const { return run_.counts; }
+  const plan::FiringCounts& counts() const { return run_.counts; }
   const plan::Adjacency& adjacency() const { return run_.adjacency; }
   // Called on the thread of one of its streams, so that waiting for the run would never end.
   bool on_own_thread() const;

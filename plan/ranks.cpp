@@ -227,10 +227,6 @@ Plan side_by_side(const Plan& plan) {
 
 Plan in_one_process(const Plan& plan) {
   const int ranks = rank_count(plan);
-  std::set<int> present;
-  for (const Stream& stream : plan.streams) present.insert(stream.device.rank);
-  SLUICE_CHECK(static_cast<int>(present.size()) == ranks, "plan '{}': {} ranks have streams; all {} must", plan.name,
-               present.size(), ranks);
   std::map<int, int> position;
   for (const auto& [group, members] : ranks_of_groups(plan)) position.emplace(group, static_cast<int>(position.size()));
   Plan given = plan;

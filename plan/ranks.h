@@ -36,7 +36,7 @@ Plan side_by_side(const Plan& plan);
 
 // All ranks as one process runs them: on its own devices, of streams that no two ranks share. Registers between ranks
 // are registers like others; what rank r calls of the i-th of ranks_of_groups() is of group i * rank_count + r.
-// Throws kUnsupported for variables of which each rank has one of its own, kValue when ranks are left out.
+// Throws kUnsupported for variables of which each rank has one of its own.
 // REQUIRES: verified.
 Plan in_one_process(const Plan& plan);
 

@@ -16,8 +16,8 @@ VerifyReport verify(const Plan& plan) {
   VerifyReport report;
   report.certificate_given = !plan.certificate.empty();
   using Concern = void (*)(const Plan&, VerifyReport&);
-  constexpr Concern kConcerns[] = {verify_structure, verify_sizes,  verify_rates,
-                                   verify_liveness,  verify_arenas, verify_collectives};
+  constexpr Concern kConcerns[] = {verify_structure, verify_sizes,       verify_rates, verify_liveness,
+                                   verify_arenas,    verify_collectives, verify_steps};
   for (const Concern concern : kConcerns) {
     concern(plan, report);
     // Sizes rest on structure, rates do not rest on sizes; but a plan with a wrong size is not run further either.

@@ -1,5 +1,6 @@
 #pragma once
-// Is a plan right, and can it run forever? Every check recomputes what it needs from the plan alone.
+// Is a plan right, and can it run forever? Every check recomputes what it needs from the plan alone. What loading
+// refuses in a verified plan is about the machine, the kernels it has, or what the plan is bound to.
 #include <string>
 #include <vector>
 
@@ -8,7 +9,7 @@
 namespace sluice::plan {
 
 struct Problem {
-  std::string concern;  // "structure", "sizes", "rates", "arenas", "liveness", "collectives"
+  std::string concern;  // "structure", "sizes", "rates", "liveness", "arenas", "collectives", "steps"
   std::string text;     // "<where>: <what>: <got>; <what must hold>"
 };
 
@@ -42,5 +43,6 @@ void verify_rates(const Plan& plan, VerifyReport& report);
 void verify_liveness(const Plan& plan, VerifyReport& report);
 void verify_arenas(const Plan& plan, VerifyReport& report);  // after liveness: uses the certificate
 void verify_collectives(const Plan& plan, VerifyReport& report);
+void verify_steps(const Plan& plan, VerifyReport& report);
 
 }  // namespace sluice::plan

@@ -28,7 +28,7 @@ class Structure {
     if (!report_.ok()) return;
     for (int a = 0; a < count(plan_.actors); ++a) program(adjacency, a);
     started(adjacency);
-    interface();
+    interface(adjacency);
   }
 
  private:
@@ -258,8 +258,8 @@ class Structure {
       if (v.base == BaseKind::kRegister) {
         const Register& r = plan_.registers[v.index];
         const int e = edge_of(v.index);
-        // A register it also consumes (feedback to itself) is read as the token taken, until it has been written.
-        if (r.producer == a && (e < 0 || written.count(v.index))) {
+        // What the actor consumes it reads as the token taken, also where it makes the next one itself.
+        if (r.producer == a && e < 0) {
           const bool filled = written.count(v.index) || r.in_place_of >= 0 || r.emit_every > 1;
           if (!filled) problem("{}: reads '{}' before any kernel has written it", where, r.name);
           if (emitted.count(v.index) && overwritten(adjacency, v.index)) {
@@ -326,12 +326,12 @@ class Structure {
 
   static std::string on_rank(int rank) { return rank == 0 ? "" : fmt::format(" on rank {}", rank); }
 
-  void interface() {
+  void interface(const Adjacency& adjacency) {
     std::map<int, int> feeds, sinks;  // by rank
     for (const Actor& a : plan_.actors) {
       const int rank = plan_.streams[a.stream].device.rank;
-      feeds[rank] += a.role == ActorRole::kFeed;
-      sinks[rank] += a.role == ActorRole::kSink;
+      if (a.role == ActorRole::kFeed) ++feeds[rank];
+      if (a.role == ActorRole::kSink) ++sinks[rank];
     }
     for (const auto& [rank, n] : feeds) {
       if (n > 1) problem("{} feed actors{}; a plan has at most one on each rank", n, on_rank(rank));
@@ -341,12 +341,17 @@ class Structure {
     }
     for (const Input& i : plan_.inputs) {
       const Register& r = plan_.registers[i.reg];
-      if (plan_.actors[r.producer].role != ActorRole::kFeed) {
+      const Actor& producer = plan_.actors[r.producer];
+      if (producer.role != ActorRole::kFeed) {
         problem("input '{}': register '{}' is produced by '{}'; must be produced by the feed", i.name, r.name,
-                plan_.actors[r.producer].name);
+                producer.name);
+      } else if (r.emit_every != 1 || r.initial_tokens != 0) {
+        problem(
+            "input '{}': register '{}' has emit_every {} and {} initial tokens; the feed must emit it at every firing",
+            i.name, r.name, r.emit_every, r.initial_tokens);
       }
+      host("input '" + i.name + "'", r);
     }
-    const Adjacency adjacency(plan_);
     for (const Output& o : plan_.outputs) {
       if (o.view.base != BaseKind::kRegister) {
         problem("output '{}': views a {}; must view a register the sink consumes", o.name, base_kind_name(o.view.base));
@@ -357,6 +362,16 @@ class Structure {
         found |= plan_.actors[plan_.edges[e].consumer].role == ActorRole::kSink && o.view.token < plan_.edges[e].take;
       }
       if (!found) problem("output '{}': the sink does not consume '{}'", o.name, plan_.registers[o.view.index].name);
+      host("output '" + o.name + "'", plan_.registers[o.view.index]);
+    }
+  }
+  // Callers read and write it.
+  void host(const std::string& where, const Register& r) {
+    for (const int slot : r.slots) {
+      const Space& space = plan_.spaces[plan_.arenas[plan_.buffers[slot].arena].space];
+      if (space.kind != SpaceKind::kDevice) continue;
+      problem("{}: register '{}' lies in {}; callers need it in host memory", where, r.name, space.str());
+      return;
     }
   }
 

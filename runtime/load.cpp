@@ -17,7 +17,6 @@
 namespace sluice {
 namespace {
 
-using plan::ActorRole;
 using plan::BaseKind;
 using plan::SpaceKind;
 
@@ -31,36 +30,6 @@ std::string kernel_where(const plan::Plan& plan, int kernel) {
     }
   }
   return fmt::format("kernel '{}'", k.name);
-}
-
-void check_host(const plan::Plan& plan, int reg, const char* what, const std::string& name) {
-  for (const int slot : plan.registers[reg].slots) {
-    const plan::Space& space = plan.spaces[plan.arenas[plan.buffers[slot].arena].space];
-    SLUICE_CHECK(space.kind != SpaceKind::kDevice, "plan '{}': {} '{}' lies in {}; callers need it in host memory",
-                 plan.name, what, name, space.str());
-  }
-}
-
-// What a session needs of a plan beyond verify().
-void check_runnable(const plan::Plan& plan, const plan::Adjacency& adjacency) {
-  const bool sinks = std::any_of(plan.actors.begin(), plan.actors.end(),
-                                 [](const plan::Actor& a) { return a.role == ActorRole::kSink; });
-  SLUICE_CHECK(sinks, "plan '{}': no sink, so no step would ever be finished; a plan needs one", plan.name);
-  for (const plan::Input& input : plan.inputs) {
-    const plan::Register& reg = plan.registers[input.reg];
-    SLUICE_CHECK(plan.actors[reg.producer].role == ActorRole::kFeed && reg.emit_every == 1 && reg.initial_tokens == 0,
-                 "plan '{}': input '{}' is register '{}' of actor '{}'; it must be emitted by a feed at every step",
-                 plan.name, input.name, reg.name, plan.actors[reg.producer].name);
-    check_host(plan, input.reg, "input", input.name);
-  }
-  for (const plan::Output& output : plan.outputs) {
-    const std::vector<int>& edges = adjacency.register_edges[output.view.index];
-    const bool sunk = std::any_of(edges.begin(), edges.end(),
-                                  [&](int e) { return plan.actors[plan.edges[e].consumer].role == ActorRole::kSink; });
-    SLUICE_CHECK(output.view.base == BaseKind::kRegister && sunk, "plan '{}': output '{}' is not what a sink consumes",
-                 plan.name, output.name);
-    check_host(plan, output.view.index, "output", output.name);
-  }
 }
 
 void check_host_functions(const plan::Plan& plan, const HostFunctions& functions) {
@@ -190,8 +159,6 @@ std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const Va
   plan::check(plan);
   auto loaded = std::make_unique<SessionCore::Loaded>();
   if (plan::together(plan)) plan = join_ranks(engine, plan, *loaded);
-  const plan::Adjacency adjacency(plan);
-  check_runnable(plan, adjacency);
   check_host_functions(plan, options.functions);
   SLUICE_CHECK(options.max_in_flight >= 0, "session '{}': max_in_flight: {}; must be positive, or 0 for the plan's own",
                plan.name, options.max_in_flight);

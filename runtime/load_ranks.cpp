@@ -4,7 +4,7 @@
 #include <cstring>
 #include <functional>
 
-#include "actors/firing_counts.h"
+#include "plan/firing_counts.h"
 #include "plan/json.h"
 #include "plan/ranks.h"
 #include "plan/transfers.h"
@@ -101,7 +101,7 @@ plan::Plan join_ranks(Engine& engine, const plan::Plan& plan, SessionCore::Loade
   loaded.world = world;
   // A rank may need several steps of another one before it can answer the first.
   const plan::Plan whole = plan::with_transfers(plan);
-  const actors::FiringCounts counts(whole, plan::Adjacency(whole));
+  const plan::FiringCounts counts(whole);
   for (size_t a = 0; a < whole.actors.size(); ++a) {
     if (whole.actors[a].role == plan::ActorRole::kSink)
       loaded.least_in_flight = std::max(loaded.least_in_flight, counts.least_in_flight(static_cast<int>(a)));

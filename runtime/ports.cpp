@@ -50,7 +50,7 @@ Ports ports_of(const plan::Plan& plan, const plan::Shards& shards) {
     if (shape.rank() == 0) continue;
     SLUICE_CHECK(!__builtin_mul_overflow(shape[0], int64_t{plan.micro_batches}, &shape[0]),
                  "plan '{}': input '{}': {} micro-batches of {}; too large", plan.name, port.info.name,
-                 plan.micro_batches, port.info.type.str());
+                 plan.micro_batches, port.info.type.str());  // of all shards; verify() knows of one
   }
   for (const plan::Output& output : plan.outputs) {
     const plan::Shard* known = plan::find_shard(shards.outputs, output.name);

@@ -29,24 +29,8 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
     if (role == ActorRole::kFeed) feeds_.push_back({a});
     if (role != ActorRole::kFeed && role != ActorRole::kSource) continue;
     for (const int r : runner_->adjacency().out_registers[a]) {
-      SLUICE_CHECK(role == ActorRole::kSource || plan.registers[r].quota >= plan.micro_batches,
-                   "plan '{}': register '{}' of feed '{}' has {} slots; a step has {} micro-batches, each with one",
-                   plan.name, plan.registers[r].name, plan.actors[a].name, plan.registers[r].quota, batches_);
       quota = quota == 0 ? plan.registers[r].quota : std::min(quota, plan.registers[r].quota);
     }
-  }
-  SLUICE_CHECK(runner_->counts().period() % batches_ == 0,
-               "plan '{}': its period is {} micro-batches; a step has {}, and a period whole steps", plan.name,
-               runner_->counts().period(), batches_);
-  for (const Sink& sink : sinks_) {
-    SLUICE_CHECK(runner_->counts().per_period(sink.actor) <= period(),
-                 "plan '{}': sink '{}' fires {} times in {} steps; it must fire at most once per step", plan.name,
-                 plan.actors[sink.actor].name, runner_->counts().per_period(sink.actor), period());
-    SLUICE_CHECK(
-        runner_->counts().after(sink.actor, 0) == 0,
-        "plan '{}': sink '{}' can fire before a step is submitted; its way from the feeds must have a register "
-        "without initial tokens",
-        plan.name, plan.actors[sink.actor].name);
   }
   const int least = least_in_flight();
   max_in_flight_ =

@@ -82,7 +82,7 @@ struct RanksTally : Tally {
 
 std::string ranks_disagreement(const Plan& plan, RanksTally& tally, uint64_t seed) {
   ++tally.plans;
-  const plan::VerifyReport report = plan::verify(plan);
+  const plan::VerifyReport report = verified(plan);
   const std::string text = report.ok() ? "" : report.problems[0].concern + ": " + report.problems[0].text;
   if (!report.ok() && !text.starts_with("collectives: ")) {
     ++tally.other;

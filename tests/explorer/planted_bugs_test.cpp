@@ -15,7 +15,7 @@ template <class Rule>
 std::string first_story(int64_t plans, bool reduced) {
   for (int64_t i = 0; i < plans; ++i) {
     const plan::Plan plan = Systematic::plan(i * kStride % Systematic::count());
-    const plan::VerifyReport report = plan::verify(plan);
+    const plan::VerifyReport report = verified(plan);
     if (!report.ok()) continue;
     const int period = period_steps(plan, report.repetitions);
     for (int periods = 1; periods <= 2; ++periods) {
@@ -50,7 +50,7 @@ TEST(PlantedBugs, ReductionFindsWhatAllOrdersFind) {
   for_each_bug([&]<Bug kBug>() {
     for (int64_t i = 0; i < 60; ++i) {
       const plan::Plan plan = Systematic::plan(i * kStride % Systematic::count());
-      const plan::VerifyReport report = plan::verify(plan);
+      const plan::VerifyReport report = verified(plan);
       if (!report.ok()) continue;
       World<Faulty<kBug>> world(plan, {.steps = period_steps(plan, report.repetitions), .owed = report.repetitions});
       const Outcome all = Search(world, SearchOptions{.max_states = 5'000}).all();

@@ -59,6 +59,24 @@ const Bad kBad[] = {
     {"view_index", [](Plan& p) { p.kernels[0].inputs[0].index = 77; },
      "structure: kernel 'prepare/shift': register out of range: 77"},
     {"name_twice", [](Plan& p) { p.actors[1].name = "net"; }, "structure: actor 'net': the name appears twice"},
+    {"no_sink", [](Plan& p) { p.actors[3].role = ActorRole::kNormal; },
+     "steps: no sink, so no step would ever be finished; a plan needs one"},
+    {"input_not_of_every_step",
+     [](Plan& p) {
+       p.inputs = {{"x", 0, p.kernels[0].inputs[0].spec}};
+       p.registers[0].emit_every = 2;
+     },
+     "structure: input 'x': register 'raw' has emit_every 2 and 0 initial tokens; the feed must emit it at every "
+     "firing"},
+    {"input_on_a_device",
+     [](Plan& p) {
+       p.inputs = {{"x", 0, p.kernels[0].inputs[0].spec}};
+       p.spaces.push_back({SpaceKind::kDevice, parse_device("sim:0")});
+       p.arenas[p.buffers[p.registers[0].slots[0]].arena].space = static_cast<int>(p.spaces.size()) - 1;
+     },
+     "structure: input 'x': register 'raw' lies in sim:0; callers need it in host memory"},
+    {"steps_of_more_slots", [](Plan& p) { p.micro_batches = 3; },
+     "steps: a period is 1 micro-batches; a step has 3, and a period whole steps"},
     {"quota_zero", [](Plan& p) { p.registers[0].quota = 0; },
      "structure: register 'raw': quota is 0; must be in 1 to 65536"},
     {"hold_zero", [](Plan& p) { p.edges[0].hold = 0; }, "structure: edge 0: hold is 0"},

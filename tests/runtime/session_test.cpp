@@ -126,9 +126,10 @@ TEST(Session, RefusesASinkThatAnswersBeforeItIsAsked) {
     load_counted(engine, b.build(), {}, {});
     ADD_FAILURE() << "accepted";
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "plan 'early': sink 'sink' can fire before a step is submitted; its way from the feeds must have a "
-                 "register without initial tokens");
+    EXPECT_STREQ(
+        error.what(),
+        "plan 'early': steps: sink 'sink' can fire before a step is submitted; its way from the feeds must have a "
+        "register without initial tokens");
   }
 }
 
@@ -255,10 +256,7 @@ TEST(Session, AStepOfMicroBatchesIsOneCall) {
 
   plan.micro_batches = 3;  // the plan's period is 4 firings of the feed
   EXPECT_THAT(error_of([&] { load_counted(engine, plan, {}, {}); }),
-              HasSubstr("its period is 4 micro-batches; a step has 3"));
-  plan.micro_batches = 12;
-  EXPECT_THAT(error_of([&] { load_counted(engine, plan, {}, {}); }),
-              HasSubstr("register 'x' of feed 'feed' has 8 slots; a step has 12 micro-batches, each with one"));
+              HasSubstr("steps: a period is 4 micro-batches; a step has 3"));
 }
 
 TEST(Session, InitialTokensCarryStateFromStepToStep) {

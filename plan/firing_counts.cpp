@@ -1,0 +1,113 @@
+#include "plan/firing_counts.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "base/shape.h"
+#include "plan/network.h"
+#include "plan/verify.h"
+
+namespace sluice::plan {
+namespace {
+
+// All actors without time: whatever can fire does, until nothing can.
+class Untimed {
+ public:
+  explicit Untimed(const Plan& plan) : network_(plan), queued_(plan.actors.size()) {
+    for (int a = 0; a < network_.actors(); ++a) {
+      const ActorRole role = plan.actors[a].role;
+      if (role == ActorRole::kSource || role == ActorRole::kFeed) sources_.push_back(a);
+      enqueue(a);
+    }
+  }
+
+  void start() {
+    for (const int a : sources_) {
+      network_.rules[a].on_start(1);
+      enqueue(a);
+    }
+  }
+  // Calls fired(actor) for each firing; throws when there are more than `limit` in all.
+  template <class Fired>
+  void exhaust(uint64_t limit, Fired fired) {
+    while (!queue_.empty()) {
+      const int a = queue_.front();
+      queue_.pop_front();
+      queued_[a] = false;
+      while (network_.rules[a].can_fire()) {
+        SLUICE_CHECK(++firings_ <= limit,
+                     "plan '{}': actor '{}' fires without end; every actor must depend on a feed or a source",
+                     network_.plan().name, network_.plan().actors[a].name);
+        touched_.clear();
+        network_.fire(a, touched_);
+        fired(a);
+        for (const int t : touched_) enqueue(t);
+      }
+    }
+  }
+
+ private:
+  void enqueue(int a) {
+    if (queued_[a] || !network_.rules[a].can_fire()) return;
+    queued_[a] = true;
+    queue_.push_back(a);
+  }
+
+  Network network_;
+  std::vector<int> sources_;
+  std::deque<int> queue_;
+  std::vector<bool> queued_;
+  std::vector<int> touched_;
+  uint64_t firings_ = 0;
+};
+
+}  // namespace
+
+FiringCounts::FiringCounts(const Plan& plan) : actors_(plan.actors.size()) {
+  const std::vector<int> repetitions = repetition_vector(plan);
+  bool starts = false;
+  uint64_t total = 0, initial = 0;
+  for (size_t a = 0; a < actors_.size(); ++a) {
+    actors_[a].per_period = static_cast<uint64_t>(repetitions[a]);
+    actors_[a].first = total;
+    total = checked_add(total, actors_[a].per_period);
+    const ActorRole role = plan.actors[a].role;
+    if (role != ActorRole::kSource && role != ActorRole::kFeed) continue;
+    starts = true;
+    period_ = actors_[a].per_period;
+  }
+  SLUICE_CHECK(starts, "plan '{}': no actor ever starts: there is no feed and no source; a plan needs one", plan.name);
+  for (const Register& reg : plan.registers) initial = checked_add(initial, static_cast<uint64_t>(reg.initial_tokens));
+  // Tokens present at the start let actors run ahead, at most by a period each.
+  const uint64_t limit = checked_mul(total, checked_add(checked_add(period_, initial), 1));
+  step_of_.resize(total);
+  Untimed run(plan);
+  run.exhaust(limit, [&](int a) { ++actors_[a].before; });
+  std::vector<uint64_t> seen(actors_.size());  // of the period's firings
+  for (uint64_t step = 0; step < period_; ++step) {
+    run.start();
+    run.exhaust(limit, [&](int a) {
+      if (seen[a] < actors_[a].per_period) step_of_[actors_[a].first + seen[a]++] = static_cast<uint32_t>(step);
+    });
+  }
+}
+
+uint64_t FiringCounts::after(int actor, uint64_t steps) const {
+  const Actor& a = actors_[actor];
+  const auto first = step_of_.begin() + static_cast<std::ptrdiff_t>(a.first);
+  const auto last = first + static_cast<std::ptrdiff_t>(a.per_period);
+  const auto end = std::lower_bound(first, last, static_cast<uint32_t>(steps % period_));
+  return a.before + steps / period_ * a.per_period + static_cast<uint64_t>(end - first);
+}
+
+uint64_t FiringCounts::least_in_flight(int sink) const {
+  uint64_t least = 1, submitted = 1;
+  for (uint64_t step = 0; step < period_; ++step) {
+    const uint64_t answer = step * per_period(sink) / period_;  // the sink's firing that answers the step
+    while (submitted < period_ && after(sink, submitted) <= answer) ++submitted;
+    if (submitted > step) least = std::max(least, submitted - step);
+  }
+  return least;
+}
+
+}  // namespace sluice::plan

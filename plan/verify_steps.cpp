@@ -1,0 +1,91 @@
+// Steps: what callers submit and are answered must fit to how feeds and sinks fire.
+#include <algorithm>
+#include <map>
+
+#include "base/shape.h"
+#include "plan/firing_counts.h"
+#include "plan/ranks.h"
+#include "plan/verify.h"
+
+namespace sluice::plan {
+namespace {
+
+class Steps {
+ public:
+  Steps(const Plan& plan, VerifyReport& report)
+      : plan_(plan), report_(report), counts_(plan), batches_(static_cast<uint64_t>(plan.micro_batches)) {}
+
+  void run() {
+    ended();
+    if (counts_.period() % batches_ != 0) {
+      problem("a period is {} micro-batches; a step has {}, and a period whole steps", counts_.period(), batches_);
+      return;
+    }
+    for (const Register& reg : plan_.registers) {
+      const Actor& producer = plan_.actors[reg.producer];
+      if (producer.role != ActorRole::kFeed || reg.quota >= plan_.micro_batches) continue;
+      problem("register '{}' of feed '{}' has {} slots; a step has {} micro-batches, each with one", reg.name,
+              producer.name, reg.quota, batches_);
+    }
+    for (const Input& input : plan_.inputs) {
+      int64_t rows = input.spec.shape.rank() == 0 ? 0 : input.spec.shape[0];
+      if (__builtin_mul_overflow(rows, static_cast<int64_t>(batches_), &rows))
+        problem("input '{}': {} micro-batches of {}; too large", input.name, batches_, input.spec.shape.str());
+    }
+    for (int a = 0; a < static_cast<int>(plan_.actors.size()); ++a) {
+      if (plan_.actors[a].role == ActorRole::kSink) sink(a);
+    }
+  }
+
+ private:
+  template <class... Args>
+  void problem(fmt::format_string<Args...> format, Args&&... args) {
+    report_.problems.push_back({"steps", fmt::format(format, std::forward<Args>(args)...)});
+  }
+
+  // Ranks that send to others or receive are told by those when a step is over.
+  void ended() {
+    std::map<int, bool> ends{{0, false}};  // by rank
+    for (const Stream& s : plan_.streams) ends[s.device.rank];
+    for (int a = 0; a < static_cast<int>(plan_.actors.size()); ++a)
+      ends[rank_of(plan_, a)] |= plan_.actors[a].role == ActorRole::kSink;
+    for (const Edge& e : plan_.edges) {
+      const int from = rank_of(plan_, plan_.registers[e.reg].producer), to = rank_of(plan_, e.consumer);
+      if (from != to) ends[from] = ends[to] = true;
+    }
+    if (static_cast<int>(ends.size()) != rank_count(plan_))
+      problem("{} ranks have streams; all {} must", ends.size(), rank_count(plan_));
+    const bool none = std::none_of(plan_.actors.begin(), plan_.actors.end(),
+                                   [](const Actor& a) { return a.role == ActorRole::kSink; });
+    for (const auto& [rank, ended] : ends) {
+      if (ended && !none) continue;
+      problem("no sink{}, so no step would ever be finished; a plan needs one",
+              rank == 0 ? "" : fmt::format(" on rank {}", rank));
+    }
+  }
+
+  void sink(int a) {
+    const uint64_t steps = counts_.period() / batches_;
+    if (counts_.per_period(a) > steps) {
+      problem("sink '{}' fires {} times in {} steps; it must fire at most once per step", plan_.actors[a].name,
+              counts_.per_period(a), steps);
+    }
+    if (counts_.after(a, 0) != 0) {
+      problem(
+          "sink '{}' can fire before a step is submitted; its way from the feeds must have a register without initial "
+          "tokens",
+          plan_.actors[a].name);
+    }
+  }
+
+  const Plan& plan_;
+  VerifyReport& report_;
+  const FiringCounts counts_;
+  const uint64_t batches_;
+};
+
+}  // namespace
+
+void verify_steps(const Plan& plan, VerifyReport& report) { Steps(plan, report).run(); }
+
+}  // namespace sluice::plan
