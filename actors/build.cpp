@@ -43,7 +43,7 @@ class Operands {
       case BaseKind::kVariable: program_.pointers[at] = bindings_.variables[view.index] + view.offset; break;
       case BaseKind::kRegister: {
         const Patch patch{at, view.token, view.offset, &run_.slots[view.index]};
-        // What an actor both takes and makes (feedback): it reads the token it took and writes the next.
+        // What an actor both takes and makes (feedback to itself): it reads the token taken and writes the next.
         const auto in = std::find_if(program_.ins.begin(), program_.ins.end(),
                                      [&](const InPort& port) { return port.reg == view.index; });
         if (in != program_.ins.end() && !written) {

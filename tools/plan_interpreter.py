@@ -285,7 +285,7 @@ class Firing:
 
     def __init__(self, tokens, slots, fresh):
         self.tokens, self.slots, self.fresh = tokens, slots, fresh
-        self.written, self.emitted, self.released = set(), set(), set()
+        self.emitted, self.released = set(), set()
 
 
 class Interpreter:
@@ -399,10 +399,9 @@ class Interpreter:
             return self.variables[self.plan["variables"][index]["name"]]
         reg = self.plan["registers"][index]
         edge = next((e for e in firing.tokens if self.plan["edges"][e]["reg"] == index), None)
-        if index in firing.slots and (writing or edge is None or index in firing.written):
+        if index in firing.slots and (writing or edge is None):
             if writing and index in firing.emitted:
                 raise PlanError(f"register '{reg['name']}': written after its emit")
-            firing.written.update([index] if writing else [])
             number = firing.slots[index]
         elif edge is None or writing or edge in firing.released:
             raise PlanError(f"register '{reg['name']}': '{self.plan['actors'][a]['name']}' has no token or slot of it now")

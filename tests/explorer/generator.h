@@ -23,7 +23,7 @@ inline void write_programs(PlanBuilder& b, ProgramOrder order, std::mt19937_64& 
   const auto data = [&](int reg) { return b.plan.registers[reg].bytes > 0; };
   const auto overwritten = [&](int a, int edge) {
     return std::any_of(adjacency.out_registers[a].begin(), adjacency.out_registers[a].end(),
-                       [&](int r) { return b.plan.registers[r].in_place_of == edge || r == b.plan.edges[edge].reg; });
+                       [&](int r) { return b.plan.registers[r].in_place_of == edge; });
   };
   for (int a = 0; a < static_cast<int>(b.plan.actors.size()); ++a) {
     const plan::ActorRole role = b.plan.actors[a].role;

@@ -178,7 +178,7 @@ class Generator {
   void feedback() {
     for (int n = below(3); n > 0; --n) {
       const int to = 1 + below(last());
-      const int from = to + below(last() - to + 1);
+      const int from = chance(40) ? to : to + below(last() - to + 1);
       if (copies(to)) continue;
       const bool data = from != last() && to != last() && readable(from, to) && chance(60);
       const int c = channel(from, data, 1, members_[from].firings);
@@ -278,6 +278,22 @@ class Generator {
     return views;
   }
 
+  // Of an actor that feeds itself, what it may read after it has written everything: there the tokens taken, elsewhere
+  // the slots written.
+  std::vector<View> inputs_once_written(int m) const {
+    std::vector<View> views;
+    for (const int c : members_[m].in) {
+      const Channel& channel = channels_[c];
+      if (channel.data && channel.producer == m) views.push_back(b_.r(channel.reg, rates(channel, m).first - 1));
+    }
+    for (const int c : members_[m].out) {
+      const std::vector<int>& readers = channels_[c].readers;
+      const bool own = std::find(readers.begin(), readers.end(), m) != readers.end();
+      if (!views.empty() && channels_[c].data && !own) views.push_back(b_.r(channels_[c].reg));
+    }
+    return views;
+  }
+
   void programs() {
     for (int m = 1; m < last(); ++m) {
       const Member& member = members_[m];
@@ -292,6 +308,11 @@ class Generator {
       for (const int v : member.reads) in.push_back(b_.v(v));
       for (const int v : member.writes) out.push_back(b_.v(v));
       const auto mix = [&] { return "mix" + std::to_string(below(8)); };
+      if (const std::vector<View> again = inputs_once_written(m); !again.empty() && chance(70)) {
+        b_.call(member.actor, mix(), in, out);
+        b_.call(member.actor, mix(), again, out);
+        continue;
+      }
       if (!chance(30)) {
         if (!out.empty()) b_.call(member.actor, mix(), in, out);
         continue;

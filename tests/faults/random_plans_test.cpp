@@ -26,12 +26,38 @@ RandomPlanOptions kind_of(uint64_t seed) {
   return options;
 }
 
+// Whether some actor writes a register and then reads the token of it that it has taken.
+bool reads_what_it_feeds_back(const Plan& plan) {
+  for (const Edge& edge : plan.edges) {
+    const Register& reg = plan.registers[edge.reg];
+    if (reg.producer != edge.consumer || reg.bytes == 0) continue;
+    bool written = false;
+    for (const Instr& instr : plan.actors[reg.producer].program) {
+      if (instr.kind != InstrKind::kRun) continue;
+      const Kernel& kernel = plan.kernels[instr.index];
+      const auto has = [&](const std::vector<View>& views) {
+        return std::any_of(views.begin(), views.end(),
+                           [&](const View& v) { return v.base == BaseKind::kRegister && v.index == edge.reg; });
+      };
+      if (written && has(kernel.inputs)) return true;
+      written |= has(kernel.outputs);
+    }
+  }
+  return false;
+}
+
 TEST(RandomPlan, VerifiesAndReplays) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     const Plan plan = random_plan(seed, kind_of(seed));
     ASSERT_EQ(verify(plan).str(), "") << "seed " << seed;
     ASSERT_EQ(to_json(plan), to_json(random_plan(seed, kind_of(seed)))) << "seed " << seed;
   }
+}
+
+TEST(RandomPlan, ManyReadATokenOfARegisterThatTheyHaveWritten) {
+  int plans = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) plans += reads_what_it_feeds_back(random_plan(seed, kind_of(seed)));
+  EXPECT_GE(plans, 20);
 }
 
 // The same on threads, where the order is the machine's.

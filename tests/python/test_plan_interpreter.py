@@ -276,6 +276,60 @@ def test_rates(seed):
     assert len(machine.run(steps, seed)) == 2 and machine._firings == [4, 4, 2, 2]
 
 
+def self_loops(seed):
+    """hand_plan() with an actor that feeds registers back to itself: any kernel may read any token, and write any slot."""
+    draw, plan, loops, scratch = random.Random(seed), hand_plan(), 1 + seed % 3, 2
+    names = ["x", *[f"l{i}" for i in range(loops)], "y"]
+    hold = draw.choice([1, 2])  # tokens of a loop are taken in pairs, or one by one
+    plan["registers"], plan["edges"], plan["buffers"], plan["kernels"] = [], [], [], []
+
+    def buffer():
+        plan["buffers"].append({"name": f"b{len(plan['buffers'])}", "arena": 0, "offset": 64 * len(plan["buffers"]), "bytes": 16})
+        return len(plan["buffers"]) - 1
+
+    def view(base, index, token=0):
+        return {"base": base, "index": index, "token": token, "offset": 0, "dtype": "float32", "shape": [4], "strides": [1]}
+
+    for r, name in enumerate(names):
+        loop = 0 < r < len(names) - 1
+        quota, initial = (2 * hold, hold) if loop else (2, 0)
+        plan["registers"].append({"name": name, "producer": min(r, 1), "quota": quota, "bytes": 16, "emit_every": 1,
+                                  "slots": [buffer() for _ in range(quota)], "initial_tokens": initial, "in_place_of": -1})
+        plan["edges"].append({"reg": r, "consumer": 1 if r < len(names) - 1 else 2, "take": hold if loop else 1,
+                              "hold": hold if loop else 1})
+    readable = [("register", 0), *[("register", r) for r in range(1, loops + 1)]]
+    writable = [("register", r) for r in range(1, loops + 2)] + [("buffer", buffer()) for _ in range(scratch)]
+    first = draw.sample(writable, len(writable))  # everything is written once, then some again
+    for to in first + [draw.choice(writable) for _ in range(3)]:
+        known = readable + [w for w in first[:len(plan["kernels"])] if w[0] == "buffer" or w[1] == loops + 1]
+        operands = [view(*of, draw.randrange(hold) if of[0] == "register" and 0 < of[1] <= loops else 0)
+                    for of in (draw.choice(known) for _ in range(2)) if of != to or of in readable]
+        operands = (operands * 2)[:2] or [view("register", 0)] * 2
+        name = draw.choice(["add", "sub", "maximum", "minimum"])
+        plan["kernels"].append({"name": f"k{len(plan['kernels'])}", "op": name, "attrs": {}, "inputs": operands,
+                                "outputs": [view(*to)], "workspace": -1, "file": "", "line": 0, "module": "", "cost_ns": 0,
+                                "collective": -1})
+    program = [["run", k] for k in range(len(plan["kernels"]))]
+    ends = [["emit", r] for r in range(1, loops + 2)] + [["release", e] for e in range(loops + 1)]
+    plan["actors"] = [plan["actors"][0], {**plan["actors"][1], "program": program + draw.sample(ends, len(ends))},
+                      {**plan["actors"][3], "program": [["release", loops + 1]]}]
+    plan["arenas"][0].update(bytes=64 * len(plan["buffers"]), lower_bound=64 * len(plan["buffers"]))
+    plan["outputs"], plan["certificate"] = [{"name": "y", "view": view("register", loops + 1)}], []
+    return plan
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_an_actor_reads_the_token_it_has_taken_of_what_it_feeds_back(seed, tmp_path):
+    plan, steps = self_loops(seed), [{"x": np.random.RandomState(i).randint(-9, 9, 4).astype(np.float32)} for i in range(6)]
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    (tmp_path / "graph.txt").write_text("")
+    (tmp_path / "meta.json").write_text("{}")
+    (tmp_path / "weights.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    session = sl._C.Engine().load(str(tmp_path))
+    results = [session.run([sl.from_numpy(step["x"])]) for step in steps]
+    assert_bitwise(interpreter.Interpreter(plan, {}).run(steps, seed), [[t.numpy() for t in r] for r in results])
+
+
 # Planted bugs.
 
 

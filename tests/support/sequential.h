@@ -112,7 +112,6 @@ class Sequential {
       if (reg.in_place_of >= 0) drafts_[r].data = token(reg.in_place_of, 0).data;
     }
     if (plan_.actors[actor].role == plan::ActorRole::kSink) answer(actor, failed);
-    written_.clear();
     for (const plan::Instr& instr : plan_.actors[actor].program) {
       if (instr.kind == plan::InstrKind::kRun && !failed) {
         failed = instr.index == failure_.kernel && firings_[actor] == failure_.firing;
@@ -153,8 +152,7 @@ class Sequential {
       case plan::BaseKind::kRegister: break;
     }
     const int edge = edge_of(actor, view.index);
-    const bool own = std::find(written_.begin(), written_.end(), view.index) != written_.end();
-    if (written || edge < 0 || own) return drafts_[view.index].data.data() + view.offset;
+    if (written || edge < 0) return drafts_[view.index].data.data() + view.offset;
     for (const int r : adjacency_.out_registers[actor]) {
       if (plan_.registers[r].in_place_of == edge) return drafts_[r].data.data() + view.offset;
     }
@@ -172,7 +170,6 @@ class Sequential {
     for (const plan::View& view : kernel.outputs) {
       outputs.push_back(address(actor, view, true));
       out.push_back(view.spec);
-      if (view.base == plan::BaseKind::kRegister) written_.push_back(view.index);
       if (view.base == plan::BaseKind::kVariable) updated_[view.index] = true;
     }
     if (kernel.op == "copy") {
@@ -190,7 +187,6 @@ class Sequential {
   std::vector<Token> drafts_;               // per register: the token being made
   std::vector<Bytes> buffers_;
   std::vector<uint64_t> firings_;
-  std::vector<int> written_;  // registers, by the firing under way
   std::vector<bool> updated_;
   std::vector<Answer> answers_;
   uint64_t steps_ = 0;
