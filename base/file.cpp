@@ -71,4 +71,29 @@ std::string read_file(const std::string& path, Links links) {
   return text;
 }
 
+size_t utf8_length(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  size_t at = 0;
+  while (at < text.size()) {
+    const unsigned char first = byte(at);
+    const size_t length = first < 0x80   ? 1
+                          : first < 0xC2 ? 0
+                          : first < 0xE0 ? 2
+                          : first < 0xF0 ? 3
+                          : first < 0xF5 ? 4
+                                         : 0;
+    if (length == 0 || text.size() - at < length) break;
+    bool whole = true;
+    for (size_t i = 1; i < length; ++i) whole &= (byte(at + i) & 0xC0) == 0x80;
+    // Overlong forms, surrogates, and what lies beyond U+10FFFF.
+    if (first == 0xE0) whole &= byte(at + 1) >= 0xA0;
+    if (first == 0xED) whole &= byte(at + 1) < 0xA0;
+    if (first == 0xF0) whole &= byte(at + 1) >= 0x90;
+    if (first == 0xF4) whole &= byte(at + 1) < 0x90;
+    if (!whole) break;
+    at += length;
+  }
+  return at;
+}
+
 }  // namespace sluice

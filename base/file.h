@@ -2,6 +2,7 @@
 // Reading files whose makers are not trusted.
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace sluice {
 
@@ -30,5 +31,8 @@ class InputFile {
 
 // All of a text file. Throws kIo; also for more than 1 GiB, which no text of ours has.
 std::string read_file(const std::string& path, Links links = Links::kFollow);
+
+// How many bytes of `text` are well-formed UTF-8, from its beginning.
+size_t utf8_length(std::string_view text);
 
 }  // namespace sluice

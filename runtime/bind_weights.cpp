@@ -77,12 +77,17 @@ Session load_session(Engine& engine, const std::string& directory, SessionOption
            std::none_of(bundle.plan.kernels.begin(), bundle.plan.kernels.end(),
                         [&](const plan::Kernel& kernel) { return kernel.op == op; });
   });
-  if (plan_check != nullptr) plan_check(bundle.plan);
-  const VariableBindings bindings =
-      bind_weights(engine, plan_here(engine, bundle.plan), std::move(bundle.weights), bundle.shards.variables);
+  const plan::Plan here = about_file(directory, kPlanFile, [&] {
+    if (plan_check != nullptr) plan_check(bundle.plan);
+    return plan_here(engine, bundle.plan);
+  });
+  const VariableBindings bindings = about_file(directory, kWeightsFile, [&] {
+    return bind_weights(engine, here, std::move(bundle.weights), bundle.shards.variables);
+  });
   bundle.weights.clear();
   options.shards = std::move(bundle.shards);
-  return Session::load(engine, std::move(bundle.plan), bindings, std::move(options));
+  return about_file(directory, kPlanFile,
+                    [&] { return Session::load(engine, std::move(bundle.plan), bindings, std::move(options)); });
 }
 
 }  // namespace sluice

@@ -74,6 +74,13 @@ plan::Shards parse_shards(const std::string& path, const std::string& text, cons
                "{}: not an object of inputs, outputs and variables", where);
   plan::refuse_repeated_keys(text, where);
   plan::Shards shards;
+  const auto device_of = [&](const std::string& text, const std::string& name) {
+    try {
+      return parse_device(text);
+    } catch (const Error& error) {
+      fail(error.kind(), "{}: '{}': {}", where, name, error.what());
+    }
+  };
   each_kind([&](const char* kind, plan::ShardsByName plan::Shards::*of_kind) {
     const json::value* all = value.as_object().if_contains(kind);
     SLUICE_CHECK(all != nullptr && all->is_object(), "{}: no object '{}'; there must be one", where, kind);
@@ -94,7 +101,7 @@ plan::Shards parse_shards(const std::string& path, const std::string& text, cons
                    "{}: '{}': {}; must have of, device, axis (-1 to {}) and start", where, name,
                    json::serialize(pair.value()), rank - 1);
       (shards.*of_kind)[name] = {
-          name,         std::string(of.as_string()),       parse_device(std::string(device.as_string())),
+          name,         std::string(of.as_string()),       device_of(std::string(device.as_string()), name),
           type->second, static_cast<int>(axis.as_int64()), start.as_int64()};
     }
   });
@@ -116,13 +123,13 @@ void save_bundle(const std::string& directory, const Bundle& bundle) {
   try {
     fs::remove_all(fresh);
     fs::create_directories(fresh);
-    write_text(fresh / "plan.json", plan::to_json(bundle.plan));
-    write_text(fresh / "graph.txt", bundle.graph_text);
-    write_safetensors((fresh / "weights.safetensors").string(), bundle.weights);
+    write_text(fresh / kPlanFile, plan::to_json(bundle.plan));
+    write_text(fresh / kGraphFile, bundle.graph_text);
+    write_safetensors((fresh / kWeightsFile).string(), bundle.weights);
     json::object meta;
     for (const auto& [key, value] : bundle.meta) meta[key] = value;
     if (!bundle.shards.empty()) meta[kShardsKey] = shards_text(bundle.shards);
-    write_text(fresh / "meta.json", json::serialize(meta) + "\n");
+    write_text(fresh / kMetaFile, json::serialize(meta) + "\n");
     fs::remove_all(old);
     if (fs::exists(final_path)) fs::rename(final_path, old);
     fs::rename(fresh, final_path);
@@ -141,16 +148,18 @@ Bundle load_bundle(const std::string& directory, const std::shared_ptr<Allocator
       "bundle '{}': not a directory; a bundle holds plan.json, graph.txt, weights.safetensors and meta.json",
       directory);
   Bundle bundle;
-  const std::string plan_path = (path / "plan.json").string();
+  const std::string plan_path = (path / kPlanFile).string();
   // Only files that lie in the directory itself: a bundle from elsewhere may not name files of this machine.
   const auto text = [&](const char* name) { return read_file((path / name).string(), Links::kRefuse); };
-  bundle.plan = plan::from_json(text("plan.json"), plan_path);
-  bundle.graph_text = text("graph.txt");
-  const std::string meta_path = (path / "meta.json").string();
-  bundle.meta = parse_meta(meta_path, text("meta.json"));
+  bundle.plan = plan::from_json(text(kPlanFile), plan_path);
+  bundle.graph_text = text(kGraphFile);
+  if (const size_t end = utf8_length(bundle.graph_text); end < bundle.graph_text.size())
+    fail(ErrorKind::kValue, "{}: byte {} is no UTF-8; a graph is text", (path / kGraphFile).string(), end);
+  const std::string meta_path = (path / kMetaFile).string();
+  bundle.meta = parse_meta(meta_path, text(kMetaFile));
   if (const auto shards = bundle.meta.extract(kShardsKey))
     bundle.shards = parse_shards(meta_path, shards.mapped(), bundle.plan);
-  bundle.weights = read_safetensors((path / "weights.safetensors").string(), allocator, Links::kRefuse);
+  bundle.weights = read_safetensors((path / kWeightsFile).string(), allocator, Links::kRefuse);
   return bundle;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "base/fix.h"
 #include "memory/storage.h"
 #include "plan/plan.h"
 #include "runtime/session.h"
@@ -26,6 +27,26 @@ struct Bundle {
   std::map<std::string, std::string> meta;
   plan::Shards shards = {};  // of a graph over several devices
 };
+
+// The names of the four files.
+inline constexpr const char *kPlanFile = "plan.json", *kGraphFile = "graph.txt", *kMetaFile = "meta.json",
+                            *kWeightsFile = "weights.safetensors";
+
+// Runs `use`, which looks at what `file` of a bundle says. Its errors name the file.
+template <class Use>
+decltype(auto) about_file(const std::string& directory, const char* file, Use&& use) {
+  const auto named = [&](const std::string& what) {
+    const std::string path = directory + "/" + file;
+    return what.starts_with(directory) ? what : path + ": " + what;
+  };
+  try {
+    return use();
+  } catch (const FixableError& error) {
+    throw FixableError(error.kind(), named(error.what()), error.fix());
+  } catch (const Error& error) {
+    throw Error(error.kind(), named(error.what()));
+  }
+}
 
 // Writes the four files; makes the directory. A bundle already there is replaced only once the new one is complete.
 // Throws kIo.

@@ -1,6 +1,7 @@
 // Graphs to bundles, and back.
 #include <cstring>
 
+#include "base/log.h"
 #include "compiler/sbp_infer.h"
 #include "graph/kernel_check.h"
 #include "kernels/target.h"
@@ -117,24 +118,33 @@ std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, const std
   Bundle bundle = load_bundle(dir);
   const OpRegistry& ops = eager.ops();
   check_extensions(dir, bundle.meta, [&](const std::string& op) { return ops.find(op) != nullptr; });
-  CapturedGraph captured{graph::parse(bundle.graph_text, dir + "/graph.txt", ops), {}};
+  CapturedGraph captured{
+      about_file(dir, kGraphFile, [&] { return graph::parse(bundle.graph_text, dir + "/" + kGraphFile, ops); }), {}};
   for (auto& [name, weight] : bundle.weights)
     captured.variables[name] = Value(std::make_shared<EagerImpl>(weight.storage, weight.spec, DeviceId{}));
   for (const auto& [key, value] : bundle.meta) options.meta.emplace(key, value);
   auto impl = std::make_unique<Impl>(eager, std::move(captured), std::move(options));
   // Bundles of old do not say where variables lie on several devices: they are split anew.
-  const auto planned_here = [&] {
-    const KernelTarget target(eager.engine().kernels(), impl->devices());
-    return target.fingerprint() == bundle.plan.target;
-  };
-  const bool divided = compiler::is_global(impl->captured.graph) && bundle.shards.empty();
-  if (plan::rank_count(bundle.plan) > 1 || (!divided && planned_here())) {
-    graph::check_kernels(bundle.plan, ops);  // kernels trust the types of their operands
-    impl->adopt(bundle);
-  } else {
-    impl->compile_graph();
+  const char* decides = kPlanFile;
+  if (plan::rank_count(bundle.plan) == 1) {
+    const std::string here = KernelTarget(eager.engine().kernels(), impl->devices()).fingerprint();
+    if (compiler::is_global(impl->captured.graph) && bundle.shards.empty())
+      impl->replanned = fmt::format("{}/{} does not say how its variables are divided", dir, kPlanFile);
+    else if (here != bundle.plan.target)
+      impl->replanned = fmt::format("{}/{} was made for '{}'; here is '{}'", dir, kPlanFile, bundle.plan.target, here);
   }
-  impl->start();
+  if (impl->replanned.empty()) {
+    about_file(dir, kPlanFile, [&] {
+      graph::check_kernels(bundle.plan, ops);  // kernels trust the types of their operands
+      impl->adopt(bundle);
+    });
+  } else {
+    decides = kGraphFile;
+    impl->replanned += fmt::format(": compiled anew from {}", kGraphFile);
+    log(LogLevel::kWarn, LogArea::kTensor, "{}", impl->replanned);
+    about_file(dir, kGraphFile, [&] { impl->compile_graph(); });
+  }
+  about_file(dir, decides, [&] { impl->start(); });
   return std::unique_ptr<GraphSession>(new GraphSession(std::move(impl)));
 }
 

@@ -346,6 +346,10 @@ compiler::SbpPlan GraphSession::layouts() const {
                              impl_->world != nullptr ? &impl_->options.compile.components : nullptr);
 }
 bool GraphSession::of_ranks() const { return impl_->world != nullptr; }
+
+const std::map<std::string, std::string>& GraphSession::meta() const { return impl_->options.meta; }
+
+const std::string& GraphSession::replanned() const { return impl_->replanned; }
 Session& GraphSession::session() { return impl_->session; }
 
 }  // namespace sluice

@@ -57,6 +57,10 @@ class GraphSession {
   // The ranks of a job run it together.
   bool of_ranks() const;
   Session& session();  // stats, traces, watchdog
+  // The texts of its bundle's meta.json.
+  const std::map<std::string, std::string>& meta() const;
+  // Why the plan of a loaded bundle was not used, and that it was compiled anew; "" when it was.
+  const std::string& replanned() const;
 
   // Writes plan.json, graph.txt, weights.safetensors, meta.json.
   void save(const std::string& dir) const;

@@ -31,6 +31,7 @@ struct GraphSession::Impl {
   GraphSessionOptions options;
   std::shared_ptr<collective::World> world;  // whose ranks run it together; null: this process alone
   CompileResult result;
+  std::string replanned;                 // of a bundle: why its plan was not used
   std::map<std::string, Tensor> folded;  // constants the compiler made
   std::vector<Tensor> updated;           // variables a step writes
   std::vector<Tensor> bound;             // all variables

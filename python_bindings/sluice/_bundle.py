@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from typing import Any
 
 from sluice import _C
@@ -63,16 +64,18 @@ class LoadedGraph:
     def __init__(self, directory: Any, functions: Any, options: Any) -> None:
         self.name = directory
         session = _C.GraphSession.load(directory, options, functions)
-        with open(f"{directory}/meta.json") as file:
-            meta = json.load(file)
+        if session.replanned:
+            warnings.warn(session.replanned, stacklevel=3)
         self.inputs, self.outputs = session.inputs(), session.outputs()
-        # A bundle that was not made here says nothing of nests: tensors by name in, a tuple of tensors out.
-        signature = json.loads(meta["signature"]) if "signature" in meta else {
-            "parameters": [name for name, _, _ in self.inputs],
-            "arguments": _plain("dict", [name for name, _, _ in self.inputs], len(self.inputs)),
-            "results": _plain("tuple", None, len(self.outputs))}
-        self._parameters = signature["parameters"]
-        arguments, results = Structure.from_json(signature["arguments"]), Structure.from_json(signature["results"])
+        text = session.meta().get("signature")
+        if text is None:
+            # A bundle that was not made here says nothing of nests: tensors by name in, a tuple of tensors out.
+            self._parameters = [name for name, _, _ in self.inputs]
+            arguments = Structure("dict", tuple(self._parameters), (Structure("tensor"),) * len(self.inputs))
+            results = Structure("tuple", None, (Structure("tensor"),) * len(self.outputs))
+        else:
+            self._parameters, arguments, results = _signature(f"{directory}/meta.json: signature", text, len(self.inputs),
+                                                              len(self.outputs))
         # Arguments that hold no tensor may be left out.
         self._defaults = {p: c.value for p, c in zip(self._parameters, arguments.children) if c.kind == "constant"}
         self._call = GraphCall(self.name, session, arguments, self.inputs, results)
@@ -106,8 +109,13 @@ class ShapedGraphs:
 
     def __init__(self, directory: str, functions: Any, options: Any) -> None:
         path = os.path.join(directory, "shapes.json")
-        with open(path) as file:
-            index = json.load(file)
+        try:
+            with open(path, encoding="utf-8") as file:
+                index = json.load(file)
+        except OSError as error:
+            raise _C.OSError(f"{path}: cannot be read: {error.strerror}") from None
+        except (ValueError, RecursionError) as error:
+            raise _C.ValueError(f"{path}: not JSON: {error}") from None
         n = index.get("bundles") if isinstance(index, dict) and index.get("schema_version") == 1 else None
         if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= 10000:
             raise _C.ValueError(f"{path}: bundles: {index!r:.100}; must be 1 to 10000 with schema_version 1")
@@ -134,5 +142,20 @@ class ShapedGraphs:
         return f"ShapedGraphs({self.name!r}, {self.shapes})"
 
 
-def _plain(kind: Any, keys: Any, n: int) -> Any:
-    return {"kind": kind, "value": keys, "children": [{"kind": "tensor", "children": []}] * n}
+def _signature(where: str, text: str, inputs: int, outputs: int) -> tuple[list[str], Structure, Structure]:
+    """The parameters, arguments and results of a graph's signature."""
+    try:
+        signature = json.loads(text)
+        if not isinstance(signature, dict) or sorted(signature) != ["arguments", "parameters", "results"]:
+            raise ValueError(f"{signature!r:.80}; must be an object of parameters, arguments and results")
+        arguments, results = Structure.from_json(signature["arguments"]), Structure.from_json(signature["results"])
+        parameters = list(arguments.value or ()) if arguments.kind == "dict" else None
+        if parameters is None or signature["parameters"] != parameters:
+            raise ValueError(f"parameters {signature['parameters']!r:.80}; arguments must be a dict of them")
+        if arguments.tensors() < inputs:  # more than it needs may be given
+            raise ValueError(f"arguments with {arguments.tensors()} tensors; the plan takes {inputs}")
+        if results.tensors() != outputs:
+            raise ValueError(f"results with {results.tensors()} tensors; the plan gives {outputs}")
+    except (ValueError, RecursionError) as error:
+        raise _C.ValueError(f"{where}: {error}") from None
+    return parameters, arguments, results

@@ -284,6 +284,8 @@ void bind_graph_session(nb::module_& m) {
       .def("ledger", [](PyGraph& g) { return ledger_of(g.get()->compiled().plan); })
       .def("layouts", [](PyGraph& g) { return layouts_of(*g.get()); })
       .def("passes", [](PyGraph& g) { return passes_of(g.get()->compiled()); })
+      .def("meta", [](PyGraph& g) { return g.get()->meta(); })
+      .def_prop_ro("replanned", [](PyGraph& g) { return g.get()->replanned(); })
       .def_prop_ro("compile_seconds", [](PyGraph& g) { return g.get()->compiled().seconds; })
       .def("stats", [](PyGraph& g) { return stats_of(*g.get()); })
       .def("counters", [](PyGraph& g) { return counters_of(g.get()->session().stats()); })
