@@ -59,7 +59,11 @@ const Bad kBad[] = {
     {"view_index", [](Plan& p) { p.kernels[0].inputs[0].index = 77; },
      "structure: kernel 'prepare/shift': register out of range: 77"},
     {"name_twice", [](Plan& p) { p.actors[1].name = "net"; }, "structure: actor 'net': the name appears twice"},
-    {"no_sink", [](Plan& p) { p.actors[3].role = ActorRole::kNormal; },
+    {"no_sink",
+     [](Plan& p) {
+       p.actors[3].role = ActorRole::kNormal;
+       p.outputs.clear();
+     },
      "steps: no sink, so no step would ever be finished; a plan needs one"},
     {"input_not_of_every_step",
      [](Plan& p) {
