@@ -25,6 +25,7 @@ const char* error_kind_name(ErrorKind kind) {
     case ErrorKind::kTimeout: return "timeout";
     case ErrorKind::kIo: return "io";
     case ErrorKind::kCancelled: return "cancelled";
+    case ErrorKind::kDevice: return "device";
   }
   return "unknown";
 }

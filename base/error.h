@@ -8,8 +8,9 @@
 
 namespace sluice {
 
-// What went wrong, in the terms a caller can act on. Python maps each kind to a builtin exception.
-enum class ErrorKind { kValue, kType, kIndex, kRuntime, kUnsupported, kMemory, kTimeout, kIo, kCancelled };
+// What went wrong, in the terms a caller can act on. Python maps each kind to a builtin exception. kDevice: a device is
+// lost to this process; everything on it fails from now on.
+enum class ErrorKind { kValue, kType, kIndex, kRuntime, kUnsupported, kMemory, kTimeout, kIo, kCancelled, kDevice };
 
 const char* error_kind_name(ErrorKind kind);
 

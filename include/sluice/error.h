@@ -7,7 +7,8 @@
 
 namespace sluice::api {
 
-enum class ErrorKind { kValue, kType, kIndex, kRuntime, kUnsupported, kMemory, kTimeout, kIo, kCancelled };
+// kDevice: a device is lost to this process; everything on it fails from now on.
+enum class ErrorKind { kValue, kType, kIndex, kRuntime, kUnsupported, kMemory, kTimeout, kIo, kCancelled, kDevice };
 
 // what(): "<where>: <what is wrong>: <what came>; <what must hold>".
 class SLUICE_API Error : public std::runtime_error {

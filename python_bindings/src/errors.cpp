@@ -27,6 +27,7 @@ std::vector<Mapping>& mappings() {
       {ErrorKind::kTimeout, "TimeoutError", PyExc_TimeoutError},
       {ErrorKind::kIo, "OSError", PyExc_OSError},
       {ErrorKind::kCancelled, "CancelledError", PyExc_RuntimeError},
+      {ErrorKind::kDevice, "DeviceError", PyExc_RuntimeError},
   };
   return list;
 }

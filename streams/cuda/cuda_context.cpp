@@ -118,7 +118,7 @@ Status CudaContext::status_of(CUresult result, const char* call, const std::stri
   if (!is_sticky(result)) return {ErrorKind::kRuntime, fmt::format("{}: {}: {}", id.str(), call, text)};
   std::lock_guard lock(poison_mutex_);
   if (poison_.ok()) {
-    poison_ = {ErrorKind::kRuntime,
+    poison_ = {ErrorKind::kDevice,
                fmt::format("{}: the device is poisoned: {}, told by {}{}{}; it can be used again by a new process only",
                            id.str(), text, call,
                            launched_last.empty() ? "" : "; its stream had launched last: ", launched_last)};
