@@ -24,7 +24,7 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/sluiceConfig.cmake.in
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/cmake/sluiceConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/cmake/sluiceConfig.cmake ${PROJECT_BINARY_DIR}/cmake/sluiceConfigVersion.cmake
-        DESTINATION ${package_dir} COMPONENT cpp)
+        ${PROJECT_SOURCE_DIR}/cmake/FindCAF.cmake DESTINATION ${package_dir} COMPONENT cpp)
 
 # pkg-config. Paths start at the file itself, so that an installed tree may be moved.
 file(RELATIVE_PATH pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)

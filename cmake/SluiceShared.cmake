@@ -24,3 +24,8 @@ endfunction()
 
 sluice_shared(sluice_runtime OBJECTS runtime DEPS actors kernels memory streams plan base)
 sluice_shared(sluice OBJECTS runtime tensor DEPS compiler graph actors kernels memory streams plan base)
+
+# sluice::caf: sluice::runtime for programs that use sluice/caf.hpp, which is all header.
+add_library(sluice_caf INTERFACE)
+target_link_libraries(sluice_caf INTERFACE sluice_runtime_shared CAF::core)
+add_library(sluice::caf ALIAS sluice_caf)

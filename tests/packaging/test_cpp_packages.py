@@ -132,6 +132,31 @@ def test_find_package_c(prefix, model, tmp_path):
     check(where / "c_runner", model, tmp_path)
 
 
+def test_a_service_of_actors(prefix, tmp_path):
+    """examples/caf_service: bundle, actor, bundle, against the same in Python."""
+    class Net(sl.nn.Graph):
+        def __init__(self, *sizes):
+            super().__init__()
+            self.net = sl.nn.Sequential(sl.nn.Linear(*sizes), sl.nn.Tanh())
+
+        def build(self, x):
+            return self.net(x)
+
+    sl.manual_seed(0)
+    encoder, classifier = Net(6, 5), Net(5, 3)
+    expected = []
+    for i in range(40):
+        x = (sl.arange(12) % 7 + i).to(sl.float32).reshape(2, 6)
+        expected.append(classifier(encoder(x) / 2).numpy().astype(np.float64).sum())
+    sl.save(encoder, tmp_path / "encoder")
+    sl.save(classifier, tmp_path / "classifier")
+    where = build(ROOT / "examples/caf_service", tmp_path / "b", f"-DCMAKE_PREFIX_PATH={prefix}")
+    answers = run(where / "caf_service", tmp_path / "encoder", tmp_path / "classifier", 40).split()
+    assert answers == [f"{value:.6g}" for value in expected]
+    wrong = subprocess.run([where / "caf_service", tmp_path / "encoder", "/no/bundle", "1"], capture_output=True, text=True)
+    assert wrong.returncode == 1 and "bundle '/no/bundle': not a directory" in wrong.stderr
+
+
 def test_find_package_refuses_another_version(prefix, tmp_path):
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.25)\nproject(p LANGUAGES NONE)\nfind_package(sluice 0.2 REQUIRED)\n")

@@ -65,7 +65,7 @@ def bundle(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("program", ["service", "service_c"])
+@pytest.mark.parametrize("program", ["service", "service_c", "service_caf"])
 def test_services_run(program, project, bundle):
     assert run(project / program, bundle) == "2 0\n"
 
