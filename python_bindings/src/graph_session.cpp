@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/interrupt.h"
-#include "both.h"
+#include "bindings.h"
 #include "graph_object.h"
 #include "live_graphs.h"
 #include "plan/json.h"

@@ -1,7 +1,7 @@
 // Generators, and creation from them.
 #include "tensor/random.h"
 
-#include "both.h"
+#include "bindings.h"
 #include "graph/ops/random.h"
 
 namespace sluice::python {
