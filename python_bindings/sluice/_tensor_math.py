@@ -165,36 +165,6 @@ def clamp_max(self, max):
 
 
 @method
-def exp2(self):
-    return 2.0 ** self
-
-
-@method
-def log2(self):
-    return self.log() * (1 / math.log(2))
-
-
-@method
-def log10(self):
-    return self.log() * (1 / math.log(10))
-
-
-@method
-def sinh(self):
-    return (self.exp() - (-self).exp()) / 2
-
-
-@method
-def cosh(self):
-    return (self.exp() + (-self).exp()) / 2
-
-
-@method
-def frac(self):
-    return self - self.trunc()
-
-
-@method
 def erfinv(self):
     """Inverse of erf by a rational start and two Newton steps; not differentiable."""
     with sluice.no_grad():
