@@ -11,14 +11,12 @@ from sluice._C import Tensor, fn
 from sluice._size import Size
 
 # Functions that are a method called on their first argument.
-METHODS = """abs absolute add addcdiv addcmul addmm all allclose amax amin any argmax argmin argsort atan2 bitwise_and
-bitwise_not bitwise_or bitwise_xor bmm ceil chunk clamp clamp_max clamp_min clip clone cos cosh cumsum detach div divide
-dot eq equal erf erfinv exp exp2 expm1 flatten floor floor_divide fmod frac gather ge greater gt index_add index_select
-isclose isfinite isinf isnan le lerp less log log10 log1p log2 log_softmax logical_and logical_not logical_or logical_xor
-logsumexp lt masked_fill masked_select matmul max maximum mean min minimum mm movedim mul multiply mv narrow ne neg
-negative nonzero norm not_equal numel outer pow prod reciprocal relu remainder reshape roll round rsqrt scatter
-scatter_add select sigmoid sign sin sinh softmax sort split sqrt square squeeze std sub subtract sum swapaxes swapdims t
-take_along_dim tan tanh topk transpose tril triu true_divide trunc unbind unflatten unsqueeze var""".split()
+METHODS = """absolute add addcdiv addcmul addmm all allclose amax amin any argmax argmin argsort bitwise_not bmm
+chunk clamp clamp_max clamp_min clip clone cumsum detach div divide dot equal erfinv flatten gather greater heaviside
+index_add index_select isclose isfinite lerp less log_softmax logsumexp masked_fill masked_select matmul max mean min
+mm movedim multiply mv narrow negative nonzero norm not_equal numel outer pow prod relu reshape roll scatter
+scatter_add select sigmoid softmax sort split square squeeze std sub subtract sum swapaxes swapdims t take_along_dim
+topk transpose tril triu true_divide unbind unflatten unsqueeze var""".split() + fn._elementwise
 
 
 def _call(name):
@@ -45,6 +43,10 @@ def __getattr__(name):
     if name in PUBLIC:
         return PUBLIC[name]
     raise AttributeError(f"module 'sluice._functions' has no attribute '{name}'")
+
+
+def polygamma(n, input):
+    return fn.polygamma(n, input)
 
 
 def cat(tensors, dim=0):

@@ -179,44 +179,6 @@ def clamp_max(self, max):
 
 
 @method
-def exp2(self):
-    return 2.0 ** self
-
-
-def _log_to_base(self, base):
-    # In float64: the last bit decides whether the logarithm of a power of the base is whole.
-    x = _floating(self)
-    return (x.double().log() * (1 / math.log(base))).to(x.dtype)
-
-
-@method
-def log2(self):
-    return _log_to_base(self, 2)
-
-
-@method
-def log10(self):
-    return _log_to_base(self, 10)
-
-
-@method
-def sinh(self):
-    x = _floating(self)
-    return (x.expm1() - (-x).expm1()) / 2
-
-
-@method
-def cosh(self):
-    x = _floating(self)
-    return (x.exp() + (-x).exp()) / 2
-
-
-@method
-def frac(self):
-    return self - self.trunc()
-
-
-@method
 def erfinv(self):
     """Inverse of erf by a rational start and three Newton steps."""
     input = _floating(self)

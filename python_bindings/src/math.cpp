@@ -16,27 +16,36 @@ using OptionalDType = std::optional<DType>;
 
 Value cast_if(const Value& x, OptionalDType dtype) { return dtype ? ops::cast(x, *dtype) : x; }
 
+// Every elementwise op that has no binding of its own, by the name of its definition; adds those names to `names`.
+void bind_elementwise(const Both& both, nb::list names) {
+  for (const auto& functions : {ops::unary_functions(), ops::binary_functions(), ops::comparison_functions()}) {
+    for (const ops::TensorFunction& f : functions) {
+      const char* name = f.op->name;
+      if (nb::hasattr(both.fn, name) || nb::hasattr(both.fn, (std::string("_") + name).c_str())) continue;
+      names.append(name);
+      if (f.unary != nullptr)
+        both(name, f.unary, f.op->doc);
+      else
+        both(name, f.binary, nb::arg("other"), f.op->doc);
+    }
+  }
+}
+
 void bind_unary(const Both& both) {
-  both("neg", &ops::neg)("abs", &ops::abs)("sign", &ops::sign)("exp", &ops::exp)("expm1", &ops::expm1)("log",
-                                                                                                       &ops::log);
-  both("log1p", &ops::log1p)("sqrt", &ops::sqrt)("rsqrt", &ops::rsqrt)("reciprocal", &ops::reciprocal);
-  both("sin", &ops::sin)("cos", &ops::cos)("tan", &ops::tan)("tanh", &ops::tanh)("erf", &ops::erf);
-  both("floor", &ops::floor)("ceil", &ops::ceil)("round", &ops::round)("trunc", &ops::trunc)("square", &ops::square);
-  both("sigmoid", &ops::sigmoid)("relu", &ops::relu)("isnan", &ops::isnan)("isinf", &ops::isinf);
-  both("isfinite", &ops::isfinite)("logical_not", &ops::logical_not)("bitwise_not", &ops::bitwise_not);
+  both("square", &ops::square)("sigmoid", &ops::sigmoid)("relu", &ops::relu);
+  both("isfinite", &ops::isfinite)("bitwise_not", &ops::bitwise_not);
 }
 
 void bind_binary(const Both& both) {
   const auto other = nb::arg("other");
-  both("mul", &ops::mul, other)("floor_divide", &ops::floor_divide, other)("remainder", &ops::remainder, other);
-  both("fmod", &ops::fmod, other)("maximum", &ops::maximum, other)("minimum", &ops::minimum, other);
-  both("atan2", &ops::atan2, other)("eq", &ops::eq, other)("ne", &ops::ne, other)("lt", &ops::lt, other);
-  both("le", &ops::le, other)("gt", &ops::gt, other)("ge", &ops::ge, other)("logical_and", &ops::logical_and, other);
-  both("logical_or", &ops::logical_or, other)("logical_xor", &ops::logical_xor, other);
-  both("bitwise_and", &ops::bitwise_and, other)("bitwise_or", &ops::bitwise_or, other);
-  both("bitwise_xor", &ops::bitwise_xor, other)("pow", &ops::pow, nb::arg("exponent"));
+  both("pow", &ops::pow, nb::arg("exponent"));
+  both("heaviside", &ops::heaviside, nb::arg("values"));
   both("_add", &ops::add, other)("_sub", &ops::sub, other)("_div", &ops::div,
                                                            other);  // torch adds alpha, rounding_mode
+  // The order comes first in the function, the tensor in the method.
+  both.fn.def("polygamma", &ops::polygamma, Release(), nb::arg("n"), nb::arg("input"));
+  both.tensor.def(
+      "polygamma", [](const Value& x, int64_t n) { return ops::polygamma(n, x); }, Release(), nb::arg("n"));
 }
 
 // Operators: Python's int and float on either side.
@@ -129,6 +138,9 @@ void bind_math(nb::module_& fn, nb::class_<Tensor>& tensor) {
   bind_operators(tensor);
   bind_reductions(both);
   bind_others(both);
+  nb::list names;
+  bind_elementwise(both, names);
+  fn.attr("_elementwise") = names;
 }
 
 }  // namespace sluice::python
