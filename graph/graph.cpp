@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "graph/ops/global.h"
+#include "graph/ops/movement.h"
 
 namespace sluice::graph {
 namespace {
@@ -41,8 +42,9 @@ int Graph::micro_batches() const {
 
 int Graph::every_of_outputs(const Node& node) const {
   if (node.op->of_all) return static_cast<int>(attr<int64_t>(node.attrs, 0));
-  // How a variable is seen or lies is no less there.
-  const bool same = node.op->view != nullptr || node.op == &ops::to_global_op();
+  // How a variable is seen or lies is no less there, nor is what a step copies of it.
+  const bool same =
+      node.op->view != nullptr || node.op == &ops::to_global_op() || (ops::is_copy(*node.op) && node.every != 1);
   return same && every(node.inputs[0]) == 0 ? 0 : node.every;
 }
 
@@ -107,6 +109,18 @@ void Graph::set_update(int variable, ValueId value) {
   SLUICE_CHECK(type(value) == type(v.value), "graph '{}': the update of '{}' is {}; must be {}, the variable's type",
                name, v.name, type(value).str(), type(v.value).str());
   v.update = value;
+}
+
+void Graph::set_strides(ValueId value, const Strides& strides) {
+  SLUICE_CHECK(strides.rank() == type(value).shape.rank(),
+               "graph '{}': %{} is {} with strides {}; must have a stride for each axis", name, value,
+               type(value).str(), strides.str());
+  values_[value].strides = strides;
+}
+
+TensorSpec Graph::spec(ValueId value) const {
+  const ValueInfo& v = values_[value];
+  return v.strides.empty() ? TensorSpec::contiguous(v.type) : TensorSpec{v.type.dtype, v.type.shape, v.strides};
 }
 
 void Graph::verify() const {
