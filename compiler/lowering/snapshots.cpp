@@ -258,9 +258,12 @@ void verify_snapshots(const Graph& graph, const PassContext&) {
     const bool by_kernel = update.kind == ValueKind::kNode && lying[variable.update].root == variable.update;
     SLUICE_CHECK_KIND(kRuntime, by_kernel && graph.nodes()[update.index].placement == variable.placement,
                       "update of {}: %{}; a kernel beside the variable must write it", variable.name, variable.update);
-    SLUICE_CHECK_KIND(kRuntime, update.strides.empty() && written.emplace(variable.update, static_cast<int>(v)).second,
-                      "update of {}: %{} is laid out otherwise, or written into another variable; it must be neither",
-                      variable.name, variable.update);
+    const TensorSpec spec = graph.spec(variable.update);
+    SLUICE_CHECK_KIND(
+        kRuntime,
+        is_contiguous(spec.shape, spec.strides) && written.emplace(variable.update, static_cast<int>(v)).second,
+        "update of {}: %{} is laid out otherwise, or written into another variable; it must be neither", variable.name,
+        variable.update);
     writer[v] = update.index;
   }
   for (size_t p = 0; p < graph.nodes().size(); ++p) {
