@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "graph/ops/global.h"
-#include "graph/ops/movement.h"
 
 namespace sluice::graph {
 namespace {
@@ -42,9 +41,9 @@ int Graph::micro_batches() const {
 
 int Graph::every_of_outputs(const Node& node) const {
   if (node.op->of_all) return static_cast<int>(attr<int64_t>(node.attrs, 0));
-  // How a variable is seen or lies is no less there, nor is what a step copies of it.
-  const bool same =
-      node.op->view != nullptr || node.op == &ops::to_global_op() || (ops::is_copy(*node.op) && node.every != 1);
+  if (node.for_all) return 0;
+  // How a variable is seen or lies is no less there.
+  const bool same = node.op->view != nullptr || node.op == &ops::to_global_op();
   return same && every(node.inputs[0]) == 0 ? 0 : node.every;
 }
 
@@ -160,6 +159,9 @@ void Graph::verify() const {
       SLUICE_CHECK(type(node.outputs[o]) == types[o], "graph '{}': node {}: %{} is {}; inferred is {}", name, of,
                    node.outputs[o], type(node.outputs[o]).str(), types[o].str());
     }
+    SLUICE_CHECK(!node.for_all || (node.inputs.size() == 1 && every(node.inputs[0]) == 0),
+                 "graph '{}': node {}: its value is for all micro-batches; only what it copies of a variable can be{}",
+                 name, of, at(node));
     const int makes = every_of_outputs(node);
     SLUICE_CHECK((node.every == 1 || node.every == batches) && (makes <= 1 || makes == batches),
                  "graph '{}': node {}: every {}; must be 1 or {}, the micro-batches of a step{}", name, of,

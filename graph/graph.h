@@ -33,16 +33,16 @@ struct Node {
   std::string module;     // "model.layer1.conv1"
   int quota = 0;          // user's quota of the registers that leave it; 0 = the compiler's choice
   int every = 1;          // it runs once per so many micro-batches
+  bool for_all = false;   // what a step copies of a variable: all its micro-batches read it
 };
 
 enum class ValueKind : uint8_t { kInput, kVariable, kNode };
 struct ValueInfo {
   TensorType type;
   ValueKind kind = ValueKind::kNode;
-  int index = 0;   // of the input, variable or node
-  int output = 0;  // of the node
-  int every =
-      1;  // of how many micro-batches there is one; 0: of all, as of variables, views and step-wise copies of them
+  int index = 0;         // of the input, variable or node
+  int output = 0;        // of the node
+  int every = 1;         // of how many micro-batches there is one; 0: of all, as of variables and views of them
   Strides strides = {};  // of a node's output once it is laid out; none: contiguous
 };
 

@@ -162,7 +162,7 @@ class Parser {
   Placement placement(TextCursor& line) {
     Node node;
     annotations(line, node);
-    if (node.every != 1 || node.quota != 0 || node.source.known() || !node.module.empty())
+    if (node.every != 1 || node.for_all || node.quota != 0 || node.source.known() || !node.module.empty())
       line.fail("annotations: found those of a node; inputs, variables and outputs have a device and a stream");
     return node.placement;
   }
@@ -184,8 +184,10 @@ class Parser {
         node.quota = count(line, "quota");
       else if (key == "every")
         node.every = count(line, "every");
+      else if (key == "for_all")
+        node.for_all = true;
       else
-        line.fail("annotations: found {}; known are device, stream, quota, every, module, source", found);
+        line.fail("annotations: found {}; known are device, stream, quota, every, for_all, module, source", found);
     } while (line.accept(','));
     line.expect(']', "annotations");
   }

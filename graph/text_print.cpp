@@ -30,6 +30,7 @@ std::string annotations(const Node& node) {
   std::vector<std::string> parts = placement_parts(node.placement);
   if (node.quota) parts.push_back(fmt::format("quota {}", node.quota));
   if (node.every != 1) parts.push_back(fmt::format("every {}", node.every));
+  if (node.for_all) parts.emplace_back("for_all");
   if (!node.module.empty()) parts.push_back("module " + quoted(node.module));
   if (node.source.known()) parts.push_back("source " + quoted(node.source.str()));
   return in_brackets(parts);

@@ -182,6 +182,7 @@ ValueId CopyingRewriter::copy_aside(const OpDef& op, ValueId value, ValueId from
   node.module = reader.module;
   if (root.kind == ValueKind::kNode) node.quota = source_.nodes()[root.index].quota;
   node.every = every_of_copy(value, reader.every);
+  node.for_all = source_.every(value) == 0 && node.every != 1;
   Graph& made = rewriter_.target();
   const ValueId id = made.nodes()[made.add_node(std::move(node))].outputs[0];
   lay_out(id, strides);

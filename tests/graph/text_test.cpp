@@ -71,7 +71,8 @@ TEST(GraphText, CopiesOfAStepAreThereForAllItsBatches) {
         parse_text("graph \"g\" {\n  %0 = variable \"w\" : float32(2)\n  %1 = copy(%0) : float32(2)" + every + "\n}\n");
     return graph.every(1);
   };
-  EXPECT_EQ(there(" [every 4]"), 0);
+  EXPECT_EQ(there(" [every 4, for_all]"), 0);
+  EXPECT_EQ(there(" [every 4]"), 4);
   EXPECT_EQ(there(""), 1);
 }
 
