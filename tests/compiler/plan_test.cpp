@@ -447,7 +447,7 @@ TEST(Plan, ErrorsOfATargetKeepTheirFixBesideTheLine) {
   output "y" = %1
 )");
   try {
-    compile(graph, RefusingTarget());
+    compile(graph, RefusingTarget(), {});
     FAIL() << "compiled";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "op exp: not today  (net.py:4)");
