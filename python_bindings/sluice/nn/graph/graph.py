@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import json
@@ -125,29 +126,31 @@ class Graph:
         """Of threads that call first at the same time, one compiles and the others wait for it."""
         while self._call is None:
             here = threading.get_ident()
-            with tracing_lock:
+            with contextlib.ExitStack() as tracing:
+                tracing.enter_context(tracing_lock)
                 thread, done = self._compiling or (None, threading.Event())
-                if thread is None:
+                if thread is None and self._call is None:  # in this order: one is set before the other is cleared
                     self.__dict__["_compiling"] = here, done
+                    try:
+                        self._compile(arguments, tracing)
+                    finally:
+                        self.__dict__["_compiling"] = None
+                        done.set()
             if thread == here:
                 raise _C.RuntimeError(f"graph '{self.name}': its build() calls the graph itself; call its parts")
+            # Who traces another graph waits with the lock held: the thread it waits for has traced, and needs it no more.
             if thread is not None:
                 done.wait()
-                continue
-            try:
-                self._compile(arguments)
-            finally:
-                self.__dict__["_compiling"] = None
-                done.set()
 
-    def _compile(self, arguments: Any) -> None:
+    def _compile(self, arguments: Any, tracing: Any) -> None:
         start = time.perf_counter()
         leaves, names = [], []
         structure = flatten(arguments, "", leaves, names)
         refused = Refused(self.name, self.config)
         report = Report(self)
-        with refused, tracing_lock:
+        with refused:
             captured, results, functions = self._trace(structure, leaves, names, refused, report.stack_depth)
+        tracing.close()  # other graphs may be traced while this one is compiled
         self.__dict__["_captured"] = captured
         report.stage(f"build() traced in {time.perf_counter() - start:.3f} s")
         signature = {"parameters": list(arguments), "arguments": structure.to_json(), "results": results.to_json()}
