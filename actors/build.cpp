@@ -288,9 +288,9 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
         step.fills = position(run.adjacency.out_registers[actor], view.index);
     }
     program->writes_variables |= !step.writes.empty();
-    // A user's function may wait for anything, a collective for other ranks: they run without holding any cores.
-    if (!own_async && kernel.op != "host_function" && kernel.collective < 0)
-      program->cores = plan.streams[source.stream].cores;
+    // A collective waits for other ranks.
+    if (!own_async && step.kernel->needs_cores() && kernel.collective < 0)
+      step.cores = plan.streams[source.stream].cores;
     program->kernels.push_back(std::move(step));
   }
   program->touches_variables |= program->writes_variables;

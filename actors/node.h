@@ -42,6 +42,7 @@ struct KernelRun {
   int index = 0;                     // in the plan
   uint32_t inputs = 0, outputs = 0;  // first operand in NodeProgram::pointers
   void* workspace = nullptr;
+  int cores = 0;                                 // leased while it runs; 0: none may be held
   std::vector<int> writes;                       // variables
   int fills = -1;                                // port of a register whose tokens several firings write, or -1
   std::string context;                           // where it stands, for errors
@@ -72,7 +73,6 @@ struct NodeProgram {
   std::vector<InPort> ins;
   std::vector<OutPort> outs;
   uint32_t sink_outputs = 0;  // first in `pointers`
-  int cores = 0;              // leased while kernels run; 0: none
   bool touches_variables = false, writes_variables = false;
   bool asynchronous = false;  // the stream is
 };
@@ -209,6 +209,7 @@ class alignas(64) Node {
   Status wait_event(SlotEvent& slot, uint32_t flags);
   void acquire_slots(uint32_t flags);
   Status take_tokens(uint32_t flags);
+  void hold_cores(int cores);
   Status run_chain(std::span<const KernelRun> runs, uint64_t step, uint32_t flags);
   Status run_kernels(std::span<const KernelRun> runs, KernelChain* chain, uint64_t step, uint32_t flags);
   void emit(int port, const Status& status);
@@ -244,6 +245,7 @@ class alignas(64) Node {
   bool has_unseen_ = false;  // firings since take_unseen_failure() found one
   int ends_due_ = 0;         // input edges that have not ended
   int freed_slot_ = 0;       // of the ack being handled
+  int64_t leasing_ns_ = 0;   // of this firing: how long it has waited for cores
   std::atomic<int> activity_{kIdle};
   std::atomic<uint64_t> start_credits_{0};
   std::atomic<bool> start_posted_{false};

@@ -53,11 +53,8 @@ void Node::fire_program() {
   if (!status.ok()) run_->flags.fetch_or(kRunPoisoned, std::memory_order_acq_rel);
   if ((flags & kRunCancelled) != 0) status = cancelled(*run_->plan, step);
   if (!status.ok() && program.asynchronous) home_->stream().fail(status);
-  if (program.cores > 0 && status.ok()) {
-    activity_.store(kLeasing, std::memory_order_relaxed);
-    home_->lease(program.cores);
-    activity_.store(kIdle, std::memory_order_relaxed);
-  }
+  home_->offer_lease();
+  leasing_ns_ = 0;
   if (run_->plan->actors[actor_].role == ActorRole::kSink) {
     run_->listener->on_sink(actor_, step, status,
                             status.ok() ? program.pointers.data() + program.sink_outputs : nullptr);
@@ -104,7 +101,7 @@ void Node::fire_program() {
   }
   if (program.asynchronous && unseen()) keep_unseen_failure(step);
   if (!program.kernels.empty()) {
-    const int64_t busy_ns = published_busy_ns_.load(std::memory_order_relaxed) + now_ns() - run_ns;
+    const int64_t busy_ns = published_busy_ns_.load(std::memory_order_relaxed) + now_ns() - run_ns - leasing_ns_;
     published_busy_ns_.store(busy_ns, std::memory_order_relaxed);
   }
   rule_.finish(host);
@@ -169,6 +166,13 @@ Status Node::take_tokens(uint32_t flags) {
   return status;
 }
 
+// What a kernel that needs none may wait for, may need them.
+void Node::hold_cores(int cores) {
+  if (cores == 0) return home_->unlease();
+  activity_.store(kLeasing, std::memory_order_relaxed);
+  leasing_ns_ += home_->lease(cores);
+}
+
 // One kernel, or a chain of them.
 Status Node::run_chain(std::span<const KernelRun> runs, uint64_t step, uint32_t flags) {
   if ((flags & kRunCheckNumerics) == 0) return run_kernels(runs, runs[0].chain.get(), step, flags);
@@ -181,7 +185,7 @@ Status Node::run_chain(std::span<const KernelRun> runs, uint64_t step, uint32_t 
 // `chain`: what repeats them, or null.
 Status Node::run_kernels(std::span<const KernelRun> runs, KernelChain* chain, uint64_t step, uint32_t flags) {
   NodeProgram& program = *program_;
-  const KernelRun* now = nullptr;
+  const KernelRun* now = chain == nullptr ? &runs[0] : nullptr;
   const auto run_each = [&] {
     for (const KernelRun& run : runs) {
       now = &run;
@@ -200,9 +204,10 @@ Status Node::run_kernels(std::span<const KernelRun> runs, KernelChain* chain, ui
     now = nullptr;
   };
   const int64_t begin_ns = (flags & kRunTraced) != 0 ? now_ns() : 0;
-  activity_.store(runs[0].index, std::memory_order_relaxed);
   Status status;
   try {
+    hold_cores(runs[0].cores);
+    activity_.store(runs[0].index, std::memory_order_relaxed);
     if (chain != nullptr) {
       auto key = chain->key.begin();
       for (const uint32_t pointer : chain->varying) *key++ = program.pointers[pointer];
@@ -291,7 +296,6 @@ void Node::before_ack(int edge, int slot) {
       } else {
         home_->unlease();  // the reader may need the cores this stream keeps
         static_cast<void>(event.event->wait());
-        if (rule_.in_firing() && program_->cores > 0) home_->lease(program_->cores);
       }
     }
   }

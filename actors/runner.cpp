@@ -170,14 +170,18 @@ std::vector<StreamExecutor*> Runner::streams_at_work() const {
   return busy;
 }
 
-void Runner::activate() {
+void Runner::activate(std::chrono::nanoseconds timeout) {
   const std::vector<size_t> messages = messages_per_stream();
   room_.reserve(streams_.size());
   for (StreamExecutor* stream : streams_) {
-    stream->run_sync([&] {
-      stream->reserve_room(messages[room_.size()]);
-      room_.push_back(messages[room_.size()]);
-    });
+    const bool done = stream->run_sync(
+        [&] {
+          stream->reserve_room(messages[room_.size()]);
+          room_.push_back(messages[room_.size()]);
+        },
+        timeout);
+    SLUICE_CHECK_KIND(kTimeout, done, "plan '{}': stream {} is kept busy by another plan; load it when that is done",
+                      run_.plan->name, stream->name());
   }
   // All of them or none: once the first may fire, nothing here can fail.
   struct Progress {
@@ -239,8 +243,14 @@ uint64_t Runner::total_firings() const {
   return total;
 }
 
-void Runner::set_trace(bool on) {
-  if (on == flag(kRunTraced)) return;
+bool Runner::has_fired(uint64_t steps) const {
+  return std::all_of(nodes_.begin(), nodes_.end(),
+                     [&](const Node* node) { return node->firings() >= run_.counts.after(node->actor(), steps); });
+}
+
+bool Runner::set_trace(bool on, std::chrono::nanoseconds timeout) {
+  if (on == flag(kRunTraced)) return true;
+  bool ended = true;
   if (on) run_.trace.start(run_.plan->streams.size());
   set_flag(kRunTraced, on);
   for (size_t s = 0; s < streams_.size(); ++s) {
@@ -248,9 +258,10 @@ void Runner::set_trace(bool on) {
       streams_[s]->add_tracer(&run_.trace, stream_lanes_[s]);
     } else {
       streams_[s]->remove_tracer(&run_.trace);
-      streams_[s]->run_sync([] {});  // a firing that began traced adds its event
+      ended &= streams_[s]->run_sync([] {}, timeout);  // a firing that began traced adds its event
     }
   }
+  return ended;
 }
 
 std::string Runner::describe(const Node& node, uint64_t due, bool on_home_thread) const {

@@ -12,6 +12,7 @@
 
 #include "actors/build.h"
 #include "actors/system.h"
+#include "base/interrupt.h"
 
 namespace sluice::actors {
 
@@ -33,8 +34,8 @@ class Runner {
   Runner& operator=(const Runner&) = delete;
 
   // Lets the nodes run. Their first actions (initial tokens, free input slots) happen before it returns.
-  // When it throws, actors are at work only if activated().
-  void activate();
+  // When it throws, actors are at work only if activated(). Throws kTimeout for a stream that others keep busy.
+  void activate(std::chrono::nanoseconds timeout = kWaitForever);
   bool activated() const { return activated_; }
   // `n` start credits to every source and feed.
   void start(uint64_t n);
@@ -61,6 +62,8 @@ class Runner {
   // Per register; exact while nothing fires. Reads what the streams publish and waits for none of them.
   std::vector<RegisterCounts> register_counts() const;
   uint64_t total_firings() const;
+  // Every actor has fired as often as `steps` start credits let it.
+  bool has_fired(uint64_t steps) const;
   // 1 + the last step that wrote the variable; 0: none.
   uint64_t variable_step(int variable) const { return run_.variable_steps[variable].load(std::memory_order_acquire); }
   const std::vector<Node*>& nodes() const { return nodes_; }
@@ -74,8 +77,9 @@ class Runner {
   // nothing is pending.
   std::string protocol_breach();
 
-  // Tracing of firings and kernels, and of the streams' waits.
-  void set_trace(bool on);
+  // Tracing of firings and kernels, and of the streams' waits. When it is off, nothing more is added; false when that
+  // cannot be said after `timeout`.
+  bool set_trace(bool on, std::chrono::nanoseconds timeout);
   Trace take_trace() { return run_.trace.take(); }
 
  private:

@@ -5,10 +5,11 @@
 #include <mutex>
 
 #include "actors/node.h"
-#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "kernels/worker_threads.h"
 #include "memory/core_lease.h"
+#include "streams/cores.h"
 #include "streams/stream.h"
 
 namespace sluice::actors {
@@ -35,6 +36,7 @@ StreamExecutor::StreamExecutor(Options options, std::unique_ptr<Stream> stream)
   last_call_ = std::make_unique<Call>(Call{{}, [this] { stopping_.store(true, std::memory_order_relaxed); }});
   thread_ = start_thread(fmt::format("stream '{}'", options_.name), options_.name.substr(0, 15).c_str(), [this] {
     current_executor = this;
+    if (!options_.cpus.empty()) run_on(options_.cpus);
     log(LogLevel::kDebug, LogArea::kActors, "stream {}: thread started", options_.name);
     run();
     log(LogLevel::kDebug, LogArea::kActors, "stream {}: thread ends", options_.name);
@@ -63,9 +65,12 @@ void StreamExecutor::post_call(std::unique_ptr<Call> call) {
   post(&call.release()->cell);
 }
 
-void StreamExecutor::run_sync(const std::function<void()>& run) {
-  if (options_.manual || on_thread()) return run();
-  // Shared, because an interrupted caller leaves; what it asked for is not begun then, but awaited once it has been.
+bool StreamExecutor::run_sync(const std::function<void()>& run, std::chrono::nanoseconds timeout) {
+  if (options_.manual || on_thread()) {
+    run();
+    return true;
+  }
+  // Shared, because a caller may leave early; what it asked for is not begun then, but awaited once it has been.
   struct Request {
     std::mutex mutex;
     std::condition_variable changed;
@@ -90,26 +95,42 @@ void StreamExecutor::run_sync(const std::function<void()>& run) {
     request->changed.notify_all();
   });
   std::unique_lock lock(request->mutex);
-  try {
-    interruptible_wait(lock, request->changed, kWaitForever, [&] { return request->done; });
-  } catch (...) {
+  const auto leave = [&] {
     request->withdrawn = !request->begun;
     if (request->begun) request->changed.wait(lock, [&] { return request->done; });
+  };
+  try {
+    if (!interruptible_wait(lock, request->changed, timeout, [&] { return request->done; })) leave();
+  } catch (...) {
+    leave();
     throw;
   }
+  if (request->withdrawn) return false;
   // Taken out, so that the caller, who reads it, is who destroys it.
   if (std::exception_ptr error = std::move(request->error)) std::rethrow_exception(std::move(error));
+  return true;
 }
 
-void StreamExecutor::lease(int cores) {
+int64_t StreamExecutor::lease(int cores) {
   const int held = leased_.load(std::memory_order_relaxed);
-  if (held != 0 && (held != cores || options_.leases->contended())) unlease();
-  if (leased_.load(std::memory_order_relaxed) != 0) return;
+  if (held == cores) return 0;
+  if (held != 0) unlease();
+  if (cores > 1 && options_.workers != nullptr) options_.workers->look();
+  int64_t waited_ns = 0;
   if (!options_.leases->try_acquire(cores)) {
     const BusyClock::Pause waiting(clock_);
+    const int64_t begin_ns = now_ns();
     options_.leases->acquire(cores);
+    waited_ns = now_ns() - begin_ns;
   }
   leased_.store(cores, std::memory_order_relaxed);
+  return waited_ns;
+}
+
+void StreamExecutor::offer_lease() {
+  const int held = leased_.load(std::memory_order_relaxed);
+  if (held > 1 && options_.workers != nullptr) options_.workers->look();
+  if (held != 0 && options_.leases->contended()) give_up_lease();
 }
 
 void StreamExecutor::unlease() {

@@ -20,11 +20,13 @@
 #include "actors/message_probe.h"
 #include "actors/ring.h"
 #include "actors/trace_rings.h"
+#include "base/interrupt.h"
 
 namespace sluice {
 class CoreLeases;
 class Device;
 class Stream;
+class WorkerThreads;
 }  // namespace sluice
 
 namespace sluice::actors {
@@ -32,11 +34,13 @@ namespace sluice::actors {
 class StreamExecutor {
  public:
   struct Options {
-    std::string name;               // "cpu:0/compute0"
-    CoreLeases* leases = nullptr;   // REQUIRES: outlives the executor
-    Device* device = nullptr;       // REQUIRES: outlives the executor
-    bool manual = false;            // no thread
-    MessageProbe* probe = nullptr;  // of manual stepping; REQUIRES: outlives the executor
+    std::string name;                  // "cpu:0/compute0"
+    CoreLeases* leases = nullptr;      // REQUIRES: outlives the executor
+    Device* device = nullptr;          // REQUIRES: outlives the executor
+    bool manual = false;               // no thread
+    MessageProbe* probe = nullptr;     // of manual stepping; REQUIRES: outlives the executor
+    WorkerThreads* workers = nullptr;  // of kernels, or null; REQUIRES: outlives the executor
+    std::vector<int> cpus = {};        // that its thread, and the workers it starts, run on; empty: all
   };
   StreamExecutor(Options options, std::unique_ptr<Stream> stream);
   // REQUIRES: no node uses it any more.
@@ -59,8 +63,9 @@ class StreamExecutor {
   void call(std::function<void()> run);
   // The same for a call made before, which needs no memory.
   void post_call(std::unique_ptr<Call> call);
-  // Runs `run` on the stream's thread and waits for it; rethrows what it throws.
-  void run_sync(const std::function<void()>& run);
+  // Runs `run` on the stream's thread and waits for it; rethrows what it throws. False, and nothing is run, when the
+  // thread has not come to it in time.
+  bool run_sync(const std::function<void()>& run, std::chrono::nanoseconds timeout = kWaitForever);
 
   // Room for `items` more messages, so that none of them has to allocate. Its own thread; undone by release_room().
   void reserve_room(size_t items) {
@@ -71,9 +76,11 @@ class StreamExecutor {
 
   // For nodes of this stream, on its thread.
   void post_local(const Item& item) { ring_.push(item); }
-  // Holds `cores` cores of the machine until the queue is empty or another stream wants some.
-  void lease(int cores);
+  // Holds `cores` cores of the machine until the queue is empty or unlease(). Returns how long it waited for them.
+  int64_t lease(int cores);
   void unlease();
+  // unlease() if somebody waits for cores.
+  void offer_lease();
 
   // The time it is neither parked nor waits for a device or for cores.
   BusyClock& clock() { return clock_; }

@@ -22,6 +22,21 @@ class UninterruptedScope {
   UninterruptedScope& operator=(const UninterruptedScope&) = delete;
 };
 
+// A limit for several waits together.
+class Deadline {
+ public:
+  explicit Deadline(std::chrono::nanoseconds timeout) : begin_(Clock::now()), timeout_(timeout) {}
+  // Of the limit; never negative.
+  std::chrono::nanoseconds left() const {
+    return std::max<std::chrono::nanoseconds>(timeout_ - (Clock::now() - begin_), std::chrono::nanoseconds::zero());
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin_;
+  std::chrono::nanoseconds timeout_;
+};
+
 inline constexpr std::chrono::nanoseconds kWaitForever = std::chrono::nanoseconds::max();
 
 // changed.wait_for(lock, timeout, done) that check_interrupt() may end; `lock` is held again when that throws.

@@ -20,6 +20,7 @@ PROGRAMS = [
     (("train.",), ROOT / "benchmarks/train.py"),
     (("engine_share.", "trace.", "actors_gain.", "granularity."), ROOT / "benchmarks/step.py"),
     (("overlap.",), ROOT / "benchmarks/overlap.py"),
+    (("busy.",), ROOT / "benchmarks/busy.py"),
     (("ddp.",), ROOT / "benchmarks/data_parallel.py"),
     (("pipeline.",), ROOT / "benchmarks/pipeline.py"),
     (("compile.",), BUILD / "benchmarks/compile_bench"),

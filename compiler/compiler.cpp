@@ -10,7 +10,7 @@
 #include "base/fix.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "compiler/lowered.h"
+#include "compiler/lowering/lowering.h"
 #include "compiler/pass.h"
 #include "plan/json.h"
 #include "plan/ledger.h"
@@ -166,28 +166,35 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
   });
   compiler::PassContext context{target, options, constants, evaluate, result.constants, result.partition};
   int number = 0;
+  const auto run = [&](const char* name, graph::Graph& graph, auto pass) {
+    ++number;
+    if (dump.on()) dump.write(fmt::format("{:02}.{}.before.ir", number, name), graph::to_text(graph));
+    stages.run(name, pass);
+    if (dump.on()) dump.write(fmt::format("{:02}.{}.after.ir", number, name), graph::to_text(graph));
+  };
   for (const Pass& pass : compiler::graph_passes()) {
     const auto& disabled = options.disabled_passes;
     if (std::find(disabled.begin(), disabled.end(), pass.name) != disabled.end()) continue;
-    ++number;
-    if (dump.on()) dump.write(fmt::format("{:02}.{}.before.ir", number, pass.name), graph::to_text(graph));
-    stages.run(pass.name, [&] { return pass.run(graph, context); });
-    if (dump.on()) dump.write(fmt::format("{:02}.{}.after.ir", number, pass.name), graph::to_text(graph));
+    run(pass.name, graph, [&] { return pass.run(graph, context); });
   }
   std::unordered_set<std::string> used;
   for (const graph::Variable& v : graph.variables()) used.insert(v.name);
   std::erase_if(result.constants, [&](const auto& entry) { return !used.contains(entry.first); });
 
-  std::vector<int> order;
+  result.graph = std::move(graph);
+  graph::Graph detailed = result.graph;
+  for (const compiler::LoweringPass& pass : compiler::lowering_passes()) {
+    run(pass.name, detailed, [&] {
+      const int rewrites = pass.run(detailed, context);
+      if (pass.verify) pass.verify(detailed, context);
+      return rewrites;
+    });
+  }
   compiler::Lowered lowered;
   compiler::Programs programs;
-  stages.run("schedule", [&] {
-    order = compiler::schedule(graph);
-    return 0;
-  });
   stages.run("lower", [&] {
-    lowered = compiler::lower(graph, order, target, options, result.partition);
-    if (graph.micro_batches() > 1) compiler::order_by_rate(lowered);
+    lowered = compiler::lower(detailed, context);
+    if (detailed.micro_batches() > 1) compiler::order_by_rate(lowered);
     return static_cast<int>(lowered.tasks.size());
   });
   stages.run("programs", [&] {
@@ -195,7 +202,7 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
     return static_cast<int>(programs.actors.size());
   });
   stages.run("registers_and_memory", [&] {
-    result.plan = compiler::build_plan(graph, lowered, programs, options);
+    result.plan = compiler::build_plan(detailed, lowered, programs, options);
     return static_cast<int>(result.plan.registers.size());
   });
   stages.run("certificate", [&] {
@@ -214,7 +221,6 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
     }
     return 0;
   });
-  result.graph = std::move(graph);
   result.seconds = seconds_since(start);
   if (dump.on()) dump.write("times.txt", stages.table());
   log(LogLevel::kInfo, LogArea::kCompiler, "plan '{}': {} kernels, {} actors, {} registers, compiled in {:.1f} ms",

@@ -61,52 +61,6 @@ struct Lowered {
   std::vector<int> writer;          // per variable: the task that writes its new content, or -1
 };
 
-// Where every node runs. Throws kValue naming the user's line for unknown devices and streams.
-class Placer {
- public:
-  Placer(const graph::Graph& graph, const plan::Target& target, const CompileOptions& options);
-
-  // Stream (index into streams()) of a node's kernel.
-  int stream_of(int node) const { return node_stream_[node]; }
-  // The stream beside which a node's variables lie: its own, of a collective its device's compute stream.
-  int home_of(int node);
-  int default_stream(int rank);
-  // The stream of a device that copies to (in) or from it.
-  int copy_stream(const DeviceId& device, plan::StreamKind kind) { return stream(device, kind, 0); }
-  int compute_stream(const DeviceId& device) { return stream(device, plan::StreamKind::kCompute, 0); }
-  int host_stream(int rank) { return stream({rank, DeviceKind::kCpu, 0}, plan::StreamKind::kHost, 0); }
-  int rank_of(int stream) const { return streams[stream].device.rank; }
-  // Memory in which kernels of a stream compute.
-  int space_of(int stream);
-  int host_space(int rank) { return space({plan::SpaceKind::kHost, {rank, DeviceKind::kCpu, 0}}); }
-  int pinned_space(const DeviceId& device) { return space({plan::SpaceKind::kPinned, device}); }
-  const plan::DeviceDesc& desc(const DeviceId& device) const;
-  // Moves the nodes that only maintain state (a generator's step counter) next to the state's first reader.
-  void place_state_updates();
-
-  std::vector<plan::Space> spaces;
-  std::vector<plan::Stream> streams;
-  // Gives the compute streams of a CPU equal parts of what the host streams leave over. Call when all are known.
-  void assign_cores();
-
- private:
-  int stream(const DeviceId& device, plan::StreamKind kind, int index);
-  int space(const plan::Space& space);
-  int place(const graph::Node& node);
-
-  const graph::Graph& graph_;
-  const plan::Target& target_;
-  const CompileOptions& options_;
-  std::vector<plan::DeviceDesc> devices_;
-  std::vector<int> node_stream_;
-};
-
-// Nodes in the order they are to run: the trace's, with nodes that free memory moved up.
-std::vector<int> schedule(const graph::Graph& graph);
-
-Lowered lower(const graph::Graph& graph, const std::vector<int>& order, const plan::Target& target,
-              const CompileOptions& options, const Partition& partition);
-
 // Which actor runs each task.
 struct Programs {
   std::vector<int> actor_of;             // per task

@@ -41,6 +41,7 @@ int Graph::micro_batches() const {
 
 int Graph::every_of_outputs(const Node& node) const {
   if (node.op->of_all) return static_cast<int>(attr<int64_t>(node.attrs, 0));
+  if (node.for_all) return 0;
   // How a variable is seen or lies is no less there.
   const bool same = node.op->view != nullptr || node.op == &ops::to_global_op();
   return same && every(node.inputs[0]) == 0 ? 0 : node.every;
@@ -109,6 +110,18 @@ void Graph::set_update(int variable, ValueId value) {
   v.update = value;
 }
 
+void Graph::set_strides(ValueId value, const Strides& strides) {
+  SLUICE_CHECK(strides.rank() == type(value).shape.rank(),
+               "graph '{}': %{} is {} with strides {}; must have a stride for each axis", name, value,
+               type(value).str(), strides.str());
+  values_[value].strides = strides;
+}
+
+TensorSpec Graph::spec(ValueId value) const {
+  const ValueInfo& v = values_[value];
+  return v.strides.empty() ? TensorSpec::contiguous(v.type) : TensorSpec{v.type.dtype, v.type.shape, v.strides};
+}
+
 void Graph::verify() const {
   const int num_values = static_cast<int>(values_.size());
   const auto check_value = [&](const char* what, const std::string& of, ValueId id, ValueKind kind, int index,
@@ -146,6 +159,9 @@ void Graph::verify() const {
       SLUICE_CHECK(type(node.outputs[o]) == types[o], "graph '{}': node {}: %{} is {}; inferred is {}", name, of,
                    node.outputs[o], type(node.outputs[o]).str(), types[o].str());
     }
+    SLUICE_CHECK(!node.for_all || (node.inputs.size() == 1 && every(node.inputs[0]) == 0),
+                 "graph '{}': node {}: its value is for all micro-batches; only what it copies of a variable can be{}",
+                 name, of, at(node));
     const int makes = every_of_outputs(node);
     SLUICE_CHECK((node.every == 1 || node.every == batches) && (makes <= 1 || makes == batches),
                  "graph '{}': node {}: every {}; must be 1 or {}, the micro-batches of a step{}", name, of,

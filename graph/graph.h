@@ -15,7 +15,8 @@ namespace sluice::graph {
 using ValueId = int;
 inline constexpr ValueId kNoValue = -1;  // an absent optional input
 
-// Where a node runs; unset fields are the compiler's choice (the graph's default device, its compute stream).
+// Where a node runs; unset fields are the compiler's choice (the graph's default device, its compute stream). Of an
+// input, variable or output: beside which stream it lies, once the compiler has placed the graph.
 struct Placement {
   std::optional<DeviceId> device;
   std::string stream;  // "" = compute; "host", "host:1", ...
@@ -32,20 +33,23 @@ struct Node {
   std::string module;     // "model.layer1.conv1"
   int quota = 0;          // user's quota of the registers that leave it; 0 = the compiler's choice
   int every = 1;          // it runs once per so many micro-batches
+  bool for_all = false;   // what a step copies of a variable: all its micro-batches read it
 };
 
 enum class ValueKind : uint8_t { kInput, kVariable, kNode };
 struct ValueInfo {
   TensorType type;
   ValueKind kind = ValueKind::kNode;
-  int index = 0;   // of the input, variable or node
-  int output = 0;  // of the node
-  int every = 1;   // of how many micro-batches there is one; 0: of all, as of variables and views of them
+  int index = 0;         // of the input, variable or node
+  int output = 0;        // of the node
+  int every = 1;         // of how many micro-batches there is one; 0: of all, as of variables and views of them
+  Strides strides = {};  // of a node's output once it is laid out; none: contiguous
 };
 
 struct Input {
   std::string name;
   ValueId value = kNoValue;
+  Placement placement = {};
 };
 // State: parameters, buffers, optimizer state, constants (captured or folded tensors). Its data is kept elsewhere,
 // under its name.
@@ -54,10 +58,12 @@ struct Variable {
   ValueId value = kNoValue;   // its content at the start of a step
   ValueId update = kNoValue;  // its content at the end, when the step changes it
   bool constant = false;
+  Placement placement = {};
 };
 struct Output {
   std::string name;
   ValueId value = kNoValue;
+  Placement placement = {};
 };
 
 class Graph {
@@ -71,6 +77,11 @@ class Graph {
   int add_node(Node node);
   void add_output(std::string name, ValueId value);
   void set_update(int variable, ValueId value);
+  void place_input(int input, Placement placement) { inputs_[input].placement = std::move(placement); }
+  void place_variable(int variable, Placement placement) { variables_[variable].placement = std::move(placement); }
+  void place_output(int output, Placement placement) { outputs_[output].placement = std::move(placement); }
+  // Lays a node's output out. Throws kValue unless there is a stride for each axis.
+  void set_strides(ValueId value, const Strides& strides);
 
   const std::vector<Node>& nodes() const { return nodes_; }
   std::vector<Node>& mutable_nodes() { return nodes_; }  // attributes and placement may change, edges may not
@@ -80,6 +91,8 @@ class Graph {
   const std::vector<Output>& outputs() const { return outputs_; }
   const TensorType& type(ValueId value) const { return values_[value].type; }
   int every(ValueId value) const { return values_[value].every; }
+  // The value as its kernel writes it. REQUIRES: no view's output, whose strides follow from its input's.
+  TensorSpec spec(ValueId value) const;
   // Micro-batches of a step: the most that a value comes of.
   int micro_batches() const;
   // Predicted work of one of this graph's nodes.

@@ -5,12 +5,17 @@ namespace sluice::graph {
 Rewriter::Rewriter(const Graph& source, const std::vector<bool>* keep_variable)
     : source_(source), map_(source.values().size(), kNoValue), variable_map_(source.variables().size(), -1) {
   target_.name = source.name;
-  for (const Input& input : source.inputs()) map(input.value, target_.add_input(input.name, source.type(input.value)));
+  for (size_t i = 0; i < source.inputs().size(); ++i) {
+    const Input& input = source.inputs()[i];
+    map(input.value, target_.add_input(input.name, source.type(input.value)));
+    target_.place_input(static_cast<int>(i), input.placement);
+  }
   for (size_t i = 0; i < source.variables().size(); ++i) {
     const Variable& v = source.variables()[i];
     if (keep_variable && !(*keep_variable)[i]) continue;
     variable_map_[i] = static_cast<int>(target_.variables().size());
     map(v.value, target_.add_variable(v.name, source.type(v.value), v.constant));
+    target_.place_variable(variable_map_[i], v.placement);
   }
 }
 
@@ -19,12 +24,21 @@ int Rewriter::copy(int index) {
   Node node = old;
   for (ValueId& input : node.inputs) input = (*this)[input];
   const int copied = target_.add_node(std::move(node));
-  for (size_t i = 0; i < old.outputs.size(); ++i) map(old.outputs[i], target_.nodes()[copied].outputs[i]);
+  for (size_t i = 0; i < old.outputs.size(); ++i) {
+    const ValueId output = target_.nodes()[copied].outputs[i];
+    map(old.outputs[i], output);
+    if (const Strides& strides = source_.values()[old.outputs[i]].strides; !strides.empty())
+      target_.set_strides(output, strides);
+  }
   return copied;
 }
 
 Graph Rewriter::finish() {
-  for (const Output& output : source_.outputs()) target_.add_output(output.name, (*this)[output.value]);
+  for (size_t i = 0; i < source_.outputs().size(); ++i) {
+    const Output& output = source_.outputs()[i];
+    target_.add_output(output.name, (*this)[output.value]);
+    target_.place_output(static_cast<int>(i), output.placement);
+  }
   for (size_t i = 0; i < source_.variables().size(); ++i) {
     const Variable& v = source_.variables()[i];
     if (v.update == kNoValue || variable_map_[i] < 0) continue;

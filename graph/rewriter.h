@@ -15,6 +15,7 @@ class Rewriter {
 
   const Graph& source() const { return source_; }
   Graph& target() { return target_; }
+  const Graph& target() const { return target_; }
   // The value that stands for a value of the source. REQUIRES: it has been mapped (kNoValue maps to itself).
   ValueId operator[](ValueId old) const { return old == kNoValue ? kNoValue : map_[old]; }
   void map(ValueId old, ValueId replacement) { map_[old] = replacement; }

@@ -9,7 +9,9 @@
 //     update "w" = %3
 //   }
 //
-// Values are numbered in order of definition. '#' starts a comment.
+// Inputs, variables and outputs may be placed as nodes are: [device "cpu:0", stream "host"]. An output's type may be
+// followed by how it lies in memory, "strides (6, 1, 2)", unless that is contiguous. Values are numbered in order of
+// definition. '#' starts a comment.
 #include <charconv>
 #include <cmath>
 
@@ -96,11 +98,15 @@ class Parser {
     const std::string name = line.string("name");
     line.expect(':', "definition");
     const TensorType declared = type(line);
+    const Placement placed = placement(line);
     line.expect_end("definition");
-    if (word == "input")
+    if (word == "input") {
       graph_.add_input(name, declared);
-    else
+      graph_.place_input(static_cast<int>(graph_.inputs().size()) - 1, placed);
+    } else {
       graph_.add_variable(name, declared, word == "constant");
+      graph_.place_variable(static_cast<int>(graph_.variables().size()) - 1, placed);
+    }
   }
 
   void node(TextCursor& line, std::string_view op_name, const std::vector<ValueId>& ids) {
@@ -126,10 +132,13 @@ class Parser {
     }
     node.attrs = order_attrs(*node.op, attrs);
     std::vector<TensorType> declared;
+    std::vector<Strides> strides;
     if (!ids.empty()) {
       line.expect(':', "output types");
-      do declared.push_back(type(line));
-      while (line.accept(','));
+      do {
+        declared.push_back(type(line));
+        strides.push_back(line.peek() == 's' ? strides_of(line) : Strides());
+      } while (line.accept(','));
     }
     annotations(line, node);
     line.expect_end("definition");
@@ -146,7 +155,16 @@ class Parser {
       if (!(inferred == declared[i])) {
         line.fail("{}: output {} is declared {}; inferred is {}", op_name, i, declared[i].str(), inferred.str());
       }
+      if (!strides[i].empty()) graph_.set_strides(outputs[i], strides[i]);
     }
+  }
+
+  Placement placement(TextCursor& line) {
+    Node node;
+    annotations(line, node);
+    if (node.every != 1 || node.for_all || node.quota != 0 || node.source.known() || !node.module.empty())
+      line.fail("annotations: found those of a node; inputs, variables and outputs have a device and a stream");
+    return node.placement;
   }
 
   void annotations(TextCursor& line, Node& node) {
@@ -166,8 +184,10 @@ class Parser {
         node.quota = count(line, "quota");
       else if (key == "every")
         node.every = count(line, "every");
+      else if (key == "for_all")
+        node.for_all = true;
       else
-        line.fail("annotations: found {}; known are device, stream, quota, every, module, source", found);
+        line.fail("annotations: found {}; known are device, stream, quota, every, for_all, module, source", found);
     } while (line.accept(','));
     line.expect(']', "annotations");
   }
@@ -191,8 +211,10 @@ class Parser {
     const std::string name = line.string("output name");
     line.expect('=', "output");
     const ValueId value = defined_value(line);
+    const Placement placed = placement(line);
     line.expect_end("output");
     graph_.add_output(name, value);
+    graph_.place_output(static_cast<int>(graph_.outputs().size()) - 1, placed);
   }
 
   void update(TextCursor& line) {
@@ -236,15 +258,25 @@ class Parser {
     const std::string found = line.rest();
     const std::string_view dtype = line.word();
     if (dtype.empty()) line.fail("type: found {}; must be like float32(4, 3)", found);
-    TensorType result{parse_dtype(dtype), {}};
-    line.expect('(', "type");
+    return {parse_dtype(dtype), sizes(line, "type", "dimension")};
+  }
+
+  Strides strides_of(TextCursor& line) {
+    const std::string found = line.rest();
+    if (line.word() != "strides") line.fail("output types: found {}; must be a type, or strides", found);
+    return sizes(line, "strides", "stride");
+  }
+
+  Shape sizes(TextCursor& line, const char* what, const char* item) {
+    Shape result;
+    line.expect('(', what);
     while (line.peek() != ')') {
-      const int64_t dim = line.integer("dimension");
-      if (dim < 0) line.fail("dimension: negative: {}; must be >= 0", dim);
-      result.shape.push_back(dim);
-      if (line.peek() != ')') line.expect(',', "type");
+      const int64_t size = line.integer(item);
+      if (size < 0) line.fail("{}: negative: {}; must be >= 0", item, size);
+      result.push_back(size);
+      if (line.peek() != ')') line.expect(',', what);
     }
-    line.expect(')', "type");
+    line.expect(')', what);
     return result;
   }
 

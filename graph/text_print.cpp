@@ -15,15 +15,32 @@ std::string join(const Items& items, Format format) {
 
 std::string value_name(ValueId id) { return id == kNoValue ? "none" : fmt::format("%{}", id); }
 
-std::string annotations(const Node& node) {
+std::vector<std::string> placement_parts(const Placement& placement) {
   std::vector<std::string> parts;
-  if (node.placement.device) parts.push_back("device " + quoted(node.placement.device->str()));
-  if (!node.placement.stream.empty()) parts.push_back("stream " + quoted(node.placement.stream));
+  if (placement.device) parts.push_back("device " + quoted(placement.device->str()));
+  if (!placement.stream.empty()) parts.push_back("stream " + quoted(placement.stream));
+  return parts;
+}
+
+std::string in_brackets(const std::vector<std::string>& parts) {
+  return parts.empty() ? "" : " [" + join(parts, [&](size_t i) { return parts[i]; }) + "]";
+}
+
+std::string annotations(const Node& node) {
+  std::vector<std::string> parts = placement_parts(node.placement);
   if (node.quota) parts.push_back(fmt::format("quota {}", node.quota));
   if (node.every != 1) parts.push_back(fmt::format("every {}", node.every));
+  if (node.for_all) parts.emplace_back("for_all");
   if (!node.module.empty()) parts.push_back("module " + quoted(node.module));
   if (node.source.known()) parts.push_back("source " + quoted(node.source.str()));
-  return parts.empty() ? "" : " [" + join(parts, [&](size_t i) { return parts[i]; }) + "]";
+  return in_brackets(parts);
+}
+
+std::string annotations(const Placement& placement) { return in_brackets(placement_parts(placement)); }
+
+std::string type_of(const Graph& graph, ValueId id) {
+  const ValueInfo& value = graph.values()[id];
+  return value.type.str() + (value.strides.empty() ? "" : " strides " + value.strides.str());
 }
 
 std::string node_line(const Graph& graph, const Node& node) {
@@ -36,8 +53,7 @@ std::string node_line(const Graph& graph, const Node& node) {
     };
     s += " {" + join(node.attrs, attr) + "}";
   }
-  if (!node.outputs.empty())
-    s += " : " + join(node.outputs, [&](size_t i) { return graph.type(node.outputs[i]).str(); });
+  if (!node.outputs.empty()) s += " : " + join(node.outputs, [&](size_t i) { return type_of(graph, node.outputs[i]); });
   return s + annotations(node);
 }
 
@@ -59,10 +75,12 @@ std::string to_text(const Graph& graph) {
     const bool input = v.kind == ValueKind::kInput;
     const char* kind = input ? "input" : graph.variables()[v.index].constant ? "constant" : "variable";
     const std::string& name = input ? graph.inputs()[v.index].name : graph.variables()[v.index].name;
-    text += fmt::format("  %{} = {} {} : {}\n", id, kind, quoted(name), v.type.str());
+    const Placement& placement = input ? graph.inputs()[v.index].placement : graph.variables()[v.index].placement;
+    text += fmt::format("  %{} = {} {} : {}{}\n", id, kind, quoted(name), v.type.str(), annotations(placement));
   }
   print_nodes_up_to(graph.nodes().size());
-  for (const Output& o : graph.outputs()) text += fmt::format("  output {} = %{}\n", quoted(o.name), o.value);
+  for (const Output& o : graph.outputs())
+    text += fmt::format("  output {} = %{}{}\n", quoted(o.name), o.value, annotations(o.placement));
   for (const Variable& v : graph.variables()) {
     if (v.update != kNoValue) text += fmt::format("  update {} = %{}\n", quoted(v.name), v.update);
   }

@@ -40,12 +40,16 @@ class PreparedKernel {
   // Whether run() with the same pointers, and `first`, always queues the same work, all of it on the stream, and
   // neither waits nor allocates: then a stream may repeat that work without run() (Chain), but for the first time.
   bool repeatable() const { return repeatable_; }
+  // Whether run() computes on cores of the machine, which are leased for it. False: it may wait for anything, also for
+  // somebody else who needs them.
+  bool needs_cores() const { return needs_cores_; }
   // Whose code run() calls ("cuBLASLt"), where it is a vendor's that the op's other kernels do without; else "".
   virtual const char* library() const { return ""; }
 
  protected:
   uint64_t workspace_bytes_ = 0;
   bool repeatable_ = false;
+  bool needs_cores_ = true;
 };
 
 using HostFunction = std::function<void(const KernelArgs& args, const std::vector<TensorSpec>& inputs,

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/cpu/collectives.h"
+#include "plan/collectives.h"
 
 namespace sluice {
 namespace {
@@ -88,8 +89,8 @@ std::string KernelTarget::fingerprint() const {
     const auto is_kind = [&](const plan::DeviceDesc& d) { return d.device.kind == kind; };
     if (kind == DeviceKind::kCuda && std::none_of(devices_.begin(), devices_.end(), is_kind)) continue;
     std::vector<std::string> ops = table_.ops(kind);
-    for (const char* op : {"all_gather", "all_to_all"})
-      if (has_collective(op, kind)) ops.emplace_back(op);
+    for (const plan::Collective& collective : plan::collectives())
+      if (has_collective(collective.op, kind)) ops.emplace_back(collective.op);
     for (const std::string& op : ops) {
       ++count;
       const KernelDef* def = table_.find(op, kind);  // null: a collective

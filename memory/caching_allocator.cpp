@@ -4,6 +4,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/fork.h"
 #include "memory/allocator.h"
 #include "memory/counted_bytes.h"
 
@@ -117,6 +118,7 @@ class CachingAllocator final : public Allocator {
   const std::shared_ptr<Allocator> upstream_;
   CountedBytes counted_;
   std::mutex mutex_;
+  const ForkLock fork_lock_{mutex_};
   std::array<std::vector<void*>, kClasses> cached_;
   uint64_t cached_bytes_ = 0;
   uint64_t held_bytes_ = 0;  // from upstream: in use and cached

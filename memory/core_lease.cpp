@@ -1,5 +1,7 @@
 #include "memory/core_lease.h"
 
+#include <new>
+
 #include "base/error.h"
 #include "base/interrupt.h"
 
@@ -11,6 +13,7 @@ CoreLeases::CoreLeases(int cores) : cores_(cores), state_(static_cast<uint64_t>(
 
 bool CoreLeases::try_acquire(int n) {
   const uint64_t want = clamp(n);
+  if (want == 0) return true;
   uint64_t state = state_.load(std::memory_order_relaxed);
   while (state < kWaiter && state >= want) {
     if (state_.compare_exchange_weak(state, state - want, std::memory_order_acquire, std::memory_order_relaxed)) {
@@ -23,14 +26,7 @@ bool CoreLeases::try_acquire(int n) {
 void CoreLeases::acquire(int n) { static_cast<void>(acquire_for(n, kWaitForever)); }
 
 bool CoreLeases::acquire_for(int n, std::chrono::nanoseconds timeout) {
-  const uint64_t want = clamp(n);
-  uint64_t state = state_.load(std::memory_order_relaxed);
-  while (state < kWaiter && state >= want) {
-    if (state_.compare_exchange_weak(state, state - want, std::memory_order_acquire, std::memory_order_relaxed)) {
-      return true;
-    }
-  }
-  return acquire_slow(want, timeout);
+  return try_acquire(n) || acquire_slow(clamp(n), timeout);
 }
 
 // For the waiter whose turn it is: others that wait do not hinder it.
@@ -79,13 +75,24 @@ void CoreLeases::leave(std::unique_lock<std::mutex>& lock, uint64_t ticket) {
   changed_.notify_all();
 }
 
+void CoreLeases::after_fork(bool in_child) {
+  if (in_child) {
+    state_.store(static_cast<uint64_t>(cores_), std::memory_order_relaxed);
+    serving_ = next_ticket_;
+    left_.clear();
+    new (&changed_) std::condition_variable();  // the old one counts on waiters that are gone
+  }
+  mutex_.unlock();
+}
+
 void CoreLeases::serve_next() {
   for (++serving_; std::erase(left_, serving_) > 0; ++serving_) {
   }
 }
 
 void CoreLeases::release(int n) {
-  if (state_.fetch_add(clamp(n), std::memory_order_seq_cst) >= kWaiter) wake();
+  const uint64_t given = clamp(n);
+  if (given > 0 && state_.fetch_add(given, std::memory_order_seq_cst) >= kWaiter) wake();
 }
 
 // Under the lock, so that no waiter is between looking at the cores and falling asleep.

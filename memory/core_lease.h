@@ -7,6 +7,8 @@
 #include <mutex>
 #include <vector>
 
+#include "base/fork.h"
+
 namespace sluice {
 
 // A first-come, first-served counting semaphore of cores. A stream takes its width before it runs kernels and gives it
@@ -16,12 +18,13 @@ namespace sluice {
 //  1. state_ holds (waiters, free cores) in one word, so that nobody passes someone who waits.
 //  2. A waiter is counted before it looks at the free cores, and cores are returned before the waiters are looked at,
 //     both in that word: a release either finds the waiter or is seen by it.
+//  3. In a child of fork() all cores are free: whoever held some has stayed in its parent.
 class CoreLeases {
  public:
   explicit CoreLeases(int cores);
   int cores() const { return cores_; }
-  // Blocks until `n` cores are free (n is clamped to cores()). Served in arrival order. Throws what check_interrupt()
-  // (base/interrupt.h) throws, and then holds nothing.
+  // Blocks until `n` cores are free (n is clamped to cores(); of 0 nobody waits). Served in arrival order. Throws what
+  // check_interrupt() (base/interrupt.h) throws, and then holds nothing.
   void acquire(int n);
   // acquire() if it need not wait; else false, and nothing is held.
   bool try_acquire(int n);
@@ -33,6 +36,7 @@ class CoreLeases {
   bool contended() const { return state_.load(std::memory_order_relaxed) >= kWaiter; }
 
  private:
+  void after_fork(bool in_child);
   static constexpr uint64_t kWaiter = uint64_t{1} << 32;
   bool try_take(uint64_t n);
   bool acquire_slow(uint64_t n, std::chrono::nanoseconds timeout);
@@ -47,6 +51,7 @@ class CoreLeases {
   std::condition_variable changed_;
   uint64_t next_ticket_ = 0, serving_ = 0;
   std::vector<uint64_t> left_;  // tickets whose waiters have been interrupted
+  const ForkListener on_fork_{[this] { mutex_.lock(); }, [this](bool in_child) { after_fork(in_child); }};
 };
 
 // Cores for a scope.

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/shape.h"
+#include "plan/collectives.h"
 #include "plan/ranks.h"
 
 namespace sluice::plan {
@@ -40,7 +41,7 @@ class Costs {
       if (fits(cost.name, k.name)) return cost.cost_ns;
     }
     if (k.collective >= 0) return collective(k, groups_.at(k.collective));
-    if (k.op == "copy" && k.inputs.size() == 1 && k.outputs.size() == 1) {
+    if (k.inputs.size() == 1 && k.outputs.size() == 1 && !is_absent(k.inputs[0])) {  // what only moves a value
       const Space &from = space(k.inputs[0]), &to = space(k.outputs[0]);
       const DeviceId source = memory(from, to), target = memory(to, from);
       if (source != target) return hop(source, target, bytes_of(k.inputs[0]));
@@ -110,8 +111,11 @@ class Costs {
 
   double collective(const Kernel& k, const Members& ranks) {
     const auto n = static_cast<double>(ranks.size());
-    if (k.op == "send" || k.op == "receive") {
-      const std::vector<View>& views = k.op == "send" ? k.inputs : k.outputs;
+    const Collective* known = find_collective(k.op);
+    SLUICE_CHECK_KIND(kUnsupported, known != nullptr,
+                      "kernel '{}': no such collective: {}; name its cost in \"kernels\"", k.name, k.op);
+    if (known->of_two) {
+      const std::vector<View>& views = known->kind == CollectiveKind::kSend ? k.inputs : k.outputs;
       return hop(ranks.front(), ranks.back(), views.empty() ? 0 : bytes_of(views[0]));
     }
     SLUICE_CHECK(k.inputs.size() == 1 && k.outputs.size() == 1,
@@ -119,16 +123,17 @@ class Costs {
                  k.outputs.size());
     if (ranks.size() == 1) return 0;
     const double in = bytes_of(k.inputs[0]);
-    if (k.op == "all_reduce") return ring(ranks, 2 * (n - 1), in / n);
-    if (k.op == "all_gather") return ring(ranks, n - 1, in);
-    if (k.op == "reduce_scatter" || k.op == "all_to_all") return exchange(ranks, in / n);
-    if (k.op == "broadcast") {
-      const int64_t root = get_attr<int64_t>(k.attrs, "root");
-      SLUICE_CHECK(root >= 0 && root < static_cast<int64_t>(ranks.size()), "kernel '{}': root is {}; must be below {}",
-                   k.name, root, ranks.size());
-      return tree(ranks, static_cast<size_t>(root), in);
+    switch (known->kind) {
+      case CollectiveKind::kAllReduce: return ring(ranks, 2 * (n - 1), in / n);
+      case CollectiveKind::kAllGather: return ring(ranks, n - 1, in);
+      case CollectiveKind::kReduceScatter:
+      case CollectiveKind::kAllToAll: return exchange(ranks, in / n);
+      default: break;  // broadcast
     }
-    fail(ErrorKind::kUnsupported, "kernel '{}': no such collective: {}; name its cost in \"kernels\"", k.name, k.op);
+    const int64_t root = get_attr<int64_t>(k.attrs, "root");
+    SLUICE_CHECK(root >= 0 && root < static_cast<int64_t>(ranks.size()), "kernel '{}': root is {}; must be below {}",
+                 k.name, root, ranks.size());
+    return tree(ranks, static_cast<size_t>(root), in);
   }
 
   const Plan& plan_;

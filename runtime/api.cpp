@@ -35,7 +35,11 @@ std::vector<InputTensor> inputs_of(const std::vector<Tensor>& tensors) {
   return inputs;
 }
 
-Timeout timeout_of(std::chrono::milliseconds ms) { return ms.count() == 0 ? kNoTimeout : Timeout(ms); }
+// Of options, where 0 stands for none.
+Timeout limit_of(std::chrono::milliseconds ms, const char* what) {
+  const Timeout timeout = timeout_of(ms, what);
+  return timeout == Timeout::zero() ? kNoTimeout : timeout;
+}
 
 }  // namespace
 
@@ -48,12 +52,16 @@ const Error& out_of_memory() {
 
 const char* version() { return SLUICE_VERSION; }
 
-const char* dtype_name(DType dtype) { return sluice::dtype_name(static_cast<sluice::DType>(dtype)); }
-size_t dtype_size(DType dtype) { return sluice::dtype_size(static_cast<sluice::DType>(dtype)); }
+const char* dtype_name(DType dtype) {
+  return guarded([&] { return sluice::dtype_name(checked_dtype(dtype)); });
+}
+size_t dtype_size(DType dtype) {
+  return guarded([&] { return sluice::dtype_size(checked_dtype(dtype)); });
+}
 
 Tensor::Tensor(DType dtype, std::vector<int64_t> shape) : dtype_(dtype), shape_(std::move(shape)) {
   guarded([&] {
-    const uint64_t bytes = checked_bytes(Shape(shape_), dtype_size(dtype));
+    const uint64_t bytes = checked_bytes(type_of(*this).shape, dtype_size(dtype));
     const auto storage = std::make_shared<Storage>(make_host_allocator(), bytes);
     std::memset(storage->data(), 0, bytes);
     data_ = {storage, storage->data()};
@@ -61,7 +69,13 @@ Tensor::Tensor(DType dtype, std::vector<int64_t> shape) : dtype_(dtype), shape_(
 }
 
 Tensor::Tensor(DType dtype, std::vector<int64_t> shape, std::shared_ptr<void> data)
-    : dtype_(dtype), shape_(std::move(shape)), data_(std::move(data)) {}
+    : dtype_(dtype), shape_(std::move(shape)), data_(std::move(data)) {
+  guarded([&] {
+    const TensorType type = type_of(*this);
+    const uint64_t bytes = checked_bytes(type.shape, dtype_size(dtype));
+    SLUICE_CHECK(data_ != nullptr || bytes == 0, "tensor: no data for {}; give the address of all of it", type.str());
+  });
+}
 
 Tensor Tensor::copy_of(DType dtype, std::vector<int64_t> shape, const void* data, size_t bytes) {
   Tensor tensor(dtype, std::move(shape));
@@ -106,7 +120,7 @@ void save_tensors(const std::string& path, const std::vector<NamedTensor>& tenso
   guarded([&] {
     std::map<std::string, BundleTensor> named;
     for (const NamedTensor& t : tensors) {
-      named[t.name] = {TensorSpec::contiguous(type_of(t.tensor)),
+      named[t.name] = {TensorSpec::contiguous(type_of_whole(t.name, t.tensor)),
                        std::make_shared<Storage>(t.tensor.raw(), t.tensor.bytes(), nullptr)};
     }
     write_safetensors(path, named);
@@ -118,14 +132,22 @@ Engine::Engine(EngineOptions options) {
     sluice::EngineOptions o;
     o.cores = options.cores;
     o.watchdog = std::chrono::milliseconds(options.watchdog_ms);
+    o.cpus = options.cpus;
+    const int spin = static_cast<int>(options.spin);
+    SLUICE_CHECK(spin >= 0 && spin <= static_cast<int>(Spin::kAlways), "engine: spin: {}; must be one of Spin", spin);
+    o.spin = static_cast<sluice::Spin>(options.spin);
     impl_ = std::make_unique<sluice::Engine>(o);
   });
 }
 Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
+sluice::Engine& Engine::impl() const {
+  return guarded([&]() -> sluice::Engine& { return held(impl_, "engine", "Engine()"); });
+}
 void Engine::join(const WorldOptions& options) {
   guarded([&] {
+    SLUICE_CHECK(options.timeout_ms >= 0, "engine: timeout_ms: {}; must not be negative", options.timeout_ms);
     collective::WorldOptions o;
     o.rank = options.rank;
     o.size = options.size;
@@ -133,23 +155,30 @@ void Engine::join(const WorldOptions& options) {
     o.token = options.token;
     o.timeout = std::chrono::milliseconds(options.timeout_ms);
     o.heartbeat = std::chrono::milliseconds(options.heartbeat_ms);
-    impl_->join(std::make_shared<collective::World>(o));
+    sluice::Engine& engine = impl();
+    engine.join(std::make_shared<collective::World>(o));
   });
 }
-int Engine::cores() const { return impl_->cores(); }
+int Engine::cores() const { return impl().cores(); }
 void Engine::load_extension(const std::string& path) {
-  guarded([&] { impl_->load_extension(path); });
+  guarded([&] { impl().load_extension(path); });
 }
 uint64_t Engine::memory_bytes() const {
-  return guarded([&] { return impl_->allocator_stats({}).current_bytes; });
+  return guarded([&] { return impl().allocator_stats({}).current_bytes; });
 }
 uint64_t Engine::peak_memory_bytes() const {
-  return guarded([&] { return impl_->allocator_stats({}).peak_bytes; });
+  return guarded([&] { return impl().allocator_stats({}).peak_bytes; });
 }
 
 struct Plan::Impl {
   plan::Plan plan;
 };
+
+namespace {
+constexpr const char* kPlanSource = "Plan::load()";
+constexpr const char* kSessionSource = "Session::load()";
+constexpr const char* kResultSource = "Session::submit()";
+}  // namespace
 
 Plan Plan::load(const std::string& path) {
   return guarded([&] {
@@ -158,18 +187,21 @@ Plan Plan::load(const std::string& path) {
     return plan;
   });
 }
-const std::string& Plan::name() const { return impl_->plan.name; }
+const std::string& Plan::name() const {
+  return guarded([&]() -> const std::string& { return held(impl_, "plan", kPlanSource).plan.name; });
+}
 std::vector<Port> Plan::inputs() const {
   return guarded([&] {
     std::vector<Port> ports;
-    for (const plan::Input& in : impl_->plan.inputs) ports.push_back(port_of(in.name, {in.spec.dtype, in.spec.shape}));
+    for (const plan::Input& in : held(impl_, "plan", kPlanSource).plan.inputs)
+      ports.push_back(port_of(in.name, {in.spec.dtype, in.spec.shape}));
     return ports;
   });
 }
 std::vector<Port> Plan::outputs() const {
   return guarded([&] {
     std::vector<Port> ports;
-    for (const plan::Output& out : impl_->plan.outputs)
+    for (const plan::Output& out : held(impl_, "plan", kPlanSource).plan.outputs)
       ports.push_back(port_of(out.name, {out.view.spec.dtype, out.view.spec.shape}));
     return ports;
   });
@@ -177,27 +209,34 @@ std::vector<Port> Plan::outputs() const {
 std::vector<std::string> Plan::actors() const {
   return guarded([&] {
     std::vector<std::string> names;
-    for (const plan::Actor& actor : impl_->plan.actors) names.push_back(actor.name);
+    for (const plan::Actor& actor : held(impl_, "plan", kPlanSource).plan.actors) names.push_back(actor.name);
     return names;
   });
 }
-int Plan::kernels() const { return static_cast<int>(impl_->plan.kernels.size()); }
+int Plan::kernels() const {
+  return guarded([&] { return static_cast<int>(held(impl_, "plan", kPlanSource).plan.kernels.size()); });
+}
 uint64_t Plan::memory_bytes() const {
-  return guarded([&] { return plan::ledger(impl_->plan).total; });
+  return guarded([&] { return plan::ledger(held(impl_, "plan", kPlanSource).plan).total; });
 }
 std::string Plan::verify() const {
-  return guarded([&] { return plan::verify(impl_->plan).str(); });
+  return guarded([&] { return plan::verify(held(impl_, "plan", kPlanSource).plan).str(); });
 }
 
-uint64_t Result::step() const { return impl_->step(); }
-bool Result::ready() const { return impl_->done(); }
+uint64_t Result::step() const {
+  return guarded([&] { return held(impl_, "result", kResultSource).step(); });
+}
+bool Result::ready() const {
+  return guarded([&] { return held(impl_, "result", kResultSource).done(); });
+}
 std::vector<Tensor> Result::get() {
-  return guarded([&] { return tensors_of(impl_->outputs()); });
+  return guarded([&] { return tensors_of(held(impl_, "result", kResultSource).outputs()); });
 }
 std::vector<Tensor> Result::get(std::chrono::milliseconds timeout) {
   return guarded([&] {
-    impl_->wait(timeout).throw_if_error();
-    return tensors_of(impl_->outputs());
+    StepHandle& handle = held(impl_, "result", kResultSource);
+    handle.wait(timeout_of(timeout, "result: timeout")).throw_if_error();
+    return tensors_of(handle.outputs());
   });
 }
 
@@ -213,8 +252,8 @@ Session Session::load(Engine& engine, const std::string& bundle, SessionOptions 
   return guarded([&] {
     sluice::SessionOptions o;
     o.max_in_flight = options.max_in_flight;
-    o.submit_timeout = timeout_of(options.submit_timeout);
-    o.wait_timeout = timeout_of(options.wait_timeout);
+    o.submit_timeout = limit_of(options.submit_timeout, "session: submit_timeout");
+    o.wait_timeout = limit_of(options.wait_timeout, "session: wait_timeout");
     o.check_numerics = options.check_numerics;
     if (options.on_output) {
       o.on_output = [f = std::move(options.on_output)](uint64_t step, const Status& status,
@@ -227,17 +266,19 @@ Session Session::load(Engine& engine, const std::string& bundle, SessionOptions 
   });
 }
 
+sluice::Session& Session::impl() const { return held(impl_, "session", kSessionSource); }
+
 Result Session::submit(const std::vector<Tensor>& inputs) {
   return guarded([&] {
     Result result;
-    result.impl_ = std::make_shared<StepHandle>(impl_->submit(inputs_of(inputs)));
+    result.impl_ = std::make_shared<StepHandle>(impl().submit(inputs_of(inputs)));
     return result;
   });
 }
 
 std::optional<Result> Session::try_submit(const std::vector<Tensor>& inputs) {
   return guarded([&]() -> std::optional<Result> {
-    std::optional<StepHandle> handle = impl_->try_submit(inputs_of(inputs));
+    std::optional<StepHandle> handle = impl().try_submit(inputs_of(inputs));
     if (!handle) return std::nullopt;
     Result result;
     result.impl_ = std::make_shared<StepHandle>(*std::move(handle));
@@ -247,22 +288,22 @@ std::optional<Result> Session::try_submit(const std::vector<Tensor>& inputs) {
 
 std::vector<Tensor> Session::run(const std::vector<Tensor>& inputs) { return submit(inputs).get(); }
 void Session::wait_all() {
-  guarded([&] { impl_->wait_all(); });
+  guarded([&] { impl().wait_all(); });
 }
 void Session::stop() {
-  guarded([&] { impl_->stop(); });
+  guarded([&] { impl().stop(); });
 }
 std::vector<ActorCount> Session::firings() const {
   return guarded([&] {
     std::vector<ActorCount> counts;
-    for (const ActorStats& actor : impl_->stats().actors) counts.push_back({actor.name, actor.firings});
+    for (const ActorStats& actor : impl().stats().actors) counts.push_back({actor.name, actor.firings});
     return counts;
   });
 }
 
 Counters Session::counters() const {
   return guarded([&] {
-    const SessionStats stats = impl_->stats();
+    const SessionStats stats = impl().stats();
     Counters counters;
     counters.submitted = stats.submitted;
     counters.finished = stats.finished;

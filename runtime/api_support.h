@@ -1,6 +1,8 @@
 #pragma once
 // What the bodies of the public API share: errors and types change at that border, nothing else does.
+#include <chrono>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -29,8 +31,34 @@ auto guarded(F&& f) -> decltype(f()) {
   }
 }
 
-inline TensorType type_of(const Tensor& tensor) {
-  return {static_cast<sluice::DType>(tensor.dtype()), Shape(tensor.shape())};
+// What a handle stands for. A default-constructed one, and one that was moved from, stands for nothing.
+template <class Impl>
+typename Impl::element_type& held(const Impl& impl, const char* what, const char* source) {
+  SLUICE_CHECK(impl != nullptr, "{}: it is empty: default-constructed or moved from; use one that {} gave", what,
+               source);
+  return *impl;
+}
+
+inline sluice::DType checked_dtype(DType dtype) {
+  const int value = static_cast<int>(dtype);
+  SLUICE_CHECK(value < kNumDTypes, "dtype: {}; must be one of the {} of DType", value, kNumDTypes);
+  return static_cast<sluice::DType>(dtype);
+}
+
+inline TensorType type_of(const Tensor& tensor) { return {checked_dtype(tensor.dtype()), Shape(tensor.shape())}; }
+
+// Its type, for whoever reads all of it.
+inline TensorType type_of_whole(const std::string& name, const Tensor& tensor) {
+  TensorType type = type_of(tensor);
+  SLUICE_CHECK(tensor.raw() != nullptr, "tensor '{}': it has no memory: {}; give one that was made with a type", name,
+               type.str());
+  return type;
+}
+
+// Of a wait; as many as may ever pass stand for no limit.
+inline std::chrono::nanoseconds timeout_of(std::chrono::milliseconds ms, const char* what) {
+  SLUICE_CHECK(ms.count() >= 0, "{}: {} ms; must not be negative", what, ms.count());
+  return ms > std::chrono::hours(24 * 365) ? std::chrono::nanoseconds::max() : std::chrono::nanoseconds(ms);
 }
 
 }  // namespace sluice::api

@@ -1,5 +1,6 @@
 // Weights of a bundle become the storages a session runs on.
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "kernels/kernel.h"
@@ -55,6 +56,22 @@ VariableBindings bind_each(Engine& engine, const plan::Plan& plan, const std::ma
   return bindings;
 }
 
+// Sessions that only read a variable need its bytes once.
+void share_constants(Engine& engine, const plan::Plan& plan, VariableBindings& bindings) {
+  std::set<int> written;
+  for (const plan::Kernel& kernel : plan.kernels) {
+    for (const plan::View& view : kernel.outputs) {
+      if (view.base == plan::BaseKind::kVariable) written.insert(view.index);
+    }
+  }
+  for (size_t v = 0; v < plan.variables.size(); ++v) {
+    const plan::Variable& variable = plan.variables[v];
+    if (written.contains(static_cast<int>(v)) || plan.spaces[variable.space].kind != plan::SpaceKind::kHost) continue;
+    std::shared_ptr<Storage>& storage = bindings.at(variable.name);
+    storage = engine.share(variable.name, std::move(storage), variable.spec.extent_bytes());
+  }
+}
+
 }  // namespace
 
 VariableBindings bind_weights(Engine& engine, const plan::Plan& plan,
@@ -81,10 +98,11 @@ Session load_session(Engine& engine, const std::string& directory, SessionOption
     if (plan_check != nullptr) plan_check(bundle.plan);
     return plan_here(engine, bundle.plan);
   });
-  const VariableBindings bindings = about_file(directory, kWeightsFile, [&] {
+  VariableBindings bindings = about_file(directory, kWeightsFile, [&] {
     return bind_weights(engine, here, std::move(bundle.weights), bundle.shards.variables);
   });
   bundle.weights.clear();
+  share_constants(engine, here, bindings);
   options.shards = std::move(bundle.shards);
   return about_file(directory, kPlanFile,
                     [&] { return Session::load(engine, std::move(bundle.plan), bindings, std::move(options)); });

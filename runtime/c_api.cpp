@@ -256,7 +256,13 @@ sluice_status* sluice_engine_create(const sluice_engine_options* options, sluice
     if (o.cores < 0 || o.cores > 65536)
       fail(ErrorKind::kValue, std::string(where) + ": cores: " + std::to_string(o.cores) + "; must be 0 to 65536");
     timeout_of(o.watchdog_ms, where, "watchdog_ms");
-    *engine = handles().add<sluice_engine>(std::make_shared<api::Engine>(api::EngineOptions{o.cores, o.watchdog_ms}));
+    if (o.spin < 0 || o.spin > 2)
+      fail(ErrorKind::kValue, std::string(where) + ": spin: " + std::to_string(o.spin) + "; must be 0, 1 or 2");
+    api::EngineOptions given;
+    given.cores = o.cores;
+    given.watchdog_ms = o.watchdog_ms;
+    given.spin = static_cast<api::Spin>(o.spin);
+    *engine = handles().add<sluice_engine>(std::make_shared<api::Engine>(given));
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <random>
@@ -10,6 +11,7 @@
 
 #include "actors/stream_executor.h"
 #include "actors/system.h"
+#include "base/fork.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "kernels/cpu/cpu_kernels.h"
@@ -25,14 +27,24 @@
 
 namespace sluice {
 
+static int cores_of(const EngineOptions& options) {
+  if (options.cores > 0) return options.cores;
+  const int all = machine_cores();
+  return options.cpus.empty() ? all : std::min(all, static_cast<int>(options.cpus.size()));
+}
+
 struct Engine::Impl {
-  explicit Impl(EngineOptions o) : options(o), leases(o.cores > 0 ? o.cores : machine_cores()), random(o.seed) {
+  explicit Impl(EngineOptions o) : options(o), leases(cores_of(o)), workers(o.spin), random(o.seed) {
     add_cpu_kernels(kernels);
     add_sim_kernels(kernels);
   }
 
+  bool forked() const { return forks != fork_count(); }
+
+  const uint64_t forks = fork_count();
   EngineOptions options;
   CoreLeases leases;
+  WorkerThreads workers;
   KernelTable kernels;
   std::vector<std::shared_ptr<const LoadedExtension>> extensions;
   std::recursive_mutex mutex;  // of the maps below; making an executor makes its device
@@ -40,8 +52,10 @@ struct Engine::Impl {
   std::set<const Backend*> backends;  // whose kernels are in the table
   std::map<std::pair<plan::SpaceKind, DeviceId>, std::shared_ptr<Allocator>> allocators;
   std::shared_ptr<Allocator> caching;
+  std::mutex shared_mutex;
+  std::map<std::string, std::weak_ptr<Storage>> shared;  // memory that sessions only read
   using StreamKey = std::tuple<DeviceId, plan::StreamKind, int>;
-  std::map<StreamKey, std::shared_ptr<actors::StreamExecutor>> executors;
+  std::map<StreamKey, std::vector<std::shared_ptr<actors::StreamExecutor>>> executors;
   std::unique_ptr<actors::System> system;
   std::vector<std::weak_ptr<SessionCore>> sessions;
   std::vector<std::shared_ptr<SessionCore>> abandoned;
@@ -64,7 +78,31 @@ struct Engine::Impl {
   void shutdown(std::chrono::milliseconds timeout) noexcept;
   // Lets go of abandoned sessions whose actors have ended. Returns how many have not.
   size_t reap();
+  std::shared_ptr<actors::StreamExecutor> choose_executor(const plan::Stream& stream, Device& device);
 };
+
+// REQUIRES: mutex held.
+std::shared_ptr<actors::StreamExecutor> Engine::Impl::choose_executor(const plan::Stream& stream, Device& device) {
+  std::vector<std::shared_ptr<actors::StreamExecutor>>& known =
+      executors[StreamKey(stream.device, stream.kind, stream.index)];
+  const bool shared = options.manual_stepping || stream.device.kind != DeviceKind::kCpu;
+  const int most = shared ? 1 : leases.cores() / std::clamp(stream.cores, 1, leases.cores());
+  const auto least = std::min_element(known.begin(), known.end(),
+                                      [](const auto& a, const auto& b) { return a.use_count() < b.use_count(); });
+  if (least != known.end() && (least->use_count() == 1 || static_cast<int>(known.size()) >= most)) return *least;
+  actors::StreamExecutor::Options o;
+  o.name = fmt::format("{}/{}{}", stream.device.str(), plan::stream_kind_name(stream.kind), stream.index);
+  if (!known.empty()) o.name += fmt::format(" #{}", known.size() + 1);
+  o.leases = &leases;
+  o.device = &device;
+  o.manual = options.manual_stepping;
+  o.probe = options.manual_stepping ? options.probe : nullptr;
+  o.workers = &workers;
+  o.cpus = options.cpus;
+  known.push_back(
+      std::make_shared<actors::StreamExecutor>(std::move(o), device.create_stream(stream.kind, stream.index)));
+  return known.back();
+}
 
 void Engine::Impl::end_sessions(std::chrono::milliseconds timeout) noexcept {
   std::vector<std::weak_ptr<SessionCore>> all;
@@ -87,6 +125,7 @@ void Engine::Impl::end_sessions(std::chrono::milliseconds timeout) noexcept {
 
 // Whoever takes cores from now on waits until the process has ended.
 void Engine::Impl::shutdown(std::chrono::milliseconds timeout) noexcept {
+  if (forked()) return;
   const UninterruptedScope here;
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   end_sessions(timeout);
@@ -112,6 +151,7 @@ size_t Engine::Impl::reap() {
 // The engines that exit() must still. The list is the process's, and stays until it ends.
 struct Engine::Live {
   std::mutex mutex;
+  const ForkLock fork_lock{mutex};
   std::vector<Impl*> engines;
 
   static Live& list() {
@@ -138,17 +178,27 @@ struct Engine::Live {
 };
 
 Engine::Engine(EngineOptions options) : impl_(std::make_unique<Impl>(options)) {
-  SLUICE_CHECK(options.cores >= 0, "engine: cores: {}; must be positive, or 0 for all", options.cores);
+  constexpr int kMostCores = 65536;
+  SLUICE_CHECK(options.cores >= 0 && options.cores <= kMostCores,
+               "engine: cores: {}; must be 1 to {}, or 0 for all there are", options.cores, kMostCores);
   log(LogLevel::kDebug, LogArea::kRuntime, "engine: {} cores{}", cores(),
       options.manual_stepping ? ", stepped by hand" : "");
   SLUICE_CHECK(options.stop_timeout.count() >= 0, "engine: stop_timeout: {} ms; must not be negative",
                options.stop_timeout.count());
+  for (const int cpu : options.cpus)
+    SLUICE_CHECK(may_run_on(cpu), "engine: cpus: {}; this process may not run on it", cpu);
+  SLUICE_CHECK(options.watchdog.count() >= 0, "engine: watchdog: {} ms; must not be negative, 0 for never",
+               options.watchdog.count());
   Live::list().add(impl_.get());
 }
 
 Engine::~Engine() {
   log(LogLevel::kDebug, LogArea::kRuntime, "engine: ends");
   Live::list().remove(impl_.get());
+  if (impl_->forked()) {  // its threads are gone, and may have held its locks
+    static_cast<void>(impl_.release());
+    return;
+  }
   impl_->end_sessions(impl_->options.stop_timeout);
   if (!impl_->on_stream_thread() && impl_->reap() == 0) {
     impl_->system.reset();
@@ -160,6 +210,13 @@ Engine::~Engine() {
 }
 
 void Engine::shutdown(std::chrono::milliseconds timeout) noexcept { impl_->shutdown(timeout); }
+
+void Engine::check_process() const {
+  SLUICE_CHECK_KIND(
+      kRuntime, !impl_->forked(),
+      "engine: it was made before fork(), and threads do not survive that: plans cannot run here; make an "
+      "engine in the process that runs them, or start processes by 'spawn' or 'forkserver'");
+}
 
 void Engine::check_alive() const {
   SLUICE_CHECK_KIND(kRuntime, !impl_->ending, "engine: it has ended, with the program; load plans before that");
@@ -192,6 +249,7 @@ std::shared_ptr<const int> Engine::take_lane() {
 }
 
 std::shared_ptr<const LoadedExtension> Engine::load_extension(const std::string& path) {
+  check_process();
   std::shared_ptr<const LoadedExtension> fresh = open_extension(path);
   std::lock_guard lock(impl_->mutex);
   for (const auto& known : impl_->extensions) {
@@ -257,6 +315,16 @@ std::shared_ptr<Allocator> Engine::caching_allocator() {
   return impl_->caching;
 }
 
+std::shared_ptr<Storage> Engine::share(const std::string& name, std::shared_ptr<Storage> fresh, uint64_t bytes) {
+  std::lock_guard lock(impl_->shared_mutex);
+  std::erase_if(impl_->shared, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<Storage>& known = impl_->shared[name];
+  const std::shared_ptr<Storage> held = known.lock();
+  if (held != nullptr && held->bytes() >= bytes && std::memcmp(held->data(), fresh->data(), bytes) == 0) return held;
+  known = fresh;
+  return fresh;
+}
+
 AllocatorStats Engine::allocator_stats(const plan::Space& space) { return allocator(space)->stats(); }
 void Engine::reset_allocator_peak(const plan::Space& space) { allocator(space)->reset_peak(); }
 
@@ -269,12 +337,14 @@ bool Engine::step() {
   size_t total = 0, free = 0;
   {
     std::lock_guard lock(impl_->mutex);
-    for (const auto& [key, executor] : impl_->executors) {
-      const size_t pending = executor->pending();
-      if (pending == 0) continue;
-      ready.push_back({executor.get(), pending});
-      total += pending;
-      if (impl_->options.probe != nullptr) free += executor->free_pending();
+    for (const auto& [key, executors] : impl_->executors) {
+      for (const auto& executor : executors) {
+        const size_t pending = executor->pending();
+        if (pending == 0) continue;
+        ready.push_back({executor.get(), pending});
+        total += pending;
+        if (impl_->options.probe != nullptr) free += executor->free_pending();
+      }
     }
   }
   if (total == 0) return false;
@@ -298,23 +368,20 @@ void Engine::reseed(uint64_t seed) {
   impl_->random.seed(seed);
 }
 
-std::shared_ptr<actors::StreamExecutor> Engine::executor(const plan::Stream& stream) {
+std::vector<std::shared_ptr<actors::StreamExecutor>> Engine::executors(const std::vector<plan::Stream>& streams) {
   std::lock_guard lock(impl_->mutex);
   check_alive();
-  const Impl::StreamKey key(stream.device, stream.kind, stream.index);
-  const auto known = impl_->executors.find(key);
-  if (known != impl_->executors.end()) return known->second;
-  Device& device = this->device(stream.device);
-  actors::StreamExecutor::Options options;
-  options.name = fmt::format("{}/{}{}", stream.device.str(), plan::stream_kind_name(stream.kind), stream.index);
-  options.leases = &impl_->leases;
-  options.device = &device;
-  options.manual = impl_->options.manual_stepping;
-  options.probe = impl_->options.manual_stepping ? impl_->options.probe : nullptr;
-  const auto made = std::make_shared<actors::StreamExecutor>(options, device.create_stream(stream.kind, stream.index));
-  impl_->executors.emplace(key, made);
-  return made;
+  std::map<Impl::StreamKey, std::shared_ptr<actors::StreamExecutor>> chosen;  // a plan has one of each
+  std::vector<std::shared_ptr<actors::StreamExecutor>> result;
+  for (const plan::Stream& stream : streams) {
+    std::shared_ptr<actors::StreamExecutor>& one = chosen[{stream.device, stream.kind, stream.index}];
+    if (one == nullptr) one = impl_->choose_executor(stream, device(stream.device));
+    result.push_back(one);
+  }
+  return result;
 }
+
+WorkerThreads& Engine::workers() { return impl_->workers; }
 
 bool Engine::on_stream_thread() const { return impl_->on_stream_thread(); }
 
@@ -330,9 +397,11 @@ actors::System& Engine::actor_system() {
 void Engine::keep_until_ended(std::shared_ptr<SessionCore> core, const std::vector<actors::StreamExecutor*>& stuck) {
   std::lock_guard lock(impl_->mutex);
   impl_->abandoned.push_back(std::move(core));
-  std::erase_if(impl_->executors, [&](const auto& entry) {
-    return std::find(stuck.begin(), stuck.end(), entry.second.get()) != stuck.end();
-  });
+  for (auto& [key, executors] : impl_->executors) {
+    std::erase_if(executors, [&](const auto& executor) {
+      return std::find(stuck.begin(), stuck.end(), executor.get()) != stuck.end();
+    });
+  }
 }
 
 void Engine::adopt(std::shared_ptr<SessionCore> core) {

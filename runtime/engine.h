@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/device.h"
+#include "kernels/worker_threads.h"
 #include "memory/storage.h"
 #include "plan/plan.h"
 
@@ -35,7 +36,11 @@ class System;
 }  // namespace actors
 
 struct EngineOptions {
-  int cores = 0;                                 // cores lent to kernels; 0: all this process may run on
+  // Lent to kernels, also to those of a plan that was made for more (docs/adr/0014); 0: all this process may run on.
+  int cores = 0;
+  std::vector<int> cpus =
+      {};  // processors that streams run on, and so their kernels; empty: all. Then `cores` counts them
+  Spin spin = Spin::kAuto;                       // of threads that wait for each other within a kernel
   bool manual_stepping = false;                  // no stream threads: step() delivers one message, waits drive step()
   uint64_t seed = 0;                             // of the choice of the next message when stepping manually
   actors::MessageProbe* probe = nullptr;         // of manual stepping, for tests; REQUIRES: outlives the engine
@@ -55,6 +60,9 @@ class Engine {
   // Ends what runs, within `timeout` where it ends at all, and keeps further kernels from being started: what exit()
   // does first to engines that are still alive. Nothing can be loaded any more; the engine can only be destroyed.
   void shutdown(std::chrono::milliseconds timeout) noexcept;
+
+  // Throws kRuntime in a fork of the process that made it: threads do not survive that.
+  void check_process() const;
 
   const EngineOptions& options() const;
   int cores() const;
@@ -83,14 +91,21 @@ class Engine {
   AllocatorStats allocator_stats(const plan::Space& space);
   void reset_allocator_peak(const plan::Space& space);
 
+  // Host memory with the first `bytes` bytes of `fresh` that somebody has got from here under `name` and still holds,
+  // or else `fresh`. REQUIRES: nobody writes to either.
+  std::shared_ptr<Storage> share(const std::string& name, std::shared_ptr<Storage> fresh, uint64_t bytes);
+
   // Manual stepping: delivers one message, chosen by the seed among those that may come next (the order of each edge
   // is kept), and runs what it makes ready. False when nothing is pending. REQUIRES: options().manual_stepping.
   bool step();
   // As if the engine had been made with this seed. REQUIRES: options().manual_stepping, nothing pending.
   void reseed(uint64_t seed);
 
-  // For sessions. The executor of (device, kind, index), made with its thread on first use.
-  std::shared_ptr<actors::StreamExecutor> executor(const plan::Stream& stream);
+  // For sessions. An executor of each stream, made with its thread on first use. Of a stream of the CPU there are as
+  // many as can hold their cores at the same time, and a session gets the one that the fewest have.
+  std::vector<std::shared_ptr<actors::StreamExecutor>> executors(const std::vector<plan::Stream>& streams);
+  // Those of kernels on several cores.
+  WorkerThreads& workers();
   actors::System& actor_system();
   // A session that the engine closes when it goes first.
   void adopt(std::shared_ptr<SessionCore> core);

@@ -10,6 +10,7 @@
 
 #include "kernels/kernel.h"
 #include "kernels/sim/sim_kernels.h"
+#include "runtime/api_support.h"
 
 namespace sluice {
 namespace {
@@ -134,6 +135,7 @@ size_t required_inputs(const api::Op& op) {
 
 std::shared_ptr<const LoadedExtension> open_extension(const std::string& path) {
   const std::string where = fmt::format("extension '{}'", path);
+  SLUICE_CHECK_KIND(kIo, !path.empty(), "{}: no name of a file; give the library's path", where);
   // A name without a slash would be searched for in the system's folders.
   const std::string file = std::filesystem::absolute(path).string();
   // Never unloaded: what it has made may live as long as the process.
@@ -228,7 +230,7 @@ Attr from_api(const api::Attribute& attribute) {
   return std::visit(
       [](const auto& value) -> Attr {
         if constexpr (std::is_same_v<std::decay_t<decltype(value)>, api::DType>)
-          return static_cast<DType>(value);
+          return api::checked_dtype(value);
         else if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>)
           return NoAttr{};
         else

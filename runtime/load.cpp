@@ -20,6 +20,8 @@ namespace {
 using plan::BaseKind;
 using plan::SpaceKind;
 
+constexpr int kMostInFlight = 65536;
+
 std::string kernel_where(const plan::Plan& plan, int kernel) {
   const plan::Kernel& k = plan.kernels[kernel];
   for (const plan::Actor& actor : plan.actors) {
@@ -113,16 +115,17 @@ void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
     if (stream_of[k] < 0) continue;
     const plan::Kernel& kernel = plan.kernels[k];
     const plan::Stream& stream = plan.streams[stream_of[k]];
+    const int cores = std::min(stream.cores, engine.cores());
     plan::KernelQuery query;
     query.op = kernel.op;
     query.attrs = kernel.attrs;
     for (const plan::View& view : kernel.inputs) query.inputs.push_back(view.spec);
     for (const plan::View& view : kernel.outputs) query.outputs.push_back(view.spec);
     query.device = stream.device;
-    query.cores = stream.cores;
+    query.cores = cores;
     try {
       PrepareContext context;
-      context.threads = stream.cores;
+      context.threads = cores;
       context.functions = &loaded.options.functions;
       loaded.kernels.push_back(kernel.collective >= 0
                                    ? prepare_collective(query, *loaded.communicators.at(kernel.collective))
@@ -156,18 +159,18 @@ void log_loaded(const SessionCore& core, std::chrono::steady_clock::time_point s
 std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const VariableBindings& variables,
                                        SessionOptions options) {
   const auto start = std::chrono::steady_clock::now();
+  engine.check_process();
   plan::check(plan);
   auto loaded = std::make_unique<SessionCore::Loaded>();
   if (plan::together(plan)) plan = join_ranks(engine, plan, *loaded);
   check_host_functions(plan, options.functions);
-  SLUICE_CHECK(options.max_in_flight >= 0, "session '{}': max_in_flight: {}; must be positive, or 0 for the plan's own",
-               plan.name, options.max_in_flight);
+  SLUICE_CHECK(options.max_in_flight >= 0 && options.max_in_flight <= kMostInFlight,
+               "session '{}': max_in_flight: {}; must be 1 to {}, or 0 for the plan's own", plan.name,
+               options.max_in_flight, kMostInFlight);
   loaded->plan = std::move(plan);
   loaded->options = std::move(options);
-  for (const plan::Stream& stream : loaded->plan.streams) {
-    loaded->streams.push_back(engine.executor(stream));
-    loaded->bindings.streams.push_back(loaded->streams.back().get());
-  }
+  loaded->streams = engine.executors(loaded->plan.streams);
+  for (const auto& stream : loaded->streams) loaded->bindings.streams.push_back(stream.get());
   bind_variables(*loaded, variables);
   allocate_arenas(engine, *loaded);
   prepare_kernels(engine, *loaded);

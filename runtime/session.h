@@ -53,17 +53,20 @@ struct PortInfo {
 };
 
 struct SessionOptions {
-  HostFunctions functions;              // bodies of the plan's host_function kernels, by name
-  int max_in_flight = 0;                // steps submitted and not finished; 0: the smallest quota of the inputs
+  HostFunctions functions;  // bodies of the plan's host_function kernels, by name
+  // Steps submitted and not finished, at most. Beyond the smallest quota of the inputs, which is what 0 stands for,
+  // each costs the memory of its inputs.
+  int max_in_flight = 0;
   Timeout submit_timeout = kNoTimeout;  // of submit() at capacity
-  Timeout wait_timeout = kNoTimeout;    // of StepHandle::wait() and outputs()
+  Timeout wait_timeout = kNoTimeout;    // of wait(), outputs(), wait_all(); of others for variables of the plan
   Timeout stop_timeout = std::chrono::seconds(5);  // of stop(), and of destroying the session
   bool check_numerics = false;  // a NaN or infinity in a kernel's output fails the step and is dumped to a file
   std::string dump_dir = ".";   // where check_numerics writes
   plan::Shards shards = {};     // of inputs and outputs that are several things to the plan, and one to callers
   bool trace = false;           // record firings, kernels and waits from the start
   bool cuda_graphs = true;      // launch kernels of cuda that follow each other as one, where they allow it
-  // Called on a stream thread after each step, in order. Must not throw, block or submit.
+  // Called on a stream thread after each step, in order, and before anybody who waits for the step is told of it. Must
+  // not throw, block or submit.
   std::function<void(uint64_t step, const Status& status, const std::vector<OutputTensor>& outputs)> on_output =
       nullptr;
 };
@@ -89,8 +92,8 @@ class StepHandle {
 };
 
 // Counters of a run, to be read at any time: the streams publish them as they go and take no lock for it. While steps
-// run, two counters read together may be a few firings apart; at rest all are exact (a step is finished within the
-// firing of its sink, which is counted a moment later). What counts events never falls.
+// run, two counters read together may be a few firings apart; after wait_all() all are exact (a step is finished within
+// the firing of its sink, which is counted a moment later). What counts events never falls.
 struct ActorStats {
   std::string name;
   uint64_t firings = 0;
@@ -135,8 +138,9 @@ struct SessionMemory {
     std::string name;        // "host", "sim:0"
     uint64_t arenas = 0;     // register slots, activations, workspaces
     uint64_t variables = 0;  // bound, shared with others
+    uint64_t inputs = 0;     // of steps beyond those that the plan's slots hold
     uint64_t outputs = 0;    // results of the steps that may be in flight
-    uint64_t total() const { return arenas + variables + outputs; }
+    uint64_t total() const { return arenas + variables + inputs + outputs; }
   };
   std::vector<Space> spaces;
 };
@@ -169,9 +173,10 @@ class Session {
 
   // Starts `n` steps of a plan without inputs at once, beyond the capacity and without handles. For measurements.
   void start(uint64_t n);
-  // Blocks until every submitted step is finished, the writes of variables included. Throws errors that reached no
-  // handle. Throws kTimeout naming the actors that are stuck.
-  void wait_all(Timeout timeout = kNoTimeout);
+  // Blocks until every submitted step is finished: all actors have fired for it, which stats() shows, and on_output has
+  // returned. Throws errors that reached no handle. Throws kTimeout naming the actors that are stuck.
+  void wait_all();  // options.wait_timeout
+  void wait_all(Timeout timeout);
   // Cancels the steps in flight (their handles report kCancelled), ends all actors and returns all slots. Idempotent;
   // submit() throws afterwards. Waits for the kernels then running: throws kTimeout naming the actors that are stuck in
   // one after options.stop_timeout; may then be called again. Throws kRuntime on a stream's own thread.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "actors/stream_executor.h"
 #include "base/log.h"
 #include "runtime/engine.h"
 #include "runtime/strided_copy.h"
@@ -33,13 +34,18 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
     }
   }
   const int least = least_in_flight();
-  max_in_flight_ =
-      loaded_->options.max_in_flight > 0 ? loaded_->options.max_in_flight : std::max(quota / plan.micro_batches, least);
+  const int asked = loaded_->options.max_in_flight;
+  max_in_flight_ = asked > 0 ? asked : std::max(quota / plan.micro_batches, least);
   SLUICE_CHECK(max_in_flight_ >= least,
                "session '{}': max_in_flight: {}; the plan finishes a step only once {} are in flight, so it must be at "
                "least that",
                plan.name, max_in_flight_, least);
   pending_.resize(static_cast<size_t>(max_in_flight_));
+  if (!feeds_.empty() && max_in_flight_ > quota / plan.micro_batches) {
+    const auto waiting = static_cast<size_t>(max_in_flight_ - quota / plan.micro_batches);
+    backlog_ = std::make_unique<Backlog>(waiting, ports_, results_memory_);
+    in_backlog_.resize(waiting);
+  }
   for (const actors::Node* node : runner_->nodes()) {
     if (node->touches_variables()) touching_.push_back(node->actor());
     if (node->writes_variables()) writing_.push_back(node->actor());
@@ -54,8 +60,8 @@ void SessionCore::open() {
   try {
     control_ = engine_.actor_system().register_run(*this, runner_->nodes());
     engine_.adopt(shared_from_this());
-    if (loaded_->options.trace) runner_->set_trace(true);
-    runner_->activate();
+    if (loaded_->options.trace) runner_->set_trace(true, wait_timeout());
+    runner_->activate(wait_timeout());
   } catch (...) {
     never_active_ = !runner_->activated();
     throw;
@@ -121,6 +127,26 @@ void SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t step)
   }
   if (state == nullptr && !status.ok() && status.kind() != ErrorKind::kCancelled && late_error_.ok())
     late_error_ = status;
+  if (state != nullptr && loaded_->options.on_output) {
+    telling_ = state;
+    lock.unlock();
+    // It is the user's code, and may need what waits for cores.
+    if (actors::StreamExecutor* const here = actors::StreamExecutor::current()) here->unlease();
+    Status told;
+    try {
+      loaded_->options.on_output(step, status, state->outputs);
+    } catch (...) {
+      told = Status::from_current_exception().with_context("thrown by on_output, which must not throw");
+    }
+    lock.lock();
+    if (!told.ok() && late_error_.ok()) late_error_ = told;
+    if (std::exchange(telling_, nullptr) == nullptr) return;  // abandoned meanwhile
+  }
+  conclude(state, status);
+}
+
+// From here on callers see that the step is finished, so whoever is told of it has been told. REQUIRES: mutex_ held.
+void SessionCore::conclude(const std::shared_ptr<StepState>& state, const Status& status) {
   ++finished_;
   failed_ += !status.ok();
   if (finished_ >= wake_at_) {
@@ -128,19 +154,19 @@ void SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t step)
     changed_.notify_all();
   }
   offer_room();
-  if (state == nullptr) return;
-  lock.unlock();
-  state->finish(status);
-  Status told;
-  if (loaded_->options.on_output) {
-    try {
-      loaded_->options.on_output(step, status, state->outputs);
-    } catch (...) {
-      told = Status::from_current_exception().with_context("thrown by on_output, which must not throw");
-    }
-  }
-  lock.lock();
-  if (!told.ok() && late_error_.ok()) late_error_ = told;
+  if (state != nullptr) state->finish(status);
+}
+
+// One thread at a time, so that steps are told of in order; it takes along what others deliver meanwhile.
+void SessionCore::finish_delivered(std::unique_lock<std::mutex>& lock) {
+  if (std::exchange(finishing_, true)) return;
+  const auto delivered = [&] {
+    uint64_t least = UINT64_MAX;
+    for (const Sink& sink : sinks_) least = std::min(least, sink.next_step);
+    return least;
+  };
+  while (finished_ < delivered()) finish_step(lock, finished_);
+  finishing_ = false;
 }
 
 // Steps that must be in flight, by this plan and, where it is one rank's part, by the whole.
@@ -174,16 +200,15 @@ void SessionCore::on_sink(int actor, uint64_t step, const Status& status, void* 
     }
     lock.lock();
   }
-  uint64_t delivered = sinks_.front().next_step;
-  for (const Sink& s : sinks_) delivered = std::min(delivered, s.next_step);
-  while (finished_ < delivered) finish_step(lock, finished_);
+  finish_delivered(lock);
 }
 
 void SessionCore::on_input_slots(int actor, uint64_t writable) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   for (Feed& feed : feeds_) {
     if (feed.actor == actor) feed.writable = writable;
   }
+  publish_backlog(lock);
   offer_room();
 }
 
@@ -231,20 +256,26 @@ uint64_t SessionCore::touches_due(uint64_t steps, bool writes_only) const {
   return due;
 }
 
-void SessionCore::wait_idle(bool writes_only) {
+void SessionCore::wait_idle(bool writes_only) { wait_touches(writes_only, wait_timeout()); }
+
+void SessionCore::wait_touches(bool writes_only, Timeout timeout) {
   const std::vector<int>& actors = writes_only ? writing_ : touching_;
   if (actors.empty()) return;
   const std::atomic<uint64_t>& touches = writes_only ? write_touches_ : touches_;
+  if (forked()) {  // what was under way then never ends here
+    if (!closed_ && touches.load() < touches_due(submitted_, writes_only)) check_process();
+    return;
+  }
   std::unique_lock lock(mutex_);
   if (closed_ || runner_ == nullptr) return;
-  const uint64_t due = touches_due(published_, writes_only);
+  const uint64_t due = touches_due(submitted_, writes_only);
   const CountedWaiter<std::atomic<int>> waiter(idle_waiters_);
-  const bool idle = wait_for(lock, changed_, kNoTimeout, [&] { return closed_ || touches.load() >= due; });
+  const bool idle = wait_for(lock, changed_, timeout, [&] { return closed_ || touches.load() >= due; });
   if (closed_ || runner_ == nullptr) return;
   lock.unlock();
   const RunnerInUse runner = this->runner();
   if (runner == nullptr) return;
-  if (!idle) fail_timeout("its accesses to variables are not finished", kNoTimeout);
+  if (!idle) fail_timeout("its accesses to variables are not finished", timeout);
   for (const int actor : actors) {
     Stream& stream = runner->nodes()[actor]->home().stream();
     if (stream.asynchronous()) static_cast<void>(stream.synchronize());  // failures reach the steps' handles
@@ -268,7 +299,7 @@ uint64_t SessionCore::firings() const {
 
 bool SessionCore::busy() const {
   std::lock_guard lock(mutex_);
-  return finished_ < published_;
+  return finished_ < submitted_;
 }
 
 void SessionCore::on_stall(std::chrono::milliseconds idle) {
@@ -276,7 +307,20 @@ void SessionCore::on_stall(std::chrono::milliseconds idle) {
       wait_report());
 }
 
+// Stepping cannot be nested, so there every stream's thread is one.
+bool SessionCore::waits_for_itself() const {
+  return manual_ ? engine_.on_stream_thread() : !closed_ && runner_ != nullptr && runner_->on_own_thread();
+}
+
+void SessionCore::check_process() const {
+  SLUICE_CHECK_KIND(kRuntime, !forked(),
+                    "session '{}': it was loaded before fork(), and threads do not survive that; load plans in the "
+                    "process that runs them, or start processes by 'spawn' or 'forkserver'",
+                    plan().name);
+}
+
 SessionCore::RunnerInUse SessionCore::runner() const {
+  check_process();
   std::lock_guard lock(mutex_);
   if (closed_ || runner_ == nullptr) return nullptr;
   ++readers_;

@@ -4,8 +4,9 @@
 // Invariants
 //  0. A step is plan().micro_batches start credits, and input slots; the runner counts those.
 //  1. Steps are numbered in the order submitters get past the capacity check; their start credits go out in that order.
-//  2. submitted_ - finished_ <= max_in_flight_, except for start(n).
-//  3. The input slots of step s are written only while s < writable_ and before its start credit.
+//  2. submitted_ - finished_ <= max_in_flight_, except for start(n). Those without slots are in the backlog.
+//  3. The input slots of step s are written only while s < writable_ and before its start credit: by its submitter, or
+//     from the backlog by whoever learns of free slots.
 //  4. mutex_ is never held while something else is waited for, except on its condition variables.
 #include <atomic>
 #include <condition_variable>
@@ -19,7 +20,9 @@
 
 #include "actors/runner.h"
 #include "actors/system.h"
+#include "base/fork.h"
 #include "base/interrupt.h"
+#include "runtime/backlog.h"
 #include "runtime/engine.h"
 #include "runtime/ports.h"
 #include "runtime/session.h"
@@ -124,10 +127,15 @@ class SessionCore final : public actors::RunListener,
   // False after `timeout`, or on a thread of its own.
   bool close(Timeout timeout);
   bool on_own_thread() const;
+  // On a thread that a step may need. REQUIRES: mutex_ held.
+  bool waits_for_itself() const;
   bool end_actors(Timeout timeout);
   void let_go();
   void abandon();
   void finish_rest(std::unique_lock<std::mutex>& lock);
+  // In a fork of the process that has loaded it, it has no threads.
+  bool forked() const { return forks_ != fork_count(); }
+  void check_process() const;
   void detach_variables();
   struct EndUse {
     const SessionCore* core = nullptr;
@@ -140,14 +148,22 @@ class SessionCore final : public actors::RunListener,
   void check_inputs(std::span<const InputTensor> inputs) const;
   void write_inputs(uint64_t step, std::span<const InputTensor> inputs);
   int least_in_flight() const;
-  bool has_capacity() const;  // REQUIRES: mutex_ held
-  void offer_room();          // REQUIRES: mutex_ held
-  void check_open() const;    // REQUIRES: mutex_ held
+  // REQUIRES, of these: mutex_ held.
+  bool has_slots(uint64_t step) const;
+  bool has_capacity() const;
+  void offer_room();
+  void check_open() const;
+  void publish(uint64_t step);
+  void publish_backlog(std::unique_lock<std::mutex>& lock);
   void order_variables();
   std::shared_ptr<StepState> new_state();
+  void finish_delivered(std::unique_lock<std::mutex>& lock);
   void finish_step(std::unique_lock<std::mutex>& lock, uint64_t step);
+  void conclude(const std::shared_ptr<StepState>& state, const Status& status);
   Status outcome(Status status, uint64_t step);
   Status with_updates(const Status& status, uint64_t step) const;
+  void wait_fired(uint64_t steps, Timeout timeout);
+  void wait_touches(bool writes_only, Timeout timeout);
   uint64_t touches_due(uint64_t steps, bool writes_only) const;
   uint64_t period() const { return runner_->counts().period() / batches_; }  // in steps
   // Waits on `changed` until `done`; when stepping manually, steps. False after `timeout` or when nothing can happen.
@@ -155,11 +171,13 @@ class SessionCore final : public actors::RunListener,
   bool wait_for(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, Timeout timeout, Done&& done);
   [[noreturn]] void fail_timeout(const std::string& what, Timeout timeout) const;
 
+  const uint64_t forks_ = fork_count();
   Engine& engine_;  // not used once closed_: it may be gone
   const std::shared_ptr<Allocator> results_memory_;
   const bool manual_;
   std::unique_ptr<Loaded> loaded_;
   Ports ports_;
+  std::unique_ptr<Backlog> backlog_;        // null when the plan has slots for all that may be in flight
   std::shared_ptr<actors::Runner> runner_;  // null once closed
   std::shared_ptr<actors::System::Run> control_;
   std::atomic<bool> never_active_{false};  // open() has failed before an actor could fire
@@ -177,12 +195,16 @@ class SessionCore final : public actors::RunListener,
   int room_waiters_ = 0;
   uint64_t submitted_ = 0;              // numbers given out
   std::atomic<uint64_t> published_{0};  // start credits given
+  std::vector<bool> in_backlog_;        // per step % size: its inputs are all there
+  bool publishing_ = false;             // a thread is at publish_backlog()
   uint64_t finished_ = 0, failed_ = 0;
   mutable int readers_ = 0;                          // of runner_'s counters, without the lock; let_go() waits for them
+  std::shared_ptr<StepState> telling_;               // of the step whose on_output runs
+  bool finishing_ = false;                           // a thread is at finish_delivered()
   bool closing_ = false;                             // cancelled
   bool ending_ = false;                              // a thread is at it
   bool closed_ = false;                              // nothing more will happen that callers could see
-  bool abandoned_ = false;                           // closed, but with actors that have not ended
+  bool abandoned_ = false;                           // its actors have not ended, and nobody waits for that
   Status session_error_;                             // ends the session
   Status late_error_;                                // of a step whose handle had been finished
   std::map<uint64_t, Status> failures_;              // of steps in flight
@@ -198,7 +220,7 @@ template <class Done>
 bool SessionCore::wait_for(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, Timeout timeout,
                            Done&& done) {
   if (done()) return true;
-  SLUICE_CHECK_KIND(kRuntime, !engine_.on_stream_thread(),
+  SLUICE_CHECK_KIND(kRuntime, !waits_for_itself(),
                     "session '{}': waiting on a stream's own thread would never end; wait from another thread",
                     plan().name);
   if (manual_) {

@@ -7,19 +7,6 @@
 #include "runtime/session_core.h"
 
 namespace sluice {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-Timeout left_until(Clock::time_point deadline) { return std::max<Timeout>(deadline - Clock::now(), Timeout::zero()); }
-
-Clock::time_point after(Timeout timeout) {
-  constexpr Timeout kLongest = std::chrono::hours(24 * 365);  // beyond it, clocks overflow
-  return Clock::now() + std::min(timeout, kLongest);
-}
-
-}  // namespace
-
 // Whoever opened it has ended it. An abandoned session is let go by its engine, once its actors have ended.
 SessionCore::~SessionCore() = default;
 
@@ -28,11 +15,12 @@ void SessionCore::cancel() {
   if (closing_) return;
   closing_ = true;
   // What is left of finished steps, other ranks may still wait for.
-  if (loaded_->world == nullptr || finished_ != published_) runner_->cancel();
+  if (loaded_->world == nullptr || finished_ != submitted_) runner_->cancel();
   room_.notify_all();
 }
 
 void SessionCore::stop(Timeout timeout) {
+  check_process();
   if (close(timeout)) return;
   SLUICE_CHECK_KIND(kRuntime, !on_own_thread(),
                     "session '{}': stop() on a stream's own thread would never end; stop it from another thread",
@@ -41,6 +29,10 @@ void SessionCore::stop(Timeout timeout) {
 }
 
 void SessionCore::end(Timeout timeout) noexcept {
+  if (forked()) {  // its locks, streams and actors are as they were at that moment, for ever
+    static_cast<void>(new (std::nothrow) std::shared_ptr<SessionCore>(shared_from_this()));
+    return;
+  }
   const UninterruptedScope here;
   bool ended = false;
   try {
@@ -62,22 +54,21 @@ bool SessionCore::actors_ended() const {
 }
 
 bool SessionCore::close(Timeout timeout) {
-  const Clock::time_point deadline = after(timeout);
+  const Deadline deadline(timeout);
   cancel();
   const bool own_thread = on_own_thread();
   std::unique_lock lock(mutex_);
   if (closed_) return true;
   if (own_thread) return false;
-  if (!interruptible_wait(lock, changed_, left_until(deadline), [&] { return !ending_ || closed_; })) return false;
+  if (!interruptible_wait(lock, changed_, deadline.left(), [&] { return !ending_ || closed_; })) return false;
   if (closed_) return true;
   ending_ = true;
   bool ended = false;
   try {
-    ended =
-        interruptible_wait(lock, published_changed_, left_until(deadline), [&] { return published_ == submitted_; });
+    ended = interruptible_wait(lock, published_changed_, deadline.left(), [&] { return published_ == submitted_; });
     if (ended) {
       lock.unlock();
-      ended = end_actors(left_until(deadline));
+      ended = end_actors(deadline.left());
       if (ended) let_go();
       lock.lock();
     }
@@ -96,7 +87,7 @@ bool SessionCore::close(Timeout timeout) {
 bool SessionCore::end_actors(Timeout timeout) {
   if (control_ == nullptr || never_active_) return true;
   runner_->stop();
-  const Clock::time_point deadline = after(timeout);
+  const Deadline deadline(timeout);
   if (manual_) {
     while (!runner_->wait_done(Timeout::zero())) {
       if (!engine_.step()) return true;  // cannot be: the ending protocol needs no other messages
@@ -104,9 +95,9 @@ bool SessionCore::end_actors(Timeout timeout) {
     return true;
   }
   constexpr Timeout kSlice = std::chrono::milliseconds(50);
-  while (!runner_->wait_done(std::min(left_until(deadline), kSlice))) {
+  while (!runner_->wait_done(std::min(deadline.left(), kSlice))) {
     if (never_active_) return true;
-    if (Clock::now() >= deadline) return false;
+    if (deadline.left() == Timeout::zero()) return false;
     check_interrupt();
   }
   return true;
@@ -120,6 +111,7 @@ void SessionCore::detach_variables() {
 
 // Steps that cannot finish any more: they were cancelled, or their period was not completed.
 void SessionCore::finish_rest(std::unique_lock<std::mutex>& lock) {
+  if (const std::shared_ptr<StepState> told = std::move(telling_)) conclude(told, outcome(told->pending, finished_));
   while (finished_ < submitted_) finish_step(lock, finished_);
   last_stats_.submitted = submitted_;
   last_stats_.finished = finished_;
@@ -163,7 +155,7 @@ void SessionCore::abandon() {
   {
     std::unique_lock lock(mutex_);
     if (closed_ || ending_) return;  // another thread is at it, and abandons it if it must
-    ending_ = true;
+    ending_ = abandoned_ = true;
     runner = runner_;
   }
   runner->cancel();
@@ -180,7 +172,6 @@ void SessionCore::abandon() {
   runner->stop();  // they end when they can
   {
     std::unique_lock lock(mutex_);
-    abandoned_ = true;
     finish_rest(lock);
     closed_ = true;
     ending_ = false;

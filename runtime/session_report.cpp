@@ -7,6 +7,7 @@
 namespace sluice {
 
 SessionStats SessionCore::stats() const {
+  check_process();
   std::unique_lock lock(mutex_);
   if (runner_ == nullptr || closed_) return last_stats_;
   SessionStats stats;
@@ -104,6 +105,7 @@ SessionMemory SessionCore::memory() const {
   for (const plan::Variable& variable : plan.variables) {
     space(plan.spaces[variable.space].str()).variables += align_up(variable.spec.extent_bytes(), plan::kAlignment);
   }
+  if (backlog_ != nullptr) space("host").inputs += backlog_->bytes();
   for (const plan::Output& output : plan.outputs) {
     const uint64_t bytes = checked_bytes(output.view.spec.shape, dtype_size(output.view.spec.dtype));
     space("host").outputs += bytes * static_cast<uint64_t>(max_in_flight_);
@@ -117,7 +119,9 @@ std::string SessionCore::wait_report() const {
 }
 
 void SessionCore::set_trace(bool on) {
-  if (const RunnerInUse runner = this->runner()) runner->set_trace(on);
+  const RunnerInUse runner = this->runner();
+  if (runner != nullptr && !runner->set_trace(on, wait_timeout()))
+    fail_timeout("a firing that is traced is not finished", wait_timeout());
 }
 
 Trace SessionCore::take_trace() {

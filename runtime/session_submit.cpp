@@ -1,5 +1,6 @@
 // The callers' side of a session: submitting steps and waiting for them.
 #include <algorithm>
+#include <thread>
 
 #include "runtime/engine.h"
 #include "runtime/session_core.h"
@@ -64,10 +65,38 @@ void SessionCore::check_open() const {
   SLUICE_CHECK_KIND(kRuntime, !closing_, "session '{}' was stopped; load the plan again", plan().name);
 }
 
+bool SessionCore::has_slots(uint64_t step) const {
+  return std::all_of(feeds_.begin(), feeds_.end(),
+                     [&](const Feed& feed) { return (step + 1) * batches_ <= feed.writable; });
+}
+
 bool SessionCore::has_capacity() const {
-  return submitted_ - finished_ < static_cast<uint64_t>(max_in_flight_) &&
-         std::all_of(feeds_.begin(), feeds_.end(),
-                     [&](const Feed& feed) { return (submitted_ + 1) * batches_ <= feed.writable; });
+  if (submitted_ - finished_ >= static_cast<uint64_t>(max_in_flight_)) return false;
+  return has_slots(submitted_) || (backlog_ != nullptr && submitted_ - published_ < backlog_->capacity());
+}
+
+void SessionCore::publish(uint64_t step) {
+  published_ = step + 1;
+  runner_->start(batches_);
+  published_changed_.notify_all();
+  offer_room();
+}
+
+// Starts what the backlog holds and the plan now has slots for. One thread at a time; it takes along what others bring.
+void SessionCore::publish_backlog(std::unique_lock<std::mutex>& lock) {
+  if (backlog_ == nullptr || std::exchange(publishing_, true)) return;
+  while (true) {
+    const uint64_t step = published_;
+    const size_t entry = step % backlog_->capacity();
+    if (step == submitted_ || !in_backlog_[entry] || !has_slots(step) || abandoned_) break;
+    lock.unlock();
+    write_inputs(step, backlog_->inputs(step));
+    lock.lock();
+    if (abandoned_) break;
+    in_backlog_[entry] = false;
+    publish(step);
+  }
+  publishing_ = false;
 }
 
 // Accesses of other sessions that were submitted before come first.
@@ -111,6 +140,7 @@ std::shared_ptr<StepState> SessionCore::new_state() {
 }
 
 std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> inputs, Timeout timeout, bool try_only) {
+  check_process();
   check_inputs(inputs);
   {
     std::lock_guard lock(mutex_);
@@ -137,20 +167,28 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
   const std::shared_ptr<StepState> state = new_state();
   const uint64_t step = submitted_++;
   pending_[step % pending_.size()] = state;
+  const bool waits = !has_slots(step);
   offer_room();
   lock.unlock();
+  if (waits) {
+    backlog_->put(step, inputs);
+    lock.lock();
+    in_backlog_[step % backlog_->capacity()] = true;
+    publish_backlog(lock);
+    return StepHandle(state);
+  }
   write_inputs(step, inputs);
   lock.lock();
   published_changed_.wait(lock, [&] { return published_ == step; });
-  published_ = step + 1;
-  runner_->start(batches_);
-  published_changed_.notify_all();
+  publish(step);
+  publish_backlog(lock);
   return StepHandle(state);
 }
 
 void SessionCore::start(uint64_t n) {
   SLUICE_CHECK(plan().inputs.empty(), "session '{}': start() without inputs: the plan takes {}; submit them",
                plan().name, plan().inputs.size());
+  check_process();
   {
     std::lock_guard lock(mutex_);
     check_open();
@@ -165,8 +203,10 @@ void SessionCore::start(uint64_t n) {
 }
 
 void SessionCore::wait_all(Timeout timeout) {
+  check_process();
+  const Deadline deadline(timeout);
   std::unique_lock lock(mutex_);
-  const uint64_t steps = published_;
+  const uint64_t steps = submitted_;
   const uint64_t period = runner_ == nullptr ? 1 : this->period();
   // Steps of a period that is not complete cannot finish.
   const uint64_t due = steps - steps % period;
@@ -180,7 +220,8 @@ void SessionCore::wait_all(Timeout timeout) {
     fail_timeout(fmt::format("{} steps in flight are not finished", steps - finished_), timeout);
   }
   lock.unlock();
-  wait_idle(false);
+  wait_fired(due, deadline.left());
+  wait_touches(false, deadline.left());
   if (const RunnerInUse runner = this->runner(); runner != nullptr) {
     runner->take_unseen_failure().throw_if_error();
   }
@@ -190,11 +231,35 @@ void SessionCore::wait_all(Timeout timeout) {
   late.throw_if_error();
 }
 
+// An actor is counted a moment after its tokens have left, and those that no sink waits for may lag behind: nobody
+// tells of either, so it is looked for.
+void SessionCore::wait_fired(uint64_t steps, Timeout timeout) {
+  constexpr int kYields = 100;
+  constexpr Timeout kSlice = std::chrono::microseconds(500);
+  const Deadline deadline(timeout);
+  const RunnerInUse runner = this->runner();
+  for (int looks = 0; runner != nullptr && !runner->has_fired(steps * batches_); ++looks) {
+    if (manual_ ? !engine_.step() : deadline.left() == Timeout::zero())
+      fail_timeout(fmt::format("not all actors are done with {} steps", steps), timeout);
+    if (manual_) continue;
+    if (looks < kYields) {
+      std::this_thread::yield();
+      continue;
+    }
+    std::unique_lock lock(mutex_);
+    if (closing_) return;
+    lock.unlock();
+    check_interrupt();
+    std::this_thread::sleep_for(kSlice);
+  }
+}
+
 Status SessionCore::wait_step(StepState& state, Timeout timeout) {
   if (state.done()) return state.status();
+  check_process();
   std::unique_lock lock(mutex_);
   if (closed_) return state.status();
-  if (manual_ || engine_.on_stream_thread()) {
+  if (manual_ || waits_for_itself()) {
     // Steps, or refuses.
     if (!wait_for(lock, changed_, timeout, [&] { return state.done(); })) {
       lock.unlock();

@@ -1,5 +1,6 @@
 #pragma once
 // One submitted step: what its handle and the session's stream threads share.
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -30,28 +31,22 @@ class StepState {
   void finish(Status status) {
     std::lock_guard lock(mutex_);
     status_ = std::move(status);
-    done_ = true;
+    done_.store(true, std::memory_order_release);
     changed_.notify_all();
   }
-  bool done() const {
-    std::lock_guard lock(mutex_);
-    return done_;
-  }
+  bool done() const { return done_.load(std::memory_order_acquire); }
   // False when it took longer.
   bool wait(Timeout timeout) {
     std::unique_lock lock(mutex_);
-    return interruptible_wait(lock, changed_, timeout, [&] { return done_; });
+    return interruptible_wait(lock, changed_, timeout, [&] { return done(); });
   }
   // REQUIRES: done().
-  Status status() const {
-    std::lock_guard lock(mutex_);
-    return status_;
-  }
+  const Status& status() const { return status_; }
 
  private:
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable changed_;
-  bool done_ = false;
+  std::atomic<bool> done_{false};  // set behind all else
   Status status_;
 };
 

@@ -11,6 +11,20 @@
 
 namespace sluice {
 
+bool may_run_on(int cpu) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  return cpu >= 0 && cpu < CPU_SETSIZE && sched_getaffinity(0, sizeof(allowed), &allowed) == 0 &&
+         CPU_ISSET(cpu, &allowed);
+}
+
+void run_on(const std::vector<int>& cpus) {
+  cpu_set_t wanted;
+  CPU_ZERO(&wanted);
+  for (const int cpu : cpus) CPU_SET(cpu, &wanted);
+  static_cast<void>(sched_setaffinity(0, sizeof(wanted), &wanted));
+}
+
 int machine_cores() {
   if (const char* text = std::getenv("SLUICE_CORES"); text != nullptr && *text != '\0') {
     const std::string_view digits = text;

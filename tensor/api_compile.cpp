@@ -36,7 +36,7 @@ void compile(Engine& engine, const std::string& graph_text, const std::vector<Na
     const ExecutorScope scope(eager);
     CapturedGraph captured{graph::parse(graph_text, "graph", eager.ops()), {}};
     for (const NamedTensor& w : weights)
-      captured.variables[w.name] = sluice::Tensor::from_host(type_of(w.tensor), w.tensor.raw());
+      captured.variables[w.name] = sluice::Tensor::from_host(type_of_whole(w.name, w.tensor), w.tensor.raw());
     for (const graph::Variable& v : captured.graph.variables()) {
       const auto found = captured.variables.find(v.name);
       const TensorType& type = captured.graph.type(v.value);

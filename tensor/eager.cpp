@@ -30,17 +30,7 @@ struct Block {
   uint64_t version = 0;
 };
 
-class Lease {
- public:
-  Lease(CoreLeases& leases, int cores) : leases_(leases), cores_(cores) { leases_.acquire(cores_); }
-  ~Lease() { leases_.release(cores_); }
-  Lease(const Lease&) = delete;
-  Lease& operator=(const Lease&) = delete;
-
- private:
-  CoreLeases& leases_;
-  int cores_;
-};
+thread_local const HostFunctions* current_functions = nullptr;
 
 EagerImpl& eager_impl(const Value& value, const char* where) {
   SLUICE_CHECK_KIND(kRuntime, !value.impl()->traced(),
@@ -81,16 +71,17 @@ TensorSpec in_layout(plan::Layout layout, const TensorSpec& spec) {
 struct EagerExecutor::Impl {
   explicit Impl(Engine& engine)
       : leases(engine.leases()),
+        workers(engine.workers()),
         kernels(engine.kernels()),
         host_memory(engine.caching_allocator()),
         threads(engine.cores()) {}
 
   CoreLeases& leases;
+  WorkerThreads& workers;
   KernelTable& kernels;
   std::shared_ptr<Allocator> host_memory;
   std::atomic<int> threads;
   std::atomic<bool> prefer_decompose{false};
-  HostFunctions functions;
   const std::shared_ptr<OpRegistry> ops = std::make_shared<OpRegistry>(builtin_ops());
   std::mutex extensions_mutex;
   size_t extensions = 0;  // of the engine's that `ops` has
@@ -99,6 +90,11 @@ struct EagerExecutor::Impl {
   std::shared_ptr<const CallPlan> prepare(const CallKey& key) const;
   std::shared_ptr<const CallPlan> plan_for(const CallKey& key);
   void run(const PreparedKernel& kernel, KernelArgs args, int cores) const;
+  // Not at every call, whose kernel may take less time.
+  void look_at_workers() const {
+    thread_local uint32_t calls = 0;
+    if (++calls % 16 == 0) workers.look();
+  }
   // Copies between any two layouts of one type. REQUIRES: storages were asked for access.
   void copy_strided(const TensorSpec& from, const void* source, const TensorSpec& to, void* target);
 };
@@ -114,7 +110,8 @@ void EagerExecutor::Impl::run(const PreparedKernel& kernel, KernelArgs args, int
       if (data) impl.host_memory->deallocate(data, bytes);
     }
   } free{*this, args.workspace, bytes};
-  const Lease lease(leases, cores);
+  if (cores > 1) look_at_workers();
+  const CoreLease lease(leases, kernel.needs_cores() ? cores : 0);
   kernel.run(args);
 }
 
@@ -156,7 +153,7 @@ std::shared_ptr<const CallPlan> EagerExecutor::Impl::prepare(const CallKey& key)
   } else {
     for (TensorSpec& input : query.inputs) input = in_layout(plan::Layout::kContiguous, input);
   }
-  PrepareContext context{key.threads, &functions};
+  PrepareContext context{key.threads, current_functions};
   plan->kernel = def->prepare(query, context);
   plan->operands = std::move(query.inputs);
   plan->results = std::move(query.outputs);
@@ -201,7 +198,9 @@ const OpRegistry& EagerExecutor::ops() {
 }
 std::shared_ptr<const OpRegistry> EagerExecutor::ops_owner() const { return impl_->ops; }
 
-HostFunctions& EagerExecutor::host_functions() { return impl_->functions; }
+HostFunctionScope::HostFunctionScope(const HostFunctions& functions)
+    : previous_(std::exchange(current_functions, &functions)) {}
+HostFunctionScope::~HostFunctionScope() { current_functions = previous_; }
 
 void EagerExecutor::set_prefer_decompose(bool on) {
   impl_->prefer_decompose = on;

@@ -20,6 +20,18 @@ class TensorExecutor {
 // The eager executor at the bottom of this thread's current executor.
 EagerExecutor& current_eager();
 
+// What "host_function" calls, by name, when it runs eagerly on this thread while the scope lives.
+class HostFunctionScope {
+ public:
+  explicit HostFunctionScope(const HostFunctions& functions);  // REQUIRES: they outlive the scope
+  ~HostFunctionScope();
+  HostFunctionScope(const HostFunctionScope&) = delete;
+  HostFunctionScope& operator=(const HostFunctionScope&) = delete;
+
+ private:
+  const HostFunctions* const previous_;
+};
+
 // Thread-safe. REQUIRES: the engine outlives it.
 class EagerExecutor final : public Executor, public TensorExecutor {
  public:
@@ -42,8 +54,6 @@ class EagerExecutor final : public Executor, public TensorExecutor {
   // The built-in ops and those of the engine's extensions. They may outlive the executor; see ops_owner().
   const OpRegistry& ops();
   std::shared_ptr<const OpRegistry> ops_owner() const;
-  // User functions for op "host_function" called eagerly.
-  HostFunctions& host_functions();
   // Run ops by their `decompose` where they have one, for tests.
   void set_prefer_decompose(bool on);
 

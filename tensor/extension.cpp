@@ -8,6 +8,7 @@
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/creation.h"
+#include "runtime/api_support.h"
 #include "runtime/engine.h"
 #include "runtime/extension.h"
 #include "tensor/eager.h"
@@ -50,7 +51,7 @@ class Calls final : public api::OpCalls {
     return symbols(sluice::call(def, values(inputs), order_attrs(def, named_attrs(attributes))));
   }
   api::Symbol scalar(double value, api::DType dtype) override {
-    return symbol(ops::full({}, value, static_cast<DType>(dtype)));
+    return symbol(ops::full({}, value, api::checked_dtype(dtype)));
   }
   api::OperandType type(api::Symbol symbol) const override {
     const Value& v = value(symbol);
@@ -90,7 +91,7 @@ std::vector<Sample> samples_of(const OpDef& def, const api::Op& op) {
   for (const api::OpSample& given : op.samples()) {
     Sample sample;
     for (const api::SampleTensor& t : given.inputs)
-      sample.inputs.push_back({Shape(t.shape), static_cast<DType>(t.dtype), t.low, t.high, false});
+      sample.inputs.push_back({Shape(t.shape), api::checked_dtype(t.dtype), t.low, t.high, false});
     while (sample.inputs.size() < def.inputs.size() && !def.variadic())
       sample.inputs.push_back({.shape = {}, .absent = true});
     sample.attrs = order_attrs(def, named_attrs(given.attributes));

@@ -298,6 +298,14 @@ InputTensor GraphSession::Impl::component_of(const std::string& name, const Tens
 }
 
 std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::chrono::nanoseconds timeout) {
+  return *call(inputs, timeout, false);
+}
+std::optional<std::vector<Tensor>> GraphSession::try_call(const std::vector<Tensor>& inputs) {
+  return call(inputs, std::chrono::nanoseconds::zero(), true);
+}
+
+std::optional<std::vector<Tensor>> GraphSession::call(const std::vector<Tensor>& inputs,
+                                                      std::chrono::nanoseconds timeout, bool try_only) {
   SLUICE_CHECK_KIND(kRuntime, impl_->session.valid(), "graph '{}': was compiled by a dry run; it cannot be called",
                     impl_->result.plan.name);
   const std::vector<graph::Input>& known = impl_->captured.graph.inputs();
@@ -326,7 +334,10 @@ std::vector<Tensor> GraphSession::call(const std::vector<Tensor>& inputs, std::c
   if (!local.empty()) check_same_inputs(*impl_->world, impl_->result.plan.name, local);
   impl_->inputs_agree = true;
   for (const auto& [name, variable] : impl_->sharded) variable.parts->before_step(variable.updated);
-  const StepHandle step = impl_->session.submit(data, timeout);
+  const std::optional<StepHandle> submitted =
+      try_only ? impl_->session.try_submit(data) : impl_->session.submit(data, timeout);
+  if (!submitted) return std::nullopt;
+  const StepHandle& step = *submitted;
   for (const auto& [name, variable] : impl_->sharded)
     if (variable.updated) variable.parts->step_submitted();
   for (const Tensor& variable : impl_->updated) eager_impl(variable).bump_version();

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,8 @@ class GraphSession {
   // Blocks only while `outputs_buffer_size` steps are in flight, and throws kTimeout when that takes too long.
   std::vector<Tensor> call(const std::vector<Tensor>& inputs,
                            std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max());
+  // The same, but nothing, and nothing submitted, where it would block.
+  std::optional<std::vector<Tensor>> try_call(const std::vector<Tensor>& inputs);
   // Waits until every submitted step is done; throws the first error not yet seen.
   void synchronize();
 
@@ -70,6 +73,8 @@ class GraphSession {
 
  private:
   struct Impl;
+  std::optional<std::vector<Tensor>> call(const std::vector<Tensor>& inputs, std::chrono::nanoseconds timeout,
+                                          bool try_only);
   explicit GraphSession(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

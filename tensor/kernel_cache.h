@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/fork.h"
 #include "graph/op_def.h"
 #include "kernels/kernel.h"
 
@@ -57,6 +58,7 @@ class KernelCache {
   };
   const size_t capacity_;
   mutable std::mutex mutex_;
+  const ForkLock fork_lock_{mutex_};
   std::list<Entry> order_;  // most recently used first
   std::unordered_map<uint64_t, std::list<Entry>::iterator> by_hash_;
 };

@@ -4,21 +4,29 @@
 #include <utility>
 
 #include "graph/autodiff/graveyard.h"
+#include "graph/autodiff/reads.h"
 #include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 
 namespace sluice {
 namespace {
 
-// In place of a saved value that was written since. Only its type and device may be looked at.
-class StaleValue final : public ValueImpl {
+// In place of an operand whose content is not to be had. Only its type and device may be looked at.
+class StandIn : public ValueImpl {
+ public:
+  StandIn(const Value& value, const char* keeper)
+      : ValueImpl(value.type(), value.device(), value.impl()->traced()), keeper_(keeper) {}
+  uint64_t version() const override { return 0; }
+
+ protected:
+  const std::string keeper_;
+};
+
+// It was written since it was saved.
+class StaleValue final : public StandIn {
  public:
   StaleValue(const Value& value, uint64_t expected, const char* keeper)
-      : ValueImpl(value.type(), value.device(), value.impl()->traced()),
-        found_(value.impl()->version()),
-        expected_(expected),
-        keeper_(keeper) {}
-  uint64_t version() const override { return found_; }
+      : StandIn(value, keeper), found_(value.impl()->version()), expected_(expected) {}
   void refresh_history() override {
     fail(ErrorKind::kRuntime,
          "backward: one of the variables needed for gradient computation has been modified by an inplace operation: "
@@ -28,7 +36,18 @@ class StaleValue final : public ValueImpl {
 
  private:
   uint64_t found_, expected_;
-  std::string keeper_;
+};
+
+// It is none that the rule reads.
+class UnreadValue final : public StandIn {
+ public:
+  using StandIn::StandIn;
+  void refresh_history() override {
+    fail(ErrorKind::kRuntime,
+         "backward: the gradient of {} reads a {} that it did not read when it was asked for all it may be asked for; "
+         "what a rule reads must not depend on values",
+         keeper_, type_.str());
+  }
 };
 
 class RecordedNode : public GradNode {
@@ -74,10 +93,20 @@ class OpNode final : public RecordedNode {
   ~OpNode() override { drop(); }
   const char* name() const override { return op_.name; }
 
+  // Keeps what the rule reads.
   void save(std::span<const Value> inputs, std::span<const Value> outputs) {
+    const std::unique_ptr<bool[]> needs(new bool[next.size() + 1]);
+    for (size_t i = 0; i < next.size(); ++i) needs[i] = next[i].node != nullptr;
+    const OperandReads& reads = reads_of_rule(op_, inputs, attrs_, outputs, {needs.get(), next.size()});
     saved_.reserve(inputs.size() + outputs.size());
-    for (const Value& input : inputs) saved_.emplace_back(input);
-    for (const Value& output : outputs) saved_.emplace_back(output);
+    const auto add = [&](const Value& value, bool read) {
+      if (read || !value.defined())
+        saved_.emplace_back(value);
+      else
+        saved_.push_back(SavedValue::outline(value, name()));
+    };
+    for (size_t i = 0; i < inputs.size(); ++i) add(inputs[i], reads.inputs[i]);
+    for (size_t i = 0; i < outputs.size(); ++i) add(outputs[i], reads.outputs[i]);
   }
 
   std::vector<Value> apply(std::span<const Value> grad_outputs, std::span<const bool> needs) override {
@@ -188,8 +217,15 @@ SavedValue::SavedValue(const Value& value) {
   version_ = value.impl()->version();
 }
 
+SavedValue SavedValue::outline(const Value& value, const char* keeper) {
+  SavedValue saved;
+  saved.value_ = Value(std::make_shared<UnreadValue>(value, keeper));
+  saved.outline_ = true;
+  return saved;
+}
+
 Value SavedValue::get(const char* keeper, const GradNode::Next& history) const {
-  if (!value_.defined()) return {};
+  if (!value_.defined() || outline_) return value_;
   if (value_.impl()->version() != version_) return Value(std::make_shared<StaleValue>(value_, version_, keeper));
   if (!history.node || value_.requires_grad() || !is_floating(value_.dtype())) return value_;
   const Value value = current_executor().detach(value_);

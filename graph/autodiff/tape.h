@@ -59,8 +59,8 @@ class GradNode : public std::enable_shared_from_this<GradNode> {
   int add_hook(int output, std::function<Value(const Value&)> fn, HookTime time = HookTime::kArrived);
   void remove_hook(int id);
 
-  const uint64_t sequence;  // of creation
-  std::vector<Next> next;   // per input
+  const uint64_t sequence;                             // of creation
+  std::vector<Next> next;                              // per input
   int num_outputs = 1;
   std::vector<Hook> hooks;
 };
@@ -86,9 +86,10 @@ class SavedValue {
  public:
   SavedValue() = default;
   explicit SavedValue(const Value& value);
+  // Only its type and device, of an operand that is not read: a stand-in that throws as soon as an op reads it.
+  static SavedValue outline(const Value& value, const char* keeper);
   // The value, with `history` (of an input: the keeper's next[i]; of output i: {keeper, i}). When it was written since,
-  // a stand-in with its type that throws as soon as an op reads it: an op whose gradient needs only shapes does not
-  // mind.
+  // a stand-in with its type that throws as soon as an op reads it.
   Value get(const char* keeper, const GradNode::Next& history) const;
   bool defined() const { return value_.defined(); }
   Value take() { return std::move(value_); }
@@ -96,6 +97,7 @@ class SavedValue {
  private:
   Value value_;
   uint64_t version_ = 0;
+  bool outline_ = false;
 };
 
 struct BackwardOptions {

@@ -201,14 +201,6 @@ Overload overload(const std::string& signature, F function) {
   return count(static_cast<Function>(nullptr));
 }
 
-// An op under its own name, its inputs and params in the definition's order; the first input is named "input", the
-// second of a binary op "other". With kCommon, tensors are brought to their common dtype first, and to a floating one
-// where the op takes no integers.
-enum class Promotion { kNone, kCommon };
-Overload op_overload(const OpDef& op, Promotion promotion = Promotion::kNone);
-// A form for each elementwise op of one or two tensors that `forms` does not name already.
-void add_elementwise_forms(std::span<const OpDef* const> ops, std::vector<Form>* forms);
-
 // An argument's default, as the functions behind the overload want it.
 FormArg default_argument(const SignatureParam& param, bool as_operand);
 

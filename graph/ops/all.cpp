@@ -25,14 +25,17 @@ namespace sluice {
 const OpRegistry& builtin_ops() {
   static const OpRegistry registry = [] {
     const std::span<const OpDef* const> families[] = {
-        ops::unary_ops(),     ops::binary_ops(),        ops::activation_ops(), ops::comparison_ops(),
-        ops::reduction_ops(), ops::movement_ops(),      ops::global_ops(),     ops::indexing_ops(),
-        ops::creation_ops(),  ops::random_ops(),        ops::host_ops(),       ops::view_ops(),
-        ops::matmul_ops(),    ops::convolution_ops(),   ops::pooling_ops(),    ops::normalization_ops(),
-        ops::softmax_ops(),   ops::losses_ops(),        ops::embedding_ops(),  ops::optimizer_updates_ops(),
-        ops::fused_ops(),     ops::micro_batches_ops(),
+        ops::activation_ops(), ops::selection_ops(),     ops::reduction_ops(),
+        ops::movement_ops(),   ops::global_ops(),        ops::indexing_ops(),
+        ops::creation_ops(),   ops::random_ops(),        ops::host_ops(),
+        ops::view_ops(),       ops::matmul_ops(),        ops::convolution_ops(),
+        ops::pooling_ops(),    ops::normalization_ops(), ops::softmax_ops(),
+        ops::losses_ops(),     ops::embedding_ops(),     ops::optimizer_updates_ops(),
+        ops::fused_ops(),      ops::micro_batches_ops(),
     };
     OpRegistry r;
+    for (const auto& family : {ops::unary_functions(), ops::binary_functions(), ops::comparison_functions()})
+      for (const ops::TensorFunction& f : family) r.add(f.op);
     for (const auto& family : families)
       for (const OpDef* op : family) r.add(op);
     return r;

@@ -1,5 +1,4 @@
 // Torch's spelling of arithmetic: names, operators, and functions that are more than one op.
-#include <cmath>
 #include <limits>
 #include <numbers>
 
@@ -102,25 +101,9 @@ Value positive(const Value& x) {
   return x;
 }
 
-Value two_to_the(const Value& x) { return pow(2.0, x); }
-
-// In float64: the last bit decides whether the logarithm of a power of the base is whole.
-Value log_to_base(const Value& of, double base) {
-  const Value x = to_floating(of);
-  return cast(mul(log(cast(x, DType::kFloat64)), 1 / std::log(base)), x.dtype());
-}
-
-Value hyperbolic_sine(const Value& of) {
-  const Value x = to_floating(of);
-  return div(sub(expm1(x), expm1(neg(x))), 2);
-}
-
-Value hyperbolic_cosine(const Value& of) {
-  const Value x = to_floating(of);
-  return div(add(exp(x), exp(neg(x))), 2);
-}
-
-Value fraction(const Value& x) { return sub(x, trunc(x)); }
+// The order comes first in the function, the tensor in the method.
+Value polygamma_of(int64_t n, const Value& x) { return polygamma(n, x); }
+Value polygamma_method(const Value& x, int64_t n) { return polygamma(n, x); }
 
 // Elementwise functions can write into their first operand and into out=.
 Form elementwise(const char* doc, std::vector<Overload> overloads, std::vector<const char*> aliases = {}) {
@@ -168,6 +151,23 @@ void add_arithmetic(std::vector<Form>& forms) {
                                             {overload("pow(Tensor input, Operand exponent) -> Tensor", &pow),
                                              overload("pow(Scalar input, Tensor exponent) -> Tensor", &pow)}),
                                 "pow", true));
+  forms.push_back(elementwise("|input| with the sign of other. torch.copysign.",
+                              {overload("copysign(Tensor input, Operand other) -> Tensor", &copysign)}));
+  forms.push_back(elementwise("input * log(other), 0 where input is 0. torch.xlogy.",
+                              {overload("xlogy(Tensor input, Operand other) -> Tensor", &xlogy),
+                               overload("xlogy(Scalar input, Tensor other) -> Tensor", &xlogy)},
+                              {"special.xlogy"}));
+  forms.push_back(elementwise("0, 1, or values where input is 0. torch.heaviside.",
+                              {overload("heaviside(Tensor input, Tensor values) -> Tensor", &heaviside)}));
+  forms.push_back({.doc = "The derivative of order n of digamma. torch.polygamma.",
+                   .overloads = {overload("polygamma(int n, Tensor input) -> Tensor", &polygamma_of)},
+                   .aliases = {"special.polygamma"},
+                   .method = false,
+                   .out = true});
+  forms.push_back({.doc = "The derivative of order n of digamma. torch.Tensor.polygamma.",
+                   .overloads = {overload("polygamma(Tensor input, int n) -> Tensor", &polygamma_method)},
+                   .function = false,
+                   .in_place = true});
   forms.push_back(elementwise("input + weight * (end - input). torch.lerp.",
                               {overload("lerp(Tensor input, Tensor end, Operand weight) -> Tensor", &lerp)}));
   forms.push_back(elementwise(
@@ -221,6 +221,13 @@ void add_comparisons(std::vector<Form>& forms) {
   bitwise("and", "And of bools or bits. torch.bitwise_and.", &bitwise_and);
   bitwise("or", "Or of bools or bits. torch.bitwise_or.", &bitwise_or);
   bitwise("xor", "Exclusive or of bools or bits. torch.bitwise_xor.", &bitwise_xor);
+  const auto shift = [&](const char* signature, const char* doc, Compare f, const char* name) {
+    forms.push_back(with_operator(elementwise(doc, {overload(signature, f)}), name, true));
+  };
+  shift("bitwise_left_shift(Tensor input, Operand other) -> Tensor",
+        "Bits moved to the left. torch.bitwise_left_shift.", &bitwise_left_shift, "lshift");
+  shift("bitwise_right_shift(Tensor input, Operand other) -> Tensor",
+        "Bits moved to the right, the sign staying. torch.bitwise_right_shift.", &bitwise_right_shift, "rshift");
   forms.push_back(with_operator(elementwise("Not of bools or bits. torch.bitwise_not.",
                                             {overload("bitwise_not(Tensor input) -> Tensor", &bitwise_not)}),
                                 "invert", false));
@@ -230,6 +237,12 @@ void add_comparisons(std::vector<Form>& forms) {
   test("isnan(Tensor input) -> Tensor", "NaN, bool. torch.isnan.", &isnan);
   test("isinf(Tensor input) -> Tensor", "Infinite, bool. torch.isinf.", &isinf);
   test("isfinite(Tensor input) -> Tensor", "Neither NaN nor infinite, bool. torch.isfinite.", &isfinite);
+  const auto test_out = [&](const char* signature, const char* doc, Value (*f)(const Value&)) {
+    forms.push_back({.doc = doc, .overloads = {overload(signature, f)}, .out = true});
+  };
+  test_out("isposinf(Tensor input) -> Tensor", "Infinite and positive, bool. torch.isposinf.", &isposinf);
+  test_out("isneginf(Tensor input) -> Tensor", "Infinite and negative, bool. torch.isneginf.", &isneginf);
+  test_out("signbit(Tensor input) -> Tensor", "The sign is negative, also of zeros, bool. torch.signbit.", &signbit);
   const auto larger = [&](const char* signature, const char* doc, Compare f) {
     forms.push_back({.doc = doc, .overloads = {overload(signature, f)}, .out = true});
   };
@@ -237,6 +250,13 @@ void add_comparisons(std::vector<Form>& forms) {
          &maximum);
   larger("minimum(Tensor input, Tensor other) -> Tensor", "The smaller of both; NaN if either is. torch.minimum.",
          &minimum);
+  larger("fmax(Tensor input, Tensor other) -> Tensor", "The larger of both, without NaN where one is. torch.fmax.",
+         &fmax);
+  larger("fmin(Tensor input, Tensor other) -> Tensor", "The smaller of both, without NaN where one is. torch.fmin.",
+         &fmin);
+  larger("logaddexp(Tensor input, Tensor other) -> Tensor", "log(exp(input) + exp(other)). torch.logaddexp.",
+         &logaddexp);
+  larger("logaddexp2(Tensor input, Tensor other) -> Tensor", "log2(2^input + 2^other). torch.logaddexp2.", &logaddexp2);
   forms.push_back(elementwise("Angle of the point (other, input). torch.atan2; floating.",
                               {overload("atan2(Tensor input, Tensor other) -> Tensor", &atan2)}, {"arctan2"}));
 }
@@ -258,20 +278,6 @@ void add_unary(std::vector<Form>& forms) {
   forms.push_back(elementwise("1 / (1 + exp(-input)). torch.sigmoid; floating.",
                               {overload("sigmoid(Tensor input) -> Tensor", &sigmoid)},
                               {"nn.functional.sigmoid", "special.expit"}));
-  forms.push_back(elementwise("2 to the input. torch.exp2; floating.",
-                              {overload("exp2(Tensor input) -> Tensor", &two_to_the)}, {"special.exp2"}));
-  forms.push_back(
-      elementwise("Logarithm to base 2. torch.log2; floating.",
-                  {overload("log2(Tensor input) -> Tensor", [](const Value& x) { return log_to_base(x, 2); })}));
-  forms.push_back(
-      elementwise("Logarithm to base 10. torch.log10; floating.",
-                  {overload("log10(Tensor input) -> Tensor", [](const Value& x) { return log_to_base(x, 10); })}));
-  forms.push_back(elementwise("Hyperbolic sine. torch.sinh; floating.",
-                              {overload("sinh(Tensor input) -> Tensor", &hyperbolic_sine)}));
-  forms.push_back(elementwise("Hyperbolic cosine. torch.cosh; floating.",
-                              {overload("cosh(Tensor input) -> Tensor", &hyperbolic_cosine)}));
-  forms.push_back(
-      elementwise("input - trunc(input). torch.frac.", {overload("frac(Tensor input) -> Tensor", &fraction)}));
   forms.push_back(elementwise("Inverse of erf. torch.erfinv; floating.",
                               {overload("erfinv(Tensor input) -> Tensor", &erfinv)}, {"special.erfinv"}));
   forms.push_back({.doc = "max(input, 0). torch.relu.",

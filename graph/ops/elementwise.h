@@ -8,42 +8,29 @@
 
 namespace sluice::ops {
 
-Value neg(const Value& x);
-Value abs(const Value& x);
-Value sign(const Value& x);
-Value exp(const Value& x);
-Value expm1(const Value& x);
-Value log(const Value& x);
-Value log1p(const Value& x);
-Value sqrt(const Value& x);
-Value rsqrt(const Value& x);
-Value reciprocal(const Value& x);
-Value sin(const Value& x);
-Value cos(const Value& x);
-Value tanh(const Value& x);
-Value erf(const Value& x);
-Value floor(const Value& x);
-Value ceil(const Value& x);
-Value round(const Value& x);  // half to even
-Value trunc(const Value& x);
-Value square(const Value& x);
-Value tan(const Value& x);
+// A function for each entry of base/scalar/unary.inc and binary.inc: sin(x), add(a, b). Its definition says what it is
+// (unary.cpp, binary.cpp). Those without an expression for integers give float32 of them.
+#define UNARY(NAME) Value NAME(const Value& x);
+#define BINARY(NAME) Value NAME(const Operand& a, const Operand& b);
+#include "base/scalar/names.inc"
+//
+#include "base/scalar/unary.inc"
+//
+#include "base/scalar/binary.inc"
+//
+#include "base/scalar/undefine.inc"
 
-Value add(const Operand& a, const Operand& b);
-Value sub(const Operand& a, const Operand& b);
-Value mul(const Operand& a, const Operand& b);
-Value div(const Operand& a, const Operand& b);           // true division; integers give float32
-Value floor_divide(const Operand& a, const Operand& b);  // rounds towards minus infinity
-Value remainder(const Operand& a, const Operand& b);     // sign of b
-Value fmod(const Operand& a, const Operand& b);          // sign of a
-Value pow(const Operand& a, const Operand& b);
-Value maximum(const Operand& a, const Operand& b);  // NaN if either is
-Value minimum(const Operand& a, const Operand& b);
-Value atan2(const Operand& a, const Operand& b);
+Value square(const Value& x);
 // a + weight * (b - a)
 Value lerp(const Value& a, const Value& b, const Operand& weight);
 
-std::span<const OpDef* const> unary_ops();
-std::span<const OpDef* const> binary_ops();
+// An op and the function that calls it, of one operand or of two; the other is null.
+struct TensorFunction {
+  const OpDef* op;
+  Value (*unary)(const Value& x);
+  Value (*binary)(const Operand& a, const Operand& b);
+};
+std::span<const TensorFunction> unary_functions();
+std::span<const TensorFunction> binary_functions();
 
 }  // namespace sluice::ops

@@ -159,10 +159,17 @@ const OpDef copy_def{.name = "copy",
                                  {.inputs = {{.shape = {2, 3, 4, 5}, .dtype = DType::kInt16, .low = -9, .high = 9}}},
                                  {.inputs = {{.shape = {0, 3}, .dtype = DType::kInt64}}}}};
 
+const OpDef reorder_def{.name = "reorder",
+                        .doc = "The same values in another order of axes in memory, which the output's strides say.",
+                        .inputs = {"x"},
+                        .infer = copy_def.infer};
+
 const OpDef* const kOps[] = {&pad_def, &concat_def, &flip_def, &copy_def};
 
 }  // namespace
 
+const OpDef& copy_op() { return copy_def; }
+const OpDef& reorder_op() { return reorder_def; }
 std::span<const OpDef* const> movement_ops() { return kOps; }
 
 Value pad(const Value& x, const Ints& low, const Ints& high, double value, const Ints& interior) {

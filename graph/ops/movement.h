@@ -19,6 +19,12 @@ Value concat(std::span<const Value> xs, int64_t dim = 0);  // promotes dtypes
 Value flip(const Value& x, const Ints& dims);
 Value copy(const Value& x);  // the same values in memory of their own
 
+// For the compiler, which makes nodes of them. `reorder` is `copy` to another order of axes in memory; users have no
+// such op, since a graph says nothing of memory before it is compiled.
+const OpDef& copy_op();
+const OpDef& reorder_op();
+inline bool is_copy(const OpDef& op) { return &op == &copy_op() || &op == &reorder_op(); }
+
 std::span<const OpDef* const> view_ops();
 std::span<const OpDef* const> movement_ops();
 

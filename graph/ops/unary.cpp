@@ -1,126 +1,100 @@
-// Primitives of one operand, and composites of them.
-#include <cmath>
+// Primitives of one operand, the functions of base/scalar/unary.inc, and composites of them.
 #include <numbers>
 
 #include "graph/executor.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/common.h"
+#include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
+#include "graph/ops/scalar_def.h"
 
 namespace sluice::ops {
 namespace {
 
-std::vector<TensorType> infer_floating(Types in, Present, const Attrs&) {
-  check_floating(in[0], "input");
-  return {in[0]};
-}
+using std::numbers::inv_sqrtpi, std::numbers::ln10, std::numbers::ln2, std::numbers::pi;
 
-std::vector<TensorType> infer_number(Types in, Present, const Attrs&) {
-  SLUICE_CHECK_KIND(kType, in[0].dtype != DType::kBool, "input: dtype is bool; must be a number (cast it first)");
-  return {in[0]};
-}
+// DEFINE(NAME, DOC, LOW, HIGH, GRADIENT): samples lie in [LOW, HIGH), where the function is smooth; the gradient is
+// made of `g`, that of the result `y`, and of the operand `x`; that of steps is zeros, as torch's. LINEAR: partial sums go through.
+#define DEFINE_AS(SBP, NAME, DOC, LOW, HIGH, ...)                                                 \
+  const ScalarDef NAME##_def =                                                                    \
+      unary_def(#NAME, DOC, SBP, {LOW, HIGH}, [](const GradContext& c) -> std::vector<Value> {    \
+        [[maybe_unused]] const Value &g = c.grad_outputs[0], &x = c.inputs[0], &y = c.outputs[0]; \
+        return {__VA_ARGS__};                                                                     \
+      });
+#define DEFINE(...) DEFINE_AS(elementwise_sbp, __VA_ARGS__)
+#define LINEAR(...) DEFINE_AS(linear_sbp, __VA_ARGS__)
+// clang-format off
 
-// Of steps: zeros, not nothing, as torch.
-std::vector<Value> zero_gradient(const GradContext& c) { return {zeros_like(c.inputs[0])}; }
+LINEAR(neg, "-x. torch.neg; numbers of any dtype.", -1, 1, neg(g))
+DEFINE(abs, "|x|. torch.abs; numbers of any dtype.", 0.2, 1, mul(g, sign(x)))
+DEFINE(sign, "-1, 0 or 1. torch.sign.", 0.2, 1, zeros_like(x))
+DEFINE(exp, "e to the x. torch.exp; floating.", -1, 1, mul(g, y))
+DEFINE(exp2, "2 to the x. torch.exp2; floating.", -1, 1, mul(g, mul(y, ln2)))
+DEFINE(expm1, "exp(x) - 1, accurate near 0. torch.expm1; floating.", -1, 1, mul(g, add(y, 1)))
+DEFINE(log, "Natural logarithm. torch.log; floating.", 0.5, 2, div(g, x))
+DEFINE(log2, "Logarithm to base 2. torch.log2; floating.", 0.5, 2, div(g, mul(x, ln2)))
+DEFINE(log10, "Logarithm to base 10. torch.log10; floating.", 0.5, 2, div(g, mul(x, ln10)))
+DEFINE(log1p, "log(1 + x), accurate near 0. torch.log1p; floating.", -0.5, 1, div(g, add(x, 1)))
+DEFINE(sqrt, "Square root. torch.sqrt; floating.", 0.5, 2, div(g, mul(y, 2)))
+DEFINE(rsqrt, "1 / sqrt(x). torch.rsqrt; floating.", 0.5, 2, mul(g, mul(mul(mul(y, y), y), -0.5)))
+DEFINE(reciprocal, "1 / x. torch.reciprocal; floating.", 0.5, 2, neg(mul(g, mul(y, y))))
+DEFINE(sin, "Sine. torch.sin; floating.", -2, 2, mul(g, cos(x)))
+DEFINE(cos, "Cosine. torch.cos; floating.", -2, 2, neg(mul(g, sin(x))))
+DEFINE(tan, "Tangent. torch.tan; floating.", -1, 1, mul(g, add(mul(y, y), 1)))
+DEFINE(asin, "Inverse sine, NaN beyond -1 and 1. torch.asin; floating.", -0.8, 0.8, mul(g, rsqrt(sub(1, mul(x, x)))))
+DEFINE(acos, "Inverse cosine, NaN beyond -1 and 1. torch.acos; floating.", -0.8, 0.8,
+       neg(mul(g, rsqrt(sub(1, mul(x, x))))))
+DEFINE(atan, "Inverse tangent. torch.atan; floating.", -2, 2, div(g, add(mul(x, x), 1)))
+DEFINE(sinh, "Hyperbolic sine. torch.sinh; floating.", -2, 2, mul(g, cosh(x)))
+DEFINE(cosh, "Hyperbolic cosine. torch.cosh; floating.", -2, 2, mul(g, sinh(x)))
+DEFINE(tanh, "Hyperbolic tangent. torch.tanh; floating.", -2, 2, tanh_backward(g, y))
+DEFINE(asinh, "Inverse hyperbolic sine. torch.asinh; floating.", -2, 2, mul(g, rsqrt(add(mul(x, x), 1))))
+DEFINE(acosh, "Inverse hyperbolic cosine, NaN below 1. torch.acosh; floating.", 1.5, 3,
+       mul(g, rsqrt(sub(mul(x, x), 1))))
+DEFINE(atanh, "Inverse hyperbolic tangent, NaN beyond -1 and 1. torch.atanh; floating.", -0.8, 0.8,
+       div(g, sub(1, mul(x, x))))
+DEFINE(erf, "Error function. torch.erf; floating.", -2, 2, mul(g, mul(exp(neg(mul(x, x))), 2 * inv_sqrtpi)))
+DEFINE(erfc, "1 - erf(x), accurate for large x. torch.erfc; floating.", -2, 2,
+       mul(g, mul(exp(neg(mul(x, x))), -2 * inv_sqrtpi)))
+DEFINE(lgamma, "Logarithm of |gamma(x)|. torch.lgamma; floating.", 0.5, 3, mul(g, digamma(x)))
+DEFINE(digamma, "Derivative of lgamma. torch.digamma; floating.", 0.5, 3, mul(g, polygamma(1, x)))
+DEFINE(sinc, "sin(pi x) / (pi x), 1 at 0. torch.sinc; floating.", 0.2, 2,
+       where(eq(x, 0), 0.0, mul(g, div(sub(cos(mul(x, pi)), sinc(x)), x))))
+DEFINE(frac, "x - trunc(x). torch.frac; floating.", 0.1, 0.9, g)
+LINEAR(deg2rad, "Degrees as radians. torch.deg2rad; floating.", -1, 1, mul(g, pi / 180))
+LINEAR(rad2deg, "Radians as degrees. torch.rad2deg; floating.", -1, 1, mul(g, 180 / pi))
+DEFINE(floor, "Largest integer <= x. torch.floor.", 0.1, 0.9, zeros_like(x))
+DEFINE(ceil, "Smallest integer >= x. torch.ceil.", 0.1, 0.9, zeros_like(x))
+DEFINE(round, "Nearest integer, halves to even. torch.round.", 0.6, 1.4, zeros_like(x))
+DEFINE(trunc, "Integer part. torch.trunc.", 0.1, 0.9, zeros_like(x))
 
-using Grad = std::vector<Value> (*)(const GradContext&);
+// clang-format on
+#undef LINEAR
+#undef DEFINE
+#undef DEFINE_AS
 
-// Samples lie in [low, high), where the function is smooth.
-OpDef define(const char* name, const char* doc, Grad grad, double low, double high, bool floating = true) {
-  OpDef op{.name = name, .doc = doc, .inputs = {"x"}};
-  op.infer = floating ? infer_floating : infer_number;
-  op.grad = grad;
-  op.sbp = elementwise_sbp;
-  for (const Shape& shape : {Shape{}, Shape{5}, Shape{3, 4}, Shape{2, 3, 2, 5}, Shape{0, 3}})
-    op.samples.push_back({.inputs = {{.shape = shape, .low = low, .high = high}}});
-  op.samples.push_back({.inputs = {{.shape = {4, 3}, .dtype = DType::kFloat64, .low = low, .high = high}}});
-  if (!floating) op.samples.push_back({.inputs = {{.shape = {4, 3}, .dtype = DType::kInt32, .low = -5, .high = 5}}});
-  return op;
-}
-
-OpDef linear(OpDef op) {
-  op.sbp = linear_sbp;
-  return op;
-}
-
-#define GRAD [](const GradContext& c) -> std::vector<Value>
-#define G c.grad_outputs[0]
-#define X c.inputs[0]
-#define Y c.outputs[0]
-
-const OpDef neg_def = linear(define(
-    "neg", "-x. torch.neg; numbers of any dtype.", GRAD { return {neg(G)}; }, -1, 1, false));
-const OpDef abs_def = define(
-    "abs", "|x|. torch.abs; numbers of any dtype.", GRAD { return {mul(G, sign(X))}; }, 0.2, 1, false);
-const OpDef sign_def = define("sign", "-1, 0 or 1. torch.sign.", zero_gradient, 0.2, 1, false);
-const OpDef exp_def = define(
-    "exp", "e to the x. torch.exp; floating.", GRAD { return {mul(G, Y)}; }, -1, 1);
-const OpDef expm1_def = define(
-    "expm1", "exp(x) - 1, accurate near 0. torch.expm1; floating.", GRAD { return {mul(G, add(Y, 1))}; }, -1, 1);
-const OpDef log_def = define(
-    "log", "Natural logarithm. torch.log; floating.", GRAD { return {div(G, X)}; }, 0.5, 2);
-const OpDef log1p_def = define(
-    "log1p", "log(1 + x), accurate near 0. torch.log1p; floating.", GRAD { return {div(G, add(X, 1))}; }, -0.5, 1);
-const OpDef sqrt_def = define(
-    "sqrt", "Square root. torch.sqrt; floating.", GRAD { return {div(G, mul(Y, 2))}; }, 0.5, 2);
-const OpDef rsqrt_def = define(
-    "rsqrt", "1 / sqrt(x). torch.rsqrt; floating.", GRAD { return {mul(G, mul(mul(mul(Y, Y), Y), -0.5))}; }, 0.5, 2);
-const OpDef reciprocal_def = define(
-    "reciprocal", "1 / x. torch.reciprocal; floating.", GRAD { return {neg(mul(G, mul(Y, Y)))}; }, 0.5, 2);
-const OpDef sin_def = define(
-    "sin", "Sine. torch.sin; floating.", GRAD { return {mul(G, cos(X))}; }, -2, 2);
-const OpDef cos_def = define(
-    "cos", "Cosine. torch.cos; floating.", GRAD { return {neg(mul(G, sin(X)))}; }, -2, 2);
-const OpDef tanh_def = define(
-    "tanh", "Hyperbolic tangent. torch.tanh; floating.", GRAD { return {tanh_backward(G, Y)}; }, -2, 2);
-const OpDef erf_def = define(
-    "erf", "Error function. torch.erf; floating.",
-    GRAD {
-      const double scale = 2 * std::numbers::inv_sqrtpi;
-      return {mul(G, mul(exp(neg(mul(X, X))), scale))};
-    },
-    -2, 2);
-const OpDef floor_def = define("floor", "Largest integer <= x. torch.floor.", zero_gradient, 0.1, 0.9, false);
-const OpDef ceil_def = define("ceil", "Smallest integer >= x. torch.ceil.", zero_gradient, 0.1, 0.9, false);
-const OpDef round_def =
-    define("round", "Nearest integer, halves to even. torch.round.", zero_gradient, 0.6, 1.4, false);
-const OpDef trunc_def = define("trunc", "Integer part. torch.trunc.", zero_gradient, 0.1, 0.9, false);
-
-#undef GRAD
-#undef G
-#undef X
-#undef Y
-
-const OpDef* const kOps[] = {&neg_def,   &abs_def,  &sign_def,  &exp_def,        &expm1_def, &log_def,
-                             &log1p_def, &sqrt_def, &rsqrt_def, &reciprocal_def, &sin_def,   &cos_def,
-                             &tanh_def,  &erf_def,  &floor_def, &ceil_def,       &round_def, &trunc_def};
-
-Value on_floating(const OpDef& op, const Value& x) { return call1(op, {to_floating(x)}); }
+#define UNARY(NAME) {&NAME##_def.op, &ops::NAME, nullptr},
+#define BINARY(NAME)
+#include "base/scalar/names.inc"
+const TensorFunction kFunctions[] = {
+#include "base/scalar/unary.inc"
+};
+#include "base/scalar/undefine.inc"
 
 }  // namespace
 
-std::span<const OpDef* const> unary_ops() { return kOps; }
+#define UNARY(NAME) \
+  Value NAME(const Value& x) { return call_scalar(NAME##_def, x); }
+#define BINARY(NAME)
+#include "base/scalar/names.inc"
+//
+#include "base/scalar/unary.inc"
+//
+#include "base/scalar/undefine.inc"
 
-Value neg(const Value& x) { return call1(neg_def, {x}); }
-Value abs(const Value& x) { return call1(abs_def, {x}); }
-Value sign(const Value& x) { return call1(sign_def, {x}); }
-Value exp(const Value& x) { return on_floating(exp_def, x); }
-Value expm1(const Value& x) { return on_floating(expm1_def, x); }
-Value log(const Value& x) { return on_floating(log_def, x); }
-Value log1p(const Value& x) { return on_floating(log1p_def, x); }
-Value sqrt(const Value& x) { return on_floating(sqrt_def, x); }
-Value rsqrt(const Value& x) { return on_floating(rsqrt_def, x); }
-Value reciprocal(const Value& x) { return on_floating(reciprocal_def, x); }
-Value sin(const Value& x) { return on_floating(sin_def, x); }
-Value cos(const Value& x) { return on_floating(cos_def, x); }
-Value tanh(const Value& x) { return on_floating(tanh_def, x); }
-Value erf(const Value& x) { return on_floating(erf_def, x); }
-Value floor(const Value& x) { return call1(floor_def, {x}); }
-Value ceil(const Value& x) { return call1(ceil_def, {x}); }
-Value round(const Value& x) { return call1(round_def, {x}); }
-Value trunc(const Value& x) { return call1(trunc_def, {x}); }
 Value square(const Value& x) { return mul(x, x); }
-Value tan(const Value& x) { return div(sin(x), cos(x)); }
+
+std::span<const TensorFunction> unary_functions() { return kFunctions; }
 
 }  // namespace sluice::ops

@@ -21,6 +21,7 @@ enum class DType : uint8_t {
 };
 SLUICE_API const char* dtype_name(DType dtype);  // "float32"
 SLUICE_API size_t dtype_size(DType dtype);       // bytes per element
+// Both throw kValue for what is none.
 
 // The DType of a C++ type: dtype_of<float>().
 template <class T>

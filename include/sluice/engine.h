@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "export.h"
 
@@ -12,9 +13,16 @@ class Engine;
 
 namespace sluice::api {
 
+// What threads do that wait for each other within a kernel: spin for some milliseconds and then sleep, or sleep at
+// once. kAuto: spin while no other process wants the cores.
+enum class Spin { kAuto, kNever, kAlways };
+
 struct EngineOptions {
-  int cores = 0;            // cores lent to kernels; 0: all this process may run on
+  int cores = 0;            // lent to kernels, also to those of plans made for more; 0: all this process may run on
   int watchdog_ms = 10000;  // log who waits for whom when nothing happens for so long; 0: never
+  std::vector<int> cpus =
+      {};  // processors that kernels run on; empty: all. Unless `cores` says otherwise, so many cores
+  Spin spin = Spin::kAuto;
 };
 
 // The ranks of a job, of which this process is one: they run plans of several ranks together.
@@ -28,6 +36,7 @@ struct WorldOptions {
   int heartbeat_ms = 10000;  // a rank that is not heard of for so long counts as hung
 };
 
+// One that was moved from throws kValue when asked for anything.
 class SLUICE_API Engine {
  public:
   explicit Engine(EngineOptions options = {});
@@ -50,7 +59,7 @@ class SLUICE_API Engine {
   // Host bytes of the plans loaded now, and the most there ever were, as the allocator counts them.
   uint64_t memory_bytes() const;
   uint64_t peak_memory_bytes() const;
-  sluice::Engine& impl() const { return *impl_; }
+  sluice::Engine& impl() const;
 
  private:
   std::unique_ptr<sluice::Engine> impl_;

@@ -18,6 +18,7 @@ struct SLUICE_API Port {
   std::string str() const;  // "images: float32(32, 1, 8, 8)"
 };
 
+// An empty one, as made by default or moved from, throws kValue when asked for anything.
 class SLUICE_API Plan {
  public:
   // Reads a plan file, or the plan of a bundle directory. Throws kIo, kValue.

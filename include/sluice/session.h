@@ -26,15 +26,18 @@ class StepHandle;
 namespace sluice::api {
 
 struct SessionOptions {
-  int max_in_flight = 0;                        // steps submitted and not finished; 0: the plan's own number
+  // Steps submitted and not finished. Beyond what the plan has slots for, which is what 0 stands for, each costs the
+  // memory of its inputs.
+  int max_in_flight = 0;
   std::chrono::milliseconds submit_timeout{0};  // of submit() when that many are in flight; 0: wait for ever
-  std::chrono::milliseconds wait_timeout{0};    // of get(); 0: for ever
+  std::chrono::milliseconds wait_timeout{0};    // of get() and wait_all(); 0: for ever
   bool check_numerics = false;                  // fail a step whose kernels write NaN or infinity
-  // Called after each step, in order, on a thread of the engine; error is "" when the step went well. Must not block.
+  // Called after each step, in order, on a thread of the engine, before get() or wait_all() return for it; error is ""
+  // when the step went well. Must not block.
   std::function<void(uint64_t step, const std::vector<Tensor>& outputs, const std::string& error)> on_output = nullptr;
 };
 
-// A submitted step.
+// A submitted step. An empty one, as made by default or moved from, throws kValue when asked for anything.
 class SLUICE_API Result {
  public:
   uint64_t step() const;
@@ -81,6 +84,7 @@ struct Counters {
   std::string text;  // the same as tables for people
 };
 
+// One that was moved from throws kValue when asked for anything but its ports, of which it has none.
 class SLUICE_API Session {
  public:
   // Loads a bundle. The engine must outlive the session. Throws kIo, kValue, kUnsupported (a plan with Python in it).
@@ -98,7 +102,7 @@ class SLUICE_API Session {
   Result submit(const std::vector<Tensor>& inputs);
   // The same, but nothing when it would have to wait.
   std::optional<Result> try_submit(const std::vector<Tensor>& inputs);
-  // Waits until every submitted step is finished.
+  // Waits until every submitted step is finished, and counted. Throws kTimeout naming who is stuck.
   void wait_all();
   // Cancels what is in flight and ends the session's actors.
   void stop();
@@ -109,6 +113,7 @@ class SLUICE_API Session {
 
  private:
   explicit Session(std::unique_ptr<sluice::Session> impl);
+  sluice::Session& impl() const;
   std::unique_ptr<sluice::Session> impl_;
   std::vector<Port> inputs_, outputs_;
 };

@@ -87,9 +87,11 @@ typedef struct sluice_engine_options {
   size_t size;
   int32_t cores;       /* lent to kernels; 0: all this process may run on */
   int32_t watchdog_ms; /* log who waits for whom when nothing happens for so long; 0: never */
+  int32_t
+      spin; /* of threads that wait within a kernel; 0: while no other process wants the cores, 1: never, 2: always */
 } sluice_engine_options;
 #define SLUICE_ENGINE_OPTIONS_INIT \
-  { sizeof(sluice_engine_options), 0, 10000 }
+  { sizeof(sluice_engine_options), 0, 10000, 0 }
 /* `options` may be NULL. */
 SLUICE_API sluice_status* sluice_engine_create(const sluice_engine_options* options, sluice_engine** engine);
 SLUICE_API void sluice_engine_destroy(sluice_engine* engine);
@@ -126,10 +128,10 @@ SLUICE_API sluice_status* sluice_plan_verify(const sluice_plan* plan);
 /* --- sessions */
 typedef struct sluice_session_options {
   size_t size;
-  int32_t max_in_flight;     /* steps submitted and not finished; 0: the plan's own number */
+  int32_t max_in_flight;     /* steps submitted and not finished, at most; 0: the plan's own number */
   int32_t check_numerics;    /* not 0: fail a step whose kernels write NaN or infinity */
   int64_t submit_timeout_ms; /* of submit when that many are in flight; 0: wait for ever */
-  int64_t wait_timeout_ms;   /* of run, and of waits that name none; 0: for ever */
+  int64_t wait_timeout_ms;   /* of run, wait_all, and waits that name none; 0: for ever */
 } sluice_session_options;
 #define SLUICE_SESSION_OPTIONS_INIT \
   { sizeof(sluice_session_options), 0, 0, 0, 0 }
@@ -155,7 +157,8 @@ SLUICE_API sluice_status* sluice_session_stop(sluice_session* session);
 
 /* --- submitted steps */
 SLUICE_API int sluice_step_ready(const sluice_step* step); /* 1 or 0; never blocks */
-/* Waits, for ever if timeout_ms is negative. The step's error, or SLUICE_ERROR_TIMEOUT naming who is stuck. */
+/* Waits; as long as the session's wait_timeout_ms says if timeout_ms is negative. The step's error, or
+ * SLUICE_ERROR_TIMEOUT naming who is stuck. */
 SLUICE_API sluice_status* sluice_step_wait(sluice_step* step, int64_t timeout_ms);
 /* Waits, and gives as many new tensors as the plan has outputs. */
 SLUICE_API sluice_status* sluice_step_outputs(sluice_step* step, sluice_tensor** outputs, size_t num_outputs);

@@ -15,9 +15,9 @@ namespace sluice::api {
 class SLUICE_API Tensor {
  public:
   Tensor() = default;
-  // Zeros. Throws kValue on a negative dimension or an overflowing size.
+  // Zeros. Throws kValue on a negative dimension, an overflowing size, or a dtype that is none.
   Tensor(DType dtype, std::vector<int64_t> shape);
-  // Shares `data`, which must hold the whole tensor.
+  // Shares `data`, which must hold the whole tensor. Throws the same.
   Tensor(DType dtype, std::vector<int64_t> shape, std::shared_ptr<void> data);
   template <class T>
   static Tensor from(const std::vector<T>& values, std::vector<int64_t> shape) {

@@ -7,6 +7,7 @@
 #include "base/shape.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/support.h"
+#include "plan/collectives.h"
 #include "streams/backend.h"
 #include "streams/collective/communicator.h"
 
@@ -98,12 +99,14 @@ void check_collective(const plan::KernelQuery& q, int64_t ranks) {
                q.op, q.inputs.size(), q.outputs.size());
   const TensorSpec &x = q.inputs[0], &y = q.outputs[0];
   Shape shape = x.shape;
-  if (q.op == "all_gather" || q.op == "reduce_scatter" || q.op == "all_to_all") {
+  using Size = plan::Collective::Size;
+  const plan::Collective* collective = plan::find_collective(q.op);
+  if (collective != nullptr && collective->along_dim0) {
     SLUICE_CHECK(shape.rank() > 0, "{}: the input has no dimensions; the ranks' parts lie along dimension 0", q.op);
-    SLUICE_CHECK(q.op == "all_gather" || shape[0] % ranks == 0,
+    SLUICE_CHECK(collective->size == Size::kTimesRanks || shape[0] % ranks == 0,
                  "{}: dimension 0 of the input is {}; must be divisible by the {} ranks", q.op, shape[0], ranks);
-    if (q.op == "all_gather") shape[0] *= ranks;
-    if (q.op == "reduce_scatter") shape[0] /= ranks;
+    if (collective->size == Size::kTimesRanks) shape[0] *= ranks;
+    if (collective->size == Size::kOverRanks) shape[0] /= ranks;
   }
   SLUICE_CHECK(y.shape == shape && y.dtype == x.dtype, "{}: of {} on {} ranks the output is {}; must be {}", q.op,
                TensorType{x.dtype, x.shape}.str(), ranks, TensorType{y.dtype, y.shape}.str(),
@@ -114,25 +117,32 @@ void check_collective(const plan::KernelQuery& q, int64_t ranks) {
 }
 
 bool has_collective(const std::string& op, DeviceKind kind) {
-  if (op != "all_gather" && op != "all_to_all") return false;
+  const plan::Collective* collective = plan::find_collective(op);
+  if (collective == nullptr || !collective->on_devices) return false;
   const Backend* backend = backend_of(kind);
   return backend != nullptr && backend->prepare_collective != nullptr;
 }
 
 std::unique_ptr<PreparedKernel> prepare_collective(const plan::KernelQuery& query, collective::Communicator& group) {
+  using Kind = plan::CollectiveKind;
   if (query.device.kind != DeviceKind::kCpu) {
     SLUICE_CHECK_KIND(kUnsupported, has_collective(query.op, query.device.kind),
                       "{}: no such collective on {}; run it in host memory", query.op, query.device.str());
     return backend_of(query.device.kind)->prepare_collective(query, group);
   }
-  if (query.op == "all_reduce") return cpu::all_reduce(query, group);
-  if (query.op == "all_gather") return cpu::all_gather(query, group);
-  if (query.op == "reduce_scatter") return cpu::reduce_scatter(query, group);
-  if (query.op == "all_to_all") return cpu::all_to_all(query, group);
-  if (query.op == "broadcast") return cpu::broadcast(query, group);
-  if (query.op == "send" || query.op == "receive") return cpu::transfer(query, group, query.op == "send");
-  fail(ErrorKind::kUnsupported,
-       "{}: no such collective; there are all_reduce, all_gather, reduce_scatter, all_to_all and broadcast", query.op);
+  const plan::Collective* collective = plan::find_collective(query.op);
+  SLUICE_CHECK_KIND(kUnsupported, collective != nullptr, "{}: no such collective; there are {}", query.op,
+                    plan::collective_names());
+  switch (collective->kind) {
+    case Kind::kAllReduce: return cpu::all_reduce(query, group);
+    case Kind::kAllGather: return cpu::all_gather(query, group);
+    case Kind::kReduceScatter: return cpu::reduce_scatter(query, group);
+    case Kind::kAllToAll: return cpu::all_to_all(query, group);
+    case Kind::kBroadcast: return cpu::broadcast(query, group);
+    case Kind::kSend: return cpu::transfer(query, group, true);
+    case Kind::kReceive: return cpu::transfer(query, group, false);
+  }
+  return nullptr;  // not reached: the kinds above are all
 }
 
 }  // namespace sluice

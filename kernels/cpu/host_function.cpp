@@ -8,7 +8,9 @@ namespace {
 class HostCall final : public PreparedKernel {
  public:
   HostCall(const plan::KernelQuery& q, HostFunction function)
-      : function_(std::move(function)), inputs_(q.inputs), outputs_(q.outputs) {}
+      : function_(std::move(function)), inputs_(q.inputs), outputs_(q.outputs) {
+    needs_cores_ = false;
+  }
   void run(const KernelArgs& args) const override { function_(args, inputs_, outputs_); }
 
  private:

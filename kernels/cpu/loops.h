@@ -2,30 +2,30 @@
 // Elementwise functions as loops over contiguous memory, in the few types computed in. Everything else (16-bit floats,
 // small integers, strides, broadcasting) is brought into tiles of these types by the elementwise kernel.
 #include <cstdint>
+#include <span>
+
+#include "base/scalar_ops.h"
 
 namespace sluice::cpu {
 
-// Computes out[i] from in[...][i] for i < n; out may be one of the inputs. Not 0: the LoopError.
+// Computes out[i] from in[...][i] for i < n; out may be one of the inputs. What it gives is a ScalarError.
 using Loop = int (*)(const void* const* in, void* out, int64_t n);
-enum LoopError : int { kLoopOk = 0, kDivisionByZero = 1, kNegativeExponent = 2 };
 
+// The loops of an entry of base/scalar. Null: it is not defined for the type.
 struct LoopSet {
   const char* op;
-  int inputs;
+  const char* mode;    // as ScalarOp's
   Loop f32 = nullptr;  // float operands (float16 and bfloat16 as well)
   Loop f64 = nullptr;
-  Loop i64 = nullptr;       // integers and bool; null: not defined for them
-  bool gives_bool = false;  // writes bytes 0 and 1; otherwise the operands' type
-  bool heavy = false;       // tens of operations per element: worth threads earlier
+  Loop i64 = nullptr;  // integers and bool
 };
 
-struct LoopSpan {
-  const LoopSet* begin;
-  const LoopSet* end;
-};
-LoopSpan unary_loops();
-LoopSpan binary_loops();
-LoopSpan comparison_loops();
-LoopSpan activation_loops();  // gelu's tanh variants are named "gelu:tanh" and "gelu_backward:tanh"
+std::span<const LoopSet> unary_loops();
+std::span<const LoopSet> binary_loops();
+std::span<const LoopSet> comparison_loops();
+std::span<const LoopSet> activation_loops();
+
+// Those of an op, null where there are none. The mode is found as by find_scalar_op().
+const LoopSet* find_loops(const ScalarOp& op);
 
 }  // namespace sluice::cpu

@@ -236,9 +236,7 @@ class Reduce final : public PreparedKernel {
 };
 
 PrepareFn prepare(Kind kind, const char* combine_op) {
-  const LoopSet* set = nullptr;
-  for (const LoopSet* s = binary_loops().begin; s != binary_loops().end; ++s)
-    if (std::string(combine_op) == s->op) set = s;
+  const LoopSet* set = find_loops(*find_scalar_op(combine_op));
   return [kind, set](const plan::KernelQuery& q, const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
     const ReductionAxes axes = reduction_axes(q);
     switch (tile_type(q.inputs[0].dtype)) {

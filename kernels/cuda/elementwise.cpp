@@ -1,6 +1,4 @@
-// Elementwise ops: generated from their expressions.
-#include <cstring>
-
+// Elementwise ops: generated from base/scalar.
 #include "kernels/cuda/expressions.h"
 #include "kernels/cuda/families.h"
 
@@ -14,8 +12,8 @@ Generated one(const plan::KernelQuery& query) {
 
 // Nothing that may fail: a failure names its op.
 bool can_fuse(const plan::KernelQuery& query) {
-  const Expression* e = find_expression(query.op);
-  return e == nullptr || is_floating(query.inputs[0].dtype) || e->bad == nullptr;
+  const ScalarOp* op = find_scalar_op(query.op);
+  return op == nullptr || is_floating(query.inputs[0].dtype) || op->bad == nullptr;
 }
 
 void add(KernelTable& table, const char* op, Generated (*generate)(const plan::KernelQuery& query)) {
@@ -28,8 +26,8 @@ void add(KernelTable& table, const char* op, Generated (*generate)(const plan::K
 }  // namespace
 
 void add_elementwise_kernels(KernelTable& table) {
-  for (const Expression& e : expressions()) {
-    if (std::strchr(e.op, ':') == nullptr) add(table, e.op, one<elementwise_source>);  // else a variant
+  for (const ScalarOp& op : scalar_ops()) {
+    if (*op.mode == '\0') add(table, op.name, one<elementwise_source>);  // else a form of one that is there
   }
   add(table, "cast", one<cast_source>);
   add(table, "where", one<where_source>);

@@ -1,25 +1,17 @@
 #pragma once
-// Elementwise functions as C++ expressions, in the few types computed in.
-#include <span>
+// The mathematics of elementwise ops (base/scalar) as CUDA C++.
+#include <string>
 #include <string_view>
+
+#include "base/dtype.h"
+#include "base/scalar_ops.h"
 
 namespace sluice::cuda {
 
-// `a` and `b` are the operands' elements as T: float (also for 16-bit floats), double, or long long for integers and
-// bool. An integer expression may raise: `bad` is when, and the op then fails as the cpu's does.
-struct Expression {
-  const char* op;  // tanh variants are named "gelu:tanh"
-  int inputs;
-  const char* floating;           // null: not defined for floats
-  const char* integer = nullptr;  // null: not defined for integers
-  bool gives_bool = false;
-  const char* bad = nullptr;
-};
+// What an op computes from `a` and `b` of type T, which is compute_type(operands); null: it is not defined for them.
+const char* expression_text(const ScalarOp& op, DType operands);
 
-std::span<const Expression> expressions();
-const Expression* find_expression(std::string_view name);  // null when there is none
-
-// What the expressions call, beside what CUDA has.
-extern const char* const kExpressionFunctions;
+// What goes in front of expressions: the functions that they call, beside what CUDA has.
+std::string functions_for(std::string_view expressions);
 
 }  // namespace sluice::cuda

@@ -29,22 +29,22 @@ StepText text_of(const FusedStep& step, size_t number, const std::vector<DType>&
     return {"", to == DType::kBool ? value(0) + " != 0" : fmt::format("({}){}", compute_type(dtype), value(0)), to};
   }
   if (step.op == "where") return {"", fmt::format("{} ? {} : {}", value(0), value(1), value(2)), dtype_of(1)};
-  const Expression* e = expression_of(step.op, step.mode);
-  const char* text = e == nullptr ? nullptr : expression_text(*e, dtype);
-  SLUICE_CHECK_KIND(kUnsupported, text != nullptr && static_cast<size_t>(e->inputs) == step.operands.size(),
+  const ScalarOp* op = find_scalar_op(step.op, step.mode);
+  const char* text = op == nullptr ? nullptr : expression_text(*op, dtype);
+  SLUICE_CHECK_KIND(kUnsupported, text != nullptr && static_cast<size_t>(op->inputs) == step.operands.size(),
                     "fused: step {} of {} operands of {}: has no cuda form; run the steps one by one", step.op,
                     step.operands.size(), dtype_name(dtype));
-  const bool two = e->inputs == 2;
+  const bool two = op->inputs == 2;
   return {fmt::format("struct Step{} {{\n  typedef {} T;\n  typedef {} R;\n"
                       "  static __device__ inline R f(T a{}) {{ return {}; }}\n}};\n",
-                      number, compute_type(dtype), e->gives_bool ? "bool" : "T", two ? ", T b" : "", text),
+                      number, compute_type(dtype), op->gives_bool ? "bool" : "T", two ? ", T b" : "", text),
           fmt::format("Step{}::f({}{})", number, value(0), two ? ", " + value(1) : ""),
-          e->gives_bool ? DType::kBool : dtype};
+          op->gives_bool ? DType::kBool : dtype};
 }
 
 Generated fused(const plan::KernelQuery& query) {
   LoopBody body;
-  body.functions = std::string(kExpressionFunctions) + kRounding;
+  std::string functions;
   std::vector<DType> dtypes;
   for (size_t k = 0; k < query.inputs.size(); ++k) {
     dtypes.push_back(query.inputs[k].dtype);
@@ -54,11 +54,12 @@ Generated fused(const plan::KernelQuery& query) {
   for (const FusedStep& step :
        parse_fused(get_attr<std::string>(query.attrs, "steps"), static_cast<int>(query.inputs.size()))) {
     const StepText text = text_of(step, dtypes.size(), dtypes);
-    body.functions += text.function;
+    functions += text.function;
     body.before += fmt::format("    const {} v{} = rounded<{}>({});\n", compute_type(text.dtype), dtypes.size(),
                                c_type(text.dtype), text.call);
     dtypes.push_back(text.dtype);
   }
+  body.functions = functions_for(functions) + kRounding + functions;
   body.output_type = c_type(dtypes.back());
   body.value = fmt::format("v{}", dtypes.size() - 1);
   return {{loop_source(query, body)}};

@@ -32,9 +32,10 @@ Generated generate(const plan::KernelQuery& query) {
   Writer writer(query, query.op == "linear" ? 3 : 0);
   writer.compute(problem.dtype);
   if (problem.activation != "none") {
-    const Expression* e = find_expression(problem.activation == "gelu_tanh" ? "gelu:tanh" : problem.activation);
+    const bool tanh = problem.activation == "gelu_tanh";
+    const ScalarOp* op = tanh ? find_scalar_op("gelu", "tanh") : find_scalar_op(problem.activation);
     writer.add(fmt::format("{}typedef C T;\n__device__ inline C activated(C a) {{ return {}; }}\n",
-                           kExpressionFunctions, e->floating));
+                           functions_for(op->floating), op->floating));
   }
   for (const auto& [name, matrix] : {std::pair{"a_batch", &a}, {"b_batch", &b}, {"z_batch", &z}})
     writer.add(index_function(name, problem.batch, matrix->batch_strides));

@@ -12,6 +12,12 @@ typedef unsigned int u32;
 typedef int i32;
 typedef unsigned long long u64;
 typedef long long i64;
+#ifndef INFINITY
+#define INFINITY __uint_as_float(0x7f800000u)
+#endif
+#ifndef NAN
+#define NAN __uint_as_float(0x7fc00000u)
+#endif
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 struct Failure { u64 ticket; i64 values[4]; };

@@ -8,18 +8,14 @@ namespace {
 
 struct Kind {
   const char* op;
-  const char* first;  // null: an element
-  const char* join;   // of values a and b
+  const char* first;    // null: an element
+  const char* combine;  // the op that joins values
   bool counts = false;
 };
 constexpr Kind kKinds[] = {
-    {"sum", "0", "a + b"},
-    {"mean", "0", "a + b"},
-    {"prod", "1", "a * b"},
-    {"amax", nullptr, "larger(a, b)"},
-    {"amin", nullptr, "smaller(a, b)"},
-    {"any", "0", "larger(a, b)", true},
-    {"all", "1", "smaller(a, b)", true},
+    {"sum", "0", "add"},           {"mean", "0", "add"},         {"prod", "1", "mul"},
+    {"amax", nullptr, "maximum"},  {"amin", nullptr, "minimum"}, {"any", "0", "maximum", true},
+    {"all", "1", "minimum", true},
 };
 
 // Offsets of outputs and of the elements of one, as functions; and which way memory runs.
@@ -36,8 +32,9 @@ Generated reduction(const plan::KernelQuery& query) {
   Writer writer(query);
   writer.compute(query.inputs[0].dtype);
   const bool by_column = add_axes(writer, axes, axes.reduced);
-  writer.add(std::string(kExpressionFunctions) + "struct A { C v; };\n__device__ inline C joined(C a, C b) { return " +
-             kind->join + "; }\n__device__ inline A join(A a, A b) { return A{joined(a.v, b.v)}; }\n");
+  const std::string join = expression_text(*find_scalar_op(kind->combine), query.inputs[0].dtype);
+  writer.add(functions_for(join) + "typedef C T;\nstruct A { C v; };\n__device__ inline C joined(C a, C b) { return " +
+             join + "; }\n__device__ inline A join(A a, A b) { return A{joined(a.v, b.v)}; }\n");
   const std::string element = "load(in0[from(o) + inside_at(i)])";
   const std::string result = query.op == "mean" ? fmt::format("total.v / (C){}", axes.reduced.size()) : "total.v";
   Generated generated;

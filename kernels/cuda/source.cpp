@@ -23,19 +23,10 @@ std::string offset_text(const Nest& nest, int operand) {
   return text.empty() ? "0" : text;
 }
 
-Status division_by_zero(const char* op) {
-  return {ErrorKind::kValue, fmt::format("{}: integer division by zero; every divisor must be non-zero", op)};
-}
-
-DescribeFailure describe_of(const std::string& op) {
-  if (op == "pow") {
-    return [](const int64_t*) {
-      return Status(ErrorKind::kValue, "pow: integer to a negative power; exponents of integers must be >= 0");
-    };
-  }
-  if (op == "fmod") return [](const int64_t*) { return division_by_zero("fmod"); };
-  if (op == "remainder") return [](const int64_t*) { return division_by_zero("remainder"); };
-  return [](const int64_t*) { return division_by_zero("floor_divide"); };
+// The failure word says which op found it, and what.
+Status describe(const int64_t* values) {
+  const ScalarOp& op = scalar_ops()[static_cast<size_t>(values[0])];
+  return {ErrorKind::kValue, scalar_error_text(op.name, op.error)};
 }
 
 void check_operands(const plan::KernelQuery& query, size_t inputs) {
@@ -91,42 +82,30 @@ Source loop_source(const plan::KernelQuery& query, const LoopBody& body) {
   return source;
 }
 
-const Expression* expression_of(const std::string& op, const std::string& mode) {
-  const Expression* variant = mode.empty() ? nullptr : find_expression(op + ":" + mode);
-  return variant != nullptr ? variant : find_expression(op);
-}
-
-const char* expression_text(const Expression& expression, DType operands) {
-  return is_floating(operands) ? expression.floating : expression.integer;
-}
-
 Source elementwise_source(const plan::KernelQuery& query) {
-  const auto mode = std::find_if(query.attrs.begin(), query.attrs.end(),
-                                 [](const auto& attr) { return std::holds_alternative<std::string>(attr.second); });
-  const Expression* found =
-      expression_of(query.op, mode == query.attrs.end() ? std::string() : std::get<std::string>(mode->second));
-  SLUICE_CHECK_KIND(kUnsupported, found != nullptr, "{}: no cuda kernel; place it on cpu", query.op);
-  check_operands(query, static_cast<size_t>(found->inputs));
+  const ScalarOp* op = find_scalar_op(query.op, query.attrs);
+  SLUICE_CHECK_KIND(kUnsupported, op != nullptr, "{}: no cuda kernel; place it on cpu", query.op);
+  check_operands(query, static_cast<size_t>(op->inputs));
   const DType dtype = query.inputs[0].dtype;
-  const char* expression = expression_text(*found, dtype);
+  const char* expression = expression_text(*op, dtype);
   SLUICE_CHECK_KIND(kUnsupported, expression != nullptr, "{}: no cuda kernel for {}; cast it first", query.op,
                     dtype_name(dtype));
   LoopBody body;
   for (const TensorSpec& in : query.inputs) body.input_types.emplace_back(c_type(in.dtype));
   body.output_type = c_type(query.outputs[0].dtype);
-  const char* second = found->inputs == 2 ? ", T b" : "";
-  body.functions = std::string(kExpressionFunctions) +
+  const bool fallible = !is_floating(dtype) && op->bad != nullptr;
+  const char* second = op->inputs == 2 ? ", T b" : "";
+  body.functions = functions_for(expression) +
                    fmt::format("typedef {} T;\ntypedef {} R;\n__device__ inline R f(T a{}) {{ return {}; }}\n",
-                               compute_type(dtype), found->gives_bool ? "bool" : "T", second, expression);
-  body.value = found->inputs == 2 ? "f(x0, x1)" : "f(x0)";
-  Source source;
-  const bool fallible = !is_floating(dtype) && found->bad != nullptr;
+                               compute_type(dtype), op->gives_bool ? "bool" : "T", second, expression);
+  body.value = op->inputs == 2 ? "f(x0, x1)" : "f(x0)";
   if (fallible) {
-    body.functions += fmt::format("__device__ inline bool bad(T a, T b) {{ return {}; }}\n", found->bad);
-    body.before = "    if (bad(x0, x1)) {\n      raise(word, ticket);\n      continue;\n    }\n";
+    body.functions += fmt::format("__device__ inline bool bad(T a, T b) {{ return {}; }}\n", op->bad);
+    body.before = fmt::format("    if (bad(x0, x1)) {{\n      raise(word, ticket, {});\n      continue;\n    }}\n",
+                              op - scalar_ops().data());
   }
-  source = loop_source(query, body);
-  if (fallible) source.describe = describe_of(query.op);
+  Source source = loop_source(query, body);
+  if (fallible) source.describe = describe;
   return source;
 }
 

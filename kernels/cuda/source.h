@@ -43,13 +43,7 @@ struct LoopBody {
 };
 Source loop_source(const plan::KernelQuery& query, const LoopBody& body);
 
-// What an op of expressions() computes in T: floating or integer, by the dtype of its operands; null when it is not
-// defined for that. `mode`: of its string attribute.
-struct Expression;
-const Expression* expression_of(const std::string& op, const std::string& mode);
-const char* expression_text(const Expression& expression, DType operands);
-
-// An op of expressions(). Throws kUnsupported for a dtype the op is not defined for.
+// An op of base/scalar. Throws kUnsupported for a dtype the op is not defined for.
 Source elementwise_source(const plan::KernelQuery& query);
 // "cast", "where" and "copy", between any strides.
 Source cast_source(const plan::KernelQuery& query);

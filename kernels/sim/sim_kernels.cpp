@@ -31,7 +31,8 @@ class SimKernel final : public PreparedKernel {
     launch_.kernel = kernel_.get();
     launch_.num_inputs = static_cast<int>(query.inputs.size());
     launch_.num_outputs = static_cast<int>(query.outputs.size());
-    launch_.cores = threads;
+    needs_cores_ = kernel_->needs_cores();
+    launch_.cores = needs_cores_ ? threads : 0;
     launch_.duration_ns = modelled_ns(query);
   }
 

@@ -10,27 +10,23 @@ from sluice._C import Tensor
 from sluice._device import device, stream as stream_scope
 from sluice._trace import state as trace_state
 
-_eager = {}  # id of a function -> (its name with the engine, the function)
-_counter = itertools.count()
-
 
 def _name_of(fn: Any) -> Any:
-    """The name of `fn` in the graph being traced, or with the engine. Graphs name alike what is named alike."""
+    """The name of `fn`: in the graph being traced its own there. Graphs name alike what is named alike."""
     base = getattr(fn, "__name__", type(fn).__name__)
     table = trace_state.functions
-    if table is not None:
-        names = itertools.chain([base], (f"{base}_{i}" for i in itertools.count(1)))
-        name = next(n for n in names if table.get(n, fn) is fn)
-        table[name] = fn
-        return name
-    if id(fn) not in _eager:
-        _eager[id(fn)] = f"{base}@{next(_counter)}", fn
-        _C.register_host_function(*_eager[id(fn)])
-    return _eager[id(fn)][0]
+    if table is None:
+        return base
+    names = itertools.chain([base], (f"{base}_{i}" for i in itertools.count(1)))
+    name = next(n for n in names if table.get(n, fn) is fn)
+    table[name] = fn
+    return name
 
 
 def host_function(fn: Any, *tensors: Any, out: Any, stream: str = "host") -> Any:
-    """Calls `fn(*arrays)` with numpy views of `tensors`; returns tensors of the declared types.
+    """Calls `fn(*arrays)` with the contents of `tensors` as numpy arrays; returns tensors of the declared types.
+
+    The arrays are read-only, and `fn`'s own: they stay as they are for as long as it keeps them, or views of them.
 
     out: (shape, dtype) of the result, or a list of them. `fn` returns one numpy array, or a tuple, of these types.
     In a graph this is an actor on `stream` ("host", "host:1", ...) that runs beside the compute stream; an exception
@@ -42,5 +38,5 @@ def host_function(fn: Any, *tensors: Any, out: Any, stream: str = "host") -> Any
     single = isinstance(out, tuple)
     declared = [(tuple(shape), dtype) for shape, dtype in ([out] if single else out)]
     with device("cpu"), stream_scope(stream):
-        results = _C.call_host_function(list(tensors), _name_of(fn), declared)
+        results = _C.call_host_function(list(tensors), _name_of(fn), fn, declared)
     return results[0] if single else tuple(results)

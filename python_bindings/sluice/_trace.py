@@ -14,6 +14,10 @@ class _State(threading.local):
 
 state = _State()
 
+# Held while a graph is traced: its parameters and buffers stand for values of the graph meanwhile, and other graphs may
+# have the same.
+tracing_lock = threading.RLock()
+
 
 class module_scope:
     """Nodes made inside belong to the module `name`."""

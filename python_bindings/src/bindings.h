@@ -24,6 +24,7 @@ namespace nb = nanobind;
 namespace sluice {
 class EagerExecutor;
 class Engine;
+enum class Spin : uint8_t;
 struct SessionStats;
 }  // namespace sluice
 
@@ -46,10 +47,19 @@ bool ints_from(nb::handle object, Ints* ints);          // an int or a sequence 
 // An Operand from a tensor or a number; false otherwise.
 bool operand_from(nb::handle object, std::optional<ops::Operand>* operand);
 
-// A Python object that C++ may copy and destroy on any thread.
+// Python objects, or what holds some, that C++ may share and let go of on any thread.
+template <class T>
+std::shared_ptr<T> shared_with_gil(T objects) {
+  return {new T(std::move(objects)), [](T* held) {
+            if (!Py_IsInitialized()) return;  // the interpreter took them along
+            GilAcquire gil;
+            delete held;
+          }};
+}
+
 class SharedObject {
  public:
-  explicit SharedObject(nb::object object);
+  explicit SharedObject(nb::object object) : object_(shared_with_gil(std::move(object))) {}
   nb::handle get() const { return *object_; }
 
  private:
@@ -64,6 +74,7 @@ void wait_tensors(const std::vector<Tensor>& tensors);
 
 // The process's engine and eager executor, made on first use.
 EagerExecutor& default_eager();
+Spin spin_of(const std::string& name);  // "auto", "never", "always"
 
 // Bytes as the engine's own allocator of a space ("host", "sim:0") counts them.
 nb::dict counters_of(const SessionStats& stats);

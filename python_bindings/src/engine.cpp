@@ -3,6 +3,7 @@
 
 #include <mutex>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "bindings.h"
 #include "live_graphs.h"
@@ -15,6 +16,7 @@ constexpr std::chrono::milliseconds kAtExit{800};
 
 struct Default {
   std::mutex mutex;
+  const ForkLock fork_lock{mutex};
   EngineOptions options;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<EagerExecutor> eager;
@@ -41,6 +43,13 @@ class LazyExecutor final : public Executor, public TensorExecutor {
 
 }  // namespace
 
+Spin spin_of(const std::string& name) {
+  if (name == "auto") return Spin::kAuto;
+  if (name == "never") return Spin::kNever;
+  if (name == "always") return Spin::kAlways;
+  fail(ErrorKind::kValue, "engine: spin: '{}'; must be 'auto', 'never' or 'always'", name);
+}
+
 void join_world(std::shared_ptr<collective::World> world) {
   Default& state = process_default();
   std::lock_guard lock(state.mutex);
@@ -66,14 +75,17 @@ void bind_engine(nb::module_& m) {
   set_default_executor(lazy);
   m.def(
       "configure_engine",
-      [](int cores, int watchdog_ms) {
+      [](int cores, int watchdog_ms, const std::vector<int>& cpus, const std::string& spin) {
         Default& state = process_default();
         if (state.engine)
           fail(ErrorKind::kRuntime, "configure_engine: the default engine runs already; call it before the first op");
         state.options.cores = cores;
         state.options.watchdog = std::chrono::milliseconds(watchdog_ms);
+        state.options.cpus = cpus;
+        state.options.spin = spin_of(spin);
       },
-      nb::arg("cores") = 0, nb::arg("watchdog_ms") = 10000);
+      nb::arg("cores") = 0, nb::arg("watchdog_ms") = 10000, nb::arg("cpus") = std::vector<int>(),
+      nb::arg("spin") = "auto");
   m.def(
       "shutdown",
       [] {

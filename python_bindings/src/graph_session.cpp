@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/fork.h"
 #include "base/interrupt.h"
 #include "bindings.h"
 #include "graph_object.h"
@@ -22,6 +23,7 @@ namespace {
 class PyGraph;
 struct LiveGraphs {
   std::mutex mutex;
+  const ForkLock fork_lock{mutex};
   std::set<PyGraph*> graphs;
 };
 LiveGraphs& live_graphs() {
@@ -142,6 +144,7 @@ nb::list memory_of(GraphSession& session) {
     d["space"] = space.name;
     d["arenas"] = space.arenas;
     d["variables"] = space.variables;
+    d["inputs"] = space.inputs;
     d["outputs"] = space.outputs;
     list.append(d);
   }
@@ -275,6 +278,14 @@ void bind_graph_session(nb::module_& m) {
             return std::vector<Value>(outputs.begin(), outputs.end());
           },
           Release(), nb::arg("inputs"), nb::arg("timeout_s") = -1.0)
+      .def(
+          "try_call",
+          [](PyGraph& g, const std::vector<Value>& inputs) -> std::optional<std::vector<Value>> {
+            const auto outputs = g.get()->try_call({inputs.begin(), inputs.end()});
+            if (!outputs) return std::nullopt;
+            return std::vector<Value>(outputs->begin(), outputs->end());
+          },
+          Release(), nb::arg("inputs"))
       .def(
           "synchronize", [](PyGraph& g) { g.get()->synchronize(); }, Release())
       .def(

@@ -1,4 +1,4 @@
-// Python functions as kernels of host streams: numpy views in, arrays out, the GIL only around the user's code.
+// Python functions as kernels of host streams: numpy arrays in and out, the GIL only around the user's code.
 #include <nanobind/ndarray.h>
 
 #include <cstring>
@@ -11,7 +11,8 @@
 namespace sluice::python {
 namespace {
 
-nb::object numpy_view(void* data, const TensorSpec& spec, bool writable) {
+// REQUIRES: nothing of it lives on when `data` goes.
+nb::object numpy_view(void* data, const TensorSpec& spec) {
   size_t shape[kMaxRank];
   int64_t strides[kMaxRank];
   for (int i = 0; i < spec.shape.rank(); ++i) {
@@ -26,12 +27,69 @@ nb::object numpy_view(void* data, const TensorSpec& spec, bool writable) {
   if (spec.dtype == DType::kUInt8) code = Code::UInt;
   if (is_floating(spec.dtype)) code = Code::Float;
   const nb::dlpack::dtype dtype{static_cast<uint8_t>(code), static_cast<uint8_t>(dtype_size(spec.dtype) * 8), 1};
-  nb::object array =
-      nb::cast(nb::ndarray<nb::numpy>(data, spec.shape.rank(), shape, nb::handle(Py_None), strides, dtype),
-               nb::rv_policy::reference);
-  if (!writable) array.attr("setflags")(nb::arg("write") = false);
-  return array;
+  return nb::cast(nb::ndarray<nb::numpy>(data, spec.shape.rank(), shape, nb::handle(Py_None), strides, dtype),
+                  nb::rv_policy::reference);
 }
+
+// A function, and the arrays in which its operands come: copies, because the function may keep them, or anything made
+// of them, for as long as it likes. An array that it has not kept is used again, so in steady state none is made.
+class Callee {
+ public:
+  explicit Callee(nb::object function) : function_(std::move(function)) {}
+  nb::handle function() const { return function_; }
+
+  // What `data` holds, in an array to be given back.
+  nb::object take(const void* data, const TensorSpec& spec) {
+    const nb::object source = numpy_view(const_cast<void*>(data), spec);
+    nb::object array;
+    for (size_t i = 0; i < arrays_.size() && !array.is_valid(); ++i) {
+      if (!fits(arrays_[i], source)) continue;
+      array = std::move(arrays_[i]);
+      arrays_.erase(arrays_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    if (!array.is_valid())
+      array = nb::module_::import_("numpy").attr("empty")(source.attr("shape"), source.attr("dtype"));
+    array.attr("__setitem__")(nb::ellipsis(), source);
+    return array;
+  }
+  // Every array, view, buffer or tensor over the array's memory holds a reference to it.
+  void give_back(nb::object array) {
+    if (Py_REFCNT(array.ptr()) == 1 && arrays_.size() < kKept) arrays_.push_back(std::move(array));
+  }
+
+ private:
+  static constexpr size_t kKept = 16;  // of one function's operands, in all its calls at a time
+  static bool fits(const nb::object& array, const nb::object& source) {
+    return array.attr("shape").equal(source.attr("shape")) && array.attr("dtype").equal(source.attr("dtype"));
+  }
+  const nb::object function_;
+  std::vector<nb::object> arrays_;
+};
+
+// The operands of one call.
+class Operands {
+ public:
+  Operands(Callee& callee, const KernelArgs& args, const std::vector<TensorSpec>& specs) : callee_(callee) {
+    for (size_t i = 0; i < specs.size(); ++i) arrays_.push_back(callee.take(args.inputs[i], specs[i]));
+  }
+  ~Operands() {
+    for (nb::object& array : arrays_) callee_.give_back(std::move(array));
+  }
+  // Views that cannot be written through.
+  nb::tuple views() const {
+    nb::list views;
+    for (const nb::object& array : arrays_) {
+      const nb::object view = array.attr("view")();
+      view.attr("setflags")(nb::arg("write") = false);
+      views.append(view);
+    }
+    return nb::tuple(views);
+  }
+
+ private:
+  Callee& callee_;
+  std::vector<nb::object> arrays_;
+};
 
 std::string text_of(nb::object object) { return nb::cast<std::string>(nb::str(nb::handle(object))); }
 
@@ -56,7 +114,7 @@ ExceptionText text_of_exception(nb::python_error& error) {
 }
 
 void store(const std::string& name, nb::handle result, void* data, const TensorSpec& spec, size_t index) {
-  nb::object target = numpy_view(data, spec, true);
+  nb::object target = numpy_view(data, spec);
   nb::object array = nb::module_::import_("numpy").attr("asarray")(result);
   if (!array.attr("shape").equal(target.attr("shape")))
     fail(ErrorKind::kValue, "host function '{}': result {} has shape {}; declared was {}", name, index,
@@ -67,14 +125,15 @@ void store(const std::string& name, nb::handle result, void* data, const TensorS
   target.attr("__setitem__")(nb::ellipsis(), array);
 }
 
-void run(const std::string& name, nb::handle callable, const KernelArgs& args, const std::vector<TensorSpec>& inputs,
+void run(const std::string& name, Callee& callee, const KernelArgs& args, const std::vector<TensorSpec>& inputs,
          const std::vector<TensorSpec>& outputs) {
-  nb::list arrays;
-  for (size_t i = 0; i < inputs.size(); ++i)
-    arrays.append(numpy_view(const_cast<void*>(args.inputs[i]), inputs[i], false));
-  // Only the call itself may be ended with its thread: behind it, unwinding would drop objects without the GIL.
-  const nb::tuple operands(arrays);
-  nb::object result = nb::steal(unless_ended([&] { return PyObject_CallObject(callable.ptr(), operands.ptr()); }));
+  const Operands operands(callee, args, inputs);
+  nb::object result;
+  {
+    const nb::tuple views = operands.views();
+    // Only the call itself may be ended with its thread: behind it, unwinding would drop objects without the GIL.
+    result = nb::steal(unless_ended([&] { return PyObject_CallObject(callee.function().ptr(), views.ptr()); }));
+  }
   if (!result.is_valid()) nb::raise_python_error();
   const bool several = nb::isinstance<nb::tuple>(result) || nb::isinstance<nb::list>(result);
   nb::tuple results = several ? nb::tuple(result) : nb::make_tuple(result);
@@ -87,12 +146,13 @@ void run(const std::string& name, nb::handle callable, const KernelArgs& args, c
 }  // namespace
 
 HostFunction host_function_of(const std::string& name, nb::object callable) {
-  return [name, function = SharedObject(std::move(callable))](
-             const KernelArgs& args, const std::vector<TensorSpec>& inputs, const std::vector<TensorSpec>& outputs) {
+  const auto callee = shared_with_gil(Callee(std::move(callable)));
+  return [name, callee](const KernelArgs& args, const std::vector<TensorSpec>& inputs,
+                        const std::vector<TensorSpec>& outputs) {
     if (!Py_IsInitialized()) fail(ErrorKind::kCancelled, "host function '{}': the interpreter has ended", name);
     GilAcquire gil;
     try {
-      run(name, function.get(), args, inputs, outputs);
+      run(name, *callee, args, inputs, outputs);
     } catch (nb::python_error& error) {
       const ExceptionText text = text_of_exception(error);
       fail(ErrorKind::kRuntime, "host function '{}' raised {}\n{}", name, text.last_line, text.traceback);
@@ -101,18 +161,15 @@ HostFunction host_function_of(const std::string& name, nb::object callable) {
 }
 
 void bind_host_functions(nb::module_& m) {
-  m.def("register_host_function", [](const std::string& name, nb::callable function) {
-    default_eager().host_functions()[name] = host_function_of(name, function);
+  m.def("call_host_function", [](const std::vector<Value>& inputs, const std::string& name, nb::callable function,
+                                 const std::vector<std::pair<Shape, DType>>& outputs) {
+    std::vector<TensorType> types;
+    for (const auto& [shape, dtype] : outputs) types.push_back({dtype, shape});
+    const HostFunctions functions{{name, host_function_of(name, std::move(function))}};
+    const GilRelease release;
+    const HostFunctionScope scope(functions);
+    return ops::host_function(inputs, name, types);
   });
-  m.def(
-      "call_host_function",
-      [](const std::vector<Value>& inputs, const std::string& name,
-         const std::vector<std::pair<Shape, DType>>& outputs) {
-        std::vector<TensorType> types;
-        for (const auto& [shape, dtype] : outputs) types.push_back({dtype, shape});
-        return ops::host_function(inputs, name, types);
-      },
-      Release());
 }
 
 }  // namespace sluice::python

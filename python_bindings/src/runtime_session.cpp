@@ -92,12 +92,14 @@ void bind_runtime(nb::module_& m) {
                        "An engine of its own: devices, stream threads and memory apart from the default one's.")
       .def(
           "__init__",
-          [](PyEngine* self, int cores) {
+          [](PyEngine* self, int cores, const std::vector<int>& cpus, const std::string& spin) {
             EngineOptions options;
             options.cores = cores;
+            options.cpus = cpus;
+            options.spin = spin_of(spin);
             new (self) PyEngine{make_engine(options)};
           },
-          nb::arg("cores") = 0)
+          nb::arg("cores") = 0, nb::arg("cpus") = std::vector<int>(), nb::arg("spin") = "auto")
       .def(
           "load",
           [](PyEngine& self, const std::string& dir, const nb::dict& functions) {

@@ -116,13 +116,6 @@ bool operand_from(nb::handle object, std::optional<ops::Operand>* operand) {
   return true;
 }
 
-SharedObject::SharedObject(nb::object object)
-    : object_(new nb::object(std::move(object)), [](nb::object* held) {
-        if (!Py_IsInitialized()) return;  // the interpreter took it along
-        GilAcquire gil;
-        delete held;
-      }) {}
-
 void bind_interrupts(nb::module_&) {
   static const pthread_t main_thread = pthread_self();  // Python's, which alone handles signals
   set_interrupt_check([] {

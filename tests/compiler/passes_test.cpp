@@ -1,5 +1,6 @@
-// One golden text per pass: tests/golden/<pass>.txt holds cases, each a graph, the number of rewrites and the graph
-// afterwards. `compiler_tests --update` (or SLUICE_UPDATE_GOLDEN=1) rewrites what follows the input graphs.
+// One golden text per pass, lowering's included: tests/golden/<pass>.txt holds cases, each a graph, the number of
+// rewrites and the graph afterwards. `compiler_tests --update` (or SLUICE_UPDATE_GOLDEN=1) rewrites what follows the
+// input graphs.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -7,7 +8,7 @@
 #include <sstream>
 
 #include "compiler/fake_target.h"
-#include "compiler/pass.h"
+#include "compiler/lowering/lowering.h"
 
 namespace sluice::compiler {
 namespace {
@@ -49,11 +50,7 @@ class Golden : public testing::TestWithParam<const char*> {
  protected:
   // Runs the pass named by the parameter and returns the text of the case with its result.
   std::string run(const std::string& input, const std::string& comment) {
-    const Pass* pass = nullptr;
-    for (const Pass& p : graph_passes()) {
-      if (std::string_view(p.name) == GetParam() && !pass) pass = &p;
-    }
-    graph::Graph graph = graph::parse(input, GetParam(), builtin_ops());
+    graph::Graph graph = graph::parse(input, GetParam(), lowering_ops());
     FakeTarget target;
     if (std::string_view(GetParam()) == "decompose") target.missing = {"linear", "softmax"};
     target.fuses = std::string_view(GetParam()) == "fuse_elementwise";
@@ -64,9 +61,11 @@ class Golden : public testing::TestWithParam<const char*> {
     std::map<std::string, std::vector<std::byte>> constants;
     Partition partition;
     PassContext context{target, options, lookup, evaluator, constants, partition};
-    const int rewrites = pass->run(graph, context);
+    const int rewrites = run_pass(graph, context);
     graph.verify();
-    std::string text = comment + input + fmt::format("==> {} rewrites\n", rewrites) + graph::to_text(graph);
+    const std::string result = graph::to_text(graph);
+    EXPECT_EQ(graph::to_text(graph::parse(result, GetParam(), lowering_ops())), result);
+    std::string text = comment + input + fmt::format("==> {} rewrites\n", rewrites) + result;
     for (const auto& [name, bytes] : constants) {
       text += fmt::format("# {} =", name);
       for (size_t i = 0; i < bytes.size(); i += 4) {
@@ -77,6 +76,19 @@ class Golden : public testing::TestWithParam<const char*> {
       text += "\n";
     }
     return text;
+  }
+
+ private:
+  static int run_pass(graph::Graph& graph, PassContext& context) {
+    for (const Pass& pass : graph_passes())
+      if (std::string_view(pass.name) == GetParam()) return pass.run(graph, context);
+    for (const LoweringPass& pass : lowering_passes()) {
+      if (std::string_view(pass.name) != GetParam()) continue;
+      const int rewrites = pass.run(graph, context);
+      if (pass.verify) pass.verify(graph, context);
+      return rewrites;
+    }
+    return -1;
   }
 };
 
@@ -105,13 +117,106 @@ TEST_P(Golden, TextIsAsRecorded) {
 
 INSTANTIATE_TEST_SUITE_P(Passes, Golden,
                          testing::Values("dead_code", "simplify", "common_subexpressions", "fuse_activation",
-                                         "fuse_elementwise", "decompose", "fold_constants", "partition"),
+                                         "fuse_elementwise", "decompose", "fold_constants", "partition", "placement",
+                                         "schedule", "transfers", "layout", "snapshots"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(PassList, EveryPassHasAGoldenFile) {
   for (const std::string& name : pass_names()) {
     EXPECT_TRUE(std::ifstream(fmt::format("{}/tests/golden/{}.txt", SLUICE_SOURCE_DIR, name)).good()) << name;
   }
+  for (const LoweringPass& pass : lowering_passes()) {
+    EXPECT_TRUE(std::ifstream(fmt::format("{}/tests/golden/{}.txt", SLUICE_SOURCE_DIR, pass.name)).good()) << pass.name;
+  }
+}
+
+template <class F>
+std::string message_of(F run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// What a verifier says of a graph that lacks what its pass establishes.
+std::string refused(const char* pass_name, const std::string& body) {
+  const graph::Graph graph = graph::parse("graph \"g\" {\n" + body + "}\n", "g.ir", lowering_ops());
+  const FakeTarget target;
+  const CompileOptions options;
+  const ConstantLookup lookup;
+  const ConstantEvaluator evaluator;
+  std::map<std::string, std::vector<std::byte>> constants;
+  Partition partition;
+  const PassContext context{target, options, lookup, evaluator, constants, partition};
+  for (const LoweringPass& pass : lowering_passes())
+    if (std::string_view(pass.name) == pass_name) return message_of([&] { pass.verify(graph, context); });
+  return "no such pass";
+}
+
+TEST(LoweringVerifiers, PlacementWantsADeviceAndAStreamOfEveryNode) {
+  const auto placed = [](const std::string& where) {
+    return refused("placement",
+                   "  %0 = input \"x\" : float32(4) [device \"cpu:0\"]\n  %1 = exp(%0) : float32(4) " + where + "\n");
+  };
+  EXPECT_EQ(placed("[device \"sim:0\", stream \"compute:1\"]"), "no error");
+  EXPECT_EQ(placed(""), "op exp: stream \"\" of device none: no such stream; must be placed by the compiler");
+  EXPECT_EQ(placed("[device \"cpu:0\", stream \"fast\"]"),
+            "op exp: stream \"fast\" of device cpu:0: no such stream; must be placed by the compiler");
+  EXPECT_EQ(placed("[device \"cuda:7\", stream \"compute\"]"),
+            "op exp: device cuda:7: not there; the target has cpu:0, sim:0, sim:1, cuda:0");
+  EXPECT_EQ(refused("placement", "  %0 = input \"x\" : float32(4) [device \"sim:0\"]\n"),
+            "input x: on device sim:0; must lie in the memory of a host");
+}
+
+TEST(LoweringVerifiers, TransfersWantOperandsWhereKernelsRead) {
+  const auto read = [](const std::string& where) {
+    return refused("transfers",
+                   "  %0 = input \"x\" : float32(4) [device \"cpu:0\"]\n"
+                   "  %1 = copy(%0) : float32(4) [device \"sim:0\", stream \"copy_in\"]\n"
+                   "  %2 = exp(%1) : float32(4) " +
+                       where + "\n");
+  };
+  EXPECT_EQ(read("[device \"sim:0\", stream \"compute\"]"), "no error");
+  EXPECT_EQ(read("[device \"sim:1\", stream \"compute\"]"), "op exp: reads %1 from sim:1; it lies in sim:0");
+  EXPECT_EQ(refused("transfers",
+                    "  %0 = full() {shape = [4], value = 1.0, dtype = float32} : float32(4) [device "
+                    "\"sim:0\", stream \"compute\"]\n  output \"y\" = %0 [device \"cpu:0\"]\n"),
+            "output y: lies in sim:0; must lie in host");
+}
+
+TEST(LoweringVerifiers, LayoutWantsWhatKernelsWant) {
+  const std::string x = "  %0 = input \"x\" : float32(4, 2) [device \"cpu:0\"]\n"
+                        "  %1 = permute(%0) {dims = [1, 0]} : float32(2, 4) [device \"cpu:0\", stream \"compute\"]\n",
+                    on = " [device \"cpu:0\", stream \"compute\"]\n";
+  EXPECT_EQ(refused("layout", x + "  %2 = exp(%1) : float32(2, 4) strides (1, 2)" + on), "no error");
+  EXPECT_EQ(refused("layout", x + "  %2 = softmax(%1) {dim = 1} : float32(2, 4)" + on),
+            "op softmax: input 0 has strides (1, 2) of (2, 4); its kernel wants another order");
+  EXPECT_EQ(refused("layout", x + "  %2 = reshape(%1) {shape = [8]} : float32(8)" + on),
+            "op reshape: %1 with strides (1, 2) cannot be viewed so; it must be reordered before");
+  EXPECT_EQ(refused("layout", x + "  output \"y\" = %1 [device \"cpu:0\"]\n"),
+            "output y: value 0 has strides (1, 2) of (2, 4); its kernel wants another order");
+}
+
+TEST(LoweringVerifiers, SnapshotsWantNothingOverwrittenThatIsRead) {
+  const auto step = [](const std::string& reads, const std::string& rest) {
+    return refused("snapshots",
+                   "  %0 = variable \"w\" : float32(4) [device \"cpu:0\", stream \"compute\"]\n"
+                   "  %1 = neg(%0) : float32(4) [device \"cpu:0\", stream \"compute\"]\n"
+                   "  %2 = exp(" +
+                       reads + ") : float32(4) [device \"cpu:0\", stream \"host\"]\n" + rest);
+  };
+  const std::string update = "  update \"w\" = %1\n";
+  EXPECT_EQ(step("%0", "  update \"w\" = %0\n"), "update of w: %0; a kernel beside the variable must write it");
+  EXPECT_EQ(step("%0", "  update \"w\" = %2\n"), "update of w: %2; a kernel beside the variable must write it");
+  EXPECT_EQ(step("%0", update),
+            "op exp: reads %0, the old content of a variable that is written before; it must read a copy");
+  EXPECT_EQ(step("%1", update),
+            "op exp: reads %1, which the next step overwrites, on another stream; it must read a "
+            "copy");
+  EXPECT_EQ(step("%1", "  output \"y\" = %0 [device \"cpu:0\"]\n"),
+            "output y: %0 lies in other memory; it must be all of what a kernel makes");
 }
 
 }  // namespace

@@ -174,6 +174,56 @@ TEST(Placement, DevicesThatCopyByThemselvesGetPinnedDenseMemory) {
   EXPECT_EQ(copies, 2);
 }
 
+// Copied once, whoever reads it, and however much of it: what is less than all of it is copied by itself.
+TEST(Placement, SeveralViewsOfAValueCostOneCopy) {
+  const auto copies = [](const std::string& views, const std::string& type) {
+    std::string body =
+        "  %0 = input \"x\" : float32(4, 6)\n  %1 = exp(%0) : float32(4, 6) [device \"sim:0\"]\n" + views;
+    for (int i = 0; i < 2; ++i) {
+      body += fmt::format("  %{} = exp(%{}) : float32{} [device \"sim:1\"]\n", 4 + i, 2 + i, type);
+      body += fmt::format("  output \"y{}\" = %{}\n", i, 4 + i);
+    }
+    const plan::Plan plan = compile_fake(parse_graph(body)).plan;
+    std::vector<std::string> in;
+    for (const plan::Actor& actor : plan.actors) {
+      for (const plan::Instr& i : actor.program)
+        if (i.kind == plan::InstrKind::kRun && plan.streams[actor.stream].name == "sim:1/copy_in0")
+          in.push_back(
+              fmt::format("{}{}", plan.kernels[i.index].name, plan.kernels[i.index].inputs[0].spec.shape.str()));
+    }
+    return in;
+  };
+  const std::vector<std::string> once = {"exp/copy/copy(4, 6)"};
+  EXPECT_EQ(copies("  %2 = permute(%1) {dims = [1, 0]} : float32(6, 4)\n"
+                   "  %3 = reshape(%1) {shape = [6, 4]} : float32(6, 4)\n",
+                   "(6, 4)"),
+            once);
+  EXPECT_EQ(copies("  %2 = slice(%1) {starts = [0, 0], stops = [2, 6], steps = [1, 1]} : float32(2, 6)\n"
+                   "  %3 = slice(%1) {starts = [2, 0], stops = [4, 6], steps = [1, 1]} : float32(2, 6)\n",
+                   "(2, 6)"),
+            once);
+  EXPECT_EQ(copies("  %2 = slice(%1) {starts = [0, 0], stops = [1, 6], steps = [1, 1]} : float32(1, 6)\n"
+                   "  %3 = slice(%1) {starts = [2, 0], stops = [3, 6], steps = [1, 1]} : float32(1, 6)\n",
+                   "(1, 6)"),
+            (std::vector<std::string>{"exp/copy/copy(1, 6)", "exp/copy#2/copy(1, 6)"}));
+}
+
+// Nor does what lies in several orders at once.
+TEST(Layout, ViewsOfAReorderedValueCostNoKernel) {
+  const plan::Plan plan = compile_fake(parse_graph(R"(
+  %0 = input "x" : float32(2, 8, 4, 4)
+  %1 = variable "w" : float32(8, 8, 1, 1)
+  %2 = conv(%0, %1) {stride = [1, 1], padding = [0, 0], dilation = [1, 1], groups = 1} : float32(2, 8, 4, 4)
+  %3 = slice(%2) {starts = [0, 0, 0, 0], stops = [1, 8, 4, 4], steps = [1, 1, 1, 1]} : float32(1, 8, 4, 4)
+  %4 = softmax(%2) {dim = 1} : float32(2, 8, 4, 4)
+  %5 = softmax(%3) {dim = 1} : float32(1, 8, 4, 4)
+  output "y" = %4
+  output "z" = %5
+)"))
+                              .plan;
+  EXPECT_EQ(programs(plan), "cpu:0/compute0: x/copy conv conv/copy softmax softmax#2\n");
+}
+
 TEST(Placement, VariablesLiveWhereTheyAreUsed) {
   CompileOptions options;
   options.device = parse_device("sim:0");
@@ -397,7 +447,7 @@ TEST(Plan, ErrorsOfATargetKeepTheirFixBesideTheLine) {
   output "y" = %1
 )");
   try {
-    compile(graph, RefusingTarget());
+    compile(graph, RefusingTarget(), {});
     FAIL() << "compiled";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "op exp: not today  (net.py:4)");

@@ -12,7 +12,7 @@
 #include "compiler/collectives.h"
 #include "compiler/compiler.h"
 #include "compiler/fake_target.h"
-#include "compiler/lowered.h"
+#include "compiler/lowering/lowering.h"
 #include "plan/transfers.h"
 #include "plan/verify.h"
 
@@ -331,7 +331,7 @@ TEST(CompileRanks, TheNodesOfACallStayTogether) {
   const Value first = builder.call(all_gather_op(), {&x, 1}, call)[0];
   builder.call(all_gather_op(), {&x, 1}, call);
   builder.call(builtin_ops().get("relu"), {&first, 1}, {});
-  EXPECT_THAT(schedule(graph), ElementsAre(0, 1, 2));
+  EXPECT_THAT(order_of_nodes(graph), ElementsAre(0, 1, 2));
 }
 
 // What one rank's node of a call waits for, all do: rank 1 makes its part from what rank 0 makes of the call before.

@@ -1,6 +1,6 @@
 #pragma once
 // What generated CUDA sources need in order to be C++ of the host. The fake driver runs their threads
-// (fake_driver/threads.h). It includes nothing, so a source compiles in a fraction of a second.
+// (fake_driver/threads.h). It includes no header of the host's, so a source compiles in a fraction of a second.
 #define __device__
 #define __global__
 #define __shared__ static  // blocks run one after the other, and so do a module's launches
@@ -32,46 +32,14 @@ inline unsigned long long atomicCAS(unsigned long long* at, unsigned long long e
 }
 
 // CUDA's functions have overloads for float.
-#define FAKE_MATH1(name)                                               \
-  inline float fake_##name(float a) { return __builtin_##name##f(a); } \
-  inline double fake_##name(double a) { return __builtin_##name(a); }
-#define FAKE_MATH2(name)                                                           \
-  inline float fake_##name(float a, float b) { return __builtin_##name##f(a, b); } \
-  inline double fake_##name(double a, double b) { return __builtin_##name(a, b); }
-FAKE_MATH1(ceil)
-FAKE_MATH1(cos)
-FAKE_MATH1(erf)
-FAKE_MATH1(exp)
-FAKE_MATH1(expm1)
-FAKE_MATH1(fabs)
-FAKE_MATH1(floor)
-FAKE_MATH1(log)
-FAKE_MATH1(log1p)
-FAKE_MATH1(rint)
-FAKE_MATH1(sin)
-FAKE_MATH1(sqrt)
-FAKE_MATH1(tanh)
-FAKE_MATH1(trunc)
-FAKE_MATH2(atan2)
-FAKE_MATH2(copysign)
-FAKE_MATH2(fmod)
-FAKE_MATH2(pow)
-#define ceil fake_ceil
-#define cos fake_cos
-#define erf fake_erf
-#define exp fake_exp
-#define expm1 fake_expm1
-#define fabs fake_fabs
-#define floor fake_floor
-#define log fake_log
-#define log1p fake_log1p
-#define rint fake_rint
-#define sin fake_sin
-#define sqrt fake_sqrt
-#define tanh fake_tanh
-#define trunc fake_trunc
-#define atan2 fake_atan2
-#define copysign fake_copysign
-#define fmod fake_fmod
-#define pow fake_pow
+namespace fake_math {
+#define MATH1(name)                                             \
+  inline float name(float a) { return __builtin_##name##f(a); } \
+  inline double name(double a) { return __builtin_##name(a); }
+#define MATH2(name)                                                         \
+  inline float name(float a, float b) { return __builtin_##name##f(a, b); } \
+  inline double name(double a, double b) { return __builtin_##name(a, b); }
+#include "../../base/scalar/math.inc"
+}  // namespace fake_math
+using namespace fake_math;
 #define rintf __builtin_rintf

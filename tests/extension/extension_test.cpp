@@ -11,6 +11,7 @@
 #include "graph/graph.h"
 #include "include/sluice/compile.h"
 #include "include/sluice/extension.h"
+#include "include/sluice/sluice.h"
 #include "include/sluice/sluice.hpp"
 #include "runtime/bundle.h"
 #include "runtime/engine.h"
@@ -200,6 +201,58 @@ TEST_F(ExtensionTest, BundlesSayWhichExtensionTheyNeed) {
                               "its library first (Engine::load_extension, sluice.ops.load_library)";
   EXPECT_EQ(error_of([&] { api::Session::load(plain, path); }), missing);
   EXPECT_EQ(error_of([&] { api::replan(plain, path, anew); }), missing);
+}
+
+// In C as in C++: get, run, wait_all, and submit at capacity.
+TEST_F(ExtensionTest, WaitsOfTheCApiForAStuckKernelHaveTheirLimit) {
+  const std::string path = (dir_ / "bundle").string();
+  {
+    api::Engine engine;
+    engine.load_extension(fault(0));
+    api::compile(engine, R"(graph "g" {
+  %0 = input "x" : int64(1,)
+  %1 = faulty(%0) {at = "wait"} : int64(1,)
+  output "y" = %1
+}
+)",
+                 {}, path);
+  }
+  const auto kind_of = [](sluice_status* status) {
+    const sluice_kind kind = sluice_status_kind(status);
+    EXPECT_TRUE(kind != SLUICE_ERROR_TIMEOUT ||
+                std::string(sluice_status_message(status)).find("actor '") != std::string::npos);
+    sluice_status_destroy(status);
+    return kind;
+  };
+  sluice_engine* engine = nullptr;
+  ASSERT_EQ(kind_of(sluice_engine_create(nullptr, &engine)), SLUICE_OK);
+  ASSERT_EQ(kind_of(sluice_engine_load_extension(engine, fault(0).c_str())), SLUICE_OK);
+  sluice_session_options options = SLUICE_SESSION_OPTIONS_INIT;
+  options.submit_timeout_ms = options.wait_timeout_ms = 20;
+  sluice_session* session = nullptr;
+  ASSERT_EQ(kind_of(sluice_session_load(engine, path.c_str(), &options, &session)), SLUICE_OK);
+  std::atomic<bool> go{false};
+  const int64_t shape = 1, address = reinterpret_cast<int64_t>(&go);
+  sluice_tensor *x = nullptr, *y = nullptr;
+  ASSERT_EQ(kind_of(sluice_tensor_from_data(SLUICE_INT64, &shape, 1, &address, sizeof address, &x)), SLUICE_OK);
+  std::vector<sluice_step*> steps;
+  sluice_kind submitted = SLUICE_OK;
+  while (submitted == SLUICE_OK) {
+    steps.push_back(nullptr);
+    submitted = kind_of(sluice_session_submit(session, &x, 1, &steps.back()));
+  }
+  EXPECT_EQ(submitted, SLUICE_ERROR_TIMEOUT);
+  EXPECT_EQ(kind_of(sluice_session_run(session, &x, 1, &y, 1)), SLUICE_ERROR_TIMEOUT);
+  EXPECT_EQ(kind_of(sluice_session_wait_all(session)), SLUICE_ERROR_TIMEOUT);
+  EXPECT_EQ(kind_of(sluice_step_wait(steps[0], -1)), SLUICE_ERROR_TIMEOUT);
+  EXPECT_EQ(kind_of(sluice_step_wait(steps[0], 5)), SLUICE_ERROR_TIMEOUT);
+  EXPECT_EQ(kind_of(sluice_step_outputs(steps[0], &y, 1)), SLUICE_ERROR_TIMEOUT);
+  go = true;
+  EXPECT_EQ(kind_of(sluice_step_wait(steps[0], 60000)), SLUICE_OK);
+  for (sluice_step* step : steps) sluice_step_destroy(step);
+  sluice_tensor_destroy(x);
+  sluice_session_destroy(session);
+  sluice_engine_destroy(engine);
 }
 
 TEST_F(ExtensionTest, AKernelThatThrowsFailsItsStepOnly) {

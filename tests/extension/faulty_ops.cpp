@@ -1,5 +1,7 @@
 // Extensions with something wrong (but one), one per value of SLUICE_FAULT.
+#include <atomic>
 #include <stdexcept>
+#include <thread>
 
 #include "include/sluice/extension.h"
 
@@ -32,6 +34,10 @@ class Faulty final : public Op {
       void run(const KernelCall& call) const override {
         if (at == "run") throw std::runtime_error("kernel is tired");
         if (at == "run_int") throw 42;
+        if (at == "wait") {  // until the flag whose address came is set
+          while (!(*static_cast<std::atomic<bool>* const*>(call.inputs[0]))->load()) std::this_thread::yield();
+          return;
+        }
         *static_cast<float*>(call.outputs[0]) = *static_cast<const float*>(call.inputs[0]);
       }
       std::string at;

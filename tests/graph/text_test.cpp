@@ -40,6 +40,42 @@ TEST(GraphText, RoundTripIsExact) {
   EXPECT_EQ(graph.nodes()[2].inputs[2], kNoValue);
 }
 
+// As the compiler prints it.
+constexpr const char* kPlaced = R"(graph "placed" {
+  %0 = input "x" : float32(4, 3) [device "1/cpu:0"]
+  %1 = variable "w" : float32(4, 3) [device "sim:0", stream "compute"]
+  %2, %3 = twins(%0) : float32(4, 3) strides (1, 4), float32(4, 3) [device "sim:0", stream "copy_in"]
+  output "y" = %2 [device "1/cpu:0"]
+  update "w" = %3
+}
+)";
+
+TEST(GraphText, KeepsWhereValuesLie) {
+  OpRegistry ops = builtin_ops();
+  OpDef pair{.name = "twins", .doc = "", .inputs = {"x"}, .num_outputs = 2};
+  pair.infer = [](Types in, std::span<const bool>, const Attrs&) { return std::vector{in[0], in[0]}; };
+  ops.add(&pair);
+  const Graph graph = parse(kPlaced, "test.ir", ops);
+  graph.verify();
+  EXPECT_EQ(to_text(graph), kPlaced);
+  EXPECT_EQ(graph.inputs()[0].placement.device, parse_device("1/cpu:0"));
+  EXPECT_EQ(graph.variables()[0].placement.stream, "compute");
+  EXPECT_EQ(graph.spec(2).strides, Strides({1, 4}));
+  EXPECT_EQ(graph.spec(3).strides, Strides({3, 1}));
+}
+
+// What a step copies of a variable, every micro-batch reads; so it is there as often as the variable.
+TEST(GraphText, CopiesOfAStepAreThereForAllItsBatches) {
+  const auto there = [](const std::string& every) {
+    const Graph graph =
+        parse_text("graph \"g\" {\n  %0 = variable \"w\" : float32(2)\n  %1 = copy(%0) : float32(2)" + every + "\n}\n");
+    return graph.every(1);
+  };
+  EXPECT_EQ(there(" [every 4, for_all]"), 0);
+  EXPECT_EQ(there(" [every 4]"), 4);
+  EXPECT_EQ(there(""), 1);
+}
+
 TEST(GraphText, CommentsSpacesAndDefaultsAreRead) {
   const Graph graph =
       parse_text("# a graph\ngraph \"g\" {\n\n %0=input \"x#1\":float32( 2,3 ) # in\n\t%1 = sum(%0) : float32()\n}");

@@ -30,6 +30,43 @@ def test_backward_twice_needs_retain_graph():
         y.backward()
 
 
+RULES = {
+    "div": lambda x, y: x / y, "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y,
+    "neg": lambda x, y: -x, "exp": lambda x, y: x.exp(), "tanh": lambda x, y: x.tanh(), "sigmoid": lambda x, y: x.sigmoid(),
+    "relu": lambda x, y: x.relu(), "log": lambda x, y: (x + 2).log(), "sqrt": lambda x, y: (x + 2).sqrt(),
+    "sin": lambda x, y: x.sin(), "abs": lambda x, y: x.abs(), "square": lambda x, y: x**2, "sum": lambda x, y: x.sum(0),
+    "mean": lambda x, y: x.mean(1), "softmax": lambda x, y: x.softmax(1), "matmul": lambda x, y: x @ y.t(),
+    "reshape": lambda x, y: (x * 1).reshape(-1),
+    "scaled": lambda x, y: x * 3, "of a constant": lambda x, y: x * y.detach(), "cumsum": lambda x, y: x.cumsum(0),
+}
+
+
+@pytest.mark.parametrize("written", ["result", "first", "second"])
+@pytest.mark.parametrize("rule", RULES)
+def test_what_a_rule_does_not_read_may_be_written_as_in_torch(rule, written):
+    def run(lib):
+        numbers = [[[0.5, -1.25, 2.0], [1.5, 0.75, -0.5]], [[2.0, 1.0, -1.5], [0.25, 3.0, 1.25]]]
+        leaves = [lib.tensor(n, requires_grad=True) for n in numbers]
+        x, y = leaves[0] * 1, leaves[1] * 1
+        result = RULES[rule](x, y)
+        {"result": result, "first": x, "second": y}[written].add_(1)
+        try:
+            result.sum().backward()
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error)
+            return "refused"
+        return [None if leaf.grad is None else leaf.grad for leaf in leaves]
+
+    mine, theirs = run(sl), run(torch)
+    if theirs == "refused" or mine == "refused":
+        assert mine == theirs
+        return
+    for a, b in zip(mine, theirs):
+        assert (a is None) == (b is None)
+        if a is not None:
+            assert_same(a, b)
+
+
 def test_backward_refuses_what_has_no_gradient():
     with pytest.raises(RuntimeError, match="scalar outputs"):
         (sl.ones(2, requires_grad=True) * 2).backward()

@@ -167,6 +167,9 @@ def weights(dims, *channels):
 # Arguments of functions that do not take what everything takes: name -> lists of arguments, keywords last in a dict.
 CALLS = {
     **{f"bitwise_{n}": [(INTEGERS, 3, {}), (INTEGERS, INTEGERS + 1, {})] for n in ("and", "or", "xor")},
+    **{f"bitwise_{n}_shift": [(INTEGERS, 2, {}), (INTEGERS, INTEGERS.abs() % 5, {})] for n in ("left", "right")},
+    **{n: [(INTEGERS, INTEGERS + 3, {})] for n in ("gcd", "lcm")}, "polygamma": [(2, X, {}), (0, X, {})],
+    **{n: [(X.abs() + 0.1, {})] for n in ("lgamma", "digamma")}, "acosh": [(X.abs() + 1, {})],
     "bitwise_not": [(INTEGERS, {}), (INTEGERS > 3, {})],
     "add": [(X, 2, {}), (X, X, {"alpha": 3}), (INTEGERS, INTEGERS, {"alpha": 2}), (X[0] > 0, X[0] < 0, {})],
     "sub": [(X, 2, {}), (X, X, {"alpha": 3})],
@@ -257,15 +260,13 @@ CALLS = {
     **{f"adaptive_{k}_pool{d}d": [(images(d), 2, {}), (images(d)[0], (3,) * d, {})] for d in (1, 2, 3) for k in ("avg", "max")},
 }
 ONE, TWO = [(X, {})], [(X, X + 0.1, {}), (X, 0.1, {})]
-BOTH_TENSORS = {"maximum", "minimum", "logical_and", "logical_or", "logical_xor"}
 
 
 def calls(name, f):
     if name in CALLS:
         return CALLS[name]
-    if name in BOTH_TENSORS:
-        return [(X, X.flip(0), {})]
-    return TWO if len([p for p in parameters(f.signatures[0]) if p.required]) == 2 else ONE
+    required = [p.kind for p in parameters(f.signatures[0]) if p.required]
+    return [(X, X.flip(0), {})] if required == ["Tensor", "Tensor"] else TWO if len(required) == 2 else ONE
 
 
 def ours(value):

@@ -11,7 +11,7 @@
 
 #include "include/sluice/sluice.hpp"
 #include "plan/json.h"
-#include "runtime/fixture.h"
+#include "runtime/bundle_fixture.h"
 #include "runtime/safetensors.h"
 
 namespace sluice::test {
@@ -19,36 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// out = copy(x), with op "copy", and a variable that is added nowhere but must be bound.
-Plan plain_plan() {
-  Plans b("plain");
-  b.stream("cpu:0", StreamKind::kCompute, 0);
-  const int feed = b.feed("feed"), net = b.actor("net"), sink = b.sink("sink");
-  const int w = b.variable("w", {kN}, true);
-  const int x = b.reg("x", feed, {net}, {.quota = 2, .bytes = 16});
-  const int y = b.reg("y", net, {sink}, {.quota = 2, .bytes = 16});
-  const int z = b.reg("z", net, {sink}, {.quota = 2, .bytes = 16});
-  b.run(net, "copy", {b.r(x)}, {b.r(y)});
-  b.run(net, "copy", {b.v(w)}, {b.r(z)});
-  b.input("x", x, b.f32({kN}));
-  b.output("y", b.r(y));
-  b.output("w", b.r(z));
-  return b.build();
-}
-
-BundleTensor tensor(const Floats& values) {
-  auto storage = std::make_shared<Storage>(make_host_allocator(), values.size() * 4);
-  std::memcpy(storage->data(), values.data(), values.size() * 4);
-  return {PlanBuilder::f32({static_cast<int64_t>(values.size())}), storage};
-}
-
 class BundleTest : public ::testing::Test {
  protected:
   BundleTest() : dir_(fs::path(::testing::TempDir()) / ("sluice_bundle_" + std::to_string(getpid()))) {}
   ~BundleTest() override { fs::remove_all(dir_); }
-  void save() {
-    save_bundle(dir_.string(), {plain_plan(), "graph text\n", {{"w", tensor({1, 2, 3, 4})}}, {{"by", "test"}}});
-  }
+  void save() { save_plain(dir_.string()); }
   void write(const std::string& file, const std::string& text) { std::ofstream(dir_ / file, std::ios::binary) << text; }
   std::string read(const std::string& file) {
     std::ifstream in(dir_ / file, std::ios::binary);
@@ -192,8 +167,7 @@ TEST_F(BundleTest, PublicApiPushesPollsAndCallsBack) {
   gate.open();
   EXPECT_EQ(second->get(std::chrono::seconds(10))[0].data<float>()[3], 1);
   while (!first.ready()) std::this_thread::yield();
-  EXPECT_EQ(session.run(input(2))[0].data<float>()[0], 2);
-  session.wait_all();
+  EXPECT_EQ(session.submit(input(2)).get(std::chrono::seconds(10))[0].data<float>()[0], 2);
   session.stop();
   EXPECT_EQ(called, (std::vector<uint64_t>{0, 1, 2}));
 }

@@ -76,6 +76,37 @@ TEST(Callers, AreToldOfResultsInOrder) {
   }
 }
 
+// Steps that have no slots yet keep their place among those of other callers, and end with the session.
+TEST(Callers, MaySubmitMoreStepsThanThePlanHasSlots) {
+  Engine engine({.cores = 2});
+  SessionOptions options{.functions = functions(), .max_in_flight = 20};
+  std::vector<float> seen;
+  options.on_output = [&](uint64_t, const Status& status, const std::vector<OutputTensor>& outputs) {
+    seen.push_back(status.ok() ? values(outputs[0])[0] : -1);
+  };
+  Session session = load_counted(engine, pipeline({"add_one", "twice"}, 1, 2), {}, options);
+  EXPECT_EQ(session.memory().spaces[0].inputs, 19 * kN * 4);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      std::vector<StepHandle> steps;
+      for (int i = 0; i < 500; ++i) steps.push_back(submit(session, filled(static_cast<float>(1000 * t + i))));
+      for (int i = 0; i < 500; ++i)
+        if (result(steps[i]) != filled(2 * static_cast<float>(1000 * t + i + 1))) ++wrong;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  session.wait_all();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(seen.size(), 2000u);
+  std::vector<StepHandle> cancelled;
+  for (int i = 0; i < 20; ++i) cancelled.push_back(submit(session, filled(1)));
+  session.stop();
+  for (StepHandle& step : cancelled) EXPECT_TRUE(step.done());
+  EXPECT_EQ(session.stats().in_flight, 0);
+}
+
 TEST(Sessions, ShareStreamsWithoutMixing) {
   Engine engine({.cores = 2});
   Session a = load_counted(engine, pipeline({"add_one"}, 2, 2), {}, {.functions = functions()});

@@ -55,6 +55,23 @@ TEST_F(Autograd, SecondBackwardNeedsRetainGraph) {
   EXPECT_THAT(error_of([&] { backward_from(y); }), HasSubstr("Trying to backward through the graph a second time"));
 }
 
+// A chain keeps one tensor for each link that reads one, not its operands and results.
+TEST_F(Autograd, ChainsKeepOnlyWhatTheirGradientsRead) {
+  constexpr uint64_t kBytes = 1 << 20;
+  const Tensor x = Tensor::zeros({DType::kFloat32, {1 << 18}});
+  x.set_requires_grad(true);
+  const auto held = [&](const std::function<Value(const Value&)>& link) {
+    const uint64_t before = engine->caching_allocator()->stats().current_bytes;
+    Value y = x;
+    for (int i = 0; i < 16; ++i) y = link(y);
+    return (engine->caching_allocator()->stats().current_bytes - before) / kBytes;
+  };
+  EXPECT_EQ(held([&](const Value& v) { return ops::add(v, x); }), 1U);  // the last
+  EXPECT_EQ(held([&](const Value& v) { return ops::neg(ops::sub(v, 3)); }), 1U);
+  EXPECT_EQ(held([&](const Value& v) { return ops::exp(ops::add(v, 1)); }), 16U);  // exp reads its result
+  EXPECT_EQ(held([&](const Value& v) { return ops::mul(v, 2); }), 1U);
+}
+
 TEST_F(Autograd, NoGradRecordsNothing) {
   const Tensor x = vec({2}, true);
   const GradMode off(false);

@@ -53,7 +53,8 @@ TEST_F(GraphSessions, HostFunctionsAreActors) {
 }
 
 TEST_F(GraphSessions, HostFunctionsRunEagerly) {
-  eager.host_functions()["f"] = add_one;
+  const HostFunctions functions{{"f", add_one}};
+  const HostFunctionScope scope(functions);
   const Value x = vec({1, 2});
   EXPECT_THAT(values(ops::host_function({&x, 1}, "f", {&pair, 1})[0]), ElementsAre(2, 3));
 }

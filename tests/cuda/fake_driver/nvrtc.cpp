@@ -82,13 +82,14 @@ std::string refusal(const std::string& source, int count, const char* const* opt
 
 extern "C" {
 
-// None that exists, and another for each state of this library and of the shim: programs are kept by it.
+// None that exists, and another for each state of this library, of the shim and of what that includes: programs are
+// kept by it.
 FAKE_CUDA_API int nvrtcVersion(int* major, int* minor) {
   static const size_t state = [] {
     Dl_info library;
     if (dladdr(reinterpret_cast<void*>(nvrtcVersion), &library) == 0) std::abort();
     std::string all;
-    for (const char* path : {library.dli_fname, FAKE_CUDA_SHIM}) {
+    for (const char* path : {library.dli_fname, FAKE_CUDA_SHIM, FAKE_CUDA_MATH}) {
       std::ifstream file(path, std::ios::binary);
       all.append(std::istreambuf_iterator<char>(file), {});
     }

@@ -21,6 +21,11 @@ class GraphCall:
     def __call__(self, arguments: Any) -> Any:
         return self._results.build(iter(self.session.call(self.check(arguments), self.timeout_s)))
 
+    def try_call(self, arguments: Any) -> Any:
+        """None, and nothing submitted, where a call would block."""
+        outputs = self.session.try_call(self.check(arguments))
+        return None if outputs is None else self._results.build(iter(outputs))
+
     def check(self, arguments: Any) -> Any:
         """The tensors of `arguments`; throws naming the first one that is not as compiled."""
         leaves, names = [], []

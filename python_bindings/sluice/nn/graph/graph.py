@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import json
 import os
 import subprocess
 import tempfile
+import threading
 import time
 from collections import OrderedDict
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ from sluice import _C
 from sluice._C import Tensor
 from sluice._structure import flatten
 from sluice._tools import find_tool
-from sluice._trace import module_scope, state as trace_state
+from sluice._trace import module_scope, state as trace_state, tracing_lock
 from sluice.nn.debug import Debug
 from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.config import GraphConfig
@@ -42,8 +44,8 @@ class Graph:
     name: str
 
     def __init__(self, *, name: str | None = None) -> None:
-        self.__dict__.update(_blocks=OrderedDict(), _optimizers=[], _call=None, _captured=None, _debug=Debug(),
-                             config=GraphConfig(), name=name or f"{type(self).__name__}_{next(_counter)}")
+        self.__dict__.update(_blocks=OrderedDict(), _optimizers=[], _call=None, _compiling=None, _captured=None,
+                             _debug=Debug(), config=GraphConfig(), name=name or f"{type(self).__name__}_{next(_counter)}")
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__}: build() must be defined")
@@ -71,28 +73,26 @@ class Graph:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         arguments = self._bind(args, kwargs)
-        if self._call is None:
-            self._compile(arguments)
-        for optim, lr_sch in self._optimizers:
-            if lr_sch is None:
-                optim.refresh_lr()
-        return self._call(arguments)
+        return self._prepared_call(arguments)(arguments)
 
     def compile(self, *args: Any, **kwargs: Any) -> Any:
         """Traces and compiles for inputs like these, without running a step."""
         if self._call is None:
-            self._compile(self._bind(args, kwargs))
+            self._compile_once(self._bind(args, kwargs))
         return self
 
     def try_call(self, *args: Any, **kwargs: Any) -> Any:
         """As a call, but None (and nothing submitted) while as many steps are in flight as the plan has room for."""
-        timeout, self._compiled_call("try_call").timeout_s = self._call.timeout_s, 0.0
-        try:
-            return self(*args, **kwargs)
-        except TimeoutError:
-            return None
-        finally:
-            self._call.timeout_s = timeout
+        arguments = self._bind(args, kwargs)
+        return self._prepared_call(arguments).try_call(arguments)
+
+    def _prepared_call(self, arguments: Any) -> Any:
+        if self._call is None:
+            self._compile_once(arguments)
+        for optim, lr_sch in self._optimizers:
+            if lr_sch is None:
+                optim.refresh_lr()
+        return self._call
 
     def synchronize(self) -> None:
         """Waits until every submitted step is done; raises the first error that no result has shown."""
@@ -122,7 +122,27 @@ class Graph:
 
     # Compilation
 
-    def _compile(self, arguments: Any) -> None:
+    def _compile_once(self, arguments: Any) -> None:
+        """Of threads that call first at the same time, one compiles and the others wait for it."""
+        while self._call is None:
+            here = threading.get_ident()
+            with contextlib.ExitStack() as tracing:
+                tracing.enter_context(tracing_lock)
+                thread, done = self._compiling or (None, threading.Event())
+                if thread is None and self._call is None:  # in this order: one is set before the other is cleared
+                    self.__dict__["_compiling"] = here, done
+                    try:
+                        self._compile(arguments, tracing)
+                    finally:
+                        self.__dict__["_compiling"] = None
+                        done.set()
+            if thread == here:
+                raise _C.RuntimeError(f"graph '{self.name}': its build() calls the graph itself; call its parts")
+            # Who traces another graph waits with the lock held: the thread it waits for has traced, and needs it no more.
+            if thread is not None:
+                done.wait()
+
+    def _compile(self, arguments: Any, tracing: Any) -> None:
         start = time.perf_counter()
         leaves, names = [], []
         structure = flatten(arguments, "", leaves, names)
@@ -130,6 +150,7 @@ class Graph:
         report = Report(self)
         with refused:
             captured, results, functions = self._trace(structure, leaves, names, refused, report.stack_depth)
+        tracing.close()  # other graphs may be traced while this one is compiled
         self.__dict__["_captured"] = captured
         report.stage(f"build() traced in {time.perf_counter() - start:.3f} s")
         signature = {"parameters": list(arguments), "arguments": structure.to_json(), "results": results.to_json()}
@@ -147,8 +168,9 @@ class Graph:
 
             write_and_exit(self.name, session)
         inputs = [(n, t.dtype, tuple(t.shape)) for n, t in zip(names, leaves)]
-        self.__dict__["_call"] = GraphCall(self.name, session, structure, inputs, results)
-        self._call.timeout_s = self.config.submit_timeout
+        call = GraphCall(self.name, session, structure, inputs, results)
+        call.timeout_s = self.config.submit_timeout
+        self.__dict__["_call"] = call  # all at once: other threads may look
 
     def _trace(self, structure: Any, leaves: Any, names: Any, refused: Any, stack_depth: int) -> Any:
         for optim, lr_sch in self._optimizers:

@@ -4,7 +4,8 @@
 #include <algorithm>
 
 #include "compiler/collectives.h"
-#include "compiler/lowered.h"
+#include "compiler/lowering/lowering.h"
+#include "graph/rewriter.h"
 
 namespace sluice::compiler {
 namespace {
@@ -141,6 +142,18 @@ class Scheduler {
 
 }  // namespace
 
-std::vector<int> schedule(const graph::Graph& graph) { return Scheduler(graph).run(); }
+std::vector<int> order_of_nodes(const graph::Graph& graph) { return Scheduler(graph).run(); }
+
+int schedule(graph::Graph& graph, PassContext&) {
+  const std::vector<int> order = order_of_nodes(graph);
+  graph::Rewriter rewriter(graph);
+  int moved = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    rewriter.copy(order[i]);
+    moved += order[i] != static_cast<int>(i);
+  }
+  if (moved) graph = rewriter.finish();
+  return moved;
+}
 
 }  // namespace sluice::compiler

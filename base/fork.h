@@ -1,0 +1,37 @@
+#pragma once
+// fork(): the child has only the thread that called it, and finds every lock and count as it was at that moment.
+#include <cstdint>
+#include <functional>
+#include <mutex>
+
+namespace sluice {
+
+// How many forks lie between the process that loaded the library and this one. What was made under another count has
+// lost its threads.
+uint64_t fork_count();
+
+// Is told of each fork while it lives, so that the child can go on. Both calls come on the forking thread, which may
+// hold locks of its program (Python's): what `before` waits for must not need those.
+class ForkListener {
+ public:
+  ForkListener(std::function<void()> before, std::function<void(bool in_child)> after);
+  ~ForkListener();
+  ForkListener(const ForkListener&) = delete;
+  ForkListener& operator=(const ForkListener&) = delete;
+
+ private:
+  friend struct ForkListeners;
+  const std::function<void()> before_;
+  const std::function<void(bool in_child)> after_;
+};
+
+// Nobody but the forking thread holds `mutex` across a fork. REQUIRES: whoever holds it takes no other such mutex.
+class ForkLock {
+ public:
+  explicit ForkLock(std::mutex& mutex) : listener_([&mutex] { mutex.lock(); }, [&mutex](bool) { mutex.unlock(); }) {}
+
+ private:
+  const ForkListener listener_;
+};
+
+}  // namespace sluice

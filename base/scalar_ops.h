@@ -1,0 +1,47 @@
+#pragma once
+// The tables of base/scalar as data: what each elementwise op computes on one element, and what its text calls.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/attr.h"
+
+namespace sluice {
+
+// Why an op of integers has no result for some elements.
+enum class ScalarError : uint8_t { kNone, kDivisionByZero, kNegativeExponent };
+std::string scalar_error_text(std::string_view op, ScalarError error);
+
+// The expressions are C++ in `a`, `b` of type T (base/scalar/README.md).
+struct ScalarOp {
+  const char* name;
+  const char* mode;  // the value of the op's string attribute that this form is for; "": any other
+  int inputs;
+  const char* floating;  // null: not defined for floats
+  const char* integer;   // null: not defined for integers
+  bool gives_bool;       // otherwise the operands' type
+  bool heavy;            // tens of operations
+  ScalarError error;     // what integers raise for which `bad` holds
+  const char* bad;       // null: nothing
+};
+
+std::span<const ScalarOp> scalar_ops();
+// The form of an op for a mode, else the one for any. Null: `name` is none of these.
+const ScalarOp* find_scalar_op(std::string_view name, std::string_view mode = "");
+// The mode is that of the string attribute, where there is one.
+const ScalarOp* find_scalar_op(std::string_view name, const NamedAttrs& attrs);
+
+// A function that expressions call, as the parts of its text.
+struct ScalarFunction {
+  const char* name;
+  const char* parameters;  // with their brackets
+  const char* body;
+  bool of_floats;  // a template of T that gives T; otherwise of i64, and gives that
+};
+
+// Those that `text` needs, each behind the ones it calls itself.
+std::vector<const ScalarFunction*> scalar_functions_of(std::string_view text);
+
+}  // namespace sluice

@@ -1,0 +1,206 @@
+// Nodes -> tasks. Every node that is no view is one kernel call, whose operands are windows of stores: of what a node
+// writes, an input or a variable. Nothing is added here.
+#include <algorithm>
+
+#include "compiler/collectives.h"
+#include "compiler/lowering/lowering.h"
+#include "compiler/lowering/places.h"
+#include "compiler/lowering/windows.h"
+#include "graph/ops/micro_batches.h"
+#include "graph/ops/movement.h"
+
+namespace sluice::compiler {
+namespace {
+
+using graph::Graph;
+using graph::kNoValue;
+using graph::Node;
+using graph::Placement;
+using graph::ValueId;
+
+class Lowering {
+ public:
+  Lowering(const Graph& graph, const PassContext& context)
+      : graph_(graph),
+        context_(context),
+        places_(context.target, context.options),
+        answers_(context.target),
+        root_(roots(graph)),
+        lying_(windows(graph)),
+        store_(graph.values().size(), -1) {}
+
+  Lowered run() {
+    add_inputs_and_variables();
+    for (const Node& node : graph_.nodes())
+      if (!node.op->view) add_task(node);
+    for (const graph::Output& output : graph_.outputs()) {
+      out_.outputs.push_back(operand(output.value));
+      TensorSpec& spec = out_.outputs.back().spec;
+      spec.strides = contiguous_strides(spec.shape);  // whatever the strides of axes of one element
+    }
+    for (int rank = 0; rank < context_.options.ranks; ++rank) place_ports(rank);
+    pin_what_devices_copy();
+    for (const plan::Stream& s : out_.streams) out_.stream_space.push_back(space(places_.writes(placement_of(s))));
+    return std::move(out_);
+  }
+
+ private:
+  static Placement placement_of(const plan::Stream& s) { return Places::at(s.device, s.kind, s.index); }
+
+  int add_store(Store store) {
+    store.bytes = std::max<uint64_t>(store.bytes, 1);  // zero-size tensors have an address too
+    out_.stores.push_back(std::move(store));
+    return static_cast<int>(out_.stores.size()) - 1;
+  }
+
+  int space(const plan::Space& space) {
+    const auto it = std::find(out_.spaces.begin(), out_.spaces.end(), space);
+    if (it != out_.spaces.end()) return static_cast<int>(it - out_.spaces.begin());
+    out_.spaces.push_back(space);
+    return static_cast<int>(out_.spaces.size()) - 1;
+  }
+
+  int stream(const Placement& placement) {
+    plan::Stream stream = Places::stream(placement);
+    const auto same = [&](const plan::Stream& s) { return s.name == stream.name; };
+    const auto it = std::find_if(out_.streams.begin(), out_.streams.end(), same);
+    if (it != out_.streams.end()) return static_cast<int>(it - out_.streams.begin());
+    if (const auto cores = context_.cores.find(stream.name); cores != context_.cores.end())
+      stream.cores = cores->second;
+    out_.streams.push_back(std::move(stream));
+    return static_cast<int>(out_.streams.size()) - 1;
+  }
+
+  std::string unique_name(const std::string& base) {
+    const int n = ++names_[base];
+    return n == 1 ? base : fmt::format("{}#{}", base, n);
+  }
+
+  // Copies are named after what they copy.
+  std::string name_of(const Node& node) {
+    if (ops::is_copy(*node.op)) return unique_name(out_.stores[operand(node.inputs[0]).store].name + "/copy");
+    return unique_name(node.module.empty() ? node.op->name : node.module + "/" + node.op->name);
+  }
+
+  Operand operand(ValueId value) const {
+    if (value == kNoValue) return {};
+    return {store_[lying_[value].root], lying_[value].offset, lying_[value].spec};
+  }
+
+  void add_inputs_and_variables() {
+    for (size_t i = 0; i < graph_.inputs().size(); ++i) {
+      const graph::Input& input = graph_.inputs()[i];
+      const int host = space(Places::host_memory(input.placement.device->rank));
+      store_[input.value] = add_store(
+          {Store::Kind::kInput, static_cast<int>(i), host, graph_.spec(input.value).extent_bytes(), input.name, 0});
+    }
+    for (size_t i = 0; i < graph_.variables().size(); ++i) {
+      const graph::Variable& v = graph_.variables()[i];
+      store_[v.value] = add_store({Store::Kind::kVariable, static_cast<int>(i), space(places_.writes(v.placement)),
+                                   graph_.spec(v.value).extent_bytes(), v.name, 0});
+      out_.variable_store.push_back(store_[v.value]);
+      if (v.update != kNoValue) updates_.emplace(v.update, static_cast<int>(i));
+    }
+    out_.writer.assign(graph_.variables().size(), -1);
+  }
+
+  void add_task(const Node& node) {
+    const plan::KernelQuery query = kernel_query(graph_, node, lying_, context_);
+    Task task;
+    task.name = name_of(node);
+    task.op = query.op;
+    task.attrs = query.attrs;
+    task.stream = stream(node.placement);
+    task.source = node.source;
+    task.module = node.module;
+    task.effectful = node.op->effectful;
+    task.every = node.every;
+    for (ValueId input : node.inputs) task.inputs.push_back(operand(input));
+    if (is_collective(*node.op)) {
+      task.ranks = ranks_of(node);
+      task.meeting = meeting_of(node);
+      task.cost_ns = context_.target.cost_ns(query);
+    } else {
+      const KernelAnswers::Answer& answer = answers_.ask(node, query);
+      task.workspace_bytes = answer.workspace_bytes;
+      task.cost_ns = answer.cost_ns;
+      if (context_.options.in_place) task.in_place = answer.in_place;
+    }
+    if (node.op == &ops::pack_op()) take_all_values(task, query, same_in_all_batches(graph_, root_, node.inputs[0]));
+    for (size_t o = 0; o < node.outputs.size(); ++o)
+      task.outputs.push_back({written_store(node, static_cast<int>(o), task), 0, graph_.spec(node.outputs[o])});
+    out_.tasks.push_back(std::move(task));
+  }
+
+  // The kernel of concat takes them from the slots of one register; or one value as often, where they are the same.
+  static void take_all_values(Task& task, const plan::KernelQuery& query, bool same) {
+    Operand part = task.inputs[0];
+    task.inputs.clear();
+    for (const TensorSpec& spec : query.inputs) {
+      part.spec = spec;
+      task.inputs.push_back(part);
+      part.token += !same;
+    }
+  }
+
+  int written_store(const Node& node, int o, const Task& task) {
+    const ValueId value = node.outputs[o];
+    if (const auto update = updates_.find(value); update != updates_.end()) {
+      out_.writer[update->second] = static_cast<int>(out_.tasks.size());
+      return store_[value] = out_.variable_store[update->second];
+    }
+    const int every = graph_.every(value) == 0 ? node.every : graph_.every(value);
+    return store_[value] = add_store({Store::Kind::kTemp, -1, space(places_.writes(node.placement)),
+                                      graph_.spec(value).extent_bytes(),
+                                      o == 0 ? task.name : fmt::format("{}.{}", task.name, o), node.quota, every});
+  }
+
+  // The actor that brings inputs runs where they are prepared on the host, so that a long program of the compute stream
+  // does not hold back the preparation of the next step.
+  void place_ports(int rank) {
+    const int port = stream(places_.computing_in(Places::host_memory(rank), places_.usual(rank)));
+    out_.sink_streams.push_back(port);
+    out_.feed_streams.push_back(port);
+    for (const Task& task : out_.tasks) {
+      for (const Operand& in : task.inputs) {
+        const plan::Stream& s = out_.streams[task.stream];
+        if (in.store < 0 || out_.stores[in.store].kind != Store::Kind::kInput) continue;
+        if (s.kind != plan::StreamKind::kHost || s.device.rank != rank) continue;
+        out_.feed_streams.back() = task.stream;
+        return;
+      }
+    }
+  }
+
+  // Values that a device copies to or from the host by itself are pinned there.
+  void pin_what_devices_copy() {
+    for (const Task& task : out_.tasks) {
+      const plan::Stream& s = out_.streams[task.stream];
+      if (!places_.moves_dense_bytes(placement_of(s))) continue;
+      for (const std::vector<Operand>* operands : {&task.inputs, &task.outputs}) {
+        for (const Operand& operand : *operands) {
+          Store& store = out_.stores[operand.store];
+          if (out_.spaces[store.space] != Places::host_memory(s.device.rank)) continue;
+          if (store.kind != Store::Kind::kVariable) store.space = space({plan::SpaceKind::kPinned, s.device});
+        }
+      }
+    }
+  }
+
+  const Graph& graph_;
+  const PassContext& context_;
+  const Places places_;
+  KernelAnswers answers_;
+  const std::vector<ValueId> root_;             // per value
+  const std::vector<Window> lying_;             // per value
+  std::vector<int> store_;                      // per value that is no view
+  std::unordered_map<ValueId, int> updates_;    // variables, by their new content
+  std::unordered_map<std::string, int> names_;  // how often each was given
+  Lowered out_;
+};
+
+}  // namespace
+
+Lowered lower(const Graph& graph, const PassContext& context) { return Lowering(graph, context).run(); }
+
+}  // namespace sluice::compiler

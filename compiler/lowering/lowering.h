@@ -1,0 +1,46 @@
+#pragma once
+// From a graph to kernel calls, in passes over graphs that say more and more: where nodes run, which copies move values
+// to where they are read, how values lie in memory, and which copies keep what would be overwritten. Each pass is a
+// file here; what it establishes holds to the end, and its verifier checks it.
+#include <span>
+#include <string>
+#include <vector>
+
+#include "compiler/lowered.h"
+#include "compiler/pass.h"
+
+namespace sluice::compiler {
+
+struct LoweringPass {
+  const char* name;
+  const char* doc;
+  int (*run)(graph::Graph& graph, PassContext& context);  // returns the number of rewrites
+  // Throws kRuntime, naming the node, unless the graph has the form that the pass makes. Null: none of its own.
+  void (*verify)(const graph::Graph& graph, const PassContext& context);
+};
+
+// In the order they run.
+std::span<const LoweringPass> lowering_passes();
+
+// lowering/<name>.cpp
+int placement(graph::Graph& graph, PassContext& context);
+int schedule(graph::Graph& graph, PassContext& context);
+int transfers(graph::Graph& graph, PassContext& context);
+int layout(graph::Graph& graph, PassContext& context);
+int snapshots(graph::Graph& graph, PassContext& context);
+
+void verify_placement(const graph::Graph& graph, const PassContext& context);
+void verify_transfers(const graph::Graph& graph, const PassContext& context);
+void verify_layout(const graph::Graph& graph, const PassContext& context);
+void verify_snapshots(const graph::Graph& graph, const PassContext& context);
+
+// Nodes in the order they are to run: the trace's, with nodes that free memory moved up.
+std::vector<int> order_of_nodes(const graph::Graph& graph);
+
+// A graph that all passes have been over, node by node.
+Lowered lower(const graph::Graph& graph, const PassContext& context);
+
+// The built-in ops, and those that only compiled graphs have: what their text is parsed with.
+const OpRegistry& lowering_ops();
+
+}  // namespace sluice::compiler

@@ -1,0 +1,150 @@
+#include "compiler/lowering/windows.h"
+
+#include "base/fix.h"
+#include "compiler/collectives.h"
+#include "compiler/lowering/places.h"
+#include "graph/ops/micro_batches.h"
+#include "graph/ops/movement.h"
+
+namespace sluice::compiler {
+
+using graph::Graph;
+using graph::kNoValue;
+using graph::Node;
+using graph::ValueId;
+using plan::Layout;
+
+namespace {
+
+// What a target says of a node's kernel; its errors name the node's line.
+template <class Ask>
+auto with_line(const Node& node, Ask ask) {
+  try {
+    return ask();
+  } catch (const Error& error) {
+    if (!node.source.known()) throw;
+    throw FixableError(error.kind(), fmt::format("{}  ({})", error.what(), node.source.str()), fix_of(error));
+  }
+}
+
+}  // namespace
+
+std::vector<ValueId> roots(const Graph& graph) {
+  std::vector<ValueId> root(graph.values().size());
+  for (size_t v = 0; v < root.size(); ++v) root[v] = static_cast<ValueId>(v);
+  for (const Node& node : graph.nodes()) {
+    if (node.op->view) root[node.outputs[0]] = root[node.inputs[0]];
+  }
+  return root;
+}
+
+bool same_in_all_batches(const Graph& graph, const std::vector<ValueId>& roots, ValueId value) {
+  if (graph.every(value) != 0) return false;
+  const graph::ValueInfo& root = graph.values()[roots[value]];
+  if (root.kind != graph::ValueKind::kVariable) return true;
+  const ValueId update = graph.variables()[root.index].update;
+  return update == kNoValue || graph.every(update) == graph.micro_batches();
+}
+
+std::optional<Window> seen_through(const Node& view, const Window& input) {
+  const auto seen = view.op->view(input.spec, view.attrs);
+  if (!seen) return std::nullopt;
+  const uint64_t offset = static_cast<uint64_t>(seen->offset) * dtype_size(input.spec.dtype);
+  return Window{input.root, input.offset + offset, {input.spec.dtype, seen->shape, seen->strides}};
+}
+
+std::vector<Window> windows(const Graph& graph) {
+  std::vector<Window> windows(graph.values().size());
+  for (size_t v = 0; v < windows.size(); ++v) {
+    const ValueId value = static_cast<ValueId>(v);
+    const graph::ValueInfo& info = graph.values()[v];
+    const Node* view = info.kind == graph::ValueKind::kNode ? &graph.nodes()[info.index] : nullptr;
+    if (!view || !view->op->view) {
+      windows[v] = {value, 0, graph.spec(value)};
+      continue;
+    }
+    const std::optional<Window> seen = seen_through(*view, windows[view->inputs[0]]);
+    SLUICE_CHECK_KIND(kRuntime, seen, "{}: %{} with strides {} cannot be viewed so; it must be reordered before",
+                      describe(*view), view->inputs[0], windows[view->inputs[0]].spec.strides.str());
+    windows[v] = *seen;
+  }
+  return windows;
+}
+
+TensorSpec with_layout(const TensorSpec& spec, Layout layout) {
+  const bool last = layout == Layout::kChannelsLast && spec.shape.rank() >= 3;
+  return {spec.dtype, spec.shape, last ? channels_last_strides(spec.shape) : contiguous_strides(spec.shape)};
+}
+
+bool fits(Layout layout, const TensorSpec& spec) {
+  if (layout == Layout::kAny) return true;
+  if (layout == Layout::kContiguous || spec.shape.rank() < 3) return is_contiguous(spec.shape, spec.strides);
+  return spec.strides == channels_last_strides(spec.shape);
+}
+
+plan::KernelQuery kernel_query(const Graph& graph, const Node& node, const std::vector<TensorSpec>& inputs,
+                               const PassContext& context) {
+  const plan::Stream stream = Places::stream(node.placement);
+  const auto cores = context.cores.find(stream.name);
+  plan::KernelQuery query{.op = node.op == &ops::reorder_op() ? ops::copy_op().name : node.op->name,
+                          .attrs = name_attrs(*node.op, node.attrs),
+                          .inputs = inputs,
+                          .outputs = {},
+                          .device = stream.device,
+                          .cores = cores == context.cores.end() ? 1 : cores->second,
+                          .cost = graph.cost(node)};
+  for (ValueId output : node.outputs) query.outputs.push_back(graph.spec(output));
+  if (node.op == &ops::pack_op()) {
+    query.op = "concat";
+    query.attrs = {{"dim", int64_t{0}}};
+    TensorSpec part = inputs[0];
+    if (part.shape.rank() == 0) part = TensorSpec::contiguous({part.dtype, {1}});
+    query.inputs.assign(static_cast<size_t>(node.every), part);
+  } else if (is_collective(*node.op)) {
+    query.attrs.clear();
+  }
+  if (node.op->precision != OpDef::Precision::kNone && graph.type(node.outputs[0]).dtype == DType::kFloat32) {
+    const bool conv = node.op->precision == OpDef::Precision::kConv;
+    const CompileOptions& options = context.options;
+    const std::string& precision = conv ? options.float32_conv_precision : options.float32_matmul_precision;
+    if (precision != "highest") query.attrs.emplace_back("precision", precision);
+  }
+  return query;
+}
+
+plan::KernelQuery kernel_query(const Graph& graph, const Node& node, const std::vector<Window>& windows,
+                               const PassContext& context) {
+  std::vector<TensorSpec> inputs;
+  for (ValueId input : node.inputs) inputs.push_back(input == kNoValue ? TensorSpec{} : windows[input].spec);
+  return kernel_query(graph, node, inputs, context);
+}
+
+plan::LayoutPreference preference_of(const Node& node, const plan::KernelQuery& query, const PassContext& context) {
+  const bool contiguous = node.op == &ops::pack_op() || is_collective(*node.op);
+  const Layout layout = contiguous ? Layout::kContiguous : Layout::kAny;
+  if (contiguous || ops::is_copy(*node.op))
+    return {std::vector(node.inputs.size(), layout), std::vector(node.outputs.size(), layout)};
+  plan::LayoutPreference preference = with_line(node, [&] { return context.target.layouts(query); });
+  preference.inputs.resize(node.inputs.size(), Layout::kAny);
+  preference.outputs.resize(node.outputs.size(), Layout::kContiguous);
+  return preference;
+}
+
+const KernelAnswers::Answer& KernelAnswers::ask(const Node& node, const plan::KernelQuery& query) {
+  std::string key = query.op + query.device.str();
+  const auto add = [&](const TensorSpec& spec) {
+    key += fmt::format(";{}{}{}", static_cast<int>(spec.dtype), spec.shape.str(), spec.strides.str());
+  };
+  for (const TensorSpec& spec : query.inputs) add(spec);
+  key += "->";
+  for (const TensorSpec& spec : query.outputs) add(spec);
+  for (const auto& [name, value] : query.attrs) key += fmt::format(",{}:{}", value.index(), attr_str(value));
+  key += fmt::format("*{}", query.cores);
+  if (const auto it = answers_.find(key); it != answers_.end()) return it->second;
+  const auto ask = [&] {
+    return Answer{target_.workspace_bytes(query), target_.cost_ns(query), target_.in_place(query)};
+  };
+  return answers_.emplace(std::move(key), with_line(node, ask)).first->second;
+}
+
+}  // namespace sluice::compiler

@@ -1,0 +1,61 @@
+#pragma once
+// Where the elements of values are, and what is asked of devices about the kernels that make them.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "compiler/pass.h"
+
+namespace sluice::compiler {
+
+// Per value: what it is, at the bottom, a view of.
+std::vector<graph::ValueId> roots(const graph::Graph& graph);
+
+// No micro-batch of a step changes the value: it is a view or a step's copy of a variable.
+bool same_in_all_batches(const graph::Graph& graph, const std::vector<graph::ValueId>& roots, graph::ValueId value);
+
+// A strided window on the memory of a value that is no view.
+struct Window {
+  graph::ValueId root = graph::kNoValue;
+  uint64_t offset = 0;  // bytes
+  TensorSpec spec;
+};
+// What a view node sees of its input; none when it cannot be seen so.
+std::optional<Window> seen_through(const graph::Node& view, const Window& input);
+// Of every value. Throws kRuntime, naming the node, when a view cannot be one.
+std::vector<Window> windows(const graph::Graph& graph);
+
+TensorSpec with_layout(const TensorSpec& spec, plan::Layout layout);
+bool fits(plan::Layout layout, const TensorSpec& spec);
+
+// The kernel that runs a node, for operands that lie so. `pack` takes the values of all micro-batches, `reorder` is a
+// copy.
+plan::KernelQuery kernel_query(const graph::Graph& graph, const graph::Node& node,
+                               const std::vector<TensorSpec>& inputs, const PassContext& context);
+// Of the kernel's operands as they lie. REQUIRES: a graph that is laid out.
+plan::KernelQuery kernel_query(const graph::Graph& graph, const graph::Node& node, const std::vector<Window>& windows,
+                               const PassContext& context);
+// What a kernel wants of its operands; of every kernel contiguous ones where its device is not asked.
+plan::LayoutPreference preference_of(const graph::Node& node, const plan::KernelQuery& query,
+                                     const PassContext& context);
+
+// A target's answers, each asked for once.
+class KernelAnswers {
+ public:
+  explicit KernelAnswers(const plan::Target& target) : target_(target) {}
+  struct Answer {
+    uint64_t workspace_bytes = 0;
+    double cost_ns = 0;
+    std::vector<plan::InPlacePair> in_place;
+  };
+  // Errors name the node's line.
+  const Answer& ask(const graph::Node& node, const plan::KernelQuery& query);
+
+ private:
+  const plan::Target& target_;
+  std::unordered_map<std::string, Answer> answers_;
+};
+
+}  // namespace sluice::compiler

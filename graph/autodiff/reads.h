@@ -1,0 +1,20 @@
+#pragma once
+// Which operands of a call its gradient rule reads: found by running the rule on symbols, so no op says it twice.
+#include <span>
+#include <vector>
+
+#include "graph/op_def.h"
+
+namespace sluice {
+
+// Per operand: its content is read. Of all others the rule looks at types alone.
+struct OperandReads {
+  std::vector<bool> inputs, outputs;
+};
+
+// Of `op.grad`, or of differentiating `op.decompose`, when it is asked for the gradients that `needs` says. Remembers,
+// per thread, what it found for equal calls; good until the thread's next call.
+const OperandReads& reads_of_rule(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs,
+                                  std::span<const Value> outputs, std::span<const bool> needs);
+
+}  // namespace sluice

@@ -1,0 +1,35 @@
+#pragma once
+// Definitions of ops whose mathematics stands in base/scalar: what is alike in all of them follows from the entry.
+#include <utility>
+#include <vector>
+
+#include "base/scalar_ops.h"
+#include "graph/op_def.h"
+#include "graph/ops/operand.h"
+
+namespace sluice::ops {
+
+struct ScalarDef {
+  const ScalarOp* scalar;
+  OpDef op;
+};
+
+// Where an operand's samples lie: the function is smooth there.
+struct Range {
+  double low = -1, high = 1;
+};
+// Gradients of the operands before broadcasting is undone; undefined: zero.
+using ScalarGrad = std::vector<Value> (*)(const GradContext& context);
+using SbpRule = std::vector<SbpRow> (*)(Types inputs, const Attrs& attrs);
+
+// REQUIRES: there is such an entry. Floats get samples in the ranges, integers where the entry has an expression.
+ScalarDef unary_def(const char* name, const char* doc, SbpRule sbp, Range x, ScalarGrad grad);
+ScalarDef binary_def(const char* name, const char* doc, SbpRule sbp, Range a, Range b, ScalarGrad grad);
+// Without a gradient, with samples of these dtypes.
+ScalarDef discrete_def(const char* name, const char* doc, const std::vector<DType>& dtypes);
+
+// The op on operands of one dtype: as they are promoted, or floats where the entry has no expression for integers.
+Value call_scalar(const ScalarDef& def, const Value& x);
+Value call_scalar(const ScalarDef& def, const Operand& a, const Operand& b);
+
+}  // namespace sluice::ops

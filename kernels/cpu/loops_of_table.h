@@ -1,0 +1,92 @@
+// The loops of one table of base/scalar, and the list of them. REQUIRES: SLUICE_SCALAR_TABLE is the table's path. No
+// include guard: it belongs into the one file of each table.
+#include "kernels/cpu/loops.h"
+#include "kernels/cpu/scalar_math.h"
+
+namespace sluice::cpu {
+namespace scalar {
+namespace {
+
+// Outputs may be inputs, element by element, which ivdep allows to vectorise.
+#define LOOP1(ATTRIBUTES, NAME, TYPE, RESULT, ...)                          \
+  ATTRIBUTES static int NAME(const void* const* in, void* out, int64_t n) { \
+    using T [[maybe_unused]] = TYPE;                                        \
+    const T* x = static_cast<const T*>(in[0]);                              \
+    RESULT* y = static_cast<RESULT*>(out);                                  \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; ++i) {                  \
+      [[maybe_unused]] const T a = x[i];                                    \
+      y[i] = static_cast<RESULT>(__VA_ARGS__);                              \
+    }                                                                       \
+    return 0;                                                               \
+  }
+#define LOOP2(ATTRIBUTES, NAME, TYPE, RESULT, ...)                                \
+  ATTRIBUTES static int NAME(const void* const* in, void* out, int64_t n) {       \
+    using T [[maybe_unused]] = TYPE;                                              \
+    const T *x = static_cast<const T*>(in[0]), *w = static_cast<const T*>(in[1]); \
+    RESULT* y = static_cast<RESULT*>(out);                                        \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; ++i) {                        \
+      const T a = x[i], b = w[i];                                                 \
+      y[i] = static_cast<RESULT>(__VA_ARGS__);                                    \
+    }                                                                             \
+    return 0;                                                                     \
+  }
+// Stops at an element that has no result.
+#define CHECKED_LOOP2(NAME, EXPRESSION, ERROR, BAD)                                     \
+  static int NAME(const void* const* in, void* out, int64_t n) {                        \
+    const i64 *x = static_cast<const i64*>(in[0]), *w = static_cast<const i64*>(in[1]); \
+    i64* y = static_cast<i64*>(out);                                                    \
+    for (int64_t i = 0; i < n; ++i) {                                                   \
+      const i64 a = x[i], b = w[i];                                                     \
+      if (BAD) return static_cast<int>(ScalarError::ERROR);                             \
+      y[i] = EXPRESSION;                                                                \
+    }                                                                                   \
+    return 0;                                                                           \
+  }
+
+#define FLOATS1(NAME, WEIGHT, ...)                            \
+  LOOP1(SLUICE_CLONES, NAME##_f32, float, float, __VA_ARGS__) \
+  LOOP1(, NAME##_f64, double, double, __VA_ARGS__)
+#define NUMBERS1(NAME, WEIGHT, FLOATS, ...) \
+  FLOATS1(NAME, WEIGHT, FLOATS)             \
+  LOOP1(, NAME##_i64, i64, i64, __VA_ARGS__)
+#define TEST1(NAME, FLOATS, ...)                        \
+  LOOP1(SLUICE_CLONES, NAME##_f32, float, bool, FLOATS) \
+  LOOP1(, NAME##_f64, double, bool, FLOATS)             \
+  LOOP1(, NAME##_i64, i64, bool, __VA_ARGS__)
+#define FLOATS2(NAME, WEIGHT, ...)                            \
+  LOOP2(SLUICE_CLONES, NAME##_f32, float, float, __VA_ARGS__) \
+  LOOP2(, NAME##_f64, double, double, __VA_ARGS__)
+#define INTEGERS2(NAME, ...) LOOP2(, NAME##_i64, i64, i64, __VA_ARGS__)
+#define NUMBERS2(NAME, WEIGHT, FLOATS, ...) \
+  FLOATS2(NAME, WEIGHT, FLOATS)             \
+  INTEGERS2(NAME, __VA_ARGS__)
+#define CHECKED2(NAME, WEIGHT, FLOATS, INTEGERS, ERROR, BAD) \
+  FLOATS2(NAME, WEIGHT, FLOATS)                              \
+  CHECKED_LOOP2(NAME##_i64, INTEGERS, ERROR, BAD)
+#define TEST2(NAME, ...)                                     \
+  LOOP2(SLUICE_CLONES, NAME##_f32, float, bool, __VA_ARGS__) \
+  LOOP2(, NAME##_f64, double, bool, __VA_ARGS__)             \
+  LOOP2(, NAME##_i64, i64, bool, __VA_ARGS__)
+#define VARIANT1(NAME, MODE, WEIGHT, ...) FLOATS1(NAME##_##MODE, WEIGHT, __VA_ARGS__)
+#define VARIANT2(NAME, MODE, WEIGHT, ...) FLOATS2(NAME##_##MODE, WEIGHT, __VA_ARGS__)
+#include SLUICE_SCALAR_TABLE
+#include "base/scalar/undefine.inc"
+
+#define FLOATS1(NAME, ...) {#NAME, "", NAME##_f32, NAME##_f64, nullptr},
+#define NUMBERS1(NAME, ...) {#NAME, "", NAME##_f32, NAME##_f64, NAME##_i64},
+#define TEST1(NAME, ...) NUMBERS1(NAME, )
+#define FLOATS2(NAME, ...) FLOATS1(NAME, )
+#define INTEGERS2(NAME, ...) {#NAME, "", nullptr, nullptr, NAME##_i64},
+#define NUMBERS2(NAME, ...) NUMBERS1(NAME, )
+#define CHECKED2(NAME, ...) NUMBERS1(NAME, )
+#define TEST2(NAME, ...) NUMBERS1(NAME, )
+#define VARIANT1(NAME, MODE, ...) {#NAME, #MODE, NAME##_##MODE##_f32, NAME##_##MODE##_f64, nullptr},
+#define VARIANT2(NAME, MODE, ...) VARIANT1(NAME, MODE, )
+constexpr LoopSet kSets[] = {
+#include SLUICE_SCALAR_TABLE
+};
+#include "base/scalar/undefine.inc"
+
+}  // namespace
+}  // namespace scalar
+}  // namespace sluice::cpu

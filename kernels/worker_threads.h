@@ -1,0 +1,53 @@
+#pragma once
+// The threads that kernels on several cores compute with beside their caller. They are OpenMP's, as oneDNN's are.
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+
+#include "base/fork.h"
+
+namespace sluice {
+
+// What a thread does that waits for the others of its kernel, or for the next kernel: spin for some milliseconds and
+// then sleep, or sleep at once. kAuto: spin while nobody else wants the cores.
+enum class Spin : uint8_t { kAuto, kNever, kAlways };
+
+// Spinning is fastest on cores of one's own. Beside other busy processes it is ruinous: a thread spins through its
+// share of a core while the one that it waits for has none. libgomp reads its policy once, as it is loaded, but hardly
+// spins while it manages more threads than there are cores. So threads that stay idle, started here, change the policy
+// of a process in which it was loaded long ago, and their end changes it back. Under kAuto a policy that the
+// environment sets (OMP_WAIT_POLICY, GOMP_SPINCOUNT) is left alone.
+//
+// At fork() it ends the forking thread's team, which the child would wait for in vain.
+//
+// Thread safety: every method.
+class WorkerThreads {
+ public:
+  explicit WorkerThreads(Spin spin);
+  ~WorkerThreads();
+  WorkerThreads(const WorkerThreads&) = delete;
+  WorkerThreads& operator=(const WorkerThreads&) = delete;
+
+  // From a thread that is about to run kernels on several cores, as often as it likes: from time to time it sees how
+  // long this thread has waited for a core that somebody else had.
+  void look() noexcept;
+  bool spins() const { return !braked_.load(std::memory_order_relaxed); }
+
+ private:
+  void set_braked(bool on) noexcept;
+
+  const Spin spin_;
+  const uint64_t forks_ = fork_count();
+  std::atomic<bool> braked_{false};
+  std::atomic<int64_t> busy_until_ns_{0};
+  std::mutex setting_;  // of idle_
+  std::thread idle_;
+  std::mutex mutex_;  // of end_
+  std::condition_variable changed_;
+  bool end_ = false;
+  const ForkListener on_fork_;
+};
+
+}  // namespace sluice

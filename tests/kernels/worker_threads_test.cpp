@@ -1,0 +1,94 @@
+// Kernels' threads leave the cores to others who want them.
+#include "kernels/worker_threads.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <ctime>
+#include <thread>
+#include <vector>
+
+#include "kernels/cpu/strided.h"
+#include "support/processes.h"
+
+namespace sluice::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void kernel_on_two_cores() {
+  cpu::parallel_ranges(2, 1 << 14, 64, [](int64_t, int64_t) { asm volatile(""); });
+}
+
+double process_cpu_ms() {
+  timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) * 1e-6;
+}
+
+// What this process burns in the 20 ms after a kernel, when nothing is left to do.
+double burnt_after_a_kernel_ms() {
+  kernel_on_two_cores();
+  const double before = process_cpu_ms();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // measured, not waited for
+  return process_cpu_ms() - before;
+}
+
+TEST(WorkerThreads, ThatNeverSpinBurnNothingAfterAKernel) {
+  WorkerThreads workers(Spin::kNever);
+  workers.look();
+  EXPECT_FALSE(workers.spins());
+  // The switch works once its idle threads have been started.
+  const auto deadline = Clock::now() + std::chrono::seconds(20);
+  int calm = 0;
+  while (calm < 5 && Clock::now() < deadline) calm = burnt_after_a_kernel_ms() < 0.7 ? calm + 1 : 0;
+  EXPECT_EQ(calm, 5);
+}
+
+TEST(WorkerThreads, ThatAlwaysSpinAreLeftAlone) {
+  WorkerThreads workers(Spin::kAlways);
+  for (int i = 0; i < 100; ++i) workers.look();
+  EXPECT_TRUE(workers.spins());
+}
+
+TEST(WorkerThreads, StopSpinningWhenOthersWantTheCores) {
+  if (access("/proc/thread-self/schedstat", R_OK) != 0) GTEST_SKIP() << "the system does not tell who waits for cores";
+  unsetenv("OMP_WAIT_POLICY");
+  unsetenv("GOMP_SPINCOUNT");
+  WorkerThreads workers(Spin::kAuto);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> others;
+  for (unsigned i = 0; i < 2 * std::thread::hardware_concurrency(); ++i) {
+    others.emplace_back([&] {
+      while (!stop.load(std::memory_order_relaxed)) {
+      }
+    });
+  }
+  const auto deadline = Clock::now() + std::chrono::seconds(60);
+  while (workers.spins() && Clock::now() < deadline) {
+    kernel_on_two_cores();
+    workers.look();
+  }
+  EXPECT_FALSE(workers.spins());
+  stop = true;
+  for (std::thread& other : others) other.join();
+}
+
+// Without it the child's first kernel on several cores would wait for ever for the parent's threads.
+TEST(WorkerThreads, AKernelRunsInAChildOfFork) {
+  WorkerThreads workers(Spin::kAuto);
+  kernel_on_two_cores();
+  EXPECT_EQ(in_processes(1,
+                         [](int) {
+                           kernel_on_two_cores();
+                           return 0;
+                         }),
+            std::vector<int>{0});
+  kernel_on_two_cores();
+}
+
+}  // namespace
+}  // namespace sluice::test

@@ -1,0 +1,120 @@
+// How sessions get cores and threads: as many as there are, at the same time where that is possible.
+#include "streams/cores.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "kernels/kernel.h"
+#include "runtime/fixture.h"
+
+namespace sluice::test {
+namespace {
+
+Plan on_cores(int cores, const std::string& op = "host_function") {
+  Plans b("cores");
+  b.stream("cpu:0", StreamKind::kCompute, 0);
+  b.plan.streams[0].cores = cores;
+  const int feed = b.feed("feed"), net = b.actor("net"), sink = b.sink("sink");
+  const int x = b.reg("x", feed, {net}, {.quota = 2, .bytes = 16});
+  const int y = b.reg("y", net, {sink}, {.quota = 2, .bytes = 16});
+  b.run(net, op, {b.r(x)}, {b.r(y)}, 0, Plans::named("f"));
+  b.input("x", x, b.f32({kN}));
+  b.output("y", b.r(y));
+  return b.build();
+}
+
+// Passes on its input once `n` runs of it are under way at the same time.
+class Meeting final : public PreparedKernel {
+ public:
+  Meeting(Gate& gate, int n) : gate_(gate), n_(n) {}
+  void run(const KernelArgs& args) const override {
+    std::thread last([this] {
+      gate_.wait_arrived(n_);
+      gate_.open();
+    });
+    gate_.pass();
+    last.join();
+    std::copy_n(static_cast<const float*>(args.inputs[0]), kN, static_cast<float*>(args.outputs[0]));
+  }
+
+ private:
+  Gate& gate_;
+  const int n_;
+};
+
+TEST(Cores, NarrowSessionsOfOneEngineRunAtTheSameTime) {
+  Engine engine({.cores = 3});
+  Gate gate;
+  engine.kernels().add(DeviceKind::kCpu, {.op = "meet", .prepare = [&](const KernelQuery&, const PrepareContext&) {
+                                            return std::make_unique<Meeting>(gate, 3);
+                                          }});
+  std::vector<Session> sessions;
+  std::vector<StepHandle> steps;
+  for (int i = 0; i < 3; ++i) sessions.push_back(Session::load(engine, on_cores(1, "meet")));
+  for (int i = 0; i < 3; ++i) steps.push_back(submit(sessions[i], filled(static_cast<float>(i))));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(result(steps[i]), filled(static_cast<float>(i)));
+}
+
+TEST(Cores, AStreamHasAsManyThreadsAsCanHoldItsCores) {
+  Engine engine({.cores = 4});
+  const auto threads_with = [&](int sessions, int cores) {
+    std::set<std::thread::id> threads;
+    std::mutex mutex;
+    HostFunctions f;
+    f["f"] = [&](const KernelArgs&, const std::vector<TensorSpec>&, const std::vector<TensorSpec>&) {
+      std::lock_guard lock(mutex);
+      threads.insert(std::this_thread::get_id());
+    };
+    std::vector<Session> all;
+    for (int i = 0; i < sessions; ++i) all.push_back(Session::load(engine, on_cores(cores), {}, {.functions = f}));
+    for (Session& session : all) submit(session, filled(1)).wait().throw_if_error();
+    return threads.size();
+  };
+  EXPECT_EQ(threads_with(6, 4), 1u);
+  EXPECT_EQ(threads_with(6, 3), 1u);
+  EXPECT_EQ(threads_with(6, 2), 2u);
+  EXPECT_EQ(threads_with(2, 1), 2u);
+  EXPECT_EQ(threads_with(6, 1), 4u);
+  EXPECT_EQ(threads_with(1, 1), 1u);
+}
+
+TEST(Cores, KernelsOfALoadedPlanArePreparedForThoseThatThereAre) {
+  const std::vector<std::array<int, 3>> cases = {{8, 1, 1}, {8, 3, 3}, {2, 3, 2}, {1, 1, 1}};
+  for (const auto& [planned, there, expected] : cases) {
+    Engine engine({.cores = there});
+    int threads = 0, cores = 0;
+    engine.kernels().add(DeviceKind::kCpu,
+                         {.op = "probe", .prepare = [&](const KernelQuery& query, const PrepareContext& context) {
+                            threads = context.threads;
+                            cores = query.cores;
+                            Gate* const none = nullptr;
+                            return std::make_unique<Meeting>(*none, 0);
+                          }});
+    const Session session = Session::load(engine, on_cores(planned, "probe"));
+    EXPECT_EQ(threads, expected);
+    EXPECT_EQ(cores, expected);
+  }
+}
+
+TEST(Cores, StreamsKeepToTheProcessorsTheyAreGiven) {
+  int cpu = 0;
+  while (!may_run_on(cpu)) ++cpu;
+  Engine engine({.cpus = {cpu}});
+  EXPECT_EQ(engine.cores(), 1);
+  cpu_set_t seen;
+  HostFunctions f;
+  f["f"] = [&](const KernelArgs&, const std::vector<TensorSpec>&, const std::vector<TensorSpec>&) {
+    sched_getaffinity(0, sizeof seen, &seen);
+  };
+  Session session = Session::load(engine, on_cores(1), {}, {.functions = f});
+  submit(session, filled(1)).wait().throw_if_error();
+  EXPECT_EQ(CPU_COUNT(&seen), 1);
+  EXPECT_TRUE(CPU_ISSET(cpu, &seen));
+  EXPECT_THAT(error_of([] { Engine({.cpus = {-1}}); }), HasSubstr("engine: cpus: -1; this process may not run on it"));
+}
+
+}  // namespace
+}  // namespace sluice::test
