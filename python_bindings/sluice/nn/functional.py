@@ -197,7 +197,9 @@ def layer_norm(input: Tensor, normalized_shape: Any, weight: Any = None, bias: A
 
 
 def rms_norm(input: Tensor, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Tensor:
-    return fn.rms_norm(input, normalized_shape, weight, 1.1920928955078125e-07 if eps is None else eps)
+    if eps is None:  # as torch: the machine epsilon of the dtype that is computed in
+        eps = 2.0**-52 if input.dtype is sluice.float64 else 2.0**-23
+    return fn.rms_norm(input, normalized_shape, weight, eps)
 
 
 def group_norm(input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
@@ -289,7 +291,9 @@ def kl_div(input: Tensor, target: Any, reduction: str = "mean", log_target: bool
         loss = target.exp() * (target - input)
     else:
         loss = sluice.where(target > 0, target * (target.clamp_min(1e-38).log() - input), target * 0.0)
-    return loss.sum() / input.shape[0] if reduction == "batchmean" else _reduced(loss, reduction)
+    if reduction == "batchmean":
+        return loss.sum() / input.shape[0] if input.ndim else loss
+    return _reduced(loss, reduction)
 
 
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
