@@ -61,12 +61,12 @@ def stack(tensors, dim=0):
 
 
 def hstack(tensors):
-    tensors = list(tensors)
-    return cat(tensors, 0 if tensors[0].ndim <= 1 else 1)
+    tensors = [t.unsqueeze(0) if t.ndim == 0 else t for t in tensors]
+    return cat(tensors, 0 if tensors[0].ndim == 1 else 1)
 
 
 def vstack(tensors):
-    return cat([t.unsqueeze(0) if t.ndim == 1 else t for t in tensors], 0)
+    return cat([t.reshape(1, -1) if t.ndim <= 1 else t for t in tensors], 0)
 
 
 def where(condition, input=None, other=None) -> Any:

@@ -215,7 +215,7 @@ def _extremum(name):
             return both(self, other)
         if dim is None:
             return pick(self)
-        index = indices(self, dim, True)
+        index = indices(self.byte() if self.dtype is sluice.bool else self, dim, True)
         values = self.gather(dim, index)
         if self.ndim and not keepdim:
             values, index = values.squeeze(dim), index.squeeze(dim)

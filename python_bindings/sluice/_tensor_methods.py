@@ -260,7 +260,9 @@ def copy_(self, src, non_blocking=False):
 
 @method
 def fill_(self, value):
-    self._write(value if isinstance(value, Tensor) else fn.full((), float(value), self.dtype))
+    if isinstance(value, Tensor) and value.ndim:
+        raise RuntimeError(f"fill_: only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions")
+    self._write(value if isinstance(value, Tensor) else fn.number(value, self.dtype))
     return self
 
 
@@ -271,13 +273,21 @@ def zero_(self):
 
 @method
 def detach_(self):
-    self.data = self.data
+    self.data = self.detach()
     return self.requires_grad_(False)
 
 
 def _in_place(out_of_place):
     def update(self, *args, **kwargs):
-        self._update(lambda old: out_of_place(old, *args, **kwargs))
+        def compute(old):
+            result = out_of_place(old, *args, **kwargs)
+            new, dtype = getattr(result, "dtype", None), old.dtype
+            if isinstance(new, _C.dtype) and new is not dtype and new is not _C.bool:
+                if dtype is _C.bool or (new.is_floating_point and not dtype.is_floating_point):
+                    raise RuntimeError(f"in-place op: result type {new} can't be cast to the desired output type {dtype}")
+            return result
+
+        self._update(compute)
         return self
 
     return update

@@ -84,7 +84,11 @@ void bind_operators(nb::class_<Tensor>& t) {
   t.def(
       "__matmul__", [](const Value& a, const Value& b) { return ops::matmul(a, b); }, Release(), op);
   t.def("__neg__", &ops::neg, Release());
-  t.def("__pos__", [](const Value& a) { return a; });
+  t.def("__pos__", [](const Value& a) {
+    SLUICE_CHECK_KIND(kRuntime, a.dtype() != DType::kBool,
+                      "__pos__: The `+` operator, on a bool tensor is not supported; it must be of numbers");
+    return a;
+  });
   t.def("__abs__", &ops::abs, Release());
   t.def("__invert__", &ops::bitwise_not, Release());
 }
@@ -95,14 +99,19 @@ void bind_reductions(const Both& both) {
   const auto dtype = nb::arg("dtype") = nb::none();
   using Reduce = Value (*)(const Value&, const Dims&, bool);
   const auto with_dtype = [](Reduce f) {
-    return [f](const Value& x, const Dims& d, bool keep, OptionalDType type) { return f(cast_if(x, type), d, keep); };
+    return [f](const Value& x, const Dims& d, bool keep, OptionalDType type) {
+      return cast_if(f(cast_if(x, type), d, keep), type);
+    };
   };
   both("sum", with_dtype(&ops::sum), dim, keepdim, dtype)("mean", with_dtype(&ops::mean), dim, keepdim, dtype);
   both("prod", with_dtype(&ops::prod), dim, keepdim, dtype);
   both("amax", &ops::amax, dim, keepdim)("amin", &ops::amin, dim, keepdim)("any", &ops::any, dim, keepdim);
   both("all", &ops::all, dim, keepdim)("logsumexp", &ops::logsumexp, dim, keepdim);
-  both("argmax", &ops::argmax, dim, keepdim)("argmin", &ops::argmin, dim, keepdim)("cumsum", &ops::cumsum,
-                                                                                   nb::arg("dim"));
+  both("argmax", &ops::argmax, dim, keepdim)("argmin", &ops::argmin, dim, keepdim);
+  both(
+      "cumsum",
+      [](const Value& x, int64_t d, OptionalDType type) { return cast_if(ops::cumsum(cast_if(x, type), d), type); },
+      nb::arg("dim"), dtype);
   both("_var", &ops::var, dim, nb::arg("correction") = 1.0, keepdim)("_std", &ops::std, dim,
                                                                      nb::arg("correction") = 1.0, keepdim);
   both("norm", &ops::norm, nb::arg("p") = 2.0, dim, keepdim);

@@ -109,6 +109,14 @@ void bind_indexing(const Both& both) {
 
 void bind_creation(nb::module_& fn) {
   fn.def("full", &ops::full, Release(), nb::arg("size"), nb::arg("value"), nb::arg("dtype"));
+  fn.def(
+      "number",
+      [](const ops::Operand& value, DType dtype) {
+        SLUICE_CHECK_KIND(kType, value.is_number(), "number: got a tensor; must be a number");
+        value.check_fits(dtype, "full");
+        return value.to(dtype);
+      },
+      Release(), nb::arg("value"), nb::arg("dtype"), "A number as a tensor without axes; integers are exact.");
   fn.def("arange", &ops::arange, Release(), nb::arg("start"), nb::arg("end"), nb::arg("step"), nb::arg("dtype"));
   fn.def("linspace", &ops::linspace, Release(), nb::arg("start"), nb::arg("end"), nb::arg("steps"), nb::arg("dtype"));
   fn.def("eye", &ops::eye, Release(), nb::arg("n"), nb::arg("m"), nb::arg("dtype"));

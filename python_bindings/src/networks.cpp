@@ -4,12 +4,15 @@
 #include "both.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/convolution.h"
+#include "graph/ops/elementwise.h"
 #include "graph/ops/embedding.h"
 #include "graph/ops/losses.h"
 #include "graph/ops/matmul.h"
 #include "graph/ops/normalization.h"
 #include "graph/ops/optimizer_updates.h"
 #include "graph/ops/pooling.h"
+#include "graph/ops/random.h"
+#include "tensor/random.h"
 
 namespace sluice::python {
 namespace {
@@ -87,12 +90,20 @@ void bind_layers(nb::module_& fn) {
       Release(), x, w, nb::arg("padding_idx") = nb::none());
   fn.def(
       "scaled_dot_product_attention",
-      [](const Value& q, const Value& k, const Value& v, const OptionalValue& mask, bool is_causal,
-         std::optional<double> scale) {
-        return ops::scaled_dot_product_attention(q, k, v, {mask, is_causal, scale});
+      [](const Value& q, const Value& k, const Value& v, const OptionalValue& mask, double dropout_p, bool is_causal,
+         std::optional<double> scale, Generator& generator) {
+        ops::AttentionOptions options{mask, is_causal, scale};
+        if (dropout_p > 0) {
+          const Generator::Draw draw = generator.next();
+          options.dropout = [=](const Value& weights) {
+            return dropout_p == 1 ? ops::mul(weights, 0.0) : ops::dropout(draw.state, weights, dropout_p, draw.salt);
+          };
+        }
+        GilRelease release;
+        return ops::scaled_dot_product_attention(q, k, v, options);
       },
-      Release(), nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("attn_mask") = nb::none(),
-      nb::arg("is_causal") = false, nb::arg("scale") = nb::none());
+      nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("attn_mask").none(), nb::arg("dropout_p"),
+      nb::arg("is_causal"), nb::arg("scale").none(), nb::arg("generator"));
 }
 
 void bind_pooling(nb::module_& fn) {

@@ -9,7 +9,7 @@ import sluice
 from sluice._C import fn
 
 gelu, softplus, logsigmoid = fn.gelu, fn.softplus, fn.logsigmoid
-linear, scaled_dot_product_attention = fn.linear, fn.scaled_dot_product_attention
+linear = fn.linear
 
 
 def _activation(f: Any) -> Any:
@@ -40,6 +40,8 @@ def softsign(input: Tensor) -> Tensor:
 
 
 def glu(input: Tensor, dim: Any = -1) -> Tensor:
+    if input.shape[dim] % 2:
+        raise RuntimeError(f"glu: Halving dimension must be even, but dimension {dim} is size {input.shape[dim]}")
     a, b = input.chunk(2, dim)
     return a * b.sigmoid()
 
@@ -67,21 +69,28 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     return input * 0.0 if p == 1 else sluice.default_generator.dropout(input, p)
 
 
+def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
+                                 is_causal: bool = False, scale: Any = None) -> Tensor:
+    """softmax(query key^T scale + attn_mask) value; a row whose mask leaves nothing gives zeros.
+
+    query: (..., L, E), key: (..., S, E), value: (..., S, Ev); attn_mask: bool (True takes part) or added to the scores,
+    broadcastable to (..., L, S); scale: 1 / sqrt(E) by default.
+    """
+    return fn.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, sluice.default_generator)
+
+
 # Convolution and pooling
 
 
 def named_padding(name: Any, kernel: Any, stride: Any, dilation: Any) -> Tensor:
-    """Padding per side for 'valid' and 'same'."""
+    """Padding per side for 'valid' and 'same', which may need one more at the end."""
     if name == "valid":
         return (0,) * len(kernel)
     if name != "same":
         raise ValueError(f"padding is {name!r}; must be ints, 'valid' or 'same'")
     if any(s != 1 for s in stride):
         raise ValueError("padding='same' is not supported for strided convolutions")
-    total = [d * (k - 1) for k, d in zip(kernel, dilation)]
-    if any(t % 2 for t in total):
-        raise NotImplementedError(f"padding='same' with an even kernel {tuple(kernel)} is not supported; pad the input first")
-    return tuple(t // 2 for t in total)
+    return tuple(d * (k - 1) // 2 for k, d in zip(kernel, dilation))
 
 
 def _tuple(value: Any, n: int) -> Any:
@@ -105,7 +114,10 @@ def convolution(dims: Any, input: Tensor, weight: Any, bias: Any, stride: Any, p
     x, added = _batched(dims, input, name)
     stride, dilation = _tuple(stride, dims), _tuple(dilation, dims)
     if isinstance(padding, str):
+        uneven = [d * (k - 1) % 2 for k, d in zip(weight.shape[2:], dilation)] if padding == "same" else []
         padding = named_padding(padding, weight.shape[2:], stride, dilation)
+        if any(uneven):
+            x = pad(x, [p for more in reversed(uneven) for p in (0, more)])
     y = fn.conv(x, weight, bias, stride, _tuple(padding, dims), dilation, groups)
     return y.squeeze(0) if added else y
 
@@ -132,6 +144,8 @@ def avg_pool(dims: Any, input: Tensor, kernel_size: Any, stride: Any = None, pad
              count_include_pad: bool = True, divisor_override: Any = None) -> Tensor:
     x, added = _batched(dims, input, f"avg_pool{dims}d")
     kernel = _tuple(kernel_size, dims)
+    if divisor_override == 0:
+        raise RuntimeError(f"avg_pool{dims}d: divisor must be not zero")
     y = fn.avg_pool(x, kernel, kernel if stride is None else _tuple(stride, dims), _tuple(padding, dims), ceil_mode,
                     count_include_pad, divisor_override or 0)
     return y.squeeze(0) if added else y
@@ -220,6 +234,12 @@ def embedding(input: Tensor, weight: Any, padding_idx: Any = None) -> Tensor:
 def one_hot(input: Tensor, num_classes: Any = -1) -> Tensor:
     if num_classes == -1:
         num_classes = int(input.max()) + 1
+    if not input._traced and input.numel():
+        least, most = int(input.min()), int(input.max())
+        if least < 0:
+            raise RuntimeError(f"one_hot: Class values must be non-negative: got {least}")
+        if most >= num_classes:
+            raise RuntimeError(f"one_hot: Class values must be smaller than num_classes: got {most} for {num_classes} classes")
     return fn.one_hot(input, num_classes)
 
 
@@ -290,7 +310,7 @@ def kl_div(input: Tensor, target: Any, reduction: str = "mean", log_target: bool
     if log_target:
         loss = target.exp() * (target - input)
     else:
-        loss = sluice.where(target > 0, target * (target.clamp_min(1e-38).log() - input), target * 0.0)
+        loss = target * (sluice.where(target == 0, 1.0, target).log() - input)
     if reduction == "batchmean":
         return loss.sum() / input.shape[0] if input.ndim else loss
     return _reduced(loss, reduction)

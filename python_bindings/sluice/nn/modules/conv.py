@@ -44,10 +44,8 @@ class _ConvNd(Module):
         self.output_padding = tuple_of(output_padding, n)
         self.groups, self.padding_mode = groups, padding_mode
         if isinstance(padding, str):
-            self.padding = padding
-            self._padding = F.named_padding(padding, self.kernel_size, self.stride, self.dilation)
-        else:
-            self.padding = self._padding = tuple_of(padding, n)
+            F.named_padding(padding, self.kernel_size, self.stride, self.dilation)  # checks it
+        self.padding = padding if isinstance(padding, str) else tuple_of(padding, n)
         shape = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)
         self.weight = Parameter(sluice.empty(*shape, *self.kernel_size, device=device, dtype=dtype))
         if bias:
@@ -77,7 +75,7 @@ class _Conv(_ConvNd):
                          device=device, dtype=dtype)
 
     def forward(self, input: Any) -> Tensor:
-        return F.convolution(self.dims, input, self.weight, self.bias, self.stride, self._padding, self.dilation, self.groups)
+        return F.convolution(self.dims, input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
 class Conv1d(_Conv):
