@@ -2,7 +2,7 @@
 # make test   C++ and Python tests          make bench [ONLY=prefix]   benchmarks against the peers
 # make check  everything a change must pass  make deps [DRY_RUN=1]      install (or print) what is needed
 # make test-long  the soak tests in full      make fuzz [SECONDS_EACH=60] coverage-guided fuzzing of every input format
-# make asan, make tsan  the C++ tests under sanitizers
+# make asan, make tsan  the C++ tests under sanitizers   make build-times  where the time of the last builds went
 PRESET ?= release
 BUILD := build/$(PRESET)
 JOBS ?= $(shell nproc)
@@ -10,7 +10,7 @@ PYTHON := .venv/bin/python
 export PYTHONPATH := $(CURDIR)/$(BUILD)/python
 export SLUICE_BUILD := $(CURDIR)/$(BUILD)
 
-.PHONY: all deps build demo test test-long fuzz bench check asan tsan format clean help
+.PHONY: all deps build build-times demo test test-long fuzz bench check asan tsan format clean help
 all: build
 
 help:
@@ -19,11 +19,15 @@ help:
 deps:
 	@DRY_RUN=$(DRY_RUN) tools/setup.sh
 
+# What `make demo` configured is without tests.
 build: deps
-	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET)
+	@grep -qs '^SLUICE_TESTS:BOOL=ON' $(BUILD)/CMakeCache.txt || cmake --preset $(PRESET) -DSLUICE_TESTS=ON -DSLUICE_BENCHMARKS=ON
 	@cmake --build --preset $(PRESET) -j $(JOBS)
 
-demo: build
+demo:
+	@tools/setup.sh demo
+	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET) -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target sluice_python plan-viz cpp_runner
 	$(PYTHON) examples/train_digits.py
 	$(PYTHON) -m sluice.distributed.launch --nproc_per_node 2 examples/distributed_digits.py
 
@@ -37,6 +41,9 @@ test-long: build
 
 fuzz:
 	tools/fuzz.sh $(or $(SECONDS_EACH),60)
+
+build-times:
+	@python3 tools/build_times.py $(BUILD)
 
 bench: build
 	$(PYTHON) benchmarks/run.py $(if $(ONLY),--only $(ONLY))

@@ -277,9 +277,8 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
     step.inputs = operands.add(kernel.inputs, false);
     step.outputs = operands.add(kernel.outputs, true);
     if (kernel.workspace >= 0) step.workspace = slot_address(plan, bindings, kernel.workspace);
-    step.context = fmt::format("{}kernel '{}' ({}) of actor '{}'",
-                               kernel.source.known() ? kernel.source.str() + ", " : std::string(), kernel.name,
-                               kernel.op, source.name);
+    step.context =
+        fmt::format("{}kernel '{}' ({}) of actor '{}'", kernel.prefix(), kernel.name, kernel.op, source.name);
     for (const View& view : kernel.inputs)
       program->touches_variables |= view.base == BaseKind::kVariable && view.index >= 0;
     for (const View& view : kernel.outputs) {

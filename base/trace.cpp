@@ -14,6 +14,14 @@ const std::string& name_at(const std::vector<std::string>& names, int index) {
   return index >= 0 && index < static_cast<int>(names.size()) ? names[index] : kUnknown;
 }
 
+// What the event's kernel is part of, as more members of its "args".
+std::string origin_args(const TraceEvent& e, const TraceNames& names) {
+  if (e.wait || e.kernel < 0 || e.kernel >= static_cast<int>(names.origins.size())) return "";
+  const Provenance& origin = names.origins[e.kernel];
+  return fmt::format(",\"line\":{},\"module\":{},\"role\":\"{}\"", quoted_json(origin.source.str()),
+                     quoted_json(origin.module), role_name(origin.role));
+}
+
 int process_of(const TraceNames& names) { return std::max(names.rank, 0) + 1; }
 
 }  // namespace
@@ -35,13 +43,13 @@ std::string chrome_trace_events(const std::vector<TraceEvent>& events, const Tra
     if (e.kernels > 1) what += fmt::format(" and {} more", e.kernels - 1);
     out += fmt::format(
         "{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f},\"name\":{},\"cat\":\"{}\",\"args\":{{"
-        "\"step\":{}}}}},\n",
+        "\"step\":{}{}}}}},\n",
         process_of(names), e.stream, static_cast<double>(e.begin_ns) / 1e3,
         static_cast<double>(e.end_ns - e.begin_ns) / 1e3, quoted_json(what),
         e.wait          ? "wait"
         : e.kernel >= 0 ? "kernel"
                         : "firing",
-        e.step);
+        e.step, origin_args(e, names));
   }
   return out;
 }

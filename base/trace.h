@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/provenance.h"
+
 namespace sluice {
 
 struct TraceEvent {
@@ -26,7 +28,8 @@ struct Trace {
 // Names of lanes and of what runs on them, by index; whose trace it is.
 struct TraceNames {
   std::vector<std::string> streams, actors, kernels;
-  int rank = -1;  // of a job of several ranks
+  std::vector<Provenance> origins;  // of the kernels
+  int rank = -1;                    // of a job of several ranks
 };
 
 // The events in Chrome's JSON trace format, which Perfetto opens; a rank is a process. Pure function.

@@ -31,7 +31,7 @@ struct Operand {
 };
 
 // One kernel call.
-struct Task {
+struct Task : Provenance {
   std::string name, op;
   NamedAttrs attrs;
   std::vector<Operand> inputs, outputs;
@@ -39,8 +39,6 @@ struct Task {
   uint64_t workspace_bytes = 0;
   std::vector<plan::InPlacePair> in_place;
   double cost_ns = 0;
-  SourceLocation source;
-  std::string module;
   bool effectful = false;
   // Of a collective: the ranks that run it together, ascending, and the number of the call, which their tasks share.
   std::vector<int64_t> ranks = {};

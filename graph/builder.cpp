@@ -9,8 +9,7 @@ std::vector<Value> GraphBuilder::call(const OpDef& op, std::span<const Value> in
   node.inputs.reserve(inputs.size());
   for (const Value& input : inputs) node.inputs.push_back(id(input));
   node.placement = context.placement;
-  node.source = context.source;
-  node.module = context.module;
+  static_cast<Provenance&>(node) = context;
   node.quota = context.quota;
   node.every = context.every;
   const int index = graph_.add_node(std::move(node));

@@ -15,25 +15,16 @@ class GraphValue : public ValueImpl {
       : ValueImpl(graph.type(id), device, /*traced=*/true), graph_(&graph), id_(id) {}
   Graph& graph() const { return *graph_; }
   ValueId id() const { return id_; }
-  uint64_t version() const override { return version_; }
-  // An in-place write while tracing: the handle now means another value of the graph (functionalisation).
-  void rebind(ValueId id) {
-    id_ = id;
-    type_ = graph_->type(id);
-    ++version_;
-  }
+  uint64_t version() const override { return 0; }  // a graph is functional
 
  private:
   Graph* graph_;
   ValueId id_;
-  uint64_t version_ = 0;
 };
 
 // What is stamped on every node made.
-struct NodeContext {
-  Placement placement;
-  SourceLocation source;
-  std::string module;
+struct NodeContext : Provenance {
+  Placement placement = {};
   int quota = 0;
   int every = 1;
 };

@@ -1,9 +1,11 @@
 #pragma once
 // Who runs an op call: now (eager) or later (tracing). The single point through which every op call goes is call().
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "base/provenance.h"
 #include "graph/op_def.h"
 #include "graph/value.h"
 
@@ -20,6 +22,13 @@ class Executor {
   virtual Value detach(const Value& value) = 0;
   // A copy that shares no memory, without history. Where values are immutable a new handle is one.
   virtual Value copy(const Value& value) { return detach(value); }
+  // `value` as it may be written where `other` is: of the same graph, if that belongs to one.
+  virtual Value in_graph_of(const Value& other, const Value& value) {
+    (void)other;
+    return value;
+  }
+  // Where the call made last came from, for what is called on its behalf later; null where nobody asks.
+  virtual std::shared_ptr<const Provenance> origin() { return nullptr; }
 };
 
 // The executor of this thread: the innermost ExecutorScope's, else the process default.

@@ -32,7 +32,14 @@ Cost Graph::cost(const Node& node) const {
   return cost_of(*node.op, types_of(*this, node.inputs), types_of(*this, node.outputs), node.attrs);
 }
 
-int Graph::micro_batches() const {
+int Graph::micro_batches() const { return std::max(micro_batches_, micro_batches_of_values()); }
+
+Provenance Graph::provenance(ValueId value) const {
+  const ValueInfo& info = values_[value];
+  return info.kind == ValueKind::kNode ? Provenance(nodes_[info.index]) : Provenance();
+}
+
+int Graph::micro_batches_of_values() const {
   int most = 1;
   for (const Node& node : nodes_) most = std::max(most, node.every);
   for (const ValueInfo& value : values_) most = std::max(most, value.every);

@@ -8,6 +8,7 @@
 
 #include "base/device.h"
 #include "base/error.h"
+#include "base/provenance.h"
 #include "graph/op_def.h"
 
 namespace sluice::graph {
@@ -23,17 +24,15 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
-struct Node {
+struct Node : Provenance {
   const OpDef* op = nullptr;
   Attrs attrs;  // in the order of op->params, complete
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
   Placement placement;
-  SourceLocation source;  // the user's line
-  std::string module;     // "model.layer1.conv1"
-  int quota = 0;          // user's quota of the registers that leave it; 0 = the compiler's choice
-  int every = 1;          // it runs once per so many micro-batches
-  bool for_all = false;   // what a step copies of a variable: all its micro-batches read it
+  int quota = 0;         // user's quota of the registers that leave it; 0 = the compiler's choice
+  int every = 1;         // it runs once per so many micro-batches
+  bool for_all = false;  // what a step copies of a variable: all its micro-batches read it
 };
 
 enum class ValueKind : uint8_t { kInput, kVariable, kNode };
@@ -93,8 +92,12 @@ class Graph {
   int every(ValueId value) const { return values_[value].every; }
   // The value as its kernel writes it. REQUIRES: no view's output, whose strides follow from its input's.
   TensorSpec spec(ValueId value) const;
-  // Micro-batches of a step: the most that a value comes of.
+  // Micro-batches of a step: as many as was said, or the most that a value comes of.
   int micro_batches() const;
+  // For graphs of which that cannot be seen: nothing comes of all of them.
+  void set_micro_batches(int count) { micro_batches_ = count; }
+  // Of the node that makes `value`; empty of inputs and variables.
+  Provenance provenance(ValueId value) const;
   // Predicted work of one of this graph's nodes.
   Cost cost(const Node& node) const;
 
@@ -104,7 +107,10 @@ class Graph {
 
  private:
   int every_of_outputs(const Node& node) const;
+  int micro_batches_of_values() const;
+  friend std::string to_text(const Graph& graph);
 
+  int micro_batches_ = 1;
   std::vector<Node> nodes_;
   std::vector<ValueInfo> values_;
   std::vector<Input> inputs_;
@@ -113,7 +119,7 @@ class Graph {
   std::unordered_set<std::string> input_names_, variable_names_, output_names_;
 };
 
-// Text form; to_text(parse(t)) == t for every t that to_text made. Source lines and modules are kept.
+// Text form; to_text(parse(t)) == t for every t that to_text made. Provenance is kept.
 std::string to_text(const Graph& graph);
 // Throws kValue "<file>:<line>: <what>: <got>; <what must hold>".
 Graph parse(std::string_view text, const std::string& file_name, const OpRegistry& ops);

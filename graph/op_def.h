@@ -60,8 +60,9 @@ struct OpDef {
   // `present[i] == false`.
   std::function<std::vector<TensorType>(Types inputs, std::span<const bool> present, const Attrs& attrs)> infer =
       nullptr;
-  // Gradient per input (undefined where not needed or zero), written with ordinary ops. Null: differentiate
-  // `decompose`; null as well: not differentiable.
+  // Gradient per input (undefined where not needed or zero), written with ordinary ops. It is run on symbols too, to
+  // find the operands it reads: autograd keeps those alone. Null: differentiate `decompose`; null as well: not
+  // differentiable.
   std::function<std::vector<Value>(const GradContext& context)> grad = nullptr;
   // The same result in simpler ops. A kernel-less op must have one.
   std::function<std::vector<Value>(std::span<const Value> inputs, const Attrs& attrs)> decompose = nullptr;
@@ -79,8 +80,11 @@ struct OpDef {
     int64_t offset = 0;
   };
   std::optional<ViewSpec> (*view)(const TensorSpec& input, const Attrs& attrs) = nullptr;
+  // Of a view op: `base` with the elements that the view shows replaced by `value`, which has the view's type.
+  Value (*unview)(const Value& base, const Attrs& attrs, const Value& value) = nullptr;
   bool random = false;     // first input is the generator state, int64(2,): (seed, step); has a param "salt"
   bool effectful = false;  // never removed, merged or folded
+  bool host = false;       // runs code of the program around it, on the host, as preparing data does
   bool of_all = false;     // its outputs come of all micro-batches of a step, of which attribute 0 is the number
   // What it is to the settings of precision. Its kernels of float32 then know the attribute "precision", which is none
   // of its params: a plan has it where a setting asks for less than the highest.

@@ -22,9 +22,7 @@ class Rewriter {
   // Copies a node with mapped inputs and maps its outputs. Returns the new node's index.
   int copy(int node);
   // What a replacement for `node` is stamped with.
-  static NodeContext context_of(const Node& node) {
-    return {node.placement, node.source, node.module, node.quota, node.every};
-  }
+  static NodeContext context_of(const Node& node) { return {node, node.placement, node.quota, node.every}; }
   // Adds outputs and updates; the rewriter is then used up.
   Graph finish();
 

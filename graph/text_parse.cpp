@@ -3,14 +3,15 @@
 //   graph "name" {
 //     %0 = input "x" : float32(4, 3)
 //     %1 = variable "w" : float32(3, 2)          constant "c" for constants
-//     %2 = matmul(%0, %1) : float32(4, 2) [module "fc", source "train.py:41"]
+//     %2 = matmul(%0, %1) : float32(4, 2) [role "backward", module "fc", source "train.py:41"]
 //     %3, %4 = op(%2, none) {dim = 1} : ..., ... [device "sim:0", stream "host:1", quota 2, every 4]
 //     output "y" = %2
 //     update "w" = %3
 //   }
 //
-// Inputs, variables and outputs may be placed as nodes are: [device "cpu:0", stream "host"]. An output's type may be
-// followed by how it lies in memory, "strides (6, 1, 2)", unless that is contiguous. Values are numbered in order of
+// A role left out is "forward". Where no value comes of all micro-batches of a step, "micro_batches 4" says how many it
+// has. Inputs, variables and outputs may be placed as nodes are: [device "cpu:0", stream "host"]. An output's type may
+// be followed by how it lies in memory, "strides (6, 1, 2)", unless that is contiguous. Values are numbered in order of
 // definition. '#' starts a comment.
 #include <charconv>
 #include <cmath>
@@ -73,6 +74,10 @@ class Parser {
     const std::string_view word = line.word();
     if (word == "output") return output(line);
     if (word == "update") return update(line);
+    if (word == "micro_batches") {
+      graph_.set_micro_batches(count(line, "micro_batches"));
+      return line.expect_end("micro_batches");
+    }
     if (word.empty()) line.fail("statement: found {}; must be a definition, output or update", found);
     node(line, word, {});
   }
@@ -180,6 +185,8 @@ class Parser {
         node.module = line.string("module");
       else if (key == "source")
         node.source = source(line);
+      else if (key == "role")
+        node.role = parse_role(line.string("role"));
       else if (key == "quota")
         node.quota = count(line, "quota");
       else if (key == "every")
@@ -187,7 +194,8 @@ class Parser {
       else if (key == "for_all")
         node.for_all = true;
       else
-        line.fail("annotations: found {}; known are device, stream, quota, every, for_all, module, source", found);
+        line.fail("annotations: found {}; known are device, stream, quota, every, for_all, role, module, source",
+                  found);
     } while (line.accept(','));
     line.expect(']', "annotations");
   }

@@ -31,6 +31,7 @@ std::string annotations(const Node& node) {
   if (node.quota) parts.push_back(fmt::format("quota {}", node.quota));
   if (node.every != 1) parts.push_back(fmt::format("every {}", node.every));
   if (node.for_all) parts.emplace_back("for_all");
+  if (node.role != Role::kForward) parts.push_back("role " + quoted(role_name(node.role)));
   if (!node.module.empty()) parts.push_back("module " + quoted(node.module));
   if (node.source.known()) parts.push_back("source " + quoted(node.source.str()));
   return in_brackets(parts);
@@ -61,6 +62,8 @@ std::string node_line(const Graph& graph, const Node& node) {
 
 std::string to_text(const Graph& graph) {
   std::string text = fmt::format("graph {} {{\n", quoted(graph.name));
+  if (const int batches = graph.micro_batches(); batches > graph.micro_batches_of_values())
+    text += fmt::format("  micro_batches {}\n", batches);
   size_t next_node = 0;
   const auto print_nodes_up_to = [&](size_t end) {
     for (; next_node < end; ++next_node) text += "  " + node_line(graph, graph.nodes()[next_node]) + "\n";

@@ -109,6 +109,7 @@ class Fields {
     read_.push_back(key);
     return *v;
   }
+  bool has(const char* key) const { return object_.if_contains(key) != nullptr; }
   int integer(const char* key, int64_t low = 0) {
     return static_cast<int>(reader_.integer(at(key), path(key), low, std::numeric_limits<int>::max()));
   }
@@ -266,6 +267,7 @@ void read(Fields& f, Kernel& v) {
   v.source.file = f.string("file");
   v.source.line = f.integer("line");
   v.module = f.string("module");
+  if (f.has("role")) v.role = f.name("role", role_name, 4);
   v.cost_ns = f.number("cost_ns");
   v.collective = f.integer("collective", -1);
 }

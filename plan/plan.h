@@ -9,7 +9,7 @@
 
 #include "base/attr.h"
 #include "base/device.h"
-#include "base/error.h"
+#include "base/provenance.h"
 #include "base/tensor_spec.h"
 
 namespace sluice::plan {
@@ -81,16 +81,14 @@ struct View {
 // An optional input that is not given.
 inline bool is_absent(const View& view) { return view.base == BaseKind::kBuffer && view.index == -1; }
 
-struct Kernel {
+struct Kernel : Provenance {
   std::string name;  // "conv1/conv", unique
   std::string op;
   NamedAttrs attrs;
   std::vector<View> inputs, outputs;
-  int workspace = -1;     // buffer, or -1
-  SourceLocation source;  // the user's line
-  std::string module;     // "model.layer1.conv1", may be empty
-  double cost_ns = 0;     // predicted
-  int collective = -1;    // group whose ranks must all meet this call in the same order, or -1
+  int workspace = -1;   // buffer, or -1
+  double cost_ns = 0;   // predicted
+  int collective = -1;  // group whose ranks must all meet this call in the same order, or -1
 };
 
 enum class InstrKind : uint8_t { kRun, kEmit, kRelease };

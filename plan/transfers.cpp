@@ -21,7 +21,11 @@ class Transfers {
         repetitions_(repetition_vector(plan)),
         edges_(Adjacency(plan).register_edges),
         ahead_(std::max(kAhead, std::min(kMostSlots, plan.micro_batches) * 2)) {
-    for (const Kernel& k : plan.kernels) group_ = std::max(group_, k.collective + 1);
+    for (const Kernel& k : plan.kernels) {
+      group_ = std::max(group_, k.collective + 1);
+      for (const View& view : k.outputs)
+        if (view.base == BaseKind::kRegister) writers_.emplace(view.index, k);
+    }
     for (size_t a = 0; a < plan.actors.size(); ++a) {
       if (plan.actors[a].role == ActorRole::kFeed || plan.actors[a].role == ActorRole::kSource)
         steps_ = repetitions_[a];
@@ -64,6 +68,7 @@ class Transfers {
   }
   void run(int actor, const std::string& op, int reg, bool written) {
     Kernel k;
+    static_cast<Provenance&>(k) = origin_;
     k.name = plan_.actors[actor].name;
     k.op = op;
     k.collective = group_;
@@ -90,6 +95,8 @@ class Transfers {
     }
     if (away.empty()) return;
     check(r, away);
+    const auto writer = writers_.find(r);
+    origin_ = writer == writers_.end() ? Provenance() : writer->second;
     const Register reg = plan_.registers[r];
     for (const auto& [there, edges] : away) {
       const std::string name = fmt::format("{}@{}", reg.name, there);
@@ -217,6 +224,8 @@ class Transfers {
   int steps_ = 1;                              // per period
   const int ahead_;                            // slots of registers that keep the pace
   int group_ = 0, lanes_ = 0, from_ = 0;
+  std::map<int, Provenance> writers_;                        // of the kernel that writes it, by register
+  Provenance origin_;                                        // of the transfers that are made
   std::map<int, std::vector<std::pair<int, int>>> senders_;  // by rank: actor, tokens per period
   std::map<int, std::vector<int>> sources_;                  // by rank
 };

@@ -1,5 +1,6 @@
 // Weights of a bundle become the storages a session runs on.
 #include <algorithm>
+#include <atomic>
 #include <set>
 #include <vector>
 
@@ -14,7 +15,7 @@
 namespace sluice {
 namespace {
 
-constinit PlanCheck plan_check = nullptr;
+constinit std::atomic<PlanCheck> plan_check = nullptr;
 
 // What load_bundle() read for this engine serves as it is, when the plan keeps it contiguous on the host.
 bool serves(const BundleTensor& tensor, const plan::Variable& variable, const plan::Space& space, uint64_t bytes) {
@@ -95,7 +96,7 @@ Session load_session(Engine& engine, const std::string& directory, SessionOption
                         [&](const plan::Kernel& kernel) { return kernel.op == op; });
   });
   const plan::Plan here = about_file(directory, kPlanFile, [&] {
-    if (plan_check != nullptr) plan_check(bundle.plan);
+    if (const PlanCheck check = plan_check) check(bundle.plan);
     return plan_here(engine, bundle.plan);
   });
   VariableBindings bindings = about_file(directory, kWeightsFile, [&] {

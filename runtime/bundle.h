@@ -66,7 +66,8 @@ VariableBindings bind_weights(Engine& engine, const plan::Plan& plan, std::map<s
                               const plan::ShardsByName& shards = {});
 
 // Kernels trust the types of their operands, so a plan from a file is held against the definitions of its ops before it
-// runs, in programs that have them: `tensor/` sets the check when it is loaded. Throws for a plan that is wrong.
+// runs, in programs that have them and say so (check_plans_from_files() in tensor/eager.h). Throws for a plan that is
+// wrong. Of the process; may be set at any time.
 using PlanCheck = void (*)(const plan::Plan& plan);
 void set_plan_check(PlanCheck check);
 

@@ -27,8 +27,7 @@ std::string kernel_where(const plan::Plan& plan, int kernel) {
   for (const plan::Actor& actor : plan.actors) {
     for (const plan::Instr& instr : actor.program) {
       if (instr.kind != plan::InstrKind::kRun || instr.index != kernel) continue;
-      return fmt::format("{}kernel '{}' of actor '{}'", k.source.known() ? k.source.str() + ", " : std::string(),
-                         k.name, actor.name);
+      return fmt::format("{}kernel '{}' of actor '{}'", k.prefix(), k.name, actor.name);
     }
   }
   return fmt::format("kernel '{}'", k.name);

@@ -137,7 +137,10 @@ TraceNames SessionCore::trace_names() const {
   TraceNames names;
   for (const plan::Stream& stream : plan().streams) names.streams.push_back(stream.name);
   for (const plan::Actor& actor : plan().actors) names.actors.push_back(actor.name);
-  for (const plan::Kernel& kernel : plan().kernels) names.kernels.push_back(kernel.name);
+  for (const plan::Kernel& kernel : plan().kernels) {
+    names.kernels.push_back(kernel.name);
+    names.origins.push_back(kernel);
+  }
   if (loaded_->world != nullptr) names.rank = loaded_->world->rank();
   return names;
 }

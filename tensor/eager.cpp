@@ -60,12 +60,6 @@ TensorSpec in_layout(plan::Layout layout, const TensorSpec& spec) {
   return {spec.dtype, spec.shape, contiguous_strides(spec.shape)};
 }
 
-// Where op definitions are linked in, bundles are held against them. Ops of extensions check their own requests.
-[[maybe_unused]] const bool plan_check_is_set = [] {
-  set_plan_check([](const plan::Plan& plan) { graph::check_kernels(plan, builtin_ops()); });
-  return true;
-}();
-
 }  // namespace
 
 struct EagerExecutor::Impl {
@@ -178,7 +172,14 @@ void EagerExecutor::Impl::copy_strided(const TensorSpec& from, const void* sourc
   run(*kernel, {inputs, outputs, nullptr, nullptr}, 1);
 }
 
-EagerExecutor::EagerExecutor(Engine& engine) : engine_(engine), impl_(std::make_unique<Impl>(engine)) {}
+void check_plans_from_files() {
+  // Ops of extensions check their own requests.
+  set_plan_check([](const plan::Plan& plan) { graph::check_kernels(plan, builtin_ops()); });
+}
+
+EagerExecutor::EagerExecutor(Engine& engine) : engine_(engine), impl_(std::make_unique<Impl>(engine)) {
+  check_plans_from_files();
+}
 EagerExecutor::~EagerExecutor() = default;
 
 void EagerExecutor::set_threads(int threads) {

@@ -32,6 +32,10 @@ class HostFunctionScope {
   const HostFunctions* const previous_;
 };
 
+// From now on bundles are held against the definitions of their ops before they are loaded, on any engine of the
+// process. Making an EagerExecutor does it too.
+void check_plans_from_files();
+
 // Thread-safe. REQUIRES: the engine outlives it.
 class EagerExecutor final : public Executor, public TensorExecutor {
  public:

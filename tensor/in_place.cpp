@@ -52,7 +52,11 @@ Value view_scatter(const Value& base, const std::vector<ViewStep>& steps, const 
   return result;
 }
 
-void write_in_place(const Value& target, const Value& result) {
+namespace {
+
+// reads_old: the history of `result` has the target's in it. Otherwise what is overwritten gets a gradient of zeros, as
+// in torch.
+void write(const Value& target, const Value& result, bool reads_old) {
   SLUICE_CHECK(target.defined() && result.defined(), "in-place: undefined tensor; both sides must be tensors");
   target.impl()->refresh_history();
   TensorImpl& impl = tensor_impl(target);
@@ -70,14 +74,23 @@ void write_in_place(const Value& target, const Value& result) {
       view ? "view of a " : "", target.type().str());
   const Value value = fitted(result, target);
   if (!view) {
+    const GradNode::Next edge = gradient_edge(target);
+    std::vector<Value> inputs = {value};
+    if (!reads_old && edge.node) {
+      inputs.push_back(current_executor().detach(target));
+      set_history(inputs.back(), edge.node, edge.index);
+    }
     {
       const GradMode off(false);
       current_executor().assign(target, value);
     }
     if (target.impl()->autograd) target.impl()->autograd->grad_fn.reset();
     Value output = target;
-    record_function("copy_", {&value, 1}, {&output, 1},
-                    [](std::span<const Value> grads) { return std::vector<Value>{grads[0]}; });
+    record_function("copy_", inputs, {&output, 1}, [both = inputs.size() == 2](std::span<const Value> grads) {
+      std::vector<Value> result = {grads[0]};
+      if (both) result.push_back(ops::zeros(grads[0].shape(), grads[0].dtype()));
+      return result;
+    });
     impl.history_changed();
     return;
   }
@@ -91,6 +104,10 @@ void write_in_place(const Value& target, const Value& result) {
   tensor_impl(base).history_changed();
   impl.refresh_history();
 }
+
+}  // namespace
+
+void write_in_place(const Value& target, const Value& result) { write(target, result, false); }
 
 void update_in_place(const Value& target, const std::function<Value(const Value& old)>& compute) {
   SLUICE_CHECK(target.defined(), "in-place: undefined tensor");
@@ -107,7 +124,7 @@ void update_in_place(const Value& target, const std::function<Value(const Value&
                "in-place: output with shape {} doesn't match the broadcast shape {}; an in-place operation cannot grow "
                "its target",
                target.shape().str(), result.shape().str());
-  write_in_place(target, result);
+  write(target, result, true);
 }
 
 }  // namespace sluice

@@ -10,6 +10,7 @@
 #include "graph/ops/elementwise.h"
 #include "graph/ops/global.h"
 #include "graph/ops/movement.h"
+#include "graph/origin.h"
 
 namespace sluice {
 namespace {
@@ -82,6 +83,10 @@ ValueId TraceExecutor::lay(ValueId id, const EagerImpl& impl) {
   node.op = &ops::to_global_op();
   node.attrs = {impl.global->mesh.str(), impl.global->sbp.str()};
   node.inputs = {id};
+  const graph::NodeContext outer = context;
+  refresh_context();
+  static_cast<Provenance&>(node) = context;
+  context = outer;
   return graph_.nodes()[graph_.add_node(std::move(node))].outputs[0];
 }
 
@@ -103,14 +108,15 @@ std::vector<ViewStep> TraceExecutor::steps_from(const Variable& variable, const 
 }
 
 ValueId TraceExecutor::apply_steps(ValueId base, DeviceId device, const std::vector<ViewStep>& steps) {
+  const graph::NodeContext outer = context;  // of the call that reads the view, if any
   refresh_context();
-  const int outer = std::exchange(context.every, rate_of_views(base));
+  context.every = rate_of_views(base);
   ValueId id = base;
   for (const ViewStep& step : steps) {
     const Value input = handle(id, device);
     id = static_cast<const TracedImpl&>(*GraphBuilder::call(*step.op, {&input, 1}, step.attrs)[0].impl()).id;
   }
-  context.every = outer;
+  context = outer;
   return id;
 }
 
@@ -170,6 +176,7 @@ std::vector<Value> TraceExecutor::call(const OpDef& op, std::span<const Value> i
     return eager_.call(op, inputs, attrs);
   }
   refresh_context();
+  if (op.host && context.role == Role::kForward) context.role = Role::kData;
   if (!op.view || !touches_graph(inputs[0])) return GraphBuilder::call(op, inputs, attrs);
   context.every = rate_of_views(current_id(inputs[0]));
 
@@ -222,7 +229,7 @@ void TraceExecutor::assign(const Value& target, const Value& source) {
   for (size_t i = 0; i + 1 < steps.size(); ++i)
     stages.push_back(handle(apply_steps(id(stages.back()), target.device(), {steps[i]}), target.device()));
   const Value written = value;
-  for (size_t i = steps.size(); i-- > 0;) value = scatter_step(stages[i], steps[i], value);
+  for (size_t i = steps.size(); i-- > 0;) value = steps[i].op->unview(stages[i], steps[i].attrs, value);
   cell->current = id(value);
   static_cast<TensorImpl&>(*target.impl()).bump_version();
   if (!traced || steps.empty()) return;
@@ -247,13 +254,29 @@ Value TraceExecutor::copy(const Value& value) {
   return handle(current_id(value), value.device());
 }
 
+Value TraceExecutor::in_graph_of(const Value& other, const Value& value) {
+  if (!touches_graph(other) || touches_graph(value)) return value;
+  refresh_context();
+  return handle(capture_constant(value), value.device());
+}
+
+std::shared_ptr<const Provenance> TraceExecutor::origin() {
+  const Provenance& now = context;
+  if (!origin_ || origin_->source != now.source || origin_->module != now.module || origin_->role != now.role)
+    origin_ = std::make_shared<Provenance>(now);
+  return origin_;
+}
+
 void TraceExecutor::refresh_context() {
   const TraceContext& scope = trace_context();
   context.placement = scope.placement;
   context.quota = scope.quota;
   context.every = scope.every;
-  context.module = scope.module;
-  context.source = scope.source ? scope.source() : SourceLocation{};
+  static_cast<Provenance&>(context) = {scope.source ? scope.source() : SourceLocation{}, scope.module};
+  const OriginScope* const on_behalf = OriginScope::innermost();
+  if (on_behalf != nullptr && on_behalf->of() != nullptr) static_cast<Provenance&>(context) = *on_behalf->of();
+  const bool on_host = context.placement.stream.starts_with("host");
+  context.role = on_behalf != nullptr ? on_behalf->role() : on_host ? Role::kData : Role::kForward;
   if (const std::string* device = CallFixes::placement(context.source, "device"))
     context.placement.device = parse_device(*device);
   if (const std::string* stream = CallFixes::placement(context.source, "stream")) context.placement.stream = *stream;
@@ -327,6 +350,7 @@ CapturedGraph TraceExecutor::finish(const std::vector<std::pair<std::string, Val
   for (Variable* variable : used_) {
     if (variable->random) {
       const int64_t one_step[] = {0, 1};
+      const OriginScope belongs(Role::kUpdate);
       const Value step = Tensor::from_host({DType::kInt64, {2}}, one_step);
       variable->cell->current = id(ops::add(handle(variable->initial, default_device_), step));
     }

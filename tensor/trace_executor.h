@@ -54,6 +54,8 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   void assign(const Value& target, const Value& source) override;
   Value detach(const Value& value) override;
   Value copy(const Value& value) override;
+  Value in_graph_of(const Value& other, const Value& value) override;
+  std::shared_ptr<const Provenance> origin() override;
   EagerExecutor& eager() override { return eager_; }
 
   // Is it a value or a variable of the graph, rather than a constant.
@@ -124,6 +126,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   std::set<std::string> names_;
   std::map<std::string, int> next_name_;  // by prefix
   int64_t next_salt_ = 0;
+  std::shared_ptr<const Provenance> origin_;  // given out last
 };
 
 // What the scopes of this thread say of nodes made now.
@@ -135,9 +138,5 @@ struct TraceContext {
   std::function<SourceLocation()> source;
 };
 TraceContext& trace_context();
-
-// `base` with the elements that `step` selects replaced by `value`, by ordinary ops. Throws kUnsupported for a view op
-// that cannot be written through.
-Value scatter_step(const Value& base, const ViewStep& step, const Value& value);
 
 }  // namespace sluice

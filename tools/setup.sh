@@ -1,19 +1,26 @@
 #!/usr/bin/env bash
 # Installs what Sluice needs on Debian 12 and makes the Python environment; skips what is there.
-# DRY_RUN=1 prints the commands and changes nothing. usage: tools/setup.sh [fuzz], which adds what fuzzing needs
+# DRY_RUN=1 prints the commands and changes nothing. usage: tools/setup.sh [demo|fuzz]
+#   demo: only what building and running the examples needs. fuzz: what fuzzing needs as well.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+wanted=${1:-all}
 
 packages=(
-  g++ cmake ninja-build ccache git clang-format python3 python3-dev python3-venv  # tools
+  g++ cmake ninja-build ccache python3 python3-dev python3-venv                   # tools
   libcaf-dev libdnnl-dev libhwy-dev libgloo-dev                                   # actors, kernels, collectives
   libspdlog-dev libfmt-dev libcli11-dev libboost1.81-dev libboost-json1.81-dev    # logging, command line, JSON
-  libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev                    # tests
-  pkg-config dpkg-dev file                                                        # packaging
-  libtbb-dev graphviz chromium                                                    # benchmark peer, drawings, page tests
 )
-
-if [ "${1:-}" = fuzz ]; then
+requirements=(requirements-demo.txt)
+if [ "$wanted" != demo ]; then
+  packages+=(
+    git clang-format libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev # tests
+    pkg-config dpkg-dev file                                                      # packaging
+    libtbb-dev graphviz chromium                                                  # benchmark peer, drawings, page tests
+  )
+  requirements+=(requirements.txt)
+fi
+if [ "$wanted" = fuzz ]; then
   packages+=(clang-16 libclang-rt-16-dev libomp-16-dev)  # libFuzzer; the build looks for OpenMP even where it is not used
 fi
 
@@ -47,12 +54,14 @@ fi
 # The interpreter's own header files are needed, so a python3 without them gives way to the system's.
 python=python3
 "$python" -c 'import sysconfig, os, sys; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' || python=/usr/bin/python3
-stamp=.venv/requirements.stamp
-if ! cmp -s requirements.txt "$stamp"; then
+for list in "${requirements[@]}"; do
+  stamp=.venv/${list%.txt}.stamp
+  cmp -s "$list" "$stamp" && continue
   [ -x .venv/bin/python ] || run "$python" -m venv .venv
-  run .venv/bin/python -m pip install -q --disable-pip-version-check -r requirements.txt
-  run cp requirements.txt "$stamp"
-fi
+  run .venv/bin/python -m pip install -q --disable-pip-version-check -r "$list"
+  run cp "$list" "$stamp"
+done
+[ "$wanted" != demo ] || exit 0
 
 # Where CUDA's headers are, those of its libraries belong beside them.
 cuda=.venv/cuda/include

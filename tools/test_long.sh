@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The soak tests (suites Soak*, pytest marker soak) in full, two programs at a time; about 45 minutes on two cores.
+# The soak tests (suites Soak*, pytest marker soak) in full, and 20,000 random programs against torch, two processes at a
+# time; about 75 minutes on two cores.
 # usage: tools/test_long.sh BUILD_DIR
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,6 +24,8 @@ export -f soak
 failed=0
 find "$build/tests" -name "*_tests" -type f -perm -u+x | sort | xargs -P 2 -I{} bash -c 'soak {}' || failed=1
 .venv/bin/python -m pytest -q -m soak tests/python tests/packaging | tee "$logs/pytest.log" || failed=1
+PYTHONPATH=tests/python:$PYTHONPATH .venv/bin/python -m differential --seed 300 --count 20000 --jobs 2 --shrink |
+  tee "$logs/differential.log" || failed=1
 echo "--- counts"
 grep -h '^count: ' "$logs"/*.log | sort
 exit $failed

@@ -172,14 +172,13 @@ ValueId CopyingRewriter::copy_aside(const OpDef& op, ValueId value, ValueId from
   const DeviceId& device = *placement.device;
   SLUICE_CHECK_KIND(kUnsupported, context_.target.has_kernel(ops::copy_op().name, device.kind),
                     "op copy: no kernel on device {}; values cannot be moved or laid out there{}", device.str(),
-                    reader.source.known() ? fmt::format("  ({})", reader.source.str()) : "");
+                    reader.origin.source.known() ? fmt::format("  ({})", reader.origin.source.str()) : "");
   const ValueInfo& root = source_.values()[root_[value]];
   Node node;
   node.op = &op;
   node.inputs = {from};
   node.placement = placement;
-  node.source = reader.source;
-  node.module = reader.module;
+  static_cast<Provenance&>(node) = reader.origin;
   if (root.kind == ValueKind::kNode) node.quota = source_.nodes()[root.index].quota;
   node.every = every_of_copy(value, reader.every);
   node.for_all = source_.every(value) == 0 && node.every != 1;
@@ -203,19 +202,17 @@ int CopyingRewriter::every_of_copy(ValueId value, int reader_every) const {
 // What comes of all micro-batches reads in each of them, unless they read the same.
 Reader CopyingRewriter::reader_of(const Node& node) const {
   const bool in_each = node.op->of_all && !same_in_all_batches(source_, root_, node.inputs[0]);
-  return {node.placement, node.source, node.module, in_each ? 1 : node.every};
+  return {node.placement, node, in_each ? 1 : node.every};
 }
 
 Reader CopyingRewriter::reader_of(const graph::Output& output) const {
   const int every = source_.every(output.value);  // the sink wants it once a step
   return {places_.computing_in(Places::host_memory(output.placement.device->rank), beside(output.value)),
-          {},
-          {},
-          every == 0 ? source_.micro_batches() : every};
+          source_.provenance(output.value), every == 0 ? source_.micro_batches() : every};
 }
 
 Reader CopyingRewriter::reader_of(const graph::Variable& variable) const {
-  return {variable.placement, {}, {}, std::max(1, source_.every(variable.update))};
+  return {variable.placement, source_.provenance(variable.update), std::max(1, source_.every(variable.update))};
 }
 
 Placement CopyingRewriter::beside(ValueId value) const {

@@ -18,8 +18,7 @@ namespace sluice::compiler {
 // Who reads: a node, or what the compiler makes for an output or an update.
 struct Reader {
   graph::Placement placement;
-  SourceLocation source;
-  std::string module;
+  Provenance origin;
   int every = 1;  // it runs once per so many micro-batches
 };
 

@@ -111,8 +111,7 @@ class Lowering {
     task.op = query.op;
     task.attrs = query.attrs;
     task.stream = stream(node.placement);
-    task.source = node.source;
-    task.module = node.module;
+    static_cast<Provenance&>(task) = node;
     task.effectful = node.op->effectful;
     task.every = node.every;
     for (ValueId input : node.inputs) task.inputs.push_back(operand(input));

@@ -157,7 +157,7 @@ class Snapshots final : public CopyingRewriter {
     for (size_t v = 0; v < copied_first_.size(); ++v) {
       if (!copied_first_[v]) continue;
       const ValueId content = source_.variables()[v].value;
-      const Reader reader{.placement = home(static_cast<int>(v)), .source = {}, .module = {}};
+      const Reader reader{.placement = home(static_cast<int>(v)), .origin = {}};
       copy(ops::copy_op(), content, rewriter_[content], reader.placement, reader);
     }
   }

@@ -35,7 +35,8 @@ int common_subexpressions(graph::Graph& graph, PassContext&) {
       continue;
     }
     ++removed;
-    const graph::Node& same = rewriter.target().nodes()[it->second];
+    graph::Node& same = rewriter.target().mutable_nodes()[it->second];
+    static_cast<Provenance&>(same) = merged(same, node);
     for (size_t o = 0; o < node.outputs.size(); ++o) rewriter.map(node.outputs[o], same.outputs[o]);
   }
   if (removed) graph = rewriter.finish();

@@ -37,6 +37,7 @@ int fuse_activation(graph::Graph& graph, PassContext&) {
     const graph::ValueId product = rewriter[node.inputs[0]];
     graph::Graph& target = rewriter.target();
     graph::Node& linear = target.mutable_nodes()[target.values()[product].index];
+    static_cast<Provenance&>(linear) = merged(linear, node);
     linear.attrs[linear.op->find_param("activation")] = std::string("relu");
     rewriter.map(node.outputs[0], product);
     ++fused;

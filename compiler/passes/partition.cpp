@@ -29,6 +29,7 @@ class Partitioner {
   graph::Graph run() {
     const ExecutorScope scope(builder_);
     target_.name = source().name;
+    target_.set_micro_batches(source().micro_batches());
     for (const graph::Input& input : source().inputs()) add_input(input);
     for (const graph::Variable& v : source().variables()) add_variable(v);
     for (size_t i = 0; i < source().nodes().size(); ++i) {
@@ -36,8 +37,8 @@ class Partitioner {
       builder_.context = graph::Rewriter::context_of(node);
       if (plan_.calls[i].mesh != Lay::kFree) split(node, plan_.calls[i]);
     }
-    builder_.context = {};
     for (const graph::Output& output : source().outputs()) {
+      builder_.context = {source().provenance(output.value)};
       const Shards shards = get(output.value, kOff);
       for (size_t i = 0; i < shards.size(); ++i) {
         plan::Shard shard = shard_of(output.name, output.value, kOff, off_mesh_, static_cast<int>(i));
@@ -47,6 +48,7 @@ class Partitioner {
     }
     for (const graph::Variable& v : source().variables()) {
       if (v.update == kNoValue) continue;
+      builder_.context = {source().provenance(v.update)};
       const Shards contents = get(v.update, plan_.values[v.value]);
       const Shards& old = made_[v.value].at(key_of(plan_.values[v.value]));
       for (size_t i = 0; i < contents.size(); ++i) {

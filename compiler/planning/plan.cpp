@@ -37,8 +37,7 @@ std::vector<plan::Kernel> make_kernels(const Lowered& lowered, const DataChannel
     for (const Operand& in : task.inputs) kernel.inputs.push_back(view_of(in, lowered, data, memory));
     for (const Operand& out : task.outputs) kernel.outputs.push_back(view_of(out, lowered, data, memory));
     kernel.workspace = memory.workspace[t];
-    kernel.source = task.source;
-    kernel.module = task.module;
+    static_cast<Provenance&>(kernel) = task;
     kernel.cost_ns = task.cost_ns;
     if (task.meeting >= 0)
       kernel.collective = groups.try_emplace(task.ranks, static_cast<int>(groups.size())).first->second;

@@ -14,6 +14,7 @@
 #include "graph/autodiff/tape.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
+#include "graph/origin.h"
 
 namespace sluice {
 namespace {
@@ -107,6 +108,7 @@ class Walk {
     bool any = n == 0;
     for (size_t i = 0; i < n; ++i) any |= needs[i] = node.next[i].node && is_wanted(node.next[i].node.get());
     if (!any) return;
+    const OriginScope belongs(Role::kBackward, node.origin.get());
     std::vector<Value> inputs = node.apply(grads, {needs.get(), n});
     if (!retain_graph_) node.release();
     grads.clear();
@@ -162,6 +164,7 @@ class Walk {
   }
 
   GradMode mode_;
+  OriginScope role_{Role::kBackward};  // of what hooks call
   bool retain_graph_;
   uint64_t oldest_ = UINT64_MAX;
   std::priority_queue<Entry> queue_;

@@ -203,6 +203,7 @@ bool any_requires_grad(std::span<const Value> inputs) {
 
 void attach(const std::shared_ptr<GradNode>& node, std::span<const Value> outputs) {
   node->num_outputs = static_cast<int>(outputs.size());
+  node->origin = current_executor().origin();
   for (size_t i = 0; i < outputs.size(); ++i)
     if (is_floating(outputs[i].dtype())) set_history(outputs[i], node, static_cast<int>(i));
 }

@@ -27,7 +27,7 @@ class Accumulator final : public GradNode {
     if (!leaf || !grad_outputs[0].defined()) return {};
     AutogradMeta& meta = *leaf->autograd;
     if (!meta.grad) {
-      meta.grad = own(grad_outputs[0]).ptr();
+      meta.grad = current_executor().in_graph_of(Value(leaf), own(grad_outputs[0])).ptr();
     } else if (grad_enabled()) {
       meta.grad = ops::add(Value(meta.grad), grad_outputs[0]).ptr();
     } else {

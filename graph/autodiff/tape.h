@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/provenance.h"
 #include "graph/op_def.h"
 #include "graph/value.h"
 
@@ -60,6 +61,7 @@ class GradNode : public std::enable_shared_from_this<GradNode> {
   void remove_hook(int id);
 
   const uint64_t sequence;                             // of creation
+  std::shared_ptr<const Provenance> origin = nullptr;  // of the call, where its executor keeps that
   std::vector<Next> next;                              // per input
   int num_outputs = 1;
   std::vector<Hook> hooks;

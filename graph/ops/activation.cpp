@@ -211,6 +211,8 @@ Value logsigmoid(const Value& x) {
 
 Value clamp(const Value& x, const std::optional<Operand>& min, const std::optional<Operand>& max) {
   SLUICE_CHECK(min || max, "clamp: no bound: min and max are both absent; give at least one");
+  for (const auto& bound : {min, max})
+    if (bound && bound->is_number()) bound->check_fits(result_dtype(x, *bound), "clamp");
   // A bound that is NaN makes the result NaN.
   const auto beyond = [](const Value& outside, const Operand& bound) {
     if (bound.is_number()) return std::isnan(bound.number()) ? full(outside.shape(), 1, DType::kBool) : outside;
@@ -225,7 +227,9 @@ Value clamp(const Value& x, const std::optional<Operand>& min, const std::option
 Value hardtanh(const Value& x, double min_val, double max_val) {
   SLUICE_CHECK(min_val <= max_val, "hardtanh: min_val {} is above max_val {}; it must not be", min_val, max_val);
   // At the bounds themselves the gradient is 0; clamp's is 1.
-  return where(le(x, min_val), min_val, where(ge(x, max_val), max_val, x));
+  const auto bound = [&](double v) { return is_floating(x.dtype()) ? Operand(v) : Operand(static_cast<int64_t>(v)); };
+  const Operand low = bound(min_val), high = bound(max_val);
+  return where(le(x, low), low, where(ge(x, high), high, x));
 }
 Value relu6(const Value& x) { return hardtanh(x, 0, 6); }
 Value hardsigmoid(const Value& x) { return div(relu6(add(x, 3)), 6); }

@@ -61,7 +61,7 @@ Value masked_fill_with(const Value& x, const Value& mask, const Operand& value) 
   SLUICE_CHECK_KIND(kRuntime, value.is_number() || value.value().rank() == 0,
                     "masked_fill: value has shape {}; must be a number or a tensor without dims",
                     value.is_number() ? "" : value.value().shape().str());
-  return where(mask, value.to(x.dtype()), x);  // the value never changes the dtype
+  return masked_fill(x, mask, value);
 }
 
 Value where_method(const Value& x, const Value& condition, const Operand& other) {

@@ -35,6 +35,15 @@ Value power_slope(const Value& g, const Value& a, const Value& b, const Value& y
   return where(zero, 0.0, mul(g, mul(y, log(where(zero, 1.0, a)))));
 }
 
+struct DifferenceDef : ScalarDef {};
+Value call_scalar(const DifferenceDef& def, const Operand& a, const Operand& b) {
+  SLUICE_CHECK_KIND(kRuntime, a.dtype() != DType::kBool && b.dtype() != DType::kBool,
+                    "sub: Subtraction, the `-` operator, with a bool tensor is not supported: operands are {} and {}; "
+                    "use ~, logical_not() or logical_xor()",
+                    dtype_name(a.dtype()), dtype_name(b.dtype()));
+  return ops::call_scalar(static_cast<const ScalarDef&>(def), a, b);
+}
+
 // Common exponents cost a multiplication or a root, and have exact gradients at 0.
 struct PowerDef : ScalarDef {};
 Value call_scalar(const PowerDef& def, const Operand& a, const Operand& b) {
@@ -49,6 +58,10 @@ Value call_scalar(const PowerDef& def, const Operand& a, const Operand& b) {
     if (b.number() == -1) return free(reciprocal(x));
     if (b.number() == -0.5) return free(rsqrt(x));
   }
+  SLUICE_CHECK_KIND(kRuntime, !b.is_number() || b.number() >= 0 || is_floating(result_dtype(a, b)),
+                    "pow: Integers to negative integer powers are not allowed: exponent {}; it must be >= 0, or one of "
+                    "them floating",
+                    b.number());
   return ops::call_scalar(static_cast<const ScalarDef&>(def), a, b);
 }
 
@@ -76,7 +89,7 @@ using Slope = Value (*)(const Value& g, const Value& a, const Value& b, const Va
 // clang-format off
 
 DEFINE(add, "a + b, broadcast. torch.add; of bools: or.", linear_sbp, -1, 1, -1, 1, g, g)
-DEFINE(sub, "a - b, broadcast. torch.sub.", linear_sbp, -1, 1, -1, 1, g, neg(g))
+DEFINE_AS(DifferenceDef, sub, "a - b, broadcast. torch.sub.", linear_sbp, -1, 1, -1, 1, g, neg(g))
 DEFINE(mul, "a * b, broadcast. torch.mul; of bools: and.", bilinear_sbp, -1, 1, -1, 1, mul(g, b), mul(g, a))
 DEFINE(div, "a / b, broadcast. torch.div; floating.", quotient_sbp, -1, 1, 0.5, 2,
        div(g, b), neg(mul(div(g, b), div(a, b))))

@@ -145,9 +145,12 @@ Value where(const Value& cond, const Operand& a, const Operand& b) {
   return call1(where_def, {cond, x, y});
 }
 
-Value masked_fill(const Value& x, const Value& mask, double value) {
-  // The number never changes the dtype of x.
-  return call1(where_def, {mask, scalar(value, x.dtype()), x});
+Value masked_fill(const Value& x, const Value& mask, const Operand& value) {
+  if (value.is_number()) value.check_fits(x.dtype(), "masked_fill");
+  SLUICE_CHECK_KIND(kRuntime, value.is_number() || value.value().rank() == 0,
+                    "masked_fill: value has shape {}; only a 0-dimensional tensor is supported",
+                    value.value().shape().str());
+  return call1(where_def, {mask, value.to(x.dtype()), x});
 }
 
 Value cast(const Value& x, DType dtype) { return x.dtype() == dtype ? x : call1(cast_def, {x}, {dtype}); }

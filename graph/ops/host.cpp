@@ -58,7 +58,8 @@ const OpDef host_function_def{
            attr<std::string>(c.attrs, 0));
     },
     .sbp = broadcast_sbp,
-    .effectful = true};
+    .effectful = true,
+    .host = true};
 
 const OpDef* const kOps[] = {&host_function_def};
 

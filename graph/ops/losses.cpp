@@ -203,6 +203,41 @@ const OpDef cross_entropy_backward_def{
         {{{{5}}, {{5, 7}}, kTarget, kWeight}, {int64_t{-100}, 0.0, std::string("none")}},
     }};
 
+// torch bounds each logarithm below by -100, and the denominator of the gradient by 1e-12.
+std::vector<Value> decompose_bce(std::span<const Value> in, const Attrs&) {
+  const Value &x = in[0], &target = in[1];
+  const Value yes = maximum(log(x), -100.0), no = maximum(log1p(neg(x)), -100.0);
+  return {neg(add(mul(target, yes), mul(sub(1.0, target), no)))};
+}
+std::vector<Value> grad_bce(const GradContext& c) {
+  const Value &g = c.grad_outputs[0], &x = c.inputs[0], &target = c.inputs[1];
+  std::vector<Value> grads(2);
+  if (c.needs[0]) grads[0] = mul(g, div(sub(x, target), maximum(mul(x, sub(1.0, x)), 1e-12)));
+  if (c.needs[1]) grads[1] = mul(g, sub(log1p(neg(x)), log(x)));
+  return grads;
+}
+
+const SampleInput kProbability{.shape = {3, 4}, .low = 0.1, .high = 0.9};
+
+const OpDef binary_cross_entropy_def{
+    .name = "binary_cross_entropy",
+    .doc =
+        "-(target log(x) + (1 - target) log(1 - x)) of probabilities x, per element; both logarithms are at least "
+        "-100. torch.nn.functional.binary_cross_entropy without reduction.",
+    .inputs = {"x", "target"},
+    .infer = [](Types in, Present, const Attrs&) -> std::vector<TensorType> {
+      check_floating(in[0], "x");
+      SLUICE_CHECK(in[0] == in[1], "target: {} does not fit the input {}; dtype and size must be equal", in[1].str(),
+                   in[0].str());
+      return {in[0]};
+    },
+    .grad = grad_bce,
+    .decompose = decompose_bce,
+    .sbp = elementwise_sbp,
+    .samples = {{{kProbability, kProbability}},
+                {{{.shape = {}, .low = 0.1, .high = 0.9}, {.shape = {}, .low = 0.1, .high = 0.9}}},
+                {{{.shape = {0, 3}}, {.shape = {0, 3}}}}}};
+
 // (C,), (N, C) or (N, C, d...) as (N', C).
 Value classes_last(const Value& x) {
   if (x.rank() == 1) return reshape(x, {1, x.shape()[0]});
@@ -277,9 +312,7 @@ Value huber_loss(const Value& input, const Value& target, double delta, const st
 }
 
 Value binary_cross_entropy(const Value& input, const Value& target, const BceOptions& o) {
-  // torch bounds each logarithm below by -100.
-  const Value yes = maximum(log(input), -100.0), no = maximum(log(sub(1.0, input)), -100.0);
-  Value loss = neg(add(mul(target, yes), mul(sub(1.0, target), no)));
+  Value loss = call1(binary_cross_entropy_def, {input, target});
   if (o.weight.defined()) loss = mul(loss, o.weight);
   return reduce(loss, o.reduction, "binary_cross_entropy");
 }
@@ -293,7 +326,7 @@ Value binary_cross_entropy_with_logits(const Value& input, const Value& target, 
 }
 
 std::span<const OpDef* const> losses_ops() {
-  static const OpDef* const defs[] = {&cross_entropy_def, &cross_entropy_backward_def};
+  static const OpDef* const defs[] = {&cross_entropy_def, &cross_entropy_backward_def, &binary_cross_entropy_def};
   return defs;
 }
 

@@ -262,13 +262,25 @@ Value scaled_dot_product_attention(const Value& q, const Value& k, const Value& 
   const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.shape().back())));
   Value scores = matmul(mul(q, scale), k, false, true);
   constexpr double kMinusInf = -std::numeric_limits<double>::infinity();
-  Value mask = options.mask;
+  Value some;  // of each row: does the mask leave anything
   if (options.is_causal) {
     const int64_t rows = q.shape()[q.rank() - 2], cols = k.shape()[k.rank() - 2];
-    mask = ge(reshape(iota(0, 1, rows), {rows, 1}), reshape(iota(0, 1, cols), {1, cols}));
+    scores = where(ge(reshape(iota(0, 1, rows), {rows, 1}), reshape(iota(0, 1, cols), {1, cols})), scores, kMinusInf);
+  } else if (options.mask.defined() && numel(options.mask.shape()) > 0) {
+    // Rows without anything count as if nothing were masked, so that all numbers are finite, and become zeros below.
+    const Value& mask = options.mask;
+    if (mask.dtype() == DType::kBool) {
+      some = any(mask, Ints{-1}, true);
+      scores = where(mask, scores, where(some, kMinusInf, scalar(0, scores.dtype())));
+    } else {
+      some = ne(amax(mask, Ints{-1}, true), kMinusInf);
+      scores = add(scores, where(some, mask, 0.0));
+    }
   }
-  if (mask.defined()) scores = mask.dtype() == DType::kBool ? where(mask, scores, kMinusInf) : add(scores, mask);
-  return matmul(softmax(scores, -1), v);
+  Value weights = softmax(scores, -1);
+  if (options.dropout) weights = options.dropout(weights);
+  const Value y = matmul(weights, v);
+  return some.defined() ? where(some, y, 0.0) : y;
 }
 
 std::span<const OpDef* const> matmul_ops() {

@@ -1,5 +1,6 @@
 #pragma once
 // Matrix products: matmul, linear, and attention made of them.
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,8 +21,10 @@ struct AttentionOptions {
   Value mask;  // bool (true = take part) or added to the scores; broadcastable to (..., L, S)
   bool is_causal = false;
   std::optional<double> scale;  // default 1/sqrt(head dim)
+  std::function<Value(const Value& weights)> dropout = nullptr;
 };
-// torch.nn.functional.scaled_dot_product_attention without dropout. q (..., L, E), k (..., S, E), v (..., S, Ev).
+// torch.nn.functional.scaled_dot_product_attention. q (..., L, E), k (..., S, E), v (..., S, Ev). A row that the mask
+// leaves nothing gives zeros.
 Value scaled_dot_product_attention(const Value& q, const Value& k, const Value& v,
                                    const AttentionOptions& options = {});
 

@@ -56,16 +56,6 @@ Value addmm(const Value& input, const Value& a, const Value& b, const Operand& b
 
 Value linear_of(const Value& x, const Value& weight, const Value& bias) { return linear(x, weight, bias); }
 
-Value attention(const Value& q, const Value& k, const Value& v, const Value& mask, double dropout, bool causal,
-                const std::optional<double>& scale, bool enable_gqa) {
-  SLUICE_CHECK_KIND(
-      kUnsupported, dropout == 0 && !enable_gqa,
-      "scaled_dot_product_attention: dropout_p is {} and enable_gqa is {}; dropout must be 0, and keys have "
-      "as many heads as queries",
-      dropout, enable_gqa);
-  return scaled_dot_product_attention(q, k, v, {mask, causal, scale});
-}
-
 Form of_two(const char* name, const char* second, const char* doc, Value (*f)(const Value&, const Value&)) {
   const std::string signature = std::string(name) + "(Tensor input, Tensor " + second + ") -> Tensor";
   return {.doc = doc, .overloads = {overload(signature, f)}, .out = true};
@@ -91,14 +81,6 @@ std::vector<Form> matmul_forms() {
       {.doc = "input (..., in) times the transpose of weight (out, in), plus bias (out,). F.linear.",
        .overloads = {overload("nn.functional.linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
                               &linear_of)}},
-      {.doc = "softmax(query @ key^T * scale + mask) @ value of (..., L, E), (..., S, E), (..., S, Ev); scale is "
-              "1/sqrt(E) "
-              "if none. F.scaled_dot_product_attention.",
-       .overloads = {overload(
-           "nn.functional.scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? "
-           "attn_mask=None, float dropout_p=0.0, bool is_causal=False, float? scale=None, bool "
-           "enable_gqa=False) -> Tensor",
-           &attention)}},
   };
   forms[0].python_operator = "matmul";
   return forms;

@@ -129,7 +129,13 @@ const OpDef flip_def{
     .inputs = {"x"},
     .params = {{.name = "dims", .default_value = Ints{}, .required = true}},
     .infer = [](Types in, Present, const Attrs& attrs) -> std::vector<TensorType> {
-      for (int64_t d : attr<Ints>(attrs, 0)) normalize_axis(d, in[0].shape.rank(), "dims");
+      std::vector<bool> named(static_cast<size_t>(std::max(in[0].shape.rank(), 1)), false);
+      for (int64_t d : attr<Ints>(attrs, 0)) {
+        const int axis = normalize_axis(d, in[0].shape.rank(), "dims");
+        SLUICE_CHECK(!named[axis], "dims: dim {} appears multiple times in {}; each may once", axis,
+                     attr_str(attrs[0]));
+        named[axis] = true;
+      }
       return {in[0]};
     },
     .grad = [](const GradContext& c) -> Values { return {flip(c.grad_outputs[0], attr<Ints>(c.attrs, 0))}; },

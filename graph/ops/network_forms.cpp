@@ -29,7 +29,9 @@ Value glu(const Value& x, int64_t dim) {
 }
 
 Value rms_norm_of(const Value& x, const Ints& shape, const Value& weight, const std::optional<double>& eps) {
-  return rms_norm(x, shape, weight, eps.value_or(1.1920928955078125e-07));
+  // As torch: the machine epsilon of the dtype that is computed in.
+  const double epsilon = x.dtype() == DType::kFloat64 ? 0x1p-52 : 0x1p-23;
+  return rms_norm(x, shape, weight, eps.value_or(epsilon));
 }
 
 Value normalize(const Value& x, double p, const Ints& dim, double eps) {
@@ -94,7 +96,8 @@ Value kl_div(const Value& x, const Value& target, const std::optional<bool>& ave
   const Reduction reduction = reduction_of(average, reduce, given);
   const Value loss =
       log_target ? mul(exp(target), sub(target, x)) : mul(target, sub(log(where(eq(target, 0), 1.0, target)), x));
-  return reduction == "batchmean" ? div(sum(loss), x.shape()[0]) : reduced(loss, reduction);
+  if (reduction != "batchmean") return reduced(loss, reduction);
+  return x.rank() == 0 ? loss : div(sum(loss), x.shape()[0]);
 }
 
 Form functional(const char* doc, Overload o) { return {.doc = doc, .overloads = {std::move(o)}}; }

@@ -1,14 +1,26 @@
 #include "graph/ops/operand.h"
 
+#include <atomic>
+#include <cmath>
+
+#include "base/error.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
+#include "graph/ops/elementwise.h"
 
 namespace sluice::ops {
+
+namespace {
+std::atomic<DType> floating_by_default{DType::kFloat32};
+}  // namespace
+
+DType default_dtype() { return floating_by_default; }
+void set_default_dtype(DType dtype) { floating_by_default = dtype; }
 
 DType Operand::own_dtype() const {
   switch (kind_) {
     case Kind::kTensor: return value_.dtype();
-    case Kind::kFloat: return DType::kFloat32;
+    case Kind::kFloat: return default_dtype();
     case Kind::kInt: return DType::kInt64;
     case Kind::kBool: return DType::kBool;
   }
@@ -18,14 +30,35 @@ DType Operand::own_dtype() const {
 DType Operand::dtype_with(DType other) const {
   switch (kind_) {
     case Kind::kTensor: return promote(value_.dtype(), other);
-    case Kind::kFloat: return is_floating(other) ? other : DType::kFloat32;
+    case Kind::kFloat: return is_floating(other) ? other : default_dtype();
     case Kind::kInt: return other == DType::kBool ? DType::kInt64 : other;
     case Kind::kBool: return other;
   }
   return other;
 }
 
-Value Operand::to(DType dtype) const { return is_number() ? scalar(number_, dtype) : cast(value_, dtype); }
+Value Operand::to(DType dtype) const {
+  if (!is_number()) return cast(value_, dtype);
+  constexpr int64_t kExact = int64_t{1} << 53;  // up to here doubles hold every integer
+  if (kind_ != Kind::kInt || !is_integral(dtype) || (integer_ >= -kExact && integer_ <= kExact))
+    return scalar(number_, dtype);
+  constexpr int64_t kHalf = int64_t{1} << 32;
+  const int64_t high = integer_ >> 32, low = integer_ & (kHalf - 1);
+  const Value whole = add(mul(scalar(static_cast<double>(high), DType::kInt64), kHalf), low);
+  return cast(whole, dtype);
+}
+
+void Operand::check_fits(DType dtype, const char* where) const {
+  if (!is_integral(dtype) || dtype == DType::kBool) return;
+  const int bits = static_cast<int>(dtype_size(dtype)) * 8;
+  const double past = std::ldexp(1.0, dtype == DType::kUInt8 ? bits : bits - 1);
+  const double whole = std::trunc(number_);
+  const bool fits = kind_ == Kind::kInt && dtype == DType::kInt64
+                        ? true
+                        : whole < past && (dtype == DType::kUInt8 ? whole > -past : whole >= -past);
+  SLUICE_CHECK_KIND(kRuntime, fits, "{}: value cannot be converted to type {} without overflow: {}; it must fit", where,
+                    dtype_name(dtype), number_);
+}
 
 Value scalar(double value, DType dtype) { return full(Shape{}, value, dtype); }
 
@@ -51,6 +84,6 @@ std::pair<Value, Value> promoted(const Operand& a, const Operand& b) {
   return {a.to(dtype), b.to(dtype)};
 }
 
-Value to_floating(const Value& x) { return is_floating(x.dtype()) ? x : cast(x, DType::kFloat32); }
+Value to_floating(const Value& x) { return is_floating(x.dtype()) ? x : cast(x, default_dtype()); }
 
 }  // namespace sluice::ops

@@ -12,7 +12,7 @@ class Operand {
  public:
   Operand(const Value& value) : value_(value) {}
   Operand(double number) : number_(number), kind_(Kind::kFloat) {}
-  Operand(int64_t number) : number_(static_cast<double>(number)), kind_(Kind::kInt) {}
+  Operand(int64_t number) : number_(static_cast<double>(number)), integer_(number), kind_(Kind::kInt) {}
   Operand(int number) : Operand(static_cast<int64_t>(number)) {}
   Operand(bool number) : number_(number ? 1 : 0), kind_(Kind::kBool) {}
 
@@ -25,22 +25,32 @@ class Operand {
   DType dtype_with(DType other) const;
   // Of two numbers: float32, int64 or bool.
   DType own_dtype() const;
-  // As a tensor of `dtype`: a cast (nothing when it is of that dtype), or a scalar.
+  // A tensor's, or own_dtype().
+  DType dtype() const { return is_number() ? own_dtype() : value_.dtype(); }
+  // As a tensor of `dtype`: a cast (nothing when it is of that dtype), or a scalar. Integers are exact.
   Value to(DType dtype) const;
+  // Throws kRuntime when `dtype` is of integers and cannot hold the number; an unsigned one holds negatives as torch's
+  // does, by their two's complement. REQUIRES: is_number().
+  void check_fits(DType dtype, const char* where) const;
 
  private:
   enum class Kind : uint8_t { kTensor, kFloat, kInt, kBool };
   Value value_;
   double number_ = 0;
+  int64_t integer_ = 0;  // when kInt: number_ is rounded
   Kind kind_ = Kind::kTensor;
 };
+
+// The floating dtype that numbers and integers become where one is needed: torch.get_default_dtype(). Thread-safe.
+DType default_dtype();
+void set_default_dtype(DType dtype);  // REQUIRES: floating
 
 // A tensor of shape () made by the op `full`.
 Value scalar(double value, DType dtype);
 // The dtype of an operation on both, and both as tensors of it.
 DType result_dtype(const Operand& a, const Operand& b);
 std::pair<Value, Value> promoted(const Operand& a, const Operand& b);
-// Integers and bool become float32: what exp, sqrt, div, mean... compute on.
+// Integers and bool become default_dtype(): what exp, sqrt, div, mean... compute on.
 Value to_floating(const Value& x);
 
 }  // namespace sluice::ops

@@ -302,6 +302,11 @@ Value reduce(const OpDef& op, const Value& x, const Dims& dim, bool keepdim) {
   return call1(op, {x}, {dim && !dim->empty() ? Attr(*dim) : Attr(), keepdim});
 }
 
+// As torch: of uint8 the answer is uint8.
+Value as_truth(const Value& x, const Value& answer) {
+  return x.dtype() == DType::kUInt8 ? cast(answer, DType::kUInt8) : answer;
+}
+
 Value reduce_index(const OpDef& op, const Value& x, std::optional<int64_t> dim, bool keepdim) {
   return call1(op, {x}, {dim ? Attr(*dim) : Attr(), keepdim});
 }
@@ -315,8 +320,8 @@ Value mean(const Value& x, const Dims& dim, bool keepdim) { return reduce(mean_d
 Value prod(const Value& x, const Dims& dim, bool keepdim) { return reduce(prod_def, x, dim, keepdim); }
 Value amax(const Value& x, const Dims& dim, bool keepdim) { return reduce(amax_def, x, dim, keepdim); }
 Value amin(const Value& x, const Dims& dim, bool keepdim) { return reduce(amin_def, x, dim, keepdim); }
-Value any(const Value& x, const Dims& dim, bool keepdim) { return reduce(any_def, x, dim, keepdim); }
-Value all(const Value& x, const Dims& dim, bool keepdim) { return reduce(all_def, x, dim, keepdim); }
+Value any(const Value& x, const Dims& dim, bool keepdim) { return as_truth(x, reduce(any_def, x, dim, keepdim)); }
+Value all(const Value& x, const Dims& dim, bool keepdim) { return as_truth(x, reduce(all_def, x, dim, keepdim)); }
 Value cumsum(const Value& x, int64_t dim) { return call1(cumsum_def, {x}, {dim}); }
 Value argmax(const Value& x, std::optional<int64_t> dim, bool keepdim) {
   return reduce_index(argmax_def, x, dim, keepdim);
@@ -327,11 +332,13 @@ Value argmin(const Value& x, std::optional<int64_t> dim, bool keepdim) {
 
 Value logsumexp(const Value& input, const Dims& dim, bool keepdim) {
   const Value x = to_floating(input);
+  const Attr axes = dim ? Attr(*dim) : Attr();
+  if (reduced_count(x.shape(), axes) == 0) return log(sum(exp(x), dim, keepdim));
   // Any finite shift gives the same result, so no gradient flows through it; it only keeps exp in range.
   const Value top = current_executor().detach(amax(x, dim, true));
   const Value shift = where(isfinite(top), top, 0.0);
   const Value y = add(log(sum(exp(sub(x, shift)), dim, true)), shift);
-  return keepdim ? y : reshape(y, infer_shape(std::vector{x.type()}, {dim ? Attr(*dim) : Attr(), false}).vec());
+  return keepdim ? y : reshape(y, infer_shape(std::vector{x.type()}, {axes, false}).vec());
 }
 
 namespace {

@@ -14,7 +14,7 @@ Value mean(const Value& x, const Dims& dim = {}, bool keepdim = false);
 Value prod(const Value& x, const Dims& dim = {}, bool keepdim = false);
 Value amax(const Value& x, const Dims& dim = {}, bool keepdim = false);
 Value amin(const Value& x, const Dims& dim = {}, bool keepdim = false);
-Value any(const Value& x, const Dims& dim = {}, bool keepdim = false);  // bool
+Value any(const Value& x, const Dims& dim = {}, bool keepdim = false);  // bool; of uint8: uint8
 Value all(const Value& x, const Dims& dim = {}, bool keepdim = false);
 // int64 index of the first extremum; NaN counts as extreme. Without `dim`: of the flattened tensor.
 Value argmax(const Value& x, std::optional<int64_t> dim = {}, bool keepdim = false);

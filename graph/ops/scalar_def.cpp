@@ -89,7 +89,7 @@ Value call_scalar(const ScalarDef& def, const Value& x) { return call1(def.op, {
 
 Value call_scalar(const ScalarDef& def, const Operand& a, const Operand& b) {
   DType dtype = result_dtype(a, b);
-  if (def.scalar->integer == nullptr && !is_floating(dtype)) dtype = DType::kFloat32;
+  if (def.scalar->integer == nullptr && !is_floating(dtype)) dtype = default_dtype();
   return call1(def.op, {a.to(dtype), b.to(dtype)});
 }
 

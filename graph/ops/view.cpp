@@ -4,6 +4,8 @@
 
 #include "graph/executor.h"
 #include "graph/ops/common.h"
+#include "graph/ops/comparison.h"
+#include "graph/ops/creation.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
 
@@ -94,6 +96,7 @@ const OpDef reshape_def{
       if (!strides) return std::nullopt;
       return ViewSpec{to, *strides, 0};
     },
+    .unview = [](const Value& base, const Attrs&, const Value& value) { return reshape(value, base.shape().vec()); },
     .samples = {{.inputs = {{.shape = {}}}, .attrs = {Ints{1, 1}}},
                 {.inputs = {{.shape = {6}}}, .attrs = {Ints{2, 3}}},
                 {.inputs = {{.shape = {2, 3, 4}}}, .attrs = {Ints{-1, 4}}},
@@ -116,6 +119,13 @@ std::vector<int> normalized_permutation(const Ints& dims, int rank) {
   return order;
 }
 
+Ints inverse_permutation(const Ints& dims, int rank) {
+  const std::vector<int> order = normalized_permutation(dims, rank);
+  Ints inverse(order.size());
+  for (size_t i = 0; i < order.size(); ++i) inverse[order[i]] = static_cast<int64_t>(i);
+  return inverse;
+}
+
 const OpDef permute_def{
     .name = "permute",
     .doc = "Axes in another order: out.shape[i] = x.shape[dims[i]]. A view. torch.permute.",
@@ -128,10 +138,7 @@ const OpDef permute_def{
       return {out};
     },
     .grad = [](const GradContext& c) -> Values {
-      const std::vector<int> order = normalized_permutation(attr<Ints>(c.attrs, 0), c.inputs[0].rank());
-      Ints inverse(order.size());
-      for (size_t i = 0; i < order.size(); ++i) inverse[order[i]] = static_cast<int64_t>(i);
-      return {permute(c.grad_outputs[0], inverse)};
+      return {permute(c.grad_outputs[0], inverse_permutation(attr<Ints>(c.attrs, 0), c.inputs[0].rank()))};
     },
     .sbp =
         [](Types in, const Attrs& attrs) {
@@ -149,6 +156,10 @@ const OpDef permute_def{
       }
       return v;
     },
+    .unview =
+        [](const Value&, const Attrs& attrs, const Value& value) {
+          return permute(value, inverse_permutation(attr<Ints>(attrs, 0), value.rank()));
+        },
     .samples = {{.inputs = {{.shape = {}}}, .attrs = {Ints{}}},
                 {.inputs = {{.shape = {3, 4}}}, .attrs = {Ints{1, 0}}},
                 {.inputs = {{.shape = {2, 3, 4}}}, .attrs = {Ints{-1, 0, 1}}},
@@ -201,6 +212,12 @@ const OpDef expand_def{
       }
       return v;
     },
+    .unview = [](const Value& base, const Attrs&, const Value& value) -> Value {
+      SLUICE_CHECK_KIND(kUnsupported, numel(value.shape()) == numel(base.shape()),
+                        "assign: a view made by expand shows elements of {} more than once: {}; write to a clone()",
+                        base.type().str(), value.type().str());
+      return reshape(value, base.shape().vec());
+    },
     .samples = {{.inputs = {{.shape = {}}}, .attrs = {Ints{2, 3}}},
                 {.inputs = {{.shape = {4}}}, .attrs = {Ints{3, 4}}},
                 {.inputs = {{.shape = {3, 1}}}, .attrs = {Ints{-1, 4}}},
@@ -227,6 +244,21 @@ std::vector<SliceAxis> slice_axes(const Shape& shape, const Attrs& attrs) {
     axes.push_back({start, stop == start ? 0 : (stop - start - 1) / steps[i] + 1, steps[i]});
   }
   return axes;
+}
+
+Value unview_slice(const Value& base, const Attrs& attrs, const Value& value) {
+  if (numel(value.shape()) == 0) return base;
+  if (value.shape() == base.shape()) return value;
+  Ints low, high, interior;
+  for (const SliceAxis& a : slice_axes(base.shape(), attrs)) {
+    const int axis = static_cast<int>(low.size());
+    low.push_back(a.start);
+    high.push_back(base.shape()[axis] - a.start - (a.length - 1) * a.step - 1);
+    interior.push_back(a.step - 1);
+  }
+  // Constant, so it is computed while tracing.
+  const Value mask = pad(full(value.shape(), 1, DType::kBool), low, high, 0, interior);
+  return where(mask, pad(value, low, high, 0, interior), base);
 }
 
 const OpDef slice_def{
@@ -275,6 +307,7 @@ const OpDef slice_def{
       if (numel(v.shape) == 0) v.offset = 0;
       return v;
     },
+    .unview = unview_slice,
     .samples = {{.inputs = {{.shape = {7}}}, .attrs = {Ints{2}, Ints{5}, Ints{1}}},
                 {.inputs = {{.shape = {7}}}, .attrs = {Ints{1}, Ints{7}, Ints{3}}},
                 {.inputs = {{.shape = {4, 6}}}, .attrs = {Ints{0, 1}, Ints{4, 6}, Ints{1, 2}}},

@@ -9,7 +9,6 @@ from sluice._C import Tensor, fn
 from sluice._size import sizes_of
 
 default_generator = _C.Generator()
-_default_dtype = _C.float32
 _lazy_numpy = None
 
 
@@ -23,15 +22,13 @@ def numpy() -> Any:
     return _lazy_numpy
 
 
-def get_default_dtype() -> Any:
-    return _default_dtype
+get_default_dtype = _C.get_default_dtype
 
 
 def set_default_dtype(dtype: Any) -> None:
-    global _default_dtype
     if not dtype.is_floating_point:
         raise TypeError(f"set_default_dtype: got {dtype}; only floating-point types are supported as the default")
-    _default_dtype = dtype
+    _C.set_default_dtype(dtype)
 
 
 def _finish(t: Any, device: Any, requires_grad: bool) -> Any:
@@ -57,7 +54,7 @@ def _array_of(data: Any) -> Any:
         raise NotImplementedError("tensor: complex numbers are not supported; keep real and imaginary parts in two tensors")
     if array.dtype == object or array.dtype.kind in "USO":
         raise TypeError(f"tensor: cannot be made of {type(data).__name__} with elements of {array.dtype}")
-    return array, (_default_dtype if array.dtype.kind == "f" and not _has_dtype(data) else None)
+    return array, (get_default_dtype() if array.dtype.kind == "f" and not _has_dtype(data) else None)
 
 
 def _has_tensors(data: Any) -> Any:
@@ -79,10 +76,8 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     if isinstance(data, Tensor):
         t = data.detach().clone()
     elif isinstance(data, (bool, int, float)) and not hasattr(data, "dtype"):  # numpy's float64 is a float
-        inferred = _C.bool if isinstance(data, bool) else _C.int64 if isinstance(data, int) else _default_dtype
-        if inferred is not _C.int64 or abs(data) < 2**53:
-            return _finish(fn.full((), data, dtype or inferred), device, requires_grad)
-        t = _C.from_array(numpy().array(data))
+        inferred = _C.bool if isinstance(data, bool) else _C.int64 if isinstance(data, int) else get_default_dtype()
+        return _finish(fn.number(data, dtype or inferred), device, requires_grad)
     else:
         array, inferred = _array_of(data)
         dtype = dtype or inferred
@@ -142,22 +137,25 @@ def full(*size: Any, fill_value: Any = None, dtype: Any = None, device: Any = No
     if fill_value is None:
         *size, fill_value = size
     if dtype is None:
-        dtype = _C.bool if isinstance(fill_value, bool) else _C.int64 if isinstance(fill_value, int) else _default_dtype
+        dtype = _C.bool if isinstance(fill_value, bool) else _C.int64 if isinstance(fill_value, int) else get_default_dtype()
     if isinstance(fill_value, Tensor):
         fill_value = fill_value.item()
-    return _finish(fn.full(sizes_of(size), fill_value, dtype), device, requires_grad)
+    number = fn.number(fill_value, dtype)  # checks that it fits
+    exact = not isinstance(fill_value, int) or abs(fill_value) <= 2**53
+    t = fn.full(sizes_of(size), fill_value, dtype) if exact else number.expand(sizes_of(size)).clone()
+    return _finish(t, device, requires_grad)
 
 
 def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_layout: Any) -> Tensor:
-    return _finish(fn.empty(sizes_of(size), dtype or _default_dtype), device, requires_grad)
+    return _finish(fn.empty(sizes_of(size), dtype or get_default_dtype()), device, requires_grad)
 
 
 def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    return _finish(fn.full(sizes_of(size), 0.0, dtype or _default_dtype), device, requires_grad)
+    return _finish(fn.full(sizes_of(size), 0.0, dtype or get_default_dtype()), device, requires_grad)
 
 
 def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    return _finish(fn.full(sizes_of(size), 1.0, dtype or _default_dtype), device, requires_grad)
+    return _finish(fn.full(sizes_of(size), 1.0, dtype or get_default_dtype()), device, requires_grad)
 
 
 def _like(make: Any) -> Any:
@@ -174,17 +172,17 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, dev
     if end is None:
         start, end = 0, start
     if dtype is None:
-        dtype = _C.int64 if all(isinstance(v, int) for v in (start, end, step)) else _default_dtype
+        dtype = _C.int64 if all(isinstance(v, int) for v in (start, end, step)) else get_default_dtype()
     return _finish(fn.arange(float(start), float(end), float(step), dtype), device, requires_grad)
 
 
 def linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None,
              requires_grad: bool = False) -> Tensor:
-    return _finish(fn.linspace(float(start), float(end), steps, dtype or _default_dtype), device, requires_grad)
+    return _finish(fn.linspace(float(start), float(end), steps, dtype or get_default_dtype()), device, requires_grad)
 
 
 def eye(n: int, m: Any = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    return _finish(fn.eye(n, -1 if m is None else m, dtype or _default_dtype), device, requires_grad)
+    return _finish(fn.eye(n, -1 if m is None else m, dtype or get_default_dtype()), device, requires_grad)
 
 
 # Random. Eager tensors follow torch's sequential generator; while a graph is traced the numbers are drawn in the plan.
@@ -200,13 +198,13 @@ def initial_seed() -> Any:
 
 
 def rand(*size: Any, generator: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    g, size, dtype = generator or default_generator, sizes_of(size), dtype or _default_dtype
+    g, size, dtype = generator or default_generator, sizes_of(size), dtype or get_default_dtype()
     t = g.draw_uniform(size, 0.0, 1.0, dtype) if _C.is_tracing() else g.rand(size, dtype)
     return _finish(t, device, requires_grad)
 
 
 def randn(*size: Any, generator: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    g, size, dtype = generator or default_generator, sizes_of(size), dtype or _default_dtype
+    g, size, dtype = generator or default_generator, sizes_of(size), dtype or get_default_dtype()
     t = g.draw_normal(size, 0.0, 1.0, dtype) if _C.is_tracing() else g.randn(size, dtype)
     return _finish(t, device, requires_grad)
 

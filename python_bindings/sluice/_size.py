@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import index
 from typing import Any
 
 
@@ -28,5 +29,5 @@ class Size(tuple):
 def sizes_of(args: Any) -> Any:
     """Sizes given one by one or as one sequence."""
     if len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__"):
-        return tuple(int(a) for a in args[0])
-    return tuple(int(a) for a in args)
+        args = args[0]
+    return tuple(index(a) for a in args)

@@ -250,7 +250,9 @@ def copy_(self, src, non_blocking=False):
 
 @method
 def fill_(self, value):
-    self._write(value if isinstance(value, Tensor) else fn.full((), float(value), self.dtype))
+    if isinstance(value, Tensor) and value.ndim:
+        raise RuntimeError(f"fill_: only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions")
+    self._write(value if isinstance(value, Tensor) else fn.number(value, self.dtype))
     return self
 
 
@@ -261,7 +263,7 @@ def zero_(self):
 
 @method
 def detach_(self):
-    self.data = self.data
+    self.data = self.detach()
     return self.requires_grad_(False)
 
 

@@ -19,6 +19,14 @@ void bind_functions(nb::module_& fn) {
         return Tensor::empty({d, s});
       },
       Release(), nb::arg("size"), nb::arg("dtype"));
+  fn.def(
+      "number",
+      [](const ops::Operand& value, DType dtype) {
+        SLUICE_CHECK_KIND(kType, value.is_number(), "number: got a tensor; must be a number");
+        value.check_fits(dtype, "full");
+        return value.to(dtype);
+      },
+      Release(), nb::arg("value"), nb::arg("dtype"), "A number as a tensor without axes; integers are exact.");
 }
 
 }  // namespace

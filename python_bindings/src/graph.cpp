@@ -4,6 +4,7 @@
 #include "bindings.h"
 #include "fix.h"
 #include "graph/call_fix.h"
+#include "graph/origin.h"
 #include "graph_object.h"
 #include "source_location.h"
 #include "tensor/eager.h"
@@ -65,6 +66,7 @@ nb::list describe_nodes(const graph::Graph& graph) {
     nb::dict d;
     d["op"] = node.op->name;
     d["module"] = node.module;
+    d["role"] = role_name(node.role);
     d["source"] = node.source.str();
     d["device"] = node.placement.device ? node.placement.device->str() : "";
     d["stream"] = node.placement.stream;
@@ -110,6 +112,7 @@ void bind_trace(nb::module_& m) {
              t.close();
              return captured;
            })
+      .def("set_micro_batches", [](PyTrace& t, int n) { t.open().graph().set_micro_batches(n); })
       .def("num_nodes", [](PyTrace& t) { return t.open().graph().nodes().size(); })
       .def("close", &PyTrace::close);
   m.def("is_tracing", [] { return current_trace() != nullptr; });
@@ -149,6 +152,12 @@ void bind_graph(nb::module_& m) {
       .def("__init__", [](PyScope<RateScope>* self,
                           int every) { new (self) PyScope<RateScope>{std::make_unique<RateScope>(every)}; })
       .def("close", &PyScope<RateScope>::close);
+  nb::class_<PyScope<OriginScope>>(m, "RoleScope")
+      .def("__init__",
+           [](PyScope<OriginScope>* self, const std::string& role) {
+             new (self) PyScope<OriginScope>{std::make_unique<OriginScope>(parse_role(role))};
+           })
+      .def("close", &PyScope<OriginScope>::close);
   m.def("placement_device", [] { return current_placement_device(); });
   bind_graph_session(m);
   bind_host_functions(m);

@@ -1,12 +1,14 @@
 // The module sluice._C.
 #include "bindings.h"
 #include "sluice/version.h"
+#include "tensor/eager.h"
 
 NB_MODULE(_C, m) {
   using namespace sluice::python;
   // Objects that live until the interpreter ends are normal here (dtypes, the default engine).
   nb::set_leak_warnings(false);
   m.attr("__version__") = SLUICE_VERSION;
+  sluice::check_plans_from_files();
   bind_errors(m);
   bind_types(m);
   bind_interrupts(m);

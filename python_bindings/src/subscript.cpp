@@ -239,13 +239,21 @@ Value value_to_set(nb::handle value, const Value& x) {
   return nb::cast<Tensor>(nb::module_::import_("sluice").attr("as_tensor")(value));
 }
 
+// As torch: axes of size 1 in front of those there is room for do not count.
+Value without_leading_ones(Value value, int rank) {
+  Ints shape = value.shape().vec();
+  while (static_cast<int>(shape.size()) > rank && shape.front() == 1) shape.erase(shape.begin());
+  return ops::reshape(value, shape);
+}
+
 // x with the indexed elements replaced: a scatter of whole rows into the merged view.
 Value with_rows(const Flat& flat, const Parsed& parsed, const Value& value) {
   Shape result;
   for (int i = 0; i < flat.at; ++i) result.push_back(flat.rest[i]);
   for (int64_t d : flat.index_shape) result.push_back(d);
   for (int i = flat.at; i < flat.rest.rank(); ++i) result.push_back(flat.rest[i]);
-  Value rows = ops::permute(ops::expand(ops::cast(value, parsed.view.dtype()), result), result_order(flat, false));
+  const Value source = without_leading_ones(ops::cast(value, parsed.view.dtype()), result.rank());
+  Value rows = ops::permute(ops::expand(source, result), result_order(flat, false));
   const int64_t n = numel(flat.index_shape);
   Ints row_shape{n};
   for (int64_t d : flat.rest) row_shape.push_back(d);
@@ -281,7 +289,7 @@ void set_item(const Value& x, nb::handle index, nb::handle value) {
   const Value source = value_to_set(value, x);
   GilRelease release;
   if (parsed.tensors.empty()) {
-    write_in_place(parsed.view, source);
+    write_in_place(parsed.view, without_leading_ones(source, parsed.view.rank()));
     return;
   }
   update_in_place(parsed.view, [&](const Value& old) {

@@ -82,6 +82,16 @@ void set_data(Tensor& self, const Value& data) {
   self = replaced;
 }
 
+// The same memory, whose writes autograd does not see. Inside a graph it must: a view of it is read anew after them.
+Value data_of(const Tensor& self) {
+  GilRelease release;
+  if (current_trace() != nullptr || self.traced()) return self.detach();
+  const auto& impl = static_cast<EagerImpl&>(*self.impl());
+  const auto same = std::make_shared<EagerImpl>(impl.storage(), impl.spec(), impl.device(), nullptr, impl.offset());
+  same->global = impl.global;
+  return Value(same);
+}
+
 Value run_hook(const SharedObject& hook, const Value& grad) {
   GilAcquire gil;
   nb::object result = hook.get()(grad);
@@ -161,8 +171,7 @@ void bind_autograd_members(nb::class_<Tensor>& t) {
                  [hook = SharedObject(hook)](const Value& leaf) { run_hook(hook, leaf); });
            })
       .def("_remove_hook", &Tensor::remove_hook)
-      .def_prop_rw(
-          "data", [](const Tensor& t) -> Value { return t.detach(); }, &set_data);
+      .def_prop_rw("data", &data_of, &set_data);
 }
 
 }  // namespace

@@ -110,6 +110,12 @@ bool operand_from(nb::handle object, std::optional<ops::Operand>* operand) {
       return false;
     }
     operand->emplace(number);
+  } else if (nb::hasattr(object, "__array_interface__")) {  // numpy's arrays
+    try {
+      operand->emplace(nb::cast<Value>(nb::module_::import_("sluice").attr("as_tensor")(object)));
+    } catch (const std::exception&) {  // not of a dtype that tensors have
+      return false;
+    }
   } else {
     return false;
   }
@@ -151,6 +157,8 @@ void bind_types(nb::module_& m) {
   m.attr("dtypes") = nb::tuple(all);
   m.def("parse_device", [](const std::string& text) { return parse_device(text).str(); });
   m.def("promote_types", &promote);
+  m.def("get_default_dtype", &ops::default_dtype);
+  m.def("set_default_dtype", &ops::set_default_dtype, nb::arg("dtype"));
   m.def("result_type", &ops::result_dtype, nb::arg("a"), nb::arg("b"));
 }
 

@@ -228,7 +228,7 @@ TEST(KernelCheck, RefusesOperandsThatTheOpDoesNotGive) {
 // Held against it are also the bundles that C++ and C load.
 TEST(KernelCheck, BundlesAreHeldAgainstItWhenLoaded) {
   Engine engine;
-  const EagerExecutor eager(engine);  // brings the check into this program
+  check_plans_from_files();
   const fs::path dir = fs::path(::testing::TempDir()) / fmt::format("kernel_check_{}", ::getpid());
   Bundle bundle;
   bundle.plan = plan::from_json(compiled(engine, mlp(false, 4, 8)), "mlp.json");

@@ -28,7 +28,7 @@ struct BuilderTest : testing::Test {
 
 TEST_F(BuilderTest, CallsMakeNodes) {
   const ExecutorScope scope(builder);
-  builder.context = {{parse_device("sim:0"), ""}, {"net.py", 7}, "block", 2};
+  builder.context = {{{"net.py", 7}, "block"}, {parse_device("sim:0"), ""}, 2};
   const Value y = ops::relu(ops::add(x, x));
   EXPECT_TRUE(y.impl()->traced());
   EXPECT_EQ(y.device(), parse_device("sim:0"));

@@ -76,6 +76,23 @@ TEST(GraphText, CopiesOfAStepAreThereForAllItsBatches) {
   EXPECT_EQ(there(""), 1);
 }
 
+TEST(GraphText, RolesAndMicroBatchesAreKept) {
+  constexpr const char* kText = R"(graph "g" {
+  micro_batches 3
+  %0 = input "x" : float32(2)
+  %1 = neg(%0) : float32(2) [role "backward", module "model.fc"]
+  %2 = neg(%1) : float32(2)
+}
+)";
+  const Graph graph = parse_text(kText);
+  EXPECT_EQ(to_text(graph), kText);
+  EXPECT_EQ(graph.micro_batches(), 3);
+  EXPECT_EQ(graph.nodes()[0].role, Role::kBackward);
+  EXPECT_EQ(graph.nodes()[1].role, Role::kForward);
+  EXPECT_EQ(graph.provenance(graph.nodes()[0].outputs[0]).module, "model.fc");
+  EXPECT_EQ(graph.provenance(graph.inputs()[0].value).module, "");
+}
+
 TEST(GraphText, CommentsSpacesAndDefaultsAreRead) {
   const Graph graph =
       parse_text("# a graph\ngraph \"g\" {\n\n %0=input \"x#1\":float32( 2,3 ) # in\n\t%1 = sum(%0) : float32()\n}");

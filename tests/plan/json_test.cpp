@@ -38,6 +38,18 @@ TEST(Json, RoundTripsToTheSameBytes) {
   EXPECT_EQ(to_json(two_stage_plan()), text);
 }
 
+TEST(Json, ProvenanceIsKeptAndMayBeLeftOut) {
+  Plan plan = two_stage_plan();
+  EXPECT_EQ(to_json(plan).find("\"role\": \"forward\""), std::string::npos);  // as files say that have no roles
+  static_cast<Provenance&>(plan.kernels[0]) = {{"net.py", 7}, "model.fc", Role::kBackward};
+  const std::string text = to_json(plan);
+  const Plan read = from_json(text, "plan.json");
+  EXPECT_EQ(to_json(read), text);
+  EXPECT_EQ(read.kernels[0].prefix() + read.kernels[0].module, "net.py:7, backward, model.fc");
+  EXPECT_EQ(error_of(replaced(text, "\"backward\"", "\"sideways\"")),
+            "plan.json: kernels[0].role: unknown name: 'sideways'; must be one of forward, backward, update, data");
+}
+
 TEST(Json, AttributesKeepTheirExactType) {
   Plan plan;
   plan.options = {{"none", NoAttr{}},

@@ -231,8 +231,6 @@ CALLS = {
     "dot": [(X[0], X[1], {})], "outer": [(X[0], X[1], {})],
     "addmm": [(X, X, SQUARE, {}), (X, X, SQUARE, {"beta": 0, "alpha": 2}), (X[0], X, SQUARE, {"beta": 0.5})],
     "linear": [(X, SQUARE, {}), (X, SQUARE, X[0], {})],
-    "scaled_dot_product_attention": [(SQUARE[None], SQUARE[None], SQUARE[None], {}),
-                                     (SQUARE[None], SQUARE[None], SQUARE[None], {"is_causal": True, "scale": 0.5})],
     "gelu": [(X, {}), (X, {"approximate": "tanh"})], "glu": [(X[:, :2], {}), (X, 0, {})], "normalize": [(X, {}), (X, 1.0, 0, {})],
     "softplus": [(X, {}), (X, 2.0, 0.5, {})], "leaky_relu": [(X, {}), (X, 0.2, {})], "hardtanh": [(X, {}), (X, -0.5, 0.5, {})],
     "layer_norm": [(X, (3,), {}), (X, (3,), X[0], X[1], {})], "rms_norm": [(X, (3,), {}), (X, (3,), X[0], 1e-3, {})],

@@ -80,6 +80,57 @@ def test_gradients_that_are_constants():
         np.testing.assert_allclose(a, c, atol=1e-5)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("clip", ["max_norm", "norm", "value", "by hand"])
+def test_gradients_that_are_constants_are_clipped(n, clip):
+    class Mean(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = net(nn.Linear(6, 3))
+            options = {"clip_grad_max_norm": 0.25} if clip == "max_norm" else {}
+            self.optimizer = sl.optim.SGD([{"params": list(self.model.parameters()), **options}], lr=0.5)
+            self.add_optimizer(self.optimizer)
+            self.config.set_gradient_accumulation_steps(n)
+
+        def build(self, x):
+            return backward_of_mean(self.model, x, clip)
+
+    def backward_of_mean(model, x, clip):
+        model(x).mean().backward()  # the gradient of the bias depends on nothing
+        clip_by_hand(model, clip)
+        return x.sum()
+
+    def clip_by_hand(model, clip):
+        with sl.no_grad():
+            norm = sl.stack([p.grad.abs().max() for p in model.parameters()]).max()
+            if clip == "norm":
+                nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+            elif clip == "value":
+                nn.utils.clip_grad_value_(model.parameters(), 0.125)
+            elif clip == "by hand":
+                for p in model.parameters():
+                    p.grad.mul_(0.5 / (1 + norm))
+                    p.grad[0] += norm
+
+    graph, model = Mean(), net(nn.Linear(6, 3))
+    optimizer = sl.optim.SGD(model.parameters(), lr=0.5)
+    for step in range(2):
+        x = sl.tensor(np.random.RandomState(step).uniform(-1, 1, (2 * n, 6)).astype(np.float32))
+        graph(x)
+        sums = [sl.zeros(*p.shape) for p in model.parameters()]
+        for part in x.chunk(n):
+            optimizer.zero_grad()
+            backward_of_mean(model, part, clip)
+            sums = [s + p.grad / n for s, p in zip(sums, model.parameters())]
+        for p, grad in zip(model.parameters(), sums):
+            p.grad = grad
+        if clip == "max_norm":
+            nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+        optimizer.step()
+    for a, b in zip(weights(graph), [p.detach().numpy() for p in model.parameters()]):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
 def test_the_update_fires_once_per_n_micro_batches():  # CFG-16
     graph = Train(4)
     graph.compile(*batches()[0])

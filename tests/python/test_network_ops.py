@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional
+from conftest import assert_same
 
 import sluice as sl
 import sluice.nn.functional
@@ -85,7 +86,15 @@ def test_batch_norm_and_its_running_statistics(shape, training):
 def test_norms_of_rows():
     compare(lambda F, m, x, w, b: F.layer_norm(x, (4, 5), w, b), (3, 4, 5), (4, 5), (4, 5))
     compare(lambda F, m, x, w: F.rms_norm(x, (5,), w, 1e-5), (3, 4, 5), (5,))
+    for dtype in ("float64", "float32", "float16"):  # of small values the default eps is seen
+        x, ours = torch.full((2, 5), 1e-3, dtype=getattr(torch, dtype)), sl.full((2, 5), 1e-3, dtype=getattr(sl, dtype))
+        assert_same(sl.nn.functional.rms_norm(ours, (5,)), torch.nn.functional.rms_norm(x, (5,)), 1e-3 if dtype == "float16" else 1e-6)
     compare(lambda F, m, x, w, b: F.group_norm(x, 3, w, b), (2, 6, 4, 4), (6,), (6,))
+
+
+def test_batchmean_of_a_scalar():
+    losses = [m.nn.functional.kl_div(m.tensor(-0.5), m.tensor(0.3), reduction="batchmean") for m in (sl, torch)]
+    assert_same(*losses)
 
 
 @pytest.mark.parametrize("reduction,smoothing,weighted", pairs(("mean", "sum", "none"), (0.0, 0.1), (False, True)))

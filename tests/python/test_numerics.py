@@ -17,7 +17,7 @@ inf, nan = float("inf"), float("nan")
 
 def of(module, functional, expression):
     names = {name: getattr(module, name) for name in "uint8 int8 int32 int64 float16 bfloat16 float32 float64".split()}
-    return eval(expression, {"torch": module, "F": functional, "T": module.tensor, "np": np, "inf": inf, "nan": nan, **names})  # noqa: S307
+    return eval(expression, {"torch": module, "F": functional, "EYE": module.eye(2), "T": module.tensor, "np": np, "inf": inf, "nan": nan, **names})  # noqa: S307
 
 
 def both(expression):
@@ -165,6 +165,51 @@ torch.tensor(np.int32(2))
 torch.tensor(np.bool_(True))
 torch.zeros(2, dtype=float)
 T([1]).to(float)
+torch.zeros(2, 0).logsumexp(1)
+T([True, False]).max(0)
+T([True, False]).min(0)
+T([2, 0], dtype=uint8).any()
+T([2, 0], dtype=uint8).all(0)
+T([200, 100], dtype=uint8).sum(dtype=uint8)
+T([1, 2]).prod(dtype=float64)
+T([1., 2.]).cumsum(0, dtype=float64)
+T([-5, 5, 0]).relu()
+F.hardtanh(T([-5, 5, 0]))
+F.relu6(T([-5, 7]))
+torch.hstack([T(1.), T(2.)])
+torch.vstack([T(1.), T(2.)])
+torch.vstack([T([1., 2.]), T([[3., 4.]])])
+torch.full((1,), 2**53 + 1)
+T([2**53 + 1]) == 2**53 + 1
+T([2**60 + 1]) + (2**60 + 1)
+T([-1]) * (2**62 + 1)
+T([2**53 + 3]).masked_fill(T([True]), -2**53 - 1)
+T([2**53 + 3]).fill_(2**53 + 1)
+T([2**62]).clamp(max=2**53 + 1)
+torch.tensor(2**62 + 1)
+torch.full((1,), -1, dtype=uint8)
+torch.full((1,), 1.7, dtype=int64)
+T([1., 2.]).masked_fill(T([True, False]), T(5))
+T([1., 2.]) * np.ones(2)
+T([1., 2.]) + np.ones(2, dtype=np.float32)
+T([1, 2]) - np.array(1)
+T([1., 2.]) == np.array([1., 3.])
+T([1., 2.]) * np.float64(2)
+F.conv1d(T([[[1., 2., 3.]]]), T([[[1., 2.]]]), padding='same')
+F.conv1d(T([[[1., 2., 3., 4.]]]), T([[[1., 2., 3., 4.]]]), padding='same')
+torch.nn.Conv1d(1, 1, 4, padding='same', dilation=3)(torch.ones(2, 1, 7)).shape[-1]
+F.conv2d(torch.arange(12.).reshape(1, 1, 3, 4), torch.ones(1, 1, 2, 3), padding='same')
+F.kl_div(T([[-1., -2.]]), T([[0., .5]]), reduction='sum')
+F.kl_div(T([[-1., -2.]]), T([[-.5, .5]]), reduction='none')
+F.binary_cross_entropy(T([0., 1., 0., 1., .5, 1e-9]), T([0., 1., 1., 0., 1., 0.]), reduction='none')
+F.binary_cross_entropy(T([.2, .7]), T([0., 1.]), weight=T([.5, 2.]))
+F.binary_cross_entropy_with_logits(T([100., -100., 0.]), T([0., 1., .5]), reduction='none')
+F.scaled_dot_product_attention(EYE, EYE, T([[1., 2.], [3., 4.]]), attn_mask=T([[False, False], [True, False]]))
+F.scaled_dot_product_attention(EYE, EYE, T([[1., 2.], [3., 4.]]), attn_mask=T([[-inf, -inf], [0., 1.]]))
+F.scaled_dot_product_attention(EYE, EYE, EYE, attn_mask=T([[True], [False]]))
+F.scaled_dot_product_attention(EYE, EYE, EYE, T([False, False]))
+F.scaled_dot_product_attention(EYE, EYE, EYE, None, 0.0, True)
+F.scaled_dot_product_attention(EYE, EYE, EYE, dropout_p=1.0)
 T([1.5]).to(int)
 """
 
@@ -257,6 +302,12 @@ GRADIENTS = [
     ("torch.remainder(x, 2.)", [5.5, -5.5]),
     ("torch.fmod(T([5.5, -5.5]), x)", [2.0, -2.0]),
     ("torch.lerp(x, T([5., 5.]), T([0.25, 0.75]))", [1.0, 2.0]),
+    ("F.binary_cross_entropy(x, T([0., 1., 1., 0., 1.]))", [0.0, 1.0, 0.0, 1.0, 0.5]),
+    ("F.binary_cross_entropy(T([.2, .7]), x)", [0.3, 0.4]),
+    ("F.scaled_dot_product_attention(x, x, x, attn_mask=T([[False, False], [True, True]]))", [[1.0, 0.0], [0.0, 1.0]]),
+    ("F.scaled_dot_product_attention(x, x, x, attn_mask=T([[-inf, -inf], [0., 1.]]))", [[1.0, 0.0], [0.0, 1.0]]),
+    ("T([1., 2.]).masked_fill(T([True, False]), x)", 3.0),
+    ("torch.zeros(2, 0).logsumexp(1) + x", [1.0, 2.0]),
     ("x.gather(0, T(0))", 3.0),
     ("x.erfinv()", [-0.5, 0.0, 0.9]),
     ("x.sort(descending=True).values[0]", [1.0, nan, 3.0]),
@@ -293,6 +344,31 @@ T([1., 2., 3.])[T([0, 1], dtype=int8)]  # must be
 T([1., 2., 3.])[::-1]  # step
 T([1., 2., 3.])[::0]  # step
 F.cosine_similarity(T([[1]]), T([[1]]))  # floating point
+T([True]) - T([True])  # bool tensor
+1 - T([True])  # bool tensor
++T([True])  # bool tensor
+T([2]) ** -1  # negative integer powers
+T([1], dtype=uint8) ** -3  # negative integer powers
+torch.full((1,), 300, dtype=uint8)  # without overflow
+torch.full((1,), -129, dtype=int8)  # without overflow
+torch.full((1,), nan, dtype=int64)  # without overflow
+T([1], dtype=uint8).fill_(300)  # without overflow
+T([1], dtype=uint8).masked_fill(T([True]), 300)  # without overflow
+T([1], dtype=uint8).clamp(max=300)  # without overflow
+T([1.]).fill_(T([1.]))  # 0-dimension
+T([1., 2.]).masked_fill(T([True, False]), T([1.]))  # 0-dimension
+T([1, 2]).div_(2)  # can't be cast
+T([1, 2]).add_(1.5)  # can't be cast
+T([1, 2]).add_(T([1.5, 1.]))  # can't be cast
+T([1, 2]).exp_()  # can't be cast
+T([1, 2]).clamp_(0.5)  # can't be cast
+T([True]).add_(1)  # can't be cast
+F.glu(T([1., 2., 3.]))  # must be even
+F.one_hot(T([3]), 3)  # smaller than num_classes
+F.one_hot(T([-1]), 3)  # non-negative
+F.avg_pool2d(torch.ones(1, 1, 2, 2), 2, divisor_override=0)  # divisor must be not zero
+F.binary_cross_entropy(T([.5, .5]), T([1.]))  # size
+torch.ones(2.5)  # int
 """.strip().splitlines()
 
 
@@ -320,6 +396,46 @@ def test_writing_by_index_is_torchs(index):
         exec(f"{index} = 7.", {"x": x, "T": m.tensor, "np": np})  # noqa: S102
         results.append(x)
     check(*results)
+
+
+@pytest.mark.parametrize("value", ["T([9.])", "T([[9.]])", "T([[9., 8., 7.]])", "T([[[9., 8., 7.]]])", "T(9.)", "9", "True"])
+@pytest.mark.parametrize("index", ["0, 0", "0", "1:", "[0, 1]", "..."])
+def test_what_is_written_may_have_axes_of_one_in_front(index, value):
+    results = []
+    for m in (torch, sl):
+        x, failed = m.zeros(2, 3), False
+        try:
+            exec(f"x[{index}] = {value}", {"x": x, "T": m.tensor})  # noqa: S102
+        except (RuntimeError, ValueError):
+            failed = True
+        results.append((x, failed))
+    assert results[0][1] == results[1][1]
+    assert_same(results[1][0], results[0][0])
+
+
+@pytest.mark.parametrize("expression", ["T([1]) / 2", "T([1]).exp()", "T([True]) * 2.5", "T(1.5)", "T([1.])", "torch.zeros(1)",
+                                        "torch.where(T([True]), 1, 2.5)", "T([1]).atan2(T([2]))", "torch.arange(2.5)", "T([1]).cosh()",
+                                        "T([1.], dtype=float32) * 2.5", "torch.full((1,), 1.5)", "torch.isclose(T([1]), T([2]))"])
+def test_the_default_dtype_is_that_of_numbers_and_of_functions_of_integers(expression):
+    try:
+        for m in (sl, torch):
+            m.set_default_dtype(m.float64)
+        check(*both(expression))
+    finally:
+        for m in (sl, torch):
+            m.set_default_dtype(m.float32)
+
+
+def test_autograd_does_not_see_writes_to_data():
+    grads = []
+    for m in (sl, torch):
+        x = m.tensor([1.0, 2.0], requires_grad=True)
+        y = x * x
+        x.data.add_(1)
+        assert x._version == 0
+        y.sum().backward()
+        grads.append(x.grad)
+    assert_same(*grads)
 
 
 @pytest.mark.parametrize("index", [i for i in INDEXING if "T([" not in i or "True" in i])

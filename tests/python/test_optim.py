@@ -108,6 +108,22 @@ def test_schedule_equals_torch_eager_and_in_the_plan(name, args):
     assert schedule.last_epoch == 20
 
 
+@pytest.mark.parametrize("name, args", SCHEDULES, ids=lambda v: v if isinstance(v, str) else "")
+def test_rates_in_the_plan_have_the_precision_of_numbers(name, args):
+    model = nn.Linear(2, 1, bias=False, dtype=sl.float64)
+    eager = copy.deepcopy(model)
+    steps = []
+    for module in (model, eager):
+        optim = sl.optim.SGD(module.parameters(), lr=0.1)
+        schedule = getattr(sl.optim.lr_scheduler, name)(optim, *args)
+        steps.append(TrainGraph(module, optim, schedule) if module is model else eager_step(module, optim, schedule))
+    for _ in range(12):
+        x, y = sl.rand(4, 2, dtype=sl.float64), sl.rand(4, 1, dtype=sl.float64)
+        for step in steps:
+            step(x, y)
+        assert_same(model.weight, torch.from_numpy(eager.weight.detach().numpy()), 1e-14)
+
+
 def test_schedule_that_cannot_be_traced_is_named():
     ours, _ = models()
     optim = sl.optim.SGD(ours.parameters(), lr=0.1)

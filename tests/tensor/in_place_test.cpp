@@ -100,6 +100,16 @@ TEST_F(InPlace, ZeroingAViewCutsItsGradient) {
   EXPECT_THAT(grad_of(x), ElementsAre(0, 4, 0, 8));
 }
 
+TEST_F(InPlace, WhatIsOverwrittenHasAGradientOfZeros) {
+  const Tensor x = vec({1, 2}, true), w = vec({5, 6}, true);
+  const Tensor y = ops::mul(x, 3);
+  write_in_place(y, ops::mul(w, 2));
+  backward_from(ops::sum(ops::mul(y, y)));
+  EXPECT_THAT(values(y), ElementsAre(10, 12));
+  EXPECT_THAT(grad_of(x), ElementsAre(0, 0));
+  EXPECT_THAT(grad_of(w), ElementsAre(40, 48));
+}
+
 TEST_F(InPlace, DoubleGradientThroughAView) {
   const Tensor x = vec({1, 2}, true);
   const Tensor y = ops::mul(x, x);

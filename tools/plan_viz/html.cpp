@@ -142,11 +142,13 @@ std::string page_data(const Plan& given, const Plan& simulated, const std::strin
          std::string attrs;
          for (const auto& [name, value] : v.attrs) attrs += (attrs.empty() ? "" : ", ") + name + "=" + attr_str(value);
          return fmt::format(
-             "{{\"n\":{},\"op\":{},\"a\":{},\"i\":{},\"o\":{},\"w\":{},\"src\":{},\"m\":{},\"c\":{},\"g\":{},\"actor\":"
+             "{{\"n\":{},\"op\":{},\"a\":{},\"i\":{},\"o\":{},\"w\":{},\"src\":{},\"m\":{},\"r\":{},\"c\":{},\"g\":{},"
+             "\"actor\":"
              "{}}}",
              quoted_json(v.name), quoted_json(v.op), quoted_json(attrs), views_json(plan, v.inputs),
              views_json(plan, v.outputs), v.workspace >= 0 ? plan.buffers[v.workspace].bytes : 0,
-             quoted_json(v.source.str()), quoted_json(v.module), v.cost_ns, v.collective, actor_of[k]);
+             quoted_json(v.source.str()), quoted_json(v.module), quoted_json(role_name(v.role)), v.cost_ns,
+             v.collective, actor_of[k]);
        });
   s += ",\n\"registers\":" + list(plan.registers, [&](const Register& v, int r) {
          std::string consumers;

@@ -28,7 +28,7 @@ function showKernel(i) {
   const k = D.kernels[i], a = D.actors[k.actor];
   head(k.n, "kernel of op " + k.op, k.op);
   facts([["actor", a ? link(a.n, "actor", k.actor) : "none"], ["stream", a ? D.streams[a.s].n : ""], ["predicted", D.costs ? time(k.c) : "unknown (drawn as 1 µs)"],
-         ["module", k.m], ["attributes", k.a], ["workspace", k.w ? bytes(k.w) : ""], ["collective", k.g < 0 ? "" : "group " + k.g]]);
+         ["module", k.m], ["role", k.r], ["attributes", k.a], ["workspace", k.w ? bytes(k.w) : ""], ["collective", k.g < 0 ? "" : "group " + k.g]]);
   items("reads", k.i, "mono"); items("writes", k.o, "mono");
   if (!k.src) return;
   section("source"); panel.append(el("div", k.src, "mono"));

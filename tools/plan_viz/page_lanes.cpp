@@ -24,7 +24,7 @@ const color = (op, faint) => `hsl(${hue(op)} ${dark() ? "45% 42%" : "62% 76%"} /
 let selected = null;                   // {type, index}
 let words = [];                        // of the search
 const matches = text => words.every(w => text.includes(w));
-const kernelText = D.kernels.map(k => (k.n + " " + k.op + " " + k.m + " " + k.src).toLowerCase());
+const kernelText = D.kernels.map(k => (k.n + " " + k.op + " " + k.m + " " + k.r + " " + k.src).toLowerCase());
 const actorText = D.actors.map(a => (a.n + " " + a.r).toLowerCase());
 const registerText = D.registers.map(r => r.n.toLowerCase());
 let kernelOn = null, actorOn = null;   // what the search leaves bright; null = all

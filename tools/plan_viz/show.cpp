@@ -145,6 +145,7 @@ class Tree {
       const std::string at = k.source.str();
       s += "  " + paint(at.substr(at.find_last_of('/') + 1), Color::kDim, options_);
     }
+    if (k.role != Role::kForward) s += "  " + paint(role_name(k.role), Color::kDim, options_);
     if (!k.outputs.empty()) s += " → " + view_str(plan_, k.outputs[0]);
     if (k.collective >= 0) s += fmt::format("  collective {}", k.collective);
     return s;

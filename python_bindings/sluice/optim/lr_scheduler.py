@@ -16,8 +16,8 @@ from sluice.distributed._state import state as job
 
 
 def _where(condition: Any, a: Any, b: Any) -> Any:
-    if isinstance(condition, Tensor):
-        return sluice.where(condition, a, b)
+    if isinstance(condition, Tensor):  # numbers alone would give the default dtype
+        return sluice.where(condition, *(sluice.tensor(float(v), dtype=sluice.float64) for v in (a, b)))
     return a if condition else b
 
 

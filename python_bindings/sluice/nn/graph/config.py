@@ -89,7 +89,7 @@ class GraphConfig:
     def set_gradient_accumulation_steps(self, n: int) -> None:
         """A call is a step of n micro-batches: inputs are cut into n equal parts along axis 0 (scalars are given whole),
         build() sees one part, and the optimizers update once, with the mean of the n gradients. Each result has those of
-        all n, one after another along axis 0; of scalars, n numbers.
+        all n, one after another along axis 0; of scalars, n numbers. What an optimizer updates is returned as it is then.
         """
         self._set("gradient_accumulation_steps", MicroBatches(n).n)
 

@@ -184,6 +184,7 @@ class Graph:
         previous = dict(trace_state.__dict__)
         trace_state.names, trace_state.functions, trace_state.stepped = self._module_names(), {}, []
         batches = trace_state.batches = self.config.micro_batches
+        scope.set_micro_batches(batches.n)
         try:
             for name, tensor in self._variables():
                 scope.register_variable(name, tensor)

@@ -37,22 +37,24 @@ class MicroBatches:
     def update(self, optim: Any) -> once_per:
         """The scope of an update: the gradients that `optim` finds are the means of the micro-batches'."""
         if self.n > 1:
-            sums = [(p, _C.ops.accumulate(p.grad, n=self.n)) for group in optim.param_groups for p in group["params"]
-                    if p.grad is not None and _C.touches_graph(p.grad)]  # a constant is its own mean
-            with once_per(self.n):
+            with once_per(1, "update"):  # what is there once, as a constant is, is its own mean
+                sums = [(p, _C.ops.accumulate(p.grad, n=self.n)) for group in optim.param_groups for p in group["params"]
+                        if p.grad is not None and _C.micro_batches_of(p.grad) == 1]
+            with once_per(self.n, "update"):
                 for p, grad in sums:
                     p.grad = grad * (1 / self.n)
-        return once_per(self.n)
+        return once_per(self.n, "update")
 
 
 class once_per:
-    """What is traced inside runs once per `n` micro-batches."""
+    """What is traced inside runs once per `n` micro-batches, in a role ("update") where one is given."""
 
-    def __init__(self, n: int) -> None:
-        self._n = n
+    def __init__(self, n: int, role: str | None = None) -> None:
+        self._n, self._role = n, role
 
     def __enter__(self) -> None:
-        self._scope = _C.RateScope(self._n)
+        self._scopes = [_C.RateScope(self._n)] + ([_C.RoleScope(self._role)] if self._role else [])
 
     def __exit__(self, *exc: Any) -> None:
-        self._scope.close()
+        for scope in reversed(self._scopes):
+            scope.close()

@@ -34,7 +34,8 @@ def graph_repr(graph: Any) -> Any:
 
 def _node_line(node: Any) -> Any:
     where = f" in {node['module']}" if node["module"] else ""
-    return f"(OP:{node['op']}{where}): ({', '.join(map(str, node['inputs']))}) -> ({', '.join(map(str, node['outputs']))})"
+    role = "" if node["role"] == "forward" else f", {node['role']}"
+    return f"(OP:{node['op']}{where}{role}): ({', '.join(map(str, node['inputs']))}) -> ({', '.join(map(str, node['outputs']))})"
 
 
 class Report:
@@ -83,7 +84,8 @@ class Report:
             level = debug.level_here()
             if level >= 2:
                 self._print(f"op {i} {node['op']} ({', '.join(map(str, node['inputs']))}) -> ({', '.join(node['outputs'])}) "
-                            f"sbp={sbp} on {mesh or node['device'] or 'default device'} at {node['source'] or '?'}")
+                            f"sbp={sbp} on {mesh or node['device'] or 'default device'} at {node['source'] or '?'}"
+                            f"{'' if node['role'] == 'forward' else ', ' + node['role']}")
             if level >= 3:
                 for line in [f"attributes: {', '.join(node['attrs']) or 'none'}", *stacks[i][:debug.stack_depth]]:
                     self._print(f"   {line}")

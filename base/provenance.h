@@ -1,0 +1,30 @@
+#pragma once
+// Where a piece of work comes from: the user's line, the module it belongs to, and what it is for.
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace sluice {
+
+// kData: preparing what the model is given. kUpdate: changing parameters and the state of optimizers.
+enum class Role : uint8_t { kForward, kBackward, kUpdate, kData };
+const char* role_name(Role role);        // "forward", "backward", "update", "data"
+Role parse_role(std::string_view name);  // throws kValue naming the roles there are
+
+struct Provenance {
+  SourceLocation source;
+  std::string module;  // "model.layer1.conv1"
+  Role role = Role::kForward;
+
+  // "train.py:41, backward, " as far as it is known, to stand in front of what names the module.
+  std::string prefix() const;
+};
+
+// Of what takes the place of several: the first one's, and what that lacks from the next that knows. Rewrites of a
+// graph say by it where their nodes come from.
+Provenance merged(Provenance first, std::span<const Provenance* const> others);
+Provenance merged(Provenance first, const Provenance& other);
+
+}  // namespace sluice
