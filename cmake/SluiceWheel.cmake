@@ -19,7 +19,7 @@ if(TARGET sluice_cuda_backend)  # it needs no library that the module does not
 endif()
 set(stubs ${CMAKE_BINARY_DIR}/python/sluice)
 install(DIRECTORY ${stubs}/_C DESTINATION sluice COMPONENT python)
-install(FILES ${stubs}/__init__.pyi ${stubs}/_functions.pyi DESTINATION sluice COMPONENT python)
+install(FILES ${stubs}/__init__.pyi DESTINATION sluice COMPONENT python)
 
 install(CODE "set(binaries \"$<TARGET_FILE:sluice_python>;$<TARGET_FILE:plan-viz>\")" COMPONENT python)
 install(CODE [[

@@ -21,6 +21,8 @@ Value isfinite(const Value& x);
 Value where(const Value& cond, const Operand& a, const Operand& b);
 // x where `mask` is false, else `value`, a number or a tensor of rank 0; in the dtype of x.
 Value masked_fill(const Value& x, const Value& mask, const Operand& value);
+// |a - b| <= atol + rtol * |b|, elementwise; equal_nan: NaN equals NaN.
+Value isclose(const Value& a, const Value& b, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false);
 // The same value when it has that dtype already.
 Value cast(const Value& x, DType dtype);
 

@@ -9,7 +9,7 @@ import math as _math
 from sluice import _C
 from sluice._C import (Generator, Tensor, bfloat16, bool, dtype, float16, float32, float64, int8, int16, int32, int64,  # noqa: A004
                        promote_types, uint8)
-from sluice._C import CancelledError, DeviceError, Error
+from sluice._C import CancelledError, Error
 from sluice._size import Size
 from sluice._device import device, register_quota, stream
 from sluice._creation import (arange, as_tensor, bernoulli, default_generator, empty, empty_like, eye, from_dlpack, from_numpy,
@@ -17,11 +17,11 @@ from sluice._creation import (arange, as_tensor, bernoulli, default_generator, e
                               ones_like, rand, rand_like, randint, randn, randn_like, randperm, set_default_dtype, tensor, to_dlpack,
                               zeros, zeros_like)
 from sluice._creation import numpy as _numpy
-from sluice import _tensor_math, _tensor_methods, sbp
+from sluice import _tensor_methods, sbp
 from sluice._global import placement
 from sluice._precision import get_float32_matmul_precision, set_float32_matmul_precision
-from sluice._functions import *  # noqa: F401,F403
-from sluice._functions import broadcast_shapes, where
+from sluice._C.fn import *  # noqa: F401,F403
+from sluice._functions import broadcast_shapes, get_num_threads, is_tensor, set_num_threads
 from sluice.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 
 __version__ = _C.__version__
@@ -31,7 +31,8 @@ inf, nan, pi = _math.inf, _math.nan, _math.pi
 FloatTensor = Tensor
 
 _LAZY = {"nn": "sluice.nn", "optim": "sluice.optim", "ops": "sluice._C.ops", "errors": "sluice.errors", "info": "sluice.info",
-         "testing": "sluice.testing", "backends": "sluice.backends", "distributed": "sluice.distributed", "utils": "sluice.utils"}
+         "testing": "sluice.testing", "backends": "sluice.backends", "distributed": "sluice.distributed", "utils": "sluice.utils",
+         "special": "sluice.special", "return_types": "sluice.return_types"}
 _LAZY_NAMES = {name: "sluice._bundle" for name in ("save", "load_graph")}
 _LAZY_NAMES["host_function"] = "sluice._host_function"
 _LAZY_NAMES["set_log"] = "sluice.info"

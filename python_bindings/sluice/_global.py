@@ -10,7 +10,7 @@ from typing import Any
 import sluice
 from sluice import _C, sbp as _sbp
 from sluice._C import Tensor
-from sluice._tensor_math import method
+from sluice._tensor_methods import method
 
 
 def _job() -> Any:

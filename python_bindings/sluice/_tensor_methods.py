@@ -9,7 +9,12 @@ from sluice import _C
 from sluice._C import Tensor, fn
 from sluice._device import device
 from sluice._size import Size
-from sluice._tensor_math import method
+
+
+def method(f):
+    """Adds `f` to Tensor under its own name."""
+    setattr(Tensor, f.__name__, f)
+    return f
 
 
 # What a tensor is
@@ -23,7 +28,6 @@ Tensor.itemsize = property(lambda self: self.dtype.itemsize)
 Tensor.nbytes = property(lambda self: self.numel() * self.dtype.itemsize)
 Tensor.T = property(lambda self: self.permute(*reversed(range(self.ndim))))
 Tensor.mT = property(lambda self: self.transpose(-2, -1))
-Tensor.nelement = Tensor.numel
 Tensor.ndimension = Tensor.dim
 
 
@@ -45,11 +49,6 @@ def stride(self, dim=None) -> Any:
 @method
 def element_size(self) -> int:
     return self.dtype.itemsize
-
-
-@method
-def is_floating_point(self) -> bool:
-    return self.dtype.is_floating_point
 
 
 @method
@@ -219,15 +218,6 @@ def type_as(self, other):
     return self.to(other.dtype)
 
 
-def _caster(dtype):
-    return lambda self: self.to(dtype)
-
-
-for _name, _dtype in (("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"), ("long", "int64"),
-                      ("int", "int32"), ("short", "int16"), ("char", "int8"), ("byte", "uint8"), ("bool", "bool")):
-    setattr(Tensor, _name, _caster(getattr(_C, _dtype)))
-
-
 @method
 def new_tensor(self, data, dtype=None, device=None, requires_grad=False):
     return sluice.tensor(data, dtype=dtype or self.dtype, device=device or self._device, requires_grad=requires_grad)
@@ -275,33 +265,6 @@ def zero_(self):
 def detach_(self):
     self.data = self.detach()
     return self.requires_grad_(False)
-
-
-def _in_place(out_of_place):
-    def update(self, *args, **kwargs):
-        def compute(old):
-            result = out_of_place(old, *args, **kwargs)
-            new, dtype = getattr(result, "dtype", None), old.dtype
-            if isinstance(new, _C.dtype) and new is not dtype and new is not _C.bool:
-                if dtype is _C.bool or (new.is_floating_point and not dtype.is_floating_point):
-                    raise RuntimeError(f"in-place op: result type {new} can't be cast to the desired output type {dtype}")
-            return result
-
-        self._update(compute)
-        return self
-
-    return update
-
-
-for _name in ("add sub mul div pow remainder fmod floor_divide neg abs exp expm1 log log1p sqrt rsqrt reciprocal sin cos tan tanh erf "
-              "erfinv floor ceil round trunc square sigmoid relu clamp clamp_min clamp_max lerp addcmul addcdiv masked_fill "
-              "scatter scatter_add index_add tril triu logical_not logical_and logical_or bitwise_and bitwise_or eq ne lt le gt ge "
-              "clip frac sign maximum minimum").split():
-    setattr(Tensor, _name + "_", _in_place(getattr(Tensor, _name)))
-
-for _name, _op in (("iadd", "add"), ("isub", "sub"), ("imul", "mul"), ("itruediv", "div"), ("ifloordiv", "floor_divide"),
-                   ("imod", "remainder"), ("ipow", "pow"), ("iand", "bitwise_and"), ("ior", "bitwise_or")):
-    setattr(Tensor, f"__{_name}__", getattr(Tensor, _op + "_", None) or _in_place(getattr(Tensor, _op)))
 
 
 @method

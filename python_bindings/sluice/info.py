@@ -1,6 +1,6 @@
 """What this installation runs on and with: `python -m sluice.info`, to paste into a bug report.
 
-No user names, host names or paths are in it.
+No user names, host names or paths are in it. `functions()` lists the public functions.
 """
 
 import json as _json
@@ -10,7 +10,7 @@ import sys as _sys
 from sluice import _C
 from sluice._C import log_spec, set_log
 
-__all__ = ["as_dict", "describe", "log_spec", "set_log"]
+__all__ = ["as_dict", "describe", "functions", "log_spec", "set_log"]
 
 
 def _libraries():
@@ -29,12 +29,26 @@ def as_dict():
     return _json.loads(describe(json=True))
 
 
+def functions():
+    """The reference of public functions, methods and operators, in the order of their names: (name, signatures in torch's
+    notation, documentation) of each, as "sluice.add", "sluice.Tensor.add_", "sluice.nn.functional.relu"."""
+    modules = [m for m in vars(_C).values() if isinstance(m, type(_C))]
+    members = [f for owner in (*modules, _C.Tensor) for f in vars(owner).values() if hasattr(type(f), "signatures")]
+    return sorted((f"{f.__module__}.{f.__qualname__}", f.signatures, f.__doc__) for f in members)
+
+
 def main(arguments=None):
     import argparse
 
     parser = argparse.ArgumentParser(prog="python -m sluice.info", description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="as one JSON object")
-    _sys.stdout.write(describe(json=parser.parse_args(arguments).json))
+    parser.add_argument("--functions", action="store_true", help="the reference of public functions instead")
+    options = parser.parse_args(arguments)
+    if options.functions:
+        _sys.stdout.writelines(f"{name}\n    {doc.strip()}\n".replace("\n\n", "\n").replace("\n", "\n    ").rstrip() + "\n"
+                               for name, _, doc in functions())
+    else:
+        _sys.stdout.write(describe(json=options.json))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 // Backward passes, gradient mode, and user functions on the tape.
-#include "both.h"
+#include "bindings.h"
 #include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 

@@ -30,6 +30,9 @@ struct SessionStats;
 
 namespace sluice::python {
 
+// Releases the GIL while a bound function runs: an op may wait for a graph's step, and that step for a Python function.
+using Release = nb::call_guard<GilRelease>;
+
 // An optional tensor argument: None is the undefined Value.
 struct OptionalValue {
   Value value;
@@ -84,10 +87,10 @@ void bind_runtime(nb::module_& m);
 void bind_diagnostics(nb::module_& m);
 nb::class_<Tensor> bind_tensor(nb::module_& m);
 void bind_op_table(nb::module_& m);
-void bind_math(nb::module_& fn, nb::class_<Tensor>& tensor);
-void bind_movement(nb::module_& fn, nb::class_<Tensor>& tensor);
-void bind_networks(nb::module_& fn);
+void bind_creation(nb::module_& fn, nb::class_<Tensor>& tensor);
+void bind_updates(nb::module_& fn);
 void bind_random(nb::module_& m);
+void bind_forms(nb::module_& m, nb::module_& fn, nb::class_<Tensor>& tensor);
 void bind_autograd(nb::module_& m);
 void bind_graph(nb::module_& m);
 void bind_distributed(nb::module_& m);

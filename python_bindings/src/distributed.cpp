@@ -1,5 +1,5 @@
 // The ranks of a job, for sluice.distributed: collectives on eager tensors.
-#include "both.h"
+#include "bindings.h"
 #include "live_graphs.h"
 #include "streams/collective/world.h"
 #include "tensor/eager.h"

@@ -1,4 +1,6 @@
 // Error kinds as Python exceptions: each is sluice.Error and the builtin that Python programmers expect.
+#include "errors.h"
+
 #include <string>
 
 #include "base/error.h"
@@ -113,14 +115,28 @@ void bind_errors(nb::module_& m) {
   nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
     try {
       std::rethrow_exception(pointer);
-    } catch (const Error& error) {
-      for (const Mapping& mapping : mappings())
-        if (mapping.kind == error.kind()) raise(mapping.type, located(error), fix_of(error));
+    } catch (const Error&) {
+      set_python_error();
     } catch (const std::bad_alloc&) {
-      for (const Mapping& mapping : mappings())
-        if (mapping.kind == ErrorKind::kMemory) PyErr_SetString(mapping.type, "out of memory; free some and try again");
+      set_python_error();
     }
   });
+}
+
+void set_python_error() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    for (const Mapping& mapping : mappings())
+      if (mapping.kind == error.kind()) raise(mapping.type, located(error), fix_of(error));
+  } catch (const std::bad_alloc&) {
+    for (const Mapping& mapping : mappings())
+      if (mapping.kind == ErrorKind::kMemory) PyErr_SetString(mapping.type, "out of memory; free some and try again");
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
 }
 
 }  // namespace sluice::python

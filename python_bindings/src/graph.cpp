@@ -1,7 +1,7 @@
 // Tracing scopes and placement, as Python's nn.Graph uses them.
 #include <array>
 
-#include "both.h"
+#include "bindings.h"
 #include "fix.h"
 #include "graph/call_fix.h"
 #include "graph/origin.h"

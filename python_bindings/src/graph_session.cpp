@@ -8,7 +8,7 @@
 
 #include "base/fork.h"
 #include "base/interrupt.h"
-#include "both.h"
+#include "bindings.h"
 #include "graph_object.h"
 #include "live_graphs.h"
 #include "plan/json.h"

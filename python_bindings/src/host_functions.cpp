@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "both.h"
+#include "bindings.h"
 #include "graph/ops/host.h"
 #include "graph_object.h"
 #include "tensor/eager.h"

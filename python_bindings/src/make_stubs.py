@@ -1,9 +1,9 @@
-"""Type stubs of the extension module: make_stubs.py DIRECTORY writes __init__.pyi, fn.pyi and ops.pyi there.
+"""Type stubs of the extension module: make_stubs.py DIRECTORY writes __init__.pyi and one for each submodule there.
 
-Everything is said once, in the module itself: bound functions by their signatures, ops by their definitions, and the
-methods that the Python package adds to Tensor by theirs. There, a parameter without an annotation may be anything and
-a result without one is a Tensor. `_functions.pyi` holds the functions that are methods under another name, and
-`__init__.pyi` of sluice what that imports, also what it imports when first used.
+Everything is said once, in the module itself: bound functions by their signatures, public functions by their forms, ops
+by their definitions, and the methods that the Python package adds to Tensor by theirs. There, a parameter without an
+annotation may be anything and a result without one is a Tensor. `__init__.pyi` of sluice holds what that imports, also
+what it imports when first used.
 """
 
 import ast
@@ -11,9 +11,10 @@ import inspect
 import pathlib
 import re
 import sys
+import types
 
 import sluice
-from sluice import _C, _functions, _tensor_math, _tensor_methods  # noqa: F401 (the last two add methods)
+from sluice import _C, _tensor_methods  # noqa: F401 (adds methods)
 
 BUILTINS = "bool int float str type object list tuple dict set slice property".split()
 NAMES = re.compile(r"(?<![\w.\"'])(" + "|".join([*BUILTINS, "dtype", "device"]) + r")(?![\w\"'=:])")
@@ -150,8 +151,15 @@ def class_lines(name, cls):
     return lines if len(lines) > 1 else [lines[0][:-1] + ": ..."]
 
 
+def named_tuple_lines(name, cls):
+    """A type of named results, of which Python itself knows no more than the number of its fields."""
+    fields = [key for key in vars(cls) if not key.startswith(("__", "n_"))]
+    fields.sort(key=lambda key: cls(range(cls.n_fields)).__getattribute__(key))
+    return [f"class {name}(typing.NamedTuple):", *(f"    {field}: Tensor" for field in fields)]
+
+
 def module_lines(module):
-    lines = []
+    lines = [f"__all__ = {list(module.__all__)}"] if hasattr(module, "__all__") else []
     for name, member in vars(module).items():
         if name.startswith("__"):
             continue
@@ -160,6 +168,8 @@ def module_lines(module):
         elif isinstance(member, type) and issubclass(member, BaseException):
             bases = ", ".join("builtins." + b.__name__ if b.__module__ == "builtins" else b.__name__ for b in member.__bases__)
             lines.append(f"class {name}({bases}): ...")
+        elif isinstance(member, type) and issubclass(member, tuple):
+            lines += named_tuple_lines(name, member)
         elif isinstance(member, type):
             lines += class_lines(name, member)
         elif hasattr(member, "__nb_signature__"):
@@ -176,26 +186,13 @@ def ops_lines():
     return lines
 
 
-def functions_lines():
-    lines = [HEADER, "from sluice._C import Tensor", ""]
-    for name in _functions.__all__:
-        member = getattr(_functions, name)
-        if name in _functions.METHODS:
-            method = inspect.getattr_static(sluice.Tensor, name)
-            if inspect.isfunction(method):
-                lines.append(f"def {name}{python_signature(method, 'input: Tensor')}: ...")
-            else:
-                lines += [line.replace("(self", "(input: Tensor", 1) for line in function_lines(name, method)]
-        elif inspect.isfunction(member):
-            lines.append(f"def {name}{python_signature(member)}: ...")
-    return lines
-
-
 def package_lines():
     """sluice itself: what it imports, at once or when first used, and its constants."""
-    lines = [HEADER, "from sluice._functions import *"]
+    lines = [HEADER]
     for node in ast.parse(pathlib.Path(sluice.__file__).read_text()).body:
-        if isinstance(node, ast.ImportFrom) and node.names[0].name != "*":
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+            lines.append(f"from {node.module} import *")
+        elif isinstance(node, ast.ImportFrom):
             lines += [f"from {node.module} import {a.name} as {a.asname or a.name}" for a in node.names]
     for name, target in sluice._LAZY.items():
         lines.append("from {} import {} as {}".format(*target.rpartition(".")[::2], name))
@@ -211,12 +208,13 @@ def package_lines():
 def main(directory):
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    top = [HEADER, "from sluice._C import fn as fn", "from sluice._C import ops as ops", "", "__version__: str",
+    modules = {name: m for name, m in vars(_C).items() if isinstance(m, types.ModuleType)}
+    top = [HEADER, *(f"from sluice._C import {name} as {name}" for name in modules), "", "__version__: str",
            "dtypes: tuple[_DType, ...]", *module_lines(_C)]
-    fn = [HEADER, "from sluice._C import Tensor", "",
-          *module_lines(_C.fn)]
-    stubs = {directory / "__init__.pyi": top, directory / "fn.pyi": fn, directory / "ops.pyi": ops_lines(),
-             directory.parent / "_functions.pyi": functions_lines(), directory.parent / "__init__.pyi": package_lines()}
+    stubs = {directory / f"{name}.pyi": [HEADER, "from sluice._C import Tensor", "", *module_lines(module)]
+             for name, module in modules.items()}
+    stubs |= {directory / "__init__.pyi": top, directory / "ops.pyi": ops_lines(),
+              directory.parent / "__init__.pyi": package_lines()}
     for path, lines in stubs.items():
         path.write_text("\n".join(lines) + "\n")
 

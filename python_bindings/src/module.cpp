@@ -15,9 +15,9 @@ NB_MODULE(_C, m) {
   bind_engine(m);
   nb::class_<sluice::Tensor> tensor = bind_tensor(m);
   nb::module_ fn = m.def_submodule("fn", "Functions on tensors, with torch's semantics.");
-  bind_math(fn, tensor);
-  bind_movement(fn, tensor);
-  bind_networks(fn);
+  bind_forms(m, fn, tensor);
+  bind_creation(fn, tensor);
+  bind_updates(fn);
   bind_random(m);
   bind_op_table(m);
   bind_autograd(m);

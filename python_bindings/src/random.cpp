@@ -1,7 +1,9 @@
 // Generators, and creation from them.
 #include "tensor/random.h"
 
-#include "both.h"
+#include "bindings.h"
+#include "graph/ops/elementwise.h"
+#include "graph/ops/matmul.h"
 #include "graph/ops/random.h"
 
 namespace sluice::python {
@@ -40,6 +42,23 @@ void bind_random(nb::module_& m) {
             return ops::dropout(draw.state, x, p, draw.salt);
           },
           nb::arg("input"), nb::arg("p"))
+      .def(
+          "attention",
+          [](Generator& g, const Value& q, const Value& k, const Value& v, const OptionalValue& mask, double dropout_p,
+             bool is_causal, std::optional<double> scale) {
+            ops::AttentionOptions options{mask, is_causal, scale};
+            if (dropout_p > 0) {
+              const Generator::Draw draw = g.next();
+              options.dropout = [=](const Value& weights) {
+                return dropout_p == 1 ? ops::mul(weights, 0.0)
+                                      : ops::dropout(draw.state, weights, dropout_p, draw.salt);
+              };
+            }
+            GilRelease release;
+            return ops::scaled_dot_product_attention(q, k, v, options);
+          },
+          nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("attn_mask").none(), nb::arg("dropout_p"),
+          nb::arg("is_causal"), nb::arg("scale").none())
       .def("draw_uniform",
            [](Generator& g, const Shape& s, double low, double high, DType d) {
              const Generator::Draw draw = g.next();

@@ -1,7 +1,7 @@
 // An engine of its own that runs bundles, beside the default one: what a C++ service does, from Python.
 #include <mutex>
 
-#include "both.h"
+#include "bindings.h"
 #include "graph_object.h"
 #include "live_graphs.h"
 #include "plan/ledger.h"

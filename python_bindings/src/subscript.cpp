@@ -1,6 +1,6 @@
 #include "subscript.h"
 
-#include "both.h"
+#include "bindings.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"

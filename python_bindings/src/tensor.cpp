@@ -4,7 +4,6 @@
 #include <chrono>
 
 #include "bindings.h"
-#include "both.h"
 #include "exchange.h"
 #include "graph/autodiff/tape.h"
 #include "graph/call_fix.h"
@@ -172,10 +171,6 @@ void bind_autograd_members(nb::class_<Tensor>& t) {
                  [hook = SharedObject(hook)](const Value& leaf) { run_hook(hook, leaf); });
            })
       .def("_remove_hook", &Tensor::remove_hook)
-      .def(
-          "detach", [](const Tensor& t) -> Value { return t.detach(); }, Release())
-      .def(
-          "clone", [](const Tensor& t) -> Value { return t.clone(); }, Release())
       .def_prop_rw("data", &data_of, &set_data);
 }
 
@@ -239,8 +234,6 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
       .def("_to_global", &to_global, nb::arg("mesh"), nb::arg("sbp"), nb::arg("whole") = nb::none())
       .def("_lie_like", &lie_like, nb::arg("like"))
       .def("_to_local", [](const Tensor& t) -> Value { return with_global(t, nullptr, t.type()); })
-      .def(
-          "contiguous", [](const Tensor& t) -> Value { return t.contiguous(); }, Release())
       .def(
           "_update",
           [](const Value& t, nb::callable compute) {

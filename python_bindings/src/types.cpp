@@ -82,14 +82,12 @@ bool ints_from(nb::handle object, Ints* ints) {
     return true;
   }
   if (!PyList_Check(object.ptr()) && !PyTuple_Check(object.ptr())) return false;
-  PyObject* fast = PySequence_Fast(object.ptr(), "");
-  const Py_ssize_t n = PySequence_Fast_GET_SIZE(fast);
   bool ok = true;
-  for (Py_ssize_t i = 0; i < n && ok; ++i) {
-    ok = integer_from(PySequence_Fast_GET_ITEM(fast, i), &one);
+  for (Py_ssize_t i = 0; ok && i < PySequence_Fast_GET_SIZE(object.ptr()); ++i) {
+    const nb::object item = nb::borrow(PySequence_Fast_GET_ITEM(object.ptr(), i));  // its __index__ may change the list
+    ok = integer_from(item.ptr(), &one);
     ints->push_back(one);
   }
-  Py_DECREF(fast);
   return ok;
 }
 

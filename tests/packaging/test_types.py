@@ -91,8 +91,8 @@ def mypy(paths, tmp_path, cwd):
 
 
 def test_the_stubs_are_there_and_correct(tmp_path):
-    stubs = [*PACKAGE.glob("_C/*.pyi"), PACKAGE / "_functions.pyi", PACKAGE / "__init__.pyi"]
-    assert (PACKAGE / "py.typed").exists() and len(stubs) == 5
+    stubs = [*PACKAGE.glob("_C/*.pyi"), PACKAGE / "__init__.pyi"]
+    assert (PACKAGE / "py.typed").exists() and len(stubs) > 5
     done = mypy(stubs, tmp_path, tmp_path)
     assert done.returncode == 0, done.stdout
 

@@ -19,7 +19,7 @@ DOCUMENTED = (TypeError, ValueError, IndexError, RuntimeError, NotImplementedErr
 # What Python itself raises before Sluice is asked, and what the hostile objects raise.
 PYTHONS_OWN = (AttributeError, OverflowError, KeyError, ZeroDivisionError, RecursionError, AssertionError, BufferError)
 # Not functions of their arguments: they end the process, write files, or change what later calls do.
-LEFT_OUT = {"save", "load_graph", "set_num_threads", "set_default_dtype", "set_grad_enabled", "annotations", "METHODS",
+LEFT_OUT = {"save", "load_graph", "set_num_threads", "set_default_dtype", "set_grad_enabled", "annotations",
             "register_quota", "stream", "from_dlpack", "frombuffer"}
 
 

@@ -10,7 +10,7 @@ import sluice as sl
 from sluice import _C
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "adding-an-op.md").read_text()
+PAGE = (ROOT / "docs" / "adding-an-op.md").read_text().split("## An elementwise op")[1]
 BLOCKS = re.findall(r"```cpp\n(.*?)```", PAGE, re.S)
 EXAMPLE = "sinc"
 ENTRY, DEFINITION = "base/scalar/unary.inc", "graph/ops/unary.cpp"

@@ -25,6 +25,7 @@ def tuple_of(value: Any, n: int) -> Any:
 
 class _ConvNd(Module):
     dims = 0
+    function: Any = None  # of sluice.nn.functional
     transposed = False
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
@@ -44,7 +45,10 @@ class _ConvNd(Module):
         self.output_padding = tuple_of(output_padding, n)
         self.groups, self.padding_mode = groups, padding_mode
         if isinstance(padding, str):
-            F.named_padding(padding, self.kernel_size, self.stride, self.dilation)  # checks it
+            if padding not in ("valid", "same"):
+                raise ValueError(f"padding is {padding!r}; must be ints, 'valid' or 'same'")
+            if padding == "same" and any(s != 1 for s in self.stride):
+                raise ValueError("padding='same' is not supported for strided convolutions")
         self.padding = padding if isinstance(padding, str) else tuple_of(padding, n)
         shape = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)
         self.weight = Parameter(sluice.empty(*shape, *self.kernel_size, device=device, dtype=dtype))
@@ -75,19 +79,19 @@ class _Conv(_ConvNd):
                          device=device, dtype=dtype)
 
     def forward(self, input: Any) -> Tensor:
-        return F.convolution(self.dims, input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        return self.function(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
 class Conv1d(_Conv):
-    dims = 1
+    dims, function = 1, F.conv1d
 
 
 class Conv2d(_Conv):
-    dims = 2
+    dims, function = 2, F.conv2d
 
 
 class Conv3d(_Conv):
-    dims = 3
+    dims, function = 3, F.conv3d
 
 
 class _ConvTranspose(_ConvNd):
@@ -103,8 +107,7 @@ class _ConvTranspose(_ConvNd):
         output_padding = self.output_padding
         if output_size is not None:
             output_padding = self._output_padding_for(input, tuple(output_size)[-self.dims:])
-        return F.transposed_convolution(self.dims, input, self.weight, self.bias, self.stride, self.padding, output_padding,
-                                        self.groups, self.dilation)
+        return self.function(input, self.weight, self.bias, self.stride, self.padding, output_padding, self.groups, self.dilation)
 
     def _output_padding_for(self, input: Any, size: Any) -> Any:
         least = [(input.shape[-self.dims + i] - 1) * self.stride[i] - 2 * self.padding[i]
@@ -116,12 +119,12 @@ class _ConvTranspose(_ConvNd):
 
 
 class ConvTranspose1d(_ConvTranspose):
-    dims = 1
+    dims, function = 1, F.conv_transpose1d
 
 
 class ConvTranspose2d(_ConvTranspose):
-    dims = 2
+    dims, function = 2, F.conv_transpose2d
 
 
 class ConvTranspose3d(_ConvTranspose):
-    dims = 3
+    dims, function = 3, F.conv_transpose3d

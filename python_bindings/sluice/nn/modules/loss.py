@@ -9,10 +9,15 @@ from sluice.nn import functional as F
 from sluice.nn.modules.module import Module
 
 
+def _check_reduction(reduction: Any) -> None:
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction is {reduction!r}; must be 'mean', 'sum' or 'none'")
+
+
 class _Loss(Module):
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
-        F.check_reduction(reduction)
+        _check_reduction(reduction)
         self.reduction = reduction
 
 

@@ -10,7 +10,7 @@ from sluice.nn.modules.module import Module
 
 
 class _MaxPool(Module):
-    dims = 0
+    function: Any = None  # of sluice.nn.functional
 
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                  return_indices: bool = False, ceil_mode: bool = False) -> None:
@@ -21,7 +21,7 @@ class _MaxPool(Module):
         self.padding, self.dilation, self.ceil_mode = padding, dilation, ceil_mode
 
     def forward(self, input: Any) -> Tensor:
-        return F.max_pool(self.dims, input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+        return self.function(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
 
     def extra_repr(self) -> str:
         return (f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}, "
@@ -29,19 +29,19 @@ class _MaxPool(Module):
 
 
 class MaxPool1d(_MaxPool):
-    dims = 1
+    function = F.max_pool1d
 
 
 class MaxPool2d(_MaxPool):
-    dims = 2
+    function = F.max_pool2d
 
 
 class MaxPool3d(_MaxPool):
-    dims = 3
+    function = F.max_pool3d
 
 
 class _AvgPool(Module):
-    dims = 0
+    function: Any = None  # of sluice.nn.functional
 
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                  count_include_pad: bool = True) -> None:
@@ -50,45 +50,45 @@ class _AvgPool(Module):
         self.padding, self.ceil_mode, self.count_include_pad = padding, ceil_mode, count_include_pad
 
     def forward(self, input: Any) -> Tensor:
-        return F.avg_pool(self.dims, input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+        return self.function(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class AvgPool1d(_AvgPool):
-    dims = 1
+    function = F.avg_pool1d
 
 
 class AvgPool2d(_AvgPool):
-    dims = 2
+    function = F.avg_pool2d
 
 
 class AvgPool3d(_AvgPool):
-    dims = 3
+    function = F.avg_pool3d
 
 
 class _AdaptiveAvgPool(Module):
-    dims = 0
+    function: Any = None  # of sluice.nn.functional
 
     def __init__(self, output_size: Any) -> None:
         super().__init__()
         self.output_size = output_size
 
     def forward(self, input: Any) -> Tensor:
-        return F.adaptive_avg_pool(self.dims, input, self.output_size)
+        return self.function(input, self.output_size)
 
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}"
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPool):
-    dims = 1
+    function = F.adaptive_avg_pool1d
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPool):
-    dims = 2
+    function = F.adaptive_avg_pool2d
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPool):
-    dims = 3
+    function = F.adaptive_avg_pool3d

@@ -1,0 +1,39 @@
+// The list of all forms: one line per family.
+#include <algorithm>
+
+#include "graph/ops/comparison.h"
+#include "graph/ops/elementwise.h"
+#include "graph/ops/forms.h"
+
+namespace sluice {
+namespace {
+
+// Elementwise functions that no family spells are spelled as all of them are: of tensors, in place, into out=.
+void add_elementwise(std::span<const ops::TensorFunction> functions, std::vector<Form>* forms) {
+  for (const ops::TensorFunction& f : functions) {
+    const std::string name = f.op->name;
+    if (std::any_of(forms->begin(), forms->end(), [&](const Form& form) { return form.name() == name; })) continue;
+    Overload made = f.unary != nullptr ? overload(name + "(Tensor input) -> Tensor", f.unary)
+                                       : overload(name + "(Tensor input, Tensor other) -> Tensor", f.binary);
+    forms->push_back({.doc = f.op->doc, .overloads = {std::move(made)}, .in_place = true, .out = true});
+  }
+}
+
+}  // namespace
+
+const std::vector<Form>& builtin_forms() {
+  static const std::vector<Form> forms = [] {
+    std::vector<Form> all;
+    for (auto family : {&ops::arithmetic_forms, &ops::reduction_forms, &ops::shaping_forms, &ops::indexing_forms,
+                        &ops::matmul_forms, &ops::window_forms, &ops::network_forms}) {
+      std::vector<Form> of_family = family();
+      all.insert(all.end(), std::make_move_iterator(of_family.begin()), std::make_move_iterator(of_family.end()));
+    }
+    for (auto functions : {ops::unary_functions(), ops::binary_functions(), ops::comparison_functions()})
+      add_elementwise(functions, &all);
+    return all;
+  }();
+  return forms;
+}
+
+}  // namespace sluice

@@ -1,0 +1,312 @@
+// Torch's spelling of arithmetic: names, operators, and functions that are more than one op.
+#include <limits>
+#include <numbers>
+
+#include "graph/autodiff/tape.h"
+#include "graph/ops/activation.h"
+#include "graph/ops/comparison.h"
+#include "graph/ops/elementwise.h"
+#include "graph/ops/forms.h"
+
+namespace sluice::ops {
+namespace {
+
+bool is_one(const Operand& x) { return x.own_dtype() != DType::kBool && x.number() == 1; }
+
+// alpha * b, computed in the dtype that an operation on a and b has.
+Operand scaled(const char* name, const Operand& a, const Operand& b, const Operand& alpha) {
+  if (is_one(alpha)) return b;
+  const DType dtype = result_dtype(a, b);
+  SLUICE_CHECK_KIND(kRuntime, alpha.own_dtype() != DType::kBool || dtype == DType::kBool,
+                    "{}: Boolean alpha only supported for Boolean results: the result is {}; give a number", name,
+                    dtype_name(dtype));
+  SLUICE_CHECK_KIND(kRuntime, !is_floating(alpha.own_dtype()) || is_floating(dtype),
+                    "{}: For integral input tensors, argument alpha must not be a floating point number: got {}", name,
+                    alpha.number());
+  if (!b.is_number()) return mul(cast(b.value(), dtype), alpha);
+  const double product = b.number() * alpha.number();
+  if (is_floating(b.own_dtype()) || is_floating(alpha.own_dtype())) return product;
+  return static_cast<int64_t>(product);
+}
+
+Value add_scaled(const Operand& a, const Operand& b, const Operand& alpha) {
+  return add(a, scaled("add", a, b, alpha));
+}
+Value sub_scaled(const Operand& a, const Operand& b, const Operand& alpha) {
+  return sub(a, scaled("sub", a, b, alpha));
+}
+
+Value div_rounded(const Operand& a, const Operand& b, const std::optional<std::string>& mode) {
+  if (!mode) return div(a, b);
+  if (*mode == "floor") return floor_divide(a, b);
+  SLUICE_CHECK(*mode == "trunc", "div: rounding_mode is '{}'; must be None, 'trunc' or 'floor'", *mode);
+  if (is_floating(result_dtype(a, b))) return trunc(div(a, b));
+  return floor_divide(sub(a, fmod(a, b)), b);  // exact, as a quotient of floats is not
+}
+
+Value times(const Value& x, const Operand& by) { return is_one(by) ? x : mul(x, by); }
+
+Value addcmul(const Value& x, const Value& a, const Value& b, const Operand& value) {
+  return add(x, times(mul(a, b), value));
+}
+
+Value addcdiv(const Value& x, const Value& a, const Value& b, const Operand& value) {
+  return add(x, times(div(a, b), value));
+}
+
+Value clamp_min(const Value& x, const Operand& min) { return clamp(x, min, std::nullopt); }
+Value clamp_max(const Value& x, const Operand& max) { return clamp(x, std::nullopt, max); }
+
+Value masked_fill_with(const Value& x, const Value& mask, const Operand& value) {
+  SLUICE_CHECK_KIND(kRuntime, value.is_number() || value.value().rank() == 0,
+                    "masked_fill: value has shape {}; must be a number or a tensor without dims",
+                    value.is_number() ? "" : value.value().shape().str());
+  return masked_fill(x, mask, value);
+}
+
+Value where_method(const Value& x, const Value& condition, const Operand& other) {
+  return where(condition.dtype() == DType::kUInt8 ? cast(condition, DType::kBool) : condition, x, other);
+}
+
+// Inverse of erf by a rational start and three Newton steps, in float64.
+Value inverse_erf(const Value& of) {
+  const Value x = cast(of, DType::kFloat64), w = log1p(neg(mul(x, x)));
+  const double a = 0.147;
+  const Value head = add(mul(w, 0.5), 2 / (std::numbers::pi * a));
+  Value y = mul(sign(x), sqrt(sub(sqrt(sub(mul(head, head), div(w, a))), head)));
+  for (int i = 0; i < 3; ++i) {
+    const Value slope = mul(exp(neg(mul(y, y))), 2 * std::numbers::inv_sqrtpi), step = div(sub(erf(y), x), slope);
+    y = sub(y, div(step, add(mul(y, step), 1)));
+  }
+  return cast(where(eq(abs(x), 1), mul(x, std::numeric_limits<double>::infinity()), y), of.dtype());
+}
+
+Value erfinv(const Value& x) {
+  const Value input = to_floating(x);
+  Value y;
+  {
+    const GradMode no_grad(false);
+    y = inverse_erf(input);
+  }
+  record_function("erfinv", {&input, 1}, {&y, 1}, [input](std::span<const Value> grads) {
+    const Value again = erfinv(input);
+    return std::vector<Value>{mul(mul(grads[0], 0.5 / std::numbers::inv_sqrtpi), exp(mul(again, again)))};
+  });
+  return y;
+}
+
+Value positive(const Value& x) {
+  SLUICE_CHECK_KIND(kRuntime, x.dtype() != DType::kBool,
+                    "positive: The `+` operator, on a bool tensor is not supported; it must be of numbers");
+  return x;
+}
+
+// The order comes first in the function, the tensor in the method.
+Value polygamma_of(int64_t n, const Value& x) { return polygamma(n, x); }
+Value polygamma_method(const Value& x, int64_t n) { return polygamma(n, x); }
+
+// Elementwise functions can write into their first operand and into out=.
+Form elementwise(const char* doc, std::vector<Overload> overloads, std::vector<const char*> aliases = {}) {
+  return {.doc = doc, .overloads = std::move(overloads), .aliases = std::move(aliases), .in_place = true, .out = true};
+}
+
+Form with_operator(Form form, const char* name, bool reflected) {
+  form.python_operator = name;
+  form.reflected = reflected;
+  return form;
+}
+
+void add_arithmetic(std::vector<Form>& forms) {
+  forms.push_back(with_operator(
+      elementwise("input + alpha * other, broadcast; of bools: or. torch.add.",
+                  {overload("add(Tensor input, Operand other, *, Scalar alpha=1) -> Tensor", &add_scaled)}),
+      "add", true));
+  forms.push_back(with_operator(
+      elementwise("input - alpha * other, broadcast. torch.sub.",
+                  {overload("sub(Tensor input, Operand other, *, Scalar alpha=1) -> Tensor", &sub_scaled)},
+                  {"subtract"}),
+      "sub", true));
+  forms.push_back(
+      with_operator(elementwise("input * other, broadcast; of bools: and. torch.mul.",
+                                {overload("mul(Tensor input, Operand other) -> Tensor", &mul)}, {"multiply"}),
+                    "mul", true));
+  forms.push_back(with_operator(
+      elementwise("input / other, broadcast; rounded towards 0 ('trunc') or minus infinity ('floor'). torch.div.",
+                  {overload("div(Tensor input, Operand other, *, str? rounding_mode=None) -> Tensor", &div_rounded)},
+                  {"divide"}),
+      "truediv", true));
+  forms.push_back(elementwise("input / other, broadcast. torch.true_divide.",
+                              {overload("true_divide(Tensor input, Operand other) -> Tensor", &div)}));
+  forms.push_back(
+      with_operator(elementwise("input / other rounded towards minus infinity. torch.floor_divide.",
+                                {overload("floor_divide(Tensor input, Operand other) -> Tensor", &floor_divide)}),
+                    "floordiv", true));
+  forms.push_back(with_operator(elementwise("Remainder of input / other with the sign of other. torch.remainder.",
+                                            {overload("remainder(Tensor input, Operand other) -> Tensor", &remainder),
+                                             overload("remainder(Scalar input, Tensor other) -> Tensor", &remainder)}),
+                                "mod", true));
+  forms.push_back(elementwise("Remainder of input / other with the sign of input. torch.fmod.",
+                              {overload("fmod(Tensor input, Operand other) -> Tensor", &fmod)}));
+  forms.push_back(with_operator(elementwise("input to the exponent, broadcast. torch.pow.",
+                                            {overload("pow(Tensor input, Operand exponent) -> Tensor", &pow),
+                                             overload("pow(Scalar input, Tensor exponent) -> Tensor", &pow)}),
+                                "pow", true));
+  forms.push_back(elementwise("|input| with the sign of other. torch.copysign.",
+                              {overload("copysign(Tensor input, Operand other) -> Tensor", &copysign)}));
+  forms.push_back(elementwise("input * log(other), 0 where input is 0. torch.xlogy.",
+                              {overload("xlogy(Tensor input, Operand other) -> Tensor", &xlogy),
+                               overload("xlogy(Scalar input, Tensor other) -> Tensor", &xlogy)},
+                              {"special.xlogy"}));
+  forms.push_back(elementwise("0, 1, or values where input is 0. torch.heaviside.",
+                              {overload("heaviside(Tensor input, Tensor values) -> Tensor", &heaviside)}));
+  forms.push_back({.doc = "The derivative of order n of digamma. torch.polygamma.",
+                   .overloads = {overload("polygamma(int n, Tensor input) -> Tensor", &polygamma_of)},
+                   .aliases = {"special.polygamma"},
+                   .method = false,
+                   .out = true});
+  forms.push_back({.doc = "The derivative of order n of digamma. torch.Tensor.polygamma.",
+                   .overloads = {overload("polygamma(Tensor input, int n) -> Tensor", &polygamma_method)},
+                   .function = false,
+                   .in_place = true});
+  forms.push_back(elementwise("input + weight * (end - input). torch.lerp.",
+                              {overload("lerp(Tensor input, Tensor end, Operand weight) -> Tensor", &lerp)}));
+  forms.push_back(elementwise(
+      "input + value * tensor1 * tensor2. torch.addcmul.",
+      {overload("addcmul(Tensor input, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", &addcmul)}));
+  forms.push_back(elementwise(
+      "input + value * tensor1 / tensor2. torch.addcdiv.",
+      {overload("addcdiv(Tensor input, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", &addcdiv)}));
+}
+
+void add_bounds(std::vector<Form>& forms) {
+  forms.push_back(elementwise("input within [min, max]; either bound may be absent, not both. torch.clamp.",
+                              {overload("clamp(Tensor input, Operand? min=None, Operand? max=None) -> Tensor", &clamp)},
+                              {"clip"}));
+  forms.push_back(elementwise("The larger of input and min. torch.clamp_min.",
+                              {overload("clamp_min(Tensor input, Operand min) -> Tensor", &clamp_min)}));
+  forms.push_back(elementwise("The smaller of input and max. torch.clamp_max.",
+                              {overload("clamp_max(Tensor input, Operand max) -> Tensor", &clamp_max)}));
+  forms.push_back(
+      {.doc = "`value` where mask, else input. torch.masked_fill.",
+       .overloads = {overload("masked_fill(Tensor input, Tensor mask, Operand value) -> Tensor", &masked_fill_with)},
+       .in_place = true});
+  forms.push_back(
+      {.doc = "input where condition, else other. torch.Tensor.where.",
+       .overloads = {overload("where(Tensor input, Tensor condition, Operand other) -> Tensor", &where_method)},
+       .function = false});
+  forms.push_back(
+      {.doc = "|input - other| <= atol + rtol * |other|, elementwise. torch.isclose.",
+       .overloads = {overload(
+           "isclose(Tensor input, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor",
+           &isclose)}});
+}
+
+using Compare = Value (*)(const Operand&, const Operand&);
+
+void add_comparisons(std::vector<Form>& forms) {
+  const auto comparison = [&](const char* name, const char* doc, Compare f, std::vector<const char*> aliases) {
+    const std::string signature = std::string(name) + "(Tensor input, Operand other) -> Tensor";
+    forms.push_back(with_operator(elementwise(doc, {overload(signature, f)}, std::move(aliases)), name, false));
+  };
+  comparison("eq", "input == other, bool. torch.eq.", &eq, {});
+  comparison("ne", "input != other, bool. torch.ne.", &ne, {"not_equal"});
+  comparison("lt", "input < other, bool. torch.lt.", &lt, {"less"});
+  comparison("le", "input <= other, bool. torch.le.", &le, {"less_equal"});
+  comparison("gt", "input > other, bool. torch.gt.", &gt, {"greater"});
+  comparison("ge", "input >= other, bool. torch.ge.", &ge, {"greater_equal"});
+  const auto bitwise = [&](const char* name, const char* doc, Compare f) {
+    const std::string signature = std::string("bitwise_") + name + "(Tensor input, Operand other) -> Tensor";
+    forms.push_back(with_operator(elementwise(doc, {overload(signature, f)}), name, true));
+  };
+  bitwise("and", "And of bools or bits. torch.bitwise_and.", &bitwise_and);
+  bitwise("or", "Or of bools or bits. torch.bitwise_or.", &bitwise_or);
+  bitwise("xor", "Exclusive or of bools or bits. torch.bitwise_xor.", &bitwise_xor);
+  const auto shift = [&](const char* signature, const char* doc, Compare f, const char* name) {
+    forms.push_back(with_operator(elementwise(doc, {overload(signature, f)}), name, true));
+  };
+  shift("bitwise_left_shift(Tensor input, Operand other) -> Tensor",
+        "Bits moved to the left. torch.bitwise_left_shift.", &bitwise_left_shift, "lshift");
+  shift("bitwise_right_shift(Tensor input, Operand other) -> Tensor",
+        "Bits moved to the right, the sign staying. torch.bitwise_right_shift.", &bitwise_right_shift, "rshift");
+  forms.push_back(with_operator(elementwise("Not of bools or bits. torch.bitwise_not.",
+                                            {overload("bitwise_not(Tensor input) -> Tensor", &bitwise_not)}),
+                                "invert", false));
+  const auto test = [&](const char* signature, const char* doc, Value (*f)(const Value&)) {
+    forms.push_back({.doc = doc, .overloads = {overload(signature, f)}});
+  };
+  test("isnan(Tensor input) -> Tensor", "NaN, bool. torch.isnan.", &isnan);
+  test("isinf(Tensor input) -> Tensor", "Infinite, bool. torch.isinf.", &isinf);
+  test("isfinite(Tensor input) -> Tensor", "Neither NaN nor infinite, bool. torch.isfinite.", &isfinite);
+  const auto test_out = [&](const char* signature, const char* doc, Value (*f)(const Value&)) {
+    forms.push_back({.doc = doc, .overloads = {overload(signature, f)}, .out = true});
+  };
+  test_out("isposinf(Tensor input) -> Tensor", "Infinite and positive, bool. torch.isposinf.", &isposinf);
+  test_out("isneginf(Tensor input) -> Tensor", "Infinite and negative, bool. torch.isneginf.", &isneginf);
+  test_out("signbit(Tensor input) -> Tensor", "The sign is negative, also of zeros, bool. torch.signbit.", &signbit);
+  const auto larger = [&](const char* signature, const char* doc, Compare f) {
+    forms.push_back({.doc = doc, .overloads = {overload(signature, f)}, .out = true});
+  };
+  larger("maximum(Tensor input, Tensor other) -> Tensor", "The larger of both; NaN if either is. torch.maximum.",
+         &maximum);
+  larger("minimum(Tensor input, Tensor other) -> Tensor", "The smaller of both; NaN if either is. torch.minimum.",
+         &minimum);
+  larger("fmax(Tensor input, Tensor other) -> Tensor", "The larger of both, without NaN where one is. torch.fmax.",
+         &fmax);
+  larger("fmin(Tensor input, Tensor other) -> Tensor", "The smaller of both, without NaN where one is. torch.fmin.",
+         &fmin);
+  larger("logaddexp(Tensor input, Tensor other) -> Tensor", "log(exp(input) + exp(other)). torch.logaddexp.",
+         &logaddexp);
+  larger("logaddexp2(Tensor input, Tensor other) -> Tensor", "log2(2^input + 2^other). torch.logaddexp2.", &logaddexp2);
+  forms.push_back(elementwise("Angle of the point (other, input). torch.atan2; floating.",
+                              {overload("atan2(Tensor input, Tensor other) -> Tensor", &atan2)}, {"arctan2"}));
+}
+
+void add_unary(std::vector<Form>& forms) {
+  forms.push_back(with_operator(
+      elementwise("-input. torch.neg.", {overload("neg(Tensor input) -> Tensor", &neg)}, {"negative"}), "neg", false));
+  forms.push_back(with_operator(
+      elementwise("|input|. torch.abs.", {overload("abs(Tensor input) -> Tensor", &abs)}, {"absolute"}), "abs", false));
+  forms.push_back({.doc = "The input itself. torch.positive.",
+                   .overloads = {overload("positive(Tensor input) -> Tensor", &positive)},
+                   .python_operator = "pos",
+                   .sharing = Sharing::kItself});
+  forms.push_back(
+      elementwise("Integer part. torch.trunc.", {overload("trunc(Tensor input) -> Tensor", &trunc)}, {"fix"}));
+  forms.push_back(elementwise("input * input. torch.square.", {overload("square(Tensor input) -> Tensor", &square)}));
+  forms.push_back(elementwise("Hyperbolic tangent. torch.tanh; floating.",
+                              {overload("tanh(Tensor input) -> Tensor", &tanh)}, {"nn.functional.tanh"}));
+  forms.push_back(elementwise("1 / (1 + exp(-input)). torch.sigmoid; floating.",
+                              {overload("sigmoid(Tensor input) -> Tensor", &sigmoid)},
+                              {"nn.functional.sigmoid", "special.expit"}));
+  forms.push_back(elementwise("Inverse of erf. torch.erfinv; floating.",
+                              {overload("erfinv(Tensor input) -> Tensor", &erfinv)}, {"special.erfinv"}));
+  forms.push_back({.doc = "max(input, 0). torch.relu.",
+                   .overloads = {overload("relu(Tensor input) -> Tensor", &relu)},
+                   .in_place = true});
+}
+
+}  // namespace
+
+Value isclose(const Value& a, const Value& b, double rtol, double atol, bool equal_nan) {
+  SLUICE_CHECK_KIND(kRuntime, a.dtype() == b.dtype(), "isclose: {} did not match {}; both tensors must have one dtype",
+                    dtype_name(a.dtype()), dtype_name(b.dtype()));
+  for (const auto& [name, tolerance] : {std::pair("rtol", rtol), std::pair("atol", atol)})
+    SLUICE_CHECK_KIND(kRuntime, tolerance >= 0, "isclose: {} must be greater than or equal to zero, but got {}", name,
+                      tolerance);
+  const Value x = to_floating(a), y = to_floating(b);  // differences of integers may not fit theirs
+  const Value error = abs(sub(x, y));
+  const Value near = logical_and(isfinite(error), le(error, add(abs(mul(y, rtol)), atol)));
+  const Value close = logical_or(eq(a, b), near);
+  return equal_nan ? logical_or(close, logical_and(isnan(x), isnan(y))) : close;
+}
+
+std::vector<Form> arithmetic_forms() {
+  std::vector<Form> forms;
+  add_arithmetic(forms);
+  add_bounds(forms);
+  add_comparisons(forms);
+  add_unary(forms);
+  return forms;
+}
+
+}  // namespace sluice::ops

@@ -1,0 +1,17 @@
+#pragma once
+// The families' lists of public functions; graph/forms/all.cpp joins them.
+#include <vector>
+
+#include "graph/forms/form.h"
+
+namespace sluice::ops {
+
+std::vector<Form> arithmetic_forms();
+std::vector<Form> reduction_forms();
+std::vector<Form> shaping_forms();
+std::vector<Form> indexing_forms();
+std::vector<Form> matmul_forms();
+std::vector<Form> window_forms();
+std::vector<Form> network_forms();
+
+}  // namespace sluice::ops

@@ -1,0 +1,3 @@
+"""torch.return_types: the types of results with names."""
+
+from sluice._C.return_types import *  # noqa: F403

@@ -1,0 +1,211 @@
+// What a call of a form does: reads its arguments, runs its function, hands its result over.
+#include "form_object.h"
+#include "graph/autodiff/tape.h"
+#include "graph/ops/movement.h"
+#include "graph/ops/operand.h"
+
+namespace sluice::python {
+namespace {
+
+using ops::Operand;
+
+// Releases the GIL while a form's function runs and its arguments are dropped: both may wait for a graph's step.
+class Running {
+ public:
+  explicit Running(FormArgs& args) : args_(args) {}
+  ~Running() { args_.clear(); }
+
+ private:
+  GilRelease release_;
+  FormArgs& args_;
+};
+
+const Value* tensor_in(const FormArg& arg) {
+  if (const Value* value = std::get_if<Value>(&arg)) return value;
+  const Operand* operand = std::get_if<Operand>(&arg);
+  return operand != nullptr && !operand->is_number() ? &operand->value() : nullptr;
+}
+
+bool any_requires_grad(FormArgs& args) {
+  for (size_t i = 0; i < args.size(); ++i) {
+    const Value* value = tensor_in(args[i]);
+    if (value != nullptr && value->requires_grad()) return true;
+    const auto* list = std::get_if<std::vector<Value>>(&args[i]);
+    for (size_t k = 0; list != nullptr && k < list->size(); ++k)
+      if ((*list)[k].requires_grad()) return true;
+  }
+  return false;
+}
+
+PyObject* tuple_of(std::vector<Value>& values) {
+  nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
+  for (size_t i = 0; i < values.size(); ++i)
+    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), tensor_object(std::move(values[i])));
+  return tuple.release().ptr();
+}
+
+PyObject* named_tuple_of(std::vector<Value>& values, nb::handle type) {
+  nb::object tuple = nb::steal(PyStructSequence_New(reinterpret_cast<PyTypeObject*>(type.ptr())));
+  for (size_t i = 0; i < values.size(); ++i)
+    PyStructSequence_SetItem(tuple.ptr(), static_cast<Py_ssize_t>(i), tensor_object(std::move(values[i])));
+  return tuple.release().ptr();
+}
+
+PyObject* python_result(FormResult& result, const BoundOverload& overload) {
+  if (Value* value = std::get_if<Value>(&result)) return tensor_object(std::move(*value));
+  if (auto* values = std::get_if<std::vector<Value>>(&result))
+    return overload.result_type.is_valid() ? named_tuple_of(*values, overload.result_type) : tuple_of(*values);
+  return std::visit(
+      [](const auto& v) -> PyObject* {
+        if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::vector<Value>>)
+          return nullptr;
+        else
+          return nb::cast(v).release().ptr();
+      },
+      result);
+}
+
+// As torch: a result is written into a dtype of its kind or a wider one, never from floating to integers or from
+// numbers to bool.
+void check_castable(const std::string& name, DType from, DType to) {
+  const auto kind = [](DType d) { return d == DType::kBool ? 0 : is_integral(d) ? 1 : 2; };
+  if (kind(from) > kind(to))
+    fail(ErrorKind::kRuntime, "{}: result type {} can't be cast to the desired output type {}", name, dtype_name(from),
+         dtype_name(to));
+}
+
+// Writes a result into `out`, which gets its shape where it has another.
+void write_out(const BoundForm& form, PyObject* out, const Value& result) {
+  const Tensor* target = tensor_of(out);
+  if (target == nullptr)
+    fail(ErrorKind::kType, "{}(): argument 'out' must be Tensor, not {}", form.name, Py_TYPE(out)->tp_name);
+  check_castable(form.name, result.dtype(), target->dtype());
+  if (target->shape() == result.shape()) {
+    const Value kept = *target;
+    GilRelease release;
+    write_in_place(kept, result);
+    return;
+  }
+  if (target->size() != 0 &&
+      PyErr_WarnFormat(PyExc_UserWarning, 1,
+                       "%s: out of shape %s was resized to %s, since it had another than the result; resize it first",
+                       form.name.c_str(), target->shape().str().c_str(), result.shape().str().c_str()) != 0)
+    nb::raise_python_error();
+  *nb::inst_ptr<Tensor>(out) = Tensor(result).to(target->dtype()).contiguous();
+}
+
+PyObject* write_outs(const BoundForm& form, PyObject* out, FormResult& result) {
+  if (const Value* value = std::get_if<Value>(&result)) {
+    write_out(form, out, *value);
+  } else {
+    const auto& values = std::get<std::vector<Value>>(result);
+    if (!PyTuple_Check(out) || PyTuple_GET_SIZE(out) != static_cast<Py_ssize_t>(values.size()))
+      fail(ErrorKind::kType, "{}(): argument 'out' is {}; must be a tuple of {} Tensors", form.name,
+           Py_TYPE(out)->tp_name, values.size());
+    for (size_t i = 0; i < values.size(); ++i)
+      write_out(form, PyTuple_GET_ITEM(out, static_cast<Py_ssize_t>(i)), values[i]);
+  }
+  return nb::borrow(out).release().ptr();
+}
+
+PyObject* call_with_out(const BoundForm& form, const BoundOverload& overload, FormArgs& args, PyObject* out) {
+  const Tensor* target = tensor_of(out);
+  if (grad_enabled() && (any_requires_grad(args) || (target != nullptr && target->requires_grad())))
+    fail(ErrorKind::kRuntime,
+         "{}: out: functions with out= do not support automatic differentiation, but one of the arguments requires "
+         "grad; call it without out=, or under no_grad()",
+         form.name);
+  FormResult result;
+  {
+    const Running running(args);
+    result = overload.overload->function(args);
+  }
+  return write_outs(form, out, result);
+}
+
+PyObject* call_in_place(const BoundForm& form, const BoundOverload& overload, FormArgs& args, PyObject* self) {
+  {
+    const Running running(args);
+    const Value target = *tensor_in(args[0]);
+    update_in_place(target, [&](const Value& old) {
+      if (overload.params[0].as_operand)
+        args[0] = Operand(old);
+      else
+        args[0] = old;
+      Value result = std::get<Value>(overload.overload->function(args));
+      check_castable(form.name, result.dtype(), old.dtype());
+      return result;
+    });
+  }
+  return nb::borrow(self).release().ptr();
+}
+
+bool is_argument(FormArgs& args, const ValueImpl* impl) {
+  for (size_t i = 0; i < args.size(); ++i) {
+    const Value* value = tensor_in(args[i]);
+    if (value != nullptr && value->impl() == impl) return true;
+    const auto* list = std::get_if<std::vector<Value>>(&args[i]);
+    for (size_t k = 0; list != nullptr && k < list->size(); ++k)
+      if ((*list)[k].impl() == impl) return true;
+  }
+  return false;
+}
+
+// A function that had nothing to do gives one of its arguments. A caller gets another tensor: a view, or a copy.
+void separate(Sharing sharing, FormArgs& args, Value& result) {
+  if (sharing == Sharing::kItself || !result.defined() || !is_argument(args, result.impl())) return;
+  result = sharing == Sharing::kView
+               ? ops::slice(result, Ints(result.rank(), 0), result.shape().vec(), Ints(result.rank(), 1))
+               : Value(Tensor(result).clone());
+}
+
+PyObject* call_plainly(const BoundForm& form, const BoundOverload& overload, FormArgs& args, const PythonCall& call) {
+  FormResult result;
+  {
+    const Running running(args);
+    result = overload.overload->function(args);
+    if (Value* value = std::get_if<Value>(&result)) {
+      separate(form.sharing, args, *value);
+    } else if (auto* values = std::get_if<std::vector<Value>>(&result)) {
+      for (Value& one : *values) separate(form.sharing, args, one);
+    }
+  }
+  if (form.sharing == Sharing::kItself && call.nargs > 0) {
+    const Tensor* self = tensor_of(call.args[0]);
+    if (self != nullptr && self->impl() == std::get<Value>(result).impl())
+      return nb::borrow(call.args[0]).release().ptr();
+  }
+  return python_result(result, overload);
+}
+
+}  // namespace
+
+PyObject* call_form(const BoundForm& form, const PythonCall& call) {
+  FormArgs args;
+  CallExtras extras;
+  const BoundOverload* overload = nullptr;
+  PyObject* exchanged[2];
+  PythonCall given = call;
+  if (form.use == FormUse::kReflected && call.nargs == 2) {
+    exchanged[0] = call.args[1], exchanged[1] = call.args[0];
+    given.args = exchanged;
+  }
+  for (const BoundOverload& candidate : form.overloads) {
+    args.clear();
+    if (!read_arguments(candidate, given, form.takes_out, &args, &extras)) continue;
+    overload = &candidate;
+    break;
+  }
+  if (overload == nullptr) {
+    const bool is_operator = form.use == FormUse::kOperator || form.use == FormUse::kReflected;
+    if (is_operator && call.nargs == 2) return nb::borrow(Py_NotImplemented).release().ptr();
+    raise_mismatch(form.name, form.overloads, call, form.method, form.takes_out);
+  }
+  if (extras.out != nullptr && extras.out != Py_None) return call_with_out(form, *overload, args, extras.out);
+  const bool in_place = form.use == FormUse::kInPlace || form.use == FormUse::kInPlaceOperator ||
+                        (overload->overload->signature.has_inplace() && std::get<bool>(args[args.size() - 1]));
+  if (in_place) return call_in_place(form, *overload, args, call.args[0]);
+  return call_plainly(form, *overload, args, call);
+}
+
+}  // namespace sluice::python

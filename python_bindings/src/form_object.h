@@ -1,0 +1,34 @@
+#pragma once
+// Forms as Python callables.
+#include <string>
+#include <vector>
+
+#include "form_args.h"
+
+namespace sluice::python {
+
+// What a call of a form does with its result.
+enum class FormUse : uint8_t {
+  kPlain,            // returns it
+  kInPlace,          // writes it into the first argument
+  kOperator,         // returns it; NotImplemented for an operand of an unknown type
+  kReflected,        // the same with its two arguments exchanged
+  kInPlaceOperator,  // x += y
+};
+
+// A form under one name. Lives as long as the interpreter.
+struct BoundForm {
+  const char* doc;
+  std::string name, qualified, module;
+  std::vector<BoundOverload> overloads;
+  FormUse use = FormUse::kPlain;
+  bool method = false;
+  bool takes_out = false;
+  Sharing sharing = Sharing::kNothing;
+};
+
+nb::object form_object(const BoundForm* form);
+
+PyObject* call_form(const BoundForm& form, const PythonCall& call);
+
+}  // namespace sluice::python
