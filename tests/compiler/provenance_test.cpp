@@ -77,7 +77,7 @@ TEST_P(Provenances, NoPassLosesALineOrAModule) {
 TEST_P(Provenances, EveryKernelOfAPlanHasThoseOfItsNode) {
   std::set<std::string> modules;
   const graph::Graph graph = random_graph(GetParam(), modules);
-  for (const plan::Kernel& kernel : compile(graph, FakeTarget()).plan.kernels) {
+  for (const plan::Kernel& kernel : compile(graph, FakeTarget(), {}).plan.kernels) {
     // What brings inputs and variables to their outputs belongs to no call.
     if (kernel.op == "copy" && kernel.module.empty()) continue;
     EXPECT_TRUE(kernel.source.known()) << kernel.name;

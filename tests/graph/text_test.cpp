@@ -79,9 +79,9 @@ TEST(GraphText, CopiesOfAStepAreThereForAllItsBatches) {
 TEST(GraphText, RolesAndMicroBatchesAreKept) {
   constexpr const char* kText = R"(graph "g" {
   micro_batches 3
-  %0 = input "x" : float32(2)
-  %1 = neg(%0) : float32(2) [role "backward", module "model.fc"]
-  %2 = neg(%1) : float32(2)
+  %0 = input "x" : float32(2,)
+  %1 = neg(%0) : float32(2,) [role "backward", module "model.fc"]
+  %2 = neg(%1) : float32(2,)
 }
 )";
   const Graph graph = parse_text(kText);
