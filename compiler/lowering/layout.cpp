@@ -82,7 +82,9 @@ class Layouts final : public CopyingRewriter {
     const Window plain{kNoValue, 0, TensorSpec::contiguous(source_.type(view.inputs[0]))};
     SLUICE_CHECK_KIND(kRuntime, seen(view, plain), "{}: cannot view a contiguous {}; a view op must", describe(view),
                       source_.type(view.inputs[0]).str());
-    read(view.inputs[0], Layout::kContiguous, reader_of(view));
+    Reader packer = reader_of(view);
+    packer.every = reader.every;  // else the reader could not take what is made for it
+    read(view.inputs[0], Layout::kContiguous, packer);
     return read(value, layout, reader);
   }
 

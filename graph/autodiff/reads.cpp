@@ -74,6 +74,8 @@ OperandReads find_reads(const OpDef& op, std::span<const Value> inputs, const At
   if (!op.grad) return {std::vector<bool>(inputs.size(), true), std::vector<bool>(outputs.size(), false)};
   try {
     Symbols symbols(inputs, outputs);
+    if (symbols.num_grads() == 0)  // of integers: the rule is never run
+      return {std::vector<bool>(inputs.size(), false), std::vector<bool>(outputs.size(), false)};
     symbols.run(op, attrs, needs, -1);
     if (symbols.num_grads() > 1) {  // a rule may take another way when some output has no gradient
       for (size_t i = 0; i < outputs.size(); ++i)

@@ -213,6 +213,7 @@ const OpDef expand_def{
       return v;
     },
     .unview = [](const Value& base, const Attrs&, const Value& value) -> Value {
+      if (numel(value.shape()) == 0) return base;
       SLUICE_CHECK_KIND(kUnsupported, numel(value.shape()) == numel(base.shape()),
                         "assign: a view made by expand shows elements of {} more than once: {}; write to a clone()",
                         base.type().str(), value.type().str());

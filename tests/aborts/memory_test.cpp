@@ -238,8 +238,10 @@ int64_t settled_data_bytes() {
     ++firings;
     add_one(a, i, o);
   };
-  Session idle = Session::load(engine, pipeline({"copy"}, 2, 2), {}, {.functions = functions()});  // makes the streams
-  result(submit(idle, filled(1)));
+  {  // makes the streams, which the engine keeps
+    Session first = Session::load(engine, pipeline({"copy"}, 2, 2), {}, {.functions = functions()});
+    result(submit(first, filled(1)));
+  }
   const rlim_t limit = static_cast<rlim_t>(settled_data_bytes()) + bytes;
   const rlimit limits{limit, limit};
   if (setrlimit(RLIMIT_DATA, &limits) != 0) std::_Exit(5);
