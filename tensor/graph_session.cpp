@@ -241,7 +241,7 @@ void GraphSession::Impl::start() {
     const Tensor tensor = find(v.name);
     if (v.update == graph::kNoValue || !is_bound.contains(tensor.impl())) continue;
     if (const auto parts = sharded.find(v.name); parts != sharded.end()) parts->second.updated = true;
-    updated.push_back(tensor);
+    updated.push_back(eager_impl(tensor).version_counter());
   }
   SessionOptions session_options;
   session_options.functions = options.functions;
@@ -340,7 +340,7 @@ std::optional<std::vector<Tensor>> GraphSession::call(const std::vector<Tensor>&
   const StepHandle& step = *submitted;
   for (const auto& [name, variable] : impl_->sharded)
     if (variable.updated) variable.parts->step_submitted();
-  for (const Tensor& variable : impl_->updated) eager_impl(variable).bump_version();
+  count_step(impl_->updated);
   std::vector<Tensor> outputs;
   for (size_t i = 0; i < impl_->results.size(); ++i) {
     outputs.emplace_back(Value(std::make_shared<EagerImpl>(

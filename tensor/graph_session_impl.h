@@ -13,6 +13,7 @@
 #include "tensor/eager.h"
 #include "tensor/graph_session.h"
 #include "tensor/sharded_variable.h"
+#include "tensor/versions.h"
 
 namespace sluice {
 
@@ -33,7 +34,7 @@ struct GraphSession::Impl {
   CompileResult result;
   std::string replanned;                 // of a bundle: why its plan was not used
   std::map<std::string, Tensor> folded;  // constants the compiler made
-  std::vector<Tensor> updated;           // variables a step writes
+  std::vector<VersionCounter> updated;   // of variables that a step writes
   std::vector<Tensor> bound;             // all variables
   struct Sharded {
     std::shared_ptr<ShardedVariable> parts;

@@ -320,7 +320,8 @@ std::pair<Value, int64_t> TraceExecutor::random_state(const Value& state) {
 
 void TraceExecutor::keep_autograd(const Value& value) {
   const AutogradMeta* meta = value.impl()->autograd.get();
-  Kept kept{value.ptr(), nullptr, nullptr, 0, false, value.impl()->version()};
+  versions_.borrow(static_cast<TensorImpl&>(*value.impl()).version_counter());
+  Kept kept{value.ptr(), nullptr, nullptr, 0, false};
   if (meta) {
     kept.grad = meta->grad;
     kept.grad_fn = meta->grad_fn;
@@ -333,7 +334,6 @@ void TraceExecutor::keep_autograd(const Value& value) {
 
 void TraceExecutor::restore_autograd() {
   for (Kept& kept : kept_) {
-    *static_cast<TensorImpl&>(*kept.impl).version_counter() = kept.version;
     if (!kept.impl->autograd) continue;
     AutogradMeta& meta = *kept.impl->autograd;
     meta.grad = std::move(kept.grad);
@@ -342,6 +342,7 @@ void TraceExecutor::restore_autograd() {
     meta.requires_grad = kept.requires_grad;
   }
   kept_.clear();
+  versions_.give_back();
 }
 
 CapturedGraph TraceExecutor::finish(const std::vector<std::pair<std::string, Value>>& outputs) {

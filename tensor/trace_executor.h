@@ -20,6 +20,7 @@
 #include "graph/builder.h"
 #include "tensor/eager.h"
 #include "tensor/trace.h"
+#include "tensor/versions.h"
 
 namespace sluice {
 
@@ -91,7 +92,6 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
     std::shared_ptr<GradNode> grad_fn;
     int output_index;
     bool requires_grad;
-    uint64_t version;
   };
 
   Variable* variable_of(const Value& value);
@@ -121,6 +121,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   std::map<std::string, graph::ValueId> constants_;  // by identity or, for single elements, by content
   std::vector<std::pair<std::string, Tensor>> constant_tensors_;
   std::vector<Kept> kept_;
+  BorrowedVersions versions_;
   std::vector<Value> captured_;  // keeps identities of captured tensors unique
   std::unordered_set<const Storage*> captured_storage_;
   std::set<std::string> names_;

@@ -57,13 +57,6 @@ Value addcdiv(const Value& x, const Value& a, const Value& b, const Operand& val
 Value clamp_min(const Value& x, const Operand& min) { return clamp(x, min, std::nullopt); }
 Value clamp_max(const Value& x, const Operand& max) { return clamp(x, std::nullopt, max); }
 
-Value masked_fill_with(const Value& x, const Value& mask, const Operand& value) {
-  SLUICE_CHECK_KIND(kRuntime, value.is_number() || value.value().rank() == 0,
-                    "masked_fill: value has shape {}; must be a number or a tensor without dims",
-                    value.is_number() ? "" : value.value().shape().str());
-  return masked_fill(x, mask, value);
-}
-
 Value where_method(const Value& x, const Value& condition, const Operand& other) {
   return where(condition.dtype() == DType::kUInt8 ? cast(condition, DType::kBool) : condition, x, other);
 }
@@ -188,7 +181,7 @@ void add_bounds(std::vector<Form>& forms) {
                               {overload("clamp_max(Tensor input, Operand max) -> Tensor", &clamp_max)}));
   forms.push_back(
       {.doc = "`value` where mask, else input. torch.masked_fill.",
-       .overloads = {overload("masked_fill(Tensor input, Tensor mask, Operand value) -> Tensor", &masked_fill_with)},
+       .overloads = {overload("masked_fill(Tensor input, Tensor mask, Operand value) -> Tensor", &masked_fill)},
        .in_place = true});
   forms.push_back(
       {.doc = "input where condition, else other. torch.Tensor.where.",

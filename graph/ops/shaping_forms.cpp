@@ -27,7 +27,7 @@ Value movedims(const Value& x, const Ints& source, const Ints& destination) {
   SLUICE_CHECK_KIND(kRuntime, source.size() == destination.size(),
                     "movedim: {} source dims and {} destination dims; there must be one each", source.size(),
                     destination.size());
-  Ints dims(x.rank(), -1), from;
+  Ints dims(std::max(x.rank(), 1), -1), from;  // a tensor without axes has one to name
   for (int64_t dim : source) from.push_back(normalize_axis(dim, x.rank(), "movedim"));
   for (size_t i = 0; i < source.size(); ++i) {
     int64_t& place = dims[normalize_axis(destination[i], x.rank(), "movedim")];
@@ -42,7 +42,7 @@ Value movedims(const Value& x, const Ints& source, const Ints& destination) {
     while (std::count(from.begin(), from.end(), next) > 0) ++next;
     dim = next++;
   }
-  return permute(x, dims);
+  return x.rank() == 0 ? x : permute(x, dims);
 }
 
 Value transposed(const Value& x) {

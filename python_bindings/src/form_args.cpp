@@ -71,6 +71,18 @@ bool read_number(PyObject* o, FormArgs* args) {
   return true;
 }
 
+// An array of NumPy's, as a tensor.
+bool read_array(PyObject* o, FormArgs* args) {
+  const nb::handle object(o);
+  if (!nb::hasattr(object, "__array_interface__")) return false;
+  try {
+    args->emplace<ops::Operand>(nb::cast<Value>(nb::module_::import_("sluice").attr("as_tensor")(object)));
+  } catch (const std::exception&) {  // not of a dtype that tensors have
+    return false;
+  }
+  return true;
+}
+
 bool read_tensors(PyObject* o, std::vector<Value>* values) {
   if (!PyList_Check(o) && !PyTuple_Check(o)) return false;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); ++i) {
@@ -127,7 +139,7 @@ bool read_argument(PyObject* o, const BoundParam& bound, FormArgs* args) {
     case ArgKind::kTensor:
     case ArgKind::kOperand:
       tensor = tensor_of(o);
-      if (tensor == nullptr) return bound.kind == ArgKind::kOperand && read_number(o, args);
+      if (tensor == nullptr) return bound.kind == ArgKind::kOperand && (read_number(o, args) || read_array(o, args));
       if (bound.as_operand)
         args->emplace<ops::Operand>(*tensor);
       else

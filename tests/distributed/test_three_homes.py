@@ -198,4 +198,4 @@ def test_a_job_of_another_size_is_refused(saved, ranks):  # noqa: F811
         sl.load_graph("data")
     except ValueError as e:
         print(e)
-    """) == [["plan 'train': is for 2 ranks; the job has 3  (script.py:10)"]] * 3
+    """) == [["data/plan.json: plan 'train': is for 2 ranks; the job has 3  (script.py:10)"]] * 3
