@@ -155,6 +155,7 @@ class SessionCore final : public actors::RunListener,
   void check_open() const;
   void publish(uint64_t step);
   void publish_backlog(std::unique_lock<std::mutex>& lock);
+  bool none_is_published() const;
   void order_variables();
   std::shared_ptr<StepState> new_state();
   void finish_delivered(std::unique_lock<std::mutex>& lock);

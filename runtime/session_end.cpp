@@ -65,7 +65,7 @@ bool SessionCore::close(Timeout timeout) {
   ending_ = true;
   bool ended = false;
   try {
-    ended = interruptible_wait(lock, published_changed_, deadline.left(), [&] { return published_ == submitted_; });
+    ended = interruptible_wait(lock, published_changed_, deadline.left(), [&] { return none_is_published(); });
     if (ended) {
       lock.unlock();
       ended = end_actors(deadline.left());

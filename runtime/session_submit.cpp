@@ -82,13 +82,21 @@ void SessionCore::publish(uint64_t step) {
   offer_room();
 }
 
+// No submission is under way. What waits in the backlog of a session that ends is never started.
+bool SessionCore::none_is_published() const {
+  if (publishing_) return false;
+  for (uint64_t step = published_; step < submitted_; ++step)
+    if (backlog_ == nullptr || !in_backlog_[step % backlog_->capacity()]) return false;
+  return true;
+}
+
 // Starts what the backlog holds and the plan now has slots for. One thread at a time; it takes along what others bring.
 void SessionCore::publish_backlog(std::unique_lock<std::mutex>& lock) {
   if (backlog_ == nullptr || std::exchange(publishing_, true)) return;
   while (true) {
     const uint64_t step = published_;
     const size_t entry = step % backlog_->capacity();
-    if (step == submitted_ || !in_backlog_[entry] || !has_slots(step) || abandoned_) break;
+    if (step == submitted_ || !in_backlog_[entry] || !has_slots(step) || closing_) break;
     lock.unlock();
     write_inputs(step, backlog_->inputs(step));
     lock.lock();
@@ -97,6 +105,7 @@ void SessionCore::publish_backlog(std::unique_lock<std::mutex>& lock) {
     publish(step);
   }
   publishing_ = false;
+  published_changed_.notify_all();
 }
 
 // Accesses of other sessions that were submitted before come first.

@@ -28,7 +28,7 @@ DataChannels data_channels(const graph::Graph& graph, const Lowered& lowered, co
     const int stream = actors.actors[c.producer].stream, every = actors.every[c.producer];
     const int depth = every == 1 ? stages.depth[stream] : 1;
     bool packed = false;
-    c.local = !input && !use.output && depth == 1;
+    c.local = !input && !use.output && stages.depth[stream] == 1;  // else a later micro-batch may work in its bytes
     for (const auto& [actor, task] : use.consumers) {
       c.local = c.local && actors.actors[actor].stream == stream && actors.every[actor] == every;
       packed = packed || actors.every[actor] > store.every;  // it takes several at once

@@ -15,7 +15,8 @@ namespace {
 using std::numbers::inv_sqrtpi, std::numbers::ln10, std::numbers::ln2, std::numbers::pi;
 
 // DEFINE(NAME, DOC, LOW, HIGH, GRADIENT): samples lie in [LOW, HIGH), where the function is smooth; the gradient is
-// made of `g`, that of the result `y`, and of the operand `x`; that of steps is zeros, as torch's. LINEAR: partial sums go through.
+// made of `g`, that of the result `y`, and of the operand `x`; that of steps is zeros, as torch's. LINEAR: partial sums
+// go through.
 #define DEFINE_AS(SBP, NAME, DOC, LOW, HIGH, ...)                                                 \
   const ScalarDef NAME##_def =                                                                    \
       unary_def(#NAME, DOC, SBP, {LOW, HIGH}, [](const GradContext& c) -> std::vector<Value> {    \

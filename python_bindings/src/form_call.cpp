@@ -199,6 +199,11 @@ PyObject* call_form(const BoundForm& form, const PythonCall& call) {
   if (overload == nullptr) {
     const bool is_operator = form.use == FormUse::kOperator || form.use == FormUse::kReflected;
     if (is_operator && call.nargs == 2) return nb::borrow(Py_NotImplemented).release().ptr();
+    if (form.method && call.nargs == 0)
+      fail(ErrorKind::kType, "{}(): unbound method of Tensor needs an argument", form.name);
+    if (form.method && tensor_of(call.args[0]) == nullptr)
+      fail(ErrorKind::kType, "{}(): descriptor for 'Tensor' objects doesn't apply to a '{}' object", form.name,
+           Py_TYPE(call.args[0])->tp_name);
     raise_mismatch(form.name, form.overloads, call, form.method, form.takes_out);
   }
   if (extras.out != nullptr && extras.out != Py_None) return call_with_out(form, *overload, args, extras.out);

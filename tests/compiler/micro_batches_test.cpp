@@ -86,11 +86,66 @@ TEST(MicroBatches, AStageBeginsAsManyAsThereAreStagesFromItOn) {
     const plan::Register* order = find_register(plan, "order: sim:0/compute0#2 -> sim:0/compute0");
     ASSERT_NE(order, nullptr);
     EXPECT_EQ(order->initial_tokens, depth);
-    if (depth > 1) EXPECT_EQ(find_register(plan, "net.front.fc/mul")->quota, depth);
+    if (depth > 1) {
+      EXPECT_EQ(find_register(plan, "net.front.fc/mul")->quota, depth);
+    }
     EXPECT_EQ(plan.options,
               stages == 0 ? NamedAttrs()
                           : (NamedAttrs{{"stage.net.back", int64_t{stages - 1}}, {"stage.net.front", int64_t{0}}}));
   }
+}
+
+// Gradients belong to the module of their forward pass. Here they are made where the parameters are.
+TEST(MicroBatches, AStageIsWhereItsForwardPassIs) {
+  constexpr const char* kText = R"(
+    %0 = input "x" : float32(3, 3)
+    %1 = variable "a" : float32(3, 3)
+    %2 = variable "b" : float32(3, 3)
+    %3 = matmul(%0, %1) {} : float32(3, 3) [device "sim:0", module "net.front.fc"]
+    %4 = matmul(%3, %2) {} : float32(3, 3) [device "sim:1", module "net.back.fc"]
+    %5 = exp(%4) : float32(3, 3) [device "cpu:0"]
+    %6 = matmul(%5, %2) {} : float32(3, 3) [device "cpu:0", module "net.back.fc", role "backward"]
+    %7 = matmul(%6, %1) {} : float32(3, 3) [device "cpu:0", module "net.front.fc", role "backward"]
+    %8 = accumulate(%7) {n = 4} : float32(3, 3) [device "cpu:0", module "net.front.fc", role "update"]
+    %9 = neg(%8) : float32(3, 3) [device "cpu:0", every 4]
+    %10 = sub(%1, %9) : float32(3, 3) [device "cpu:0", every 4]
+    update "a" = %10
+  )";
+  CompileOptions options;
+  options.stages = {{"net.front", 0}, {"net.back", 1}};
+  options.granularity = Granularity::kOp;
+  const plan::Plan plan = compile_fake(kText, options).plan;
+  EXPECT_EQ(find_register(plan, "net.front.fc/matmul")->quota, 2);
+  const plan::Register* order = find_register(plan, "order: net.front.fc/accumulate -> exp");
+  ASSERT_NE(order, nullptr);
+  EXPECT_EQ(order->initial_tokens, 1);
+  // Values between actors lie in the stream's arena.
+  const plan::Register* gradient = find_register(plan, "net.back.fc/matmul#2");
+  ASSERT_NE(gradient, nullptr);
+  ASSERT_EQ(gradient->slots.size(), 1U);
+  EXPECT_GE(plan.arenas[plan.buffers[gradient->slots[0]].arena].stream, 0);
+}
+
+// Micro-batches of a deep stage come in no fixed order, so nothing lies across actors in the arena they work in.
+TEST(MicroBatches, ADeepStageAndItsUpdateMayBeOneActorPerOp) {
+  constexpr const char* kText = R"(
+    %0 = input "x" : float32(3, 3)
+    %1 = variable "a" : float32(3, 3)
+    %2 = matmul(%0, %1) {} : float32(3, 3) [device "sim:0", module "net.front"]
+    %3 = exp(%2) : float32(3, 3) [device "sim:1", module "net.back"]
+    %4 = matmul(%3, %2) {} : float32(3, 3) [device "sim:0", module "net.front", role "backward"]
+    %5 = accumulate(%4) {n = 4} : float32(3, 3) [device "sim:0", role "update"]
+    %6 = neg(%5) : float32(3, 3) [device "sim:0", every 4, role "update"]
+    %7 = sub(%1, %6) : float32(3, 3) [device "sim:0", every 4, role "update"]
+    update "a" = %7
+  )";
+  CompileOptions options;
+  options.stages = {{"net.front", 0}, {"net.back", 1}};
+  options.granularity = Granularity::kOp;
+  const plan::Plan plan = compile_fake(kText, options).plan;
+  const plan::Register* order = find_register(plan, "order: accumulate -> net.front/matmul");
+  ASSERT_NE(order, nullptr);
+  EXPECT_EQ(order->initial_tokens, 2);
 }
 
 TEST(MicroBatches, StagesWorkAtTheSameTime) {
