@@ -148,6 +148,12 @@ std::pair<Value, Value> topk(const Value& x, int64_t k, int64_t dim, bool larges
 }
 
 Value one_hot(const Value& index, int64_t num_classes) {
+  SLUICE_CHECK_KIND(kRuntime, index.dtype() == DType::kInt64,
+                    "one_hot: is only applicable to index tensor of type LongTensor: got {}; cast it to int64",
+                    dtype_name(index.dtype()));
+  SLUICE_CHECK_KIND(kRuntime, numel(index.shape()) > 0 || num_classes > 0,
+                    "one_hot: Can not infer total number of classes from empty tensor: num_classes is {}; give it",
+                    num_classes);
   const auto number = [](const Value& x) { return std::get<int64_t>(Tensor(x).item()); };
   if (num_classes == -1) num_classes = number(ops::amax(index)) + 1;
   if (!index.impl()->traced() && numel(index.shape()) > 0) {

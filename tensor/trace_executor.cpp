@@ -7,9 +7,12 @@
 #include "graph/autodiff/tape.h"
 #include "graph/call_fix.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/global.h"
+#include "graph/ops/indexing.h"
 #include "graph/ops/movement.h"
+#include "graph/ops/shaping.h"
 #include "graph/origin.h"
 
 namespace sluice {
@@ -25,6 +28,15 @@ uint64_t new_trace_number() {
 
 const TensorImpl& tensor_impl(const Value& value) { return static_cast<const TensorImpl&>(*value.impl()); }
 const EagerImpl& eager_impl(const Value& value) { return static_cast<const EagerImpl&>(*value.impl()); }
+
+// `base` with `value` in the elements that `steps` lead to: each at most once, though a step on the way repeats some.
+Value write_at(const Value& base, std::span<const ViewStep> steps, const Value& value) {
+  // Constant, so they are computed while tracing.
+  Value places = ops::reshape(ops::iota(0, 1, numel(base.shape())), base.shape().vec());
+  for (const ViewStep& step : steps) places = call1(*step.op, {places}, step.attrs);
+  const Value written = ops::scatter(ops::flatten(base), ops::flatten(places), ops::flatten(value), 0);
+  return ops::reshape(written, base.shape().vec());
+}
 
 }  // namespace
 
@@ -229,7 +241,12 @@ void TraceExecutor::assign(const Value& target, const Value& source) {
   for (size_t i = 0; i + 1 < steps.size(); ++i)
     stages.push_back(handle(apply_steps(id(stages.back()), target.device(), {steps[i]}), target.device()));
   const Value written = value;
-  for (size_t i = steps.size(); i-- > 0;) value = steps[i].op->unview(stages[i], steps[i].attrs, value);
+  size_t left = steps.size();
+  // What repeats elements has no way back of its own: which of the equal ones were written is for later steps to say.
+  for (size_t i = 0; i + 1 < stages.size() && left == steps.size(); ++i)
+    if (numel(stages[i + 1].shape()) > numel(stages[i].shape())) left = i;
+  if (left < steps.size()) value = write_at(stages[left], std::span(steps).subspan(left), value);
+  while (left-- > 0) value = steps[left].op->unview(stages[left], steps[left].attrs, value);
   cell->current = id(value);
   static_cast<TensorImpl&>(*target.impl()).bump_version();
   if (!traced || steps.empty()) return;

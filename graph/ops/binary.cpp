@@ -65,6 +65,15 @@ Value call_scalar(const PowerDef& def, const Operand& a, const Operand& b) {
   return ops::call_scalar(static_cast<const ScalarDef&>(def), a, b);
 }
 
+ScalarDef of_numbers(ScalarDef def) {
+  def.op.infer = [infer = def.op.infer](Types in, Present present, const Attrs& attrs) {
+    SLUICE_CHECK_KIND(kType, in[0].dtype != DType::kBool,
+                      "operands: dtype is bool; must be integers (cast them first)");
+    return infer(in, present, attrs);
+  };
+  return def;
+}
+
 Value none() { return {}; }
 using Slope = Value (*)(const Value& g, const Value& a, const Value& b, const Value& y);
 #define SLOPE(...)                                                                          \
@@ -86,6 +95,8 @@ using Slope = Value (*)(const Value& g, const Value& a, const Value& b, const Va
 #define DEFINE(...) DEFINE_AS(ScalarDef, __VA_ARGS__)
 #define INTEGERS(NAME, DOC) \
   const ScalarDef NAME##_def = discrete_def(#NAME, DOC, {DType::kInt64, DType::kUInt8, DType::kBool});
+#define WHOLE_NUMBERS(NAME, DOC) \
+  const ScalarDef NAME##_def = of_numbers(discrete_def(#NAME, DOC, {DType::kInt64, DType::kUInt8}));
 // clang-format off
 
 DEFINE(add, "a + b, broadcast. torch.add; of bools: or.", linear_sbp, -1, 1, -1, 1, g, g)
@@ -133,16 +144,17 @@ DEFINE(polygamma, "Derivative of digamma(b) of order a, which is rounded. torch.
        none(), mul(g, polygamma(add(a, 1), b)))
 DEFINE(heaviside, "0 where a < 0, 1 where a > 0, b where a is 0. torch.heaviside.", elementwise_sbp, 0.2, 1, -1, 1,
        none(), none())
-INTEGERS(gcd, "Greatest common divisor, >= 0. torch.gcd; integers.")
-INTEGERS(lcm, "Least common multiple, >= 0. torch.lcm; integers.")
+WHOLE_NUMBERS(gcd, "Greatest common divisor, >= 0. torch.gcd; integers.")
+WHOLE_NUMBERS(lcm, "Least common multiple, >= 0. torch.lcm; integers.")
 INTEGERS(bitwise_and, "a & b of integers or bools. torch.bitwise_and.")
 INTEGERS(bitwise_or, "a | b of integers or bools. torch.bitwise_or.")
 INTEGERS(bitwise_xor, "a ^ b of integers or bools. torch.bitwise_xor.")
-INTEGERS(bitwise_left_shift, "a << b. torch.bitwise_left_shift; integers.")
-INTEGERS(bitwise_right_shift, "a >> b, which keeps the sign. torch.bitwise_right_shift; integers.")
+WHOLE_NUMBERS(bitwise_left_shift, "a << b. torch.bitwise_left_shift; integers.")
+WHOLE_NUMBERS(bitwise_right_shift, "a >> b, which keeps the sign. torch.bitwise_right_shift; integers.")
 
 // clang-format on
 #undef INTEGERS
+#undef WHOLE_NUMBERS
 #undef DEFINE
 #undef DEFINE_AS
 #undef SLOPE

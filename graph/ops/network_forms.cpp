@@ -22,10 +22,12 @@ Value softsign(const Value& x) { return div(x, add(abs(x), 1)); }
 
 Value glu(const Value& x, int64_t dim) {
   const int axis = normalize_axis(dim, x.rank(), "glu");
-  SLUICE_CHECK_KIND(kRuntime, x.rank() > 0 && x.shape()[axis] % 2 == 0,
-                    "glu: Halving dimension must be even, but dimension {} of {} is not", dim, x.shape().str());
-  const std::vector<Value> halves = chunk(x, 2, dim);
-  return mul(halves[0], sigmoid(halves[1]));
+  SLUICE_CHECK_KIND(kRuntime, x.rank() > 0, "glu: does not support scalars: got shape {}; halving size must be even",
+                    x.shape().str());
+  SLUICE_CHECK_KIND(kRuntime, x.shape()[axis] % 2 == 0,
+                    "glu: Halving dimension must be even: dimension {} of {} is not", dim, x.shape().str());
+  const int64_t half = x.shape()[axis] / 2;
+  return mul(narrow(x, axis, 0, half), sigmoid(narrow(x, axis, half, half)));
 }
 
 Value rms_norm_of(const Value& x, const Ints& shape, const Value& weight, const std::optional<double>& eps) {
@@ -39,6 +41,8 @@ Value normalize(const Value& x, double p, const Ints& dim, double eps) {
 }
 
 Value embedding_of(const Value& index, const Value& weight, const std::optional<int64_t>& padding_idx) {
+  SLUICE_CHECK_KIND(kRuntime, weight.rank() == 2, "embedding: 'weight' must be 2-D: got shape {}",
+                    weight.shape().str());
   const int64_t row = padding_idx.value_or(-1);
   return embedding(weight, index, padding_idx && row < 0 ? row + weight.shape()[0] : row);
 }

@@ -52,6 +52,8 @@ Value transposed(const Value& x) {
 
 Value unflatten(const Value& x, int64_t dim, const Ints& sizes) {
   const int axis = normalize_axis(dim, x.rank(), "unflatten");
+  SLUICE_CHECK_KIND(kRuntime, x.rank() > 0,
+                    "unflatten: dim {} of a tensor without dims: got shape {}; it must have one", dim, x.shape().str());
   Ints shape = x.shape().vec();
   shape.erase(shape.begin() + axis);
   shape.insert(shape.begin() + axis, sizes.begin(), sizes.end());

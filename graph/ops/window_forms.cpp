@@ -34,6 +34,8 @@ Ints spatial(const Ints& values, int dims, const char* what, const std::string& 
 Ints named_padding(const std::string& padding, const Shape& weight, const Ints& stride, const Ints& dilation,
                    Value* x) {
   const int dims = static_cast<int>(stride.size());
+  SLUICE_CHECK_KIND(kRuntime, weight.rank() == dims + 2, "conv{}d: weight should have {} dimensions: got shape {}",
+                    dims, dims + 2, weight.str());
   if (padding == "valid") return Ints(dims, 0);
   SLUICE_CHECK(padding == "same", "padding is '{}'; must be ints, 'valid' or 'same'", padding);
   SLUICE_CHECK(stride == Ints(dims, 1),

@@ -116,9 +116,9 @@ TEST_P(CudaDevice, AStickyErrorPoisonsTheDeviceAlone) {
     fill(*stream, x, 1);
     stream->record(*event);
     EXPECT_EQ(event->wait().message(), poison);
-    EXPECT_EQ(error_of([&] { read(x); }), "runtime: " + poison);
-    EXPECT_EQ(error_of([&] { buffer(8); }), "runtime: " + poison);
-    EXPECT_EQ(error_of([&] { compute_stream(); }), "runtime: " + poison);
+    EXPECT_EQ(error_of([&] { read(x); }), "device: " + poison);
+    EXPECT_EQ(error_of([&] { buffer(8); }), "device: " + poison);
+    EXPECT_EQ(error_of([&] { compute_stream(); }), "device: " + poison);
 
     const auto other = make_device(parse_device("cuda:1"), {.cores = 1});
     const plan::Space space{plan::SpaceKind::kDevice, parse_device("cuda:1")};

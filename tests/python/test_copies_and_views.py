@@ -185,6 +185,60 @@ def test_a_write_in_a_graph_is_seen_where_torch_sees_it(name):
         assert_same(ours, theirs)
 
 
+# Writes to views of views that show elements more than once, though the written ones do not.
+THROUGH_REPEATS = {
+    "a row of broadcast_to": (lambda m, x: m.broadcast_to(x, (2, 4, 2))[0], lambda y: y.add_(100)),
+    "transposed": (lambda m, x: x.expand(3, 4, 2).transpose(0, 2)[1, :, 2], lambda y: y.fill_(7)),
+    "of a slice": (lambda m, x: x[1:3].reshape(2, 2, 1).expand(2, 2, 5)[..., 3], lambda y: y.mul_(-3)),
+    "a NaN": (lambda m, x: x.reshape(4, 1, 2, 1).expand(4, 3, 2, 2)[::2, 1, :, 0], lambda y: y.fill_(float("nan"))),
+    "reshaped": (lambda m, x: x.expand(3, 4, 2)[1].reshape(8)[2:5], lambda y: y.add_(50)),
+    "none": (lambda m, x: x.expand(3, 4, 2)[0, 2:2], lambda y: y.add_(50)),
+    "twice": (lambda m, x: x.t().unsqueeze(0).expand(2, 2, 4)[1, :, 1].unsqueeze(1).expand(2, 3)[:, 2], lambda y: y.fill_(9)),
+    "of one element": (lambda m, x: x[0, 0].expand(3, 2)[1, 1], lambda y: y.fill_(77)),
+}
+
+
+@pytest.mark.parametrize("name", THROUGH_REPEATS)
+def test_a_write_through_a_view_that_repeats_elements_reaches_them_once(name):
+    view, write = THROUGH_REPEATS[name]
+    x = content((4, 2))
+
+    def written(m, x):
+        base = x * 1
+        write(view(m, base))
+        (base * m.arange(1.0, 9).reshape(4, 2)).sum().backward()
+        return base, base.expand(2, 4, 2), x.grad
+
+    class Table(sl.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("table", to_sl(x))
+
+        def forward(self):
+            write(view(sl, self.table))
+            base = self.table.clone()
+            write(view(sl, base))
+            return base, view(sl, self.table).clone()
+
+    class Written(sl.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.module = Table()
+
+        def build(self):
+            return self.module()
+
+    for ours, theirs in zip(written(sl, to_sl(x).requires_grad_()), written(torch, x.clone().requires_grad_())):
+        assert_same(ours.detach(), theirs.detach())
+    table = x.clone()
+    write(view(torch, table))
+    base = table.clone()
+    write(view(torch, base))
+    graph = Written()
+    for ours, theirs in zip((*graph(), graph.module.table), (base, view(torch, table), table)):
+        assert_same(ours, theirs)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_memory_is_shared_where_torch_shares_it(name):
     function, shape = CASES[name]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import sluice as sl
 
@@ -39,9 +40,34 @@ def test_hostile_arguments_end_in_documented_exceptions(tmp_path, repetitions, c
 
 
 def test_methods_of_another_class_are_refused():
-    for method in (sl.Tensor.requires_grad_, sl.Tensor.detach, sl.Generator.manual_seed):
+    for method in (sl.Tensor.requires_grad_, sl.Generator.manual_seed):
         with pytest.raises(TypeError, match="incompatible function arguments"):
             method([1, 2])
+    for method in (sl.Tensor.detach, sl.Tensor.add, sl.Tensor.relu_, sl.Tensor.sum):
+        with pytest.raises(TypeError, match="descriptor for 'Tensor' objects doesn't apply to a 'list' object"):
+            method([1, 2])
+        with pytest.raises(TypeError, match="unbound method of Tensor needs an argument"):
+            method()
+
+
+@pytest.mark.parametrize("shape, dim", [((0,), -1), ((0, 3), 0), ((2, 0), 0), ((3, 0), -1)])
+def test_halves_of_nothing(shape, dim):
+    theirs = torch.nn.functional.glu(torch.zeros(shape), dim)
+    assert tuple(sl.nn.functional.glu(sl.zeros(shape), dim).shape) == tuple(theirs.shape)
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda m: m.nn.functional.glu(m.zeros(())), "does not support scalars"),
+    (lambda m: m.nn.functional.glu(m.zeros(0, 3)), "Halving dimension must be even"),
+    (lambda m: m.nn.functional.one_hot(m.zeros(2, 3)), "only applicable to index tensor of type LongTensor"),
+    (lambda m: m.nn.functional.one_hot(m.zeros(0, dtype=m.int64)), "Can not infer total number of classes from empty"),
+    (lambda m: m.nn.functional.conv2d(m.zeros(1, 2, 5, 5), m.zeros(3), padding="same"), "weight should have"),
+    (lambda m: m.nn.functional.embedding(m.zeros(2, dtype=m.int64), m.zeros(3)), "'weight' must be 2-D"),
+])
+def test_shapes_without_the_dims_asked_for_are_refused_as_in_torch(call, message):
+    for m in (sl, torch):
+        with pytest.raises(RuntimeError, match=message):
+            call(m)
 
 
 def test_strings_that_utf8_cannot_say_are_refused():
