@@ -16,6 +16,22 @@ function(sluice_library name)
   endif()
 endfunction()
 
+# What all tests include, compiled once: these headers are most of what a test's compiler reads. Tests are not measured, so
+# they are optimised little; the libraries they test are compiled as for users.
+function(sluice_quick_to_compile target)
+  set(options ${SLUICE_WARNINGS} $<$<CONFIG:Release>:-O1> $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  target_compile_options(${target} PRIVATE ${options})
+  if(NOT TARGET sluice_test_headers)
+    add_executable(sluice_test_headers EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/support/headers.cpp)
+    target_link_libraries(sluice_test_headers PRIVATE GTest::gtest GTest::gmock fmt::fmt)
+    target_compile_options(sluice_test_headers PRIVATE ${options})
+    target_precompile_headers(sluice_test_headers PRIVATE <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring>
+      <filesystem> <fstream> <functional> <map> <memory> <mutex> <numeric> <optional> <random> <set> <span> <string>
+      <thread> <vector> <fmt/format.h> <gmock/gmock.h> <gtest/gtest.h>)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM sluice_test_headers)
+endfunction()
+
 # sluice_tests(FOLDER DEPS ...): tests/FOLDER/*_test.cpp as one GoogleTest program FOLDER_tests.
 function(sluice_tests folder)
   cmake_parse_arguments(ARG "" "" "DEPS;PRIVATE" ${ARGN})
@@ -27,7 +43,7 @@ function(sluice_tests folder)
   add_executable(${folder}_tests ${sources})
   target_include_directories(${folder}_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${folder}_tests PRIVATE ${ARG_DEPS} ${ARG_PRIVATE} GTest::gtest GTest::gmock GTest::gtest_main)
-  target_compile_options(${folder}_tests PRIVATE ${SLUICE_WARNINGS})
+  sluice_quick_to_compile(${folder}_tests)
   target_compile_definitions(${folder}_tests PRIVATE SLUICE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   set(properties TIMEOUT 120)
   if(SLUICE_SANITIZE)

@@ -1,0 +1,2 @@
+// Stands for the headers that all tests include, which are compiled once: cmake/SluiceTargets.cmake.
+int main() {}
