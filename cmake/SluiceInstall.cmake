@@ -8,7 +8,7 @@ file(GLOB public_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/sluice/
      ${PROJECT_SOURCE_DIR}/include/sluice/*.hpp)
 install(FILES ${public_headers} ${PROJECT_BINARY_DIR}/include/sluice/version.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sluice COMPONENT cpp)
-foreach(program plan-viz sluice-info)
+foreach(program plan-viz sluice-info sluice-compile)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT cpp)
   endif()

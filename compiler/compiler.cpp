@@ -22,6 +22,10 @@ namespace {
 using compiler::Pass;
 using Clock = std::chrono::steady_clock;
 
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Writes what a stage saw and made to numbered files of one directory.
@@ -107,14 +111,15 @@ void check_options(const CompileOptions& options) {
   check_precision("float32_matmul_precision", options.float32_matmul_precision, true);
   check_precision("float32_conv_precision", options.float32_conv_precision, false);
   SLUICE_CHECK(!options.name.empty(), "name: empty; a plan needs a name");
-  const std::vector<std::string> known = pass_names();
   for (const std::string& name : options.disabled_passes) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    std::string names;
-    for (const std::string& n : known) names += (names.empty() ? "" : ", ") + n;
-    refuse(fmt::format("disabled_passes: unknown pass: '{}'; the passes are {}", name, names),
+    const std::vector<std::string> known = pass_names();
+    if (contains(known, name)) continue;
+    refuse(fmt::format("disabled_passes: unknown pass: '{}'; the passes are {}", name, fmt::join(known, ", ")),
            {{"option", std::string("disabled_passes")}, {"key", name}, {"value", Attr()}});
   }
+  const std::vector<std::string> stages = stage_names();
+  SLUICE_CHECK(options.until.empty() || contains(stages, options.until), "until: unknown stage: '{}'; the stages are {}",
+               options.until, fmt::join(stages, ", "));
 }
 
 // What differs from the defaults, so that a plan says what was asked for and no more.
@@ -148,8 +153,14 @@ NamedAttrs record(const CompileOptions& options) {
 std::vector<std::string> pass_names() {
   std::vector<std::string> names;
   for (const Pass& pass : compiler::graph_passes()) {
-    if (std::find(names.begin(), names.end(), pass.name) == names.end()) names.emplace_back(pass.name);
+    if (!contains(names, pass.name)) names.emplace_back(pass.name);
   }
+  return names;
+}
+
+std::vector<std::string> stage_names() {
+  std::vector<std::string> names = pass_names();
+  for (const compiler::LoweringPass& pass : compiler::lowering_passes()) names.emplace_back(pass.name);
   return names;
 }
 
@@ -165,6 +176,11 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
     return 0;
   });
   compiler::PassContext context{target, options, constants, evaluate, result.constants, result.partition};
+  const auto stop = [&](graph::Graph& reached) {
+    result.graph = std::move(reached);
+    result.seconds = seconds_since(start);
+    return std::move(result);
+  };
   int number = 0;
   const auto run = [&](const char* name, graph::Graph& graph, auto pass) {
     ++number;
@@ -172,10 +188,12 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
     stages.run(name, pass);
     if (dump.on()) dump.write(fmt::format("{:02}.{}.after.ir", number, name), graph::to_text(graph));
   };
-  for (const Pass& pass : compiler::graph_passes()) {
-    const auto& disabled = options.disabled_passes;
-    if (std::find(disabled.begin(), disabled.end(), pass.name) != disabled.end()) continue;
-    run(pass.name, graph, [&] { return pass.run(graph, context); });
+  const std::span<const Pass> passes = compiler::graph_passes();
+  const auto last = std::find_if(passes.rbegin(), passes.rend(), [&](const Pass& p) { return p.name == options.until; });
+  for (const Pass& pass : passes) {
+    if (!contains(options.disabled_passes, pass.name))
+      run(pass.name, graph, [&] { return pass.run(graph, context); });
+    if (last != passes.rend() && &pass == &*last) return stop(graph);
   }
   std::unordered_set<std::string> used;
   for (const graph::Variable& v : graph.variables()) used.insert(v.name);
@@ -189,6 +207,7 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
       if (pass.verify) pass.verify(detailed, context);
       return rewrites;
     });
+    if (pass.name == options.until) return stop(detailed);
   }
   compiler::Lowered lowered;
   compiler::Programs programs;

@@ -37,6 +37,7 @@ struct CompileOptions {
   // By module, as it or an outer one is named: which stage of a pipeline its micro-batches pass there.
   std::map<std::string, int> stages;
   std::string dump_dir;  // IR before and after each pass; "" = SLUICE_DUMP_IR or none
+  std::string until;     // stop after this one of stage_names(), with its graph and no plan; "" = make the plan
 };
 
 struct PassReport {
@@ -59,7 +60,7 @@ struct Partition {
 
 struct CompileResult {
   plan::Plan plan;
-  graph::Graph graph;                                       // after the graph passes
+  graph::Graph graph;                                       // after the graph passes, or options.until
   std::map<std::string, std::vector<std::byte>> constants;  // made by folding, by variable name
   Partition partition;                                      // of graphs over several devices
   std::vector<PassReport> passes;                           // in order; lowering stages included
@@ -78,5 +79,7 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
 
 // Names of the graph passes, in order: what `disabled_passes` may name.
 std::vector<std::string> pass_names();
+// The graph passes, then those of lowering, in the order in which a graph goes through them: what `until` may name.
+std::vector<std::string> stage_names();
 
 }  // namespace sluice

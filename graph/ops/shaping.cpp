@@ -64,7 +64,7 @@ Value narrow(const Value& x, int64_t dim, int64_t start, int64_t length) {
   const int axis = normalize_axis(dim, x.rank(), "narrow");
   SLUICE_CHECK(x.rank() > 0, "narrow: the tensor has rank 0; it must have an axis");
   const int64_t size = x.shape()[axis], first = start < 0 ? start + size : start;
-  SLUICE_CHECK_KIND(kIndex, first >= 0 && length >= 0 && first + length <= size,
+  SLUICE_CHECK_KIND(kIndex, first >= 0 && first <= size && length >= 0 && length <= size - first,
                     "narrow: range out of axis {}: start {}, length {}; must lie in [0, {}]", axis, start, length,
                     size);
   return slice_axis(x, axis, first, first + length);
@@ -91,8 +91,10 @@ std::vector<Value> unbind(const Value& x, int64_t dim) {
 
 std::vector<Value> split(const Value& x, int64_t size, int64_t dim) {
   const int axis = normalize_axis(dim, x.rank(), "split");
-  SLUICE_CHECK(size > 0 && x.rank() > 0, "split: size is {} of a tensor {}; size must be positive and rank at least 1",
-               size, x.shape().str());
+  SLUICE_CHECK(x.rank() > 0, "split: the tensor has rank 0; it must have an axis");
+  SLUICE_CHECK(size > 0 || (size == 0 && x.shape()[axis] == 0),
+               "split: size is {} of a tensor {}; must be positive, or 0 where the axis has no elements", size,
+               x.shape().str());
   Ints sizes;
   for (int64_t left = x.shape()[axis]; left > 0 || sizes.empty(); left -= size) sizes.push_back(std::min(size, left));
   return split(x, sizes, axis);
@@ -117,7 +119,9 @@ std::vector<Value> chunk(const Value& x, int64_t chunks, int64_t dim) {
   const int axis = normalize_axis(dim, x.rank(), "chunk");
   SLUICE_CHECK(chunks > 0 && x.rank() > 0, "chunk: {} chunks of a tensor {}; must be positive, of rank at least 1",
                chunks, x.shape().str());
-  return split(x, std::max<int64_t>((x.shape()[axis] + chunks - 1) / chunks, 1), axis);
+  const int64_t size = x.shape()[axis];
+  if (size == 0) return split(x, Ints(checked_dim(Wide{chunks}, "chunk"), 0), axis);  // as many as were asked for
+  return split(x, size / chunks + (size % chunks != 0), axis);
 }
 
 Value stack(std::span<const Value> xs, int64_t dim) {

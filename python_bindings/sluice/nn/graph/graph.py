@@ -22,6 +22,7 @@ from sluice._structure import flatten
 from sluice._tools import find_tool
 from sluice._trace import module_scope, state as trace_state, tracing_lock
 from sluice.nn.debug import Debug
+from sluice.nn.graph.awaiting import Awaiting
 from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.config import GraphConfig
 from sluice.nn.graph.refused import Refused
@@ -44,7 +45,7 @@ class Graph:
     name: str
 
     def __init__(self, *, name: str | None = None) -> None:
-        self.__dict__.update(_blocks=OrderedDict(), _optimizers=[], _call=None, _compiling=None, _captured=None,
+        self.__dict__.update(_blocks=OrderedDict(), _optimizers=[], _call=None, _compiling=None, _captured=None, _awaiting=None,
                              _debug=Debug(), config=GraphConfig(), name=name or f"{type(self).__name__}_{next(_counter)}")
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
@@ -93,6 +94,16 @@ class Graph:
             if lr_sch is None:
                 optim.refresh_lr()
         return self._call
+
+    async def run_async(self, *args: Any, **kwargs: Any) -> Any:
+        """As a call, for asyncio: gives the results once they are there, or raises the step's error.
+
+        Steps are submitted in the order in which their coroutines first run, while the event loop does other things:
+        leave the arguments alone meanwhile. The first call compiles the graph before it returns to the loop.
+        """
+        if self._awaiting is None:
+            self.__dict__["_awaiting"] = Awaiting(self.name)
+        return await self._awaiting.run(self, args, kwargs)
 
     def synchronize(self) -> None:
         """Waits until every submitted step is done; raises the first error that no result has shown."""

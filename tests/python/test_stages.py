@@ -1,0 +1,82 @@
+"""sluice-compile: what the compiler has made when it stops at a stage."""
+
+import json
+import subprocess
+
+import pytest
+
+import sluice as sl
+from sluice import nn
+from sluice._tools import find_tool
+
+
+class Net(nn.Graph):
+    def __init__(self):
+        super().__init__(name="net")
+        self.layers = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+    def build(self, x):
+        return self.layers(x) * 1
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    graph = Net()
+    graph.compile(sl.zeros(2, 4))
+    path = tmp_path_factory.mktemp("stages") / "net"
+    sl.save(graph, path)
+    return path
+
+
+def run(*arguments):
+    return subprocess.run([find_tool("sluice-compile"), *map(str, arguments)], capture_output=True, text=True)
+
+
+def text(*arguments):
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_stage_shows_what_is_there_then(bundle):
+    traced = text(bundle, "--to", "graph")
+    assert traced == (bundle / "graph.txt").read_text()
+    assert "relu" in traced and "mul" in traced
+    passed = text(bundle, "--to", "ir")
+    assert "activation = \"relu\"" in passed and "mul" not in passed  # fused, and simplified away
+    assert "stream" not in passed
+    assert "stream \"compute\"" in text(bundle, "--to", "placement")
+    assert text(bundle, "--to", "snapshots") == text(bundle, "--compile-to", "lowered")
+    assert "net" in text(bundle, "--to", "mem").splitlines()[0]
+
+
+def test_it_stops_before_what_comes_later(bundle):
+    assert "relu(" in text(bundle, "--to", "simplify")  # which runs again later: after the last time
+    assert run(bundle, "--memory-budget", 10).returncode == 2
+    assert text(bundle, "--to", "ir", "--memory-budget", 10) == text(bundle, "--to", "ir")
+    assert "mul" in text(bundle, "--to", "ir", "--without", "simplify")
+
+
+def test_the_plan_is_that_of_the_bundle(bundle, tmp_path):
+    plan = json.loads((bundle / "plan.json").read_text())
+    out = tmp_path / "plan.json"
+    assert text(bundle, "-o", out) == ""
+    made = json.loads(out.read_text())
+    assert made["kernels"] == plan["kernels"] and made["actors"] == plan["actors"]
+    assert json.loads(text(bundle / "graph.txt"))["kernels"] == plan["kernels"]  # without weights
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["/nowhere"], "/nowhere"),
+    (["{}", "--to", "machine_code"], "--to: machine_code not in {graph,ir,lowered,plan,mem,"),
+    (["{}", "--memory-budget", "10"], "over its memory budget"),
+    (["{}", "--device", "tpu:0"], "tpu"),
+    (["{}", "-o", "/nowhere/plan.json"], "/nowhere/plan.json: cannot be written"),
+])
+def test_what_cannot_be_done_is_one_error(bundle, arguments, message):
+    done = run(*(a.format(bundle) for a in arguments))
+    assert done.returncode == 2 and message in done.stderr and done.stdout == ""
+
+
+def test_help_teaches(bundle):
+    assert "--to lowered" in text("--help") and "fold_constants" in text("--help")

@@ -1,0 +1,121 @@
+// sluice-compile: a saved graph through the compiler, up to the stage that is asked for.
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "base/file.h"
+#include "plan/json.h"
+#include "runtime/bundle.h"
+#include "runtime/engine.h"
+#include "tensor/eager.h"
+#include "tensor/graph_session.h"
+#include "tools/plan_viz/views.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace sluice;
+
+struct Arguments {
+  std::string model, output, to = "plan", device = "cpu";
+  int cores = 0;
+  uint64_t memory_budget = 0;
+  std::vector<std::string> without;
+};
+
+// Stages that are not the compiler's own, and what they stand for.
+constexpr const char* kInput = "graph";      // as it was saved
+constexpr const char* kPasses = "ir";        // after the graph passes
+constexpr const char* kLowered = "lowered";  // after all passes
+constexpr const char* kPlan = "plan";
+constexpr const char* kMemory = "mem";
+
+// A bundle's graph and weights; of a file with a graph alone no constant is known.
+CapturedGraph captured_from(const fs::path& model, const OpRegistry& ops) {
+  const fs::path file = fs::is_directory(model) ? model / kGraphFile : model;
+  CapturedGraph captured{graph::parse(read_file(file.string()), file.string(), ops), {}};
+  if (!fs::is_directory(model)) return captured;
+  for (auto& [name, weight] : load_bundle(model.string()).weights)
+    captured.variables[name] = Value(std::make_shared<EagerImpl>(weight.storage, weight.spec, DeviceId{}));
+  return captured;
+}
+
+std::string compiled(const Arguments& args) {
+  Engine engine;
+  EagerExecutor eager(engine);
+  const ExecutorScope scope(eager);
+  CapturedGraph captured = captured_from(args.model, eager.ops());
+  if (args.to == kInput) return graph::to_text(captured.graph);
+  GraphSessionOptions options;
+  options.dry_run = true;
+  options.compile.name = captured.graph.name;
+  options.compile.device = parse_device(args.device);
+  options.compile.cores = args.cores;
+  options.compile.memory_budget = args.memory_budget;
+  options.compile.disabled_passes = args.without;
+  const bool whole = args.to == kPlan || args.to == kMemory;
+  if (!whole) {
+    options.compile.until = args.to == kPasses    ? pass_names().back()
+                            : args.to == kLowered ? stage_names().back()
+                                                  : args.to;
+  }
+  const GraphSession session(eager, std::move(captured), std::move(options));
+  const CompileResult& result = session.compiled();
+  if (args.to == kMemory) return plan_viz::mem_text(result.plan, {.all = true});
+  return whole ? plan::to_json(result.plan) : graph::to_text(result.graph);
+}
+
+std::string list_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += "  " + name + "\n";
+  return text;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "Compiles a saved graph as far as you ask, and prints what there is then.\n\n"
+      "MODEL is a bundle directory, or a graph.txt (whose weights are then unknown, so that none is folded). Start with\n"
+      "  sluice-compile MODEL --to graph       the graph as it was traced\n"
+      "  sluice-compile MODEL --to ir          after the graph passes\n"
+      "  sluice-compile MODEL --to lowered     with every copy, reorder and collective, as the plan runs it\n"
+      "  sluice-compile MODEL --to plan        plan.json, for plan-viz\n"
+      "  sluice-compile MODEL --to mem         every byte of it\n",
+      "sluice-compile"};
+  Arguments args;
+  std::vector<std::string> stages = {kInput, kPasses, kLowered, kPlan, kMemory};
+  for (const std::string& name : stage_names()) stages.push_back(name);
+  app.add_option("model", args.model, "bundle directory or graph.txt")->required()->check(CLI::ExistingPath);
+  app.add_option("--to,--compile-to", args.to, "graph, ir, lowered, plan, mem, or after a pass of the compiler")
+      ->check(CLI::IsMember(stages))
+      ->capture_default_str();
+  app.add_option("-o,--output", args.output, "file to write (default: standard output)");
+  app.add_option("--device", args.device, "of nodes that name none")->capture_default_str();
+  app.add_option("--cores", args.cores, "of a compute stream; 0: what this machine has")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  app.add_option("--memory-budget", args.memory_budget, "bytes; a plan that needs more is refused; 0: none")
+      ->capture_default_str();
+  app.add_option("--without", args.without, "passes to leave out")->check(CLI::IsMember(pass_names()));
+  app.footer("Passes, in order:\n" + list_of(stage_names()));
+  try {
+    app.parse(argc, argv);
+    const std::string text = compiled(args);
+    if (args.output.empty()) {
+      std::cout << text;
+      return 0;
+    }
+    std::ofstream out(args.output, std::ios::binary);
+    out << text;
+    out.flush();
+    SLUICE_CHECK_KIND(kIo, out.good(), "{}: cannot be written", args.output);
+    return 0;
+  } catch (const CLI::ParseError& e) {  // help is one, too
+    return app.exit(e) == 0 ? 0 : 2;
+  } catch (const std::exception& e) {
+    std::cerr << "sluice-compile: " << e.what() << "\n";
+    return 2;
+  }
+}
