@@ -6,11 +6,6 @@
 namespace sluice {
 namespace {
 
-const char* attr_kind(const Attr& attr) {
-  static const char* const kNames[] = {"none", "bool", "int", "float", "str", "list of int", "dtype"};
-  return kNames[attr.index()];
-}
-
 // Edit distance, for suggestions.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -25,6 +20,10 @@ size_t distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+Attr empty_like(const Attr& list) {
+  return std::visit([]<class T>(const T&) -> Attr { return T{}; }, list);
+}
+
 Attr coerce(const OpDef& op, const Param& param, Attr given) {
   if (std::holds_alternative<NoAttr>(given)) {
     if (param.nullable) return given;
@@ -36,6 +35,10 @@ Attr coerce(const OpDef& op, const Param& param, Attr given) {
   if (const int64_t* i = std::get_if<int64_t>(&given)) {
     if (std::holds_alternative<double>(wanted)) return static_cast<double>(*i);
     if (std::holds_alternative<Ints>(wanted)) return Ints{*i};
+  }
+  if (const Ints* list = std::get_if<Ints>(&given)) {
+    if (std::holds_alternative<Doubles>(wanted)) return Doubles(list->begin(), list->end());
+    if (list->empty() && is_list(wanted)) return empty_like(wanted);  // [] is of every kind
   }
   fail(ErrorKind::kType, "{}: parameter '{}': wrong type: {} ({}); must be {}{}", op.name, param.name, attr_str(given),
        attr_kind(given), attr_kind(wanted), param.nullable ? " or none" : "");

@@ -12,13 +12,12 @@
 // A role left out is "forward". Where no value comes of all micro-batches of a step, "micro_batches 4" says how many it
 // has. Inputs, variables and outputs may be placed as nodes are: [device "cpu:0", stream "host"]. An output's type may
 // be followed by how it lies in memory, "strides (6, 1, 2)", unless that is contiguous. Values are numbered in order of
-// definition. '#' starts a comment.
+// definition. Attributes are as attr_str() prints them. '#' starts a comment.
 #include <charconv>
-#include <cmath>
 
 #include "base/log.h"
 #include "graph/graph.h"
-#include "graph/text_cursor.h"
+#include "graph/text_attr.h"
 
 namespace sluice::graph {
 namespace {
@@ -102,7 +101,7 @@ class Parser {
     if (ids.size() != 1) line.fail("{}: defines {} values; must define one", word, ids.size());
     const std::string name = line.string("name");
     line.expect(':', "definition");
-    const TensorType declared = type(line);
+    const TensorType declared = read_type(line);
     const Placement placed = placement(line);
     line.expect_end("definition");
     if (word == "input") {
@@ -124,24 +123,14 @@ class Parser {
     }
     line.expect(')', "inputs");
     NamedAttrs attrs;
-    if (line.accept('{')) {
-      while (line.peek() != '}') {
-        if (!attrs.empty()) line.expect(',', "attributes");
-        const std::string found = line.rest();
-        const std::string_view key = line.word();
-        if (key.empty()) line.fail("attributes: found {}; must be name = value", found);
-        line.expect('=', "attributes");
-        attrs.emplace_back(std::string(key), attribute(line));
-      }
-      line.expect('}', "attributes");
-    }
+    if (line.accept('{')) attrs = read_attributes(line);
     node.attrs = order_attrs(*node.op, attrs);
     std::vector<TensorType> declared;
     std::vector<Strides> strides;
     if (!ids.empty()) {
       line.expect(':', "output types");
       do {
-        declared.push_back(type(line));
+        declared.push_back(read_type(line));
         strides.push_back(line.peek() == 's' ? strides_of(line) : Strides());
       } while (line.accept(','));
     }
@@ -262,65 +251,10 @@ class Parser {
     return kNoValue;
   }
 
-  TensorType type(TextCursor& line) {
-    const std::string found = line.rest();
-    const std::string_view dtype = line.word();
-    if (dtype.empty()) line.fail("type: found {}; must be like float32(4, 3)", found);
-    return {parse_dtype(dtype), sizes(line, "type", "dimension")};
-  }
-
   Strides strides_of(TextCursor& line) {
     const std::string found = line.rest();
     if (line.word() != "strides") line.fail("output types: found {}; must be a type, or strides", found);
-    return sizes(line, "strides", "stride");
-  }
-
-  Shape sizes(TextCursor& line, const char* what, const char* item) {
-    Shape result;
-    line.expect('(', what);
-    while (line.peek() != ')') {
-      const int64_t size = line.integer(item);
-      if (size < 0) line.fail("{}: negative: {}; must be >= 0", item, size);
-      result.push_back(size);
-      if (line.peek() != ')') line.expect(',', what);
-    }
-    line.expect(')', what);
-    return result;
-  }
-
-  Attr attribute(TextCursor& line) {
-    if (line.peek() == '"') return line.string("attribute");
-    if (line.accept('[')) {
-      Ints ints;
-      while (line.peek() != ']') {
-        if (!ints.empty()) line.expect(',', "list");
-        ints.push_back(line.integer("list"));
-      }
-      line.expect(']', "list");
-      return ints;
-    }
-    const std::string found = line.rest();
-    const std::string_view text = line.number_text();
-    if (text == "none") return NoAttr{};
-    if (text == "true" || text == "false") return text == "true";
-    if (text == "nan" || text == "-nan") return std::nan("");
-    if (text == "inf" || text == "-inf") return text[0] == '-' ? -HUGE_VAL : HUGE_VAL;
-    const char *begin = text.data(), *end = begin + text.size();
-    const bool number = !text.empty() && (text[0] == '-' || text[0] == '.' || (text[0] >= '0' && text[0] <= '9'));
-    if (!number) {
-      if (text.empty()) line.fail("attribute: found {}; must be a value", found);
-      return parse_dtype(text);
-    }
-    int64_t integer = 0;
-    const auto whole = std::from_chars(begin, end, integer);
-    if (whole.ec == std::errc() && whole.ptr == end) return integer;
-    double real = 0;
-    const auto point = std::from_chars(begin, end, real);
-    const bool is_real = text.find_first_of(".eE") != std::string_view::npos;
-    if (!is_real || point.ec != std::errc() || point.ptr != end) {
-      line.fail("attribute: found {}; must be a number of 64 bits", found);
-    }
-    return real;
+    return read_sizes(line, "strides", "stride");
   }
 
   const std::string& file_;

@@ -15,6 +15,8 @@ std::string to_json(const Plan& plan);
 // "<file>: <field>: <what>: <got>; <what must hold>". Only the form is checked: verify() checks what the plan means.
 Plan from_json(std::string_view text, const std::string& file_name);
 
+inline constexpr size_t kMostJsonDepth = 128;  // enough for a kernel's attribute of kMostNested graphs
+
 // Throws kValue when an object has one key twice, which readers of JSON take differently. REQUIRES: `json` is well
 // formed.
 void refuse_repeated_keys(std::string_view json, const std::string& file_name);
@@ -22,8 +24,8 @@ void refuse_repeated_keys(std::string_view json, const std::string& file_name);
 // Reads a plan file, or `plan.json` of a bundle directory. Throws kIo when it cannot be read.
 Plan load_plan(const std::string& path);
 
-// One attribute, as in a kernel: true, 3, {"double": "0.5"}, "x", [1, 2], null, {"dtype": "float32"}. Doubles are
-// strings so that they come back bit for bit.
+// One attribute, as in a kernel: true, 3, {"double": "0.5"}, "x", [1, 2], null, {"dtype": "float32"}; what has no form
+// of its own in JSON says its kind by such a key. Doubles are strings so that they come back bit for bit.
 std::string attr_json(const Attr& attr);
 using sluice::quoted_json;
 

@@ -62,7 +62,9 @@ struct Keys {
 }  // namespace
 
 void refuse_repeated_keys(std::string_view json, const std::string& file_name) {
-  js::basic_parser<Keys> parser{js::parse_options()};
+  js::parse_options options;
+  options.max_depth = kMostJsonDepth;
+  js::basic_parser<Keys> parser{options};
   js::error_code error;
   const size_t read_to = parser.write_some(false, json.data(), json.size(), error);
   const std::string& key = parser.handler().key;

@@ -176,6 +176,57 @@ class Fields {
   std::vector<const char*> read_;
 };
 
+NamedAttrs read_attrs(Fields& f, const char* key);
+
+TensorType read_type(const Reader& reader, const js::value& v, const Path& path) {
+  Fields f(reader, v, path);
+  const TensorType type{f.dtype("dtype"), f.shape("shape", 0)};
+  f.done();
+  return type;
+}
+
+AttrGraph read_graph(const Reader& reader, const js::value& v, const Path& path) {
+  Fields f(reader, v, path);
+  AttrGraph graph{f.integer("inputs"), {}, {}};
+  graph.calls = f.list<AttrCall>("calls", [&reader](const js::value& one, const Path& p) {
+    Fields c(reader, one, p);
+    AttrCall call{c.string("op"), read_attrs(c, "attrs"), c.ints("operands")};
+    c.done();
+    return call;
+  });
+  graph.outputs = f.ints("outputs");
+  f.done();
+  return graph;
+}
+
+// An attribute that says its kind by a key: {"double": "0.5"}. None: another object.
+std::optional<Attr> read_tagged(const Reader& reader, const js::value& v, const Path& path) {
+  if (v.get_object().size() != 1) return std::nullopt;
+  Fields f(reader, v, path);
+  const js::string_view tag = v.get_object().begin()->key();
+  const auto dtype = [&reader](const js::value& one, const Path& p) {
+    return reader.parsed(one, p, [](const std::string& s) { return parse_dtype(s); });
+  };
+  const auto type = [&reader](const js::value& one, const Path& p) { return read_type(reader, one, p); };
+  if (tag == "double") return f.number("double");
+  if (tag == "dtype") return f.dtype("dtype");
+  if (tag == "type") return type(f.at("type"), f.path("type"));
+  if (tag == "types") return f.list<TensorType>("types", type);
+  if (tag == "dtypes") return f.list<DType>("dtypes", dtype);
+  if (tag == "graph") return read_graph(reader, f.at("graph"), f.path("graph"));
+  if (tag == "doubles")
+    return f.list<double>("doubles", [&](const js::value& one, const Path& p) { return reader.number(one, p); });
+  if (tag == "strings")
+    return f.list<std::string>("strings", [&](const js::value& one, const Path& p) { return reader.string(one, p); });
+  if (tag == "bools") {
+    return f.list<bool>("bools", [&](const js::value& one, const Path& p) {
+      if (!one.is_bool()) reader.wrong_type(p, one, "true or false");
+      return one.get_bool();
+    });
+  }
+  return std::nullopt;
+}
+
 Attr read_attr(const Reader& reader, const js::value& v, const Path& path) {
   switch (v.kind()) {
     case js::kind::null: return NoAttr{};
@@ -191,16 +242,13 @@ Attr read_attr(const Reader& reader, const js::value& v, const Path& path) {
       }
       return ints;
     }
-    case js::kind::object: {
-      const js::object& o = v.get_object();
-      if (o.size() == 1 && o.contains("double")) return reader.number(o.at("double"), path);
-      if (o.size() == 1 && o.contains("dtype")) {
-        return reader.parsed(o.at("dtype"), path, [](const std::string& s) { return parse_dtype(s); });
-      }
+    case js::kind::object:
+      if (std::optional<Attr> tagged = read_tagged(reader, v, path)) return *tagged;
       [[fallthrough]];
-    }
     default:
-      reader.wrong_type(path, v, R"(null, a bool, a whole number, a string, a list, {"double": _} or {"dtype": _})");
+      reader.wrong_type(path, v,
+                        R"(null, a bool, a whole number, a string, a list, or an object of one key: double, )"
+                        R"(dtype, type, graph, bools, doubles, strings, dtypes or types)");
   }
 }
 
@@ -354,7 +402,9 @@ std::vector<T> objects(Fields& f, const char* key, T (*one)(Fields&)) {
 
 js::value read_document(std::string_view text, const std::string& file_name, const char* what) {
   js::error_code error;
-  js::stream_parser parser;
+  js::parse_options options;
+  options.max_depth = kMostJsonDepth;
+  js::stream_parser parser({}, options);
   const size_t read_to = parser.write_some(text.data(), text.size(), error);
   if (!error && !parser.done()) parser.finish(error);
   if (error) {

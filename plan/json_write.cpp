@@ -37,6 +37,40 @@ std::string attrs_json(const NamedAttrs& attrs) {
   return s + "}";
 }
 
+// Values of one kind, and how a plan writes them.
+struct AttrJson {
+  static std::string tagged(const char* tag, const std::string& value) {
+    return fmt::format(R"({{"{}": {}}})", tag, value);
+  }
+  static std::string number(double v) { return fmt::format("\"{}\"", v); }
+  static std::string dtype(DType v) { return fmt::format("\"{}\"", dtype_name(v)); }
+  static std::string type(const TensorType& v) {
+    return fmt::format(R"({{"dtype": "{}", "shape": {}}})", dtype_name(v.dtype), numbers_json(v.shape));
+  }
+  static std::string call(const AttrCall& v) {
+    return fmt::format(R"({{"op": {}, "attrs": {}, "operands": {}}})", quoted_json(v.op), attrs_json(v.attrs),
+                       numbers_json(v.operands));
+  }
+
+  std::string operator()(NoAttr) const { return "null"; }
+  std::string operator()(bool v) const { return v ? "true" : "false"; }
+  std::string operator()(int64_t v) const { return fmt::format("{}", v); }
+  std::string operator()(double v) const { return tagged("double", number(v)); }
+  std::string operator()(const std::string& v) const { return quoted_json(v); }
+  std::string operator()(const Ints& v) const { return numbers_json(v); }
+  std::string operator()(DType v) const { return tagged("dtype", dtype(v)); }
+  std::string operator()(const Bools& v) const { return tagged("bools", list_json(v, *this)); }
+  std::string operator()(const Doubles& v) const { return tagged("doubles", list_json(v, number)); }
+  std::string operator()(const Strings& v) const { return tagged("strings", list_json(v, *this)); }
+  std::string operator()(const DTypes& v) const { return tagged("dtypes", list_json(v, dtype)); }
+  std::string operator()(const TensorType& v) const { return tagged("type", type(v)); }
+  std::string operator()(const TensorTypes& v) const { return tagged("types", list_json(v, type)); }
+  std::string operator()(const AttrGraph& v) const {
+    return tagged("graph", fmt::format(R"({{"inputs": {}, "calls": {}, "outputs": {}}})", v.inputs,
+                                       list_json(v.calls, call), numbers_json(v.outputs)));
+  }
+};
+
 std::string spec_json(const TensorSpec& spec) {
   return fmt::format(R"("dtype": "{}", "shape": {}, "strides": {})", dtype_name(spec.dtype), numbers_json(spec.shape),
                      numbers_json(spec.strides));
@@ -108,14 +142,7 @@ void append_section(std::string& s, const char* key, const std::vector<T>& entit
 
 }  // namespace
 
-std::string attr_json(const Attr& attr) {
-  if (std::holds_alternative<NoAttr>(attr)) return "null";
-  if (const auto* v = std::get_if<double>(&attr)) return fmt::format(R"({{"double": "{}"}})", *v);
-  if (const auto* v = std::get_if<DType>(&attr)) return fmt::format(R"({{"dtype": "{}"}})", dtype_name(*v));
-  if (const auto* v = std::get_if<std::string>(&attr)) return quoted_json(*v);
-  if (const auto* v = std::get_if<Ints>(&attr)) return numbers_json(*v);
-  return attr_str(attr);  // bool, int64
-}
+std::string attr_json(const Attr& attr) { return std::visit(AttrJson{}, attr); }
 
 std::string to_json(const Plan& plan) {
   std::string s =

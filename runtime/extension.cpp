@@ -215,13 +215,18 @@ void check_extensions(const std::string& bundle, const std::map<std::string, std
 
 api::Attribute to_api(const Attr& attr) {
   return std::visit(
-      [](const auto& value) -> api::Attribute {
-        if constexpr (std::is_same_v<std::decay_t<decltype(value)>, DType>)
+      [&attr](const auto& value) -> api::Attribute {
+        using T = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, DType>)
           return static_cast<api::DType>(value);
-        else if constexpr (std::is_same_v<std::decay_t<decltype(value)>, NoAttr>)
+        else if constexpr (std::is_same_v<T, NoAttr>)
           return std::monostate{};
-        else
+        else if constexpr (std::is_constructible_v<api::Attribute, std::in_place_type_t<T>, const T&>)
           return value;
+        else
+          fail(ErrorKind::kUnsupported,
+               "attribute {}: a {}; extensions know none, bool, int, float, str, dtype and lists of int",
+               attr_str(attr), attr_kind(attr));
       },
       attr);
 }

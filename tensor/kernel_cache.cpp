@@ -28,11 +28,17 @@ struct AttrHash {
   void operator()(int64_t v) const { hash.add(static_cast<uint64_t>(v)); }
   void operator()(double v) const { hash.add(std::bit_cast<uint64_t>(v)); }
   void operator()(const std::string& v) const { hash.add(std::hash<std::string>()(v)); }
-  void operator()(const Ints& v) const {
-    hash.add(v.size());
-    for (int64_t i : v) hash.add(static_cast<uint64_t>(i));
-  }
   void operator()(DType v) const { hash.add(static_cast<uint64_t>(v)); }
+  void operator()(const TensorType& v) const {
+    (*this)(v.dtype);
+    hash.add(v.shape);
+  }
+  template <class T>
+  void operator()(const std::vector<T>& v) const {
+    hash.add(v.size());
+    for (const auto& item : v) (*this)(static_cast<const T&>(item));
+  }
+  void operator()(const AttrGraph& v) const { (*this)(attr_str(v)); }
 };
 
 }  // namespace

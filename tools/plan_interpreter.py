@@ -49,7 +49,8 @@ def read_weights(path):
 
 
 def attribute(value):
-    return (float(value["double"]) if "double" in value else value["dtype"]) if isinstance(value, dict) else value
+    kind, held = next(iter(value.items())) if isinstance(value, dict) else ("", value)
+    return float(held) if kind == "double" else [float(v) for v in held] if kind == "doubles" else held
 
 
 def load(stored, dtype):

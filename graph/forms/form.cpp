@@ -25,7 +25,15 @@ FormArg default_argument(const SignatureParam& param, bool as_operand) {
     if (const bool* b = std::get_if<bool>(&value)) return ops::Operand(*b);
     return ops::Operand(std::get<double>(value));
   }
-  return std::visit([](const auto& v) -> FormArg { return v; }, value);
+  return std::visit(
+      [&]<class T>(const T& v) -> FormArg {
+        if constexpr (std::is_constructible_v<FormArg, const T&>)
+          return v;
+        else
+          fail(ErrorKind::kRuntime, "forms: default of '{}' is {}; must be of a kind that signatures have", param.name,
+               attr_kind(value));
+      },
+      value);
 }
 
 }  // namespace sluice

@@ -65,8 +65,11 @@ nb::object python_value(const Attr& attr) {
           return nb::none();
         else if constexpr (std::is_same_v<T, DType>)
           return nb::cast(std::string(dtype_name(v)));
-        else
+        else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, int64_t> || std::is_same_v<T, double> ||
+                           std::is_same_v<T, std::string> || std::is_same_v<T, Ints>)
           return nb::cast(v);
+        else
+          return nb::cast(attr_str(v));
       },
       attr);
 }

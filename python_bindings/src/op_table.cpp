@@ -1,6 +1,7 @@
 // _C.ops: every OpDef as a callable whose signature, defaults and docs come from the definition itself.
 #include <string>
 
+#include "attributes.h"
 #include "bindings.h"
 #include "graph/executor.h"
 #include "tensor/eager.h"
@@ -12,12 +13,6 @@ namespace {
 struct OpCallable {
   const OpDef* op;
 };
-
-std::string attr_type(const Param& param) {
-  static const char* names[] = {"None", "bool", "int", "float", "str", "Sequence[int]", "dtype"};
-  std::string text = names[param.default_value.index()];
-  return param.nullable && text != "None" ? text + " | None" : text;
-}
 
 std::string signature(const OpDef& op) {
   std::string text = "(";
@@ -36,24 +31,6 @@ std::string signature(const OpDef& op) {
     add(part);
   }
   return text + ")";
-}
-
-// The Python object as the alternative that the param's default has; other types are left to validate_attrs().
-Attr attr_from(nb::handle object, const Param& param, const OpDef& op) {
-  PyObject* o = object.ptr();
-  Ints ints;
-  DType dtype;
-  if (object.is_none()) return {};
-  if (PyBool_Check(o)) return o == Py_True;
-  if (PyFloat_Check(o)) return PyFloat_AS_DOUBLE(o);
-  if (PyUnicode_Check(o)) return text_from(object);
-  if (dtype_from(object, &dtype)) return dtype;
-  if (ints_from(object, &ints)) {
-    if (PyLong_Check(o) && !std::holds_alternative<Ints>(param.default_value)) return ints[0];
-    return ints;
-  }
-  fail(ErrorKind::kType, "{}: argument '{}' is {}; must be {}", op.name, param.name, Py_TYPE(o)->tp_name,
-       attr_type(param));
 }
 
 Value value_from(nb::handle object, const char* input, const OpDef& op) {

@@ -86,6 +86,39 @@ TEST(Trace, WritesOneLanePerStream) {
   EXPECT_NE(json.find("\"lostEvents\":7"), std::string::npos);
 }
 
+TEST(Attr, PrintsListsTypesAndGraphs) {
+  EXPECT_EQ(attr_str(Bools{true, false}), "[true, false]");
+  EXPECT_EQ(attr_str(Doubles{1, 0.5}), "[1.0, 0.5]");
+  EXPECT_EQ(attr_str(Strings{"a", "b\n"}), "[\"a\", \"b\\n\"]");
+  EXPECT_EQ(attr_str(DTypes{DType::kInt64}), "[int64]");
+  EXPECT_EQ(attr_str(TensorType{DType::kFloat32, {4, 3}}), "float32(4, 3)");
+  EXPECT_EQ(attr_str(TensorTypes{{DType::kFloat32, {4, 3}}, {DType::kInt64, {8}}}), "[float32(4, 3), int64(8,)]");
+  EXPECT_EQ(attr_str(AttrGraph{2, {{"mul", {}, {0, 1}}, {"gelu", {{"approximate", std::string("tanh")}}, {2}}}, {3}}),
+            "graph(2) {%2 = mul(%0, %1); %3 = gelu(%2) {approximate = \"tanh\"}; output %3}");
+}
+
+TEST(AttrGraph, ErrorsNameWhatIsWrong) {
+  const auto error = [](const AttrGraph& graph) {
+    try {
+      check_attr_graph(graph, 2, 1);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(error({2, {{"mul", {}, {0, 1}}, {"exp", {}, {2}}}, {3}}), "");
+  EXPECT_EQ(error({3, {{"exp", {}, {0}}}, {3}}), "graph: inputs: 3; it is called with 2");
+  EXPECT_EQ(error({2, {{"exp", {}, {0}}}, {}}), "graph: outputs: 0; must be 1");
+  EXPECT_EQ(error({2, {}, {0}}), "graph: calls: none; must have some");
+  EXPECT_EQ(error({2, {{"exp", {}, {}}}, {2}}), "graph: %2 = exp(); must be an op of some operands");
+  EXPECT_EQ(error({2, {{"exp", {}, {0}}, {"mul", {}, {2, 3}}}, {3}}),
+            "graph: %3 = mul uses %3; must be an input or what a call before it gives, below %3");
+  EXPECT_EQ(error({2, {{"exp", {}, {-1}}}, {2}}),
+            "graph: %2 = exp uses %-1; must be an input or what a call before it gives, below %2");
+  EXPECT_EQ(error({2, {{"exp", {}, {0}}}, {3}}),
+            "graph: output uses %3; must be an input or what a call before it gives, below %3");
+}
+
 TEST(FusedSteps, AreReadBackAsWritten) {
   const std::vector<FusedStep> steps{{.op = "mul", .operands = {0, 1}},
                                      {.op = "gelu", .mode = "tanh", .operands = {2}},

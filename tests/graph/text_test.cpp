@@ -110,6 +110,67 @@ TEST(GraphText, NumbersReadBackExactly) {
   }
 }
 
+// An op with a param of every kind that no built-in op has a use for yet.
+const OpDef kAll{.name = "every_kind",
+                 .doc = "",
+                 .inputs = {},
+                 .params = {{"bools", Bools()},
+                            {"doubles", Doubles()},
+                            {"strings", Strings()},
+                            {"dtypes", DTypes()},
+                            {"type", TensorType()},
+                            {"types", TensorTypes()},
+                            {"body", AttrGraph()}},
+                 .infer = [](Types, std::span<const bool>, const Attrs&) -> std::vector<TensorType> { return {{}}; }};
+
+std::string all_text(const std::string& attrs) {
+  return "graph \"g\" {\n  %0 = every_kind() {" + attrs + "} : float32()\n}\n";
+}
+
+Graph parse_all(const std::string& attrs) {
+  OpRegistry ops(builtin_ops());
+  ops.add(&kAll);
+  return parse(all_text(attrs), "test.ir", ops);
+}
+
+TEST(GraphText, AttributesMayBeListsTypesAndGraphs) {
+  for (const char* attrs :
+       {"bools = [true, false], doubles = [1.0, -0.5, inf], strings = [\"a, b\", \"\"], dtypes = [int64, bool], type = "
+        "float32(4, 3), types = [float32(), int8(0,)], body = graph(2) {%2 = mul(%0, %1); %3 = gelu(%2) {approximate = "
+        "\"tanh\"}; output %3, %2}",
+        "bools = [], doubles = [], strings = [], dtypes = [], type = bool(1,), types = [], body = graph(1) {%1 = "
+        "while(%0) "
+        "{body = graph(1) {%1 = exp(%0); output %1}}; output %1}"}) {
+    const Graph graph = parse_all(attrs);
+    EXPECT_EQ(to_text(graph), all_text(attrs));
+    EXPECT_EQ(graph.nodes()[0].attrs[0].index(), Attr(Bools()).index());
+  }
+  EXPECT_EQ(std::get<Doubles>(parse_all("doubles = [1, 2]").nodes()[0].attrs[1]), (Doubles{1, 2}));
+}
+
+TEST(GraphText, ErrorsOfListsAndGraphsNameTheLine) {
+  const auto told = [](const std::string& attrs) -> std::string {
+    try {
+      parse_all(attrs);
+      return "nothing";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(told("bools = [true, 1]"),
+            "test.ir:2: list: bool and others; items must be of one kind: int, float, bool, str, dtype or type");
+  EXPECT_EQ(told("bools = [[true]]"), "test.ir:2: list: found '[true]]} : float32()'; a list holds no lists");
+  EXPECT_EQ(told("strings = [1]"),
+            "test.ir:2: every_kind: parameter 'strings': wrong type: [1] (list of int); must be list of str");
+  EXPECT_EQ(told("body = graph(1) {%2 = exp(%0); output %2}"),
+            "test.ir:2: graph: %2 is out of order; values are numbered as they are given: %1 is next");
+  EXPECT_EQ(told("body = graph(1) {%1 = exp(%0) output %1}"),
+            "test.ir:2: graph: found 'output %1}} : float32()'; must be ';'");
+  std::string deep = "graph(1) {%1 = exp(%0); output %1}";
+  for (int i = 0; i < 20; ++i) deep = "graph(1) {%1 = f(%0) {b = " + deep + "}; output %1}";
+  EXPECT_THAT(told("body = " + deep), testing::HasSubstr("graph: within 17 others; that is too deep"));
+}
+
 constexpr const char* kBatches = R"(graph "batches" {
   %0 = input "x" : float32(2, 3)
   %1 = variable "w" : float32(2, 3)

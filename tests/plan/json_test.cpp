@@ -64,13 +64,49 @@ TEST(Json, AttributesKeepTheirExactType) {
                   {"text", std::string("a \"b\"\n\\ \x01 \xc3\xa4")},
                   {"list", Ints{1, -2}},
                   {"empty", Ints{}},
-                  {"dtype", DType::kBFloat16}};
+                  {"dtype", DType::kBFloat16},
+                  {"bools", Bools{true, false}},
+                  {"doubles", Doubles{0.1, -0.0, std::numeric_limits<double>::infinity()}},
+                  {"strings", Strings{"a", "\"", ""}},
+                  {"no strings", Strings{}},
+                  {"dtypes", DTypes{DType::kInt8, DType::kBool}},
+                  {"type", TensorType{DType::kFloat32, {4, 3}}},
+                  {"types", TensorTypes{{DType::kFloat32, {}}, {DType::kInt64, {8}}}},
+                  {"graph", AttrGraph{2,
+                                      {{"mul", {}, {0, 1}},
+                                       {"cast", {{"dtype", DType::kFloat16}}, {2}},
+                                       {"scan", {{"body", AttrGraph{1, {{"exp", {}, {0}}}, {1}}}}, {3}}},
+                                      {4, 2}}}};
   plan.target = "t";
   const Plan back = from_json(to_json(plan), "plan.json");
   EXPECT_EQ(back.options, plan.options);
   EXPECT_TRUE(std::signbit(std::get<double>(back.options[8].second)));
   plan.options = {{"nan", std::nan("")}};
   EXPECT_TRUE(std::isnan(std::get<double>(from_json(to_json(plan), "p").options[0].second)));
+}
+
+TEST(Json, GraphsNestAsDeepAsInText) {
+  Plan plan = two_stage_plan();
+  AttrGraph graph{1, {{"exp", {}, {0}}}, {1}};
+  for (int i = 0; i < kMostNested; ++i) graph = {1, {{"scan", {{"body", graph}}, {0}}}, {1}};
+  plan.kernels[0].attrs = {{"body", graph}};
+  EXPECT_EQ(from_json(to_json(plan), "plan.json").kernels[0].attrs, plan.kernels[0].attrs);
+}
+
+TEST(Json, ErrorsOfAttributesNameTheField) {
+  Plan plan = two_stage_plan();
+  plan.kernels[0].attrs = {{"body", AttrGraph{1, {{"exp", {}, {0}}}, {1}}}, {"kept", Bools{true}}};
+  const std::string good = to_json(plan);
+  EXPECT_EQ(error_of(replaced(good, "\"operands\": [0]", "\"operands\": [\"0\"]")),
+            "plan.json: kernels[0].attrs.body.graph.calls[0].operands[0]: wrong type: \"0\"; must be a whole number");
+  EXPECT_EQ(error_of(replaced(good, "\"inputs\": 1, \"calls\"", "\"calls\"")),
+            "plan.json: kernels[0].attrs.body.graph.inputs: missing; every field must be given");
+  EXPECT_EQ(error_of(replaced(good, "{\"bools\": [true]}", "{\"bools\": [1]}")),
+            "plan.json: kernels[0].attrs.kept.bools[0]: wrong type: 1; must be true or false");
+  EXPECT_EQ(error_of(replaced(good, "{\"bools\": [true]}", "{\"colours\": [1]}")),
+            "plan.json: kernels[0].attrs.kept: wrong type: {\"colours\":[1]}; must be null, a bool, a whole number, a "
+            "string, a list, or an object of one key: double, dtype, type, graph, bools, doubles, strings, dtypes or "
+            "types");
 }
 
 TEST(Json, CostsComeBackBitForBit) {
