@@ -10,6 +10,7 @@ namespace sluice {
 namespace {
 
 constexpr int kMostDevices = 4096;
+constexpr const char* kSbpKinds[] = {"split", "broadcast", "partial_sum"};  // in the order of Sbp::Kind
 
 }  // namespace
 
@@ -35,6 +36,25 @@ std::string DeviceMesh::str() const {
     i = last + 1;
   }
   return text;
+}
+
+NamedAttrs placement_attrs(const GlobalPlacement& placement) {
+  Strings devices;
+  for (const DeviceId& device : placement.mesh.devices()) devices.push_back(device.str());
+  return {{"mesh", devices},
+          {"sbp", std::string(kSbpKinds[static_cast<size_t>(placement.sbp.kind)])},
+          {"axis", int64_t{placement.sbp.axis}}};
+}
+
+GlobalPlacement placement_of(const Strings& mesh, const std::string& sbp, int64_t axis) {
+  std::vector<DeviceId> devices;
+  for (const std::string& device : mesh) devices.push_back(parse_device(device));
+  const auto kind = std::find(std::begin(kSbpKinds), std::end(kSbpKinds), sbp);
+  SLUICE_CHECK(kind != std::end(kSbpKinds), "sbp: unknown: '{}'; must be split, broadcast or partial_sum", sbp);
+  SLUICE_CHECK(axis >= 0 && axis < kMaxRank, "axis: out of range: {}; must be in [0, {})", axis, kMaxRank);
+  const Sbp lies{static_cast<Sbp::Kind>(kind - std::begin(kSbpKinds)), static_cast<int>(axis)};
+  SLUICE_CHECK(axis == 0 || lies.kind == Sbp::Kind::kSplit, "axis: {} of {}; must be 0 but for split", axis, sbp);
+  return {DeviceMesh(std::move(devices)), lies};
 }
 
 DeviceMesh parse_mesh(std::string_view text) {

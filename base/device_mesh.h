@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/attr.h"
 #include "base/device.h"
 #include "base/sbp.h"
 
@@ -33,6 +34,11 @@ struct GlobalPlacement {
   Sbp sbp;
   std::string str() const { return sbp.str() + " on " + mesh.str(); }
 };
+
+// As the attributes `mesh` (its devices), `sbp` ("split", "broadcast", "partial_sum") and `axis`, in this order, and
+// back. Throws kValue.
+NamedAttrs placement_attrs(const GlobalPlacement& placement);
+GlobalPlacement placement_of(const Strings& mesh, const std::string& sbp, int64_t axis);
 
 // Reads what str() prints: devices and runs of them, separated by commas. Throws kValue.
 DeviceMesh parse_mesh(std::string_view text);

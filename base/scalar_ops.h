@@ -33,6 +33,8 @@ const ScalarOp* find_scalar_op(std::string_view name, std::string_view mode = ""
 // The mode is that of the string attribute, where there is one.
 const ScalarOp* find_scalar_op(std::string_view name, const NamedAttrs& attrs);
 
+inline constexpr int kMostFusedInputs = 12;  // of a chain of ops that the compiler makes (op "fused")
+
 // A function that expressions call, as the parts of its text.
 struct ScalarFunction {
   const char* name;

@@ -19,8 +19,6 @@ using graph::ValueKind;
 constexpr int kDeepest = 4;  // decompositions within decompositions that are tried
 
 bool is_to_global(const OpDef& op) { return &op == &ops::to_global_op(); }
-DeviceMesh mesh_attr(const Attrs& attrs) { return parse_mesh(attr<std::string>(attrs, 0)); }
-Sbp sbp_attr(const Attrs& attrs) { return parse_sbp(attr<std::string>(attrs, 1)); }
 double bytes_of(const TensorType& type) {
   return static_cast<double>(checked_bytes(type.shape, dtype_size(type.dtype)));
 }
@@ -61,7 +59,8 @@ class Inference final : public graph::GraphBuilder {
     node.attrs = attrs;
     for (const Value& input : inputs) node.inputs.push_back(id(input));
     if (is_to_global(op)) {
-      next_ = {index_of(plan_, mesh_attr(attrs)), {{sbp_attr(attrs)}, {sbp_attr(attrs)}}};
+      const auto [mesh, sbp] = ops::placement_of(attrs);
+      next_ = {index_of(plan_, mesh), {{sbp}, {sbp}}};
     } else if (&op == &ops::global_like_op()) {
       next_ = like(lay(node.inputs[0]), lay(node.inputs[1]));
     } else {
@@ -223,7 +222,7 @@ std::vector<Residence> residences(const graph::Graph& graph, SbpPlan& plan, cons
   for (const Node& node : graph.nodes()) {
     int own = Lay::kOff;
     if (is_to_global(*node.op)) {
-      own = index_of(plan, mesh_attr(node.attrs));
+      own = index_of(plan, ops::placement_of(node.attrs).mesh);
     } else if (node.placement == graph::Placement{} && !node.op->effectful) {
       for (ValueId input : node.inputs)
         if (input != kNoValue) own = std::max(own, mesh[input]);
@@ -242,7 +241,7 @@ std::vector<Residence> residences(const graph::Graph& graph, SbpPlan& plan, cons
       if (home.mesh != own) home.mesh = Lay::kOff;
       if (!is_to_global(*node.op) || home.chosen) continue;
       home.chosen = true;
-      home.sbp = sbp_attr(node.attrs);
+      home.sbp = ops::placement_of(node.attrs).sbp;
     }
   }
   for (size_t v = 0; components != nullptr && v < homes.size(); ++v) {

@@ -16,6 +16,7 @@
 #include <charconv>
 
 #include "base/log.h"
+#include "base/old_attrs.h"
 #include "graph/graph.h"
 #include "graph/text_attr.h"
 
@@ -124,6 +125,7 @@ class Parser {
     line.expect(')', "inputs");
     NamedAttrs attrs;
     if (line.accept('{')) attrs = read_attributes(line);
+    read_old_attrs(op_name, node.inputs.size(), attrs);
     node.attrs = order_attrs(*node.op, attrs);
     std::vector<TensorType> declared;
     std::vector<Strides> strides;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/file.h"
+#include "base/old_attrs.h"
 #include "plan/json.h"
 #include "plan/machine.h"
 
@@ -167,6 +168,15 @@ class Fields {
   TensorSpec spec() {
     return {dtype("dtype"), shape("shape", 0), shape("strides", std::numeric_limits<int64_t>::min())};
   }
+  // The errors of a function in base, with a field's path.
+  template <class F>
+  void checked(const char* key, F f) const {
+    try {
+      f();
+    } catch (const Error& e) {
+      reader_.wrong(path(key), e.what());
+    }
+  }
   const Reader& reader() const { return reader_; }
 
  private:
@@ -310,6 +320,7 @@ void read(Fields& f, Kernel& v) {
   v.op = f.string("op");
   v.attrs = read_attrs(f, "attrs");
   v.inputs = f.list<View>("inputs", view);
+  f.checked("attrs", [&v] { read_old_attrs(v.op, v.inputs.size(), v.attrs); });
   v.outputs = f.list<View>("outputs", view);
   v.workspace = f.integer("workspace", -1);
   v.source.file = f.string("file");

@@ -90,7 +90,7 @@ std::vector<plan::DeviceDesc> GraphSession::Impl::devices() const {
   for (const graph::Node& node : graph.nodes()) {
     if (node.placement.device) on_each_rank(*node.placement.device);
     if (node.op != &ops::to_global_op()) continue;
-    const DeviceMesh mesh = parse_mesh(attr<std::string>(node.attrs, 0));
+    const DeviceMesh mesh = ops::placement_of(node.attrs).mesh;
     ids.insert(mesh.devices().begin(), mesh.devices().end());
   }
   if (world != nullptr) return describe_devices(*world, engine, {ids.begin(), ids.end()});

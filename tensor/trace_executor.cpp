@@ -93,7 +93,7 @@ ValueId TraceExecutor::lay(ValueId id, const EagerImpl& impl) {
   if (!impl.global) return id;
   graph::Node node;
   node.op = &ops::to_global_op();
-  node.attrs = {impl.global->mesh.str(), impl.global->sbp.str()};
+  node.attrs = ops::to_global_attrs(*impl.global);
   node.inputs = {id};
   const graph::NodeContext outer = context;
   refresh_context();

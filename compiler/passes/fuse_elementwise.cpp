@@ -110,18 +110,19 @@ Node fuse(const graph::Rewriter& rewriter, const std::vector<int>& members, cons
     number.emplace(input, static_cast<int>(number.size()));
     node.inputs.push_back(rewriter[input]);
   }
-  std::vector<FusedStep> steps;
+  AttrGraph body{.inputs = static_cast<int>(inputs.size()), .calls = {}, .outputs = {}};
   std::vector<const Provenance*> origins;
   for (int member : members) {
     const Node& step = source.nodes()[member];
     origins.push_back(&step);
     std::vector<int> operands;
     for (ValueId input : step.inputs) operands.push_back(number.at(input));
-    steps.push_back(ops::step_of(*step.op, step.attrs, std::move(operands)));
+    body.calls.push_back({step.op->name, name_attrs(*step.op, step.attrs), std::move(operands)});
     number.emplace(step.outputs[0], static_cast<int>(number.size()));
   }
   static_cast<Provenance&>(node) = merged(node, origins);
-  node.attrs = {fused_text(steps)};
+  body.outputs = {static_cast<int>(number.size()) - 1};
+  node.attrs = {std::move(body)};
   return node;
 }
 

@@ -2,18 +2,16 @@
 // Chains of elementwise ops as one op, which the compiler makes for devices that have a kernel for it.
 #include <span>
 
-#include "base/fused_steps.h"
+#include "base/scalar_ops.h"
 #include "graph/op_def.h"
 
 namespace sluice::ops {
 
-// The chain's attribute `steps` is fused_text(). REQUIRES: of the ops in it, can_be_step().
+// The chain is its attribute `body`. REQUIRES: of the ops in it, can_be_step().
 const OpDef& fused_op();
 
-// Has the op one output, and no more params than a FusedStep has room for?
+// Has the op one output, no more operands than a step may have, and at most a mode or a dtype?
 bool can_be_step(const OpDef& op);
-// One op of a chain.
-FusedStep step_of(const OpDef& op, const Attrs& attrs, std::vector<int> operands);
 
 std::span<const OpDef* const> fused_ops();
 

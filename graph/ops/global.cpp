@@ -14,8 +14,7 @@ using Values = std::vector<Value>;
 Values same(std::span<const Value> in, const Attrs&) { return {copy(in[0])}; }
 
 std::vector<TensorType> infer_to_global(Types in, Present, const Attrs& attrs) {
-  const DeviceMesh mesh = parse_mesh(attr<std::string>(attrs, 0));
-  const Sbp sbp = parse_sbp(attr<std::string>(attrs, 1));
+  const auto& [mesh, sbp] = placement_of(attrs);
   if (sbp.kind != Sbp::Kind::kSplit) return {in[0]};
   const Shape& shape = in[0].shape;
   SLUICE_CHECK(sbp.axis < shape.rank(), "sbp: {} of a tensor of rank {}: {}; the axis must be below the rank",
@@ -45,21 +44,22 @@ const OpDef global_like_def{.name = "global_like",
 const OpDef to_global_def{
     .name = "to_global",
     .doc =
-        "The same logical tensor, lying on the devices of `mesh` (as \"sim:0-3\") as `sbp` says: \"S(axis)\" each "
-        "holds a part, \"B\" each holds all, \"P\" what they hold adds up. oneflow.Tensor.to_global.",
+        "The same logical tensor, lying on the devices of `mesh` as `sbp` says: \"split\" each holds a part along "
+        "`axis`, \"broadcast\" each holds all, \"partial_sum\" what they hold adds up. oneflow.Tensor.to_global.",
     .inputs = {"x"},
-    .params = {{.name = "mesh", .default_value = std::string(), .required = true},
-               {.name = "sbp", .default_value = std::string(), .required = true}},
+    .params = {{.name = "mesh", .default_value = Strings(), .required = true},
+               {.name = "sbp", .default_value = std::string(), .required = true},
+               {.name = "axis", .default_value = int64_t{0}}},
     .infer = infer_to_global,
     .grad = [](const GradContext& c) -> Values {
       return {call1(global_like_op(), {c.grad_outputs[0], c.inputs[0]})};
     },
     .decompose = same,
     .sbp = broadcast_sbp,
-    .samples = {{{{.shape = {4, 3}}}, {std::string("sim:0-1"), std::string("S(0)")}},
-                {{{.shape = {4, 5}}}, {std::string("sim:0,sim:2-3"), std::string("S(1)")}},
-                {{{.shape = {}}}, {std::string("sim:0"), std::string("B")}},
-                {{{.shape = {2, 3}}}, {std::string("sim:0-1"), std::string("P")}}}};
+    .samples = {{{{.shape = {4, 3}}}, {Strings{"sim:0", "sim:1"}, std::string("split"), int64_t{0}}},
+                {{{.shape = {4, 5}}}, {Strings{"sim:0", "sim:2", "sim:3"}, std::string("split"), int64_t{1}}},
+                {{{.shape = {}}}, {Strings{"sim:0"}, std::string("broadcast"), int64_t{0}}},
+                {{{.shape = {2, 3}}}, {Strings{"sim:0", "sim:1"}, std::string("partial_sum"), int64_t{0}}}}};
 
 const OpDef* const kOps[] = {&to_global_def, &global_like_def};
 
@@ -69,8 +69,16 @@ const OpDef& to_global_op() { return to_global_def; }
 const OpDef& global_like_op() { return global_like_def; }
 std::span<const OpDef* const> global_ops() { return kOps; }
 
+Attrs to_global_attrs(const GlobalPlacement& placement) {
+  return order_attrs(to_global_def, placement_attrs(placement));
+}
+
+GlobalPlacement placement_of(const Attrs& attrs) {
+  return sluice::placement_of(attr<Strings>(attrs, 0), attr<std::string>(attrs, 1), attr<int64_t>(attrs, 2));
+}
+
 Value to_global(const Value& x, const DeviceMesh& mesh, const Sbp& sbp) {
-  return call1(to_global_def, {x}, {mesh.str(), sbp.str()});
+  return call1(to_global_def, {x}, to_global_attrs({mesh, sbp}));
 }
 
 }  // namespace sluice::ops

@@ -8,6 +8,10 @@
 
 namespace sluice::ops {
 
+// The attributes of a call of to_global, and what such a call asks for.
+Attrs to_global_attrs(const GlobalPlacement& placement);
+GlobalPlacement placement_of(const Attrs& attrs);
+
 // The same logical tensor, lying on `mesh` as `sbp` says. Its gradient comes back to where x lies.
 Value to_global(const Value& x, const DeviceMesh& mesh, const Sbp& sbp);
 

@@ -1,8 +1,5 @@
 #include "graph/ops/host.h"
 
-#include <cctype>
-#include <charconv>
-
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 
@@ -11,35 +8,10 @@ namespace {
 
 using Values = std::vector<Value>;
 
-// "float32(4, 3), int64(8,)" as types: the text TensorType::str() prints.
-std::vector<TensorType> parse_types(const std::string& text) {
-  std::vector<TensorType> types;
-  size_t at = 0;
-  const auto bad = [&] {
-    fail(ErrorKind::kValue, "outputs: cannot read '{}' at {}; must be a list like 'float32(4, 3), int64(8,)'", text,
-         at);
-  };
-  const auto skip = [&] {
-    while (at < text.size() && (text[at] == ' ' || text[at] == ',')) ++at;
-  };
-  for (skip(); at < text.size(); skip()) {
-    const size_t open = text.find('(', at);
-    if (open == std::string::npos) bad();
-    TensorType type{parse_dtype(std::string_view(text).substr(at, open - at)), {}};
-    at = open + 1;
-    for (skip(); at < text.size() && text[at] != ')'; skip()) {
-      int64_t dim = 0;
-      const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), dim);
-      if (error != std::errc()) bad();
-      at = static_cast<size_t>(end - text.data());
-      type.shape.push_back(dim);
-    }
-    if (at >= text.size()) bad();
-    ++at;
-    numel(type.shape);
-    types.push_back(type);
-  }
+std::vector<TensorType> infer_host_function(Types, Present, const Attrs& attrs) {
+  const TensorTypes& types = attr<TensorTypes>(attrs, 1);
   SLUICE_CHECK(!types.empty(), "outputs: none given; a host function must have an output");
+  for (const TensorType& type : types) numel(type.shape);
   return types;
 }
 
@@ -47,12 +19,12 @@ const OpDef host_function_def{
     .name = "host_function",
     .doc =
         "Calls the function registered as `name` with the engine (Python or C++), on a host stream; it writes the "
-        "`outputs`, a list of types like 'float32(4, 3), int64(8,)'. Not differentiable.",
+        "`outputs`, a list of types. Not differentiable.",
     .inputs = {"xs*"},
     .params = {{.name = "name", .default_value = std::string(), .required = true},
-               {.name = "outputs", .default_value = std::string(), .required = true}},
+               {.name = "outputs", .default_value = TensorTypes(), .required = true}},
     .num_outputs = -1,
-    .infer = [](Types, Present, const Attrs& attrs) { return parse_types(attr<std::string>(attrs, 1)); },
+    .infer = infer_host_function,
     .grad = [](const GradContext& c) -> Values {
       fail(ErrorKind::kUnsupported, "host_function: '{}' has no gradient; detach its inputs or use autograd.Function",
            attr<std::string>(c.attrs, 0));
@@ -69,9 +41,7 @@ std::span<const OpDef* const> host_ops() { return kOps; }
 
 std::vector<Value> host_function(std::span<const Value> inputs, const std::string& name,
                                  std::span<const TensorType> outputs) {
-  std::string types;
-  for (const TensorType& t : outputs) types += (types.empty() ? "" : ", ") + t.str();
-  return call(host_function_def, inputs, {name, types});
+  return call(host_function_def, inputs, {name, TensorTypes(outputs.begin(), outputs.end())});
 }
 
 }  // namespace sluice::ops

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "base/fused_steps.h"
+#include "base/scalar_ops.h"
 
 namespace sluice::cpu {
 

@@ -1,6 +1,5 @@
 // Chains of elementwise ops as one kernel. Every step's result is rounded as if it were stored, so that a chain gives
 // the bits of its ops one by one.
-#include "base/fused_steps.h"
 #include "kernels/cuda/expressions.h"
 #include "kernels/cuda/families.h"
 
@@ -20,16 +19,19 @@ struct StepText {
   DType dtype;
 };
 
-StepText text_of(const FusedStep& step, size_t number, const std::vector<DType>& dtypes) {
+StepText text_of(const AttrCall& step, size_t number, const std::vector<DType>& dtypes) {
   const auto value = [&](size_t operand) { return fmt::format("v{}", step.operands[operand]); };
   const auto dtype_of = [&](size_t operand) { return dtypes[static_cast<size_t>(step.operands[operand])]; };
   const DType dtype = dtype_of(0);
+  const size_t wanted = step.op == "cast" ? 1 : step.op == "where" ? 3 : step.operands.size();
+  SLUICE_CHECK(step.operands.size() == wanted, "fused: step {} of {} operands; must have {}", step.op,
+               step.operands.size(), wanted);
   if (step.op == "cast") {
-    const DType to = parse_dtype(step.mode);
+    const DType to = get_attr<DType>(step.attrs, "dtype");
     return {"", to == DType::kBool ? value(0) + " != 0" : fmt::format("({}){}", compute_type(dtype), value(0)), to};
   }
   if (step.op == "where") return {"", fmt::format("{} ? {} : {}", value(0), value(1), value(2)), dtype_of(1)};
-  const ScalarOp* op = find_scalar_op(step.op, step.mode);
+  const ScalarOp* op = find_scalar_op(step.op, step.attrs);
   const char* text = op == nullptr ? nullptr : expression_text(*op, dtype);
   SLUICE_CHECK_KIND(kUnsupported, text != nullptr && static_cast<size_t>(op->inputs) == step.operands.size(),
                     "fused: step {} of {} operands of {}: has no cuda form; run the steps one by one", step.op,
@@ -51,8 +53,9 @@ Generated fused(const plan::KernelQuery& query) {
     body.input_types.emplace_back(c_type(dtypes[k]));
     body.before += fmt::format("    const {} v{} = x{};\n", compute_type(dtypes[k]), k, k);
   }
-  for (const FusedStep& step :
-       parse_fused(get_attr<std::string>(query.attrs, "steps"), static_cast<int>(query.inputs.size()))) {
+  const AttrGraph& steps = get_attr<AttrGraph>(query.attrs, "body");
+  check_attr_graph(steps, query.inputs.size(), 1);
+  for (const AttrCall& step : steps.calls) {
     const StepText text = text_of(step, dtypes.size(), dtypes);
     functions += text.function;
     body.before += fmt::format("    const {} v{} = rounded<{}>({});\n", compute_type(text.dtype), dtypes.size(),
@@ -60,8 +63,11 @@ Generated fused(const plan::KernelQuery& query) {
     dtypes.push_back(text.dtype);
   }
   body.functions = functions_for(functions) + kRounding + functions;
-  body.output_type = c_type(dtypes.back());
-  body.value = fmt::format("v{}", dtypes.size() - 1);
+  const DType result = dtypes[static_cast<size_t>(steps.outputs[0])];
+  SLUICE_CHECK(result == query.outputs[0].dtype, "fused: body gives {}; its output is of {}", dtype_name(result),
+               dtype_name(query.outputs[0].dtype));
+  body.output_type = c_type(result);
+  body.value = fmt::format("v{}", steps.outputs[0]);
   return {{loop_source(query, body)}};
 }
 

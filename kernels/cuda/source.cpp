@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/fused_steps.h"
 #include "kernels/cuda/expressions.h"
 #include "kernels/cuda/prelude.h"
 #include "kernels/cuda/writer.h"

@@ -93,8 +93,9 @@ def to_global(self, placement=None, sbp=None) -> Tensor:
         raise TypeError(f"to_global: placement is {placement!r}; must be a sluice.placement")
     text = _sbp.one(sbp).text(self.ndim)
     if _C.touches_graph(self):
-        result = _C.ops.to_global(self, mesh=placement._mesh, sbp=text)
-        result._laid = (placement, _sbp.parse(text))
+        lies = _sbp.parse(text)
+        result = _C.ops.to_global(self, mesh=_C.mesh_devices(placement._mesh), sbp=lies.kind, axis=lies.dim or 0)
+        result._laid = (placement, lies)
         return result
     job = _job()  # a constant, inside nn.Graph, too
     if job is None:

@@ -125,8 +125,8 @@ Value with_global(const Tensor& t, std::shared_ptr<const GlobalTensor> global, c
 Value to_global(const Tensor& t, const std::string& mesh, const std::string& sbp, const std::optional<Shape>& whole) {
   const bool present = true;
   const TensorType type{t.dtype(), whole.value_or(t.shape())};
-  infer_types(ops::to_global_op(), {&type, 1}, {&present, 1}, {mesh, sbp});  // checks both against the shape
   GlobalTensor global{{parse_mesh(mesh), parse_sbp(sbp)}, std::nullopt};
+  infer_types(ops::to_global_op(), {&type, 1}, {&present, 1}, ops::to_global_attrs(global));  // checks both
   if (whole) global.component = t.spec();
   return with_global(t, std::make_shared<GlobalTensor>(std::move(global)), type);
 }

@@ -8,7 +8,7 @@
 #include "base/device.h"
 #include "base/dtype.h"
 #include "base/error.h"
-#include "base/fused_steps.h"
+#include "base/old_attrs.h"
 #include "base/trace.h"
 
 namespace sluice {
@@ -119,28 +119,55 @@ TEST(AttrGraph, ErrorsNameWhatIsWrong) {
             "graph: output uses %3; must be an input or what a call before it gives, below %3");
 }
 
-TEST(FusedSteps, AreReadBackAsWritten) {
-  const std::vector<FusedStep> steps{{.op = "mul", .operands = {0, 1}},
-                                     {.op = "gelu", .mode = "tanh", .operands = {2}},
-                                     {.op = "where", .operands = {1, 3, 2}}};
-  EXPECT_EQ(fused_text(steps), "mul 0 1; gelu:tanh 2; where 1 3 2");
-  EXPECT_EQ(parse_fused(fused_text(steps), 2), steps);
+NamedAttrs read_old(const char* op, NamedAttrs attrs) {
+  read_old_attrs(op, 2, attrs);
+  return attrs;
 }
 
-TEST(FusedSteps, ErrorsNameWhatIsWrong) {
-  const auto error = [](const char* text) {
+TEST(OldAttrs, AreReadAsTheFormsOfToday) {
+  EXPECT_EQ(read_old("fused", {{"steps", std::string("mul 0 1; gelu:tanh 2; cast:float16 3; where 1 4 2")}}),
+            (NamedAttrs{{"body", AttrGraph{2,
+                                           {{"mul", {}, {0, 1}},
+                                            {"gelu", {{"approximate", std::string("tanh")}}, {2}},
+                                            {"cast", {{"dtype", DType::kFloat16}}, {3}},
+                                            {"where", {}, {1, 4, 2}}},
+                                           {5}}}}));
+  EXPECT_EQ(
+      read_old("host_function",
+               {{"name", std::string("f")}, {"outputs", std::string("float32(4, 3), int64(8,), bool()")}}),
+      (NamedAttrs{{"name", std::string("f")},
+                  {"outputs", TensorTypes{{DType::kFloat32, {4, 3}}, {DType::kInt64, {8}}, {DType::kBool, {}}}}}));
+  EXPECT_EQ(read_old("to_global", {{"mesh", std::string("sim:0-1")}, {"sbp", std::string("S(1)")}}),
+            (NamedAttrs{{"mesh", Strings{"sim:0", "sim:1"}}, {"sbp", std::string("split")}, {"axis", int64_t{1}}}));
+}
+
+TEST(OldAttrs, LeaveTheFormsOfTodayAlone) {
+  const NamedAttrs attrs[] = {{{"body", AttrGraph{1, {{"exp", {}, {0}}}, {1}}}},
+                              {{"name", std::string("f")}, {"outputs", TensorTypes{{DType::kBool, {}}}}},
+                              {{"mesh", Strings{"sim:0"}}, {"sbp", std::string("broadcast")}, {"axis", int64_t{0}}},
+                              {{"steps", std::string("mul 0 1")}}};
+  const char* ops[] = {"fused", "host_function", "to_global", "another"};
+  for (size_t i = 0; i < std::size(ops); ++i) EXPECT_EQ(read_old(ops[i], attrs[i]), attrs[i]) << ops[i];
+}
+
+TEST(OldAttrs, ErrorsNameWhatIsWrong) {
+  const auto error = [](const char* op, NamedAttrs attrs) {
     try {
-      parse_fused(text, 2);
+      read_old_attrs(op, 2, attrs);
     } catch (const Error& e) {
       return std::string(e.what());
     }
     return std::string();
   };
-  EXPECT_EQ(error(""), "steps: \"\"; must have a step");
-  EXPECT_EQ(error("exp"), "steps: \"exp\"; must be \"op operand...\"");
-  EXPECT_EQ(error("exp 0; mul 2 3"),
-            "steps: '3' in \"mul 2 3\"; must be the number of an input or of a step before, below 3");
-  EXPECT_EQ(error("exp 1x"), "steps: '1x' in \"exp 1x\"; must be the number of an input or of a step before, below 2");
+  const auto steps = [&](const char* text) { return error("fused", {{"steps", std::string(text)}}); };
+  EXPECT_EQ(steps(""), "fused: steps: \"\"; must have a step");
+  EXPECT_EQ(steps("exp"), "fused: steps: \"exp\"; must be \"op operand...\"");
+  EXPECT_EQ(steps("exp 0; mul 2 3"),
+            "fused: steps: '3' in \"mul 2 3\"; must be the number of an input or of a step before, below 3");
+  EXPECT_EQ(steps("exp 1x"),
+            "fused: steps: '1x' in \"exp 1x\"; must be the number of an input or of a step before, below 2");
+  EXPECT_EQ(error("host_function", {{"name", std::string("f")}, {"outputs", std::string("float32(4")}}),
+            "host_function: outputs: cannot read 'float32(4' at 9; must be a list like 'float32(4, 3), int64(8,)'");
 }
 
 }  // namespace

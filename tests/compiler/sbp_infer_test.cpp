@@ -63,8 +63,8 @@ TEST(SbpInfer, DataParallelReducesEachGradientOnce) {
   %1 = variable "w" : float32(2, 3)
   %2 = variable "momentum" : float32(2, 3)
   %3 = variable "lr" : float32()
-  %4 = to_global(%0) {mesh = "sim:0-1", sbp = "S(0)"} : float32(4, 3)
-  %5 = to_global(%1) {mesh = "sim:0-1", sbp = "B"} : float32(2, 3)
+  %4 = to_global(%0) {mesh = ["sim:0", "sim:1"], sbp = "split", axis = 0} : float32(4, 3)
+  %5 = to_global(%1) {mesh = ["sim:0", "sim:1"], sbp = "broadcast", axis = 0} : float32(2, 3)
   %6 = linear(%4, %5, none) : float32(4, 2)
   %7 = relu(%6) : float32(4, 2)
   %8 = matmul(%7, %4) {transpose_a = true} : float32(2, 3)
@@ -86,9 +86,9 @@ TEST(SbpInfer, ColumnThenRowIsOneAllReduce) {
   %2 = variable "up.bias" : float32(8,)
   %3 = variable "down" : float32(6, 8)
   %4 = variable "down.bias" : float32(6,)
-  %5 = to_global(%0) {mesh = "sim:0-1", sbp = "B"} : float32(4, 6)
-  %6 = to_global(%1) {mesh = "sim:0-1", sbp = "S(0)"} : float32(8, 6)
-  %7 = to_global(%3) {mesh = "sim:0-1", sbp = "S(1)"} : float32(6, 8)
+  %5 = to_global(%0) {mesh = ["sim:0", "sim:1"], sbp = "broadcast", axis = 0} : float32(4, 6)
+  %6 = to_global(%1) {mesh = ["sim:0", "sim:1"], sbp = "split", axis = 0} : float32(8, 6)
+  %7 = to_global(%3) {mesh = ["sim:0", "sim:1"], sbp = "split", axis = 1} : float32(6, 8)
   %8 = linear(%5, %6, %2) : float32(4, 8)
   %9 = gelu(%8) : float32(4, 8)
   %10 = linear(%9, %7, %4) : float32(4, 6)
@@ -110,8 +110,8 @@ TEST(SbpInfer, MeansOfSplitBatchesAreTakenApart) {
   const std::string logits = R"ir(
   %0 = input "x" : float32(64, 1000)
   %1 = input "t" : int64(64,)
-  %2 = to_global(%0) {mesh = "sim:0-3", sbp = "S(0)"} : float32(64, 1000)
-  %3 = to_global(%1) {mesh = "sim:0-3", sbp = "S(0)"} : int64(64,)
+  %2 = to_global(%0) {mesh = ["sim:0", "sim:1", "sim:2", "sim:3"], sbp = "split", axis = 0} : float32(64, 1000)
+  %3 = to_global(%1) {mesh = ["sim:0", "sim:1", "sim:2", "sim:3"], sbp = "split", axis = 0} : int64(64,)
 )ir";
   const SbpPlan loss = infer_sbp(parse(logits + "  %4 = cross_entropy(%2, %3, none) : float32()\n"));
   EXPECT_LT(loss.bytes, 100);  // scalars, where gathering the logits takes 768,000
@@ -123,7 +123,7 @@ TEST(SbpInfer, MeansOfSplitBatchesAreTakenApart) {
 TEST(SbpInfer, WhatDependsOnNothingIsMadeWhereItIsRead) {
   const Partition made = split(R"ir(
   %0 = input "x" : float32(4, 3)
-  %1 = to_global(%0) {mesh = "sim:0-1", sbp = "S(0)"} : float32(4, 3)
+  %1 = to_global(%0) {mesh = ["sim:0", "sim:1"], sbp = "split", axis = 0} : float32(4, 3)
   %2 = full() {shape = [3], value = 2.0} : float32(3,)
   %3 = expand(%2) {shape = [4, 3]} : float32(4, 3)
   %4 = mul(%1, %3) : float32(4, 3)
@@ -136,8 +136,8 @@ TEST(SbpInfer, AVariableReadElsewhereLiesInOnePiece) {
   const Partition made = split(R"ir(
   %0 = input "x" : float32(4,)
   %1 = variable "w" : float32(4,)
-  %2 = to_global(%0) {mesh = "sim:0-1", sbp = "B"} : float32(4,)
-  %3 = to_global(%1) {mesh = "sim:0-1", sbp = "B"} : float32(4,)
+  %2 = to_global(%0) {mesh = ["sim:0", "sim:1"], sbp = "broadcast", axis = 0} : float32(4,)
+  %3 = to_global(%1) {mesh = ["sim:0", "sim:1"], sbp = "broadcast", axis = 0} : float32(4,)
   %4 = add(%2, %3) : float32(4,)
   %5 = neg(%1) : float32(4,)
   output "y" = %4
@@ -149,8 +149,8 @@ TEST(SbpInfer, AVariableReadElsewhereLiesInOnePiece) {
 TEST(SbpInfer, AGradientComesBackToWhereItsValueLay) {
   EXPECT_EQ(last_lay(R"ir(
   %0 = input "x" : float32(4, 3)
-  %1 = to_global(%0) {mesh = "sim:0-1", sbp = "S(0)"} : float32(4, 3)
-  %2 = to_global(%1) {mesh = "sim:2-3", sbp = "B"} : float32(4, 3)
+  %1 = to_global(%0) {mesh = ["sim:0", "sim:1"], sbp = "split", axis = 0} : float32(4, 3)
+  %2 = to_global(%1) {mesh = ["sim:2", "sim:3"], sbp = "broadcast", axis = 0} : float32(4, 3)
   %3 = relu(%2) : float32(4, 3)
   %4 = global_like(%3, %1) : float32(4, 3)
 )ir"),
@@ -178,8 +178,8 @@ TEST(BoxingBytes, AreThoseOfTheTextbook) {
 TEST(SbpInfer, RefusesByName) {
   const std::string two = R"ir(
   %0 = input "x" : float32(4, 3)
-  %1 = to_global(%0) {mesh = "sim:0-1", sbp = "S(0)"} : float32(4, 3)
-  %2 = to_global(%0) {mesh = "sim:2-3", sbp = "S(0)"} : float32(4, 3)
+  %1 = to_global(%0) {mesh = ["sim:0", "sim:1"], sbp = "split", axis = 0} : float32(4, 3)
+  %2 = to_global(%0) {mesh = ["sim:2", "sim:3"], sbp = "split", axis = 0} : float32(4, 3)
 )ir";
   EXPECT_EQ(error_of(two + "  %3 = add(%1, %2) : float32(4, 3) [source \"train.py:41\"]\n"),
             "add: operands lie on different placements: a on sim:0-1, b on sim:2-3; move one with "
@@ -189,7 +189,7 @@ TEST(SbpInfer, RefusesByName) {
             "to_global(placement=...)");
   EXPECT_EQ(error_of(R"ir(
   %0 = variable "w" : float32(4, 3)
-  %1 = to_global(%0) {mesh = "sim:0-1", sbp = "P"} : float32(4, 3)
+  %1 = to_global(%0) {mesh = ["sim:0", "sim:1"], sbp = "partial_sum", axis = 0} : float32(4, 3)
 )ir"),
             "to_global: variable 'w' is asked to lie as P; a variable must lie as S or B");
   const auto text = [](const std::string& sbp) {

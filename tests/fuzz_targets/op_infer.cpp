@@ -26,7 +26,29 @@ Attr any_attr(Bytes& bytes, const Param& param) {
       for (int n = bytes.below(10); n > 0; --n) ints.push_back(bytes.integer());
       return ints;
     }
-    default: return bytes.dtype();
+    case 6: return bytes.dtype();
+    case 9: {
+      Strings strings;
+      for (int n = bytes.below(4); n > 0; --n) strings.push_back(bytes.flag() ? "sim:0" : "cpu:1");
+      return strings;
+    }
+    case 12: {
+      TensorTypes types;
+      for (int n = bytes.below(4); n > 0; --n) types.push_back({bytes.dtype(), bytes.shape()});
+      return types;
+    }
+    case 13: {
+      AttrGraph graph{bytes.below(4), {}, {}};
+      for (int n = bytes.below(5); n > 0; --n) {
+        constexpr const char* kOps[] = {"mul", "exp", "where", "cast", "gelu", "reshape", "nothing", ""};
+        AttrCall& call = graph.calls.emplace_back(AttrCall{kOps[bytes.below(std::size(kOps))], {}, {}});
+        if (bytes.flag()) call.attrs = {{"approximate", std::string("tanh")}};
+        for (int k = bytes.below(4); k > 0; --k) call.operands.push_back(bytes.below(8) - 1);
+      }
+      for (int n = bytes.below(3); n > 0; --n) graph.outputs.push_back(bytes.below(8) - 1);
+      return graph;
+    }
+    default: return param.default_value;
   }
 }
 

@@ -171,6 +171,20 @@ TEST(GraphText, ErrorsOfListsAndGraphsNameTheLine) {
   EXPECT_THAT(told("body = " + deep), testing::HasSubstr("graph: within 17 others; that is too deep"));
 }
 
+// Files written when these were text (base/old_attrs.h).
+TEST(GraphText, OldAttributesAreRead) {
+  const std::string head = "graph \"g\" {\n  %0 = input \"x\" : float32(4, 3)\n  %1 = ";
+  for (const auto& [old, now] :
+       {std::pair<const char*, const char*>{"fused(%0) {steps = \"exp 0; mul 1 0\"}",
+                                            "fused(%0) {body = graph(1) {%1 = exp(%0); %2 = mul(%1, %0); output %2}}"},
+        {"to_global(%0) {mesh = \"sim:0-1\", sbp = \"S(1)\"}",
+         "to_global(%0) {mesh = [\"sim:0\", \"sim:1\"], sbp = \"split\", axis = 1}"},
+        {"host_function(%0) {name = \"f\", outputs = \"float32(4, 3)\"}",
+         "host_function(%0) {name = \"f\", outputs = [float32(4, 3)]}"}}) {
+    EXPECT_EQ(to_text(parse_text(head + old + " : float32(4, 3)\n}\n")), head + now + " : float32(4, 3)\n}\n");
+  }
+}
+
 constexpr const char* kBatches = R"(graph "batches" {
   %0 = input "x" : float32(2, 3)
   %1 = variable "w" : float32(2, 3)

@@ -85,6 +85,27 @@ TEST(Json, AttributesKeepTheirExactType) {
   EXPECT_TRUE(std::isnan(std::get<double>(from_json(to_json(plan), "p").options[0].second)));
 }
 
+// Files written when these were text (base/old_attrs.h).
+TEST(Json, OldAttributesAreRead) {
+  Plan plan = two_stage_plan();
+  plan.kernels[0].op = "fused";
+  plan.kernels[0].attrs = {{"steps", std::string("exp 0; cast:float16 1")}};
+  plan.kernels[1].op = "host_function";
+  plan.kernels[1].attrs = {{"name", std::string("f")}, {"outputs", std::string("float32(4, 3), int64(8,)")}};
+  const Plan read = from_json(to_json(plan), "plan.json");
+  EXPECT_EQ(read.kernels[0].attrs,
+            (NamedAttrs{{"body", AttrGraph{1, {{"exp", {}, {0}}, {"cast", {{"dtype", DType::kFloat16}}, {1}}}, {2}}}}));
+  EXPECT_EQ(read.kernels[1].attrs,
+            (NamedAttrs{{"name", std::string("f")},
+                        {"outputs", TensorTypes{{DType::kFloat32, {4, 3}}, {DType::kInt64, {8}}}}}));
+  EXPECT_EQ(to_json(from_json(to_json(read), "plan.json")), to_json(read));
+  plan.kernels[0].attrs = {{"steps", std::string("exp 7")}};
+  EXPECT_EQ(error_of(to_json(plan)),
+            "plan.json: kernels[0].attrs: fused: steps: '7' in \"exp 7\"; must be the number of an input or of a step "
+            "before, "
+            "below 1");
+}
+
 TEST(Json, GraphsNestAsDeepAsInText) {
   Plan plan = two_stage_plan();
   AttrGraph graph{1, {{"exp", {}, {0}}}, {1}};

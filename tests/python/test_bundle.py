@@ -78,6 +78,28 @@ def test_cpp_program_gives_the_same_bits_without_python(saved):  # SRV-03
     assert np.array_equal(got, result["logits"].numpy())
 
 
+def test_bundle_with_types_as_text_is_loaded(tmp_path):
+    """As releases wrote it before attributes could be types."""
+    def pair(array):
+        return array + 1, array.sum().reshape(1)
+
+    class Pair(nn.Graph):
+        def build(self, x):
+            return sl.host_function(pair, x, out=[((2,), sl.float32), ((1,), sl.float32)])
+
+    graph = Pair()
+    before = [y.tolist() for y in graph(sl.ones(2))]
+    sl.save(graph, tmp_path / "b")
+    types = {"plan.json": '{"types": [{"dtype": "float32", "shape": [2]}, {"dtype": "float32", "shape": [1]}]}',
+             "graph.txt": "[float32(2,), float32(1,)]"}
+    for name, now in types.items():
+        text = (tmp_path / "b" / name).read_text()
+        assert f'"outputs": {now}' in text or f"outputs = {now}" in text
+        (tmp_path / "b" / name).write_text(text.replace(now, '"float32(2,), float32(1,)"'))
+    result = sl.load_graph(tmp_path / "b", functions={"pair": pair})(sl.ones(2))
+    assert [y.tolist() for y in result] == before
+
+
 def test_bundle_with_a_python_function_needs_it_by_name(tmp_path, run_script):
     def shift(array):
         return array + 1
