@@ -54,7 +54,7 @@ class PreparedKernel {
 
 using HostFunction = std::function<void(const KernelArgs& args, const std::vector<TensorSpec>& inputs,
                                         const std::vector<TensorSpec>& outputs)>;
-// User functions that run as kernels of op "host_function", by their attribute `name`.
+// User functions that run as kernels, by the attribute that KernelDef::function names.
 using HostFunctions = std::map<std::string, HostFunction>;
 
 struct PrepareContext {
@@ -72,7 +72,10 @@ struct KernelDef {
   std::function<plan::LayoutPreference(const plan::KernelQuery&)> layouts = nullptr;  // null: contiguous operands
   std::vector<plan::InPlacePair> in_place = {};                                       // output may overwrite input
   bool (*can_fuse)(const plan::KernelQuery&) = nullptr;  // may be a step of the device's kernel "fused"; null: never
-  std::string library = {};                              // that prepare() may choose here: PreparedKernel::library()
+  // The attribute that names the program's HostFunction which it calls, and which needs no workspace; "": it has code
+  // of its own.
+  std::string function = {};
+  std::string library = {};  // that prepare() may choose here: PreparedKernel::library()
 };
 
 // Kernels by (op, device kind). Filled by explicit lists: add_cpu_kernels(table). Thread-safe: an extension may add its

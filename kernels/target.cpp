@@ -38,15 +38,15 @@ plan::LayoutPreference KernelTarget::layouts(const plan::KernelQuery& query) con
 }
 
 uint64_t KernelTarget::workspace_bytes(const plan::KernelQuery& query) const {
-  // A host function's code is known only where the plan runs, and needs no workspace.
-  if (query.op == "host_function") return 0;
+  const KernelDef& def = table_.get(query.op, query.device.kind);
+  if (!def.function.empty()) return 0;  // its code is known only where the plan runs
   const std::string key = text_of(query);
   {
     const std::lock_guard lock(mutex_);
     if (const auto it = workspaces_.find(key); it != workspaces_.end()) return it->second;
   }
   const PrepareContext context{.threads = std::max(query.cores, 1)};
-  const uint64_t bytes = table_.get(query.op, query.device.kind).prepare(query, context)->workspace_bytes();
+  const uint64_t bytes = def.prepare(query, context)->workspace_bytes();
   const std::lock_guard lock(mutex_);
   return workspaces_.try_emplace(key, bytes).first->second;
 }

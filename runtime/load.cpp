@@ -33,14 +33,20 @@ std::string kernel_where(const plan::Plan& plan, int kernel) {
   return fmt::format("kernel '{}'", k.name);
 }
 
-void check_host_functions(const plan::Plan& plan, const HostFunctions& functions) {
-  for (size_t k = 0; k < plan.kernels.size(); ++k) {
-    if (plan.kernels[k].op != "host_function") continue;
-    const std::string& name = get_attr<std::string>(plan.kernels[k].attrs, "name");
-    SLUICE_CHECK_KIND(
-        kUnsupported, functions.contains(name),
-        "plan '{}': {} runs host function '{}', which this program has not; pass it in SessionOptions::functions",
-        plan.name, kernel_where(plan, static_cast<int>(k)), name);
+void check_host_functions(const plan::Plan& plan, const KernelTable& table, const HostFunctions& functions) {
+  for (const plan::Actor& actor : plan.actors) {
+    const DeviceKind device = plan.streams[actor.stream].device.kind;
+    for (const plan::Instr& instr : actor.program) {
+      if (instr.kind != plan::InstrKind::kRun) continue;
+      const plan::Kernel& kernel = plan.kernels[instr.index];
+      const KernelDef* def = table.find(kernel.op, device);
+      if (def == nullptr || def->function.empty()) continue;
+      const std::string& name = get_attr<std::string>(kernel.attrs, def->function.c_str());
+      SLUICE_CHECK_KIND(
+          kUnsupported, functions.contains(name),
+          "plan '{}': {} runs host function '{}', which this program has not; pass it in SessionOptions::functions",
+          plan.name, kernel_where(plan, instr.index), name);
+    }
   }
 }
 
@@ -162,7 +168,7 @@ std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const Va
   plan::check(plan);
   auto loaded = std::make_unique<SessionCore::Loaded>();
   if (plan::together(plan)) plan = join_ranks(engine, plan, *loaded);
-  check_host_functions(plan, options.functions);
+  check_host_functions(plan, engine.kernels(), options.functions);
   SLUICE_CHECK(options.max_in_flight >= 0 && options.max_in_flight <= kMostInFlight,
                "session '{}': max_in_flight: {}; must be 1 to {}, or 0 for the plan's own", plan.name,
                options.max_in_flight, kMostInFlight);

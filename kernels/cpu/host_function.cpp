@@ -5,6 +5,8 @@
 namespace sluice::cpu {
 namespace {
 
+constexpr const char* kFunction = "name";  // the attribute
+
 class HostCall final : public PreparedKernel {
  public:
   HostCall(const plan::KernelQuery& q, HostFunction function)
@@ -22,19 +24,23 @@ class HostCall final : public PreparedKernel {
 
 void add_host_kernels(KernelTable& table) {
   table.add(DeviceKind::kCpu,
-            {.op = "host_function", .prepare = [](const plan::KernelQuery& q, const PrepareContext& context) {
-               const std::string& name = get_attr<std::string>(q.attrs, "name");
-               const HostFunction* found = nullptr;
-               if (context.functions) {
-                 const auto it = context.functions->find(name);
-                 if (it != context.functions->end()) found = &it->second;
-               }
-               SLUICE_CHECK_KIND(kUnsupported, found != nullptr,
-                                 "host_function: '{}' is not registered with this engine; register it before loading "
-                                 "the plan (a runtime without Python cannot run Python actor '{}')",
-                                 name, name);
-               return std::make_unique<HostCall>(q, *found);
-             }});
+            {.op = "host_function",
+             .prepare =
+                 [](const plan::KernelQuery& q, const PrepareContext& context) {
+                   const std::string& name = get_attr<std::string>(q.attrs, kFunction);
+                   const HostFunction* found = nullptr;
+                   if (context.functions) {
+                     const auto it = context.functions->find(name);
+                     if (it != context.functions->end()) found = &it->second;
+                   }
+                   SLUICE_CHECK_KIND(
+                       kUnsupported, found != nullptr,
+                       "host_function: '{}' is not registered with this engine; register it before loading "
+                       "the plan (a runtime without Python cannot run Python actor '{}')",
+                       name, name);
+                   return std::make_unique<HostCall>(q, *found);
+                 },
+             .function = kFunction});
 }
 
 }  // namespace sluice::cpu

@@ -40,6 +40,21 @@ TEST(KernelTarget, AnswersFromTheTable) {
   EXPECT_EQ(target.fingerprint(), make_target().fingerprint());
 }
 
+// Its code is there only where the plan runs.
+TEST(KernelTarget, FunctionsOfTheProgramAreNotPreparedForTheirWorkspace) {
+  KernelTable table = test_kernels();
+  const auto prepare = [](const plan::KernelQuery&, const PrepareContext&) -> std::unique_ptr<PreparedKernel> {
+    fail(ErrorKind::kUnsupported, "prepared");
+  };
+  table.add(DeviceKind::kCpu, {.op = "ask", .prepare = prepare, .function = "callee"});
+  table.add(DeviceKind::kCpu, {.op = "own", .prepare = prepare});
+  const KernelTarget target(table, {{.device = {}, .cores = 2}});
+  plan::KernelQuery q{.op = "ask", .attrs = {{"callee", std::string("f")}}, .inputs = {}, .outputs = {}, .device = {}};
+  EXPECT_EQ(target.workspace_bytes(q), 0u);
+  q.op = "own";
+  EXPECT_THROW(target.workspace_bytes(q), Error);
+}
+
 // With a vendor's library come other workspaces: plans are made for one of the two.
 TEST(KernelTarget, TheFingerprintHasLibraries) {
   const KernelTable plain = test_kernels();

@@ -113,6 +113,21 @@ TEST(Failure, NumericsAreCheckedAndDumped) {
   EXPECT_EQ(result(submit(session, filled(1))), filled(1));
 }
 
+TEST(Failure, OfLoadingNamesTheFunctionOfAnyKernelThatCallsOne) {
+  Engine engine;
+  engine.kernels().add(
+      DeviceKind::kCpu,
+      {.op = "ask", .prepare = engine.kernels().get("host_function", DeviceKind::kCpu).prepare, .function = "callee"});
+  Plan plan = pipeline({"copy"});
+  plan.kernels[0].op = "ask";
+  plan.kernels[0].attrs = {{"callee", std::string("unknown")}, {"name", std::string("copy")}};
+  EXPECT_THAT(error_of([&] { load_counted(engine, plan, {}, {.functions = functions()}); }),
+              HasSubstr("runs host function 'unknown', which this program has not"));
+  plan.kernels[0].attrs[0].second = std::string("copy");
+  Session session = load_counted(engine, plan, {}, {.functions = functions()});
+  EXPECT_EQ(result(submit(session, filled(1))), filled(1));
+}
+
 TEST(Failure, OfLoadingNamesTheCauseAndLeavesNothing) {
   Engine engine;
   const uint64_t before = engine.allocator_stats({}).current_bytes;
