@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "actors/clock.h"
+#include "base/clock.h"
 
 namespace sluice::actors {
 

@@ -8,8 +8,8 @@
 #include <unordered_map>
 
 #include "actors/caf_scheduler.h"
-#include "actors/clock.h"
 #include "actors/node.h"
+#include "base/clock.h"
 #include "base/thread.h"
 #include "caf/actor.hpp"
 #include "caf/actor_system.hpp"

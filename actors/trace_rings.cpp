@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "actors/clock.h"
+#include "base/clock.h"
 
 namespace sluice::actors {
 namespace {

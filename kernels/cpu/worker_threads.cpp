@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cstdlib>
 #include <iterator>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
 
@@ -21,11 +21,6 @@ constexpr int64_t kWindowNs = 20 * kMillisecond;   // between two looks of a thr
 constexpr int64_t kEvidenceNs = 2 * kMillisecond;  // of wanting a core, to judge by
 constexpr int64_t kHoldNs = 2'000 * kMillisecond;  // after the last sign of others
 constexpr int64_t kBusy = 10;                      // waiting for more than a tenth of the time it wanted a core
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 struct CoreTime {
   int64_t had_ns = 0, waited_ns = 0;  // by a thread so far: a core; for one, able to run

@@ -3,11 +3,11 @@
 #include <chrono>
 #include <cstdint>
 
-namespace sluice::actors {
+namespace sluice {
 
 inline int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
-}  // namespace sluice::actors
+}  // namespace sluice
