@@ -62,6 +62,9 @@ std::shared_ptr<Py_buffer> acquire(nb::handle source, const char* where) {
   auto* view = new Py_buffer{};
   if (PyObject_GetBuffer(source.ptr(), view, PyBUF_RECORDS_RO) != 0) {
     delete view;
+    const bool gives_none = PyErr_ExceptionMatches(PyExc_BufferError) || PyErr_ExceptionMatches(PyExc_TypeError) ||
+                            PyErr_ExceptionMatches(PyExc_ValueError);
+    if (!gives_none) nb::raise_python_error();
     nb::python_error error;
     fail(ErrorKind::kType,
          "{}: got {}, which gives no buffer: {}; must be an array of bool, integers or floats on the "

@@ -71,15 +71,18 @@ bool read_number(PyObject* o, FormArgs* args) {
   return true;
 }
 
-// An array of NumPy's, as a tensor.
+// An array of NumPy's, as a tensor. Throws what reading it raises, unless that says that it is none of numbers.
 bool read_array(PyObject* o, FormArgs* args) {
   const nb::handle object(o);
   if (!nb::hasattr(object, "__array_interface__")) return false;
+  nb::object tensor;
   try {
-    args->emplace<ops::Operand>(nb::cast<Value>(nb::module_::import_("sluice").attr("as_tensor")(object)));
-  } catch (const std::exception&) {  // not of a dtype that tensors have
+    tensor = nb::module_::import_("sluice").attr("as_tensor")(object);
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_TypeError)) throw;
     return false;
   }
+  args->emplace<ops::Operand>(nb::cast<Value>(tensor));
   return true;
 }
 

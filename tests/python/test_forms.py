@@ -586,3 +586,34 @@ def test_the_composite_of_the_page_is_one_file():
     x, y, z = sl.tensor([1.0, 2.0]), sl.tensor([3.0, 4.0]), sl.zeros(())
     assert sl.dot(x, y).item() == x.dot(tensor=y).item() == sl.dot(x, y, out=z).item() == z.item() == 11
     assert str(inspect.signature(sl.dot)) == "(input, tensor, *, out=None)"
+
+
+class _Unreadable:
+    """Says that it is an array, and fails when it is read."""
+
+    def __init__(self, error):
+        self.error = error
+        self.asked = 0
+
+    @property
+    def __array_interface__(self):
+        self.asked += 1
+        if self.asked > 1:
+            raise self.error
+        return {}
+
+
+@pytest.mark.parametrize("error", [MemoryError("no room"), RuntimeError("device is gone"), KeyboardInterrupt()])
+def test_arrays_that_cannot_be_read_tell_why(error):
+    with pytest.raises(type(error)) as told:
+        sl.add(sl.ones(2), _Unreadable(error))
+    assert told.value is error
+    with pytest.raises(ValueError, match="from_numpy: the array has 9 dims; at most 8 are supported"):
+        sl.add(sl.ones(2), np.ones((1,) * 9))
+
+
+@pytest.mark.parametrize("array", [np.array(["a"]), np.array([None]), np.array(["2020"], "datetime64[D]"),
+                                   np.ones(2, complex), _Unreadable(TypeError("no array"))])
+def test_arrays_of_no_numbers_are_no_operands(array):
+    with pytest.raises(TypeError, match=r"add\(\): argument 'other' \(position 2\) must be Tensor or Number, not "):
+        sl.add(sl.ones(2), array)
