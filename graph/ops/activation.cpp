@@ -8,6 +8,7 @@
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
+#include "graph/ops/scalar_def.h"
 
 namespace sluice::ops {
 namespace {
@@ -15,11 +16,6 @@ namespace {
 const double kInvSqrt2 = 1 / std::numbers::sqrt2;
 const double kSqrt2OverPi = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
 constexpr double kCubic = 0.044715;  // of the tanh approximation of gelu
-
-std::vector<TensorType> infer_relu(Types in, Present, const Attrs&) {
-  SLUICE_CHECK_KIND(kType, in[0].dtype != DType::kBool, "input: dtype is bool; must be a number (cast it first)");
-  return {in[0]};
-}
 
 std::vector<TensorType> infer_floating(Types in, Present, const Attrs& attrs) {
   check_floating(in[0], "input");
@@ -83,35 +79,25 @@ std::vector<Value> silu_backward_decompose(Values in, const Attrs&) {
 const std::vector<Attrs> kPlain = {{}};
 const std::vector<Attrs> kGelu = {{std::string("none")}, {std::string("tanh")}};
 
-const OpDef relu_def{
-    .name = "relu",
-    .doc = "max(x, 0). torch.relu; numbers of any dtype.",
-    .inputs = {"x"},
-    .infer = infer_relu,
-    .grad = [](const GradContext& c) -> std::vector<Value> { return {relu_backward(c.grad_outputs[0], c.outputs[0])}; },
-    .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {maximum(in[0], 0)}; },
-    .sbp = elementwise_sbp,
-    .samples = samples(1, 0.1, 1, kPlain)};
-const OpDef sigmoid_def{
-    .name = "sigmoid",
-    .doc = "1 / (1 + exp(-x)). torch.sigmoid; floating.",
-    .inputs = {"x"},
-    .infer = infer_floating,
-    .grad = [](const GradContext& c) -> std::vector<Value> {
-      return {sigmoid_backward(c.grad_outputs[0], c.outputs[0])};
-    },
-    .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {reciprocal(add(exp(neg(in[0])), 1))}; },
-    .sbp = elementwise_sbp,
-    .samples = samples(1, -2, 2, kPlain)};
-const OpDef silu_def{
-    .name = "silu",
-    .doc = "x * sigmoid(x). torch.nn.functional.silu; floating.",
-    .inputs = {"x"},
-    .infer = infer_floating,
-    .grad = [](const GradContext& c) -> std::vector<Value> { return {silu_backward(c.grad_outputs[0], c.inputs[0])}; },
-    .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {mul(in[0], sigmoid(in[0]))}; },
-    .sbp = elementwise_sbp,
-    .samples = samples(1, -2, 2, kPlain)};
+// What follows from the entry in base/scalar, with the same in simpler ops for devices without a kernel.
+ScalarDef activation(const char* name, const char* doc, Range x, ScalarGrad grad, Value (*simpler)(const Value& x)) {
+  ScalarDef def = unary_def(name, doc, elementwise_sbp, x, grad);
+  def.op.decompose = [simpler](Values in, const Attrs&) -> std::vector<Value> { return {simpler(in[0])}; };
+  return def;
+}
+
+const ScalarDef relu_def = activation(
+    "relu", "max(x, 0). torch.relu; numbers of any dtype.", {0.1, 1},
+    [](const GradContext& c) -> std::vector<Value> { return {relu_backward(c.grad_outputs[0], c.outputs[0])}; },
+    [](const Value& x) { return maximum(x, 0); });
+const ScalarDef sigmoid_def = activation(
+    "sigmoid", "1 / (1 + exp(-x)). torch.sigmoid; floating.", {-2, 2},
+    [](const GradContext& c) -> std::vector<Value> { return {sigmoid_backward(c.grad_outputs[0], c.outputs[0])}; },
+    [](const Value& x) { return reciprocal(add(exp(neg(x)), 1)); });
+const ScalarDef silu_def = activation(
+    "silu", "x * sigmoid(x). torch.nn.functional.silu; floating.", {-2, 2},
+    [](const GradContext& c) -> std::vector<Value> { return {silu_backward(c.grad_outputs[0], c.inputs[0])}; },
+    [](const Value& x) { return mul(x, sigmoid(x)); });
 const OpDef gelu_def{
     .name = "gelu",
     .doc = "x * Phi(x), Phi the normal distribution's; approximate: 'none' or 'tanh'. torch.nn.functional.gelu.",
@@ -168,7 +154,7 @@ const OpDef gelu_backward_def{.name = "gelu_backward",
                               .sbp = backward_sbp,
                               .samples = samples(2, -2, 2, kGelu)};
 
-const OpDef* const kOps[] = {&relu_def,          &sigmoid_def,       &silu_def,
+const OpDef* const kOps[] = {&relu_def.op,       &sigmoid_def.op,    &silu_def.op,
                              &gelu_def,          &relu_backward_def, &sigmoid_backward_def,
                              &tanh_backward_def, &silu_backward_def, &gelu_backward_def};
 
@@ -176,9 +162,9 @@ const OpDef* const kOps[] = {&relu_def,          &sigmoid_def,       &silu_def,
 
 std::span<const OpDef* const> activation_ops() { return kOps; }
 
-Value relu(const Value& x) { return call1(relu_def, {x}); }
-Value sigmoid(const Value& x) { return call1(sigmoid_def, {to_floating(x)}); }
-Value silu(const Value& x) { return call1(silu_def, {x}); }
+Value relu(const Value& x) { return call1(relu_def.op, {x}); }
+Value sigmoid(const Value& x) { return call_scalar(sigmoid_def, x); }
+Value silu(const Value& x) { return call1(silu_def.op, {x}); }
 Value gelu(const Value& x, const std::string& approximate) { return call1(gelu_def, {x}, {approximate}); }
 Value relu_backward(const Value& grad, const Value& result) { return call1(relu_backward_def, {grad, result}); }
 Value sigmoid_backward(const Value& grad, const Value& result) { return call1(sigmoid_backward_def, {grad, result}); }
