@@ -1,13 +1,12 @@
 #include "base/device.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
 
 namespace sluice {
 namespace {
-
-constexpr const char* kNames[] = {"cpu", "sim", "cuda"};
 
 int parse_index(std::string_view digits, std::string_view whole) {
   int value = -1;
@@ -17,12 +16,31 @@ int parse_index(std::string_view digits, std::string_view whole) {
   return value;
 }
 
+bool is_name(std::string_view text) {
+  const auto letter = [](char c) { return c >= 'a' && c <= 'z'; };
+  const auto further = [&](char c) { return letter(c) || (c >= '0' && c <= '9') || c == '_'; };
+  return !text.empty() && letter(text[0]) && std::all_of(text.begin(), text.end(), further);
+}
+
 }  // namespace
 
-const char* device_kind_name(DeviceKind kind) { return kNames[static_cast<int>(kind)]; }
+DeviceKind DeviceKind::named(std::string_view name) {
+  SLUICE_CHECK(is_name(name) && name.size() <= kMaxSize,
+               "device: bad kind: '{}'; must be a name of at most {} of a-z, 0-9 and '_' that begins with a letter, as in "
+               "'cpu' or 'sim:0'",
+               name, kMaxSize);
+  return DeviceKind(name);
+}
+
+std::string DeviceKind::str() const {
+  std::string name;
+  for (size_t i = 0; i < kMaxSize; ++i)
+    if (const char c = static_cast<char>(words_[i / 8] >> (56 - i % 8 * 8)); c != 0) name += c;
+  return name;
+}
 
 std::string DeviceId::str() const {
-  std::string s = fmt::format("{}:{}", device_kind_name(kind), index);
+  std::string s = fmt::format("{}:{}", kind.str(), index);
   return rank == 0 ? s : fmt::format("{}/{}", rank, s);
 }
 
@@ -33,15 +51,10 @@ DeviceId parse_device(std::string_view text) {
     id.rank = parse_index(rest.substr(0, slash), text);
     rest.remove_prefix(slash + 1);
   }
-  std::string_view kind = rest.substr(0, rest.find(':'));
+  const std::string_view kind = rest.substr(0, rest.find(':'));
   if (kind.size() < rest.size()) id.index = parse_index(rest.substr(kind.size() + 1), text);
-  for (int i = 0; i < 3; ++i) {
-    if (kind == kNames[i]) {
-      id.kind = static_cast<DeviceKind>(i);
-      return id;
-    }
-  }
-  fail(ErrorKind::kValue, "device: unknown kind: '{}'; must be cpu, sim or cuda, as in 'cpu' or 'sim:0'", text);
+  id.kind = DeviceKind::named(kind);
+  return id;
 }
 
 }  // namespace sluice

@@ -14,7 +14,7 @@ void KernelTable::add(DeviceKind kind, KernelDef def) {
   const std::lock_guard lock(mutex_);
   const bool added = defs_.try_emplace({kind, op}, std::make_shared<const KernelDef>(std::move(def))).second;
   SLUICE_CHECK(added, "kernels: '{}' on {} is registered twice; an op has one kernel per kind of device", op,
-               device_kind_name(kind));
+               kind.str());
 }
 
 void KernelTable::replace(DeviceKind kind, KernelDef def) {
@@ -22,7 +22,7 @@ void KernelTable::replace(DeviceKind kind, KernelDef def) {
   auto fresh = std::make_shared<const KernelDef>(std::move(def));
   const std::lock_guard lock(mutex_);
   const auto it = defs_.find({kind, op});
-  SLUICE_CHECK(it != defs_.end(), "kernels: '{}' on {} has no kernel to replace; add one", op, device_kind_name(kind));
+  SLUICE_CHECK(it != defs_.end(), "kernels: '{}' on {} has no kernel to replace; add one", op, kind.str());
   replaced_.push_back(std::exchange(it->second, std::move(fresh)));
 }
 
@@ -35,10 +35,12 @@ const KernelDef* KernelTable::find(const std::string& op, DeviceKind kind) const
 const KernelDef& KernelTable::get(const std::string& op, DeviceKind kind) const {
   if (const KernelDef* def = find(op, kind)) return *def;
   std::string others;
-  for (DeviceKind k : {DeviceKind::kCpu, DeviceKind::kSim, DeviceKind::kCuda}) {
-    if (find(op, k)) others += fmt::format("{}{}", others.empty() ? "" : ", ", device_kind_name(k));
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, def] : defs_)
+      if (key.second == op) others += (others.empty() ? "" : ", ") + key.first.str();
   }
-  fail(ErrorKind::kUnsupported, "{}: no kernel on {}; {}", op, device_kind_name(kind),
+  fail(ErrorKind::kUnsupported, "{}: no kernel on {}; {}", op, kind.str(),
        others.empty() ? "no device has one" : "place it on " + others);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "kernels/cpu/collectives.h"
 #include "plan/collectives.h"
@@ -84,10 +85,10 @@ std::string KernelTarget::fingerprint() const {
   // The kernels by name: FNV-1a, so that equal lists print equal numbers on every machine.
   uint64_t hash = 14695981039346656037ull;
   size_t count = 0;
-  for (DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kSim, DeviceKind::kCuda}) {
-    // A backend's kernels are known once one of its devices has been asked for: they count where one takes part.
-    const auto is_kind = [&](const plan::DeviceDesc& d) { return d.device.kind == kind; };
-    if (kind == DeviceKind::kCuda && std::none_of(devices_.begin(), devices_.end(), is_kind)) continue;
+  // A backend's kernels are known once one of its devices has been asked for: they count where one takes part.
+  std::set<DeviceKind> kinds = {DeviceKind::kCpu, DeviceKind::kSim};
+  for (const plan::DeviceDesc& d : devices_) kinds.insert(d.device.kind);
+  for (const DeviceKind kind : kinds) {
     std::vector<std::string> ops = table_.ops(kind);
     for (const plan::Collective& collective : plan::collectives())
       if (has_collective(collective.op, kind)) ops.emplace_back(collective.op);
@@ -95,7 +96,7 @@ std::string KernelTarget::fingerprint() const {
       ++count;
       const KernelDef* def = table_.find(op, kind);  // null: a collective
       const std::string library = def == nullptr || def->library.empty() ? "" : "@" + def->library;
-      for (char c : std::string(device_kind_name(kind)) + ":" + op + library + ";")
+      for (char c : kind.str() + ":" + op + library + ";")
         hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
     }
   }

@@ -21,7 +21,7 @@ bool fits(std::string_view pattern, std::string_view text) {
   return false;
 }
 
-std::string full_name(const DeviceId& d) { return fmt::format("{}/{}:{}", d.rank, device_kind_name(d.kind), d.index); }
+std::string full_name(const DeviceId& d) { return fmt::format("{}/{}:{}", d.rank, d.kind.str(), d.index); }
 
 // The devices of a group's ranks, ascending.
 using Members = std::vector<DeviceId>;

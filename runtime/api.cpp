@@ -163,6 +163,9 @@ int Engine::cores() const { return impl().cores(); }
 void Engine::load_extension(const std::string& path) {
   guarded([&] { impl().load_extension(path); });
 }
+std::string Engine::load_backend(const std::string& path) {
+  return guarded([&] { return impl().load_backend(path).str(); });
+}
 uint64_t Engine::memory_bytes() const {
   return guarded([&] { return impl().allocator_stats({}).current_bytes; });
 }

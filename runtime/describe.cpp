@@ -163,7 +163,10 @@ Section instructions_section() {
 
 Section devices_section() {
   Section section{"devices", {}};
-  for (const char* name : {"cpu:0", "sim:0", "cuda:0"}) {
+  std::vector<DeviceKind> kinds = known_kinds();
+  if (std::find(kinds.begin(), kinds.end(), DeviceKind::kCuda) == kinds.end()) kinds.push_back(DeviceKind::kCuda);
+  for (const DeviceKind kind : kinds) {
+    const std::string name = DeviceId{.kind = kind}.str();
     section.add(name, told([&]() -> std::string {
                   try {
                     const plan::DeviceDesc device = make_device(parse_device(name))->describe();
@@ -182,7 +185,7 @@ Section devices_section() {
                     if (error.kind() != ErrorKind::kUnsupported) throw;
                     // "device: cuda:0: what is missing: ...", of which the rest may name paths.
                     const std::string text =
-                        std::string(error.what()).substr(std::string("device: : ").size() + std::strlen(name));
+                        std::string(error.what()).substr(std::string("device: : ").size() + name.size());
                     return text.substr(0, text.find(": "));
                   }
                 }));

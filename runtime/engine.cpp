@@ -85,7 +85,8 @@ struct Engine::Impl {
 std::shared_ptr<actors::StreamExecutor> Engine::Impl::choose_executor(const plan::Stream& stream, Device& device) {
   std::vector<std::shared_ptr<actors::StreamExecutor>>& known =
       executors[StreamKey(stream.device, stream.kind, stream.index)];
-  const bool shared = options.manual_stepping || stream.device.kind != DeviceKind::kCpu;
+  // What computes on the thread that launches it can have several.
+  const bool shared = options.manual_stepping || device.describe().asynchronous;
   const int most = shared ? 1 : leases.cores() / std::clamp(stream.cores, 1, leases.cores());
   const auto least = std::min_element(known.begin(), known.end(),
                                       [](const auto& a, const auto& b) { return a.use_count() < b.use_count(); });
@@ -263,6 +264,11 @@ std::shared_ptr<const LoadedExtension> Engine::load_extension(const std::string&
   impl_->extensions.push_back(fresh);
   return fresh;
 }
+DeviceKind Engine::load_backend(const std::string& path) {
+  check_process();
+  return sluice::load_backend(path);
+}
+
 std::vector<std::shared_ptr<const LoadedExtension>> Engine::extensions() const {
   std::lock_guard lock(impl_->mutex);
   return impl_->extensions;
@@ -294,7 +300,7 @@ std::shared_ptr<Allocator> Engine::allocator(const plan::Space& space) {
   const bool on_device = space.kind == plan::SpaceKind::kDevice;
   // Pinned memory is the device's to give; of devices that need none it is host memory.
   const bool by_device =
-      on_device || (space.kind == plan::SpaceKind::kPinned && backend_of(space.device.kind) != nullptr);
+      on_device || (space.kind == plan::SpaceKind::kPinned && device(space.device).describe().dma);
   std::lock_guard lock(impl_->mutex);
   std::shared_ptr<Allocator>& allocator = impl_->allocators[{space.kind, by_device ? space.device : DeviceId{}}];
   if (allocator != nullptr) return allocator;

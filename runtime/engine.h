@@ -75,6 +75,8 @@ class Engine {
   // is wrong with it, and then nothing has changed.
   std::shared_ptr<const LoadedExtension> load_extension(const std::string& path);
   std::vector<std::shared_ptr<const LoadedExtension>> extensions() const;
+  // Makes a library the backend of a kind of device (streams/backend.h), for every engine of the process.
+  DeviceKind load_backend(const std::string& path);
   CoreLeases& leases();
   // From now on plans of several ranks run with these; null: all their ranks run in this process.
   void join(std::shared_ptr<collective::World> world);

@@ -10,11 +10,8 @@ namespace sluice {
 namespace {
 
 std::unique_ptr<Device> make_known(const DeviceId& id, const DeviceOptions& options) {
-  switch (id.kind) {
-    case DeviceKind::kCpu: return std::make_unique<CpuDevice>(id, options);
-    case DeviceKind::kSim: return std::make_unique<SimDevice>(id, options);
-    case DeviceKind::kCuda: break;
-  }
+  if (id.kind == DeviceKind::kCpu) return std::make_unique<CpuDevice>(id, options);
+  if (id.kind == DeviceKind::kSim) return std::make_unique<SimDevice>(id, options);
   return backend_of(id.kind)->make_device(id, options);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Makes devices by name, from an explicit list of kinds.
+// Makes devices by name: those of the core, and those of backends.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,7 +19,7 @@ struct DeviceOptions {
   std::function<void(int cores)> release_cores = nullptr;
 };
 
-// Throws kUnsupported when this build has no backend for the kind.
+// Throws kUnsupported when there is no backend for the kind, or it has no such device.
 std::unique_ptr<Device> make_device(const DeviceId& id, const DeviceOptions& options = {});
 
 }  // namespace sluice

@@ -211,10 +211,9 @@ void EagerExecutor::set_prefer_decompose(bool on) {
 std::shared_ptr<EagerImpl> EagerExecutor::allocate(const TensorType& type, const DeviceId& device) {
   const uint64_t bytes = checked_bytes(type.shape, dtype_size(type.dtype));
   std::shared_ptr<Block> block;
-  if (device.kind == DeviceKind::kCpu) {
+  if (device.kind == DeviceKind::kCpu || engine_.device(device).describe().host_memory) {
     block = std::make_shared<Block>(impl_->host_memory, bytes);
   } else {
-    engine_.device(device);
     const plan::Space space{plan::SpaceKind::kDevice, device};
     block = std::make_shared<Block>(engine_.allocator(space), bytes, space);
   }
@@ -319,7 +318,7 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
 
 Value EagerExecutor::copy(const Value& value) {
   const EagerImpl& from = eager_impl(value, "copy");
-  SLUICE_CHECK_KIND(kUnsupported, from.device().kind == DeviceKind::kCpu,
+  SLUICE_CHECK_KIND(kUnsupported, from.on_host(),
                     "copy: eager ops do not run on {}; call it inside nn.Graph, or move the tensor to cpu",
                     from.device().str());
   const TensorSpec& spec = from.memory_spec();
@@ -343,8 +342,8 @@ void EagerExecutor::assign(const Value& target, const Value& source) {
         target.type().str(), to.spec().strides.str());
   const ExecutorScope here(*this);
   const GradMode off(false);
-  if (to.device().kind != DeviceKind::kCpu) return assign_on_device(to, source);
-  Value from = source.device().kind == DeviceKind::kCpu ? source : copy_to(source, {});
+  if (!to.on_host()) return assign_on_device(to, source);
+  Value from = eager_impl(source, "assign").on_host() ? source : copy_to(source, {});
   if (from.dtype() != target.dtype()) from = Tensor(from).to(target.dtype());
   if (from.impl() == source.impl() && static_cast<EagerImpl&>(*source.impl()).storage() == to.storage() &&
       source.impl() != target.impl())
@@ -391,11 +390,11 @@ Value EagerExecutor::copy_to(const Value& value, const DeviceId& device) {
   auto to = allocate({impl.memory_spec().dtype, impl.memory_spec().shape}, device);
   const uint64_t bytes = to->storage()->bytes();
   read.storage()->before_read();
-  if (read.device().kind == DeviceKind::kCpu && device.kind == DeviceKind::kCpu) {
+  if (read.on_host() && to->on_host()) {
     std::memcpy(to->data(), read.data(), bytes);
-  } else if (device.kind == DeviceKind::kCpu) {
+  } else if (to->on_host()) {
     engine_.device(read.device()).copy_to_host(to->data(), read.data(), bytes);
-  } else if (read.device().kind == DeviceKind::kCpu) {
+  } else if (read.on_host()) {
     engine_.device(device).copy_from_host(to->data(), read.data(), bytes);
   } else {
     return copy_to(copy_to(value, {}), device);

@@ -122,7 +122,7 @@ void GraphSession::Impl::compile_graph() {
   const KernelTarget target(eager.engine().kernels(), devices());
   const auto lookup = [this](const std::string& name) -> const void* {
     const auto found = captured.variables.find(name);
-    if (found == captured.variables.end() || found->second.device().kind != DeviceKind::kCpu || is_component(name))
+    if (found == captured.variables.end() || !eager_impl(found->second).on_host() || is_component(name))
       return nullptr;
     return found->second.is_contiguous() ? found->second.read() : nullptr;
   };
@@ -180,7 +180,7 @@ void GraphSession::Impl::share_variables() {
     world->control().broadcast(content.data(), content.size(), 0);
     if (world->rank() == 0) continue;
     EagerImpl& impl = eager_impl(tensor);
-    if (impl.device().kind == DeviceKind::kCpu) {
+    if (impl.on_host()) {
       eager.assign(tensor, Tensor::from_host(tensor.type(), content.data()));
     } else {  // where another graph has it, contiguous
       impl.storage()->before_write();
@@ -319,7 +319,7 @@ std::optional<std::vector<Tensor>> GraphSession::call(const std::vector<Tensor>&
   for (const Tensor& input : inputs) {
     SLUICE_CHECK_KIND(kType, input.defined(), "graph '{}': an input is undefined; pass a tensor",
                       impl_->result.plan.name);
-    host.push_back(input.device().kind == DeviceKind::kCpu ? input : Tensor(impl_->eager.copy_to(input, {})));
+    host.push_back(eager_impl(input).on_host() ? input : Tensor(impl_->eager.copy_to(input, {})));
     const size_t index = host.size() - 1;
     const std::string* name = index < known.size() ? &known[index].name : nullptr;
     if (name != nullptr && impl_->is_component(*name)) {

@@ -59,7 +59,7 @@ uint64_t CallKey::hash() const {
     hash.add(input->shape);
     hash.add(input->strides);
   }
-  hash.add(static_cast<uint64_t>(device.kind) << 32 | static_cast<uint32_t>(device.index));
+  hash.add(device.kind.hash() ^ static_cast<uint32_t>(device.index));
   hash.add(static_cast<uint64_t>(threads));
   return hash.value();
 }

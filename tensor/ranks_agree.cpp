@@ -107,7 +107,7 @@ namespace {
 void check_same_kernels(collective::World& world, const KernelTable& table, const std::set<DeviceKind>& own) {
   std::string text;
   for (const DeviceKind kind : own)
-    for (const std::string& op : table.ops(kind)) text += fmt::format("{} on {}\n", op, device_kind_name(kind));
+    for (const std::string& op : table.ops(kind)) text += fmt::format("{} on {}\n", op, kind.str());
   const std::vector<std::string> texts = gather_texts(world.control(), text);
   std::map<std::string, std::pair<size_t, std::set<std::string>>> of_kind;  // of the first rank that has some
   for (size_t r = 0; r < texts.size(); ++r) {

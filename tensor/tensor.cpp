@@ -26,7 +26,7 @@ EagerImpl& in_memory(const Tensor& tensor, const char* what) {
 
 EagerImpl& on_host(const Tensor& tensor, const char* what) {
   EagerImpl& impl = in_memory(tensor, what);
-  SLUICE_CHECK_KIND(kUnsupported, impl.device().kind == DeviceKind::kCpu,
+  SLUICE_CHECK_KIND(kUnsupported, impl.on_host(),
                     "{}: the host cannot address memory of {}; use .to(\"cpu\") first", what, impl.device().str());
   return impl;
 }
@@ -76,7 +76,7 @@ void Tensor::copy_to_host(void* data) const {
   const EagerImpl& impl = in_memory(*this, "copy_to_host");
   if (size() == 0) return;
   Value dense = *this;
-  if (impl.device().kind != DeviceKind::kCpu) dense = current_eager().copy_to(dense, {});
+  if (!impl.on_host()) dense = current_eager().copy_to(dense, {});
   if (!Tensor(dense).is_contiguous()) dense = current_eager().copy(dense);
   std::memcpy(data, Tensor(dense).read(), checked_bytes(shape(), dtype_size(dtype())));
 }

@@ -90,6 +90,10 @@ class EagerImpl final : public TensorImpl {
   }
   bool ready() const;
   bool wait_for(std::chrono::nanoseconds slice) const;
+  // Whether the host can address the content: of the cpu's, and of devices that compute in host memory.
+  bool on_host() const {
+    return device().kind == DeviceKind::kCpu || storage()->space().kind != plan::SpaceKind::kDevice;
+  }
   int64_t offset() const { return offset_; }  // in elements
   char* data() const {
     return static_cast<char*>(storage()->data()) + offset_ * static_cast<int64_t>(dtype_size(type_.dtype));

@@ -160,7 +160,7 @@ ValueId TraceExecutor::import_value(const Value& value) {
 ValueId TraceExecutor::capture_constant(const Value& value) {
   const EagerImpl& impl = eager_impl(value);
   std::string key;
-  if (numel(value.shape()) == 1 && impl.device().kind == DeviceKind::kCpu && !impl.global) {
+  if (numel(value.shape()) == 1 && impl.on_host() && !impl.global) {
     key = value.type().str() + ":" +
           std::string(static_cast<const char*>(Tensor(value).read()), dtype_size(value.dtype()));
   } else {
@@ -170,7 +170,7 @@ ValueId TraceExecutor::capture_constant(const Value& value) {
   const auto [entry, fresh] = constants_.try_emplace(key, kNoValue);
   if (!fresh) return entry->second;
   // A copy: what happens to the tensor later does not concern the graph.
-  const Value content = impl.device().kind == DeviceKind::kCpu ? eager_.copy(value) : eager_.copy_to(value, {});
+  const Value content = impl.on_host() ? eager_.copy(value) : eager_.copy_to(value, {});
   if (impl.global) static_cast<EagerImpl&>(*content.impl()).lay(impl.global, impl.type());
   const std::string name = take_name("const");
   entry->second = lay(graph_.add_variable(name, value.type(), /*constant=*/true), impl);

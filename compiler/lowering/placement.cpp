@@ -70,7 +70,7 @@ class Placer {
     std::map<std::string, int> cores;
     for (const auto& [name, s] : used) {
       if (s.kind != StreamKind::kCompute) continue;
-      const int left = places_.desc(s.device).cores - (s.device.kind == DeviceKind::kCpu ? hosts[s.device] : 0);
+      const int left = places_.desc(s.device).cores - hosts[s.device];
       cores[name] = std::max(1, context_.options.cores > 0 ? context_.options.cores : left / computing[s.device]);
     }
     return cores;
@@ -80,8 +80,8 @@ class Placer {
   Placement place(const Node& node) const {
     const DeviceId device = context_.device_of(node);
     if (is_collective(*node.op)) {
-      const bool own = device.kind != DeviceKind::kCpu && context_.target.has_kernel(node.op->name, device.kind);
-      return Places::at(own ? device : DeviceId{device.rank, DeviceKind::kCpu, 0}, StreamKind::kCollective);
+      const bool own = context_.target.has_kernel(node.op->name, device.kind);
+      return Places::at(own ? device : Places::host_memory(device.rank).device, StreamKind::kCollective);
     }
     const std::string& name = node.placement.stream;
     const int compute = name.empty() ? 0 : stream_index(name, "compute");
@@ -102,7 +102,7 @@ class Placer {
                       node.op->name, name, at(node)),
           elsewhere(node, "stream", name.starts_with("h") ? "host" : "compute"));
     }
-    return Places::at({device.rank, DeviceKind::kCpu, 0}, StreamKind::kHost, host);
+    return Places::at(Places::host_memory(device.rank).device, StreamKind::kHost, host);
   }
 
   void check_kernel(const Node& node, const DeviceId& device) const {

@@ -12,8 +12,8 @@ class Placing {
 
   int stream_arena(int stream, int space) {
     const plan::Stream& s = actors_.streams[stream];
-    const plan::SpaceKind kind = lowered_.spaces[space].kind;
-    const bool own = kind == (s.device.kind == DeviceKind::kCpu ? plan::SpaceKind::kHost : plan::SpaceKind::kDevice);
+    const auto& [kind, device] = lowered_.spaces[space];
+    const bool own = kind != plan::SpaceKind::kPinned && device == s.device;
     return arena(stream, space, own ? s.name : s.name + "/" + plan::space_kind_name(kind));
   }
   int shared_arena(int space) { return arena(-1, space, "registers/" + lowered_.spaces[space].str()); }

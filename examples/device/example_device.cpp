@@ -14,6 +14,8 @@ namespace example {
 
 using namespace sluice;
 
+constexpr const char* kKind = "example";  // its devices are example:0, example:1, ...
+
 // Recordings are numbered, so that one event serves a register slot for ever: who waits means the latest recording
 // that was queued before.
 class ExampleEvent final : public Event {
@@ -209,7 +211,7 @@ void add_kernels(KernelTable& table) {
     def.prepare = [prepare = def.prepare](const plan::KernelQuery& query, const PrepareContext& context) {
       return std::make_unique<ExampleKernel>(prepare(query, context), query, context.threads);
     };
-    table.add(DeviceKind::kCuda, std::move(def));
+    table.add(DeviceKind::named(kKind), std::move(def));
   }
 }
 
@@ -218,6 +220,7 @@ void add_kernels(KernelTable& table) {
 extern "C" __attribute__((visibility("default"))) const sluice::Backend* sluice_backend() {
   static const sluice::Backend backend{
       SLUICE_BACKEND_ABI,
+      example::kKind,
       [](const sluice::DeviceId& id, const sluice::DeviceOptions& options) -> std::unique_ptr<sluice::Device> {
         return std::make_unique<example::ExampleDevice>(id, options);
       },

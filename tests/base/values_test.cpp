@@ -45,9 +45,27 @@ TEST(DType, Float16IsIeeeHalf) {
 TEST(Device, ParsesAndPrints) {
   EXPECT_EQ(parse_device("cpu").str(), "cpu:0");
   EXPECT_EQ(parse_device("1/sim:2").str(), "1/sim:2");
-  EXPECT_THROW(parse_device("gpu"), Error);
+  EXPECT_EQ(parse_device("npu_2:3").str(), "npu_2:3");
+  for (const char* text : {"GPU", "", ":0", "2d", "_x", "a-b", "g\xc3\xa9", "seventeen_letters"})
+    EXPECT_THROW(parse_device(text), Error) << text;
   EXPECT_THROW(parse_device("cpu:"), Error);
   EXPECT_THROW(parse_device("cpu:-1"), Error);
+}
+
+TEST(Device, KindsAreNamesInTheirOrder) {
+  const std::vector<std::string> names = {"a", "a0", "aa", "abcdefgh", "abcdefghi", "abcdefghijklmnop", "cpu", "cuda", "sim"};
+  for (size_t i = 0; i < names.size(); ++i) {
+    const DeviceKind kind = DeviceKind::named(names[i]);
+    EXPECT_EQ(kind.str(), names[i]);
+    for (size_t j = 0; j < names.size(); ++j) {
+      const DeviceKind other = DeviceKind::named(names[j]);
+      EXPECT_EQ(kind == other, i == j);
+      EXPECT_EQ(kind < other, i < j) << names[i] << " " << names[j];
+      EXPECT_EQ(kind.hash() == other.hash(), i == j);
+    }
+  }
+  EXPECT_EQ(DeviceKind::named("cuda"), DeviceKind::kCuda);
+  static_assert(sizeof(DeviceKind) == 16 && DeviceKind::kCpu < DeviceKind::kSim);
 }
 
 TEST(Attr, PrintsEveryKind) {

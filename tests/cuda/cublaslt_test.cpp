@@ -244,7 +244,7 @@ TEST(CublasLt, LeavesNothingBehind) {
 
 TEST(CublasLt, KeepsOffCopyStreams) {
   const auto kernel = prepared(matmul(DType::kFloat32, {{5, 7}}, {{7, 4}}, {5, 4}));
-  const auto device = load_backend("", REAL_BACKEND)->make_device(parse_device("cuda"), {.cores = 1});
+  const auto device = open_backend(REAL_BACKEND)->make_device(parse_device("cuda"), {.cores = 1});
   const auto stream = device->create_stream(plan::StreamKind::kCopyIn, 0);
   EXPECT_EQ(error_of([&] {
               kernel->run({nullptr, nullptr, nullptr, stream.get()});
@@ -324,7 +324,7 @@ TEST_F(FakeCublasLt, RefusesWhatTheLibraryDoes) {
 // A run with other operands than the algorithm was chosen for.
 TEST_F(FakeCublasLt, RefusesOperandsThatLieBadly) {
   const CublasLt library = load_cublaslt(FAKE_CUBLASLT);
-  const auto device = load_backend("", REAL_BACKEND)->make_device(parse_device("cuda"), {.cores = 1});
+  const auto device = open_backend(REAL_BACKEND)->make_device(parse_device("cuda"), {.cores = 1});
   const CublasLtDevice on_device(library, parse_device("cuda"));
   const CurrentContext current(on_device.context());
   cublasLtHandle_t handle = on_device.handle();

@@ -155,7 +155,7 @@ TEST(GeneratedKernels, AreThereForEveryOpOfTheCpus) {
 TEST(GeneratedKernel, KeepsOffCopyStreamsAndOtherDevices) {
   const plan::KernelQuery query = plain("exp", DType::kFloat32, DType::kFloat32, 1);
   const auto kernel = table().get("exp", DeviceKind::kCuda).prepare(query, {});
-  const auto device = load_backend("", REAL_BACKEND)->make_device(parse_device("cuda"), {.cores = 1});
+  const auto device = open_backend(REAL_BACKEND)->make_device(parse_device("cuda"), {.cores = 1});
   const auto stream = device->create_stream(plan::StreamKind::kCopyIn, 0);
   const auto told = [&](Stream* s) -> std::string {
     KernelArgs args;
@@ -181,7 +181,7 @@ TEST(GeneratedFailures, OfAnEarlierFiringKeepARepeatedKernelFromRunning) {
     return q;
   }();
   const plan::Space space{plan::SpaceKind::kDevice, query.device};
-  const auto device = load_backend("", REAL_BACKEND)->make_device(query.device, {.cores = 1});
+  const auto device = open_backend(REAL_BACKEND)->make_device(query.device, {.cores = 1});
   const auto kernel = table().get(query.op, DeviceKind::kCuda).prepare(query, {});
   ASSERT_TRUE(kernel->repeatable());
   const uint64_t bytes = 300 * sizeof(int32_t);

@@ -70,7 +70,7 @@ TEST(Load, SaysThatThereIsNoSuchDevice) {
 
 // The library as it is shipped: its devices and its kernels.
 TEST(Load, TheShippedBackendHasItsKernels) {
-  const Backend* backend = load_backend("", REAL_BACKEND);
+  const Backend* backend = open_backend(REAL_BACKEND);
   KernelTable table;
   add_cpu_kernels(table);
   backend->add_kernels(table);

@@ -39,7 +39,7 @@ inline const KernelTable& table() {
   static const KernelTable* const all = [] {
     auto* made = new KernelTable();
     add_cpu_kernels(*made);
-    load_backend("", REAL_BACKEND)->add_kernels(*made);
+    open_backend(REAL_BACKEND)->add_kernels(*made);
     return made;
   }();
   return *all;
@@ -60,7 +60,7 @@ inline Bytes run_on_cpu(plan::KernelQuery query, const std::vector<Bytes>& input
 inline Bytes run_on_cuda_at(size_t offset, plan::KernelQuery query, const std::vector<Bytes>& inputs) {
   query.device = parse_device("cuda");
   const plan::Space space{plan::SpaceKind::kDevice, query.device};
-  const auto device = load_backend("", REAL_BACKEND)->make_device(query.device, {.cores = 1});
+  const auto device = open_backend(REAL_BACKEND)->make_device(query.device, {.cores = 1});
   const auto kernel = table().get(query.op, DeviceKind::kCuda).prepare(query, {});
   Bytes out(query.outputs[0].extent_bytes());
   std::vector<std::pair<std::byte*, size_t>> blocks;
