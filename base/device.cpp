@@ -25,10 +25,11 @@ bool is_name(std::string_view text) {
 }  // namespace
 
 DeviceKind DeviceKind::named(std::string_view name) {
-  SLUICE_CHECK(is_name(name) && name.size() <= kMaxSize,
-               "device: bad kind: '{}'; must be a name of at most {} of a-z, 0-9 and '_' that begins with a letter, as in "
-               "'cpu' or 'sim:0'",
-               name, kMaxSize);
+  SLUICE_CHECK(
+      is_name(name) && name.size() <= kMaxSize,
+      "device: bad kind: '{}'; must be a name of at most {} of a-z, 0-9 and '_' that begins with a letter, as in "
+      "'cpu' or 'sim:0'",
+      name, kMaxSize);
   return DeviceKind(name);
 }
 

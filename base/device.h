@@ -7,9 +7,9 @@
 
 namespace sluice {
 
-// A kind of device, by name: a word of a-z, 0-9 and '_' that begins with a letter, at most 16 characters long. Kinds are
-// open: which there are, their backends say (streams/backend.h). The name itself is the value, packed into two words, so
-// that a kind is copied and compared like a number, in the order of names, also between libraries.
+// A kind of device, by name: a word of a-z, 0-9 and '_' that begins with a letter, at most 16 characters long. Kinds
+// are open: which there are, their backends say (streams/backend.h). The name itself is the value, packed into two
+// words, so that a kind is copied and compared like a number, in the order of names, also between libraries.
 class DeviceKind {
  public:
   static const DeviceKind kCpu, kSim, kCuda;

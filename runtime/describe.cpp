@@ -167,28 +167,27 @@ Section devices_section() {
   if (std::find(kinds.begin(), kinds.end(), DeviceKind::kCuda) == kinds.end()) kinds.push_back(DeviceKind::kCuda);
   for (const DeviceKind kind : kinds) {
     const std::string name = DeviceId{.kind = kind}.str();
-    section.add(name, told([&]() -> std::string {
-                  try {
-                    const plan::DeviceDesc device = make_device(parse_device(name))->describe();
-                    std::string text =
-                        fmt::format("{} cores, {}, {}, {}", device.cores,
-                                    device.memory_bytes == 0 ? "memory without limit"
-                                                             : fmt::format("{} bytes", device.memory_bytes),
-                                    device.host_memory ? "host memory" : "memory of its own",
-                                    device.asynchronous ? "asynchronous" : "synchronous");
-                    const Backend* backend = backend_of(device.device.kind);
-                    if (backend == nullptr || backend->libraries == nullptr) return text;
-                    for (const LibraryVersion& library : backend->libraries())
-                      text += fmt::format(", {} {}", library.name, library.version);
-                    return text;
-                  } catch (const Error& error) {
-                    if (error.kind() != ErrorKind::kUnsupported) throw;
-                    // "device: cuda:0: what is missing: ...", of which the rest may name paths.
-                    const std::string text =
-                        std::string(error.what()).substr(std::string("device: : ").size() + name.size());
-                    return text.substr(0, text.find(": "));
-                  }
-                }));
+    section.add(
+        name, told([&]() -> std::string {
+          try {
+            const plan::DeviceDesc device = make_device(parse_device(name))->describe();
+            std::string text = fmt::format(
+                "{} cores, {}, {}, {}", device.cores,
+                device.memory_bytes == 0 ? "memory without limit" : fmt::format("{} bytes", device.memory_bytes),
+                device.host_memory ? "host memory" : "memory of its own",
+                device.asynchronous ? "asynchronous" : "synchronous");
+            const Backend* backend = backend_of(device.device.kind);
+            if (backend == nullptr || backend->libraries == nullptr) return text;
+            for (const LibraryVersion& library : backend->libraries())
+              text += fmt::format(", {} {}", library.name, library.version);
+            return text;
+          } catch (const Error& error) {
+            if (error.kind() != ErrorKind::kUnsupported) throw;
+            // "device: cuda:0: what is missing: ...", of which the rest may name paths.
+            const std::string text = std::string(error.what()).substr(std::string("device: : ").size() + name.size());
+            return text.substr(0, text.find(": "));
+          }
+        }));
   }
   return section;
 }

@@ -299,8 +299,7 @@ Device& Engine::device(const DeviceId& id) {
 std::shared_ptr<Allocator> Engine::allocator(const plan::Space& space) {
   const bool on_device = space.kind == plan::SpaceKind::kDevice;
   // Pinned memory is the device's to give; of devices that need none it is host memory.
-  const bool by_device =
-      on_device || (space.kind == plan::SpaceKind::kPinned && device(space.device).describe().dma);
+  const bool by_device = on_device || (space.kind == plan::SpaceKind::kPinned && device(space.device).describe().dma);
   std::lock_guard lock(impl_->mutex);
   std::shared_ptr<Allocator>& allocator = impl_->allocators[{space.kind, by_device ? space.device : DeviceId{}}];
   if (allocator != nullptr) return allocator;

@@ -57,6 +57,14 @@ std::string names_of(const std::vector<DeviceKind>& kinds) {
   return names;
 }
 
+DeviceKind kind_of(const Backend& backend, const std::string& path) {
+  try {
+    return DeviceKind::named(backend.kind == nullptr ? "" : backend.kind);
+  } catch (const Error& error) {
+    fail(ErrorKind::kUnsupported, "the backend '{}': {}", path, error.what());
+  }
+}
+
 // Of an open library.
 const Backend* checked_backend(void* library, const std::string& path) {
   const auto entry = reinterpret_cast<const Backend* (*)()>(dlsym(library, "sluice_backend"));
@@ -66,9 +74,8 @@ const Backend* checked_backend(void* library, const std::string& path) {
   SLUICE_CHECK_KIND(kUnsupported, std::strcmp(backend->abi, SLUICE_BACKEND_ABI) == 0,
                     "the backend '{}' belongs to another build: {}; it must be of {}", path, backend->abi,
                     SLUICE_BACKEND_ABI);
-  SLUICE_CHECK_KIND(kUnsupported, backend->kind != nullptr && !of_core(DeviceKind::named(backend->kind)),
-                    "the backend '{}' is of kind '{}'; it must have a kind of its own", path,
-                    backend->kind == nullptr ? "" : backend->kind);
+  SLUICE_CHECK_KIND(kUnsupported, !of_core(kind_of(*backend, path)),
+                    "the backend '{}' is of kind '{}'; it must have a kind of its own", path, backend->kind);
   return backend;
 }
 
@@ -96,8 +103,10 @@ void keep(DeviceKind kind, const Backend* backend, const std::string& path) {
 const Backend* open_backend(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    fail(ErrorKind::kUnsupported, "the backend '{}' could not be loaded: {}; it must be a library made as "
-         "docs/adding-a-device.md says", path, dl_error());
+    fail(ErrorKind::kUnsupported,
+         "the backend '{}' could not be loaded: {}; it must be a library made as "
+         "docs/adding-a-device.md says",
+         path, dl_error());
   }
   return checked_backend(library, path);
 }
@@ -132,8 +141,9 @@ DeviceKind load_backend(const std::string& path) {
   const DeviceKind kind = DeviceKind::named(backend->kind);
   std::lock_guard lock(registry().mutex);
   if (const auto it = registry().loaded.find(kind); it != registry().loaded.end()) {
-    SLUICE_CHECK(it->second.backend == backend, "backend '{}': its kind is {}, which has a backend: '{}'; a kind has one",
-                 path, kind.str(), it->second.path);
+    SLUICE_CHECK(it->second.backend == backend,
+                 "backend '{}': its kind is {}, which has a backend: '{}'; a kind has one", path, kind.str(),
+                 it->second.path);
     return kind;
   }
   keep(kind, backend, path);

@@ -34,8 +34,8 @@ struct Backend {
 };
 
 // The backend of `kind`, or null for kinds that are part of the core. Others are libraries "libsluice_<kind>.so", named
-// by their path in SLUICE_<KIND>_LIBRARY, beside this program or library, or where the loader looks; each is loaded once
-// and kept. Throws kUnsupported that says which kinds there are and where it looked. Thread-safe.
+// by their path in SLUICE_<KIND>_LIBRARY, beside this program or library, or where the loader looks; each is loaded
+// once and kept. Throws kUnsupported that says which kinds there are and where it looked. Thread-safe.
 const Backend* backend_of(DeviceKind kind);
 
 // The kinds of the core, those with a backend that has been loaded, and those with one named in the environment.

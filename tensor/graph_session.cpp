@@ -122,8 +122,7 @@ void GraphSession::Impl::compile_graph() {
   const KernelTarget target(eager.engine().kernels(), devices());
   const auto lookup = [this](const std::string& name) -> const void* {
     const auto found = captured.variables.find(name);
-    if (found == captured.variables.end() || !eager_impl(found->second).on_host() || is_component(name))
-      return nullptr;
+    if (found == captured.variables.end() || !eager_impl(found->second).on_host() || is_component(name)) return nullptr;
     return found->second.is_contiguous() ? found->second.read() : nullptr;
   };
   const auto run = [this](const OpDef& op, const Attrs& attrs, Types types, std::span<const void* const> inputs) {

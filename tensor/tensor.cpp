@@ -26,8 +26,8 @@ EagerImpl& in_memory(const Tensor& tensor, const char* what) {
 
 EagerImpl& on_host(const Tensor& tensor, const char* what) {
   EagerImpl& impl = in_memory(tensor, what);
-  SLUICE_CHECK_KIND(kUnsupported, impl.on_host(),
-                    "{}: the host cannot address memory of {}; use .to(\"cpu\") first", what, impl.device().str());
+  SLUICE_CHECK_KIND(kUnsupported, impl.on_host(), "{}: the host cannot address memory of {}; use .to(\"cpu\") first",
+                    what, impl.device().str());
   return impl;
 }
 

@@ -219,8 +219,7 @@ void add_kernels(KernelTable& table) {
 
 extern "C" __attribute__((visibility("default"))) const sluice::Backend* sluice_backend() {
   static const sluice::Backend backend{
-      SLUICE_BACKEND_ABI,
-      example::kKind,
+      SLUICE_BACKEND_ABI, example::kKind,
       [](const sluice::DeviceId& id, const sluice::DeviceOptions& options) -> std::unique_ptr<sluice::Device> {
         return std::make_unique<example::ExampleDevice>(id, options);
       },

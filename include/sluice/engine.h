@@ -50,9 +50,9 @@ class SLUICE_API Engine {
   // cannot be loaded, kUnsupported when it is for another version, kValue when a name is taken.
   void load_extension(const std::string& path);
 
-  // Makes the shared library at `path` the backend of a kind of device (docs/adding-a-device.md), in this process; nothing
-  // when it is already. Returns the kind, by name. Throws kUnsupported when it is no backend of this build, kValue when
-  // its kind has another backend.
+  // Makes the shared library at `path` the backend of a kind of device (docs/adding-a-device.md), in this process;
+  // nothing when it is already. Returns the kind, by name. Throws kUnsupported when it is no backend of this build,
+  // kValue when its kind has another backend.
   std::string load_backend(const std::string& path);
 
   // Blocks until all ranks have met. Bundles of several ranks then run on all of them, which must load them in one

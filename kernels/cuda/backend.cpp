@@ -11,6 +11,8 @@ extern "C" __attribute__((visibility("default"))) const sluice::Backend* sluice_
       [](const sluice::DeviceId& id, const sluice::DeviceOptions& options) -> std::unique_ptr<sluice::Device> {
         return std::make_unique<sluice::cuda::CudaDevice>(id, options);
       },
-      sluice::cuda::add_cuda_kernels, sluice::cuda::nccl_collectives(), sluice::cuda::cuda_libraries};
+      sluice::cuda::add_cuda_kernels,
+      sluice::cuda::nccl_collectives(),
+      sluice::cuda::cuda_libraries};
   return &backend;
 }

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "bindings.h"
 #include "live_graphs.h"
+#include "streams/backend.h"
 #include "tensor/eager.h"
 
 namespace sluice::python {
@@ -86,6 +87,9 @@ void bind_engine(nb::module_& m) {
       },
       nb::arg("cores") = 0, nb::arg("watchdog_ms") = 10000, nb::arg("cpus") = std::vector<int>(),
       nb::arg("spin") = "auto");
+  m.def(
+      "load_backend", [](const std::string& path) { return load_backend(path).str(); }, nb::arg("path"),
+      nb::call_guard<GilRelease>());
   m.def(
       "shutdown",
       [] {

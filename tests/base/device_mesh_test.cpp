@@ -33,9 +33,10 @@ TEST(DeviceMesh, NamesWhatIsWrong) {
   EXPECT_EQ(error_of("cpu:0,sim:0"), "placement: kinds differ: cpu:0 and sim:0; all devices must be of one kind");
   EXPECT_EQ(error_of("sim:3-1"),
             "placement: bad run of devices: 'sim:3-1'; must be like sim:0-3, at most 4096 devices");
-  EXPECT_EQ(error_of("GPU:0"),
-            "device: bad kind: 'GPU'; must be a name of at most 16 of a-z, 0-9 and '_' that begins with a letter, as in "
-            "'cpu' or 'sim:0'");
+  EXPECT_EQ(
+      error_of("GPU:0"),
+      "device: bad kind: 'GPU'; must be a name of at most 16 of a-z, 0-9 and '_' that begins with a letter, as in "
+      "'cpu' or 'sim:0'");
   EXPECT_EQ(error_of("sim:0-4000,1/sim:0-4000"), "placement: 8002 devices or more; at most 4096 are allowed");
   EXPECT_THROW(parse_mesh(""), Error);
   EXPECT_THROW(parse_mesh("sim:0-99999999999"), Error);

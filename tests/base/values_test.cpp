@@ -53,7 +53,8 @@ TEST(Device, ParsesAndPrints) {
 }
 
 TEST(Device, KindsAreNamesInTheirOrder) {
-  const std::vector<std::string> names = {"a", "a0", "aa", "abcdefgh", "abcdefghi", "abcdefghijklmnop", "cpu", "cuda", "sim"};
+  const std::vector<std::string> names = {"a",   "a0",   "aa", "abcdefgh", "abcdefghi", "abcdefghijklmnop",
+                                          "cpu", "cuda", "sim"};
   for (size_t i = 0; i < names.size(); ++i) {
     const DeviceKind kind = DeviceKind::named(names[i]);
     EXPECT_EQ(kind.str(), names[i]);

@@ -267,18 +267,18 @@ TEST_P(Conformance, AChainGivesWhatItsWorkGives) {
   EXPECT_EQ(read(last)[0], 400);
 }
 
-// And whatever backend stands in the place of cuda.
-std::vector<const char*> devices() {
-  std::vector<const char*> names = {"cpu", "sim"};
+// And of whatever kind SLUICE_TEST_DEVICE is.
+std::vector<std::string> devices() {
+  std::vector<std::string> names = {"cpu", "sim"};
 #ifdef FAKE_CUDA_BACKEND
   names.push_back("cuda");
-#else
-  if (std::getenv("SLUICE_CUDA_LIBRARY") != nullptr) names.push_back("cuda");
 #endif
+  const std::string asked = test::accelerator().kind.str();
+  if (std::find(names.begin(), names.end(), asked) == names.end()) names.push_back(asked);
   return names;
 }
 INSTANTIATE_TEST_SUITE_P(Devices, Conformance, testing::ValuesIn(devices()),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace sluice

@@ -12,6 +12,7 @@
 #include "memory/storage.h"
 #include "streams/backend.h"
 #include "streams/devices.h"
+#include "support/accelerator.h"
 #include "support/fake_cuda.h"
 
 namespace sluice::test {
@@ -62,7 +63,7 @@ struct Floats {
   void* data() const { return storage->data(); }
 };
 
-class Conformance : public testing::TestWithParam<const char*> {
+class Conformance : public testing::TestWithParam<std::string> {
  protected:
   Conformance() : device_(make_device(parse_device(GetParam()), {.cores = 1})) {
     add_test_kernels(table_);

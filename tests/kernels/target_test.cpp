@@ -67,6 +67,30 @@ TEST(KernelTarget, TheFingerprintHasLibraries) {
   EXPECT_NE(KernelTarget(plain, {}).fingerprint(), KernelTarget(with_library, {}).fingerprint());
 }
 
+// A kind without layouts, in-place pairs and steps of its own has none, whatever the cpu's kernels say.
+TEST(KernelTarget, NoKindInheritsFromTheCpu) {
+  KernelTable table = test_kernels();
+  const DeviceKind npu = DeviceKind::named("npu");
+  KernelDef def{.op = "add", .prepare = table.get("add", DeviceKind::kCpu).prepare};
+  table.add(npu, def);
+  EXPECT_EQ(table.ops(npu), std::vector<std::string>{"add"});
+  const KernelTarget target(table, {{.device = {}}, {.device = {.kind = npu}}});
+  plan::KernelQuery q;
+  q.op = "add";
+  q.inputs = {dense({4}), dense({4})};
+  q.outputs = {dense({4})};
+  q.device.kind = npu;
+  EXPECT_EQ(target.layouts(q).inputs, (std::vector<Layout>{Layout::kContiguous, Layout::kContiguous}));
+  EXPECT_EQ(target.layouts(q).outputs, std::vector<Layout>{Layout::kContiguous});
+  EXPECT_TRUE(target.in_place(q).empty());
+  EXPECT_FALSE(target.can_fuse(q));
+  EXPECT_FALSE(target.has_kernel("mul", npu));
+  q.op = "mul";
+  EXPECT_THROW(target.layouts(q), Error);
+  // And it is part of what the plan was made for.
+  EXPECT_NE(target.fingerprint(), KernelTarget(table, {{.device = {}}}).fingerprint());
+}
+
 TEST(KernelTarget, CostGrowsWithWhicheverIsTheLimit) {
   const KernelTarget target = make_target();
   const auto cost = [&](Cost work) {

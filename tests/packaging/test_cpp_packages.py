@@ -200,6 +200,34 @@ def test_each_installed_header_compiles_alone(header, prefix):
         run("gcc", "-std=c99", "-pedantic", "-Wall", "-Werror", "-fsyntax-only", f"-I{prefix}/include", "-x", "c", "-", input=includes)
 
 
+def test_a_device_backend_on_the_installed_headers(prefix, tmp_path):
+    """examples/device, built of what the components cpp and backend install, and of nothing else."""
+    shutil.copytree(prefix, tmp_path / "prefix", symlinks=True)
+    run("cmake", "--install", BUILD, "--prefix", tmp_path / "prefix", "--component", "backend")
+    shutil.copytree(ROOT / "examples/device", tmp_path / "source")
+    where = build(tmp_path / "source", tmp_path / "b", f"-DCMAKE_PREFIX_PATH={tmp_path / 'prefix'}", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
+    library = where / "libsluice_example.so"
+    assert [s.split()[-1] for s in run("nm", "-D", "--defined-only", library).splitlines()] == ["sluice_backend"]
+    assert str(ROOT) not in (where / "compile_commands.json").read_text()
+
+    # Nothing is installed that it does not include, but for what the page names for others.
+    headers = tmp_path / "prefix/include/sluice/backend"
+    installed = {str(h.relative_to(headers)) for h in headers.rglob("*.h")}
+    words = run("g++", "-std=c++20", f"-I{headers}", "-MM", tmp_path / "source/example_device.cpp").split()
+    included = {w.removeprefix(f"{headers}/") for w in words if w.endswith(".h")}
+    assert included | {"base/fused_steps.h"} == installed
+    assert "SLUICE_BACKEND_ABI" in (headers / "README.md").read_text()
+
+    script = f"import sluice as sl; print(sl.backends.load({str(library)!r}), sl.ones(3).to('example:0').cpu().tolist())"
+    assert run(sys.executable, "-c", script) == "example [1.0, 1.0, 1.0]\n"
+
+
+def test_a_device_backend_wants_its_component(prefix, tmp_path):
+    done = subprocess.run(["cmake", "-S", ROOT / "examples/device", "-B", tmp_path / "b", f"-DCMAKE_PREFIX_PATH={prefix}"],
+                          capture_output=True, text=True)
+    assert done.returncode != 0 and "component 'backend' is not installed" in " ".join(done.stderr.split())
+
+
 def test_add_subdirectory(model, tmp_path):
     """Leaves the parent's settings alone. Quick where ccache knows the objects from the main build."""
     where = build(HERE / "subproject", tmp_path / "b", f"-DSLUICE_SOURCE={ROOT}", f"-DCONSUMER={HERE / 'consumer.cpp'}")
