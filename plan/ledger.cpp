@@ -5,6 +5,7 @@
 
 #include "base/fix.h"
 #include "base/shape.h"
+#include "plan/firing_counts.h"
 
 namespace sluice::plan {
 
@@ -46,6 +47,18 @@ Ledger ledger(const Plan& plan) {
     category = checked_add(category, bytes);
   }
   return ledger;
+}
+
+std::vector<bool> arenas_with_state(const Plan& plan) {
+  // Tokens are under way between steps where a period is several of them, or where actors fire ahead of any step.
+  const FiringCounts counts(plan);
+  bool all = counts.period() > static_cast<uint64_t>(plan.micro_batches);
+  for (size_t a = 0; a < plan.actors.size(); ++a) all = all || counts.after(static_cast<int>(a), 0) > 0;
+  std::vector<bool> state(plan.arenas.size(), all);
+  for (const Register& r : plan.registers) {
+    for (int t = 0; t < r.initial_tokens && r.bytes > 0; ++t) state[plan.buffers[r.slots[t]].arena] = true;
+  }
+  return state;
 }
 
 void check_budget(const Plan& plan, uint64_t budget) {

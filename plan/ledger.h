@@ -28,6 +28,10 @@ struct Ledger {
 
 Ledger ledger(const Plan& plan);
 
+// Per arena: a step reads what an earlier step has left there. What the others hold between steps matters to nobody.
+// REQUIRES: structure and rates hold.
+std::vector<bool> arenas_with_state(const Plan& plan);
+
 // Throws kMemory when the plan needs more than `budget` bytes: names the largest registers and the smallest budget
 // that works. 0 = no budget.
 void check_budget(const Plan& plan, uint64_t budget);

@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include "actors/stream_executor.h"
 #include "base/log.h"
 #include "kernels/cpu/collectives.h"
-#include "plan/ledger.h"
 #include "plan/ranks.h"
 #include "plan/verify.h"
 #include "runtime/engine.h"
 #include "runtime/load_ranks.h"
+#include "runtime/shared_arenas.h"
 #include "streams/stream.h"
 
 namespace sluice {
@@ -79,22 +78,18 @@ void bind_variables(SessionCore::Loaded& loaded, const VariableBindings& binding
 
 void allocate_arenas(Engine& engine, SessionCore::Loaded& loaded) {
   const plan::Plan& plan = loaded.plan;
-  for (const plan::Arena& arena : plan.arenas) {
-    const plan::Space& space = plan.spaces[arena.space];
+  std::vector<SharedArenas::Place> shared(plan.arenas.size());
+  if (loaded.options.arenas != nullptr) shared = loaded.options.arenas->place(plan);
+  for (size_t a = 0; a < plan.arenas.size(); ++a) {
+    const plan::Arena& arena = plan.arenas[a];
     const uint64_t bytes = align_up(arena.bytes, plan::kAlignment);
-    try {
-      loaded.arenas.push_back(std::make_shared<Storage>(engine.allocator(space), bytes, space));
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kMemory) throw;
-      const std::string blame = plan::largest_registers(plan);
-      fail(ErrorKind::kMemory, "plan '{}': {}; it needs {} in all{}{}", plan.name, error.what(),
-           plan::bytes_str(plan::ledger(plan).total), blame.empty() ? "" : "; largest registers: ", blame);
-    }
-    auto* data = static_cast<std::byte*>(loaded.arenas.back()->data());
-    loaded.bindings.arenas.push_back(data);
-    // Initial tokens are zeros. Touching host memory now also keeps the process from growing later.
-    if (space.kind != SpaceKind::kDevice) std::memset(data, 0, bytes);
+    std::shared_ptr<Storage>& block = shared[a].block;
+    loaded.arena_shared.push_back(block != nullptr);
+    if (block == nullptr) block = allocate_for(engine, plan, plan.spaces[arena.space], bytes);
+    loaded.bindings.arenas.push_back(static_cast<std::byte*>(block->data()) + shared[a].offset);
+    loaded.arenas.push_back(std::move(block));
   }
+  // Initial tokens are zeros, as all new memory of the host is.
   for (const plan::Register& reg : plan.registers) {
     for (int t = 0; t < reg.initial_tokens && reg.bytes > 0; ++t) {
       const plan::Buffer& buffer = plan.buffers[reg.slots[t]];

@@ -27,6 +27,7 @@ namespace sluice {
 
 class Engine;
 class SessionCore;
+class SharedArenas;
 class StepState;
 
 using Timeout = std::chrono::nanoseconds;
@@ -69,6 +70,8 @@ struct SessionOptions {
   // not throw, block or submit.
   std::function<void(uint64_t step, const Status& status, const std::vector<OutputTensor>& outputs)> on_output =
       nullptr;
+  // Memory for the plan's arenas that it shares with sessions which never have steps in flight at the same time.
+  std::shared_ptr<SharedArenas> arenas = nullptr;
 };
 
 // One submitted step. Cheap to copy; may outlive the session. Thread-safe.
@@ -137,6 +140,7 @@ struct SessionMemory {
   struct Space {
     std::string name;        // "host", "sim:0"
     uint64_t arenas = 0;     // register slots, activations, workspaces
+    uint64_t shared = 0;     // of them, in SessionOptions::arenas
     uint64_t variables = 0;  // bound, shared with others
     uint64_t inputs = 0;     // of steps beyond those that the plan's slots hold
     uint64_t outputs = 0;    // results of the steps that may be in flight

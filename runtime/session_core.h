@@ -56,7 +56,8 @@ class SessionCore final : public actors::RunListener,
     std::vector<std::shared_ptr<actors::StreamExecutor>> streams;  // per plan stream
     std::vector<std::shared_ptr<Storage>> variables;               // per plan variable
     std::vector<bool> variable_written;
-    std::vector<std::shared_ptr<Storage>> arenas;
+    std::vector<std::shared_ptr<Storage>> arenas;  // the block that each lies in
+    std::vector<bool> arena_shared;                // with other sessions
     uint64_t least_in_flight = 1;                            // steps, for other ranks' sake
     std::shared_ptr<collective::World> world;                // of a plan of several ranks, of which this is one
     std::vector<std::shared_ptr<collective::World>> worlds;  // of one whose ranks are all in this process
@@ -164,6 +165,7 @@ class SessionCore final : public actors::RunListener,
   Status outcome(Status status, uint64_t step);
   Status with_updates(const Status& status, uint64_t step) const;
   void wait_fired(uint64_t steps, Timeout timeout);
+  void synchronize_streams() const;
   void wait_touches(bool writes_only, Timeout timeout);
   uint64_t touches_due(uint64_t steps, bool writes_only) const;
   uint64_t period() const { return runner_->counts().period() / batches_; }  // in steps

@@ -141,6 +141,7 @@ void SessionCore::let_go() {
   loaded_->streams.clear();
   loaded_->lanes.clear();
   loaded_->options.functions.clear();
+  loaded_->options.arenas.reset();
   lock.lock();
   pool_.clear();
   closed_ = true;

@@ -99,8 +99,11 @@ SessionMemory SessionCore::memory() const {
     return memory.spaces.back();
   };
   for (const plan::Space& s : plan.spaces) space(s.str());
-  for (const plan::Arena& arena : plan.arenas) {
-    space(plan.spaces[arena.space].str()).arenas += align_up(arena.bytes, plan::kAlignment);
+  for (size_t a = 0; a < plan.arenas.size(); ++a) {
+    SessionMemory::Space& s = space(plan.spaces[plan.arenas[a].space].str());
+    const uint64_t bytes = align_up(plan.arenas[a].bytes, plan::kAlignment);
+    s.arenas += bytes;
+    if (loaded_->arena_shared[a]) s.shared += bytes;
   }
   for (const plan::Variable& variable : plan.variables) {
     space(plan.spaces[variable.space].str()).variables += align_up(variable.spec.extent_bytes(), plan::kAlignment);

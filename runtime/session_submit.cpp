@@ -232,12 +232,20 @@ void SessionCore::wait_all(Timeout timeout) {
   wait_fired(due, deadline.left());
   wait_touches(false, deadline.left());
   if (const RunnerInUse runner = this->runner(); runner != nullptr) {
+    if (loaded_->options.arenas != nullptr) synchronize_streams();
     runner->take_unseen_failure().throw_if_error();
   }
   lock.lock();
   const Status late = std::exchange(late_error_, {});
   lock.unlock();
   late.throw_if_error();
+}
+
+// Work that no output and no variable depends on may still be queued on a device. REQUIRES: a RunnerInUse is held.
+void SessionCore::synchronize_streams() const {
+  for (const auto& executor : loaded_->streams) {
+    if (executor->stream().asynchronous()) static_cast<void>(executor->stream().synchronize());
+  }
 }
 
 // An actor is counted a moment after its tokens have left, and those that no sink waits for may lag behind: nobody
