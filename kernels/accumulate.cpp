@@ -11,6 +11,7 @@ class Accumulate final : public PreparedKernel {
   Accumulate(std::unique_ptr<PreparedKernel> copy, std::unique_ptr<PreparedKernel> add)
       : copy_(std::move(copy)), add_(std::move(add)) {
     workspace_bytes_ = std::max(copy_->workspace_bytes(), add_->workspace_bytes());
+    held_bytes_ = copy_->held_bytes() + add_->held_bytes();
     repeatable_ = copy_->repeatable() && add_->repeatable();
   }
   void run(const KernelArgs& args) const override {

@@ -15,6 +15,7 @@ void KernelTable::add(DeviceKind kind, KernelDef def) {
   const bool added = defs_.try_emplace({kind, op}, std::make_shared<const KernelDef>(std::move(def))).second;
   SLUICE_CHECK(added, "kernels: '{}' on {} is registered twice; an op has one kernel per kind of device", op,
                kind.str());
+  version_.fetch_add(1, std::memory_order_release);
 }
 
 void KernelTable::replace(DeviceKind kind, KernelDef def) {
@@ -24,6 +25,7 @@ void KernelTable::replace(DeviceKind kind, KernelDef def) {
   const auto it = defs_.find({kind, op});
   SLUICE_CHECK(it != defs_.end(), "kernels: '{}' on {} has no kernel to replace; add one", op, kind.str());
   replaced_.push_back(std::exchange(it->second, std::move(fresh)));
+  version_.fetch_add(1, std::memory_order_release);
 }
 
 const KernelDef* KernelTable::find(const std::string& op, DeviceKind kind) const {

@@ -1,5 +1,6 @@
 #pragma once
 // Kernels are two-phase: prepare once per op, attributes and operand specs; run many times on raw pointers.
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -43,11 +44,14 @@ class PreparedKernel {
   // Whether run() computes on cores of the machine, which are leased for it. False: it may wait for anything, also for
   // somebody else who needs them.
   bool needs_cores() const { return needs_cores_; }
+  // Memory it keeps until it goes, as far as it is worth counting: compiled code, tables.
+  uint64_t held_bytes() const { return held_bytes_; }
   // Whose code run() calls ("cuBLASLt"), where it is a vendor's that the op's other kernels do without; else "".
   virtual const char* library() const { return ""; }
 
  protected:
   uint64_t workspace_bytes_ = 0;
+  uint64_t held_bytes_ = 0;
   bool repeatable_ = false;
   bool needs_cores_ = true;
 };
@@ -65,7 +69,8 @@ struct PrepareContext {
 using PrepareFn =
     std::function<std::unique_ptr<PreparedKernel>(const plan::KernelQuery& query, const PrepareContext& context)>;
 
-// A kernel of one op on one kind of device.
+// A kernel of one op on one kind of device. prepare() depends on the query and on threads alone, so that one prepared
+// kernel serves all equal queries (KernelCache), unless it calls a function of the program.
 struct KernelDef {
   std::string op;
   PrepareFn prepare;                                                                  // throws Error when unsupported
@@ -91,11 +96,14 @@ class KernelTable {
   // The kernel, or throws kUnsupported "<op>: no kernel on <device>; ..." naming the devices that have one.
   const KernelDef& get(const std::string& op, DeviceKind kind) const;
   std::vector<std::string> ops(DeviceKind kind) const;
+  // Another one after each add() and replace(): what was found before may not be what is found now.
+  uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
  private:
   mutable std::mutex mutex_;
   std::map<std::pair<DeviceKind, std::string>, std::shared_ptr<const KernelDef>> defs_;
   std::vector<std::shared_ptr<const KernelDef>> replaced_;
+  std::atomic<uint64_t> version_{0};
 };
 
 }  // namespace sluice

@@ -8,24 +8,16 @@
 #include "plan/collectives.h"
 
 namespace sluice {
-namespace {
 
-// Equal texts mean equal queries.
-std::string text_of(const plan::KernelQuery& q) {
-  std::string text = fmt::format("{} {} {}", q.op, q.device.str(), q.cores);
-  for (const auto& [name, value] : q.attrs) text += fmt::format(" {}={}", name, attr_str(value));
-  for (const std::vector<TensorSpec>* specs : {&q.inputs, &q.outputs}) {
-    text += ";";
-    for (const TensorSpec& s : *specs)
-      text += fmt::format(" {}{}{}", dtype_name(s.dtype), s.shape.str(), s.strides.str());
-  }
-  return text;
-}
-
-}  // namespace
+KernelTarget::KernelTarget(KernelCache& kernels, std::vector<plan::DeviceDesc> devices, MachineRates rates)
+    : kernels_(kernels), table_(kernels.table()), devices_(std::move(devices)), rates_(rates) {}
 
 KernelTarget::KernelTarget(const KernelTable& table, std::vector<plan::DeviceDesc> devices, MachineRates rates)
-    : table_(table), devices_(std::move(devices)), rates_(rates) {}
+    : own_(std::make_unique<KernelCache>(table)),
+      kernels_(*own_),
+      table_(table),
+      devices_(std::move(devices)),
+      rates_(rates) {}
 
 bool KernelTarget::has_kernel(const std::string& op, DeviceKind kind) const {
   return table_.find(op, kind) != nullptr || has_collective(op, kind);
@@ -41,15 +33,7 @@ plan::LayoutPreference KernelTarget::layouts(const plan::KernelQuery& query) con
 uint64_t KernelTarget::workspace_bytes(const plan::KernelQuery& query) const {
   const KernelDef& def = table_.get(query.op, query.device.kind);
   if (!def.function.empty()) return 0;  // its code is known only where the plan runs
-  const std::string key = text_of(query);
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto it = workspaces_.find(key); it != workspaces_.end()) return it->second;
-  }
-  const PrepareContext context{.threads = std::max(query.cores, 1)};
-  const uint64_t bytes = def.prepare(query, context)->workspace_bytes();
-  const std::lock_guard lock(mutex_);
-  return workspaces_.try_emplace(key, bytes).first->second;
+  return kernels_.get(query)->workspace_bytes();
 }
 
 std::vector<plan::InPlacePair> KernelTarget::in_place(const plan::KernelQuery& query) const {

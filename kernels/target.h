@@ -1,11 +1,10 @@
 #pragma once
 // plan::Target answered from a KernelTable and device descriptions.
-#include <mutex>
+#include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
-#include "kernels/kernel.h"
+#include "kernels/kernel_cache.h"
 #include "plan/target.h"
 
 namespace sluice {
@@ -18,9 +17,11 @@ struct MachineRates {
   double kernel_ns = 300;  // fixed cost of one kernel
 };
 
-// Thread-safe. REQUIRES: the table outlives it.
+// Thread-safe. REQUIRES: the cache, or the table, outlives it.
 class KernelTarget : public plan::Target {
  public:
+  // What is prepared to answer is kept in `kernels`, for those who run the plan.
+  KernelTarget(KernelCache& kernels, std::vector<plan::DeviceDesc> devices, MachineRates rates = {});
   KernelTarget(const KernelTable& table, std::vector<plan::DeviceDesc> devices, MachineRates rates = {});
 
   std::vector<plan::DeviceDesc> devices() const override { return devices_; }
@@ -33,11 +34,11 @@ class KernelTarget : public plan::Target {
   std::string fingerprint() const override;
 
  private:
+  const std::unique_ptr<KernelCache> own_;  // null: somebody else's
+  KernelCache& kernels_;
   const KernelTable& table_;
   std::vector<plan::DeviceDesc> devices_;
   MachineRates rates_;
-  mutable std::mutex mutex_;
-  mutable std::unordered_map<std::string, uint64_t> workspaces_;  // by query: preparing a kernel can take milliseconds
 };
 
 }  // namespace sluice

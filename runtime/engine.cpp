@@ -15,7 +15,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/kernel.h"
+#include "kernels/kernel_cache.h"
 #include "kernels/sim/sim_kernels.h"
 #include "memory/core_lease.h"
 #include "runtime/extension.h"
@@ -49,6 +49,7 @@ struct Engine::Impl {
   std::vector<std::shared_ptr<const LoadedExtension>> extensions;
   std::recursive_mutex mutex;  // of the maps below; making an executor makes its device
   std::map<DeviceId, std::shared_ptr<Device>> devices;
+  KernelCache kernel_cache{kernels};  // gone before the devices
   std::set<const Backend*> backends;  // whose kernels are in the table
   std::map<std::pair<plan::SpaceKind, DeviceId>, std::shared_ptr<Allocator>> allocators;
   std::shared_ptr<Allocator> caching;
@@ -275,6 +276,7 @@ std::vector<std::shared_ptr<const LoadedExtension>> Engine::extensions() const {
 }
 
 KernelTable& Engine::kernels() { return impl_->kernels; }
+KernelCache& Engine::kernel_cache() { return impl_->kernel_cache; }
 CoreLeases& Engine::leases() { return impl_->leases; }
 
 Device& Engine::device(const DeviceId& id) {

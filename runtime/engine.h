@@ -23,6 +23,7 @@ namespace sluice {
 
 class CoreLeases;
 class Device;
+class KernelCache;
 class KernelTable;
 class SessionCore;
 struct LoadedExtension;
@@ -71,6 +72,8 @@ class Engine {
   Device& device(const DeviceId& id);
   // Kernels of all device kinds. Tests and embedders may add theirs before they load a plan.
   KernelTable& kernels();
+  // Those of them that are prepared: whoever prepares one gets it here.
+  KernelCache& kernel_cache();
   // Loads a shared library with ops and kernels (runtime/extension.h); nothing when it is loaded already. Throws what
   // is wrong with it, and then nothing has changed.
   std::shared_ptr<const LoadedExtension> load_extension(const std::string& path);

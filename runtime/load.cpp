@@ -6,6 +6,7 @@
 #include "actors/stream_executor.h"
 #include "base/log.h"
 #include "kernels/cpu/collectives.h"
+#include "kernels/kernel_cache.h"
 #include "plan/ranks.h"
 #include "plan/verify.h"
 #include "runtime/engine.h"
@@ -124,12 +125,11 @@ void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
     query.device = stream.device;
     query.cores = cores;
     try {
-      PrepareContext context;
-      context.threads = cores;
-      context.functions = &loaded.options.functions;
-      loaded.kernels.push_back(kernel.collective >= 0
-                                   ? prepare_collective(query, *loaded.communicators.at(kernel.collective))
-                                   : engine.kernels().get(kernel.op, stream.device.kind).prepare(query, context));
+      if (kernel.collective >= 0) {
+        loaded.kernels.push_back(prepare_collective(query, *loaded.communicators.at(kernel.collective)));
+      } else {
+        loaded.kernels.push_back(engine.kernel_cache().get(query, &loaded.options.functions));
+      }
     } catch (const Error& error) {
       throw Error(error.kind(), fmt::format("{}  ({})", error.what(), kernel_where(plan, static_cast<int>(k))));
     } catch (const std::bad_variant_access&) {  // kernels read attributes as the types their op gives them

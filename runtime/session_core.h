@@ -56,14 +56,14 @@ class SessionCore final : public actors::RunListener,
     std::vector<std::shared_ptr<actors::StreamExecutor>> streams;  // per plan stream
     std::vector<std::shared_ptr<Storage>> variables;               // per plan variable
     std::vector<bool> variable_written;
-    std::vector<std::shared_ptr<Storage>> arenas;  // the block that each lies in
-    std::vector<bool> arena_shared;                // with other sessions
+    std::vector<std::shared_ptr<Storage>> arenas;            // the block that each lies in
+    std::vector<bool> arena_shared;                          // with other sessions
     uint64_t least_in_flight = 1;                            // steps, for other ranks' sake
     std::shared_ptr<collective::World> world;                // of a plan of several ranks, of which this is one
     std::vector<std::shared_ptr<collective::World>> worlds;  // of one whose ranks are all in this process
     std::map<int, std::unique_ptr<collective::Communicator>> communicators;  // by group
     std::vector<std::shared_ptr<const int>> lanes;                           // streams of its own, by number
-    std::vector<std::unique_ptr<PreparedKernel>> kernels;
+    std::vector<std::shared_ptr<const PreparedKernel>> kernels;
     actors::Bindings bindings;
   };
   SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded);

@@ -8,18 +8,19 @@
 #include "graph/autodiff/tape.h"
 #include "graph/kernel_check.h"
 #include "graph/ops/micro_batches.h"
+#include "kernels/kernel_cache.h"
 #include "memory/core_lease.h"
 #include "runtime/bundle.h"
 #include "runtime/engine.h"
 #include "runtime/extension.h"
 #include "streams/stream.h"
+#include "tensor/call_cache.h"
 #include "tensor/extension.h"
-#include "tensor/kernel_cache.h"
 
 namespace sluice {
 namespace {
 
-constexpr size_t kCachedKernels = 4096;
+constexpr size_t kCachedCalls = 4096;
 constexpr int kMaxInline = 8;  // operands kept on the stack
 
 // Storage and version of a fresh tensor in one allocation.
@@ -66,20 +67,20 @@ struct EagerExecutor::Impl {
   explicit Impl(Engine& engine)
       : leases(engine.leases()),
         workers(engine.workers()),
-        kernels(engine.kernels()),
+        kernels(engine.kernel_cache()),
         host_memory(engine.caching_allocator()),
         threads(engine.cores()) {}
 
   CoreLeases& leases;
   WorkerThreads& workers;
-  KernelTable& kernels;
+  KernelCache& kernels;
   std::shared_ptr<Allocator> host_memory;
   std::atomic<int> threads;
   std::atomic<bool> prefer_decompose{false};
   const std::shared_ptr<OpRegistry> ops = std::make_shared<OpRegistry>(builtin_ops());
   std::mutex extensions_mutex;
   size_t extensions = 0;  // of the engine's that `ops` has
-  KernelCache cache{kCachedKernels};
+  CallCache cache{kCachedCalls};
 
   std::shared_ptr<const CallPlan> prepare(const CallKey& key) const;
   std::shared_ptr<const CallPlan> plan_for(const CallKey& key);
@@ -116,6 +117,7 @@ std::shared_ptr<const CallPlan> EagerExecutor::Impl::prepare(const CallKey& key)
   plan->attrs = *key.attrs;
   plan->device = key.device;
   plan->threads = key.threads;
+  plan->kernels = key.kernels;
   std::vector<TensorType> types;
   std::unique_ptr<bool[]> present(new bool[key.inputs.size() + 1]);
   for (size_t i = 0; i < key.inputs.size(); ++i) {
@@ -128,12 +130,13 @@ std::shared_ptr<const CallPlan> EagerExecutor::Impl::prepare(const CallKey& key)
   SLUICE_CHECK_KIND(kUnsupported, key.device.kind == DeviceKind::kCpu,
                     "{}: eager ops do not run on {}; call it inside nn.Graph, or move the tensors to cpu", op.name,
                     key.device.str());
-  const KernelDef* def = kernels.find(op.name, key.device.kind);
+  const KernelTable& table = kernels.table();
+  const KernelDef* def = table.find(op.name, key.device.kind);
   if (op.decompose && (!def || prefer_decompose.load(std::memory_order_relaxed))) {
     plan->decompose = true;
     return plan;
   }
-  if (!def) def = &kernels.get(op.name, key.device.kind);  // throws, naming the op
+  if (!def) def = &table.get(op.name, key.device.kind);  // throws, naming the op
 
   plan::KernelQuery query{op.name, name_attrs(op, *key.attrs), plan->inputs, {}, key.device, key.threads};
   for (const TensorType& type : plan->outputs) query.outputs.push_back(TensorSpec::contiguous(type));
@@ -147,8 +150,7 @@ std::shared_ptr<const CallPlan> EagerExecutor::Impl::prepare(const CallKey& key)
   } else {
     for (TensorSpec& input : query.inputs) input = in_layout(plan::Layout::kContiguous, input);
   }
-  PrepareContext context{key.threads, current_functions};
-  plan->kernel = def->prepare(query, context);
+  plan->kernel = kernels.get(query, current_functions);
   plan->operands = std::move(query.inputs);
   plan->results = std::move(query.outputs);
   return plan;
@@ -166,7 +168,7 @@ std::shared_ptr<const CallPlan> EagerExecutor::Impl::plan_for(const CallKey& key
 void EagerExecutor::Impl::copy_strided(const TensorSpec& from, const void* source, const TensorSpec& to, void* target) {
   if (numel(from.shape) == 0) return;
   plan::KernelQuery query{"copy", {}, {from}, {to}, {}, 1};
-  const auto kernel = kernels.get("copy", DeviceKind::kCpu).prepare(query, {1, nullptr});
+  const auto kernel = kernels.table().get("copy", DeviceKind::kCpu).prepare(query, {1, nullptr});
   void* outputs[] = {target};
   const void* inputs[] = {source};
   run(*kernel, {inputs, outputs, nullptr, nullptr}, 1);
@@ -193,7 +195,6 @@ const OpRegistry& EagerExecutor::ops() {
   const std::lock_guard lock(impl_->extensions_mutex);
   for (; impl_->extensions < loaded.size(); ++impl_->extensions) {
     add_extension_ops(*impl_->ops, *loaded[impl_->extensions]);
-    impl_->cache.clear();  // it may have brought other kernels for ops that have been called
   }
   return *impl_->ops;
 }
@@ -265,7 +266,12 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
                                           device, memory.version_counter(), view->offset))};
   }
 
-  const CallKey key{&op, &attrs, {specs, inputs.size()}, device, impl_->threads.load(std::memory_order_relaxed)};
+  const CallKey key{&op,
+                    &attrs,
+                    {specs, inputs.size()},
+                    device,
+                    impl_->threads.load(std::memory_order_relaxed),
+                    impl_->kernels.table().version()};
   const std::shared_ptr<const CallPlan> plan = impl_->plan_for(key);
   if (plan->decompose) {
     const ExecutorScope here(*this);

@@ -95,6 +95,8 @@ class ConvKernel final : public PreparedKernel {
         bias_(bias),
         scratch_(ports.scratch(primitive_->scratchpad_bytes())) {
     workspace_bytes_ = ports.bytes();
+    for (const bool made : {true, a_.reorder != nullptr, b_.reorder != nullptr, out_.reorder != nullptr})
+      held_bytes_ += made ? onednn::Primitive::kHeldBytes : 0;
   }
 
   void run(const KernelArgs& args) const override {

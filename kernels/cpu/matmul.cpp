@@ -201,15 +201,16 @@ std::unique_ptr<PreparedKernel> prepare_product(const char* op, Source a, Source
   if (p.bias) operands.push_back({DNNL_ARG_BIAS, bias_desc});
   auto primitive = std::make_unique<onednn::Primitive>(dnnl::matmul(pd), operands, pd.scratchpad_desc(), p.threads);
   const uint64_t scratch = workspace.add(primitive->scratchpad_bytes());
-  return make_kernel(workspace.bytes(), [a = std::move(a), b = std::move(b), bias = p.bias,
-                                         primitive = std::move(primitive), scratch](const KernelArgs& args) {
+  auto run = [a = std::move(a), b = std::move(b), bias = p.bias, primitive = std::move(primitive),
+              scratch](const KernelArgs& args) {
     const void *x = a.get(args.inputs[0], args.workspace), *y = b.get(args.inputs[1], args.workspace);
     void* s = args.workspace ? at_offset(args.workspace, scratch) : nullptr;
     if (bias)
       primitive->run({x, y, args.outputs[0], args.inputs[2], s});
     else
       primitive->run({x, y, args.outputs[0], s});
-  });
+  };
+  return make_kernel(workspace.bytes(), std::move(run), onednn::Primitive::kHeldBytes);
 }
 
 std::unique_ptr<PreparedKernel> prepare_matmul(const KernelQuery& q, const PrepareContext& context) {

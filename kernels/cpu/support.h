@@ -8,16 +8,19 @@ namespace sluice::cpu {
 
 // A kernel that is a callable of `const KernelArgs&`.
 template <class F>
-std::unique_ptr<PreparedKernel> make_kernel(uint64_t workspace_bytes, F run) {
+std::unique_ptr<PreparedKernel> make_kernel(uint64_t workspace_bytes, F run, uint64_t held_bytes = 0) {
   class Kernel final : public PreparedKernel {
    public:
-    Kernel(uint64_t bytes, F f) : f_(std::move(f)) { workspace_bytes_ = bytes; }
+    Kernel(uint64_t workspace, F f, uint64_t held) : f_(std::move(f)) {
+      workspace_bytes_ = workspace;
+      held_bytes_ = held;
+    }
     void run(const KernelArgs& args) const override { f_(args); }
 
    private:
     F f_;
   };
-  return std::make_unique<Kernel>(workspace_bytes, std::move(run));
+  return std::make_unique<Kernel>(workspace_bytes, std::move(run), held_bytes);
 }
 
 // Threads worth starting for about `work` simple vectorised operations: a parallel region costs some microseconds.

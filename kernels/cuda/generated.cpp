@@ -19,6 +19,7 @@ GeneratedKernel::GeneratedKernel(const plan::KernelQuery& query, Generated gener
                  source.operands.size(), kMostOperands);
     Stage& stage = stages_.emplace_back();
     stage.program = program_cache().get(source.entry, source.text, architecture(query.device), source.contract);
+    held_bytes_ += stage.program->image.size();
     stage.blocks = source.blocks;
     stage.operands = std::move(source.operands);
     stage.describe = source.describe;

@@ -21,6 +21,7 @@ class SimKernel final : public PreparedKernel {
   SimKernel(std::unique_ptr<PreparedKernel> kernel, const plan::KernelQuery& query, int threads)
       : kernel_(std::move(kernel)), op_(query.op) {
     workspace_bytes_ = kernel_->workspace_bytes();
+    held_bytes_ = kernel_->held_bytes();
     launch_.op = &op_;
     launch_.run = [](const void* kernel, const SimOperands& operands) {
       static_cast<const PreparedKernel*>(kernel)->run({.inputs = operands.inputs,

@@ -10,7 +10,7 @@ import sys as _sys
 from sluice import _C
 from sluice._C import log_spec, set_log
 
-__all__ = ["as_dict", "describe", "functions", "log_spec", "set_log"]
+__all__ = ["as_dict", "describe", "functions", "kernels", "log_spec", "set_log"]
 
 
 def _libraries():
@@ -27,6 +27,12 @@ def describe(json=False):
 def as_dict():
     """The same as a dict of sections: `as_dict()["libraries"]["oneDNN"]`."""
     return _json.loads(describe(json=True))
+
+
+def kernels():
+    """Counters of the prepared kernels that eager calls and graphs share, as a dict: `hits` and `misses` (found; prepared),
+    `prepare_ms` that the misses took, `entries` kept now and the `bytes` these hold, as far as it is known."""
+    return _C.kernel_stats()
 
 
 def functions():

@@ -79,6 +79,7 @@ Spin spin_of(const std::string& name);  // "auto", "never", "always"
 // Bytes as the engine's own allocator of a space ("host", "sim:0") counts them.
 nb::dict counters_of(const SessionStats& stats);
 nb::dict allocator_stats(Engine& engine, const std::string& space);
+nb::dict kernel_stats(Engine& engine);
 
 void bind_errors(nb::module_& m);
 void bind_types(nb::module_& m);

@@ -116,6 +116,9 @@ void bind_engine(nb::module_& m) {
   m.def(
       "memory_stats", [](const std::string& space) { return allocator_stats(default_eager().engine(), space); },
       nb::arg("space") = "host", "Bytes as the engine's allocator counts them.");
+  m.def(
+      "kernel_stats", [] { return kernel_stats(default_eager().engine()); },
+      "What the engine's cache of prepared kernels counts.");
 }
 
 }  // namespace sluice::python

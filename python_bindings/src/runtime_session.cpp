@@ -3,6 +3,7 @@
 
 #include "bindings.h"
 #include "graph_object.h"
+#include "kernels/kernel_cache.h"
 #include "live_graphs.h"
 #include "plan/ledger.h"
 #include "runtime/bundle.h"
@@ -68,6 +69,17 @@ nb::dict allocator_stats(Engine& engine, const std::string& space) {
   return d;
 }
 
+nb::dict kernel_stats(Engine& engine) {
+  const KernelCache::Stats stats = engine.kernel_cache().stats();
+  nb::dict d;
+  d["hits"] = stats.hits;
+  d["misses"] = stats.misses;
+  d["prepare_ms"] = static_cast<double>(stats.prepare_ns) * 1e-6;
+  d["entries"] = stats.entries;
+  d["bytes"] = stats.bytes;
+  return d;
+}
+
 void shutdown_engines(std::chrono::milliseconds timeout) {
   std::vector<std::shared_ptr<Engine>> engines;
   {
@@ -117,7 +129,8 @@ void bind_runtime(nb::module_& m) {
           nb::arg("path"), "Loads a shared library of ops and kernels, as sluice.ops.load_library does.")
       .def(
           "memory_stats", [](PyEngine& self, const std::string& space) { return allocator_stats(*self.engine, space); },
-          nb::arg("space") = "host");
+          nb::arg("space") = "host")
+      .def("kernel_stats", [](PyEngine& self) { return kernel_stats(*self.engine); });
 }
 
 }  // namespace sluice::python

@@ -1,4 +1,4 @@
-#include "tensor/kernel_cache.h"
+#include "tensor/call_cache.h"
 
 #include <bit>
 #include <functional>
@@ -65,14 +65,15 @@ uint64_t CallKey::hash() const {
 }
 
 bool CallPlan::matches(const CallKey& key) const {
-  if (op != key.op || threads != key.threads || device != key.device || inputs.size() != key.inputs.size())
+  if (op != key.op || threads != key.threads || device != key.device || kernels != key.kernels ||
+      inputs.size() != key.inputs.size())
     return false;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (key.inputs[i] ? !present[i] || !(inputs[i] == *key.inputs[i]) : present[i]) return false;
   return attrs == *key.attrs;
 }
 
-std::shared_ptr<const CallPlan> KernelCache::find(const CallKey& key, uint64_t hash) {
+std::shared_ptr<const CallPlan> CallCache::find(const CallKey& key, uint64_t hash) {
   const std::lock_guard lock(mutex_);
   const auto found = by_hash_.find(hash);
   if (found == by_hash_.end() || !found->second->plan->matches(key)) return nullptr;
@@ -80,7 +81,7 @@ std::shared_ptr<const CallPlan> KernelCache::find(const CallKey& key, uint64_t h
   return found->second->plan;
 }
 
-void KernelCache::insert(uint64_t hash, std::shared_ptr<const CallPlan> plan) {
+void CallCache::insert(uint64_t hash, std::shared_ptr<const CallPlan> plan) {
   const std::lock_guard lock(mutex_);
   const auto found = by_hash_.find(hash);
   if (found != by_hash_.end()) {
@@ -94,13 +95,13 @@ void KernelCache::insert(uint64_t hash, std::shared_ptr<const CallPlan> plan) {
   order_.pop_back();
 }
 
-void KernelCache::clear() {
+void CallCache::clear() {
   const std::lock_guard lock(mutex_);
   order_.clear();
   by_hash_.clear();
 }
 
-size_t KernelCache::size() const {
+size_t CallCache::size() const {
   const std::lock_guard lock(mutex_);
   return order_.size();
 }

@@ -1,4 +1,4 @@
-#include "tensor/kernel_cache.h"
+#include "tensor/call_cache.h"
 
 #include "tensor/tensor_fixture.h"
 
@@ -10,6 +10,7 @@ std::shared_ptr<CallPlan> plan_of(const CallKey& key) {
   plan->op = key.op;
   plan->attrs = *key.attrs;
   plan->threads = key.threads;
+  plan->kernels = key.kernels;
   for (const TensorSpec* input : key.inputs) {
     plan->present.push_back(input != nullptr);
     plan->inputs.push_back(input ? *input : TensorSpec{});
@@ -17,7 +18,7 @@ std::shared_ptr<CallPlan> plan_of(const CallKey& key) {
   return plan;
 }
 
-TEST(KernelCache, FindsByEveryPartOfTheKey) {
+TEST(CallCache, FindsByEveryPartOfTheKey) {
   const OpDef& op = builtin_ops().get("add");
   const TensorSpec a = TensorSpec::contiguous({DType::kFloat32, {2, 3}});
   TensorSpec transposed = a;
@@ -26,21 +27,22 @@ TEST(KernelCache, FindsByEveryPartOfTheKey) {
   const TensorSpec* both[] = {&a, &a};
   const TensorSpec* other[] = {&a, &transposed};
   const TensorSpec* absent[] = {&a, nullptr};
-  KernelCache cache(10);
+  CallCache cache(10);
   const CallKey key{&op, &none, both, {}, 2};
   cache.insert(key.hash(), plan_of(key));
   EXPECT_NE(cache.find(key, key.hash()), nullptr);
-  for (const CallKey& miss : {CallKey{&op, &some, both, {}, 2}, CallKey{&op, &none, other, {}, 2},
-                              CallKey{&op, &none, absent, {}, 2}, CallKey{&op, &none, both, {}, 1}}) {
+  for (const CallKey& miss :
+       {CallKey{&op, &some, both, {}, 2}, CallKey{&op, &none, other, {}, 2}, CallKey{&op, &none, absent, {}, 2},
+        CallKey{&op, &none, both, {}, 1}, CallKey{&op, &none, both, {}, 2, 1}}) {
     EXPECT_EQ(cache.find(miss, miss.hash()), nullptr);
     EXPECT_EQ(cache.find(miss, key.hash()), nullptr);  // equal hashes are not enough
   }
 }
 
-TEST(KernelCache, ForgetsTheLeastRecentlyUsed) {
+TEST(CallCache, ForgetsTheLeastRecentlyUsed) {
   const OpDef& op = builtin_ops().get("neg");
   const Attrs none;
-  KernelCache cache(2);
+  CallCache cache(2);
   const auto key = [&](const TensorSpec* const* spec) { return CallKey{&op, &none, {spec, 1}, {}, 1}; };
   const TensorSpec specs[] = {TensorSpec::contiguous({DType::kFloat32, {1}}),
                               TensorSpec::contiguous({DType::kFloat32, {2}}),

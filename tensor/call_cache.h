@@ -1,5 +1,6 @@
 #pragma once
-// Prepared kernels of eager calls, by op, attributes, operand specs and threads; least recently used ones go first.
+// How eager calls are carried out, by op, attributes, operand specs and threads, found without an allocation; least
+// recently used ones go first. Their kernels are those of the engine's KernelCache.
 #include <cstddef>
 #include <list>
 #include <memory>
@@ -21,7 +22,8 @@ struct CallKey {
   std::span<const TensorSpec* const> inputs;  // null: absent
   DeviceId device;
   int threads = 1;
-  uint64_t hash() const;
+  uint64_t kernels = 0;   // KernelTable::version(): with others the call is carried out anew
+  uint64_t hash() const;  // without the version, so that a call has one place
 };
 
 // How a call is carried out; immutable once made.
@@ -32,20 +34,21 @@ struct CallPlan {
   std::vector<char> present;
   DeviceId device;
   int threads = 1;
+  uint64_t kernels = 0;
 
   bool decompose = false;
-  std::unique_ptr<PreparedKernel> kernel;  // null when decomposed
-  std::vector<TensorSpec> operands;        // as the kernel takes them; differs from `inputs` where a copy must be made
-  std::vector<TensorSpec> results;         // as the kernel gives them
+  std::shared_ptr<const PreparedKernel> kernel;  // null when decomposed
+  std::vector<TensorSpec> operands;  // as the kernel takes them; differs from `inputs` where a copy must be made
+  std::vector<TensorSpec> results;   // as the kernel gives them
   std::vector<TensorType> outputs;
 
   bool matches(const CallKey& key) const;
 };
 
 // Thread-safe.
-class KernelCache {
+class CallCache {
  public:
-  explicit KernelCache(size_t capacity) : capacity_(capacity) {}
+  explicit CallCache(size_t capacity) : capacity_(capacity) {}
   std::shared_ptr<const CallPlan> find(const CallKey& key, uint64_t hash);
   void insert(uint64_t hash, std::shared_ptr<const CallPlan> plan);
   void clear();
