@@ -1,5 +1,6 @@
 #include "tensor/call_cache.h"
 
+#include "kernels/kernel_cache.h"
 #include "tensor/tensor_fixture.h"
 
 namespace sluice::test {
@@ -54,6 +55,38 @@ TEST(CallCache, ForgetsTheLeastRecentlyUsed) {
   EXPECT_EQ(cache.size(), 2u);
   EXPECT_NE(cache.find(key(&pointers[0]), key(&pointers[0]).hash()), nullptr);
   EXPECT_EQ(cache.find(key(&pointers[1]), key(&pointers[1]).hash()), nullptr);
+}
+
+// A table of the test's own engine: others must not see what it replaces.
+class OwnEngine : public testing::Test {
+ protected:
+  Engine engine_{{.cores = 1}};
+  EagerExecutor eager_{engine_};
+  ExecutorScope scope_{eager_};
+};
+
+TEST_F(OwnEngine, CallsFindReplacedKernels) {
+  const Tensor x = tensor({2}, {1, 2});
+  const auto minus = [&] { return static_cast<const float*>(Tensor(ops::neg(x)).read())[1]; };
+  EXPECT_EQ(minus(), -2);
+  KernelDef def = engine_.kernels().get("neg", DeviceKind::kCpu);
+  def.prepare = [copy = engine_.kernels().get("copy", DeviceKind::kCpu).prepare](
+                    const plan::KernelQuery& query, const PrepareContext& context) { return copy(query, context); };
+  engine_.kernels().replace(DeviceKind::kCpu, def);
+  EXPECT_EQ(minus(), 2);
+}
+
+TEST_F(OwnEngine, ExecutorsOfAnEngineShareKernels) {
+  const Tensor x = tensor({2, 3}, {1, 2, 3, 4, 5, 6});
+  static_cast<void>(ops::exp(x));
+  const KernelCache::Stats before = engine_.kernel_cache().stats();
+  EagerExecutor second(engine_);
+  const ExecutorScope scope(second);
+  static_cast<void>(ops::exp(x));
+  static_cast<void>(ops::exp(x));  // by the call cache, which asks nobody
+  const KernelCache::Stats after = engine_.kernel_cache().stats();
+  EXPECT_EQ(after.misses, before.misses);
+  EXPECT_EQ(after.hits, before.hits + 1);
 }
 
 }  // namespace
