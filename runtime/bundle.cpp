@@ -1,12 +1,11 @@
 #include "runtime/bundle.h"
 
 #include <boost/json.hpp>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 
 #include "base/file.h"
 #include "plan/json.h"
+#include "runtime/bundle_files.h"
 #include "runtime/safetensors.h"
 
 namespace sluice {
@@ -14,28 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 namespace json = boost::json;
-
-void write_text(const fs::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  SLUICE_CHECK_KIND(kIo, file, "{}: cannot be written: {}", path.string(), std::strerror(errno));
-}
-
-std::map<std::string, std::string> parse_meta(const std::string& path, const std::string& text) {
-  json::error_code error;
-  const json::value value = json::parse(text, error);
-  SLUICE_CHECK(!error && value.is_object(), "{}: not a JSON object: {}", path,
-               error ? error.message() : std::string("another value"));
-  plan::refuse_repeated_keys(text, path);
-  std::map<std::string, std::string> meta;
-  for (const json::key_value_pair& pair : value.as_object()) {
-    SLUICE_CHECK(pair.value().is_string(), "{}: '{}' is not text; every value must be a string", path,
-                 std::string(pair.key()));
-    meta.emplace(std::string(pair.key()), std::string(pair.value().as_string()));
-  }
-  return meta;
-}
 
 constexpr const char* kShardsKey = "shards";  // of meta.json
 
@@ -111,32 +88,14 @@ plan::Shards parse_shards(const std::string& path, const std::string& text, cons
 }  // namespace
 
 void save_bundle(const std::string& directory, const Bundle& bundle) {
-  const fs::path target = fs::path(directory).lexically_normal();
-  fs::path fresh = target, old = target;
-  if (!fresh.has_filename()) {
-    fresh = fresh.parent_path();
-    old = fresh;
-  }
-  const fs::path final_path = fresh;
-  fresh += ".new";
-  old += ".old";
-  try {
-    fs::remove_all(fresh);
-    fs::create_directories(fresh);
-    write_text(fresh / kPlanFile, plan::to_json(bundle.plan));
-    write_text(fresh / kGraphFile, bundle.graph_text);
-    write_safetensors((fresh / kWeightsFile).string(), bundle.weights);
-    json::object meta;
-    for (const auto& [key, value] : bundle.meta) meta[key] = value;
+  replace_directory(directory, [&](const fs::path& path) {
+    write_text(path / kPlanFile, plan::to_json(bundle.plan));
+    write_text(path / kGraphFile, bundle.graph_text);
+    write_safetensors((path / kWeightsFile).string(), bundle.weights);
+    BundleMeta meta = bundle.meta;
     if (!bundle.shards.empty()) meta[kShardsKey] = shards_text(bundle.shards);
-    write_text(fresh / kMetaFile, json::serialize(meta) + "\n");
-    fs::remove_all(old);
-    if (fs::exists(final_path)) fs::rename(final_path, old);
-    fs::rename(fresh, final_path);
-    fs::remove_all(old);
-  } catch (const fs::filesystem_error& error) {
-    fail(ErrorKind::kIo, "bundle '{}': cannot be saved: {}", directory, error.what());
-  }
+    write_meta(path / kMetaFile, meta);
+  });
 }
 
 Bundle load_bundle(const std::string& directory) { return load_bundle(directory, make_host_allocator()); }
@@ -149,16 +108,11 @@ Bundle load_bundle(const std::string& directory, const std::shared_ptr<Allocator
       directory);
   Bundle bundle;
   const std::string plan_path = (path / kPlanFile).string();
-  // Only files that lie in the directory itself: a bundle from elsewhere may not name files of this machine.
-  const auto text = [&](const char* name) { return read_file((path / name).string(), Links::kRefuse); };
-  bundle.plan = plan::from_json(text(kPlanFile), plan_path);
-  bundle.graph_text = text(kGraphFile);
-  if (const size_t end = utf8_length(bundle.graph_text); end < bundle.graph_text.size())
-    fail(ErrorKind::kValue, "{}: byte {} is no UTF-8; a graph is text", (path / kGraphFile).string(), end);
-  const std::string meta_path = (path / kMetaFile).string();
-  bundle.meta = parse_meta(meta_path, text(kMetaFile));
+  bundle.plan = plan::from_json(read_text(path / kPlanFile), plan_path);
+  bundle.graph_text = read_graph_text(path / kGraphFile);
+  bundle.meta = read_meta(path / kMetaFile);
   if (const auto shards = bundle.meta.extract(kShardsKey))
-    bundle.shards = parse_shards(meta_path, shards.mapped(), bundle.plan);
+    bundle.shards = parse_shards((path / kMetaFile).string(), shards.mapped(), bundle.plan);
   bundle.weights = read_safetensors((path / kWeightsFile).string(), allocator, Links::kRefuse);
   return bundle;
 }

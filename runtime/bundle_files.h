@@ -1,0 +1,24 @@
+#pragma once
+// What kinds of bundles share: their directory is replaced as a whole, and their texts are read strictly.
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+
+namespace sluice {
+
+using BundleMeta = std::map<std::string, std::string>;
+
+// Fills a new directory with `write` and puts it into the place of `directory`. Throws kIo.
+void replace_directory(const std::string& directory, const std::function<void(const std::filesystem::path&)>& write);
+// Throws kIo.
+void write_text(const std::filesystem::path& path, const std::string& text);
+// Of a file that lies in its directory itself: a bundle from elsewhere may not name files of this machine.
+std::string read_text(const std::filesystem::path& path);
+// The text of a graph; throws kValue for what is no UTF-8.
+std::string read_graph_text(const std::filesystem::path& path);
+
+void write_meta(const std::filesystem::path& path, const BundleMeta& meta);
+BundleMeta read_meta(const std::filesystem::path& path);
+
+}  // namespace sluice
