@@ -322,14 +322,6 @@ std::vector<Part> parts_of(const Family& family, const Extents& extents) {
   fail(ErrorKind::kValue, "graph '{}': no member fits dims of ({})", family.name, list_str(extents));
 }
 
-bool keeps_tokens(const Plan& plan, int arena) {
-  return std::any_of(plan.registers.begin(), plan.registers.end(), [&](const Register& reg) {
-    return reg.initial_tokens > 0 && std::any_of(reg.slots.begin(), reg.slots.end(), [&](int slot) {
-             return plan.buffers[slot].arena == arena;
-           });
-  });
-}
-
 FamilyLedger family_ledger(std::span<const Plan* const> members, bool shared_arenas) {
   FamilyLedger ledger;
   std::map<std::string, uint64_t> shared;                                    // arenas, per space
@@ -339,6 +331,7 @@ FamilyLedger family_ledger(std::span<const Plan* const> members, bool shared_are
   };
   for (const Plan* plan : members) {
     std::map<std::string, uint64_t> own;
+    const std::vector<bool> has_state = arenas_with_state(*plan);
     for (const LedgerLine& line : plan::ledger(*plan).lines) {
       const std::string space = plan->spaces[line.space].str();
       if (line.kind == LedgerLine::Kind::kConstant) {
@@ -346,7 +339,7 @@ FamilyLedger family_ledger(std::span<const Plan* const> members, bool shared_are
       } else if (line.kind == LedgerLine::Kind::kVariable) {
         uint64_t& bytes = variables[{space, plan->variables[line.index].name}];
         bytes = std::max(bytes, line.bytes);
-      } else if (shared_arenas && !keeps_tokens(*plan, line.index)) {
+      } else if (shared_arenas && !has_state[line.index]) {
         own[space] = checked_add(own[space], line.bytes);
       } else {
         add(space, line.bytes, ledger.arenas);

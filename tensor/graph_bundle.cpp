@@ -43,7 +43,7 @@ BundleTensor GraphSession::Impl::whole_of(const std::string& name, const TensorT
   return whole;
 }
 
-void GraphSession::save(const std::string& dir) const {
+Bundle GraphSession::bundle(BundledTensors* known) const {
   Impl& impl = *impl_;
   const std::string& name = impl.result.plan.name;
   for (const auto& [input, component] : impl.options.compile.components) {
@@ -63,7 +63,19 @@ void GraphSession::save(const std::string& dir) const {
   for (const auto* known : {&impl.captured.variables, &impl.folded})
     for (const auto& [variable, tensor] : *known) types[variable] = tensor.type();
   for (const graph::Variable& v : impl.captured.graph.variables()) types[v.name] = impl.captured.graph.type(v.value);
-  for (const auto& [variable, type] : types) bundle.weights[variable] = impl.whole_of(variable, type);
+  for (const auto& [variable, type] : types) {
+    const Tensor tensor = impl.find(variable);
+    const auto same = known == nullptr ? BundledTensors::iterator() : known->find(tensor.impl());
+    const bool found = known != nullptr && same != known->end();
+    bundle.weights[variable] = found ? same->second : impl.whole_of(variable, type);
+    if (known != nullptr && !found) known->emplace(tensor.impl(), bundle.weights[variable]);
+  }
+  return bundle;
+}
+
+void GraphSession::save(const std::string& dir) const {
+  Impl& impl = *impl_;
+  const Bundle bundle = this->bundle();
   if (impl.world == nullptr) return save_bundle(dir, bundle);
   std::string problem;
   try {
@@ -72,7 +84,7 @@ void GraphSession::save(const std::string& dir) const {
     problem = error.what();
   }
   problem = gather_texts(impl.world->control(), problem)[0];
-  SLUICE_CHECK_KIND(kIo, problem.empty(), "graph '{}': rank 0 could not save it: {}", name, problem);
+  SLUICE_CHECK_KIND(kIo, problem.empty(), "graph '{}': rank 0 could not save it: {}", impl.result.plan.name, problem);
 }
 
 void GraphSession::Impl::adopt(Bundle& bundle) {
@@ -115,13 +127,25 @@ void GraphSession::Impl::adopt(Bundle& bundle) {
 
 std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, const std::string& dir,
                                                  GraphSessionOptions options) {
-  Bundle bundle = load_bundle(dir);
+  return load(eager, load_bundle(dir), dir, std::move(options), nullptr);
+}
+
+std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, Bundle bundle, const std::string& dir,
+                                                 GraphSessionOptions options, LoadedTensors* loaded) {
   const OpRegistry& ops = eager.ops();
   check_extensions(dir, bundle.meta, [&](const std::string& op) { return ops.find(op) != nullptr; });
   CapturedGraph captured{
       about_file(dir, kGraphFile, [&] { return graph::parse(bundle.graph_text, dir + "/" + kGraphFile, ops); }), {}};
-  for (auto& [name, weight] : bundle.weights)
-    captured.variables[name] = Value(std::make_shared<EagerImpl>(weight.storage, weight.spec, DeviceId{}));
+  for (auto& [name, weight] : bundle.weights) {
+    const auto made = [&] { return Value(std::make_shared<EagerImpl>(weight.storage, weight.spec, DeviceId{})); };
+    if (loaded == nullptr) {
+      captured.variables[name] = made();
+    } else {
+      const auto [tensor, fresh] = loaded->try_emplace(weight.storage.get());
+      if (fresh) tensor->second = made();
+      captured.variables[name] = tensor->second;
+    }
+  }
   for (const auto& [key, value] : bundle.meta) options.meta.emplace(key, value);
   auto impl = std::make_unique<Impl>(eager, std::move(captured), std::move(options));
   // Bundles of old do not say where variables lie on several devices: they are split anew.

@@ -250,6 +250,7 @@ void GraphSession::Impl::start() {
   session_options.cuda_graphs = options.cuda_graphs;
   session_options.wait_timeout = options.wait_timeout;
   session_options.stop_timeout = options.stop_timeout;
+  session_options.arenas = options.arenas;
   session = Session::load(eager.engine(), result.plan, bindings, std::move(session_options));
   for (const PortInfo& port : session.inputs()) takes.insert(port.name);
   for (const PortInfo& port : session.outputs()) results.push_back(port.type);

@@ -16,6 +16,14 @@ namespace sluice {
 
 class Engine;
 class Session;
+class SharedArenas;
+class Storage;
+struct Bundle;
+struct BundleTensor;
+
+// What bundles of one family have written already, and what has been made of their weights.
+using BundledTensors = std::map<const ValueImpl*, BundleTensor>;
+using LoadedTensors = std::map<const Storage*, Tensor>;
 
 struct GraphSessionOptions {
   CompileOptions compile;
@@ -26,6 +34,7 @@ struct GraphSessionOptions {
   // Of reading a result and of synchronize(); of destroying it.
   std::chrono::nanoseconds wait_timeout = std::chrono::nanoseconds::max();
   std::chrono::nanoseconds stop_timeout = std::chrono::seconds(5);
+  std::shared_ptr<SharedArenas> arenas = nullptr;  // as in SessionOptions
   NamedAttrs recorded;   // options of the session and of its callers that differ from the defaults, kept in the plan
   bool dry_run = false;  // compile only: nothing is allocated, and calls are errors
   // Extra entries of a bundle's meta.json (strings), e.g. input descriptions.
@@ -67,6 +76,11 @@ class GraphSession {
 
   // Writes plan.json, graph.txt, weights.safetensors, meta.json.
   void save(const std::string& dir) const;
+  // What save() writes. With `known`, tensors that are in there are taken from it.
+  Bundle bundle(BundledTensors* known = nullptr) const;
+  // Of a bundle that was read from `dir`. With `loaded`, weights of one storage become one tensor.
+  static std::unique_ptr<GraphSession> load(EagerExecutor& eager, Bundle bundle, const std::string& dir,
+                                            GraphSessionOptions options, LoadedTensors* loaded);
   // A saved bundle with its own variables; re-plans from graph.txt when the plan was made for another target.
   static std::unique_ptr<GraphSession> load(EagerExecutor& eager, const std::string& dir,
                                             GraphSessionOptions options = {});

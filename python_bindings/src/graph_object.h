@@ -1,5 +1,6 @@
 #pragma once
 // What the graph binding files share.
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +9,10 @@
 #include "kernels/kernel.h"
 #include "tensor/trace.h"
 
+namespace sluice {
+class SharedArenas;
+}
+
 namespace sluice::python {
 
 struct PyCaptured {
@@ -15,6 +20,12 @@ struct PyCaptured {
   std::vector<std::pair<int, std::vector<std::string>>> stacks;  // user frames by first node
 };
 
+// Memory for sessions that take turns (runtime/shared_arenas.h).
+struct PyArenas {
+  std::shared_ptr<SharedArenas> arenas;
+};
+
+void bind_family(nb::module_& m);
 void bind_graph_session(nb::module_& m);
 void bind_host_functions(nb::module_& m);
 // `callable(*arrays) -> arrays` as a kernel body; `name` is for its errors.

@@ -16,6 +16,7 @@
 #include "runtime/session.h"
 #include "runtime/trace_file.h"
 #include "tensor/eager.h"
+#include "tensor/graph_family.h"
 
 namespace sluice::python {
 namespace {
@@ -107,6 +108,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "cuda_graphs", &o.cuda_graphs);
   read(d, "dry_run", &o.dry_run);
   read(d, "meta", &o.meta);
+  if (d.contains("arenas")) o.arenas = nb::cast<const PyArenas&>(d["arenas"]).arenas;
   if (o.trace) o.recorded.emplace_back("trace", true);
   if (o.check_numerics) o.recorded.emplace_back("check_numerics", true);
   if (!o.cuda_graphs) o.recorded.emplace_back("cuda_graphs", false);
@@ -172,6 +174,45 @@ nb::dict ledger_of(const plan::Plan& plan) {
   for (size_t i = 0; i < plan.spaces.size(); ++i) spaces[plan.spaces[i].str().c_str()] = ledger.space_bytes[i];
   d["spaces"] = spaces;
   return d;
+}
+
+nb::dict family_ledger_of(const std::vector<PyGraph*>& members, bool shared_arenas) {
+  std::vector<std::shared_ptr<GraphSession>> held;
+  std::vector<const plan::Plan*> plans;
+  for (PyGraph* member : members) {
+    held.push_back(member->get());
+    plans.push_back(&held.back()->compiled().plan);
+  }
+  const plan::FamilyLedger ledger = plan::family_ledger(plans, shared_arenas);
+  nb::dict d, spaces;
+  d["arenas"] = ledger.arenas;
+  d["variables"] = ledger.variables;
+  d["constants"] = ledger.constants;
+  d["total"] = ledger.total;
+  for (const auto& [name, bytes] : ledger.spaces) spaces[name.c_str()] = bytes;
+  d["spaces"] = spaces;
+  return d;
+}
+
+void save_members(const std::string& dir, const plan::Family& family, const std::vector<PyGraph*>& members,
+                  const std::map<std::string, std::string>& meta) {
+  std::vector<std::shared_ptr<GraphSession>> held;
+  std::vector<const GraphSession*> sessions;
+  for (PyGraph* member : members) sessions.push_back(held.emplace_back(member->get()).get());
+  GilRelease release;
+  save_family(dir, family, sessions, meta);
+}
+
+nb::tuple load_members(const std::string& dir, const nb::dict& options, const nb::dict& functions) {
+  GraphSessionOptions o = options_of(options, functions);
+  GraphFamily family;
+  {
+    GilRelease release;
+    family = load_family(default_eager(), dir, std::move(o));
+  }
+  nb::list members;
+  for (auto& member : family.members) members.append(nb::cast(new PyGraph(std::move(member)), nb::rv_policy::take_ownership));
+  return nb::make_tuple(std::move(family.family), members, family.meta);
 }
 
 nb::list ports_of(const std::vector<PortInfo>& ports) {
@@ -244,6 +285,7 @@ void close_graphs_of_ranks() {
 }
 
 void bind_graph_session(nb::module_& m) {
+  bind_family(m);
   nb::class_<PyTraceFile>(m, "TraceFile")
       .def(
           "close", [](PyTraceFile& f) { f.file.close(); }, Release());
@@ -329,6 +371,12 @@ void bind_graph_session(nb::module_& m) {
           },
           Release());
   m.def("pass_names", &pass_names);
+  m.def("check_member", [](const plan::Family& family, size_t member, PyGraph& g) {
+    check_member(family, member, *g.get());
+  });
+  m.def("family_ledger", &family_ledger_of, nb::arg("members"), nb::arg("shared_arenas"));
+  m.def("save_family", &save_members);
+  m.def("load_family", &load_members);
 }
 
 }  // namespace sluice::python

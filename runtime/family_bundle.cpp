@@ -1,0 +1,83 @@
+#include "runtime/family_bundle.h"
+
+#include <cstring>
+#include <filesystem>
+
+#include "plan/json.h"
+#include "runtime/bundle_files.h"
+#include "runtime/safetensors.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string prefix_of(size_t member) { return fmt::format("{}/{}/", kMembersFolder, member); }
+
+bool equal(const BundleTensor& a, const BundleTensor& b) {
+  if (!(a.spec == b.spec)) return false;
+  return a.storage == b.storage || std::memcmp(a.storage->data(), b.storage->data(), a.spec.extent_bytes()) == 0;
+}
+
+}  // namespace
+
+std::string member_directory(const std::string& directory, size_t member) {
+  return fmt::format("{}/{}/{}", directory, kMembersFolder, member);
+}
+
+bool is_family_bundle(const std::string& directory) {
+  std::error_code ignored;
+  return fs::symlink_status(fs::path(directory) / kFamilyFile, ignored).type() != fs::file_type::not_found;
+}
+
+void save_family_bundle(const std::string& directory, const FamilyBundle& bundle) {
+  plan::check_family(bundle.family);
+  std::map<std::string, BundleTensor> weights;
+  for (size_t m = 0; m < bundle.members.size(); ++m) {
+    SLUICE_CHECK_KIND(kUnsupported, bundle.members[m].shards.empty(),
+                      "family '{}': its plans run on several devices; bundles of such graphs have one plan each",
+                      bundle.family.name);
+    for (const auto& [name, weight] : bundle.members[m].weights) {
+      const auto [known, fresh] = weights.try_emplace(name, weight);
+      if (!fresh && !equal(known->second, weight)) weights[prefix_of(m) + name] = weight;
+    }
+  }
+  replace_directory(directory, [&](const fs::path& path) {
+    for (size_t m = 0; m < bundle.members.size(); ++m) {
+      const fs::path folder = member_directory(path.string(), m);
+      fs::create_directories(folder);
+      write_text(folder / kPlanFile, plan::to_json(bundle.members[m].plan));
+      write_text(folder / kGraphFile, bundle.members[m].graph_text);
+    }
+    write_safetensors((path / kWeightsFile).string(), weights);
+    write_meta(path / kMetaFile, bundle.meta);
+    write_text(path / kFamilyFile, plan::family_json(bundle.family));
+  });
+}
+
+FamilyBundle load_family_bundle(const std::string& directory, const std::shared_ptr<Allocator>& allocator) {
+  const fs::path path(directory);
+  FamilyBundle bundle;
+  bundle.family = plan::parse_family(read_text(path / kFamilyFile), (path / kFamilyFile).string());
+  bundle.meta = read_meta(path / kMetaFile);
+  std::map<std::string, BundleTensor> weights =
+      read_safetensors((path / kWeightsFile).string(), allocator, Links::kRefuse);
+  for (size_t m = 0; m < bundle.family.members.size(); ++m) {
+    const fs::path folder = member_directory(directory, m);
+    for (const fs::path& part : {path / kMembersFolder, folder})
+      SLUICE_CHECK_KIND(kIo, !fs::is_symlink(part) && fs::is_directory(part), "{}: not a directory; it must hold {}",
+                        part.string(), part == folder ? "plan.json and graph.txt of a member" : "the members");
+    Bundle member;
+    member.plan = plan::from_json(read_text(folder / kPlanFile), (folder / kPlanFile).string());
+    member.graph_text = read_graph_text(folder / kGraphFile);
+    for (const auto& [name, weight] : weights)
+      if (!name.starts_with(std::string(kMembersFolder) + "/")) member.weights[name] = weight;
+    const std::string prefix = prefix_of(m);
+    for (auto it = weights.lower_bound(prefix); it != weights.end() && it->first.starts_with(prefix); ++it)
+      member.weights[it->first.substr(prefix.size())] = it->second;
+    bundle.members.push_back(std::move(member));
+  }
+  return bundle;
+}
+
+}  // namespace sluice
