@@ -86,6 +86,15 @@ void bind_trace(nb::module_& m) {
       .def("text", [](const PyCaptured& c) { return graph::to_text(c.graph.graph); })
       .def("nodes", [](const PyCaptured& c) { return describe_nodes(c.graph.graph); })
       .def_ro("stacks", &PyCaptured::stacks)
+      .def("outputs",
+           [](const PyCaptured& c) {
+             nb::list list;
+             for (const graph::Output& o : c.graph.graph.outputs()) {
+               const TensorType& type = c.graph.graph.type(o.value);
+               list.append(nb::make_tuple(o.name, type.dtype, type.shape));
+             }
+             return list;
+           })
       .def("variables", [](const PyCaptured& c) {
         nb::dict d;
         for (const graph::Variable& v : c.graph.graph.variables()) {

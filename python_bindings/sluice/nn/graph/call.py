@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from sluice import _C
 from sluice._structure import difference, flatten
+from sluice.nn.graph.report import memory_report
+
+
+class Trace(NamedTuple):
+    """What build() became for certain arguments."""
+
+    captured: Any
+    results: Any  # the nest of its results
+    functions: Any  # of its host streams
+    structure: Any  # the nest of the arguments
+    leaves: Any
+    names: Any
+    refused: Any
+    report: Any
 
 
 class GraphCall:
@@ -13,30 +27,46 @@ class GraphCall:
 
     def __init__(self, name: Any, session: Any, arguments: Any, inputs: Any, results: Any) -> None:
         self.name, self.session = name, session
-        self._arguments, self._results = arguments, results
+        self._arguments, self.results = arguments, results
         self.inputs = inputs
         self._expected = [(dtype, tuple(shape)) for _, dtype, shape in inputs]
         self.timeout_s = -1.0  # of a submission at capacity; negative: none
 
     def __call__(self, arguments: Any) -> Any:
-        return self._results.build(iter(self.session.call(self.check(arguments), self.timeout_s)))
+        return self.results.build(iter(self.session.call(self.check(arguments), self.timeout_s)))
 
     def try_call(self, arguments: Any) -> Any:
         """None, and nothing submitted, where a call would block."""
         outputs = self.session.try_call(self.check(arguments))
-        return None if outputs is None else self._results.build(iter(outputs))
+        return None if outputs is None else self.results.build(iter(outputs))
 
-    def check(self, arguments: Any) -> Any:
-        """The tensors of `arguments`; throws naming the first one that is not as compiled."""
+    def check(self, arguments: Any, shapes: bool = True) -> Any:
+        """The tensors of `arguments`; throws naming the first one that is not as compiled, if only in its shape."""
         leaves, names = [], []
         structure = flatten(arguments, "", leaves, names)
         if structure != self._arguments:
             raise _C.TypeError(f"graph '{self.name}': " + (difference(self._arguments, structure, "") or "arguments differ"))
         for leaf, name, (dtype, shape) in zip(leaves, names, self._expected):
-            if leaf._shape != shape:
+            if shapes and leaf._shape != shape:
                 raise _C.ValueError(f"graph '{self.name}': argument '{name}' has shape {leaf._shape}; expected {shape}, as when "
                                     "the graph was compiled")
             if leaf.dtype is not dtype:
                 raise _C.TypeError(f"graph '{self.name}': argument '{name}' has dtype {leaf.dtype}; expected {dtype}, as when "
                                    "the graph was compiled")
         return leaves
+
+    def prepare(self, arguments: Any) -> None:
+        """Compiles what a call with such arguments runs: it is there."""
+
+    def sessions(self) -> list[Any]:
+        """Of all plans."""
+        return [self.session]
+
+    def synchronize(self) -> None:
+        self.session.synchronize()
+
+    def memory(self) -> Any:
+        return memory_report(self.session)
+
+    def save(self, directory: str) -> None:
+        self.session.save(directory)

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from sluice import _C
+from sluice._dim import Dim
 from sluice._precision import check_precision, precisions
 from sluice.nn.graph.micro_batches import MicroBatches
 from sluice.nn.graph.zero import Zero
@@ -14,7 +15,7 @@ from sluice.nn.graph.zero import Zero
 DEFAULTS = {"outputs_buffer_size": 2, "reuse_memory": True, "in_place": True, "granularity": "program", "memory_budget": 0,
             "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
             "submit_timeout": None, "disabled_passes": [], "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
-            "float32_conv_precision": "highest", "zero": None}
+            "float32_conv_precision": "highest", "zero": None, "dims": {}}
 
 
 class GraphConfig:
@@ -125,6 +126,22 @@ class GraphConfig:
         """shard_min_size of enable_zero."""
         self._set("zero", dataclasses.replace(self.zero or Zero(), min_size=value))
 
+    def set_dims(self, dims: dict[str, dict[int, Dim]]) -> None:
+        """Axes of arguments whose sizes differ from call to call: {"x": {0: batch}}, with sluice.Dim objects.
+
+        Plans for all buckets of the dims are made at the first call (or compile()), for which build() is traced once each;
+        they share variables and memory, and the smallest that fits runs a call. An axis of a result is taken for a dim's
+        when it is as long in every plan. Graphs that update variables may only have dims with fit="exact".
+        """
+        for name, axes in dims.items():
+            if not isinstance(axes, dict) or not all(isinstance(a, int) and isinstance(d, Dim) for a, d in axes.items()):
+                raise TypeError(f"set_dims: got {axes!r} for '{name}'; must be a dict of sluice.Dim by axis")
+        self._set("dims", {name: dict(axes) for name, axes in dims.items()})
+
+    @property
+    def dims(self) -> dict[str, dict[int, Dim]]:
+        return self._options.get("dims", {})
+
     @property
     def zero(self) -> Zero | None:
         return self._options.get("zero")
@@ -163,7 +180,7 @@ class GraphConfig:
     def for_session(self) -> Any:
         """The options as the compiler takes them; what is left to the process's setting is settled."""
         self._options = {**precisions(), **self._options}
-        return {k: v for k, v in self._options.items() if v is not None and k not in ("zero", "gradient_accumulation_steps")}
+        return {k: v for k, v in self._options.items() if v is not None and k not in ("zero", "gradient_accumulation_steps", "dims")}
 
     def freeze(self) -> None:
         self._frozen = True

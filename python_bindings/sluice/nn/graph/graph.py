@@ -13,7 +13,7 @@ import threading
 import time
 from collections import OrderedDict
 from contextlib import contextmanager
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator, TypeVar
 
 import sluice
 from sluice import _C
@@ -23,15 +23,20 @@ from sluice._tools import find_tool
 from sluice._trace import module_scope, state as trace_state, tracing_lock
 from sluice.nn.debug import Debug
 from sluice.nn.graph.awaiting import Awaiting
-from sluice.nn.graph.call import GraphCall
+from sluice.nn.graph.call import GraphCall, Trace
 from sluice.nn.graph.config import GraphConfig
+from sluice.nn.graph.families import compile_family
 from sluice.nn.graph.refused import Refused
-from sluice.nn.graph.report import Report, graph_repr, memory_report
+from sluice.nn.graph.report import Report, graph_repr
+from sluice.nn.graph.shape_cache import ShapeCache
 from sluice.nn.graph.zero import Zero
 from sluice.nn.modules._config import ModuleConfig
 from sluice.nn.modules.module import Module
 
 _counter = itertools.count()
+
+
+_G = TypeVar("_G", bound="Graph")
 
 
 class Graph:
@@ -43,6 +48,27 @@ class Graph:
 
     config: GraphConfig
     name: str
+    _several_shapes: tuple[int, bool] | None = None  # the size of a cache of plans per shape, and whether they share memory
+
+    @staticmethod
+    def with_dynamic_input_shape(*, size: int = 10, enable_shared: bool = True) -> Callable[[type[_G]], type[_G]]:
+        """A decorator of graph classes: each shape of the inputs gets a plan of its own when it is first called.
+
+        size: plans kept; with one more, the one that was called longest ago is let go.
+        enable_shared: the plans use the same memory, so that together they need as much as the largest; one at a time then
+            has steps in flight. They always share the variables. Where shapes grow, a plan that needs more than those
+            before it gets new memory: call the largest first.
+
+        build() is traced once for each shape. See `GraphConfig.set_dims` for a few plans that serve all sizes.
+        """
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ValueError(f"with_dynamic_input_shape: size is {size!r}; must be an int of at least 1")
+
+        def decorate(graph: type[_G]) -> type[_G]:
+            graph._several_shapes = size, bool(enable_shared)
+            return graph
+
+        return decorate
 
     def __init__(self, *, name: str | None = None) -> None:
         self.__dict__.update(_blocks=OrderedDict(), _optimizers=[], _call=None, _compiling=None, _captured=None, _awaiting=None,
@@ -78,8 +104,10 @@ class Graph:
 
     def compile(self, *args: Any, **kwargs: Any) -> Any:
         """Traces and compiles for inputs like these, without running a step."""
+        arguments = self._bind(args, kwargs)
         if self._call is None:
-            self._compile_once(self._bind(args, kwargs))
+            self._compile_once(arguments)
+        self._call.prepare(arguments)
         return self
 
     def try_call(self, *args: Any, **kwargs: Any) -> Any:
@@ -107,12 +135,12 @@ class Graph:
 
     def synchronize(self) -> None:
         """Waits until every submitted step is done; raises the first error that no result has shown."""
-        self._compiled_call("synchronize").session.synchronize()
+        self._compiled_call("synchronize").synchronize()
 
     def close(self) -> None:
         """Ends the plan's actors now, instead of when the graph is deleted."""
-        if self._call is not None:
-            self._call.session.close()
+        for session in self._call.sessions() if self._call is not None else ():
+            session.close()
 
     def _compiled_call(self, what: Any) -> Any:
         if self._call is None:
@@ -133,17 +161,21 @@ class Graph:
 
     # Compilation
 
-    def _compile_once(self, arguments: Any) -> None:
-        """Of threads that call first at the same time, one compiles and the others wait for it."""
-        while self._call is None:
+    def _compile_once(self, arguments: Any, missing: Any = None, compile: Any = None) -> None:
+        """Of threads that call first at the same time, one compiles and the others wait for it.
+
+        missing: says whether there is something to compile still; by default, the graph as a whole.
+        """
+        missing, compile = missing or (lambda: self._call is None), compile or (lambda tracing: self._compile(arguments, tracing))
+        while missing():
             here = threading.get_ident()
             with contextlib.ExitStack() as tracing:
                 tracing.enter_context(tracing_lock)
                 thread, done = self._compiling or (None, threading.Event())
-                if thread is None and self._call is None:  # in this order: one is set before the other is cleared
+                if thread is None and missing():  # in this order: one is set before the other is cleared
                     self.__dict__["_compiling"] = here, done
                     try:
-                        self._compile(arguments, tracing)
+                        compile(tracing)
                     finally:
                         self.__dict__["_compiling"] = None
                         done.set()
@@ -154,34 +186,54 @@ class Graph:
                 done.wait()
 
     def _compile(self, arguments: Any, tracing: Any) -> None:
+        if self.config.dims and self._several_shapes:
+            raise _C.ValueError(f"graph '{self.name}': it has dims, and a plan per shape (with_dynamic_input_shape); use one of them")
+        if self.config.zero is not None and (self.config.dims or self._several_shapes):
+            raise _C.NotImplementedError(f"graph '{self.name}': enable_zero lays out its state for one plan; it cannot have several")
+        if self._several_shapes:
+            call = ShapeCache(self, *self._several_shapes)
+            call.add(arguments, tracing)
+        elif self.config.dims:
+            call = compile_family(self, arguments, tracing)
+        else:
+            leaves, names = [], []
+            structure = flatten(arguments, "", leaves, names)
+            trace = self._traced(structure, leaves, names)
+            tracing.close()  # other graphs may be traced while this one is compiled
+            call = self._compiled(trace, arguments)
+        self.__dict__["_call"] = call  # all at once: other threads may look
+
+    def _traced(self, structure: Any, leaves: Any, names: Any) -> Trace:
         start = time.perf_counter()
-        leaves, names = [], []
-        structure = flatten(arguments, "", leaves, names)
-        refused = Refused(self.name, self.config)
-        report = Report(self)
+        refused, report = Refused(self.name, self.config), Report(self)
         with refused:
             captured, results, functions = self._trace(structure, leaves, names, refused, report.stack_depth)
-        tracing.close()  # other graphs may be traced while this one is compiled
-        self.__dict__["_captured"] = captured
         report.stage(f"build() traced in {time.perf_counter() - start:.3f} s")
-        signature = {"parameters": list(arguments), "arguments": structure.to_json(), "results": results.to_json()}
+        return Trace(captured, results, functions, structure, leaves, names, refused, report)
+
+    def _compiled(self, trace: Trace, arguments: Any, arenas: Any = None) -> GraphCall:
+        """arenas: the memory it shares with other plans of the graph, of which one at a time runs."""
+        self.__dict__["_captured"] = trace.captured
+        signature = {"parameters": list(arguments), "arguments": trace.structure.to_json(), "results": trace.results.to_json()}
         dry_run = os.environ.get("SLUICE_DRY_RUN") == "1"
         stages = {n: c.stage_id for n, m in self._named_modules() if (c := ModuleConfig.of(m)).stage_id is not None}
         options = {**self.config.for_session(), "name": self.name, "dry_run": dry_run, "stages": stages,
-                   "components": {n: t._global for n, t in zip(names, leaves) if t._global},
+                   "components": {n: t._global for n, t in zip(trace.names, trace.leaves) if t._global},
                    "meta": {"name": self.name, "signature": json.dumps(signature)}}
-        with refused:
-            session = _C.GraphSession(captured, options, functions)
+        if arenas is not None:
+            options["arenas"] = arenas
+        with trace.refused:
+            session = _C.GraphSession(trace.captured, options, trace.functions)
         self.config.freeze()
-        report.compiled(session)
+        trace.report.compiled(session)
         if dry_run:
             from sluice.nn.graph.dry_run import write_and_exit
 
             write_and_exit(self.name, session)
-        inputs = [(n, t.dtype, tuple(t.shape)) for n, t in zip(names, leaves)]
-        call = GraphCall(self.name, session, structure, inputs, results)
+        inputs = [(n, t.dtype, tuple(t.shape)) for n, t in zip(trace.names, trace.leaves)]
+        call = GraphCall(self.name, session, trace.structure, inputs, trace.results)
         call.timeout_s = self.config.submit_timeout
-        self.__dict__["_call"] = call  # all at once: other threads may look
+        return call
 
     def _trace(self, structure: Any, leaves: Any, names: Any, refused: Any, stack_depth: int) -> Any:
         for optim, lr_sch in self._optimizers:
@@ -299,8 +351,20 @@ class Graph:
             return subprocess.run([find_tool("plan-viz"), "dot", path], capture_output=True, text=True, check=True).stdout
 
     def memory(self) -> Any:
-        """Bytes of the plan by purpose, known before the first step."""
-        return memory_report(self._compiled_call("memory").session)
+        """Bytes of the plan by purpose, known before the first step.
+
+        Of several plans: of their arenas (of the largest, where they share memory), of the variables, which they share, and
+        of the constants of each; `plans` has the bytes of each by itself.
+        """
+        return self._compiled_call("memory").memory()
+
+    @property
+    def members(self) -> Any:
+        """Of a graph with several plans, what each was made for: the extents of the dims, or the shapes of the inputs.
+
+        `plan`, `stats()`, `counters()` and traces are those of the plan that was called last.
+        """
+        return getattr(self._compiled_call("members"), "members", [{}])
 
     def stats(self) -> Any:
         """Steps submitted, finished, failed and in flight, and firings by actor."""
@@ -319,7 +383,8 @@ class Graph:
 
     def set_trace(self, on: bool = True) -> None:
         """Records firings, kernels and waits from now on; every stream keeps its latest 32,768 events."""
-        self._compiled_call("set_trace").session.set_trace(on)
+        for session in self._compiled_call("set_trace").sessions():
+            session.set_trace(on)
 
     def save_trace(self, path: Any) -> None:
         """Writes what was recorded since tracing began as JSON for Perfetto (ui.perfetto.dev)."""

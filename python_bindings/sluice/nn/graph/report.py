@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from typing import Any
 
+from sluice import _C
 from sluice.nn.debug import Debug
 
 
@@ -117,7 +118,10 @@ def memory_report(session: Any) -> Any:
             "code": 0, "total": ledger["total"], "spaces": dict(ledger["spaces"])}
 
 
-def _variable_bytes(variable: Any) -> Any:
-    from sluice import _C
+def family_report(sessions: Any, shared: bool) -> Any:
+    """Bytes of several plans over the same variables, and of each by itself."""
+    return {**_C.family_ledger(sessions, shared), "plans": [session.ledger()["total"] for session in sessions]}
 
+
+def _variable_bytes(variable: Any) -> Any:
     return math.prod(variable["shape"]) * getattr(_C, variable["dtype"]).itemsize

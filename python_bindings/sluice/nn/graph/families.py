@@ -1,0 +1,182 @@
+"""Plan families: graphs with plans for several extents of named dims (GraphConfig.set_dims)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import sluice
+from sluice import _C
+from sluice._structure import flatten
+from sluice.nn.graph.report import family_report
+from sluice.nn.graph.turns import Plans
+
+
+class Example(NamedTuple):
+    """What tracing has to know of an argument."""
+
+    dtype: Any
+    shape: tuple[int, ...]
+    requires_grad: bool = False
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return self.shape
+
+    @property
+    def _global(self) -> None:
+        return None
+
+
+class FamilyCall(Plans):
+    """A plan family (plan/family.h): a call runs the smallest member that fits."""
+
+    def __init__(self, family: Any, calls: list[Any]) -> None:
+        super().__init__(calls[-1].name)
+        self.family, self._calls = family, calls
+        shapes = family.input_shapes([high for _, _, high, _ in family.dims])
+        self.inputs = [(name, dtype, tuple(shape)) for (name, dtype, _), shape in zip(calls[-1].inputs, shapes)]
+        self._axes, self._output_axes = family.input_axes, family.output_axes
+        self._last = calls[-1]
+        self.timeout_s = -1.0
+
+    def calls(self) -> list[Any]:
+        return self._calls
+
+    @property
+    def members(self) -> list[dict[str, int]]:
+        return [{dim[0]: extent for dim, extent in zip(self.family.dims, extents)} for extents in self.family.members]
+
+    def __call__(self, arguments: Any) -> Any:
+        return self._run(arguments, try_only=False)
+
+    def try_call(self, arguments: Any) -> Any:
+        """None, and nothing submitted, where a call would block; one that is split may block after its first part."""
+        return self._run(arguments, try_only=True)
+
+    def prepare(self, arguments: Any) -> None:
+        """All plans are there."""
+
+    def _run(self, arguments: Any, try_only: bool) -> Any:
+        leaves = self._last.check(arguments, shapes=False)
+        extents = self.family.extents_of([leaf._shape for leaf in leaves])
+        parts = []
+        for member, start, size in self.family.parts_of(extents):
+            call = self._calls[member]
+            inputs = [_fit(*given, start, size, self.family.members[member]) for given in zip(leaves, self._axes)]
+            with self.turns.of(call.session, try_only and not parts) as entered:
+                if not entered:
+                    return None
+                if try_only and not parts:
+                    outputs = call.session.try_call(inputs)
+                else:
+                    outputs = call.session.call(inputs, self.timeout_s)
+            if outputs is None:
+                return None
+            self._last = call
+            parts.append([_cut(*result, size) for result in zip(outputs, self._output_axes)])
+        if len(parts) == 1:
+            return call.results.build(iter(parts[0]))
+        split = next(d for d, dim in enumerate(self.family.dims) if dim[3] == "split")
+        joined = [sluice.cat(pieces, axes.index(split)) for pieces, axes in zip(zip(*parts), self._output_axes)]
+        return call.results.build(iter(joined))
+
+    def memory(self) -> Any:
+        return family_report(self.sessions(), shared=True)
+
+    def save(self, directory: str) -> None:
+        _C.save_family(directory, self.family, self.sessions(), {})
+
+
+def _fit(tensor: Any, axes: list[int], start: list[int], size: list[int], capacity: list[int]) -> Any:
+    """The rows of a part, filled up with zeros to what the member takes."""
+    shape = tuple(n if d < 0 else capacity[d] for n, d in zip(tensor._shape, axes))
+    cut = any(d >= 0 and size[d] != n for n, d in zip(tensor._shape, axes))
+    if not cut and shape == tensor._shape:
+        return tensor
+    with sluice.no_grad():
+        rows = tensor if tensor.device.type == "cpu" else tensor.to("cpu")
+        for axis, d in enumerate(axes):
+            if d >= 0:
+                rows = rows.narrow(axis, start[d], size[d])
+        if shape == rows._shape:
+            return rows
+        filled = window = sluice.zeros(shape, dtype=tensor.dtype)
+        for axis, d in enumerate(axes):
+            if d >= 0:
+                window = window.narrow(axis, 0, size[d])
+        window.copy_(rows)
+        return filled
+
+
+def _cut(tensor: Any, axes: list[int], size: list[int]) -> Any:
+    """A result without the rows of the padding: a view, which waits for nothing."""
+    for axis, d in enumerate(axes):
+        if d >= 0 and tensor._shape[axis] != size[d]:
+            tensor = tensor.narrow(axis, 0, size[d])
+    return tensor
+
+
+def bound_inputs(graph: str, dims: dict[str, dict[int, Any]], names: list[str], leaves: list[Any]) -> tuple[list[Any], list[Any]]:
+    """The dims that set_dims() binds, and (name, dtype, [(dim, size)]) of each argument."""
+    found: list[Any] = []
+    unknown = [name for name in dims if name not in names]
+    if unknown:
+        raise _C.ValueError(f"graph '{graph}': set_dims names '{unknown[0]}'; its arguments are {names}")
+    ports = []
+    for name, leaf in zip(names, leaves):
+        bound = dims.get(name, {})
+        if leaf._global:
+            raise _C.NotImplementedError(f"graph '{graph}': argument '{name}' is global; dims are of local tensors")
+        axes = [(-1, n) for n in leaf._shape]
+        for axis, dim in bound.items():
+            if not -len(axes) <= axis < len(axes):
+                raise _C.IndexError(f"graph '{graph}': set_dims binds axis {axis} of '{name}', which has shape {leaf._shape}")
+            if dim not in found:
+                if any(dim.name == other.name for other in found):
+                    raise _C.ValueError(f"graph '{graph}': set_dims has two dims '{dim.name}'; use one object for one dim")
+                found.append(dim)
+            axes[axis] = (found.index(dim), 0)
+        ports.append((name, leaf.dtype, axes))
+    return found, ports
+
+
+def compile_family(graph: Any, arguments: Any, tracing: Any) -> FamilyCall:
+    """All members of the family that the graph's config declares: traced one after another, then compiled."""
+    leaves: list[Any] = []
+    names: list[str] = []
+    structure = flatten(arguments, "", leaves, names)
+    dims, ports = bound_inputs(graph.name, graph.config.dims, names, leaves)
+    members = _C.all_extents([list(dim.buckets) for dim in dims])
+    family = _C.Family(graph.name, [(d.name, d.min, d.max, d.fit) for d in dims], ports, members)
+    family.extents_of([leaf._shape for leaf in leaves])  # what the first call says is checked as that of any other
+
+    def traced(extents: list[int]) -> Any:
+        shapes = family.input_shapes(extents)
+        return graph._traced(structure, [Example(t.dtype, tuple(s), t.requires_grad) for t, s in zip(leaves, shapes)], names)
+
+    traces = [traced(extents) for extents in members]
+    probes = family.probes()
+    different = [t for t in traces if t.results != traces[-1].results]
+    if different:
+        raise _C.TypeError(f"graph '{graph.name}': build() returns nests that differ from member to member; they must be equal")
+    family.bind_outputs(members + probes, [t.captured.outputs() for t in [*traces, *map(traced, probes)]])
+    tracing.close()  # other graphs may be traced while this one is compiled
+    arenas = _C.SharedArenas()
+    calls: list[Any] = [None] * len(members)
+    # The largest first, as the others then have room in its memory.
+    order = sorted(range(len(members)), key=lambda m: [-n for n in members[m]])
+    for m in _with_progress(order, f"graph '{graph.name}': compiling its plans"):
+        calls[m] = graph._compiled(traces[m], arguments, arenas)
+        _C.check_member(family, m, calls[m].session)
+    call = FamilyCall(family, calls)
+    call.timeout_s = graph.config.submit_timeout
+    return call
+
+
+def _with_progress(items: list[Any], what: str) -> Any:
+    """A progress bar on stderr when it takes long, where tqdm is there to draw one."""
+    try:
+        from tqdm import tqdm  # type: ignore[import-untyped]
+    except ImportError:
+        return items
+    return tqdm(items, desc=what, delay=2.0, leave=False)

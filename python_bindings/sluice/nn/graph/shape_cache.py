@@ -1,0 +1,111 @@
+"""Graphs with a plan for each shape of their inputs: nn.Graph.with_dynamic_input_shape."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from typing import Any
+
+from sluice import _C
+from sluice._structure import flatten
+from sluice.nn.graph.report import family_report
+from sluice.nn.graph.turns import Plans
+
+
+class _Member:
+    def __init__(self, call: Any) -> None:
+        self.call, self.users = call, 0
+
+
+class ShapeCache(Plans):
+    """An exact plan per shape of the arguments; the least recently used goes when there are more than `size`."""
+
+    def __init__(self, graph: Any, size: int, shared: bool) -> None:
+        super().__init__(graph.name)
+        self._graph, self._size, self._shared = graph, size, shared
+        self._arenas = _C.SharedArenas() if shared else None
+        self._lock = threading.Lock()
+        self._members: OrderedDict[Any, _Member] = OrderedDict()
+
+    def calls(self) -> list[Any]:
+        with self._lock:
+            return [member.call for member in self._members.values()]
+
+    @property
+    def inputs(self) -> Any:
+        return self._last.inputs
+
+    @property
+    def members(self) -> list[dict[str, tuple[int, ...]]]:
+        return [{name: tuple(shape) for name, _, shape in call.inputs} for call in self.calls()]
+
+    def __call__(self, arguments: Any) -> Any:
+        return self._run(arguments, lambda call: call(arguments), False)
+
+    def try_call(self, arguments: Any) -> Any:
+        return self._run(arguments, lambda call: call.try_call(arguments), True)
+
+    def prepare(self, arguments: Any) -> None:
+        member = self._used(arguments)
+        with self._lock:
+            member.users -= 1
+
+    def _run(self, arguments: Any, run: Any, try_only: bool) -> Any:
+        member = self._used(arguments)
+        try:
+            turn = self.turns.of(member.call.session, try_only) if self._shared else contextlib.nullcontext(True)
+            with turn as entered:
+                if not entered:
+                    return None
+                self._last = member.call
+                return run(member.call)
+        finally:
+            with self._lock:
+                member.users -= 1
+
+    def _used(self, arguments: Any) -> _Member:
+        """The plan for arguments of this shape, which stays while it is used."""
+        leaves: list[Any] = []
+        flatten(arguments, "", leaves, [])
+        key = tuple(leaf._shape for leaf in leaves)
+        while True:
+            with self._lock:
+                member = self._members.get(key)
+                if member is not None:
+                    self._members.move_to_end(key)
+                    member.users += 1
+                    return member
+            self._graph._compile_once(arguments, lambda: key not in self._members,
+                                      lambda tracing: self.add(arguments, tracing))
+
+    def add(self, arguments: Any, tracing: Any) -> None:
+        """Compiles for arguments of a new shape."""
+        leaves: list[Any] = []
+        names: list[str] = []
+        structure = flatten(arguments, "", leaves, names)
+        trace = self._graph._traced(structure, leaves, names)
+        tracing.close()
+        self._make_room()
+        call = self._graph._compiled(trace, arguments, self._arenas)
+        with self._lock:
+            self._members[tuple(leaf._shape for leaf in leaves)] = _Member(call)
+        self._last = call
+
+    def _make_room(self) -> None:
+        while True:
+            with self._lock:
+                idle = [key for key, member in self._members.items() if not member.users]
+                if len(self._members) < self._size or not idle:
+                    return
+                session = self._members.pop(idle[0]).call.session
+            self.turns.leave(session)
+            session.synchronize()
+            session.close()
+
+    def memory(self) -> Any:
+        return family_report(self.sessions(), shared=self._shared)
+
+    def save(self, directory: str) -> None:
+        raise _C.NotImplementedError(f"save: graph '{self.name}' has a plan per shape; give its config dims (set_dims) to save a "
+                                  "family of plans")
