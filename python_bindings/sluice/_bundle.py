@@ -10,12 +10,15 @@ from typing import Any
 from sluice import _C
 from sluice._structure import Structure, flatten
 from sluice.nn.graph.call import GraphCall
+from sluice.nn.graph.families import FamilyCall
 
 
 def save(graph: Any, directory: Any) -> None:
     """Writes plan.json, graph.txt, weights.safetensors and meta.json of a compiled nn.Graph (or a loaded one).
 
     Of a graph that several ranks run, all must call it; rank 0 writes, and all raise when it cannot.
+    Of a graph with dims (GraphConfig.set_dims) it writes all plans: family.json, weights.safetensors, meta.json, and
+    members/<n>/ with plan.json and graph.txt of each.
 
     A list of graphs, compiled for different shapes of the same inputs, becomes one directory: a bundle each in `0`, `1`
     and so on, and shapes.json. Each has a copy of the variables, so this is for graphs that do not train.
@@ -29,7 +32,7 @@ def save(graph: Any, directory: Any) -> None:
     if not graph.is_compiled:
         raise RuntimeError(f"save: graph '{graph.name}' is not compiled; call it once, or compile(*inputs)")
     graph.synchronize()
-    graph._call.session.save(str(directory))
+    graph._call.save(str(directory))
 
 
 def load_graph(directory: Any, functions: Any = None, **options: Any) -> Any:
@@ -57,17 +60,23 @@ def _save_shapes(graphs: Any, directory: str) -> None:
 
 
 class LoadedGraph:
-    """A graph from a bundle: callable, with `inputs` and `outputs` as (name, dtype, shape)."""
+    """A graph from a bundle: callable, with `inputs` and `outputs` as (name, dtype, shape), the largest of a family."""
 
     is_compiled = True
 
     def __init__(self, directory: Any, functions: Any, options: Any) -> None:
         self.name = directory
-        session = _C.GraphSession.load(directory, options, functions)
-        if session.replanned:
-            warnings.warn(session.replanned, stacklevel=3)
-        self.inputs, self.outputs = session.inputs(), session.outputs()
-        text = session.meta().get("signature")
+        family, sessions = None, []
+        if os.path.lexists(os.path.join(directory, "family.json")):
+            family, sessions, meta = _C.load_family(directory, options, functions)
+        else:
+            sessions = [_C.GraphSession.load(directory, options, functions)]
+            meta = sessions[0].meta()
+        for session in sessions:
+            if session.replanned:
+                warnings.warn(session.replanned, stacklevel=3)
+        self.inputs, self.outputs = sessions[-1].inputs(), sessions[-1].outputs()
+        text = meta.get("signature")
         if text is None:
             # A bundle that was not made here says nothing of nests: tensors by name in, a tuple of tensors out.
             self._parameters = [name for name, _, _ in self.inputs]
@@ -78,7 +87,9 @@ class LoadedGraph:
                                                               len(self.outputs))
         # Arguments that hold no tensor may be left out.
         self._defaults = {p: c.value for p, c in zip(self._parameters, arguments.children) if c.kind == "constant"}
-        self._call = GraphCall(self.name, session, arguments, self.inputs, results)
+        calls = [GraphCall(self.name, session, arguments, session.inputs(), results) for session in sessions]
+        self._call = calls[0] if family is None else FamilyCall(family, calls)
+        self.inputs = self._call.inputs
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(self._bind(args, kwargs))
@@ -93,7 +104,16 @@ class LoadedGraph:
         return dict(zip(self._parameters, [*args, *(kwargs[p] for p in self._parameters[len(args):])]))
 
     def synchronize(self) -> None:
-        self._call.session.synchronize()
+        self._call.synchronize()
+
+    def memory(self) -> Any:
+        """As nn.Graph.memory()."""
+        return self._call.memory()
+
+    @property
+    def members(self) -> Any:
+        """As nn.Graph.members."""
+        return getattr(self._call, "members", [{}])
 
     def __repr__(self) -> str:
         def lines(ports):
