@@ -8,6 +8,7 @@
 #include "runtime/api_support.h"
 #include "runtime/bundle.h"
 #include "runtime/engine.h"
+#include "runtime/family.h"
 #include "runtime/safetensors.h"
 #include "runtime/session.h"
 #include "streams/collective/world.h"
@@ -103,7 +104,15 @@ std::string Tensor::str() const {
   return guarded([&] { return type_of(*this).str(); });
 }
 std::string Port::str() const {
-  return guarded([&] { return fmt::format("{}: {}{}", name, dtype_name(dtype), Shape(shape).str()); });
+  return guarded([&] {
+    if (dims.empty()) return fmt::format("{}: {}{}", name, dtype_name(dtype), Shape(shape).str());
+    std::string axes;
+    for (size_t a = 0; a < shape.size(); ++a) {
+      const bool varies = a < dims.size() && !dims[a].empty();
+      axes += fmt::format("{}{}{}", a > 0 ? ", " : "", varies ? dims[a] + "<=" : "", shape[a]);
+    }
+    return fmt::format("{}: {}({})", name, dtype_name(dtype), axes);
+  });
 }
 
 std::vector<NamedTensor> load_tensors(const std::string& path) {
@@ -237,15 +246,29 @@ std::vector<Tensor> Result::get() {
 }
 std::vector<Tensor> Result::get(std::chrono::milliseconds timeout) {
   return guarded([&] {
-    StepHandle& handle = held(impl_, "result", kResultSource);
+    FamilyStep& handle = held(impl_, "result", kResultSource);
     handle.wait(timeout_of(timeout, "result: timeout")).throw_if_error();
     return tensors_of(handle.outputs());
   });
 }
 
-Session::Session(std::unique_ptr<sluice::Session> impl) : impl_(std::move(impl)) {
-  for (const PortInfo& port : impl_->inputs()) inputs_.push_back(port_of(port.name, port.type));
-  for (const PortInfo& port : impl_->outputs()) outputs_.push_back(port_of(port.name, port.type));
+Session::Session(std::unique_ptr<sluice::SessionFamily> impl) : impl_(std::move(impl)) {
+  const plan::Family& family = impl_->family();
+  const auto ports_of = [&](const std::vector<PortInfo>& infos, const std::vector<plan::FamilyPort>& axes) {
+    std::vector<Port> ports;
+    for (size_t i = 0; i < infos.size(); ++i) {
+      Port& port = ports.emplace_back(port_of(infos[i].name, infos[i].type));
+      for (size_t a = 0; a < axes[i].axes.size(); ++a) {
+        const int dim = axes[i].axes[a].dim;
+        if (dim < 0) continue;
+        port.dims.resize(port.shape.size());
+        port.dims[a] = family.dims[dim].name;
+      }
+    }
+    return ports;
+  };
+  inputs_ = ports_of(impl_->inputs(), family.inputs);
+  outputs_ = ports_of(impl_->outputs(), family.outputs);
 }
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
@@ -265,26 +288,26 @@ Session Session::load(Engine& engine, const std::string& bundle, SessionOptions 
           status.ok() ? std::string() : status.message());
       };
     }
-    return Session(std::make_unique<sluice::Session>(load_session(engine.impl(), bundle, std::move(o))));
+    return Session(std::make_unique<SessionFamily>(SessionFamily::load(engine.impl(), bundle, std::move(o))));
   });
 }
 
-sluice::Session& Session::impl() const { return held(impl_, "session", kSessionSource); }
+sluice::SessionFamily& Session::impl() const { return held(impl_, "session", kSessionSource); }
 
 Result Session::submit(const std::vector<Tensor>& inputs) {
   return guarded([&] {
     Result result;
-    result.impl_ = std::make_shared<StepHandle>(impl().submit(inputs_of(inputs)));
+    result.impl_ = std::make_shared<FamilyStep>(impl().submit(inputs_of(inputs)));
     return result;
   });
 }
 
 std::optional<Result> Session::try_submit(const std::vector<Tensor>& inputs) {
   return guarded([&]() -> std::optional<Result> {
-    std::optional<StepHandle> handle = impl().try_submit(inputs_of(inputs));
+    std::optional<FamilyStep> handle = impl().try_submit(inputs_of(inputs));
     if (!handle) return std::nullopt;
     Result result;
-    result.impl_ = std::make_shared<StepHandle>(*std::move(handle));
+    result.impl_ = std::make_shared<FamilyStep>(*std::move(handle));
     return result;
   });
 }

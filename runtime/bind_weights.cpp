@@ -89,7 +89,11 @@ void set_plan_check(PlanCheck check) { plan_check = check; }
 
 Session load_session(Engine& engine, const std::string& directory, SessionOptions options) {
   // Straight into the engine's memory, so that weights are never held twice.
-  Bundle bundle = load_bundle(directory, engine.allocator({}));
+  return load_session(engine, load_bundle(directory, engine.allocator({})), directory, std::move(options));
+}
+
+Session load_session(Engine& engine, Bundle bundle, const std::string& directory, SessionOptions options,
+                     BoundWeights* bound) {
   check_extensions(directory, bundle.meta, [&](const std::string& op) {
     return engine.kernels().find(op, DeviceKind::kCpu) != nullptr ||
            std::none_of(bundle.plan.kernels.begin(), bundle.plan.kernels.end(),
@@ -99,10 +103,18 @@ Session load_session(Engine& engine, const std::string& directory, SessionOption
     if (const PlanCheck check = plan_check) check(bundle.plan);
     return plan_here(engine, bundle.plan);
   });
+  std::map<std::string, const Storage*> sources;
+  for (const auto& [name, weight] : bundle.weights) sources[name] = weight.storage.get();
   VariableBindings bindings = about_file(directory, kWeightsFile, [&] {
     return bind_weights(engine, here, std::move(bundle.weights), bundle.shards.variables);
   });
   bundle.weights.clear();
+  for (const plan::Variable& variable : here.variables) {
+    const auto source = sources.find(variable.name);
+    if (bound == nullptr || source == sources.end()) continue;
+    std::shared_ptr<Storage>& storage = bindings.at(variable.name);
+    storage = bound->try_emplace({source->second, here.spaces[variable.space].str()}, storage).first->second;
+  }
   share_constants(engine, here, bindings);
   options.shards = std::move(bundle.shards);
   return about_file(directory, kPlanFile,

@@ -75,5 +75,10 @@ void set_plan_check(PlanCheck check);
 // A plan of several ranks runs on those of the engine's world, each of which must load it; on an engine that has none,
 // all of it runs here.
 Session load_session(Engine& engine, const std::string& directory, SessionOptions options = {});
+// Of a bundle that was read from `directory`. With `bound`, weights of one storage are bound as one to all plans that
+// have them in one space. REQUIRES: the weights of all these bundles were read before any of them is loaded.
+using BoundWeights = std::map<std::pair<const Storage*, std::string>, std::shared_ptr<Storage>>;
+Session load_session(Engine& engine, Bundle bundle, const std::string& directory, SessionOptions options,
+                     BoundWeights* bound = nullptr);
 
 }  // namespace sluice

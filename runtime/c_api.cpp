@@ -1,5 +1,6 @@
 // The C API on top of the C++ one. Exceptions become statuses here.
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -22,13 +23,27 @@ struct StatusObject {
   sluice_kind kind;
   std::string message;
 };
+// Ports as the API's struct tells of them.
+struct Ports {
+  std::vector<api::Port> ports;
+  std::vector<std::vector<const char*>> dims;  // into `ports`
+  Ports(const Ports&) = delete;
+  Ports(Ports&&) = default;
+  explicit Ports(const std::vector<api::Port>& from) : ports(from) {
+    for (const api::Port& port : ports) {
+      std::vector<const char*>& names = dims.emplace_back();
+      for (const std::string& dim : port.dims) names.push_back(dim.empty() ? nullptr : dim.c_str());
+    }
+  }
+};
 struct PlanObject {
   api::Plan plan;
-  std::vector<api::Port> inputs, outputs;
+  Ports inputs{plan.inputs()}, outputs{plan.outputs()};
 };
 struct SessionObject {
   std::shared_ptr<api::Engine> engine;  // outlives the session
   api::Session session;
+  Ports inputs{session.inputs()}, outputs{session.outputs()};
 };
 struct StepObject {
   std::shared_ptr<SessionObject> session;
@@ -165,9 +180,11 @@ void give(const std::vector<api::Tensor>& tensors, sluice_tensor** outputs) {
   std::copy(made.begin(), made.end(), outputs);
 }
 
-void give_port(const std::vector<api::Port>& ports, size_t index, sluice_port* port, const char* where) {
+void give_port(const Ports& all, size_t index, sluice_port* port, const char* where) {
+  const std::vector<api::Port>& ports = all.ports;
   check_pointer(port, where, "port");
-  if (port->size < sizeof(sluice_port))
+  constexpr size_t kFirst = offsetof(sluice_port, dims);  // as the first version had it
+  if (port->size < kFirst)
     fail(ErrorKind::kValue,
          std::string(where) + ": port.size: " + std::to_string(port->size) + "; begin with SLUICE_PORT_INIT");
   if (index >= ports.size())
@@ -178,6 +195,7 @@ void give_port(const std::vector<api::Port>& ports, size_t index, sluice_port* p
   port->dtype = static_cast<sluice_dtype>(from.dtype);
   port->rank = static_cast<int32_t>(from.shape.size());
   port->shape = from.shape.data();
+  if (port->size >= sizeof(sluice_port)) port->dims = from.dims.empty() ? nullptr : all.dims[index].data();
 }
 
 std::chrono::milliseconds timeout_of(int64_t ms, const char* where, const char* what) {
@@ -286,10 +304,8 @@ sluice_status* sluice_plan_load(const char* path, sluice_plan** plan) {
   return guarded([&] {
     const char* where = "sluice_plan_load";
     check_pointer(plan, where, "plan");
-    auto object = std::make_shared<PlanObject>(PlanObject{api::Plan::load(check_pointer(path, where, "path")), {}, {}});
-    object->inputs = object->plan.inputs();
-    object->outputs = object->plan.outputs();
-    *plan = handles().add<sluice_plan>(std::move(object));
+    *plan = handles().add<sluice_plan>(
+        std::make_shared<PlanObject>(PlanObject{api::Plan::load(check_pointer(path, where, "path"))}));
   });
 }
 
@@ -299,10 +315,10 @@ const char* sluice_plan_name(const sluice_plan* plan) {
   return answered("", [&] { return get<PlanObject>(plan, "", "")->plan.name().c_str(); });
 }
 size_t sluice_plan_num_inputs(const sluice_plan* plan) {
-  return answered<size_t>(0, [&] { return get<PlanObject>(plan, "", "")->inputs.size(); });
+  return answered<size_t>(0, [&] { return get<PlanObject>(plan, "", "")->inputs.ports.size(); });
 }
 size_t sluice_plan_num_outputs(const sluice_plan* plan) {
-  return answered<size_t>(0, [&] { return get<PlanObject>(plan, "", "")->outputs.size(); });
+  return answered<size_t>(0, [&] { return get<PlanObject>(plan, "", "")->outputs.ports.size(); });
 }
 sluice_status* sluice_plan_input(const sluice_plan* plan, size_t index, sluice_port* port) {
   return guarded([&] {
@@ -353,13 +369,13 @@ size_t sluice_session_num_outputs(const sluice_session* session) {
 sluice_status* sluice_session_input(const sluice_session* session, size_t index, sluice_port* port) {
   return guarded([&] {
     const char* where = "sluice_session_input";
-    give_port(get<SessionObject>(session, where, "a session")->session.inputs(), index, port, where);
+    give_port(get<SessionObject>(session, where, "a session")->inputs, index, port, where);
   });
 }
 sluice_status* sluice_session_output(const sluice_session* session, size_t index, sluice_port* port) {
   return guarded([&] {
     const char* where = "sluice_session_output";
-    give_port(get<SessionObject>(session, where, "a session")->session.outputs(), index, port, where);
+    give_port(get<SessionObject>(session, where, "a session")->outputs, index, port, where);
   });
 }
 

@@ -15,7 +15,10 @@ struct SLUICE_API Port {
   std::string name;
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
-  std::string str() const;  // "images: float32(32, 1, 8, 8)"
+  // Of a session of a plan family: the dim of each axis whose size may differ from call to call, "" of the others; the
+  // shape has the largest. Empty where no axis may.
+  std::vector<std::string> dims = {};
+  std::string str() const;  // "images: float32(32, 1, 8, 8)"; "images: float32(batch<=32, 1, 8, 8)"
 };
 
 // An empty one, as made by default or moved from, throws kValue when asked for anything.

@@ -19,8 +19,8 @@
 #include "tensor.h"
 
 namespace sluice {
-class Session;
-class StepHandle;
+class SessionFamily;
+class FamilyStep;
 }  // namespace sluice
 
 namespace sluice::api {
@@ -48,7 +48,7 @@ class SLUICE_API Result {
 
  private:
   friend class Session;
-  std::shared_ptr<sluice::StepHandle> impl_;
+  std::shared_ptr<sluice::FamilyStep> impl_;
 };
 
 struct ActorCount {
@@ -87,7 +87,8 @@ struct Counters {
 // One that was moved from throws kValue when asked for anything but its ports, of which it has none.
 class SLUICE_API Session {
  public:
-  // Loads a bundle. The engine must outlive the session. Throws kIo, kValue, kUnsupported (a plan with Python in it).
+  // Loads a bundle, of a plan or of a plan family. That of a family takes inputs of all sizes that its dims allow (see
+  // Port::dims): the smallest plan that fits runs a call. The engine must outlive the session. Throws kIo, kValue, kUnsupported (a plan with Python in it).
   static Session load(Engine& engine, const std::string& bundle, SessionOptions options = {});
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
@@ -112,9 +113,9 @@ class SLUICE_API Session {
   Counters counters() const;
 
  private:
-  explicit Session(std::unique_ptr<sluice::Session> impl);
-  sluice::Session& impl() const;
-  std::unique_ptr<sluice::Session> impl_;
+  explicit Session(std::unique_ptr<sluice::SessionFamily> impl);
+  sluice::SessionFamily& impl() const;
+  std::unique_ptr<sluice::SessionFamily> impl_;
   std::vector<Port> inputs_, outputs_;
 };
 

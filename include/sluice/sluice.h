@@ -107,10 +107,11 @@ typedef struct sluice_port {
   const char* name;
   sluice_dtype dtype;
   int32_t rank;
-  const int64_t* shape;
+  const int64_t* shape;    /* of an axis whose size may differ from call to call, the largest */
+  const char* const* dims; /* per axis: the name of the dim that its size may follow, or NULL; NULL where no axis may */
 } sluice_port;
 #define SLUICE_PORT_INIT \
-  { sizeof(sluice_port), NULL, SLUICE_BOOL, 0, NULL }
+  { sizeof(sluice_port), NULL, SLUICE_BOOL, 0, NULL, NULL }
 
 /* --- plans, to look at before they are run. `path`: a plan file or a bundle directory */
 SLUICE_API sluice_status* sluice_plan_load(const char* path, sluice_plan** plan);
@@ -135,7 +136,7 @@ typedef struct sluice_session_options {
 } sluice_session_options;
 #define SLUICE_SESSION_OPTIONS_INIT \
   { sizeof(sluice_session_options), 0, 0, 0, 0 }
-/* `options` may be NULL. */
+/* `bundle`: of a plan, or of a plan family, whose inputs may have all sizes that its dims allow. `options` may be NULL. */
 SLUICE_API sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle,
                                               const sluice_session_options* options, sluice_session** session);
 /* Cancels what is in flight. */

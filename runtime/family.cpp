@@ -1,0 +1,332 @@
+#include "runtime/family.h"
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <mutex>
+#include <numeric>
+
+#include "base/interrupt.h"
+#include "runtime/engine.h"
+#include "runtime/family_bundle.h"
+#include "runtime/family_parts.h"
+#include "runtime/shared_arenas.h"
+#include "runtime/turns.h"
+
+namespace sluice {
+
+// What steps and callbacks need as long as there are any.
+struct FamilyStep::State {
+  std::shared_ptr<const plan::Family> family;
+  std::vector<plan::Part> parts;
+  std::vector<StepHandle> steps;
+  uint64_t number = 0;
+
+  std::mutex mutex;
+  std::vector<OutputTensor> outputs;  // once asked for
+
+  // For SessionOptions::on_output, which is told of the whole call.
+  std::vector<std::vector<OutputTensor>> told;
+  Status failure;
+};
+
+uint64_t FamilyStep::step() const { return state_->number; }
+
+bool FamilyStep::done() const {
+  return std::all_of(state_->steps.begin(), state_->steps.end(), [](const StepHandle& step) { return step.done(); });
+}
+
+Status FamilyStep::wait() {
+  Status status;
+  for (StepHandle& step : state_->steps)
+    if (const Status of_part = step.wait(); status.ok()) status = of_part;
+  return status;
+}
+
+Status FamilyStep::wait(Timeout timeout) {
+  if (state_->steps.size() == 1) return state_->steps.front().wait(timeout);
+  const Deadline deadline(timeout);
+  Status status;
+  for (StepHandle& step : state_->steps)
+    if (const Status of_part = step.wait(deadline.left()); status.ok()) status = of_part;
+  return status;
+}
+
+const std::vector<OutputTensor>& FamilyStep::outputs() {
+  if (state_->parts.empty()) return state_->steps.front().outputs();
+  wait().throw_if_error();
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->outputs.empty()) return state_->outputs;
+  std::vector<std::vector<OutputTensor>> results;
+  for (StepHandle& step : state_->steps) results.push_back(step.outputs());
+  state_->outputs = join_parts(*state_->family, state_->parts, results);
+  return state_->outputs;
+}
+
+struct SessionFamily::Core {
+  // Tells a caller of whole calls, in the order of their parts: each member tells of its steps in their order.
+  struct Teller {
+    decltype(SessionOptions::on_output) tell;
+    std::mutex mutex;
+    std::vector<std::deque<std::shared_ptr<FamilyStep::State>>> due;  // per member: of the steps it has yet to tell of
+    void part_done(size_t member, const Status& status, const std::vector<OutputTensor>& outputs);
+  };
+
+  std::shared_ptr<const plan::Family> family;
+  std::shared_ptr<Teller> teller;  // null where nobody wants to be told
+  std::vector<Session> members;
+  Turns turns;
+  std::mutex telling;  // with a teller, submissions come one after another
+  std::atomic<uint64_t> submitted{0};
+  bool alone() const { return members.size() == 1 && family->dims.empty(); }
+};
+
+void SessionFamily::Core::Teller::part_done(size_t member, const Status& status,
+                                            const std::vector<OutputTensor>& outputs) {
+  std::shared_ptr<FamilyStep::State> state;
+  {
+    const std::lock_guard lock(mutex);
+    state = std::move(due[member].front());
+    due[member].pop_front();
+  }
+  // Parts of one call end one after another: those of one member in their order, and another member waits for them.
+  if (!status.ok() && state->failure.ok()) state->failure = status;
+  state->told.push_back(outputs);
+  if (state->told.size() < state->parts.size()) return;
+  std::vector<OutputTensor> joined;
+  try {
+    if (state->failure.ok()) joined = join_parts(*state->family, state->parts, state->told);
+  } catch (...) {
+    state->failure = Status::from_current_exception();
+  }
+  state->told.clear();
+  tell(state->number, state->failure, joined);
+}
+
+SessionFamily::SessionFamily(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+SessionFamily::SessionFamily(SessionFamily&&) noexcept = default;
+SessionFamily::~SessionFamily() = default;
+
+SessionFamily::SessionFamily(Session session) : core_(std::make_unique<Core>()) {
+  plan::Family family{session.plan().name, {}, {}, {}, {{}}};
+  const auto fixed = [](const PortInfo& port) {
+    plan::FamilyPort of_port{port.name, port.type.dtype, {}};
+    for (const int64_t size : port.type.shape) of_port.axes.push_back({plan::FamilyAxis::kFixed, size});
+    return of_port;
+  };
+  for (const PortInfo& port : session.inputs()) family.inputs.push_back(fixed(port));
+  for (const PortInfo& port : session.outputs()) family.outputs.push_back(fixed(port));
+  core_->family = std::make_shared<const plan::Family>(std::move(family));
+  core_->members.push_back(std::move(session));
+}
+
+SessionFamily SessionFamily::load(Engine& engine, const std::string& directory, SessionOptions options) {
+  if (!is_family_bundle(directory)) return SessionFamily(load_session(engine, directory, std::move(options)));
+  FamilyBundle bundle = load_family_bundle(directory, engine.allocator({}));
+  auto core = std::make_unique<Core>();
+  const size_t n = bundle.members.size();
+  core->family = std::make_shared<const plan::Family>(std::move(bundle.family));
+  if (options.on_output) {
+    core->teller = std::make_shared<Core::Teller>();
+    core->teller->tell = std::move(options.on_output);
+    core->teller->due.resize(n);
+  }
+  options.arenas = std::make_shared<SharedArenas>(engine);
+  BoundWeights bound;
+  std::vector<Session> members(n);
+  // The largest first: what it has room for is not made anew.
+  std::vector<size_t> order(n);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::vector<uint64_t> bytes;
+  for (const Bundle& member : bundle.members)
+    bytes.push_back(std::accumulate(member.plan.arenas.begin(), member.plan.arenas.end(), uint64_t{0},
+                                    [](uint64_t sum, const plan::Arena& arena) { return checked_add(sum, arena.bytes); }));
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
+  for (const size_t m : order) {
+    SessionOptions of_member = options;
+    if (core->teller != nullptr) {
+      of_member.on_output = [teller = core->teller, m](uint64_t, const Status& status,
+                                                       const std::vector<OutputTensor>& outputs) {
+        teller->part_done(m, status, outputs);
+      };
+    }
+    Bundle& member = bundle.members[m];
+    member.meta = bundle.meta;
+    members[m] = load_session(engine, std::move(member), member_directory(directory, m), std::move(of_member), &bound);
+    about_file(directory, kFamilyFile, [&] {
+      const auto named = [](const std::vector<PortInfo>& ports) {
+        std::vector<plan::NamedType> types;
+        for (const PortInfo& port : ports) types.push_back({port.name, port.type});
+        return types;
+      };
+      plan::check_member(*core->family, m, named(members[m].inputs()), named(members[m].outputs()));
+      plan::check_updates(*core->family, members[m].plan());
+    });
+  }
+  core->members = std::move(members);
+  return SessionFamily(std::move(core));
+}
+
+const plan::Family& SessionFamily::family() const { return *core_->family; }
+
+namespace {
+
+// As long as calls may be, or as in the member of `known`.
+std::vector<PortInfo> at_most(const plan::Family& family, std::vector<PortInfo> known,
+                              const std::vector<plan::FamilyPort>& ports) {
+  for (size_t p = 0; p < ports.size(); ++p)
+    for (size_t a = 0; a < ports[p].axes.size(); ++a)
+      if (const int dim = ports[p].axes[a].dim; dim >= 0)
+        known[p].type.shape[static_cast<int>(a)] = family.dims[dim].max;
+  return known;
+}
+
+}  // namespace
+
+std::vector<PortInfo> SessionFamily::inputs() const {
+  return at_most(*core_->family, core_->members.back().inputs(), core_->family->inputs);
+}
+std::vector<PortInfo> SessionFamily::outputs() const {
+  return at_most(*core_->family, core_->members.back().outputs(), core_->family->outputs);
+}
+
+FamilyStep SessionFamily::submit(std::span<const InputTensor> inputs) { return *submit(inputs, false); }
+std::optional<FamilyStep> SessionFamily::try_submit(std::span<const InputTensor> inputs) {
+  return submit(inputs, true);
+}
+
+namespace {
+
+std::vector<plan::Part> parts_of_call(const plan::Family& family, std::span<const InputTensor> inputs) {
+  std::vector<Shape> shapes;
+  for (const InputTensor& input : inputs) shapes.push_back(input.spec.shape);
+  const plan::Extents extents = plan::extents_of(family, shapes);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const plan::FamilyPort& port = family.inputs[i];
+    const TensorSpec& spec = inputs[i].spec;
+    SLUICE_CHECK_KIND(kType, spec.dtype == port.dtype, "graph '{}': argument '{}' has dtype {}; expected {}",
+                      family.name, port.name, dtype_name(spec.dtype), dtype_name(port.dtype));
+    SLUICE_CHECK(spec.strides.rank() == spec.shape.rank() && (inputs[i].data != nullptr || numel(spec.shape) == 0),
+                 "graph '{}': argument '{}': got no data; expected {}", family.name, port.name,
+                 TensorType{spec.dtype, spec.shape}.str());
+  }
+  return plan::parts_of(family, extents);
+}
+
+}  // namespace
+
+std::optional<FamilyStep> SessionFamily::submit(std::span<const InputTensor> inputs, bool try_only) {
+  Core& core = *core_;
+  FamilyStep step;
+  step.state_ = std::make_shared<FamilyStep::State>();
+  FamilyStep::State& state = *step.state_;
+  if (core.alone()) {
+    std::optional<StepHandle> handle =
+        try_only ? core.members.front().try_submit(inputs) : core.members.front().submit(inputs);
+    if (!handle) return std::nullopt;
+    state.number = handle->step();
+    state.steps.push_back(*std::move(handle));
+    return step;
+  }
+  state.family = core.family;
+  state.parts = parts_of_call(*core.family, inputs);
+  std::unique_lock telling(core.telling, std::defer_lock);
+  if (core.teller != nullptr) telling.lock();
+  state.number = core.submitted++;
+  for (const plan::Part& part : state.parts) {
+    const bool may_wait = !try_only || !state.steps.empty();
+    const PartInputs given(*core.family, part, inputs);
+    Session& member = core.members[part.member];
+    const Turns::Inside turn = core.turns.enter(
+        part.member, !may_wait, [&](int active) { return core.members[active].stats().in_flight == 0; },
+        [&](int active) { core.members[active].wait_all(); });
+    if (!turn) return std::nullopt;
+    if (core.teller != nullptr) {
+      const std::lock_guard lock(core.teller->mutex);
+      core.teller->due[part.member].push_back(step.state_);
+    }
+    const auto not_due = [&] {
+      if (core.teller == nullptr) return;
+      const std::lock_guard lock(core.teller->mutex);
+      core.teller->due[part.member].pop_back();
+    };
+    try {
+      std::optional<StepHandle> handle =
+          may_wait ? member.submit(given.tensors()) : member.try_submit(given.tensors());
+      if (!handle) {
+        not_due();
+        return std::nullopt;
+      }
+      state.steps.push_back(*std::move(handle));
+    } catch (...) {
+      not_due();
+      throw;
+    }
+  }
+  return step;
+}
+
+void SessionFamily::wait_all() {
+  for (Session& member : core_->members) member.wait_all();
+  core_->turns.take_late().throw_if_error();
+}
+
+void SessionFamily::stop() {
+  for (Session& member : core_->members) member.stop();
+}
+
+namespace {
+
+// The members share what their arenas have in common, and their variables.
+uint64_t bytes_of(const std::vector<Session>& members) {
+  std::map<std::string, uint64_t> arenas, variables;
+  uint64_t bytes = 0;
+  for (const Session& member : members) {
+    for (const SessionMemory::Space& space : member.memory().spaces) {
+      bytes += space.total() - space.shared - space.variables;
+      arenas[space.name] = std::max(arenas[space.name], space.shared);
+      variables[space.name] = std::max(variables[space.name], space.variables);
+    }
+  }
+  for (const auto& shared : {arenas, variables})
+    for (const auto& [space, size] : shared) bytes += size;
+  return bytes;
+}
+
+}  // namespace
+
+SessionStats SessionFamily::stats() const {
+  if (core_->members.size() == 1) return core_->members.front().stats();
+  SessionStats all;
+  all.bytes = bytes_of(core_->members);
+  for (size_t m = 0; m < core_->members.size(); ++m) {
+    SessionStats stats = core_->members[m].stats();
+    all.submitted += stats.submitted;
+    all.finished += stats.finished;
+    all.failed += stats.failed;
+    all.in_flight += stats.in_flight;
+    all.max_in_flight = std::max(all.max_in_flight, stats.max_in_flight);
+    const std::string prefix = std::to_string(m) + "/";
+    const int streams = static_cast<int>(all.streams.size());
+    for (ActorStats& actor : stats.actors) {
+      actor.name = prefix + actor.name;
+      actor.stream += streams;
+      all.actors.push_back(std::move(actor));
+    }
+    for (StreamStats& stream : stats.streams) {
+      stream.name = prefix + stream.name;
+      all.streams.push_back(std::move(stream));
+    }
+    for (RegisterStats& reg : stats.registers) {
+      reg.name = prefix + reg.name;
+      all.registers.push_back(std::move(reg));
+    }
+    for (KernelLibrary& library : stats.libraries) {
+      library.name = prefix + library.name;
+      all.libraries.push_back(std::move(library));
+    }
+  }
+  return all;
+}
+
+}  // namespace sluice

@@ -1,0 +1,71 @@
+#include "runtime/family_parts.h"
+
+#include "runtime/strided_copy.h"
+
+namespace sluice {
+namespace {
+
+// Where the rows [start, start + extents) of a port lie in memory of `spec`.
+struct Rows {
+  uint64_t offset = 0;  // bytes
+  TensorSpec spec;
+};
+
+Rows rows_of(const plan::FamilyPort& port, TensorSpec spec, const plan::Extents& start, const plan::Extents& extents) {
+  uint64_t elements = 0;
+  for (size_t a = 0; a < port.axes.size(); ++a) {
+    const int dim = port.axes[a].dim, axis = static_cast<int>(a);
+    if (dim < 0) continue;
+    elements += static_cast<uint64_t>(start[dim] * spec.strides[axis]);
+    spec.shape[axis] = extents[dim];
+  }
+  return {elements * dtype_size(spec.dtype), spec};
+}
+
+}  // namespace
+
+PartInputs::PartInputs(const plan::Family& family, const plan::Part& part, std::span<const InputTensor> inputs) {
+  const plan::Extents& capacity = family.members[part.member];
+  const plan::Extents first(family.dims.size(), 0);
+  filled_.reserve(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const plan::FamilyPort& port = family.inputs[i];
+    const Rows rows = rows_of(port, inputs[i].spec, part.start, part.extents);
+    const auto* data = static_cast<const std::byte*>(inputs[i].data) + rows.offset;
+    const TensorSpec taken = TensorSpec::contiguous({rows.spec.dtype, port.shape(capacity)});
+    if (taken.shape == rows.spec.shape) {
+      tensors_.push_back({data, rows.spec});
+      continue;
+    }
+    std::vector<std::byte>& filled = filled_.emplace_back(taken.extent_bytes());
+    const Rows window = rows_of(port, taken, first, part.extents);
+    strided_copy(filled.data(), window.spec, data, rows.spec);
+    tensors_.push_back({filled.data(), taken});
+  }
+}
+
+std::vector<OutputTensor> join_parts(const plan::Family& family, const std::vector<plan::Part>& parts,
+                                     const std::vector<std::vector<OutputTensor>>& results) {
+  const plan::Part& last = parts.back();
+  if (parts.size() == 1 && last.extents == family.members[last.member]) return results.front();
+  plan::Extents extents = last.extents;
+  for (size_t d = 0; d < extents.size(); ++d) extents[d] += last.start[d];
+  const plan::Extents first(extents.size(), 0);
+  std::vector<OutputTensor> joined;
+  for (size_t o = 0; o < family.outputs.size(); ++o) {
+    const plan::FamilyPort& port = family.outputs[o];
+    const TensorSpec whole = TensorSpec::contiguous({port.dtype, port.shape(extents)});
+    auto storage = std::make_shared<Storage>(make_host_allocator(), whole.extent_bytes());
+    for (size_t p = 0; p < parts.size(); ++p) {
+      const OutputTensor& from = results[p][o];
+      const Rows source = rows_of(port, TensorSpec::contiguous(from.type), first, parts[p].extents);
+      const Rows target = rows_of(port, whole, parts[p].start, parts[p].extents);
+      strided_copy(static_cast<std::byte*>(storage->data()) + target.offset, target.spec, from.storage->data(),
+                   source.spec);
+    }
+    joined.push_back({{whole.dtype, whole.shape}, std::move(storage)});
+  }
+  return joined;
+}
+
+}  // namespace sluice

@@ -1,0 +1,28 @@
+#pragma once
+// Inputs of a part of a call, and the results of all of them.
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "plan/family.h"
+#include "runtime/session.h"
+
+namespace sluice {
+
+// The rows of a part, filled up with zeros to what its member takes. What need not be filled up is not copied.
+class PartInputs {
+ public:
+  PartInputs(const plan::Family& family, const plan::Part& part, std::span<const InputTensor> inputs);
+  std::span<const InputTensor> tensors() const { return tensors_; }
+
+ private:
+  std::vector<std::vector<std::byte>> filled_;
+  std::vector<InputTensor> tensors_;
+};
+
+// The results of a call from those of its parts, in memory of their own unless they are those of one part, as it is.
+std::vector<OutputTensor> join_parts(const plan::Family& family, const std::vector<plan::Part>& parts,
+                                     const std::vector<std::vector<OutputTensor>>& results);
+
+}  // namespace sluice
