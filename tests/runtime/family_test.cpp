@@ -94,7 +94,7 @@ TEST_F(FamilyTest, EverySizeRuns) {
     }
     for (const auto& [step, x] : steps) expect_doubled(step, x);
     family.wait_all();
-    EXPECT_EQ(family.stats().finished, fit == Fit::kPad ? 8u : 12u);
+    EXPECT_EQ(family.stats().finished, fit == Fit::kPad ? 8u : 13u);
     EXPECT_EQ(error_of([&] { family.submit(std::vector{input(counted(9, 0))}); }),
               "value: graph 'doubling': argument 'x': axis 0 is 9; dim 'rows' is at most 8");
     EXPECT_EQ(error_of([&] { family.submit(std::vector{InputTensor{nullptr, PlanBuilder::f32({3, 3})}}); }),
@@ -209,7 +209,9 @@ TEST_F(FamilyTest, BrokenBundlesAreErrorsThatNameTheFile) {
     write(file, "{");
     EXPECT_THAT(error(), HasSubstr(at + file)) << file;
     fs::remove(at + file);
-    if (file != std::string("family.json")) EXPECT_THAT(error(), HasSubstr(at + file)) << file;
+    if (file != std::string("family.json")) {
+      EXPECT_THAT(error(), HasSubstr(at + file)) << file;
+    }
     fs::create_symlink("/etc/hostname", at + file);
     EXPECT_THAT(error(), HasSubstr(at + file + ": cannot be read: it is a symbolic link")) << file;
   }
