@@ -190,6 +190,12 @@ std::vector<PortInfo> SessionFamily::outputs() const {
   return at_most(*core_->family, core_->members.back().outputs(), core_->family->outputs);
 }
 
+plan::FamilyLedger SessionFamily::ledger() const {
+  std::vector<const plan::Plan*> plans;
+  for (const Session& member : core_->members) plans.push_back(&member.plan());
+  return plan::family_ledger(plans, !core_->alone());
+}
+
 FamilyStep SessionFamily::submit(std::span<const InputTensor> inputs) { return *submit(inputs, false); }
 std::optional<FamilyStep> SessionFamily::try_submit(std::span<const InputTensor> inputs) {
   return submit(inputs, true);

@@ -50,6 +50,8 @@ class SessionFamily {
   const plan::Family& family() const;
   std::vector<PortInfo> inputs() const;
   std::vector<PortInfo> outputs() const;
+  // Every byte of the members' plans, what they share counted once.
+  plan::FamilyLedger ledger() const;
 
   FamilyStep submit(std::span<const InputTensor> inputs);
   // Nothing where it would have to wait. A call that is split waits for nothing before its first part.

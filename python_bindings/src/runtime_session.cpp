@@ -5,20 +5,18 @@
 #include "graph_object.h"
 #include "kernels/kernel_cache.h"
 #include "live_graphs.h"
-#include "plan/ledger.h"
-#include "runtime/bundle.h"
 #include "runtime/engine.h"
-#include "runtime/session.h"
+#include "runtime/family.h"
 
 namespace sluice::python {
 namespace {
 
 struct PySession {
   std::shared_ptr<Engine> engine;  // outlives the session
-  Session session;
+  std::optional<SessionFamily> session;
   ~PySession() {
     GilRelease release;
-    session = Session();
+    session.reset();
     engine.reset();
   }
 };
@@ -26,7 +24,7 @@ struct PySession {
 std::vector<Value> run(PySession& self, const std::vector<Value>& inputs) {
   std::vector<InputTensor> data;
   for (const Value& input : inputs) data.push_back({Tensor(input).read("run"), Tensor(input).spec()});
-  StepHandle step = self.session.submit(data);
+  FamilyStep step = self.session->submit(data);
   std::vector<Value> outputs;
   for (const OutputTensor& output : step.outputs())
     outputs.emplace_back(std::make_shared<EagerImpl>(output.storage, TensorSpec::contiguous(output.type), DeviceId{}));
@@ -94,9 +92,9 @@ void shutdown_engines(std::chrono::milliseconds timeout) {
 void bind_runtime(nb::module_& m) {
   nb::class_<PySession>(m, "RuntimeSession")
       .def("run", &run, Release(), nb::arg("inputs"))
-      .def("counters", [](const PySession& s) { return counters_of(s.session.stats()); })
-      .def("counters_text", [](const PySession& s) { return s.session.stats().str(); })
-      .def("ledger_bytes", [](const PySession& s) { return plan::ledger(s.session.plan()).total; });
+      .def("counters", [](const PySession& s) { return counters_of(s.session->stats()); })
+      .def("counters_text", [](const PySession& s) { return s.session->stats().str(); })
+      .def("ledger_bytes", [](const PySession& s) { return s.session->ledger().total; });
   struct PyEngine {
     std::shared_ptr<Engine> engine;
   };
@@ -121,7 +119,7 @@ void bind_runtime(nb::module_& m) {
               options.functions[key] = host_function_of(key, nb::borrow(function));
             }
             GilRelease release;
-            return new PySession{self.engine, load_session(*self.engine, dir, std::move(options))};
+            return new PySession{self.engine, SessionFamily::load(*self.engine, dir, std::move(options))};
           },
           nb::arg("directory"), nb::arg("functions") = nb::dict(), nb::rv_policy::take_ownership)
       .def(
