@@ -195,6 +195,8 @@ void check_family(const Family& family) {
     SLUICE_CHECK(std::count(family.members.begin(), family.members.end(), m) == 1,
                  "family '{}': two members ({}); each must differ", family.name, list_str(m));
   }
+  for (const FamilyPort& port : family.inputs) check_axes(family, port, "input");
+  for (const FamilyPort& port : family.outputs) check_axes(family, port, "output");
   for (size_t d = 0; d < family.dims.size(); ++d) {
     check_dim(family.dims[d], extents_in(family.members, d));
     const bool used = std::any_of(family.inputs.begin(), family.inputs.end(),
@@ -202,8 +204,6 @@ void check_family(const Family& family) {
     SLUICE_CHECK(used, "family '{}': no input has an axis of dim '{}'; nothing would say how long it is", family.name,
                  family.dims[d].name);
   }
-  for (const FamilyPort& port : family.inputs) check_axes(family, port, "input");
-  for (const FamilyPort& port : family.outputs) check_axes(family, port, "output");
   check_cuts(family);
 }
 

@@ -106,7 +106,7 @@ TEST(Family, ErrorsOfShapesNameTheArgumentTheAxisAndTheDim) {
   EXPECT_EQ(error_of([&] { extents_of(family, {{4, 8}, {5}}); }),
             "graph 'g': argument 'mask': axis 0 is 5; dim 'batch' is 4 in argument 'x'");
   EXPECT_EQ(error_of([&] { extents_of(family, {{4}, {4}}); }),
-            "graph 'g': argument 'x' has shape (4); must have 2 axes");
+            "graph 'g': argument 'x' has shape (4,); must have 2 axes");
   EXPECT_EQ(error_of([&] { extents_of(family, {{4, 8}}); }), "graph 'g': got 1 inputs; it takes 2");
 }
 
