@@ -129,6 +129,10 @@ void Node::publish_input_slots() {
 
 // Every message this node can ever get has come: its inputs have ended, its slots are back, its source was stopped.
 void Node::check_done() {
+  if (!end_told_ && run_->plan->actors[actor_].role == ActorRole::kSink) {
+    end_told_ = true;
+    run_->listener->on_sink_end(actor_);
+  }
   if (done_ || scheduled_ || ends_due_ != 0 || !rule_.quiescent()) return;
   done_ = true;
   const std::shared_ptr<Completion> completion = run_->completion;

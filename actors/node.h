@@ -206,6 +206,7 @@ class alignas(64) Node {
   }
 
   void fire_program();
+  bool says_end_of_data(const Status& status) const;
   Status wait_event(SlotEvent& slot, uint32_t flags);
   void acquire_slots(uint32_t flags);
   Status take_tokens(uint32_t flags);
@@ -242,6 +243,8 @@ class alignas(64) Node {
   bool special_ = false;    // feeds, and nodes whose acks carry events
   bool scheduled_ = false;  // a kFire is under way
   bool done_ = false;
+  bool sent_ = false;        // the firing under way has emitted or released something
+  bool end_told_ = false;    // of a sink, to the listener
   bool has_unseen_ = false;  // firings since take_unseen_failure() found one
   int ends_due_ = 0;         // input edges that have not ended
   int freed_slot_ = 0;       // of the ack being handled

@@ -13,24 +13,27 @@ using plan::InstrKind;
 
 namespace {
 
-// `step` of the sources, as callers count.
-std::string step_str(const plan::Plan& plan, uint64_t step) {
-  const auto batches = static_cast<uint64_t>(plan.micro_batches);
-  if (batches == 1) return fmt::format("step {}", step);
-  return fmt::format("step {}, micro-batch {} of {}", step / batches, step % batches, batches);
+// A firing as callers count: "step 3", and which of the actor's firings of it where there are several.
+std::string step_str(const plan::FiringCounts& counts, int actor, uint64_t firing) {
+  const uint64_t step = counts.step_of(actor, firing), before = counts.after(actor, step);
+  const uint64_t firings = counts.after(actor, step + 1) - before;
+  if (firings <= 1 || firing < before) return fmt::format("step {}", step);
+  return fmt::format("step {}, micro-batch {} of {}", step, firing - before, firings);
 }
 
-Status cancelled(const plan::Plan& plan, uint64_t step) {
+Status cancelled(const plan::FiringCounts& counts, int actor, uint64_t firing) {
   try {
-    return {ErrorKind::kCancelled, fmt::format("{}: cancelled: the session was stopped", step_str(plan, step))};
+    return {ErrorKind::kCancelled,
+            fmt::format("{}: cancelled: the session was stopped", step_str(counts, actor, firing))};
   } catch (...) {
     return Status::from_current_exception();
   }
 }
 
-Status in_firing(const Status& status, const std::string& context, const plan::Plan& plan, uint64_t step) {
+Status in_firing(const Status& status, const std::string& context, const plan::FiringCounts& counts, int actor,
+                 uint64_t firing) {
   try {
-    return status.with_context(fmt::format("{}, {}", context, step_str(plan, step)));
+    return status.with_context(fmt::format("{}, {}", context, step_str(counts, actor, firing)));
   } catch (const std::bad_alloc&) {
     return status;
   }
@@ -45,13 +48,14 @@ void Node::fire_program() {
   const int64_t begin_ns = (flags & kRunTraced) != 0 ? now_ns() : 0;
   const Host host{*this};
   rule_.begin();
+  sent_ = false;
   acquire_slots(flags);
   // Only now: the failure of a reader, which its ack's event carries, must not fail the writer's next firing.
   if (program.asynchronous) home_->stream().begin_firing(step);
   Status status = take_tokens(flags);
   // A failure that surfaced late is passed on beside the slots from here: before any token of this firing leaves.
   if (!status.ok()) run_->flags.fetch_or(kRunPoisoned, std::memory_order_acq_rel);
-  if ((flags & kRunCancelled) != 0) status = cancelled(*run_->plan, step);
+  if ((flags & kRunCancelled) != 0) status = cancelled(run_->counts, actor_, rule_.firings());
   if (!status.ok() && program.asynchronous) home_->stream().fail(status);
   home_->offer_lease();
   leasing_ns_ = 0;
@@ -67,11 +71,16 @@ void Node::fire_program() {
         if (status.ok()) {
           const KernelRun& first = program.kernels[instr.index];
           status = run_chain({&first, first.chain != nullptr ? first.chain->kernels : 1}, step, flags);
+          if (says_end_of_data(status)) {
+            rule_.abandon(host);
+            return run_->listener->on_data_end();
+          }
         } else if (const int kernel = program.kernels[instr.index].index; run_->plan->kernels[kernel].collective >= 0) {
           run_->listener->on_missed_collective(kernel, status);
         }
         break;
       case InstrKind::kEmit:
+        sent_ = true;
         if (program.outs[instr.index].late) {
           late = true;
         } else if (program.outs[instr.index].spans) {
@@ -81,7 +90,10 @@ void Node::fire_program() {
           emit(instr.index, status);
         }
         break;
-      case InstrKind::kRelease: rule_.release(instr.index, host); break;
+      case InstrKind::kRelease:
+        sent_ = true;
+        rule_.release(instr.index, host);
+        break;
     }
   }
   if (program.asynchronous && unseen()) {
@@ -108,6 +120,12 @@ void Node::fire_program() {
   published_firings_.store(rule_.firings(), std::memory_order_release);
   if (program.touches_variables) run_->listener->on_variables_done(program.writes_variables);
   if ((flags & kRunTraced) != 0) trace(step, -1, begin_ns, false);
+}
+
+// Instead of a failure: once something has been told, or by others than sources, it is one like any other.
+bool Node::says_end_of_data(const Status& status) const {
+  return !status.ok() && status.kind() == ErrorKind::kEndOfData && run_->sources_end && !sent_ &&
+         run_->plan->actors[actor_].role == ActorRole::kSource;
 }
 
 // Makes this firing, or on devices the stream, wait for `slot`'s event. Returns the failure seen, on the host.
@@ -225,8 +243,8 @@ Status Node::run_kernels(std::span<const KernelRun> runs, KernelChain* chain, ui
   }
   activity_.store(kIdle, std::memory_order_relaxed);
   if ((flags & kRunTraced) != 0) trace(step, runs[0].index, begin_ns, false, static_cast<int>(runs.size()));
-  if (status.ok()) return status;
-  status = in_firing(status, now != nullptr ? now->context : chain->context, *run_->plan, step);
+  if (status.ok() || says_end_of_data(status)) return status;
+  status = in_firing(status, now != nullptr ? now->context : chain->context, run_->counts, actor_, rule_.firings());
   // Before any token of this firing leaves, so that whoever gets one sees the flag.
   run_->flags.fetch_or(kRunPoisoned, std::memory_order_acq_rel);
   if (program.asynchronous) home_->stream().fail(status);

@@ -31,6 +31,10 @@ class RunListener {
   virtual void on_sink(int actor, uint64_t step, const Status& status, void* const* outputs) = 0;
   // The slots of the inputs a feed produces may be written for steps < `writable`.
   virtual void on_input_slots(int actor, uint64_t writable) = 0;
+  // A source has said that its data has ended. What can be made of what there is still is.
+  virtual void on_data_end() {}
+  // A sink will not fire again: its run was stopped, or the data of a source it depends on has ended.
+  virtual void on_sink_end(int /*actor*/) {}
   // A firing failed of itself (not because of its inputs).
   virtual void on_failure(uint64_t step, const Status& status) = 0;
   // A collective was left out, because its firing has failed: other ranks wait for this one in vain.
@@ -98,6 +102,7 @@ struct RunState {
   const plan::Adjacency adjacency;
   const plan::FiringCounts counts;
   RunListener* const listener;
+  const bool sources_end;  // they may say that their data has ended; not where other ranks would wait in vain
   std::shared_ptr<Completion> completion;
   std::atomic<uint32_t> flags{0};
   std::vector<EdgeLink> links;                 // per edge

@@ -9,13 +9,17 @@
 #include "actors/protocol.h"
 #include "base/interrupt.h"
 #include "kernels/kernel.h"
+#include "plan/ranks.h"
 
 namespace sluice::actors {
 
-using plan::ActorRole;
-
 RunState::RunState(const plan::Plan& plan, RunListener& listener)
-    : plan(&plan), adjacency(plan), counts(plan), listener(&listener), variable_steps(plan.variables.size()) {}
+    : plan(&plan),
+      adjacency(plan),
+      counts(plan),
+      listener(&listener),
+      sources_end(!plan::together(plan)),
+      variable_steps(plan.variables.size()) {}
 RunState::~RunState() = default;
 
 Runner::Runner(const plan::Plan& plan, Bindings bindings, RunListener& listener, const std::string& dump_dir)
@@ -214,18 +218,17 @@ void Runner::activate(std::chrono::nanoseconds timeout) {
   interruptible_wait(lock, progress->changed, kWaitForever, [&] { return progress->left == 0; });
 }
 
-void Runner::start(uint64_t n) {
+void Runner::start(uint64_t steps) {
   for (size_t a = 0; a < nodes_.size(); ++a) {
-    const ActorRole role = run_.plan->actors[a].role;
-    if (role == ActorRole::kSource || role == ActorRole::kFeed) nodes_[a]->start(n);
+    const plan::Actor& actor = run_.plan->actors[a];
+    if (is_started(actor)) nodes_[a]->start(steps * static_cast<uint64_t>(actor.starts));
   }
 }
 
 void Runner::stop() {
-  if (std::exchange(stopped_, true)) return;
+  if (stopped_.exchange(true)) return;
   for (size_t a = 0; a < nodes_.size(); ++a) {
-    const ActorRole role = run_.plan->actors[a].role;
-    if (role == ActorRole::kSource || role == ActorRole::kFeed) nodes_[a]->stop();
+    if (is_started(run_.plan->actors[a])) nodes_[a]->stop();
   }
 }
 

@@ -37,8 +37,8 @@ class Runner {
   // When it throws, actors are at work only if activated(). Throws kTimeout for a stream that others keep busy.
   void activate(std::chrono::nanoseconds timeout = kWaitForever);
   bool activated() const { return activated_; }
-  // `n` start credits to every source and feed.
-  void start(uint64_t n);
+  // The start credits of so many steps to every source and feed.
+  void start(uint64_t steps);
   // No more starts: what was started ends, then every node. Again: nothing.
   void stop();
   // From now on no kernel is started; tokens flow as if all had failed.
@@ -97,7 +97,7 @@ class Runner {
   std::vector<Node*> nodes_;
   std::vector<Cell> cells_;
   std::vector<size_t> room_;  // messages for which each stream has room
-  bool stopped_ = false;
+  std::atomic<bool> stopped_{false};
   std::atomic<bool> activated_{false};
 };
 

@@ -26,6 +26,7 @@ const char* error_kind_name(ErrorKind kind) {
     case ErrorKind::kIo: return "io";
     case ErrorKind::kCancelled: return "cancelled";
     case ErrorKind::kDevice: return "device";
+    case ErrorKind::kEndOfData: return "end of data";
   }
   return "unknown";
 }

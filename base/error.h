@@ -9,8 +9,21 @@
 namespace sluice {
 
 // What went wrong, in the terms a caller can act on. Python maps each kind to a builtin exception. kDevice: a device is
-// lost to this process; everything on it fails from now on.
-enum class ErrorKind { kValue, kType, kIndex, kRuntime, kUnsupported, kMemory, kTimeout, kIo, kCancelled, kDevice };
+// lost to this process; everything on it fails from now on. kEndOfData: a source has no more; nothing is broken.
+enum class ErrorKind {
+  kValue,
+  kType,
+  kIndex,
+  kRuntime,
+  kUnsupported,
+  kMemory,
+  kTimeout,
+  kIo,
+  kCancelled,
+  kDevice,
+  kEndOfData
+};
+inline constexpr ErrorKind kLastErrorKind = ErrorKind::kEndOfData;
 
 const char* error_kind_name(ErrorKind kind);
 

@@ -11,6 +11,7 @@
 //
 // `host` is any object with  ready(int edge, int slot), ack(int edge, int slot), end(int edge). It may deliver at
 // once or later, also to the same actor in the middle of its firing.
+// A source whose data has ended calls abandon(host) instead, before it has emitted or released anything.
 // Ports are positions in Adjacency::in_edges / out_registers of the actor.
 //
 // Rates. in port: at firings 0, hold, 2*hold... takes `take` tokens; gives them back at the last firing of the hold.
@@ -26,8 +27,8 @@
 //  6. A register that is in place of an edge defers that edge's ack until its own slot is free again.
 //
 // Ending. An actor ends when a firing can never happen again: an input has ended and holds too few tokens, or (source,
-// feed) it was stopped and its start credits are used up. It then returns every token it has, sends end on every edge,
-// and returns what still arrives.
+// feed) it was stopped and its start credits are used up, or (source) it said that its data has ended. It then returns
+// every token it has, sends end on every edge, and returns what still arrives.
 //
 // Thread safety: none but of peak_slots(); one host thread per actor.
 #include <atomic>
@@ -83,6 +84,11 @@ class FiringRule {
   // REQUIRES: every port has been emitted or released since begin().
   template <class Host>
   void finish(Host&& host);
+
+  // The firing does not happen, nor any later one: the source's data has ended.
+  // REQUIRES: of a source, between begin() and finish(), with nothing emitted or released since.
+  template <class Host>
+  void abandon(Host&& host);
 
   // No further firing is possible: end() has been sent on every edge and leftover tokens were returned (those behind
   // a deferred ack follow it). quiescent(): also, every output slot has come back.
@@ -341,6 +347,25 @@ template <class Host>
   firing_ = false;
   if (ending_ && !ended_ && must_end()) [[unlikely]]
     end_now(host);
+}
+
+template <class Host>
+void FiringRule::abandon(Host&& host) {
+  assert(source_ && firing_ && !ended_);
+  for (In& in : ins_) {
+    if (in.phase != 0) continue;
+    in.tokens += in.take;
+    in.next = in.head;
+  }
+  for (Out& out : outs_) {
+    if (out.phase != 0) continue;
+    ++out.free;
+    out.next = out.slot;
+  }
+  firing_ = false;
+  stopped_ = ending_ = true;
+  credits_ = 0;
+  end_now(host);
 }
 
 template <class Host>

@@ -15,15 +15,14 @@ class Untimed {
  public:
   explicit Untimed(const Plan& plan) : network_(plan), queued_(plan.actors.size()) {
     for (int a = 0; a < network_.actors(); ++a) {
-      const ActorRole role = plan.actors[a].role;
-      if (role == ActorRole::kSource || role == ActorRole::kFeed) sources_.push_back(a);
+      if (is_started(plan.actors[a])) sources_.push_back(a);
       enqueue(a);
     }
   }
 
   void start() {
     for (const int a : sources_) {
-      network_.rules[a].on_start(1);
+      network_.rules[a].on_start(static_cast<uint64_t>(network_.plan().actors[a].starts));
       enqueue(a);
     }
   }
@@ -65,18 +64,15 @@ class Untimed {
 
 FiringCounts::FiringCounts(const Plan& plan) : actors_(plan.actors.size()) {
   const std::vector<int> repetitions = repetition_vector(plan);
-  bool starts = false;
   uint64_t total = 0, initial = 0;
   for (size_t a = 0; a < actors_.size(); ++a) {
     actors_[a].per_period = static_cast<uint64_t>(repetitions[a]);
     actors_[a].first = total;
     total = checked_add(total, actors_[a].per_period);
-    const ActorRole role = plan.actors[a].role;
-    if (role != ActorRole::kSource && role != ActorRole::kFeed) continue;
-    starts = true;
-    period_ = actors_[a].per_period;
   }
-  SLUICE_CHECK(starts, "plan '{}': no actor ever starts: there is no feed and no source; a plan needs one", plan.name);
+  SLUICE_CHECK(std::any_of(plan.actors.begin(), plan.actors.end(), is_started),
+               "plan '{}': no actor ever starts: there is no feed and no source; a plan needs one", plan.name);
+  period_ = static_cast<uint64_t>(steps_of_period(plan, repetitions));
   for (const Register& reg : plan.registers) initial = checked_add(initial, static_cast<uint64_t>(reg.initial_tokens));
   // Tokens present at the start let actors run ahead, at most by a period each.
   const uint64_t limit = checked_mul(total, checked_add(checked_add(period_, initial), 1));

@@ -1,5 +1,5 @@
 #pragma once
-// How often each actor of a plan fires for N start credits. By determinacy these numbers do not depend on timing, so
+// How often each actor of a plan fires for N steps. By determinacy these numbers do not depend on timing, so
 // they say exactly when a run is idle and to which step a firing belongs.
 #include <cstdint>
 #include <vector>
@@ -14,9 +14,9 @@ class FiringCounts {
   // nothing ever starts.
   explicit FiringCounts(const Plan& plan);
 
-  // Firings of `actor` once nothing can fire any more, after `steps` start credits to every source and feed.
+  // Firings of `actor` once nothing can fire any more, after the start credits of `steps` steps.
   uint64_t after(int actor, uint64_t steps) const;
-  // The first step whose start credit makes firing number `firing` (0, 1, ...) possible.
+  // The first step whose start credits make firing number `firing` (0, 1, ...) possible.
   uint64_t step_of(int actor, uint64_t firing) const {
     const Actor& a = actors_[actor];
     if (firing < a.before) return 0;

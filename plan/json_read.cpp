@@ -351,6 +351,7 @@ void read(Fields& f, Actor& v) {
   v.role = f.name<ActorRole>("role", actor_role_name, 4);
   v.program = f.list<Instr>(
       "program", [&f](const js::value& value, const Path& path) { return read_instr(f.reader(), value, path); });
+  if (f.has("starts")) v.starts = f.integer("starts", 1);
 }
 void read(Fields& f, Register& v) {
   v.name = f.string("name");
@@ -445,7 +446,7 @@ Plan from_json(std::string_view text, const std::string& file_name) {
   plan.name = f.string("name");
   plan.options = read_attrs(f, "options");
   plan.target = f.string("target");
-  if (document.get_object().contains("micro_batches")) plan.micro_batches = f.integer("micro_batches", 1);
+  const int starts = f.has("micro_batches") ? f.integer("micro_batches", 1) : 1;  // of all, in plans of old
   read_section(f, "spaces", plan.spaces);
   read_section(f, "streams", plan.streams);
   read_section(f, "arenas", plan.arenas);
@@ -459,6 +460,9 @@ Plan from_json(std::string_view text, const std::string& file_name) {
   read_section(f, "outputs", plan.outputs);
   plan.certificate = f.ints("certificate");
   f.done();
+  for (Actor& actor : plan.actors) {
+    if (starts != 1 && is_started(actor)) actor.starts = starts;
+  }
   return plan;
 }
 
@@ -474,7 +478,7 @@ Machine machine_from_json(std::string_view text, const std::string& file_name) {
     if (ends.size() != 2) link.reader().wrong(link.path("between"), fmt::format("{} names; must be two", ends.size()));
     return LinkCost{ends[0], ends[1], number(link, "latency_ns", true), number(link, "bytes_per_s", false)};
   });
-  if (document.get_object().contains("kernels"))
+  if (f.has("kernels"))
     machine.kernels = objects<KernelCost>(f, "kernels", [](Fields& kernel) {
       return KernelCost{kernel.string("name"), number(kernel, "cost_ns", true)};
     });

@@ -111,8 +111,9 @@ std::string json(const Kernel& v) {
 }
 std::string json(const Actor& v) {
   const auto instr = [](const Instr& i) { return fmt::format(R"(["{}", {}])", instr_kind_name(i.kind), i.index); };
-  return fmt::format(R"({{"name": {}, "stream": {}, "role": "{}", "program": {}}})", quoted_json(v.name), v.stream,
-                     actor_role_name(v.role), list_json(v.program, instr));
+  return fmt::format(R"({{"name": {}, "stream": {}, "role": "{}", "program": {}{}}})", quoted_json(v.name), v.stream,
+                     actor_role_name(v.role), list_json(v.program, instr),
+                     v.starts == 1 ? std::string() : fmt::format(R"(, "starts": {})", v.starts));
 }
 std::string json(const Register& v) {
   return fmt::format(R"({{"name": {}, "producer": {}, "quota": {}, "bytes": {}, "slots": {}, "emit_every": {}, )"
@@ -148,7 +149,6 @@ std::string to_json(const Plan& plan) {
   std::string s =
       fmt::format("{{\"schema_version\": {},\n\"name\": {},\n\"options\": {},\n\"target\": {}", plan.schema_version,
                   quoted_json(plan.name), attrs_json(plan.options), quoted_json(plan.target));
-  if (plan.micro_batches != 1) s += fmt::format(",\n\"micro_batches\": {}", plan.micro_batches);
   append_section(s, "spaces", plan.spaces);
   append_section(s, "streams", plan.streams);
   append_section(s, "arenas", plan.arenas);

@@ -70,7 +70,8 @@ struct Variable {
 enum class BaseKind : uint8_t { kBuffer, kRegister, kVariable };
 const char* base_kind_name(BaseKind kind);
 
-// A strided window. Of kRegister: the slot this firing writes (for the producer) or has taken (for a consumer).
+// A strided window. Of kRegister, as an output: the slot this firing writes. As an input: the token taken, where the
+// actor consumes the register (also where it produces it); otherwise the slot it writes.
 struct View {
   BaseKind base = BaseKind::kBuffer;
   int index = 0;        // of the buffer, register or variable; -1: an absent optional input (kernels get null)
@@ -99,8 +100,10 @@ struct Instr {
   bool operator==(const Instr&) const = default;
 };
 
-// kFeed: a firing is one submitted step; the caller has written the input slots. kSink: a firing hands the outputs to
-// the caller's handle before its program releases them. kSource: fires once per start credit and runs kernels.
+// kFeed and kSource fire `starts` times per submitted step. Of a feed the caller has written the input slots, rows of a
+// step's inputs for each firing; a source runs kernels, which may say that its data has ended. kSink: a firing hands
+// the outputs to the caller's handle before its program releases them; it fires once in one or several steps, or
+// several times in one, and then each firing gives the next rows.
 enum class ActorRole : uint8_t { kNormal, kSource, kFeed, kSink };
 const char* actor_role_name(ActorRole role);
 
@@ -111,6 +114,7 @@ struct Actor {
   int stream = 0;
   ActorRole role = ActorRole::kNormal;
   std::vector<Instr> program;
+  int starts = 1;  // of kFeed and kSource: firings per step, as callers count steps
 };
 
 struct Register {
@@ -132,6 +136,10 @@ struct Edge {
   int hold = 1;
 };
 
+inline bool is_started(const Actor& actor) {
+  return actor.role == ActorRole::kSource || actor.role == ActorRole::kFeed;
+}
+
 // How callers see the plan.
 struct Input {
   std::string name;
@@ -148,8 +156,6 @@ struct Plan {
   std::string name;
   NamedAttrs options;  // what the compiler was asked for
   std::string target;  // Target::fingerprint()
-  // A step, as callers see it: so many firings of every feed and source, and one of every sink.
-  int micro_batches = 1;
   std::vector<Space> spaces;
   std::vector<Stream> streams;
   std::vector<Arena> arenas;

@@ -37,7 +37,6 @@ class Taking {
     part_.name = plan_.name;
     part_.options = plan_.options;
     part_.target = plan_.target;
-    part_.micro_batches = plan_.micro_batches;
     streams_to_ = keep(plan_.streams, streams_, part_.streams);
     arenas_to_ = keep(plan_.arenas, arenas_, part_.arenas);
     buffers_to_ = keep(plan_.buffers, buffers_, part_.buffers);

@@ -39,7 +39,7 @@ struct Link {
 };
 
 std::string link_str(const Plan& plan, const Link& link) {
-  if (link.edge < 0) return fmt::format("-(fires with)-> '{}'", plan.actors[link.to].name);
+  if (link.edge < 0) return fmt::format("-(makes the steps of)-> '{}'", plan.actors[link.to].name);
   const Edge& edge = plan.edges[link.edge];
   const Register& reg = plan.registers[edge.reg];
   const std::string rates = fmt::format("'{}': 1 per {} firing{}, {} taken per {}", reg.name, reg.emit_every,
@@ -65,10 +65,11 @@ std::vector<int> repetition_vector(const Plan& plan) {
   }
   int first_source = -1;
   for (int a = 0; a < n; ++a) {
-    if (plan.actors[a].role != ActorRole::kSource && plan.actors[a].role != ActorRole::kFeed) continue;
+    if (!is_started(plan.actors[a])) continue;
     if (first_source >= 0) {
-      links[first_source].push_back({a, {1, 1}, -1, true});
-      links[a].push_back({first_source, {1, 1}, -1, true});
+      const int64_t one = plan.actors[first_source].starts, other = plan.actors[a].starts, g = std::gcd(one, other);
+      links[first_source].push_back({a, {other / g, one / g}, -1, true});
+      links[a].push_back({first_source, {one / g, other / g}, -1, true});
     } else {
       first_source = a;
     }
@@ -129,7 +130,7 @@ std::vector<int> repetition_vector(const Plan& plan) {
     int64_t scale = 1;
     for (const int a : component) {
       repetitions[a] /= num_gcd;
-      int64_t whole = 1;
+      int64_t whole = is_started(plan.actors[a]) ? plan.actors[a].starts : 1;
       for (const int e : adjacency.in_edges[a]) whole = checked_lcm(whole, plan.edges[e].hold);
       for (const int r : adjacency.out_registers[a]) whole = checked_lcm(whole, plan.registers[r].emit_every);
       scale = checked_lcm(scale, whole / std::gcd(whole, repetitions[a]));
@@ -143,6 +144,11 @@ std::vector<int> repetition_vector(const Plan& plan) {
     }
   }
   return {repetitions.begin(), repetitions.end()};
+}
+
+int steps_of_period(const Plan& plan, const std::vector<int>& repetitions) {
+  const auto source = std::find_if(plan.actors.begin(), plan.actors.end(), is_started);
+  return repetitions[static_cast<size_t>(source - plan.actors.begin())] / source->starts;
 }
 
 namespace {

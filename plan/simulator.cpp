@@ -36,8 +36,6 @@ class Simulator {
  public:
   Simulator(const Plan& plan, const SimulateOptions& options)
       : plan_(plan),
-        credits_(options.steps * plan.micro_batches),
-        in_flight_(options.in_flight * plan.micro_batches),
         options_(options),
         repetitions_(repetition_vector(plan)),
         network_(plan),
@@ -47,18 +45,19 @@ class Simulator {
     result_.stream_busy_ns.resize(plan.streams.size());
     for (size_t r = 0; r < plan.registers.size(); ++r) result_.peak_slots[r] = plan.registers[r].initial_tokens;
     for (size_t a = 0; a < plan.actors.size(); ++a) {
-      if (is_source(a)) source_ = static_cast<int>(a);
+      starts_ |= is_started(plan.actors[a]);
       if (plan.actors[a].role == ActorRole::kSink) sinks_.push_back(static_cast<int>(a));
     }
+    if (starts_) steps_of_period_ = steps_of_period(plan, repetitions_);
     for (const auto& [group, ranks] : ranks_of_groups(plan)) {
       for (const int rank : ranks) groups_[group][rank];
     }
   }
 
   Simulation run() {
-    to_submit_ = credits_;
-    const bool limited = in_flight_ > 0 && !sinks_.empty() && source_ >= 0;
-    submit(limited ? std::min(in_flight_, to_submit_) : to_submit_);
+    to_submit_ = options_.steps;
+    const bool limited = options_.in_flight > 0 && !sinks_.empty() && starts_;
+    submit(limited ? std::min(options_.in_flight, to_submit_) : to_submit_);
     for (int a = 0; a < network_.actors(); ++a) enable(a, {});
     for (;;) {
       start_streams();
@@ -90,13 +89,12 @@ class Simulator {
     int last = -1;  // firing
   };
 
-  bool is_source(size_t a) const {
-    return plan_.actors[a].role == ActorRole::kSource || plan_.actors[a].role == ActorRole::kFeed;
-  }
-  void submit(int credits) {
-    to_submit_ -= credits;
+  void submit(int steps) {
+    to_submit_ -= steps;
     for (size_t a = 0; a < plan_.actors.size(); ++a) {
-      if (is_source(a)) network_.rules[a].on_start(credits);
+      const Actor& actor = plan_.actors[a];
+      if (is_started(actor))
+        network_.rules[a].on_start(static_cast<uint64_t>(steps) * static_cast<uint64_t>(actor.starts));
     }
   }
 
@@ -217,16 +215,16 @@ class Simulator {
   // A sink has fired. When all have, steps are answered, and as many more may come.
   void answered(int firing) {
     if (to_submit_ == 0) return;
-    int64_t done = credits_;
+    int64_t done = options_.steps;
     for (const int sink : sinks_)
-      done = std::min(
-          done, static_cast<int64_t>(network_.rules[sink].firings()) * repetitions_[source_] / repetitions_[sink]);
-    const int64_t submitted = credits_ - to_submit_;
-    const int64_t more = std::min<int64_t>(to_submit_, done + in_flight_ - submitted);
+      done =
+          std::min(done, static_cast<int64_t>(network_.rules[sink].firings()) * steps_of_period_ / repetitions_[sink]);
+    const int64_t submitted = options_.steps - to_submit_;
+    const int64_t more = std::min<int64_t>(to_submit_, done + options_.in_flight - submitted);
     if (more <= 0) return;
     submit(static_cast<int>(more));
     for (size_t s = 0; s < plan_.actors.size(); ++s) {
-      if (is_source(s)) enable(static_cast<int>(s), {CriticalHop::Reason::kData, -1, firing});
+      if (is_started(plan_.actors[s])) enable(static_cast<int>(s), {CriticalHop::Reason::kData, -1, firing});
     }
   }
 
@@ -256,9 +254,9 @@ class Simulator {
   }
 
   void find_blocked() {
-    if (source_ < 0) return;
+    if (!starts_) return;
     // Whole periods only: a step may be part of one.
-    const int64_t periods = credits_ / repetitions_[source_];
+    const int64_t periods = options_.steps / steps_of_period_;
     std::vector<int> left(plan_.actors.size());
     for (size_t a = 0; a < left.size(); ++a) {
       left[a] = static_cast<int>(
@@ -293,7 +291,7 @@ class Simulator {
             return x.end_ns < y.end_ns;
           })->actor;
     }
-    if (last < 0 || source_ < 0) return;
+    if (last < 0 || !starts_) return;
     std::vector<int> firings;
     for (int f = 0; f < static_cast<int>(result_.firings.size()); ++f) {
       if (result_.firings[f].actor == last) firings.push_back(f);
@@ -309,9 +307,7 @@ class Simulator {
     trace_back(firings[n - 1 - n / 8]);
   }
 
-  double per_step(int actor) const {
-    return static_cast<double>(repetitions_[actor]) * plan_.micro_batches / repetitions_[source_];
-  }
+  double per_step(int actor) const { return static_cast<double>(repetitions_[actor]) / steps_of_period_; }
 
   // Why a firing went on when it did: a rank that came late to its last meeting before `before`, which then becomes
   // that meeting, or what it began after.
@@ -365,7 +361,6 @@ class Simulator {
   }
 
   const Plan& plan_;
-  const int credits_, in_flight_;  // of every source and feed: each is a micro-batch
   const SimulateOptions& options_;
   const std::vector<int> repetitions_;
   Network network_;
@@ -380,7 +375,8 @@ class Simulator {
   double now_ = 0;
   int64_t order_ = 0;
   int last_firing_ = -1;
-  int source_ = -1;
+  bool starts_ = false;  // something does
+  int steps_of_period_ = 1;
   std::vector<int> sinks_;
   int to_submit_ = 0;
 };
@@ -388,12 +384,11 @@ class Simulator {
 }  // namespace
 
 Simulation simulate(const Plan& plan, const SimulateOptions& options) {
-  constexpr int kMost = 1 << 30;  // micro-batches
-  SLUICE_CHECK(plan.micro_batches >= 1, "simulate: micro_batches is {}; must be at least 1", plan.micro_batches);
-  SLUICE_CHECK(options.steps >= 1 && options.steps <= kMost / plan.micro_batches,
-               "simulate: steps is {}; must be in 1 to {}", options.steps, kMost / plan.micro_batches);
-  SLUICE_CHECK(options.in_flight <= kMost / plan.micro_batches, "simulate: in_flight is {}; must be at most {}",
-               options.in_flight, kMost / plan.micro_batches);
+  constexpr int kMost = 1 << 30;  // firings of a source
+  int starts = 1;
+  for (const Actor& actor : plan.actors) starts = std::max(starts, actor.starts);
+  SLUICE_CHECK(options.steps >= 1 && options.steps <= kMost / starts, "simulate: steps is {}; must be in 1 to {}",
+               options.steps, kMost / starts);
   return Simulator(plan, options).run();
 }
 

@@ -11,7 +11,7 @@
 namespace sluice::plan {
 
 struct SimulateOptions {
-  int steps = 8;          // submitted: each is the plan's micro_batches start credits of every source and feed
+  int steps = 8;          // submitted: each is `starts` credits of every source and feed
   double firing_ns = 0;   // cost of one firing besides its kernels
   double message_ns = 0;  // latency of a message that crosses streams
   int in_flight = 0;      // steps submitted and not yet at all sinks: 0 = no limit

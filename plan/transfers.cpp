@@ -11,8 +11,8 @@
 namespace sluice::plan {
 namespace {
 
-// Steps that the sources of a rank may be ahead of what it receives, and the most slots that takes.
-constexpr int kAhead = 16, kMostSlots = 1 << 12;
+// Steps that the sources of a rank may be ahead of what it receives.
+constexpr int kAhead = 16;
 
 class Transfers {
  public:
@@ -20,15 +20,11 @@ class Transfers {
       : plan_(plan),
         repetitions_(repetition_vector(plan)),
         edges_(Adjacency(plan).register_edges),
-        ahead_(std::max(kAhead, std::min(kMostSlots, plan.micro_batches) * 2)) {
+        steps_(steps_of_period(plan, repetitions_)) {
     for (const Kernel& k : plan.kernels) {
       group_ = std::max(group_, k.collective + 1);
       for (const View& view : k.outputs)
         if (view.base == BaseKind::kRegister) writers_.emplace(view.index, k);
-    }
-    for (size_t a = 0; a < plan.actors.size(); ++a) {
-      if (plan.actors[a].role == ActorRole::kFeed || plan.actors[a].role == ActorRole::kSource)
-        steps_ = repetitions_[a];
     }
   }
 
@@ -122,7 +118,7 @@ class Transfers {
       // The receiver fires as often as a token is made: with the steps, as everything does.
       const int tokens = repetitions_[reg.producer] / reg.emit_every, common = std::gcd(tokens, steps_);
       const int source = actor("steps of " + name, plan_.actors[receiver].stream, ActorRole::kSource);
-      const int pace = control("pace of " + name, source, receiver, ahead_, steps_ / common, tokens / common);
+      const int pace = control("pace of " + name, source, receiver, kAhead, steps_ / common, tokens / common);
       const int paced = last_edge();
       const int wire = control("wire of " + name, sender, receiver, 1);
       const int wired = last_edge();
@@ -208,11 +204,11 @@ class Transfers {
       const int sink = actor(name, stream(r, name), ActorRole::kSink);
       for (const auto& [sender, tokens] : senders_[r]) {
         const int common = std::gcd(tokens, steps_);
-        emit(control("sent: " + plan_.actors[sender].name, sender, sink, ahead_, tokens / common, steps_ / common));
+        emit(control("sent: " + plan_.actors[sender].name, sender, sink, kAhead, tokens / common, steps_ / common));
         release(last_edge());
       }
       for (size_t s = 0; senders_[r].empty() && s < sources_[r].size(); ++s) {
-        emit(control("begun: " + plan_.actors[sources_[r][s]].name, sources_[r][s], sink, ahead_));
+        emit(control("begun: " + plan_.actors[sources_[r][s]].name, sources_[r][s], sink, kAhead));
         release(last_edge());
       }
     }
@@ -221,8 +217,7 @@ class Transfers {
   Plan plan_;
   const std::vector<int> repetitions_;
   const std::vector<std::vector<int>> edges_;  // per register, as given
-  int steps_ = 1;                              // per period
-  const int ahead_;                            // slots of registers that keep the pace
+  const int steps_;                            // per period
   int group_ = 0, lanes_ = 0, from_ = 0;
   std::map<int, Provenance> writers_;                        // of the kernel that writes it, by register
   Provenance origin_;                                        // of the transfers that are made

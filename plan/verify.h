@@ -28,8 +28,11 @@ VerifyReport verify(const Plan& plan);
 void check(const Plan& plan);
 
 // Firings of each actor in one period, smallest whole numbers; each component on its own except that all sources and
-// feeds of a plan fire alike. Throws kValue naming the cycle of edges when the rates are inconsistent.
+// feeds of a plan make the same steps, and a period whole ones. Throws kValue naming the cycle of edges when the rates
+// are inconsistent.
 std::vector<int> repetition_vector(const Plan& plan);
+// Steps of one period, as callers count them. REQUIRES: `repetitions` are the plan's, and something starts.
+int steps_of_period(const Plan& plan, const std::vector<int>& repetitions);
 
 // Actors in an order in which they may fire for one period, by greedy execution of the firing rule (exact: a period
 // exists if and only if greedy finds it). Throws kValue with the shortest blocking cycle.

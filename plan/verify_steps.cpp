@@ -12,26 +12,18 @@ namespace {
 
 class Steps {
  public:
-  Steps(const Plan& plan, VerifyReport& report)
-      : plan_(plan), report_(report), counts_(plan), batches_(static_cast<uint64_t>(plan.micro_batches)) {}
+  Steps(const Plan& plan, VerifyReport& report) : plan_(plan), report_(report), counts_(plan) {}
 
   void run() {
     ended();
-    if (counts_.period() % batches_ != 0) {
-      problem("a period is {} micro-batches; a step has {}, and a period whole steps", counts_.period(), batches_);
-      return;
-    }
     for (const Register& reg : plan_.registers) {
       const Actor& producer = plan_.actors[reg.producer];
-      if (producer.role != ActorRole::kFeed || reg.quota >= plan_.micro_batches) continue;
-      problem("register '{}' of feed '{}' has {} slots; a step has {} micro-batches, each with one", reg.name,
-              producer.name, reg.quota, batches_);
+      if (producer.role != ActorRole::kFeed || reg.quota >= producer.starts) continue;
+      problem("register '{}' of feed '{}' has {} slots; a step is {} firings of it, each with one", reg.name,
+              producer.name, reg.quota, producer.starts);
     }
-    for (const Input& input : plan_.inputs) {
-      int64_t rows = input.spec.shape.rank() == 0 ? 0 : input.spec.shape[0];
-      if (__builtin_mul_overflow(rows, static_cast<int64_t>(batches_), &rows))
-        problem("input '{}': {} micro-batches of {}; too large", input.name, batches_, input.spec.shape.str());
-    }
+    for (const Input& input : plan_.inputs)
+      rows("input", input.name, input.spec, plan_.actors[plan_.registers[input.reg].producer].starts);
     for (int a = 0; a < static_cast<int>(plan_.actors.size()); ++a) {
       if (plan_.actors[a].role == ActorRole::kSink) sink(a);
     }
@@ -41,6 +33,11 @@ class Steps {
   template <class... Args>
   void problem(fmt::format_string<Args...> format, Args&&... args) {
     report_.problems.push_back({"steps", fmt::format(format, std::forward<Args>(args)...)});
+  }
+  void rows(const char* what, const std::string& name, const TensorSpec& spec, int64_t firings) {
+    int64_t rows = spec.shape.rank() == 0 ? 0 : spec.shape[0];
+    if (__builtin_mul_overflow(rows, firings, &rows))
+      problem("{} '{}': {} firings of {} rows; too many", what, name, firings, spec.shape[0]);
   }
 
   // Ranks that send to others or receive are told by those when a step is over.
@@ -65,23 +62,35 @@ class Steps {
   }
 
   void sink(int a) {
-    const uint64_t steps = counts_.period() / batches_;
-    if (counts_.per_period(a) > steps) {
-      problem("sink '{}' fires {} times in {} steps; it must fire at most once per step", plan_.actors[a].name,
-              counts_.per_period(a), steps);
-    }
+    const std::string& name = plan_.actors[a].name;
+    const uint64_t steps = counts_.period(), firings = counts_.per_period(a);
     if (counts_.after(a, 0) != 0) {
       problem(
           "sink '{}' can fire before a step is submitted; its way from the feeds must have a register without initial "
           "tokens",
-          plan_.actors[a].name);
+          name);
+    }
+    if (firings <= steps) return;
+    if (firings % steps != 0) {
+      problem("sink '{}' fires {} times in {} steps; it must fire equally often in each, or at most once per step",
+              name, firings, steps);
+      return;
+    }
+    const Adjacency adjacency(plan_);
+    for (const Output& output : plan_.outputs) {
+      for (const int e : adjacency.register_edges[output.view.index]) {
+        if (plan_.edges[e].consumer != a) continue;
+        rows("output", output.name, output.view.spec, static_cast<int64_t>(firings / steps));
+        if (output.view.spec.shape.rank() == 0)
+          problem("output '{}': sink '{}' gives {} of it per step; one of several has rows", output.name, name,
+                  firings / steps);
+      }
     }
   }
 
   const Plan& plan_;
   VerifyReport& report_;
   const FiringCounts counts_;
-  const uint64_t batches_;
 };
 
 }  // namespace

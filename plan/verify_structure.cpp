@@ -17,8 +17,6 @@ class Structure {
 
   void run() {
     schema_version();
-    if (plan_.micro_batches < 1 || plan_.micro_batches > kMaxRate)
-      problem("micro_batches: {}; must be in 1 to {}", plan_.micro_batches, kMaxRate);
     names();
     indices();
     if (!report_.ok()) return;  // the rest follows indices
@@ -107,6 +105,7 @@ class Structure {
     for (const Actor& a : plan_.actors) {
       const std::string where = "actor '" + a.name + "'";
       index(where, "stream", a.stream, plan_.streams);
+      range(where, "starts", a.starts, 1, is_started(a) ? kMaxRate : 1);
       for (const Instr& i : a.program) {
         if (i.kind == InstrKind::kRun) index(where, "kernel", i.index, plan_.kernels);
         if (i.kind == InstrKind::kEmit) index(where, "register", i.index, plan_.registers);
@@ -302,7 +301,7 @@ class Structure {
     std::vector<bool> reached(plan_.actors.size());
     std::vector<int> queue;
     for (int a = 0; a < count(plan_.actors); ++a) {
-      if (plan_.actors[a].role != ActorRole::kSource && plan_.actors[a].role != ActorRole::kFeed) continue;
+      if (!is_started(plan_.actors[a])) continue;
       reached[a] = true;
       queue.push_back(a);
     }

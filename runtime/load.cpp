@@ -90,17 +90,6 @@ void allocate_arenas(Engine& engine, SessionCore::Loaded& loaded) {
     loaded.bindings.arenas.push_back(static_cast<std::byte*>(block->data()) + shared[a].offset);
     loaded.arenas.push_back(std::move(block));
   }
-  // Initial tokens are zeros, as all new memory of the host is.
-  for (const plan::Register& reg : plan.registers) {
-    for (int t = 0; t < reg.initial_tokens && reg.bytes > 0; ++t) {
-      const plan::Buffer& buffer = plan.buffers[reg.slots[t]];
-      const plan::Space& space = plan.spaces[plan.arenas[buffer.arena].space];
-      if (space.kind != SpaceKind::kDevice) continue;
-      const std::vector<std::byte> zeros(buffer.bytes);
-      engine.device(space.device)
-          .copy_from_host(loaded.bindings.arenas[buffer.arena] + buffer.offset, zeros.data(), buffer.bytes);
-    }
-  }
 }
 
 void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
@@ -156,6 +145,23 @@ void log_loaded(const SessionCore& core, std::chrono::steady_clock::time_point s
 
 }  // namespace
 
+void clear_initial_tokens(Engine& engine, const SessionCore::Loaded& loaded) {
+  const plan::Plan& plan = loaded.plan;
+  for (const plan::Register& reg : plan.registers) {
+    for (int t = 0; t < reg.initial_tokens && reg.bytes > 0; ++t) {
+      const plan::Buffer& buffer = plan.buffers[reg.slots[t]];
+      const plan::Space& space = plan.spaces[plan.arenas[buffer.arena].space];
+      std::byte* const slot = loaded.bindings.arenas[buffer.arena] + buffer.offset;
+      if (space.kind != SpaceKind::kDevice) {
+        std::memset(slot, 0, buffer.bytes);
+        continue;
+      }
+      const std::vector<std::byte> zeros(buffer.bytes);
+      engine.device(space.device).copy_from_host(slot, zeros.data(), buffer.bytes);
+    }
+  }
+}
+
 std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const VariableBindings& variables,
                                        SessionOptions options) {
   const auto start = std::chrono::steady_clock::now();
@@ -173,6 +179,7 @@ std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const Va
   for (const auto& stream : loaded->streams) loaded->bindings.streams.push_back(stream.get());
   bind_variables(*loaded, variables);
   allocate_arenas(engine, *loaded);
+  clear_initial_tokens(engine, *loaded);
   prepare_kernels(engine, *loaded);
   const auto core = std::make_shared<SessionCore>(engine, std::move(loaded));
   try {

@@ -10,4 +10,7 @@ namespace sluice {
 std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const VariableBindings& variables,
                                        SessionOptions options);
 
+// The slots of initial tokens become zeros, as at the beginning of a run.
+void clear_initial_tokens(Engine& engine, const SessionCore::Loaded& loaded);
+
 }  // namespace sluice

@@ -24,9 +24,22 @@ void extend(const plan::Plan& plan, Ports::Input& port, plan::Shard shard) {
   port.shards.push_back(std::move(shard));
 }
 
+// A step has the rows of `parts` firings. What verify() has checked of each, not of all shards together.
+void times_rows(const plan::Plan& plan, PortInfo& port, int64_t parts) {
+  Shape& shape = port.type.shape;
+  if (shape.rank() == 0) return;
+  SLUICE_CHECK(!__builtin_mul_overflow(shape[0], parts, &shape[0]), "plan '{}': '{}': {} firings of {}; too large",
+               plan.name, port.name, parts, port.type.str());
+}
+
 }  // namespace
 
-Ports ports_of(const plan::Plan& plan, const plan::Shards& shards) {
+int64_t firings_per_step(const plan::FiringCounts& counts, int sink) {
+  return std::max<int64_t>(1, static_cast<int64_t>(counts.per_period(sink) / counts.period()));
+}
+
+Ports ports_of(const plan::Plan& plan, const plan::FiringCounts& counts, const plan::Shards& shards) {
+  const plan::Adjacency adjacency(plan);
   Ports ports;
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     const plan::Input& input = plan.inputs[i];
@@ -46,11 +59,14 @@ Ports ports_of(const plan::Plan& plan, const plan::Shards& shards) {
   }
   for (Ports::Input& port : ports.inputs) {
     port.shards.front().start = 0;  // what this process has begins here
-    Shape& shape = port.info.type.shape;
-    if (shape.rank() == 0) continue;
-    SLUICE_CHECK(!__builtin_mul_overflow(shape[0], int64_t{plan.micro_batches}, &shape[0]),
-                 "plan '{}': input '{}': {} micro-batches of {}; too large", plan.name, port.info.name,
-                 plan.micro_batches, port.info.type.str());  // of all shards; verify() knows of one
+    port.parts = plan.actors[plan.registers[plan.inputs[port.of_plan.front()].reg].producer].starts;
+    for (const int i : port.of_plan) {
+      const int starts = plan.actors[plan.registers[plan.inputs[i].reg].producer].starts;
+      SLUICE_CHECK(starts == port.parts,
+                   "plan '{}': input '{}': a step is {} firings of one of its feeds and {} of another", plan.name,
+                   port.info.name, port.parts, starts);
+    }
+    times_rows(plan, port.info, port.parts);
   }
   for (const plan::Output& output : plan.outputs) {
     const plan::Shard* known = plan::find_shard(shards.outputs, output.name);
@@ -60,7 +76,13 @@ Ports ports_of(const plan::Plan& plan, const plan::Shards& shards) {
     const bool told = known != nullptr && std::any_of(ports.outputs.begin(), ports.outputs.end(),
                                                       [&](const PortInfo& port) { return port.name == name; });
     ports.output_of.push_back(told ? -1 : static_cast<int>(ports.outputs.size()));
-    if (!told) ports.outputs.push_back({name, {output.view.spec.dtype, output.view.spec.shape}});
+    if (told) continue;
+    ports.outputs.push_back({name, {output.view.spec.dtype, output.view.spec.shape}});
+    for (const int e : adjacency.register_edges[output.view.index]) {
+      const int sink = plan.edges[e].consumer;
+      if (plan.actors[sink].role == plan::ActorRole::kSink)
+        times_rows(plan, ports.outputs.back(), firings_per_step(counts, sink));
+    }
   }
   return ports;
 }

@@ -64,6 +64,7 @@ std::optional<StepHandle> Session::try_submit(std::span<const InputTensor> input
 
 void Session::start(uint64_t n) { core_->start(n); }
 void Session::wait_all() { core_->wait_all(core_->wait_timeout()); }
+void Session::reset() { core_->reset(); }
 void Session::wait_all(Timeout timeout) { core_->wait_all(timeout); }
 SessionStats Session::stats() const { return core_->stats(); }
 SessionMemory Session::memory() const { return core_->memory(); }

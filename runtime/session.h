@@ -5,7 +5,9 @@
 //   StepHandle step = session.submit(inputs);   // copies the inputs, returns at once, blocks only at capacity
 //   step.outputs()[0].storage->data();          // waits; throws the step's error
 //
-// A step that fails does not stop the session: later steps run. Destroying a session cancels its steps in flight.
+// A step that fails does not stop the session: later steps run. Where a source says that its data has ended, the steps
+// before that finish; the handles of the others, and submit(), report kEndOfData until reset().
+// Destroying a session cancels its steps in flight.
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -181,6 +183,11 @@ class Session {
   // returned. Throws errors that reached no handle. Throws kTimeout naming the actors that are stuck.
   void wait_all();  // options.wait_timeout
   void wait_all(Timeout timeout);
+  // Begins anew, after the end of data or at any time: waits for what was submitted, but for steps that need more of
+  // them; then initial tokens are zeros again, steps and counters count from 0. Variables, and what host functions
+  // keep, stay as they are: a source's function begins anew by itself. Throws kTimeout naming who is stuck, kRuntime
+  // once stopped and on a stream's own thread, kUnsupported for plans with collectives.
+  void reset();
   // Cancels the steps in flight (their handles report kCancelled), ends all actors and returns all slots. Idempotent;
   // submit() throws afterwards. Waits for the kernels then running: throws kTimeout naming the actors that are stuck in
   // one after options.stop_timeout; may then be called again. Throws kRuntime on a stream's own thread.

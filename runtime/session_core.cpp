@@ -1,6 +1,7 @@
 #include "runtime/session_core.h"
 
 #include <algorithm>
+#include <climits>
 
 #include "actors/stream_executor.h"
 #include "base/log.h"
@@ -16,33 +17,34 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
     : engine_(engine),
       results_memory_(engine.caching_allocator()),
       manual_(engine.options().manual_stepping),
-      loaded_(std::move(loaded)),
-      batches_(loaded_->plan.micro_batches) {
+      loaded_(std::move(loaded)) {
   const plan::Plan& plan = loaded_->plan;
   loaded_->bindings.chains = loaded_->options.cuda_graphs;
-  ports_ = ports_of(plan, loaded_->options.shards);
-  runner_ = std::make_shared<actors::Runner>(plan, loaded_->bindings, *this, loaded_->options.dump_dir);
-  runner_->set_flag(actors::kRunCheckNumerics, loaded_->options.check_numerics);
-  int quota = 0;
+  runner_ = make_runner();
+  ports_ = ports_of(plan, runner_->counts(), loaded_->options.shards);
+  int room = INT_MAX;  // steps that have their slots
   for (int a = 0; a < static_cast<int>(plan.actors.size()); ++a) {
-    const ActorRole role = plan.actors[a].role;
-    if (role == ActorRole::kSink) sinks_.push_back({a, actors::outputs_of(plan, runner_->adjacency(), a)});
-    if (role == ActorRole::kFeed) feeds_.push_back({a});
-    if (role != ActorRole::kFeed && role != ActorRole::kSource) continue;
-    for (const int r : runner_->adjacency().out_registers[a]) {
-      quota = quota == 0 ? plan.registers[r].quota : std::min(quota, plan.registers[r].quota);
+    const plan::Actor& actor = plan.actors[a];
+    if (actor.role == ActorRole::kSink) {
+      sinks_.push_back({a, actors::outputs_of(plan, runner_->adjacency(), a),
+                        static_cast<uint64_t>(firings_per_step(runner_->counts(), a))});
     }
+    if (actor.role == ActorRole::kFeed) feeds_.push_back({a, static_cast<uint64_t>(actor.starts)});
+    if (!is_started(actor)) continue;
+    for (const int r : runner_->adjacency().out_registers[a])
+      room = std::min(room, plan.registers[r].quota / actor.starts);
   }
+  if (room == INT_MAX) room = 1;
   const int least = least_in_flight();
   const int asked = loaded_->options.max_in_flight;
-  max_in_flight_ = asked > 0 ? asked : std::max(quota / plan.micro_batches, least);
+  max_in_flight_ = asked > 0 ? asked : std::max(room, least);
   SLUICE_CHECK(max_in_flight_ >= least,
                "session '{}': max_in_flight: {}; the plan finishes a step only once {} are in flight, so it must be at "
                "least that",
                plan.name, max_in_flight_, least);
   pending_.resize(static_cast<size_t>(max_in_flight_));
-  if (!feeds_.empty() && max_in_flight_ > quota / plan.micro_batches) {
-    const auto waiting = static_cast<size_t>(max_in_flight_ - quota / plan.micro_batches);
+  if (!feeds_.empty() && max_in_flight_ > room) {
+    const auto waiting = static_cast<size_t>(max_in_flight_ - room);
     backlog_ = std::make_unique<Backlog>(waiting, ports_, results_memory_);
     in_backlog_.resize(waiting);
   }
@@ -50,6 +52,12 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
     if (node->touches_variables()) touching_.push_back(node->actor());
     if (node->writes_variables()) writing_.push_back(node->actor());
   }
+}
+
+std::shared_ptr<actors::Runner> SessionCore::make_runner() {
+  auto runner = std::make_shared<actors::Runner>(plan(), loaded_->bindings, *this, loaded_->options.dump_dir);
+  runner->set_flag(actors::kRunCheckNumerics, loaded_->options.check_numerics);
+  return runner;
 }
 
 void SessionCore::open() {
@@ -89,12 +97,21 @@ void SessionCore::fail_timeout(const std::string& what, Timeout timeout) const {
        report.empty() ? "no actor of the plan is at work" : report);
 }
 
+namespace {
+
+// Not a failure of the step: it did not happen.
+bool is_end(const Status& status) {
+  return status.kind() == ErrorKind::kCancelled || status.kind() == ErrorKind::kEndOfData;
+}
+
+}  // namespace
+
 // What a step finds to be updated although it failed. A variable written by a later step too counts as well.
 Status SessionCore::with_updates(const Status& status, uint64_t step) const {
-  if (status.ok() || status.kind() == ErrorKind::kCancelled) return status;
+  if (status.ok() || is_end(status)) return status;
   std::string names;
   for (size_t v = 0; v < plan().variables.size(); ++v) {
-    if (runner_->variable_step(static_cast<int>(v)) <= step * batches_) continue;
+    if (runner_->variable_step(static_cast<int>(v)) <= step) continue;
     names += (names.empty() ? "" : ", ") + plan().variables[v].name;
   }
   return names.empty() ? status : status.with_context("already updated: " + names);
@@ -125,8 +142,7 @@ void SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t step)
   } catch (...) {
     if (status.ok()) status = Status::from_current_exception();
   }
-  if (state == nullptr && !status.ok() && status.kind() != ErrorKind::kCancelled && late_error_.ok())
-    late_error_ = status;
+  if (state == nullptr && !status.ok() && !is_end(status) && late_error_.ok()) late_error_ = status;
   if (state != nullptr && loaded_->options.on_output) {
     telling_ = state;
     lock.unlock();
@@ -148,7 +164,7 @@ void SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t step)
 // From here on callers see that the step is finished, so whoever is told of it has been told. REQUIRES: mutex_ held.
 void SessionCore::conclude(const std::shared_ptr<StepState>& state, const Status& status) {
   ++finished_;
-  failed_ += !status.ok();
+  failed_ += !status.ok() && status.kind() != ErrorKind::kEndOfData;
   if (finished_ >= wake_at_) {
     wake_at_ = UINT64_MAX;
     changed_.notify_all();
@@ -161,8 +177,8 @@ void SessionCore::conclude(const std::shared_ptr<StepState>& state, const Status
 void SessionCore::finish_delivered(std::unique_lock<std::mutex>& lock) {
   if (std::exchange(finishing_, true)) return;
   const auto delivered = [&] {
-    uint64_t least = UINT64_MAX;
-    for (const Sink& sink : sinks_) least = std::min(least, sink.next_step);
+    uint64_t least = submitted_;
+    for (const Sink& sink : sinks_) least = sink.ended ? least : std::min(least, sink.next_step);
     return least;
   };
   while (finished_ < delivered()) finish_step(lock, finished_);
@@ -173,18 +189,22 @@ void SessionCore::finish_delivered(std::unique_lock<std::mutex>& lock) {
 int SessionCore::least_in_flight() const {
   uint64_t least = loaded_->least_in_flight;
   for (const Sink& sink : sinks_) least = std::max(least, runner_->counts().least_in_flight(sink.actor));
-  return static_cast<int>((least + batches_ - 1) / batches_);
+  return static_cast<int>(least);
 }
 
 void SessionCore::on_sink(int actor, uint64_t step, const Status& status, void* const* outputs) {
   Sink& sink = *std::find_if(sinks_.begin(), sinks_.end(), [&](const Sink& s) { return s.actor == actor; });
-  // Of a period's steps each firing answers its share, also when a later step has made several possible at once.
-  const uint64_t per_period = runner_->counts().per_period(actor);
-  const uint64_t next_share = (++sink.fired * period() + per_period - 1) / per_period;
-  step = std::min(step / batches_, next_share - 1);
+  const uint64_t firing = sink.fired++, part = firing % sink.per_step;
+  if (sink.per_step > 1) {
+    step = firing / sink.per_step;
+  } else {
+    // Of a period's steps each firing answers its share, also when a later step has made several possible at once.
+    const uint64_t per_period = runner_->counts().per_period(actor);
+    step = std::min(step, (sink.fired * period() + per_period - 1) / per_period - 1);
+  }
   std::unique_lock lock(mutex_);
-  for (; sink.next_step <= step; ++sink.next_step) {
-    const std::shared_ptr<StepState> state = pending_[sink.next_step % pending_.size()];
+  for (uint64_t answered = sink.next_step; answered <= step; ++answered) {
+    const std::shared_ptr<StepState> state = pending_[answered % pending_.size()];
     if (state == nullptr) continue;
     if (!status.ok()) {
       if (state->pending.ok()) state->pending = status;
@@ -194,13 +214,48 @@ void SessionCore::on_sink(int actor, uint64_t step, const Status& status, void* 
     for (size_t i = 0; i < sink.outputs.size(); ++i) {
       const int port = ports_.output_of[sink.outputs[i]];
       if (port < 0) continue;
-      const OutputTensor& output = state->outputs[port];
-      strided_copy(output.storage->data(), TensorSpec::contiguous(output.type), outputs[i],
-                   plan().outputs[sink.outputs[i]].view.spec);
+      const TensorSpec& spec = plan().outputs[sink.outputs[i]].view.spec;
+      const TensorSpec rows = TensorSpec::contiguous({spec.dtype, spec.shape});
+      strided_copy(static_cast<std::byte*>(state->outputs[port].storage->data()) + part * rows.extent_bytes(), rows,
+                   outputs[i], spec);
     }
     lock.lock();
   }
+  if (part + 1 == sink.per_step) sink.next_step = std::max(sink.next_step, step + 1);
   finish_delivered(lock);
+}
+
+// What was submitted comes to its end, and no more is.
+void SessionCore::on_data_end() {
+  std::lock_guard lock(mutex_);
+  data_ended_ = true;
+  runner_->stop();
+  room_.notify_all();
+  published_changed_.notify_all();
+  changed_.notify_all();
+}
+
+// Of a session that goes on: the steps of which this sink has not given all never will be, for want of data.
+void SessionCore::on_sink_end(int actor) {
+  std::unique_lock lock(mutex_);
+  if (closing_) return;
+  Sink& sink = *std::find_if(sinks_.begin(), sinks_.end(), [&](const Sink& s) { return s.actor == actor; });
+  sink.ended = true;
+  for (uint64_t step = sink.next_step; step < submitted_; ++step) {
+    const std::shared_ptr<StepState>& state = pending_[step % pending_.size()];
+    if (state != nullptr && state->pending.ok()) state->pending = end_of_data(step);
+  }
+  finish_delivered(lock);
+}
+
+Status SessionCore::end_of_data(uint64_t step) const {
+  try {
+    return {
+        ErrorKind::kEndOfData,
+        fmt::format("session '{}': step {}: the data of a source has ended; reset() begins anew", plan().name, step)};
+  } catch (const std::bad_alloc&) {
+    return Status::from_current_exception();
+  }
 }
 
 void SessionCore::on_input_slots(int actor, uint64_t writable) {
@@ -217,7 +272,6 @@ void SessionCore::offer_room() {
 }
 
 void SessionCore::on_failure(uint64_t step, const Status& status) {
-  step /= batches_;
   log(LogLevel::kInfo, LogArea::kRuntime, "session '{}': step {} failed: {}", plan().name, step, status.message());
   std::lock_guard lock(mutex_);
   if (step >= finished_) {
@@ -252,7 +306,7 @@ void SessionCore::on_variables_done(bool writes) {
 
 uint64_t SessionCore::touches_due(uint64_t steps, bool writes_only) const {
   uint64_t due = 0;
-  for (const int actor : writes_only ? writing_ : touching_) due += runner_->counts().after(actor, steps * batches_);
+  for (const int actor : writes_only ? writing_ : touching_) due += runner_->counts().after(actor, steps);
   return due;
 }
 
@@ -270,12 +324,16 @@ void SessionCore::wait_touches(bool writes_only, Timeout timeout) {
   if (closed_ || runner_ == nullptr) return;
   const uint64_t due = touches_due(submitted_, writes_only);
   const CountedWaiter<std::atomic<int>> waiter(idle_waiters_);
-  const bool idle = wait_for(lock, changed_, timeout, [&] { return closed_ || touches.load() >= due; });
-  if (closed_ || runner_ == nullptr) return;
+  const uint64_t resets = resets_;
+  const bool idle = wait_for(lock, changed_, timeout, [&] {
+    return closed_ || data_ended_ || resets_ != resets || touches.load() >= due;
+  });
+  if (closed_ || runner_ == nullptr || resets_ != resets) return;
+  const bool ended = data_ended_;
   lock.unlock();
   const RunnerInUse runner = this->runner();
   if (runner == nullptr) return;
-  if (!idle) fail_timeout("its accesses to variables are not finished", timeout);
+  if (!idle || (ended && !drain(*runner, timeout))) fail_timeout("its accesses to variables are not finished", timeout);
   for (const int actor : actors) {
     Stream& stream = runner->nodes()[actor]->home().stream();
     if (stream.asynchronous()) static_cast<void>(stream.synchronize());  // failures reach the steps' handles

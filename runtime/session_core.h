@@ -2,12 +2,12 @@
 // The shared state of a session: kept alive by the Session, by calls under way, and by storages' users while they wait.
 //
 // Invariants
-//  0. A step is plan().micro_batches start credits, and input slots; the runner counts those.
 //  1. Steps are numbered in the order submitters get past the capacity check; their start credits go out in that order.
 //  2. submitted_ - finished_ <= max_in_flight_, except for start(n). Those without slots are in the backlog.
 //  3. The input slots of step s are written only while s < writable_ and before its start credit: by its submitter, or
 //     from the backlog by whoever learns of free slots.
-//  4. mutex_ is never held while something else is waited for, except on its condition variables.
+//  4. Once data_ended_, no start credit goes out until reset() has made another runner.
+//  5. mutex_ is never held while something else is waited for, except on its condition variables.
 #include <atomic>
 #include <condition_variable>
 #include <map>
@@ -89,6 +89,7 @@ class SessionCore final : public actors::RunListener,
   Timeout stop_timeout() const { return loaded_->options.stop_timeout; }
   void start(uint64_t n);
   void wait_all(Timeout timeout);
+  void reset();
   Status wait_step(StepState& state, Timeout timeout);
   SessionStats stats() const;
   SessionMemory memory() const;
@@ -103,6 +104,8 @@ class SessionCore final : public actors::RunListener,
   // actors::RunListener
   void on_sink(int actor, uint64_t step, const Status& status, void* const* outputs) override;
   void on_input_slots(int actor, uint64_t writable) override;
+  void on_sink_end(int actor) override;
+  void on_data_end() override;
   void on_failure(uint64_t step, const Status& status) override;
   void on_missed_collective(int kernel, const Status& status) override;
   void on_variables_done(bool writes) override;
@@ -117,11 +120,14 @@ class SessionCore final : public actors::RunListener,
   struct Sink {
     int actor = 0;
     std::vector<int> outputs;  // of the plan
+    uint64_t per_step = 1;     // firings; 1 also where it answers several steps at once
     uint64_t next_step = 0;    // the first not delivered
     uint64_t fired = 0;
+    bool ended = false;  // delivers no more
   };
   struct Feed {
     int actor = 0;
+    uint64_t starts = 1;  // firings per step
     uint64_t writable = 0;
   };
 
@@ -131,6 +137,9 @@ class SessionCore final : public actors::RunListener,
   // On a thread that a step may need. REQUIRES: mutex_ held.
   bool waits_for_itself() const;
   bool end_actors(Timeout timeout);
+  bool drain(actors::Runner& runner, Timeout timeout);
+  std::shared_ptr<actors::Runner> make_runner();
+  void renew();
   void let_go();
   void abandon();
   void finish_rest(std::unique_lock<std::mutex>& lock);
@@ -164,11 +173,12 @@ class SessionCore final : public actors::RunListener,
   void conclude(const std::shared_ptr<StepState>& state, const Status& status);
   Status outcome(Status status, uint64_t step);
   Status with_updates(const Status& status, uint64_t step) const;
+  Status end_of_data(uint64_t step) const;
   void wait_fired(uint64_t steps, Timeout timeout);
   void synchronize_streams() const;
   void wait_touches(bool writes_only, Timeout timeout);
   uint64_t touches_due(uint64_t steps, bool writes_only) const;
-  uint64_t period() const { return runner_->counts().period() / batches_; }  // in steps
+  uint64_t period() const { return runner_->counts().period(); }
   // Waits on `changed` until `done`; when stepping manually, steps. False after `timeout` or when nothing can happen.
   template <class Done>
   bool wait_for(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, Timeout timeout, Done&& done);
@@ -188,7 +198,6 @@ class SessionCore final : public actors::RunListener,
   std::vector<Feed> feeds_;
   std::vector<int> touching_, writing_;  // actors whose firings read or write variables
   int max_in_flight_ = 1;
-  const uint64_t batches_;  // of a step
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;  // variables idle, finished_ at wake_at_, closing
@@ -208,6 +217,9 @@ class SessionCore final : public actors::RunListener,
   bool ending_ = false;                              // a thread is at it
   bool closed_ = false;                              // nothing more will happen that callers could see
   bool abandoned_ = false;                           // its actors have not ended, and nobody waits for that
+  bool data_ended_ = false;                          // a source's; what was submitted comes to its end
+  bool resetting_ = false;                           // nothing is submitted
+  uint64_t resets_ = 0;                              // whoever waits for something of before has it
   Status session_error_;                             // ends the session
   Status late_error_;                                // of a step whose handle had been finished
   std::map<uint64_t, Status> failures_;              // of steps in flight

@@ -3,7 +3,9 @@
 
 #include "actors/stream_executor.h"
 #include "base/log.h"
+#include "plan/ranks.h"
 #include "runtime/engine.h"
+#include "runtime/load.h"
 #include "runtime/session_core.h"
 
 namespace sluice {
@@ -17,6 +19,7 @@ void SessionCore::cancel() {
   // What is left of finished steps, other ranks may still wait for.
   if (loaded_->world == nullptr || finished_ != submitted_) runner_->cancel();
   room_.notify_all();
+  published_changed_.notify_all();
 }
 
 void SessionCore::stop(Timeout timeout) {
@@ -87,20 +90,110 @@ bool SessionCore::close(Timeout timeout) {
 bool SessionCore::end_actors(Timeout timeout) {
   if (control_ == nullptr || never_active_) return true;
   runner_->stop();
+  return drain(*runner_, timeout);
+}
+
+// Waits until all nodes of a runner that was stopped are done. False after `timeout`.
+bool SessionCore::drain(actors::Runner& runner, Timeout timeout) {
   const Deadline deadline(timeout);
   if (manual_) {
-    while (!runner_->wait_done(Timeout::zero())) {
+    while (!runner.wait_done(Timeout::zero())) {
       if (!engine_.step()) return true;  // cannot be: the ending protocol needs no other messages
     }
     return true;
   }
   constexpr Timeout kSlice = std::chrono::milliseconds(50);
-  while (!runner_->wait_done(std::min(deadline.left(), kSlice))) {
+  while (!runner.wait_done(std::min(deadline.left(), kSlice))) {
     if (never_active_) return true;
     if (deadline.left() == Timeout::zero()) return false;
     check_interrupt();
   }
   return true;
+}
+
+// What was submitted ends, and all actors with it; then new ones begin.
+void SessionCore::reset() {
+  check_process();
+  SLUICE_CHECK_KIND(kUnsupported, !plan::together(plan()),
+                    "session '{}': reset() of a plan of several ranks; load it again on all of them", plan().name);
+  const Deadline deadline(wait_timeout());
+  std::unique_lock lock(mutex_);
+  SLUICE_CHECK_KIND(kRuntime, !waits_for_itself(),
+                    "session '{}': reset() on a stream's own thread would never end; call it from another thread",
+                    plan().name);
+  bool ended = interruptible_wait(lock, changed_, deadline.left(), [&] { return !ending_; });
+  session_error_.throw_if_error();
+  const auto check_stopped = [&] {
+    SLUICE_CHECK_KIND(kRuntime, !closing_, "session '{}' was stopped; load the plan again", plan().name);
+  };
+  check_stopped();
+  if (ended) {
+    ending_ = resetting_ = true;
+    room_.notify_all();
+    try {
+      ended = wait_for(lock, published_changed_, deadline.left(), [&] {
+        return closing_ || (data_ended_ ? none_is_published() : published_ == submitted_ && !publishing_);
+      });
+      check_stopped();
+      if (ended) {
+        data_ended_ = true;  // if renewing fails, reset() may be tried again
+        runner_->stop();
+        lock.unlock();
+        ended = drain(*runner_, deadline.left());
+        if (ended) renew();
+        lock.lock();
+      }
+    } catch (...) {
+      if (!lock.owns_lock()) lock.lock();
+      ending_ = resetting_ = false;
+      changed_.notify_all();
+      throw;
+    }
+    ending_ = resetting_ = false;
+    changed_.notify_all();
+  }
+  lock.unlock();
+  if (!ended) fail_timeout("is being reset and still at work", wait_timeout());
+}
+
+// REQUIRES: all actors have ended; ending_, so that runner_ stays, and resetting_, so that nobody submits.
+void SessionCore::renew() {
+  std::shared_ptr<actors::Runner> runner = make_runner();
+  for (const auto& stream : loaded_->streams) {
+    if (stream->stream().asynchronous()) static_cast<void>(stream->stream().synchronize());
+  }
+  clear_initial_tokens(engine_, *loaded_);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return readers_ == 0; });
+  SLUICE_CHECK_KIND(kRuntime, !closing_, "session '{}' was stopped; load the plan again", plan().name);
+  const bool traced = runner_->flag(actors::kRunTraced);
+  std::swap(runner_, runner);
+  ++resets_;
+  submitted_ = finished_ = failed_ = 0;
+  published_ = touches_ = write_touches_ = 0;
+  failures_.clear();
+  in_backlog_.assign(in_backlog_.size(), false);
+  for (Sink& sink : sinks_) {
+    sink.next_step = sink.fired = 0;
+    sink.ended = false;
+  }
+  for (Feed& feed : feeds_) feed.writable = 0;
+  lock.unlock();
+  engine_.actor_system().unregister_run(std::exchange(control_, nullptr));
+  runner.reset();
+  try {
+    control_ = engine_.actor_system().register_run(*this, runner_->nodes());
+    if (traced) runner_->set_trace(true, wait_timeout());
+    runner_->activate(wait_timeout());
+  } catch (...) {
+    never_active_ = !runner_->activated();
+    lock.lock();
+    session_error_ = Status::from_current_exception();
+    throw;
+  }
+  lock.lock();
+  data_ended_ = false;
+  if (closing_) runner_->cancel();  // meanwhile
 }
 
 void SessionCore::detach_variables() {
@@ -161,7 +254,7 @@ void SessionCore::abandon() {
   }
   runner->cancel();
   try {
-    who = runner->wait_report(published_ * batches_);
+    who = runner->wait_report(published_);
     stuck = runner->streams_at_work();
     last_stats_ = stats();
   } catch (const std::bad_alloc&) {

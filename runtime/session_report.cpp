@@ -118,7 +118,7 @@ SessionMemory SessionCore::memory() const {
 
 std::string SessionCore::wait_report() const {
   const RunnerInUse runner = this->runner();
-  return runner == nullptr ? std::string() : runner->wait_report(published_ * batches_);
+  return runner == nullptr ? std::string() : runner->wait_report(published_);
 }
 
 void SessionCore::set_trace(bool on) {

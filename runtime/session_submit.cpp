@@ -39,21 +39,22 @@ void SessionCore::check_inputs(std::span<const InputTensor> inputs) const {
   }
 }
 
-// Each micro-batch gets the next rows of an input, and the whole of a scalar.
+// Each firing of a feed gets the next rows of an input, and the whole of a scalar.
 void SessionCore::write_inputs(uint64_t step, std::span<const InputTensor> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     TensorSpec part = inputs[i].spec;
     uint64_t part_bytes = 0;  // from one to the next
+    const auto parts = static_cast<uint64_t>(ports_.inputs[i].parts);
     if (part.shape.rank() > 0) {
-      part.shape[0] /= static_cast<int64_t>(batches_);
+      part.shape[0] /= ports_.inputs[i].parts;
       part_bytes = static_cast<uint64_t>(part.shape[0] * part.strides[0]) * dtype_size(part.dtype);
     }
     for (size_t s = 0; s < ports_.inputs[i].shards.size(); ++s) {
       const plan::Input& input = plan().inputs[ports_.inputs[i].of_plan[s]];
       const plan::Window window = plan::window_of(ports_.inputs[i].shards[s], part);
       const std::vector<std::byte*>& slots = runner_->slots(input.reg);
-      for (uint64_t b = 0; b < batches_; ++b) {
-        strided_copy(slots[(step * batches_ + b) % slots.size()], input.spec,
+      for (uint64_t b = 0; b < parts; ++b) {
+        strided_copy(slots[(step * parts + b) % slots.size()], input.spec,
                      static_cast<const std::byte*>(inputs[i].data) + b * part_bytes + window.offset, window.spec);
       }
     }
@@ -63,11 +64,13 @@ void SessionCore::write_inputs(uint64_t step, std::span<const InputTensor> input
 void SessionCore::check_open() const {
   session_error_.throw_if_error();
   SLUICE_CHECK_KIND(kRuntime, !closing_, "session '{}' was stopped; load the plan again", plan().name);
+  SLUICE_CHECK_KIND(kRuntime, !resetting_, "session '{}' is being reset; submit when that is done", plan().name);
+  if (data_ended_) end_of_data(submitted_).throw_if_error();
 }
 
 bool SessionCore::has_slots(uint64_t step) const {
   return std::all_of(feeds_.begin(), feeds_.end(),
-                     [&](const Feed& feed) { return (step + 1) * batches_ <= feed.writable; });
+                     [&](const Feed& feed) { return (step + 1) * feed.starts <= feed.writable; });
 }
 
 bool SessionCore::has_capacity() const {
@@ -75,9 +78,10 @@ bool SessionCore::has_capacity() const {
   return has_slots(submitted_) || (backlog_ != nullptr && submitted_ - published_ < backlog_->capacity());
 }
 
+// A step that has no more data is over when the sinks say so.
 void SessionCore::publish(uint64_t step) {
   published_ = step + 1;
-  runner_->start(batches_);
+  if (!data_ended_) runner_->start(1);
   published_changed_.notify_all();
   offer_room();
 }
@@ -96,7 +100,7 @@ void SessionCore::publish_backlog(std::unique_lock<std::mutex>& lock) {
   while (true) {
     const uint64_t step = published_;
     const size_t entry = step % backlog_->capacity();
-    if (step == submitted_ || !in_backlog_[entry] || !has_slots(step) || closing_) break;
+    if (step == submitted_ || !in_backlog_[entry] || !has_slots(step) || closing_ || data_ended_) break;
     lock.unlock();
     write_inputs(step, backlog_->inputs(step));
     lock.lock();
@@ -165,7 +169,8 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
   bool room = false;
   {
     const CountedWaiter<int> waiter(room_waiters_);
-    room = wait_for(lock, room_, timeout, [&] { return closing_ || !session_error_.ok() || has_capacity(); });
+    room = wait_for(lock, room_, timeout,
+                    [&] { return closing_ || data_ended_ || resetting_ || !session_error_.ok() || has_capacity(); });
   }
   if (!room) {
     if (try_only) return std::nullopt;
@@ -208,7 +213,7 @@ void SessionCore::start(uint64_t n) {
   published_changed_.wait(lock, [&] { return published_ == submitted_; });
   submitted_ += n;
   published_ = submitted_;
-  runner_->start(n * batches_);
+  runner_->start(n);
 }
 
 void SessionCore::wait_all(Timeout timeout) {
@@ -219,8 +224,9 @@ void SessionCore::wait_all(Timeout timeout) {
   const uint64_t period = runner_ == nullptr ? 1 : this->period();
   // Steps of a period that is not complete cannot finish.
   const uint64_t due = steps - steps % period;
+  const uint64_t resets = resets_;
   const bool finished = wait_for(lock, changed_, timeout, [&] {
-    if (finished_ >= due) return true;
+    if (finished_ >= due || resets_ != resets) return true;
     wake_at_ = std::min(wake_at_, due);
     return false;
   });
@@ -228,8 +234,9 @@ void SessionCore::wait_all(Timeout timeout) {
     lock.unlock();
     fail_timeout(fmt::format("{} steps in flight are not finished", steps - finished_), timeout);
   }
+  const bool reset = resets_ != resets;
   lock.unlock();
-  wait_fired(due, deadline.left());
+  if (!reset) wait_fired(due, deadline.left());
   wait_touches(false, deadline.left());
   if (const RunnerInUse runner = this->runner(); runner != nullptr) {
     if (loaded_->options.arenas != nullptr) synchronize_streams();
@@ -255,7 +262,7 @@ void SessionCore::wait_fired(uint64_t steps, Timeout timeout) {
   constexpr Timeout kSlice = std::chrono::microseconds(500);
   const Deadline deadline(timeout);
   const RunnerInUse runner = this->runner();
-  for (int looks = 0; runner != nullptr && !runner->has_fired(steps * batches_); ++looks) {
+  for (int looks = 0; runner != nullptr && !runner->has_fired(steps) && !runner->wait_done(Timeout::zero()); ++looks) {
     if (manual_ ? !engine_.step() : deadline.left() == Timeout::zero())
       fail_timeout(fmt::format("not all actors are done with {} steps", steps), timeout);
     if (manual_) continue;

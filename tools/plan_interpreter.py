@@ -367,8 +367,7 @@ class Interpreter:
         plan, actor, firing = self.plan, self.plan["actors"][a], self._begin(a)
         if actor["role"] == "feed":
             for given in plan["inputs"]:
-                view = {**given, "base": "register", "index": given["reg"], "token": 0, "offset": 0}
-                self._store(a, firing, view, np.asarray(feed[given["name"]]))
+                self._store(a, firing, {**given, "base": "register", "index": given["reg"], "offset": 0}, np.asarray(feed[given["name"]]))
         if actor["role"] == "sink":
             collect({o["name"]: self._stored(a, firing, o["view"], False).copy() for o in plan["outputs"]})
         for kind, index in actor["program"]:
@@ -449,13 +448,13 @@ class Interpreter:
     def run(self, steps, seed=None):
         """Outputs of each step by name (bfloat16 as its bits). `steps`: a dict of inputs for each. An even seed chooses
         at random each time, an odd one gives actors random priorities, so that some fall behind as far as they can."""
-        plan, actors, chance, outputs, n = self.plan, self.plan["actors"], random.Random(seed), [], self.plan.get("micro_batches", 1)
-        feeds = ({k: v if np.ndim(v) == 0 else np.split(v, n)[i] for k, v in step.items()} for step in steps for i in range(n))
-        for a, actor in enumerate(actors):
-            self._credits[a] += len(steps) * n if actor["role"] in ("source", "feed") else 0
+        plan, actors, chance, outputs, busy = self.plan, self.plan["actors"], random.Random(seed), [], {}
+        starts = [actor.get("starts", plan.get("micro_batches", 1)) for actor in actors]  # the latter in older files
+        parts = lambda n: ({k: v if np.ndim(v) == 0 else np.split(v, n)[i] for k, v in s.items()} for s in steps for i in range(n))
+        feeds = [parts(n) for n in starts]
+        self._credits = [c + len(steps) * n * (x["role"] in ("source", "feed")) for c, n, x in zip(self._credits, starts, actors)]
         rank = {choice: chance.random() for choice in range(-len(actors), len(plan["streams"]))}
-        busy = {}  # stream -> the firing in progress: a stream does one thing at a time
-        while True:
+        while True:  # busy: stream -> the firing in progress, as a stream does one thing at a time
             able = [a for a, actor in enumerate(actors) if actor["stream"] not in busy and not self.waits(a)]
             choices = [*busy, *(~a for a in able)]
             if not choices:
@@ -463,7 +462,7 @@ class Interpreter:
             choice = choices[0] if seed is None else max(choices, key=rank.get) if seed % 2 else chance.choice(choices)
             if choice < 0:
                 a = ~choice
-                feed = next(feeds) if actors[a]["role"] == "feed" else None
+                feed = next(feeds[a]) if actors[a]["role"] == "feed" else None
                 choice = actors[a]["stream"]
                 busy[choice] = self._fire(a, feed, outputs.append)
             if next(busy[choice], busy) is busy:
@@ -471,7 +470,9 @@ class Interpreter:
         if any(self._credits) or (plan["outputs"] and len(outputs) < len(steps)):
             stuck = [f"'{actor['name']}' waits for {', '.join(self.waits(a))}" for a, actor in enumerate(actors)]
             raise PlanError(f"nothing can fire after {len(outputs)} of {len(steps)} steps: " + "; ".join(stuck))
-        return outputs
+        n = len(outputs) // len(steps)  # a sink that fires several times for a step gives it the rows of each in turn
+        return outputs if n < 2 else [{k: np.concatenate([o[k] for o in outputs[i:i + n]]) for k in outputs[i]}
+                                      for i in range(0, len(outputs), n)]
 
     def variable(self, name):  # its present content (bfloat16 as its bits)
         v = next(v for v in self.plan["variables"] if v["name"] == name)

@@ -71,11 +71,13 @@ plan::Plan build_plan(const graph::Graph& graph, const Lowered& lowered, const P
 
   plan::Plan plan;
   plan.name = options.name;
-  plan.micro_batches = actors.batches;
   plan.spaces = lowered.spaces;
   plan.streams = actors.streams;
   plan.actors = actors.actors;
-  for (size_t a = 0; a < plan.actors.size(); ++a) plan.actors[a].program = instructions[a];
+  for (size_t a = 0; a < plan.actors.size(); ++a) {
+    plan.actors[a].program = instructions[a];
+    if (plan::is_started(plan.actors[a])) plan.actors[a].starts = actors.batches;
+  }
   plan.registers = registers.registers;
   plan.edges = registers.edges;
   std::vector<bool> fixed;

@@ -7,8 +7,20 @@
 
 namespace sluice::api {
 
-// kDevice: a device is lost to this process; everything on it fails from now on.
-enum class ErrorKind { kValue, kType, kIndex, kRuntime, kUnsupported, kMemory, kTimeout, kIo, kCancelled, kDevice };
+// kDevice: a device is lost to this process; everything on it fails from now on. kEndOfData: a source has no more.
+enum class ErrorKind {
+  kValue,
+  kType,
+  kIndex,
+  kRuntime,
+  kUnsupported,
+  kMemory,
+  kTimeout,
+  kIo,
+  kCancelled,
+  kDevice,
+  kEndOfData
+};
 
 // what(): "<where>: <what is wrong>: <what came>; <what must hold>".
 class SLUICE_API Error : public std::runtime_error {

@@ -30,6 +30,7 @@ std::vector<Mapping>& mappings() {
       {ErrorKind::kIo, "OSError", PyExc_OSError},
       {ErrorKind::kCancelled, "CancelledError", PyExc_RuntimeError},
       {ErrorKind::kDevice, "DeviceError", PyExc_RuntimeError},
+      {ErrorKind::kEndOfData, "EndOfData", PyExc_EOFError},
   };
   return list;
 }

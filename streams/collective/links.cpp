@@ -183,7 +183,7 @@ void Links::end_frame(int rank) {
       break;
     case FrameKind::kMiss: missed(call_of(peer.in.slot), Status(ErrorKind::kRuntime, peer.text)); break;
     case FrameKind::kFail: {
-      const bool known = peer.in.slot <= static_cast<uint64_t>(ErrorKind::kDevice);
+      const bool known = peer.in.slot <= static_cast<uint64_t>(kLastErrorKind);
       fail_all(peer.in.rank, known ? static_cast<ErrorKind>(peer.in.slot) : ErrorKind::kRuntime, peer.text);
       break;
     }

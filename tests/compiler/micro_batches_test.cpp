@@ -40,7 +40,7 @@ constexpr const char* kBatches = R"(
 
 TEST(MicroBatches, AreRates) {
   const plan::Plan plan = compile_fake(kBatches).plan;
-  EXPECT_EQ(plan.micro_batches, 4);
+  EXPECT_EQ(plan.actors[0].starts, 4);
   const auto rates = [&](const std::string& name) {
     const plan::Register* r = find_register(plan, name);
     if (r == nullptr) return "no register " + name;

@@ -9,6 +9,7 @@
 
 #include "actors/message_probe.h"
 #include "faults/random_plan.h"
+#include "plan/firing_counts.h"
 #include "plan/verify.h"
 #include "runtime/fixture.h"
 #include "support/sequential.h"
@@ -23,8 +24,9 @@ inline Inputs random_inputs(const Plan& plan, uint64_t steps, uint64_t seed) {
   Inputs inputs(steps);
   for (std::vector<Bytes>& step : inputs) {
     for (const plan::Input& input : plan.inputs) {
-      Bytes& data = step.emplace_back(input.spec.extent_bytes());
-      for (int64_t i = 0; i < kN; ++i) {
+      const int64_t firings = plan.actors[plan.registers[input.reg].producer].starts;
+      Bytes& data = step.emplace_back(input.spec.extent_bytes() * static_cast<uint64_t>(firings));
+      for (int64_t i = 0; i < kN * firings; ++i) {
         const float x = 1 + static_cast<float>(random() % 1000) / 1000;
         std::memcpy(data.data() + i * 4, &x, 4);
       }
@@ -48,11 +50,7 @@ struct RunResult {
 
 // Steps after which `plan` is back where it began.
 inline uint64_t period_of(const Plan& plan) {
-  const std::vector<int> repetitions = repetition_vector(plan);
-  for (size_t a = 0; a < plan.actors.size(); ++a) {
-    if (plan.actors[a].role == ActorRole::kFeed) return static_cast<uint64_t>(repetitions[a]);
-  }
-  return 1;
+  return static_cast<uint64_t>(steps_of_period(plan, repetition_vector(plan)));
 }
 
 inline StepResult result_of(StepHandle& handle) {
@@ -83,7 +81,9 @@ inline RunResult run_on(Engine& engine, const Plan& plan, const HostFunctions& f
   try {
     for (const std::vector<Bytes>& step : inputs) {
       std::vector<InputTensor> tensors;
-      for (size_t i = 0; i < step.size(); ++i) tensors.push_back({step[i].data(), held.inputs[i].spec});
+      const std::vector<PortInfo> ports = session.inputs();
+      for (size_t i = 0; i < step.size(); ++i)
+        tensors.push_back({step[i].data(), TensorSpec::contiguous(ports[i].type)});
       handles.push_back(session.submit(tensors));
     }
     for (StepHandle& handle : handles) result.steps.push_back(result_of(handle));
@@ -120,24 +120,39 @@ class Machine {
 // What a run must show by the sequential reading of its plan.
 struct Expected {
   std::vector<bool> fails;  // per step: it depends on a firing that failed
+  std::vector<bool> ends;   // per step: it depends on data that there is not
   RunResult run;            // without errors' texts
 };
 
 inline Expected expected_of(const Plan& plan, const HostFunctions& functions, const Inputs& inputs,
-                            Sequential::Failure failure = {-1, 0}) {
-  Sequential sequential(plan, functions, failure);
+                            Sequential::Failure failure = {-1, 0}, Sequential::End end = {-1, 0}) {
+  Sequential sequential(plan, functions, failure, end);
   for (const std::vector<Bytes>& step : inputs) sequential.step(step);
   Expected expected;
   expected.run.variables = sequential.variables;
   for (size_t a = 0; a < plan.actors.size(); ++a) {
     expected.run.firings.push_back(sequential.firings(static_cast<int>(a)));
   }
-  // Firing j of the sink answers the steps whose share of its firings it is.
-  const uint64_t answers = sequential.answers().size();
+  // Firing j of the sink answers the steps whose share of its firings it is, or gives a step its next rows.
+  const FiringCounts counts(plan);
+  uint64_t per_period = 1;
+  for (size_t a = 0; a < plan.actors.size(); ++a) {
+    if (plan.actors[a].role == ActorRole::kSink) per_period = counts.per_period(static_cast<int>(a));
+  }
+  const uint64_t parts = std::max<uint64_t>(1, per_period / counts.period());
   for (uint64_t s = 0; s < inputs.size(); ++s) {
-    const Sequential::Answer& answer = sequential.answers()[s * answers / inputs.size()];
-    expected.fails.push_back(answer.failed);
-    expected.run.steps.push_back({"", answer.outputs});
+    const uint64_t first = s * per_period / counts.period();
+    StepResult& step = expected.run.steps.emplace_back();
+    expected.ends.push_back(first + parts > sequential.answers().size());
+    expected.fails.push_back(false);
+    for (uint64_t part = 0; part < parts && !expected.ends.back(); ++part) {
+      const Sequential::Answer& answer = sequential.answers()[first + part];
+      if (answer.failed) expected.fails.back() = true;
+      step.outputs.resize(std::max(step.outputs.size(), answer.outputs.size()));
+      for (size_t o = 0; o < answer.outputs.size(); ++o)
+        step.outputs[o].insert(step.outputs[o].end(), answer.outputs[o].begin(), answer.outputs[o].end());
+    }
+    if (expected.fails.back()) step.outputs.clear();
   }
   return expected;
 }

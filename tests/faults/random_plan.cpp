@@ -25,7 +25,9 @@ class Generator {
   Plan make() {
     streams();
     actors();
+    steps();
     forward();
+    if (options_.sources) sources();
     if (options_.feedback) feedback();
     if (options_.variables) variables();
     in_place();
@@ -79,7 +81,7 @@ class Generator {
     m.actor = b_.actor(name, stream, role);
     m.place = place;
     m.firings = period_;
-    // Any number that divides the period; most actors fire once per step.
+    // Any number that divides the period; most actors fire as the feed does.
     if (role != ActorRole::kFeed && chance(35)) {
       do {
         m.firings = 1 + below(period_);
@@ -93,6 +95,8 @@ class Generator {
     if (options_.rates && chance(40)) period_ = kPeriods[below(4)];
     const auto host = [&] { return host_streams_[below(static_cast<int>(host_streams_.size()))]; };
     add("feed", host(), Place::kHost, ActorRole::kFeed);
+    for (int n = options_.sources ? below(8) - 4 : 0; n > 0; --n)
+      add("source" + std::to_string(n - 1), host(), Place::kHost, ActorRole::kSource);
     const int n = options_.min_actors + below(options_.max_actors - options_.min_actors + 1);
     for (int i = 1; i + 1 < n;) {
       const auto name = [&i] { return "a" + std::to_string(i++); };
@@ -105,6 +109,30 @@ class Generator {
       }
     }
     add("sink", host(), Place::kHost, ActorRole::kSink);
+  }
+
+  // A step is some of a period's firings: as many steps as divide those of the feed and of every source, and of the
+  // sink.
+  void steps() {
+    if (!options_.rates) return;
+    do {
+      steps_ = 1 + below(period_);
+    } while (period_ % steps_ != 0);
+    for (Member& m : members_) {
+      const ActorRole role = b_.plan.actors[m.actor].role;
+      if (role == ActorRole::kSource && m.firings % steps_ != 0) m.firings = period_;
+      if (role == ActorRole::kSink && m.firings > steps_ && m.firings % steps_ != 0) m.firings = period_;
+      if (is_started(b_.plan.actors[m.actor])) b_.plan.actors[m.actor].starts = m.firings / steps_;
+    }
+  }
+
+  // What a source makes depends on what it made before.
+  void sources() {
+    for (int m = 1; m < last(); ++m) {
+      if (b_.plan.actors[members_[m].actor].role != ActorRole::kSource) continue;
+      const int c = channel(m, true, 1, members_[m].firings);
+      channels_[c].alone = connect(c, m);
+    }
   }
 
   // Whether `to` can read what `from` makes.
@@ -151,6 +179,7 @@ class Generator {
 
   void forward() {
     for (int m = 1; m <= last(); ++m) {
+      if (is_started(b_.plan.actors[members_[m].actor])) continue;
       std::vector<int> from;
       for (int k = 0; k < m; ++k) {
         if (readable(k, m)) from.push_back(k);
@@ -308,6 +337,10 @@ class Generator {
       for (const int v : member.reads) in.push_back(b_.v(v));
       for (const int v : member.writes) out.push_back(b_.v(v));
       const auto mix = [&] { return "mix" + std::to_string(below(8)); };
+      if (const Actor& actor = b_.plan.actors[member.actor]; actor.role == ActorRole::kSource) {
+        b_.call(member.actor, actor.name, in, out);
+        continue;
+      }
       if (const std::vector<View> again = inputs_once_written(m); !again.empty() && chance(70)) {
         b_.call(member.actor, mix(), in, out);
         b_.call(member.actor, mix(), again, out);
@@ -362,7 +395,8 @@ class Generator {
   Plans b_;
   std::vector<int> host_streams_;
   int up_ = -1, device_ = -1, down_ = -1, space_ = 0;
-  int period_ = 1;
+  int period_ = 1;  // firings of the feed
+  int steps_ = 1;   // of a period
   std::vector<Member> members_;
   std::vector<Channel> channels_;
 };
@@ -396,6 +430,7 @@ const HostFunctions& mixes() {
   static const HostFunctions functions = [] {
     HostFunctions f;
     for (uint32_t s = 0; s < 8; ++s) f["mix" + std::to_string(s)] = mix(0x1234567u * (s + 1));
+    for (uint32_t s = 0; s < 3; ++s) f["source" + std::to_string(s)] = mix(0x7654321u * (s + 1));
     return f;
   }();
   return functions;

@@ -25,7 +25,7 @@ class PlanMutator {
       case 7: any(plan.edges).consumer = index(plan.actors); break;
       case 8: any(plan.actors).role = static_cast<ActorRole>(below(4)); break;
       case 9: any(plan.actors).stream = index(plan.streams); break;
-      case 10: plan.micro_batches = small(); break;
+      case 10: any(plan.actors).starts = small(); break;
       case 11:
         if (!plan.inputs.empty()) any(plan.inputs).reg = index(plan.registers);
         break;

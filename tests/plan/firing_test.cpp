@@ -323,5 +323,54 @@ TEST(Firing, StoppedPlansReturnEverySlotInEveryOrder) {
   EXPECT_GT(live, 50);
 }
 
+// What a rule tells, in order: "ready 0/1" of edge 0 and slot 1, "ack", "end 0".
+struct Told {
+  std::vector<std::string>& log;
+  void ready(int edge, int slot) { log.push_back(fmt::format("ready {}/{}", edge, slot)); }
+  void ack(int edge, int slot) { log.push_back(fmt::format("ack {}/{}", edge, slot)); }
+  void end(int edge) { log.push_back(fmt::format("end {}", edge)); }
+};
+
+TEST(FiringRule, AnAbandonedFiringHasNotHappened) {
+  PlanBuilder b("abandoned");
+  b.stream();
+  const int source = b.source("source"), sink = b.sink("sink");
+  b.reg("x", source, {sink}, {.quota = 2, .bytes = 16});
+  b.reg("pair", source, {sink}, {.quota = 2, .emit_every = 2});
+  b.reg("back", sink, {source}, {.quota = 2, .initial_tokens = 1});
+  const Adjacency adjacency(b.plan);
+  for (const int before : {0, 1, 2}) {
+    FiringRule rule(b.plan, adjacency, source);
+    std::vector<std::string> log;
+    Told told{log};
+    rule.on_start(10);
+    for (int n = 0; n < before; ++n) {
+      if (n > 0) rule.on_ready(0, n % 2, told);
+      rule.begin();
+      rule.emit(0, told);
+      rule.emit(1, told);
+      rule.release(0, told);
+      rule.finish(told);
+      rule.on_ack(0, n % 2, told);
+    }
+    if (before > 0) rule.on_ready(0, before % 2, told);
+    ASSERT_TRUE(rule.can_fire()) << before;
+    log.clear();
+    rule.begin();
+    rule.abandon(told);
+    EXPECT_TRUE(rule.ended());
+    EXPECT_FALSE(rule.can_fire());
+    EXPECT_EQ(rule.firings(), static_cast<uint64_t>(before));
+    EXPECT_EQ(rule.start_credits(), 0u);
+    EXPECT_EQ(log, (std::vector<std::string>{fmt::format("ack 2/{}", before % 2), "end 0", "end 1"}));
+    EXPECT_EQ(rule.free_slots(0), 2);
+    EXPECT_EQ(rule.free_slots(1), before == 2 ? 1 : 2);  // the pair's token is with its reader
+    rule.on_start(1);
+    EXPECT_FALSE(rule.can_fire());
+    if (before == 2) rule.on_ack(1, 0, told);
+    EXPECT_TRUE(rule.quiescent());
+  }
+}
+
 }  // namespace
 }  // namespace sluice::plan

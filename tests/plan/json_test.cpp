@@ -153,6 +153,10 @@ TEST(Json, ErrorsNameTheField) {
             "with this release");
   EXPECT_EQ(error_of(replaced(good, "\"schema_version\": 1", "\"schema_version\": 0")),
             "plan.json: version 0: older than this build, which reads version 1; versions begin with 1");
+  // As plans of old say it, of every feed and source.
+  EXPECT_EQ(to_json(from_json(replaced(good, "\"spaces\"", "\"micro_batches\": 2, \"spaces\""), "plan.json")),
+            replaced(good, R"("role": "feed", "program": [["emit", 0]])",
+                     R"("role": "feed", "program": [["emit", 0]], "starts": 2)"));
   EXPECT_EQ(error_of(replaced(good, "\"spaces\"", "\"micro_batches\": 0, \"spaces\"")),
             "plan.json: micro_batches: out of range: 0; must be in 1 to 2147483647");
   EXPECT_EQ(error_of(replaced(good, "\"quota\": 2", "\"quota\": \"2\"")),

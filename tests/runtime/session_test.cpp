@@ -226,7 +226,7 @@ TEST(Session, AStepOfMicroBatchesIsOneCall) {
   b.output("all", b.of_reg(all, {kBatches * kN}));
   b.output("total", b.r(total));
   Plan plan = b.build();
-  plan.micro_batches = kBatches;
+  plan.actors[feed].starts = kBatches;
   EXPECT_EQ(plan::to_json(plan::from_json(plan::to_json(plan), "plan.json")), plan::to_json(plan));
 
   Session session = load_counted(engine, plan, {}, {});
@@ -254,9 +254,9 @@ TEST(Session, AStepOfMicroBatchesIsOneCall) {
   EXPECT_EQ(firings(session, "each"), static_cast<uint64_t>(kBatches * kSteps));
   EXPECT_EQ(firings(session, "once"), static_cast<uint64_t>(kSteps));
 
-  plan.micro_batches = 3;  // the plan's period is 4 firings of the feed
+  plan.actors[feed].starts = 16;
   EXPECT_THAT(error_of([&] { load_counted(engine, plan, {}, {}); }),
-              HasSubstr("steps: a period is 4 micro-batches; a step has 3"));
+              HasSubstr("steps: register 'x' of feed 'feed' has 8 slots; a step is 16 firings of it, each with one"));
 }
 
 TEST(Session, InitialTokensCarryStateFromStepToStep) {

@@ -31,14 +31,22 @@ class Sequential {
     uint64_t firing = 0;
   };
 
+  // Source `actor` has data for so many firings.
+  struct End {
+    int actor = -1;
+    uint64_t firings = 0;
+  };
+
   // Kernels are host functions and copies. REQUIRES: `plan` and `functions` outlive this; the plan verifies.
-  Sequential(const plan::Plan& plan, const HostFunctions& functions, Failure failure = {-1, 0})
+  Sequential(const plan::Plan& plan, const HostFunctions& functions, Failure failure = {-1, 0}, End end = {-1, 0})
       : plan_(plan),
         functions_(functions),
         failure_(failure),
+        end_(end),
         adjacency_(plan),
         tokens_(plan.registers.size()),
         drafts_(plan.registers.size()),
+        rows_(plan.inputs.size()),
         firings_(plan.actors.size()) {
     for (size_t r = 0; r < plan.registers.size(); ++r) {
       const plan::Register& reg = plan.registers[r];
@@ -52,11 +60,11 @@ class Sequential {
   // Whether some firing has written it, per variable.
   std::vector<bool> updated() const { return updated_; }
 
-  // One more step: what it makes possible happens before this returns.
+  // One more step: what it makes possible happens before this returns. Inputs have the rows of all firings of a feed.
   void step(const std::vector<Bytes>& inputs) {
     updated_.resize(plan_.variables.size());
     ++steps_;
-    for (size_t i = 0; i < inputs.size(); ++i) drafts_[plan_.inputs[i].reg] = {inputs[i], false};
+    for (size_t i = 0; i < inputs.size(); ++i) rows_[i].insert(rows_[i].end(), inputs[i].begin(), inputs[i].end());
     for (bool fired = true; fired;) {
       fired = false;
       for (size_t a = 0; a < plan_.actors.size(); ++a) {
@@ -86,8 +94,10 @@ class Sequential {
   }
 
   bool possible(int actor) const {
-    const plan::ActorRole role = plan_.actors[actor].role;
-    if ((role == plan::ActorRole::kFeed || role == plan::ActorRole::kSource) && firings_[actor] == steps_) return false;
+    if (is_started(plan_.actors[actor]) &&
+        firings_[actor] == steps_ * static_cast<uint64_t>(plan_.actors[actor].starts))
+      return false;
+    if (actor == end_.actor && firings_[actor] == end_.firings) return false;
     for (const int edge : adjacency_.in_edges[actor]) {
       const plan::Edge& e = plan_.edges[edge];
       const uint64_t holds = firings_[actor] / static_cast<uint64_t>(e.hold) + 1;
@@ -110,6 +120,12 @@ class Sequential {
       if (firings_[actor] % static_cast<uint64_t>(reg.emit_every) != 0) continue;
       if (plan_.actors[actor].role != plan::ActorRole::kFeed) drafts_[r] = {Bytes(reg.bytes), false};
       if (reg.in_place_of >= 0) drafts_[r].data = token(reg.in_place_of, 0).data;
+    }
+    for (size_t i = 0; i < plan_.inputs.size(); ++i) {
+      const plan::Input& input = plan_.inputs[i];
+      if (plan_.registers[input.reg].producer != actor) continue;
+      const auto first = rows_[i].begin() + static_cast<std::ptrdiff_t>(firings_[actor] * input.spec.extent_bytes());
+      drafts_[input.reg] = {Bytes(first, first + static_cast<std::ptrdiff_t>(input.spec.extent_bytes())), false};
     }
     if (plan_.actors[actor].role == plan::ActorRole::kSink) answer(actor, failed);
     for (const plan::Instr& instr : plan_.actors[actor].program) {
@@ -182,9 +198,11 @@ class Sequential {
   const plan::Plan& plan_;
   const HostFunctions& functions_;
   const Failure failure_;
+  const End end_;
   const plan::Adjacency adjacency_;
   std::vector<std::vector<Token>> tokens_;  // per register, all there ever were
   std::vector<Token> drafts_;               // per register: the token being made
+  std::vector<Bytes> rows_;                 // per input, of all steps
   std::vector<Bytes> buffers_;
   std::vector<uint64_t> firings_;
   std::vector<bool> updated_;

@@ -84,7 +84,8 @@ std::string info_text(const Plan& plan, const TextOptions&) {
   };
   line("name", plan.name);
   line("schema", fmt::format("{}", plan.schema_version));
-  if (plan.micro_batches > 1) line("step", fmt::format("{} micro-batches", plan.micro_batches));
+  for (const plan::Actor& actor : plan.actors)
+    if (actor.starts > 1) line("step", fmt::format("{} firings of '{}'", actor.starts, actor.name));
   line("sha256", sha256_hex(plan::to_json(plan)));
   line("target", plan.target);
   const Config config = config_of(plan);
