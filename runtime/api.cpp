@@ -316,6 +316,9 @@ std::vector<Tensor> Session::run(const std::vector<Tensor>& inputs) { return sub
 void Session::wait_all() {
   guarded([&] { impl().wait_all(); });
 }
+void Session::reset() {
+  guarded([&] { impl_->reset(); });
+}
 void Session::stop() {
   guarded([&] { impl().stop(); });
 }

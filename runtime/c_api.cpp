@@ -405,6 +405,9 @@ sluice_status* sluice_session_submit(sluice_session* session, sluice_tensor* con
 sluice_status* sluice_session_wait_all(sluice_session* session) {
   return guarded([&] { get<SessionObject>(session, "sluice_session_wait_all", "a session")->session.wait_all(); });
 }
+sluice_status* sluice_session_reset(sluice_session* session) {
+  return guarded([&] { get<SessionObject>(session, "sluice_session_reset", "a session")->session.reset(); });
+}
 sluice_status* sluice_session_stop(sluice_session* session) {
   return guarded([&] { get<SessionObject>(session, "sluice_session_stop", "a session")->session.stop(); });
 }

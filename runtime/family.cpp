@@ -277,6 +277,10 @@ void SessionFamily::wait_all() {
   core_->turns.take_late().throw_if_error();
 }
 
+void SessionFamily::reset() {
+  for (Session& member : core_->members) member.reset();
+}
+
 void SessionFamily::stop() {
   for (Session& member : core_->members) member.stop();
 }

@@ -57,6 +57,8 @@ class SessionFamily {
   // Nothing where it would have to wait. A call that is split waits for nothing before its first part.
   std::optional<FamilyStep> try_submit(std::span<const InputTensor> inputs);
   void wait_all();
+  // Of every member: Session::reset().
+  void reset();
   void stop();
   // Of all members; actors, streams and registers of several are called "<n>/<name>".
   SessionStats stats() const;

@@ -193,7 +193,6 @@ void SessionCore::renew() {
   }
   lock.lock();
   data_ended_ = false;
-  if (closing_) runner_->cancel();  // meanwhile
 }
 
 void SessionCore::detach_variables() {

@@ -105,6 +105,9 @@ class SLUICE_API Session {
   std::optional<Result> try_submit(const std::vector<Tensor>& inputs);
   // Waits until every submitted step is finished, and counted. Throws kTimeout naming who is stuck.
   void wait_all();
+  // Begins anew, after kEndOfData or at any time: waits for what was submitted; then registers and counters are as they
+  // were at the start. Variables stay as they are.
+  void reset();
   // Cancels what is in flight and ends the session's actors.
   void stop();
   // How often each actor has fired.

@@ -154,6 +154,8 @@ HostFunction host_function_of(const std::string& name, nb::object callable) {
     try {
       run(name, *callee, args, inputs, outputs);
     } catch (nb::python_error& error) {
+      if (error.matches(PyExc_StopIteration))
+        fail(ErrorKind::kEndOfData, "host function '{}': its data has ended", name);
       const ExceptionText text = text_of_exception(error);
       fail(ErrorKind::kRuntime, "host function '{}' raised {}\n{}", name, text.last_line, text.traceback);
     }

@@ -92,6 +92,8 @@ void shutdown_engines(std::chrono::milliseconds timeout) {
 void bind_runtime(nb::module_& m) {
   nb::class_<PySession>(m, "RuntimeSession")
       .def("run", &run, Release(), nb::arg("inputs"))
+      .def(
+          "reset", [](PySession& s) { s.session->reset(); }, Release(), "Begins anew, after EndOfData or at any time.")
       .def("counters", [](const PySession& s) { return counters_of(s.session->stats()); })
       .def("counters_text", [](const PySession& s) { return s.session->stats().str(); })
       .def("ledger_bytes", [](const PySession& s) { return s.session->ledger().total; });

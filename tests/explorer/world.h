@@ -27,6 +27,8 @@ struct WorldOptions {
   int steps = 1;
   bool split_starts = false;  // a start message for each step, instead of one for all
   bool stop = true;           // the last control message of every source
+  int ends = -1;              // a source that has data for `ends_after` firings, and abandons the next
+  int ends_after = 0;
   // Firings per actor that `steps` make without any end; empty: not known (a part of a period).
   std::vector<int> owed = {};
 };
@@ -41,7 +43,7 @@ class World {
       : plan_(plan),
         options_(std::move(options)),
         wiring_(plan),
-        meaning_(plan, wiring_.adjacency(), options_.steps, values_) {
+        meaning_(plan, wiring_.adjacency(), options_.steps, values_, options_.ends, options_.ends_after) {
     const int registers = static_cast<int>(plan.registers.size());
     first_cell_.resize(registers, -1);
     for (int r = 0; r < registers; ++r) place_cells(r);
@@ -300,7 +302,9 @@ class World {
       const bool full =
           edge.sent - edge.acks_arrived == plan_.registers[r].quota && edge.acks_sent == edge.acks_arrived;
       const bool lasting = is_source(p) && wiring_.adjacency().in_edges[p].empty() && s.actors[p].pc < 0 &&
-                           s.actors[p].begun < options_.steps && s.actors[p].begun % plan_.registers[r].emit_every == 0;
+                           s.actors[p].begun < options_.steps &&
+                           (p != options_.ends || s.actors[p].begun < options_.ends_after) &&
+                           s.actors[p].begun % plan_.registers[r].emit_every == 0;
       if (!full || !lasting) return false;
     }
     for (const int r : wiring_.adjacency().out_registers[a]) {
@@ -400,6 +404,10 @@ class World {
     ActorBooks& actor = s.actors[a];
     const std::vector<plan::Instr>& program = plan_.actors[a].program;
     const bool whole = options_.hosting == Hosting::kStreams;
+    if (actor.pc < 0 && a == options_.ends && actor.begun == options_.ends_after) {
+      s.rules[a].begin();
+      return s.rules[a].abandon(Host{*this, s, a});
+    }
     if (actor.pc < 0) {
       begin(s, a);
     } else if (actor.pc == static_cast<int>(program.size())) {

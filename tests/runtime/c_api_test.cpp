@@ -222,7 +222,7 @@ TEST_F(CApiTest, SoakInvalidHandles) {
     sluice_step* new_step = nullptr;
     sluice_tensor* out = nullptr;
     sluice_status* status = nullptr;
-    switch (random() % 14) {
+    switch (random() % 15) {
       case 0: status = sluice_session_load(engine, random() % 2 ? dir_.c_str() : nullptr, nullptr, &new_session); break;
       case 1: status = sluice_session_run(session, &x_, 1, &out, 1); break;
       case 2: status = sluice_session_run(session_, &tensor, 1, &out, 1); break;
@@ -235,6 +235,7 @@ TEST_F(CApiTest, SoakInvalidHandles) {
       case 9: status = sluice_engine_load_extension(engine, "/none.so"); break;
       case 10: status = sluice_session_stop(session); break;
       case 11: status = sluice_session_wait_all(session); break;
+      case 13: status = sluice_session_reset(session); break;
       case 12: status = sluice_session_submit(session_, &tensor, 1, &new_step); break;
       default: status = sluice_session_output(session_, 1 + random() % 9, &port); break;
     }
