@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "compiler/lowering/lowering.h"
 #include "compiler/pass.h"
+#include "plan/costs.h"
 #include "plan/json.h"
 #include "plan/ledger.h"
 #include "plan/verify.h"
@@ -133,6 +134,7 @@ NamedAttrs record(const CompileOptions& options) {
   add("granularity", options.granularity, defaults.granularity, std::string("op"));
   add("outputs_buffer_size", options.outputs_buffer_size, defaults.outputs_buffer_size,
       int64_t{options.outputs_buffer_size});
+  add("fast_quotas", options.fast_quotas, defaults.fast_quotas, options.fast_quotas);
   add("reuse_memory", options.reuse_memory, defaults.reuse_memory, options.reuse_memory);
   add("in_place", options.in_place, defaults.in_place, options.in_place);
   add("memory_budget", options.memory_budget, defaults.memory_budget, static_cast<int64_t>(options.memory_budget));
@@ -142,6 +144,7 @@ NamedAttrs record(const CompileOptions& options) {
       options.float32_matmul_precision);
   add("float32_conv_precision", options.float32_conv_precision, defaults.float32_conv_precision,
       options.float32_conv_precision);
+  if (!options.costs.empty()) attrs.emplace_back("costs", static_cast<int64_t>(options.costs.size()));
   for (const auto& [name, quota] : options.quotas) attrs.emplace_back("quota." + name, static_cast<int64_t>(quota));
   for (const auto& [name, stage] : options.stages) attrs.emplace_back("stage." + name, int64_t{stage});
   for (const std::string& name : options.disabled_passes) attrs.emplace_back("disabled." + name, true);
@@ -213,6 +216,10 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
   compiler::Programs programs;
   stages.run("lower", [&] {
     lowered = compiler::lower(detailed, context);
+    const plan::CostTable costs(options.costs);
+    for (compiler::Task& task : lowered.tasks) {
+      if (const plan::KernelCost* measured = costs.find(task.name)) task.cost_ns = measured->cost_ns;
+    }
     if (detailed.micro_batches() > 1) compiler::order_by_rate(lowered);
     return static_cast<int>(lowered.tasks.size());
   });
@@ -221,7 +228,12 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
     return static_cast<int>(programs.actors.size());
   });
   stages.run("registers_and_memory", [&] {
-    result.plan = compiler::build_plan(detailed, lowered, programs, options);
+    // Of a budget, slots that make it faster get what the plan with the fewest leaves.
+    const uint64_t budget = options.memory_budget;
+    result.plan = compiler::build_plan(detailed, lowered, programs, options, budget == 0 ? UINT64_MAX : 0);
+    const uint64_t bytes = budget == 0 ? 0 : plan::ledger(result.plan).total;
+    if (options.fast_quotas && budget > bytes)
+      result.plan = compiler::build_plan(detailed, lowered, programs, options, budget - bytes);
     return static_cast<int>(result.plan.registers.size());
   });
   stages.run("certificate", [&] {

@@ -9,6 +9,7 @@
 
 #include "base/device_mesh.h"
 #include "graph/graph.h"
+#include "plan/machine.h"
 #include "plan/plan.h"
 #include "plan/shard.h"
 #include "plan/target.h"
@@ -21,9 +22,12 @@ struct CompileOptions {
   std::string name = "plan";
   DeviceId device;  // of nodes that name none
   Granularity granularity = Granularity::kProgram;
-  int outputs_buffer_size = 2;        // steps in flight: quota of input and output registers
-  std::map<std::string, int> quotas;  // by register name; wins over hints and the compiler's choice
-  bool reuse_memory = true;           // pack buffers by lifetime
+  int outputs_buffer_size = 2;          // steps in flight: quota of input and output registers
+  std::map<std::string, int> quotas;    // by register name; wins over hints and the compiler's choice
+  std::vector<plan::KernelCost> costs;  // of kernels by name, measured; those of others are the target's
+  // Slots that make steps faster, by what kernels cost; off: the fewest with which the plan cannot block.
+  bool fast_quotas = true;
+  bool reuse_memory = true;  // pack buffers by lifetime
   bool in_place = true;
   uint64_t memory_budget = 0;  // bytes over all spaces; 0 = none
   int cores = 0;               // of a compute stream; 0 = its part of the target's, less one per host stream

@@ -75,7 +75,8 @@ std::vector<std::vector<int>> predecessors(const Lowered& lowered);
 void order_by_rate(Lowered& lowered);
 
 // Registers, edges, buffers, arenas and instructions.
+// `spare_bytes`: that slots may take beyond the fewest, where that makes the plan faster.
 plan::Plan build_plan(const graph::Graph& graph, const Lowered& lowered, const Programs& programs,
-                      const CompileOptions& options);
+                      const CompileOptions& options, uint64_t spare_bytes);
 
 }  // namespace sluice::compiler

@@ -5,6 +5,7 @@
 
 #include "base/shape.h"
 #include "plan/collectives.h"
+#include "plan/costs.h"
 #include "plan/ranks.h"
 
 namespace sluice::plan {
@@ -28,7 +29,7 @@ using Members = std::vector<DeviceId>;
 
 class Costs {
  public:
-  Costs(const Plan& plan, const Machine& machine) : plan_(plan), machine_(machine) {
+  Costs(const Plan& plan, const Machine& machine) : plan_(plan), machine_(machine), kernels_(machine.kernels) {
     for (const auto& [group, actors] : callers_of_groups(plan)) {
       std::map<int, DeviceId> devices;
       for (const int a : actors) devices.emplace(rank_of(plan, a), plan.streams[plan.actors[a].stream].device);
@@ -37,9 +38,7 @@ class Costs {
   }
 
   double of(const Kernel& k) {
-    for (const KernelCost& cost : machine_.kernels) {
-      if (fits(cost.name, k.name)) return cost.cost_ns;
-    }
+    if (const KernelCost* known = kernels_.find(k.name)) return known->cost_ns;
     if (k.collective >= 0) return collective(k, groups_.at(k.collective));
     if (k.inputs.size() == 1 && k.outputs.size() == 1 && !is_absent(k.inputs[0])) {  // what only moves a value
       const Space &from = space(k.inputs[0]), &to = space(k.outputs[0]);
@@ -138,11 +137,32 @@ class Costs {
 
   const Plan& plan_;
   const Machine& machine_;
+  const CostTable kernels_;
   std::map<int, Members> groups_;
   std::map<std::pair<DeviceId, DeviceId>, const LinkCost*> links_;  // as far as asked for
 };
 
 }  // namespace
+
+CostTable::CostTable(std::span<const KernelCost> costs) {
+  for (const KernelCost& cost : costs) {
+    if (cost.name.find('*') != std::string::npos) {
+      patterns_.push_back(&cost);
+    } else {
+      exact_.emplace(cost.name, &cost);
+    }
+  }
+}
+
+const KernelCost* CostTable::find(std::string_view kernel) const {
+  const auto exact = exact_.find(kernel);
+  const KernelCost* const known = exact == exact_.end() ? nullptr : exact->second;
+  for (const KernelCost* pattern : patterns_) {
+    if (known != nullptr && known < pattern) break;
+    if (fits(pattern->name, kernel)) return pattern;
+  }
+  return known;
+}
 
 Plan on_machine(Plan plan, const Machine& machine) {
   Costs costs(plan, machine);

@@ -317,7 +317,7 @@ void Session::wait_all() {
   guarded([&] { impl().wait_all(); });
 }
 void Session::reset() {
-  guarded([&] { impl_->reset(); });
+  guarded([&] { impl().reset(); });
 }
 void Session::stop() {
   guarded([&] { impl().stop(); });

@@ -64,6 +64,15 @@ ActorSet make_actors(const Lowered& lowered, const Programs& programs, int batch
   return set;
 }
 
+std::vector<int> meeting_groups(const Lowered& lowered) {
+  std::map<std::vector<int64_t>, int> numbers;  // by ranks
+  std::vector<int> groups;
+  for (const Task& task : lowered.tasks)
+    groups.push_back(
+        task.meeting < 0 ? -1 : numbers.try_emplace(task.ranks, static_cast<int>(numbers.size())).first->second);
+  return groups;
+}
+
 std::vector<StoreUse> find_uses(const Lowered& lowered, const ActorSet& actors) {
   std::vector<StoreUse> uses(lowered.stores.size());
   const auto is_variable = [&](int store) { return lowered.stores[store].kind == Store::Kind::kVariable; };

@@ -26,7 +26,7 @@ plan::View view_of(const Operand& operand, const Lowered& lowered, const DataCha
 }
 
 std::vector<plan::Kernel> make_kernels(const Lowered& lowered, const DataChannels& data, const Memory& memory) {
-  std::map<std::vector<int64_t>, int> groups;  // by ranks
+  const std::vector<int> groups = meeting_groups(lowered);
   std::vector<plan::Kernel> kernels;
   for (size_t t = 0; t < lowered.tasks.size(); ++t) {
     const Task& task = lowered.tasks[t];
@@ -39,8 +39,7 @@ std::vector<plan::Kernel> make_kernels(const Lowered& lowered, const DataChannel
     kernel.workspace = memory.workspace[t];
     static_cast<Provenance&>(kernel) = task;
     kernel.cost_ns = task.cost_ns;
-    if (task.meeting >= 0)
-      kernel.collective = groups.try_emplace(task.ranks, static_cast<int>(groups.size())).first->second;
+    kernel.collective = groups[t];
     kernels.push_back(std::move(kernel));
   }
   return kernels;
@@ -60,7 +59,7 @@ std::vector<Channel> join(const Lowered& lowered, const ActorSet& actors, const 
 }  // namespace
 
 plan::Plan build_plan(const graph::Graph& graph, const Lowered& lowered, const Programs& programs,
-                      const CompileOptions& options) {
+                      const CompileOptions& options, uint64_t spare_bytes) {
   const ActorSet actors = make_actors(lowered, programs, graph.micro_batches(), options.granularity);
   const Stages stages = find_stages(graph, lowered, actors, options);
   const std::vector<StoreUse> uses = find_uses(lowered, actors);
@@ -82,7 +81,7 @@ plan::Plan build_plan(const graph::Graph& graph, const Lowered& lowered, const P
   plan.edges = registers.edges;
   std::vector<bool> fixed;
   for (const Channel& channel : channels) fixed.push_back(channel.fixed_quota);
-  const std::vector<int> quotas = choose_quotas(plan, fixed, options.quotas);
+  const std::vector<int> quotas = choose_quotas(plan, lowered, fixed, options, spare_bytes);
   for (size_t r = 0; r < quotas.size(); ++r) plan.registers[r].quota = quotas[r];
 
   const Sharing sharing = share_in_place(lowered, actors, uses, data, registers, options);

@@ -35,6 +35,9 @@ struct ActorSet {
 };
 ActorSet make_actors(const Lowered& lowered, const Programs& programs, int batches, Granularity granularity);
 
+// Per task: the number of the group of ranks that run it together, or -1.
+std::vector<int> meeting_groups(const Lowered& lowered);
+
 // Who writes a store, and who reads it.
 struct StoreUse {
   int writer = -1;                             // task; -1 for inputs
@@ -108,10 +111,11 @@ std::vector<std::vector<plan::Instr>> write_programs(const ActorSet& actors, con
 
 // ---- quotas.cpp
 
-// How many slots each register gets. `plan` has its actors, programs, registers and edges; `fixed` quotas stay, `named`
-// are what the user asked for. Throws kValue for names that are no register's.
-std::vector<int> choose_quotas(const plan::Plan& plan, const std::vector<bool>& fixed,
-                               const std::map<std::string, int>& named);
+// How many slots each register gets. `plan` has its actors, programs of tasks, registers and edges; `fixed` quotas
+// stay. Slots that make it faster may take `spare_bytes` beyond the fewest. Throws kValue where options.quotas names
+// what is no register.
+std::vector<int> choose_quotas(const plan::Plan& plan, const Lowered& lowered, const std::vector<bool>& fixed,
+                               const CompileOptions& options, uint64_t spare_bytes);
 
 // ---- memory.cpp, in_place.cpp
 

@@ -1,5 +1,7 @@
 #include "base/fix.h"
+#include "base/log.h"
 #include "compiler/planning/planning.h"
+#include "plan/fast_quotas.h"
 #include "plan/quota.h"
 
 namespace sluice::compiler {
@@ -30,10 +32,21 @@ void check_names(const plan::Plan& plan, const std::map<std::string, int>& named
 
 }  // namespace
 
-std::vector<int> choose_quotas(const plan::Plan& plan, const std::vector<bool>& fixed,
-                               const std::map<std::string, int>& named) {
-  check_names(plan, named);
-  return plan::minimal_quotas(plan, fixed);
+std::vector<int> choose_quotas(const plan::Plan& plan, const Lowered& lowered, const std::vector<bool>& fixed,
+                               const CompileOptions& options, uint64_t spare_bytes) {
+  check_names(plan, options.quotas);
+  if (!options.fast_quotas) return plan::minimal_quotas(plan, fixed);
+  plan::Plan timed = plan;
+  const std::vector<int> groups = meeting_groups(lowered);
+  for (size_t t = 0; t < lowered.tasks.size(); ++t) {
+    plan::Kernel& kernel = timed.kernels.emplace_back();
+    kernel.name = lowered.tasks[t].name;
+    kernel.cost_ns = lowered.tasks[t].cost_ns;
+    kernel.collective = groups[t];
+  }
+  const plan::QuotaChoice choice = plan::fast_quotas(timed, {.fixed = fixed, .spare = spare_bytes});
+  log(LogLevel::kInfo, LogArea::kCompiler, "plan '{}': slots of {}", options.name, choice.str(timed));
+  return choice.quotas;
 }
 
 }  // namespace sluice::compiler

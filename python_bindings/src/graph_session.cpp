@@ -3,14 +3,17 @@
 
 #include <nanobind/stl/map.h>
 
+#include <filesystem>
 #include <mutex>
 #include <set>
 
+#include "base/file.h"
 #include "base/fork.h"
 #include "base/interrupt.h"
 #include "bindings.h"
 #include "graph_object.h"
 #include "live_graphs.h"
+#include "plan/costs.h"
 #include "plan/json.h"
 #include "plan/ledger.h"
 #include "runtime/session.h"
@@ -90,6 +93,11 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
     o.compile.granularity = nb::cast<std::string>(d["granularity"]) == "op" ? Granularity::kOp : Granularity::kProgram;
   read(d, "outputs_buffer_size", &o.compile.outputs_buffer_size);
   read(d, "quotas", &o.compile.quotas);
+  read(d, "fast_quotas", &o.compile.fast_quotas);
+  if (d.contains("cost_file")) {
+    const std::string path = nb::cast<std::string>(d["cost_file"]);
+    if (std::filesystem::exists(path)) o.compile.costs = plan::machine_from_json(read_file(path), path).kernels;
+  }
   read(d, "reuse_memory", &o.compile.reuse_memory);
   read(d, "in_place", &o.compile.in_place);
   read(d, "memory_budget", &o.compile.memory_budget);
@@ -361,6 +369,14 @@ void bind_graph_session(nb::module_& m) {
       .def(
           "record_trace", [](PyGraph& g, const std::string& path) { return new PyTraceFile(g.get(), path); },
           nb::rv_policy::take_ownership, Release(), nb::arg("path"))
+      .def(
+          "take_costs",
+          [](PyGraph& g) {
+            const std::shared_ptr<GraphSession> graph = g.get();
+            const plan::Plan& plan = graph->session().plan();
+            return plan::to_json(plan::Machine{{}, plan::measured_costs(plan, graph->session().take_trace().events)});
+          },
+          Release())
       .def(
           "save", [](PyGraph& g, const std::string& dir) { g.get()->save(dir); }, Release())
       .def(

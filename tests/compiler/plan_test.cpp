@@ -330,6 +330,26 @@ TEST(Quota, InputsAndOutputsFollowTheBufferSize) {
   EXPECT_EQ(bytes[2] - bytes[1], slot);
 }
 
+TEST(Quota, BalancedStagesGetTwoSlotsWithoutBeingTold) {
+  const graph::Graph graph = parse_graph(R"(
+  %0 = input "x" : float32(800,)
+  %1 = exp(%0) : float32(800,) [stream "host"]
+  %2 = neg(%1) : float32(800,)
+  output "y" = %2
+)");
+  CompileOptions options;
+  EXPECT_EQ(find_register(compile_fake(graph, options).plan, "exp")->quota, 2);
+  options.fast_quotas = false;
+  const CompileResult least = compile_fake(graph, options);
+  EXPECT_EQ(find_register(least.plan, "exp")->quota, 1);
+  // Within a budget: all of it, or what is left.
+  options.fast_quotas = true;
+  options.memory_budget = plan::ledger(least.plan).total;
+  EXPECT_EQ(find_register(compile_fake(graph, options).plan, "exp")->quota, 1);
+  options.memory_budget += 800 * 4;
+  EXPECT_EQ(find_register(compile_fake(graph, options).plan, "exp")->quota, 2);
+}
+
 TEST(Quota, NamesWinAndMustExist) {
   const graph::Graph graph = parse_graph(R"(
   %0 = input "x" : float32(8,)

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <map>
 #include <set>
 
+#include "plan/fast_quotas.h"
 #include "plan/json.h"
 #include "plan/ranks.h"
 #include "tools/plan_viz/ranks_view.h"
@@ -45,10 +47,28 @@ class Tree {
     for (const Output& o : plan_.outputs) {
       line("", fmt::format("output {}: {}{}", o.name, dtype_name(o.view.spec.dtype), o.view.spec.shape.str()));
     }
+    limits();
     return std::move(text_);
   }
 
  private:
+  // Of a plan that says what its kernels cost: what its pace depends on, and what one more slot would change.
+  void limits() {
+    constexpr SimulateOptions kSteps{.steps = 16};
+    if (rank_count(plan_) > 1 || std::none_of(plan_.actors.begin(), plan_.actors.end(), is_started)) return;
+    const Simulation simulation = simulate(plan_, kSteps);
+    if (simulation.critical.empty() || simulation.period_ns <= 0) return;
+    line("", "");
+    line("", fmt::format("limited by {}: {} a step, predicted", critical_str(plan_, simulation.critical),
+                         time_str(simulation.period_ns)));
+    const std::vector<SlotGain> gains = slot_gains(plan_, simulation, kSteps);
+    if (gains.empty()) line("", "  nothing waits for a slot: more of them gain nothing");
+    for (const SlotGain& gain : gains) {
+      line("", fmt::format("  one more slot of '{}', {} more: {} a step", plan_.registers[gain.reg].name,
+                           short_bytes(gain.bytes), time_str(gain.period_ns)));
+    }
+  }
+
   void line(const std::string& prefix, const std::string& text) {
     std::string s = cut(prefix + text, static_cast<size_t>(options_.width));
     while (!s.empty() && s.back() == ' ') s.pop_back();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any
 
 from sluice import _C
@@ -12,7 +13,7 @@ from sluice.nn.graph.micro_batches import MicroBatches
 from sluice.nn.graph.zero import Zero
 
 
-DEFAULTS = {"outputs_buffer_size": 2, "reuse_memory": True, "in_place": True, "granularity": "program", "memory_budget": 0,
+DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "in_place": True, "granularity": "program", "memory_budget": 0,
             "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
             "submit_timeout": None, "disabled_passes": [], "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
             "float32_conv_precision": "highest", "zero": None, "dims": {}}
@@ -36,6 +37,16 @@ class GraphConfig:
         if n < 1:
             raise ValueError(f"set_outputs_buffer_size: got {n}; must be at least 1")
         self._set("outputs_buffer_size", int(n))
+
+    def enable_fast_quotas(self, mode: bool = True) -> None:
+        """Registers get the slots that make steps faster, by what kernels are predicted to cost, and no more; off, the fewest
+        with which the plan cannot block. `plan-viz show` says what limits a plan, and what one more slot would gain."""
+        self._set("fast_quotas", bool(mode))
+
+    def set_cost_file(self, path: Any) -> None:
+        """What kernels took on this machine, as Graph.save_costs wrote it: the compiler prefers it to its predictions. A file that
+        is not there yet changes nothing."""
+        self._set("cost_file", os.fspath(path))
 
     def enable_reuse_mem(self, mode: bool = True) -> None:
         """Pack buffers by lifetime; off, each has memory of its own."""
@@ -174,7 +185,7 @@ class GraphConfig:
 
     @property
     def options(self) -> Any:
-        """The options that differ from the defaults, as the plan keeps them (dump_dir, a path, is not kept)."""
+        """The options that differ from the defaults, as the plan keeps them (dump_dir and cost_file, paths, are not kept)."""
         return {k: v for k, v in sorted(self._options.items()) if k not in DEFAULTS or v != DEFAULTS[k]}
 
     def for_session(self) -> Any:

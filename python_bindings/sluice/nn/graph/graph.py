@@ -392,6 +392,14 @@ class Graph:
         with open(path, "w") as file:
             file.write(self._call.session.take_trace())
 
+    def save_costs(self, path: Any) -> None:
+        """Writes what each kernel took since tracing began (config.enable_trace, set_trace), for config.set_cost_file of graphs
+        that are compiled later."""
+        self.synchronize()
+        text = self._compiled_call("save_costs").session.take_costs()
+        with open(path, "w") as file:
+            file.write(text)
+
     @contextmanager
     def record_trace(self, path: Any) -> Iterator[None]:
         """Writes all that runs inside of the `with` block to `path`, as it happens, however long it takes."""
