@@ -40,6 +40,7 @@ struct Task : Provenance {
   std::vector<plan::InPlacePair> in_place;
   double cost_ns = 0;
   bool effectful = false;
+  bool source = false;  // it has no inputs, and may say that its data has ended
   // Of a collective: the ranks that run it together, ascending, and the number of the call, which their tasks share.
   std::vector<int64_t> ranks = {};
   int64_t meeting = -1;

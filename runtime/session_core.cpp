@@ -22,7 +22,7 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
   loaded_->bindings.chains = loaded_->options.cuda_graphs;
   runner_ = make_runner();
   ports_ = ports_of(plan, runner_->counts(), loaded_->options.shards);
-  int room = INT_MAX;  // steps that have their slots
+  int room = INT_MAX, ahead = INT_MAX;  // steps that have their slots, at feeds; at sources
   for (int a = 0; a < static_cast<int>(plan.actors.size()); ++a) {
     const plan::Actor& actor = plan.actors[a];
     if (actor.role == ActorRole::kSink) {
@@ -31,10 +31,11 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
     }
     if (actor.role == ActorRole::kFeed) feeds_.push_back({a, static_cast<uint64_t>(actor.starts)});
     if (!is_started(actor)) continue;
+    int& steps = actor.role == ActorRole::kFeed ? room : ahead;
     for (const int r : runner_->adjacency().out_registers[a])
-      room = std::min(room, plan.registers[r].quota / actor.starts);
+      steps = std::min(steps, plan.registers[r].quota / actor.starts);
   }
-  if (room == INT_MAX) room = 1;
+  if (room == INT_MAX) room = ahead == INT_MAX ? 1 : std::max(1, ahead);
   const int least = least_in_flight();
   const int asked = loaded_->options.max_in_flight;
   max_in_flight_ = asked > 0 ? asked : std::max(room, least);

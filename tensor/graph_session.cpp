@@ -349,6 +349,7 @@ std::optional<std::vector<Tensor>> GraphSession::call(const std::vector<Tensor>&
   return outputs;
 }
 
+void GraphSession::reset() { impl_->session.reset(); }
 void GraphSession::synchronize() { impl_->session.wait_all(impl_->options.wait_timeout); }
 const CompileResult& GraphSession::compiled() const { return impl_->result; }
 const CapturedGraph& GraphSession::captured() const { return impl_->captured; }

@@ -60,6 +60,8 @@ class GraphSession {
   std::optional<std::vector<Tensor>> try_call(const std::vector<Tensor>& inputs);
   // Waits until every submitted step is done; throws the first error not yet seen.
   void synchronize();
+  // Session::reset(): after the end of data, or at any time.
+  void reset();
 
   // Of a loaded bundle that was not planned anew: the plan, without pass reports.
   const CompileResult& compiled() const;

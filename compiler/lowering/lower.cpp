@@ -113,6 +113,7 @@ class Lowering {
     task.stream = stream(node.placement);
     static_cast<Provenance&>(task) = node;
     task.effectful = node.op->effectful;
+    task.source = node.op->effectful && node.inputs.empty() && !is_collective(*node.op);
     task.every = node.every;
     for (ValueId input : node.inputs) task.inputs.push_back(operand(input));
     if (is_collective(*node.op)) {

@@ -46,7 +46,8 @@ ActorSet make_actors(const Lowered& lowered, const Programs& programs, int batch
   for (size_t a = 0; a < programs.actors.size(); ++a) {
     const Task& first = lowered.tasks[programs.actors[a][0]];
     const std::string name = granularity == Granularity::kOp ? first.name : lowered.streams[programs.stream_of[a]].name;
-    const int actor = add(unused_name(names, name), programs.stream_of[a], ActorRole::kNormal, first.every);
+    const ActorRole role = first.source ? ActorRole::kSource : ActorRole::kNormal;
+    const int actor = add(unused_name(names, name), programs.stream_of[a], role, first.every);
     set.tasks[actor] = programs.actors[a];
     set.of_stream[set.actors[actor].stream].push_back(actor);
     for (int task : set.tasks[actor]) {

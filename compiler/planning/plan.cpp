@@ -75,7 +75,7 @@ plan::Plan build_plan(const graph::Graph& graph, const Lowered& lowered, const P
   plan.actors = actors.actors;
   for (size_t a = 0; a < plan.actors.size(); ++a) {
     plan.actors[a].program = instructions[a];
-    if (plan::is_started(plan.actors[a])) plan.actors[a].starts = actors.batches;
+    if (plan::is_started(plan.actors[a])) plan.actors[a].starts = actors.batches / actors.every[a];
   }
   plan.registers = registers.registers;
   plan.edges = registers.edges;

@@ -1,6 +1,7 @@
 // Which actor runs which task. An actor's program is cut only where tasks run less often (once a step), and where one
 // depends, through another stream, on what the actor itself emits; so actors depend on each other without cycles. A
-// collective is an actor of its own: it needs what its tasks on all ranks need, and nothing more.
+// collective is an actor of its own: it needs what its tasks on all ranks need, and nothing more; so is a source, whose
+// firing does not happen when its data has ended.
 #include <algorithm>
 #include <map>
 
@@ -148,8 +149,8 @@ Programs make_programs(const Lowered& lowered, Granularity granularity) {
       for (int p : before[t]) groups.push_back(programs.actor_of[p]);
       std::sort(groups.begin(), groups.end());
       groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
-      programs.actor_of[t] =
-          grouping.place(lowered.tasks[t].stream, groups, lowered.tasks[t].meeting >= 0, lowered.tasks[t].every);
+      const Task& task = lowered.tasks[t];
+      programs.actor_of[t] = grouping.place(task.stream, groups, task.meeting >= 0 || task.source, task.every);
     }
     for (int g = 0; g < grouping.count(); ++g) programs.stream_of.push_back(grouping.stream(g));
   }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from typing import Any
 
@@ -9,6 +10,25 @@ from sluice import _C
 from sluice._C import Tensor
 from sluice._device import device, stream as stream_scope
 from sluice._trace import state as trace_state
+
+
+class _Generated:
+    """A generator function as one that gives the next item. After the last, or reset(), it begins anew."""
+
+    def __init__(self, fn: Any) -> None:
+        self.fn, self.__name__, self._items = fn, fn.__name__, None
+
+    def __call__(self) -> Any:
+        if self._items is None:
+            self._items = self.fn()
+        try:
+            return next(self._items)
+        except StopIteration:
+            self._items = None
+            raise
+
+    def reset(self) -> None:
+        self._items = None
 
 
 def _name_of(fn: Any) -> Any:
@@ -31,12 +51,23 @@ def host_function(fn: Any, *tensors: Any, out: Any, stream: str = "host") -> Any
     out: (shape, dtype) of the result, or a list of them. `fn` returns one numpy array, or a tuple, of these types.
     In a graph this is an actor on `stream` ("host", "host:1", ...) that runs beside the compute stream; an exception
     in `fn` fails that step with fn's traceback. It may keep state: it is called once per step, in order.
+
+    Without `tensors` it is a source: `fn()` makes the next arrays by itself, or is a generator function that yields them. That it
+    raises StopIteration, or returns from a generator, says that the data has ended: the steps before are finished, results of the
+    others, and further calls of the graph, raise sluice.EndOfData until graph.reset().
     """
     for i, t in enumerate(tensors):
         if not isinstance(t, Tensor):
             raise TypeError(f"host_function: argument {i} of {fn!r} is {type(t).__name__}; must be a Tensor")
     single = isinstance(out, tuple)
     declared = [(tuple(shape), dtype) for shape, dtype in ([out] if single else out)]
+    if inspect.isgeneratorfunction(fn):
+        if tensors:
+            raise TypeError(f"host_function: {fn!r} is a generator function and gets {len(tensors)} tensors; one that yields the "
+                            "next arrays gets none")
+        if trace_state.functions is None:
+            raise TypeError(f"host_function: {fn!r} is a generator function; outside of a graph, iterate over what it returns")
+        fn = _Generated(fn)
     with device("cpu"), stream_scope(stream):
         results = _C.call_host_function(list(tensors), _name_of(fn), fn, declared)
     return results[0] if single else tuple(results)

@@ -339,6 +339,8 @@ void bind_graph_session(nb::module_& m) {
       .def(
           "synchronize", [](PyGraph& g) { g.get()->synchronize(); }, Release())
       .def(
+          "reset", [](PyGraph& g) { g.get()->reset(); }, Release())
+      .def(
           "plan_json", [](PyGraph& g) { return plan::to_json(g.get()->compiled().plan); }, Release())
       .def(
           "graph_text", [](PyGraph& g) { return graph::to_text(g.get()->compiled().graph); }, Release())

@@ -25,8 +25,8 @@ class Trace(NamedTuple):
 class GraphCall:
     """The compiled side of a graph. Arguments arrive as a dict by parameter name."""
 
-    def __init__(self, name: Any, session: Any, arguments: Any, inputs: Any, results: Any) -> None:
-        self.name, self.session = name, session
+    def __init__(self, name: Any, session: Any, arguments: Any, inputs: Any, results: Any, functions: Any) -> None:
+        self.name, self.session, self._functions = name, session, functions
         self._arguments, self.results = arguments, results
         self.inputs = inputs
         self._expected = [(dtype, tuple(shape)) for _, dtype, shape in inputs]
@@ -64,6 +64,13 @@ class GraphCall:
 
     def synchronize(self) -> None:
         self.session.synchronize()
+
+    def reset(self) -> None:
+        """Steps begin anew, and with them host functions that can."""
+        self.session.reset()
+        for function in self._functions.values():
+            if callable(getattr(function, "reset", None)):
+                function.reset()
 
     def memory(self) -> Any:
         return memory_report(self.session)

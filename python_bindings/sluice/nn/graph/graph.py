@@ -137,6 +137,13 @@ class Graph:
         """Waits until every submitted step is done; raises the first error that no result has shown."""
         self._compiled_call("synchronize").synchronize()
 
+    def reset(self) -> None:
+        """Begins anew after sluice.EndOfData, or at any time: waits for the calls made so far, and counts steps from 0 again.
+
+        Host functions with a method reset(), and generator functions, begin anew, too; parameters and buffers stay as they are.
+        """
+        self._compiled_call("reset").reset()
+
     def close(self) -> None:
         """Ends the plan's actors now, instead of when the graph is deleted."""
         for session in self._call.sessions() if self._call is not None else ():
@@ -231,7 +238,7 @@ class Graph:
 
             write_and_exit(self.name, session)
         inputs = [(n, t.dtype, tuple(t.shape)) for n, t in zip(trace.names, trace.leaves)]
-        call = GraphCall(self.name, session, trace.structure, inputs, trace.results)
+        call = GraphCall(self.name, session, trace.structure, inputs, trace.results, trace.functions)
         call.timeout_s = self.config.submit_timeout
         return call
 

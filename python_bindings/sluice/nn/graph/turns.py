@@ -95,3 +95,7 @@ class Plans:
         for session in self.sessions():
             session.synchronize()
         self.turns.raise_late()
+
+    def reset(self) -> None:
+        for call in self.calls():
+            call.reset()
