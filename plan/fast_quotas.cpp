@@ -1,6 +1,7 @@
 #include "plan/fast_quotas.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -53,6 +54,7 @@ class Solver {
     choice.least_period_ns = best_.period_ns;
     if (best_.period_ns * kFaster > bound()) {
       grow();
+      widen();
       for (bool better = true; better;) {
         shrink();
         better = exchange();
@@ -155,8 +157,25 @@ class Solver {
     }
   }
 
+  // More of all at once: what no way leads to that gains at each step.
+  void widen() {
+    std::vector<int> groups;
+    for (int r = 0; r < static_cast<int>(groups_.size()); ++r) {
+      if (groups_[r] == r && !pinned_[r]) groups.push_back(r);
+    }
+    Tried least;
+    least.quotas = least_;
+    for (int more = 1; more <= 3 && best_.period_ns * kFaster > bound(); ++more) {
+      Tried tried = with(least, groups, more);
+      if (!allowed(tried)) return;
+      if (!measure(tried)) return;
+      if (faster(tried, best_)) best_ = std::move(tried);
+    }
+  }
+
   // Takes slots away that do not make it slower, the largest first.
   void shrink() {
+    fastest_ = std::min(fastest_, best_.period_ns);
     std::vector<int> groups;
     for (int r = 0; r < static_cast<int>(groups_.size()); ++r) {
       if (groups_[r] == r && !pinned_[r]) groups.push_back(r);
@@ -166,13 +185,13 @@ class Solver {
     for (const int group : groups) {
       while (best_.quotas[group] > least_[group]) {
         Tried tried = with(best_, {group}, -1);
-        if (!measure(tried) || tried.period_ns <= 0 || faster(best_, tried)) break;
+        if (!measure(tried) || tried.period_ns <= 0 || tried.period_ns * kFaster > fastest_) break;
         best_ = std::move(tried);
       }
     }
   }
 
-  // One slot more or less of any, or moved from one to another: true when something is better.
+  // One slot more of any one or two, or moved from one to another: true when something is better.
   bool exchange() {
     std::vector<int> groups;
     for (int r = 0; r < static_cast<int>(groups_.size()); ++r) {
@@ -183,11 +202,13 @@ class Solver {
     const Tried before = best_;
     for (const int more : groups) {
       const Tried grown = with(before, {more}, 1);
-      for (const int fewer : groups) {
-        Tried tried = fewer == more ? grown : with(grown, {fewer}, -1);
-        if (tried.quotas[fewer] < least_[fewer] || !allowed(tried)) continue;
-        if (!measure(tried)) return false;
-        if (faster(tried, best_)) best_ = std::move(tried);
+      for (const int other : groups) {
+        for (const int change : {-1, 1}) {
+          Tried tried = other == more && change < 0 ? grown : with(grown, {other}, change);
+          if (tried.quotas[other] < least_[other] || !allowed(tried)) continue;
+          if (!measure(tried)) return false;
+          if (faster(tried, best_)) best_ = std::move(tried);
+        }
       }
     }
     return faster(best_, before);
@@ -200,6 +221,7 @@ class Solver {
   std::vector<double> busy_;  // per stream, in a period
   std::vector<bool> pinned_;  // per group
   std::vector<int> least_;
+  double fastest_ = std::numeric_limits<double>::infinity();
   SimulateOptions simulated_;
   std::map<std::vector<int>, Tried> known_;
   uint64_t budget_ = 0;

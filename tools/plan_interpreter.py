@@ -15,6 +15,7 @@ import json
 import pathlib
 import random
 import struct
+from fractions import Fraction
 
 import numpy as np
 
@@ -29,8 +30,7 @@ class PlanError(ValueError):
     """The plan is wrong, or cannot go on."""
 
 
-def read_plan(path):
-    """The plan of a plan.json or a bundle directory, as plain data."""
+def read_plan(path):  # of a plan.json or a bundle directory, as plain data
     path = pathlib.Path(path)
     plan = json.loads((path / "plan.json" if path.is_dir() else path).read_text())
     if plan.get("schema_version") != SCHEMA_VERSION:
@@ -42,9 +42,8 @@ def read_weights(path):
     """name -> bytes, from a safetensors file: 8 bytes length of a JSON header, the header, the data."""
     data = pathlib.Path(path).read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8:8 + length])
+    header, start = json.loads(data[8:8 + length]), 8 + length
     header.pop("__metadata__", None)
-    start = 8 + length
     return {name: data[start + t["data_offsets"][0]:start + t["data_offsets"][1]] for name, t in header.items()}
 
 
@@ -53,15 +52,13 @@ def attribute(value):
     return float(held) if kind == "double" else [float(v) for v in held] if kind == "doubles" else held
 
 
-def load(stored, dtype):
-    """Values to compute with: 16-bit floats are computed with in float32."""
+def load(stored, dtype):  # values to compute with: 16-bit floats are computed with in float32
     if dtype == "bfloat16":
         return (stored.astype(np.uint32) << 16).view(np.float32)
     return stored.astype(np.float32) if dtype == "float16" else stored
 
 
-def encode(values, dtype):
-    """Values as they are stored: rounded to nearest even, integers wrapped, floats to integers cut."""
+def encode(values, dtype):  # as they are stored: rounded to nearest even, integers wrapped, floats to integers cut
     if dtype == "bfloat16":
         bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
         return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16).reshape(np.shape(values))
@@ -69,8 +66,7 @@ def encode(values, dtype):
         return np.asarray(values).astype(STORED[dtype])
 
 
-def wide(x):
-    """Floats in float64, so that sums of values that float32 holds exactly are exact."""
+def wide(x):  # floats in float64, so that sums of values that float32 holds exactly are exact
     return x.astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x
 
 
@@ -113,6 +109,7 @@ CREATION_AND_MOVEMENT = {
     "gather": lambda a, x, out: x[0][along(x[1], a["dim"], x[0])],
     "index_select": lambda a, x, out: np.take(x[0], checked(x[1], x[0].shape[a["dim"]]), axis=a["dim"]),
     "embedding": lambda a, x, out: x[0][checked(x[1], x[0].shape[0])],
+    "host_function": lambda a, x, out: a["call"](*x),
     "cumsum": lambda a, x, out: np.cumsum(wide(x[0]), axis=a["dim"]) + 0 if x[0].ndim else x[0],
 }
 IN_PLACE = {*ELEMENTWISE, "scatter", "scatter_add", "index_add", "sgd_update", "sgd_momentum_update"}
@@ -124,16 +121,14 @@ for _name, _function in CREATION_AND_MOVEMENT.items():
     OPS[_name] = lambda a, x, out, f=_function: [f(a, x, out)]
 
 
-def axes_of(a):
-    """None or no axes: all."""
+def axes_of(a):  # None or no axes: all
     return tuple(np.atleast_1d(a["dim"]).tolist()) if a["dim"] not in (None, []) else None
 
 
 @op("argmax", "argmin")
 def _argmax(a, x, out):
     (axis,) = axes_of(a) or (None,)  # one, or all
-    function = np.argmax if a["op"] == "argmax" else np.argmin
-    return [np.reshape(function(x[0], axis=axis), out[0]["shape"])]
+    return [np.reshape((np.argmax if a["op"] == "argmax" else np.argmin)(x[0], axis=axis), out[0]["shape"])]
 
 
 @op("pad")
@@ -151,8 +146,7 @@ def checked(index, size):
     return index.astype(np.int64)
 
 
-def along(index, dim, x):
-    """Index arrays that address `index` along `dim` of x and every other axis at its own position."""
+def along(index, dim, x):  # arrays that address `index` along `dim` of x and every other axis at its own position
     grid = list(np.indices(index.shape, sparse=True))
     grid[dim] = checked(index, x.shape[dim])
     return tuple(grid)
@@ -163,10 +157,7 @@ def _scatter(a, x, out):
     result, dim = wide(x[0]).copy(), a["dim"] % x[0].ndim
     flat = (slice(None),) * dim + (checked(x[1], x[0].shape[dim]),)
     where = flat if a["op"] == "index_add" else along(x[1], dim, x[0])
-    if a["op"] == "scatter":
-        result[where] = x[2]
-    else:
-        np.add.at(result, where, x[2])
+    (np.ndarray.__setitem__ if a["op"] == "scatter" else np.add.at)(result, where, x[2])
     return [result]
 
 
@@ -188,29 +179,25 @@ def _matmul(a, x, out):
 def _linear(a, x, out):
     if a["activation"] not in ("none", "relu"):
         raise PlanError(f"linear: activation '{a['activation']}' is not read by this interpreter: NumPy's may differ")
-    y = np.matmul(wide(x[0]), wide(x[1]).T) + 0
-    y = y if x[2] is None else y + x[2]
+    y = np.matmul(wide(x[0]), wide(x[1]).T) + 0 + (0 if x[2] is None else x[2])
     return [np.where(y < 0, 0, y) if a["activation"] == "relu" else y]
 
 
-def taps(a, kernel, positions):
-    """For each position of the kernel: where it lies in the padded input, for all windows at once."""
+def taps(a, kernel, positions):  # of each position of the kernel: where it lies in the padded input, for all windows
     dilation = a.get("dilation") or [1] * len(kernel)
     for k in np.ndindex(*kernel):
         starts = [i * d for i, d in zip(k, dilation)]
         yield k, (..., *(slice(b, b + (n - 1) * s + 1, s) for b, n, s in zip(starts, positions, a["stride"])))
 
 
-def padded(a, x, kernel, positions, value=0):
-    """x with its padding, and behind it what windows that begin inside reach."""
+def padded(a, x, kernel, positions, value=0):  # x with its padding, and behind it what windows that begin inside reach
     dilation = a.get("dilation") or [1] * len(kernel)
     need = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(positions, a["stride"], kernel, dilation)]
     high = [max(p, r - p - size) for p, r, size in zip(a["padding"], need, x.shape[2:])]
     return np.pad(wide(x), [(0, 0), (0, 0), *zip(a["padding"], high)], constant_values=value)
 
 
-def grouped(x, axis, groups):
-    """Axis `axis` as (groups, rest), and everything behind it flat."""
+def grouped(x, axis, groups):  # axis `axis` as (groups, rest), and everything behind it flat
     shape = x.shape[:axis] + (groups, x.shape[axis] // groups)
     return x.reshape(*shape, -1) if axis + 1 < x.ndim else x.reshape(*shape)
 
@@ -263,9 +250,8 @@ def _max_pool(a, x, out):
 def _max_pool_backward(a, x, out):
     shape = a["input_shape"]
     result = np.zeros((shape[0] * shape[1], int(np.prod(shape[2:]))))
-    rows = np.arange(len(result))[:, None]
     columns = checked(x[1], result.shape[1]).reshape(len(result), -1)
-    np.add.at(result, (rows, columns), wide(x[0]).reshape(len(result), -1))
+    np.add.at(result, (np.arange(len(result))[:, None], columns), wide(x[0]).reshape(len(result), -1))
     return [result.reshape(shape)]
 
 
@@ -290,10 +276,10 @@ class Firing:
 
 
 class Interpreter:
-    def __init__(self, plan, weights):
-        self.plan = plan
-        self._kernels = [{**k, "attrs": {"op": k["op"], **{n: attribute(v) for n, v in k["attrs"].items()}}}
-                         for k in plan["kernels"]]
+    def __init__(self, plan, weights, functions=None):
+        self.plan, self._ended = plan, False  # `functions`: by name, of one result; those of sources may raise StopIteration
+        self._kernels = [{**k, "attrs": {"op": k["op"], "call": (functions or {}).get(k["attrs"].get("name")),
+                                         **{n: attribute(v) for n, v in k["attrs"].items()}}} for k in plan["kernels"]]
         self._arenas = [np.full(a["bytes"], 0xA5, np.uint8) for a in plan["arenas"]]
         self._buffers = [self._place(b) for b in plan["buffers"]]
         self.variables = {}
@@ -353,13 +339,11 @@ class Interpreter:
                 take = plan["edges"][e]["take"]
                 held[e] = range(self._taken[e], self._taken[e] + take)
                 self._taken[e] += take
-        for r in self._outputs_of[a]:
-            if n % plan["registers"][r]["emit_every"] == 0:
-                held["slot", r] = self._acquired[r]
-                self._acquired[r] += 1
-        if plan["actors"][a]["role"] in ("source", "feed"):
-            self._credits[a] -= 1
         fresh = {r for r in self._outputs_of[a] if n % plan["registers"][r]["emit_every"] == 0}
+        for r in fresh:
+            held["slot", r] = self._acquired[r]
+            self._acquired[r] += 1
+        self._credits[a] -= plan["actors"][a]["role"] in ("source", "feed")
         return Firing({e: held[e] for e in self._inputs_of[a]}, {r: held["slot", r] for r in self._outputs_of[a]}, fresh)
 
     def _fire(self, a, feed, collect):
@@ -372,7 +356,10 @@ class Interpreter:
             collect({o["name"]: self._stored(a, firing, o["view"], False).copy() for o in plan["outputs"]})
         for kind, index in actor["program"]:
             if kind == "run":
-                self._run(a, firing, self._kernels[index])
+                try:
+                    self._run(a, firing, self._kernels[index])
+                except StopIteration:
+                    return self._abandon(a, firing)
             elif kind == "emit":
                 if index not in firing.slots or index in firing.emitted:
                     raise PlanError(f"actor '{actor['name']}': emits register {index}, which is not its to emit now")
@@ -388,6 +375,15 @@ class Interpreter:
         if len(firing.emitted) < len(firing.slots) or len(firing.released) < len(firing.tokens):
             raise PlanError(f"actor '{actor['name']}': did not emit or release everything; each must be, once per firing")
         self._firings[a] += 1
+
+    def _abandon(self, a, firing):  # a source's data has ended: this firing has not happened, and none comes after it
+        if self.plan["actors"][a]["role"] != "source" or firing.emitted or firing.released:
+            raise PlanError(f"actor '{self.plan['actors'][a]['name']}': only a source may end, before it emits or releases")
+        for e in firing.tokens:
+            self._taken[e] -= self.plan["edges"][e]["take"] if self._firings[a] % self.plan["edges"][e]["hold"] == 0 else 0
+        for r in firing.fresh:
+            self._acquired[r] -= 1
+        self._credits[a], self._ended = 0, True
 
     # Bytes.
 
@@ -467,12 +463,17 @@ class Interpreter:
                 busy[choice] = self._fire(a, feed, outputs.append)
             if next(busy[choice], busy) is busy:
                 del busy[choice]
-        if any(self._credits) or (plan["outputs"] and len(outputs) < len(steps)):
+        if not self._ended and (any(self._credits) or (plan["outputs"] and len(outputs) < len(steps))):
             stuck = [f"'{actor['name']}' waits for {', '.join(self.waits(a))}" for a, actor in enumerate(actors)]
             raise PlanError(f"nothing can fire after {len(outputs)} of {len(steps)} steps: " + "; ".join(stuck))
-        n = len(outputs) // len(steps)  # a sink that fires several times for a step gives it the rows of each in turn
+        pace = {a: Fraction(n) for a, n in enumerate(starts) if actors[a]["role"] in ("source", "feed")}  # firings per step
+        for edge in plan["edges"] * (len(actors) if self._ended else 0):
+            if (reg := plan["registers"][edge["reg"]])["producer"] in pace:
+                pace.setdefault(edge["consumer"], pace[reg["producer"]] / reg["emit_every"] / edge["take"] * edge["hold"])
+        n = max([len(outputs) // len(steps), *(int(p) for a, p in pace.items() if actors[a]["role"] == "sink")])
+        # A sink that fires several times for a step gives it the rows of each in turn.
         return outputs if n < 2 else [{k: np.concatenate([o[k] for o in outputs[i:i + n]]) for k in outputs[i]}
-                                      for i in range(0, len(outputs), n)]
+                                      for i in range(0, len(outputs) - n + 1, n)]
 
     def variable(self, name):  # its present content (bfloat16 as its bits)
         v = next(v for v in self.plan["variables"] if v["name"] == name)
@@ -491,8 +492,7 @@ def main():
     parser.add_argument("--seed", type=int, help="fire in a random order")
     args = parser.parse_args()
     given = dict(np.load(args.inputs))
-    steps = [dict(zip(given, values)) for values in zip(*given.values())]
-    outputs = open_bundle(args.bundle).run(steps, args.seed)
+    outputs = open_bundle(args.bundle).run([dict(zip(given, values)) for values in zip(*given.values())], args.seed)
     np.savez(args.outputs, **{n: np.stack([o[n] for o in outputs]) for n in outputs[0]})
     print(f"{len(outputs)} steps: {', '.join(outputs[0])}")
 

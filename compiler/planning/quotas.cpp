@@ -44,7 +44,9 @@ std::vector<int> choose_quotas(const plan::Plan& plan, const Lowered& lowered, c
     kernel.cost_ns = lowered.tasks[t].cost_ns;
     kernel.collective = groups[t];
   }
-  const plan::QuotaChoice choice = plan::fast_quotas(timed, {.fixed = fixed, .spare = spare_bytes});
+  constexpr int64_t kMostWork = 500'000;  // some 50 ms
+  const plan::QuotaChoice choice =
+      plan::fast_quotas(timed, {.fixed = fixed, .spare = spare_bytes, .most_work = kMostWork});
   log(LogLevel::kInfo, LogArea::kCompiler, "plan '{}': slots of {}", options.name, choice.str(timed));
   return choice.quotas;
 }

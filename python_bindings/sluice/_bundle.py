@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import warnings
 from typing import Any
 
 from sluice import _C
+from sluice._host_function import Generated
 from sluice._structure import Structure, flatten
 from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.families import FamilyCall
@@ -40,7 +42,7 @@ def load_graph(directory: Any, functions: Any = None, **options: Any) -> Any:
 
     A plan of several ranks runs on those of the job, each of which must load it; without a job, in this process alone.
 
-    functions: the Python functions of its host streams, by name.
+    functions: the Python functions of its host streams, by name; of sources also generator functions (see host_function).
     """
     if os.path.exists(os.path.join(directory, "shapes.json")):
         return ShapedGraphs(str(directory), functions or {}, options)
@@ -66,6 +68,7 @@ class LoadedGraph:
 
     def __init__(self, directory: Any, functions: Any, options: Any) -> None:
         self.name = directory
+        functions = {n: Generated(f) if inspect.isgeneratorfunction(f) else f for n, f in functions.items()}
         family, sessions = None, []
         if os.path.lexists(os.path.join(directory, "family.json")):
             family, sessions, meta = _C.load_family(directory, options, functions)
@@ -87,7 +90,7 @@ class LoadedGraph:
                                                               len(self.outputs))
         # Arguments that hold no tensor may be left out.
         self._defaults = {p: c.value for p, c in zip(self._parameters, arguments.children) if c.kind == "constant"}
-        calls = [GraphCall(self.name, session, arguments, session.inputs(), results) for session in sessions]
+        calls = [GraphCall(self.name, session, arguments, session.inputs(), results, functions) for session in sessions]
         self._call = calls[0] if family is None else FamilyCall(family, calls)
         self.inputs = self._call.inputs
 
@@ -105,6 +108,10 @@ class LoadedGraph:
 
     def synchronize(self) -> None:
         self._call.synchronize()
+
+    def reset(self) -> None:
+        """As Graph.reset: begins anew after sluice.EndOfData, or at any time."""
+        self._call.reset()
 
     def memory(self) -> Any:
         """As nn.Graph.memory()."""

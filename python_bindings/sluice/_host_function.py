@@ -12,7 +12,7 @@ from sluice._device import device, stream as stream_scope
 from sluice._trace import state as trace_state
 
 
-class _Generated:
+class Generated:
     """A generator function as one that gives the next item. After the last, or reset(), it begins anew."""
 
     def __init__(self, fn: Any) -> None:
@@ -29,6 +29,13 @@ class _Generated:
 
     def reset(self) -> None:
         self._items = None
+
+
+def begin_anew(functions: Any) -> None:
+    """Of functions by name: those that can."""
+    for function in functions.values():
+        if callable(getattr(function, "reset", None)):
+            function.reset()
 
 
 def _name_of(fn: Any) -> Any:
@@ -67,7 +74,7 @@ def host_function(fn: Any, *tensors: Any, out: Any, stream: str = "host") -> Any
                             "next arrays gets none")
         if trace_state.functions is None:
             raise TypeError(f"host_function: {fn!r} is a generator function; outside of a graph, iterate over what it returns")
-        fn = _Generated(fn)
+        fn = Generated(fn)
     with device("cpu"), stream_scope(stream):
         results = _C.call_host_function(list(tensors), _name_of(fn), fn, declared)
     return results[0] if single else tuple(results)

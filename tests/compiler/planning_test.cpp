@@ -234,14 +234,13 @@ TEST(Planning, NamedQuotasAreOfRegistersThatAreThere) {
   plan.registers.resize(1);
   plan.registers[0].name = "x";
   plan.registers[0].bytes = 4;
-  EXPECT_EQ(test::error_of([&] {
-              choose_quotas(plan, {true}, {{"y", 2}});
-            }),
-            "value: quota of register 'y': there is no such register; the plan has x");
-  EXPECT_EQ(test::error_of([&] {
-              choose_quotas(plan, {true}, {{"x", 0}});
-            }),
-            "value: quota of register 'x': 0; must be at least 1");
+  const auto refusal = [&](const std::string& name, int quota) {
+    CompileOptions options;
+    options.quotas = {{name, quota}};
+    return test::error_of([&] { choose_quotas(plan, Lowered(), {true}, options, 0); });
+  };
+  EXPECT_EQ(refusal("y", 2), "value: quota of register 'y': there is no such register; the plan has x");
+  EXPECT_EQ(refusal("x", 0), "value: quota of register 'x': 0; must be at least 1");
 }
 
 }  // namespace

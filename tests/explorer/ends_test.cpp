@@ -17,7 +17,7 @@ std::string ended_story(const Plan& plan, Tally& tally, uint64_t seed) {
   const Budget budget{.states = 4'000, .walks = 5};
   for (int a = 0; a < static_cast<int>(plan.actors.size()); ++a) {
     if (!is_started(plan.actors[a])) continue;
-    for (int after = 0; after < steps; ++after) {
+    for (int after = 0; after < steps * plan.actors[a].starts; ++after) {
       for (const Hosting hosting : {Hosting::kFree, Hosting::kStreams}) {
         World<plan::FiringRule> world(plan, {.hosting = hosting, .steps = steps, .ends = a, .ends_after = after});
         const Outcome o = walk(world, budget, tally, seed);

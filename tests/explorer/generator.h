@@ -218,6 +218,8 @@ inline Plan random_plan(uint64_t seed) {
     join("x" + std::to_string(i), from, to, backward ? (pick(4) ? 1 + pick(2) : 0) : (pick(5) ? 0 : 1));
   }
   write_programs(b, ProgramOrder::kRandom, random);
+  for (plan::Actor& actor : b.plan.actors)
+    if (is_started(actor) && multirate && pick(3) == 0) actor.starts = 1 + pick(3);
   return finished(b);
 }
 

@@ -62,11 +62,7 @@ Outcome walk(World<Rule>& world, const Budget& budget, Tally& tally, uint64_t se
 }
 
 inline int period_steps(const plan::Plan& plan, const std::vector<int>& repetitions) {
-  for (size_t a = 0; a < plan.actors.size(); ++a) {
-    if (plan.actors[a].role == plan::ActorRole::kSource || plan.actors[a].role == plan::ActorRole::kFeed)
-      return repetitions[a];
-  }
-  return 0;
+  return std::any_of(plan.actors.begin(), plan.actors.end(), plan::is_started) ? steps_of_period(plan, repetitions) : 0;
 }
 
 // What verify() says of the protocol: how callers count steps is their business.

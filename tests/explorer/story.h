@@ -50,7 +50,7 @@ std::string event_str(const World<Rule>& world, const State<Rule>& s, const Even
   switch (event.kind) {
     case EventKind::kControl: {
       const bool stop = world.options().stop && s.actors[event.index].controls + 1 == world.controls();
-      const int n = world.options().split_starts ? 1 : world.options().steps;
+      const int n = (world.options().split_starts ? 1 : world.options().steps) * plan.actors[event.index].starts;
       return (stop ? std::string("stop") : fmt::format("start({})", n)) + " reaches " + actor(event.index);
     }
     case EventKind::kToken: {

@@ -302,7 +302,7 @@ class World {
       const bool full =
           edge.sent - edge.acks_arrived == plan_.registers[r].quota && edge.acks_sent == edge.acks_arrived;
       const bool lasting = is_source(p) && wiring_.adjacency().in_edges[p].empty() && s.actors[p].pc < 0 &&
-                           s.actors[p].begun < options_.steps &&
+                           s.actors[p].begun < options_.steps * plan_.actors[p].starts &&
                            (p != options_.ends || s.actors[p].begun < options_.ends_after) &&
                            s.actors[p].begun % plan_.registers[r].emit_every == 0;
       if (!full || !lasting) return false;
@@ -374,7 +374,7 @@ class World {
       s.rules[a].on_stop(host);
       return;
     }
-    const int n = options_.split_starts ? 1 : options_.steps;
+    const int n = (options_.split_starts ? 1 : options_.steps) * plan_.actors[a].starts;
     actor.credits += n;
     s.rules[a].on_start(static_cast<uint64_t>(n));
   }

@@ -64,3 +64,27 @@ def test_costs_are_measured_and_read_again(tmp_path):
     again = Stages(path)
     again.compile(sl.ones(64, 64))
     assert {k["name"]: float(k["cost_ns"]) for k in again.plan["kernels"]} == costs
+
+
+def test_the_cost_cache_measures_the_first_steps_and_is_read_when_compiled_again(tmp_path):
+    class Cached(Stages):
+        def __init__(self):
+            super().__init__()
+            self.config.enable_cost_cache(tmp_path)
+
+    graph = Cached()
+    predicted = [k["cost_ns"] for k in Stages().compile(sl.ones(64, 64)).plan["kernels"]]
+    for _ in range(20):
+        y = graph(sl.ones(64, 64))
+        y.numpy()  # so that it has run
+    assert [k["cost_ns"] for k in graph.plan["kernels"]] == predicted
+    (path,) = tmp_path.iterdir()
+    costs = {k["name"]: float(k["cost_ns"]) for k in json.loads(path.read_text())["kernels"]}
+    again = Cached().compile(sl.ones(64, 64))
+    assert {k["name"]: float(k["cost_ns"]) for k in again.plan["kernels"]} == costs
+    before = path.read_text()
+    for _ in range(20):
+        again(sl.ones(64, 64))
+    assert path.read_text() == before
+    Cached().compile(sl.ones(32, 64))  # another graph: its own file, once it has run
+    assert [p for p in tmp_path.iterdir()] == [path]

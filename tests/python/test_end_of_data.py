@@ -1,11 +1,14 @@
-"""Sources of plans whose Python functions say that there is no more."""
+"""Sources, in plans and in graphs, whose Python functions say that there is no more."""
 
+import contextlib
 import json
 
 import numpy as np
 import pytest
 
 import sluice as sl
+
+from test_plan_interpreter import interpreter
 
 
 def source_plan(starts=1):
@@ -68,6 +71,201 @@ def test_a_step_has_the_rows_of_all_firings_or_has_ended(tmp_path):
     assert session.run([])[0].numpy().tolist() == [2, 2, 3, 3]
     with pytest.raises(EOFError):
         session.run([])
+
+
+@pytest.mark.parametrize("starts", [1, 2])
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 6])
+def test_the_engine_and_the_interpreter_answer_the_same_steps(starts, n, tmp_path):
+    plan, steps = source_plan(starts), 3
+    session, answered = load(tmp_path, plan, reader(n)), []
+    with contextlib.suppress(sl.EndOfData):
+        for _ in range(steps):
+            answered.append(session.run([])[0].numpy().tolist())
+    assert len(answered) == min(steps, n // starts)
+    for seed in (None, 1, 2, 3):
+        machine = interpreter.Interpreter(plan, {}, {"read": reader(n)})
+        assert [step["y"].tolist() for step in machine.run([{}] * steps, seed)] == answered
+
+
+class Numbers(sl.nn.Graph):
+    """What a source gives, twice."""
+
+    def __init__(self, source, parts=1):
+        super().__init__(name="numbers")
+        self.source = source
+        if parts > 1:
+            self.config.set_gradient_accumulation_steps(parts)
+
+    def build(self):
+        return sl.host_function(self.source, out=((2,), sl.float32)) * 2
+
+
+def pairs(n):
+    for i in range(n):
+        yield np.full(2, i, np.float32)
+
+
+def three():
+    yield from pairs(3)
+
+
+@pytest.mark.parametrize("source", [reader(3), three], ids=["function", "generator"])
+def test_a_host_function_without_inputs_is_a_source_of_its_graph(source):
+    graph = Numbers(source)
+    for _ in range(3):
+        for i in range(3):
+            assert graph().numpy().tolist() == [2 * i, 2 * i]
+        for _ in range(2):
+            with pytest.raises(sl.EndOfData, match="the data of a source has ended; reset\\(\\) begins anew"):
+                graph().numpy()
+        graph.synchronize()
+        graph.reset()
+        assert graph.stats()["submitted"] == 0
+    assert [a["role"] for a in graph.plan["actors"]].count("source") == 1
+
+
+def test_calls_made_ahead_of_the_end_are_answered_or_have_ended():
+    graph = Numbers(three)
+    graph.config.set_outputs_buffer_size(5)
+    results = [graph() for _ in range(5)]
+    assert [r.numpy().tolist() for r in results[:3]] == [[0, 0], [2, 2], [4, 4]]
+    for r in results[3:]:
+        with pytest.raises(EOFError):
+            r.numpy()
+    with pytest.raises(sl.EndOfData):
+        graph()
+
+
+def test_reset_before_the_end_begins_anew_with_its_generator():
+    graph = Numbers(three)
+    for n in (1, 2, 3, 1):
+        assert [graph().numpy()[0] for _ in range(n)] == [2 * i for i in range(n)]
+        graph.reset()
+
+
+def test_reset_calls_reset_of_a_function_that_has_it():
+    class Reader:
+        def __init__(self):
+            self.reset()
+
+        def reset(self):
+            self.left = iter(range(4))
+
+        def __call__(self):
+            return np.full(2, next(self.left), np.float32)
+
+    graph = Numbers(Reader())
+    assert [graph().numpy()[0] for _ in range(2)] == [0, 2]
+    graph.reset()
+    assert [graph().numpy()[0] for _ in range(4)] == [0, 2, 4, 6]
+
+
+def test_a_source_beside_inputs_ends_them_both():
+    class Both(sl.nn.Graph):
+        def build(self, x):
+            return x + sl.host_function(three, out=((2,), sl.float32))
+
+    graph = Both()
+    assert [graph(sl.full((2,), 10.0 * i)).numpy()[0] for i in range(3)] == [0, 11, 22]
+    with pytest.raises(sl.EndOfData):
+        graph(sl.ones(2)).numpy()
+    graph.reset()
+    assert graph(sl.ones(2)).numpy()[0] == 1
+
+
+def test_the_shorter_of_two_sources_ends_the_graph():
+    def long():
+        yield from pairs(7)
+
+    class Two(sl.nn.Graph):
+        def build(self):
+            return sl.host_function(long, out=((2,), sl.float32)) + sl.host_function(three, out=((2,), sl.float32), stream="host:1")
+
+    graph = Two()
+    for _ in range(2):
+        assert [graph().numpy()[0] for _ in range(3)] == [0, 2, 4]
+        with pytest.raises(sl.EndOfData):
+            graph().numpy()
+        graph.reset()
+
+
+def test_a_source_fires_for_each_micro_batch():
+    def five():
+        yield from pairs(5)
+
+    graph = Numbers(five, parts=2)
+    assert graph().numpy().tolist() == [0, 0, 2, 2]
+    assert graph().numpy().tolist() == [4, 4, 6, 6]
+    with pytest.raises(sl.EndOfData):
+        graph().numpy()
+
+
+def test_parameters_are_updated_for_the_steps_there_was_data_for():
+    def batches():
+        yield from pairs(3)
+
+    class Train(sl.nn.Graph):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+            self.add_optimizer(sl.optim.SGD(module.parameters(), lr=1.0))
+
+        def build(self):
+            loss = (self.module(sl.host_function(batches, out=((2,), sl.float32)).reshape(1, 2))).sum()
+            loss.backward()
+            return loss
+
+    module = sl.nn.Linear(2, 1, bias=False)
+    sl.nn.init.ones_(module.weight)
+    graph = Train(module)
+    for epoch in (1, 2):
+        losses = [graph() for _ in range(2)] + [graph(), graph()]
+        with pytest.raises(sl.EndOfData):
+            losses[-1].numpy()
+        assert (module.weight.numpy() == 1 - epoch * (0 + 1 + 2)).all()
+        graph.reset()
+
+
+def test_a_source_that_raises_fails_its_step_alone():
+    calls = iter(range(10))
+
+    def flaky():
+        i = next(calls)
+        if i == 1:
+            raise ValueError("torn page")
+        return np.full(2, i, np.float32)
+
+    graph = Numbers(flaky)
+    assert graph().numpy()[0] == 0
+    with pytest.raises(sl.errors.RuntimeError, match="torn page"):
+        graph().numpy()
+    assert graph().numpy()[0] == 4
+
+
+def test_generators_are_sources_of_graphs():
+    with pytest.raises(TypeError, match="generator function and gets 1 tensors; one that yields the next arrays gets none"):
+        sl.host_function(three, sl.ones(2), out=((2,), sl.float32))
+    with pytest.raises(TypeError, match="is a generator function; outside of a graph, iterate over what it returns"):
+        sl.host_function(three, out=((2,), sl.float32))
+    assert sl.host_function(reader(3), out=((2,), sl.float32)).numpy().tolist() == [0, 0]
+
+
+def test_a_saved_graph_with_a_source_runs_by_itself(tmp_path):
+    graph = Numbers(three)
+    graph()
+    sl.save(graph, str(tmp_path / "bundle"))
+    loaded = sl.load_graph(str(tmp_path / "bundle"), {"three": three})
+    for _ in range(2):
+        assert [loaded().numpy()[0] for _ in range(3)] == [0, 2, 4]
+        with pytest.raises(sl.EndOfData):
+            loaded().numpy()
+        loaded.reset()
+    session = sl._C.Engine().load(str(tmp_path / "bundle"), {"three": reader(3)})
+    for _ in range(2):
+        assert [session.run([])[0].numpy()[0] for _ in range(3)] == [0, 2, 4]
+        with pytest.raises(sl.EndOfData):
+            session.run([])
+        session.reset()
 
 
 def test_what_is_no_source_fails_its_step(tmp_path):

@@ -138,6 +138,30 @@ TEST(Source, ResetWithoutAnEndBeginsAnewToo) {
   EXPECT_EQ(error_of([&] { session.reset(); }), "runtime: session 'state' was stopped; load the plan again");
 }
 
+TEST(Source, StepsInTheBacklogRunBeforeAResetAndEndWithTheData) {
+  constexpr int kSteps = 9;
+  Engine engine({.cores = 2});
+  for (const int n : {3, 100}) {
+    HostFunctions f = functions();
+    f["data"] = counting(n);
+    Session session = Session::load(engine, source_plan(true), {{"w", variable(engine, 0)}},
+                                    {.functions = f, .max_in_flight = kSteps});
+    for (int round = 0; round < 3; ++round) {
+      std::vector<StepHandle> handles;
+      std::string refused = "no error";
+      const Floats x = filled(0);
+      const InputTensor input{x.data(), PlanBuilder::f32({kN})};
+      for (int i = 0; i < kSteps && refused == "no error"; ++i)
+        refused = error_of([&] { handles.push_back(session.submit({&input, 1})); });
+      EXPECT_EQ(refused == "no error" || (n < kSteps && refused.starts_with("end of data")), true) << refused;
+      EXPECT_GE(handles.size(), static_cast<size_t>(std::min(n, kSteps)));
+      session.reset();
+      for (size_t i = 0; i < handles.size(); ++i)
+        EXPECT_EQ(kind_of(handles[i]), static_cast<int>(i) < n ? "ok" : "end of data") << i;
+    }
+  }
+}
+
 TEST(Source, OthersThanSourcesFailTheirStepByIt) {
   Engine engine({.cores = 2});
   HostFunctions f = functions();

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from sluice import _C
+from sluice._host_function import begin_anew
 from sluice._structure import difference, flatten
 from sluice.nn.graph.report import memory_report
 
@@ -31,9 +32,18 @@ class GraphCall:
         self.inputs = inputs
         self._expected = [(dtype, tuple(shape)) for _, dtype, shape in inputs]
         self.timeout_s = -1.0  # of a submission at capacity; negative: none
+        self.first_steps = None  # being measured
 
     def __call__(self, arguments: Any) -> Any:
-        return self.results.build(iter(self.session.call(self.check(arguments), self.timeout_s)))
+        return self.results.build(iter(self.submit(self.check(arguments))))
+
+    def submit(self, inputs: Any) -> Any:
+        """The results of a step, as a list."""
+        outputs = self.session.call(inputs, self.timeout_s)
+        first, self.first_steps = self.first_steps, None
+        if first is not None and first.called():
+            self.first_steps = first
+        return outputs
 
     def try_call(self, arguments: Any) -> Any:
         """None, and nothing submitted, where a call would block."""
@@ -68,9 +78,7 @@ class GraphCall:
     def reset(self) -> None:
         """Steps begin anew, and with them host functions that can."""
         self.session.reset()
-        for function in self._functions.values():
-            if callable(getattr(function, "reset", None)):
-                function.reset()
+        begin_anew(self._functions)
 
     def memory(self) -> Any:
         return memory_report(self.session)

@@ -45,8 +45,14 @@ class GraphConfig:
 
     def set_cost_file(self, path: Any) -> None:
         """What kernels took on this machine, as Graph.save_costs wrote it: the compiler prefers it to its predictions. A file that
-        is not there yet changes nothing."""
+        is not there yet changes nothing. All ranks of a job need the same."""
         self._set("cost_file", os.fspath(path))
+
+    def enable_cost_cache(self, directory: Any = None) -> None:
+        """Measures what kernels take in the first 16 calls, keeps it in a file for this graph and this machine, and prefers it to
+        predictions when the graph is compiled again. directory: of the files; by default ~/.cache/sluice/costs. Not in jobs of several
+        ranks, whose plans have to be the same, nor while enable_trace() records for somebody else."""
+        self._set("cost_cache", "" if directory is None else os.fspath(directory))
 
     def enable_reuse_mem(self, mode: bool = True) -> None:
         """Pack buffers by lifetime; off, each has memory of its own."""
@@ -185,16 +191,21 @@ class GraphConfig:
 
     @property
     def options(self) -> Any:
-        """The options that differ from the defaults, as the plan keeps them (dump_dir and cost_file, paths, are not kept)."""
+        """The options that differ from the defaults, as the plan keeps them (paths are not kept)."""
         return {k: v for k, v in sorted(self._options.items()) if k not in DEFAULTS or v != DEFAULTS[k]}
 
     def for_session(self) -> Any:
         """The options as the compiler takes them; what is left to the process's setting is settled."""
         self._options = {**precisions(), **self._options}
-        return {k: v for k, v in self._options.items() if v is not None and k not in ("zero", "gradient_accumulation_steps", "dims")}
+        ours = ("zero", "gradient_accumulation_steps", "dims", "cost_cache")
+        return {k: v for k, v in self._options.items() if v is not None and k not in ours}
 
     def freeze(self) -> None:
         self._frozen = True
+
+    @property
+    def cost_cache(self) -> str | None:
+        return self._options.get("cost_cache")
 
     @property
     def micro_batches(self) -> MicroBatches:

@@ -37,7 +37,6 @@ class FamilyCall(Plans):
         self.inputs = [(name, dtype, tuple(shape)) for (name, dtype, _), shape in zip(calls[-1].inputs, shapes)]
         self._axes, self._output_axes = family.input_axes, family.output_axes
         self._last = calls[-1]
-        self.timeout_s = -1.0
 
     def calls(self) -> list[Any]:
         return self._calls
@@ -69,7 +68,7 @@ class FamilyCall(Plans):
                 if try_only and not parts:
                     outputs = call.session.try_call(inputs)
                 else:
-                    outputs = call.session.call(inputs, self.timeout_s)
+                    outputs = call.submit(inputs)
             if outputs is None:
                 return None
             self._last = call
@@ -168,9 +167,7 @@ def compile_family(graph: Any, arguments: Any, tracing: Any) -> FamilyCall:
     for m in _with_progress(order, f"graph '{graph.name}': compiling its plans"):
         calls[m] = graph._compiled(traces[m], arguments, arenas)
         _C.check_member(family, m, calls[m].session)
-    call = FamilyCall(family, calls)
-    call.timeout_s = graph.config.submit_timeout
-    return call
+    return FamilyCall(family, calls)
 
 
 def _with_progress(items: list[Any], what: str) -> Any:

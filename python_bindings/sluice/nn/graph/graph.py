@@ -25,6 +25,7 @@ from sluice.nn.debug import Debug
 from sluice.nn.graph.awaiting import Awaiting
 from sluice.nn.graph.call import GraphCall, Trace
 from sluice.nn.graph.config import GraphConfig
+from sluice.nn.graph.costs import FirstSteps, use_cache
 from sluice.nn.graph.families import compile_family
 from sluice.nn.graph.refused import Refused
 from sluice.nn.graph.report import Report, graph_repr
@@ -229,6 +230,7 @@ class Graph:
                    "meta": {"name": self.name, "signature": json.dumps(signature)}}
         if arenas is not None:
             options["arenas"] = arenas
+        measures = use_cache(self.config.cost_cache, self.name, trace.captured, options)
         with trace.refused:
             session = _C.GraphSession(trace.captured, options, trace.functions)
         self.config.freeze()
@@ -240,6 +242,9 @@ class Graph:
         inputs = [(n, t.dtype, tuple(t.shape)) for n, t in zip(trace.names, trace.leaves)]
         call = GraphCall(self.name, session, trace.structure, inputs, trace.results, trace.functions)
         call.timeout_s = self.config.submit_timeout
+        if measures:
+            session.set_trace(True)
+            call.first_steps = FirstSteps(session, options["cost_file"])
         return call
 
     def _trace(self, structure: Any, leaves: Any, names: Any, refused: Any, stack_depth: int) -> Any:
