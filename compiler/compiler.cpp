@@ -119,8 +119,8 @@ void check_options(const CompileOptions& options) {
            {{"option", std::string("disabled_passes")}, {"key", name}, {"value", Attr()}});
   }
   const std::vector<std::string> stages = stage_names();
-  SLUICE_CHECK(options.until.empty() || contains(stages, options.until), "until: unknown stage: '{}'; the stages are {}",
-               options.until, fmt::join(stages, ", "));
+  SLUICE_CHECK(options.until.empty() || contains(stages, options.until),
+               "until: unknown stage: '{}'; the stages are {}", options.until, fmt::join(stages, ", "));
 }
 
 // What differs from the defaults, so that a plan says what was asked for and no more.
@@ -192,10 +192,10 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
     if (dump.on()) dump.write(fmt::format("{:02}.{}.after.ir", number, name), graph::to_text(graph));
   };
   const std::span<const Pass> passes = compiler::graph_passes();
-  const auto last = std::find_if(passes.rbegin(), passes.rend(), [&](const Pass& p) { return p.name == options.until; });
+  const auto last =
+      std::find_if(passes.rbegin(), passes.rend(), [&](const Pass& p) { return p.name == options.until; });
   for (const Pass& pass : passes) {
-    if (!contains(options.disabled_passes, pass.name))
-      run(pass.name, graph, [&] { return pass.run(graph, context); });
+    if (!contains(options.disabled_passes, pass.name)) run(pass.name, graph, [&] { return pass.run(graph, context); });
     if (last != passes.rend() && &pass == &*last) return stop(graph);
   }
   std::unordered_set<std::string> used;

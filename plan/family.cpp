@@ -63,14 +63,16 @@ void check_cuts(const Family& family) {
                    "joined; give the dim fit=\"exact\"",
                    family.name, output.name, dim.name);
     }
-    SLUICE_CHECK(!has_axis(output, FamilyAxis::kOther),
-                 "family '{}': output '{}' varies otherwise than any dim does, so what padding adds to it cannot be cut "
-                 "off; give the dims fit=\"exact\"",
-                 family.name, output.name);
-    SLUICE_CHECK(cut,
-                 "family '{}': output '{}' has no axis of a dim that is padded: it mixes rows with those of the padding; "
-                 "give the dims fit=\"exact\"",
-                 family.name, output.name);
+    SLUICE_CHECK(
+        !has_axis(output, FamilyAxis::kOther),
+        "family '{}': output '{}' varies otherwise than any dim does, so what padding adds to it cannot be cut "
+        "off; give the dims fit=\"exact\"",
+        family.name, output.name);
+    SLUICE_CHECK(
+        cut,
+        "family '{}': output '{}' has no axis of a dim that is padded: it mixes rows with those of the padding; "
+        "give the dims fit=\"exact\"",
+        family.name, output.name);
   }
 }
 
@@ -155,12 +157,12 @@ std::vector<FamilyPort> outputs_of(const Family& family, const std::vector<Exten
     const NamedType& first = types.front()[o];
     FamilyPort port{first.name, first.type.dtype, {}};
     for (const std::vector<NamedType>& of_member : types) {
-      SLUICE_CHECK(of_member.size() == types.front().size() && of_member[o].name == first.name &&
-                       of_member[o].type.dtype == first.type.dtype &&
-                       of_member[o].type.shape.rank() == first.type.shape.rank(),
-                   "family '{}': output '{}' is {} in one member, and {} in another; names, dtypes and ranks must be equal",
-                   family.name, first.name, first.type.str(),
-                   o < of_member.size() ? "'" + of_member[o].name + "' " + of_member[o].type.str() : "missing");
+      SLUICE_CHECK(
+          of_member.size() == types.front().size() && of_member[o].name == first.name &&
+              of_member[o].type.dtype == first.type.dtype && of_member[o].type.shape.rank() == first.type.shape.rank(),
+          "family '{}': output '{}' is {} in one member, and {} in another; names, dtypes and ranks must be equal",
+          family.name, first.name, first.type.str(),
+          o < of_member.size() ? "'" + of_member[o].name + "' " + of_member[o].type.str() : "missing");
     }
     for (int a = 0; a < first.type.shape.rank(); ++a) {
       const auto is_always = [&](auto size_in) {
@@ -210,9 +212,10 @@ void check_family(const Family& family) {
 void check_member(const Family& family, size_t member, const std::vector<NamedType>& inputs,
                   const std::vector<NamedType>& outputs) {
   const Extents& extents = family.members[member];
-  const auto check_ports = [&](const std::vector<FamilyPort>& ports, const std::vector<NamedType>& got, const char* kind) {
-    SLUICE_CHECK(got.size() == ports.size(), "family '{}': member ({}): the plan has {} {}s; the family {}", family.name,
-                 list_str(extents), got.size(), kind, ports.size());
+  const auto check_ports = [&](const std::vector<FamilyPort>& ports, const std::vector<NamedType>& got,
+                               const char* kind) {
+    SLUICE_CHECK(got.size() == ports.size(), "family '{}': member ({}): the plan has {} {}s; the family {}",
+                 family.name, list_str(extents), got.size(), kind, ports.size());
     for (size_t i = 0; i < ports.size(); ++i) {
       bool same = ports[i].name == got[i].name && ports[i].dtype == got[i].type.dtype &&
                   static_cast<int>(ports[i].axes.size()) == got[i].type.shape.rank();
@@ -324,8 +327,8 @@ std::vector<Part> parts_of(const Family& family, const Extents& extents) {
 
 FamilyLedger family_ledger(std::span<const Plan* const> members, bool shared_arenas) {
   FamilyLedger ledger;
-  std::map<std::string, uint64_t> shared;                                    // arenas, per space
-  std::map<std::pair<std::string, std::string>, uint64_t> variables;         // by space and name
+  std::map<std::string, uint64_t> shared;                             // arenas, per space
+  std::map<std::pair<std::string, std::string>, uint64_t> variables;  // by space and name
   const auto add = [&](const std::string& space, uint64_t bytes, uint64_t& category) {
     for (uint64_t* sum : {&category, &ledger.total, &ledger.spaces[space]}) *sum = checked_add(*sum, bytes);
   };

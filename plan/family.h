@@ -1,8 +1,8 @@
 #pragma once
 // A plan family: plans of one graph for several extents of named dims. Plain data, and which members run a call.
 //
-// A call's inputs say how long each dim is (extents_of). The smallest member that fits runs it (parts_of): filled up with
-// zeros, or cut into several calls, as the dims' rules allow. Results are cut where an axis is as long as a dim.
+// A call's inputs say how long each dim is (extents_of). The smallest member that fits runs it (parts_of): filled up
+// with zeros, or cut into several calls, as the dims' rules allow. Results are cut where an axis is as long as a dim.
 #include <cstdint>
 #include <map>
 #include <span>
@@ -72,18 +72,19 @@ std::vector<Extents> all_extents(const std::vector<Extents>& buckets);
 // Extents for which a graph has to be looked at beside those of its members, to tell which axes of its outputs are as
 // long as a dim: nobody can tell where all members have one extent of it.
 std::vector<Extents> probes_of(const std::vector<Dim>& dims, const std::vector<Extents>& members);
-// What is known of outputs, given their names and types for each of `extents`. Throws kValue where ranks or dtypes differ.
+// What is known of outputs, given their names and types for each of `extents`. Throws kValue where ranks or dtypes
+// differ.
 std::vector<FamilyPort> outputs_of(const Family& family, const std::vector<Extents>& extents,
                                    const std::vector<std::vector<NamedType>>& types);
 
-// Throws kValue for what is no family: dims, ports or members that contradict each other, and outputs that cannot be cut
-// where the dims ask for it.
+// Throws kValue for what is no family: dims, ports or members that contradict each other, and outputs that cannot be
+// cut where the dims ask for it.
 void check_family(const Family& family);
 // Throws when these are not the inputs and outputs of a member.
 void check_member(const Family& family, size_t member, const std::vector<NamedType>& inputs,
                   const std::vector<NamedType>& outputs);
-// Throws when the plan updates variables although not every dim is exact: padding would change the updates, and splitting
-// make several of one.
+// Throws when the plan updates variables although not every dim is exact: padding would change the updates, and
+// splitting make several of one.
 void check_updates(const Family& family, const Plan& plan);
 
 // How long each dim is in a call with inputs of these shapes. Throws kValue naming the input, the axis and the dim.
@@ -95,8 +96,8 @@ struct Part {
   Extents start, extents;
   bool operator==(const Part&) const = default;
 };
-// The fewest rows of padding, then the fewest calls. REQUIRES: `extents` are of extents_of(). Throws kValue where a dim is
-// exact and no member has its extent.
+// The fewest rows of padding, then the fewest calls. REQUIRES: `extents` are of extents_of(). Throws kValue where a dim
+// is exact and no member has its extent.
 std::vector<Part> parts_of(const Family& family, const Extents& extents);
 
 // What all members together need. Variables are shared, by name; constants are each member's own. With shared arenas, a

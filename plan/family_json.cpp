@@ -34,7 +34,8 @@ class FamilyReader {
     fail(ErrorKind::kValue, "{}: {}: {}; must be {}", file_, where, text, need);
   }
   // An object of exactly these keys.
-  const js::object& object(const js::value& v, const std::string& where, std::initializer_list<const char*> keys) const {
+  const js::object& object(const js::value& v, const std::string& where,
+                           std::initializer_list<const char*> keys) const {
     if (!v.is_object()) wrong(where, v, "an object");
     const js::object& object = v.get_object();
     for (const char* key : keys)
@@ -44,7 +45,8 @@ class FamilyReader {
     return object;
   }
   const js::array& array(const js::value& v, const std::string& where, size_t most) const {
-    if (!v.is_array() || v.get_array().size() > most) wrong(where, v, fmt::format("a list of at most {}", most).c_str());
+    if (!v.is_array() || v.get_array().size() > most)
+      wrong(where, v, fmt::format("a list of at most {}", most).c_str());
     return v.get_array();
   }
   std::string string(const js::value& v, const std::string& where) const {

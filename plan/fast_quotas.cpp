@@ -93,9 +93,7 @@ class Solver {
   }
 
   // The period is no shorter than what the busiest stream has to do in it.
-  double bound() const {
-    return *std::max_element(busy_.begin(), busy_.end()) / steps_of_period(plan_, repetitions_);
-  }
+  double bound() const { return *std::max_element(busy_.begin(), busy_.end()) / steps_of_period(plan_, repetitions_); }
 
   Tried with(const Tried& from, const std::vector<int>& groups, int more) const {
     std::vector<int> added(groups_.size());

@@ -139,8 +139,9 @@ SessionFamily SessionFamily::load(Engine& engine, const std::string& directory, 
   std::iota(order.begin(), order.end(), size_t{0});
   std::vector<uint64_t> bytes;
   for (const Bundle& member : bundle.members)
-    bytes.push_back(std::accumulate(member.plan.arenas.begin(), member.plan.arenas.end(), uint64_t{0},
-                                    [](uint64_t sum, const plan::Arena& arena) { return checked_add(sum, arena.bytes); }));
+    bytes.push_back(
+        std::accumulate(member.plan.arenas.begin(), member.plan.arenas.end(), uint64_t{0},
+                        [](uint64_t sum, const plan::Arena& arena) { return checked_add(sum, arena.bytes); }));
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
   for (const size_t m : order) {
     SessionOptions of_member = options;
@@ -257,8 +258,7 @@ std::optional<FamilyStep> SessionFamily::submit(std::span<const InputTensor> inp
       core.teller->due[part.member].pop_back();
     };
     try {
-      std::optional<StepHandle> handle =
-          may_wait ? member.submit(given.tensors()) : member.try_submit(given.tensors());
+      std::optional<StepHandle> handle = may_wait ? member.submit(given.tensors()) : member.try_submit(given.tensors());
       if (!handle) {
         not_due();
         return std::nullopt;

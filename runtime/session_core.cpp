@@ -326,9 +326,8 @@ void SessionCore::wait_touches(bool writes_only, Timeout timeout) {
   const uint64_t due = touches_due(submitted_, writes_only);
   const CountedWaiter<std::atomic<int>> waiter(idle_waiters_);
   const uint64_t resets = resets_;
-  const bool idle = wait_for(lock, changed_, timeout, [&] {
-    return closed_ || data_ended_ || resets_ != resets || touches.load() >= due;
-  });
+  const bool idle = wait_for(lock, changed_, timeout,
+                             [&] { return closed_ || data_ended_ || resets_ != resets || touches.load() >= due; });
   if (closed_ || runner_ == nullptr || resets_ != resets) return;
   const bool ended = data_ended_;
   lock.unlock();

@@ -31,8 +31,7 @@ class PlanError(ValueError):
 
 
 def read_plan(path):  # of a plan.json or a bundle directory, as plain data
-    path = pathlib.Path(path)
-    plan = json.loads((path / "plan.json" if path.is_dir() else path).read_text())
+    plan = json.loads((pathlib.Path(path) / "plan.json" if pathlib.Path(path).is_dir() else pathlib.Path(path)).read_text())
     if plan.get("schema_version") != SCHEMA_VERSION:
         raise PlanError(f"{path}: schema version {plan.get('schema_version')}; this interpreter reads {SCHEMA_VERSION}")
     return plan

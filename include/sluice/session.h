@@ -88,7 +88,8 @@ struct Counters {
 class SLUICE_API Session {
  public:
   // Loads a bundle, of a plan or of a plan family. That of a family takes inputs of all sizes that its dims allow (see
-  // Port::dims): the smallest plan that fits runs a call. The engine must outlive the session. Throws kIo, kValue, kUnsupported (a plan with Python in it).
+  // Port::dims): the smallest plan that fits runs a call. The engine must outlive the session. Throws kIo, kValue,
+  // kUnsupported (a plan with Python in it).
   static Session load(Engine& engine, const std::string& bundle, SessionOptions options = {});
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;

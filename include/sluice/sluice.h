@@ -47,7 +47,7 @@ typedef enum sluice_kind {
   SLUICE_ERROR_TIMEOUT = 7,
   SLUICE_ERROR_IO = 8,
   SLUICE_ERROR_CANCELLED = 9,
-  SLUICE_ERROR_DEVICE = 10, /* a device is lost to this process; everything on it fails from now on */
+  SLUICE_ERROR_DEVICE = 10,     /* a device is lost to this process; everything on it fails from now on */
   SLUICE_ERROR_END_OF_DATA = 11 /* a source has no more */
 } sluice_kind;
 SLUICE_API sluice_kind sluice_status_kind(const sluice_status* status);
@@ -137,7 +137,8 @@ typedef struct sluice_session_options {
 } sluice_session_options;
 #define SLUICE_SESSION_OPTIONS_INIT \
   { sizeof(sluice_session_options), 0, 0, 0, 0 }
-/* `bundle`: of a plan, or of a plan family, whose inputs may have all sizes that its dims allow. `options` may be NULL. */
+/* `bundle`: of a plan, or of a plan family, whose inputs may have all sizes that its dims allow. `options` may be NULL.
+ */
 SLUICE_API sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle,
                                               const sluice_session_options* options, sluice_session** session);
 /* Cancels what is in flight. */
@@ -154,7 +155,8 @@ SLUICE_API sluice_status* sluice_session_submit(sluice_session* session, sluice_
                                                 size_t num_inputs, sluice_step** step);
 /* Waits until every submitted step is finished. */
 SLUICE_API sluice_status* sluice_session_wait_all(sluice_session* session);
-/* Begins anew, after SLUICE_ERROR_END_OF_DATA or at any time: waits for what was submitted; variables stay as they are. */
+/* Begins anew, after SLUICE_ERROR_END_OF_DATA or at any time: waits for what was submitted; variables stay as they are.
+ */
 SLUICE_API sluice_status* sluice_session_reset(sluice_session* session);
 /* Cancels what is in flight; no step can be submitted any more. */
 SLUICE_API sluice_status* sluice_session_stop(sluice_session* session);

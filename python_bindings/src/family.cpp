@@ -56,16 +56,16 @@ nb::list axes_of(const std::vector<plan::FamilyPort>& ports) {
 
 void bind_family(nb::module_& m) {
   nb::class_<PyArenas>(m, "SharedArenas", "Memory for the arenas of graphs that take turns.")
-      .def("__init__", [](PyArenas* self) {
-        new (self) PyArenas{std::make_shared<SharedArenas>(default_eager().engine())};
-      });
-  nb::class_<plan::Family>(m, "Family", "Plans of one graph for several extents of named dims.")
       .def("__init__",
-           [](plan::Family* self, const std::string& name, const nb::list& dims, const nb::list& inputs,
-              const std::vector<plan::Extents>& members) {
-             new (self) plan::Family(make_family(name, dims, inputs, members));
-           },
-           nb::arg("name"), nb::arg("dims"), nb::arg("inputs"), nb::arg("members"))
+           [](PyArenas* self) { new (self) PyArenas{std::make_shared<SharedArenas>(default_eager().engine())}; });
+  nb::class_<plan::Family>(m, "Family", "Plans of one graph for several extents of named dims.")
+      .def(
+          "__init__",
+          [](plan::Family* self, const std::string& name, const nb::list& dims, const nb::list& inputs,
+             const std::vector<plan::Extents>& members) {
+            new (self) plan::Family(make_family(name, dims, inputs, members));
+          },
+          nb::arg("name"), nb::arg("dims"), nb::arg("inputs"), nb::arg("members"))
       .def("bind_outputs", &bind_outputs, nb::arg("extents"), nb::arg("types"))
       .def("probes", [](const plan::Family& f) { return plan::probes_of(f.dims, f.members); })
       .def("extents_of",
@@ -94,10 +94,10 @@ void bind_family(nb::module_& m) {
       .def_prop_ro("members", [](const plan::Family& f) { return f.members; })
       .def_prop_ro("input_axes", [](const plan::Family& f) { return axes_of(f.inputs); })
       .def_prop_ro("output_axes", [](const plan::Family& f) { return axes_of(f.outputs); });
-  m.def("check_dim", [](const std::string& name, int64_t min, int64_t max, const std::string& fit,
-                        const plan::Extents& buckets) {
-    plan::check_dim({name, min, max, plan::parse_fit(fit)}, buckets);
-  });
+  m.def("check_dim",
+        [](const std::string& name, int64_t min, int64_t max, const std::string& fit, const plan::Extents& buckets) {
+          plan::check_dim({name, min, max, plan::parse_fit(fit)}, buckets);
+        });
   m.def("powers_of_two", &plan::powers_of_two);
   m.def("all_extents", &plan::all_extents);
 }

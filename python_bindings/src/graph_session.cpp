@@ -219,7 +219,8 @@ nb::tuple load_members(const std::string& dir, const nb::dict& options, const nb
     family = load_family(default_eager(), dir, std::move(o));
   }
   nb::list members;
-  for (auto& member : family.members) members.append(nb::cast(new PyGraph(std::move(member)), nb::rv_policy::take_ownership));
+  for (auto& member : family.members)
+    members.append(nb::cast(new PyGraph(std::move(member)), nb::rv_policy::take_ownership));
   return nb::make_tuple(std::move(family.family), members, family.meta);
 }
 
@@ -389,9 +390,8 @@ void bind_graph_session(nb::module_& m) {
           },
           Release());
   m.def("pass_names", &pass_names);
-  m.def("check_member", [](const plan::Family& family, size_t member, PyGraph& g) {
-    check_member(family, member, *g.get());
-  });
+  m.def("check_member",
+        [](const plan::Family& family, size_t member, PyGraph& g) { check_member(family, member, *g.get()); });
   m.def("family_ledger", &family_ledger_of, nb::arg("members"), nb::arg("shared_arenas"));
   m.def("save_family", &save_members);
   m.def("load_family", &load_members);

@@ -233,7 +233,8 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
             static_cast<EagerImpl*>(t.impl())->storage()->before_read();
             return v;
           },
-          Release(), "Waits for the steps of graphs that make its contents, throws their error, and returns the tensor.")
+          Release(),
+          "Waits for the steps of graphs that make its contents, throws their error, and returns the tensor.")
       .def("item", &item)
       .def("tolist", &tolist)
       .def(

@@ -63,7 +63,8 @@ inline bool carries_failures(const plan::Register& reg) { return reg.bytes != 0 
 
 class Meaning {
  public:
-  // Of the start credits of `steps` for every source, followed by the end; source `ends` has data for `ends_after` firings.
+  // Of the start credits of `steps` for every source, followed by the end; source `ends` has data for `ends_after`
+  // firings.
   Meaning(const plan::Plan& plan, const plan::Adjacency& adjacency, int steps, Values& values, int ends = -1,
           int ends_after = 0)
       : firings(plan.actors.size()),
@@ -78,7 +79,8 @@ class Meaning {
     }
     const auto can_fire = [&](int a) {
       const int f = firings[a];
-      if (is_started(plan.actors[a]) && (f >= steps * plan.actors[a].starts || (a == ends && f >= ends_after))) return false;
+      if (is_started(plan.actors[a]) && (f >= steps * plan.actors[a].starts || (a == ends && f >= ends_after)))
+        return false;
       for (const int e : adjacency.in_edges[a]) {
         const plan::Edge& edge = plan.edges[e];
         if (static_cast<int>(tokens[edge.reg].size()) < (f / edge.hold + 1) * edge.take) return false;

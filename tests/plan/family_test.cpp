@@ -39,13 +39,16 @@ TEST(Family, BucketsArePowersOfTwo) {
   EXPECT_THAT(powers_of_two(5, 7), ElementsAre(7));
   EXPECT_THAT(powers_of_two(1, 1), ElementsAre(1));
   EXPECT_EQ(powers_of_two(1, INT64_MAX).size(), 64u);
-  EXPECT_EQ(error_of([] { check_dim({"b", 1, 8}, {2, 4}); }),
+  EXPECT_EQ(error_of([] {
+              check_dim({"b", 1, 8}, {2, 4});
+            }),
             "dim 'b': buckets [2, 4]; must ascend from at least 1 and end with 8");
-  EXPECT_EQ(error_of([] { check_dim({"b", 4, 2}, {2}); }),
-            "dim 'b': 4 to 2; must be at least 1, and max at least min");
+  EXPECT_EQ(error_of([] { check_dim({"b", 4, 2}, {2}); }), "dim 'b': 4 to 2; must be at least 1, and max at least min");
   EXPECT_THAT(all_extents({{1, 2}, {5, 6}}),
               ElementsAre(ElementsAre(1, 5), ElementsAre(1, 6), ElementsAre(2, 5), ElementsAre(2, 6)));
-  EXPECT_EQ(error_of([] { all_extents(std::vector<Extents>(11, {1, 2})); }),
+  EXPECT_EQ(error_of([] {
+              all_extents(std::vector<Extents>(11, {1, 2}));
+            }),
             "family: 1024 x 2 members; at most 1024: give the dims fewer buckets");
 }
 
@@ -97,15 +100,25 @@ TEST(Family, ErrorsOfShapesNameTheArgumentTheAxisAndTheDim) {
   family.dims[0].min = 2;
   family.inputs.push_back({"mask", DType::kBool, {{0, 0}}});
   EXPECT_THAT(extents_of(family, {{5, 8}, {5}}), ElementsAre(5));
-  EXPECT_EQ(error_of([&] { extents_of(family, {{33, 8}, {33}}); }),
+  EXPECT_EQ(error_of([&] {
+              extents_of(family, {{33, 8}, {33}});
+            }),
             "graph 'g': argument 'x': axis 0 is 33; dim 'batch' is at most 32");
-  EXPECT_EQ(error_of([&] { extents_of(family, {{1, 8}, {1}}); }),
+  EXPECT_EQ(error_of([&] {
+              extents_of(family, {{1, 8}, {1}});
+            }),
             "graph 'g': argument 'x': axis 0 is 1; dim 'batch' is at least 2");
-  EXPECT_EQ(error_of([&] { extents_of(family, {{4, 9}, {4}}); }),
+  EXPECT_EQ(error_of([&] {
+              extents_of(family, {{4, 9}, {4}});
+            }),
             "graph 'g': argument 'x': axis 1 is 9; expected 8, as when the graph was compiled");
-  EXPECT_EQ(error_of([&] { extents_of(family, {{4, 8}, {5}}); }),
+  EXPECT_EQ(error_of([&] {
+              extents_of(family, {{4, 8}, {5}});
+            }),
             "graph 'g': argument 'mask': axis 0 is 5; dim 'batch' is 4 in argument 'x'");
-  EXPECT_EQ(error_of([&] { extents_of(family, {{4}, {4}}); }),
+  EXPECT_EQ(error_of([&] {
+              extents_of(family, {{4}, {4}});
+            }),
             "graph 'g': argument 'x' has shape (4,); must have 2 axes");
   EXPECT_EQ(error_of([&] { extents_of(family, {{4, 8}}); }), "graph 'g': got 1 inputs; it takes 2");
 }
@@ -126,9 +139,10 @@ TEST(Family, AnOutputsAxesAreTheDimsTheyFollowInEveryMember) {
   EXPECT_EQ(ports[0].axes, (std::vector<FamilyAxis>{{0, 0}, {fixed, 32}, {1, 0}}));
   EXPECT_EQ(ports[1].axes, (std::vector<FamilyAxis>{{FamilyAxis::kOther, 0}, {0, 0}}));
   types[1][0].type.dtype = DType::kInt64;
-  EXPECT_EQ(error_of([&] { outputs_of(family, family.members, types); }),
-            "family 'g': output 'y0' is float32(1, 32, 5) in one member, and 'y0' int64(1, 32, 6) in another; names, dtypes "
-            "and ranks must be equal");
+  EXPECT_EQ(
+      error_of([&] { outputs_of(family, family.members, types); }),
+      "family 'g': output 'y0' is float32(1, 32, 5) in one member, and 'y0' int64(1, 32, 6) in another; names, dtypes "
+      "and ranks must be equal");
 }
 
 TEST(Family, ADimWithOneMemberNeedsAProbe) {
@@ -140,9 +154,10 @@ TEST(Family, WhatPaddingWouldSpoilIsRefused) {
   Family family = batches(Fit::kPad, {{1}, {32}});
   check_family(family);
   family.outputs.push_back({"mean", DType::kFloat32, {}});
-  EXPECT_EQ(error_of([&] { check_family(family); }),
-            "family 'g': output 'mean' has no axis of a dim that is padded: it mixes rows with those of the padding; give "
-            "the dims fit=\"exact\"");
+  EXPECT_EQ(
+      error_of([&] { check_family(family); }),
+      "family 'g': output 'mean' has no axis of a dim that is padded: it mixes rows with those of the padding; give "
+      "the dims fit=\"exact\"");
   family.outputs.back().axes = {{0, 0}, {FamilyAxis::kOther, 0}};
   EXPECT_THAT(error_of([&] { check_family(family); }),
               ::testing::StartsWith("family 'g': output 'mean' varies otherwise than any dim does"));
@@ -158,10 +173,11 @@ TEST(Family, WhatPaddingWouldSpoilIsRefused) {
   EXPECT_EQ(error_of([&] { check_updates(family, plan); }), "no error");
   for (const auto& [fit, what] : {std::pair{Fit::kPad, "padding"}, std::pair{Fit::kSplit, "splitting"}}) {
     family.dims[0].fit = fit;
-    EXPECT_EQ(error_of([&] { check_updates(family, plan); }),
-              fmt::format("family 'g': its plans update variable 'w'; {} would change what becomes of it: give dim 'batch' "
-                          "fit=\"exact\"",
-                          what));
+    EXPECT_EQ(
+        error_of([&] { check_updates(family, plan); }),
+        fmt::format("family 'g': its plans update variable 'w'; {} would change what becomes of it: give dim 'batch' "
+                    "fit=\"exact\"",
+                    what));
   }
 }
 
@@ -227,8 +243,10 @@ TEST(Family, JsonComesBackAndIsReadStrictly) {
             "family.json: dims[0].fit: fit: got 'loose'; must be 'pad', 'split' or 'exact'");
   EXPECT_EQ(changed("[\"batch\", 8]", "[\"bunch\", 8]"),
             "family.json: inputs[0].shape: \"bunch\"; must be a size, the name of a dim, or null");
-  EXPECT_EQ(changed("[\"batch\", 8]", "[null, 8]"), "family.json: family 'g': input 'x': axis 0 is neither a size nor of a dim");
-  EXPECT_EQ(changed("[32]", "[31]"), "family.json: dim 'batch': buckets [1, 31]; must ascend from at least 1 and end with 32");
+  EXPECT_EQ(changed("[\"batch\", 8]", "[null, 8]"),
+            "family.json: family 'g': input 'x': axis 0 is neither a size nor of a dim");
+  EXPECT_EQ(changed("[32]", "[31]"),
+            "family.json: dim 'batch': buckets [1, 31]; must ascend from at least 1 and end with 32");
   EXPECT_EQ(changed("[32]", "[]"), "family.json: family 'g': member (): 0 extents; there are 1 dims");
   EXPECT_EQ(changed("\"schema_version\": 1", "\"schema_version\": 2"), "family.json: schema_version: 2; must be 1");
   EXPECT_EQ(changed("\"name\": \"g\",", "\"name\": \"g\", \"more\": 1,"), "family.json: family: 7 fields; there are 6");

@@ -65,8 +65,9 @@ TEST(PlanViz, LinesFitTheWidthAndColourIsOptional) {
 
 TEST(PlanViz, ShowNamesWhatLimitsAPlanAndWhatOneMoreSlotGains) {
   const std::string waits = show_text(two_stage_plan({.quota = 1}), {.width = 200});
-  EXPECT_THAT(waits,
-              HasSubstr("\nlimited by 'prepare' -(data 'images')-> 'net' -(slot of 'images')-> 'prepare': 1.5 us a step"));
+  EXPECT_THAT(
+      waits,
+      HasSubstr("\nlimited by 'prepare' -(data 'images')-> 'net' -(slot of 'images')-> 'prepare': 1.5 us a step"));
   EXPECT_THAT(waits, HasSubstr("\n  one more slot of 'images', 64 B more: 1 us a step\n"));
   const std::string busy = show_text(two_stage_plan({.quota = 2, .host_ns = 200}), {.width = 200});
   EXPECT_THAT(busy, HasSubstr("\nlimited by 'net' -(stream cpu:0/compute0)-> 'net': 1 us a step, predicted\n"

@@ -97,10 +97,14 @@ TEST_F(FamilyTest, EverySizeRuns) {
     EXPECT_EQ(family.stats().finished, fit == Fit::kPad ? 8u : 13u);
     EXPECT_EQ(error_of([&] { family.submit(std::vector{input(counted(9, 0))}); }),
               "value: graph 'doubling': argument 'x': axis 0 is 9; dim 'rows' is at most 8");
-    EXPECT_EQ(error_of([&] { family.submit(std::vector{InputTensor{nullptr, PlanBuilder::f32({3, 3})}}); }),
+    EXPECT_EQ(error_of([&] {
+                family.submit(std::vector{InputTensor{nullptr, PlanBuilder::f32({3, 3})}});
+              }),
               "value: graph 'doubling': argument 'x': got no data; expected float32(3, 3)");
     const TensorSpec ints = TensorSpec::contiguous({DType::kInt32, {3, 3}});
-    EXPECT_EQ(error_of([&] { family.submit(std::vector{InputTensor{&ints, ints}}); }),
+    EXPECT_EQ(error_of([&] {
+                family.submit(std::vector{InputTensor{&ints, ints}});
+              }),
               "type: graph 'doubling': argument 'x' has dtype int32; expected float32");
   }
 }
@@ -116,8 +120,8 @@ TEST_F(FamilyTest, MembersShareArenasAndVariables) {
   const std::string dir = save(doublings(Fit::kPad, {2, 64, 128}));
   uint64_t alone = 0;
   {
-    const Session largest = load_session(
-        engine_, {doubling(128), "", {{"w", tensor({7, 8, 9})}}, {}, {}}, member_directory(dir, 2), {});
+    const Session largest =
+        load_session(engine_, {doubling(128), "", {{"w", tensor({7, 8, 9})}}, {}, {}}, member_directory(dir, 2), {});
     for (const SessionMemory::Space& space : largest.memory().spaces) alone += space.arenas;
   }
   const uint64_t before = engine_.allocator_stats({}).current_bytes;
@@ -196,14 +200,16 @@ TEST_F(FamilyTest, BrokenBundlesAreErrorsThatNameTheFile) {
   const auto error = [&] { return error_of([&] { SessionFamily::load(engine_, folder_.path()); }); };
   const std::string at = folder_.path() + "/";
   save(doublings(Fit::kPad, {2, 4}, true));
-  EXPECT_EQ(error(), "value: " + at +
-                         "family.json: family 'doubling': its plans update variable 'w'; padding would change what becomes "
-                         "of it: give dim 'rows' fit=\"exact\"");
+  EXPECT_EQ(error(),
+            "value: " + at +
+                "family.json: family 'doubling': its plans update variable 'w'; padding would change what becomes "
+                "of it: give dim 'rows' fit=\"exact\"");
   save(doublings(Fit::kPad, {2, 4}));
   fs::copy_file(at + "members/0/plan.json", at + "members/1/plan.json", fs::copy_options::overwrite_existing);
-  EXPECT_EQ(error(), "value: " + at +
-                         "family.json: family 'doubling': member (4): input 'x' of the plan is float32(2, 3); the family "
-                         "says otherwise of 'x'");
+  EXPECT_EQ(error(),
+            "value: " + at +
+                "family.json: family 'doubling': member (4): input 'x' of the plan is float32(2, 3); the family "
+                "says otherwise of 'x'");
   for (const char* file : {"family.json", "meta.json", "weights.safetensors", "members/1/plan.json"}) {
     save(doublings(Fit::kPad, {2, 4}));
     write(file, "{");

@@ -278,6 +278,30 @@ TEST(Session, InitialTokensCarryStateFromStepToStep) {
   }
 }
 
+TEST(Session, ALoopCountsManyStepsAndNeedsATokenToBegin) {
+  const auto counter = [](int tokens) {
+    Plans b("counter");
+    b.stream("cpu:0", StreamKind::kHost, 0);
+    const int feed = b.feed("feed"), count = b.actor("count"), sink = b.sink("sink");
+    const int x = b.reg("x", feed, {count}, {.quota = 2, .bytes = 16});
+    const int state = b.reg("state", count, {count}, {.quota = 2, .bytes = 16, .initial_tokens = tokens});
+    const int y = b.reg("y", count, {sink}, {.quota = 2, .bytes = 16});
+    b.call(count, "add_one", {b.r(x), b.r(state)}, {b.r(y), b.r(state)});
+    b.input("x", x, b.f32({kN}));
+    b.output("y", b.r(y));
+    return b.build();
+  };
+  constexpr int kSteps = 100'000;
+  Engine engine;
+  Session session = load_counted(engine, counter(1), {}, {.functions = functions()});
+  StepHandle last;
+  for (int i = 0; i < kSteps; ++i) last = submit(session, filled(0));
+  EXPECT_EQ(result(last), filled(kSteps));
+  EXPECT_THAT(error_of([&] { load_counted(engine, counter(0), {}, {.functions = functions()}); }),
+              ::testing::AllOf(HasSubstr("deadlock: 'count' waits for data on 'state' from 'count'"),
+                               HasSubstr("initial token")));
+}
+
 TEST(Session, KeepsUnreadResultsApart) {
   Engine engine;
   Session session = load_counted(engine, pipeline({"add_one"}, 1), {}, {.functions = functions()});

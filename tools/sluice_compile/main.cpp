@@ -77,7 +77,8 @@ std::string list_of(const std::vector<std::string>& names) {
 int main(int argc, char** argv) {
   CLI::App app{
       "Compiles a saved graph as far as you ask, and prints what there is then.\n\n"
-      "MODEL is a bundle directory, or a graph.txt (whose weights are then unknown, so that none is folded). Start with\n"
+      "MODEL is a bundle directory, or a graph.txt (whose weights are then unknown, so that none is folded). Start "
+      "with\n"
       "  sluice-compile MODEL --to graph       the graph as it was traced\n"
       "  sluice-compile MODEL --to ir          after the graph passes\n"
       "  sluice-compile MODEL --to lowered     with every copy, reorder and collective, as the plan runs it\n"
