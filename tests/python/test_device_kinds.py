@@ -33,7 +33,7 @@ def train(device):
     graph = Train()
     x, y = sl.from_numpy(np.random.default_rng(0).random((5, 4), np.float32)), sl.from_numpy(np.arange(5) % 3)
     losses = [graph(x, y).item() for _ in range(3)]
-    return graph, losses, [p.cpu().numpy() for p in net.parameters()]
+    return graph, losses, [p.detach().cpu().numpy() for p in net.parameters()]
 class Infer(sl.nn.Graph):
     def __init__(self):
         super().__init__(name="infer")
