@@ -96,15 +96,18 @@ def test_plans_and_tools_keep_the_name(bundle):
         assert words == ["verify"] or "example:0" in done.stdout
 
 
+# The plan as it is, and the graph.
 RUN = """
 import numpy as np, sluice as sl
-y = sl.load_graph({!r})(sl.ones(2, 4))
-np.testing.assert_array_equal(y.numpy(), np.load({!r}))
+x = sl.ones(2, 4)
+y = sl._C.Engine().load({0!r}).run([x])[0] if {2} else sl.load_graph({0!r}, device="example:0")(x)
+np.testing.assert_array_equal(y.numpy(), np.load({1!r}))
 """
 
 
-def test_a_bundle_names_the_library_that_it_misses(bundle, run_script):
-    source = RUN.format(str(bundle / "bundle"), str(bundle / "y.npy"))
+@pytest.mark.parametrize("plan", [True, False])
+def test_a_bundle_names_the_library_that_it_misses(plan, bundle, run_script):
+    source = RUN.format(str(bundle / "bundle"), str(bundle / "y.npy"), plan)
     done = run_script(source)
     assert done.returncode != 0
     assert "the backend of example could not be loaded: libsluice_example.so: cannot open shared object file" in done.stderr
