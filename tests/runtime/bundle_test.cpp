@@ -86,7 +86,7 @@ TEST_F(BundleTest, RefusesMalformedShards) {
        {"1", R"({"of": "w", "device": "cpu:0", "axis": 1, "start": 0})",
         R"({"of": "w", "device": "cpu:0", "axis": 0, "start": -1})", R"({"of": "w", "axis": 0, "start": 0})"})
     EXPECT_THAT(error(head + R"("w": )" + wrong + "}}"), HasSubstr("must have of, device, axis (-1 to 0) and start"));
-  EXPECT_THAT(error(head + R"("w": {"of": "w", "device": "tpu", "axis": 0, "start": 0}}})"), HasSubstr("tpu"));
+  EXPECT_THAT(error(head + R"("w": {"of": "w", "device": "2pu", "axis": 0, "start": 0}}})"), HasSubstr("2pu"));
 }
 
 TEST_F(BundleTest, RunsThroughThePublicApi) {
