@@ -13,8 +13,8 @@ from sluice.nn.graph.micro_batches import MicroBatches
 from sluice.nn.graph.zero import Zero
 
 
-DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "in_place": True, "granularity": "program", "memory_budget": 0,
-            "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
+DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "in_place": True, "granularity": "program",
+            "memory_budget": 0, "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
             "submit_timeout": None, "disabled_passes": [], "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
             "float32_conv_precision": "highest", "zero": None, "dims": {}}
 
@@ -49,9 +49,11 @@ class GraphConfig:
         self._set("cost_file", os.fspath(path))
 
     def enable_cost_cache(self, directory: Any = None) -> None:
-        """Measures what kernels take in the first 16 calls, keeps it in a file for this graph and this machine, and prefers it to
-        predictions when the graph is compiled again. directory: of the files; by default ~/.cache/sluice/costs. Not in jobs of several
-        ranks, whose plans have to be the same, nor while enable_trace() records for somebody else."""
+        """Measures what kernels take in the first 16 calls, keeps it in a file for this graph and this machine, and prefers it
+        to predictions when the graph is compiled again. directory: of the files; by default ~/.cache/sluice/costs.
+
+        Not in jobs of several ranks, whose plans have to be the same, nor while enable_trace() records for somebody else.
+        """
         self._set("cost_cache", "" if directory is None else os.fspath(directory))
 
     def enable_reuse_mem(self, mode: bool = True) -> None:
