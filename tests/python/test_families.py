@@ -157,7 +157,7 @@ def test_what_padding_would_spoil_is_refused():
         graph.add_optimizer(sl.optim.SGD(model.parameters(), lr=0.1))
         return graph
 
-    with pytest.raises(ValueError, match="its plans update variable 'model.0.weight'; padding would change"):
+    with pytest.raises(ValueError, match="its plans update variable 'model.0.bias'; padding would change"):
         train({"x": {0: sl.Dim("batch", max=4, buckets=(4,))}}, nn.Sequential(nn.Linear(6, 3)))(rows(3))
     sl.manual_seed(0)
     models = [nn.Sequential(nn.Linear(6, 3)) for _ in range(2)]
@@ -167,7 +167,7 @@ def test_what_padding_would_spoil_is_refused():
     for step in range(6):
         n = (2, 4)[step % 2]
         assert np.array_equal(family(rows(n, seed=step)).numpy(), alone[n](rows(n, seed=step)).numpy())
-    assert np.array_equal(models[0][0].weight.numpy(), models[1][0].weight.numpy())
+    assert np.array_equal(models[0][0].weight.detach().numpy(), models[1][0].weight.detach().numpy())
 
 
 def test_an_axis_that_only_happens_to_be_as_long_is_not_cut():
@@ -331,7 +331,7 @@ def test_broken_families_are_errors_that_name_the_file(tmp_path):
         return str(caught.value)
 
     assert error(lambda f: f.update(members=[[2], [3], [4]])).startswith(f"{tmp_path}/f/members/2: not a directory")
-    assert "member (4): input 'x' of the plan is float32(2, 6)" in error(lambda f: f.update(members=[[4], [2]]))
+    assert "member (2): input 'x' of the plan is float32(4, 6)" in error(lambda f: f.update(members=[[4], [2]]))
     assert error(lambda f: f["dims"][0].update(fit="x")).startswith(f"{tmp_path}/f/family.json: dims[0].fit: ")
     assert error(lambda f: f["outputs"].pop()).startswith(f"{tmp_path}/f/family.json: ")
     (tmp_path / "f/family.json").write_text("[")
