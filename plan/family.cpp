@@ -325,9 +325,10 @@ std::vector<Part> parts_of(const Family& family, const Extents& extents) {
   fail(ErrorKind::kValue, "graph '{}': no member fits dims of ({})", family.name, list_str(extents));
 }
 
-FamilyLedger family_ledger(std::span<const Plan* const> members, bool shared_arenas) {
+FamilyLedger family_ledger(std::span<const Plan* const> members, bool shared_arenas,
+                           const std::map<std::string, uint64_t>& held) {
   FamilyLedger ledger;
-  std::map<std::string, uint64_t> shared;                             // arenas, per space
+  std::map<std::string, uint64_t> shared = held;                      // arenas, per space
   std::map<std::pair<std::string, std::string>, uint64_t> variables;  // by space and name
   const auto add = [&](const std::string& space, uint64_t bytes, uint64_t& category) {
     for (uint64_t* sum : {&category, &ledger.total, &ledger.spaces[space]}) *sum = checked_add(*sum, bytes);

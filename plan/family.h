@@ -101,12 +101,13 @@ struct Part {
 std::vector<Part> parts_of(const Family& family, const Extents& extents);
 
 // What all members together need. Variables are shared, by name; constants are each member's own. With shared arenas, a
-// space has those of the member that needs most there, beside the arenas with state.
+// space has those of the member that needs most there, or what `held` says, beside the arenas with state.
 struct FamilyLedger {
   uint64_t arenas = 0, variables = 0, constants = 0, total = 0;
   std::map<std::string, uint64_t> spaces;
 };
-FamilyLedger family_ledger(std::span<const Plan* const> members, bool shared_arenas);
+FamilyLedger family_ledger(std::span<const Plan* const> members, bool shared_arenas,
+                           const std::map<std::string, uint64_t>& held = {});
 
 // The JSON form: {"schema_version": 1, "name": "g", "dims": [{"name": "batch", "min": 1, "max": 32, "fit": "pad"}],
 // "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 8]}], "outputs": [...], "members": [[1], [32]]}.

@@ -15,6 +15,8 @@ class Dim:
     fit: what becomes of a call of another size. "pad": its inputs are filled up with zeros to the next bucket and its
         results cut; right where every row of the results depends on the same row of the inputs alone. "split": it is made
         of several calls, the longest first, whose results are joined. "exact": it is refused.
+    exact_after: a size that has no plan of its own gets one, made in the background (build() is traced by the call), when
+        it is called for the so-many-th time. 0: never.
     """
 
     name: str
@@ -22,13 +24,19 @@ class Dim:
     max: int
     buckets: tuple[int, ...]
     fit: str
+    exact_after: int
 
-    def __init__(self, name: str, max: int, min: int = 1, buckets: Sequence[int] | None = None, fit: str = "pad") -> None:
+    def __init__(self, name: str, max: int, min: int = 1, buckets: Sequence[int] | None = None, fit: str = "pad",
+                 exact_after: int = 0) -> None:
         if buckets is None and fit == "exact":
             buckets = range(min, max + 1)
         elif buckets is None and 1 <= min <= max:
             buckets = _C.powers_of_two(min, max)
         self.name, self.min, self.max, self.fit = name, int(min), int(max), fit
+        self.exact_after = exact_after
+        if not isinstance(exact_after, int) or exact_after < 0 or (exact_after and fit == "exact"):
+            raise _C.ValueError(f"dim '{name}': exact_after is {exact_after!r}; must be 0, or a positive int where fit is 'pad' or "
+                                "'split'")
         self.buckets = tuple(map(int, buckets or ()))
         _C.check_dim(name, self.min, self.max, fit, list(self.buckets))
 

@@ -57,7 +57,9 @@ nb::list axes_of(const std::vector<plan::FamilyPort>& ports) {
 void bind_family(nb::module_& m) {
   nb::class_<PyArenas>(m, "SharedArenas", "Memory for the arenas of graphs that take turns.")
       .def("__init__",
-           [](PyArenas* self) { new (self) PyArenas{std::make_shared<SharedArenas>(default_eager().engine())}; });
+           [](PyArenas* self) { new (self) PyArenas{std::make_shared<SharedArenas>(default_eager().engine())}; })
+      .def("bytes",
+           [](const PyArenas& self, const std::string& space) { return self.arenas->bytes(space_named(space)); });
   nb::class_<plan::Family>(m, "Family", "Plans of one graph for several extents of named dims.")
       .def(
           "__init__",
@@ -67,6 +69,13 @@ void bind_family(nb::module_& m) {
           },
           nb::arg("name"), nb::arg("dims"), nb::arg("inputs"), nb::arg("members"))
       .def("bind_outputs", &bind_outputs, nb::arg("extents"), nb::arg("types"))
+      .def("with_member",
+           [](const plan::Family& f, const plan::Extents& extents) {
+             plan::Family more = f;
+             more.members.push_back(extents);
+             plan::check_family(more);
+             return more;
+           })
       .def("probes", [](const plan::Family& f) { return plan::probes_of(f.dims, f.members); })
       .def("extents_of",
            [](const plan::Family& f, const std::vector<Shape>& shapes) { return plan::extents_of(f, shapes); })
@@ -98,6 +107,7 @@ void bind_family(nb::module_& m) {
         [](const std::string& name, int64_t min, int64_t max, const std::string& fit, const plan::Extents& buckets) {
           plan::check_dim({name, min, max, plan::parse_fit(fit)}, buckets);
         });
+  m.attr("most_members") = plan::kMostMembers;
   m.def("powers_of_two", &plan::powers_of_two);
   m.def("all_extents", &plan::all_extents);
 }

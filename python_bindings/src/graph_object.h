@@ -7,6 +7,7 @@
 
 #include "bindings.h"
 #include "kernels/kernel.h"
+#include "plan/plan.h"
 #include "tensor/trace.h"
 
 namespace sluice {
@@ -19,6 +20,8 @@ struct PyCaptured {
   CapturedGraph graph;
   std::vector<std::pair<int, std::vector<std::string>>> stacks;  // user frames by first node
 };
+
+plan::Space space_named(const std::string& name);  // "host", "pinned:cuda:0", "sim:0"
 
 // Memory for sessions that take turns (runtime/shared_arenas.h).
 struct PyArenas {

@@ -184,14 +184,15 @@ nb::dict ledger_of(const plan::Plan& plan) {
   return d;
 }
 
-nb::dict family_ledger_of(const std::vector<PyGraph*>& members, bool shared_arenas) {
+nb::dict family_ledger_of(const std::vector<PyGraph*>& members, bool shared_arenas,
+                          const std::map<std::string, uint64_t>& held_bytes) {
   std::vector<std::shared_ptr<GraphSession>> held;
   std::vector<const plan::Plan*> plans;
   for (PyGraph* member : members) {
     held.push_back(member->get());
     plans.push_back(&held.back()->compiled().plan);
   }
-  const plan::FamilyLedger ledger = plan::family_ledger(plans, shared_arenas);
+  const plan::FamilyLedger ledger = plan::family_ledger(plans, shared_arenas, held_bytes);
   nb::dict d, spaces;
   d["arenas"] = ledger.arenas;
   d["variables"] = ledger.variables;
@@ -392,7 +393,7 @@ void bind_graph_session(nb::module_& m) {
   m.def("pass_names", &pass_names);
   m.def("check_member",
         [](const plan::Family& family, size_t member, PyGraph& g) { check_member(family, member, *g.get()); });
-  m.def("family_ledger", &family_ledger_of, nb::arg("members"), nb::arg("shared_arenas"));
+  m.def("family_ledger", &family_ledger_of, nb::arg("members"), nb::arg("shared_arenas"), nb::arg("held"));
   m.def("save_family", &save_members);
   m.def("load_family", &load_members);
 }

@@ -48,6 +48,8 @@ std::shared_ptr<Engine> make_engine(const EngineOptions& options) {
   return engine;
 }
 
+}  // namespace
+
 plan::Space space_named(const std::string& name) {
   if (name == "host") return {plan::SpaceKind::kHost, {}};
   if (constexpr std::string_view kPinned = "pinned:"; name.starts_with(kPinned)) {
@@ -55,8 +57,6 @@ plan::Space space_named(const std::string& name) {
   }
   return {plan::SpaceKind::kDevice, parse_device(name)};
 }
-
-}  // namespace
 
 nb::dict allocator_stats(Engine& engine, const std::string& space) {
   const AllocatorStats stats = engine.allocator_stats(space_named(space));

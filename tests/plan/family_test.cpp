@@ -223,6 +223,7 @@ TEST(Family, TheLedgerCountsTheLargestMemberAndWhatIsNotShared) {
     EXPECT_EQ(l.total, l.arenas + l.variables + l.constants);
     EXPECT_EQ(l.spaces, (std::map<std::string, uint64_t>{{"host", l.total}}));
   }
+  EXPECT_EQ(family_ledger(members, true, {{"host", 1024}}).arenas, 1024u + 128);
   const std::vector<const Plan*> alone = {&large};
   EXPECT_EQ(family_ledger(alone, true).total, ledger(large).total);
 }

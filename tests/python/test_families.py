@@ -216,6 +216,37 @@ def test_alternating_shapes_compile_once_each():
     assert memory["total"] < 2 * largest["total"]
 
 
+def test_memory_of_shapes_that_grow_counts_every_block():
+    graph = cached(size=2)
+    alone = {n: Affine(model=graph.model).compile(rows(n)).memory() for n in (64, 128, 256)}
+    arenas = {n: m["total"] - m["variables"] - m["constants"] for n, m in alone.items()}
+    for n, expected in [(64, arenas[64]), (128, arenas[64] + arenas[128]), (256, arenas[128] + arenas[256]),
+                        (64, arenas[256])]:
+        graph(rows(n)).numpy()
+        assert graph.memory()["arenas"] == expected, n
+
+
+def test_a_size_that_recurs_gets_a_plan_of_its_own(tmp_path):
+    graph = Affine({"x": {0: sl.Dim("batch", max=16, exact_after=3)}})
+    results = [graph(rows(11)) for _ in range(2)]
+    assert {"batch": 11} not in graph.members
+    results.append(graph(rows(11)))
+    for thread in graph._call._builder.threads:
+        thread.join()
+    assert graph.members[-1] == {"batch": 11} and graph.traced[-1] == (11, 6)
+    results += [graph(rows(11)) for _ in range(4)]
+    assert graph.plan["inputs"][0]["shape"][0] == 11
+    assert len(graph._call._builder.threads) == 1
+    for result in results:
+        assert np.allclose(result.numpy(), results[0].numpy(), atol=1e-6)
+    assert graph(rows(9)).shape == (9, 3)  # with padding to 11
+    assert graph.plan["inputs"][0]["shape"][0] == 11
+    sl.save(graph, tmp_path / "f")
+    assert sl.load_graph(tmp_path / "f").members == graph.members
+    with pytest.raises(ValueError, match="exact_after is 2; must be 0"):
+        sl.Dim("n", max=4, fit="exact", exact_after=2)
+
+
 def test_the_shape_called_longest_ago_goes():
     graph = cached(size=2)
     results = [graph(rows(n)) for n in (4, 3, 4, 2, 4)]

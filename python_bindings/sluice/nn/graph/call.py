@@ -33,6 +33,7 @@ class GraphCall:
         self._expected = [(dtype, tuple(shape)) for _, dtype, shape in inputs]
         self.timeout_s = -1.0  # of a submission at capacity; negative: none
         self.first_steps = None  # being measured
+        self.blocks: dict[str, int] = {}  # of memory that it shares with other plans: bytes by space
 
     def __call__(self, arguments: Any) -> Any:
         return self.results.build(iter(self.submit(self.check(arguments))))

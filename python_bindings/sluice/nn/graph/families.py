@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import warnings
+from collections import Counter
 from typing import Any, NamedTuple
 
 import sluice
 from sluice import _C
 from sluice._structure import flatten
+from sluice._trace import tracing_lock
 from sluice.nn.graph.report import family_report
-from sluice.nn.graph.turns import Plans
+from sluice.nn.graph.turns import Blocks, Plans
 
 
 class Example(NamedTuple):
@@ -30,20 +34,22 @@ class Example(NamedTuple):
 class FamilyCall(Plans):
     """A plan family (plan/family.h): a call runs the smallest member that fits."""
 
-    def __init__(self, family: Any, calls: list[Any]) -> None:
+    def __init__(self, family: Any, calls: list[Any], blocks: Blocks | None = None, builder: Builder | None = None) -> None:
         super().__init__(calls[-1].name)
-        self.family, self._calls = family, calls
+        self._plans = family, calls  # changed together
+        self._blocks, self._builder = blocks, builder
         shapes = family.input_shapes([high for _, _, high, _ in family.dims])
         self.inputs = [(name, dtype, tuple(shape)) for (name, dtype, _), shape in zip(calls[-1].inputs, shapes)]
         self._axes, self._output_axes = family.input_axes, family.output_axes
         self._last = calls[-1]
 
     def calls(self) -> list[Any]:
-        return self._calls
+        return self._plans[1]
 
     @property
     def members(self) -> list[dict[str, int]]:
-        return [{dim[0]: extent for dim, extent in zip(self.family.dims, extents)} for extents in self.family.members]
+        family, _ = self._plans
+        return [{dim[0]: extent for dim, extent in zip(family.dims, extents)} for extents in family.members]
 
     def __call__(self, arguments: Any) -> Any:
         return self._run(arguments, try_only=False)
@@ -56,12 +62,15 @@ class FamilyCall(Plans):
         """All plans are there."""
 
     def _run(self, arguments: Any, try_only: bool) -> Any:
+        family, calls = self._plans
         leaves = self._last.check(arguments, shapes=False)
-        extents = self.family.extents_of([leaf._shape for leaf in leaves])
+        extents = family.extents_of([leaf._shape for leaf in leaves])
+        if self._builder is not None:
+            self._builder.count(self, extents)
         parts = []
-        for member, start, size in self.family.parts_of(extents):
-            call = self._calls[member]
-            inputs = [_fit(*given, start, size, self.family.members[member]) for given in zip(leaves, self._axes)]
+        for member, start, size in family.parts_of(extents):
+            call = calls[member]
+            inputs = [_fit(*given, start, size, family.members[member]) for given in zip(leaves, self._axes)]
             with self.turns.of(call.session, try_only and not parts) as entered:
                 if not entered:
                     return None
@@ -75,15 +84,61 @@ class FamilyCall(Plans):
             parts.append([_cut(*result, size) for result in zip(outputs, self._output_axes)])
         if len(parts) == 1:
             return call.results.build(iter(parts[0]))
-        split = next(d for d, dim in enumerate(self.family.dims) if dim[3] == "split")
+        split = next(d for d, dim in enumerate(family.dims) if dim[3] == "split")
         joined = [sluice.cat(pieces, axes.index(split)) for pieces, axes in zip(zip(*parts), self._output_axes)]
         return call.results.build(iter(joined))
 
+    def add(self, extents: list[int], call: Any) -> None:
+        """One more member, for calls from now on. REQUIRES: one thread at a time."""
+        family, calls = self._plans
+        family = family.with_member(extents)
+        _C.check_member(family, len(calls), call.session)
+        self._plans = family, [*calls, call]
+
     def memory(self) -> Any:
-        return family_report(self.sessions(), shared=True)
+        calls = self.calls()
+        return family_report([call.session for call in calls], True, self._blocks.held(calls) if self._blocks else {})
 
     def save(self, directory: str) -> None:
-        _C.save_family(directory, self.family, self.sessions(), {})
+        family, calls = self._plans
+        _C.save_family(directory, family, [call.session for call in calls], {})
+
+
+class Builder:
+    """Makes the exact plan of extents that recur, on a thread of its own, for dims that ask for it (Dim.exact_after)."""
+
+    def __init__(self, graph: Any, dims: list[Any], trace: Any, compile: Any) -> None:
+        self._graph, self._after = graph, [dim.exact_after for dim in dims]
+        self._trace, self._compile = trace, compile
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[int, ...]] = Counter()
+        self._building = threading.Lock()
+        self.threads: list[threading.Thread] = []  # all that there were
+
+    def count(self, family_call: FamilyCall, extents: list[int]) -> None:
+        family, _ = family_call._plans
+        member = family.members[family.parts_of(extents)[0][0]]
+        wanted = tuple(e if after else m for e, m, after in zip(extents, member, self._after))
+        if list(wanted) == member:
+            return
+        with self._lock:
+            self._counts[wanted] += 1
+            due = max(after for e, m, after in zip(wanted, member, self._after) if e != m)
+            if self._counts[wanted] != due or len(family.members) + len(self.threads) >= _C.most_members:
+                return
+        with tracing_lock:
+            trace = self._trace(list(wanted))
+        thread = threading.Thread(target=self._build, args=(family_call, list(wanted), trace), name=f"build {self._graph.name}")
+        thread.start()
+        with self._lock:
+            self.threads.append(thread)
+
+    def _build(self, family_call: FamilyCall, extents: list[int], trace: Any) -> None:
+        try:
+            with self._building:
+                family_call.add(extents, self._compile(trace))
+        except Exception as error:
+            warnings.warn(f"graph '{self._graph.name}': no exact plan for {extents}: {error}", stacklevel=2)
 
 
 def _fit(tensor: Any, axes: list[int], start: list[int], size: list[int], capacity: list[int]) -> Any:
@@ -160,14 +215,21 @@ def compile_family(graph: Any, arguments: Any, tracing: Any) -> FamilyCall:
         raise _C.TypeError(f"graph '{graph.name}': build() returns nests that differ from member to member; they must be equal")
     family.bind_outputs(members + probes, [t.captured.outputs() for t in [*traces, *map(traced, probes)]])
     tracing.close()  # other graphs may be traced while this one is compiled
-    arenas = _C.SharedArenas()
+    blocks = Blocks()
+
+    def compiled(trace: Any) -> Any:
+        call = graph._compiled(trace, arguments, blocks.arenas)
+        blocks.loaded(call)
+        return call
+
     calls: list[Any] = [None] * len(members)
     # The largest first, as the others then have room in its memory.
     order = sorted(range(len(members)), key=lambda m: [-n for n in members[m]])
     for m in _with_progress(order, f"graph '{graph.name}': compiling its plans"):
-        calls[m] = graph._compiled(traces[m], arguments, arenas)
+        calls[m] = compiled(traces[m])
         _C.check_member(family, m, calls[m].session)
-    return FamilyCall(family, calls)
+    builder = Builder(graph, dims, traced, compiled) if any(dim.exact_after for dim in dims) else None
+    return FamilyCall(family, calls, blocks, builder)
 
 
 def _with_progress(items: list[Any], what: str) -> Any:

@@ -118,9 +118,9 @@ def memory_report(session: Any) -> Any:
             "code": 0, "total": ledger["total"], "spaces": dict(ledger["spaces"])}
 
 
-def family_report(sessions: Any, shared: bool) -> Any:
-    """Bytes of several plans over the same variables, and of each by itself."""
-    return {**_C.family_ledger(sessions, shared), "plans": [session.ledger()["total"] for session in sessions]}
+def family_report(sessions: Any, shared: bool, held: Any) -> Any:
+    """Bytes of several plans over the same variables, and of each by itself; held: of the arenas' memory by space."""
+    return {**_C.family_ledger(sessions, shared, held), "plans": [session.ledger()["total"] for session in sessions]}
 
 
 def _variable_bytes(variable: Any) -> Any:

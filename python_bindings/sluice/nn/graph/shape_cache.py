@@ -10,7 +10,7 @@ from typing import Any
 from sluice import _C
 from sluice._structure import flatten
 from sluice.nn.graph.report import family_report
-from sluice.nn.graph.turns import Plans
+from sluice.nn.graph.turns import Blocks, Plans
 
 
 class _Member:
@@ -24,7 +24,7 @@ class ShapeCache(Plans):
     def __init__(self, graph: Any, size: int, shared: bool) -> None:
         super().__init__(graph.name)
         self._graph, self._size, self._shared = graph, size, shared
-        self._arenas = _C.SharedArenas() if shared else None
+        self._blocks = Blocks() if shared else None
         self._lock = threading.Lock()
         self._members: OrderedDict[Any, _Member] = OrderedDict()
 
@@ -87,7 +87,9 @@ class ShapeCache(Plans):
         trace = self._graph._traced(structure, leaves, names)
         tracing.close()
         self._make_room()
-        call = self._graph._compiled(trace, arguments, self._arenas)
+        call = self._graph._compiled(trace, arguments, self._blocks and self._blocks.arenas)
+        if self._blocks:
+            self._blocks.loaded(call)
         with self._lock:
             self._members[tuple(leaf._shape for leaf in leaves)] = _Member(call)
         self._last = call
@@ -104,7 +106,8 @@ class ShapeCache(Plans):
             session.close()
 
     def memory(self) -> Any:
-        return family_report(self.sessions(), shared=self._shared)
+        calls = self.calls()
+        return family_report([call.session for call in calls], self._shared, self._blocks.held(calls) if self._blocks else {})
 
     def save(self, directory: str) -> None:
         raise _C.NotImplementedError(f"save: graph '{self.name}' has a plan per shape; give its config dims (set_dims) to save a "

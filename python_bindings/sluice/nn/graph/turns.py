@@ -9,6 +9,24 @@ from typing import Any, Iterator
 from sluice import _C
 
 
+class Blocks:
+    """Memory that plans of one graph share for their arenas. A plan that needs more than is there gets a new block, and the
+    old one goes with the plans that have it."""
+
+    def __init__(self) -> None:
+        self.arenas = _C.SharedArenas()
+
+    def loaded(self, call: Any) -> None:
+        """REQUIRES: its plan is the last that was loaded."""
+        call.blocks = {space: self.arenas.bytes(space) for space in call.session.ledger()["spaces"]}
+
+    def held(self, calls: list[Any]) -> dict[str, int]:
+        """By space, the bytes of the blocks of `calls`, which are all that there are. Blocks differ in their sizes."""
+        blocks = {(space, size) for call in calls for space, size in call.blocks.items()}
+        blocks |= {(space, self.arenas.bytes(space)) for space, _ in blocks}
+        return {space: sum(size for s, size in blocks if s == space) for space, _ in blocks}
+
+
 class Turns:
     """Of sessions that share the memory of their arenas, lets one at a time have steps in flight. Thread-safe."""
 
