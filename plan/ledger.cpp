@@ -52,7 +52,7 @@ Ledger ledger(const Plan& plan) {
 std::vector<bool> arenas_with_state(const Plan& plan) {
   // Tokens are under way between steps where a period is several of them, or where actors fire ahead of any step.
   const FiringCounts counts(plan);
-  bool all = counts.period() > static_cast<uint64_t>(plan.micro_batches);
+  bool all = counts.period() > 1;
   for (size_t a = 0; a < plan.actors.size(); ++a) all = all || counts.after(static_cast<int>(a), 0) > 0;
   std::vector<bool> state(plan.arenas.size(), all);
   for (const Register& r : plan.registers) {

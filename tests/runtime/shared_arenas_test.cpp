@@ -133,7 +133,7 @@ TEST(SharedArenas, PeriodsOfSeveralStepsAreState) {
   b.output("y", b.r(y));
   Plan plan = b.build();
   EXPECT_EQ(arenas_with_state(plan), std::vector<bool>{true});
-  plan.micro_batches = 2;  // then the two tokens are of one step
+  plan.actors[feed].starts = 2;  // then the two tokens are of one step
   EXPECT_EQ(arenas_with_state(plan), std::vector<bool>{false});
 }
 
