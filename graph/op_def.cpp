@@ -56,7 +56,7 @@ int OpDef::find_param(std::string_view param) const {
 bool OpDef::variadic() const { return inputs.size() == 1 && std::strchr(inputs[0], '*') != nullptr; }
 
 int OpDef::min_inputs() const {
-  if (variadic()) return 1;
+  if (variadic()) return effectful ? 0 : 1;  // without effect and inputs it would be a constant
   return static_cast<int>(
       std::count_if(inputs.begin(), inputs.end(), [](const char* name) { return !std::strchr(name, '?'); }));
 }

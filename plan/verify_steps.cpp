@@ -4,6 +4,7 @@
 
 #include "base/shape.h"
 #include "plan/firing_counts.h"
+#include "plan/network.h"
 #include "plan/ranks.h"
 #include "plan/verify.h"
 
@@ -22,6 +23,7 @@ class Steps {
       problem("register '{}' of feed '{}' has {} slots; a step is {} firings of it, each with one", reg.name,
               producer.name, reg.quota, producer.starts);
     }
+    if (report_.ok() && counts_.period() > 0) slots();
     for (const Input& input : plan_.inputs)
       rows("input", input.name, input.spec, plan_.actors[plan_.registers[input.reg].producer].starts);
     for (int a = 0; a < static_cast<int>(plan_.actors.size()); ++a) {
@@ -38,6 +40,44 @@ class Steps {
     int64_t rows = spec.shape.rank() == 0 ? 0 : spec.shape[0];
     if (__builtin_mul_overflow(rows, firings, &rows))
       problem("{} '{}': {} firings of {} rows; too many", what, name, firings, spec.shape[0]);
+  }
+
+  // When nothing can happen any more, the slots of one more step are free: it is submitted as a whole.
+  void slots() {
+    if (std::none_of(plan_.actors.begin(), plan_.actors.end(), [](const Actor& a) { return a.starts > 1; })) return;
+    Network network(plan_);
+    std::vector<int> touched;
+    const auto exhaust = [&] {
+      for (bool again = true; again;) {
+        again = false;
+        for (int a = 0; a < network.actors(); ++a) {
+          while (network.rules[a].can_fire()) {
+            network.fire(a, touched);
+            again = true;
+          }
+        }
+        touched.clear();
+      }
+    };
+    exhaust();
+    for (uint64_t step = 0; step < counts_.period(); ++step) {
+      for (int a = 0; a < network.actors(); ++a) {
+        const Actor& actor = plan_.actors[a];
+        if (!is_started(actor)) continue;
+        const std::vector<int>& registers = network.adjacency().out_registers[a];
+        for (size_t p = 0; p < registers.size() && actor.role == ActorRole::kFeed; ++p) {
+          const int free = network.rules[a].free_slots(static_cast<int>(p));
+          if (free >= actor.starts) continue;
+          const Register& reg = plan_.registers[registers[p]];
+          return problem(
+              "register '{}' of feed '{}' has {} slots, {} of them free when step {} comes; it is {} firings, each "
+              "with one",
+              reg.name, actor.name, reg.quota, free, step, actor.starts);
+        }
+        network.rules[a].on_start(static_cast<uint64_t>(actor.starts));
+      }
+      exhaust();
+    }
   }
 
   // Ranks that send to others or receive are told by those when a step is over.

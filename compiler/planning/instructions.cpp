@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "compiler/planning/planning.h"
@@ -16,8 +17,12 @@ std::vector<std::vector<Instr>> write_programs(const ActorSet& actors, const std
   for (size_t c = 0; c < channels.size(); ++c) {
     const Channel& channel = channels[c];
     around[channel.producer].emits[channel.task].push_back({InstrKind::kEmit, static_cast<int>(c)});
-    for (const Channel::Consumer& consumer : channel.consumers)
-      around[consumer.actor].releases[consumer.task].push_back({InstrKind::kRelease, edge++});
+    for (const Channel::Consumer& consumer : channel.consumers) {
+      // A source has told nobody anything before it knows that its data has not ended.
+      const bool source = actors.actors[consumer.actor].role == plan::ActorRole::kSource;
+      const int task = source ? std::max(consumer.task, actors.tasks[consumer.actor].front()) : consumer.task;
+      around[consumer.actor].releases[task].push_back({InstrKind::kRelease, edge++});
+    }
   }
   std::vector<std::vector<Instr>> programs(actors.actors.size());
   for (size_t a = 0; a < programs.size(); ++a) {

@@ -155,8 +155,8 @@ SLUICE_API sluice_status* sluice_session_submit(sluice_session* session, sluice_
                                                 size_t num_inputs, sluice_step** step);
 /* Waits until every submitted step is finished. */
 SLUICE_API sluice_status* sluice_session_wait_all(sluice_session* session);
-/* Begins anew, after SLUICE_ERROR_END_OF_DATA or at any time: waits for what was submitted; variables stay as they are.
- */
+/* Begins anew, after SLUICE_ERROR_END_OF_DATA or at any time: waits for what was submitted; its
+ * variables stay as they are. */
 SLUICE_API sluice_status* sluice_session_reset(sluice_session* session);
 /* Cancels what is in flight; no step can be submitted any more. */
 SLUICE_API sluice_status* sluice_session_stop(sluice_session* session);

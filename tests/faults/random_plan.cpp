@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "plan/fast_quotas.h"
 #include "plan/quota.h"
 #include "runtime/fixture.h"
 #include "support/accelerator.h"
@@ -376,8 +377,22 @@ class Generator {
     for (const View& view : inputs_of(last())) b_.output("y" + std::to_string(outputs++), view);
   }
 
+  // A step has its slots in the feed's registers, and in what is in place of them, beside those of the period before.
+  void hold_steps() {
+    const std::vector<int> groups = plan::slot_groups(b_.plan);
+    std::vector<int> least(groups.size(), 1);
+    for (size_t r = 0; r < groups.size(); ++r) {
+      const Actor& producer = b_.plan.actors[b_.plan.registers[r].producer];
+      if (producer.role == ActorRole::kFeed && producer.starts > 1)
+        least[groups[r]] = std::max(least[groups[r]], producer.starts + period_);
+    }
+    for (size_t r = 0; r < groups.size(); ++r)
+      b_.plan.registers[r].quota = std::max(b_.plan.registers[r].quota, least[groups[r]]);
+  }
+
   // Quotas that would block are replaced by the least that do not.
   Plan finish() {
+    hold_steps();
     Plans first = b_;
     Plan plan = first.build(false);
     try {
@@ -386,6 +401,7 @@ class Generator {
     } catch (const Error&) {
       const std::vector<int> quotas = minimal_quotas(plan, std::vector<bool>(plan.registers.size()));
       for (size_t r = 0; r < quotas.size(); ++r) b_.plan.registers[r].quota = quotas[r];
+      hold_steps();
     }
     return b_.build();
   }
