@@ -119,7 +119,7 @@ class Builder:
         family, _ = family_call._plans
         member = family.members[family.parts_of(extents)[0][0]]
         wanted = tuple(e if after else m for e, m, after in zip(extents, member, self._after))
-        if list(wanted) == member:
+        if wanted == tuple(member):
             return
         with self._lock:
             self._counts[wanted] += 1
