@@ -227,13 +227,15 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
       .def("is_ready", &Tensor::ready, "True when reading would not wait for a graph's step.")
       .def(
           "sync",
-          [](const Value& v) {
-            const Tensor t(v);
+          [](nb::object self) {
+            const Tensor t(nb::cast<Value>(self));
             if (t.traced()) fail(ErrorKind::kRuntime, "sync: a traced tensor has no memory; sync what the graph gives");
-            static_cast<EagerImpl*>(t.impl())->storage()->before_read();
-            return v;
+            {
+              GilRelease release;
+              static_cast<EagerImpl*>(t.impl())->storage()->before_read();
+            }
+            return self;
           },
-          Release(),
           "Waits for the steps of graphs that make its contents, throws their error, and returns the tensor.")
       .def("item", &item)
       .def("tolist", &tolist)

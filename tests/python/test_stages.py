@@ -51,7 +51,8 @@ def test_every_stage_shows_what_is_there_then(bundle):
 
 
 def test_it_stops_before_what_comes_later(bundle):
-    assert "relu(" in text(bundle, "--to", "simplify")  # which runs again later: after the last time
+    assert "relu(" in text(bundle, "--to", "partition")
+    assert "relu(" not in text(bundle, "--to", "simplify")  # which runs twice: after the last time
     assert run(bundle, "--memory-budget", 10).returncode == 2
     assert text(bundle, "--to", "ir", "--memory-budget", 10) == text(bundle, "--to", "ir")
     assert "mul" in text(bundle, "--to", "ir", "--without", "simplify")
@@ -63,7 +64,7 @@ def test_the_plan_is_that_of_the_bundle(bundle, tmp_path):
     assert text(bundle, "-o", out) == ""
     made = json.loads(out.read_text())
     assert made["kernels"] == plan["kernels"] and made["actors"] == plan["actors"]
-    assert json.loads(text(bundle / "graph.txt"))["kernels"] == plan["kernels"]  # without weights
+    assert "mul(" in text(bundle / "graph.txt", "--to", "ir")  # the weights are unknown, and so the factor
 
 
 @pytest.mark.parametrize("arguments, message", [
