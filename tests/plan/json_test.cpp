@@ -179,7 +179,7 @@ TEST(Json, ErrorsNameTheField) {
             "plan.json: variables[0].shape: too long: 9 dims; at most 8");
   EXPECT_THAT(error_of(replaced(good, "\"dtype\": \"float32\"", "\"dtype\": \"float31\"")),
               HasSubstr("plan.json: variables[0].dtype: "));
-  EXPECT_THAT(error_of(replaced(good, "\"device\": \"cpu:0\"", "\"device\": \"toaster\"")),
+  EXPECT_THAT(error_of(replaced(good, "\"device\": \"cpu:0\"", "\"device\": \"Toaster\"")),
               HasSubstr("plan.json: spaces[0].device: "));
   EXPECT_THAT(error_of(replaced(good, "[\"emit\", 0]", "[\"emit\"]")),
               HasSubstr("plan.json: actors[0].program[0]: wrong type"));
