@@ -98,8 +98,10 @@ uint64_t FiringCounts::after(int actor, uint64_t steps) const {
 
 uint64_t FiringCounts::least_in_flight(int sink) const {
   uint64_t least = 1, submitted = 1;
+  const uint64_t firings = per_period(sink);
   for (uint64_t step = 0; step < period_; ++step) {
-    const uint64_t answer = step * per_period(sink) / period_;  // the sink's firing that answers the step
+    // The sink's firing that answers the step; of several, the last.
+    const uint64_t answer = firings > period_ ? (step + 1) * (firings / period_) - 1 : step * firings / period_;
     while (submitted < period_ && after(sink, submitted) <= answer) ++submitted;
     if (submitted > step) least = std::max(least, submitted - step);
   }
