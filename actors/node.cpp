@@ -8,7 +8,7 @@ using plan::ActorRole;
 
 Node::Node(RunState& run, StreamExecutor& home, int actor)
     : rule_(*run.plan, run.adjacency, actor), run_(&run), home_(&home), actor_(actor) {
-  ends_due_ = static_cast<int>(run.adjacency.in_edges[actor].size());
+  ends_due_ = static_cast<int>(run.adjacency.in_edges[actor].size()) + (is_started(run.plan->actors[actor]) ? 1 : 0);
   special_ = run.plan->actors[actor].role == ActorRole::kFeed;
   start_.item = Item::to(this, ItemKind::kStart);
   stop_.item = Item::to(this, ItemKind::kStop);
@@ -45,6 +45,7 @@ void Node::on_start() {
 }
 
 void Node::on_stop() {
+  --ends_due_;
   rule_.on_stop(Host{*this});
   fire_all();
 }

@@ -246,7 +246,7 @@ class alignas(64) Node {
   bool sent_ = false;        // the firing under way has emitted or released something
   bool end_told_ = false;    // of a sink, to the listener
   bool has_unseen_ = false;  // firings since take_unseen_failure() found one
-  int ends_due_ = 0;         // input edges that have not ended
+  int ends_due_ = 0;         // input edges that have not ended; and the stop of a source, which may end before it
   int freed_slot_ = 0;       // of the ack being handled
   int64_t leasing_ns_ = 0;   // of this firing: how long it has waited for cores
   std::atomic<int> activity_{kIdle};

@@ -44,7 +44,6 @@ class Steps {
 
   // When nothing can happen any more, the slots of one more step are free: it is submitted as a whole.
   void slots() {
-    if (std::none_of(plan_.actors.begin(), plan_.actors.end(), [](const Actor& a) { return a.starts > 1; })) return;
     Network network(plan_);
     std::vector<int> touched;
     const auto exhaust = [&] {

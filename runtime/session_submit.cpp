@@ -210,7 +210,8 @@ void SessionCore::start(uint64_t n) {
   order_variables();
   std::unique_lock lock(mutex_);
   check_open();
-  published_changed_.wait(lock, [&] { return published_ == submitted_; });
+  published_changed_.wait(lock, [&] { return published_ == submitted_ || closing_ || data_ended_; });
+  check_open();
   submitted_ += n;
   published_ = submitted_;
   runner_->start(n);

@@ -383,7 +383,7 @@ class Generator {
     std::vector<int> least(groups.size(), 1);
     for (size_t r = 0; r < groups.size(); ++r) {
       const Actor& producer = b_.plan.actors[b_.plan.registers[r].producer];
-      if (producer.role == ActorRole::kFeed && producer.starts > 1)
+      if (producer.role == ActorRole::kFeed && period_ > 1)
         least[groups[r]] = std::max(least[groups[r]], producer.starts + period_);
     }
     for (size_t r = 0; r < groups.size(); ++r)
