@@ -319,6 +319,11 @@ void Node::before_ack(int edge, int slot) {
   }
   SlotEvent& event = run_->ack_events[run_->edge_slots[edge] + slot];
   if (event.event == nullptr) return;
+  if (rule_.ended()) {
+    // Tokens that go back unread: nothing else keeps this recording behind the writer's look at the one before.
+    SlotEvent& ready = run_->ready_events[run_->register_slots[run_->plan->edges[edge].reg] + slot];
+    if (ready.recorded) home_->stream().wait(*ready.event);
+  }
   home_->stream().record(*event.event);
   event.recorded = true;
 }
