@@ -209,8 +209,8 @@ def test_tensors_move_to_the_simulated_device_and_back():
     assert str(y.device) == "sim:0" and y.cpu().tolist() == x.tolist() and y.data_ptr() != x.data_ptr()
     with sl.device("sim:0"):
         assert str(sl.ones(2).device) == "sim:0"
-    with pytest.raises(ValueError, match="gpux"):
-        sl.device("gpux")
+    with pytest.raises(ValueError, match="GPU"):
+        sl.device("GPU")
 
 
 def test_import_is_light(run_script):
