@@ -98,7 +98,7 @@ TEST(Status, CarriesErrorsByValue) {
 TEST(Trace, WritesOneLanePerStream) {
   const std::string json =
       chrome_trace_json({.events = {{.actor = 0, .step = 2, .begin_ns = 1000, .end_ns = 3000}}, .lost = 7},
-                        {{"cpu:0/compute0"}, {"fwd \"x\""}, {}});
+                        {{"cpu:0/compute0"}, {"fwd \"x\""}, {}, {}});
   EXPECT_NE(json.find("\"name\":\"cpu:0/compute0\""), std::string::npos);
   EXPECT_NE(json.find("\"name\":\"fwd \\\"x\\\"\""), std::string::npos);
   EXPECT_NE(json.find("\"ts\":1.000,\"dur\":2.000"), std::string::npos);
