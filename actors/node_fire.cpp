@@ -72,8 +72,8 @@ void Node::fire_program() {
           const KernelRun& first = program.kernels[instr.index];
           status = run_chain({&first, first.chain != nullptr ? first.chain->kernels : 1}, step, flags);
           if (says_end_of_data(status)) {
-            rule_.abandon(host);
-            return run_->listener->on_data_end();
+            run_->listener->on_data_end();  // before a sink can be told: no step is submitted after its end
+            return rule_.abandon(host);
           }
         } else if (const int kernel = program.kernels[instr.index].index; run_->plan->kernels[kernel].collective >= 0) {
           run_->listener->on_missed_collective(kernel, status);
