@@ -34,13 +34,18 @@ def test_calls_return_at_once_and_reading_waits():
     graph = Net(slow(0.005), steps=128)
     x = sl.zeros(4)
     graph(x).sync()
-    start = time.perf_counter()
-    results = [graph(x) for _ in range(100)]
-    submitted = time.perf_counter() - start
-    assert results[-1].sync() is results[-1] and results[-1].is_ready()
-    total = time.perf_counter() - start
-    assert total >= 0.5 and submitted < total / 10
-    assert results[50].tolist() == [1, 1, 1, 1]
+
+    def share_of_the_calls():
+        start = time.perf_counter()
+        results = [graph(x) for _ in range(100)]
+        submitted = time.perf_counter() - start
+        assert results[-1].sync() is results[-1] and results[-1].is_ready()
+        total = time.perf_counter() - start
+        assert total >= 0.5 and results[50].tolist() == [1, 1, 1, 1]
+        return submitted / total
+
+    # On a busy machine a call may wait for a core; then it is tried again.
+    assert any(share_of_the_calls() < 0.1 for _ in range(3))
 
 
 def test_sync_waits_for_updates_and_throws_the_steps_error():
