@@ -108,6 +108,7 @@ def test_eager_work_goes_on_in_children_whatever_the_parent_does(forked):
 graph = Double()
 big = sl.randn(300, 300)
 expected = (big @ big).sum().item()  # on all cores
+graph(x).numpy(), sl.host_function  # imports what it needs: Python's own locks of imports under way are lost in children
 stop = False
 def busy():
     while not stop:

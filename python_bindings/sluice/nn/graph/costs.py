@@ -14,9 +14,11 @@ _STEPS = 16
 
 def use_cache(directory: str | None, name: str, captured: Any, options: Any) -> bool:
     """Has the compiler read what is known of a graph, if it wants that; true when it is to be measured."""
+    if directory is None or "cost_file" in options:
+        return False
     from sluice import distributed
 
-    if directory is None or "cost_file" in options or (distributed.is_initialized() and distributed.get_world_size() > 1):
+    if distributed.is_initialized() and distributed.get_world_size() > 1:
         return False
     options["cost_file"] = _path(directory, name, captured.text())
     return not os.path.exists(options["cost_file"]) and not options.get("trace", False)
