@@ -104,7 +104,8 @@ class Plans:
         return self._last.session
 
     def calls(self) -> list[Any]:
-        raise NotImplementedError
+        """Of all plans that there are now."""
+        raise NotImplementedError(f"{type(self).__name__}: calls() must be defined")
 
     def sessions(self) -> list[Any]:
         return [call.session for call in self.calls()]
