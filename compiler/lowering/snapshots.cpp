@@ -121,8 +121,8 @@ class Snapshots final : public CopyingRewriter {
   }
 
   bool reads_first_copy(int v, const Node& node) const {
-    const int made_every = std::max(1, source_.every(source_.variables()[v].update));
-    return copied_first_[v] && node.placement != home(v) && reader_of(node).every <= made_every;
+    if (!copied_first_[v] || node.placement == home(v)) return false;
+    return reader_of(node).every <= std::max(1, source_.every(source_.variables()[v].update));
   }
 
   void find_last_reads() {

@@ -86,12 +86,12 @@ TEST(Cores, KernelsOfALoadedPlanArePreparedForThoseThatThereAre) {
   for (const auto& [planned, there, expected] : cases) {
     Engine engine({.cores = there});
     int threads = 0, cores = 0;
+    Gate gate;
     engine.kernels().add(DeviceKind::kCpu,
                          {.op = "probe", .prepare = [&](const KernelQuery& query, const PrepareContext& context) {
                             threads = context.threads;
                             cores = query.cores;
-                            Gate* const none = nullptr;
-                            return std::make_unique<Meeting>(*none, 0);
+                            return std::make_unique<Meeting>(gate, 0);
                           }});
     const Session session = Session::load(engine, on_cores(planned, "probe"));
     EXPECT_EQ(threads, expected);
