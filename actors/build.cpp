@@ -40,7 +40,10 @@ class Operands {
         program_.pointers[at] = bindings_.arenas[buffer.arena] + buffer.offset + view.offset;
         break;
       }
-      case BaseKind::kVariable: program_.pointers[at] = bindings_.variables[view.index] + view.offset; break;
+      case BaseKind::kVariable:
+        program_.pointers[at] =
+            view.packed >= 0 ? bindings_.packed[view.packed] : bindings_.variables[view.index] + view.offset;
+        break;
       case BaseKind::kRegister: {
         const Patch patch{at, view.token, view.offset, &run_.slots[view.index]};
         // What an actor both takes and makes (feedback to itself): it reads the token taken and writes the next.

@@ -14,6 +14,7 @@ struct Bindings {
   std::vector<StreamExecutor*> streams;        // per plan stream
   std::vector<std::byte*> arenas;              // per arena
   std::vector<std::byte*> variables;           // per variable
+  std::vector<std::byte*> packed;              // per packed copy
   std::vector<const PreparedKernel*> kernels;  // per kernel
   bool chains = true;                          // streams may repeat kernels that follow each other as a whole
 };

@@ -19,6 +19,7 @@ PROGRAMS = [
     (("act.",), BUILD / "benchmarks/act_bench"),
     (("train.",), ROOT / "benchmarks/train.py"),
     (("engine_share.", "trace.", "actors_gain.", "granularity."), ROOT / "benchmarks/step.py"),
+    (("infer.",), ROOT / "benchmarks/infer.py"),
     (("overlap.",), ROOT / "benchmarks/overlap.py"),
     (("busy.",), ROOT / "benchmarks/busy.py"),
     (("ddp.",), ROOT / "benchmarks/data_parallel.py"),

@@ -137,6 +137,7 @@ NamedAttrs record(const CompileOptions& options) {
   add("fast_quotas", options.fast_quotas, defaults.fast_quotas, options.fast_quotas);
   add("reuse_memory", options.reuse_memory, defaults.reuse_memory, options.reuse_memory);
   add("in_place", options.in_place, defaults.in_place, options.in_place);
+  add("pack_weights", options.pack_weights, defaults.pack_weights, options.pack_weights);
   add("memory_budget", options.memory_budget, defaults.memory_budget, static_cast<int64_t>(options.memory_budget));
   add("cores", options.cores, defaults.cores, int64_t{options.cores});
   add("ranks", options.ranks, defaults.ranks, int64_t{options.ranks});

@@ -29,6 +29,9 @@ struct CompileOptions {
   bool fast_quotas = true;
   bool reuse_memory = true;  // pack buffers by lifetime
   bool in_place = true;
+  // Variables that steps do not change lie as their kernels read them fastest, in copies made when they are bound or
+  // have changed.
+  bool pack_weights = true;
   uint64_t memory_budget = 0;  // bytes over all spaces; 0 = none
   int cores = 0;               // of a compute stream; 0 = its part of the target's, less one per host stream
   // Products of float32 matrices, and convolutions, may round their operands: "highest" (never), "high" (to TF32),

@@ -37,6 +37,7 @@ struct Task : Provenance {
   std::vector<Operand> inputs, outputs;
   int stream = 0;  // of Lowered::streams
   uint64_t workspace_bytes = 0;
+  std::vector<plan::PackedInput> packings = {};  // of whole variables that no task writes
   std::vector<plan::InPlacePair> in_place;
   double cost_ns = 0;
   bool effectful = false;

@@ -31,6 +31,13 @@ struct KernelArgs {
   bool first = true;
 };
 
+class PreparedKernel;
+
+// An input that a kernel reads packed, where the query allows it.
+struct Packing : plan::PackedInput {
+  std::shared_ptr<const PreparedKernel> kernel;  // writes `bytes` bytes from the input as the query lays it
+};
+
 // Immutable after construction; run() may be called from several threads at once with different workspaces.
 class PreparedKernel {
  public:
@@ -46,12 +53,15 @@ class PreparedKernel {
   bool needs_cores() const { return needs_cores_; }
   // Memory it keeps until it goes, as far as it is worth counting: compiled code, tables.
   uint64_t held_bytes() const { return held_bytes_; }
+  // Those of KernelQuery::packed that run() takes packed; it takes the others as they are.
+  const std::vector<Packing>& packings() const { return packings_; }
   // Whose code run() calls ("cuBLASLt"), where it is a vendor's that the op's other kernels do without; else "".
   virtual const char* library() const { return ""; }
 
  protected:
   uint64_t workspace_bytes_ = 0;
   uint64_t held_bytes_ = 0;
+  std::vector<Packing> packings_;
   bool repeatable_ = false;
   bool needs_cores_ = true;
 };
@@ -80,7 +90,8 @@ struct KernelDef {
   // The attribute that names the program's HostFunction which it calls, and which needs no workspace; "": it has code
   // of its own.
   std::string function = {};
-  std::string library = {};  // that prepare() may choose here: PreparedKernel::library()
+  std::vector<int> packs = {};  // inputs that it may want packed; its device reads host memory, on the caller's thread
+  std::string library = {};     // that prepare() may choose here: PreparedKernel::library()
 };
 
 // Kernels by (op, device kind). Filled by explicit lists: add_cpu_kernels(table). Thread-safe: an extension may add its

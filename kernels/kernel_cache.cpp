@@ -17,6 +17,7 @@ std::string key_of(const KernelDef& def, const plan::KernelQuery& q) {
     for (const TensorSpec& s : *specs)
       key += fmt::format(" {}{}{}", dtype_name(s.dtype), s.shape.str(), s.strides.str());
   }
+  for (const int input : q.packed) key += fmt::format(" packed{}", input);
   return key;
 }
 

@@ -51,6 +51,15 @@ bool KernelTarget::can_fuse(const plan::KernelQuery& query) const {
   return def != nullptr && def->can_fuse != nullptr && def->can_fuse(query);
 }
 
+std::vector<plan::PackedInput> KernelTarget::packings(const plan::KernelQuery& query) const {
+  const std::vector<int>& packs = table_.get(query.op, query.device.kind).packs;
+  plan::KernelQuery asked = query;
+  std::erase_if(asked.packed, [&](int i) { return std::find(packs.begin(), packs.end(), i) == packs.end(); });
+  if (asked.packed.empty()) return {};
+  const std::shared_ptr<const PreparedKernel> kernel = kernels_.get(asked);
+  return {kernel->packings().begin(), kernel->packings().end()};
+}
+
 double KernelTarget::cost_ns(const plan::KernelQuery& query) const {
   const double cores = std::max(query.cores, 1);
   const double bandwidth = std::min(cores * rates_.bytes_per_core, rates_.bytes_total);

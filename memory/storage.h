@@ -45,6 +45,19 @@ class Storage {
   }
   void before_write(const StorageUser* self = nullptr) {
     if (has_users_.load(std::memory_order_acquire)) wait_users(self, false);
+    count_write();
+  }
+
+  // Rises with every write, so that equal versions mean equal contents to those who keep copies; also when one that
+  // takes its time is done (Writing). before_write() counts; sessions count the writes of each step they submit.
+  uint64_t version() const { return version_.load(std::memory_order_acquire); }
+  void count_write() { version_.fetch_add(1, std::memory_order_release); }
+  // Others have its address and may write at any time: its version says nothing. Calls count, and take_back() one each.
+  bool lent() const { return lent_.load(std::memory_order_acquire) > 0; }
+  void lend() { lent_.fetch_add(1); }
+  void take_back() {
+    count_write();
+    lent_.fetch_sub(1);
   }
 
  private:
@@ -60,9 +73,35 @@ class Storage {
   uint64_t bytes_ = 0;
   plan::Space space_;
   std::function<void()> release_;
+  std::atomic<uint64_t> version_{0};
+  std::atomic<int> lent_{0};
   std::atomic<bool> has_users_{false};
   std::mutex mutex_;
   std::vector<Use> users_;
+};
+
+// A write by eager code, from before_write() on.
+class Writing {
+ public:
+  explicit Writing(Storage& storage) : storage_(storage) { storage_.before_write(); }
+  ~Writing() { storage_.count_write(); }
+  Writing(const Writing&) = delete;
+  Writing& operator=(const Writing&) = delete;
+
+ private:
+  Storage& storage_;
+};
+
+// Memory that others have the address of, for as long as this lives.
+class Lent {
+ public:
+  explicit Lent(std::shared_ptr<Storage> storage) : storage_(std::move(storage)) { storage_->lend(); }
+  ~Lent() { storage_->take_back(); }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+
+ private:
+  const std::shared_ptr<Storage> storage_;
 };
 
 }  // namespace sluice

@@ -330,6 +330,7 @@ FamilyLedger family_ledger(std::span<const Plan* const> members, bool shared_are
   FamilyLedger ledger;
   std::map<std::string, uint64_t> shared = held;                      // arenas, per space
   std::map<std::pair<std::string, std::string>, uint64_t> variables;  // by space and name
+  std::map<std::pair<std::string, std::string>, uint64_t> packed;     // by name and format
   const auto add = [&](const std::string& space, uint64_t bytes, uint64_t& category) {
     for (uint64_t* sum : {&category, &ledger.total, &ledger.spaces[space]}) *sum = checked_add(*sum, bytes);
   };
@@ -340,6 +341,11 @@ FamilyLedger family_ledger(std::span<const Plan* const> members, bool shared_are
       const std::string space = plan->spaces[line.space].str();
       if (line.kind == LedgerLine::Kind::kConstant) {
         add(space, line.bytes, ledger.constants);
+      } else if (line.kind == LedgerLine::Kind::kPacked) {
+        const PackedCopy& copy = plan->packed[line.index];
+        const Variable& variable = plan->variables[copy.variable];
+        if (variable.constant || packed.emplace(std::pair{variable.name, copy.format}, line.bytes).second)
+          add(space, line.bytes, ledger.packed);
       } else if (line.kind == LedgerLine::Kind::kVariable) {
         uint64_t& bytes = variables[{space, plan->variables[line.index].name}];
         bytes = std::max(bytes, line.bytes);

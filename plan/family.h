@@ -100,10 +100,11 @@ struct Part {
 // is exact and no member has its extent.
 std::vector<Part> parts_of(const Family& family, const Extents& extents);
 
-// What all members together need. Variables are shared, by name; constants are each member's own. With shared arenas, a
+// What all members together need. Variables are shared, by name, and so are packed
+// copies of them, by format; constants, with theirs, are each member's own. With shared arenas, a
 // space has those of the member that needs most there, or what `held` says, beside the arenas with state.
 struct FamilyLedger {
-  uint64_t arenas = 0, variables = 0, constants = 0, total = 0;
+  uint64_t arenas = 0, variables = 0, constants = 0, packed = 0, total = 0;
   std::map<std::string, uint64_t> spaces;
 };
 FamilyLedger family_ledger(std::span<const Plan* const> members, bool shared_arenas,

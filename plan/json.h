@@ -6,6 +6,10 @@
 #include "base/json_text.h"
 #include "plan/plan.h"
 
+namespace boost::json {
+class value;
+}
+
 namespace sluice::plan {
 
 // One entity per line, keys in a fixed order.
@@ -20,6 +24,9 @@ inline constexpr size_t kMostJsonDepth = 128;  // enough for a kernel's attribut
 // Throws kValue when an object has one key twice, which readers of JSON take differently. REQUIRES: `json` is well
 // formed.
 void refuse_repeated_keys(std::string_view json, const std::string& file_name);
+
+// The whole of a file's text, a `what`. Throws kValue when it is not one JSON document, or has a key twice.
+boost::json::value read_document(std::string_view text, const std::string& file_name, const char* what);
 
 // Reads a plan file, or `plan.json` of a bundle directory. Throws kIo when it cannot be read.
 Plan load_plan(const std::string& path);

@@ -1,4 +1,5 @@
-// Keys that appear twice: Boost.JSON keeps the last one, other readers the first.
+// Whole documents. Keys that appear twice are refused: Boost.JSON keeps the last one, other readers the first.
+#include <boost/json.hpp>
 #include <boost/json/basic_parser_impl.hpp>
 #include <set>
 #include <string>
@@ -70,6 +71,23 @@ void refuse_repeated_keys(std::string_view json, const std::string& file_name) {
   const std::string& key = parser.handler().key;
   SLUICE_CHECK(!error, "{}: {}: appears twice in one object, again at byte {}; each field must appear once", file_name,
                quoted_json(key), read_to);
+}
+
+js::value read_document(std::string_view text, const std::string& file_name, const char* what) {
+  js::error_code error;
+  js::parse_options options;
+  options.max_depth = kMostJsonDepth;
+  js::stream_parser parser({}, options);
+  const size_t read_to = parser.write_some(text.data(), text.size(), error);
+  if (!error && !parser.done()) parser.finish(error);
+  if (error) {
+    fail(ErrorKind::kValue, "{}: not a complete JSON document: {} at byte {} of {}; the file is truncated or damaged",
+         file_name, error.message(), read_to, text.size());
+  }
+  SLUICE_CHECK(text.find_first_not_of(" \t\r\n", read_to) == std::string_view::npos,
+               "{}: text after the document: at byte {}; a {} is one JSON object", file_name, read_to, what);
+  refuse_repeated_keys(text, file_name);
+  return parser.release();
 }
 
 }  // namespace sluice::plan

@@ -280,6 +280,7 @@ View read_view(const Reader& reader, const js::value& v, const Path& path) {
   view.token = f.integer("token");
   view.offset = f.bytes("offset");
   view.spec = f.spec();
+  if (f.has("packed")) view.packed = f.integer("packed");
   f.done();
   return view;
 }
@@ -313,6 +314,12 @@ void read(Fields& f, Variable& v) {
   v.space = f.integer("space");
   v.spec = f.spec();
   v.constant = f.boolean("constant");
+}
+void read(Fields& f, PackedCopy& v) {
+  v.name = f.string("name");
+  v.variable = f.integer("variable");
+  v.format = f.string("format");
+  v.bytes = f.bytes("bytes");
 }
 void read(Fields& f, Kernel& v) {
   const auto view = [&f](const js::value& value, const Path& path) { return read_view(f.reader(), value, path); };
@@ -412,23 +419,6 @@ std::vector<T> objects(Fields& f, const char* key, T (*one)(Fields&)) {
   });
 }
 
-js::value read_document(std::string_view text, const std::string& file_name, const char* what) {
-  js::error_code error;
-  js::parse_options options;
-  options.max_depth = kMostJsonDepth;
-  js::stream_parser parser({}, options);
-  const size_t read_to = parser.write_some(text.data(), text.size(), error);
-  if (!error && !parser.done()) parser.finish(error);
-  if (error) {
-    fail(ErrorKind::kValue, "{}: not a complete JSON document: {} at byte {} of {}; the file is truncated or damaged",
-         file_name, error.message(), read_to, text.size());
-  }
-  SLUICE_CHECK(text.find_first_not_of(" \t\r\n", read_to) == std::string_view::npos,
-               "{}: text after the document: at byte {}; a {} is one JSON object", file_name, read_to, what);
-  refuse_repeated_keys(text, file_name);
-  return parser.release();
-}
-
 }  // namespace
 
 Plan from_json(std::string_view text, const std::string& file_name) {
@@ -452,6 +442,7 @@ Plan from_json(std::string_view text, const std::string& file_name) {
   read_section(f, "arenas", plan.arenas);
   read_section(f, "buffers", plan.buffers);
   read_section(f, "variables", plan.variables);
+  if (f.has("packed")) read_section(f, "packed", plan.packed);
   read_section(f, "kernels", plan.kernels);
   read_section(f, "actors", plan.actors);
   read_section(f, "registers", plan.registers);

@@ -77,8 +77,9 @@ std::string spec_json(const TensorSpec& spec) {
 }
 
 std::string view_json(const View& view) {
-  return fmt::format(R"({{"base": "{}", "index": {}, "token": {}, "offset": {}, {}}})", base_kind_name(view.base),
-                     view.index, view.token, view.offset, spec_json(view.spec));
+  return fmt::format(R"({{"base": "{}", "index": {}, "token": {}, "offset": {}, {}{}}})", base_kind_name(view.base),
+                     view.index, view.token, view.offset, spec_json(view.spec),
+                     view.packed < 0 ? std::string() : fmt::format(R"(, "packed": {})", view.packed));
 }
 
 std::string json(const Space& v) {
@@ -99,6 +100,10 @@ std::string json(const Buffer& v) {
 std::string json(const Variable& v) {
   return fmt::format(R"({{"name": {}, "space": {}, {}, "constant": {}}})", quoted_json(v.name), v.space,
                      spec_json(v.spec), v.constant);
+}
+std::string json(const PackedCopy& v) {
+  return fmt::format(R"({{"name": {}, "variable": {}, "format": {}, "bytes": {}}})", quoted_json(v.name), v.variable,
+                     quoted_json(v.format), v.bytes);
 }
 std::string json(const Kernel& v) {
   return fmt::format(R"({{"name": {}, "op": {}, "attrs": {}, "inputs": {}, "outputs": {}, "workspace": {}, )"
@@ -154,6 +159,7 @@ std::string to_json(const Plan& plan) {
   append_section(s, "arenas", plan.arenas);
   append_section(s, "buffers", plan.buffers);
   append_section(s, "variables", plan.variables);
+  if (!plan.packed.empty()) append_section(s, "packed", plan.packed);
   append_section(s, "kernels", plan.kernels);
   append_section(s, "actors", plan.actors);
   append_section(s, "registers", plan.registers);

@@ -31,6 +31,11 @@ Ledger ledger(const Plan& plan) {
       add({LedgerLine::Kind::kVariable, v, variable.space, bytes}, ledger.variables);
     }
   }
+  for (int p = 0; p < static_cast<int>(plan.packed.size()); ++p) {
+    const PackedCopy& copy = plan.packed[p];
+    add({LedgerLine::Kind::kPacked, p, plan.variables[copy.variable].space, align_up(copy.bytes, kAlignment)},
+        ledger.packed);
+  }
   enum class Use : uint8_t { kIntermediate, kSlot, kWorkspace };
   std::vector<Use> use(plan.buffers.size(), Use::kIntermediate);
   for (const Kernel& k : plan.kernels) {
@@ -47,6 +52,45 @@ Ledger ledger(const Plan& plan) {
     category = checked_add(category, bytes);
   }
   return ledger;
+}
+
+const std::string& line_name(const Plan& plan, const LedgerLine& line) {
+  switch (line.kind) {
+    case LedgerLine::Kind::kArena: return plan.arenas[line.index].name;
+    case LedgerLine::Kind::kPacked: return plan.packed[line.index].name;
+    case LedgerLine::Kind::kVariable:
+    case LedgerLine::Kind::kConstant: break;
+  }
+  return plan.variables[line.index].name;
+}
+
+const char* line_kind_name(LedgerLine::Kind kind) {
+  switch (kind) {
+    case LedgerLine::Kind::kArena: return "arena";
+    case LedgerLine::Kind::kVariable: return "variable";
+    case LedgerLine::Kind::kConstant: return "constant";
+    case LedgerLine::Kind::kPacked: return "packed";
+  }
+  return "?";
+}
+
+std::string line_note(const Plan& plan, const LedgerLine& line) {
+  if (line.kind == LedgerLine::Kind::kArena) return "";
+  std::string readers;
+  int count = 0;
+  bool packed = false;
+  for (const Kernel& kernel : plan.kernels) {
+    for (const View& view : kernel.inputs) {
+      if (view.base != BaseKind::kVariable || view.index < 0 || view.packed < 0) continue;
+      packed = packed || view.index == line.index;
+      if (line.kind != LedgerLine::Kind::kPacked || view.packed != line.index) continue;
+      if (++count == 1) readers = fmt::format("'{}' reads", kernel.name);
+    }
+  }
+  if (line.kind != LedgerLine::Kind::kPacked)
+    return packed && !read_plain(plan)[line.index] ? "kernels read it packed only" : "";
+  if (count > 1) readers = fmt::format("{} kernels read", count);
+  return fmt::format("as {} it: {}", count == 0 ? "nobody reads" : readers, plan.packed[line.index].format);
 }
 
 std::vector<bool> arenas_with_state(const Plan& plan) {

@@ -1,6 +1,6 @@
 #pragma once
-// Every byte of a plan per memory space, before the first step. Each arena and each variable is one block, its size
-// rounded up to kAlignment; these are the bytes the allocator will count.
+// Every byte of a plan per memory space, before the first step. Each arena, variable and packed copy is one block, its
+// size rounded up to kAlignment; these are the bytes the allocator will count.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,9 +10,9 @@
 namespace sluice::plan {
 
 struct LedgerLine {
-  enum class Kind : uint8_t { kArena, kVariable, kConstant };
+  enum class Kind : uint8_t { kArena, kVariable, kConstant, kPacked };
   Kind kind = Kind::kArena;
-  int index = 0;  // of the arena or variable
+  int index = 0;  // of the arena, variable or packed copy
   int space = 0;
   uint64_t bytes = 0;  // rounded up
 };
@@ -20,13 +20,19 @@ struct LedgerLine {
 struct Ledger {
   std::vector<LedgerLine> lines;
   std::vector<uint64_t> space_bytes;  // per space of the plan
-  uint64_t arenas = 0, variables = 0, constants = 0;
+  uint64_t arenas = 0, variables = 0, constants = 0, packed = 0;
   // What the arenas' buffers are for; they share bytes, so these may add up to more than the arenas.
   uint64_t register_slots = 0, workspaces = 0, intermediates = 0;
   uint64_t total = 0;
 };
 
 Ledger ledger(const Plan& plan);
+
+// The name of a line's arena, variable or packed copy; of its kind: "arena", "variable", "constant", "packed".
+const std::string& line_name(const Plan& plan, const LedgerLine& line);
+const char* line_kind_name(LedgerLine::Kind kind);
+// Why there is such a line, where it is not plain: "for kernel 'conv', in blocks..."; else "".
+std::string line_note(const Plan& plan, const LedgerLine& line);
 
 // Per arena: a step reads what an earlier step has left there. What the others hold between steps matters to nobody.
 // REQUIRES: structure and rates hold.

@@ -56,6 +56,44 @@ std::string Space::str() const {
   return device.rank == 0 ? space_kind_name(kind) : fmt::format("{}/{}", device.rank, space_kind_name(kind));
 }
 
+int packed_copy(Plan& plan, int variable, const std::string& format, uint64_t bytes) {
+  std::string name = plan.variables[variable].name + "/packed";
+  int others = 1;
+  for (size_t p = 0; p < plan.packed.size(); ++p) {
+    if (plan.packed[p].variable != variable) continue;
+    if (plan.packed[p].format == format) return static_cast<int>(p);
+    ++others;
+  }
+  if (others > 1) name += fmt::format("#{}", others);
+  plan.packed.push_back({std::move(name), variable, format, bytes});
+  return static_cast<int>(plan.packed.size()) - 1;
+}
+
+namespace {
+
+// The variables of the views that `is_meant` is true of; indices out of range are left out, as verify() reports them.
+template <class Is>
+std::vector<bool> variables_of(const Plan& plan, std::vector<View> Kernel::*views, Is is_meant) {
+  std::vector<bool> meant(plan.variables.size());
+  for (const Kernel& kernel : plan.kernels) {
+    for (const View& view : kernel.*views) {
+      const bool variable = view.base == BaseKind::kVariable && static_cast<size_t>(view.index) < meant.size();
+      if (variable && is_meant(view)) meant[view.index] = true;
+    }
+  }
+  return meant;
+}
+
+}  // namespace
+
+std::vector<bool> written_variables(const Plan& plan) {
+  return variables_of(plan, &Kernel::outputs, [](const View&) { return true; });
+}
+
+std::vector<bool> read_plain(const Plan& plan) {
+  return variables_of(plan, &Kernel::inputs, [](const View& view) { return view.packed < 0; });
+}
+
 Adjacency::Adjacency(const Plan& plan)
     : in_edges(plan.actors.size()), out_registers(plan.actors.size()), register_edges(plan.registers.size()) {
   // Indices out of range are left out: verify() reports them, and needs the rest.

@@ -67,6 +67,15 @@ struct Variable {
   bool constant = false;  // no kernel may write it
 };
 
+// A copy of a variable in the order in which a kernel reads it fastest, kept by whoever runs the plan: equal to the
+// variable whenever a step begins. No kernel of the plan writes the variable.
+struct PackedCopy {
+  std::string name;  // "conv1.weight/packed"
+  int variable = 0;
+  std::string format;  // how it lies, in the words of the kernel's library; equal texts mean equal orders
+  uint64_t bytes = 0;
+};
+
 enum class BaseKind : uint8_t { kBuffer, kRegister, kVariable };
 const char* base_kind_name(BaseKind kind);
 
@@ -78,6 +87,7 @@ struct View {
   int token = 0;        // of kRegister consumed with take > 1: which of the tokens taken
   uint64_t offset = 0;  // bytes from the start of the base
   TensorSpec spec;
+  int packed = -1;  // of kVariable, as an input: the copy that the kernel reads in its place, or -1
 };
 // An optional input that is not given.
 inline bool is_absent(const View& view) { return view.base == BaseKind::kBuffer && view.index == -1; }
@@ -161,6 +171,7 @@ struct Plan {
   std::vector<Arena> arenas;
   std::vector<Buffer> buffers;
   std::vector<Variable> variables;
+  std::vector<PackedCopy> packed;
   std::vector<Kernel> kernels;
   std::vector<Actor> actors;
   std::vector<Register> registers;
@@ -169,6 +180,13 @@ struct Plan {
   std::vector<Output> outputs;
   std::vector<int> certificate;  // actors in the order they may fire for one period that returns to the initial state
 };
+
+// The packed copy of a variable in a format, added where the plan has none. Returns its index.
+int packed_copy(Plan& plan, int variable, const std::string& format, uint64_t bytes);
+// Which variables kernels write.
+std::vector<bool> written_variables(const Plan& plan);
+// Which variables some kernel reads as they are, rather than packed copies of them.
+std::vector<bool> read_plain(const Plan& plan);
 
 // Edges by consumer and by register, registers by producer: the adjacency every reader needs.
 struct Adjacency {

@@ -41,6 +41,7 @@ class Taking {
     arenas_to_ = keep(plan_.arenas, arenas_, part_.arenas);
     buffers_to_ = keep(plan_.buffers, buffers_, part_.buffers);
     variables_to_ = keep(plan_.variables, variables_, part_.variables);
+    packed_to_ = keep(plan_.packed, packed_, part_.packed);
     kernels_to_ = keep(plan_.kernels, kernels_, part_.kernels);
     actors_to_ = keep(plan_.actors, actors_, part_.actors);
     registers_to_ = keep(plan_.registers, registers_, part_.registers);
@@ -65,6 +66,7 @@ class Taking {
     arenas_.assign(plan_.arenas.size(), false);
     buffers_.assign(plan_.buffers.size(), false);
     variables_.assign(plan_.variables.size(), false);
+    packed_.assign(plan_.packed.size(), false);
     kernels_.assign(plan_.kernels.size(), false);
     for (size_t s = 0; s < plan_.streams.size(); ++s) streams_[s] = rank_ < 0 || plan_.streams[s].device.rank == rank_;
     for (size_t a = 0; a < plan_.actors.size(); ++a) actors_.push_back(streams_[plan_.actors[a].stream]);
@@ -99,12 +101,14 @@ class Taking {
         if (v.index < 0) continue;
         if (v.base == BaseKind::kBuffer) use_buffer(v.index);
         if (v.base == BaseKind::kVariable) variables_[v.index] = true;
+        if (v.packed >= 0) packed_[v.packed] = true;
       }
     }
   }
 
   View moved(View v) const {
     if (v.index < 0) return v;
+    if (v.packed >= 0) v.packed = packed_to_[v.packed];
     switch (v.base) {
       case BaseKind::kBuffer: v.index = buffers_to_[v.index]; break;
       case BaseKind::kRegister: v.index = registers_to_[v.index]; break;
@@ -130,6 +134,7 @@ class Taking {
       a.space = space(a.space);
     }
     for (Variable& v : part_.variables) v.space = space(v.space);
+    for (PackedCopy& p : part_.packed) p.variable = variables_to_[p.variable];
     for (Buffer& b : part_.buffers) b.arena = arenas_to_[b.arena];
     for (Kernel& k : part_.kernels) {
       if (k.workspace >= 0) k.workspace = buffers_to_[k.workspace];
@@ -176,8 +181,9 @@ class Taking {
   const Plan& plan_;
   const int rank_;
   Plan part_;
-  std::vector<bool> streams_, arenas_, buffers_, variables_, kernels_, actors_, registers_, edges_;
-  Renumbering streams_to_, arenas_to_, buffers_to_, variables_to_, kernels_to_, actors_to_, registers_to_, edges_to_;
+  std::vector<bool> streams_, arenas_, buffers_, variables_, packed_, kernels_, actors_, registers_, edges_;
+  Renumbering streams_to_, arenas_to_, buffers_to_, variables_to_, packed_to_, kernels_to_, actors_to_, registers_to_,
+      edges_to_;
 };
 
 }  // namespace

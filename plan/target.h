@@ -28,6 +28,15 @@ struct KernelQuery {
   DeviceId device;
   int cores = 1;
   Cost cost = {};
+  // Inputs, ascending, that the kernel may ask for packed (PreparedKernel::packings): they do not change between runs.
+  std::vector<int> packed = {};
+};
+
+// An input that a kernel wants packed.
+struct PackedInput {
+  int input = 0;
+  std::string format;  // PackedCopy::format
+  uint64_t bytes = 0;
 };
 
 enum class Layout : uint8_t { kAny, kContiguous, kChannelsLast };
@@ -51,6 +60,11 @@ class Target {
   virtual std::vector<InPlacePair> in_place(const KernelQuery& query) const = 0;
   // May the call be a step of the device's kernel "fused"? Asked of devices that have one; strides do not count.
   virtual bool can_fuse(const KernelQuery& query) const = 0;
+  // Which of query.packed the kernel wants packed, and how.
+  virtual std::vector<PackedInput> packings(const KernelQuery& query) const {
+    (void)query;
+    return {};
+  }
   virtual double cost_ns(const KernelQuery& query) const = 0;
   // Equal fingerprints mean equal answers to every query above.
   virtual std::string fingerprint() const = 0;

@@ -31,6 +31,8 @@ class Sizes {
         guarded(where, [&] { total = checked_add(total, align_up(extent_bytes(v.spec), kAlignment)); });
       }
     }
+    for (const PackedCopy& p : plan_.packed)
+      guarded("packed copy '" + p.name + "'", [&] { total = checked_add(total, align_up(p.bytes, kAlignment)); });
     for (const Register& r : plan_.registers) {
       for (const int slot : r.slots) {
         const Buffer& b = plan_.buffers[slot];

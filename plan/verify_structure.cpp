@@ -23,6 +23,7 @@ class Structure {
     const Adjacency adjacency(plan_);
     edges(adjacency);
     in_place(adjacency);
+    packed_copies();
     if (!report_.ok()) return;
     for (int a = 0; a < count(plan_.actors); ++a) program(adjacency, a);
     started(adjacency);
@@ -48,6 +49,7 @@ class Structure {
     unique("stream", plan_.streams);
     unique("arena", plan_.arenas);
     unique("variable", plan_.variables);
+    unique("packed copy", plan_.packed);
     unique("kernel", plan_.kernels);
     unique("actor", plan_.actors);
     unique("register", plan_.registers);
@@ -84,6 +86,7 @@ class Structure {
       case BaseKind::kRegister: index(where, "register", view.index, plan_.registers); break;
       case BaseKind::kVariable: index(where, "variable", view.index, plan_.variables); break;
     }
+    index(where, "packed copy", view.packed, plan_.packed, true);
   }
 
   void indices() {
@@ -94,11 +97,16 @@ class Structure {
     }
     for (const Buffer& b : plan_.buffers) index("buffer '" + b.name + "'", "arena", b.arena, plan_.arenas);
     for (const Variable& v : plan_.variables) index("variable '" + v.name + "'", "space", v.space, plan_.spaces);
+    for (const PackedCopy& p : plan_.packed)
+      index("packed copy '" + p.name + "'", "variable", p.variable, plan_.variables);
     for (const Kernel& k : plan_.kernels) {
       const std::string where = "kernel '" + k.name + "'";
       index(where, "workspace", k.workspace, plan_.buffers, true);
       for (const View& v : k.inputs) {
-        if (!is_absent(v)) view_index(where, v);
+        if (is_absent(v))
+          index(where, "packed copy", v.packed, plan_.packed, true);
+        else
+          view_index(where, v);
       }
       for (const View& v : k.outputs) view_index(where, v);
     }
@@ -285,6 +293,37 @@ class Structure {
       }
       written.insert(v.index);
     }
+  }
+
+  // Made between steps, of variables that no step of this plan changes; read by kernels in place of those.
+  void packed_copies() {
+    const std::vector<bool> written = written_variables(plan_);
+    for (const PackedCopy& p : plan_.packed) {
+      const Variable& variable = plan_.variables[p.variable];
+      if (written[p.variable])
+        problem("packed copy '{}': of variable '{}', which a kernel writes; only others are packed", p.name,
+                variable.name);
+      const SpaceKind kind = plan_.spaces[variable.space].kind;
+      if (kind != SpaceKind::kHost)
+        problem("packed copy '{}': of variable '{}' in {} memory; only those of the host are packed", p.name,
+                variable.name, space_kind_name(kind));
+      if (p.format.empty() || p.bytes == 0)
+        problem("packed copy '{}': format '{}' of {} bytes; must have a format, and bytes", p.name, p.format, p.bytes);
+    }
+    const auto check = [&](const std::string& where, const View& v, bool input) {
+      if (v.packed < 0) return;
+      const bool reads = input && v.base == BaseKind::kVariable && v.index == plan_.packed[v.packed].variable;
+      if (!reads || v.offset != 0)
+        problem(
+            "{}: packed copy '{}' in place of {} {} at offset {}; must be of the variable that it reads, from its "
+            "start",
+            where, plan_.packed[v.packed].name, base_kind_name(v.base), v.index, v.offset);
+    };
+    for (const Kernel& k : plan_.kernels) {
+      for (const View& v : k.inputs) check("kernel '" + k.name + "'", v, true);
+      for (const View& v : k.outputs) check("kernel '" + k.name + "'", v, false);
+    }
+    for (const Output& o : plan_.outputs) check("output '" + o.name + "'", o.view, false);
   }
 
   bool overwritten(const Adjacency& adjacency, int reg) const {

@@ -1,7 +1,6 @@
 // Weights of a bundle become the storages a session runs on.
 #include <algorithm>
 #include <atomic>
-#include <set>
 #include <vector>
 
 #include "kernels/kernel.h"
@@ -59,15 +58,10 @@ VariableBindings bind_each(Engine& engine, const plan::Plan& plan, const std::ma
 
 // Sessions that only read a variable need its bytes once.
 void share_constants(Engine& engine, const plan::Plan& plan, VariableBindings& bindings) {
-  std::set<int> written;
-  for (const plan::Kernel& kernel : plan.kernels) {
-    for (const plan::View& view : kernel.outputs) {
-      if (view.base == plan::BaseKind::kVariable) written.insert(view.index);
-    }
-  }
+  const std::vector<bool> written = plan::written_variables(plan);
   for (size_t v = 0; v < plan.variables.size(); ++v) {
     const plan::Variable& variable = plan.variables[v];
-    if (written.contains(static_cast<int>(v)) || plan.spaces[variable.space].kind != plan::SpaceKind::kHost) continue;
+    if (written[v] || plan.spaces[variable.space].kind != plan::SpaceKind::kHost) continue;
     std::shared_ptr<Storage>& storage = bindings.at(variable.name);
     storage = engine.share(variable.name, std::move(storage), variable.spec.extent_bytes());
   }

@@ -19,6 +19,7 @@
 #include "kernels/sim/sim_kernels.h"
 #include "memory/core_lease.h"
 #include "runtime/extension.h"
+#include "runtime/packed_weights.h"
 #include "runtime/session_core.h"
 #include "streams/backend.h"
 #include "streams/cores.h"
@@ -55,6 +56,7 @@ struct Engine::Impl {
   std::shared_ptr<Allocator> caching;
   std::mutex shared_mutex;
   std::map<std::string, std::weak_ptr<Storage>> shared;  // memory that sessions only read
+  PackedWeights packed_weights;
   using StreamKey = std::tuple<DeviceId, plan::StreamKind, int>;
   std::map<StreamKey, std::vector<std::shared_ptr<actors::StreamExecutor>>> executors;
   std::unique_ptr<actors::System> system;
@@ -277,6 +279,7 @@ std::vector<std::shared_ptr<const LoadedExtension>> Engine::extensions() const {
 
 KernelTable& Engine::kernels() { return impl_->kernels; }
 KernelCache& Engine::kernel_cache() { return impl_->kernel_cache; }
+PackedWeights& Engine::packed_weights() { return impl_->packed_weights; }
 CoreLeases& Engine::leases() { return impl_->leases; }
 
 Device& Engine::device(const DeviceId& id) {

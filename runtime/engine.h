@@ -25,6 +25,7 @@ class CoreLeases;
 class Device;
 class KernelCache;
 class KernelTable;
+class PackedWeights;
 class SessionCore;
 struct LoadedExtension;
 namespace collective {
@@ -99,6 +100,9 @@ class Engine {
   // Host memory with the first `bytes` bytes of `fresh` that somebody has got from here under `name` and still holds,
   // or else `fresh`. REQUIRES: nobody writes to either.
   std::shared_ptr<Storage> share(const std::string& name, std::shared_ptr<Storage> fresh, uint64_t bytes);
+
+  // Copies of variables as kernels read them, for sessions.
+  PackedWeights& packed_weights();
 
   // Manual stepping: delivers one message, chosen by the seed among those that may come next (the order of each edge
   // is kept), and runs what it makes ready. False when nothing is pending. REQUIRES: options().manual_stepping.

@@ -287,17 +287,20 @@ void SessionFamily::stop() {
 
 namespace {
 
-// The members share what their arenas have in common, and their variables.
+// The members share what their arenas have in common, their variables, and packed copies of those.
 uint64_t bytes_of(const std::vector<Session>& members) {
   std::map<std::string, uint64_t> arenas, variables;
   uint64_t bytes = 0;
   for (const Session& member : members) {
     for (const SessionMemory::Space& space : member.memory().spaces) {
-      bytes += space.total() - space.shared - space.variables;
+      bytes += space.total() - space.shared - space.variables - space.packed;
       arenas[space.name] = std::max(arenas[space.name], space.shared);
       variables[space.name] = std::max(variables[space.name], space.variables);
     }
   }
+  std::vector<const plan::Plan*> plans;
+  for (const Session& member : members) plans.push_back(&member.plan());
+  bytes += plan::family_ledger(plans, true).packed;
   for (const auto& shared : {arenas, variables})
     for (const auto& [space, size] : shared) bytes += size;
   return bytes;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "actors/stream_executor.h"
 #include "base/log.h"
@@ -52,12 +53,7 @@ void check_host_functions(const plan::Plan& plan, const KernelTable& table, cons
 
 void bind_variables(SessionCore::Loaded& loaded, const VariableBindings& bindings) {
   const plan::Plan& plan = loaded.plan;
-  loaded.variable_written.assign(plan.variables.size(), false);
-  for (const plan::Kernel& kernel : plan.kernels) {
-    for (const plan::View& view : kernel.outputs) {
-      if (view.base == BaseKind::kVariable && view.index >= 0) loaded.variable_written[view.index] = true;
-    }
-  }
+  loaded.variable_written = plan::written_variables(plan);
   for (const plan::Variable& variable : plan.variables) {
     const plan::Space& space = plan.spaces[variable.space];
     const uint64_t bytes = variable.spec.extent_bytes();
@@ -92,8 +88,27 @@ void allocate_arenas(Engine& engine, SessionCore::Loaded& loaded) {
   }
 }
 
+// The copies that kernels read here, which the plan then says. That of another machine may have said otherwise.
+void pack_inputs(Engine& engine, SessionCore::Loaded& loaded, int kernel, const PreparedKernel& prepared, int cores) {
+  plan::Plan& plan = loaded.plan;
+  for (const Packing& packing : prepared.packings()) {
+    plan::View& view = plan.kernels[kernel].inputs[packing.input];
+    const plan::Variable& variable = plan.variables[view.index];
+    view.packed = plan::packed_copy(plan, view.index, packing.format, packing.bytes);
+    if (view.packed < static_cast<int>(loaded.packed.size())) continue;
+    const auto allocate = [&](uint64_t bytes) {
+      return allocate_for(engine, plan, plan.spaces[variable.space], bytes);
+    };
+    const std::string what = fmt::format("packing '{}' for {}", variable.name, kernel_where(plan, kernel));
+    loaded.packed.push_back(
+        engine.packed_weights().get(engine, loaded.variables[view.index], packing, allocate, what, cores));
+    loaded.bindings.packed.push_back(static_cast<std::byte*>(loaded.packed.back()->memory()->data()));
+  }
+}
+
 void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
-  const plan::Plan& plan = loaded.plan;
+  plan::Plan& plan = loaded.plan;
+  plan.packed.clear();
   std::vector<int> stream_of(plan.kernels.size(), -1);
   for (const plan::Actor& actor : plan.actors) {
     for (const plan::Instr& instr : actor.program) {
@@ -102,8 +117,11 @@ void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
   }
   loaded.bindings.kernels.resize(plan.kernels.size());
   for (size_t k = 0; k < plan.kernels.size(); ++k) {
+    plan::Kernel& kernel = plan.kernels[k];
+    std::vector<int> packed;
+    for (size_t i = 0; i < kernel.inputs.size(); ++i)
+      if (std::exchange(kernel.inputs[i].packed, -1) >= 0) packed.push_back(static_cast<int>(i));
     if (stream_of[k] < 0) continue;
-    const plan::Kernel& kernel = plan.kernels[k];
     const plan::Stream& stream = plan.streams[stream_of[k]];
     const int cores = std::min(stream.cores, engine.cores());
     plan::KernelQuery query;
@@ -113,6 +131,7 @@ void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
     for (const plan::View& view : kernel.outputs) query.outputs.push_back(view.spec);
     query.device = stream.device;
     query.cores = cores;
+    query.packed = std::move(packed);
     try {
       if (kernel.collective >= 0) {
         loaded.kernels.push_back(prepare_collective(query, *loaded.communicators.at(kernel.collective)));
@@ -131,6 +150,7 @@ void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
                  "plan '{}': {} needs {} bytes of workspace; the plan gives it {}: compile it again for this machine",
                  plan.name, kernel_where(plan, static_cast<int>(k)), prepared.workspace_bytes(), workspace);
     loaded.bindings.kernels[k] = &prepared;
+    pack_inputs(engine, loaded, static_cast<int>(k), prepared, cores);
   }
 }
 

@@ -144,9 +144,10 @@ struct SessionMemory {
     uint64_t arenas = 0;     // register slots, activations, workspaces
     uint64_t shared = 0;     // of them, in SessionOptions::arenas
     uint64_t variables = 0;  // bound, shared with others
+    uint64_t packed = 0;     // copies of variables as kernels read them, shared with others
     uint64_t inputs = 0;     // of steps beyond those that the plan's slots hold
     uint64_t outputs = 0;    // results of the steps that may be in flight
-    uint64_t total() const { return arenas + variables + inputs + outputs; }
+    uint64_t total() const { return arenas + variables + packed + inputs + outputs; }
   };
   std::vector<Space> spaces;
 };

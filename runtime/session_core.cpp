@@ -62,10 +62,11 @@ std::shared_ptr<actors::Runner> SessionCore::make_runner() {
 }
 
 void SessionCore::open() {
-  variables_ = std::make_shared<const std::vector<std::shared_ptr<Storage>>>(loaded_->variables);
+  variables_ = std::make_shared<const Variables>(Variables{loaded_->variables, loaded_->packed});
   for (size_t v = 0; v < loaded_->variables.size(); ++v) {
     loaded_->variables[v]->attach(weak_from_this(), loaded_->variable_written[v]);
   }
+  for (const auto& copy : loaded_->packed) copy->memory()->attach(weak_from_this(), false);
   try {
     control_ = engine_.actor_system().register_run(*this, runner_->nodes());
     engine_.adopt(shared_from_this());

@@ -24,6 +24,7 @@
 #include "base/interrupt.h"
 #include "runtime/backlog.h"
 #include "runtime/engine.h"
+#include "runtime/packed_weights.h"
 #include "runtime/ports.h"
 #include "runtime/session.h"
 #include "runtime/step_state.h"
@@ -56,6 +57,7 @@ class SessionCore final : public actors::RunListener,
     std::vector<std::shared_ptr<actors::StreamExecutor>> streams;  // per plan stream
     std::vector<std::shared_ptr<Storage>> variables;               // per plan variable
     std::vector<bool> variable_written;
+    std::vector<std::shared_ptr<PackedWeight>> packed;       // per packed copy of the plan
     std::vector<std::shared_ptr<Storage>> arenas;            // the block that each lies in
     std::vector<bool> arena_shared;                          // with other sessions
     uint64_t least_in_flight = 1;                            // steps, for other ranks' sake
@@ -167,6 +169,7 @@ class SessionCore final : public actors::RunListener,
   void publish_backlog(std::unique_lock<std::mutex>& lock);
   bool none_is_published() const;
   void order_variables();
+  void count_writes();
   std::shared_ptr<StepState> new_state();
   void finish_delivered(std::unique_lock<std::mutex>& lock);
   void finish_step(std::unique_lock<std::mutex>& lock, uint64_t step);
@@ -225,7 +228,11 @@ class SessionCore final : public actors::RunListener,
   std::map<uint64_t, Status> failures_;              // of steps in flight
   std::vector<std::shared_ptr<StepState>> pending_;  // per step % size
   std::vector<std::shared_ptr<StepState>> pool_;
-  std::shared_ptr<const std::vector<std::shared_ptr<Storage>>> variables_;  // of `loaded_`; null once closed
+  struct Variables {
+    std::vector<std::shared_ptr<Storage>> storages;
+    std::vector<std::shared_ptr<PackedWeight>> packed;
+  };
+  std::shared_ptr<const Variables> variables_;  // of `loaded_`; null once closed
   std::atomic<uint64_t> touches_{0}, write_touches_{0};
   std::atomic<int> idle_waiters_{0};
   SessionStats last_stats_;  // once closed

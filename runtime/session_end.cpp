@@ -199,6 +199,7 @@ void SessionCore::detach_variables() {
   if (control_ != nullptr) engine_.actor_system().unregister_run(control_);
   control_.reset();
   for (const auto& variable : loaded_->variables) variable->detach(this);
+  for (const auto& copy : loaded_->packed) copy->memory()->detach(this);
 }
 
 // Steps that cannot finish any more: they were cancelled, or their period was not completed.
@@ -230,6 +231,7 @@ void SessionCore::let_go() {
   loaded_->arenas.clear();
   loaded_->kernels.clear();
   loaded_->variables.clear();
+  loaded_->packed.clear();
   loaded_->streams.clear();
   loaded_->lanes.clear();
   loaded_->options.functions.clear();

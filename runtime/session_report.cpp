@@ -108,6 +108,10 @@ SessionMemory SessionCore::memory() const {
   for (const plan::Variable& variable : plan.variables) {
     space(plan.spaces[variable.space].str()).variables += align_up(variable.spec.extent_bytes(), plan::kAlignment);
   }
+  for (const plan::PackedCopy& copy : plan.packed) {
+    const plan::Space& where = plan.spaces[plan.variables[copy.variable].space];
+    space(where.str()).packed += align_up(copy.bytes, plan::kAlignment);
+  }
   if (backlog_ != nullptr) space("host").inputs += backlog_->bytes();
   for (const plan::Output& output : plan.outputs) {
     const uint64_t bytes = checked_bytes(output.view.spec.shape, dtype_size(output.view.spec.dtype));

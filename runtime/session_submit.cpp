@@ -112,18 +112,26 @@ void SessionCore::publish_backlog(std::unique_lock<std::mutex>& lock) {
   published_changed_.notify_all();
 }
 
-// Accesses of other sessions that were submitted before come first.
+// Accesses of other sessions that were submitted before come first. Then packed copies show what those have written.
 void SessionCore::order_variables() {
   std::unique_lock lock(mutex_);
   const auto variables = variables_;
   lock.unlock();
   if (variables == nullptr) return;
-  for (size_t v = 0; v < variables->size(); ++v) {
+  for (size_t v = 0; v < variables->storages.size(); ++v) {
     if (loaded_->variable_written[v]) {
-      (*variables)[v]->before_write(this);
+      variables->storages[v]->before_write(this);
     } else {
-      (*variables)[v]->before_read(this);
+      variables->storages[v]->before_read(this);
     }
+  }
+  for (const auto& copy : variables->packed) copy->refresh();
+}
+
+// Of steps that have just been submitted: who sees the new version also waits for them. REQUIRES: mutex_ held.
+void SessionCore::count_writes() {
+  for (size_t v = 0; v < loaded_->variables.size(); ++v) {
+    if (loaded_->variable_written[v]) loaded_->variables[v]->count_write();
   }
 }
 
@@ -180,6 +188,7 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
   check_open();
   const std::shared_ptr<StepState> state = new_state();
   const uint64_t step = submitted_++;
+  count_writes();
   pending_[step % pending_.size()] = state;
   const bool waits = !has_slots(step);
   offer_room();
@@ -213,6 +222,7 @@ void SessionCore::start(uint64_t n) {
   published_changed_.wait(lock, [&] { return published_ == submitted_ || closing_ || data_ended_; });
   check_open();
   submitted_ += n;
+  count_writes();
   published_ = submitted_;
   runner_->start(n);
 }

@@ -368,7 +368,7 @@ void EagerExecutor::assign(const Value& target, const Value& source) {
   SLUICE_CHECK(fits, "assign: shapes do not fit: source is {}, target is {}; the source must broadcast to the target",
                source.shape().str(), target.shape().str());
   read.storage()->before_read();
-  to.storage()->before_write();
+  const Writing writing(*to.storage());
   impl_->copy_strided(spec, read.data(), to.spec(), to.data());
   to.bump_version();
 }
@@ -382,7 +382,7 @@ void EagerExecutor::assign_on_device(EagerImpl& to, const Value& source) {
       to.device().str(), to.type().str(), to.spec().strides.str());
   const auto host = allocate(to.type(), {});
   assign(Value(host), source);
-  to.storage()->before_write();
+  const Writing writing(*to.storage());
   engine_.device(to.device()).copy_from_host(to.data(), host->data(), host->storage()->bytes());
   to.bump_version();
 }

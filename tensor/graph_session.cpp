@@ -13,6 +13,7 @@
 #include "graph/autodiff/tape.h"
 #include "graph/ops/global.h"
 #include "kernels/target.h"
+#include "plan/ranks.h"
 #include "streams/collective/world.h"
 #include "streams/stream.h"
 #include "tensor/graph_session_impl.h"
@@ -182,7 +183,7 @@ void GraphSession::Impl::share_variables() {
     if (impl.on_host()) {
       eager.assign(tensor, Tensor::from_host(tensor.type(), content.data()));
     } else {  // where another graph has it, contiguous
-      impl.storage()->before_write();
+      const Writing writing(*impl.storage());
       eager.engine().device(impl.device()).copy_from_host(impl.data(), content.data(), content.size());
     }
   }
@@ -252,6 +253,7 @@ void GraphSession::Impl::start() {
   session_options.stop_timeout = options.stop_timeout;
   session_options.arenas = options.arenas;
   session = Session::load(eager.engine(), result.plan, bindings, std::move(session_options));
+  if (!plan::together(result.plan)) result.plan = session.plan();  // with the packed copies of this machine
   for (const PortInfo& port : session.inputs()) takes.insert(port.name);
   for (const PortInfo& port : session.outputs()) results.push_back(port.type);
 }

@@ -59,6 +59,12 @@ std::shared_ptr<EagerImpl> EagerImpl::alias() const {
   return alias;
 }
 
+std::shared_ptr<EagerImpl> EagerImpl::lend() const {
+  std::shared_ptr<EagerImpl> lent = alias();
+  lent->lent_ = std::make_unique<Lent>(storage());
+  return lent;
+}
+
 bool EagerImpl::unshared() const {
   const bool one_block = !storage_.owner_before(version_) && !version_.owner_before(storage_);
   return !pending_ && storage_.use_count() == (one_block ? 2 : 1) && is_dense(spec_.shape, spec_.strides);

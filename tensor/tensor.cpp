@@ -51,6 +51,7 @@ Tensor Tensor::borrow(const TensorSpec& spec, void* data, std::function<void()> 
   for (int64_t stride : spec.strides)
     SLUICE_CHECK(stride >= 0, "borrow: negative stride: {}; copy the array first", spec.strides.str());
   auto storage = std::make_shared<Storage>(data, spec.extent_bytes(), std::move(release));
+  storage->lend();  // for good: whose memory it is may write there
   return Value(std::make_shared<EagerImpl>(std::move(storage), spec, DeviceId{}));
 }
 

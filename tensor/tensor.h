@@ -82,6 +82,8 @@ class EagerImpl final : public TensorImpl {
 
   // The same memory without history; does not wait for it.
   std::shared_ptr<EagerImpl> alias() const;
+  // The same for others who get its address, as long as they hold it: they may write there without telling.
+  std::shared_ptr<EagerImpl> lend() const;
 
   const std::shared_ptr<Storage>& storage() const {
     if (pending_ && !resolved_.load(std::memory_order_acquire)) [[unlikely]]
@@ -118,6 +120,7 @@ class EagerImpl final : public TensorImpl {
  private:
   void resolve() const;
   mutable std::shared_ptr<Storage> storage_;
+  std::unique_ptr<Lent> lent_;
   std::shared_ptr<PendingStorage> pending_;
   mutable std::atomic<bool> resolved_{false};
   int64_t offset_ = 0;

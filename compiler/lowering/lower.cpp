@@ -105,7 +105,7 @@ class Lowering {
   }
 
   void add_task(const Node& node) {
-    const plan::KernelQuery query = kernel_query(graph_, node, lying_, context_);
+    plan::KernelQuery query = kernel_query(graph_, node, lying_, context_);
     Task task;
     task.name = name_of(node);
     task.op = query.op;
@@ -121,7 +121,9 @@ class Lowering {
       task.meeting = meeting_of(node);
       task.cost_ns = context_.target.cost_ns(query);
     } else {
+      query.packed = unchanging_inputs(node);
       const KernelAnswers::Answer& answer = answers_.ask(node, query);
+      task.packings = answer.packings;
       task.workspace_bytes = answer.workspace_bytes;
       task.cost_ns = answer.cost_ns;
       if (context_.options.in_place) task.in_place = answer.in_place;
@@ -130,6 +132,23 @@ class Lowering {
     for (size_t o = 0; o < node.outputs.size(); ++o)
       task.outputs.push_back({written_store(node, static_cast<int>(o), task), 0, graph_.spec(node.outputs[o])});
     out_.tasks.push_back(std::move(task));
+  }
+
+  // Inputs that are all of a variable, contiguous, which steps do not change.
+  std::vector<int> unchanging_inputs(const Node& node) const {
+    std::vector<int> inputs;
+    if (!context_.options.pack_weights || node.op == &ops::pack_op()) return inputs;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] == kNoValue) continue;
+      const Window& window = lying_[node.inputs[i]];
+      const graph::ValueInfo& root = graph_.values()[window.root];
+      if (root.kind != graph::ValueKind::kVariable || graph_.variables()[root.index].update != kNoValue) continue;
+      const bool whole = window.offset == 0 && is_contiguous(window.spec.shape, window.spec.strides) &&
+                         window.spec.extent_bytes() == graph_.spec(window.root).extent_bytes();
+      const bool on_host = Places::is_host(places_.writes(graph_.variables()[root.index].placement));
+      if (whole && on_host) inputs.push_back(static_cast<int>(i));
+    }
+    return inputs;
   }
 
   // The kernel of concat takes them from the slots of one register; or one value as often, where they are the same.

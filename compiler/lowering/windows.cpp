@@ -140,9 +140,15 @@ const KernelAnswers::Answer& KernelAnswers::ask(const Node& node, const plan::Ke
   for (const TensorSpec& spec : query.outputs) add(spec);
   for (const auto& [name, value] : query.attrs) key += fmt::format(",{}:{}", value.index(), attr_str(value));
   key += fmt::format("*{}", query.cores);
+  for (const int input : query.packed) key += fmt::format("packed{}", input);
   if (const auto it = answers_.find(key); it != answers_.end()) return it->second;
   const auto ask = [&] {
-    return Answer{target_.workspace_bytes(query), target_.cost_ns(query), target_.in_place(query)};
+    plan::KernelQuery asked = query;
+    std::vector<plan::PackedInput> packings;
+    if (!query.packed.empty()) packings = target_.packings(query);
+    asked.packed.clear();
+    for (const plan::PackedInput& packing : packings) asked.packed.push_back(packing.input);
+    return Answer{target_.workspace_bytes(asked), target_.cost_ns(asked), target_.in_place(asked), packings};
   };
   return answers_.emplace(std::move(key), with_line(node, ask)).first->second;
 }

@@ -49,6 +49,7 @@ class KernelAnswers {
     uint64_t workspace_bytes = 0;
     double cost_ns = 0;
     std::vector<plan::InPlacePair> in_place;
+    std::vector<plan::PackedInput> packings;
   };
   // Errors name the node's line.
   const Answer& ask(const graph::Node& node, const plan::KernelQuery& query);

@@ -45,6 +45,16 @@ std::vector<plan::Kernel> make_kernels(const Lowered& lowered, const DataChannel
   return kernels;
 }
 
+// REQUIRES: the plan has its variables and kernels.
+void add_packed_copies(const Lowered& lowered, plan::Plan& plan) {
+  for (size_t t = 0; t < lowered.tasks.size(); ++t) {
+    for (const plan::PackedInput& packing : lowered.tasks[t].packings) {
+      plan::View& view = plan.kernels[t].inputs[packing.input];
+      view.packed = plan::packed_copy(plan, view.index, packing.format, packing.bytes);
+    }
+  }
+}
+
 std::vector<Channel> join(const Lowered& lowered, const ActorSet& actors, const DataChannels& data,
                           const Stages& stages, const CompileOptions& options) {
   std::vector<Channel> channels = data.channels;
@@ -98,6 +108,7 @@ plan::Plan build_plan(const graph::Graph& graph, const Lowered& lowered, const P
     const Store& store = lowered.stores[lowered.variable_store[i]];
     plan.variables.push_back({v.name, store.space, TensorSpec::contiguous(graph.type(v.value)), v.constant});
   }
+  add_packed_copies(lowered, plan);
   for (size_t s = 0; s < uses.size(); ++s) {
     if (lowered.stores[s].kind != Store::Kind::kInput) continue;
     const graph::Input& input = graph.inputs()[lowered.stores[s].index];

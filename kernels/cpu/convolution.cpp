@@ -65,10 +65,24 @@ class Ports {
  public:
   explicit Ports(int threads) : threads_(threads) {}
   Port input(const Desc& given, const Desc& wanted) { return make(given, wanted, given, wanted); }
+  // Input `number` of the query. Where it may be packed, others make and keep what the primitive wants.
+  Port input(const Desc& given, const Desc& wanted, const KernelQuery& query, int number) {
+    const bool may = std::find(query.packed.begin(), query.packed.end(), number) != query.packed.end();
+    const std::string format = may && given != wanted ? onednn::format(wanted) : "";
+    if (format.empty()) return input(given, wanted);
+    std::shared_ptr<onednn::Primitive> reorder = onednn::Primitive::make_reorder(given, wanted, threads_);
+    const uint64_t scratch = reorder->scratchpad_bytes();
+    const auto pack = [reorder = std::move(reorder)](const KernelArgs& args) {
+      reorder->run({args.inputs[0], args.outputs[0], args.workspace});
+    };
+    packings_.push_back({{number, format, onednn::bytes(wanted)}, make_kernel(scratch, pack)});
+    return {};
+  }
   Port output(const Desc& given, const Desc& wanted) { return make(given, wanted, wanted, given); }
   // The primitive's own scratchpad, which the reorders use before and after it.
   uint64_t scratch(uint64_t bytes) { return layout_.add(std::max(bytes, reorder_scratch_)); }
   uint64_t bytes() const { return layout_.bytes(); }
+  std::vector<Packing> take_packings() { return std::move(packings_); }
 
  private:
   Port make(const Desc& given, const Desc& wanted, const Desc& from, const Desc& to) {
@@ -82,6 +96,7 @@ class Ports {
   int threads_;
   WorkspaceLayout layout_;
   uint64_t reorder_scratch_ = 0;
+  std::vector<Packing> packings_;
 };
 
 // Arguments in the order: two inputs, output, bias.
@@ -95,6 +110,8 @@ class ConvKernel final : public PreparedKernel {
         bias_(bias),
         scratch_(ports.scratch(primitive_->scratchpad_bytes())) {
     workspace_bytes_ = ports.bytes();
+    packings_ = ports.take_packings();
+    held_bytes_ = packings_.size() * onednn::Primitive::kHeldBytes;
     for (const bool made : {true, a_.reorder != nullptr, b_.reorder != nullptr, out_.reorder != nullptr})
       held_bytes_ += made ? onednn::Primitive::kHeldBytes : 0;
   }
@@ -165,7 +182,7 @@ std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const Prepare
     auto primitive =
         std::make_unique<onednn::Primitive>(dnnl::convolution_forward(pd), args, pd.scratchpad_desc(), context.threads);
     Ports ports(context.threads);
-    Port x = ports.input(l.x, pd.src_desc()), w = ports.input(l.w, pd.weights_desc()),
+    Port x = ports.input(l.x, pd.src_desc()), w = ports.input(l.w, pd.weights_desc(), q, 1),
          y = ports.output(l.y, pd.dst_desc());
     return std::make_unique<ConvKernel>(std::move(primitive), std::move(x), std::move(w), std::move(y), o.has_bias,
                                         ports);
@@ -187,7 +204,7 @@ std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelQuery& q, const P
                                             {DNNL_ARG_DIFF_SRC, pd.diff_src_desc()}},
         pd.scratchpad_desc(), context.threads);
     Ports ports(context.threads);
-    Port y = ports.input(l.y, pd.diff_dst_desc()), w = ports.input(l.w, pd.weights_desc()),
+    Port y = ports.input(l.y, pd.diff_dst_desc()), w = ports.input(l.w, pd.weights_desc(), q, 1),
          x = ports.output(l.x, pd.diff_src_desc());
     return std::make_unique<ConvKernel>(std::move(primitive), std::move(y), std::move(w), std::move(x), false, ports);
   });
@@ -225,12 +242,14 @@ plan::LayoutPreference prefer(const KernelQuery& q, int weight_input, bool weigh
 }  // namespace
 
 void add_convolution_kernels(KernelTable& table) {
-  table.add(DeviceKind::kCpu, {.op = "conv", .prepare = prepare_conv, .layouts = [](const KernelQuery& q) {
-                                 return prefer(q, 1, false);
-                               }});
+  table.add(DeviceKind::kCpu, {.op = "conv",
+                               .prepare = prepare_conv,
+                               .layouts = [](const KernelQuery& q) { return prefer(q, 1, false); },
+                               .packs = {1}});
   table.add(DeviceKind::kCpu, {.op = "conv_input_grad",
                                .prepare = prepare_input_grad,
-                               .layouts = [](const KernelQuery& q) { return prefer(q, 1, false); }});
+                               .layouts = [](const KernelQuery& q) { return prefer(q, 1, false); },
+                               .packs = {1}});
   table.add(DeviceKind::kCpu, {.op = "conv_weight_grad",
                                .prepare = prepare_weight_grad,
                                .layouts = [](const KernelQuery& q) { return prefer(q, -1, true); }});

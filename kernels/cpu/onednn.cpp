@@ -59,6 +59,29 @@ Desc any_desc(DType dtype, const Shape& shape) { return checked_desc(dtype, shap
 
 size_t bytes(const Desc& desc) { return desc.get_size(); }
 
+std::string format(const Desc& desc) {
+  Dims dims, padded, strides, blocks, blocked_axes;
+#if SLUICE_ONEDNN_3
+  if (desc.get_format_kind() != dnnl::memory::format_kind::blocked) return "";
+  dims = desc.get_dims(), padded = desc.get_padded_dims(), strides = desc.get_strides();
+  blocks = desc.get_inner_blks(), blocked_axes = desc.get_inner_idxs();
+#else
+  const dnnl_memory_desc_t& d = desc.data;
+  if (d.format_kind != dnnl_blocked || d.extra.flags != 0 || d.offset0 != 0) return "";
+  const dnnl_blocking_desc_t& b = d.format_desc.blocking;
+  dims.assign(d.dims, d.dims + d.ndims), padded.assign(d.padded_dims, d.padded_dims + d.ndims);
+  strides.assign(b.strides, b.strides + d.ndims);
+  blocks.assign(b.inner_blks, b.inner_blks + b.inner_nblks);
+  blocked_axes.assign(b.inner_idxs, b.inner_idxs + b.inner_nblks);
+#endif
+  std::string text = fmt::format("{} elements", fmt::join(dims, "x"));
+  if (padded != dims) text += fmt::format(" filled up to {}", fmt::join(padded, "x"));
+  text += fmt::format(", strides {}", fmt::join(strides, ","));
+  for (size_t i = 0; i < blocks.size(); ++i)
+    text += fmt::format("{}{} of axis {}", i == 0 ? ", blocks " : ", ", blocks[i], blocked_axes[i]);
+  return text;
+}
+
 // Never more than OMP_THREAD_LIMIT: some primitives wait for every thread they were promised.
 ThreadScope::ThreadScope(int threads) : previous_(omp_get_max_threads()) {
   threads = std::min(threads, omp_get_thread_limit());

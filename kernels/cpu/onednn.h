@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -23,6 +24,9 @@ Desc desc(DType dtype, const Shape& shape, const Strides& strides);
 inline Desc desc(const TensorSpec& spec) { return desc(spec.dtype, spec.shape, spec.strides); }
 Desc any_desc(DType dtype, const Shape& shape);  // the primitive chooses the layout
 size_t bytes(const Desc& desc);
+// The order of a blocked layout's elements in words: equal texts, equal orders, whatever the machine and the version of
+// oneDNN. "" for a layout that is not made of blocks.
+std::string format(const Desc& desc);
 
 // A scope in which oneDNN uses `threads` OpenMP threads: a primitive must run with as many as it was created for.
 class ThreadScope {

@@ -61,7 +61,9 @@ class SimKernel final : public PreparedKernel {
 
 KernelDef on_sim(const KernelDef& cpu) {
   KernelDef def = cpu;
-  def.prepare = [prepare = cpu.prepare](const plan::KernelQuery& query, const PrepareContext& context) {
+  def.packs.clear();  // nobody packs in the memory of a device
+  def.prepare = [prepare = cpu.prepare](plan::KernelQuery query, const PrepareContext& context) {
+    query.packed.clear();
     return std::make_unique<SimKernel>(prepare(query, context), query, context.threads);
   };
   return def;

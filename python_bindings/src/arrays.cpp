@@ -156,7 +156,7 @@ void fill_view(nb::handle self, Py_buffer* view, int flags) {
   const bool read_only = is_read_only(t);
   if (read_only && (flags & PyBUF_WRITABLE) != 0) buffer_error("buffer: the tensor's memory is read-only; clone() it");
   auto exported = std::make_unique<Exported>();
-  exported->tensor = t.detach();
+  exported->tensor = lent(t);
   const auto size = static_cast<Py_ssize_t>(dtype_size(t.dtype()));
   for (int i = 0; i < t.rank(); ++i) {
     exported->shape[i] = t.shape()[i];
@@ -237,6 +237,8 @@ void wait_ready(const Tensor& t) {
   if (!t.ready()) wait_tensors({t});
 }
 
+Tensor lent(const Tensor& t) { return Value(static_cast<EagerImpl*>(t.impl())->lend()); }
+
 void* exported_data(const Tensor& t, const char* what) {
   if (t.traced())
     fail(ErrorKind::kRuntime,
@@ -278,9 +280,8 @@ nb::object numpy_of(const Tensor& t) {
   if (t.dtype() == DType::kBool) code = Code::Bool;
   if (t.dtype() == DType::kUInt8) code = Code::UInt;
   const nb::dlpack::dtype dtype{static_cast<uint8_t>(code), static_cast<uint8_t>(dtype_size(t.dtype()) * 8), 1};
-  nb::object array =
-      nb::cast(nb::ndarray<nb::numpy>(data, t.rank(), shape, nb::cast(Tensor(t.detach())), strides, dtype),
-               nb::rv_policy::reference);
+  nb::object array = nb::cast(nb::ndarray<nb::numpy>(data, t.rank(), shape, nb::cast(lent(t)), strides, dtype),
+                              nb::rv_policy::reference);
   if (is_read_only(t)) array.attr("setflags")(nb::arg("write") = false);
   return array;
 }

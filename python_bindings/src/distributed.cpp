@@ -75,7 +75,9 @@ Tensor contiguous_of(const Value& value, const char* what) {
 template <class F>
 void in_place(const Value& value, const char* what, F&& f) {
   const Tensor own = contiguous_of(value, what);
-  f(own, own.write(what));
+  void* const data = own.write(what);
+  const Writing writing(*static_cast<EagerImpl*>(own.impl())->storage());
+  f(own, data);
   const Tensor t = Tensor(value).detach();
   if (!t.is_contiguous()) write_in_place(t, own);
 }

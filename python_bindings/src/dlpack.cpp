@@ -36,7 +36,7 @@ void release_export(Struct* managed) {
 template <class Struct>
 Export<Struct>* export_of(const Tensor& t, void* data) {
   auto* e = new Export<Struct>();
-  e->tensor = t.detach();
+  e->tensor = lent(t);
   for (int i = 0; i < t.rank(); ++i) {
     e->shape[i] = t.shape()[i];
     e->strides[i] = t.strides()[i];

@@ -18,6 +18,8 @@ bool is_read_only(const Tensor& t);
 // What an exporter may touch, once the steps that write it are done.
 void wait_ready(const Tensor& t);
 // The first element. Throws BufferError "<what>: ..." when `t` is traced, requires grad, or is not in host memory.
+// The tensor, for whoever gets that address to hold while it may write there.
+Tensor lent(const Tensor& t);
 void* exported_data(const Tensor& t, const char* what);
 [[noreturn]] void buffer_error(const std::string& message);
 

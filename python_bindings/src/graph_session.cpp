@@ -100,6 +100,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   }
   read(d, "reuse_memory", &o.compile.reuse_memory);
   read(d, "in_place", &o.compile.in_place);
+  read(d, "pack_weights", &o.compile.pack_weights);
   read(d, "memory_budget", &o.compile.memory_budget);
   read(d, "cores", &o.compile.cores);
   read(d, "float32_matmul_precision", &o.compile.float32_matmul_precision);
@@ -154,6 +155,7 @@ nb::list memory_of(GraphSession& session) {
     d["space"] = space.name;
     d["arenas"] = space.arenas;
     d["variables"] = space.variables;
+    d["packed"] = space.packed;
     d["inputs"] = space.inputs;
     d["outputs"] = space.outputs;
     list.append(d);
@@ -175,6 +177,7 @@ nb::dict ledger_of(const plan::Plan& plan) {
   d["arenas"] = ledger.arenas;
   d["variables"] = ledger.variables;
   d["constants"] = ledger.constants;
+  d["packed"] = ledger.packed;
   d["register_slots"] = ledger.register_slots;
   d["workspaces"] = ledger.workspaces;
   d["intermediates"] = ledger.intermediates;
@@ -197,6 +200,7 @@ nb::dict family_ledger_of(const std::vector<PyGraph*>& members, bool shared_aren
   d["arenas"] = ledger.arenas;
   d["variables"] = ledger.variables;
   d["constants"] = ledger.constants;
+  d["packed"] = ledger.packed;
   d["total"] = ledger.total;
   for (const auto& [name, bytes] : ledger.spaces) spaces[name.c_str()] = bytes;
   d["spaces"] = spaces;

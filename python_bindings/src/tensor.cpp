@@ -221,7 +221,9 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
           "data_ptr",
           [](const Tensor& t) {
             if (t.traced()) fail(ErrorKind::kRuntime, "data_ptr: a traced tensor has no memory of its own");
-            return reinterpret_cast<uintptr_t>(static_cast<EagerImpl*>(t.impl())->data());
+            const auto* impl = static_cast<EagerImpl*>(t.impl());
+            impl->storage()->lend();  // for good: nobody says when the address is no longer used
+            return reinterpret_cast<uintptr_t>(impl->data());
           },
           Release())
       .def("is_ready", &Tensor::ready, "True when reading would not wait for a graph's step.")

@@ -55,6 +55,37 @@ TEST(ConvolutionTest, AgreesWithPlainLoops) {
   }
 }
 
+// The weight of an unchanging query is read as oneDNN wants it, and somebody else's kernel has put it so.
+TEST(ConvolutionTest, PackedWeightsGiveEqualBits) {
+  int packed = 0;
+  for (const ConvCase& c : kCases) {
+    for (const std::string op : {"conv", "conv_input_grad"}) {
+      const KernelCall call = conv_call(op, c, DType::kFloat32, true, true, 2);
+      plan::KernelQuery query = query_of(call);
+      query.packed = {1};
+      const auto kernel = cpu_table().get(op, DeviceKind::kCpu).prepare(query, {.threads = 2});
+      const auto plain = prepare_call(call);
+      EXPECT_TRUE(plain->packings().empty());
+      const auto expected = run_prepared(*plain, call)[0].read();
+      if (kernel->packings().empty()) {
+        EXPECT_EQ(run_prepared(*kernel, call)[0].read(), expected) << op << " " << c.x.str();
+        continue;
+      }
+      const Packing& packing = kernel->packings().front();
+      EXPECT_EQ(packing.input, 1);
+      EXPECT_GE(packing.bytes, call.inputs[1]->spec().extent_bytes());
+      EXPECT_LT(kernel->workspace_bytes(), plain->workspace_bytes());
+      KernelCall pack{
+          "pack", {call.inputs[1]}, {TensorSpec::contiguous({DType::kUInt8, {static_cast<int64_t>(packing.bytes)}})}};
+      KernelCall with = call;
+      with.inputs[1] = run_prepared(*packing.kernel, pack)[0];
+      EXPECT_EQ(run_prepared(*kernel, with)[0].read(), expected) << op << " " << c.x.str() << ": " << packing.format;
+      ++packed;
+    }
+  }
+  EXPECT_GT(packed, 4);
+}
+
 TEST(ConvolutionTest, LayoutsGiveEqualBits) {
   for (const ConvCase& c : kCases) {
     for (const char* op : kOps) {

@@ -26,11 +26,14 @@ struct KernelCall {
   int threads = 1;
 };
 
-inline std::unique_ptr<PreparedKernel> prepare_call(const KernelCall& call) {
+inline plan::KernelQuery query_of(const KernelCall& call) {
   plan::KernelQuery q{
       .op = call.op, .attrs = call.attrs, .inputs = {}, .outputs = call.outputs, .device = {}, .cores = call.threads};
   for (const auto& in : call.inputs) q.inputs.push_back(in ? in->spec() : TensorSpec{});
-  return cpu_table().get(call.op, DeviceKind::kCpu).prepare(q, {.threads = call.threads});
+  return q;
+}
+inline std::unique_ptr<PreparedKernel> prepare_call(const KernelCall& call) {
+  return cpu_table().get(call.op, DeviceKind::kCpu).prepare(query_of(call), {.threads = call.threads});
 }
 
 // Runs with a workspace of exactly the bytes asked for, and checks that nothing beyond it or the outputs is written.

@@ -222,7 +222,7 @@ def test_budget_too_small_names_what_works():
 
 def test_memory_report_sums_to_the_ledger():  # JAX-02
     m = Small().compile(sl.ones(2, 8)).memory()
-    assert m["argument"] + m["output"] + m["temp"] + m["variables"] + m["constants"] == m["total"] == sum(m["spaces"].values())
+    assert m["argument"] + m["output"] + m["temp"] + m["variables"] + m["constants"] + m["packed"] == m["total"] == sum(m["spaces"].values())
     assert m["argument"] == 2 * 2 * 8 * 4 and m["output"] == 2 * 2 * 4 * 4
 
 

@@ -152,6 +152,7 @@ SETTERS = {
     "outputs_buffer_size": lambda c: c.set_outputs_buffer_size(3),
     "reuse_memory": lambda c: c.enable_reuse_mem(False),
     "in_place": lambda c: c.enable_inplace(False),
+    "pack_weights": lambda c: c.enable_pack_weights(False),
     "granularity": lambda c: c.set_granularity("op"),
     "memory_budget": lambda c: c.set_memory_budget(1 << 30),
     "quotas": lambda c: (c.set_quota("x", 2), c.set_quota("output", 4)),

@@ -173,9 +173,7 @@ std::string page_data(const Plan& given, const Plan& simulated, const std::strin
        });
   s += ",\n\"ledger\":" + list(l.lines, [&](const LedgerLine& line, int) {
          const bool arena = line.kind == LedgerLine::Kind::kArena;
-         const char* kind = arena ? "arena" : line.kind == LedgerLine::Kind::kConstant ? "constant" : "variable";
-         return fmt::format("[\"{}\",{},\"{}\",{},{}]", kind,
-                            quoted_json(arena ? plan.arenas[line.index].name : plan.variables[line.index].name),
+         return fmt::format("[\"{}\",{},\"{}\",{},{}]", line_kind_name(line.kind), quoted_json(line_name(plan, line)),
                             plan.spaces[line.space].str(), line.bytes,
                             arena ? plan.arenas[line.index].lower_bound : line.bytes);
        });

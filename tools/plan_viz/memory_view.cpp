@@ -49,19 +49,6 @@ std::vector<Extent> extents(const Plan& plan, int64_t& total) {
   return extents;
 }
 
-const char* line_kind(LedgerLine::Kind kind) {
-  switch (kind) {
-    case LedgerLine::Kind::kArena: return "arena";
-    case LedgerLine::Kind::kVariable: return "variable";
-    case LedgerLine::Kind::kConstant: return "constant";
-  }
-  return "?";
-}
-
-const std::string& line_name(const Plan& plan, const LedgerLine& line) {
-  return line.kind == LedgerLine::Kind::kArena ? plan.arenas[line.index].name : plan.variables[line.index].name;
-}
-
 }  // namespace
 
 std::string mem_text(const Plan& plan, const TextOptions& options) {
@@ -79,10 +66,10 @@ std::string mem_text(const Plan& plan, const TextOptions& options) {
                    [](const LedgerLine& a, const LedgerLine& b) { return a.bytes > b.bytes; });
   constexpr size_t kLines = 30;
   for (size_t i = 0; i < lines.size() && (options.all || i < kLines); ++i) {
-    rows.push_back({line_kind(lines[i].kind), line_name(plan, lines[i]), plan.spaces[lines[i].space].str(),
-                    short_bytes(lines[i].bytes)});
+    rows.push_back({line_kind_name(lines[i].kind), line_name(plan, lines[i]), plan.spaces[lines[i].space].str(),
+                    short_bytes(lines[i].bytes), line_note(plan, lines[i])});
   }
-  s += table(rows, {false, false, false, true}, options.width);
+  s += table(rows, {false, false, false, true, false}, options.width);
   if (!options.all && lines.size() > kLines) s += fmt::format("  … {} more (--all)\n", lines.size() - kLines);
   s += fmt::format("  in the arenas, before sharing: register slots {}, workspaces {}, intermediates {}\n",
                    short_bytes(l.register_slots), short_bytes(l.workspaces), short_bytes(l.intermediates));
@@ -128,16 +115,16 @@ std::string mem_json(const Plan& plan) {
   const std::vector<Extent> life = extents(plan, total);
   std::string s = fmt::format(
       "{{\"name\": {}, \"total\": {}, \"arenas_total\": {}, \"variables_total\": {}, \"constants_total\": {}, "
-      "\"spaces\": [",
-      quoted_json(plan.name), l.total, l.arenas, l.variables, l.constants);
+      "\"packed_total\": {}, \"spaces\": [",
+      quoted_json(plan.name), l.total, l.arenas, l.variables, l.constants, l.packed);
   for (size_t i = 0; i < plan.spaces.size(); ++i) {
     s += fmt::format("{}{{\"space\": \"{}\", \"bytes\": {}}}", i ? ", " : "", plan.spaces[i].str(), l.space_bytes[i]);
   }
   s += "],\n\"lines\": [";
   for (size_t i = 0; i < l.lines.size(); ++i) {
-    s += fmt::format("{}\n  {{\"kind\": \"{}\", \"name\": {}, \"space\": \"{}\", \"bytes\": {}}}", i ? "," : "",
-                     line_kind(l.lines[i].kind), quoted_json(line_name(plan, l.lines[i])),
-                     plan.spaces[l.lines[i].space].str(), l.lines[i].bytes);
+    s += fmt::format("{}\n  {{\"kind\": \"{}\", \"name\": {}, \"space\": \"{}\", \"bytes\": {}, \"note\": {}}}",
+                     i ? "," : "", line_kind_name(l.lines[i].kind), quoted_json(line_name(plan, l.lines[i])),
+                     plan.spaces[l.lines[i].space].str(), l.lines[i].bytes, quoted_json(line_note(plan, l.lines[i])));
   }
   s += "],\n\"buffers\": [";
   for (size_t b = 0; b < plan.buffers.size(); ++b) {

@@ -317,8 +317,8 @@ std::string stats_text(const Plan& plan, const TextOptions& options) {
               {"messages", std::to_string(c.messages), "per step at rate one: a ready and an ack per edge"},
               {"variables", std::to_string(plan.variables.size())},
               {"bytes", short_bytes(l.total),
-               fmt::format("arenas {}, variables {}, constants {}", short_bytes(l.arenas), short_bytes(l.variables),
-                           short_bytes(l.constants))}},
+               fmt::format("arenas {}, variables {}, constants {}, packed copies {}", short_bytes(l.arenas),
+                           short_bytes(l.variables), short_bytes(l.constants), short_bytes(l.packed))}},
              {false, true, false}, options.width);
   s += "\n" + paint("kernels by predicted time", Color::kBold, options) + "\n";
   double total = 0;

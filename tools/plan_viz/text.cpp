@@ -122,6 +122,7 @@ std::string view_str(const plan::Plan& plan, const plan::View& view) {
     s += channels_last ? " channels-last" : " strides " + view.spec.strides.str();
   }
   if (view.offset) s += fmt::format(" +{}", view.offset);
+  if (view.packed >= 0) s += " packed";
   return s;
 }
 

@@ -13,7 +13,7 @@ from sluice.nn.graph.micro_batches import MicroBatches
 from sluice.nn.graph.zero import Zero
 
 
-DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "in_place": True, "granularity": "program",
+DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "in_place": True, "pack_weights": True, "granularity": "program",
             "memory_budget": 0, "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
             "submit_timeout": None, "disabled_passes": [], "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
             "float32_conv_precision": "highest", "zero": None, "dims": {}}
@@ -63,6 +63,12 @@ class GraphConfig:
     def enable_inplace(self, mode: bool = True) -> None:
         """Let kernels overwrite inputs that nobody reads afterwards."""
         self._set("in_place", bool(mode))
+
+    def enable_pack_weights(self, mode: bool = True) -> None:
+        """Weights that a graph reads and does not change are kept a second time, in the order in which its kernels read them
+        fastest. The copies follow when the weights change; results are the same. They cost the memory that memory() calls
+        "packed". Off, kernels reorder such weights in every step."""
+        self._set("pack_weights", bool(mode))
 
     def set_granularity(self, granularity: Any) -> None:
         """"program": few actors with many kernels; "op": one actor per kernel, to study a plan."""

@@ -114,7 +114,7 @@ def memory_report(session: Any) -> Any:
     written = {(v["base"], v["index"]) for k in plan["kernels"] for v in k["outputs"]}
     alias = sum(_variable_bytes(v) for i, v in enumerate(plan["variables"]) if ("variable", i) in written)
     return {"argument": argument, "output": output, "temp": ledger["arenas"] - argument - output, "alias": alias,
-            "variables": ledger["variables"], "constants": ledger["constants"], "queue": ledger["register_slots"],
+            "variables": ledger["variables"], "constants": ledger["constants"], "packed": ledger["packed"], "queue": ledger["register_slots"],
             "code": 0, "total": ledger["total"], "spaces": dict(ledger["spaces"])}
 
 
