@@ -1,3 +1,27 @@
+# What most sources of the libraries include, compiled once: for half of them these headers are most of what their
+# compiler reads. g++ takes them where the same flags are set, so who has some of its own (OWN) compiles its own.
+set(SLUICE_COMMON_HEADERS <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <functional> <map> <memory>
+    <mutex> <numeric> <optional> <set> <span> <string> <string_view> <unordered_map> <utility> <variant> <vector>
+    <fmt/format.h>)
+function(sluice_common_headers target)
+  cmake_parse_arguments(ARG "OWN" "" "" ${ARGN})
+  # -fpch-preprocess: for ccache. The rest: false alarms on std::string, since g++ 12 forgets that precompiled headers are
+  # the system's.
+  set(options $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess;-Wno-array-bounds;-Wno-stringop-overflow>)
+  target_compile_options(${target} PRIVATE ${options})
+  if(ARG_OWN)
+    target_precompile_headers(${target} PRIVATE ${SLUICE_COMMON_HEADERS})
+    return()
+  endif()
+  if(NOT TARGET sluice_common_headers)
+    add_library(sluice_common_headers OBJECT EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/cmake/common_headers.cpp)
+    target_link_libraries(sluice_common_headers PRIVATE fmt::fmt)
+    target_compile_options(sluice_common_headers PRIVATE ${SLUICE_WARNINGS} ${options})
+    target_precompile_headers(sluice_common_headers PRIVATE ${SLUICE_COMMON_HEADERS})
+  endif()
+  target_precompile_headers(${target} REUSE_FROM sluice_common_headers)
+endfunction()
+
 # sluice_library(NAME DEPS ...): a folder of the source tree as a static library, linking exactly its layer's deps.
 function(sluice_library name)
   cmake_parse_arguments(ARG "" "" "DEPS;PRIVATE;OPTIONS" ${ARGN})
@@ -9,6 +33,11 @@ function(sluice_library name)
     target_include_directories(sluice_${name} PUBLIC ${PROJECT_SOURCE_DIR})
     target_link_libraries(sluice_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE})
     target_compile_options(sluice_${name} PRIVATE ${SLUICE_WARNINGS} ${ARG_OPTIONS})
+    if(ARG_OPTIONS)
+      sluice_common_headers(sluice_${name} OWN)
+    else()
+      sluice_common_headers(sluice_${name})
+    endif()
   else()
     add_library(sluice_${name} INTERFACE)
     target_include_directories(sluice_${name} INTERFACE ${PROJECT_SOURCE_DIR})
