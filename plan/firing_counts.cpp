@@ -1,67 +1,12 @@
 #include "plan/firing_counts.h"
 
 #include <algorithm>
-#include <deque>
 
 #include "base/shape.h"
-#include "plan/network.h"
+#include "plan/untimed.h"
 #include "plan/verify.h"
 
 namespace sluice::plan {
-namespace {
-
-// All actors without time: whatever can fire does, until nothing can.
-class Untimed {
- public:
-  explicit Untimed(const Plan& plan) : network_(plan), queued_(plan.actors.size()) {
-    for (int a = 0; a < network_.actors(); ++a) {
-      if (is_started(plan.actors[a])) sources_.push_back(a);
-      enqueue(a);
-    }
-  }
-
-  void start() {
-    for (const int a : sources_) {
-      network_.rules[a].on_start(static_cast<uint64_t>(network_.plan().actors[a].starts));
-      enqueue(a);
-    }
-  }
-  // Calls fired(actor) for each firing; throws when there are more than `limit` in all.
-  template <class Fired>
-  void exhaust(uint64_t limit, Fired fired) {
-    while (!queue_.empty()) {
-      const int a = queue_.front();
-      queue_.pop_front();
-      queued_[a] = false;
-      while (network_.rules[a].can_fire()) {
-        SLUICE_CHECK(++firings_ <= limit,
-                     "plan '{}': actor '{}' fires without end; every actor must depend on a feed or a source",
-                     network_.plan().name, network_.plan().actors[a].name);
-        touched_.clear();
-        network_.fire(a, touched_);
-        fired(a);
-        for (const int t : touched_) enqueue(t);
-      }
-    }
-  }
-
- private:
-  void enqueue(int a) {
-    if (queued_[a] || !network_.rules[a].can_fire()) return;
-    queued_[a] = true;
-    queue_.push_back(a);
-  }
-
-  Network network_;
-  std::vector<int> sources_;
-  std::deque<int> queue_;
-  std::vector<bool> queued_;
-  std::vector<int> touched_;
-  uint64_t firings_ = 0;
-};
-
-}  // namespace
-
 FiringCounts::FiringCounts(const Plan& plan) : actors_(plan.actors.size()) {
   const std::vector<int> repetitions = repetition_vector(plan);
   uint64_t total = 0, initial = 0;
@@ -77,12 +22,14 @@ FiringCounts::FiringCounts(const Plan& plan) : actors_(plan.actors.size()) {
   // Tokens present at the start let actors run ahead, at most by a period each.
   const uint64_t limit = checked_mul(total, checked_add(checked_add(period_, initial), 1));
   step_of_.resize(total);
-  Untimed run(plan);
-  run.exhaust(limit, [&](int a) { ++actors_[a].before; });
+  Untimed run(plan, limit);
+  run.exhaust([&](int a) { ++actors_[a].before; });
   std::vector<uint64_t> seen(actors_.size());  // of the period's firings
   for (uint64_t step = 0; step < period_; ++step) {
-    run.start();
-    run.exhaust(limit, [&](int a) {
+    for (int a = 0; a < static_cast<int>(plan.actors.size()); ++a) {
+      if (is_started(plan.actors[a])) run.start(a);
+    }
+    run.exhaust([&](int a) {
       if (seen[a] < actors_[a].per_period) step_of_[actors_[a].first + seen[a]++] = static_cast<uint32_t>(step);
     });
   }

@@ -4,8 +4,8 @@
 
 #include "base/shape.h"
 #include "plan/firing_counts.h"
-#include "plan/network.h"
 #include "plan/ranks.h"
+#include "plan/untimed.h"
 #include "plan/verify.h"
 
 namespace sluice::plan {
@@ -44,28 +44,18 @@ class Steps {
 
   // When nothing can happen any more, the slots of one more step are free: it is submitted as a whole.
   void slots() {
-    Network network(plan_);
-    std::vector<int> touched;
-    const auto exhaust = [&] {
-      for (bool again = true; again;) {
-        again = false;
-        for (int a = 0; a < network.actors(); ++a) {
-          while (network.rules[a].can_fire()) {
-            network.fire(a, touched);
-            again = true;
-          }
-        }
-        touched.clear();
-      }
-    };
+    uint64_t most = 0;
+    for (int a = 0; a < static_cast<int>(plan_.actors.size()); ++a) most += counts_.after(a, counts_.period());
+    Untimed run(plan_, most);
+    const auto exhaust = [&run] { run.exhaust([](int) {}); };
     exhaust();
     for (uint64_t step = 0; step < counts_.period(); ++step) {
-      for (int a = 0; a < network.actors(); ++a) {
+      for (int a = 0; a < run.network().actors(); ++a) {
         const Actor& actor = plan_.actors[a];
         if (!is_started(actor)) continue;
-        const std::vector<int>& registers = network.adjacency().out_registers[a];
+        const std::vector<int>& registers = run.network().adjacency().out_registers[a];
         for (size_t p = 0; p < registers.size() && actor.role == ActorRole::kFeed; ++p) {
-          const int free = network.rules[a].free_slots(static_cast<int>(p));
+          const int free = run.network().rules[a].free_slots(static_cast<int>(p));
           if (free >= actor.starts) continue;
           const Register& reg = plan_.registers[registers[p]];
           return problem(
@@ -73,7 +63,7 @@ class Steps {
               "with one",
               reg.name, actor.name, reg.quota, free, step, actor.starts);
         }
-        network.rules[a].on_start(static_cast<uint64_t>(actor.starts));
+        run.start(a);
       }
       exhaust();
     }

@@ -155,8 +155,9 @@ const Bad kBad[] = {
      "sizes: variable 'model.weight': "},
     {"absent_with_shape",
      [](Plan& p) {
-       p.kernels[0].inputs.push_back(View{BaseKind::kBuffer, -1});
-       p.kernels[0].inputs.back().spec = PlanBuilder::f32({2});
+       View& absent = p.kernels[0].inputs.emplace_back();
+       absent.index = -1;
+       absent.spec = PlanBuilder::f32({2});
      },
      "an absent input has shape (2,)"},
     {"cost", [](Plan& p) { p.kernels[0].cost_ns = -1; }, "cost is -1 ns"},
