@@ -16,6 +16,9 @@ namespace {
 // What slot_gains() tells of at most: each costs a simulation.
 constexpr size_t kMostGains = 16;
 
+// Of a curve, about.
+constexpr uint64_t kMostPoints = 24;
+
 // Shorter by less than this is not faster: the simulator's first come, first served may shift a little by chance.
 constexpr double kFaster = 0.998;
 
@@ -40,11 +43,15 @@ class Solver {
     for (size_t r = 0; r < groups_.size(); ++r) pinned_[groups_[r]] = pinned_[groups_[r]] || options.fixed[r];
   }
 
-  QuotaChoice solve() {
+  // With slots of at most `spare` bytes beyond those of the least quotas.
+  QuotaChoice solve(uint64_t spare) {
     QuotaChoice choice;
+    work_ = 0;
+    fastest_ = std::numeric_limits<double>::infinity();
+    best_ = {};
     best_.quotas = least_ = minimal_quotas(plan_, options_.fixed);
     choice.least_bytes = slot_bytes(plan_, groups_, best_.quotas);
-    budget_ = options_.spare > UINT64_MAX - choice.least_bytes ? UINT64_MAX : choice.least_bytes + options_.spare;
+    budget_ = spare > UINT64_MAX - choice.least_bytes ? UINT64_MAX : choice.least_bytes + spare;
     if (std::count_if(busy_.begin(), busy_.end(), [](double ns) { return ns > 0; }) > 1) {
       measure(best_);
     } else {  // what takes time is on one stream, which then never waits
@@ -163,7 +170,7 @@ class Solver {
     }
     Tried least;
     least.quotas = least_;
-    for (int more = 1; more <= 3 && best_.period_ns * kFaster > bound(); ++more) {
+    for (int more = 1; more <= 7 && best_.period_ns * kFaster > bound(); ++more) {
       Tried tried = with(least, groups, more);
       if (!allowed(tried)) return;
       if (!measure(tried)) return;
@@ -254,7 +261,27 @@ uint64_t slot_bytes(const Plan& plan, const std::vector<int>& groups, const std:
   return bytes;
 }
 
-QuotaChoice fast_quotas(const Plan& plan, const QuotaOptions& options) { return Solver(plan, options).solve(); }
+QuotaChoice fast_quotas(const Plan& plan, const QuotaOptions& options) {
+  return Solver(plan, options).solve(options.spare);
+}
+
+std::vector<QuotaChoice> quota_curve(const Plan& plan, const QuotaOptions& options) {
+  Solver solver(plan, options);  // which remembers what it has simulated
+  std::vector<QuotaChoice> curve;
+  uint64_t least_step = 0;
+  for (uint64_t spare = options.spare;;) {
+    QuotaChoice choice = solver.solve(spare);
+    const uint64_t extra = choice.bytes - choice.least_bytes;
+    if (curve.empty()) least_step = extra / kMostPoints;
+    // A smaller budget leads another way, which may be better as well.
+    while (!curve.empty() && choice.period_ns * kFaster <= curve.back().period_ns) curve.pop_back();
+    curve.push_back(std::move(choice));
+    if (extra == 0) break;
+    spare = extra - std::clamp<uint64_t>(least_step, 1, extra);
+  }
+  std::reverse(curve.begin(), curve.end());
+  return curve;
+}
 
 std::string QuotaChoice::str(const Plan& plan) const {
   if (period_ns <= 0) return fmt::format("{}: nothing says how long anything takes", bytes_str(bytes));

@@ -29,6 +29,11 @@ struct QuotaChoice {
 // `plan` has kernels with their costs and programs; slots are not looked at.
 QuotaChoice fast_quotas(const Plan& plan, const QuotaOptions& options);
 
+// What speed costs: choices with ever more bytes and ever shorter periods, from the fewest bytes with which the plan is
+// live to what fast_quotas() gives; of long curves some two dozen. Each is the fastest that the search finds in its
+// bytes.
+std::vector<QuotaChoice> quota_curve(const Plan& plan, const QuotaOptions& options);
+
 // What one more slot of each register that makes the critical cycle wait would change; of the first 16.
 struct SlotGain {
   int reg = 0;

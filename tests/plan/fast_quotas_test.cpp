@@ -5,12 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <random>
 
 #include "plan/quota.h"
 #include "plan/verify.h"
-#include "support/plan_builder.h"
 #include "support/soak.h"
+#include "support/timed_plan.h"
 #include "support/two_stage_plan.h"
 
 namespace sluice::plan {
@@ -32,6 +31,9 @@ double period_with(Plan plan, const std::vector<int>& quotas, int periods = 128)
   const Simulation simulation = simulate(plan, {.steps = periods * steps_of_period(plan, repetition_vector(plan))});
   return simulation.deadlocked ? 1e30 : simulation.period_ns;
 }
+
+// Periods, where many slots take long to fill: what lasts counts.
+constexpr int kLong = 2048;
 
 TEST(FastQuotas, BalancedStagesGetTwoSlots) {
   const Plan plan = two_stage_plan({.quota = 1, .host_ns = 1000, .compute_ns = 1000});
@@ -79,40 +81,91 @@ TEST(FastQuotas, OneMoreSlotIsToldByWhatItWouldGain) {
   EXPECT_DOUBLE_EQ(gains[0].period_ns, 1000);
 }
 
-// Two to five actors behind a feed on up to three streams, costs from 0 to 9, some rates, some feedback.
-Plan random_timed_plan(uint64_t seed) {
-  std::mt19937_64 random(seed);
-  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
-  PlanBuilder b("timed");
-  const int streams = 2 + below(2);
-  for (int s = 0; s < streams; ++s) b.stream("cpu:0", StreamKind::kCompute, s);
-  std::vector<int> actors{b.feed("feed", below(streams))};
-  const int n = 2 + below(3);
-  for (int i = 0; i < n; ++i) actors.push_back(b.actor("a" + std::to_string(i), below(streams)));
-  actors.push_back(b.sink("sink", below(streams)));
-  std::vector<int> rate(actors.size(), 1);  // firings per step
-  for (size_t i = 1; i + 1 < actors.size(); ++i) rate[i] = below(4) == 0 ? 2 : 1;
-  int registers = 0;
-  const auto join = [&](size_t from, size_t to, int initial) {
-    const int emit_every = rate[from] > rate[to] && below(2) ? rate[from] : 1;
-    const int made = rate[from] / emit_every;  // per step
-    const int take = std::max(1, made / rate[to]), hold = std::max(1, rate[to] / made);
-    const int r = b.reg("r" + std::to_string(registers++), actors[from], {},
-                        {.quota = std::max(1, take + initial),
-                         .bytes = 64u * static_cast<unsigned>(below(4)),
-                         .emit_every = emit_every,
-                         .initial_tokens = initial * take});
-    b.edge(r, actors[to], take, hold);
-  };
-  for (size_t i = 1; i < actors.size(); ++i)
-    join(below(3) == 0 ? static_cast<size_t>(below(static_cast<int>(i))) : i - 1, i, 0);
-  if (below(3) == 0) {
-    const auto to = static_cast<size_t>(below(static_cast<int>(actors.size()) - 1));
-    join(actors.size() - 1, to, 1 + below(2));
+// None: a cycle that no quotas help.
+std::vector<int> least_quotas(const Plan& plan) {
+  try {
+    return minimal_quotas(plan, none_fixed(plan));
+  } catch (const Error&) {
+    return {};
   }
-  // A feed that fires once a step alone starts an actor that fires twice: by holding its token.
-  for (size_t i = 1; i + 1 < actors.size(); ++i) b.run(actors[i], "work", {}, {}, below(10));
-  return b.build(false);
+}
+
+TEST(FastQuotas, TheCurveLeadsFromTheLeastBytesToTheShortestPeriod) {
+  const Plan plan = two_stage_plan({.quota = 1, .host_ns = 1000, .compute_ns = 1000});
+  const std::vector<QuotaChoice> curve = quota_curve(plan, {.fixed = none_fixed(plan)});
+  ASSERT_EQ(curve.size(), 2u);
+  EXPECT_EQ(curve[0].quotas, least_quotas(plan));
+  EXPECT_DOUBLE_EQ(curve[0].period_ns, 1500);
+  EXPECT_EQ(curve[1].bytes - curve[0].bytes, 64u);
+  EXPECT_DOUBLE_EQ(curve[1].period_ns, 1000);
+  const Plan busy = two_stage_plan({.quota = 1, .host_ns = 0, .compute_ns = 1000});
+  EXPECT_EQ(quota_curve(busy, {.fixed = none_fixed(busy)}).size(), 1u);
+  const Plan free = two_stage_plan({.quota = 1, .host_ns = 0, .compute_ns = 0});
+  EXPECT_EQ(quota_curve(free, {.fixed = none_fixed(free)}).size(), 1u);
+}
+
+TEST(SoakFastQuotas, CurvesRiseFromTheLeastToTheFastest) {
+  const int64_t total = test::repetitions(300, 3000);
+  int64_t plans = 0, points = 0;
+  for (uint64_t seed = 0; plans < total; ++seed) {
+    const Plan plan = random_timed_plan(seed);
+    if (least_quotas(plan).empty()) continue;
+    ++plans;
+    const std::vector<QuotaChoice> curve = quota_curve(plan, {.fixed = none_fixed(plan)});
+    const QuotaChoice fastest = fast_quotas(plan, {.fixed = none_fixed(plan)});
+    points += static_cast<int64_t>(curve.size());
+    ASSERT_FALSE(curve.empty());
+    ASSERT_LE(curve.size(), 26u);
+    EXPECT_EQ(curve.front().bytes, fastest.least_bytes) << "plan " << seed;
+    EXPECT_LE(curve.back().period_ns * 0.998, fastest.period_ns) << "plan " << seed;
+    for (size_t i = 0; i < curve.size(); ++i) {
+      const QuotaChoice& at = curve[i];
+      EXPECT_EQ(at.bytes, slot_bytes(plan, slot_groups(plan), at.quotas)) << "plan " << seed;
+      if (i == 0) continue;
+      EXPECT_GT(at.bytes, curve[i - 1].bytes) << "plan " << seed;
+      EXPECT_LT(at.period_ns, curve[i - 1].period_ns * 0.998) << "plan " << seed;
+    }
+  }
+  test::report_count("timed plans", points, "points of their curves");
+}
+
+// C-05: as fast as eight slots everywhere, in half of their bytes; but for a few that cannot be.
+TEST(SoakFastQuotas, AreAsFastAsEightSlotsEachInHalfOfTheBytes) {
+  const int64_t total = test::repetitions(1000, 20000);
+  int64_t plans = 0, larger = 0;
+  double slowest = 1, largest = 0;
+  for (uint64_t seed = 0; plans < total; ++seed) {
+    const Plan plan = random_timed_plan(seed);
+    std::vector<int> eight = least_quotas(plan);
+    if (eight.empty()) continue;
+    ++plans;
+    for (int& quota : eight) quota = std::max(quota, 8);
+    const QuotaChoice choice = fast_quotas(plan, {.fixed = none_fixed(plan)});
+    const auto share_of = [&](int periods) {
+      return choice.period_ns > 0 ? period_with(plan, eight, periods) / period_with(plan, choice.quotas, periods) : 1;
+    };
+    double share = share_of(128);
+    if (share < 0.98) share = share_of(kLong);
+    const uint64_t bytes = slot_bytes(plan, slot_groups(plan), eight);
+    slowest = std::min(slowest, share);
+    EXPECT_GE(share, 0.98) << "plan " << seed << ": " << ::testing::PrintToString(choice.quotas);
+    if (bytes == 0) continue;
+    uint64_t needed = choice.bytes;
+    if (needed > bytes / 2) {  // more than eight slots are faster still: those that are as fast as eight
+      for (const QuotaChoice& point : quota_curve(plan, {.fixed = none_fixed(plan)})) {
+        if (period_with(plan, point.quotas, kLong) * 0.98 <= period_with(plan, eight, kLong))
+          needed = std::min(needed, point.bytes);
+      }
+    }
+    largest = std::max(largest, static_cast<double>(needed) / static_cast<double>(bytes));
+    larger += needed > bytes / 2;
+  }
+  test::report_count("timed plans", static_cast<int64_t>(slowest * 1000),
+                     "per mille of the speed of eight slots, at least");
+  test::report_count("timed plans", static_cast<int64_t>(largest * 1000),
+                     "per mille of the bytes of eight slots, at most");
+  test::report_count("timed plans", larger, "that need more than half of the bytes of eight slots");
+  EXPECT_LE(larger, plans / 1000);
 }
 
 TEST(SoakFastQuotas, NoOtherChoiceOfTheSameBytesIsFaster) {
@@ -120,12 +173,8 @@ TEST(SoakFastQuotas, NoOtherChoiceOfTheSameBytesIsFaster) {
   int64_t compared = 0, grown = 0, plans = 0;
   for (uint64_t seed = 0; plans < total; ++seed) {
     const Plan plan = random_timed_plan(seed);
-    std::vector<int> least;
-    try {
-      least = minimal_quotas(plan, none_fixed(plan));
-    } catch (const Error&) {
-      continue;  // a cycle that no quotas help
-    }
+    const std::vector<int> least = least_quotas(plan);
+    if (least.empty()) continue;
     ++plans;
     const std::vector<int> groups = slot_groups(plan);
     const QuotaChoice choice = fast_quotas(plan, {.fixed = none_fixed(plan)});
@@ -138,8 +187,6 @@ TEST(SoakFastQuotas, NoOtherChoiceOfTheSameBytesIsFaster) {
         if (slot_bytes(plan, groups, quotas) > choice.bytes) return;
         ++compared;
         if (period_with(plan, quotas) >= choice.period_ns * 0.99) return;
-        // Many slots may take longer to fill than that: what lasts counts.
-        constexpr int kLong = 2048;
         EXPECT_GE(period_with(plan, quotas, kLong), period_with(plan, choice.quotas, kLong) * 0.99)
             << "plan " << seed << ": " << ::testing::PrintToString(quotas) << " against "
             << ::testing::PrintToString(choice.quotas);

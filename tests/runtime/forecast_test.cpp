@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <iostream>
 
@@ -12,6 +11,7 @@
 #include "plan/ranks.h"
 #include "plan/simulator.h"
 #include "runtime/fixture.h"
+#include "runtime/sleeping.h"
 #include "support/forecast_plan.h"
 #include "support/processes.h"
 
@@ -21,22 +21,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kSteps = 12;
-
-// How much later than asked the machine wakes a thread: what a busy one adds to every kernel and message.
-struct Lateness {
-  std::atomic<int64_t> ns{0}, calls{0};
-  double mean_ns() const { return static_cast<double>(ns) / static_cast<double>(calls); }
-};
-
-HostFunction sleeping(double ns, Lateness& late) {
-  return [ns, &late](const KernelArgs&, const std::vector<TensorSpec>&, const std::vector<TensorSpec>&) {
-    const Clock::time_point begin = Clock::now();
-    const auto asked = std::chrono::nanoseconds(static_cast<int64_t>(ns));
-    std::this_thread::sleep_for(asked);
-    late.ns += (Clock::now() - begin - asked).count();
-    ++late.calls;
-  };
-}
 
 // Memory that processes share.
 class Shared {
