@@ -21,6 +21,7 @@ PROGRAMS = [
     (("engine_share.", "trace.", "actors_gain.", "granularity."), ROOT / "benchmarks/step.py"),
     (("infer.",), ROOT / "benchmarks/infer.py"),
     (("overlap.",), ROOT / "benchmarks/overlap.py"),
+    (("forecast.",), ROOT / "benchmarks/forecast.py"),
     (("busy.",), ROOT / "benchmarks/busy.py"),
     (("ddp.",), ROOT / "benchmarks/data_parallel.py"),
     (("pipeline.",), ROOT / "benchmarks/pipeline.py"),

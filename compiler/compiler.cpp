@@ -139,17 +139,35 @@ NamedAttrs record(const CompileOptions& options) {
   add("in_place", options.in_place, defaults.in_place, options.in_place);
   add("pack_weights", options.pack_weights, defaults.pack_weights, options.pack_weights);
   add("memory_budget", options.memory_budget, defaults.memory_budget, static_cast<int64_t>(options.memory_budget));
+  add("workspace_limit", options.workspace_limit, defaults.workspace_limit,
+      static_cast<int64_t>(options.workspace_limit));
   add("cores", options.cores, defaults.cores, int64_t{options.cores});
   add("ranks", options.ranks, defaults.ranks, int64_t{options.ranks});
   add("float32_matmul_precision", options.float32_matmul_precision, defaults.float32_matmul_precision,
       options.float32_matmul_precision);
   add("float32_conv_precision", options.float32_conv_precision, defaults.float32_conv_precision,
       options.float32_conv_precision);
-  if (!options.costs.empty()) attrs.emplace_back("costs", static_cast<int64_t>(options.costs.size()));
   for (const auto& [name, quota] : options.quotas) attrs.emplace_back("quota." + name, static_cast<int64_t>(quota));
   for (const auto& [name, stage] : options.stages) attrs.emplace_back("stage." + name, int64_t{stage});
   for (const std::string& name : options.disabled_passes) attrs.emplace_back("disabled." + name, true);
   return attrs;
+}
+
+// Gives tasks what they are known to take; returns of how many it is known.
+int64_t use_known_costs(compiler::Lowered& lowered, const plan::Machine& machine) {
+  const plan::CostTable costs(machine);
+  int64_t known = 0;
+  for (compiler::Task& task : lowered.tasks) {
+    const plan::Stream& stream = lowered.streams[task.stream];
+    plan::KernelQuery query{task.op, task.attrs, {}, {}, stream.device, stream.cores};
+    for (const compiler::Operand& operand : task.inputs) query.inputs.push_back(operand.spec);
+    for (const compiler::Operand& operand : task.outputs) query.outputs.push_back(operand.spec);
+    if (const std::optional<double> cost = costs.find(task.name, query)) {
+      task.cost_ns = *cost;
+      ++known;
+    }
+  }
+  return known;
 }
 
 }  // namespace
@@ -215,12 +233,10 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
   }
   compiler::Lowered lowered;
   compiler::Programs programs;
+  int64_t known_costs = 0;
   stages.run("lower", [&] {
     lowered = compiler::lower(detailed, context);
-    const plan::CostTable costs(options.costs);
-    for (compiler::Task& task : lowered.tasks) {
-      if (const plan::KernelCost* measured = costs.find(task.name)) task.cost_ns = measured->cost_ns;
-    }
+    known_costs = use_known_costs(lowered, options.machine);
     if (detailed.micro_batches() > 1) compiler::order_by_rate(lowered);
     return static_cast<int>(lowered.tasks.size());
   });
@@ -239,6 +255,7 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
   });
   stages.run("certificate", [&] {
     result.plan.options = record(options);
+    if (known_costs > 0) result.plan.options.emplace_back("costs", known_costs);
     result.plan.target = target.fingerprint();
     result.plan.certificate = plan::find_schedule(result.plan);
     return 0;

@@ -22,9 +22,9 @@ struct CompileOptions {
   std::string name = "plan";
   DeviceId device;  // of nodes that name none
   Granularity granularity = Granularity::kProgram;
-  int outputs_buffer_size = 2;          // steps in flight: quota of input and output registers
-  std::map<std::string, int> quotas;    // by register name; wins over hints and the compiler's choice
-  std::vector<plan::KernelCost> costs;  // of kernels by name, measured; those of others are the target's
+  int outputs_buffer_size = 2;        // steps in flight: quota of input and output registers
+  std::map<std::string, int> quotas;  // by register name; wins over hints and the compiler's choice
+  plan::Machine machine = {};         // what kernels are known to take; others take what the target says
   // Slots that make steps faster, by what kernels cost; off: the fewest with which the plan cannot block.
   bool fast_quotas = true;
   bool reuse_memory = true;  // pack buffers by lifetime
@@ -32,8 +32,9 @@ struct CompileOptions {
   // Variables that steps do not change lie as their kernels read them fastest, in copies made when they are bound or
   // have changed.
   bool pack_weights = true;
-  uint64_t memory_budget = 0;  // bytes over all spaces; 0 = none
-  int cores = 0;               // of a compute stream; 0 = its part of the target's, less one per host stream
+  uint64_t memory_budget = 0;    // bytes over all spaces; 0 = none
+  uint64_t workspace_limit = 0;  // bytes of a kernel's workspace; 0 = none
+  int cores = 0;                 // of a compute stream; 0 = its part of the target's, less one per host stream
   // Products of float32 matrices, and convolutions, may round their operands: "highest" (never), "high" (to TF32),
   // "medium" (products only: to bfloat16). What a kernel makes of it is its own; it sums in float32.
   std::string float32_matmul_precision = "highest", float32_conv_precision = "highest";

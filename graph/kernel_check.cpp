@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include "plan/query.h"
+
 namespace sluice::graph {
 namespace {
 
@@ -14,8 +16,10 @@ void check_kernel(const plan::Kernel& kernel, const OpDef& op) {
     if (present[i]) types[i] = {kernel.inputs[i].spec.dtype, kernel.inputs[i].spec.shape};
   }
   NamedAttrs params = kernel.attrs;
-  if (op.precision != OpDef::Precision::kNone)
-    std::erase_if(params, [](const auto& attr) { return attr.first == "precision"; });
+  const bool precision = op.precision != OpDef::Precision::kNone;
+  std::erase_if(params, [&](const auto& attr) {  // what is none of the op's
+    return attr.first == plan::kWorkspaceLimit || (precision && attr.first == "precision");
+  });
   const Attrs attrs = order_attrs(op, params);
   const std::vector<TensorType> wanted = infer_types(op, types, {present.get(), types.size()}, attrs);
   SLUICE_CHECK(wanted.size() == kernel.outputs.size(), "{}: {} outputs; its operands give {}", op.name,

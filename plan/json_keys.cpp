@@ -1,4 +1,4 @@
-// Whole documents. Keys that appear twice are refused: Boost.JSON keeps the last one, other readers the first.
+// A text as one JSON document, and keys that appear twice: Boost.JSON keeps the last one, other readers the first.
 #include <boost/json.hpp>
 #include <boost/json/basic_parser_impl.hpp>
 #include <set>
@@ -6,11 +6,10 @@
 #include <vector>
 
 #include "plan/json.h"
+#include "plan/json_fields-inl.h"
 
 namespace sluice::plan {
 namespace {
-
-namespace js = boost::json;
 
 // Collects the keys of every object that is open; stops at the first it has seen before.
 struct Keys {

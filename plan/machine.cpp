@@ -6,21 +6,11 @@
 #include "base/shape.h"
 #include "plan/collectives.h"
 #include "plan/costs.h"
+#include "plan/query.h"
 #include "plan/ranks.h"
 
 namespace sluice::plan {
 namespace {
-
-// `*` stands for any characters.
-bool fits(std::string_view pattern, std::string_view text) {
-  const size_t star = pattern.find('*');
-  if (star == std::string_view::npos) return pattern == text;
-  if (!text.starts_with(pattern.substr(0, star))) return false;
-  for (size_t at = star; at <= text.size(); ++at) {
-    if (fits(pattern.substr(star + 1), text.substr(at))) return true;
-  }
-  return false;
-}
 
 std::string full_name(const DeviceId& d) { return fmt::format("{}/{}:{}", d.rank, d.kind.str(), d.index); }
 
@@ -29,7 +19,7 @@ using Members = std::vector<DeviceId>;
 
 class Costs {
  public:
-  Costs(const Plan& plan, const Machine& machine) : plan_(plan), machine_(machine), kernels_(machine.kernels) {
+  Costs(const Plan& plan, const Machine& machine) : plan_(plan), machine_(machine), known_(machine) {
     for (const auto& [group, actors] : callers_of_groups(plan)) {
       std::map<int, DeviceId> devices;
       for (const int a : actors) devices.emplace(rank_of(plan, a), plan.streams[plan.actors[a].stream].device);
@@ -37,8 +27,9 @@ class Costs {
     }
   }
 
-  double of(const Kernel& k) {
-    if (const KernelCost* known = kernels_.find(k.name)) return known->cost_ns;
+  // REQUIRES: `stream` runs it.
+  double of(const Kernel& k, const Stream& stream) {
+    if (const std::optional<double> known = known_.find(k.name, query_of(k, stream))) return *known;
     if (k.collective >= 0) return collective(k, groups_.at(k.collective));
     if (k.inputs.size() == 1 && k.outputs.size() == 1 && !is_absent(k.inputs[0])) {  // what only moves a value
       const Space &from = space(k.inputs[0]), &to = space(k.outputs[0]);
@@ -137,36 +128,29 @@ class Costs {
 
   const Plan& plan_;
   const Machine& machine_;
-  const CostTable kernels_;
+  const CostTable known_;
   std::map<int, Members> groups_;
   std::map<std::pair<DeviceId, DeviceId>, const LinkCost*> links_;  // as far as asked for
 };
 
 }  // namespace
 
-CostTable::CostTable(std::span<const KernelCost> costs) {
-  for (const KernelCost& cost : costs) {
-    if (cost.name.find('*') != std::string::npos) {
-      patterns_.push_back(&cost);
-    } else {
-      exact_.emplace(cost.name, &cost);
-    }
+bool fits(std::string_view pattern, std::string_view text) {
+  const size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == text;
+  if (!text.starts_with(pattern.substr(0, star))) return false;
+  for (size_t at = star; at <= text.size(); ++at) {
+    if (fits(pattern.substr(star + 1), text.substr(at))) return true;
   }
-}
-
-const KernelCost* CostTable::find(std::string_view kernel) const {
-  const auto exact = exact_.find(kernel);
-  const KernelCost* const known = exact == exact_.end() ? nullptr : exact->second;
-  for (const KernelCost* pattern : patterns_) {
-    if (known != nullptr && known < pattern) break;
-    if (fits(pattern->name, kernel)) return pattern;
-  }
-  return known;
+  return false;
 }
 
 Plan on_machine(Plan plan, const Machine& machine) {
   Costs costs(plan, machine);
-  for (Kernel& k : plan.kernels) k.cost_ns = costs.of(k);
+  const std::vector<int> streams = streams_of_kernels(plan);
+  for (size_t k = 0; k < streams.size(); ++k) {
+    if (streams[k] >= 0) plan.kernels[k].cost_ns = costs.of(plan.kernels[k], plan.streams[streams[k]]);
+  }
   return plan;
 }
 

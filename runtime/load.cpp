@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "kernels/cpu/collectives.h"
 #include "kernels/kernel_cache.h"
+#include "plan/query.h"
 #include "plan/ranks.h"
 #include "plan/verify.h"
 #include "runtime/engine.h"
@@ -109,29 +110,15 @@ void pack_inputs(Engine& engine, SessionCore::Loaded& loaded, int kernel, const 
 void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
   plan::Plan& plan = loaded.plan;
   plan.packed.clear();
-  std::vector<int> stream_of(plan.kernels.size(), -1);
-  for (const plan::Actor& actor : plan.actors) {
-    for (const plan::Instr& instr : actor.program) {
-      if (instr.kind == plan::InstrKind::kRun) stream_of[instr.index] = actor.stream;
-    }
-  }
+  const std::vector<int> stream_of = plan::streams_of_kernels(plan);
   loaded.bindings.kernels.resize(plan.kernels.size());
   for (size_t k = 0; k < plan.kernels.size(); ++k) {
     plan::Kernel& kernel = plan.kernels[k];
-    std::vector<int> packed;
-    for (size_t i = 0; i < kernel.inputs.size(); ++i)
-      if (std::exchange(kernel.inputs[i].packed, -1) >= 0) packed.push_back(static_cast<int>(i));
-    if (stream_of[k] < 0) continue;
-    const plan::Stream& stream = plan.streams[stream_of[k]];
-    const int cores = std::min(stream.cores, engine.cores());
-    plan::KernelQuery query;
-    query.op = kernel.op;
-    query.attrs = kernel.attrs;
-    for (const plan::View& view : kernel.inputs) query.inputs.push_back(view.spec);
-    for (const plan::View& view : kernel.outputs) query.outputs.push_back(view.spec);
-    query.device = stream.device;
-    query.cores = cores;
-    query.packed = std::move(packed);
+    const bool runs = stream_of[k] >= 0;
+    plan::KernelQuery query = runs ? plan::query_of(kernel, plan.streams[stream_of[k]]) : plan::KernelQuery{};
+    for (plan::View& view : kernel.inputs) view.packed = -1;
+    if (!runs) continue;
+    query.cores = std::min(query.cores, engine.cores());
     try {
       if (kernel.collective >= 0) {
         loaded.kernels.push_back(prepare_collective(query, *loaded.communicators.at(kernel.collective)));
@@ -150,7 +137,7 @@ void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
                  "plan '{}': {} needs {} bytes of workspace; the plan gives it {}: compile it again for this machine",
                  plan.name, kernel_where(plan, static_cast<int>(k)), prepared.workspace_bytes(), workspace);
     loaded.bindings.kernels[k] = &prepared;
-    pack_inputs(engine, loaded, static_cast<int>(k), prepared, cores);
+    pack_inputs(engine, loaded, static_cast<int>(k), prepared, query.cores);
   }
 }
 

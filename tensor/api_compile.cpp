@@ -20,6 +20,7 @@ void write(EagerExecutor& eager, CapturedGraph captured, const std::string& to, 
   o.compile.device = parse_device(options.device);
   o.compile.outputs_buffer_size = options.steps_in_flight;
   o.compile.memory_budget = options.memory_budget;
+  o.compile.workspace_limit = options.workspace_limit;
   o.compile.granularity = options.one_actor_per_op ? Granularity::kOp : Granularity::kProgram;
   o.compile.disabled_passes = options.disabled_passes;
   o.meta = std::move(meta);

@@ -24,7 +24,7 @@ class Lowering {
       : graph_(graph),
         context_(context),
         places_(context.target, context.options),
-        answers_(context.target),
+        answers_(context),
         root_(roots(graph)),
         lying_(windows(graph)),
         store_(graph.values().size(), -1) {}
@@ -126,6 +126,7 @@ class Lowering {
       task.packings = answer.packings;
       task.workspace_bytes = answer.workspace_bytes;
       task.cost_ns = answer.cost_ns;
+      task.attrs = answer.attrs;
       if (context_.options.in_place) task.in_place = answer.in_place;
     }
     if (node.op == &ops::pack_op()) take_all_values(task, query, same_in_all_batches(graph_, root_, node.inputs[0]));

@@ -33,7 +33,7 @@ class Snapshots final : public CopyingRewriter {
  public:
   Snapshots(const Graph& source, PassContext& context)
       : CopyingRewriter(source, context),
-        answers_(context.target),
+        answers_(context),
         shares_(source),
         update_of_(source.values().size(), -1),
         last_read_(source.variables().size(), -1),

@@ -5,6 +5,7 @@
 #include "compiler/lowering/places.h"
 #include "graph/ops/micro_batches.h"
 #include "graph/ops/movement.h"
+#include "plan/query.h"
 
 namespace sluice::compiler {
 
@@ -142,15 +143,28 @@ const KernelAnswers::Answer& KernelAnswers::ask(const Node& node, const plan::Ke
   key += fmt::format("*{}", query.cores);
   for (const int input : query.packed) key += fmt::format("packed{}", input);
   if (const auto it = answers_.find(key); it != answers_.end()) return it->second;
-  const auto ask = [&] {
-    plan::KernelQuery asked = query;
+  return answers_.emplace(std::move(key), with_line(node, [&] { return answer(query); })).first->second;
+}
+
+KernelAnswers::Answer KernelAnswers::answer(const plan::KernelQuery& query) const {
+  const auto of = [this](plan::KernelQuery q) {
     std::vector<plan::PackedInput> packings;
-    if (!query.packed.empty()) packings = target_.packings(query);
-    asked.packed.clear();
-    for (const plan::PackedInput& packing : packings) asked.packed.push_back(packing.input);
-    return Answer{target_.workspace_bytes(asked), target_.cost_ns(asked), target_.in_place(asked), packings};
+    if (!q.packed.empty()) packings = target_.packings(q);
+    q.packed.clear();
+    for (const plan::PackedInput& packing : packings) q.packed.push_back(packing.input);
+    return Answer{target_.workspace_bytes(q), target_.cost_ns(q), target_.in_place(q), std::move(packings), q.attrs};
   };
-  return answers_.emplace(std::move(key), with_line(node, ask)).first->second;
+  const Answer usual = of(query);
+  if (workspace_limit_ == 0 || usual.workspace_bytes <= workspace_limit_) return usual;
+  plan::KernelQuery limited = query;
+  limited.attrs.emplace_back(plan::kWorkspaceLimit, static_cast<int64_t>(workspace_limit_));
+  Answer fitting = of(limited);
+  if (fitting.workspace_bytes <= workspace_limit_) return fitting;
+  throw FixableError(
+      ErrorKind::kUnsupported,
+      fmt::format("{}: workspace: {} bytes at least, for {}; must be at most {}, the workspace_limit", query.op,
+                  fitting.workspace_bytes, query.device.str(), workspace_limit_),
+      {{"option", std::string("workspace_limit")}, {"value", static_cast<int64_t>(fitting.workspace_bytes)}});
 }
 
 }  // namespace sluice::compiler

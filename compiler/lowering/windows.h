@@ -44,18 +44,23 @@ plan::LayoutPreference preference_of(const graph::Node& node, const plan::Kernel
 // A target's answers, each asked for once.
 class KernelAnswers {
  public:
-  explicit KernelAnswers(const plan::Target& target) : target_(target) {}
+  explicit KernelAnswers(const PassContext& context)
+      : target_(context.target), workspace_limit_(context.options.workspace_limit) {}
   struct Answer {
     uint64_t workspace_bytes = 0;
     double cost_ns = 0;
     std::vector<plan::InPlacePair> in_place;
     std::vector<plan::PackedInput> packings;
+    NamedAttrs attrs;  // with which the kernel is prepared: the query's, and the limit where it matters
   };
-  // Errors name the node's line.
+  // Errors name the node's line. Throws kUnsupported where no kernel keeps the limit of workspaces.
   const Answer& ask(const graph::Node& node, const plan::KernelQuery& query);
 
  private:
+  Answer answer(const plan::KernelQuery& query) const;
+
   const plan::Target& target_;
+  const uint64_t workspace_limit_;  // 0: none
   std::unordered_map<std::string, Answer> answers_;
 };
 

@@ -14,6 +14,7 @@ struct CompileOptions {
   std::string device = "cpu";     // of nodes that name none
   int steps_in_flight = 2;        // that a session of it can pipeline
   uint64_t memory_budget = 0;     // bytes; a plan that needs more is refused. 0: none
+  uint64_t workspace_limit = 0;   // bytes of a kernel; an op without one that keeps it is refused. 0: none
   bool one_actor_per_op = false;  // instead of one per stream where possible
   std::vector<std::string> disabled_passes = {};
 };

@@ -6,6 +6,7 @@
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/support.h"
+#include "plan/query.h"
 
 namespace sluice::cpu {
 namespace {
@@ -167,13 +168,23 @@ std::unique_ptr<PreparedKernel> prepare_loops(ConvRole result, const Operands& o
   return make_kernel(0, conv_loops(result, o.x, o.w, o.y, o.has_bias, g, context.threads));
 }
 
+// What oneDNN makes of it; the loops, which need no workspace, where that cannot be or needs more than is allowed.
+std::unique_ptr<PreparedKernel> prepare_within_limit(const KernelQuery& q, ConvRole result, const Operands& o,
+                                                     const ConvGeometry& g, const PrepareContext& context,
+                                                     const std::function<std::unique_ptr<PreparedKernel>()>& make) {
+  if (use_onednn(o)) {
+    onednn::ThreadScope scope(context.threads);
+    std::unique_ptr<PreparedKernel> kernel = onednn::translate(q.op.c_str(), make);
+    if (kernel->workspace_bytes() <= plan::workspace_limit(q.attrs)) return kernel;
+  }
+  return prepare_loops(result, o, g, context);
+}
+
 std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const PrepareContext& context) {
   Operands o{q.inputs[0], q.inputs[1], q.outputs[0], {}, has_operand(q.inputs, 2)};
   if (o.has_bias) o.bias = q.inputs[2];
   const ConvGeometry g = geometry_of(q);
-  if (!use_onednn(o)) return prepare_loops(ConvRole::kOutput, o, g, context);
-  return onednn::translate("conv", [&]() -> std::unique_ptr<PreparedKernel> {
-    onednn::ThreadScope scope(context.threads);
+  return prepare_within_limit(q, ConvRole::kOutput, o, g, context, [&] {
     const Layouts l = layouts_of(o, g, "conv");
     auto pd = onednn::conv_pd(l.wanted_x, l.wanted_w, o.has_bias ? &l.bias : nullptr, l.wanted_y, l.geometry);
     std::vector<onednn::Primitive::Arg> args = {
@@ -192,9 +203,7 @@ std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const Prepare
 std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelQuery& q, const PrepareContext& context) {
   const Operands o{q.outputs[0], q.inputs[1], q.inputs[0], {}, false};
   const ConvGeometry g = geometry_of(q);
-  if (!use_onednn(o)) return prepare_loops(ConvRole::kInput, o, g, context);
-  return onednn::translate("conv_input_grad", [&]() -> std::unique_ptr<PreparedKernel> {
-    onednn::ThreadScope scope(context.threads);
+  return prepare_within_limit(q, ConvRole::kInput, o, g, context, [&] {
     const Layouts l = layouts_of(o, g, "conv_input_grad");
     auto pd = onednn::conv_input_grad_pd(l.wanted_x, l.wanted_w, l.wanted_y, l.geometry);
     auto primitive = std::make_unique<onednn::Primitive>(
@@ -213,9 +222,7 @@ std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelQuery& q, const P
 std::unique_ptr<PreparedKernel> prepare_weight_grad(const KernelQuery& q, const PrepareContext& context) {
   const Operands o{q.inputs[1], q.outputs[0], q.inputs[0], {}, false};
   const ConvGeometry g = geometry_of(q);
-  if (!use_onednn(o)) return prepare_loops(ConvRole::kWeight, o, g, context);
-  return onednn::translate("conv_weight_grad", [&]() -> std::unique_ptr<PreparedKernel> {
-    onednn::ThreadScope scope(context.threads);
+  return prepare_within_limit(q, ConvRole::kWeight, o, g, context, [&] {
     const Layouts l = layouts_of(o, g, "conv_weight_grad");
     auto pd = onednn::conv_weight_grad_pd(l.wanted_x, l.wanted_w, l.wanted_y, l.geometry);
     auto primitive = std::make_unique<onednn::Primitive>(

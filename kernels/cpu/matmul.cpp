@@ -6,6 +6,7 @@
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/support.h"
+#include "plan/query.h"
 
 namespace sluice::cpu {
 namespace {
@@ -52,10 +53,13 @@ struct Source {
     return out[0];
   }
 };
+// Who multiplies: oneDNN where it can, of operands that it can read, or the loops, which read all where they lie.
+enum class By { kOneDnn, kLoops };
+
 Source make_source(const TensorSpec& spec, bool transposed, int rank, WorkspaceLayout& workspace,
-                   const PrepareContext& context) {
+                   const PrepareContext& context, By by) {
   Source source{as_matrices(spec, transposed, rank), nullptr, 0};
-  if (readable(source.spec)) return source;
+  if (by == By::kLoops || readable(source.spec)) return source;
   const TensorSpec dense = TensorSpec::contiguous({spec.dtype, spec.shape});
   KernelQuery query{
       .op = "copy", .attrs = {}, .inputs = {spec}, .outputs = {dense}, .device = {}, .cores = context.threads};
@@ -174,12 +178,12 @@ MultiplyFn multiply_for(DType dtype) {
 
 // c = act(a b + bias), after the operands have been made readable.
 std::unique_ptr<PreparedKernel> prepare_product(const char* op, Source a, Source b, Product p,
-                                                WorkspaceLayout workspace, const PrepareContext& context) {
+                                                WorkspaceLayout workspace, const PrepareContext& context, By by) {
   const int r = p.c.shape.rank();
   const double flops = 2.0 * static_cast<double>(numel(p.c.shape)) * static_cast<double>(a.spec.shape[r - 1]);
   p.a = a.spec;
   p.b = b.spec;
-  if (!onednn::supports(p.c.dtype) || flops == 0) {
+  if (by == By::kLoops || !onednn::supports(p.c.dtype) || flops == 0) {
     p.threads = threads_for(context, flops);
     return make_kernel(workspace.bytes(),
                        [a = std::move(a), b = std::move(b), p, f = multiply_for(p.c.dtype)](const KernelArgs& args) {
@@ -213,29 +217,42 @@ std::unique_ptr<PreparedKernel> prepare_product(const char* op, Source a, Source
   return make_kernel(workspace.bytes(), std::move(run), onednn::Primitive::kHeldBytes);
 }
 
-std::unique_ptr<PreparedKernel> prepare_matmul(const KernelQuery& q, const PrepareContext& context) {
-  WorkspaceLayout workspace;
-  const int rank = q.outputs[0].shape.rank();
-  Source a = make_source(q.inputs[0], get_attr<bool>(q.attrs, "transpose_a"), rank, workspace, context);
-  Source b = make_source(q.inputs[1], get_attr<bool>(q.attrs, "transpose_b"), rank, workspace, context);
-  Product p;
-  p.c = q.outputs[0];
-  return prepare_product("matmul", std::move(a), std::move(b), p, workspace, context);
+// oneDNN's, unless that takes a larger workspace than is allowed.
+template <class Make>
+std::unique_ptr<PreparedKernel> prepare_within_limit(const KernelQuery& q, Make make) {
+  std::unique_ptr<PreparedKernel> kernel = make(By::kOneDnn);
+  return kernel->workspace_bytes() <= plan::workspace_limit(q.attrs) ? std::move(kernel) : make(By::kLoops);
 }
 
-std::unique_ptr<PreparedKernel> prepare_linear(const KernelQuery& q, const PrepareContext& context) {
+std::unique_ptr<PreparedKernel> make_matmul(const KernelQuery& q, const PrepareContext& context, By by) {
+  WorkspaceLayout workspace;
+  const int rank = q.outputs[0].shape.rank();
+  Source a = make_source(q.inputs[0], get_attr<bool>(q.attrs, "transpose_a"), rank, workspace, context, by);
+  Source b = make_source(q.inputs[1], get_attr<bool>(q.attrs, "transpose_b"), rank, workspace, context, by);
+  Product p;
+  p.c = q.outputs[0];
+  return prepare_product("matmul", std::move(a), std::move(b), p, workspace, context, by);
+}
+std::unique_ptr<PreparedKernel> prepare_matmul(const KernelQuery& q, const PrepareContext& context) {
+  return prepare_within_limit(q, [&](By by) { return make_matmul(q, context, by); });
+}
+
+std::unique_ptr<PreparedKernel> make_linear(const KernelQuery& q, const PrepareContext& context, By by) {
   WorkspaceLayout workspace;
   const int64_t out = q.inputs[1].shape[0], in = q.inputs[1].shape[1];
   int64_t rows = 1;
   for (int i = 0; i + 1 < q.inputs[0].shape.rank(); ++i) rows *= q.inputs[0].shape[i];
   auto matrix = [&](int64_t cols) { return TensorSpec::contiguous({q.inputs[0].dtype, {rows, cols}}); };
-  Source a = make_source(matrix(in), false, 2, workspace, context);
-  Source b = make_source(q.inputs[1], true, 2, workspace, context);
+  Source a = make_source(matrix(in), false, 2, workspace, context, by);
+  Source b = make_source(q.inputs[1], true, 2, workspace, context, by);
   Product p;
   p.c = matrix(out);
   p.bias = has_operand(q.inputs, 2);
   p.activation = get_attr<std::string>(q.attrs, "activation");
-  return prepare_product("linear", std::move(a), std::move(b), p, workspace, context);
+  return prepare_product("linear", std::move(a), std::move(b), p, workspace, context, by);
+}
+std::unique_ptr<PreparedKernel> prepare_linear(const KernelQuery& q, const PrepareContext& context) {
+  return prepare_within_limit(q, [&](By by) { return make_linear(q, context, by); });
 }
 
 plan::LayoutPreference matmul_layouts(const KernelQuery&) {

@@ -6,13 +6,14 @@
 
 #include "base/log.h"
 #include "kernels/cpu/strided.h"
-#include "plan/plan.h"
+#include "plan/query.h"
 
 namespace sluice::cuda {
 namespace {
 
 constexpr uint64_t kWorkspaceAlignment = 256;  // asked for by the library; a plan's buffers have kAlignment
 static_assert(kWorkspaceAlignment % plan::kAlignment == 0);
+constexpr uint64_t kWorkspacePadding = kWorkspaceAlignment - plan::kAlignment;
 
 // A row-major matrix of so many rows and columns as the library sees it: by columns, and so transposed, unless it lies
 // by columns already. Nothing when neither dim is dense.
@@ -54,6 +55,13 @@ bool set_epilogue(const MatmulProblem& problem, CublasLtProblem& to) {
   return true;
 }
 
+// That an algorithm may take, of what the plan is to give it.
+uint64_t most_workspace(const plan::KernelQuery& query) {
+  const uint64_t limit = plan::workspace_limit(query.attrs);
+  if (limit < kWorkspacePadding) return 0;
+  return std::min(cublaslt_workspace_bytes(architecture(query.device)), limit - kWorkspacePadding);
+}
+
 class CublasLtMatmul final : public PreparedKernel {
  public:
   using Algorithm = CublasLtDescriptors::Algorithm;
@@ -68,7 +76,8 @@ class CublasLtMatmul final : public PreparedKernel {
         descriptors_(std::move(descriptors)),
         aligned_(aligned),
         any_(any) {
-    workspace_bytes_ = cublaslt_workspace_bytes(architecture(query.device)) + kWorkspaceAlignment - plan::kAlignment;
+    const uint64_t most = most_workspace(query);
+    workspace_bytes_ = most == 0 ? 0 : most + kWorkspacePadding;
     repeatable_ = true;
   }
   const char* library() const override { return "cuBLASLt"; }
@@ -212,7 +221,7 @@ std::unique_ptr<PreparedKernel> cublaslt_matmul(const plan::KernelQuery& query) 
   if (!problem) return nullptr;
   std::shared_ptr<const CublasLtDevice> device = cublaslt_device(query.device);
   auto descriptors = std::make_unique<CublasLtDescriptors>(*library, *problem, query.op);
-  const uint64_t most = cublaslt_workspace_bytes(architecture(query.device));
+  const uint64_t most = most_workspace(query);
   const CurrentContext current(device->context());
   const auto aligned = descriptors->choose(device->handle(), static_cast<uint32_t>(plan::kAlignment), most);
   const auto size = static_cast<uint32_t>(dtype_size(query.outputs[0].dtype));

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "kernels/cpu/support.h"
+#include "plan/query.h"
 
 namespace sluice::cuda {
 namespace {
@@ -169,12 +170,14 @@ std::optional<CudnnPlan> plan_of(const CudnnMaker& maker, const CudnnTarget& tar
 
 std::optional<CudnnPlans> cudnn_convolution_plans(const CudnnMaker& maker, const CudnnTarget& target,
                                                   const plan::KernelQuery& query) {
-  auto aligned = plan_of(maker, target, query, kCudnnAlignment, {});
+  CudnnRules rules;
+  rules.most_workspace = std::min(rules.most_workspace, plan::workspace_limit(query.attrs));
+  auto aligned = plan_of(maker, target, query, kCudnnAlignment, rules);
   if (!aligned) return std::nullopt;
   // Seldom used: it should cost no memory of its own.
   const auto element = static_cast<int64_t>(dtype_size(query.outputs[0].dtype));
   auto any = plan_of(maker, target, query, element, {.most_workspace = aligned->workspace_bytes});
-  if (!any) any = plan_of(maker, target, query, element, {});
+  if (!any) any = plan_of(maker, target, query, element, rules);
   if (!any) return std::nullopt;
   return CudnnPlans{std::move(*aligned), std::move(*any)};
 }

@@ -85,6 +85,11 @@ std::chrono::nanoseconds nanoseconds_of(double seconds) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Seconds(seconds));
 }
 
+// What a file says that kernels take; of none that is not there yet.
+plan::Machine machine_of(const std::string& path) {
+  return std::filesystem::exists(path) ? plan::machine_from_json(read_file(path), path) : plan::Machine();
+}
+
 GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   GraphSessionOptions o;
   read(d, "name", &o.compile.name);
@@ -96,12 +101,13 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "fast_quotas", &o.compile.fast_quotas);
   if (d.contains("cost_file")) {
     const std::string path = nb::cast<std::string>(d["cost_file"]);
-    if (std::filesystem::exists(path)) o.compile.costs = plan::machine_from_json(read_file(path), path).kernels;
+    o.compile.machine = machine_of(path);
   }
   read(d, "reuse_memory", &o.compile.reuse_memory);
   read(d, "in_place", &o.compile.in_place);
   read(d, "pack_weights", &o.compile.pack_weights);
   read(d, "memory_budget", &o.compile.memory_budget);
+  read(d, "workspace_limit", &o.compile.workspace_limit);
   read(d, "cores", &o.compile.cores);
   read(d, "float32_matmul_precision", &o.compile.float32_matmul_precision);
   read(d, "float32_conv_precision", &o.compile.float32_conv_precision);
@@ -379,12 +385,20 @@ void bind_graph_session(nb::module_& m) {
           nb::rv_policy::take_ownership, Release(), nb::arg("path"))
       .def(
           "take_costs",
-          [](PyGraph& g) {
+          [](PyGraph& g, const std::string& path) {
             const std::shared_ptr<GraphSession> graph = g.get();
-            const plan::Plan& plan = graph->session().plan();
-            return plan::to_json(plan::Machine{{}, plan::measured_costs(plan, graph->session().take_trace().events)});
+            plan::Machine machine = machine_of(path);
+            plan::merge(machine.measured,
+                        plan::measured_runs(graph->session().plan(), graph->session().take_trace().events));
+            return plan::to_json(machine);
           },
-          Release())
+          Release(), nb::arg("path"))
+      .def(
+          "costs_known",
+          [](PyGraph& g, const std::string& path) {
+            return plan::has_all(machine_of(path).measured, g.get()->session().plan());
+          },
+          Release(), nb::arg("path"))
       .def(
           "save", [](PyGraph& g, const std::string& dir) { g.get()->save(dir); }, Release())
       .def(

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <regex>
 
-#include "plan/machine.h"
+#include "plan/costs.h"
 #include "plan/ranks.h"
 #include "support/forecast_plan.h"
 #include "support/pipeline_plan.h"
@@ -98,6 +98,51 @@ TEST(PlanViz, SimulateNamesTheCriticalCycle) {
   EXPECT_THAT(text, HasSubstr("images  2 of 2  64 B"));
 }
 
+// What kernels of two_stage_plan() took.
+plan::Machine measured_machine() {
+  const plan::Plan plan = two_stage_plan();
+  std::vector<TraceEvent> events;
+  for (const auto& [kernel, ns] : {std::pair{0, 1000}, {0, 1100}, {0, 1200}, {1, 800}})
+    events.push_back({.stream = kernel == 0 ? 0 : 1, .kernel = kernel, .end_ns = ns});
+  return {.links = {}, .kernels = {}, .measured = plan::measured_runs(plan, events)};
+}
+
+TEST(PlanViz, CostIsAsGolden) {
+  const plan::Machine machine = measured_machine();
+  EXPECT_EQ(cost_text(machine, nullptr, {}), R"(2 kernels
+  n    mean     std     min     max  device  cores  kernel
+  1  800 ns    0 ns  800 ns  800 ns  cpu:0       2  mul  float32(16,), float32(16,) -> float32(16,)
+  3  1.1 us  100 ns    1 us  1.2 us  cpu:0       1  shift  float32(16,) -> float32(16,)  {pad = 2}
+)");
+  const plan::Plan plan = two_stage_plan();
+  EXPECT_EQ(cost_text(machine, &plan, {.width = 120}), R"(plan 'two_stage', 3 different kernels, 2 of them measured
+  calls  in the plan  n    mean     std     min     max  device  cores  kernel
+      1       500 ns  1  800 ns    0 ns  800 ns  800 ns  cpu:0       2  mul  float32(16,), float32(16,) -> float32(16,)
+      1         1 us  3  1.1 us  100 ns    1 us  1.2 us  cpu:0       1  shift  float32(16,) -> float32(16,)  {pad = 2}
+      1       500 ns  0       -       -       -       -  cpu:0       2  sum  float32(16,) -> float32()
+)");
+}
+
+TEST(PlanViz, ParetoIsAsGolden) {
+  const plan::Plan plan = two_stage_plan({.quota = 3});
+  EXPECT_EQ(pareto_text(plan, {}), R"(plan 'two_stage', bytes of slots against steps per second
+            slots  period    steps/s  of the fastest  slots of
+            320 B  1.5 us  6.667e+05           66.7%  the fewest
+            384 B    1 us      1e+06          100.0%  images 2
+  as it is  448 B    1 us      1e+06          100.0%
+)");
+  const std::string picture = pareto_svg(plan);
+  EXPECT_THAT(picture, ::testing::StartsWith("<svg xmlns="));
+  EXPECT_THAT(picture, ::testing::EndsWith("</svg>\n"));
+  EXPECT_THAT(picture, HasSubstr("images 2</title>"));
+  EXPECT_EQ(picture.find("nan"), std::string::npos);
+  EXPECT_THAT(pareto_text(two_stage_plan({.host_ns = 0, .compute_ns = 0}), {}), HasSubstr("nothing says how fast"));
+  EXPECT_EQ(pareto_svg(two_stage_plan({.host_ns = 0, .compute_ns = 0})).find("nan"), std::string::npos);
+  const boost::json::value json = boost::json::parse(pareto_json(plan));
+  EXPECT_EQ(json.at("points").as_array().size(), 2u);
+  EXPECT_EQ(json.at("points").at(1).at("quotas").at("images").as_int64(), 2);
+}
+
 TEST(PlanViz, DotHasAClusterPerDeviceAndStream) {
   const std::string dot = dot_text(two_stage_plan());
   EXPECT_THAT(dot, HasSubstr("label=\"cpu:0/compute0\""));
@@ -106,8 +151,8 @@ TEST(PlanViz, DotHasAClusterPerDeviceAndStream) {
 
 TEST(PlanViz, EveryViewHasValidJson) {
   const plan::Plan plan = two_stage_plan();
-  for (const std::string& text :
-       {show_json(plan), stats_json(plan), mem_json(plan), verify_json(plan), simulate_json(plan, {})}) {
+  for (const std::string& text : {show_json(plan), stats_json(plan), mem_json(plan), verify_json(plan),
+                                  simulate_json(plan, {}), cost_json(measured_machine(), &plan), pareto_json(plan)}) {
     boost::json::error_code error;
     const boost::json::value v = boost::json::parse(text, error);
     ASSERT_FALSE(error) << error.message() << "\n" << text;
@@ -115,6 +160,11 @@ TEST(PlanViz, EveryViewHasValidJson) {
   }
   EXPECT_EQ(boost::json::parse(simulate_json(plan, {.steps = 20})).at("firings").as_array().size(), 80u);
   EXPECT_EQ(boost::json::parse(mem_json(plan)).at("total").as_int64(), 512);
+  const boost::json::value all = boost::json::parse(cost_json(measured_machine(), nullptr));
+  EXPECT_TRUE(all.at("name").is_null());
+  EXPECT_EQ(all.at("measured").as_array().size(), 2u);
+  EXPECT_EQ(all.at("measured").at(1).at("n").as_int64(), 3);
+  EXPECT_EQ(boost::json::parse(cost_json({}, &plan)).at("measured").at(0).at("n").as_int64(), 0);
 }
 
 // Two stages on two replicas each.

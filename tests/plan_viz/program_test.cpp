@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "plan/json.h"
+#include "plan/machine.h"
 #include "support/forecast_plan.h"
 #include "support/two_stage_plan.h"
 
@@ -43,7 +44,7 @@ class Program : public ::testing::Test {
 };
 
 TEST_F(Program, EveryViewOfAFileOrABundle) {
-  for (const char* view : {"show", "stats", "mem", "verify", "prove", "dot", "json", "simulate"}) {
+  for (const char* view : {"show", "stats", "mem", "verify", "prove", "dot", "json", "simulate", "pareto"}) {
     for (const char* arguments : {" plan.json", " .", " plan.json --json", " . --width 60"}) {
       const Result result = run(std::string(view) + arguments);
       EXPECT_EQ(result.status, 0) << view << arguments << "\n" << result.text;
@@ -77,7 +78,7 @@ TEST_F(Program, BadFilesAreOneLineAndAFailure) {
 TEST_F(Program, HelpTeachesAndUnknownWordsFail) {
   const Result help = run("--help");
   EXPECT_EQ(help.status, 0);
-  for (const char* view : {"show", "stats", "mem", "verify", "dot", "json", "simulate", "ir", "html"})
+  for (const char* view : {"show", "stats", "mem", "verify", "dot", "json", "simulate", "cost", "ir", "html"})
     EXPECT_THAT(help.text, HasSubstr(view));
   EXPECT_NE(run("draw plan.json").status, 0);
   EXPECT_NE(run("").status, 0);
@@ -96,6 +97,27 @@ TEST_F(Program, ForecastsTakeACostFile) {
   const Result none = run("simulate ranks.json --links few.json");
   EXPECT_EQ(none.status, 2);
   EXPECT_EQ(none.text, "plan-viz: plan 'forecast': no link between 0/cpu:0 and 1/cpu:0; name one in \"links\"\n");
+}
+
+TEST_F(Program, ParetoDrawsAPicture) {
+  const Result result = run("pareto plan.json -o curve.svg");
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.text, "curve.svg\n");
+  EXPECT_GT(std::filesystem::file_size(dir_ / "curve.svg"), 1000u);
+  EXPECT_EQ(run("pareto plan.json -o absent/curve.svg").status, 2);
+}
+
+TEST_F(Program, CostTakesACostFileAndAPlan) {
+  std::ofstream(dir_ / "costs.json") << plan::to_json(plan::Machine{});
+  EXPECT_THAT(run("cost costs.json").text, StartsWith("0 kernels\n"));
+  EXPECT_THAT(run("cost costs.json --plan plan.json").text,
+              StartsWith("plan 'two_stage', 3 different kernels, 0 of them measured\n"));
+  EXPECT_EQ(run("cost costs.json --plan . --json").status, 0);
+  for (const char* arguments : {"plan.json", "absent.json", "costs.json --plan absent.json"}) {
+    const Result result = run(std::string("cost ") + arguments);
+    EXPECT_EQ(result.status, 2) << arguments;
+    EXPECT_EQ(std::count(result.text.begin(), result.text.end(), '\n'), 1) << result.text;
+  }
 }
 
 TEST_F(Program, HtmlWritesTheFileItNames) {

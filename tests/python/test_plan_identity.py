@@ -155,6 +155,7 @@ SETTERS = {
     "pack_weights": lambda c: c.enable_pack_weights(False),
     "granularity": lambda c: c.set_granularity("op"),
     "memory_budget": lambda c: c.set_memory_budget(1 << 30),
+    "workspace_limit": lambda c: c.set_cudnn_buf_limit_mbyte(64),
     "quotas": lambda c: (c.set_quota("x", 2), c.set_quota("output", 4)),
     "device": lambda c: c.set_device("sim:0"),
     "cores": lambda c: c.set_cores(1),

@@ -189,19 +189,6 @@ std::string page_data(const Plan& given, const Plan& simulated, const std::strin
   return safe;
 }
 
-std::string escaped(const std::string& text) {
-  std::string s;
-  for (const char c : text) {
-    if (c == '<')
-      s += "&lt;";
-    else if (c == '&')
-      s += "&amp;";
-    else
-      s += c;
-  }
-  return s;
-}
-
 }  // namespace
 
 std::string html_page(const Plan& plan, const Plan& simulated, const std::string& source_root) {

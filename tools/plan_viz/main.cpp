@@ -27,7 +27,7 @@ int terminal_width() {
 }
 
 struct Arguments {
-  std::string path, output, source, costs;
+  std::string path, output, source, costs, plan;
   bool json = false;
   plan_viz::TextOptions text;
   plan::SimulateOptions simulate;
@@ -70,10 +70,42 @@ plan::Plan simulated(const plan::Plan& plan, const Arguments& args) {
   return plan::on_machine(std::move(all), plan::machine_from_json(read_file(args.costs), args.costs));
 }
 
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  out.flush();
+  SLUICE_CHECK_KIND(kIo, out.good(), "{}: cannot be written", path);
+  std::cout << path << "\n";
+}
+
+// Views follow the plan's indices: a file that breaks them is an error, not a crash.
+void check_structure(const plan::Plan& plan, const std::string& path) {
+  plan::VerifyReport structure;
+  plan::verify_structure(plan, structure);
+  if (structure.ok()) plan::verify_sizes(plan, structure);
+  SLUICE_CHECK(structure.ok(), "{}: {}: {}; `plan-viz verify` lists all faults", path, structure.problems[0].concern,
+               structure.problems[0].text);
+}
+
+std::string cost_view(const Arguments& args) {
+  const plan::Machine machine = plan::machine_from_json(read_file(args.path), args.path);
+  std::optional<plan::Plan> plan;
+  if (!args.plan.empty()) {
+    plan = plan::load_plan(args.plan);
+    check_structure(*plan, args.plan);
+  }
+  const plan::Plan* const shown = plan ? &*plan : nullptr;
+  return args.json ? plan_viz::cost_json(machine, shown) : plan_viz::cost_text(machine, shown, args.text);
+}
+
 // 0, or 1 when the view says that the plan is wrong.
 int run(const std::string& view, Arguments& args) {
   if (view == "ir") {
     std::cout << ir_view(args);
+    return 0;
+  }
+  if (view == "cost") {
+    std::cout << cost_view(args);
     return 0;
   }
   const plan::Plan plan = plan::load_plan(args.path);
@@ -86,24 +118,15 @@ int run(const std::string& view, Arguments& args) {
     plan::verify_structure(plan, structure);
     SLUICE_CHECK(structure.ok(), "{}: {}: {}", args.path, structure.problems[0].concern, structure.problems[0].text);
     const std::string output = args.output.empty() ? "plan.html" : args.output;
-    std::ofstream out(output, std::ios::binary);
-    out << plan_viz::html_page(plan, plan::verify(plan).ok() ? simulated(plan, args) : plan,
-                               source_root(plan, args.path, args.source));
-    out.flush();
-    SLUICE_CHECK_KIND(kIo, out.good(), "{}: cannot be written", output);
-    std::cout << output << "\n";
+    write_file(output, plan_viz::html_page(plan, plan::verify(plan).ok() ? simulated(plan, args) : plan,
+                                           source_root(plan, args.path, args.source)));
     return 0;
   }
   if (view == "json") {
     std::cout << plan::to_json(plan);
     return 0;
   }
-  // The other views follow the plan's indices: a file that breaks them is an error, not a crash.
-  plan::VerifyReport structure;
-  plan::verify_structure(plan, structure);
-  if (structure.ok()) plan::verify_sizes(plan, structure);
-  SLUICE_CHECK(structure.ok(), "{}: {}: {}; `plan-viz verify` lists all faults", args.path,
-               structure.problems[0].concern, structure.problems[0].text);
+  check_structure(plan, args.path);
   std::string text;
   if (view == "show") text = args.json ? plan_viz::show_json(plan) : plan_viz::show_text(plan, args.text);
   if (view == "info") text = args.json ? plan_viz::info_json(plan) : plan_viz::info_text(plan, args.text);
@@ -119,6 +142,14 @@ int run(const std::string& view, Arguments& args) {
     text = args.json ? plan_viz::simulate_json(all, args.simulate)
                      : plan_viz::simulate_text(all, args.simulate, args.text);
   }
+  if (view == "pareto") {
+    const plan::Plan all = simulated(plan, args);
+    if (!args.output.empty()) {
+      write_file(args.output, plan_viz::pareto_svg(all));
+      return 0;
+    }
+    text = args.json ? plan_viz::pareto_json(all) : plan_viz::pareto_text(all, args.text);
+  }
   std::cout << text;
   return 0;
 }
@@ -133,18 +164,22 @@ int main(int argc, char** argv) {
       "  plan-viz show PLAN                 devices, streams, actors, kernels, registers\n"
       "  plan-viz mem PLAN                  every byte, per memory space and arena\n"
       "  plan-viz simulate PLAN --steps 6   the predicted period and what limits it\n"
+      "  plan-viz cost COSTS --plan PLAN    what its kernels took when they ran\n"
       "  plan-viz html PLAN -o plan.html    one page to click through, offline\n"};
   app.require_subcommand(1);
   Arguments args;
   args.text.width = terminal_width();
   args.text.color = isatty(STDOUT_FILENO) && !std::getenv("NO_COLOR");
-  const auto view = [&](const std::string& name, const std::string& help) {
+  const auto view_of = [&](const char* what, const std::string& name, const std::string& help) {
     CLI::App* sub = app.add_subcommand(name, help);
-    sub->add_option("plan", args.path, "plan.json or bundle directory")->required();
+    sub->add_option("file", args.path, what)->required();
     sub->add_flag("--json", args.json, "machine-readable");
     sub->add_option("--width", args.text.width, "columns (default: the terminal's, 100 when piped)")
         ->check(CLI::Range(40, 1000));
     return sub;
+  };
+  const auto view = [&](const std::string& name, const std::string& help) {
+    return view_of("plan.json or bundle directory", name, help);
   };
   view("show", "A tree of devices, streams, actors in the order they fire, their kernels and registers")
       ->add_flag("--all", args.text.all, "every kernel of long programs");
@@ -168,10 +203,14 @@ int main(int argc, char** argv) {
   simulate->add_option("--message-us", args.message_us, "latency of a message between streams")
       ->check(CLI::Range(0.0, 1e9));
   simulate->add_flag("--all", args.text.all, "every lane and register");
+  view_of("a file of costs", "cost", "What kernels took when they ran: how often measured, mean, standard deviation")
+      ->add_option("--plan", args.plan, "only the kernels of this plan, measured or not");
   CLI::App* html = view("html", "One self-contained page: lanes over virtual time, details, source lines");
   html->add_option("-o,--output", args.output, "file to write (default plan.html)");
-  for (CLI::App* forecast : {simulate, html})
-    forecast->add_option("--links", args.costs, "what links between devices and chosen kernels cost, as JSON");
+  CLI::App* pareto = view("pareto", "What speed costs: bytes of slots against steps per second");
+  pareto->add_option("-o,--output", args.output, "a picture (SVG) to write instead");
+  for (CLI::App* forecast : {simulate, html, pareto})
+    forecast->add_option("--links", args.costs, "what links between devices and kernels cost, as JSON");
   html->add_option("--source", args.source, "directory of the program, where the plan's source files lie");
   CLI11_PARSE(app, argc, argv);
   try {

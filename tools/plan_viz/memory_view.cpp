@@ -49,6 +49,15 @@ std::vector<Extent> extents(const Plan& plan, int64_t& total) {
   return extents;
 }
 
+// Of those that kernels have.
+uint64_t largest_workspace(const Plan& plan) {
+  uint64_t largest = 0;
+  for (const Kernel& k : plan.kernels) {
+    if (k.workspace >= 0) largest = std::max(largest, plan.buffers[k.workspace].bytes);
+  }
+  return largest;
+}
+
 }  // namespace
 
 std::string mem_text(const Plan& plan, const TextOptions& options) {
@@ -71,8 +80,11 @@ std::string mem_text(const Plan& plan, const TextOptions& options) {
   }
   s += table(rows, {false, false, false, true, false}, options.width);
   if (!options.all && lines.size() > kLines) s += fmt::format("  … {} more (--all)\n", lines.size() - kLines);
-  s += fmt::format("  in the arenas, before sharing: register slots {}, workspaces {}, intermediates {}\n",
-                   short_bytes(l.register_slots), short_bytes(l.workspaces), short_bytes(l.intermediates));
+  s += fmt::format(
+      "  in the arenas, before sharing: register slots {}, workspaces {}{}, intermediates {}\n",
+      short_bytes(l.register_slots), short_bytes(l.workspaces),
+      l.workspaces > 0 ? fmt::format(" ({} at most for a kernel)", short_bytes(largest_workspace(plan))) : "",
+      short_bytes(l.intermediates));
 
   int64_t total = 0;
   const std::vector<Extent> life = extents(plan, total);
@@ -115,8 +127,8 @@ std::string mem_json(const Plan& plan) {
   const std::vector<Extent> life = extents(plan, total);
   std::string s = fmt::format(
       "{{\"name\": {}, \"total\": {}, \"arenas_total\": {}, \"variables_total\": {}, \"constants_total\": {}, "
-      "\"packed_total\": {}, \"spaces\": [",
-      quoted_json(plan.name), l.total, l.arenas, l.variables, l.constants, l.packed);
+      "\"packed_total\": {}, \"largest_workspace\": {}, \"spaces\": [",
+      quoted_json(plan.name), l.total, l.arenas, l.variables, l.constants, l.packed, largest_workspace(plan));
   for (size_t i = 0; i < plan.spaces.size(); ++i) {
     s += fmt::format("{}{{\"space\": \"{}\", \"bytes\": {}}}", i ? ", " : "", plan.spaces[i].str(), l.space_bytes[i]);
   }

@@ -80,6 +80,19 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
   return text;
 }
 
+std::string escaped(const std::string& text) {
+  std::string s;
+  for (const char c : text) {
+    if (c == '<')
+      s += "&lt;";
+    else if (c == '&')
+      s += "&amp;";
+    else
+      s += c;
+  }
+  return s;
+}
+
 std::vector<int> chain(const plan::Plan& plan, int stream) {
   std::vector<int> order;
   std::vector<bool> seen(plan.actors.size());

@@ -27,6 +27,8 @@ std::string short_bytes(uint64_t bytes);            // "1.5 MiB", "640 B"
 // Rows as columns with two blanks between; numbers right-aligned where `right` says so.
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right, int width);
 
+std::string escaped(const std::string& text);  // for HTML and SVG
+
 // Actors of the stream in the order they fire (certificate), each once; those not in it last.
 std::vector<int> chain(const plan::Plan& plan, int stream);
 

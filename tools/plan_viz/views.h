@@ -2,6 +2,7 @@
 // What plan-viz prints: each view of a plan as text and as JSON. Pure functions.
 #include <string>
 
+#include "plan/machine.h"
 #include "plan/plan.h"
 #include "plan/simulator.h"
 
@@ -36,6 +37,16 @@ std::string verify_json(const plan::Plan& plan);
 // Predicted period, critical cycle, use of devices, lanes. Of a plan of several ranks: side_by_side() (plan/ranks.h).
 std::string simulate_text(const plan::Plan& plan, const plan::SimulateOptions& simulate, const TextOptions& options);
 std::string simulate_json(const plan::Plan& plan, const plan::SimulateOptions& simulate);
+
+// What speed costs: the fewest bytes of slots for ever shorter periods, beside the plan as it is. Also as a picture.
+std::string pareto_text(const plan::Plan& plan, const TextOptions& options);
+std::string pareto_json(const plan::Plan& plan);
+std::string pareto_svg(const plan::Plan& plan);
+
+// What is known of kernels on a machine: how often they were measured, mean and deviation. Of a plan (null: none): its
+// kernels, each signature once, known or not.
+std::string cost_text(const plan::Machine& machine, const plan::Plan* plan, const TextOptions& options);
+std::string cost_json(const plan::Machine& machine, const plan::Plan* plan);
 
 // Graphviz, clustered by device and stream.
 std::string dot_text(const plan::Plan& plan);

@@ -20,7 +20,7 @@ using namespace sluice;
 struct Arguments {
   std::string model, output, to = "plan", device = "cpu";
   int cores = 0;
-  uint64_t memory_budget = 0;
+  uint64_t memory_budget = 0, workspace_limit = 0;
   std::vector<std::string> without;
 };
 
@@ -53,6 +53,7 @@ std::string compiled(const Arguments& args) {
   options.compile.device = parse_device(args.device);
   options.compile.cores = args.cores;
   options.compile.memory_budget = args.memory_budget;
+  options.compile.workspace_limit = args.workspace_limit;
   options.compile.disabled_passes = args.without;
   const bool whole = args.to == kPlan || args.to == kMemory;
   if (!whole) {
@@ -98,6 +99,9 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   app.add_option("--memory-budget", args.memory_budget, "bytes; a plan that needs more is refused; 0: none")
+      ->capture_default_str();
+  app.add_option("--workspace-limit", args.workspace_limit,
+                 "bytes of a kernel's workspace; an op whose kernels all need more is refused; 0: none")
       ->capture_default_str();
   app.add_option("--without", args.without, "passes to leave out")->check(CLI::IsMember(pass_names()));
   app.footer("Passes, in order:\n" + list_of(stage_names()));

@@ -14,7 +14,7 @@ from sluice.nn.graph.zero import Zero
 
 
 DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "in_place": True, "pack_weights": True, "granularity": "program",
-            "memory_budget": 0, "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
+            "memory_budget": 0, "workspace_limit": 0, "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
             "submit_timeout": None, "disabled_passes": [], "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
             "float32_conv_precision": "highest", "zero": None, "dims": {}}
 
@@ -44,13 +44,15 @@ class GraphConfig:
         self._set("fast_quotas", bool(mode))
 
     def set_cost_file(self, path: Any) -> None:
-        """What kernels took on this machine, as Graph.save_costs wrote it: the compiler prefers it to its predictions. A file that
-        is not there yet changes nothing. All ranks of a job need the same."""
+        """What kernels took on this machine, as Graph.save_costs wrote it: the compiler prefers it to its predictions, for each kernel
+        of the same op, attributes, operands, device and threads, also of other graphs. A file that is not there yet changes nothing.
+        All ranks of a job need the same."""
         self._set("cost_file", os.fspath(path))
 
     def enable_cost_cache(self, directory: Any = None) -> None:
-        """Measures what kernels take in the first 16 calls, keeps it in a file for this graph and this machine, and prefers it
-        to predictions when the graph is compiled again. directory: of the files; by default ~/.cache/sluice/costs.
+        """Prefers what kernels took on this machine to predictions. The first 16 calls of a graph that has kernels of which nothing is
+        known are measured, and kept in a file of the machine for whatever is compiled later. directory: of the file; by default
+        ~/.cache/sluice/costs.
 
         Not in jobs of several ranks, whose plans have to be the same, nor while enable_trace() records for somebody else.
         """
@@ -79,6 +81,13 @@ class GraphConfig:
     def set_memory_budget(self, bytes: Any) -> None:
         """The plan is refused when it needs more; the error names the smallest budget that works."""
         self._set("memory_budget", int(bytes))
+
+    def set_cudnn_buf_limit_mbyte(self, mbyte: int) -> None:
+        """No kernel may have a workspace of more than so many MiB, on whatever device. Where an op's usual kernel needs more, one that
+        fits is taken, which may be slower; without one the graph is refused with the op and its bytes. 0: no limit."""
+        if mbyte < 0:
+            raise ValueError(f"set_cudnn_buf_limit_mbyte: got {mbyte}; must be at least 0 (0 = no limit)")
+        self._set("workspace_limit", int(mbyte) << 20)
 
     def set_quota(self, register: Any, n: int) -> None:
         """Slots of one register, by its name in the plan."""

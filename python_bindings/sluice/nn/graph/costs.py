@@ -1,41 +1,68 @@
-"""What kernels took in the first steps of a graph on this machine, kept for when it is compiled again."""
+"""What kernels took on this machine, kept in files for graphs that are compiled later."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
-import json
 import os
 import platform
-import re
+import time
 from typing import Any
 
 _STEPS = 16
+_LOCK_TIMEOUT_S = 10.0
 
 
-def use_cache(directory: str | None, name: str, captured: Any, options: Any) -> bool:
-    """Has the compiler read what is known of a graph, if it wants that; true when it is to be measured."""
+def use_cache(directory: str | None, options: Any) -> bool:
+    """Has the compiler read what is known of kernels, if the graph wants that; true where more may be measured."""
     if directory is None or "cost_file" in options:
         return False
     from sluice import distributed
 
     if distributed.is_initialized() and distributed.get_world_size() > 1:
         return False
-    options["cost_file"] = _path(directory, name, captured.text())
-    return not os.path.exists(options["cost_file"]) and not options.get("trace", False)
+    options["cost_file"] = _path(directory)
+    return not options.get("trace", False)
 
 
-def _path(directory: str, name: str, text: str) -> str:
-    """The file of a graph, by all that it says, and of this machine."""
+def _path(directory: str) -> str:
+    """The file of this machine."""
     if not directory:
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         directory = os.path.join(home, "sluice", "costs")
     machine = f"{platform.node()} {platform.machine()} {os.cpu_count()}"
-    digest = hashlib.sha256(f"{machine}\n{text}".encode()).hexdigest()[:16]
-    return os.path.join(directory, f"{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}-{digest}.json")
+    return os.path.join(directory, f"kernels-{hashlib.sha256(machine.encode()).hexdigest()[:16]}.json")
+
+
+def add_costs(session: Any, path: str) -> None:
+    """Adds what kernels took since the session's trace began to the history in a file, which others may be adding to as well."""
+    directory = os.path.dirname(path) or "."
+    lock = os.open(directory, os.O_RDONLY)
+    try:
+        _lock(lock, directory)
+        text = session.take_costs(path)
+        scratch = f"{path}.{os.getpid()}"
+        with open(scratch, "w") as file:
+            file.write(text)
+        os.replace(scratch, path)  # whoever reads it sees all of it or nothing
+    finally:
+        os.close(lock)
+
+
+def _lock(descriptor: int, directory: str) -> None:
+    end = time.monotonic() + _LOCK_TIMEOUT_S
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise TimeoutError(f"{directory}: locked by another process for {_LOCK_TIMEOUT_S:g} s; costs are added to a file of it by "
+                                   "one at a time") from None
+        time.sleep(0.01)
 
 
 class FirstSteps:
-    """Of a session that traces from its start. Counts the calls; behind the last of them it writes the file, once."""
+    """Of a session that traces from its start. Counts the calls; behind the last of them it adds to the file, once."""
 
     def __init__(self, session: Any, path: str) -> None:
         self._session, self._path, self._left = session, path, _STEPS
@@ -46,11 +73,6 @@ class FirstSteps:
         if self._left > 0:
             return True
         self._session.set_trace(False)
-        text = self._session.take_costs()
-        if json.loads(text)["kernels"]:
-            os.makedirs(os.path.dirname(self._path), exist_ok=True)
-            scratch = f"{self._path}.{os.getpid()}"
-            with open(scratch, "w") as file:
-                file.write(text)
-            os.replace(scratch, self._path)  # other processes see all of it or nothing
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        add_costs(self._session, self._path)
         return False

@@ -25,7 +25,7 @@ from sluice.nn.debug import Debug
 from sluice.nn.graph.awaiting import Awaiting
 from sluice.nn.graph.call import GraphCall, Trace
 from sluice.nn.graph.config import GraphConfig
-from sluice.nn.graph.costs import FirstSteps, use_cache
+from sluice.nn.graph.costs import FirstSteps, add_costs, use_cache
 from sluice.nn.graph.families import compile_family
 from sluice.nn.graph.refused import Refused
 from sluice.nn.graph.report import Report, graph_repr
@@ -230,7 +230,7 @@ class Graph:
                    "meta": {"name": self.name, "signature": json.dumps(signature)}}
         if arenas is not None:
             options["arenas"] = arenas
-        measures = use_cache(self.config.cost_cache, self.name, trace.captured, options)
+        measures = use_cache(self.config.cost_cache, options)
         with trace.refused:
             session = _C.GraphSession(trace.captured, options, trace.functions)
         self.config.freeze()
@@ -242,7 +242,7 @@ class Graph:
         inputs = [(n, t.dtype, tuple(t.shape)) for n, t in zip(trace.names, trace.leaves)]
         call = GraphCall(self.name, session, trace.structure, inputs, trace.results, trace.functions)
         call.timeout_s = self.config.submit_timeout
-        if measures:
+        if measures and not session.costs_known(options["cost_file"]):
             session.set_trace(True)
             call.first_steps = FirstSteps(session, options["cost_file"])
         return call
@@ -405,12 +405,10 @@ class Graph:
             file.write(self._call.session.take_trace())
 
     def save_costs(self, path: Any) -> None:
-        """Writes what each kernel took since tracing began (config.enable_trace, set_trace), for config.set_cost_file of graphs
-        that are compiled later."""
+        """Adds what kernels took since tracing began (config.enable_trace, set_trace) to the history in the file `path`, or begins
+        one, for config.set_cost_file of graphs that are compiled later. `plan-viz cost` lists it."""
         self.synchronize()
-        text = self._compiled_call("save_costs").session.take_costs()
-        with open(path, "w") as file:
-            file.write(text)
+        add_costs(self._compiled_call("save_costs").session, os.fspath(path))
 
     @contextmanager
     def record_trace(self, path: Any) -> Iterator[None]:

@@ -1,0 +1,39 @@
+#include "plan/query.h"
+
+#include <algorithm>
+
+namespace sluice::plan {
+
+std::vector<int> streams_of_kernels(const Plan& plan) {
+  std::vector<int> streams(plan.kernels.size(), -1);
+  for (const Actor& actor : plan.actors) {
+    for (const Instr& instr : actor.program) {
+      if (instr.kind == InstrKind::kRun) streams[instr.index] = actor.stream;
+    }
+  }
+  return streams;
+}
+
+KernelQuery query_of(const Kernel& kernel, const Stream& stream) {
+  KernelQuery query;
+  query.op = kernel.op;
+  query.attrs = kernel.attrs;
+  for (const View& view : kernel.inputs) {
+    if (view.packed >= 0) query.packed.push_back(static_cast<int>(query.inputs.size()));
+    query.inputs.push_back(view.spec);
+  }
+  for (const View& view : kernel.outputs) query.outputs.push_back(view.spec);
+  query.device = stream.device;
+  query.cores = stream.cores;
+  return query;
+}
+
+uint64_t workspace_limit(const NamedAttrs& attrs) {
+  for (const auto& [name, value] : attrs) {
+    if (name == kWorkspaceLimit)
+      return static_cast<uint64_t>(std::max<int64_t>(get_attr<int64_t>(attrs, kWorkspaceLimit), 0));
+  }
+  return UINT64_MAX;
+}
+
+}  // namespace sluice::plan

@@ -1,0 +1,22 @@
+#pragma once
+// What a device is asked about the kernels of a plan.
+#include <cstdint>
+#include <vector>
+
+#include "plan/plan.h"
+#include "plan/target.h"
+
+namespace sluice::plan {
+
+// Per kernel: the stream that runs it, or -1.
+std::vector<int> streams_of_kernels(const Plan& plan);
+
+// REQUIRES: `stream` runs it.
+KernelQuery query_of(const Kernel& kernel, const Stream& stream);
+
+// An attribute that a call may have beside its op's: the most bytes of workspace that its kernel may have. Kernels that
+// have another way to compute take it then.
+inline constexpr const char* kWorkspaceLimit = "workspace_limit";
+uint64_t workspace_limit(const NamedAttrs& attrs);  // UINT64_MAX: none
+
+}  // namespace sluice::plan
