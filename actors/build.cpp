@@ -201,7 +201,8 @@ std::unique_ptr<NodeProgram> make_ports(const RunState& run, int actor, bool asy
 
 // Kernels of a program that follow each other, [first, first + kernels), as a chain; their operands are in pointers
 // [begin, end).
-std::unique_ptr<KernelChain> make_chain(const NodeProgram& program, size_t first, size_t kernels, Stream& stream) {
+std::unique_ptr<KernelChain> make_chain(const NodeProgram& program, size_t first, size_t kernels, Stream& stream,
+                                        const std::vector<bool>& exchanged) {
   auto chain = std::make_unique<KernelChain>();
   chain->context = fmt::format("{} kernels from {}", kernels, program.kernels[first].context);
   chain->work = stream.create_chain(chain->context);
@@ -211,17 +212,18 @@ std::unique_ptr<KernelChain> make_chain(const NodeProgram& program, size_t first
   const uint32_t begin = program.kernels[first].inputs;
   const uint32_t end = after < program.kernels.size() ? program.kernels[after].inputs : program.sink_outputs;
   // The addresses in a slot change together, so one of them stands for all.
-  const auto add = [&](const std::vector<Patch>& patches) {
+  const auto add = [&](int reg, const std::vector<Patch>& patches) {
+    const bool fixed = exchanged.empty() || !exchanged[reg];
     std::vector<int> known;
     for (const Patch& patch : patches) {
-      if (patch.pointer < begin || patch.pointer >= end || patch.slots->size() == 1) continue;
+      if (patch.pointer < begin || patch.pointer >= end || (fixed && patch.slots->size() == 1)) continue;
       if (std::find(known.begin(), known.end(), patch.token) != known.end()) continue;
       known.push_back(patch.token);
       chain->varying.push_back(patch.pointer);
     }
   };
-  for (const InPort& in : program.ins) add(in.patches);
-  for (const OutPort& out : program.outs) add(out.patches);
+  for (const InPort& in : program.ins) add(in.reg, in.patches);
+  for (const OutPort& out : program.outs) add(out.reg, out.patches);
   for (size_t k = first; k < after; ++k) {
     const int port = program.kernels[k].fills;
     if (port >= 0 && std::find(chain->fills.begin(), chain->fills.end(), port) == chain->fills.end())
@@ -231,10 +233,12 @@ std::unique_ptr<KernelChain> make_chain(const NodeProgram& program, size_t first
   return chain;
 }
 
-void make_chains(NodeProgram& program, const std::vector<plan::Instr>& instructions, Stream& stream) {
+void make_chains(NodeProgram& program, const std::vector<plan::Instr>& instructions, Stream& stream,
+                 const std::vector<bool>& exchanged) {
   size_t first = 0, kernel = 0;
   const auto close = [&] {
-    if (kernel - first > 1) program.kernels[first].chain = make_chain(program, first, kernel - first, stream);
+    if (kernel - first > 1)
+      program.kernels[first].chain = make_chain(program, first, kernel - first, stream, exchanged);
   };
   for (const plan::Instr& instr : instructions) {
     const bool runs = instr.kind == InstrKind::kRun;
@@ -297,7 +301,8 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
   }
   program->touches_variables |= program->writes_variables;
   program->sink_outputs = static_cast<uint32_t>(program->pointers.size());
-  if (own_async && bindings.chains) make_chains(*program, source.program, bindings.streams[source.stream]->stream());
+  if (own_async && bindings.chains)
+    make_chains(*program, source.program, bindings.streams[source.stream]->stream(), bindings.exchanged);
   if (source.role == ActorRole::kSink) {
     for (const int o : outputs_of(plan, run.adjacency, actor)) operands.add(plan.outputs[o].view, false);
   }

@@ -26,7 +26,9 @@ bool Node::takes_acks_directly(int out_port) const {
 }
 
 void Node::activate() {
-  if (run_->plan->actors[actor_].role == ActorRole::kFeed) publish_input_slots();
+  const bool feed = run_->plan->actors[actor_].role == ActorRole::kFeed;
+  for (size_t p = 0; feed && p < run_->adjacency.out_registers[actor_].size(); ++p)
+    publish_input_slots(static_cast<int>(p));
   if (rule_.can_fire()) fire_all();
 }
 
@@ -100,9 +102,9 @@ void Node::on_ack_special(int port, int slot) {
   freed_slot_ = slot;
   const int free = rule_.free_slots(port);
   rule_.on_ack(port, slot, Host{*this});
-  if (run_->plan->actors[actor_].role == ActorRole::kFeed) {
-    if (rule_.free_slots(port) > free) wait_for_readers(port, slot);
-    publish_input_slots();
+  if (run_->plan->actors[actor_].role == ActorRole::kFeed && rule_.free_slots(port) > free) {
+    wait_for_readers(port, slot);
+    publish_input_slots(port);
   }
   fire_all();
 }
@@ -119,13 +121,9 @@ void Node::wait_for_readers(int port, int slot) {
   }
 }
 
-void Node::publish_input_slots() {
-  const int ports = static_cast<int>(run_->adjacency.out_registers[actor_].size());
-  uint64_t writable = UINT64_MAX;
-  for (int p = 0; p < ports; ++p) {
-    writable = std::min(writable, rule_.firings() + static_cast<uint64_t>(rule_.free_slots(p)));
-  }
-  run_->listener->on_input_slots(actor_, writable);
+void Node::publish_input_slots(int port) {
+  const uint64_t writable = rule_.firings() + static_cast<uint64_t>(rule_.free_slots(port));
+  run_->listener->on_input_slots(run_->adjacency.out_registers[actor_][port], writable);
 }
 
 // Every message this node can ever get has come: its inputs have ended, its slots are back, its source was stopped.

@@ -220,7 +220,7 @@ class alignas(64) Node {
   void on_ack_special(int port, int slot);
   void wait_for_readers(int port, int slot);
   void before_ack(int edge, int slot);
-  void publish_input_slots();
+  void publish_input_slots(int port);
   [[gnu::noinline]] static void post(const Node& to, Cell& cell);
   void send_ack(int edge, int slot);
   void send_end(int edge);

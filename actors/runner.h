@@ -56,6 +56,9 @@ class Runner {
   std::vector<StreamExecutor*> streams_at_work() const;
   // Addresses of a register's slots.
   const std::vector<std::byte*>& slots(int reg) const { return run_.slots[reg]; }
+  // Another one. REQUIRES: the slot is free and the caller's to write, or held by a sink that fires and is its only
+  // reader; `bindings` say that the register's memory is exchanged.
+  void set_slot(int reg, int slot, std::byte* address) { run_.slots[reg][static_cast<size_t>(slot)] = address; }
   uint64_t firings(int actor) const { return nodes_[actor]->firings(); }
   uint64_t waits(int actor) const { return nodes_[actor]->waits(); }
   int64_t busy_ns(int actor) const { return nodes_[actor]->busy_ns(); }

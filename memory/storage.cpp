@@ -7,8 +7,8 @@ namespace sluice {
 Storage::Storage(std::shared_ptr<Allocator> allocator, uint64_t bytes, plan::Space space)
     : allocator_(std::move(allocator)), data_(allocator_->allocate(bytes)), bytes_(bytes), space_(space) {}
 
-Storage::Storage(void* data, uint64_t bytes, std::function<void()> release)
-    : data_(data), bytes_(bytes), release_(std::move(release)) {}
+Storage::Storage(void* data, uint64_t bytes, std::function<void()> release, plan::Space space)
+    : data_(data), bytes_(bytes), space_(space), release_(std::move(release)) {}
 
 Storage::~Storage() {
   if (allocator_ != nullptr) {

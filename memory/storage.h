@@ -27,7 +27,7 @@ class Storage {
  public:
   Storage(std::shared_ptr<Allocator> allocator, uint64_t bytes, plan::Space space = {});
   // Borrows foreign memory; `release` runs when the last owner goes.
-  Storage(void* data, uint64_t bytes, std::function<void()> release);
+  Storage(void* data, uint64_t bytes, std::function<void()> release, plan::Space space = {});
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;

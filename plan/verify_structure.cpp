@@ -388,7 +388,6 @@ class Structure {
             "input '{}': register '{}' has emit_every {} and {} initial tokens; the feed must emit it at every firing",
             i.name, r.name, r.emit_every, r.initial_tokens);
       }
-      host("input '" + i.name + "'", r);
     }
     for (const Output& o : plan_.outputs) {
       if (o.view.base != BaseKind::kRegister) {
@@ -400,16 +399,6 @@ class Structure {
         found |= plan_.actors[plan_.edges[e].consumer].role == ActorRole::kSink && o.view.token < plan_.edges[e].take;
       }
       if (!found) problem("output '{}': the sink does not consume '{}'", o.name, plan_.registers[o.view.index].name);
-      host("output '" + o.name + "'", plan_.registers[o.view.index]);
-    }
-  }
-  // Callers read and write it.
-  void host(const std::string& where, const Register& r) {
-    for (const int slot : r.slots) {
-      const Space& space = plan_.spaces[plan_.arenas[plan_.buffers[slot].arena].space];
-      if (space.kind != SpaceKind::kDevice) continue;
-      problem("{}: register '{}' lies in {}; callers need it in host memory", where, r.name, space.str());
-      return;
     }
   }
 

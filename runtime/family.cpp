@@ -242,7 +242,7 @@ std::optional<FamilyStep> SessionFamily::submit(std::span<const InputTensor> inp
   state.number = core.submitted++;
   for (const plan::Part& part : state.parts) {
     const bool may_wait = !try_only || !state.steps.empty();
-    const PartInputs given(*core.family, part, inputs);
+    const PartInputs given(*core.family, part, inputs, state.parts.size() == 1);
     Session& member = core.members[part.member];
     const Turns::Inside turn = core.turns.enter(
         part.member, !may_wait, [&](int active) { return core.members[active].stats().in_flight == 0; },

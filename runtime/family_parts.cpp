@@ -24,7 +24,8 @@ Rows rows_of(const plan::FamilyPort& port, TensorSpec spec, const plan::Extents&
 
 }  // namespace
 
-PartInputs::PartInputs(const plan::Family& family, const plan::Part& part, std::span<const InputTensor> inputs) {
+PartInputs::PartInputs(const plan::Family& family, const plan::Part& part, std::span<const InputTensor> inputs,
+                       bool alone) {
   const plan::Extents& capacity = family.members[part.member];
   const plan::Extents first(family.dims.size(), 0);
   filled_.reserve(inputs.size());
@@ -34,7 +35,7 @@ PartInputs::PartInputs(const plan::Family& family, const plan::Part& part, std::
     const auto* data = static_cast<const std::byte*>(inputs[i].data) + rows.offset;
     const TensorSpec taken = TensorSpec::contiguous({rows.spec.dtype, port.shape(capacity)});
     if (taken.shape == rows.spec.shape) {
-      tensors_.push_back({data, rows.spec});
+      tensors_.push_back({data, rows.spec, alone ? inputs[i].storage : nullptr});
       continue;
     }
     std::vector<std::byte>& filled = filled_.emplace_back(taken.extent_bytes());
@@ -58,6 +59,10 @@ std::vector<OutputTensor> join_parts(const plan::Family& family, const std::vect
     auto storage = std::make_shared<Storage>(make_host_allocator(), whole.extent_bytes());
     for (size_t p = 0; p < parts.size(); ++p) {
       const OutputTensor& from = results[p][o];
+      SLUICE_CHECK_KIND(kUnsupported, from.storage->space().kind != plan::SpaceKind::kDevice,
+                        "graph '{}': output '{}': lies in {}; results of calls that are filled up or split must lie in "
+                        "host memory",
+                        family.name, port.name, from.storage->space().str());
       const Rows source = rows_of(port, TensorSpec::contiguous(from.type), first, parts[p].extents);
       const Rows target = rows_of(port, whole, parts[p].start, parts[p].extents);
       strided_copy(static_cast<std::byte*>(storage->data()) + target.offset, target.spec, from.storage->data(),

@@ -10,10 +10,11 @@
 
 namespace sluice {
 
-// The rows of a part, filled up with zeros to what its member takes. What need not be filled up is not copied.
+// The rows of a part, filled up with zeros to what its member takes. What need not be filled up is not copied, and
+// handed over where no other part of the call may read it (`alone`).
 class PartInputs {
  public:
-  PartInputs(const plan::Family& family, const plan::Part& part, std::span<const InputTensor> inputs);
+  PartInputs(const plan::Family& family, const plan::Part& part, std::span<const InputTensor> inputs, bool alone);
   std::span<const InputTensor> tensors() const { return tensors_; }
 
  private:

@@ -182,6 +182,10 @@ std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const Va
                options.max_in_flight, kMostInFlight);
   loaded->plan = std::move(plan);
   loaded->options = std::move(options);
+  const plan::FiringCounts counts(loaded->plan);
+  loaded->ports = ports_of(loaded->plan, counts, loaded->options.shards);
+  loaded->exchange = find_exchange(loaded->plan, counts, loaded->ports, loaded->options);
+  set_apart(loaded->plan, loaded->exchange);
   loaded->streams = engine.executors(loaded->plan.streams);
   for (const auto& stream : loaded->streams) loaded->bindings.streams.push_back(stream.get());
   bind_variables(*loaded, variables);

@@ -38,13 +38,21 @@ inline constexpr Timeout kNoTimeout = Timeout::max();
 // Storage of each plan variable, by name: right space, at least the variable's bytes.
 using VariableBindings = std::map<std::string, std::shared_ptr<Storage>>;
 
-// Host memory to read an input from; any strides. Copied before submit() returns.
+// Memory to read an input from; any strides. Borrowed host memory is copied before submit() returns.
+//
+// With `storage`, in which `data` lies, it is handed over: once submit() has returned the memory is the step's, which
+// may write to it, and the session lets go of it when its last reader is done, or else the step is over. A port that
+// exchanges memory (PortInfo) takes it as it is if it lies in the port's space, contiguous, at a multiple of 64 bytes,
+// and, where the input's memory becomes a result's, at the start of the storage; otherwise it is copied. Whoever lets
+// go last frees it, on a stream thread, too: what a storage runs then must not throw, block or call the session. Where
+// submit() throws, nothing was taken.
 struct InputTensor {
   const void* data = nullptr;
   TensorSpec spec;
+  std::shared_ptr<Storage> storage = nullptr;
 };
 
-// A result: contiguous host memory, owned by whoever holds the storage.
+// A result: contiguous memory of the port's space, owned by whoever holds the storage, also after the session's end.
 struct OutputTensor {
   TensorType type;
   std::shared_ptr<Storage> storage;
@@ -53,6 +61,8 @@ struct OutputTensor {
 struct PortInfo {
   std::string name;
   TensorType type;
+  plan::Space space = {};   // of callers' memory; an input may be borrowed from host memory, too
+  std::string copied = "";  // why its memory is copied; "": it is exchanged with callers'
 };
 
 struct SessionOptions {
@@ -72,6 +82,12 @@ struct SessionOptions {
   // not throw, block or submit.
   std::function<void(uint64_t step, const Status& status, const std::vector<OutputTensor>& outputs)> on_output =
       nullptr;
+  // Ports exchange memory with callers, wherever the plan allows it, and have none of their own: what is handed over
+  // takes the place of a slot, a result is the slot itself. What is only borrowed is copied all the same.
+  bool zero_copy = false;
+  // The same of ports that the plan has in the memory of a device: inputs may lie there, results stay there. Otherwise
+  // these ports, too, copy from and to host memory.
+  bool device_ports = false;
   // Memory for the plan's arenas that it shares with sessions which never have steps in flight at the same time.
   std::shared_ptr<SharedArenas> arenas = nullptr;
 };
@@ -127,7 +143,8 @@ struct KernelLibrary {
 struct SessionStats {
   uint64_t submitted = 0, finished = 0, failed = 0;
   int in_flight = 0, max_in_flight = 0;
-  uint64_t bytes = 0;  // that the session holds: SessionMemory's totals
+  uint64_t bytes = 0;                            // that the session holds: SessionMemory's totals
+  uint64_t input_copies = 0, output_copies = 0;  // tensors copied at ports; not those that were handed over
   // In the plan's order.
   std::vector<ActorStats> actors;
   std::vector<StreamStats> streams;
@@ -145,8 +162,8 @@ struct SessionMemory {
     uint64_t shared = 0;     // of them, in SessionOptions::arenas
     uint64_t variables = 0;  // bound, shared with others
     uint64_t packed = 0;     // copies of variables as kernels read them, shared with others
-    uint64_t inputs = 0;     // of steps beyond those that the plan's slots hold
-    uint64_t outputs = 0;    // results of the steps that may be in flight
+    uint64_t inputs = 0;     // of steps beyond those that the plan's slots hold; copies at ports that exchange memory
+    uint64_t outputs = 0;    // results of the steps that may be in flight; slots of ports that exchange memory
     uint64_t total() const { return arenas + variables + packed + inputs + outputs; }
   };
   std::vector<Space> spaces;

@@ -6,7 +6,6 @@
 #include "actors/stream_executor.h"
 #include "base/log.h"
 #include "runtime/engine.h"
-#include "runtime/strided_copy.h"
 #include "streams/stream.h"
 
 namespace sluice {
@@ -17,11 +16,12 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
     : engine_(engine),
       results_memory_(engine.caching_allocator()),
       manual_(engine.options().manual_stepping),
-      loaded_(std::move(loaded)) {
+      loaded_(std::move(loaded)),
+      ports_(std::move(loaded_->ports)) {
   const plan::Plan& plan = loaded_->plan;
   loaded_->bindings.chains = loaded_->options.cuda_graphs;
+  loaded_->bindings.exchanged = loaded_->exchange.registers();
   runner_ = make_runner();
-  ports_ = ports_of(plan, runner_->counts(), loaded_->options.shards);
   int room = INT_MAX, ahead = INT_MAX;  // steps that have their slots, at feeds; at sources
   for (int a = 0; a < static_cast<int>(plan.actors.size()); ++a) {
     const plan::Actor& actor = plan.actors[a];
@@ -29,11 +29,13 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
       sinks_.push_back({a, actors::outputs_of(plan, runner_->adjacency(), a),
                         static_cast<uint64_t>(firings_per_step(runner_->counts(), a))});
     }
-    if (actor.role == ActorRole::kFeed) feeds_.push_back({a, static_cast<uint64_t>(actor.starts)});
     if (!is_started(actor)) continue;
     int& steps = actor.role == ActorRole::kFeed ? room : ahead;
-    for (const int r : runner_->adjacency().out_registers[a])
+    for (const int r : runner_->adjacency().out_registers[a]) {
       steps = std::min(steps, plan.registers[r].quota / actor.starts);
+      if (actor.role == ActorRole::kFeed)
+        fed_.push_back({r, static_cast<uint64_t>(actor.starts), static_cast<uint64_t>(plan.registers[r].quota)});
+    }
   }
   if (room == INT_MAX) room = ahead == INT_MAX ? 1 : std::max(1, ahead);
   const int least = least_in_flight();
@@ -44,7 +46,11 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
                "least that",
                plan.name, max_in_flight_, least);
   pending_.resize(static_cast<size_t>(max_in_flight_));
-  if (!feeds_.empty() && max_in_flight_ > room) {
+  port_memory_ = std::make_unique<PortMemory>(engine, plan, ports_, std::move(loaded_->exchange), pending_.size());
+  port_memory_->bind(*runner_);
+  exchanges_outputs_ = std::any_of(ports_.outputs.begin(), ports_.outputs.end(),
+                                   [](const PortInfo& port) { return port.copied.empty(); });
+  if (!fed_.empty() && max_in_flight_ > room) {
     const auto waiting = static_cast<size_t>(max_in_flight_ - room);
     backlog_ = std::make_unique<Backlog>(waiting, ports_, results_memory_);
     in_backlog_.resize(waiting);
@@ -213,15 +219,26 @@ void SessionCore::on_sink(int actor, uint64_t step, const Status& status, void* 
       continue;
     }
     lock.unlock();
+    Status copied;
     for (size_t i = 0; i < sink.outputs.size(); ++i) {
       const int port = ports_.output_of[sink.outputs[i]];
       if (port < 0) continue;
+      if (ports_.outputs[port].copied.empty()) {
+        port_memory_->hand_out(port, firing, *runner_, state->outputs[port].storage);
+        continue;
+      }
+      ++output_copies_;
       const TensorSpec& spec = plan().outputs[sink.outputs[i]].view.spec;
       const TensorSpec rows = TensorSpec::contiguous({spec.dtype, spec.shape});
-      strided_copy(static_cast<std::byte*>(state->outputs[port].storage->data()) + part * rows.extent_bytes(), rows,
-                   outputs[i], spec);
+      auto* const to = static_cast<std::byte*>(state->outputs[port].storage->data()) + part * rows.extent_bytes();
+      try {
+        port_memory_->copy_out(plan().outputs[sink.outputs[i]].view.index, to, rows, outputs[i], spec);
+      } catch (...) {
+        if (copied.ok()) copied = Status::from_current_exception();  // by a device
+      }
     }
     lock.lock();
+    if (state->pending.ok()) state->pending = copied;
   }
   if (part + 1 == sink.per_step) sink.next_step = std::max(sink.next_step, step + 1);
   finish_delivered(lock);
@@ -260,11 +277,13 @@ Status SessionCore::end_of_data(uint64_t step) const {
   }
 }
 
-void SessionCore::on_input_slots(int actor, uint64_t writable) {
+void SessionCore::on_input_slots(int reg, uint64_t writable) {
+  FedRegister& fed = *std::find_if(fed_.begin(), fed_.end(), [&](const FedRegister& f) { return f.reg == reg; });
+  // Let go of without the lock: it may be the last of what callers have handed over.
+  const std::shared_ptr<Storage> done =
+      writable > fed.quota ? port_memory_->release(reg, writable - fed.quota - 1) : nullptr;
   std::unique_lock lock(mutex_);
-  for (Feed& feed : feeds_) {
-    if (feed.actor == actor) feed.writable = writable;
-  }
+  fed.writable = writable;
   publish_backlog(lock);
   offer_room();
 }

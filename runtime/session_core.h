@@ -4,8 +4,8 @@
 // Invariants
 //  1. Steps are numbered in the order submitters get past the capacity check; their start credits go out in that order.
 //  2. submitted_ - finished_ <= max_in_flight_, except for start(n). Those without slots are in the backlog.
-//  3. The input slots of step s are written only while s < writable_ and before its start credit: by its submitter, or
-//     from the backlog by whoever learns of free slots.
+//  3. The input slots of step s are written only while they are free and before its start credit: by its submitter, or
+//     from the backlog by whoever learns of free slots. What was handed over is in port_memory_ until then.
 //  4. Once data_ended_, no start credit goes out until reset() has made another runner.
 //  5. mutex_ is never held while something else is waited for, except on its condition variables.
 #include <atomic>
@@ -24,7 +24,9 @@
 #include "base/interrupt.h"
 #include "runtime/backlog.h"
 #include "runtime/engine.h"
+#include "runtime/exchange.h"
 #include "runtime/packed_weights.h"
+#include "runtime/port_memory.h"
 #include "runtime/ports.h"
 #include "runtime/session.h"
 #include "runtime/step_state.h"
@@ -66,6 +68,8 @@ class SessionCore final : public actors::RunListener,
     std::map<int, std::unique_ptr<collective::Communicator>> communicators;  // by group
     std::vector<std::shared_ptr<const int>> lanes;                           // streams of its own, by number
     std::vector<std::shared_ptr<const PreparedKernel>> kernels;
+    Ports ports;
+    Exchange exchange;  // of ports
     actors::Bindings bindings;
   };
   SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded);
@@ -105,7 +109,7 @@ class SessionCore final : public actors::RunListener,
 
   // actors::RunListener
   void on_sink(int actor, uint64_t step, const Status& status, void* const* outputs) override;
-  void on_input_slots(int actor, uint64_t writable) override;
+  void on_input_slots(int reg, uint64_t writable) override;
   void on_sink_end(int actor) override;
   void on_data_end() override;
   void on_failure(uint64_t step, const Status& status) override;
@@ -127,10 +131,11 @@ class SessionCore final : public actors::RunListener,
     uint64_t fired = 0;
     bool ended = false;  // delivers no more
   };
-  struct Feed {
-    int actor = 0;
-    uint64_t starts = 1;  // firings per step
-    uint64_t writable = 0;
+  struct FedRegister {
+    int reg = 0;
+    uint64_t starts = 1;  // firings of its feed per step
+    uint64_t quota = 1;
+    uint64_t writable = 0;  // firings whose slots may be written
   };
 
   // False after `timeout`, or on a thread of its own.
@@ -158,7 +163,10 @@ class SessionCore final : public actors::RunListener,
   RunnerInUse runner() const;
   void read_counters(SessionStats& stats) const;
   void check_inputs(std::span<const InputTensor> inputs) const;
-  void write_inputs(uint64_t step, std::span<const InputTensor> inputs);
+  void check_handed_over(size_t index, const InputTensor& input) const;
+  void copy_inputs(uint64_t step, std::span<const InputTensor> inputs);
+  template <class Copy>
+  void copying(uint64_t step, Copy&& copy);
   int least_in_flight() const;
   // REQUIRES, of these: mutex_ held.
   bool has_slots(uint64_t step) const;
@@ -171,6 +179,7 @@ class SessionCore final : public actors::RunListener,
   void order_variables();
   void count_writes();
   std::shared_ptr<StepState> new_state();
+  void let_go_of_results();
   void finish_delivered(std::unique_lock<std::mutex>& lock);
   void finish_step(std::unique_lock<std::mutex>& lock, uint64_t step);
   void conclude(const std::shared_ptr<StepState>& state, const Status& status);
@@ -193,14 +202,16 @@ class SessionCore final : public actors::RunListener,
   const bool manual_;
   std::unique_ptr<Loaded> loaded_;
   Ports ports_;
+  std::unique_ptr<PortMemory> port_memory_;
   std::unique_ptr<Backlog> backlog_;        // null when the plan has slots for all that may be in flight
   std::shared_ptr<actors::Runner> runner_;  // null once closed
   std::shared_ptr<actors::System::Run> control_;
   std::atomic<bool> never_active_{false};  // open() has failed before an actor could fire
   std::vector<Sink> sinks_;
-  std::vector<Feed> feeds_;
+  std::vector<FedRegister> fed_;
   std::vector<int> touching_, writing_;  // actors whose firings read or write variables
   int max_in_flight_ = 1;
+  bool exchanges_outputs_ = false;
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;  // variables idle, finished_ at wake_at_, closing
@@ -233,6 +244,7 @@ class SessionCore final : public actors::RunListener,
     std::vector<std::shared_ptr<PackedWeight>> packed;
   };
   std::shared_ptr<const Variables> variables_;  // of `loaded_`; null once closed
+  std::atomic<uint64_t> input_copies_{0}, output_copies_{0};
   std::atomic<uint64_t> touches_{0}, write_touches_{0};
   std::atomic<int> idle_waiters_{0};
   SessionStats last_stats_;  // once closed

@@ -163,6 +163,8 @@ void SessionCore::renew() {
     if (stream->stream().asynchronous()) static_cast<void>(stream->stream().synchronize());
   }
   clear_initial_tokens(engine_, *loaded_);
+  port_memory_->clear_inputs();
+  port_memory_->bind(*runner);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return readers_ == 0; });
   SLUICE_CHECK_KIND(kRuntime, !closing_, "session '{}' was stopped; load the plan again", plan().name);
@@ -177,7 +179,7 @@ void SessionCore::renew() {
     sink.next_step = sink.fired = 0;
     sink.ended = false;
   }
-  for (Feed& feed : feeds_) feed.writable = 0;
+  for (FedRegister& fed : fed_) fed.writable = 0;
   lock.unlock();
   engine_.actor_system().unregister_run(std::exchange(control_, nullptr));
   runner.reset();
@@ -228,6 +230,7 @@ void SessionCore::let_go() {
   const auto variables = std::move(variables_);
   lock.unlock();
   runner.reset();
+  port_memory_->clear();
   loaded_->arenas.clear();
   loaded_->kernels.clear();
   loaded_->variables.clear();

@@ -16,6 +16,8 @@ SessionStats SessionCore::stats() const {
   stats.failed = failed_;
   stats.in_flight = static_cast<int>(submitted_ - finished_);
   stats.max_in_flight = max_in_flight_;
+  stats.input_copies = input_copies_;
+  stats.output_copies = output_copies_;
   ++readers_;
   lock.unlock();
   try {
@@ -113,7 +115,13 @@ SessionMemory SessionCore::memory() const {
     space(where.str()).packed += align_up(copy.bytes, plan::kAlignment);
   }
   if (backlog_ != nullptr) space("host").inputs += backlog_->bytes();
-  for (const plan::Output& output : plan.outputs) {
+  for (const plan::Space& s : plan.spaces) {
+    space(s.str()).inputs += port_memory_->input_bytes(s);
+    space(s.str()).outputs += port_memory_->output_bytes(s);
+  }
+  for (size_t o = 0; o < plan.outputs.size(); ++o) {
+    const plan::Output& output = plan.outputs[o];
+    if (ports_.output_of[o] >= 0 && ports_.outputs[ports_.output_of[o]].copied.empty()) continue;
     const uint64_t bytes = checked_bytes(output.view.spec.shape, dtype_size(output.view.spec.dtype));
     space("host").outputs += bytes * static_cast<uint64_t>(max_in_flight_);
   }

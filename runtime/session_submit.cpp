@@ -11,14 +11,6 @@ namespace {
 
 std::string type_str(const TensorSpec& spec) { return TensorType{spec.dtype, spec.shape}.str(); }
 
-// True when nobody but `held` itself, and one more copy made here, refers to the object.
-template <class T>
-bool sole_owner(const std::shared_ptr<T>& held) {
-  // Copying is a read-modify-write on the count: it orders us after the last owner's release.
-  const std::shared_ptr<T> copy = held;
-  return copy.use_count() == 2;
-}
-
 }  // namespace
 
 void SessionCore::check_inputs(std::span<const InputTensor> inputs) const {
@@ -36,12 +28,29 @@ void SessionCore::check_inputs(std::span<const InputTensor> inputs) const {
                  type_str(got), port.type.str());
     SLUICE_CHECK(inputs[i].data != nullptr || numel(got.shape) == 0,
                  "session '{}': input '{}': got no data; expected {}", plan().name, port.name, port.type.str());
+    if (inputs[i].storage != nullptr) check_handed_over(i, inputs[i]);
   }
 }
 
+void SessionCore::check_handed_over(size_t index, const InputTensor& input) const {
+  const PortInfo& port = ports_.inputs[index].info;
+  const Storage& storage = *input.storage;
+  const auto start = reinterpret_cast<uintptr_t>(input.data) - reinterpret_cast<uintptr_t>(storage.data());
+  const uint64_t bytes = input.spec.extent_bytes();
+  SLUICE_CHECK(bytes == 0 || (start <= storage.bytes() && bytes <= storage.bytes() - start),
+               "session '{}': input '{}': {} bytes at {} of the {} handed over; it must lie within them", plan().name,
+               port.name, bytes, static_cast<int64_t>(start), storage.bytes());
+  SLUICE_CHECK(storage.space().kind != plan::SpaceKind::kDevice || port_memory_->fits(index, input),
+               "session '{}': input '{}': handed over in {}; it must lie in {}, contiguous at a multiple of 64 bytes{}",
+               plan().name, port.name, storage.space().str(), port.space.str(),
+               port.space.kind == plan::SpaceKind::kDevice ? ", or in host memory" : "");
+}
+
 // Each firing of a feed gets the next rows of an input, and the whole of a scalar.
-void SessionCore::write_inputs(uint64_t step, std::span<const InputTensor> inputs) {
+void SessionCore::copy_inputs(uint64_t step, std::span<const InputTensor> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
+    if (ports_.inputs[i].info.copied.empty()) continue;
+    ++input_copies_;
     TensorSpec part = inputs[i].spec;
     uint64_t part_bytes = 0;  // from one to the next
     const auto parts = static_cast<uint64_t>(ports_.inputs[i].parts);
@@ -54,10 +63,21 @@ void SessionCore::write_inputs(uint64_t step, std::span<const InputTensor> input
       const plan::Window window = plan::window_of(ports_.inputs[i].shards[s], part);
       const std::vector<std::byte*>& slots = runner_->slots(input.reg);
       for (uint64_t b = 0; b < parts; ++b) {
-        strided_copy(slots[(step * parts + b) % slots.size()], input.spec,
-                     static_cast<const std::byte*>(inputs[i].data) + b * part_bytes + window.offset, window.spec);
+        port_memory_->copy_in(input.reg, slots[(step * parts + b) % slots.size()], input.spec,
+                              static_cast<const std::byte*>(inputs[i].data) + b * part_bytes + window.offset,
+                              window.spec);
       }
     }
+  }
+}
+
+// A device that fails to copy fails the step.
+template <class Copy>
+void SessionCore::copying(uint64_t step, Copy&& copy) {
+  try {
+    copy();
+  } catch (...) {
+    on_failure(step, Status::from_current_exception());
   }
 }
 
@@ -69,8 +89,8 @@ void SessionCore::check_open() const {
 }
 
 bool SessionCore::has_slots(uint64_t step) const {
-  return std::all_of(feeds_.begin(), feeds_.end(),
-                     [&](const Feed& feed) { return (step + 1) * feed.starts <= feed.writable; });
+  return std::all_of(fed_.begin(), fed_.end(),
+                     [&](const FedRegister& fed) { return (step + 1) * fed.starts <= fed.writable; });
 }
 
 bool SessionCore::has_capacity() const {
@@ -102,7 +122,8 @@ void SessionCore::publish_backlog(std::unique_lock<std::mutex>& lock) {
     const size_t entry = step % backlog_->capacity();
     if (step == submitted_ || !in_backlog_[entry] || !has_slots(step) || closing_ || data_ended_) break;
     lock.unlock();
-    write_inputs(step, backlog_->inputs(step));
+    copying(step, [&] { copy_inputs(step, backlog_->inputs(step)); });
+    port_memory_->put(step, *runner_);
     lock.lock();
     if (abandoned_) break;
     in_backlog_[entry] = false;
@@ -135,6 +156,24 @@ void SessionCore::count_writes() {
   }
 }
 
+// Results of states that nobody uses any more go back to where they came from. Without the lock: memory that callers
+// have handed over goes as they said.
+void SessionCore::let_go_of_results() {
+  const auto find = [&]() -> std::shared_ptr<Storage> {
+    const std::lock_guard lock(mutex_);
+    for (const std::shared_ptr<StepState>& pooled : pool_) {
+      if (!sole_owner(pooled)) continue;
+      for (size_t o = 0; o < pooled->outputs.size(); ++o) {
+        if (ports_.outputs[o].copied.empty() && pooled->outputs[o].storage != nullptr)
+          return std::move(pooled->outputs[o].storage);
+      }
+    }
+    return nullptr;
+  };
+  while (find() != nullptr) {
+  }
+}
+
 // A state nobody uses any more, or a new one; likewise its results' memory.
 std::shared_ptr<StepState> SessionCore::new_state() {
   std::shared_ptr<StepState> state;
@@ -152,6 +191,11 @@ std::shared_ptr<StepState> SessionCore::new_state() {
   state->outputs.resize(ports_.outputs.size());
   for (size_t o = 0; o < ports_.outputs.size(); ++o) {
     OutputTensor& output = state->outputs[o];
+    if (ports_.outputs[o].copied.empty()) {
+      output.type = ports_.outputs[o].type;
+      output.storage = port_memory_->new_result(static_cast<int>(o));
+      continue;
+    }
     if (output.storage != nullptr && sole_owner(output.storage)) continue;
     output.type = ports_.outputs[o].type;
     const uint64_t bytes = checked_bytes(output.type.shape, dtype_size(output.type.dtype));
@@ -168,6 +212,7 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
     check_open();
   }
   order_variables();
+  if (exchanges_outputs_) let_go_of_results();
   std::unique_lock lock(mutex_);
   if (!has_capacity() && try_only) {
     // Once no step is in flight, slots of inputs are on their way back; that takes microseconds.
@@ -187,6 +232,7 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
   }
   check_open();
   const std::shared_ptr<StepState> state = new_state();
+  port_memory_->accept(submitted_, inputs);
   const uint64_t step = submitted_++;
   count_writes();
   pending_[step % pending_.size()] = state;
@@ -195,12 +241,17 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
   lock.unlock();
   if (waits) {
     backlog_->put(step, inputs);
+    copying(step, [&] { input_copies_ += port_memory_->fill(step, inputs); });
     lock.lock();
     in_backlog_[step % backlog_->capacity()] = true;
     publish_backlog(lock);
     return StepHandle(state);
   }
-  write_inputs(step, inputs);
+  copying(step, [&] {
+    copy_inputs(step, inputs);
+    input_copies_ += port_memory_->fill(step, inputs);
+  });
+  port_memory_->put(step, *runner_);
   lock.lock();
   published_changed_.wait(lock, [&] { return published_ == step; });
   publish(step);

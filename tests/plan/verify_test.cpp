@@ -72,13 +72,6 @@ const Bad kBad[] = {
      },
      "structure: input 'x': register 'raw' has emit_every 2 and 0 initial tokens; the feed must emit it at every "
      "firing"},
-    {"input_on_a_device",
-     [](Plan& p) {
-       p.inputs = {{"x", 0, p.kernels[0].inputs[0].spec}};
-       p.spaces.push_back({SpaceKind::kDevice, parse_device("sim:0")});
-       p.arenas[p.buffers[p.registers[0].slots[0]].arena].space = static_cast<int>(p.spaces.size()) - 1;
-     },
-     "structure: input 'x': register 'raw' lies in sim:0; callers need it in host memory"},
     {"steps_of_more_slots", [](Plan& p) { p.actors[0].starts = 3; },
      "steps: register 'raw' of feed 'feed' has 2 slots; a step is 3 firings of it, each with one"},
     {"starts_of_a_net", [](Plan& p) { p.actors[2].starts = 2; },
