@@ -20,8 +20,15 @@ Port port_of(const std::string& name, const TensorType& type) {
   return {name, static_cast<DType>(type.dtype), type.shape.vec()};
 }
 
+// Of a tensor's memory: where it is known to be a storage, that one is handed over, not what a caller sees of it.
+struct StorageHolder {
+  std::shared_ptr<Storage> storage;
+  void operator()(void*) { storage.reset(); }
+};
+
 Tensor tensor_of(const OutputTensor& output) {
-  return {static_cast<DType>(output.type.dtype), output.type.shape.vec(), {output.storage, output.storage->data()}};
+  return {static_cast<DType>(output.type.dtype), output.type.shape.vec(),
+          std::shared_ptr<void>(output.storage->data(), StorageHolder{output.storage})};
 }
 
 std::vector<Tensor> tensors_of(const std::vector<OutputTensor>& outputs) {
@@ -33,6 +40,19 @@ std::vector<Tensor> tensors_of(const std::vector<OutputTensor>& outputs) {
 std::vector<InputTensor> inputs_of(const std::vector<Tensor>& tensors) {
   std::vector<InputTensor> inputs;
   for (const Tensor& tensor : tensors) inputs.push_back({tensor.raw(), TensorSpec::contiguous(type_of(tensor))});
+  return inputs;
+}
+
+std::vector<InputTensor> inputs_to_keep(const std::vector<Tensor>& tensors) {
+  std::vector<InputTensor> inputs = inputs_of(tensors);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const std::shared_ptr<void>& data = tensors[i].shared();
+    if (data == nullptr) continue;
+    const StorageHolder* known = std::get_deleter<StorageHolder>(data);
+    inputs[i].storage = known != nullptr && known->storage != nullptr && known->storage->data() == data.get()
+                            ? known->storage
+                            : std::make_shared<Storage>(data.get(), tensors[i].bytes(), [data] {});
+  }
   return inputs;
 }
 
@@ -65,7 +85,7 @@ Tensor::Tensor(DType dtype, std::vector<int64_t> shape) : dtype_(dtype), shape_(
     const uint64_t bytes = checked_bytes(type_of(*this).shape, dtype_size(dtype));
     const auto storage = std::make_shared<Storage>(make_host_allocator(), bytes);
     std::memset(storage->data(), 0, bytes);
-    data_ = {storage, storage->data()};
+    data_ = std::shared_ptr<void>(storage->data(), StorageHolder{storage});
   });
 }
 
@@ -258,6 +278,7 @@ Session::Session(std::unique_ptr<sluice::SessionFamily> impl) : impl_(std::move(
     std::vector<Port> ports;
     for (size_t i = 0; i < infos.size(); ++i) {
       Port& port = ports.emplace_back(port_of(infos[i].name, infos[i].type));
+      port.copied = infos[i].copied;
       for (size_t a = 0; a < axes[i].axes.size(); ++a) {
         const int dim = axes[i].axes[a].dim;
         if (dim < 0) continue;
@@ -281,6 +302,7 @@ Session Session::load(Engine& engine, const std::string& bundle, SessionOptions 
     o.submit_timeout = limit_of(options.submit_timeout, "session: submit_timeout");
     o.wait_timeout = limit_of(options.wait_timeout, "session: wait_timeout");
     o.check_numerics = options.check_numerics;
+    o.zero_copy = options.zero_copy;
     if (options.on_output) {
       o.on_output = [f = std::move(options.on_output)](uint64_t step, const Status& status,
                                                        const std::vector<OutputTensor>& outputs) {
@@ -298,6 +320,14 @@ Result Session::submit(const std::vector<Tensor>& inputs) {
   return guarded([&] {
     Result result;
     result.impl_ = std::make_shared<FamilyStep>(impl().submit(inputs_of(inputs)));
+    return result;
+  });
+}
+
+Result Session::hand_over(std::vector<Tensor> inputs) {
+  return guarded([&] {
+    Result result;
+    result.impl_ = std::make_shared<FamilyStep>(impl().submit(inputs_to_keep(inputs)));
     return result;
   });
 }
@@ -340,6 +370,8 @@ Counters Session::counters() const {
     counters.in_flight = stats.in_flight;
     counters.max_in_flight = stats.max_in_flight;
     counters.bytes = stats.bytes;
+    counters.input_copies = stats.input_copies;
+    counters.output_copies = stats.output_copies;
     for (const ActorStats& a : stats.actors) {
       counters.actors.push_back({a.name, a.firings, a.waits, a.busy_ns, a.stream});
     }

@@ -195,7 +195,8 @@ void give_port(const Ports& all, size_t index, sluice_port* port, const char* wh
   port->dtype = static_cast<sluice_dtype>(from.dtype);
   port->rank = static_cast<int32_t>(from.shape.size());
   port->shape = from.shape.data();
-  if (port->size >= sizeof(sluice_port)) port->dims = from.dims.empty() ? nullptr : all.dims[index].data();
+  if (port->size >= offsetof(sluice_port, copied)) port->dims = from.dims.empty() ? nullptr : all.dims[index].data();
+  if (port->size >= sizeof(sluice_port)) port->copied = from.copied.c_str();
 }
 
 std::chrono::milliseconds timeout_of(int64_t ms, const char* where, const char* what) {
@@ -242,6 +243,32 @@ sluice_status* sluice_tensor_from_data(sluice_dtype dtype, const int64_t* shape,
                                   std::to_string(made.bytes()));
     if (bytes > 0) std::memcpy(made.raw(), check_pointer(data, where, "data"), bytes);
     *tensor = add_tensor(std::move(made));
+  });
+}
+
+sluice_status* sluice_tensor_from_memory(sluice_dtype dtype, const int64_t* shape, int rank, void* data, size_t bytes,
+                                         void (*release)(void* context), void* context, sluice_tensor** tensor) {
+  return guarded([&] {
+    const char* where = "sluice_tensor_from_memory";
+    check_pointer(tensor, where, "tensor");
+    if (bytes > 0) check_pointer(data, where, "data");
+    // Until all is well the memory is the caller's.
+    struct Release {
+      void (*release)(void* context) = nullptr;
+      void* context = nullptr;
+      void operator()(void*) const {
+        if (release != nullptr) release(context);
+      }
+    };
+    const std::shared_ptr<void> memory(data, Release{});
+    api::Tensor made(dtype_of(dtype, where), shape_of(shape, rank, where), memory);
+    const size_t needed = data == nullptr ? 0 : made.bytes();
+    if (bytes != needed)
+      fail(ErrorKind::kValue, std::string(where) + ": " + std::to_string(bytes) + " bytes; " + made.str() + " has " +
+                                  std::to_string(needed));
+    sluice_tensor* const handle = add_tensor(std::move(made));
+    *std::get_deleter<Release>(memory) = {release, context};
+    *tensor = handle;
   });
 }
 
@@ -351,6 +378,7 @@ sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle, co
     api::SessionOptions given;
     given.max_in_flight = o.max_in_flight;
     given.check_numerics = o.check_numerics != 0;
+    given.zero_copy = o.zero_copy != 0;
     given.submit_timeout = timeout_of(o.submit_timeout_ms, where, "submit_timeout_ms");
     given.wait_timeout = timeout_of(o.wait_timeout_ms, where, "wait_timeout_ms");
     *session = handles().add<sluice_session>(
@@ -399,6 +427,25 @@ sluice_status* sluice_session_submit(sluice_session* session, sluice_tensor* con
     const auto tensors = tensors_of(inputs, num_inputs, object->session.inputs().size(), where);
     api::Result result = object->session.submit(tensors);
     *step = handles().add<sluice_step>(std::make_shared<StepObject>(StepObject{std::move(object), std::move(result)}));
+  });
+}
+
+sluice_status* sluice_session_hand_over(sluice_session* session, sluice_tensor* const* inputs, size_t num_inputs,
+                                        sluice_step** step) {
+  return guarded([&] {
+    const char* where = "sluice_session_hand_over";
+    check_pointer(step, where, "step");
+    auto object = get<SessionObject>(session, where, "a session");
+    auto made = std::make_shared<StepObject>(StepObject{object, {}});
+    sluice_step* const handle = handles().add<sluice_step>(made);
+    try {
+      made->result = object->session.hand_over(tensors_of(inputs, num_inputs, object->session.inputs().size(), where));
+    } catch (...) {
+      handles().remove(handle);
+      throw;
+    }
+    for (size_t i = 0; i < num_inputs; ++i) handles().remove(inputs[i]);
+    *step = handle;
   });
 }
 

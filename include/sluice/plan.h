@@ -18,6 +18,8 @@ struct SLUICE_API Port {
   // Of a session of a plan family: the dim of each axis whose size may differ from call to call, "" of the others; the
   // shape has the largest. Empty where no axis may.
   std::vector<std::string> dims = {};
+  // Of a session: why its memory is copied; "" where it is exchanged (SessionOptions::zero_copy).
+  std::string copied = {};
   std::string str() const;  // "images: float32(32, 1, 8, 8)"; "images: float32(batch<=32, 1, 8, 8)"
 };
 

@@ -32,6 +32,8 @@ struct SessionOptions {
   std::chrono::milliseconds submit_timeout{0};  // of submit() when that many are in flight; 0: wait for ever
   std::chrono::milliseconds wait_timeout{0};    // of get() and wait_all(); 0: for ever
   bool check_numerics = false;                  // fail a step whose kernels write NaN or infinity
+  // Inputs that are handed over, and results, are not copied wherever the plan allows it (Port::copied says why not).
+  bool zero_copy = false;
   // Called after each step, in order, on a thread of the engine, before get() or wait_all() return for it; error is ""
   // when the step went well. Must not block.
   std::function<void(uint64_t step, const std::vector<Tensor>& outputs, const std::string& error)> on_output = nullptr;
@@ -77,7 +79,8 @@ struct Counters {
   };
   uint64_t submitted = 0, finished = 0, failed = 0;  // steps
   int in_flight = 0, max_in_flight = 0;
-  uint64_t bytes = 0;  // that the session holds
+  uint64_t bytes = 0;                            // that the session holds
+  uint64_t input_copies = 0, output_copies = 0;  // tensors copied
   std::vector<Actor> actors;
   std::vector<Stream> streams;
   std::vector<Register> registers;
@@ -102,7 +105,12 @@ class SLUICE_API Session {
   std::vector<Tensor> run(const std::vector<Tensor>& inputs);
   // Starts a step; its inputs are copied. Waits while max_in_flight steps are under way.
   Result submit(const std::vector<Tensor>& inputs);
-  // The same, but nothing when it would have to wait.
+  // Starts a step whose inputs' memory becomes the step's, which may write to it; with zero_copy it is not copied if it
+  // lies at a multiple of 64 bytes. Nobody else may write there until the step is over; its content is lost. The engine
+  // lets go of it once the step has read it, on any thread; whoever lets go last frees it, and a deleter that runs then
+  // must not throw, block or call the session. Results may lie in that memory. Where this throws, nothing was taken.
+  Result hand_over(std::vector<Tensor> inputs);
+  // The same as submit(), but nothing when it would have to wait.
   std::optional<Result> try_submit(const std::vector<Tensor>& inputs);
   // Waits until every submitted step is finished, and counted. Throws kTimeout naming who is stuck.
   void wait_all();

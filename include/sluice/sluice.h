@@ -75,6 +75,11 @@ SLUICE_API sluice_status* sluice_tensor_create(sluice_dtype dtype, const int64_t
 /* A copy of `bytes` bytes, which must be the tensor's size. */
 SLUICE_API sluice_status* sluice_tensor_from_data(sluice_dtype dtype, const int64_t* shape, int rank, const void* data,
                                                   size_t bytes, sluice_tensor** tensor);
+/* Memory of the caller's, which must hold the whole tensor. `release`, if not NULL, is called once with `context` when
+ * nobody uses it any more, on any thread; it must not block or call Sluice. On an error it is not called. */
+SLUICE_API sluice_status* sluice_tensor_from_memory(sluice_dtype dtype, const int64_t* shape, int rank, void* data,
+                                                    size_t bytes, void (*release)(void* context), void* context,
+                                                    sluice_tensor** tensor);
 SLUICE_API void sluice_tensor_destroy(sluice_tensor* tensor);
 SLUICE_API void* sluice_tensor_data(const sluice_tensor* tensor);
 SLUICE_API size_t sluice_tensor_bytes(const sluice_tensor* tensor);
@@ -110,9 +115,10 @@ typedef struct sluice_port {
   int32_t rank;
   const int64_t* shape;    /* of an axis whose size may differ from call to call, the largest */
   const char* const* dims; /* per axis: the name of the dim that its size may follow, or NULL; NULL where no axis may */
+  const char* copied;      /* of a session: why its memory is copied; "" where it is exchanged with callers */
 } sluice_port;
 #define SLUICE_PORT_INIT \
-  { sizeof(sluice_port), NULL, SLUICE_BOOL, 0, NULL, NULL }
+  { sizeof(sluice_port), NULL, SLUICE_BOOL, 0, NULL, NULL, NULL }
 
 /* --- plans, to look at before they are run. `path`: a plan file or a bundle directory */
 SLUICE_API sluice_status* sluice_plan_load(const char* path, sluice_plan** plan);
@@ -134,9 +140,10 @@ typedef struct sluice_session_options {
   int32_t check_numerics;    /* not 0: fail a step whose kernels write NaN or infinity */
   int64_t submit_timeout_ms; /* of submit when that many are in flight; 0: wait for ever */
   int64_t wait_timeout_ms;   /* of run, wait_all, and waits that name none; 0: for ever */
+  int64_t zero_copy;         /* not 0: what is handed over, and results, are not copied where the plan allows it */
 } sluice_session_options;
 #define SLUICE_SESSION_OPTIONS_INIT \
-  { sizeof(sluice_session_options), 0, 0, 0, 0 }
+  { sizeof(sluice_session_options), 0, 0, 0, 0, 0 }
 /* `bundle`: of a plan, or of a plan family, whose inputs may have all sizes that its dims allow. `options` may be NULL.
  */
 SLUICE_API sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle,
@@ -153,6 +160,11 @@ SLUICE_API sluice_status* sluice_session_run(sluice_session* session, sluice_ten
 /* Starts a step; its inputs are copied. Waits while max_in_flight steps are under way. */
 SLUICE_API sluice_status* sluice_session_submit(sluice_session* session, sluice_tensor* const* inputs,
                                                 size_t num_inputs, sluice_step** step);
+/* Starts a step whose inputs' memory becomes the step's, which may write to it; with zero_copy it is not copied if it
+ * lies at a multiple of 64 bytes. On success the inputs are destroyed; what else shares their memory must not write to
+ * it until the step is over. On an error nothing was taken. */
+SLUICE_API sluice_status* sluice_session_hand_over(sluice_session* session, sluice_tensor* const* inputs,
+                                                   size_t num_inputs, sluice_step** step);
 /* Waits until every submitted step is finished. */
 SLUICE_API sluice_status* sluice_session_wait_all(sluice_session* session);
 /* Begins anew, after SLUICE_ERROR_END_OF_DATA or at any time: waits for what was submitted; its

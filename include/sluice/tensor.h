@@ -29,6 +29,7 @@ class SLUICE_API Tensor {
   int64_t size() const;  // elements
   size_t bytes() const { return static_cast<size_t>(size()) * dtype_size(dtype_); }
   void* raw() const { return data_.get(); }
+  const std::shared_ptr<void>& shared() const { return data_; }  // what copies share
   // Throws kType when T is not the element type.
   template <class T>
   T* data() const {

@@ -91,6 +91,46 @@ TEST_F(CApiTest, RunsAndSubmits) {
   sluice_tensor_destroy(y);
 }
 
+TEST_F(CApiTest, WhatIsHandedOverIsNotCopied) {
+  sluice_session_options options = SLUICE_SESSION_OPTIONS_INIT;
+  options.zero_copy = 1;
+  sluice_session* session = nullptr;
+  ASSERT_EQ(message(sluice_session_load(engine_, dir_.c_str(), &options, &session)), "");
+  sluice_port port = SLUICE_PORT_INIT;
+  ASSERT_EQ(message(sluice_session_input(session, 0, &port)), "");
+  EXPECT_STREQ(port.copied, "");
+  ASSERT_EQ(message(sluice_session_input(session_, 0, &port)), "");
+  EXPECT_STREQ(port.copied, "the session copies at its ports");
+  alignas(64) static float memory[4] = {1, 2, 3, 4};
+  std::atomic<int> released{0};
+  const auto release = [](void* context) { ++*static_cast<std::atomic<int>*>(context); };
+  const int64_t shape[] = {4};
+  sluice_tensor* x = nullptr;
+  EXPECT_EQ(message(sluice_tensor_from_memory(SLUICE_FLOAT32, shape, 1, memory, 12, release, &released, &x)),
+            "sluice_tensor_from_memory: 12 bytes; float32(4,) has 16");
+  EXPECT_EQ(message(sluice_tensor_from_memory(SLUICE_FLOAT32, shape, 1, nullptr, 16, release, &released, &x)),
+            "sluice_tensor_from_memory: data is NULL; pass an address");
+  EXPECT_EQ(released, 0);
+  ASSERT_EQ(message(sluice_tensor_from_memory(SLUICE_FLOAT32, shape, 1, memory, 16, release, &released, &x)), "");
+  EXPECT_EQ(sluice_tensor_data(x), memory);
+  sluice_step* step = nullptr;
+  EXPECT_THAT(message(sluice_session_hand_over(session, &x, 0, &step)), HasSubstr("got 0 inputs; the plan has 1"));
+  EXPECT_EQ(sluice_tensor_data(x), memory) << "an error takes nothing";
+  ASSERT_EQ(message(sluice_session_hand_over(session, &x, 1, &step)), "");
+  EXPECT_EQ(sluice_tensor_data(x), nullptr) << "its handle is gone";
+  sluice_step* again = nullptr;
+  EXPECT_THAT(message(sluice_session_hand_over(session, &x, 1, &again)), HasSubstr("not a live handle"));
+  sluice_tensor* y = nullptr;
+  ASSERT_EQ(message(sluice_step_outputs(step, &y, 1)), "");
+  EXPECT_EQ(static_cast<float*>(sluice_tensor_data(y))[3], 8);
+  EXPECT_EQ(message(sluice_session_wait_all(session)), "");
+  sluice_step_destroy(step);
+  sluice_session_destroy(session);
+  EXPECT_EQ(released, 1);
+  EXPECT_EQ(static_cast<float*>(sluice_tensor_data(y))[0], 2) << "results outlive their session";
+  sluice_tensor_destroy(y);
+}
+
 TEST_F(CApiTest, TellsOfPlans) {
   sluice_plan* plan = nullptr;
   ASSERT_EQ(message(sluice_plan_load(dir_.c_str(), &plan)), "");

@@ -72,6 +72,7 @@ TEST_F(PublicApi, EmptyAndMovedFromObjectsAreErrors) {
       {"Session::load", [&] { api::Session::load(engine, folder_.path()); }, kValue, empty},
       {"Session::run", [&] { session.run(input(1)); }, kValue, empty},
       {"Session::submit", [&] { session.submit(input(1)); }, kValue, empty},
+      {"Session::hand_over", [&] { session.hand_over(input(1)); }, kValue, empty},
       {"Session::try_submit", [&] { session.try_submit(input(1)); }, kValue, empty},
       {"Session::wait_all", [&] { session.wait_all(); }, kValue, empty},
       {"Session::stop", [&] { session.stop(); }, kValue, empty},
@@ -242,6 +243,36 @@ TEST_F(PublicApi, WhatWouldWaitForItsOwnThreadIsRefused) {
   last = session.submit(input(2));
   ready.open();
   first.get();
+}
+
+TEST_F(PublicApi, WhatIsHandedOverIsNotCopied) {
+  api::SessionOptions options;
+  options.zero_copy = true;
+  api::Session session = load(options);
+  EXPECT_EQ(session.inputs()[0].copied, "");
+  EXPECT_EQ(load().inputs()[0].copied, "the session copies at its ports");
+  std::vector<api::Tensor> kept;
+  for (int i = 0; i < 50; ++i) {
+    api::Result result = session.hand_over(input(static_cast<float>(i)));
+    kept.push_back(result.get()[0]);
+    // A result of one step is the input of the next.
+    kept.push_back(session.hand_over({result.get()[0]}).get()[0]);
+  }
+  session.wait_all();
+  EXPECT_EQ(session.counters().input_copies, 0u);
+  EXPECT_EQ(session.counters().output_copies, 0u);
+  int released = 0;
+  {
+    alignas(64) static float memory[kN] = {5, 5, 5, 5};
+    api::Tensor mine(api::DType::kFloat32, {kN}, std::shared_ptr<void>(memory, [&](void*) { ++released; }));
+    EXPECT_EQ(session.hand_over({std::move(mine)}).get()[0].data<float>()[3], 5.0f);
+  }
+  session.wait_all();
+  expect_errors({{"too few", [&] { session.hand_over({}); }, kValue, "got 0 inputs; the plan takes 1"},
+                 {"no memory", [&] { session.hand_over({api::Tensor()}); }, kValue}});
+  session.stop();
+  EXPECT_EQ(released, 1);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(kept[static_cast<size_t>(i)].data<float>()[0], static_cast<float>(i / 2));
 }
 
 TEST_F(PublicApi, OnOutputHasRunBeforeAnybodyIsToldOfTheStep) {
