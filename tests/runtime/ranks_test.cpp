@@ -9,6 +9,7 @@
 #include "runtime/fixture.h"
 #include "support/alloc_counter.h"
 #include "support/processes.h"
+#include "support/soak.h"
 
 namespace sluice::test {
 namespace {
@@ -737,6 +738,39 @@ TEST_P(InProcesses, StepsAreRightUntilARankIsKilledAndThenItIsNamed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, InProcesses, testing::Values(2, 4));
+
+// There and back between two processes, each result awaited before the next call. RAY-01
+TEST(RanksLatency, EchoBetweenTwoProcesses) {
+  constexpr int kRounds = 5, kSteps = 1000;
+  const int port = free_port();
+  const auto codes = in_processes(2, [&](int rank) {
+    EngineOptions options;
+    options.cores = 1;
+    options.world = std::make_shared<World>(world_options(rank, 2, port));
+    Engine engine(options);
+    Session session = Session::load(engine, ring(2, {"copy"}), {}, with_functions());
+    const Floats x = filled(3);
+    const InputTensor input{x.data(), PlanBuilder::f32({kN})};
+    int64_t best = INT64_MAX;
+    for (int round = 0; round < kRounds; ++round) {
+      std::vector<int64_t> took;
+      for (int i = 0; i < kSteps; ++i) {
+        const auto begin = std::chrono::steady_clock::now();
+        StepHandle step = rank == 0 ? session.submit({&input, 1}) : session.submit({});
+        if (!step.wait().ok()) return 1;
+        if (rank == 0 && static_cast<const float*>(step.outputs()[0].storage->data())[0] != 3) return 2;
+        took.push_back((std::chrono::steady_clock::now() - begin).count());
+      }
+      std::nth_element(took.begin(), took.begin() + kSteps / 2, took.end());
+      best = std::min(best, took[kSteps / 2]);
+    }
+    session.wait_all();
+    if (rank == 0) report_count("echo between processes, there and back: median", best, "ns");
+    std::fflush(stdout);
+    return best < 10'000'000 ? 0 : 3;
+  });
+  EXPECT_EQ(codes, std::vector<int>(2, 0));
+}
 
 }  // namespace
 }  // namespace sluice::test
