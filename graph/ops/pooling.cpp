@@ -3,6 +3,7 @@
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/creation.h"
+#include "graph/ops/elementwise.h"
 #include "graph/ops/indexing.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
@@ -246,13 +247,26 @@ Value by_cells(Value x, const Ints& sizes, Reduce reduce) {
   for (size_t d = 0; d < sizes.size(); ++d) {
     const int axis = 2 + static_cast<int>(d);
     const int64_t in = x.shape()[axis];
-    if (in == sizes[d]) continue;
+    const int64_t out = sizes[d];
+    if (in == out) continue;
     std::vector<Value> cells;
-    for (int64_t i = 0; i < sizes[d]; ++i) {
-      const auto [begin, end] = cell(i, in, sizes[d]);
-      cells.push_back(reduce(slice_axis(x, axis, begin, end), axis));
+    if (out < in) {
+      for (int64_t i = 0; i < out; ++i) {
+        const auto [begin, end] = cell(i, in, out);
+        cells.push_back(reduce(slice_axis(x, axis, begin, end), axis));
+      }
+      x = concat(cells, axis);
+      continue;
     }
-    x = concat(cells, axis);
+    // Cells of one element or two, many of them equal: those that there are, and the number of each.
+    Shape shape = x.shape();
+    shape[axis] = out;
+    checked_bytes(shape, sizeof(int64_t) * static_cast<uint64_t>(in));  // so that no number below overflows
+    const Value begins = iota(0, in, out), ends = iota(in, in, out);
+    const Value first = floor_divide(begins, out), last = floor_divide(sub(ends, 1), out);
+    for (int64_t i = 0; i + 1 < in; ++i) cells.push_back(reduce(slice_axis(x, axis, i, i + 2), axis));
+    cells.insert(cells.begin(), x);
+    x = index_select(concat(cells, axis), add(first, mul(sub(last, first), in)), axis);
   }
   return x;
 }

@@ -81,9 +81,16 @@ Value select(const Value& x, int64_t dim, int64_t index) {
   return reshape(narrow(x, axis, index < 0 ? index + size : index, 1), shape.vec());
 }
 
+// More tensors than this at once are taken for a mistake: they would fill the memory, though x may be small (expand).
+static void check_parts(const char* where, int64_t count) {
+  constexpr int64_t kMost = int64_t{1} << 24;
+  SLUICE_CHECK_KIND(kRuntime, count <= kMost, "{}: would give {} tensors; must be at most {}", where, count, kMost);
+}
+
 std::vector<Value> unbind(const Value& x, int64_t dim) {
   const int axis = normalize_axis(dim, x.rank(), "unbind");
   SLUICE_CHECK(x.rank() > 0, "unbind: the tensor has rank 0; it must have an axis");
+  check_parts("unbind", x.shape()[axis]);
   std::vector<Value> out;
   for (int64_t i = 0; i < x.shape()[axis]; ++i) out.push_back(select(x, axis, i));
   return out;
@@ -95,6 +102,7 @@ std::vector<Value> split(const Value& x, int64_t size, int64_t dim) {
   SLUICE_CHECK(size > 0 || (size == 0 && x.shape()[axis] == 0),
                "split: size is {} of a tensor {}; must be positive, or 0 where the axis has no elements", size,
                x.shape().str());
+  if (size > 0) check_parts("split", x.shape()[axis] / size);
   Ints sizes;
   for (int64_t left = x.shape()[axis]; left > 0 || sizes.empty(); left -= size) sizes.push_back(std::min(size, left));
   return split(x, sizes, axis);
@@ -102,7 +110,7 @@ std::vector<Value> split(const Value& x, int64_t size, int64_t dim) {
 
 std::vector<Value> split(const Value& x, const Ints& sizes, int64_t dim) {
   const int axis = normalize_axis(dim, x.rank(), "split");
-  const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  const Wide total = std::accumulate(sizes.begin(), sizes.end(), Wide{0});
   SLUICE_CHECK(x.rank() > 0 && total == x.shape()[axis],
                "split: sizes {} add up to {}, of axis {} of {}; they must add up to its size", attr_str(sizes), total,
                axis, x.shape().str());
@@ -120,6 +128,7 @@ std::vector<Value> chunk(const Value& x, int64_t chunks, int64_t dim) {
   SLUICE_CHECK(chunks > 0 && x.rank() > 0, "chunk: {} chunks of a tensor {}; must be positive, of rank at least 1",
                chunks, x.shape().str());
   const int64_t size = x.shape()[axis];
+  check_parts("chunk", size == 0 ? chunks : std::min(chunks, size));
   if (size == 0) return split(x, Ints(checked_dim(Wide{chunks}, "chunk"), 0), axis);  // as many as were asked for
   return split(x, size / chunks + (size % chunks != 0), axis);
 }

@@ -37,7 +37,7 @@ Ints named_padding(const std::string& padding, const Shape& weight, const Ints& 
   SLUICE_CHECK_KIND(kRuntime, weight.rank() == dims + 2, "conv{}d: weight should have {} dimensions: got shape {}",
                     dims, dims + 2, weight.str());
   if (padding == "valid") return Ints(dims, 0);
-  SLUICE_CHECK(padding == "same", "padding is '{}'; must be ints, 'valid' or 'same'", padding);
+  SLUICE_CHECK(padding == "same", "conv{}d: padding is '{}'; must be ints, 'valid' or 'same'", dims, padding);
   SLUICE_CHECK(stride == Ints(dims, 1),
                "padding='same' is not supported for strided convolutions: stride is {}; it must be 1",
                attr_str(stride));

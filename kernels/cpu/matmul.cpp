@@ -183,7 +183,11 @@ std::unique_ptr<PreparedKernel> prepare_product(const char* op, Source a, Source
   const double flops = 2.0 * static_cast<double>(numel(p.c.shape)) * static_cast<double>(a.spec.shape[r - 1]);
   p.a = a.spec;
   p.b = b.spec;
-  if (by == By::kLoops || !onednn::supports(p.c.dtype) || flops == 0) {
+  // oneDNN's choice of a kernel overflows for dims beyond 32 bits.
+  const auto countable = [](const TensorSpec& spec) {
+    return std::all_of(spec.shape.begin(), spec.shape.end(), [](int64_t n) { return n <= INT32_MAX; });
+  };
+  if (by == By::kLoops || !onednn::supports(p.c.dtype) || flops == 0 || !countable(p.a) || !countable(p.b)) {
     p.threads = threads_for(context, flops);
     return make_kernel(workspace.bytes(),
                        [a = std::move(a), b = std::move(b), p, f = multiply_for(p.c.dtype)](const KernelArgs& args) {

@@ -56,7 +56,7 @@ HWY_INLINE void for_each_tap(const Pool& p, const std::array<int64_t, 3>& at, F 
   for (int d = 0; d < 3; ++d) {
     begin[d] = at[d] * p.step[d] - p.padding[d];
     end[d] = std::min(begin[d] + (p.kernel[d] - 1) * p.dilation[d] + 1, p.x.size[d]);
-    while (begin[d] < 0) begin[d] += p.dilation[d];
+    if (begin[d] < 0) begin[d] += (p.dilation[d] - 1 - begin[d]) / p.dilation[d] * p.dilation[d];
   }
   for (int64_t i = begin[0]; i < end[0]; i += p.dilation[0])
     for (int64_t j = begin[1]; j < end[1]; j += p.dilation[1])
@@ -162,13 +162,14 @@ void max_pool_backward(const Pool& p, const void* in, const void* in_indices, vo
 // What a window's sum is divided by (torch.avg_poolNd).
 HWY_INLINE double divisor_at(const Pool& p, const std::array<int64_t, 3>& at) {
   if (p.divisor != 0) return static_cast<double>(p.divisor);
-  int64_t count = 1;
+  double count = 1;
   for (int d = 0; d < 3; ++d) {
     const int64_t begin = at[d] * p.step[d] - p.padding[d],
                   end = std::min(begin + p.kernel[d], p.x.size[d] + p.padding[d]);
-    count *= p.include_padding ? end - begin : std::min(end, p.x.size[d]) - std::max<int64_t>(begin, 0);
+    const int64_t inside = std::min(end, p.x.size[d]) - std::max<int64_t>(begin, 0);
+    count *= static_cast<double>(p.include_padding ? end - begin : inside);
   }
-  return static_cast<double>(count);
+  return count;
 }
 
 template <class T>
@@ -295,7 +296,8 @@ std::unique_ptr<PreparedKernel> prepare(int which, const KernelQuery& q, const P
     p.include_padding = get_attr<bool>(q.attrs, "count_include_pad");
     p.divisor = get_attr<int64_t>(q.attrs, "divisor_override");
   }
-  const double taps = static_cast<double>(p.kernel[0] * p.kernel[1] * p.kernel[2]);
+  double taps = 1;
+  for (int64_t kernel : p.kernel) taps *= static_cast<double>(kernel);
   p.threads = threads_for(context, static_cast<double>(numel(x.shape)) + taps * static_cast<double>(numel(y.shape)));
   const PoolFn run = HWY_DYNAMIC_DISPATCH(select_pool)(which, x.dtype);
   // The indices have the layout of the values they belong to.

@@ -106,6 +106,12 @@ Fix fix_from(const nb::dict& dict) {
   return fix;
 }
 
+static void out_of_memory() {
+  for (const Mapping& mapping : mappings())
+    if (mapping.kind == ErrorKind::kMemory)
+      PyErr_SetString(mapping.type, "allocate: out of memory; free some and try again");
+}
+
 void bind_errors(nb::module_& m) {
   PyObject* base = PyErr_NewExceptionWithDoc("sluice.Error", "Base of all errors of Sluice.", nullptr, nullptr);
   nb::setattr(nb::handle(base), "fix", nb::none());  // of errors that know the smallest change that avoids them: a dict
@@ -123,6 +129,8 @@ void bind_errors(nb::module_& m) {
       set_python_error();
     } catch (const std::bad_alloc&) {
       set_python_error();
+    } catch (const std::length_error&) {
+      set_python_error();
     }
   });
 }
@@ -134,8 +142,9 @@ void set_python_error() {
     for (const Mapping& mapping : mappings())
       if (mapping.kind == error.kind()) raise(mapping.type, located(error), fix_of(error));
   } catch (const std::bad_alloc&) {
-    for (const Mapping& mapping : mappings())
-      if (mapping.kind == ErrorKind::kMemory) PyErr_SetString(mapping.type, "out of memory; free some and try again");
+    out_of_memory();
+  } catch (const std::length_error&) {  // of a container that no memory could hold
+    out_of_memory();
   } catch (nb::python_error& error) {
     error.restore();
   } catch (const std::exception& error) {
