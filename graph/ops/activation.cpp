@@ -113,13 +113,13 @@ const OpDef gelu_def{
 
 const OpDef relu_backward_def{
     .name = "relu_backward",
-    .doc = "grad where result > 0, else 0: the gradient of relu from its result.",
+    .doc = "0 where result <= 0, else grad (also of NaN): the gradient of relu from its result.",
     .inputs = {"grad", "result"},
     .infer = infer_floating,
     .grad = [](const GradContext& c) -> std::vector<Value> {
       return {relu_backward(c.grad_outputs[0], c.inputs[1]), Value()};
     },
-    .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {where(gt(in[1], 0), in[0], 0.0)}; },
+    .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {where(le(in[1], 0), 0.0, in[0])}; },
     .sbp = backward_sbp,
     .samples = samples(2, 0.1, 1, kPlain)};
 const OpDef sigmoid_backward_def{
@@ -178,8 +178,8 @@ Value leaky_relu(const Value& x, double negative_slope) { return where(gt(x, 0),
 
 Value elu(const Value& x, double alpha) {
   // The exponential sees only the negative part, so that it cannot overflow where its result is not used.
-  const Value positive = gt(x, 0);
-  return where(positive, x, mul(expm1(where(positive, 0.0, x)), alpha));
+  const Value negative = le(x, 0);
+  return where(negative, mul(expm1(where(negative, x, 0.0)), alpha), x);
 }
 
 Value softplus(const Value& x, double beta, double threshold) {

@@ -81,10 +81,12 @@ Value erfinv(const Value& x) {
     const GradMode no_grad(false);
     y = inverse_erf(input);
   }
-  record_function("erfinv", {&input, 1}, {&y, 1}, [input](std::span<const Value> grads) {
-    const Value again = erfinv(input);
-    return std::vector<Value>{mul(mul(grads[0], 0.5 / std::numbers::inv_sqrtpi), exp(mul(again, again)))};
-  });
+  record_function(
+      "erfinv", {&input, 1}, {&y, 1},
+      [saved = SavedValue(input), edge = gradient_edge(input)](std::span<const Value> grads) {
+        const Value again = erfinv(saved.get("erfinv", edge));
+        return std::vector<Value>{mul(mul(grads[0], 0.5 / std::numbers::inv_sqrtpi), exp(mul(again, again)))};
+      });
   return y;
 }
 

@@ -208,10 +208,10 @@ BatchNormResult batch_norm(const Value& x, const BatchNormOptions& o) {
   auto out = call(batch_norm_train_def, inputs, {o.eps});
   BatchNormResult result{out[0], {}, {}};
   const double n = count_per_channel(x.shape());
-  // running + momentum * (batch - running), the variance with Bessel's correction as in torch.
+  // As in torch, with Bessel's correction of the variance; statistics that are infinite stay so.
   GradMode no_grad(false);
   auto update = [&](const Value& running, const Value& batch) {
-    return lerp(running, cast(batch, running.dtype()), o.momentum);
+    return add(mul(running, 1 - o.momentum), mul(cast(batch, running.dtype()), o.momentum));
   };
   if (o.running_mean.defined()) result.running_mean = update(o.running_mean, out[1]);
   if (o.running_var.defined()) result.running_var = update(o.running_var, mul(out[2], n / (n - 1)));

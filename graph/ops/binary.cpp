@@ -35,12 +35,25 @@ Value power_slope(const Value& g, const Value& a, const Value& b, const Value& y
   return where(zero, 0.0, mul(g, mul(y, log(where(zero, 1.0, a)))));
 }
 
+// a / (a^2 + b^2), 0 at the origin.
+Value angle_slope(const Value& a, const Value& b) {
+  const Value square = add(mul(a, a), mul(b, b));
+  return where(eq(square, 0), 0.0, div(a, square));
+}
+
 struct DifferenceDef : ScalarDef {};
 Value call_scalar(const DifferenceDef& def, const Operand& a, const Operand& b) {
   SLUICE_CHECK_KIND(kRuntime, a.dtype() != DType::kBool && b.dtype() != DType::kBool,
                     "sub: Subtraction, the `-` operator, with a bool tensor is not supported: operands are {} and {}; "
                     "use ~, logical_not() or logical_xor()",
                     dtype_name(a.dtype()), dtype_name(b.dtype()));
+  return ops::call_scalar(static_cast<const ScalarDef&>(def), a, b);
+}
+
+// As torch, a number by a tensor is a multiple of the reciprocal, which is what the gradient keeps.
+struct QuotientDef : ScalarDef {};
+Value call_scalar(const QuotientDef& def, const Operand& a, const Operand& b) {
+  if (a.is_number() && !b.is_number()) return mul(reciprocal(b.value()), a);
   return ops::call_scalar(static_cast<const ScalarDef&>(def), a, b);
 }
 
@@ -102,7 +115,7 @@ using Slope = Value (*)(const Value& g, const Value& a, const Value& b, const Va
 DEFINE(add, "a + b, broadcast. torch.add; of bools: or.", linear_sbp, -1, 1, -1, 1, g, g)
 DEFINE_AS(DifferenceDef, sub, "a - b, broadcast. torch.sub.", linear_sbp, -1, 1, -1, 1, g, neg(g))
 DEFINE(mul, "a * b, broadcast. torch.mul; of bools: and.", bilinear_sbp, -1, 1, -1, 1, mul(g, b), mul(g, a))
-DEFINE(div, "a / b, broadcast. torch.div; floating.", quotient_sbp, -1, 1, 0.5, 2,
+DEFINE_AS(QuotientDef, div, "a / b, broadcast. torch.div; floating.", quotient_sbp, -1, 1, 0.5, 2,
        div(g, b), neg(mul(div(g, b), div(a, b))))
 DEFINE_AS(PowerDef, pow, "a to the b, broadcast. torch.pow; a negative integer exponent is an error.", elementwise_sbp,
           0.5, 2, -2, 2,
@@ -123,7 +136,7 @@ DEFINE(floor_divide,
        "a / b rounded towards minus infinity. torch.floor_divide; an integer divided by 0 is an error.",
        elementwise_sbp, 2.2, 2.8, 0.95, 1.05, zeros_like(a), zeros_like(b))
 DEFINE(atan2, "Angle of the point (b, a). torch.atan2; floating.", elementwise_sbp, 0.2, 1, 0.2, 1,
-       mul(g, div(b, add(mul(a, a), mul(b, b)))), neg(mul(g, div(a, add(mul(a, a), mul(b, b))))))
+       mul(g, angle_slope(b, a)), neg(mul(g, angle_slope(a, b))))
 DEFINE(hypot, "sqrt(a^2 + b^2) without overflow. torch.hypot; floating.", elementwise_sbp, 0.2, 1, 0.2, 1,
        mul(g, div(a, y)), mul(g, div(b, y)))
 DEFINE(copysign, "|a| with the sign of b, -0 and NaN included. torch.copysign; floating.", elementwise_sbp,

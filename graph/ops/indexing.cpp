@@ -262,16 +262,26 @@ Value index_select(const Value& x, const Value& index, int64_t dim) {
   return x.rank() == 0 ? reshape(y, {}) : y;
 }
 Value index_add(const Value& x, const Value& index, const Value& src, int64_t dim) {
+  normalize_axis(dim, std::max(x.rank(), 1), "index_add: dim");
+  SLUICE_CHECK_KIND(kRuntime, x.dtype() == src.dtype(), "index_add: source has dtype {}; must be the input's, {}",
+                    dtype_name(src.dtype()), dtype_name(x.dtype()));
+  SLUICE_CHECK_KIND(kRuntime, x.rank() == src.rank() && (x.rank() > 0 || numel(index.shape()) == 1),
+                    "index_add: source tensor shape must match self tensor shape, excluding the specified dimension: "
+                    "source is {} at {} indices; the input is {}",
+                    src.shape().str(), numel(index.shape()), x.shape().str());
   return reshape(call1(index_add_def, {line(x), line(index), line(src)}, {dim}), x.shape().vec());
 }
 
 Value take_along(const Value& x, const Value& index, int64_t dim) {
-  const int axis = normalize_axis(dim, x.rank(), "take_along");
   Shape x_shape = x.shape(), index_shape = index.shape();
-  SLUICE_CHECK(x_shape.rank() == index_shape.rank(), "take_along: ranks differ: {} and {}; they must be equal",
-               x_shape.str(), index_shape.str());
+  SLUICE_CHECK_KIND(kRuntime, x_shape.rank() == index_shape.rank(),
+                    "take_along_dim: ranks differ: {} and {}; they must be equal", x_shape.str(), index_shape.str());
+  SLUICE_CHECK_KIND(kRuntime, index.dtype() == DType::kInt64 || index.dtype() == DType::kInt32,
+                    "take_along_dim: indices have dtype {}; must be int64", dtype_name(index.dtype()));
+  SLUICE_CHECK_KIND(kIndex, x_shape.rank() > 0, "take_along_dim: dim is {}; the tensor has no dimensions", dim);
+  const int axis = normalize_axis(dim, x.rank(), "take_along_dim");
   x_shape[axis] = index_shape[axis] = 1;
-  Shape common = broadcast_shapes(x_shape, index_shape, "take_along");
+  Shape common = broadcast_shapes(x_shape, index_shape, "take_along_dim");
   x_shape = index_shape = common;
   x_shape[axis] = x.shape()[axis];
   index_shape[axis] = index.shape()[axis];

@@ -1,4 +1,5 @@
 // Torch's spelling of reductions and of functions along one dim.
+#include "graph/autodiff/tape.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/forms.h"
@@ -48,9 +49,27 @@ Form index_reduction(const char* name, const char* doc, Index index) {
   return {.doc = doc, .overloads = {overload(signature, index)}, .out = true};
 }
 
+// As torch: elements that share the extremum of all share its gradient, and where it is NaN, those that are NaN; amax
+// and amin, which this is otherwise, give NaN to all.
+Value extremum_of_all(const char* name, Reduce reduce, const Value& x) {
+  Value y;
+  {
+    const GradMode no_grad(false);
+    y = reduce(x, std::nullopt, false);
+  }
+  const auto backward = [name, reduce, saved = SavedValue(x), edge = gradient_edge(x)](std::span<const Value> grads) {
+    const Value input = saved.get(name, edge), extremum = reduce(input, std::nullopt, false);
+    const Value mask = cast(logical_or(eq(input, extremum), isnan(input)), input.dtype());
+    return std::vector<Value>{mul(div(mask, sum(mask, std::nullopt, false)), grads[0])};
+  };
+  record_function(name, {&x, 1}, {&y, 1}, backward);
+  return y;
+}
+
 // max and min: of everything, of two tensors, or along a dim with the index.
-Form extremum(const std::string& name, const char* doc, Reduce all, Value (*of_two)(const Operand&, const Operand&),
+Form extremum(const char* title, const char* doc, Reduce all, Value (*of_two)(const Operand&, const Operand&),
               Index index) {
+  const std::string name = title;
   const auto along = [index](const Value& x, int64_t dim, bool keepdim) -> std::pair<Value, Value> {
     const Value at = index(x.dtype() == DType::kBool ? cast(x, DType::kUInt8) : x, dim, true),
                 values = gather(x, at, dim);
@@ -60,7 +79,7 @@ Form extremum(const std::string& name, const char* doc, Reduce all, Value (*of_t
   return {
       .doc = doc,
       .overloads = {overload(name + "(Tensor input) -> Tensor",
-                             [all](const Value& x) { return all(x, std::nullopt, false); }),
+                             [title, all](const Value& x) { return extremum_of_all(title, all, x); }),
                     overload(name + "(Tensor input, Tensor other) -> Tensor", of_two),
                     overload(name + "(Tensor input, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
                              along)},

@@ -29,6 +29,12 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu {
 namespace HWY_NAMESPACE {
 
+// The gradient that a step follows. Without decay a parameter that is infinite adds nothing.
+template <class C>
+inline C decayed(C grad, C param, C decay) {
+  return decay == 0 ? grad : grad + decay * param;
+}
+
 template <class T>
 void sgd(const Step& s, const void* const* in, void* const* out, int64_t begin, int64_t end) {
   using C = Compute<T>;
@@ -38,7 +44,7 @@ void sgd(const Step& s, const void* const* in, void* const* out, int64_t begin, 
 #pragma GCC ivdep
   for (int64_t i = begin; i < end; ++i) {
     const C p = load(param[i]);
-    store(to + i, p - lr * (sign * load(grad[i]) + decay * p));
+    store(to + i, p - lr * decayed(sign * load(grad[i]), p, decay));
   }
 }
 
@@ -52,13 +58,13 @@ void sgd_momentum(const Step& s, const void* const* in, void* const* out, int64_
   const C lr = static_cast<C>(s.lr), decay = static_cast<C>(s.weight_decay), sign = s.maximize ? C(-1) : C(1);
   const C momentum = static_cast<C>(s.momentum), kept = first ? C(0) : momentum,
           taken = first ? C(1) : static_cast<C>(1 - s.dampening);
-  const C ahead = s.nesterov ? momentum : C(1), now = s.nesterov ? C(1) : C(0);
+  const bool nesterov = s.nesterov;
 #pragma GCC ivdep
   for (int64_t i = begin; i < end; ++i) {
-    const C p = load(param[i]), g = sign * load(grad[i]) + decay * p;
+    const C p = load(param[i]), g = decayed(sign * load(grad[i]), p, decay);
     const C b = kept * load(buffer[i]) + taken * g;
     store(to_buffer + i, b);
-    store(to + i, p - lr * (now * g + ahead * b));
+    store(to + i, p - lr * (nesterov ? g + momentum * b : b));
   }
 }
 
@@ -79,7 +85,7 @@ void adam(const Step& s, const void* const* in, void* const* out, int64_t begin,
 #pragma GCC ivdep
   for (int64_t i = begin; i < end; ++i) {
     C p = load(param[i]);
-    const C g = sign * load(grad[i]) + decay * p, m0 = load(mean[i]);
+    const C g = decayed(sign * load(grad[i]), p, decay), m0 = load(mean[i]);
     const C m = m0 + take1 * (g - m0), v = beta2 * load(square[i]) + take2 * g * g;
     C top = v;
     if constexpr (kAmsgrad) {

@@ -10,12 +10,14 @@ Writer begin(const plan::KernelQuery& query, size_t inputs) {
   writer.compute(query.inputs[0].dtype);
   writer.number("kDecay", get_attr<double>(query.attrs, "weight_decay"));
   writer.number("kSign", get_attr<bool>(query.attrs, "maximize") ? -1 : 1);
+  // Without decay a parameter that is infinite adds nothing.
+  writer.add("__device__ C decayed(C grad, C param) { return kDecay == 0 ? grad : grad + kDecay * param; }\n");
   return writer;
 }
 
 Generated sgd(const plan::KernelQuery& query) {
   return {{begin(query, 3).each("", numel(query.inputs[0].shape), R"(    const C lr = (C)load(*in2), p = load(in0[i]);
-    store(out0 + i, p - lr * (kSign * load(in1[i]) + kDecay * p));
+    store(out0 + i, p - lr * decayed(kSign * load(in1[i]), p));
 )")}};
 }
 
@@ -25,7 +27,7 @@ Generated sgd_momentum(const plan::KernelQuery& query) {
   writer.number("kTaken", 1 - get_attr<double>(query.attrs, "dampening"));
   writer.add(fmt::format("constexpr bool kNesterov = {};\n", get_attr<bool>(query.attrs, "nesterov")));
   return {{writer.each("", numel(query.inputs[0].shape), R"(    const bool first = in4 != 0 && (double)load(*in4) == 1;
-    const C lr = (C)load(*in3), p = load(in0[i]), g = kSign * load(in1[i]) + kDecay * p;
+    const C lr = (C)load(*in3), p = load(in0[i]), g = decayed(kSign * load(in1[i]), p);
     const C b = (first ? (C)0 : kMomentum) * load(in2[i]) + (first ? (C)1 : kTaken) * g;
     store(out1 + i, b);
     store(out0 + i, p - lr * (kNesterov ? g + kMomentum * b : b));
@@ -50,7 +52,7 @@ Generated adam(const plan::KernelQuery& query) {
 )",
                   step, lr, number_text(beta1), number_text(beta2)) +
           R"(    C p = load(in0[i]);
-    const C g = kSign * load(in1[i]) + (kDecoupled ? (C)0 : kDecay) * p, m0 = load(in2[i]);
+    const C grad = kSign * load(in1[i]), g = kDecoupled ? grad : decayed(grad, p), m0 = load(in2[i]);
     const C m = m0 + kTake1 * (g - m0), v = kBeta2 * load(in3[i]) + kTake2 * g * g;
     C top = v;
 )" +

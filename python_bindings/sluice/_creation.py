@@ -228,8 +228,24 @@ def normal(mean: Any, std: Any, size: Any = None, *, generator: Any = None) -> T
     return randn(size, generator=generator) * std + mean
 
 
-def bernoulli(input: Any, *, generator: Any = None) -> Tensor:
-    return (rand(input._shape, generator=generator, dtype=input.dtype) < input).to(input.dtype)
+def bernoulli(input: Any, p: Any = None, *, generator: Any = None) -> Tensor:
+    """1 with the probability that the element of `input` says, or with `p`, else 0. torch.bernoulli.
+
+    Probabilities that a graph computes are not looked at; others must lie in [0, 1].
+    """
+    probability = input if p is None else p
+    check_probability("bernoulli", probability)
+    drawn = rand(input._shape, generator=generator, dtype=input.dtype if p is None else None)
+    return (drawn < probability).to(input.dtype)
+
+
+def check_probability(name: str, p: Any) -> None:
+    if isinstance(p, Tensor):
+        fine = _C.touches_graph(p) or bool(((p >= 0) & (p <= 1)).all())
+    else:
+        fine = 0 <= p <= 1
+    if not fine:
+        raise _C.RuntimeError(f"{name}: expects p to be in [0, 1], but got {p}; it must be a probability")
 
 
 zeros_like, ones_like, empty_like = _like(zeros), _like(ones), _like(empty)

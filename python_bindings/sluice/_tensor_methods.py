@@ -7,6 +7,7 @@ import weakref
 import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
+from sluice._creation import check_probability
 from sluice._device import device
 from sluice._size import Size
 
@@ -281,6 +282,7 @@ def normal_(self, mean=0.0, std=1.0, *, generator=None):
 
 @method
 def bernoulli_(self, p=0.5, *, generator=None):
+    check_probability("bernoulli_", p)
     return self.copy_(sluice.rand(self._shape, generator=generator) < p)
 
 
