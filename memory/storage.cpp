@@ -4,8 +4,16 @@
 
 namespace sluice {
 
+static std::atomic<uint64_t> numbers{1};
+
+uint64_t Storage::next_number() { return numbers.load(std::memory_order_relaxed); }
+
 Storage::Storage(std::shared_ptr<Allocator> allocator, uint64_t bytes, plan::Space space)
-    : allocator_(std::move(allocator)), data_(allocator_->allocate(bytes)), bytes_(bytes), space_(space) {}
+    : allocator_(std::move(allocator)),
+      data_(allocator_->allocate(bytes)),
+      bytes_(bytes),
+      number_(numbers.fetch_add(1, std::memory_order_relaxed)),
+      space_(space) {}
 
 Storage::Storage(void* data, uint64_t bytes, std::function<void()> release, plan::Space space)
     : data_(data), bytes_(bytes), space_(space), release_(std::move(release)) {}

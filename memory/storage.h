@@ -34,6 +34,9 @@ class Storage {
 
   void* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
+  // Storages that are made later have larger numbers; that of borrowed memory is 0.
+  uint64_t number() const { return number_; }
+  static uint64_t next_number();
   const plan::Space& space() const { return space_; }
 
   // Attaching again adds to what the user does: once a writer, it stays one until it detaches.
@@ -71,6 +74,7 @@ class Storage {
   std::shared_ptr<Allocator> allocator_;
   void* data_ = nullptr;
   uint64_t bytes_ = 0;
+  uint64_t number_ = 0;
   plan::Space space_;
   std::function<void()> release_;
   std::atomic<uint64_t> version_{0};

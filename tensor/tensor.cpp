@@ -134,7 +134,11 @@ Tensor Tensor::to(const DeviceId& device) const {
   return result;
 }
 
-Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
+Tensor Tensor::contiguous() const {
+  const Tensor copy = is_contiguous() ? Tensor() : clone();
+  strides_decided(*this, copy);
+  return copy.defined() ? copy : *this;
+}
 Tensor Tensor::clone() const { return ops::copy(*this); }
 Tensor Tensor::detach() const { return current_executor().detach(*this); }
 

@@ -15,6 +15,17 @@ TraceContext& trace_context() {
 
 TraceExecutor* current_trace() { return innermost; }
 
+void strides_told(const Value& tensor) {
+  if (tensor.impl()->traced()) static_cast<const TracedImpl&>(*tensor.impl()).cell->strides_told = true;
+}
+
+void strides_decided(const Value& tensor, const Value& copy) {
+  if (!tensor.impl()->traced()) return;
+  const std::shared_ptr<TraceCell>& cell = static_cast<const TracedImpl&>(*tensor.impl()).cell;
+  cell->strides_decide = true;
+  if (copy.defined()) static_cast<const TracedImpl&>(*copy.impl()).cell->copy_of = cell;
+}
+
 TraceScope::TraceScope(EagerExecutor& eager, std::string graph_name)
     : executor_(std::make_unique<TraceExecutor>(eager, std::move(graph_name))),
       scope_(std::make_unique<ExecutorScope>(*executor_)),
@@ -26,8 +37,8 @@ TraceScope::~TraceScope() {
   innermost = previous_;
 }
 
-Tensor TraceScope::add_input(const std::string& name, const TensorType& type) {
-  return executor_->add_input(name, type);
+Tensor TraceScope::add_input(const std::string& name, const TensorType& type, const std::optional<Strides>& strides) {
+  return executor_->add_input(name, type, strides);
 }
 
 void TraceScope::register_variable(const std::string& name, const Value& tensor) {

@@ -21,6 +21,8 @@ namespace sluice {
 struct CapturedGraph {
   graph::Graph graph;
   std::map<std::string, Tensor> variables;
+  // Inputs, by their number, on whose strides it depends: they decided what is a view of what, and one was written to.
+  std::vector<int> ordered = {};
 };
 
 class TraceExecutor;
@@ -34,7 +36,9 @@ class TraceScope {
   TraceScope(const TraceScope&) = delete;
   TraceScope& operator=(const TraceScope&) = delete;
 
-  Tensor add_input(const std::string& name, const TensorType& type);
+  // `strides`: of the argument that the trace is for; they decide, as in eager mode, which reshapes are views. None:
+  // contiguous.
+  Tensor add_input(const std::string& name, const TensorType& type, const std::optional<Strides>& strides = {});
   // `tensor` (eager, not a view) may be read and written by the graph under `name`. Tensors that share its memory are
   // seen as the same variable. Registering one again under another name is ignored.
   void register_variable(const std::string& name, const Value& tensor);
@@ -52,6 +56,12 @@ class TraceScope {
 
 // The trace of this thread, or null in eager mode.
 TraceExecutor* current_trace();
+
+// The user's code has the strides of `tensor`, and may do anything with them.
+void strides_told(const Value& tensor);
+// They decided that there is a view, or this `copy` (undefined: a view), which is seen where the graph writes to
+// either.
+void strides_decided(const Value& tensor, const Value& copy);
 
 // Placement of nodes made inside (`with sl.device("sim:0")`, `stream="host"`); unset fields keep the outer scope's.
 class PlacementScope {

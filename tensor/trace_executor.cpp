@@ -29,6 +29,12 @@ uint64_t new_trace_number() {
 const TensorImpl& tensor_impl(const Value& value) { return static_cast<const TensorImpl&>(*value.impl()); }
 const EagerImpl& eager_impl(const Value& value) { return static_cast<const EagerImpl&>(*value.impl()); }
 
+// The same with strides of which no axis continues another: what is a view of it is one of any strides.
+TensorSpec without_order(TensorSpec spec) {
+  for (int i = 0; i < spec.shape.rank(); ++i) spec.strides[i] = int64_t{1} << i;
+  return spec;
+}
+
 // `base` with `value` in the elements that `steps` lead to: each at most once, though a step on the way repeats some.
 Value write_at(const Value& base, std::span<const ViewStep> steps, const Value& value) {
   // Constant, so they are computed while tracing.
@@ -40,11 +46,25 @@ Value write_at(const Value& base, std::span<const ViewStep> steps, const Value& 
 
 }  // namespace
 
-TracedImpl::TracedImpl(uint64_t trace, const TensorType& type, DeviceId device, ValueId id)
-    : TensorImpl(TensorSpec::contiguous(type), device, true, nullptr),
-      trace(trace),
-      cell(std::make_shared<TraceCell>(id)),
-      id(id) {}
+namespace {
+
+// Of memory whose content is the graph's: there is none to be read or written outside of it.
+struct ContentOfAStep final : StorageUser {
+  void wait_idle(bool) override {
+    fail(ErrorKind::kRuntime,
+         "graph: a tensor that build() made and wrote to was used outside of the graph: its content is there only in a "
+         "step; return it from build()");
+  }
+};
+std::shared_ptr<StorageUser> content_of_a_step() {
+  static const auto user = std::make_shared<ContentOfAStep>();
+  return user;
+}
+
+}  // namespace
+
+TracedImpl::TracedImpl(uint64_t trace, const TensorSpec& spec, DeviceId device, ValueId id)
+    : TensorImpl(spec, device, true, nullptr), trace(trace), cell(std::make_shared<TraceCell>(id)), id(id) {}
 
 TracedImpl::TracedImpl(uint64_t trace, std::shared_ptr<TraceCell> cell, const std::shared_ptr<TensorImpl>& parent,
                        ViewStep step, const OpDef::ViewSpec& view, ValueId id)
@@ -71,7 +91,7 @@ TraceExecutor::TraceExecutor(EagerExecutor& eager, std::string graph_name)
 }
 
 Value TraceExecutor::make_value(ValueId id, DeviceId device) {
-  return Value(std::make_shared<TracedImpl>(trace_, graph_.type(id), device, id));
+  return Value(std::make_shared<TracedImpl>(trace_, TensorSpec::contiguous(graph_.type(id)), device, id));
 }
 
 TraceExecutor::Variable* TraceExecutor::variable_of(const Value& value) {
@@ -181,6 +201,17 @@ ValueId TraceExecutor::capture_constant(const Value& value) {
   return entry->second;
 }
 
+void TraceExecutor::adopt(const Value& constant) {
+  const EagerImpl& impl = eager_impl(constant);
+  const Value whole = impl.base() ? Value(impl.base()) : constant;
+  auto variable = std::make_unique<Variable>();
+  variable->tensor = whole;
+  variable->cell = std::make_shared<TraceCell>(capture_constant(whole));
+  variable->index = 0;  // no variable of the graph, but in it
+  impl.storage()->attach(content_of_a_step(), true);
+  variables_.emplace(impl.storage().get(), std::move(variable));
+}
+
 std::vector<Value> TraceExecutor::call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) {
   const auto traced = [&](const Value& v) { return touches_graph(v) || (v.defined() && eager_impl(v).global); };
   if (!op.effectful && std::none_of(inputs.begin(), inputs.end(), traced)) {
@@ -197,6 +228,8 @@ std::vector<Value> TraceExecutor::call(const OpDef& op, std::span<const Value> i
   Value made = GraphBuilder::call(op, inputs, attrs)[0];  // infers, and so checks the arguments
   const ValueId id = static_cast<const TracedImpl&>(*made.impl()).id;
   const std::optional<OpDef::ViewSpec> view = op.view(parent->spec(), attrs);
+  if (parent->traced() && !op.view(without_order(parent->spec()), attrs))
+    strides_decided(inputs[0], view ? Value() : made);
   if (!view) return {made};
   // An eager alias of a variable is no base of views; the variable's own tensor is.
   std::shared_ptr<TensorImpl> base = parent;
@@ -206,17 +239,20 @@ std::vector<Value> TraceExecutor::call(const OpDef& op, std::span<const Value> i
 }
 
 void TraceExecutor::assign(const Value& target, const Value& source) {
-  if (!touches_graph(target)) {
-    const bool constant = !touches_graph(source) && !captured_storage_.count(eager_impl(target).storage().get());
+  const bool constant = !touches_graph(target);
+  if (constant) {
+    const Storage& memory = *eager_impl(target).storage();
     SLUICE_CHECK_KIND(
-        kRuntime, constant,
+        kRuntime, memory.number() >= first_storage_ || (!touches_graph(source) && !captured_storage_.contains(&memory)),
         "assign: in-place write inside graph '{}' to a tensor that is not part of it: {}; register it as a "
         "buffer or parameter, or return the new value",
         graph_.name, target.type().str());
-    const ExecutorScope now(eager_);
-    eager_.assign(target, source);
-    return;
   }
+  if (constant && !touches_graph(source)) {
+    const ExecutorScope now(eager_);
+    return eager_.assign(target, source);
+  }
+  if (constant) adopt(target);
   const TensorSpec& spec = tensor_impl(target).spec();
   for (int i = 0; i < spec.shape.rank(); ++i)
     SLUICE_CHECK_KIND(
@@ -248,6 +284,7 @@ void TraceExecutor::assign(const Value& target, const Value& source) {
   if (left < steps.size()) value = write_at(stages[left], std::span(steps).subspan(left), value);
   while (left-- > 0) value = steps[left].op->unview(stages[left], steps[left].attrs, value);
   cell->current = id(value);
+  for (TraceCell* of = cell.get(); of != nullptr; of = of->copy_of.get()) of->written = true;
   static_cast<TensorImpl&>(*target.impl()).bump_version();
   if (!traced || steps.empty()) return;
   auto& impl = static_cast<TracedImpl&>(*target.impl());
@@ -306,8 +343,14 @@ std::string TraceExecutor::take_name(const std::string& prefix) {
   return name;
 }
 
-Value TraceExecutor::add_input(const std::string& name, const TensorType& type) {
-  return handle(graph_.add_input(name, type), default_device_);
+Value TraceExecutor::add_input(const std::string& name, const TensorType& type, const std::optional<Strides>& strides) {
+  SLUICE_CHECK(!strides || strides->rank() == type.shape.rank(), "trace: input '{}' has strides {}; its shape is {}",
+               name, strides->str(), type.shape.str());
+  const ValueId id = graph_.add_input(name, type);
+  const TensorSpec spec{type.dtype, type.shape, strides.value_or(contiguous_strides(type.shape))};
+  auto input = std::make_shared<TracedImpl>(trace_, spec, default_device_, id);
+  inputs_.push_back(input->cell);
+  return Value(std::move(input));
 }
 
 void TraceExecutor::register_variable(const std::string& name, const Value& tensor) {
@@ -376,6 +419,9 @@ CapturedGraph TraceExecutor::finish(const std::vector<std::pair<std::string, Val
   }
   restore_autograd();
   CapturedGraph captured{std::move(graph_storage_), {}};
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i]->strides_told || (inputs_[i]->strides_decide && inputs_[i]->written))
+      captured.ordered.push_back(static_cast<int>(i));
   for (const Variable* variable : used_) captured.variables[variable->name] = variable->tensor;
   for (auto& [name, tensor] : constant_tensors_) captured.variables[name] = std::move(tensor);
   return captured;

@@ -26,12 +26,15 @@ namespace sluice {
 
 struct TraceCell {
   graph::ValueId current = graph::kNoValue;
+  // Whether it, or what is a copy of it because of its strides, was written to, and what these have done.
+  bool written = false, strides_decide = false, strides_told = false;
+  std::shared_ptr<TraceCell> copy_of = nullptr;
 };
 
 class TracedImpl final : public TensorImpl {
  public:
   // A base with memory of its own.
-  TracedImpl(uint64_t trace, const TensorType& type, DeviceId device, graph::ValueId id);
+  TracedImpl(uint64_t trace, const TensorSpec& spec, DeviceId device, graph::ValueId id);
   // A view of `parent` (traced, or an eager variable) whose memory is `cell`.
   TracedImpl(uint64_t trace, std::shared_ptr<TraceCell> cell, const std::shared_ptr<TensorImpl>& parent, ViewStep step,
              const OpDef::ViewSpec& view, graph::ValueId id);
@@ -63,7 +66,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   bool touches_graph(const Value& value) { return value.defined() && (value.impl()->traced() || variable_of(value)); }
   // Of how many micro-batches there is one such value; 0: of all. REQUIRES: touches_graph(value).
   int every(const Value& value) { return graph_.every(current_id(value)); }
-  Value add_input(const std::string& name, const TensorType& type);
+  Value add_input(const std::string& name, const TensorType& type, const std::optional<Strides>& strides);
   void register_variable(const std::string& name, const Value& tensor);
   // The state of a random generator, which steps once per run, and a salt no other op of this graph has.
   std::pair<Value, int64_t> random_state(const Value& state);
@@ -101,6 +104,8 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   std::vector<ViewStep> steps_from(const Variable& variable, const EagerImpl& impl) const;
   graph::ValueId current_id(const Value& value);
   graph::ValueId capture_constant(const Value& value);
+  // From now on what was a constant is a value of the graph, which writes to it. REQUIRES: made while it is traced.
+  void adopt(const Value& constant);
   // `id` as the tensor whose memory it is lies over devices.
   graph::ValueId lay(graph::ValueId id, const EagerImpl& impl);
   // A view is there as often as what it is a view of, wherever it is made.
@@ -116,6 +121,8 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   EagerExecutor& eager_;
   graph::Graph graph_storage_;
   const uint64_t trace_;
+  const uint64_t first_storage_ = Storage::next_number();  // of those made while it is traced
+  std::vector<std::shared_ptr<TraceCell>> inputs_;
   std::unordered_map<const Storage*, std::unique_ptr<Variable>> variables_;
   std::vector<Variable*> used_;                      // in the graph's order
   std::map<std::string, graph::ValueId> constants_;  // by identity or, for single elements, by content

@@ -79,6 +79,7 @@ class LoadedGraph:
             if session.replanned:
                 warnings.warn(session.replanned, stacklevel=3)
         self.inputs, self.outputs = sessions[-1].inputs(), sessions[-1].outputs()
+        layouts: dict[int, Any] = {}
         text = meta.get("signature")
         if text is None:
             # A bundle that was not made here says nothing of nests: tensors by name in, a tuple of tensors out.
@@ -86,11 +87,12 @@ class LoadedGraph:
             arguments = Structure("dict", tuple(self._parameters), (Structure("tensor"),) * len(self.inputs))
             results = Structure("tuple", None, (Structure("tensor"),) * len(self.outputs))
         else:
-            self._parameters, arguments, results = _signature(f"{directory}/meta.json: signature", text, len(self.inputs),
-                                                              len(self.outputs))
+            self._parameters, arguments, results, strides = _signature(f"{directory}/meta.json: signature", text,
+                                                                        len(self.inputs), len(self.outputs))
+            layouts = {i: strides[name] for i, (name, _, _) in enumerate(self.inputs) if name in strides}
         # Arguments that hold no tensor may be left out.
         self._defaults = {p: c.value for p, c in zip(self._parameters, arguments.children) if c.kind == "constant"}
-        calls = [GraphCall(self.name, session, arguments, session.inputs(), results, functions) for session in sessions]
+        calls = [GraphCall(self.name, session, arguments, session.inputs(), results, functions, layouts) for session in sessions]
         self._call = calls[0] if family is None else FamilyCall(family, calls)
         self.inputs = self._call.inputs
 
@@ -169,12 +171,15 @@ class ShapedGraphs:
         return f"ShapedGraphs({self.name!r}, {self.shapes})"
 
 
-def _signature(where: str, text: str, inputs: int, outputs: int) -> tuple[list[str], Structure, Structure]:
-    """The parameters, arguments and results of a graph's signature."""
+def _signature(where: str, text: str, inputs: int, outputs: int) -> tuple[list[str], Structure, Structure, dict[str, Any]]:
+    """The parameters, arguments and results of a graph's signature, and strides that inputs must have (call.order_of)."""
     try:
         signature = json.loads(text)
-        if not isinstance(signature, dict) or sorted(signature) != ["arguments", "parameters", "results"]:
+        if not isinstance(signature, dict) or sorted({*signature} - {"strides"}) != ["arguments", "parameters", "results"]:
             raise ValueError(f"{signature!r:.80}; must be an object of parameters, arguments and results")
+        strides = signature.get("strides", {})
+        if not isinstance(strides, dict) or not all(s is None or isinstance(s, list) for s in strides.values()):
+            raise ValueError(f"strides {strides!r:.80}; must be null or a list, by input")
         arguments, results = Structure.from_json(signature["arguments"]), Structure.from_json(signature["results"])
         parameters = list(arguments.value or ()) if arguments.kind == "dict" else None
         if parameters is None or signature["parameters"] != parameters:
@@ -185,4 +190,4 @@ def _signature(where: str, text: str, inputs: int, outputs: int) -> tuple[list[s
             raise ValueError(f"results with {results.tensors()} tensors; the plan gives {outputs}")
     except (ValueError, RecursionError) as error:
         raise _C.ValueError(f"{where}: {error}") from None
-    return parameters, arguments, results
+    return parameters, arguments, results, {name: order and tuple(order) for name, order in strides.items()}

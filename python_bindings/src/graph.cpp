@@ -84,6 +84,7 @@ nb::list describe_nodes(const graph::Graph& graph) {
 void bind_trace(nb::module_& m) {
   nb::class_<PyCaptured>(m, "Captured", "A traced graph and the tensors behind its variables.")
       .def("text", [](const PyCaptured& c) { return graph::to_text(c.graph.graph); })
+      .def_prop_ro("ordered", [](const PyCaptured& c) { return c.graph.ordered; })
       .def("nodes", [](const PyCaptured& c) { return describe_nodes(c.graph.graph); })
       .def_ro("stacks", &PyCaptured::stacks)
       .def("outputs",
@@ -109,10 +110,13 @@ void bind_trace(nb::module_& m) {
   nb::class_<PyTrace>(m, "TraceScope", "Ops on this thread make nodes until finish() or close().")
       .def(nb::init<const std::string&, int, const std::vector<nb::dict>&>(), nb::arg("name"),
            nb::arg("stack_depth") = 1, nb::arg("fixes") = std::vector<nb::dict>())
-      .def("add_input",
-           [](PyTrace& t, const std::string& name, DType dtype, const Shape& shape) -> Value {
-             return t.open().add_input(name, {dtype, shape});
-           })
+      .def(
+          "add_input",
+          [](PyTrace& t, const std::string& name, DType dtype, const Shape& shape,
+             const std::optional<Strides>& strides) -> Value {
+            return t.open().add_input(name, {dtype, shape}, strides);
+          },
+          nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("strides") = nb::none())
       .def("register_variable",
            [](PyTrace& t, const std::string& name, const Value& tensor) { t.open().register_variable(name, tensor); })
       .def("finish",

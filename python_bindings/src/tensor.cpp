@@ -205,13 +205,21 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
       .def_prop_ro("ndim", [](const Tensor& t) { return t.rank(); })
       .def("dim", [](const Tensor& t) { return t.rank(); })
       .def("numel", &Tensor::size)
-      .def("_strides", [](const Tensor& t) { return t.strides(); })
+      .def("_strides",
+           [](const Tensor& t) {
+             strides_told(t);
+             return t.strides();
+           })
       .def("storage_offset",
            [](const Tensor& t) -> int64_t {
              const auto* eager = dynamic_cast<const EagerImpl*>(t.impl());
              return eager ? eager->offset() : 0;
            })
-      .def("is_contiguous", &Tensor::is_contiguous)
+      .def("is_contiguous",
+           [](const Tensor& t) {
+             strides_told(t);
+             return t.is_contiguous();
+           })
       .def("_is_view", &Tensor::is_view)
       .def_prop_ro("_traced", &Tensor::traced)
       .def_prop_ro("_version", [](const Tensor& t) { return t.impl()->version(); })

@@ -438,3 +438,39 @@ def test_a_module_may_have_a_config_of_its_own():
             return self.own(x)
 
     assert Graph()(sl.ones(2)).numpy().tolist() == [3.0, 3.0]
+
+
+def test_a_graph_that_reads_no_argument_takes_its_micro_batches_all_the_same():
+    class Program(sl.nn.Graph):
+        def __init__(self, program):
+            super().__init__()
+            self.program = program
+            self.w = sl.nn.Linear(2, 2)
+            self.config.set_gradient_accumulation_steps(2)
+
+        def build(self, x):
+            return self.program(self, x)
+
+    x = sl.arange(4.0)
+    assert Program(lambda g, x: None)(x) is None
+    assert Program(lambda g, x: g.w.bias * 0)(x).tolist() == [0, 0, 0, 0]
+    assert Program(lambda g, x: sl.ones(1))(x).tolist() == [1, 1]
+
+
+def test_a_parameter_that_build_writes_and_an_optimizer_updates_is_refused_by_name_of_the_reason():
+    class Program(sl.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.w = sl.nn.Linear(2, 2)
+            self.add_optimizer(sl.optim.SGD(self.w.parameters(), lr=0.1))
+            self.config.set_gradient_accumulation_steps(2)
+
+        def build(self, x):
+            with sl.no_grad():
+                self.w.weight.relu_()
+            loss = self.w(x).sum()
+            loss.backward()
+            return loss
+
+    with pytest.raises(NotImplementedError, match=r"a parameter that build\(\) writes to is updated as well: .*\(2, 2\); with micro-batches it is written 2 times"):
+        Program()(sl.ones(4, 2))

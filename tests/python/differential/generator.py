@@ -9,7 +9,7 @@ import torch
 from differential import vocabulary
 from differential.executor import Numbers, fill_modules, run
 from differential.fields import Fields, Retry
-from differential.program import NAME, source
+from differential.program import source
 
 LARGEST = 240  # elements of a tensor
 BOUND = 50.0  # of a value, so that nothing grows without end
@@ -26,8 +26,6 @@ class Draft:
         self.tensors, self.others = {}, {}  # by name: tensors; other values, which can only be returned
         self.modules = torch.nn.Module()
         self.persistent = set()  # where the memory of parameters and buffers is
-        self.strided = set()  # and that of arguments whose axes are not in order
-        self.varying = set()  # and that of what depends on the arguments
         self.count = 0
         self.scope = {"torch": torch}
 
@@ -44,9 +42,6 @@ class Draft:
 
     def lasting(self, tensor):
         return tensor.untyped_storage().data_ptr() in self.persistent
-
-    def varies(self, name):
-        return name[0] == "x" or (name in self.tensors and self.tensors[name].untyped_storage().data_ptr() in self.varying)
 
     # Statements
 
@@ -65,9 +60,6 @@ class Draft:
         return True
 
     def append(self, code, scopes):
-        names = NAME.findall(code)
-        if any(map(self.varies, names)):
-            self.varying.update(self.tensors[n].untyped_storage().data_ptr() for n in names[:1] if n in self.tensors)
         self.program["body"].append({"code": code, **({"scopes": list(scopes)} if scopes else {})})
 
     def sound(self, t):
@@ -132,8 +124,7 @@ class Draft:
             self.module_name = f"m{len(self.program['modules'])}"
         fields = Fields(self, template)
         code = template.format_map(fields)
-        strided = self.program["graph"] and fields.t.untyped_storage().data_ptr() in self.strided
-        if self.switches.excludes(code, fields.t.ndim, self.lasting(fields.t), strided):
+        if self.switches.excludes(code):
             return False
         scopes = self.scopes()
         if feature == "writes":
@@ -264,8 +255,6 @@ class Generator:
             if draw.random() < 0.2:
                 entry["strided"] = True
             draft.add(entry["name"], numbers(tuple(entry["shape"]), kind, entry["data"], entry.get("strided", False)))
-            if entry.get("strided"):
-                draft.strided.add(draft.tensors[entry["name"]].untyped_storage().data_ptr())
             return ["leaf", entry]
 
         def nest(depth):
@@ -307,10 +296,6 @@ class Generator:
                 except (Retry, IndexError, ValueError):
                     continue
         program["outputs"] = self._outputs(draft)
-        if program["micro_batches"] > 1 and not self.switches.allows("unread_arguments"):
-            varying = [n for n in draft.tensors if n[0] == "t" and draft.varies(n)]
-            program["outputs"][1] += [["leaf", n] for n in varying[-1:]]
-            program["micro_batches"] = program["micro_batches"] if varying else 1
         if trained and not program["special"] and draw.random() < 0.9:
             self._optimizers(draft)
         if program["graph"]:

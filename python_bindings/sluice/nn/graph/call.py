@@ -23,13 +23,22 @@ class Trace(NamedTuple):
     report: Any
 
 
-class GraphCall:
-    """The compiled side of a graph. Arguments arrive as a dict by parameter name."""
+def order_of(tensor: Any) -> tuple[int, ...] | None:
+    """The strides of an argument as far as they can matter: None where it is contiguous, or global."""
+    return None if tensor._global or tensor.is_contiguous() else tensor.stride()
 
-    def __init__(self, name: Any, session: Any, arguments: Any, inputs: Any, results: Any, functions: Any) -> None:
+
+class GraphCall:
+    """The compiled side of a graph. Arguments arrive as a dict by parameter name.
+
+    layouts: by number, the strides (order_of) of inputs on which the graph depends.
+    """
+
+    def __init__(self, name: Any, session: Any, arguments: Any, inputs: Any, results: Any, functions: Any,
+                 layouts: Any = None) -> None:
         self.name, self.session, self._functions = name, session, functions
         self._arguments, self.results = arguments, results
-        self.inputs = inputs
+        self.inputs, self.layouts = inputs, layouts or {}
         self._expected = [(dtype, tuple(shape)) for _, dtype, shape in inputs]
         self.timeout_s = -1.0  # of a submission at capacity; negative: none
         self.first_steps = None  # being measured
@@ -64,6 +73,10 @@ class GraphCall:
             if leaf.dtype is not dtype:
                 raise _C.TypeError(f"graph '{self.name}': argument '{name}' has dtype {leaf.dtype}; expected {dtype}, as when "
                                    "the graph was compiled")
+        for i, order in self.layouts.items():
+            if order_of(leaves[i]) != order:
+                raise _C.ValueError(f"graph '{self.name}': argument '{names[i]}' has strides {leaves[i].stride()}; expected "
+                                    f"{order or 'it to be contiguous'}, as when the graph was compiled: what build() writes to depends on them")
         return leaves
 
     def prepare(self, arguments: Any) -> None:

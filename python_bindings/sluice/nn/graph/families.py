@@ -30,6 +30,9 @@ class Example(NamedTuple):
     def _global(self) -> None:
         return None
 
+    def is_contiguous(self) -> bool:
+        return True
+
 
 class FamilyCall(Plans):
     """A plan family (plan/family.h): a call runs the smallest member that fits."""

@@ -23,13 +23,13 @@ from sluice._tools import find_tool
 from sluice._trace import module_scope, state as trace_state, tracing_lock
 from sluice.nn.debug import Debug
 from sluice.nn.graph.awaiting import Awaiting
-from sluice.nn.graph.call import GraphCall, Trace
+from sluice.nn.graph.call import GraphCall, order_of, Trace
 from sluice.nn.graph.config import GraphConfig
 from sluice.nn.graph.costs import FirstSteps, add_costs, use_cache
 from sluice.nn.graph.families import compile_family
 from sluice.nn.graph.refused import Refused
 from sluice.nn.graph.report import Report, graph_repr
-from sluice.nn.graph.shape_cache import ShapeCache
+from sluice.nn.graph.shape_cache import LayoutCache, ShapeCache
 from sluice.nn.graph.zero import Zero
 from sluice.nn.modules._config import ModuleConfig
 from sluice.nn.modules.module import Module
@@ -208,7 +208,12 @@ class Graph:
             structure = flatten(arguments, "", leaves, names)
             trace = self._traced(structure, leaves, names)
             tracing.close()  # other graphs may be traced while this one is compiled
-            call = self._compiled(trace, arguments)
+            one_plan = self.config.zero is not None or any(leaf._global for leaf in leaves)
+            if trace.captured.ordered and not one_plan:
+                call = LayoutCache(self)
+                call.keep(trace, arguments)
+            else:
+                call = self._compiled(trace, arguments)
         self.__dict__["_call"] = call  # all at once: other threads may look
 
     def _traced(self, structure: Any, leaves: Any, names: Any) -> Trace:
@@ -222,7 +227,10 @@ class Graph:
     def _compiled(self, trace: Trace, arguments: Any, arenas: Any = None) -> GraphCall:
         """arenas: the memory it shares with other plans of the graph, of which one at a time runs."""
         self.__dict__["_captured"] = trace.captured
+        layouts = {i: order_of(trace.leaves[i]) for i in trace.captured.ordered}
         signature = {"parameters": list(arguments), "arguments": trace.structure.to_json(), "results": trace.results.to_json()}
+        if layouts:
+            signature["strides"] = {trace.names[i]: order for i, order in layouts.items()}
         dry_run = os.environ.get("SLUICE_DRY_RUN") == "1"
         stages = {n: c.stage_id for n, m in self._named_modules() if (c := ModuleConfig.of(m)).stage_id is not None}
         options = {**self.config.for_session(), "name": self.name, "dry_run": dry_run, "stages": stages,
@@ -240,7 +248,7 @@ class Graph:
 
             write_and_exit(self.name, session)
         inputs = [(n, t.dtype, tuple(t.shape)) for n, t in zip(trace.names, trace.leaves)]
-        call = GraphCall(self.name, session, trace.structure, inputs, trace.results, trace.functions)
+        call = GraphCall(self.name, session, trace.structure, inputs, trace.results, trace.functions, layouts)
         call.timeout_s = self.config.submit_timeout
         if measures and not session.costs_known(options["cost_file"]):
             session.set_trace(True)
@@ -263,7 +271,7 @@ class Graph:
         try:
             for name, tensor in self._variables():
                 scope.register_variable(name, tensor)
-            traced = [scope.add_input(n, t.dtype, batches.part(self.name, n, t._shape)) for n, t in zip(names, leaves)]
+            traced = [scope.add_input(n, t.dtype, batches.part(self.name, n, t._shape), order_of(t)) for n, t in zip(names, leaves)]
             for t, given in zip(traced, leaves):
                 if given.requires_grad:
                     t.requires_grad_(True)

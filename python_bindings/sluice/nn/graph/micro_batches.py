@@ -37,6 +37,11 @@ class MicroBatches:
     def update(self, optim: Any) -> once_per:
         """The scope of an update: the gradients that `optim` finds are the means of the micro-batches'."""
         if self.n > 1:
+            for p in (p for group in optim.param_groups for p in group["params"]):
+                if _C.micro_batches_of(p) == 1:
+                    raise _C.NotImplementedError(
+                        f"optimizer: a parameter that build() writes to is updated as well: {p.dtype}{tuple(p.shape)}; with "
+                        f"micro-batches it is written {self.n} times a step, and updated once: write to it outside of the graph")
             with once_per(1, "update"):  # what is there once, as a constant is, is its own mean
                 sums = [(p, _C.ops.accumulate(p.grad, n=self.n)) for group in optim.param_groups for p in group["params"]
                         if p.grad is not None and _C.micro_batches_of(p.grad) == 1]

@@ -1,4 +1,4 @@
-"""Graphs with a plan for each shape of their inputs: nn.Graph.with_dynamic_input_shape."""
+"""Graphs with a plan for each shape of their inputs (nn.Graph.with_dynamic_input_shape), or for each of their strides."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._structure import flatten
+from sluice.nn.graph.call import order_of
 from sluice.nn.graph.report import family_report
 from sluice.nn.graph.turns import Blocks, Plans
 
@@ -27,6 +28,7 @@ class ShapeCache(Plans):
         self._blocks = Blocks() if shared else None
         self._lock = threading.Lock()
         self._members: OrderedDict[Any, _Member] = OrderedDict()
+        self._ordered: tuple[int, ...] = ()  # the arguments on whose strides plans depend
 
     def calls(self) -> list[Any]:
         with self._lock:
@@ -68,16 +70,23 @@ class ShapeCache(Plans):
         """The plan for arguments of this shape, which stays while it is used."""
         leaves: list[Any] = []
         flatten(arguments, "", leaves, [])
-        key = tuple(leaf._shape for leaf in leaves)
         while True:
             with self._lock:
+                key = self._key(leaves)
                 member = self._members.get(key)
                 if member is not None:
                     self._members.move_to_end(key)
                     member.users += 1
                     return member
-            self._graph._compile_once(arguments, lambda: key not in self._members,
+            self._graph._compile_once(arguments, lambda: self._key(leaves) not in self._members,
                                       lambda tracing: self.add(arguments, tracing))
+
+    def _key(self, leaves: list[Any]) -> Any:
+        return self._shapes(leaves), tuple(order_of(leaves[i]) for i in self._ordered)
+
+    def _shapes(self, leaves: list[Any]) -> tuple[Any, ...]:
+        """Of which there is a plan each."""
+        return tuple(leaf._shape for leaf in leaves)
 
     def add(self, arguments: Any, tracing: Any) -> None:
         """Compiles for arguments of a new shape."""
@@ -86,12 +95,17 @@ class ShapeCache(Plans):
         structure = flatten(arguments, "", leaves, names)
         trace = self._graph._traced(structure, leaves, names)
         tracing.close()
+        self.keep(trace, arguments)
+
+    def keep(self, trace: Any, arguments: Any) -> None:
+        """Compiles what was traced for `arguments`."""
         self._make_room()
         call = self._graph._compiled(trace, arguments, self._blocks and self._blocks.arenas)
         if self._blocks:
             self._blocks.loaded(call)
         with self._lock:
-            self._members[tuple(leaf._shape for leaf in leaves)] = _Member(call)
+            self._ordered = tuple(sorted({*self._ordered, *call.layouts}))
+            self._members[self._key(trace.leaves)] = _Member(call)
         self._last = call
 
     def _make_room(self) -> None:
@@ -112,3 +126,23 @@ class ShapeCache(Plans):
     def save(self, directory: str) -> None:
         raise _C.NotImplementedError(f"save: graph '{self.name}' has a plan per shape; give its config dims (set_dims) to save a "
                                   "family of plans")
+
+
+class LayoutCache(ShapeCache):
+    """A plan per strides of the arguments, which have one shape, for a build() that writes to what may or may not be views of
+    them: as eager code it does something else for each."""
+
+    SIZE = 10
+
+    def __init__(self, graph: Any) -> None:
+        super().__init__(graph, self.SIZE, shared=False)
+
+    def _shapes(self, leaves: list[Any]) -> tuple[Any, ...]:
+        return ()
+
+    def save(self, directory: str) -> None:
+        calls = self.calls()
+        if len(calls) > 1:
+            raise _C.NotImplementedError(f"save: graph '{self.name}' has a plan for each of {len(calls)} strides of its arguments; "
+                                          "save one that was called with arguments of one kind")
+        calls[0].save(directory)
