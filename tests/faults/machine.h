@@ -67,6 +67,13 @@ inline StepResult result_of(StepHandle& handle) {
   return result;
 }
 
+inline StepHandle submit_step(Session& session, const std::vector<Bytes>& step) {
+  std::vector<InputTensor> tensors;
+  const std::vector<PortInfo> ports = session.inputs();
+  for (size_t i = 0; i < step.size(); ++i) tensors.push_back({step[i].data(), TensorSpec::contiguous(ports[i].type)});
+  return session.submit(tensors);
+}
+
 // The engine's memory is the ledger's all the while: that of `part`, where the plan is of several ranks.
 inline RunResult run_on(Engine& engine, const Plan& plan, const HostFunctions& functions, const Inputs& inputs,
                         const Plan* part = nullptr) {
@@ -79,13 +86,7 @@ inline RunResult run_on(Engine& engine, const Plan& plan, const HostFunctions& f
   EXPECT_EQ(watch.held_but_for(ledger_bytes(held, true, true)), "") << plan.name;
   std::vector<StepHandle> handles;
   try {
-    for (const std::vector<Bytes>& step : inputs) {
-      std::vector<InputTensor> tensors;
-      const std::vector<PortInfo> ports = session.inputs();
-      for (size_t i = 0; i < step.size(); ++i)
-        tensors.push_back({step[i].data(), TensorSpec::contiguous(ports[i].type)});
-      handles.push_back(session.submit(tensors));
-    }
+    for (const std::vector<Bytes>& step : inputs) handles.push_back(submit_step(session, step));
     for (StepHandle& handle : handles) result.steps.push_back(result_of(handle));
     session.wait_all();
   } catch (const Error& error) {

@@ -27,13 +27,7 @@ HostFunctions ending(int source, uint64_t firings) {
 std::string ended_difference(Session& session, const Inputs& inputs, const Expected& expected) {
   std::vector<StepHandle> handles;
   try {
-    for (const std::vector<Bytes>& step : inputs) {
-      std::vector<InputTensor> tensors;
-      const std::vector<PortInfo> ports = session.inputs();
-      for (size_t i = 0; i < step.size(); ++i)
-        tensors.push_back({step[i].data(), TensorSpec::contiguous(ports[i].type)});
-      handles.push_back(session.submit(tensors));
-    }
+    for (const std::vector<Bytes>& step : inputs) handles.push_back(submit_step(session, step));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kEndOfData) return error.what();
   }
