@@ -31,6 +31,20 @@ double volume(const Extents& extents) {
   return product;
 }
 
+// The p-th ports of all members have one name, dtype and rank.
+void check_alike(const std::string& family, const char* kind, const std::vector<std::vector<NamedType>>& types,
+                 size_t p) {
+  const NamedType& first = types.front()[p];
+  for (const std::vector<NamedType>& of_member : types) {
+    SLUICE_CHECK(of_member.size() == types.front().size() && of_member[p].name == first.name &&
+                     of_member[p].type.dtype == first.type.dtype &&
+                     of_member[p].type.shape.rank() == first.type.shape.rank(),
+                 "family '{}': {} '{}' is {} in one member, and {} in another; names, dtypes and ranks must be equal",
+                 family, kind, first.name, first.type.str(),
+                 p < of_member.size() ? "'" + of_member[p].name + "' " + of_member[p].type.str() : "missing");
+  }
+}
+
 void check_axes(const Family& family, const FamilyPort& port, const char* kind) {
   SLUICE_CHECK(static_cast<int>(port.axes.size()) <= kMaxRank, "family '{}': {} '{}': {} axes; at most {}", family.name,
                kind, port.name, port.axes.size(), kMaxRank);
@@ -156,14 +170,7 @@ std::vector<FamilyPort> outputs_of(const Family& family, const std::vector<Exten
   for (size_t o = 0; o < types.front().size(); ++o) {
     const NamedType& first = types.front()[o];
     FamilyPort port{first.name, first.type.dtype, {}};
-    for (const std::vector<NamedType>& of_member : types) {
-      SLUICE_CHECK(
-          of_member.size() == types.front().size() && of_member[o].name == first.name &&
-              of_member[o].type.dtype == first.type.dtype && of_member[o].type.shape.rank() == first.type.shape.rank(),
-          "family '{}': output '{}' is {} in one member, and {} in another; names, dtypes and ranks must be equal",
-          family.name, first.name, first.type.str(),
-          o < of_member.size() ? "'" + of_member[o].name + "' " + of_member[o].type.str() : "missing");
-    }
+    check_alike(family.name, "output", types, o);
     for (int a = 0; a < first.type.shape.rank(); ++a) {
       const auto is_always = [&](auto size_in) {
         for (size_t m = 0; m < types.size(); ++m)
@@ -179,6 +186,42 @@ std::vector<FamilyPort> outputs_of(const Family& family, const std::vector<Exten
     ports.push_back(std::move(port));
   }
   return ports;
+}
+
+Family exact_family(const std::string& name, const std::vector<std::vector<NamedType>>& inputs,
+                    const std::vector<std::vector<NamedType>>& outputs) {
+  SLUICE_CHECK(!inputs.empty() && inputs.size() == outputs.size(),
+               "family '{}': inputs of {} members and outputs of {}; must be those of at least one", name,
+               inputs.size(), outputs.size());
+  Family family{name, {}, {}, {}, {}};
+  std::vector<Extents> of_dims;  // per dim, in each member
+  for (size_t i = 0; i < inputs.front().size(); ++i) {
+    const NamedType& first = inputs.front()[i];
+    check_alike(name, "input", inputs, i);
+    FamilyPort port{first.name, first.type.dtype, {}};
+    for (int a = 0; a < first.type.shape.rank(); ++a) {
+      Extents sizes;
+      for (const std::vector<NamedType>& of_member : inputs) sizes.push_back(of_member[i].type.shape[a]);
+      const auto [least, most] = std::minmax_element(sizes.begin(), sizes.end());
+      if (*least == *most) {
+        port.axes.push_back({FamilyAxis::kFixed, *least});
+        continue;
+      }
+      const auto known = std::find(of_dims.begin(), of_dims.end(), sizes);
+      port.axes.push_back({static_cast<int>(known - of_dims.begin()), 0});
+      if (known != of_dims.end()) continue;
+      family.dims.push_back({fmt::format("{}.{}", first.name, a), *least, *most, Fit::kExact});
+      of_dims.push_back(std::move(sizes));
+    }
+    family.inputs.push_back(std::move(port));
+  }
+  for (size_t m = 0; m < inputs.size(); ++m) {
+    Extents& member = family.members.emplace_back();
+    for (const Extents& dim : of_dims) member.push_back(dim[m]);
+  }
+  family.outputs = outputs_of(family, family.members, outputs);
+  check_family(family);
+  return family;
 }
 
 void check_family(const Family& family) {

@@ -77,6 +77,12 @@ std::vector<Extents> probes_of(const std::vector<Dim>& dims, const std::vector<E
 std::vector<FamilyPort> outputs_of(const Family& family, const std::vector<Extents>& extents,
                                    const std::vector<std::vector<NamedType>>& types);
 
+// Plans of one graph for certain shapes, given their inputs and outputs: axes that differ from plan to plan are of
+// dims, which are exact and called "<input>.<axis>"; axes that always are equally long are of one. Throws kValue where
+// names, dtypes or ranks differ, or two plans are for the same shapes.
+Family exact_family(const std::string& name, const std::vector<std::vector<NamedType>>& inputs,
+                    const std::vector<std::vector<NamedType>>& outputs);
+
 // Throws kValue for what is no family: dims, ports or members that contradict each other, and outputs that cannot be
 // cut where the dims ask for it.
 void check_family(const Family& family);

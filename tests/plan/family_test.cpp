@@ -255,5 +255,29 @@ TEST(Family, JsonComesBackAndIsReadStrictly) {
   EXPECT_THAT(changed("}", ""), ::testing::StartsWith("family.json: not JSON: "));
 }
 
+TEST(FamilyTest, PlansForCertainShapesAreAFamily) {
+  const auto f32 = [](const std::string& name, Shape shape) { return NamedType{name, {DType::kFloat32, shape}}; };
+  const Family family = exact_family("g", {{f32("x", {4, 8}), f32("y", {4, 3})}, {f32("x", {2, 8}), f32("y", {2, 5})}},
+                                     {{f32("z", {4, 1}), f32("other", {7})}, {f32("z", {2, 1}), f32("other", {9})}});
+  EXPECT_EQ(family.dims, (std::vector<Dim>{{"x.0", 2, 4, Fit::kExact}, {"y.1", 3, 5, Fit::kExact}}));
+  EXPECT_EQ(family.members, (std::vector<Extents>{{4, 3}, {2, 5}}));
+  EXPECT_EQ(family.inputs[1].axes, (std::vector<FamilyAxis>{{0, 0}, {1, 0}}));
+  EXPECT_EQ(family.outputs[0].axes, (std::vector<FamilyAxis>{{0, 0}, {FamilyAxis::kFixed, 1}}));
+  EXPECT_EQ(family.outputs[1].axes[0].dim, FamilyAxis::kOther);
+  EXPECT_EQ(parts_of(family, {2, 5})[0].member, 1);
+  EXPECT_EQ(error_of([&] { parts_of(family, {2, 3}); }), "graph 'g': no member fits dims of (2, 3)");
+  EXPECT_EQ(exact_family("g", {{f32("x", {4})}}, {{}}).members, std::vector<Extents>{{}});
+  EXPECT_EQ(error_of([&] {
+              exact_family("g", {{f32("x", {4})}, {f32("x", {4, 1})}}, {{}, {}});
+            }),
+            "family 'g': input 'x' is float32(4,) in one member, and 'x' float32(4, 1) in another; names, dtypes "
+            "and ranks must be equal");
+  EXPECT_EQ(error_of([&] {
+              exact_family("g", {{f32("x", {4})}, {f32("x", {4})}}, {{}, {}});
+            }),
+            "family 'g': two members (); each must differ");
+  EXPECT_THAT(error_of([&] { exact_family("g", {}, {}); }), testing::HasSubstr("must be those of at least one"));
+}
+
 }  // namespace
 }  // namespace sluice::plan
