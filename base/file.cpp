@@ -49,10 +49,16 @@ InputFile::InputFile(std::string path, Links links) : path_(std::move(path)) {
 InputFile::~InputFile() { ::close(descriptor_); }
 
 void InputFile::read(void* data, uint64_t bytes) {
+  read_at(position_, data, bytes);
+  position_ += bytes;
+}
+
+void InputFile::read_at(uint64_t offset, void* data, uint64_t bytes) {
   auto* to = static_cast<char*>(data);
   uint64_t left = bytes;
   while (left > 0) {
-    const ssize_t n = ::read(descriptor_, to, std::min<uint64_t>(left, uint64_t{1} << 30));
+    const auto at = static_cast<off_t>(offset + (bytes - left));
+    const ssize_t n = ::pread(descriptor_, to, std::min<uint64_t>(left, uint64_t{1} << 30), at);
     if (n < 0 && errno == EINTR) continue;
     SLUICE_CHECK_KIND(kIo, n >= 0, "{}: cannot be read: {}", path_, std::strerror(errno));
     SLUICE_CHECK_KIND(kIo, n > 0, "{}: cannot be read: it ends {} bytes too early; it had {} when it was opened", path_,

@@ -10,7 +10,7 @@ namespace sluice {
 enum class Links { kFollow, kRefuse };
 
 // A regular file, opened for reading. Pipes, devices and sockets are refused without being read, so nothing waits for
-// a writer. Its bytes are copied, never mapped: a file that shrinks meanwhile is an error, not a signal.
+// a writer. read() copies: a file that shrinks meanwhile is an error. base/mapped_file.h maps it.
 class InputFile {
  public:
   // Throws kIo "<path>: cannot be read: <why>".
@@ -19,14 +19,18 @@ class InputFile {
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
+  const std::string& path() const { return path_; }
   uint64_t size() const { return size_; }  // when it was opened
+  int descriptor() const { return descriptor_; }
   // The next `bytes` bytes. Throws kIo when the file ends before them.
   void read(void* data, uint64_t bytes);
+  // The same from `offset` on; what read() is at stays as it is.
+  void read_at(uint64_t offset, void* data, uint64_t bytes);
 
  private:
   std::string path_;
   int descriptor_ = -1;
-  uint64_t size_ = 0;
+  uint64_t size_ = 0, position_ = 0;
 };
 
 // All of a text file. Throws kIo; also for more than 1 GiB, which no text of ours has.

@@ -1,6 +1,9 @@
 #include "memory/storage.h"
 
 #include <algorithm>
+#include <cstring>
+
+#include "base/mapped_file.h"
 
 namespace sluice {
 
@@ -18,12 +21,26 @@ Storage::Storage(std::shared_ptr<Allocator> allocator, uint64_t bytes, plan::Spa
 Storage::Storage(void* data, uint64_t bytes, std::function<void()> release, plan::Space space)
     : data_(data), bytes_(bytes), space_(space), release_(std::move(release)) {}
 
+Storage::Storage(std::shared_ptr<const MappedFile> file, uint64_t offset, uint64_t bytes)
+    : data_(file->data() + offset), bytes_(bytes), file_(std::move(file)) {}
+
 Storage::~Storage() {
   if (allocator_ != nullptr) {
     allocator_->deallocate(data_, bytes_);
   } else if (release_) {
     release_();
   }
+}
+
+Status Storage::check() const { return file_ == nullptr ? Status() : file_->check(); }
+
+bool Storage::begins_as(const Storage& other, uint64_t bytes) const {
+  if (bytes_ < bytes || other.bytes_ < bytes) return false;
+  const auto offset = [](const Storage& s) { return static_cast<const std::byte*>(s.data_) - s.file_->data(); };
+  // Then none of it need be read.
+  if (file_ != nullptr && other.file_ != nullptr && file_->same_file(*other.file_) && offset(*this) == offset(other))
+    return true;
+  return std::memcmp(data_, other.data_, bytes) == 0;
 }
 
 void Storage::attach(std::weak_ptr<StorageUser> user, bool writes) {

@@ -7,10 +7,13 @@
 #include <mutex>
 #include <vector>
 
+#include "base/error.h"
 #include "memory/allocator.h"
 #include "plan/plan.h"
 
 namespace sluice {
+
+class MappedFile;
 
 // Someone with asynchronous accesses to a storage in flight: a session that has it bound as a variable. REQUIRES: its
 // accesses are done, or it has detached, when its last owner lets go; a user that is gone is not waited for.
@@ -28,6 +31,8 @@ class Storage {
   Storage(std::shared_ptr<Allocator> allocator, uint64_t bytes, plan::Space space = {});
   // Borrows foreign memory; `release` runs when the last owner goes.
   Storage(void* data, uint64_t bytes, std::function<void()> release, plan::Space space = {});
+  // A part of a file's pages. REQUIRES: it lies in them.
+  Storage(std::shared_ptr<const MappedFile> file, uint64_t offset, uint64_t bytes);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -38,6 +43,12 @@ class Storage {
   uint64_t number() const { return number_; }
   static uint64_t next_number();
   const plan::Space& space() const { return space_; }
+  // The file whose pages it is; null of other memory.
+  const std::shared_ptr<const MappedFile>& file() const { return file_; }
+  // kIo where pages of its file were missing when they were read.
+  Status check() const;
+  // It holds the first `bytes` bytes of `other`. REQUIRES: nobody writes to either; both are of the host.
+  bool begins_as(const Storage& other, uint64_t bytes) const;
 
   // Attaching again adds to what the user does: once a writer, it stays one until it detaches.
   void attach(std::weak_ptr<StorageUser> user, bool writes);
@@ -79,6 +90,7 @@ class Storage {
   std::function<void()> release_;
   std::atomic<uint64_t> version_{0};
   std::atomic<int> lent_{0};
+  std::shared_ptr<const MappedFile> file_;
   std::atomic<bool> has_users_{false};
   std::mutex mutex_;
   std::vector<Use> users_;

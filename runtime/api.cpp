@@ -2,9 +2,6 @@
 #include <cstring>
 
 #include "include/sluice/sluice.hpp"
-#include "plan/json.h"
-#include "plan/ledger.h"
-#include "plan/verify.h"
 #include "runtime/api_support.h"
 #include "runtime/bundle.h"
 #include "runtime/engine.h"
@@ -15,10 +12,6 @@
 
 namespace sluice::api {
 namespace {
-
-Port port_of(const std::string& name, const TensorType& type) {
-  return {name, static_cast<DType>(type.dtype), type.shape.vec()};
-}
 
 // Of a tensor's memory: where it is known to be a storage, that one is handed over, not what a caller sees of it.
 struct StorageHolder {
@@ -202,58 +195,10 @@ uint64_t Engine::peak_memory_bytes() const {
   return guarded([&] { return impl().allocator_stats({}).peak_bytes; });
 }
 
-struct Plan::Impl {
-  plan::Plan plan;
-};
-
 namespace {
-constexpr const char* kPlanSource = "Plan::load()";
 constexpr const char* kSessionSource = "Session::load()";
 constexpr const char* kResultSource = "Session::submit()";
 }  // namespace
-
-Plan Plan::load(const std::string& path) {
-  return guarded([&] {
-    Plan plan;
-    plan.impl_ = std::make_shared<const Impl>(Impl{plan::load_plan(path)});
-    return plan;
-  });
-}
-const std::string& Plan::name() const {
-  return guarded([&]() -> const std::string& { return held(impl_, "plan", kPlanSource).plan.name; });
-}
-std::vector<Port> Plan::inputs() const {
-  return guarded([&] {
-    std::vector<Port> ports;
-    for (const plan::Input& in : held(impl_, "plan", kPlanSource).plan.inputs)
-      ports.push_back(port_of(in.name, {in.spec.dtype, in.spec.shape}));
-    return ports;
-  });
-}
-std::vector<Port> Plan::outputs() const {
-  return guarded([&] {
-    std::vector<Port> ports;
-    for (const plan::Output& out : held(impl_, "plan", kPlanSource).plan.outputs)
-      ports.push_back(port_of(out.name, {out.view.spec.dtype, out.view.spec.shape}));
-    return ports;
-  });
-}
-std::vector<std::string> Plan::actors() const {
-  return guarded([&] {
-    std::vector<std::string> names;
-    for (const plan::Actor& actor : held(impl_, "plan", kPlanSource).plan.actors) names.push_back(actor.name);
-    return names;
-  });
-}
-int Plan::kernels() const {
-  return guarded([&] { return static_cast<int>(held(impl_, "plan", kPlanSource).plan.kernels.size()); });
-}
-uint64_t Plan::memory_bytes() const {
-  return guarded([&] { return plan::ledger(held(impl_, "plan", kPlanSource).plan).total; });
-}
-std::string Plan::verify() const {
-  return guarded([&] { return plan::verify(held(impl_, "plan", kPlanSource).plan).str(); });
-}
 
 uint64_t Result::step() const {
   return guarded([&] { return held(impl_, "result", kResultSource).step(); });
@@ -274,22 +219,8 @@ std::vector<Tensor> Result::get(std::chrono::milliseconds timeout) {
 
 Session::Session(std::unique_ptr<sluice::SessionFamily> impl) : impl_(std::move(impl)) {
   const plan::Family& family = impl_->family();
-  const auto ports_of = [&](const std::vector<PortInfo>& infos, const std::vector<plan::FamilyPort>& axes) {
-    std::vector<Port> ports;
-    for (size_t i = 0; i < infos.size(); ++i) {
-      Port& port = ports.emplace_back(port_of(infos[i].name, infos[i].type));
-      port.copied = infos[i].copied;
-      for (size_t a = 0; a < axes[i].axes.size(); ++a) {
-        const int dim = axes[i].axes[a].dim;
-        if (dim < 0) continue;
-        port.dims.resize(port.shape.size());
-        port.dims[a] = family.dims[dim].name;
-      }
-    }
-    return ports;
-  };
-  inputs_ = ports_of(impl_->inputs(), family.inputs);
-  outputs_ = ports_of(impl_->outputs(), family.outputs);
+  inputs_ = ports_of(family, impl_->inputs(), family.inputs);
+  outputs_ = ports_of(family, impl_->outputs(), family.outputs);
 }
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
@@ -303,6 +234,7 @@ Session Session::load(Engine& engine, const std::string& bundle, SessionOptions 
     o.wait_timeout = limit_of(options.wait_timeout, "session: wait_timeout");
     o.check_numerics = options.check_numerics;
     o.zero_copy = options.zero_copy;
+    o.arenas = options.arenas.impl_;
     if (options.on_output) {
       o.on_output = [f = std::move(options.on_output)](uint64_t step, const Status& status,
                                                        const std::vector<OutputTensor>& outputs) {
@@ -370,6 +302,7 @@ Counters Session::counters() const {
     counters.in_flight = stats.in_flight;
     counters.max_in_flight = stats.max_in_flight;
     counters.bytes = stats.bytes;
+    counters.mapped = stats.mapped;
     counters.input_copies = stats.input_copies;
     counters.output_copies = stats.output_copies;
     for (const ActorStats& a : stats.actors) {

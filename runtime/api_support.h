@@ -8,7 +8,10 @@
 #include "base/error.h"
 #include "base/tensor_spec.h"
 #include "include/sluice/error.h"
+#include "include/sluice/plan.h"
 #include "include/sluice/tensor.h"
+#include "plan/family.h"
+#include "runtime/session.h"
 
 namespace sluice::api {
 
@@ -60,5 +63,9 @@ inline std::chrono::nanoseconds timeout_of(std::chrono::milliseconds ms, const c
   SLUICE_CHECK(ms.count() >= 0, "{}: {} ms; must not be negative", what, ms.count());
   return ms > std::chrono::hours(24 * 365) ? std::chrono::nanoseconds::max() : std::chrono::nanoseconds(ms);
 }
+
+// With the dims of a family; none where a plan is alone.
+std::vector<Port> ports_of(const plan::Family& family, const std::vector<PortInfo>& infos,
+                           const std::vector<plan::FamilyPort>& axes);
 
 }  // namespace sluice::api

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/kernel.h"
+#include "plan/ledger.h"
 #include "runtime/bundle.h"
 #include "runtime/engine.h"
 #include "runtime/extension.h"
@@ -16,16 +17,20 @@ namespace {
 
 constinit std::atomic<PlanCheck> plan_check = nullptr;
 
-// What load_bundle() read for this engine serves as it is, when the plan keeps it contiguous on the host.
-bool serves(const BundleTensor& tensor, const plan::Variable& variable, const plan::Space& space, uint64_t bytes) {
+// What load_bundle() read for this engine serves as it is, when the plan keeps it contiguous on the host. What a step
+// writes has memory of its own, which the ledger counts, rather than pages that are copied on the way.
+bool serves(const BundleTensor& tensor, const plan::Variable& variable, const plan::Space& space, uint64_t bytes,
+            bool written) {
   return space.kind == plan::SpaceKind::kHost && tensor.spec.strides == variable.spec.strides &&
-         tensor.storage->bytes() >= bytes;
+         tensor.storage->bytes() >= bytes && !(written && tensor.storage->file() != nullptr);
 }
 
 VariableBindings bind_each(Engine& engine, const plan::Plan& plan, const std::map<std::string, BundleTensor>& weights,
                            const plan::ShardsByName& shards, bool given_up) {
   VariableBindings bindings;
-  for (const plan::Variable& variable : plan.variables) {
+  const std::vector<bool> written = plan::written_variables(plan);
+  for (size_t v = 0; v < plan.variables.size(); ++v) {
+    const plan::Variable& variable = plan.variables[v];
     const TensorType type{variable.spec.dtype, variable.spec.shape};
     const plan::Shard* shard = plan::find_shard(shards, variable.name);
     const auto it = weights.find(shard != nullptr ? shard->whole : variable.name);
@@ -39,7 +44,7 @@ VariableBindings bind_each(Engine& engine, const plan::Plan& plan, const std::ma
     const std::byte* content = static_cast<const std::byte*>(tensor.storage->data()) + window.offset;
     const plan::Space& space = plan.spaces[variable.space];
     const uint64_t bytes = align_up(variable.spec.extent_bytes(), plan::kAlignment);
-    if (given_up && shard == nullptr && serves(tensor, variable, space, bytes)) {
+    if (given_up && shard == nullptr && serves(tensor, variable, space, bytes, written[v])) {
       bindings[variable.name] = tensor.storage;
       continue;
     }
@@ -51,6 +56,7 @@ VariableBindings bind_each(Engine& engine, const plan::Plan& plan, const std::ma
       strided_copy(staged.data(), variable.spec, content, window.spec);
       engine.device(space.device).copy_from_host(storage->data(), staged.data(), bytes);
     }
+    tensor.storage->check().throw_if_error();
     bindings[variable.name] = storage;
   }
   return bindings;

@@ -113,7 +113,7 @@ Bundle load_bundle(const std::string& directory, const std::shared_ptr<Allocator
   bundle.meta = read_meta(path / kMetaFile);
   if (const auto shards = bundle.meta.extract(kShardsKey))
     bundle.shards = parse_shards((path / kMetaFile).string(), shards.mapped(), bundle.plan);
-  bundle.weights = read_safetensors((path / kWeightsFile).string(), allocator, Links::kRefuse);
+  bundle.weights = read_safetensors((path / kWeightsFile).string(), allocator, Links::kRefuse, Pages::kMap);
   return bundle;
 }
 

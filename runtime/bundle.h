@@ -51,14 +51,16 @@ decltype(auto) about_file(const std::string& directory, const char* file, Use&& 
 // Writes the four files; makes the directory. A bundle already there is replaced only once the new one is complete.
 // Throws kIo.
 void save_bundle(const std::string& directory, const Bundle& bundle);
-// Reads strictly: sizes, offsets, dtypes and names are checked before anything is allocated. Throws kIo, kValue.
+// Reads strictly: sizes, offsets, dtypes and names are checked before anything is allocated. Weights are pages of their
+// file where they can be (Pages::kMap). Throws kIo, kValue.
 Bundle load_bundle(const std::string& directory);
-// With the weights in memory of `allocator`.
+// With the other weights in memory of `allocator`.
 Bundle load_bundle(const std::string& directory, const std::shared_ptr<Allocator>& allocator);
 
 // Puts weights, or the `shards` of them that are the plan's variables, into storages of the right spaces: what
-// Session::load binds. Throws kValue naming a variable that is
-// missing or of the wrong type. The weights are copied, unless given up: then those that can serve as they are do.
+// Session::load binds. Throws kValue naming a variable that is missing or of the wrong type, kIo where pages of a file
+// are missing. The weights are copied, unless given up: then those that can serve as they are do. Pages of a file can
+// where the plan never writes the variable.
 VariableBindings bind_weights(Engine& engine, const plan::Plan& plan,
                               const std::map<std::string, BundleTensor>& weights,
                               const plan::ShardsByName& shards = {});

@@ -2,7 +2,6 @@
 
 #include <boost/json.hpp>
 #include <cstring>
-#include <fstream>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -29,6 +28,26 @@ void replace_directory(const std::string& directory, const std::function<void(co
     fs::remove_all(old);
   } catch (const fs::filesystem_error& error) {
     fail(ErrorKind::kIo, "bundle '{}': cannot be saved: {}", directory, error.what());
+  }
+}
+
+void replace_file(const std::string& path, const std::function<void(std::ofstream&)>& write) {
+  std::error_code linked;
+  const fs::path existing = fs::canonical(path, linked), target = linked ? fs::path(path) : existing;
+  fs::path fresh = target;
+  fresh += ".new";
+  try {
+    std::ofstream file(fresh, std::ios::binary);
+    write(file);
+    file.close();
+    SLUICE_CHECK_KIND(kIo, file, "{}: cannot be written: {}", path, std::strerror(errno));
+    std::error_code error;
+    fs::rename(fresh, target, error);
+    SLUICE_CHECK_KIND(kIo, !error, "{}: cannot be written: {}", path, error.message());
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(fresh, ignored);
+    throw;
   }
 }
 

@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <mutex>
 #include <new>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,6 +41,10 @@ struct Ports {
 struct PlanObject {
   api::Plan plan;
   Ports inputs{plan.inputs()}, outputs{plan.outputs()};
+};
+struct ArenasObject {
+  std::shared_ptr<api::Engine> engine;  // outlives them
+  api::SharedArenas arenas;
 };
 struct SessionObject {
   std::shared_ptr<api::Engine> engine;  // outlives the session
@@ -144,6 +150,14 @@ api::DType dtype_of(sluice_dtype dtype, const char* where) {
   if (value < 0 || value > static_cast<int>(SLUICE_FLOAT64))
     fail(ErrorKind::kValue, std::string(where) + ": dtype: " + std::to_string(value) + "; must be a sluice_dtype");
   return static_cast<api::DType>(value);
+}
+
+// The names of the kinds of devices are few.
+const char* kept_name(const std::string& name) {
+  static std::mutex mutex;
+  static auto* const names = new std::set<std::string>();
+  const std::lock_guard lock(mutex);
+  return names->insert(name).first->c_str();
 }
 
 sluice_tensor* add_tensor(api::Tensor tensor) {
@@ -327,6 +341,15 @@ sluice_status* sluice_engine_load_extension(sluice_engine* engine, const char* p
   });
 }
 
+sluice_status* sluice_engine_load_backend(sluice_engine* engine, const char* path, const char** kind) {
+  return guarded([&] {
+    const char* where = "sluice_engine_load_backend";
+    const auto owner = get<api::Engine>(engine, where, "an engine");
+    const std::string loaded = owner->load_backend(check_pointer(path, where, "path"));
+    if (kind != nullptr) *kind = kept_name(loaded);
+  });
+}
+
 sluice_status* sluice_plan_load(const char* path, sluice_plan** plan) {
   return guarded([&] {
     const char* where = "sluice_plan_load";
@@ -367,6 +390,27 @@ sluice_status* sluice_plan_verify(const sluice_plan* plan) {
   });
 }
 
+sluice_status* sluice_arenas_create(sluice_engine* engine, sluice_arenas** arenas) {
+  return guarded([&] {
+    const char* where = "sluice_arenas_create";
+    check_pointer(arenas, where, "arenas");
+    const auto owner = get<api::Engine>(engine, where, "an engine");
+    *arenas =
+        handles().add<sluice_arenas>(std::make_shared<ArenasObject>(ArenasObject{owner, api::SharedArenas(*owner)}));
+  });
+}
+sluice_status* sluice_arenas_reserve(sluice_arenas* arenas, const sluice_plan* plan) {
+  return guarded([&] {
+    const char* where = "sluice_arenas_reserve";
+    const auto object = get<ArenasObject>(arenas, where, "arenas");
+    object->arenas.reserve(get<PlanObject>(plan, where, "a plan")->plan);
+  });
+}
+uint64_t sluice_arenas_bytes(const sluice_arenas* arenas) {
+  return answered<uint64_t>(0, [&] { return get<ArenasObject>(arenas, "", "")->arenas.bytes(); });
+}
+void sluice_arenas_destroy(sluice_arenas* arenas) { handles().remove(arenas); }
+
 sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle, const sluice_session_options* options,
                                    sluice_session** session) {
   return guarded([&] {
@@ -381,6 +425,7 @@ sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle, co
     given.zero_copy = o.zero_copy != 0;
     given.submit_timeout = timeout_of(o.submit_timeout_ms, where, "submit_timeout_ms");
     given.wait_timeout = timeout_of(o.wait_timeout_ms, where, "wait_timeout_ms");
+    if (o.arenas != nullptr) given.arenas = get<ArenasObject>(o.arenas, where, "arenas")->arenas;
     *session = handles().add<sluice_session>(
         std::make_shared<SessionObject>(SessionObject{owner, api::Session::load(*owner, bundle, std::move(given))}));
   });

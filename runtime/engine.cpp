@@ -330,7 +330,7 @@ std::shared_ptr<Storage> Engine::share(const std::string& name, std::shared_ptr<
   std::erase_if(impl_->shared, [](const auto& entry) { return entry.second.expired(); });
   std::weak_ptr<Storage>& known = impl_->shared[name];
   const std::shared_ptr<Storage> held = known.lock();
-  if (held != nullptr && held->bytes() >= bytes && std::memcmp(held->data(), fresh->data(), bytes) == 0) return held;
+  if (held != nullptr && held->begins_as(*fresh, bytes)) return held;
   known = fresh;
   return fresh;
 }

@@ -11,7 +11,6 @@
 #include "runtime/family_bundle.h"
 #include "runtime/family_parts.h"
 #include "runtime/shared_arenas.h"
-#include "runtime/turns.h"
 
 namespace sluice {
 
@@ -75,7 +74,6 @@ struct SessionFamily::Core {
   std::shared_ptr<const plan::Family> family;
   std::shared_ptr<Teller> teller;  // null where nobody wants to be told
   std::vector<Session> members;
-  Turns turns;
   std::mutex telling;  // with a teller, submissions come one after another
   std::atomic<uint64_t> submitted{0};
   bool alone() const { return members.size() == 1 && family->dims.empty(); }
@@ -131,7 +129,7 @@ SessionFamily SessionFamily::load(Engine& engine, const std::string& directory, 
     core->teller->tell = std::move(options.on_output);
     core->teller->due.resize(n);
   }
-  options.arenas = std::make_shared<SharedArenas>(engine);
+  if (options.arenas == nullptr) options.arenas = std::make_shared<SharedArenas>(engine);
   BoundWeights bound;
   std::vector<Session> members(n);
   // The largest first: what it has room for is not made anew.
@@ -169,20 +167,6 @@ SessionFamily SessionFamily::load(Engine& engine, const std::string& directory, 
 }
 
 const plan::Family& SessionFamily::family() const { return *core_->family; }
-
-namespace {
-
-// As long as calls may be, or as in the member of `known`.
-std::vector<PortInfo> at_most(const plan::Family& family, std::vector<PortInfo> known,
-                              const std::vector<plan::FamilyPort>& ports) {
-  for (size_t p = 0; p < ports.size(); ++p)
-    for (size_t a = 0; a < ports[p].axes.size(); ++a)
-      if (const int dim = ports[p].axes[a].dim; dim >= 0)
-        known[p].type.shape[static_cast<int>(a)] = family.dims[dim].max;
-  return known;
-}
-
-}  // namespace
 
 std::vector<PortInfo> SessionFamily::inputs() const {
   return at_most(*core_->family, core_->members.back().inputs(), core_->family->inputs);
@@ -244,10 +228,6 @@ std::optional<FamilyStep> SessionFamily::submit(std::span<const InputTensor> inp
     const bool may_wait = !try_only || !state.steps.empty();
     const PartInputs given(*core.family, part, inputs, state.parts.size() == 1);
     Session& member = core.members[part.member];
-    const Turns::Inside turn = core.turns.enter(
-        part.member, !may_wait, [&](int active) { return core.members[active].stats().in_flight == 0; },
-        [&](int active) { core.members[active].wait_all(); });
-    if (!turn) return std::nullopt;
     if (core.teller != nullptr) {
       const std::lock_guard lock(core.teller->mutex);
       core.teller->due[part.member].push_back(step.state_);
@@ -274,7 +254,6 @@ std::optional<FamilyStep> SessionFamily::submit(std::span<const InputTensor> inp
 
 void SessionFamily::wait_all() {
   for (Session& member : core_->members) member.wait_all();
-  core_->turns.take_late().throw_if_error();
 }
 
 void SessionFamily::reset() {
@@ -288,22 +267,26 @@ void SessionFamily::stop() {
 namespace {
 
 // The members share what their arenas have in common, their variables, and packed copies of those.
-uint64_t bytes_of(const std::vector<Session>& members) {
+void count_bytes(const std::vector<Session>& members, SessionStats& stats) {
   std::map<std::string, uint64_t> arenas, variables;
-  uint64_t bytes = 0;
+  uint64_t bytes = 0, mapped = 0;
   for (const Session& member : members) {
+    uint64_t of_member = 0;
     for (const SessionMemory::Space& space : member.memory().spaces) {
       bytes += space.total() - space.shared - space.variables - space.packed;
       arenas[space.name] = std::max(arenas[space.name], space.shared);
       variables[space.name] = std::max(variables[space.name], space.variables);
+      of_member += space.mapped;
     }
+    mapped = std::max(mapped, of_member);
   }
   std::vector<const plan::Plan*> plans;
   for (const Session& member : members) plans.push_back(&member.plan());
   bytes += plan::family_ledger(plans, true).packed;
   for (const auto& shared : {arenas, variables})
     for (const auto& [space, size] : shared) bytes += size;
-  return bytes;
+  stats.bytes = bytes;
+  stats.mapped = mapped;
 }
 
 }  // namespace
@@ -311,7 +294,7 @@ uint64_t bytes_of(const std::vector<Session>& members) {
 SessionStats SessionFamily::stats() const {
   if (core_->members.size() == 1) return core_->members.front().stats();
   SessionStats all;
-  all.bytes = bytes_of(core_->members);
+  count_bytes(core_->members, all);
   for (size_t m = 0; m < core_->members.size(); ++m) {
     SessionStats stats = core_->members[m].stats();
     all.submitted += stats.submitted;

@@ -55,21 +55,30 @@ void save_family_bundle(const std::string& directory, const FamilyBundle& bundle
   });
 }
 
-FamilyBundle load_family_bundle(const std::string& directory, const std::shared_ptr<Allocator>& allocator) {
+FamilyPlans load_family_plans(const std::string& directory) {
   const fs::path path(directory);
-  FamilyBundle bundle;
-  bundle.family = plan::parse_family(read_text(path / kFamilyFile), (path / kFamilyFile).string());
-  bundle.meta = read_meta(path / kMetaFile);
-  std::map<std::string, BundleTensor> weights =
-      read_safetensors((path / kWeightsFile).string(), allocator, Links::kRefuse);
-  for (size_t m = 0; m < bundle.family.members.size(); ++m) {
+  FamilyPlans plans;
+  plans.family = plan::parse_family(read_text(path / kFamilyFile), (path / kFamilyFile).string());
+  for (size_t m = 0; m < plans.family.members.size(); ++m) {
     const fs::path folder = member_directory(directory, m);
     for (const fs::path& part : {path / kMembersFolder, folder})
       SLUICE_CHECK_KIND(kIo, !fs::is_symlink(part) && fs::is_directory(part), "{}: not a directory; it must hold {}",
                         part.string(), part == folder ? "plan.json and graph.txt of a member" : "the members");
+    plans.members.push_back(plan::from_json(read_text(folder / kPlanFile), (folder / kPlanFile).string()));
+  }
+  return plans;
+}
+
+FamilyBundle load_family_bundle(const std::string& directory, const std::shared_ptr<Allocator>& allocator) {
+  const fs::path path(directory);
+  FamilyPlans plans = load_family_plans(directory);
+  FamilyBundle bundle{std::move(plans.family), {}, read_meta(path / kMetaFile)};
+  std::map<std::string, BundleTensor> weights =
+      read_safetensors((path / kWeightsFile).string(), allocator, Links::kRefuse, Pages::kMap);
+  for (size_t m = 0; m < plans.members.size(); ++m) {
     Bundle member;
-    member.plan = plan::from_json(read_text(folder / kPlanFile), (folder / kPlanFile).string());
-    member.graph_text = read_graph_text(folder / kGraphFile);
+    member.plan = std::move(plans.members[m]);
+    member.graph_text = read_graph_text(fs::path(member_directory(directory, m)) / kGraphFile);
     for (const auto& [name, weight] : weights)
       if (!name.starts_with(std::string(kMembersFolder) + "/")) member.weights[name] = weight;
     const std::string prefix = prefix_of(m);

@@ -21,6 +21,13 @@ struct FamilyBundle {
 std::string member_directory(const std::string& directory, size_t member);
 bool is_family_bundle(const std::string& directory);
 
+struct FamilyPlans {
+  plan::Family family;
+  std::vector<plan::Plan> members;
+};
+// Of a bundle, without what it takes to run them. Throws kIo, kValue.
+FamilyPlans load_family_plans(const std::string& directory);
+
 // As save_bundle() and load_bundle(). Throws kUnsupported for members over several devices.
 void save_family_bundle(const std::string& directory, const FamilyBundle& bundle);
 FamilyBundle load_family_bundle(const std::string& directory, const std::shared_ptr<Allocator>& allocator);

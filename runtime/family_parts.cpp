@@ -1,5 +1,7 @@
 #include "runtime/family_parts.h"
 
+#include <algorithm>
+
 #include "runtime/strided_copy.h"
 
 namespace sluice {
@@ -23,6 +25,15 @@ Rows rows_of(const plan::FamilyPort& port, TensorSpec spec, const plan::Extents&
 }
 
 }  // namespace
+
+std::vector<PortInfo> at_most(const plan::Family& family, std::vector<PortInfo> known,
+                              const std::vector<plan::FamilyPort>& ports) {
+  for (size_t p = 0; p < std::min(ports.size(), known.size()); ++p)
+    for (size_t a = 0; a < std::min<size_t>(ports[p].axes.size(), known[p].type.shape.rank()); ++a)
+      if (const int dim = ports[p].axes[a].dim; dim >= 0)
+        known[p].type.shape[static_cast<int>(a)] = family.dims[dim].max;
+  return known;
+}
 
 PartInputs::PartInputs(const plan::Family& family, const plan::Part& part, std::span<const InputTensor> inputs,
                        bool alone) {

@@ -10,6 +10,10 @@
 
 namespace sluice {
 
+// Ports as long as calls may be; where no dim says, as in the member of `known`.
+std::vector<PortInfo> at_most(const plan::Family& family, std::vector<PortInfo> known,
+                              const std::vector<plan::FamilyPort>& ports);
+
 // The rows of a part, filled up with zeros to what its member takes. What need not be filled up is not copied, and
 // handed over where no other part of the call may read it (`alone`).
 class PartInputs {

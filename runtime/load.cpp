@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "kernels/cpu/collectives.h"
 #include "kernels/kernel_cache.h"
+#include "plan/ledger.h"
 #include "plan/query.h"
 #include "plan/ranks.h"
 #include "plan/verify.h"
@@ -19,7 +20,6 @@
 namespace sluice {
 namespace {
 
-using plan::BaseKind;
 using plan::SpaceKind;
 
 constexpr int kMostInFlight = 65536;
@@ -69,6 +69,12 @@ void bind_variables(SessionCore::Loaded& loaded, const VariableBindings& binding
     SLUICE_CHECK(host ? storage.space().kind != SpaceKind::kDevice : storage.space() == space,
                  "plan '{}': variable '{}': bound to memory of {}; it must be in {}", plan.name, variable.name,
                  storage.space().str(), space.str());
+    const std::shared_ptr<const MappedFile>& file = storage.file();
+    loaded.variable_mapped.push_back(file != nullptr);
+    if (file != nullptr && std::find(loaded.files.begin(), loaded.files.end(), file) == loaded.files.end()) {
+      file->check().throw_if_error();
+      loaded.files.push_back(file);
+    }
     loaded.variables.push_back(it->second);
     loaded.bindings.variables.push_back(static_cast<std::byte*>(storage.data()));
   }
@@ -77,7 +83,11 @@ void bind_variables(SessionCore::Loaded& loaded, const VariableBindings& binding
 void allocate_arenas(Engine& engine, SessionCore::Loaded& loaded) {
   const plan::Plan& plan = loaded.plan;
   std::vector<SharedArenas::Place> shared(plan.arenas.size());
-  if (loaded.options.arenas != nullptr) shared = loaded.options.arenas->place(plan);
+  if (const auto& arenas = loaded.options.arenas; arenas != nullptr) {
+    SLUICE_CHECK(&arenas->engine() == &engine, "session '{}': arenas: of another engine; they must be of its own",
+                 plan.name);
+    shared = arenas->place(plan);
+  }
   for (size_t a = 0; a < plan.arenas.size(); ++a) {
     const plan::Arena& arena = plan.arenas[a];
     const uint64_t bytes = align_up(arena.bytes, plan::kAlignment);

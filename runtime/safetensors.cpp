@@ -7,7 +7,9 @@
 #include <fstream>
 #include <vector>
 
+#include "base/mapped_file.h"
 #include "plan/json.h"
+#include "runtime/bundle_files.h"
 
 namespace sluice {
 namespace {
@@ -15,6 +17,9 @@ namespace {
 namespace json = boost::json;
 
 constexpr uint64_t kMaxHeader = uint64_t{100} << 20;
+constexpr size_t kLengthBytes = 8;  // of the header's length
+
+bool whole_units(uint64_t bytes) { return bytes % plan::kAlignment == 0; }
 
 struct Name {
   const char* name;
@@ -126,9 +131,15 @@ std::vector<Entry> parse_header(const std::string& path, const std::string& text
 }  // namespace
 
 void write_safetensors(const std::string& path, const std::map<std::string, BundleTensor>& tensors) {
+  using Named = std::pair<const std::string, BundleTensor>;
+  std::vector<const Named*> order;
+  for (const Named& named : tensors) order.push_back(&named);
+  std::stable_partition(order.begin(), order.end(),
+                        [](const Named* named) { return whole_units(named->second.spec.extent_bytes()); });
   json::object header;
   uint64_t at = 0;
-  for (const auto& [name, tensor] : tensors) {
+  for (const Named* named : order) {
+    const auto& [name, tensor] = *named;
     SLUICE_CHECK(is_contiguous(tensor.spec.shape, tensor.spec.strides), "{}: tensor '{}' is not contiguous", path,
                  name);
     const auto known =
@@ -140,40 +151,49 @@ void write_safetensors(const std::string& path, const std::map<std::string, Bund
     at = end;
   }
   std::string text = json::serialize(header);
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  std::ofstream file(path, std::ios::binary);
-  std::array<char, 8> length{};
-  for (size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
-  file.write(length.data(), 8);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  for (const auto& [name, tensor] : tensors) {
-    file.write(static_cast<const char*>(tensor.storage->data()),
-               static_cast<std::streamsize>(tensor.spec.extent_bytes()));
-  }
-  file.close();
-  SLUICE_CHECK_KIND(kIo, file, "{}: cannot be written: {}", path, std::strerror(errno));
+  text.resize(align_up(kLengthBytes + text.size(), plan::kAlignment) - kLengthBytes, ' ');
+  replace_file(path, [&](std::ofstream& file) {
+    std::array<char, kLengthBytes> length{};
+    for (size_t i = 0; i < kLengthBytes; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
+    file.write(length.data(), length.size());
+    file.write(text.data(), static_cast<std::streamsize>(text.size()));
+    for (const Named* named : order) {
+      const BundleTensor& tensor = named->second;
+      file.write(static_cast<const char*>(tensor.storage->data()),
+                 static_cast<std::streamsize>(tensor.spec.extent_bytes()));
+      tensor.storage->check().throw_if_error();
+    }
+  });
 }
 
 std::map<std::string, BundleTensor> read_safetensors(const std::string& path,
-                                                     const std::shared_ptr<Allocator>& allocator, Links links) {
+                                                     const std::shared_ptr<Allocator>& allocator, Links links,
+                                                     Pages pages) {
   InputFile file(path, links);
   const uint64_t size = file.size();
-  SLUICE_CHECK(size >= 8, "{}: {} bytes; a safetensors file has at least 8", path, size);
-  std::array<unsigned char, 8> bytes{};
+  SLUICE_CHECK(size >= kLengthBytes, "{}: {} bytes; a safetensors file has at least {}", path, size, kLengthBytes);
+  std::array<unsigned char, kLengthBytes> bytes{};
   file.read(bytes.data(), bytes.size());
   uint64_t length = 0;
-  for (size_t i = 0; i < 8; ++i) length |= static_cast<uint64_t>(bytes[i]) << (8 * i);
-  SLUICE_CHECK(length <= kMaxHeader && length <= size - 8,
+  for (size_t i = 0; i < kLengthBytes; ++i) length |= static_cast<uint64_t>(bytes[i]) << (8 * i);
+  SLUICE_CHECK(length <= kMaxHeader && length <= size - kLengthBytes,
                "{}: a header of {} bytes in a file of {}; the file is truncated or not safetensors", path, length,
                size);
   std::string text(length, '\0');
   file.read(text.data(), length);
+  const uint64_t data = kLengthBytes + length;  // where it begins
+  std::shared_ptr<const MappedFile> mapped;
   std::map<std::string, BundleTensor> tensors;
-  for (const Entry& entry : parse_header(path, text, size - 8 - length)) {
-    const uint64_t padded = align_up(entry.end - entry.begin, plan::kAlignment);  // as variables are
-    BundleTensor tensor{entry.spec, std::make_shared<Storage>(allocator, padded)};
-    file.read(tensor.storage->data(), entry.end - entry.begin);
-    tensors.emplace(entry.name, std::move(tensor));
+  for (const Entry& entry : parse_header(path, text, size - data)) {
+    const uint64_t at = data + entry.begin, count = entry.end - entry.begin;
+    std::shared_ptr<Storage>& storage = tensors.emplace(entry.name, BundleTensor{entry.spec, {}}).first->second.storage;
+    if (pages == Pages::kMap && count > 0 && whole_units(at) && whole_units(count)) {
+      if (mapped == nullptr) mapped = std::make_shared<const MappedFile>(file);
+      storage = std::make_shared<Storage>(mapped, at, count);
+      continue;
+    }
+    storage = std::make_shared<Storage>(allocator, align_up(count, plan::kAlignment));  // as variables are
+    file.read_at(at, storage->data(), count);
   }
   return tensors;
 }

@@ -10,13 +10,19 @@
 
 namespace sluice {
 
-// Tensors by name, contiguous, in the order of their names. Throws kIo.
+// Tensors by name, contiguous. Those of whole units of plan::kAlignment bytes come first, and all of these lie at whole
+// units of the file, so that they can be mapped. The file takes the place of one that is there, which stays as it is
+// for those who have it mapped. Throws kIo.
 void write_safetensors(const std::string& path, const std::map<std::string, BundleTensor>& tensors);
+
+// kMap: tensors that lie at whole units of plan::kAlignment bytes, and are as long, are the file's pages
+// (base/mapped_file.h); the others are copied.
+enum class Pages { kCopy, kMap };
 
 // Reads strictly: the header's length, every dtype, shape and offset are checked against the file's size before memory
 // is allocated. Throws kIo when the file cannot be read, kValue "<path>: ..." when it is not well formed.
 std::map<std::string, BundleTensor> read_safetensors(const std::string& path,
                                                      const std::shared_ptr<Allocator>& allocator,
-                                                     Links links = Links::kFollow);
+                                                     Links links = Links::kFollow, Pages pages = Pages::kCopy);
 
 }  // namespace sluice

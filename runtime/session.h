@@ -88,7 +88,9 @@ struct SessionOptions {
   // The same of ports that the plan has in the memory of a device: inputs may lie there, results stay there. Otherwise
   // these ports, too, copy from and to host memory.
   bool device_ports = false;
-  // Memory for the plan's arenas that it shares with sessions which never have steps in flight at the same time.
+  // Memory for the plan's arenas that it shares with other sessions of the engine. Then one of them at a time has steps
+  // in flight: submit() waits, as long as its timeout says, until the steps of the others are done, and try_submit()
+  // gives nothing where it would have to.
   std::shared_ptr<SharedArenas> arenas = nullptr;
 };
 
@@ -144,6 +146,7 @@ struct SessionStats {
   uint64_t submitted = 0, finished = 0, failed = 0;
   int in_flight = 0, max_in_flight = 0;
   uint64_t bytes = 0;                            // that the session holds: SessionMemory's totals
+  uint64_t mapped = 0;                           // of them, pages of files
   uint64_t input_copies = 0, output_copies = 0;  // tensors copied at ports; not those that were handed over
   // In the plan's order.
   std::vector<ActorStats> actors;
@@ -161,6 +164,7 @@ struct SessionMemory {
     uint64_t arenas = 0;     // register slots, activations, workspaces
     uint64_t shared = 0;     // of them, in SessionOptions::arenas
     uint64_t variables = 0;  // bound, shared with others
+    uint64_t mapped = 0;     // of them, pages of files: this process has them only where it read them
     uint64_t packed = 0;     // copies of variables as kernels read them, shared with others
     uint64_t inputs = 0;     // of steps beyond those that the plan's slots hold; copies at ports that exchange memory
     uint64_t outputs = 0;    // results of the steps that may be in flight; slots of ports that exchange memory

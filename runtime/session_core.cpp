@@ -6,17 +6,29 @@
 #include "actors/stream_executor.h"
 #include "base/log.h"
 #include "runtime/engine.h"
+#include "runtime/shared_arenas.h"
 #include "streams/stream.h"
 
 namespace sluice {
 
 using plan::ActorRole;
 
+namespace {
+
+std::shared_ptr<Turns> turns_of(const SessionCore::Loaded& loaded) {
+  const auto& shared = loaded.arena_shared;
+  const bool any = std::find(shared.begin(), shared.end(), true) != shared.end();
+  return any ? loaded.options.arenas->turns() : nullptr;
+}
+
+}  // namespace
+
 SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
     : engine_(engine),
       results_memory_(engine.caching_allocator()),
       manual_(engine.options().manual_stepping),
       loaded_(std::move(loaded)),
+      turns_(turns_of(*loaded_)),
       ports_(std::move(loaded_->ports)) {
   const plan::Plan& plan = loaded_->plan;
   loaded_->bindings.chains = loaded_->options.cuda_graphs;
@@ -131,6 +143,7 @@ Status SessionCore::outcome(Status status, uint64_t step) {
     // Of several ranks, the first failure here says more than what comes back of it from the others.
     if (status.ok() || (loaded_->world != nullptr && it->first == step)) status = it->second;
   }
+  for (size_t f = 0; f < loaded_->files.size() && status.ok(); ++f) status = loaded_->files[f]->check();
   if (status.ok() && closing_ && sinks_.front().next_step <= step) {
     status = {ErrorKind::kCancelled,
               fmt::format("step {}: cancelled: the session was {}", step,

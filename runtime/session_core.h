@@ -22,6 +22,7 @@
 #include "actors/system.h"
 #include "base/fork.h"
 #include "base/interrupt.h"
+#include "base/mapped_file.h"
 #include "runtime/backlog.h"
 #include "runtime/engine.h"
 #include "runtime/exchange.h"
@@ -30,6 +31,7 @@
 #include "runtime/ports.h"
 #include "runtime/session.h"
 #include "runtime/step_state.h"
+#include "runtime/turns.h"
 #include "streams/collective/world.h"
 
 namespace sluice {
@@ -50,6 +52,7 @@ class CountedWaiter {
 class SessionCore final : public actors::RunListener,
                           public actors::Supervised,
                           public StorageUser,
+                          public Turns::Member,
                           public std::enable_shared_from_this<SessionCore> {
  public:
   // What loading has put together.
@@ -58,8 +61,9 @@ class SessionCore final : public actors::RunListener,
     SessionOptions options;
     std::vector<std::shared_ptr<actors::StreamExecutor>> streams;  // per plan stream
     std::vector<std::shared_ptr<Storage>> variables;               // per plan variable
-    std::vector<bool> variable_written;
+    std::vector<bool> variable_written, variable_mapped;
     std::vector<std::shared_ptr<PackedWeight>> packed;       // per packed copy of the plan
+    std::vector<std::shared_ptr<const MappedFile>> files;    // whose pages variables are
     std::vector<std::shared_ptr<Storage>> arenas;            // the block that each lies in
     std::vector<bool> arena_shared;                          // with other sessions
     uint64_t least_in_flight = 1;                            // steps, for other ranks' sake
@@ -106,6 +110,11 @@ class SessionCore final : public actors::RunListener,
 
   // StorageUser
   void wait_idle(bool writes_only) override;
+
+  // Turns::Member
+  const char* name() const override { return plan().name.c_str(); }
+  bool at_rest() const override;
+  void come_to_rest(Timeout timeout) override;
 
   // actors::RunListener
   void on_sink(int actor, uint64_t step, const Status& status, void* const* outputs) override;
@@ -186,6 +195,8 @@ class SessionCore final : public actors::RunListener,
   Status outcome(Status status, uint64_t step);
   Status with_updates(const Status& status, uint64_t step) const;
   Status end_of_data(uint64_t step) const;
+  Turns::Inside take_turn(Timeout timeout, bool try_only);
+  void wait_finished(Timeout timeout);
   void wait_fired(uint64_t steps, Timeout timeout);
   void synchronize_streams() const;
   void wait_touches(bool writes_only, Timeout timeout);
@@ -201,6 +212,7 @@ class SessionCore final : public actors::RunListener,
   const std::shared_ptr<Allocator> results_memory_;
   const bool manual_;
   std::unique_ptr<Loaded> loaded_;
+  const std::shared_ptr<Turns> turns_;  // null where no arena is shared
   Ports ports_;
   std::unique_ptr<PortMemory> port_memory_;
   std::unique_ptr<Backlog> backlog_;        // null when the plan has slots for all that may be in flight

@@ -235,6 +235,7 @@ void SessionCore::let_go() {
   loaded_->kernels.clear();
   loaded_->variables.clear();
   loaded_->packed.clear();
+  loaded_->files.clear();
   loaded_->streams.clear();
   loaded_->lanes.clear();
   loaded_->options.functions.clear();

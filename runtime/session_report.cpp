@@ -35,7 +35,10 @@ SessionStats SessionCore::stats() const {
 // REQUIRES: readers_ > 0, which keeps the runner and the streams.
 void SessionCore::read_counters(SessionStats& stats) const {
   const plan::Plan& plan = this->plan();
-  for (const SessionMemory::Space& space : memory().spaces) stats.bytes += space.total();
+  for (const SessionMemory::Space& space : memory().spaces) {
+    stats.bytes += space.total();
+    stats.mapped += space.mapped;
+  }
   for (size_t a = 0; a < plan.actors.size(); ++a) {
     const int actor = static_cast<int>(a);
     stats.actors.push_back({plan.actors[a].name, runner_->firings(actor), runner_->waits(actor),
@@ -60,8 +63,9 @@ void SessionCore::read_counters(SessionStats& stats) const {
 }
 
 std::string SessionStats::str() const {
-  std::string text = fmt::format("steps: {} submitted, {} finished, {} failed, {} of {} in flight; {} bytes\n",
-                                 submitted, finished, failed, in_flight, max_in_flight, bytes);
+  std::string text = fmt::format("steps: {} submitted, {} finished, {} failed, {} of {} in flight; {} bytes{}\n",
+                                 submitted, finished, failed, in_flight, max_in_flight, bytes,
+                                 mapped > 0 ? fmt::format(", {} of them mapped", mapped) : std::string());
   const auto width = [](const auto& rows) {
     size_t width = 8;
     for (const auto& row : rows) width = std::max(width, row.name.size());
@@ -107,8 +111,11 @@ SessionMemory SessionCore::memory() const {
     s.arenas += bytes;
     if (loaded_->arena_shared[a]) s.shared += bytes;
   }
-  for (const plan::Variable& variable : plan.variables) {
-    space(plan.spaces[variable.space].str()).variables += align_up(variable.spec.extent_bytes(), plan::kAlignment);
+  for (size_t v = 0; v < plan.variables.size(); ++v) {
+    SessionMemory::Space& s = space(plan.spaces[plan.variables[v].space].str());
+    const uint64_t bytes = align_up(plan.variables[v].spec.extent_bytes(), plan::kAlignment);
+    s.variables += bytes;
+    if (loaded_->variable_mapped[v]) s.mapped += bytes;
   }
   for (const plan::PackedCopy& copy : plan.packed) {
     const plan::Space& where = plan.spaces[plan.variables[copy.variable].space];

@@ -211,18 +211,22 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
     std::lock_guard lock(mutex_);
     check_open();
   }
+  const Deadline deadline(timeout);
+  const Turns::Inside turn = take_turn(timeout, try_only);
+  if (turns_ != nullptr && !turn) return std::nullopt;
   order_variables();
   if (exchanges_outputs_) let_go_of_results();
   std::unique_lock lock(mutex_);
+  Timeout left = deadline.left();
   if (!has_capacity() && try_only) {
     // Once no step is in flight, slots of inputs are on their way back; that takes microseconds.
     if (finished_ < submitted_) return std::nullopt;
-    timeout = std::chrono::milliseconds(20);
+    left = std::chrono::milliseconds(20);
   }
   bool room = false;
   {
     const CountedWaiter<int> waiter(room_waiters_);
-    room = wait_for(lock, room_, timeout,
+    room = wait_for(lock, room_, left,
                     [&] { return closing_ || data_ended_ || resetting_ || !session_error_.ok() || has_capacity(); });
   }
   if (!room) {
@@ -267,6 +271,7 @@ void SessionCore::start(uint64_t n) {
     std::lock_guard lock(mutex_);
     check_open();
   }
+  const Turns::Inside turn = take_turn(submit_timeout(), false);
   order_variables();
   std::unique_lock lock(mutex_);
   check_open();
@@ -278,7 +283,38 @@ void SessionCore::start(uint64_t n) {
   runner_->start(n);
 }
 
+// With sessions that share its arenas. Empty where nobody does, and where it would have to be waited for.
+Turns::Inside SessionCore::take_turn(Timeout timeout, bool try_only) {
+  return turns_ == nullptr ? Turns::Inside() : turns_->enter(shared_from_this(), timeout, try_only);
+}
+
+bool SessionCore::at_rest() const {
+  std::lock_guard lock(mutex_);
+  return finished_ == submitted_ && !abandoned_;
+}
+
+// The errors of its steps are its own callers' business.
+void SessionCore::come_to_rest(Timeout timeout) {
+  wait_finished(std::min(timeout, wait_timeout()));
+  std::unique_lock lock(mutex_);
+  const bool abandoned = abandoned_;
+  lock.unlock();
+  SLUICE_CHECK_KIND(kRuntime, !abandoned || actors_ended(),
+                    "session '{}': was abandoned in a kernel that has not returned and uses the arenas it shares; load "
+                    "others with arenas of their own",
+                    plan().name);
+}
+
 void SessionCore::wait_all(Timeout timeout) {
+  wait_finished(timeout);
+  if (const RunnerInUse runner = this->runner(); runner != nullptr) runner->take_unseen_failure().throw_if_error();
+  std::unique_lock lock(mutex_);
+  const Status late = std::exchange(late_error_, {});
+  lock.unlock();
+  late.throw_if_error();
+}
+
+void SessionCore::wait_finished(Timeout timeout) {
   check_process();
   const Deadline deadline(timeout);
   std::unique_lock lock(mutex_);
@@ -300,14 +336,8 @@ void SessionCore::wait_all(Timeout timeout) {
   lock.unlock();
   if (!reset) wait_fired(due, deadline.left());
   wait_touches(false, deadline.left());
-  if (const RunnerInUse runner = this->runner(); runner != nullptr) {
-    if (loaded_->options.arenas != nullptr) synchronize_streams();
-    runner->take_unseen_failure().throw_if_error();
-  }
-  lock.lock();
-  const Status late = std::exchange(late_error_, {});
-  lock.unlock();
-  late.throw_if_error();
+  if (turns_ == nullptr) return;
+  if (const RunnerInUse runner = this->runner(); runner != nullptr) synchronize_streams();
 }
 
 // Work that no output and no variable depends on may still be queued on a device. REQUIRES: a RunnerInUse is held.

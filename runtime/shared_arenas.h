@@ -6,8 +6,7 @@
 //   for (const plan::Plan& plan : plans) arenas->reserve(plan);
 //   Session a = Session::load(engine, plans[0], variables, {.arenas = arenas});
 //
-// REQUIRES: at most one of the sessions has steps in flight. wait_all() of one comes before submit() to another; that
-// a step's outputs are there is not enough, as its updates may still run.
+// One of the sessions at a time has steps in flight: submit() to another waits for them (runtime/turns.h).
 //
 // Thread safety: every method may be called from any thread, also while one of the sessions runs.
 #include <cstdint>
@@ -17,6 +16,7 @@
 
 #include "memory/storage.h"
 #include "plan/plan.h"
+#include "runtime/turns.h"
 
 namespace sluice {
 
@@ -42,6 +42,9 @@ class SharedArenas {
   };
   std::vector<Place> place(const plan::Plan& plan);
 
+  const Engine& engine() const { return engine_; }
+  const std::shared_ptr<Turns>& turns() const { return turns_; }
+
   // Held for plans to come, without what only sessions still hold.
   uint64_t bytes(const plan::Space& space) const;
 
@@ -49,6 +52,7 @@ class SharedArenas {
   std::shared_ptr<Storage>& block(const plan::Plan& plan, const plan::Space& space, uint64_t bytes);
 
   Engine& engine_;
+  const std::shared_ptr<Turns> turns_ = std::make_shared<Turns>();
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<Storage>> blocks_;  // one per space
 };

@@ -1,17 +1,34 @@
 #pragma once
-// Of sessions that share memory, lets one at a time have steps in flight.
+// Of sessions that share the memory of their arenas, lets one at a time have steps in flight.
 //
 // Thread safety: every method.
+//
+// Invariants
+//  1. A member submits steps only while it is inside, and nobody is inside but the active one.
+//  2. The active member changes only while nobody is inside and the one of before is at rest.
+//  3. Who waits stands in line and is served in that order; only the first looks at the active member. mutex_ is not
+//     held while it waits for that one's steps.
+#include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
-
-#include "base/error.h"
 
 namespace sluice {
 
 class Turns {
  public:
-  // While it lives, no other session than that of its number may submit steps. Empty: it would have had to wait.
+  // A session that takes turns.
+  class Member {
+   public:
+    virtual ~Member() = default;
+    virtual const char* name() const = 0;
+    // No step of it is in flight, and none that was left behind uses its memory. Never blocks.
+    virtual bool at_rest() const = 0;
+    // Waits until it is. Throws kTimeout naming who is stuck, kRuntime where waiting would never end.
+    virtual void come_to_rest(std::chrono::nanoseconds timeout) = 0;
+  };
+
+  // While it lives, only its member may submit steps. Empty: it would have had to wait.
   class Inside {
    public:
     Inside() = default;
@@ -27,52 +44,18 @@ class Turns {
     Turns* turns_ = nullptr;
   };
 
-  // `idle(session)` says whether a session has no step in flight; `finish(session)` waits for that, and throws kTimeout
-  // where it takes too long. What else it throws is kept for take_late().
-  template <class Idle, class Finish>
-  Inside enter(int session, bool try_only, Idle&& idle, Finish&& finish) {
-    // Whoever wants another session's turn holds the door meanwhile: first come, first served.
-    std::unique_lock door(door_, std::defer_lock);
-    if (!try_only)
-      door.lock();
-    else if (!door.try_lock())
-      return {};
-    std::unique_lock lock(mutex_);
-    if (active_ != session) {
-      if (try_only && (inside_ > 0 || (active_ >= 0 && !idle(active_)))) return {};
-      left_.wait(lock, [&] { return inside_ == 0; });
-      if (active_ >= 0) {
-        try {
-          finish(active_);
-        } catch (const Error& error) {
-          if (error.kind() == ErrorKind::kTimeout) throw;
-          if (late_.ok()) late_ = Status(error.kind(), error.what());
-        }
-      }
-      active_ = session;
-    }
-    ++inside_;
-    return Inside(this);
-  }
-  // The first error that no handle has shown.
-  Status take_late() {
-    const std::lock_guard lock(mutex_);
-    Status late = std::move(late_);
-    late_ = {};
-    return late;
-  }
+  // Waits for its turn, unless `try_only`. Throws kTimeout, and what come_to_rest() of another member throws.
+  Inside enter(const std::shared_ptr<Member>& member, std::chrono::nanoseconds timeout, bool try_only);
 
  private:
-  void leave() {
-    const std::lock_guard lock(mutex_);
-    --inside_;
-    left_.notify_all();
-  }
+  class InLine;
+  void leave();
 
-  std::mutex door_, mutex_;
-  std::condition_variable left_;
-  int inside_ = 0, active_ = -1;
-  Status late_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  InLine *first_ = nullptr, *last_ = nullptr;
+  std::weak_ptr<Member> active_;
+  int inside_ = 0;
 };
 
 }  // namespace sluice

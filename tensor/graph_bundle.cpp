@@ -136,8 +136,19 @@ std::unique_ptr<GraphSession> GraphSession::load(EagerExecutor& eager, Bundle bu
   check_extensions(dir, bundle.meta, [&](const std::string& op) { return ops.find(op) != nullptr; });
   CapturedGraph captured{
       about_file(dir, kGraphFile, [&] { return graph::parse(bundle.graph_text, dir + "/" + kGraphFile, ops); }), {}};
+  std::set<std::string> updated;
+  for (const graph::Variable& v : captured.graph.variables())
+    if (v.update != graph::kNoValue) updated.insert(v.name);
   for (auto& [name, weight] : bundle.weights) {
-    const auto made = [&] { return Value(std::make_shared<EagerImpl>(weight.storage, weight.spec, DeviceId{})); };
+    const auto made = [&]() -> Value {
+      // What steps write has memory of its own, rather than pages that are copied on the way.
+      if (weight.storage->file() == nullptr || !updated.contains(name))
+        return Value(std::make_shared<EagerImpl>(weight.storage, weight.spec, DeviceId{}));
+      const auto copy = eager.allocate({weight.spec.dtype, weight.spec.shape});
+      std::memcpy(copy->data(), weight.storage->data(), weight.spec.extent_bytes());
+      weight.storage->check().throw_if_error();
+      return Value(copy);
+    };
     if (loaded == nullptr) {
       captured.variables[name] = made();
     } else {

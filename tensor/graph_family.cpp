@@ -28,7 +28,7 @@ void save_family(const std::string& dir, const plan::Family& family, const std::
 GraphFamily load_family(EagerExecutor& eager, const std::string& dir, GraphSessionOptions options) {
   FamilyBundle bundle = load_family_bundle(dir, make_host_allocator());
   GraphFamily family{std::move(bundle.family), {}, bundle.meta};
-  options.arenas = std::make_shared<SharedArenas>(eager.engine());
+  if (options.arenas == nullptr) options.arenas = std::make_shared<SharedArenas>(eager.engine());
   LoadedTensors tensors;
   // The largest first: what it has room for is not made anew.
   std::vector<size_t> order(bundle.members.size());

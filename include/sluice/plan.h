@@ -23,10 +23,12 @@ struct SLUICE_API Port {
   std::string str() const;  // "images: float32(32, 1, 8, 8)"; "images: float32(batch<=32, 1, 8, 8)"
 };
 
-// An empty one, as made by default or moved from, throws kValue when asked for anything.
+// Of a bundle of a plan family it is all of its plans: inputs and outputs are those of its calls (see Port::dims),
+// actors are called "<n>/<name>", bytes that the plans share count once. An empty one, as made by default or moved
+// from, throws kValue when asked for anything.
 class SLUICE_API Plan {
  public:
-  // Reads a plan file, or the plan of a bundle directory. Throws kIo, kValue.
+  // Reads a plan file, or the plans of a bundle directory. Throws kIo, kValue.
   static Plan load(const std::string& path);
 
   const std::string& name() const;
@@ -40,6 +42,7 @@ class SLUICE_API Plan {
   std::string verify() const;
 
  private:
+  friend class SharedArenas;
   struct Impl;
   std::shared_ptr<const Impl> impl_;
 };

@@ -19,11 +19,30 @@
 #include "tensor.h"
 
 namespace sluice {
-class SessionFamily;
 class FamilyStep;
+class SessionFamily;
+class SharedArenas;
 }  // namespace sluice
 
 namespace sluice::api {
+
+// Memory for what the steps of several sessions of one engine compute, as large as the largest of them needs. One of
+// the sessions at a time has steps in flight: submit() waits, as long as its submit_timeout says, until the others'
+// steps are done, and try_submit() gives nothing where it would have to. What a session keeps between steps is its own.
+// Cheap to copy; lives as long as it or a session that has it. An empty one, as made by default, shares nothing.
+class SLUICE_API SharedArenas {
+ public:
+  SharedArenas() = default;
+  explicit SharedArenas(Engine& engine);
+  // Makes room for a plan. Best called for all plans before the first is loaded: the memory of a session that is there
+  // cannot grow, so a larger one that comes later gets new memory. Throws kMemory; kValue where it is empty.
+  void reserve(const Plan& plan);
+  uint64_t bytes() const;  // of the host, held for sessions to come; 0 of an empty one
+
+ private:
+  friend class Session;
+  std::shared_ptr<sluice::SharedArenas> impl_;
+};
 
 struct SessionOptions {
   // Steps submitted and not finished. Beyond what the plan has slots for, which is what 0 stands for, each costs the
@@ -37,6 +56,7 @@ struct SessionOptions {
   // Called after each step, in order, on a thread of the engine, before get() or wait_all() return for it; error is ""
   // when the step went well. Must not block.
   std::function<void(uint64_t step, const std::vector<Tensor>& outputs, const std::string& error)> on_output = nullptr;
+  SharedArenas arenas = {};  // of the session's engine
 };
 
 // A submitted step. An empty one, as made by default or moved from, throws kValue when asked for anything.
@@ -80,6 +100,7 @@ struct Counters {
   uint64_t submitted = 0, finished = 0, failed = 0;  // steps
   int in_flight = 0, max_in_flight = 0;
   uint64_t bytes = 0;                            // that the session holds
+  uint64_t mapped = 0;                           // of them, pages of a bundle's file, which processes share
   uint64_t input_copies = 0, output_copies = 0;  // tensors copied
   std::vector<Actor> actors;
   std::vector<Stream> streams;

@@ -28,6 +28,7 @@ extern "C" {
 typedef struct sluice_status sluice_status;
 typedef struct sluice_engine sluice_engine;
 typedef struct sluice_plan sluice_plan;
+typedef struct sluice_arenas sluice_arenas;
 typedef struct sluice_session sluice_session;
 typedef struct sluice_step sluice_step;
 typedef struct sluice_tensor sluice_tensor;
@@ -105,6 +106,9 @@ SLUICE_API void sluice_engine_destroy(sluice_engine* engine);
 SLUICE_API uint64_t sluice_engine_memory_bytes(const sluice_engine* engine);
 SLUICE_API uint64_t sluice_engine_peak_memory_bytes(const sluice_engine* engine);
 /* Loads a shared library with ops and kernels (extension.h). */
+/* Makes a shared library the backend of a kind of device (docs/adding-a-device.md), in this process; nothing when it is
+ * already. `kind` may be NULL; else it receives the kind's name, which lives as long as the process. */
+SLUICE_API sluice_status* sluice_engine_load_backend(sluice_engine* engine, const char* path, const char** kind);
 SLUICE_API sluice_status* sluice_engine_load_extension(sluice_engine* engine, const char* path);
 
 /* --- what goes in and out */
@@ -133,6 +137,16 @@ SLUICE_API uint64_t sluice_plan_memory_bytes(const sluice_plan* plan);
 /* Success when the plan is right and can run for ever. */
 SLUICE_API sluice_status* sluice_plan_verify(const sluice_plan* plan);
 
+/* --- memory for what the steps of several sessions of one engine compute, as large as the largest of them needs. One
+ * of the sessions at a time has steps in flight: submit waits, as long as submit_timeout_ms says, until the others' are
+ * done. What a session keeps between steps is its own. Sessions keep the memory. */
+SLUICE_API sluice_status* sluice_arenas_create(sluice_engine* engine, sluice_arenas** arenas);
+/* Makes room for a plan; best called for all plans before the first is loaded, as memory in use cannot grow. */
+SLUICE_API sluice_status* sluice_arenas_reserve(sluice_arenas* arenas, const sluice_plan* plan);
+/* Of the host, held for sessions to come. */
+SLUICE_API uint64_t sluice_arenas_bytes(const sluice_arenas* arenas);
+SLUICE_API void sluice_arenas_destroy(sluice_arenas* arenas);
+
 /* --- sessions */
 typedef struct sluice_session_options {
   size_t size;
@@ -141,9 +155,10 @@ typedef struct sluice_session_options {
   int64_t submit_timeout_ms; /* of submit when that many are in flight; 0: wait for ever */
   int64_t wait_timeout_ms;   /* of run, wait_all, and waits that name none; 0: for ever */
   int64_t zero_copy;         /* not 0: what is handed over, and results, are not copied where the plan allows it */
+  sluice_arenas* arenas;     /* of the same engine; NULL: the session has its own */
 } sluice_session_options;
 #define SLUICE_SESSION_OPTIONS_INIT \
-  { sizeof(sluice_session_options), 0, 0, 0, 0, 0 }
+  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL }
 /* `bundle`: of a plan, or of a plan family, whose inputs may have all sizes that its dims allow. `options` may be NULL.
  */
 SLUICE_API sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle,

@@ -9,7 +9,7 @@ import math as _math
 from sluice import _C
 from sluice._C import (Generator, Tensor, bfloat16, bool, dtype, float16, float32, float64, int8, int16, int32, int64,  # noqa: A004
                        promote_types, uint8)
-from sluice._C import CancelledError, EndOfData, Error
+from sluice._C import CancelledError, EndOfData, Error, SharedArenas
 from sluice._dim import Dim
 from sluice._size import Size
 from sluice._device import device, register_quota, stream

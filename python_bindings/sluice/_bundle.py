@@ -20,7 +20,8 @@ def save(graph: Any, directory: Any) -> None:
 
     Of a graph that several ranks run, all must call it; rank 0 writes, and all raise when it cannot.
     Of a graph with dims (GraphConfig.set_dims) it writes all plans: family.json, weights.safetensors, meta.json, and
-    members/<n>/ with plan.json and graph.txt of each.
+    members/<n>/ with plan.json and graph.txt of each. So it does of a graph with a plan per shape (with_dynamic_input_shape),
+    for the shapes that have one; loaded, it takes these.
 
     A list of graphs, compiled for different shapes of the same inputs, becomes one directory: a bundle each in `0`, `1`
     and so on, and shapes.json. Each has a copy of the variables, so this is for graphs that do not train.
@@ -43,6 +44,7 @@ def load_graph(directory: Any, functions: Any = None, **options: Any) -> Any:
     A plan of several ranks runs on those of the job, each of which must load it; without a job, in this process alone.
 
     functions: the Python functions of its host streams, by name; of sources also generator functions (see host_function).
+    options: as GraphConfig sets them; `arenas` is a sluice.SharedArenas.
     """
     if os.path.exists(os.path.join(directory, "shapes.json")):
         return ShapedGraphs(str(directory), functions or {}, options)
@@ -116,8 +118,10 @@ class LoadedGraph:
         self._call.reset()
 
     def memory(self) -> Any:
-        """As nn.Graph.memory()."""
-        return self._call.memory()
+        """As nn.Graph.memory(), and as `mapped` those bytes of the variables that are pages of the bundle's file: all processes
+        that have loaded it have them once. Writing to such a variable copies its pages, and never changes the file."""
+        mapped = max(sum(space["mapped"] for space in session.session_memory()) for session in self._call.sessions())
+        return {**self._call.memory(), "mapped": mapped}
 
     @property
     def members(self) -> Any:

@@ -16,6 +16,7 @@ nb::dict counters_of(const SessionStats& stats) {
   d["in_flight"] = stats.in_flight;
   d["max_in_flight"] = stats.max_in_flight;
   d["bytes"] = stats.bytes;
+  d["mapped"] = stats.mapped;
   nb::list actors, streams, registers;
   for (const ActorStats& a : stats.actors) {
     nb::dict row;

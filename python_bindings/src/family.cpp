@@ -28,13 +28,19 @@ plan::Family make_family(const std::string& name, const nb::list& dims, const nb
   return family;
 }
 
-void bind_outputs(plan::Family& family, const std::vector<plan::Extents>& extents, const nb::list& types) {
-  std::vector<std::vector<plan::NamedType>> known;
-  for (nb::handle of_member : types) {
-    std::vector<plan::NamedType>& outputs = known.emplace_back();
+// Per member, (name, dtype, shape) of each port.
+std::vector<std::vector<plan::NamedType>> types_of(const nb::list& members) {
+  std::vector<std::vector<plan::NamedType>> types;
+  for (nb::handle of_member : members) {
+    std::vector<plan::NamedType>& ports = types.emplace_back();
     for (nb::handle t : of_member)
-      outputs.push_back({nb::cast<std::string>(t[0]), {nb::cast<DType>(t[1]), nb::cast<Shape>(t[2])}});
+      ports.push_back({nb::cast<std::string>(t[0]), {nb::cast<DType>(t[1]), nb::cast<Shape>(t[2])}});
   }
+  return types;
+}
+
+void bind_outputs(plan::Family& family, const std::vector<plan::Extents>& extents, const nb::list& types) {
+  const std::vector<std::vector<plan::NamedType>> known = types_of(types);
   SLUICE_CHECK(!known.empty() && known.size() == extents.size(), "family '{}': types for {} of {} members", family.name,
                known.size(), extents.size());
   family.outputs = plan::outputs_of(family, extents, known);
@@ -55,7 +61,10 @@ nb::list axes_of(const std::vector<plan::FamilyPort>& ports) {
 }  // namespace
 
 void bind_family(nb::module_& m) {
-  nb::class_<PyArenas>(m, "SharedArenas", "Memory for the arenas of graphs that take turns.")
+  nb::class_<PyArenas>(
+      m, "SharedArenas",
+      "Memory for what several graphs compute, as large as the largest of them needs: GraphConfig.set_arenas, "
+      "load_graph(arenas=...). One of the graphs at a time has steps in flight, and calls of others wait.")
       .def("__init__",
            [](PyArenas* self) { new (self) PyArenas{std::make_shared<SharedArenas>(default_eager().engine())}; })
       .def("bytes",
@@ -107,6 +116,9 @@ void bind_family(nb::module_& m) {
         [](const std::string& name, int64_t min, int64_t max, const std::string& fit, const plan::Extents& buckets) {
           plan::check_dim({name, min, max, plan::parse_fit(fit)}, buckets);
         });
+  m.def("exact_family", [](const std::string& name, const nb::list& inputs, const nb::list& outputs) {
+    return plan::exact_family(name, types_of(inputs), types_of(outputs));
+  });
   m.attr("most_members") = plan::kMostMembers;
   m.def("powers_of_two", &plan::powers_of_two);
   m.def("all_extents", &plan::all_extents);

@@ -160,8 +160,10 @@ nb::list memory_of(GraphSession& session) {
     nb::dict d;
     d["space"] = space.name;
     d["arenas"] = space.arenas;
+    d["shared"] = space.shared;
     d["variables"] = space.variables;
     d["packed"] = space.packed;
+    d["mapped"] = space.mapped;
     d["inputs"] = space.inputs;
     d["outputs"] = space.outputs;
     list.append(d);

@@ -151,6 +151,64 @@ TEST_F(CApiTest, TellsOfPlans) {
   EXPECT_EQ(message(sluice_plan_load("/no/such/plan", &plan)).substr(0, 14), "/no/such/plan:");
 }
 
+TEST_F(CApiTest, SessionsShareArenas) {
+  sluice_plan* plan = nullptr;
+  ASSERT_EQ(message(sluice_plan_load(dir_.c_str(), &plan)), "");
+  sluice_arenas* arenas = nullptr;
+  ASSERT_EQ(message(sluice_arenas_create(engine_, &arenas)), "");
+  EXPECT_EQ(sluice_arenas_bytes(arenas), 0u);
+  ASSERT_EQ(message(sluice_arenas_reserve(arenas, plan)), "");
+  EXPECT_EQ(sluice_arenas_bytes(arenas), sluice_plan_memory_bytes(plan));  // it has no variables
+  const uint64_t held = sluice_engine_memory_bytes(engine_);
+  sluice_session_options options = SLUICE_SESSION_OPTIONS_INIT;
+  options.arenas = arenas;
+  sluice_session* sessions[2] = {nullptr, nullptr};
+  for (sluice_session*& session : sessions)
+    ASSERT_EQ(message(sluice_session_load(engine_, dir_.c_str(), &options, &session)), "");
+  EXPECT_EQ(sluice_engine_memory_bytes(engine_), held);
+  sluice_arenas_destroy(arenas);  // the sessions keep what they have
+  EXPECT_EQ(sluice_arenas_bytes(arenas), 0u);
+  EXPECT_EQ(
+      message(sluice_session_load(engine_, dir_.c_str(), &options, &session_)).find("not a live handle of arenas"),
+      21u);
+  for (int i = 0; i < 20; ++i) {
+    sluice_tensor* y = nullptr;
+    ASSERT_EQ(message(sluice_session_run(sessions[i % 2], &x_, 1, &y, 1)), "");
+    EXPECT_EQ(static_cast<float*>(sluice_tensor_data(y))[2], 6);
+    sluice_tensor_destroy(y);
+  }
+  for (sluice_session* session : sessions) sluice_session_destroy(session);
+  EXPECT_LT(sluice_engine_memory_bytes(engine_), held);
+  EXPECT_EQ(message(sluice_arenas_create(nullptr, &arenas)), "sluice_arenas_create: an engine is NULL; pass one");
+  EXPECT_EQ(message(sluice_arenas_create(engine_, nullptr)), "sluice_arenas_create: arenas is NULL; pass an address");
+  EXPECT_EQ(message(sluice_arenas_reserve(nullptr, plan)), "sluice_arenas_reserve: arenas is NULL; pass one");
+  sluice_plan_destroy(plan);
+}
+
+TEST_F(CApiTest, OlderCallersHaveArenasOfTheirOwn) {
+  sluice_session_options older = SLUICE_SESSION_OPTIONS_INIT;
+  older.size = offsetof(sluice_session_options, arenas);
+  older.arenas = reinterpret_cast<sluice_arenas*>(uintptr_t{3});  // not read
+  sluice_session* session = nullptr;
+  EXPECT_EQ(message(sluice_session_load(engine_, dir_.c_str(), &older, &session)), "");
+  sluice_session_destroy(session);
+}
+
+TEST_F(CApiTest, LoadsBackends) {
+  const char* kind = "none";
+  EXPECT_THAT(message(sluice_engine_load_backend(engine_, "/no/backend.so", &kind)), HasSubstr("/no/backend.so"));
+  EXPECT_STREQ(kind, "none");
+  EXPECT_EQ(message(sluice_engine_load_backend(nullptr, EXAMPLE_DEVICE, &kind)),
+            "sluice_engine_load_backend: an engine is NULL; pass one");
+  EXPECT_EQ(message(sluice_engine_load_backend(engine_, nullptr, &kind)),
+            "sluice_engine_load_backend: path is NULL; pass an address");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(message(sluice_engine_load_backend(engine_, EXAMPLE_DEVICE, &kind)), "");
+    EXPECT_STREQ(kind, "example");
+  }
+  EXPECT_EQ(message(sluice_engine_load_backend(engine_, EXAMPLE_DEVICE, nullptr)), "");
+}
+
 TEST_F(CApiTest, SaysWhatIsWrong) {
   sluice_tensor* y = nullptr;
   sluice_status* status = sluice_session_run(session_, nullptr, 0, &y, 1);
@@ -257,12 +315,14 @@ TEST_F(CApiTest, SoakInvalidHandles) {
     auto* tensor = static_cast<sluice_tensor*>(any(engine_));
     auto* step = static_cast<sluice_step*>(any(x_));
     auto* plan = static_cast<sluice_plan*>(any(x_));
+    auto* arenas = static_cast<sluice_arenas*>(any(x_));
+    sluice_arenas* new_arenas = nullptr;
     sluice_port port = SLUICE_PORT_INIT;
     sluice_session* new_session = nullptr;
     sluice_step* new_step = nullptr;
     sluice_tensor* out = nullptr;
     sluice_status* status = nullptr;
-    switch (random() % 15) {
+    switch (random() % 17) {
       case 0: status = sluice_session_load(engine, random() % 2 ? dir_.c_str() : nullptr, nullptr, &new_session); break;
       case 1: status = sluice_session_run(session, &x_, 1, &out, 1); break;
       case 2: status = sluice_session_run(session_, &tensor, 1, &out, 1); break;
@@ -277,6 +337,8 @@ TEST_F(CApiTest, SoakInvalidHandles) {
       case 11: status = sluice_session_wait_all(session); break;
       case 13: status = sluice_session_reset(session); break;
       case 12: status = sluice_session_submit(session_, &tensor, 1, &new_step); break;
+      case 14: status = sluice_arenas_reserve(arenas, plan); break;
+      case 15: status = sluice_arenas_create(engine, &new_arenas); break;
       default: status = sluice_session_output(session_, 1 + random() % 9, &port); break;
     }
     ASSERT_NE(status, nullptr);
@@ -285,11 +347,13 @@ TEST_F(CApiTest, SoakInvalidHandles) {
     ASSERT_EQ(sluice_tensor_data(static_cast<sluice_tensor*>(any(engine_))), nullptr);
     ASSERT_EQ(sluice_tensor_size(tensor) + sluice_tensor_rank(tensor), 0);
     ASSERT_EQ(sluice_plan_memory_bytes(plan) + sluice_session_num_inputs(session) + sluice_step_ready(step), 0u);
+    ASSERT_EQ(sluice_arenas_bytes(arenas), 0u);
     sluice_step_destroy(step);
     sluice_tensor_destroy(tensor);
     sluice_session_destroy(session);
     sluice_engine_destroy(engine);
     sluice_plan_destroy(plan);
+    sluice_arenas_destroy(arenas);
     sluice_status_destroy(status);
     sluice_status_destroy(status);
   }

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "kernels/kernel.h"
-#include "runtime/fixture.h"
+#include "runtime/bundle_fixture.h"
 
 namespace sluice::test {
 namespace {
@@ -56,6 +56,45 @@ TEST(Cores, NarrowSessionsOfOneEngineRunAtTheSameTime) {
   for (int i = 0; i < 3; ++i) sessions.push_back(Session::load(engine, on_cores(1, "meet")));
   for (int i = 0; i < 3; ++i) steps.push_back(submit(sessions[i], filled(static_cast<float>(i))));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(result(steps[i]), filled(static_cast<float>(i)));
+}
+
+// Loaded twice from one bundle, and from a copy of it: one computes while the others do, with the same weights.
+TEST(Cores, SessionsThatRunAtTheSameTimeReadTheSameWeights) {
+  Engine engine({.cores = 3});
+  Gate gate;
+  std::mutex mutex;
+  std::set<const void*> read;
+  class Reads final : public PreparedKernel {
+   public:
+    Reads(std::function<void(const KernelArgs&)> before, Gate& gate) : before_(std::move(before)), met_(gate, 3) {}
+    void run(const KernelArgs& args) const override {
+      before_(args);
+      met_.run(args);
+    }
+
+   private:
+    const std::function<void(const KernelArgs&)> before_;
+    const Meeting met_;
+  };
+  const auto note = [&](const KernelArgs& args) {
+    const std::lock_guard lock(mutex);
+    read.insert(args.inputs[1]);
+  };
+  engine.kernels().add(DeviceKind::kCpu, {.op = "meet", .prepare = [&](const KernelQuery&, const PrepareContext&) {
+                                            return std::make_unique<Reads>(note, gate);
+                                          }});
+  Plan plan = on_cores(1, "meet");
+  plan.variables.push_back({"w", 0, PlanBuilder::f32({16}), false});
+  plan.kernels[0].inputs.push_back(PlanBuilder::of_variable(0, {16}));
+  const TestFolder folder("sluice_cores_"), copy("sluice_cores_copy_");
+  for (const TestFolder* to : {&folder, &copy})
+    save_bundle(to->path(), {plan, "graph text\n", {{"w", tensor(Floats(16, 5))}}, {}});
+  std::vector<Session> sessions;
+  for (const TestFolder* from : {&folder, &folder, &copy}) sessions.push_back(load_session(engine, from->path()));
+  std::vector<StepHandle> steps;
+  for (int i = 0; i < 3; ++i) steps.push_back(submit(sessions[i], filled(static_cast<float>(i))));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(result(steps[i]), filled(static_cast<float>(i)));
+  EXPECT_EQ(read.size(), 1u);
 }
 
 TEST(Cores, AStreamHasAsManyThreadsAsCanHoldItsCores) {

@@ -172,6 +172,41 @@ TEST_F(FamilyTest, CallersAreToldOfWholeCalls) {
   EXPECT_EQ(told, (std::vector<std::pair<uint64_t, Shape>>{{0, {4, 3}}, {1, {3, 3}}, {2, {4, 3}}, {3, {1, 3}}}));
 }
 
+TEST_F(FamilyTest, ItsPlansAreReadWithoutRunning) {
+  const std::string dir = save(doublings(Fit::kPad, {2, 4, 8}));
+  const api::Plan plan = api::Plan::load(dir);
+  EXPECT_EQ(plan.name(), "doubling");
+  ASSERT_EQ(plan.inputs().size(), 1u);
+  EXPECT_EQ(plan.inputs()[0].str(), "x: float32(rows<=8, 3)");
+  EXPECT_EQ(plan.outputs()[0].str(), "y: float32(rows<=8, 3)");
+  EXPECT_EQ(plan.kernels(), 3);
+  EXPECT_THAT(plan.actors(), ::testing::ElementsAre("0/feed", "0/net", "0/sink", "1/feed", "1/net", "1/sink", "2/feed",
+                                                    "2/net", "2/sink"));
+  EXPECT_EQ(plan.verify(), "");
+  EXPECT_EQ(plan.memory_bytes(), SessionFamily::load(engine_, dir).ledger().total);
+  EXPECT_LT(plan.memory_bytes(), 2 * api::Plan::load(member_directory(dir, 2)).memory_bytes());
+  EXPECT_EQ(api::Plan::load(member_directory(dir, 2)).inputs()[0].str(), "x: float32(8, 3)");
+
+  sluice_plan* of_c = nullptr;
+  ASSERT_EQ(sluice_plan_load(dir.c_str(), &of_c), nullptr);
+  sluice_port port = SLUICE_PORT_INIT;
+  ASSERT_EQ(sluice_plan_input(of_c, 0, &port), nullptr);
+  EXPECT_EQ(port.shape[0], 8);
+  EXPECT_STREQ(port.dims[0], "rows");
+  EXPECT_EQ(port.dims[1], nullptr);
+  EXPECT_EQ(sluice_plan_memory_bytes(of_c), plan.memory_bytes());
+  sluice_plan_destroy(of_c);
+
+  fs::remove_all(member_directory(dir, 1));
+  fs::copy(member_directory(dir, 2), member_directory(dir, 1), fs::copy_options::recursive);
+  EXPECT_EQ(
+      api::Plan::load(dir).verify(),
+      "members/1: family 'doubling': member (4): input 'x' of the plan is float32(8, 3); the family says otherwise "
+      "of 'x'");
+  fs::remove_all(member_directory(dir, 1));
+  EXPECT_THROW(api::Plan::load(dir), api::Error);
+}
+
 TEST_F(FamilyTest, APlanAloneIsAFamily) {
   save_plain(folder_.path());
   SessionFamily family = SessionFamily::load(engine_, folder_.path());

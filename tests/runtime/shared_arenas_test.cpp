@@ -11,12 +11,7 @@ SessionOptions sharing(const std::shared_ptr<SharedArenas>& arenas) {
   return {.functions = functions(), .arenas = arenas};
 }
 
-// Takes its turn: nothing of it is in flight afterwards.
-Floats turn(Session& session, float x) {
-  Floats y = result(submit(session, filled(x)));
-  session.wait_all();
-  return y;
-}
+Floats turn(Session& session, float x) { return result(submit(session, filled(x))); }
 
 uint64_t arena_bytes(const Plan& plan) { return ledger(plan).arenas; }
 

@@ -25,6 +25,7 @@ class GraphConfig:
     def __init__(self) -> None:
         self._options = {}
         self._call_fixes = []
+        self.arenas = None
         self._frozen = False
 
     def _set(self, name: Any, value: Any) -> None:
@@ -171,6 +172,16 @@ class GraphConfig:
             if not isinstance(axes, dict) or not all(isinstance(a, int) and isinstance(d, Dim) for a, d in axes.items()):
                 raise TypeError(f"set_dims: got {axes!r} for '{name}'; must be a dict of sluice.Dim by axis")
         self._set("dims", {name: dict(axes) for name, axes in dims.items()})
+
+    def set_arenas(self, arenas: Any) -> None:
+        """Memory for what the graph computes that it shares with other graphs: a sluice.SharedArenas, which is as large as the
+        largest of them needs. One of the graphs at a time then has steps in flight; calls of another wait for them, as long as
+        the submit timeout says. What a graph keeps from step to step is its own."""
+        if not isinstance(arenas, _C.SharedArenas):
+            raise TypeError(f"set_arenas: got {type(arenas).__name__}; must be a sluice.SharedArenas")
+        if self._frozen:
+            raise RuntimeError("config: 'arenas' set after the graph was compiled; set options before the first call")
+        self.arenas = arenas
 
     @property
     def dims(self) -> dict[str, dict[int, Dim]]:

@@ -12,7 +12,7 @@ from sluice import _C
 from sluice._structure import flatten
 from sluice._trace import tracing_lock
 from sluice.nn.graph.report import family_report
-from sluice.nn.graph.turns import Blocks, Plans
+from sluice.nn.graph.plans import Blocks, Plans
 
 
 class Example(NamedTuple):
@@ -74,13 +74,7 @@ class FamilyCall(Plans):
         for member, start, size in family.parts_of(extents):
             call = calls[member]
             inputs = [_fit(*given, start, size, family.members[member]) for given in zip(leaves, self._axes)]
-            with self.turns.of(call.session, try_only and not parts) as entered:
-                if not entered:
-                    return None
-                if try_only and not parts:
-                    outputs = call.session.try_call(inputs)
-                else:
-                    outputs = call.submit(inputs)
+            outputs = call.session.try_call(inputs) if try_only and not parts else call.submit(inputs)
             if outputs is None:
                 return None
             self._last = call
@@ -218,7 +212,7 @@ def compile_family(graph: Any, arguments: Any, tracing: Any) -> FamilyCall:
         raise _C.TypeError(f"graph '{graph.name}': build() returns nests that differ from member to member; they must be equal")
     family.bind_outputs(members + probes, [t.captured.outputs() for t in [*traces, *map(traced, probes)]])
     tracing.close()  # other graphs may be traced while this one is compiled
-    blocks = Blocks()
+    blocks = Blocks(graph.config.arenas)
 
     def compiled(trace: Any) -> Any:
         call = graph._compiled(trace, arguments, blocks.arenas)

@@ -60,7 +60,8 @@ class Graph:
             has steps in flight. They always share the variables. Where shapes grow, a plan that needs more than those
             before it gets new memory: call the largest first.
 
-        build() is traced once for each shape. See `GraphConfig.set_dims` for a few plans that serve all sizes.
+        build() is traced once for each shape. Saved, the plans that there are become a family, which takes their shapes. See
+        `GraphConfig.set_dims` for a few plans that serve all sizes.
         """
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ValueError(f"with_dynamic_input_shape: size is {size!r}; must be an int of at least 1")
@@ -236,8 +237,8 @@ class Graph:
         options = {**self.config.for_session(), "name": self.name, "dry_run": dry_run, "stages": stages,
                    "components": {n: t._global for n, t in zip(trace.names, trace.leaves) if t._global},
                    "meta": {"name": self.name, "signature": json.dumps(signature)}}
-        if arenas is not None:
-            options["arenas"] = arenas
+        if (arenas or self.config.arenas) is not None:
+            options["arenas"] = arenas or self.config.arenas
         measures = use_cache(self.config.cost_cache, options)
         with trace.refused:
             session = _C.GraphSession(trace.captured, options, trace.functions)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import OrderedDict
 from typing import Any
@@ -11,7 +10,7 @@ from sluice import _C
 from sluice._structure import flatten
 from sluice.nn.graph.call import order_of
 from sluice.nn.graph.report import family_report
-from sluice.nn.graph.turns import Blocks, Plans
+from sluice.nn.graph.plans import Blocks, Plans
 
 
 class _Member:
@@ -25,10 +24,11 @@ class ShapeCache(Plans):
     def __init__(self, graph: Any, size: int, shared: bool) -> None:
         super().__init__(graph.name)
         self._graph, self._size, self._shared = graph, size, shared
-        self._blocks = Blocks() if shared else None
+        self._blocks = Blocks(graph.config.arenas) if shared else None
         self._lock = threading.Lock()
         self._members: OrderedDict[Any, _Member] = OrderedDict()
         self._ordered: tuple[int, ...] = ()  # the arguments on whose strides plans depend
+        self._late: list[BaseException] = []  # what plans that were let go failed with and no result has shown
 
     def calls(self) -> list[Any]:
         with self._lock:
@@ -43,25 +43,21 @@ class ShapeCache(Plans):
         return [{name: tuple(shape) for name, _, shape in call.inputs} for call in self.calls()]
 
     def __call__(self, arguments: Any) -> Any:
-        return self._run(arguments, lambda call: call(arguments), False)
+        return self._run(arguments, lambda call: call(arguments))
 
     def try_call(self, arguments: Any) -> Any:
-        return self._run(arguments, lambda call: call.try_call(arguments), True)
+        return self._run(arguments, lambda call: call.try_call(arguments))
 
     def prepare(self, arguments: Any) -> None:
         member = self._used(arguments)
         with self._lock:
             member.users -= 1
 
-    def _run(self, arguments: Any, run: Any, try_only: bool) -> Any:
+    def _run(self, arguments: Any, run: Any) -> Any:
         member = self._used(arguments)
         try:
-            turn = self.turns.of(member.call.session, try_only) if self._shared else contextlib.nullcontext(True)
-            with turn as entered:
-                if not entered:
-                    return None
-                self._last = member.call
-                return run(member.call)
+            self._last = member.call
+            return run(member.call)
         finally:
             with self._lock:
                 member.users -= 1
@@ -115,17 +111,32 @@ class ShapeCache(Plans):
                 if len(self._members) < self._size or not idle:
                     return
                 session = self._members.pop(idle[0]).call.session
-            self.turns.leave(session)
-            session.synchronize()
+            try:
+                session.synchronize()
+            except (_C.TimeoutError, KeyboardInterrupt):
+                raise  # it still runs
+            except Exception as error:
+                self._late.append(error)
             session.close()
+
+    def synchronize(self) -> None:
+        super().synchronize()
+        if self._late:
+            raise self._late.pop(0)
 
     def memory(self) -> Any:
         calls = self.calls()
         return family_report([call.session for call in calls], self._shared, self._blocks.held(calls) if self._blocks else {})
 
     def save(self, directory: str) -> None:
-        raise _C.NotImplementedError(f"save: graph '{self.name}' has a plan per shape; give its config dims (set_dims) to save a "
-                                  "family of plans")
+        calls = self.calls()
+        if len(calls) == 1:
+            return calls[0].save(directory)
+        if any(call.results != calls[0].results for call in calls):
+            raise _C.TypeError(f"save: graph '{self.name}' returns nests that differ from shape to shape; they must be equal")
+        sessions = [call.session for call in calls]
+        family = _C.exact_family(self.name, [s.inputs() for s in sessions], [s.outputs() for s in sessions])
+        _C.save_family(directory, family, sessions, {})
 
 
 class LayoutCache(ShapeCache):

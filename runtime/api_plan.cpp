@@ -1,0 +1,155 @@
+// Plans of the public C++ API, and the memory that their sessions may share.
+#include "include/sluice/sluice.hpp"
+#include "plan/json.h"
+#include "plan/ledger.h"
+#include "plan/verify.h"
+#include "runtime/api_support.h"
+#include "runtime/family_bundle.h"
+#include "runtime/family_parts.h"
+#include "runtime/shared_arenas.h"
+
+namespace sluice::api {
+
+std::vector<Port> ports_of(const plan::Family& family, const std::vector<PortInfo>& infos,
+                           const std::vector<plan::FamilyPort>& axes) {
+  std::vector<Port> ports;
+  for (size_t i = 0; i < infos.size(); ++i) {
+    const PortInfo& info = infos[i];
+    Port& port = ports.emplace_back(Port{info.name, static_cast<DType>(info.type.dtype), info.type.shape.vec()});
+    port.copied = info.copied;
+    for (size_t a = 0; i < axes.size() && a < axes[i].axes.size(); ++a) {
+      const int dim = axes[i].axes[a].dim;
+      if (dim < 0) continue;
+      port.dims.resize(port.shape.size());
+      port.dims[a] = family.dims[dim].name;
+    }
+  }
+  return ports;
+}
+
+// A plan alone is a family of one without dims, whose ports are the plan's.
+struct Plan::Impl {
+  FamilyPlans plans;
+};
+
+namespace {
+
+template <class Impl>
+const FamilyPlans& read(const std::shared_ptr<const Impl>& impl) {
+  return held(impl, "plan", "Plan::load()").plans;
+}
+
+std::vector<plan::NamedType> inputs_of(const plan::Plan& plan) {
+  std::vector<plan::NamedType> types;
+  for (const plan::Input& in : plan.inputs) types.push_back({in.name, {in.spec.dtype, in.spec.shape}});
+  return types;
+}
+std::vector<plan::NamedType> outputs_of(const plan::Plan& plan) {
+  std::vector<plan::NamedType> types;
+  for (const plan::Output& out : plan.outputs) types.push_back({out.name, {out.view.spec.dtype, out.view.spec.shape}});
+  return types;
+}
+
+std::vector<Port> ports_in(const FamilyPlans& plans, const std::vector<plan::NamedType>& of_last,
+                           const std::vector<plan::FamilyPort>& axes) {
+  std::vector<PortInfo> infos;
+  for (const plan::NamedType& port : of_last) infos.push_back({port.name, port.type});
+  return ports_of(plans.family, at_most(plans.family, std::move(infos), axes), axes);
+}
+
+}  // namespace
+
+Plan Plan::load(const std::string& path) {
+  return guarded([&] {
+    Impl impl;
+    if (is_family_bundle(path)) {
+      impl.plans = load_family_plans(path);
+    } else {
+      plan::Plan& plan = impl.plans.members.emplace_back(plan::load_plan(path));
+      impl.plans.family = {plan.name, {}, {}, {}, {{}}};
+    }
+    Plan plan;
+    plan.impl_ = std::make_shared<const Impl>(std::move(impl));
+    return plan;
+  });
+}
+const std::string& Plan::name() const {
+  return guarded([&]() -> const std::string& { return read(impl_).family.name; });
+}
+std::vector<Port> Plan::inputs() const {
+  return guarded([&] {
+    const FamilyPlans& plans = read(impl_);
+    return ports_in(plans, inputs_of(plans.members.back()), plans.family.inputs);
+  });
+}
+std::vector<Port> Plan::outputs() const {
+  return guarded([&] {
+    const FamilyPlans& plans = read(impl_);
+    return ports_in(plans, outputs_of(plans.members.back()), plans.family.outputs);
+  });
+}
+std::vector<std::string> Plan::actors() const {
+  return guarded([&] {
+    std::vector<std::string> names;
+    const std::vector<plan::Plan>& members = read(impl_).members;
+    for (size_t m = 0; m < members.size(); ++m)
+      for (const plan::Actor& actor : members[m].actors)
+        names.push_back(members.size() > 1 ? fmt::format("{}/{}", m, actor.name) : actor.name);
+    return names;
+  });
+}
+int Plan::kernels() const {
+  return guarded([&] {
+    size_t kernels = 0;
+    for (const plan::Plan& plan : read(impl_).members) kernels += plan.kernels.size();
+    return static_cast<int>(kernels);
+  });
+}
+uint64_t Plan::memory_bytes() const {
+  return guarded([&] {
+    std::vector<const plan::Plan*> members;
+    for (const plan::Plan& plan : read(impl_).members) members.push_back(&plan);
+    return plan::family_ledger(members, true).total;
+  });
+}
+std::string Plan::verify() const {
+  return guarded([&] {
+    const FamilyPlans& plans = read(impl_);
+    std::string problems;
+    const auto add = [&](size_t member, const std::string& problem) {
+      if (problem.empty()) return;
+      problems += (problems.empty() ? "" : "\n");
+      problems += plans.members.size() > 1 ? fmt::format("{}/{}: {}", kMembersFolder, member, problem) : problem;
+    };
+    for (size_t m = 0; m < plans.members.size(); ++m) {
+      const plan::Plan& plan = plans.members[m];
+      add(m, plan::verify(plan).str());
+      if (plans.family.dims.empty()) continue;
+      try {
+        plan::check_member(plans.family, m, inputs_of(plan), outputs_of(plan));
+        plan::check_updates(plans.family, plan);
+      } catch (const sluice::Error& error) {
+        add(m, error.what());
+      }
+    }
+    return problems;
+  });
+}
+
+SharedArenas::SharedArenas(Engine& engine)
+    : impl_(guarded([&] { return std::make_shared<sluice::SharedArenas>(engine.impl()); })) {}
+
+void SharedArenas::reserve(const Plan& plan) {
+  guarded([&] {
+    sluice::SharedArenas& arenas = held(impl_, "arenas", "SharedArenas(engine)");
+    for (const plan::Plan& member : read(plan.impl_).members) {
+      plan::check(member);
+      arenas.reserve(member);
+    }
+  });
+}
+uint64_t SharedArenas::bytes() const {
+  return guarded([&] { return impl_ == nullptr ? uint64_t{0} : impl_->bytes({}); });
+}
+
+}  // namespace sluice::api
