@@ -40,31 +40,6 @@ TEST(KernelTarget, AnswersFromTheTable) {
   EXPECT_EQ(target.fingerprint(), make_target().fingerprint());
 }
 
-// Only inputs that do not change, that the kernel can read packed, and that lie otherwise than it wants them.
-TEST(KernelTarget, SaysWhichInputsAreReadPacked) {
-  const KernelTarget target = make_target();
-  plan::KernelQuery q{
-      .op = "conv",
-      .attrs = {{"stride", Ints{1, 1}}, {"padding", Ints{1, 1}}, {"dilation", Ints{1, 1}}, {"groups", int64_t{1}}},
-      .inputs = {dense({2, 32, 8, 8}), dense({32, 32, 3, 3}), TensorSpec{}},
-      .outputs = {dense({2, 32, 8, 8})},
-      .device = {},
-      .cores = 2};
-  EXPECT_TRUE(target.packings(q).empty());
-  q.packed = {0, 1};
-  const std::vector<plan::PackedInput> packings = target.packings(q);
-  ASSERT_EQ(packings.size(), 1u);
-  EXPECT_EQ(packings[0].input, 1);
-  EXPECT_EQ(packings[0].bytes, 32u * 32 * 9 * 4);
-  EXPECT_EQ(packings[0].format.find("32x32x3x3 elements, strides "), 0u) << packings[0].format;
-  EXPECT_EQ(target.packings(q)[0].format, packings[0].format);
-  q.packed = {0};
-  EXPECT_TRUE(target.packings(q).empty());
-  q.packed = {0, 1};
-  q.op = "add";
-  EXPECT_TRUE(target.packings(q).empty());
-}
-
 // Its code is there only where the plan runs.
 TEST(KernelTarget, FunctionsOfTheProgramAreNotPreparedForTheirWorkspace) {
   KernelTable table = test_kernels();
