@@ -31,6 +31,7 @@ Value flatten(const Value& x, int64_t start_dim, int64_t end_dim) {
   if (x.rank() == 0) return reshape(x, {1});
   const int first = normalize_axis(start_dim, x.rank(), "flatten"), last = normalize_axis(end_dim, x.rank(), "flatten");
   SLUICE_CHECK(first <= last, "flatten: start_dim {} is after end_dim {}; it must not be", start_dim, end_dim);
+  if (first == last) return x;
   Ints shape;
   int64_t merged = 1;
   for (int i = 0; i < x.rank(); ++i) {

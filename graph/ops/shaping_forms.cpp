@@ -155,8 +155,9 @@ void add_views(std::vector<Form>& forms) {
         overload("squeeze(Tensor input, int[1] dim) -> Tensor", &squeeze_dims)});
   view("With a dim of size 1 at `dim`: a view. torch.unsqueeze.",
        {overload("unsqueeze(Tensor input, int dim) -> Tensor", &unsqueeze)});
-  view("The dims from start_dim to end_dim as one. torch.flatten.",
+  view("The dims from start_dim to end_dim as one; itself where that is one. torch.flatten.",
        {overload("flatten(Tensor input, int start_dim=0, int end_dim=-1) -> Tensor", &flatten)});
+  forms.back().sharing = Sharing::kItself;
   view("Two dims exchanged: a view. torch.transpose.",
        {overload("transpose(Tensor input, int dim0, int dim1) -> Tensor", &transpose)}, {"swapdims"});
   view("Two dims exchanged: a view. torch.swapaxes.",

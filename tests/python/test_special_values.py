@@ -162,4 +162,11 @@ def test_views_that_change_nothing_have_no_history_under_no_grad(view):
     with sl.no_grad():
         same_elements = eval(f"t.{view}")
     assert same_elements.grad_fn is None and t.grad_fn is not None
-    assert torch.ones(2, 2).squeeze(-1).shape == tuple(t.squeeze(-1).shape)
+
+
+def test_flatten_of_one_dim_is_the_tensor_itself():
+    for m in (sl, torch):
+        x = m.ones(3, 3, requires_grad=True)
+        assert x.flatten(1) is x and m.flatten(x, 0, 0) is x and x.flatten() is not x
+        m.nn.Flatten()(x).sum().backward()
+        assert x.grad.tolist() == m.ones(3, 3).tolist()
