@@ -105,17 +105,6 @@ std::vector<bool> arenas_with_state(const Plan& plan) {
   return state;
 }
 
-std::vector<bool> written_variables(const Plan& plan) {
-  std::vector<bool> written(plan.variables.size());
-  for (const Kernel& kernel : plan.kernels) {
-    for (const View& view : kernel.outputs) {
-      if (view.base == BaseKind::kVariable && static_cast<size_t>(view.index) < written.size())
-        written[view.index] = true;
-    }
-  }
-  return written;
-}
-
 void check_budget(const Plan& plan, uint64_t budget) {
   if (budget == 0) return;
   const Ledger ledger = plan::ledger(plan);

@@ -38,9 +38,6 @@ std::string line_note(const Plan& plan, const LedgerLine& line);
 // REQUIRES: structure and rates hold.
 std::vector<bool> arenas_with_state(const Plan& plan);
 
-// Per variable: some kernel writes it. Of any plan, also one that verify() refuses.
-std::vector<bool> written_variables(const Plan& plan);
-
 // Throws kMemory when the plan needs more than `budget` bytes: names the largest registers and the smallest budget
 // that works. 0 = no budget.
 void check_budget(const Plan& plan, uint64_t budget);

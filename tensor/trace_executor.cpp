@@ -205,6 +205,7 @@ void TraceExecutor::adopt(const Value& constant) {
   const EagerImpl& impl = eager_impl(constant);
   const Value whole = impl.base() ? Value(impl.base()) : constant;
   auto variable = std::make_unique<Variable>();
+  variable->name = "made by build()";
   variable->tensor = whole;
   variable->cell = std::make_shared<TraceCell>(capture_constant(whole));
   variable->index = 0;  // no variable of the graph, but in it
@@ -294,7 +295,11 @@ void TraceExecutor::assign(const Value& target, const Value& source) {
 
 Value TraceExecutor::detach(const Value& value) {
   if (!touches_graph(value)) return eager_.detach(value);
-  if (!value.impl()->traced()) return eager_.detach(value);  // its memory makes it the same variable
+  if (!value.impl()->traced()) {  // its memory makes it the same variable
+    const EagerImpl& impl = eager_impl(value);
+    if (!impl.base()) return eager_.detach(value);
+    return Value(std::make_shared<TracedImpl>(trace_, cell_of(value), impl, impl.view_steps(), impl.base()));
+  }
   const auto& impl = static_cast<const TracedImpl&>(*value.impl());
   auto alias = std::make_shared<TracedImpl>(trace_, impl.cell, impl, impl.view_steps(), impl.base());
   alias->id = impl.id;

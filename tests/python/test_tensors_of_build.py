@@ -79,7 +79,17 @@ def detached(m, x):
     return c * 1, d * 1
 
 
-PROGRAMS = [accumulate, fill_rows, read_write_read, views, view_written, one_number, random_start, gradients, detached]
+def saved_views(m, x):
+    w = x * 1
+    w.requires_grad_(True)
+    c = m.ones(2, 3)
+    v = c[None]
+    v.add_(x)
+    (v * v * w).sum().backward()
+    return w.grad, c * 1, v.detach() * 1
+
+
+PROGRAMS = [saved_views, accumulate, fill_rows, read_write_read, views, view_written, one_number, random_start, gradients, detached]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
