@@ -2,7 +2,7 @@
 // A bundle of one plan that needs no host function.
 #include <unistd.h>
 
-#include <cstring>
+#include <algorithm>
 #include <filesystem>
 
 #include "runtime/bundle.h"
@@ -29,7 +29,7 @@ inline Plan plain_plan() {
 
 inline BundleTensor tensor(const Floats& values) {
   auto storage = std::make_shared<Storage>(make_host_allocator(), values.size() * 4);
-  std::memcpy(storage->data(), values.data(), values.size() * 4);
+  std::copy(values.begin(), values.end(), static_cast<float*>(storage->data()));
   return {PlanBuilder::f32({static_cast<int64_t>(values.size())}), storage};
 }
 
