@@ -30,8 +30,8 @@ class WorkerThreads {
   WorkerThreads(const WorkerThreads&) = delete;
   WorkerThreads& operator=(const WorkerThreads&) = delete;
 
-  // From a thread that is about to run kernels on several cores, as often as it likes: from time to time it sees how
-  // long this thread has waited for a core that somebody else had.
+  // From a thread that is about to run kernels on several cores, as often as it likes: from time to time it sees
+  // whether this thread has waited for a core and other processes used them.
   void look() noexcept;
   bool spins() const { return !braked_.load(std::memory_order_relaxed); }
 

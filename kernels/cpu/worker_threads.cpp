@@ -1,44 +1,25 @@
 #include "kernels/worker_threads.h"
 
-#include <fcntl.h>
 #include <omp.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <iterator>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "kernels/cpu/core_use.h"
 
 namespace sluice {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-constexpr int64_t kWindowNs = 20 * kMillisecond;   // between two looks of a thread
-constexpr int64_t kEvidenceNs = 2 * kMillisecond;  // of wanting a core, to judge by
-constexpr int64_t kHoldNs = 2'000 * kMillisecond;  // after the last sign of others
-constexpr int64_t kBusy = 10;                      // waiting for more than a tenth of the time it wanted a core
-
-struct CoreTime {
-  int64_t had_ns = 0, waited_ns = 0;  // by a thread so far: a core; for one, able to run
-};
-
-// Allocates nothing. False where the system does not tell.
-bool read_core_time(CoreTime* time) {
-  const int file = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
-  char text[96];
-  const ssize_t size = read(file, text, sizeof text);
-  close(file);
-  if (size <= 0) return false;
-  const char* const end = text + size;
-  const auto [rest, error] = std::from_chars(text, end, time->had_ns);
-  if (error != std::errc() || rest == end) return false;
-  return std::from_chars(rest + 1, end, time->waited_ns).ec == std::errc();
-}
+constexpr int64_t kWindowNs = 200 * kMillisecond;   // between two looks of a thread
+constexpr int64_t kEvidenceNs = 20 * kMillisecond;  // of wanting a core, to judge by
+constexpr int64_t kHoldNs = 2'000 * kMillisecond;   // after the last sign of others
+constexpr double kWaited = 0.1;                     // of the time that a thread wanted a core
+constexpr double kOthers = 0.15;                    // of what the cores have
 
 bool environment_decides() {
   const char* const names[] = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"};
@@ -64,18 +45,22 @@ void WorkerThreads::look() noexcept {
   }
   struct Look {
     int64_t at_ns = 0;
-    CoreTime time;
+    ThreadTime thread;
+    CoreUse cores;
   };
   thread_local Look last;
-  Look now{now_ns(), {}};
-  if (now.at_ns - last.at_ns < kWindowNs || !read_core_time(&now.time)) return;
-  const int64_t waited = now.time.waited_ns - last.time.waited_ns;
-  const int64_t wanted = now.time.had_ns - last.time.had_ns + waited;
+  Look now{now_ns(), {}, {}};
+  if (now.at_ns - last.at_ns < kWindowNs || !ThreadTime::read(&now.thread)) return;
+  const auto waited = static_cast<double>(now.thread.waited_ns - last.thread.waited_ns);
+  const double wanted = static_cast<double>(now.thread.had_ns - last.thread.had_ns) + waited;
   const bool first = last.at_ns == 0;
-  if (!first && wanted < kEvidenceNs) return;
+  if ((!first && wanted < kEvidenceNs) || !CoreUse::read(&now.cores)) return;
+  const auto others = static_cast<double>(now.cores.others_ns - last.cores.others_ns);
+  const auto all = static_cast<double>(now.cores.all_ns - last.cores.all_ns);
   last = now;
   if (first) return;
-  if (waited * kBusy > wanted) {
+  // Threads of this process wait for each other, too: that alone is no reason.
+  if (waited > kWaited * wanted && others > kOthers * all) {
     busy_until_ns_.store(now.at_ns + kHoldNs, std::memory_order_relaxed);
     if (spins()) set_braked(true);
   } else if (!spins() && now.at_ns > busy_until_ns_.load(std::memory_order_relaxed)) {
