@@ -20,7 +20,7 @@ struct PassContext {
   const ConstantEvaluator& evaluate;
   std::map<std::string, std::vector<std::byte>>& constants;  // made so far, by variable name
   Partition& partition;
-  std::map<std::string, int> cores = {};  // of streams by name, which placement says; 1 of the others
+  std::map<graph::Placement, int> cores = {};  // of streams, which placement says; 1 of the others
 
   DeviceId device_of(const graph::Node& node) const;
   // Contents of a constant variable, or null when unknown.

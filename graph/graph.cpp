@@ -82,14 +82,30 @@ int Graph::add_node(Node node) {
                  "{}: input %{} is not defined; values must be defined before use{}", node.op->name, input, at(node));
   }
   node.attrs = validate_attrs(*node.op, std::move(node.attrs));
-  const std::vector<TensorType> types = infer_node(*this, node);
+  std::vector<TensorType> types = infer_node(*this, node);
+  for (const TensorType& type : types) numel(type.shape);  // refuses negative and overflowing sizes
+  return append(std::move(node), std::move(types));
+}
+
+int Graph::add_copy(const Graph& source, const Node& node, std::vector<ValueId> inputs) {
+  bool same = inputs.size() == node.inputs.size();
+  for (size_t i = 0; same && i < inputs.size(); ++i) {
+    const ValueId old = node.inputs[i];
+    same = (inputs[i] == kNoValue) == (old == kNoValue) && inputs[i] < static_cast<ValueId>(values_.size()) &&
+           (old == kNoValue || type(inputs[i]) == source.type(old));
+  }
+  Node copy = node;
+  copy.inputs = std::move(inputs);
+  return same ? append(std::move(copy), types_of(source, node.outputs)) : add_node(std::move(copy));
+}
+
+int Graph::append(Node node, std::vector<TensorType> types) {
   const int every = every_of_outputs(node);
   const int index = static_cast<int>(nodes_.size());
   node.outputs.clear();
   for (size_t i = 0; i < types.size(); ++i) {
-    numel(types[i].shape);
     node.outputs.push_back(static_cast<ValueId>(values_.size()));
-    values_.push_back({types[i], ValueKind::kNode, index, static_cast<int>(i), every});
+    values_.push_back({std::move(types[i]), ValueKind::kNode, index, static_cast<int>(i), every});
   }
   nodes_.push_back(std::move(node));
   return index;

@@ -21,7 +21,7 @@ inline constexpr ValueId kNoValue = -1;  // an absent optional input
 struct Placement {
   std::optional<DeviceId> device;
   std::string stream;  // "" = compute; "host", "host:1", ...
-  bool operator==(const Placement&) const = default;
+  auto operator<=>(const Placement&) const = default;
 };
 
 struct Node : Provenance {
@@ -74,6 +74,9 @@ class Graph {
   // Completes attributes, pads absent optional inputs with kNoValue and infers the output types. Throws the op's error.
   // Returns the node's index; its values are node(i).outputs.
   int add_node(Node node);
+  // A node of `source`, which is complete, with other inputs. Of inputs that have the types of the old ones its outputs
+  // have the old ones' types; else they are inferred.
+  int add_copy(const Graph& source, const Node& node, std::vector<ValueId> inputs);
   void add_output(std::string name, ValueId value);
   void set_update(int variable, ValueId value);
   void place_input(int input, Placement placement) { inputs_[input].placement = std::move(placement); }
@@ -106,6 +109,7 @@ class Graph {
   void verify() const;
 
  private:
+  int append(Node node, std::vector<TensorType> types);
   int every_of_outputs(const Node& node) const;
   int micro_batches_of_values() const;
   friend std::string to_text(const Graph& graph);

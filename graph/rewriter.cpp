@@ -22,9 +22,9 @@ Rewriter::Rewriter(const Graph& source, const std::vector<bool>* keep_variable)
 
 int Rewriter::copy(int index) {
   const Node& old = source_.nodes()[index];
-  Node node = old;
-  for (ValueId& input : node.inputs) input = (*this)[input];
-  const int copied = target_.add_node(std::move(node));
+  std::vector<ValueId> inputs = old.inputs;
+  for (ValueId& input : inputs) input = (*this)[input];
+  const int copied = target_.add_copy(source_, old, std::move(inputs));
   for (size_t i = 0; i < old.outputs.size(); ++i) {
     const ValueId output = target_.nodes()[copied].outputs[i];
     map(old.outputs[i], output);

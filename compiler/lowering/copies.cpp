@@ -89,9 +89,7 @@ void CopyingRewriter::defined(ValueId value) {
 void CopyingRewriter::copy_node(int index, std::vector<ValueId> inputs) {
   const Node& old = source_.nodes()[index];
   Graph& made_graph = rewriter_.target();
-  Node node = old;
-  node.inputs = std::move(inputs);
-  const int copied = made_graph.add_node(std::move(node));
+  const int copied = made_graph.add_copy(source_, old, std::move(inputs));
   const std::vector<ValueId> outputs = made_graph.nodes()[copied].outputs;
   for (size_t o = 0; o < outputs.size(); ++o) {
     const Strides& strides = source_.values()[old.outputs[o]].strides;

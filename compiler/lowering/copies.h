@@ -128,6 +128,7 @@ class Shares {
   explicit Shares(const graph::Graph& graph) : graph_(graph) {}
   void add(graph::ValueId root, graph::ValueId value, const std::string& where);
   bool together(graph::ValueId root, const std::string& where) const;
+  bool empty() const { return shares_.empty(); }
 
  private:
   struct Share {

@@ -102,8 +102,8 @@ int layout(Graph& graph, PassContext& context) {
 void verify_layout(const Graph& graph, const PassContext& context) {
   const Places places(context.target, context.options);
   const std::vector<Window> lying = windows(graph);
-  const auto check = [](const std::string& what, const char* operand, size_t i, const TensorSpec& spec, bool good) {
-    SLUICE_CHECK_KIND(kRuntime, good, "{}: {} {} has strides {} of {}; its kernel wants another order", what, operand,
+  const auto check = [](const auto& what, const char* operand, size_t i, const TensorSpec& spec, bool good) {
+    SLUICE_CHECK_KIND(kRuntime, good, "{}: {} {} has strides {} of {}; its kernel wants another order", what(), operand,
                       i, spec.strides.str(), spec.shape.str());
   };
   for (const Node& node : graph.nodes()) {
@@ -111,20 +111,22 @@ void verify_layout(const Graph& graph, const PassContext& context) {
     const plan::KernelQuery query = kernel_query(graph, node, lying, context);
     const plan::LayoutPreference preference = preference_of(node, query, context);
     const bool dense = places.moves_dense_bytes(node.placement);
+    const auto described = [&] { return describe(node); };
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (node.inputs[i] == kNoValue) continue;
       const TensorSpec& spec = lying[node.inputs[i]].spec;
-      check(describe(node), "input", i, spec, fits(preference.inputs[i], spec));
-      check(describe(node), "input", i, spec, !dense || is_dense(spec.shape, spec.strides));
+      check(described, "input", i, spec, fits(preference.inputs[i], spec));
+      check(described, "input", i, spec, !dense || is_dense(spec.shape, spec.strides));
     }
     for (size_t o = 0; o < node.outputs.size(); ++o) {
       const TensorSpec spec = graph.spec(node.outputs[o]);
-      check(describe(node), "output", o, spec, fits(preference.outputs[o], spec));
+      check(described, "output", o, spec, fits(preference.outputs[o], spec));
     }
   }
   for (size_t k = 0; k < graph.outputs().size(); ++k) {
     const TensorSpec& spec = lying[graph.outputs()[k].value].spec;
-    check("output " + graph.outputs()[k].name, "value", k, spec, is_contiguous(spec.shape, spec.strides));
+    check([&] { return "output " + graph.outputs()[k].name; }, "value", k, spec,
+          is_contiguous(spec.shape, spec.strides));
   }
 }
 

@@ -1,6 +1,7 @@
 // Nodes -> tasks. Every node that is no view is one kernel call, whose operands are windows of stores: of what a node
 // writes, an input or a variable. Nothing is added here.
 #include <algorithm>
+#include <map>
 
 #include "compiler/collectives.h"
 #include "compiler/lowering/lowering.h"
@@ -61,14 +62,15 @@ class Lowering {
   }
 
   int stream(const Placement& placement) {
+    const auto [known, fresh] = streams_.try_emplace(placement, static_cast<int>(out_.streams.size()));
+    if (!fresh) return known->second;
     plan::Stream stream = Places::stream(placement);
     const auto same = [&](const plan::Stream& s) { return s.name == stream.name; };
     const auto it = std::find_if(out_.streams.begin(), out_.streams.end(), same);
-    if (it != out_.streams.end()) return static_cast<int>(it - out_.streams.begin());
-    if (const auto cores = context_.cores.find(stream.name); cores != context_.cores.end())
-      stream.cores = cores->second;
+    if (it != out_.streams.end()) return known->second = static_cast<int>(it - out_.streams.begin());
+    if (const auto cores = context_.cores.find(placement); cores != context_.cores.end()) stream.cores = cores->second;
     out_.streams.push_back(std::move(stream));
-    return static_cast<int>(out_.streams.size()) - 1;
+    return known->second;
   }
 
   std::string unique_name(const std::string& base) {
@@ -215,6 +217,7 @@ class Lowering {
   const std::vector<Window> lying_;             // per value
   std::vector<int> store_;                      // per value that is no view
   std::unordered_map<ValueId, int> updates_;    // variables, by their new content
+  std::map<Placement, int> streams_;            // indices, by what is placed there
   std::unordered_map<std::string, int> names_;  // how often each was given
   Lowered out_;
 };

@@ -2,6 +2,7 @@
 // host memory of its rank.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/fix.h"
 #include "compiler/collectives.h"
@@ -55,23 +56,21 @@ class Placer {
   }
 
   // Compute streams of a CPU get equal parts of what its host streams leave over.
-  std::map<std::string, int> cores() const {
-    std::map<std::string, plan::Stream> used;
-    for (size_t i = 0; i < at_.size(); ++i) {
-      if (graph_.nodes()[i].op->view) continue;
-      const plan::Stream s = Places::stream(at_[i]);
-      used.emplace(s.name, s);
-    }
+  std::map<Placement, int> cores() const {
+    std::set<Placement> used;
+    for (size_t i = 0; i < at_.size(); ++i)
+      if (!graph_.nodes()[i].op->view) used.insert(at_[i]);
     std::map<DeviceId, int> hosts, computing;
-    for (const auto& [name, s] : used) {
-      hosts[s.device] += s.kind == StreamKind::kHost;
-      computing[s.device] += s.kind == StreamKind::kCompute;
+    for (const Placement& stream : used) {
+      hosts[*stream.device] += Places::stream_kind(stream) == StreamKind::kHost;
+      computing[*stream.device] += Places::stream_kind(stream) == StreamKind::kCompute;
     }
-    std::map<std::string, int> cores;
-    for (const auto& [name, s] : used) {
-      if (s.kind != StreamKind::kCompute) continue;
-      const int left = places_.desc(s.device).cores - hosts[s.device];
-      cores[name] = std::max(1, context_.options.cores > 0 ? context_.options.cores : left / computing[s.device]);
+    std::map<Placement, int> cores;
+    for (const Placement& stream : used) {
+      if (Places::stream_kind(stream) != StreamKind::kCompute) continue;
+      const int left = places_.desc(*stream.device).cores - hosts[*stream.device];
+      const int equal = left / computing[*stream.device];
+      cores[stream] = std::max(1, context_.options.cores > 0 ? context_.options.cores : equal);
     }
     return cores;
   }
@@ -243,11 +242,12 @@ int placement(graph::Graph& graph, PassContext& context) {
 
 void verify_placement(const graph::Graph& graph, const PassContext& context) {
   const Places places(context.target, context.options);
-  const auto check_stream = [&](const std::string& what, const Placement& placement) {
+  const auto check_stream = [&](const auto& what, const Placement& placement) {
     try {
-      places.desc(Places::stream(placement).device);
+      Places::stream_kind(placement);
+      places.desc(*placement.device);
     } catch (const Error& error) {
-      fail(ErrorKind::kRuntime, "{}: {}", what, error.what());
+      fail(ErrorKind::kRuntime, "{}: {}", what(), error.what());
     }
   };
   const auto check_port = [&](const std::string& what, const Placement& placement) {
@@ -255,8 +255,8 @@ void verify_placement(const graph::Graph& graph, const PassContext& context) {
                       "{}: on device {}; must lie in the memory of a host", what,
                       placement.device ? placement.device->str() : "none");
   };
-  for (const Node& node : graph.nodes()) check_stream(describe(node), node.placement);
-  for (const graph::Variable& v : graph.variables()) check_stream("variable " + v.name, v.placement);
+  for (const Node& node : graph.nodes()) check_stream([&] { return describe(node); }, node.placement);
+  for (const graph::Variable& v : graph.variables()) check_stream([&] { return "variable " + v.name; }, v.placement);
   for (const graph::Input& input : graph.inputs()) check_port("input " + input.name, input.placement);
   for (const graph::Output& output : graph.outputs()) check_port("output " + output.name, output.placement);
 }

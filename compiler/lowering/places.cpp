@@ -10,6 +10,21 @@ using graph::Placement;
 using plan::Space;
 using plan::StreamKind;
 
+namespace {
+
+// Throws kValue for a placement that at() does not make.
+std::pair<StreamKind, int> kind_and_index(const Placement& placement) {
+  using enum StreamKind;
+  for (const StreamKind kind : {kCompute, kHost, kCopyIn, kCopyOut, kCollective}) {
+    const int index = placement.device ? stream_index(placement.stream, plan::stream_kind_name(kind)) : -1;
+    if (index >= 0) return {kind, index};
+  }
+  fail(ErrorKind::kValue, "stream \"{}\" of device {}: no such stream; must be placed by the compiler",
+       placement.stream, placement.device ? placement.device->str() : "none");
+}
+
+}  // namespace
+
 int stream_index(std::string_view stream, std::string_view kind) {
   if (stream == kind) return 0;
   if (!stream.starts_with(kind) || !stream.substr(kind.size()).starts_with(":")) return -1;
@@ -23,11 +38,10 @@ Places::Places(const plan::Target& target, const CompileOptions& options)
     : options_(options), devices_(target.devices()) {}
 
 const plan::DeviceDesc& Places::desc(const DeviceId& device) const {
-  std::string known;
-  for (const plan::DeviceDesc& d : devices_) {
+  for (const plan::DeviceDesc& d : devices_)
     if (d.device == device) return d;
-    known += (known.empty() ? "" : ", ") + d.device.str();
-  }
+  std::string known;
+  for (const plan::DeviceDesc& d : devices_) known += (known.empty() ? "" : ", ") + d.device.str();
   throw FixableError(ErrorKind::kValue, fmt::format("device {}: not there; the target has {}", device.str(), known),
                      {{"option", std::string("device")}, {"value", devices_.empty() ? "" : devices_[0].device.str()}});
 }
@@ -38,16 +52,12 @@ Placement Places::at(const DeviceId& device, StreamKind kind, int index) {
 }
 
 plan::Stream Places::stream(const Placement& placement) {
-  using enum StreamKind;
-  for (const StreamKind kind : {kCompute, kHost, kCopyIn, kCopyOut, kCollective}) {
-    const int index = placement.device ? stream_index(placement.stream, plan::stream_kind_name(kind)) : -1;
-    if (index < 0) continue;
-    const DeviceId& device = *placement.device;
-    return {fmt::format("{}/{}{}", device.str(), plan::stream_kind_name(kind), index), device, kind, index, 1};
-  }
-  fail(ErrorKind::kValue, "stream \"{}\" of device {}: no such stream; must be placed by the compiler",
-       placement.stream, placement.device ? placement.device->str() : "none");
+  const auto [kind, index] = kind_and_index(placement);
+  const DeviceId& device = *placement.device;
+  return {fmt::format("{}/{}{}", device.str(), plan::stream_kind_name(kind), index), device, kind, index, 1};
 }
+
+StreamKind Places::stream_kind(const Placement& placement) { return kind_and_index(placement).first; }
 
 Placement Places::usual(int rank) const {
   return at({rank, options_.device.kind, options_.device.index}, StreamKind::kCompute);
@@ -58,28 +68,28 @@ Space Places::computes(const DeviceId& device) const {
 }
 
 Space Places::reads(const Placement& placement) const {
-  const plan::Stream s = stream(placement);
-  return s.kind == StreamKind::kCopyIn ? host_memory(s.device.rank) : computes(s.device);
+  const DeviceId& device = *placement.device;
+  return stream_kind(placement) == StreamKind::kCopyIn ? host_memory(device.rank) : computes(device);
 }
 
 Space Places::writes(const Placement& placement) const {
-  const plan::Stream s = stream(placement);
-  return s.kind == StreamKind::kCopyOut ? host_memory(s.device.rank) : computes(s.device);
+  const DeviceId& device = *placement.device;
+  return stream_kind(placement) == StreamKind::kCopyOut ? host_memory(device.rank) : computes(device);
 }
 
 Placement Places::computing_in(const Space& space, const Placement& wanted) const {
   const int rank = space.device.rank;
   for (const Placement& candidate : {wanted, usual(rank)}) {
-    const plan::Stream s = stream(candidate);
-    const bool computes_there = s.kind == StreamKind::kCompute || s.kind == StreamKind::kHost;
-    if (computes_there && computes(s.device) == space) return candidate;
+    const StreamKind kind = stream_kind(candidate);
+    const bool computes_there = kind == StreamKind::kCompute || kind == StreamKind::kHost;
+    if (computes_there && computes(*candidate.device) == space) return candidate;
   }
   return is_host(space) ? host(rank) : at(space.device, StreamKind::kCompute);
 }
 
 bool Places::moves_dense_bytes(const Placement& placement) const {
-  const plan::Stream s = stream(placement);
-  return (s.kind == StreamKind::kCopyIn || s.kind == StreamKind::kCopyOut) && desc(s.device).dma;
+  const StreamKind kind = stream_kind(placement);
+  return (kind == StreamKind::kCopyIn || kind == StreamKind::kCopyOut) && desc(*placement.device).dma;
 }
 
 }  // namespace sluice::compiler

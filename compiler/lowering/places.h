@@ -23,6 +23,7 @@ class Places {
   static graph::Placement at(const DeviceId& device, plan::StreamKind kind, int index = 0);
   // The stream of a placement as at() makes it; its cores are not said. Throws kValue for any other.
   static plan::Stream stream(const graph::Placement& placement);
+  static plan::StreamKind stream_kind(const graph::Placement& placement);
   // Where nodes of a rank run that say nothing of it; and its first host stream.
   graph::Placement usual(int rank) const;
   static graph::Placement host(int rank) { return at({rank, DeviceKind::kCpu, 0}, plan::StreamKind::kHost); }

@@ -1,6 +1,8 @@
 // Copies values to where they are read. A device's memory is reached through the host's: down the stream "copy_out" of
 // the device where a value is made, up "copy_in" of the one where it is read. A host reads what lies in another host's
 // memory as it is, since a register between them crosses; but only all of what a kernel has made.
+#include <algorithm>
+
 #include "compiler/lowering/copies.h"
 #include "graph/ops/movement.h"
 
@@ -19,8 +21,10 @@ class Transfers final : public CopyingRewriter {
  public:
   Transfers(const Graph& source, PassContext& context) : CopyingRewriter(source, context), shares_(source) {
     for (const Node& node : source.nodes()) {
+      if (node.op->view) continue;
+      const Space space = places_.reads(node.placement);
       for (ValueId input : node.inputs)
-        if (input != kNoValue && !node.op->view) wanted(input, places_.reads(node.placement));
+        if (input != kNoValue) wanted(input, space);
     }
     // A part of a value that is an output needs memory of its own in any case.
     for (const graph::Output& output : source.outputs())
@@ -29,11 +33,21 @@ class Transfers final : public CopyingRewriter {
       if (v.update != kNoValue) wanted(v.update, places_.writes(v.placement));
   }
 
+  // Everything lies where it is read.
+  bool none() const {
+    const auto lies = [&](const graph::Output& output) {
+      return memory(output.value) == Places::host_memory(output.placement.device->rank);
+    };
+    return shares_.empty() && std::all_of(source_.outputs().begin(), source_.outputs().end(), lies);
+  }
+
  protected:
   std::vector<ValueId> inputs_of(const Node& node) override {
     std::vector<ValueId> inputs;
-    for (ValueId input : node.inputs)
-      inputs.push_back(input == kNoValue ? kNoValue : at(input, places_.reads(node.placement), reader_of(node)));
+    if (node.inputs.empty()) return inputs;
+    const Space space = places_.reads(node.placement);
+    const Reader reader = reader_of(node);
+    for (ValueId input : node.inputs) inputs.push_back(input == kNoValue ? kNoValue : at(input, space, reader));
     return inputs;
   }
 
@@ -104,6 +118,7 @@ class Transfers final : public CopyingRewriter {
 
 int transfers(Graph& graph, PassContext& context) {
   Transfers transfers(graph, context);
+  if (transfers.none()) return 0;
   graph = transfers.run();
   return transfers.copies();
 }
@@ -117,16 +132,17 @@ void verify_transfers(const Graph& graph, const PassContext& context) {
     return places.writes(info.kind == ValueKind::kVariable ? graph.variables()[info.index].placement
                                                            : graph.nodes()[info.index].placement);
   };
-  const auto check = [&](const std::string& what, ValueId value, const Space& space) {
+  const auto check = [&](const auto& what, ValueId value, const Space& space) {
     const Space lies = memory(value);
     const bool crosses =
         Places::is_host(space) && Places::is_host(lies) && graph.values()[root[value]].kind != ValueKind::kVariable;
-    SLUICE_CHECK_KIND(kRuntime, lies == space || crosses, "{}: reads %{} from {}; it lies in {}", what, value,
+    SLUICE_CHECK_KIND(kRuntime, lies == space || crosses, "{}: reads %{} from {}; it lies in {}", what(), value,
                       space.str(), lies.str());
   };
   for (const Node& node : graph.nodes()) {
+    const Space space = places.reads(node.placement);
     for (ValueId input : node.inputs)
-      if (input != kNoValue) check(describe(node), input, places.reads(node.placement));
+      if (input != kNoValue) check([&] { return describe(node); }, input, space);
   }
   for (const graph::Output& output : graph.outputs()) {
     const Space host = Places::host_memory(output.placement.device->rank);
@@ -134,7 +150,7 @@ void verify_transfers(const Graph& graph, const PassContext& context) {
                       memory(output.value).str(), host.str());
   }
   for (const graph::Variable& v : graph.variables())
-    if (v.update != kNoValue) check("update of " + v.name, v.update, places.writes(v.placement));
+    if (v.update != kNoValue) check([&] { return "update of " + v.name; }, v.update, places.writes(v.placement));
 }
 
 }  // namespace sluice::compiler

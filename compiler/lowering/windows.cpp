@@ -85,13 +85,12 @@ bool fits(Layout layout, const TensorSpec& spec) {
 
 plan::KernelQuery kernel_query(const Graph& graph, const Node& node, const std::vector<TensorSpec>& inputs,
                                const PassContext& context) {
-  const plan::Stream stream = Places::stream(node.placement);
-  const auto cores = context.cores.find(stream.name);
+  const auto cores = context.cores.find(node.placement);
   plan::KernelQuery query{.op = node.op == &ops::reorder_op() ? ops::copy_op().name : node.op->name,
                           .attrs = name_attrs(*node.op, node.attrs),
                           .inputs = inputs,
                           .outputs = {},
-                          .device = stream.device,
+                          .device = *node.placement.device,
                           .cores = cores == context.cores.end() ? 1 : cores->second,
                           .cost = graph.cost(node)};
   for (ValueId output : node.outputs) query.outputs.push_back(graph.spec(output));
