@@ -123,6 +123,15 @@ void check_options(const CompileOptions& options) {
                "until: unknown stage: '{}'; the stages are {}", options.until, fmt::join(stages, ", "));
 }
 
+void check_donated(const CompileOptions& options, const graph::Graph& graph) {
+  for (const std::string& name : options.donated) {
+    std::vector<std::string> known;
+    for (const graph::Input& input : graph.inputs()) known.push_back(input.name);
+    SLUICE_CHECK(contains(known, name), "donated: '{}' is no input of '{}'; its inputs are {}", name, options.name,
+                 fmt::join(known, ", "));
+  }
+}
+
 // What differs from the defaults, so that a plan says what was asked for and no more.
 NamedAttrs record(const CompileOptions& options) {
   const CompileOptions defaults;
@@ -149,6 +158,7 @@ NamedAttrs record(const CompileOptions& options) {
       options.float32_conv_precision);
   for (const auto& [name, quota] : options.quotas) attrs.emplace_back("quota." + name, static_cast<int64_t>(quota));
   for (const auto& [name, stage] : options.stages) attrs.emplace_back("stage." + name, int64_t{stage});
+  for (const std::string& name : options.donated) attrs.emplace_back("donated." + name, true);
   for (const std::string& name : options.disabled_passes) attrs.emplace_back("disabled." + name, true);
   return attrs;
 }
@@ -195,6 +205,7 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
   Stages stages(result);
   stages.run("verify_graph", [&] {
     graph.verify();
+    check_donated(options, graph);
     return 0;
   });
   compiler::PassContext context{target, options, constants, evaluate, result.constants, result.partition};

@@ -29,6 +29,9 @@ struct CompileOptions {
   bool fast_quotas = true;
   bool reuse_memory = true;  // pack buffers by lifetime
   bool in_place = true;
+  // Inputs whose memory may become results': an output lies in the slots of such an input, where its actor is the only
+  // reader, is done with it, and writes as many bytes. Sessions with zero_copy then need memory for neither (ADR 20).
+  std::vector<std::string> donated;
   // Variables that steps do not change lie as their kernels read them fastest, in copies made when they are bound or
   // have changed.
   bool pack_weights = true;

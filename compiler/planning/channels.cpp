@@ -51,6 +51,7 @@ DataChannels data_channels(const graph::Graph& graph, const Lowered& lowered, co
     data.of_store[s] = static_cast<int>(data.channels.size());
     data.channels.push_back(std::move(c));
   }
+  lay_over_inputs(graph, lowered, actors, uses, options, data);
   return data;
 }
 

@@ -20,11 +20,11 @@ class Sharer {
     sharing_.with.resize(uses.size());
     std::iota(sharing_.with.begin(), sharing_.with.end(), 0);
     for (const StoreUse& use : uses) sharing_.end.push_back(use.end);
-    sharing_.in_place_of.assign(data.channels.size(), -1);
     for (size_t e = registers.edges.size(); e-- > 0;) {
       const size_t reg = static_cast<size_t>(registers.edges[e].reg);
       if (reg < first_edge_.size()) first_edge_[reg] = static_cast<int>(e);
     }
+    for (const int input : data.in_slots_of) sharing_.in_place_of.push_back(input < 0 ? -1 : first_edge_[input]);
   }
 
   // Lets output and input of a task lie in the same bytes, when the input's content dies there.
@@ -53,12 +53,6 @@ class Sharer {
  private:
   bool shares(int store) const { return sharing_.with[store] != store; }
   Place place(int store) const { return place_of(lowered_, uses_, data_, store); }
-
-  static bool same_elements(const Operand& in, const Operand& out) {
-    return in.offset == 0 && out.offset == 0 && in.spec.shape == out.spec.shape &&
-           in.spec.strides == out.spec.strides && dtype_size(in.spec.dtype) == dtype_size(out.spec.dtype) &&
-           is_dense(in.spec.shape, in.spec.strides);
-  }
 
   bool same_arena(int a, int b) const {
     const Place where = place(a);
@@ -90,6 +84,11 @@ class Sharer {
 };
 
 }  // namespace
+
+bool same_elements(const Operand& in, const Operand& out) {
+  return in.offset == 0 && out.offset == 0 && in.spec.shape == out.spec.shape && in.spec.strides == out.spec.strides &&
+         dtype_size(in.spec.dtype) == dtype_size(out.spec.dtype) && is_dense(in.spec.shape, in.spec.strides);
+}
 
 Sharing share_in_place(const Lowered& lowered, const ActorSet& actors, const std::vector<StoreUse>& uses,
                        const DataChannels& data, const RegisterSet& registers, const CompileOptions& options) {

@@ -104,7 +104,7 @@ Memory place_memory(const Lowered& lowered, const ActorSet& actors, const std::v
   }
   for (size_t s = 0; s < uses.size(); ++s) {
     const Store& store = lowered.stores[s];
-    if (places[s] == Place::kShared) {
+    if (places[s] == Place::kShared && data.in_slots_of[data.of_store[s]] < 0) {
       const plan::Register& r = registers[data.of_store[s]];
       for (int slot = 0; slot < r.quota; ++slot) {
         const std::string name = r.quota == 1 ? r.name : fmt::format("{}[{}]", r.name, slot);
@@ -115,6 +115,8 @@ Memory place_memory(const Lowered& lowered, const ActorSet& actors, const std::v
       memory.buffer_of[s] = placing.add_packed(store.name, arena[s], store.bytes, uses[s].begin, sharing.end[s]);
     }
   }
+  for (size_t c = 0; c < data.channels.size(); ++c)
+    if (data.in_slots_of[c] >= 0) memory.slots[c] = memory.slots[data.in_slots_of[c]];
   for (size_t s = 0; s < uses.size(); ++s) {
     if (arena[s] < 0) continue;
     memory.buffer_of[s] = memory.buffer_of[sharing.with[s]];

@@ -79,9 +79,17 @@ struct Channel {
 struct DataChannels {
   std::vector<Channel> channels;
   std::vector<int> of_store;  // or -1: not read outside of the actor that writes it
+  std::vector<int> in_slots_of = {};  // per channel: that of the donated input whose slots it takes over, or -1
 };
 DataChannels data_channels(const graph::Graph& graph, const Lowered& lowered, const ActorSet& actors,
                            const std::vector<StoreUse>& uses, const Stages& stages, const CompileOptions& options);
+
+// ---- donation.cpp
+
+// Which outputs lie in the slots of options.donated: DataChannels::in_slots_of. Such an input is released once the
+// output has been written, if not before.
+void lay_over_inputs(const graph::Graph& graph, const Lowered& lowered, const ActorSet& actors,
+                     const std::vector<StoreUse>& uses, const CompileOptions& options, DataChannels& data);
 
 // Readers of a variable's old content come before its writer, and after the writer of the step before. Within a stream
 // the order of the programs says so.
@@ -134,6 +142,8 @@ struct Sharing {
   std::vector<int64_t> end;      // per store: when the last of those in its buffer dies
   std::vector<int> in_place_of;  // per data channel: edge, or -1
 };
+// The same bytes, seen alike and as a whole.
+bool same_elements(const Operand& in, const Operand& out);
 Sharing share_in_place(const Lowered& lowered, const ActorSet& actors, const std::vector<StoreUse>& uses,
                        const DataChannels& data, const RegisterSet& registers, const CompileOptions& options);
 

@@ -65,6 +65,29 @@ std::string programs(const plan::Plan& plan) {
 
 uint64_t arena_bytes(const CompileResult& result) { return plan::ledger(result.plan).arenas; }
 
+TEST(Donation, APlanHasMemoryForOneOfInputAndOutput) {
+  const graph::Graph graph = parse_graph(R"(
+  %0 = input "params" : float32(1024,)
+  %1 = input "grad" : float32(1024,)
+  %2 = sub(%0, %1) : float32(1024,)
+  output "new" = %2
+)");
+  CompileOptions options;
+  const CompileResult kept = compile_fake(graph);
+  options.donated = {"params"};
+  const CompileResult donated = compile_fake(graph, options);
+  EXPECT_EQ(arena_bytes(kept) - arena_bytes(donated), 2 * 4096u) << "two slots";
+  const plan::Register* const result = find_register(donated.plan, "new");
+  ASSERT_GE(result->in_place_of, 0);
+  EXPECT_EQ(donated.plan.registers[donated.plan.edges[result->in_place_of].reg].name, "params");
+  EXPECT_EQ(result->slots, find_register(donated.plan, "params")->slots);
+  EXPECT_EQ(find_register(kept.plan, "new")->in_place_of, -1);
+  EXPECT_EQ(donated.plan.options, (NamedAttrs{{"donated.params", true}}));
+  options.donated = {"weights"};
+  EXPECT_EQ(message([&] { compile_fake(graph, options); }),
+            "donated: 'weights' is no input of 'plan'; its inputs are params, grad");
+}
+
 TEST(Programs, OneStreamIsOneActor) {
   const plan::Plan plan = compile_fake(mlp(true)).plan;
   ASSERT_EQ(plan.actors.size(), 3u);

@@ -219,6 +219,104 @@ TEST(Planning, SlotsAreTakenOverWhereAnActorIsOneKernel) {
   EXPECT_EQ(registers.edges[edge].consumer, p.actors.actor_of[1]);
 }
 
+// ---- donated inputs
+
+CompileOptions donating(std::vector<std::string> inputs = {"x"}) {
+  CompileOptions options;
+  options.donated = std::move(inputs);
+  return options;
+}
+// The input whose slots each output has, by names of channels: "y0 in x".
+std::vector<std::string> laid(const Planned& p) {
+  std::vector<std::string> pairs;
+  for (size_t c = 0; c < p.data.channels.size(); ++c)
+    if (const int from = p.data.in_slots_of[c]; from >= 0)
+      pairs.push_back(p.data.channels[c].name + " in " + p.data.channels[from].name);
+  return pairs;
+}
+std::vector<std::string> laid(const Tasks& tasks, const CompileOptions& options) {
+  return laid(Planned(tasks, options));
+}
+// x -> a -> output, which may lie where x does.
+Tasks updated() {
+  Tasks tasks;
+  tasks.output(tasks.add("a", 0, {0}));
+  tasks.lowered.tasks[0].in_place = {{0, 0}};
+  return tasks;
+}
+
+TEST(Planning, AnOutputLiesInTheSlotsOfADonatedInput) {
+  for (const Granularity granularity : {Granularity::kProgram, Granularity::kOp}) {
+    CompileOptions options = donating();
+    options.granularity = granularity;
+    const Planned p(updated(), options);
+    ASSERT_THAT(laid(p), ElementsAre("y0 in x"));
+    const RegisterSet registers = make_registers(p.actors, p.data.channels);
+    const Sharing sharing = share_in_place(p.lowered, p.actors, p.uses, p.data, registers, options);
+    ASSERT_THAT(sharing.in_place_of, ElementsAre(-1, 0));
+    EXPECT_EQ(registers.edges[0].reg, 0);
+    EXPECT_EQ(registers.edges[0].consumer, p.actors.actor_of[0]);
+    const Memory memory = place_memory(p.lowered, p.actors, p.uses, p.data, registers.registers, sharing, true);
+    EXPECT_EQ(memory.slots[0], memory.slots[1]);
+    uint64_t bytes = 0;
+    for (const plan::Arena& arena : memory.arenas) bytes += arena.bytes;
+    EXPECT_EQ(bytes, 2 * 64u);
+  }
+  EXPECT_THAT(laid(updated(), {}), ElementsAre()) << "x is not donated";
+  CompileOptions apart = donating();
+  apart.in_place = false;
+  EXPECT_THAT(laid(updated(), apart), ElementsAre());
+}
+
+TEST(Planning, ADonatedInputThatIsReadEarlierIsKeptUntilTheOutputIsWritten) {
+  Tasks tasks = in_a_row();
+  for (Task& task : tasks.lowered.tasks) task.in_place.clear();
+  const Planned p(tasks, donating());
+  EXPECT_THAT(laid(p), ElementsAre("y0 in x"));
+  EXPECT_THAT(lines(p.data.channels), ElementsAre("x: 0@-1 -> 1@2", "y0: 1@2 -> 2@-1"));
+  using enum plan::InstrKind;
+  EXPECT_EQ(write_programs(p.actors, p.data.channels)[1],
+            (std::vector<plan::Instr>{{kRun, 0}, {kRun, 1}, {kRun, 2}, {kEmit, 1}, {kRelease, 0}}));
+}
+
+TEST(Planning, DonatedInputsThatAreNeededStayAsTheyAre) {
+  Tasks read_meanwhile = updated();
+  read_meanwhile.lowered.tasks[0].in_place.clear();
+  EXPECT_THAT(laid(read_meanwhile, donating()), ElementsAre()) << "the kernel reads x while it writes";
+  Tasks read_twice = updated();
+  read_twice.lowered.tasks[0].inputs.push_back(Tasks::operand(0));
+  EXPECT_THAT(laid(read_twice, donating()), ElementsAre()) << "the kernel reads x in another place, too";
+  Tasks read_later;
+  const int a = read_later.add("a", 0, {0});
+  read_later.output(a);
+  read_later.output(read_later.add("b", 0, {0, a}));
+  read_later.lowered.tasks[0].in_place = {{0, 0}};
+  EXPECT_THAT(laid(read_later, donating()), ElementsAre()) << "b reads it after a";
+  Tasks read_elsewhere = updated();
+  read_elsewhere.output(read_elsewhere.add("b", 1, {0}));
+  EXPECT_THAT(laid(read_elsewhere, donating()), ElementsAre()) << "another stream reads it";
+  Tasks smaller = updated();
+  smaller.lowered.stores[2].bytes = 32;
+  EXPECT_THAT(laid(smaller, donating()), ElementsAre());
+  Tasks elsewhere = updated();
+  elsewhere.lowered.spaces.push_back({plan::SpaceKind::kPinned, {0, DeviceKind::kCuda, 0}});
+  elsewhere.lowered.stores[2].space = 1;
+  EXPECT_THAT(laid(elsewhere, donating()), ElementsAre());
+  CompileOptions more_slots = donating();
+  more_slots.quotas["y0"] = 3;
+  EXPECT_THAT(laid(updated(), more_slots), ElementsAre()) << "slots do not go round in step";
+}
+
+TEST(Planning, OneOutputPerDonatedInputAndThoseFirstThatAreMadeOfIt) {
+  Tasks tasks;
+  const int other = tasks.add("other", 0, {1}), made = tasks.add("made", 0, {0});
+  tasks.output(other);
+  tasks.output(made);
+  tasks.output(tasks.add("later", 0, {1}));
+  tasks.lowered.tasks[1].in_place = {{0, 0}};
+  EXPECT_THAT(laid(tasks, donating()), ElementsAre("y1 in x"));
+}
+
 TEST(Planning, WithoutReuseBuffersLieBesideEachOther) {
   const Planned p(in_a_row());
   const RegisterSet registers = make_registers(p.actors, p.data.channels);
