@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/mapped_file.h"
 
@@ -30,6 +31,43 @@ Storage::~Storage() {
   } else if (release_) {
     release_();
   }
+}
+
+std::shared_ptr<Storage> Storage::give_away(std::string why) {
+  auto given = std::make_shared<Storage>(nullptr, bytes_, nullptr, space_);
+  auto reason = std::make_unique<const std::string>(std::move(why));
+  {
+    const std::lock_guard lock(mutex_);
+    if (!gone_.load(std::memory_order_relaxed)) {
+      given->allocator_ = std::move(allocator_);
+      given->data_ = std::exchange(data_, nullptr);
+      given->number_ = number_;
+      why_gone_ = std::move(reason);
+      gone_.store(true, std::memory_order_release);
+      return given;
+    }
+  }
+  fail_gone();
+}
+
+void Storage::get_back(Storage& given) {
+  const std::lock_guard lock(mutex_);
+  allocator_ = std::move(given.allocator_);
+  data_ = std::exchange(given.data_, nullptr);
+  why_gone_.reset();
+  gone_.store(false, std::memory_order_release);
+}
+
+void Storage::fail_gone() const {
+  const std::lock_guard lock(mutex_);
+  fail(ErrorKind::kRuntime, "{}", why_gone_ == nullptr ? "storage: its memory was given away" : *why_gone_);
+}
+
+bool Storage::has_users() {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(users_, [](const Use& use) { return use.user.expired(); });
+  has_users_.store(!users_.empty(), std::memory_order_release);
+  return !users_.empty();
 }
 
 Status Storage::check() const { return file_ == nullptr ? Status() : file_->check(); }

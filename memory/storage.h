@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -53,6 +54,7 @@ class Storage {
   // Attaching again adds to what the user does: once a writer, it stays one until it detaches.
   void attach(std::weak_ptr<StorageUser> user, bool writes);
   void detach(const StorageUser* user);
+  bool has_users();
   // `self`: a user that orders its own accesses and is not waited for.
   void before_read(const StorageUser* self = nullptr) {
     if (has_users_.load(std::memory_order_acquire)) wait_users(self, true);
@@ -73,14 +75,33 @@ class Storage {
     count_write();
     lent_.fetch_sub(1);
   }
+  // Somebody holds its address now (Lent).
+  bool held() const { return holders_.load(std::memory_order_acquire) > 0; }
+
+  // It allocated its memory, and frees it.
+  bool owned() const { return allocator_ != nullptr; }
+  // Moves the memory to a storage of its own, for somebody who gets it for good. This one has none from then on, and
+  // tells `why` to who asks for it. Throws kRuntime with the reason where it has gone before.
+  // REQUIRES: owned(); nobody uses the memory meanwhile.
+  std::shared_ptr<Storage> give_away(std::string why);
+  // Undoes that. REQUIRES: `given` is what give_away() gave, and nobody uses it.
+  void get_back(Storage& given);
+  bool gone() const { return gone_.load(std::memory_order_acquire); }
+  // Throws kRuntime, saying why, where it has been given away.
+  void check_here() const {
+    if (gone()) [[unlikely]]
+      fail_gone();
+  }
 
  private:
+  friend class Lent;
   struct Use {
     std::weak_ptr<StorageUser> user;
     const StorageUser* key;
     bool writes;
   };
   void wait_users(const StorageUser* self, bool for_read);
+  [[noreturn]] void fail_gone() const;
 
   std::shared_ptr<Allocator> allocator_;
   void* data_ = nullptr;
@@ -89,11 +110,12 @@ class Storage {
   plan::Space space_;
   std::function<void()> release_;
   std::atomic<uint64_t> version_{0};
-  std::atomic<int> lent_{0};
+  std::atomic<int> lent_{0}, holders_{0};
   std::shared_ptr<const MappedFile> file_;
-  std::atomic<bool> has_users_{false};
-  std::mutex mutex_;
+  std::atomic<bool> has_users_{false}, gone_{false};
+  mutable std::mutex mutex_;
   std::vector<Use> users_;
+  std::unique_ptr<const std::string> why_gone_;  // under mutex_
 };
 
 // A write by eager code, from before_write() on.
@@ -111,8 +133,14 @@ class Writing {
 // Memory that others have the address of, for as long as this lives.
 class Lent {
  public:
-  explicit Lent(std::shared_ptr<Storage> storage) : storage_(std::move(storage)) { storage_->lend(); }
-  ~Lent() { storage_->take_back(); }
+  explicit Lent(std::shared_ptr<Storage> storage) : storage_(std::move(storage)) {
+    storage_->lend();
+    storage_->holders_.fetch_add(1);
+  }
+  ~Lent() {
+    storage_->take_back();
+    storage_->holders_.fetch_sub(1, std::memory_order_release);
+  }
   Lent(const Lent&) = delete;
   Lent& operator=(const Lent&) = delete;
 

@@ -196,7 +196,7 @@ std::shared_ptr<StepState> SessionCore::new_state() {
       output.storage = port_memory_->new_result(static_cast<int>(o));
       continue;
     }
-    if (output.storage != nullptr && sole_owner(output.storage)) continue;
+    if (output.storage != nullptr && sole_owner(output.storage) && !output.storage->gone()) continue;
     output.type = ports_.outputs[o].type;
     const uint64_t bytes = checked_bytes(output.type.shape, dtype_size(output.type.dtype));
     output.storage = std::make_shared<Storage>(results_memory_, bytes);

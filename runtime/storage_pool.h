@@ -30,6 +30,8 @@ class StoragePool {
   // One that everybody has let go of, or a new one. Throws kMemory.
   std::shared_ptr<Storage> take() {
     const std::lock_guard lock(mutex_);
+    // Whoever had one may have given its memory away for good.
+    std::erase_if(made_, [](const std::shared_ptr<Storage>& known) { return known->gone(); });
     for (const std::shared_ptr<Storage>& known : made_)
       if (sole_owner(known)) return known;
     auto fresh = std::make_shared<Storage>(memory_, bytes_, space_);

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace sluice {
 namespace {
@@ -22,6 +25,55 @@ TEST(Storage, OwnsItsBytes) {
     EXPECT_EQ(allocator->stats().current_bytes, 256u);
   }
   EXPECT_EQ(allocator->stats().current_bytes, 0u);
+}
+
+TEST(Storage, MemoryIsGivenAwayOnceAndMayComeBack) {
+  auto allocator = make_host_allocator();
+  Storage storage(allocator, 256);
+  void* const data = storage.data();
+  std::shared_ptr<Storage> given = storage.give_away("it went");
+  EXPECT_EQ(given->data(), data);
+  EXPECT_EQ(given->bytes(), 256u);
+  EXPECT_EQ(given->number(), storage.number());
+  EXPECT_TRUE(given->owned());
+  EXPECT_FALSE(given->gone());
+  EXPECT_TRUE(storage.gone());
+  const auto error = [](const auto& f) -> std::string {
+    try {
+      f();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_NE(error([&] { storage.check_here(); }).find("it went"), std::string::npos);
+  EXPECT_NE(error([&] { storage.give_away("again"); }).find("it went"), std::string::npos);
+  storage.get_back(*given);
+  given.reset();
+  EXPECT_EQ(error([&] { storage.check_here(); }), "");
+  EXPECT_EQ(storage.data(), data);
+  EXPECT_EQ(allocator->stats().current_bytes, 256u);
+  storage.give_away("for good").reset();
+  EXPECT_EQ(allocator->stats().current_bytes, 0u);
+}
+
+TEST(Storage, OfThreadsThatGiveItAwayOneDoes) {
+  for (int round = 0; round < 100; ++round) {
+    Storage storage(make_host_allocator(), 64);
+    std::atomic<int> gave{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 2; ++t) {
+      threads.emplace_back([&] {
+        try {
+          gave += storage.give_away("it went") != nullptr;
+        } catch (const Error& error) {
+          EXPECT_NE(std::string(error.what()).find("it went"), std::string::npos);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(gave, 1);
+  }
 }
 
 TEST(Storage, BorrowedMemoryIsReleasedOnce) {

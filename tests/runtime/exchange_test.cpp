@@ -498,6 +498,19 @@ TEST(Exchange, TheSameMemoryTwiceIsOnesOwnFault) {
   EXPECT_EQ(lender.released(), 1);
 }
 
+TEST(Exchange, ResultsWhoseMemoryIsGivenAwayDoNotComeBack) {
+  Engine engine({.cores = 2});
+  for (const bool exchange : {true, false}) {
+    Session session = load_counted(engine, pipeline({"add_one"}, 2, 2), {},
+                                   exchange ? exchanging() : SessionOptions{.functions = functions()});
+    for (int i = 0; i < 50; ++i) {
+      StepHandle step = submit(session, filled(static_cast<float>(i)));
+      EXPECT_EQ(result(step), filled(static_cast<float>(i + 1)));
+      if (i % 3 == 0) step.outputs()[0].storage->give_away("donated");
+    }
+  }
+}
+
 TEST(Exchange, ResetBeginsAnew) {
   Engine engine({.cores = 2});
   Lender lender;
