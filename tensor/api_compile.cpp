@@ -23,6 +23,7 @@ void write(EagerExecutor& eager, CapturedGraph captured, const std::string& to, 
   o.compile.workspace_limit = options.workspace_limit;
   o.compile.granularity = options.one_actor_per_op ? Granularity::kOp : Granularity::kProgram;
   o.compile.disabled_passes = options.disabled_passes;
+  o.compile.donated = options.donated;
   o.meta = std::move(meta);
   // Loaded, not only compiled: a bundle is written once its plan has been accepted and its kernels prepared.
   GraphSession(eager, std::move(captured), std::move(o)).save(to);

@@ -16,6 +16,7 @@
 #include "plan/ranks.h"
 #include "streams/collective/world.h"
 #include "streams/stream.h"
+#include "tensor/donation.h"
 #include "tensor/graph_session_impl.h"
 #include "tensor/ranks_agree.h"
 
@@ -226,6 +227,23 @@ void GraphSession::Impl::bind_variables(VariableBindings& bindings) {
   }
 }
 
+void GraphSession::Impl::check_donated_ports() const {
+  const std::vector<std::string>& donated = options.compile.donated;
+  if (donated.empty()) return;
+  const auto refuse = [&](const std::string& name, const std::string& why) {
+    fail(ErrorKind::kUnsupported, "graph '{}': argument '{}' cannot be donated: {}; its memory would be copied", 
+         result.plan.name, name, why);
+  };
+  if (world != nullptr) refuse(donated.front(), "several ranks run the graph together");
+  for (const std::string& name : donated)
+    if (!takes.contains(name)) refuse(name, "the plan has no memory for it");
+  for (const PortInfo& port : session.inputs()) {
+    if (std::find(donated.begin(), donated.end(), port.name) == donated.end()) continue;
+    if (!port.copied.empty()) refuse(port.name, port.copied);
+    if (port.space.kind != plan::SpaceKind::kHost) refuse(port.name, "the plan reads it in " + port.space.str());
+  }
+}
+
 void GraphSession::Impl::start() {
   const ExecutorScope now(eager);
   for (const auto& [name, bytes] : result.constants) {
@@ -252,10 +270,17 @@ void GraphSession::Impl::start() {
   session_options.wait_timeout = options.wait_timeout;
   session_options.stop_timeout = options.stop_timeout;
   session_options.arenas = options.arenas;
+  session_options.zero_copy = !options.compile.donated.empty();
   session = Session::load(eager.engine(), result.plan, bindings, std::move(session_options));
-  if (!plan::together(result.plan)) result.plan = session.plan();  // with the packed copies of this machine
+  if (!plan::together(result.plan)) {  // with the packed copies of this machine
+    plan::Plan loaded = session.plan();
+    loaded.arenas = std::move(result.plan.arenas);  // those of its ports, too, which this session may not need
+    loaded.buffers = std::move(result.plan.buffers);
+    result.plan = std::move(loaded);
+  }
   for (const PortInfo& port : session.inputs()) takes.insert(port.name);
   for (const PortInfo& port : session.outputs()) results.push_back(port.type);
+  check_donated_ports();
 }
 
 GraphSession::GraphSession(EagerExecutor& eager, CapturedGraph captured, GraphSessionOptions options)
@@ -311,6 +336,8 @@ std::optional<std::vector<Tensor>> GraphSession::call(const std::vector<Tensor>&
   SLUICE_CHECK_KIND(kRuntime, impl_->session.valid(), "graph '{}': was compiled by a dry run; it cannot be called",
                     impl_->result.plan.name);
   const std::vector<graph::Input>& known = impl_->captured.graph.inputs();
+  Donations donations(impl_->result.plan.name);
+  const std::vector<std::string>& donated = impl_->options.compile.donated;
   // A rank, or the plan, may have nothing of an input.
   const bool as_they_come = impl_->world == nullptr && impl_->takes.size() == inputs.size();
   std::vector<InputTensor> data;
@@ -330,15 +357,21 @@ std::optional<std::vector<Tensor>> GraphSession::call(const std::vector<Tensor>&
       continue;
     }
     if (name != nullptr && impl_->world != nullptr && !impl_->inputs_agree) local.emplace_back(*name, host.back());
-    if (as_they_come || name == nullptr || impl_->takes.contains(*name))
+    if (as_they_come || name == nullptr || impl_->takes.contains(*name)) {
+      if (name != nullptr && std::find(donated.begin(), donated.end(), *name) != donated.end())
+        donations.add(data.size(), *name, input);
       data.push_back({host.back().read("graph input"), host.back().spec()});
+    }
   }
   if (!local.empty()) check_same_inputs(*impl_->world, impl_->result.plan.name, local);
   impl_->inputs_agree = true;
   for (const auto& [name, variable] : impl_->sharded) variable.parts->before_step(variable.updated);
+  donations.check_apart(host);
+  donations.take(data);
   const std::optional<StepHandle> submitted =
       try_only ? impl_->session.try_submit(data) : impl_->session.submit(data, timeout);
   if (!submitted) return std::nullopt;
+  donations.keep();
   const StepHandle& step = *submitted;
   for (const auto& [name, variable] : impl_->sharded)
     if (variable.updated) variable.parts->step_submitted();
@@ -365,5 +398,8 @@ const std::map<std::string, std::string>& GraphSession::meta() const { return im
 
 const std::string& GraphSession::replanned() const { return impl_->replanned; }
 Session& GraphSession::session() { return impl_->session; }
+const plan::Plan& GraphSession::running_plan() const {
+  return impl_->session.valid() && !impl_->options.compile.donated.empty() ? impl_->session.plan() : impl_->result.plan;
+}
 
 }  // namespace sluice

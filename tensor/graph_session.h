@@ -52,7 +52,9 @@ class GraphSession {
 
   // Ends the steps in flight and the actors; calls are errors from now on. Throws kTimeout naming who is stuck.
   void close();
-  // Submits one step; inputs are copied. Outputs' memory is pending: reading waits, and throws the step's error.
+  // Submits one step; inputs are copied, but for those that compile.donated names: their memory becomes the step's, and
+  // the tensors, with all that share it, have none any more; a call that throws has taken nothing. Throws kValue for
+  // one that cannot be donated. Outputs' memory is pending: reading waits, and throws the step's error.
   // Blocks only while `outputs_buffer_size` steps are in flight, and throws kTimeout when that takes too long.
   std::vector<Tensor> call(const std::vector<Tensor>& inputs,
                            std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max());
@@ -65,6 +67,8 @@ class GraphSession {
 
   // Of a loaded bundle that was not planned anew: the plan, without pass reports.
   const CompileResult& compiled() const;
+  // The plan as its session runs it: where inputs are donated, without the memory of the ports that need none.
+  const plan::Plan& running_plan() const;
   const CapturedGraph& captured() const;
   // Where the traced values lie: what is inferred before any pass.
   compiler::SbpPlan layouts() const;

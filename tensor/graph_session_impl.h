@@ -51,6 +51,8 @@ struct GraphSession::Impl {
   std::vector<plan::DeviceDesc> devices() const;
   void compile_graph();
   void start();
+  // Throws kUnsupported where the session would copy what is donated.
+  void check_donated_ports() const;
   // Joins the ranks of the job where the graph is for several devices.
   void meet_ranks();
   // What no rank has a component of is everywhere what rank 0 has.

@@ -50,6 +50,7 @@ EagerImpl::EagerImpl(const std::shared_ptr<EagerImpl>& parent, ViewStep step, co
 }
 
 std::shared_ptr<EagerImpl> EagerImpl::alias() const {
+  if (storage_) storage_->check_here();
   auto alias = std::make_shared<EagerImpl>(nullptr, spec_, device_, version_, offset_);
   alias->global = global;
   if (pending_ && !resolved_.load(std::memory_order_acquire))

@@ -85,9 +85,12 @@ class EagerImpl final : public TensorImpl {
   // The same for others who get its address, as long as they hold it: they may write there without telling.
   std::shared_ptr<EagerImpl> lend() const;
 
+  // Throws the error of the step that makes it, and kRuntime where its memory was donated.
   const std::shared_ptr<Storage>& storage() const {
     if (pending_ && !resolved_.load(std::memory_order_acquire)) [[unlikely]]
       resolve();
+    if (storage_) [[likely]]
+      storage_->check_here();
     return storage_;
   }
   bool ready() const;

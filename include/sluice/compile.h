@@ -17,6 +17,9 @@ struct CompileOptions {
   uint64_t workspace_limit = 0;   // bytes of a kernel; an op without one that keeps it is refused. 0: none
   bool one_actor_per_op = false;  // instead of one per stream where possible
   std::vector<std::string> disabled_passes = {};
+  // Inputs whose memory results take over where the plan can: of a session with zero_copy, what is handed over for one
+  // is then the memory of a result.
+  std::vector<std::string> donated = {};
 };
 
 // Compiles `graph_text` (as in a bundle's graph.txt) for the devices of `engine`, with its extensions, and writes a

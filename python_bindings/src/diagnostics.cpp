@@ -17,6 +17,8 @@ nb::dict counters_of(const SessionStats& stats) {
   d["max_in_flight"] = stats.max_in_flight;
   d["bytes"] = stats.bytes;
   d["mapped"] = stats.mapped;
+  d["input_copies"] = stats.input_copies;
+  d["output_copies"] = stats.output_copies;
   nb::list actors, streams, registers;
   for (const ActorStats& a : stats.actors) {
     nb::dict row;

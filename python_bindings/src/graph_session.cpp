@@ -112,6 +112,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "float32_matmul_precision", &o.compile.float32_matmul_precision);
   read(d, "float32_conv_precision", &o.compile.float32_conv_precision);
   read(d, "disabled_passes", &o.compile.disabled_passes);
+  read(d, "donated", &o.compile.donated);
   read(d, "stages", &o.compile.stages);
   read(d, "dump_dir", &o.compile.dump_dir);
   std::map<std::string, std::pair<std::string, std::string>> components;
@@ -201,7 +202,7 @@ nb::dict family_ledger_of(const std::vector<PyGraph*>& members, bool shared_aren
   std::vector<const plan::Plan*> plans;
   for (PyGraph* member : members) {
     held.push_back(member->get());
-    plans.push_back(&held.back()->compiled().plan);
+    plans.push_back(&held.back()->running_plan());
   }
   const plan::FamilyLedger ledger = plan::family_ledger(plans, shared_arenas, held_bytes);
   nb::dict d, spaces;
@@ -358,7 +359,9 @@ void bind_graph_session(nb::module_& m) {
           "plan_json", [](PyGraph& g) { return plan::to_json(g.get()->compiled().plan); }, Release())
       .def(
           "graph_text", [](PyGraph& g) { return graph::to_text(g.get()->compiled().graph); }, Release())
-      .def("ledger", [](PyGraph& g) { return ledger_of(g.get()->compiled().plan); })
+      .def(
+          "running_plan_json", [](PyGraph& g) { return plan::to_json(g.get()->running_plan()); }, Release())
+      .def("ledger", [](PyGraph& g) { return ledger_of(g.get()->running_plan()); })
       .def("layouts", [](PyGraph& g) { return layouts_of(*g.get()); })
       .def("passes", [](PyGraph& g) { return passes_of(g.get()->compiled()); })
       .def("meta", [](PyGraph& g) { return g.get()->meta(); })

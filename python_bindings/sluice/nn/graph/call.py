@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from sluice import _C
 from sluice._host_function import begin_anew
 from sluice._structure import difference, flatten
+from sluice.nn.graph.donation import check_donated
 from sluice.nn.graph.report import memory_report
 
 
@@ -40,6 +41,7 @@ class GraphCall:
         self._arguments, self.results = arguments, results
         self.inputs, self.layouts = inputs, layouts or {}
         self._expected = [(dtype, tuple(shape)) for _, dtype, shape in inputs]
+        self.donated: frozenset[str] = frozenset()  # inputs whose memory calls take
         self.timeout_s = -1.0  # of a submission at capacity; negative: none
         self.first_steps = None  # being measured
         self.blocks: dict[str, int] = {}  # of memory that it shares with other plans: bytes by space
@@ -73,6 +75,7 @@ class GraphCall:
             if leaf.dtype is not dtype:
                 raise _C.TypeError(f"graph '{self.name}': argument '{name}' has dtype {leaf.dtype}; expected {dtype}, as when "
                                    "the graph was compiled")
+        check_donated(self.name, self.donated, names, leaves)
         for i, order in self.layouts.items():
             if order_of(leaves[i]) != order:
                 raise _C.ValueError(f"graph '{self.name}': argument '{names[i]}' has strides {leaves[i].stride()}; expected "

@@ -16,7 +16,7 @@ from sluice.nn.graph.zero import Zero
 DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "in_place": True, "pack_weights": True, "granularity": "program",
             "memory_budget": 0, "workspace_limit": 0, "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
             "submit_timeout": None, "disabled_passes": [], "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
-            "float32_conv_precision": "highest", "zero": None, "dims": {}}
+            "float32_conv_precision": "highest", "zero": None, "dims": {}, "donated": []}
 
 
 class GraphConfig:
@@ -173,6 +173,23 @@ class GraphConfig:
                 raise TypeError(f"set_dims: got {axes!r} for '{name}'; must be a dict of sluice.Dim by axis")
         self._set("dims", {name: dict(axes) for name, axes in dims.items()})
 
+    def donate_inputs(self, *names: str) -> None:
+        """Arguments of build() whose memory a call takes for good (torch has none, JAX donate_argnums): "params", or within nests
+        "state.m"; the name of a nest means all that is in it.
+
+        The step reads and writes the tensor's own memory, and a result of as many bytes lies there where the plan allows it: neither
+        takes memory of the graph, and neither is copied. The tensor, and every other one that shares its memory, is lost with the
+        call: reading or writing it raises RuntimeError. `clone()` what is needed afterwards.
+
+        What cannot be donated is refused with ValueError before anything runs, and stays as it is: what requires grad, parameters and
+        buffers, views of a part of their memory, memory borrowed from or shared with NumPy or DLPack, tensors of other devices, one
+        memory for two arguments. A call that raises has taken nothing. When a step fails later, what was donated to it is lost.
+        Arguments that the plan would have to copy are refused with NotImplementedError when the graph is compiled.
+        """
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise TypeError(f"donate_inputs: got {names!r}; must be names of arguments of build()")
+        self._set("donated", [*dict.fromkeys([*self.donated, *names])])
+
     def set_arenas(self, arenas: Any) -> None:
         """Memory for what the graph computes that it shares with other graphs: a sluice.SharedArenas, which is as large as the
         largest of them needs. One of the graphs at a time then has steps in flight; calls of another wait for them, as long as
@@ -186,6 +203,10 @@ class GraphConfig:
     @property
     def dims(self) -> dict[str, dict[int, Dim]]:
         return self._options.get("dims", {})
+
+    @property
+    def donated(self) -> list[str]:
+        return self._options.get("donated", [])
 
     @property
     def zero(self) -> Zero | None:

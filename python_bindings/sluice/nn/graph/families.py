@@ -11,6 +11,7 @@ import sluice
 from sluice import _C
 from sluice._structure import flatten
 from sluice._trace import tracing_lock
+from sluice.nn.graph.donation import check_dims, donated_leaves
 from sluice.nn.graph.report import family_report
 from sluice.nn.graph.plans import Blocks, Plans
 
@@ -197,6 +198,7 @@ def compile_family(graph: Any, arguments: Any, tracing: Any) -> FamilyCall:
     names: list[str] = []
     structure = flatten(arguments, "", leaves, names)
     dims, ports = bound_inputs(graph.name, graph.config.dims, names, leaves)
+    check_dims(graph.name, donated_leaves(graph.name, graph.config.donated, names, leaves), dims, ports)
     members = _C.all_extents([list(dim.buckets) for dim in dims])
     family = _C.Family(graph.name, [(d.name, d.min, d.max, d.fit) for d in dims], ports, members)
     family.extents_of([leaf._shape for leaf in leaves])  # what the first call says is checked as that of any other

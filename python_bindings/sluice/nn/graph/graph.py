@@ -26,6 +26,7 @@ from sluice.nn.graph.awaiting import Awaiting
 from sluice.nn.graph.call import GraphCall, order_of, Trace
 from sluice.nn.graph.config import GraphConfig
 from sluice.nn.graph.costs import FirstSteps, add_costs, use_cache
+from sluice.nn.graph.donation import donated_leaves
 from sluice.nn.graph.families import compile_family
 from sluice.nn.graph.refused import Refused
 from sluice.nn.graph.report import Report, graph_repr
@@ -236,7 +237,8 @@ class Graph:
         stages = {n: c.stage_id for n, m in self._named_modules() if (c := ModuleConfig.of(m)).stage_id is not None}
         options = {**self.config.for_session(), "name": self.name, "dry_run": dry_run, "stages": stages,
                    "components": {n: t._global for n, t in zip(trace.names, trace.leaves) if t._global},
-                   "meta": {"name": self.name, "signature": json.dumps(signature)}}
+                   "meta": {"name": self.name, "signature": json.dumps(signature)},
+                   "donated": donated_leaves(self.name, self.config.donated, trace.names, trace.leaves)}
         if (arenas or self.config.arenas) is not None:
             options["arenas"] = arenas or self.config.arenas
         measures = use_cache(self.config.cost_cache, options)
@@ -250,6 +252,7 @@ class Graph:
             write_and_exit(self.name, session)
         inputs = [(n, t.dtype, tuple(t.shape)) for n, t in zip(trace.names, trace.leaves)]
         call = GraphCall(self.name, session, trace.structure, inputs, trace.results, trace.functions, layouts)
+        call.donated = frozenset(options["donated"])
         call.timeout_s = self.config.submit_timeout
         if measures and not session.costs_known(options["cost_file"]):
             session.set_trace(True)

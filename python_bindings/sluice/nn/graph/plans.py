@@ -37,6 +37,11 @@ class Plans:
         """Of the plan that was used last."""
         return self._last.session
 
+    @property
+    def donated(self) -> frozenset[str]:
+        """Inputs whose memory calls take."""
+        return self._last.donated
+
     def calls(self) -> list[Any]:
         """Of all plans that there are now."""
         raise NotImplementedError(f"{type(self).__name__}: calls() must be defined")

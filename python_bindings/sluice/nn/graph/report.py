@@ -21,7 +21,8 @@ def graph_repr(graph: Any) -> Any:
     lines = [f"(CONFIG): {graph.config!r}"]
     compiled = graph.is_compiled
     if compiled:
-        lines += [f"(INPUT:{n}): {d.name}{tuple(s)}" for n, d, s in graph.inputs]
+        donated = graph._call.donated
+        lines += [f"(INPUT:{n}): {d.name}{tuple(s)}{', donated' if n in donated else ''}" for n, d, s in graph.inputs]
     for name, module in graph._blocks.items():
         lines.append(f"(MODULE:{name}): {module!r}")
         lines += [f"(PARAMETER:{name}.{n}): {p.dtype.name}{tuple(p.shape)}" for n, p in module.named_parameters()]
@@ -104,13 +105,13 @@ def stacks_by_node(stacks: Any, count: Any) -> Any:
 
 def memory_report(session: Any) -> Any:
     """Bytes before running: the names of jax's memory_analysis(), and what queues hold. `total` is the plan's ledger."""
-    plan, ledger = json.loads(session.plan_json()), session.ledger()
-    slots = {}
-    for register in plan["registers"]:
-        slots[register["name"]] = register["bytes"] * len(register["slots"])
-    fed = {plan["registers"][i["reg"]]["name"] for i in plan["inputs"]}
-    read = {plan["registers"][o["view"]["index"]]["name"] for o in plan["outputs"] if o["view"]["base"] == "register"}
-    argument, output = sum(slots[n] for n in fed), sum(slots[n] for n in read)
+    plan, ledger = json.loads(session.running_plan_json()), session.ledger()
+    registers = plan["registers"]
+    fed = {slot for i in plan["inputs"] for slot in registers[i["reg"]]["slots"]}
+    read = {slot for o in plan["outputs"] if o["view"]["base"] == "register" for slot in registers[o["view"]["index"]]["slots"]}
+    # Slots that exchange memory with callers are in arenas of no bytes; those of a result may be those of an input.
+    sizes = [buffer["bytes"] if plan["arenas"][buffer["arena"]]["bytes"] else 0 for buffer in plan["buffers"]]
+    argument, output = sum(sizes[slot] for slot in fed), sum(sizes[slot] for slot in read - fed)
     written = {(v["base"], v["index"]) for k in plan["kernels"] for v in k["outputs"]}
     alias = sum(_variable_bytes(v) for i, v in enumerate(plan["variables"]) if ("variable", i) in written)
     return {"argument": argument, "output": output, "temp": ledger["arenas"] - argument - output, "alias": alias,

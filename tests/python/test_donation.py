@@ -1,0 +1,594 @@
+"""Inputs whose memory a call takes for good (config.donate_inputs): the result has it, and the tensor has none."""
+
+import copy
+import gc
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+import sluice as sl
+import sluice.nn as nn
+from test_graph_threads import in_threads
+
+MIB = 1 << 20
+LOST = r"float32\(.*\) was donated to graph 'update' as argument 'params'; clone\(\) it before the call where it is needed afterwards"
+
+
+class Update(nn.Graph):
+    def __init__(self, *donated, setup=None, name="update"):
+        super().__init__(name=name)
+        if donated:
+            self.config.donate_inputs(*donated)
+        if setup:
+            setup(self.config)
+
+    def build(self, params, grad):
+        return params - 0.1 * grad
+
+
+def donating(**options):
+    return Update("params", **options)
+
+
+def pair(n=1024, x=1.0):
+    return sl.full((n,), x), sl.ones(n)
+
+
+def kept(tensor, x=1.0):
+    assert tensor.tolist() == [x] * len(tensor)
+
+
+# Memory
+
+
+def test_the_ledger_drops_by_what_is_donated():  # JAX-04
+    params, grad = pair(4 * MIB // 4)
+    size = {}
+    for name, graph in (("kept", Update()), ("donated", donating())):
+        graph.compile(params, grad)
+        memory, session = graph.memory(), graph._call.session.session_memory()
+        assert memory["argument"] + memory["output"] + memory["temp"] + memory["variables"] + memory["constants"] + memory["packed"] == memory["total"]
+        size[name] = memory["total"], sum(space["arenas"] + space["inputs"] + space["outputs"] for space in session)
+        planned = sum(arena["bytes"] for arena in graph.plan["arenas"])
+        size[name] += (planned,)
+    for before, after in zip(size["kept"], size["donated"]):
+        assert before - after >= 4 * MIB, size
+    # 0.1 * grad, and for each of two steps in flight two inputs, the result, and what its caller gets; then that product alone.
+    constant = 64
+    assert size["kept"] == (28 * MIB + constant, 36 * MIB, 28 * MIB)
+    assert size["donated"] == (4 * MIB + constant, 4 * MIB, 20 * MIB)
+
+
+def test_the_result_is_the_donated_memory():  # JAX-04
+    graph = donating()
+    params, grad = pair(MIB // 4, 100.0)
+    memory = params.data_ptr()
+    graph.compile(params, grad)
+    for i in range(1, 51):
+        params = graph(params, grad)
+        assert params.data_ptr() == memory
+        np.testing.assert_allclose(params[:3].numpy(), 100 - 0.1 * i, rtol=1e-5)
+    graph.synchronize()
+    counters = graph.counters()
+    assert counters["input_copies"] == 50, "grad, each time"
+    assert counters["output_copies"] == 0
+
+
+def test_steady_state_takes_no_memory():  # JAX-04
+    graph = Update("params", "grad")
+    params, grad = pair(MIB // 4)
+    for _ in range(5):
+        params = graph(params, grad)
+        grad = sl.ones(MIB // 4)
+    graph.synchronize()
+    before = sl._C.memory_stats("host")
+    for _ in range(50):
+        params = graph(params, grad)
+        grad = sl.ones(MIB // 4)  # takes the memory that the step before has let go of
+    graph.synchronize()
+    assert params.shape == (MIB // 4,)
+    after = sl._C.memory_stats("host")
+    assert after["current_bytes"] == before["current_bytes"] and after["peak_bytes"] == before["peak_bytes"]
+    assert graph.counters()["input_copies"] == 0
+
+
+def test_memory_that_no_result_takes_is_free_after_the_step():
+    class Norm(nn.Graph):
+        def build(self, x):
+            return (x * x).sum()
+
+    graph = Norm(name="norm")
+    graph.config.donate_inputs("x")
+    x = sl.full((MIB,), 2.0)
+    assert graph(x).item() == 4 * MIB
+    graph.synchronize()
+    gc.collect()
+    with pytest.raises(RuntimeError, match="was donated to graph 'norm' as argument 'x'"):
+        x.sum()
+    for _ in range(20):
+        assert graph(sl.full((MIB,), 1.0)).item() == MIB
+    assert graph.counters()["input_copies"] == 0
+
+
+def test_a_later_kernel_may_write_where_the_input_lay():
+    class Net(nn.Graph):
+        def build(self, x, w):
+            return (x @ w).softmax(-1) @ w  # no kernel of it works in place of x
+
+    x, w = sl.tensor(np.random.default_rng(0).standard_normal((64, 64), np.float32)), sl.eye(64)
+    expected = Net()(x, w).numpy().copy()
+    graph = Net(name="net")
+    graph.config.donate_inputs("x")
+    memory = x.data_ptr()
+    y = graph(x, w)
+    assert y.data_ptr() == memory
+    np.testing.assert_array_equal(y.numpy(), expected)
+
+
+def test_an_optimizer_by_hand_keeps_all_its_state_in_place():
+    class Adam(nn.Graph):
+        def build(self, state, grad):
+            m = 0.9 * state["m"] + 0.1 * grad
+            v = 0.99 * state["v"] + 0.01 * grad * grad
+            return {"p": state["p"] - 0.1 * m / (v.sqrt() + 1e-6), "m": m, "v": v}
+
+    def run(graph, steps=20):
+        state = {"p": sl.full((4096,), 3.0), "m": sl.zeros(4096), "v": sl.zeros(4096)}
+        grad, where = sl.linspace(-1, 1, 4096), sorted(t.data_ptr() for t in state.values())
+        for _ in range(steps):
+            state = graph(state, grad)
+        graph.synchronize()
+        return {name: t.tolist() for name, t in state.items()}, where == sorted(t.data_ptr() for t in state.values())
+
+    graph = Adam(name="adam")
+    graph.config.donate_inputs("state")
+    expected, _ = run(Adam())
+    got, same_memory = run(graph)
+    assert got == expected and same_memory
+    assert graph.counters()["output_copies"] == 0
+
+
+# Use after donation
+
+
+USES = {
+    "add": lambda t: t + 1,
+    "radd": lambda t: sl.ones(1024) * t,
+    "in place": lambda t: t.add_(1),
+    "copy_": lambda t: t.copy_(sl.ones(1024)),
+    "into": lambda t: sl.ones(1024).copy_(t),
+    "fill_": lambda t: t.fill_(0),
+    "setitem": lambda t: t.__setitem__(0, 1.0),
+    "getitem": lambda t: t[0],
+    "view": lambda t: t.view(32, 32),
+    "reshape": lambda t: t.reshape(32, 32),
+    "transpose": lambda t: t.t(),
+    "contiguous": lambda t: t.contiguous() + 0,
+    "clone": lambda t: t.clone(),
+    "detach": lambda t: t.detach(),
+    "numpy": lambda t: t.numpy(),
+    "asarray": lambda t: np.asarray(t),
+    "dlpack": lambda t: torch.from_dlpack(t),
+    "tolist": lambda t: t.tolist(),
+    "item": lambda t: t.sum().item(),
+    "repr": repr,
+    "str": str,
+    "format": lambda t: f"{t}",
+    "bool": lambda t: bool((t > 0).all()),
+    "float": lambda t: float(t.mean()),
+    "iter": lambda t: list(t),
+    "data_ptr": lambda t: t.data_ptr(),
+    "sync": lambda t: t.sync(),
+    "deepcopy": copy.deepcopy,
+    "pickle": pickle.dumps,
+    "to": lambda t: t.to(sl.float64),
+    "cpu": lambda t: t.cpu() + 0,
+    "cat": lambda t: sl.cat([t, t]),
+    "grad": lambda t: (t.requires_grad_(True) * 2).sum().backward(),
+    "pass it on": lambda t: Update()(t, sl.ones(1024)),
+    "donate it again": lambda t: donating()(t, sl.ones(1024)),
+    "as another argument": lambda t: donating()(sl.ones(1024), t),
+    "parameter": lambda t: nn.Parameter(t) + 0,
+}
+
+
+@pytest.mark.parametrize("use", USES, ids=lambda name: name.replace(" ", "_"))
+def test_every_use_of_what_was_donated_is_refused(use):  # JAX-04
+    params, grad = pair()
+    result = donating()(params, grad)
+    with pytest.raises(RuntimeError, match=LOST):
+        USES[use](params)
+    assert params.shape == (1024,) and params.dtype is sl.float32, "what it was is still known"
+    kept(result, np.float32(0.9))
+
+
+def test_the_buffer_protocol_refuses_in_its_own_way():
+    params, grad = pair()
+    donating()(params, grad)
+    with pytest.raises(BufferError, match=LOST):
+        memoryview(params)
+
+
+def test_views_share_the_loss():  # JAX-04
+    params, grad = pair()
+    views = [params[2:5], params.view(32, 32), params.detach(), params.view(32, 32).t()[1]]
+    donating()(params, grad)
+    for view in views:
+        with pytest.raises(RuntimeError, match=LOST):
+            view.tolist()
+        with pytest.raises(RuntimeError, match=LOST):
+            view.mul_(2)
+
+
+def test_a_whole_view_donates_for_all():
+    params, grad = pair()
+    memory = params.data_ptr()
+    assert donating()(params.view(32, 32).view(1024), grad).data_ptr() == memory
+    with pytest.raises(RuntimeError, match=LOST):
+        params.tolist()
+
+
+def test_what_autograd_has_saved_is_lost():
+    params, grad = pair()
+    w = sl.ones(1024, requires_grad=True)
+    loss = (w * params).sum()
+    donating()(params, grad)
+    with pytest.raises(RuntimeError, match=LOST):
+        loss.backward()
+
+
+def test_a_clone_and_an_older_copy_live_on():
+    params, grad = pair()
+    clone = params.clone()
+    kept(donating()(params, grad), np.float32(0.9))
+    kept(clone)
+
+
+# What cannot be donated
+
+
+def refused(graph, params, grad, why, kind=ValueError):
+    before = params.detach().tolist()
+    with pytest.raises(kind, match=rf"graph 'update': argument 'params' cannot be donated: {why}"):
+        graph(params, grad)
+    assert params.detach().tolist() == before
+
+
+def test_what_cannot_be_donated_is_refused_and_stays():  # JAX-04
+    graph = donating()
+    good, grad = pair()
+    graph.compile(good, grad)
+    refused(graph, sl.ones(1024, requires_grad=True), grad, "it requires grad")
+    refused(graph, sl.ones(1024, requires_grad=True) * 1, grad, "it requires grad")
+    refused(graph, nn.Parameter(sl.ones(1024)), grad, "it is a parameter")
+    refused(graph, nn.Parameter(sl.ones(1024), requires_grad=False), grad, "it is a parameter")
+    refused(graph, sl.ones(2048)[:1024], grad, "it is a view")
+    refused(graph, sl.ones(2048)[1024:], grad, "it is a view")
+    refused(graph, sl.ones(1, 1).expand(1, 1024)[0], grad, "it is a view")
+    refused(graph, sl.ones(2048)[:1024].detach(), grad, "it is a view")
+    refused(graph, sl.from_numpy(np.ones(1024, np.float32)), grad, "its memory is borrowed")
+    refused(graph, sl.from_dlpack(torch.ones(1024)), grad, "its memory is borrowed")
+    shared = sl.ones(1024)
+    array = shared.numpy()
+    refused(graph, shared, grad, "its memory is shared with NumPy")
+    del array
+    with memoryview(shared):
+        refused(graph, shared, grad, "its memory is shared with NumPy")
+    refused(graph, good, good, "2 arguments have its memory")
+    refused(graph, good, good.view(32, 32).view(1024), "2 arguments have its memory")
+    graph.synchronize()
+    assert graph.stats()["submitted"] == 0
+    kept(graph(shared, grad), np.float32(0.9))
+
+
+def test_tensors_of_other_devices_are_refused():
+    graph = donating()
+    params, grad = pair()
+    graph.compile(params, grad)
+    with pytest.raises(ValueError, match="argument 'params' cannot be donated: it lies on sim:0"):
+        graph(params.to("sim:0"), grad)
+
+
+def test_variables_of_graphs_are_refused():
+    class Buffered(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("total", sl.ones(1024))
+
+        def forward(self, x):
+            return x + self.total
+
+    class G(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.net = Buffered()
+
+        def build(self, x):
+            return self.net(x)
+
+    owner = G()
+    owner(sl.ones(1024))
+    graph = donating()
+    refused(graph, owner.net.total, sl.ones(1024), "a graph has it as a parameter or buffer")
+
+
+def test_a_call_that_fails_its_checks_takes_nothing():  # JAX-04
+    graph = donating()
+    params, grad = pair()
+    graph.compile(params, grad)
+    for bad in (sl.ones(3), sl.ones(1024, dtype=sl.int32), None, [grad]):
+        with pytest.raises((ValueError, TypeError)):
+            graph(params, bad)
+        kept(params)
+    with pytest.raises(TypeError):
+        graph(params)
+    kept(params)
+    graph.close()
+    with pytest.raises(RuntimeError, match="closed|stopped"):
+        graph(params, grad)
+    kept(params)
+
+
+def test_a_call_without_room_takes_nothing():
+    import threading
+
+    gate = threading.Event()
+
+    def wait(x):
+        assert gate.wait(20)
+        return x
+
+    class Slow(nn.Graph):
+        def build(self, x):
+            return sl.host_function(wait, x, out=((8,), sl.float32)) + 1
+
+    graph = Slow(name="slow")
+    graph.config.donate_inputs("x")
+    graph.config.set_submit_timeout(0.05)
+    first = [sl.ones(8), sl.ones(8)]
+    results = [graph(x) for x in first]
+    x = sl.full((8,), 5.0)
+    assert graph.try_call(x) is None
+    kept(x, 5.0)
+    with pytest.raises(TimeoutError):
+        graph(x)
+    kept(x, 5.0)
+    gate.set()
+    assert [r.tolist() for r in results] == [[2.0] * 8] * 2
+    kept(graph(x), 6.0)
+    for lost in [*first, x]:
+        with pytest.raises(RuntimeError, match="was donated to graph 'slow'"):
+            lost.tolist()
+
+
+def test_names_that_are_no_arguments_are_refused():
+    params, grad = pair()
+    with pytest.raises(ValueError, match=r"graph 'update': donate_inputs names 'weights'; its arguments are \['params', 'grad'\]"):
+        Update("weights")(params, grad)
+    kept(params)
+    for bad in ((), ("",), (3,), (["params"],)):
+        with pytest.raises(TypeError, match="donate_inputs: got"):
+            Update().config.donate_inputs(*bad)
+    graph = donating()
+    graph(params, grad)
+    with pytest.raises(RuntimeError, match="'donated' set after the graph was compiled"):
+        graph.config.donate_inputs("grad")
+
+
+# Steps in flight, failures, threads
+
+
+def test_a_step_that_fails_takes_what_it_was_given():
+    def picky(x):
+        if x[0] == 3:
+            raise ValueError("3 is not accepted")
+        return x
+
+    class Picky(nn.Graph):
+        def build(self, x):
+            return sl.host_function(picky, x, out=((8,), sl.float32)) + 1
+
+    graph = Picky(name="picky")
+    graph.config.donate_inputs("x")
+    given = [sl.full((8,), float(i % 5)) for i in range(20)]
+    results = [graph(x) for x in given]
+    for i, (x, result) in enumerate(zip(given, results)):
+        if i % 5 == 3:
+            with pytest.raises(Exception, match="3 is not accepted"):
+                result.tolist()
+            with pytest.raises(Exception, match="3 is not accepted"):
+                graph(result)  # there is nothing to donate
+        else:
+            kept(result, i % 5 + 1.0)
+        with pytest.raises(RuntimeError, match="was donated to graph 'picky'"):
+            x.tolist()
+
+
+def test_many_in_flight_each_with_memory_of_its_own():
+    graph = donating(setup=lambda c: c.set_outputs_buffer_size(4))
+    grad = sl.ones(1024)
+    states = [sl.full((1024,), float(i)) for i in range(12)]
+    where = [s.data_ptr() for s in states]
+    for _ in range(10):
+        states = [graph(s, grad) for s in states]
+    for i, s in enumerate(states):
+        np.testing.assert_allclose(s.numpy(), i - 1, atol=1e-4)
+    assert where == [s.data_ptr() for s in states]
+
+
+def test_threads_donate_different_tensors(count):  # JAX-04
+    graph = donating(setup=lambda c: c.set_outputs_buffer_size(3))
+    graph.compile(*pair())
+    rounds = 100
+
+    def work(k):
+        state, grad = sl.full((1024,), 1000.0 * k), sl.ones(1024)
+        where = state.data_ptr()
+        for i in range(rounds):
+            old, state = state, graph(state, grad)
+            with pytest.raises(RuntimeError, match=LOST):
+                old.tolist()
+        assert state.data_ptr() == where
+        np.testing.assert_allclose(state.numpy(), 1000 * k - 0.1 * rounds, atol=1e-2)
+
+    in_threads(4, work)
+    count("steps with donated inputs of four threads", 4 * rounds, "steps")
+    assert graph.counters()["output_copies"] == 0
+
+
+def test_of_threads_that_donate_one_tensor_one_has_it():  # JAX-04
+    graph = donating()
+    graph.compile(*pair())
+    for _ in range(30):
+        params, grad = pair()
+        got = []
+
+        def work(k):
+            try:
+                got.append(graph(params, grad).tolist() == [np.float32(0.9)] * 1024)
+            except RuntimeError as error:
+                assert "was donated to graph 'update'" in str(error)
+                got.append(None)
+
+        in_threads(3, work)
+        assert sorted(got, key=str) == [None, None, True]
+
+
+# Other kinds of graphs
+
+
+def test_micro_batches_take_rows_or_say_why_not():
+    class Rows(nn.Graph):
+        def build(self, x):
+            return x * 2
+
+    for row in (16, 3):
+        graph = Rows(name="rows")
+        graph.config.set_gradient_accumulation_steps(4)
+        graph.config.donate_inputs("x")
+        x = sl.ones(4, row)
+        if row == 3:  # of 12 bytes
+            with pytest.raises(NotImplementedError, match="argument 'x' cannot be donated: its parts are not each contiguous at a multiple of 64 bytes"):
+                graph(x)
+            assert x.tolist() == [[1.0] * 3] * 4
+        else:
+            assert graph(x).tolist() == [[2.0] * row] * 4
+            assert graph.counters()["input_copies"] == 0
+            with pytest.raises(RuntimeError, match="was donated"):
+                x.tolist()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_plan_per_shape(shared):
+    @nn.Graph.with_dynamic_input_shape(enable_shared=shared)
+    class Any(Update):
+        pass
+
+    graph = Any("params")
+    for _ in range(3):
+        for n in (1024, 64, 256):
+            params, grad = pair(n)
+            where = params.data_ptr()
+            result = graph(params, grad)
+            assert result.data_ptr() == where
+            kept(result, np.float32(0.9))
+            with pytest.raises(RuntimeError, match=LOST):
+                params.tolist()
+    products = 4096 if shared else 4096 + 1024 + 256
+    assert len(graph.members) == 3 and graph.memory()["total"] == products + 3 * 64, "and a constant of each"
+
+
+def test_families_with_exact_dims_only():
+    def with_dims(**fit):
+        n = sl.Dim("n", max=64, buckets=[16, 32, 64], **fit)
+        return donating(setup=lambda c: c.set_dims({"params": {0: n}, "grad": {0: n}}))
+
+    graph = with_dims(fit="exact")
+    for n in (16, 64, 32):
+        params, grad = pair(n)
+        where = params.data_ptr()
+        result = graph(params, grad)
+        kept(result, np.float32(0.9))
+        assert result.data_ptr() == where
+        with pytest.raises(RuntimeError, match=LOST):
+            params.tolist()
+    for fit, why in (("pad", "its axis 0 is filled up"), ("split", "calls are split along dim 'n'")):
+        params, grad = pair(16)
+        refused(with_dims(fit=fit), params, grad, why, NotImplementedError)
+
+
+def test_dims_may_be_of_other_arguments():
+    class G(nn.Graph):
+        def build(self, state, x):
+            return state + 1, x * 2
+
+    graph = G(name="g")
+    graph.config.set_dims({"x": {0: sl.Dim("n", max=8, buckets=[3, 5, 8], fit="exact")}})
+    graph.config.donate_inputs("state")
+    state = sl.zeros(32)
+    where = state.data_ptr()
+    for i, n in enumerate((3, 8, 5)):
+        state, y = graph(state, sl.ones(n))
+        assert y.tolist() == [2.0] * n and state.tolist() == [i + 1.0] * 32 and state.data_ptr() == where
+
+
+def test_a_graph_on_a_device_takes_the_hosts_memory():
+    graph = donating(setup=lambda c: c.set_device("sim:0"))
+    params, grad = pair()
+    kept(graph(params, grad), np.float32(0.9))
+    assert graph.counters()["input_copies"] == 1, "grad"
+    with pytest.raises(RuntimeError, match=LOST):
+        params.tolist()
+
+
+def test_global_arguments_are_refused():
+    mesh = sl.placement("cpu", ranks=[0])
+    params, grad = pair()
+    with pytest.raises(NotImplementedError, match="argument 'params' cannot be donated: it is global"):
+        donating()(params.to_global(mesh, sl.sbp.broadcast), grad)
+
+
+def test_training_beside_donation():
+    """Parameters are updated as ever; what comes and goes is donated."""
+    net = nn.Linear(4, 4)
+
+    class Train(nn.Graph):
+        def __init__(self):
+            super().__init__(name="train")
+            self.net = net
+            self.add_optimizer(sl.optim.SGD(net.parameters(), lr=0.1))
+            self.config.donate_inputs("hidden")
+
+        def build(self, x, hidden):
+            hidden = hidden * 0.5 + self.net(x)
+            loss = hidden.square().mean()
+            loss.backward()
+            return loss, hidden.detach()
+
+    graph, hidden = Train(), sl.zeros(8, 4)
+    where, losses = hidden.data_ptr(), []
+    for _ in range(30):
+        loss, hidden = graph(sl.ones(8, 4), hidden)
+        losses.append(loss.item())
+    assert hidden.data_ptr() == where and losses[-1] < losses[0]
+
+
+def test_it_is_told():
+    graph = donating()
+    graph.compile(*pair())
+    assert "donated=['params']" in repr(graph)
+    assert "(INPUT:params): float32(1024,), donated\n" in repr(graph) and "(INPUT:grad): float32(1024,)\n" in repr(graph)
+    assert graph.plan["options"] == {"donated.params": True} or ["donated.params", True] in graph.plan["options"]
+
+
+def test_a_saved_graph_copies_and_gives_the_same(tmp_path):
+    graph = donating()
+    params, grad = pair()
+    graph.compile(params, grad)
+    sl.save(graph, tmp_path / "g")
+    loaded = sl.load_graph(tmp_path / "g")
+    kept(loaded(params, grad), np.float32(0.9))
+    kept(params)
+    kept(graph(params, grad), np.float32(0.9))
