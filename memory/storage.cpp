@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "base/mapped_file.h"
 
@@ -17,7 +16,8 @@ Storage::Storage(std::shared_ptr<Allocator> allocator, uint64_t bytes, plan::Spa
       data_(allocator_->allocate(bytes)),
       bytes_(bytes),
       number_(numbers.fetch_add(1, std::memory_order_relaxed)),
-      space_(space) {}
+      space_(space),
+      owned_(true) {}
 
 Storage::Storage(void* data, uint64_t bytes, std::function<void()> release, plan::Space space)
     : data_(data), bytes_(bytes), space_(space), release_(std::move(release)) {}
@@ -27,7 +27,7 @@ Storage::Storage(std::shared_ptr<const MappedFile> file, uint64_t offset, uint64
 
 Storage::~Storage() {
   if (allocator_ != nullptr) {
-    allocator_->deallocate(data_, bytes_);
+    allocator_->deallocate(data(), bytes_);
   } else if (release_) {
     release_();
   }
@@ -40,7 +40,8 @@ std::shared_ptr<Storage> Storage::give_away(std::string why) {
     const std::lock_guard lock(mutex_);
     if (!gone_.load(std::memory_order_relaxed)) {
       given->allocator_ = std::move(allocator_);
-      given->data_ = std::exchange(data_, nullptr);
+      given->data_ = data_.exchange(nullptr);
+      given->owned_ = true;
       given->number_ = number_;
       why_gone_ = std::move(reason);
       gone_.store(true, std::memory_order_release);
@@ -53,7 +54,7 @@ std::shared_ptr<Storage> Storage::give_away(std::string why) {
 void Storage::get_back(Storage& given) {
   const std::lock_guard lock(mutex_);
   allocator_ = std::move(given.allocator_);
-  data_ = std::exchange(given.data_, nullptr);
+  data_ = given.data_.exchange(nullptr);
   why_gone_.reset();
   gone_.store(false, std::memory_order_release);
 }
@@ -74,11 +75,11 @@ Status Storage::check() const { return file_ == nullptr ? Status() : file_->chec
 
 bool Storage::begins_as(const Storage& other, uint64_t bytes) const {
   if (bytes_ < bytes || other.bytes_ < bytes) return false;
-  const auto offset = [](const Storage& s) { return static_cast<const std::byte*>(s.data_) - s.file_->data(); };
+  const auto offset = [](const Storage& s) { return static_cast<const std::byte*>(s.data()) - s.file_->data(); };
   // Then none of it need be read.
   if (file_ != nullptr && other.file_ != nullptr && file_->same_file(*other.file_) && offset(*this) == offset(other))
     return true;
-  return std::memcmp(data_, other.data_, bytes) == 0;
+  return std::memcmp(data(), other.data(), bytes) == 0;
 }
 
 void Storage::attach(std::weak_ptr<StorageUser> user, bool writes) {

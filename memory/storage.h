@@ -38,7 +38,7 @@ class Storage {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  void* data() const { return data_; }
+  void* data() const { return data_.load(std::memory_order_relaxed); }
   uint64_t bytes() const { return bytes_; }
   // Storages that are made later have larger numbers; that of borrowed memory is 0.
   uint64_t number() const { return number_; }
@@ -79,7 +79,7 @@ class Storage {
   bool held() const { return holders_.load(std::memory_order_acquire) > 0; }
 
   // It allocated its memory, and frees it.
-  bool owned() const { return allocator_ != nullptr; }
+  bool owned() const { return owned_; }
   // Moves the memory to a storage of its own, for somebody who gets it for good. This one has none from then on, and
   // tells `why` to who asks for it. Throws kRuntime with the reason where it has gone before.
   // REQUIRES: owned(); nobody uses the memory meanwhile.
@@ -104,7 +104,7 @@ class Storage {
   [[noreturn]] void fail_gone() const;
 
   std::shared_ptr<Allocator> allocator_;
-  void* data_ = nullptr;
+  std::atomic<void*> data_{nullptr};
   uint64_t bytes_ = 0;
   uint64_t number_ = 0;
   plan::Space space_;
@@ -113,6 +113,7 @@ class Storage {
   std::atomic<int> lent_{0}, holders_{0};
   std::shared_ptr<const MappedFile> file_;
   std::atomic<bool> has_users_{false}, gone_{false};
+  bool owned_ = false;
   mutable std::mutex mutex_;
   std::vector<Use> users_;
   std::unique_ptr<const std::string> why_gone_;  // under mutex_

@@ -103,6 +103,7 @@ class Finder {
     const plan::Edge& edge = plan_.edges[edges.front()];
     if (edge.take != 1 || edge.hold != 1 || counts_.per_period(edge.consumer) != counts_.period())
       return "a step is not one of its register's tokens";
+    if (read_beside(reg, edge.consumer)) return "its producer reads it after its emit";
     const TensorSpec& spec = output.view.spec;
     if (output.view.offset != 0 || spec != TensorSpec::contiguous({spec.dtype, spec.shape}))
       return "it is a view of its register";
@@ -116,6 +117,20 @@ class Finder {
         return "an input that is copied lies in its slots";
     }
     return "";
+  }
+
+  // Whoever has the result may write to it while its producer, on another stream than the sink, still reads it.
+  bool read_beside(int reg, int sink) const {
+    const plan::Actor& producer = plan_.actors[plan_.registers[reg].producer];
+    if (producer.stream == plan_.actors[sink].stream) return false;
+    bool emitted = false;
+    for (const plan::Instr& instr : producer.program) {
+      emitted = emitted || instr == plan::Instr{plan::InstrKind::kEmit, reg};
+      if (!emitted || instr.kind != plan::InstrKind::kRun) continue;
+      for (const plan::View& v : plan_.kernels[instr.index].inputs)
+        if (v.base == BaseKind::kRegister && v.index == reg) return true;
+    }
+    return false;
   }
 
   // REQUIRES: they may be exchanged.

@@ -19,9 +19,9 @@ void Donations::add(size_t index, const std::string& name, const Tensor& input) 
   const std::shared_ptr<Storage>& storage = impl.storage();
   if (impl.device() != DeviceId{} || storage->space().kind != plan::SpaceKind::kHost)
     refuse("it lies on " + impl.device().str(), "donate tensors of cpu:0, where graphs take their inputs");
-  if (!storage->owned())
-    refuse("its memory is borrowed, from NumPy, DLPack or a file", "donate its clone()");
-  if (storage->held()) refuse("its memory is shared with NumPy, DLPack or a buffer", "let go of that, or donate its clone()");
+  if (!storage->owned()) refuse("its memory is borrowed, from NumPy, DLPack or a file", "donate its clone()");
+  if (storage->held())
+    refuse("its memory is shared with NumPy, DLPack or a buffer", "let go of that, or donate its clone()");
   if (storage->has_users()) refuse("a graph has it as a parameter or buffer", "donate its clone()");
   if (!input.is_contiguous() || impl.offset() != 0 || impl.spec().extent_bytes() != storage->bytes())
     refuse(fmt::format("it is a view: {} with strides {} at element {} of a storage of {} bytes", input.type().str(),

@@ -231,7 +231,7 @@ void GraphSession::Impl::check_donated_ports() const {
   const std::vector<std::string>& donated = options.compile.donated;
   if (donated.empty()) return;
   const auto refuse = [&](const std::string& name, const std::string& why) {
-    fail(ErrorKind::kUnsupported, "graph '{}': argument '{}' cannot be donated: {}; its memory would be copied", 
+    fail(ErrorKind::kUnsupported, "graph '{}': argument '{}' cannot be donated: {}; its memory would be copied",
          result.plan.name, name, why);
   };
   if (world != nullptr) refuse(donated.front(), "several ranks run the graph together");

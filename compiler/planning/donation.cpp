@@ -33,7 +33,8 @@ class Layer {
   // One actor reads it, once a firing, and nothing has taken its slots yet.
   bool alone(int input) const {
     const int channel = data_.of_store[input];
-    if (channel < 0 || data_.channels[channel].consumers.size() != 1 || uses_[input].consumers.size() != 1) return false;
+    if (channel < 0 || data_.channels[channel].consumers.size() != 1 || uses_[input].consumers.size() != 1)
+      return false;
     const std::vector<int>& taken = data_.in_slots_of;
     return actors_.every[uses_[input].consumers[0].first] == 1 &&
            std::find(taken.begin(), taken.end(), channel) == taken.end();

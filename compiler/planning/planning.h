@@ -78,7 +78,7 @@ struct Channel {
 
 struct DataChannels {
   std::vector<Channel> channels;
-  std::vector<int> of_store;  // or -1: not read outside of the actor that writes it
+  std::vector<int> of_store;          // or -1: not read outside of the actor that writes it
   std::vector<int> in_slots_of = {};  // per channel: that of the donated input whose slots it takes over, or -1
 };
 DataChannels data_channels(const graph::Graph& graph, const Lowered& lowered, const ActorSet& actors,

@@ -329,6 +329,27 @@ def test_a_rank_that_builds_another_graph_is_named_with_its_line(ranks):  # GT-2
         "the same graph  (script.py:21)", "12.0"]
 
 
+def test_inputs_of_graphs_of_several_ranks_are_not_donated(ranks):
+    out = ranks(2, """
+    dist.init()
+    W, B = sl.placement("cpu", [0, 1]), sl.sbp.broadcast
+    class Net(sl.nn.Graph):
+        def build(self, x):
+            return (x if x.is_global else x.to_global(W, B)) * 2
+    for x in (sl.ones(64), sl.ones(64).to_global(W, B)):
+        graph = Net(name="net")
+        graph.config.donate_inputs("x")
+        try:
+            graph(x)
+        except NotImplementedError as e:
+            print(str(e).splitlines()[0])
+        print((x if not x.is_global else x.to_local()).sum().item())
+    """)
+    assert out[0] == out[1] == [
+        "graph 'net': argument 'x' cannot be donated: several ranks run the graph together; its memory would be copied", "64.0",
+        "graph 'net': argument 'x' cannot be donated: it is global; donate local tensors", "64.0"]
+
+
 def test_a_step_that_fails_and_a_rank_that_is_killed_are_named(start):
     _, out, _ = start(2, """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # to have time to tell

@@ -1,5 +1,5 @@
 // Random programs give the same bits however they are compiled: eagerly, with every pass, with none, an actor per
-// kernel, without sharing memory, on several streams and devices.
+// kernel, without sharing memory, on several streams and devices, with results in the memory of inputs.
 #include "fuzz/random_program.h"
 
 #include <cmath>
@@ -313,7 +313,7 @@ class RandomPrograms : public testing::TestWithParam<unsigned> {
       session_options.compile = options;
       const MemoryWatch watch(executor->engine(), {plan::Space{}});
       session = std::make_unique<GraphSession>(*executor, scope.finish(outputs), session_options);
-      EXPECT_EQ(watch.held_but_for(ledger_bytes(session->compiled().plan, true, false)), "");
+      EXPECT_EQ(watch.held_but_for(ledger_bytes(session->running_plan(), true, false)), "");
     }
     EXPECT_EQ(plan::verify(session->compiled().plan).str(), "");
     Trace trace;
@@ -339,7 +339,7 @@ struct Way {
 };
 
 std::vector<Way> ways() {
-  std::vector<Way> all(6);
+  std::vector<Way> all(8);
   all[0].name = "default";
   all[1] = {"no passes, per op", {}, false};
   all[1].options.disabled_passes = pass_names();
@@ -353,6 +353,11 @@ std::vector<Way> ways() {
   all[5] = {"placed, no passes, one step at a time", {}, true};
   all[5].options.disabled_passes = all[1].options.disabled_passes;
   all[5].options.outputs_buffer_size = 1;
+  all[6] = {"donated", {}, false};
+  for (size_t i = 0; i < RandomProgram::input_types().size(); ++i)
+    all[6].options.donated.push_back("x" + std::to_string(i));
+  all[7] = {"donated, placed, no passes, per op", all[1].options, true};
+  all[7].options.donated = all[6].options.donated;
   return all;
 }
 

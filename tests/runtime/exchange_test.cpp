@@ -200,6 +200,35 @@ TEST(Exchange, TellsWhyAPortCopies) {
   EXPECT_EQ(out[1].copied, "it is a view of its register");
 }
 
+// Its reader may write to it as soon as the sink has handed it out.
+TEST(Exchange, AResultThatItsProducerStillReadsIsCopied) {
+  Engine engine({.cores = 2});
+  for (const int stream : {0, 1}) {
+    Plans b("read on");
+    b.stream("cpu:0", StreamKind::kHost, 0);
+    b.stream("cpu:0", StreamKind::kHost, 1);
+    const int feed = b.feed("feed", 0), net = b.actor("net", stream), sink = b.sink("sink", 0);
+    const int x = b.reg("x", feed, {net}, {.quota = 2, .bytes = 16});
+    const int y = b.reg("y", net, {sink}, {.quota = 2, .bytes = 16});
+    const int z = b.reg("z", net, {sink}, {.quota = 2, .bytes = 16});
+    b.call(net, "add_one", {b.r(x)}, {b.r(y)});
+    b.emit(net, y);
+    b.call(net, "add_one", {b.r(y)}, {b.r(z)});
+    b.input("x", x, b.f32({kN}));
+    b.output("y", b.r(y));
+    b.output("z", b.r(z));
+    Session session = load_counted(engine, b.build(), {}, exchanging());
+    EXPECT_EQ(session.outputs()[0].copied, stream == 0 ? "" : "its producer reads it after its emit");
+    EXPECT_EQ(session.outputs()[1].copied, "");
+    for (int i = 0; i < 20; ++i) {
+      StepHandle step = submit(session, filled(static_cast<float>(i)));
+      const std::vector<OutputTensor>& got = step.outputs();
+      EXPECT_EQ(values(got[0]), filled(static_cast<float>(i + 1)));
+      EXPECT_EQ(values(got[1]), filled(static_cast<float>(i + 2)));
+    }
+  }
+}
+
 TEST(Exchange, SlotsThatAStreamsOtherValuesMayOverlapStay) {
   Engine engine({.cores = 2});
   Plan plan = pipeline({"add_one"});

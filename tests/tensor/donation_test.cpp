@@ -104,7 +104,9 @@ TEST_F(DonationTest, WhatCannotBeDonatedIsRefusedAndStays) {
       {grad, "2 arguments have its memory"},
   };
   for (const Case& c : cases) {
-    EXPECT_THAT(error_of([&] { session->call({c.params, grad}); }),
+    EXPECT_THAT(error_of([&] {
+                  session->call({c.params, grad});
+                }),
                 HasSubstr("graph 'update': argument 'params' cannot be donated: " + c.why));
     EXPECT_EQ(values(c.params), std::vector<float>(kN, 1));
   }
