@@ -551,17 +551,19 @@ def test_global_arguments_are_refused():
         donating()(params.to_global(mesh, sl.sbp.broadcast), grad)
 
 
-def test_what_several_devices_need_whole_is_refused():
+@pytest.mark.parametrize("sbp", [sl.sbp.broadcast, sl.sbp.split(0)], ids=str)
+def test_what_goes_on_to_several_devices_is_donated_by_the_host(sbp):
     class Spread(nn.Graph):
         def build(self, x):
-            return (x.to_global(sl.placement("sim", [0, 1]), sl.sbp.broadcast) * 2).to_local()
+            return x.to_global(sl.placement("sim", [0, 1]), sbp) * 2
 
     graph = Spread(name="spread")
     graph.config.donate_inputs("x")
-    x = sl.ones(64)
-    with pytest.raises(NotImplementedError, match="graph 'spread': argument 'x' cannot be donated: .*; its memory would be copied"):
-        graph(x)
-    kept(x)
+    x = sl.ones(63)
+    kept(graph(x), 2.0)
+    assert graph.counters()["input_copies"] == 0
+    with pytest.raises(RuntimeError, match="was donated to graph 'spread'"):
+        x.tolist()
 
 
 def test_awaiting_donates():
