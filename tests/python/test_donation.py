@@ -52,6 +52,7 @@ def test_the_ledger_drops_by_what_is_donated():  # JAX-04
         memory, session = graph.memory(), graph._call.session.session_memory()
         assert memory["argument"] + memory["output"] + memory["temp"] + memory["variables"] + memory["constants"] + memory["packed"] == memory["total"]
         size[name] = memory["total"], sum(space["arenas"] + space["inputs"] + space["outputs"] for space in session)
+        assert memory["alias"] == (4 * MIB if name == "donated" else 0)
         planned = sum(arena["bytes"] for arena in graph.plan["arenas"])
         size[name] += (planned,)
     for before, after in zip(size["kept"], size["donated"]):

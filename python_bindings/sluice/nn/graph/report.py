@@ -114,6 +114,8 @@ def memory_report(session: Any) -> Any:
     argument, output = sum(sizes[slot] for slot in fed), sum(sizes[slot] for slot in read - fed)
     written = {(v["base"], v["index"]) for k in plan["kernels"] for v in k["outputs"]}
     alias = sum(_variable_bytes(v) for i, v in enumerate(plan["variables"]) if ("variable", i) in written)
+    results = {o["view"]["index"] for o in plan["outputs"] if o["view"]["base"] == "register"}
+    alias += sum(registers[r]["bytes"] for r in results if fed & set(registers[r]["slots"]))  # in the memory of donated inputs
     return {"argument": argument, "output": output, "temp": ledger["arenas"] - argument - output, "alias": alias,
             "variables": ledger["variables"], "constants": ledger["constants"], "packed": ledger["packed"], "queue": ledger["register_slots"],
             "code": 0, "total": ledger["total"], "spaces": dict(ledger["spaces"])}
