@@ -221,6 +221,7 @@ Session::Session(std::unique_ptr<sluice::SessionFamily> impl) : impl_(std::move(
   const plan::Family& family = impl_->family();
   inputs_ = ports_of(family, impl_->inputs(), family.inputs);
   outputs_ = ports_of(family, impl_->outputs(), family.outputs);
+  name_varying(outputs_, impl_->varying_outputs());
 }
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;

@@ -27,6 +27,14 @@ std::vector<Port> ports_of(const plan::Family& family, const std::vector<PortInf
   return ports;
 }
 
+void name_varying(std::vector<Port>& outputs, const std::vector<plan::ResultExtent>& extents) {
+  for (const plan::ResultExtent& extent : extents) {
+    Port& port = outputs[static_cast<size_t>(extent.output)];
+    port.dims.resize(port.shape.size());
+    port.dims[static_cast<size_t>(extent.axis)] = extent.dim;
+  }
+}
+
 // A plan alone is a family of one without dims, whose ports are the plan's.
 struct Plan::Impl {
   FamilyPlans plans;
@@ -42,11 +50,6 @@ const FamilyPlans& read(const std::shared_ptr<const Impl>& impl) {
 std::vector<plan::NamedType> inputs_of(const plan::Plan& plan) {
   std::vector<plan::NamedType> types;
   for (const plan::Input& in : plan.inputs) types.push_back({in.name, {in.spec.dtype, in.spec.shape}});
-  return types;
-}
-std::vector<plan::NamedType> outputs_of(const plan::Plan& plan) {
-  std::vector<plan::NamedType> types;
-  for (const plan::Output& out : plan.outputs) types.push_back({out.name, {out.view.spec.dtype, out.view.spec.shape}});
   return types;
 }
 
@@ -85,7 +88,10 @@ std::vector<Port> Plan::inputs() const {
 std::vector<Port> Plan::outputs() const {
   return guarded([&] {
     const FamilyPlans& plans = read(impl_);
-    return ports_in(plans, outputs_of(plans.members.back()), plans.family.outputs);
+    const std::vector<plan::NamedType> all = plan::named_outputs(plans.members.back());
+    std::vector<Port> ports = ports_in(plans, plan::visible(all), plans.family.outputs);
+    name_varying(ports, plan::visible_extents(all));
+    return ports;
   });
 }
 std::vector<std::string> Plan::actors() const {

@@ -10,6 +10,7 @@
 #include "include/sluice/error.h"
 #include "include/sluice/plan.h"
 #include "include/sluice/tensor.h"
+#include "plan/extents.h"
 #include "plan/family.h"
 #include "runtime/session.h"
 
@@ -67,5 +68,7 @@ inline std::chrono::nanoseconds timeout_of(std::chrono::milliseconds ms, const c
 // With the dims of a family; none where a plan is alone.
 std::vector<Port> ports_of(const plan::Family& family, const std::vector<PortInfo>& infos,
                            const std::vector<plan::FamilyPort>& axes);
+// Names the dims of axes that steps make as long as they are.
+void name_varying(std::vector<Port>& outputs, const std::vector<plan::ResultExtent>& extents);
 
 }  // namespace sluice::api

@@ -35,7 +35,10 @@ class Finder {
     for (size_t o = 0; o < plan_.outputs.size(); ++o) {
       if (ports_.output_of[o] < 0) continue;
       PortInfo& port = ports_.outputs[ports_.output_of[o]];
-      decide(port, plan_.outputs[o].view.index, [&] { return output(plan_.outputs[o]); });
+      decide(port, plan_.outputs[o].view.index, [&] {
+        const std::string why = output(plan_.outputs[o]);
+        return why.empty() ? moved(ports_.output_of[o], space_of(plan_.outputs[o].view.index)) : why;
+      });
       if (port.copied.empty()) slots_of(plan_.outputs[o].view.index).out = true;
     }
     return std::move(exchange_);
@@ -131,6 +134,14 @@ class Finder {
         if (v.base == BaseKind::kRegister && v.index == reg) return true;
     }
     return false;
+  }
+
+  // What is there of a result that varies in length is put together by the host, where it lies apart.
+  std::string moved(int port, const plan::Space& space) const {
+    if (ports_.varying == nullptr || space.kind != plan::SpaceKind::kDevice) return "";
+    const bool apart = std::any_of(ports_.varying->begin(), ports_.varying->end(),
+                                   [&](const Ports::Varying& v) { return v.port == port && v.axis > 0; });
+    return apart ? "its rows are put together, as far as they are there" : "";
   }
 
   // REQUIRES: they may be exchanged.

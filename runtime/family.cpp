@@ -175,6 +175,10 @@ std::vector<PortInfo> SessionFamily::outputs() const {
   return at_most(*core_->family, core_->members.back().outputs(), core_->family->outputs);
 }
 
+std::vector<plan::ResultExtent> SessionFamily::varying_outputs() const {
+  return plan::visible_extents(plan::named_outputs(core_->members.back().plan()));
+}
+
 plan::FamilyLedger SessionFamily::ledger() const {
   std::vector<const plan::Plan*> plans;
   for (const Session& member : core_->members) plans.push_back(&member.plan());

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/extents.h"
 #include "plan/family.h"
 #include "runtime/session.h"
 
@@ -50,6 +51,8 @@ class SessionFamily {
   const plan::Family& family() const;
   std::vector<PortInfo> inputs() const;
   std::vector<PortInfo> outputs() const;
+  // Axes of outputs that are as long as a step makes them, by the number of the output, whatever the family's dims.
+  std::vector<plan::ResultExtent> varying_outputs() const;
   // Every byte of the members' plans, what they share counted once.
   plan::FamilyLedger ledger() const;
 

@@ -24,6 +24,23 @@ Rows rows_of(const plan::FamilyPort& port, TensorSpec spec, const plan::Extents&
   return {elements * dtype_size(spec.dtype), spec};
 }
 
+// Axes that no dim of the family says anything about may vary in length by themselves (plan/extents.h).
+Shape joined_shape(const plan::Family& family, const plan::FamilyPort& port, const plan::Extents& extents,
+                   const std::vector<plan::Part>& parts, const std::vector<std::vector<OutputTensor>>& results,
+                   size_t output) {
+  Shape shape = results.front()[output].type.shape;
+  for (int a = 0; a < shape.rank(); ++a) {
+    const int dim = port.axes[static_cast<size_t>(a)].dim;
+    for (size_t p = 0; p < parts.size() && dim < 0; ++p)
+      SLUICE_CHECK(results[p][output].type.shape[a] == shape[a],
+                   "graph '{}': output '{}': axis {} is {} long in one part of the call and {} in another; what varies "
+                   "in length by itself cannot be joined: make the call in parts",
+                   family.name, port.name, a, shape[a], results[p][output].type.shape[a]);
+    if (dim >= 0) shape[a] = extents[static_cast<size_t>(dim)];
+  }
+  return shape;
+}
+
 }  // namespace
 
 std::vector<PortInfo> at_most(const plan::Family& family, std::vector<PortInfo> known,
@@ -66,7 +83,7 @@ std::vector<OutputTensor> join_parts(const plan::Family& family, const std::vect
   std::vector<OutputTensor> joined;
   for (size_t o = 0; o < family.outputs.size(); ++o) {
     const plan::FamilyPort& port = family.outputs[o];
-    const TensorSpec whole = TensorSpec::contiguous({port.dtype, port.shape(extents)});
+    const TensorSpec whole = TensorSpec::contiguous({port.dtype, joined_shape(family, port, extents, parts, results, o)});
     auto storage = std::make_shared<Storage>(make_host_allocator(), whole.extent_bytes());
     for (size_t p = 0; p < parts.size(); ++p) {
       const OutputTensor& from = results[p][o];

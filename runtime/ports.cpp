@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "plan/extents.h"
+#include "plan/family.h"
 
 namespace sluice {
 namespace {
@@ -30,6 +32,14 @@ void times_rows(const plan::Plan& plan, PortInfo& port, int64_t parts) {
   if (shape.rank() == 0) return;
   SLUICE_CHECK(!__builtin_mul_overflow(shape[0], parts, &shape[0]), "plan '{}': '{}': {} firings of {}; too large",
                plan.name, port.name, parts, port.type.str());
+}
+
+// The plan's outputs as callers call them.
+std::vector<plan::NamedType> named_outputs(const plan::Plan& plan, const plan::Shards& shards) {
+  std::vector<plan::NamedType> outputs = plan::named_outputs(plan);
+  for (plan::NamedType& output : outputs)
+    if (const plan::Shard* known = plan::find_shard(shards.outputs, output.name)) output.name = known->whole;
+  return outputs;
 }
 
 }  // namespace
@@ -68,9 +78,17 @@ Ports ports_of(const plan::Plan& plan, const plan::FiringCounts& counts, const p
     }
     times_rows(plan, port.info, port.parts);
   }
+  const std::vector<plan::NamedType> outputs = named_outputs(plan, shards);
+  const std::vector<plan::ResultExtent> extents = plan::result_extents(outputs);
   for (const plan::Output& output : plan.outputs) {
+    const auto o = ports.output_of.size();
+    const std::string& name = outputs[o].name;
+    if (std::any_of(extents.begin(), extents.end(),
+                    [&](const plan::ResultExtent& e) { return outputs[static_cast<size_t>(e.extent)].name == name; })) {
+      ports.output_of.push_back(-1);
+      continue;
+    }
     const plan::Shard* known = plan::find_shard(shards.outputs, output.name);
-    const std::string& name = known != nullptr ? known->whole : output.name;
     SLUICE_CHECK_KIND(kUnsupported, known == nullptr || known->axis < 0,
                       "plan '{}': output {}: it is a part; outputs must be whole", plan.name, known->str());
     const bool told = known != nullptr && std::any_of(ports.outputs.begin(), ports.outputs.end(),
@@ -84,6 +102,18 @@ Ports ports_of(const plan::Plan& plan, const plan::FiringCounts& counts, const p
         times_rows(plan, ports.outputs.back(), firings_per_step(counts, sink));
     }
   }
+  std::vector<Ports::Varying> varying;
+  for (const plan::ResultExtent& e : extents) {
+    const int port = ports.output_of[static_cast<size_t>(e.output)];
+    if (port < 0) continue;  // a copy of one that is told already
+    const TensorType &all = ports.outputs[static_cast<size_t>(port)].type, &once = outputs[static_cast<size_t>(e.output)].type;
+    SLUICE_CHECK_KIND(kUnsupported, all == once,
+                      "plan '{}': output '{}': a step has {}, of several firings that give {}; what varies in length, as "
+                      "its axis {} does, must be given once",
+                      plan.name, outputs[static_cast<size_t>(e.output)].name, all.str(), once.str(), e.axis);
+    varying.push_back({port, e.axis, e.dim, e.extent});
+  }
+  if (!varying.empty()) ports.varying = std::make_shared<const std::vector<Ports::Varying>>(std::move(varying));
   return ports;
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 // Inputs and outputs as callers see them. What the plan has in shards is one port: the whole in a process that runs all
 // of the plan, and what a rank has of it in one that runs a rank's part; and it has the rows of all firings of a step.
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "plan/firing_counts.h"
@@ -19,7 +21,14 @@ struct Ports {
   };
   std::vector<Input> inputs;
   std::vector<PortInfo> outputs;
-  std::vector<int> output_of;  // per output of the plan; -1: a copy of one that is told already
+  std::vector<int> output_of;  // per output of the plan; -1: a copy of one that is told already, or an extent
+  // An axis of an output that varies in length (plan/extents.h).
+  struct Varying {
+    int port = 0, axis = 0;
+    std::string dim;
+    int of_plan = 0;  // the plan's output that tells how long it is
+  };
+  std::shared_ptr<const std::vector<Varying>> varying;  // by port and axis; null where none does
 };
 
 // How often a sink fires for a step; 1 also where it answers several at once.

@@ -22,6 +22,7 @@ Status StepHandle::wait(Timeout timeout) {
 
 const std::vector<OutputTensor>& StepHandle::outputs() {
   wait().throw_if_error();
+  state_->cut();
   return state_->outputs;
 }
 

@@ -170,6 +170,7 @@ void SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t step)
     // It is the user's code, and may need what waits for cores.
     if (actors::StreamExecutor* const here = actors::StreamExecutor::current()) here->unlease();
     Status told;
+    if (status.ok()) state->cut();
     try {
       loaded_->options.on_output(step, status, state->outputs);
     } catch (...) {
@@ -213,6 +214,28 @@ int SessionCore::least_in_flight() const {
   return static_cast<int>(least);
 }
 
+// Keeps what an output of the plan says that is no result but how long some are.
+Status SessionCore::read_extent(StepState& state, int output, const void* slot) const {
+  if (ports_.varying == nullptr) return {};
+  for (size_t v = 0; v < ports_.varying->size(); ++v) {
+    const Ports::Varying& varying = (*ports_.varying)[v];
+    if (varying.of_plan != output) continue;
+    const plan::View& view = plan().outputs[output].view;
+    const PortInfo& port = ports_.outputs[varying.port];
+    int64_t extent = 0;
+    try {
+      port_memory_->copy_out(view.index, &extent, view.spec, slot, view.spec);
+      SLUICE_CHECK(extent >= 0 && extent <= port.type.shape[varying.axis],
+                   "session '{}': output '{}': dim '{}' is {} long; must be 0 to {}", plan().name, port.name, varying.dim,
+                   extent, port.type.shape[varying.axis]);
+    } catch (...) {
+      return Status::from_current_exception();
+    }
+    state.extents[v] = extent;
+  }
+  return {};
+}
+
 void SessionCore::on_sink(int actor, uint64_t step, const Status& status, void* const* outputs) {
   Sink& sink = *std::find_if(sinks_.begin(), sinks_.end(), [&](const Sink& s) { return s.actor == actor; });
   const uint64_t firing = sink.fired++, part = firing % sink.per_step;
@@ -235,7 +258,11 @@ void SessionCore::on_sink(int actor, uint64_t step, const Status& status, void* 
     Status copied;
     for (size_t i = 0; i < sink.outputs.size(); ++i) {
       const int port = ports_.output_of[sink.outputs[i]];
-      if (port < 0) continue;
+      if (port < 0) {
+        const Status read = read_extent(*state, sink.outputs[i], outputs[i]);
+        if (copied.ok()) copied = read;
+        continue;
+      }
       if (ports_.outputs[port].copied.empty()) {
         port_memory_->hand_out(port, firing, *runner_, state->outputs[port].storage);
         continue;

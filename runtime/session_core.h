@@ -153,6 +153,7 @@ class SessionCore final : public actors::RunListener,
   // On a thread that a step may need. REQUIRES: mutex_ held.
   bool waits_for_itself() const;
   bool end_actors(Timeout timeout);
+  Status read_extent(StepState& state, int output, const void* slot) const;
   bool drain(actors::Runner& runner, Timeout timeout);
   std::shared_ptr<actors::Runner> make_runner();
   void renew();

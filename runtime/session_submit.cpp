@@ -189,15 +189,16 @@ std::shared_ptr<StepState> SessionCore::new_state() {
   }
   state->reset(submitted_);
   state->outputs.resize(ports_.outputs.size());
+  state->varying = ports_.varying;
+  state->extents.resize(ports_.varying == nullptr ? 0 : ports_.varying->size());
   for (size_t o = 0; o < ports_.outputs.size(); ++o) {
     OutputTensor& output = state->outputs[o];
+    output.type = ports_.outputs[o].type;
     if (ports_.outputs[o].copied.empty()) {
-      output.type = ports_.outputs[o].type;
       output.storage = port_memory_->new_result(static_cast<int>(o));
       continue;
     }
     if (output.storage != nullptr && sole_owner(output.storage) && !output.storage->gone()) continue;
-    output.type = ports_.outputs[o].type;
     const uint64_t bytes = checked_bytes(output.type.shape, dtype_size(output.type.dtype));
     output.storage = std::make_shared<Storage>(results_memory_, bytes);
   }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/interrupt.h"
-#include "runtime/session.h"
+#include "runtime/ports.h"
 
 namespace sluice {
 
@@ -18,6 +18,8 @@ class StepState {
   uint64_t step = 0;
   std::weak_ptr<SessionCore> session;
   std::vector<OutputTensor> outputs;
+  std::shared_ptr<const std::vector<Ports::Varying>> varying;  // axes of outputs; may be null
+  std::vector<int64_t> extents;                                // per varying axis
   int sinks_done = 0;  // session's lock
   Status pending;      // session's lock: the first sink's failure
 
@@ -26,8 +28,11 @@ class StepState {
     sinks_done = 0;
     pending = {};
     done_ = false;
+    cut_ = false;
     status_ = {};
   }
+  // Makes outputs as long as they are; once. Thread-safe. REQUIRES: the sinks have delivered all.
+  void cut();
   void finish(Status status) {
     std::lock_guard lock(mutex_);
     status_ = std::move(status);
@@ -47,6 +52,7 @@ class StepState {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<bool> done_{false};  // set behind all else
+  bool cut_ = false;
   Status status_;
 };
 

@@ -13,6 +13,8 @@
 #include "graph/autodiff/tape.h"
 #include "graph/ops/global.h"
 #include "kernels/target.h"
+#include "plan/extents.h"
+#include "plan/family.h"
 #include "plan/ranks.h"
 #include "streams/collective/world.h"
 #include "streams/stream.h"
@@ -281,6 +283,7 @@ void GraphSession::Impl::start() {
   for (const PortInfo& port : session.inputs()) takes.insert(port.name);
   for (const PortInfo& port : session.outputs()) results.push_back(port.type);
   check_donated_ports();
+  results_vary = !plan::result_extents(plan::named_outputs(result.plan)).empty();
 }
 
 GraphSession::GraphSession(EagerExecutor& eager, CapturedGraph captured, GraphSessionOptions options)
@@ -377,9 +380,15 @@ std::optional<std::vector<Tensor>> GraphSession::call(const std::vector<Tensor>&
     if (variable.updated) variable.parts->step_submitted();
   count_step(impl_->updated);
   std::vector<Tensor> outputs;
-  for (size_t i = 0; i < impl_->results.size(); ++i) {
-    outputs.emplace_back(Value(std::make_shared<EagerImpl>(
-        std::make_shared<StepOutput>(step, i, impl_->options.wait_timeout), impl_->results[i])));
+  std::vector<TensorType> types = impl_->results;
+  if (impl_->results_vary) {  // a tensor has a shape, which the step makes
+    StepHandle done = step;
+    done.wait(impl_->options.wait_timeout).throw_if_error();
+    for (size_t i = 0; i < types.size(); ++i) types[i] = done.outputs()[i].type;
+  }
+  for (size_t i = 0; i < types.size(); ++i) {
+    outputs.emplace_back(Value(
+        std::make_shared<EagerImpl>(std::make_shared<StepOutput>(step, i, impl_->options.wait_timeout), types[i])));
   }
   return outputs;
 }

@@ -44,6 +44,7 @@ struct GraphSession::Impl {
   plan::Shards shards;                     // of the plan
   std::set<std::string> takes;             // the inputs of which this process has something
   std::vector<TensorType> results;         // of a step
+  bool results_vary = false;               // some are as long as a step makes them (plan/extents.h)
   Session session;
   std::atomic<bool> inputs_agree{false};  // those of the first call that each rank has for itself
 

@@ -14,6 +14,8 @@
 #include "graph/ops/movement.h"
 #include "graph/ops/shaping.h"
 #include "graph/origin.h"
+#include "plan/extents.h"
+#include "plan/family.h"
 
 namespace sluice {
 namespace {
@@ -410,6 +412,36 @@ void TraceExecutor::restore_autograd() {
   versions_.give_back();
 }
 
+std::vector<graph::VaryingAxis> TraceExecutor::varying_axes(const Value& value) {
+  const ValueId id = current_id(value);
+  return graph::Extents(graph_, id).of(id);
+}
+
+Value TraceExecutor::handle_of(ValueId id) {
+  const graph::ValueInfo& value = graph_.values()[id];
+  const bool placed = value.kind == graph::ValueKind::kNode && graph_.nodes()[value.index].placement.device;
+  return handle(id, placed ? *graph_.nodes()[value.index].placement.device : default_device_);
+}
+
+void TraceExecutor::add_extents() {
+  const graph::Extents extents(graph_);
+  const std::vector<graph::Output> results = graph_.outputs();
+  std::vector<plan::NamedType> named;
+  for (const graph::Output& result : results) named.push_back({result.name, graph_.type(result.value)});
+  for (const plan::ResultExtent& taken : plan::result_extents(named))
+    fail(ErrorKind::kValue, "graph '{}': a result is called '{}', which stands for how long '{}' is; give it another name",
+         graph_.name, named[static_cast<size_t>(taken.extent)].name, named[static_cast<size_t>(taken.output)].name);
+  for (const graph::Output& result : results) {
+    for (const graph::VaryingAxis& axis : extents.of(result.value)) {
+      SLUICE_CHECK_KIND(kUnsupported, graph_.every(result.value) == graph_.every(axis.extent),
+                        "graph '{}': result '{}' varies in length (axis {}, dim '{}') from micro-batch to micro-batch; "
+                        "return what is there once a step",
+                        graph_.name, result.name, axis.axis, axis.dim);
+      graph_.add_output(plan::extent_name(result.name, axis.axis, axis.dim), axis.extent);
+    }
+  }
+}
+
 CapturedGraph TraceExecutor::finish(const std::vector<std::pair<std::string, Value>>& outputs) {
   const GradMode off(false);
   for (const auto& [name, value] : outputs) graph_.add_output(name, id(value));
@@ -422,6 +454,7 @@ CapturedGraph TraceExecutor::finish(const std::vector<std::pair<std::string, Val
     }
     if (variable->cell->current != variable->laid) graph_.set_update(variable->index, variable->cell->current);
   }
+  add_extents();
   restore_autograd();
   CapturedGraph captured{std::move(graph_storage_), {}};
   for (size_t i = 0; i < inputs_.size(); ++i)

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "graph/builder.h"
+#include "graph/extents.h"
 #include "tensor/eager.h"
 #include "tensor/trace.h"
 #include "tensor/versions.h"
@@ -66,10 +67,14 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   bool touches_graph(const Value& value) { return value.defined() && (value.impl()->traced() || variable_of(value)); }
   // Of how many micro-batches there is one such value; 0: of all. REQUIRES: touches_graph(value).
   int every(const Value& value) { return graph_.every(current_id(value)); }
+  // The axes of a value that are as long as a step makes them. REQUIRES: touches_graph(value). Throws as Extents does.
+  std::vector<graph::VaryingAxis> varying_axes(const Value& value);
+  Value handle_of(graph::ValueId id);
   Value add_input(const std::string& name, const TensorType& type, const std::optional<Strides>& strides);
   void register_variable(const std::string& name, const Value& tensor);
   // The state of a random generator, which steps once per run, and a salt no other op of this graph has.
   std::pair<Value, int64_t> random_state(const Value& state);
+  // What varies in length among the outputs gets further outputs that tell how long it is (plan/extents.h).
   CapturedGraph finish(const std::vector<std::pair<std::string, Value>>& outputs);
   // Gives tensors that outlive the trace their own gradients back. Idempotent.
   void restore_autograd();
@@ -117,6 +122,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   void refresh_context();
   std::string take_name(const std::string& prefix);
   void add_variable(const std::string& name, const Value& tensor);
+  void add_extents();
 
   EagerExecutor& eager_;
   graph::Graph graph_storage_;

@@ -8,10 +8,37 @@ namespace {
 
 using Values = std::vector<Value>;
 
-std::vector<TensorType> infer_host_function(Types, Present, const Attrs& attrs) {
-  const TensorTypes& types = attr<TensorTypes>(attrs, 1);
+constexpr int kName = 0, kOutputs = 1, kDims = 2, kInputDims = 3, kOutputDims = 4;  // of the params
+
+const TensorType kExtent{DType::kInt64, {}};
+
+// The size that all axes of a dim have: what there is room for.
+void check_room(Types tensors, const std::vector<HostDims::Axis>& axes, const HostDims& dims, std::vector<int64_t>& room,
+                const char* what) {
+  for (const HostDims::Axis& axis : axes) {
+    SLUICE_CHECK(axis.tensor < static_cast<int>(tensors.size()) && axis.axis < tensors[axis.tensor].shape.rank(),
+                 "dims: {} {} has no axis {}; one of dim '{}' must be there", what, axis.tensor, axis.axis,
+                 dims.names[axis.dim]);
+    const int64_t size = tensors[axis.tensor].shape[axis.axis];
+    if (room[axis.dim] < 0) room[axis.dim] = size;
+    SLUICE_CHECK(room[axis.dim] == size, "dims: axis {} of {} {} has room for {} of dim '{}', and another for {}; must be equal",
+                 axis.axis, what, axis.tensor, size, dims.names[axis.dim], room[axis.dim]);
+  }
+}
+
+std::vector<TensorType> infer_host_function(Types in, Present, const Attrs& attrs) {
+  std::vector<TensorType> types = attr<TensorTypes>(attrs, kOutputs);
   SLUICE_CHECK(!types.empty(), "outputs: none given; a host function must have an output");
   for (const TensorType& type : types) numel(type.shape);
+  const HostDims dims = host_dims_of(attrs);
+  const auto taken = static_cast<size_t>(dims.taken);
+  SLUICE_CHECK(in.size() >= taken, "dims: {} inputs; must be at least the {} extents", in.size(), taken);
+  for (size_t i = in.size() - taken; i < in.size(); ++i)
+    SLUICE_CHECK_KIND(kType, in[i] == kExtent, "dims: input {} is {}; an extent must be {}", i, in[i].str(), kExtent.str());
+  std::vector<int64_t> room(dims.names.size(), -1);
+  check_room(in.first(in.size() - taken), dims.inputs, dims, room, "input");
+  check_room(types, dims.outputs, dims, room, "output");
+  types.insert(types.end(), static_cast<size_t>(dims.given()), kExtent);
   return types;
 }
 
@@ -19,15 +46,20 @@ const OpDef host_function_def{
     .name = "host_function",
     .doc =
         "Calls the function registered as `name` with the engine (Python or C++), on a host stream; it writes the "
-        "`outputs`, a list of types. Not differentiable.",
+        "`outputs`, a list of types. Axes of `output_dims` (output, axis, dim, ...) may be shorter in a step, up to their "
+        "size: their extents are further outputs. Those of `input_dims` it gets as long as further inputs, the extents, "
+        "say. Not differentiable.",
     .inputs = {"xs*"},
     .params = {{.name = "name", .default_value = std::string(), .required = true},
-               {.name = "outputs", .default_value = TensorTypes(), .required = true}},
+               {.name = "outputs", .default_value = TensorTypes(), .required = true},
+               {.name = "dims", .default_value = Strings()},
+               {.name = "input_dims", .default_value = Ints()},
+               {.name = "output_dims", .default_value = Ints()}},
     .num_outputs = -1,
     .infer = infer_host_function,
     .grad = [](const GradContext& c) -> Values {
       fail(ErrorKind::kUnsupported, "host_function: '{}' has no gradient; detach its inputs or use autograd.Function",
-           attr<std::string>(c.attrs, 0));
+           host_function_name(c.attrs));
     },
     .sbp = broadcast_sbp,
     .effectful = true,
@@ -39,9 +71,17 @@ const OpDef* const kOps[] = {&host_function_def};
 
 std::span<const OpDef* const> host_ops() { return kOps; }
 
+const OpDef& host_function_op() { return host_function_def; }
+const std::string& host_function_name(const Attrs& attrs) { return attr<std::string>(attrs, kName); }
+HostDims host_dims_of(const Attrs& attrs) {
+  return host_dims(attr<Strings>(attrs, kDims), attr<Ints>(attrs, kInputDims), attr<Ints>(attrs, kOutputDims));
+}
+
 std::vector<Value> host_function(std::span<const Value> inputs, const std::string& name,
-                                 std::span<const TensorType> outputs) {
-  return call(host_function_def, inputs, {name, TensorTypes(outputs.begin(), outputs.end())});
+                                 std::span<const TensorType> outputs, const HostDims& dims) {
+  return call(host_function_def, inputs,
+              {name, TensorTypes(outputs.begin(), outputs.end()), dims.names, axes_list(dims.inputs),
+               axes_list(dims.outputs)});
 }
 
 }  // namespace sluice::ops

@@ -15,8 +15,8 @@ struct SLUICE_API Port {
   std::string name;
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
-  // Of a session of a plan family: the dim of each axis whose size may differ from call to call, "" of the others; the
-  // shape has the largest. Empty where no axis may.
+  // The dim of each axis whose size may differ: from call to call, of a plan family, or of an output as a step makes it
+  // (its results have their true shapes); "" of the others. The shape has the largest. Empty where no axis may.
   std::vector<std::string> dims = {};
   // Of a session: why its memory is copied; "" where it is exchanged (SessionOptions::zero_copy).
   std::string copied = {};

@@ -35,7 +35,7 @@ _LAZY = {"nn": "sluice.nn", "optim": "sluice.optim", "ops": "sluice._C.ops", "er
          "testing": "sluice.testing", "backends": "sluice.backends", "distributed": "sluice.distributed", "utils": "sluice.utils",
          "special": "sluice.special", "return_types": "sluice.return_types"}
 _LAZY_NAMES = {name: "sluice._bundle" for name in ("save", "load_graph")}
-_LAZY_NAMES["host_function"] = "sluice._host_function"
+_LAZY_NAMES.update({name: "sluice._host_function" for name in ("extent", "host_function")})
 _LAZY_NAMES["lower"] = "sluice._lower"
 _LAZY_NAMES["set_log"] = "sluice.info"
 

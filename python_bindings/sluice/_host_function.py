@@ -9,6 +9,7 @@ from typing import Any
 from sluice import _C
 from sluice._C import Tensor
 from sluice._device import device, stream as stream_scope
+from sluice._dim import Dim
 from sluice._trace import state as trace_state
 
 
@@ -50,6 +51,11 @@ def _name_of(fn: Any) -> Any:
     return name
 
 
+def _axis(size: Any) -> tuple[int, str]:
+    """An axis of a declared shape: its size, or the most of a dim and the dim's name."""
+    return (size.max, size.name) if isinstance(size, Dim) else (size, "")
+
+
 def host_function(fn: Any, *tensors: Any, out: Any, stream: str = "host") -> Any:
     """Calls `fn(*arrays)` with the contents of `tensors` as numpy arrays; returns tensors of the declared types.
 
@@ -59,6 +65,14 @@ def host_function(fn: Any, *tensors: Any, out: Any, stream: str = "host") -> Any
     In a graph this is an actor on `stream` ("host", "host:1", ...) that runs beside the compute stream; an exception
     in `fn` fails that step with fn's traceback. It may keep state: it is called once per step, in order.
 
+    An axis of a shape may be a sluice.Dim: what `fn` returns then has any number of rows there, from none to the dim's `max`
+    (its other fields say nothing here), and equally many in all results that have the dim. In a graph that is known only when
+    a step runs: build() sees `max` rows, of which those that are not there are zeros. Ops that compute row by row keep the dim;
+    results of the graph that have it, and arrays given to another host function, are as long as they are in the step, and a
+    call of such a graph returns when its step is done. A function whose inputs have the dim returns as many rows as they have.
+    Ops that would mix rows are refused with the line: mask them, with extent(), before. Raises ValueError where a result has
+    more rows than `max`, or not as many as another with the dim.
+
     Without `tensors` it is a source: `fn()` makes the next arrays by itself, or is a generator function that yields them. That it
     raises StopIteration, or returns from a generator, says that the data has ended: the steps before are finished, results of the
     others, and further calls of the graph, raise sluice.EndOfData until graph.reset().
@@ -67,7 +81,7 @@ def host_function(fn: Any, *tensors: Any, out: Any, stream: str = "host") -> Any
         if not isinstance(t, Tensor):
             raise TypeError(f"host_function: argument {i} of {fn!r} is {type(t).__name__}; must be a Tensor")
     single = isinstance(out, tuple)
-    declared = [(tuple(shape), dtype) for shape, dtype in ([out] if single else out)]
+    declared = [([_axis(size) for size in shape], dtype) for shape, dtype in ([out] if single else out)]
     if inspect.isgeneratorfunction(fn):
         if tensors:
             raise TypeError(f"host_function: {fn!r} is a generator function and gets {len(tensors)} tensors; one that yields the "
@@ -78,3 +92,15 @@ def host_function(fn: Any, *tensors: Any, out: Any, stream: str = "host") -> Any
     with device("cpu"), stream_scope(stream):
         results = _C.call_host_function(list(tensors), _name_of(fn), fn, declared)
     return results[0] if single else tuple(results)
+
+
+def extent(x: Tensor, dim: int) -> Tensor:
+    """How many rows axis `dim` of `x` has, as an int64 tensor without axes: in a graph, of the step (see host_function).
+
+        mask = sl.arange(32) < sl.extent(x, 0)            # x: (32, 8), of which a step has fewer
+        total = sl.where(mask.reshape(-1, 1), x, 0).sum()
+
+    What is joined row by row with a bool tensor made of the extent has `max` rows from then on: it can be summed, sorted or
+    kept in a buffer, and what stands in place of missing rows is as the mask says. Raises IndexError where x has no such axis.
+    """
+    return _C.extent(x, dim)

@@ -6,6 +6,8 @@
 #include "graph/call_fix.h"
 #include "graph/origin.h"
 #include "graph_object.h"
+#include "plan/extents.h"
+#include "plan/family.h"
 #include "source_location.h"
 #include "tensor/eager.h"
 #include "tensor/trace.h"
@@ -89,11 +91,12 @@ void bind_trace(nb::module_& m) {
       .def_ro("stacks", &PyCaptured::stacks)
       .def("outputs",
            [](const PyCaptured& c) {
+             std::vector<plan::NamedType> outputs;
+             for (const graph::Output& o : c.graph.graph.outputs())
+               outputs.push_back({o.name, c.graph.graph.type(o.value)});
              nb::list list;
-             for (const graph::Output& o : c.graph.graph.outputs()) {
-               const TensorType& type = c.graph.graph.type(o.value);
-               list.append(nb::make_tuple(o.name, type.dtype, type.shape));
-             }
+             for (const plan::NamedType& o : plan::visible(outputs))
+               list.append(nb::make_tuple(o.name, o.type.dtype, o.type.shape));
              return list;
            })
       .def("variables", [](const PyCaptured& c) {

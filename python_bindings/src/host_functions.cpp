@@ -4,9 +4,10 @@
 #include <cstring>
 
 #include "bindings.h"
-#include "graph/ops/host.h"
 #include "graph_object.h"
+#include "kernels/host_args.h"
 #include "tensor/eager.h"
+#include "tensor/host_call.h"
 
 namespace sluice::python {
 namespace {
@@ -113,12 +114,51 @@ ExceptionText text_of_exception(nb::python_error& error) {
   return {line, join(module.attr("format_exception")(t, v, tb))};
 }
 
-void store(const std::string& name, nb::handle result, void* data, const TensorSpec& spec, size_t index) {
-  nb::object target = numpy_view(data, spec);
+// How long the axes of dims are in the arrays that a function returned. Those of a dim that came with the inputs are as
+// long as there; of another dim, the first array says how long.
+class Extents {
+ public:
+  Extents(const std::string& name, const KernelArgs& args) : name_(name), args_(host_args(args)) {
+    said_.resize(args_.extents.size());
+    for (int d = 0; d < args_.dims.taken; ++d) said_[d] = "its inputs";
+  }
+  // The type of result `index` cut to what `array` has, where that may be. Other axes are for the caller to compare.
+  TensorSpec cut(TensorSpec spec, size_t index, const nb::object& array) {
+    if (nb::cast<int>(array.attr("ndim")) != spec.shape.rank()) return spec;
+    for (const HostDims::Axis& axis : args_.dims.outputs) {
+      if (axis.tensor != static_cast<int>(index)) continue;
+      const auto got = nb::cast<int64_t>(array.attr("shape")[axis.axis]);
+      const std::string& dim = args_.dims.names[axis.dim];
+      SLUICE_CHECK(got <= spec.shape[axis.axis],
+                   "host function '{}': result {} has {} of dim '{}' (axis {}); at most {} were declared", name_, index,
+                   got, dim, axis.axis, spec.shape[axis.axis]);
+      int64_t& extent = args_.extents[axis.dim];
+      std::string& by = said_[axis.dim];
+      if (by.empty()) {
+        extent = got;
+        by = fmt::format("result {}", index);
+      }
+      SLUICE_CHECK(got == extent, "host function '{}': result {} has {} of dim '{}' (axis {}); {} of {} must be equal",
+                   name_, index, got, dim, axis.axis, extent, by);
+      spec.shape[axis.axis] = got;
+    }
+    return spec;
+  }
+
+ private:
+  const std::string& name_;
+  const HostArgs& args_;
+  std::vector<std::string> said_;  // per dim: what has it as long as that
+};
+
+void store(const std::string& name, nb::handle result, void* data, const TensorSpec& declared, size_t index,
+           Extents& extents) {
   nb::object array = nb::module_::import_("numpy").attr("asarray")(result);
+  const TensorSpec spec = extents.cut(declared, index, array);
+  nb::object target = numpy_view(data, spec);
   if (!array.attr("shape").equal(target.attr("shape")))
     fail(ErrorKind::kValue, "host function '{}': result {} has shape {}; declared was {}", name, index,
-         text_of(array.attr("shape")), spec.shape.str());
+         text_of(array.attr("shape")), declared.shape.str());
   if (!array.attr("dtype").equal(target.attr("dtype")))
     fail(ErrorKind::kType, "host function '{}': result {} has dtype {}; declared was {}", name, index,
          text_of(array.attr("dtype")), dtype_name(spec.dtype));
@@ -140,7 +180,8 @@ void run(const std::string& name, Callee& callee, const KernelArgs& args, const 
   if (results.size() != outputs.size())
     fail(ErrorKind::kValue, "host function '{}': returned {} arrays; declared were {}", name, results.size(),
          outputs.size());
-  for (size_t i = 0; i < outputs.size(); ++i) store(name, results[i], args.outputs[i], outputs[i], i);
+  Extents extents(name, args);
+  for (size_t i = 0; i < outputs.size(); ++i) store(name, results[i], args.outputs[i], outputs[i], i, extents);
 }
 
 }  // namespace
@@ -163,15 +204,25 @@ HostFunction host_function_of(const std::string& name, nb::object callable) {
 }
 
 void bind_host_functions(nb::module_& m) {
+  // Of each output, per axis: its size, or the most of a dim and the dim's name.
+  using Axis = std::pair<int64_t, std::string>;
   m.def("call_host_function", [](const std::vector<Value>& inputs, const std::string& name, nb::callable function,
-                                 const std::vector<std::pair<Shape, DType>>& outputs) {
-    std::vector<TensorType> types;
-    for (const auto& [shape, dtype] : outputs) types.push_back({dtype, shape});
+                                 const std::vector<std::pair<std::vector<Axis>, DType>>& outputs) {
+    std::vector<HostOutput> declared;
+    for (const auto& [axes, dtype] : outputs) {
+      HostOutput& output = declared.emplace_back();
+      output.type.dtype = dtype;
+      for (const auto& [size, dim] : axes) {
+        output.type.shape.push_back(size);
+        output.dims.push_back(dim);
+      }
+    }
     const HostFunctions functions{{name, host_function_of(name, std::move(function))}};
     const GilRelease release;
     const HostFunctionScope scope(functions);
-    return ops::host_function(inputs, name, types);
+    return call_host_function(inputs, name, declared);
   });
+  m.def("extent", [](const Value& x, int64_t dim) { return extent_of(x, dim); });
 }
 
 }  // namespace sluice::python

@@ -1,0 +1,33 @@
+#pragma once
+// Results that may be shorter than the plan has room for: how long they are is told by further outputs of the plan.
+//
+// These are scalars of int64, each called after a result, its axis and the dim: "text[1=words]". Callers see results
+// as long as they are, and none of these.
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace sluice::plan {
+
+struct NamedType;
+
+struct ResultExtent {
+  int output = 0;  // the result
+  int axis = 0;
+  std::string dim;
+  int extent = 0;  // the output that tells how long it is
+};
+
+// The name of the output that tells how long an axis of another is.
+std::string extent_name(const std::string& output, int axis, const std::string& dim);
+std::vector<NamedType> named_outputs(const Plan& plan);
+// All there are among these outputs.
+std::vector<ResultExtent> result_extents(std::span<const NamedType> outputs);
+// The outputs that callers see: `outputs` without those that tell how long others are.
+std::vector<NamedType> visible(std::span<const NamedType> outputs);
+// The same as result_extents(), with results by their number among the visible.
+std::vector<ResultExtent> visible_extents(std::span<const NamedType> outputs);
+
+}  // namespace sluice::plan
