@@ -24,8 +24,7 @@ std::vector<HostDims::Axis> axes_of(const Ints& list, size_t dims, const char* w
 }  // namespace
 
 HostDims host_dims(const Strings& names, const Ints& inputs, const Ints& outputs) {
-  HostDims dims{names, 0, axes_of(inputs, names.size(), "input_dims"),
-                axes_of(outputs, names.size(), "output_dims")};
+  HostDims dims{names, 0, axes_of(inputs, names.size(), "input_dims"), axes_of(outputs, names.size(), "output_dims")};
   for (const HostDims::Axis& axis : dims.inputs) dims.taken = std::max(dims.taken, axis.dim + 1);
   for (int d = 0; d < static_cast<int>(names.size()); ++d) {
     const auto& axes = d < dims.taken ? dims.inputs : dims.outputs;

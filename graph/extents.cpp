@@ -8,7 +8,9 @@
 namespace sluice::graph {
 namespace {
 
-bool is_source(const Node& node) { return node.op == &ops::host_function_op() && !ops::host_dims_of(node.attrs).names.empty(); }
+bool is_source(const Node& node) {
+  return node.op == &ops::host_function_op() && !ops::host_dims_of(node.attrs).names.empty();
+}
 
 std::string at(const Provenance& of) { return of.source.known() ? fmt::format("  ({})", of.source.str()) : ""; }
 
@@ -35,7 +37,8 @@ Extents::Extents(const Graph& graph) : graph_(graph) {
     const VaryingAxis& axis = of(variable.update).front();
     const TensorType& type = graph.type(variable.update);
     fail(ErrorKind::kUnsupported,
-         "variable '{}': its update varies in length: axis {} is of dim '{}'; what is kept must be all there, so mask it "
+         "variable '{}': its update varies in length: axis {} is of dim '{}'; what is kept must be all there, so mask "
+         "it "
          "before: {}{}",
          variable.name, axis.axis, axis.dim, mask_of(type.shape.rank(), axis.axis, type.shape[axis.axis]),
          at(graph.provenance(variable.update)));
@@ -51,7 +54,8 @@ void Extents::infer(const std::vector<ValueId>& roots) {
   made_of_.resize(graph_.values().size());
   std::vector<bool> needed(nodes.size(), false);
   const auto need = [&](ValueId value) {
-    if (value != kNoValue && graph_.values()[value].kind == ValueKind::kNode) needed[graph_.values()[value].index] = true;
+    if (value != kNoValue && graph_.values()[value].kind == ValueKind::kNode)
+      needed[graph_.values()[value].index] = true;
   };
   for (const ValueId root : roots) need(root);
   for (size_t n = nodes.size(); n-- > 0;)
@@ -122,14 +126,17 @@ void Extents::carry(const Node& node, ValueId extent) {
           other = varying;
       }
       for (size_t o = 0; o < node.outputs.size() && keeps; ++o)
-        keeps = row.outputs[o].kind == Sbp::Kind::kSplit && graph_.type(node.outputs[o]).shape[row.outputs[o].axis] == room;
+        keeps =
+            row.outputs[o].kind == Sbp::Kind::kSplit && graph_.type(node.outputs[o]).shape[row.outputs[o].axis] == room;
       if (!keeps || carried.empty()) continue;
-      SLUICE_CHECK_KIND(kUnsupported, other == nullptr,
-                        "{}: rows of dim '{}' meet rows of dim '{}', of which there may be more or fewer; make both by one "
-                        "host function, or mask them{}",
-                        node.op->name, dim, other->dim, at(node));
+      SLUICE_CHECK_KIND(
+          kUnsupported, other == nullptr,
+          "{}: rows of dim '{}' meet rows of dim '{}', of which there may be more or fewer; make both by one "
+          "host function, or mask them{}",
+          node.op->name, dim, other->dim, at(node));
       for (const auto& axis : carried) left.erase(axis);
-      for (size_t o = 0; o < node.outputs.size() && !masked; ++o) add(node.outputs[o], {row.outputs[o].axis, extent, dim});
+      for (size_t o = 0; o < node.outputs.size() && !masked; ++o)
+        add(node.outputs[o], {row.outputs[o].axis, extent, dim});
     }
   }
   if (!left.empty()) refuse(node, left.begin()->first, *find(node.inputs[left.begin()->first], left.begin()->second));
@@ -137,9 +144,11 @@ void Extents::carry(const Node& node, ValueId extent) {
 
 void Extents::refuse(const Node& node, size_t input, const VaryingAxis& axis) const {
   const TensorType& type = graph_.type(node.inputs[input]);
-  const std::string name = node.op->variadic() ? fmt::format("input {}", input) : fmt::format("'{}'", node.op->inputs[input]);
+  const std::string name =
+      node.op->variadic() ? fmt::format("input {}", input) : fmt::format("'{}'", node.op->inputs[input]);
   fail(ErrorKind::kUnsupported,
-       "{}: mixes rows of dim '{}' (axis {} of {}, {}), of which there may be fewer than {}, with what lies beyond; mask "
+       "{}: mixes rows of dim '{}' (axis {} of {}, {}), of which there may be fewer than {}, with what lies beyond; "
+       "mask "
        "them before: {}{}",
        node.op->name, axis.dim, axis.axis, name, type.str(), type.shape[axis.axis],
        mask_of(type.shape.rank(), axis.axis, type.shape[axis.axis]), at(node));

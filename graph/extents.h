@@ -4,9 +4,9 @@
 // A value of a graph has a fixed type. What a host function makes may be shorter: its axes of a dim have as many rows
 // as a further output of it, the extent, says, and zeros beyond. An op carries such an axis on where a row of its
 // placements (OpDef::sbp) has it split in inputs and outputs alike: what lies in a part of them then comes of the same
-// part, so that rows within the extent come of rows within it, and what lies beyond does no harm. Where an op mixes rows
-// it is refused, unless they are masked: joined row by row with a bool made of the extent, as where() does. What is
-// masked is as long as its type says.
+// part, so that rows within the extent come of rows within it, and what lies beyond does no harm. Where an op mixes
+// rows it is refused, unless they are masked: joined row by row with a bool made of the extent, as where() does. What
+// is masked is as long as its type says.
 #include <span>
 #include <string>
 #include <vector>
@@ -43,8 +43,8 @@ class Extents {
   [[noreturn]] void refuse(const Node& node, size_t input, const VaryingAxis& axis) const;
 
   const Graph& graph_;
-  std::vector<std::vector<VaryingAxis>> axes_;   // per value
-  std::vector<std::vector<ValueId>> made_of_;    // per value: extents, ascending
+  std::vector<std::vector<VaryingAxis>> axes_;  // per value
+  std::vector<std::vector<ValueId>> made_of_;   // per value: extents, ascending
 };
 
 }  // namespace sluice::graph

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <charconv>
 
-#include "plan/family.h"
-
 namespace sluice::plan {
 
 std::string extent_name(const std::string& output, int axis, const std::string& dim) {

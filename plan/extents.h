@@ -11,7 +11,10 @@
 
 namespace sluice::plan {
 
-struct NamedType;
+struct NamedType {
+  std::string name;
+  TensorType type;
+};
 
 struct ResultExtent {
   int output = 0;  // the result

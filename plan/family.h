@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/tensor_spec.h"
+#include "plan/extents.h"
 #include "plan/plan.h"
 
 namespace sluice::plan {
@@ -45,11 +46,6 @@ struct FamilyPort {
   // REQUIRES: no axis is kOther.
   Shape shape(const Extents& extents) const;
   bool operator==(const FamilyPort&) const = default;
-};
-
-struct NamedType {
-  std::string name;
-  TensorType type;
 };
 
 struct Family {

@@ -132,7 +132,7 @@ std::string Plan::verify() const {
       add(m, plan::verify(plan).str());
       if (plans.family.dims.empty()) continue;
       try {
-        plan::check_member(plans.family, m, inputs_of(plan), outputs_of(plan));
+        plan::check_member(plans.family, m, inputs_of(plan), plan::visible(plan::named_outputs(plan)));
         plan::check_updates(plans.family, plan);
       } catch (const sluice::Error& error) {
         add(m, error.what());

@@ -10,7 +10,6 @@
 #include "include/sluice/error.h"
 #include "include/sluice/plan.h"
 #include "include/sluice/tensor.h"
-#include "plan/extents.h"
 #include "plan/family.h"
 #include "runtime/session.h"
 

@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "plan/extents.h"
 #include "plan/family.h"
 #include "runtime/session.h"
 

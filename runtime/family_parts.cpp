@@ -83,7 +83,8 @@ std::vector<OutputTensor> join_parts(const plan::Family& family, const std::vect
   std::vector<OutputTensor> joined;
   for (size_t o = 0; o < family.outputs.size(); ++o) {
     const plan::FamilyPort& port = family.outputs[o];
-    const TensorSpec whole = TensorSpec::contiguous({port.dtype, joined_shape(family, port, extents, parts, results, o)});
+    const TensorSpec whole =
+        TensorSpec::contiguous({port.dtype, joined_shape(family, port, extents, parts, results, o)});
     auto storage = std::make_shared<Storage>(make_host_allocator(), whole.extent_bytes());
     for (size_t p = 0; p < parts.size(); ++p) {
       const OutputTensor& from = results[p][o];

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "plan/extents.h"
-#include "plan/family.h"
 
 namespace sluice {
 namespace {
@@ -106,11 +105,13 @@ Ports ports_of(const plan::Plan& plan, const plan::FiringCounts& counts, const p
   for (const plan::ResultExtent& e : extents) {
     const int port = ports.output_of[static_cast<size_t>(e.output)];
     if (port < 0) continue;  // a copy of one that is told already
-    const TensorType &all = ports.outputs[static_cast<size_t>(port)].type, &once = outputs[static_cast<size_t>(e.output)].type;
-    SLUICE_CHECK_KIND(kUnsupported, all == once,
-                      "plan '{}': output '{}': a step has {}, of several firings that give {}; what varies in length, as "
-                      "its axis {} does, must be given once",
-                      plan.name, outputs[static_cast<size_t>(e.output)].name, all.str(), once.str(), e.axis);
+    const TensorType &all = ports.outputs[static_cast<size_t>(port)].type,
+                     &once = outputs[static_cast<size_t>(e.output)].type;
+    SLUICE_CHECK_KIND(
+        kUnsupported, all == once,
+        "plan '{}': output '{}': a step has {}, of several firings that give {}; what varies in length, as "
+        "its axis {} does, must be given once",
+        plan.name, outputs[static_cast<size_t>(e.output)].name, all.str(), once.str(), e.axis);
     varying.push_back({port, e.axis, e.dim, e.extent});
   }
   if (!varying.empty()) ports.varying = std::make_shared<const std::vector<Ports::Varying>>(std::move(varying));

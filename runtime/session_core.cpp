@@ -226,8 +226,8 @@ Status SessionCore::read_extent(StepState& state, int output, const void* slot) 
     try {
       port_memory_->copy_out(view.index, &extent, view.spec, slot, view.spec);
       SLUICE_CHECK(extent >= 0 && extent <= port.type.shape[varying.axis],
-                   "session '{}': output '{}': dim '{}' is {} long; must be 0 to {}", plan().name, port.name, varying.dim,
-                   extent, port.type.shape[varying.axis]);
+                   "session '{}': output '{}': dim '{}' is {} long; must be 0 to {}", plan().name, port.name,
+                   varying.dim, extent, port.type.shape[varying.axis]);
     } catch (...) {
       return Status::from_current_exception();
     }

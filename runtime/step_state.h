@@ -20,8 +20,8 @@ class StepState {
   std::vector<OutputTensor> outputs;
   std::shared_ptr<const std::vector<Ports::Varying>> varying;  // axes of outputs; may be null
   std::vector<int64_t> extents;                                // per varying axis
-  int sinks_done = 0;  // session's lock
-  Status pending;      // session's lock: the first sink's failure
+  int sinks_done = 0;                                          // session's lock
+  Status pending;                                              // session's lock: the first sink's failure
 
   void reset(uint64_t new_step) {
     step = new_step;

@@ -14,7 +14,6 @@
 #include "graph/ops/global.h"
 #include "kernels/target.h"
 #include "plan/extents.h"
-#include "plan/family.h"
 #include "plan/ranks.h"
 #include "streams/collective/world.h"
 #include "streams/stream.h"

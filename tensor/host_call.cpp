@@ -37,15 +37,17 @@ class CallDims {
   void add(int output, int axis, int64_t size, const std::string& name) {
     const auto first = std::find(dims_.names.begin(), dims_.names.end(), name);
     const auto dim = first - dims_.names.begin();
-    SLUICE_CHECK(first == dims_.names.end() || std::find(first + 1, dims_.names.end(), name) == dims_.names.end(),
-                 "host_function: '{}': its inputs have two dims '{}', each as long as its source made it; an output can "
-                 "have only one of them: give them different names",
-                 function_, name);
+    SLUICE_CHECK(
+        first == dims_.names.end() || std::find(first + 1, dims_.names.end(), name) == dims_.names.end(),
+        "host_function: '{}': its inputs have two dims '{}', each as long as its source made it; an output can "
+        "have only one of them: give them different names",
+        function_, name);
     if (first == dims_.names.end()) {
       dims_.names.push_back(name);
       sizes_.push_back(size);
     }
-    SLUICE_CHECK(sizes_[dim] == size, "host_function: '{}': output {} has a dim '{}' of at most {}; elsewhere it is of at most {}",
+    SLUICE_CHECK(sizes_[dim] == size,
+                 "host_function: '{}': output {} has a dim '{}' of at most {}; elsewhere it is of at most {}",
                  function_, output, name, size, sizes_[dim]);
     dims_.outputs.push_back({output, axis, static_cast<int>(dim)});
   }

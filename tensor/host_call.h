@@ -15,8 +15,8 @@ struct HostOutput {
 };
 
 // Calls the function registered under `name`. In a graph, it gets inputs that vary in length as long as they are in the
-// step, and a dim that inputs have as well is as long as there. Otherwise results are as long as the function made them.
-// Throws kValue where two inputs have dims of one name that vary by themselves, or there is not room alike.
+// step, and a dim that inputs have as well is as long as there. Otherwise results are as long as the function made
+// them. Throws kValue where two inputs have dims of one name that vary by themselves, or there is not room alike.
 std::vector<Value> call_host_function(std::span<const Value> inputs, const std::string& name,
                                       std::span<const HostOutput> outputs);
 

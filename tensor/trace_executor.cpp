@@ -15,7 +15,6 @@
 #include "graph/ops/shaping.h"
 #include "graph/origin.h"
 #include "plan/extents.h"
-#include "plan/family.h"
 
 namespace sluice {
 namespace {
@@ -429,8 +428,9 @@ void TraceExecutor::add_extents() {
   std::vector<plan::NamedType> named;
   for (const graph::Output& result : results) named.push_back({result.name, graph_.type(result.value)});
   for (const plan::ResultExtent& taken : plan::result_extents(named))
-    fail(ErrorKind::kValue, "graph '{}': a result is called '{}', which stands for how long '{}' is; give it another name",
-         graph_.name, named[static_cast<size_t>(taken.extent)].name, named[static_cast<size_t>(taken.output)].name);
+    fail(ErrorKind::kValue,
+         "graph '{}': a result is called '{}', which stands for how long '{}' is; give it another name", graph_.name,
+         named[static_cast<size_t>(taken.extent)].name, named[static_cast<size_t>(taken.output)].name);
   for (const graph::Output& result : results) {
     for (const graph::VaryingAxis& axis : extents.of(result.value)) {
       SLUICE_CHECK_KIND(kUnsupported, graph_.every(result.value) == graph_.every(axis.extent),
@@ -442,9 +442,8 @@ void TraceExecutor::add_extents() {
   }
 }
 
-CapturedGraph TraceExecutor::finish(const std::vector<std::pair<std::string, Value>>& outputs) {
+void TraceExecutor::set_updates() {
   const GradMode off(false);
-  for (const auto& [name, value] : outputs) graph_.add_output(name, id(value));
   for (Variable* variable : used_) {
     if (variable->random) {
       const int64_t one_step[] = {0, 1};
@@ -454,7 +453,22 @@ CapturedGraph TraceExecutor::finish(const std::vector<std::pair<std::string, Val
     }
     if (variable->cell->current != variable->laid) graph_.set_update(variable->index, variable->cell->current);
   }
+}
+
+CapturedGraph TraceExecutor::finish(const std::vector<std::pair<std::string, Value>>& outputs) {
+  const GradMode off(false);
+  for (const auto& [name, value] : outputs) graph_.add_output(name, id(value));
+  set_updates();
   add_extents();
+  return capture();
+}
+
+CapturedGraph TraceExecutor::unfinished() {
+  set_updates();
+  return capture();
+}
+
+CapturedGraph TraceExecutor::capture() {
   restore_autograd();
   CapturedGraph captured{std::move(graph_storage_), {}};
   for (size_t i = 0; i < inputs_.size(); ++i)

@@ -76,6 +76,8 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   std::pair<Value, int64_t> random_state(const Value& state);
   // What varies in length among the outputs gets further outputs that tell how long it is (plan/extents.h).
   CapturedGraph finish(const std::vector<std::pair<std::string, Value>>& outputs);
+  // The graph as far as it came, of a trace that failed.
+  CapturedGraph unfinished();
   // Gives tensors that outlive the trace their own gradients back. Idempotent.
   void restore_autograd();
 
@@ -123,6 +125,8 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   std::string take_name(const std::string& prefix);
   void add_variable(const std::string& name, const Value& tensor);
   void add_extents();
+  void set_updates();
+  CapturedGraph capture();
 
   EagerExecutor& eager_;
   graph::Graph graph_storage_;

@@ -13,16 +13,17 @@ constexpr int kName = 0, kOutputs = 1, kDims = 2, kInputDims = 3, kOutputDims = 
 const TensorType kExtent{DType::kInt64, {}};
 
 // The size that all axes of a dim have: what there is room for.
-void check_room(Types tensors, const std::vector<HostDims::Axis>& axes, const HostDims& dims, std::vector<int64_t>& room,
-                const char* what) {
+void check_room(Types tensors, const std::vector<HostDims::Axis>& axes, const HostDims& dims,
+                std::vector<int64_t>& room, const char* what) {
   for (const HostDims::Axis& axis : axes) {
     SLUICE_CHECK(axis.tensor < static_cast<int>(tensors.size()) && axis.axis < tensors[axis.tensor].shape.rank(),
                  "dims: {} {} has no axis {}; one of dim '{}' must be there", what, axis.tensor, axis.axis,
                  dims.names[axis.dim]);
     const int64_t size = tensors[axis.tensor].shape[axis.axis];
     if (room[axis.dim] < 0) room[axis.dim] = size;
-    SLUICE_CHECK(room[axis.dim] == size, "dims: axis {} of {} {} has room for {} of dim '{}', and another for {}; must be equal",
-                 axis.axis, what, axis.tensor, size, dims.names[axis.dim], room[axis.dim]);
+    SLUICE_CHECK(room[axis.dim] == size,
+                 "dims: axis {} of {} {} has room for {} of dim '{}', and another for {}; must be equal", axis.axis,
+                 what, axis.tensor, size, dims.names[axis.dim], room[axis.dim]);
   }
 }
 
@@ -34,7 +35,8 @@ std::vector<TensorType> infer_host_function(Types in, Present, const Attrs& attr
   const auto taken = static_cast<size_t>(dims.taken);
   SLUICE_CHECK(in.size() >= taken, "dims: {} inputs; must be at least the {} extents", in.size(), taken);
   for (size_t i = in.size() - taken; i < in.size(); ++i)
-    SLUICE_CHECK_KIND(kType, in[i] == kExtent, "dims: input {} is {}; an extent must be {}", i, in[i].str(), kExtent.str());
+    SLUICE_CHECK_KIND(kType, in[i] == kExtent, "dims: input {} is {}; an extent must be {}", i, in[i].str(),
+                      kExtent.str());
   std::vector<int64_t> room(dims.names.size(), -1);
   check_room(in.first(in.size() - taken), dims.inputs, dims, room, "input");
   check_room(types, dims.outputs, dims, room, "output");
@@ -46,8 +48,10 @@ const OpDef host_function_def{
     .name = "host_function",
     .doc =
         "Calls the function registered as `name` with the engine (Python or C++), on a host stream; it writes the "
-        "`outputs`, a list of types. Axes of `output_dims` (output, axis, dim, ...) may be shorter in a step, up to their "
-        "size: their extents are further outputs. Those of `input_dims` it gets as long as further inputs, the extents, "
+        "`outputs`, a list of types. Axes of `output_dims` (output, axis, dim, ...) may be shorter in a step, up to "
+        "their "
+        "size: their extents are further outputs. Those of `input_dims` it gets as long as further inputs, the "
+        "extents, "
         "say. Not differentiable.",
     .inputs = {"xs*"},
     .params = {{.name = "name", .default_value = std::string(), .required = true},
@@ -79,9 +83,9 @@ HostDims host_dims_of(const Attrs& attrs) {
 
 std::vector<Value> host_function(std::span<const Value> inputs, const std::string& name,
                                  std::span<const TensorType> outputs, const HostDims& dims) {
-  return call(host_function_def, inputs,
-              {name, TensorTypes(outputs.begin(), outputs.end()), dims.names, axes_list(dims.inputs),
-               axes_list(dims.outputs)});
+  return call(
+      host_function_def, inputs,
+      {name, TensorTypes(outputs.begin(), outputs.end()), dims.names, axes_list(dims.inputs), axes_list(dims.outputs)});
 }
 
 }  // namespace sluice::ops

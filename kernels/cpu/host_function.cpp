@@ -21,7 +21,8 @@ T attr_or_empty(const NamedAttrs& attrs, const char* name) {
 // Of a contiguous tensor, what lies beyond the extent of an axis.
 void zero_beyond(void* data, const TensorSpec& spec, int axis, int64_t extent) {
   size_t row = dtype_size(spec.dtype), blocks = 1;
-  for (int i = 0; i < spec.shape.rank(); ++i) (i < axis ? blocks : row) *= static_cast<size_t>(i == axis ? 1 : spec.shape[i]);
+  for (int i = 0; i < spec.shape.rank(); ++i)
+    (i < axis ? blocks : row) *= static_cast<size_t>(i == axis ? 1 : spec.shape[i]);
   const size_t block = row * static_cast<size_t>(spec.shape[axis]), kept = row * static_cast<size_t>(extent);
   for (size_t b = 0; b < blocks; ++b) std::memset(static_cast<std::byte*>(data) + b * block + kept, 0, block - kept);
 }

@@ -7,7 +7,6 @@
 #include "graph/origin.h"
 #include "graph_object.h"
 #include "plan/extents.h"
-#include "plan/family.h"
 #include "source_location.h"
 #include "tensor/eager.h"
 #include "tensor/trace.h"
@@ -125,6 +124,12 @@ void bind_trace(nb::module_& m) {
       .def("finish",
            [](PyTrace& t, const std::vector<std::pair<std::string, Value>>& outputs) {
              PyCaptured captured{t.open().finish(outputs), std::move(t.stacks)};
+             t.close();
+             return captured;
+           })
+      .def("unfinished",
+           [](PyTrace& t) {
+             PyCaptured captured{t.open().executor().unfinished(), std::move(t.stacks)};
              t.close();
              return captured;
            })

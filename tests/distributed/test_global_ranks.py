@@ -384,6 +384,33 @@ def test_a_step_that_fails_and_a_rank_that_is_killed_are_named(start):
                      "all_gather: rank 1 is gone: its connection closed without a goodbye; it crashed or was killed"]
 
 
+def test_values_that_vary_in_length_are_each_ranks_own_until_they_are_masked(ranks):
+    out = ranks(2, """
+    dist.init()
+    W = sl.placement("sim", [0, 1])
+    def batches():
+        for n in (8, 3, 0):
+            yield np.full((n, 2), n, np.float32)
+    class Net(sl.nn.Graph):
+        def build(self):
+            x = sl.host_function(batches, out=((sl.Dim("rows", max=8), 2), sl.float32))
+            mask = (sl.arange(8) < sl.extent(x, 0)).reshape(-1, 1)
+            return x * 2, sl.where(mask, x, 0).to_global(W, sl.sbp.split(0)).sum()
+    class Refused(sl.nn.Graph):
+        def build(self):
+            return sl.host_function(batches, out=((sl.Dim("rows", max=8), 2), sl.float32)).to_global(W, sl.sbp.split(0))
+    graph = Net()
+    for n in (8, 3, 0):
+        local, total = graph()
+        print(local.numpy().tolist() == [[2.0 * n] * 2] * n, total.item())
+    try:
+        Refused()()
+    except NotImplementedError as error:
+        print(str(error).split(" of ")[0])
+    """)
+    assert out[0] == out[1] == ["True 128.0", "True 18.0", "True 0.0", "to_global: mixes rows"]
+
+
 def test_ranks_with_other_kernels_are_named(ranks):
     library = pathlib.Path(os.environ.get("SLUICE_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build/release"))
     lines = ranks(2, f"""

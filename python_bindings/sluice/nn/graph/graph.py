@@ -292,7 +292,7 @@ class Graph:
             refused.captured = captured
             return captured, results, trace_state.functions
         except _C.Error:
-            refused.captured = scope.finish([])  # as far as it came
+            refused.captured = scope.unfinished()
             raise
         finally:
             trace_state.names = trace_state.functions = trace_state.stepped = trace_state.batches = None
