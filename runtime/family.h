@@ -50,7 +50,8 @@ class SessionFamily {
   const plan::Family& family() const;
   std::vector<PortInfo> inputs() const;
   std::vector<PortInfo> outputs() const;
-  // Axes of outputs that are as long as a step makes them, by the number of the output, whatever the family's dims.
+  // Axes of outputs that are as long as a step makes them, by the number of the output, whatever the family's dims; of
+  // a plan for one process.
   std::vector<plan::ResultExtent> varying_outputs() const;
   // Every byte of the members' plans, what they share counted once.
   plan::FamilyLedger ledger() const;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "plan/extents.h"
 
 namespace sluice {
 namespace {
@@ -33,15 +32,14 @@ void times_rows(const plan::Plan& plan, PortInfo& port, int64_t parts) {
                plan.name, port.name, parts, port.type.str());
 }
 
-// The plan's outputs as callers call them.
+}  // namespace
+
 std::vector<plan::NamedType> named_outputs(const plan::Plan& plan, const plan::Shards& shards) {
   std::vector<plan::NamedType> outputs = plan::named_outputs(plan);
   for (plan::NamedType& output : outputs)
     if (const plan::Shard* known = plan::find_shard(shards.outputs, output.name)) output.name = known->whole;
   return outputs;
 }
-
-}  // namespace
 
 int64_t firings_per_step(const plan::FiringCounts& counts, int sink) {
   return std::max<int64_t>(1, static_cast<int64_t>(counts.per_period(sink) / counts.period()));

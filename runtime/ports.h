@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/extents.h"
 #include "plan/firing_counts.h"
 #include "plan/plan.h"
 #include "plan/shard.h"
@@ -30,6 +31,9 @@ struct Ports {
   };
   std::shared_ptr<const std::vector<Varying>> varying;  // by port and axis; null where none does
 };
+
+// The plan's outputs as callers call them.
+std::vector<plan::NamedType> named_outputs(const plan::Plan& plan, const plan::Shards& shards);
 
 // How often a sink fires for a step; 1 also where it answers several at once.
 int64_t firings_per_step(const plan::FiringCounts& counts, int sink);

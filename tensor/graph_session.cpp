@@ -13,8 +13,8 @@
 #include "graph/autodiff/tape.h"
 #include "graph/ops/global.h"
 #include "kernels/target.h"
-#include "plan/extents.h"
 #include "plan/ranks.h"
+#include "runtime/ports.h"
 #include "streams/collective/world.h"
 #include "streams/stream.h"
 #include "tensor/donation.h"
@@ -282,7 +282,7 @@ void GraphSession::Impl::start() {
   for (const PortInfo& port : session.inputs()) takes.insert(port.name);
   for (const PortInfo& port : session.outputs()) results.push_back(port.type);
   check_donated_ports();
-  results_vary = !plan::result_extents(plan::named_outputs(result.plan)).empty();
+  results_vary = !plan::result_extents(named_outputs(result.plan, shards)).empty();
 }
 
 GraphSession::GraphSession(EagerExecutor& eager, CapturedGraph captured, GraphSessionOptions options)

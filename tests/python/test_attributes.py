@@ -92,5 +92,7 @@ def test_meshes_and_sbp_are_checked():
 
 def test_signatures_tell_the_kinds():
     assert _C.ops.to_global.signature == "(x: Tensor, mesh: Sequence[str], sbp: str, axis: int = 0)"
-    assert _C.ops.host_function.signature == "(xs: Sequence[Tensor], name: str, outputs: Sequence[tuple[dtype, Sequence[int]]])"
+    assert _C.ops.host_function.signature == (
+        "(xs: Sequence[Tensor], name: str, outputs: Sequence[tuple[dtype, Sequence[int]]], dims: Sequence[str] = [], "
+        "input_dims: Sequence[int] = [], output_dims: Sequence[int] = [])")
     assert _C.ops.fused.signature == "(xs: Sequence[Tensor], body: dict)"
