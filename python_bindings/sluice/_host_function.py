@@ -66,7 +66,7 @@ def host_function(fn: Any, *tensors: Any, out: Any, stream: str = "host") -> Any
     in `fn` fails that step with fn's traceback. It may keep state: it is called once per step, in order.
 
     An axis of a shape may be a sluice.Dim: what `fn` returns then has any number of rows there, from none to the dim's `max`
-    (its other fields say nothing here), and equally many in all results that have the dim. In a graph that is known only when
+    (nothing else it says counts here), and equally many in all results that have the dim. In a graph that is known only when
     a step runs: build() sees `max` rows, of which those that are not there are zeros. Ops that compute row by row keep the dim;
     results of the graph that have it, and arrays given to another host function, are as long as they are in the step, and a
     call of such a graph returns when its step is done. A function whose inputs have the dim returns as many rows as they have.

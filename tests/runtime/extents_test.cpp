@@ -5,6 +5,8 @@
 #include "include/sluice/sluice.hpp"
 #include "kernels/host_args.h"
 #include "runtime/bundle_fixture.h"
+#include "runtime/family.h"
+#include "runtime/family_bundle.h"
 
 namespace sluice::test {
 namespace {
@@ -18,20 +20,22 @@ TensorSpec int64_scalar() { return TensorSpec::contiguous({DType::kInt64, {}}); 
 View scalar(int reg) { return {BaseKind::kRegister, reg, 0, 0, int64_scalar()}; }
 
 // y = copy(x), float32(3, 4), of which a step has `n` rows or columns, as its other input says; z is whole.
-Plan cut_plan(int axis) {
+Plan cut_plan(int axis, int64_t rows = kRows) {
   Plans b("cut");
   b.stream("cpu:0", StreamKind::kCompute, 0);
   const int feed = b.feed("feed"), net = b.actor("net"), sink = b.sink("sink");
   const auto reg = [&](const char* name, int from, int to, uint64_t bytes) {
     return b.reg(name, from, {to}, {.quota = 2, .bytes = bytes});
   };
-  const int x = reg("x", feed, net, 48), n = reg("n", feed, net, 8);
-  const int y = reg("y", net, sink, 48), e = reg("e", net, sink, 8), z = reg("z", net, sink, 48);
-  const auto all = [&](int r) { return b.of_reg(r, {kRows, kColumns}); };
+  const Shape shape{rows, kColumns};
+  const auto bytes = static_cast<uint64_t>(numel(shape)) * 4;
+  const int x = reg("x", feed, net, bytes), n = reg("n", feed, net, 8);
+  const int y = reg("y", net, sink, bytes), e = reg("e", net, sink, 8), z = reg("z", net, sink, bytes);
+  const auto all = [&](int r) { return b.of_reg(r, shape); };
   b.run(net, "copy", {all(x)}, {all(y)});
   b.run(net, "copy", {scalar(n)}, {scalar(e)});
   b.run(net, "copy", {all(x)}, {all(z)});
-  b.input("x", x, b.f32({kRows, kColumns}));
+  b.input("x", x, b.f32(shape));
   b.input("n", n, int64_scalar());
   b.output(extent_name("y", axis, "rows"), scalar(e));
   b.output("y", all(y));
@@ -106,6 +110,37 @@ TEST_P(Cuts, WhatCannotBeFailsTheStepAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Axes, Cuts, ::testing::Combine(::testing::Values(0, 1), ::testing::Bool()));
+
+TEST(Extents, MembersOfAFamilyCutAlongOtherAxes) {
+  const TestFolder folder("sluice_extents_family_");
+  const FamilyAxis batch{0, 0}, columns{FamilyAxis::kFixed, kColumns};
+  for (const Fit fit : {Fit::kPad, Fit::kSplit}) {
+    FamilyBundle bundle{{"cut",
+                         {{"batch", 1, 4, fit}},
+                         {{"x", DType::kFloat32, {batch, columns}}, {"n", DType::kInt64, {}}},
+                         {{"y", DType::kFloat32, {batch, columns}}, {"z", DType::kFloat32, {batch, columns}}},
+                         {{2}, {4}}},
+                        {},
+                        {{"by", "test"}}};
+    for (const int64_t size : {2, 4}) bundle.members.push_back({cut_plan(1, size), "graph text\n", {}, {}, {}});
+    save_family_bundle(folder.path(), bundle);
+    Engine engine({.cores = 1});
+    SessionFamily family = SessionFamily::load(engine, folder.path());
+    ASSERT_EQ(family.varying_outputs().size(), 1u);
+    EXPECT_EQ(family.varying_outputs()[0].dim, "rows");
+    for (const int64_t size : {3, 2, 1}) {
+      const Floats x = counting();
+      const int64_t n = 2;
+      const InputTensor inputs[] = {{x.data(), PlanBuilder::f32({size, kColumns})}, {&n, int64_scalar()}};
+      FamilyStep step = family.submit(inputs);
+      ASSERT_EQ(step.outputs().size(), 2u);
+      EXPECT_EQ(step.outputs()[0].type.shape, Shape({size, n}));
+      for (int64_t i = 0; i < size * n; ++i)
+        EXPECT_EQ(values(step.outputs()[0])[static_cast<size_t>(i)], static_cast<float>(i / n * kColumns + i % n));
+      EXPECT_EQ(step.outputs()[1].type.shape, Shape({size, kColumns}));
+    }
+  }
+}
 
 TEST(Extents, ABundleGivesTheTrueShapesToCppAndC) {
   const TestFolder folder("sluice_extents_");
