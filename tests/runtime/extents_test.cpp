@@ -173,7 +173,7 @@ TEST(Extents, ABundleGivesTheTrueShapesToCppAndC) {
   ok(sluice_engine_create(&options, &c_engine));
   sluice_session* c_session = nullptr;
   ok(sluice_session_load(c_engine, folder.path().c_str(), nullptr, &c_session));
-  sluice_port port;
+  sluice_port port = SLUICE_PORT_INIT;
   ok(sluice_session_output(c_session, 0, &port));
   EXPECT_STREQ(port.dims[1], "rows");
   EXPECT_EQ(port.dims[0], nullptr);
