@@ -21,7 +21,40 @@ std::vector<HostDims::Axis> axes_of(const Ints& list, size_t dims, const char* w
   return axes;
 }
 
+// Without the extents behind them.
+std::span<const TensorType> without_extents(std::span<const TensorType> tensors, int extents, const char* what) {
+  const auto n = static_cast<size_t>(extents);
+  SLUICE_CHECK(tensors.size() >= n, "dims: {} {}s; must be at least the {} extents", tensors.size(), what, n);
+  for (size_t i = tensors.size() - n; i < tensors.size(); ++i)
+    SLUICE_CHECK_KIND(kType, (tensors[i] == TensorType{DType::kInt64, {}}),
+                      "dims: {} {} is {}; an extent must be int64()", what, i, tensors[i].str());
+  return tensors.first(tensors.size() - n);
+}
+
+void check_room(std::span<const TensorType> tensors, const std::vector<HostDims::Axis>& axes, const HostDims& dims,
+                const char* what, std::vector<int64_t>& room) {
+  for (const HostDims::Axis& axis : axes) {
+    const auto tensor = static_cast<size_t>(axis.tensor);
+    SLUICE_CHECK(tensor < tensors.size() && axis.axis < tensors[tensor].shape.rank(),
+                 "dims: {} {} has no axis {}; one of dim '{}' must be there", what, axis.tensor, axis.axis,
+                 dims.names[static_cast<size_t>(axis.dim)]);
+    const int64_t size = tensors[tensor].shape[axis.axis];
+    int64_t& all = room[static_cast<size_t>(axis.dim)];
+    if (all < 0) all = size;
+    SLUICE_CHECK(all == size, "dims: axis {} of {} {} has room for {} of dim '{}', and another for {}; must be equal",
+                 axis.axis, what, axis.tensor, size, dims.names[static_cast<size_t>(axis.dim)], all);
+  }
+}
+
 }  // namespace
+
+std::vector<int64_t> room_of(const HostDims& dims, std::span<const TensorType> inputs,
+                             std::span<const TensorType> outputs) {
+  std::vector<int64_t> room(dims.names.size(), -1);
+  check_room(without_extents(inputs, dims.taken, "input"), dims.inputs, dims, "input", room);
+  check_room(without_extents(outputs, dims.given(), "output"), dims.outputs, dims, "output", room);
+  return room;
+}
 
 HostDims host_dims(const Strings& names, const Ints& inputs, const Ints& outputs) {
   HostDims dims{names, 0, axes_of(inputs, names.size(), "input_dims"), axes_of(outputs, names.size(), "output_dims")};

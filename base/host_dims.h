@@ -1,5 +1,6 @@
 #pragma once
 // Axes of a host function's arrays that may be shorter than their tensors, as the attributes of a call say it.
+#include <span>
 #include <vector>
 
 #include "base/attr.h"
@@ -24,6 +25,10 @@ struct HostDims {
 // Reads the attributes "dims", names, and "input_dims" and "output_dims": of each axis the tensor, the axis and the
 // dim, one after the other. Dims of inputs come first. Throws kValue for what is no such list.
 HostDims host_dims(const Strings& names, const Ints& inputs, const Ints& outputs);
+// The most there is room for, per dim, in a call with these tensors, extents included. Throws kValue for axes that are
+// not there, or are not equally long, and kType for extents that are none.
+std::vector<int64_t> room_of(const HostDims& dims, std::span<const TensorType> inputs,
+                             std::span<const TensorType> outputs);
 // The lists again.
 Ints axes_list(const std::vector<HostDims::Axis>& axes);
 

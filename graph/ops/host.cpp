@@ -10,37 +10,13 @@ using Values = std::vector<Value>;
 
 constexpr int kName = 0, kOutputs = 1, kDims = 2, kInputDims = 3, kOutputDims = 4;  // of the params
 
-const TensorType kExtent{DType::kInt64, {}};
-
-// The size that all axes of a dim have: what there is room for.
-void check_room(Types tensors, const std::vector<HostDims::Axis>& axes, const HostDims& dims,
-                std::vector<int64_t>& room, const char* what) {
-  for (const HostDims::Axis& axis : axes) {
-    SLUICE_CHECK(axis.tensor < static_cast<int>(tensors.size()) && axis.axis < tensors[axis.tensor].shape.rank(),
-                 "dims: {} {} has no axis {}; one of dim '{}' must be there", what, axis.tensor, axis.axis,
-                 dims.names[axis.dim]);
-    const int64_t size = tensors[axis.tensor].shape[axis.axis];
-    if (room[axis.dim] < 0) room[axis.dim] = size;
-    SLUICE_CHECK(room[axis.dim] == size,
-                 "dims: axis {} of {} {} has room for {} of dim '{}', and another for {}; must be equal", axis.axis,
-                 what, axis.tensor, size, dims.names[axis.dim], room[axis.dim]);
-  }
-}
-
 std::vector<TensorType> infer_host_function(Types in, Present, const Attrs& attrs) {
   std::vector<TensorType> types = attr<TensorTypes>(attrs, kOutputs);
   SLUICE_CHECK(!types.empty(), "outputs: none given; a host function must have an output");
   for (const TensorType& type : types) numel(type.shape);
   const HostDims dims = host_dims_of(attrs);
-  const auto taken = static_cast<size_t>(dims.taken);
-  SLUICE_CHECK(in.size() >= taken, "dims: {} inputs; must be at least the {} extents", in.size(), taken);
-  for (size_t i = in.size() - taken; i < in.size(); ++i)
-    SLUICE_CHECK_KIND(kType, in[i] == kExtent, "dims: input {} is {}; an extent must be {}", i, in[i].str(),
-                      kExtent.str());
-  std::vector<int64_t> room(dims.names.size(), -1);
-  check_room(in.first(in.size() - taken), dims.inputs, dims, room, "input");
-  check_room(types, dims.outputs, dims, room, "output");
-  types.insert(types.end(), static_cast<size_t>(dims.given()), kExtent);
+  types.insert(types.end(), static_cast<size_t>(dims.given()), TensorType{DType::kInt64, {}});
+  room_of(dims, in, types);
   return types;
 }
 

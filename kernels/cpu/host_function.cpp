@@ -18,6 +18,12 @@ T attr_or_empty(const NamedAttrs& attrs, const char* name) {
   return {};
 }
 
+std::vector<TensorType> types_of(const std::vector<TensorSpec>& specs) {
+  std::vector<TensorType> types;
+  for (const TensorSpec& spec : specs) types.push_back({spec.dtype, spec.shape});
+  return types;
+}
+
 // Of a contiguous tensor, what lies beyond the extent of an axis.
 void zero_beyond(void* data, const TensorSpec& spec, int axis, int64_t extent) {
   size_t row = dtype_size(spec.dtype), blocks = 1;
@@ -34,12 +40,10 @@ class HostCall final : public PreparedKernel {
         name_(get_attr<std::string>(q.attrs, kFunction)),
         dims_(host_dims(attr_or_empty<Strings>(q.attrs, "dims"), attr_or_empty<Ints>(q.attrs, "input_dims"),
                         attr_or_empty<Ints>(q.attrs, "output_dims"))),
+        capacity_(room_of(dims_, types_of(q.inputs), types_of(q.outputs))),
         inputs_(q.inputs.begin(), q.inputs.end() - dims_.taken),
-        outputs_(q.outputs.begin(), q.outputs.end() - dims_.given()),
-        capacity_(dims_.names.size()) {
+        outputs_(q.outputs.begin(), q.outputs.end() - dims_.given()) {
     needs_cores_ = false;
-    for (const HostDims::Axis& axis : dims_.inputs) capacity_[axis.dim] = inputs_[axis.tensor].shape[axis.axis];
-    for (const HostDims::Axis& axis : dims_.outputs) capacity_[axis.dim] = outputs_[axis.tensor].shape[axis.axis];
   }
 
   void run(const KernelArgs& args) const override {
@@ -70,8 +74,8 @@ class HostCall final : public PreparedKernel {
   const HostFunction function_;
   const std::string name_;
   const HostDims dims_;
+  const std::vector<int64_t> capacity_;  // per dim
   const std::vector<TensorSpec> inputs_, outputs_;
-  std::vector<int64_t> capacity_;  // per dim
 };
 
 }  // namespace

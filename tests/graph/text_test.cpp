@@ -180,7 +180,8 @@ TEST(GraphText, OldAttributesAreRead) {
         {"to_global(%0) {mesh = \"sim:0-1\", sbp = \"S(1)\"}",
          "to_global(%0) {mesh = [\"sim:0\", \"sim:1\"], sbp = \"split\", axis = 1}"},
         {"host_function(%0) {name = \"f\", outputs = \"float32(4, 3)\"}",
-         "host_function(%0) {name = \"f\", outputs = [float32(4, 3)]}"}}) {
+         "host_function(%0) {name = \"f\", outputs = [float32(4, 3)], dims = [], input_dims = [], output_dims = "
+         "[]}"}}) {
     EXPECT_EQ(to_text(parse_text(head + old + " : float32(4, 3)\n}\n")), head + now + " : float32(4, 3)\n}\n");
   }
 }
