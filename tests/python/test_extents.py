@@ -595,3 +595,16 @@ def test_a_plan_is_verified_and_counted_as_any_other():
     assert 8 in registers.values()  # the extent is a register like others
     assert [o["name"] for o in graph.plan["outputs"]] == ["output", "output[0=rows]"]
     assert len(graph().numpy()) == 2
+
+
+@pytest.mark.parametrize("attrs, message", [
+    ({"dims": ["n"], "output_dims": [0, 1, 0]}, "dims: output 0 has no axis 1; one of dim 'n' must be there"),
+    ({"dims": ["n"], "output_dims": [0, 0]}, "output_dims: 2 numbers; must be a tensor, an axis and a dim for each"),
+    ({"dims": ["n"], "output_dims": [0, 0, 1]}, r"output_dims: \(0, 0, 1\); must be a tensor, an axis of it and one of 1 dims"),
+    ({"dims": ["n", "m"], "output_dims": [0, 0, 0]}, "dims: no output has an axis of 'm'; one must"),
+    ({"dims": ["n"], "input_dims": [0, 0, 0]}, r"dims: input 0 is float32\(4,\); an extent must be int64\(\)"),
+    ({"dims": ["n"], "output_dims": [0, 0, 0, 1, 0, 0]}, "dims: axis 0 of output 1 has room for 2 of dim 'n', and another for 4; must be equal"),
+])
+def test_attributes_that_contradict_are_refused(attrs, message):
+    with pytest.raises(sl.Error, match="host_function: " + message):
+        sl.ops.host_function([sl.ones(4)], name="f", outputs=[(sl.float32, (4,)), (sl.float32, (2,))], **attrs)
