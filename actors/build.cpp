@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "actors/branches.h"
 #include "kernels/kernel.h"
 #include "streams/stream.h"
 
@@ -138,7 +139,8 @@ void build_tables(RunState& run, const Bindings& bindings) {
     run.edge_slots[e] = edge_slots;
     edge_slots += plan.registers[plan.edges[e].reg].quota;
   }
-  run.slot_status.resize(register_slots);
+  run.slot_states.resize(register_slots);
+  find_voids(run, bindings);
   run.ready_events.resize(register_slots);
   run.ack_events.resize(edge_slots);
   run.span_events.resize(2 * plan.registers.size());
@@ -274,6 +276,8 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
     *needed |= !out.wait_edges.empty();
   }
   Operands operands(run, bindings, actor, *program);
+  const bool keeps_voids = !run.void_registers.empty();
+  VoidPlaces voids(run, actor, *program);
   for (const plan::Instr& instr : source.program) {
     if (instr.kind != InstrKind::kRun) continue;
     *needed = true;
@@ -294,6 +298,7 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
         step.fills = position(run.adjacency.out_registers[actor], view.index);
     }
     program->writes_variables |= !step.writes.empty();
+    if (keeps_voids) voids.add(step, instr.index, bindings.branches[instr.index]);
     // A collective waits for other ranks.
     if (!own_async && step.kernel->needs_cores() && kernel.collective < 0)
       step.cores = plan.streams[source.stream].cores;
@@ -304,7 +309,10 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
   if (own_async && bindings.chains)
     make_chains(*program, source.program, bindings.streams[source.stream]->stream(), bindings.exchanged);
   if (source.role == ActorRole::kSink) {
-    for (const int o : outputs_of(plan, run.adjacency, actor)) operands.add(plan.outputs[o].view, false);
+    for (const int o : outputs_of(plan, run.adjacency, actor)) {
+      operands.add(plan.outputs[o].view, false);
+      if (keeps_voids) voids.add_output(plan.outputs[o].view);
+    }
   }
   return program;
 }

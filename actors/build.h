@@ -16,6 +16,7 @@ struct Bindings {
   std::vector<std::byte*> variables;           // per variable
   std::vector<std::byte*> packed;              // per packed copy
   std::vector<const PreparedKernel*> kernels;  // per kernel
+  std::vector<bool> branches = {};             // per kernel: KernelDef::branches; empty: none has
   std::vector<bool> exchanged = {};            // per register: its slots' addresses may change; empty: none does
   bool chains = true;                          // streams may repeat kernels that follow each other as a whole
 };

@@ -45,6 +45,8 @@ struct KernelRun {
   int cores = 0;                                 // leased while it runs; 0: none may be held
   std::vector<int> writes;                       // variables
   int fills = -1;                                // port of a register whose tokens several firings write, or -1
+  std::vector<int> void_inputs, void_outputs;    // per operand: in NodeProgram::voids, or -1; empty: none is ever void
+  std::unique_ptr<bool[]> told = nullptr;        // of one with branches: per operand, whether it is void
   std::string context;                           // where it stands, for errors
   std::unique_ptr<KernelChain> chain = nullptr;  // that it is the first of
 };
@@ -53,6 +55,7 @@ struct InPort {
   int edge = 0, reg = 0, take = 1;
   bool poisons = true;  // a failed token fails the firing
   bool waits = false;   // its tokens have events to wait for
+  std::vector<std::pair<int, int>> voids;  // token, and in NodeProgram::voids whether it is void
   std::vector<Patch> patches;
 };
 struct OutPort {
@@ -63,7 +66,10 @@ struct OutPort {
   bool in_place = false;
   std::vector<int> wait_edges;  // acks of these edges carry events
   std::vector<Patch> patches;
-  Status status;  // of the slot being written
+  Status status;        // of the slot being written
+  int voids = -1;       // in NodeProgram::voids: whether it is void, or -1
+  // A kernel has written it: in a firing before this one; in this one.
+  bool filled = false, filling = false;
 };
 
 // What only nodes need that do more than pass tokens on.
@@ -72,7 +78,10 @@ struct NodeProgram {
   std::vector<KernelRun> kernels;
   std::vector<InPort> ins;
   std::vector<OutPort> outs;
-  uint32_t sink_outputs = 0;  // first in `pointers`
+  // Of places that may be void: whether what they hold now is.
+  std::vector<NotTaken> voids;
+  uint32_t sink_outputs = 0;    // first in `pointers`
+  std::vector<int> sink_voids;  // per output: in `voids`, or -1
   bool touches_variables = false, writes_variables = false;
   bool asynchronous = false;  // the stream is
 };
@@ -92,6 +101,8 @@ class alignas(64) Node {
   uint64_t waits() const { return published_waits_.load(std::memory_order_relaxed); }
   // Spent in its kernels, and in what it tells about their results.
   int64_t busy_ns() const { return published_busy_ns_.load(std::memory_order_relaxed); }
+  // How many kernels were left out, because an input was void.
+  uint64_t left_out() const { return published_left_out_.load(std::memory_order_relaxed); }
   int peak_slots(int out_port) const { return rule_.peak_slots(out_port); }
   bool touches_variables() const { return program_ != nullptr && program_->touches_variables; }
   bool writes_variables() const { return program_ != nullptr && program_->writes_variables; }
@@ -211,12 +222,20 @@ class alignas(64) Node {
   void acquire_slots(uint32_t flags);
   Status take_tokens(uint32_t flags);
   void hold_cores(int cores);
+  Status void_output() const;
+  const NotTaken* void_input(const KernelRun& run) const;
+  Status leave_out(const KernelRun& run, NotTaken not_taken, uint64_t step, uint32_t flags);
+  OutPort* port_of(int place);
+  void tell_voids(const KernelRun& run) const;
+  void wrote(const KernelRun& run);
+  Status in_firing(const Status& status, const std::string& context) const;
+  void fail_firing(uint64_t step, const Status& status);
   Status run_chain(std::span<const KernelRun> runs, uint64_t step, uint32_t flags);
   Status run_kernels(std::span<const KernelRun> runs, KernelChain* chain, uint64_t step, uint32_t flags);
   void emit(int port, const Status& status);
   void emit_span(int port, const Status& status);
   void keep_unseen_failure(uint64_t step);
-  void trace(uint64_t step, int kernel, int64_t begin_ns, bool wait, int kernels = 1);
+  void trace(uint64_t step, int kernel, int64_t begin_ns, bool wait, int kernels = 1, bool left_out = false);
   void on_ack_special(int port, int slot);
   void wait_for_readers(int port, int slot);
   void before_ack(int edge, int slot);
@@ -239,6 +258,7 @@ class alignas(64) Node {
   std::atomic<uint64_t> published_firings_{0};
   std::atomic<uint64_t> published_waits_{0};
   std::atomic<int64_t> published_busy_ns_{0};
+  std::atomic<uint64_t> published_left_out_{0};
   const int actor_;
   bool special_ = false;    // feeds, and nodes whose acks carry events
   bool scheduled_ = false;  // a kFire is under way

@@ -1,5 +1,7 @@
 // One firing of a node that runs kernels, delivers results, touches devices, or passes failures on.
+#include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "actors/build.h"
 #include "actors/node.h"
@@ -30,16 +32,22 @@ Status cancelled(const plan::FiringCounts& counts, int actor, uint64_t firing) {
   }
 }
 
-Status in_firing(const Status& status, const std::string& context, const plan::FiringCounts& counts, int actor,
-                 uint64_t firing) {
+}  // namespace
+
+Status Node::in_firing(const Status& status, const std::string& context) const {
   try {
-    return status.with_context(fmt::format("{}, {}", context, step_str(counts, actor, firing)));
+    return status.with_context(fmt::format("{}, {}", context, step_str(run_->counts, actor_, rule_.firings())));
   } catch (const std::bad_alloc&) {
     return status;
   }
 }
 
-}  // namespace
+// Before any token of this firing leaves, so that whoever gets one sees the flag.
+void Node::fail_firing(uint64_t step, const Status& status) {
+  run_->flags.fetch_or(kRunPoisoned, std::memory_order_acq_rel);
+  if (program_->asynchronous) home_->stream().fail(status);
+  run_->listener->on_failure(step, status);
+}
 
 void Node::fire_program() {
   NodeProgram& program = this->program();
@@ -60,8 +68,8 @@ void Node::fire_program() {
   home_->offer_lease();
   leasing_ns_ = 0;
   if (run_->plan->actors[actor_].role == ActorRole::kSink) {
-    run_->listener->on_sink(actor_, step, status,
-                            status.ok() ? program.pointers.data() + program.sink_outputs : nullptr);
+    const Status told = status.ok() ? void_output() : status;
+    run_->listener->on_sink(actor_, step, told, told.ok() ? program.pointers.data() + program.sink_outputs : nullptr);
   }
   const int64_t run_ns = program.kernels.empty() ? 0 : now_ns();
   bool late = false, spans = false;
@@ -152,6 +160,8 @@ void Node::acquire_slots(uint32_t flags) {
     OutPort& out = program.outs[p];
     if (!rule_.acquires_now(static_cast<int>(p))) continue;
     out.status = Status();
+    out.filled = out.filling = false;
+    if (out.voids >= 0) program.voids[out.voids] = {};
     const int slot = rule_.output_slot(static_cast<int>(p));
     for (const Patch& patch : out.patches) program.pointers[patch.pointer] = (*patch.slots)[slot] + patch.offset;
     for (const int edge : out.wait_edges) {
@@ -172,6 +182,8 @@ Status Node::take_tokens(uint32_t flags) {
       for (const Patch& patch : in.patches) {
         program.pointers[patch.pointer] = (*patch.slots)[rule_.input_slot(port, patch.token)] + patch.offset;
       }
+      for (const auto& [token, at] : in.voids)
+        program.voids[at] = run_->slot_states[first + rule_.input_slot(port, token)].not_taken;
     }
     // Every firing of a hold: each must see the failure of what it reads.
     for (int t = 0; in.waits && t < in.take; ++t) {
@@ -179,7 +191,9 @@ Status Node::take_tokens(uint32_t flags) {
       if (in.poisons && status.ok()) status = std::move(waited);
     }
     if ((flags & kRunPoisoned) == 0 || !in.poisons) continue;
-    for (int t = 0; t < in.take && status.ok(); ++t) status = run_->slot_status[first + rule_.input_slot(port, t)];
+    for (int t = 0; t < in.take && status.ok(); ++t) {
+      status = run_->slot_states[first + rule_.input_slot(port, t)].failure;
+    }
   }
   return status;
 }
@@ -193,10 +207,15 @@ void Node::hold_cores(int cores) {
 
 // One kernel, or a chain of them.
 Status Node::run_chain(std::span<const KernelRun> runs, uint64_t step, uint32_t flags) {
-  if ((flags & kRunCheckNumerics) == 0) return run_kernels(runs, runs[0].chain.get(), step, flags);
+  const bool some_void = !program_->voids.empty() &&
+                         std::any_of(runs.begin(), runs.end(), [&](const KernelRun& run) { return void_input(run); });
+  if ((flags & kRunCheckNumerics) == 0 && !some_void) return run_kernels(runs, runs[0].chain.get(), step, flags);
   Status status;  // what a kernel has written is looked at before the next one runs
-  for (size_t i = 0; i < runs.size() && status.ok(); ++i)
-    status = run_kernels(runs.subspan(i, 1), nullptr, step, flags);
+  for (size_t i = 0; i < runs.size() && status.ok(); ++i) {
+    const NotTaken* const why = void_input(runs[i]);
+    status = why != nullptr ? leave_out(runs[i], *why, step, flags)
+                            : run_kernels(runs.subspan(i, 1), nullptr, step, flags);
+  }
   return status;
 }
 
@@ -213,9 +232,14 @@ Status Node::run_kernels(std::span<const KernelRun> runs, KernelChain* chain, ui
       args.workspace = run.workspace;
       args.stream = &home_->stream();
       args.context = &run.context;
-      args.first = run.fills < 0 || rule_.acquires_now(run.fills);
+      args.first = run.fills < 0 || !program.outs[run.fills].filled;
+      if (run.told != nullptr) {
+        tell_voids(run);
+        args.void_inputs = run.told.get();
+        args.void_outputs = run.told.get() + run.void_inputs.size();
+      }
       run.kernel->run(args);
-      if ((flags & kRunCheckNumerics) != 0) {
+      if ((flags & kRunCheckNumerics) != 0 && run.told == nullptr) {  // branches choose values that were looked at
         check_numerics(run_->plan->kernels[run.index], args.outputs, step, *home_, run_->dump_dir);
       }
     }
@@ -229,7 +253,7 @@ Status Node::run_kernels(std::span<const KernelRun> runs, KernelChain* chain, ui
     if (chain != nullptr) {
       auto key = chain->key.begin();
       for (const uint32_t pointer : chain->varying) *key++ = program.pointers[pointer];
-      for (const int port : chain->fills) *key++ = rule_.acquires_now(port) ? chain : nullptr;
+      for (const int port : chain->fills) *key++ = program.outs[port].filled ? nullptr : chain;
       chain->work->run(chain->key, std::cref(run_each));
     } else {
       run_each();
@@ -240,15 +264,13 @@ Status Node::run_kernels(std::span<const KernelRun> runs, KernelChain* chain, ui
   const size_t done = status.ok() ? runs.size() : now != nullptr ? static_cast<size_t>(now - runs.data()) : 0;
   for (const KernelRun& run : runs.first(done)) {
     for (const int v : run.writes) run_->variable_steps[v].store(step + 1, std::memory_order_release);
+    wrote(run);
   }
   activity_.store(kIdle, std::memory_order_relaxed);
   if ((flags & kRunTraced) != 0) trace(step, runs[0].index, begin_ns, false, static_cast<int>(runs.size()));
   if (status.ok() || says_end_of_data(status)) return status;
-  status = in_firing(status, now != nullptr ? now->context : chain->context, run_->counts, actor_, rule_.firings());
-  // Before any token of this firing leaves, so that whoever gets one sees the flag.
-  run_->flags.fetch_or(kRunPoisoned, std::memory_order_acq_rel);
-  if (program.asynchronous) home_->stream().fail(status);
-  run_->listener->on_failure(step, status);
+  status = in_firing(status, now != nullptr ? now->context : chain->context);
+  fail_firing(step, status);
   return status;
 }
 
@@ -284,9 +306,13 @@ Status Node::take_unseen_failure() {
 void Node::emit(int port, const Status& status) {
   OutPort& out = program_->outs[port];
   if (out.status.ok() && !status.ok()) out.status = status;
+  out.filled |= std::exchange(out.filling, false);
   if (rule_.emits_now(port)) {
     const int slot = run_->register_slots[out.reg] + rule_.output_slot(port);
-    if ((run_->flags.load(std::memory_order_relaxed) & kRunPoisoned) != 0) run_->slot_status[slot] = out.status;
+    if ((run_->flags.load(std::memory_order_relaxed) & kRunPoisoned) != 0) {
+      run_->slot_states[slot].failure = out.status;
+    }
+    if (out.voids >= 0) run_->slot_states[slot].not_taken = program_->voids[out.voids];
     if (out.records) {
       SlotEvent& event = run_->ready_events[slot];
       home_->stream().record(*event.event);
@@ -328,7 +354,7 @@ void Node::before_ack(int edge, int slot) {
   event.recorded = true;
 }
 
-void Node::trace(uint64_t step, int kernel, int64_t begin_ns, bool wait, int kernels) {
+void Node::trace(uint64_t step, int kernel, int64_t begin_ns, bool wait, int kernels, bool left_out) {
   TraceEvent event;
   event.stream = run_->plan->actors[actor_].stream;
   event.actor = actor_;
@@ -338,6 +364,7 @@ void Node::trace(uint64_t step, int kernel, int64_t begin_ns, bool wait, int ker
   event.begin_ns = begin_ns;
   event.end_ns = now_ns();
   event.wait = wait;
+  event.left_out = left_out;
   run_->trace.add(event);
 }
 

@@ -59,6 +59,20 @@ inline constexpr uint32_t kRunCancelled = 2;  // skip all kernels
 inline constexpr uint32_t kRunTraced = 4;
 inline constexpr uint32_t kRunCheckNumerics = 8;
 
+// Why a value is void: it is output `branch` of plan kernel `kernel`, which chose another, or was made of it. No kernel:
+// it is not void.
+struct NotTaken {
+  int kernel = -1, branch = 0;
+  explicit operator bool() const { return kernel >= 0; }
+};
+
+// What a token is besides its bytes: poisoned, or void, or neither. Where a token is both, nobody asks whether it is
+// void, since a failed firing runs no kernel.
+struct TokenState {
+  Status failure;  // written once kRunPoisoned
+  NotTaken not_taken;
+};
+
 // An event and whether it has been recorded since the plan was loaded. Written by the stream that records it, read by
 // others after the message that says so.
 struct SlotEvent {
@@ -108,7 +122,10 @@ struct RunState {
   std::vector<EdgeLink> links;                 // per edge
   std::vector<std::vector<std::byte*>> slots;  // per register: addresses of its slots
   std::vector<int> register_slots;             // per register: index of its first slot in the next two
-  std::vector<Status> slot_status;             // written by the producer, once kRunPoisoned
+  std::vector<TokenState> slot_states;         // written by the producer
+  // Which registers and buffers of the plan may hold a void value: what a kernel with branches makes, and what is made of
+  // that. Empty where there is no such kernel.
+  std::vector<bool> void_registers, void_buffers;
   std::vector<SlotEvent> ready_events;
   // Two per register whose token several firings of an asynchronous stream make: the failures of those so far, and of
   // the one under way.

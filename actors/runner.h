@@ -62,6 +62,7 @@ class Runner {
   uint64_t firings(int actor) const { return nodes_[actor]->firings(); }
   uint64_t waits(int actor) const { return nodes_[actor]->waits(); }
   int64_t busy_ns(int actor) const { return nodes_[actor]->busy_ns(); }
+  uint64_t left_out(int actor) const { return nodes_[actor]->left_out(); }
   // Per register; exact while nothing fires. Reads what the streams publish and waits for none of them.
   std::vector<RegisterCounts> register_counts() const;
   uint64_t total_firings() const;

@@ -14,7 +14,8 @@ constexpr uint64_t mask(int bits) { return (uint64_t{1} << bits) - 1; }
 uint64_t packed(const TraceEvent& event) {
   const uint64_t kernels = std::min(static_cast<uint64_t>(event.kernels), mask(kKernelsBits));
   return (event.step & mask(kStepBits)) | kernels << kStepBits |
-         static_cast<uint64_t>(event.wait) << (kStepBits + kKernelsBits);
+         static_cast<uint64_t>(event.wait) << (kStepBits + kKernelsBits) |
+         static_cast<uint64_t>(event.left_out) << (kStepBits + kKernelsBits + 1);
 }
 
 uint64_t packed(int actor, int kernel) {
@@ -29,7 +30,7 @@ void TraceRing::add(const TraceEvent& event) {
   Slot& slot = slots_[index % kEvents];
   slot.begin_ns.store(static_cast<uint64_t>(event.begin_ns), std::memory_order_release);
   slot.end_ns.store(static_cast<uint64_t>(event.end_ns), std::memory_order_release);
-  slot.step_kernels_wait.store(packed(event), std::memory_order_release);
+  slot.step_kernels_flags.store(packed(event), std::memory_order_release);
   slot.actor_kernel.store(packed(event.actor, event.kernel), std::memory_order_release);
   written_.store(index + 1, std::memory_order_release);
 }
@@ -45,10 +46,11 @@ uint64_t TraceRing::take(int stream, std::vector<TraceEvent>& events) {
     event.stream = stream;
     event.begin_ns = static_cast<int64_t>(slot.begin_ns.load(std::memory_order_acquire));
     event.end_ns = static_cast<int64_t>(slot.end_ns.load(std::memory_order_acquire));
-    const uint64_t bits = slot.step_kernels_wait.load(std::memory_order_acquire);
+    const uint64_t bits = slot.step_kernels_flags.load(std::memory_order_acquire);
     event.step = bits & mask(kStepBits);
     event.kernels = static_cast<int>(bits >> kStepBits & mask(kKernelsBits));
-    event.wait = (bits >> (kStepBits + kKernelsBits)) != 0;
+    event.wait = (bits >> (kStepBits + kKernelsBits) & 1) != 0;
+    event.left_out = (bits >> (kStepBits + kKernelsBits + 1) & 1) != 0;
     const uint64_t who = slot.actor_kernel.load(std::memory_order_acquire);
     event.actor = static_cast<int>(static_cast<uint32_t>(who >> 32));
     event.kernel = static_cast<int>(static_cast<uint32_t>(who));

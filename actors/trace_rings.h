@@ -33,7 +33,7 @@ class TraceRing {
 
  private:
   struct Slot {
-    std::atomic<uint64_t> begin_ns, end_ns, step_kernels_wait, actor_kernel;
+    std::atomic<uint64_t> begin_ns, end_ns, step_kernels_flags, actor_kernel;
   };
   static_assert(sizeof(Slot) == 32);
 

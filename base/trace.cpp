@@ -47,6 +47,7 @@ std::string chrome_trace_events(const std::vector<TraceEvent>& events, const Tra
         process_of(names), e.stream, static_cast<double>(e.begin_ns) / 1e3,
         static_cast<double>(e.end_ns - e.begin_ns) / 1e3, quoted_json(what),
         e.wait          ? "wait"
+        : e.left_out    ? "left out"
         : e.kernel >= 0 ? "kernel"
                         : "firing",
         e.step, origin_args(e, names));

@@ -45,6 +45,8 @@ std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, Attrs at
   }
   for (const Value& input : inputs)
     if (input.defined()) input.impl()->refresh_history();
+  const std::vector<Value> routed = current_executor().routed(inputs);
+  if (!routed.empty()) inputs = routed;
   std::vector<Value> outputs;
   try {
     outputs = current_executor().call(op, inputs, attrs);

@@ -29,6 +29,10 @@ struct KernelArgs {
   const std::string* context = nullptr;
   // False where the outputs hold what this kernel's runs have made before of the same value (op "accumulate").
   bool first = true;
+  // Of a kernel with branches (KernelDef::branches): which inputs are void, and where it says which outputs are; none is
+  // as it begins. Null where nobody asks: then no input is void, and it writes every output.
+  const bool* void_inputs = nullptr;
+  bool* void_outputs = nullptr;
 };
 
 class PreparedKernel;
@@ -92,6 +96,9 @@ struct KernelDef {
   std::string function = {};
   std::vector<int> packs = {};  // inputs that it may want packed; its device reads host memory, on the caller's thread
   std::string library = {};     // that prepare() may choose here: PreparedKernel::library()
+  // run() takes void inputs and says which outputs are void (KernelArgs). Whoever fires it reads the answer when run()
+  // returns, so it is a kernel of the host. Kernels without branches are left out where an input is void.
+  bool branches = false;
 };
 
 // Kernels by (op, device kind). Filled by explicit lists: add_cpu_kernels(table). Thread-safe: an extension may add its

@@ -70,7 +70,7 @@ KernelSignature signature_of(const KernelQuery& query) {
 std::vector<KernelHistory> measured_runs(const Plan& plan, std::span<const TraceEvent> events) {
   std::map<int, std::vector<double>> by_kernel;
   for (const TraceEvent& event : events) {
-    if (event.wait || event.kernel < 0 || event.kernels != 1) continue;
+    if (event.wait || event.left_out || event.kernel < 0 || event.kernels != 1) continue;
     if (can_be_measured(plan.kernels[event.kernel], plan.streams[event.stream]))
       by_kernel[event.kernel].push_back(static_cast<double>(event.end_ns - event.begin_ns));
   }

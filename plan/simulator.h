@@ -1,5 +1,6 @@
 #pragma once
 // A plan in virtual time, under the same FiringRule the runtime uses: streams are serial, kernels take their cost_ns.
+// Kernels of branches that a step would not take count like others: which one it takes, data say.
 // Collectives wait for all ranks of their group and then take the largest cost_ns of the calls that meet. Of a plan
 // with registers between ranks, simulate what the ranks do with them: side_by_side() of plan/ranks.h.
 #include <cstdint>

@@ -122,6 +122,7 @@ void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
   plan.packed.clear();
   const std::vector<int> stream_of = plan::streams_of_kernels(plan);
   loaded.bindings.kernels.resize(plan.kernels.size());
+  loaded.bindings.branches.resize(plan.kernels.size());
   for (size_t k = 0; k < plan.kernels.size(); ++k) {
     plan::Kernel& kernel = plan.kernels[k];
     const bool runs = stream_of[k] >= 0;
@@ -147,6 +148,8 @@ void prepare_kernels(Engine& engine, SessionCore::Loaded& loaded) {
                  "plan '{}': {} needs {} bytes of workspace; the plan gives it {}: compile it again for this machine",
                  plan.name, kernel_where(plan, static_cast<int>(k)), prepared.workspace_bytes(), workspace);
     loaded.bindings.kernels[k] = &prepared;
+    const KernelDef* const def = engine.kernels().find(kernel.op, query.device.kind);
+    loaded.bindings.branches[k] = def != nullptr && def->branches;
     pack_inputs(engine, loaded, static_cast<int>(k), prepared, query.cores);
   }
 }

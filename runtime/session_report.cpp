@@ -42,7 +42,8 @@ void SessionCore::read_counters(SessionStats& stats) const {
   for (size_t a = 0; a < plan.actors.size(); ++a) {
     const int actor = static_cast<int>(a);
     stats.actors.push_back({plan.actors[a].name, runner_->firings(actor), runner_->waits(actor),
-                            static_cast<uint64_t>(runner_->busy_ns(actor)), plan.actors[a].stream});
+                            static_cast<uint64_t>(runner_->busy_ns(actor)), plan.actors[a].stream,
+                            runner_->left_out(actor)});
   }
   for (size_t s = 0; s < plan.streams.size(); ++s) {
     const actors::BusyClock& clock = loaded_->streams[s]->clock();
@@ -76,10 +77,12 @@ std::string SessionStats::str() const {
   for (const StreamStats& row : streams) {
     text += fmt::format("{:<{}} {:>12.3f} {:>10}\n", row.name, s, static_cast<double>(row.busy_ns) * 1e-6, row.parks);
   }
-  text += fmt::format("\n{:<{}} {:>12} {:>10} {:>10}\n", "actor", a, "busy ms", "firings", "waits");
+  const bool branches = std::any_of(actors.begin(), actors.end(), [](const ActorStats& row) { return row.left_out > 0; });
+  text += fmt::format("\n{:<{}} {:>12} {:>10} {:>10}{}\n", "actor", a, "busy ms", "firings", "waits",
+                      branches ? fmt::format(" {:>10}", "left out") : std::string());
   for (const ActorStats& row : actors) {
-    text += fmt::format("{:<{}} {:>12.3f} {:>10} {:>10}\n", row.name, a, static_cast<double>(row.busy_ns) * 1e-6,
-                        row.firings, row.waits);
+    text += fmt::format("{:<{}} {:>12.3f} {:>10} {:>10}{}\n", row.name, a, static_cast<double>(row.busy_ns) * 1e-6,
+                        row.firings, row.waits, branches ? fmt::format(" {:>10}", row.left_out) : std::string());
   }
   text += fmt::format("\n{:<{}} {:>12} {:>6} {:>6} {:>6} {:>6}\n", "register", r, "tokens", "quota", "used", "ready",
                       "peak");

@@ -242,6 +242,7 @@ std::vector<Value> TraceExecutor::call(const OpDef& op, std::span<const Value> i
 
 void TraceExecutor::assign(const Value& target, const Value& source) {
   const bool constant = !touches_graph(target);
+  if (!branches_.empty()) check_write_in_branch(target, constant);
   if (constant) {
     const Storage& memory = *eager_impl(target).storage();
     SLUICE_CHECK_KIND(

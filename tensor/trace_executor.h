@@ -25,6 +25,25 @@
 
 namespace sluice {
 
+// One place where the trace branches, while it is made: calls of a branch read what was made before through op "case".
+//
+// Invariant: a value that is no node made since `first` belongs to the outside.
+struct TraceBranches {
+  Value index;
+  int64_t n = 0;
+  int64_t current = -1;  // the branch that is traced
+  size_t first = 0;      // nodes made before
+  uint64_t first_storage = 0;
+  // What was routed, by whose handle and which value of the graph, and what the branches got.
+  struct Routed {
+    Value from;
+    graph::ValueId id;
+    std::vector<Value> outputs;
+  };
+  std::map<std::pair<const ValueImpl*, graph::ValueId>, Routed> routed;
+  std::unordered_set<graph::ValueId> copies;  // those outputs
+};
+
 struct TraceCell {
   graph::ValueId current = graph::kNoValue;
   // Whether it, or what is a copy of it because of its strides, was written to, and what these have done.
@@ -62,6 +81,11 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   Value in_graph_of(const Value& other, const Value& value) override;
   std::shared_ptr<const Provenance> origin() override;
   EagerExecutor& eager() override { return eager_; }
+  std::vector<Value> routed(std::span<const Value> inputs) override;
+
+  // From now on calls are part of branch `current` of `branches`, inside of those begun before, until end_branch().
+  void begin_branch(TraceBranches& branches, int64_t current);
+  void end_branch() { branches_.pop_back(); }
 
   // Is it a value or a variable of the graph, rather than a constant.
   bool touches_graph(const Value& value) { return value.defined() && (value.impl()->traced() || variable_of(value)); }
@@ -104,6 +128,11 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
     bool requires_grad;
   };
 
+  // Of the innermost branch: `id` was made outside of it.
+  bool outside(graph::ValueId id) const;
+  Value route(const Value& value);
+  // Throws where `target` belongs to the outside of the innermost branch.
+  void check_write_in_branch(const Value& target, bool constant);
   Variable* variable_of(const Value& value);
   // The cell behind a value that touches the graph.
   std::shared_ptr<TraceCell> cell_of(const Value& value);
@@ -145,6 +174,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
   std::map<std::string, int> next_name_;  // by prefix
   int64_t next_salt_ = 0;
   std::shared_ptr<const Provenance> origin_;  // given out last
+  std::vector<TraceBranches*> branches_;      // being traced, innermost last
 };
 
 // What the scopes of this thread say of nodes made now.

@@ -15,12 +15,12 @@ import json
 import pathlib
 import random
 import struct
+from collections import namedtuple
 from fractions import Fraction
 
 import numpy as np
 
-SCHEMA_VERSION = 1
-ALIGNMENT = 64
+SCHEMA_VERSION, ALIGNMENT = 1, 64
 # How elements are stored. bfloat16 has no NumPy type: its bits are the upper half of a float32's.
 STORED = {"bool": np.bool_, "uint8": np.uint8, "int8": np.int8, "int16": np.int16, "int32": np.int32, "int64": np.int64,
           "float16": np.float16, "bfloat16": np.uint16, "float32": np.float32, "float64": np.float64}
@@ -42,8 +42,8 @@ def read_weights(path):
     data = pathlib.Path(path).read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     header, start = json.loads(data[8:8 + length]), 8 + length
-    header.pop("__metadata__", None)
-    return {name: data[start + t["data_offsets"][0]:start + t["data_offsets"][1]] for name, t in header.items()}
+    tensors = {name: t["data_offsets"] for name, t in header.items() if name != "__metadata__"}
+    return {name: data[start + begin:start + end] for name, (begin, end) in tensors.items()}
 
 
 def attribute(value):
@@ -52,9 +52,8 @@ def attribute(value):
 
 
 def load(stored, dtype):  # values to compute with: 16-bit floats are computed with in float32
-    if dtype == "bfloat16":
-        return (stored.astype(np.uint32) << 16).view(np.float32)
-    return stored.astype(np.float32) if dtype == "float16" else stored
+    as_float = (stored.astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else stored
+    return stored.astype(np.float32) if dtype == "float16" else as_float
 
 
 def encode(values, dtype):  # as they are stored: rounded to nearest even, integers wrapped, floats to integers cut
@@ -109,15 +108,14 @@ CREATION_AND_MOVEMENT = {
     "index_select": lambda a, x, out: np.take(x[0], checked(x[1], x[0].shape[a["dim"]]), axis=a["dim"]),
     "embedding": lambda a, x, out: x[0][checked(x[1], x[0].shape[0])],
     "host_function": lambda a, x, out: a["call"](*x),
+    "esac": lambda a, x, out: x[1 + int(x[0])],
     "cumsum": lambda a, x, out: np.cumsum(wide(x[0]), axis=a["dim"]) + 0 if x[0].ndim else x[0],
 }
 IN_PLACE = {*ELEMENTWISE, "scatter", "scatter_add", "index_add", "sgd_update", "sgd_momentum_update"}
-for _name, _function in ELEMENTWISE.items():
-    OPS[_name] = lambda a, x, out, f=_function: [f(*x)]
-for _name, _function in REDUCTIONS.items():
-    OPS[_name] = lambda a, x, out, f=_function: [f(wide(x[0]), axis=axes_of(a), keepdims=a["keepdim"])]
-for _name, _function in CREATION_AND_MOVEMENT.items():
-    OPS[_name] = lambda a, x, out, f=_function: [f(a, x, out)]
+OPS.update({name: lambda a, x, out, f=f: [f(*x)] for name, f in ELEMENTWISE.items()})
+OPS.update({name: lambda a, x, out, f=f: [f(wide(x[0]), axis=axes_of(a), keepdims=a["keepdim"])] for name, f in REDUCTIONS.items()})
+OPS.update({name: lambda a, x, out, f=f: [f(a, x, out)] for name, f in CREATION_AND_MOVEMENT.items()})
+OPS["case"] = lambda a, x, out: [x[1]] * len(out)  # which of them are void, the machine knows
 
 
 def axes_of(a):  # None or no axes: all
@@ -169,8 +167,7 @@ def _embedding_backward(a, x, out):
 
 @op("matmul")
 def _matmul(a, x, out):
-    left = np.swapaxes(x[0], -1, -2) if a["transpose_a"] else x[0]
-    right = np.swapaxes(x[1], -1, -2) if a["transpose_b"] else x[1]
+    left, right = (np.swapaxes(v, -1, -2) if a[t] else v for v, t in zip(x, ("transpose_a", "transpose_b")))
     return [np.matmul(wide(left), wide(right)) + 0]
 
 
@@ -227,8 +224,7 @@ def _conv_weight_grad(a, x, out):
     shape, g, grad = a["weight_shape"], a["groups"], wide(x[0])
     source, result = padded(a, x[1], shape[2:], grad.shape[2:]), np.zeros(shape)
     for k, where in taps(a, shape[2:], grad.shape[2:]):
-        part = np.einsum("ngop,ngcp->goc", grouped(grad, 1, g), grouped(source[where], 1, g))
-        result[(..., *k)] = part.reshape(shape[:2])
+        result[(..., *k)] = np.einsum("ngop,ngcp->goc", grouped(grad, 1, g), grouped(source[where], 1, g)).reshape(shape[:2])
     return [result]
 
 
@@ -236,8 +232,7 @@ def _conv_weight_grad(a, x, out):
 def _max_pool(a, x, out):
     shape, kernel = out[0]["shape"], a["kernel_size"]
     source = padded(a, x[0].astype(np.float64), kernel, shape[2:], -np.inf)
-    flat = np.arange(np.prod(x[0].shape[2:])).reshape(1, 1, *x[0].shape[2:])
-    flat = padded(a, flat, kernel, shape[2:], -1)
+    flat = padded(a, np.arange(np.prod(x[0].shape[2:])).reshape(1, 1, *x[0].shape[2:]), kernel, shape[2:], -1)
     best, index = np.full(shape, -np.inf), np.full(shape, -1)
     for _, where in taps(a, kernel, shape[2:]):
         takes = (flat[where] >= 0) & ((source[where] > best) | (index < 0))
@@ -249,8 +244,8 @@ def _max_pool(a, x, out):
 def _max_pool_backward(a, x, out):
     shape = a["input_shape"]
     result = np.zeros((shape[0] * shape[1], int(np.prod(shape[2:]))))
-    columns = checked(x[1], result.shape[1]).reshape(len(result), -1)
-    np.add.at(result, (np.arange(len(result))[:, None], columns), wide(x[0]).reshape(len(result), -1))
+    n = len(result)
+    np.add.at(result, (np.arange(n)[:, None], checked(x[1], result.shape[1]).reshape(n, -1)), wide(x[0]).reshape(n, -1))
     return [result.reshape(shape)]
 
 
@@ -266,12 +261,8 @@ def _sgd(a, x, out):
 
 
 # --- The machine ---
-class Firing:
-    """What one firing has: `tokens` edge -> numbers taken; `slots` register -> number to write; in `fresh`, begun by it."""
-
-    def __init__(self, tokens, slots, fresh):
-        self.tokens, self.slots, self.fresh = tokens, slots, fresh
-        self.emitted, self.released = set(), set()
+# What one firing has: `tokens` edge -> numbers taken; `slots` register -> number to write; in `fresh`, begun by it.
+Firing = namedtuple("Firing", "tokens slots fresh emitted released")
 
 
 class Interpreter:
@@ -281,7 +272,7 @@ class Interpreter:
                                          **{n: attribute(v) for n, v in k["attrs"].items()}}} for k in plan["kernels"]]
         self._arenas = [np.full(a["bytes"], 0xA5, np.uint8) for a in plan["arenas"]]
         self._buffers = [self._place(b) for b in plan["buffers"]]
-        self.variables = {}
+        self.variables, self._void = {}, set()  # the latter: buffers, of what is made in a branch not taken
         for v in plan["variables"]:
             size = int(np.prod(v["shape"])) * np.dtype(STORED[v["dtype"]]).itemsize
             if len(weights.get(v["name"], b"")) != size:
@@ -293,14 +284,11 @@ class Interpreter:
         self._edges_of = [[e for e, edge in enumerate(edges) if edge["reg"] == r] for r in range(len(registers))]
         self._overwriter = {reg["in_place_of"]: r for r, reg in enumerate(registers) if reg["in_place_of"] >= 0}
         # The whole state: how many tokens have passed each point since the beginning.
-        self._acquired = [r["initial_tokens"] for r in registers]
-        self._emitted = [r["initial_tokens"] for r in registers]
-        self._taken, self._released = [0] * len(edges), [0] * len(edges)
-        self._firings, self._credits = [0] * len(actors), [0] * len(actors)
+        self._acquired, self._emitted = ([r["initial_tokens"] for r in registers] for _ in range(2))
+        self._taken, self._released, self._firings, self._credits = ([0] * len(x) for x in (edges, edges, actors, actors))
         self._held = [{} for _ in actors]  # edge or ("slot", register) -> numbers, within a hold or a period
-        for r in registers:
-            for slot in r["slots"][:r["initial_tokens"]]:
-                self._buffers[slot][:] = 0
+        for slot in (s for r in registers for s in r["slots"][:r["initial_tokens"]]):
+            self._buffers[slot][:] = 0
 
     def _place(self, buffer):
         arena, begin, end = self._arenas[buffer["arena"]], buffer["offset"], buffer["offset"] + buffer["bytes"]
@@ -335,23 +323,24 @@ class Interpreter:
         plan, n, held = self.plan, self._firings[a], self._held[a]
         for e in self._inputs_of[a]:
             if n % plan["edges"][e]["hold"] == 0:
-                take = plan["edges"][e]["take"]
-                held[e] = range(self._taken[e], self._taken[e] + take)
-                self._taken[e] += take
+                held[e] = range(self._taken[e], self._taken[e] + plan["edges"][e]["take"])
+                self._taken[e] = held[e].stop
         fresh = {r for r in self._outputs_of[a] if n % plan["registers"][r]["emit_every"] == 0}
         for r in fresh:
             held["slot", r] = self._acquired[r]
             self._acquired[r] += 1
         self._credits[a] -= plan["actors"][a]["role"] in ("source", "feed")
-        return Firing({e: held[e] for e in self._inputs_of[a]}, {r: held["slot", r] for r in self._outputs_of[a]}, fresh)
+        return Firing({e: held[e] for e in self._inputs_of[a]}, {r: held["slot", r] for r in self._outputs_of[a]}, fresh,
+                      set(), set())
 
     def _fire(self, a, feed, collect):
         """One firing, as a generator that pauses after each instruction."""
         plan, actor, firing = self.plan, self.plan["actors"][a], self._begin(a)
-        if actor["role"] == "feed":
-            for given in plan["inputs"]:
-                self._store(a, firing, {**given, "base": "register", "index": given["reg"], "offset": 0}, np.asarray(feed[given["name"]]))
+        for given in plan["inputs"] if actor["role"] == "feed" else ():
+            self._store(a, firing, {**given, "base": "register", "index": given["reg"], "offset": 0}, np.asarray(feed[given["name"]]))
         if actor["role"] == "sink":
+            if void := [o["name"] for o in plan["outputs"] if self._base(a, firing, o["view"], False) in self._void]:
+                raise PlanError(f"output '{void[0]}' is void: it is made in a branch that was not taken")
             collect({o["name"]: self._stored(a, firing, o["view"], False).copy() for o in plan["outputs"]})
         for kind, index in actor["program"]:
             if kind == "run":
@@ -386,12 +375,10 @@ class Interpreter:
 
     # Bytes.
 
-    def _base(self, a, firing, view, writing):
+    def _base(self, a, firing, view, writing):  # where it lies: a buffer's number, or a variable's name
         index = view["index"]
-        if view["base"] == "buffer":
-            return self._buffers[index]
-        if view["base"] == "variable":
-            return self.variables[self.plan["variables"][index]["name"]]
+        if view["base"] != "register":
+            return index if view["base"] == "buffer" else self.plan["variables"][index]["name"]
         reg = self.plan["registers"][index]
         edge = next((e for e in firing.tokens if self.plan["edges"][e]["reg"] == index), None)
         if index in firing.slots and (writing or edge is None):
@@ -402,10 +389,11 @@ class Interpreter:
             raise PlanError(f"register '{reg['name']}': '{self.plan['actors'][a]['name']}' has no token or slot of it now")
         else:
             number = firing.tokens[edge][view["token"]]
-        return self._buffers[reg["slots"][number % reg["quota"]]]
+        return reg["slots"][number % reg["quota"]]
 
     def _stored(self, a, firing, view, writing):  # the elements of a view
-        base, kind = self._base(a, firing, view, writing), np.dtype(STORED[view["dtype"]])
+        where, kind = self._base(a, firing, view, writing), np.dtype(STORED[view["dtype"]])
+        base = self.variables[where] if isinstance(where, str) else self._buffers[where]
         if 0 in view["shape"]:
             return np.empty(view["shape"], kind)
         try:
@@ -415,14 +403,28 @@ class Interpreter:
 
     def _store(self, a, firing, view, values):
         self._stored(a, firing, view, True)[...] = encode(values, view["dtype"]).reshape(view["shape"])
+        self._void.discard(self._base(a, firing, view, True))
+
+    def _voids(self, a, firing, kernel):  # per output: whether it is void, of a branch that is not taken
+        void = [self._base(a, firing, v, False) in self._void for v in kernel["inputs"]]
+        if kernel["op"] not in ("case", "esac"):
+            return [any(void)] * len(kernel["outputs"])
+        n = len(kernel["outputs"]) if kernel["op"] == "case" else len(void) - 1
+        index = -1 if void[0] else int(checked(self._stored(a, firing, kernel["inputs"][0], False), n))
+        return [void[1] or i != index for i in range(n)] if kernel["op"] == "case" else [void[0] or void[1 + index]]
 
     def _run(self, a, firing, kernel):
         if kernel["op"] not in OPS:
             raise PlanError(f"kernel '{kernel['name']}': op '{kernel['op']}' is not read by this interpreter: NumPy's may differ")
         inputs = [None if v["base"] == "buffer" and v["index"] == -1 else self._stored(a, firing, v, False)
                   for v in kernel["inputs"]]
-        before = [load(self._stored(a, firing, v, True).copy(), v["dtype"]) for v in kernel["outputs"]
-                  if kernel["op"] == "accumulate" and v["index"] not in firing.fresh]
+        voids = self._voids(a, firing, kernel)  # of a token that several firings make, those count that are not
+        old = [v["base"] == "register" and v["index"] not in firing.fresh for v in kernel["outputs"]]
+        self._void |= {self._base(a, firing, v, True) for v, void, o in zip(kernel["outputs"], voids, old) if void and not o}
+        if all(voids):
+            return
+        before = [load(self._stored(a, firing, v, True).copy(), v["dtype"]) for v, o in zip(kernel["outputs"], old)
+                  if kernel["op"] == "accumulate" and o and self._base(a, firing, v, True) not in self._void]
         places = {(i.ctypes.data, i.strides, i.shape) for i in inputs if i is not None and kernel["op"] in IN_PLACE}
         # What a kernel does not promise to keep is spoiled: its scratch memory, and outputs that are not in place.
         scratch = self._buffers[kernel["workspace"]] if kernel["workspace"] >= 0 else np.empty(0, np.uint8)
@@ -434,8 +436,8 @@ class Interpreter:
         values = [None if i is None else load(i, v["dtype"]) for i, v in zip(inputs, kernel["inputs"])]
         with np.errstate(all="ignore"):
             results = [np.array(r) for r in OPS[kernel["op"]](kernel["attrs"], values + before, kernel["outputs"])]
-        for view, result in zip(kernel["outputs"], results, strict=True):
-            self._store(a, firing, view, result)
+        for view, result, void in zip(kernel["outputs"], results, voids, strict=True):
+            void or self._store(a, firing, view, result)
         scratch[:] = 0x5A
 
     # Steps.
@@ -451,14 +453,12 @@ class Interpreter:
         rank = {choice: chance.random() for choice in range(-len(actors), len(plan["streams"]))}
         while True:  # busy: stream -> the firing in progress, as a stream does one thing at a time
             able = [a for a, actor in enumerate(actors) if actor["stream"] not in busy and not self.waits(a)]
-            choices = [*busy, *(~a for a in able)]
-            if not choices:
+            if not (choices := [*busy, *(~a for a in able)]):
                 break
             choice = choices[0] if seed is None else max(choices, key=rank.get) if seed % 2 else chance.choice(choices)
             if choice < 0:
-                a = ~choice
+                a, choice = ~choice, actors[~choice]["stream"]
                 feed = next(feeds[a]) if actors[a]["role"] == "feed" else None
-                choice = actors[a]["stream"]
                 busy[choice] = self._fire(a, feed, outputs.append)
             if next(busy[choice], busy) is busy:
                 del busy[choice]

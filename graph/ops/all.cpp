@@ -1,5 +1,6 @@
 // The list of all built-in ops: one line per family.
 #include "graph/ops/activation.h"
+#include "graph/ops/branches.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/convolution.h"
 #include "graph/ops/creation.h"
@@ -31,7 +32,7 @@ const OpRegistry& builtin_ops() {
         ops::view_ops(),       ops::matmul_ops(),        ops::convolution_ops(),
         ops::pooling_ops(),    ops::normalization_ops(), ops::softmax_ops(),
         ops::losses_ops(),     ops::embedding_ops(),     ops::optimizer_updates_ops(),
-        ops::fused_ops(),      ops::micro_batches_ops(),
+        ops::fused_ops(),      ops::micro_batches_ops(), ops::branches_ops(),
     };
     OpRegistry r;
     for (const auto& family : {ops::unary_functions(), ops::binary_functions(), ops::comparison_functions()})

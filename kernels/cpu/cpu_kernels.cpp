@@ -10,6 +10,7 @@ void add_cpu_kernels(KernelTable& table) {
   cpu::add_elementwise_kernels(table);
   cpu::add_reduction_kernels(table);
   cpu::add_movement_kernels(table);
+  cpu::add_branch_kernels(table);
   cpu::add_indexing_kernels(table);
   cpu::add_creation_kernels(table);
   cpu::add_random_kernels(table);

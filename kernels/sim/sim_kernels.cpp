@@ -61,7 +61,8 @@ class SimKernel final : public PreparedKernel {
 
 KernelDef on_sim(const KernelDef& cpu) {
   KernelDef def = cpu;
-  def.packs.clear();  // nobody packs in the memory of a device
+  def.packs.clear();     // nobody packs in the memory of a device
+  def.branches = false;  // it would answer too late
   def.prepare = [prepare = cpu.prepare](plan::KernelQuery query, const PrepareContext& context) {
     query.packed.clear();
     return std::make_unique<SimKernel>(prepare(query, context), query, context.threads);

@@ -22,6 +22,7 @@ from sluice import _tensor_methods, sbp
 from sluice._global import placement
 from sluice._precision import get_float32_matmul_precision, set_float32_matmul_precision
 from sluice._C.fn import *  # noqa: F401,F403
+from sluice._cond import cond
 from sluice._functions import broadcast_shapes, get_num_threads, is_tensor, set_num_threads
 from sluice.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 

@@ -27,6 +27,7 @@ nb::dict counters_of(const SessionStats& stats) {
     row["firings"] = a.firings;
     row["waits"] = a.waits;
     row["busy_ns"] = a.busy_ns;
+    row["left_out"] = a.left_out;
     actors.append(row);
   }
   for (const StreamStats& s : stats.streams) {

@@ -8,6 +8,7 @@
 #include "graph_object.h"
 #include "plan/extents.h"
 #include "source_location.h"
+#include "tensor/branches.h"
 #include "tensor/eager.h"
 #include "tensor/trace.h"
 #include "tensor/trace_executor.h"
@@ -136,6 +137,14 @@ void bind_trace(nb::module_& m) {
       .def("set_micro_batches", [](PyTrace& t, int n) { t.open().graph().set_micro_batches(n); })
       .def("num_nodes", [](PyTrace& t) { return t.open().graph().nodes().size(); })
       .def("close", &PyTrace::close);
+  nb::class_<Branches>(m, "Branches", "Branches of the graph being traced, of which each step takes one.")
+      .def(nb::init<const Value&, int64_t>(), nb::arg("index"), nb::arg("n"))
+      .def("run",
+           [](Branches& b, int64_t branch, const nb::callable& trace) {
+             return b.run(branch, [&] { return nb::cast<std::vector<Value>>(trace()); });
+           })
+      .def("join",
+           [](const Branches& b, const std::vector<std::vector<Value>>& results) { return b.join(results); });
   m.def("is_tracing", [] { return current_trace() != nullptr; });
   // Is it a value or a variable of the graph that is traced, rather than a constant.
   m.def("touches_graph", [](const Value& t) {

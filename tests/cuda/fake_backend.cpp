@@ -105,6 +105,7 @@ class FakeKernel final : public PreparedKernel {
 // A copy of bytes is the backend's own.
 KernelDef on_fake(const KernelDef& cpu) {
   KernelDef def = cpu;
+  def.branches = false;
   def.prepare = [cpu](const plan::KernelQuery& query,
                       const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
     if (query.op == "copy" && copies_bytes(query)) return copy_kernel().prepare(query, context);

@@ -342,6 +342,10 @@ class Generator {
         b_.call(member.actor, actor.name, in, out);
         continue;
       }
+      if (options_.branches && member.place == Place::kHost && !in.empty() && !out.empty() && chance(40)) {
+        branch(m, in, out);
+        continue;
+      }
       if (const std::vector<View> again = inputs_once_written(m); !again.empty() && chance(70)) {
         b_.call(member.actor, mix(), in, out);
         b_.call(member.actor, mix(), again, out);
@@ -366,6 +370,49 @@ class Generator {
         if (!overwritten(c) && chance(50)) b_.release(member.actor, channels_[c].reg);
       }
       if (!out.empty()) b_.call(member.actor, mix(), {between}, out);
+    }
+  }
+
+  // An actor that computes in two ways and goes on with one; or lets only one of its outputs be there; or goes on with
+  // one of its inputs. Which one, a variable of its own says, that changes with every firing.
+  void branch(int m, const std::vector<View>& in, const std::vector<View>& out) {
+    const int actor = members_[m].actor;
+    const std::string name = "b" + std::to_string(m) + "_";
+    int made = 0;
+    const auto fresh = [&] { return b_.of_buffer(b_.buffer(name + std::to_string(made++), kBytes), {kN}); };
+    const auto mix = [&] { return "mix" + std::to_string(below(8)); };
+    const View state = b_.v(b_.variable(name + "state", {kN}));
+    const auto pick = [&](int n) {
+      const View index{BaseKind::kBuffer, b_.buffer(name + "index", 8), 0, 0, TensorSpec::contiguous({DType::kInt64, {}})};
+      b_.call(actor, mix(), {state}, {state});
+      b_.call(actor, "pick" + std::to_string(n), {state}, {index});
+      return index;
+    };
+    const auto split = [&](const View& index, const View& x, const std::vector<View>& to) {
+      b_.run(actor, "case", {index, x}, to, 0, {{"n", static_cast<int64_t>(to.size())}});
+    };
+    const int what = below(10);
+    if (what < 6) {
+      const View index = pick(2), left = fresh(), right = fresh(), l = fresh(), r = fresh(), one = fresh();
+      split(index, in[below(static_cast<int>(in.size()))], {left, right});
+      b_.call(actor, mix(), {left}, {l});
+      std::vector<View> both = in;
+      both.push_back(right);
+      b_.call(actor, mix(), both, {r});
+      b_.run(actor, "esac", {index, l, r}, {one});
+      b_.call(actor, mix(), {one}, out);
+    } else if (what < 8) {
+      const View all = fresh();
+      b_.call(actor, mix(), in, {all});
+      std::vector<View> to = out;
+      if (to.size() < 3) to.push_back(fresh());
+      split(pick(static_cast<int>(to.size())), all, to);
+    } else {
+      const View one = fresh();
+      std::vector<View> from = in;
+      from.insert(from.begin(), pick(static_cast<int>(in.size())));
+      b_.run(actor, "esac", from, {one});
+      b_.call(actor, mix(), {one}, out);
     }
   }
 
@@ -438,6 +485,14 @@ HostFunction mix(uint32_t salt) {
   };
 }
 
+// Which of n, by the bits of the first element.
+HostFunction pick(uint32_t n) {
+  return [n](const KernelArgs& args, const std::vector<TensorSpec>&, const std::vector<TensorSpec>&) {
+    const auto bits = std::bit_cast<uint32_t>(*static_cast<const float*>(args.inputs[0]));
+    *static_cast<int64_t*>(args.outputs[0]) = static_cast<int64_t>((bits >> 3) % n);
+  };
+}
+
 }  // namespace
 
 Plan random_plan(uint64_t seed, const RandomPlanOptions& options) { return Generator(seed, options).make(); }
@@ -446,6 +501,7 @@ const HostFunctions& mixes() {
   static const HostFunctions functions = [] {
     HostFunctions f;
     for (uint32_t s = 0; s < 8; ++s) f["mix" + std::to_string(s)] = mix(0x1234567u * (s + 1));
+    for (uint32_t n = 1; n < 64; ++n) f["pick" + std::to_string(n)] = pick(n);
     for (uint32_t s = 0; s < 3; ++s) f["source" + std::to_string(s)] = mix(0x7654321u * (s + 1));
     return f;
   }();

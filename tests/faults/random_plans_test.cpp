@@ -14,6 +14,7 @@ constexpr uint64_t kSteps = 6;
 RandomPlanOptions kind_of(uint64_t seed) {
   RandomPlanOptions options;
   options.dangling = seed % 3 == 0;
+  options.branches = seed % 2 == 0;
   if (seed % 50 == 0) {
     options.min_actors = 30;
     options.max_actors = 200;
@@ -58,6 +59,21 @@ TEST(RandomPlan, ManyReadATokenOfARegisterThatTheyHaveWritten) {
   int plans = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) plans += reads_what_it_feeds_back(random_plan(seed, kind_of(seed)));
   EXPECT_GE(plans, 20);
+}
+
+// Branches are of use as a test where some steps have results, some none, and many kernels are left out.
+TEST(RandomPlan, ManyBranch) {
+  int branching = 0, with_results = 0, void_results = 0;
+  for (uint64_t seed = 2; seed <= 200; seed += 2) {
+    const Plan plan = random_plan(seed, kind_of(seed));
+    if (std::none_of(plan.kernels.begin(), plan.kernels.end(), [](const Kernel& k) { return k.op == "case"; })) continue;
+    ++branching;
+    const Expected expected = expected_of(plan, mixes(), random_inputs(plan, 2 * period_of(plan), seed));
+    for (const bool fails : expected.fails) ++(fails ? void_results : with_results);
+  }
+  EXPECT_GE(branching, 60);
+  EXPECT_GE(with_results, 100);
+  EXPECT_GE(void_results, 20);
 }
 
 // The same on threads, where the order is the machine's.

@@ -205,6 +205,48 @@ TEST(SpecialActors, Lock) {  // a token that goes round: who has it works, the o
   expect_as_simulated(session, 200);
 }
 
+// A lock that whoever has it may take again: an edge that keeps the token for three firings, so that the second and
+// third go on without asking; nobody else works in between.
+TEST(SpecialActors, ReentrantLock) {  // ACT-07
+  constexpr int kTimes = 3;
+  Engine engine;
+  Tiny b("reentrant");
+  const int feed = b.feed("feed"), one = b.actor("one", 0), other = b.actor("other", 1), sink = b.sink("sink");
+  b.plan.actors[feed].starts = kTimes;
+  const int x = b.reg("x", feed, {one, other}, {.quota = 4 * kTimes, .bytes = 16});
+  b.edge(b.reg("to_one", other, {}, {.quota = 1, .emit_every = kTimes, .initial_tokens = 1}), one, 1, kTimes);
+  b.edge(b.reg("to_other", one, {}, {.quota = 1, .emit_every = kTimes}), other, 1, kTimes);
+  b.reg("one_done", one, {sink}, {.quota = 2, .emit_every = kTimes});
+  b.reg("other_done", other, {sink}, {.quota = 2, .emit_every = kTimes});
+  const int v = b.variable("v", {kN}), w = b.variable("w", {kN});
+  b.call(one, "one", {b.r(x), b.v(v)}, {b.v(v)});
+  b.call(other, "other", {b.r(x), b.v(w)}, {b.v(w)});
+  b.input("x", x, b.f32({kN}));
+  std::atomic<int> inside{0}, most{0};
+  std::string order;  // written by who has the lock
+  const auto locked = [&](char who) -> HostFunction {
+    return [&, who](const KernelArgs& args, const std::vector<TensorSpec>& in, const std::vector<TensorSpec>& out) {
+      most = std::max(most.load(), ++inside);
+      order += who;
+      std::this_thread::yield();
+      elementwise([](float x) { return x; })(args, in, out);
+      --inside;
+    };
+  };
+  SessionOptions options;
+  options.functions["one"] = locked('1');
+  options.functions["other"] = locked('2');
+  Session session = load(engine, b.build(), {{"v", variable(engine, 0)}, {"w", variable(engine, 0)}}, options);
+  std::string expected;
+  for (int i = 0; i < 50; ++i) {
+    submit(session, Floats(kTimes * kN, 1));
+    expected += std::string(kTimes, '1') + std::string(kTimes, '2');
+  }
+  expect_as_simulated(session, 50);
+  EXPECT_EQ(most, 1);
+  EXPECT_EQ(order, expected);
+}
+
 TEST(SpecialActors, WaitAndSendIds) {  // a source that waits until somebody outside has something for it
   Engine engine;
   Tiny b("ids");

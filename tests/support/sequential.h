@@ -20,7 +20,7 @@ namespace sluice::test {
 class Sequential {
  public:
   using Bytes = std::vector<std::byte>;
-  // What a step's handle shows: the plan's outputs, or that a firing it depends on has failed.
+  // What a step's handle shows: the plan's outputs, or that a firing it depends on has failed, or that one is void.
   struct Answer {
     bool failed = false;
     std::vector<Bytes> outputs;
@@ -38,6 +38,7 @@ class Sequential {
   };
 
   // Kernels are host functions and copies. REQUIRES: `plan` and `functions` outlive this; the plan verifies.
+  // An index of "case" and "esac" is int64.
   Sequential(const plan::Plan& plan, const HostFunctions& functions, Failure failure = {-1, 0}, End end = {-1, 0})
       : plan_(plan),
         functions_(functions),
@@ -50,9 +51,9 @@ class Sequential {
         firings_(plan.actors.size()) {
     for (size_t r = 0; r < plan.registers.size(); ++r) {
       const plan::Register& reg = plan.registers[r];
-      for (int t = 0; t < reg.initial_tokens; ++t) tokens_[r].push_back({Bytes(reg.bytes), false});
+      for (int t = 0; t < reg.initial_tokens; ++t) tokens_[r].push_back(Token{Bytes(reg.bytes)});
     }
-    for (const plan::Buffer& buffer : plan.buffers) buffers_.push_back(Bytes(buffer.bytes));
+    for (const plan::Buffer& buffer : plan.buffers) buffers_.push_back(Token{Bytes(buffer.bytes)});
     for (const plan::Variable& variable : plan.variables) variables.push_back(Bytes(variable.spec.extent_bytes()));
   }
 
@@ -85,6 +86,8 @@ class Sequential {
   struct Token {
     Bytes data;
     bool failed = false;
+    bool empty = false;    // void: of a branch not taken
+    bool written = false;  // by some firing of those that make it
   };
 
   const Token& token(int edge, int index) const {
@@ -118,14 +121,14 @@ class Sequential {
     for (const int r : adjacency_.out_registers[actor]) {
       const plan::Register& reg = plan_.registers[r];
       if (firings_[actor] % static_cast<uint64_t>(reg.emit_every) != 0) continue;
-      if (plan_.actors[actor].role != plan::ActorRole::kFeed) drafts_[r] = {Bytes(reg.bytes), false};
+      if (plan_.actors[actor].role != plan::ActorRole::kFeed) drafts_[r] = Token{Bytes(reg.bytes)};
       if (reg.in_place_of >= 0) drafts_[r].data = token(reg.in_place_of, 0).data;
     }
     for (size_t i = 0; i < plan_.inputs.size(); ++i) {
       const plan::Input& input = plan_.inputs[i];
       if (plan_.registers[input.reg].producer != actor) continue;
       const auto first = rows_[i].begin() + static_cast<std::ptrdiff_t>(firings_[actor] * input.spec.extent_bytes());
-      drafts_[input.reg] = {Bytes(first, first + static_cast<std::ptrdiff_t>(input.spec.extent_bytes())), false};
+      drafts_[input.reg] = Token{Bytes(first, first + static_cast<std::ptrdiff_t>(input.spec.extent_bytes()))};
     }
     if (plan_.actors[actor].role == plan::ActorRole::kSink) answer(actor, failed);
     for (const plan::Instr& instr : plan_.actors[actor].program) {
@@ -156,6 +159,7 @@ class Sequential {
     answer.failed = failed;
     for (const plan::Output& output : plan_.outputs) {
       const int edge = edge_of(actor, output.view.index);
+      if (!failed && token(edge, output.view.token).empty) answer.failed = true;
       if (!failed) answer.outputs.push_back(token(edge, output.view.token).data);
     }
     answers_.push_back(std::move(answer));
@@ -163,7 +167,7 @@ class Sequential {
 
   std::byte* address(int actor, const plan::View& view, bool written) {
     switch (view.base) {
-      case plan::BaseKind::kBuffer: return buffers_[view.index].data() + view.offset;
+      case plan::BaseKind::kBuffer: return buffers_[view.index].data.data() + view.offset;
       case plan::BaseKind::kVariable: return variables[view.index].data() + view.offset;
       case plan::BaseKind::kRegister: break;
     }
@@ -175,7 +179,42 @@ class Sequential {
     return const_cast<std::byte*>(token(edge, view.token).data.data()) + view.offset;
   }
 
+  // What holds the value of a view; null of variables, which are never void.
+  Token* holder(int actor, const plan::View& view, bool written) {
+    if (plan::is_absent(view) || view.base == plan::BaseKind::kVariable) return nullptr;
+    if (view.base == plan::BaseKind::kBuffer) return &buffers_[view.index];
+    const int edge = edge_of(actor, view.index);
+    return written || edge < 0 ? &drafts_[view.index] : const_cast<Token*>(&token(edge, view.token));
+  }
+
+  bool is_void(int actor, const plan::View& view) {
+    const Token* const held = holder(actor, view, false);
+    return held != nullptr && held->empty;
+  }
+
+  // Per output, whether the kernel leaves it void.
+  std::vector<bool> voids(int actor, const plan::Kernel& kernel) {
+    std::vector<bool> in;
+    for (const plan::View& view : kernel.inputs) in.push_back(is_void(actor, view));
+    const bool any = std::find(in.begin(), in.end(), true) != in.end();
+    if (kernel.op != "case" && kernel.op != "esac") return std::vector<bool>(kernel.outputs.size(), any);
+    int64_t index = 0;
+    if (!in[0]) std::memcpy(&index, address(actor, kernel.inputs[0], false), sizeof index);
+    if (kernel.op == "esac") return {in[0] || in[static_cast<size_t>(index) + 1]};
+    std::vector<bool> out(kernel.outputs.size(), true);
+    out[static_cast<size_t>(index)] = any;
+    return out;
+  }
+
   void run(int actor, const plan::Kernel& kernel) {
+    const std::vector<bool> left_void = voids(actor, kernel);
+    for (size_t o = 0; o < left_void.size(); ++o) {
+      Token* const held = holder(actor, kernel.outputs[o], true);
+      if (held == nullptr || (left_void[o] && held->written)) continue;
+      held->empty = left_void[o];
+      held->written = kernel.outputs[o].base == plan::BaseKind::kRegister && (held->written || !left_void[o]);
+    }
+    if (std::find(left_void.begin(), left_void.end(), false) == left_void.end()) return;
     std::vector<const void*> inputs;
     std::vector<void*> outputs;
     std::vector<TensorSpec> in, out;
@@ -186,7 +225,13 @@ class Sequential {
     for (const plan::View& view : kernel.outputs) {
       outputs.push_back(address(actor, view, true));
       out.push_back(view.spec);
-      if (view.base == plan::BaseKind::kVariable) updated_[view.index] = true;
+      if (!left_void[outputs.size() - 1] && view.base == plan::BaseKind::kVariable) updated_[view.index] = true;
+    }
+    if (kernel.op == "case" || kernel.op == "esac") {
+      const auto index = static_cast<size_t>(*static_cast<const int64_t*>(inputs[0]));
+      const bool fans_out = kernel.op == "case";
+      std::memcpy(outputs[fans_out ? index : 0], inputs[fans_out ? 1 : index + 1], in[1].extent_bytes());
+      return;
     }
     if (kernel.op == "copy") {
       std::memcpy(outputs[0], inputs[0], in[0].extent_bytes());
@@ -203,7 +248,7 @@ class Sequential {
   std::vector<std::vector<Token>> tokens_;  // per register, all there ever were
   std::vector<Token> drafts_;               // per register: the token being made
   std::vector<Bytes> rows_;                 // per input, of all steps
-  std::vector<Bytes> buffers_;
+  std::vector<Token> buffers_;
   std::vector<uint64_t> firings_;
   std::vector<bool> updated_;
   std::vector<Answer> answers_;
