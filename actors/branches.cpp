@@ -100,10 +100,11 @@ namespace {
 
 Status void_collective(const plan::Plan& plan, const plan::Kernel& kernel, NotTaken why) {
   try {
-    return {ErrorKind::kUnsupported,
-            fmt::format("{}: an input is void: branch {} of kernel '{}' was not taken; what ranks do together must stand "
-                        "outside of branches",
-                        kernel.op, why.branch, plan.kernels[why.kernel].name)};
+    return {
+        ErrorKind::kUnsupported,
+        fmt::format("{}: an input is void: branch {} of kernel '{}' was not taken; what ranks do together must stand "
+                    "outside of branches",
+                    kernel.op, why.branch, plan.kernels[why.kernel].name)};
   } catch (...) {
     return Status::from_current_exception();
   }

@@ -53,8 +53,8 @@ struct KernelRun {
 
 struct InPort {
   int edge = 0, reg = 0, take = 1;
-  bool poisons = true;  // a failed token fails the firing
-  bool waits = false;   // its tokens have events to wait for
+  bool poisons = true;                     // a failed token fails the firing
+  bool waits = false;                      // its tokens have events to wait for
   std::vector<std::pair<int, int>> voids;  // token, and in NodeProgram::voids whether it is void
   std::vector<Patch> patches;
 };
@@ -66,8 +66,8 @@ struct OutPort {
   bool in_place = false;
   std::vector<int> wait_edges;  // acks of these edges carry events
   std::vector<Patch> patches;
-  Status status;        // of the slot being written
-  int voids = -1;       // in NodeProgram::voids: whether it is void, or -1
+  Status status;   // of the slot being written
+  int voids = -1;  // in NodeProgram::voids: whether it is void, or -1
   // A kernel has written it: in a firing before this one; in this one.
   bool filled = false, filling = false;
 };

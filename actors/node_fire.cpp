@@ -213,8 +213,8 @@ Status Node::run_chain(std::span<const KernelRun> runs, uint64_t step, uint32_t 
   Status status;  // what a kernel has written is looked at before the next one runs
   for (size_t i = 0; i < runs.size() && status.ok(); ++i) {
     const NotTaken* const why = void_input(runs[i]);
-    status = why != nullptr ? leave_out(runs[i], *why, step, flags)
-                            : run_kernels(runs.subspan(i, 1), nullptr, step, flags);
+    status =
+        why != nullptr ? leave_out(runs[i], *why, step, flags) : run_kernels(runs.subspan(i, 1), nullptr, step, flags);
   }
   return status;
 }

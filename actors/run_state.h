@@ -59,8 +59,8 @@ inline constexpr uint32_t kRunCancelled = 2;  // skip all kernels
 inline constexpr uint32_t kRunTraced = 4;
 inline constexpr uint32_t kRunCheckNumerics = 8;
 
-// Why a value is void: it is output `branch` of plan kernel `kernel`, which chose another, or was made of it. No kernel:
-// it is not void.
+// Why a value is void: it is output `branch` of plan kernel `kernel`, which chose another, or was made of it. No
+// kernel: it is not void.
 struct NotTaken {
   int kernel = -1, branch = 0;
   explicit operator bool() const { return kernel >= 0; }
@@ -123,8 +123,8 @@ struct RunState {
   std::vector<std::vector<std::byte*>> slots;  // per register: addresses of its slots
   std::vector<int> register_slots;             // per register: index of its first slot in the next two
   std::vector<TokenState> slot_states;         // written by the producer
-  // Which registers and buffers of the plan may hold a void value: what a kernel with branches makes, and what is made of
-  // that. Empty where there is no such kernel.
+  // Which registers and buffers of the plan may hold a void value: what a kernel with branches makes, and what is made
+  // of that. Empty where there is no such kernel.
   std::vector<bool> void_registers, void_buffers;
   std::vector<SlotEvent> ready_events;
   // Two per register whose token several firings of an asynchronous stream make: the failures of those so far, and of

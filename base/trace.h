@@ -16,7 +16,7 @@ struct TraceEvent {
   uint64_t step = 0;
   int64_t begin_ns = 0;  // since the start of the trace
   int64_t end_ns = 0;
-  bool wait = false;  // the stream was parked or the device waited for an event
+  bool wait = false;      // the stream was parked or the device waited for an event
   bool left_out = false;  // the kernel did not run: an input was void, of a branch not taken
 };
 

@@ -5,11 +5,13 @@
 
 #include "graph/autodiff/tape.h"
 #include "graph/call_fix.h"
+#include "graph/routing.h"
 
 namespace sluice {
 namespace {
 
 thread_local Executor* scoped_executor = nullptr;
+thread_local Router* router = nullptr;
 std::atomic<Executor*> default_executor{nullptr};
 
 }  // namespace
@@ -23,6 +25,9 @@ Executor& current_executor() {
 }
 
 void set_default_executor(Executor* executor) { default_executor.store(executor, std::memory_order_release); }
+
+Router* current_router() { return router; }
+void set_router(Router* now) { router = now; }
 
 ExecutorScope::ExecutorScope(Executor& executor) : previous_(std::exchange(scoped_executor, &executor)) {}
 
@@ -45,7 +50,8 @@ std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, Attrs at
   }
   for (const Value& input : inputs)
     if (input.defined()) input.impl()->refresh_history();
-  const std::vector<Value> routed = current_executor().routed(inputs);
+  std::vector<Value> routed;
+  if (router != nullptr) routed = router->routed(inputs);
   if (!routed.empty()) inputs = routed;
   std::vector<Value> outputs;
   try {

@@ -27,11 +27,6 @@ class Executor {
     (void)other;
     return value;
   }
-  // What a call made now reads in place of `inputs`, where it is part of a branch; else empty.
-  virtual std::vector<Value> routed(std::span<const Value> inputs) {
-    (void)inputs;
-    return {};
-  }
   // Where the call made last came from, for what is called on its behalf later; null where nobody asks.
   virtual std::shared_ptr<const Provenance> origin() { return nullptr; }
 };

@@ -11,10 +11,11 @@ KernelTable::KernelTable(const KernelTable& other) {
 
 void KernelTable::add(DeviceKind kind, KernelDef def) {
   const std::string op = def.op;
-  SLUICE_CHECK(!def.branches || kind == DeviceKind::kCpu,
-               "kernels: '{}' on {} says which outputs are void, which the host reads when run() returns; only kernels of "
-               "cpu may",
-               op, kind.str());
+  SLUICE_CHECK(
+      !def.branches || kind == DeviceKind::kCpu,
+      "kernels: '{}' on {} says which outputs are void, which the host reads when run() returns; only kernels of "
+      "cpu may",
+      op, kind.str());
   const std::lock_guard lock(mutex_);
   const bool added = defs_.try_emplace({kind, op}, std::make_shared<const KernelDef>(std::move(def))).second;
   SLUICE_CHECK(added, "kernels: '{}' on {} is registered twice; an op has one kernel per kind of device", op,

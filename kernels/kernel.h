@@ -29,8 +29,8 @@ struct KernelArgs {
   const std::string* context = nullptr;
   // False where the outputs hold what this kernel's runs have made before of the same value (op "accumulate").
   bool first = true;
-  // Of a kernel with branches (KernelDef::branches): which inputs are void, and where it says which outputs are; none is
-  // as it begins. Null where nobody asks: then no input is void, and it writes every output.
+  // Of a kernel with branches (KernelDef::branches): which inputs are void, and where it says which outputs are; none
+  // is as it begins. Null where nobody asks: then no input is void, and it writes every output.
   const bool* void_inputs = nullptr;
   bool* void_outputs = nullptr;
 };

@@ -120,9 +120,9 @@ class StepHandle {
 struct ActorStats {
   std::string name;
   uint64_t firings = 0;
-  uint64_t waits = 0;    // how often it had to stop for a message
-  uint64_t busy_ns = 0;  // in its kernels (launching them, on devices)
-  int stream = 0;        // in SessionStats::streams
+  uint64_t waits = 0;     // how often it had to stop for a message
+  uint64_t busy_ns = 0;   // in its kernels (launching them, on devices)
+  int stream = 0;         // in SessionStats::streams
   uint64_t left_out = 0;  // kernels that did not run, because they belong to a branch not taken
 };
 // A stream serves all sessions of its engine that use it, and counts for all of them, from its first use.

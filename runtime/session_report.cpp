@@ -77,7 +77,8 @@ std::string SessionStats::str() const {
   for (const StreamStats& row : streams) {
     text += fmt::format("{:<{}} {:>12.3f} {:>10}\n", row.name, s, static_cast<double>(row.busy_ns) * 1e-6, row.parks);
   }
-  const bool branches = std::any_of(actors.begin(), actors.end(), [](const ActorStats& row) { return row.left_out > 0; });
+  const bool branches =
+      std::any_of(actors.begin(), actors.end(), [](const ActorStats& row) { return row.left_out > 0; });
   text += fmt::format("\n{:<{}} {:>12} {:>10} {:>10}{}\n", "actor", a, "busy ms", "firings", "waits",
                       branches ? fmt::format(" {:>10}", "left out") : std::string());
   for (const ActorStats& row : actors) {

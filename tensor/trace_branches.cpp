@@ -15,7 +15,13 @@ void TraceExecutor::begin_branch(TraceBranches& branches, int64_t current) {
     branches.first_storage = Storage::next_number();
   }
   branches.current = current;
+  if (branches_.empty()) set_router(this);
   branches_.push_back(&branches);
+}
+
+void TraceExecutor::end_branch() {
+  branches_.pop_back();
+  if (branches_.empty()) set_router(nullptr);
 }
 
 bool TraceExecutor::outside(ValueId id) const {
@@ -47,7 +53,8 @@ Value TraceExecutor::route(const Value& value) {
 
 std::vector<Value> TraceExecutor::routed(std::span<const Value> inputs) {
   std::vector<Value> values;
-  if (branches_.empty()) return values;
+  // Calls on others' values, of constants or of a gradient rule's symbols, are none of the branch.
+  if (branches_.empty() || &current_executor() != static_cast<const Executor*>(this)) return values;
   for (const Value& input : inputs) values.push_back(route(input));
   return values;
 }

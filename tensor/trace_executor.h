@@ -19,6 +19,7 @@
 
 #include "graph/builder.h"
 #include "graph/extents.h"
+#include "graph/routing.h"
 #include "tensor/eager.h"
 #include "tensor/trace.h"
 #include "tensor/versions.h"
@@ -70,7 +71,7 @@ class TracedImpl final : public TensorImpl {
   uint64_t id_version = 0;
 };
 
-class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
+class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor, public Router {
  public:
   TraceExecutor(EagerExecutor& eager, std::string graph_name);
 
@@ -85,7 +86,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor {
 
   // From now on calls are part of branch `current` of `branches`, inside of those begun before, until end_branch().
   void begin_branch(TraceBranches& branches, int64_t current);
-  void end_branch() { branches_.pop_back(); }
+  void end_branch();
 
   // Is it a value or a variable of the graph, rather than a constant.
   bool touches_graph(const Value& value) { return value.defined() && (value.impl()->traced() || variable_of(value)); }

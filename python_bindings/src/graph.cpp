@@ -143,8 +143,7 @@ void bind_trace(nb::module_& m) {
            [](Branches& b, int64_t branch, const nb::callable& trace) {
              return b.run(branch, [&] { return nb::cast<std::vector<Value>>(trace()); });
            })
-      .def("join",
-           [](const Branches& b, const std::vector<std::vector<Value>>& results) { return b.join(results); });
+      .def("join", [](const Branches& b, const std::vector<std::vector<Value>>& results) { return b.join(results); });
   m.def("is_tracing", [] { return current_trace() != nullptr; });
   // Is it a value or a variable of the graph that is traced, rather than a constant.
   m.def("touches_graph", [](const Value& t) {

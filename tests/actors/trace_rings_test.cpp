@@ -28,8 +28,13 @@ TEST(TraceRings, GiveBackWhatWasRecorded) {
                          .end_ns = INT64_MAX - 3};
   rings.add(event);
   rings.add({.stream = 0, .wait = true});
-  const Trace trace = rings.take();
-  ASSERT_EQ(trace.events.size(), 2u);
+  rings.add({.stream = 0, .kernel = 1, .left_out = true});
+  Trace trace = rings.take();
+  ASSERT_EQ(trace.events.size(), 3u);
+  EXPECT_TRUE(trace.events[1].left_out);
+  EXPECT_FALSE(trace.events[1].wait);
+  trace.events.erase(trace.events.begin() + 1);
+  EXPECT_FALSE(trace.events[0].left_out);
   EXPECT_TRUE(trace.events[0].wait);
   EXPECT_EQ(trace.events[0].actor, -1);
   EXPECT_EQ(trace.events[0].kernel, -1);
@@ -41,6 +46,7 @@ TEST(TraceRings, GiveBackWhatWasRecorded) {
   EXPECT_EQ(same.step, event.step);
   EXPECT_EQ(same.end_ns - same.begin_ns, 2);
   EXPECT_FALSE(same.wait);
+  EXPECT_FALSE(same.left_out);
   EXPECT_EQ(trace.lost, 0u);
   EXPECT_TRUE(rings.take().events.empty());
 }

@@ -163,7 +163,8 @@ inline std::string difference(const Plan& plan, const RunResult& got, const Expe
   if (!got.error.empty()) return got.error;
   for (size_t s = 0; s < expected.run.steps.size(); ++s) {
     const bool is_void = got.steps[s].error.find(" is void: ") != std::string::npos;
-    if (expected.fails[s] ? !is_void : got.steps[s] != expected.run.steps[s]) return fmt::format("step {} differs: {}", s, got.steps[s].error);
+    if (expected.fails[s] ? !is_void : got.steps[s] != expected.run.steps[s])
+      return fmt::format("step {} differs: {}", s, got.steps[s].error);
   }
   for (size_t v = 0; v < plan.variables.size(); ++v) {
     if (got.variables[v] != expected.run.variables[v]) return "variable " + plan.variables[v].name + " differs";

@@ -383,7 +383,8 @@ class Generator {
     const auto mix = [&] { return "mix" + std::to_string(below(8)); };
     const View state = b_.v(b_.variable(name + "state", {kN}));
     const auto pick = [&](int n) {
-      const View index{BaseKind::kBuffer, b_.buffer(name + "index", 8), 0, 0, TensorSpec::contiguous({DType::kInt64, {}})};
+      const View index{BaseKind::kBuffer, b_.buffer(name + "index", 8), 0, 0,
+                       TensorSpec::contiguous({DType::kInt64, {}})};
       b_.call(actor, mix(), {state}, {state});
       b_.call(actor, "pick" + std::to_string(n), {state}, {index});
       return index;

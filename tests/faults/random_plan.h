@@ -20,8 +20,8 @@ struct RandomPlanOptions {
 };
 
 // The plan of a seed. It verifies, has inputs "x0", ... and outputs "y0", ..., and variables "w0", ...; its kernels are
-// the host functions of mixes(), "copy", "case" and "esac". Sources feed themselves; their one kernel is "source0", ... of mixes().
-// Tensors are float32 of kN elements; indices are int64 scalars, made by "pick" of mixes().
+// the host functions of mixes(), "copy", "case" and "esac". Sources feed themselves; their one kernel is "source0", ...
+// of mixes(). Tensors are float32 of kN elements; indices are int64 scalars, made by "pick" of mixes().
 plan::Plan random_plan(uint64_t seed, const RandomPlanOptions& options = {});
 
 // "mix0" to "mix7" and "source0" to "source2": every element of every output depends on all inputs, in their order,

@@ -66,7 +66,8 @@ TEST(RandomPlan, ManyBranch) {
   int branching = 0, with_results = 0, void_results = 0;
   for (uint64_t seed = 2; seed <= 200; seed += 2) {
     const Plan plan = random_plan(seed, kind_of(seed));
-    if (std::none_of(plan.kernels.begin(), plan.kernels.end(), [](const Kernel& k) { return k.op == "case"; })) continue;
+    if (std::none_of(plan.kernels.begin(), plan.kernels.end(), [](const Kernel& k) { return k.op == "case"; }))
+      continue;
     ++branching;
     const Expected expected = expected_of(plan, mixes(), random_inputs(plan, 2 * period_of(plan), seed));
     for (const bool fails : expected.fails) ++(fails ? void_results : with_results);

@@ -104,11 +104,13 @@ TEST(Costs, KernelsOfEqualSignaturesAreOneHistory) {
 
 TEST(Costs, WhatTellsNothingOfAKernelAloneIsLeftOut) {
   Plan plan = two_stage_plan();
-  TraceEvent wait = run_of(plan, 0, 10), together = run_of(plan, 0, 10), firing = run_of(plan, 0, 10);
+  TraceEvent wait = run_of(plan, 0, 10), together = run_of(plan, 0, 10), firing = run_of(plan, 0, 10),
+             left_out = run_of(plan, 0, 10);
   wait.wait = true;
   together.kernels = 2;
   firing.kernel = -1;
-  EXPECT_TRUE(measured_runs(plan, std::vector{wait, together, firing}).empty());
+  left_out.left_out = true;
+  EXPECT_TRUE(measured_runs(plan, std::vector{wait, together, firing, left_out}).empty());
   const std::vector<TraceEvent> events{run_of(plan, 0, 10), run_of(plan, 1, 10), run_of(plan, 2, 10)};
   EXPECT_EQ(measured_runs(plan, events).size(), 3u);
   EXPECT_TRUE(has_all(measured_runs(plan, events), plan));

@@ -40,7 +40,7 @@ def test_eager_calls_one_of_them():
     assert called == ["true", "false"]
 
 
-@pytest.mark.parametrize("granularity", ["stream", "op"])
+@pytest.mark.parametrize("granularity", ["program", "op"])
 def test_a_step_runs_the_kernels_of_one_branch(granularity):  # ACT-07
     runs = {"true": 0, "false": 0}
 
@@ -72,7 +72,7 @@ def test_the_interpreter_of_plans_agrees(tmp_path):
         inner = lambda x: sl.cond(q, lambda x: x * 2, lambda x: x * 3, (x,))
         return sl.cond(p, inner, lambda x: x - 1, (x,)), x + 1
 
-    for granularity in ("stream", "op"):
+    for granularity in ("program", "op"):
         graph = Calls(function)
         graph.config.set_granularity(granularity)
         x = sl.tensor([1.0, 2.0])

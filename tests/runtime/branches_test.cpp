@@ -65,12 +65,13 @@ struct Counted {
     return f;
   }
   static HostFunction way(std::atomic<int>& count, float add) {
-    return [&count, add](const KernelArgs& args, const std::vector<TensorSpec>& in, const std::vector<TensorSpec>& out) {
-      ++count;
-      const float first = static_cast<const float*>(args.inputs[0])[0];
-      if (first < 0) fail(ErrorKind::kValue, "way {}: got {}", add, first);
-      elementwise([add](float v) { return v + add; })(args, in, out);
-    };
+    return
+        [&count, add](const KernelArgs& args, const std::vector<TensorSpec>& in, const std::vector<TensorSpec>& out) {
+          ++count;
+          const float first = static_cast<const float*>(args.inputs[0])[0];
+          if (first < 0) fail(ErrorKind::kValue, "way {}: got {}", add, first);
+          elementwise([add](float v) { return v + add; })(args, in, out);
+        };
   }
 };
 
@@ -144,7 +145,7 @@ TEST(Branches, TracesShowWhatWasLeftOut) {
   session.set_trace(true);
   for (int s = 0; s < 6; ++s) EXPECT_TRUE(submit(session, 1, {s < 4 ? 0 : 1}).wait().ok());
   session.wait_all();
-  session.stop();
+  session.set_trace(false);
   const TraceNames names = session.trace_names();
   std::map<std::string, int> ran, skipped;
   const Trace trace = session.take_trace();
@@ -161,7 +162,8 @@ TEST(Branches, AnIndexOutsideFailsItsStepOnly) {
   Engine engine({.cores = 2});
   Counted counted;
   Session session = Session::load(engine, two_ways(true), {}, {.functions = counted.functions()});
-  EXPECT_THAT(submit(session, 1, {2}).wait().message(), HasSubstr("case: index 2; must be in [0, 2), the number of branches"));
+  EXPECT_THAT(submit(session, 1, {2}).wait().message(),
+              HasSubstr("case: index 2; must be in [0, 2), the number of branches"));
   EXPECT_EQ(result(submit(session, 1, {1})), filled(3));
   EXPECT_EQ(counted.left + counted.right, 1);
 }
@@ -203,9 +205,10 @@ TEST(Branches, AVoidResultIsAnErrorThatNamesTheBranch) {
   expect_verified(one_way_out());
   Session session = Session::load(engine, one_way_out(), {{"w", variable(engine, 0)}}, {.functions = functions()});
   EXPECT_EQ(result(submit(session, 3, {0})), filled(3));
-  EXPECT_THAT(submit(session, 3, {1}).wait().message(),
-              HasSubstr("output 'y' is void: it is made in branch 0 of kernel 'choose/case', which was not taken; esac must "
-                        "join the branches before a value leaves the plan"));
+  EXPECT_THAT(
+      submit(session, 3, {1}).wait().message(),
+      HasSubstr("output 'y' is void: it is made in branch 0 of kernel 'choose/case', which was not taken; esac must "
+                "join the branches before a value leaves the plan"));
   EXPECT_EQ(result(submit(session, 4, {0})), filled(4));
   session.wait_all();
   EXPECT_EQ(session.stats().failed, 1u);
@@ -215,7 +218,7 @@ TEST(Branches, UpdatesWithinOneNotTakenDoNotHappen) {
   Engine engine({.cores = 2});
   const auto w = variable(engine, 0);
   Session session = Session::load(engine, one_way_out(), {{"w", w}}, {.functions = functions()});
-  for (int s = 0; s < 12; ++s) submit(session, 1, {s % 3 == 0 ? 0 : 1}).wait();
+  for (int s = 0; s < 12; ++s) EXPECT_EQ(submit(session, 1, {s % 3 == 0 ? 0 : 1}).wait().ok(), s % 3 == 0);
   session.wait_all();
   session.stop();
   EXPECT_EQ(static_cast<float*>(w->data())[0], 4);
@@ -288,7 +291,8 @@ TEST(Branches, NestWithinAProgram) {
   }
   session.wait_all();
   session.stop();
-  // By round: twice left (of three functions two are left out, and "case" and "esac" of the inner pair answer), twice right.
+  // By round: twice left (of three functions two are left out, and "case" and "esac" of the inner pair answer), twice
+  // right.
   EXPECT_EQ(left_out(session, "net"), 3u * (2 * 2 + 2 * 2));
 }
 
@@ -323,7 +327,8 @@ TEST(Branches, OnADevice) {
   Counted counted;
   Session session = Session::load(engine, plan, {}, {.functions = counted.functions()});
   std::vector<StepHandle> steps;
-  for (int s = 0; s < 30; ++s) steps.push_back(submit(session, s == 18 ? -1.0F : static_cast<float>(s), {s % 3 == 0 ? 0 : 1}));
+  for (int s = 0; s < 30; ++s)
+    steps.push_back(submit(session, s == 18 ? -1.0F : static_cast<float>(s), {s % 3 == 0 ? 0 : 1}));
   for (int s = 0; s < 30; ++s) {
     if (s == 18) {
       EXPECT_THAT(steps[s].wait().message(), HasSubstr("way 1: got -1"));
@@ -335,6 +340,17 @@ TEST(Branches, OnADevice) {
   session.stop();
   EXPECT_EQ(counted.left, 10);
   for (const char* actor : {"up", "net", "down"}) EXPECT_EQ(left_out(session, actor), 20u) << actor;
+}
+
+// The host reads what a kernel says is void when run() returns: too early on a device.
+TEST(Branches, OnlyKernelsOfTheCpuSayWhatIsVoid) {
+  Engine engine({.cores = 1});
+  EXPECT_TRUE(engine.kernels().get("case", DeviceKind::kCpu).branches);
+  EXPECT_FALSE(engine.kernels().get("case", DeviceKind::kSim).branches);
+  KernelTable table;
+  EXPECT_EQ(error_of([&] { table.add(DeviceKind::kSim, engine.kernels().get("case", DeviceKind::kCpu)); }),
+            "value: kernels: 'case' on sim says which outputs are void, which the host reads when run() returns; only "
+            "kernels of cpu may");
 }
 
 // Ranks must all come to what they do together, so none of them may leave it out.
@@ -369,11 +385,12 @@ TEST(Branches, ACollectiveOfAVoidValueIsRefused) {
     Engine engine(options);
     Session session = Session::load(engine, plan, {}, {.functions = functions()});
     EXPECT_EQ(result(submit(session, 3, {0})), filled(6));
-    EXPECT_THAT(submit(session, 3, {rank == 0 ? 1 : 0}).wait().message(),
-                HasSubstr("all_reduce: an input is void: branch 0 of kernel 'choose0/case' was not taken; what ranks do "
-                          "together must stand outside of branches"));
+    EXPECT_THAT(
+        submit(session, 3, {rank == 0 ? 1 : 0}).wait().message(),
+        HasSubstr("all_reduce: an input is void: branch 0 of kernel 'choose0/case' was not taken; what ranks do "
+                  "together must stand outside of branches"));
   });
-  EXPECT_THAT(errors, ElementsAre("", ""));
+  EXPECT_THAT(errors, ElementsAre("no error", "no error"));
 }
 
 }  // namespace
