@@ -112,8 +112,7 @@ Status void_collective(const plan::Plan& plan, const plan::Kernel& kernel, NotTa
 
 }  // namespace
 
-// The kernel does not run, and what it would have written is void. Of a token that several firings make, the others
-// count.
+// The kernel does not run, and what it would have written is void.
 Status Node::leave_out(const KernelRun& run, NotTaken not_taken, uint64_t step, uint32_t flags) {
   const plan::Kernel& kernel = run_->plan->kernels[run.index];
   if (kernel.collective >= 0) {
@@ -122,21 +121,23 @@ Status Node::leave_out(const KernelRun& run, NotTaken not_taken, uint64_t step, 
     run_->listener->on_missed_collective(run.index, status);
     return status;
   }
-  for (const int at : run.void_outputs) {
-    const OutPort* const out = at < 0 ? nullptr : port_of(at);
-    const bool written = out != nullptr && (out->filled || out->filling);
-    if (at >= 0 && !written) program_->voids[at] = not_taken;
-  }
+  for (const int at : run.void_outputs)
+    if (at >= 0) set_void(at, not_taken);
   published_left_out_.store(left_out() + 1, std::memory_order_relaxed);
   if ((flags & kRunTraced) != 0) trace(step, run.index, now_ns(), false, 1, true);
   return {};
 }
 
-// Whose slot a place of the program stands for, or null.
-OutPort* Node::port_of(int place) {
+// What a place of the program holds from now on. A token that something has been written to is not void, whatever else
+// was left out.
+void Node::set_void(int place, NotTaken not_taken) {
   const auto out = std::find_if(program_->outs.begin(), program_->outs.end(),
                                 [&](const OutPort& port) { return port.voids == place; });
-  return out == program_->outs.end() ? nullptr : &*out;
+  if (out != program_->outs.end()) {
+    if (not_taken && (out->filled || out->filling)) return;
+    out->filling |= !not_taken;
+  }
+  program_->voids[place] = not_taken;
 }
 
 // What a kernel with branches is told before it runs.
@@ -160,8 +161,7 @@ void Node::wrote(const KernelRun& run) {
       now = passed_on;
       if (!now) now = {run.index, static_cast<int>(o)};
     }
-    program_->voids[run.void_outputs[o]] = now;
-    if (OutPort* const out = now ? nullptr : port_of(run.void_outputs[o])) out->filling = true;
+    set_void(run.void_outputs[o], now);
   }
 }
 

@@ -231,6 +231,14 @@ std::unique_ptr<KernelChain> make_chain(const NodeProgram& program, size_t first
     if (port >= 0 && std::find(chain->fills.begin(), chain->fills.end(), port) == chain->fills.end())
       chain->fills.push_back(port);
   }
+  std::vector<int> written;
+  for (size_t k = first; k < after; ++k) {
+    const KernelRun& run = program.kernels[k];
+    for (const int at : run.void_inputs) {
+      if (at >= 0 && std::find(written.begin(), written.end(), at) == written.end()) chain->voids.push_back(at);
+    }
+    written.insert(written.end(), run.void_outputs.begin(), run.void_outputs.end());
+  }
   chain->key.resize(chain->varying.size() + chain->fills.size());
   return chain;
 }

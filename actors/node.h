@@ -33,6 +33,7 @@ struct KernelChain {
   std::unique_ptr<Chain> work;
   std::vector<uint32_t> varying;  // in NodeProgram::pointers: one per slot that its operands are in
   std::vector<int> fills;         // ports of registers whose tokens several firings write
+  std::vector<int> voids;         // in NodeProgram::voids: of what it reads and has not written itself
   std::vector<void*> key;         // values of the pointers; of the ports, whether the firing is a token's first
   std::string context;
 };
@@ -225,7 +226,7 @@ class alignas(64) Node {
   Status void_output() const;
   const NotTaken* void_input(const KernelRun& run) const;
   Status leave_out(const KernelRun& run, NotTaken not_taken, uint64_t step, uint32_t flags);
-  OutPort* port_of(int place);
+  void set_void(int place, NotTaken not_taken);
   void tell_voids(const KernelRun& run) const;
   void wrote(const KernelRun& run);
   Status in_firing(const Status& status, const std::string& context) const;

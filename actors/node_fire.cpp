@@ -207,9 +207,11 @@ void Node::hold_cores(int cores) {
 
 // One kernel, or a chain of them.
 Status Node::run_chain(std::span<const KernelRun> runs, uint64_t step, uint32_t flags) {
-  const bool some_void = !program_->voids.empty() &&
-                         std::any_of(runs.begin(), runs.end(), [&](const KernelRun& run) { return void_input(run); });
-  if ((flags & kRunCheckNumerics) == 0 && !some_void) return run_kernels(runs, runs[0].chain.get(), step, flags);
+  KernelChain* const chain = runs[0].chain.get();
+  const bool some_void = chain == nullptr ? void_input(runs[0]) != nullptr
+                                          : std::any_of(chain->voids.begin(), chain->voids.end(),
+                                                        [&](int at) { return static_cast<bool>(program_->voids[at]); });
+  if ((flags & kRunCheckNumerics) == 0 && !some_void) return run_kernels(runs, chain, step, flags);
   Status status;  // what a kernel has written is looked at before the next one runs
   for (size_t i = 0; i < runs.size() && status.ok(); ++i) {
     const NotTaken* const why = void_input(runs[i]);

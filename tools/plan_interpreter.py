@@ -418,7 +418,7 @@ class Interpreter:
             raise PlanError(f"kernel '{kernel['name']}': op '{kernel['op']}' is not read by this interpreter: NumPy's may differ")
         inputs = [None if v["base"] == "buffer" and v["index"] == -1 else self._stored(a, firing, v, False)
                   for v in kernel["inputs"]]
-        voids = self._voids(a, firing, kernel)  # of a token that several firings make, those count that are not
+        voids = self._voids(a, firing, kernel)  # of a token that several write, those count that are not
         old = [v["base"] == "register" and v["index"] not in firing.fresh for v in kernel["outputs"]]
         self._void |= {self._base(a, firing, v, True) for v, void, o in zip(kernel["outputs"], voids, old) if void and not o}
         if all(voids):

@@ -88,6 +88,55 @@ TEST_F(CudaChains, AMessageInBetweenCutsThem) {
   EXPECT_EQ(launches(plain, 4).back() - launches(session, 4).back(), static_cast<uint64_t>(kStages - 2));
 }
 
+// The chain of chain_plan(1) in a branch, which is taken where `i` is 0.
+Plan chain_in_a_branch() {
+  Plans b("branch");
+  const int host = b.stream("cpu:0", StreamKind::kHost), in = b.stream("cuda:0", StreamKind::kCopyIn);
+  const int compute = b.stream("cuda:0", StreamKind::kCompute), out = b.stream("cuda:0", StreamKind::kCopyOut);
+  const int device = b.space(SpaceKind::kDevice, "cuda:0");
+  const int feed = b.feed("feed", host), choose = b.actor("choose", host), up = b.actor("up", in);
+  const int net = b.actor("net", compute), down = b.actor("down", out), meet = b.actor("meet", host);
+  const int sink = b.sink("sink", host);
+  const int x = b.reg("x", feed, {choose}, {.bytes = 16}), i = b.reg("i", feed, {choose, meet}, {.bytes = 8});
+  const int l = b.reg("l", choose, {up}, {.bytes = 16}), r = b.reg("r", choose, {meet}, {.bytes = 16});
+  const int dx = b.reg("dx", up, {net}, {.bytes = 16, .space = device});
+  const int dy = b.reg("dy", net, {down}, {.bytes = 16, .space = device});
+  const int lm = b.reg("lm", down, {meet}, {.bytes = 16}), y = b.reg("y", meet, {sink}, {.bytes = 16});
+  const View t = PlanBuilder::of_buffer(b.buffer("t", 16, device), {kN});
+  const View index{BaseKind::kRegister, i, 0, 0, TensorSpec::contiguous({DType::kInt64, {}})};
+  b.run(choose, "case", {index, b.r(x)}, {b.r(l), b.r(r)}, 0, {{"n", int64_t{2}}});
+  b.run(up, "copy", {b.r(l)}, {b.r(dx)});
+  b.call(net, "add_one", {b.r(dx)}, {t});
+  b.call(net, "stage", {t}, {t});
+  b.call(net, "twice", {t}, {b.r(dy)});
+  b.run(down, "copy", {b.r(dy)}, {b.r(lm)});
+  b.run(meet, "esac", {index, b.r(lm), b.r(r)}, {b.r(y)});
+  b.input("x", x, b.f32({kN}));
+  b.input("i", i, TensorSpec::contiguous({DType::kInt64, {}}));
+  b.output("y", b.r(y));
+  return b.build();
+}
+
+TEST_F(CudaChains, InABranchNotTakenNothingIsLaunchedAndLaterTheyAreOneAgain) {
+  Engine engine({.cores = 2});
+  Session session = load_counted(engine, chain_in_a_branch(), {}, {.functions = stages()});
+  const auto launched = [&](int64_t i, float y) {
+    const uint64_t before = fake_cuda::counts().launches;
+    const Floats x = filled(3);
+    const InputTensor inputs[] = {{x.data(), PlanBuilder::f32({kN})},
+                                  {&i, TensorSpec::contiguous({DType::kInt64, {}})}};
+    EXPECT_EQ(result(session.submit(inputs)), filled(y));
+    return fake_cuda::counts().launches - before;
+  };
+  for (int warm = 0; warm < 4; ++warm) launched(0, 10);
+  const uint64_t one = launched(0, 10);
+  EXPECT_EQ(launched(1, 3), 0u);
+  EXPECT_EQ(launched(1, 3), 0u);
+  EXPECT_EQ(launched(0, 10), one);
+  EXPECT_EQ(launched(1, 3), 0u);
+  EXPECT_EQ(launched(0, 10), one);
+}
+
 // A graph per combination of slots, made when it comes for the second time, and used from then on.
 TEST_F(CudaChains, ThereAreAsManyGraphsAsSlots) {
   for (int quota = 1; quota <= 3; ++quota) {
