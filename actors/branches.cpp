@@ -149,7 +149,7 @@ void Node::tell_voids(const KernelRun& run) const {
 
 // The kernel has run: its outputs are there, but for those that it says are void.
 void Node::wrote(const KernelRun& run) {
-  if (run.fills >= 0) program_->outs[run.fills].filling = true;
+  if (run.fills >= 0 && run.told == nullptr) program_->outs[run.fills].filling = true;
   NotTaken passed_on;
   for (const int at : run.void_inputs)
     if (at >= 0 && program_->voids[at] && !passed_on) passed_on = program_->voids[at];
