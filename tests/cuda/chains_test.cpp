@@ -126,15 +126,17 @@ TEST_F(CudaChains, InABranchNotTakenNothingIsLaunchedAndLaterTheyAreOneAgain) {
     const InputTensor inputs[] = {{x.data(), PlanBuilder::f32({kN})},
                                   {&i, TensorSpec::contiguous({DType::kInt64, {}})}};
     EXPECT_EQ(result(session.submit(inputs)), filled(y));
+    session.wait_all();  // a firing may launch something after its last token, which has answered the step
     return fake_cuda::counts().launches - before;
   };
   for (int warm = 0; warm < 4; ++warm) launched(0, 10);
   const uint64_t one = launched(0, 10);
-  EXPECT_EQ(launched(1, 3), 0u);
-  EXPECT_EQ(launched(1, 3), 0u);
-  EXPECT_EQ(launched(0, 10), one);
-  EXPECT_EQ(launched(1, 3), 0u);
-  EXPECT_EQ(launched(0, 10), one);
+  // What follows a firing, looking for its failure, is launched with the next one.
+  for (int round = 0; round < 3; ++round) {
+    const uint64_t left = launched(1, 3);
+    EXPECT_EQ(launched(1, 3), 0u);
+    EXPECT_EQ(left + launched(0, 10), one);
+  }
 }
 
 // A graph per combination of slots, made when it comes for the second time, and used from then on.
