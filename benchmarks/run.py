@@ -17,6 +17,7 @@ BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", ROOT / "build/release"))
 # What the names of a program's results start with, and the program: a script of this folder or a built executable.
 PROGRAMS = [
     (("act.",), BUILD / "benchmarks/act_bench"),
+    (("echo.",), BUILD / "benchmarks/echo_bench"),
     (("train.",), ROOT / "benchmarks/train.py"),
     (("engine_share.", "trace.", "actors_gain.", "granularity."), ROOT / "benchmarks/step.py"),
     (("infer.",), ROOT / "benchmarks/infer.py"),
