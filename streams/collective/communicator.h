@@ -41,6 +41,8 @@ class Communicator {
   virtual void broadcast(void* data, uint64_t bytes, int root) = 0;
   // Of a group of two: what `from` has becomes what the other has. Counts as a collective.
   virtual void transfer(void* data, uint64_t bytes, int from) = 0;
+  // False: transfer(), called next with these, neither waits for the other rank nor takes long.
+  virtual bool transfer_waits(uint64_t /*bytes*/, int /*from*/) const { return true; }
   // Instead of the next collective, which this rank cannot take part in: it fails in the others with `text`, as soon as
   // they want something of this rank, and nothing else does.
   virtual void miss(const std::string& text) = 0;

@@ -234,6 +234,11 @@ class GlooCommunicator final : public Communicator {
     });
   }
 
+  bool transfer_waits(uint64_t bytes, int from) const override {
+    constexpr uint64_t kPrompt = 16 << 10;  // what a connection takes at once, and fast
+    return from != rank_ || bytes > kPrompt || !group_.links->wanted(group_.ranks[1 - rank_], group_.call());
+  }
+
   void send(const void* data, uint64_t bytes, int to, uint32_t tag) override {
     named("send", [&] {
       check_other(to);

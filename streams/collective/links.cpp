@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/interrupt.h"
 #include "base/log.h"
@@ -18,12 +19,13 @@ namespace sluice::collective {
 namespace {
 
 constexpr uint64_t kMostRead = 256 << 10;  // bytes read under one lock
+constexpr uint64_t kTogether = 4 << 10;    // bytes read before it is known what they are
 constexpr std::chrono::milliseconds kGoodbyeTime{500};
 
 }  // namespace
 
 Links::Links(int rank, std::vector<Socket> sockets, std::chrono::milliseconds heartbeat)
-    : rank_(rank), heartbeat_(heartbeat), peers_(sockets.size()), scratch_(kMostRead) {
+    : rank_(rank), heartbeat_(heartbeat), peers_(sockets.size()), scratch_(kTogether) {
   SLUICE_CHECK(heartbeat.count() >= 10, "distributed: the heartbeat limit is {} ms; it must be at least 10",
                heartbeat.count());
   poll_ = Socket(epoll_create1(EPOLL_CLOEXEC));
@@ -38,6 +40,9 @@ Links::Links(int rank, std::vector<Socket> sockets, std::chrono::milliseconds he
     peers_[r].socket = std::move(sockets[r]);
     peers_[r].heard = peers_[r].sent = now;
     if (!peers_[r].socket.open()) continue;
+    peers_[r].nudge = Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!peers_[r].nudge.open())
+      sluice::fail(ErrorKind::kRuntime, "distributed: no events could be made: {}", std::strerror(errno));
     event.data.u32 = static_cast<uint32_t>(r);
     epoll_ctl(poll_.descriptor(), EPOLL_CTL_ADD, peers_[r].socket.descriptor(), &event);
   }
@@ -49,12 +54,20 @@ Links::~Links() { leave({}); }
 void Links::serve() {
   try {
     serve_all();
-  } catch (...) {  // no memory: nothing can be sent any more, so the connections close
+  } catch (...) {
     std::lock_guard lock(mutex_);
-    if (failure_.ok()) failure_ = Status::from_current_exception();
-    for (Peer& peer : peers_) peer.socket.close();
-    changed_.notify_all();
+    break_off();
   }
+}
+
+// No memory: nothing can be sent any more, so the connections end.
+void Links::break_off() noexcept {
+  if (failure_.ok()) failure_ = Status::from_current_exception();
+  for (Peer& peer : peers_) {
+    if (peer.socket.open()) shutdown(peer.socket.descriptor(), SHUT_RDWR);
+    if (peer.reader == nullptr) peer.socket.close();
+  }
+  tell_all();
 }
 
 void Links::serve_all() {
@@ -71,8 +84,9 @@ void Links::serve_all() {
       for (int turn = 0; turn < 16; ++turn) {  // then it is the others' turn
         std::lock_guard lock(mutex_);
         flush(rank);
-        if (!take(rank)) break;
+        if (peers_[rank].reader != nullptr || !take(rank)) break;
       }
+      if ((events[i].events & EPOLLHUP) != 0) std::this_thread::yield();  // the reader, if there is one, sees to it
     }
     const Deadline now = Clock::now();
     if (now - last < tick) continue;
@@ -91,6 +105,7 @@ void Links::beat(Deadline now) {
     Peer& peer = peers_[r];
     if (!peer.socket.open()) continue;
     if (!leaving_ && peer.out.empty() && now - peer.sent >= heartbeat_ / 5) put(r, {});
+    if (peer.reader != nullptr && has_bytes(peer.socket)) peer.heard = now;  // that its reader has not come to
     if (failure_.ok() && !leaving_ && !peer.left && now - peer.heard > heartbeat_)
       fail_all(
           r, ErrorKind::kTimeout,
@@ -102,34 +117,48 @@ void Links::beat(Deadline now) {
 bool Links::take(int rank) {
   Peer& peer = peers_[rank];
   if (!peer.socket.open()) return false;
-  const bool header = peer.read < sizeof(Header);
-  char* to = scratch_.data();
-  uint64_t wanted = scratch_.size();
-  if (failure_.ok()) {
-    if (header) {
-      to = reinterpret_cast<char*>(&peer.in) + peer.read;
-      wanted = sizeof(Header) - peer.read;
-    } else {
-      const uint64_t done = peer.read - sizeof(Header);
-      wanted = std::min(peer.in.bytes - done, kMostRead);
-      if (peer.target != nullptr) to = peer.target->data + done;
-      if (peer.in.kind != FrameKind::kData) to = peer.text.data() + done;
-    }
-  }
-  const int64_t n = read_some(peer.socket, to, wanted);
+  // The rest of what is large goes where it is wanted. All else is read together, as far as it has come.
+  const bool direct =
+      failure_.ok() && peer.target != nullptr && peer.read >= sizeof(Header) && left_of(peer) > kTogether;
+  char* const to = direct ? peer.target->data + (peer.read - sizeof(Header)) : scratch_.data();
+  const int64_t n = read_some(peer.socket, to, direct ? std::min(left_of(peer), kMostRead) : kTogether);
   if (n < 0) return false;
   if (n == 0) {
     lost(rank);
     return false;
   }
   peer.heard = Clock::now();
-  if (!failure_.ok()) return true;
-  peer.read += static_cast<uint64_t>(n);
-  if (header && peer.read == sizeof(Header)) begin_frame(rank);
-  if (failure_.ok() && peer.read >= sizeof(Header) &&
-      peer.read - sizeof(Header) == (peer.in.kind == FrameKind::kWant ? 0 : peer.in.bytes))
-    end_frame(rank);
+  accept(rank, to, static_cast<uint64_t>(n));
   return true;
+}
+
+// Of the frame that comes in, whose header is here.
+uint64_t Links::left_of(const Peer& peer) {
+  return (peer.in.kind == FrameKind::kWant ? 0 : peer.in.bytes) - (peer.read - sizeof(Header));
+}
+
+// Bytes that have come, of any number of frames. Those of a failed job are of no use.
+void Links::accept(int rank, const char* bytes, uint64_t n) {
+  Peer& peer = peers_[rank];
+  while (n > 0 && failure_.ok()) {
+    const bool header = peer.read < sizeof(Header);
+    char* to = reinterpret_cast<char*>(&peer.in) + peer.read;
+    uint64_t part = sizeof(Header) - peer.read;
+    if (!header) {
+      const uint64_t done = peer.read - sizeof(Header);
+      part = left_of(peer);
+      to = peer.in.kind != FrameKind::kData ? peer.text.data() + done
+           : peer.target != nullptr         ? peer.target->data + done
+                                            : nullptr;
+    }
+    part = std::min(part, n);
+    if (to != nullptr && to != bytes) std::memcpy(to, bytes, part);
+    peer.read += part;
+    bytes += part;
+    n -= part;
+    if (header && peer.read == sizeof(Header)) begin_frame(rank);
+    if (failure_.ok() && peer.read >= sizeof(Header) && left_of(peer) == 0) end_frame(rank);
+  }
 }
 
 void Links::begin_frame(int rank) {
@@ -176,10 +205,7 @@ void Links::end_frame(int rank) {
       break;
     }
     case FrameKind::kData:
-      if (peer.target == nullptr) break;
-      peer.target->pending = false;
-      peer.target = nullptr;
-      changed_.notify_all();
+      if (Transfer* const target = std::exchange(peer.target, nullptr); target != nullptr) complete(*target);
       break;
     case FrameKind::kMiss: missed(call_of(peer.in.slot), Status(ErrorKind::kRuntime, peer.text)); break;
     case FrameKind::kFail: {
@@ -203,10 +229,11 @@ void Links::still_wanted(int left) {
 
 void Links::lost(int rank) {
   Peer& peer = peers_[rank];
+  if (peer.asleep) return wake(peer);  // whoever sleeps at the connection sees it too
   epoll_ctl(poll_.descriptor(), EPOLL_CTL_DEL, peer.socket.descriptor(), nullptr);
   peer.socket.close();
   peer.out.clear();
-  changed_.notify_all();
+  tell_all();
   if (failure_.ok() && !leaving_ && !peer.left)
     fail_all(rank, ErrorKind::kRuntime,
              fmt::format("rank {} is gone: its connection closed without a goodbye; it crashed or was killed", rank));
@@ -258,10 +285,7 @@ void Links::flush(int rank) {
     peer.written += static_cast<uint64_t>(n);
     peer.sent = Clock::now();
     if (peer.written < head + body) continue;
-    if (out.transfer != nullptr) {
-      out.transfer->pending = false;
-      changed_.notify_all();
-    }
+    if (out.transfer != nullptr) complete(*out.transfer);
     peer.out.erase(peer.out.begin());
     peer.written = 0;
   }
@@ -274,7 +298,8 @@ void Links::flush(int rank) {
 
 void Links::watch(int rank) {
   Peer& peer = peers_[rank];
-  epoll_event event{EPOLLIN, {}};
+  epoll_event event{};
+  if (peer.reader == nullptr) event.events |= EPOLLIN;
   if (peer.blocked) event.events |= EPOLLOUT;
   event.data.u32 = static_cast<uint32_t>(rank);
   epoll_ctl(poll_.descriptor(), EPOLL_CTL_MOD, peer.socket.descriptor(), &event);
@@ -302,7 +327,7 @@ void Links::fail_all(int culprit, ErrorKind kind, const std::string& text) {
     out.header = {FrameKind::kFail, culprit, static_cast<uint64_t>(kind), out.text.size()};
     put(r, std::move(out));
   }
-  changed_.notify_all();
+  tell_all();
 }
 
 void Links::fail(const std::string& text) noexcept {
@@ -321,7 +346,7 @@ void Links::leave(const std::string& failure) noexcept {
       out.header.kind = FrameKind::kBye;
       put(r, std::move(out));
     }
-    changed_.notify_all();
+    tell_all();
     // The others close when they have read this.
     changed_.wait_for(lock, kGoodbyeTime, [&] {
       return std::none_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.socket.open(); });
@@ -331,7 +356,10 @@ void Links::leave(const std::string& failure) noexcept {
   const uint64_t one = 1;
   if (write(wake_.descriptor(), &one, sizeof one) < 0) stop_ = true;  // the thread looks at it soon in any case
   if (thread_.joinable()) thread_.join();
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] {
+    return std::none_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.reader != nullptr; });
+  });
   for (Peer& peer : peers_) peer.socket.close();
 }
 

@@ -10,7 +10,9 @@
 //    this call fail, and nothing else does.
 // 3. There is one failure of the job, the first; it names the rank at fault, and every rank is told. From then on no
 //    transfer's memory is touched, every wait ends with it, and nothing more can be sent.
-// 4. A crashed rank is noticed by its closed connection, a stopped one by its silence for `heartbeat`. A rank that says
+// 4. A connection is read by one thread at a time: by one that waits for something of it, so that what comes wakes whom
+//    it is for, and else by the thread of the links.
+// 5. A crashed rank is noticed by its closed connection, a stopped one by its silence for `heartbeat`. A rank that says
 //    goodbye is missed only by those that still want something of it.
 #include <atomic>
 #include <chrono>
@@ -64,6 +66,8 @@ class Links {
   // Both return at once. Throw the failure, if there is one.
   void send(Transfer& transfer, int peer, Slot slot, const void* data, uint64_t bytes);
   void receive(Transfer& transfer, int peer, Slot slot, void* data, uint64_t bytes);
+  // The other side has said where this goes, as far as is known here, and nothing is before it on the way.
+  bool wanted(int peer, Slot slot);
   // Blocks until done. Throws the failure; a timeout or an interrupt becomes one.
   void wait(Transfer& transfer, std::chrono::milliseconds timeout);
   // Gives up a transfer that may be pending, which is a failure of this rank.
@@ -110,14 +114,30 @@ class Links {
     std::string text;
     std::vector<Transfer*> sends, receives;  // waiting for the other side
     std::vector<Wanted> wanted;              // by the other side, of what is not here yet
+    const Transfer* reader = nullptr;        // whose waiter reads
+    bool asleep = false;                     // it waits for bytes, or for `nudge`, without the lock
+    Socket nudge;
     Deadline heard, sent;
     bool left = false;
   };
+
+  class Reading;
 
   // All below REQUIRE mutex_ held, except serve() and serve_all().
   void serve();
   void serve_all();
   bool take(int rank);  // reads what there is, a bounded amount; false when there was nothing
+  static uint64_t left_of(const Peer& peer);
+  void accept(int rank, const char* bytes, uint64_t n);
+  // False after `timeout`, or, of the second, when somebody else has to read.
+  bool wait_done(std::unique_lock<std::mutex>& lock, Transfer& transfer, std::chrono::nanoseconds timeout);
+  bool read_until_done(std::unique_lock<std::mutex>& lock, Transfer& transfer, std::chrono::nanoseconds timeout);
+  bool may_read(const Peer& peer) const;
+  void sleep(std::unique_lock<std::mutex>& lock, Peer& peer, std::chrono::nanoseconds longest);
+  void complete(Transfer& transfer);
+  void tell_all();
+  static void wake(Peer& peer);
+  void break_off() noexcept;
   void begin_frame(int rank);
   void end_frame(int rank);
   void put(int rank, Out out);
@@ -145,7 +165,7 @@ class Links {
   std::map<Slot, Status> missed_;      // calls that some rank takes no part in
   std::map<uint64_t, uint32_t> over_;  // per channel: the next call that matters
   bool leaving_ = false;
-  std::vector<char> scratch_;  // for bytes that nobody wants any more
+  std::vector<char> scratch_;  // for bytes that have come together
   Socket poll_, wake_;
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -42,11 +42,24 @@ void Links::receive(Transfer& t, int peer, Slot slot, void* data, uint64_t bytes
   put(peer, std::move(out));
 }
 
+bool Links::wanted(int peer, Slot slot) {
+  std::lock_guard lock(mutex_);
+  Peer& p = peers_[peer];
+  const auto here = [&] { return first_of(p.wanted, slot) != p.wanted.end(); };
+  try {
+    // It may have come, and nobody have read it yet.
+    if (failure_.ok() && !here()) take(peer);
+  } catch (...) {
+    break_off();
+  }
+  return failure_.ok() && p.out.empty() && here();
+}
+
 void Links::wait(Transfer& t, std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   bool done = false;
   try {
-    done = interruptible_wait(lock, changed_, timeout, [&] { return !t.pending || !failure_.ok(); });
+    done = wait_done(lock, t, timeout);
   } catch (...) {
     fail_all(rank_, ErrorKind::kCancelled, fmt::format("rank {} was interrupted", rank_));
     throw;
@@ -105,7 +118,7 @@ void Links::missed(Slot call, const Status& status) {
         peer.out.erase(peer.out.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
-  changed_.notify_all();
+  tell_all();
 }
 
 void Links::over(Slot call) {

@@ -180,6 +180,11 @@ int64_t write_some(const Socket& socket, const void* data, size_t bytes) {
   return errno == EAGAIN || errno == EINTR ? -1 : 0;
 }
 
+bool has_bytes(const Socket& socket) {
+  pollfd entry{socket.descriptor(), POLLIN, 0};
+  return poll(&entry, 1, 0) > 0;
+}
+
 bool read_all(const Socket& socket, void* data, size_t bytes, Deadline deadline) {
   auto* at = static_cast<char*>(data);
   while (bytes > 0) {

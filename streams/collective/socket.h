@@ -53,6 +53,8 @@ bool is_loopback(const std::string& host);
 int64_t read_some(const Socket& socket, void* data, size_t bytes);
 // The same for writing: 0 when the other side has ended, -1 when it takes none now.
 int64_t write_some(const Socket& socket, const void* data, size_t bytes);
+// There is something to read, be it the end. Never blocks.
+bool has_bytes(const Socket& socket);
 // False when the other side ended first, or the deadline came.
 bool read_all(const Socket& socket, void* data, size_t bytes, Deadline deadline);
 bool write_all(const Socket& socket, const void* data, size_t bytes, Deadline deadline);

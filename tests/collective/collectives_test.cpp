@@ -119,6 +119,51 @@ TEST_P(Collectives, PointToPointInAnyOrder) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Collectives, testing::Values(1, 2, 3, 4, 5));
 
+// One of those who wait for a rank reads its connection, for all.
+TEST(PointToPoint, ManyThreadsWaitForOneRank) {
+  constexpr uint32_t kThreads = 4;
+  EXPECT_THAT(in_world(2,
+                       [](World&, Communicator& c) {
+                         const auto talk = [&](uint32_t tag) {
+                           for (int64_t i = 0; i < 400; ++i) {
+                             Ints data(i % 50 == 7 ? 50000 : 1 + i % 5, value(static_cast<int>(tag), i));
+                             const uint64_t bytes = data.size() * 8;
+                             if (c.rank() == 0) c.send(data.data(), bytes, 1, tag);
+                             Ints got(data.size());
+                             c.receive(got.data(), bytes, 1 - c.rank(), tag);
+                             ASSERT_EQ(got, data);
+                             if (c.rank() == 1) c.send(data.data(), bytes, 0, tag);
+                           }
+                         };
+                         std::vector<std::thread> threads;
+                         for (uint32_t tag = 0; tag < kThreads; ++tag) threads.emplace_back([&, tag] { talk(tag); });
+                         for (std::thread& thread : threads) thread.join();
+                       }),
+              Each("no error"));
+}
+
+TEST(PointToPoint, AllWhoWaitHearOfAFailure) {
+  const auto errors = in_world(2, [](World& world, Communicator& c) {
+    if (c.rank() == 1) {
+      int64_t last = 0;
+      for (uint32_t tag = 0; tag < 3; ++tag) c.receive(&last, sizeof last, 0, tag);  // all three are about to wait
+      return world.leave("boom");
+    }
+    std::vector<std::string> heard(3);
+    std::vector<std::thread> threads;
+    for (uint32_t tag = 0; tag < 3; ++tag) {
+      threads.emplace_back([&, tag] {
+        int64_t word = 0;
+        c.send(&word, sizeof word, 1, tag);
+        heard[tag] = error_of([&] { c.receive(&word, sizeof word, 1, tag); });
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_THAT(heard, Each(HasSubstr("rank 1 failed: boom")));
+  });
+  EXPECT_THAT(errors, Each("no error"));
+}
+
 TEST(Groups, AreIndependentOfEachOther) {
   EXPECT_THAT(in_world(4,
                        [](World& w, Communicator& all) {
