@@ -4,6 +4,7 @@
 
 #include "actors/branches.h"
 #include "kernels/kernel.h"
+#include "kernels/meeting.h"
 #include "streams/stream.h"
 
 namespace sluice::actors {
@@ -292,6 +293,7 @@ std::unique_ptr<NodeProgram> make_program(const RunState& run, const Bindings& b
     const plan::Kernel& kernel = plan.kernels[instr.index];
     KernelRun step;
     step.kernel = bindings.kernels[instr.index];
+    step.meeting = dynamic_cast<const Meeting*>(step.kernel);
     step.index = instr.index;
     step.inputs = operands.add(kernel.inputs, false);
     step.outputs = operands.add(kernel.outputs, true);

@@ -4,8 +4,9 @@
 // Invariants
 //  1. A push never waits and never allocates: it links the producer's own cell.
 //  2. Cells of one producer come out in the order they went in.
-//  3. The consumer is woken exactly by the push that finds it parked; no wake-up is lost, because being parked and
-//     being empty are states of the one word that push() exchanges.
+//  3. Whose push finds the consumer parked, and nobody else, sees to it that it is woken; no wake-up is lost, because
+//     being parked and being empty are states of the one word that push() exchanges. Until then the consumer's part is
+//     that thread's, which may also park it again.
 #include <atomic>
 #include <cstdint>
 
@@ -17,14 +18,19 @@ class Inbox {
  public:
   // Any thread. `cell` must stay alive until it has been taken.
   void push(Cell* cell) {
+    if (put(cell)) wake();
+  }
+  // The same, but true when the consumer is parked: the caller wakes it, or does its work and parks it again.
+  [[nodiscard]] bool put(Cell* cell) {
     // Usually the box is empty and the cell unlinked: then neither line is written or fetched more than it must be.
     Cell* head = nullptr;
     if (cell->next != nullptr) cell->next = nullptr;
     while (!head_.compare_exchange_weak(head, cell, std::memory_order_acq_rel, std::memory_order_relaxed)) {
       cell->next = head == &parked_ ? nullptr : head;
     }
-    if (head == &parked_) wake();
+    return head == &parked_;
   }
+  void wake();
 
   // The consumer's side.
   bool empty() const { return head_.load(std::memory_order_relaxed) == nullptr; }
@@ -45,10 +51,13 @@ class Inbox {
   }
   // Blocks until something was pushed.
   void park();
+  // Of a thread that has the parked consumer's part: false when there is something to take.
+  bool park_again() {
+    Cell* empty = nullptr;
+    return head_.compare_exchange_strong(empty, &parked_, std::memory_order_acq_rel, std::memory_order_relaxed);
+  }
 
  private:
-  void wake();
-
   alignas(64) std::atomic<Cell*> head_{nullptr};
   alignas(64) std::atomic<int> wakes_{0};
   Cell parked_;  // its address marks a parked consumer

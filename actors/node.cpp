@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/meeting.h"
+
 namespace sluice::actors {
 
 using plan::ActorRole;
@@ -23,6 +25,12 @@ void Node::set_program(std::unique_ptr<NodeProgram> program, bool needed) {
 
 bool Node::takes_acks_directly(int out_port) const {
   return !special_ && run_->plan->registers[run_->adjacency.out_registers[actor_][out_port]].in_place_of < 0;
+}
+
+bool Node::prompt() const {
+  if (!rule_.can_fire() || program_ == nullptr || program_->kernels.size() != 1) return false;
+  const Meeting* const meeting = program_->kernels[0].meeting;
+  return meeting != nullptr && !meeting->waits();
 }
 
 void Node::activate() {

@@ -14,8 +14,9 @@
 #include "plan/firing.h"
 
 namespace sluice {
+class Meeting;
 class PreparedKernel;
-}
+}  // namespace sluice
 
 namespace sluice::actors {
 
@@ -49,6 +50,7 @@ struct KernelRun {
   std::vector<int> void_inputs, void_outputs;    // per operand: in NodeProgram::voids, or -1; empty: none is ever void
   std::unique_ptr<bool[]> told = nullptr;        // of one with branches: per operand, whether it is void
   std::string context;                           // where it stands, for errors
+  const Meeting* meeting = nullptr;              // the kernel, if it meets other ranks and can say whether it will wait
   std::unique_ptr<KernelChain> chain = nullptr;  // that it is the first of
 };
 
@@ -143,6 +145,16 @@ class alignas(64) Node {
   }
   void take_ack(int port, int slot) {
     rule_.on_ack(port, slot, Host{*this});
+    schedule();
+  }
+
+  // It can fire, and that neither takes long nor waits for anybody.
+  bool prompt() const;
+  // One firing, of a kFire that has been taken. REQUIRES: prompt().
+  void fire_once() {
+    scheduled_ = false;
+    fire();
+    if (!rule_.can_fire()) count_wait();
     schedule();
   }
 

@@ -17,7 +17,8 @@ class Ring {
       grow();
     items_[tail_++ & mask_] = item;
   }
-  // REQUIRES: !empty().
+  // REQUIRES, of both: !empty().
+  const Item& front() const { return items_[head_ & mask_]; }
   Item pop() { return items_[head_++ & mask_]; }
   // From now on pushing allocates nothing while at most `n` items are pending. What it takes is not touched, so costs
   // no memory, until that many are.

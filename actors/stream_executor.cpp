@@ -16,22 +16,18 @@ namespace sluice::actors {
 namespace {
 
 thread_local StreamExecutor* current_executor = nullptr;
+thread_local bool standing_in = false;
+thread_local WakeLater* wake_later = nullptr;
 
-// A few microseconds: about what a wake-up costs. More would keep a core from kernels.
+// How often it looks for messages before it does so by the clock: those of streams that take turns come sooner.
 constexpr int kSpins = 60;
 // How many messages of its own a stream handles before it looks for others'.
 constexpr int kBatch = 64;
 
-inline void cpu_pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
-
 }  // namespace
 
 StreamExecutor::StreamExecutor(Options options, std::unique_ptr<Stream> stream)
-    : options_(std::move(options)), stream_(std::move(stream)) {
+    : options_(std::move(options)), stream_(std::move(stream)), short_wait_(options_.spins) {
   if (options_.manual) return;
   last_call_ = std::make_unique<Call>(Call{{}, [this] { stopping_.store(true, std::memory_order_relaxed); }});
   thread_ = start_thread(fmt::format("stream '{}'", options_.name), options_.name.substr(0, 15).c_str(), [this] {
@@ -57,12 +53,79 @@ StreamExecutor::~StreamExecutor() {
 bool StreamExecutor::on_thread() const { return current_executor == this; }
 StreamExecutor* StreamExecutor::current() { return current_executor; }
 
+WakeLater::WakeLater() : outer_(std::exchange(wake_later, this)) {}
+
+WakeLater::~WakeLater() {
+  wake_later = outer_;
+  for (size_t i = 0; i < size_; ++i) parked_[i]->inbox_.wake();
+}
+
+// This thread's message has found the stream parked.
+void StreamExecutor::on_parked() {
+  if (stand_in() || (wake_later != nullptr && wake_later->add(this))) return;
+  inbox_.wake();
+}
+
+// A wake-up costs more than most messages are worth. So another stream's thread counts what it brings to a parked
+// stream itself, and, where that lets an actor fire, runs the firing if it is a short one that waits for nobody. False
+// when the stream's own thread has to go on.
+bool StreamExecutor::stand_in() {
+  if (current_executor == nullptr || standing_in) return false;
+  StreamExecutor* const self = std::exchange(current_executor, this);
+  standing_in = true;
+  bool parked = false;
+  do {
+    for (Cell* cell = inbox_.take(); cell != nullptr;) {
+      Cell* next = cell->next;
+      count(cell->item);
+      cell = next;
+    }
+    if (!ring_.empty() && !fire_promptly()) break;
+    parked = inbox_.park_again();
+  } while (!parked);
+  standing_in = false;
+  current_executor = self;
+  return parked;
+}
+
+// What is more than counting is left on the ring, and so is what it makes possible.
+void StreamExecutor::count(const Item& item) {
+  const auto kind = static_cast<ItemKind>(item.kind);
+  const auto port = static_cast<int>(item.port), slot = static_cast<int>(item.slot);
+  if (kind == ItemKind::kReady) {
+    item.node->take_ready(port, slot);
+  } else if (kind == ItemKind::kAck && item.node->takes_acks_directly(port)) {
+    item.node->take_ack(port, slot);
+  } else {
+    ring_.push(item);
+  }
+}
+
+// False when something is left that is not prompt.
+bool StreamExecutor::fire_promptly() {
+  const auto prompt = [this] {
+    const Item& next = ring_.front();
+    return static_cast<ItemKind>(next.kind) == ItemKind::kFire && next.node->prompt();
+  };
+  if (!prompt()) return false;
+  add_wait(rest_begin_ns_, clock_.resume());
+  do {
+    ring_.pop().node->fire_once();
+  } while (!ring_.empty() && prompt());
+  rest_begin_ns_ = clock_.pause();
+  return ring_.empty();
+}
+
 void StreamExecutor::call(std::function<void()> run) { post_call(std::make_unique<Call>(Call{{}, std::move(run)})); }
 
 void StreamExecutor::post_call(std::unique_ptr<Call> call) {
+  // Who makes a call may wait for it: nobody is woken later than now.
+  WakeLater* const later = std::exchange(wake_later, nullptr);
+  for (; later != nullptr && later->size_ > 0; --later->size_) later->parked_[later->size_ - 1]->inbox_.wake();
   call->cell.item.call = call.get();
   call->cell.item.kind = static_cast<uint32_t>(ItemKind::kCall);
   post(&call.release()->cell);
+  wake_later = later;
 }
 
 bool StreamExecutor::run_sync(const std::function<void()>& run, std::chrono::nanoseconds timeout) {
@@ -160,26 +223,39 @@ void StreamExecutor::run() {
     if (!inbox_.empty()) {
       drain_inbox();
       spins = 0;
-    } else if (ring_.empty()) {
+    } else if (ring_.empty() && !stopping_.load(std::memory_order_relaxed)) {  // a call of this round may have ended it
       unlease();
-      if (++spins < kSpins) {
+      if (short_wait_.looks() && ++spins < kSpins) {
         cpu_pause();
         continue;
       }
       spins = 0;
-      const int64_t begin_ns = clock_.pause();
-      inbox_.park();
-      const int64_t end_ns = clock_.resume();
-      std::lock_guard lock(tracers_mutex_);
-      for (const Tracer& tracer : tracers_) {
-        TraceEvent event;
-        event.stream = tracer.lane;
-        event.begin_ns = begin_ns;
-        event.end_ns = end_ns;
-        event.wait = true;
-        tracer.rings->add(event);
-      }
+      rest();
     }
+  }
+}
+
+// Until there are messages. It spins no more than kernels' threads may.
+void StreamExecutor::rest() {
+  const int64_t begin_ns = clock_.pause();
+  rest_begin_ns_ = begin_ns;
+  const bool may_look = options_.workers == nullptr || options_.workers->spins();
+  const bool found = may_look && short_wait_.look([this] { return !inbox_.empty(); });
+  if (!found) inbox_.park();
+  const int64_t end_ns = clock_.resume();
+  if (!found) short_wait_.slept(end_ns - begin_ns);
+  add_wait(rest_begin_ns_, end_ns);
+}
+
+void StreamExecutor::add_wait(int64_t begin_ns, int64_t end_ns) {
+  std::lock_guard lock(tracers_mutex_);
+  for (const Tracer& tracer : tracers_) {
+    TraceEvent event;
+    event.stream = tracer.lane;
+    event.begin_ns = begin_ns;
+    event.end_ns = end_ns;
+    event.wait = true;
+    tracer.rings->add(event);
   }
 }
 

@@ -4,6 +4,7 @@
 //
 // Thread safety: post(), call(), run_sync(), name(), stream().synchronize() from any thread; the rest on the stream's
 // own thread (manual stepping: on the thread that steps).
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +22,7 @@
 #include "actors/ring.h"
 #include "actors/trace_rings.h"
 #include "base/interrupt.h"
+#include "base/short_wait.h"
 
 namespace sluice {
 class CoreLeases;
@@ -41,6 +43,7 @@ class StreamExecutor {
     MessageProbe* probe = nullptr;     // of manual stepping; REQUIRES: outlives the executor
     WorkerThreads* workers = nullptr;  // of kernels, or null; REQUIRES: outlives the executor
     std::vector<int> cpus = {};        // that its thread, and the workers it starts, run on; empty: all
+    bool spins = true;                 // may look for messages before it parks, where that pays
   };
   StreamExecutor(Options options, std::unique_ptr<Stream> stream);
   // REQUIRES: no node uses it any more.
@@ -59,7 +62,10 @@ class StreamExecutor {
   // Gives back the cores that its thread holds, which may be stuck in a kernel. Any thread.
   void give_up_lease();
 
-  void post(Cell* cell) { inbox_.push(cell); }
+  void post(Cell* cell) {
+    if (inbox_.put(cell)) [[unlikely]]
+      on_parked();
+  }
   void call(std::function<void()> run);
   // The same for a call made before, which needs no memory.
   void post_call(std::unique_ptr<Call> call);
@@ -106,7 +112,14 @@ class StreamExecutor {
     TraceRings* rings;
     int lane;
   };
+  friend class WakeLater;
   void run();
+  void rest();
+  void add_wait(int64_t begin_ns, int64_t end_ns);
+  void on_parked();
+  bool stand_in();
+  void count(const Item& item);
+  bool fire_promptly();
   void drain_inbox();
   void discard_rest();
   void deliver(const Item& item);
@@ -122,9 +135,32 @@ class StreamExecutor {
   std::atomic<size_t> room_{256};  // messages of all sessions, and some calls
   BusyClock clock_;
   Inbox inbox_;
+  ShortWait short_wait_;
+  int64_t rest_begin_ns_ = 0;  // of the rest under way
   std::atomic<bool> stopping_{false};
   std::unique_ptr<Call> last_call_;  // made before, so that its end needs no memory
   std::thread thread_;
+};
+
+// Streams that get messages from this thread while one lives are woken at its end, when the locks that it held are
+// free. Otherwise who is woken may run at once, in this thread's place, and need them.
+class WakeLater {
+ public:
+  WakeLater();
+  ~WakeLater();
+  WakeLater(const WakeLater&) = delete;
+  WakeLater& operator=(const WakeLater&) = delete;
+
+ private:
+  friend class StreamExecutor;
+  bool add(StreamExecutor* parked) {
+    if (size_ == parked_.size()) return false;
+    parked_[size_++] = parked;
+    return true;
+  }
+  std::array<StreamExecutor*, 16> parked_;
+  size_t size_ = 0;
+  WakeLater* const outer_;
 };
 
 }  // namespace sluice::actors

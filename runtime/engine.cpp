@@ -34,8 +34,14 @@ static int cores_of(const EngineOptions& options) {
   return options.cpus.empty() ? all : std::min(all, static_cast<int>(options.cpus.size()));
 }
 
+// On one core, who looks for something keeps whoever brings it from doing so.
+static bool may_spin(const EngineOptions& options) {
+  return options.spin != Spin::kNever && options.cpus.size() != 1 && machine_cores() > 1;
+}
+
 struct Engine::Impl {
-  explicit Impl(EngineOptions o) : options(o), leases(cores_of(o)), workers(o.spin), random(o.seed) {
+  explicit Impl(EngineOptions o)
+      : options(o), leases(cores_of(o)), spins(may_spin(o)), workers(o.spin), random(o.seed) {
     add_cpu_kernels(kernels);
     add_sim_kernels(kernels);
   }
@@ -45,6 +51,7 @@ struct Engine::Impl {
   const uint64_t forks = fork_count();
   EngineOptions options;
   CoreLeases leases;
+  const bool spins;
   WorkerThreads workers;
   KernelTable kernels;
   std::vector<std::shared_ptr<const LoadedExtension>> extensions;
@@ -103,6 +110,7 @@ std::shared_ptr<actors::StreamExecutor> Engine::Impl::choose_executor(const plan
   o.probe = options.manual_stepping ? options.probe : nullptr;
   o.workers = &workers;
   o.cpus = options.cpus;
+  o.spins = spins;
   known.push_back(
       std::make_shared<actors::StreamExecutor>(std::move(o), device.create_stream(stream.kind, stream.index)));
   return known.back();
@@ -228,6 +236,7 @@ void Engine::check_alive() const {
 
 const EngineOptions& Engine::options() const { return impl_->options; }
 int Engine::cores() const { return impl_->leases.cores(); }
+bool Engine::spins() const { return impl_->spins; }
 
 void Engine::join(std::shared_ptr<collective::World> world) {
   std::lock_guard lock(impl_->mutex);

@@ -42,7 +42,7 @@ struct EngineOptions {
   int cores = 0;
   std::vector<int> cpus =
       {};  // processors that streams run on, and so their kernels; empty: all. Then `cores` counts them
-  Spin spin = Spin::kAuto;                       // of threads that wait for each other within a kernel
+  Spin spin = Spin::kAuto;                       // of threads that wait: within a kernel, for messages, for steps
   bool manual_stepping = false;                  // no stream threads: step() delivers one message, waits drive step()
   uint64_t seed = 0;                             // of the choice of the next message when stepping manually
   actors::MessageProbe* probe = nullptr;         // of manual stepping, for tests; REQUIRES: outlives the engine
@@ -68,6 +68,8 @@ class Engine {
 
   const EngineOptions& options() const;
   int cores() const;
+  // Whether its threads, and those who wait for steps, may look for what comes in a moment before they sleep.
+  bool spins() const;
 
   // The device, made on first use. Throws kUnsupported when this build or machine has none such.
   Device& device(const DeviceId& id);

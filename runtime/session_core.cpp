@@ -29,7 +29,8 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
       manual_(engine.options().manual_stepping),
       loaded_(std::move(loaded)),
       turns_(turns_of(*loaded_)),
-      ports_(std::move(loaded_->ports)) {
+      ports_(std::move(loaded_->ports)),
+      short_wait_(engine.spins()) {
   const plan::Plan& plan = loaded_->plan;
   loaded_->bindings.chains = loaded_->options.cuda_graphs;
   loaded_->bindings.exchanged = loaded_->exchange.registers();
@@ -154,7 +155,7 @@ Status SessionCore::outcome(Status status, uint64_t step) {
 }
 
 // Called with the lock held; lets go of it while others are told.
-void SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t step) {
+StepState* SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t step) {
   const std::shared_ptr<StepState> state = std::move(pending_[step % pending_.size()]);
   pending_[step % pending_.size()] = nullptr;
   Status status = state != nullptr ? state->pending : Status();
@@ -178,9 +179,10 @@ void SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t step)
     }
     lock.lock();
     if (!told.ok() && late_error_.ok()) late_error_ = told;
-    if (std::exchange(telling_, nullptr) == nullptr) return;  // abandoned meanwhile
+    if (std::exchange(telling_, nullptr) == nullptr) return nullptr;  // abandoned meanwhile
   }
   conclude(state, status);
+  return state != nullptr && state->pooled ? state.get() : nullptr;
 }
 
 // From here on callers see that the step is finished, so whoever is told of it has been told. REQUIRES: mutex_ held.
@@ -192,7 +194,9 @@ void SessionCore::conclude(const std::shared_ptr<StepState>& state, const Status
     changed_.notify_all();
   }
   offer_room();
-  if (state != nullptr) state->finish(status);
+  if (state == nullptr) return;
+  state->finish(status);
+  if (!state->pooled) state->tell();
 }
 
 // One thread at a time, so that steps are told of in order; it takes along what others deliver meanwhile.
@@ -203,8 +207,15 @@ void SessionCore::finish_delivered(std::unique_lock<std::mutex>& lock) {
     for (const Sink& sink : sinks_) least = sink.ended ? least : std::min(least, sink.next_step);
     return least;
   };
-  while (finished_ < delivered()) finish_step(lock, finished_);
+  StepState* last = nullptr;
+  while (finished_ < delivered()) {
+    if (last != nullptr) last->tell();
+    last = finish_step(lock, finished_);
+  }
   finishing_ = false;
+  if (last == nullptr) return;
+  lock.unlock();
+  last->tell();
 }
 
 // Steps that must be in flight, by this plan and, where it is one rank's part, by the whole.
@@ -246,7 +257,7 @@ void SessionCore::on_sink(int actor, uint64_t step, const Status& status, void* 
     const uint64_t per_period = runner_->counts().per_period(actor);
     step = std::min(step, (sink.fired * period() + per_period - 1) / per_period - 1);
   }
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock = lock_soon(mutex_);
   for (uint64_t answered = sink.next_step; answered <= step; ++answered) {
     const std::shared_ptr<StepState> state = pending_[answered % pending_.size()];
     if (state == nullptr) continue;
@@ -322,7 +333,7 @@ void SessionCore::on_input_slots(int reg, uint64_t writable) {
   // Let go of without the lock: it may be the last of what callers have handed over.
   const std::shared_ptr<Storage> done =
       writable > fed.quota ? port_memory_->release(reg, writable - fed.quota - 1) : nullptr;
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock = lock_soon(mutex_);
   fed.writable = writable;
   publish_backlog(lock);
   offer_room();

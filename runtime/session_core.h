@@ -190,8 +190,10 @@ class SessionCore final : public actors::RunListener,
   void count_writes();
   std::shared_ptr<StepState> new_state();
   void let_go_of_results();
+  // Lets go of the lock, to wake callers.
   void finish_delivered(std::unique_lock<std::mutex>& lock);
-  void finish_step(std::unique_lock<std::mutex>& lock, uint64_t step);
+  // Returns the state whose callers are still to be woken; null when they have been.
+  [[nodiscard]] StepState* finish_step(std::unique_lock<std::mutex>& lock, uint64_t step);
   void conclude(const std::shared_ptr<StepState>& state, const Status& status);
   Status outcome(Status status, uint64_t step);
   Status with_updates(const Status& status, uint64_t step) const;
@@ -257,6 +259,7 @@ class SessionCore final : public actors::RunListener,
     std::vector<std::shared_ptr<PackedWeight>> packed;
   };
   std::shared_ptr<const Variables> variables_;  // of `loaded_`; null once closed
+  ShortWait short_wait_;                        // of those who wait for steps
   std::atomic<uint64_t> input_copies_{0}, output_copies_{0};
   std::atomic<uint64_t> touches_{0}, write_touches_{0};
   std::atomic<int> idle_waiters_{0};

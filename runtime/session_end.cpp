@@ -206,8 +206,13 @@ void SessionCore::detach_variables() {
 
 // Steps that cannot finish any more: they were cancelled, or their period was not completed.
 void SessionCore::finish_rest(std::unique_lock<std::mutex>& lock) {
-  if (const std::shared_ptr<StepState> told = std::move(telling_)) conclude(told, outcome(told->pending, finished_));
-  while (finished_ < submitted_) finish_step(lock, finished_);
+  if (const std::shared_ptr<StepState> told = std::move(telling_)) {
+    conclude(told, outcome(told->pending, finished_));
+    told->tell();
+  }
+  while (finished_ < submitted_) {
+    if (StepState* const state = finish_step(lock, finished_)) state->tell();
+  }
   last_stats_.submitted = submitted_;
   last_stats_.finished = finished_;
   last_stats_.failed = failed_;

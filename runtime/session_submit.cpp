@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "actors/stream_executor.h"
 #include "runtime/engine.h"
 #include "runtime/session_core.h"
 #include "runtime/strided_copy.h"
@@ -185,7 +186,10 @@ std::shared_ptr<StepState> SessionCore::new_state() {
   if (state == nullptr) {
     state = std::make_shared<StepState>();
     state->session = weak_from_this();
-    if (pool_.size() < static_cast<size_t>(max_in_flight_) + 2) pool_.push_back(state);
+    if (pool_.size() < static_cast<size_t>(max_in_flight_) + 2) {
+      pool_.push_back(state);
+      state->pooled = true;
+    }
   }
   state->reset(submitted_);
   state->outputs.resize(ports_.outputs.size());
@@ -209,7 +213,7 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
   check_process();
   check_inputs(inputs);
   {
-    std::lock_guard lock(mutex_);
+    const std::unique_lock lock = lock_soon(mutex_);  // a stream thread may just be answering the step before
     check_open();
   }
   const Deadline deadline(timeout);
@@ -257,10 +261,17 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
     input_copies_ += port_memory_->fill(step, inputs);
   });
   port_memory_->put(step, *runner_);
-  lock.lock();
-  published_changed_.wait(lock, [&] { return published_ == step; });
-  publish(step);
-  publish_backlog(lock);
+  {
+    const actors::WakeLater after_the_lock;
+    lock.lock();
+    published_changed_.wait(lock, [&] { return published_ == step; });
+    publish(step);
+    lock.unlock();
+  }
+  if (backlog_ != nullptr) {
+    lock.lock();
+    publish_backlog(lock);
+  }
   return StepHandle(state);
 }
 
@@ -274,6 +285,7 @@ void SessionCore::start(uint64_t n) {
   }
   const Turns::Inside turn = take_turn(submit_timeout(), false);
   order_variables();
+  const actors::WakeLater after_the_lock;
   std::unique_lock lock(mutex_);
   check_open();
   published_changed_.wait(lock, [&] { return published_ == submitted_ || closing_ || data_ended_; });
@@ -385,7 +397,7 @@ Status SessionCore::wait_step(StepState& state, Timeout timeout) {
     return state.status();
   }
   lock.unlock();
-  if (!state.wait(timeout)) fail_timeout(fmt::format("step {} is not finished", state.step), timeout);
+  if (!state.wait(timeout, short_wait_)) fail_timeout(fmt::format("step {} is not finished", state.step), timeout);
   return state.status();
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/interrupt.h"
+#include "base/short_wait.h"
 #include "runtime/ports.h"
 
 namespace sluice {
@@ -20,8 +21,9 @@ class StepState {
   std::vector<OutputTensor> outputs;
   std::shared_ptr<const std::vector<Ports::Varying>> varying;  // axes of outputs; may be null
   std::vector<int64_t> extents;                                // per varying axis
-  int sinks_done = 0;                                          // session's lock
-  Status pending;                                              // session's lock: the first sink's failure
+  bool pooled = false;  // its session keeps it for as long as its actors live
+  int sinks_done = 0;   // session's lock
+  Status pending;       // session's lock: the first sink's failure
 
   void reset(uint64_t new_step) {
     step = new_step;
@@ -37,13 +39,19 @@ class StepState {
     std::lock_guard lock(mutex_);
     status_ = std::move(status);
     done_.store(true, std::memory_order_release);
-    changed_.notify_all();
   }
+  // Wakes who waits, after finish(). Better without locks: who is woken may run at once, in this thread's place.
+  void tell() { changed_.notify_all(); }
   bool done() const { return done_.load(std::memory_order_acquire); }
-  // False when it took longer.
-  bool wait(Timeout timeout) {
+  // False when it took longer. `short_wait`: of all who wait for steps of this session.
+  bool wait(Timeout timeout, ShortWait& short_wait) {
+    const int64_t begin_ns = now_ns();
+    const bool may_look = timeout > std::chrono::nanoseconds(ShortWait::kLongestLookNs);
+    if (may_look && short_wait.look([&] { return done(); })) return true;
     std::unique_lock lock(mutex_);
-    return interruptible_wait(lock, changed_, timeout, [&] { return done(); });
+    if (!interruptible_wait(lock, changed_, timeout, [&] { return done(); })) return false;
+    short_wait.slept(now_ns() - begin_ns);
+    return true;
   }
   // REQUIRES: done().
   const Status& status() const { return status_; }

@@ -7,6 +7,7 @@
 #include "base/shape.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/support.h"
+#include "kernels/meeting.h"
 #include "plan/collectives.h"
 #include "streams/backend.h"
 #include "streams/collective/communicator.h"
@@ -75,6 +76,23 @@ std::unique_ptr<PreparedKernel> broadcast(const plan::KernelQuery& q, Communicat
 }
 
 // Of a register between two ranks: all of a slot, or nothing when it has no bytes.
+class Transfer final : public PreparedKernel, public Meeting {
+ public:
+  Transfer(Communicator& group, bool sends, int from, uint64_t bytes)
+      : group_(group), sends_(sends), from_(from), bytes_(bytes) {}
+  void run(const KernelArgs& args) const override {
+    void* const data = bytes_ == 0 ? nullptr : sends_ ? const_cast<void*>(args.inputs[0]) : args.outputs[0];
+    group_.transfer(data, bytes_, from_);
+  }
+  bool waits() const override { return group_.transfer_waits(bytes_, from_); }
+
+ private:
+  Communicator& group_;
+  const bool sends_;
+  const int from_;
+  const uint64_t bytes_;
+};
+
 std::unique_ptr<PreparedKernel> transfer(const plan::KernelQuery& q, Communicator& group, bool sends) {
   const std::vector<TensorSpec>&here = sends ? q.inputs : q.outputs, &none = sends ? q.outputs : q.inputs;
   SLUICE_CHECK(here.size() <= 1 && none.empty(), "{}: got {} inputs and {} outputs; has one {}", q.op, q.inputs.size(),
@@ -83,11 +101,7 @@ std::unique_ptr<PreparedKernel> transfer(const plan::KernelQuery& q, Communicato
   SLUICE_CHECK(group.size() == 2 && from == (sends ? group.rank() : 1 - group.rank()),
                "{}: from rank {} of a group of {} as its rank {}; must go from one rank of two to the other", q.op,
                from, group.size(), group.rank());
-  return make_kernel(0, [&group, sends, from = static_cast<int>(from),
-                         bytes = here.empty() ? 0 : bytes_of(here[0])](const KernelArgs& args) {
-    void* const data = bytes == 0 ? nullptr : sends ? const_cast<void*>(args.inputs[0]) : args.outputs[0];
-    group.transfer(data, bytes, from);
-  });
+  return std::make_unique<Transfer>(group, sends, static_cast<int>(from), here.empty() ? 0 : bytes_of(here[0]));
 }
 
 }  // namespace

@@ -56,5 +56,23 @@ TEST(Inbox, KeepsEachProducersOrderAndWakesItsConsumer) {
   for (std::thread& producer : producers) producer.join();
 }
 
+TEST(Inbox, AProducerMayTakeTheParkedConsumersPart) {
+  Inbox inbox;
+  Cell cells[3];
+  EXPECT_FALSE(inbox.put(&cells[0]));  // nobody is parked
+  EXPECT_FALSE(inbox.park_again());    // there is something to take
+  EXPECT_EQ(inbox.take(), &cells[0]);
+  EXPECT_TRUE(inbox.park_again());
+  EXPECT_TRUE(inbox.put(&cells[1]));
+  EXPECT_FALSE(inbox.put(&cells[2]));  // that is the first's to tell
+  EXPECT_FALSE(inbox.park_again());
+  Cell* const first = inbox.take();
+  ASSERT_EQ(first, &cells[1]);
+  EXPECT_EQ(first->next, &cells[2]);
+  EXPECT_EQ(inbox.take(), nullptr);
+  EXPECT_TRUE(inbox.park_again());
+  EXPECT_TRUE(inbox.put(&cells[0]));
+}
+
 }  // namespace
 }  // namespace sluice::actors

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "runtime/fixture.h"
+#include "streams/cores.h"
 #include "support/soak.h"
 
 namespace sluice::test {
@@ -42,6 +43,45 @@ TEST(Latency, EchoOfThreeActors) {  // RAY-01
     report_count(zero_copy ? "echo in process, zero_copy: median" : "echo in process: median", ns, "ns");
     EXPECT_LT(ns, 1'000'000);
   }
+}
+
+// An ack to an actor that has nothing to work on is counted by who brings it: its stream is woken once a step.
+TEST(Latency, NobodyIsWokenForWhatLetsNothingFire) {
+  constexpr uint64_t kSteps = 500;
+  EngineOptions engine_options;
+  engine_options.cores = 2;
+  engine_options.spin = Spin::kNever;
+  Engine engine(engine_options);
+  Plans b("acks");
+  const int one = b.stream("cpu:0", StreamKind::kHost, 0), two = b.stream("cpu:0", StreamKind::kHost, 1);
+  const int feed = b.feed("feed", one), from = b.actor("from", one), to = b.actor("to", two),
+            sink = b.sink("sink", two);
+  const int x = b.reg("x", feed, {from}, {.quota = 2, .bytes = kN * 4});
+  const int y = b.reg("y", from, {to}, {.quota = 2, .bytes = kN * 4});
+  const int z = b.reg("z", to, {sink}, {.quota = 2, .bytes = kN * 4});
+  b.call(from, "copy", {b.r(x)}, {b.r(y)});
+  b.call(to, "add_one", {b.r(y)}, {b.r(z)});
+  b.input("x", x, b.f32({kN}));
+  b.output("z", b.r(z));
+  SessionOptions options;
+  options.functions = functions();
+  Session session = Session::load(engine, b.build(), {}, std::move(options));
+  const uint64_t before = session.stats().streams[0].parks;
+  for (uint64_t i = 0; i < kSteps; ++i) ASSERT_EQ(result(submit(session, filled(3))), filled(4));
+  session.wait_all();
+  EXPECT_LT(session.stats().streams[0].parks - before, kSteps * 3 / 2);
+}
+
+TEST(Latency, NobodySpinsWhereItMayNot) {
+  EngineOptions options;
+  EXPECT_EQ(Engine(options).spins(), machine_cores() > 1);
+  options.spin = Spin::kNever;
+  EXPECT_FALSE(Engine(options).spins());
+  options.spin = Spin::kAlways;
+  for (int cpu = 0; options.cpus.empty(); ++cpu) {
+    if (may_run_on(cpu)) options.cpus = {cpu};
+  }
+  EXPECT_FALSE(Engine(options).spins());
 }
 
 // 64 MiB in, through one kernel that copies, and out: two copies less than without.
