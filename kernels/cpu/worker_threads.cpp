@@ -15,11 +15,12 @@ namespace sluice {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-constexpr int64_t kWindowNs = 200 * kMillisecond;   // between two looks of a thread
-constexpr int64_t kEvidenceNs = 20 * kMillisecond;  // of wanting a core, to judge by
-constexpr int64_t kHoldNs = 2'000 * kMillisecond;   // after the last sign of others
-constexpr double kWaited = 0.1;                     // of the time that a thread wanted a core
-constexpr double kOthers = 0.15;                    // of what the cores have
+constexpr int64_t kWindowNs = 200 * kMillisecond;  // between two looks of a thread
+constexpr int64_t kStaleNs = 2 * kWindowNs;        // what others did while this thread slept says nothing
+constexpr int64_t kEvidenceNs = 5 * kMillisecond;  // of wanting a core, to judge by
+constexpr int64_t kHoldNs = 2'000 * kMillisecond;  // after the last sign of others
+constexpr double kWaited = 0.1;                    // of the time that a thread wanted a core
+constexpr double kOthers = 0.15;                   // of what the cores have
 
 bool environment_decides() {
   const char* const names[] = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"};
@@ -53,12 +54,12 @@ void WorkerThreads::look() noexcept {
   if (now.at_ns - last.at_ns < kWindowNs || !ThreadTime::read(&now.thread)) return;
   const auto waited = static_cast<double>(now.thread.waited_ns - last.thread.waited_ns);
   const double wanted = static_cast<double>(now.thread.had_ns - last.thread.had_ns) + waited;
-  const bool first = last.at_ns == 0;
-  if ((!first && wanted < kEvidenceNs) || !CoreUse::read(&now.cores)) return;
+  const bool fresh = now.at_ns - last.at_ns < kStaleNs;
+  if ((fresh && wanted < kEvidenceNs) || !CoreUse::read(&now.cores)) return;
   const auto others = static_cast<double>(now.cores.others_ns - last.cores.others_ns);
   const auto all = static_cast<double>(now.cores.all_ns - last.cores.all_ns);
   last = now;
-  if (first) return;
+  if (!fresh) return;
   // Threads of this process wait for each other, too: that alone is no reason.
   if (waited > kWaited * wanted && others > kOthers * all) {
     busy_until_ns_.store(now.at_ns + kHoldNs, std::memory_order_relaxed);
