@@ -21,9 +21,9 @@ class StepState {
   std::vector<OutputTensor> outputs;
   std::shared_ptr<const std::vector<Ports::Varying>> varying;  // axes of outputs; may be null
   std::vector<int64_t> extents;                                // per varying axis
-  bool pooled = false;  // its session keeps it for as long as its actors live
-  int sinks_done = 0;   // session's lock
-  Status pending;       // session's lock: the first sink's failure
+  bool pooled = false;                                         // its session keeps it for as long as its actors live
+  int sinks_done = 0;                                          // session's lock
+  Status pending;                                              // session's lock: the first sink's failure
 
   void reset(uint64_t new_step) {
     step = new_step;
