@@ -373,7 +373,11 @@ TEST_P(RandomPrograms, GiveTheSameBitsEveryWay) {
       try {
         got = compiled(program, seed, way.options, way.placed);
       } catch (const Error& error) {
-        ADD_FAILURE() << error.what();
+        // Where a device reads inputs in pinned memory, plain memory is no donation: then it is refused, and says so.
+        const bool pinned =
+            std::string_view(error.what()).find("the plan reads it in pinned:") != std::string_view::npos;
+        EXPECT_TRUE(pinned && way.placed && !way.options.donated.empty() && accelerator().kind == DeviceKind::kCuda)
+            << error.what();
         continue;
       }
       ASSERT_EQ(got.size(), expected.size());
