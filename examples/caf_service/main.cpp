@@ -25,11 +25,13 @@ static SessionActor::behavior_type scaler() {
   }};
 }
 
-// CAF composes the three: `first * second` sends a request through second, and what comes out through first.
+// CAF composes the three: `first * second` sends a request through second, and what comes out through first. Handles of
+// all three are kept until they have ended: a composition that is the last to know an actor may block as it forgets it.
 static int serve(::caf::actor_system& system, Engine& engine, char** argv) {
   const auto encoder = sluice::caf::spawn_supervised(system, sluice::caf::bundle(engine, argv[1]));
   const auto classifier = sluice::caf::spawn_supervised(system, sluice::caf::bundle(engine, argv[2]));
-  const auto pipeline = classifier * (system.spawn(scaler) * encoder);
+  const auto scales = system.spawn(scaler);
+  const auto pipeline = classifier * (scales * encoder);
   const sluice::api::Plan plan = sluice::api::Plan::load(argv[1]);
   const sluice::api::Port port = plan.inputs().at(0);
 
@@ -55,7 +57,9 @@ static int serve(::caf::actor_system& system, Engine& engine, char** argv) {
         });
   }
   ::caf::anon_send_exit(encoder, ::caf::exit_reason::user_shutdown);
+  ::caf::anon_send_exit(scales, ::caf::exit_reason::user_shutdown);
   ::caf::anon_send_exit(classifier, ::caf::exit_reason::user_shutdown);
+  self->wait_for(encoder, scales, classifier);
   return failed == 0 ? 0 : 1;
 }
 
