@@ -23,7 +23,7 @@ inline void cpu_pause() {
 // Thread safety: every method; what one thread learns holds for all that wait here.
 class ShortWait {
  public:
-  static constexpr int64_t kLongestLookNs = 20'000;
+  static constexpr int64_t kLongestLookNs = 50'000;  // on a virtual machine, whose cores have to be woken, too
   // `allowed`: false where nobody may ever spin.
   explicit ShortWait(bool allowed = true) : score_(allowed ? kPays : kNever) {}
 
