@@ -2,7 +2,6 @@
 // interleaved with ours in this process.
 #include <algorithm>
 #include <cstdio>
-#include <exception>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -143,28 +142,15 @@ void scale() {
   print_against("act.scale.messages", ns_per_message, &five_million, "ns/message of one core, 100,000 actors");
 }
 
-int run(const std::string& prefix) {
-  const struct {
-    const char* name;
-    void (*run)();
-  } benchmarks[] = {{"act.one_stream", one_stream},
-                    {"act.cross_stream", cross_stream},
-                    {"act.cross_stream.parked", cross_stream_parked},
-                    {"act.scale", scale}};
-  for (const auto& benchmark : benchmarks) {
-    if (std::string(benchmark.name).starts_with(prefix)) benchmark.run();
-  }
-  return 0;
-}
-
 }  // namespace
 }  // namespace sluice::bench
 
 int main(int argc, char** argv) {
-  try {
-    return sluice::bench::run(argc > 1 ? argv[1] : "");
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "act_bench: %s\n", e.what());
-    return 1;
-  }
+  using namespace sluice::bench;
+  return run_benchmarks("act_bench",
+                        {{"act.one_stream", one_stream},
+                         {"act.cross_stream", cross_stream},
+                         {"act.cross_stream.parked", cross_stream_parked},
+                         {"act.scale", scale}},
+                        argc, argv);
 }

@@ -1,7 +1,9 @@
 #pragma once
-// Medians, spreads, and one JSON line per result.
+// Medians, spreads, one JSON line per result, and the main() that prints them.
 #include <algorithm>
 #include <cstdio>
+#include <exception>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +51,25 @@ inline void print(const Line& line) {
       line.name.c_str(), number(line.ours).c_str(), number(line.peer).c_str(), line.peer_name.c_str(),
       line.unit.c_str(), number(line.peer / line.ours).c_str(), line.n, line.spread, line.name.c_str(), also.c_str());
   std::fflush(stdout);
+}
+
+// What a program measures, and what the names of its results start with.
+struct Benchmark {
+  const char* name;
+  void (*run)();
+};
+
+// main() of a program `program [PREFIX]`: runs those whose names start with the prefix.
+inline int run_benchmarks(const char* program, std::initializer_list<Benchmark> benchmarks, int argc, char** argv) {
+  const std::string prefix = argc > 1 ? argv[1] : "";
+  try {
+    for (const Benchmark& benchmark : benchmarks)
+      if (std::string(benchmark.name).starts_with(prefix)) benchmark.run();
+    return 0;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s: %s\n", program, e.what());
+    return 1;
+  }
 }
 
 }  // namespace sluice::bench

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -144,25 +143,11 @@ void between_ranks() {
   join_process(other);
 }
 
-int run(const std::string& prefix) {
-  const struct {
-    const char* name;
-    void (*run)();
-  } benchmarks[] = {{"echo.ranks", between_ranks}, {"echo.process", in_process}};  // processes before threads
-  for (const auto& benchmark : benchmarks) {
-    if (std::string(benchmark.name).starts_with(prefix)) benchmark.run();
-  }
-  return 0;
-}
-
 }  // namespace
 }  // namespace sluice::bench
 
 int main(int argc, char** argv) {
-  try {
-    return sluice::bench::run(argc > 1 ? argv[1] : "");
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "echo_bench: %s\n", e.what());
-    return 1;
-  }
+  using namespace sluice::bench;
+  // processes before threads
+  return run_benchmarks("echo_bench", {{"echo.ranks", between_ranks}, {"echo.process", in_process}}, argc, argv);
 }
