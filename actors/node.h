@@ -1,7 +1,8 @@
 #pragma once
 // A plan's actor at run time: the firing rule, its links, and how it runs its program.
 //
-// Its messages and firings happen on its home stream's thread only; what others may read is atomic.
+// Its messages and firings happen on its home stream's thread, or on the one that stands in for it while it is parked;
+// what others may read is atomic.
 #include <atomic>
 #include <cstdint>
 #include <memory>

@@ -37,9 +37,8 @@ Extents::Extents(const Graph& graph) : graph_(graph) {
     const VaryingAxis& axis = of(variable.update).front();
     const TensorType& type = graph.type(variable.update);
     fail(ErrorKind::kUnsupported,
-         "variable '{}': its update varies in length: axis {} is of dim '{}'; what is kept must be all there, so mask "
-         "it "
-         "before: {}{}",
+         "variable '{}': its update varies in length: axis {} is of dim '{}'; what is kept must be all there, so "
+         "mask it before: {}{}",
          variable.name, axis.axis, axis.dim, mask_of(type.shape.rank(), axis.axis, type.shape[axis.axis]),
          at(graph.provenance(variable.update)));
   }
@@ -148,8 +147,7 @@ void Extents::refuse(const Node& node, size_t input, const VaryingAxis& axis) co
       node.op->variadic() ? fmt::format("input {}", input) : fmt::format("'{}'", node.op->inputs[input]);
   fail(ErrorKind::kUnsupported,
        "{}: mixes rows of dim '{}' (axis {} of {}, {}), of which there may be fewer than {}, with what lies beyond; "
-       "mask "
-       "them before: {}{}",
+       "mask them before: {}{}",
        node.op->name, axis.dim, axis.axis, name, type.str(), type.shape[axis.axis],
        mask_of(type.shape.rank(), axis.axis, type.shape[axis.axis]), at(node));
 }
