@@ -99,10 +99,16 @@ int Graph::add_copy(const Graph& source, const Node& node, std::vector<ValueId> 
   return same ? append(std::move(copy), types_of(source, node.outputs)) : add_node(std::move(copy));
 }
 
+void Graph::reserve(size_t nodes, size_t values) {
+  nodes_.reserve(nodes);
+  values_.reserve(values);
+}
+
 int Graph::append(Node node, std::vector<TensorType> types) {
   const int every = every_of_outputs(node);
   const int index = static_cast<int>(nodes_.size());
   node.outputs.clear();
+  node.outputs.reserve(types.size());
   for (size_t i = 0; i < types.size(); ++i) {
     node.outputs.push_back(static_cast<ValueId>(values_.size()));
     values_.push_back({std::move(types[i]), ValueKind::kNode, index, static_cast<int>(i), every});

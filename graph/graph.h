@@ -71,6 +71,8 @@ class Graph {
 
   ValueId add_input(std::string name, TensorType type);
   ValueId add_variable(std::string name, TensorType type, bool constant = false);
+  // Room for what is about to be added.
+  void reserve(size_t nodes, size_t values);
   // Completes attributes, pads absent optional inputs with kNoValue and infers the output types. Throws the op's error.
   // Returns the node's index; its values are node(i).outputs.
   int add_node(Node node);

@@ -5,6 +5,7 @@ namespace sluice::graph {
 Rewriter::Rewriter(const Graph& source, const std::vector<bool>* keep_variable)
     : source_(source), map_(source.values().size(), kNoValue), variable_map_(source.variables().size(), -1) {
   target_.name = source.name;
+  target_.reserve(source.nodes().size(), source.values().size());
   target_.set_micro_batches(source.micro_batches());
   for (size_t i = 0; i < source.inputs().size(); ++i) {
     const Input& input = source.inputs()[i];

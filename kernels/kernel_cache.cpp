@@ -2,23 +2,16 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <utility>
+
+#include "plan/query.h"
 
 namespace sluice {
 namespace {
 
-// Equal texts mean equal queries of one definition. A definition that has been replaced keeps its address.
-std::string key_of(const KernelDef& def, const plan::KernelQuery& q) {
-  std::string key = fmt::format("{} {} {}", static_cast<const void*>(&def), q.device.str(), q.cores);
-  for (const auto& [name, value] : q.attrs) key += fmt::format(" {}={}:{}", name, value.index(), attr_str(value));
-  for (const std::vector<TensorSpec>* specs : {&q.inputs, &q.outputs}) {
-    key += ";";
-    for (const TensorSpec& s : *specs)
-      key += fmt::format(" {}{}{}", dtype_name(s.dtype), s.shape.str(), s.strides.str());
-  }
-  for (const int input : q.packed) key += fmt::format(" packed{}", input);
-  return key;
+// Equal keys mean equal queries of one definition. A definition that has been replaced keeps its address.
+std::string key_of(const KernelDef& def, const plan::KernelQuery& query) {
+  return plan::key_of(query).add(reinterpret_cast<uintptr_t>(&def)).take();
 }
 
 }  // namespace

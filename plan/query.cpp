@@ -28,6 +28,19 @@ KernelQuery query_of(const Kernel& kernel, const Stream& stream) {
   return query;
 }
 
+Key key_of(const KernelQuery& query) {
+  Key key;
+  key.add(query.op).add(query.device).add(query.cores);
+  key.add(query.attrs.size());
+  for (const auto& [name, value] : query.attrs) key.add(name).add(value);
+  for (const std::vector<TensorSpec>* specs : {&query.inputs, &query.outputs}) {
+    key.add(specs->size());
+    for (const TensorSpec& spec : *specs) key.add(spec);
+  }
+  for (const int input : query.packed) key.add(input);
+  return key;
+}
+
 uint64_t workspace_limit(const NamedAttrs& attrs) {
   for (const auto& [name, value] : attrs) {
     if (name == kWorkspaceLimit)

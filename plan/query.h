@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/key.h"
 #include "plan/plan.h"
 #include "plan/target.h"
 
@@ -13,6 +14,9 @@ std::vector<int> streams_of_kernels(const Plan& plan);
 
 // REQUIRES: `stream` runs it.
 KernelQuery query_of(const Kernel& kernel, const Stream& stream);
+
+// Equal keys: kernels prepared by one definition are the same. What the work costs is left out.
+Key key_of(const KernelQuery& query);
 
 // An attribute that a call may have beside its op's: the most bytes of workspace that its kernel may have. Kernels that
 // have another way to compute take it then.

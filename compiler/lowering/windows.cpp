@@ -131,16 +131,7 @@ plan::LayoutPreference preference_of(const Node& node, const plan::KernelQuery& 
 }
 
 const KernelAnswers::Answer& KernelAnswers::ask(const Node& node, const plan::KernelQuery& query) {
-  std::string key = query.op + query.device.str();
-  const auto add = [&](const TensorSpec& spec) {
-    key += fmt::format(";{}{}{}", static_cast<int>(spec.dtype), spec.shape.str(), spec.strides.str());
-  };
-  for (const TensorSpec& spec : query.inputs) add(spec);
-  key += "->";
-  for (const TensorSpec& spec : query.outputs) add(spec);
-  for (const auto& [name, value] : query.attrs) key += fmt::format(",{}:{}", value.index(), attr_str(value));
-  key += fmt::format("*{}", query.cores);
-  for (const int input : query.packed) key += fmt::format("packed{}", input);
+  std::string key = plan::key_of(query).take();
   if (const auto it = answers_.find(key); it != answers_.end()) return it->second;
   return answers_.emplace(std::move(key), with_line(node, [&] { return answer(query); })).first->second;
 }
