@@ -33,8 +33,8 @@ inf, nan, pi = _math.inf, _math.nan, _math.pi
 FloatTensor = Tensor
 
 _LAZY = {"nn": "sluice.nn", "optim": "sluice.optim", "ops": "sluice._C.ops", "errors": "sluice.errors", "info": "sluice.info",
-         "testing": "sluice.testing", "backends": "sluice.backends", "distributed": "sluice.distributed", "utils": "sluice.utils",
-         "special": "sluice.special", "return_types": "sluice.return_types"}
+         "testing": "sluice.testing", "backends": "sluice.backends", "cuda": "sluice.cuda", "distributed": "sluice.distributed", "utils": "sluice.utils",
+         "mock_torch": "sluice.mock_torch", "special": "sluice.special", "return_types": "sluice.return_types"}
 _LAZY_NAMES = {name: "sluice._bundle" for name in ("save", "load_graph")}
 _LAZY_NAMES.update({name: "sluice._host_function" for name in ("extent", "host_function")})
 _LAZY_NAMES["lower"] = "sluice._lower"
@@ -50,7 +50,9 @@ def __getattr__(name):
         return importlib.import_module(_LAZY[name])
     if name in _LAZY_NAMES:
         return getattr(importlib.import_module(_LAZY_NAMES[name]), name)
-    raise AttributeError(f"module 'sluice' has no attribute '{name}'")
+    from sluice._left_out import missing
+
+    raise missing("sluice", name)
 
 
 def __dir__():

@@ -1,0 +1,172 @@
+"""Which of torch's public names Sluice has: `python -m sluice.compat` asks an installed torch.
+
+    python -m sluice.compat                                       # a table
+    python -m sluice.compat --missing                             # and the names that are missing
+    python -m sluice.compat --tests tests --write docs/compat.md  # in a source tree: the page
+
+A name counts as tested when a test that has torch beside it speaks of it; the tests say what is compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import inspect
+import pathlib
+import re
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Callable, Iterable
+
+from sluice._left_out import LEFT_OUT, left_out
+
+@dataclass
+class Section:
+    """A module of torch, or a class of it, and which of its members count."""
+
+    name: str
+    counts: Callable[[Any], bool]
+    names: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    tested: list[str] = field(default_factory=list)
+
+
+def _function(value: Any) -> bool:
+    return callable(value) and not inspect.isclass(value)
+
+
+def _member(value: Any) -> bool:
+    return callable(value) or isinstance(value, property) or inspect.isdatadescriptor(value)
+
+
+def _class(value: Any) -> bool:
+    return inspect.isclass(value)
+
+
+def _any(value: Any) -> bool:
+    return not isinstance(value, ModuleType)
+
+
+SECTIONS = [("torch", _function), ("torch.Tensor", _member), ("torch.nn", _class), ("torch.nn.functional", _function),
+            ("torch.nn.init", _function), ("torch.nn.utils", _any), ("torch.nn.utils.rnn", _any), ("torch.optim", _class),
+            ("torch.optim.lr_scheduler", _class), ("torch.autograd", _any), ("torch.autograd.functional", _function),
+            ("torch.func", _function), ("torch.linalg", _function), ("torch.fft", _function), ("torch.special", _function),
+            ("torch.distributions", _class), ("torch.utils.data", _any), ("torch.utils.checkpoint", _function)]
+
+
+def _resolve(name: str) -> Any:
+    """What `name` means, or None."""
+    first, *rest = name.split(".")
+    value, path = importlib.import_module(first), first
+    for part in rest:
+        path += "." + part
+        try:
+            value = getattr(value, part)
+        except AttributeError:
+            try:
+                value = importlib.import_module(path)
+            except ImportError:
+                return None
+    return value
+
+
+def _public(owner: Any) -> Iterable[str]:
+    names = getattr(owner, "__all__", None) if isinstance(owner, ModuleType) and owner.__name__ != "torch" else None
+    return sorted(set(names or (n for n in dir(owner) if not n.startswith("_"))))
+
+
+def _of_torch(value: Any, owner: Any) -> bool:
+    """Not something that the module has imported for itself."""
+    module = getattr(value, "__module__", None) or "torch"
+    return not isinstance(owner, ModuleType) or str(module).startswith("torch")
+
+
+def names_in(folder: pathlib.Path) -> set[str]:
+    """Every name that the tests with torch beside them speak of."""
+    found: set[str] = set()
+    for file in folder.rglob("*.py"):
+        text = file.read_text()
+        if not re.search(r"^\s*(import|from) (torch|conftest|\.)", text, re.M):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Attribute):
+                found.add(node.attr)
+            elif isinstance(node, (ast.Name, ast.keyword)):
+                found.add(str(node.id if isinstance(node, ast.Name) else node.arg))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.update(re.findall(r"\w+", node.value))
+    return found
+
+
+def compare(tests: Any = None) -> list[Section]:
+    """The sections, with torch's names that count, those Sluice lacks, and those that tests speak of."""
+    spoken_of = names_in(pathlib.Path(tests)) if tests else set()
+    sections = []
+    for name, counts in SECTIONS:
+        theirs, ours = _resolve(name), _resolve("sluice" + name.removeprefix("torch"))
+        section = Section(name, counts)
+        for member in _public(theirs):
+            value = getattr(theirs, member, None)
+            if value is None or not counts(value) or not _of_torch(value, theirs) or left_out(member):
+                continue
+            section.names.append(member)
+            if ours is None or not hasattr(ours, member):
+                section.missing.append(member)
+            elif member in spoken_of:
+                section.tested.append(member)
+        sections.append(section)
+    return sections
+
+
+def table(sections: list[Section], tested: bool) -> str:
+    """The sections as a table in Markdown."""
+    rows = ["| of torch | names | here |" + (" tested |" if tested else ""), "|---|---:|---:|" + ("---:|" if tested else "")]
+    total = Section("all", _any)
+    for s in sections:
+        total.names += s.names
+        total.missing += s.missing
+        total.tested += s.tested
+    for s in [*sections, total]:
+        here = len(s.names) - len(s.missing)
+        share = f"{here} ({100 * here / max(len(s.names), 1):.0f} %)"
+        rows.append(f"| `{s.name}` | {len(s.names)} | {share} |" + (f" {len(s.tested)} |" if tested else ""))
+    return "\n".join(rows)
+
+
+def missing(sections: list[Section]) -> str:
+    return "\n\n".join(f"**{s.name}**: " + ", ".join(f"`{n}`" for n in s.missing) for s in sections if s.missing)
+
+
+def page(sections: list[Section]) -> str:
+    """docs/compat.md."""
+    import torch
+
+    version = torch.__version__.partition("+")[0]
+    left = "\n".join(f"- {entry.what}; {entry.instead}: names like `{entry.pattern}`" for entry in LEFT_OUT)
+    return (f"# What there is of torch\n\nMade by `python -m sluice.compat --tests tests --write docs/compat.md`, beside "
+            f"torch {version}. *Here*: the name exists; *tested*: a test that has torch beside it speaks of it, which is less "
+            "than saying that every argument is compared.\n\n"
+            f"{table(sections, True)}\n\n## Not here\n\n{missing(sections)}\n\n## Not counted\n\n{left}\n")
+
+
+def main(arguments: Any = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m sluice.compat", description=__doc__.partition("\n")[0])
+    parser.add_argument("--missing", action="store_true", help="also print the names that are missing")
+    parser.add_argument("--tests", help="the folder of Sluice's tests: count the names that they speak of")
+    parser.add_argument("--write", metavar="FILE", help="write the page to FILE")
+    options = parser.parse_args(arguments)
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        parser.error("torch: not installed; it must be, for Sluice to be compared with it (pip install torch)")
+    sections = compare(options.tests)
+    if options.write:
+        pathlib.Path(options.write).write_text(page(sections))
+    print(table(sections, bool(options.tests)))
+    if options.missing:
+        print("\n" + missing(sections))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Modules called torch.*, whose names are those of Sluice's modules."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.metadata import Distribution, DistributionFinder
+from types import ModuleType
+from typing import Any, Iterable, Optional
+
+TORCH_VERSION = "2.13.0"  # whose names and behaviour Sluice follows
+
+
+def sluice_name(name: str) -> str:
+    """The module of Sluice that stands for a module of torch."""
+    return "sluice" + name.removeprefix("torch")
+
+
+class ModuleWrapper(ModuleType):
+    """A module of torch's name; what it has is looked up in the module that stands for it."""
+
+    def __init__(self, name: str, module: ModuleType) -> None:
+        super().__init__(name, module.__doc__)
+        self._module = module
+        if name == "torch":
+            self.__version__ = TORCH_VERSION
+        self.__all__ = [n for n in getattr(module, "__all__", dir(module)) if not n.startswith("_")]
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_"):  # private names are torch's own
+            value = getattr(self._module, name, self)
+            if isinstance(value, ModuleType) and _is_public(value.__name__) and value.__name__.startswith("sluice"):
+                return importlib.import_module("torch" + value.__name__.removeprefix("sluice"))
+            if value is not self:
+                return value
+            if _exists(f"{self._module.__name__}.{name}"):
+                return importlib.import_module(f"{self.__name__}.{name}")
+        raise AttributeError(f"module '{self.__name__}' has no attribute '{name}': Sluice stands for torch here "
+                             f"(sluice.mock_torch), and has no {sluice_name(self.__name__)}.{name}")
+
+    def __dir__(self) -> Iterable[str]:
+        return self.__all__
+
+    def __repr__(self) -> str:
+        return f"<module '{self.__name__}', which is {self._module.__name__}>"
+
+
+class DummyModule(ModuleType):
+    """Stands for a module of torch that Sluice lacks: what is taken from it fails when it is used."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return DummyModule(f"{self.__name__}.{name}")
+
+    def _refuse(self) -> Any:
+        raise NotImplementedError(f"{self.__name__}: used, but Sluice has nothing of the kind (sluice.mock_torch, lazy); "
+                                  "give a replacement in extra_dict")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._refuse()
+
+    def __mro_entries__(self, bases: Any) -> Any:
+        return self._refuse()
+
+    def __instancecheck__(self, instance: Any) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__}, which Sluice lacks>"
+
+
+class _Torch(Distribution):
+    """What `importlib.metadata` says of torch, for packages that ask for its version."""
+
+    def read_text(self, filename: str) -> Optional[str]:
+        return f"Metadata-Version: 2.1\nName: torch\nVersion: {TORCH_VERSION}\n" if filename == "METADATA" else None
+
+    def locate_file(self, path: Any) -> Any:
+        raise FileNotFoundError(f"{path}: torch is Sluice here (sluice.mock_torch); it has no files")
+
+
+class DynamicMockModule(MetaPathFinder, Loader):
+    """Finds the modules of torch among Sluice's."""
+
+    def __init__(self, lazy: bool = False, verbose: bool = False, extra: Any = {}) -> None:
+        self.lazy, self.verbose, self.extra = lazy, verbose, dict(extra)
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+        if not _package_is_torch(fullname) or self._stands_for(fullname) is None:
+            return None
+        return ModuleSpec(fullname, self, is_package=True, origin="sluice.mock_torch")
+
+    def find_distributions(self, context: DistributionFinder.Context = DistributionFinder.Context()) -> Iterable[Distribution]:
+        return [_Torch()] if context.name in (None, "torch") else []
+
+    def made_up(self, fullname: str) -> bool:
+        """Whether the module is none of Sluice's, but stands for one by this finder's options."""
+        return fullname in self.extra or (_package_is_torch(fullname) and self._stands_for(fullname) in (None, DummyModule))
+
+    def _stands_for(self, fullname: str) -> Any:
+        """A module, its name, or DummyModule; None: there is no such module."""
+        if fullname in self.extra:
+            return self.extra[fullname]
+        ours = sluice_name(fullname)
+        if _is_public(ours) and (ours in sys.modules or _exists(ours)):
+            return ours
+        return DummyModule if self.lazy else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        there = self._stands_for(spec.name)
+        if self.verbose:
+            print(f"mock_torch: {spec.name} is {there if isinstance(there, str) else getattr(there, '__name__', there)}")
+        if there is DummyModule:
+            return DummyModule(spec.name)
+        return ModuleWrapper(spec.name, importlib.import_module(there) if isinstance(there, str) else there)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+def _package_is_torch(module: str) -> bool:
+    return module.partition(".")[0] == "torch"
+
+
+def _is_public(module: str) -> bool:
+    return not any(part.startswith("_") for part in module.split("."))
+
+
+def _exists(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of a module that is no package
+        return False

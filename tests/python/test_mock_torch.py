@@ -1,0 +1,169 @@
+"""`import torch` that gives Sluice: within a block, in a decorated function, in a script of its own process."""
+
+import importlib.metadata
+import subprocess
+import sys
+
+import pytest
+import torch as real
+
+import sluice as sl
+
+PACKAGE = """
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.lin(x)) + torch.ones(2)
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    (tmp_path / "their_nets").mkdir()
+    (tmp_path / "their_nets" / "__init__.py").write_text("")
+    (tmp_path / "their_nets" / "net.py").write_text(PACKAGE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    for name in [n for n in sys.modules if n.startswith("their_nets")]:
+        del sys.modules[name]
+
+
+def test_torch_is_sluice_inside_and_torch_outside():
+    with sl.mock_torch():
+        import torch
+        import torch.nn.functional as F
+        from torch import nn
+
+        assert sl.mock_torch.is_enabled()
+        assert torch.Tensor is sl.Tensor and nn.Linear is sl.nn.Linear and F.relu is sl.nn.functional.relu
+        assert torch.nn is nn and sys.modules["torch.nn.functional"] is F
+        assert torch.__version__ == importlib.metadata.version("torch") == sl.mock_torch.TORCH_VERSION
+    import torch
+
+    assert torch is real and not sl.mock_torch.is_enabled()
+    assert isinstance(torch.nn.Linear(1, 1), real.nn.Module)
+
+
+def test_star_imports_and_names_of_all_levels():
+    with sl.mock_torch():
+        names = {}
+        exec("from torch.nn import *", names)
+        assert names["Linear"] is sl.nn.Linear
+        import torch.optim.lr_scheduler as scheduler
+
+        assert scheduler.StepLR is sl.optim.lr_scheduler.StepLR
+
+
+def test_a_package_is_imported_once_for_each_torch(package):
+    import their_nets.net as theirs
+
+    assert issubclass(theirs.Net, real.nn.Module)
+    with sl.mock_torch():
+        import their_nets.net as ours
+
+        assert issubclass(ours.Net, sl.nn.Module)
+        y = ours.Net()(sl.ones(1, 3))
+        assert isinstance(y, sl.Tensor)
+    import their_nets.net as again
+
+    assert again is theirs
+    with sl.mock_torch():
+        import their_nets.net as kept
+
+        assert kept is ours
+    assert isinstance(ours.Net()(sl.ones(1, 3)), sl.Tensor)  # what was imported inside works outside
+
+
+def test_nested_and_decorated():
+    with sl.mock_torch.enable():
+        with sl.mock_torch.disable():
+            import torch
+
+            assert torch is real
+        import torch
+
+        assert torch is not real
+
+    @sl.mock_torch.enable()
+    def inside():
+        import torch
+
+        return torch.ones(1)
+
+    assert not sl.mock_torch.is_enabled()
+    assert isinstance(inside(), sl.Tensor) and not sl.mock_torch.is_enabled()
+
+
+def test_an_exception_leaves_the_real_torch():
+    with pytest.raises(KeyError):
+        with sl.mock_torch():
+            raise KeyError
+    import torch
+
+    assert torch is real
+
+
+def test_what_sluice_lacks_is_told():
+    with sl.mock_torch():
+        import torch
+
+        with pytest.raises(AttributeError, match=r"module 'torch' has no attribute 'no_such_thing'.*no sluice\.no_such_thing"):
+            torch.no_such_thing
+        assert not hasattr(torch, "_C")  # private names are not torch's here
+        with pytest.raises(ModuleNotFoundError, match="torch.no_such_module"):
+            import torch.no_such_module  # noqa: F401
+
+
+def test_lazy_modules_complain_when_they_are_used(capsys):
+    with sl.mock_torch(lazy=True, verbose=True):
+        import torch
+        from torch.no_such_module import deeper, thing
+
+        assert not hasattr(torch, "no_such_name")
+        assert not isinstance(3, thing)
+        with pytest.raises(NotImplementedError, match=r"torch\.no_such_module\.thing: used.*extra_dict"):
+            thing(3)
+        with pytest.raises(NotImplementedError, match=r"torch\.no_such_module\.deeper\.Base"):
+            class Mine(deeper.Base):
+                pass
+    assert "mock_torch: torch.no_such_module is DummyModule" in capsys.readouterr().out
+
+
+def test_extra_modules_stand_for_what_is_missing():
+    with sl.mock_torch(extra_dict={"torch.no_such_module": sl.nn.init, "torch.another": "sluice.optim"}):
+        from torch.another import SGD
+        from torch.no_such_module import zeros_
+
+        assert SGD is sl.optim.SGD and zeros_ is sl.nn.init.zeros_
+
+
+def test_a_script_of_torch_runs(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import sys, torch\nprint(torch.ones(2) + 1, sys.argv, __name__, 'sluice' in str(torch))\n")
+    done = subprocess.run([sys.executable, "-m", "sluice.mock_torch", str(script), "--flag", "3"], capture_output=True,
+                          text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"tensor([2., 2.]) ['{script}', '--flag', '3'] __main__ True\n"
+    told = subprocess.run([sys.executable, "-m", "sluice.mock_torch", "--help"], capture_output=True, text=True, timeout=120)
+    assert told.returncode == 0 and "--lazy" in told.stdout
+
+
+def test_cuda_answers():
+    assert sl.cuda.is_available() == (sl.cuda.device_count() > 0)
+    sl.cuda.manual_seed_all(3)
+    sl.cuda.empty_cache()
+    if not sl.cuda.is_available():
+        with pytest.raises((RuntimeError, NotImplementedError), match="cuda:0"):
+            sl.cuda.synchronize()
+    with pytest.raises(ValueError, match="Expected a cuda device, but got: cpu"):
+        sl.cuda.synchronize("cpu")
+    with pytest.raises(AttributeError, match="sluice.cuda.*Stream.*is_available"):
+        sl.cuda.Stream
