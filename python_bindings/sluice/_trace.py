@@ -8,7 +8,9 @@ from sluice import _C
 class _State(threading.local):
     names = None  # id(module) -> "model.layer1", while a graph is traced
     functions = None  # name -> Python function of its host streams
-    stepped = None  # optimizers whose step() build() called itself
+    stepped = None  # optimizers and schedules whose step() build() called itself
+    optimizers = ()  # of the graph
+    schedules = ()  # of the graph, with their optimizers: (optimizer, schedule)
     batches = None  # MicroBatches of the graph
 
 

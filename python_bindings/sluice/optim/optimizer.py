@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import functools
+import warnings
+from collections import OrderedDict, defaultdict
 from itertools import chain
-from typing import Any
+from typing import Any, Callable
 
 import sluice
 from sluice._C import Tensor
-from sluice._global import fill
 from sluice._trace import state as trace_state
+from sluice.nn.modules.module import RemovableHandle
 from sluice.nn.utils import clip_grad_norm_
+from sluice.optim import _state_dict
+from sluice.optim._numbers import Numbers, is_number
 from sluice.sbp import broadcast
 
 
@@ -31,158 +35,320 @@ class _Required:
 
 required = _Required()
 
+_pre_hooks_of_all: OrderedDict[int, Any] = OrderedDict()
+_post_hooks_of_all: OrderedDict[int, Any] = OrderedDict()
+
+
+def _registered(hooks: Any, hook: Any, prepend: bool = False) -> RemovableHandle:
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    if prepend:
+        hooks.move_to_end(handle.id, last=False)
+    return handle
+
+
+def register_optimizer_step_pre_hook(hook: Any) -> RemovableHandle:
+    """hook(optimizer, args, kwargs) runs before every step of every optimizer. torch.optim.optimizer's."""
+    return _registered(_pre_hooks_of_all, hook)
+
+
+def register_optimizer_step_post_hook(hook: Any) -> RemovableHandle:
+    """hook(optimizer, args, kwargs) runs after every step of every optimizer. torch.optim.optimizer's."""
+    return _registered(_post_hooks_of_all, hook)
+
+
+def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(step)
+    def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._in_step:  # of a subclass, which called this one
+            return step(self, *args, **kwargs)
+        self._in_step, given = True, (self, *args)
+        try:
+            for hook in [*_pre_hooks_of_all.values(), *self._pre_hooks.values()]:
+                changed = hook(self, given, kwargs)
+                if changed is None:
+                    continue
+                if not isinstance(changed, tuple) or len(changed) != 2:
+                    raise RuntimeError(f"{hook} must return None or a tuple of (new_args, new_kwargs), but got {changed}.")
+                given, kwargs = changed
+            result = step(*given, **kwargs)
+            self._opt_called = True
+            for hook in [*self._post_hooks.values(), *_post_hooks_of_all.values()]:
+                hook(self, given, kwargs)
+        finally:
+            self._in_step = False
+        return result
+
+    hooked.__dict__["hooked"] = True
+    return hooked
+
 
 class Optimizer:
-    """Base of optimizers. Subclasses define `_update()` and the tensors of a parameter's state."""
+    """Base of optimizers: torch.optim.Optimizer.
+
+    Subclasses define `_init_state()` and `_update()`, a function of tensors that serves eager steps and plans; or, for eager
+    use alone, a step() of their own, as with torch. Hooks of a step run while a graph is traced, as those of modules do.
+    """
+
+    _widen = True  # parameters of 16 bits are updated as float32
+    structural: tuple[str, ...] = ()  # hyperparameters that formulas need as numbers
+    _in_step = False
+    _opt_called = False  # by now; schedules warn when they are first
 
     def __init__(self, params: Any, defaults: Any) -> None:
         if isinstance(params, Tensor):
-            raise TypeError(f"{type(self).__name__}: params must be an iterable of Tensors or dicts: got a Tensor")
+            raise TypeError(f"{type(self).__name__}: params argument given to the optimizer should be an iterable of Tensors or "
+                            "dicts, but got a Tensor")
         self.defaults = defaults
-        self.state = defaultdict(dict)
+        self._prepare({})
+        self.state: Any = defaultdict(dict)
         self.param_groups = []
-        self._lr_cache = {}
-        self.homes = {}  # by parameter: the placement where graphs update it, where that is not its own
         groups = list(params)
         if not groups:
-            raise ValueError(f"{type(self).__name__}: got an empty parameter list")
+            raise ValueError(f"{type(self).__name__}: optimizer got an empty parameter list")
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
 
-    def add_param_group(self, group: Any) -> None:
-        group = dict(group)
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__ and not getattr(cls.__dict__["step"], "hooked", False):
+            cls.step = _with_hooks(cls.__dict__["step"])  # type: ignore[method-assign]
+
+    def _prepare(self, state: Any) -> None:
+        for name in ("_pre_hooks", "_post_hooks", "_state_dict_pre_hooks", "_state_dict_post_hooks", "_load_pre_hooks",
+                     "_load_post_hooks"):
+            setattr(self, name, OrderedDict())
+        self.numbers = Numbers()
+        self.homes: dict[Any, Any] = {}  # by parameter: the placement where graphs update it, where that is not its own
+        self._driver: Any = None  # the schedule whose steps are in plans, when some may have been since its numbers were read
+        self.__dict__.update(state)
+
+    def __getstate__(self) -> Any:
+        return {"defaults": self.defaults, "state": self.state, "_groups": self.param_groups}
+
+    def __setstate__(self, state: Any) -> None:
+        self._prepare(state)
+
+    # Groups
+
+    @property
+    def param_groups(self) -> Any:
+        """Where a graph steps the schedule, its numbers are those of the steps submitted so far; reading them waits."""
+        if self._driver is not None:
+            driver, self._driver = self._driver, None
+            driver.pull()
+        return self._groups
+
+    @param_groups.setter
+    def param_groups(self, groups: Any) -> None:
+        self._groups = groups
+
+    def add_param_group(self, param_group: Any) -> None:
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        group = dict(param_group)
         params = group["params"]
-        group["params"] = [params] if isinstance(params, Tensor) else list(params)
+        if isinstance(params, (set, frozenset)):
+            raise TypeError("optimizer parameters need to be organized in ordered collections, but the ordering of tensors in sets "
+                            "will change between runs. Please use a list instead.")
+        entries = [params] if isinstance(params, Tensor) else list(params)
+        names = [p[0] for p in entries if isinstance(p, tuple)]
+        if names and len(names) != len(entries):
+            raise ValueError("all optimizer params should be with/without names. Some param names are missing")
+        group["params"] = [p[1] if isinstance(p, tuple) else p for p in entries]
+        if names:
+            group["param_names"] = names
         for p in group["params"]:
-            if isinstance(p, tuple):
-                raise TypeError("optimizer: named parameters are not supported; pass module.parameters()")
             if not isinstance(p, Tensor):
                 raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
             if not p.is_leaf:
                 raise ValueError("can't optimize a non-leaf Tensor")
-        known = {id(p) for g in self.param_groups for p in g["params"]}
-        if any(id(p) in known for p in group["params"]):
-            raise ValueError("some parameters appear in more than one parameter group")
         for name, default in self.defaults.items():
             if default is required and name not in group:
                 raise ValueError(f"parameter group didn't specify a value of required optimization parameter {name}")
             group.setdefault(name, default)
+        ids = [id(p) for p in group["params"]]
+        if len(set(ids)) != len(ids):
+            warnings.warn("optimizer contains a parameter group with duplicate parameters; in future, this will cause an error",
+                          stacklevel=3)
+        for other in self.param_groups:
+            if ("param_names" in group) != ("param_names" in other):
+                raise ValueError("all optimizer param groups should be with/without names. cannot add param group "
+                                 f"{'with' if names else 'without'} names to the optimizer")
+        known = {id(p) for g in self.param_groups for p in g["params"]}
+        if known & set(ids):
+            raise ValueError("some parameters appear in more than one parameter group")
         self._check(group)
         self.param_groups.append(group)
 
     def _check(self, group: Any) -> None:
-        if not isinstance(group["lr"], Tensor) and group["lr"] < 0:
-            raise ValueError(f"Invalid learning rate: {group['lr']}")
+        """Raises ValueError where a hyperparameter of the group cannot be."""
+        lr = group.get("lr", 0)
+        if isinstance(lr, Tensor):
+            if lr.numel() != 1:
+                raise ValueError("Tensor lr must be 1-element")
+        elif not lr >= 0:
+            raise ValueError(f"Invalid learning rate: {lr}")
         if group.get("weight_decay", 0) < 0:
             raise ValueError(f"Invalid weight_decay value: {group['weight_decay']}")
+        if group.get("eps", 0) is not None and is_number(group.get("eps", 0)) and group.get("eps", 0) < 0:
+            raise ValueError(f"Invalid epsilon value: {group['eps']}")
+        for i, beta in enumerate(group.get("betas", ())):
+            if isinstance(beta, Tensor) and beta.numel() != 1:
+                raise ValueError(f"Tensor betas[{i}] must be 1-element")
+            if not 0 <= float(beta) < 1:
+                raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
+        if group.get("differentiable"):
+            raise NotImplementedError(f"{type(self).__name__}: differentiable=True: a step writes its parameters, and gradients do not "
+                                      "flow through it; write the update out of place with autograd.grad(..., create_graph=True)")
+        if group.get("foreach") and group.get("fused"):
+            raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         for group in self.param_groups:
             for p in group["params"]:
                 clear_grad(p, set_to_none)
 
-    # Learning rates are 0-d tensors, written when the number in the group changes: plans read them as variables.
-
-    def lr_tensor(self, index: int) -> Any:
-        lr = self.param_groups[index]["lr"]
-        if isinstance(lr, Tensor):
-            return lr
-        number, tensor = self._lr_cache.get(index, (None, None))
-        if tensor is None:
-            tensor = sluice.tensor(float(lr), dtype=sluice.float64)
-        elif number != lr:
-            tensor.fill_(float(lr))
-        self._lr_cache[index] = (lr, tensor)
-        return tensor
-
-    def refresh_lr(self) -> None:
-        for index in range(len(self.param_groups)):
-            self.lr_tensor(index)
+    # Steps
 
     def init_state(self) -> None:
-        """Makes the state of every parameter now; otherwise that happens at its first step."""
+        """Makes what there is not yet of the state of every parameter; otherwise that happens at its next step."""
         with sluice.no_grad():
             for group in self.param_groups:
                 for p in group["params"]:
-                    if p.requires_grad and not self.state[p]:
+                    if p.requires_grad:
                         self._init_state(group, p, self.state[p])
 
     def step(self, closure: Any = None) -> Any:
+        """Updates the parameters that have gradients. closure: computes the loss anew, and its gradients; its result is returned."""
         loss = None
         if closure is not None:
             with sluice.enable_grad():
                 loss = closure()
         with sluice.no_grad():
             if trace_state.stepped is None:
-                self.step_with([self.lr_tensor(i) for i in range(len(self.param_groups))])
+                self._update_all(self.numbers.views(self.param_groups, in_plan=False))
             else:
-                trace_state.stepped.append(self)
-                with trace_state.batches.update(self):
-                    self.step_with([self.lr_tensor(i) for i in range(len(self.param_groups))])
+                self._step_in_plan()
         return loss
 
-    def step_with(self, lrs: Any) -> None:
-        """One step with these learning rates, one scalar tensor for each group."""
-        for group, lr in zip(self.param_groups, lrs):
+    step = _with_hooks(step)  # type: ignore[assignment]
+
+    @_with_hooks
+    def step_in_plan(self) -> None:
+        """The step of a graph whose build() has not made it itself. REQUIRES: inside a trace."""
+        with sluice.no_grad():
+            self._step_in_plan()
+
+    def _step_in_plan(self) -> None:
+        if not any(self is optim for optim in trace_state.optimizers):
+            raise RuntimeError(f"{type(self).__name__}.step(): inside build() of a graph that does not have the optimizer; give it to the "
+                               "graph first, with add_optimizer()")
+        if trace_state.stepped.count(self):
+            raise RuntimeError(f"{type(self).__name__}.step(): called twice inside build(); a call of the graph is one step")
+        trace_state.stepped.append(self)
+        with trace_state.batches.update(self):
+            self._update_all(self.numbers.views(self._groups, in_plan=True))
+
+    def _update_all(self, views: Any) -> None:
+        for group, own in zip(views, self._groups):
             if group.get("clip_grad_max_norm") is not None:
                 clip_grad_norm_(group["params"], group["clip_grad_max_norm"], group.get("clip_grad_norm_type", 2.0))
             for p in group["params"]:
-                grad = p.grad
-                if grad is None:
-                    continue
-                state = self.state[p]
-                if not state:
-                    self._init_state(group, p, state)
-                if p in self.homes:
-                    there = [t.to_global(self.homes[p], broadcast) for t in (p, grad)]
-                    p._write(self._update(group, *there, state, lr).to_global(p.placement, broadcast))
-                else:
-                    p._write(self._update(group, p, grad, state, lr))
+                if p.grad is not None:
+                    state = self.state[p]
+                    self._init_state(own, p, state)
+                    self._update_one(group, p, p.grad, state)
 
-    def _init_state(self, group: Any, p: Any, state: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__}: _init_state() must be defined")
+    def _update_one(self, group: Any, p: Any, grad: Any, state: Any) -> None:
+        home, param = self.homes.get(p), p
+        if home is not None:
+            param, grad = (t.to_global(home, broadcast) for t in (p, grad))
+        narrow = p.dtype if self._widen and p.dtype in (sluice.float16, sluice.bfloat16) else None
+        if narrow:
+            param, grad = param.float(), grad.float()
+            state_now = {k: t.float() if isinstance(t, Tensor) and t.dtype is narrow else t for k, t in state.items()}
+        new, changed = self._update(group, param, grad, state_now if narrow else state)
+        new = new.to(narrow) if narrow else new
+        p._write(new if home is None else new.to_global(p.placement, broadcast))
+        for name, value in changed.items():
+            state[name]._write(value.to(state[name].dtype) if narrow else value)
 
-    def _update(self, group: Any, p: Any, grad: Any, state: Any, lr: Any) -> Any:
-        """What p becomes; writes the state."""
-        raise NotImplementedError(f"{type(self).__name__}: _update() must be defined")
+    def _init_state(self, group: Any, p: Any, state: Any) -> None:
+        """Adds the tensors of the state of `p` that are not there yet."""
+        raise NotImplementedError(f"{type(self).__name__}: _init_state() must be defined, or step()")
 
-    # State, in torch's format: parameters by number.
+    def _lay_state(self, group: Any, p: Any, state: Any) -> None:
+        """Before state of a parameter is loaded that has none: global parameters' lies as they do."""
+        if type(self)._init_state is not Optimizer._init_state:
+            self._init_state(group, p, state)
 
-    def _numbers(self) -> Any:
-        return {id(p): i for i, p in enumerate(chain.from_iterable(g["params"] for g in self.param_groups))}
+    def _update(self, group: Any, p: Any, grad: Any, state: Any) -> Any:
+        """What p becomes, and by name what changes of its state. Hyperparameters of the group may be tensors, and lr is one."""
+        raise NotImplementedError(f"{type(self).__name__}: _update() must be defined, or step()")
+
+    @staticmethod
+    def _zeros(state: Any, p: Any, *names: str) -> None:
+        for name in names:
+            if state.get(name) is None:
+                state[name] = sluice.zeros_like(p.detach())
+
+    @staticmethod
+    def _scalar(state: Any, name: str = "step", value: float = 0.0) -> None:
+        if not isinstance(state.get(name), Tensor):
+            state[name] = sluice.tensor(float(state.get(name, value)), dtype=sluice.float32)
+
+    # Hooks and state
+
+    def register_step_pre_hook(self, hook: Any) -> RemovableHandle:
+        """hook(optimizer, args, kwargs) before each step; may return (args, kwargs) to take their place."""
+        return _registered(self._pre_hooks, hook)
+
+    def register_step_post_hook(self, hook: Any) -> RemovableHandle:
+        return _registered(self._post_hooks, hook)
+
+    def register_state_dict_pre_hook(self, hook: Any, prepend: bool = False) -> RemovableHandle:
+        return _registered(self._state_dict_pre_hooks, hook, prepend)
+
+    def register_state_dict_post_hook(self, hook: Any, prepend: bool = False) -> RemovableHandle:
+        return _registered(self._state_dict_post_hooks, hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Any, prepend: bool = False) -> RemovableHandle:
+        return _registered(self._load_pre_hooks, hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook: Any, prepend: bool = False) -> RemovableHandle:
+        return _registered(self._load_post_hooks, hook, prepend)
 
     def state_dict(self) -> Any:
-        numbers = self._numbers()
-        groups = [{**{k: v for k, v in g.items() if k != "params"}, "params": [numbers[id(p)] for p in g["params"]]}
-                  for g in self.param_groups]
-        return {"state": {numbers[id(p)]: dict(s) for p, s in self.state.items() if s}, "param_groups": groups}
+        """In torch's format: parameters by number."""
+        for hook in self._state_dict_pre_hooks.values():
+            hook(self)
+        result = _state_dict.saved(self)
+        for hook in self._state_dict_post_hooks.values():
+            changed = hook(self, result)
+            result = result if changed is None else changed
+        return result
 
     def load_state_dict(self, state_dict: Any) -> None:
-        groups = state_dict["param_groups"]
-        if len(groups) != len(self.param_groups):
-            raise ValueError("loaded state dict has a different number of parameter groups")
-        if any(len(g["params"]) != len(own["params"]) for g, own in zip(groups, self.param_groups)):
-            raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
-        params = {n: (own, p) for g, own in zip(groups, self.param_groups) for n, p in zip(g["params"], own["params"])}
-        with sluice.no_grad():
-            for number, saved in state_dict["state"].items():
-                group, p = params[number]
-                state = self.state[p]
-                if not state:
-                    self._init_state(group, p, state)
-                for name, value in saved.items():
-                    if isinstance(state.get(name), Tensor):
-                        fill(state[name], sluice.as_tensor(value))  # graphs keep the tensors they were compiled with
-                    else:
-                        state[name] = value.detach().clone() if isinstance(value, Tensor) else value
-        for g, own in zip(groups, self.param_groups):
-            own.update({k: v for k, v in g.items() if k != "params"})
+        """Takes torch's, too. State that graphs were compiled with is written in place."""
+        state_dict = dict(state_dict)
+        for hook in self._load_pre_hooks.values():
+            changed = hook(self, state_dict)
+            state_dict = state_dict if changed is None else changed
+        _state_dict.load(self, state_dict)
+        for hook in self._load_post_hooks.values():
+            hook(self)
+
+    def _loaded(self, group: Any, p: Any, state: Any, saved: Any) -> None:
+        """After the state of a parameter was loaded: what it has beyond torch's follows."""
 
     def __repr__(self) -> str:
         lines = [type(self).__name__ + " ("]
         for i, group in enumerate(self.param_groups):
-            lines.append(f"Parameter Group {i}")
+            lines += ["" if i else None, f"Parameter Group {i}"]
             lines += [f"    {k}: {group[k]}" for k in sorted(group) if k != "params"]
-        return "\n".join([*lines, ")"])
+        return "\n".join([line for line in lines if line is not None] + [")"])
 
 
+def all_parameters(optimizer: Any) -> Any:
+    return chain.from_iterable(g["params"] for g in optimizer.param_groups)

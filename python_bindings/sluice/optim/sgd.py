@@ -5,17 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import sluice
-from sluice._C import fn
+from sluice._C import Tensor, fn
+from sluice.optim._math import decayed
+from sluice.optim._numbers import is_zero, like
 from sluice.optim.optimizer import Optimizer
 
 
 class SGD(Optimizer):
     """With momentum, dampening, weight decay and Nesterov's momentum."""
 
-    def __init__(self, params: Any, lr: float = 1e-3, momentum: Any = 0, dampening: Any = 0, weight_decay: Any = 0,
-                 nesterov: bool = False, *, maximize: bool = False) -> None:
-        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
-                                      nesterov=nesterov, maximize=maximize))
+    _widen = False
+
+    def __init__(self, params: Any, lr: Any = 1e-3, momentum: Any = 0, dampening: Any = 0, weight_decay: Any = 0,
+                 nesterov: bool = False, *, maximize: bool = False, foreach: Any = None, differentiable: bool = False,
+                 fused: Any = None) -> None:
+        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
+                                      maximize=maximize, foreach=foreach, differentiable=differentiable, fused=fused))
 
     def _check(self, group: Any) -> None:
         super()._check(group)
@@ -25,17 +30,41 @@ class SGD(Optimizer):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
 
     def _init_state(self, group: Any, p: Any, state: Any) -> None:
-        if group["momentum"]:
-            state["momentum_buffer"] = sluice.zeros_like(p.detach())
-            if group["dampening"]:
-                state["step"] = sluice.zeros((), dtype=sluice.float32)
+        if is_zero(group["momentum"]):
+            return
+        if state.get("momentum_buffer") is None:
+            self._zeros(state, p, "momentum_buffer")
+            state["_step"] = sluice.zeros((), dtype=sluice.float32)  # with dampening, the first is the gradient
+        self._scalar(state, "_step", 1.0)
 
-    def _update(self, group: Any, p: Any, grad: Any, state: Any, lr: Any) -> Any:
-        buffer, step = state.get("momentum_buffer"), state.get("step")
-        if step is not None:
-            step.add_(1)
-        new = fn.sgd_update(p, grad, lr, buffer, step, float(group["momentum"]), float(group["dampening"]),
-                            float(group["weight_decay"]), group["nesterov"], group["maximize"])
+    def _loaded(self, group: Any, p: Any, state: Any, saved: Any) -> None:
+        if isinstance(state.get("_step"), Tensor) and saved.get("momentum_buffer") is not None:
+            state["_step"].fill_(1.0)
+
+    def _update(self, group: Any, p: Any, grad: Any, state: Any) -> Any:
+        momentum, dampening, decay = (group[name] for name in ("momentum", "dampening", "weight_decay"))
+        buffer, step = state.get("momentum_buffer"), None
+        if is_zero(momentum):
+            buffer = None
+        elif not is_zero(dampening):
+            step = state["_step"] + 1
+        if any(isinstance(x, Tensor) for x in (momentum, dampening, decay)):
+            return self._varying(group, p, grad, buffer, step)
+        new = fn.sgd_update(p, grad, group["lr"], buffer, step, float(momentum), float(dampening), float(decay), group["nesterov"],
+                            group["maximize"])
+        return new[0], self._changed(new[1] if buffer is not None else None, step)
+
+    def _varying(self, group: Any, p: Any, grad: Any, buffer: Any, step: Any) -> Any:
+        """The same, of hyperparameters that are tensors."""
+        momentum, dampening, lr = (like(group[name], p) for name in ("momentum", "dampening", "lr"))
+        d = grad = decayed(group, p, grad)
         if buffer is not None:
-            buffer._write(new[1])
-        return new[0]
+            buffer = buffer * momentum + grad * (1 - dampening)
+            if step is not None:
+                buffer = sluice.where(step <= 1, grad, buffer)
+            d = grad + buffer * momentum if group["nesterov"] else buffer
+        return p - d * lr, self._changed(buffer, step)
+
+    @staticmethod
+    def _changed(buffer: Any, step: Any) -> dict[str, Any]:
+        return {k: v for k, v in (("momentum_buffer", buffer), ("_step", step)) if v is not None}

@@ -89,6 +89,10 @@ class GraphCall:
         """Of all plans."""
         return [self.session]
 
+    def functions(self) -> Any:
+        """Of its host streams, by name."""
+        return self._functions
+
     def synchronize(self) -> None:
         self.session.synchronize()
 

@@ -20,7 +20,7 @@ from sluice import _C
 from sluice._C import Tensor
 from sluice._structure import flatten
 from sluice._tools import find_tool
-from sluice._trace import module_scope, state as trace_state, tracing_lock
+from sluice._trace import state as trace_state, tracing_lock
 from sluice.nn.debug import Debug
 from sluice.nn.graph.awaiting import Awaiting
 from sluice.nn.graph.call import GraphCall, order_of, Trace
@@ -31,6 +31,7 @@ from sluice.nn.graph.families import compile_family
 from sluice.nn.graph.refused import Refused
 from sluice.nn.graph.report import Report, graph_repr
 from sluice.nn.graph.shape_cache import LayoutCache, ShapeCache
+from sluice.nn.graph.updates import Updates, check_can_compile_again
 from sluice.nn.graph.zero import Zero
 from sluice.nn.modules._config import ModuleConfig
 from sluice.nn.modules.module import Module
@@ -74,7 +75,7 @@ class Graph:
         return decorate
 
     def __init__(self, *, name: str | None = None) -> None:
-        self.__dict__.update(_blocks=OrderedDict(), _optimizers=[], _call=None, _compiling=None, _captured=None, _awaiting=None,
+        self.__dict__.update(_blocks=OrderedDict(), _updates=Updates(), _call=None, _compiling=None, _captured=None, _awaiting=None,
                              _debug=Debug(), config=GraphConfig(), name=name or f"{type(self).__name__}_{next(_counter)}")
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
@@ -87,13 +88,19 @@ class Graph:
             self._blocks[name] = value
         object.__setattr__(self, name, value)
 
-    def add_optimizer(self, optim: Any, lr_sch: Any = None) -> None:
-        """`optim` updates its parameters at the end of each call, in the plan; `lr_sch` steps there, too."""
-        if not isinstance(optim, sluice.optim.Optimizer):
-            raise TypeError(f"add_optimizer: got {type(optim).__name__}; expected an optimizer")
+    def add_optimizer(self, optim: Any, lr_sch: Any = None, is_sparse: Any = None) -> None:
+        """`optim` updates its parameters at the end of each call, in the plan; `lr_sch` steps there, too.
+
+        Hyperparameters may be changed between calls: of the learning rate the plan knows, and for others the graph is compiled
+        again, once for each. So it is when the optimizer's state was cleared.
+        """
         if self.is_compiled:
             raise RuntimeError(f"add_optimizer: graph '{self.name}' is compiled; add optimizers before the first call")
-        self._optimizers.append((optim, lr_sch))
+        self._updates.add(optim, lr_sch, is_sparse)
+
+    @property
+    def _optimizers(self) -> Any:
+        return self._updates.pairs
 
     @property
     def is_compiled(self) -> Any:
@@ -121,10 +128,17 @@ class Graph:
     def _prepared_call(self, arguments: Any) -> Any:
         if self._call is None:
             self._compile_once(arguments)
-        for optim, lr_sch in self._optimizers:
-            if lr_sch is None:
-                optim.refresh_lr()
-        return self._call
+        call, change = self._call, self._updates.refresh()
+        if change is None:
+            return call
+        check_can_compile_again(self.name, call.functions(), change)
+        self.__dict__["_call"] = None
+        try:
+            call.synchronize()
+        finally:
+            for session in call.sessions():
+                session.close()
+        return self._prepared_call(arguments)
 
     async def run_async(self, *args: Any, **kwargs: Any) -> Any:
         """As a call, for asyncio: gives the results once they are there, or raises the step's error.
@@ -260,16 +274,11 @@ class Graph:
         return call
 
     def _trace(self, structure: Any, leaves: Any, names: Any, refused: Any, stack_depth: int) -> Any:
-        for optim, lr_sch in self._optimizers:
-            optim.init_state()
-            if self.config.zero is not None:
-                self.config.zero.lay(optim)
-            optim.refresh_lr()
-            if lr_sch is not None:
-                lr_sch.counter()
+        self._updates.prepare(self.config.zero)
         scope = _C.TraceScope(self.name, stack_depth, self.config._call_fixes)
         previous = dict(trace_state.__dict__)
         trace_state.names, trace_state.functions, trace_state.stepped = self._module_names(), {}, []
+        trace_state.optimizers, trace_state.schedules = [optim for optim, _ in self._optimizers], self._optimizers
         batches = trace_state.batches = self.config.micro_batches
         scope.set_micro_batches(batches.n)
         try:
@@ -283,8 +292,7 @@ class Graph:
             bound = inspect.BoundArguments(self._signature, OrderedDict(structure.build(iter(traced))))
             with (self.config.zero or Zero(restore_level=0)).restored(self._blocks.values()):
                 result = self.build(*bound.args, **bound.kwargs)
-            for i, (optim, lr_sch) in enumerate(self._optimizers):
-                self._step(i, optim, lr_sch)
+            self._updates.trace()
             outputs, output_names = [], []
             results = flatten(result, "", outputs, output_names)
             named = [(_output_name(n), batches.pack(t)) for n, t in zip(output_names, outputs)]
@@ -296,6 +304,7 @@ class Graph:
             raise
         finally:
             trace_state.names = trace_state.functions = trace_state.stepped = trace_state.batches = None
+            trace_state.optimizers = trace_state.schedules = ()
             trace_state.__dict__.update(previous)
             scope.close()
 
@@ -314,31 +323,7 @@ class Graph:
         for block, module in self._blocks.items():
             for name, tensor in itertools.chain(module.named_parameters(), module.named_buffers()):
                 yield f"{block}.{name}", tensor
-        for i, (optim, lr_sch) in enumerate(self._optimizers):
-            owner = f"optimizer{i}"
-            known = {id(t): n for block, m in self._blocks.items() for n, t in m.named_parameters(prefix=block)}
-            number = itertools.count()
-            for g, group in enumerate(optim.param_groups):
-                for p in group["params"]:
-                    name = known.get(id(p)) or f"param{next(number)}"
-                    if id(p) not in known:
-                        yield f"{owner}.{name}", p
-                    for key, value in optim.state[p].items():
-                        if isinstance(value, Tensor):
-                            yield f"{owner}.{name}.{key}", value
-                if lr_sch is None:
-                    yield f"{owner}.lr{g}", optim.lr_tensor(g)
-            if lr_sch is not None:
-                yield f"{owner}.schedule_step", lr_sch.counter()
-
-    def _step(self, index: int, optim: Any, lr_sch: Any) -> None:
-        if optim in trace_state.stepped:
-            return
-        with sluice.no_grad(), module_scope(f"optimizer{index}"), trace_state.batches.update(optim):
-            lrs = [lr_sch.traced_lr(g) if lr_sch else optim.lr_tensor(g) for g in range(len(optim.param_groups))]
-            optim.step_with(lrs)
-            if lr_sch is not None:
-                lr_sch.advance(lrs)
+        yield from self._updates.variables(self._blocks)
 
     # Reports
 

@@ -34,6 +34,10 @@ class MicroBatches:
                 return sluice.cat([output if output.ndim else output.reshape(1)] * self.n)
             return _C.ops.pack(output, n=self.n)
 
+    def once(self) -> once_per:
+        """The scope of what else is there once a step for updates."""
+        return once_per(self.n, "update")
+
     def update(self, optim: Any) -> once_per:
         """The scope of an update: the gradients that `optim` finds are the means of the micro-batches'."""
         if self.n > 1:
@@ -48,7 +52,7 @@ class MicroBatches:
             with once_per(self.n, "update"):
                 for p, grad in sums:
                     p.grad = grad * (1 / self.n)
-        return once_per(self.n, "update")
+        return self.once()
 
 
 class once_per:

@@ -46,6 +46,10 @@ class Plans:
         """Of all plans that there are now."""
         raise NotImplementedError(f"{type(self).__name__}: calls() must be defined")
 
+    def functions(self) -> dict[str, Any]:
+        """Of their host streams, by name."""
+        return {name: function for call in self.calls() for name, function in call.functions().items()}
+
     def sessions(self) -> list[Any]:
         return [call.session for call in self.calls()]
 
