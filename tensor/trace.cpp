@@ -1,5 +1,6 @@
 #include "tensor/trace.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tensor/trace_executor.h"
@@ -51,6 +52,25 @@ CapturedGraph TraceScope::finish(const std::vector<std::pair<std::string, Value>
   scope_.reset();
   innermost = previous_;
   return captured;
+}
+
+void TakenContents::add(const TensorImpl& tensor) {
+  const std::shared_ptr<uint64_t>& counter = tensor.version_counter();
+  versions_.try_emplace(counter.get(), counter, *counter);
+}
+
+void TakenContents::forget_changed() {
+  std::erase_if(versions_, [](const auto& entry) {
+    const std::shared_ptr<uint64_t> now = entry.second.first.lock();
+    return !now || *now != entry.second.second;
+  });
+}
+
+bool TakenContents::changed() const {
+  return std::any_of(versions_.begin(), versions_.end(), [](const auto& entry) {
+    const std::shared_ptr<uint64_t> now = entry.second.first.lock();
+    return now && *now != entry.second.second;
+  });
 }
 
 graph::Graph& TraceScope::graph() { return executor_->graph(); }

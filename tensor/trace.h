@@ -17,12 +17,25 @@
 
 namespace sluice {
 
+// Eager tensors whose content a graph has taken over as constants: whether it is still what they hold.
+class TakenContents {
+ public:
+  void add(const TensorImpl& tensor);
+  void forget_changed();  // what build() writes to itself
+  // Whether one has been written to. One that nobody has any more is as it was.
+  bool changed() const;
+
+ private:
+  std::map<const uint64_t*, std::pair<std::weak_ptr<uint64_t>, uint64_t>> versions_;
+};
+
 // A graph and the tensors behind its variables, constants included, by variable name.
 struct CapturedGraph {
   graph::Graph graph;
   std::map<std::string, Tensor> variables;
   // Inputs, by their number, on whose strides it depends: they decided what is a view of what, and one was written to.
   std::vector<int> ordered = {};
+  TakenContents taken = {};
 };
 
 class TraceExecutor;

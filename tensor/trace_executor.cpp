@@ -188,9 +188,10 @@ ValueId TraceExecutor::capture_constant(const Value& value) {
     key = fmt::format("{}+{}v{}:{}{}", fmt::ptr(impl.storage().get()), impl.offset(), impl.version(),
                       value.type().str(), impl.spec().strides.str());
   }
+  taken_.add(impl);
   const auto [entry, fresh] = constants_.try_emplace(key, kNoValue);
   if (!fresh) return entry->second;
-  // A copy: what happens to the tensor later does not concern the graph.
+  // A copy: what happens to the tensor later does not concern this graph.
   const Value content = impl.on_host() ? eager_.copy(value) : eager_.copy_to(value, {});
   if (impl.global) static_cast<EagerImpl&>(*content.impl()).lay(impl.global, impl.type());
   const std::string name = take_name("const");
@@ -472,6 +473,8 @@ CapturedGraph TraceExecutor::unfinished() {
 CapturedGraph TraceExecutor::capture() {
   restore_autograd();
   CapturedGraph captured{std::move(graph_storage_), {}};
+  captured.taken = std::move(taken_);
+  captured.taken.forget_changed();
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i]->strides_told || (inputs_[i]->strides_decide && inputs_[i]->written))
       captured.ordered.push_back(static_cast<int>(i));

@@ -167,6 +167,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor, p
   std::vector<Variable*> used_;                      // in the graph's order
   std::map<std::string, graph::ValueId> constants_;  // by identity or, for single elements, by content
   std::vector<std::pair<std::string, Tensor>> constant_tensors_;
+  TakenContents taken_;
   std::vector<Kept> kept_;
   BorrowedVersions versions_;
   std::vector<Value> captured_;  // keeps identities of captured tensors unique

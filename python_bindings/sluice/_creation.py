@@ -219,6 +219,9 @@ def randint(low: Any, high: Any = None, size: Any = None, *, generator: Any = No
 
 
 def randperm(n: int, *, generator: Any = None, dtype: Any = None, device: Any = None) -> Tensor:
+    if _C.is_tracing():
+        raise _C.NotImplementedError("randperm: inside a graph it would be the same permutation at every step; give the permutation "
+                                     "as an argument of the call, or make it in a sluice.host_function")
     return _finish((generator or default_generator).randperm(n).to(dtype), device, False)
 
 

@@ -268,16 +268,24 @@ def detach_(self):
     return self.requires_grad_(False)
 
 
+def _drawn(self, law, a, b, generator):
+    """Draws the content anew: now, or in a graph at each of its steps."""
+    g = generator or sluice.default_generator
+    if _C.is_tracing():
+        self._update(lambda old: getattr(g, "draw_" + law)(old._shape, float(a), float(b), old.dtype))
+    else:
+        getattr(g, law + "_")(self, a, b)
+    return self
+
+
 @method
 def uniform_(self, a=0.0, b=1.0, *, generator=None):
-    (generator or sluice.default_generator).uniform_(self, a, b)
-    return self
+    return _drawn(self, "uniform", a, b, generator)
 
 
 @method
 def normal_(self, mean=0.0, std=1.0, *, generator=None):
-    (generator or sluice.default_generator).normal_(self, mean, std)
-    return self
+    return _drawn(self, "normal", mean, std, generator)
 
 
 @method

@@ -84,11 +84,14 @@ nb::list describe_nodes(const graph::Graph& graph) {
 }
 
 void bind_trace(nb::module_& m) {
+  nb::class_<TakenContents>(m, "TakenContents", "Eager tensors whose contents a graph has as constants.")
+      .def("changed", &TakenContents::changed, "Whether one of them has been written to since.");
   nb::class_<PyCaptured>(m, "Captured", "A traced graph and the tensors behind its variables.")
       .def("text", [](const PyCaptured& c) { return graph::to_text(c.graph.graph); })
       .def_prop_ro("ordered", [](const PyCaptured& c) { return c.graph.ordered; })
       .def("nodes", [](const PyCaptured& c) { return describe_nodes(c.graph.graph); })
       .def_ro("stacks", &PyCaptured::stacks)
+      .def_prop_ro("taken", [](const PyCaptured& c) { return c.graph.taken; })
       .def("outputs",
            [](const PyCaptured& c) {
              std::vector<plan::NamedType> outputs;

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import warnings
 from collections import OrderedDict
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, TypeVar
@@ -32,6 +33,7 @@ from sluice.nn.graph.refused import Refused
 from sluice.nn.graph.report import Report, graph_repr
 from sluice.nn.graph.shape_cache import LayoutCache, ShapeCache
 from sluice.nn.graph.updates import Updates, check_can_compile_again
+from sluice.nn.graph.watch import Watch
 from sluice.nn.graph.zero import Zero
 from sluice.nn.modules._config import ModuleConfig
 from sluice.nn.modules.module import Module
@@ -47,10 +49,15 @@ class Graph:
 
     Modules assigned to attributes share their parameters with the plan, both ways. Calls are asynchronous and
     pipelined: results are tensors whose contents arrive later; reading them waits.
+
+    A call sees what there is when it is made. Where build() would do something else than when it was traced, since a module
+    has another number as attribute, or a parameter other memory, the graph is compiled again: see `sluice.nn.graph.watch`.
+    Modules keep the mode that `train()` and `eval()` had set at the first call.
     """
 
     config: GraphConfig
     name: str
+    _MANY_CHANGES = 5  # after which it warns that it is compiled again and again
     _several_shapes: tuple[int, bool] | None = None  # the size of a cache of plans per shape, and whether they share memory
 
     @staticmethod
@@ -76,7 +83,8 @@ class Graph:
 
     def __init__(self, *, name: str | None = None) -> None:
         self.__dict__.update(_blocks=OrderedDict(), _updates=Updates(), _call=None, _compiling=None, _captured=None, _awaiting=None,
-                             _debug=Debug(), config=GraphConfig(), name=name or f"{type(self).__name__}_{next(_counter)}")
+                             _watch=Watch(), _changes=0, _debug=Debug(), config=GraphConfig(), name=name or f"{type(self).__name__}_{next(_counter)}")
+        self.__dict__["_own"] = frozenset(self.__dict__)
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__}: build() must be defined")
@@ -128,9 +136,10 @@ class Graph:
     def _prepared_call(self, arguments: Any) -> Any:
         if self._call is None:
             self._compile_once(arguments)
-        call, change = self._call, self._updates.refresh()
+        call, change = self._call, self._updates.refresh() or self._watch.changed(self)
         if change is None:
             return call
+        self._count_change(change)
         check_can_compile_again(self.name, call.functions(), change)
         self.__dict__["_call"] = None
         try:
@@ -139,6 +148,13 @@ class Graph:
             for session in call.sessions():
                 session.close()
         return self._prepared_call(arguments)
+
+    def _count_change(self, change: str) -> None:
+        self.__dict__["_changes"] += 1
+        if self._changes == self._MANY_CHANGES:
+            warnings.warn(f"graph '{self.name}': compiled for the {self._changes + 1}th time, because of a change of {change}; each "
+                          "takes as long as the first. What changes often can be an argument of the call, or a buffer that is "
+                          "written in place", RuntimeWarning, stacklevel=4)
 
     async def run_async(self, *args: Any, **kwargs: Any) -> Any:
         """As a call, for asyncio: gives the results once they are there, or raises the step's error.
@@ -210,6 +226,7 @@ class Graph:
                 done.wait()
 
     def _compile(self, arguments: Any, tracing: Any) -> None:
+        self.__dict__["_watch"] = Watch()
         if self.config.dims and self._several_shapes:
             raise _C.ValueError(f"graph '{self.name}': it has dims, and a plan per shape (with_dynamic_input_shape); use one of them")
         if self.config.zero is not None and (self.config.dims or self._several_shapes):
@@ -291,14 +308,15 @@ class Graph:
             traced = [t.to_global(g.placement, g.sbp) if g._global else t for t, g in zip(traced, leaves)]
             bound = inspect.BoundArguments(self._signature, OrderedDict(structure.build(iter(traced))))
             with (self.config.zero or Zero(restore_level=0)).restored(self._blocks.values()):
-                result = self.build(*bound.args, **bound.kwargs)
+                with self._watch.reading(self, Graph, self._own):
+                    result = self.build(*bound.args, **bound.kwargs)
             self._updates.trace()
             outputs, output_names = [], []
             results = flatten(result, "", outputs, output_names)
             named = [(_output_name(n), batches.pack(t)) for n, t in zip(output_names, outputs)]
             captured = scope.finish(named)
             refused.captured = captured
-            return captured, results, trace_state.functions
+            traced = captured, results, trace_state.functions
         except _C.Error:
             refused.captured = scope.unfinished()
             raise
@@ -307,6 +325,8 @@ class Graph:
             trace_state.optimizers = trace_state.schedules = ()
             trace_state.__dict__.update(previous)
             scope.close()
+        self._watch.finish(self, list(self._named_modules()), list(self._variables()), captured)
+        return traced
 
     def _named_modules(self) -> Any:
         for block, module in self._blocks.items():

@@ -14,6 +14,7 @@ class ModuleConfig:
     def __init__(self) -> None:
         self._stage_id: int | None = None
         self._placement: Any = None
+        self.modes: set[bool] = set()  # `training` of graphs that were traced with it
 
     @property
     def stage_id(self) -> int | None:

@@ -1,0 +1,132 @@
+"""What build() has read of its modules and of the tensors it captured: when that changes, the graph is traced anew."""
+
+from __future__ import annotations
+
+import operator
+import threading
+import warnings
+from contextlib import contextmanager
+from typing import Any, Iterator
+
+from sluice._C import Tensor
+from sluice.nn.modules._config import ModuleConfig
+from sluice.nn.modules.module import Module
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_NOTHING = object()
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, _PLAIN) or (isinstance(value, (tuple, frozenset)) and all(map(_is_plain, value)))
+
+
+def _copy(value: Any) -> Any:
+    """What a later value is compared with; _NOTHING: it is not watched."""
+    if _is_plain(value) or isinstance(value, Tensor):
+        return value
+    if type(value) in (list, dict, set) and all(map(_is_plain, value.values() if isinstance(value, dict) else value)):
+        return value.copy()
+    return _NOTHING
+
+
+def _differs(now: Any, then: Any) -> bool:
+    return now is not then and (isinstance(now, Tensor) or isinstance(then, Tensor) or type(now) is not type(then)
+                                or bool(now != then) and not (now != now and then != then))  # NaN is itself
+
+
+class Watch:
+    """Of one version of a graph; traces of several plans add to it.
+
+    Watched are: the parameters, buffers, submodules and hooks of its modules, by identity; memory (`w.data = x`) and
+    requires_grad of its variables; plain attributes that build() has read, numbers, texts and lists of them, by value, unless
+    build() changes them itself; tensors that it has captured, by identity and version. The mode (`train()`, `eval()`) stays that
+    of the first call, so that two graphs of one model have a mode each; it is warned of where no graph has the other one.
+    """
+
+    def __init__(self) -> None:
+        self._tables: list[tuple[str, Any, tuple[Any, ...]]] = []
+        self._memory: list[tuple[str, Any, int, bool]] = []
+        self._taken: list[Any] = []
+        self._reads: dict[tuple[int, str], tuple[Any, str, Any]] = {}
+        self._modes: list[tuple[str, Any, bool]] = []
+        self._plain: list[tuple[str, Any, str, Any]] = []
+
+    @contextmanager
+    def reading(self, graph: Any, owner: type, own: frozenset[str]) -> Iterator[None]:
+        """Notes which attributes of the graph, an `owner`, and of modules this thread reads, but for the graph's `own`.
+
+        REQUIRES: the tracing lock.
+        """
+        here, reads = threading.get_ident(), self._reads
+
+        def noted(this: Any, name: str) -> Any:
+            value = object.__getattribute__(this, name)
+            if not name.startswith("__") and (id(this), name) not in reads and threading.get_ident() == here:
+                copy = _NOTHING if this is graph and name in own else _copy(value)
+                if copy is not _NOTHING:
+                    reads[id(this), name] = (None if this is graph else this), name, copy  # it holds this: no cycle
+            return value
+
+        for patched in (owner, Module):
+            patched.__getattribute__ = noted  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            for patched in (owner, Module):
+                del patched.__getattribute__
+
+    def finish(self, graph: Any, modules: Any, variables: Any, captured: Any) -> None:
+        """Ends a trace. modules, variables: the graph's, by name; captured: what it became."""
+        self._tables = [(f"the {table[1:]} of {name}", entries, tuple(entries.values()))
+                        for name, module in modules for table, entries in vars(module).items() if table in _TABLES]
+        self._memory = [(name, tensor, tensor._impl, tensor.requires_grad) for name, tensor in variables]
+        self._taken.append(captured.taken)
+        names, self._plain, self._modes = {id(module): name for name, module in modules}, [], []
+        for this, name, first in self._reads.values():
+            if name == "training" and isinstance(this, Module):
+                self._modes.append((names.get(id(this), type(this).__name__), this, first))
+                ModuleConfig.of(this).modes.add(first)
+                continue
+            last = _copy(_attribute(this or graph, name))
+            if last is _NOTHING or _differs(last, first):
+                continue  # build() changes it itself
+            where = f"{names[id(this)]}.{name}" if id(this) in names else f"{type(this or graph).__name__}.{name}"
+            if not isinstance(first, Tensor):
+                self._plain.append((where, this, name, first))
+            elif not first._traced:
+                self._plain.append((where, this, name, first))
+                self._memory.append((where, first, first._impl, first.requires_grad))
+
+    def changed(self, graph: Any) -> str | None:
+        """The name of something that is not as it was; None: all is."""
+        for where, entries, values in self._tables:
+            if len(entries) != len(values) or (values and not all(map(operator.is_, entries.values(), values))):
+                return where
+        for where, tensor, impl, requires_grad in self._memory:
+            if tensor._impl != impl or tensor.requires_grad is not requires_grad:
+                return where
+        if any(taken.changed() for taken in self._taken):
+            return "a tensor that build() has captured"
+        for where, module, training in self._modes:
+            if module.training is not training and module.training not in ModuleConfig.of(module).modes:
+                self._modes = []
+                warnings.warn(f"graph '{graph.name}': {where} is in {_mode(module.training)} mode now, and the graph keeps the mode of "
+                              f"its first call, {_mode(training)}; make another graph of it for this one", RuntimeWarning, stacklevel=4)
+                break
+        for where, this, name, value in self._plain:
+            now = _attribute(this or graph, name)
+            if now is not value and _differs(now, value):
+                return where
+        return None
+
+
+def _mode(training: bool) -> str:
+    return "training" if training else "evaluation"
+
+
+def _attribute(this: Any, name: str) -> Any:
+    own = vars(this)
+    return own[name] if name in own else getattr(type(this), name, _NOTHING)
+
+
+_TABLES = ("_parameters", "_buffers", "_modules", "_forward_pre_hooks", "_forward_hooks")
