@@ -19,6 +19,7 @@ NB_MODULE(_C, m) {
   bind_creation(fn, tensor);
   bind_updates(fn);
   bind_random(m);
+  bind_watch(m);
   bind_op_table(m);
   bind_autograd(m);
   bind_graph(m);

@@ -8,6 +8,7 @@ import warnings
 from contextlib import contextmanager
 from typing import Any, Iterator
 
+from sluice import _C
 from sluice._C import Tensor
 from sluice.nn.modules._config import ModuleConfig
 from sluice.nn.modules.module import Module
@@ -44,12 +45,14 @@ class Watch:
     """
 
     def __init__(self) -> None:
+        self._objects: Any = None
         self._tables: list[tuple[str, Any, tuple[Any, ...]]] = []
         self._memory: list[tuple[str, Any, int, bool]] = []
         self._taken: list[Any] = []
         self._reads: dict[tuple[int, str], tuple[Any, str, Any]] = {}
         self._modes: list[tuple[str, Any, bool]] = []
         self._plain: list[tuple[str, Any, str, Any]] = []
+        self._by_value: list[tuple[str, Any, str, Any]] = []  # of lists, which may change, and of the graph, of which nothing is held
 
     @contextmanager
     def reading(self, graph: Any, owner: type, own: frozenset[str]) -> Iterator[None]:
@@ -58,22 +61,27 @@ class Watch:
         REQUIRES: the tracing lock.
         """
         here, reads = threading.get_ident(), self._reads
+        plain = {patched: vars(patched).get("__getattribute__") for patched in (owner, Module)}  # another's, of a graph within one
+        read = plain[Module] or object.__getattribute__
 
         def noted(this: Any, name: str) -> Any:
-            value = object.__getattribute__(this, name)
+            value = read(this, name)
             if not name.startswith("__") and (id(this), name) not in reads and threading.get_ident() == here:
                 copy = _NOTHING if this is graph and name in own else _copy(value)
                 if copy is not _NOTHING:
                     reads[id(this), name] = (None if this is graph else this), name, copy  # it holds this: no cycle
             return value
 
-        for patched in (owner, Module):
+        for patched in plain:
             patched.__getattribute__ = noted  # type: ignore[method-assign]
         try:
             yield
         finally:
-            for patched in (owner, Module):
-                del patched.__getattribute__
+            for patched, before in plain.items():
+                if before is None:
+                    del patched.__getattribute__
+                else:
+                    patched.__getattribute__ = before  # type: ignore[method-assign]
 
     def finish(self, graph: Any, modules: Any, variables: Any, captured: Any) -> None:
         """Ends a trace. modules, variables: the graph's, by name; captured: what it became."""
@@ -81,7 +89,7 @@ class Watch:
                         for name, module in modules for table, entries in vars(module).items() if table in _TABLES]
         self._memory = [(name, tensor, tensor._impl, tensor.requires_grad) for name, tensor in variables]
         self._taken.append(captured.taken)
-        names, self._plain, self._modes = {id(module): name for name, module in modules}, [], []
+        names, self._plain, self._by_value, self._modes = {id(module): name for name, module in modules}, [], [], []
         for this, name, first in self._reads.values():
             if name == "training" and isinstance(this, Module):
                 self._modes.append((names.get(id(this), type(this).__name__), this, first))
@@ -91,32 +99,48 @@ class Watch:
             if last is _NOTHING or _differs(last, first):
                 continue  # build() changes it itself
             where = f"{names[id(this)]}.{name}" if id(this) in names else f"{type(this or graph).__name__}.{name}"
-            if not isinstance(first, Tensor):
-                self._plain.append((where, this, name, first))
-            elif not first._traced:
-                self._plain.append((where, this, name, first))
+            if isinstance(first, Tensor):
+                if first._traced:
+                    continue  # of no step but the traced one
                 self._memory.append((where, first, first._impl, first.requires_grad))
+            by_value = this is None or isinstance(first, (list, dict, set))
+            (self._by_value if by_value else self._plain).append((where, this, name, first))
+        self._remember()
 
     def changed(self, graph: Any) -> str | None:
         """The name of something that is not as it was; None: all is."""
-        for where, entries, values in self._tables:
-            if len(entries) != len(values) or (values and not all(map(operator.is_, entries.values(), values))):
+        if any(taken.changed() for taken in self._taken):
+            return "a tensor that build() has captured"
+        for where, this, name, value in self._by_value:
+            if _differs(_attribute(this or graph, name), value):
+                return where
+        if not self._objects.hold():
+            where = self._difference(graph)
+            if where is not None:
+                return where
+            self._remember()  # other objects of the same value
+        return None
+
+    def _remember(self) -> None:
+        entries = [(vars(this), name) for _, this, name, _ in self._plain] + [(vars(this), "training") for _, this, _ in self._modes]
+        self._objects = _C.SameObjects([entries for _, entries, _ in self._tables], entries, [tensor for _, tensor, _, _ in self._memory])
+
+    def _difference(self, graph: Any) -> str | None:
+        for where, table, values in self._tables:
+            if len(table) != len(values) or not all(map(operator.is_, table.values(), values)):
                 return where
         for where, tensor, impl, requires_grad in self._memory:
             if tensor._impl != impl or tensor.requires_grad is not requires_grad:
                 return where
-        if any(taken.changed() for taken in self._taken):
-            return "a tensor that build() has captured"
+        for where, this, name, value in self._plain:
+            if _differs(_attribute(this, name), value):
+                return where
         for where, module, training in self._modes:
             if module.training is not training and module.training not in ModuleConfig.of(module).modes:
                 self._modes = []
                 warnings.warn(f"graph '{graph.name}': {where} is in {_mode(module.training)} mode now, and the graph keeps the mode of "
-                              f"its first call, {_mode(training)}; make another graph of it for this one", RuntimeWarning, stacklevel=4)
+                              f"its first call, {_mode(training)}; make another graph of it for this one", RuntimeWarning, stacklevel=5)
                 break
-        for where, this, name, value in self._plain:
-            now = _attribute(this or graph, name)
-            if now is not value and _differs(now, value):
-                return where
         return None
 
 
