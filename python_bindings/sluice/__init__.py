@@ -32,11 +32,14 @@ float, double, half, long, int, short = float32, float64, float16, int64, int32,
 inf, nan, pi = _math.inf, _math.nan, _math.pi
 FloatTensor = Tensor
 
-_LAZY = {"nn": "sluice.nn", "optim": "sluice.optim", "ops": "sluice._C.ops", "errors": "sluice.errors", "info": "sluice.info",
+_LAZY = {"amp": "sluice.amp", "nn": "sluice.nn", "optim": "sluice.optim", "ops": "sluice._C.ops", "errors": "sluice.errors", "info": "sluice.info",
          "testing": "sluice.testing", "backends": "sluice.backends", "cuda": "sluice.cuda", "distributed": "sluice.distributed", "utils": "sluice.utils",
          "mock_torch": "sluice.mock_torch", "special": "sluice.special", "return_types": "sluice.return_types"}
 _LAZY_NAMES = {name: "sluice._bundle" for name in ("save", "load_graph")}
 _LAZY_NAMES.update({name: "sluice._host_function" for name in ("extent", "host_function")})
+_LAZY_NAMES.update({name: "sluice.amp.autocast_mode" for name in (
+    "autocast", "clear_autocast_cache", "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype",
+    "is_autocast_cache_enabled", "is_autocast_enabled", "set_autocast_cpu_dtype", "set_autocast_dtype", "set_autocast_gpu_dtype")})
 _LAZY_NAMES["lower"] = "sluice._lower"
 _LAZY_NAMES["set_log"] = "sluice.info"
 

@@ -92,6 +92,7 @@ void bind_creation(nb::module_& fn, nb::class_<Tensor>& tensor);
 void bind_updates(nb::module_& fn);
 void bind_random(nb::module_& m);
 void bind_watch(nb::module_& m);
+void bind_autocast(nb::module_& m);
 void bind_forms(nb::module_& m, nb::module_& fn, nb::class_<Tensor>& tensor);
 void bind_autograd(nb::module_& m);
 void bind_graph(nb::module_& m);

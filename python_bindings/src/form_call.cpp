@@ -1,5 +1,5 @@
 // What a call of a form does: reads its arguments, runs its function, hands its result over.
-#include "form_object.h"
+#include "autocast.h"
 #include "graph/autodiff/tape.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/operand.h"
@@ -163,6 +163,7 @@ PyObject* call_plainly(const BoundForm& form, const BoundOverload& overload, For
   FormResult result;
   {
     const Running running(args);
+    autocast_arguments(form, args);
     result = overload.overload->function(args);
     if (Value* value = std::get_if<Value>(&result)) {
       separate(form.sharing, args, *value);

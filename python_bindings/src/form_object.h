@@ -16,6 +16,9 @@ enum class FormUse : uint8_t {
   kInPlaceOperator,  // x += y
 };
 
+// Which dtype floats are brought to before the form runs in mixed precision (autocast.h).
+enum class CastPolicy : uint8_t { kNone, kLower, kFloat32, kWidest };
+
 // A form under one name. Lives as long as the interpreter.
 struct BoundForm {
   const char* doc;
@@ -25,6 +28,7 @@ struct BoundForm {
   bool method = false;
   bool takes_out = false;
   Sharing sharing = Sharing::kNothing;
+  CastPolicy autocast = CastPolicy::kNone;
 };
 
 nb::object form_object(const BoundForm* form);

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "form_object.h"
+#include "autocast.h"
 
 namespace sluice::python {
 namespace {
@@ -81,6 +81,7 @@ class FormBinder {
   BoundForm* make(const Form& form, const std::string& name, FormUse use) {
     auto* bound = new BoundForm{form.doc, name, "", "", {}, use};  // as long as the interpreter
     bound->sharing = form.sharing;
+    register_autocast(form.name(), bound);
     for (const Overload& overload : form.overloads) {
       BoundOverload& made =
           bound->overloads.emplace_back(BoundOverload{&overload,

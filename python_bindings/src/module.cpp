@@ -20,6 +20,7 @@ NB_MODULE(_C, m) {
   bind_updates(fn);
   bind_random(m);
   bind_watch(m);
+  bind_autocast(m);
   bind_op_table(m);
   bind_autograd(m);
   bind_graph(m);

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import sluice
+from sluice import _C
 from sluice._C import Tensor
 from sluice._C.functional import *  # noqa: F403
 
@@ -27,4 +28,5 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     query: (..., L, E), key: (..., S, E), value: (..., S, Ev); attn_mask: bool (True takes part) or added to the scores,
     broadcastable to (..., L, S); scale: 1 / sqrt(E) by default.
     """
+    query, key, value = _C.autocast_lower([query, key, value])
     return sluice.default_generator.attention(query, key, value, attn_mask, dropout_p, is_causal, scale)

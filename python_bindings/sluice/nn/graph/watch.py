@@ -46,6 +46,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._objects: Any = None
+        self._autocast: Any = None
         self._tables: list[tuple[str, Any, tuple[Any, ...]]] = []
         self._memory: list[tuple[str, Any, int, bool]] = []
         self._taken: list[Any] = []
@@ -89,6 +90,7 @@ class Watch:
                         for name, module in modules for table, entries in vars(module).items() if table in _TABLES]
         self._memory = [(name, tensor, tensor._impl, tensor.requires_grad) for name, tensor in variables]
         self._taken.append(captured.taken)
+        self._autocast = _C.autocast_state()
         names, self._plain, self._by_value, self._modes = {id(module): name for name, module in modules}, [], [], []
         for this, name, first in self._reads.values():
             if name == "training" and isinstance(this, Module):
@@ -111,6 +113,8 @@ class Watch:
         """The name of something that is not as it was; None: all is."""
         if any(taken.changed() for taken in self._taken):
             return "a tensor that build() has captured"
+        if _C.autocast_state() != self._autocast:
+            return "the region of mixed precision (autocast) around the call"
         for where, this, name, value in self._by_value:
             if _differs(_attribute(this or graph, name), value):
                 return where

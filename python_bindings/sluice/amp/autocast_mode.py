@@ -1,0 +1,99 @@
+"""Regions of mixed precision: torch.amp.autocast. `sluice.amp.lists` says what each function does."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any, Callable, TypeVar
+
+from sluice import _C
+from sluice._device import device
+from sluice.amp import lists as _lists  # noqa: F401  makes the policies
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_dtypes = {"cpu": _C.bfloat16, "cuda": _C.float16}
+_LOWER = (_C.bfloat16, _C.float16)
+
+
+class autocast:
+    """Within, functions of `amp.lists` bring their floating-point arguments to another dtype first; a context manager and a
+    decorator. The backward pass needs none: it follows the dtypes of the forward pass.
+
+    device_type: "cpu", "cuda", ...; dtype: bfloat16 or float16, by default get_autocast_dtype(device_type); cache_enabled: casts
+    of weights are made once in the outermost region. Inside `nn.Graph.build` the casts become part of the plan.
+    """
+
+    def __init__(self, device_type: str = "cpu", dtype: Any = None, enabled: bool = True, cache_enabled: Any = None) -> None:
+        if not isinstance(device_type, str):
+            raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
+        self.device = device(device_type).type
+        self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
+        if enabled and self.fast_dtype not in _LOWER:
+            warnings.warn(f"In {self.device} autocast, but the target dtype is not supported: {self.fast_dtype}; it is disabled. "
+                          "Use bfloat16 or float16", UserWarning, stacklevel=2)
+            enabled = False
+        self._enabled, self._cache = bool(enabled), is_autocast_cache_enabled() if cache_enabled is None else bool(cache_enabled)
+
+    def __enter__(self) -> autocast:
+        _C.autocast_enter(self._enabled, self.fast_dtype if self._enabled else _C.bfloat16, self._cache)
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        _C.autocast_exit()
+
+    def __call__(self, function: _F) -> _F:
+        @functools.wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return inside  # type: ignore[return-value]
+
+
+def is_autocast_available(device_type: str) -> bool:
+    """Whether `device_type` names a device."""
+    try:
+        device(device_type)
+    except (ValueError, RuntimeError):
+        return False
+    return True
+
+
+def is_autocast_enabled(device_type: Any = None) -> bool:
+    return bool(_C.autocast_state()[0])
+
+
+def is_autocast_cache_enabled() -> bool:
+    return bool(_C.autocast_state()[2])
+
+
+def get_autocast_dtype(device_type: str) -> Any:
+    """What regions of this device use when they are not told: bfloat16 on cpu, float16 on cuda."""
+    return _dtypes.get(device(device_type).type, _C.bfloat16)
+
+
+def set_autocast_dtype(device_type: str, dtype: Any) -> None:
+    if dtype not in _LOWER:
+        raise ValueError(f"set_autocast_dtype: got {dtype}; must be bfloat16 or float16")
+    _dtypes[device(device_type).type] = dtype
+
+
+def get_autocast_cpu_dtype() -> Any:
+    return get_autocast_dtype("cpu")
+
+
+def get_autocast_gpu_dtype() -> Any:
+    return get_autocast_dtype("cuda")
+
+
+def set_autocast_cpu_dtype(dtype: Any) -> None:
+    set_autocast_dtype("cpu", dtype)
+
+
+def set_autocast_gpu_dtype(dtype: Any) -> None:
+    set_autocast_dtype("cuda", dtype)
+
+
+def clear_autocast_cache() -> None:
+    """Forgets the casts of weights, on this thread."""
+    _C.autocast_clear()

@@ -1,0 +1,135 @@
+#include "autocast.h"
+
+#include <map>
+#include <tuple>
+
+#include "graph/ops/operand.h"
+#include "tensor/trace.h"
+
+namespace sluice::python {
+namespace {
+
+// Casts of leaves that require gradients, as weights are: one for all uses in a region.
+using CastKey = std::tuple<const ValueImpl*, uint64_t, DType, TraceExecutor*>;
+struct Cast {
+  Value leaf;  // so that no other has its address
+  Value cast;
+};
+
+struct Region {
+  bool enabled = false;
+  DType dtype = DType::kBFloat16;
+  bool cache = true;
+};
+
+struct State {
+  std::vector<Region> regions;
+  std::map<CastKey, Cast> casts;
+
+  Region now() const { return regions.empty() ? Region{} : regions.back(); }
+};
+
+State& state() {
+  thread_local State here;
+  return here;
+}
+
+std::map<std::string, std::vector<BoundForm*>>& forms_by_name() {
+  static std::map<std::string, std::vector<BoundForm*>> forms;
+  return forms;
+}
+
+bool is_castable(const Value& value) { return is_floating(value.dtype()) && value.dtype() != DType::kFloat64; }
+
+Value cast_to(const Value& value, DType dtype) {
+  if (!value.defined() || !is_castable(value) || value.dtype() == dtype) return value;
+  const Tensor tensor(value);
+  State& here = state();
+  if (!here.now().cache || !tensor.is_leaf() || !tensor.requires_grad() ||
+      dtype_size(dtype) > dtype_size(value.dtype()))
+    return tensor.to(dtype);
+  const CastKey key{value.impl(), value.impl()->version(), dtype, current_trace()};
+  auto found = here.casts.find(key);
+  if (found == here.casts.end()) found = here.casts.emplace(key, Cast{value, tensor.to(dtype)}).first;
+  return found->second.cast;
+}
+
+// Calls `visit` with each tensor among the arguments.
+template <class Visit>
+void for_each_tensor(FormArgs& args, Visit visit) {
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (Value* value = std::get_if<Value>(&args[i])) {
+      if (value->defined()) visit(*value);
+    } else if (auto* operand = std::get_if<ops::Operand>(&args[i])) {
+      if (operand->is_number()) continue;
+      Value value = operand->value();
+      visit(value);
+      args[i] = ops::Operand(value);
+    } else if (auto* list = std::get_if<std::vector<Value>>(&args[i])) {
+      for (Value& value : *list) visit(value);
+    }
+  }
+}
+
+DType widest(FormArgs& args, DType narrow) {
+  DType found = narrow;
+  for_each_tensor(args, [&](const Value& value) {
+    if (is_floating(value.dtype())) found = promote(found, value.dtype());
+  });
+  return found;
+}
+
+}  // namespace
+
+void register_autocast(const std::string& name, BoundForm* form) { forms_by_name()[name].push_back(form); }
+
+void autocast_arguments(const BoundForm& form, FormArgs& args) {
+  if (form.autocast == CastPolicy::kNone) return;
+  const Region region = state().now();
+  if (!region.enabled) return;
+  const DType to = form.autocast == CastPolicy::kLower     ? region.dtype
+                   : form.autocast == CastPolicy::kFloat32 ? DType::kFloat32
+                                                           : widest(args, region.dtype);
+  for_each_tensor(args, [to](Value& value) { value = cast_to(value, to); });
+}
+
+void bind_autocast(nb::module_& m) {
+  m.def(
+      "autocast_enter",
+      [](bool enabled, DType dtype, bool cache) {
+        state().regions.push_back({enabled, dtype, cache});
+      },
+      nb::arg("enabled"), nb::arg("dtype"), nb::arg("cache"));
+  m.def("autocast_exit", [] {
+    state().regions.pop_back();
+    if (state().regions.empty()) state().casts.clear();
+  });
+  m.def(
+      "autocast_lower",
+      [](std::vector<Value> tensors) {
+        const Region region = state().now();
+        if (region.enabled)
+          for (Value& tensor : tensors) tensor = cast_to(tensor, region.dtype);
+        return tensors;
+      },
+      "As the arguments of a function that runs in the dtype of the region.");
+  m.def("autocast_clear", [] { state().casts.clear(); });
+  m.def(
+      "autocast_state",
+      [] {
+        const Region now = state().now();
+        return nb::make_tuple(now.enabled, now.dtype, now.cache);
+      },
+      "Of this thread: (enabled, dtype, whether casts of weights are kept).");
+  m.def(
+      "set_autocast_policy",
+      [](const std::string& name, int policy) {
+        const auto found = forms_by_name().find(name);
+        if (found == forms_by_name().end()) return false;
+        for (BoundForm* form : found->second) form->autocast = static_cast<CastPolicy>(policy);
+        return true;
+      },
+      nb::arg("name"), nb::arg("policy"), "False where there is no such function.");
+}
+
+}  // namespace sluice::python
