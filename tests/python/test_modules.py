@@ -96,7 +96,7 @@ def test_names_and_orders_equal_torchs():  # OE-16
 
 def test_state_dict_round_trip_and_errors():
     a, b = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)), nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
-    assert str(b.load_state_dict(a.state_dict())) == "IncompatibleKeys(missing_keys=[], unexpected_keys=[])"
+    assert str(b.load_state_dict(a.state_dict())) == "<All keys matched successfully>"
     assert all((p == q).all() for p, q in zip(a.state_dict().values(), b.state_dict().values()))
     state = a.state_dict()
     state["extra"] = state.pop("0.bias")
@@ -127,7 +127,7 @@ def test_registration_errors_are_torchs():
     m = nn.Linear(2, 2)
     with pytest.raises(TypeError, match="cannot assign 'int' as parameter 'weight'"):
         m.weight = 3
-    with pytest.raises(KeyError, match="must be non-empty and contain no"):
+    with pytest.raises(KeyError, match="name can\\\\'t contain"):
         m.register_buffer("a.b", sl.ones(1))
     with pytest.raises(KeyError, match="attribute 'forward' already exists"):
         m.register_parameter("forward", None)

@@ -3,7 +3,9 @@
 from sluice.nn import functional as functional, init as init, utils as utils
 from sluice.nn.graph import Graph as Graph
 from sluice.nn.modules import *  # noqa: F401,F403
-from sluice.nn.parameter import Parameter as Parameter
+from sluice.nn.parameter import (
+    Buffer as Buffer, Parameter as Parameter, UninitializedBuffer as UninitializedBuffer,
+    UninitializedParameter as UninitializedParameter)
 
 
 def __getattr__(name: str) -> object:

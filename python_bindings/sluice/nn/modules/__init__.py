@@ -1,8 +1,7 @@
 from sluice.nn.modules.activation import *  # noqa: F401,F403
 from sluice.nn.modules.activation import Dropout as Dropout
-from sluice.nn.modules.container import (
-    ModuleDict as ModuleDict, ModuleList as ModuleList, ParameterDict as ParameterDict, ParameterList as ParameterList,
-    Sequential as Sequential)
+from sluice.nn.modules.container import ModuleDict as ModuleDict, ModuleList as ModuleList, Sequential as Sequential
+from sluice.nn.modules.parameter_containers import ParameterDict as ParameterDict, ParameterList as ParameterList
 from sluice.nn.modules.conv import (
     Conv1d as Conv1d, Conv2d as Conv2d, Conv3d as Conv3d, ConvTranspose1d as ConvTranspose1d,
     ConvTranspose2d as ConvTranspose2d, ConvTranspose3d as ConvTranspose3d)

@@ -1,254 +1,228 @@
-"""Containers of modules and parameters."""
+"""Containers of modules. Those of parameters: parameter_containers.py."""
 
 from __future__ import annotations
 
 import operator
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
-from sluice._C import Tensor
-from collections import OrderedDict
-from itertools import chain
-
 from sluice.nn.modules.module import Module
-from sluice.nn.parameter import Parameter
 
 
-class _Indexed:
-    """Integer indexing over an ordered table of entries named "0", "1", ..."""
+class Indexed:
+    """Names "0", "1", ... of entries by index."""
 
-    def _key(self, index: int) -> Any:
-        index = operator.index(index)
+    def _get_abs_string_index(self, idx: int) -> str:
+        index = operator.index(idx)
         if not -len(self) <= index < len(self):
-            raise IndexError(f"index {index} is out of range: {type(self).__name__} has {len(self)} entries")
+            raise IndexError(f"index {index} is out of range")
         return str(index % len(self))
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.isdigit()]
 
-class Sequential(_Indexed, Module):
+
+class _Listed(Indexed, Module):
+    """Modules in a row, called "0", "1", ... but where an OrderedDict named them."""
+
+    def _name(self, idx: int) -> str:
+        return list(self._modules)[int(self._get_abs_string_index(idx))]
+
+    def _renumber(self, modules: Iterable[Module]) -> None:
+        self._modules = OrderedDict((str(i), m) for i, m in enumerate(modules))
+
+    def __setitem__(self, idx: int, module: Module) -> None:
+        setattr(self, self._name(idx), module)
+
+    def __delitem__(self, idx: int | slice) -> None:
+        for name in list(self._modules)[idx] if isinstance(idx, slice) else [self._name(idx)]:
+            delattr(self, name)
+        self._renumber(list(self._modules.values()))
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Any:
+        return iter(self._modules.values())
+
+    def append(self, module: Module) -> Any:
+        self.add_module(str(len(self)), module)
+        return self
+
+    def pop(self, key: int | slice) -> Any:
+        """Removes and returns an entry, or those of a slice."""
+        taken = self[key]
+        del self[key]
+        return taken
+
+
+class Sequential(_Listed):
     """Calls its modules in order."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__()
-        if len(args) == 1 and isinstance(args[0], OrderedDict):
-            for name, module in args[0].items():
-                self.add_module(name, module)
-        else:
-            for i, module in enumerate(args):
-                self.add_module(str(i), module)
+        named = args[0].items() if len(args) == 1 and isinstance(args[0], OrderedDict) else enumerate(args)
+        for name, module in named:
+            self.add_module(str(name) if isinstance(name, int) else name, module)
 
-    def forward(self, input: Any) -> Tensor:
-        for module in self._modules.values():
+    def forward(self, input: Any) -> Any:
+        for module in self:
             input = module(input)
         return input
 
-    def _name(self, index: int) -> Any:
-        return list(self._modules)[int(self._key(index))]
+    def __getitem__(self, idx: int | slice) -> Any:
+        if isinstance(idx, slice):
+            return type(self)(OrderedDict(list(self._modules.items())[idx]))
+        return self._modules[self._name(idx)]
 
-    def __getitem__(self, index: int) -> Any:
-        if isinstance(index, slice):
-            return type(self)(OrderedDict(list(self._modules.items())[index]))
-        return self._modules[self._name(index)]
-
-    def __setitem__(self, index: int, module: Any) -> None:
-        setattr(self, self._name(index), module)
-
-    def __delitem__(self, index: int) -> None:
-        names = list(self._modules)[index] if isinstance(index, slice) else [self._name(index)]
-        for name in names:
-            delattr(self, name)
-        self._modules = OrderedDict((str(i), m) for i, m in enumerate(self._modules.values()))
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Any:
-        return iter(self._modules.values())
-
-    def append(self, module: Any) -> Any:
-        self.add_module(str(len(self)), module)
-        return self
-
-    def insert(self, index: int, module: Any) -> Any:
-        modules = list(self._modules.values())
+    def insert(self, index: int, module: Module) -> Any:
+        if not isinstance(module, Module):
+            raise AssertionError(f"module should be of type: {Module}")
+        if not -len(self) <= index <= len(self):
+            raise IndexError(f"Index out of range: {index}")
+        modules = list(self)
         modules.insert(index, module)
-        self._modules = OrderedDict((str(i), m) for i, m in enumerate(modules))
+        self._renumber(modules)
         return self
 
-    def extend(self, sequential: Any) -> Any:
-        for module in sequential:
+    def extend(self, sequential: Iterable[Module]) -> Any:
+        for module in list(sequential):
             self.append(module)
         return self
 
+    def __add__(self, other: Any) -> Any:
+        if not isinstance(other, Sequential):
+            raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
+        return Sequential(*self, *other)
 
-class ModuleList(_Indexed, Module):
+    def __iadd__(self, other: Any) -> Any:
+        if not isinstance(other, Sequential):
+            raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
+        return self.extend(other)
+
+    @staticmethod
+    def _times(other: int) -> int:
+        if not isinstance(other, int):
+            raise TypeError(f"unsupported operand type(s) for *: {Sequential} and {type(other)}")
+        if other <= 0:
+            raise ValueError(f"Non-positive multiplication factor {other} for {Sequential}")
+        return other
+
+    def __mul__(self, other: int) -> Any:
+        return Sequential(*list(self) * self._times(other))
+
+    def __rmul__(self, other: int) -> Any:
+        return self * other
+
+    def __imul__(self, other: int) -> Any:
+        return self.extend(list(self) * (self._times(other) - 1))
+
+
+class ModuleList(_Listed):
     """A list of modules."""
 
-    def __init__(self, modules: Any = None) -> None:
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
         if modules is not None:
             self.extend(modules)
 
-    def __getitem__(self, index: int) -> Any:
-        if isinstance(index, slice):
-            return type(self)(list(self._modules.values())[index])
-        return self._modules[self._key(index)]
+    def __getitem__(self, idx: int | slice) -> Any:
+        if isinstance(idx, slice):
+            return type(self)(list(self._modules.values())[idx])
+        return self._modules[self._get_abs_string_index(idx)]
 
-    def __setitem__(self, index: int, module: Any) -> None:
-        setattr(self, self._key(index), module)
+    def __iadd__(self, modules: Iterable[Module]) -> Any:
+        return self.extend(modules)
 
-    def __delitem__(self, index: int) -> None:
-        modules = list(self._modules.values())
-        del modules[index]
-        self._modules = OrderedDict((str(i), m) for i, m in enumerate(modules))
+    def __add__(self, other: Iterable[Module]) -> Any:
+        return ModuleList(chain(self, other))
+
+    def insert(self, index: int, module: Module) -> None:
+        modules = list(self)
+        modules.insert(index, module)
+        self._renumber(modules)
+
+    def extend(self, modules: Iterable[Module]) -> Any:
+        if not isinstance(modules, Iterable):
+            raise TypeError(f"ModuleList.extend should be called with an iterable, but got {type(modules).__name__}")
+        for module in list(modules):
+            self.append(module)
+        return self
+
+    def __repr__(self) -> str:
+        """Neighbours that read the same are shown once, with their number."""
+        runs: list[list[Any]] = []
+        for i, module in enumerate(self):
+            text = repr(module)
+            if runs and runs[-1][2] == text:
+                runs[-1][1] = i
+            else:
+                runs.append([i, i, text])
+        lines = [f"({a}): {text}" if a == b else f"({a}-{b}): {b - a + 1} x {text}" for a, b, text in runs]
+        body = "".join("\n  " + line.replace("\n", "\n  ") for line in lines)
+        return f"{self._get_name()}({body}\n)" if lines else f"{self._get_name()}()"
+
+
+class ModuleDict(Module):
+    """A dict of modules, in insertion order."""
+
+    def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
+        super().__init__()
+        if modules is not None:
+            self.update(modules)
+
+    def __getitem__(self, key: str) -> Module:
+        return self._modules[key]
+
+    def __setitem__(self, key: str, module: Module) -> None:
+        self.add_module(key, module)
+
+    def __delitem__(self, key: str) -> None:
+        del self._modules[key]
 
     def __len__(self) -> int:
         return len(self._modules)
 
     def __iter__(self) -> Any:
-        return iter(self._modules.values())
+        return iter(self._modules)
 
-    def __iadd__(self, modules: Any) -> Any:
-        return self.extend(modules)
-
-    def __add__(self, other: Any) -> Any:
-        return ModuleList(chain(self, other))
-
-    def insert(self, index: int, module: Any) -> None:
-        modules = list(self._modules.values())
-        modules.insert(index, module)
-        self._modules = OrderedDict((str(i), m) for i, m in enumerate(modules))
-
-    def append(self, module: Any) -> Any:
-        self.add_module(str(len(self)), module)
-        return self
-
-    def extend(self, modules: Any) -> Any:
-        for module in modules:
-            self.append(module)
-        return self
-
-
-class _Dict:
-    """A mapping over `self._table`."""
-
-    @property
-    def _table(self) -> Any:
-        raise NotImplementedError
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._table[key]
-
-    def __delitem__(self, key: Any) -> None:
-        del self._table[key]
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def __iter__(self) -> Any:
-        return iter(self._table)
-
-    def __contains__(self, key: Any) -> bool:
-        return key in self._table
-
-    def keys(self) -> Any:
-        return self._table.keys()
-
-    def items(self) -> Any:
-        return self._table.items()
-
-    def values(self) -> Any:
-        return self._table.values()
+    def __contains__(self, key: str) -> bool:
+        return key in self._modules
 
     def clear(self) -> None:
-        self._table.clear()
+        self._modules.clear()
 
-    def pop(self, key: Any) -> Any:
-        return self._table.pop(key)
+    def pop(self, key: str) -> Module:
+        return self._modules.pop(key)
 
-    def update(self, entries: Any) -> None:
-        for key, value in entries.items() if hasattr(entries, "items") else entries:
-            self[key] = value
+    def keys(self) -> Any:
+        return self._modules.keys()
 
+    def items(self) -> Any:
+        return self._modules.items()
 
-class ModuleDict(_Dict, Module):
-    """A dict of modules, in insertion order."""
+    def values(self) -> Any:
+        return self._modules.values()
 
-    def __init__(self, modules: Any = None) -> None:
-        super().__init__()
-        if modules is not None:
-            self.update(modules)
-
-    @property
-    def _table(self) -> Any:
-        return self._modules
-
-    def __setitem__(self, key: Any, module: Any) -> None:
-        self.add_module(key, module)
+    def update(self, modules: Mapping[str, Module]) -> None:
+        for key, module in pairs_of("ModuleDict", modules):
+            self[key] = module
 
 
-class ParameterList(_Indexed, Module):
-    """A list of parameters; plain tensors become parameters."""
-
-    def __init__(self, values: Any = None) -> None:
-        super().__init__()
-        if values is not None:
-            self.extend(values)
-
-    def __getitem__(self, index: int) -> Any:
-        if isinstance(index, slice):
-            return type(self)(list(self._parameters.values())[index])
-        return self._parameters[self._key(index)]
-
-    def __setitem__(self, index: int, value: Any) -> None:
-        self._parameters[self._key(index)] = _as_parameter(value)
-
-    def __len__(self) -> int:
-        return len(self._parameters)
-
-    def __iter__(self) -> Any:
-        return iter(self._parameters.values())
-
-    def __iadd__(self, values: Any) -> Any:
-        return self.extend(values)
-
-    def append(self, value: Any) -> Any:
-        self.register_parameter(str(len(self)), _as_parameter(value))
-        return self
-
-    def extend(self, values: Any) -> Any:
-        for value in values:
-            self.append(value)
-        return self
-
-    def extra_repr(self) -> str:
-        return "\n".join(f"({i}): {_describe(p)}" for i, p in self._parameters.items())
-
-
-class ParameterDict(_Dict, Module):
-    """A dict of parameters, in insertion order; plain tensors become parameters."""
-
-    def __init__(self, parameters: Any = None) -> None:
-        super().__init__()
-        if parameters is not None:
-            self.update(parameters)
-
-    @property
-    def _table(self) -> Any:
-        return self._parameters
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.register_parameter(key, _as_parameter(value))
-
-    def update(self, entries: Any) -> None:
-        # torch sorts a plain dict's keys here, and only here.
-        super().update(sorted(entries.items()) if type(entries) is dict else entries)
-
-    def extra_repr(self) -> str:
-        return "\n".join(f"({k}): {_describe(p)}" for k, p in self._parameters.items())
-
-
-def _as_parameter(value: Any) -> Any:
-    return value if value is None or isinstance(value, Parameter) else Parameter(value)
-
-
-def _describe(p: Any) -> Any:
-    return f"Parameter containing: [{str(p.dtype).split('.')[-1]} of size {'x'.join(map(str, p.shape))}]"
+def pairs_of(what: str, entries: Any) -> Any:
+    """(key, value) of a mapping, or of an iterable of pairs."""
+    if not isinstance(entries, Iterable):
+        raise TypeError(f"{what}.update should be called with an iterable of key/value pairs, but got {type(entries).__name__}")
+    if isinstance(entries, Mapping) or hasattr(entries, "items"):
+        return list(entries.items())
+    pairs = []
+    for i, pair in enumerate(entries):
+        if not isinstance(pair, Iterable):
+            raise TypeError(f"{what} update sequence element #{i} should be Iterable; is {type(pair).__name__}")
+        pair = tuple(pair)
+        if len(pair) != 2:
+            raise ValueError(f"{what} update sequence element #{i} has length {len(pair)}; 2 is required")
+        pairs.append(pair)
+    return pairs

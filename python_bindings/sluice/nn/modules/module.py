@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict
 from typing import Any
 
 from sluice._C import Tensor
 from sluice._trace import module_scope, state as trace_state
 from sluice.nn.debug import Debug
 from sluice.nn.modules._config import ModuleConfig
-from sluice.nn.parameter import Parameter
+from sluice.nn.modules._hooks import RemovableHandle, add_hook, call_with_hooks, of_all, registered
+from sluice.nn.modules._state import StateOfModule
+from sluice.nn.parameter import Buffer, Parameter, is_lazy
 
-_IncompatibleKeys = namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])
-
-
-class RemovableHandle:
-    """Removes its hook again; usable as a context manager."""
-
-    _ids = itertools.count()
-
-    def __init__(self, hooks: Any) -> None:
-        self._hooks = hooks
-        self.id = next(RemovableHandle._ids)
-
-    def remove(self) -> None:
-        self._hooks.pop(self.id, None)
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *exc: Any) -> None:
-        self.remove()
+_TABLES = ("_parameters", "_buffers", "_modules", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks",
+           "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_backward_pre_hooks", "_backward_hooks",
+           "_state_dict_pre_hooks", "_state_dict_hooks", "_state_dict_hooks_public", "_load_state_dict_pre_hooks",
+           "_load_state_dict_post_hooks")
 
 
-class Module:
+def _name_of(value: Any) -> str:
+    return type(value).__name__
+
+
+class Module(StateOfModule):
     """Base of all networks. Assigning a Parameter, a Module or (via register_buffer) a Tensor registers it."""
 
     training: bool
@@ -46,86 +35,101 @@ class Module:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if args or kwargs:
             raise TypeError(f"{type(self).__name__}.__init__(): unexpected arguments: {args or kwargs}; Module takes none")
-        state = self.__dict__
-        state["training"] = True
-        for name in ("_parameters", "_buffers", "_modules", "_forward_pre_hooks", "_forward_hooks",
-                     "_backward_hooks", "_state_dict_hooks", "_load_state_dict_pre_hooks"):
-            state[name] = OrderedDict()
-        state["_non_persistent_buffers_set"] = set()
+        self.__dict__.update({name: OrderedDict() for name in _TABLES}, training=True, _non_persistent_buffers_set=set())
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *input: Any) -> None:
         raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     # Registration
 
-    def register_parameter(self, name: Any, param: Any) -> None:
-        self._check_new_name("parameter", name)
+    def register_parameter(self, name: str, param: Any) -> None:
+        """Adds a parameter, or None, under `name`."""
+        self._check_new_name("parameter", name, "_parameters")
         if param is not None and not isinstance(param, Parameter):
-            raise TypeError(f"register_parameter: '{name}' is {type(param).__name__}; must be a Parameter or None")
+            raise TypeError(f"cannot assign '{_name_of(param)}' object to parameter '{name}' (sluice.nn.Parameter or None required)")
         if param is not None and param.grad_fn is not None:
-            raise ValueError(f"register_parameter: '{name}' has a grad_fn; a parameter must be a leaf")
-        self._parameters[name] = param
+            raise ValueError(f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created explicitly. To "
+                             f"express '{name}' as a function of another Tensor, compute the value in the forward() method.")
+        self._parameters[name] = registered(of_all.parameter, self, name, param)
 
-    def register_buffer(self, name: Any, tensor: Any, persistent: bool = True) -> None:
-        self._check_new_name("buffer", name)
+    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
+        """Adds a tensor, or None, that is no parameter; persistent: state_dict() has it."""
+        self._check_new_name("buffer", name, "_buffers")
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise TypeError(f"register_buffer: '{name}' is {type(tensor).__name__}; must be a Tensor or None")
-        self._buffers[name] = tensor
+            raise TypeError(f"cannot assign '{_name_of(tensor)}' object to buffer '{name}' (sluice.Tensor or None required)")
+        self._buffers[name] = registered(of_all.buffer, self, name, tensor)
         if persistent:
             self._non_persistent_buffers_set.discard(name)
         else:
             self._non_persistent_buffers_set.add(name)
 
-    def add_module(self, name: Any, module: Any) -> None:
-        self._check_new_name("module", name)
+    def add_module(self, name: str, module: Any) -> None:
+        """Adds a module, or None, under `name`."""
         if module is not None and not isinstance(module, Module):
-            raise TypeError(f"add_module: '{name}' is {type(module).__name__}; must be a Module or None")
-        self._modules[name] = module
+            raise TypeError(f"{_name_of(module)} is not a Module subclass")
+        self._check_new_name("module", name, "_modules")
+        self._modules[name] = registered(of_all.module, self, name, module)
 
-    register_module = add_module
+    def register_module(self, name: str, module: Any) -> None:
+        """add_module()"""
+        self.add_module(name, module)
 
-    def _check_new_name(self, kind: Any, name: Any) -> None:
+    def _check_new_name(self, kind: str, name: Any, table: str) -> None:
         if "_parameters" not in self.__dict__:
             raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
         if not isinstance(name, str):
-            raise TypeError(f"{kind} name must be a string: got {type(name).__name__}")
-        if "." in name or name == "":
-            raise KeyError(f"{kind} name must be non-empty and contain no '.': got {name!r}")
-        if hasattr(self, name) and name not in self._parameters and name not in self._buffers and name not in self._modules:
+            raise TypeError(f"{kind} name should be a string. Got {_name_of(name)}")
+        if "." in name:
+            raise KeyError(f'{kind} name can\'t contain ".", got: {name}')
+        if name == "":
+            raise KeyError(f'{kind} name can\'t be empty string ""')
+        if hasattr(self, name) and name not in self.__dict__[table]:
             raise KeyError(f"attribute '{name}' already exists")
 
-    def __setattr__(self, name: Any, value: Any) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
         tables = self.__dict__
         if isinstance(value, Parameter):
             if "_parameters" not in tables:
                 raise AttributeError("cannot assign parameters before Module.__init__() call")
-            self._forget(name, self._modules)
+            self._forget(name, "_buffers", "_modules")
             self.register_parameter(name, value)
         elif name in tables.get("_parameters", ()):
             if value is not None:
-                raise TypeError(f"cannot assign '{type(value).__name__}' as parameter '{name}' (Parameter or None expected)")
-            self._parameters[name] = None
+                raise TypeError(f"cannot assign '{_name_of(value)}' as parameter '{name}' (sluice.nn.Parameter or None expected)")
+            self.register_parameter(name, None)
         elif isinstance(value, Module):
             if "_modules" not in tables:
                 raise AttributeError("cannot assign module before Module.__init__() call")
-            self._forget(name, self._parameters)
-            self._modules[name] = value
+            self._forget(name, "_parameters", "_buffers")
+            self._modules[name] = registered(of_all.module, self, name, value)
         elif name in tables.get("_modules", ()):
             if value is not None:
-                raise TypeError(f"cannot assign '{type(value).__name__}' as child module '{name}' (Module or None expected)")
-            self._modules[name] = None
-        elif name in tables.get("_buffers", ()):
+                raise TypeError(f"cannot assign '{_name_of(value)}' as child module '{name}' (sluice.nn.Module or None expected)")
+            self._modules[name] = registered(of_all.module, self, name, None)
+        elif isinstance(value, Buffer) or name in tables.get("_buffers", ()):
             if value is not None and not isinstance(value, Tensor):
-                raise TypeError(f"cannot assign '{type(value).__name__}' as buffer '{name}' (Tensor or None expected)")
-            self._buffers[name] = value
+                raise TypeError(f"cannot assign '{_name_of(value)}' as buffer '{name}' (sluice.nn.Buffer, sluice.Tensor or None "
+                                "expected)")
+            if "_buffers" not in tables:
+                raise AttributeError("cannot assign buffer before Module.__init__() call")
+            if name not in self._buffers:
+                self._forget(name, "_parameters", "_modules")
+                self.register_buffer(name, value, value.persistent)
+            else:
+                if isinstance(value, Buffer):
+                    (self._non_persistent_buffers_set.discard if value.persistent else self._non_persistent_buffers_set.add)(name)
+                self._buffers[name] = registered(of_all.buffer, self, name, value)
         else:
             object.__setattr__(self, name, value)
 
-    def _forget(self, name: Any, *tables: Any) -> None:
-        for table in (self.__dict__, self._buffers, *tables):
-            table.pop(name, None)
+    def _forget(self, name: str, *tables: str) -> None:
+        self.__dict__.pop(name, None)
+        for table in tables:
+            self.__dict__[table].pop(name, None)
+        if "_buffers" in tables:
+            self._non_persistent_buffers_set.discard(name)
 
-    def __getattr__(self, name: Any) -> Any:
+    def __getattr__(self, name: str) -> Any:
         for table in ("_parameters", "_buffers", "_modules"):
             entries = self.__dict__.get(table)
             if entries is not None and name in entries:
@@ -141,7 +145,15 @@ class Module:
         object.__delattr__(self, name)
 
     def __dir__(self) -> Any:
-        return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
+        names = {*super().__dir__(), *self._parameters, *self._buffers, *self._modules}
+        return sorted(name for name in names if not name[0].isdigit())
+
+    def __getstate__(self) -> Any:
+        return dict(self.__dict__)
+
+    def __setstate__(self, state: Any) -> None:
+        self.__dict__.update({name: OrderedDict() for name in _TABLES}, _non_persistent_buffers_set=set())
+        self.__dict__.update(state)
 
     # Calls and hooks
 
@@ -150,47 +162,38 @@ class Module:
         if names is not None and id(self) in names:
             with module_scope(names[id(self)]):
                 args, kwargs = ModuleConfig.of(self).bring((args, kwargs))
-                return self._call(*args, **kwargs)
-        return self._call(*args, **kwargs)
+                return self._call_impl(*args, **kwargs)
+        return self._call_impl(*args, **kwargs)
 
-    def _call(self, *args: Any, **kwargs: Any) -> Any:
-        if not (self._forward_pre_hooks or self._forward_hooks or self._backward_hooks):
-            return self.forward(*args, **kwargs)
-        for hook, with_kwargs in list(self._forward_pre_hooks.values()):
-            result = hook(self, args, kwargs) if with_kwargs else hook(self, args)
-            if with_kwargs and result is not None:
-                args, kwargs = result
-            elif result is not None:
-                args = result if isinstance(result, tuple) else (result,)
-        if self._backward_hooks:
-            from sluice.nn.modules._backward_hooks import call_with_backward_hooks
+    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+        if (self._forward_pre_hooks or self._forward_hooks or self._backward_pre_hooks or self._backward_hooks
+                or of_all.any_at_calls()):
+            return call_with_hooks(self, args, kwargs)
+        return self.forward(*args, **kwargs)
 
-            output = call_with_backward_hooks(self, args, kwargs)
-        else:
-            output = self.forward(*args, **kwargs)
-        for hook, with_kwargs in list(self._forward_hooks.values()):
-            result = hook(self, args, kwargs, output) if with_kwargs else hook(self, args, output)
-            if result is not None:
-                output = result
-        return output
+    def register_forward_pre_hook(self, hook: Any, *, prepend: bool = False, with_kwargs: bool = False) -> RemovableHandle:
+        """`hook(module, args)` may return new arguments; with_kwargs: `hook(module, args, kwargs)`, new (args, kwargs)."""
+        return add_hook(self._forward_pre_hooks, hook, prepend=prepend,
+                        flags=[self._forward_pre_hooks_with_kwargs] if with_kwargs else ())
 
-    @staticmethod
-    def _add_hook(table: Any, entry: Any, prepend: bool = False) -> Any:
-        handle = RemovableHandle(table)
-        table[handle.id] = entry
-        if prepend:
-            table.move_to_end(handle.id, last=False)
-        return handle
+    def register_forward_hook(self, hook: Any, *, prepend: bool = False, with_kwargs: bool = False,
+                              always_call: bool = False) -> RemovableHandle:
+        """`hook(module, args, output)` may return a new output; always_call: it runs after an exception, too."""
+        flags = [*([self._forward_hooks_with_kwargs] if with_kwargs else ()),
+                 *([self._forward_hooks_always_called] if always_call else ())]
+        return add_hook(self._forward_hooks, hook, prepend=prepend, flags=flags)
 
-    def register_forward_pre_hook(self, hook: Any, *, prepend: bool = False, with_kwargs: bool = False) -> Any:
-        return self._add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
+    def register_full_backward_pre_hook(self, hook: Any, prepend: bool = False) -> RemovableHandle:
+        """`hook(module, grad_output)` may return a replacement of grad_output."""
+        return add_hook(self._backward_pre_hooks, hook, prepend=prepend)
 
-    def register_forward_hook(self, hook: Any, *, prepend: bool = False, with_kwargs: bool = False) -> Any:
-        return self._add_hook(self._forward_hooks, (hook, with_kwargs), prepend)
-
-    def register_full_backward_hook(self, hook: Any, prepend: bool = False) -> Any:
+    def register_full_backward_hook(self, hook: Any, prepend: bool = False) -> RemovableHandle:
         """`hook(module, grad_input, grad_output)` may return a replacement of grad_input."""
-        return self._add_hook(self._backward_hooks, hook, prepend)
+        return add_hook(self._backward_hooks, hook, prepend=prepend)
+
+    def register_backward_hook(self, hook: Any) -> RemovableHandle:
+        raise NotImplementedError("register_backward_hook: sees the gradients of the module's last op only; use "
+                                  "register_full_backward_hook")
 
     # Iteration, in torch's order: own entries first, then submodules depth first; shared ones once.
 
@@ -205,11 +208,11 @@ class Module:
             if module is not None:
                 yield from module.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
-    def _named_members(self, entries_of: Any, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Any:
+    def _named_members(self, get_members_fn: Any, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Any:
         seen = set()
         modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
         for module_prefix, module in modules:
-            for name, value in entries_of(module):
+            for name, value in get_members_fn(module):
                 if value is None or id(value) in seen:
                     continue
                 if remove_duplicate:
@@ -235,38 +238,59 @@ class Module:
     def buffers(self, recurse: bool = True) -> Any:
         return (b for _, b in self.named_buffers(recurse=recurse))
 
-    def modules(self) -> Any:
-        return (m for _, m in self.named_modules())
+    def modules(self, remove_duplicate: bool = True) -> Any:
+        return (m for _, m in self.named_modules(remove_duplicate=remove_duplicate))
 
     def children(self) -> Any:
         return (m for _, m in self.named_children())
 
-    def get_submodule(self, target: Any) -> Any:
+    def get_submodule(self, target: str) -> Any:
+        """The module at the dotted path `target`; "" is this one."""
         module = self
         for name in target.split(".") if target else ():
-            module = getattr(module, name, None)
+            if not hasattr(module, name):
+                raise AttributeError(f"{module._get_name()} has no attribute `{name}`")
+            module = getattr(module, name)
             if not isinstance(module, Module):
-                raise AttributeError(f"get_submodule: '{target}' of {type(self).__name__}: '{name}' is not a Module")
+                raise AttributeError(f"`{name}` is not an nn.Module")
         return module
 
-    def _get_member(self, target: Any, table: Any, kind: Any) -> Any:
+    def set_submodule(self, target: str, module: Any, strict: bool = False) -> None:
+        """Puts `module` at the dotted path `target`; strict: only in the place of another."""
+        if target == "":
+            raise ValueError("Cannot set the submodule without a target name!")
+        if not isinstance(module, Module):
+            raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
         path, _, name = target.rpartition(".")
-        entries = getattr(self.get_submodule(path), table)
-        if name not in entries:
-            raise AttributeError(f"get_{kind}: {type(self).__name__} has no {kind} '{target}'")
-        return entries[name]
+        parent = self.get_submodule(path)
+        if strict and not hasattr(parent, name):
+            raise AttributeError(f"{parent._get_name()} has no attribute `{name}`")
+        if hasattr(parent, name) and not isinstance(getattr(parent, name), Module):
+            raise AttributeError(f"`{name}` is not an nn.Module")
+        setattr(parent, name, module)
 
-    def get_parameter(self, target: Any) -> Any:
-        return self._get_member(target, "_parameters", "parameter")
+    def _get_member(self, target: str, table: str, kind: str) -> Any:
+        path, _, name = target.rpartition(".")
+        module = self.get_submodule(path)
+        if not hasattr(module, name):
+            raise AttributeError(f"{module._get_name()} has no attribute `{name}`")
+        if name not in getattr(module, table):
+            raise AttributeError(f"`{name}` is not {kind}")
+        return getattr(module, name)
 
-    def get_buffer(self, target: Any) -> Any:
-        return self._get_member(target, "_buffers", "buffer")
+    def get_parameter(self, target: str) -> Any:
+        """The parameter at the dotted path `target`."""
+        return self._get_member(target, "_parameters", "an nn.Parameter")
+
+    def get_buffer(self, target: str) -> Any:
+        """The buffer at the dotted path `target`."""
+        return self._get_member(target, "_buffers", "a buffer")
 
     # Modes and conversions
 
     def train(self, mode: bool = True) -> Any:
         if not isinstance(mode, bool):
-            raise ValueError(f"train: mode must be a bool: got {mode!r}")
+            raise ValueError("training mode is expected to be boolean")
         self.training = mode
         for module in self.children():
             module.train(mode)
@@ -292,11 +316,13 @@ class Module:
         fn(self)
         return self
 
-    def _apply(self, fn: Any) -> Any:
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Replaces every parameter's and buffer's data by fn(data), keeping the Parameter objects."""
-        for module in self.modules():
-            for p in module._parameters.values():
-                if p is not None:
+        for module in self.modules() if recurse else (self,):
+            for name, p in module._parameters.items():
+                if p is not None and is_lazy(p):
+                    module._parameters[name] = fn(p)
+                elif p is not None:
                     p.data = fn(p.data)
                     if p.grad is not None:
                         p.grad = fn(p.grad)
@@ -310,11 +336,19 @@ class Module:
         from sluice._tensor_methods import parse_to
 
         device, dtype = parse_to(args, kwargs)
+        if dtype is not None and not _dtype(dtype).is_floating_point:
+            raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
 
         def convert(t):
             return t.to(device=device, dtype=dtype if dtype is not None and t.is_floating_point() else None)
 
         return self._apply(convert)
+
+    def to_empty(self, *, device: Any, recurse: bool = True) -> Any:
+        """Moves to `device` without the contents, which are undefined afterwards."""
+        import sluice
+
+        return self._apply(lambda t: sluice.empty_like(t, device=device), recurse)
 
     def to_global(self, placement: Any = None, sbp: Any = None) -> Any:
         """Lays every parameter and buffer over the devices of `placement` as `sbp` says, for nn.Graph.
@@ -349,94 +383,34 @@ class Module:
         return self._cast(sluice.bfloat16)
 
     def type(self, dst_type: Any) -> Any:
-        return self._apply(lambda t: t.to(dst_type))
+        """Casts all parameters and buffers."""
+        return self._apply(lambda t: t.type(dst_type))
 
     def cpu(self) -> Any:
         return self._apply(lambda t: t.cpu())
 
-    # State
+    def _to_kind(self, kind: str, device: Any) -> Any:
+        return self.to(kind if device is None else f"{kind}:{device}" if isinstance(device, int) else device)
 
-    def state_dict(self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
-        if destination is None:
-            destination = OrderedDict()
-            destination._metadata = OrderedDict()
-        destination._metadata[prefix[:-1]] = {"version": self._version}
-        self._save_to_state_dict(destination, prefix, keep_vars)
-        for name, module in self._modules.items():
-            if module is not None:
-                module.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
-        for hook in self._state_dict_hooks.values():
-            result = hook(self, destination, prefix, {"version": self._version})
-            if result is not None:
-                destination = result
-        return destination
+    def cuda(self, device: Any = None) -> Any:
+        return self._to_kind("cuda", device)
 
-    def _save_to_state_dict(self, destination: Any, prefix: Any, keep_vars: Any) -> None:
-        for name, value in itertools.chain(self._parameters.items(), self._buffers.items()):
-            if value is not None and name not in self._non_persistent_buffers_set:
-                destination[prefix + name] = value if keep_vars else value.detach()
+    def xpu(self, device: Any = None) -> Any:
+        return self._to_kind("xpu", device)
 
-    def _register_state_dict_hook(self, hook: Any) -> Any:
-        return self._add_hook(self._state_dict_hooks, hook)
+    def ipu(self, device: Any = None) -> Any:
+        return self._to_kind("ipu", device)
 
-    def register_load_state_dict_pre_hook(self, hook: Any) -> Any:
-        """`hook(module, state_dict, prefix, local_metadata, strict, missing, unexpected, errors)`."""
-        return self._add_hook(self._load_state_dict_pre_hooks, hook)
+    def mtia(self, device: Any = None) -> Any:
+        return self._to_kind("mtia", device)
 
-    def _load_from_state_dict(self, state: Any, prefix: Any, metadata: Any, strict: Any, missing: Any, unexpected: Any,
-                              errors: Any) -> None:
-        import sluice
-        from sluice._global import fill
+    def share_memory(self) -> Any:
+        raise NotImplementedError("share_memory: parameters are in the memory of this process; send state_dict() to others, or train "
+                                  "with sluice.distributed, which keeps those of all ranks equal")
 
-        for hook in list(self._load_state_dict_pre_hooks.values()):
-            hook(self, state, prefix, metadata, strict, missing, unexpected, errors)
-        own = {**self._parameters, **{n: b for n, b in self._buffers.items() if n not in self._non_persistent_buffers_set}}
-        for name, target in own.items():
-            key = prefix + name
-            if target is None:
-                continue
-            if key not in state:
-                missing.append(key)
-                continue
-            source = state[key]
-            if not isinstance(source, Tensor):
-                source = sluice.as_tensor(source)
-            if tuple(source.shape) != tuple(target.shape):
-                errors.append(f"size mismatch for {key}: copying a param with shape {tuple(source.shape)} from checkpoint, "
-                              f"the shape in current model is {tuple(target.shape)}.")
-                continue
-            with sluice.no_grad():
-                fill(target, source)
-        for key in state:
-            if key.startswith(prefix):
-                head, _, rest = key[len(prefix):].partition(".")
-                if head not in own and not (rest and self._modules.get(head) is not None):
-                    unexpected.append(key)
-
-    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
-        if not hasattr(state_dict, "keys"):
-            raise TypeError(f"load_state_dict: expected a mapping: got {type(state_dict).__name__}")
-        if assign:
-            raise NotImplementedError("load_state_dict: assign=True is not supported; values are copied into the parameters")
-        missing, unexpected, errors = [], [], []
-        state = OrderedDict(state_dict)
-        metadata = getattr(state_dict, "_metadata", {})
-
-        def load(module, prefix):
-            module._load_from_state_dict(state, prefix, metadata.get(prefix[:-1], {}), strict, missing, unexpected, errors)
-            for name, child in module._modules.items():
-                if child is not None:
-                    load(child, f"{prefix}{name}.")
-
-        load(self, "")
-        if strict:
-            for what, keys in (("Unexpected", unexpected), ("Missing", missing)):
-                if keys:
-                    names = ", ".join(f'"{k}"' for k in keys)
-                    errors.insert(0, f"{what} key(s) in state_dict: {names}. ")
-        if errors:
-            raise RuntimeError(f"Error(s) in loading state_dict for {type(self).__name__}:\n\t" + "\n\t".join(errors))
-        return _IncompatibleKeys(missing, unexpected)
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError("Module.compile: use sluice.nn.Graph: assign the module to an attribute of a Graph and call it in "
+                                  "build(); the first call compiles")
 
     # Text
 
@@ -456,3 +430,9 @@ class Module:
         if not children and len(extra) <= 1:
             return f"{self._get_name()}({''.join(extra)})"
         return f"{self._get_name()}(\n  " + "\n  ".join(extra + children) + "\n)"
+
+
+def _dtype(dtype: Any) -> Any:
+    import sluice
+
+    return {bool: sluice.bool, int: sluice.int64, float: sluice.float32}.get(dtype, dtype)
