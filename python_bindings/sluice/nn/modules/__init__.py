@@ -17,4 +17,7 @@ from sluice.nn.modules.pooling import (
     AdaptiveAvgPool1d as AdaptiveAvgPool1d, AdaptiveAvgPool2d as AdaptiveAvgPool2d, AdaptiveAvgPool3d as AdaptiveAvgPool3d,
     AvgPool1d as AvgPool1d, AvgPool2d as AvgPool2d, AvgPool3d as AvgPool3d, MaxPool1d as MaxPool1d, MaxPool2d as MaxPool2d,
     MaxPool3d as MaxPool3d)
+from sluice.nn.modules.rnn import (
+    GRU as GRU, LSTM as LSTM, RNN as RNN, GRUCell as GRUCell, LSTMCell as LSTMCell, RNNBase as RNNBase, RNNCell as RNNCell,
+    RNNCellBase as RNNCellBase)
 from sluice.nn.modules.sparse import Embedding as Embedding

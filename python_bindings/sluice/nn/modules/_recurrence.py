@@ -1,0 +1,86 @@
+"""The mathematics of recurrent nets: one step of each kind, and a layer over all steps in one direction.
+
+The input's part of all steps is one matmul before the first. Biases are added there, too, but for a GRU's of the state, of
+which a part is multiplied by the reset gate.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sluice
+from sluice._C import Tensor
+from sluice.autograd import Function
+from sluice.nn import functional as F
+
+
+class _Parts(Function):
+    """Rows in parts of the given sizes. Their gradient is one cat; that of slices would be a sum of as many whole tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, sizes: Any) -> Any:
+        return tuple(x.split(sizes))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return sluice.cat(grads), None
+
+
+def project(mode: str, x: Tensor, weights: dict[str, Tensor]) -> Tensor:
+    """The input's part of the gates: x W_ih^T and biases."""
+    bias = weights.get("bias_ih")
+    if bias is not None and mode != "GRU":
+        bias = bias + weights["bias_hh"]
+    return F.linear(x, weights["weight_ih"], bias)
+
+
+def step(mode: str, x: Tensor, states: tuple, weights: dict[str, Tensor]) -> tuple:
+    """The states after a step; x: what project() gives."""
+    h = states[0]
+    if mode == "GRU":
+        hidden = h.shape[1]
+        own = F.linear(h, weights["weight_hh"], weights.get("bias_hh"))
+        x_gates, x_new = x.split([2 * hidden, hidden], 1)
+        h_gates, h_new = own.split([2 * hidden, hidden], 1)
+        reset, update = (x_gates + h_gates).sigmoid().chunk(2, 1)
+        new = (x_new + reset * h_new).tanh()
+        return (new + update * (h - new),)
+    gates = x + F.linear(h, weights["weight_hh"])
+    if mode == "LSTM":
+        i, f, g, o = gates.chunk(4, 1)
+        c = f.sigmoid() * states[1] + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        return (F.linear(h, weights["weight_hr"]) if "weight_hr" in weights else h, c)
+    return (gates.relu() if mode == "RNN_RELU" else gates.tanh(),)
+
+
+def run(mode: str, data: Tensor, sizes: list[int] | None, states: tuple, weights: dict[str, Tensor],
+        reverse: bool) -> tuple[Tensor, tuple]:
+    """A layer over (time, batch, width) or, with the batch sizes of the steps, over packed rows: (outputs, last states).
+
+    Sequences of a packed batch are longest first. Forwards, the states of those that have ended are put aside; backwards,
+    sequences join at their last step with their initial state.
+    """
+    shape = data.shape
+    if sizes is None:
+        sizes = [shape[1]] * shape[0]
+        data = data.reshape(shape[0] * shape[1], shape[2])
+    projected = project(mode, data, weights)
+    parts = _Parts.apply(projected, sizes) if len(sizes) > 1 else (projected,)
+    initial, ended, outputs = states, [], [None] * len(sizes)
+    now = sizes[-1] if reverse else sizes[0]
+    states = tuple(s[:now] for s in initial) if now < initial[0].shape[0] else initial
+    for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):
+        if sizes[t] < now:
+            ended.append(tuple(s[sizes[t]:] for s in states))
+            states = tuple(s[:sizes[t]] for s in states)
+        elif sizes[t] > now:
+            states = tuple(sluice.cat([s, first[now:sizes[t]]]) for s, first in zip(states, initial))
+        now = sizes[t]
+        states = step(mode, parts[t], states, weights)
+        outputs[t] = states[0]
+    if ended:
+        states = tuple(sluice.cat(rows) for rows in zip(states, *reversed(ended)))
+    if len(shape) == 3:
+        return sluice.stack(outputs), states
+    return sluice.cat(outputs), states
