@@ -30,3 +30,6 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     """
     query, key, value = _C.autocast_lower([query, key, value])
     return sluice.default_generator.attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
+
+
+from sluice.nn._attention import multi_head_attention_forward as multi_head_attention_forward  # noqa: E402

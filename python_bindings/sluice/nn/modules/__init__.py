@@ -1,5 +1,6 @@
 from sluice.nn.modules.activation import *  # noqa: F401,F403
 from sluice.nn.modules.activation import Dropout as Dropout
+from sluice.nn.modules.attention import MultiheadAttention as MultiheadAttention
 from sluice.nn.modules.container import ModuleDict as ModuleDict, ModuleList as ModuleList, Sequential as Sequential
 from sluice.nn.modules.parameter_containers import ParameterDict as ParameterDict, ParameterList as ParameterList
 from sluice.nn.modules.conv import (
@@ -21,3 +22,6 @@ from sluice.nn.modules.rnn import (
     GRU as GRU, LSTM as LSTM, RNN as RNN, GRUCell as GRUCell, LSTMCell as LSTMCell, RNNBase as RNNBase, RNNCell as RNNCell,
     RNNCellBase as RNNCellBase)
 from sluice.nn.modules.sparse import Embedding as Embedding
+from sluice.nn.modules.transformer import (
+    Transformer as Transformer, TransformerDecoder as TransformerDecoder, TransformerDecoderLayer as TransformerDecoderLayer,
+    TransformerEncoder as TransformerEncoder, TransformerEncoderLayer as TransformerEncoderLayer)
