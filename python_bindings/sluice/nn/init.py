@@ -1,36 +1,55 @@
-"""In-place initialisation with torch's algorithms, from the default generator."""
+"""In-place initialisation with torch's algorithms and draws, from the default generator or a given one."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
-from typing import Any
+import warnings
+from typing import Any, Callable, Iterator
 
 import sluice
 
+_skipped = False
 
-def _no_grad(fn: Any) -> Any:
-    import functools
 
+@contextlib.contextmanager
+def skipped() -> Iterator[None]:
+    """Inside, the functions of this module leave tensors as they are, and draw nothing."""
+    global _skipped
+    before, _skipped = _skipped, True
+    try:
+        yield
+    finally:
+        _skipped = before
+
+
+def _initialiser(fn: Callable) -> Callable:
     @functools.wraps(fn)
-    def wrapped(*args, **kwargs):
+    def wrapped(tensor, *args, **kwargs):
+        if _skipped:
+            return tensor
         with sluice.no_grad():
-            return fn(*args, **kwargs)
+            return fn(tensor, *args, **kwargs)
 
     return wrapped
 
 
-@_no_grad
+@_initialiser
 def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Any:
+    """Uniform in [a, b)."""
     return tensor.uniform_(a, b, generator=generator)
 
 
-@_no_grad
+@_initialiser
 def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Any:
+    """Normal with this mean and standard deviation."""
     return tensor.normal_(mean, std, generator=generator)
 
 
-@_no_grad
-def constant_(tensor: Any, val: Any) -> Any:
+@_initialiser
+def constant_(tensor: Any, val: float) -> Any:
+    """Everywhere `val`."""
     return tensor.fill_(val)
 
 
@@ -42,27 +61,58 @@ def zeros_(tensor: Any) -> Any:
     return constant_(tensor, 0.0)
 
 
-@_no_grad
+@_initialiser
 def eye_(tensor: Any) -> Any:
+    """The identity matrix."""
     if tensor.dim() != 2:
-        raise ValueError(f"eye_: tensor must have 2 dims: got {tuple(tensor.shape)}")
+        raise ValueError("Only tensors with 2 dimensions are supported")
     return tensor.copy_(sluice.eye(*tensor.shape, dtype=tensor.dtype))
 
 
-@_no_grad
-def trunc_normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, a: Any = -2.0, b: float = 2.0,
+@_initialiser
+def dirac_(tensor: Any, groups: int = 1) -> Any:
+    """Weights of a convolution that passes channels on, as many as there are, in each group."""
+    if tensor.dim() not in (3, 4, 5):
+        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
+    if tensor.shape[0] % groups != 0:
+        raise ValueError("dim 0 must be divisible by groups")
+    made = sluice._numpy().zeros(tensor.shape)
+    outputs = tensor.shape[0] // groups
+    middle = tuple(size // 2 for size in tensor.shape[2:])
+    for group in range(groups):
+        for channel in range(min(outputs, tensor.shape[1])):
+            made[(group * outputs + channel, channel, *middle)] = 1
+    return tensor.copy_(sluice.tensor(made, dtype=tensor.dtype))
+
+
+@_initialiser
+def trunc_normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
                   generator: Any = None) -> Any:
-    """Normal values cut to [a, b], by the inverse of the distribution function."""
-    def cdf(x):
-        return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
+    """Normal values within [a, b], by rejection: of normal draws, or of uniform ones where few normal draws would do."""
+    if mean < a - 2 * std or mean > b + 2 * std:
+        warnings.warn("mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be incorrect.",
+                      stacklevel=3)
+    within = (math.erf((b - mean) / std / math.sqrt(2)) - math.erf((a - mean) / std / math.sqrt(2))) / 2
+    peak = (min(max(mean, a), b) - mean) / std  # where the density is largest
 
-    low, high = cdf((a - mean) / std), cdf((b - mean) / std)
-    tensor.uniform_(2 * low - 1, 2 * high - 1, generator=generator)
-    tensor.erfinv_().mul_(std * math.sqrt(2.0)).add_(mean)
-    return tensor.clamp_(a, b)
+    def draw():
+        """Draws, and which of them count."""
+        drawn = sluice.empty_like(tensor)
+        if within > 0.3:
+            drawn.normal_(mean, std, generator=generator)
+            return drawn, (drawn >= a) & (drawn <= b)
+        drawn.uniform_(a, b, generator=generator)
+        density = ((drawn - mean) / std).square() * -0.5 + 0.5 * peak * peak
+        return drawn, sluice.empty_like(tensor).uniform_(generator=generator).log() <= density
+
+    result, fine = draw()
+    while not fine.all():
+        drawn, also = draw()
+        result, fine = sluice.where(fine, result, drawn), fine | also
+    return tensor.copy_(result)
 
 
-def calculate_gain(nonlinearity: Any, param: Any = None) -> Any:
+def calculate_gain(nonlinearity: str, param: Any = None) -> float:
     """The recommended gain: torch.nn.init.calculate_gain."""
     if nonlinearity in ("linear", "sigmoid", *(f"conv{t}{n}d" for t in ("", "_transpose") for n in (1, 2, 3))):
         return 1
@@ -72,49 +122,94 @@ def calculate_gain(nonlinearity: Any, param: Any = None) -> Any:
         return math.sqrt(2.0)
     if nonlinearity == "leaky_relu":
         if param is not None and (isinstance(param, bool) or not isinstance(param, (int, float))):
-            raise ValueError(f"calculate_gain: negative_slope {param} not a valid number")
+            raise ValueError(f"negative_slope {param} not a valid number")
         return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
     if nonlinearity == "selu":
         return 3.0 / 4
-    raise ValueError(f"calculate_gain: unsupported nonlinearity {nonlinearity}")
+    raise ValueError(f"Unsupported nonlinearity {nonlinearity}")
 
 
-def _calculate_fan_in_and_fan_out(tensor: Any) -> Any:
+def _calculate_fan_in_and_fan_out(tensor: Any) -> tuple[int, int]:
     if tensor.dim() < 2:
-        raise ValueError("fan in and fan out can not be computed for tensor with fewer than 2 dimensions")
+        raise ValueError("Fan in and fan out can not be computed for tensor with fewer than 2 dimensions")
     receptive = math.prod(tensor.shape[2:])
     return tensor.shape[1] * receptive, tensor.shape[0] * receptive
 
 
-def _fan(tensor: Any, mode: Any) -> Any:
+def _calculate_correct_fan(tensor: Any, mode: str) -> int:
     mode = mode.lower()
     if mode not in ("fan_in", "fan_out"):
-        raise ValueError(f"mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
+        raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
     return _calculate_fan_in_and_fan_out(tensor)[mode == "fan_out"]
 
 
 def xavier_uniform_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Any:
-    a = gain * math.sqrt(6.0 / sum(_calculate_fan_in_and_fan_out(tensor)))
+    """Uniform in +-gain sqrt(6 / (fan_in + fan_out))."""
+    a = math.sqrt(3.0) * gain * math.sqrt(2.0 / sum(_calculate_fan_in_and_fan_out(tensor)))
     return uniform_(tensor, -a, a, generator)
 
 
 def xavier_normal_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Any:
+    """Normal with standard deviation gain sqrt(2 / (fan_in + fan_out))."""
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_calculate_fan_in_and_fan_out(tensor))), generator)
 
 
-def kaiming_uniform_(tensor: Any, a: Any = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
-                     generator: Any = None) -> Any:
+def _empty(tensor: Any) -> bool:
     if 0 in tensor.shape:
+        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
+        return True
+    return False
+
+
+def kaiming_uniform_(tensor: Any, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+                     generator: Any = None) -> Any:
+    """Uniform in +-gain sqrt(3 / fan)."""
+    if _empty(tensor):
         return tensor
-    bound = math.sqrt(3.0) * calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
+    bound = math.sqrt(3.0) * calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode))
     return uniform_(tensor, -bound, bound, generator)
 
 
-def kaiming_normal_(tensor: Any, a: Any = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+def kaiming_normal_(tensor: Any, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
                     generator: Any = None) -> Any:
-    if 0 in tensor.shape:
+    """Normal with standard deviation gain / sqrt(fan)."""
+    if _empty(tensor):
         return tensor
-    return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode)), generator)
+    std = calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode))
+    return normal_(tensor, 0.0, std, generator)
+
+
+@_initialiser
+def orthogonal_(tensor: Any, gain: float = 1, generator: Any = None) -> Any:
+    """Rows, or columns where there are fewer, that are orthonormal, times gain; dims after the first are one.
+
+    The Q of a normal matrix's QR decomposition, made unique by a positive diagonal of R.
+    """
+    if tensor.dim() < 2:
+        raise ValueError("Only tensors with 2 or more dimensions are supported")
+    if tensor.numel() == 0:
+        return tensor
+    np = sluice._numpy()
+    rows, cols = tensor.shape[0], tensor.numel() // tensor.shape[0]
+    drawn = sluice.empty(rows, cols, dtype=tensor.dtype).normal_(0, 1, generator=generator)
+    exact = (drawn if tensor.dtype is sluice.float64 else drawn.float()).numpy()
+    q, r = np.linalg.qr(exact.T if rows < cols else exact)
+    q = q * np.sign(np.diag(r))
+    return tensor.copy_(sluice.tensor(np.ascontiguousarray(q.T if rows < cols else q)).reshape(tensor.shape)).mul_(gain)
+
+
+@_initialiser
+def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Any = None) -> Any:
+    """Normal, with a share `sparsity` of every column zero."""
+    if tensor.dim() != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    rows, cols = tensor.shape
+    zeros = math.ceil(sparsity * rows)
+    tensor.normal_(0, std, generator=generator)
+    keep = sluice._numpy().ones((rows, cols), dtype=bool)
+    for col in range(cols):
+        keep[sluice.randperm(rows)[:zeros].numpy(), col] = False
+    return tensor.masked_fill_(sluice.tensor(~keep), 0)
 
 
 def bias_like_fan_in_(bias: Any, weight: Any) -> None:
@@ -123,3 +218,19 @@ def bias_like_fan_in_(bias: Any, weight: Any) -> None:
         fan_in, _ = _calculate_fan_in_and_fan_out(weight)
         if fan_in > 0:
             uniform_(bias, -1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in))
+
+
+def _deprecated(new: Callable) -> Callable:
+    old = new.__name__[:-1]
+
+    def deprecated(*args, **kwargs):
+        warnings.warn(f"`nn.init.{old}` is now deprecated in favor of `nn.init.{old}_`.", FutureWarning, stacklevel=2)
+        return new(*args, **kwargs)
+
+    deprecated.__name__, deprecated.__doc__ = old, f"{old}_(), by its old name."
+    return deprecated
+
+
+uniform, normal, constant, eye, dirac = map(_deprecated, (uniform_, normal_, constant_, eye_, dirac_))
+xavier_uniform, xavier_normal = map(_deprecated, (xavier_uniform_, xavier_normal_))
+kaiming_uniform, kaiming_normal, orthogonal, sparse = map(_deprecated, (kaiming_uniform_, kaiming_normal_, orthogonal_, sparse_))

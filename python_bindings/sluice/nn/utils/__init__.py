@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import sluice
 from sluice.nn.utils.clip_grad import (
     clip_grad_norm as clip_grad_norm,
     clip_grad_norm_ as clip_grad_norm_,
@@ -12,14 +11,20 @@ from sluice.nn.utils.clip_grad import (
     clip_grads_with_norm_ as clip_grads_with_norm_,
     get_total_norm as get_total_norm,
 )
+from sluice.nn.utils.convert_parameters import (
+    parameters_to_vector as parameters_to_vector, vector_to_parameters as vector_to_parameters)
 
-def parameters_to_vector(parameters: Any) -> Any:
-    return sluice.cat([p.reshape(-1) for p in parameters])
 
+def __getattr__(name: str) -> Any:
+    """Submodules and functions that need modules, which need this package."""
+    import importlib
 
-def vector_to_parameters(vec: Any, parameters: Any) -> None:
-    start = 0
-    with sluice.no_grad():
-        for p in parameters:
-            p.copy_(vec[start:start + p.numel()].reshape(p.shape))
-            start += p.numel()
+    places = {"rnn": None, "parametrize": None, "parametrizations": None, "prune": None, "stateless": None, "fusion": None,
+              "weight_norm": "_weight_norm", "remove_weight_norm": "_weight_norm", "spectral_norm": "_spectral_norm",
+              "remove_spectral_norm": "_spectral_norm", "skip_init": "init", "init": None, "fuse_conv_bn_eval": "fusion",
+              "fuse_conv_bn_weights": "fusion", "fuse_linear_bn_eval": "fusion", "fuse_linear_bn_weights": "fusion"}
+    if name not in places:
+        raise AttributeError(f"module 'sluice.nn.utils' has no attribute '{name}'")
+    place = places[name]
+    module = importlib.import_module(f"sluice.nn.utils.{place or name}")
+    return getattr(module, name) if place else module
