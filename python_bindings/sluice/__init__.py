@@ -32,9 +32,9 @@ float, double, half, long, int, short = float32, float64, float16, int64, int32,
 inf, nan, pi = _math.inf, _math.nan, _math.pi
 FloatTensor = Tensor
 
-_LAZY = {"amp": "sluice.amp", "nn": "sluice.nn", "optim": "sluice.optim", "ops": "sluice._C.ops", "errors": "sluice.errors", "info": "sluice.info",
-         "testing": "sluice.testing", "backends": "sluice.backends", "cuda": "sluice.cuda", "distributed": "sluice.distributed", "utils": "sluice.utils",
-         "mock_torch": "sluice.mock_torch", "special": "sluice.special", "return_types": "sluice.return_types"}
+# Imported when they are first used.
+_MODULES = {"amp", "backends", "cuda", "distributed", "errors", "func", "info", "mock_torch", "nn", "optim", "return_types", "special",
+            "testing", "utils"}
 _LAZY_NAMES = {name: "sluice._bundle" for name in ("save", "load_graph")}
 _LAZY_NAMES.update({name: "sluice._host_function" for name in ("extent", "host_function")})
 _LAZY_NAMES.update({name: "sluice.amp.autocast_mode" for name in (
@@ -49,8 +49,8 @@ def __getattr__(name):
 
     if name == "ops":
         return _C.ops
-    if name in _LAZY:
-        return importlib.import_module(_LAZY[name])
+    if name in _MODULES:
+        return importlib.import_module(f"sluice.{name}")
     if name in _LAZY_NAMES:
         return getattr(importlib.import_module(_LAZY_NAMES[name]), name)
     from sluice._left_out import missing
@@ -59,7 +59,7 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted([*globals(), *_LAZY, *_LAZY_NAMES])
+    return sorted([*globals(), *_MODULES, "ops", *_LAZY_NAMES])
 
 
 _atexit.register(_C.shutdown)

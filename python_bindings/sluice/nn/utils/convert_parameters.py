@@ -29,5 +29,8 @@ def vector_to_parameters(vec: Tensor, parameters: Any) -> None:
     start = 0
     with sluice.no_grad():
         for p in parameters:
-            p.copy_(vec[start:start + p.numel()].reshape(p.shape))
+            part = vec[start:start + p.numel()]
+            if part.numel() != p.numel():
+                raise RuntimeError(f"shape '{list(p.shape)}' is invalid for input of size {part.numel()}")
+            p.copy_(part.reshape(p.shape))
             start += p.numel()
