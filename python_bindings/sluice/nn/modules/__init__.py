@@ -6,6 +6,10 @@ from sluice.nn.modules.parameter_containers import ParameterDict as ParameterDic
 from sluice.nn.modules.conv import (
     Conv1d as Conv1d, Conv2d as Conv2d, Conv3d as Conv3d, ConvTranspose1d as ConvTranspose1d,
     ConvTranspose2d as ConvTranspose2d, ConvTranspose3d as ConvTranspose3d)
+from sluice.nn.modules.lazy import (
+    LazyBatchNorm1d as LazyBatchNorm1d, LazyBatchNorm2d as LazyBatchNorm2d, LazyBatchNorm3d as LazyBatchNorm3d,
+    LazyConv1d as LazyConv1d, LazyConv2d as LazyConv2d, LazyConv3d as LazyConv3d, LazyConvTranspose1d as LazyConvTranspose1d,
+    LazyConvTranspose2d as LazyConvTranspose2d, LazyConvTranspose3d as LazyConvTranspose3d, LazyLinear as LazyLinear)
 from sluice.nn.modules.linear import Flatten as Flatten, Identity as Identity, Linear as Linear, Unflatten as Unflatten
 from sluice.nn.modules.loss import (
     BCELoss as BCELoss, BCEWithLogitsLoss as BCEWithLogitsLoss, CrossEntropyLoss as CrossEntropyLoss, KLDivLoss as KLDivLoss,

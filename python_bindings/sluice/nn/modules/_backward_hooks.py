@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import sluice
 from sluice._C import Tensor
 from sluice.autograd import Function
 
@@ -22,10 +23,16 @@ class _Tap(Function):
         return (None, *ctx.receive(grads))
 
 
-def _tapped(receive: Any, items: tuple, places: list[int]) -> tuple:
-    """`items`, of which the tensors at `places` are tapped; `receive` gets and gives as many gradients as there are items."""
+def _tapped(receive: Any, items: tuple, none_is_zero: bool) -> tuple:
+    """`items`, of which tensors that require a gradient are tapped. `receive` gets and gives as many gradients as there are
+    items; of tensors that have none, zeros or None, and None of what is no tensor."""
+    tensors = {i: (item.shape, item.dtype) for i, item in enumerate(items) if isinstance(item, Tensor)}
+    places = [i for i in tensors if items[i].requires_grad]
+
     def at_places(grads):
-        full = dict(zip(places, grads))
+        full = {i: g for i, g in zip(places, grads) if g is not None}
+        if none_is_zero:
+            full |= {i: sluice.zeros(shape, dtype=dtype) for i, (shape, dtype) in tensors.items() if i not in full}
         given = receive(tuple(full.get(i) for i in range(len(items))))
         return tuple(given[i] for i in places)
 
@@ -43,42 +50,46 @@ def _replaced(what: str, grads: tuple, by: Any) -> tuple:
     return by
 
 
-def call_with_backward_hooks(module: Any, before: Any, after: Any, args: tuple, kwargs: dict) -> Any:
-    """module.forward(*args, **kwargs); on the way back `before` get the gradients of outputs, `after` those of inputs, too.
+class BackwardHooks:
+    """Of one call: on the way back `before` get the gradients of outputs, `after` those of inputs, too.
 
-    As torch, hooks see positional arguments and outputs that are tensors, by themselves or in a tuple or list; others are
-    None.
+    As torch, hooks see positional arguments and outputs that are tensors, by themselves or in a tuple or list.
     """
-    grad_output: tuple = ()
 
-    def on_input(grads):
-        for hook in after:
-            grads = _replaced("grad_input", grads, hook(module, grads, grad_output))
+    def __init__(self, module: Any, before: Any, after: Any) -> None:
+        self._module, self._before, self._after = module, before, after
+        self._grad_output: tuple = ()
+        self._inputs = 0
+        self._tapped = False
+
+    def arguments(self, args: tuple) -> tuple:
+        """The arguments to call forward() with."""
+        self._inputs = len(args)
+        self._tapped = bool(self._after) and any(isinstance(a, Tensor) and a.requires_grad for a in args)
+        return _tapped(self._on_input, args, none_is_zero=True) if self._tapped else args
+
+    def result(self, output: Any) -> Any:
+        """The output that the caller gets."""
+        items = tuple(output) if isinstance(output, (tuple, list)) else (output,)
+        if not any(isinstance(o, Tensor) and o.requires_grad for o in items):
+            return output
+        items = _tapped(self._on_output, items, none_is_zero=False)
+        if not isinstance(output, (tuple, list)):
+            return items[0]
+        return type(output)(*items) if hasattr(output, "_fields") else type(output)(items)
+
+    def _on_input(self, grads: tuple) -> tuple:
+        for hook in self._after:
+            grads = _replaced("grad_input", grads, hook(self._module, grads, self._grad_output))
         return grads
 
-    tapped = after and any(isinstance(a, Tensor) and a.requires_grad for a in args)
-    if tapped:
-        args = _tapped(on_input, args, [i for i, a in enumerate(args) if isinstance(a, Tensor) and a.requires_grad])
-    output = module.forward(*args, **kwargs)
-    items = tuple(output) if isinstance(output, (tuple, list)) else (output,)
-
-    def on_output(grads):
-        nonlocal grad_output
-        for hook in before:
-            grads = _replaced("grad_output", grads, hook(module, grads))
-        grad_output = grads
-        if not tapped:
-            for hook in after:
-                given = hook(module, (None,) * len(args), grads)
-                if given is not None and not (isinstance(given, tuple) and all(g is None for g in given)):
-                    raise RuntimeError("Backward hook for Modules where no input requires gradient should always return None or "
-                                       "None for all gradients.")
+    def _on_output(self, grads: tuple) -> tuple:
+        for hook in self._before:
+            grads = _replaced("grad_output", grads, hook(self._module, grads))
+        self._grad_output = grads
+        for hook in () if self._tapped else self._after:
+            given = hook(self._module, (None,) * self._inputs, grads)
+            if given is not None and not (isinstance(given, tuple) and all(g is None for g in given)):
+                raise RuntimeError("Backward hook for Modules where no input requires gradient should always return None or None for "
+                                   "all gradients.")
         return grads
-
-    places = [i for i, o in enumerate(items) if isinstance(o, Tensor) and o.requires_grad]
-    if not places:
-        return output
-    items = _tapped(on_output, items, places)
-    if not isinstance(output, (tuple, list)):
-        return items[0]
-    return type(output)(*items) if hasattr(output, "_fields") else type(output)(items)

@@ -137,7 +137,7 @@ def _changed_arguments(module: Any, args: Any, kwargs: Any) -> Any:
 
 def call_with_hooks(module: Any, args: Any, kwargs: Any) -> Any:
     """module(*args, **kwargs) with all hooks that are registered."""
-    from sluice.nn.modules._backward_hooks import call_with_backward_hooks
+    from sluice.nn.modules._backward_hooks import BackwardHooks
 
     # Of a forward hook: the hook, whether it takes kwargs, whether it runs after an exception, too.
     hooks = [(h, i in of_all.with_kwargs, i in of_all.always_called) for i, h in of_all.forward.items()]
@@ -148,15 +148,15 @@ def call_with_hooks(module: Any, args: Any, kwargs: Any) -> Any:
         args, kwargs = _changed_arguments(module, args, kwargs)
         before = (*of_all.backward_pre.values(), *module._backward_pre_hooks.values())
         after = (*of_all.backward.values(), *module._backward_hooks.values())
-        if before or after:
-            output = call_with_backward_hooks(module, before, after, args, kwargs)
-        else:
-            output = module.forward(*args, **kwargs)
+        backward = BackwardHooks(module, before, after) if before or after else None
+        output = module.forward(*(backward.arguments(args) if backward else args), **kwargs)
         for hook, takes_kwargs, _ in hooks:
             done += 1
             result = hook(module, args, kwargs, output) if takes_kwargs else hook(module, args, output)
             if result is not None:
                 output = result
+        if backward:
+            output = backward.result(output)
         return output
     except Exception:
         for hook, takes_kwargs, always in hooks[done:]:

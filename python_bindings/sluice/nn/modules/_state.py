@@ -148,7 +148,8 @@ class StateOfModule:
                         f"but received {type(source)}")
             source = sluice.as_tensor(source)
         if is_lazy(source):
-            return (f'While copying the parameter named "{key}": the checkpoint has an uninitialized parameter; call the lazy '
+            return None if is_lazy(target) else (
+                    f'While copying the parameter named "{key}": the checkpoint has an uninitialized parameter; call the lazy '
                     "module once before its state_dict() is taken")
         lazy = is_lazy(target)
         if not lazy and target.ndim == 0 and source.ndim == 1 and len(source) == 1:
@@ -198,8 +199,8 @@ class StateOfModule:
             incompatible = _IncompatibleKeys(missing, unexpected)
             for hook in module._load_state_dict_post_hooks.values():
                 if hook(module, incompatible) is not None:
-                    raise RuntimeError("Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new "
-                                       "values, if incompatible_keys need to be modified, it should be done inplace.")
+                    raise AssertionError("Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new "
+                                         "values, if incompatible_keys need to be modified, it should be done inplace.")
 
         load(self, state, "")
         if strict:

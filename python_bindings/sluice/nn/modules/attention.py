@@ -77,3 +77,15 @@ class MultiheadAttention(Module):
             attn_mask, not self._qkv_same_embed_dim, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight,
             average_attn_weights=average_attn_weights, is_causal=is_causal)
         return output.transpose(0, 1) if swapped else output, weights
+
+    def merge_masks(self, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
+                    query: Tensor) -> tuple[Tensor | None, int | None]:
+        """One mask of both, and its kind: None, 1 (key_padding_mask alone, as it is) or 2 (batch, num_heads, L, L)."""
+        if attn_mask is None:
+            return key_padding_mask, None if key_padding_mask is None else 1
+        batch, length = query.shape[:2]
+        shape = (batch, -1, length, length) if attn_mask.dim() == 3 else (1, 1, length, length)
+        merged = attn_mask.reshape(shape).expand(batch, self.num_heads, -1, -1)
+        if key_padding_mask is not None:
+            merged = merged + key_padding_mask.reshape(batch, 1, 1, length).expand(-1, self.num_heads, -1, -1)
+        return merged, 2

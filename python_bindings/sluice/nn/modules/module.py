@@ -9,9 +9,13 @@ from sluice._C import Tensor
 from sluice._trace import module_scope, state as trace_state
 from sluice.nn.debug import Debug
 from sluice.nn.modules._config import ModuleConfig
-from sluice.nn.modules._hooks import RemovableHandle, add_hook, call_with_hooks, of_all, registered
+from sluice.nn.modules._hooks import (  # noqa: F401
+    RemovableHandle, add_hook, call_with_hooks, of_all, register_module_backward_hook, register_module_buffer_registration_hook,
+    register_module_forward_hook, register_module_forward_pre_hook, register_module_full_backward_hook,
+    register_module_full_backward_pre_hook, register_module_module_registration_hook, register_module_parameter_registration_hook,
+    registered)
 from sluice.nn.modules._state import StateOfModule
-from sluice.nn.parameter import Buffer, Parameter, is_lazy
+from sluice.nn.parameter import Buffer, Parameter
 
 _TABLES = ("_parameters", "_buffers", "_modules", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks",
            "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_backward_pre_hooks", "_backward_hooks",
@@ -319,13 +323,12 @@ class Module(StateOfModule):
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Replaces every parameter's and buffer's data by fn(data), keeping the Parameter objects."""
         for module in self.modules() if recurse else (self,):
-            for name, p in module._parameters.items():
-                if p is not None and is_lazy(p):
-                    module._parameters[name] = fn(p)
-                elif p is not None:
+            for p in module._parameters.values():
+                if p is not None:
+                    grad, p.grad = p.grad, None  # of the old type
                     p.data = fn(p.data)
-                    if p.grad is not None:
-                        p.grad = fn(p.grad)
+                    if grad is not None:
+                        p.grad = fn(grad)
             for name, b in module._buffers.items():
                 if b is not None:
                     module._buffers[name] = fn(b)

@@ -90,7 +90,7 @@ class ParameterDict(Module):
 
     def __getitem__(self, key: str) -> Any:
         if self._key(key) not in self._keys:
-            raise KeyError(key)
+            raise AttributeError(f"'ParameterDict' object has no attribute '{key}'")
         return getattr(self, key)
 
     def __setitem__(self, key: str, value: Any) -> None:
