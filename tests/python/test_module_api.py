@@ -7,6 +7,7 @@ import io
 import pickle
 import weakref
 from collections import OrderedDict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -298,6 +299,20 @@ def test_states_of_torch_and_numpy_load():  # OE-09
         assert ours[0].weight is weight
         a, x = both((3, 2))
         assert_same(ours.eval()(x), theirs.eval()(a))
+
+
+def test_numpy_weights_of_a_resnet101(monkeypatch):  # OE-09
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks/gpu"))
+    from nets import resnet50  # of any depth
+    from sklearn.datasets import load_sample_image
+
+    theirs, ours = (resnet50(lib, (3, 4, 23, 3), 64, 1000).eval() for lib in (torch, sl))
+    ours.load_state_dict({n: v.numpy() for n, v in theirs.state_dict().items()})
+    image = torch.from_numpy(load_sample_image("china.jpg")[:448:2, :448:2].transpose(2, 0, 1)[None] / np.float32(255)).float()
+    with torch.no_grad(), sl.no_grad():
+        b, y = theirs(image), ours(to_sl(image))
+    assert_same(y / y.abs().max(), b / b.abs().max(), 1e-4)
+    assert y.argmax().item() == b.argmax().item()
 
 
 def test_assignment_of_states():
