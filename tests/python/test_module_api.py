@@ -292,7 +292,9 @@ def test_states_of_torch_and_numpy_load():  # OE-09
     with torch.no_grad():
         for p in theirs.parameters():
             p.normal_()
-    for state in ({n: v.numpy() for n, v in theirs.state_dict().items()}, theirs.state_dict()):
+    other = dict(theirs.named_parameters()) | dict(theirs.named_buffers())  # that require gradients
+    halves = {n: v.double() for n, v in theirs.state_dict().items()}
+    for state in ({n: v.numpy() for n, v in theirs.state_dict().items()}, theirs.state_dict(), other, halves):
         ours.load_state_dict(net(nn).state_dict())
         weight = ours[0].weight
         assert repr(ours.load_state_dict(state)) == "<All keys matched successfully>"
@@ -313,6 +315,14 @@ def test_numpy_weights_of_a_resnet101(monkeypatch):  # OE-09
         b, y = theirs(image), ours(to_sl(image))
     assert_same(y / y.abs().max(), b / b.abs().max(), 1e-4)
     assert y.argmax().item() == b.argmax().item()
+
+
+def test_states_of_bfloat16_load():
+    theirs, ours = torch.nn.Linear(3, 4).bfloat16(), nn.Linear(3, 4).bfloat16()
+    ours.load_state_dict(theirs.state_dict())
+    assert_same(ours.float().weight, theirs.float().weight, 0)
+    with pytest.raises(RuntimeError, match="an exception occurred|expected sluice.Tensor"):
+        ours.load_state_dict({"weight": [[1.0] * 3] * 4, "bias": np.array(["a"] * 4)})
 
 
 def test_assignment_of_states():

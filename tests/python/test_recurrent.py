@@ -219,7 +219,7 @@ REFUSED = [
     lambda N, L, U: N.GRU(3, 4)(L.zeros(2, 2, 3), L.zeros(1, 4)), lambda N, L, U: N.GRU(3, 4)(L.zeros(2, 3), L.zeros(1, 1, 4)),
     lambda N, L, U: N.RNN(3, 4)(L.zeros(2, 2, 3), L.zeros(2, 2, 4)), lambda N, L, U: N.RNN(3, 4)(L.zeros(2, 2, 3).double()),
     lambda N, L, U: N.RNN(3, 4)(L.zeros(0, 2, 3)), lambda N, L, U: N.RNN(3, 4, nonlinearity="x"), lambda N, L, U: N.GRU(3, 4, proj_size=2),
-    lambda N, L, U: N.LSTM(3, 4, proj_size=4), lambda N, L, U: N.LSTM(3, 0), lambda N, L, U: N.LSTM(3, 4, 0),
+    lambda N, L, U: N.LSTM(0, 4), lambda N, L, U: N.LSTM(3, 4, proj_size=4), lambda N, L, U: N.LSTM(3, 0), lambda N, L, U: N.LSTM(3, 4, 0),
     lambda N, L, U: N.LSTM(3, 4, dropout=2), lambda N, L, U: N.LSTM(3, 4.0), lambda N, L, U: N.LSTM(3, 4, proj_size=-1),
     lambda N, L, U: N.RNNBase("x", 3, 4), lambda N, L, U: N.LSTM(3, 4, 2, nonlinearity="relu"),
     lambda N, L, U: N.LSTMCell(3, 4)(L.zeros(1, 2, 3)), lambda N, L, U: N.LSTMCell(3, 4)(L.zeros(2, 5)),

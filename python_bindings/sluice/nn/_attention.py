@@ -99,6 +99,8 @@ def multi_head_attention_forward(
         attn_mask, is_causal = float_mask(attn_mask, "attn_mask", query.dtype), False
     if embed_dim != embed_dim_to_check:
         raise AssertionError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {embed_dim}")
+    if key.shape[1] != batch:
+        raise RuntimeError(f"multi_head_attention_forward: key has a batch of {key.shape[1]}; query has one of {batch}")
     head = embed_dim // num_heads
     if head * num_heads != embed_dim:
         raise AssertionError(f"embed_dim {embed_dim} not divisible by num_heads {num_heads}")

@@ -146,7 +146,10 @@ class StateOfModule:
             if not hasattr(source, "__array__"):
                 return (f'While copying the parameter named "{key}", expected sluice.Tensor or Tensor-like object from checkpoint '
                         f"but received {type(source)}")
-            source = sluice.as_tensor(source)
+            try:
+                source = _tensor_of(source)
+            except Exception as error:
+                return f'While copying the parameter named "{key}", of {type(source)}, an exception occurred : {error.args}.'
         if is_lazy(source):
             return None if is_lazy(target) else (
                     f'While copying the parameter named "{key}": the checkpoint has an uninitialized parameter; call the lazy '
@@ -210,6 +213,17 @@ class StateOfModule:
         if errors:
             raise RuntimeError(f"Error(s) in loading state_dict for {type(self).__name__}:\n\t" + "\n\t".join(errors))
         return _IncompatibleKeys(missing, unexpected)
+
+
+def _tensor_of(array: Any) -> Tensor:
+    """An array of NumPy, or a tensor of torch, as a tensor that shares its memory where possible."""
+    import sluice
+
+    if hasattr(array, "detach"):
+        array = array.detach()
+    if hasattr(array, "__dlpack__") and not isinstance(array, (sluice._numpy().ndarray, sluice._numpy().generic)):
+        return sluice.from_dlpack(array)
+    return sluice.as_tensor(array)
 
 
 def _quoted(key: str) -> str:

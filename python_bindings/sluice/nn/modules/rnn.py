@@ -36,7 +36,7 @@ class RNNBase(Module):
         for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
             if not isinstance(value, int):
                 raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
-            if value <= 0 and name != "input_size":
+            if value <= 0:
                 raise ValueError(f"{name} must be greater than zero")
         if proj_size < 0:
             raise ValueError("proj_size should be a positive integer or zero to disable projections")

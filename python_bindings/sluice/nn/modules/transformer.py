@@ -11,7 +11,6 @@ from sluice._C import Tensor
 from sluice.nn import functional as F
 from sluice.nn import init
 from sluice.nn._attention import dtype_of, float_mask
-from sluice.nn.modules.activation import Dropout
 from sluice.nn.modules.attention import MultiheadAttention
 from sluice.nn.modules.container import ModuleList
 from sluice.nn.modules.linear import Linear
@@ -39,6 +38,8 @@ class _Layer(Module):
     def __init__(self, attentions: tuple, d_model: int, nhead: int, dim_feedforward: int, dropout: float, activation: Any,
                  layer_norm_eps: float, batch_first: bool, norm_first: bool, bias: bool, device: Any, dtype: Any) -> None:
         super().__init__()
+        from sluice.nn import Dropout
+
         made = {"device": device, "dtype": dtype}
         for name in attentions:
             setattr(self, name, MultiheadAttention(d_model, nhead, dropout=dropout, batch_first=batch_first, bias=bias, **made))

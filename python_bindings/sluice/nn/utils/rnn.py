@@ -116,7 +116,13 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
 
     enforce_sorted: lengths must fall; else they are sorted, and unpacking restores the order.
     """
+    if isinstance(lengths, Tensor) and lengths.dim() != 1:
+        raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D {lengths.device} "
+                           f"{lengths.dtype} tensor")
     lengths = _ints("pack_padded_sequence", "lengths", lengths)
+    if input.dim() < 2:
+        raise IndexError(f"pack_padded_sequence: input has {input.dim()} dims; must be (time, batch, ...), or (batch, time, ...) with "
+                         "batch_first")
     if batch_first:
         input = input.transpose(0, 1)
     if input.numel() == 0:
