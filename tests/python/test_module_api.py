@@ -35,7 +35,6 @@ EXCEPT = {
     "RNNBase.__setattr__": "an argument that is given by position has another name",
     "RNNBase.__setstate__": "an argument that is given by position has another name",
     "utils.rnn.bind": "is no part of torch's documentation",
-    "utils.parametrizations.orthogonal": "needs a matrix exponential and solvers",
 }
 
 

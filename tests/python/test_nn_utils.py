@@ -157,6 +157,35 @@ def test_parametrized_weights_of_an_lstm():
     alike(ours, theirs)
 
 
+@pytest.mark.skipif(not hasattr(sl, "linalg"), reason="sluice.linalg is not built")
+@pytest.mark.parametrize("name, trivial", [("matrix_exp", True), ("cayley", True), ("householder", True), ("householder", False),
+                                           (None, True)])
+@pytest.mark.parametrize("sizes", [(4, 4), (3, 5), (6, 2)], ids=str)
+def test_orthogonal_weights(name, trivial, sizes):
+    theirs, ours = pair("Linear", *sizes)
+    for net, lib in ((theirs, T), (ours, U)):
+        torch.manual_seed(6), sl.manual_seed(6)
+        lib.parametrizations.orthogonal(net, "weight", name, use_trivialization=trivial)
+    assert repr(ours) == repr(theirs)
+    alike(ours, theirs)
+    trained_alike(ours, theirs, (5, sizes[0]))
+    with torch.no_grad():
+        for p in theirs.parameters():
+            p += 0.1
+    ours.load_state_dict(theirs.state_dict())
+    trained_alike(ours, theirs, (5, sizes[0]))
+    graphed_alike(ours, theirs, (5, sizes[0]))
+
+
+def test_bad_orthogonal_weights_are_refused():
+    with pytest.raises(ValueError, match="Expected a matrix or batch of matrices. Got a tensor of 1 dimensions."):
+        U.parametrizations.orthogonal(nn.Linear(2, 2), "bias")
+    with pytest.raises(ValueError, match="has no parameter or buffer with name 'nope'"):
+        U.parametrizations.orthogonal(nn.Linear(2, 2), "nope")
+    with pytest.raises(ValueError, match='orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: x'):
+        U.parametrizations.orthogonal(nn.Linear(2, 2), orthogonal_map="x")
+
+
 def test_old_weight_norm_checkpoints_load():
     old, new = U.weight_norm(nn.Linear(3, 4)), U.parametrizations.weight_norm(nn.Linear(3, 4))
     new.load_state_dict(old.state_dict())

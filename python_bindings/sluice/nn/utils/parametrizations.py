@@ -9,6 +9,7 @@ from sluice._C import Tensor
 from sluice.nn import functional as F
 from sluice.nn.modules.module import Module
 from sluice.nn.utils import parametrize
+from sluice.nn.utils._orthogonal import orthogonal as orthogonal
 from sluice.nn.utils._spectral_norm import default_dim, drawn, matrix_of, sigma_of
 from sluice.nn.utils._weight_norm import norm_except_dim, weight_of
 
