@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from typing import Any, Callable
 
 from sluice._C import Tensor
 from sluice._trace import module_scope, state as trace_state
@@ -27,22 +27,31 @@ def _name_of(value: Any) -> str:
     return type(value).__name__
 
 
+def _forward_unimplemented(self: Module, *input: Any) -> None:
+    raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+
+
 class Module(StateOfModule):
     """Base of all networks. Assigning a Parameter, a Module or (via register_buffer) a Tensor registers it."""
 
     training: bool
     dump_patches = False
+    call_super_init = False  # True: __init__ passes its arguments on to the next class
     _version = 1
     _debug = None  # what debug() asked for, in nn.Graph
     config = ModuleConfig.of_module()  # for nn.Graph; an attribute of this name that a module sets hides it
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if args or kwargs:
-            raise TypeError(f"{type(self).__name__}.__init__(): unexpected arguments: {args or kwargs}; Module takes none")
+        if not self.call_super_init:
+            if kwargs:
+                raise TypeError(f"{type(self).__name__}.__init__() got an unexpected keyword argument '{next(iter(kwargs))}'")
+            if args:
+                raise TypeError(f"{type(self).__name__}.__init__() takes 1 positional argument but {len(args) + 1} were given")
         self.__dict__.update({name: OrderedDict() for name in _TABLES}, training=True, _non_persistent_buffers_set=set())
+        if self.call_super_init:
+            super().__init__(*args, **kwargs)
 
-    def forward(self, *input: Any) -> None:
-        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+    forward: Callable[..., Any] = _forward_unimplemented
 
     # Registration
 
