@@ -97,13 +97,13 @@ def trunc_normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, a: float = -
 
     def draw():
         """Draws, and which of them count."""
-        drawn = sluice.empty_like(tensor)
+        drawn = sluice.empty(tensor.shape, dtype=tensor.dtype)
         if within > 0.3:
             drawn.normal_(mean, std, generator=generator)
             return drawn, (drawn >= a) & (drawn <= b)
         drawn.uniform_(a, b, generator=generator)
         density = ((drawn - mean) / std).square() * -0.5 + 0.5 * peak * peak
-        return drawn, sluice.empty_like(tensor).uniform_(generator=generator).log() <= density
+        return drawn, sluice.empty(tensor.shape, dtype=tensor.dtype).uniform_(generator=generator).log() <= density
 
     result, fine = draw()
     while not fine.all():
@@ -205,11 +205,11 @@ def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Any = No
         raise ValueError("Only tensors with 2 dimensions are supported")
     rows, cols = tensor.shape
     zeros = math.ceil(sparsity * rows)
-    tensor.normal_(0, std, generator=generator)
+    drawn = sluice.empty(rows, cols, dtype=tensor.dtype).normal_(0, std, generator=generator)
     keep = sluice._numpy().ones((rows, cols), dtype=bool)
     for col in range(cols):
         keep[sluice.randperm(rows)[:zeros].numpy(), col] = False
-    return tensor.masked_fill_(sluice.tensor(~keep), 0)
+    return tensor.copy_(drawn.masked_fill(sluice.tensor(~keep), 0))
 
 
 def bias_like_fan_in_(bias: Any, weight: Any) -> None:

@@ -60,9 +60,6 @@ class _OfAll:
         self.backward_pre, self.backward = OrderedDict(), OrderedDict()
         self.parameter, self.buffer, self.module = OrderedDict(), OrderedDict(), OrderedDict()
 
-    def any_at_calls(self) -> bool:
-        return bool(self.forward_pre or self.forward or self.backward_pre or self.backward)
-
 
 of_all = _OfAll()
 

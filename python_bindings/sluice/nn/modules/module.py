@@ -23,6 +23,10 @@ _TABLES = ("_parameters", "_buffers", "_modules", "_forward_pre_hooks", "_forwar
            "_load_state_dict_post_hooks")
 
 
+# Looked at in every call.
+_pre, _post, _backward_pre, _backward = of_all.forward_pre, of_all.forward, of_all.backward_pre, of_all.backward
+
+
 def _name_of(value: Any) -> str:
     return type(value).__name__
 
@@ -180,7 +184,7 @@ class Module(StateOfModule):
 
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         if (self._forward_pre_hooks or self._forward_hooks or self._backward_pre_hooks or self._backward_hooks
-                or of_all.any_at_calls()):
+                or _pre or _post or _backward_pre or _backward):
             return call_with_hooks(self, args, kwargs)
         return self.forward(*args, **kwargs)
 

@@ -12,8 +12,12 @@ from sluice._C import Tensor
 
 def _values(t: Tensor) -> Any:
     """As a NumPy array: masks are made on the host."""
-    t = t.detach()
+    t = t.detach().cpu()
     return (t.float() if t.dtype in (sluice.bfloat16, sluice.float16) else t).numpy()
+
+
+def _mask(values: Any, like: Tensor) -> Tensor:
+    return sluice.tensor(values).to(device=like.device, dtype=like.dtype)
 
 
 class BasePruningMethod(abc.ABC):
@@ -132,10 +136,10 @@ class PruningContainer(BasePruningMethod):
             where = ...
         else:
             raise ValueError(f"Unrecognized PRUNING_TYPE {method.PRUNING_TYPE}")
-        part = method.compute_mask(sluice.tensor(np.ascontiguousarray(_values(t)[where])).to(t.dtype),
-                                   sluice.tensor(np.ascontiguousarray(mask[where])).to(default_mask.dtype))
+        part = method.compute_mask(_mask(np.ascontiguousarray(_values(t)[where]), t),
+                                   _mask(np.ascontiguousarray(mask[where]), default_mask))
         mask[where] = _values(part)
-        return sluice.tensor(mask).to(default_mask.dtype)
+        return _mask(mask, default_mask)
 
 
 class Identity(BasePruningMethod):
@@ -174,7 +178,7 @@ class _ByAmount(BasePruningMethod):
         """The mask with the elements of these flat indices 0."""
         values = _values(mask).copy()
         values.reshape(-1)[gone] = 0
-        return sluice.tensor(values).to(mask.dtype)
+        return _mask(values, mask)
 
 
 class RandomUnstructured(_ByAmount):
@@ -228,7 +232,7 @@ class _Structured(_ByAmount):
     def _channels(self, t: Tensor, default_mask: Tensor, gone: Any) -> Tensor:
         keep = _values(default_mask).copy()
         sluice._numpy().moveaxis(keep, self.dim, 0)[gone] = 0
-        return sluice.tensor(keep).to(default_mask.dtype)
+        return _mask(keep, default_mask)
 
 
 class RandomStructured(_Structured):
