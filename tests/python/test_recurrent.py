@@ -268,3 +268,25 @@ def test_weights_follow_conversions_and_copies():
     assert_same(again(sl.tensor(x))[0].float(), torch.from_numpy(net(sl.tensor(x).float())[0].detach().numpy()))
     net.weight_hh_l0 = nn.Parameter(sl.zeros(16, 4))
     assert net._flat_weights[1] is net.weight_hh_l0 and net.all_weights[0][1] is net.weight_hh_l0
+
+
+class Runs(nn.Graph):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def build(self, x):
+        return self.net(x)
+
+
+def test_batches_of_several_sizes_in_one_plan():
+    for net, dim in ((nn.LSTM(3, 4, 2, bidirectional=True), 1), (nn.GRU(3, 4, batch_first=True), 0)):
+        graph = Runs(net)
+        graph.config.set_dims({"x": {dim: sl.Dim("batch", max=4)}})
+        for n in (3, 4, 1):
+            x = sl.randn(n, 5, 3).transpose(0, dim)
+            output, state = graph(x)
+            expected, last = net(x)
+            assert sl.allclose(output, expected, atol=1e-6)
+            for p, q in zip(listed(state), listed(last), strict=True):
+                assert p.shape[1] == n and sl.allclose(p, q, atol=1e-6)

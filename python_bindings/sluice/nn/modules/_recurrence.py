@@ -15,15 +15,19 @@ from sluice.nn import functional as F
 
 
 class _Parts(Function):
-    """Rows in parts of the given sizes. Their gradient is one cat; that of slices would be a sum of as many whole tensors."""
+    """The steps of (time, batch, width), or of packed rows with the batch sizes of the steps.
+
+    The gradient is one stack, or one cat; that of slices would be a sum of as many whole tensors.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, sizes: Any) -> Any:
-        return tuple(x.split(sizes))
+    def forward(ctx: Any, x: Tensor, sizes: list[int] | None) -> Any:
+        ctx.packed = sizes is not None
+        return tuple(x.unbind(0) if sizes is None else x.split(sizes))
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return sluice.cat(grads), None
+        return sluice.cat(grads) if ctx.packed else sluice.stack(grads), None
 
 
 def project(mode: str, x: Tensor, weights: dict[str, Tensor]) -> Tensor:
@@ -61,12 +65,9 @@ def run(mode: str, data: Tensor, sizes: list[int] | None, states: tuple, weights
     Sequences of a packed batch are longest first. Forwards, the states of those that have ended are put aside; backwards,
     sequences join at their last step with their initial state.
     """
-    shape = data.shape
-    if sizes is None:
-        sizes = [shape[1]] * shape[0]
-        data = data.reshape(shape[0] * shape[1], shape[2])
-    projected = project(mode, data, weights)
-    parts = _Parts.apply(projected, sizes) if len(sizes) > 1 else (projected,)
+    packed, shape = sizes is not None, data.shape
+    parts = _Parts.apply(project(mode, data, weights), sizes)
+    sizes = sizes if packed else [shape[1]] * shape[0]
     initial, ended, outputs = states, [], [None] * len(sizes)
     now = sizes[-1] if reverse else sizes[0]
     states = tuple(s[:now] for s in initial) if now < initial[0].shape[0] else initial
@@ -81,6 +82,4 @@ def run(mode: str, data: Tensor, sizes: list[int] | None, states: tuple, weights
         outputs[t] = states[0]
     if ended:
         states = tuple(sluice.cat(rows) for rows in zip(states, *reversed(ended)))
-    if len(shape) == 3:
-        return sluice.stack(outputs), states
-    return sluice.cat(outputs), states
+    return sluice.cat(outputs) if packed else sluice.stack(outputs), states
