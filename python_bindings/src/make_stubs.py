@@ -194,8 +194,7 @@ def package_lines():
             lines.append(f"from {node.module} import *")
         elif isinstance(node, ast.ImportFrom):
             lines += [f"from {node.module} import {a.name} as {a.asname or a.name}" for a in node.names]
-    for name, target in sluice._LAZY.items():
-        lines.append("from {} import {} as {}".format(*target.rpartition(".")[::2], name))
+    lines += [f"from sluice import {name} as {name}" for name in sorted(sluice._MODULES)] + ["from sluice._C import ops as ops"]
     lines += [f"from {module} import {name} as {name}" for name, module in sluice._LAZY_NAMES.items()]
     for name, member in vars(sluice).items():
         if isinstance(member, _C.dtype) and name not in vars(_C):

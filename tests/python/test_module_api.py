@@ -27,7 +27,7 @@ CLASSES = ["Module", "Sequential", "ModuleList", "ModuleDict", "ParameterList", 
            "TransformerEncoderLayer", "TransformerDecoderLayer", "LazyLinear", "LazyConv1d", "LazyConv2d", "LazyConv3d",
            "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d", "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d",
            "Parameter", "Buffer", "UninitializedParameter", "UninitializedBuffer"]
-PLACES = ["init", "utils.rnn", "utils.prune", "utils.parametrize", "utils.parametrizations"]
+PLACES = ["init", "utils.rnn", "utils.stateless", "utils.prune", "utils.parametrize", "utils.parametrizations"]
 EXCEPT = {
     "__new__": "tensors are made by __init__ here",
     "__reduce_ex__": "an argument that is given by position has another name",
@@ -62,6 +62,8 @@ def test_signatures_are_torchs():
                 reasons = {method, f"{name}.{method}"} & set(EXCEPT)
                 assert reasons, f"{name}.{method}: {ours and signature(ours)}; torch has {signature(theirs)}"
                 used |= reasons
+        if name.startswith("Lazy"):
+            assert signature(getattr(nn, name)) == signature(getattr(torch.nn, name))
     for place in PLACES:
         ours, theirs = nn, torch.nn
         for part in place.split("."):
@@ -505,7 +507,7 @@ def test_conversions_keep_the_objects():
 
 def test_what_is_refused_says_what_to_use():
     m = nn.Linear(1, 1)
-    for call, text in ((m.compile, "use sluice.nn.Graph"), (m.share_memory, "sluice.distributed"),
+    for call, text in ((m.compile, "use sluice.nn.Graph"),
                        (lambda: nn.Parameter([1.0]), "must be a Tensor"), (lambda: nn.Parameter(sl.ones(2).long()), "floating point"),
                        (lambda: nn.modules.module.register_module_backward_hook(print), "register_module_full_backward_hook")):
         with pytest.raises((NotImplementedError, TypeError, RuntimeError), match=text):
@@ -647,7 +649,7 @@ def test_texts_are_torchs():
 LAZY = [("LazyLinear", (3,), (2, 4)), ("LazyLinear", (3, False), (5, 2, 4)), ("LazyConv1d", (4, 3), (2, 3, 7)),
         ("LazyConv2d", (4, 3, 2, 1, 1, 2), (2, 4, 7, 7)), ("LazyConv3d", (2, 2), (3, 4, 4, 4)), ("LazyConvTranspose1d", (4, 3), (2, 3, 5)),
         ("LazyConvTranspose2d", (4, 3, 2), (2, 3, 4, 4)), ("LazyConvTranspose3d", (2, 2), (1, 2, 3, 3, 3)),
-        ("LazyBatchNorm1d", (), (4, 3)), ("LazyBatchNorm2d", (1e-3, 0.2), (2, 3, 4, 4)), ("LazyBatchNorm3d", (1e-5, 0.1, False), (2, 3, 2, 2, 2))]
+        ("LazyBatchNorm1d", (), (4, 3)), ("LazyBatchNorm1d", (1e-5, 0.1, True, False), (4, 3)), ("LazyBatchNorm2d", (1e-3, 0.2), (2, 3, 4, 4)), ("LazyBatchNorm3d", (1e-5, 0.1, False), (2, 3, 2, 2, 2))]
 
 
 @pytest.mark.parametrize("kind, args, shape", LAZY, ids=str)

@@ -430,14 +430,14 @@ def test_calls_with_other_parameters():
         mine = {n: to_sl(t) for n, t in given.items()}
         with torch.no_grad():
             yours = {n: t.clone().requires_grad_(t.requires_grad) for n, t in given.items()}
-        y, b = sl.func.functional_call(ours, mine, to_sl(a), **form), torch.func.functional_call(theirs, yours, a, **form)
+        y, b = U.stateless.functional_call(ours, mine, to_sl(a), **form), torch.func.functional_call(theirs, yours, a, **form)
         assert_same(y, b)
         y.sum().backward(), b.sum().backward()
         assert_same(mine["0.weight"].grad, yours["0.weight"].grad, 1e-3)
         assert_same(mine["1.running_mean"], yours["1.running_mean"])  # written in place
     after = {n: p.tolist() for n, p in ours.state_dict().items() if "num_batches" not in n and "running_var" not in n}
     assert all(before[n] == v for n, v in after.items())
-    assert_same(sl.func.functional_call(ours.eval(), ({"0.bias": sl.ones(3)}, {"2.bias": sl.zeros(3)}), (to_sl(a),)),
+    assert_same(U.stateless.functional_call(ours.eval(), ({"0.bias": sl.ones(3)}, {"2.bias": sl.zeros(3)}), (to_sl(a),)),
                 torch.func.functional_call(theirs.eval(), ({"0.bias": torch.ones(3)}, {"2.bias": torch.zeros(3)}), (a,)), 1e-3)
     line = nn.Linear(2, 2)
     assert sl.equal(U.stateless.functional_call(line, {}, sl.ones(1, 2)), line(sl.ones(1, 2)))
@@ -453,12 +453,12 @@ def test_bad_calls_with_other_parameters():
         for lib, net in ((torch, theirs), (sl, ours)):
             args, kwargs = call(lib)
             with pytest.raises(Exception) as error:
-                lib.func.functional_call(net, *args, lib.zeros(1, 2), **kwargs)
+                (U.stateless if lib is sl else torch.func).functional_call(net, *args, lib.zeros(1, 2), **kwargs)
             errors.append(error.value)
         assert type(errors[0]) is type(errors[1])
         assert str(errors[0]).replace("torch.", "sluice.") == str(errors[1])
     with pytest.raises(ValueError, match="got multiple values for keys .*which are tied"):
-        sl.func.functional_call(tied(nn), {"0.weight": sl.zeros(3, 3), "2.weight": sl.ones(3, 3)}, sl.zeros(2, 3))
+        U.stateless.functional_call(tied(nn), {"0.weight": sl.zeros(3, 3), "2.weight": sl.ones(3, 3)}, sl.zeros(2, 3))
 
 
 class Inner(nn.Graph):
@@ -467,13 +467,13 @@ class Inner(nn.Graph):
         self.net = net
 
     def build(self, x, weight):
-        return sl.func.functional_call(self.net, {"weight": weight}, x)
+        return U.stateless.functional_call(self.net, {"weight": weight}, x)
 
 
 def test_calls_with_other_parameters_in_graphs():
     net, x, w = nn.Linear(3, 3), sl.randn(2, 3), sl.randn(3, 3)
     weight = net.weight
-    assert sl.allclose(Inner(net)(x, w), sl.func.functional_call(net, {"weight": w}, x)) and net.weight is weight
+    assert sl.allclose(Inner(net)(x, w), U.stateless.functional_call(net, {"weight": w}, x)) and net.weight is weight
 
 
 INITS = [("uniform_", (-2, 3)), ("normal_", (1, 2)), ("constant_", (4,)), ("xavier_uniform_", (2.0,)), ("xavier_normal_", ()),

@@ -7,6 +7,7 @@ from typing import Any
 
 import sluice
 from sluice import _C
+from sluice.nn import init
 from sluice.nn.modules.conv import (
     Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, tuple_of)
 from sluice.nn.modules.linear import Linear
@@ -127,12 +128,13 @@ class LazyNorm(LazyModuleMixin):
     """Of lazy batch and instance norms: num_features is the first input's dim 1."""
 
     def __init__(self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True, track_running_stats: bool = True,
-                 device: Any = None, dtype: Any = None) -> None:
+                 device: Any = None, dtype: Any = None, *, bias: bool = True) -> None:
         super().__init__(0, eps, momentum, False, False)
         self.affine, self.track_running_stats = affine, track_running_stats
         if affine:
             self.weight = UninitializedParameter(device=device, dtype=dtype)
-            self.bias = UninitializedParameter(device=device, dtype=dtype)
+            if bias:
+                self.bias = UninitializedParameter(device=device, dtype=dtype)
         if track_running_stats:
             self.running_mean = UninitializedBuffer(device=device, dtype=dtype)
             self.running_var = UninitializedBuffer(device=device, dtype=dtype)
@@ -140,15 +142,18 @@ class LazyNorm(LazyModuleMixin):
 
     def reset_parameters(self) -> None:
         if self.num_features != 0:
-            super().reset_parameters()
+            self.reset_running_stats()
+            for tensor, fill in ((self.weight, init.ones_), (self.bias, init.zeros_)):
+                if tensor is not None:
+                    fill(tensor)
 
     def initialize_parameters(self, input: Any) -> None:
         uninitialized = self.has_uninitialized_params()
         self.num_features = input.shape[1]
         if uninitialized:
-            tensors = [self.weight, self.bias] if self.affine else []
-            for tensor in tensors + ([self.running_mean, self.running_var] if self.track_running_stats else []):
-                tensor.materialize((self.num_features,))
+            for tensor in (self.weight, self.bias, self.running_mean, self.running_var):
+                if is_lazy(tensor):
+                    tensor.materialize((self.num_features,))
             self.reset_parameters()
 
 

@@ -327,6 +327,12 @@ class Module(StateOfModule):
         for p in self.parameters():
             clear_grad(p, set_to_none)
 
+    def share_memory(self) -> Any:
+        """Tensor.share_memory_ of all parameters and buffers."""
+        for t in (*self.parameters(), *self.buffers()):
+            t.share_memory_()
+        return self
+
     def apply(self, fn: Any) -> Any:
         for module in self.children():
             module.apply(fn)
@@ -419,10 +425,6 @@ class Module(StateOfModule):
 
     def mtia(self, device: Any = None) -> Any:
         return self._to_kind("mtia", device)
-
-    def share_memory(self) -> Any:
-        raise NotImplementedError("share_memory: parameters are in the memory of this process; send state_dict() to others, or train "
-                                  "with sluice.distributed, which keeps those of all ranks equal")
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError("Module.compile: use sluice.nn.Graph: assign the module to an attribute of a Graph and call it in "

@@ -13,7 +13,6 @@ from sluice.nn.parameter import Parameter
 
 
 class _BatchNorm(Module):
-    _version = 2  # since state_dict() has num_batches_tracked
     ranks = ()
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True,
@@ -29,6 +28,15 @@ class _BatchNorm(Module):
         self.register_buffer("num_batches_tracked", sluice.tensor(0, dtype=sluice.int64) if stats else None)
         self.reset_parameters()
 
+    _version = 2  # since state_dict() has num_batches_tracked
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *args: Any) -> None:
+        version, key = local_metadata.get("version"), f"{prefix}num_batches_tracked"
+        if (version is None or version < 2) and self.track_running_stats and key not in state_dict:
+            count = self.num_batches_tracked
+            state_dict[key] = sluice.tensor(0, dtype=sluice.int64) if count is None else count
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
+
     def reset_running_stats(self) -> None:
         if self.track_running_stats:
             self.running_mean.zero_()
@@ -40,13 +48,6 @@ class _BatchNorm(Module):
         if self.affine:
             init.ones_(self.weight)
             init.zeros_(self.bias)
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *args: Any) -> None:
-        version, key = local_metadata.get("version"), f"{prefix}num_batches_tracked"
-        if (version is None or version < 2) and self.track_running_stats and key not in state_dict:
-            count = self.num_batches_tracked
-            state_dict[key] = sluice.tensor(0, dtype=sluice.int64) if count is None else count
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
     def forward(self, input: Any) -> Tensor:
         if input.dim() not in self.ranks:

@@ -1,4 +1,4 @@
-"""Modules called with other parameters: torch.func.functional_call."""
+"""Modules called with other parameters: torch.nn.utils.stateless, torch.func.functional_call."""
 
 from __future__ import annotations
 
@@ -55,26 +55,26 @@ def _replaced(module: Module, given: dict[str, Any], tie_weights: bool, strict: 
             table[key] = value
 
 
-def functional_call(module: Module, parameter_and_buffer_dicts: Any, args: Any = None, kwargs: Any = None, *,
+def functional_call(module: Module, parameters_and_buffers: Any, args: Any = None, kwargs: Any = None, *,
                     tie_weights: bool = True, strict: bool = False) -> Any:
     """module(*args, **kwargs) with tensors by name in the place of its parameters and buffers; torch.func.functional_call.
 
-    parameter_and_buffer_dicts: a dict, or several with different names. args: a tuple, or one argument. tie_weights: a tensor
+    parameters_and_buffers: a dict, or several with different names. args: a tuple, or one argument. tie_weights: a tensor
     stands for all names of a shared parameter. strict: all names must be there, and no others.
     """
-    if isinstance(parameter_and_buffer_dicts, dict):
-        given = parameter_and_buffer_dicts
-    elif isinstance(parameter_and_buffer_dicts, (list, tuple)):
-        if not all(isinstance(d, dict) for d in parameter_and_buffer_dicts):
+    if isinstance(parameters_and_buffers, dict):
+        given = parameters_and_buffers
+    elif isinstance(parameters_and_buffers, (list, tuple)):
+        if not all(isinstance(d, dict) for d in parameters_and_buffers):
             raise ValueError("Expected all elements of parameter_and_buffer_dicts to be dictionaries")
-        keys = [key for d in parameter_and_buffer_dicts for key in d]
+        keys = [key for d in parameters_and_buffers for key in d]
         repeated = [key for key in dict.fromkeys(keys) if keys.count(key) > 1]
         if repeated:
             raise ValueError(f"{repeated} appeared in multiple dictionaries; behavior of functional call is ambiguous")
-        given = {key: value for d in parameter_and_buffer_dicts for key, value in d.items()}
+        given = {key: value for d in parameters_and_buffers for key, value in d.items()}
     else:
         raise ValueError("Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got "
-                         f"{type(parameter_and_buffer_dicts)}")
+                         f"{type(parameters_and_buffers)}")
     args = () if args is None else args if isinstance(args, tuple) else (args,)
     with _replaced(module, given, tie_weights, strict):
         return module(*args, **(kwargs or {}))
