@@ -183,8 +183,9 @@ def test_verbose_schedules_print_each_step(capsys):  # LR-14
     schedule = sl.optim.lr_scheduler.ExponentialLR(optim, 0.5, verbose=True)
     expected = []
     for step in range(1, 4):
+        optim.step()
         schedule.step()
-        expected.append(f"step {step}: the learning rate of group 0 is {schedule.get_lr()[0]:.6g}")
+        expected.append(f"step {step}: the learning rate of group 0 is {schedule.get_lr(step)[0]:.6g}")
     assert capsys.readouterr().out.splitlines()[1:] == expected
     graph = TrainGraph(model, optim, schedule)
     for _ in range(2):

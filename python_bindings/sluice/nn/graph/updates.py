@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from typing import Any, Iterator
 
 import sluice
@@ -83,14 +84,9 @@ class Updates:
     def refresh(self) -> str | None:
         """Before a call: what was set by hand reaches the plan. Says what a plan that is there cannot follow."""
         for i, compiled in enumerate(self._compiled):
-            change = compiled.change()
+            change = compiled.refresh()
             if change is not None:
                 return f"of optimizer {i} ({type(compiled.optim).__name__}), {change}"
-        for optim, lr_sch in self.pairs:
-            optim.numbers.refresh(optim._groups)
-            if lr_sch is not None:
-                _plan_of(lr_sch).refresh(calling=True)
-            optim._opt_called = True
         return None
 
 
@@ -98,42 +94,62 @@ class _Compiled:
     """What plans have of an optimizer and its schedule as constants, and which tensors are their variables."""
 
     def __init__(self, optim: Any, lr_sch: Any) -> None:
-        self.optim, self._lr_sch = optim, lr_sch
-        self._params = [list(group["params"]) for group in optim._groups]
-        self._state = [(p, optim.state[p], dict(optim.state[p])) for p in itertools.chain(*self._params) if p in optim.state]
-        self._variables = optim.numbers.variables(optim._groups)
-        self._tensors = {place: optim.numbers.tensor(optim._groups, *place) for place in self._variables}
+        self.optim, self._schedule = optim, lr_sch and _plan_of(lr_sch)
+        groups = optim._groups
+        self._params = [list(group["params"]) for group in groups]
+        self._state = list(optim.state.values())
+        self._tensors = [(state, list(state.values())) for state in self._state]
+        self._variables = {place: optim.numbers.tensor(groups, *place) for place in optim.numbers.variables(groups)}
         self._constants = self._constants_now()
-        self._schedule = lr_sch and _schedule_constants(lr_sch)
+        self._of_schedule = self._schedule and self._schedule.constants()
+        self._watch()
 
     def _constants_now(self) -> Any:
-        return self.optim.numbers.constants(self.optim._groups, self.optim.defaults, self._variables, self._lr_sch is not None)
+        return self.optim.numbers.constants(self.optim._groups, self.optim.defaults, self._variables, self._schedule is not None)
 
-    def change(self) -> str | None:
-        """What is not as it was, for people; numbers that are others now are variables from then on."""
-        optim = self.optim
-        groups = optim._groups
+    def _watch(self) -> None:
+        """Remembers objects: as long as all are the same ones, nothing has changed."""
+        sources = [group.values for group in self.optim._groups] + (self._schedule.watched() if self._schedule else [])
+        self._objects = [(source, list(source())) for source in sources]
+
+    def refresh(self) -> str | None:
+        """Before a call. Says what is not as it was, for people; numbers that are others now are variables from then on."""
+        optim, groups = self.optim, self.optim._groups
         if len(groups) != len(self._params):
             return f"the number of parameter groups: {len(self._params)} were compiled, and there are {len(groups)}"
         for i, (group, params) in enumerate(zip(groups, self._params)):
-            if len(params) != len(group["params"]) or any(a is not b for a, b in zip(params, group["params"])):
+            if not _identical(params, group["params"]):
                 return f"the parameters of group {i}"
-        for p, state, tensors in self._state:
-            if optim.state.get(p) is not state or len(state) != len(tensors) or any(state.get(k) is not t for k, t in tensors.items()):
-                return "its state: it was cleared or replaced"
+        if not _identical(self._state, optim.state.values()) or not all(_identical(t, s.values()) for s, t in self._tensors):
+            return "its state: it was cleared or replaced"
+        if not all(_identical(values, source()) for source, values in self._objects):
+            change = self._constant_change()
+            if change is not None:
+                return change
+            self._watch()
+        for place, tensor in self._variables.items():
+            if optim.numbers.tensor(groups, *place) is not tensor:
+                return f"{place[1]} of parameter group {place[0]}, which is another tensor"
+        if self._schedule is not None:
+            self._schedule.refresh(calling=True)
+        optim._opt_called = True
+        return None
+
+    def _constant_change(self) -> str | None:
         changes = [(i, path, was, now.get(path)) for i, (old, now) in enumerate(zip(self._constants, self._constants_now()))
                    for path, was in old.items() if not _same(was, now.get(path))]
-        for i, path, was, is_now in changes:
-            optim.numbers.vary(i, path, was, is_now, optim.defaults, optim.structural)
+        for change in changes:
+            self.optim.numbers.vary(*change, self.optim.defaults, self.optim.structural)
         if changes:
             i, path, was, is_now = changes[0]
             return f"{path} of parameter group {i}: {was!r} was compiled, and it is {is_now!r}"
-        for place, tensor in self._tensors.items():
-            if optim.numbers.tensor(groups, *place) is not tensor:
-                return f"{place[1]} of parameter group {place[0]}, which is another tensor"
-        if self._lr_sch is not None and self._schedule != _schedule_constants(self._lr_sch):
-            return f"attributes of its schedule ({type(self._lr_sch).__name__})"
+        if self._schedule is not None and self._of_schedule != self._schedule.constants():
+            return f"attributes of its schedule ({type(self._schedule.schedule).__name__})"
         return None
+
+
+def _identical(a: Any, b: Any) -> bool:
+    return len(a) == len(b) and all(map(operator.is_, a, b))
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -148,12 +164,6 @@ def _plan_of(lr_sch: Any) -> Any:
     from sluice.optim.lr_scheduler.plan import in_plan
 
     return in_plan(lr_sch)
-
-
-def _schedule_constants(lr_sch: Any) -> Any:
-    from sluice.optim.lr_scheduler.plan import constants
-
-    return constants(lr_sch)
 
 
 def check_can_compile_again(graph: str, functions: Any, what: str) -> None:

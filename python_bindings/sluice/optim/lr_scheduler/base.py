@@ -111,6 +111,8 @@ class LRScheduler:
         """The rates of any step, without side effects. Without one, those that follow from the rates there are, as in torch, which
         step() asks for; see get_last_lr()."""
         if step is not None:
+            if step < 0:
+                raise ValueError(f"{type(self).__name__}.get_lr: step is {step}; must be at least 0")
             return self._rates_of(step)
         if not self._get_lr_called_within_step:
             warnings.warn("To get the last learning rate computed by the scheduler, please use `get_last_lr()`.", UserWarning,
@@ -118,8 +120,6 @@ class LRScheduler:
         return [self.next_lr(copied(group["lr"]), self.last_epoch, i) for i, group in enumerate(self.optimizer.param_groups)]
 
     def _rates_of(self, step: Any) -> list[Any]:
-        if step < 0:
-            raise ValueError(f"{type(self).__name__}.get_lr: step is {step}; must be at least 0")
         if type(self).lr_at is not LRScheduler.lr_at:
             return [self.lr_at(base, step, i) for i, base in enumerate(self.base_lrs)]
         return self.simulated(step)

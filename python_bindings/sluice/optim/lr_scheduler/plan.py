@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Iterator
 
 import sluice
@@ -10,7 +11,7 @@ from sluice._host_function import host_function
 from sluice._trace import state as trace_state
 from sluice.optim import _numbers
 from sluice.optim.lr_scheduler._formula import scalar
-from sluice.optim.lr_scheduler.base import LRScheduler, StandIn
+from sluice.optim.lr_scheduler.base import StandIn
 from sluice.optim.lr_scheduler.composites import tree
 
 _STEPS = ("last_epoch", "_step_count", "_last_lr", "_get_lr_called_within_step", "optimizer", "_schedulers", "_inner", "T_cur", "T_i")
@@ -31,6 +32,18 @@ class PlanSchedule:
     def variables(self) -> Iterator[tuple[str, Tensor]]:
         for i, (_, counter) in enumerate(self._counters):
             yield "schedule_step" + (f".{i}" if i else ""), counter
+
+    def watched(self) -> list[Any]:
+        """Functions that give lists of attributes, of the same objects as long as no constant changes."""
+        return [functools.partial(_attributes, s) for s in self._all()]
+
+    def constants(self) -> list[dict[str, Any]]:
+        """What plans have of the schedule as it is when they are compiled."""
+        kinds = (int, float, str, tuple, list, dict)
+        return [{k: v for k, v in s.__dict__.items() if isinstance(v, kinds) and k not in _STEPS} for s in self._all()]
+
+    def _all(self) -> list[Any]:
+        return [*tree(self.schedule), *filter(None, [getattr(self.schedule, "_inner", None)])]
 
     def refresh(self, calling: bool) -> None:
         """Before a call: what was set by hand reaches the plan."""
@@ -89,6 +102,10 @@ class PlanSchedule:
                                    "plans do not have; compute rates of last_epoch and the groups, or call step() outside")
 
 
+def _attributes(schedule: Any) -> list[Any]:
+    return [v for k, v in schedule.__dict__.items() if k not in _STEPS]
+
+
 class _Groups:
     """The groups as they are, without asking for what plans have done."""
 
@@ -101,10 +118,3 @@ def in_plan(schedule: Any) -> PlanSchedule:
     if schedule._plan is None:
         schedule._plan = PlanSchedule(schedule)
     return schedule._plan
-
-
-def constants(schedule: LRScheduler) -> list[dict[str, Any]]:
-    """What plans have of a schedule as it is when they are compiled."""
-    kinds = (int, float, str, tuple, list, dict)
-    return [{k: v for k, v in s.__dict__.items() if isinstance(v, kinds) and k not in _STEPS}
-            for s in [*tree(schedule), *filter(None, [getattr(schedule, "_inner", None)])]]
