@@ -32,10 +32,9 @@ class SGD(Optimizer):
     def _init_state(self, group: Any, p: Any, state: Any) -> None:
         if is_zero(group["momentum"]):
             return
-        if state.get("momentum_buffer") is None:
-            self._zeros(state, p, "momentum_buffer")
-            state["_step"] = sluice.zeros((), dtype=sluice.float32)  # with dampening, the first is the gradient
-        self._scalar(state, "_step", 1.0)
+        self._zeros(state, p, "momentum_buffer")
+        if not is_zero(group["dampening"]) and "_step" not in state:  # the first buffer is the gradient, undamped
+            state["_step"] = (state["momentum_buffer"] != 0).any().to(sluice.float32)
 
     def _loaded(self, group: Any, p: Any, state: Any, saved: Any) -> None:
         if isinstance(state.get("_step"), Tensor) and saved.get("momentum_buffer") is not None:
@@ -47,7 +46,7 @@ class SGD(Optimizer):
         if is_zero(momentum):
             buffer = None
         elif not is_zero(dampening):
-            step = state["_step"] + 1
+            step = state["_step"] + 1 if "_step" in state else None
         if any(isinstance(x, Tensor) for x in (momentum, dampening, decay)):
             return self._varying(group, p, grad, buffer, step)
         new = fn.sgd_update(p, grad, group["lr"], buffer, step, float(momentum), float(dampening), float(decay), group["nesterov"],
@@ -59,10 +58,12 @@ class SGD(Optimizer):
         momentum, dampening, lr = (like(group[name], p) for name in ("momentum", "dampening", "lr"))
         d = grad = decayed(group, p, grad)
         if buffer is not None:
-            buffer = buffer * momentum + grad * (1 - dampening)
+            old, buffer = buffer, buffer * momentum + grad * (1 - dampening)
             if step is not None:
                 buffer = sluice.where(step <= 1, grad, buffer)
             d = grad + buffer * momentum if group["nesterov"] else buffer
+            if isinstance(momentum, Tensor):  # at 0, as if there were none
+                d, buffer = sluice.where(momentum == 0, grad, d), sluice.where(momentum == 0, old, buffer)
         return p - d * lr, self._changed(buffer, step)
 
     @staticmethod
