@@ -73,11 +73,11 @@ def load(optimizer: Any, state_dict: Any) -> None:
             for name in [name for name in state if name not in values and not name.startswith("_")]:
                 del state[name]
             for name, value in values.items():
-                value, there = _converted(p, name, value), state.get(name)
+                value, there = _tensor(value), state.get(name)
                 if isinstance(there, Tensor) and not isinstance(value, Tensor) and isinstance(value, (int, float)):
                     value = sluice.tensor(float(value), dtype=there.dtype)  # steps that old checkpoints have as numbers
                 if isinstance(there, Tensor) and isinstance(value, Tensor) and value._shape == there._shape:
                     fill(there, value)  # graphs keep the tensors they were compiled with
                 else:
-                    state[name] = value
+                    state[name] = _converted(p, name, value)
             optimizer._loaded(group, p, state, values)
