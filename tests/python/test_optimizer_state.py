@@ -509,3 +509,59 @@ def test_parameters_without_gradients_are_left_alone():
             found.append((module, unused, sorted(optimizer.state_dict()["state"])))
         assert_close(found[0][0], found[1][0], 1e-6)
         assert found[0][1].tolist() == [1, 1] and found[0][2] == found[1][2]
+
+
+@pytest.mark.parametrize("how", ["broadcast", "zero", "split"])
+@pytest.mark.parametrize("name", ["Adagrad", "Rprop", "Adafactor", "LAMB", "FTRL", "RMSprop"])
+def test_parameters_of_two_devices(name, how):
+    def trained(how):
+        module = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4), Mean()).to(sl.float64)
+        with sl.no_grad():
+            for i, p in enumerate(module.parameters()):
+                p.copy_(sl.tensor(np.random.default_rng(i).normal(size=tuple(p.shape))))
+        if how:
+            module.to_global(places, sl.sbp.split(0) if how == "split" else sl.sbp.broadcast)
+        optimizer = getattr(sl.optim, name)(module.parameters(), lr=0.05)
+        graph = Training(module, optimizer, sl.optim.lr_scheduler.ExponentialLR(optimizer, 0.9))
+        if how == "zero":
+            graph.config.enable_zero(stage=3, shard_min_size=1)
+        for i in range(4):
+            x = sl.tensor(np.random.default_rng(i).normal(size=(4, 6)))
+            graph(x.to_global(places, sl.sbp.split(0)) if how else x)
+        return [(p.to_local() if how else p).detach().numpy() for p in module.parameters()]
+
+    places = sl.placement("sim", [0, 1])
+    for a, b in zip(trained(how), trained(None)):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_several_plans_of_one_graph_follow_changes():
+    @nn.Graph.with_dynamic_input_shape()
+    class Shapes(Training):
+        pass
+
+    made = []
+    for lib in (sl, torch):
+        module = net(lib, "float64")
+        made.append((module, lib.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)))
+    (ours, optimizer), (theirs, other) = made
+    graph = Shapes(ours, optimizer)
+    for i, rows in enumerate([4, 2, 4, 2, 3, 4]):
+        for o in (optimizer, other):
+            o.param_groups[0]["momentum"] = 0.9 if i < 3 else 0.5
+        x = torch.tensor(np.random.default_rng(i).normal(size=(rows, 6)))
+        graph(to_sl(x))
+        train(theirs, other, [x])
+    assert_close(ours, theirs, 1e-9)
+    assert len(graph.members) == 2 + 1
+
+
+def test_rates_set_through_groups_held_since_before():
+    module, optimizer = pair("SGD", {"lr": 0.01})[0]
+    schedule = sl.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    group, graph = optimizer.param_groups[0], Training(module, optimizer, schedule)
+    for x in ours_of(batches(3)):
+        graph(x)
+    group["lr"] = float("0.01")  # as it was when this group was last looked at
+    graph(ours_of(batches(1))[0])
+    assert schedule.get_last_lr() == [0.005]

@@ -57,7 +57,7 @@ class Numbers:
         known, tensor = self._kept.get((index, path), (None, None))
         if tensor is None:
             tensor = sluice.tensor(float(number), dtype=sluice.float64)
-        elif known != number:
+        elif known is not number:  # rather than equal: a plan may have written another since
             tensor.fill_(float(number))
         self._kept[index, path] = (number, tensor)
         return tensor

@@ -29,7 +29,7 @@ class FTRL(Optimizer):
 
     def _init_state(self, group: Any, p: Any, state: Any) -> None:
         if "accumulator" not in state:
-            state["accumulator"] = sluice.zeros_like(p.detach()) + group["initial_accumulator_value"]
+            state["accumulator"] = sluice.full_like(p.detach(), float(group["initial_accumulator_value"]))
         self._zeros(state, p, "z")
 
     def _update(self, group: Any, p: Any, grad: Any, state: Any) -> Any:
