@@ -1,17 +1,18 @@
 """What modules must know of the graph being traced on this thread."""
 
 import threading
+from typing import Any
 
 from sluice import _C
 
 
 class _State(threading.local):
-    names = None  # id(module) -> "model.layer1", while a graph is traced
-    functions = None  # name -> Python function of its host streams
-    stepped = None  # optimizers and schedules whose step() build() called itself
-    optimizers = ()  # of the graph
-    schedules = ()  # of the graph, with their optimizers: (optimizer, schedule)
-    batches = None  # MicroBatches of the graph
+    names: Any = None  # id(module) -> "model.layer1", while a graph is traced
+    functions: Any = None  # name -> Python function of its host streams
+    stepped: Any = None  # optimizers and schedules whose step() build() called itself
+    optimizers: Any = ()  # of the graph
+    schedules: Any = ()  # of the graph, with their optimizers: (optimizer, schedule)
+    batches: Any = None  # MicroBatches of the graph
 
 
 state = _State()

@@ -179,6 +179,20 @@ def test_optimizers_of_oneflow_equal_their_formulas(name, step, options, in_grap
         np.testing.assert_allclose(found, v, rtol=1e-6, atol=1e-9)
 
 
+def test_adam_without_bias_correction():  # LR-17
+    rng = np.random.default_rng(1)
+    start, grads = rng.normal(size=4), rng.normal(size=(10, 4))
+    p = nn.Parameter(sl.tensor(start))
+    optimizer = sl.optim.AdamW([p], lr=0.1, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.1, do_bias_correction=False)
+    m = v = 0
+    for g in grads:
+        p.grad = sl.tensor(g)
+        optimizer.step()
+        m, v = 0.8 * m + 0.2 * g, 0.9 * v + 0.1 * g * g
+        start = start * (1 - 0.1 * 0.1) - 0.1 * m / (np.sqrt(v) + 1e-3)
+    np.testing.assert_allclose(p.detach().numpy(), start, rtol=1e-9)
+
+
 # LBFGS
 
 

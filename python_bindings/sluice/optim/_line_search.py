@@ -62,7 +62,7 @@ def strong_wolfe(at: Callable[[float], Point], start: Point, t: float, width: fl
     low = 0 if bracket[0].value <= bracket[1].value else 1
     while looks <= most and abs(bracket[1].t - bracket[0].t) * width >= tolerance:
         left, right = sorted(p.t for p in bracket)
-        t, margin = cubic_minimum(*bracket, left, right), 0.1 * (right - left)
+        t, margin = cubic_minimum(bracket[0], bracket[1], left, right), 0.1 * (right - left)
         if min(right - t, t - left) >= margin:
             stuck = False
         elif stuck or t >= right or t <= left:

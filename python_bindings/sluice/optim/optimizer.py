@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import warnings
 from collections import OrderedDict, defaultdict
-from itertools import chain
 from typing import Any, Callable
 
 import sluice
@@ -115,9 +114,9 @@ class Optimizer:
             cls.step = _with_hooks(cls.__dict__["step"])  # type: ignore[method-assign]
 
     def _prepare(self, state: Any) -> None:
-        for name in ("_pre_hooks", "_post_hooks", "_state_dict_pre_hooks", "_state_dict_post_hooks", "_load_pre_hooks",
-                     "_load_post_hooks"):
-            setattr(self, name, OrderedDict())
+        hooks: list[OrderedDict[int, Any]] = [OrderedDict() for _ in range(6)]
+        self._pre_hooks, self._post_hooks, self._state_dict_pre_hooks, self._state_dict_post_hooks = hooks[:4]
+        self._load_pre_hooks, self._load_post_hooks = hooks[4:]
         self.numbers = Numbers()
         self.homes: dict[Any, Any] = {}  # by parameter: the placement where graphs update it, where that is not its own
         self._driver: Any = None  # the schedule whose steps are in plans, when some may have been since its numbers were read
@@ -219,6 +218,7 @@ class Optimizer:
                     if p.requires_grad:
                         self._init_state(group, p, self.state[p])
 
+    @_with_hooks
     def step(self, closure: Any = None) -> Any:
         """Updates the parameters that have gradients. closure: computes the loss anew, and its gradients; its result is returned."""
         loss = None
@@ -231,8 +231,6 @@ class Optimizer:
             else:
                 self._step_in_plan()
         return loss
-
-    step = _with_hooks(step)  # type: ignore[assignment]
 
     @_with_hooks
     def step_in_plan(self) -> None:
@@ -345,10 +343,7 @@ class Optimizer:
     def __repr__(self) -> str:
         lines = [type(self).__name__ + " ("]
         for i, group in enumerate(self.param_groups):
-            lines += ["" if i else None, f"Parameter Group {i}"]
+            lines += [*([""] if i else []), f"Parameter Group {i}"]
             lines += [f"    {k}: {group[k]}" for k in sorted(group) if k != "params"]
-        return "\n".join([line for line in lines if line is not None] + [")"])
+        return "\n".join([*lines, ")"])
 
-
-def all_parameters(optimizer: Any) -> Any:
-    return chain.from_iterable(g["params"] for g in optimizer.param_groups)

@@ -111,7 +111,7 @@ class AveragedModel(Module):
 def update_bn(loader: Any, model: Any, device: Any = None) -> None:
     """The running statistics of the batch normalizations of `model`, anew, as the means over a loader's batches. A batch that is a
     list or tuple has its input first."""
-    norms = {m: m.momentum for m in model.modules() if isinstance(m, _BatchNorm)}
+    norms: dict[Any, Any] = {m: m.momentum for m in model.modules() if isinstance(m, _BatchNorm)}
     if not norms:
         return
     training = model.training

@@ -55,7 +55,7 @@ class _Composite(LRScheduler):
         return self.simulated(step)
 
     @property
-    def base_lrs(self) -> list[Any]:
+    def base_lrs(self) -> list[Any]:  # type: ignore[override]
         return rates(self.optimizer, "initial_lr")
 
     def _closed(self) -> bool:
