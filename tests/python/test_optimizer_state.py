@@ -565,3 +565,42 @@ def test_rates_set_through_groups_held_since_before():
     group["lr"] = float("0.01")  # as it was when this group was last looked at
     graph(ours_of(batches(1))[0])
     assert schedule.get_last_lr() == [0.005]
+
+
+@pytest.mark.parametrize("name, options", FIRST, ids=str)
+def test_odd_gradients_give_what_they_give_torch(name, options):
+    gradients = [np.array([np.nan, np.inf, 1.0, -0.0, -np.inf]), np.array([1.0, 2.0, -1.0, 0.0, 1e300])]
+    for kind in ("bad", "transposed", "empty"):
+        if kind == "empty" and name == "Adafactor":
+            continue  # torch divides by zero
+        found = []
+        for lib in (sl, torch):
+            start = {"bad": np.ones(5), "transposed": np.arange(6.0).reshape(2, 3), "empty": np.zeros((0, 3))}[kind]
+            p = lib.nn.Parameter(lib.tensor(start).T if kind == "transposed" else lib.tensor(start))
+            optimizer = getattr(lib.optim, name)([p], **options)
+            for i in range(3):
+                p.grad = lib.tensor(gradients[i % 2] if kind == "bad" else np.full(p.shape, i - 1.5))
+                optimizer.step()
+            found.append(p.detach().numpy())
+        np.testing.assert_allclose(*found, rtol=1e-6, atol=1e-12, err_msg=kind)
+
+
+def test_closures_and_what_they_return():
+    found = []
+    for lib in (sl, torch):
+        p = lib.nn.Parameter(lib.ones(2, dtype=lib.float64))
+        optimizer = lib.optim.Adam([p], lr=0.1)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = (p ** 2).sum()
+            loss.backward()
+            return loss
+
+        with lib.no_grad():
+            losses = [optimizer.step(closure), optimizer.step(closure=closure)]
+        found.append([*(float(loss.detach()) for loss in losses), optimizer.step(lambda: 3), optimizer.step(), *p.tolist()])
+        with pytest.raises(TypeError):
+            lib.optim.LBFGS([p]).step()
+    np.testing.assert_allclose(*([v for v in f if v is not None] for f in found), rtol=1e-6)
+    assert found[0][3] is None

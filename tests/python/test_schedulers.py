@@ -531,3 +531,52 @@ def test_rates_that_are_tensors_are_written_in_place():
         train(theirs, other, inputs, reference)
         assert lr is optimizer.param_groups[0]["lr"] and lr.item() == pytest.approx(their_lr.item(), rel=1e-9)
         assert_close(ours, theirs, 1e-9)
+
+
+EDGES = {
+    "milestones": lambda lib, o: s(lib).MultiStepLR(o, [7, 3], 0.1), "no milestones": lambda lib, o: s(lib).MultiStepLR(o, []),
+    "milestone between": lambda lib, o: s(lib).MultiStepLR(o, [2.5, 3]), "no iterations": lambda lib, o: s(lib).ConstantLR(o, 0.5, 0),
+    "no line": lambda lib, o: s(lib).LinearLR(o, 0.5, total_iters=0), "no polynomial": lambda lib, o: s(lib).PolynomialLR(o, 0),
+    "shortest cosine": lambda lib, o: s(lib).CosineAnnealingLR(o, 1), "cosine upwards": lambda lib, o: s(lib).CosineAnnealingLR(o, 5, eta_min=1.0),
+    "shortest restarts": lambda lib, o: s(lib).CosineAnnealingWarmRestarts(o, 1), "short restarts": lambda lib, o: s(
+        lib).CosineAnnealingWarmRestarts(o, 1, 2), "one up": lambda lib, o: s(lib).CyclicLR(o, 0.1, 1, 1), "up and down": lambda lib, o: s(
+            lib).CyclicLR(o, 0.1, 1, 3, 1), "no warm-up": lambda lib, o: s(lib).OneCycleLR(o, 1.0, 40, pct_start=0.0),
+    "only warm-up": lambda lib, o: s(lib).OneCycleLR(o, 1.0, 40, pct_start=1.0),
+    "at once": lambda lib, o: s(lib).SequentialLR(o, [s(lib).ConstantLR(o, 0.5), s(lib).ExponentialLR(o, 0.9)], [0]),
+    "never": lambda lib, o: s(lib).SequentialLR(o, [s(lib).ConstantLR(o, 0.5), s(lib).ExponentialLR(o, 0.9), s(lib).StepLR(o, 2)], [3, 3]),
+    "tuple": lambda lib, o: s(lib).LambdaLR(o, (lambda e: 0.5 ** e, lambda e: 1.0)),
+    "later": lambda lib, o: s(lib).SequentialLR(o, [s(lib).ConstantLR(o, 0.5), s(lib).ExponentialLR(o, 0.9)], [3], last_epoch=1),
+    **{f"resumed {name}": lambda lib, o, name=name: resumed(lib, o, name) for name in
+       ["step", "exponential", "constant", "linear", "polynomial", "cosine", "lambda", "multiplicative", "multi_step", "cyclic", "one_cycle"]},
+}
+
+
+def resumed(lib, optimizer, name):
+    """A schedule that is made with last_epoch, of an optimizer that has been scheduled before."""
+    CASES[name](lib, optimizer)
+    made = CASES[name].__code__.co_names
+    kind = next(getattr(s(lib), n) for n in made if n.endswith("LR"))
+    arguments = {"step": (4, 0.5), "exponential": (0.9,), "constant": (0.4, 4), "linear": (0.1, 0.7, 9), "polynomial": (9, 2.0), "cosine": (
+        7, 0.001), "lambda": (lambda e: 0.9 ** e,), "multiplicative": (lambda e: 0.9,), "multi_step": ([3, 4, 8],), "cyclic": (0.01, 0.1, 5),
+        "one_cycle": (0.5, 60)}[name]
+    return kind(optimizer, *arguments, last_epoch=2)
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_odd_settings_equal_torchs(name):
+    ours, theirs = (series(lib, EDGES[name], 30)[0] for lib in (sl, torch))
+    assert_settings(ours, theirs)
+    (module, optimizer), found = optimizers(sl), []
+    schedule = EDGES[name](sl, optimizer)
+    graph = Training(module, optimizer, schedule)
+    for x in ours_of(batches(12)):
+        found.append(settings(optimizer))
+        graph(x * 0.01)
+    assert_settings(found, theirs[:12])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_states_have_torchs_keys(name):
+    states = [CASES[name](lib, optimizers(lib)[1]).state_dict() for lib in (sl, torch)]
+    assert not states[1].keys() - states[0].keys()
+    assert states[0].keys() - states[1].keys() <= {"end_lr", "cycle", "_begun", "_step_count", "_is_initial", "_scale_fn_custom"}

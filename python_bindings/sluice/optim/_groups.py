@@ -7,7 +7,7 @@ from typing import Any
 
 
 def weight_decay_groups(named_parameters: Any, weight_decay: float, *, include: Any = None, exclude: Any = None) -> list[Any]:
-    """Two groups for an optimizer: of parameters that decay, and of those that do not.
+    """Groups for an optimizer: of parameters that decay, and of those that do not, as far as there are any.
 
     include, exclude: lists of regular expressions, one of them given; parameters decay whose name has a match of one of
     `include`, or of none of `exclude`. Parameters that need no gradient are left out.
@@ -19,4 +19,4 @@ def weight_decay_groups(named_parameters: Any, weight_decay: float, *, include: 
     for name, p in named_parameters:
         if p.requires_grad:
             groups[any(pattern.search(name) for pattern in patterns) == (include is None)].append((name, p))
-    return [{"params": params, "weight_decay": decay} for params, decay in zip(groups, (weight_decay, 0.0))]
+    return [{"params": params, "weight_decay": decay} for params, decay in zip(groups, (weight_decay, 0.0)) if params]

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import sluice
+from sluice._C import Tensor
 from sluice.optim._math import norm, precise
 from sluice.optim._numbers import is_zero, like
 from sluice.optim.optimizer import Optimizer
@@ -48,7 +49,7 @@ class Adafactor(Optimizer):
         t, root = precise(step), math.sqrt(max(p.numel(), 1))
         share, changed = like(t ** group["beta2_decay"], p), {"step": step}
         grad = -grad if group["maximize"] else grad
-        rate = like(sluice.minimum(lr, t ** -0.5), p) * (norm(p) / root).clamp(min=like(least_scale, p))
+        rate = like(sluice.minimum(lr, t ** -0.5), p) * _at_least(norm(p) / root, like(least_scale, p))
         if not is_zero(group["weight_decay"]):
             p = p * like(1 - lr * group["weight_decay"], p)
         if p.ndim < 2:
@@ -60,5 +61,10 @@ class Adafactor(Optimizer):
             changed.update(row_var=rows, col_var=columns)
             variance = rows * columns / rows.mean(dim=-2, keepdim=True).clamp(min=floor)
         delta = grad * variance.clamp(min=floor * floor).rsqrt()
-        clipped = (norm(delta) / (like(group["d"], p) * root)).clamp(min=1.0)
+        clipped = _at_least(norm(delta) / (like(group["d"], p) * root), 1.0)
         return p - delta * (rate / clipped), changed
+
+
+def _at_least(x: Tensor, least: Any) -> Tensor:
+    """The larger one; `least` also where `x` is not a number, so that one bad gradient spoils itself alone."""
+    return sluice.where(x > least, x, least + sluice.zeros_like(x))

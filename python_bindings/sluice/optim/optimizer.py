@@ -192,7 +192,10 @@ class Optimizer:
             raise ValueError(f"Invalid weight_decay value: {group['weight_decay']}")
         if group.get("eps", 0) is not None and is_number(group.get("eps", 0)) and group.get("eps", 0) < 0:
             raise ValueError(f"Invalid epsilon value: {group['eps']}")
-        for i, beta in enumerate(group.get("betas", ())):
+        betas = group.get("betas", (0, 0))
+        if len(betas) != 2:
+            raise ValueError(f"Invalid betas: {betas}; there must be two")
+        for i, beta in enumerate(betas):
             if isinstance(beta, Tensor) and beta.numel() != 1:
                 raise ValueError(f"Tensor betas[{i}] must be 1-element")
             if not 0 <= float(beta) < 1:

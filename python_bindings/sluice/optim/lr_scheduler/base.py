@@ -67,14 +67,14 @@ class LRScheduler:
 
     _is_initial = False
     _get_lr_called_within_step = False
-    _not_saved: tuple[str, ...] = ("optimizer", "_plan")
+    _not_saved: tuple[str, ...] = ("optimizer", "_plan", "verbose")
     _plan: Any = None  # once a graph has its steps: plan.PlanSchedule
 
     def __init__(self, optimizer: Any, last_epoch: Any = -1, verbose: bool = False) -> None:
         check_optimizer(optimizer)
         if not isinstance(last_epoch, int) or isinstance(last_epoch, bool):
             raise TypeError(f"{type(self).__name__}: last_epoch is {last_epoch!r}; must be an int")
-        self.optimizer, self.verbose = optimizer, verbose
+        self.optimizer, self.verbose, self._get_lr_called_within_step = optimizer, verbose, False
         for i, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
                 group.setdefault("initial_lr", copied(group["lr"]))

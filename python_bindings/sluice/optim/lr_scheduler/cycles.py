@@ -72,12 +72,8 @@ class CyclicLR(_Cycle):
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
             self.base_momentums, self.max_momentums = self._begin_momentum(optimizer, base_momentum, max_momentum, last_epoch)
-        self._base_lrs = base_lrs
         super().__init__(optimizer, last_epoch, verbose)
-
-    def _initial_step(self) -> None:
-        self.base_lrs = self._base_lrs
-        super()._initial_step()
+        self.base_lrs = base_lrs
 
     def scale_fn(self, x: Any) -> Any:
         if self._scale_fn_custom is not None:
