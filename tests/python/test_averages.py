@@ -207,3 +207,20 @@ def test_clipping_by_groups_follows_changes():
         distance = lambda a, b: np.sqrt(sum(((x - y) ** 2).sum() for x, y in zip(a, b)))  # noqa: E731
         found.append((distance(before, middle), distance(middle, after)))
     assert found == [pytest.approx((0.5, 0.5), rel=1e-4), pytest.approx((0.5, 0.1), rel=1e-4)]
+
+
+def test_clipping_reads_nothing_back(monkeypatch):  # OE-18
+    ours, theirs = parameters(sl), parameters(torch)
+
+    def read(self, *_):
+        raise AssertionError("a tensor was read")
+
+    with monkeypatch.context() as patched:
+        for name in ("item", "numpy", "tolist", "__bool__", "__float__"):
+            patched.setattr(sl.Tensor, name, read)
+        norm = nn.utils.clip_grad_norm_(ours, 1.0)
+        nn.utils.clip_grad_value_(ours, 0.2)
+    assert_same(norm, torch.nn.utils.clip_grad_norm_(theirs, 1.0), 1e-6)
+    torch.nn.utils.clip_grad_value_(theirs, 0.2)
+    for p, q in zip(ours[:-1], theirs[:-1]):
+        assert_same(p.grad, q.grad, 1e-6)

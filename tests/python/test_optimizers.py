@@ -64,6 +64,38 @@ def test_network_equals_torch(name, options):
     assert_close(graph_module, theirs, 1e-5, "graph")
 
 
+# Of pixels that are always 0, second moments are rounding alone.
+FLOORS = {"RMSprop": {"eps": 1e-4}, **{name: {"eps": 1e-6} for name in ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad")}}
+
+
+@pytest.mark.parametrize("name, options", FIRST, ids=str)
+def test_digits_equal_torchs(name, options):  # OE-17
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images, labels = digits.data / 16.0, digits.target
+    dtype = "float64" if name == "Rprop" else "float32"
+    found = []
+    for lib in (sl, torch):
+        module = lib.nn.Sequential(lib.nn.Linear(64, 24), lib.nn.ReLU(), lib.nn.Linear(24, 10)).to(getattr(lib, dtype))
+        with lib.no_grad():
+            for i, p in enumerate(module.parameters()):
+                p.copy_(lib.tensor(np.random.default_rng(i).normal(size=tuple(p.shape)) * 0.2))
+        optimizer = getattr(lib.optim, name)(module.parameters(), **{**options, **FLOORS.get(name, {})})
+        losses = []
+        for step in range(50):
+            rows = slice(step * 32, step * 32 + 32)
+            optimizer.zero_grad()
+            loss = lib.nn.functional.cross_entropy(module(lib.tensor(images[rows], dtype=getattr(lib, dtype))), lib.tensor(labels[rows]))
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss.detach()))
+        found.append((module, losses))
+    (ours, losses), (theirs, expected) = found
+    assert losses == pytest.approx(expected, rel=1e-4)
+    assert_close(ours, theirs, 1e-5)
+
+
 @pytest.mark.parametrize("options", [{}, {"nesterov": False, "weight_decay": 0.0}, {"adjust_lr_fn": "match_rms_adamw", "ns_steps": 3}], ids=str)
 def test_muon_equals_torch_as_far_as_bfloat16_goes(options):
     made = [pair("Muon", {"lr": 0.02, **options}, "float32", matrices) for _ in range(2)]
