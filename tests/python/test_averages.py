@@ -196,7 +196,8 @@ def test_clipping_by_groups_follows_changes():
     found = []
     for limit in (0.5, 0.1):
         module = net(sl, "float64")
-        optimizer = sl.optim.SGD([{"params": module.parameters(), "clip_grad_max_norm": 0.5, "clip_grad_norm_type": 2.0}], lr=1.0)
+        optimizer = sl.optim.SGD([{"params": module.parameters(), "clip_grad_max_norm": 0.5, "clip_grad_norm_type": 2.0}],
+                                 lr=1.0)
         graph = Training(module, optimizer)
         before = [p.detach().clone().numpy() for p in module.parameters()]
         graph(ours_of(batches(1))[0] * sl.ones(4, 6, dtype=sl.float64) * 100)

@@ -90,7 +90,8 @@ def test_named_parameters_and_groups():  # LR-16
         nameless.load_state_dict(state)
         found[-1] += (repr(nameless), nameless.param_groups[1]["lr"])
         for wrong, message in [([("a", lib.nn.Parameter(lib.ones(1))), lib.nn.Parameter(lib.ones(1))], "with/without names"),
-                               ([{"params": [("a", lib.nn.Parameter(lib.ones(1)))]}, {"params": [lib.nn.Parameter(lib.ones(1))]}],
+                               ([{"params": [("a", lib.nn.Parameter(lib.ones(1)))]},
+                                 {"params": [lib.nn.Parameter(lib.ones(1))]}],
                                 "cannot add param group without names")]:
             with pytest.raises(ValueError, match=message):
                 lib.optim.SGD(wrong, lr=0.1)
@@ -103,11 +104,13 @@ def test_biases_without_decay():  # LR-16
         module = net(lib, "float64")
         if lib is sl:
             groups = sl.optim.weight_decay_groups(module.named_parameters(), 0.1, exclude=["bias$"])
-            assert [g["params"] for g in groups] == [[(n, p) for n, p in module.named_parameters() if ("bias" in n) == b] for b in (0, 1)]
+            assert [g["params"] for g in groups] == [[(n, p) for n, p in module.named_parameters() if ("bias" in n) == b]
+                                                     for b in (0, 1)]
             same = sl.optim.weight_decay_groups(module.named_parameters(), 0.1, include=["weight"])
             assert [[n for n, _ in g["params"]] for g in same] == [[n for n, _ in g["params"]] for g in groups]
         else:
-            groups = [{"params": [p for n, p in module.named_parameters() if ("bias" in n) == b], "weight_decay": 0.0 if b else 0.1}
+            groups = [{"params": [p for n, p in module.named_parameters() if ("bias" in n) == b],
+                       "weight_decay": 0.0 if b else 0.1}
                       for b in (False, True)]
         groups[1]["momentum"] = 0.5
         found.append((module, lib.optim.SGD(groups, lr=0.05, momentum=0.9)))
@@ -133,10 +136,12 @@ def test_hooks_of_steps_and_states():
             optimizer.register_state_dict_pre_hook(lambda o: calls.append("saving")),
             optimizer.register_state_dict_post_hook(lambda o, state: calls.append("saved") or {**state, "note": 3}),
             optimizer.register_state_dict_post_hook(lambda o, state: calls.append("first"), prepend=True),
-            optimizer.register_load_state_dict_pre_hook(lambda o, state: calls.append("loading") or {k: state[k] for k in state if k != "note"}),
+            optimizer.register_load_state_dict_pre_hook(
+                lambda o, state: calls.append("loading") or {k: state[k] for k in state if k != "note"}),
             optimizer.register_load_state_dict_post_hook(lambda o: calls.append("loaded")),
         ]
-        of_all = importlib.import_module(f"{lib.__name__}.optim.optimizer").register_optimizer_step_post_hook(lambda o, args, kwargs: calls.append("any"))
+        base = importlib.import_module(f"{lib.__name__}.optim.optimizer")
+        of_all = base.register_optimizer_step_post_hook(lambda o, args, kwargs: calls.append("any"))
         x = batches(1)[0] if lib is torch else ours_of(batches(1))[0]
         train(module, optimizer, [x])
         train(module, optimizer, [x], closure=True)
@@ -219,7 +224,8 @@ def test_optimizers_of_torch_users_are_eager():
     train(module, optimizer, ours_of(batches(5)))
     train(expected, sl.optim.SGD(expected.parameters(), lr=0.01, momentum=1.0), ours_of(batches(5)))
     assert_close(module, expected, 1e-12)
-    with pytest.raises(NotImplementedError, match=r"CustomOptimizer has a step\(\) of its own, .* define _init_state\(\) and _update\(\)"):
+    with pytest.raises(NotImplementedError, match=r"CustomOptimizer has a step\(\) of its own, .* define _init_state\(\) and "
+                                                  r"_update\(\)"):
         Training(module, optimizer)
 
 
@@ -238,7 +244,8 @@ def test_parameters_of_sixteen_bits(name, options):
     for a, b, c in zip(ours.parameters(), graph_module.parameters(), exact.parameters()):
         assert a.dtype is sl.bfloat16
         for found in (a, b):
-            np.testing.assert_allclose(found.detach().float().numpy(), c.detach().numpy(), atol=0.05 * np.abs(c.detach().numpy()).max())
+            np.testing.assert_allclose(found.detach().float().numpy(), c.detach().numpy(),
+                                       atol=0.05 * np.abs(c.detach().numpy()).max())
 
 
 def quadratic_of(lib):
@@ -252,15 +259,19 @@ def quadratic_of(lib):
 
 
 CHANGES = {
-    "momentum": ("SGD", {"lr": 0.01, "momentum": 0.9}, {"momentum": 0.5}), "decay": ("SGD", {"lr": 0.01}, {"weight_decay": 0.1}),
-    "momentum begins": ("SGD", {"lr": 0.01}, {"momentum": 0.9}), "dampening": ("SGD", {"lr": 0.01, "momentum": 0.9}, {"dampening": 0.5}),
-    "nesterov": ("SGD", {"lr": 0.01, "momentum": 0.9}, {"nesterov": True}), "maximize": ("SGD", {"lr": 0.001}, {"maximize": True}),
-    "betas": ("Adam", {"lr": 0.01}, {"betas": (0.5, 0.9)}), "second beta": ("Adam", {"lr": 0.01}, {"betas": (0.9, 0.9)}),
-    "eps": ("AdamW", {"lr": 0.01}, {"eps": 0.1}), "adam decay": ("AdamW", {"lr": 0.01}, {"weight_decay": 0.5}),
-    "amsgrad decay": ("Adam", {"lr": 0.01, "amsgrad": True}, {"weight_decay": 0.5}),
-    "rho": ("Adadelta", {}, {"rho": 0.5}), "lr_decay": ("Adagrad", {}, {"lr_decay": 0.1}), "adamax": ("Adamax", {}, {"betas": (0.8, 0.9)}),
-    "lambd": ("ASGD", {"t0": 3}, {"lambd": 0.1, "alpha": 0.5}), "nadam": ("NAdam", {}, {"momentum_decay": 0.1, "betas": (0.8, 0.9)}),
-    "radam": ("RAdam", {}, {"betas": (0.8, 0.9), "eps": 1e-3}), "alpha": ("RMSprop", {"momentum": 0.5}, {"alpha": 0.5, "momentum": 0.7}),
+    "momentum": ("SGD", {"lr": 0.01, "momentum": 0.9}, {"momentum": 0.5}),
+    "decay": ("SGD", {"lr": 0.01}, {"weight_decay": 0.1}), "momentum begins": ("SGD", {"lr": 0.01}, {"momentum": 0.9}),
+    "dampening": ("SGD", {"lr": 0.01, "momentum": 0.9}, {"dampening": 0.5}),
+    "nesterov": ("SGD", {"lr": 0.01, "momentum": 0.9}, {"nesterov": True}),
+    "maximize": ("SGD", {"lr": 0.001}, {"maximize": True}), "betas": ("Adam", {"lr": 0.01}, {"betas": (0.5, 0.9)}),
+    "second beta": ("Adam", {"lr": 0.01}, {"betas": (0.9, 0.9)}), "eps": ("AdamW", {"lr": 0.01}, {"eps": 0.1}),
+    "adam decay": ("AdamW", {"lr": 0.01}, {"weight_decay": 0.5}),
+    "amsgrad decay": ("Adam", {"lr": 0.01, "amsgrad": True}, {"weight_decay": 0.5}), "rho": ("Adadelta", {}, {"rho": 0.5}),
+    "lr_decay": ("Adagrad", {}, {"lr_decay": 0.1}), "adamax": ("Adamax", {}, {"betas": (0.8, 0.9)}),
+    "lambd": ("ASGD", {"t0": 3}, {"lambd": 0.1, "alpha": 0.5}),
+    "nadam": ("NAdam", {}, {"momentum_decay": 0.1, "betas": (0.8, 0.9)}),
+    "radam": ("RAdam", {}, {"betas": (0.8, 0.9), "eps": 1e-3}),
+    "alpha": ("RMSprop", {"momentum": 0.5}, {"alpha": 0.5, "momentum": 0.7}),
     "etas": ("Rprop", {}, {"etas": (0.4, 1.3), "step_sizes": (1e-3, 0.1)}),
     "adafactor": ("Adafactor", {"eps": (1e-20, 1e-3)}, {"d": 2.0, "eps": (1e-10, 1e-2), "beta2_decay": -0.7}),
 }
@@ -350,7 +361,8 @@ def test_tensors_as_hyperparameters():
         made = []
         for lib in (sl, torch):
             module = quadratic(lib)
-            made.append((module, getattr(lib.optim, name)(module.parameters(), **make(lambda v, lib=lib: lib.tensor(v, dtype=lib.float64)))))
+            made.append((module, getattr(lib.optim, name)(module.parameters(),
+                                                          **make(lambda v, lib=lib: lib.tensor(v, dtype=lib.float64)))))
         (ours, optimizer), (theirs, other) = made
         graph_module, graph_optimizer = quadratic(sl), None
         graph_optimizer = getattr(sl.optim, name)(graph_module.parameters(), **make(lambda v: sl.tensor(v, dtype=sl.float64)))
@@ -388,13 +400,15 @@ def test_a_source_of_data_is_not_begun_anew_in_silence():
     graph = Fed(module, optimizer)
     first = [graph().item() for _ in range(2)]
     optimizer.param_groups[0]["momentum"] = 0.5
-    with pytest.raises(RuntimeError, match=r"momentum of parameter group 0: 0.9 was compiled, and it is 0.5; .* generator of data begin anew"):
+    with pytest.raises(RuntimeError, match=r"momentum of parameter group 0: 0.9 was compiled, and it is 0.5; .* generator of "
+                                           r"data begin anew"):
         graph()
     optimizer.param_groups[0]["momentum"] = 0.9
     assert graph().item() not in first
 
 
-@pytest.mark.parametrize("name, options", [("Adafactor", {"lr": 0.1}), ("LAMB", {"lr": 0.1}), ("LARS", {"lr": 1.0}), ("NAdam", {}), ("SGD", {
+@pytest.mark.parametrize("name, options", [("Adafactor", {"lr": 0.1}), ("LAMB", {"lr": 0.1}), ("LARS", {"lr": 1.0}),
+                                           ("NAdam", {}), ("SGD", {
     "lr": 0.1, "momentum": 0.9})], ids=str)
 def test_micro_batches_are_one_step(name, options):
     graphs = []
@@ -445,10 +459,11 @@ def test_step_inside_build():
         for x in inputs:
             graph(x)
         assert_close(module, usual, 1e-15)
-    for own, add, message in [(lambda o, s: o.step(), False, r"SGD.step\(\): inside build\(\) of a graph that does not have the optimizer"),
-                              (lambda o, s: s.step(), False, r"StepLR.step\(\): inside build\(\) of a graph that does not have the schedule"),
+    for own, add, message in [(lambda o, s: o.step(), False, r"SGD.step\(\): inside build.* does not have the optimizer"),
+                              (lambda o, s: s.step(), False, r"StepLR.step\(\): inside build.* does not have the schedule"),
                               (lambda o, s: (o.step(), o.step()), True, r"SGD.step\(\): called twice inside build"),
-                              (lambda o, s: (o.step(), s.step(), s.step()), True, r"StepLR.step\(\): called twice inside build")]:
+                              (lambda o, s: (o.step(), s.step(), s.step()), True,
+                               r"StepLR.step\(\): called twice inside build")]:
         with pytest.raises(RuntimeError, match=message):
             graph_of(own, add)[1](inputs[0])
 
@@ -459,18 +474,24 @@ def test_misuse():
     for lib, p in ((sl, p), (torch, torch.nn.Parameter(torch.ones(1)))):
         o = lib.optim
         for wrong, kind, message in [
-            (lambda: o.Adam([p], lr=-1), ValueError, "Invalid learning rate: -1"), (lambda: o.Adam([p], eps=-1), ValueError, "Invalid epsilon value"),
+            (lambda: o.Adam([p], lr=-1), ValueError, "Invalid learning rate: -1"),
+            (lambda: o.Adam([p], eps=-1), ValueError, "Invalid epsilon value"),
             (lambda: o.NAdam([p], betas=(0.9, 1.0)), ValueError, "Invalid beta parameter at index 1: 1.0"),
-            (lambda: o.RMSprop([p], momentum=-1), ValueError, "Invalid momentum value"), (lambda: o.Adagrad([p], lr_decay=-1), ValueError, "lr_decay"),
-            (lambda: o.Adadelta([p], rho=2), ValueError, "Invalid rho value: 2"), (lambda: o.Rprop([p], etas=(1, 2)), ValueError, "Invalid eta values: 1, 2"),
+            (lambda: o.RMSprop([p], momentum=-1), ValueError, "Invalid momentum value"),
+            (lambda: o.Adagrad([p], lr_decay=-1), ValueError, "lr_decay"),
+            (lambda: o.Adadelta([p], rho=2), ValueError, "Invalid rho value: 2"),
+            (lambda: o.Rprop([p], etas=(1, 2)), ValueError, "Invalid eta values: 1, 2"),
             (lambda: o.Adafactor([p], d=0.5), ValueError, "Clipping threshold d should be >= 1"),
-            (lambda: o.Adafactor([p], beta2_decay=1), ValueError, "beta2_decay should be <= 0"), (lambda: o.SGD([], lr=1), ValueError, "empty parameter list"),
+            (lambda: o.Adafactor([p], beta2_decay=1), ValueError, "beta2_decay should be <= 0"),
+            (lambda: o.SGD([], lr=1), ValueError, "empty parameter list"),
             (lambda: o.SGD({p}, lr=1).add_param_group({"params": {p}}), TypeError, "ordered collections|ordering"),
-            (lambda: o.SGD([p * 2], lr=1), ValueError, "can't optimize a non-leaf Tensor"), (lambda: o.SGD([3], lr=1), TypeError, "only optimize Tensors"),
+            (lambda: o.SGD([p * 2], lr=1), ValueError, "can't optimize a non-leaf Tensor"),
+            (lambda: o.SGD([3], lr=1), TypeError, "only optimize Tensors"),
             (lambda: o.Adam([p], fused=True, foreach=True), RuntimeError, "cannot be `True` together"),
             (lambda: o.SGD([p], lr=1).load_state_dict(o.SGD([{"params": [p]}, {"params": []}], lr=1).state_dict()), ValueError,
              "different number of parameter groups"),
-            (lambda: o.SGD([p], lr=1).load_state_dict(o.SGD([{"params": [p, lib.nn.Parameter(lib.ones(1))]}], lr=1).state_dict()), ValueError,
+            (lambda: o.SGD([p], lr=1).load_state_dict(o.SGD([{"params": [p, lib.nn.Parameter(lib.ones(1))]}],
+                                                            lr=1).state_dict()), ValueError,
              "doesn't match the size of optimizer's group"),
             (lambda: o.SGD([p], lr=1).add_param_group(3), TypeError, "param_group must be a dict"),
             (lambda: o.Muon([p]), ValueError, "only supports 2D"),
@@ -487,9 +508,10 @@ def test_misuse():
     graph = Training(module, optimizer)
     _, unrelated = pair("SGD", {"lr": 1})[0]
     for wrong, kind, message in [
-        (lambda: graph.add_optimizer(optimizer), ValueError, "the graph has this SGD already"), (lambda: graph.add_optimizer(3), TypeError, "got int"),
+        (lambda: graph.add_optimizer(optimizer), ValueError, "the graph has this SGD already"),
+        (lambda: graph.add_optimizer(3), TypeError, "got int"),
         (lambda: graph.add_optimizer(unrelated, 3), TypeError, "lr_sch is int"),
-        (lambda: graph.add_optimizer(unrelated, sl.optim.lr_scheduler.StepLR(optimizer, 1)), ValueError, "lr_sch is a StepLR of another optimizer"),
+        (lambda: graph.add_optimizer(unrelated, sl.optim.lr_scheduler.StepLR(optimizer, 1)), ValueError, "of another optimizer"),
         (lambda: graph.add_optimizer(unrelated, is_sparse=True), NotImplementedError, "LazyAdam")]:
         with pytest.raises(kind, match=message):
             wrong()
@@ -502,7 +524,8 @@ def test_parameters_without_gradients_are_left_alone():
             module = quadratic(lib)
             unused = lib.nn.Parameter(lib.ones(2, dtype=lib.float64))
             module.b.requires_grad_(False)
-            optimizer = getattr(lib.optim, name)([*module.parameters(), unused], lr=0.01, **({} if name == "Rprop" else {"weight_decay": 0.1}))
+            optimizer = getattr(lib.optim, name)([*module.parameters(), unused], lr=0.01,
+                                                 **({} if name == "Rprop" else {"weight_decay": 0.1}))
             train(module, optimizer, batches(3) if lib is torch else ours_of(batches(3)))
             optimizer.zero_grad(set_to_none=False)
             assert float(module.a.grad.abs().sum()) == 0 and unused.grad is None

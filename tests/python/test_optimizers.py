@@ -11,23 +11,29 @@ import sluice.nn as nn
 
 CASES = [  # the first of each optimizer is that of the network
     ("SGD", {"lr": 0.01, "momentum": 0.9, "nesterov": True, "weight_decay": 1e-2}), ("SGD", {"lr": 0.01}),
-    ("SGD", {"lr": 0.01, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.1}), ("SGD", {"lr": 1e-4, "momentum": 0.5, "maximize": True}),
-    ("Adam", {"lr": 1e-2, "weight_decay": 0.1, "amsgrad": True}), ("Adam", {"lr": 1e-2, "maximize": True, "betas": (0.8, 0.95)}),
+    ("SGD", {"lr": 0.01, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.1}),
+    ("SGD", {"lr": 1e-4, "momentum": 0.5, "maximize": True}),
+    ("Adam", {"lr": 1e-2, "weight_decay": 0.1, "amsgrad": True}),
+    ("Adam", {"lr": 1e-2, "maximize": True, "betas": (0.8, 0.95)}),
     ("Adam", {"lr": 1e-2, "weight_decay": 0.1, "decoupled_weight_decay": True, "foreach": True}),
     ("AdamW", {"lr": 1e-2, "weight_decay": 0.1}), ("AdamW", {"lr": 1e-2, "amsgrad": True, "fused": True, "eps": 1e-3}),
     ("Adadelta", {"lr": 1.0, "weight_decay": 0.1}), ("Adadelta", {"rho": 0.8, "eps": 1e-4, "maximize": True}),
     ("Adagrad", {"lr": 0.1, "lr_decay": 0.05, "weight_decay": 0.1}), ("Adagrad", {"lr": 0.1, "initial_accumulator_value": 0.5}),
     ("Adagrad", {"lr": 0.01, "maximize": True, "eps": 1e-3}),
-    ("Adamax", {"lr": 1e-2, "weight_decay": 0.1}), ("Adamax", {"lr": 1e-2, "betas": (0.8, 0.9), "maximize": True, "foreach": False}),
-    ("ASGD", {"lr": 1e-2, "t0": 10, "lambd": 1e-2, "weight_decay": 0.1}), ("ASGD", {"lr": 1e-4, "alpha": 0.5, "t0": 0, "maximize": True}),
+    ("Adamax", {"lr": 1e-2, "weight_decay": 0.1}),
+    ("Adamax", {"lr": 1e-2, "betas": (0.8, 0.9), "maximize": True, "foreach": False}),
+    ("ASGD", {"lr": 1e-2, "t0": 10, "lambd": 1e-2, "weight_decay": 0.1}),
+    ("ASGD", {"lr": 1e-4, "alpha": 0.5, "t0": 0, "maximize": True}),
     ("NAdam", {"lr": 1e-2, "weight_decay": 0.1}), ("NAdam", {"lr": 1e-2, "momentum_decay": 0.1, "maximize": True}),
     ("NAdam", {"lr": 1e-2, "weight_decay": 0.1, "decoupled_weight_decay": True}),
     ("RAdam", {"lr": 1e-2, "weight_decay": 0.1}), ("RAdam", {"lr": 1e-2, "betas": (0.8, 0.9), "maximize": True}),
     ("RAdam", {"lr": 1e-2, "weight_decay": 0.1, "decoupled_weight_decay": True, "capturable": False}),
     ("RMSprop", {"lr": 1e-2, "momentum": 0.9, "centered": True, "weight_decay": 0.1}), ("RMSprop", {"lr": 1e-2}),
-    ("RMSprop", {"lr": 1e-2, "alpha": 0.9, "centered": True, "eps": 1e-3}), ("RMSprop", {"lr": 1e-3, "momentum": 0.5, "maximize": True}),
+    ("RMSprop", {"lr": 1e-2, "alpha": 0.9, "centered": True, "eps": 1e-3}),
+    ("RMSprop", {"lr": 1e-3, "momentum": 0.5, "maximize": True}),
     ("Rprop", {"lr": 1e-2}), ("Rprop", {"lr": 1e-2, "etas": (0.3, 1.5), "step_sizes": (1e-4, 0.05), "maximize": True}),
-    ("Adafactor", {"lr": 1e-2, "weight_decay": 0.1}), ("Adafactor", {"lr": 0.5, "beta2_decay": -0.5, "eps": (1e-6, 1e-2), "maximize": True}),
+    ("Adafactor", {"lr": 1e-2, "weight_decay": 0.1}),
+    ("Adafactor", {"lr": 0.5, "beta2_decay": -0.5, "eps": (1e-6, 1e-2), "maximize": True}),
     ("Adafactor", {"lr": 1e-1, "d": 2.0}),
 ]
 FIRST = list({name: (name, options) for name, options in reversed(CASES)}.values())
@@ -65,7 +71,8 @@ def test_network_equals_torch(name, options):
 
 
 # Of pixels that are always 0, second moments are rounding alone.
-FLOORS = {"RMSprop": {"eps": 1e-4}, **{name: {"eps": 1e-6} for name in ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad")}}
+FLOORS = {"RMSprop": {"eps": 1e-4},
+          **{name: {"eps": 1e-6} for name in ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad")}}
 
 
 @pytest.mark.parametrize("name, options", FIRST, ids=str)
@@ -86,7 +93,8 @@ def test_digits_equal_torchs(name, options):  # OE-17
         for step in range(50):
             rows = slice(step * 32, step * 32 + 32)
             optimizer.zero_grad()
-            loss = lib.nn.functional.cross_entropy(module(lib.tensor(images[rows], dtype=getattr(lib, dtype))), lib.tensor(labels[rows]))
+            loss = lib.nn.functional.cross_entropy(module(lib.tensor(images[rows], dtype=getattr(lib, dtype))),
+                                                   lib.tensor(labels[rows]))
             loss.backward()
             optimizer.step()
             losses.append(float(loss.detach()))
@@ -96,7 +104,8 @@ def test_digits_equal_torchs(name, options):  # OE-17
     assert_close(ours, theirs, 1e-5)
 
 
-@pytest.mark.parametrize("options", [{}, {"nesterov": False, "weight_decay": 0.0}, {"adjust_lr_fn": "match_rms_adamw", "ns_steps": 3}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"nesterov": False, "weight_decay": 0.0},
+                                     {"adjust_lr_fn": "match_rms_adamw", "ns_steps": 3}], ids=str)
 def test_muon_equals_torch_as_far_as_bfloat16_goes(options):
     made = [pair("Muon", {"lr": 0.02, **options}, "float32", matrices) for _ in range(2)]
     (ours, optimizer), (theirs, other) = made[0]
@@ -153,7 +162,8 @@ def ftrl(p, g, s, lr, lr_power, initial_accumulator_value, lambda1, lambda2, bet
     old = s.get("n", initial_accumulator_value + 0 * g)
     s["n"] = old + g * g
     s["z"] = s.get("z", 0) + g - (s["n"] ** -lr_power - old ** -lr_power) / lr * p
-    return np.where(np.abs(s["z"]) <= lambda1, 0.0, (np.sign(s["z"]) * lambda1 - s["z"]) / ((beta + s["n"] ** -lr_power) / lr + lambda2))
+    return np.where(np.abs(s["z"]) <= lambda1, 0.0,
+                    (np.sign(s["z"]) * lambda1 - s["z"]) / ((beta + s["n"] ** -lr_power) / lr + lambda2))
 
 
 def lazy_adam(p, g, s, lr, betas, eps):
@@ -172,7 +182,8 @@ OTHERS = [
     ("LAMB", lamb, dict(lr=0.01, betas=(0.9, 0.99), eps=1e-6, weight_decay=0.1, adam_w_mode=False)),
     ("LAMB", lamb, dict(lr=0.01, betas=(0.9, 0.99), eps=1e-6, weight_decay=0, do_bias_correction=False)),
     ("LARS", lars, dict(lr=0.5, momentum=0.9, lars_coefficient=0.02, eps=1e-9, weight_decay=0.1)),
-    ("FTRL", ftrl, dict(lr=0.5, lr_power=-0.5, initial_accumulator_value=0.1, lambda1=0.5, lambda2=0.1, beta=0.5, weight_decay=0.01)),
+    ("FTRL", ftrl, dict(lr=0.5, lr_power=-0.5, initial_accumulator_value=0.1, lambda1=0.5, lambda2=0.1, beta=0.5,
+                        weight_decay=0.01)),
     ("FTRL", ftrl, dict(lr=0.5, lr_power=-0.7, initial_accumulator_value=0.2, lambda1=0, lambda2=0, beta=0, weight_decay=0)),
     ("LazyAdam", lazy_adam, dict(lr=0.05, betas=(0.8, 0.9), eps=1e-8)),
 ]

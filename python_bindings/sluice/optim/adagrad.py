@@ -13,9 +13,9 @@ from sluice.optim.optimizer import Optimizer
 class Adagrad(Optimizer):
     """Rates that fall with the sum of the squared gradients."""
 
-    def __init__(self, params: Any, lr: Any = 1e-2, lr_decay: float = 0, weight_decay: float = 0, initial_accumulator_value: float = 0,
-                 eps: float = 1e-10, foreach: Any = None, *, maximize: bool = False, differentiable: bool = False,
-                 fused: Any = None) -> None:
+    def __init__(self, params: Any, lr: Any = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+                 initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: Any = None, *, maximize: bool = False,
+                 differentiable: bool = False, fused: Any = None) -> None:
         super().__init__(params, dict(lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay,
                                       initial_accumulator_value=initial_accumulator_value, foreach=foreach, maximize=maximize,
                                       differentiable=differentiable, fused=fused))
@@ -43,10 +43,11 @@ class Adagrad(Optimizer):
 class Adadelta(Optimizer):
     """Steps as large as those before, by running averages of both."""
 
-    def __init__(self, params: Any, lr: Any = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0, foreach: Any = None, *,
-                 capturable: bool = False, maximize: bool = False, differentiable: bool = False) -> None:
-        super().__init__(params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize, capturable=capturable,
-                                      foreach=foreach, differentiable=differentiable))
+    def __init__(self, params: Any, lr: Any = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
+                 foreach: Any = None, *, capturable: bool = False, maximize: bool = False,
+                 differentiable: bool = False) -> None:
+        super().__init__(params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize,
+                                      capturable=capturable, foreach=foreach, differentiable=differentiable))
 
     def _check(self, group: Any) -> None:
         super()._check(group)
@@ -68,11 +69,12 @@ class Adadelta(Optimizer):
 class RMSprop(Optimizer):
     """Gradients divided by a running average of their magnitude."""
 
-    def __init__(self, params: Any, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0, momentum: float = 0,
-                 centered: bool = False, capturable: bool = False, foreach: Any = None, maximize: bool = False,
-                 differentiable: bool = False) -> None:
-        super().__init__(params, dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered, weight_decay=weight_decay,
-                                      capturable=capturable, foreach=foreach, maximize=maximize, differentiable=differentiable))
+    def __init__(self, params: Any, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
+                 momentum: float = 0, centered: bool = False, capturable: bool = False, foreach: Any = None,
+                 maximize: bool = False, differentiable: bool = False) -> None:
+        super().__init__(params, dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered,
+                                      weight_decay=weight_decay, capturable=capturable, foreach=foreach, maximize=maximize,
+                                      differentiable=differentiable))
 
     def _check(self, group: Any) -> None:
         super()._check(group)

@@ -23,8 +23,8 @@ class Adam(Optimizer):
                  amsgrad: bool = False, *, foreach: Any = None, maximize: bool = False, capturable: bool = False,
                  differentiable: bool = False, fused: Any = None, decoupled_weight_decay: bool = False,
                  do_bias_correction: bool = True) -> None:
-        defaults = dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize, foreach=foreach,
-                        capturable=capturable, differentiable=differentiable, fused=fused,
+        defaults = dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize,
+                        foreach=foreach, capturable=capturable, differentiable=differentiable, fused=fused,
                         decoupled_weight_decay=decoupled_weight_decay)
         super().__init__(params, defaults if do_bias_correction else {**defaults, "do_bias_correction": False})
 
@@ -35,12 +35,14 @@ class Adam(Optimizer):
     def _update(self, group: Any, p: Any, grad: Any, state: Any) -> Any:
         step, betas = state["step"] + 1, group["betas"]
         names = ["exp_avg", "exp_avg_sq"] + (["max_exp_avg_sq"] if group["amsgrad"] else [])
-        if any(isinstance(x, Tensor) for x in (*betas, group["eps"], group["weight_decay"])) or not group.get("do_bias_correction", True):
+        varying = any(isinstance(x, Tensor) for x in (*betas, group["eps"], group["weight_decay"]))
+        if varying or not group.get("do_bias_correction", True):
             new = self._varying(group, p, grad, state, step)
         else:
             new = fn.adam_update(p, grad, state["exp_avg"], state["exp_avg_sq"], step, group["lr"],
-                                 state["max_exp_avg_sq"] if group["amsgrad"] else None, tuple(map(float, betas)), float(group["eps"]),
-                                 float(group["weight_decay"]), group["decoupled_weight_decay"], group["maximize"])
+                                 state["max_exp_avg_sq"] if group["amsgrad"] else None, tuple(map(float, betas)),
+                                 float(group["eps"]), float(group["weight_decay"]), group["decoupled_weight_decay"],
+                                 group["maximize"])
         return new[0], {"step": step, **dict(zip(names, new[1:]))}
 
     def _varying(self, group: Any, p: Any, grad: Any, state: Any, step: Any) -> Any:
@@ -68,8 +70,9 @@ class AdamW(Adam):
     def __init__(self, params: Any, lr: Any = 1e-3, betas: Any = (0.9, 0.999), eps: float = 1e-8, weight_decay: Any = 1e-2,
                  amsgrad: bool = False, *, maximize: bool = False, foreach: Any = None, capturable: bool = False,
                  differentiable: bool = False, fused: Any = None, do_bias_correction: bool = True) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize, capturable=capturable,
-                         differentiable=differentiable, fused=fused, decoupled_weight_decay=True, do_bias_correction=do_bias_correction)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize,
+                         capturable=capturable, differentiable=differentiable, fused=fused, decoupled_weight_decay=True,
+                         do_bias_correction=do_bias_correction)
 
 
 class LazyAdam(Adam):

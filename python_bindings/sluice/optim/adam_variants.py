@@ -14,9 +14,10 @@ class Adamax(Optimizer):
     """Adam with the infinity norm."""
 
     def __init__(self, params: Any, lr: Any = 2e-3, betas: Any = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
-                 foreach: Any = None, *, maximize: bool = False, differentiable: bool = False, capturable: bool = False) -> None:
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, foreach=foreach, maximize=maximize,
-                                      differentiable=differentiable, capturable=capturable))
+                 foreach: Any = None, *, maximize: bool = False, differentiable: bool = False,
+                 capturable: bool = False) -> None:
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, foreach=foreach,
+                                      maximize=maximize, differentiable=differentiable, capturable=capturable))
 
     def _init_state(self, group: Any, p: Any, state: Any) -> None:
         self._scalar(state)
@@ -35,8 +36,8 @@ class NAdam(Optimizer):
     """Adam with Nesterov's momentum, which grows from step to step as momentum_decay says."""
 
     def __init__(self, params: Any, lr: Any = 2e-3, betas: Any = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
-                 momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *, foreach: Any = None, maximize: bool = False,
-                 capturable: bool = False, differentiable: bool = False) -> None:
+                 momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *, foreach: Any = None,
+                 maximize: bool = False, capturable: bool = False, differentiable: bool = False) -> None:
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay,
                                       decoupled_weight_decay=decoupled_weight_decay, maximize=maximize, foreach=foreach,
                                       capturable=capturable, differentiable=differentiable))
@@ -70,8 +71,8 @@ class RAdam(Optimizer):
     def __init__(self, params: Any, lr: Any = 1e-3, betas: Any = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
                  decoupled_weight_decay: bool = False, *, foreach: Any = None, maximize: bool = False, capturable: bool = False,
                  differentiable: bool = False) -> None:
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize, foreach=foreach,
-                                      capturable=capturable, decoupled_weight_decay=decoupled_weight_decay,
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize,
+                                      foreach=foreach, capturable=capturable, decoupled_weight_decay=decoupled_weight_decay,
                                       differentiable=differentiable))
 
     def _init_state(self, group: Any, p: Any, state: Any) -> None:

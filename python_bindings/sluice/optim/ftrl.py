@@ -16,8 +16,8 @@ class FTRL(Optimizer):
     def __init__(self, params: Any, lr: Any = 1e-3, weight_decay: float = 0, lr_power: float = -0.5,
                  initial_accumulator_value: float = 0.1, lambda1: float = 0.0, lambda2: float = 0.0, beta: float = 0.0, *,
                  maximize: bool = False) -> None:
-        super().__init__(params, dict(lr=lr, weight_decay=weight_decay, lr_power=lr_power, lambda1=lambda1, lambda2=lambda2, beta=beta,
-                                      initial_accumulator_value=initial_accumulator_value, maximize=maximize))
+        super().__init__(params, dict(lr=lr, weight_decay=weight_decay, lr_power=lr_power, lambda1=lambda1, lambda2=lambda2,
+                                      beta=beta, initial_accumulator_value=initial_accumulator_value, maximize=maximize))
 
     def _check(self, group: Any) -> None:
         super()._check(group)

@@ -24,7 +24,8 @@ class LAMB(Optimizer):
     """
 
     def __init__(self, params: Any, lr: Any = 1e-3, betas: Any = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
-                 adam_w_mode: bool = True, do_bias_correction: bool = True, amsgrad: bool = False, *, maximize: bool = False) -> None:
+                 adam_w_mode: bool = True, do_bias_correction: bool = True, amsgrad: bool = False, *,
+                 maximize: bool = False) -> None:
         if amsgrad:
             raise NotImplementedError("LAMB: amsgrad=True: LAMB has no AMSGrad variant; leave it out")
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, adam_w_mode=adam_w_mode,
@@ -54,8 +55,8 @@ class LARS(Optimizer):
 
     def __init__(self, params: Any, lr: Any = 1e-3, momentum: float = 0.9, lars_coefficient: float = 1e-4, eps: float = 1e-9,
                  weight_decay: float = 0, *, maximize: bool = False) -> None:
-        super().__init__(params, dict(lr=lr, momentum=momentum, lars_coefficient=lars_coefficient, eps=eps, weight_decay=weight_decay,
-                                      maximize=maximize))
+        super().__init__(params, dict(lr=lr, momentum=momentum, lars_coefficient=lars_coefficient, eps=eps,
+                                      weight_decay=weight_decay, maximize=maximize))
 
     def _check(self, group: Any) -> None:
         super()._check(group)

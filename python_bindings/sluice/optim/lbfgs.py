@@ -20,8 +20,8 @@ class LBFGS(Optimizer):
     def __init__(self, params: Any, lr: Any = 1, max_iter: int = 20, max_eval: Any = None, tolerance_grad: float = 1e-7,
                  tolerance_change: float = 1e-9, history_size: int = 100, line_search_fn: Any = None) -> None:
         super().__init__(params, dict(lr=lr, max_iter=max_iter, max_eval=max_iter * 5 // 4 if max_eval is None else max_eval,
-                                      tolerance_grad=tolerance_grad, tolerance_change=tolerance_change, history_size=history_size,
-                                      line_search_fn=line_search_fn))
+                                      tolerance_grad=tolerance_grad, tolerance_change=tolerance_change,
+                                      history_size=history_size, line_search_fn=line_search_fn))
         if len(self.param_groups) != 1:
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
 
@@ -42,7 +42,8 @@ class LBFGS(Optimizer):
             with sluice.enable_grad():
                 loss = closure()
             state["func_evals"] += 1
-            return loss, sluice.cat([sluice.zeros(p.numel(), dtype=p.dtype) if p.grad is None else p.grad.reshape(-1) for p in params])
+            return loss, sluice.cat([sluice.zeros(p.numel(), dtype=p.dtype) if p.grad is None else p.grad.reshape(-1)
+                                     for p in params])
 
         def move(t: float, start: Any) -> None:
             offset = 0
@@ -72,8 +73,8 @@ class LBFGS(Optimizer):
                         value, there = evaluate()
                         return Point(t, float(value), there, float(there.dot(direction)))
 
-                    found, looks = strong_wolfe(at, Point(0.0, loss, grad, slope), t, _largest(direction), group["tolerance_change"],
-                                                group["max_eval"] - evaluations)
+                    found, looks = strong_wolfe(at, Point(0.0, loss, grad, slope), t, _largest(direction),
+                                                group["tolerance_change"], group["max_eval"] - evaluations)
                     state["t"], loss, grad = found.t, found.value, found.grad
                     move(found.t, start)
                 else:

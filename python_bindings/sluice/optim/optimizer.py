@@ -96,8 +96,8 @@ class Optimizer:
 
     def __init__(self, params: Any, defaults: Any) -> None:
         if isinstance(params, Tensor):
-            raise TypeError(f"{type(self).__name__}: params argument given to the optimizer should be an iterable of Tensors or "
-                            "dicts, but got a Tensor")
+            raise TypeError(f"{type(self).__name__}: params argument given to the optimizer should be an iterable of Tensors "
+                            "or dicts, but got a Tensor")
         self.defaults = defaults
         self._prepare({})
         self.state: Any = defaultdict(dict)
@@ -148,8 +148,8 @@ class Optimizer:
         group = dict(param_group)
         params = group["params"]
         if isinstance(params, (set, frozenset)):
-            raise TypeError("optimizer parameters need to be organized in ordered collections, but the ordering of tensors in sets "
-                            "will change between runs. Please use a list instead.")
+            raise TypeError("optimizer parameters need to be organized in ordered collections, but the ordering of tensors in "
+                            "sets will change between runs. Please use a list instead.")
         entries = [params] if isinstance(params, Tensor) else list(params)
         names = [p[0] for p in entries if isinstance(p, tuple)]
         if names and len(names) != len(entries):
@@ -201,8 +201,9 @@ class Optimizer:
             if not 0 <= float(beta) < 1:
                 raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
         if group.get("differentiable"):
-            raise NotImplementedError(f"{type(self).__name__}: differentiable=True: a step writes its parameters, and gradients do not "
-                                      "flow through it; write the update out of place with autograd.grad(..., create_graph=True)")
+            raise NotImplementedError(f"{type(self).__name__}: differentiable=True: a step writes its parameters, and "
+                                      "gradients do not flow through it; write the update out of place with "
+                                      "autograd.grad(..., create_graph=True)")
         if group.get("foreach") and group.get("fused"):
             raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
 
@@ -243,8 +244,8 @@ class Optimizer:
 
     def _step_in_plan(self) -> None:
         if not any(self is optim for optim in trace_state.optimizers):
-            raise RuntimeError(f"{type(self).__name__}.step(): inside build() of a graph that does not have the optimizer; give it to the "
-                               "graph first, with add_optimizer()")
+            raise RuntimeError(f"{type(self).__name__}.step(): inside build() of a graph that does not have the optimizer; "
+                               "give it to the graph first, with add_optimizer()")
         if trace_state.stepped.count(self):
             raise RuntimeError(f"{type(self).__name__}.step(): called twice inside build(); a call of the graph is one step")
         trace_state.stepped.append(self)

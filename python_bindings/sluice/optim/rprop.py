@@ -14,8 +14,8 @@ from sluice.optim.optimizer import Optimizer
 class Rprop(Optimizer):
     """Steps by the signs of gradients alone, which grow while a sign stays and shrink when it changes."""
 
-    def __init__(self, params: Any, lr: Any = 1e-2, etas: Any = (0.5, 1.2), step_sizes: Any = (1e-6, 50), *, capturable: bool = False,
-                 foreach: Any = None, maximize: bool = False, differentiable: bool = False) -> None:
+    def __init__(self, params: Any, lr: Any = 1e-2, etas: Any = (0.5, 1.2), step_sizes: Any = (1e-6, 50), *,
+                 capturable: bool = False, foreach: Any = None, maximize: bool = False, differentiable: bool = False) -> None:
         super().__init__(params, dict(lr=lr, etas=etas, step_sizes=step_sizes, foreach=foreach, maximize=maximize,
                                       differentiable=differentiable, capturable=capturable))
 
@@ -43,8 +43,9 @@ class Rprop(Optimizer):
 class ASGD(Optimizer):
     """Averaged stochastic gradient descent; the average is in the state, as `ax`."""
 
-    def __init__(self, params: Any, lr: Any = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6, weight_decay: float = 0,
-                 foreach: Any = None, maximize: bool = False, differentiable: bool = False, capturable: bool = False) -> None:
+    def __init__(self, params: Any, lr: Any = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
+                 weight_decay: float = 0, foreach: Any = None, maximize: bool = False, differentiable: bool = False,
+                 capturable: bool = False) -> None:
         super().__init__(params, dict(lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, foreach=foreach,
                                       maximize=maximize, differentiable=differentiable, capturable=capturable))
 

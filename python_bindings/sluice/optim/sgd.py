@@ -19,8 +19,9 @@ class SGD(Optimizer):
     def __init__(self, params: Any, lr: Any = 1e-3, momentum: Any = 0, dampening: Any = 0, weight_decay: Any = 0,
                  nesterov: bool = False, *, maximize: bool = False, foreach: Any = None, differentiable: bool = False,
                  fused: Any = None) -> None:
-        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
-                                      maximize=maximize, foreach=foreach, differentiable=differentiable, fused=fused))
+        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
+                                      nesterov=nesterov, maximize=maximize, foreach=foreach, differentiable=differentiable,
+                                      fused=fused))
 
     def _check(self, group: Any) -> None:
         super()._check(group)
@@ -49,8 +50,8 @@ class SGD(Optimizer):
             step = state["_step"] + 1 if "_step" in state else None
         if any(isinstance(x, Tensor) for x in (momentum, dampening, decay)):
             return self._varying(group, p, grad, buffer, step)
-        new = fn.sgd_update(p, grad, group["lr"], buffer, step, float(momentum), float(dampening), float(decay), group["nesterov"],
-                            group["maximize"])
+        new = fn.sgd_update(p, grad, group["lr"], buffer, step, float(momentum), float(dampening), float(decay),
+                            group["nesterov"], group["maximize"])
         return new[0], self._changed(new[1] if buffer is not None else None, step)
 
     def _varying(self, group: Any, p: Any, grad: Any, buffer: Any, step: Any) -> Any:

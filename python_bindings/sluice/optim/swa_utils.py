@@ -14,7 +14,8 @@ from sluice.nn.modules.norm import _BatchNorm
 from sluice.optim.lr_scheduler._formula import at_least, at_most, choose, cos, either
 from sluice.optim.lr_scheduler.base import LRScheduler, per_group
 
-__all__ = ["AveragedModel", "update_bn", "SWALR", "get_ema_multi_avg_fn", "get_swa_multi_avg_fn", "get_ema_avg_fn", "get_swa_avg_fn"]
+__all__ = ["AveragedModel", "update_bn", "SWALR", "get_ema_multi_avg_fn", "get_swa_multi_avg_fn", "get_ema_avg_fn",
+           "get_swa_avg_fn"]
 
 
 def _check_decay(decay: float) -> None:
@@ -71,7 +72,8 @@ class AveragedModel(Module):
 
     n_averaged: Tensor
 
-    def __init__(self, model: Any, device: Any = None, avg_fn: Any = None, multi_avg_fn: Any = None, use_buffers: bool = False) -> None:
+    def __init__(self, model: Any, device: Any = None, avg_fn: Any = None, multi_avg_fn: Any = None,
+                 use_buffers: bool = False) -> None:
         super().__init__()
         if avg_fn is not None and multi_avg_fn is not None:
             raise AssertionError("Only one of avg_fn and multi_avg_fn should be provided")

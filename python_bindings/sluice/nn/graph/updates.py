@@ -25,16 +25,19 @@ class Updates:
         if not isinstance(optim, optimizers.Optimizer):
             raise TypeError(f"add_optimizer: got {type(optim).__name__}; expected an optimizer")
         if type(optim)._update is optimizers.Optimizer._update:
-            raise NotImplementedError(f"add_optimizer: {type(optim).__name__} has a step() of its own, which is Python's to run; call "
-                                      "step() outside of the graph, or define _init_state() and _update() instead")
+            raise NotImplementedError(f"add_optimizer: {type(optim).__name__} has a step() of its own, which is Python's to "
+                                      "run; call step() outside of the graph, or define _init_state() and _update() instead")
         if is_sparse:
-            raise NotImplementedError("add_optimizer: is_sparse=True: gradients are dense; LazyAdam leaves rows alone that have none")
+            raise NotImplementedError("add_optimizer: is_sparse=True: gradients are dense; LazyAdam leaves rows alone that "
+                                      "have none")
         if lr_sch is not None and not isinstance(lr_sch, schedulers.LRScheduler):
-            raise TypeError(f"add_optimizer: lr_sch is {type(lr_sch).__name__}; expected a schedule of sluice.optim.lr_scheduler")
+            raise TypeError(f"add_optimizer: lr_sch is {type(lr_sch).__name__}; expected a schedule of "
+                            "sluice.optim.lr_scheduler")
         if lr_sch is not None and lr_sch.optimizer is not optim:
             raise ValueError(f"add_optimizer: lr_sch is a {type(lr_sch).__name__} of another optimizer")
         if any(optim is other for other, _ in self.pairs):
-            raise ValueError(f"add_optimizer: the graph has this {type(optim).__name__} already; join schedules in a ChainedScheduler")
+            raise ValueError(f"add_optimizer: the graph has this {type(optim).__name__} already; join schedules in a "
+                             "ChainedScheduler")
         self.pairs.append((optim, None if isinstance(lr_sch, schedulers.ReduceLROnPlateau) else lr_sch))
 
     def prepare(self, zero: Any) -> None:
@@ -105,7 +108,8 @@ class _Compiled:
         self._watch()
 
     def _constants_now(self) -> Any:
-        return self.optim.numbers.constants(self.optim._groups, self.optim.defaults, self._variables, self._schedule is not None)
+        return self.optim.numbers.constants(self.optim._groups, self.optim.defaults, self._variables,
+                                            self._schedule is not None)
 
     def _watch(self) -> None:
         """Remembers objects: as long as all are the same ones, nothing has changed."""
@@ -153,7 +157,9 @@ def _identical(a: Any, b: Any) -> bool:
 
 
 def _same(a: Any, b: Any) -> bool:
-    return a is b if isinstance(a, Tensor) or isinstance(b, Tensor) else type(a) is type(b) and a == b or a == b and a is not None
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return a is b
+    return a == b
 
 
 def _contains(items: Any, wanted: Any) -> bool:
@@ -169,5 +175,6 @@ def _plan_of(lr_sch: Any) -> Any:
 def check_can_compile_again(graph: str, functions: Any, what: str) -> None:
     """Raises where compiling again would not be as if nothing had happened."""
     if any(isinstance(function, Generated) for function in functions.values()):
-        raise _C.RuntimeError(f"graph '{graph}': what its plan has as a constant was changed after it was compiled: {what}; to follow, the "
-                              "graph would be compiled again, and its generator of data begin anew: set it before the first call")
+        raise _C.RuntimeError(f"graph '{graph}': what its plan has as a constant was changed after it was compiled: {what}; "
+                              "to follow, the graph would be compiled again, and its generator of data begin anew: set it "
+                              "before the first call")

@@ -21,7 +21,8 @@ def _grads(parameters: Any, what: str) -> list[Any]:
     exhausted = isinstance(parameters, types.GeneratorType)
     parameters = listed(parameters)
     if exhausted and not parameters:
-        warnings.warn(f"`parameters` is an empty generator, no gradient clipping will occur. {what}: was it used before?", stacklevel=3)
+        warnings.warn(f"`parameters` is an empty generator, no gradient clipping will occur. {what}: was it used before?",
+                      stacklevel=3)
     return [p.grad for p in parameters if p.grad is not None]
 
 
@@ -55,8 +56,8 @@ def get_total_norm(tensors: Any, norm_type: float = 2.0, error_if_nonfinite: boo
 
 
 def _finite(total: Any, order: float) -> Any:
-    message = (f"The total norm of order {order} for gradients from `parameters` is non-finite, so it cannot be clipped. To disable this "
-               "error and scale the gradients by the non-finite norm anyway, set `error_if_nonfinite=False`")
+    message = (f"The total norm of order {order} for gradients from `parameters` is non-finite, so it cannot be clipped. To "
+               "disable this error and scale the gradients by the non-finite norm anyway, set `error_if_nonfinite=False`")
     if not _C.touches_graph(total):
         if not bool(total.isfinite()):
             raise RuntimeError(message)
@@ -98,9 +99,11 @@ def clip_grad_norm_(parameters: Any, max_norm: Any, norm_type: float = 2.0, erro
     return total
 
 
-def clip_grad_norm(parameters: Any, max_norm: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: Any = None) -> Any:
+def clip_grad_norm(parameters: Any, max_norm: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False,
+                   foreach: Any = None) -> Any:
     """torch's former name of clip_grad_norm_."""
-    warnings.warn("torch.nn.utils.clip_grad_norm is now deprecated in favor of torch.nn.utils.clip_grad_norm_.", FutureWarning, stacklevel=2)
+    warnings.warn("torch.nn.utils.clip_grad_norm is now deprecated in favor of torch.nn.utils.clip_grad_norm_.", FutureWarning,
+                  stacklevel=2)
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
 

@@ -79,8 +79,8 @@ class LRScheduler:
             if last_epoch == -1:
                 group.setdefault("initial_lr", copied(group["lr"]))
             elif "initial_lr" not in group:
-                raise KeyError(f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with last_epoch >= 0: "
-                               "load the optimizer's state first")
+                raise KeyError(f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with "
+                               "last_epoch >= 0: load the optimizer's state first")
         self.base_lrs = rates(optimizer, "initial_lr")
         self.last_epoch = last_epoch
         self._initial_step()
@@ -176,12 +176,13 @@ class LRScheduler:
         if self.in_build():
             return self._step_in_build()
         if self._step_count == 1 and not self.optimizer._opt_called:
-            warnings.warn("Detected call of `lr_scheduler.step()` before `optimizer.step()`. You should call them in the opposite order: "
-                          "otherwise the first value of the learning rate schedule is skipped", UserWarning, stacklevel=2)
+            warnings.warn("Detected call of `lr_scheduler.step()` before `optimizer.step()`. You should call them in the "
+                          "opposite order: otherwise the first value of the learning rate schedule is skipped", UserWarning,
+                          stacklevel=2)
         self._step_count += 1
         if epoch is not None:
-            warnings.warn("The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use "
-                          "`scheduler.step()` to step the scheduler.", UserWarning, stacklevel=2)
+            warnings.warn("The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where "
+                          "possible. Please use `scheduler.step()` to step the scheduler.", UserWarning, stacklevel=2)
         self._update_lr(epoch)
         self.print_rates()
 
@@ -191,8 +192,9 @@ class LRScheduler:
     def _step_in_build(self) -> None:
         """In a graph that has it, build() may say itself where its step is."""
         if not any(self is schedule for _, schedule in trace_state.schedules):
-            raise RuntimeError(f"{type(self).__name__}.step(): inside build() of a graph that does not have the schedule; give it to the "
-                               "graph first, with add_optimizer(optimizer, lr_sch=schedule), or call step() outside")
+            raise RuntimeError(f"{type(self).__name__}.step(): inside build() of a graph that does not have the schedule; "
+                               "give it to the graph first, with add_optimizer(optimizer, lr_sch=schedule), or call step() "
+                               "outside")
         if trace_state.stepped.count(self):
             raise RuntimeError(f"{type(self).__name__}.step(): called twice inside build(); a call of the graph is one step")
         trace_state.stepped.append(self)
@@ -258,7 +260,9 @@ class LRScheduler:
 
 def saved_function(function: Any) -> Any:
     """Of a callable object what it has; a function cannot be saved."""
-    return None if function is None or isinstance(function, (types.FunctionType, types.BuiltinFunctionType)) else dict(function.__dict__)
+    if function is None or isinstance(function, (types.FunctionType, types.BuiltinFunctionType)):
+        return None
+    return dict(function.__dict__)
 
 
 def get(group: Any, path: str) -> Any:

@@ -22,11 +22,12 @@ class _Composite(LRScheduler):
             if not hasattr(s, "optimizer"):
                 raise TypeError(f"{name} at index {i} should have `optimizer` as its attribute.")
             if isinstance(s, ReduceLROnPlateau):
-                raise ValueError(f"{name} does not support `ReduceLROnPlateau` scheduler as it requires additional kwargs to be specified "
-                                 f"when calling `step`, but got one at index {i} in the given schedulers sequence.")
+                raise ValueError(f"{name} does not support `ReduceLROnPlateau` scheduler as it requires additional kwargs to "
+                                 f"be specified when calling `step`, but got one at index {i} in the given schedulers "
+                                 "sequence.")
             if s.optimizer is not optimizer:
-                raise ValueError(f"{name} expects all schedulers to belong to the same optimizer, but got scheduler {type(s).__name__} at "
-                                 f"index {i}, whose optimizer is another.")
+                raise ValueError(f"{name} expects all schedulers to belong to the same optimizer, but got scheduler "
+                                 f"{type(s).__name__} at index {i}, whose optimizer is another.")
         self._schedulers, self.optimizer = schedulers, optimizer
 
     def parts(self) -> list[Any]:
@@ -84,9 +85,9 @@ class SequentialLR(_Composite):
             raise ValueError("SequentialLR expects at least one scheduler, but got no scheduler.")
         self._take(schedulers, optimizer)
         if len(milestones) != len(schedulers) - 1:
-            raise ValueError("Sequential Schedulers expects number of schedulers provided to be one more than the number of milestone "
-                             f"points, but got number of schedulers {len(schedulers)} and the number of milestones to be equal to "
-                             f"{len(milestones)}")
+            raise ValueError("Sequential Schedulers expects number of schedulers provided to be one more than the number of "
+                             f"milestone points, but got number of schedulers {len(schedulers)} and the number of milestones "
+                             f"to be equal to {len(milestones)}")
         self._milestones, self.verbose = milestones, verbose
         self.last_epoch = last_epoch + 1
         self._first_steps()
@@ -130,8 +131,8 @@ class SequentialLR(_Composite):
 
     def restart(self, zero: Any = 0) -> None:
         if isinstance(zero, Tensor):
-            raise NotImplementedError("SequentialLR: one that follows another schedule cannot start in a graph; make one SequentialLR of "
-                                      "all, or call step() outside")
+            raise NotImplementedError("SequentialLR: one that follows another schedule cannot start in a graph; make one "
+                                      "SequentialLR of all, or call step() outside")
         self.begin()
 
     def check_step(self, step: int) -> None:

@@ -52,8 +52,9 @@ class CyclicLR(_Cycle):
     _not_saved = (*LRScheduler._not_saved, "_scale_fn_custom")
 
     def __init__(self, optimizer: Any, base_lr: Any, max_lr: Any, step_size_up: int = 2000, step_size_down: Any = None,
-                 mode: str = "triangular", gamma: float = 1.0, scale_fn: Any = None, scale_mode: str = "cycle", cycle_momentum: bool = True,
-                 base_momentum: Any = 0.8, max_momentum: Any = 0.9, last_epoch: int = -1, verbose: bool = False) -> None:
+                 mode: str = "triangular", gamma: float = 1.0, scale_fn: Any = None, scale_mode: str = "cycle",
+                 cycle_momentum: bool = True, base_momentum: Any = 0.8, max_momentum: Any = 0.9, last_epoch: int = -1,
+                 verbose: bool = False) -> None:
         check_optimizer(optimizer)
         self.optimizer = optimizer
         base_lrs = per_group("base_lr", optimizer, base_lr)

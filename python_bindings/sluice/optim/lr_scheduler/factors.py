@@ -74,7 +74,8 @@ class StepLR(LRScheduler):
 class MultiStepLR(LRScheduler):
     """base * gamma^(number of milestones reached)."""
 
-    def __init__(self, optimizer: Any, milestones: Any, gamma: float = 0.1, last_epoch: Any = -1, verbose: bool = False) -> None:
+    def __init__(self, optimizer: Any, milestones: Any, gamma: float = 0.1, last_epoch: Any = -1,
+                 verbose: bool = False) -> None:
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch, verbose)
 
@@ -127,7 +128,8 @@ class ConstantLR(LRScheduler):
         return True
 
     def next_lr(self, lr: Any, step: Any, group: Any) -> Any:
-        return choose(step == 0, lambda: lr * self.factor, lambda: choose(step == self.total_iters, lambda: lr / self.factor, lr))
+        return choose(step == 0, lambda: lr * self.factor,
+                      lambda: choose(step == self.total_iters, lambda: lr / self.factor, lr))
 
 
 class LinearLR(LRScheduler):
@@ -166,8 +168,9 @@ class PolynomialLR(LRScheduler):
     def __init__(self, optimizer: Any, total_iters: Any = 5, power: float = 1.0, last_epoch: Any = -1, verbose: bool = False, *,
                  steps: Any = None, end_learning_rate: Any = None, cycle: bool = False) -> None:
         if isinstance(last_epoch, float):
-            raise TypeError(f"PolynomialLR: last_epoch is {last_epoch!r}; must be an int: the arguments are (optimizer, total_iters, power), "
-                            "as in torch; give OneFlow's by keyword: steps=, end_learning_rate=, power=, cycle=")
+            raise TypeError(f"PolynomialLR: last_epoch is {last_epoch!r}; must be an int: the arguments are (optimizer, "
+                            "total_iters, power), as in torch; give OneFlow's by keyword: steps=, end_learning_rate=, "
+                            "power=, cycle=")
         self.total_iters, self.power, self.cycle = total_iters if steps is None else steps, power, cycle
         self.end_lr = (0.0 if steps is None else 1e-4) if end_learning_rate is None else end_learning_rate
         if steps is not None and steps <= 0:
@@ -191,7 +194,8 @@ class PolynomialLR(LRScheduler):
         if not self.multiplies():
             return self.lr_at(self.base_lrs[group], step, group)
         left = lambda t: 1.0 - t / self.total_iters  # noqa: E731
-        return choose(either(self._is_initial, step > self.total_iters), lr, lambda: lr * (left(step) / left(step - 1)) ** self.power)
+        return choose(either(self._is_initial, step > self.total_iters), lr,
+                      lambda: lr * (left(step) / left(step - 1)) ** self.power)
 
 
 class CosineAnnealingLR(LRScheduler):

@@ -14,7 +14,8 @@ from sluice.optim.lr_scheduler._formula import scalar
 from sluice.optim.lr_scheduler.base import StandIn
 from sluice.optim.lr_scheduler.composites import tree
 
-_STEPS = ("last_epoch", "_step_count", "_last_lr", "_get_lr_called_within_step", "optimizer", "_schedulers", "_inner", "T_cur", "T_i")
+_STEPS = ("last_epoch", "_step_count", "_last_lr", "_get_lr_called_within_step", "optimizer", "_schedulers", "_inner", "T_cur",
+          "T_i")
 
 
 class PlanSchedule:
@@ -93,13 +94,14 @@ class PlanSchedule:
         try:
             clone.step()
         except (RuntimeError, TypeError, ValueError) as error:
-            raise RuntimeError(f"{name}: the schedule cannot be part of a graph: {error}; write it with tensor operations on the step, or "
-                               "call step() outside and do not give it to the graph") from error
+            raise RuntimeError(f"{name}: the schedule cannot be part of a graph: {error}; write it with tensor operations on "
+                               "the step, or call step() outside and do not give it to the graph") from error
         for s, old in zip(own, had):
             changed = [k for k, v in s.__dict__.items() if k not in _STEPS and v is not old.get(k)]
             if changed:
-                raise RuntimeError(f"{name}: the schedule cannot be part of a graph: get_lr() changes its attribute '{changed[0]}', which "
-                                   "plans do not have; compute rates of last_epoch and the groups, or call step() outside")
+                raise RuntimeError(f"{name}: the schedule cannot be part of a graph: get_lr() changes its attribute "
+                                   f"'{changed[0]}', which plans do not have; compute rates of last_epoch and the groups, or "
+                                   "call step() outside")
 
 
 def _attributes(schedule: Any) -> list[Any]:

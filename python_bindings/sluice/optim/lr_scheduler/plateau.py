@@ -16,7 +16,8 @@ class ReduceLROnPlateau(LRScheduler):
     """
 
     def __init__(self, optimizer: Any, mode: str = "min", factor: float = 0.1, patience: int = 10, threshold: float = 1e-4,
-                 threshold_mode: str = "rel", cooldown: int = 0, min_lr: Any = 0, eps: float = 1e-8, verbose: bool = False) -> None:
+                 threshold_mode: str = "rel", cooldown: int = 0, min_lr: Any = 0, eps: float = 1e-8,
+                 verbose: bool = False) -> None:
         if factor >= 1.0:
             raise ValueError("Factor should be < 1.0.")
         check_optimizer(optimizer)
@@ -51,11 +52,12 @@ class ReduceLROnPlateau(LRScheduler):
 
     def step(self, metrics: Any, epoch: Any = None) -> None:  # type: ignore[override]
         if self.in_build():
-            raise RuntimeError("ReduceLROnPlateau.step(): inside build(); the metric is a value of the graph: call step(metric) outside, "
-                               "with what the graph returns")
+            raise RuntimeError("ReduceLROnPlateau.step(): inside build(); the metric is a value of the graph: call "
+                               "step(metric) outside, with what the graph returns")
         current = float(metrics)
         if epoch is not None:
-            warnings.warn("The epoch parameter in `scheduler.step()` is being deprecated where possible.", UserWarning, stacklevel=2)
+            warnings.warn("The epoch parameter in `scheduler.step()` is being deprecated where possible.", UserWarning,
+                          stacklevel=2)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self.is_better(current, self.best):
             self.best, self.num_bad_epochs = current, 0
@@ -74,9 +76,10 @@ class ReduceLROnPlateau(LRScheduler):
         groups = self.optimizer.param_groups
         if len(groups) != len(self.min_lrs):
             if self.default_min_lr is None:
-                raise RuntimeError(f"The number of param groups in the `optimizer` ({len(groups)}) differs from when `ReduceLROnPlateau` was "
-                                   f"initialized ({len(self.min_lrs)}), usually due to a new param group being added to the optimizer. "
-                                   "Please modify the `min_lrs` field to match the length of the `optimizer` param groups.")
+                raise RuntimeError(f"The number of param groups in the `optimizer` ({len(groups)}) differs from when "
+                                   f"`ReduceLROnPlateau` was initialized ({len(self.min_lrs)}), usually due to a new param "
+                                   "group being added to the optimizer. Please modify the `min_lrs` field to match the "
+                                   "length of the `optimizer` param groups.")
             self.min_lrs = [self.default_min_lr] * len(groups)
         for group, least in zip(groups, self.min_lrs):
             old = float(group["lr"])

@@ -12,7 +12,8 @@ from sluice.optim.lr_scheduler.base import LRScheduler, StandIn
 class CosineDecayLR(LRScheduler):
     """Half a cosine from base to alpha * base over decay_steps steps, where it stays. oneflow.optim.lr_scheduler.CosineDecayLR."""
 
-    def __init__(self, optimizer: Any, decay_steps: int, alpha: float = 0.0, last_step: int = -1, verbose: bool = False) -> None:
+    def __init__(self, optimizer: Any, decay_steps: int, alpha: float = 0.0, last_step: int = -1,
+                 verbose: bool = False) -> None:
         if decay_steps <= 0:
             raise ValueError(f"CosineDecayLR: decay_steps is {decay_steps}; must be at least 1")
         self.decay_steps, self.alpha = decay_steps, alpha
@@ -30,8 +31,9 @@ class WarmupLR(LRScheduler):
     warmup_prefix, where it begins, as the schedule then starts after the warm-up. Step this schedule, not the other.
     """
 
-    def __init__(self, scheduler_or_optimizer: Any, warmup_factor: float = 1.0 / 3, warmup_iters: int = 5, warmup_method: str = "linear",
-                 warmup_prefix: bool = False, last_step: int = -1, verbose: bool = False) -> None:
+    def __init__(self, scheduler_or_optimizer: Any, warmup_factor: float = 1.0 / 3, warmup_iters: int = 5,
+                 warmup_method: str = "linear", warmup_prefix: bool = False, last_step: int = -1,
+                 verbose: bool = False) -> None:
         if warmup_method not in ("linear", "constant"):
             raise ValueError(f"{type(self).__name__}: warmup_method is {warmup_method!r}; must be 'linear' or 'constant'")
         if not isinstance(warmup_iters, int) or warmup_iters < 0:
@@ -40,7 +42,8 @@ class WarmupLR(LRScheduler):
         self.warmup_factor, self.warmup_iters = warmup_factor, warmup_iters
         self.warmup_method, self.warmup_prefix = warmup_method, warmup_prefix
         if self._inner is not None and type(self._inner).lr_at is LRScheduler.lr_at:
-            raise TypeError(f"{type(self).__name__}: {type(self._inner).__name__} has no closed formula lr_at(); use SequentialLR")
+            raise TypeError(f"{type(self).__name__}: {type(self._inner).__name__} has no closed formula lr_at(); use "
+                            "SequentialLR")
         super().__init__(scheduler_or_optimizer if self._inner is None else self._inner.optimizer, last_step, verbose)
 
     _not_saved = (*LRScheduler._not_saved, "_inner")
@@ -84,9 +87,11 @@ class WarmupCosineLR(WarmupLR):
     warmup_iter: their number; or warmup_ratio: their share of max_iter.
     """
 
-    def __init__(self, optimizer: Any, max_iter: int, warmup_factor: float = 0.001, warmup_iter: Any = None, alpha: float = 0.01,
-                 warmup_method: str = "linear", last_step: int = -1, verbose: bool = False, *, warmup_ratio: Any = None) -> None:
+    def __init__(self, optimizer: Any, max_iter: int, warmup_factor: float = 0.001, warmup_iter: Any = None,
+                 alpha: float = 0.01, warmup_method: str = "linear", last_step: int = -1, verbose: bool = False, *,
+                 warmup_ratio: Any = None) -> None:
         if warmup_iter is not None and warmup_ratio is not None:
             raise ValueError("WarmupCosineLR: give either warmup_iter or warmup_ratio")
         n = int(max_iter * warmup_ratio) if warmup_ratio is not None else warmup_iter or 0
-        super().__init__(CosineDecayLR(optimizer, max_iter, alpha), warmup_factor, n, warmup_method, last_step=last_step, verbose=verbose)
+        super().__init__(CosineDecayLR(optimizer, max_iter, alpha), warmup_factor, n, warmup_method, last_step=last_step,
+                         verbose=verbose)
