@@ -253,7 +253,7 @@ def test_plans_resume_in_the_middle():  # LR-15
     second = Training(again, other, resumed)
     for x in inputs[20:]:
         graph(x * 0.1), second(x * 0.1)
-    assert_close(again, torch_like(whole), 1e-12)
+    assert_close(again, whole, 1e-12)
     assert resumed.last_epoch == 37 and resumed.get_last_lr() == schedule.get_last_lr()
     # Into a schedule whose graph runs already.
     for which in (resumed, schedule):
@@ -261,8 +261,17 @@ def test_plans_resume_in_the_middle():  # LR-15
     assert schedule.last_epoch == 3
 
 
-def torch_like(module):
-    return module
+def test_rates_follow_plans_of_every_shape():
+    @nn.Graph.with_dynamic_input_shape()
+    class Shapes(Training):
+        pass
+
+    module, optimizer = optimizers(sl)
+    schedule = s(sl).ExponentialLR(optimizer, 0.5)
+    graph = Shapes(module, optimizer, schedule)
+    for i, n in enumerate([1, 2, 1, 3, 2]):
+        graph(sl.ones(n, 1, 1, dtype=sl.float64) * 0.01)
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.5 ** (i + 1)) and schedule.last_epoch == i + 1
 
 
 def test_schedules_of_torch_users():

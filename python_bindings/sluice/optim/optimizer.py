@@ -133,7 +133,7 @@ class Optimizer:
     @property
     def param_groups(self) -> Any:
         """Where a graph steps the schedule, its numbers are those of the steps submitted so far; reading them waits."""
-        if self._driver is not None:
+        if self._driver is not None and trace_state.stepped is None:
             driver, self._driver = self._driver, None
             driver.pull()
         return self._groups

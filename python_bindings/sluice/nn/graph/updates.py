@@ -43,13 +43,15 @@ class Updates:
     def prepare(self, zero: Any) -> None:
         """Makes all state, before it is traced."""
         for optim, lr_sch in self.pairs:
+            driver = optim._driver  # of a call under way, which needs a plan of another shape
             optim.init_state()
             if zero is not None:
                 zero.lay(optim)
             if lr_sch is not None:
-                _plan_of(lr_sch).refresh(calling=False)
+                _plan_of(lr_sch).refresh()
             groups = optim.param_groups
             optim.numbers.refresh(groups, optim.numbers.variables(groups))
+            optim._driver = driver
 
     def variables(self, blocks: Any) -> Iterator[tuple[str, Tensor]]:
         """(name, tensor) of the state of optimizers, hyperparameters that are variables, and counters of schedules."""
@@ -90,6 +92,8 @@ class Updates:
             change = compiled.refresh()
             if change is not None:
                 return f"of optimizer {i} ({type(compiled.optim).__name__}), {change}"
+        for compiled in self._compiled:
+            compiled.begin_call()
         return None
 
 
@@ -135,9 +139,13 @@ class _Compiled:
             if optim.numbers.tensor(groups, *place) is not tensor:
                 return f"{place[1]} of parameter group {place[0]}, which is another tensor"
         if self._schedule is not None:
-            self._schedule.refresh(calling=True)
-        optim._opt_called = True
+            self._schedule.refresh()
         return None
+
+    def begin_call(self) -> None:
+        self.optim._opt_called = True
+        if self._schedule is not None:
+            self._schedule.begin_call()
 
     def _constant_change(self) -> str | None:
         changes = [(i, path, was, now.get(path)) for i, (old, now) in enumerate(zip(self._constants, self._constants_now()))

@@ -46,16 +46,17 @@ class PlanSchedule:
     def _all(self) -> list[Any]:
         return [*tree(self.schedule), *filter(None, [getattr(self.schedule, "_inner", None)])]
 
-    def refresh(self, calling: bool) -> None:
-        """Before a call: what was set by hand reaches the plan."""
+    def refresh(self) -> None:
+        """What was set by hand reaches the plan."""
         for i, (s, (known, counter)) in enumerate(zip(self._counted, self._counters)):
             if s.__dict__["last_epoch"] != known:
                 counter.fill_(float(s.__dict__["last_epoch"]))
                 self._counters[i] = (s.__dict__["last_epoch"], counter)
-        if calling:
-            self.schedule.check_step(self._counters[0][0] + self._calls + 1)
-            self._calls += 1
-            self.optimizer._driver = self
+
+    def begin_call(self) -> None:
+        self.schedule.check_step(self._counters[0][0] + self._calls + 1)
+        self._calls += 1
+        self.optimizer._driver = self
 
     def pull(self) -> None:
         """What plans have done so far becomes the numbers of the groups and of the schedule. Waits for the steps under way."""
@@ -74,7 +75,7 @@ class PlanSchedule:
             before = [(i, path, self.optimizer.numbers.tensor(self.optimizer._groups, i, path)) for i, path in self.places]
             for i, path, tensor in before:
                 _numbers.put(there.param_groups[i], path, tensor.to(sluice.float64) + 0.0)
-            if self.schedule.verbose:
+            if any(s.verbose for s in tree(self.schedule)):
                 rates = [group["lr"] for group in there.param_groups]
                 host_function(self.schedule.print, self._counters[0][1] + 0.0, *rates, out=((), sluice.float64))
             clone = self.schedule.stand_in(there)
