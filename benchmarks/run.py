@@ -26,6 +26,7 @@ PROGRAMS = [
     (("busy.",), ROOT / "benchmarks/busy.py"),
     (("ddp.",), ROOT / "benchmarks/data_parallel.py"),
     (("pipeline.",), ROOT / "benchmarks/pipeline.py"),
+    (("dataloader.",), ROOT / "benchmarks/dataloader.py"),
     (("compile.",), BUILD / "benchmarks/compile_bench"),
     (("import",), ROOT / "benchmarks/import_time.py"),
     (("gpu.",), ROOT / "benchmarks/gpu/gpu_bench.py"),

@@ -18,7 +18,7 @@ from sluice._creation import (arange, as_tensor, bernoulli, default_generator, e
                               ones_like, rand, rand_like, randint, randn, randn_like, randperm, set_default_dtype, tensor, to_dlpack,
                               zeros, zeros_like)
 from sluice._creation import numpy as _numpy
-from sluice import _tensor_methods, sbp
+from sluice import _pickling, _tensor_methods, sbp
 from sluice._global import placement
 from sluice._precision import get_float32_matmul_precision, set_float32_matmul_precision
 from sluice._C.fn import *  # noqa: F401,F403

@@ -110,24 +110,6 @@ def __array__(self, dtype=None, copy=None) -> numpy.ndarray:
     return array.copy() if copy else array
 
 
-@method
-def __deepcopy__(self, memo) -> Tensor:
-    if id(self) not in memo:
-        if not self.is_leaf:
-            raise RuntimeError("deepcopy: only leaf tensors can be copied deeply; use .detach().clone()")
-        memo[id(self)] = self.detach().clone().requires_grad_(self.requires_grad)
-    return memo[id(self)]
-
-
-@method
-def __reduce__(self):
-    return (_rebuild, (self.detach().numpy(), self.requires_grad))
-
-
-def _rebuild(array, requires_grad):
-    return sluice.tensor(array).requires_grad_(requires_grad)
-
-
 def _format(self) -> str:
     if self._traced:
         return f"tensor(..., size={tuple(self._shape)}, dtype={self.dtype}, traced)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sluice import _pickling
 from sluice._C import Tensor
 
 
@@ -36,12 +37,13 @@ class Parameter(Tensor):
     def __repr__(self) -> str:
         return "Parameter containing:\n" + super().__repr__()
 
+    def __copy__(self) -> Any:
+        same = type(self)(self.detach(), self.requires_grad)
+        same.__dict__.update(self.__dict__)
+        return same
+
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _rebuild, (type(self), self.detach(), self.requires_grad), vars(self) or None
-
-
-def _rebuild(cls: Any, data: Tensor, requires_grad: bool) -> Any:
-    return cls(data, requires_grad)
+        return _pickling.reduce_parameter(self, protocol)
 
 
 class Buffer(Tensor):

@@ -7,9 +7,10 @@ from typing import Any, Iterator
 import sluice
 from sluice import distributed as dist
 from sluice.errors import ValueError  # noqa: A004
+from sluice.utils.data.sampler import Sampler
 
 
-class DistributedSampler:
+class DistributedSampler(Sampler[int]):
     """Iterates over this rank's indices of a dataset: shares are disjoint, of equal size, and together all of it.
 
     Where the size does not divide evenly, the first indices come twice; with `drop_last` the last ones are left out
@@ -28,13 +29,21 @@ class DistributedSampler:
             raise ValueError("DistributedSampler: the dataset is empty; it must have at least one sample")
         self.dataset, self.shuffle, self.seed, self.drop_last, self.epoch = dataset, shuffle, seed, drop_last, 0
 
+    @property
+    def num_samples(self) -> int:
+        return len(self)
+
+    @property
+    def total_size(self) -> int:
+        return len(self) * self.num_replicas
+
     def __len__(self) -> int:
         """Samples of each rank."""
         n = len(self.dataset)
         return n // self.num_replicas if self.drop_last else -(-n // self.num_replicas)
 
     def __iter__(self) -> Iterator[int]:
-        n, total = len(self.dataset), len(self) * self.num_replicas
+        n, total = len(self.dataset), self.total_size
         if self.shuffle:
             generator = sluice.Generator()
             generator.manual_seed(self.seed + self.epoch)

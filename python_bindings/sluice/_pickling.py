@@ -1,0 +1,121 @@
+"""Copies of tensors by Python's own means: copy.copy shares data, copy.deepcopy and pickle do not."""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+from typing import Any
+
+import sluice
+from sluice import _C
+from sluice._C import Tensor
+
+
+def address_range(t: Any) -> tuple[int, int]:
+    """Where the storage of a tensor on the CPU begins, and where the last byte that the tensor can see ends."""
+    size = t.dtype.itemsize
+    start = t.data_ptr() - t.storage_offset() * size
+    if t.numel() == 0:
+        return start, start
+    return start, t.data_ptr() + (1 + sum((n - 1) * stride for n, stride in zip(t._shape, t._strides()))) * size
+
+
+def bytes_of(t: Any) -> memoryview:
+    """The memory of a contiguous tensor on the CPU, which it keeps."""
+    if not t.numel():
+        return memoryview(bytearray())
+    array = (ctypes.c_ubyte * t.nbytes).from_address(t.data_ptr())
+    array.tensor = t  # type: ignore[attr-defined]
+    return memoryview(array).cast("B")
+
+
+def check_concrete(where: str, t: Any) -> None:
+    """Refuses tensors that have no values in this process."""
+    if t._traced:
+        raise _C.RuntimeError(f"{where}: got a traced tensor, which has no values while a graph is traced; do this outside of build")
+    if t._global:
+        raise _C.RuntimeError(f"{where}: got a global tensor, of which this process may have a part; take to_local(), or to_global() with "
+                              "sbp.broadcast before")
+
+
+def _dense(t: Any) -> tuple[Any, tuple[int, ...]]:
+    """The values as a contiguous tensor, and the axes that permute it back: strides stay where elements lie densely."""
+    if t.is_contiguous():
+        return t, ()
+    order = sorted(range(t.ndim), key=lambda i: -t._strides()[i])
+    permuted = t.permute(*order)
+    if not permuted.is_contiguous():
+        return t.contiguous(), ()
+    return permuted, tuple(order.index(i) for i in range(t.ndim))
+
+
+def _reduced(t: Any, protocol: int) -> tuple[Any, ...]:
+    """Arguments of `rebuild`."""
+    check_concrete("pickle", t)
+    data, axes = _dense(t.detach().cpu())
+    raw = bytes_of(data)
+    buffer = pickle.PickleBuffer(raw) if protocol >= 5 else raw.tobytes()
+    return buffer, t.dtype, tuple(data._shape), axes, None if t.is_cpu else str(t.device)
+
+
+def rebuild(buffer: Any, dtype: Any, shape: Any, axes: Any, device: Any) -> Tensor:
+    """A tensor of the bytes, which it shares where they may be written to."""
+    raw = memoryview(buffer).cast("B")
+    if not raw.nbytes:
+        t = sluice.empty(shape, dtype=dtype)
+    else:
+        if raw.readonly:
+            raw = memoryview(bytearray(raw))
+        t = sluice.frombuffer(raw, dtype=dtype).view(shape)
+    if axes:
+        t = t.permute(*axes)
+    return t if device is None else t.to(device)
+
+
+def rebuild_tensor(cls: Any, requires_grad: bool, *parts: Any) -> Tensor:
+    """A tensor, or one of a subclass that can be made of a tensor."""
+    t = rebuild(*parts)
+    return (t if cls is Tensor else cls(t)).requires_grad_(requires_grad)
+
+
+def rebuild_parameter(cls: Any, requires_grad: bool, *parts: Any) -> Any:
+    return cls(rebuild(*parts), requires_grad)
+
+
+def reduce_tensor(self: Any, protocol: int) -> tuple[Any, ...]:
+    return rebuild_tensor, (type(self), self.requires_grad, *_reduced(self, protocol)), self.__dict__ or None
+
+
+def reduce_parameter(self: Any, protocol: int) -> tuple[Any, ...]:
+    return rebuild_parameter, (type(self), self.requires_grad, *_reduced(self, protocol)), self.__dict__ or None
+
+
+def _copy(self: Any) -> Any:
+    """A tensor of its own over the same data."""
+    check_concrete("copy", self)
+    data = self.detach()
+    same = (data if type(self) is Tensor else type(self)(data)).requires_grad_(self.requires_grad)
+    same.__dict__.update(self.__dict__)
+    return same
+
+
+def _deepcopy(self: Any, memo: Any) -> Any:
+    import copy
+
+    if id(self) not in memo:
+        check_concrete("deepcopy", self)
+        if not self.is_leaf:
+            raise _C.RuntimeError("deepcopy: Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at "
+                                  "the moment; use .detach().clone()")
+        data = self.detach().clone()
+        made = (data if type(self) is Tensor else type(self)(data)).requires_grad_(self.requires_grad)
+        memo[id(self)] = made
+        if self.grad is not None:
+            made.grad = copy.deepcopy(self.grad, memo)
+        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+    return memo[id(self)]
+
+
+Tensor.__reduce_ex__ = reduce_tensor
+Tensor.__copy__ = _copy
+Tensor.__deepcopy__ = _deepcopy

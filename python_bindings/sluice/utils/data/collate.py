@@ -1,0 +1,140 @@
+"""Batches of samples: tensors are stacked, numbers become tensors, and containers keep their form."""
+
+from __future__ import annotations
+
+import collections.abc
+import contextlib
+import copy
+from typing import Any, Callable
+
+import sluice
+from sluice.errors import RuntimeError, TypeError  # noqa: A004
+
+# In a worker: a tensor of shared memory for a batch of (shape, dtype), or None where sending a copy is as good.
+output: Callable | None = None
+
+
+def default_convert(data: Any) -> Any:
+    """A sample with its arrays as tensors that share their memory: what a loader without batches gives."""
+    if isinstance(data, sluice.Tensor):
+        return data
+    if _is_numpy(data):
+        return data if data.dtype.kind in "SUO" else sluice.as_tensor(data)
+    if isinstance(data, collections.abc.Mapping):
+        return _like_mapping(data, {key: default_convert(value) for key, value in data.items()})
+    if isinstance(data, tuple):
+        parts = [default_convert(d) for d in data]
+        return type(data)(*parts) if hasattr(data, "_fields") else parts
+    if isinstance(data, collections.abc.Sequence) and not isinstance(data, (str, bytes)):
+        return _like_sequence(data, [default_convert(d) for d in data])
+    return data
+
+
+def default_collate(batch: Any) -> Any:
+    """A batch of a list of samples, which must be alike; torch.utils.data.default_collate.
+
+    Tensors and arrays are stacked along a new first axis; floats become float64, ints int64 and bools bool; text stays a list.
+    Of dicts, tuples and lists each part is a batch: a tuple gives a list, a named tuple one of its kind.
+    """
+    return collate(batch, collate_fn_map=default_collate_fn_map)
+
+
+def collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    """As default_collate, with a function `f(batch, *, collate_fn_map)` for each type, or tuple of types, of samples."""
+    first = batch[0]
+    for kind, function in (collate_fn_map or {}).items():
+        if isinstance(first, kind):
+            return function(batch, collate_fn_map=collate_fn_map)
+    if isinstance(first, collections.abc.Mapping):
+        return _like_mapping(first, {key: collate([sample[key] for sample in batch], collate_fn_map=collate_fn_map) for key in first})
+    if isinstance(first, collections.abc.Sequence):
+        if any(len(sample) != len(first) for sample in batch):
+            raise RuntimeError(f"default_collate: each element in list of batch should be of equal size: got {[len(s) for s in batch]}")
+        parts = [collate(part, collate_fn_map=collate_fn_map) for part in zip(*batch)]
+        if isinstance(first, tuple):
+            return type(first)(*parts) if hasattr(first, "_fields") else parts
+        return _like_sequence(first, parts)
+    raise TypeError(_unknown(type(first)))
+
+
+def _unknown(kind: Any) -> str:
+    return f"default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {kind}"
+
+
+def _is_numpy(data: Any) -> bool:
+    return type(data).__module__ == "numpy" or isinstance(data, _numpy().ndarray)
+
+
+def _numpy() -> Any:
+    return sluice._creation.numpy()
+
+
+def _like_mapping(sample: Any, items: dict) -> Any:
+    with contextlib.suppress(Exception):  # some mappings can be neither copied nor made of a dict
+        if isinstance(sample, collections.abc.MutableMapping):
+            clone = copy.copy(sample)  # may have more than its items, such as a default
+            clone.update(items)
+            return clone
+        return type(sample)(items)
+    return items
+
+
+def _like_sequence(sample: Any, parts: list) -> Any:
+    if type(sample) is list:
+        return parts
+    with contextlib.suppress(Exception):
+        if isinstance(sample, collections.abc.MutableSequence):
+            clone = copy.copy(sample)
+            for i, part in enumerate(parts):
+                clone[i] = part
+            return clone
+        return type(sample)(parts)
+    return parts
+
+
+def _tensors(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    first = batch[0]
+    if output is not None:
+        size = len(batch) * first.nbytes
+        target = output(size, (len(batch), *first.shape), first.dtype)
+        if target is not None and all(t.shape == first.shape and t.dtype is first.dtype and t.is_cpu and not t.requires_grad for t in batch):
+            _numpy().stack([t.numpy() for t in batch], out=target.numpy())
+            return target
+    return sluice.stack(list(batch))
+
+
+def _arrays(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    if batch[0].dtype.kind in "SUO":
+        raise TypeError(_unknown(batch[0].dtype))
+    if batch[0].ndim == 0:
+        return sluice.as_tensor(_numpy().stack(batch))
+    return collate([sluice.as_tensor(b) for b in batch], collate_fn_map=collate_fn_map)
+
+
+def _numpy_numbers(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    return sluice.as_tensor(_numpy().asarray(batch))
+
+
+def _floats(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    return sluice.tensor(batch, dtype=sluice.float64)
+
+
+def _integers(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    return sluice.tensor(batch)
+
+
+def _texts(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    return batch
+
+
+class _Defaults(dict):
+    """Functions by type. Those of numpy's types come last and at the first look, since importing numpy takes long."""
+
+    def items(self) -> Any:
+        np = _numpy()
+        self.setdefault(np.ndarray, _arrays)
+        self.setdefault((np.bool_, np.number), _numpy_numbers)
+        return super().items()
+
+
+default_collate_fn_map: Any = _Defaults({sluice.Tensor: _tensors, float: _floats, int: _integers, str: _texts, bytes: _texts})
