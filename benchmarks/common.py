@@ -10,19 +10,29 @@ from typing import Callable
 def _serve(connection, make: Callable, arguments: tuple) -> None:
     step = make(*arguments)  # returns a function that runs n steps and waits for them
     connection.send("ready")
-    while (count := connection.recv()) is not None:
+    while (count := _received(connection)) is not None:
         begin = time.perf_counter()
         step(count)
         connection.send((time.perf_counter() - begin) / count)
 
 
-class Side:
-    """One contestant: `make(*arguments)` runs in a fresh process and returns `run(n_steps)`."""
+def _received(connection):
+    try:
+        return connection.recv()
+    except EOFError:  # the other process has ended
+        return None
 
-    def __init__(self, make: Callable, *arguments):
+
+class Side:
+    """One contestant: `make(*arguments)` runs in a fresh process and returns `run(n_steps)`.
+
+    daemon: ended with this process, and may have no processes of its own.
+    """
+
+    def __init__(self, make: Callable, *arguments, daemon: bool = True):
         context = mp.get_context("spawn")
         self._connection, child = context.Pipe()
-        self._process = context.Process(target=_serve, args=(child, make, arguments), daemon=True)
+        self._process = context.Process(target=_serve, args=(child, make, arguments), daemon=daemon)
         self._process.start()
         child.close()
         try:

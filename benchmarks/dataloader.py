@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
-"""DataLoader against torch's, over the same datasets: time of a batch. Usage: dataloader.py [PREFIX]."""
+"""DataLoader against torch's, over the same datasets: time of an epoch, every page of every batch read."""
 import os
 
 from common import Side, compare, wanted
 
-# name: shape of a sample, batch size, workers, whether samples are rows of a tensor
+# name: shape of a sample, batch size, batches of an epoch, workers, whether samples are rows of a tensor
 CASES = {
-    "dataloader.rows": ((100,), 64, 0, True),
-    "dataloader.rows.workers": ((100,), 64, 2, True),
-    "dataloader.images": ((3, 224, 224), 32, 0, False),
-    "dataloader.images.workers": ((3, 224, 224), 32, 2, False),
-    "dataloader.large.workers": ((4, 512, 512), 16, 2, False),  # 64 MiB a batch
+    "dataloader.rows": ((100,), 64, 128, 0, True),
+    "dataloader.rows.workers": ((100,), 64, 128, 2, True),
+    "dataloader.images": ((3, 224, 224), 24, 16, 0, False),
+    "dataloader.images.workers": ((3, 224, 224), 32, 16, 2, False),
+    "dataloader.large.workers": ((4, 1024, 1024), 4, 16, 2, False),  # 64 MiB a batch
 }
 
 
-def make(library: str, shape: tuple, batch_size: int, workers: int, rows: bool):
-    """A function that takes n batches, of a loader that begins anew when it has ended."""
+def make(library: str, shape: tuple, batch_size: int, batches: int, workers: int, rows: bool):
+    """A function that runs n epochs of a loader."""
     os.environ["OMP_NUM_THREADS"] = "1"
+    import numpy as np
     if library == "sluice":
         import sluice as torch
         import sluice.utils.data as data
@@ -28,25 +29,23 @@ def make(library: str, shape: tuple, batch_size: int, workers: int, rows: bool):
         """Copies of one image, as a decoder would make them."""
 
         def __init__(self):
-            self.image, self.label = torch.randn(shape), torch.tensor(1)
+            self.image = np.ones(shape, np.float32)
 
         def __len__(self):
-            return 64 * batch_size
+            return batches * batch_size
 
         def __getitem__(self, index):
-            return self.image.clone(), self.label
+            return torch.from_numpy(self.image.copy()), index
 
-    dataset = data.TensorDataset(torch.randn((64 * batch_size, *shape)), torch.arange(64 * batch_size)) if rows else Images()
-    loader = data.DataLoader(dataset, batch_size=batch_size, shuffle=True, num_workers=workers, persistent_workers=workers > 0)
-    batches = iter(loader)
+    n = batches * batch_size
+    dataset = data.TensorDataset(torch.randn((n, *shape)), torch.arange(n)) if rows else Images()
+    loader = data.DataLoader(dataset, batch_size=batch_size, shuffle=True, num_workers=workers, persistent_workers=workers > 0,
+                             multiprocessing_context="fork" if workers else None)
 
     def run(count: int) -> None:
-        nonlocal batches
         for _ in range(count):
-            batch = next(batches, None)
-            if batch is None:
-                batches = iter(loader)
-                batch = next(batches)
+            for values, _ in loader:
+                values.numpy().reshape(-1)[::1024].sum()
 
     return run
 
@@ -54,4 +53,5 @@ def make(library: str, shape: tuple, batch_size: int, workers: int, rows: bool):
 if __name__ == "__main__":
     for name, case in CASES.items():
         if wanted(name):
-            compare(name, Side(make, "sluice", *case), Side(make, "torch", *case), "torch", rounds=7, workers=case[2])
+            sides = [Side(make, library, *case, daemon=False) for library in ("sluice", "torch")]
+            compare(name, *sides, "torch", rounds=5, batches=case[2], workers=case[3])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from sluice.utils.data.dataset import IterableDataset
+from sluice.utils.data.collate import default_collate
+from sluice.utils.data.dataset import IterableDataset, Subset, TensorDataset
 
 NO_INDEX = -1
 
@@ -30,6 +31,11 @@ class Fetcher:
         if not self._batched:
             self._at(indices)
             return self._collate(self._dataset[indices])
+        if self._collate is default_collate and isinstance(self._dataset, (TensorDataset, Subset)):
+            self._at(NO_INDEX)
+            batch = self._dataset.collated(indices)
+            if batch is not None:
+                return batch
         at_once = getattr(self._dataset, "__getitems__", None)
         if callable(at_once):
             self._at(NO_INDEX)

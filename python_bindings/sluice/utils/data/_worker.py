@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import math
 import os
 import pickle
 import random
@@ -19,7 +20,6 @@ from sluice.utils.data import collate
 from sluice.utils.data._fetch import NO_INDEX, EndOfStream, Fetcher
 
 _SMALL = 512  # bytes of an array that are sent like everything else
-_LARGE = 1 << 20  # bytes of a batch from which on it is stacked in shared memory at once
 _ALIGNMENT = 64
 _PARENT_CHECK_SECONDS = 5.0
 
@@ -94,12 +94,12 @@ class Memory:
     def give_back(self, ids: Any) -> None:
         self._free.extend(i for i in ids if i in self._segments)
 
-    def output(self, nbytes: int, shape: Any, dtype: Any) -> Any:
-        if nbytes < _LARGE or dtype is sluice.bfloat16:
-            return None
-        i, buffer = self.take(nbytes)
+    def output(self, shape: Any, dtype: Any) -> Any:
+        """A tensor for a batch: when it is sent, it lies where it is to be."""
+        count = math.prod(shape)
+        i, buffer = self.take(count * dtype.itemsize)
         self._stacked[ctypes.addressof(buffer)] = i
-        return sluice.frombuffer(buffer, dtype=dtype, count=nbytes // dtype.itemsize).view(shape)
+        return sluice.frombuffer(buffer, dtype=dtype, count=count).view(shape)
 
     def pack(self, batch: Any) -> tuple[bytes, list[tuple[int, int, int]]]:
         """A batch as a pickle, and where its arrays lie: (segment, offset, bytes) of each."""
@@ -154,14 +154,14 @@ def run(sock: Any, others: Any, job: Job) -> None:
     try:
         _seed(job)
         sluice.set_num_threads(1)
-        collate.output = memory.output
         failure = None
         try:
             if job.init_fn is not None:
                 job.init_fn(job.id)
         except Exception as error:
             failure = pickle.dumps(describe(error))
-        _serve(channel, parent, memory, job, failure)
+        with collate.outputs(memory.output):
+            _serve(channel, parent, memory, job, failure)
     except (_Exit, EOFError, BrokenPipeError, ConnectionError, KeyboardInterrupt):
         pass  # the loader, or its process, has ended
     sys.stdout.flush()

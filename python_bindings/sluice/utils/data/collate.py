@@ -5,13 +5,51 @@ from __future__ import annotations
 import collections.abc
 import contextlib
 import copy
-from typing import Any, Callable
+import math
+import threading
+import weakref
+from typing import Any, Callable, Iterator
 
 import sluice
 from sluice.errors import RuntimeError, TypeError  # noqa: A004
 
-# In a worker: a tensor of shared memory for a batch of (shape, dtype), or None where sending a copy is as good.
-output: Callable | None = None
+_LARGE = 1 << 20  # bytes
+_MOST_BLOCKS = 4
+
+_memory = threading.local()
+
+
+@contextlib.contextmanager
+def outputs(make: Callable) -> Iterator[None]:
+    """Large batches that this thread collates are tensors of `make(shape, dtype)`."""
+    _memory.output = make
+    try:
+        yield
+    finally:
+        del _memory.output
+
+
+class Recycled:
+    """Memory of large batches, used again when nothing uses it any more: fresh memory costs more than what is written to it."""
+
+    def __init__(self) -> None:
+        self._blocks: list[tuple[Any, Any]] = []  # arrays, and weak references to what is lent of them
+
+    def output(self, shape: Any, dtype: Any) -> Any:
+        nbytes = math.prod(shape) * dtype.itemsize
+        for i, (block, user) in enumerate(self._blocks):
+            if user() is None and nbytes <= block.nbytes <= 2 * nbytes:
+                break
+        else:
+            if len(self._blocks) == _MOST_BLOCKS:
+                self._blocks.pop(0)
+            # glibc learns from a block that is freed: from then on it keeps that much, and so the memory of samples, for the next batch.
+            _numpy().empty(nbytes, "u1")
+            i, block = len(self._blocks), _numpy().empty(nbytes, "u1")
+            self._blocks.append((block, None))
+        lent = block[:nbytes]
+        self._blocks[i] = (block, weakref.ref(lent))
+        return sluice.frombuffer(lent, dtype=dtype).view(shape)
 
 
 def default_convert(data: Any) -> Any:
@@ -94,13 +132,18 @@ def _like_sequence(sample: Any, parts: list) -> Any:
 
 def _tensors(batch: Any, *, collate_fn_map: Any = None) -> Any:
     first = batch[0]
-    if output is not None:
-        size = len(batch) * first.nbytes
-        target = output(size, (len(batch), *first.shape), first.dtype)
-        if target is not None and all(t.shape == first.shape and t.dtype is first.dtype and t.is_cpu and not t.requires_grad for t in batch):
-            _numpy().stack([t.numpy() for t in batch], out=target.numpy())
-            return target
+    shape = (len(batch), *first.shape)
+    if len(batch) * first.nbytes >= _LARGE and first.dtype is not sluice.bfloat16 and all(_alike(t, first) for t in batch):
+        # One thread copies as fast as memory takes it; more only wait for each other on a machine whose cores make samples.
+        make = getattr(_memory, "output", None)
+        target = sluice.empty(shape, dtype=first.dtype) if make is None else make(shape, first.dtype)
+        _numpy().stack([t.numpy() for t in batch], out=target.numpy())
+        return target
     return sluice.stack(list(batch))
+
+
+def _alike(t: Any, first: Any) -> bool:
+    return t.shape == first.shape and t.dtype is first.dtype and t.is_cpu and not t.requires_grad and not t._traced and not t._global
 
 
 def _arrays(batch: Any, *, collate_fn_map: Any = None) -> Any:

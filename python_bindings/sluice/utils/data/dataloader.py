@@ -14,7 +14,7 @@ from typing import Any, Callable, Generic, Iterator, TypeVar
 from sluice.errors import NotImplementedError, RuntimeError, TypeError, ValueError  # noqa: A004
 from sluice.utils.data._fetch import EndOfStream, Fetcher
 from sluice.utils.data._worker import WorkerInfo as WorkerInfo, get_worker_info as get_worker_info
-from sluice.utils.data.collate import default_collate, default_convert
+from sluice.utils.data.collate import Recycled, default_collate, default_convert, outputs
 from sluice.utils.data.dataset import IterableDataset
 from sluice.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler, draw_seed
 
@@ -222,13 +222,14 @@ class _Iterator:
 class _InProcess(_Iterator):
     def __init__(self, loader: DataLoader, resumed: Any) -> None:
         super().__init__(loader, resumed)
-        self._at = None
+        self._at, self._memory = None, Recycled()
         self._fetcher = Fetcher(loader.dataset, loader._auto_collation, loader.collate_fn, loader.drop_last, functools.partial(setattr, self, "_at"))
 
     def _next(self) -> Any:
         indices = next(self._indices)
         try:
-            return self._fetcher.fetch(indices)
+            with outputs(self._memory.output):
+                return self._fetcher.fetch(indices)
         except EndOfStream:
             raise StopIteration from None
         except StopIteration as error:

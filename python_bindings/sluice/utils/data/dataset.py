@@ -48,6 +48,16 @@ class TensorDataset(Dataset):
     def __getitem__(self, index: Any) -> Any:
         return tuple(tensor[index] for tensor in self.tensors)
 
+    def collated(self, indices: Sequence[Any]) -> list[Any] | None:
+        """What default_collate makes of the samples: rows of each tensor, gathered at once. None where it takes the samples."""
+        if type(self).__getitem__ is not TensorDataset.__getitem__ or not all(isinstance(t, sluice.Tensor) for t in self.tensors):
+            return None
+        n = len(self)
+        if not all(type(i) is int and 0 <= i < n for i in indices):
+            return None
+        rows = sluice.tensor(list(indices), dtype=sluice.int64)
+        return [t.index_select(0, rows.to(t.device)) for t in self.tensors]
+
     def __len__(self) -> int:
         return len(self.tensors[0])
 
@@ -146,6 +156,12 @@ class Subset(Dataset[T_co]):
 
     def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
         return _samples(self.dataset, [self.indices[i] for i in indices])
+
+    def collated(self, indices: Sequence[Any]) -> list[Any] | None:
+        """As TensorDataset.collated, of a subset of one."""
+        if type(self).__getitems__ is not Subset.__getitems__ or not hasattr(self.dataset, "collated"):
+            return None
+        return self.dataset.collated([self.indices[i] for i in indices])
 
     def __len__(self) -> int:
         return len(self.indices)
