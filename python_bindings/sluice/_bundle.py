@@ -15,7 +15,7 @@ from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.families import FamilyCall
 
 
-def save(graph: Any, directory: Any) -> None:
+def save_graph(graph: Any, directory: Any) -> None:
     """Writes plan.json, graph.txt, weights.safetensors and meta.json of a compiled nn.Graph (or a loaded one).
 
     Of a graph that several ranks run, all must call it; rank 0 writes, and all raise when it cannot.
@@ -31,7 +31,7 @@ def save(graph: Any, directory: Any) -> None:
     if isinstance(graph, (list, tuple)):
         return _save_shapes(graph, str(directory))
     if not isinstance(graph, (Graph, LoadedGraph)):
-        raise TypeError(f"save: expected an nn.Graph: got {type(graph).__name__}; tensors are saved with numpy")
+        raise TypeError(f"save_graph: expected an nn.Graph: got {type(graph).__name__}; save() writes everything else")
     if not graph.is_compiled:
         raise RuntimeError(f"save: graph '{graph.name}' is not compiled; call it once, or compile(*inputs)")
     graph.synchronize()
@@ -58,7 +58,7 @@ def _save_shapes(graphs: Any, directory: str) -> None:
         raise ValueError(f"save: got {len(graphs)} graphs with input shapes {shapes}; need at least one, each for shapes of its own")
     os.makedirs(directory, exist_ok=True)
     for i, graph in enumerate(graphs):
-        save(graph, os.path.join(directory, str(i)))
+        save_graph(graph, os.path.join(directory, str(i)))
     with open(os.path.join(directory, "shapes.json"), "w") as file:  # last: a directory without it is incomplete
         json.dump({"schema_version": 1, "bundles": len(graphs)}, file)
 

@@ -1,0 +1,159 @@
+"""Checkpoints in torch's format, both ways: torch.save, torch.load and torch.serialization."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from typing import Any
+
+import sluice
+from sluice._pickling import bytes_of
+from sluice.errors import RuntimeError, TypeError, ValueError  # noqa: A004
+from sluice.serialization import _archive, _unpickler
+from sluice.serialization._names import (StorageType, add_safe_globals as add_safe_globals, clear_safe_globals as clear_safe_globals,
+                                         get_safe_globals as get_safe_globals, safe_globals as safe_globals)
+from sluice.serialization._rebuild import Storage
+
+
+def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2,
+         _use_new_zipfile_serialization: bool = True) -> None:
+    """Writes an object with its tensors to a path or file, as torch.save does: torch.load reads it. A graph becomes a bundle.
+
+    Tensors that share memory share it after load(), too; of a storage only what they see is written. A path has the file of before,
+    or all of the new one. A compiled nn.Graph, or a list of them, is written as a directory (load_graph).
+    """
+    from sluice._bundle import LoadedGraph, save_graph
+
+    graphs = obj if isinstance(obj, (list, tuple)) else [obj]
+    if graphs and all(isinstance(g, (sluice.nn.Graph, LoadedGraph)) for g in graphs):
+        return save_graph(obj, f)
+    if pickle_module is not pickle:
+        raise NotImplementedError(f"save: pickle_module {getattr(pickle_module, '__name__', pickle_module)!r} is not supported; only pickle is")
+    if not _use_new_zipfile_serialization:
+        raise NotImplementedError("save: the format of before torch 1.6 is not written; leave out _use_new_zipfile_serialization=False")
+    from sluice.serialization._pickler import pickled
+
+    with _archive.written(f) as writer:
+        data, storages = pickled(obj, pickle_protocol)
+        writer.write("data.pkl", data)
+        writer.write("byteorder", b"little")
+        for storage in storages:
+            writer.write(f"data/{storage.key}", storage.data())
+        writer.write("version", b"3\n")
+
+
+def load(f: Any, map_location: Any = None, pickle_module: Any = None, *, weights_only: bool | None = None, mmap: bool | None = None,
+         **pickle_load_args: Any) -> Any:
+    """Reads what save() or torch.save has written, from a path or a file that is seekable; torch.load.
+
+    map_location: a device, a dict from saved devices to others, or a function of a storage, as a tensor of one dim, and its saved device,
+    which returns the storage where it shall be (None: where it was). None: tensors come to the devices they were saved from.
+    weights_only: read only tensors, containers, numbers, text and what add_safe_globals has added; everything else is refused by name
+    and never run. False runs whatever code the file names. None is True, unless a pickle_module is given.
+    mmap: tensors are pages of the file, read when first used; writing changes memory only. Needs a path.
+    """
+    if weights_only is None:
+        weights_only = pickle_module is None
+    if weights_only and pickle_module is not None:
+        raise RuntimeError("load: Can not safely load weights when explicit pickle_module is specified; leave it out, or say weights_only=False")
+    if mmap and not isinstance(f, (str, os.PathLike)):
+        raise ValueError("load: f must be a file path in order to use the mmap argument")
+    if isinstance(f, (str, os.PathLike)) and os.path.isdir(f):
+        raise IsADirectoryError(f"load: {os.fspath(f)}: a directory; a graph that was saved is loaded by load_graph")
+    reader = _archive.Reader(f, bool(mmap))
+    try:
+        return _Loading(reader, map_location).run(weights_only, pickle_module or pickle, pickle_load_args)
+    finally:
+        reader.close()
+
+
+class _Loading:
+    """One load: the storages that were read so far."""
+
+    def __init__(self, reader: _archive.Reader, map_location: Any) -> None:
+        self._reader, self._map_location = reader, map_location
+        self._storages: dict[str, Storage] = {}
+
+    def run(self, weights_only: bool, module: Any, options: dict[str, Any]) -> Any:
+        data, encoding = bytes(self._reader.read("data.pkl")), options.pop("encoding", "utf-8")
+        where = f"load: {self._reader.name}"
+        if not weights_only:
+            return _unpickler.full(module, data, self._persistent, encoding, **options)
+        if options:
+            raise TypeError(f"load: got an unexpected keyword argument '{next(iter(options))}'")
+        try:
+            with sluice.no_grad():
+                return _unpickler.Restricted(data, self._persistent, encoding).load()
+        except pickle.UnpicklingError as error:
+            raise pickle.UnpicklingError(f"{where}: Weights only load failed: {error}") from None
+        except (_Damaged, sluice.errors.MemoryError):
+            raise
+        except Exception as error:  # of what broken or hostile data leads the machine to
+            raise pickle.UnpicklingError(f"{where}: Weights only load failed: data.pkl is damaged: {type(error).__name__}: {error}") from None
+
+    def _persistent(self, pid: Any) -> Any:
+        if not (isinstance(pid, tuple) and len(pid) >= 5 and pid[0] == "storage" and isinstance(pid[1], StorageType)
+                and isinstance(pid[2], str) and isinstance(pid[3], str) and type(pid[4]) is int):
+            raise pickle.UnpicklingError(f"the persistent id {pid!r:.200}; must be a storage")
+        _, kind, key, location, count = pid[:5]
+        if key not in self._storages:
+            self._storages[key] = Storage(self._place(self._read(key, kind.dtype or sluice.uint8, count), location))
+        return self._storages[key]
+
+    def _read(self, key: str, dtype: Any, count: int) -> Any:
+        record = f"data/{key}"
+        size = _checked(lambda: self._reader.size(record))
+        if size != count * dtype.itemsize:
+            raise _Damaged(f"load: {self._reader.name}: record {record} has {size} bytes; its tensors need {count} elements of {dtype}")
+        if not count:
+            return sluice.empty(0, dtype=dtype)
+        mapped = _checked(lambda: self._reader.mapped(record))
+        if mapped is not None:
+            return sluice.frombuffer(mapped, dtype=dtype)
+        values = sluice.empty(count, dtype=dtype)
+        _checked(lambda: self._reader.read_into(record, bytes_of(values)))
+        return values
+
+    def _place(self, values: Any, location: str) -> Any:
+        """The storage on the device that map_location says."""
+        place = self._map_location
+        if callable(place):
+            result = place(values, location)
+            if result is not None:
+                if not isinstance(result, sluice.Tensor) or result.shape != values.shape or result.dtype is not values.dtype:
+                    raise TypeError(f"load: map_location returned {result!r:.80}; must be the storage that it got, on some device, or None")
+                return result
+            place = None
+        if isinstance(place, dict):
+            place = place.get(location)
+        try:
+            return values.to(location if place is None else place)
+        except Exception as error:
+            if place is not None:
+                raise
+            raise RuntimeError(f"load: {self._reader.name}: Attempting to deserialize object on device {location}, which is not there: {error}; "
+                               "map_location='cpu' loads to the CPU") from None
+
+
+class _Damaged(RuntimeError):
+    """A record is not what the pickle says."""
+
+
+def _checked(read: Any) -> Any:
+    try:
+        return read()
+    except sluice.errors.RuntimeError as error:
+        raise _Damaged(str(error)) from None
+
+
+def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
+    """What a checkpoint names that load(weights_only=True) would refuse. Runs nothing of it."""
+    from sluice.serialization import _names
+
+    reader = _archive.Reader(f, False)
+    try:
+        found = _unpickler.globals_of(bytes(reader.read("data.pkl")))
+    finally:
+        reader.close()
+    known = {**_names.TORCH, **_names.PYTHON, **_names.safe_globals_by_name()}
+    return sorted({name for name in found if name not in known})
