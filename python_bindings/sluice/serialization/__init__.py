@@ -33,8 +33,8 @@ def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2
         raise NotImplementedError("save: the format of before torch 1.6 is not written; leave out _use_new_zipfile_serialization=False")
     from sluice.serialization._pickler import pickled
 
+    data, storages = pickled(obj, pickle_protocol)
     with _archive.written(f) as writer:
-        data, storages = pickled(obj, pickle_protocol)
         writer.write("data.pkl", data)
         writer.write("byteorder", b"little")
         for storage in storages:
@@ -73,22 +73,25 @@ class _Loading:
     def __init__(self, reader: _archive.Reader, map_location: Any) -> None:
         self._reader, self._map_location = reader, map_location
         self._storages: dict[str, Storage] = {}
+        self._error: Exception | None = None  # of a storage: no fault of the pickle, which reads on through it
 
     def run(self, weights_only: bool, module: Any, options: dict[str, Any]) -> Any:
         data, encoding = bytes(self._reader.read("data.pkl")), options.pop("encoding", "utf-8")
         where = f"load: {self._reader.name}"
-        if not weights_only:
-            return _unpickler.full(module, data, self._persistent, encoding, **options)
-        if options:
+        if weights_only and options:
             raise TypeError(f"load: got an unexpected keyword argument '{next(iter(options))}'")
         try:
             with sluice.no_grad():
+                if not weights_only:
+                    return _unpickler.full(module, data, self._persistent, encoding, **options)
                 return _unpickler.Restricted(data, self._persistent, encoding).load()
         except pickle.UnpicklingError as error:
-            raise pickle.UnpicklingError(f"{where}: Weights only load failed: {error}") from None
-        except (_Damaged, sluice.errors.MemoryError):
-            raise
-        except Exception as error:  # of what broken or hostile data leads the machine to
+            raise pickle.UnpicklingError(f"{where}: {'Weights only load failed: ' if weights_only else ''}{error}") from None
+        except Exception as error:  # whatever broken or hostile data leads to
+            if self._error is not None:
+                raise self._error from None
+            if not weights_only:
+                raise  # of code that the file names
             raise pickle.UnpicklingError(f"{where}: Weights only load failed: data.pkl is damaged: {type(error).__name__}: {error}") from None
 
     def _persistent(self, pid: Any) -> Any:
@@ -96,22 +99,30 @@ class _Loading:
                 and isinstance(pid[2], str) and isinstance(pid[3], str) and type(pid[4]) is int):
             raise pickle.UnpicklingError(f"the persistent id {pid!r:.200}; must be a storage")
         _, kind, key, location, count = pid[:5]
+        dtype = kind.dtype or sluice.uint8
         if key not in self._storages:
-            self._storages[key] = Storage(self._place(self._read(key, kind.dtype or sluice.uint8, count), location))
-        return self._storages[key]
+            try:
+                self._storages[key] = Storage(self._place(self._read(key, dtype, count), location))
+            except Exception as error:
+                self._error = error
+                raise
+        storage = self._storages[key]
+        if storage.values.dtype is not dtype:
+            raise pickle.UnpicklingError(f"storage {key} is of {storage.values.dtype} and of {dtype}; must be of one dtype")
+        return storage
 
     def _read(self, key: str, dtype: Any, count: int) -> Any:
         record = f"data/{key}"
-        size = _checked(lambda: self._reader.size(record))
+        size = self._reader.size(record)
         if size != count * dtype.itemsize:
-            raise _Damaged(f"load: {self._reader.name}: record {record} has {size} bytes; its tensors need {count} elements of {dtype}")
+            raise RuntimeError(f"load: {self._reader.name}: record {record} has {size} bytes; its tensors need {count} elements of {dtype}")
         if not count:
             return sluice.empty(0, dtype=dtype)
-        mapped = _checked(lambda: self._reader.mapped(record))
+        mapped = self._reader.mapped(record)
         if mapped is not None:
             return sluice.frombuffer(mapped, dtype=dtype)
         values = sluice.empty(count, dtype=dtype)
-        _checked(lambda: self._reader.read_into(record, bytes_of(values)))
+        self._reader.read_into(record, bytes_of(values))
         return values
 
     def _place(self, values: Any, location: str) -> Any:
@@ -133,17 +144,6 @@ class _Loading:
                 raise
             raise RuntimeError(f"load: {self._reader.name}: Attempting to deserialize object on device {location}, which is not there: {error}; "
                                "map_location='cpu' loads to the CPU") from None
-
-
-class _Damaged(RuntimeError):
-    """A record is not what the pickle says."""
-
-
-def _checked(read: Any) -> Any:
-    try:
-        return read()
-    except sluice.errors.RuntimeError as error:
-        raise _Damaged(str(error)) from None
 
 
 def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:

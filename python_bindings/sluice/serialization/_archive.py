@@ -53,9 +53,8 @@ def written(f: Any) -> Iterator[Writer]:
     if not isinstance(f, (str, os.PathLike)):
         if not hasattr(f, "write"):
             raise AttributeError(f"save: expected a path or an object with a 'write' attribute, but got {type(f).__name__}")
-        writer = Writer(f, "archive")
-        yield writer
-        writer.close()
+        with contextlib.closing(Writer(f, "archive")) as writer:
+            yield writer
         return
     path = os.fspath(f)
     parent = os.path.dirname(path) or "."
@@ -65,9 +64,8 @@ def written(f: Any) -> Iterator[Writer]:
     target = f"{path}.{os.getpid()}.part" if plain else path
     try:
         with open(target, "wb") as file:
-            writer = Writer(file, os.path.splitext(os.path.basename(path))[0] or "archive")
-            yield writer
-            writer.close()
+            with contextlib.closing(Writer(file, os.path.splitext(os.path.basename(path))[0] or "archive")) as writer:
+                yield writer
         if plain:
             os.replace(target, path)
     except BaseException:

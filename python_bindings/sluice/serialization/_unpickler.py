@@ -43,8 +43,10 @@ class Restricted(pickle._Unpickler):  # type: ignore[name-defined]  # Python's o
         full = f"{module}.{name}"
         for table in (_names.TORCH, _names.PYTHON, _names.safe_globals_by_name()):
             if full in table:
-                self._found[id(table[full])] = table[full]
-                return table[full]
+                found = table[full]
+                if table is not _names.TORCH or isinstance(found, _names.Allowed):  # others are only named
+                    self._found[id(found)] = found
+                return found
         raise pickle.UnpicklingError(refusal(full))
 
     def _check_call(self, function: Any) -> None:
