@@ -20,6 +20,7 @@ from sluice.utils.data import _worker
 from sluice.utils.data._fetch import NO_INDEX
 
 _END_SECONDS = 5.0  # that a worker has to end by itself
+_FAILED_SECONDS = 0.5  # the same, after a failure: the one that hangs would take all of them
 
 
 class _Worker:
@@ -67,11 +68,11 @@ class _Worker:
         return text
 
 
-def _end(workers: list[_Worker]) -> None:
+def _end(workers: list[_Worker], seconds: float) -> None:
     """Ends the processes: they see their sockets close; who does not in time is killed."""
     for worker in workers:
         worker.channel.close()
-    limit = time.monotonic() + _END_SECONDS
+    limit = time.monotonic() + seconds
     for worker in workers:
         worker.process.join(max(0.0, limit - time.monotonic()))
         if worker.process.is_alive():
@@ -83,7 +84,7 @@ def _end(workers: list[_Worker]) -> None:
 
 def _end_in_own_process(workers: list[_Worker], pid: int) -> None:
     if os.getpid() == pid:  # a fork() of this process has copies of the handles, not the children
-        _end(workers)
+        _end(workers, _END_SECONDS)
 
 
 class Pool:
@@ -103,6 +104,10 @@ class Pool:
 
     def close(self) -> None:
         self._finalizer()
+
+    def _close_failed(self) -> None:
+        if self._finalizer.detach():
+            _end(self._workers, _FAILED_SECONDS)
 
     @property
     def closed(self) -> bool:
@@ -181,7 +186,7 @@ class Pool:
         if not ready:
             worker = self._owner[task]
             where = worker.working_on(self._loader._auto_collation)
-            self.close()
+            self._close_failed()
             raise _C.RuntimeError(f"DataLoader timed out after {timeout} seconds: worker {worker.id} is {where}; raise timeout, or see "
                                   "what the dataset waits for")
         for fd, event in ready:
@@ -233,7 +238,7 @@ class Pool:
         worker.process.join(_END_SECONDS)
         code, pid, where = worker.process.exitcode, worker.process.pid, worker.working_on(self._loader._auto_collation)
         number = worker.id
-        self.close()
+        self._close_failed()
         raise _C.RuntimeError(f"DataLoader worker {number} (pid(s) {pid}) exited unexpectedly {where}: {_how(code)}")
 
     def _raise(self, worker: _Worker, task: int, index: int, indices: Any, described: Any) -> None:

@@ -133,6 +133,10 @@ def _like_sequence(sample: Any, parts: list) -> Any:
 def _tensors(batch: Any, *, collate_fn_map: Any = None) -> Any:
     first = batch[0]
     shape = (len(batch), *first.shape)
+    for i, t in enumerate(batch):
+        if t._shape != first._shape:
+            raise RuntimeError(f"default_collate: stack expects each tensor to be equal size, but got {list(first.shape)} at entry 0 and "
+                               f"{list(t.shape)} at entry {i}")
     if len(batch) * first.nbytes >= _LARGE and first.dtype is not sluice.bfloat16 and all(_alike(t, first) for t in batch):
         # One thread copies as fast as memory takes it; more only wait for each other on a machine whose cores make samples.
         make = getattr(_memory, "output", None)
@@ -143,7 +147,7 @@ def _tensors(batch: Any, *, collate_fn_map: Any = None) -> Any:
 
 
 def _alike(t: Any, first: Any) -> bool:
-    return t.shape == first.shape and t.dtype is first.dtype and t.is_cpu and not t.requires_grad and not t._traced and not t._global
+    return t.dtype is first.dtype and t.is_cpu and not t.requires_grad and not t._traced and not t._global
 
 
 def _arrays(batch: Any, *, collate_fn_map: Any = None) -> Any:

@@ -76,6 +76,7 @@ class DataLoader(Generic[T_co]):
         self.collate_fn = collate_fn or (default_collate if self._auto_collation else default_convert)
         self.multiprocessing_context = multiprocessing_context
         self._resume: Any = None
+        self._reported_length: int | None = None  # of a stream, by its own __len__
         self._current: Any = None  # the latest iterator: by a weak reference, with persistent workers itself
         self._initialized = True
         self.check_worker_number_rationality()
@@ -118,7 +119,7 @@ class DataLoader(Generic[T_co]):
         """Batches of an epoch. Of a stream, what the length of the dataset says."""
         if not self._streams:
             return len(self._index_sampler)
-        samples = len(self.dataset)
+        samples = self._reported_length = len(self.dataset)
         if self.batch_size is None:
             return samples
         return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
@@ -198,7 +199,7 @@ class _Iterator:
     def __next__(self) -> Any:
         batch = self._next()
         self._given += 1
-        if self._loader._streams and not self._warned:
+        if self._loader._reported_length is not None and not self._warned:
             self._check_length()
         return batch
 
@@ -206,11 +207,7 @@ class _Iterator:
         raise NotImplementedError
 
     def _check_length(self) -> None:
-        try:
-            expected = len(self._loader)
-        except Exception:  # a stream need not have a length
-            self._warned = True
-            return
+        expected = len(self._loader)
         if self._given > expected:
             self._warned = True
             workers = ("; with num_workers > 0, each worker has a copy of the dataset, which must give its own share: see get_worker_info()"

@@ -6,7 +6,7 @@ import itertools
 from typing import Any, Generic, Iterator, Sequence, TypeVar
 
 import sluice
-from sluice.errors import TypeError, ValueError  # noqa: A004
+from sluice.errors import RuntimeError, TypeError, ValueError  # noqa: A004
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -120,12 +120,12 @@ class WeightedRandomSampler(Sampler[int]):
             steps[-1] = 1.0
             drawn = sluice.rand(self.num_samples, dtype=sluice.float64, generator=self.generator).numpy()
             return iter(np.searchsorted(steps, drawn).tolist())
-        if self.num_samples > np.count_nonzero(weights):
-            raise RuntimeError(f"WeightedRandomSampler: cannot draw {self.num_samples} samples without replacement of "
-                               f"{np.count_nonzero(weights)} that have a weight > 0")
+        if self.num_samples > len(weights):
+            raise RuntimeError(f"WeightedRandomSampler: cannot sample n_sample > the number of weights without replacement: got "
+                               f"{self.num_samples} of {len(weights)}")
         uniform = sluice.rand(len(weights), dtype=sluice.float64, generator=self.generator).numpy()
-        with np.errstate(divide="ignore"):
-            times = -np.log1p(-uniform) / weights  # what is drawn first comes first, at a rate of its weight
+        with np.errstate(divide="ignore", invalid="ignore"):
+            times = -np.log1p(-uniform) / weights  # the first to come are drawn, each at the rate of its weight; 0 comes last
         return iter(np.argsort(times, kind="stable")[:self.num_samples].tolist())
 
     def __len__(self) -> int:
