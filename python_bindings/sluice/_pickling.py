@@ -49,6 +49,13 @@ def _dense(t: Any) -> tuple[Any, tuple[int, ...]]:
     return permuted, tuple(order.index(i) for i in range(t.ndim))
 
 
+def cloned(t: Any) -> Tensor:
+    """The values in memory of their own, with the strides where elements lie densely."""
+    data, axes = _dense(t.detach())
+    copied = data.clone()
+    return copied.permute(*axes) if axes else copied
+
+
 def _reduced(t: Any, protocol: int) -> tuple[Any, ...]:
     """Arguments of `rebuild`."""
     check_concrete("pickle", t)
@@ -107,7 +114,7 @@ def _deepcopy(self: Any, memo: Any) -> Any:
         if not self.is_leaf:
             raise _C.RuntimeError("deepcopy: Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at "
                                   "the moment; use .detach().clone()")
-        data = self.detach().clone()
+        data = cloned(self)
         made = (data if type(self) is Tensor else type(self)(data)).requires_grad_(self.requires_grad)
         memo[id(self)] = made
         if self.grad is not None:
@@ -119,3 +126,21 @@ def _deepcopy(self: Any, memo: Any) -> Any:
 Tensor.__reduce_ex__ = reduce_tensor
 Tensor.__copy__ = _copy
 Tensor.__deepcopy__ = _deepcopy
+
+
+def _is_shared(self: Any) -> bool:
+    """Whether the data lies in memory that share_memory_() has made."""
+    from sluice.multiprocessing import _reductions
+
+    return _reductions.segment_of(self) is not None
+
+
+def _share_memory(self: Any) -> Any:
+    """Moves the data to memory that processes share: those that get the tensor by sluice.multiprocessing, and children of fork()."""
+    from sluice.multiprocessing import _reductions
+
+    return _reductions.share_memory(self)
+
+
+Tensor.is_shared = _is_shared
+Tensor.share_memory_ = _share_memory

@@ -96,11 +96,17 @@ def test_an_undocumented_exception_is_reported(tmp_path):
     assert status == 0 and output.count("wrong: an internal error: planted(") == 3
 
 
+# What pickles: copies of tensors, messages between own processes, and checkpoints, which are read by an allow-list
+# (test_serialization.py). No bundle is read there.
+PICKLES = ("_pickling.py", "nn/parameter.py", "serialization", "utils/data", "multiprocessing")
+
+
 def test_nothing_pickles():
-    """A bundle is data: no module of the package can execute what a file says."""
+    """A bundle is data: no module that reads one can execute what a file says."""
     package = pathlib.Path(__import__("sluice").__file__).parent
     for path in package.rglob("*.py"):
         text = path.read_text()
-        assert not re.search(r"\b(pickle|marshal|shelve|dill|cloudpickle|joblib)\b", text), path
+        if not str(path.relative_to(package)).startswith(PICKLES):
+            assert not re.search(r"\b(pickle|marshal|shelve|dill|cloudpickle|joblib)\b", text), path
         assert not re.search(r"(?<![\w.])(eval|exec|__import__)\(", text), path
         assert "allow_pickle=True" not in text, path

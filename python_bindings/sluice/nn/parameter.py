@@ -31,7 +31,7 @@ class Parameter(Tensor):
 
     def __deepcopy__(self, memo: Any) -> Any:
         if id(self) not in memo:
-            memo[id(self)] = type(self)(self.detach().clone(), self.requires_grad)
+            memo[id(self)] = type(self)(_pickling.cloned(self), self.requires_grad)
         return memo[id(self)]
 
     def __repr__(self) -> str:

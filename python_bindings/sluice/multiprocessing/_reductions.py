@@ -1,0 +1,86 @@
+"""How multiprocessing sends tensors: their data in shared memory, not in the pickle."""
+
+from __future__ import annotations
+
+import multiprocessing.reduction as reduction
+import os
+import weakref
+from typing import Any
+
+import sluice
+from sluice import _pickling, nn
+from sluice._C import Tensor
+from sluice.multiprocessing import _segments
+
+_SMALL = 1 << 14  # bytes that are sent like everything else
+_shared: weakref.WeakValueDictionary[int, SharedSegment] = weakref.WeakValueDictionary()  # by address
+
+
+class SharedSegment(_segments.Segment):
+    """Memory that can be sent on: it keeps its descriptor."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        super().__init__(fd)
+        _shared[self.address] = self
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+        super().__del__()
+
+
+def segment_of(t: Any) -> SharedSegment | None:
+    """The shared memory that a tensor lies in."""
+    if not t.is_cpu or not t.numel():
+        return None
+    return _shared.get(_pickling.address_range(t)[0])
+
+
+def shared_copy(t: Any) -> tuple[SharedSegment, Any]:
+    """The values of a tensor in new shared memory, and a tensor that lies there."""
+    data = t.detach().contiguous()
+    segment = SharedSegment(_segments.create(data.nbytes))
+    target = sluice.frombuffer(segment.buffer(), dtype=data.dtype, count=data.numel()).view(data.shape)
+    target.copy_(data)
+    return segment, target
+
+
+def share_memory(t: Any) -> Any:
+    """Tensor.share_memory_."""
+    _pickling.check_concrete("share_memory_", t)
+    if not t.is_cpu:
+        raise NotImplementedError(f"share_memory_: the tensor is on {t.device}; only tensors on the CPU can be shared")
+    if t.numel() and segment_of(t) is None:
+        t.data = shared_copy(t)[1]
+    return t
+
+
+def _reduce(t: Any) -> Any:
+    if t.requires_grad and not t.is_leaf:
+        raise sluice.errors.RuntimeError("multiprocessing: cannot send a non-leaf tensor which requires_grad, since gradients do not cross "
+                                         "processes; send t.detach()")
+    parameter = isinstance(t, nn.Parameter)
+    segment = None if t._traced or t._global else segment_of(t)
+    if segment is None and (t._traced or t._global or not t.is_cpu or t.nbytes < _SMALL):
+        return (_pickling.reduce_parameter if parameter else _pickling.reduce_tensor)(t, 4)
+    data = t.detach()
+    if segment is None:
+        segment, data = shared_copy(t)
+    place = (data.dtype, data.storage_offset(), tuple(data._shape), tuple(data._strides()))
+    return _rebuild, (type(t), t.requires_grad, reduction.DupFd(segment.fd), place), t.__dict__ or None
+
+
+def _rebuild(cls: Any, requires_grad: bool, duplicate: Any, place: Any) -> Any:
+    from sluice.serialization._rebuild import view_of
+
+    dtype, offset, size, stride = place
+    segment = SharedSegment(duplicate.detach())
+    t = view_of(sluice.frombuffer(segment.buffer(), dtype=dtype), offset, size, stride)
+    if issubclass(cls, nn.Parameter):
+        return cls(t, requires_grad)
+    return (t if cls is Tensor else cls(t)).requires_grad_(requires_grad)
+
+
+def register() -> None:
+    for kind in (Tensor, nn.Parameter):
+        reduction.ForkingPickler.register(kind, _reduce)
