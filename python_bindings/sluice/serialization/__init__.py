@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 from typing import Any
@@ -13,6 +14,7 @@ from sluice.serialization import _archive, _unpickler
 from sluice.serialization._names import (StorageType, add_safe_globals as add_safe_globals, clear_safe_globals as clear_safe_globals,
                                          get_safe_globals as get_safe_globals, safe_globals as safe_globals)
 from sluice.serialization._rebuild import Storage
+from sluice.utils import safetensors
 
 
 def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2,
@@ -46,6 +48,8 @@ def load(f: Any, map_location: Any = None, pickle_module: Any = None, *, weights
          **pickle_load_args: Any) -> Any:
     """Reads what save() or torch.save has written, from a path or a file that is seekable; torch.load.
 
+    A file of safetensors gives its dict of tensors (sluice.utils.safetensors).
+
     map_location: a device, a dict from saved devices to others, or a function of a storage, as a tensor of one dim, and its saved device,
     which returns the storage where it shall be (None: where it was). None: tensors come to the devices they were saved from.
     weights_only: read only tensors, containers, numbers, text and what add_safe_globals has added; everything else is refused by name
@@ -60,11 +64,25 @@ def load(f: Any, map_location: Any = None, pickle_module: Any = None, *, weights
         raise ValueError("load: f must be a file path in order to use the mmap argument")
     if isinstance(f, (str, os.PathLike)) and os.path.isdir(f):
         raise IsADirectoryError(f"load: {os.fspath(f)}: a directory; a graph that was saved is loaded by load_graph")
+    if _is_safetensors(f):
+        if map_location is not None and not isinstance(map_location, (str, sluice.device)):
+            raise TypeError(f"load: map_location is {map_location!r:.80}; of a file of safetensors it is a device, since the file names none")
+        return safetensors.load_file(f, map_location or "cpu")
     reader = _archive.Reader(f, bool(mmap))
     try:
         return _Loading(reader, map_location).run(weights_only, pickle_module or pickle, pickle_load_args)
     finally:
         reader.close()
+
+
+def _is_safetensors(f: Any) -> bool:
+    with open(f, "rb") if isinstance(f, (str, os.PathLike)) else contextlib.nullcontext(f) as file:
+        if not all(hasattr(file, name) for name in ("read", "seek", "tell")):
+            return False
+        start = file.tell()
+        head = file.read(9)
+        file.seek(start)
+    return safetensors.is_header(head)
 
 
 class _Loading:
