@@ -32,10 +32,19 @@ def bytes_of(t: Any) -> memoryview:
 def check_concrete(where: str, t: Any) -> None:
     """Refuses tensors that have no values in this process."""
     if t._traced:
-        raise _C.RuntimeError(f"{where}: got a traced tensor, which has no values while a graph is traced; do this outside of build")
+        raise _C.RuntimeError(f"{where}: got a traced tensor, which has no values while a graph is traced; do this "
+                              "outside of build")
     if t._global:
-        raise _C.RuntimeError(f"{where}: got a global tensor, of which this process may have a part; take to_local(), or to_global() with "
+        raise _C.RuntimeError(f"{where}: got a global tensor, of which this process may have a part; take to_local(), "
+                              "or to_global() with "
                               "sbp.broadcast before")
+
+
+def check_sendable(t: Any) -> None:
+    """Refuses tensors whose gradients another process could not pass on."""
+    if t.requires_grad and not t.is_leaf:
+        raise _C.RuntimeError("cannot send a non-leaf tensor which requires_grad to another process, since gradients do not cross "
+                              "processes; send tensor.detach()")
 
 
 def _dense(t: Any) -> tuple[Any, tuple[int, ...]]:
@@ -112,7 +121,8 @@ def _deepcopy(self: Any, memo: Any) -> Any:
     if id(self) not in memo:
         check_concrete("deepcopy", self)
         if not self.is_leaf:
-            raise _C.RuntimeError("deepcopy: Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at "
+            raise _C.RuntimeError("deepcopy: Only Tensors created explicitly by the user (graph leaves) support the "
+                                  "deepcopy protocol at "
                                   "the moment; use .detach().clone()")
         data = cloned(self)
         made = (data if type(self) is Tensor else type(self)(data)).requires_grad_(self.requires_grad)

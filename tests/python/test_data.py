@@ -228,7 +228,8 @@ def test_collate_of_own_types():
 
 
 RULES = {  # DL-01
-    "num_workers": dict(num_workers=-1), "timeout": dict(timeout=-1), "prefetch without workers": dict(prefetch_factor=2),
+    "num_workers": dict(num_workers=-1), "no workers": dict(num_workers=None), "workers as text": dict(num_workers="1"),
+    "timeout": dict(timeout=-1), "prefetch without workers": dict(prefetch_factor=2),
     "prefetch below 0": dict(prefetch_factor=-1, num_workers=1), "persistent without workers": dict(persistent_workers=True),
     "sampler and shuffle": dict(sampler=[0], shuffle=True), "batch_sampler and size": dict(batch_sampler=[[0]], batch_size=2),
     "batch_sampler and shuffle": dict(batch_sampler=[[0]], shuffle=True), "batch_sampler and sampler": dict(batch_sampler=[[0]], sampler=[0]),

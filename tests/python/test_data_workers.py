@@ -270,7 +270,8 @@ class Dies(Samples):
 def test_a_worker_that_dies_is_named_with_its_sample(shape, how):  # DL-07
     loader = data.DataLoader(Dies(40, shape), batch_size=4, num_workers=2, timeout=LIMIT)
     batches = iter(loader)
-    with pytest.raises(RuntimeError, match=rf"DataLoader worker 0 \(pid\(s\) \d+\) exited unexpectedly in batch 4, at sample index 17, of sample "
+    with pytest.raises(RuntimeError, match=r"DataLoader worker 0 \(pid\(s\) \d+\) exited unexpectedly in batch 4, at "
+                                           r"sample index 17, of sample "
                                            rf"indices \[16, 17, 18, 19\]: {how}"):
         list(batches)
     assert batches.pool.closed
@@ -420,3 +421,10 @@ def test_what_is_sent_keeps_its_kind():
 
 def test_pin_memory_is_accepted():
     assert len(list(data.DataLoader(Samples(8), batch_size=4, pin_memory=True, num_workers=1, timeout=LIMIT))) == 2
+
+
+def test_gradients_do_not_cross_processes():
+    x = sl.ones(4, 3, requires_grad=True)
+    assert next(iter(data.DataLoader(data.TensorDataset(x), batch_size=2)))[0].requires_grad
+    with pytest.raises(RuntimeError, match="(?s)non-leaf tensor which requires_grad"):
+        list(data.DataLoader(data.TensorDataset(x), batch_size=2, num_workers=1, timeout=LIMIT))

@@ -195,7 +195,8 @@ def test_code_in_a_checkpoint_is_refused_by_name_and_not_run(tmp_path):
         for trick in (Tricked(os.mkdir, str(marker)), Tricked(eval, f"open({str(marker)!r}, 'w')"), Tricked(getattr, "text", "upper")):
             data = pickle.dumps({"a": [1, trick]}, protocol)
             name = trick.reduced[0].__name__
-            with pytest.raises(pickle.UnpicklingError, match=rf"BytesIO: Weights only load failed: it calls \S+\.{name}, which is not on the "
+            with pytest.raises(pickle.UnpicklingError, match=r"BytesIO: Weights only load failed: it calls "
+                                                             rf"\S+\.{name}, which is not on the "
                                                               "allow-list.*add_safe_globals.*weights_only=False.*collections.OrderedDict"):
                 sl.load(checkpoint(data))
             assert sl.serialization.get_unsafe_globals_in_checkpoint(checkpoint(data))[0].endswith(name)
@@ -425,6 +426,17 @@ def test_arguments():
         sl.save({"a": sl.ones(2), "b": b"bytes"}, data, pickle_protocol=protocol)
         data.seek(0)
         assert sl.load(data)["a"].tolist() == [1, 1]
+
+
+def test_graphs_are_saved_alone():
+    class Same(sl.nn.Graph):
+        def build(self, x):
+            return x
+
+    graph = Same(name="same")
+    graph(sl.ones(2))
+    with pytest.raises(TypeError, match="save: graph 'same' is a part of other data; save its state_dict"):
+        sl.save({"graph": graph}, io.BytesIO())
 
 
 def test_traced_tensors_are_refused():

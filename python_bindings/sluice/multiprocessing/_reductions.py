@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.context
 import multiprocessing.reduction as reduction
 import os
 import weakref
@@ -56,9 +57,7 @@ def share_memory(t: Any) -> Any:
 
 
 def _reduce(t: Any) -> Any:
-    if t.requires_grad and not t.is_leaf:
-        raise sluice.errors.RuntimeError("multiprocessing: cannot send a non-leaf tensor which requires_grad, since gradients do not cross "
-                                         "processes; send t.detach()")
+    _pickling.check_sendable(t)
     parameter = isinstance(t, nn.Parameter)
     segment = None if t._traced or t._global else segment_of(t)
     if segment is None and (t._traced or t._global or not t.is_cpu or t.nbytes < _SMALL):
@@ -66,6 +65,9 @@ def _reduce(t: Any) -> Any:
     data = t.detach()
     if segment is None:
         segment, data = shared_copy(t)
+    starting = multiprocessing.context.get_spawning_popen()
+    if starting is not None:  # the descriptor is passed on when the process starts
+        starting.__dict__.setdefault("sluice_segments", []).append(segment)
     place = (data.dtype, data.storage_offset(), tuple(data._shape), tuple(data._strides()))
     return _rebuild, (type(t), t.requires_grad, reduction.DupFd(segment.fd), place), t.__dict__ or None
 

@@ -21,8 +21,8 @@ def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2
          _use_new_zipfile_serialization: bool = True) -> None:
     """Writes an object with its tensors to a path or file, as torch.save does: torch.load reads it. A graph becomes a bundle.
 
-    Tensors that share memory share it after load(), too; of a storage only what they see is written. A path has the file of before,
-    or all of the new one. A compiled nn.Graph, or a list of them, is written as a directory (load_graph).
+    Tensors that share memory share it after load(), too; of a storage only what they see is written. A path has the file of
+    before, or all of the new one. A compiled nn.Graph, or a list of them, is written as a directory (load_graph).
     """
     from sluice._bundle import LoadedGraph, save_graph
 
@@ -30,9 +30,11 @@ def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2
     if graphs and all(isinstance(g, (sluice.nn.Graph, LoadedGraph)) for g in graphs):
         return save_graph(obj, f)
     if pickle_module is not pickle:
-        raise NotImplementedError(f"save: pickle_module {getattr(pickle_module, '__name__', pickle_module)!r} is not supported; only pickle is")
+        raise NotImplementedError(f"save: pickle_module {getattr(pickle_module, '__name__', pickle_module)!r} is not "
+                                  "supported; only pickle is")
     if not _use_new_zipfile_serialization:
-        raise NotImplementedError("save: the format of before torch 1.6 is not written; leave out _use_new_zipfile_serialization=False")
+        raise NotImplementedError("save: the format of before torch 1.6 is not written; leave out "
+                                  "_use_new_zipfile_serialization=False")
     from sluice.serialization._pickler import pickled
 
     data, storages = pickled(obj, pickle_protocol)
@@ -50,23 +52,25 @@ def load(f: Any, map_location: Any = None, pickle_module: Any = None, *, weights
 
     A file of safetensors gives its dict of tensors (sluice.utils.safetensors).
 
-    map_location: a device, a dict from saved devices to others, or a function of a storage, as a tensor of one dim, and its saved device,
-    which returns the storage where it shall be (None: where it was). None: tensors come to the devices they were saved from.
-    weights_only: read only tensors, containers, numbers, text and what add_safe_globals has added; everything else is refused by name
-    and never run. False runs whatever code the file names. None is True, unless a pickle_module is given.
+    map_location: a device, a dict from saved devices to others, or a function of a storage, as a tensor of one dim, and its
+    saved device, which returns the storage where it shall be (None: where it was). None: as they were saved.
+    weights_only: read only tensors, containers, numbers, text and what add_safe_globals has added; everything else is refused by
+    name and never run. False runs whatever code the file names. None is True, unless a pickle_module is given.
     mmap: tensors are pages of the file, read when first used; writing changes memory only. Needs a path.
     """
     if weights_only is None:
         weights_only = pickle_module is None
     if weights_only and pickle_module is not None:
-        raise RuntimeError("load: Can not safely load weights when explicit pickle_module is specified; leave it out, or say weights_only=False")
+        raise RuntimeError("load: Can not safely load weights when explicit pickle_module is specified; leave it out, "
+                           "or say weights_only=False")
     if mmap and not isinstance(f, (str, os.PathLike)):
         raise ValueError("load: f must be a file path in order to use the mmap argument")
     if isinstance(f, (str, os.PathLike)) and os.path.isdir(f):
         raise IsADirectoryError(f"load: {os.fspath(f)}: a directory; a graph that was saved is loaded by load_graph")
     if _is_safetensors(f):
         if map_location is not None and not isinstance(map_location, (str, sluice.device)):
-            raise TypeError(f"load: map_location is {map_location!r:.80}; of a file of safetensors it is a device, since the file names none")
+            raise TypeError(f"load: map_location is {map_location!r:.80}; of a file of safetensors it is a device, "
+                            "since the file names none")
         return safetensors.load_file(f, map_location or "cpu")
     reader = _archive.Reader(f, bool(mmap))
     try:
@@ -110,7 +114,8 @@ class _Loading:
                 raise self._error from None
             if not weights_only:
                 raise  # of code that the file names
-            raise pickle.UnpicklingError(f"{where}: Weights only load failed: data.pkl is damaged: {type(error).__name__}: {error}") from None
+            raise pickle.UnpicklingError(f"{where}: Weights only load failed: data.pkl is damaged: "
+                                         f"{type(error).__name__}: {error}") from None
 
     def _persistent(self, pid: Any) -> Any:
         if not (isinstance(pid, tuple) and len(pid) >= 5 and pid[0] == "storage" and isinstance(pid[1], StorageType)
@@ -133,7 +138,8 @@ class _Loading:
         record = f"data/{key}"
         size = self._reader.size(record)
         if size != count * dtype.itemsize:
-            raise RuntimeError(f"load: {self._reader.name}: record {record} has {size} bytes; its tensors need {count} elements of {dtype}")
+            raise RuntimeError(f"load: {self._reader.name}: record {record} has {size} bytes; its tensors need {count} "
+                               f"elements of {dtype}")
         if not count:
             return sluice.empty(0, dtype=dtype)
         mapped = self._reader.mapped(record)
@@ -150,7 +156,8 @@ class _Loading:
             result = place(values, location)
             if result is not None:
                 if not isinstance(result, sluice.Tensor) or result.shape != values.shape or result.dtype is not values.dtype:
-                    raise TypeError(f"load: map_location returned {result!r:.80}; must be the storage that it got, on some device, or None")
+                    raise TypeError(f"load: map_location returned {result!r:.80}; must be the storage that it got, on "
+                                    "some device, or None")
                 return result
             place = None
         if isinstance(place, dict):
@@ -160,7 +167,8 @@ class _Loading:
         except Exception as error:
             if place is not None:
                 raise
-            raise RuntimeError(f"load: {self._reader.name}: Attempting to deserialize object on device {location}, which is not there: {error}; "
+            raise RuntimeError(f"load: {self._reader.name}: Attempting to deserialize object on device {location}, "
+                               f"which is not there: {error}; "
                                "map_location='cpu' loads to the CPU") from None
 
 

@@ -86,7 +86,8 @@ class Reader:
             self._own = None
             for method in ("read", "seek", "tell"):
                 if not hasattr(f, method):
-                    raise AttributeError(f"load: '{type(f).__name__}' object has no attribute '{method}'. A checkpoint is loaded from a path "
+                    raise AttributeError(f"load: '{type(f).__name__}' object has no attribute '{method}'. A checkpoint "
+                                         "is loaded from a path "
                                          "or a file that is seekable; read the data into an io.BytesIO first")
             file = f
         try:
@@ -105,13 +106,15 @@ class Reader:
         if self._size == start:
             raise EOFError(f"load: {self.name}: the file is empty; must be a checkpoint that save() has written")
         if head[:2] != b"PK":
-            raise RuntimeError(f"load: {self.name}: not a zip file; must be a checkpoint in the format of torch.save since torch 1.6 (an older "
+            raise RuntimeError(f"load: {self.name}: not a zip file; must be a checkpoint in the format of torch.save "
+                               "since torch 1.6 (an older "
                                "one: load it in torch and save it again; a graph that was saved: load_graph)")
         try:
             self._zip = zipfile.ZipFile(file)
             records = {info.filename: info for info in self._zip.infolist()}
         except Exception as error:  # of what a broken directory leads zipfile to
-            raise RuntimeError(f"load: {self.name}: failed reading zip archive: {error}; the file is cut off or damaged") from None
+            raise RuntimeError(f"load: {self.name}: failed reading zip archive: {error}; the file is cut off or "
+                               "damaged") from None
         pickles = [n for n in records if n.count("/") == 1 and n.endswith("/data.pkl")]
         if len(pickles) != 1:
             raise RuntimeError(f"load: {self.name}: a zip file without data.pkl; must be a checkpoint that save() has written")
@@ -120,14 +123,16 @@ class Reader:
             raise RuntimeError(f"load: {self.name}: a TorchScript archive, which is code; save a state_dict() in torch instead")
         self._records = {name[len(prefix):]: info for name, info in records.items() if name.startswith(prefix)}
         if "byteorder" in self._records and self.read("byteorder") != b"little":
-            raise RuntimeError(f"load: {self.name}: byteorder is {self.read('byteorder')!r:.40}; only little-endian checkpoints can be read")
+            raise RuntimeError(f"load: {self.name}: byteorder is {self.read('byteorder')!r:.40}; only little-endian "
+                               "checkpoints can be read")
 
     def size(self, record: str) -> int:
         info = self._records.get(record)
         if info is None:
             raise RuntimeError(f"load: {self.name}: no record {record}; the file is damaged")
         if info.compress_type != zipfile.ZIP_STORED or not info.file_size == info.compress_size <= self._size:
-            raise RuntimeError(f"load: {self.name}: record {record} has {info.compress_size} bytes for {info.file_size}, in a file of {self._size}; "
+            raise RuntimeError(f"load: {self.name}: record {record} has {info.compress_size} bytes for "
+                               f"{info.file_size}, in a file of {self._size}; "
                                "checkpoints are not compressed")
         return info.file_size
 

@@ -82,7 +82,8 @@ TORCH = _torch_names()
 # Python's. Functions and immutable types: a checkpoint cannot change what they do for others.
 PYTHON = {"collections.OrderedDict": collections.OrderedDict, "collections.Counter": Allowed(collections.Counter),
           "builtins.set": set, "builtins.complex": complex, "builtins.bytearray": Allowed(_bytearray), "_codecs.encode": Allowed(_encode)}
-PYTHON.update({name.replace("builtins", "__builtin__"): value for name, value in PYTHON.items()})  # protocol 2 uses Python 2's names
+# Protocol 2 uses Python 2's names.
+PYTHON.update({name.replace("builtins", "__builtin__"): value for name, value in PYTHON.items()})
 
 _safe: dict[str, Any] = {}
 

@@ -11,6 +11,7 @@ from typing import Any
 import sluice
 from sluice import _C, nn
 from sluice._pickling import address_range, check_concrete
+from sluice.errors import TypeError  # noqa: A004
 from sluice.serialization._names import STORAGES
 
 
@@ -93,6 +94,8 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined]  # Python's own ca
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, _C.Tensor):
             return self._reduced(obj)
+        if isinstance(obj, nn.Graph):
+            raise TypeError(f"save: graph '{obj.name}' is a part of other data; save its state_dict() there, or the graph alone as a bundle")
         if isinstance(obj, sluice.device):
             return _DEVICE, (str(obj),)
         if isinstance(obj, sluice.Size):

@@ -75,12 +75,14 @@ def view_of(values: Any, offset: Any, size: Any, stride: Any) -> Any:
     size, stride = tuple(size), tuple(stride)
     numbers = (offset, *size, *stride)
     if len(size) != len(stride) or not all(type(n) is int and 0 <= n < 2**63 for n in numbers):
-        raise ValueError(f"a tensor of size {size!r:.200} with strides {stride!r:.200} at {offset!r:.40}; must be numbers >= 0, alike in count")
+        raise ValueError(f"a tensor of size {size!r:.200} with strides {stride!r:.200} at {offset!r:.40}; must be "
+                         "numbers >= 0, alike in count")
     if 0 in size:
         return sluice.empty(size, dtype=values.dtype, device=values.device)
     end = offset + 1 + sum((n - 1) * s for n, s in zip(size, stride))
     if end > len(values):
-        raise ValueError(f"a tensor of size {size} with strides {stride} at {offset} ends at element {end}; its storage has {len(values)}")
+        raise ValueError(f"a tensor of size {size} with strides {stride} at {offset} ends at element {end}; its storage "
+                         f"has {len(values)}")
     # Axes that elements are repeated along, or that have one, come last: they need no memory.
     axes = [i for i in range(len(size)) if size[i] > 1 and stride[i] > 0]
     axes.sort(key=lambda i: -stride[i])

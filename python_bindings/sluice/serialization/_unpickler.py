@@ -24,7 +24,8 @@ def refusal(name: str) -> str:
             sorted(dtype.name for dtype in _names.STORAGES))
         return what
     return (f"it calls {name}, which is not on the allow-list of weights_only=True. If you trust it, add it by "
-            f"sluice.serialization.add_safe_globals([{name.rpartition('.')[2]}]); weights_only=False runs whatever code the file names. "
+            f"sluice.serialization.add_safe_globals([{name.rpartition('.')[2]}]); weights_only=False runs whatever code "
+            "the file names. "
             f"Allowed are: {', '.join(allowed)}")
 
 
@@ -79,7 +80,8 @@ class Restricted(pickle._Unpickler):  # type: ignore[name-defined]  # Python's o
             self.stack.append(state)
             super().load_build()
         else:
-            raise pickle.UnpicklingError(f"it sets the state of a {type(instance).__name__}, which is not on the allow-list of weights_only=True; "
+            raise pickle.UnpicklingError(f"it sets the state of a {type(instance).__name__}, which is not on the "
+                                         "allow-list of weights_only=True; "
                                          "see sluice.serialization.add_safe_globals")
 
     def _check_top(self, kind: type, depth: int) -> None:

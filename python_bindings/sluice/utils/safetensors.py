@@ -119,12 +119,14 @@ class safe_open:  # noqa: N801  # the name of the library that the format is fro
             raise self._wrong(f"tensor {name!r:.80} has not dtype, shape and data_offsets")
         kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         if kind not in _DTYPES:
-            raise ValueError(f"safetensors: {self._name}: tensor {name!r:.80} has dtype {kind!r:.40}; supported are {', '.join(_DTYPES)}")
+            raise ValueError(f"safetensors: {self._name}: tensor {name!r:.80} has dtype {kind!r:.40}; supported are "
+                             f"{', '.join(_DTYPES)}")
         if not (_numbers(shape) and _numbers(offsets) and len(offsets) == 2):
             raise self._wrong(f"tensor {name!r:.80} has shape {shape!r:.80} and data_offsets {offsets!r:.80}")
         begin, end = offsets
         if end - begin != math.prod(shape) * _DTYPES[kind].itemsize or self._base - self._start + end > self._size:
-            raise self._wrong(f"tensor {name!r:.80} of shape {shape!r:.80} has data_offsets {offsets}, in a file of {self._size} bytes")
+            raise self._wrong(f"tensor {name!r:.80} of shape {shape!r:.80} has data_offsets {offsets}, in a file of "
+                              f"{self._size} bytes")
         return _DTYPES[kind], tuple(shape), begin, end
 
     def _check_places(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import io
 import math
 import os
 import pickle
@@ -14,6 +15,7 @@ import weakref
 from typing import Any
 
 import sluice
+from sluice._pickling import check_sendable
 from sluice.multiprocessing import _segments
 from sluice.multiprocessing._channel import Channel
 from sluice.utils.data import collate
@@ -57,6 +59,13 @@ class Job:
     status: Any  # of shared memory: the index of the sample in work
 
 
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, sluice.Tensor):
+            check_sendable(obj)
+        return NotImplemented
+
+
 class Memory:
     """Segments for batches. One is used again when the loader has said that its batch is gone, and nothing here uses it, too."""
 
@@ -72,7 +81,7 @@ class Memory:
     def take(self, nbytes: int) -> tuple[int, Any]:
         """The id and the bytes of a segment of at least `nbytes`."""
         for i in self._free:
-            if nbytes <= self._segments[i].size <= 2 * nbytes + (1 << 16) and (self._users.get(i) is None or self._users[i]() is None):
+            if nbytes <= self._segments[i].size <= 2 * nbytes + (1 << 16) and self._users[i]() is None:
                 self._free.remove(i)
                 break
         else:
@@ -112,7 +121,8 @@ class Memory:
             raw.append(view)
             return False
 
-        data = pickle.dumps(batch, protocol=5, buffer_callback=keep)
+        out = io.BytesIO()
+        _Pickler(out, protocol=5, buffer_callback=keep).dump(batch)
         places: list[Any] = []
         total, used = 0, set()
         for view in raw:
@@ -133,7 +143,7 @@ class Memory:
                     places[n] = (together, start, view.nbytes)
         self._free.extend(i for i in self._stacked.values() if i not in used)
         self._stacked.clear()
-        return data, places
+        return out.getvalue(), places
 
     def forget_stacked(self) -> None:
         """After a batch that failed."""
@@ -193,7 +203,8 @@ def _serve(channel: Channel, parent: int, memory: Memory, job: Job, failure: Any
             job.status.value = NO_INDEX
             try:
                 if failure is None:
-                    fetcher = fetcher or Fetcher(job.dataset, job.batched, job.collate_fn, job.drop_last, lambda i: _note(job.status, i))
+                    fetcher = fetcher or Fetcher(job.dataset, job.batched, job.collate_fn, job.drop_last,
+                                                 lambda i: _note(job.status, i))
                     data, places = memory.pack(fetcher.fetch(indices))
                     kind = "batch"
             except EndOfStream:

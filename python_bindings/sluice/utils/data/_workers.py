@@ -187,7 +187,8 @@ class Pool:
             worker = self._owner[task]
             where = worker.working_on(self._loader._auto_collation)
             self._close_failed()
-            raise _C.RuntimeError(f"DataLoader timed out after {timeout} seconds: worker {worker.id} is {where}; raise timeout, or see "
+            raise _C.RuntimeError(f"DataLoader timed out after {timeout} seconds: worker {worker.id} is {where}; raise "
+                                  "timeout, or see "
                                   "what the dataset waits for")
         for fd, event in ready:
             worker = by_fd[fd]

@@ -87,7 +87,8 @@ def collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
         return _like_mapping(first, {key: collate([sample[key] for sample in batch], collate_fn_map=collate_fn_map) for key in first})
     if isinstance(first, collections.abc.Sequence):
         if any(len(sample) != len(first) for sample in batch):
-            raise RuntimeError(f"default_collate: each element in list of batch should be of equal size: got {[len(s) for s in batch]}")
+            raise RuntimeError("default_collate: each element in list of batch should be of equal size: got "
+                               f"{[len(s) for s in batch]}")
         parts = [collate(part, collate_fn_map=collate_fn_map) for part in zip(*batch)]
         if isinstance(first, tuple):
             return type(first)(*parts) if hasattr(first, "_fields") else parts
@@ -135,7 +136,8 @@ def _tensors(batch: Any, *, collate_fn_map: Any = None) -> Any:
     shape = (len(batch), *first.shape)
     for i, t in enumerate(batch):
         if t._shape != first._shape:
-            raise RuntimeError(f"default_collate: stack expects each tensor to be equal size, but got {list(first.shape)} at entry 0 and "
+            raise RuntimeError("default_collate: stack expects each tensor to be equal size, but got "
+                               f"{list(first.shape)} at entry 0 and "
                                f"{list(t.shape)} at entry {i}")
     if len(batch) * first.nbytes >= _LARGE and first.dtype is not sluice.bfloat16 and all(_alike(t, first) for t in batch):
         # One thread copies as fast as memory takes it; more only wait for each other on a machine whose cores make samples.

@@ -33,8 +33,8 @@ class _Endless:
 class DataLoader(Generic[T_co]):
     """Iterates over batches of `dataset`; torch.utils.data.DataLoader.
 
-    With `num_workers` processes, arrays of batches come in shared memory. Batches come in the order of the sampler for any number of
-    workers (unless in_order=False); worker i has the seed base_seed + i for Python's, NumPy's and Sluice's generators.
+    With `num_workers` processes, arrays of batches come in shared memory. Batches come in the order of the sampler for any
+    number of workers (unless in_order=False); worker i has the seed base_seed + i for Python's, NumPy's and Sluice's generators.
 
     multiprocessing_context: "fork", "spawn", "forkserver" or a context; Python's default otherwise. Workers of fork() have the
     dataset without a pickle; what they call must be eager (docs/reliability.md).
@@ -54,21 +54,28 @@ class DataLoader(Generic[T_co]):
         if self._streams:
             for name, value in (("shuffle", shuffle or None), ("sampler", sampler), ("batch_sampler", batch_sampler)):
                 if value is not None:
-                    raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value!r:.80}")
+                    raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got "
+                                     f"{name}={value!r:.80}")
         shuffle = bool(shuffle)
         if sampler is not None and shuffle:
             raise ValueError("DataLoader: sampler option is mutually exclusive with shuffle")
         if batch_sampler is not None:
             if batch_size != 1 or shuffle or sampler is not None or drop_last:
-                raise ValueError("DataLoader: batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last")
+                raise ValueError("DataLoader: batch_sampler option is mutually exclusive with batch_size, shuffle, "
+                                 "sampler, and drop_last")
             batch_size, drop_last = None, False
         elif batch_size is None and drop_last:
-            raise ValueError("DataLoader: batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
+            raise ValueError("DataLoader: batch_size=None option disables auto-batching and is mutually exclusive with "
+                             "drop_last")
         if sampler is None:
-            sampler = _Endless() if self._streams else RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
+            if self._streams:
+                sampler = _Endless()
+            else:
+                sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
         if batch_size is not None:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-        self.dataset, self.batch_size, self.sampler, self.batch_sampler, self.drop_last = dataset, batch_size, sampler, batch_sampler, drop_last
+        self.dataset, self.sampler, self.batch_sampler = dataset, sampler, batch_sampler
+        self.batch_size, self.drop_last = batch_size, drop_last
         self.generator, self.num_workers, self.timeout, self.worker_init_fn = generator, num_workers, timeout, worker_init_fn
         self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
         self.pin_memory, self.pin_memory_device, self.in_order = pin_memory, pin_memory_device, in_order
@@ -94,16 +101,19 @@ class DataLoader(Generic[T_co]):
     def multiprocessing_context(self, context: Any) -> None:
         if context is not None:
             if self.num_workers == 0:
-                raise ValueError(f"DataLoader: multiprocessing_context can only be used with multi-process loading (num_workers > 0), "
+                raise ValueError("DataLoader: multiprocessing_context can only be used with multi-process loading "
+                                 "(num_workers > 0), "
                                  f"but got num_workers={self.num_workers}")
             if isinstance(context, str):
                 methods = multiprocessing.get_all_start_methods()
                 if context not in methods:
-                    raise ValueError(f"DataLoader: multiprocessing_context option should specify a valid start method in {methods!r}, "
+                    raise ValueError("DataLoader: multiprocessing_context option should specify a valid start method "
+                                     f"in {methods!r}, "
                                      f"but got multiprocessing_context={context!r}")
                 context = multiprocessing.get_context(context)
             if not isinstance(context, multiprocessing.context.BaseContext):
-                raise TypeError(f"DataLoader: multiprocessing_context option should be a valid context object or a string specifying the "
+                raise TypeError("DataLoader: multiprocessing_context option should be a valid context object or a "
+                                "string specifying the "
                                 f"start method, but got multiprocessing_context={context!r}")
         self._context = context
 
@@ -137,7 +147,8 @@ class DataLoader(Generic[T_co]):
         """Warns when there are more workers than cores for them."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         if cores and self.num_workers > cores:
-            warnings.warn(f"DataLoader: {self.num_workers} worker processes on {cores} cores; more workers than cores may be slow", stacklevel=3)
+            warnings.warn(f"DataLoader: {self.num_workers} worker processes on {cores} cores; more workers than cores "
+                          "may be slow", stacklevel=3)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the latest iteration is: the indices that it has not given yet, in order, and its seed.
@@ -146,7 +157,8 @@ class DataLoader(Generic[T_co]):
         Workers begin with their seeds anew, so what a dataset draws by itself may differ.
         """
         if self._streams:
-            raise NotImplementedError("DataLoader.state_dict: the position in an IterableDataset is known to that alone; have it save "
+            raise NotImplementedError("DataLoader.state_dict: the position in an IterableDataset is known to that "
+                                      "alone; have it save "
                                       "what it has read, or use a dataset with indices")
         current = self._current() if isinstance(self._current, weakref.ref) else self._current
         if current is None:
@@ -161,14 +173,18 @@ class DataLoader(Generic[T_co]):
 
 
 def _check_workers(num_workers: Any, timeout: Any, prefetch_factor: Any, persistent_workers: Any) -> None:
+    if not isinstance(num_workers, int):
+        raise TypeError(f"DataLoader: num_workers should be an int: got {num_workers!r}")
     if num_workers < 0:
-        raise ValueError(f"DataLoader: num_workers option should be non-negative; use num_workers=0 to disable multiprocessing: got {num_workers}")
+        raise ValueError("DataLoader: num_workers option should be non-negative; use num_workers=0 to disable "
+                         f"multiprocessing: got {num_workers}")
     if timeout < 0:
         raise ValueError(f"DataLoader: timeout option should be non-negative: got {timeout}")
     if num_workers == 0 and prefetch_factor is not None:
-        raise ValueError("DataLoader: prefetch_factor option could only be specified in multiprocessing; let num_workers > 0, or leave it None")
-    if prefetch_factor is not None and prefetch_factor < 0:
-        raise ValueError(f"DataLoader: prefetch_factor option should be non-negative: got {prefetch_factor}")
+        raise ValueError("DataLoader: prefetch_factor option could only be specified in multiprocessing; let "
+                         "num_workers > 0, or leave it None")
+    if prefetch_factor is not None and prefetch_factor < 1:
+        raise ValueError(f"DataLoader: prefetch_factor option should be non-negative, and at least 1: got {prefetch_factor}")
     if persistent_workers and num_workers == 0:
         raise ValueError("DataLoader: persistent_workers option needs num_workers > 0")
 
@@ -210,9 +226,11 @@ class _Iterator:
         expected = len(self._loader)
         if self._given > expected:
             self._warned = True
-            workers = ("; with num_workers > 0, each worker has a copy of the dataset, which must give its own share: see get_worker_info()"
+            workers = ("; with num_workers > 0, each worker has a copy of the dataset, which must give its own share: "
+                       "see get_worker_info()"
                        if self._loader.num_workers else "")
-            warnings.warn(f"DataLoader: Length of IterableDataset {self._loader.dataset!r} was reported to be {expected} (when accessing "
+            warnings.warn(f"DataLoader: Length of IterableDataset {self._loader.dataset!r} was reported to be "
+                          f"{expected} (when accessing "
                           f"len(dataloader)), but {self._given} samples have been fetched{workers}", stacklevel=3)
 
 
@@ -220,7 +238,8 @@ class _InProcess(_Iterator):
     def __init__(self, loader: DataLoader, resumed: Any) -> None:
         super().__init__(loader, resumed)
         self._at, self._memory = None, Recycled()
-        self._fetcher = Fetcher(loader.dataset, loader._auto_collation, loader.collate_fn, loader.drop_last, functools.partial(setattr, self, "_at"))
+        self._fetcher = Fetcher(loader.dataset, loader._auto_collation, loader.collate_fn, loader.drop_last,
+                                functools.partial(setattr, self, "_at"))
 
     def _next(self) -> Any:
         indices = next(self._indices)

@@ -42,7 +42,8 @@ class TensorDataset(Dataset):
 
     def __init__(self, *tensors: Any) -> None:
         if any(len(t) != len(tensors[0]) for t in tensors):
-            raise AssertionError(f"TensorDataset: Size mismatch between tensors: got {[len(t) for t in tensors]} rows; must be equal")
+            raise AssertionError(f"TensorDataset: Size mismatch between tensors: got {[len(t) for t in tensors]} rows; "
+                                 "must be equal")
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> Any:
@@ -67,13 +68,15 @@ class StackDataset(Dataset):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if args and kwargs:
-            raise ValueError("StackDataset: got datasets by position and by keyword; give all as tuple- (args) or all as dict-like (kwargs)")
+            raise ValueError("StackDataset: got datasets by position and by keyword; give all as tuple- (args) or all "
+                             "as dict-like (kwargs)")
         if not args and not kwargs:
             raise ValueError("StackDataset: at least one dataset should be passed; got none")
         self.datasets: Any = args or kwargs
         self._length = len(self._parts()[0])
         if any(len(d) != self._length for d in self._parts()):
-            raise ValueError(f"StackDataset: Size mismatch between datasets: got {[len(d) for d in self._parts()]}; must be equal")
+            raise ValueError(f"StackDataset: Size mismatch between datasets: got {[len(d) for d in self._parts()]}; "
+                             "must be equal")
 
     def _parts(self) -> list[Any]:
         return list(self.datasets.values() if isinstance(self.datasets, dict) else self.datasets)
@@ -89,7 +92,8 @@ class StackDataset(Dataset):
         for dataset in self._parts():
             samples = _samples(dataset, indices)
             if len(samples) != len(indices):
-                raise ValueError(f"StackDataset: nested dataset's output size mismatch: __getitems__ gave {len(samples)} samples "
+                raise ValueError("StackDataset: nested dataset's output size mismatch: __getitems__ gave "
+                                 f"{len(samples)} samples "
                                  f"for {len(indices)} indices; must be one for each")
             parts.append(samples)
         return [self._together(sample) for sample in zip(*parts)]
@@ -115,7 +119,8 @@ class ConcatDataset(Dataset):
     def __getitem__(self, idx: int) -> Any:
         if idx < 0:
             if -idx > len(self):
-                raise ValueError(f"ConcatDataset: absolute value of index should not exceed dataset length: got {idx}, length is {len(self)}")
+                raise ValueError(f"ConcatDataset: absolute value of index should not exceed dataset length: got {idx}, "
+                                 f"length is {len(self)}")
             idx += len(self)
         which = bisect.bisect_right(self.cumulative_sizes, idx)
         if which == len(self.datasets):
@@ -132,7 +137,8 @@ class ChainDataset(IterableDataset):
     def _checked(self) -> Iterator[Any]:
         for dataset in self.datasets:
             if not isinstance(dataset, IterableDataset):
-                raise AssertionError(f"ChainDataset: only supports IterableDataset: got {type(dataset).__name__}; use ConcatDataset")
+                raise AssertionError(f"ChainDataset: only supports IterableDataset: got {type(dataset).__name__}; use "
+                                     "ConcatDataset")
             yield dataset
 
     def __iter__(self) -> Iterator[Any]:
@@ -189,10 +195,12 @@ def random_split(dataset: Any, lengths: Sequence[Any], generator: Any = None) ->
             sizes[i % len(sizes)] += 1
         for i, size in enumerate(sizes):
             if size == 0:
-                warnings.warn(f"random_split: Length of split at index {i} is 0. This might result in an empty dataset.", stacklevel=2)
+                warnings.warn(f"random_split: Length of split at index {i} is 0. This might result in an empty "
+                              "dataset.", stacklevel=2)
         lengths = sizes
     if sum(lengths) != total:
-        raise ValueError(f"random_split: Sum of input lengths does not equal the length of the input dataset: got {sum(lengths)}, "
+        raise ValueError("random_split: Sum of input lengths does not equal the length of the input dataset: got "
+                         f"{sum(lengths)}, "
                          f"length is {total}")
     order = sluice.randperm(total, generator=generator).tolist()
     ends = list(itertools.accumulate(lengths))

@@ -55,7 +55,8 @@ class RandomSampler(Sampler[int]):
         if not isinstance(replacement, bool):
             raise TypeError(f"RandomSampler: replacement should be a boolean value, but got replacement={replacement!r}")
         if not _is_count(self.num_samples):
-            raise ValueError(f"RandomSampler: num_samples should be a positive integer value, but got num_samples={self.num_samples!r}")
+            raise ValueError("RandomSampler: num_samples should be a positive integer value, but got "
+                             f"num_samples={self.num_samples!r}")
 
     @property
     def num_samples(self) -> int:
@@ -101,19 +102,23 @@ class WeightedRandomSampler(Sampler[int]):
 
     def __init__(self, weights: Sequence[float], num_samples: int, replacement: bool = True, generator: Any = None) -> None:
         if not _is_count(num_samples):
-            raise ValueError(f"WeightedRandomSampler: num_samples should be a positive integer value, but got num_samples={num_samples!r}")
+            raise ValueError("WeightedRandomSampler: num_samples should be a positive integer value, but got "
+                             f"num_samples={num_samples!r}")
         if not isinstance(replacement, bool):
-            raise ValueError(f"WeightedRandomSampler: replacement should be a boolean value, but got replacement={replacement!r}")
+            raise ValueError("WeightedRandomSampler: replacement should be a boolean value, but got "
+                             f"replacement={replacement!r}")
         self.weights = sluice.as_tensor(weights, dtype=sluice.float64)
         if self.weights.ndim != 1:
-            raise ValueError(f"WeightedRandomSampler: weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}")
+            raise ValueError("WeightedRandomSampler: weights should be a 1d sequence but given weights have shape "
+                             f"{tuple(self.weights.shape)}")
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
     def __iter__(self) -> Iterator[int]:
         np = sluice._creation.numpy()
         weights = self.weights.numpy()
         if not np.isfinite(weights).all() or (weights < 0).any() or not weights.sum() > 0:
-            raise RuntimeError("WeightedRandomSampler: weights contain inf, nan or an element < 0, or sum to 0; must be probabilities")
+            raise RuntimeError("WeightedRandomSampler: weights contain inf, nan or an element < 0, or sum to 0; must be "
+                               "probabilities")
         if self.replacement:
             steps = np.cumsum(weights)
             steps /= steps[-1]
@@ -121,7 +126,8 @@ class WeightedRandomSampler(Sampler[int]):
             drawn = sluice.rand(self.num_samples, dtype=sluice.float64, generator=self.generator).numpy()
             return iter(np.searchsorted(steps, drawn).tolist())
         if self.num_samples > len(weights):
-            raise RuntimeError(f"WeightedRandomSampler: cannot sample n_sample > the number of weights without replacement: got "
+            raise RuntimeError("WeightedRandomSampler: cannot sample n_sample > the number of weights without "
+                               "replacement: got "
                                f"{self.num_samples} of {len(weights)}")
         uniform = sluice.rand(len(weights), dtype=sluice.float64, generator=self.generator).numpy()
         with np.errstate(divide="ignore", invalid="ignore"):
