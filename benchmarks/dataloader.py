@@ -50,8 +50,44 @@ def make(library: str, shape: tuple, batch_size: int, batches: int, workers: int
     return run
 
 
+def image(index: int):
+    """64 MiB."""
+    import numpy as np
+    return np.full((16, 1024, 1024), index, np.float32)
+
+
+class Large:
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        return image(index)
+
+
+def make_large(pickled: bool):
+    """A function that takes 16 arrays of 64 MiB from two processes: by a DataLoader, or by a Pool, which pickles them."""
+    if pickled:
+        import multiprocessing
+        pool = multiprocessing.get_context("fork").Pool(2)
+        epoch = lambda: pool.imap(image, range(16))  # noqa: E731
+    else:
+        import sluice.utils.data as data
+        loader = data.DataLoader(Large(), batch_size=None, num_workers=2, persistent_workers=True, multiprocessing_context="fork")
+        epoch = lambda: (t.numpy() for t in loader)  # noqa: E731
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            for values in epoch():
+                values.reshape(-1)[::1024].sum()
+
+    return run
+
+
 if __name__ == "__main__":
     for name, case in CASES.items():
         if wanted(name):
             sides = [Side(make, library, *case, daemon=False) for library in ("sluice", "torch")]
             compare(name, *sides, "torch", rounds=5, batches=case[2], workers=case[3])
+    if wanted("dataloader.pickle"):
+        sides = [Side(make_large, pickled, daemon=False) for pickled in (False, True)]
+        compare("dataloader.pickle", *sides, "a Pool, which pickles", rounds=3, workers=2)
