@@ -33,9 +33,9 @@ inf, nan, pi = _math.inf, _math.nan, _math.pi
 FloatTensor = Tensor
 
 # Imported when they are first used.
-_MODULES = {"amp", "backends", "cuda", "distributed", "errors", "func", "info", "mock_torch", "nn", "optim", "return_types", "special",
-            "testing", "utils"}
-_LAZY_NAMES = {name: "sluice._bundle" for name in ("save", "load_graph")}
+_MODULES = {"amp", "backends", "cuda", "distributed", "errors", "func", "info", "mock_torch", "multiprocessing", "nn", "optim", "return_types",
+            "serialization", "special", "testing", "utils"}
+_LAZY_NAMES = {"load_graph": "sluice._bundle", "save": "sluice.serialization", "load": "sluice.serialization"}
 _LAZY_NAMES.update({name: "sluice._host_function" for name in ("extent", "host_function")})
 _LAZY_NAMES.update({name: "sluice.amp.autocast_mode" for name in (
     "autocast", "clear_autocast_cache", "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype",
