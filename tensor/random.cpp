@@ -5,6 +5,7 @@
 #include <limits>
 #include <numbers>
 #include <numeric>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -73,6 +74,56 @@ Generator::Draw Generator::next() {
   const Draw draw{Tensor::from_host(state_.type(), now), 0};
   write_state(now[1] + 1);
   return draw;
+}
+
+namespace {
+
+// What get_state() writes.
+struct GeneratorBytes {
+  uint64_t seed, step;
+  double next_normal;
+  uint32_t has_next_normal;
+  uint32_t engine[std::mt19937::state_size + 1];  // and the place in it
+};
+
+}  // namespace
+
+Tensor Generator::get_state() {
+  GeneratorBytes bytes{};
+  bytes.seed = seed_;
+  bytes.next_normal = next_normal_;
+  bytes.has_next_normal = has_next_normal_;
+  std::stringstream text;  // the standard's only way to an engine's state
+  text << engine_;
+  for (uint32_t& word : bytes.engine) text >> word;
+  int64_t now[2];
+  state().copy_to_host(now);
+  bytes.step = static_cast<uint64_t>(now[1]);
+  const ExecutorScope eager(current_eager());
+  return Tensor::from_host({DType::kUInt8, {static_cast<int64_t>(sizeof bytes)}}, &bytes);
+}
+
+void Generator::set_state(const Tensor& state) {
+  SLUICE_CHECK_KIND(kType, state.dtype() == DType::kUInt8, "set_state: RNG state is {}; must be a torch.ByteTensor",
+                    state.type().str());
+  GeneratorBytes bytes{};
+  SLUICE_CHECK_KIND(kRuntime, state.size() == static_cast<int64_t>(sizeof bytes),
+                    "set_state: RNG state is wrong size: {} bytes; must be {}, as get_state() gives", state.size(),
+                    sizeof bytes);
+  state.copy_to_host(&bytes);
+  std::stringstream text;
+  for (const uint32_t word : bytes.engine) text << word << ' ';
+  std::mt19937 engine;
+  text >> engine;
+  SLUICE_CHECK_KIND(kRuntime, !text.fail() && bytes.engine[std::mt19937::state_size] <= std::mt19937::state_size,
+                    "set_state: RNG state is damaged: place {} of {}; take it from get_state()",
+                    bytes.engine[std::mt19937::state_size], std::mt19937::state_size);
+  engine_ = engine;
+  seed_ = bytes.seed;
+  has_next_normal_ = bytes.has_next_normal != 0;
+  next_normal_ = bytes.next_normal;
+  this->state();
+  write_state(static_cast<int64_t>(bytes.step));
 }
 
 uint64_t Generator::random64() {

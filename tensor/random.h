@@ -16,6 +16,10 @@ class Generator {
   // Restarts both streams of numbers.
   void manual_seed(uint64_t seed);
   uint64_t initial_seed() const { return seed_; }
+  // Both streams as they are now, as bytes: uint8(n,). set_state() throws kType for another dtype, kRuntime for bytes
+  // that are none of a generator's.
+  Tensor get_state();
+  void set_state(const Tensor& bytes);
 
   // First input and `salt` of one random op call. Eager: a fresh (seed, step) each time, salt 0. While tracing: the
   // generator's state becomes a variable that steps once per run of the graph, and every op has its own salt.

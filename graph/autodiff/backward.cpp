@@ -7,10 +7,12 @@
 #include <exception>
 #include <memory>
 #include <queue>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
+#include "graph/autodiff/anomaly.h"
 #include "graph/autodiff/tape.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
@@ -109,7 +111,7 @@ class Walk {
     for (size_t i = 0; i < n; ++i) any |= needs[i] = node.next[i].node && is_wanted(node.next[i].node.get());
     if (!any) return;
     const OriginScope belongs(Role::kBackward, node.origin.get());
-    std::vector<Value> inputs = node.apply(grads, {needs.get(), n});
+    std::vector<Value> inputs = applied(node, grads, {needs.get(), n});
     if (!retain_graph_) node.release();
     grads.clear();
     for (size_t i = 0; i < inputs.size(); ++i)
@@ -118,6 +120,27 @@ class Walk {
       const auto found = uses_.find(edge.node.get());
       if (found != uses_.end() && --found->second == 0) finish(*edge.node);
     }
+  }
+
+  static std::vector<Value> applied(GradNode& node, std::span<const Value> grads, std::span<const bool> needs) {
+    const AnomalyScope* anomaly = AnomalyScope::innermost();
+    if (!anomaly) return node.apply(grads, needs);
+    const std::string line = node.origin ? node.origin->source.str() : "";
+    const std::string forward = line.empty()
+                                    ? "no line is known of its forward call; call it inside detect_anomaly, too"
+                                    : fmt::format("its forward call is at {}", line);
+    std::vector<Value> inputs;
+    try {
+      inputs = node.apply(grads, needs);
+    } catch (const Error& error) {
+      throw Error(error.kind(),
+                  fmt::format("{}\n  detect_anomaly: in the gradient of {}: {}", error.what(), node.name(), forward));
+    }
+    for (size_t i = 0; i < inputs.size(); ++i)
+      SLUICE_CHECK_KIND(kRuntime, !inputs[i].defined() || !needs[i] || !anomaly->has_nan(inputs[i]),
+                        "detect_anomaly: Function '{}' returned nan values in its {}th output; {}", node.name(), i,
+                        forward);
+    return inputs;
   }
 
   // uses_: how many edges lead to each leaf. A leaf with one that never carries anything runs at the end.

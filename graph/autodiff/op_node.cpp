@@ -3,8 +3,10 @@
 #include <string>
 #include <utility>
 
+#include "graph/autodiff/anomaly.h"
 #include "graph/autodiff/graveyard.h"
 #include "graph/autodiff/reads.h"
+#include "graph/autodiff/saved_hooks.h"
 #include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 
@@ -204,6 +206,8 @@ bool any_requires_grad(std::span<const Value> inputs) {
 void attach(const std::shared_ptr<GradNode>& node, std::span<const Value> outputs) {
   node->num_outputs = static_cast<int>(outputs.size());
   node->origin = current_executor().origin();
+  if (const AnomalyScope* anomaly = AnomalyScope::innermost(); anomaly && !node->origin)
+    node->origin = std::make_shared<Provenance>(Provenance{.source = anomaly->line(), .module = {}});
   for (size_t i = 0; i < outputs.size(); ++i)
     if (is_floating(outputs[i].dtype())) set_history(outputs[i], node, static_cast<int>(i));
 }
@@ -216,6 +220,11 @@ SavedValue::SavedValue(const Value& value) {
   const bool leaf = meta && meta->requires_grad && !meta->grad_fn;  // has no history and never gets one
   value_ = leaf ? value : current_executor().detach(value);
   version_ = value.impl()->version();
+  const SavedHooksScope::Pack* pack = SavedHooksScope::innermost();
+  if (!pack) return;
+  const GradMode off(false);
+  packed_ = (*pack)(leaf ? current_executor().detach(value) : value_);
+  value_ = outline(value, "a hook").value_;
 }
 
 SavedValue SavedValue::outline(const Value& value, const char* keeper) {
@@ -227,9 +236,17 @@ SavedValue SavedValue::outline(const Value& value, const char* keeper) {
 
 Value SavedValue::get(const char* keeper, const GradNode::Next& history) const {
   if (!value_.defined() || outline_) return value_;
-  if (value_.impl()->version() != version_) return Value(std::make_shared<StaleValue>(value_, version_, keeper));
-  if (!history.node || value_.requires_grad() || !is_floating(value_.dtype())) return value_;
-  const Value value = current_executor().detach(value_);
+  Value value = value_;
+  if (packed_) {
+    value = packed_->unpack();
+    SLUICE_CHECK_KIND(kRuntime, value.type() == value_.type(),
+                      "saved_tensors_hooks: unpack gave {} for what {} has saved; must be {}, as what was packed",
+                      value.type().str(), keeper, value_.type().str());
+  } else if (value_.impl()->version() != version_) {
+    return Value(std::make_shared<StaleValue>(value_, version_, keeper));
+  }
+  if (!history.node || (!packed_ && value.requires_grad()) || !is_floating(value.dtype())) return value;
+  value = current_executor().detach(value);
   set_history(value, history.node, history.index);
   return value;
 }

@@ -70,6 +70,7 @@ void bury(std::vector<std::shared_ptr<void>> items) {
 }
 
 bool grad_enabled() { return grad_mode; }
+void set_grad_enabled(bool enabled) { grad_mode = enabled; }
 GradMode::GradMode(bool enabled) : previous_(std::exchange(grad_mode, enabled)) {}
 GradMode::~GradMode() { grad_mode = previous_; }
 

@@ -15,6 +15,7 @@
 namespace sluice {
 
 bool grad_enabled();
+void set_grad_enabled(bool enabled);  // of this thread, until it is set again or the scope ends in which it was set
 // Restores the previous mode at the end of the scope (no_grad, enable_grad). Thread-local.
 class GradMode {
  public:
@@ -83,7 +84,7 @@ using BackwardFn = std::function<std::vector<Value>(std::span<const Value> grad_
 void record_function(const char* name, std::span<const Value> inputs, std::span<Value> outputs, BackwardFn backward);
 
 // A value kept for a backward pass: remembers the version it had, and holds no history (which could lead back to the
-// node that keeps it).
+// node that keeps it). Kept as what the thread's SavedHooksScope makes of it, if there is one.
 class SavedValue {
  public:
   SavedValue() = default;
@@ -100,6 +101,7 @@ class SavedValue {
   Value value_;
   uint64_t version_ = 0;
   bool outline_ = false;
+  std::shared_ptr<class PackedValue> packed_;  // then value_ is an outline
 };
 
 struct BackwardOptions {

@@ -1,15 +1,78 @@
-// Backward passes, gradient mode, and user functions on the tape.
+// Backward passes, modes of the tape, and user functions on it.
 #include "bindings.h"
+#include "graph/autodiff/anomaly.h"
+#include "graph/autodiff/saved_hooks.h"
 #include "graph/autodiff/tape.h"
 #include "graph/executor.h"
+#include "graph/ops/comparison.h"
+#include "graph/ops/reduction.h"
+#include "source_location.h"
 
 namespace sluice::python {
 namespace {
 
-std::vector<std::unique_ptr<GradMode>>& mode_stack() {
-  thread_local std::vector<std::unique_ptr<GradMode>> stack;
+// Scopes of this thread that Python opens and closes, innermost last.
+template <class Scope>
+std::vector<std::unique_ptr<Scope>>& scopes() {
+  thread_local std::vector<std::unique_ptr<Scope>> stack;
   return stack;
 }
+
+// What a Python hook made of a saved value.
+class PackedObject final : public PackedValue {
+ public:
+  PackedObject(const SharedObject& unpack, nb::object packed) : unpack_(unpack), packed_(std::move(packed)) {}
+  Value unpack() override {
+    GilAcquire gil;
+    nb::object made = unpack_.get()(packed_.get());
+    Value value;
+    if (!nb::try_cast(made, value))
+      fail(ErrorKind::kType, "saved_tensors_hooks: Output of saved tensor unpack_hook: got {}; must be a Tensor",
+           Py_TYPE(made.ptr())->tp_name);
+    return value;
+  }
+
+ private:
+  const SharedObject unpack_, packed_;
+};
+
+SavedHooksScope::Pack pack_by(nb::callable pack, nb::callable unpack) {
+  return [pack = SharedObject(pack), unpack = SharedObject(unpack)](const Value& value) {
+    GilAcquire gil;
+    return std::make_shared<PackedObject>(unpack, pack.get()(value));
+  };
+}
+
+bool has_nan(const Value& value) {
+  if (value.impl()->traced() || !is_floating(value.dtype())) return false;
+  const GradMode off(false);
+  return std::get<bool>(Tensor(ops::any(ops::isnan(value))).item());
+}
+
+// A tensor that a user function saves. Its history is that of an argument, or that of a result, whose node sees the
+// function and so this: it is seen weakly.
+class SavedTensor {
+ public:
+  explicit SavedTensor(const Value& value) : saved_(value), history_(gradient_edge(value)) {}
+  void is_output(const Value& recorded) {
+    const GradNode::Next edge = gradient_edge(recorded);
+    history_ = {};
+    output_of_ = edge.node;
+    index_ = edge.index;
+  }
+  Value get(const std::string& keeper) const {
+    const Value value =
+        saved_.get(keeper.c_str(), history_.node ? history_ : GradNode::Next{output_of_.lock(), index_});
+    value.impl()->refresh_history();  // throws when it was written since
+    return value;
+  }
+
+ private:
+  SavedValue saved_;
+  GradNode::Next history_;
+  std::weak_ptr<GradNode> output_of_;
+  int index_ = 0;
+};
 
 std::vector<Value> values(const std::vector<OptionalValue>& list) {
   std::vector<Value> result;
@@ -33,8 +96,24 @@ std::vector<Value> call_backward(const SharedObject& backward, std::span<const V
 
 void bind_autograd(nb::module_& m) {
   m.def("is_grad_enabled", &grad_enabled);
-  m.def("push_grad_mode", [](bool on) { mode_stack().push_back(std::make_unique<GradMode>(on)); });
-  m.def("pop_grad_mode", [] { mode_stack().pop_back(); });
+  m.def("set_grad_enabled", &set_grad_enabled);
+  m.def(
+      "push_saved_hooks",
+      [](std::optional<nb::callable> pack, std::optional<nb::callable> unpack) {
+        scopes<SavedHooksScope>().push_back(
+            std::make_unique<SavedHooksScope>(pack && unpack ? pack_by(*pack, *unpack) : SavedHooksScope::Pack()));
+      },
+      nb::arg("pack").none(), nb::arg("unpack").none());
+  m.def("pop_saved_hooks", [] { scopes<SavedHooksScope>().pop_back(); });
+  m.def("push_anomaly", [](bool on, bool check_nan) {
+    scopes<AnomalyScope>().push_back(std::make_unique<AnomalyScope>(
+        on ? AnomalyScope::Line(user_location) : nullptr, check_nan ? AnomalyScope::HasNan(has_nan) : nullptr));
+  });
+  m.def("pop_anomaly", [] { scopes<AnomalyScope>().pop_back(); });
+  nb::class_<SavedTensor>(m, "SavedTensor")
+      .def(nb::init<const Value&>())
+      .def("is_output", &SavedTensor::is_output)
+      .def("get", &SavedTensor::get);
   m.def(
       "backward",
       [](const std::vector<Value>& outputs, const std::vector<OptionalValue>& grads, bool create_graph,

@@ -18,6 +18,12 @@ void bind_random(nb::module_& m) {
              return nb::borrow(self);
            })
       .def("initial_seed", &Generator::initial_seed)
+      .def("get_state", [](Generator& g) -> Value { return g.get_state(); })
+      .def("set_state",
+           [](nb::handle_t<Generator> self, const Value& state) {
+             nb::inst_ptr<Generator>(self)->set_state(state);
+             return nb::borrow(self);
+           })
       .def_prop_ro("state", [](Generator& g) -> Value { return g.state(); })
       .def("rand",
            [](Generator& g, const Shape& s, DType d) -> Value {

@@ -161,6 +161,8 @@ void bind_autograd_members(nb::class_<Tensor>& t) {
                      return nb::cast(PyGradNode{t.impl()->autograd->grad_fn});
                    })
       .def("retain_grad", &Tensor::retain_grad)
+      .def_prop_ro("retains_grad",
+                   [](const Tensor& t) { return t.impl()->autograd && t.impl()->autograd->retain_grad; })
       .def("_add_hook",
            [](const Tensor& t, nb::callable hook) {
              return t.add_hook([hook = SharedObject(hook)](const Value& grad) { return run_hook(hook, grad); });
@@ -195,6 +197,11 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
               list.append(nb::make_tuple(next.node ? nb::cast(PyGradNode{next.node}) : nb::none(), next.index));
             return nb::tuple(list);
           })
+      .def("__eq__",
+           [](const PyGradNode& n, nb::handle other) {
+             return nb::isinstance<PyGradNode>(other) && nb::inst_ptr<PyGradNode>(other)->node == n.node;
+           })
+      .def("__hash__", [](const PyGradNode& n) { return reinterpret_cast<uintptr_t>(n.node.get()) >> 4; })
       .def("__repr__", [](const PyGradNode& n) { return "<" + std::string(n.node->name()) + ">"; });
   nb::class_<Tensor> t(m, "Tensor", nb::dynamic_attr(), nb::is_weak_referenceable(), nb::type_slots(buffer_slots()),
                        "A multi-dimensional array; see torch.Tensor.");
