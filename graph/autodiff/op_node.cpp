@@ -152,9 +152,10 @@ class OpNode final : public RecordedNode {
       if (!inputs[i].defined()) continue;
       inputs[i].impl()->refresh_history();
       stand_ins[i] = current_executor().detach(inputs[i]);
-      if (!needs[i]) continue;
+      const bool followed = create_graph && next[i].node;  // gradients depend on what none is wanted of, too
+      if (!needs[i] && !followed) continue;
       set_history(stand_ins[i], std::make_shared<AliasNode>(create_graph ? next[i] : Next{}), 0);
-      wanted.push_back(stand_ins[i]);
+      if (needs[i]) wanted.push_back(stand_ins[i]);
     }
     std::vector<Value> results = op_.decompose(stand_ins, attrs_), outputs, seeds;
     for (size_t i = 0; i < results.size(); ++i) {

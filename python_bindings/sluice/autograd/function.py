@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import Any
 
 from sluice import _C
@@ -83,6 +82,8 @@ class Function:
         apart = hasattr(cls, "setup_context")
         ctx = FunctionCtx()
         if apart or kwargs:  # in the order of the signature
+            import inspect
+
             bound = inspect.signature(cls.forward).bind(*(() if apart else (ctx,)), *args, **kwargs)
             if apart:
                 bound.apply_defaults()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import Any
 
 from sluice import _C
@@ -29,6 +28,8 @@ class _GradMode:
         return made
 
     def __call__(self, function: Any) -> Any:
+        import inspect
+
         if inspect.isclass(function):
             raise TypeError(f"{type(self).__name__}: decorates functions: got the class {function.__name__}; decorate its methods")
         if inspect.isgeneratorfunction(function):
