@@ -38,6 +38,10 @@ class Structure:
         """How many there are."""
         return (self.kind == "tensor") + sum(child.tensors() for child in self.children)
 
+    def constants(self):
+        """All of them, in order."""
+        return [self.value] if self.kind == "constant" else [c for child in self.children for c in child.constants()]
+
     @staticmethod
     def from_json(data):
         """What to_json() gave. Throws ValueError for anything else."""
@@ -66,8 +70,11 @@ class Structure:
 _TENSOR = Structure("tensor")
 
 
-def flatten(nest, name, leaves, names):
-    """Appends the tensors of `nest` and their names ("batch.images", "x.0"); returns the structure."""
+def flatten(nest, name, leaves, names, others=False):
+    """Appends the tensors of `nest` and their names ("batch.images", "x.0"); returns the structure.
+
+    others: objects of other types are constants, too, in place of an error.
+    """
     if isinstance(nest, Tensor):
         leaves.append(nest)
         names.append(name)
@@ -75,14 +82,16 @@ def flatten(nest, name, leaves, names):
     if nest is None or isinstance(nest, (bool, int, float, str)):
         return Structure("constant", nest)
     if isinstance(nest, dict):
-        children = tuple(flatten(v, _join(name, k), leaves, names) for k, v in nest.items())
+        children = tuple(flatten(v, _join(name, k), leaves, names, others) for k, v in nest.items())
         return Structure("dict", tuple(nest), children)
     if isinstance(nest, (list, tuple)):
         fields = getattr(nest, "_fields", range(len(nest)))
-        children = tuple(flatten(v, _join(name, f), leaves, names) for f, v in zip(fields, nest))
+        children = tuple(flatten(v, _join(name, f), leaves, names, others) for f, v in zip(fields, nest))
         if isinstance(nest, tuple) and hasattr(nest, "_fields"):
             return Structure("namedtuple", type(nest), children)
         return Structure("list" if isinstance(nest, list) else "tuple", None, children)
+    if others:
+        return Structure("constant", nest)
     raise TypeError(f"{name}: got {type(nest).__name__}; a graph takes and returns tensors, None, numbers, strings, and lists, "
                     "tuples and dicts of them")
 

@@ -266,10 +266,17 @@ def test_gradcheck_refuses_what_it_cannot_check():
         sl.autograd.gradgradcheck(lambda x: x * 2, x, check_fwd_over_rev=True)
 
 
+def layer_norm(lib, x):
+    if lib is sl:
+        return sl.nn.functional.layer_norm(x, (2,))
+    centred = x - x.mean(-1, keepdim=True)  # torch's own has no third derivatives
+    return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+
+
 @pytest.mark.parametrize("name", ["tanh", "sigmoid", "softmax", "silu", "gelu", "log_softmax", "matmul", "norm"])
 def test_gradients_by_one_operand_keep_the_history_of_the_others(name):
     ops = {"softmax": lambda lib, x: x.softmax(-1), "log_softmax": lambda lib, x: x.log_softmax(-1), "matmul": lambda lib, x: x @ x,
-           "norm": lambda lib, x: lib.nn.functional.layer_norm(x, (2,))}
+           "norm": layer_norm}
     op = ops.get(name, lambda lib, x: getattr(lib.nn.functional, name, getattr(lib, name, None))(x))
 
     def run(lib, x):
