@@ -40,6 +40,7 @@ _LAZY_NAMES.update({name: "sluice._host_function" for name in ("extent", "host_f
 _LAZY_NAMES.update({name: "sluice.amp.autocast_mode" for name in (
     "autocast", "clear_autocast_cache", "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype",
     "is_autocast_cache_enabled", "is_autocast_enabled", "set_autocast_cpu_dtype", "set_autocast_dtype", "set_autocast_gpu_dtype")})
+_LAZY_NAMES["vmap"] = "sluice.func"
 _LAZY_NAMES["lower"] = "sluice._lower"
 _LAZY_NAMES["set_log"] = "sluice.info"
 

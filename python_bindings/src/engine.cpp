@@ -117,6 +117,16 @@ void bind_engine(nb::module_& m) {
       "memory_stats", [](const std::string& space) { return allocator_stats(default_eager().engine(), space); },
       nb::arg("space") = "host", "Bytes as the engine's allocator counts them.");
   m.def(
+      "eager_memory_stats",
+      [] {
+        const AllocatorStats stats = default_eager().engine().caching_allocator()->stats();
+        nb::dict counts;
+        counts["current_bytes"] = stats.current_bytes;
+        counts["peak_bytes"] = stats.peak_bytes;
+        return counts;
+      },
+      "Bytes of eager tensors in host memory, without what the cache keeps for the next ones.");
+  m.def(
       "kernel_stats", [] { return kernel_stats(default_eager().engine()); },
       "What the engine's cache of prepared kernels counts.");
 }

@@ -262,11 +262,11 @@ def test_user_function_dies_with_its_results():
 
     gc.collect()
     x = sl.ones(1000, requires_grad=True)
-    before = sl._C.memory_stats("host")["current_bytes"]
+    before = sl._C.eager_memory_stats()["current_bytes"]
     for _ in range(10):
         y = Keep.apply(x * 1)
         del y
-    assert sl._C.memory_stats("host")["current_bytes"] == before  # without the collector of cycles
+    assert sl._C.eager_memory_stats()["current_bytes"] == before  # without the collector of cycles
 
 
 def test_setup_context_and_several_results():

@@ -11,6 +11,7 @@ from sluice._C import Tensor
 
 class _UnderWay(threading.local):
     ends = None  # what is called at the end of the innermost pass
+    wants = False  # it is asked for gradients of given tensors
 
 
 _under_way = _UnderWay()
@@ -19,11 +20,16 @@ _under_way = _UnderWay()
 class _Pass:
     """While one is open, at_end() defers to its end."""
 
+    def __init__(self, wants: bool) -> None:
+        self._wants = wants
+
     def __enter__(self) -> Any:
-        self._outer, _under_way.ends = _under_way.ends, []
+        self._outer = (_under_way.ends, _under_way.wants)
+        _under_way.ends, _under_way.wants = [], self._wants
 
     def __exit__(self, kind: Any, *exc: Any) -> None:
-        ends, _under_way.ends = _under_way.ends, self._outer
+        ends = _under_way.ends
+        _under_way.ends, _under_way.wants = self._outer
         for end in ends:
             end(kind is None)
 
@@ -31,6 +37,11 @@ class _Pass:
 def at_end(done: Any) -> None:
     """Calls `done(succeeded)` at the end of the pass that runs the calling hook."""
     _under_way.ends.append(done)
+
+
+def wants_inputs() -> bool:
+    """The pass that runs the calling rule is asked for gradients of given tensors, not for .grad of all leaves."""
+    return _under_way.wants
 
 
 def _listed(tensors: Any, where: str) -> Any:
@@ -76,7 +87,7 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
         grad_tensors = grad_variables
     tensors = _listed(tensors, "backward")
     grads = _grads_for(tensors, grad_tensors, "backward")
-    with _Pass():
+    with _Pass(wants=inputs is not None):
         if inputs is None:
             _C.backward(tensors, grads, create_graph, retain_graph)
             return
@@ -122,5 +133,5 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
 
 
 def _run(outputs: Any, inputs: Any, grads: Any, create_graph: bool, retain_graph: Any, unused: bool) -> Any:
-    with _Pass():
+    with _Pass(wants=True):
         return _C.grad(outputs, inputs, grads, create_graph, retain_graph, unused)
