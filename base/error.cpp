@@ -27,6 +27,7 @@ const char* error_kind_name(ErrorKind kind) {
     case ErrorKind::kCancelled: return "cancelled";
     case ErrorKind::kDevice: return "device";
     case ErrorKind::kEndOfData: return "end of data";
+    case ErrorKind::kLinAlg: return "linear algebra";
   }
   return "unknown";
 }

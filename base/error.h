@@ -9,7 +9,8 @@
 namespace sluice {
 
 // What went wrong, in the terms a caller can act on. Python maps each kind to a builtin exception. kDevice: a device is
-// lost to this process; everything on it fails from now on. kEndOfData: a source has no more; nothing is broken.
+// lost to this process; everything on it fails from now on. kEndOfData: a source has no more; nothing is broken. kLinAlg:
+// a matrix has no such inverse, solution or factorization.
 enum class ErrorKind {
   kValue,
   kType,
@@ -21,9 +22,10 @@ enum class ErrorKind {
   kIo,
   kCancelled,
   kDevice,
-  kEndOfData
+  kEndOfData,
+  kLinAlg
 };
-inline constexpr ErrorKind kLastErrorKind = ErrorKind::kEndOfData;
+inline constexpr ErrorKind kLastErrorKind = ErrorKind::kLinAlg;
 
 const char* error_kind_name(ErrorKind kind);
 

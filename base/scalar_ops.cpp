@@ -32,6 +32,8 @@ constexpr ScalarOp kOps[] = {
 #include "base/scalar/comparison.inc"
 //
 #include "base/scalar/activation.inc"
+//
+#include "base/scalar/special.inc"
 };
 #include "base/scalar/undefine.inc"
 

@@ -4,6 +4,7 @@
 #include "graph/ops/comparison.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/forms.h"
+#include "graph/ops/special.h"
 
 namespace sluice {
 namespace {
@@ -24,12 +25,14 @@ void add_elementwise(std::span<const ops::TensorFunction> functions, std::vector
 const std::vector<Form>& builtin_forms() {
   static const std::vector<Form> forms = [] {
     std::vector<Form> all;
-    for (auto family : {&ops::arithmetic_forms, &ops::reduction_forms, &ops::shaping_forms, &ops::indexing_forms,
-                        &ops::matmul_forms, &ops::window_forms, &ops::network_forms}) {
+    for (auto family :
+         {&ops::arithmetic_forms, &ops::reduction_forms, &ops::shaping_forms, &ops::indexing_forms, &ops::matmul_forms,
+          &ops::linalg_forms, &ops::norm_forms, &ops::special_forms, &ops::window_forms, &ops::network_forms}) {
       std::vector<Form> of_family = family();
       all.insert(all.end(), std::make_move_iterator(of_family.begin()), std::make_move_iterator(of_family.end()));
     }
-    for (auto functions : {ops::unary_functions(), ops::binary_functions(), ops::comparison_functions()})
+    for (auto functions :
+         {ops::unary_functions(), ops::binary_functions(), ops::comparison_functions(), ops::special_functions()})
       add_elementwise(functions, &all);
     return all;
   }();

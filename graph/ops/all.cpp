@@ -10,6 +10,7 @@
 #include "graph/ops/global.h"
 #include "graph/ops/host.h"
 #include "graph/ops/indexing.h"
+#include "graph/ops/linalg.h"
 #include "graph/ops/losses.h"
 #include "graph/ops/matmul.h"
 #include "graph/ops/micro_batches.h"
@@ -20,6 +21,7 @@
 #include "graph/ops/random.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/softmax.h"
+#include "graph/ops/special.h"
 
 namespace sluice {
 
@@ -33,9 +35,11 @@ const OpRegistry& builtin_ops() {
         ops::pooling_ops(),    ops::normalization_ops(), ops::softmax_ops(),
         ops::losses_ops(),     ops::embedding_ops(),     ops::optimizer_updates_ops(),
         ops::fused_ops(),      ops::micro_batches_ops(), ops::branches_ops(),
+        ops::linalg_ops(),     ops::decomposition_ops(),
     };
     OpRegistry r;
-    for (const auto& family : {ops::unary_functions(), ops::binary_functions(), ops::comparison_functions()})
+    for (const auto& family :
+         {ops::unary_functions(), ops::binary_functions(), ops::comparison_functions(), ops::special_functions()})
       for (const ops::TensorFunction& f : family) r.add(f.op);
     for (const auto& family : families)
       for (const OpDef* op : family) r.add(op);

@@ -1,8 +1,4 @@
 // Torch's spelling of arithmetic: names, operators, and functions that are more than one op.
-#include <limits>
-#include <numbers>
-
-#include "graph/autodiff/tape.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/elementwise.h"
@@ -59,35 +55,6 @@ Value clamp_max(const Value& x, const Operand& max) { return clamp(x, std::nullo
 
 Value where_method(const Value& x, const Value& condition, const Operand& other) {
   return where(condition.dtype() == DType::kUInt8 ? cast(condition, DType::kBool) : condition, x, other);
-}
-
-// Inverse of erf by a rational start and three Newton steps, in float64.
-Value inverse_erf(const Value& of) {
-  const Value x = cast(of, DType::kFloat64), w = log1p(neg(mul(x, x)));
-  const double a = 0.147;
-  const Value head = add(mul(w, 0.5), 2 / (std::numbers::pi * a));
-  Value y = mul(sign(x), sqrt(sub(sqrt(sub(mul(head, head), div(w, a))), head)));
-  for (int i = 0; i < 3; ++i) {
-    const Value slope = mul(exp(neg(mul(y, y))), 2 * std::numbers::inv_sqrtpi), step = div(sub(erf(y), x), slope);
-    y = sub(y, div(step, add(mul(y, step), 1)));
-  }
-  return cast(where(eq(abs(x), 1), mul(x, std::numeric_limits<double>::infinity()), y), of.dtype());
-}
-
-Value erfinv(const Value& x) {
-  const Value input = to_floating(x);
-  Value y;
-  {
-    const GradMode no_grad(false);
-    y = inverse_erf(input);
-  }
-  record_function(
-      "erfinv", {&input, 1}, {&y, 1},
-      [saved = SavedValue(input), edge = gradient_edge(input)](std::span<const Value> grads) {
-        const Value again = erfinv(saved.get("erfinv", edge));
-        return std::vector<Value>{mul(mul(grads[0], 0.5 / std::numbers::inv_sqrtpi), exp(mul(again, again)))};
-      });
-  return y;
 }
 
 Value positive(const Value& x) {
@@ -273,8 +240,6 @@ void add_unary(std::vector<Form>& forms) {
   forms.push_back(elementwise("1 / (1 + exp(-input)). torch.sigmoid; floating.",
                               {overload("sigmoid(Tensor input) -> Tensor", &sigmoid)},
                               {"nn.functional.sigmoid", "special.expit"}));
-  forms.push_back(elementwise("Inverse of erf. torch.erfinv; floating.",
-                              {overload("erfinv(Tensor input) -> Tensor", &erfinv)}, {"special.erfinv"}));
   forms.push_back({.doc = "max(input, 0). torch.relu.",
                    .overloads = {overload("relu(Tensor input) -> Tensor", &relu)},
                    .in_place = true});

@@ -11,6 +11,10 @@ std::vector<Form> reduction_forms();
 std::vector<Form> shaping_forms();
 std::vector<Form> indexing_forms();
 std::vector<Form> matmul_forms();
+std::vector<Form> linalg_forms();
+std::vector<Form> matrix_forms();  // a part of linalg_forms()
+std::vector<Form> norm_forms();
+std::vector<Form> special_forms();
 std::vector<Form> window_forms();
 std::vector<Form> network_forms();
 

@@ -105,15 +105,6 @@ Form spread(const std::string& name, const char* doc, Spread f) {
       .out = true};
 }
 
-Value norm_of(const Value& x, double p, const Dims& dim, bool keepdim, const OptionalDType& dtype) {
-  return norm(cast_if(x, dtype), p, dim, keepdim);
-}
-
-Value norm_named(const Value& x, const std::string& p, const Dims& dim, bool keepdim, const OptionalDType& dtype) {
-  SLUICE_CHECK_KIND(kUnsupported, p == "fro", "norm: p is '{}'; must be 'fro' or a number", p);
-  return norm(cast_if(x, dtype), 2, dim, keepdim);
-}
-
 Value cumsum_typed(const Value& x, int64_t dim, const OptionalDType& dtype) {
   return cast_if(cumsum(cast_if(x, dtype), dim), dtype);
 }
@@ -184,13 +175,6 @@ std::vector<Form> reduction_forms() {
       spread("var", "Variance over the axes `dim` (none: all), divided by n - correction. torch.var.", &var),
       spread("std", "Standard deviation over the axes `dim` (none: all). torch.std.", &std),
   };
-  forms.push_back({.doc = "p-norm over the axes `dim` (none: all). torch.norm.",
-                   .overloads = {overload("norm(Tensor input, Scalar p=2, int[1]? dim=None, bool keepdim=False, "
-                                          "ScalarType? dtype=None) -> Tensor",
-                                          &norm_of),
-                                 overload("norm(Tensor input, str p, int[1]? dim=None, bool keepdim=False, "
-                                          "ScalarType? dtype=None) -> Tensor",
-                                          &norm_named)}});
   add_along_dims(forms);
   return forms;
 }

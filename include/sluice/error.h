@@ -8,6 +8,7 @@
 namespace sluice::api {
 
 // kDevice: a device is lost to this process; everything on it fails from now on. kEndOfData: a source has no more.
+// kLinAlg: a matrix has no such inverse, solution or factorization.
 enum class ErrorKind {
   kValue,
   kType,
@@ -19,7 +20,8 @@ enum class ErrorKind {
   kIo,
   kCancelled,
   kDevice,
-  kEndOfData
+  kEndOfData,
+  kLinAlg
 };
 
 // what(): "<where>: <what is wrong>: <what came>; <what must hold>".

@@ -16,6 +16,8 @@ void add_cpu_kernels(KernelTable& table) {
   cpu::add_random_kernels(table);
   cpu::add_host_kernels(table);
   cpu::add_matmul_kernels(table);
+  cpu::add_linalg_kernels(table);
+  cpu::add_decomposition_kernels(table);
   cpu::add_convolution_kernels(table);
   cpu::add_pooling_kernels(table);
   cpu::add_batch_norm_kernels(table);

@@ -284,7 +284,7 @@ void add(KernelTable& table, const char* op, PrepareFn prepare, std::vector<plan
 }  // namespace
 
 const LoopSet* find_loops(const ScalarOp& op) {
-  for (const auto& loops : {unary_loops(), binary_loops(), comparison_loops(), activation_loops()})
+  for (const auto& loops : {unary_loops(), binary_loops(), comparison_loops(), activation_loops(), special_loops()})
     for (const LoopSet& set : loops)
       if (std::string_view(op.name) == set.op && std::string_view(op.mode) == set.mode) return &set;
   return nullptr;

@@ -17,6 +17,8 @@ void add_creation_kernels(KernelTable& table);
 void add_random_kernels(KernelTable& table);
 void add_host_kernels(KernelTable& table);
 void add_matmul_kernels(KernelTable& table);
+void add_linalg_kernels(KernelTable& table);         // LU, Cholesky, systems
+void add_decomposition_kernels(KernelTable& table);  // QR, eigenvalues, singular values, exponential
 void add_convolution_kernels(KernelTable& table);
 void add_pooling_kernels(KernelTable& table);
 void add_batch_norm_kernels(KernelTable& table);

@@ -24,6 +24,7 @@ std::span<const LoopSet> unary_loops();
 std::span<const LoopSet> binary_loops();
 std::span<const LoopSet> comparison_loops();
 std::span<const LoopSet> activation_loops();
+std::span<const LoopSet> special_loops();
 
 // Those of an op, null where there are none. The mode is found as by find_scalar_op().
 const LoopSet* find_loops(const ScalarOp& op);

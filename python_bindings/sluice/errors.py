@@ -2,5 +2,6 @@
 
 from sluice._C import (  # noqa: A004,F401
     CancelledError as CancelledError, DeviceError as DeviceError, EndOfData as EndOfData, Error as Error,
-    IndexError as IndexError, MemoryError as MemoryError, NotImplementedError as NotImplementedError, OSError as OSError,
-    RuntimeError as RuntimeError, TimeoutError as TimeoutError, TypeError as TypeError, ValueError as ValueError)
+    IndexError as IndexError, LinAlgError as LinAlgError, MemoryError as MemoryError,
+    NotImplementedError as NotImplementedError, OSError as OSError, RuntimeError as RuntimeError, TimeoutError as TimeoutError,
+    TypeError as TypeError, ValueError as ValueError)

@@ -31,6 +31,7 @@ std::vector<Mapping>& mappings() {
       {ErrorKind::kCancelled, "CancelledError", PyExc_RuntimeError},
       {ErrorKind::kDevice, "DeviceError", PyExc_RuntimeError},
       {ErrorKind::kEndOfData, "EndOfData", PyExc_EOFError},
+      {ErrorKind::kLinAlg, "LinAlgError", PyExc_RuntimeError},
   };
   return list;
 }

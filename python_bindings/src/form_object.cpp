@@ -58,7 +58,7 @@ std::string python_signature(const BoundForm& form, const BoundOverload& overloa
     result = "tuple[";
     for (size_t i = 0; i < signature.fields.size(); ++i) result += i ? ", Tensor" : "Tensor";
     result += "]";
-    if (overload.result_type.is_valid()) result = "sluice._C.return_types." + signature.name;
+    if (overload.result_type.is_valid()) result = "sluice._C.return_types." + result_name(signature);
   }
   return text + ") -> " + result;
 }
@@ -144,6 +144,10 @@ nb::object make_type(const char* name, bool method) {
 }
 
 }  // namespace
+
+std::string result_name(const Signature& signature) {
+  return signature.module == "linalg" ? "linalg_" + signature.name : signature.name;
+}
 
 nb::object form_object(const BoundForm* form) {
   static const nb::handle types[] = {make_type("sluice._C.Function", false).release(),

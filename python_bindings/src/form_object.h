@@ -31,6 +31,8 @@ struct BoundForm {
   CastPolicy autocast = CastPolicy::kNone;
 };
 
+// Of the type of named results, as torch has them: svd and linalg.svd have types of their own.
+std::string result_name(const Signature& signature);
 nb::object form_object(const BoundForm* form);
 
 PyObject* call_form(const BoundForm& form, const PythonCall& call);

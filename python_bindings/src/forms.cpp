@@ -105,15 +105,16 @@ class FormBinder {
   // torch.return_types.max: a tuple whose entries have names.
   nb::handle result_type(const Signature& signature) {
     if (signature.fields.empty() || signature.fields[0].empty()) return {};
-    if (nb::hasattr(types_, signature.name.c_str())) return types_.attr(signature.name.c_str());
+    const std::string own = result_name(signature);
+    if (nb::hasattr(types_, own.c_str())) return types_.attr(own.c_str());
     auto* fields = new std::vector<PyStructSequence_Field>();  // kept: the type points to the names
     for (const std::string& field : signature.fields) fields->push_back({field.c_str(), nullptr});
     fields->push_back({nullptr, nullptr});
-    auto* name = new std::string("sluice.return_types." + signature.name);
+    auto* name = new std::string("sluice.return_types." + own);
     PyStructSequence_Desc description{name->c_str(), nullptr, fields->data(),
                                       static_cast<int>(signature.fields.size())};
     nb::object type = nb::steal(reinterpret_cast<PyObject*>(PyStructSequence_NewType(&description)));
-    types_.attr(signature.name.c_str()) = type;
+    types_.attr(own.c_str()) = type;
     return type;  // the module keeps it
   }
 

@@ -1,0 +1,87 @@
+#pragma once
+// What kernels of linear algebra share: matrices of a batch as Eigen's, errors of one of them.
+#define EIGEN_DONT_PARALLELIZE  // the matrices of a batch are shared out instead
+#include <Eigen/Core>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <string>
+
+#include "base/error.h"
+#include "kernels/cpu/strided.h"
+#include "kernels/cpu/support.h"
+#include "plan/query.h"
+
+namespace sluice::cpu {
+
+// Rows lie one behind the other, as contiguous tensors have them.
+template <class T>
+using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+// Of temporaries that Eigen's factorizations work in.
+template <class T>
+using Columns = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic>;
+
+// The last two dims of an operand as matrices, and how many there are.
+struct Matrices {
+  explicit Matrices(const TensorSpec& spec) {
+    const int r = spec.shape.rank();
+    rows = spec.shape[r - 2];
+    cols = spec.shape[r - 1];
+    for (int i = 0; i + 2 < r; ++i) count *= spec.shape[i];
+  }
+  template <class T>
+  Eigen::Map<const Matrix<T>> read(const void* data, int64_t i) const {
+    return {static_cast<const T*>(data) + i * rows * cols, rows, cols};
+  }
+  template <class T>
+  Eigen::Map<Matrix<T>> write(void* data, int64_t i) const {
+    return {static_cast<T*>(data) + i * rows * cols, rows, cols};
+  }
+  int64_t rows = 0, cols = 0, count = 1;
+};
+
+// f(i) for every matrix of a batch; what it throws (memory that Eigen has not) is thrown here.
+template <class F>
+void for_each_matrix(int threads, int64_t count, F f) {
+  std::exception_ptr failure;
+  std::mutex mutex;
+  parallel_ranges(threads, count, 1, [&](int64_t begin, int64_t end) {
+    try {
+      for (int64_t i = begin; i < end; ++i) f(i);
+    } catch (...) {
+      const std::scoped_lock lock(mutex);
+      failure = std::current_exception();
+    }
+  });
+  if (failure) std::rethrow_exception(failure);
+}
+
+// The kernel of an op that is a template struct of the operands' floating type: made of the query, run on pointers.
+template <template <class> class Kernel>
+std::unique_ptr<PreparedKernel> prepare_floating(const plan::KernelQuery& q, const PrepareContext& context) {
+  const auto make = [&](auto kernel) { return make_kernel(0, [kernel](const KernelArgs& args) { kernel.run(args); }); };
+  const int threads = q.inputs[0].shape.rank() > 2 ? context.threads : 1;
+  if (q.inputs[0].dtype == DType::kFloat64) return make(Kernel<double>(q, threads));
+  SLUICE_CHECK_KIND(kUnsupported, q.inputs[0].dtype == DType::kFloat32,
+                    "{}: no kernel for dtype {}; must be float32 or float64", q.op, dtype_name(q.inputs[0].dtype));
+  return make(Kernel<float>(q, threads));
+}
+
+// "linalg.inv: " or, of a batch, "linalg.inv: (Batch element 2): ".
+inline std::string failed_matrix(const std::string& caller, int rank, int64_t i) {
+  return rank > 2 ? fmt::format("{}: (Batch element {}): ", caller, i) : caller + ": ";
+}
+
+// The symmetric matrix of which `a` has one triangle ("lower", "upper") or both, of which it is the mean.
+template <class T>
+Columns<T> symmetric(const Eigen::Map<const Matrix<T>>& a, const std::string& part) {
+  if (part == "both") return (a + a.transpose()) / T(2);
+  Columns<T> s = a;
+  if (part == "lower")
+    s.template triangularView<Eigen::StrictlyUpper>() = a.transpose();
+  else
+    s.template triangularView<Eigen::StrictlyLower>() = a.transpose();
+  return s;
+}
+
+}  // namespace sluice::cpu
