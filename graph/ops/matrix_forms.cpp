@@ -67,7 +67,7 @@ Value pseudo_inverse(const Value& a, const Tolerance& atol, const Tolerance& rto
   check_matrix(a, where);
   check_wide(a, where);
   if (hermitian) check_square(a, where);
-  if (numel(a.shape()) == 0) return zeros_like(transposed(a));
+  if (numel(a.shape()) == 0) return copy(transposed(a));
   Value y;
   {
     const GradMode no_grad(false);
@@ -130,7 +130,7 @@ Value matrix_power(const Value& a, int64_t n) {
   check_matrix(a, "linalg.matrix_power");
   check_square(a, "linalg.matrix_power");
   if (n < 0) return matrix_power(inverse(a), -n);
-  if (n == 0) return add(identity_like(a, a.shape().back()), zeros_like(a));
+  if (n == 0) return where(full(a.shape(), 1, DType::kBool), identity_like(a, a.shape().back()), a);  // gradient: 0
   Value power = a, y;
   for (;; power = matmul(power, power)) {
     if (n & 1) y = y.defined() ? matmul(y, power) : power;

@@ -33,7 +33,7 @@ inf, nan, pi = _math.inf, _math.nan, _math.pi
 FloatTensor = Tensor
 
 # Imported when they are first used.
-_MODULES = {"amp", "backends", "cuda", "distributed", "distributions", "errors", "func", "info", "mock_torch", "multiprocessing", "nn", "optim", "return_types",
+_MODULES = {"amp", "backends", "cuda", "distributed", "distributions", "errors", "func", "info", "linalg", "mock_torch", "multiprocessing", "nn", "optim", "return_types",
             "serialization", "special", "testing", "utils"}
 _LAZY_NAMES = {"load_graph": "sluice._bundle", "save": "sluice.serialization", "load": "sluice.serialization"}
 _LAZY_NAMES.update({name: "sluice._host_function" for name in ("extent", "host_function")})
