@@ -21,6 +21,9 @@ set(stubs ${CMAKE_BINARY_DIR}/python/sluice)
 install(DIRECTORY ${stubs}/_C DESTINATION sluice COMPONENT python)
 install(FILES ${stubs}/__init__.pyi DESTINATION sluice COMPONENT python)
 
+# Eigen is headers, compiled into the module (MPL 2.0).
+install(FILES /usr/share/doc/libeigen3-dev/copyright DESTINATION sluice/lib/licenses RENAME libeigen3-dev.txt COMPONENT python)
+
 install(CODE "set(binaries \"$<TARGET_FILE:sluice_python>;$<TARGET_FILE:plan-viz>\")" COMPONENT python)
 install(CODE [[
   file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${binaries} RESOLVED_DEPENDENCIES_VAR libraries

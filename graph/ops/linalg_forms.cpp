@@ -259,7 +259,7 @@ std::vector<Form> system_forms() {
                   &solve_ex),
          "As solve(), with a number per matrix, not 0 where it is singular. torch.linalg.solve_ex."),
       of(overload(
-             "linalg.solve_triangular(Tensor A, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) "
+             "linalg.solve_triangular(Tensor input, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) "
              "-> Tensor",
              &solve_triangular),
          "X with A X = B of a triangle of A, or X A = B where not left. torch.linalg.solve_triangular."),
@@ -267,18 +267,18 @@ std::vector<Form> system_forms() {
                   "unitriangular=False) -> (Tensor solution, Tensor cloned_coefficient)",
                   &triangular_solve),
          "X with A X = input of a triangle of A, and a copy of A. torch.triangular_solve."),
-      of(overload("linalg.cholesky(Tensor A, *, bool upper=False) -> Tensor", &linalg_cholesky),
+      of(overload("linalg.cholesky(Tensor input, *, bool upper=False) -> Tensor", &linalg_cholesky),
          "L with L L^T = A, or its transpose, of symmetric positive-definite A; LinAlgError otherwise. "
          "torch.linalg.cholesky."),
       of(overload("cholesky(Tensor input, bool upper=False) -> Tensor", &cholesky),
          "As linalg.cholesky(). torch.cholesky."),
-      of(overload(
-             "linalg.cholesky_ex(Tensor A, *, bool upper=False, bool check_errors=False) -> (Tensor L, Tensor info)",
-             &cholesky_ex),
+      of(overload("linalg.cholesky_ex(Tensor input, *, bool upper=False, bool check_errors=False) -> (Tensor L, Tensor "
+                  "info)",
+                  &cholesky_ex),
          "As cholesky(), with the order of the first leading minor that is not positive. torch.linalg.cholesky_ex."),
-      of(overload("cholesky_solve(Tensor input, Tensor L, bool upper=False) -> Tensor", &cholesky_solve),
+      of(overload("cholesky_solve(Tensor input, Tensor input2, bool upper=False) -> Tensor", &cholesky_solve),
          "X with A X = input, of A's Cholesky factor. torch.cholesky_solve."),
-      of(overload("cholesky_inverse(Tensor L, bool upper=False) -> Tensor", &cholesky_inverse),
+      of(overload("cholesky_inverse(Tensor input, bool upper=False) -> Tensor", &cholesky_inverse),
          "The inverse of A, of its Cholesky factor. torch.cholesky_inverse."),
       of(overload("linalg.lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)", &linalg_lu),
          "A = P L U. torch.linalg.lu."),
@@ -316,13 +316,13 @@ std::vector<Form> factorization_forms() {
          "Q R = A with orthonormal columns of Q and upper triangular R; 'reduced', 'complete' or 'r'. "
          "torch.linalg.qr."),
       of(overload("qr(Tensor input, bool some=True) -> (Tensor Q, Tensor R)", &qr), "As linalg.qr(). torch.qr."),
-      of(overload("linalg.eigh(Tensor A, str UPLO=\"L\") -> (Tensor eigenvalues, Tensor eigenvectors)", &eigh),
+      of(overload("linalg.eigh(Tensor input, str UPLO=\"L\") -> (Tensor eigenvalues, Tensor eigenvectors)", &eigh),
          "Eigenvalues, ascending, and eigenvectors of symmetric matrices, of one triangle. torch.linalg.eigh."),
-      of(overload("linalg.eigvalsh(Tensor A, str UPLO=\"L\") -> Tensor", &eigvalsh),
+      of(overload("linalg.eigvalsh(Tensor input, str UPLO=\"L\") -> Tensor", &eigvalsh),
          "Eigenvalues of symmetric matrices, ascending. torch.linalg.eigvalsh."),
-      function_of(overload("linalg.eig(Tensor A) -> (Tensor eigenvalues, Tensor eigenvectors)", &eig),
+      function_of(overload("linalg.eig(Tensor input) -> (Tensor eigenvalues, Tensor eigenvectors)", &eig),
                   "Not supported, as it needs complex numbers: use eigh(). torch.linalg.eig."),
-      function_of(overload("linalg.eigvals(Tensor A) -> Tensor", &eigvals),
+      function_of(overload("linalg.eigvals(Tensor input) -> Tensor", &eigvals),
                   "Not supported, as it needs complex numbers: use eigvalsh(). torch.linalg.eigvals."),
       of(overload(
              "linalg.svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> (Tensor U, Tensor S, Tensor Vh)",

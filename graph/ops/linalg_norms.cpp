@@ -179,20 +179,20 @@ std::vector<Form> norm_forms() {
                                const OptionalDType& dtype) { return linalg_norm(x, Order(ord), dim, keepdim, dtype); };
   const std::string options = kOptions;
   std::vector<Form> forms = {
-      norm_form({overload("linalg.vector_norm(Tensor x, Scalar ord=2, int[1]? dim=None, " + options, &vector_norm)},
+      norm_form({overload("linalg.vector_norm(Tensor input, Scalar ord=2, int[1]? dim=None, " + options, &vector_norm)},
                 "(sum |x|^ord)^(1/ord) over the axes `dim` (none: all); inf, -inf and 0 as limits. "
                 "torch.linalg.vector_norm."),
-      norm_form({overload("linalg.matrix_norm(Tensor A, Scalar ord, int[] dim=[-2, -1], " + options, numbered),
-                 overload("linalg.matrix_norm(Tensor A, str ord=\"fro\", int[] dim=[-2, -1], " + options, named)},
+      norm_form({overload("linalg.matrix_norm(Tensor input, Scalar ord, int[] dim=[-2, -1], " + options, numbered),
+                 overload("linalg.matrix_norm(Tensor input, str ord=\"fro\", int[] dim=[-2, -1], " + options, named)},
                 "Norm of the matrices in two dims: 'fro', 'nuc', inf, -inf, 1, -1, 2, -2. torch.linalg.matrix_norm."),
-      norm_form({overload("linalg.norm(Tensor A, Scalar? ord=None, int[1]? dim=None, " + options, either),
-                 overload("linalg.norm(Tensor A, str ord, int[1]? dim=None, " + options, either_named)},
+      norm_form({overload("linalg.norm(Tensor input, Scalar? ord=None, int[1]? dim=None, " + options, either),
+                 overload("linalg.norm(Tensor input, str ord, int[1]? dim=None, " + options, either_named)},
                 "Norm of vectors (one dim) or matrices (two); without `ord` the 2-norm of all. torch.linalg.norm."),
-      norm_form({overload("linalg.cond(Tensor A, Scalar? p=None) -> Tensor",
+      norm_form({overload("linalg.cond(Tensor input, Scalar? p=None) -> Tensor",
                           [](const Value& a, const std::optional<double>& p) {
                             return condition(a, p ? std::optional<Order>(*p) : std::nullopt);
                           }),
-                 overload("linalg.cond(Tensor A, str p) -> Tensor",
+                 overload("linalg.cond(Tensor input, str p) -> Tensor",
                           [](const Value& a, const std::string& p) { return condition(a, Order(p)); })},
                 "Condition number in the matrix norm `p`, inf of a singular matrix. torch.linalg.cond."),
       {.doc = "Frobenius norm over the axes `dim`. torch.frobenius_norm.",

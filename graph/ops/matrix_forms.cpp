@@ -119,7 +119,6 @@ Values lstsq(const Value& a, const Value& b, const std::optional<double>& rcond,
   if (m > n && driver != "gelsy") {
     const Value residual = sub(rhs, matmul(a, x));
     out[1] = sum(mul(residual, residual), Ints{-2});
-    if (vector) out[1] = squeeze(out[1], Ints{-1});
   }
   if (driver != "gels") out[2] = rank_of(a, 0.0, rcond ? Tolerance(*rcond) : Tolerance(), false);
   if (driver == "gelsd" || driver == "gelss") out[3] = singular_values(a, false)[1];
@@ -210,8 +209,7 @@ Value vander(const Value& x, const std::optional<int64_t>& columns) {
   SLUICE_CHECK_KIND(kRuntime, x.rank() >= 1, "linalg.vander: x has no dims; it must have 1 or more");
   const int64_t n = columns.value_or(x.shape().back());
   SLUICE_CHECK_KIND(kRuntime, n > 1, "linalg.vander: N must be greater than 1: got {}", n);
-  const Value base =
-      !is_floating(x.dtype()) ? cast(x, DType::kInt64) : x;
+  const Value base = !is_floating(x.dtype()) ? cast(x, DType::kInt64) : x;
   const Value one = ones_like(unsqueeze(base, -1));
   Values powers = {one};
   for (int64_t i = 1; i < n; ++i) powers.push_back(mul(powers.back(), unsqueeze(base, -1)));
@@ -292,23 +290,25 @@ Form of(std::vector<Overload> overloads, const char* doc) {
 
 std::vector<Form> matrix_forms() {
   return {
-      of({overload("linalg.pinv(Tensor A, *, Operand? atol=None, Operand? rtol=None, bool hermitian=False) -> Tensor",
-                   &pinv),
-          overload("linalg.pinv(Tensor A, Operand rcond, bool hermitian=False) -> Tensor", &pinv_within)},
+      of({overload(
+              "linalg.pinv(Tensor input, *, Operand? atol=None, Operand? rtol=None, bool hermitian=False) -> Tensor",
+              &pinv),
+          overload("linalg.pinv(Tensor input, Operand rcond, bool hermitian=False) -> Tensor", &pinv_within)},
          "Moore and Penrose's pseudo-inverse of matrices (..., m, n). torch.linalg.pinv."),
       {.doc = "Pseudo-inverse of matrices (..., m, n). torch.pinverse.",
        .overloads = {overload("pinverse(Tensor input, float rcond=1e-15) -> Tensor", &pinverse)}},
-      of({overload("linalg.matrix_rank(Tensor A, *, Operand? atol=None, Operand? rtol=None, bool hermitian=False) -> "
-                   "Tensor",
-                   &rank_of),
-          overload("linalg.matrix_rank(Tensor A, Operand tol, bool hermitian=False) -> Tensor", &rank_within)},
+      of({overload(
+              "linalg.matrix_rank(Tensor input, *, Operand? atol=None, Operand? rtol=None, bool hermitian=False) -> "
+              "Tensor",
+              &rank_of),
+          overload("linalg.matrix_rank(Tensor input, Operand tol, bool hermitian=False) -> Tensor", &rank_within)},
          "How many singular values exceed max(atol, rtol * the largest), int64. torch.linalg.matrix_rank."),
       of({overload(
-             "linalg.lstsq(Tensor A, Tensor B, float? rcond=None, *, str? driver=None) -> (Tensor solution, Tensor "
+             "linalg.lstsq(Tensor input, Tensor b, float? rcond=None, *, str? driver=None) -> (Tensor solution, Tensor "
              "residuals, Tensor rank, Tensor singular_values)",
              &lstsq)},
          "X of the least norm that minimizes |A X - B|. torch.linalg.lstsq."),
-      of({overload("linalg.matrix_power(Tensor A, int n) -> Tensor", &matrix_power)},
+      of({overload("linalg.matrix_power(Tensor input, int n) -> Tensor", &matrix_power)},
          "The product of n matrices A, of their inverses where n < 0. torch.linalg.matrix_power."),
       of({overload("matrix_power(Tensor input, int n) -> Tensor", &matrix_power)},
          "The product of n matrices. torch.matrix_power."),
@@ -327,13 +327,13 @@ std::vector<Form> matrix_forms() {
        .overloads = {overload("linalg.diagonal(Tensor A, *, int offset=0, int dim1=-2, int dim2=-1) -> Tensor",
                               &diagonal)},
        .sharing = Sharing::kView},
-      of({overload("linalg.tensorinv(Tensor A, int ind=2) -> Tensor", &tensorinv)},
+      of({overload("linalg.tensorinv(Tensor input, int ind=2) -> Tensor", &tensorinv)},
          "Inverse of A as a matrix of its first `ind` dims by the others. torch.linalg.tensorinv."),
-      of({overload("linalg.tensorsolve(Tensor A, Tensor B, int[]? dims=None) -> Tensor", &tensorsolve)},
+      of({overload("linalg.tensorsolve(Tensor input, Tensor other, int[]? dims=None) -> Tensor", &tensorsolve)},
          "X with tensordot(A, X) = B. torch.linalg.tensorsolve."),
-      of({overload("linalg.householder_product(Tensor A, Tensor tau) -> Tensor", &householder_product)},
+      of({overload("linalg.householder_product(Tensor input, Tensor tau) -> Tensor", &householder_product)},
          "The first n columns of the product of Householder reflections. torch.linalg.householder_product."),
-      of({overload("orgqr(Tensor input, Tensor tau) -> Tensor", &householder_product)},
+      of({overload("orgqr(Tensor input, Tensor input2) -> Tensor", &householder_product)},
          "As linalg.householder_product(). torch.orgqr."),
   };
 }

@@ -87,6 +87,15 @@ TEST_P(ExecutionTest, AnyStridesGiveTheSame) {
   }
 }
 
+bool accepted(const Drawn& drawn) {
+  try {
+    inferred(drawn);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 // Against float64 on the same rounded inputs.
 void check_dtype(const OpDef& op, DType dtype, double factor) {
   for (size_t s = 0; s < op.samples.size(); ++s) {
@@ -94,13 +103,9 @@ void check_dtype(const OpDef& op, DType dtype, double factor) {
     if (std::none_of(inputs.begin(), inputs.end(),
                      [](const SampleInput& i) { return !i.absent && i.dtype == DType::kFloat32; }))
       continue;
-    bool like_first_only = false;
-    try {
-      inferred(draw(op, s, {dtype, dtype, false}));
-    } catch (const Error&) {
-      like_first_only = true;  // an op of mixed precision
-    }
+    const bool like_first_only = !accepted(draw(op, s, {dtype, dtype, false}));  // an op of mixed precision
     const Drawn narrow = draw(op, s, {dtype, dtype, like_first_only});
+    if (dtype_size(dtype) == 2 && !accepted(narrow)) continue;  // of float32 and float64 alone, as factorizations are
     Drawn wide = narrow;
     for (Value& input : wide.inputs)
       if (input.defined() && is_floating(input.dtype())) input = Tensor(input).to(DType::kFloat64);

@@ -63,7 +63,7 @@ def test_wheel_holds_what_it_should(wheel):
         names = set(archive.namelist())
         metadata = archive.read(next(n for n in names if n.endswith("METADATA"))).decode()
     source = {"sluice/" + str(p.relative_to(ROOT / "python_bindings" / "sluice")) for p in (ROOT / "python_bindings" / "sluice").rglob("*.py")}
-    modules = ("__init__", "fn", "functional", "ops", "return_types", "special")
+    modules = ("__init__", "fn", "functional", "linalg", "ops", "return_types", "special")
     stubs = {f"sluice/{n}" for n in ("py.typed", "__init__.pyi", *(f"_C/{m}.pyi" for m in modules))}
     assert source | stubs | {"sluice/bin/plan-viz"} <= names
     assert any(re.fullmatch(r"sluice/_C\.cpython.*\.so", n) for n in names)
@@ -72,6 +72,7 @@ def test_wheel_holds_what_it_should(wheel):
         pathlib.Path(n).name.split(".so")[0] for n in libraries}
     assert not any(SYSTEM.match(pathlib.Path(n).name) for n in libraries)
     assert len([n for n in names if n.startswith("sluice/lib/licenses/")]) >= 7
+    assert "sluice/lib/licenses/libeigen3-dev.txt" in names  # whose headers the module is compiled with
     assert any(n.endswith("licenses/LICENSE") for n in names)
     other = {n for n in names - source - stubs - libraries if not n.startswith(("sluice/lib/licenses/", f"sluice-{VERSION}.dist-info/"))}
     assert len(other) == 2, other  # _C and plan-viz
