@@ -4,7 +4,6 @@
 #include "graph/ops/comparison.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/forms.h"
-#include "graph/ops/special.h"
 
 namespace sluice {
 namespace {
@@ -13,7 +12,8 @@ namespace {
 void add_elementwise(std::span<const ops::TensorFunction> functions, std::vector<Form>* forms) {
   for (const ops::TensorFunction& f : functions) {
     const std::string name = f.op->name;
-    if (std::any_of(forms->begin(), forms->end(), [&](const Form& form) { return form.name() == name; })) continue;
+    const auto spells = [&](const Form& form) { return form.module().empty() && form.name() == name; };
+    if (std::any_of(forms->begin(), forms->end(), spells)) continue;
     Overload made = f.unary != nullptr ? overload(name + "(Tensor input) -> Tensor", f.unary)
                                        : overload(name + "(Tensor input, Tensor other) -> Tensor", f.binary);
     forms->push_back({.doc = f.op->doc, .overloads = {std::move(made)}, .in_place = true, .out = true});
@@ -31,8 +31,7 @@ const std::vector<Form>& builtin_forms() {
       std::vector<Form> of_family = family();
       all.insert(all.end(), std::make_move_iterator(of_family.begin()), std::make_move_iterator(of_family.end()));
     }
-    for (auto functions :
-         {ops::unary_functions(), ops::binary_functions(), ops::comparison_functions(), ops::special_functions()})
+    for (auto functions : {ops::unary_functions(), ops::binary_functions(), ops::comparison_functions()})
       add_elementwise(functions, &all);
     return all;
   }();

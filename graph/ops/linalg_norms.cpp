@@ -128,10 +128,14 @@ Value norm_named(const Value& x, const std::string& p, const Dims& dim, bool kee
   return matrix_norm(x, p, dims, keepdim, dtype);
 }
 Value frobenius_norm(const Value& x, const Ints& dim, bool keepdim) { return norm(x, 2, dim, keepdim); }
-Value nuclear_norm(const Value& x, const std::optional<Ints>& dim, bool keepdim) {
-  SLUICE_CHECK_KIND(kRuntime, dim || x.rank() == 2,
-                    "nuclear_norm: Expected a tensor with 2 dimensions, but got a {}D one", x.rank());
-  return matrix_norm(x, "nuc", dim.value_or(Ints{-2, -1}), keepdim, std::nullopt);
+Value nuclear_norm(const Value& x, bool keepdim) {
+  SLUICE_CHECK_KIND(kRuntime, x.rank() == 2,
+                    "nuclear_norm: Expected a tensor with 2 dimensions, but got a tensor with {} dimensions instead",
+                    x.rank());
+  return matrix_norm(x, "nuc", {0, 1}, keepdim, std::nullopt);
+}
+Value nuclear_norm_of(const Value& x, const Ints& dim, bool keepdim) {
+  return matrix_norm(x, "nuc", dim, keepdim, std::nullopt);
 }
 
 Value condition(const Value& a, const std::optional<Order>& p) {
@@ -201,8 +205,8 @@ std::vector<Form> norm_forms() {
        .method = false,
        .out = true},
       {.doc = "Sum of the singular values of the matrices in the axes `dim`. torch.nuclear_norm.",
-       .overloads = {overload("nuclear_norm(Tensor input, int[]? dim=None, bool keepdim=False) -> Tensor",
-                              &nuclear_norm)},
+       .overloads = {overload("nuclear_norm(Tensor input, bool keepdim=False) -> Tensor", &nuclear_norm),
+                     overload("nuclear_norm(Tensor input, int[] dim, bool keepdim=False) -> Tensor", &nuclear_norm_of)},
        .method = false,
        .out = true},
   };

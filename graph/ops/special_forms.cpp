@@ -25,9 +25,9 @@ Form everywhere(Unary f, const std::string& name, std::vector<const char*> alias
           .out = true};
 }
 // A function of special alone.
-Form there(Unary f, const std::string& name) {
+Form there(Unary f, const std::string& name, const std::string& operand = "input") {
   return {.doc = doc_of(name.c_str()),
-          .overloads = {overload("special." + name + "(Tensor input) -> Tensor", f)},
+          .overloads = {overload("special." + name + "(Tensor " + operand + ") -> Tensor", f)},
           .out = true};
 }
 
@@ -119,14 +119,14 @@ std::vector<Form> special_forms() {
   THERE(i1e);
   THERE(modified_bessel_k0);
   THERE(modified_bessel_k1);
-  THERE(scaled_modified_bessel_k0);
-  THERE(scaled_modified_bessel_k1);
   THERE(bessel_j0);
   THERE(bessel_j1);
   THERE(bessel_y0);
   THERE(bessel_y1);
-  THERE(spherical_bessel_j0);
 #undef THERE
+  forms.push_back(there(&scaled_modified_bessel_k0, "scaled_modified_bessel_k0", "x"));
+  forms.push_back(there(&scaled_modified_bessel_k1, "scaled_modified_bessel_k1", "x"));
+  forms.push_back(there(&spherical_bessel_j0, "spherical_bessel_j0", "x"));
   return forms;
 }
 
