@@ -10,7 +10,6 @@
 #include "graph/ops/elementwise.h"
 #include "graph/ops/indexing.h"
 #include "graph/ops/movement.h"
-#include "graph/ops/normalization.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
 #include "tensor/tensor.h"
@@ -166,19 +165,6 @@ Value one_hot(const Value& index, int64_t num_classes) {
   return ops::one_hot(index, num_classes);
 }
 
-Value batch_norm(const Value& x, const Value& mean, const Value& var, const Value& weight, const Value& bias,
-                 bool training, double momentum, double eps) {
-  SLUICE_CHECK(training || (mean.defined() && var.defined()),
-               "batch_norm: running_mean and running_var are needed when training is False; give both");
-  const ops::BatchNormResult r = ops::batch_norm(x, {weight, bias, mean, var, training, momentum, eps});
-  if (training && mean.defined()) {
-    const GradMode no_grad(false);
-    write_in_place(mean, r.running_mean);
-    write_in_place(var, r.running_var);
-  }
-  return r.y;
-}
-
 void add_memory_forms(std::vector<Form>& forms) {
   forms.push_back({.doc = "A copy in memory of its own; differentiable. torch.clone.",
                    .overloads = {overload("clone(Tensor input) -> Tensor",
@@ -271,13 +257,6 @@ void add_data_forms(std::vector<Form>& forms) {
   forms.push_back(
       {.doc = "index.shape + (num_classes,), int64; -1: as many as there are. F.one_hot.",
        .overloads = {overload("nn.functional.one_hot(Tensor input, int num_classes=-1) -> Tensor", &one_hot)}});
-  forms.push_back(
-      {.doc = "Normalised over the batch while training, which updates the running statistics, else by them. "
-              "F.batch_norm.",
-       .overloads = {overload("nn.functional.batch_norm(Tensor input, Tensor? running_mean, Tensor? running_var, "
-                              "Tensor? weight=None, Tensor? bias=None, bool training=False, float momentum=0.1, "
-                              "float eps=1e-05) -> Tensor",
-                              &batch_norm)}});
 }
 
 }  // namespace
@@ -288,6 +267,7 @@ const std::vector<Form>& tensor_forms() {
     add_memory_forms(all);
     add_casts(all);
     add_data_forms(all);
+    for (Form& form : network_tensor_forms()) all.push_back(std::move(form));
     return all;
   }();
   return forms;

@@ -7,5 +7,7 @@
 namespace sluice {
 
 const std::vector<Form>& tensor_forms();
+// Those of networks, which are among them: layers that write what they are given, and checks of values.
+std::vector<Form> network_tensor_forms();
 
 }  // namespace sluice

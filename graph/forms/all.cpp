@@ -27,7 +27,8 @@ const std::vector<Form>& builtin_forms() {
     std::vector<Form> all;
     for (auto family :
          {&ops::arithmetic_forms, &ops::reduction_forms, &ops::shaping_forms, &ops::indexing_forms, &ops::matmul_forms,
-          &ops::linalg_forms, &ops::norm_forms, &ops::special_forms, &ops::window_forms, &ops::network_forms}) {
+          &ops::linalg_forms, &ops::norm_forms, &ops::special_forms, &ops::window_forms, &ops::pooling_forms,
+          &ops::network_forms, &ops::activation_forms, &ops::loss_forms, &ops::distance_forms, &ops::spatial_forms}) {
       std::vector<Form> of_family = family();
       all.insert(all.end(), std::make_move_iterator(of_family.begin()), std::make_move_iterator(of_family.end()));
     }

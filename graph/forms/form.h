@@ -26,8 +26,8 @@
 namespace sluice {
 
 // NoAttr: None, where the parameter is nullable and not a tensor (an absent tensor is an undefined Value).
-using FormArg =
-    std::variant<NoAttr, Value, ops::Operand, bool, int64_t, double, std::string, DType, Ints, std::vector<Value>>;
+using FormArg = std::variant<NoAttr, Value, ops::Operand, bool, int64_t, double, std::string, DType, Ints,
+                             std::vector<Value>, std::vector<double>>;
 using FormResult = std::variant<Value, std::vector<Value>, bool, int64_t, double, Ints>;
 
 // The arguments of one call, in the order of the signature's parameters, in memory of their own.
@@ -141,6 +141,8 @@ struct Reader<Shape> : Plain<Ints, ArgKind::kInts> {
 };
 template <>
 struct Reader<std::vector<Value>> : Plain<std::vector<Value>, ArgKind::kTensors> {};
+template <>
+struct Reader<std::vector<double>> : Plain<std::vector<double>, ArgKind::kFloats> {};
 template <>
 struct Reader<std::span<const Value>> : Reader<std::vector<Value>> {};
 template <class T>

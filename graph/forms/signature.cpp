@@ -24,7 +24,8 @@ constexpr std::array<KindNames, kNumArgKinds> kKinds = {{{"Tensor", "Tensor", "T
                                                          {"str", "str", "str"},
                                                          {"ScalarType", "dtype", "dtype"},
                                                          {"int[]", "tuple of ints", "Sequence[int]"},
-                                                         {"Tensor[]", "tuple of Tensors", "Sequence[Tensor]"}}};
+                                                         {"Tensor[]", "tuple of Tensors", "Sequence[Tensor]"},
+                                                         {"float[]", "tuple of floats", "Sequence[float]"}}};
 
 const KindNames& names_of(ArgKind kind) { return kKinds[static_cast<size_t>(kind)]; }
 
@@ -49,8 +50,10 @@ void parse_type(TextCursor& cursor, SignatureParam* param) {
       param->kind = ArgKind::kTensors;
     else if (param->kind == ArgKind::kInt)
       param->kind = ArgKind::kInts;
+    else if (param->kind == ArgKind::kFloat)
+      param->kind = ArgKind::kFloats;
     else
-      cursor.fail("there are no lists of {}; only of Tensor and int", base);
+      cursor.fail("there are no lists of {}; only of Tensor, int and float", base);
     if (!cursor.accept(']')) {
       cursor.integer("length");
       param->single = true;
@@ -108,6 +111,7 @@ void check_default(const TextCursor& cursor, const SignatureParam& param) {
       std::holds_alternative<std::string>(value),
       false,
       std::holds_alternative<Ints>(value),
+      false,
       false,
   };
   if (std::holds_alternative<NoAttr>(value) ? !param.nullable : !is[static_cast<size_t>(param.kind)])
@@ -199,14 +203,15 @@ Signature parse_signature(std::string_view text) {
 const char* arg_kind_name(ArgKind kind) { return names_of(kind).schema; }
 
 std::string expected(const SignatureParam& param) {
-  if (param.single) return "int or tuple of ints";
+  if (param.single) return param.kind == ArgKind::kFloats ? "float or tuple of floats" : "int or tuple of ints";
   if (param.variadic) return "Tensors, or one tuple of Tensors";
   return names_of(param.kind).expected;
 }
 
 std::string python_type(const SignatureParam& param) {
   const std::string text = param.holes ? "Sequence[int | None]" : names_of(param.kind).python;
-  return (param.single ? "int | " + text : text) + (param.nullable || (param.single && param.holes) ? " | None" : "");
+  return (param.single ? (param.kind == ArgKind::kFloats ? "float | " : "int | ") + text : text) +
+         (param.nullable || (param.single && param.holes) ? " | None" : "");
 }
 
 std::string python_default(const SignatureParam& param) {

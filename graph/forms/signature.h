@@ -22,8 +22,9 @@ enum class ArgKind : uint8_t {
   kDType,    // ScalarType
   kInts,     // int[]; int[1] takes a single int too, int?[] None entries, which are given as -1
   kTensors,  // Tensor[], and Tensor..., which are given one by one or as one sequence
+  kFloats,   // float[]; float[1] takes a single number too
 };
-inline constexpr int kNumArgKinds = 10;
+inline constexpr int kNumArgKinds = 11;
 
 struct SignatureParam {
   std::string name = {};

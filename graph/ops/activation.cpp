@@ -98,6 +98,14 @@ const ScalarDef silu_def = activation(
     "silu", "x * sigmoid(x). torch.nn.functional.silu; floating.", {-2, 2},
     [](const GradContext& c) -> std::vector<Value> { return {silu_backward(c.grad_outputs[0], c.inputs[0])}; },
     [](const Value& x) { return mul(x, sigmoid(x)); });
+const ScalarDef prelu_def =
+    binary_def("prelu", "x where positive, else weight * x, broadcast. torch.prelu; floating.", elementwise_sbp,
+               {0.2, 1}, {0.2, 1}, [](const GradContext& c) -> std::vector<Value> {
+                 const Value &g = c.grad_outputs[0], &x = c.inputs[0], &weight = c.inputs[1];
+                 const Value positive = gt(x, 0);
+                 return {c.needs[0] ? where(positive, g, mul(weight, g)) : Value(),
+                         c.needs[1] ? where(positive, 0.0, mul(x, g)) : Value()};
+               });
 const OpDef gelu_def{
     .name = "gelu",
     .doc = "x * Phi(x), Phi the normal distribution's; approximate: 'none' or 'tanh'. torch.nn.functional.gelu.",
@@ -154,9 +162,9 @@ const OpDef gelu_backward_def{.name = "gelu_backward",
                               .sbp = backward_sbp,
                               .samples = samples(2, -2, 2, kGelu)};
 
-const OpDef* const kOps[] = {&relu_def.op,       &sigmoid_def.op,    &silu_def.op,
-                             &gelu_def,          &relu_backward_def, &sigmoid_backward_def,
-                             &tanh_backward_def, &silu_backward_def, &gelu_backward_def};
+const OpDef* const kOps[] = {&relu_def.op,       &sigmoid_def.op,    &silu_def.op,          &prelu_def.op,
+                             &gelu_def,          &relu_backward_def, &sigmoid_backward_def, &tanh_backward_def,
+                             &silu_backward_def, &gelu_backward_def};
 
 }  // namespace
 
@@ -165,6 +173,7 @@ std::span<const OpDef* const> activation_ops() { return kOps; }
 Value relu(const Value& x) { return call1(relu_def.op, {x}); }
 Value sigmoid(const Value& x) { return call_scalar(sigmoid_def, x); }
 Value silu(const Value& x) { return call1(silu_def.op, {x}); }
+Value prelu(const Value& x, const Value& weight) { return call_scalar(prelu_def, x, weight); }
 Value gelu(const Value& x, const std::string& approximate) { return call1(gelu_def, {x}, {approximate}); }
 Value relu_backward(const Value& grad, const Value& result) { return call1(relu_backward_def, {grad, result}); }
 Value sigmoid_backward(const Value& grad, const Value& result) { return call1(sigmoid_backward_def, {grad, result}); }

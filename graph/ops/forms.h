@@ -16,6 +16,11 @@ std::vector<Form> matrix_forms();  // a part of linalg_forms()
 std::vector<Form> norm_forms();
 std::vector<Form> special_forms();
 std::vector<Form> window_forms();
+std::vector<Form> pooling_forms();
 std::vector<Form> network_forms();
+std::vector<Form> activation_forms();
+std::vector<Form> loss_forms();
+std::vector<Form> distance_forms();
+std::vector<Form> spatial_forms();
 
 }  // namespace sluice::ops

@@ -17,12 +17,7 @@ namespace {
 
 void check_reduction(const std::string& reduction, const char* where) {
   SLUICE_CHECK(reduction == "mean" || reduction == "sum" || reduction == "none",
-               "{}: unknown reduction: \"{}\"; it must be mean, sum or none", where, reduction);
-}
-Value reduce(const Value& loss, const std::string& reduction, const char* where) {
-  check_reduction(reduction, where);
-  if (reduction == "none") return loss;
-  return reduction == "sum" ? sum(loss) : mean(loss);
+               "{}: '{}' is not a valid value for reduction; it must be 'mean', 'sum' or 'none'", where, reduction);
 }
 
 // Params of cross_entropy and its backward.
@@ -210,10 +205,15 @@ std::vector<Value> decompose_bce(std::span<const Value> in, const Attrs&) {
   return {neg(add(mul(target, yes), mul(sub(1.0, target), no)))};
 }
 std::vector<Value> grad_bce(const GradContext& c) {
-  const Value &g = c.grad_outputs[0], &x = c.inputs[0], &target = c.inputs[1];
+  // In 16 bits the bound would be 0, and the quotient overflow.
+  const DType dtype = c.inputs[0].dtype(), wide = stat_dtype(dtype);
+  const Value g = cast(c.grad_outputs[0], wide), x = cast(c.inputs[0], wide), target = cast(c.inputs[1], wide);
+  const auto narrow = [&](const Value& grad) {
+    return dtype == DType::kFloat16 ? cast(clamp(grad, Operand(-65504.0), Operand(65504.0)), dtype) : cast(grad, dtype);
+  };
   std::vector<Value> grads(2);
-  if (c.needs[0]) grads[0] = mul(g, div(sub(x, target), maximum(mul(x, sub(1.0, x)), 1e-12)));
-  if (c.needs[1]) grads[1] = mul(g, sub(log1p(neg(x)), log(x)));
+  if (c.needs[0]) grads[0] = narrow(mul(g, div(sub(x, target), maximum(mul(x, sub(1.0, x)), 1e-12))));
+  if (c.needs[1]) grads[1] = narrow(mul(g, sub(maximum(log1p(neg(x)), -100.0), maximum(log(x), -100.0))));
   return grads;
 }
 
@@ -258,6 +258,19 @@ void check_target_shape(const Value& x, const Value& target, const char* where) 
 
 }  // namespace
 
+Value reduce_loss(const Value& loss, const std::string& reduction, const char* where) {
+  check_reduction(reduction, where);
+  if (reduction == "none") return loss;
+  return reduction == "sum" ? sum(loss) : mean(loss);
+}
+
+std::string reduction_of(const std::optional<bool>& size_average, const std::optional<bool>& reduce,
+                         const std::string& reduction) {
+  if (!size_average && !reduce) return reduction;
+  if (!reduce.value_or(true)) return "none";
+  return size_average.value_or(true) ? "mean" : "sum";
+}
+
 Value cross_entropy(const Value& logits, const Value& target, const CrossEntropyOptions& o) {
   if (is_floating(target.dtype())) {  // class probabilities
     check_reduction(o.reduction, "cross_entropy");
@@ -272,7 +285,7 @@ Value cross_entropy(const Value& logits, const Value& target, const CrossEntropy
     Value terms = mul(t, log_softmax(logits, dim));
     if (o.weight.defined()) terms = mul(terms, logits.rank() == 1 ? o.weight : per_channel(o.weight, logits.rank()));
     const Value loss = neg(sum(terms, Ints{dim}));
-    if (o.reduction != "mean") return reduce(loss, o.reduction, "cross_entropy");
+    if (o.reduction != "mean") return reduce_loss(loss, o.reduction, "cross_entropy");
     return div(sum(loss), static_cast<double>(std::max<int64_t>(1, numel(loss.shape()))));
   }
   check_target_shape(logits, target, "cross_entropy");
@@ -291,30 +304,31 @@ Value nll_loss(const Value& log_probs, const Value& target, const CrossEntropyOp
 }
 
 Value mse_loss(const Value& input, const Value& target, const std::string& reduction) {
-  return reduce(square(sub(input, target)), reduction, "mse_loss");
+  return reduce_loss(square(sub(input, target)), reduction, "mse_loss");
 }
 
 Value l1_loss(const Value& input, const Value& target, const std::string& reduction) {
-  return reduce(abs(sub(input, target)), reduction, "l1_loss");
+  return reduce_loss(abs(sub(input, target)), reduction, "l1_loss");
 }
 
 Value smooth_l1_loss(const Value& input, const Value& target, double beta, const std::string& reduction) {
   SLUICE_CHECK(beta >= 0, "smooth_l1_loss: beta is negative: {}; it must be at least 0", beta);
   if (beta == 0) return l1_loss(input, target, reduction);
   const Value d = abs(sub(input, target));
-  return reduce(where(lt(d, beta), mul(square(d), 0.5 / beta), sub(d, 0.5 * beta)), reduction, "smooth_l1_loss");
+  return reduce_loss(where(lt(d, beta), mul(square(d), 0.5 / beta), sub(d, 0.5 * beta)), reduction, "smooth_l1_loss");
 }
 
 Value huber_loss(const Value& input, const Value& target, double delta, const std::string& reduction) {
   SLUICE_CHECK(delta > 0, "huber_loss: delta is not positive: {}; it must be above 0", delta);
   const Value d = abs(sub(input, target));
-  return reduce(where(le(d, delta), mul(square(d), 0.5), mul(sub(d, 0.5 * delta), delta)), reduction, "huber_loss");
+  return reduce_loss(where(le(d, delta), mul(square(d), 0.5), mul(sub(d, 0.5 * delta), delta)), reduction,
+                     "huber_loss");
 }
 
 Value binary_cross_entropy(const Value& input, const Value& target, const BceOptions& o) {
   Value loss = call1(binary_cross_entropy_def, {input, target});
   if (o.weight.defined()) loss = mul(loss, o.weight);
-  return reduce(loss, o.reduction, "binary_cross_entropy");
+  return reduce_loss(loss, o.reduction, "binary_cross_entropy");
 }
 
 Value binary_cross_entropy_with_logits(const Value& input, const Value& target, const BceOptions& o) {
@@ -322,7 +336,7 @@ Value binary_cross_entropy_with_logits(const Value& input, const Value& target, 
   const Value weight = o.pos_weight.defined() ? add(mul(sub(o.pos_weight, 1.0), target), 1.0) : Value();
   Value loss = add(mul(sub(1.0, target), input), weight.defined() ? mul(weight, yes) : yes);
   if (o.weight.defined()) loss = mul(loss, o.weight);
-  return reduce(loss, o.reduction, "binary_cross_entropy_with_logits");
+  return reduce_loss(loss, o.reduction, "binary_cross_entropy_with_logits");
 }
 
 std::span<const OpDef* const> losses_ops() {

@@ -1,5 +1,6 @@
 #pragma once
 // Losses, as in torch.nn.functional. reduction: "mean", "sum" or "none".
+#include <optional>
 #include <span>
 #include <string>
 
@@ -7,6 +8,12 @@
 #include "graph/value.h"
 
 namespace sluice::ops {
+
+// The loss, its mean or its sum. Throws kValue for another reduction.
+Value reduce_loss(const Value& loss, const std::string& reduction, const char* where);
+// Torch's older way to say "sum", "none" and "mean"; `reduction` where neither is given.
+std::string reduction_of(const std::optional<bool>& size_average, const std::optional<bool>& reduce,
+                         const std::string& reduction);
 
 struct CrossEntropyOptions {
   Value weight;  // (C,), optional

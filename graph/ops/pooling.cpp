@@ -323,6 +323,35 @@ Value adaptive_max_pool(const Value& x, const Ints& output_size) {
   });
 }
 
+// One dim after the other from the last, so that of equal elements the first in row order wins.
+std::pair<Value, Value> adaptive_max_pool_with_indices(const Value& x, const Ints& output_size) {
+  const Ints sizes = adaptive_sizes("adaptive_max_pool", x, output_size);
+  if (const Ints kernel = even_kernel(x, sizes); !kernel.empty())
+    return max_pool_with_indices(x, {{.kernel_size = kernel}, {}});
+  const Ints flat = flat_spatial(x.shape());
+  Ints row(x.rank(), 1);
+  for (int d = 2; d < x.rank(); ++d) row[d] = x.shape()[d];
+  Value y = x, at = expand(reshape(iota(0, 1, flat[2]), row), x.shape());
+  for (int axis = x.rank() - 1; axis >= 2; --axis) {
+    const int64_t in = x.shape()[axis], out = sizes[axis - 2];
+    if (in == out) continue;
+    std::vector<Value> values, indices;
+    for (int64_t i = 0; i < out; ++i) {
+      const auto [begin, end] = cell(i, in, out);
+      Ints kernel(x.rank() - 2, 1);
+      kernel[axis - 2] = end - begin;
+      const auto [best, where] = max_pool_with_indices(slice_axis(y, axis, begin, end), {{.kernel_size = kernel}, {}});
+      const Value from = slice_axis(at, axis, begin, end);
+      const Value chosen =
+          gather(reshape(from, flat_spatial(from.shape())), reshape(where, flat_spatial(where.shape())), 2);
+      values.push_back(best);
+      indices.push_back(reshape(chosen, best.shape().vec()));
+    }
+    y = concat(values, axis), at = concat(indices, axis);
+  }
+  return {y, at};
+}
+
 std::span<const OpDef* const> pooling_ops() {
   static const OpDef* const defs[] = {&max_pool_def, &max_pool_backward_def, &avg_pool_def, &avg_pool_backward_def};
   return defs;

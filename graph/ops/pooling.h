@@ -29,6 +29,11 @@ Value avg_pool(const Value& x, const AvgPoolOptions& options);
 // torch.adaptive_avg_poolNd / adaptive_max_poolNd: one entry of output_size per spatial dim; -1 keeps the input's.
 Value adaptive_avg_pool(const Value& x, const Ints& output_size);
 Value adaptive_max_pool(const Value& x, const Ints& output_size);
+// With indices as max_pool_with_indices() gives them; x has a batch dim.
+std::pair<Value, Value> adaptive_max_pool_with_indices(const Value& x, const Ints& output_size);
+// torch.fractional_max_poolNd of x with a batch dim: where windows begin follows from `samples` (N, C, dims) in [0, 1).
+std::pair<Value, Value> fractional_max_pool(const Value& x, const Ints& kernel_size, const Ints& output_size,
+                                            const Value& samples);
 
 std::span<const OpDef* const> pooling_ops();
 

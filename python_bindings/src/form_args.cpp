@@ -117,6 +117,23 @@ bool read_ints(PyObject* o, const SignatureParam& param, FormArgs* args) {
   return true;
 }
 
+bool read_floats(PyObject* o, const SignatureParam& param, FormArgs* args) {
+  double one = 0;
+  if (!PyList_Check(o) && !PyTuple_Check(o)) {
+    if (!param.single || !read_float(o, &one)) return false;
+    args->emplace<std::vector<double>>(1, one);
+    return true;
+  }
+  std::vector<double> floats;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); ++i) {
+    const nb::object entry = nb::borrow(PySequence_Fast_GET_ITEM(o, i));  // its __float__ may change the list
+    if (!read_float(entry.ptr(), &one)) return false;
+    floats.push_back(one);
+  }
+  args->emplace<std::vector<double>>(std::move(floats));
+  return true;
+}
+
 template <class T>
 bool append(bool good, FormArgs* args, T&& value) {
   if (good) args->emplace<std::decay_t<T>>(std::forward<T>(value));
@@ -155,6 +172,7 @@ bool read_argument(PyObject* o, const BoundParam& bound, FormArgs* args) {
     case ArgKind::kStr: return append(PyUnicode_Check(o), args, PyUnicode_Check(o) ? text_from(o) : std::string());
     case ArgKind::kDType: return append(dtype_from(o, &dtype), args, dtype);
     case ArgKind::kInts: return read_ints(o, param, args);
+    case ArgKind::kFloats: return read_floats(o, param, args);
     case ArgKind::kTensors: return append(read_tensors(o, &values), args, std::move(values));
   }
   return false;

@@ -4,6 +4,7 @@
 #include "bindings.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/matmul.h"
+#include "graph/ops/pooling.h"
 #include "graph/ops/random.h"
 
 namespace sluice::python {
@@ -65,6 +66,19 @@ void bind_random(nb::module_& m) {
           },
           nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("attn_mask").none(), nb::arg("dropout_p"),
           nb::arg("is_causal"), nb::arg("scale").none())
+      .def(
+          "fractional_max_pool",
+          [](Generator& g, const Value& x, const Ints& kernel, const Ints& size, const OptionalValue& samples) {
+            Value at = samples;
+            if (!at.defined()) {
+              const Generator::Draw draw = g.next();
+              const Shape shape = {x.shape()[0], x.shape()[1], static_cast<int64_t>(kernel.size())};
+              at = ops::uniform(draw.state, shape, 0, 1, x.dtype(), draw.salt);
+            }
+            const auto [values, indices] = ops::fractional_max_pool(x, kernel, size, at);
+            return std::make_pair(values, indices);
+          },
+          nb::arg("input"), nb::arg("kernel_size"), nb::arg("output_size"), nb::arg("samples").none())
       .def("draw_uniform",
            [](Generator& g, const Shape& s, double low, double high, DType d) {
              const Generator::Draw draw = g.next();

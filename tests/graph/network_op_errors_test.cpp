@@ -71,7 +71,7 @@ TEST(NetworkOpErrorsTest, PoolingNormsAndLosses) {
       error_of("cross_entropy", {f32({5, 7}), {DType::kInt64, {4}}}),
       "cross_entropy: target does not fit: logits are (5, 7), target is (4,); it must have one class index per sample");
   EXPECT_EQ(error_of("cross_entropy", {f32({5, 7}), {DType::kInt64, {5}}}, {int64_t{-100}, 0.0, std::string("avg")}),
-            "cross_entropy: unknown reduction: \"avg\"; it must be mean, sum or none");
+            "cross_entropy: 'avg' is not a valid value for reduction; it must be 'mean', 'sum' or 'none'");
   EXPECT_EQ(error_of("adam_update", {f32({3}), f32({4}), f32({3}), f32({3}), {DType::kInt64, {}}, f32({})}),
             "adam_update: operands differ: param is float32(3,), operand 1 is float32(4,); param, grad, exp_avg and "
             "exp_avg_sq must be "

@@ -119,7 +119,6 @@ DIFFERENT = {
     "sluice.nonzero": "as_tuple is of torch's Python alone",
     "sluice.norm": "numbers are tried first; 'fro', the default in torch, is 2",
     **{f"sluice.nn.functional.avg_pool{d}d": "no stride is None, as torch documents it" for d in (1, 2, 3)},
-    **{f"sluice.nn.functional.max_pool{d}d": "torch's signature is hidden by its dispatch on return_indices" for d in (1, 2, 3)},
 }
 
 
@@ -134,7 +133,9 @@ def python_lists(f):
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_signatures_are_torchs(name):
     last = name.rpartition(".")[2]
-    theirs = [*python_lists(peer(name)), *schema_lists(last), *schema_lists("special_" + last), *schema_lists("linalg_" + last)]
+    dispatched = getattr(TF, last + "_with_indices", None)  # its signature is hidden by a dispatch on return_indices
+    theirs = [*python_lists(peer(name)), *python_lists(dispatched), *schema_lists(last), *schema_lists("special_" + last),
+              *schema_lists("linalg_" + last)]
     if not theirs:
         pytest.skip("torch does not say")
     for signature in FUNCTIONS[name].signatures:
@@ -246,6 +247,32 @@ CALLS = {
     "binary_cross_entropy_with_logits": [(X, PROBABILITIES, {}), (X, PROBABILITIES, {"pos_weight": X[0].abs()})],
     "kl_div": [(PROBABILITIES.log(), PROBABILITIES, {"reduction": "batchmean"}),
                (PROBABILITIES.log(), PROBABILITIES.log(), {"reduction": "sum", "log_target": True})],
+    **{n: [(X, {}), (X, 0.3, {})] for n in ("celu", "hardshrink", "softshrink")}, "threshold": [(X, 0.1, 2.0, {})],
+    "prelu": [(X, torch.tensor([0.3]), {}), (X, torch.tensor([0.3, 0.1, -0.2]), {})], "softmin": [(X, {"dim": 1})],
+    "pairwise_distance": [(X, X + 1, {}), (X, X + 1, 1.0, 1e-3, True, {})], "pdist": [(SQUARE, {}), (SQUARE, 1.0, {})],
+    "cdist": [(X, SQUARE, {}), (X, SQUARE, 1.0, {})], "bilinear": [(X, SQUARE[:2], weights(1, 4, 3), X.flatten()[:4], {})],
+    "margin_ranking_loss": [(X, X.flip(0), X.sign(), 0.1, {}), (X, X.flip(0), X.sign(), {"reduction": "sum"})],
+    "triplet_margin_loss": [(X, X + 0.2, X - 0.5, {}), (X, X + 0.2, X - 0.1, 0.5, 1.0, {"swap": True})],
+    "hinge_embedding_loss": [(X, X.sign(), {}), (X, X.sign(), 0.5, {"reduction": "none"})],
+    "cosine_embedding_loss": [(X, X + 0.5, torch.tensor([1, -1]), {}), (X[0], X[1], torch.tensor(-1), 0.1, {})],
+    "gaussian_nll_loss": [(X, X + 0.3, X.abs(), {}), (X, X + 0.3, X[:, 0].abs(), {"full": True})],
+    "poisson_nll_loss": [(X, X.abs() * 3, {}), (X.abs(), X.abs() * 3, {"log_input": False, "full": True})],
+    "multilabel_margin_loss": [(X, torch.tensor([[2, 0, -1], [-1, 1, 1]]), {})], "multi_margin_loss": [(X, CLASSES, {}), (X, CLASSES, 2, 0.5, X[0].abs(), {})],
+    "multilabel_soft_margin_loss": [(X, PROBABILITIES, {}), (X, PROBABILITIES, X[0].abs(), {"reduction": "none"})],
+    "ctc_loss": [(images(1)[:2].permute(2, 0, 1).log_softmax(2), torch.tensor([[1, 2], [3, 3]]), torch.tensor([6, 5]), torch.tensor([2, 1]), {})],
+    "unfold": [(images(2), 3, {}), (images(2)[0], (2, 3), 2, 1, 2, {})],
+    "fold": [(images(1).repeat(1, 3, 1), (4, 3), (2, 2), {}), (images(1)[0], 6, 2, 1, 0, {"stride": (4, 2)})],
+    "pixel_shuffle": [(images(2), 2, {})], "pixel_unshuffle": [(images(2), 3, {})], "channel_shuffle": [(images(2), 2, {})],
+    "local_response_norm": [(images(1), 2, {}), (images(2), 3, 0.1, 0.5, 2.0, {})],
+    "interpolate": [(images(1), 4, {}), (images(2), None, 1.5, "bilinear", True, {}), (images(3), (2, 3, 9), {"mode": "trilinear"})],
+    "affine_grid": [(SQUARE[None, :2], (1, 2, 3, 4), {}), (SQUARE[None, :2], [1, 2, 3, 4], True, {})],
+    "grid_sample": [(images(2), images(2)[:, :2, :, :2], {}), (images(2), images(2)[..., :2] * 1.5, "bicubic", "reflection", True, {})],
+    "instance_norm": [(images(2), {}), (images(1), X.flatten()[:4], X.flatten()[:4].abs(), X.flatten()[:4], X.flatten()[:4], False, {})],
+    "embedding_bag": [(INDEX, X, {}), (INDEX[0], X, torch.tensor([0, 1]), {"mode": "sum"})],
+    **{f"max_unpool{d}d": [(images(d)[..., :3] if d == 1 else images(d)[..., :3, :3] if d == 2 else images(d)[..., :3, :3, :3],
+                            TF.max_pool3d(images(d)[(...,) + (None,) * (3 - d)], (2,) * d + (1,) * (3 - d), return_indices=True)[1][(...,) + (0,) * (3 - d)], 2, {})]
+       for d in (1, 2, 3)},
+    **{f"lp_pool{d}d": [(images(d), 2.0, 2, {}), (images(d)[0].abs(), 3.0, 3, 2, True, {})] for d in (1, 2, 3)},
     "numel": [(X, {})], "is_floating_point": [(X, {}), (INTEGERS, {})], "equal": [(X, X.clone(), {}), (X, X[0], {})],
     "expand_as": [(X[0], X, {})], "reshape_as": [(X, X.t(), {})], "view_as": [(X, X.t(), {})], "clone": [(X, {})],
     **{f"conv{d}d": [(images(d), weights(d, 6, 4), {}), (images(d), weights(d, 6, 2), torch.arange(6.0), 2, 1, 2, 2, {}),

@@ -8,28 +8,264 @@ import sluice
 from sluice import _C
 from sluice._C import Tensor
 from sluice._C.functional import *  # noqa: F403
+from sluice._C.functional import celu, elu, hardtanh, interpolate, leaky_relu, relu, selu, softmax
+
+
+def _check_probability(p: float) -> None:
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+def _written(input: Tensor, inplace: bool, f: Any) -> Tensor:
+    """f(input), written into input where that is asked for."""
+    if not inplace:
+        return f(input)
+    input._update(f)
+    return input
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    if not 0 <= p <= 1:
-        raise ValueError(f"dropout: probability has to be between 0 and 1, but got {p}")
+    """Zeroes with probability p, the rest scaled by 1 / (1 - p). F.dropout."""
+    _check_probability(p)
     if not training or p == 0:
         return input
-    if inplace:
-        input._update(lambda old: dropout(old, p))
+    return _written(input, inplace, lambda x: x * 0.0 if p == 1 else sluice.default_generator.dropout(x, p))
+
+
+def _one_per_channel(input: Tensor) -> list[int]:
+    """The shape of a number for each sample and channel of (N, C, ...)."""
+    return [*input.shape[:2], *(1 for _ in input.shape[2:])]
+
+
+def _feature_dropout(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
+    _check_probability(p)
+    if not training or p == 0:
         return input
-    return input * 0.0 if p == 1 else sluice.default_generator.dropout(input, p)
+
+    def f(x):
+        if p == 1:
+            return x * 0.0
+        return x * sluice.default_generator.dropout(sluice.ones(_one_per_channel(x), dtype=x.dtype, device=x.device), p)
+
+    return _written(input, inplace, f)
+
+
+def _unbatched(input: Tensor, rank: int, f: Any) -> Tensor:
+    """f of (N, C, ...), given (C, ...) of `rank` dims as well."""
+    return f(input) if input.dim() != rank else f(input.unsqueeze(0)).squeeze(0)
+
+
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zeroes whole channels of (N, C, L) or (C, L) with probability p. F.dropout1d."""
+    _check_probability(p)
+    if input.dim() not in (2, 3):
+        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input. Note that dropout1d exists "
+                           "to provide channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an "
+                           "optional batch dimension.")
+    return _unbatched(input, 2, lambda x: _feature_dropout(x, p, training, inplace))
+
+
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zeroes whole channels of (N, C, H, W) with probability p. F.dropout2d."""
+    return _feature_dropout(input, p, training, inplace)
+
+
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zeroes whole channels of (N, C, D, H, W) or (C, D, H, W) with probability p. F.dropout3d."""
+    return _unbatched(input, 4, lambda x: _feature_dropout(x, p, training, inplace))
+
+
+def _alpha_dropout(input: Tensor, p: float, training: bool, inplace: bool, shape: Any) -> Tensor:
+    _check_probability(p)
+    if not training or p == 0:
+        return input
+    lowest = 1.7580993408473766  # minus what selu tends to
+    scale = ((lowest**2 * p + 1) * (1 - p)) ** -0.5 if p < 1 else 0.0
+
+    def f(x):
+        if p == 1:
+            return x * 0.0
+        kept = sluice.default_generator.draw_bernoulli(shape, 1 - p, x.dtype)
+        return (x * kept + (kept - 1) * lowest) * scale + lowest * scale * p
+
+    return _written(input, inplace, f)
+
+
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """Dropout that keeps the mean and variance of what selu gives. F.alpha_dropout."""
+    return _alpha_dropout(input, p, training, inplace, input.shape)
+
+
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """alpha_dropout of whole channels. F.feature_alpha_dropout."""
+    return _alpha_dropout(input, p, training, inplace, _one_per_channel(input))
+
+
+def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False) -> Tensor:
+    """leaky_relu with a slope drawn from [lower, upper) for each element while training, else their mean. F.rrelu."""
+    if lower > upper:
+        raise RuntimeError(f"rrelu: Lower bound should be less than or equal to the upper bound: got {lower} and {upper}")
+
+    def f(x):
+        if not training or lower == upper:
+            return leaky_relu(x, (lower + upper) / 2)
+        slopes = sluice.default_generator.draw_uniform(x.shape, lower, upper, x.dtype)
+        return sluice.where(x <= 0, x * slopes, x)
+
+    return _written(input, inplace, f)
+
+
+def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+    """softmax of logits and Gumbel noise, over tau; hard: one-hot, with the gradient of the soft one. F.gumbel_softmax."""
+    noise = -(-sluice.default_generator.draw_uniform(logits.shape, 0.0, 1.0, logits.dtype).log()).log()
+    soft = softmax((logits + noise) / tau, dim)
+    if not hard:
+        return soft
+    chosen = soft.detach().argmax(dim, keepdim=True)
+    return sluice.zeros_like(soft).scatter(dim, chosen, 1.0) - soft.detach() + soft
 
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
-                                 is_causal: bool = False, scale: Any = None) -> Tensor:
+                                 is_causal: bool = False, scale: Any = None, enable_gqa: bool = False) -> Tensor:
     """softmax(query key^T scale + attn_mask) value; a row whose mask leaves nothing gives zeros.
 
     query: (..., L, E), key: (..., S, E), value: (..., S, Ev); attn_mask: bool (True takes part) or added to the scores,
-    broadcastable to (..., L, S); scale: 1 / sqrt(E) by default.
+    broadcastable to (..., L, S); scale: 1 / sqrt(E) by default. enable_gqa: each head (dim -3) of key and value serves as many
+    of query's as there are more.
     """
+    if enable_gqa:
+        key, value = (_repeat_heads(x, query.shape[-3]) for x in (key, value))
     query, key, value = _C.autocast_lower([query, key, value])
     return sluice.default_generator.attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
+
+
+def _repeat_heads(x: Tensor, heads: int) -> Tensor:
+    own = x.shape[-3]
+    if heads % own:
+        raise RuntimeError(f"scaled_dot_product_attention: enable_gqa: number of heads in key and value must divide the number "
+                           f"of heads in query: got {own} and {heads}")
+    shape = list(x.shape)
+    return x.unsqueeze(-3).expand(*shape[:-2], heads // own, *shape[-2:]).reshape(*shape[:-3], heads, *shape[-2:])
+
+
+def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative: Tensor, *, distance_function: Any = None,
+                                      margin: float = 1.0, swap: bool = False, reduction: str = "mean") -> Tensor:
+    """max(0, margin + distance(anchor, positive) - distance(anchor, negative)). F.triplet_margin_with_distance_loss."""
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
+    if not anchor.dim() == positive.dim() == negative.dim():
+        raise RuntimeError(f"The anchor, positive, and negative tensors are expected to have the same number of dimensions, but "
+                           f"got: anchor {anchor.dim()}D, positive {positive.dim()}D, and negative {negative.dim()}D inputs")
+    distance = sluice.pairwise_distance if distance_function is None else distance_function
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        far = sluice.minimum(far, distance(positive, negative))
+    loss = (margin + near - far).clamp_min(0)
+    return loss if reduction == "none" else getattr(loss, reduction)()
+
+
+def _fractional_max_pool(dims: int) -> Any:
+    def pool(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+        name = f"fractional_max_pool{dims}d"
+        if output_size is None and output_ratio is None:
+            raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
+        kernel, size, ratio = ([v] * dims if isinstance(v, (int, float)) else v for v in (kernel_size, output_size, output_ratio))
+        if size is None:
+            size = [int(s * r) for s, r in zip(input.shape[-dims:], ratio)]
+
+        def batched(x):
+            return sluice.default_generator.fractional_max_pool(x, [*kernel], [*size], _random_samples)
+
+        if input.dim() not in (dims + 1, dims + 2):
+            raise RuntimeError(f"{name}: Expected {dims + 1}D or {dims + 2}D tensor, but got: {list(input.shape)}")
+        if input.dim() == dims + 2:
+            values, indices = batched(input)
+        else:
+            values, indices = (y.squeeze(0) for y in batched(input.unsqueeze(0)))
+        return (values, indices) if return_indices else values
+
+    pool.__name__ = pool.__qualname__ = f"fractional_max_pool{dims}d"
+    pool.__doc__ = f"Maxima over windows whose places are random; F.fractional_max_pool{dims}d."
+    return pool
+
+
+fractional_max_pool2d, fractional_max_pool3d = _fractional_max_pool(2), _fractional_max_pool(3)
+
+
+def upsample(input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Any = None) -> Tensor:
+    """interpolate, by its older name. F.upsample."""
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """interpolate(mode="nearest"). F.upsample_nearest."""
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """interpolate(mode="bilinear", align_corners=True). F.upsample_bilinear."""
+    return interpolate(input, size, scale_factor, "bilinear", True)
+
+
+# OneFlow's.
+
+
+def quick_gelu(input: Tensor) -> Tensor:
+    """input * sigmoid(1.702 * input): nearly gelu."""
+    return input * sluice.sigmoid(input * 1.702)
+
+
+def square_relu(input: Tensor) -> Tensor:
+    """relu(input)^2."""
+    return relu(input) * relu(input)
+
+
+def interpolate_like(input: Tensor, like: Tensor, mode: str = "nearest", align_corners: Any = None) -> Tensor:
+    """interpolate to the spatial size of `like`."""
+    return interpolate(input, list(like.shape[2:]), None, mode, align_corners)
+
+
+def sparse_softmax_cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
+    """Cross-entropies of logits (..., C) at classes labels (...), one each."""
+    loss = _C.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction="none")
+    return loss.reshape(labels.shape)
+
+
+# Activations that write their input.
+
+
+def relu_(input: Tensor) -> Tensor:
+    return relu(input, inplace=True)
+
+
+def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    return celu(input, alpha, inplace=True)
+
+
+def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    return elu(input, alpha, inplace=True)
+
+
+def selu_(input: Tensor) -> Tensor:
+    return selu(input, inplace=True)
+
+
+def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    return leaky_relu(input, negative_slope, inplace=True)
+
+
+def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    return hardtanh(input, min_val, max_val, inplace=True)
+
+
+def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
+    return _C.functional.threshold(input, threshold, value, inplace=True)
+
+
+def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Tensor:
+    return rrelu(input, lower, upper, training, inplace=True)
 
 
 from sluice.nn._attention import multi_head_attention_forward as multi_head_attention_forward  # noqa: E402

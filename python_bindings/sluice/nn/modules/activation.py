@@ -1,68 +1,301 @@
-"""Activations without parameters, and dropout: one line of forward each."""
+"""Activations, by the functions that they call."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import sluice
 from sluice._C import Tensor
 from sluice.nn import functional as F
+from sluice.nn import init
 from sluice.nn.modules.module import Module
+from sluice.nn.parameter import Parameter
 
 
-def _activation(name: Any, fn: Any, params: Any, doc: Any) -> Any:
-    """A Module class whose constructor takes `params` (name -> default) and whose forward is fn(input, **params)."""
+class _Activation(Module):
+    """Calls `function` of the input and of what the constructor was given, which are attributes."""
 
-    def __init__(self, *args, **kwargs):
-        Module.__init__(self)
-        if len(args) > len(params):
-            raise TypeError(f"{name}: takes {len(params)} arguments: got {len(args)}")
-        values = {**params, **dict(zip(params, args))}
-        for key in kwargs:
-            if key not in params:
-                raise TypeError(f"{name}: unexpected argument '{key}'; takes {list(params)}")
-        self.__dict__.update({**values, **kwargs})
+    function: Any = None  # of sluice.nn.functional
+    bare = False  # whether the repr has values without names
 
-    def forward(self, input):
-        return fn(input, **{key: getattr(self, key) for key in params})
-
-    def extra_repr(self):
-        shown = [(k, getattr(self, k)) for k in params if k != "inplace" or self.inplace]
-        return ", ".join(f"{k}={v!r}" for k, v in shown if v is not None)
-
-    return type(name, (Module,), {"__init__": __init__, "forward": forward, "extra_repr": extra_repr, "__doc__": doc,
-                                  "__module__": __name__})
-
-
-ReLU = _activation("ReLU", F.relu, {"inplace": False}, "max(x, 0)")
-ReLU6 = _activation("ReLU6", F.relu6, {"inplace": False}, "min(max(x, 0), 6)")
-GELU = _activation("GELU", F.gelu, {"approximate": "none"}, "x Phi(x)")
-SiLU = _activation("SiLU", F.silu, {"inplace": False}, "x sigmoid(x)")
-Mish = _activation("Mish", F.mish, {"inplace": False}, "x tanh(softplus(x))")
-Tanh = _activation("Tanh", F.tanh, {}, "tanh(x)")
-Sigmoid = _activation("Sigmoid", F.sigmoid, {}, "1 / (1 + exp(-x))")
-LogSigmoid = _activation("LogSigmoid", F.logsigmoid, {}, "log(sigmoid(x))")
-Softplus = _activation("Softplus", F.softplus, {"beta": 1.0, "threshold": 20.0}, "log(1 + exp(beta x)) / beta")
-Softsign = _activation("Softsign", F.softsign, {}, "x / (1 + |x|)")
-ELU = _activation("ELU", F.elu, {"alpha": 1.0, "inplace": False}, "x if x > 0 else alpha (exp(x) - 1)")
-LeakyReLU = _activation("LeakyReLU", F.leaky_relu, {"negative_slope": 0.01, "inplace": False}, "x if x > 0 else slope x")
-Hardtanh = _activation("Hardtanh", F.hardtanh, {"min_val": -1.0, "max_val": 1.0, "inplace": False}, "clamp(x)")
-Hardsigmoid = _activation("Hardsigmoid", F.hardsigmoid, {"inplace": False}, "clamp(x / 6 + 1 / 2, 0, 1)")
-Hardswish = _activation("Hardswish", F.hardswish, {"inplace": False}, "x hardsigmoid(x)")
-Softmax = _activation("Softmax", F.softmax, {"dim": None}, "exp(x) normalised along dim")
-LogSoftmax = _activation("LogSoftmax", F.log_softmax, {"dim": None}, "log(softmax(x))")
-
-
-class Dropout(Module):
-    """Zeroes elements with probability p while training and scales the rest by 1 / (1 - p)."""
-
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+    def __init__(self, **arguments: Any) -> None:
         super().__init__()
-        if not 0 <= p <= 1:
-            raise ValueError(f"Dropout: probability must be between 0 and 1: got {p}")
-        self.p, self.inplace = p, inplace
+        self.__dict__.update(arguments, _arguments=tuple(arguments))
 
     def forward(self, input: Any) -> Tensor:
-        return F.dropout(input, self.p, self.training, self.inplace)
+        return type(self).function(input, **{name: self.__dict__[name] for name in self._arguments})
 
     def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
+        shown = [name for name in self._arguments if name != "inplace" or self.inplace]
+        return ", ".join(f"{getattr(self, n)}" if self.bare else f"{n}={getattr(self, n)!r}" for n in shown)
+
+    def __setstate__(self, state: Any) -> None:
+        self.__dict__.update(state)
+
+
+class ReLU(_Activation):
+    """max(x, 0)"""
+
+    function = staticmethod(F.relu)
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=inplace)
+
+
+class ReLU6(_Activation):
+    """min(max(x, 0), 6)"""
+
+    function = staticmethod(F.relu6)
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=inplace)
+
+
+class SELU(_Activation):
+    """1.0507 * (x if x > 0 else 1.6733 * (exp(x) - 1))"""
+
+    function = staticmethod(F.selu)
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=inplace)
+
+
+class SiLU(_Activation):
+    """x sigmoid(x)"""
+
+    function = staticmethod(F.silu)
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=inplace)
+
+
+class Mish(_Activation):
+    """x tanh(softplus(x))"""
+
+    function = staticmethod(F.mish)
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=inplace)
+
+
+class Hardsigmoid(_Activation):
+    """clamp(x / 6 + 1 / 2, 0, 1)"""
+
+    function = staticmethod(F.hardsigmoid)
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=inplace)
+
+    def extra_repr(self) -> str:
+        return ""
+
+
+class Hardswish(Hardsigmoid):
+    """x hardsigmoid(x)"""
+
+    function = staticmethod(F.hardswish)
+
+
+class GELU(_Activation):
+    """x Phi(x), approximate: "none" or "tanh" """
+
+    function = staticmethod(F.gelu)
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__(approximate=approximate)
+
+
+class Tanh(_Activation):
+    """tanh(x)"""
+
+    function = staticmethod(F.tanh)
+
+
+class Sigmoid(_Activation):
+    """1 / (1 + exp(-x))"""
+
+    function = staticmethod(F.sigmoid)
+
+
+class LogSigmoid(_Activation):
+    """log(sigmoid(x))"""
+
+    function = staticmethod(F.logsigmoid)
+
+
+class Softsign(_Activation):
+    """x / (1 + |x|)"""
+
+    function = staticmethod(F.softsign)
+
+
+class Tanhshrink(_Activation):
+    """x - tanh(x)"""
+
+    function = staticmethod(F.tanhshrink)
+
+
+class Softplus(_Activation):
+    """log(1 + exp(beta x)) / beta"""
+
+    function = staticmethod(F.softplus)
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        super().__init__(beta=beta, threshold=threshold)
+
+
+class ELU(_Activation):
+    """x if x > 0 else alpha (exp(x) - 1)"""
+
+    function = staticmethod(F.elu)
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        super().__init__(alpha=alpha, inplace=inplace)
+
+
+class CELU(_Activation):
+    """x if x > 0 else alpha (exp(x / alpha) - 1)"""
+
+    function = staticmethod(F.celu)
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        super().__init__(alpha=alpha, inplace=inplace)
+
+
+class LeakyReLU(_Activation):
+    """x if x > 0 else negative_slope x"""
+
+    function = staticmethod(F.leaky_relu)
+
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
+        super().__init__(negative_slope=negative_slope, inplace=inplace)
+
+
+class Hardtanh(_Activation):
+    """x within [min_val, max_val]"""
+
+    function = staticmethod(F.hardtanh)
+
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False, min_value: Any = None,
+                 max_value: Any = None) -> None:
+        min_val, max_val = (new if old is None else old for new, old in ((min_val, min_value), (max_val, max_value)))
+        super().__init__(min_val=min_val, max_val=max_val, inplace=inplace)
+        if not max_val > min_val:
+            raise AssertionError(f"Hardtanh: max_val must be greater than min_val: got {min_val} and {max_val}")
+
+
+class Threshold(_Activation):
+    """x if x > threshold else value"""
+
+    function = staticmethod(F.threshold)
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
+        super().__init__(threshold=threshold, value=value, inplace=inplace)
+
+
+class Hardshrink(_Activation):
+    """0 within [-lambd, lambd], else x"""
+
+    function, bare = staticmethod(F.hardshrink), True
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__(lambd=lambd)
+
+
+class Softshrink(_Activation):
+    """0 within [-lambd, lambd], else x moved towards 0 by lambd"""
+
+    function, bare = staticmethod(F.softshrink), True
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__(lambd=lambd)
+
+
+class GLU(_Activation):
+    """The first half of a dim times the sigmoid of the second"""
+
+    function = staticmethod(F.glu)
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__(dim=dim)
+
+
+class Softmax(_Activation):
+    """exp(x) normalised along dim"""
+
+    function = staticmethod(F.softmax)
+
+    def __init__(self, dim: Any = None) -> None:
+        super().__init__(dim=dim)
+
+
+class Softmin(_Activation):
+    """softmax(-x)"""
+
+    function = staticmethod(F.softmin)
+
+    def __init__(self, dim: Any = None) -> None:
+        super().__init__(dim=dim)
+
+
+class LogSoftmax(_Activation):
+    """log(softmax(x))"""
+
+    function = staticmethod(F.log_softmax)
+
+    def __init__(self, dim: Any = None) -> None:
+        super().__init__(dim=dim)
+
+
+class Softmax2d(Module):
+    """softmax over the channels of (N, C, H, W) or (C, H, W)"""
+
+    def forward(self, input: Any) -> Tensor:
+        if input.dim() not in (3, 4):
+            raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {input.dim()}D instead")
+        return F.softmax(input, -3)
+
+
+class RReLU(Module):
+    """x if x > 0, else x times a slope of [lower, upper): random while training, else their mean"""
+
+    def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
+        super().__init__()
+        self.lower, self.upper, self.inplace = lower, upper, inplace
+
+    def forward(self, input: Any) -> Tensor:
+        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"lower={self.lower}, upper={self.upper}" + (", inplace=True" if self.inplace else "")
+
+
+class PReLU(Module):
+    """x if x > 0 else weight x; weight has an entry, or one per channel"""
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
+        super().__init__()
+        self.num_parameters, self.init = num_parameters, init
+        self.weight = Parameter(sluice.empty(num_parameters, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        init.constant_(self.weight, self.init)
+
+    def forward(self, input: Any) -> Tensor:
+        return F.prelu(input, self.weight)
+
+    def extra_repr(self) -> str:
+        return f"num_parameters={self.num_parameters}"
+
+
+class QuickGELU(_Activation):
+    """x sigmoid(1.702 x); OneFlow's"""
+
+    function = staticmethod(F.quick_gelu)
+
+
+class SquareReLU(_Activation):
+    """relu(x)^2; OneFlow's"""
+
+    function = staticmethod(F.square_relu)

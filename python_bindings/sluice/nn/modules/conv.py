@@ -37,8 +37,11 @@ class _ConvNd(Module):
         for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
             if channels % groups:
                 raise ValueError(f"{name} must be divisible by groups: got {channels} and {groups}")
-        if padding_mode != "zeros":
-            raise NotImplementedError(f"{self._get_name()}: padding_mode {padding_mode!r} is not supported; use 'zeros'")
+        modes = ("zeros", "reflect", "replicate", "circular")
+        if padding_mode not in modes:
+            raise ValueError(f"padding_mode must be one of {set(modes)}, but got padding_mode={padding_mode!r}")
+        if self.transposed and padding_mode != "zeros":
+            raise ValueError(f'Only "zeros" padding mode is supported for {self._get_name()}: got {padding_mode!r}')
         n = self.dims
         self.in_channels, self.out_channels = in_channels, out_channels
         self.kernel_size, self.stride, self.dilation = (tuple_of(v, n) for v in (kernel_size, stride, dilation))
@@ -68,7 +71,9 @@ class _ConvNd(Module):
         for name, default in (("padding", (0,) * n), ("dilation", (1,) * n), ("output_padding", (0,) * n), ("groups", 1)):
             if getattr(self, name) != default:
                 text += f", {name}={getattr(self, name)}"
-        return text if self.bias is not None else text + ", bias=False"
+        if self.bias is None:
+            text += ", bias=False"
+        return text if self.padding_mode == "zeros" else f"{text}, padding_mode={self.padding_mode}"
 
 
 class _Conv(_ConvNd):
@@ -79,7 +84,21 @@ class _Conv(_ConvNd):
                          device=device, dtype=dtype)
 
     def forward(self, input: Any) -> Tensor:
-        return self.function(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            input, padding = F.pad(input, self._sides(), self.padding_mode), 0
+        return self.function(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+
+    def _sides(self) -> list[int]:
+        """The padding as F.pad takes it: the last dim first, and what is uneven at the end."""
+        sides: list[int] = []
+        for i in reversed(range(self.dims)):
+            total = self.dilation[i] * (self.kernel_size[i] - 1) if self.padding == "same" else 0
+            if isinstance(self.padding, str):
+                sides += [total // 2, total - total // 2]
+            else:
+                sides += [self.padding[i]] * 2
+        return sides
 
 
 class Conv1d(_Conv):
