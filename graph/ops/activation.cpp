@@ -25,7 +25,8 @@ std::vector<TensorType> infer_floating(Types in, Present, const Attrs& attrs) {
                  t.shape.str());
   if (!attrs.empty()) {
     const std::string& kind = attr<std::string>(attrs, 0);
-    SLUICE_CHECK(kind == "none" || kind == "tanh", "approximate: unknown: '{}'; must be 'none' or 'tanh'", kind);
+    SLUICE_CHECK_KIND(kRuntime, kind == "none" || kind == "tanh",
+                      "approximate: unknown: '{}'; must be 'none' or 'tanh'", kind);
   }
   return {in[0]};
 }
@@ -98,6 +99,27 @@ const ScalarDef silu_def = activation(
     "silu", "x * sigmoid(x). torch.nn.functional.silu; floating.", {-2, 2},
     [](const GradContext& c) -> std::vector<Value> { return {silu_backward(c.grad_outputs[0], c.inputs[0])}; },
     [](const Value& x) { return mul(x, sigmoid(x)); });
+// As torch, the first derivative at 0 is that from below, and the second is 0.
+const ScalarDef selu_def =
+    unary_def("selu", "1.0507 * (x where positive, else 1.6733 * (exp(x) - 1)). torch.selu; floating.", elementwise_sbp,
+              {0.2, 2}, [](const GradContext& c) -> std::vector<Value> {
+                constexpr double scale = 1.0507009873554805, lowest = 1.7580993408473766;
+                const Value &g = c.grad_outputs[0], &x = c.inputs[0];
+                const Value below = lt(x, 0), slope = mul(exp(where(below, x, 0.0)), lowest);
+                return {mul(g, where(below, slope, where(eq(x, 0), full_like(x, lowest), scale)))};
+              });
+const ScalarDef hardsigmoid_def =
+    unary_def("hardsigmoid", "min(max(x / 6 + 1 / 2, 0), 1). torch.nn.functional.hardsigmoid; floating.",
+              elementwise_sbp, {-2, 2}, [](const GradContext& c) -> std::vector<Value> {
+                const Value &g = c.grad_outputs[0], &x = c.inputs[0];
+                return {where(logical_and(gt(x, -3), lt(x, 3)), div(g, 6), 0.0)};
+              });
+const ScalarDef hardswish_def =
+    unary_def("hardswish", "x * hardsigmoid(x). torch.nn.functional.hardswish; floating.", elementwise_sbp, {-2, 2},
+              [](const GradContext& c) -> std::vector<Value> {
+                const Value &g = c.grad_outputs[0], &x = c.inputs[0];
+                return {where(le(x, -3), 0.0, where(lt(x, 3), mul(g, add(div(x, 3), 0.5)), g))};
+              });
 const ScalarDef prelu_def =
     binary_def("prelu", "x where positive, else weight * x, broadcast. torch.prelu; floating.", elementwise_sbp,
                {0.2, 1}, {0.2, 1}, [](const GradContext& c) -> std::vector<Value> {
@@ -162,9 +184,10 @@ const OpDef gelu_backward_def{.name = "gelu_backward",
                               .sbp = backward_sbp,
                               .samples = samples(2, -2, 2, kGelu)};
 
-const OpDef* const kOps[] = {&relu_def.op,       &sigmoid_def.op,    &silu_def.op,          &prelu_def.op,
-                             &gelu_def,          &relu_backward_def, &sigmoid_backward_def, &tanh_backward_def,
-                             &silu_backward_def, &gelu_backward_def};
+const OpDef* const kOps[] = {&relu_def.op,       &sigmoid_def.op,       &silu_def.op,       &prelu_def.op,
+                             &selu_def.op,       &hardsigmoid_def.op,   &hardswish_def.op,  &gelu_def,
+                             &relu_backward_def, &sigmoid_backward_def, &tanh_backward_def, &silu_backward_def,
+                             &gelu_backward_def};
 
 }  // namespace
 
@@ -185,10 +208,13 @@ Value gelu_backward(const Value& grad, const Value& x, const std::string& approx
 
 Value leaky_relu(const Value& x, double negative_slope) { return where(gt(x, 0), x, mul(x, negative_slope)); }
 
-Value elu(const Value& x, double alpha) {
+Value elu(const Value& x, double alpha, double steepness) {
   // The exponential sees only the negative part, so that it cannot overflow where its result is not used.
-  const Value negative = le(x, 0);
-  return where(negative, mul(expm1(where(negative, x, 0.0)), alpha), x);
+  const Value negative = lt(x, 0), exponent = where(negative, x, 0.0);
+  const Value curve = mul(expm1(steepness == 1 ? exponent : mul(exponent, steepness)), alpha);
+  // As torch, the first derivative at 0 is that from below, and the second is 0.
+  const double slope = alpha * steepness;
+  return where(negative, curve, std::abs(slope - 1) < 1e-15 ? x : mul(x, where(eq(x, 0), full_like(x, slope), 1.0)));
 }
 
 Value softplus(const Value& x, double beta, double threshold) {
@@ -227,7 +253,8 @@ Value hardtanh(const Value& x, double min_val, double max_val) {
   return where(le(x, low), low, where(ge(x, high), high, x));
 }
 Value relu6(const Value& x) { return hardtanh(x, 0, 6); }
-Value hardsigmoid(const Value& x) { return div(relu6(add(x, 3)), 6); }
-Value hardswish(const Value& x) { return mul(x, hardsigmoid(x)); }
+Value hardsigmoid(const Value& x) { return call_scalar(hardsigmoid_def, x); }
+Value hardswish(const Value& x) { return call_scalar(hardswish_def, x); }
+Value selu(const Value& x) { return call_scalar(selu_def, x); }
 
 }  // namespace sluice::ops

@@ -22,7 +22,8 @@ Value gelu_backward(const Value& grad, const Value& x, const std::string& approx
 Value silu_backward(const Value& grad, const Value& x);
 
 Value leaky_relu(const Value& x, double negative_slope = 0.01);
-Value elu(const Value& x, double alpha = 1.0);
+// x where positive, else alpha * (exp(x * steepness) - 1).
+Value elu(const Value& x, double alpha = 1.0, double steepness = 1.0);
 Value softplus(const Value& x, double beta = 1.0, double threshold = 20.0);
 Value mish(const Value& x);
 // Either bound may be absent, not both.
@@ -31,6 +32,7 @@ Value hardtanh(const Value& x, double min_val = -1.0, double max_val = 1.0);
 Value relu6(const Value& x);
 Value hardsigmoid(const Value& x);
 Value hardswish(const Value& x);
+Value selu(const Value& x);
 Value logsigmoid(const Value& x);
 
 std::span<const OpDef* const> activation_ops();

@@ -28,25 +28,18 @@ Value glu(const Value& x, int64_t dim) {
   return mul(narrow(x, axis, 0, half), sigmoid(narrow(x, axis, half, half)));
 }
 
-// scale * x where positive, else scale * alpha * (exp(x * steepness) - 1).
-Value scaled_elu(const Value& x, double alpha, double scale, double steepness) {
-  const Value negative = le(x, 0);
-  // The exponential sees only the negative part, so that it cannot overflow where its result is not used.
-  const Value exponent = where(negative, x, 0.0);
-  const Value curve = mul(expm1(steepness == 1 ? exponent : mul(exponent, steepness)), alpha * scale);
-  return where(negative, curve, scale == 1 ? x : mul(x, scale));
-}
-
 Value celu(const Value& x, double alpha) {
   SLUICE_CHECK_KIND(kRuntime, alpha != 0, "celu: ZeroDivisionError: alpha cannot be 0 for CELU: got {}", alpha);
   check_real(x, "celu");
-  return scaled_elu(x, alpha, 1, 1 / alpha);
+  return elu(x, alpha, 1 / alpha);
 }
 
-Value selu(const Value& x) {
+Value selu_of(const Value& x) {
   check_real(x, "selu");
-  return scaled_elu(x, 1.6732632423543772, 1.0507009873554805, 1);
+  return selu(x);
 }
+
+Value elu_of(const Value& x, double alpha) { return elu(x, alpha); }
 
 Value prelu_of(const Value& x, const Value& weight) {
   check_real(x, "prelu");
@@ -106,7 +99,7 @@ std::vector<Form> activation_forms() {
       overload("nn.functional.leaky_relu(Tensor input, float negative_slope=0.01, bool inplace=False) -> Tensor",
                &leaky_relu));
   add("input where positive, else alpha * (exp(input) - 1). F.elu.",
-      overload("nn.functional.elu(Tensor input, float alpha=1.0, bool inplace=False) -> Tensor", &elu));
+      overload("nn.functional.elu(Tensor input, float alpha=1.0, bool inplace=False) -> Tensor", &elu_of));
   add("input within [min_val, max_val]. F.hardtanh.",
       overload(
           "nn.functional.hardtanh(Tensor input, float min_val=-1.0, float max_val=1.0, bool inplace=False) -> Tensor",
@@ -126,7 +119,7 @@ std::vector<Form> activation_forms() {
   add("input where positive, else alpha * (exp(input / alpha) - 1). F.celu.",
       overload("nn.functional.celu(Tensor input, float alpha=1.0, bool inplace=False) -> Tensor", &celu));
   add("1.0507 * (input where positive, else 1.6733 * (exp(input) - 1)). F.selu.",
-      overload("nn.functional.selu(Tensor input, bool inplace=False) -> Tensor", &selu));
+      overload("nn.functional.selu(Tensor input, bool inplace=False) -> Tensor", &selu_of));
   forms.push_back({.doc = "input where positive, else weight * input; weight of one entry, or of one per channel. "
                           "F.prelu.",
                    .overloads = {overload("prelu(Tensor input, Tensor weight) -> Tensor", &prelu_of)},

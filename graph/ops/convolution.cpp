@@ -313,6 +313,7 @@ Value conv_transpose(const Value& x, const Value& weight, const Value& bias, con
   const Ints extra = per_dim(o.output_padding, dims, 0, where, "output_padding");
   const Ints dilation = per_dim(o.dilation, dims, 1, where, "dilation");
   Ints out = {x.shape()[0], checked_dim(Wide{weight.shape()[1]} * o.groups, where)};
+  Ints zeros(x.rank(), 0);  // elements that reach what output_padding adds beyond a stride
   for (int d = 0; d < dims; ++d) {
     SLUICE_CHECK(extra[d] >= 0 && (extra[d] < stride[d] || extra[d] < dilation[d]),
                  "{}: output_padding is out of range: {}; it must be smaller than stride {} or dilation {}", where,
@@ -320,8 +321,11 @@ Value conv_transpose(const Value& x, const Value& weight, const Value& bias, con
     out.push_back(checked_dim(Wide{x.shape()[2 + d] - 1} * stride[d] - 2 * Wide{padding[d]} +
                                   Wide{dilation[d]} * (weight.shape()[2 + d] - 1) + extra[d] + 1,
                               where));
+    zeros[2 + d] = extra[d] / stride[d];
   }
-  const Value y = conv_input_grad(x, weight, out, {stride, padding, dilation, o.groups});
+  const Ints none(x.rank(), 0);
+  const Value y =
+      conv_input_grad(zeros == none ? x : pad(x, none, zeros), weight, out, {stride, padding, dilation, o.groups});
   if (!bias.defined()) return y;
   Ints shape(y.rank(), 1);
   shape[1] = out[1];

@@ -36,7 +36,7 @@ std::pair<Value, Value> fractional_max_pool(const Value& x, const Ints& kernel, 
     SLUICE_CHECK_KIND(kRuntime, out[d] >= 1 && kernel[d] >= 1 && out[d] + kernel[d] - 1 <= in,
                       "fractional_max_pool{}d: pool size {} too large relative to input size {} for output size {}",
                       dims, kernel[d], in, out[d]);
-    const Value starts = fractional_starts(select(samples, 2, dims - 1 - d), in, out[d], kernel[d]);
+    const Value starts = fractional_starts(select(samples, 2, dims == 2 ? 1 - d : d), in, out[d], kernel[d]);
     Ints cell(2 + 2 * dims, 1), within(2 + 2 * dims, 1);
     cell[0] = n, cell[1] = channels, cell[2 + d] = out[d];
     within[2 + dims + d] = kernel[d];

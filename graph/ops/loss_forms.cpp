@@ -79,8 +79,7 @@ Value bce_with_logits(const Value& x, const Value& target, const Value& weight, 
 Value kl_div(const Value& x, const Value& target, const OptionalBool& average, const OptionalBool& reduce,
              const Reduction& given, bool log_target) {
   const Reduction reduction = reduction_of(average, reduce, given);
-  const Value loss =
-      log_target ? mul(exp(target), sub(target, x)) : mul(target, sub(log(where(eq(target, 0), 1.0, target)), x));
+  const Value loss = log_target ? mul(exp(target), sub(target, x)) : sub(xlogy(target, target), mul(target, x));
   if (reduction != "batchmean") return reduce_loss(loss, reduction, "kl_div");
   return x.rank() == 0 ? loss : div(sum(loss), x.shape()[0]);
 }

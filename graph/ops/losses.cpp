@@ -321,7 +321,7 @@ Value smooth_l1_loss(const Value& input, const Value& target, double beta, const
 Value huber_loss(const Value& input, const Value& target, double delta, const std::string& reduction) {
   SLUICE_CHECK(delta > 0, "huber_loss: delta is not positive: {}; it must be above 0", delta);
   const Value d = abs(sub(input, target));
-  return reduce_loss(where(le(d, delta), mul(square(d), 0.5), mul(sub(d, 0.5 * delta), delta)), reduction,
+  return reduce_loss(where(lt(d, delta), mul(square(d), 0.5), mul(sub(d, 0.5 * delta), delta)), reduction,
                      "huber_loss");
 }
 

@@ -66,8 +66,8 @@ Value pad_by(const Value& input, const Ints& amounts, const std::string& mode, c
                     "pad: Unrecognised padding mode '{}'; must be 'constant', 'reflect', 'replicate' or 'circular'",
                     mode);
   if (!constant) {
-    SLUICE_CHECK(!value || *value == 0, "pad: Padding mode \"{}\" doesn't take in value argument: got {}", mode,
-                 *value);
+    SLUICE_CHECK_KIND(kRuntime, !value || *value == 0,
+                      "pad: Padding mode \"{}\" doesn't take in value argument: got {}", mode, *value);
     SLUICE_CHECK_KIND(
         kUnsupported, padded >= 1 && padded <= 3 && (rank == padded + 1 || rank == padded + 2),
         "pad: Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now: got {} amounts "

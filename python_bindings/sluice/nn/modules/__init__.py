@@ -32,7 +32,7 @@ from sluice.nn.modules.loss import (
 from sluice.nn.modules.module import (
     Module as Module)
 from sluice.nn.modules.norm import (
-    BatchNorm1d as BatchNorm1d, BatchNorm2d as BatchNorm2d, BatchNorm3d as BatchNorm3d, CrossMapLRN2d as CrossMapLRN2d,
+    BatchNorm1d as BatchNorm1d, BatchNorm2d as BatchNorm2d, BatchNorm3d as BatchNorm3d,
     GroupNorm as GroupNorm, InstanceNorm1d as InstanceNorm1d, InstanceNorm2d as InstanceNorm2d,
     InstanceNorm3d as InstanceNorm3d, LayerNorm as LayerNorm, LocalResponseNorm as LocalResponseNorm,
     RMSLayerNorm as RMSLayerNorm, RMSNorm as RMSNorm, SyncBatchNorm as SyncBatchNorm)

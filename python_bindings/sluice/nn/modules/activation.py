@@ -45,6 +45,7 @@ class ReLU(_Activation):
 class ReLU6(_Activation):
     """min(max(x, 0), 6)"""
 
+    min_val, max_val = 0.0, 6.0
     function = staticmethod(F.relu6)
 
     def __init__(self, inplace: bool = False) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from sluice._C import Tensor
 from sluice.nn import functional as F
+from sluice.nn.modules.distance import PairwiseDistance
 from sluice.nn.modules.module import Module
 
 
@@ -240,7 +241,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         super().__init__(None, None, reduction)
         if margin <= 0:
             raise ValueError(f"TripletMarginWithDistanceLoss: expected margin to be greater than 0, got {margin} instead")
-        self.distance_function = F.pairwise_distance if distance_function is None else distance_function
+        self.distance_function = PairwiseDistance() if distance_function is None else distance_function
         self.margin, self.swap = margin, swap
 
     def forward(self, anchor: Any, positive: Any, negative: Any) -> Tensor:
