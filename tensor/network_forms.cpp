@@ -55,7 +55,7 @@ Value instance_norm(const Value& x, const Value& mean, const Value& var, const V
   const int64_t n = x.shape()[0], channels = x.shape()[1];
   int64_t positions = 1;
   for (int d = 2; d < x.rank(); ++d) positions *= x.shape()[d];
-  SLUICE_CHECK(positions != 1, "Expected more than 1 spatial element when training, got input size {}",
+  SLUICE_CHECK(positions != 1, "instance_norm: Expected more than 1 spatial element when training, got input size {}",
                x.shape().str());
   const auto repeated = [&](const Value& v) { return v.defined() ? ops::tile(v, {n}) : v; };
   const ops::BatchNormResult r =

@@ -312,6 +312,7 @@ Value conv_transpose(const Value& x, const Value& weight, const Value& bias, con
              padding = per_dim(o.padding, dims, 0, where, "padding");
   const Ints extra = per_dim(o.output_padding, dims, 0, where, "output_padding");
   const Ints dilation = per_dim(o.dilation, dims, 1, where, "dilation");
+  check_per_dim(stride, dims, 1, where, "stride");
   Ints out = {x.shape()[0], checked_dim(Wide{weight.shape()[1]} * o.groups, where)};
   Ints zeros(x.rank(), 0);  // elements that reach what output_padding adds beyond a stride
   for (int d = 0; d < dims; ++d) {

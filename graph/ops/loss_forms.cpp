@@ -27,7 +27,7 @@ using PlainLoss = Value (*)(const Value&, const Value&, const std::string&);
 // The plain loss, or with weights of the elements, whose mean is that of the weights.
 Value weighted(PlainLoss f, const Value& x, const Value& target, const Value& weight, const Reduction& r) {
   if (!weight.defined()) return f(x, target, r);
-  SLUICE_CHECK(weight.shape() == x.shape(), "Weights and input must have the same size: got {} and {}",
+  SLUICE_CHECK(weight.shape() == x.shape(), "loss: Weights and input must have the same size: got {} and {}",
                weight.shape().str(), x.shape().str());
   const Value loss = mul(f(x, target, "none"), weight);
   return r == "mean" ? div(sum(loss), sum(weight)) : reduce_loss(loss, r, "loss");
@@ -51,7 +51,7 @@ Value smooth_l1(const Value& x, const Value& target, const OptionalBool& average
 
 Value huber(const Value& x, const Value& target, const Reduction& r, double delta, const Value& weight) {
   if (!weight.defined()) return huber_loss(x, target, delta, r);
-  SLUICE_CHECK(weight.shape() == x.shape(), "Weights and input must have the same size: got {} and {}",
+  SLUICE_CHECK(weight.shape() == x.shape(), "loss: Weights and input must have the same size: got {} and {}",
                weight.shape().str(), x.shape().str());
   return reduce_loss(mul(huber_loss(x, target, delta, "none"), weight), r, "huber_loss");
 }

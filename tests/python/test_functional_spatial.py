@@ -261,3 +261,20 @@ def test_transposed_convolutions(dims, options):  # OPS-32
     for lead in ((2, 4), (4,)):
         inputs = drawn((*lead, *(5, 4, 3)[:dims]), (4, 6 // groups, *(3, 2, 2)[:dims]), (6,))
         agree(lambda m, x, w, b: getattr(m.nn.functional, f"conv_transpose{dims}d")(x, w, b, **options), *inputs, tolerance=1e-7, graph=False, double=dims < 3)
+
+
+class Sampled(sl.nn.Graph):
+    def build(self, x, theta):
+        x.requires_grad_()
+        y = F.grid_sample(x, F.affine_grid(theta, (4, 2, 6, 5), True), "bilinear", "border", True)
+        y.square().sum().backward()
+        return y, x.grad
+
+
+def test_parts_are_sampled_as_the_whole():  # OPS-44
+    x, theta = (to_sl(t) for t in drawn((4, 2, 5, 7), (4, 2, 3), dtype=torch.float32))
+    expected = Sampled()(x, theta)
+    placement, split = sl.placement("sim", [0, 1]), sl.sbp.split(0)
+    parts = Sampled()(x.to_global(placement, split), theta.to_global(placement, split))
+    for part, whole in zip(parts, expected):
+        np.testing.assert_allclose(part.numpy(), whole.numpy(), rtol=1e-5, atol=1e-5)

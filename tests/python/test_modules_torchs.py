@@ -37,6 +37,7 @@ MADE = {
     **{f"AdaptiveMaxPool{d}d": [(2,), (3, True)] for d in (1, 2, 3)}, **{f"FractionalMaxPool{d}d": [(2, 3)] for d in (2, 3)},
     "Fold": [(4, 2), ((4, 5), 2, 1, 1, 2)], "Unfold": [(2,), ((2, 3), 2, 1, 2)], "PixelShuffle": [(2,)], "PixelUnshuffle": [(2,)], "ChannelShuffle": [(2,)],
     "Upsample": [(4,), (None, 2), (None, (2.0, 3), "bilinear", True)], "UpsamplingBilinear2d": [(4,), (None, 2)], "UpsamplingNearest2d": [(4,), (None, 1.5)],
+    "AdaptiveLogSoftmaxWithLoss": [(16, 20, [4, 10]), (16, 20, [4, 10, 15], 2.0, True)],
     "CosineSimilarity": [(), (0, 1e-3)], "PairwiseDistance": [(), (1.0, 1e-3, True)],
     **{n: [()] for n in ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "BCELoss", "BCEWithLogitsLoss", "KLDivLoss", "NLLLoss", "CrossEntropyLoss", "PoissonNLLLoss",
                          "GaussianNLLLoss", "SoftMarginLoss", "MultiLabelSoftMarginLoss", "MultiLabelMarginLoss", "MultiMarginLoss", "MarginRankingLoss",
@@ -48,7 +49,7 @@ COMMON = sorted(n for n in MODULES if hasattr(torch.nn, n) and n in MADE)
 
 
 def test_what_is_made_here_is_all_there_is():
-    elsewhere = {n for n in MODULES if n.startswith(("RNN", "LSTM", "GRU", "Multihead", "Transformer", "Lazy", "Adaptive")) and n not in MADE}
+    elsewhere = {n for n in MODULES if n.startswith(("RNN", "LSTM", "GRU", "Multihead", "Transformer", "Lazy")) and n not in MADE}
     assert set(MODULES) - set(MADE) - elsewhere <= OURS_ALONE and set(MADE) <= set(MODULES)
 
 
@@ -221,6 +222,27 @@ def test_sync_batch_norm_replaces_others():
     weight = model[1].weight
     made = nn.SyncBatchNorm.convert_sync_batchnorm(model)
     assert isinstance(made[1], nn.SyncBatchNorm) and made[1].weight is weight and isinstance(made[2][0], nn.SyncBatchNorm)
+
+
+def test_adaptive_softmax():
+    for args in MADE["AdaptiveLogSoftmaxWithLoss"]:
+        sl.manual_seed(2), torch.manual_seed(2)
+        ours, theirs = nn.AdaptiveLogSoftmaxWithLoss(*args), torch.nn.AdaptiveLogSoftmaxWithLoss(*args)
+        x, target = torch.randn(6, 16), torch.tensor([0, 3, 4, 9, 10, 19])
+        y, b = ours(to_sl(x), to_sl(target)), theirs(x, target)
+        assert_same(y.output, b.output, 1e-5)
+        assert_same(y.loss, b.loss, 1e-5)
+        y.loss.backward()
+        b.loss.backward()
+        for p, q in zip(ours.parameters(), theirs.parameters()):
+            assert_same(p.grad, q.grad, 1e-5)
+        assert_same(ours.log_prob(to_sl(x)), theirs.log_prob(x), 1e-5)
+        assert_same(ours.predict(to_sl(x)), theirs.predict(x))
+        assert_same(ours(to_sl(x[0]), to_sl(target[0])).output, theirs(x[0], target[0]).output, 1e-5)
+        with pytest.raises(RuntimeError, match=r"Target values should be in \[0, 19\]"):
+            ours(to_sl(x[:1]), sl.tensor([20]))
+    with pytest.raises(ValueError, match="cutoffs should be"):
+        nn.AdaptiveLogSoftmaxWithLoss(16, 20, [10, 4])
 
 
 def test_oneflows_modules():

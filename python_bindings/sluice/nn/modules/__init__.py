@@ -5,6 +5,7 @@ from sluice.nn.modules.activation import (
     ReLU6 as ReLU6, SELU as SELU, SiLU as SiLU, Sigmoid as Sigmoid, Softmax as Softmax, Softmax2d as Softmax2d,
     Softmin as Softmin, Softplus as Softplus, Softshrink as Softshrink, Softsign as Softsign, SquareReLU as SquareReLU,
     Tanh as Tanh, Tanhshrink as Tanhshrink, Threshold as Threshold)
+from sluice.nn.modules.adaptive import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
 from sluice.nn.modules.attention import MultiheadAttention as MultiheadAttention
 from sluice.nn.modules.container import ModuleDict as ModuleDict, ModuleList as ModuleList, Sequential as Sequential
 from sluice.nn.modules.conv import (
