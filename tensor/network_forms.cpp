@@ -57,6 +57,7 @@ Value instance_norm(const Value& x, const Value& mean, const Value& var, const V
   for (int d = 2; d < x.rank(); ++d) positions *= x.shape()[d];
   SLUICE_CHECK(positions != 1, "instance_norm: Expected more than 1 spatial element when training, got input size {}",
                x.shape().str());
+  if (numel(x.shape()) == 0) return ops::mul(x, 1);
   const auto repeated = [&](const Value& v) { return v.defined() ? ops::tile(v, {n}) : v; };
   const ops::BatchNormResult r =
       ops::batch_norm(ops::reshape(x, {1, n * channels, positions}),

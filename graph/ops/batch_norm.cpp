@@ -14,8 +14,8 @@ namespace {
 
 Shape channels_of(const TensorType& x, const char* where) {
   check_floating(x, where);
-  SLUICE_CHECK(x.shape.rank() >= 2, "{}: input has too few dims: {}; it must be (batch, channels, ...)", where,
-               x.shape.str());
+  SLUICE_CHECK_KIND(kRuntime, x.shape.rank() >= 2, "{}: input has too few dims: {}; it must be (batch, channels, ...)",
+                    where, x.shape.str());
   return {x.shape[1]};
 }
 Ints all_but_channels(int rank) {
@@ -29,8 +29,9 @@ std::vector<TensorType> infer_train(Types in, Present present, const Attrs&) {
   const Shape c = channels_of(in[0], "batch_norm_train");
   check_affine(in, present, 1, "weight", c, "batch_norm_train");
   check_affine(in, present, 2, "bias", c, "batch_norm_train");
-  SLUICE_CHECK(numel(in[0].shape) != c[0],
-               "batch_norm_train: one value per channel: input is {}; training needs more than one", in[0].shape.str());
+  SLUICE_CHECK_KIND(kRuntime, numel(in[0].shape) != c[0],
+                    "batch_norm_train: one value per channel: input is {}; training needs more than one",
+                    in[0].shape.str());
   const TensorType stats{stat_dtype(in[0].dtype), c};
   return {in[0], stats, stats};
 }
@@ -75,8 +76,9 @@ std::vector<Value> decompose_train(std::span<const Value> in, const Attrs& a) {
 std::vector<TensorType> infer_backward(Types in, Present present, const Attrs&) {
   const char* where = "batch_norm_backward";
   const Shape c = channels_of(in[1], where);
-  SLUICE_CHECK(in[0] == in[1], "{}: operands differ: grad is {}, x is {}; they must be equal in dtype and shape", where,
-               in[0].str(), in[1].str());
+  SLUICE_CHECK_KIND(kRuntime, in[0] == in[1],
+                    "{}: operands differ: grad is {}, x is {}; they must be equal in dtype and shape", where,
+                    in[0].str(), in[1].str());
   const char* names[] = {"grad", "x", "mean", "var", "weight"};
   for (int i = 2; i < 5; ++i) check_affine(in, present, i, names[i], c, where);
   const TensorType stats{stat_dtype(in[1].dtype), c};
@@ -198,9 +200,10 @@ const OpDef batch_norm_infer_def{
     }};
 
 BatchNormResult batch_norm(const Value& x, const BatchNormOptions& o) {
-  SLUICE_CHECK(o.training || (o.running_mean.defined() && o.running_var.defined()),
-               "batch_norm: no running statistics: input is {}; pass running_mean and running_var, or training = true",
-               x.shape().str());
+  SLUICE_CHECK_KIND(
+      kRuntime, o.training || (o.running_mean.defined() && o.running_var.defined()),
+      "batch_norm: no running statistics: input is {}; pass running_mean and running_var, or training = true",
+      x.shape().str());
   if (!o.training) {
     return {call1(batch_norm_infer_def, {x, o.running_mean, o.running_var, o.weight, o.bias}, {o.eps}), {}, {}};
   }

@@ -29,30 +29,33 @@ Windows windows_of(const Shape& weight, const Geometry& g) {
 // Shape of conv's output; checks that x, weight and the geometry fit.
 Shape conv_shape(const char* where, const Shape& x, const Shape& w, const Geometry& g) {
   const int dims = w.rank() - 2;
-  SLUICE_CHECK(dims >= 1 && dims <= 3,
-               "{}: weight has the wrong rank: {}; it must be (out, in/groups, 1 to 3 kernel dims)", where, w.str());
-  SLUICE_CHECK(x.rank() == w.rank(),
-               "{}: ranks differ: input is {}, weight is {}; input must be (batch, channels, {} spatial dims)", where,
-               x.str(), w.str(), dims);
+  SLUICE_CHECK_KIND(kRuntime, dims >= 1 && dims <= 3,
+                    "{}: weight has the wrong rank: {}; it must be (out, in/groups, 1 to 3 kernel dims)", where,
+                    w.str());
+  SLUICE_CHECK_KIND(kRuntime, x.rank() == w.rank(),
+                    "{}: ranks differ: input is {}, weight is {}; input must be (batch, channels, {} spatial dims)",
+                    where, x.str(), w.str(), dims);
   check_per_dim(g.stride, dims, 1, where, "stride");
   check_per_dim(g.padding, dims, 0, where, "padding");
   check_per_dim(g.dilation, dims, 1, where, "dilation");
-  SLUICE_CHECK(g.groups >= 1 && w[0] % g.groups == 0,
-               "{}: groups do not divide the output channels: groups {}, weight {}; weight.shape[0] must be a multiple "
-               "of groups",
-               where, g.groups, w.str());
-  SLUICE_CHECK(
-      Wide{x[1]} == Wide{w[1]} * g.groups,
+  SLUICE_CHECK_KIND(
+      kRuntime, g.groups >= 1 && w[0] % g.groups == 0,
+      "{}: groups do not divide the output channels: groups {}, weight {}; weight.shape[0] must be a multiple "
+      "of groups",
+      where, g.groups, w.str());
+  SLUICE_CHECK_KIND(
+      kRuntime, Wide{x[1]} == Wide{w[1]} * g.groups,
       "{}: channels differ: input is {}, weight is {}, groups {}; input.shape[1] must equal weight.shape[1] * groups",
       where, x.str(), w.str(), g.groups);
   Shape y = {x[0], w[0]};
   for (int d = 0; d < dims; ++d) {
-    SLUICE_CHECK(w[2 + d] >= 1, "{}: kernel is empty: weight is {}; kernel dims must be at least 1", where, w.str());
+    SLUICE_CHECK_KIND(kRuntime, w[2 + d] >= 1, "{}: kernel is empty: weight is {}; kernel dims must be at least 1",
+                      where, w.str());
     const int64_t n = window_count(x[2 + d], w[2 + d], g.stride[d], g.padding[d], g.dilation[d]);
-    SLUICE_CHECK(n >= 1,
-                 "{}: kernel is larger than the padded input: input is {}, weight is {}, padding {}, dilation {}; "
-                 "dilation * (kernel - 1) + 1 must be at most input + 2 * padding",
-                 where, x.str(), w.str(), g.padding[d], g.dilation[d]);
+    SLUICE_CHECK_KIND(kRuntime, n >= 1,
+                      "{}: kernel is larger than the padded input: input is {}, weight is {}, padding {}, dilation {}; "
+                      "dilation * (kernel - 1) + 1 must be at most input + 2 * padding",
+                      where, x.str(), w.str(), g.padding[d], g.dilation[d]);
     y.push_back(n);
   }
   return y;
@@ -63,17 +66,17 @@ void check_operands(const char* where, Types in) {
   check_floating(in[0], where);
 }
 void check_grad_shape(const char* where, const Shape& got, const Shape& expected) {
-  SLUICE_CHECK(got == expected, "{}: gradient has the wrong shape: {}; the convolution's output is {}", where,
-               got.str(), expected.str());
+  SLUICE_CHECK_KIND(kRuntime, got == expected, "{}: gradient has the wrong shape: {}; the convolution's output is {}",
+                    where, got.str(), expected.str());
 }
 
 std::vector<TensorType> infer_conv(Types in, Present present, const Attrs& attrs) {
   check_operands("conv", in);
   const Shape y = conv_shape("conv", in[0].shape, in[1].shape, geometry_of(attrs));
   if (in.size() > 2 && present[2]) {
-    SLUICE_CHECK(in[2].dtype == in[0].dtype && in[2].shape == Shape({y[1]}),
-                 "conv: bias does not fit: {}; weight {} asks for {}", in[2].str(), in[1].shape.str(),
-                 TensorType{in[0].dtype, {y[1]}}.str());
+    SLUICE_CHECK_KIND(kRuntime, in[2].dtype == in[0].dtype && in[2].shape == Shape({y[1]}),
+                      "conv: bias does not fit: {}; weight {} asks for {}", in[2].str(), in[1].shape.str(),
+                      TensorType{in[0].dtype, {y[1]}}.str());
   }
   return {{in[0].dtype, y}};
 }
@@ -301,13 +304,13 @@ Value conv_weight_grad(const Value& grad, const Value& x, const Ints& weight_sha
 Value conv_transpose(const Value& x, const Value& weight, const Value& bias, const ConvTransposeOptions& o) {
   const char* where = "conv_transpose";
   const int dims = weight.rank() - 2;
-  SLUICE_CHECK(dims >= 1 && dims <= 3,
-               "{}: weight has the wrong rank: {}; it must be (in, out/groups, 1 to 3 kernel dims)", where,
-               weight.shape().str());
+  SLUICE_CHECK_KIND(kRuntime, dims >= 1 && dims <= 3,
+                    "{}: weight has the wrong rank: {}; it must be (in, out/groups, 1 to 3 kernel dims)", where,
+                    weight.shape().str());
   if (x.rank() == dims + 1) return squeeze(conv_transpose(unsqueeze(x, 0), weight, bias, o), Ints{0});
-  SLUICE_CHECK(x.rank() == dims + 2 && x.shape()[1] == weight.shape()[0],
-               "{}: channels differ: input is {}, weight is {}; input.shape[1] must equal weight.shape[0]", where,
-               x.shape().str(), weight.shape().str());
+  SLUICE_CHECK_KIND(kRuntime, x.rank() == dims + 2 && x.shape()[1] == weight.shape()[0],
+                    "{}: channels differ: input is {}, weight is {}; input.shape[1] must equal weight.shape[0]", where,
+                    x.shape().str(), weight.shape().str());
   const Ints stride = per_dim(o.stride, dims, 1, where, "stride"),
              padding = per_dim(o.padding, dims, 0, where, "padding");
   const Ints extra = per_dim(o.output_padding, dims, 0, where, "output_padding");
@@ -316,9 +319,9 @@ Value conv_transpose(const Value& x, const Value& weight, const Value& bias, con
   Ints out = {x.shape()[0], checked_dim(Wide{weight.shape()[1]} * o.groups, where)};
   Ints zeros(x.rank(), 0);  // elements that reach what output_padding adds beyond a stride
   for (int d = 0; d < dims; ++d) {
-    SLUICE_CHECK(extra[d] >= 0 && (extra[d] < stride[d] || extra[d] < dilation[d]),
-                 "{}: output_padding is out of range: {}; it must be smaller than stride {} or dilation {}", where,
-                 extra[d], stride[d], dilation[d]);
+    SLUICE_CHECK_KIND(kRuntime, extra[d] >= 0 && (extra[d] < stride[d] || extra[d] < dilation[d]),
+                      "{}: output_padding is out of range: {}; it must be smaller than stride {} or dilation {}", where,
+                      extra[d], stride[d], dilation[d]);
     out.push_back(checked_dim(Wide{x.shape()[2 + d] - 1} * stride[d] - 2 * Wide{padding[d]} +
                                   Wide{dilation[d]} * (weight.shape()[2 + d] - 1) + extra[d] + 1,
                               where));

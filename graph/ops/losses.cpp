@@ -45,8 +45,8 @@ void check_operands(Types in, Present present, size_t at, const Attrs& a, const 
   }
   const Params p = params_of(a);
   check_reduction(p.reduction, where);
-  SLUICE_CHECK(p.smoothing >= 0 && p.smoothing <= 1,
-               "{}: label_smoothing is out of range: {}; it must be between 0 and 1", where, p.smoothing);
+  SLUICE_CHECK_KIND(kRuntime, p.smoothing >= 0 && p.smoothing <= 1,
+                    "{}: label_smoothing is out of range: {}; it must be between 0 and 1", where, p.smoothing);
 }
 
 TensorType loss_type(const TensorType& logits, const Params& p) {
@@ -248,6 +248,10 @@ Value classes_last(const Value& x) {
   const int64_t classes = x.shape()[1];
   return reshape(permute(x, order), {classes == 0 ? 0 : numel(x.shape()) / classes, classes});
 }
+// Class indices as lookups take them.
+Value class_indices(const Value& target) {
+  return target.dtype() == DType::kUInt8 ? cast(target, DType::kInt64) : target;
+}
 void check_target_shape(const Value& x, const Value& target, const char* where) {
   Shape expected = x.shape();
   if (x.rank() >= 1) expected.erase(x.rank() == 1 ? 0 : 1);
@@ -289,16 +293,16 @@ Value cross_entropy(const Value& logits, const Value& target, const CrossEntropy
     return div(sum(loss), static_cast<double>(std::max<int64_t>(1, numel(loss.shape()))));
   }
   check_target_shape(logits, target, "cross_entropy");
-  const Value loss =
-      call1(cross_entropy_def, {classes_last(logits), reshape(target, {numel(target.shape())}), o.weight},
-            {o.ignore_index, o.label_smoothing, o.reduction});
+  const Value loss = call1(cross_entropy_def,
+                           {classes_last(logits), reshape(class_indices(target), {numel(target.shape())}), o.weight},
+                           {o.ignore_index, o.label_smoothing, o.reduction});
   return o.reduction == "none" ? reshape(loss, target.shape().vec()) : loss;
 }
 
 Value nll_loss(const Value& log_probs, const Value& target, const CrossEntropyOptions& o) {
   check_reduction(o.reduction, "nll_loss");
   check_target_shape(log_probs, target, "nll_loss");
-  const Value loss = nll(classes_last(log_probs), reshape(target, {numel(target.shape())}), o.weight,
+  const Value loss = nll(classes_last(log_probs), reshape(class_indices(target), {numel(target.shape())}), o.weight,
                          {o.ignore_index, 0, o.reduction});
   return o.reduction == "none" ? reshape(loss, target.shape().vec()) : loss;
 }

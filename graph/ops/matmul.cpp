@@ -116,21 +116,23 @@ Value activate(const Value& z, const std::string& name) {
 
 std::vector<TensorType> infer_linear(Types in, Present present, const Attrs& attrs) {
   const Shape &x = in[0].shape, &w = in[1].shape;
-  SLUICE_CHECK(w.rank() == 2, "linear: weight is not a matrix: {}; it must be (out_features, in_features)", w.str());
-  SLUICE_CHECK(x.rank() >= 1 && x.back() == w[1],
-               "linear: feature counts differ: x is {}, weight is {}; x.shape[-1] must equal weight.shape[1]", x.str(),
-               w.str());
+  SLUICE_CHECK_KIND(kRuntime, w.rank() == 2,
+                    "linear: weight is not a matrix: {}; it must be (out_features, in_features)", w.str());
+  SLUICE_CHECK_KIND(kRuntime, x.rank() >= 1 && x.back() == w[1],
+                    "linear: feature counts differ: x is {}, weight is {}; x.shape[-1] must equal weight.shape[1]",
+                    x.str(), w.str());
   check_same_dtype(in.first(2), "linear");
   check_floating(in[0], "linear");
   if (in.size() > 2 && present[2]) {
-    SLUICE_CHECK(in[2].shape == Shape({w[0]}) && in[2].dtype == in[0].dtype,
-                 "linear: bias does not fit: {}; weight {} asks for {}", in[2].str(), w.str(),
-                 TensorType{in[0].dtype, {w[0]}}.str());
+    SLUICE_CHECK_KIND(kRuntime, in[2].shape == Shape({w[0]}) && in[2].dtype == in[0].dtype,
+                      "linear: bias does not fit: {}; weight {} asks for {}", in[2].str(), w.str(),
+                      TensorType{in[0].dtype, {w[0]}}.str());
   }
   const auto& name = attr<std::string>(attrs, 0);
-  SLUICE_CHECK(name == "none" || name == "relu" || name == "gelu" || name == "gelu_tanh" || name == "tanh" ||
-                   name == "sigmoid" || name == "silu",
-               "linear: unknown activation: \"{}\"; it must be one of {}", name, kActivations);
+  SLUICE_CHECK_KIND(kRuntime,
+                    name == "none" || name == "relu" || name == "gelu" || name == "gelu_tanh" || name == "tanh" ||
+                        name == "sigmoid" || name == "silu",
+                    "linear: unknown activation: \"{}\"; it must be one of {}", name, kActivations);
   Shape out = x;
   out[out.rank() - 1] = w[0];
   return {{in[0].dtype, out}};
@@ -253,22 +255,25 @@ Value linear(const Value& x, const Value& weight, const Value& bias, const std::
 }
 
 Value scaled_dot_product_attention(const Value& q, const Value& k, const Value& v, const AttentionOptions& options) {
-  SLUICE_CHECK(
-      q.rank() >= 2 && k.rank() >= 2 && v.rank() >= 2,
+  SLUICE_CHECK_KIND(
+      kRuntime, q.rank() >= 2 && k.rank() >= 2 && v.rank() >= 2,
       "scaled_dot_product_attention: operands are not matrices: q {}, k {}, v {}; each must have 2 or more dims",
       q.shape().str(), k.shape().str(), v.shape().str());
-  SLUICE_CHECK(!(options.is_causal && options.mask.defined()),
-               "scaled_dot_product_attention: both mask and is_causal given; pass one of them");
   const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.shape().back())));
   Value scores = matmul(mul(q, scale), k, false, true);
   constexpr double kMinusInf = -std::numeric_limits<double>::infinity();
   Value some;  // of each row: does the mask leave anything
+  Value mask = options.mask.defined() && numel(options.mask.shape()) > 0 ? options.mask : Value();
   if (options.is_causal) {
     const int64_t rows = q.shape()[q.rank() - 2], cols = k.shape()[k.rank() - 2];
-    scores = where(ge(reshape(iota(0, 1, rows), {rows, 1}), reshape(iota(0, 1, cols), {1, cols})), scores, kMinusInf);
-  } else if (options.mask.defined() && numel(options.mask.shape()) > 0) {
+    const Value past = ge(reshape(iota(0, 1, rows), {rows, 1}), reshape(iota(0, 1, cols), {1, cols}));
+    if (!mask.defined())
+      scores = where(past, scores, kMinusInf);
+    else
+      mask = mask.dtype() == DType::kBool ? logical_and(mask, past) : where(past, mask, kMinusInf);
+  }
+  if (mask.defined()) {
     // Rows without anything count as if nothing were masked, so that all numbers are finite, and become zeros below.
-    const Value& mask = options.mask;
     if (mask.dtype() == DType::kBool) {
       some = any(mask, Ints{-1}, true);
       scores = where(mask, scores, where(some, kMinusInf, scalar(0, scores.dtype())));

@@ -13,9 +13,9 @@ namespace sluice::ops {
 void check_affine(Types in, Present present, int index, const char* name, const Shape& shape, const char* where) {
   if (index >= static_cast<int>(in.size()) || !present[index]) return;
   const DType x = in[0].dtype, got = in[index].dtype;
-  SLUICE_CHECK(in[index].shape == shape && (got == x || got == stat_dtype(x)),
-               "{}: {} does not fit: {}; input {} asks for {}", where, name, in[index].str(), in[0].str(),
-               TensorType{x, shape}.str());
+  SLUICE_CHECK_KIND(kRuntime, in[index].shape == shape && (got == x || got == stat_dtype(x)),
+                    "{}: {} does not fit: {}; input {} asks for {}", where, name, in[index].str(), in[0].str(),
+                    TensorType{x, shape}.str());
 }
 
 Value per_channel(const Value& v, int rank) {
@@ -37,9 +37,10 @@ Shape check_normalized(const TensorType& x, const Attrs& a, const char* where) {
   check_floating(x, where);
   const Shape shape(attr<Ints>(a, 0));
   const int tail = shape.rank();
-  SLUICE_CHECK(tail >= 1 && tail <= x.shape.rank() && std::equal(shape.begin(), shape.end(), x.shape.end() - tail),
-               "{}: normalized_shape does not fit: {} for input {}; it must equal the input's last dims", where,
-               shape.str(), x.shape.str());
+  SLUICE_CHECK_KIND(kRuntime,
+                    tail >= 1 && tail <= x.shape.rank() && std::equal(shape.begin(), shape.end(), x.shape.end() - tail),
+                    "{}: normalized_shape does not fit: {} for input {}; it must equal the input's last dims", where,
+                    shape.str(), x.shape.str());
   return shape;
 }
 Ints last_axes(int rank, int count) {
@@ -67,8 +68,9 @@ std::vector<TensorType> infer_rms(Types in, Present present, const Attrs& a) {
 }
 std::vector<TensorType> infer_layer_backward(Types in, Present present, const Attrs& a) {
   const Shape shape = check_normalized(in[1], a, "layer_norm_backward");
-  SLUICE_CHECK(in[0] == in[1], "layer_norm_backward: operands differ: grad is {}, x is {}; they must be equal",
-               in[0].str(), in[1].str());
+  SLUICE_CHECK_KIND(kRuntime, in[0] == in[1],
+                    "layer_norm_backward: operands differ: grad is {}, x is {}; they must be equal", in[0].str(),
+                    in[1].str());
   check_affine(in, present, 2, "weight", shape, "layer_norm_backward");
   const TensorType sums{stat_dtype(in[1].dtype), shape};
   return {in[1], sums, sums};
@@ -130,11 +132,11 @@ std::vector<Value> grad_by(const OpDef& backward, const GradContext& c) {
 void check_groups(const TensorType& x, const Attrs& a, const char* where) {
   check_floating(x, where);
   const int64_t groups = attr<int64_t>(a, 0);
-  SLUICE_CHECK(x.shape.rank() >= 2, "{}: input has too few dims: {}; it must be (batch, channels, ...)", where,
-               x.shape.str());
-  SLUICE_CHECK(groups >= 1 && x.shape[1] % groups == 0,
-               "{}: num_groups does not divide the channels: {} for input {}; input.shape[1] must be a multiple", where,
-               groups, x.shape.str());
+  SLUICE_CHECK_KIND(kRuntime, x.shape.rank() >= 2, "{}: input has too few dims: {}; it must be (batch, channels, ...)",
+                    where, x.shape.str());
+  SLUICE_CHECK_KIND(kRuntime, groups >= 1 && x.shape[1] % groups == 0,
+                    "{}: num_groups does not divide the channels: {} for input {}; input.shape[1] must be a multiple",
+                    where, groups, x.shape.str());
 }
 std::vector<TensorType> infer_group(Types in, Present present, const Attrs& a) {
   check_groups(in[0], a, "group_norm");
@@ -145,8 +147,9 @@ std::vector<TensorType> infer_group(Types in, Present present, const Attrs& a) {
 }
 std::vector<TensorType> infer_group_backward(Types in, Present present, const Attrs& a) {
   check_groups(in[1], a, "group_norm_backward");
-  SLUICE_CHECK(in[0] == in[1], "group_norm_backward: operands differ: grad is {}, x is {}; they must be equal",
-               in[0].str(), in[1].str());
+  SLUICE_CHECK_KIND(kRuntime, in[0] == in[1],
+                    "group_norm_backward: operands differ: grad is {}, x is {}; they must be equal", in[0].str(),
+                    in[1].str());
   const Shape c = {in[1].shape[1]};
   check_affine(in, present, 2, "weight", c, "group_norm_backward");
   const TensorType sums{stat_dtype(in[1].dtype), c};

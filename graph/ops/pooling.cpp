@@ -1,7 +1,10 @@
 #include "graph/ops/pooling.h"
 
+#include <algorithm>
+
 #include "graph/executor.h"
 #include "graph/ops/common.h"
+#include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/indexing.h"
@@ -16,22 +19,24 @@ namespace {
 // Shape of the pooled tensor; checks that the windows fit x.
 Shape pooled_shape(const char* where, const Shape& x, const Windows& w, bool ceil_mode) {
   const int dims = x.rank() - 2;
-  SLUICE_CHECK(dims >= 1 && dims <= 3,
-               "{}: input has the wrong rank: {}; it must be (batch, channels, 1 to 3 spatial dims)", where, x.str());
+  SLUICE_CHECK_KIND(kRuntime, dims >= 1 && dims <= 3,
+                    "{}: input has the wrong rank: {}; it must be (batch, channels, 1 to 3 spatial dims)", where,
+                    x.str());
   check_per_dim(w.kernel, dims, 1, where, "kernel_size");
   check_per_dim(w.stride, dims, 1, where, "stride");
   check_per_dim(w.padding, dims, 0, where, "padding");
   check_per_dim(w.dilation, dims, 1, where, "dilation");
   Shape y = {x[0], x[1]};
   for (int d = 0; d < dims; ++d) {
-    SLUICE_CHECK(w.padding[d] <= w.kernel[d] / 2,
-                 "{}: padding is too large: {} for a kernel of {}; it must be at most half the kernel size", where,
-                 w.padding[d], w.kernel[d]);
+    SLUICE_CHECK_KIND(kRuntime, w.padding[d] <= w.kernel[d] / 2,
+                      "{}: padding is too large: {} for a kernel of {}; it must be at most half the kernel size", where,
+                      w.padding[d], w.kernel[d]);
     const int64_t n = window_count(x[2 + d], w.kernel[d], w.stride[d], w.padding[d], w.dilation[d], ceil_mode);
-    SLUICE_CHECK(n >= 1,
-                 "{}: window is larger than the padded input: input is {}, kernel {}, padding {}; dilation * (kernel - "
-                 "1) + 1 must be at most input + 2 * padding",
-                 where, x.str(), w.kernel[d], w.padding[d]);
+    SLUICE_CHECK_KIND(
+        kRuntime, n >= 1,
+        "{}: window is larger than the padded input: input is {}, kernel {}, padding {}; dilation * (kernel - "
+        "1) + 1 must be at most input + 2 * padding",
+        where, x.str(), w.kernel[d], w.padding[d]);
     y.push_back(n);
   }
   return y;
@@ -39,7 +44,7 @@ Shape pooled_shape(const char* where, const Shape& x, const Windows& w, bool cei
 
 // max_pool: kernel_size, stride, padding, dilation, ceil_mode.
 std::vector<TensorType> infer_max_pool(Types in, Present, const Attrs& a) {
-  SLUICE_CHECK(in[0].dtype != DType::kBool, "max_pool: dtype has no order: got bool; cast to a number");
+  SLUICE_CHECK_KIND(kRuntime, in[0].dtype != DType::kBool, "max_pool: dtype has no order: got bool; cast to a number");
   const Windows w{attr<Ints>(a, 0), attr<Ints>(a, 1), attr<Ints>(a, 2), attr<Ints>(a, 3)};
   const Shape y = pooled_shape("max_pool", in[0].shape, w, attr<bool>(a, 4));
   return {{in[0].dtype, y}, {DType::kInt64, y}};
@@ -54,13 +59,14 @@ std::vector<Value> grad_max_pool(const GradContext& c) {
 
 std::vector<TensorType> infer_max_pool_backward(Types in, Present, const Attrs& a) {
   const Shape x(attr<Ints>(a, 0));
-  SLUICE_CHECK(
-      in[0].shape == in[1].shape && in[1].dtype == DType::kInt64,
+  SLUICE_CHECK_KIND(
+      kRuntime, in[0].shape == in[1].shape && in[1].dtype == DType::kInt64,
       "max_pool_backward: indices do not fit: grad is {}, indices are {}; they must be int64 and shaped as grad",
       in[0].str(), in[1].str());
-  SLUICE_CHECK(x.rank() == in[0].shape.rank() && x.rank() >= 3 && x[0] == in[0].shape[0] && x[1] == in[0].shape[1],
-               "max_pool_backward: input_shape does not fit: {} for grad {}; batch and channels must be equal", x.str(),
-               in[0].str());
+  SLUICE_CHECK_KIND(kRuntime,
+                    x.rank() == in[0].shape.rank() && x.rank() >= 3 && x[0] == in[0].shape[0] && x[1] == in[0].shape[1],
+                    "max_pool_backward: input_shape does not fit: {} for grad {}; batch and channels must be equal",
+                    x.str(), in[0].str());
   return {{in[0].dtype, x}};
 }
 
@@ -93,8 +99,9 @@ std::vector<TensorType> infer_avg_pool(Types in, Present, const Attrs& a) {
 std::vector<TensorType> infer_avg_pool_backward(Types in, Present, const Attrs& a) {
   check_floating(in[0], "avg_pool_backward");
   const Shape x(attr<Ints>(a, 0)), y = pooled_shape("avg_pool_backward", x, avg_windows(a, 1), attr<bool>(a, 4));
-  SLUICE_CHECK(y == in[0].shape, "avg_pool_backward: gradient has the wrong shape: {}; the pooled shape of {} is {}",
-               in[0].shape.str(), x.str(), y.str());
+  SLUICE_CHECK_KIND(kRuntime, y == in[0].shape,
+                    "avg_pool_backward: gradient has the wrong shape: {}; the pooled shape of {} is {}",
+                    in[0].shape.str(), x.str(), y.str());
   return {{in[0].dtype, x}};
 }
 extern const OpDef avg_pool_backward_def;
@@ -220,16 +227,24 @@ std::pair<int64_t, int64_t> cell(int64_t i, int64_t in, int64_t out) {
 
 Ints adaptive_sizes(const char* where, const Value& x, const Ints& output_size) {
   const int dims = static_cast<int>(output_size.size());
-  SLUICE_CHECK(dims >= 1 && dims <= 3 && x.rank() == dims + 2,
-               "{}: input has the wrong rank: {}; output_size has {} entries", where, x.shape().str(), dims);
+  SLUICE_CHECK_KIND(kRuntime, dims >= 1 && dims <= 3 && x.rank() == dims + 2,
+                    "{}: input has the wrong rank: {}; output_size has {} entries", where, x.shape().str(), dims);
   Ints sizes = output_size;
   for (int d = 0; d < dims; ++d) {
     if (sizes[d] == -1) sizes[d] = x.shape()[2 + d];
-    SLUICE_CHECK(sizes[d] >= 1 && x.shape()[2 + d] >= 1,
-                 "{}: a size is not positive: input is {}, output_size[{}] is {}; both must be at least 1", where,
-                 x.shape().str(), d, sizes[d]);
+    SLUICE_CHECK_KIND(kRuntime, sizes[d] >= 0 && x.shape()[2 + d] >= 1,
+                      "{}: elements of output_size must be greater than or equal to 0, and the input's dims positive: "
+                      "input is {}, output_size[{}] is {}",
+                      where, x.shape().str(), d, sizes[d]);
   }
   return sizes;
+}
+bool no_cells(const Ints& sizes) { return std::find(sizes.begin(), sizes.end(), 0) != sizes.end(); }
+// None of x's elements, at these spatial sizes, one of which is 0.
+Value emptied(const Value& x, const Ints& sizes) {
+  Ints shape = {x.shape()[0], x.shape()[1]};
+  shape.insert(shape.end(), sizes.begin(), sizes.end());
+  return reshape(slice_axis(x, 2, 0, 0), shape);
 }
 // The kernel of the ordinary pooling it equals, or empty.
 Ints even_kernel(const Value& x, const Ints& sizes) {
@@ -301,6 +316,7 @@ Value avg_pool(const Value& x, const AvgPoolOptions& o) {
 Value adaptive_avg_pool(const Value& x, const Ints& output_size) {
   if (unbatched(x, output_size)) return squeeze(adaptive_avg_pool(unsqueeze(x, 0), output_size), Ints{0});
   const Ints sizes = adaptive_sizes("adaptive_avg_pool", x, output_size);
+  if (no_cells(sizes)) return emptied(x, sizes);
   Ints axes;
   bool global = true;
   for (size_t d = 0; d < sizes.size(); ++d) {
@@ -315,6 +331,7 @@ Value adaptive_avg_pool(const Value& x, const Ints& output_size) {
 Value adaptive_max_pool(const Value& x, const Ints& output_size) {
   if (unbatched(x, output_size)) return squeeze(adaptive_max_pool(unsqueeze(x, 0), output_size), Ints{0});
   const Ints sizes = adaptive_sizes("adaptive_max_pool", x, output_size);
+  if (no_cells(sizes)) return emptied(x, sizes);
   if (const Ints kernel = even_kernel(x, sizes); !kernel.empty()) return max_pool(x, {{.kernel_size = kernel}, {}});
   return by_cells(x, sizes, [](const Value& v, int64_t axis) {
     Ints kernel(v.rank() - 2, 1);
@@ -326,6 +343,10 @@ Value adaptive_max_pool(const Value& x, const Ints& output_size) {
 // One dim after the other from the last, so that of equal elements the first in row order wins.
 std::pair<Value, Value> adaptive_max_pool_with_indices(const Value& x, const Ints& output_size) {
   const Ints sizes = adaptive_sizes("adaptive_max_pool", x, output_size);
+  if (no_cells(sizes)) {
+    const Value y = emptied(x, sizes);
+    return {y, cast(y, DType::kInt64)};
+  }
   if (const Ints kernel = even_kernel(x, sizes); !kernel.empty())
     return max_pool_with_indices(x, {{.kernel_size = kernel}, {}});
   const Ints flat = flat_spatial(x.shape());

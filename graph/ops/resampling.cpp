@@ -28,8 +28,10 @@ std::array<Value, 4> cubic_weights(const Value& t) {
 
 Value bounded(const Value& x, double low, double high) { return clamp(x, Operand(low), Operand(high)); }
 
+// The pixel nearest to a whole position; of NaN, the first.
 Value as_index(const Value& position, int64_t size) {
-  return cast(bounded(position, 0, static_cast<double>(size - 1)), DType::kInt64);
+  const double last = static_cast<double>(size - 1);
+  return cast(where(gt(position, 0), where(lt(position, last), position, last), 0.0), DType::kInt64);
 }
 
 // One dim of a resize.
@@ -165,10 +167,10 @@ struct Coordinates {
     if (options->align_corners) return mul(div(add(x, 1), 2), n - 1);
     return div(sub(mul(add(x, 1), n), 1), 2);
   }
-  // Within the image, with the gradient 0 at its ends and beyond.
+  // Within the image, with the gradient 0 at its ends and beyond; NaN is its first end.
   Value clipped(const Value& x) const {
     const double last = static_cast<double>(size - 1);
-    return where(le(x, 0), 0.0, where(ge(x, last), last, x));
+    return where(gt(x, 0), where(lt(x, last), x, last), 0.0);
   }
   Value reflected(const Value& x) const {
     const double low = options->align_corners ? 0 : -0.5, span = static_cast<double>(size - options->align_corners);

@@ -9,16 +9,17 @@ namespace sluice::ops {
 Ints per_dim(const Ints& values, int dims, int64_t fallback, const char* where, const char* name) {
   if (values.empty()) return Ints(dims, fallback);
   if (values.size() == 1) return Ints(dims, values[0]);
-  SLUICE_CHECK(static_cast<int>(values.size()) == dims,
-               "{}: {} has the wrong length: {} entries; one or {} are expected", where, name, values.size(), dims);
+  SLUICE_CHECK_KIND(kRuntime, static_cast<int>(values.size()) == dims,
+                    "{}: {} has the wrong length: {} entries; one or {} are expected", where, name, values.size(),
+                    dims);
   return values;
 }
 
 void check_per_dim(const Ints& values, int dims, int64_t least, const char* where, const char* name) {
-  SLUICE_CHECK(static_cast<int>(values.size()) == dims, "{}: {} has the wrong length: {} entries; {} are expected",
-               where, name, values.size(), dims);
+  SLUICE_CHECK_KIND(kRuntime, static_cast<int>(values.size()) == dims,
+                    "{}: {} has the wrong length: {} entries; {} are expected", where, name, values.size(), dims);
   for (int64_t v : values) {
-    SLUICE_CHECK(v >= least, "{}: {} is too small: {}; it must be at least {}", where, name, v, least);
+    SLUICE_CHECK_KIND(kRuntime, v >= least, "{}: {} is too small: {}; it must be at least {}", where, name, v, least);
   }
 }
 

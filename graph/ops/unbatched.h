@@ -12,9 +12,9 @@ struct Batched {
   bool added;
 
   Batched(const Value& input, int dims, const std::string& name) : x(input), added(input.rank() == dims + 1) {
-    SLUICE_CHECK(added || input.rank() == dims + 2,
-                 "{}: expected {}D (unbatched) or {}D (batched) input: got shape {}; it must have one of these", name,
-                 dims + 1, dims + 2, input.shape().str());
+    SLUICE_CHECK_KIND(kRuntime, added || input.rank() == dims + 2,
+                      "{}: expected {}D (unbatched) or {}D (batched) input: got shape {}; it must have one of these",
+                      name, dims + 1, dims + 2, input.shape().str());
     if (added) x = unsqueeze(input, 0);
   }
   Value undo(const Value& y) const { return added ? squeeze(y, Ints{0}) : y; }

@@ -14,10 +14,11 @@ Ints named_padding(const std::string& padding, const Shape& weight, const Ints& 
   SLUICE_CHECK_KIND(kRuntime, weight.rank() == dims + 2, "conv{}d: weight should have {} dimensions: got shape {}",
                     dims, dims + 2, weight.str());
   if (padding == "valid") return Ints(dims, 0);
-  SLUICE_CHECK(padding == "same", "conv{}d: padding is '{}'; must be ints, 'valid' or 'same'", dims, padding);
-  SLUICE_CHECK(stride == Ints(dims, 1),
-               "padding='same' is not supported for strided convolutions: stride is {}; it must be 1",
-               attr_str(stride));
+  SLUICE_CHECK_KIND(kRuntime, padding == "same", "conv{}d: padding is '{}'; must be ints, 'valid' or 'same'", dims,
+                    padding);
+  SLUICE_CHECK_KIND(kRuntime, stride == Ints(dims, 1),
+                    "padding='same' is not supported for strided convolutions: stride is {}; it must be 1",
+                    attr_str(stride));
   Ints sides, more(x->rank(), 0);
   for (int i = 0; i < dims; ++i) {
     const int64_t total = dilation[i] * (weight[weight.rank() - dims + i] - 1);

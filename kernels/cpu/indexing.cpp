@@ -210,12 +210,26 @@ class Slices final : public PreparedKernel {
         to_step_(q.outputs[0].strides[dim_]),
         threads_(threads),
         base_(q.inputs[0].shape, q.inputs[0].strides, q.outputs[0].strides, size_),
-        nest_(make_nest(q)) {}
+        nest_(make_nest(q)),
+        limit_(q.inputs[0].shape[dim_]),
+        rows_(count_rows(q)) {}
 
   void run(const KernelArgs& args) const override {
     indices_.check(args.inputs[1]);
     const auto size = static_cast<int64_t>(size_);
     char* y = static_cast<char*>(args.outputs[0]);
+    if (!adds_ && rows_ > 0) {
+      parallel_ranges(threads_, rows_, std::max<int64_t>(kGrain / std::max<int64_t>(count_, 1), 1),
+                      [&](int64_t begin, int64_t end) {
+                        switch (size_) {
+                          case 1: return select_rows<uint8_t>(args, begin, end);
+                          case 2: return select_rows<uint16_t>(args, begin, end);
+                          case 4: return select_rows<uint32_t>(args, begin, end);
+                          default: return select_rows<uint64_t>(args, begin, end);
+                        }
+                      });
+      return;
+    }
     if (!adds_) {
       const int64_t grain = std::max<int64_t>(kGrain / std::max<int64_t>(nest_.size(), 1), 1);
       parallel_ranges(threads_, count_, grain, [&](int64_t begin, int64_t end) {
@@ -226,6 +240,10 @@ class Slices final : public PreparedKernel {
       return;
     }
     if (args.outputs[0] != args.inputs[0]) base_.run(args.inputs[0], args.outputs[0], threads_);
+    if (rows_ > 0) {
+      if (adder_.tile == TileType::kFloat) return add_rows<float>(args);
+      if (adder_.tile == TileType::kDouble) return add_rows<double>(args);
+    }
     const char* src = static_cast<const char*>(args.inputs[2]);
     for (int64_t i = 0; i < count_; ++i) {
       const char* from = src + i * from_step_ * size;
@@ -261,6 +279,52 @@ class Slices final : public PreparedKernel {
     });
   }
 
+  // Rows of operands that are contiguous and indexed along their last axis: row by row they are read in order. 0:
+  // others.
+  int64_t count_rows(const plan::KernelQuery& q) const {
+    const TensorSpec& other = adds_ ? q.inputs[2] : q.outputs[0];
+    const bool last = dim_ + 1 == q.inputs[0].shape.rank();
+    const bool wide = !adds_ || dtype_size(q.outputs[0].dtype) >= 4;  // sums of 16-bit floats are rounded at each step
+    if (!last || !wide || count_ == 0) return 0;
+    for (const TensorSpec* spec : {&q.inputs[0], &other, &q.outputs[0]})
+      if (!is_contiguous(spec->shape, spec->strides)) return 0;
+    return numel(other.shape) / count_;
+  }
+
+  // Calls `f` with ranges of the positions along the axis and their indices.
+  template <class F>
+  void for_index_tiles(const KernelArgs& args, F f) const {
+    int64_t tile[kTile];
+    for (int64_t at = 0; at < count_; at += kTile) {
+      const int64_t n = std::min(kTile, count_ - at);
+      indices_.load(args.inputs[1], at * index_step_, index_step_, tile, n);
+      f(at, n, tile);
+    }
+  }
+
+  template <class T>
+  void select_rows(const KernelArgs& args, int64_t begin, int64_t end) const {
+    for_index_tiles(args, [&](int64_t at, int64_t n, const int64_t* tile) {
+      for (int64_t row = begin; row < end; ++row) {
+        const T* from = static_cast<const T*>(args.inputs[0]) + row * limit_;
+        T* to = static_cast<T*>(args.outputs[0]) + row * count_ + at;
+        for (int64_t i = 0; i < n; ++i) to[i] = from[tile[i]];
+      }
+    });
+  }
+
+  // Each element's addends come in the order of the index, as they do slice by slice.
+  template <class T>
+  void add_rows(const KernelArgs& args) const {
+    for_index_tiles(args, [&](int64_t at, int64_t n, const int64_t* tile) {
+      for (int64_t row = 0; row < rows_; ++row) {
+        const T* from = static_cast<const T*>(args.inputs[2]) + row * count_ + at;
+        T* to = static_cast<T*>(args.outputs[0]) + row * limit_;
+        for (int64_t i = 0; i < n; ++i) to[tile[i]] += from[i];
+      }
+    });
+  }
+
   const bool adds_;
   const int dim_;
   const Indices indices_;
@@ -270,6 +334,7 @@ class Slices final : public PreparedKernel {
   const int threads_;
   const StridedCopy base_;
   const LoopNest nest_;  // one slice: source, output
+  const int64_t limit_, rows_;
 };
 
 plan::LayoutPreference any_layouts(const plan::KernelQuery& q) {

@@ -89,6 +89,34 @@ def test_training_is_bit_for_bit_that_of_one_process(ranks, n):  # JAX-14, GT-18
     assert several == [one * len(devices)] * n
 
 
+SAMPLED = """
+dist.init()
+from sluice.nn import functional as F
+S, W = sl.sbp.split, sl.placement("cpu", [0, 1])
+rng = np.random.default_rng(0)
+images, maps = (rng.normal(size=shape).astype(np.float32) for shape in ((4, 2, 5, 7), (4, 2, 3)))
+
+class Sampled(sl.nn.Graph):
+    def build(self, x, theta):
+        x.requires_grad_()
+        y = F.grid_sample(x, F.affine_grid(theta, (4, 2, 6, 5), True), "bilinear", "border", True)
+        y.square().sum().backward()
+        return y, x.grad
+
+parts = Sampled()(*(sl.tensor(np.split(a, 2)[rank]).to_global(W, S(0)) for a in (images, maps)))
+x = sl.tensor(images, requires_grad=True)
+y = F.grid_sample(x, F.affine_grid(sl.tensor(maps), (4, 2, 6, 5), True), "bilinear", "border", True)
+y.square().sum().backward()
+for part, whole in zip(parts, (y.detach(), x.grad)):
+    np.testing.assert_allclose(part.numpy(), whole.numpy(), rtol=1e-5, atol=1e-5)
+print("same")
+"""
+
+
+def test_images_in_parts_are_sampled_as_the_whole(ranks):  # OPS-44
+    assert ranks(2, SAMPLED) == [["same"]] * 2
+
+
 EAGER = """
 assert (sl.ones(2) + 1).tolist() == [2, 2]  # the engine is there before the job
 dist.init()

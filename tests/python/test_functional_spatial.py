@@ -164,6 +164,14 @@ def test_grids_and_what_is_refused():
         assert kind[0] is kind[1] is not None, (kind, text)
 
 
+def test_grids_without_numbers():
+    x, = drawn((1, 1, 3, 3))
+    grid = torch.tensor([[float("nan"), 0.5], [0.5, float("nan")], [float("inf"), 0.0], [-float("inf"), 0.3]]).double().reshape(1, 2, 2, 2)
+    for align in (False, True):
+        ours, theirs = F.grid_sample(to_sl(x), to_sl(grid), "bilinear", "border", align), TF.grid_sample(x, grid, "bilinear", "border", align)
+        assert_same(ours, theirs)
+
+
 def test_local_response_norm():
     for shape, size, more in (((2, 5, 6), 2, ()), ((2, 5, 3, 4), 3, (0.5, 0.75, 2.0)), ((1, 4, 2, 2, 3), 5, (1.0, 0.5, 1.0)), ((2, 1, 3), 1, ())):
         agree(lambda m, x: m.nn.functional.local_response_norm(x, size, *more), drawn(shape)[0], tolerance=1e-8)
