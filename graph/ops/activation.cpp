@@ -108,6 +108,11 @@ const ScalarDef selu_def =
                 const Value below = lt(x, 0), slope = mul(exp(where(below, x, 0.0)), lowest);
                 return {mul(g, where(below, slope, where(eq(x, 0), full_like(x, lowest), scale)))};
               });
+const ScalarDef relu6_def = unary_def("relu6", "min(max(x, 0), 6). torch.nn.functional.relu6; numbers of any dtype.",
+                                      elementwise_sbp, {0.2, 4}, [](const GradContext& c) -> std::vector<Value> {
+                                        const Value &g = c.grad_outputs[0], &x = c.inputs[0];
+                                        return {where(logical_or(le(x, 0), ge(x, 6)), 0.0, g)};
+                                      });
 const ScalarDef hardsigmoid_def =
     unary_def("hardsigmoid", "min(max(x / 6 + 1 / 2, 0), 1). torch.nn.functional.hardsigmoid; floating.",
               elementwise_sbp, {-2, 2}, [](const GradContext& c) -> std::vector<Value> {
@@ -184,10 +189,10 @@ const OpDef gelu_backward_def{.name = "gelu_backward",
                               .sbp = backward_sbp,
                               .samples = samples(2, -2, 2, kGelu)};
 
-const OpDef* const kOps[] = {&relu_def.op,       &sigmoid_def.op,       &silu_def.op,       &prelu_def.op,
-                             &selu_def.op,       &hardsigmoid_def.op,   &hardswish_def.op,  &gelu_def,
-                             &relu_backward_def, &sigmoid_backward_def, &tanh_backward_def, &silu_backward_def,
-                             &gelu_backward_def};
+const OpDef* const kOps[] = {&relu_def.op,       &sigmoid_def.op,    &silu_def.op,          &prelu_def.op,
+                             &relu6_def.op,      &selu_def.op,       &hardsigmoid_def.op,   &hardswish_def.op,
+                             &gelu_def,          &relu_backward_def, &sigmoid_backward_def, &tanh_backward_def,
+                             &silu_backward_def, &gelu_backward_def};
 
 }  // namespace
 
@@ -252,7 +257,7 @@ Value hardtanh(const Value& x, double min_val, double max_val) {
   const Operand low = bound(min_val), high = bound(max_val);
   return where(le(x, low), low, where(ge(x, high), high, x));
 }
-Value relu6(const Value& x) { return hardtanh(x, 0, 6); }
+Value relu6(const Value& x) { return call_scalar(relu6_def, x); }
 Value hardsigmoid(const Value& x) { return call_scalar(hardsigmoid_def, x); }
 Value hardswish(const Value& x) { return call_scalar(hardswish_def, x); }
 Value selu(const Value& x) { return call_scalar(selu_def, x); }

@@ -37,6 +37,23 @@ TEST(Indexing, SelectAndAddSlices) {
             (std::vector<double>{3, 1, 6, 4}));
 }
 
+TEST(Indexing, TheLastAxisGivesTheSameInAnyLayout) {
+  constexpr int64_t kEntries = 1200;  // more than a tile
+  std::vector<double> entries, addends;
+  for (int64_t i = 0; i < kEntries; ++i) entries.push_back(static_cast<double>(i * 7 % 5));
+  for (int64_t i = 0; i < 2 * kEntries; ++i) addends.push_back(static_cast<double>(i % 3));
+  const std::vector<double> values = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kInt32, DType::kUInt8}) {
+    const TestTensor index(dense({kEntries}, kIndex), entries), src(dense({2, kEntries}, dtype), addends);
+    const NamedAttrs dim = {{"dim", int64_t{1}}};
+    const TestTensor rows(dense({2, 5}, dtype), values), other(scrambled({2, 5}, dtype), values);
+    EXPECT_EQ(run_kernel("index_select", {rows, index}, dense({2, kEntries}, dtype), dim),
+              run_kernel("index_select", {other, index}, dense({2, kEntries}, dtype), dim));
+    EXPECT_EQ(run_kernel("index_add", {rows, index, src}, dense({2, 5}, dtype), dim),
+              run_kernel("index_add", {other, index, src}, scrambled({2, 5}, dtype), dim));
+  }
+}
+
 TEST(Indexing, AnIndexOutOfRangeIsNamed) {
   const TestTensor x(dense({3, 2}), {1, 2, 3, 4, 5, 6}), index(dense({2}, kIndex), {0, 3});
   try {

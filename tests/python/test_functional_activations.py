@@ -111,6 +111,23 @@ def test_prelu(shape, count):
     agree(lambda m, x, w: m.nn.functional.prelu(x, w), ends, torch.tensor([0.5, 0.25]), double=False, graph=False)
 
 
+class Backward(sl.nn.Graph):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def build(self, x, g):
+        x.requires_grad_()
+        self.module(x).backward(g)
+        return x.grad
+
+
+def test_prelu_takes_no_more_memory_than_its_input_and_gradient():  # OPS-30
+    graph, x = Backward(sl.nn.PReLU()), sl.randn(100, 1000)
+    graph(x, x * 2)
+    assert graph.memory()["temp"] < 2 * 4 * x.numel()
+
+
 def test_prelu_refuses_what_torch_refuses():
     def f(m, x, w):
         return m.nn.functional.prelu(x, w)

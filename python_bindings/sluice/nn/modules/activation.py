@@ -29,9 +29,6 @@ class _Activation(Module):
         shown = [name for name in self._arguments if name != "inplace" or self.inplace]
         return ", ".join(f"{getattr(self, n)}" if self.bare else f"{n}={getattr(self, n)!r}" for n in shown)
 
-    def __setstate__(self, state: Any) -> None:
-        self.__dict__.update(state)
-
 
 class ReLU(_Activation):
     """max(x, 0)"""
