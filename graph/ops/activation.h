@@ -12,7 +12,7 @@ namespace sluice::ops {
 Value relu(const Value& x);
 Value sigmoid(const Value& x);
 Value silu(const Value& x);
-Value prelu(const Value& x, const Value& weight);  // x where positive, else weight * x, broadcast
+Value prelu(const Value& x, const Value& weight);                     // x where positive, else weight * x, broadcast
 Value gelu(const Value& x, const std::string& approximate = "none");  // "none" or "tanh"
 // Gradients as ops of their own, since as chains of simpler ops they cost several passes over memory.
 Value relu_backward(const Value& grad, const Value& result);     // grad where result > 0, else 0

@@ -2,6 +2,7 @@
 // Arguments of functions with a number of spatial dims in their name.
 #include <string>
 
+#include "base/error.h"
 #include "graph/ops/shaping.h"
 
 namespace sluice::ops {

@@ -43,6 +43,10 @@ TEST(Signature, IsParsed) {
   EXPECT_EQ(p[8].default_value, Attr(false));
   EXPECT_EQ(p[9].default_value, Attr());
   EXPECT_TRUE(parse_signature("meshgrid(Tensor... tensors) -> Tensor[]").params[0].variadic);
+  const SignatureParam scales = parse_signature("resize(float[1]? scales=None) -> Tensor").params[0];
+  EXPECT_TRUE(scales.kind == ArgKind::kFloats && scales.single && scales.nullable);
+  EXPECT_EQ(expected(scales), "float or tuple of floats");
+  EXPECT_EQ(python_type(scales), "float | Sequence[float] | None");
 }
 
 TEST(Signature, SaysWhatIsMalformed) {
@@ -54,7 +58,7 @@ TEST(Signature, SaysWhatIsMalformed) {
       {"f(int x=1.5) -> Tensor", "default of 'x' is 1.5; must be of its type, int"},
       {"f(int x=None) -> Tensor", "default of 'x' is none"},
       {"f(int x=yes) -> Tensor", "is no number"},
-      {"f(float[] x) -> Tensor", "no lists of float"},
+      {"f(bool[] x) -> Tensor", "no lists of bool"},
       {"f() -> str", "no function gives str"},
       {"f() -> (int a)", "a tuple has tensors only"},
       {"(Tensor x) -> Tensor", "no name"},

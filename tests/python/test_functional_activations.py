@@ -244,6 +244,26 @@ def test_alpha_dropout_keeps_mean_and_variance():
     assert_same(sl.tensor(np.unique(F.alpha_dropout(sl.zeros(1000), 0.2, True).numpy())), twin, 1e-5)
 
 
+WITH_OUT = {"normalize", "sigmoid", "tanh"}  # out= is in one of both
+
+
+def test_parameters_are_torchs():
+    def parameters(function):
+        try:
+            found = inspect.signature(function).parameters.values()
+        except ValueError:
+            return []
+        return [(p.name, p.default, p.kind is p.KEYWORD_ONLY) for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+    compared = 0
+    for name in set(dir(F)) & set(dir(TF)) - WITH_OUT:
+        theirs = [] if name.startswith("_") or isinstance(getattr(TF, name), type) or not callable(getattr(TF, name)) else parameters(getattr(TF, name))
+        if theirs and parameters(getattr(F, name)):
+            assert parameters(getattr(F, name)) == theirs, name
+            compared += 1
+    assert compared > 60
+
+
 def test_every_function_of_torchs_is_there():
     private = {"assert_int_or_pair", "boolean_dispatch", "handle_torch_function", "has_torch_function", "has_torch_function_unary",
                "has_torch_function_variadic", "Optional"}
@@ -251,5 +271,5 @@ def test_every_function_of_torchs_is_there():
     left = {"grouped_mm", "scaled_grouped_mm", "scaled_mm", "linear_cross_entropy", "conv_tbc", "native_channel_shuffle",
             "multi_head_attention_forward"}
     public = [n for n in dir(TF) if not n.startswith("_") and callable(getattr(TF, n)) and not isinstance(getattr(TF, n), type)]
-    missing = {n for n in public if not hasattr(F, n) and not n.endswith("_with_indices")} - private
+    missing = {n for n in public if not hasattr(F, n)} - private
     assert missing <= left

@@ -211,6 +211,8 @@ def test_adaptive_pools(dims):
         x, = drawn(lead)
         agree(lambda m, x: getattr(m.nn.functional, f"adaptive_max_pool{dims}d")(x, size, return_indices=True), x, graph=lead is shape, name=f"max {size}")
         agree(lambda m, x: getattr(m.nn.functional, f"adaptive_avg_pool{dims}d")(x, size), x, graph=False, name=f"avg {size}")
+    agree(lambda m, x: getattr(m.nn.functional, f"adaptive_max_pool{dims}d_with_indices")(x, 2), x, graph=False)
+    agree(lambda m, x: getattr(m.nn.functional, f"max_pool{dims}d_with_indices")(x, 2, stride=1), x, graph=False)
     even = torch.ones(1, 1, *(5, 5, 5)[:dims]).double()  # of equal elements, the same is taken
     agree(lambda m, x: getattr(m.nn.functional, f"adaptive_max_pool{dims}d")(x, 3, True), even, graph=False)
 

@@ -194,6 +194,22 @@ def _fractional_max_pool(dims: int) -> Any:
 fractional_max_pool2d, fractional_max_pool3d = _fractional_max_pool(2), _fractional_max_pool(3)
 
 
+def _with_indices(name: str) -> Any:
+    pool = globals()[name]
+
+    def both(*args, **kwargs):
+        return pool(*args, **{**kwargs, "return_indices": True})
+
+    both.__name__ = both.__qualname__ = name + "_with_indices"
+    both.__doc__ = f"{name}(return_indices=True)."
+    return both
+
+
+for _kind, _dims in (("max_pool", (1, 2, 3)), ("adaptive_max_pool", (1, 2, 3)), ("fractional_max_pool", (2, 3))):
+    for _d in _dims:
+        globals()[f"{_kind}{_d}d_with_indices"] = _with_indices(f"{_kind}{_d}d")
+
+
 def upsample(input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Any = None) -> Tensor:
     """interpolate, by its older name. F.upsample."""
     return interpolate(input, size, scale_factor, mode, align_corners)
