@@ -1,8 +1,6 @@
 #include "tensor/forms.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 
 #include "graph/autodiff/tape.h"
 #include "graph/executor.h"
@@ -12,6 +10,7 @@
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
+#include "graph/ops/strided_view.h"
 #include "tensor/tensor.h"
 
 namespace sluice {
@@ -38,112 +37,46 @@ Value view_as_dtype(const Value&, DType) {
 
 Value view_as(const Value& x, const Value& other) { return view(x, other.shape().vec()); }
 
+// The same values with the strides that a memory format has.
+Value in_format(const char* name, const Value& x, const std::string& format) {
+  if (format == "contiguous_format") return Tensor(x).contiguous();
+  const bool spatial = format == "channels_last", volume = format == "channels_last_3d";
+  SLUICE_CHECK_KIND(kRuntime, format != "preserve_format",
+                    "{}: preserve memory format is unsupported by the contiguous operator", name);
+  SLUICE_CHECK(spatial || volume,
+               "{}: memory_format is '{}'; must be contiguous_format, channels_last or channels_last_3d", name, format);
+  SLUICE_CHECK_KIND(kRuntime, x.rank() == (spatial ? 4 : 5),
+                    "{}: required rank {} tensor to use {} format: got {} dims", name, spatial ? 4 : 5, format,
+                    x.rank());
+  if (Tensor(x).strides() == channels_last_strides(x.shape())) return x;
+  return ops::movedim(Tensor(ops::movedim(x, 1, -1)).contiguous(), -1, 1);
+}
+
+Value clone(const Value& x, const std::optional<std::string>& format) {
+  if (!format || *format == "preserve_format") return Tensor(x).clone();
+  const Value y = in_format("clone", x, *format);
+  return y.ptr() == x.ptr() ? Value(Tensor(x).clone()) : y;
+}
+
+// Where a view begins and ends is said of the memory of its base.
+Value as_strided(const Value& x, const Ints& size, const Ints& stride, const std::optional<int64_t>& storage_offset) {
+  const auto& impl = static_cast<const TensorImpl&>(*x.impl());
+  const auto* eager = dynamic_cast<const EagerImpl*>(x.impl());
+  const int64_t own = eager != nullptr ? eager->offset() : 0;
+  if (impl.base() != nullptr && (storage_offset || (eager != nullptr && !Tensor(x).is_contiguous())))
+    return as_strided(Value(impl.base()), size, stride, storage_offset.value_or(own));
+  SLUICE_CHECK_KIND(kUnsupported, Tensor(x).is_contiguous(),
+                    "as_strided: the input is not contiguous: shape {}, strides {}; it must be: use contiguous()",
+                    x.shape().str(), Tensor(x).strides().str());
+  return ops::as_strided(x, size, stride, storage_offset.value_or(own) - own);
+}
+
 bool truth(const Value& x) { return std::get<bool>(Tensor(x).detach().item()); }
 
 bool equal(const Value& a, const Value& b) { return a.shape() == b.shape() && truth(ops::all(ops::eq(a, b))); }
 
 bool allclose(const Value& a, const Value& b, double rtol, double atol, bool equal_nan) {
   return truth(ops::all(ops::isclose(a, b, rtol, atol, equal_nan)));
-}
-
-// The contents as contiguous elements of T on the host.
-template <class T>
-std::vector<T> host_values(const Value& x, DType dtype) {
-  const GradMode no_grad(false);
-  const Tensor t = Tensor(x).detach().to(dtype);
-  std::vector<T> values(static_cast<size_t>(t.size()));
-  t.copy_to_host(values.data());
-  return values;
-}
-
-// The multi-indices of elements that are not zero, one row each.
-Value nonzero_rows(const Value& x) {
-  SLUICE_CHECK_KIND(kRuntime, !x.impl()->traced(),
-                    "nonzero: the tensor is traced; its result has no shape while a graph is built: use it outside");
-  const std::vector<uint8_t> chosen = host_values<uint8_t>(ops::cast(x, DType::kBool), DType::kUInt8);
-  const int rank = x.rank();
-  Ints rows;
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    if (!chosen[i]) continue;
-    int64_t left = static_cast<int64_t>(i);
-    rows.resize(rows.size() + rank);
-    for (int d = 1; d <= rank; ++d) {
-      const int64_t size = x.shape()[rank - d];
-      rows[rows.size() - d] = left % size;
-      left /= size;
-    }
-  }
-  const int64_t count = std::count_if(chosen.begin(), chosen.end(), [](uint8_t c) { return c != 0; });
-  return Tensor::from_host({DType::kInt64, {count, rank}}, rows.data());
-}
-
-// As torch: of a tensor without dims as of one element.
-std::vector<Value> nonzero_columns(const Value& x) {
-  return ops::unbind(nonzero_rows(x.rank() == 0 ? ops::reshape(x, {1}) : x), 1);
-}
-
-FormResult nonzero(const Value& x, bool as_tuple) {
-  if (as_tuple) return nonzero_columns(x);
-  return nonzero_rows(x);
-}
-
-Value where(const Value& condition, const Operand& a, const Operand& b) {
-  return ops::where(condition.dtype() == DType::kUInt8 ? ops::cast(condition, DType::kBool) : condition, a, b);
-}
-
-Value masked_select(const Value& x, const Value& mask) {
-  SLUICE_CHECK_KIND(kRuntime, mask.dtype() == DType::kBool, "masked_select: expected BoolTensor for mask: got {}",
-                    dtype_name(mask.dtype()));
-  const Shape shape = broadcast_shapes(x.shape(), mask.shape(), "masked_select");
-  const Value chosen = nonzero_columns(ops::flatten(ops::expand(mask, shape)))[0];
-  return ops::index_select(ops::flatten(ops::expand(x, shape)), chosen, 0);
-}
-
-bool before(double a, double b) { return a < b || (std::isnan(b) && !std::isnan(a)); }  // NaN is the largest
-bool before(int64_t a, int64_t b) { return a < b; }
-
-template <class T>
-void sort_rows(const std::vector<T>& values, int64_t length, bool descending, Ints* order) {
-  for (size_t row = 0; row < values.size(); row += static_cast<size_t>(length)) {
-    const auto first = order->begin() + static_cast<std::ptrdiff_t>(row);
-    std::iota(first, first + length, int64_t{0});
-    std::stable_sort(first, first + length, [&, v = values.data() + row](int64_t a, int64_t b) {
-      return descending ? before(v[b], v[a]) : before(v[a], v[b]);
-    });
-  }
-}
-
-// The stable order along `dim`, int64, of x's shape.
-Value order_of(const char* name, const Value& x, int64_t dim, bool descending) {
-  SLUICE_CHECK_KIND(kRuntime, !x.impl()->traced(),
-                    "{}: the tensor is traced; sorting inside a graph is not supported: sort its results", name);
-  const int axis = normalize_axis(dim, x.rank(), name);
-  const GradMode no_grad(false);
-  const Value rows = x.rank() < 2 ? ops::flatten(x) : ops::transpose(x, axis, -1);
-  Ints order(static_cast<size_t>(numel(x.shape())));
-  if (!order.empty() && is_floating(x.dtype()))
-    sort_rows(host_values<double>(rows, DType::kFloat64), rows.shape().back(), descending, &order);
-  else if (!order.empty())
-    sort_rows(host_values<int64_t>(rows, DType::kInt64), rows.shape().back(), descending, &order);
-  const Value sorted = Tensor::from_host({DType::kInt64, rows.shape()}, order.data());
-  if (x.rank() == 0) return ops::reshape(sorted, {});
-  return x.rank() == 1 ? sorted : Tensor(ops::transpose(sorted, axis, -1)).contiguous();
-}
-
-std::pair<Value, Value> sort(const Value& x, int64_t dim, bool descending) {
-  const Value order = order_of("sort", x, dim, descending);
-  return {ops::gather(x, order, dim), order};
-}
-
-Value argsort(const Value& x, int64_t dim, bool descending) { return order_of("argsort", x, dim, descending); }
-
-std::pair<Value, Value> topk(const Value& x, int64_t k, int64_t dim, bool largest, bool) {
-  const int64_t size = x.rank() == 0 ? 1 : x.shape()[normalize_axis(dim, x.rank(), "topk")];
-  SLUICE_CHECK_KIND(kRuntime, k >= 0 && k <= size,
-                    "topk: selected index k out of range: k is {}; must be between 0 and {}", k, size);
-  const Value order = order_of("topk", x, dim, largest);
-  const Value chosen = x.rank() == 0 ? order : Value(Tensor(ops::narrow(order, dim, 0, k)).contiguous());
-  return {ops::gather(x, chosen, dim), chosen};
 }
 
 Value one_hot(const Value& index, int64_t num_classes) {
@@ -167,15 +100,15 @@ Value one_hot(const Value& index, int64_t num_classes) {
 
 void add_memory_forms(std::vector<Form>& forms) {
   forms.push_back({.doc = "A copy in memory of its own; differentiable. torch.clone.",
-                   .overloads = {overload("clone(Tensor input) -> Tensor",
-                                          [](const Value& x) -> Value { return Tensor(x).clone(); })}});
+                   .overloads = {overload("clone(Tensor input, *, str? memory_format=None) -> Tensor", &clone)}});
   forms.push_back({.doc = "The same memory without history. torch.detach.",
                    .overloads = {overload("detach(Tensor input) -> Tensor",
                                           [](const Value& x) -> Value { return Tensor(x).detach(); })},
                    .sharing = Sharing::kView});
   forms.push_back({.doc = "The same values, contiguous; itself where it is. torch.Tensor.contiguous.",
-                   .overloads = {overload("contiguous(Tensor input) -> Tensor",
-                                          [](const Value& x) -> Value { return Tensor(x).contiguous(); })},
+                   .overloads = {overload(
+                       "contiguous(Tensor input, *, str memory_format=\"contiguous_format\") -> Tensor",
+                       [](const Value& x, const std::string& format) { return in_format("contiguous", x, format); })},
                    .function = false,
                    .sharing = Sharing::kItself});
   forms.push_back({.doc = "The same memory in another shape, of which one dim may be -1. torch.Tensor.view.",
@@ -187,6 +120,13 @@ void add_memory_forms(std::vector<Form>& forms) {
                    .overloads = {overload("view_as(Tensor input, Tensor other) -> Tensor", &view_as)},
                    .function = false,
                    .sharing = Sharing::kView});
+  forms.push_back(
+      {.doc = "A view of its memory with these sizes and strides, from an offset on. torch.as_strided.",
+       .overloads = {overload("as_strided(Tensor input, int[] size, int[] stride, int? storage_offset=None) "
+                              "-> Tensor",
+                              &as_strided)},
+       .in_place = true,
+       .sharing = Sharing::kView});
   const auto count = [](const Value& x) { return numel(x.shape()); };
   forms.push_back(
       {.doc = "The number of elements. torch.numel.", .overloads = {overload("numel(Tensor input) -> int", count)}});
@@ -222,39 +162,6 @@ void add_data_forms(std::vector<Form>& forms) {
                               "equal_nan=False) -> bool",
                               &allclose)}});
   forms.push_back(
-      {.doc = "input where condition, else other; of the condition alone, the indices where it holds. torch.where.",
-       .overloads = {overload("where(Tensor condition, Operand input, Operand other) -> Tensor", &where),
-                     overload("where(Tensor condition) -> Tensor[]", &nonzero_columns)},
-       .method = false});
-  forms.push_back({.doc = "Indices of the elements that are not zero, a row each or, as_tuple, a tensor per dim. "
-                          "torch.nonzero.",
-                   .overloads = {overload("nonzero(Tensor input, *, bool as_tuple=False) -> Tensor", &nonzero)}});
-  forms.push_back({.doc = "The elements where mask holds, both broadcast, as a vector. torch.masked_select.",
-                   .overloads = {overload("masked_select(Tensor input, Tensor mask) -> Tensor", &masked_select)}});
-  const auto sort_stably = [](const Value& x, const std::optional<bool>&, int64_t dim, bool descending) {
-    return sort(x, dim, descending);
-  };
-  forms.push_back(
-      {.doc = "Sorted along a dim, and where the elements were; stable, NaN is the largest. torch.sort.",
-       .overloads = {
-           overload("sort(Tensor input, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)", &sort),
-           overload("sort(Tensor input, *, bool? stable, int dim=-1, bool descending=False) -> (Tensor values, "
-                    "Tensor indices)",
-                    sort_stably)}});
-  const auto argsort_stably = [](const Value& x, bool, int64_t dim, bool descending) {
-    return argsort(x, dim, descending);
-  };
-  forms.push_back(
-      {.doc = "Where the elements of a sorted dim were; stable. torch.argsort.",
-       .overloads = {overload("argsort(Tensor input, int dim=-1, bool descending=False) -> Tensor", &argsort),
-                     overload("argsort(Tensor input, *, bool stable, int dim=-1, bool descending=False) -> Tensor",
-                              argsort_stably)}});
-  forms.push_back(
-      {.doc = "The k largest (or smallest) along a dim, sorted, and where they were. torch.topk.",
-       .overloads = {overload("topk(Tensor input, int k, int dim=-1, bool largest=True, bool sorted=True) -> "
-                              "(Tensor values, Tensor indices)",
-                              &topk)}});
-  forms.push_back(
       {.doc = "index.shape + (num_classes,), int64; -1: as many as there are. F.one_hot.",
        .overloads = {overload("nn.functional.one_hot(Tensor input, int num_classes=-1) -> Tensor", &one_hot)}});
 }
@@ -268,6 +175,7 @@ const std::vector<Form>& tensor_forms() {
     add_casts(all);
     add_data_forms(all);
     for (Form& form : network_tensor_forms()) all.push_back(std::move(form));
+    add_data_dependent_forms(all);
     return all;
   }();
   return forms;

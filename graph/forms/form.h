@@ -82,7 +82,7 @@ struct Form {
   std::vector<Overload> overloads;
   std::vector<const char*> aliases = {};  // the same under other names: "absolute", "special.expit"
   // Where names without a module exist: as a function, as a method of the first parameter, as a method that writes into
-  // it (`add_`), as a function that writes into out=.
+  // it (`add_`; where the result is a view, the object becomes the view), as a function that writes into out=.
   bool function = true, method = true, in_place = false, out = false;
   const char* python_operator = nullptr;  // "add": x + y
   bool reflected = false;                 // y + x as well, and x += y where in_place

@@ -11,6 +11,7 @@
 #include "graph/ops/host.h"
 #include "graph/ops/indexing.h"
 #include "graph/ops/linalg.h"
+#include "graph/ops/lines.h"
 #include "graph/ops/losses.h"
 #include "graph/ops/matmul.h"
 #include "graph/ops/micro_batches.h"
@@ -22,6 +23,7 @@
 #include "graph/ops/reduction.h"
 #include "graph/ops/softmax.h"
 #include "graph/ops/special.h"
+#include "graph/ops/strided_view.h"
 
 namespace sluice {
 
@@ -36,6 +38,7 @@ const OpRegistry& builtin_ops() {
         ops::losses_ops(),     ops::embedding_ops(),     ops::optimizer_updates_ops(),
         ops::fused_ops(),      ops::micro_batches_ops(), ops::branches_ops(),
         ops::linalg_ops(),     ops::decomposition_ops(),
+        ops::lines_ops(),      ops::strided_view_ops(),
     };
     OpRegistry r;
     for (const auto& family :

@@ -22,5 +22,11 @@ std::vector<Form> activation_forms();
 std::vector<Form> loss_forms();
 std::vector<Form> distance_forms();
 std::vector<Form> spatial_forms();
+std::vector<Form> diagonal_forms();
+std::vector<Form> stacking_forms();
+std::vector<Form> product_forms();
+std::vector<Form> order_forms();
+std::vector<Form> statistics_forms();
+std::vector<Form> numeric_forms();
 
 }  // namespace sluice::ops

@@ -4,6 +4,7 @@
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
+#include "graph/ops/elementwise.h"
 #include "graph/ops/movement.h"
 
 namespace sluice::ops {
@@ -146,6 +147,16 @@ std::vector<Sample> scatter_samples() {
   return out;
 }
 
+std::vector<Sample> reduce_samples() {
+  std::vector<Sample> out;
+  for (const char* reduce : {"prod", "amax", "amin"})
+    for (Sample s : samples(false, true)) {
+      s.attrs.emplace_back(std::string(reduce));
+      out.push_back(s);
+    }
+  return out;
+}
+
 int64_t dim_of(const GradContext& c) { return attr<int64_t>(c.attrs, 0); }
 
 #define DIM_DOC " int64 or int32; an index outside [0, x.shape[dim]) is an error. "
@@ -193,6 +204,49 @@ const OpDef scatter_add_def{
     .sbp = scatter_add_sbp,
     .samples = samples(false, true)};
 
+// As torch: an extremum's gradient is shared evenly by x and the sources that equal it; a product's is that of the
+// product of the others, so zeros are left out of it one at a time.
+std::vector<Value> scatter_reduce_grad(const GradContext& c) {
+  const Value &x = c.inputs[0], &index = c.inputs[1], &src = c.inputs[2], &g = c.grad_outputs[0], &y = c.outputs[0];
+  const int64_t dim = dim_of(c);
+  const std::string& reduce = attr<std::string>(c.attrs, 1);
+  if (!is_floating(x.dtype())) return {Value(), Value(), Value()};
+  if (reduce != "prod") {
+    const Value x_is = cast(eq(x, y), x.dtype()), src_is = cast(eq(src, gather(y, index, dim)), x.dtype());
+    const Value share = div(g, scatter_add(x_is, index, src_is, dim));
+    return {c.needs[0] ? where(eq(x, y), share, 0.0) : Value(), Value(),
+            c.needs[2] ? where(eq(src, gather(y, index, dim)), gather(share, index, dim), 0.0) : Value()};
+  }
+  const Value safe_x = where(eq(x, 0), 1.0, x), no_src = eq(src, 0);
+  const Value zeros_there = gather(scatter_add(zeros_like(x), index, cast(no_src, x.dtype()), dim), index, dim);
+  const Value alone = logical_and(no_src, eq(zeros_there, 1));
+  const auto of_src = [&] {
+    const Value others = scatter_reduce(x, index, where(alone, 1.0, src), dim, reduce);
+    return where(alone, gather(mul(g, others), index, dim),
+                 div(gather(mul(g, y), index, dim), where(no_src, 1.0, src)));
+  };
+  return {c.needs[0] ? div(mul(g, scatter_reduce(safe_x, index, src, dim, reduce)), safe_x) : Value(), Value(),
+          c.needs[2] ? of_src() : Value()};
+}
+
+const OpDef scatter_reduce_def{
+    .name = "scatter_reduce",
+    .doc =
+        "x with out[index[i][j]][j] combined with src[i][j] for dim 0, and so on, by `reduce`: 'prod', 'amax' or "
+        "'amin'; src has the shape of index." DIM_DOC "torch.scatter_reduce.",
+    .inputs = {"x", "index", "src"},
+    .params = {{.name = "dim", .default_value = int64_t{0}, .required = true},
+               {.name = "reduce", .default_value = std::string("prod"), .required = true}},
+    .infer = [](Types in, Present present, const Attrs& attrs) -> std::vector<TensorType> {
+      const std::string& reduce = attr<std::string>(attrs, 1);
+      SLUICE_CHECK(reduce == "prod" || reduce == "amax" || reduce == "amin",
+                   "reduce: is '{}'; must be 'prod', 'amax' or 'amin'", reduce);
+      return infer_scatter(in, present, attrs);
+    },
+    .grad = scatter_reduce_grad,
+    .sbp = scatter_sbp,
+    .samples = reduce_samples()};
+
 const OpDef index_select_def{
     .name = "index_select",
     .doc = "The slices of x at index (n,) along `dim`." DIM_DOC "torch.index_select.",
@@ -220,7 +274,8 @@ const OpDef index_add_def{.name = "index_add",
 
 #undef DIM_DOC
 
-const OpDef* const kOps[] = {&gather_def, &scatter_def, &scatter_add_def, &index_select_def, &index_add_def};
+const OpDef* const kOps[] = {&gather_def,         &scatter_def,      &scatter_add_def,
+                             &scatter_reduce_def, &index_select_def, &index_add_def};
 
 }  // namespace
 
@@ -239,9 +294,9 @@ Value covered(const Value& src, const Value& index) {
   return slice(src, Ints(src.rank(), 0), index.shape().vec(), Ints(src.rank(), 1));
 }
 
-Value scattered(const OpDef& op, const Value& x, const Value& index, const Value& src, int64_t dim) {
+Value scattered(const OpDef& op, const Value& x, const Value& index, const Value& src, Attrs attrs) {
   const Value places = line(index);
-  return reshape(call1(op, {line(x), places, covered(line(src), places)}, {dim}), x.shape().vec());
+  return reshape(call1(op, {line(x), places, covered(line(src), places)}, std::move(attrs)), x.shape().vec());
 }
 
 }  // namespace
@@ -250,10 +305,13 @@ Value gather(const Value& x, const Value& index, int64_t dim) {
   return reshape(call1(gather_def, {line(x), line(index)}, {dim}), index.shape().vec());
 }
 Value scatter(const Value& x, const Value& index, const Value& src, int64_t dim) {
-  return scattered(scatter_def, x, index, src, dim);
+  return scattered(scatter_def, x, index, src, {dim});
 }
 Value scatter_add(const Value& x, const Value& index, const Value& src, int64_t dim) {
-  return scattered(scatter_add_def, x, index, src, dim);
+  return scattered(scatter_add_def, x, index, src, {dim});
+}
+Value scatter_reduce(const Value& x, const Value& index, const Value& src, int64_t dim, const std::string& reduce) {
+  return scattered(scatter_reduce_def, x, index, src, {dim, reduce});
 }
 Value index_select(const Value& x, const Value& index, int64_t dim) {
   SLUICE_CHECK(x.rank() > 0 || numel(index.shape()) == 1,

@@ -2,6 +2,7 @@
 // Reading and writing at integer indices (int64 or int32), as in torch. An index outside the axis is an error of the
 // kernel that names it.
 #include <span>
+#include <string>
 
 #include "graph/op_def.h"
 
@@ -10,6 +11,8 @@ namespace sluice::ops {
 Value gather(const Value& x, const Value& index, int64_t dim);
 Value scatter(const Value& x, const Value& index, const Value& src, int64_t dim);  // repeated index: the last wins
 Value scatter_add(const Value& x, const Value& index, const Value& src, int64_t dim);
+// reduce: "prod", "amax" or "amin"; x takes part.
+Value scatter_reduce(const Value& x, const Value& index, const Value& src, int64_t dim, const std::string& reduce);
 Value index_select(const Value& x, const Value& index, int64_t dim);  // index of rank 1
 Value index_add(const Value& x, const Value& index, const Value& src, int64_t dim);
 Value take_along(const Value& x, const Value& index, int64_t dim);  // gather with broadcast indices

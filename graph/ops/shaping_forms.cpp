@@ -153,19 +153,24 @@ void add_views(std::vector<Form>& forms) {
   view("Without dims of size 1, all or those named: a view. torch.squeeze.",
        {overload("squeeze(Tensor input) -> Tensor", &squeeze_all),
         overload("squeeze(Tensor input, int[1] dim) -> Tensor", &squeeze_dims)});
+  forms.back().in_place = true;
   view("With a dim of size 1 at `dim`: a view. torch.unsqueeze.",
        {overload("unsqueeze(Tensor input, int dim) -> Tensor", &unsqueeze)});
+  forms.back().in_place = true;
   view("The dims from start_dim to end_dim as one; itself where that is one. torch.flatten.",
        {overload("flatten(Tensor input, int start_dim=0, int end_dim=-1) -> Tensor", &flatten)});
   forms.back().sharing = Sharing::kItself;
   view("Two dims exchanged: a view. torch.transpose.",
        {overload("transpose(Tensor input, int dim0, int dim1) -> Tensor", &transpose)}, {"swapdims"});
+  forms.back().in_place = true;
   view("Two dims exchanged: a view. torch.swapaxes.",
        {overload("swapaxes(Tensor input, int axis0, int axis1) -> Tensor", &transpose)});
+  forms.back().in_place = true;
   view("Dims moved to other places: a view. torch.movedim.",
        {overload("movedim(Tensor input, int[1] source, int[1] destination) -> Tensor", &movedims)}, {"moveaxis"});
   view("A matrix transposed; vectors and single elements as they are. torch.t.",
        {overload("t(Tensor input) -> Tensor", &transposed)});
+  forms.back().in_place = true;
   view("One dim as several: a view. torch.unflatten.",
        {overload("unflatten(Tensor input, int dim, int[] sizes) -> Tensor", &unflatten)});
   view("`length` entries of a dim from `start` on: a view. torch.narrow.",

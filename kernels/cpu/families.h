@@ -13,6 +13,7 @@ void add_branch_kernels(KernelTable& table);       // case, esac
 void add_reduction_kernels(KernelTable& table);
 void add_movement_kernels(KernelTable& table);
 void add_indexing_kernels(KernelTable& table);
+void add_line_kernels(KernelTable& table);
 void add_creation_kernels(KernelTable& table);
 void add_random_kernels(KernelTable& table);
 void add_host_kernels(KernelTable& table);

@@ -1,5 +1,5 @@
-// gather, scatter, scatter_add, index_select, index_add. Additions to one element happen in the order of the index, on
-// one thread, so results are the same on every run.
+// gather, scatter, scatter_add, scatter_reduce, index_select, index_add. Writes to one element happen in the order of
+// the index, on one thread, so results are the same on every run.
 #include <algorithm>
 #include <cstring>
 
@@ -66,9 +66,16 @@ class Indices {
   std::unique_ptr<LoopNest> nest_;
 };
 
-// How elements of one dtype are added: through tiles of the type computed in.
+enum class Combine : uint8_t { kSum, kProduct, kMaximum, kMinimum };
+
+Combine combine_of(const std::string& reduce) {
+  return reduce == "prod" ? Combine::kProduct : reduce == "amax" ? Combine::kMaximum : Combine::kMinimum;
+}
+
+// How elements of one dtype are added to others, or otherwise combined: through tiles of the type computed in.
 struct Adder {
-  explicit Adder(DType dtype) : tile(tile_type(dtype)), load(tile_load(dtype, tile)), store(tile_store(tile, dtype)) {}
+  explicit Adder(DType dtype, Combine how = Combine::kSum)
+      : tile(tile_type(dtype)), load(tile_load(dtype, tile)), store(tile_store(tile, dtype)), combine(how) {}
 
   // to[i * to_step] += from[i * from_step].
   void add(const void* from, int64_t from_step, void* to, int64_t to_step, int64_t n, size_t size) const {
@@ -79,12 +86,28 @@ struct Adder {
       load(into, to_step, a, m);
       load(static_cast<const char*>(from) + at * from_step * static_cast<int64_t>(size), from_step, b, m);
       if (tile == TileType::kFloat)
-        sum<float>(a, b, m);
+        combined<float>(a, b, m);
       else if (tile == TileType::kDouble)
-        sum<double>(a, b, m);
+        combined<double>(a, b, m);
+      else if (combine == Combine::kSum || combine == Combine::kProduct)
+        combined<uint64_t>(a, b, m);
       else
-        sum<uint64_t>(a, b, m);
+        combined<int64_t>(a, b, m);
       store(a, into, to_step, m);
+    }
+  }
+
+  template <class T>
+  void combined(void* into, const void* x, int64_t n) const {
+    if (combine == Combine::kSum) return sum<T>(into, x, n);
+    T* y = static_cast<T*>(into);
+    for (int64_t i = 0; i < n; ++i) {
+      const T v = static_cast<const T*>(x)[i];
+      const bool nan = y[i] != y[i];
+      if (combine == Combine::kProduct)
+        y[i] *= v;
+      else if (!nan && (v != v || (combine == Combine::kMaximum ? v > y[i] : v < y[i])))
+        y[i] = v;
     }
   }
 
@@ -97,6 +120,7 @@ struct Adder {
   TileType tile;
   LoadFn load;
   StoreFn store;
+  Combine combine;
 };
 
 Strides without(Strides strides, int dim) {
@@ -116,14 +140,14 @@ void copy_one(void* to, const void* from, size_t size) {
 // Every element has its own index: operands are walked together, without their stride along `dim` on the indexed side.
 class Elements final : public PreparedKernel {
  public:
-  enum class Mode { kGather, kScatter, kScatterAdd };
+  enum class Mode { kGather, kScatter, kCombine };
 
-  Elements(const plan::KernelQuery& q, Mode mode, int threads)
+  Elements(const plan::KernelQuery& q, Mode mode, Combine combine, int threads)
       : mode_(mode),
         dim_(axis_of(q)),
         indices_(q, dim_),
         size_(dtype_size(q.outputs[0].dtype)),
-        adder_(q.outputs[0].dtype),
+        adder_(q.outputs[0].dtype, combine),
         step_(indexed(q).strides[dim_]),
         threads_(threads),
         base_(q.inputs[0].shape, q.inputs[0].strides, q.outputs[0].strides, size_),
@@ -351,7 +375,9 @@ void add_indexing_kernels(KernelTable& table) {
   };
   const auto elements = [](Elements::Mode mode) -> PrepareFn {
     return [mode](const plan::KernelQuery& q, const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
-      return std::make_unique<Elements>(q, mode, context.threads);
+      const Combine how =
+          q.op == "scatter_reduce" ? combine_of(get_attr<std::string>(q.attrs, "reduce")) : Combine::kSum;
+      return std::make_unique<Elements>(q, mode, how, context.threads);
     };
   };
   const auto slices = [](bool adds) -> PrepareFn {
@@ -361,7 +387,8 @@ void add_indexing_kernels(KernelTable& table) {
   };
   add("gather", 2, elements(Elements::Mode::kGather));
   add("scatter", 3, elements(Elements::Mode::kScatter));
-  add("scatter_add", 3, elements(Elements::Mode::kScatterAdd));
+  add("scatter_add", 3, elements(Elements::Mode::kCombine));
+  add("scatter_reduce", 3, elements(Elements::Mode::kCombine));
   add("index_select", 2, slices(false));
   add("index_add", 3, slices(true));
 }

@@ -13,24 +13,45 @@ from sluice._C import CancelledError, EndOfData, Error, SharedArenas
 from sluice._dim import Dim
 from sluice._size import Size
 from sluice._device import device, register_quota, stream
-from sluice._creation import (arange, as_tensor, bernoulli, default_generator, empty, empty_like, eye, from_dlpack, from_numpy,
+from sluice._creation import (arange, as_tensor, bernoulli, default_generator, empty, empty_like, empty_strided, eye, from_dlpack, from_numpy,
                               frombuffer, full, full_like, get_default_dtype, initial_seed, linspace, manual_seed, normal, ones,
                               ones_like, rand, rand_like, randint, randn, randn_like, randperm, set_default_dtype, tensor, to_dlpack,
                               zeros, zeros_like)
 from sluice._creation import numpy as _numpy
-from sluice import _pickling, _tensor_methods, sbp
+from sluice._memory_format import strided
+from sluice import _pickling, _tensor_methods, _tensor_state, sbp
 from sluice._global import placement
+from sluice._dtypes import TENSOR_CLASSES as _TENSOR_CLASSES
+from sluice._dtypes import can_cast, finfo, iinfo, result_type, set_default_tensor_type
+from sluice._memory_format import (channels_last, channels_last_3d, contiguous_format, layout, memory_format, preserve_format,
+                                   strided)
 from sluice._precision import get_float32_matmul_precision, set_float32_matmul_precision
 from sluice._C.fn import *  # noqa: F401,F403
 from sluice._cond import cond
-from sluice._functions import broadcast_shapes, get_num_threads, is_tensor, set_num_threads
+from sluice._distributions import binomial, poisson, randint_like
+from sluice._functions import broadcast_shapes, get_num_threads, is_storage, is_tensor, set_num_threads, typename
+from sluice._in_place import FUNCTIONS as _IN_PLACE
+from sluice._numerics import gradient, histogram, logspace, tensordot, tril_indices, triu_indices, unravel_index
+from sluice._numerics import range_ as range  # noqa: A001,A004
+from sluice._oneflow import (batch_gather, broadcast_like, cast, convert_oneflow_dtype_to_numpy_dtype, gather_nd, in_top_k, new_empty,
+                             new_full, new_ones, new_zeros, quick_gelu, roc_auc_score, scatter_nd, slice_update, square_relu,
+                             tensor_scatter_nd_update, unsorted_batch_segment_sum)
+from sluice._oneflow import slice_ as slice  # noqa: A001,A004
+from sluice._printing import get_printoptions, set_printoptions
+from sluice._tensor_state import QUESTIONS as _QUESTIONS
+from sluice._tensor_state import imag
 from sluice.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 
 __version__ = _C.__version__
 
 float, double, half, long, int, short = float32, float64, float16, int64, int32, int16  # noqa: A001
 inf, nan, pi = _math.inf, _math.nan, _math.pi
-FloatTensor = Tensor
+globals().update(_TENSOR_CLASSES)
+globals().update(_IN_PLACE)
+globals().update(_QUESTIONS)
+char, e, newaxis, dtypes = int8, _math.e, None, _C.dtypes
+multinomial = Tensor.multinomial
+contiguous, expand, view = Tensor.contiguous, Tensor.expand, Tensor.view  # OneFlow's
 
 # Imported when they are first used.
 _MODULES = {"amp", "backends", "cuda", "distributed", "distributions", "errors", "func", "info", "linalg", "mock_torch", "multiprocessing", "nn", "optim", "return_types",

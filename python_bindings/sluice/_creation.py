@@ -150,6 +150,18 @@ def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     return _finish(fn.empty(sizes_of(size), dtype or get_default_dtype()), device, requires_grad)
 
 
+def empty_strided(size: Any, stride: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Of any contents, with these strides in memory of its own; torch.empty_strided."""
+    size, stride = sizes_of((size,)), sizes_of((stride,))
+    if len(size) != len(stride):
+        raise _C.RuntimeError(f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})")
+    if any(n < 0 for n in (*size, *stride)):
+        raise _C.RuntimeError(f"empty_strided: sizes and strides must not be negative: got {size} and {stride}")
+    extent = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride))
+    t = fn.empty((extent,), dtype or get_default_dtype())
+    return _finish(fn.as_strided(t, size, stride).detach(), device, requires_grad)
+
+
 def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     return _finish(fn.full(sizes_of(size), 0.0, dtype or get_default_dtype()), device, requires_grad)
 

@@ -35,3 +35,16 @@ def set_num_threads(threads: int) -> None:
 
 def get_num_threads() -> int:
     return _C.get_num_threads()
+
+
+def is_storage(obj: Any) -> bool:
+    """Whether it is a storage of torch's; tensors' memory is no object here."""
+    return False
+
+
+def typename(obj: Any) -> str:
+    """The class of an object with its module, or 'torch.FloatTensor' of a tensor; torch.typename."""
+    if isinstance(obj, Tensor):
+        return obj.type()
+    cls = obj if isinstance(obj, type) else type(obj)
+    return cls.__qualname__ if cls.__module__ in ("", "builtins") else f"{cls.__module__}.{cls.__qualname__}"

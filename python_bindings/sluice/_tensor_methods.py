@@ -24,7 +24,6 @@ Tensor.shape = property(lambda self: Size(self._shape))
 Tensor.device = property(lambda self: _short_device(self._device))
 Tensor.is_cpu = property(lambda self: self._device == "cpu:0")
 Tensor.is_cuda = property(lambda self: self._device.startswith("cuda"))
-Tensor.layout = "strided"
 Tensor.itemsize = property(lambda self: self.dtype.itemsize)
 Tensor.nbytes = property(lambda self: self.numel() * self.dtype.itemsize)
 Tensor.T = property(lambda self: self.permute(*reversed(range(self.ndim))))
@@ -110,43 +109,14 @@ def __array__(self, dtype=None, copy=None) -> numpy.ndarray:
     return array.copy() if copy else array
 
 
-def _format(self) -> str:
-    if self._traced:
-        return f"tensor(..., size={tuple(self._shape)}, dtype={self.dtype}, traced)"
-    data = (self._to_local() if self._global else self.detach()).cpu()
-    np = sluice._numpy()
-    array = (data.float() if self.dtype is sluice.bfloat16 else data).numpy()
-    whole = array.dtype.kind == "f" and bool((array == np.round(array))[np.isfinite(array)].all())
-    with np.printoptions(precision=4, threshold=1000, edgeitems=3, linewidth=80, suppress=_plain(np, array),
-                         floatmode="maxprec" if whole else "fixed"):
-        text = np.array2string(array, separator=", ", prefix="tensor(")
-    suffix = []
-    if self.dtype not in (sluice.float32, sluice.int64, sluice.bool):
-        suffix.append(f"dtype={self.dtype}")
-    if not self.is_cpu:
-        suffix.append(f"device='{self.device}'")
-    if self.numel() == 0 and self.ndim != 1:
-        suffix.append(f"size={tuple(self._shape)}")
-    if self._is_component:
-        suffix.append(f"size={tuple(self._shape)}")
-    if self._global:
-        suffix.append(f"placement={self.placement!r}, sbp={self.sbp!r}")
-    if self.grad_fn is not None:
-        suffix.append(f"grad_fn=<{self.grad_fn.name()}>")
-    elif self.requires_grad:
-        suffix.append("requires_grad=True")
-    return "tensor(" + ", ".join([text, *suffix]) + ")"
+def _text(self) -> str:
+    from sluice._printing import tensor_text
+
+    return tensor_text(self)
 
 
-def _plain(np, array):
-    flat = array.reshape(-1)
-    finite = np.abs(flat[np.isfinite(flat)]) if array.dtype.kind == "f" else flat[:0]
-    nonzero = finite[finite != 0] if finite.size else finite
-    return nonzero.size == 0 or (nonzero.max() < 1e8 and nonzero.min() >= 1e-4 and nonzero.max() / nonzero.min() < 1e3)
-
-
-Tensor.__repr__ = _format
-Tensor.__str__ = _format
+Tensor.__repr__ = _text
+Tensor.__str__ = _text
 
 # Conversions
 
@@ -189,8 +159,10 @@ def cpu(self):
     return self.to("cpu")
 
 
-def _type(self, dtype=None) -> Any:
-    return str(self.dtype) if dtype is None else self.to(dtype)
+def _type(self, dtype=None, non_blocking=False) -> Any:
+    from sluice._dtypes import dtype_of_type, type_name
+
+    return type_name(self) if dtype is None else self.to(dtype_of_type(dtype))
 
 
 Tensor.type = _type  # as a global of this module it would hide the builtin

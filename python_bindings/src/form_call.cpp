@@ -123,8 +123,25 @@ PyObject* call_with_out(const BoundForm& form, const BoundOverload& overload, Fo
   return write_outs(form, out, result);
 }
 
+// x.t_(): the object becomes the view.
+void become_view(const BoundForm& form, const BoundOverload& overload, FormArgs& args, Tensor* self) {
+  const Tensor old = *self;
+  const bool leaf = old.requires_grad() && old.is_leaf();
+  SLUICE_CHECK_KIND(kRuntime, !leaf || !grad_enabled(),
+                    "{}: a leaf Variable that requires grad is being used in an in-place operation; do it under "
+                    "no_grad()",
+                    form.name);
+  Value view = std::get<Value>(overload.overload->function(args));
+  if (view.impl() == old.impl()) return;
+  *self = Tensor(std::move(view));
+  if (leaf) self->set_requires_grad(true);
+}
+
 PyObject* call_in_place(const BoundForm& form, const BoundOverload& overload, FormArgs& args, PyObject* self) {
-  {
+  if (form.sharing == Sharing::kView) {
+    const Running running(args);
+    become_view(form, overload, args, nb::inst_ptr<Tensor>(self));
+  } else {
     const Running running(args);
     const Value target = *tensor_in(args[0]);
     update_in_place(target, [&](const Value& old) {

@@ -16,6 +16,13 @@
 namespace sluice::python {
 namespace {
 
+// The strides of dims of more than one element are these.
+bool same_layout(const TensorSpec& spec, const Strides& strides) {
+  for (int i = 0; i < spec.shape.rank(); ++i)
+    if (spec.shape[i] > 1 && spec.strides[i] != strides[i]) return false;
+  return true;
+}
+
 nb::object item(const Tensor& t) {
   if (t.traced()) {
     const SourceLocation line = CallFixes::line();
@@ -206,6 +213,11 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
   nb::class_<Tensor> t(m, "Tensor", nb::dynamic_attr(), nb::is_weak_referenceable(), nb::type_slots(buffer_slots()),
                        "A multi-dimensional array; see torch.Tensor.");
   t.def("__init__", [](Tensor* self, const Value& other) { new (self) Tensor(other); })
+      .def("__init__",
+           [](Tensor* self, const nb::args& args, const nb::kwargs& kwargs) {  // torch.Tensor(2, 3), torch.Tensor([1])
+             const nb::object made = nb::module_::import_("sluice._dtypes").attr("new_tensor")(*args, **kwargs);
+             new (self) Tensor(nb::cast<Value>(made));
+           })
       .def_prop_ro("_shape", [](const Tensor& t) { return t.shape(); })
       .def_prop_ro("dtype", [](const Tensor& t) { return t.dtype(); })
       .def_prop_ro("_device", [](const Tensor& t) { return t.device().str(); })
@@ -222,11 +234,19 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
              const auto* eager = dynamic_cast<const EagerImpl*>(t.impl());
              return eager ? eager->offset() : 0;
            })
-      .def("is_contiguous",
-           [](const Tensor& t) {
-             strides_told(t);
-             return t.is_contiguous();
-           })
+      .def(
+          "is_contiguous",
+          [](const Tensor& t, const std::string& format) {
+            strides_told(t);
+            if (format == "contiguous_format") return t.is_contiguous();
+            const int rank = format == "channels_last" ? 4 : 5;
+            SLUICE_CHECK(rank == 4 || format == "channels_last_3d",
+                         "is_contiguous: memory_format is '{}'; must be contiguous_format, channels_last or "
+                         "channels_last_3d",
+                         format);
+            return t.rank() == rank && same_layout(t.spec(), channels_last_strides(t.shape()));
+          },
+          nb::arg("memory_format") = "contiguous_format")
       .def("_is_view", &Tensor::is_view)
       .def_prop_ro("_traced", &Tensor::traced)
       .def_prop_ro("_version", [](const Tensor& t) { return t.impl()->version(); })

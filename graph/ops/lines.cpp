@@ -1,0 +1,198 @@
+#include "graph/ops/lines.h"
+
+#include "graph/executor.h"
+#include "graph/ops/common.h"
+#include "graph/ops/comparison.h"
+#include "graph/ops/creation.h"
+#include "graph/ops/elementwise.h"
+#include "graph/ops/indexing.h"
+#include "graph/ops/movement.h"
+#include "graph/ops/shaping.h"
+
+namespace sluice::ops {
+namespace {
+
+using Values = std::vector<Value>;
+
+// Lines lie whole on a device: every other axis may be split.
+std::vector<SbpRow> lines_sbp(Types in, const Attrs& attrs) {
+  std::vector<SbpRow> rows = broadcast_sbp(in, attrs);
+  const int rank = in[0].shape.rank(), dim = normalize_axis(attr<int64_t>(attrs, 0), rank, "dim");
+  for (int i = 0; i < rank; ++i)
+    if (i != dim) rows.push_back(row_of(std::vector(in.size(), Sbp::split(i)), Sbp::split(i)));
+  return rows;
+}
+
+std::vector<TensorType> infer_index(Types in, Present, const Attrs& attrs) {
+  SLUICE_CHECK(in[0].shape.rank() > 0, "x: has rank 0; must have an axis");
+  normalize_axis(attr<int64_t>(attrs, 0), in[0].shape.rank(), "dim");
+  return {{DType::kInt64, in[0].shape}};
+}
+
+Values no_gradient(const GradContext&) { return {Value()}; }
+
+std::vector<Param> of_dim() { return {{.name = "dim", .default_value = int64_t{0}, .required = true}}; }
+
+std::vector<Sample> samples(size_t inputs, bool directed) {
+  std::vector<Sample> out;
+  const auto add = [&](const Shape& shape, int64_t dim, DType dtype = DType::kFloat32) {
+    const double bound = is_floating(dtype) ? 1 : 9;
+    const SampleInput x{.shape = shape, .dtype = dtype, .low = -bound, .high = bound};
+    Attrs attrs = {dim};
+    if (directed) attrs.emplace_back(out.size() % 2 == 1);
+    out.push_back({.inputs = std::vector(inputs, x), .attrs = attrs});
+  };
+  add({7}, 0);
+  add({3, 4}, 0);
+  add({3, 4}, 1);
+  add({2, 3, 4}, -2);
+  add({3, 5}, 1, DType::kInt32);
+  add({1}, 0);
+  add({0, 3}, 0);
+  add({2, 0}, 0);
+  return out;
+}
+
+const OpDef argsort_def{
+    .name = "argsort",
+    .doc =
+        "Where the elements of a line along `dim`, once sorted, were: int64, stable; NaN is the largest. "
+        "torch.argsort(stable=True).",
+    .inputs = {"x"},
+    .params = {{.name = "dim", .default_value = int64_t{0}, .required = true},
+               {.name = "descending", .default_value = false}},
+    .infer = infer_index,
+    .grad = no_gradient,
+    .sbp = lines_sbp,
+    .samples = samples(1, true)};
+
+const OpDef running_argmax_def{
+    .name = "running_argmax",
+    .doc =
+        "Where the maximum of the elements up to each one along `dim` is: int64; the last of equal ones, and of NaN. "
+        "torch.cummax's indices.",
+    .inputs = {"x"},
+    .params = of_dim(),
+    .infer = infer_index,
+    .grad = no_gradient,
+    .sbp = lines_sbp,
+    .samples = samples(1, false)};
+
+const OpDef running_argmin_def{
+    .name = "running_argmin",
+    .doc =
+        "Where the minimum of the elements up to each one along `dim` is: int64; the last of equal ones, and of NaN. "
+        "torch.cummin's indices.",
+    .inputs = {"x"},
+    .params = of_dim(),
+    .infer = infer_index,
+    .grad = no_gradient,
+    .sbp = lines_sbp,
+    .samples = samples(1, false)};
+
+// The lines moved on by one element, with 0 in front.
+Value delayed(const Value& x, int axis) {
+  Ints low(x.rank(), 0);
+  low[axis] = 1;
+  return pad(narrow(x, axis, 0, x.shape()[axis] - 1), low, Ints(x.rank(), 0));
+}
+
+const OpDef linear_recurrence_def{
+    .name = "linear_recurrence",
+    .doc =
+        "y[0] = b[0], y[i] = a[i] * y[i - 1] + b[i] along `dim`: what torch.cumsum and cumprod are special cases of. "
+        "a and b have one shape and dtype.",
+    .inputs = {"a", "b"},
+    .params = of_dim(),
+    .infer = [](Types in, Present, const Attrs& attrs) -> std::vector<TensorType> {
+      check_same_dtype(in, "inputs");
+      SLUICE_CHECK(in[0].shape == in[1].shape, "inputs: shapes are {} and {}; they must be equal", in[0].shape.str(),
+                   in[1].shape.str());
+      SLUICE_CHECK(in[0].dtype != DType::kBool, "inputs: dtype is bool; must be of numbers");
+      SLUICE_CHECK(in[0].shape.rank() > 0, "inputs: have rank 0; must have an axis");
+      normalize_axis(attr<int64_t>(attrs, 0), in[0].shape.rank(), "dim");
+      return {in[0]};
+    },
+    .grad = [](const GradContext& c) -> Values {
+      const Value &a = c.inputs[0], &g = c.grad_outputs[0];
+      if (!is_floating(a.dtype())) return {Value(), Value()};
+      if (numel(a.shape()) == 0) return {zeros_like(a), zeros_like(a)};
+      // The same recurrence from the end on: of_b[i] = g[i] + a[i + 1] * of_b[i + 1].
+      const int axis = normalize_axis(attr<int64_t>(c.attrs, 0), a.rank(), "dim");
+      const Ints line{axis};
+      const Value of_b = flip(linear_recurrence(delayed(flip(a, line), axis), flip(g, line), axis), line);
+      return {c.needs[0] ? mul(of_b, delayed(c.outputs[0], axis)) : Value(), of_b};
+    },
+    .sbp =
+        [](Types in, const Attrs& attrs) {
+          std::vector<SbpRow> rows = lines_sbp(in, attrs);
+          rows.push_back(row_of({Sbp::broadcast(), Sbp::partial_sum()}, Sbp::partial_sum()));
+          return rows;
+        },
+    .samples = samples(2, false)};
+
+const OpDef* const kOps[] = {&argsort_def, &running_argmax_def, &running_argmin_def, &linear_recurrence_def};
+
+// f of x as a tensor with axes, in x's shape.
+template <class F>
+Value of_lines(const Value& x, F f) {
+  return x.rank() > 0 ? f(x) : reshape(f(reshape(x, {1})), {});
+}
+
+// As torch: the extremum of nothing is nothing.
+std::pair<Value, Value> running_extremum(const char* name, const Value& x, int64_t dim,
+                                         Value (*at)(const Value&, int64_t)) {
+  normalize_axis(dim, x.rank(), name);
+  const Value index = at(x, dim);
+  return {gather(x, index, dim), index};
+}
+
+}  // namespace
+
+std::span<const OpDef* const> lines_ops() { return kOps; }
+
+Value argsort(const Value& x, int64_t dim, bool descending) {
+  return of_lines(x, [&](const Value& v) { return call1(argsort_def, {v}, {dim, descending}); });
+}
+Value running_argmax(const Value& x, int64_t dim) {
+  return of_lines(x, [&](const Value& v) { return call1(running_argmax_def, {v}, {dim}); });
+}
+Value running_argmin(const Value& x, int64_t dim) {
+  return of_lines(x, [&](const Value& v) { return call1(running_argmin_def, {v}, {dim}); });
+}
+Value linear_recurrence(const Value& a, const Value& b, int64_t dim) {
+  return call1(linear_recurrence_def, {a, b}, {dim});
+}
+
+Value cumprod(const Value& input, int64_t dim) {
+  const Value x = is_floating(input.dtype()) ? input : cast(input, DType::kInt64);
+  const int axis = normalize_axis(dim, x.rank(), "cumprod");
+  if (x.rank() == 0 || numel(x.shape()) == 0) return x;
+  Ints high(x.rank(), 0);
+  high[axis] = x.shape()[axis] - 1;
+  return linear_recurrence(x, pad(narrow(x, axis, 0, 1), Ints(x.rank(), 0), high), axis);
+}
+
+std::pair<Value, Value> cummax(const Value& x, int64_t dim) {
+  return running_extremum("cummax", x, dim, &running_argmax);
+}
+std::pair<Value, Value> cummin(const Value& x, int64_t dim) {
+  return running_extremum("cummin", x, dim, &running_argmin);
+}
+
+Value logcumsumexp(const Value& input, int64_t dim) {
+  const int axis = normalize_axis(dim, input.rank(), "logcumsumexp");
+  SLUICE_CHECK_KIND(kUnsupported, is_floating(input.dtype()),
+                    "logcumsumexp: not implemented for {}; the input must be floating", dtype_name(input.dtype()));
+  if (input.rank() == 0 || numel(input.shape()) == 0) return input;
+  // Of 16-bit floats in float32: sums of them lose too much.
+  const Value x = cast(input, input.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+  // Sums are kept relative to the maximum so far, m: s[i] = s[i - 1] * exp(m[i - 1] - m[i]) + exp(x[i] - m[i]). Any
+  // finite m gives the same result, so no gradient flows through it.
+  const Value top = current_executor().detach(cummax(x, axis).first);
+  const Value m = where(isfinite(top), top, 0.0);
+  const Value sums = linear_recurrence(exp(sub(delayed(m, axis), m)), exp(sub(x, m)), axis);
+  return cast(add(log(sums), m), input.dtype());
+}
+
+}  // namespace sluice::ops

@@ -1,0 +1,169 @@
+// Torch's spelling of elementwise functions that are made of others: floats taken apart, NaN replaced, other names.
+#include <cmath>
+#include <limits>
+
+#include "graph/ops/activation.h"
+#include "graph/ops/comparison.h"
+#include "graph/ops/creation.h"
+#include "graph/ops/elementwise.h"
+#include "graph/ops/forms.h"
+#include "graph/ops/indexing.h"
+#include "graph/ops/movement.h"
+#include "graph/ops/reduction.h"
+#include "graph/ops/shaping.h"
+
+namespace sluice::ops {
+namespace {
+
+Operand wide(const Operand& x) {
+  return x.is_number() ? Operand(x.number()) : Operand(cast(x.value(), DType::kFloat64));
+}
+
+// In float64, whatever the operands are.
+Value float_power(const Operand& base, const Operand& exponent) { return pow(wide(base), wide(exponent)); }
+
+double largest(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16: return 65504;
+    case DType::kBFloat16: return 3.38953138925153547590470800371487867e38;
+    case DType::kFloat32: return std::numeric_limits<float>::max();
+    default: return std::numeric_limits<double>::max();
+  }
+}
+
+Value nan_to_num(const Value& x, const std::optional<double>& nan, const std::optional<double>& posinf,
+                 const std::optional<double>& neginf) {
+  if (!is_floating(x.dtype())) return copy(x);
+  const double most = largest(x.dtype());
+  const Value numbers = where(isnan(x), nan.value_or(0), x);
+  const Value below = where(isposinf(x), posinf.value_or(most), numbers);
+  return where(isneginf(x), neginf.value_or(-most), below);
+}
+
+// A mantissa in [0.5, 1) and an exponent. Powers of two are divided out in two halves, as one may be out of range.
+std::pair<Value, Value> frexp(const Value& x) {
+  SLUICE_CHECK_KIND(kRuntime, is_floating(x.dtype()), "torch.frexp() only supports floating-point dtypes: got {}",
+                    dtype_name(x.dtype()));
+  const Value v = cast(x, DType::kFloat64), plain = logical_and(isfinite(v), ne(v, 0));
+  const Value size = abs(where(plain, v, 1.0));
+  const Value guess = add(floor(log2(size)), 1);
+  const auto scaled = [](const Value& a, const Value& by) {
+    const Value half = floor(div(by, 2));
+    return ldexp(ldexp(a, half), sub(by, half));
+  };
+  // log2 is rounded: the mantissa tells whether the exponent is one off.
+  const Value rough = scaled(size, neg(guess));
+  const Value exponent = add(guess, sub(cast(ge(rough, 1), DType::kFloat64), cast(lt(rough, 0.5), DType::kFloat64)));
+  const Value mantissa = where(plain, scaled(v, neg(exponent)), v);
+  return {cast(mantissa, x.dtype()), cast(where(plain, exponent, 0.0), DType::kInt32)};
+}
+
+Value round_to(const Value& x, int64_t decimals) {
+  if (!is_floating(x.dtype())) {
+    SLUICE_CHECK_KIND(kUnsupported, decimals == 0, "round: decimals of {} are not supported; cast it to floats",
+                      dtype_name(x.dtype()));
+    return round(x);
+  }
+  if (decimals == 0) return round(x);
+  const double scale = std::pow(10.0, static_cast<double>(std::abs(decimals)));
+  return decimals > 0 ? div(round(mul(x, scale)), scale) : mul(round(div(x, scale)), scale);
+}
+Value round_whole(const Value& x) { return round(x); }
+
+// 0 of positive numbers, pi of negative ones.
+Value angle(const Value& input) {
+  const Value x = to_floating(input);
+  return where(isnan(x), x, where(lt(x, 0), 3.14159265358979323846, 0.0));
+}
+
+Value isreal(const Value& x) { return full(x.shape(), 1, DType::kBool); }
+Value itself(const Value& x) { return x; }
+
+Value rsub(const Value& x, const Operand& other, const Operand& alpha) {
+  const bool plain = alpha.own_dtype() != DType::kBool && alpha.number() == 1;
+  return sub(other, plain ? x : cast(mul(x, alpha), x.dtype()));
+}
+
+Value logit(const Value& input, const std::optional<double>& eps) {
+  const Value x = to_floating(input);
+  const Value p = eps ? clamp(x, *eps, 1 - *eps) : x;
+  return log(div(p, sub(1.0, p)));
+}
+
+Value fill(const Value& x, const Operand& value) {
+  SLUICE_CHECK_KIND(kRuntime, value.is_number() || value.value().rank() == 0,
+                    "fill only supports 0-dimension value tensor but got tensor with {} dimensions",
+                    value.value().rank());
+  return expand(value.to(x.dtype()), x.shape());
+}
+
+// Each slice of a dim with a p-norm of at most maxnorm.
+Value renorm(const Value& x, const Operand& p, int64_t dim, const Operand& maxnorm) {
+  SLUICE_CHECK_KIND(kRuntime, x.rank() > 1, "renorm: input needs at least 2 dimensions, got {} dimensions", x.rank());
+  SLUICE_CHECK_KIND(kRuntime, p.number() > 0, "renorm: non-positive-norm not supported: p is {}", p.number());
+  const int axis = normalize_axis(dim, x.rank(), "renorm");
+  Ints others;
+  for (int i = 0; i < x.rank(); ++i)
+    if (i != axis) others.push_back(i);
+  const Value size = norm(x, p.number(), others, true);
+  return mul(x, where(gt(size, maxnorm), div(maxnorm, add(size, 1e-7)), 1.0));
+}
+
+Form elementwise(const char* doc, std::vector<Overload> overloads, std::vector<const char*> aliases = {}) {
+  return {.doc = doc, .overloads = std::move(overloads), .aliases = std::move(aliases), .in_place = true, .out = true};
+}
+
+// x as it is: what torch gives of real numbers.
+Form real_form(const char* signature, const char* doc) {
+  return {.doc = doc, .overloads = {overload(signature, &itself)}, .sharing = Sharing::kItself};
+}
+
+}  // namespace
+
+std::vector<Form> numeric_forms() {
+  std::vector<Form> forms = {
+      elementwise("input to the exponent, computed in float64. torch.float_power.",
+                  {overload("float_power(Tensor input, Operand exponent) -> Tensor", &float_power),
+                   overload("float_power(Scalar input, Tensor exponent) -> Tensor", &float_power)}),
+      elementwise(
+          "With numbers for NaN (0) and infinities (the largest there are). torch.nan_to_num.",
+          {overload("nan_to_num(Tensor input, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor",
+                    &nan_to_num)}),
+      {.doc = "Mantissa in [0.5, 1) and exponent: input is mantissa * 2^exponent. torch.frexp.",
+       .overloads = {overload("frexp(Tensor input) -> (Tensor mantissa, Tensor exponent)", &frexp)},
+       .out = true},
+      elementwise("To the nearest integer, halves to even; or to so many decimals. torch.round.",
+                  {overload("round(Tensor input) -> Tensor", &round_whole),
+                   overload("round(Tensor input, *, int decimals) -> Tensor", &round_to)},
+                  {"special.round"}),
+      elementwise("-1, 0 or 1 by the sign. torch.sgn of real numbers.",
+                  {overload("sgn(Tensor input) -> Tensor", &sign)}),
+      {.doc = "0 of positive and pi of negative numbers. torch.angle of real numbers.",
+       .overloads = {overload("angle(Tensor input) -> Tensor", &angle)},
+       .out = true},
+      {.doc = "True: every dtype is real. torch.isreal.",
+       .overloads = {overload("isreal(Tensor input) -> Tensor", &isreal)}},
+      real_form("real(Tensor input) -> Tensor", "The input itself. torch.real of real numbers."),
+      real_form("conj(Tensor input) -> Tensor", "The input itself. torch.conj of real numbers."),
+      real_form("conj_physical(Tensor input) -> Tensor", "The input itself. torch.conj_physical of real numbers."),
+      real_form("resolve_conj(Tensor input) -> Tensor", "The input itself. torch.resolve_conj of real numbers."),
+      real_form("resolve_neg(Tensor input) -> Tensor", "The input itself. torch.resolve_neg of real numbers."),
+      {.doc = "other - alpha * input. torch.rsub.",
+       .overloads = {overload("rsub(Tensor input, Operand other, *, Scalar alpha=1) -> Tensor", &rsub)},
+       .method = false},
+      elementwise("log(input / (1 - input)), of input within [eps, 1 - eps]. torch.logit; floating.",
+                  {overload("logit(Tensor input, float? eps=None) -> Tensor", &logit)}, {"special.logit"}),
+      {.doc = "The value everywhere, in input's shape and dtype. torch.fill.",
+       .overloads = {overload("fill(Tensor input, Operand value) -> Tensor", &fill)},
+       .method = false},
+      {.doc = "Slices of a dim scaled to a p-norm of at most maxnorm. torch.renorm.",
+       .overloads = {overload("renorm(Tensor input, Scalar p, int dim, Scalar maxnorm) -> Tensor", &renorm)},
+       .in_place = true,
+       .out = true},
+  };
+  for (Form& form : forms)
+    if (form.name() == "conj_physical") form.in_place = true;
+  return forms;
+}
+
+}  // namespace sluice::ops

@@ -1,0 +1,22 @@
+#pragma once
+// Views whose axes step through several axes of the input at once, or overlap: diagonals, sliding windows.
+#include <span>
+
+#include "graph/op_def.h"
+
+namespace sluice::ops {
+
+// y[o] = x[i], where i[k] = starts[k] + the sum over j of o[j] * steps[j * x.rank() + k]. A view.
+Value strided_view(const Value& x, const Ints& shape, const Ints& starts, const Ints& steps);
+// x with the elements that such a view shows replaced by `value`, of the view's shape.
+Value strided_view_scatter(const Value& x, const Value& value, const Ints& starts, const Ints& steps);
+
+// As torch.
+Value diagonal(const Value& x, int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1);
+Value sliding_windows(const Value& x, int64_t dim, int64_t size, int64_t step);  // torch.Tensor.unfold
+// Of the elements in row-major order.
+Value as_strided(const Value& x, const Ints& size, const Ints& stride, int64_t offset = 0);
+
+std::span<const OpDef* const> strided_view_ops();
+
+}  // namespace sluice::ops

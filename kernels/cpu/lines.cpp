@@ -1,0 +1,228 @@
+// argsort, running_argmax, running_argmin, linear_recurrence: a line along an axis after the other, each on one thread.
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/strided.h"
+#include "kernels/cpu/support.h"
+#include "kernels/cpu/tiles.h"
+
+namespace sluice::cpu {
+namespace {
+
+constexpr int64_t kGrain = 8192;  // elements worth a thread
+
+// The lines of operands of one shape: where each begins, and how far its elements are apart.
+class Lines {
+ public:
+  explicit Lines(const plan::KernelQuery& q) {
+    std::vector<const TensorSpec*> operands;
+    for (const TensorSpec& in : q.inputs) operands.push_back(&in);
+    operands.push_back(&q.outputs.at(0));
+    const int dim = normalize_axis(get_attr<int64_t>(q.attrs, "dim"), operands[0]->shape.rank(), q.op.c_str());
+    std::vector<Strides> strides;
+    for (const TensorSpec* operand : operands) {
+      steps_.push_back(operand->strides[dim]);
+      sizes_.push_back(static_cast<int64_t>(dtype_size(operand->dtype)));
+      strides.push_back(operand->strides);
+    }
+    Shape firsts = operands[0]->shape;
+    length_ = firsts[dim];
+    firsts[dim] = std::min<int64_t>(length_, 1);
+    nest_ = std::make_unique<LoopNest>(LoopNest::in_order(firsts, strides));
+  }
+
+  int64_t count() const { return nest_->size(); }
+  int64_t length() const { return length_; }
+  int64_t step(int operand) const { return steps_[operand]; }
+  // `step` elements of the operand, in bytes.
+  int64_t bytes(int operand, int64_t step) const { return step * sizes_[operand]; }
+
+  // f(line, offsets in bytes), on several threads.
+  template <class F>
+  void for_each(int threads, const F& f) const {
+    const int operands = static_cast<int>(steps_.size());
+    parallel_ranges(threads, count(), std::max<int64_t>(kGrain / std::max<int64_t>(length_, 1), 1),
+                    [&](int64_t begin, int64_t end) {
+                      int64_t line = begin;
+                      nest_->for_segments(begin, end, [&](const auto& offsets, int64_t n) {
+                        for (int64_t i = 0; i < n; ++i, ++line) {
+                          std::array<int64_t, kMaxOperands> at{};
+                          for (int k = 0; k < operands; ++k) at[k] = bytes(k, offsets[k] + i * nest_->inner_stride(k));
+                          f(line, at);
+                        }
+                      });
+                    });
+  }
+
+ private:
+  std::vector<int64_t> steps_, sizes_;
+  int64_t length_ = 0;
+  std::unique_ptr<LoopNest> nest_;
+};
+
+const char* input(const KernelArgs& args, int i, int64_t offset) {
+  return static_cast<const char*>(args.inputs[i]) + offset;
+}
+
+template <class T>
+bool is_nan(T a) {
+  if constexpr (std::is_integral_v<T>)
+    return false;
+  else
+    return a != a;
+}
+
+template <class T>
+bool before(T a, T b) {
+  return a < b || (is_nan(b) && !is_nan(a));  // NaN is the largest
+}
+
+// The workspace has the values and the order of all lines.
+template <class T>
+class Argsort final : public PreparedKernel {
+ public:
+  Argsort(const plan::KernelQuery& q, int threads)
+      : lines_(q),
+        descending_(get_attr<bool>(q.attrs, "descending")),
+        threads_(threads),
+        load_(tile_load(q.inputs[0].dtype, tile_type(q.inputs[0].dtype))) {
+    WorkspaceLayout layout;
+    const auto elements = static_cast<uint64_t>(lines_.count() * lines_.length());
+    values_at_ = layout.add(elements * sizeof(T));
+    order_at_ = layout.add(elements * sizeof(int64_t));
+    workspace_bytes_ = layout.bytes();
+  }
+
+  void run(const KernelArgs& args) const override {
+    const int64_t n = lines_.length(), in_step = lines_.step(0), out_step = lines_.step(1);
+    T* const all_values = reinterpret_cast<T*>(at_offset(args.workspace, values_at_));
+    int64_t* const all_orders = reinterpret_cast<int64_t*>(at_offset(args.workspace, order_at_));
+    lines_.for_each(threads_, [&](int64_t line, const auto& at) {
+      T* values = all_values + line * n;
+      int64_t* order = all_orders + line * n;
+      for (int64_t i = 0; i < n; i += kTile)
+        load_(input(args, 0, at[0] + lines_.bytes(0, i * in_step)), in_step, values + i, std::min(kTile, n - i));
+      for (int64_t i = 0; i < n; ++i) order[i] = i;
+      // The index decides between equal ones, which makes it stable without memory of its own.
+      std::sort(order, order + n, [&](int64_t a, int64_t b) {
+        const T x = values[a], y = values[b];
+        if (descending_ ? before(y, x) : before(x, y)) return true;
+        return !(descending_ ? before(x, y) : before(y, x)) && a < b;
+      });
+      int64_t* out = reinterpret_cast<int64_t*>(static_cast<char*>(args.outputs[0]) + at[1]);
+      for (int64_t i = 0; i < n; ++i) out[i * out_step] = order[i];
+    });
+  }
+
+ private:
+  const Lines lines_;
+  const bool descending_;
+  const int threads_;
+  const LoadFn load_;
+  uint64_t values_at_ = 0, order_at_ = 0;
+};
+
+template <class T>
+class RunningExtremum final : public PreparedKernel {
+ public:
+  RunningExtremum(const plan::KernelQuery& q, bool maximum, int threads)
+      : lines_(q),
+        maximum_(maximum),
+        threads_(threads),
+        load_(tile_load(q.inputs[0].dtype, tile_type(q.inputs[0].dtype))) {}
+
+  void run(const KernelArgs& args) const override {
+    lines_.for_each(threads_, [&](int64_t, const auto& at) {
+      T tile[kTile];
+      T best{};
+      int64_t best_at = -1;
+      int64_t* out = reinterpret_cast<int64_t*>(static_cast<char*>(args.outputs[0]) + at[1]);
+      for (int64_t done = 0; done < lines_.length(); done += kTile) {
+        const int64_t m = std::min(kTile, lines_.length() - done), step = lines_.step(0);
+        load_(input(args, 0, at[0] + lines_.bytes(0, done * step)), step, tile, m);
+        for (int64_t i = 0; i < m; ++i) {
+          const T v = tile[i];
+          const bool wins = best_at < 0 || is_nan(v) || (!is_nan(best) && (maximum_ ? v >= best : v <= best));
+          if (wins) best = v, best_at = done + i;
+          out[(done + i) * lines_.step(1)] = best_at;
+        }
+      }
+    });
+  }
+
+ private:
+  const Lines lines_;
+  const bool maximum_;
+  const int threads_;
+  const LoadFn load_;
+};
+
+template <class T>
+class LinearRecurrence final : public PreparedKernel {
+ public:
+  LinearRecurrence(const plan::KernelQuery& q, int threads)
+      : lines_(q),
+        threads_(threads),
+        load_(tile_load(q.inputs[0].dtype, tile_type(q.inputs[0].dtype))),
+        store_(tile_store(tile_type(q.inputs[0].dtype), q.outputs[0].dtype)) {}
+
+  void run(const KernelArgs& args) const override {
+    using Total = std::conditional_t<std::is_same_v<T, int64_t>, uint64_t, double>;
+    lines_.for_each(threads_, [&](int64_t, const auto& at) {
+      T a[kTile], b[kTile];
+      Total y = 0;
+      for (int64_t done = 0; done < lines_.length(); done += kTile) {
+        const int64_t m = std::min(kTile, lines_.length() - done);
+        load_(input(args, 0, at[0] + lines_.bytes(0, done * lines_.step(0))), lines_.step(0), a, m);
+        load_(input(args, 1, at[1] + lines_.bytes(1, done * lines_.step(1))), lines_.step(1), b, m);
+        for (int64_t i = 0; i < m; ++i) {
+          const Total carried = done + i == 0 ? Total{0} : static_cast<Total>(a[i]) * y;
+          y = carried + static_cast<Total>(b[i]);
+          b[i] = static_cast<T>(y);
+        }
+        store_(b, static_cast<char*>(args.outputs[0]) + at[2] + lines_.bytes(2, done * lines_.step(2)), lines_.step(2),
+               m);
+      }
+    });
+  }
+
+ private:
+  const Lines lines_;
+  const int threads_;
+  const LoadFn load_;
+  const StoreFn store_;
+};
+
+// The kernel computed in the type of the first operand's tiles.
+template <template <class> class Kernel, class... Args>
+std::unique_ptr<PreparedKernel> typed(const plan::KernelQuery& q, Args... args) {
+  switch (tile_type(q.inputs.at(0).dtype)) {
+    case TileType::kFloat: return std::make_unique<Kernel<float>>(q, args...);
+    case TileType::kDouble: return std::make_unique<Kernel<double>>(q, args...);
+    default: return std::make_unique<Kernel<int64_t>>(q, args...);
+  }
+}
+
+}  // namespace
+
+void add_line_kernels(KernelTable& table) {
+  const auto add = [&](const char* op, PrepareFn prepare) {
+    table.add(DeviceKind::kCpu,
+              {.op = op, .prepare = std::move(prepare), .layouts = [](const plan::KernelQuery& q) {
+                 return plan::LayoutPreference{std::vector(q.inputs.size(), plan::Layout::kAny), {plan::Layout::kAny}};
+               }});
+  };
+  add("argsort",
+      [](const plan::KernelQuery& q, const PrepareContext& context) { return typed<Argsort>(q, context.threads); });
+  for (const bool maximum : {true, false})
+    add(maximum ? "running_argmax" : "running_argmin",
+        [maximum](const plan::KernelQuery& q, const PrepareContext& context) {
+          return typed<RunningExtremum>(q, maximum, context.threads);
+        });
+  add("linear_recurrence", [](const plan::KernelQuery& q, const PrepareContext& context) {
+    return typed<LinearRecurrence>(q, context.threads);
+  });
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,126 @@
+"""Random numbers of more distributions. They are not torch's for the same seed: torch draws them in other orders."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import sluice
+from sluice import _C
+from sluice._C import Tensor, fn
+from sluice._creation import check_probability, numpy, rand, randint
+from sluice._tensor_methods import method
+
+
+def _uniform(like: Tensor, generator: Any) -> Tensor:
+    """In [0, 1), float64 where that is not drawn in a graph."""
+    return rand(like._shape, generator=generator, dtype=_C.float32 if _C.is_tracing() else _C.float64)
+
+
+def _check(name: str, holds: bool, text: str) -> None:
+    if not holds:
+        raise _C.RuntimeError(f"{name} {text}")
+
+
+@method
+def exponential_(self, lambd=1.0, *, generator=None):
+    """Density lambd * exp(-lambd * x)."""
+    _check("exponential_", lambd > 0, f"expects lambda > 0.0, but found lambda={lambd}")
+    return self.copy_(fn.log1p(-_uniform(self, generator)) / -lambd)
+
+
+@method
+def geometric_(self, p, *, generator=None):
+    """The number of trials up to the first success."""
+    _check("geometric_", 0 < p < 1, f"expects p to be in (0, 1), but got p={p}")
+    return self.copy_(fn.floor(fn.log1p(-_uniform(self, generator)) / math.log1p(-p)) + 1)
+
+
+@method
+def cauchy_(self, median=0.0, sigma=1.0, *, generator=None):
+    _check("cauchy_", sigma > 0, f"expects sigma > 0.0, but found sigma={sigma}")
+    return self.copy_(fn.tan((_uniform(self, generator) - 0.5) * math.pi) * sigma + median)
+
+
+@method
+def log_normal_(self, mean=1.0, std=2.0, *, generator=None):
+    _check("log_normal_", std > 0, f"expects std > 0.0, but found std={std}")
+    return self.copy_(fn.exp(sluice.randn(self._shape, generator=generator) * std + mean))
+
+
+@method
+def random_(self, from_=None, to=None, *, generator=None):
+    """Integers from `from_` (0) to below `to` (all that the dtype holds exactly)."""
+    if to is None and from_ is not None:
+        from_, to = 0, from_
+    if to is None:
+        floats = {"float16": 2**11 + 1, "bfloat16": 2**8 + 1, "float32": 2**24 + 1, "float64": 2**53 + 1, "bool": 2}
+        to = floats.get(self.dtype.name) or min(sluice.iinfo(self.dtype).max, 2**63 - 2) + 1
+    from_ = from_ or 0
+    _check("random_", from_ < to, f"expects 'from' to be less than 'to', but got from={from_} >= to={to}")
+    return self.copy_(randint(from_, to, self._shape, generator=generator))
+
+
+def randint_like(input: Tensor, low: int, high: Any = None, *, generator: Any = None, dtype: Any = None, device: Any = None,
+                 requires_grad: bool = False, memory_format: Any = None) -> Tensor:
+    """Integers from low (0 if one bound is given) to below high, of input's shape and dtype; torch.randint_like."""
+    low, high = (0, low) if high is None else (low, high)
+    t = randint(low, high, input._shape, generator=generator).to(dtype or input.dtype)
+    t = t.to(device or input._device)
+    return t.requires_grad_(True) if requires_grad else t
+
+
+@method
+def multinomial(input, num_samples, replacement=False, *, generator=None):
+    """Indices drawn with the weights of a vector, or of each row of a matrix. torch.multinomial, of other draws."""
+    _check("multinomial:", input.ndim in (1, 2), f"prob_dist must be 1 or 2 dim: got {input.ndim}")
+    _check("multinomial", input.dtype.is_floating_point, f"only supports floating-point dtypes for input, got: {input.dtype}")
+    _check("multinomial:", num_samples > 0, f"cannot sample n_sample <= 0 samples: got {num_samples}")
+    n = input._shape[-1]
+    _check("multinomial:", replacement or num_samples <= n,
+           f"cannot sample n_sample > prob_dist.size(-1) samples without replacement: {num_samples} of {n}")
+    if not _C.touches_graph(input):
+        good = bool((fn.isfinite(input) & (input >= 0)).all())
+        _check("multinomial:", good, "probability tensor contains either `inf`, `nan` or element < 0")
+        possible = (input > 0).sum(-1).min().item() if input.numel() else 0
+        _check("multinomial:", possible >= (1 if replacement else num_samples),
+               "invalid multinomial distribution (sum of probabilities <= 0, or too few that are positive)")
+    with sluice.no_grad():
+        if not replacement:  # the largest of weights over exponential variables
+            variables = fn.log1p(-rand(input._shape, generator=generator)).neg()
+            return fn.topk(input.float() / variables.clamp_min(1e-30), num_samples, -1).indices
+        sums = input.double().cumsum(-1)
+        total = sums.narrow(-1, n - 1, 1)
+        at = rand((*input._shape[:-1], num_samples), generator=generator).double() * total
+        return fn.searchsorted(sums, at.to(sums.dtype), right=True).clamp_max(fn.searchsorted(sums, total)).to(_C.int64)
+
+
+def _by_numpy(name: str, *tensors: Tensor) -> None:
+    for t in tensors:
+        if _C.touches_graph(t):
+            raise _C.RuntimeError(f"{name}: the tensor is traced; it cannot be drawn while a graph is built: draw it outside")
+
+
+def _numpy_generator(generator: Any) -> Any:
+    return numpy().random.Generator(numpy().random.Philox(randint(0, 2**62, (1,), generator=generator).item()))
+
+
+def poisson(input: Tensor, generator: Any = None) -> Tensor:
+    """Numbers of events of these rates; torch.poisson, of other draws."""
+    _by_numpy("poisson", input)
+    _check("poisson:", bool((input >= 0).all()), "invalid Poisson rate, expected rate to be non-negative")
+    drawn = _numpy_generator(generator).poisson(input.detach().double().numpy())
+    return sluice.from_numpy(numpy().asarray(drawn, "float64")).to(input.dtype).reshape(input._shape)
+
+
+def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
+    """Numbers of successes among count trials; torch.binomial, of other draws."""
+    _by_numpy("binomial", count, prob)
+    check_probability("binomial", prob)
+    drawn = _numpy_generator(generator).binomial(count.detach().long().numpy(), prob.detach().double().numpy())
+    return sluice.from_numpy(numpy().asarray(drawn, "float64")).to(count.dtype)
+
+
+@method
+def bernoulli(self, p=None, *, generator=None):
+    return sluice.bernoulli(self, p, generator=generator)

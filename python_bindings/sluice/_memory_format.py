@@ -1,0 +1,32 @@
+"""Orders of dims in memory, and what there is besides dense memory: torch.memory_format, torch.layout."""
+
+from __future__ import annotations
+
+
+class memory_format(str):
+    """An order of dims in memory."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "sluice." + str.__str__(self)
+
+    def __reduce__(self) -> str:
+        return str.__str__(self)
+
+
+class layout(str):
+    """How a tensor's elements are kept; there is one, `strided`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "sluice." + str.__str__(self)
+
+    def __reduce__(self) -> str:
+        return str.__str__(self)
+
+
+contiguous_format, preserve_format = memory_format("contiguous_format"), memory_format("preserve_format")
+channels_last, channels_last_3d = memory_format("channels_last"), memory_format("channels_last_3d")
+strided = layout("strided")

@@ -1,0 +1,213 @@
+"""Tensor methods that ask what a tensor is, and that change its size or where it points to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sluice
+from sluice import _C
+from sluice._C import Tensor
+from sluice._tensor_methods import method
+
+# A tensor here is dense, real, of a rank's memory, and not of a library that torch has and Sluice has not.
+
+for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_meta", "is_mkldnn", "is_mps", "is_xpu", "is_xla", "is_ipu", "is_mtia",
+              "is_vulkan", "is_maia", "is_nested", "is_offloaded"):
+    setattr(Tensor, _name, False)
+for _name in ("is_complex", "is_conj", "is_neg", "is_coalesced", "is_distributed", "is_shared"):
+    setattr(Tensor, _name, lambda self: False)
+
+Tensor.layout = sluice.strided
+Tensor.H = property(lambda self: self._matrix("H", 2).transpose(0, 1))
+Tensor.mH = property(lambda self: self.transpose(-2, -1))
+Tensor.real = property(lambda self: self)
+Tensor.names = property(lambda self: (None,) * self.ndim)
+Tensor.name = None
+Tensor.output_nr = 0
+Tensor.is_lazy = property(lambda self: self._traced)
+Tensor.is_eager = property(lambda self: not self._traced)
+Tensor.is_local = property(lambda self: not self.is_global)
+Tensor.is_consistent = property(lambda self: self.is_global)
+Tensor.to_numpy = Tensor.numpy
+Tensor.cast = Tensor._cast
+
+
+def _imag(self):
+    raise _C.RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+
+
+Tensor.imag = property(_imag)
+
+
+@method
+def _matrix(self, name, dims):
+    if self.ndim not in (0, dims):
+        raise _C.RuntimeError(f"tensor.{name} is only supported on matrices (2-D tensors). Got {self.ndim}-D tensor.")
+    return self if self.ndim else self.reshape(1, 1)
+
+
+@method
+def is_nonzero(self) -> bool:
+    if self.numel() != 1:
+        raise _C.RuntimeError("Boolean value of Tensor with no values is ambiguous" if not self.numel() else
+                              "Boolean value of Tensor with more than one value is ambiguous")
+    return bool(self)
+
+
+@method
+def is_signed(self) -> bool:
+    return self.dtype.is_signed
+
+
+@method
+def is_inference(self) -> bool:
+    return False
+
+
+@method
+def is_same_size(self, other) -> bool:
+    return self._shape == other._shape
+
+
+@method
+def is_set_to(self, tensor) -> bool:
+    return (self.data_ptr() == tensor.data_ptr() and self._shape == tensor._shape and self.stride() == tensor.stride())
+
+
+@method
+def is_view(self) -> bool:
+    return self._is_view()
+
+
+@method
+def is_pinned(self, device=None) -> bool:
+    return False
+
+
+@method
+def pin_memory(self, device=None):
+    """Itself: copies between host and devices need no pinned memory here."""
+    return self
+
+
+@method
+def share_memory_(self):
+    raise NotImplementedError("share_memory_: tensors cannot be moved to shared memory; give NumPy arrays of "
+                              "multiprocessing.shared_memory to from_numpy")
+
+
+@method
+def get_device(self) -> int:
+    return -1 if self.is_cpu else self.device.index
+
+
+@method
+def cuda(self, device=None, non_blocking=False, memory_format=None):
+    return self.to(f"cuda:{device or 0}" if device is None or isinstance(device, int) else device)
+
+
+@method
+def dim_order(self) -> tuple:
+    return tuple(sorted(range(self.ndim), key=lambda d: (-self.stride(d), d)))
+
+
+@method
+def new(self, *args, device=None):
+    """A tensor of this one's dtype: of sizes, or of data."""
+    from sluice._dtypes import new_tensor
+
+    return new_tensor(*args, dtype=self.dtype, device=device or self._device)
+
+
+@method
+def new_empty_strided(self, size, stride, dtype=None, device=None, requires_grad=False):
+    return sluice.empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self._device, requires_grad=requires_grad)
+
+
+@method
+def sum_to_size(self, *size):
+    """Sums down to a shape that broadcasts to this one's."""
+    size = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else size
+    shift = self.ndim - len(size)
+    fits = shift >= 0 and all(n in (1, m) for n, m in zip(size, self._shape[shift:]))
+    if not fits:
+        raise _C.RuntimeError(f"size {{{list(size)}}} is not expandable to size {{{list(self._shape)}}}.")
+    dims = [d for d in range(self.ndim) if d < shift or (size[d - shift] == 1 and self._shape[d] != 1)]
+    return (self.sum(dims, keepdim=True).to(self.dtype) if dims else self).reshape(size)
+
+
+@method
+def fill_diagonal_(self, fill_value, wrap=False):
+    """Writes a number to the main diagonal; `wrap`: of a tall matrix, again after each square."""
+    if self.ndim < 2:
+        raise _C.RuntimeError("dimensions must larger than 1")
+    if self.ndim > 2 and len(set(self._shape)) > 1:
+        raise _C.RuntimeError("all dimensions of input must be of equal length")
+    step = self._shape[-1] + 1 if self.ndim == 2 else sum(self._shape[0]**d for d in range(self.ndim))
+    last = self.numel() if wrap or self.ndim > 2 else min(self.numel(), self._shape[1] ** 2)
+    index = sluice.arange(0, last, step) if last else sluice.zeros(0, dtype=_C.int64)
+    return self.copy_(self.reshape(-1).index_fill(0, index, fill_value).reshape(self._shape))
+
+
+@method
+def apply_(self, callable):
+    """Each element becomes callable(element)."""
+    return self.copy_(sluice.tensor([callable(n) for n in self.reshape(-1).tolist()], dtype=self.dtype).reshape(self._shape))
+
+
+@method
+def map_(self, tensor, callable):
+    """Each element becomes callable(element, tensor's element)."""
+    pairs = zip(self.reshape(-1).tolist(), tensor.expand(self._shape).reshape(-1).tolist())
+    return self.copy_(sluice.tensor([callable(a, b) for a, b in pairs], dtype=self.dtype).reshape(self._shape))
+
+
+# Sizes
+
+
+@method
+def resize_(self, *size, memory_format=None):
+    """Another shape, in memory of its own where it is larger: the elements in row-major order, then anything."""
+    size = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else size
+    if self.requires_grad:
+        raise _C.RuntimeError("cannot resize variables that require grad")
+    new = sluice.empty(size, dtype=self.dtype, device=self._device)
+    count = min(self.numel(), new.numel())
+    if count and not (self.numel() == new.numel() and self.is_contiguous()):
+        new.reshape(-1)[:count] = self.reshape(-1)[:count]
+    self.data = self.detach().reshape(size) if self.numel() == new.numel() and self.is_contiguous() else new
+    return self
+
+
+@method
+def resize_as_(self, the_template, memory_format=None):
+    return self.resize_(the_template._shape)
+
+
+@method
+def set_(self, source=None, storage_offset=0, size=None, stride=None):
+    """Points to the memory of another tensor of its dtype."""
+    source = sluice.empty(0, dtype=self.dtype) if source is None else source
+    if source.dtype is not self.dtype:
+        raise _C.RuntimeError(f"set_: Could not set tensor of type {source.dtype} to a tensor of type {self.dtype}")
+    self.data = source.detach() if size is None else source.detach().as_strided(
+        size, stride if stride is not None else sluice.empty(size).stride(), storage_offset)
+    return self
+
+
+def _asks(name: str) -> Any:
+    def asks(input, *args):
+        return getattr(input, name)(*args)
+
+    asks.__name__ = asks.__qualname__ = name
+    asks.__doc__ = f"input.{name}(); torch.{name}."
+    return asks
+
+
+QUESTIONS = {name: _asks(name) for name in ("is_complex", "is_conj", "is_neg", "is_inference", "is_nonzero", "is_same_size", "is_signed",
+                                            "get_device", "is_distributed")}
+
+
+def imag(input: Tensor) -> Tensor:
+    """Refused, as torch.imag does for real numbers."""
+    return input.imag
