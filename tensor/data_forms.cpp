@@ -151,6 +151,10 @@ FormResult unique_of(const char* name, const Value& x, bool sorts, bool return_i
                      const OptionalInt& dim) {
   refuse_traced(name, x, "use it outside, or sort() and compare neighbours");
   const int axis = dim ? normalize_axis(*dim, x.rank(), name) : 0;
+  SLUICE_CHECK_KIND(kIndex, !dim || x.rank() > 0, "{}: Dimension specified as {} but tensor has no dimensions", name,
+                    dim.value_or(0));
+  SLUICE_CHECK_KIND(kRuntime, !dim || numel(x.shape()) > 0 || x.shape()[axis] == 0,
+                    "{}: There are 0 sized dimensions, and they aren't selected, so unique cannot be applied", name);
   const Value lines = dim && x.rank() > 0 ? ops::movedim(x, axis, 0) : ops::reshape(x, {-1});
   const int64_t n = lines.shape()[0];
   Value order;

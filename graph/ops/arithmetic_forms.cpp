@@ -234,7 +234,10 @@ void add_unary(std::vector<Form>& forms) {
                    .sharing = Sharing::kItself});
   forms.push_back(
       elementwise("Integer part. torch.trunc.", {overload("trunc(Tensor input) -> Tensor", &trunc)}, {"fix"}));
-  forms.push_back(elementwise("input * input. torch.square.", {overload("square(Tensor input) -> Tensor", &square)}));
+  forms.push_back(
+      elementwise("input * input. torch.square.", {overload("square(Tensor input) -> Tensor", [](const Value& x) {
+                    return square(x.dtype() == DType::kBool ? cast(x, DType::kInt64) : x);
+                  })}));
   forms.push_back(elementwise("Hyperbolic tangent. torch.tanh; floating.",
                               {overload("tanh(Tensor input) -> Tensor", &tanh)}, {"nn.functional.tanh"}));
   forms.push_back(elementwise("1 / (1 + exp(-input)). torch.sigmoid; floating.",

@@ -29,7 +29,7 @@ void check_same_dtype(Types inputs, const char* where) {
 }
 
 void check_floating(const TensorType& x, const char* where) {
-  SLUICE_CHECK_KIND(kType, is_floating(x.dtype), "{}: dtype is {}; must be floating (cast it first)", where,
+  SLUICE_CHECK_KIND(kRuntime, is_floating(x.dtype), "{}: dtype is {}; must be floating (cast it first)", where,
                     dtype_name(x.dtype));
 }
 

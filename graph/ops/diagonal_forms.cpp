@@ -27,7 +27,7 @@ Value matrices_of(const Value& x, int64_t offset) {
 }
 
 Value diag_embed(const Value& x, int64_t offset, int64_t dim1, int64_t dim2) {
-  SLUICE_CHECK_KIND(kRuntime, x.rank() > 0, "diag_embed: input has rank 0; must have an axis");
+  SLUICE_CHECK_KIND(kIndex, x.rank() > 0, "diag_embed: input has rank 0; must have an axis");
   const int rank = x.rank() + 1, a = normalize_axis(dim1, rank, "diag_embed"),
             b = normalize_axis(dim2, rank, "diag_embed");
   SLUICE_CHECK_KIND(kRuntime, a != b, "diag_embed: diagonal dimensions cannot be identical {}, {}; they must differ",

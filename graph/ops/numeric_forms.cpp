@@ -1,6 +1,7 @@
 // Torch's spelling of elementwise functions that are made of others: floats taken apart, NaN replaced, other names.
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "graph/ops/activation.h"
 #include "graph/ops/comparison.h"
@@ -73,8 +74,10 @@ Value round_whole(const Value& x) { return round(x); }
 // 0 of positive numbers, pi of negative ones.
 Value angle(const Value& input) {
   const Value x = to_floating(input);
-  return where(isnan(x), x, where(lt(x, 0), 3.14159265358979323846, 0.0));
+  return where(isnan(x), x, where(lt(x, 0), scalar(std::numbers::pi, x.dtype()), 0.0));
 }
+
+Value sign_of(const Value& x) { return x.dtype() == DType::kBool ? copy(x) : sign(x); }
 
 Value isreal(const Value& x) { return full(x.shape(), 1, DType::kBool); }
 Value itself(const Value& x) { return x; }
@@ -137,7 +140,9 @@ std::vector<Form> numeric_forms() {
                    overload("round(Tensor input, *, int decimals) -> Tensor", &round_to)},
                   {"special.round"}),
       elementwise("-1, 0 or 1 by the sign. torch.sgn of real numbers.",
-                  {overload("sgn(Tensor input) -> Tensor", &sign)}),
+                  {overload("sgn(Tensor input) -> Tensor", &sign_of)}),
+      elementwise("-1, 0 or 1 by the sign; of bools: themselves. torch.sign.",
+                  {overload("sign(Tensor input) -> Tensor", &sign_of)}),
       {.doc = "0 of positive and pi of negative numbers. torch.angle of real numbers.",
        .overloads = {overload("angle(Tensor input) -> Tensor", &angle)},
        .out = true},

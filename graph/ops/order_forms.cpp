@@ -57,6 +57,7 @@ Pair topk(const Value& x, int64_t k, int64_t dim, bool largest, bool) {
 
 Pair kthvalue(const Value& x, int64_t k, int64_t dim, bool keepdim) {
   const int64_t size = length_of("kthvalue", x, dim);
+  SLUICE_CHECK_KIND(kIndex, size > 0, "kthvalue: Expected reduction dim {} to have non-zero size", dim);
   SLUICE_CHECK_KIND(kRuntime, k >= 1 && k <= size,
                     "kthvalue: selected number k out of range for dimension {}: k is {}; must be between 1 and {}", dim,
                     k, size);

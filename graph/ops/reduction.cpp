@@ -34,9 +34,14 @@ Shape infer_shape(Types in, const Attrs& attrs) {
 
 // Extrema of nothing do not exist.
 void check_not_empty(Types in, const Attrs& attrs) {
-  for (int axis : reduced_axes(attrs[0], in[0].shape.rank(), "dim"))
-    SLUICE_CHECK(in[0].shape[axis] > 0, "dim: axis {} of {} is empty; it must have an element", axis,
-                 in[0].shape.str());
+  const Shape& shape = in[0].shape;
+  SLUICE_CHECK_KIND(kRuntime, !std::holds_alternative<NoAttr>(attrs[0]) || numel(shape) > 0,
+                    "Expected reduction dim to be specified for input.numel() == 0: got shape {}; specify the "
+                    "reduction dim with the 'dim' argument",
+                    shape.str());
+  for (int axis : reduced_axes(attrs[0], shape.rank(), "dim"))
+    SLUICE_CHECK_KIND(kIndex, shape[axis] > 0, "Expected reduction dim {} to have non-zero size: got shape {}", axis,
+                      shape.str());
 }
 
 std::vector<TensorType> infer_sum(Types in, Present, const Attrs& attrs) {
@@ -55,7 +60,7 @@ std::vector<TensorType> infer_bool(Types in, Present, const Attrs& attrs) {
 }
 std::vector<TensorType> infer_index(Types in, Present, const Attrs& attrs) {
   check_not_empty(in, attrs);
-  SLUICE_CHECK_KIND(kType, in[0].dtype != DType::kBool, "input: dtype is bool; must be a number (cast it first)");
+  SLUICE_CHECK_KIND(kRuntime, in[0].dtype != DType::kBool, "does not support bool input; cast it to integers first");
   return {{DType::kInt64, infer_shape(in, attrs)}};
 }
 

@@ -63,7 +63,7 @@ Value movedim(const Value& x, int64_t source, int64_t destination) {
 
 Value narrow(const Value& x, int64_t dim, int64_t start, int64_t length) {
   const int axis = normalize_axis(dim, x.rank(), "narrow");
-  SLUICE_CHECK(x.rank() > 0, "narrow: the tensor has rank 0; it must have an axis");
+  SLUICE_CHECK_KIND(kIndex, x.rank() > 0, "narrow: the tensor has rank 0; it must have an axis");
   const int64_t size = x.shape()[axis], first = start < 0 ? start + size : start;
   SLUICE_CHECK_KIND(kIndex, first >= 0 && first <= size && length >= 0 && length <= size - first,
                     "narrow: range out of axis {}: start {}, length {}; must lie in [0, {}]", axis, start, length,
@@ -90,7 +90,7 @@ static void check_parts(const char* where, int64_t count) {
 
 std::vector<Value> unbind(const Value& x, int64_t dim) {
   const int axis = normalize_axis(dim, x.rank(), "unbind");
-  SLUICE_CHECK(x.rank() > 0, "unbind: the tensor has rank 0; it must have an axis");
+  SLUICE_CHECK_KIND(kIndex, x.rank() > 0, "unbind: the tensor has rank 0; it must have an axis");
   check_parts("unbind", x.shape()[axis]);
   std::vector<Value> out;
   for (int64_t i = 0; i < x.shape()[axis]; ++i) out.push_back(select(x, axis, i));
@@ -99,7 +99,7 @@ std::vector<Value> unbind(const Value& x, int64_t dim) {
 
 std::vector<Value> split(const Value& x, int64_t size, int64_t dim) {
   const int axis = normalize_axis(dim, x.rank(), "split");
-  SLUICE_CHECK(x.rank() > 0, "split: the tensor has rank 0; it must have an axis");
+  SLUICE_CHECK_KIND(kIndex, x.rank() > 0, "split: the tensor has rank 0; it must have an axis");
   SLUICE_CHECK(size > 0 || (size == 0 && x.shape()[axis] == 0),
                "split: size is {} of a tensor {}; must be positive, or 0 where the axis has no elements", size,
                x.shape().str());

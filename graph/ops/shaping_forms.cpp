@@ -62,6 +62,7 @@ Value unflatten(const Value& x, int64_t dim, const Ints& sizes) {
   SLUICE_CHECK_KIND(kRuntime, unknown != sizes.end() || product == x.shape()[axis],
                     "unflatten: sizes {} do not multiply up to the size of dim {}, {}; they must", attr_str(sizes), dim,
                     x.shape()[axis]);
+  if (unknown != sizes.end() && product != 0) shape[axis + (unknown - sizes.begin())] = x.shape()[axis] / -product;
   return reshape(x, shape);
 }
 

@@ -160,6 +160,7 @@ Value flipud(const Value& x) {
 }
 
 Value adjoint(const Value& x) {
+  if (x.rank() == 0) return x;
   SLUICE_CHECK_KIND(kRuntime, x.rank() >= 2, "adjoint: expects matrices: got a tensor with {} dims", x.rank());
   return transpose(x, -2, -1);
 }

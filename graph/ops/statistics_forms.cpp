@@ -160,7 +160,7 @@ Value diff(const Value& input, int64_t n, int64_t dim, const Value& before, cons
 
 // The areas between neighbours: their mean, times how far they are apart.
 Value areas(const char* name, const Value& y, int64_t dim, const std::function<Value(const Value&, int)>& widened) {
-  SLUICE_CHECK_KIND(kRuntime, y.rank() > 0, "{}: y has rank 0; must have an axis", name);
+  SLUICE_CHECK_KIND(kIndex, y.rank() > 0, "{}: y has rank 0; must have an axis", name);
   SLUICE_CHECK_KIND(kRuntime, y.dtype() != DType::kBool,
                     "{}: received a bool input for `x` or `y`, but bool is not supported", name);
   const int axis = normalize_axis(dim, y.rank(), name);

@@ -101,6 +101,10 @@ const OpDef strided_view_def{
     },
     .unview =
         [](const Value& base, const Attrs& attrs, const Value& value) {
+          SLUICE_CHECK_KIND(kRuntime, numel(value.shape()) <= numel(base.shape()),
+                            "in-place: more than one element of the written-to tensor refers to a single memory "
+                            "location: a view of shape {} of {}; clone() it before writing",
+                            value.shape().str(), base.shape().str());
           const Value at = flatten(positions(base.shape(), attrs));
           return reshape(scatter(flatten(base), at, flatten(value), 0), base.shape().vec());
         },

@@ -62,7 +62,7 @@ class iinfo:
         return hash(("iinfo", self.dtype))
 
     def __repr__(self) -> str:
-        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+        return f"iinfo(min={self.min:.6g}, max={self.max:.6g}, dtype={self.dtype})"
 
 
 def can_cast(from_: Any, to: Any) -> bool:

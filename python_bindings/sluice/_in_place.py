@@ -1,5 +1,8 @@
 """torch.sin_(x) and its like: in-place methods as functions."""
 
+from types import FunctionType
+from typing import Any
+
 from sluice._C import Tensor
 
 # Torch's, then those that OneFlow alone has.
@@ -9,4 +12,21 @@ lcm_ ldexp_ log10_ log1p_ log2_ log_ logit_ nan_to_num_ neg_ negative_ rad2deg_ 
 sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_ resize_as_
 div_ erfinv_ gt_ index_add_ lerp_ masked_fill_ normal_""".split()
 
-FUNCTIONS = {name: getattr(Tensor, name) for name in NAMES}
+
+
+def _function(name: str) -> Any:
+    method = getattr(Tensor, name)
+    if not isinstance(method, FunctionType):
+        return method  # of a form: it checks its arguments
+
+    def write(input, *args, **options):
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        return method(input, *args, **options)
+
+    write.__name__ = write.__qualname__ = name
+    write.__doc__ = f"input.{name}(...); torch.{name}."
+    return write
+
+
+FUNCTIONS = {name: _function(name) for name in NAMES}

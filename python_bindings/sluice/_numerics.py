@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from sluice import _C
@@ -58,14 +59,17 @@ def _differences(x: Tensor, points: Any, dim: int, edge_order: int) -> Tensor:
     def part(t, start, length=None):
         return t.narrow(dim, start, n - 2 if length is None else length)
 
-    if isinstance(points, Tensor):
+    if isinstance(points, Tensor) and points.ndim:
         steps = points.diff().reshape([-1 if d == dim else 1 for d in range(x.ndim)])
         before, after = steps.narrow(dim, 0, n - 2), steps.narrow(dim, 1, n - 2)
         first, second, last_but_one, last = (steps.narrow(dim, i, 1) for i in (0, min(1, n - 2), max(n - 3, 0), n - 2))
     else:
         before = after = first = second = last_but_one = last = points
-    weight_back, weight_on = -after / (before * (before + after)), before / (after * (before + after))
-    inside = part(x, 0) * weight_back + part(x, 1) * ((after - before) / (before * after)) + part(x, 2) * weight_on
+    if before is after:  # evenly spaced
+        inside = (part(x, 2) - part(x, 0)) / (2 * before)
+    else:
+        weight_back, weight_on = -after / (before * (before + after)), before / (after * (before + after))
+        inside = part(x, 0) * weight_back + part(x, 1) * ((after - before) / (before * after)) + part(x, 2) * weight_on
     if edge_order == 1:
         ends = [(part(x, 1, 1) - part(x, 0, 1)) / first, (part(x, n - 1, 1) - part(x, n - 2, 1)) / last]
     else:
@@ -166,6 +170,8 @@ def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Any = None
         low, high = range if range is not None else (x.amin().item(), x.amax().item()) if x.numel() else (0.0, 1.0)
         if low > high:
             raise RuntimeError(f"torch.histogram(): min should not exceed max, but got min: {low} max: {high}")
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise RuntimeError(f"torch.histogram(): dimension 0's range [{low}, {high}] is not finite")
         if low == high:
             low, high = low - 0.5, high + 0.5
         edges = fn.linspace(float(low), float(high), bins + 1, _C.float64).to(x.dtype)

@@ -27,7 +27,6 @@ Tensor.is_cuda = property(lambda self: self._device.startswith("cuda"))
 Tensor.itemsize = property(lambda self: self.dtype.itemsize)
 Tensor.nbytes = property(lambda self: self.numel() * self.dtype.itemsize)
 Tensor.T = property(lambda self: self.permute(*reversed(range(self.ndim))))
-Tensor.mT = property(lambda self: self.transpose(-2, -1))
 Tensor.ndimension = Tensor.dim
 
 

@@ -18,8 +18,9 @@ for _name in ("is_complex", "is_conj", "is_neg", "is_coalesced", "is_distributed
     setattr(Tensor, _name, lambda self: False)
 
 Tensor.layout = sluice.strided
-Tensor.H = property(lambda self: self._matrix("H", 2).transpose(0, 1))
-Tensor.mH = property(lambda self: self.transpose(-2, -1))
+Tensor.H = property(lambda self: _matrix_transposed(self, "H", self.ndim in (0, 2)))
+Tensor.mH = property(lambda self: _matrix_transposed(self, "mH", self.ndim != 1))
+Tensor.mT = property(lambda self: _matrix_transposed(self, "mT", self.ndim != 1))
 Tensor.real = property(lambda self: self)
 Tensor.names = property(lambda self: (None,) * self.ndim)
 Tensor.name = None
@@ -39,11 +40,11 @@ def _imag(self):
 Tensor.imag = property(_imag)
 
 
-@method
-def _matrix(self, name, dims):
-    if self.ndim not in (0, dims):
-        raise _C.RuntimeError(f"tensor.{name} is only supported on matrices (2-D tensors). Got {self.ndim}-D tensor.")
-    return self if self.ndim else self.reshape(1, 1)
+def _matrix_transposed(tensor, name, fits):
+    if not fits:
+        kind = "matrices (2-D tensors)" if name == "H" else "matrices or batches of matrices"
+        raise _C.RuntimeError(f"tensor.{name} is only supported on {kind}. Got {tensor.ndim}-D tensor.")
+    return tensor.transpose(-2, -1) if tensor.ndim else tensor
 
 
 @method
@@ -133,7 +134,7 @@ def sum_to_size(self, *size):
     if not fits:
         raise _C.RuntimeError(f"size {{{list(size)}}} is not expandable to size {{{list(self._shape)}}}.")
     dims = [d for d in range(self.ndim) if d < shift or (size[d - shift] == 1 and self._shape[d] != 1)]
-    return (self.sum(dims, keepdim=True).to(self.dtype) if dims else self).reshape(size)
+    return (self.sum(dims, keepdim=True) if dims else self).reshape(size)
 
 
 @method
