@@ -193,7 +193,7 @@ int64_t number(const Value& x) {
 Value bincount(const Value& x, const Value& weights, int64_t minlength) {
   SLUICE_CHECK_KIND(kRuntime, minlength >= 0, "bincount: minlength should be >= 0: got {}", minlength);
   SLUICE_CHECK_KIND(kRuntime, x.rank() == 1 && is_integral(x.dtype()) && x.dtype() != DType::kBool,
-                    "bincount only supports 1-d non-negative integral inputs: got {}", x.type().str());
+                    "bincount: only supports 1-d non-negative integral inputs: got {}", x.type().str());
   SLUICE_CHECK_KIND(kRuntime, !weights.defined() || weights.shape() == x.shape(),
                     "bincount: weights should be 1-d and have the same length as input: got {} for {}",
                     weights.shape().str(), x.shape().str());
@@ -204,7 +204,7 @@ Value bincount(const Value& x, const Value& weights, int64_t minlength) {
                       "which is then the length");
   } else if (numel(x.shape()) > 0) {
     SLUICE_CHECK_KIND(kRuntime, number(ops::amin(x)) >= 0,
-                      "bincount only supports 1-d non-negative integral inputs: got {}", number(ops::amin(x)));
+                      "bincount: only supports 1-d non-negative integral inputs: got {}", number(ops::amin(x)));
     length = std::max(length, number(ops::amax(x)) + 1);
   }
   DType dtype = DType::kInt64;
@@ -227,7 +227,7 @@ Value repeat_evenly(const Value& input, int64_t repeats, const OptionalInt& dim,
 
 // Entry i as often as repeats[i] says: the number of repetitions that have ended before each.
 Value repeated_indices(const Value& repeats, const OptionalInt& output_size) {
-  SLUICE_CHECK_KIND(kRuntime, repeats.rank() == 1, "repeat_interleave only accept 1D vector as repeat: got {} dims",
+  SLUICE_CHECK_KIND(kRuntime, repeats.rank() == 1, "repeat_interleave: only accept 1D vector as repeat: got {} dims",
                     repeats.rank());
   SLUICE_CHECK_KIND(kRuntime, repeats.dtype() == DType::kInt64 || repeats.dtype() == DType::kInt32,
                     "repeat_interleave: repeats has to be Long or Int tensor: got {}", dtype_name(repeats.dtype()));

@@ -97,7 +97,7 @@ Value counted_from_end(const Value& index, int64_t size) {
 
 Value index_fill(const Value& x, int64_t dim, const Value& index, const Operand& value) {
   SLUICE_CHECK_KIND(kRuntime, value.is_number() || value.value().rank() == 0,
-                    "index_fill_ only supports a 0-dimensional value tensor, but got tensor with {} dimension(s).",
+                    "index_fill_: only supports a 0-dimensional value tensor, but got tensor with {} dimension(s).",
                     value.value().rank());
   const Value at = slice_indices("index_fill", x, dim, index);
   const int64_t size = x.rank() == 0 ? 1 : x.shape()[normalize_axis(dim, x.rank(), "index_fill")];
@@ -158,7 +158,7 @@ Value put(const Value& x, const Value& index, const Value& source, bool accumula
 // The n-th element that the mask chooses becomes source's n-th.
 Value masked_scatter(const Value& x, const Value& mask, const Value& source) {
   SLUICE_CHECK_KIND(kRuntime, mask.dtype() == DType::kBool,
-                    "masked_scatter_ only supports boolean masks, but got mask with dtype {}",
+                    "masked_scatter_: only supports boolean masks, but got mask with dtype {}",
                     dtype_name(mask.dtype()));
   SLUICE_CHECK_KIND(kRuntime, x.dtype() == source.dtype(),
                     "masked_scatter: expected self and source to have same dtypes but got {} and {}",
@@ -177,7 +177,7 @@ Value index_put(const Value& x, const std::vector<Value>& indices, const Value& 
   SLUICE_CHECK_KIND(kIndex, static_cast<int>(indices.size()) <= x.rank(),
                     "index_put_: too many indices for tensor of dimension {} (got {})", x.rank(), indices.size());
   SLUICE_CHECK_KIND(kRuntime, x.dtype() == values.dtype(),
-                    "Index put requires the source and destination dtypes match, got {} for the destination and {} for "
+                    "index_put_: Index put requires the source and destination dtypes match, got {} for the destination and {} for "
                     "the source.",
                     dtype_name(x.dtype()), dtype_name(values.dtype()));
   if (indices.empty()) return accumulate ? add(x, values) : expand(values, x.shape());

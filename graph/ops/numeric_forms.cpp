@@ -43,7 +43,7 @@ Value nan_to_num(const Value& x, const std::optional<double>& nan, const std::op
 
 // A mantissa in [0.5, 1) and an exponent. Powers of two are divided out in two halves, as one may be out of range.
 std::pair<Value, Value> frexp(const Value& x) {
-  SLUICE_CHECK_KIND(kRuntime, is_floating(x.dtype()), "torch.frexp() only supports floating-point dtypes: got {}",
+  SLUICE_CHECK_KIND(kRuntime, is_floating(x.dtype()), "frexp: only supports floating-point dtypes: got {}",
                     dtype_name(x.dtype()));
   const Value v = cast(x, DType::kFloat64), plain = logical_and(isfinite(v), ne(v, 0));
   const Value size = abs(where(plain, v, 1.0));
@@ -95,7 +95,7 @@ Value logit(const Value& input, const std::optional<double>& eps) {
 
 Value fill(const Value& x, const Operand& value) {
   SLUICE_CHECK_KIND(kRuntime, value.is_number() || value.value().rank() == 0,
-                    "fill only supports 0-dimension value tensor but got tensor with {} dimensions",
+                    "fill: only supports 0-dimension value tensor but got tensor with {} dimensions",
                     value.value().rank());
   return expand(value.to(x.dtype()), x.shape());
 }

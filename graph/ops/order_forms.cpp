@@ -116,11 +116,11 @@ Pair mode(const Value& x, int64_t dim, bool keepdim) {
 
 Value quantile_of(const char* name, const Value& x, const Value& q, const OptionalInt& dim, bool keepdim,
                   const std::string& interpolation, bool skips_nan) {
-  SLUICE_CHECK_KIND(kRuntime, numel(x.shape()) > 0, "{}() input tensor must be non-empty", name);
-  SLUICE_CHECK_KIND(kRuntime, q.rank() <= 1, "{}() q must be a scalar or 1D tensor: got {} dims", name, q.rank());
+  SLUICE_CHECK_KIND(kRuntime, numel(x.shape()) > 0, "{}(): input tensor must be non-empty", name);
+  SLUICE_CHECK_KIND(kRuntime, q.rank() <= 1, "{}(): q must be a scalar or 1D tensor: got {} dims", name, q.rank());
   SLUICE_CHECK_KIND(kRuntime, x.dtype() == DType::kFloat32 || x.dtype() == DType::kFloat64,
-                    "{}() input tensor must be either float or double dtype: got {}", name, dtype_name(x.dtype()));
-  SLUICE_CHECK_KIND(kRuntime, q.dtype() == x.dtype(), "{}() q tensor must be same dtype as the input tensor: {} and {}",
+                    "{}(): input tensor must be either float or double dtype: got {}", name, dtype_name(x.dtype()));
+  SLUICE_CHECK_KIND(kRuntime, q.dtype() == x.dtype(), "{}(): q tensor must be same dtype as the input tensor: {} and {}",
                     name, dtype_name(q.dtype()), dtype_name(x.dtype()));
   const int axis = dim ? normalize_axis(*dim, x.rank(), name) : 0;
   const Value lines = !dim || x.rank() == 0 ? flatten(x) : movedim(x, axis, -1);
@@ -134,7 +134,7 @@ Value quantile_of(const char* name, const Value& x, const Value& q, const Option
   const bool below_only = interpolation == "lower", above_only = interpolation == "higher";
   const bool nearest = interpolation == "nearest", middle = interpolation == "midpoint";
   SLUICE_CHECK_KIND(kRuntime, below_only || above_only || nearest || middle || interpolation == "linear",
-                    "{}() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {}", name,
+                    "{}(): interpolation must be one of linear, lower, higher, midpoint or nearest, but got {}", name,
                     interpolation);
   const auto at = [&](const Value& rank) { return gather(sorted, cast(rank, DType::kInt64), -1); };
   Value y = at(above_only ? ceil(ranks) : nearest ? round(ranks) : floor(ranks));
@@ -159,7 +159,7 @@ Form quantile_form(const char* title, const char* doc, bool skips_nan) {
   };
   const auto by_number = [=](const Value& x, double q, const OptionalInt& dim, bool keepdim,
                              const std::string& interpolation) {
-    SLUICE_CHECK_KIND(kRuntime, q >= 0 && q <= 1, "{}() q must be in the range [0, 1] but got {}", title, q);
+    SLUICE_CHECK_KIND(kRuntime, q >= 0 && q <= 1, "{}(): q must be in the range [0, 1] but got {}", title, q);
     return quantile_of(title, x, full({}, q, x.dtype()), dim, keepdim, interpolation, skips_nan);
   };
   const char* const rest = ", int? dim=None, bool keepdim=False, *, str interpolation=\"linear\") -> Tensor";

@@ -71,7 +71,7 @@ Value inner(const Value& a, const Value& b) {
   check_same("inner", a, b);
   if (a.rank() == 0 || b.rank() == 0) return mul(a, b);
   SLUICE_CHECK_KIND(kRuntime, a.shape().back() == b.shape().back(),
-                    "inner() the last dimension must match on both input tensors but got shapes {} and {}",
+                    "inner: the last dimension must match on both input tensors but got shapes {} and {}",
                     a.shape().str(), b.shape().str());
   const int64_t n = a.shape().back(), rows = numel(a.shape()) / std::max<int64_t>(n, 1);
   Ints shape = a.shape().vec();

@@ -95,14 +95,14 @@ Form named_split(const char* title, const char* doc, int least, int dim) {
   const std::string name = title;
   const auto axis = [=](const Value& x) {
     SLUICE_CHECK_KIND(kRuntime, x.rank() >= least,
-                      "torch.{0} requires a tensor with at least {1} dimension, but got a tensor with {2} dimensions!",
+                      "{0}: requires a tensor with at least {1} dimension, but got a tensor with {2} dimensions!",
                       title, least, x.rank());
     return x.rank() == 1 ? 0 : dim;
   };
   const auto into = [=](const Value& x, int64_t sections) {
     const int along = axis(x);
     SLUICE_CHECK_KIND(kRuntime, sections > 0 && x.shape()[along] % sections == 0,
-                      "torch.{} attempted to split along dimension {}, but the size of the dimension {} is not "
+                      "{}: attempted to split along dimension {}, but the size of the dimension {} is not "
                       "divisible by the split_size {}!",
                       title, along, x.shape()[along], sections);
     return into_sections(title, x, sections, along);

@@ -138,14 +138,14 @@ Value histc(const Value& input, int64_t bins, const Operand& min, const Operand&
 // --- Differences and integrals along a dim ---
 
 Value diff(const Value& input, int64_t n, int64_t dim, const Value& before, const Value& after) {
-  SLUICE_CHECK_KIND(kRuntime, input.rank() > 0, "diff expects input to be at least one-dimensional");
-  SLUICE_CHECK_KIND(kRuntime, n >= 0, "order must be non-negative but got {}", n);
+  SLUICE_CHECK_KIND(kRuntime, input.rank() > 0, "diff: expects input to be at least one-dimensional");
+  SLUICE_CHECK_KIND(kRuntime, n >= 0, "diff: order must be non-negative but got {}", n);
   const int axis = normalize_axis(dim, input.rank(), "diff");
   std::vector<Value> parts;
   for (const Value& part : {before, input, after})
     if (part.defined()) {
       SLUICE_CHECK_KIND(kRuntime, part.rank() == input.rank(),
-                        "diff expects prepend or append to be the same dimension as input: got {} and {} dims",
+                        "diff: expects prepend or append to be the same dimension as input: got {} and {} dims",
                         part.rank(), input.rank());
       parts.push_back(part);
     }

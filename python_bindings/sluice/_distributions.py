@@ -19,7 +19,7 @@ def _uniform(like: Tensor, generator: Any) -> Tensor:
 
 def _check(name: str, holds: bool, text: str) -> None:
     if not holds:
-        raise _C.RuntimeError(f"{name} {text}")
+        raise _C.RuntimeError(f"{name}: {text}")
 
 
 @method
@@ -73,16 +73,16 @@ def randint_like(input: Tensor, low: int, high: Any = None, *, generator: Any = 
 @method
 def multinomial(input, num_samples, replacement=False, *, generator=None):
     """Indices drawn with the weights of a vector, or of each row of a matrix. torch.multinomial, of other draws."""
-    _check("multinomial:", input.ndim in (1, 2), f"prob_dist must be 1 or 2 dim: got {input.ndim}")
+    _check("multinomial", input.ndim in (1, 2), f"prob_dist must be 1 or 2 dim: got {input.ndim}")
     _check("multinomial", input.dtype.is_floating_point, f"only supports floating-point dtypes for input, got: {input.dtype}")
-    _check("multinomial:", num_samples > 0, f"cannot sample n_sample <= 0 samples: got {num_samples}")
+    _check("multinomial", num_samples > 0, f"cannot sample n_sample <= 0 samples: got {num_samples}")
     n = input._shape[-1]
-    _check("multinomial:", replacement or num_samples <= n,
+    _check("multinomial", replacement or num_samples <= n,
            f"cannot sample n_sample > prob_dist.size(-1) samples without replacement: {num_samples} of {n}")
     if not _C.touches_graph(input):
         good = bool((fn.isfinite(input) & (input >= 0)).all())
-        _check("multinomial:", good, "probability tensor contains either `inf`, `nan` or element < 0")
-        _check("multinomial:", bool((input > 0).any(-1).all()), "invalid multinomial distribution (sum of probabilities <= 0)")
+        _check("multinomial", good, "probability tensor contains either `inf`, `nan` or element < 0")
+        _check("multinomial", bool((input > 0).any(-1).all()), "invalid multinomial distribution (sum of probabilities <= 0)")
     with sluice.no_grad():
         if not replacement:  # the largest of weights over exponential variables
             variables = fn.log1p(-rand(input._shape, generator=generator)).neg()
@@ -106,7 +106,7 @@ def _numpy_generator(generator: Any) -> Any:
 def poisson(input: Tensor, generator: Any = None) -> Tensor:
     """Numbers of events of these rates; torch.poisson, of other draws."""
     _by_numpy("poisson", input)
-    _check("poisson:", bool((input >= 0).all()), "invalid Poisson rate, expected rate to be non-negative")
+    _check("poisson", bool((input >= 0).all()), "invalid Poisson rate, expected rate to be non-negative")
     drawn = _numpy_generator(generator).poisson(input.detach().double().numpy())
     return sluice.from_numpy(numpy().asarray(drawn, "float64")).to(input.dtype).reshape(input._shape)
 

@@ -7,6 +7,7 @@ from typing import Any
 import sluice
 from sluice import _C
 from sluice._C import Tensor
+from sluice._size import sizes_of
 from sluice._tensor_methods import method
 
 # A tensor here is dense, real, of a rank's memory, and not of a library that torch has and Sluice has not.
@@ -34,7 +35,7 @@ Tensor.cast = Tensor._cast
 
 
 def _imag(self):
-    raise _C.RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+    raise _C.RuntimeError("imag: imag is not implemented for tensors with non-complex dtypes.")
 
 
 Tensor.imag = property(_imag)
@@ -43,15 +44,15 @@ Tensor.imag = property(_imag)
 def _matrix_transposed(tensor, name, fits):
     if not fits:
         kind = "matrices (2-D tensors)" if name == "H" else "matrices or batches of matrices"
-        raise _C.RuntimeError(f"tensor.{name} is only supported on {kind}. Got {tensor.ndim}-D tensor.")
+        raise _C.RuntimeError(f"{name}: tensor.{name} is only supported on {kind}. Got {tensor.ndim}-D tensor.")
     return tensor.transpose(-2, -1) if tensor.ndim else tensor
 
 
 @method
 def is_nonzero(self) -> bool:
     if self.numel() != 1:
-        raise _C.RuntimeError("Boolean value of Tensor with no values is ambiguous" if not self.numel() else
-                              "Boolean value of Tensor with more than one value is ambiguous")
+        raise _C.RuntimeError("is_nonzero: Boolean value of Tensor with no values is ambiguous" if not self.numel() else
+                              "is_nonzero: Boolean value of Tensor with more than one value is ambiguous")
     return bool(self)
 
 
@@ -128,11 +129,11 @@ def new_empty_strided(self, size, stride, dtype=None, device=None, requires_grad
 @method
 def sum_to_size(self, *size):
     """Sums down to a shape that broadcasts to this one's."""
-    size = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else size
+    size = sizes_of(size)
     shift = self.ndim - len(size)
     fits = shift >= 0 and all(n in (1, m) for n, m in zip(size, self._shape[shift:]))
     if not fits:
-        raise _C.RuntimeError(f"size {{{list(size)}}} is not expandable to size {{{list(self._shape)}}}.")
+        raise _C.RuntimeError(f"sum_to_size: size {list(size)} is not expandable to size {list(self._shape)}")
     dims = [d for d in range(self.ndim) if d < shift or (size[d - shift] == 1 and self._shape[d] != 1)]
     return (self.sum(dims, keepdim=True) if dims else self).reshape(size)
 
@@ -141,9 +142,9 @@ def sum_to_size(self, *size):
 def fill_diagonal_(self, fill_value, wrap=False):
     """Writes a number to the main diagonal; `wrap`: of a tall matrix, again after each square."""
     if self.ndim < 2:
-        raise _C.RuntimeError("dimensions must larger than 1")
+        raise _C.RuntimeError("fill_diagonal_: dimensions must larger than 1")
     if self.ndim > 2 and len(set(self._shape)) > 1:
-        raise _C.RuntimeError("all dimensions of input must be of equal length")
+        raise _C.RuntimeError("fill_diagonal_: all dimensions of input must be of equal length")
     step = self._shape[-1] + 1 if self.ndim == 2 else sum(self._shape[0]**d for d in range(self.ndim))
     last = self.numel() if wrap or self.ndim > 2 else min(self.numel(), self._shape[1] ** 2)
     index = sluice.arange(0, last, step) if last else sluice.zeros(0, dtype=_C.int64)
@@ -169,9 +170,9 @@ def map_(self, tensor, callable):
 @method
 def resize_(self, *size, memory_format=None):
     """Another shape, in memory of its own where it is larger: the elements in row-major order, then anything."""
-    size = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else size
+    size = sizes_of(size)
     if self.requires_grad:
-        raise _C.RuntimeError("cannot resize variables that require grad")
+        raise _C.RuntimeError("resize_: cannot resize variables that require grad")
     new = sluice.empty(size, dtype=self.dtype, device=self._device)
     count = min(self.numel(), new.numel())
     if count and not (self.numel() == new.numel() and self.is_contiguous()):
