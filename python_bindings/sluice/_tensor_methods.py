@@ -26,7 +26,7 @@ Tensor.is_cpu = property(lambda self: self._device == "cpu:0")
 Tensor.is_cuda = property(lambda self: self._device.startswith("cuda"))
 Tensor.itemsize = property(lambda self: self.dtype.itemsize)
 Tensor.nbytes = property(lambda self: self.numel() * self.dtype.itemsize)
-Tensor.T = property(lambda self: self.permute(*reversed(range(self.ndim))))
+Tensor.T = property(lambda self: self.permute(tuple(reversed(range(self.ndim)))))
 Tensor.ndimension = Tensor.dim
 
 
