@@ -80,7 +80,7 @@ Value call_scalar(const PowerDef& def, const Operand& a, const Operand& b) {
 
 ScalarDef of_numbers(ScalarDef def) {
   def.op.infer = [infer = def.op.infer](Types in, Present present, const Attrs& attrs) {
-    SLUICE_CHECK_KIND(kType, in[0].dtype != DType::kBool,
+    SLUICE_CHECK_KIND(kRuntime, in[0].dtype != DType::kBool,
                       "operands: dtype is bool; must be integers (cast them first)");
     return infer(in, present, attrs);
   };

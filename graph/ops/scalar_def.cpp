@@ -14,7 +14,7 @@ std::vector<TensorType> infer(const ScalarOp& s, Types in) {
   if (s.integer == nullptr) check_floating(in[0], what);
   SLUICE_CHECK_KIND(kType, s.floating != nullptr || !is_floating(dtype), "{}: dtype is {}; must be an integer or bool",
                     what, dtype_name(dtype));
-  SLUICE_CHECK_KIND(kType, s.inputs == 2 || s.gives_bool || dtype != DType::kBool,
+  SLUICE_CHECK_KIND(kRuntime, s.inputs == 2 || s.gives_bool || dtype != DType::kBool,
                     "{}: dtype is bool; must be a number (cast it first)", what);
   const Shape shape = s.inputs == 1 ? in[0].shape : broadcast_shapes(in[0].shape, in[1].shape, what);
   return {{s.gives_bool ? DType::kBool : dtype, shape}};

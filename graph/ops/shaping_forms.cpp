@@ -200,6 +200,7 @@ void add_views(std::vector<Form>& forms) {
   forms.push_back(
       function_only(view_form("All tensors broadcast to one shape: views. torch.broadcast_tensors.",
                               {overload("broadcast_tensors(Tensor... tensors) -> Tensor[]", &broadcast_tensors)})));
+  forms.back().sharing = Sharing::kItself;
   forms.push_back(function_only(
       view_form("Coordinates of a grid from vectors, rows first ('ij') or columns first ('xy'). torch.meshgrid.",
                 {overload("meshgrid(Tensor... tensors, *, str? indexing=None) -> Tensor[]", &meshgrid)})));

@@ -182,7 +182,7 @@ Form at_least_form() {
           .overloads = {overload(name + "(Tensor input) -> Tensor", &at_least<dims>),
                         overload(name + "(Tensor... tensors) -> Tensor[]", &all_at_least<dims>)},
           .method = false,
-          .sharing = Sharing::kView};
+          .sharing = Sharing::kItself};
 }
 
 }  // namespace
@@ -218,9 +218,9 @@ std::vector<Form> stacking_forms() {
       {.doc = "Matrices transposed: a view. torch.adjoint of real numbers.",
        .overloads = {overload("adjoint(Tensor input) -> Tensor", &adjoint)},
        .sharing = Sharing::kView},
-      {.doc = "The elements as a vector; itself where it is one. torch.ravel.",
+      {.doc = "The elements as a vector: a view where the strides allow. torch.ravel.",
        .overloads = {overload("ravel(Tensor input) -> Tensor", &ravel)},
-       .sharing = Sharing::kItself},
+       .sharing = Sharing::kView},
   };
   return forms;
 }

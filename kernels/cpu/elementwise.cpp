@@ -56,7 +56,7 @@ class Elementwise final : public PreparedKernel {
     else
       parallel_ranges(threads_, nest_.size(), grain_, range);
     const int e = error.load(std::memory_order_relaxed);
-    SLUICE_CHECK(e == 0, "{}", scalar_error_text(op_, static_cast<ScalarError>(e)));
+    SLUICE_CHECK_KIND(kRuntime, e == 0, "{}", scalar_error_text(op_, static_cast<ScalarError>(e)));
   }
 
  private:

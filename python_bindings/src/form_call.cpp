@@ -188,7 +188,7 @@ PyObject* call_plainly(const BoundForm& form, const BoundOverload& overload, For
       for (Value& one : *values) separate(form.sharing, args, one);
     }
   }
-  if (form.sharing == Sharing::kItself && call.nargs > 0) {
+  if (form.sharing == Sharing::kItself && call.nargs > 0 && std::holds_alternative<Value>(result)) {
     const Tensor* self = tensor_of(call.args[0]);
     if (self != nullptr && self->impl() == std::get<Value>(result).impl())
       return nb::borrow(call.args[0]).release().ptr();

@@ -186,6 +186,19 @@ def test_views_share_memory_and_strides_with_torchs():
         x.as_strided((2,), (-1,))
 
 
+@pytest.mark.parametrize("dim,size,step", [(0, 2, 1), (1, 3, 2), (2, 2, 2), (-1, 5, 1), (1, 1, 3), (0, 0, 1), (2, 3, 1)])
+def test_windows_are_torchs_views(dim, size, step):
+    t = torch.randn(3, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    x = sl.tensor(t.numpy())
+    ours, theirs = x.unfold(dim, size, step), t.unfold(dim, size, step)
+    assert ours.data_ptr() == x.data_ptr() and ours.stride() == theirs.stride() and ours.tolist() == theirs.tolist()
+    assert_equal(run(sl, lambda m, v: v.unfold(dim, size, step), [x]), run(torch, lambda m, v: v.unfold(dim, size, step), [t]))
+    for wrong in ((3, 1, 1), (0, 4, 1), (0, 1, 0), (0, -1, 1)):
+        for v in (x, t):
+            with pytest.raises((RuntimeError, IndexError)):
+                v.unfold(*wrong)
+
+
 def test_writes_through_views_have_gradients():
     def f(m, x):
         y = x * 2
