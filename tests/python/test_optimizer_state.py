@@ -299,6 +299,18 @@ def test_hyperparameters_changed_after_compiling_are_honoured(what):
     assert plans[0] is plans[4] and plans[4] is not plans[5]
 
 
+def test_results_outlive_the_plan_that_made_them():
+    (ours, optimizer), (theirs, other) = pair("SGD", {"lr": 0.01, "momentum": 0.5})
+    graph, losses, inputs = Training(ours, optimizer), [], batches(8)
+    expected = []
+    for i, x in enumerate(inputs):
+        for o in (optimizer, other):
+            o.param_groups[0]["nesterov"] = i % 2 == 0
+        losses.append(graph(to_sl(x)))
+        expected += train(theirs, other, [x])
+    assert [loss.item() for loss in losses] == pytest.approx(expected, rel=1e-9)
+
+
 def test_switches_changed_after_compiling_are_honoured_each_time():
     (ours, optimizer), (theirs, other) = pair("SGD", {"lr": 0.001, "momentum": 0.9})
     graph = Training(ours, optimizer)
