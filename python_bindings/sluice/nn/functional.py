@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sluice.nn._attention import multi_head_attention_forward as multi_head_attention_forward
 import sluice
 from sluice import _C
 from sluice._C import Tensor
@@ -282,6 +283,3 @@ def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
 
 def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Tensor:
     return rrelu(input, lower, upper, training, inplace=True)
-
-
-from sluice.nn._attention import multi_head_attention_forward as multi_head_attention_forward  # noqa: E402

@@ -7,7 +7,9 @@ from sluice.nn.modules.activation import (
     Tanh as Tanh, Tanhshrink as Tanhshrink, Threshold as Threshold)
 from sluice.nn.modules.adaptive import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
 from sluice.nn.modules.attention import MultiheadAttention as MultiheadAttention
-from sluice.nn.modules.container import ModuleDict as ModuleDict, ModuleList as ModuleList, Sequential as Sequential
+from sluice.nn.modules.container import (
+    ModuleDict as ModuleDict, ModuleList as ModuleList, ParameterDict as ParameterDict, ParameterList as ParameterList,
+    Sequential as Sequential)
 from sluice.nn.modules.conv import (
     Conv1d as Conv1d, Conv2d as Conv2d, Conv3d as Conv3d, ConvTranspose1d as ConvTranspose1d,
     ConvTranspose2d as ConvTranspose2d, ConvTranspose3d as ConvTranspose3d)
@@ -19,7 +21,9 @@ from sluice.nn.modules.dropout import (
 from sluice.nn.modules.lazy import (
     LazyBatchNorm1d as LazyBatchNorm1d, LazyBatchNorm2d as LazyBatchNorm2d, LazyBatchNorm3d as LazyBatchNorm3d,
     LazyConv1d as LazyConv1d, LazyConv2d as LazyConv2d, LazyConv3d as LazyConv3d, LazyConvTranspose1d as LazyConvTranspose1d,
-    LazyConvTranspose2d as LazyConvTranspose2d, LazyConvTranspose3d as LazyConvTranspose3d, LazyLinear as LazyLinear)
+    LazyConvTranspose2d as LazyConvTranspose2d, LazyConvTranspose3d as LazyConvTranspose3d,
+    LazyInstanceNorm1d as LazyInstanceNorm1d, LazyInstanceNorm2d as LazyInstanceNorm2d, LazyInstanceNorm3d as LazyInstanceNorm3d,
+    LazyLinear as LazyLinear)
 from sluice.nn.modules.linear import (
     Bilinear as Bilinear, Flatten as Flatten, Identity as Identity, Linear as Linear, Unflatten as Unflatten)
 from sluice.nn.modules.loss import (
@@ -30,8 +34,7 @@ from sluice.nn.modules.loss import (
     MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss, MultiMarginLoss as MultiMarginLoss, NLLLoss as NLLLoss,
     PoissonNLLLoss as PoissonNLLLoss, SmoothL1Loss as SmoothL1Loss, SoftMarginLoss as SoftMarginLoss,
     TripletMarginLoss as TripletMarginLoss, TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss)
-from sluice.nn.modules.module import (
-    Module as Module)
+from sluice.nn.modules.module import Module as Module
 from sluice.nn.modules.norm import (
     BatchNorm1d as BatchNorm1d, BatchNorm2d as BatchNorm2d, BatchNorm3d as BatchNorm3d,
     GroupNorm as GroupNorm, InstanceNorm1d as InstanceNorm1d, InstanceNorm2d as InstanceNorm2d,
@@ -50,7 +53,6 @@ from sluice.nn.modules.pooling import (
     FractionalMaxPool3d as FractionalMaxPool3d, LPPool1d as LPPool1d, LPPool2d as LPPool2d, LPPool3d as LPPool3d,
     MaxPool1d as MaxPool1d, MaxPool2d as MaxPool2d, MaxPool3d as MaxPool3d, MaxUnpool1d as MaxUnpool1d,
     MaxUnpool2d as MaxUnpool2d, MaxUnpool3d as MaxUnpool3d)
-from sluice.nn.modules.parameter_containers import ParameterDict as ParameterDict, ParameterList as ParameterList
 from sluice.nn.modules.rnn import (
     GRU as GRU, LSTM as LSTM, RNN as RNN, GRUCell as GRUCell, LSTMCell as LSTMCell, RNNBase as RNNBase, RNNCell as RNNCell,
     RNNCellBase as RNNCellBase)

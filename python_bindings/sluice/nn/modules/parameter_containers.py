@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sluice._C import Tensor
-from sluice.nn.modules.container import Indexed, pairs_of
+from sluice.nn.modules._entries import Indexed, pairs_of
 from sluice.nn.modules.module import Module
 from sluice.nn.parameter import Parameter, is_lazy
 
