@@ -87,6 +87,10 @@ def test_weight_norm_by_hook(kind, args, shape, dim):  # PD-11
     assert isinstance(ours.weight, nn.Parameter) and not ours._forward_pre_hooks
     with pytest.raises(ValueError, match="weight_norm of 'weight' not found in"):
         U.remove_weight_norm(ours)
+    with pytest.raises(TypeError, match="parameter `bias` is None"):
+        U.weight_norm(nn.Linear(2, 2, bias=False), "bias")
+    with pytest.raises(TypeError, match="'bias' of Linear.* is None"):
+        U.prune.identity(nn.Linear(2, 2, bias=False), "bias")
 
 
 def test_a_hook_of_ones_own_for_weight_norm():  # PD-11
@@ -341,6 +345,7 @@ def test_bad_pruning_is_refused():
     calls = [lambda m: ("l1_unstructured", (m, "weight", -1)), lambda m: ("l1_unstructured", (m, "weight", 1.5)),
              lambda m: ("l1_unstructured", (m, "weight", "x")), lambda m: ("l1_unstructured", (m, "weight", 100)),
              lambda m: ("ln_structured", (m, "bias", 1, 2, 0)), lambda m: ("ln_structured", (m, "weight", 1, 2, 5)),
+             lambda m: ("custom_from_mask", (m, "weight", type(m.weight.detach())([1.0]) if isinstance(m, torch.nn.Module) else sl.ones(1))),
              lambda m: ("remove", (m, "weight")), lambda m: ("l1_unstructured", (m, "nope", 1)),
              lambda m: ("global_unstructured", ([(m, "weight")], None))]
     theirs, ours = pair("Linear", 3, 4)

@@ -252,6 +252,9 @@ def test_what_only_we_refuse():
     with pytest.raises(RuntimeError, match="a length is 4; the input has 3 steps"):
         U.pack_padded_sequence(sl.zeros(3, 1, 1), [4])
 
+    with pytest.raises(ValueError, match="unpad_sequence: got 1 lengths; there are 2 sequences"):
+        U.unpad_sequence(sl.zeros(3, 2), [1])
+
     class Packs(nn.Graph):
         def build(self, x, lengths):
             return U.pack_padded_sequence(x, lengths).data

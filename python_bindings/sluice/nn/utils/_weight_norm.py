@@ -39,6 +39,8 @@ class WeightNorm:
         if any(isinstance(hook, WeightNorm) and hook.name == name for hook in module._forward_pre_hooks.values()):
             raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")
         fn, weight = WeightNorm(name, dim), getattr(module, name)
+        if weight is None:
+            raise TypeError(f"`WeightNorm` cannot be applied as parameter `{name}` is None")
         if is_lazy(weight):
             raise ValueError("The module passed to `WeightNorm` can't have uninitialized parameters. Make sure to run the dummy "
                              "forward before applying weight normalization")

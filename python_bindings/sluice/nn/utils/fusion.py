@@ -38,7 +38,7 @@ def _fused(layer: Any, bn: Any, fold: Any) -> Any:
     if layer.training or bn.training:
         raise AssertionError("Fusion only for eval!")
     if bn.running_mean is None or bn.running_var is None:
-        raise AssertionError("Expected bn.running_mean and bn.running_var to be not None")
+        raise AssertionError("bn.running_mean and bn.running_var must not be None")
     fused = copy.deepcopy(layer)
     fused.weight, fused.bias = fold(fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias)
     return fused

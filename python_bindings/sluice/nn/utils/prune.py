@@ -45,6 +45,8 @@ class BasePruningMethod(abc.ABC):
         method = cls(*args, **kwargs)
         method._tensor_name = name
         original = getattr(module, name)
+        if original is None:
+            raise TypeError(f"prune: '{name}' of {module} is None; there is nothing to prune")
         if importance_scores is not None and importance_scores.shape != original.shape:
             raise AssertionError(f"importance_scores should have the same shape as parameter {name} of {module}, got "
                                  f"{importance_scores.shape} vs {original.shape}")
@@ -283,7 +285,7 @@ class CustomFromMask(BasePruningMethod):
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         if default_mask.shape != self.mask.shape:
-            raise AssertionError(f"mask shape mismatch: default_mask {default_mask.shape} vs self.mask {self.mask.shape}")
+            raise AssertionError(f"default_mask shape {default_mask.shape!r} must match self.mask shape {self.mask.shape!r}")
         return default_mask * self.mask.to(default_mask.dtype)
 
     @classmethod

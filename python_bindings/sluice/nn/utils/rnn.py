@@ -202,6 +202,8 @@ def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = F
     """The sequences of a padded (time, batch, ...) tensor, each of its length."""
     dim = 0 if batch_first else 1
     lengths = _ints("unpad_sequence", "lengths", lengths)
+    if len(lengths) != padded_sequences.shape[dim]:
+        raise ValueError(f"unpad_sequence: got {len(lengths)} lengths; there are {padded_sequences.shape[dim]} sequences")
     return [s[:length] for s, length in zip(padded_sequences.unbind(dim), lengths)]
 
 
