@@ -166,6 +166,40 @@ def test_transformers_equal_torchs(norm_first):
     assert one.encoder is alone
 
 
+class Encodes(nn.Graph):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def build(self, src, padding):
+        with sl.no_grad():
+            return self.net(src, src_key_padding_mask=padding)
+
+
+@pytest.mark.parametrize("form", [{}, {"nhead": 1}, {"activation": "gelu"}, {"norm_first": True}, {"batch_first": False}, {"bias": False},
+                                  {"enable_nested_tensor": False}, {"activation": "tanh"}, {"activation": "GELU"}], ids=str)
+def test_padding_of_encoders_in_evaluation(form):
+    nested = {"enable_nested_tensor": form.get("enable_nested_tensor", True)}
+    form = {"nhead": 2, "batch_first": True} | {n: v for n, v in form.items() if n != "enable_nested_tensor"}
+    nets = []
+    for N, tanh in ((torch.nn, torch.tanh), (nn, sl.tanh)):
+        own = form | {"tanh": {"activation": tanh}, "GELU": {"activation": N.GELU()}}.get(form.get("activation"), {})
+        layer = N.TransformerEncoderLayer(8, dim_feedforward=16, **own)
+        nets.append(N.TransformerEncoder(layer, 2, N.LayerNorm(8), **nested).eval())
+    theirs, ours = nets
+    ours.load_state_dict(theirs.state_dict())
+    at_ends = torch.tensor([[0, 0, 0, 1], [0, 0, 1, 1], [0, 0, 0, 0]]).bool()
+    graph = Encodes(ours)
+    for padding in (at_ends, at_ends.flip(1), torch.zeros(3, 4).bool()):
+        a = torch.randn((3, 4, 8) if form["batch_first"] else (4, 3, 8))
+        b = theirs(a, src_key_padding_mask=padding)  # with gradients
+        assert_same(ours(to_sl(a), src_key_padding_mask=to_sl(padding)), b)
+        with torch.no_grad(), sl.no_grad():
+            b, y = theirs(a, src_key_padding_mask=padding), ours(to_sl(a), src_key_padding_mask=to_sl(padding))
+        assert_same(y, b)
+        assert_same(graph(to_sl(a), to_sl(padding)), b)
+
+
 class Trains(nn.Graph):
     def __init__(self, net):
         super().__init__()

@@ -112,8 +112,9 @@ class TransformerDecoderLayer(_Layer):
 class TransformerEncoder(Module):
     """num_layers copies of a layer, and a norm; torch.nn.TransformerEncoder.
 
-    enable_nested_tensor and mask_check are accepted: tensors are never nested, so that padded positions have values (in torch
-    they are 0 when it computes without them).
+    As torch, positions that src_key_padding_mask leaves out are 0 before the norm where torch computes without them: in
+    evaluation, without gradients, of a batch that comes first and whose padding is at the ends. enable_nested_tensor=False:
+    they have values always; mask_check=False: wherever the padding is.
     """
 
     def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None, enable_nested_tensor: bool = True,
@@ -121,14 +122,39 @@ class TransformerEncoder(Module):
         super().__init__()
         self.layers, self.num_layers, self.norm = _clones(encoder_layer, num_layers), num_layers, norm
         self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
+        self.use_nested_tensor = enable_nested_tensor and isinstance(encoder_layer, TransformerEncoderLayer) and (
+            _can_leave_out(encoder_layer))
+
+    def _padded(self, src: Tensor, mask: Any, padding: Any) -> Tensor | None:
+        """Which positions of the output are 0."""
+        if not self.use_nested_tensor or padding is None or mask is not None or src.dim() != 3 or self.layers[0].training:
+            return None
+        if sluice.is_grad_enabled() and any(t.requires_grad for t in (src, *self.layers[0].parameters())):
+            return None
+        padded = padding != 0
+        if self.mask_check:
+            padded = padded & (padded[:, 1:] | ~padded[:, :-1]).all()
+        return padded.unsqueeze(-1)
 
     def forward(self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
                 is_causal: bool | None = None) -> Tensor:
         padding = float_mask(src_key_padding_mask, "src_key_padding_mask", src.dtype, dtype_of(mask), "mask")
         mask = float_mask(mask, "mask", src.dtype)
+        padded = self._padded(src, mask, padding)
         for layer in self.layers:
             src = layer(src, src_mask=mask, is_causal=bool(is_causal), src_key_padding_mask=padding)
+        if padded is not None:
+            src = src.masked_fill(padded, 0.0)
         return src if self.norm is None else self.norm(src)
+
+
+def _can_leave_out(layer: TransformerEncoderLayer) -> bool:
+    """Whether torch has kernels for the layer that leave padding out."""
+    from sluice.nn import GELU, ReLU
+
+    attention, activation = layer.self_attn, layer.activation
+    return (not layer.norm_first and attention.batch_first and attention.in_proj_bias is not None and attention.num_heads % 2 == 0
+            and (activation in (F.relu, F.gelu) or isinstance(activation, (ReLU, GELU))) and layer.norm1.eps == layer.norm2.eps)
 
 
 class TransformerDecoder(Module):
