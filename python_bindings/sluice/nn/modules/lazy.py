@@ -12,7 +12,7 @@ from sluice.nn.modules.conv import (
     Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, tuple_of)
 from sluice.nn.modules.linear import Linear
 from sluice.nn.modules.module import Module
-from sluice.nn.modules.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from sluice.nn.modules.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from sluice.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
 
@@ -168,3 +168,5 @@ LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d = (
     _lazy(base, _LazyConvTransposeN, "in_channels") for base in (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d))
 LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d = (
     _lazy(base, LazyNorm, "num_features") for base in (BatchNorm1d, BatchNorm2d, BatchNorm3d))
+LazyInstanceNorm1d, LazyInstanceNorm2d, LazyInstanceNorm3d = (
+    _lazy(base, LazyNorm, "num_features") for base in (InstanceNorm1d, InstanceNorm2d, InstanceNorm3d))
