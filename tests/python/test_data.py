@@ -71,16 +71,19 @@ def rows(lib, n=10):
 
 
 DATASETS = {  # DL-02
-    "tensors": lambda lib, d: [d.TensorDataset(*rows(lib))[i] for i in (0, 3, -1, slice(2, 4))] + [len(d.TensorDataset(*rows(lib)))],
+    "tensors": lambda lib, d: [d.TensorDataset(*rows(lib))[i]
+                               for i in (0, 3, -1, slice(2, 4))] + [len(d.TensorDataset(*rows(lib)))],
     "tensors of other sizes": lambda lib, d: d.TensorDataset(lib.ones(2), lib.ones(3)),
     "tensors, beyond": lambda lib, d: d.TensorDataset(*rows(lib))[10],
-    "stack": lambda lib, d: [d.StackDataset(Squares(5), d.TensorDataset(*rows(lib, 5)))[2], d.StackDataset(a=Squares(5), b=Squares(5))[4]],
+    "stack": lambda lib, d: [d.StackDataset(Squares(5), d.TensorDataset(*rows(lib, 5)))[2],
+                             d.StackDataset(a=Squares(5), b=Squares(5))[4]],
     "stack at once": lambda lib, d: d.StackDataset(Squares(5), d.Subset(Squares(9), [8, 7, 6, 5, 4])).__getitems__([0, 3]),
     "stack of nothing": lambda lib, d: d.StackDataset(),
     "stack of both": lambda lib, d: d.StackDataset(Squares(2), a=Squares(2)),
     "stack of other sizes": lambda lib, d: d.StackDataset(Squares(2), Squares(3)),
     "concat": lambda lib, d: [d.ConcatDataset([Squares(3), Squares(2), Squares(4)])[i] for i in (0, 2, 3, 4, 5, 8, -1, -9)],
-    "concat sizes": lambda lib, d: [d.ConcatDataset([Squares(3), Squares(2)]).cumulative_sizes, len(d.ConcatDataset([Squares(3)]))],
+    "concat sizes": lambda lib, d: [d.ConcatDataset([Squares(3), Squares(2)]).cumulative_sizes,
+                                    len(d.ConcatDataset([Squares(3)]))],
     "concat, below": lambda lib, d: d.ConcatDataset([Squares(3)])[-4],
     "concat, beyond": lambda lib, d: d.ConcatDataset([Squares(3)])[3],
     "concat of nothing": lambda lib, d: d.ConcatDataset([]),
@@ -88,7 +91,8 @@ DATASETS = {  # DL-02
     "plus": lambda lib, d: list(d.Subset(Squares(5), [1, 2]) + d.Subset(Squares(5), [3])),
     "chain": lambda lib, d: [list(stream(d, 2) + stream(d, 3)), len(d.ChainDataset([stream(d, 2, 2), stream(d, 3, 5)]))],
     "chain of others": lambda lib, d: list(d.ChainDataset([Squares(3)])),
-    "subset": lambda lib, d: [d.Subset(Squares(9), [4, 2])[0], d.Subset(Squares(9), [4, 2]).__getitems__([1, 0]), len(d.Subset(Squares(9), [1]))],
+    "subset": lambda lib, d: [d.Subset(Squares(9), [4, 2])[0], d.Subset(Squares(9), [4, 2]).__getitems__([1, 0]),
+                              len(d.Subset(Squares(9), [1]))],
     "subset of a list": lambda lib, d: d.Subset(d.TensorDataset(*rows(lib)), [4, 2, 1])[[0, 2]],
     "abstract": lambda lib, d: d.Dataset()[0],
     "no length": lambda lib, d: len(d.Dataset()),
@@ -138,7 +142,8 @@ SAMPLERS = {  # DL-02
     "split, fractions": lambda lib, d: [list(s.indices) for s in d.random_split(range(11), [0.3, 0.3, 0.4], generator(lib))],
     "split, wrong sum": lambda lib, d: d.random_split(range(10), [3, 6]),
     "split, wrong fraction": lambda lib, d: d.random_split(range(10), [1.5, -0.5]),
-    "distributed": lambda lib, d: [list(d.DistributedSampler(range(11), 3, r, shuffle=s, drop_last=x)) for r in range(3) for s in (0, 1) for x in (0, 1)],
+    "distributed": lambda lib, d: [list(d.DistributedSampler(range(11), 3, r, shuffle=s, drop_last=x)) for r in range(3)
+                                   for s in (0, 1) for x in (0, 1)],
     "distributed sizes": lambda lib, d: [(s.num_samples, s.total_size) for s in [d.DistributedSampler(range(11), 3, 1)]],
     "distributed, tiny": lambda lib, d: [list(d.DistributedSampler(range(1), 5, r, shuffle=False)) for r in range(5)],
     "distributed, wrong rank": lambda lib, d: d.DistributedSampler(range(11), 3, 3),
@@ -158,7 +163,8 @@ def test_split_warns_of_empty_parts():
 def test_weighted_samples_without_replacement_have_torchs_distribution():
     weights = [1.0, 2.0, 5.0, 0.0, 2.0]
     sl.manual_seed(0)
-    first = np.bincount([next(iter(ours.WeightedRandomSampler(weights, 1, replacement=False))) for _ in range(4000)], minlength=5) / 4000
+    first = np.bincount([next(iter(ours.WeightedRandomSampler(weights, 1, replacement=False))) for _ in range(4000)],
+                        minlength=5) / 4000
     np.testing.assert_allclose(first, np.array(weights) / 10, atol=0.03)
     assert sorted(ours.WeightedRandomSampler(weights, 4, replacement=False)) == [0, 1, 2, 4]
 
@@ -232,13 +238,18 @@ RULES = {  # DL-01
     "timeout": dict(timeout=-1), "prefetch without workers": dict(prefetch_factor=2),
     "prefetch below 0": dict(prefetch_factor=-1, num_workers=1), "persistent without workers": dict(persistent_workers=True),
     "sampler and shuffle": dict(sampler=[0], shuffle=True), "batch_sampler and size": dict(batch_sampler=[[0]], batch_size=2),
-    "batch_sampler and shuffle": dict(batch_sampler=[[0]], shuffle=True), "batch_sampler and sampler": dict(batch_sampler=[[0]], sampler=[0]),
-    "batch_sampler and drop_last": dict(batch_sampler=[[0]], drop_last=True), "no batches, drop_last": dict(batch_size=None, drop_last=True),
+    "batch_sampler and shuffle": dict(batch_sampler=[[0]], shuffle=True),
+         "batch_sampler and sampler": dict(batch_sampler=[[0]], sampler=[0]),
+    "batch_sampler and drop_last": dict(batch_sampler=[[0]], drop_last=True),
+         "no batches, drop_last": dict(batch_size=None, drop_last=True),
     "batch size 0": dict(batch_size=0), "batch size of float": dict(batch_size=2.0), "drop_last of int": dict(drop_last=1),
-    "context without workers": dict(multiprocessing_context="fork"), "no such context": dict(multiprocessing_context="x", num_workers=1),
-    "context of int": dict(multiprocessing_context=3, num_workers=1), "unknown": dict(nonsense=1), "no batches, shuffled": dict(batch_size=None, shuffle=True),
+    "context without workers": dict(multiprocessing_context="fork"),
+         "no such context": dict(multiprocessing_context="x", num_workers=1),
+    "context of int": dict(multiprocessing_context=3, num_workers=1), "unknown": dict(nonsense=1),
+         "no batches, shuffled": dict(batch_size=None, shuffle=True),
 }
-STREAM_RULES = {"shuffle": dict(shuffle=True), "shuffle false": dict(shuffle=False), "sampler": dict(sampler=[0]), "batch_sampler": dict(batch_sampler=[[0]])}
+STREAM_RULES = {"shuffle": dict(shuffle=True), "shuffle false": dict(shuffle=False), "sampler": dict(sampler=[0]),
+                "batch_sampler": dict(batch_sampler=[[0]])}
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -252,8 +263,9 @@ def test_argument_rules_of_streams_are_torchs(name):
 
 
 def test_messages_name_the_option():
-    for options, text in [(dict(num_workers=-2), "num_workers option should be non-negative.*got -2"), (dict(batch_size=0), "batch_size=0"),
-                          (dict(sampler=[0], shuffle=True), "sampler option is mutually exclusive with shuffle")]:
+    for options, text in [(dict(num_workers=-2), "num_workers option should be non-negative.*got -2"),
+                          (dict(batch_size=0), "batch_size=0"), (dict(sampler=[0], shuffle=True), "sampler option is mutually "
+                                                                                                  "exclusive with shuffle")]:
         with pytest.raises(ValueError, match=text):
             ours.DataLoader(Squares(3), **options)
     loader = ours.DataLoader(Squares(3))
@@ -263,8 +275,9 @@ def test_messages_name_the_option():
 
 
 LOADERS = {
-    "plain": dict(), "batches": dict(batch_size=3), "drop_last": dict(batch_size=3, drop_last=True), "shuffled": dict(batch_size=4, shuffle=True),
-    "sampler": dict(sampler=[4, 2, 0], batch_size=2), "batch_sampler": dict(batch_sampler=[[0, 1], [4], [2, 2, 2]]), "no batches": dict(batch_size=None),
+    "plain": dict(), "batches": dict(batch_size=3), "drop_last": dict(batch_size=3, drop_last=True),
+    "shuffled": dict(batch_size=4, shuffle=True), "sampler": dict(sampler=[4, 2, 0], batch_size=2),
+    "batch_sampler": dict(batch_sampler=[[0, 1], [4], [2, 2, 2]]), "no batches": dict(batch_size=None),
     "no batches, sampler": dict(batch_size=None, sampler=[[1, 2], [0]]), "collate": dict(batch_size=4, collate_fn=tuple),
 }
 
@@ -279,14 +292,16 @@ def test_batches_are_torchs(name, kind):
             dataset = d.TensorDataset(*rows(lib))
             dataset = d.Subset(dataset, [8, 3, 3, 0, 1, 9, 7]) if kind == "subset" else dataset
         loader = d.DataLoader(dataset, **LOADERS[name])
-        return [list(loader), list(loader), len(loader), len(iter(loader)), loader.batch_size, loader.drop_last, loader.num_workers, loader.prefetch_factor]
+        return [list(loader), list(loader), len(loader), len(iter(loader)), loader.batch_size, loader.drop_last,
+                loader.num_workers, loader.prefetch_factor]
 
     assert_same_outcomes(batches)
 
 
 @pytest.mark.parametrize("options", [dict(), dict(batch_size=3), dict(batch_size=3, drop_last=True), dict(batch_size=None)])
 def test_streams_are_torchs(options):
-    assert_same_outcomes(lambda lib, d: [list(d.DataLoader(stream(d), **options)), len(d.DataLoader(stream(d, 10, 10), **options))])
+    assert_same_outcomes(lambda lib, d: [list(d.DataLoader(stream(d), **options)),
+                                         len(d.DataLoader(stream(d, 10, 10), **options))])
     assert_same_outcomes(lambda lib, d: len(d.DataLoader(stream(d), **options)))
 
 
@@ -377,3 +392,75 @@ def test_what_subclasses_must_define_is_named():
     for f in (lambda: iter(Lazy()), lambda: iter(ours.Sampler()), lambda: ours.Dataset()[0]):
         with pytest.raises(NotImplementedError, match="define __"):
             f()
+
+
+def pipes(d, name="scaled_for_test"):
+    class Count(d.IterDataPipe):
+        def __init__(self, n):
+            self.n = n
+
+        def __iter__(self):
+            return iter(range(self.n))
+
+    @d.functional_datapipe(name)
+    class Scaled(d.IterDataPipe):
+        def __init__(self, source, factor=2):
+            self.source, self.factor = source, factor
+
+        def __iter__(self):
+            return (x * self.factor for x in self.source)
+
+    @d.functional_datapipe(name)
+    class Plus(d.MapDataPipe):
+        def __init__(self, source, by):
+            self.source, self.by = source, by
+
+        def __getitem__(self, i):
+            return self.source[i] + self.by
+
+    return Count, Scaled, Plus
+
+
+def test_pipes_are_chained_by_registered_methods():
+    results = []
+    for _, d in BOTH:
+        count, scaled, plus = pipes(d)
+        chained = count(5).scaled_for_test(factor=3).scaled_for_test()
+        results.append([list(chained), type(chained) is scaled, plus([1, 2], 10).scaled_for_test(by=5)[1]])
+        if d is ours:
+            assert [b.tolist() for b in d.DataLoader(chained, batch_size=2)] == [[0, 6], [12, 18], [24]]
+        with pytest.raises(AttributeError, match="has no attribute 'missing"):
+            count(5).missing()
+        with pytest.raises(Exception, match="already taken"):
+            pipes(d)
+        with pytest.raises(TypeError, match="(?i)can only decorate IterDataPipe or MapDataPipe"):
+            d.functional_datapipe("other_for_test")(int)
+    assert results[0] == results[1]
+
+
+def test_pipes_that_are_not_deterministic_are_refused_within():
+    for _, d in BOTH:
+        count, scaled, _ = pipes(d, "scaled_once_more")
+        marked, sometimes = d.non_deterministic(scaled), d.non_deterministic(lambda source, factor=2: factor > 5)(scaled)
+        assert list(marked(count(3))) == [0, 2, 4]
+        with d.guaranteed_datapipes_determinism():
+            with pytest.raises(TypeError, match="Scaled is non-deterministic, but you set 'guaranteed_datapipes_determinism'"):
+                marked(count(3))
+        with pytest.raises(TypeError, match="(?i)only .*IterDataPipe.* can be decorated"):
+            d.non_deterministic(int)
+        assert list(sometimes(count(3))) == [0, 2, 4]
+    count, scaled, _ = pipes(ours, "scaled_last")
+    sometimes = ours.non_deterministic(lambda source, factor=2: factor > 5)(scaled)
+    with ours.guaranteed_datapipes_determinism():
+        assert list(sometimes(count(3))) == [0, 2, 4]
+        with pytest.raises(TypeError, match="non-deterministic"):
+            sometimes(count(3), 9)
+
+
+def test_what_is_left_out_says_what_to_use():
+    for name in ("DFIterDataPipe", "DataChunk", "argument_validation", "runtime_validation", "runtime_validation_disabled"):
+        with pytest.raises(AttributeError, match=f"no '{name}': (use|check)"):
+            getattr(ours, name)
+    missing = [name for name in theirs.__all__ if not name.startswith("_") and not hasattr(ours, name)]
+    assert sorted(missing) == ["DFIterDataPipe", "DataChunk", "argument_validation", "runtime_validation",
+                               "runtime_validation_disabled"]

@@ -20,7 +20,8 @@ class Fetcher:
     at: told the index of each sample, or its position in the stream, before it is read.
     """
 
-    def __init__(self, dataset: Any, batched: bool, collate_fn: Callable, drop_last: bool, at: Callable = lambda index: None) -> None:
+    def __init__(self, dataset: Any, batched: bool, collate_fn: Callable, drop_last: bool,
+                 at: Callable = lambda index: None) -> None:
         self._dataset, self._batched, self._collate, self._drop_last, self._at = dataset, batched, collate_fn, drop_last, at
         self._stream = iter(dataset) if isinstance(dataset, IterableDataset) else None
         self._position = 0

@@ -214,7 +214,8 @@ def _serve(channel: Channel, parent: int, memory: Memory, job: Job, failure: Any
             if kind != "batch":
                 memory.forget_stacked()
             new, dropped, memory.new, memory.dropped = memory.new, memory.dropped, [], []
-            channel.send(pickle.dumps((number, task, kind, job.status.value, [i for i, _ in new], dropped, places, failure or data)),
+            channel.send(pickle.dumps((number, task, kind, job.status.value, [i for i, _ in new], dropped, places,
+                                       failure or data)),
                          [fd for _, fd in new])
             channel.flush_all()
 

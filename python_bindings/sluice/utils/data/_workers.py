@@ -98,8 +98,8 @@ class Pool:
         self._loader, self._workers, self._epoch = loader, [], 0
         self._finalizer = weakref.finalize(self, _end_in_own_process, self._workers, os.getpid())
         for i in range(loader.num_workers):
-            job = _worker.Job(i, loader.num_workers, loader.dataset, loader._auto_collation, loader.collate_fn, loader.drop_last,
-                              loader.worker_init_fn, base_seed, None)
+            job = _worker.Job(i, loader.num_workers, loader.dataset, loader._auto_collation, loader.collate_fn,
+                              loader.drop_last, loader.worker_init_fn, base_seed, None)
             self._workers.append(_Worker(context, job, [w.socket for w in self._workers]))
 
     def close(self) -> None:

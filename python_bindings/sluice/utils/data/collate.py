@@ -84,7 +84,8 @@ def collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
         if isinstance(first, kind):
             return function(batch, collate_fn_map=collate_fn_map)
     if isinstance(first, collections.abc.Mapping):
-        return _like_mapping(first, {key: collate([sample[key] for sample in batch], collate_fn_map=collate_fn_map) for key in first})
+        return _like_mapping(first, {key: collate([sample[key] for sample in batch], collate_fn_map=collate_fn_map)
+                                     for key in first})
     if isinstance(first, collections.abc.Sequence):
         if any(len(sample) != len(first) for sample in batch):
             raise RuntimeError("default_collate: each element in list of batch should be of equal size: got "

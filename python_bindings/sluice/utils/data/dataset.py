@@ -51,7 +51,8 @@ class TensorDataset(Dataset):
 
     def collated(self, indices: Sequence[Any]) -> list[Any] | None:
         """What default_collate makes of the samples: rows of each tensor, gathered at once. None where it takes the samples."""
-        if type(self).__getitem__ is not TensorDataset.__getitem__ or not all(isinstance(t, sluice.Tensor) for t in self.tensors):
+        if type(self).__getitem__ is not TensorDataset.__getitem__ or not all(isinstance(t, sluice.Tensor)
+                                                                              for t in self.tensors):
             return None
         n = len(self)
         if not all(type(i) is int and 0 <= i < n for i in indices):
