@@ -1,5 +1,6 @@
 """Worker processes of DataLoader: order, seeds, shared memory, failures, deaths. Whatever happens, nothing is left in /dev/shm."""
 
+import gc
 import os
 import random
 import signal
@@ -428,3 +429,27 @@ def test_gradients_do_not_cross_processes():
     assert next(iter(data.DataLoader(data.TensorDataset(x), batch_size=2)))[0].requires_grad
     with pytest.raises(RuntimeError, match="(?s)non-leaf tensor which requires_grad"):
         list(data.DataLoader(data.TensorDataset(x), batch_size=2, num_workers=1, timeout=LIMIT))
+
+
+def test_several_loaders_at_once_end_by_themselves():
+    loader = data.DataLoader(Samples(9), batch_size=2, num_workers=1, timeout=LIMIT)
+    iterators = [iter(loader) for _ in range(3)]
+    assert len({crc(it) for it in iterators}) == 1
+    iterators, codes = [iter(loader) for _ in range(3)], []
+    for it in iterators:
+        worker = it.pool._workers[0].process
+        worker.close = lambda worker=worker: codes.append(worker.exitcode)
+        it.pool.close()
+    assert codes == [0, 0, 0]  # not killed, though later workers have copies of the sockets of earlier ones
+
+
+def test_a_fork_of_the_process_leaves_the_loader_alone():
+    loader = data.DataLoader(Samples(30), num_workers=2, timeout=LIMIT)
+    batches = iter(loader)
+    next(batches)
+    pid = os.fork()
+    if pid == 0:
+        del batches
+        gc.collect()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0 and len(list(batches)) == 29

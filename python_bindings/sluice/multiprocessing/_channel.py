@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import collections
+import contextlib
 import os
 import select
 import socket
@@ -126,4 +127,6 @@ class Channel:
         self._out.clear()
         while self._descriptors:
             os.close(self._descriptors.popleft())
+        with contextlib.suppress(OSError):  # the other side may be gone
+            self._socket.shutdown(socket.SHUT_RDWR)  # a fork() of this process may have a copy, which would keep it open
         self._socket.close()

@@ -124,7 +124,7 @@ class Pool:
         for worker in self._workers:
             worker.ended = False
             worker.tasks.clear()
-        for _ in range(self._loader.prefetch_factor * len(self._workers)):
+        for _ in range((self._loader.prefetch_factor or 2) * len(self._workers)):
             self._give()
 
     def pending(self) -> list[Any]:
