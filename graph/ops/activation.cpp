@@ -99,40 +99,55 @@ const ScalarDef silu_def = activation(
     "silu", "x * sigmoid(x). torch.nn.functional.silu; floating.", {-2, 2},
     [](const GradContext& c) -> std::vector<Value> { return {silu_backward(c.grad_outputs[0], c.inputs[0])}; },
     [](const Value& x) { return mul(x, sigmoid(x)); });
+Value within_six(const Value& x) { return minimum(maximum(x, 0), 6); }
+
 // As torch, the first derivative at 0 is that from below, and the second is 0.
-const ScalarDef selu_def =
-    unary_def("selu", "1.0507 * (x where positive, else 1.6733 * (exp(x) - 1)). torch.selu; floating.", elementwise_sbp,
-              {0.2, 2}, [](const GradContext& c) -> std::vector<Value> {
-                constexpr double scale = 1.0507009873554805, lowest = 1.7580993408473766;
-                const Value &g = c.grad_outputs[0], &x = c.inputs[0];
-                const Value below = lt(x, 0), slope = mul(exp(where(below, x, 0.0)), lowest);
-                return {mul(g, where(below, slope, where(eq(x, 0), full_like(x, lowest), scale)))};
-              });
-const ScalarDef relu6_def = unary_def("relu6", "min(max(x, 0), 6). torch.nn.functional.relu6; numbers of any dtype.",
-                                      elementwise_sbp, {0.2, 4}, [](const GradContext& c) -> std::vector<Value> {
-                                        const Value &g = c.grad_outputs[0], &x = c.inputs[0];
-                                        return {where(logical_or(le(x, 0), ge(x, 6)), 0.0, g)};
-                                      });
-const ScalarDef hardsigmoid_def =
-    unary_def("hardsigmoid", "min(max(x / 6 + 1 / 2, 0), 1). torch.nn.functional.hardsigmoid; floating.",
-              elementwise_sbp, {-2, 2}, [](const GradContext& c) -> std::vector<Value> {
-                const Value &g = c.grad_outputs[0], &x = c.inputs[0];
-                return {where(logical_and(gt(x, -3), lt(x, 3)), div(g, 6), 0.0)};
-              });
-const ScalarDef hardswish_def =
-    unary_def("hardswish", "x * hardsigmoid(x). torch.nn.functional.hardswish; floating.", elementwise_sbp, {-2, 2},
-              [](const GradContext& c) -> std::vector<Value> {
-                const Value &g = c.grad_outputs[0], &x = c.inputs[0];
-                return {where(le(x, -3), 0.0, where(lt(x, 3), mul(g, add(div(x, 3), 0.5)), g))};
-              });
-const ScalarDef prelu_def =
-    binary_def("prelu", "x where positive, else weight * x, broadcast. torch.prelu; floating.", elementwise_sbp,
-               {0.2, 1}, {0.2, 1}, [](const GradContext& c) -> std::vector<Value> {
-                 const Value &g = c.grad_outputs[0], &x = c.inputs[0], &weight = c.inputs[1];
-                 const Value positive = gt(x, 0);
-                 return {c.needs[0] ? where(positive, g, mul(weight, g)) : Value(),
-                         c.needs[1] ? where(positive, 0.0, mul(x, g)) : Value()};
-               });
+constexpr double kSeluScale = 1.0507009873554805, kSeluLowest = 1.7580993408473766;
+const ScalarDef selu_def = activation(
+    "selu", "1.0507 * (x where positive, else 1.6733 * (exp(x) - 1)). torch.selu; floating.", {0.2, 2},
+    [](const GradContext& c) -> std::vector<Value> {
+      const Value &g = c.grad_outputs[0], &x = c.inputs[0];
+      const Value below = lt(x, 0), slope = mul(exp(where(below, x, 0.0)), kSeluLowest);
+      return {mul(g, where(below, slope, where(eq(x, 0), full_like(x, kSeluLowest), kSeluScale)))};
+    },
+    [](const Value& x) {
+      const Value below = le(x, 0);
+      return where(below, mul(expm1(where(below, x, 0.0)), kSeluLowest), mul(x, kSeluScale));
+    });
+const ScalarDef relu6_def = activation(
+    "relu6", "min(max(x, 0), 6). torch.nn.functional.relu6; numbers of any dtype.", {0.2, 4},
+    [](const GradContext& c) -> std::vector<Value> {
+      const Value &g = c.grad_outputs[0], &x = c.inputs[0];
+      return {where(logical_or(le(x, 0), ge(x, 6)), 0.0, g)};
+    },
+    &within_six);
+const ScalarDef hardsigmoid_def = activation(
+    "hardsigmoid", "min(max(x / 6 + 1 / 2, 0), 1). torch.nn.functional.hardsigmoid; floating.", {-2, 2},
+    [](const GradContext& c) -> std::vector<Value> {
+      const Value &g = c.grad_outputs[0], &x = c.inputs[0];
+      return {where(logical_and(gt(x, -3), lt(x, 3)), div(g, 6), 0.0)};
+    },
+    [](const Value& x) { return div(within_six(add(x, 3)), 6); });
+const ScalarDef hardswish_def = activation(
+    "hardswish", "x * hardsigmoid(x). torch.nn.functional.hardswish; floating.", {-2, 2},
+    [](const GradContext& c) -> std::vector<Value> {
+      const Value &g = c.grad_outputs[0], &x = c.inputs[0];
+      return {where(le(x, -3), 0.0, where(lt(x, 3), mul(g, add(div(x, 3), 0.5)), g))};
+    },
+    [](const Value& x) { return div(mul(x, within_six(add(x, 3))), 6); });
+const ScalarDef prelu_def = [] {
+  ScalarDef def = binary_def("prelu", "x where positive, else weight * x, broadcast. torch.prelu; floating.",
+                             elementwise_sbp, {-1, -0.2}, {0.2, 1}, [](const GradContext& c) -> std::vector<Value> {
+                               const Value &g = c.grad_outputs[0], &x = c.inputs[0], &weight = c.inputs[1];
+                               const Value positive = gt(x, 0);
+                               return {c.needs[0] ? where(positive, g, mul(weight, g)) : Value(),
+                                       c.needs[1] ? where(positive, 0.0, mul(x, g)) : Value()};
+                             });
+  def.op.decompose = [](Values in, const Attrs&) -> std::vector<Value> {
+    return {where(gt(in[0], 0), in[0], mul(in[1], in[0]))};
+  };
+  return def;
+}();
 const OpDef gelu_def{
     .name = "gelu",
     .doc = "x * Phi(x), Phi the normal distribution's; approximate: 'none' or 'tanh'. torch.nn.functional.gelu.",
