@@ -98,6 +98,33 @@ Value masked_select(const Value& x, const Value& mask) {
   return ops::index_select(ops::flatten(ops::expand(x, shape)), chosen, 0);
 }
 
+// Masks among the indices stand for the positions where they hold. One of x's shape needs none, so it traces.
+Value index_put(const Value& x, const std::vector<Value>& indices, const Value& values, bool accumulate) {
+  const auto is_mask = [](const Value& index) {
+    return index.dtype() == DType::kBool || index.dtype() == DType::kUInt8;
+  };
+  if (indices.size() == 1 && is_mask(indices[0]) && indices[0].shape() == x.shape() && numel(values.shape()) == 1 &&
+      values.dtype() == x.dtype()) {
+    const Value one = ops::reshape(values, {}), chosen = ops::cast(indices[0], DType::kBool);
+    return ops::where(chosen, accumulate ? ops::add(x, one) : one, x);
+  }
+  std::vector<Value> places;
+  for (const Value& index : indices) {
+    if (!is_mask(index)) {
+      places.push_back(index);
+      continue;
+    }
+    const int first = static_cast<int>(places.size());
+    for (int d = 0; d < index.rank(); ++d)
+      SLUICE_CHECK_KIND(kIndex, first + d < x.rank() && index.shape()[d] == x.shape()[first + d],
+                        "index_put_: The shape of the mask {} at index {} does not match the shape of the indexed "
+                        "tensor {} at index {}",
+                        index.shape().str(), d, x.shape().str(), first + d);
+    for (const Value& column : nonzero_columns(index)) places.push_back(column);
+  }
+  return ops::index_put(x, places, values, accumulate);
+}
+
 // --- Distinct elements ---
 
 struct Runs {     // of lines along the first dim, sorted or not
@@ -303,6 +330,10 @@ void add_data_dependent_forms(std::vector<Form>& forms) {
   add("The elements where mask holds, both broadcast, as a vector. torch.masked_select.",
       {overload("masked_select(Tensor input, Tensor mask) -> Tensor", &masked_select)});
   forms.back().out = true;
+  add("input with values written, or added, where indices of its leading dims meet. torch.index_put.",
+      {overload("index_put(Tensor input, Tensor[] indices, Tensor values, bool accumulate=False) -> Tensor",
+                &index_put)});
+  forms.back().in_place = true;
   add("The distinct elements, or slices of a dim, sorted; with which of them each is, and how often. torch.unique.",
       {overload("unique(Tensor input, bool sorted=True, bool return_inverse=False, bool return_counts=False, int? "
                 "dim=None) -> Tensor",

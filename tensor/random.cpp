@@ -2,10 +2,10 @@
 #include "tensor/random.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numbers>
 #include <numeric>
-#include <sstream>
 #include <utility>
 #include <vector>
 

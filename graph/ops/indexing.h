@@ -3,6 +3,7 @@
 // kernel that names it.
 #include <span>
 #include <string>
+#include <vector>
 
 #include "graph/op_def.h"
 
@@ -16,6 +17,8 @@ Value scatter_reduce(const Value& x, const Value& index, const Value& src, int64
 Value index_select(const Value& x, const Value& index, int64_t dim);  // index of rank 1
 Value index_add(const Value& x, const Value& index, const Value& src, int64_t dim);
 Value take_along(const Value& x, const Value& index, int64_t dim);  // gather with broadcast indices
+// x with values written, or added, where the indices of its leading dims meet: broadcast, from the end where negative.
+Value index_put(const Value& x, const std::vector<Value>& indices, const Value& values, bool accumulate);
 Value one_hot(const Value& index, int64_t num_classes);             // int64, as torch
 
 std::span<const OpDef* const> indexing_ops();

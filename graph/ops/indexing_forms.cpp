@@ -172,14 +172,25 @@ Value masked_scatter(const Value& x, const Value& mask, const Value& source) {
   return where(expand(mask, shape), reshape(taken, shape.vec()), expand(x, shape));
 }
 
-// x where indices are broadcast together: one per leading dim of x, counted from the end where negative.
+Value index_add_scaled(const Value& x, int64_t dim, const Value& index, const Value& source, const Operand& alpha) {
+  return index_add(x, index, alpha.number() == 1 ? source : mul(source, alpha), dim);
+}
+
+// Without a dim, of the flattened tensors.
+Value take_along_dim(const Value& x, const Value& indices, const std::optional<int64_t>& dim) {
+  return dim ? take_along(x, indices, *dim) : take_along(flatten(x), flatten(indices), 0);
+}
+
+}  // namespace
+
 Value index_put(const Value& x, const std::vector<Value>& indices, const Value& values, bool accumulate) {
   SLUICE_CHECK_KIND(kIndex, static_cast<int>(indices.size()) <= x.rank(),
                     "index_put_: too many indices for tensor of dimension {} (got {})", x.rank(), indices.size());
-  SLUICE_CHECK_KIND(kRuntime, x.dtype() == values.dtype(),
-                    "index_put_: Index put requires the source and destination dtypes match, got {} for the destination and {} for "
-                    "the source.",
-                    dtype_name(x.dtype()), dtype_name(values.dtype()));
+  SLUICE_CHECK_KIND(
+      kRuntime, x.dtype() == values.dtype(),
+      "index_put_: Index put requires the source and destination dtypes match, got {} for the destination and {} for "
+      "the source.",
+      dtype_name(x.dtype()), dtype_name(values.dtype()));
   if (indices.empty()) return accumulate ? add(x, values) : expand(values, x.shape());
   Shape shape;
   for (const Value& index : indices) {
@@ -212,17 +223,6 @@ Value index_put(const Value& x, const std::vector<Value>& indices, const Value& 
                              : scatter(lines, expand(reshape(places, {-1, 1}), source.shape()), source, 0);
   return reshape(y, x.shape().vec());
 }
-
-Value index_add_scaled(const Value& x, int64_t dim, const Value& index, const Value& source, const Operand& alpha) {
-  return index_add(x, index, alpha.number() == 1 ? source : mul(source, alpha), dim);
-}
-
-// Without a dim, of the flattened tensors.
-Value take_along_dim(const Value& x, const Value& indices, const std::optional<int64_t>& dim) {
-  return dim ? take_along(x, indices, *dim) : take_along(flatten(x), flatten(indices), 0);
-}
-
-}  // namespace
 
 std::vector<Form> indexing_forms() {
   return {
@@ -289,10 +289,6 @@ std::vector<Form> indexing_forms() {
        .in_place = true},
       {.doc = "input with the elements that mask chooses taken from source, in order. torch.masked_scatter.",
        .overloads = {overload("masked_scatter(Tensor input, Tensor mask, Tensor source) -> Tensor", &masked_scatter)},
-       .in_place = true},
-      {.doc = "input with values written, or added, where indices of its leading dims meet. torch.index_put.",
-       .overloads = {overload(
-           "index_put(Tensor input, Tensor[] indices, Tensor values, bool accumulate=False) -> Tensor", &index_put)},
        .in_place = true},
   };
 }

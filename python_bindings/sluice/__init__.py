@@ -13,10 +13,10 @@ from sluice._C import CancelledError, EndOfData, Error, SharedArenas
 from sluice._dim import Dim
 from sluice._size import Size
 from sluice._device import device, register_quota, stream
-from sluice._creation import (arange, as_tensor, bernoulli, default_generator, empty, empty_like, empty_strided, eye, from_dlpack, from_numpy,
-                              frombuffer, full, full_like, get_default_dtype, initial_seed, linspace, manual_seed, normal, ones,
-                              ones_like, rand, rand_like, randint, randn, randn_like, randperm, set_default_dtype, tensor, to_dlpack,
-                              zeros, zeros_like)
+from sluice._creation import (arange, as_tensor, bernoulli, default_generator, empty, empty_like, empty_strided, eye, from_dlpack,
+                              from_numpy, frombuffer, full, full_like, get_default_dtype, get_rng_state, initial_seed, linspace,
+                              manual_seed, normal, ones, ones_like, rand, rand_like, randint, randn, randn_like, randperm, seed,
+                              set_default_dtype, set_rng_state, tensor, to_dlpack, zeros, zeros_like)
 from sluice._creation import numpy as _numpy
 from sluice._memory_format import strided
 from sluice import _pickling, _tensor_methods, _tensor_state, sbp
@@ -38,8 +38,13 @@ from sluice._oneflow import (batch_gather, broadcast_like, cast, convert_oneflow
                              tensor_scatter_nd_update, unsorted_batch_segment_sum)
 from sluice._oneflow import slice_ as slice  # noqa: A001,A004
 from sluice._printing import get_printoptions, set_printoptions
+from sluice._aliases import COPIES as _COPIES
+from sluice._aliases import FUNCTIONAL as _FUNCTIONAL
+from sluice._aliases import (are_deterministic_algorithms_enabled, as_strided_scatter, asarray, empty_permuted, scalar_tensor,
+                             unsafe_chunk, unsafe_split, unsafe_split_with_sizes, use_deterministic_algorithms)
 from sluice._tensor_state import QUESTIONS as _QUESTIONS
 from sluice._tensor_state import imag
+from sluice._windows import bartlett_window, blackman_window, hamming_window, hann_window
 from sluice.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 
 __version__ = _C.__version__
@@ -49,6 +54,7 @@ inf, nan, pi = _math.inf, _math.nan, _math.pi
 globals().update(_TENSOR_CLASSES)
 globals().update(_IN_PLACE)
 globals().update(_QUESTIONS)
+globals().update(_COPIES)
 char, e, newaxis, dtypes = int8, _math.e, None, _C.dtypes
 multinomial = Tensor.multinomial
 contiguous, expand, view = Tensor.contiguous, Tensor.expand, Tensor.view  # OneFlow's
@@ -75,6 +81,8 @@ def __getattr__(name):
         return importlib.import_module(f"sluice.{name}")
     if name in _LAZY_NAMES:
         return getattr(importlib.import_module(_LAZY_NAMES[name]), name)
+    if name in _FUNCTIONAL and hasattr(functional := importlib.import_module("sluice.nn.functional"), name):
+        return getattr(functional, name)
     from sluice._left_out import missing
 
     raise missing("sluice", name)

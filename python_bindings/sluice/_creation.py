@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 from sluice import _C
@@ -31,12 +32,44 @@ def set_default_dtype(dtype: Any) -> None:
     _C.set_default_dtype(dtype)
 
 
-def _finish(t: Any, device: Any, requires_grad: bool) -> Any:
+def _finish(t: Any, device: Any, requires_grad: bool, out: Any = None) -> Any:
+    if out is not None:
+        if out._shape != t._shape:
+            out.resize_(t._shape)
+        return out.copy_(t)
     if device is None:
         device = _C.placement_device()
     if device is not None:
         t = t._to_device(device)
     return t.requires_grad_(True) if requires_grad else t
+
+
+def _sizes(name: str, size: Any, options: dict) -> tuple:
+    """Sizes given one by one, as a sequence or by name; checks the options of torch that change nothing here."""
+    if "size" in options:
+        if size:
+            raise TypeError(f"{name}(): got multiple values for argument 'size'")
+        size = (options.pop("size"),)
+    _check_options(name, options)
+    return sizes_of(size)
+
+
+def _check_options(name: str, options: dict) -> None:
+    """Of layouts there is one, and memory needs no pinning."""
+    if options.pop("layout", None) not in (None, "strided"):
+        raise NotImplementedError(f"{name}: layout must be strided; sparse tensors are not supported")
+    options.pop("pin_memory", None)
+    if options:
+        raise TypeError(f"{name}(): got an unexpected keyword argument '{next(iter(options))}'")
+
+
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, Tensor) and not number.dtype.is_floating_point or isinstance(number, Integral)
+
+
+def _laid(t: Any, memory_format: Any) -> Any:
+    plain = memory_format is None or memory_format in ("preserve_format", "contiguous_format")
+    return t if plain else t.contiguous(memory_format=memory_format)
 
 
 def _array_of(data: Any) -> Any:
@@ -133,21 +166,28 @@ def frombuffer(buffer: Any, *, dtype: Any, count: Any = -1, offset: Any = 0, req
     return _finish(_C.from_buffer(buffer, dtype, count, offset), None, requires_grad)
 
 
-def full(*size: Any, fill_value: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def full(*size: Any, fill_value: Any = None, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+         **options: Any) -> Tensor:
     if fill_value is None:
+        if not size:
+            raise TypeError("full(): missing a required argument: 'fill_value' (position 2)")
         *size, fill_value = size
-    if dtype is None:
-        dtype = _C.bool if isinstance(fill_value, bool) else _C.int64 if isinstance(fill_value, int) else get_default_dtype()
+    size = _sizes("full", size, options)
     if isinstance(fill_value, Tensor):
         fill_value = fill_value.item()
+    if dtype is None:
+        dtype = out.dtype if out is not None else _C.bool if isinstance(fill_value, bool) else _C.int64 if _is_whole(fill_value) else None
+    dtype = dtype or get_default_dtype()
     number = fn.number(fill_value, dtype)  # checks that it fits
     exact = not isinstance(fill_value, int) or abs(fill_value) <= 2**53
-    t = fn.full(sizes_of(size), fill_value, dtype) if exact else number.expand(sizes_of(size)).clone()
-    return _finish(t, device, requires_grad)
+    t = fn.full(size, fill_value, dtype) if exact else number.expand(size).clone()
+    return _finish(t, device, requires_grad, out)
 
 
-def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_layout: Any) -> Tensor:
-    return _finish(fn.empty(sizes_of(size), dtype or get_default_dtype()), device, requires_grad)
+def empty(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False, memory_format: Any = None,
+          **options: Any) -> Tensor:
+    t = _laid(fn.empty(_sizes("empty", size, options), dtype or get_default_dtype()), memory_format)
+    return _finish(t, device, requires_grad, out)
 
 
 def empty_strided(size: Any, stride: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -162,39 +202,50 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, device: Any = No
     return _finish(fn.as_strided(t, size, stride).detach(), device, requires_grad)
 
 
-def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    return _finish(fn.full(sizes_of(size), 0.0, dtype or get_default_dtype()), device, requires_grad)
+def zeros(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False, **options: Any) -> Tensor:
+    t = fn.full(_sizes("zeros", size, options), 0.0, (out.dtype if dtype is None and out is not None else dtype) or get_default_dtype())
+    return _finish(t, device, requires_grad, out)
 
 
-def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    return _finish(fn.full(sizes_of(size), 1.0, dtype or get_default_dtype()), device, requires_grad)
+def ones(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False, **options: Any) -> Tensor:
+    t = fn.full(_sizes("ones", size, options), 1.0, (out.dtype if dtype is None and out is not None else dtype) or get_default_dtype())
+    return _finish(t, device, requires_grad, out)
 
 
 def _like(make: Any) -> Any:
-    def like(input, *args, dtype=None, device=None, requires_grad=False):
+    def like(input, *args, dtype=None, device=None, requires_grad=False, memory_format=None, **options):
         if input._global:  # lies so, too
-            return like(input.to_local(), *args, dtype=dtype, device=device, requires_grad=requires_grad)._lie_like(input)
-        return make(input._shape, *args, dtype=dtype or input.dtype, device=device or input._device, requires_grad=requires_grad)
+            return like(input.to_local(), *args, dtype=dtype, device=device, requires_grad=requires_grad, **options)._lie_like(input)
+        if memory_format is None or memory_format == "preserve_format":
+            last = not input._traced and not input.is_contiguous() and input.is_contiguous(memory_format="channels_last")
+            memory_format = "channels_last" if last else None
+        grad = requires_grad and memory_format is None
+        t = make(input._shape, *args, dtype=dtype or input.dtype, device=device or input._device, requires_grad=grad, **options)
+        return t if memory_format is None else _laid(t, memory_format).requires_grad_(requires_grad)
 
     return like
 
 
-def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None,
-           requires_grad: bool = False) -> Tensor:
+def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, device: Any = None,
+           requires_grad: bool = False, **options: Any) -> Tensor:
+    _check_options("arange", options)
     if end is None:
         start, end = 0, start
     if dtype is None:
-        dtype = _C.int64 if all(isinstance(v, int) for v in (start, end, step)) else get_default_dtype()
-    return _finish(fn.arange(float(start), float(end), float(step), dtype), device, requires_grad)
+        dtype = _C.int64 if all(map(_is_whole, (start, end, step))) else get_default_dtype()
+    return _finish(fn.arange(float(start), float(end), float(step), dtype), device, requires_grad, out)
 
 
-def linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None,
-             requires_grad: bool = False) -> Tensor:
-    return _finish(fn.linspace(float(start), float(end), steps, dtype or get_default_dtype()), device, requires_grad)
+def linspace(start: Any, end: Any, steps: Any, *, out: Any = None, dtype: Any = None, device: Any = None,
+             requires_grad: bool = False, **options: Any) -> Tensor:
+    _check_options("linspace", options)
+    return _finish(fn.linspace(float(start), float(end), steps, dtype or get_default_dtype()), device, requires_grad, out)
 
 
-def eye(n: int, m: Any = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    return _finish(fn.eye(n, -1 if m is None else m, dtype or get_default_dtype()), device, requires_grad)
+def eye(n: int, m: Any = None, *, out: Any = None, dtype: Any = None, device: Any = None,
+        requires_grad: bool = False, **options: Any) -> Tensor:
+    _check_options("eye", options)
+    return _finish(fn.eye(n, -1 if m is None else m, dtype or get_default_dtype()), device, requires_grad, out)
 
 
 # Random. Eager tensors follow torch's sequential generator; while a graph is traced the numbers are drawn in the plan.
@@ -209,32 +260,59 @@ def initial_seed() -> Any:
     return default_generator.initial_seed()
 
 
-def rand(*size: Any, generator: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    g, size, dtype = generator or default_generator, sizes_of(size), dtype or get_default_dtype()
+def seed() -> int:
+    """Seeds the default generator with a number of the system's, which it returns; torch.seed."""
+    import secrets
+
+    number = secrets.randbits(63)
+    manual_seed(number)
+    return number
+
+
+def get_rng_state() -> Tensor:
+    """All that the default generator draws next, as a uint8 tensor; torch.get_rng_state."""
+    return default_generator.get_state()
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Draws on from a state that get_rng_state() gave; torch's own states are refused."""
+    default_generator.set_state(new_state)
+
+
+def rand(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+         **options: Any) -> Tensor:
+    g, size, dtype = generator or default_generator, _sizes("rand", size, options), dtype or get_default_dtype()
     t = g.draw_uniform(size, 0.0, 1.0, dtype) if _C.is_tracing() else g.rand(size, dtype)
-    return _finish(t, device, requires_grad)
+    return _finish(t, device, requires_grad, out)
 
 
-def randn(*size: Any, generator: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    g, size, dtype = generator or default_generator, sizes_of(size), dtype or get_default_dtype()
+def randn(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+         **options: Any) -> Tensor:
+    g, size, dtype = generator or default_generator, _sizes("randn", size, options), dtype or get_default_dtype()
     t = g.draw_normal(size, 0.0, 1.0, dtype) if _C.is_tracing() else g.randn(size, dtype)
-    return _finish(t, device, requires_grad)
+    return _finish(t, device, requires_grad, out)
 
 
-def randint(low: Any, high: Any = None, size: Any = None, *, generator: Any = None, dtype: Any = None, device: Any = None,
-            requires_grad: bool = False) -> Tensor:
-    if size is None:
-        low, high, size = 0, low, high
+def randint(low: Any = None, high: Any = None, size: Any = None, *, generator: Any = None, out: Any = None, dtype: Any = None,
+            device: Any = None, requires_grad: bool = False, **options: Any) -> Tensor:
+    if isinstance(high, (tuple, list)) and size is None:
+        high, size = None, high
+    low, high = (0, low) if high is None else (low or 0, high)
+    if size is None or high is None:
+        raise TypeError(f"randint(): missing a required argument: '{'size' if size is None else 'high'}'")
+    _check_options("randint", options)
     g, dtype = generator or default_generator, dtype or _C.int64
     t = g.draw_randint(size, low, high, dtype) if _C.is_tracing() else g.randint(low, high, size, dtype)
-    return _finish(t, device, requires_grad)
+    return _finish(t, device, requires_grad, out)
 
 
-def randperm(n: int, *, generator: Any = None, dtype: Any = None, device: Any = None) -> Tensor:
+def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+             **options: Any) -> Tensor:
+    _check_options("randperm", options)
     if _C.is_tracing():
         raise _C.NotImplementedError("randperm: inside a graph it would be the same permutation at every step; give the permutation "
                                      "as an argument of the call, or make it in a sluice.host_function")
-    return _finish((generator or default_generator).randperm(n).to(dtype), device, False)
+    return _finish((generator or default_generator).randperm(n).to(dtype), device, requires_grad, out)
 
 
 def normal(mean: Any, std: Any, size: Any = None, *, generator: Any = None) -> Tensor:

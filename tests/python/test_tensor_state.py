@@ -200,3 +200,66 @@ def test_multinomial():
     graph = Draws()
     (one, fill), (two, _) = graph(weights[:1]), graph(weights[:1])
     assert one.tolist() != two.tolist() and set(one.flatten().tolist()) <= {0, 2} and (fill > 0).all()
+
+
+# Creation takes what torch's takes
+
+
+@pytest.mark.parametrize("call", [
+    "m.zeros(size=(2, 3))", "m.zeros((2, 3), layout=m.strided, pin_memory=False)", "m.ones(2, out=m.empty(0))", "m.full((2,), m.tensor(3))",
+    "m.full(size=(2,), fill_value=2.5)", "m.full((2,), True)", "m.full((2,), np.int64(2))", "m.arange(np.int64(3))", "m.arange(m.tensor(3))",
+    "m.arange(start=1, end=4)", "m.arange(5, 0, -2)", "m.arange(3, out=m.zeros(3, dtype=m.int64))", "m.eye(n=2)", "m.linspace(0, 1, steps=1)",
+    "m.zeros_like(m.ones(2, 3), dtype=m.int32)", "m.full_like(m.ones(2), 3)", "m.tensor([1, 2]).new_full((2,), 3)", "m.ones(2).new_zeros(2, 3)",
+    "m.asarray(np.ones(2))", "m.asarray([1, 2], dtype=m.float64)", "m.scalar_tensor(3)", "m.t_copy(m.arange(6).reshape(2, 3))",
+    "m.as_strided_scatter(m.zeros(2, 3), m.ones(2), (2,), (3,), 1)", "m.unsafe_split(m.arange(4), 3)[1]", "m.hann_window(8)", "m.hamming_window(7, False)",
+    "m.blackman_window(5)", "m.bartlett_window(6, False)", "m.hann_window(1)", "m.layer_norm(m.tensor([[1.0, 3.0]]), (2,))",
+    "m.zeros(3).index_put_((m.tensor([True, False, True]),), m.tensor(2.0))", "m.zeros(2, 2).index_put((m.tensor([True, False]), m.tensor([1])), m.tensor([4.0]))",
+    "m.ones(2, 2).index_put((m.tensor([[True, False], [True, True]]),), m.tensor(2.0), True)"])
+def test_creation_takes_what_torchs_takes(call):
+    ours, theirs = eval(call, {"m": sl, "np": np}), eval(call, {"m": torch, "np": np})
+    assert str(ours.dtype).split(".")[1] == str(theirs.dtype).split(".")[1] and tuple(ours.shape) == tuple(theirs.shape)
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy(), 1e-6, 1e-7)
+
+
+def test_creation_refuses_and_lays_out():
+    for call in (lambda m: m.zeros(2, unheard_of=1), lambda m: m.randint(2), lambda m: m.full((2,)), lambda m: m.rand(2, size=(2,))):
+        for m in (sl, torch):
+            with pytest.raises(TypeError):
+                call(m)
+    with pytest.raises(NotImplementedError, match="layout must be strided"):
+        sl.zeros(2, layout="sparse")
+    x = sl.ones(1, 2, 3, 4).contiguous(memory_format=sl.channels_last)
+    assert sl.zeros_like(x).stride() == x.stride() and sl.empty(1, 2, 3, 4, memory_format=sl.channels_last).stride() == x.stride()
+    assert sl.empty_permuted((2, 3, 4), (1, 0, 2)).stride() == torch.empty_permuted((2, 3, 4), (1, 0, 2)).stride()
+    assert sl.randint(high=3, size=(2,)).shape == (2,) and sl.rand(size=(2, 2)).shape == (2, 2)
+    sl.use_deterministic_algorithms(True)
+    assert sl.are_deterministic_algorithms_enabled()
+
+
+def test_random_states_are_taken_up_again():
+    for generator in (sl.default_generator, sl.Generator()):
+        generator.manual_seed(9)
+        sl.randn(3, generator=generator)  # one of a pair waits
+        state = generator.get_state()
+        first = [sl.randn(4, generator=generator).tolist(), sl.randint(0, 99, (3,), generator=generator).tolist(), generator.initial_seed()]
+        generator.manual_seed(1)
+        assert generator.set_state(state) is generator
+        assert [sl.randn(4, generator=generator).tolist(), sl.randint(0, 99, (3,), generator=generator).tolist(), generator.initial_seed()] == first
+
+    class Draws(sl.nn.Graph):
+        def build(self):
+            return sl.rand(3)
+
+    graph, state = Draws(), None
+    graph()
+    state = sl.get_rng_state()
+    drawn = graph().tolist()
+    graph()
+    sl.set_rng_state(state)
+    assert graph().tolist() == drawn
+    assert sl.seed() == sl.initial_seed() and state.dtype is sl.uint8
+    for bad in (sl.zeros(5, dtype=sl.uint8), sl.zeros(0, dtype=sl.uint8)):
+        with pytest.raises(RuntimeError, match="RNG state is wrong"):
+            sl.set_rng_state(bad)
+    with pytest.raises(TypeError, match="ByteTensor"):
+        sl.set_rng_state(sl.zeros(5))

@@ -1,0 +1,118 @@
+"""Names at the top that other functions have elsewhere: of sluice.nn.functional, copies of views, parts of tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sluice
+from sluice import _C
+from sluice._C import Tensor, fn
+from sluice._creation import _finish, as_tensor
+
+# Torch has these at the top as well, with the same arguments; OneFlow the last ones.
+FUNCTIONAL = frozenset("""adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout avg_pool1d bilinear celu celu_ channel_shuffle
+cosine_similarity embedding_bag feature_alpha_dropout hardshrink layer_norm max_pool1d max_pool2d max_pool3d pairwise_distance pdist
+pixel_shuffle pixel_unshuffle prelu rms_norm rrelu rrelu_ selu selu_ threshold threshold_
+adaptive_avg_pool2d adaptive_avg_pool3d gelu mish pad silu softplus softshrink softsign""".split())
+
+
+def _copy_of(name: str, view: Any) -> Any:
+    def copied(input, *args, **options):
+        result = view(input, *args, **options)
+        return tuple(r.clone() for r in result) if isinstance(result, tuple) else result.clone()
+
+    copied.__name__ = copied.__qualname__ = name
+    copied.__doc__ = f"{name.removesuffix('_copy')} in memory of its own; torch.{name}."
+    return copied
+
+
+COPIES = {f"{name}_copy": _copy_of(f"{name}_copy", getattr(Tensor, name)) for name in (
+    "as_strided", "detach", "diagonal", "expand", "narrow", "permute", "select", "split", "squeeze", "t", "transpose", "unbind", "unfold",
+    "unsqueeze", "view")}
+COPIES["alias_copy"] = _copy_of("alias_copy", fn.clone)
+COPIES["split_with_sizes_copy"] = _copy_of("split_with_sizes_copy", fn.split_with_sizes)
+Tensor.narrow_copy = COPIES["narrow_copy"]
+
+
+def _safe(name: str) -> Any:
+    """torch.unsafe_split and its like, whose parts must not be written there; here they may."""
+
+    def parts(input, *args, **options):
+        return getattr(Tensor, name)(input, *args, **options)
+
+    parts.__name__ = parts.__qualname__ = f"unsafe_{name}"
+    parts.__doc__ = f"input.{name}(...); torch.unsafe_{name}."
+    setattr(Tensor, parts.__name__, parts)
+    return parts
+
+
+unsafe_chunk, unsafe_split, unsafe_split_with_sizes = map(_safe, ("chunk", "split", "split_with_sizes"))
+
+
+def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: Any = None, requires_grad: bool = False) -> Tensor:
+    """A tensor of an array, a tensor or numbers, sharing memory where it can unless copy=True; torch.asarray."""
+    t = as_tensor(obj, dtype=dtype, device=device)
+    if copy is False and not (isinstance(obj, Tensor) and t.data_ptr() == obj.data_ptr()) and not hasattr(obj, "__array_interface__"):
+        raise ValueError("asarray: can't alias the given object; copy=False wants the same memory")
+    t = t.clone() if copy else t
+    return t.detach().requires_grad_(True) if requires_grad else t
+
+
+def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A number as a tensor without dims, of the default dtype; torch.scalar_tensor."""
+    return _finish(fn.number(s, dtype or _C.get_default_dtype()), device, requires_grad)
+
+
+def empty_permuted(size: Any, physical_layout: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Of any contents, its dims in memory in that order, outermost first; torch.empty_permuted."""
+    order = tuple(physical_layout)
+    if sorted(order) != list(range(len(size))):
+        raise RuntimeError(f"empty_permuted: physical_layout is {order}; must name each of {len(size)} dims once")
+    stride, step = [0] * len(order), 1
+    for d in reversed(order):
+        stride[d], step = step, step * max(size[d], 1)
+    return sluice.empty_strided(size, stride, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: Any = None) -> Tensor:
+    """input with the elements that as_strided shows replaced by src; torch.as_strided_scatter."""
+    if tuple(src.shape) != tuple(size):
+        raise RuntimeError(f"as_strided_scatter: expected src to have a size equal to the slice of self: got {src.shape}; must be {size}")
+    places = sluice.arange(input.numel()).reshape(input.shape).as_strided(size, stride, storage_offset)
+    return input.reshape(-1).scatter(0, places.reshape(-1), src.reshape(-1).to(input.dtype)).reshape(input.shape)
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Nothing: results never depend on what threads do when. torch.use_deterministic_algorithms."""
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """True, always."""
+    return True
+
+
+# Tensor methods of torch and OneFlow that are functions of sluice.nn
+
+
+def _by_functional(name: str) -> Any:
+    def method(self, *args, **options):
+        return getattr(sluice.nn.functional, name)(self, *args, **options)
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"F.{name} of this tensor."
+    return method
+
+
+def _by_init(name: str) -> Any:
+    def method(self, *args, **options):
+        return getattr(sluice.nn.init, name)(self, *args, **options)
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"sluice.nn.init.{name} of this tensor."
+    return method
+
+
+for _name in ("prelu", "hardshrink", "gelu", "mish", "selu", "silu", "softplus", "softsign"):
+    setattr(Tensor, _name, _by_functional(_name))
+for _name in ("kaiming_normal_", "kaiming_uniform_", "xavier_normal_", "xavier_uniform_", "trunc_normal_"):
+    setattr(Tensor, _name, _by_init(_name))
