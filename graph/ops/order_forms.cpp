@@ -120,8 +120,9 @@ Value quantile_of(const char* name, const Value& x, const Value& q, const Option
   SLUICE_CHECK_KIND(kRuntime, q.rank() <= 1, "{}(): q must be a scalar or 1D tensor: got {} dims", name, q.rank());
   SLUICE_CHECK_KIND(kRuntime, x.dtype() == DType::kFloat32 || x.dtype() == DType::kFloat64,
                     "{}(): input tensor must be either float or double dtype: got {}", name, dtype_name(x.dtype()));
-  SLUICE_CHECK_KIND(kRuntime, q.dtype() == x.dtype(), "{}(): q tensor must be same dtype as the input tensor: {} and {}",
-                    name, dtype_name(q.dtype()), dtype_name(x.dtype()));
+  SLUICE_CHECK_KIND(kRuntime, q.dtype() == x.dtype(),
+                    "{}(): q tensor must be same dtype as the input tensor: {} and {}", name, dtype_name(q.dtype()),
+                    dtype_name(x.dtype()));
   const int axis = dim ? normalize_axis(*dim, x.rank(), name) : 0;
   const Value lines = !dim || x.rank() == 0 ? flatten(x) : movedim(x, axis, -1);
   const int64_t size = lines.shape().back();

@@ -52,7 +52,8 @@ unsafe_chunk, unsafe_split, unsafe_split_with_sizes = map(_safe, ("chunk", "spli
 def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor of an array, a tensor or numbers, sharing memory where it can unless copy=True; torch.asarray."""
     t = as_tensor(obj, dtype=dtype, device=device)
-    if copy is False and not (isinstance(obj, Tensor) and t.data_ptr() == obj.data_ptr()) and not hasattr(obj, "__array_interface__"):
+    shares = isinstance(obj, Tensor) and t.data_ptr() == obj.data_ptr() or hasattr(obj, "__array_interface__")
+    if copy is False and not shares:
         raise ValueError("asarray: can't alias the given object; copy=False wants the same memory")
     t = t.clone() if copy else t
     return t.detach().requires_grad_(True) if requires_grad else t
@@ -63,7 +64,8 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_gra
     return _finish(fn.number(s, dtype or _C.get_default_dtype()), device, requires_grad)
 
 
-def empty_permuted(size: Any, physical_layout: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def empty_permuted(size: Any, physical_layout: Any, *, dtype: Any = None, device: Any = None,
+                   requires_grad: bool = False) -> Tensor:
     """Of any contents, its dims in memory in that order, outermost first; torch.empty_permuted."""
     order = tuple(physical_layout)
     if sorted(order) != list(range(len(size))):
@@ -77,7 +79,8 @@ def empty_permuted(size: Any, physical_layout: Any, *, dtype: Any = None, device
 def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: Any = None) -> Tensor:
     """input with the elements that as_strided shows replaced by src; torch.as_strided_scatter."""
     if tuple(src.shape) != tuple(size):
-        raise RuntimeError(f"as_strided_scatter: expected src to have a size equal to the slice of self: got {src.shape}; must be {size}")
+        raise RuntimeError("as_strided_scatter: expected src to have a size equal to the slice of self: got "
+                           f"{src.shape}; must be {size}")
     places = sluice.arange(input.numel()).reshape(input.shape).as_strided(size, stride, storage_offset)
     return input.reshape(-1).scatter(0, places.reshape(-1), src.reshape(-1).to(input.dtype)).reshape(input.shape)
 

@@ -63,6 +63,10 @@ def _check_options(name: str, options: dict) -> None:
         raise TypeError(f"{name}(): got an unexpected keyword argument '{next(iter(options))}'")
 
 
+def _dtype_of(out: Any) -> Any:
+    return get_default_dtype() if out is None else out.dtype
+
+
 def _is_whole(number: Any) -> bool:
     return isinstance(number, Tensor) and not number.dtype.is_floating_point or isinstance(number, Integral)
 
@@ -176,8 +180,8 @@ def full(*size: Any, fill_value: Any = None, out: Any = None, dtype: Any = None,
     if isinstance(fill_value, Tensor):
         fill_value = fill_value.item()
     if dtype is None:
-        dtype = out.dtype if out is not None else _C.bool if isinstance(fill_value, bool) else _C.int64 if _is_whole(fill_value) else None
-    dtype = dtype or get_default_dtype()
+        inferred = _C.bool if isinstance(fill_value, bool) else _C.int64 if _is_whole(fill_value) else get_default_dtype()
+        dtype = inferred if out is None else out.dtype
     number = fn.number(fill_value, dtype)  # checks that it fits
     exact = not isinstance(fill_value, int) or abs(fill_value) <= 2**53
     t = fn.full(size, fill_value, dtype) if exact else number.expand(size).clone()
@@ -202,14 +206,14 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, device: Any = No
     return _finish(fn.as_strided(t, size, stride).detach(), device, requires_grad)
 
 
-def zeros(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False, **options: Any) -> Tensor:
-    t = fn.full(_sizes("zeros", size, options), 0.0, (out.dtype if dtype is None and out is not None else dtype) or get_default_dtype())
-    return _finish(t, device, requires_grad, out)
+def zeros(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+          **options: Any) -> Tensor:
+    return _finish(fn.full(_sizes("zeros", size, options), 0.0, dtype or _dtype_of(out)), device, requires_grad, out)
 
 
-def ones(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False, **options: Any) -> Tensor:
-    t = fn.full(_sizes("ones", size, options), 1.0, (out.dtype if dtype is None and out is not None else dtype) or get_default_dtype())
-    return _finish(t, device, requires_grad, out)
+def ones(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+         **options: Any) -> Tensor:
+    return _finish(fn.full(_sizes("ones", size, options), 1.0, dtype or _dtype_of(out)), device, requires_grad, out)
 
 
 def _like(make: Any) -> Any:

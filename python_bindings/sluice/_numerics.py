@@ -93,10 +93,12 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: in
     listed = isinstance(spacing, (list, tuple))
     spacings = list(spacing) if listed else [1 if spacing is None else spacing] * len(dims)
     if len(spacings) != len(dims):
-        raise RuntimeError(f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length {len(dims)}, got {len(spacings)}")
+        raise RuntimeError("torch.gradient expected spacing to be unspecified, a scalar, or a list of length "
+                           f"{len(dims)}, got {len(spacings)}")
     for d, points in zip(dims, spacings):
         if input._shape[d] < edge_order + 1:
-            raise RuntimeError(f"torch.gradient expected each dimension size to be at least edge_order+1, got {input._shape[d]} in dim {d}")
+            raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1, got "
+                               f"{input._shape[d]} in dim {d}")
         if isinstance(points, Tensor) and points.ndim and points._shape != (input._shape[d],):
             raise RuntimeError(f"torch.gradient expected each element of spacing to have the size of its dim: got {points._shape}")
     values = input if input.dtype.is_floating_point else input.to(_C.get_default_dtype())

@@ -33,7 +33,8 @@ def unsorted_batch_segment_sum(data: Tensor, segment_ids: Tensor, num_segments: 
                            "must be its first dims")
     rest = data._shape[axis + 1:]
     index = segment_ids.to(_C.int64).reshape(segment_ids._shape + (1,) * len(rest)).expand(data._shape)
-    return fn.scatter_add(zeros(data._shape[:axis] + (num_segments,) + rest, dtype=data.dtype, device=data._device), axis, index, data)
+    sums = zeros(data._shape[:axis] + (num_segments,) + rest, dtype=data.dtype, device=data._device)
+    return fn.scatter_add(sums, axis, index, data)
 
 
 def _columns(name: str, index: Tensor, rank: int) -> list:
@@ -106,7 +107,8 @@ def roc_auc_score(label: Tensor, pred: Tensor) -> Tensor:
     """Area under the ROC curve of predictions for labels 0 and 1; oneflow.roc_auc_score."""
     label, pred = label.reshape(-1), pred.reshape(-1)
     positive = (label != 0).to(_C.float64)
-    below = (fn.searchsorted(pred.sort().values, pred) + fn.searchsorted(pred.sort().values, pred, right=True) + 1).to(_C.float64) / 2
+    ordered = pred.sort().values
+    below = (fn.searchsorted(ordered, pred) + fn.searchsorted(ordered, pred, right=True) + 1).to(_C.float64) / 2
     ones, total = positive.sum(), positive.numel()
     return (((below * positive).sum() - ones * (ones + 1) / 2) / (ones * (total - ones))).to(_C.float32)
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import sluice
 
 
-@dataclass
-class Options:
+class Options(NamedTuple):
     """torch.set_printoptions: digits, when large tensors are shortened to `edgeitems` per end, width of a line."""
 
     precision: int = 4
@@ -31,13 +29,13 @@ def set_printoptions(precision: Any = None, threshold: Any = None, edgeitems: An
     if profile is not None:
         if profile not in PROFILES:
             raise ValueError(f"set_printoptions: profile is {profile!r}; must be one of {list(PROFILES)}")
-        options = replace(PROFILES[profile], linewidth=options.linewidth)
+        options = PROFILES[profile]._replace(linewidth=options.linewidth)
     given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
-    options = replace(options, sci_mode=sci_mode, **{name: value for name, value in given.items() if value is not None})
+    options = options._replace(sci_mode=sci_mode, **{name: value for name, value in given.items() if value is not None})
 
 
 def get_printoptions() -> dict:
-    return dict(vars(options))
+    return options._asdict()
 
 
 class _Numbers:

@@ -123,7 +123,8 @@ def new(self, *args, device=None):
 
 @method
 def new_empty_strided(self, size, stride, dtype=None, device=None, requires_grad=False):
-    return sluice.empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self._device, requires_grad=requires_grad)
+    return sluice.empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self._device,
+                                requires_grad=requires_grad)
 
 
 @method

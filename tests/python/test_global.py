@@ -151,7 +151,7 @@ def test_attributes_and_printing():
     g = x.to_global(placement=P2, sbp=[S(-1)])
     assert not x.is_global and g.is_global
     assert g.placement == P2 and g.sbp == (S(1),) and g.shape == (2, 2) and g.placement.ranks == (0, 1)
-    assert repr(g) == ("tensor([[1., 2.],\n        [3., 4.]], placement=sluice.placement(type='sim', ranks=[0, 1]), "
+    assert repr(g) == ("tensor([[1., 2.],\n        [3., 4.]],\n       placement=sluice.placement(type='sim', ranks=[0, 1]), "
                        "sbp=(sluice.sbp.split(dim=1),))")
     assert repr(P2) == "sluice.placement(type='sim', ranks=[0, 1])"
     assert [repr(s) for s in (S(0), B, P)] == ["sluice.sbp.split(dim=0)", "sluice.sbp.broadcast", "sluice.sbp.partial_sum"]
