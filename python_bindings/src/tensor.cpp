@@ -102,7 +102,11 @@ Value data_of(const Tensor& self) {
 Value run_hook(const SharedObject& hook, const Value& grad) {
   GilAcquire gil;
   nb::object result = hook.get()(grad);
-  return result.is_none() ? Value() : nb::cast<Value>(result);
+  Value value;
+  if (!result.is_none() && !nb::try_cast(result, value))
+    fail(ErrorKind::kType, "hook: expected Variable, but hook returned '{}'; must be a Tensor or None",
+         Py_TYPE(result.ptr())->tp_name);
+  return value;
 }
 
 // (mesh, sbp) of a global tensor.

@@ -540,6 +540,13 @@ def test_hooks_run_in_order_and_replace():
 
     raises(another_shape)
 
+    def no_tensor(lib):
+        x = leaf(lib, 1.0, 2.0)
+        x.register_hook(lambda g: "text")
+        (x * 2).sum().backward()
+
+    assert "hook returned 'str'" in raises(no_tensor, TypeError)
+
 
 @pytest.mark.parametrize("mode", ["all", "any"])
 @pytest.mark.parametrize("only", [False, True])

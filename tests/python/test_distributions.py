@@ -261,7 +261,10 @@ def test_divergences_across_kinds_and_registered_ones():
     def kinds(d, lib):
         one = lib.tensor([0.7, 2.0], dtype=lib.float64)
         return [d.kl_divergence(p, q) for p, q in (
-            (d.Uniform(-one, one), d.Normal(one, 2.0)), (d.Exponential(one), d.Gamma(one, 3.0)), (d.Gamma(one, 3.0), d.Exponential(one)),
+            (d.Uniform(-one, one), d.Normal(one, 2.0)), (d.Normal(-one, one), d.Laplace(one, 2.0)),
+            (d.Laplace(-one, one), d.Normal(one, 2.0)),
+            (d.Exponential(one), d.Normal(one, 2.0)), (d.Gamma(one, 2.0), d.Normal(one, 2.0)),
+            (d.Exponential(one), d.Gamma(one, 3.0)), (d.Gamma(one, 3.0), d.Exponential(one)),
             (d.Uniform(one, one + 1), d.Uniform(0.5 * one, one + 2)), (d.Uniform(one, one + 1), d.Uniform(one + 0.5, one + 2)),
             (d.Bernoulli(lib.tensor([0.0, 1.0])), d.Bernoulli(lib.tensor([0.5, 0.0]))))]
 
@@ -318,6 +321,13 @@ def test_what_is_wrong_is_refused_as_in_torch(name):
         assert "to be within the support (GreaterThanEq(lower_bound=0.0)) of the distribution Exponential(rate: 1.0)" in str(error.value)
 
 
+def test_distributions_that_are_missing_say_so():
+    with pytest.raises(AttributeError, match="'VonMises': not supported; a TransformedDistribution"):
+        sl.distributions.VonMises
+    with pytest.raises(AttributeError, match="has no attribute 'Typo'$"):
+        sl.distributions.Typo
+
+
 def test_validation_can_be_left_out():
     d = sl.distributions
     assert math.isnan(d.Normal(0.0, -1.0, validate_args=False).log_prob(sl.tensor(0.0)).item())
@@ -342,9 +352,9 @@ def test_repr_equals_torch():
 @pytest.mark.parametrize("name", ["ExpTransform", "SigmoidTransform", "TanhTransform", "SoftplusTransform", "affine", "power", "composed",
                                   "independent", "inverse", "reshape"])
 def test_transforms_equal_torch(name):
-    special = {"affine": lambda d: d.AffineTransform(2.0, -3.0), "power": lambda d: d.PowerTransform(2.5), "composed": lambda d: d.ComposeTransform(
-        [d.SigmoidTransform(), d.AffineTransform(1.0, 2.0), d.ExpTransform()]), "independent": lambda d: d.IndependentTransform(
-            d.ExpTransform(), 1), "inverse": lambda d: d.ExpTransform().inv, "reshape": lambda d: d.ReshapeTransform((2, 3), (3, 2))}
+    special = {"affine": lambda d: d.AffineTransform(2.0, -3.0), "power": lambda d: d.PowerTransform(2.5),
+               "composed": lambda d: d.ComposeTransform([d.SigmoidTransform(), d.AffineTransform(1.0, 2.0), d.ExpTransform()]),
+               "independent": lambda d: d.IndependentTransform(d.ExpTransform(), 1), "inverse": lambda d: d.ExpTransform().inv, "reshape": lambda d: d.ReshapeTransform((2, 3), (3, 2))}
     make = special.get(name, lambda d: getattr(d, name)())
     ours, theirs = make(sl.distributions), make(torch.distributions)
     x = torch.tensor([[0.5, 1.0, 2.0], [0.1, 0.2, 3.0]], dtype=torch.float64)

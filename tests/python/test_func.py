@@ -144,8 +144,8 @@ def test_misuse_of_derivatives():
 def test_derivatives_in_a_graph(name):
     cases = {"grad": lambda lib, x: lib.func.grad(lambda x: x.sin().sum())(x), "hessian": lambda lib, x: lib.func.hessian(
         lambda x: x.prod())(x), "jvp": lambda lib, x: lib.func.jvp(lib.tanh, (x,), (x * 2,)), "vjp": lambda lib, x: lib.func.vjp(
-            lib.tanh, x)[1](x), "jacrev": lambda lib, x: lib.func.jacrev(lambda x: x.sum() * x)(x), "jacfwd": lambda lib, x: lib.func.jacfwd(
-                lambda x: x.sum() * x)(x)}
+            lib.tanh, x)[1](x), "jacrev": lambda lib, x: lib.func.jacrev(lambda x: x.sum() * x)(x),
+             "jacfwd": lambda lib, x: lib.func.jacfwd(lambda x: x.sum() * x)(x)}
 
     class Derive(sl.nn.Graph):
         def build(self, x):

@@ -14,7 +14,8 @@ from sluice.autograd.grad_mode import enable_grad, inference_mode, no_grad, set_
 from sluice.autograd.passes import backward, grad
 
 __all__ = ["Function", "Variable", "anomaly_mode", "backward", "detect_anomaly", "enable_grad", "function", "functional", "grad",
-           "grad_mode", "gradcheck", "gradgradcheck", "graph", "hessian", "hvp", "inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled", "jacobian", "jvp",
+           "grad_mode", "gradcheck", "gradgradcheck", "graph", "hessian", "hvp", "inference_mode", "is_anomaly_check_nan_enabled",
+           "is_anomaly_enabled", "is_grad_enabled", "jacobian", "jvp",
            "no_grad", "set_detect_anomaly", "set_grad_enabled", "vhp", "vjp"]
 
 def __getattr__(name: str) -> Any:

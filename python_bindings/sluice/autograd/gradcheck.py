@@ -179,14 +179,17 @@ def _compare_directions(check: _Check, eps: float, atol: float, rtol: float, non
 
 def _check_undefined(check: _Check) -> None:
     """Of several outputs: a gradient that is left out is one of zeros."""
+    import sluice
+
+    np = sluice._numpy()
     if len(check.outputs) < 2:
         return
     for output in check.outputs:
         zeros = [o.detach() if o is output else o.new_zeros(o.shape) for o in check.outputs]
         alone = pulled_back([output], check.given(), [output.detach()], False)
-        for a, b in zip(alone, pulled_back(check.outputs, check.given(), zeros, False)):
-            a, b = (g if g is None else g.detach().double().numpy() for g in (a, b))
-            if not ((a is None or not a.any()) if b is None else (not b.any() if a is None else (abs(a - b) <= 1e-9 + 1e-6 * abs(b)).all())):
+        for pair in zip(alone, pulled_back(check.outputs, check.given(), zeros, False)):
+            a, b = (np.asarray(0.0 if g is None else g.detach().double().numpy()) for g in pair)
+            if not (abs(a - b) <= 1e-9 + 1e-6 * abs(b)).all():
                 raise GradcheckError("Expected backward function to handle undefined output grads: the gradients with the others left "
                                      "out differ from those with zeros in their places")
 

@@ -4,6 +4,8 @@ log_prob() and the other functions are differentiable and work in graphs; so do 
 samples. Samples are torch's numbers where they are formulas of uniform or normal numbers, and others elsewhere.
 """
 
+from typing import Any
+
 from sluice.distributions import constraints, kl, transforms, utils
 from sluice.distributions.categorical import Categorical, Multinomial, OneHotCategorical, OneHotCategoricalStraightThrough
 from sluice.distributions.compound import (HalfCauchy, HalfNormal, Independent, LogNormal, MixtureSameFamily, Pareto,
@@ -27,3 +29,14 @@ __all__ = ["AbsTransform", "AffineTransform", "Bernoulli", "Beta", "Binomial", "
            "SoftmaxTransform", "SoftplusTransform", "StudentT", "TanhTransform", "Transform", "TransformedDistribution", "Uniform",
            "Weibull", "biject_to", "constraints", "identity_transform", "kl", "kl_divergence", "register_kl", "transform_to", "transforms",
            "utils"]
+
+_MISSING = ("ContinuousBernoulli", "CorrCholeskyTransform", "FisherSnedecor", "GeneralizedPareto", "Kumaraswamy", "LKJCholesky",
+            "LogisticNormal", "LowRankMultivariateNormal", "RelaxedBernoulli", "RelaxedOneHotCategorical", "StackTransform",
+            "StickBreakingTransform", "VonMises", "Wishart", "CatTransform", "CumulativeDistributionTransform")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MISSING:
+        raise AttributeError(f"module 'sluice.distributions' has no attribute '{name}': not supported; a TransformedDistribution or a "
+                             "subclass of Distribution may do")
+    raise AttributeError(f"module 'sluice.distributions' has no attribute '{name}'")

@@ -81,6 +81,24 @@ def _uniform_normal(p: Any, q: Any) -> Tensor:
     return -width.log() + (LOG_2PI / 2 + q.scale.log()) + (width.pow(2) / 12 + (p.mean - q.loc).pow(2)) / (2 * q.scale.pow(2))
 
 
+def _to_normal(p: Any, q: Any) -> Tensor:
+    """Of any p with a mean and a variance: minus its entropy, minus the mean of the normal log density."""
+    spread = (p.variance + (p.mean - q.loc).pow(2)) / (2 * q.scale.pow(2))
+    return -p.entropy() + LOG_2PI / 2 + q.scale.log() + spread
+
+
+for _kind in (Laplace, Gumbel, Exponential, Gamma):
+    register_kl(_kind, Normal)(_to_normal)
+
+
+@register_kl(Normal, Laplace)
+def _normal_laplace(p: Any, q: Any) -> Tensor:
+    distance = p.loc - q.loc
+    absolute = p.scale * math.sqrt(2 / math.pi) * (-0.5 * (distance / p.scale).pow(2)).exp() + distance * sluice.erf(
+        distance / (p.scale * math.sqrt(2)))  # the mean of |x - q.loc|
+    return -p.entropy() + (2 * q.scale).log() + absolute / q.scale
+
+
 @register_kl(Exponential, Exponential)
 def _exponential(p: Any, q: Any) -> Tensor:
     ratio = q.rate / p.rate

@@ -17,8 +17,9 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomne
 
     That is how it works: one call a slice, so it takes the time of so many calls. Gradients flow, calls nest, and `func`
     may do anything, look at values, too. in_dims: an int or None (given whole to every call), or a tuple of these, nested
-    as the arguments; arguments by keyword are given whole. randomness: "different" draws for each slice; "same" draws the same for all; "error" refuses draws
-    from the default generator, except in a graph, where they are not noticed. chunk_size changes nothing.
+    as the arguments; arguments by keyword are given whole. randomness: "different" draws for each slice; "same" draws the
+    same for all; "error" refuses draws from the default generator, except in a graph, where they are not noticed.
+    chunk_size changes nothing.
     """
     if randomness not in ("error", "same", "different"):
         raise RuntimeError(f"vmap: Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness!r}")
