@@ -1,5 +1,8 @@
+#include <cmath>
 #include <functional>
 
+#include "graph/autodiff/anomaly.h"
+#include "graph/autodiff/saved_hooks.h"
 #include "tensor/tensor_fixture.h"
 
 namespace sluice::test {
@@ -277,6 +280,50 @@ TEST_F(Autograd, NothingIsLeaked) {
     backward_from(ops::sum(ops::mul(y, y)), {false, true, false});
   }
   EXPECT_EQ(eager.engine().caching_allocator()->stats().current_bytes, before);
+}
+
+// d/dx of f'(x) v by v alone, where f' is differentiated by its decomposition: 1 - tanh(x)^2 still depends on x.
+TEST_F(Autograd, GradientsByOneOperandKeepTheHistoryOfOthers) {
+  const Value x = vec({0.5, -1}, true), v = vec({0, 0}, true), direction = vec({1, 1});
+  const Value y = ops::tanh(x);
+  const Value product = grad({&y, 1}, {&x, 1}, {&v, 1}, {.create_graph = true, .retain_graph = {}})[0];
+  const Value pushed = grad({&product, 1}, {&v, 1}, {&direction, 1}, {.create_graph = true, .retain_graph = {}})[0];
+  const Value total = ops::sum(pushed);
+  const float t = std::tanh(0.5F), u = std::tanh(-1.0F);
+  EXPECT_THAT(values(grad({&total, 1}, {&x, 1}, {})[0]),
+              ElementsAre(testing::FloatEq(-2 * t * (1 - t * t)), testing::FloatEq(-2 * u * (1 - u * u))));
+}
+
+TEST_F(Autograd, SavedValuesAreKeptAsHooksMakeThem) {
+  struct Doubled final : PackedValue {
+    explicit Doubled(const Value& value) : value(value) {}
+    Value unpack() override { return ops::mul(value, 2); }
+    Value value;
+  };
+  const Tensor x = vec({3, 4}, true);
+  Value y;
+  {
+    const SavedHooksScope hooks([](const Value& value) { return std::make_shared<Doubled>(value); });
+    y = ops::mul(x, x);
+    const SavedHooksScope none(nullptr);
+    EXPECT_EQ(SavedHooksScope::innermost(), nullptr);
+    y = ops::add(y, ops::mul(x, x));  // kept as it is
+  }
+  EXPECT_EQ(SavedHooksScope::innermost(), nullptr);
+  backward_from(ops::sum(y));
+  EXPECT_THAT(grad_of(x), ElementsAre(12 + 6, 16 + 8));
+}
+
+TEST_F(Autograd, AnomaliesNameTheLineOfTheForwardCall) {
+  const auto nan = [](const Value& value) { return values(value)[0] != values(value)[0]; };
+  const AnomalyScope scope([] { return SourceLocation{"train.py", 41}; }, nan);
+  const Tensor x = vec({0}, true);
+  EXPECT_THAT(error_of([&] { backward_from(ops::sum(ops::mul(ops::sqrt(x), 0))); }),
+              HasSubstr("Function 'sqrt' returned nan values in its 0th output; its forward call is at train.py:41"));
+  const Value z = ops::sum(ops::mul(x, x));
+  backward_from(z);
+  EXPECT_THAT(error_of([&] { backward_from(z); }),
+              HasSubstr("detect_anomaly: in the gradient of sum: its forward call"));
 }
 
 TEST_F(Autograd, BroadcastGradientsAreSummed) {

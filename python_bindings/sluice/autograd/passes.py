@@ -45,7 +45,9 @@ def wants_inputs() -> bool:
 
 
 def _listed(tensors: Any, where: str) -> Any:
-    tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    if isinstance(tensors, Tensor):
+        return [tensors]
+    tensors = list(tensors)
     for i, t in enumerate(tensors):
         if not isinstance(t, Tensor):
             raise TypeError(f"{where}: element {i} is {type(t).__name__}; must be a Tensor")
