@@ -49,7 +49,8 @@ Value refused(const char* name, const char* which) {
       });
 // clang-format off
 
-DEFINE1(erfinv, "Inverse of erf. torch.erfinv; floating.", -0.8, 0.8, mul(mul(g, 0.5 / inv_sqrtpi), exp(mul(y, y))))
+DEFINE1(erfinv, "Inverse of erf. torch.erfinv; floating.", -0.8, 0.8,
+        mul(mul(g, 0.5 / inv_sqrtpi), exp(square(erfinv(x)))))
 DEFINE1(erfcx, "exp(x^2) erfc(x). torch.special.erfcx; floating.", -1, 2,
         mul(g, sub(mul(mul(x, y), 2), 2 * inv_sqrtpi)))
 DEFINE1(ndtr, "The normal distribution's function. torch.special.ndtr; floating.", -2, 2,
