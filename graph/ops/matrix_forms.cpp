@@ -128,12 +128,11 @@ Values lstsq(const Value& a, const Value& b, const std::optional<double>& rcond,
 Value matrix_power(const Value& a, int64_t n) {
   check_matrix(a, "linalg.matrix_power");
   check_square(a, "linalg.matrix_power");
-  if (n < 0) return matrix_power(inverse(a), -n);
   if (n == 0) return where(full(a.shape(), 1, DType::kBool), identity_like(a, a.shape().back()), a);  // gradient: 0
-  Value power = a, y;
-  for (;; power = matmul(power, power)) {
-    if (n & 1) y = y.defined() ? matmul(y, power) : power;
-    if ((n >>= 1) == 0) break;
+  Value power = n < 0 ? inverse(a) : a, y;
+  for (auto left = n < 0 ? 0 - static_cast<uint64_t>(n) : static_cast<uint64_t>(n);; power = matmul(power, power)) {
+    if (left & 1) y = y.defined() ? matmul(y, power) : power;
+    if ((left >>= 1) == 0) break;
   }
   return y.ptr() == a.ptr() ? copy(y) : y;
 }
@@ -187,6 +186,7 @@ Value cross(const Value& a, const Value& b, int64_t dim) {
   SLUICE_CHECK_KIND(kRuntime, a.rank() == b.rank(),
                     "linalg.cross: inputs must have the same number of dimensions: got {} and {}", a.shape().str(),
                     b.shape().str());
+  SLUICE_CHECK_KIND(kRuntime, a.rank() > 0, "linalg.cross: inputs dimension {} must have length 3: got no dims", dim);
   const int axis = normalize_axis(dim, a.rank(), "linalg.cross");
   SLUICE_CHECK_KIND(kRuntime, a.shape()[axis] == 3 && b.shape()[axis] == 3,
                     "linalg.cross: inputs dimension {} must have length 3. Got {} and {}", dim, a.shape()[axis],

@@ -401,6 +401,11 @@ def test_lstsq(driver, a, b):
           tolerance=1e-8)
 
 
+def test_matrix_power_of_extreme_exponents():
+    for n in (1 << 40, -(1 << 63)):
+        assert sl.linalg.matrix_power(sl.eye(2), n).tolist() == [[1, 0], [0, 1]]
+
+
 @pytest.mark.parametrize("n", [-3, -1, 0, 1, 2, 3, 7])
 def test_matrix_power(n):
     for f, g in (same_call("matrix_power", n), top("matrix_power", n)):
@@ -497,6 +502,7 @@ def test_what_does_not_fit():
             (lambda: sl.linalg.multi_dot([a, b]), "tensors 0 and 1 with shapes"),
             (lambda: sl.linalg.cross(b, sl.ones(3)), "must have the same number of dimensions"),
             (lambda: sl.linalg.cross(b.t(), b.t()), "must have length 3. Got 4 and 4"),
+            (lambda: sl.linalg.cross(sl.tensor(1.0), sl.tensor(1.0)), "must have length 3: got no dims"),
             (lambda: sl.linalg.vecdot(b, b.double()), "Expected x and y to have the same dtype"),
             (lambda: sl.linalg.vander(sl.ones(3), N=0), "N must be greater than 1"),
             (lambda: sl.linalg.tensorinv(sl.ones(2, 3)), "prod"),

@@ -119,6 +119,13 @@ def test_incomplete_gamma_functions():
                                    theirs(left, right).numpy(), rtol=1e-12)
 
 
+def test_inverses_reach_into_their_tails():
+    x = np.concatenate([1 - 10.0 ** -np.arange(1, 15.9, 0.3), 10.0 ** -np.arange(1, 300, 20)])
+    np.testing.assert_allclose(sl.erfinv(sl.from_numpy(x)).numpy(), torch.erfinv(torch.from_numpy(x)).numpy(), rtol=1e-14)
+    p = 10.0 ** -np.arange(1, 300, 7.5)
+    np.testing.assert_allclose(sl.special.ndtri(sl.from_numpy(p)).numpy(), torch.special.ndtri(torch.from_numpy(p)).numpy(), rtol=1e-14)
+
+
 def test_ndtr_is_relative_in_its_tail():  # as torch's is not
     x = np.linspace(-37, 8, 200)
     np.testing.assert_allclose(sl.special.ndtr(sl.from_numpy(x)).numpy(), [0.5 * math.erfc(-v / math.sqrt(2)) for v in x], rtol=1e-12)
