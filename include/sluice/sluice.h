@@ -48,8 +48,9 @@ typedef enum sluice_kind {
   SLUICE_ERROR_TIMEOUT = 7,
   SLUICE_ERROR_IO = 8,
   SLUICE_ERROR_CANCELLED = 9,
-  SLUICE_ERROR_DEVICE = 10,     /* a device is lost to this process; everything on it fails from now on */
-  SLUICE_ERROR_END_OF_DATA = 11 /* a source has no more */
+  SLUICE_ERROR_DEVICE = 10,      /* a device is lost to this process; everything on it fails from now on */
+  SLUICE_ERROR_END_OF_DATA = 11, /* a source has no more */
+  SLUICE_ERROR_LINALG = 12       /* a matrix has no such inverse, solution or factorization */
 } sluice_kind;
 SLUICE_API sluice_kind sluice_status_kind(const sluice_status* status);
 /* "" of success. */

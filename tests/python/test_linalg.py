@@ -98,9 +98,10 @@ def test_functions_of_square_matrices(name, shape):
         assert_same(a, b, 1e-3)
 
 
-@pytest.mark.parametrize("a, b, options", [((3, 3), (3,), {}), ((3, 3), (3, 2), {}), ((2, 3, 3), (2, 3), {}), ((2, 3, 3), (3, 4), {}),
-                                           ((3, 3), (2, 3, 1), {}), ((2, 1, 3, 3), (4, 3, 2), {}), ((0, 0), (0, 2), {}), ((3, 3), (3, 0), {}),
-                                           ((3, 3), (2, 3), {"left": False}), ((2, 3, 3), (4, 3), {"left": False}), ((0, 3, 3), (3,), {})])
+@pytest.mark.parametrize("a, b, options", [((3, 3), (3,), {}), ((3, 3), (3, 2), {}), ((2, 3, 3), (2, 3), {}),
+                                           ((2, 3, 3), (3, 4), {}), ((3, 3), (2, 3, 1), {}), ((2, 1, 3, 3), (4, 3, 2), {}),
+                                           ((0, 0), (0, 2), {}), ((3, 3), (3, 0), {}), ((0, 3, 3), (3,), {}),
+                                           ((3, 3), (2, 3), {"left": False}), ((2, 3, 3), (4, 3), {"left": False})])
 def test_solve(a, b, options):
     check(*same_call("solve", **options), draw(a), draw(b, 1))
 
@@ -122,9 +123,10 @@ def test_solve_triangular(upper, left, unitriangular, batch):
 def test_triangular_solve_of_the_top_level():
     a, b = np.triu(draw((2, 3, 3))) + 2 * np.eye(3), draw((2, 3, 2), 1)
     for transpose in (False, True):
-        ours, theirs = sl.triangular_solve(*both(b, a)[0], transpose=transpose), torch.triangular_solve(*both(b, a)[1], transpose=transpose)
-        assert_same(ours.solution, theirs.solution, 1e-10)
-        assert_same(ours.cloned_coefficient, theirs.cloned_coefficient, 0)
+        ours, theirs = both(b, a)
+        got, want = sl.triangular_solve(*ours, transpose=transpose), torch.triangular_solve(*theirs, transpose=transpose)
+        assert_same(got.solution, want.solution, 1e-10)
+        assert_same(got.cloned_coefficient, want.cloned_coefficient, 0)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -220,8 +222,8 @@ def up_to_signs(u, s, vh):
 @pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5), (2, 4, 3), (2, 2, 3, 4), (60, 45), (0, 3), (3, 0), (0, 2, 2)])
 def test_svd(shape):
     a = draw(shape)
-    check(lambda a: up_to_signs(*sl.linalg.svd(a, full_matrices=False)), lambda a: up_to_signs(*torch.linalg.svd(a, full_matrices=False)),
-          a, tolerance=1e-8, twice=0 < a.size < 30)
+    check(lambda a: up_to_signs(*sl.linalg.svd(a, full_matrices=False)),
+          lambda a: up_to_signs(*torch.linalg.svd(a, full_matrices=False)), a, tolerance=1e-8, twice=0 < a.size < 30)
     check(*same_call("svdvals"), a, tolerance=1e-8, twice=False)
     ours, theirs = both(a)
     u, s, vh = sl.linalg.svd(*ours)
@@ -262,8 +264,8 @@ def test_eigh(shape, uplo):
 def test_matrix_exp_of_large_and_small_norms():
     for scale in (1e-8, 0.1, 5.0, 30.0):
         ours, theirs = both(scale * draw((2, 4, 4)) / 4)
-        assert_same(sl.matrix_exp(*ours) / sl.matrix_exp(*ours).abs().max(), torch.matrix_exp(*theirs) / torch.matrix_exp(*theirs).abs().max(),
-                    1e-10)
+        got, want = sl.matrix_exp(*ours), torch.matrix_exp(*theirs)
+        assert_same(got / got.abs().max(), want / want.abs().max(), 1e-10)
 
 
 # Norms
@@ -323,7 +325,8 @@ def test_norms_dtypes_and_refusals():
     ours, theirs = sl.tensor([3.0, 4.0]), torch.tensor([3.0, 4.0])
     assert_same(sl.linalg.vector_norm(ours, dtype=sl.float64), torch.linalg.vector_norm(theirs, dtype=torch.float64), 1e-12)
     assert_same(sl.norm(ours, dtype=sl.float64), torch.norm(theirs, dtype=torch.float64), 1e-12)
-    assert_same(sl.linalg.matrix_norm(ours.reshape(1, 2), dtype=sl.float64), torch.linalg.matrix_norm(theirs.reshape(1, 2), dtype=torch.float64))
+    assert_same(sl.linalg.matrix_norm(ours.reshape(1, 2), dtype=sl.float64),
+                torch.linalg.matrix_norm(theirs.reshape(1, 2), dtype=torch.float64))
     assert_same(sl.linalg.norm(ours.half()), torch.linalg.norm(theirs.half()), 1e-2)
     for ord in ("fro", "nuc", 1, 2, inf):
         assert_same(sl.linalg.matrix_norm(sl.zeros(0, 3), ord), torch.linalg.matrix_norm(torch.zeros(0, 3), ord))
@@ -347,7 +350,8 @@ def test_cond(p):
     def product(a):  # torch's own gradient of cond raises
         return torch.linalg.norm(a, p, (-2, -1)) * torch.linalg.norm(torch.linalg.inv(a), p, (-2, -1))
 
-    check(same_call("cond", p)[0], same_call("cond", p)[1] if p in (None, 2, -2) else product, draw((2, 3, 3)), tolerance=1e-7, twice=False)
+    f, g = same_call("cond", p)
+    check(f, g if p in (None, 2, -2) else product, draw((2, 3, 3)), tolerance=1e-7, twice=False)
     for a in (np.zeros((3, 3)), np.zeros((0, 0)), np.ones((2, 2, 2))):
         if p in (None, 2, -2) and a.any():
             continue  # of rounding errors
@@ -416,8 +420,8 @@ def test_products():
     check(*same_call("matmul"), draw((2, 3, 4)), draw((4, 2), 1))
     check(*same_call("vecdot"), draw((2, 3)), draw((4, 1, 3), 1))
     check(*same_call("vecdot", dim=0), draw((3, 2)), draw((3, 1), 1))
-    for shapes in ([(5, 3), (3, 4)], [(5, 30), (30, 2), (2, 7), (7, 3)], [(3,), (3, 4), (4, 2)], [(3, 4), (4, 2), (2,)], [(3,), (3, 4), (4,)],
-                   [(2, 0), (0, 3), (3, 1)]):
+    for shapes in ([(5, 3), (3, 4)], [(5, 30), (30, 2), (2, 7), (7, 3)], [(3,), (3, 4), (4, 2)], [(3, 4), (4, 2), (2,)],
+                   [(3,), (3, 4), (4,)], [(2, 0), (0, 3), (3, 1)]):
         check(lambda *x: sl.linalg.multi_dot(x), lambda *x: torch.linalg.multi_dot(x), *[draw(s, i) for i, s in enumerate(shapes)])
     check(*same_call("cross"), draw((2, 3)), draw((1, 3), 1))
     check(*same_call("cross", dim=0), draw((3, 2, 1)), draw((3, 1, 4), 1))
@@ -467,8 +471,8 @@ def test_singular_matrices():
         assert sl.isnan(y).all()
 
 
-@pytest.mark.parametrize("name", ["inv", "det", "slogdet", "cholesky", "cholesky_ex", "inv_ex", "eigh", "eigvalsh", "matrix_exp", "lu_factor",
-                                  "qr", "svd", "svdvals", "pinv", "lu", "matrix_rank"])
+@pytest.mark.parametrize("name", ["inv", "det", "slogdet", "cholesky", "cholesky_ex", "inv_ex", "eigh", "eigvalsh", "matrix_exp",
+                                  "lu_factor", "qr", "svd", "svdvals", "pinv", "lu", "matrix_rank"])
 def test_operands_that_are_no_matrices(name):
     f, g = getattr(sl.linalg, name), getattr(torch.linalg, name)
     for shape, dtype in (((3,), "float32"), ((), "float32"), ((2, 3), "float32"), ((3, 3), "int64"), ((3, 3), "float16"), ((3, 3), "bool")):
@@ -518,6 +522,14 @@ def test_what_does_not_fit():
             f(a)
 
 
+def test_names_that_are_missing_say_what_to_use():
+    for module, name, use in ((sl.linalg, "ldl_factor", "lu_factor"), (sl.special, "chebyshev_polynomial_t", "numpy.polynomial")):
+        with pytest.raises(AttributeError, match=f"has no {name}.*use .*{use}"):
+            getattr(module, name)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        sl.linalg.nothing  # noqa: B018
+
+
 # Graphs
 
 
@@ -527,7 +539,8 @@ def test_in_a_graph_with_gradients():
     def loss(torch, a, b):
         l = torch.linalg.cholesky(a)
         q, r = torch.linalg.qr(a @ a)
-        return (torch.linalg.solve(a, b).sum() + torch.linalg.slogdet(a).logabsdet.sum() + torch.linalg.solve_triangular(l, b, upper=False).sum()
+        return (torch.linalg.solve(a, b).sum() + torch.linalg.slogdet(a).logabsdet.sum()
+                + torch.linalg.solve_triangular(l, b, upper=False).sum()
                 + (q.abs() + r.abs()).sum() * 0.01 + torch.linalg.svdvals(a).sum() + torch.linalg.eigvalsh(a)[..., 0].sum()
                 + torch.det(a).sum() * 0.1 + torch.linalg.pinv(a).sum() + torch.matrix_exp(a * 0.1).sum()
                 + torch.linalg.norm(a, "nuc", (1, 2)).sum() + torch.linalg.matrix_power(a, 3).mean())
