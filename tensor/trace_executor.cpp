@@ -362,12 +362,14 @@ Value TraceExecutor::add_input(const std::string& name, const TensorType& type, 
 }
 
 void TraceExecutor::register_variable(const std::string& name, const Value& tensor) {
-  SLUICE_CHECK(tensor.defined() && !tensor.impl()->traced() && tensor_impl(tensor).base() == nullptr,
-               "trace: variable '{}' is not a tensor with memory of its own; register what is no view and not traced",
-               name);
-  if (variables_.count(eager_impl(tensor).storage().get())) return;
+  SLUICE_CHECK(tensor.defined() && !tensor.impl()->traced(),
+               "trace: variable '{}' is no tensor with memory; register what is not traced", name);
+  const bool known = variables_.count(eager_impl(tensor).storage().get()) != 0;
+  const std::shared_ptr<TensorImpl>& base = tensor_impl(tensor).base();
+  if (base) keep_autograd(tensor);
+  if (known) return;
   SLUICE_CHECK(names_.insert(name).second, "trace: variable '{}' is registered already; names must be unique", name);
-  add_variable(name, tensor);
+  add_variable(name, base ? Value(base) : tensor);  // a view is read and written through the whole
 }
 
 void TraceExecutor::add_variable(const std::string& name, const Value& tensor) {

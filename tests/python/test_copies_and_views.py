@@ -292,6 +292,41 @@ def test_parameters_and_buffers_can_be_viewed_in_a_graph():
     assert Viewing()(x).tolist() == module(x).tolist()
 
 
+def test_buffers_may_be_views_of_other_tensors():
+    class Net(sl.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.memory = sl.zeros(4)
+            self.register_buffer("low", self.memory[:2])
+            self.register_buffer("high", self.memory[2:])
+            self.register_buffer("mask", sl.tril(sl.ones(3, 3)).view(1, 3, 3))
+            self.register_buffer("positions", sl.arange(3.0).expand(2, -1))
+            self.register_buffer("turned", sl.arange(6.0).view(3, 2).t())
+
+        def forward(self, x):
+            self.high.add_(1)
+            self.low.copy_(self.high * 2)
+            return (x * self.positions + self.turned) @ self.mask[0] + self.high.sum(), self.low, self.high
+
+    class Run(sl.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.net = Net()
+
+        def build(self, x):
+            return self.net(x)
+
+    run, net, x = Run(), Net(), sl.arange(6.0).view(2, 3)
+    for step in range(3):
+        if step == 2:  # what is written between steps is there in the next
+            run.net.high.fill_(5)
+            net.memory[2:] = 5
+        for ours, eager in zip(run(x), net(x)):
+            assert ours.tolist() == eager.tolist()
+    run.synchronize()
+    assert run.net.memory.tolist() == net.memory.tolist() == [12, 12, 6, 6]
+
+
 def test_a_size_that_does_not_fit_the_strides_is_refused_everywhere():
     class Refused(sl.nn.Graph):
         def build(self, x):
