@@ -1,4 +1,4 @@
-"""The exceptions Sluice raises: each is sluice.Error and the builtin of the same name."""
+"""The exceptions Sluice raises: each is sluice.Error, which is a RuntimeError, and the builtin of the same name."""
 
 from sluice._C import (  # noqa: A004,F401
     CancelledError as CancelledError, DeviceError as DeviceError, EndOfData as EndOfData, Error as Error,

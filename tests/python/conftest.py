@@ -37,11 +37,11 @@ def same():
 def run_script(tmp_path):
     """Runs Python source in a new process with the same path; returns the CompletedProcess."""
 
-    def run(source, timeout=60, **env):
+    def run(source, timeout=60, arguments=(), **env):
         script = tmp_path / "script.py"
         script.write_text(source)
         path = os.pathsep.join([os.path.dirname(os.path.dirname(sl.__file__)), *sys.path])
-        return subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=timeout, cwd=tmp_path,
+        return subprocess.run([sys.executable, str(script), *arguments], capture_output=True, text=True, timeout=timeout, cwd=tmp_path,
                               env={**os.environ, "PYTHONPATH": path, **env})
 
     return run
