@@ -60,8 +60,8 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     """Zeroes whole channels of (N, C, L) or (C, L) with probability p. F.dropout1d."""
     _check_probability(p)
     if input.dim() not in (2, 3):
-        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input. Note that dropout1d exists "
-                           "to provide channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an "
+        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input. Note that dropout1d "
+                           "exists to provide channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an "
                            "optional batch dimension.")
     return _unbatched(input, 2, lambda x: _feature_dropout(x, p, training, inplace))
 
@@ -102,7 +102,8 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
     return _alpha_dropout(input, p, training, inplace, _one_per_channel(input))
 
 
-def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False) -> Tensor:
+def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
+          inplace: bool = False) -> Tensor:
     """leaky_relu with a slope drawn from [lower, upper) for each element while training, else their mean. F.rrelu."""
     if lower > upper:
         raise RuntimeError(f"rrelu: Lower bound should be less than or equal to the upper bound: got {lower} and {upper}")
@@ -157,8 +158,8 @@ def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     if not anchor.dim() == positive.dim() == negative.dim():
-        raise RuntimeError(f"The anchor, positive, and negative tensors are expected to have the same number of dimensions, but "
-                           f"got: anchor {anchor.dim()}D, positive {positive.dim()}D, and negative {negative.dim()}D inputs")
+        raise RuntimeError(f"The anchor, positive, and negative tensors are expected to have the same number of dimensions, "
+                           f"but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and negative {negative.dim()}D inputs")
     distance = sluice.pairwise_distance if distance_function is None else distance_function
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
@@ -172,7 +173,8 @@ def _fractional_max_pool(dims: int) -> Any:
         name = f"fractional_max_pool{dims}d"
         if output_size is None and output_ratio is None:
             raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
-        kernel, size, ratio = ([v] * dims if isinstance(v, (int, float)) else v for v in (kernel_size, output_size, output_ratio))
+        given = (kernel_size, output_size, output_ratio)
+        kernel, size, ratio = ([v] * dims if isinstance(v, (int, float)) else v for v in given)
         if size is None:
             size = [int(s * r) for s, r in zip(input.shape[-dims:], ratio)]
 
@@ -211,7 +213,8 @@ for _kind, _dims in (("max_pool", (1, 2, 3)), ("adaptive_max_pool", (1, 2, 3)), 
         globals()[f"{_kind}{_d}d_with_indices"] = _with_indices(f"{_kind}{_d}d")
 
 
-def upsample(input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Any = None) -> Tensor:
+def upsample(input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+             align_corners: Any = None) -> Tensor:
     """interpolate, by its older name. F.upsample."""
     return interpolate(input, size, scale_factor, mode, align_corners)
 

@@ -28,9 +28,10 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         cutoffs = list(cutoffs)
         if not cutoffs:
             raise ValueError("cutoffs should be a sequence of length larger than 0")
-        if cutoffs != sorted(set(cutoffs)) or min(cutoffs) <= 0 or max(cutoffs) > n_classes - 1 or any(int(c) != c for c in cutoffs):
-            raise ValueError("cutoffs should be a sequence of unique, positive integers sorted in an increasing order, where each "
-                             "value is between 1 and n_classes-1")
+        whole = all(int(c) == c and 0 < c < n_classes for c in cutoffs)
+        if not whole or cutoffs != sorted(set(cutoffs)):
+            raise ValueError("cutoffs should be a sequence of unique, positive integers sorted in an increasing order, where "
+                             "each value is between 1 and n_classes-1")
         self.in_features, self.n_classes = in_features, n_classes
         self.cutoffs = [*cutoffs, n_classes]
         self.div_value, self.head_bias = div_value, head_bias
@@ -41,7 +42,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self.tail = ModuleList()
         for i, (low, high) in enumerate(zip(self.cutoffs, self.cutoffs[1:])):
             inner = int(in_features // div_value ** (i + 1))
-            self.tail.append(Sequential(Linear(in_features, inner, bias=False, **made), Linear(inner, high - low, bias=False, **made)))
+            pair = Linear(in_features, inner, bias=False, **made), Linear(inner, high - low, bias=False, **made)
+            self.tail.append(Sequential(*pair))
 
     def reset_parameters(self) -> None:
         for layer in (self.head, *(layer for pair in self.tail for layer in pair)):
@@ -51,8 +53,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         if target_.dim() > 1:
             raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
         if input_.dim() != target_.dim() + 1:
-            raise RuntimeError(f"{target_.dim()}D target tensor expects {target_.dim() + 1}D input tensors, but found inputs with "
-                               f"size {tuple(input_.shape)}")
+            raise RuntimeError(f"{target_.dim()}D target tensor expects {target_.dim() + 1}D input tensors, but found inputs "
+                               f"with size {tuple(input_.shape)}")
         if target_.dim() == 1 and input_.shape[0] != target_.shape[0]:
             raise RuntimeError("Input and target should have the same size in the batch dimension.")
         if not target_._traced and target_.numel() and not bool(((target_ >= 0) & (target_ < self.n_classes)).all()):

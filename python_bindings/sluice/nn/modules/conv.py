@@ -126,7 +126,8 @@ class _ConvTranspose(_ConvNd):
         output_padding = self.output_padding
         if output_size is not None:
             output_padding = self._output_padding_for(input, tuple(output_size)[-self.dims:])
-        return self.function(input, self.weight, self.bias, self.stride, self.padding, output_padding, self.groups, self.dilation)
+        return self.function(input, self.weight, self.bias, self.stride, self.padding, output_padding, self.groups,
+                             self.dilation)
 
     def _output_padding_for(self, input: Any, size: Any) -> Any:
         least = [(input.shape[-self.dims + i] - 1) * self.stride[i] - 2 * self.padding[i]

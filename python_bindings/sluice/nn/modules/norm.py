@@ -137,7 +137,8 @@ class _InstanceNorm(_Norm):
         batched = input.dim() == self.ranks[1]
         x = input if batched else input.unsqueeze(0)
         if x.shape[1] != self.num_features and self.affine:
-            raise ValueError(f"expected input's size at dim=1 to match num_features ({self.num_features}), but got: {x.shape[1]}.")
+            raise ValueError(f"expected input's size at dim=1 to match num_features ({self.num_features}), but got: "
+                             f"{x.shape[1]}.")
         y = F.instance_norm(x, self.running_mean, self.running_var, self.weight, self.bias,
                             self.training or not self.track_running_stats, 0.0 if self.momentum is None else self.momentum,
                             self.eps)

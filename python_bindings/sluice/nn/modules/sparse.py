@@ -19,8 +19,8 @@ class _Table(Module):
                  scale_grad_by_freq: bool, sparse: bool, weight: Any, freeze: bool, device: Any, dtype: Any) -> None:
         super().__init__()
         if sparse:
-            raise NotImplementedError(f"{self._get_name()}: sparse=True is not supported; use sparse=False, whose gradient is a "
-                                      "dense tensor")
+            raise NotImplementedError(f"{self._get_name()}: sparse=True is not supported; use sparse=False, whose gradient "
+                                      "is a dense tensor")
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
