@@ -1,6 +1,8 @@
 """Datasets, samplers, collate functions and the rules of DataLoader's arguments, as torch's."""
 
 import collections
+import copy
+import pickle
 import warnings
 
 import numpy as np
@@ -335,6 +337,13 @@ def test_batches_in_hand_keep_their_values():
     loader = ours.DataLoader([sl.full((512, 512), float(i)) for i in range(12)], batch_size=2)
     kept = [batch[0] for batch in loader]  # a view of each
     assert [t[0, 0].item() for t in kept] == [t[-1, -1].item() for t in kept] == [0, 2, 4, 6, 8, 10]
+
+
+def test_loaders_are_copied_and_pickled():
+    loader = ours.DataLoader([sl.full((512, 512), float(i)) for i in range(3)], batch_size=2)
+    assert len(list(loader)) == 2
+    for other in (copy.copy(loader), copy.deepcopy(loader), pickle.loads(pickle.dumps(loader))):
+        assert [b[0, 0, 0].item() for b in other] == [0, 2]
 
 
 def test_a_dataset_that_stops_is_an_error():

@@ -257,6 +257,12 @@ class Config:
         self.x = x
 
 
+def test_what_torch_keeps_beside_values_is_heeded():
+    assert ours(torch._neg_view(torch.arange(3.0))).tolist() == [0, -1, -2]
+    with pytest.raises(pickle.UnpicklingError, match=r"torch.nn.modules.linear.Linear, a class of torch; save its state_dict\(\)"):
+        ours(torch.nn.Linear(1, 1))
+
+
 def test_safe_globals():
     buffer = io.BytesIO()
     sl.save({"config": Config(3), "w": sl.ones(2)}, buffer)
@@ -360,6 +366,16 @@ def test_files_and_paths(tmp_path):
             source.close()
     with open(tmp_path / "f", "rb") as file:
         assert torch.load(file).tolist() == [1, 1]
+
+    class WritesOnly:
+        data = b""
+
+        def write(self, data):
+            self.data += bytes(data)
+
+    only = WritesOnly()
+    sl.save([1, sl.ones(3)], only)
+    assert sl.load(io.BytesIO(only.data))[0] == torch.load(io.BytesIO(only.data))[0] == 1
     same = [io.BytesIO(), io.BytesIO()]
     for buffer in same:
         sl.save({"a": sl.arange(4)}, buffer)
@@ -435,7 +451,7 @@ def test_graphs_are_saved_alone():
 
     graph = Same(name="same")
     graph(sl.ones(2))
-    with pytest.raises(TypeError, match="save: graph 'same' is a part of other data; save its state_dict"):
+    with pytest.raises(TypeError, match="save: graph 'same' is a part of other data; save the state_dict"):
         sl.save({"graph": graph}, io.BytesIO())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import mmap
 import os
 import struct
@@ -53,8 +54,12 @@ def written(f: Any) -> Iterator[Writer]:
     if not isinstance(f, (str, os.PathLike)):
         if not hasattr(f, "write"):
             raise AttributeError(f"save: expected a path or an object with a 'write' attribute, but got {type(f).__name__}")
-        with contextlib.closing(Writer(f, "archive")) as writer:
+        whole = all(hasattr(f, name) for name in ("flush", "tell", "seek"))
+        target = f if whole else io.BytesIO()
+        with contextlib.closing(Writer(target, "archive")) as writer:
             yield writer
+        if not whole:
+            f.write(target.getvalue())
         return
     path = os.fspath(f)
     parent = os.path.dirname(path) or "."

@@ -95,7 +95,7 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined]  # Python's own ca
         if isinstance(obj, _C.Tensor):
             return self._reduced(obj)
         if isinstance(obj, nn.Graph):
-            raise TypeError(f"save: graph '{obj.name}' is a part of other data; save its state_dict() there, or the graph alone as a bundle")
+            raise TypeError(f"save: graph '{obj.name}' is a part of other data; save the state_dict() of its modules there, or the graph alone as a bundle")
         if isinstance(obj, sluice.device):
             return _DEVICE, (str(obj),)
         if isinstance(obj, sluice.Size):

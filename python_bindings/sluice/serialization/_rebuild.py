@@ -24,6 +24,10 @@ def rebuild_tensor(storage: Any, storage_offset: Any, size: Any, stride: Any, re
     if not isinstance(storage, Storage):
         raise ValueError(f"a tensor of {type(storage).__name__}; must be of a storage")
     t = view_of(storage.values, storage_offset, size, stride)
+    flags = {name for name, is_set in (metadata or {}).items() if is_set}
+    if flags - {"neg"}:
+        raise ValueError(f"a tensor with flags {sorted(flags)}; only 'neg' is supported")
+    t = -t if flags else t  # torch keeps the sign of a whole view beside the values
     return t.requires_grad_(True) if requires_grad else t
 
 

@@ -19,10 +19,11 @@ _OPCODES = {op.name: op.code for op in pickletools.opcodes}
 def refusal(name: str) -> str:
     safe = sorted(_names.safe_globals_by_name())
     allowed = [*sorted(n for n in _names.PYTHON if not n.startswith("__")), *sorted(_names.TORCH), *safe]
-    if name.startswith("torch.") and name not in _names.TORCH:
-        what = f"it has {name}, which Sluice does not have; only strided tensors of these dtypes can be read: " + ", ".join(
-            sorted(dtype.name for dtype in _names.STORAGES))
-        return what
+    if name.startswith(("torch.nn.", "torch.optim.")):
+        return f"it has {name}, a class of torch; save its state_dict() in torch instead"
+    if name.startswith("torch."):
+        return (f"it has {name}, which Sluice does not have; only strided tensors of these dtypes can be read: "
+                + ", ".join(sorted(dtype.name for dtype in _names.STORAGES)))
     return (f"it calls {name}, which is not on the allow-list of weights_only=True. If you trust it, add it by "
             f"sluice.serialization.add_safe_globals([{name.rpartition('.')[2]}]); weights_only=False runs whatever code "
             "the file names. "

@@ -34,9 +34,18 @@ class Recycled:
 
     def __init__(self) -> None:
         self._blocks: list[tuple[Any, Any]] = []  # arrays, and weak references to what is lent of them
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> Any:  # a copy begins without memory
+        return Recycled, ()
 
     def output(self, shape: Any, dtype: Any) -> Any:
-        nbytes = math.prod(shape) * dtype.itemsize
+        """A tensor of memory that is its own as long as anything uses it. Thread-safe."""
+        with self._lock:
+            lent = self._take(math.prod(shape) * dtype.itemsize)
+        return sluice.frombuffer(lent, dtype=dtype).view(shape)
+
+    def _take(self, nbytes: int) -> Any:
         for i, (block, user) in enumerate(self._blocks):
             if user() is None and nbytes <= block.nbytes <= 2 * nbytes:
                 break
@@ -49,7 +58,7 @@ class Recycled:
             self._blocks.append((block, None))
         lent = block[:nbytes]
         self._blocks[i] = (block, weakref.ref(lent))
-        return sluice.frombuffer(lent, dtype=dtype).view(shape)
+        return lent
 
 
 def default_convert(data: Any) -> Any:

@@ -82,6 +82,7 @@ class DataLoader(Generic[T_co]):
         self.persistent_workers = persistent_workers
         self.collate_fn = collate_fn or (default_collate if self._auto_collation else default_convert)
         self.multiprocessing_context = multiprocessing_context
+        self._memory = Recycled()
         self._resume: Any = None
         self._reported_length: int | None = None  # of a stream, by its own __len__
         self._current: Any = None  # the latest iterator: by a weak reference, with persistent workers itself
@@ -92,6 +93,9 @@ class DataLoader(Generic[T_co]):
         if self._initialized and name in _FIXED:
             raise ValueError(f"DataLoader: {name} attribute should not be set after {type(self).__name__} is initialized")
         super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_current": None, "_memory": Recycled()}
 
     @property
     def multiprocessing_context(self) -> Any:
@@ -237,14 +241,14 @@ class _Iterator:
 class _InProcess(_Iterator):
     def __init__(self, loader: DataLoader, resumed: Any) -> None:
         super().__init__(loader, resumed)
-        self._at, self._memory = None, Recycled()
+        self._at = None
         self._fetcher = Fetcher(loader.dataset, loader._auto_collation, loader.collate_fn, loader.drop_last,
                                 functools.partial(setattr, self, "_at"))
 
     def _next(self) -> Any:
         indices = next(self._indices)
         try:
-            with outputs(self._memory.output):
+            with outputs(self._loader._memory.output):
                 return self._fetcher.fetch(indices)
         except EndOfStream:
             raise StopIteration from None
