@@ -7,8 +7,9 @@ else the function reads that requires gradients.
 from typing import Any
 
 from sluice.func._derivatives import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
-from sluice.func._modules import functional_call, stack_module_state
+from sluice.func._modules import stack_module_state
 from sluice.func._vmap import vmap
+from sluice.nn.utils.stateless import functional_call
 
 __all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "stack_module_state", "vjp",
            "vmap"]
