@@ -146,7 +146,7 @@ def _is_shared(self: Any) -> bool:
 
 
 def _share_memory(self: Any) -> Any:
-    """Moves the data to memory that processes share: those that get the tensor by sluice.multiprocessing, and children of fork()."""
+    """Moves the data to shared memory: of those that get the tensor by sluice.multiprocessing, and of children of fork()."""
     from sluice.multiprocessing import _reductions
 
     return _reductions.share_memory(self)

@@ -13,10 +13,12 @@ from multiprocessing import *  # noqa: F403
 
 from sluice.multiprocessing._reductions import register as _register
 from sluice.multiprocessing._spawn import (ProcessContext as ProcessContext, ProcessExitedException as ProcessExitedException,
-                                           ProcessRaisedException as ProcessRaisedException, spawn as spawn, start_processes as start_processes)
+                                           ProcessRaisedException as ProcessRaisedException, spawn as spawn,
+                                           start_processes as start_processes)
 
 __all__ = [*_multiprocessing.__all__, "ProcessContext", "ProcessExitedException", "ProcessRaisedException",  # noqa: PLE0604
-           "get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy", "spawn", "start_processes", "unlink_all_shared_memory"]
+           "get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy", "spawn", "start_processes",
+           "unlink_all_shared_memory"]
 
 _STRATEGY = "file_descriptor"
 

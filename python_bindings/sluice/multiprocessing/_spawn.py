@@ -79,11 +79,14 @@ class ProcessContext:
         except EOFError:
             pass  # it has ended without a word
         else:
-            raise ProcessRaisedException(f"\n\n-- Process {failed} terminated with the following error:\n{text}", failed, process.pid)
+            raise ProcessRaisedException(f"\n\n-- Process {failed} terminated with the following error:\n{text}", failed,
+                                         process.pid)
         if process.exitcode < 0:
             name = signal.Signals(-process.exitcode).name
-            raise ProcessExitedException(f"process {failed} terminated with signal {name}", failed, process.pid, process.exitcode, name)
-        raise ProcessExitedException(f"process {failed} terminated with exit code {process.exitcode}", failed, process.pid, process.exitcode)
+            raise ProcessExitedException(f"process {failed} terminated with signal {name}", failed, process.pid,
+                                         process.exitcode, name)
+        raise ProcessExitedException(f"process {failed} terminated with exit code {process.exitcode}", failed, process.pid,
+                                     process.exitcode)
 
     def _end_others(self, seconds: float) -> None:
         for process in self._running.values():

@@ -11,8 +11,9 @@ import sluice
 from sluice._pickling import bytes_of
 from sluice.errors import RuntimeError, TypeError, ValueError  # noqa: A004
 from sluice.serialization import _archive, _unpickler
-from sluice.serialization._names import (StorageType, add_safe_globals as add_safe_globals, clear_safe_globals as clear_safe_globals,
-                                         get_safe_globals as get_safe_globals, safe_globals as safe_globals)
+from sluice.serialization._names import (StorageType, add_safe_globals as add_safe_globals,
+                                         clear_safe_globals as clear_safe_globals, get_safe_globals as get_safe_globals,
+                                         safe_globals as safe_globals)
 from sluice.serialization._rebuild import Storage
 from sluice.utils import safetensors
 
@@ -46,16 +47,16 @@ def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2
         writer.write("version", b"3\n")
 
 
-def load(f: Any, map_location: Any = None, pickle_module: Any = None, *, weights_only: bool | None = None, mmap: bool | None = None,
-         **pickle_load_args: Any) -> Any:
+def load(f: Any, map_location: Any = None, pickle_module: Any = None, *, weights_only: bool | None = None,
+         mmap: bool | None = None, **pickle_load_args: Any) -> Any:
     """Reads what save() or torch.save has written, from a path or a file that is seekable; torch.load.
 
     A file of safetensors gives its dict of tensors (sluice.utils.safetensors).
 
     map_location: a device, a dict from saved devices to others, or a function of a storage, as a tensor of one dim, and its
     saved device, which returns the storage where it shall be (None: where it was). None: as they were saved.
-    weights_only: read only tensors, containers, numbers, text and what add_safe_globals has added; everything else is refused by
-    name and never run. False runs whatever code the file names. None is True, unless a pickle_module is given.
+    weights_only: read only tensors, containers, numbers, text and what add_safe_globals has added; everything else is
+    refused by name and never run. False runs whatever code the file names. None is True, unless a pickle_module is given.
     mmap: tensors are pages of the file, read when first used; writing changes memory only. Needs a path.
     """
     if weights_only is None:

@@ -14,8 +14,8 @@ from sluice.serialization._rebuild import (rebuild_from_type, rebuild_parameter,
 
 # torch's storage classes and the dtypes of their elements.
 DTYPES = {"DoubleStorage": _C.float64, "FloatStorage": _C.float32, "HalfStorage": _C.float16, "BFloat16Storage": _C.bfloat16,
-          "LongStorage": _C.int64, "IntStorage": _C.int32, "ShortStorage": _C.int16, "CharStorage": _C.int8, "ByteStorage": _C.uint8,
-          "BoolStorage": _C.bool}
+          "LongStorage": _C.int64, "IntStorage": _C.int32, "ShortStorage": _C.int16, "CharStorage": _C.int8,
+          "ByteStorage": _C.uint8, "BoolStorage": _C.bool}
 STORAGES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -81,7 +81,8 @@ def _torch_names() -> dict[str, Any]:
 TORCH = _torch_names()
 # Python's. Functions and immutable types: a checkpoint cannot change what they do for others.
 PYTHON = {"collections.OrderedDict": collections.OrderedDict, "collections.Counter": Allowed(collections.Counter),
-          "builtins.set": set, "builtins.complex": complex, "builtins.bytearray": Allowed(_bytearray), "_codecs.encode": Allowed(_encode)}
+          "builtins.set": set, "builtins.complex": complex, "builtins.bytearray": Allowed(_bytearray),
+          "_codecs.encode": Allowed(_encode)}
 # Protocol 2 uses Python 2's names.
 PYTHON.update({name.replace("builtins", "__builtin__"): value for name, value in PYTHON.items()})
 

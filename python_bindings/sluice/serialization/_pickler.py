@@ -95,7 +95,8 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined]  # Python's own ca
         if isinstance(obj, _C.Tensor):
             return self._reduced(obj)
         if isinstance(obj, nn.Graph):
-            raise TypeError(f"save: graph '{obj.name}' is a part of other data; save the state_dict() of its modules there, or the graph alone as a bundle")
+            raise TypeError(f"save: graph '{obj.name}' is a part of other data; save the state_dict() of its modules there, "
+                            "or the graph alone as a bundle")
         if isinstance(obj, sluice.device):
             return _DEVICE, (str(obj),)
         if isinstance(obj, sluice.Size):
@@ -141,7 +142,7 @@ Pickler.dispatch[_Reduced] = Pickler._save_reduced
 
 
 def pickled(obj: Any, protocol: int) -> tuple[bytes, list[Storage]]:
-    """The pickle of an object, and its storages. It is pickled twice: the first time only tells what there is of each storage."""
+    """The pickle of an object, and its storages. It is pickled twice: first to see how large storages are."""
     storages = Storages()
     Pickler(io.BytesIO(), protocol, storages, True).dump(obj)
     out = io.BytesIO()

@@ -18,8 +18,8 @@ class Storage:
         self.values = values
 
 
-def rebuild_tensor(storage: Any, storage_offset: Any, size: Any, stride: Any, requires_grad: Any = False, backward_hooks: Any = None,
-                   metadata: Any = None) -> Any:
+def rebuild_tensor(storage: Any, storage_offset: Any, size: Any, stride: Any, requires_grad: Any = False,
+                   backward_hooks: Any = None, metadata: Any = None) -> Any:
     """A view of a storage."""
     if not isinstance(storage, Storage):
         raise ValueError(f"a tensor of {type(storage).__name__}; must be of a storage")

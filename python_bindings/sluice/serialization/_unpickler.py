@@ -10,8 +10,8 @@ from typing import Any, Callable
 
 from sluice.serialization import _names
 
-# What the restricted unpickler reads: data, and calls of what find_class allows. Not: persistent ids as text, instances of classes by
-# their names (INST, OBJ), the extension registry, and buffers of a size that the file only claims.
+# The restricted unpickler reads data, and calls of what find_class allows. Not: persistent ids as text, instances of classes
+# by their names (INST, OBJ), the extension registry, and buffers of a size that the file only claims.
 _REFUSED = ("PERSID", "INST", "OBJ", "EXT1", "EXT2", "EXT4", "BYTEARRAY8", "NEXT_BUFFER", "READONLY_BUFFER")
 _OPCODES = {op.name: op.code for op in pickletools.opcodes}
 

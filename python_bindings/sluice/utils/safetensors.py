@@ -13,8 +13,8 @@ from sluice import _C
 from sluice._pickling import bytes_of, check_concrete
 from sluice.errors import TypeError, ValueError  # noqa: A004
 
-_DTYPES = {"F64": _C.float64, "F32": _C.float32, "F16": _C.float16, "BF16": _C.bfloat16, "I64": _C.int64, "I32": _C.int32, "I16": _C.int16,
-           "I8": _C.int8, "U8": _C.uint8, "BOOL": _C.bool}
+_DTYPES = {"F64": _C.float64, "F32": _C.float32, "F16": _C.float16, "BF16": _C.bfloat16, "I64": _C.int64, "I32": _C.int32,
+           "I16": _C.int16, "I8": _C.int8, "U8": _C.uint8, "BOOL": _C.bool}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _LONGEST_HEADER = 100_000_000
 

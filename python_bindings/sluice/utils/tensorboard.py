@@ -24,7 +24,7 @@ def _arrays(value: Any) -> Any:
 
 
 class SummaryWriter(tensorboardX.SummaryWriter):  # type: ignore[misc]
-    """tensorboardX.SummaryWriter, whose add_... methods take tensors of Sluice, too. add_graph is not supported: see sluice.lower."""
+    """tensorboardX.SummaryWriter, whose add_... methods take tensors of Sluice, too. add_graph is not supported."""
 
     def __getattribute__(self, name: str) -> Any:
         attribute = super().__getattribute__(name)
