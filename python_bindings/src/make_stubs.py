@@ -102,7 +102,7 @@ def function_lines(name, function, indent="", decorator=None):
         parameters, result = bound_signature(text, name)
         if decorator == "staticmethod":
             parameters = parameters.replace("(self, ", "(").replace("(self)", "()")
-        ignore = "  # type: ignore[override]" if name in ("__eq__", "__ne__") else ""
+        ignore = "  # type: ignore[override]" if name in ("__eq__", "__ne__") and result != "builtins.bool" else ""
         lines.append(f"{indent}def {name}{parameters} -> {result}: ...{ignore}")
     return lines
 
