@@ -83,6 +83,20 @@ struct Eigh {
   std::string part;
 };
 
+// Whether U diag(s) V^T is `a`, with orthonormal columns. Eigen 3.4's divide and conquer loses both for some matrices
+// with equal singular values.
+bool is_sound(const Columns<double>& a, const Eigen::BDCSVD<Columns<double>>& svd) {
+  const auto& s = svd.singularValues();
+  const double tolerance = 1e-13 * static_cast<double>(a.rows() + a.cols());
+  const auto orthonormal = [&](const Columns<double>& q) {
+    return ((q.transpose() * q) - Columns<double>::Identity(q.cols(), q.cols())).cwiseAbs().maxCoeff() <= tolerance;
+  };
+  const Columns<double> product =
+      svd.matrixU().leftCols(s.size()) * s.asDiagonal() * svd.matrixV().leftCols(s.size()).transpose();
+  return orthonormal(svd.matrixU()) && orthonormal(svd.matrixV()) &&
+         (product - a).cwiseAbs().maxCoeff() <= tolerance * s(0);
+}
+
 template <class T>
 struct Svd {
   Svd(const KernelQuery& q, int threads)
@@ -107,15 +121,21 @@ struct Svd {
       const unsigned options = (u.cols() > n ? Eigen::ComputeFullU : Eigen::ComputeThinU) |
                                (vh.rows() > n ? Eigen::ComputeFullV : Eigen::ComputeThinV);
       const auto keep = [&](const auto& svd) {
-        values = svd.singularValues().array();
-        u = svd.matrixU();
-        vh = svd.matrixV().transpose();
+        values = svd.singularValues().array().template cast<T>();
+        u = svd.matrixU().template cast<T>();
+        vh = svd.matrixV().transpose().template cast<T>();
       };
       constexpr int64_t kSmall = 24;  // sweeps over all pairs of columns are fast, and the most accurate
-      if (n <= kSmall)
+      if (n <= kSmall) {
         keep(Eigen::JacobiSVD<Columns<T>>(copy, options));
-      else
-        keep(Eigen::BDCSVD<Columns<T>>(copy, options));
+      } else {
+        const Columns<double> wide = copy.template cast<double>();
+        const Eigen::BDCSVD<Columns<double>> svd(wide, options);
+        if (is_sound(wide, svd))
+          keep(svd);
+        else
+          keep(Eigen::JacobiSVD<Columns<double>>(wide, options));
+      }
       for (int64_t k = 0; k < n; ++k) {
         if (!is_flipped(u.col(k))) continue;
         u.col(k) = -u.col(k);

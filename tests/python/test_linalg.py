@@ -235,6 +235,30 @@ def test_svd(shape):
     assert_same((u * s.unsqueeze(-2)) @ v.transpose(-1, -2), theirs[0], 1e-9)
 
 
+@pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-4), (np.float64, 1e-11)])
+@pytest.mark.parametrize("shape", [(24, 24), (40, 30), (70, 26), (26, 90)])
+def test_svd_and_eigh_of_matrices_with_structure(shape, dtype, tolerance):
+    n, m = shape
+    k = min(shape)
+    u, v = np.linalg.qr(draw((n, n)))[0][:, :k], np.linalg.qr(draw((m, m), 1))[0][:k]
+    spectra = (np.ones(k), 10.0 ** -np.arange(k), np.repeat([3.0, 2.0, 1.0], k)[:k], np.where(np.arange(k) < k // 2, 1, 1e-9),
+               np.where(np.arange(k) < k // 2, 1, 1e-17), np.where(np.arange(k) < 2, 1, 0))
+    cases = [np.ones(shape), np.zeros(shape), np.eye(*shape), np.triu(np.ones(shape)), draw(shape) * 1e-30, draw(shape) * 1e30]
+    for a in [*cases, *((u * s) @ v for s in spectra)]:
+        a = a.astype(dtype)
+        size = max(float(np.linalg.norm(a.astype(np.float64))), 1e-300)
+        u_, s, vh = (t.double().numpy() for t in sl.linalg.svd(sl.from_numpy(a)))
+        assert (np.diff(s) <= 0).all() and (s >= 0).all()
+        assert np.abs((u_[:, :k] * s) @ vh[:k] - a).max() <= tolerance * size
+        assert np.abs(s - np.linalg.svd(a.astype(np.float64), compute_uv=False)).max() <= tolerance * size
+        for q in (u_, vh.T):
+            assert np.abs(q.T @ q - np.eye(len(q))).max() <= tolerance
+        h = (a.astype(np.float64) @ a.T.astype(np.float64) / size).astype(dtype)
+        values, vectors = (t.double().numpy() for t in sl.linalg.eigh(sl.from_numpy(h)))
+        assert np.abs((vectors * values) @ vectors.T - h).max() <= tolerance * size
+        assert np.abs(vectors.T @ vectors - np.eye(n)).max() <= tolerance
+
+
 def test_svd_in_float32_and_of_equal_values():
     a = draw((30, 20), 3, np.float32)
     assert_same(sl.linalg.svdvals(sl.from_numpy(a)), torch.linalg.svdvals(torch.from_numpy(a)), 1e-4)
