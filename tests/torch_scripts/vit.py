@@ -74,14 +74,19 @@ def main():
             def __init__(self):
                 super().__init__()
                 self.model = model
-                self.add_optimizer(optimizer, lr_sch=scheduler)
+                self.add_optimizer(optimizer)
 
             def build(self, x, y):
                 loss = criterion(self.model(x), y)
                 loss.backward()
                 return loss
 
-        train_step = TrainStep()
+        graph = TrainStep()
+
+        def train_step(x, y):
+            loss = graph(x, y)
+            scheduler.step()  # a Python function of the step: outside of the graph
+            return loss
 
     model.train()
     for step, rows in enumerate(torch.arange(640).split(32)):
