@@ -41,7 +41,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
     for d in of_a:
         inner *= a._shape[d]
     rows, columns = (_product(x._shape[d] for d in dims) for x, dims in ((a, left), (b, right)))
-    result = fn.matmul(a.permute(*left, *of_a).reshape(rows, inner), b.permute(*of_b, *right).reshape(inner, columns)).reshape(shape)
+    result = fn.matmul(a.permute((*left, *of_a)).reshape(rows, inner), b.permute((*of_b, *right)).reshape(inner, columns)).reshape(shape)
     return result if out is None else fn.add(result, 0, out=out)
 
 
