@@ -125,7 +125,8 @@ TEST_F(GraphSessions, OneResultFeedsTheNextCall) {
 TEST_F(GraphSessions, VariablesAreTensorsWithMemory) {
   TraceScope trace(eager, "g");
   const Tensor traced = trace.add_input("x", {DType::kFloat32, {3}});
-  EXPECT_THAT(error_of([&] { trace.register_variable("w", traced); }), HasSubstr("variable 'w' is no tensor with memory"));
+  EXPECT_THAT(error_of([&] { trace.register_variable("w", traced); }),
+              HasSubstr("variable 'w' is no tensor with memory"));
 }
 
 }  // namespace

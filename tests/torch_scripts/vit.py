@@ -23,8 +23,8 @@ class ViT(nn.Module):
         self.patches = PatchEmbedding(patch, dim)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
         self.position = nn.Parameter(torch.zeros(1, 1 + (image // patch) ** 2, dim))
-        layer = nn.TransformerEncoderLayer(dim, heads, dim_feedforward=4 * dim, dropout=0.0, activation="gelu", batch_first=True,
-                                           norm_first=True)
+        layer = nn.TransformerEncoderLayer(dim, heads, dim_feedforward=4 * dim, dropout=0.0, activation="gelu",
+                                           batch_first=True, norm_first=True)
         self.encoder = nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
         self.norm = nn.LayerNorm(dim)
         self.head = nn.Linear(dim, classes)

@@ -10,7 +10,8 @@ LAMBDA, BATCH, HIDDEN = 10.0, 64, 64
 
 
 def mlp(inputs, outputs):
-    return nn.Sequential(nn.Linear(inputs, HIDDEN), nn.LeakyReLU(0.1), nn.Linear(HIDDEN, HIDDEN), nn.Softplus(), nn.Linear(HIDDEN, outputs))
+    return nn.Sequential(nn.Linear(inputs, HIDDEN), nn.LeakyReLU(0.1), nn.Linear(HIDDEN, HIDDEN), nn.Softplus(),
+                         nn.Linear(HIDDEN, outputs))
 
 
 def initialise(model, rng):
