@@ -33,7 +33,7 @@ NEEDS = {
     "dcgan": ["nn.functional.interpolate"],
     "lenet": ["load", "nn.functional.interpolate"],
     "llama": ["Tensor.repeat_interleave"],
-    "mlp": ["cuda", "utils.data.DataLoader"],
+    "mlp": ["utils.data.DataLoader"],
     "reinforce": ["distributions.Categorical"],
     "seq2seq": ["nn.GRU", "nn.utils.rnn.pad_sequence"],
     "unet": ["nn.Upsample", "optim.RMSprop"],

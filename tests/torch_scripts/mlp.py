@@ -36,7 +36,7 @@ def initialise(model, seed=0):
 
 def main():
     rng = np.random.default_rng(1)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device("cpu")
     loader = DataLoader(TensorDataset(*spirals(320, rng)), batch_size=32, shuffle=False)
     model = MLP().to(device)
     initialise(model)
