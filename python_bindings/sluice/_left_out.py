@@ -10,6 +10,7 @@ class LeftOut(NamedTuple):
     what: str
     instead: str
     pattern: str  # of names; searched
+    counts: bool = False  # as missing, in the report
 
 
 LEFT_OUT = [
@@ -19,17 +20,19 @@ LEFT_OUT = [
             r"sparse|_csr|_csc|_bsr|_bsc|coalesce|(ccol|col|crow|row|^)_?indices(_copy)?$|^values(_copy)?$|"
             r"^(hspmm|smm|spmm|sspaddmm|dense_dim)$"),
     LeftOut("a backend's own functions", "use the ordinary function, whose kernels the device chooses",
-            r"cudnn|miopen|mkldnn|xla|vulkan|_mps|_ipu|_xpu|_hpu|_maia|_mtia|^(ipu|xpu|hpu|mtia)$|is_distributed"),
+            r"cudnn|miopen|mkldnn|xla|vulkan|_mps|_ipu|_xpu|_hpu|_maia|_mtia|^(ipu|xpu|hpu|mtia)$"),
     LeftOut("TorchScript and tracing", "use sluice.nn.Graph, which traces and compiles",
-            r"^(jit|import_ir|parse_|merge_type|unify_type|fork$|wait$|typename|init_num_threads|sym_|vitals|compiled_with|set_vital|"
+            r"^(jit|import_ir|parse_|merge_type|unify_type|fork$|wait$|init_num_threads|sym_|vitals|compiled_with|set_vital|"
             r"read_vitals|export|thread_safe_generator|compile$)"),
     LeftOut("internal forms of other functions", "use the public function",
-            r"^_|_copy$|^(native|batch_norm_(backward|elemt|gather|stats|update))|slice_inverse|^(alias$|lift|unsafe_|rnn_|lstm|gru|"
+            r"^_|^(native|batch_norm_(backward|elemt|gather|stats|update))|slice_inverse|^(lift|rnn_|lstm|gru|"
             r"grid_sampler|affine_grid_generator|hash_tensor|constant_pad_nd|convolution|max_pool1d_with_indices|norm_except_dim|"
-            r"nonzero_static|is_storage|frobenius_norm|nuclear_norm|feature_dropout)"),
+            r"feature_dropout)"),
+    LeftOut("complex numbers", "keep real and imaginary parts in two tensors, or call NumPy in a sluice.host_function",
+            r"[cC]omplex|^(cfloat|cdouble|chalf|i?stft|polar|fft)$|^view_as_real$", counts=True),
     LeftOut("storages and named dimensions", "use tensors, views of them, and data_ptr()",
-            r"storage|share_memory|^(set_$|set_data|module_load|refine_names|rename|align_|names$|has_names|record_stream|map_|"
-            r"map2_|apply_$|resize|reinforce|volatile|grad_dtype|is_shared)"),
+            r"(?<!is_)storage|share_memory|^(set_$|set_data|module_load|refine_names|rename|align_|names$|has_names|record_stream|map_|"
+            r"map2_|apply_$|resize_?$|reinforce|volatile|grad_dtype|is_shared)"),
     LeftOut("helpers of torch's own code", "they have no meaning here",
             r"torch_function|boolean_dispatch|assert_int_or_pair|classproperty|^(profiler_allow|prepare_multiprocessing|"
             r"get_file_path|enforce_grad_layout|argument_validation|runtime_validation|DFIterDataPipe|DataChunk|NestedIOFunction|"

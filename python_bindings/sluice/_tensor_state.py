@@ -15,7 +15,7 @@ from sluice._tensor_methods import method
 for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_meta", "is_mkldnn", "is_mps", "is_xpu", "is_xla", "is_ipu", "is_mtia",
               "is_vulkan", "is_maia", "is_nested", "is_offloaded"):
     setattr(Tensor, _name, False)
-for _name in ("is_complex", "is_conj", "is_neg", "is_coalesced", "is_distributed", "is_shared"):
+for _name in ("is_complex", "is_conj", "is_neg", "is_coalesced", "is_distributed"):
     setattr(Tensor, _name, lambda self: False)
 
 Tensor.layout = sluice.strided
@@ -90,12 +90,6 @@ def is_pinned(self, device=None) -> bool:
 def pin_memory(self, device=None):
     """Itself: copies between host and devices need no pinned memory here."""
     return self
-
-
-@method
-def share_memory_(self):
-    raise NotImplementedError("share_memory_: tensors cannot be moved to shared memory; give NumPy arrays of "
-                              "multiprocessing.shared_memory to from_numpy")
 
 
 @method

@@ -82,6 +82,11 @@ def _of_torch(value: Any, owner: Any) -> bool:
     return not isinstance(owner, ModuleType) or str(module).startswith("torch")
 
 
+def _is_left_out(name: str) -> bool:
+    entry = left_out(name)
+    return entry is not None and not entry.counts
+
+
 def names_in(folder: pathlib.Path) -> set[str]:
     """Every name that the tests with torch beside them speak of."""
     found: set[str] = set()
@@ -108,7 +113,7 @@ def compare(tests: Any = None) -> list[Section]:
         section = Section(name, counts)
         for member in _public(theirs):
             value = getattr(theirs, member, None)
-            if value is None or not counts(value) or not _of_torch(value, theirs) or left_out(member):
+            if value is None or not counts(value) or not _of_torch(value, theirs) or _is_left_out(member):
                 continue
             section.names.append(member)
             if ours is None or not hasattr(ours, member):
@@ -143,7 +148,7 @@ def page(sections: list[Section]) -> str:
     import torch
 
     version = torch.__version__.partition("+")[0]
-    left = "\n".join(f"- {entry.what}; {entry.instead}: names like `{entry.pattern}`" for entry in LEFT_OUT)
+    left = "\n".join(f"- {entry.what}; {entry.instead}: names like `{entry.pattern}`" for entry in LEFT_OUT if not entry.counts)
     return (f"# What there is of torch\n\nMade by `python -m sluice.compat --tests tests --write docs/compat.md`, beside "
             f"torch {version}. *Here*: the name exists; *tested*: a test that has torch beside it speaks of it, which is less "
             "than saying that every argument is compared.\n\n"

@@ -1,4 +1,4 @@
-// Error kinds as Python exceptions: each is sluice.Error, a RuntimeError as in torch, and the builtin that fits.
+// Error kinds as Python exceptions: each is sluice.Error and the builtin that Python programmers expect.
 #include "errors.h"
 
 #include <string>
@@ -114,9 +114,7 @@ static void out_of_memory() {
 }
 
 void bind_errors(nb::module_& m) {
-  // torch raises RuntimeError for nearly everything: who catches that, catches ours, too.
-  PyObject* base =
-      PyErr_NewExceptionWithDoc("sluice.Error", "Base of all errors of Sluice.", PyExc_RuntimeError, nullptr);
+  PyObject* base = PyErr_NewExceptionWithDoc("sluice.Error", "Base of all errors of Sluice.", nullptr, nullptr);
   nb::setattr(nb::handle(base), "fix", nb::none());  // of errors that know the smallest change that avoids them: a dict
   m.attr("Error") = nb::handle(base);
   for (Mapping& mapping : mappings()) {

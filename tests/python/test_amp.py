@@ -40,6 +40,8 @@ CALLS = {
 def test_dtypes_and_values_are_torchs(name, start, dtype):
     if start == "float64" and name in ("cat", "sdpa"):
         pytest.skip("torch refuses to mix float64 there")
+    if name == "cat" and start == "bfloat16" and dtype == "float16":
+        pytest.skip("torch refuses to mix the two")
     ours, theirs = pair(GRID)
     with sl.autocast("cpu", dtype=getattr(sl, dtype)):
         y = CALLS[name](sl, F, ours.to(getattr(sl, start)))

@@ -102,14 +102,13 @@ def test_functions_and_their_gradients_equal_torch(case):
         given = [] if argument is None else [argument.clone().requires_grad_(argument.is_floating_point())]
         mine = [to_sl(t) for t in given]
         found, expected = (attempt(lambda: getattr(d, function)(*g)) for d, g in ((ours, mine), (theirs, given)))
-        if function == "cdf" and name in ("Gamma", "InverseGamma", "Chi2") and not hasattr(sl.special, "gammainc"):
-            assert found is None
-            continue
         if expected is None and found is not None:
             continue  # more than torch has
         assert_equal(found, expected, 1e-7 if name == "Multinomial" else 1e-8)  # torch's logarithm of total_count! is float32
         if expected is None or not expected.requires_grad:
             continue
+        if function == "cdf" and name in ("Gamma", "InverseGamma", "Chi2"):
+            continue  # igamma has no derivative by its first argument, there as here
         expected.sum().backward()
         found.sum().backward()
         for x, y in zip([*a, *mine], [*b, *given]):

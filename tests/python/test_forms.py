@@ -267,7 +267,6 @@ CALLS = {
     "multilabel_margin_loss": [(X, torch.tensor([[2, 0, -1], [-1, 1, 1]]), {})], "multi_margin_loss": [(X, CLASSES, {}), (X, CLASSES, 2, 0.5, X[0].abs(), {})],
     "multilabel_soft_margin_loss": [(X, PROBABILITIES, {}), (X, PROBABILITIES, X[0].abs(), {"reduction": "none"})],
     "ctc_loss": [(images(1)[:2].permute(2, 0, 1).log_softmax(2), torch.tensor([[1, 2], [3, 3]]), torch.tensor([6, 5]), torch.tensor([2, 1]), {})],
-    "unfold": [(images(2), 3, {}), (images(2)[0], (2, 3), 2, 1, 2, {})],
     "fold": [(images(1).repeat(1, 3, 1), (4, 3), (2, 2), {}), (images(1)[0], 6, 2, 1, 0, {"stride": (4, 2)})],
     "pixel_shuffle": [(images(2), 2, {})], "pixel_unshuffle": [(images(2), 3, {})], "channel_shuffle": [(images(2), 2, {})],
     "local_response_norm": [(images(1), 2, {}), (images(2), 3, 0.1, 0.5, 2.0, {})],
@@ -368,7 +367,8 @@ CALLS.update({
                                     "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "entr")},
     "xlog1py": [(X, X.abs(), {}), (X, 0.5, {}), (2, X.abs(), {})], "xlogy": [(X, X.abs(), {}), (X, 0.5, {}), (2, X.abs(), {})],
 })
-BY_MODULE = {"sluice.linalg.vander": [(X, {}), (X, {"N": 2})], "sluice.linalg.diagonal": [(SQUARE, {})],
+BY_MODULE = {"sluice.nn.functional.unfold": [(images(2), 3, {}), (images(2)[0], (2, 3), 2, 1, 2, {})],
+             "sluice.linalg.vander": [(X, {}), (X, {"N": 2})], "sluice.linalg.diagonal": [(SQUARE, {})],
              "sluice.linalg.lu_solve": [(FACTORS, PIVOTS, X.t(), {})], "sluice.lu_solve": [(X.t(), FACTORS, PIVOTS, {})],
              "sluice.linalg.norm": [(X, {}), (X, 1, {}), (X, "nuc", {}), (X, None, 1, True, {})], "sluice.linalg.cross": [(X, X.flip(0), {})]}
 # Refused, or determined up to signs: tests/python/test_linalg.py.

@@ -238,7 +238,7 @@ def test_many_loads_and_unloads_leak_nothing():  # RAY-15
     for _ in range(100):
         cycle()
     after = usage()
-    assert after[0] - before[0] < 2 * 2**20 and after[1:] == before[1:]
+    assert after[0] - before[0] < 2 * 2**20 and all(a <= b for a, b in zip(after[1:], before[1:]))
 
 
 def test_threads_may_call_one_graph():

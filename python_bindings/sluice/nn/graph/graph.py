@@ -136,7 +136,7 @@ class Graph:
     def _prepared_call(self, arguments: Any) -> Any:
         if self._call is None:
             self._compile_once(arguments)
-        call, change = self._call, self._updates.refresh() or self._watch.changed(self)
+        call, change = self._call, self._watch.changed(self) or self._updates.refresh()
         if change is None:
             return call
         self._count_change(change)
@@ -299,7 +299,8 @@ class Graph:
         batches = trace_state.batches = self.config.micro_batches
         scope.set_micro_batches(batches.n)
         try:
-            for name, tensor in self._variables():
+            variables = list(self._variables())
+            for name, tensor in variables:
                 scope.register_variable(name, tensor)
             traced = [scope.add_input(n, t.dtype, batches.part(self.name, n, t._shape), order_of(t)) for n, t in zip(names, leaves)]
             for t, given in zip(traced, leaves):
@@ -325,7 +326,7 @@ class Graph:
             trace_state.optimizers = trace_state.schedules = ()
             trace_state.__dict__.update(previous)
             scope.close()
-        self._watch.finish(self, list(self._named_modules()), list(self._variables()), captured)
+        self._watch.finish(self, list(self._named_modules()), variables, captured)
         return traced
 
     def _named_modules(self) -> Any:
