@@ -36,12 +36,12 @@ void add_elementwise(std::span<const ops::TensorFunction> functions, std::vector
 const std::vector<Form>& builtin_forms() {
   static const std::vector<Form> forms = [] {
     std::vector<Form> all;
-    for (auto family :
-         {&ops::arithmetic_forms, &ops::reduction_forms, &ops::shaping_forms, &ops::indexing_forms, &ops::matmul_forms,
-          &ops::linalg_forms, &ops::norm_forms, &ops::special_forms, &ops::window_forms, &ops::pooling_forms,
-          &ops::network_forms, &ops::activation_forms, &ops::loss_forms, &ops::distance_forms, &ops::spatial_forms,
-          &ops::diagonal_forms, &ops::stacking_forms, &ops::product_forms, &ops::order_forms, &ops::statistics_forms,
-          &ops::numeric_forms}) {
+    for (auto family : {&ops::arithmetic_forms, &ops::reduction_forms, &ops::shaping_forms, &ops::indexing_forms,
+                        &ops::matmul_forms,     &ops::linalg_forms,    &ops::norm_forms,    &ops::special_forms,
+                        &ops::window_forms,     &ops::pooling_forms,   &ops::network_forms, &ops::activation_forms,
+                        &ops::loss_forms,       &ops::distance_forms,  &ops::spatial_forms, &ops::diagonal_forms,
+                        &ops::stacking_forms,   &ops::product_forms,   &ops::order_forms,   &ops::statistics_forms,
+                        &ops::numeric_forms}) {
       std::vector<Form> of_family = family();
       all.insert(all.end(), std::make_move_iterator(of_family.begin()), std::make_move_iterator(of_family.end()));
     }

@@ -12,6 +12,7 @@
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
+#include "graph/ops/special.h"
 
 namespace sluice::ops {
 namespace {
@@ -85,12 +86,6 @@ Value itself(const Value& x) { return x; }
 Value rsub(const Value& x, const Operand& other, const Operand& alpha) {
   const bool plain = alpha.own_dtype() != DType::kBool && alpha.number() == 1;
   return sub(other, plain ? x : cast(mul(x, alpha), x.dtype()));
-}
-
-Value logit(const Value& input, const std::optional<double>& eps) {
-  const Value x = to_floating(input);
-  const Value p = eps ? clamp(x, *eps, 1 - *eps) : x;
-  return log(div(p, sub(1.0, p)));
 }
 
 Value fill(const Value& x, const Operand& value) {

@@ -1,5 +1,4 @@
 // torch.special: other names of functions that the top level has, and functions that are there alone.
-#include <cmath>
 #include <tuple>
 
 #include "graph/ops/comparison.h"
@@ -38,15 +37,6 @@ Value log_softmax_of(const Value& x, int64_t dim, const OptionalDType& dtype) {
 }
 Value logsumexp_of(const Value& x, const Ints& dim, bool keepdim) { return logsumexp(x, dim, keepdim); }
 
-Value round_to(const Value& x, int64_t decimals) {
-  if (decimals == 0) return round(x);
-  SLUICE_CHECK_KIND(kUnsupported, is_floating(x.dtype()),
-                    "special.round: not implemented for {} with decimals: got {}; cast it to a floating dtype",
-                    dtype_name(x.dtype()), decimals);
-  const double scale = std::pow(10.0, static_cast<double>(std::abs(decimals)));
-  return decimals > 0 ? div(round(mul(x, scale)), scale) : mul(round(div(x, scale)), scale);
-}
-
 Form with_out(Overload made, const char* doc) { return {.doc = doc, .overloads = {std::move(made)}, .out = true}; }
 
 void add_gamma(std::vector<Form>& forms) {
@@ -83,10 +73,6 @@ void add_aliases(std::vector<Form>& forms) {
                    .overloads = {overload("special.i1(Tensor input) -> Tensor", &i1)},
                    .aliases = {"special.modified_bessel_i1"},
                    .out = true});
-  forms.push_back(with_out(overload("special.round(Tensor input, *, int decimals=0) -> Tensor", &round_to),
-                           "To `decimals` digits behind the point, halves to even. torch.special.round."));
-  forms.push_back(with_out(overload("special.logit(Tensor input, float? eps=None) -> Tensor", &logit),
-                           "log(x / (1 - x)), of x clamped to [eps, 1 - eps]. torch.special.logit."));
   forms.push_back({.doc = "exp(input) normalised to sum 1 along `dim`. torch.special.softmax.",
                    .overloads = {overload("special.softmax(Tensor input, int dim, ScalarType? dtype=None) -> Tensor",
                                           &softmax_of)}});
