@@ -28,6 +28,8 @@ LEFT_OUT = [
             r"^_|^(native|batch_norm_(backward|elemt|gather|stats|update))|slice_inverse|^(lift|rnn_|lstm|gru|"
             r"grid_sampler|affine_grid_generator|hash_tensor|constant_pad_nd|convolution|max_pool1d_with_indices|norm_except_dim|"
             r"feature_dropout)"),
+    LeftOut("floats of 8 bits and fewer, and further integers", "use float16, bfloat16, int64 or uint8",
+            r"^float[468]_|^(u?int[1-7]|uint16|uint32|uint64|bits\d.*)$"),
     LeftOut("complex numbers", "keep real and imaginary parts in two tensors, or call NumPy in a sluice.host_function",
             r"[cC]omplex|^(cfloat|cdouble|chalf|i?stft|polar|fft)$|^view_as_real$", counts=True),
     LeftOut("storages and named dimensions", "use tensors, views of them, and data_ptr()",

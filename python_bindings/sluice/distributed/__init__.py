@@ -28,7 +28,7 @@ from sluice.distributed._state import Work, state as _state
 from sluice.errors import RuntimeError, ValueError  # noqa: A004
 
 __all__ = ["Place", "ReduceOp", "Work", "all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single", "barrier",
-           "broadcast", "destroy", "gather", "get_local_rank", "get_rank", "get_world_size", "init", "is_initialized", "recv",
+           "broadcast", "destroy", "gather", "get_local_rank", "get_rank", "get_world_size", "init", "is_available", "is_initialized", "recv",
            "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send"]
 
 
@@ -74,6 +74,11 @@ def destroy() -> None:
     """Leaves the job: the other ranks go on as long as they want nothing of this one. Nothing when not initialized."""
     _state.settle()
     _state.leave()
+
+
+def is_available() -> bool:
+    """True: every build has it."""
+    return True
 
 
 def is_initialized() -> bool:

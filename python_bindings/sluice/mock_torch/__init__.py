@@ -8,7 +8,8 @@
 
 Modules that are imported inside keep Sluice, and are there again when mock_torch is entered again. Modules that had been
 imported with the real torch are imported anew inside; the callers of this function are not. With `lazy`, modules that
-Sluice lacks can be imported, and complain when something of them is used; without, importing them fails.
+Sluice lacks can be imported, names that it leaves out on purpose (`torch.complex64`) can be named, and they complain when they
+are used; without, that fails.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ from importlib.metadata import Distribution, DistributionFinder
 from types import ModuleType
 from typing import Any, Iterable, Optional
 
+from sluice._left_out import left_out
+
 TORCH_VERSION = "2.13.0"  # whose names and behaviour Sluice follows
 
 
@@ -20,11 +22,14 @@ def sluice_name(name: str) -> str:
 
 
 class ModuleWrapper(ModuleType):
-    """A module of torch's name; what it has is looked up in the module that stands for it."""
+    """A module of torch's name; what it has is looked up in the module that stands for it.
 
-    def __init__(self, name: str, module: ModuleType) -> None:
+    lazy: what torch has and Sluice leaves out on purpose can be named, but not used.
+    """
+
+    def __init__(self, name: str, module: ModuleType, lazy: bool = False) -> None:
         super().__init__(name, module.__doc__)
-        self._module = module
+        self._module, self._lazy = module, lazy
         if name == "torch":
             self.__version__ = TORCH_VERSION
         self.__all__ = [n for n in getattr(module, "__all__", dir(module)) if not n.startswith("_")]
@@ -38,6 +43,8 @@ class ModuleWrapper(ModuleType):
                 return value
             if _exists(f"{self._module.__name__}.{name}"):
                 return importlib.import_module(f"{self.__name__}.{name}")
+            if self._lazy and left_out(name) is not None:
+                return DummyModule(f"{self.__name__}.{name}")
         raise AttributeError(f"module '{self.__name__}' has no attribute '{name}': Sluice stands for torch here "
                              f"(sluice.mock_torch), and has no {sluice_name(self.__name__)}.{name}")
 
@@ -101,10 +108,6 @@ class DynamicMockModule(MetaPathFinder, Loader):
     def find_distributions(self, context: DistributionFinder.Context = DistributionFinder.Context()) -> Iterable[Distribution]:
         return [_Torch()] if context.name in (None, "torch") else []
 
-    def made_up(self, fullname: str) -> bool:
-        """Whether the module is none of Sluice's, but stands for one by this finder's options."""
-        return fullname in self.extra or (_package_is_torch(fullname) and self._stands_for(fullname) in (None, DummyModule))
-
     def _stands_for(self, fullname: str) -> Any:
         """A module, its name, or DummyModule; None: there is no such module."""
         if fullname in self.extra:
@@ -120,7 +123,7 @@ class DynamicMockModule(MetaPathFinder, Loader):
             print(f"mock_torch: {spec.name} is {there if isinstance(there, str) else getattr(there, '__name__', there)}")
         if there is DummyModule:
             return DummyModule(spec.name)
-        return ModuleWrapper(spec.name, importlib.import_module(there) if isinstance(there, str) else there)
+        return ModuleWrapper(spec.name, importlib.import_module(there) if isinstance(there, str) else there, self.lazy)
 
     def exec_module(self, module: ModuleType) -> None:
         pass

@@ -83,8 +83,8 @@ class Scope:
             sys.meta_path.insert(0, after)
         if (before is None) != (after is None):
             taken = _take_out(_users() - _running())
-            if before is not None:  # what stands for missing modules is of that finder alone
-                taken = {name: module for name, module in taken.items() if not before.made_up(name)}
+            if before is not None:  # what stands for torch is of that finder alone
+                taken = {name: module for name, module in taken.items() if _package(name) != "torch"}
             Scope._imported[before is not None] = taken
             sys.modules.update(Scope._imported.pop(after is not None, {}))
         importlib.invalidate_caches()
