@@ -22,14 +22,14 @@ LEFT_OUT = [
     LeftOut("a backend's own functions", "use the ordinary function, whose kernels the device chooses",
             r"cudnn|miopen|mkldnn|xla|vulkan|_mps|_ipu|_xpu|_hpu|_maia|_mtia|^(ipu|xpu|hpu|mtia)$"),
     LeftOut("TorchScript and tracing", "use sluice.nn.Graph, which traces and compiles",
-            r"^(jit|import_ir|parse_|merge_type|unify_type|fork$|wait$|init_num_threads|sym_|vitals|compiled_with|set_vital|"
+            r"^(import_ir|parse_|merge_type|unify_type|fork$|wait$|init_num_threads|sym_|vitals|compiled_with|set_vital|"
             r"read_vitals|export|thread_safe_generator|compile$)"),
     LeftOut("internal forms of other functions", "use the public function",
             r"^_|^(native|batch_norm_(backward|elemt|gather|stats|update))|slice_inverse|^(lift|rnn_|lstm|gru|"
             r"grid_sampler|affine_grid_generator|hash_tensor|constant_pad_nd|convolution|max_pool1d_with_indices|norm_except_dim|"
             r"feature_dropout)"),
     LeftOut("floats of 8 bits and fewer, and further integers", "use float16, bfloat16, int64 or uint8",
-            r"^float[468]_|^(u?int[1-7]|uint16|uint32|uint64|bits\d.*)$"),
+            r"^float[468]_|^(u?int[1-7]|uint16|uint32|uint64|bits\d.*)$", counts=True),
     LeftOut("complex numbers", "keep real and imaginary parts in two tensors, or call NumPy in a sluice.host_function",
             r"[cC]omplex|^(cfloat|cdouble|chalf|i?stft|polar|fft)$|^view_as_real$", counts=True),
     LeftOut("storages and named dimensions", "use tensors, views of them, and data_ptr()",

@@ -1,9 +1,11 @@
 """`import torch` that gives Sluice: within a block, in a decorated function, in a script of its own process."""
 
+import ast
 import importlib.metadata
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch as real
 
@@ -170,3 +172,78 @@ def test_cuda_answers():
         sl.cuda.synchronize("cpu")
     with pytest.raises(AttributeError, match="sluice.cuda.*Stream.*is_available"):
         sl.cuda.Stream
+
+
+def test_what_compilers_are_asked():
+    assert not sl.jit.is_scripting() and not sl.jit.is_tracing() and not sl.compiler.is_compiling()
+
+    class Asked(sl.nn.Graph):
+        def build(self, x):
+            self.said = sl.jit.is_tracing(), sl.compiler.is_compiling()
+            return x + 1
+
+    graph = Asked()
+    graph(sl.ones(1))
+    assert graph.said == (True, True)
+
+    def f(x):
+        return x
+
+    assert sl.jit.ignore(f) is sl.jit.unused(f) is sl.jit.ignore(drop=True)(f) is sl.compiler.disable(f) is f
+    for refused in (sl.jit.script, sl.jit.trace):
+        with pytest.raises(NotImplementedError, match="nn.Graph"):
+            refused(f)
+    assert sl.version.__version__ == sl.__version__ and sl.version.cuda is None
+
+
+def test_private_modules_that_packages_import():
+    with sl.mock_torch():
+        import torch.utils._pytree as pytree
+        from torch._dynamo import is_compiling
+
+        class Pair:
+            def __init__(self, a, b):
+                self.a, self.b = a, b
+
+        pytree.register_pytree_node(Pair, lambda p: ([p.a, p.b], None), lambda values, _: Pair(*values))
+        doubled = pytree.tree_map(lambda x: 2 * x, {"p": Pair(1, [2]), "q": (3,)})
+        assert (doubled["p"].a, doubled["p"].b, doubled["q"]) == (2, [4], (6,))
+        assert pytree.tree_leaves({"p": Pair(1, [2]), "q": (3,)}) == [1, 2, 3]
+        assert not is_compiling()
+
+
+TRANSFORMERS = """
+import sys
+if sys.argv[1] == "sluice":
+    import sluice
+    sluice.mock_torch(lazy=True)
+import numpy as np
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+model = GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=100, n_positions=64)).eval()
+draw = np.random.default_rng(0)
+with torch.no_grad():
+    for p in model.parameters():
+        p.copy_(torch.tensor(draw.normal(size=tuple(p.shape)).astype(np.float32) * 0.2))
+ids = torch.tensor([[1, 2, 3, 4, 5]])
+out = model(ids, labels=ids)
+out.loss.backward()
+gradient = model.transformer.h[0].attn.c_attn.weight.grad
+tokens = model.generate(ids, max_new_tokens=8, do_sample=False, pad_token_id=0)
+print(repr([out.loss.item(), out.logits.flatten().tolist(), gradient.flatten().tolist(), tokens.tolist()]))
+"""
+
+
+def test_gpt2_of_transformers_gives_torchs_numbers(tmp_path):
+    pytest.importorskip("transformers")
+    script = tmp_path / "gpt2.py"
+    script.write_text(TRANSFORMERS)
+    results = []
+    for which in ("sluice", "torch"):
+        done = subprocess.run([sys.executable, str(script), which], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        results.append(ast.literal_eval(done.stdout.splitlines()[-1]))
+    (loss, logits, gradient, tokens), theirs = results
+    assert loss == pytest.approx(theirs[0], rel=1e-5) and tokens == theirs[3]
+    np.testing.assert_allclose(logits, theirs[1], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(gradient, theirs[2], rtol=1e-3, atol=1e-4)

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, Iterable, Optional
 
 from sluice._left_out import left_out
+from sluice.mock_torch._private import PRIVATE
 
 TORCH_VERSION = "2.13.0"  # whose names and behaviour Sluice follows
 
@@ -24,7 +25,7 @@ def sluice_name(name: str) -> str:
 class ModuleWrapper(ModuleType):
     """A module of torch's name; what it has is looked up in the module that stands for it.
 
-    lazy: what torch has and Sluice leaves out on purpose can be named, but not used.
+    lazy: dtypes that Sluice lacks can be named, but not used.
     """
 
     def __init__(self, name: str, module: ModuleType, lazy: bool = False) -> None:
@@ -43,7 +44,8 @@ class ModuleWrapper(ModuleType):
                 return value
             if _exists(f"{self._module.__name__}.{name}"):
                 return importlib.import_module(f"{self.__name__}.{name}")
-            if self._lazy and left_out(name) is not None:
+            entry = left_out(name) if self._lazy else None
+            if entry is not None and entry.counts:
                 return DummyModule(f"{self.__name__}.{name}")
         raise AttributeError(f"module '{self.__name__}' has no attribute '{name}': Sluice stands for torch here "
                              f"(sluice.mock_torch), and has no {sluice_name(self.__name__)}.{name}")
@@ -98,7 +100,7 @@ class DynamicMockModule(MetaPathFinder, Loader):
     """Finds the modules of torch among Sluice's."""
 
     def __init__(self, lazy: bool = False, verbose: bool = False, extra: Any = {}) -> None:
-        self.lazy, self.verbose, self.extra = lazy, verbose, dict(extra)
+        self.lazy, self.verbose, self.extra = lazy, verbose, {**PRIVATE, **extra}
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         if not _package_is_torch(fullname) or self._stands_for(fullname) is None:
