@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import pickle
 from typing import Any
 
@@ -24,6 +23,8 @@ def bytes_of(t: Any) -> memoryview:
     """The memory of a contiguous tensor on the CPU, which it keeps."""
     if not t.numel():
         return memoryview(bytearray())
+    import ctypes  # at its first use: sluice is imported more often than tensors are pickled
+
     array = (ctypes.c_ubyte * t.nbytes).from_address(t.data_ptr())
     array.tensor = t  # type: ignore[attr-defined]
     return memoryview(array).cast("B")

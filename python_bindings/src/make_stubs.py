@@ -127,6 +127,7 @@ PROPERTIES = {"shape": "sluice._size.Size", "device": "sluice._device.device", "
               "itemsize": "builtins.int", "nbytes": "builtins.int", "grad": "Tensor | None", "data": "Tensor"}
 
 
+CONSTANTS = {kind: f"builtins.{kind.__name__}" for kind in (bool, int, float, str)}
 IN_PLACE = {f"__i{op}__" for op in "add sub mul truediv floordiv mod pow and or".split()}
 
 
@@ -146,8 +147,8 @@ def class_lines(name, cls):
             lines += function_lines(key, member, "    ")
         elif inspect.isfunction(member):
             lines.append(f"    def {key}{python_signature(member)}: ...")
-        elif isinstance(member, str) and not key.startswith("_"):
-            lines.append(f"    {key}: builtins.str")
+        elif not key.startswith("_") and not callable(member) and not inspect.isdatadescriptor(member):  # a constant
+            lines.append(f"    {key}: {'None' if member is None else CONSTANTS.get(type(member), 'Any')}")
     return lines if len(lines) > 1 else [lines[0][:-1] + ": ..."]
 
 
