@@ -127,7 +127,12 @@ def test_a_host_function_without_inputs_is_a_source_of_its_graph(source):
 def test_calls_made_ahead_of_the_end_are_answered_or_have_ended():
     graph = Numbers(three)
     graph.config.set_outputs_buffer_size(5)
-    results = [graph() for _ in range(5)]
+    results = [graph() for _ in range(3)]
+    for _ in range(2):
+        try:
+            results.append(graph())
+        except sl.EndOfData:  # the source was faster than this thread: the end was known at the call
+            break
     assert [r.numpy().tolist() for r in results[:3]] == [[0, 0], [2, 2], [4, 4]]
     for r in results[3:]:
         with pytest.raises(EOFError):
