@@ -182,6 +182,10 @@ def test_what_is_asked_wrongly():
     with pytest.warns(UserWarning, match="In cpu autocast, but the target dtype is not supported"):
         with sl.autocast("cpu", dtype=sl.float64):
             assert not sl.is_autocast_enabled()
+    if not sl.cuda.is_available():
+        with pytest.warns(UserWarning, match="device_type of 'cuda', but CUDA is not available. Disabling"):
+            with sl.autocast("cuda"):
+                assert not sl.is_autocast_enabled()
     with pytest.raises(ValueError, match="Expected `device_type` of type `str`"):
         sl.autocast(3)
     with pytest.raises(ValueError):

@@ -5,7 +5,6 @@ The programs are in tests/torch_scripts; the command that changes the import is 
 
 import contextlib
 import functools
-import importlib
 import io
 import pathlib
 import re
@@ -26,34 +25,6 @@ import sys
 from sluice.nn.graph import graph
 print(next(graph._counter), file=sys.stderr)
 """
-
-# What a script needs of torch beside what every build has.
-NEEDS = {
-    "char_lstm": ["nn.LSTM"],
-    "dcgan": ["nn.functional.interpolate"],
-    "lenet": ["load", "nn.functional.interpolate"],
-    "llama": ["Tensor.repeat_interleave"],
-    "mlp": ["utils.data.DataLoader"],
-    "reinforce": ["distributions.Categorical"],
-    "seq2seq": ["nn.GRU", "nn.utils.rnn.pad_sequence"],
-    "unet": ["nn.Upsample", "optim.RMSprop"],
-    "vit": ["nn.TransformerEncoder"],
-    "wgan_gp": ["finfo"],
-}
-
-
-def is_there(name):
-    """Whether sluice has the dotted name, some of which may be modules that are imported when asked for."""
-    found = sl
-    for part in name.split("."):
-        if not hasattr(found, part):
-            try:
-                importlib.import_module(f"{getattr(found, '__name__', '')}.{part}")
-            except ImportError:
-                return False
-        found = getattr(found, part)
-    return True
-
 
 def lines(text):
     return [line.split() for line in text.splitlines()]
@@ -99,9 +70,6 @@ def eager():
 
 
 def eager_lines(name, eager, run_script):
-    missing = [needed for needed in NEEDS.get(name, []) if not is_there(needed)]
-    if missing:
-        pytest.skip(f"this build has no {', '.join(missing)}")
     if name not in eager:
         done = run_script(changed(name))
         assert done.returncode == 0, done.stderr
@@ -125,7 +93,6 @@ def test_its_graph_gives_the_eager_numbers(name, eager, run_script):
 
 def test_there_are_twelve_scripts_and_ten_graphs():
     assert len(SCRIPTS) >= 12 and len(WITH_GRAPHS) >= 10
-    assert set(NEEDS) <= set(SCRIPTS)
 
 
 def rows_of_messages():

@@ -6,7 +6,7 @@ import functools
 import warnings
 from typing import Any, Callable, TypeVar
 
-from sluice import _C
+from sluice import _C, cuda
 from sluice._device import device
 from sluice.amp import lists as _lists  # noqa: F401  makes the policies
 
@@ -31,6 +31,9 @@ class autocast:
         if enabled and self.fast_dtype not in _LOWER:
             warnings.warn(f"In {self.device} autocast, but the target dtype is not supported: {self.fast_dtype}; it is disabled. "
                           "Use bfloat16 or float16", UserWarning, stacklevel=2)
+            enabled = False
+        if enabled and self.device == "cuda" and not cuda.is_available():
+            warnings.warn("User provided device_type of 'cuda', but CUDA is not available. Disabling", UserWarning, stacklevel=2)
             enabled = False
         self._enabled, self._cache = bool(enabled), is_autocast_cache_enabled() if cache_enabled is None else bool(cache_enabled)
 

@@ -20,15 +20,18 @@ class _Names(MutableSet[str]):
     def __init__(self, policy: int, doc: str, names: str) -> None:
         self._policy, self.__doc__, self._names = policy, doc, set[str]()
         for name in names.split():
-            if _C.set_autocast_policy(name, policy):  # of torch's names, those that are there
-                self._names.add(name)
+            self._set(name)
 
-    def add(self, name: str) -> None:
-        for other in (lower, float32, widest):
-            other._names.discard(name)
+    def _set(self, name: str) -> None:
         if not _C.set_autocast_policy(name, self._policy):
             raise ValueError(f"amp.lists: there is no function {name!r}; a name is one of `python -m sluice.info --functions`")
         self._names.add(name)
+
+    def add(self, name: str) -> None:
+        self._set(name)
+        for other in (lower, float32, widest):
+            if other is not self:
+                other._names.discard(name)
 
     def discard(self, name: str) -> None:
         if name in self._names:
