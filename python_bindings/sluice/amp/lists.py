@@ -57,7 +57,7 @@ class _Names(MutableSet[str]):
 
 lower = _Names(1, "Products: they run in the dtype of the region.", """
     matmul mm bmm addmm baddbmm addbmm linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d einsum
-    tensordot inner multi_dot matrix_power vecdot""")
+    inner multi_dot matrix_power vecdot""")
 float32 = _Names(2, "What needs range or adds many numbers: it runs in float32.", """
     prod trace quantile nanquantile cdist grid_sample inv inverse cholesky svdvals cond
     avg_pool3d max_pool3d adaptive_avg_pool3d adaptive_max_pool3d
