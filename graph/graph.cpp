@@ -117,13 +117,13 @@ int Graph::append(Node node, std::vector<TensorType> types) {
   return index;
 }
 
-void Graph::add_output(std::string name, ValueId value) {
+void Graph::add_output(std::string name, ValueId value, std::optional<ExtentOf> extent_of) {
   SLUICE_CHECK(output_names_.insert(name).second, "graph '{}': output '{}' exists already; names must be unique",
                this->name, name);
   SLUICE_CHECK(value >= 0 && value < static_cast<ValueId>(values_.size()),
                "graph '{}': output '{}' is %{}, which is not defined; values must be defined before use", this->name,
                name, value);
-  outputs_.push_back({std::move(name), value});
+  outputs_.push_back({std::move(name), value, {}, std::move(extent_of)});
 }
 
 void Graph::set_update(int variable, ValueId value) {

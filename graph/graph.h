@@ -8,6 +8,7 @@
 
 #include "base/device.h"
 #include "base/error.h"
+#include "base/extent_of.h"
 #include "base/provenance.h"
 #include "graph/op_def.h"
 
@@ -63,6 +64,7 @@ struct Output {
   std::string name;
   ValueId value = kNoValue;
   Placement placement = {};
+  std::optional<ExtentOf> extent_of = {};
 };
 
 class Graph {
@@ -79,7 +81,7 @@ class Graph {
   // A node of `source`, which is complete, with other inputs. Of inputs that have the types of the old ones its outputs
   // have the old ones' types; else they are inferred.
   int add_copy(const Graph& source, const Node& node, std::vector<ValueId> inputs);
-  void add_output(std::string name, ValueId value);
+  void add_output(std::string name, ValueId value, std::optional<ExtentOf> extent_of = {});
   void set_update(int variable, ValueId value);
   void place_input(int input, Placement placement) { inputs_[input].placement = std::move(placement); }
   void place_variable(int variable, Placement placement) { variables_[variable].placement = std::move(placement); }

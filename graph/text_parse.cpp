@@ -210,10 +210,28 @@ class Parser {
     const std::string name = line.string("output name");
     line.expect('=', "output");
     const ValueId value = defined_value(line);
+    std::optional<ExtentOf> extent;
+    if (line.peek() == 'e') extent = extent_of(line);
     const Placement placed = placement(line);
     line.expect_end("output");
-    graph_.add_output(name, value);
+    graph_.add_output(name, value, std::move(extent));
     graph_.place_output(static_cast<int>(graph_.outputs().size()) - 1, placed);
+  }
+
+  ExtentOf extent_of(TextCursor& line) {
+    const std::string found = line.rest();
+    if (line.word() != "extent_of") line.fail("output: found {}; must be extent_of, annotations or the end", found);
+    ExtentOf extent;
+    line.expect('(', "extent_of");
+    extent.output = line.string("output name");
+    line.expect(',', "extent_of");
+    const int64_t axis = line.integer("axis");
+    if (axis < 0 || axis >= kMaxRank) line.fail("axis: out of range: {}; must be in [0, {})", axis, kMaxRank);
+    extent.axis = static_cast<int>(axis);
+    line.expect(',', "extent_of");
+    extent.dim = line.string("dim");
+    line.expect(')', "extent_of");
+    return extent;
   }
 
   void update(TextCursor& line) {

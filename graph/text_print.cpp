@@ -39,6 +39,10 @@ std::string annotations(const Node& node) {
 
 std::string annotations(const Placement& placement) { return in_brackets(placement_parts(placement)); }
 
+std::string extent_text(const std::optional<ExtentOf>& extent) {
+  return extent ? fmt::format(" extent_of({}, {}, {})", quoted(extent->output), extent->axis, quoted(extent->dim)) : "";
+}
+
 std::string type_of(const Graph& graph, ValueId id) {
   const ValueInfo& value = graph.values()[id];
   return value.type.str() + (value.strides.empty() ? "" : " strides " + value.strides.str());
@@ -83,7 +87,8 @@ std::string to_text(const Graph& graph) {
   }
   print_nodes_up_to(graph.nodes().size());
   for (const Output& o : graph.outputs())
-    text += fmt::format("  output {} = %{}{}\n", quoted(o.name), o.value, annotations(o.placement));
+    text += fmt::format("  output {} = %{}{}{}\n", quoted(o.name), o.value, extent_text(o.extent_of),
+                        annotations(o.placement));
   for (const Variable& v : graph.variables()) {
     if (v.update != kNoValue) text += fmt::format("  update {} = %{}\n", quoted(v.name), v.update);
   }

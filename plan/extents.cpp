@@ -1,34 +1,29 @@
 #include "plan/extents.h"
 
 #include <algorithm>
-#include <charconv>
+
+#include "base/error.h"
 
 namespace sluice::plan {
-
-std::string extent_name(const std::string& output, int axis, const std::string& dim) {
-  return fmt::format("{}[{}={}]", output, axis, dim);
-}
 
 std::vector<NamedType> named_outputs(const Plan& plan) {
   std::vector<NamedType> outputs;
   for (const Output& output : plan.outputs)
-    outputs.push_back({output.name, {output.view.spec.dtype, output.view.spec.shape}});
+    outputs.push_back({output.name, {output.view.spec.dtype, output.view.spec.shape}, output.extent_of});
   return outputs;
 }
 
 std::vector<ResultExtent> result_extents(std::span<const NamedType> outputs) {
   std::vector<ResultExtent> found;
   for (size_t e = 0; e < outputs.size(); ++e) {
-    const std::string& name = outputs[e].name;
-    if (outputs[e].type != TensorType{DType::kInt64, {}} || !name.ends_with(']')) continue;
-    // Of a result whose name the whole begins with; names may have brackets of their own.
-    for (size_t o = 0; o < outputs.size(); ++o) {
-      if (o == e || !name.starts_with(outputs[o].name + "[")) continue;
-      const char* const end = name.data() + name.size() - 1;
-      int axis = -1;
-      const auto [at, error] = std::from_chars(name.data() + outputs[o].name.size() + 1, end, axis);
-      if (error != std::errc() || at == end || *at != '=' || axis < 0 || axis >= outputs[o].type.shape.rank()) continue;
-      found.push_back({static_cast<int>(o), axis, std::string(at + 1, end), static_cast<int>(e)});
+    if (!outputs[e].extent_of) continue;
+    const ExtentOf& of = *outputs[e].extent_of;
+    for (size_t o = 0; o < outputs.size(); ++o) {  // on several devices there are copies of both
+      if (outputs[o].name != of.output) continue;
+      SLUICE_CHECK(of.axis >= 0 && of.axis < outputs[o].type.shape.rank(),
+                   "output '{}': it tells how long axis {} of '{}' is, which has rank {}", outputs[e].name, of.axis,
+                   of.output, outputs[o].type.shape.rank());
+      found.push_back({static_cast<int>(o), of.axis, of.dim, static_cast<int>(e)});
       break;
     }
   }
@@ -36,20 +31,17 @@ std::vector<ResultExtent> result_extents(std::span<const NamedType> outputs) {
 }
 
 std::vector<NamedType> visible(std::span<const NamedType> outputs) {
-  const std::vector<ResultExtent> extents = result_extents(outputs);
   std::vector<NamedType> seen;
-  for (int o = 0; o < static_cast<int>(outputs.size()); ++o)
-    if (std::none_of(extents.begin(), extents.end(), [&](const ResultExtent& e) { return e.extent == o; }))
-      seen.push_back(outputs[static_cast<size_t>(o)]);
+  std::copy_if(outputs.begin(), outputs.end(), std::back_inserter(seen),
+               [](const NamedType& output) { return !output.extent_of; });
   return seen;
 }
 
 std::vector<ResultExtent> visible_extents(std::span<const NamedType> outputs) {
   std::vector<ResultExtent> extents = result_extents(outputs);
-  const std::vector<ResultExtent> all = extents;
   for (ResultExtent& extent : extents)
-    extent.output -= static_cast<int>(
-        std::count_if(all.begin(), all.end(), [&](const ResultExtent& e) { return e.extent < extent.output; }));
+    extent.output -= static_cast<int>(std::count_if(outputs.begin(), outputs.begin() + extent.output,
+                                                    [](const NamedType& output) { return output.extent_of; }));
   return extents;
 }
 

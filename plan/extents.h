@@ -1,8 +1,7 @@
 #pragma once
-// Results that may be shorter than the plan has room for: how long they are is told by further outputs of the plan.
-//
-// These are scalars of int64, each called after a result, its axis and the dim: "text[1=words]". Callers see results
-// as long as they are, and none of these.
+// Results that may be shorter than the plan has room for: how long they are is told by further outputs of the plan
+// (Output::extent_of). Callers see results as long as they are, and none of these.
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +13,7 @@ namespace sluice::plan {
 struct NamedType {
   std::string name;
   TensorType type;
+  std::optional<ExtentOf> extent_of = {};  // of outputs
 };
 
 struct ResultExtent {
@@ -23,10 +23,9 @@ struct ResultExtent {
   int extent = 0;  // the output that tells how long it is
 };
 
-// The name of the output that tells how long an axis of another is.
-std::string extent_name(const std::string& output, int axis, const std::string& dim);
 std::vector<NamedType> named_outputs(const Plan& plan);
-// All there are among these outputs.
+// All there are among these outputs. A rank may have the extent of a result that it does not have.
+// Throws kValue for an axis that the result does not have.
 std::vector<ResultExtent> result_extents(std::span<const NamedType> outputs);
 // The outputs that callers see: `outputs` without those that tell how long others are.
 std::vector<NamedType> visible(std::span<const NamedType> outputs);

@@ -208,6 +208,10 @@ void read(Fields& f, Output& v) {
   v.name = f.string("name");
   const Path path = f.path("view");
   v.view = read_view(f.reader(), f.at("view"), path);
+  if (!f.has("extent_of")) return;
+  Fields of(f.reader(), f.at("extent_of"), f.path("extent_of"));
+  v.extent_of = ExtentOf{of.string("output"), of.integer("axis"), of.string("dim")};
+  of.done();
 }
 
 template <class T>

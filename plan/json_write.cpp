@@ -133,7 +133,12 @@ std::string json(const Input& v) {
   return fmt::format(R"({{"name": {}, "reg": {}, {}}})", quoted_json(v.name), v.reg, spec_json(v.spec));
 }
 std::string json(const Output& v) {
-  return fmt::format(R"({{"name": {}, "view": {}}})", quoted_json(v.name), view_json(v.view));
+  const auto extent = [](const ExtentOf& e) {
+    return fmt::format(R"(, "extent_of": {{"output": {}, "axis": {}, "dim": {}}})", quoted_json(e.output), e.axis,
+                       quoted_json(e.dim));
+  };
+  return fmt::format(R"({{"name": {}, "view": {}{}}})", quoted_json(v.name), view_json(v.view),
+                     v.extent_of ? extent(*v.extent_of) : std::string());
 }
 
 template <class T>

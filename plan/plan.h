@@ -4,11 +4,13 @@
 // An actor owns a straight program of kernels on one stream. Actors are joined by registers: one producer, n
 // consumers (edges), `quota` slots. See plan/firing.h for when an actor may fire.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/attr.h"
 #include "base/device.h"
+#include "base/extent_of.h"
 #include "base/provenance.h"
 #include "base/tensor_spec.h"
 
@@ -159,6 +161,7 @@ struct Input {
 struct Output {
   std::string name;
   View view;  // of a register consumed by the kSink actor
+  std::optional<ExtentOf> extent_of = {};
 };
 
 struct Plan {

@@ -390,6 +390,10 @@ class Structure {
       }
     }
     for (const Output& o : plan_.outputs) {
+      const TensorType type{o.view.spec.dtype, o.view.spec.shape};
+      if (o.extent_of && type != TensorType{DType::kInt64, {}})
+        problem("output '{}': it tells how long '{}' is, and is {}; must be int64[]", o.name, o.extent_of->output,
+                type.str());
       if (o.view.base != BaseKind::kRegister) {
         problem("output '{}': views a {}; must view a register the sink consumes", o.name, base_kind_name(o.view.base));
         continue;

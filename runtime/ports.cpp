@@ -80,8 +80,7 @@ Ports ports_of(const plan::Plan& plan, const plan::FiringCounts& counts, const p
   for (const plan::Output& output : plan.outputs) {
     const auto o = ports.output_of.size();
     const std::string& name = outputs[o].name;
-    if (std::any_of(extents.begin(), extents.end(),
-                    [&](const plan::ResultExtent& e) { return outputs[static_cast<size_t>(e.extent)].name == name; })) {
+    if (output.extent_of) {
       ports.output_of.push_back(-1);
       continue;
     }

@@ -429,19 +429,16 @@ Value TraceExecutor::handle_of(ValueId id) {
 void TraceExecutor::add_extents() {
   const graph::Extents extents(graph_);
   const std::vector<graph::Output> results = graph_.outputs();
-  std::vector<plan::NamedType> named;
-  for (const graph::Output& result : results) named.push_back({result.name, graph_.type(result.value)});
-  for (const plan::ResultExtent& taken : plan::result_extents(named))
-    fail(ErrorKind::kValue,
-         "graph '{}': a result is called '{}', which stands for how long '{}' is; give it another name", graph_.name,
-         named[static_cast<size_t>(taken.extent)].name, named[static_cast<size_t>(taken.output)].name);
   for (const graph::Output& result : results) {
     for (const graph::VaryingAxis& axis : extents.of(result.value)) {
       SLUICE_CHECK_KIND(kUnsupported, graph_.every(result.value) == graph_.every(axis.extent),
                         "graph '{}': result '{}' varies in length (axis {}, dim '{}') from micro-batch to micro-batch; "
                         "return what is there once a step",
                         graph_.name, result.name, axis.axis, axis.dim);
-      graph_.add_output(plan::extent_name(result.name, axis.axis, axis.dim), axis.extent);
+      std::string name = fmt::format("{}[{}={}]", result.name, axis.axis, axis.dim);
+      while (std::any_of(results.begin(), results.end(), [&](const graph::Output& r) { return r.name == name; }))
+        name += '\'';
+      graph_.add_output(std::move(name), axis.extent, ExtentOf{result.name, axis.axis, axis.dim});
     }
   }
 }

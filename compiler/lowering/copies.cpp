@@ -73,8 +73,9 @@ Graph CopyingRewriter::run() {
   }
   Graph& made = rewriter_.target();
   for (size_t k = 0; k < outputs_.size(); ++k) {
-    made.add_output(source_.outputs()[k].name, outputs_[k]);
-    made.place_output(static_cast<int>(k), source_.outputs()[k].placement);
+    const graph::Output& output = source_.outputs()[k];
+    made.add_output(output.name, outputs_[k], output.extent_of);
+    made.place_output(static_cast<int>(k), output.placement);
   }
   for (size_t v = 0; v < updates_.size(); ++v)
     if (updates_[v] != kNoValue) made.set_update(static_cast<int>(v), updates_[v]);

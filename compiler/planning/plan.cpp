@@ -114,8 +114,10 @@ plan::Plan build_plan(const graph::Graph& graph, const Lowered& lowered, const P
     const graph::Input& input = graph.inputs()[lowered.stores[s].index];
     plan.inputs.push_back({input.name, data.of_store[s], TensorSpec::contiguous(graph.type(input.value))});
   }
-  for (size_t k = 0; k < lowered.outputs.size(); ++k)
-    plan.outputs.push_back({graph.outputs()[k].name, view_of(lowered.outputs[k], lowered, data, memory)});
+  for (size_t k = 0; k < lowered.outputs.size(); ++k) {
+    const graph::Output& output = graph.outputs()[k];
+    plan.outputs.push_back({output.name, view_of(lowered.outputs[k], lowered, data, memory), output.extent_of});
+  }
   return plan;
 }
 

@@ -96,7 +96,7 @@ void bind_trace(nb::module_& m) {
            [](const PyCaptured& c) {
              std::vector<plan::NamedType> outputs;
              for (const graph::Output& o : c.graph.graph.outputs())
-               outputs.push_back({o.name, c.graph.graph.type(o.value)});
+               outputs.push_back({o.name, c.graph.graph.type(o.value), o.extent_of});
              nb::list list;
              for (const plan::NamedType& o : plan::visible(outputs))
                list.append(nb::make_tuple(o.name, o.type.dtype, o.type.shape));

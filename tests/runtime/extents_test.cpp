@@ -37,7 +37,7 @@ Plan cut_plan(int axis, int64_t rows = kRows) {
   b.run(net, "copy", {all(x)}, {all(z)});
   b.input("x", x, b.f32(shape));
   b.input("n", n, int64_scalar());
-  b.output(extent_name("y", axis, "rows"), scalar(e));
+  b.output("rows of y", scalar(e), ExtentOf{"y", axis, "rows"});
   b.output("y", all(y));
   b.output("z", all(z));
   return b.build();
@@ -212,7 +212,7 @@ TEST(Extents, HostFunctionsSayAndSeeHowLongTheirArraysAre) {
          {"input_dims", Ints{0, 0, 0}},
          {"output_dims", Ints{0, 0, 0}}});
   b.output("y", b.r(y));
-  b.output(extent_name("y", 0, "rows"), scalar(n));
+  b.output("rows of y", scalar(n), ExtentOf{"y", 0, "rows"});
   Engine engine({.cores = 1});
   HostFunctions functions;
   std::vector<int64_t> seen;

@@ -130,7 +130,9 @@ class PlanBuilder {
   void release(int actor, int reg) { plan.actors[actor].program.push_back({InstrKind::kRelease, edge_of(reg, actor)}); }
 
   void input(const std::string& name, int reg, TensorSpec spec) { plan.inputs.push_back({name, reg, spec}); }
-  void output(const std::string& name, View view) { plan.outputs.push_back({name, std::move(view)}); }
+  void output(const std::string& name, View view, std::optional<ExtentOf> extent_of = {}) {
+    plan.outputs.push_back({name, std::move(view), std::move(extent_of)});
+  }
 
   Plan build(bool with_certificate = true) {
     const Adjacency adjacency(plan);
