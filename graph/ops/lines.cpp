@@ -66,29 +66,25 @@ const OpDef argsort_def{
     .sbp = lines_sbp,
     .samples = samples(1, true)};
 
-const OpDef running_argmax_def{
-    .name = "running_argmax",
-    .doc =
-        "Where the maximum of the elements up to each one along `dim` is: int64; the last of equal ones, and of NaN. "
-        "torch.cummax's indices.",
-    .inputs = {"x"},
-    .params = of_dim(),
-    .infer = infer_index,
-    .grad = no_gradient,
-    .sbp = lines_sbp,
-    .samples = samples(1, false)};
+OpDef running_extremum_def(const char* name, const char* doc) {
+  return {.name = name,
+          .doc = doc,
+          .inputs = {"x"},
+          .params = of_dim(),
+          .infer = infer_index,
+          .grad = no_gradient,
+          .sbp = lines_sbp,
+          .samples = samples(1, false)};
+}
 
-const OpDef running_argmin_def{
-    .name = "running_argmin",
-    .doc =
-        "Where the minimum of the elements up to each one along `dim` is: int64; the last of equal ones, and of NaN. "
-        "torch.cummin's indices.",
-    .inputs = {"x"},
-    .params = of_dim(),
-    .infer = infer_index,
-    .grad = no_gradient,
-    .sbp = lines_sbp,
-    .samples = samples(1, false)};
+const OpDef running_argmax_def = running_extremum_def(
+    "running_argmax",
+    "Where the maximum of the elements up to each one along `dim` is: int64; the last of equal ones, and of NaN. "
+    "torch.cummax's indices.");
+const OpDef running_argmin_def = running_extremum_def(
+    "running_argmin",
+    "Where the minimum of the elements up to each one along `dim` is: int64; the last of equal ones, and of NaN. "
+    "torch.cummin's indices.");
 
 // The lines moved on by one element, with 0 in front.
 Value delayed(const Value& x, int axis) {
