@@ -219,7 +219,10 @@ def ones(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, req
 def _like(make: Any) -> Any:
     def like(input, *args, dtype=None, device=None, requires_grad=False, memory_format=None, **options):
         if input._global:  # lies so, too
-            return like(input.to_local(), *args, dtype=dtype, device=device, requires_grad=requires_grad, **options)._lie_like(input)
+            from sluice._global import lie_like
+
+            local = like(input.to_local(), *args, dtype=dtype, device=device, **options)
+            return lie_like(local, input).requires_grad_(requires_grad)
         if memory_format is None or memory_format == "preserve_format":
             last = not input._traced and not input.is_contiguous() and input.is_contiguous(memory_format="channels_last")
             memory_format = "channels_last" if last else None

@@ -116,6 +116,18 @@ def _lay(job: Any, component: Tensor, placement: Any, sbp: Any, shape: Any) -> T
     return component.contiguous()._to_global(placement._mesh, text, shape)
 
 
+def lie_like(local: Tensor, like: Tensor) -> Tensor:
+    """A tensor of the shape of what this process has of the global tensor `like`, lying as that does. Of partial_sum, the first rank's
+    is the value and the others' are 0."""
+    job = _job()
+    if job is None:
+        return local._to_global(*like._global)
+    sbp = like.sbp[0]
+    if sbp == _sbp.partial_sum:
+        return _lay(job, local, like.placement, _sbp.broadcast, like._shape).to_global(sbp=sbp)
+    return _lay(job, local, like.placement, sbp, like._shape)
+
+
 def _span(size: int, n: int, i: int) -> tuple[int, int]:
     """Start and length of part i of `size` elements in n: the first ones have one more where it does not divide evenly."""
     return size // n * i + min(i, size % n), size // n + (i < size % n)

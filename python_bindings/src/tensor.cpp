@@ -142,11 +142,6 @@ Value to_global(const Tensor& t, const std::string& mesh, const std::string& sbp
   return with_global(t, std::make_shared<GlobalTensor>(std::move(global)), type);
 }
 
-// A local tensor of the type of its component, lying as `like` does.
-Value lie_like(const Tensor& t, const Tensor& like) {
-  return with_global(t, static_cast<EagerImpl&>(*like.impl()).global, like.type());
-}
-
 struct PyGradNode {
   std::shared_ptr<GradNode> node;
 };
@@ -285,7 +280,6 @@ nb::class_<Tensor> bind_tensor(nb::module_& m) {
       .def_prop_ro("_global", &global_of)
       .def_prop_ro("_is_component", &is_component)
       .def("_to_global", &to_global, nb::arg("mesh"), nb::arg("sbp"), nb::arg("whole") = nb::none())
-      .def("_lie_like", &lie_like, nb::arg("like"))
       .def("_to_local", [](const Tensor& t) -> Value { return with_global(t, nullptr, t.type()); })
       .def(
           "_update",
