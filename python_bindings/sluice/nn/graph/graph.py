@@ -23,6 +23,7 @@ from sluice._structure import flatten
 from sluice._tools import find_tool
 from sluice._trace import state as trace_state, tracing_lock
 from sluice.nn.debug import Debug
+from sluice.nn.graph import state
 from sluice.nn.graph.awaiting import Awaiting
 from sluice.nn.graph.call import GraphCall, order_of, Trace
 from sluice.nn.graph.config import GraphConfig
@@ -109,6 +110,18 @@ class Graph:
     @property
     def _optimizers(self) -> Any:
         return self._updates.pairs
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next steps depend on: "modules" by name, "optimizers", "schedules" and "grad_scaler" with their states, "tensors",
+        the attributes of the graph and its modules that are neither parameters nor buffers, and, once it is known that the graph draws
+        random numbers, the state of the default "generator". For `torch.save`; the tensors are the graph's own, as with torch.
+        """
+        return state.saved(self)
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True) -> None:
+        """Goes on where state_dict() was, before the first call or after it: tensors are written in place, so that the plan there is sees
+        them. The generator of the state becomes that of the process. strict: modules and tensors must be the same; RuntimeError."""
+        state.load(self, state_dict, strict)
 
     @property
     def is_compiled(self) -> Any:

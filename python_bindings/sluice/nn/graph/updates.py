@@ -18,6 +18,7 @@ class Updates:
 
     def __init__(self) -> None:
         self.pairs: list[tuple[Any, Any]] = []
+        self.scaler: Any = None
         self._compiled: list[_Compiled] = []
 
     def add(self, optim: Any, lr_sch: Any, is_sparse: Any) -> None:
