@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import sluice
 from sluice import _C
 from sluice._C import Tensor
+from sluice._trace import state as trace_state
+from sluice.amp import in_graph
 
 
 class GradScaler:
-    """Eager; torch.amp.GradScaler. In nn.Graph its methods raise NotImplementedError.
+    """torch.amp.GradScaler; in nn.Graph with `graph.set_grad_scaler(scaler)`.
 
     scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update(). A step whose gradients have an infinity or a
     NaN is left out, and the scale multiplied by `backoff_factor`; after `growth_interval` steps without one it is multiplied
@@ -24,25 +25,66 @@ class GradScaler:
             raise AssertionError(f"The growth factor must be > 1.0: got {growth_factor}")
         if enabled and not backoff_factor < 1.0:
             raise AssertionError(f"The backoff factor must be < 1.0: got {backoff_factor}")
+        self._tensors: Any = None  # the scale and the steps since it has changed, once a graph has them as variables
         self._enabled, self._scale, self._growth_tracker = enabled, float(init_scale), 0
         self._growth_factor, self._backoff_factor, self._growth_interval = growth_factor, backoff_factor, growth_interval
         self._seen: dict[int, bool] = {}  # id(optimizer) -> an overflow was found, since the last update()
         self._stepped: set[int] = set()
 
-    def _here(self, what: str) -> None:
-        if _C.is_tracing():
-            raise NotImplementedError(f"GradScaler.{what}: in a graph; a plan cannot leave a step out by what gradients are: scale eager "
-                                      "losses, or multiply by a constant inside build()")
+    # Reading what graphs write waits for their steps.
+
+    @property
+    def _scale(self) -> float:
+        return self._numbers[0] if self._tensors is None else self._tensors[0].item()
+
+    @_scale.setter
+    def _scale(self, scale: float) -> None:
+        self._set(0, scale)
+
+    @property
+    def _growth_tracker(self) -> int:
+        return int(self._numbers[1] if self._tensors is None else self._tensors[1].item())
+
+    @_growth_tracker.setter
+    def _growth_tracker(self, steps: int) -> None:
+        self._set(1, steps)
+
+    def _set(self, i: int, number: float) -> None:
+        self.__dict__.setdefault("_numbers", [0.0, 0])[i] = number
+        if self._tensors is not None:
+            self._tensors[i].fill_(number)
+
+    def tensors(self) -> tuple[Tensor, Tensor]:
+        """The scale and the steps since it has changed, as float64 scalars, which are variables of plans."""
+        if self._tensors is None:
+            self._tensors = tuple(sluice.tensor(float(n), dtype=sluice.float64) for n in self._numbers)
+        return self._tensors
+
+    def constants(self) -> tuple[Any, ...]:
+        """What plans have of it as it is when they are compiled."""
+        return self._enabled, self._growth_factor, self._backoff_factor, self._growth_interval
+
+    def scale_of_outputs(self) -> Tensor:
+        """As a float32 scalar, so that a product with a scalar of fewer bits is float32."""
+        return sluice.tensor(self._scale, dtype=sluice.float32) if self._tensors is None else self._tensors[0].to(sluice.float32)
+
+    def _graph(self, what: str) -> Any:
+        scaling = in_graph.of(self, what, trace_state.scaling)
+        return scaling if _C.is_tracing() else None
 
     def scale(self, outputs: Any) -> Any:
         """`outputs`, a tensor or a nest of lists and tuples of tensors, times the scale."""
         if not self._enabled:
             return outputs
-        self._here("scale")
+        if (scaling := in_graph.of(self, "scale", trace_state.scaling)) is not None:
+            scaling.scales_itself()
+        return self._scaled(outputs, self.scale_of_outputs())
+
+    def _scaled(self, outputs: Any, scale: Tensor) -> Any:
         if isinstance(outputs, Tensor):
-            return outputs * self._scale
+            return outputs * scale
         if isinstance(outputs, (list, tuple)):
-            scaled = [self.scale(o) for o in outputs]
+            scaled = [self._scaled(o, scale) for o in outputs]
             return type(outputs)(*scaled) if hasattr(outputs, "_fields") else type(outputs)(scaled)
         raise ValueError(f"outputs must be a Tensor or an iterable of Tensors: got {type(outputs).__name__}")
 
@@ -50,7 +92,8 @@ class GradScaler:
         """Takes the scale off the gradients of `optimizer`, so that they can be clipped before step()."""
         if not self._enabled:
             return
-        self._here("unscale_")
+        if (scaling := self._graph("unscale_")) is not None:
+            return scaling.unscale(optimizer)
         if id(optimizer) in self._stepped:
             raise RuntimeError("unscale_() is being called after step().")
         if id(optimizer) in self._seen:
@@ -77,9 +120,10 @@ class GradScaler:
         """optimizer.step(*args), unless its gradients overflowed; unscales them first if that has not been done."""
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
-        self._here("step")
         if "closure" in kwargs:
             raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
+        if self._graph("step") is not None:
+            return optimizer.step(*args, **kwargs)  # which the plan leaves out where gradients overflow
         if id(optimizer) in self._stepped:
             raise RuntimeError("step() has already been called since the last update().")
         if id(optimizer) not in self._seen:
@@ -91,21 +135,27 @@ class GradScaler:
         """Adapts the scale to what step() found, or sets it."""
         if not self._enabled:
             return
-        self._here("update")
+        scaling = in_graph.of(self, "update", trace_state.scaling)
+        if scaling is not None and _C.is_tracing():
+            return scaling.update(new_scale)
+        if scaling is not None:
+            scaling.updated = True
         if new_scale is not None:
             self._scale = float(new_scale)
         elif not self._seen:
             raise AssertionError("No inf checks were recorded prior to update.")
-        elif any(self._seen.values()):
-            self._scale, self._growth_tracker = self._scale * self._backoff_factor, 0
         else:
-            self._growth_tracker += 1
-            if self._growth_tracker == self._growth_interval:
-                grown = self._scale * self._growth_factor
-                self._scale = grown if math.isfinite(grown) and grown <= 3.4028234663852886e38 else self._scale
-                self._growth_tracker = 0
+            now = [sluice.tensor(float(n), dtype=sluice.float64) for n in (self._scale, self._growth_tracker)]
+            scale, tracker = self.advanced(sluice.tensor(any(self._seen.values())), *now)
+            self._scale, self._growth_tracker = scale.item(), int(tracker.item())
         self._seen.clear()
         self._stepped.clear()
+
+    def advanced(self, overflow: Tensor, scale: Tensor, tracker: Tensor) -> tuple[Tensor, Tensor]:
+        """The scale, and the steps since it has changed, after one more step."""
+        grown, due = scale * self._growth_factor, tracker + 1 == self._growth_interval
+        larger = sluice.where(due & (grown <= sluice.finfo(sluice.float32).max), grown, scale)
+        return sluice.where(overflow, scale * self._backoff_factor, larger), sluice.where(overflow | due, tracker * 0, tracker + 1)
 
     def get_scale(self) -> float:
         return self._scale if self._enabled else 1.0
@@ -155,8 +205,5 @@ class StaticGradScaler(GradScaler):
             raise ValueError(f"StaticGradScaler: scale_factor is {scale_factor}; must be > 0")
         super().__init__(init_scale=scale_factor)
 
-    def update(self, new_scale: Any = None) -> None:
-        scale = self._scale
-        super().update(new_scale)
-        if new_scale is None:
-            self._scale = scale
+    def advanced(self, overflow: Tensor, scale: Tensor, tracker: Tensor) -> tuple[Tensor, Tensor]:
+        return scale + 0, tracker + 0

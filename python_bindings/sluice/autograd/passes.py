@@ -7,6 +7,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor
+from sluice._trace import state as trace_state
 
 
 class _UnderWay(threading.local):
@@ -89,6 +90,8 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
         grad_tensors = grad_variables
     tensors = _listed(tensors, "backward")
     grads = _grads_for(tensors, grad_tensors, "backward")
+    if trace_state.scaling is not None:
+        grads = trace_state.scaling.begin(grads)
     with _Pass(wants=inputs is not None):
         if inputs is None:
             _C.backward(tensors, grads, create_graph, retain_graph)

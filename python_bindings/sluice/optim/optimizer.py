@@ -250,9 +250,11 @@ class Optimizer:
             raise RuntimeError(f"{type(self).__name__}.step(): called twice inside build(); a call of the graph is one step")
         trace_state.stepped.append(self)
         with trace_state.batches.update(self):
-            self._update_all(self.numbers.views(self._groups, in_plan=True))
+            skip = trace_state.scaling and trace_state.scaling.overflow(self)
+            self._update_all(self.numbers.views(self._groups, in_plan=True), skip)
 
-    def _update_all(self, views: Any) -> None:
+    def _update_all(self, views: Any, skip: Any = None) -> None:
+        """skip: a traced bool scalar; where it is true everything stays."""
         for group, own in zip(views, self._groups):
             if group.get("clip_grad_max_norm") is not None:
                 clip_grad_norm_(group["params"], group["clip_grad_max_norm"], group.get("clip_grad_norm_type", 2.0))
@@ -260,9 +262,9 @@ class Optimizer:
                 if p.grad is not None:
                     state = self.state[p]
                     self._init_state(own, p, state)
-                    self._update_one(group, p, p.grad, state)
+                    self._update_one(group, p, p.grad, state, skip)
 
-    def _update_one(self, group: Any, p: Any, grad: Any, state: Any) -> None:
+    def _update_one(self, group: Any, p: Any, grad: Any, state: Any, skip: Any) -> None:
         home, param = self.homes.get(p), p
         if home is not None:
             param, grad = (t.to_global(home, broadcast) for t in (p, grad))
@@ -272,6 +274,9 @@ class Optimizer:
             state_now = {k: t.float() if isinstance(t, Tensor) and t.dtype is narrow else t for k, t in state.items()}
         new, changed = self._update(group, param, grad, state_now if narrow else state)
         new = new.to(narrow) if narrow else new
+        if skip is not None:
+            new = sluice.where(skip, p, new)
+            changed = {name: sluice.where(skip, state[name], value.to(state[name].dtype)) for name, value in changed.items()}
         p._write(new if home is None else new.to_global(p.placement, broadcast))
         for name, value in changed.items():
             state[name]._write(value.to(state[name].dtype) if narrow else value)

@@ -107,6 +107,14 @@ class Graph:
             raise RuntimeError(f"add_optimizer: graph '{self.name}' is compiled; add optimizers before the first call")
         self._updates.add(optim, lr_sch, is_sparse)
 
+    def set_grad_scaler(self, grad_scaler: Any) -> None:
+        """The plan scales losses where backward() begins, unscales gradients where optimizers step, leaves out a step whose gradients
+        overflow, and then adapts the scale: amp.GradScaler, amp.StaticGradScaler. build() may call scale(), unscale_(), step() and
+        update() itself, as with torch."""
+        if self.is_compiled:
+            raise RuntimeError(f"set_grad_scaler: graph '{self.name}' is compiled; set it before the first call")
+        self._updates.set_scaler(grad_scaler)
+
     @property
     def _optimizers(self) -> Any:
         return self._updates.pairs
@@ -309,7 +317,8 @@ class Graph:
         previous = dict(trace_state.__dict__)
         trace_state.names, trace_state.functions, trace_state.stepped = self._module_names(), {}, []
         trace_state.optimizers, trace_state.schedules = [optim for optim, _ in self._optimizers], self._optimizers
-        batches = trace_state.batches = self.config.micro_batches
+        batches, trace_state.scaling = self.config.micro_batches, self._updates.scaling()
+        trace_state.batches = batches
         scope.set_micro_batches(batches.n)
         try:
             variables = list(self._variables())
@@ -335,7 +344,7 @@ class Graph:
             refused.captured = scope.unfinished()
             raise
         finally:
-            trace_state.names = trace_state.functions = trace_state.stepped = trace_state.batches = None
+            trace_state.names = trace_state.functions = trace_state.stepped = trace_state.batches = trace_state.scaling = None
             trace_state.optimizers = trace_state.schedules = ()
             trace_state.__dict__.update(previous)
             scope.close()

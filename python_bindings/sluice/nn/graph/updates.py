@@ -11,6 +11,7 @@ from sluice import _C
 from sluice._C import Tensor
 from sluice._host_function import Generated
 from sluice._trace import module_scope, state as trace_state
+from sluice.amp.in_graph import Scaling
 
 
 class Updates:
@@ -18,8 +19,9 @@ class Updates:
 
     def __init__(self) -> None:
         self.pairs: list[tuple[Any, Any]] = []
-        self.scaler: Any = None
+        self.scaler: Any = None  # amp.GradScaler
         self._compiled: list[_Compiled] = []
+        self._scaler_then: Any = None
 
     def add(self, optim: Any, lr_sch: Any, is_sparse: Any) -> None:
         optimizers, schedulers = sluice.optim, sluice.optim.lr_scheduler
@@ -41,6 +43,15 @@ class Updates:
                              "ChainedScheduler")
         self.pairs.append((optim, None if isinstance(lr_sch, schedulers.ReduceLROnPlateau) else lr_sch))
 
+    def set_scaler(self, scaler: Any) -> None:
+        if not isinstance(scaler, sluice.amp.GradScaler):
+            raise TypeError(f"set_grad_scaler: got {type(scaler).__name__}; expected a sluice.amp.GradScaler")
+        self.scaler = scaler
+
+    def scaling(self) -> Scaling | None:
+        """Of a run of build()."""
+        return Scaling(self.scaler) if self.scaler is not None and self.scaler.is_enabled() else None
+
     def prepare(self, zero: Any) -> None:
         """Makes all state, before it is traced."""
         for optim, lr_sch in self.pairs:
@@ -56,6 +67,8 @@ class Updates:
 
     def variables(self, blocks: Any) -> Iterator[tuple[str, Tensor]]:
         """(name, tensor) of the state of optimizers, hyperparameters that are variables, and counters of schedules."""
+        if self.scaling() is not None:
+            yield from zip(("grad_scaler.scale", "grad_scaler.growth_tracker"), self.scaler.tensors())
         known = {id(t): n for block, m in blocks.items() for n, t in m.named_parameters(prefix=block)}
         seen: set[int] = set()
         for i, (optim, lr_sch) in enumerate(self.pairs):
@@ -85,10 +98,16 @@ class Updates:
                     optim.step_in_plan()
                 if lr_sch is not None and not _contains(trace_state.stepped, lr_sch):
                     _plan_of(lr_sch).trace()
+        if trace_state.scaling is not None:
+            with module_scope("grad_scaler"):
+                trace_state.scaling.finish()
+        self._scaler_then = self.scaler and self.scaler.constants()
         self._compiled = [_Compiled(optim, lr_sch) for optim, lr_sch in self.pairs]
 
     def refresh(self) -> str | None:
         """Before a call: what was set by hand reaches the plan. Says what a plan that is there cannot follow."""
+        if self.scaler is not None and self.scaler.constants() != self._scaler_then:
+            return "of the settings of the gradient scaler"
         for i, compiled in enumerate(self._compiled):
             change = compiled.refresh()
             if change is not None:
