@@ -70,6 +70,7 @@ _LAZY_NAMES.update({name: "sluice.amp.autocast_mode" for name in (
     "is_autocast_cache_enabled", "is_autocast_enabled", "set_autocast_cpu_dtype", "set_autocast_dtype", "set_autocast_gpu_dtype")})
 _LAZY_NAMES["vmap"] = "sluice.func"
 _LAZY_NAMES["lower"] = "sluice._lower"
+_LAZY_NAMES.update({name: "sluice.nn.graph.eager" for name in ("get_mode", "set_mode")})
 _LAZY_NAMES["set_log"] = "sluice.info"
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any, Callable
 
 from sluice import _C
 from sluice._structure import flatten
 from sluice._trace import tracing_lock
 from sluice.nn.graph import Graph
-from sluice.nn.modules.module import Module
+from sluice.nn.graph.function import FunctionGraph
 
 
 class Lowered:
@@ -37,18 +36,6 @@ class Lowered:
         return f"Lowered('{self._graph.name}'; text(), compile())"
 
 
-class _Function(Graph):
-    """A graph that calls one function or module, with its arguments."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(name=getattr(function, "__name__", type(function).__name__))
-        self.function = function
-        self.__dict__["_signature"] = inspect.signature(function.forward if isinstance(function, Module) else function)
-
-    def build(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
-
-
 def lower(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Lowered:
     """Traces `function`, a Module or a Graph with arguments like these, and stops there.
 
@@ -62,7 +49,7 @@ def lower(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Lowered:
     arguments are constants of the graph. Throws RuntimeError for a graph that is compiled, and for one with several plans
     (dims, with_dynamic_input_shape), which compile() makes together.
     """
-    graph = function if isinstance(function, Graph) else _Function(function)
+    graph = function if isinstance(function, Graph) else FunctionGraph(function)
     if graph.is_compiled:
         raise _C.RuntimeError(f"lower: graph '{graph.name}' is compiled; lower it before the first call")
     if graph.config.dims or graph._several_shapes:

@@ -245,7 +245,7 @@ class Optimizer:
     def _step_in_plan(self) -> None:
         if not any(self is optim for optim in trace_state.optimizers):
             raise RuntimeError(f"{type(self).__name__}.step(): inside build() of a graph that does not have the optimizer; "
-                               "give it to the graph first, with add_optimizer()")
+                               "give it to the graph first, with add_optimizer(), or as state of Graph.trace")
         if trace_state.stepped.count(self):
             raise RuntimeError(f"{type(self).__name__}.step(): called twice inside build(); a call of the graph is one step")
         trace_state.stepped.append(self)

@@ -7,29 +7,26 @@ import inspect
 import itertools
 import json
 import os
-import subprocess
-import tempfile
 import threading
 import time
 import warnings
 from collections import OrderedDict
-from contextlib import contextmanager
-from typing import Any, Callable, Iterator, TypeVar
+from typing import Any, Callable, TypeVar
 
 import sluice
 from sluice import _C
 from sluice._C import Tensor
 from sluice._structure import flatten
-from sluice._tools import find_tool
 from sluice._trace import state as trace_state, tracing_lock
 from sluice.nn.debug import Debug
-from sluice.nn.graph import state
+from sluice.nn.graph import eager, state
 from sluice.nn.graph.awaiting import Awaiting
 from sluice.nn.graph.call import GraphCall, order_of, Trace
 from sluice.nn.graph.config import GraphConfig
-from sluice.nn.graph.costs import FirstSteps, add_costs, use_cache
+from sluice.nn.graph.costs import FirstSteps, use_cache
 from sluice.nn.graph.donation import donated_leaves
 from sluice.nn.graph.families import compile_family
+from sluice.nn.graph.inspection import Inspection
 from sluice.nn.graph.refused import Refused
 from sluice.nn.graph.report import Report, graph_repr
 from sluice.nn.graph.shape_cache import LayoutCache, ShapeCache
@@ -45,7 +42,7 @@ _counter = itertools.count()
 _G = TypeVar("_G", bound="Graph")
 
 
-class Graph:
+class Graph(Inspection):
     """Subclass with __init__ and build(); call like a Module. The first call traces build() and compiles a plan.
 
     Modules assigned to attributes share their parameters with the plan, both ways. Calls are asynchronous and
@@ -81,6 +78,28 @@ class Graph:
             return graph
 
         return decorate
+
+    @staticmethod
+    def trace(function: Any = None, *, state: Any = (), name: str | None = None, dynamic: bool = False) -> Any:
+        """A decorator: the graph that calls a function, or a module, with its arguments. Called like it, and the first call compiles it.
+
+            @sluice.nn.Graph.trace(state=[model, optimizer])
+            def train_step(x, y):
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+                return loss
+
+        state: what the function uses besides its arguments and writes, in a list or by name: modules, optimizers, schedules, a
+            GradScaler, tensors. Optimizers and schedules that the function does not step itself step at its end.
+        dynamic: there is a plan for each shape of the arguments, as with with_dynamic_input_shape().
+        """
+        from sluice.nn.graph.function import FunctionGraph
+
+        if function is None:
+            return lambda function: FunctionGraph(function, state, name, dynamic)
+        return FunctionGraph(function, state, name, dynamic)
 
     def __init__(self, *, name: str | None = None) -> None:
         self.__dict__.update(_blocks=OrderedDict(), _updates=Updates(), _call=None, _compiling=None, _captured=None, _awaiting=None,
@@ -139,7 +158,7 @@ class Graph:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         arguments = self._bind(args, kwargs)
-        return self._prepared_call(arguments)(arguments)
+        return eager.run(self, arguments) if eager.is_eager() else self._prepared_call(arguments)(arguments)
 
     def compile(self, *args: Any, **kwargs: Any) -> Any:
         """Traces and compiles for inputs like these, without running a step."""
@@ -152,7 +171,7 @@ class Graph:
     def try_call(self, *args: Any, **kwargs: Any) -> Any:
         """As a call, but None (and nothing submitted) while as many steps are in flight as the plan has room for."""
         arguments = self._bind(args, kwargs)
-        return self._prepared_call(arguments).try_call(arguments)
+        return eager.run(self, arguments) if eager.is_eager() else self._prepared_call(arguments).try_call(arguments)
 
     def _prepared_call(self, arguments: Any) -> Any:
         if self._call is None:
@@ -183,13 +202,16 @@ class Graph:
         Steps are submitted in the order in which their coroutines first run, while the event loop does other things:
         leave the arguments alone meanwhile. The first call compiles the graph before it returns to the loop.
         """
+        if eager.is_eager():
+            return self(*args, **kwargs)
         if self._awaiting is None:
             self.__dict__["_awaiting"] = Awaiting(self.name)
         return await self._awaiting.run(self, args, kwargs)
 
     def synchronize(self) -> None:
         """Waits until every submitted step is done; raises the first error that no result has shown."""
-        self._compiled_call("synchronize").synchronize()
+        if self._call is not None or not eager.is_eager():
+            self._compiled_call("synchronize").synchronize()
 
     def reset(self) -> None:
         """Begins anew after sluice.EndOfData, or at any time: waits for the calls made so far, and counts steps from 0 again.
@@ -219,6 +241,10 @@ class Graph:
                                f"{list(kwargs)}") from None
         bound.apply_defaults()
         return bound.arguments
+
+    def _bound(self, arguments: Any) -> inspect.BoundArguments:
+        """Arguments by name, as build() takes them."""
+        return inspect.BoundArguments(self._signature, OrderedDict(arguments))
 
     # Compilation
 
@@ -329,7 +355,7 @@ class Graph:
                 if given.requires_grad:
                     t.requires_grad_(True)
             traced = [t.to_global(g.placement, g.sbp) if g._global else t for t, g in zip(traced, leaves)]
-            bound = inspect.BoundArguments(self._signature, OrderedDict(structure.build(iter(traced))))
+            bound = self._bound(structure.build(iter(traced)))
             with (self.config.zero or Zero(restore_level=0)).restored(self._blocks.values()):
                 with self._watch.reading(self, Graph, self._own):
                     result = self.build(*bound.args, **bound.kwargs)
@@ -376,89 +402,6 @@ class Graph:
         ranks: the rank or ranks that print; 0 when None, all when -1. A module's own debug() goes before this.
         """
         self.__dict__["_debug"] = Debug(v_level, max_py_stack_depth, ranks)
-
-    @property
-    def inputs(self) -> Any:
-        """(name, dtype, shape) of each input tensor."""
-        return self._compiled_call("inputs").inputs
-
-    @property
-    def outputs(self) -> Any:
-        return self._compiled_call("outputs").session.outputs()
-
-    @property
-    def plan(self) -> Any:
-        """The plan as plain data (see docs/architecture.md)."""
-        return json.loads(self._compiled_call("plan").session.plan_json())
-
-    def save_plan(self, path: Any) -> None:
-        with open(path, "w") as file:
-            file.write(self._compiled_call("save_plan").session.plan_json())
-
-    def dot(self) -> str:
-        """The plan as text for Graphviz: actors, registers and their quotas."""
-        with tempfile.TemporaryDirectory() as scratch:
-            path = os.path.join(scratch, "plan.json")
-            self.save_plan(path)
-            return subprocess.run([find_tool("plan-viz"), "dot", path], capture_output=True, text=True, check=True).stdout
-
-    def memory(self) -> Any:
-        """Bytes of the plan by purpose, known before the first step.
-
-        Of several plans: of their arenas (of the largest, where they share memory), of the variables, which they share, and
-        of the constants of each; `plans` has the bytes of each by itself.
-        """
-        return self._compiled_call("memory").memory()
-
-    @property
-    def members(self) -> Any:
-        """Of a graph with several plans, what each was made for: the extents of the dims, or the shapes of the inputs.
-
-        `plan`, `stats()`, `counters()` and traces are those of the plan that was called last.
-        """
-        return getattr(self._compiled_call("members"), "members", [{}])
-
-    def stats(self) -> Any:
-        """Steps submitted, finished, failed and in flight, and firings by actor."""
-        return self._compiled_call("stats").session.stats()
-
-    def counters(self) -> Any:
-        """Counters of actors, streams and registers as a dict. To be read at any time, also while steps run.
-
-        What counts events never falls; at rest every number is exact. See docs/diagnostics.md.
-        """
-        return self._compiled_call("counters").session.counters()
-
-    def counters_text(self) -> Any:
-        """The same as tables for people."""
-        return self._compiled_call("counters_text").session.counters_text()
-
-    def set_trace(self, on: bool = True) -> None:
-        """Records firings, kernels and waits from now on; every stream keeps its latest 32,768 events."""
-        for session in self._compiled_call("set_trace").sessions():
-            session.set_trace(on)
-
-    def save_trace(self, path: Any) -> None:
-        """Writes what was recorded since tracing began as JSON for Perfetto (ui.perfetto.dev)."""
-        self.synchronize()
-        with open(path, "w") as file:
-            file.write(self._call.session.take_trace())
-
-    def save_costs(self, path: Any) -> None:
-        """Adds what kernels took since tracing began (config.enable_trace, set_trace) to the history in the file `path`, or begins
-        one, for config.set_cost_file of graphs that are compiled later. `plan-viz cost` lists it."""
-        self.synchronize()
-        add_costs(self._compiled_call("save_costs").session, os.fspath(path))
-
-    @contextmanager
-    def record_trace(self, path: Any) -> Iterator[None]:
-        """Writes all that runs inside of the `with` block to `path`, as it happens, however long it takes."""
-        file = self._compiled_call("record_trace").session.record_trace(os.fspath(path))
-        try:
-            yield
-            self.synchronize()
-        finally:
-            file.close()
 
     def __repr__(self) -> str:
         return graph_repr(self)
