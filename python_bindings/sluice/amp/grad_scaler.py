@@ -129,6 +129,8 @@ class GradScaler:
         if id(optimizer) not in self._seen:
             self.unscale_(optimizer)
         self._stepped.add(id(optimizer))
+        if trace_state.scaling is not None:
+            trace_state.scaling.stepped.append(optimizer)
         return None if self._seen[id(optimizer)] else optimizer.step(*args, **kwargs)
 
     def update(self, new_scale: Any = None) -> None:

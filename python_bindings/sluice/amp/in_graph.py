@@ -16,6 +16,7 @@ class Scaling:
     def __init__(self, scaler: Any) -> None:
         self.scaler = scaler
         self.updated = False
+        self.stepped: list[Any] = []  # by step() of the scaler, which may have left it out
         self._by: str | None = None  # who scales
         self._unscaled: list[Any] = []
         self._overflows: list[Tensor] = []

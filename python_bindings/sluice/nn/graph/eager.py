@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 import sluice
 from sluice import _C
@@ -79,7 +79,7 @@ def _run(graph: Any, given: Any) -> Any:
         nest = flatten(graph.build(*bound.args, **bound.kwargs), "", results, [])
         results = [t.detach().clone() for t in results]  # as they are before the updates
         for (optim, schedule), count in zip(pairs, counts):
-            _step(optim, scaler if trace_state.scaling is not None else None, stepped)
+            _step(optim, trace_state.scaling, stepped)
             if schedule is not None and schedule._step_count == count:
                 schedule.step()
         if trace_state.scaling is not None and scaler._seen and not trace_state.scaling.updated:
@@ -93,10 +93,11 @@ def _run(graph: Any, given: Any) -> Any:
             p.grad = grad
 
 
-def _step(optim: Any, scaler: Any, stepped: list[Any]) -> None:
+def _step(optim: Any, scaling: Any, stepped: list[Any]) -> None:
     """The step that build() has not made itself."""
-    if any(optim is o for o in stepped) or scaler is not None and id(optim) in scaler._stepped:
+    if any(optim is o for o in (*stepped, *(scaling.stepped if scaling is not None else ()))):
         return
-    step: Callable[..., Any] = optim.step if scaler is None else lambda: scaler.step(optim)
-    if scaler is None or any(p.grad is not None for group in optim.param_groups for p in group["params"]):
-        step()
+    if scaling is None:
+        optim.step()
+    elif any(p.grad is not None for group in optim.param_groups for p in group["params"]):
+        scaling.scaler.step(optim)
