@@ -30,6 +30,7 @@ Tensor.is_lazy = property(lambda self: self._traced)
 Tensor.is_eager = property(lambda self: not self._traced)
 Tensor.is_local = property(lambda self: not self.is_global)
 Tensor.is_consistent = property(lambda self: self.is_global)
+Tensor.stop_gradient = property(lambda self: not self.requires_grad, lambda self, stop: self.requires_grad_(not stop))  # Paddle's
 Tensor.to_numpy = Tensor.numpy
 Tensor.cast = Tensor._cast
 
