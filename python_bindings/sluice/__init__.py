@@ -68,6 +68,11 @@ _LAZY_NAMES.update({name: "sluice._host_function" for name in ("extent", "host_f
 _LAZY_NAMES.update({name: "sluice.amp.autocast_mode" for name in (
     "autocast", "clear_autocast_cache", "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype",
     "is_autocast_cache_enabled", "is_autocast_enabled", "set_autocast_cpu_dtype", "set_autocast_dtype", "set_autocast_gpu_dtype")})
+_LAZY_NAMES.update({name: "sluice._network_functions" for name in (
+    "alpha_dropout_", "batch_norm", "binary_cross_entropy_with_logits", "conv_tbc", "cosine_embedding_loss", "ctc_loss", "dropout",
+    "dropout_", "embedding", "embedding_renorm_", "feature_alpha_dropout_", "feature_dropout", "feature_dropout_", "group_norm",
+    "hinge_embedding_loss", "instance_norm", "kl_div", "margin_ranking_loss", "poisson_nll_loss", "segment_reduce",
+    "triplet_margin_loss")})
 _LAZY_NAMES["vmap"] = "sluice.func"
 _LAZY_NAMES["lower"] = "sluice._lower"
 _LAZY_NAMES.update({name: "sluice.nn.graph.eager" for name in ("get_mode", "set_mode")})
