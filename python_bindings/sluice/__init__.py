@@ -73,6 +73,7 @@ _LAZY_NAMES.update({name: "sluice._network_functions" for name in (
     "dropout_", "embedding", "embedding_renorm_", "feature_alpha_dropout_", "feature_dropout", "feature_dropout_", "group_norm",
     "hinge_embedding_loss", "instance_norm", "kl_div", "margin_ranking_loss", "poisson_nll_loss", "segment_reduce",
     "triplet_margin_loss")})
+_LAZY_NAMES.update({name: "sluice._lowrank" for name in ("geqrf", "lobpcg", "ormqr", "pca_lowrank", "svd_lowrank")})
 _LAZY_NAMES["vmap"] = "sluice.func"
 _LAZY_NAMES["lower"] = "sluice._lower"
 _LAZY_NAMES.update({name: "sluice.nn.graph.eager" for name in ("get_mode", "set_mode")})
