@@ -31,7 +31,7 @@ from sluice._cond import cond
 from sluice._distributions import binomial, poisson, randint_like
 from sluice._functions import broadcast_shapes, get_num_threads, is_storage, is_tensor, set_num_threads, typename
 from sluice._in_place import FUNCTIONS as _IN_PLACE
-from sluice._numerics import gradient, histogram, logspace, tensordot, tril_indices, triu_indices, unravel_index
+from sluice._numerics import gradient, logspace, tensordot, tril_indices, triu_indices, unravel_index
 from sluice._numerics import range_ as range  # noqa: A001,A004
 from sluice._oneflow import (batch_gather, broadcast_like, cast, convert_oneflow_dtype_to_numpy_dtype, gather_nd, in_top_k, new_empty,
                              new_full, new_ones, new_zeros, quick_gelu, roc_auc_score, scatter_nd, slice_update, square_relu,
@@ -45,7 +45,7 @@ from sluice._aliases import (are_deterministic_algorithms_enabled, as_strided_sc
 from sluice._tensor_state import QUESTIONS as _QUESTIONS
 from sluice._tensor_state import imag
 from sluice._windows import bartlett_window, blackman_window, hamming_window, hann_window
-from sluice.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from sluice.autograd import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
 
 __version__ = _C.__version__
 
@@ -66,14 +66,20 @@ _MODULES = {"amp", "backends", "compiler", "cuda", "distributed", "distributions
 _LAZY_NAMES = {"load_graph": "sluice._bundle", "save": "sluice.serialization", "load": "sluice.serialization"}
 _LAZY_NAMES.update({name: "sluice._host_function" for name in ("extent", "host_function")})
 _LAZY_NAMES.update({name: "sluice.amp.autocast_mode" for name in (
-    "autocast", "clear_autocast_cache", "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype",
-    "is_autocast_cache_enabled", "is_autocast_enabled", "set_autocast_cpu_dtype", "set_autocast_dtype", "set_autocast_gpu_dtype")})
+    "autocast", "autocast_decorator", "clear_autocast_cache", "get_autocast_cpu_dtype", "get_autocast_dtype",
+    "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled", "is_autocast_enabled",
+    "set_autocast_cache_enabled", "set_autocast_cpu_dtype", "set_autocast_cpu_enabled", "set_autocast_dtype",
+    "set_autocast_enabled", "set_autocast_gpu_dtype")})
 _LAZY_NAMES.update({name: "sluice._network_functions" for name in (
     "alpha_dropout_", "batch_norm", "binary_cross_entropy_with_logits", "conv_tbc", "cosine_embedding_loss", "ctc_loss", "dropout",
     "dropout_", "embedding", "embedding_renorm_", "feature_alpha_dropout_", "feature_dropout", "feature_dropout_", "group_norm",
     "hinge_embedding_loss", "instance_norm", "kl_div", "margin_ranking_loss", "poisson_nll_loss", "segment_reduce",
     "triplet_margin_loss")})
 _LAZY_NAMES.update({name: "sluice._lowrank" for name in ("geqrf", "lobpcg", "ormqr", "pca_lowrank", "svd_lowrank")})
+_LAZY_NAMES.update({name: "sluice._histograms" for name in ("histogram", "histogramdd")})
+_LAZY_NAMES.update({name: "sluice._removed" for name in ("eig", "lstsq", "lu", "matrix_rank", "solve", "symeig")})
+_LAZY_NAMES.update({name: "sluice._aliases" for name in ("from_file", "is_deterministic_algorithms_warn_only_enabled", "slice_copy")})
+_LAZY_NAMES["while_loop"] = "sluice._cond"
 _LAZY_NAMES["vmap"] = "sluice.func"
 _LAZY_NAMES["lower"] = "sluice._lower"
 _LAZY_NAMES.update({name: "sluice.nn.graph.eager" for name in ("get_mode", "set_mode")})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
 from sluice._creation import _finish, as_tensor
+from sluice._creation import numpy as lazy_numpy
 
 # Torch has these at the top as well, with the same arguments; OneFlow the last ones.
 FUNCTIONAL = frozenset("""adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout avg_pool1d bilinear celu celu_ channel_shuffle
@@ -92,6 +94,44 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 def are_deterministic_algorithms_enabled() -> bool:
     """True, always."""
     return True
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """False, always: nothing needs a warning."""
+    return False
+
+
+def slice_copy(input: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1, *, out: Any = None) -> Tensor:
+    """input[start:end:step] along a dim, in memory of its own; torch.slice_copy."""
+    if step <= 0:
+        raise RuntimeError(f"slice step must be positive: got {step}")
+    if not input.ndim:
+        raise RuntimeError("slice() cannot be applied to a 0-dim tensor.")
+    if not -input.ndim <= dim < input.ndim:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-input.ndim}, {input.ndim - 1}], but got {dim})")
+    part = input[(builtins.slice(None),) * (dim % input.ndim) + (builtins.slice(start, end, step),)]
+    return _finish(part.clone(), None, False, out)
+
+
+def from_file(filename: str, shared: Any = None, size: Any = 0, *, dtype: Any = None, layout: Any = None, device: Any = None,
+              pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+    """The first `size` elements of a file, as memory; torch.from_file.
+
+    shared=True: writes go to the file, which is made, or made larger, where it must. Otherwise they stay with the tensor.
+    """
+    numpy = lazy_numpy()
+    dtype = dtype or _C.get_default_dtype()
+    if dtype is _C.bfloat16:
+        raise NotImplementedError("from_file: NumPy has no bfloat16; read int16 and view() it")
+    if not size:
+        return _finish(sluice.zeros(0, dtype=dtype), device, requires_grad)
+    bytes_ = size * dtype.itemsize
+    if shared:
+        with open(filename, "ab") as file:
+            if file.tell() < bytes_:
+                file.truncate(bytes_)
+    array = numpy.memmap(filename, numpy.dtype(dtype.name), "r+" if shared else "c", shape=(size,))
+    return _finish(sluice.from_numpy(array), device, requires_grad)
 
 
 # Tensor methods of torch and OneFlow that are functions of sluice.nn

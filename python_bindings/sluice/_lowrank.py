@@ -7,6 +7,7 @@ from typing import Any
 import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
+from sluice._creation import _finish
 
 
 def _check_floats(name: str, *tensors: Any) -> None:
@@ -90,7 +91,7 @@ def geqrf(input: Tensor, *, out: Any = None) -> Any:
     result = _GeqrfResult(A, tau)
     if out is not None:
         for target, value in zip(out, result):
-            sluice._creation._finish(value, None, False, target)
+            _finish(value, None, False, target)
         return out
     return result
 
@@ -128,7 +129,7 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
         v = fn.where(below == k, 1.0, fn.where(below > k, input[..., :, k], 0.0)).to(C.dtype)
         C = _reflect(C, v, tau[..., k])
     C = C if left else C.mT
-    return C if out is None else sluice._creation._finish(C, None, False, out)
+    return C if out is None else _finish(C, None, False, out)
 
 
 # A few eigenvalues

@@ -193,6 +193,48 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
     return self
 
 
+def _lazily(name: str) -> Any:
+    """A method that is the function of its name, imported when it is first called."""
+
+    def method(self, *args, **options):
+        return getattr(sluice, name)(self, *args, **options)
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"sluice.{name}(self, ...); torch.Tensor.{name}."
+    return method
+
+
+for _name in ("as_strided_scatter", "eig", "geqrf", "histogram", "lstsq", "lu", "ormqr", "solve", "symeig"):
+    setattr(Tensor, _name, _lazily(_name))
+
+
+@method
+def i0_(self):
+    """i0(self), written into it. torch.Tensor.i0_."""
+    if not self.dtype.is_floating_point:
+        raise _C.RuntimeError(f"i0_: result type {_C.get_default_dtype()} can't be cast to the desired output type {self.dtype}")
+    self._update(_C.fn.i0)
+    return self
+
+
+@method
+def to_dense(self, dtype=None, *, masked_grad=None):
+    """Itself: all tensors are dense. torch.Tensor.to_dense."""
+    return self if dtype is None else self.to(dtype)
+
+
+@method
+def resize_as(self, tensor):
+    """A view of as many elements in another's shape, by its older name. torch.Tensor.resize_as."""
+    import warnings
+
+    warnings.warn("non-inplace resize_as is deprecated", stacklevel=2)
+    if self.numel() != tensor.numel():
+        raise _C.RuntimeError(f"resize_as: requested resize to {tensor._shape} ({tensor.numel()} elements in total), but the given tensor "
+                              f"has a size of {self._shape} ({self.numel()} elements); the number must be kept")
+    return self.view(tensor._shape)
+
+
 def _asks(name: str) -> Any:
     def asks(input, *args):
         return getattr(input, name)(*args)

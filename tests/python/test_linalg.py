@@ -547,9 +547,8 @@ def test_what_does_not_fit():
 
 
 def test_names_that_are_missing_say_what_to_use():
-    for module, name, use in ((sl.linalg, "ldl_factor", "lu_factor"), (sl.special, "chebyshev_polynomial_t", "numpy.polynomial")):
-        with pytest.raises(AttributeError, match=f"has no {name}.*use .*{use}"):
-            getattr(module, name)
+    with pytest.raises(AttributeError, match="has no ldl_factor.*use .*lu_factor"):
+        sl.linalg.ldl_factor  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         sl.linalg.nothing  # noqa: B018
 

@@ -4,10 +4,9 @@ gradients of few bits from vanishing."""
 from typing import Any
 
 from sluice.amp import lists as lists
-from sluice.amp.autocast_mode import autocast as autocast, is_autocast_available as is_autocast_available
+from sluice.amp.autocast_mode import (
+    autocast as autocast, autocast_decorator as autocast_decorator, is_autocast_available as is_autocast_available)
 from sluice.amp.grad_scaler import GradScaler as GradScaler, StaticGradScaler as StaticGradScaler
-
-autocast_decorator = autocast
 
 
 def __getattr__(name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import warnings
 from typing import Any, Callable, TypeVar
 
@@ -13,6 +14,25 @@ from sluice.amp import lists as _lists  # noqa: F401  makes the policies
 _F = TypeVar("_F", bound=Callable[..., Any])
 _dtypes = {"cpu": _C.bfloat16, "cuda": _C.float16}
 _LOWER = (_C.bfloat16, _C.float16)
+
+
+class _Thread(threading.local):
+    """What this thread's regions are, beyond what the engine knows."""
+
+    depth = 0  # regions entered
+    set_apart = False  # beneath them is what set_autocast_enabled() has set
+    cache = True  # what regions do that are not told
+
+
+_thread = _Thread()
+
+
+def _no_cuda(kind: str) -> bool:
+    """Warns where a region of CUDA is asked for without it."""
+    if kind != "cuda" or cuda.is_available():
+        return False
+    warnings.warn("User provided device_type of 'cuda', but CUDA is not available. Disabling", UserWarning, stacklevel=3)
+    return True
 
 
 class autocast:
@@ -32,16 +52,17 @@ class autocast:
             warnings.warn(f"In {self.device} autocast, but the target dtype is not supported: {self.fast_dtype}; it is disabled. "
                           "Use bfloat16 or float16", UserWarning, stacklevel=2)
             enabled = False
-        if enabled and self.device == "cuda" and not cuda.is_available():
-            warnings.warn("User provided device_type of 'cuda', but CUDA is not available. Disabling", UserWarning, stacklevel=2)
+        if enabled and _no_cuda(self.device):
             enabled = False
         self._enabled, self._cache = bool(enabled), is_autocast_cache_enabled() if cache_enabled is None else bool(cache_enabled)
 
     def __enter__(self) -> autocast:
         _C.autocast_enter(self._enabled, self.fast_dtype if self._enabled else _C.bfloat16, self._cache)
+        _thread.depth += 1
         return self
 
     def __exit__(self, *exc: Any) -> None:
+        _thread.depth -= 1
         _C.autocast_exit()
 
     def __call__(self, function: _F) -> _F:
@@ -66,8 +87,61 @@ def is_autocast_enabled(device_type: Any = None) -> bool:
     return bool(_C.autocast_state()[0])
 
 
+def is_autocast_cpu_enabled() -> bool:
+    """is_autocast_enabled("cpu"), by its older name."""
+    return is_autocast_enabled("cpu")
+
+
+def _set(enabled: bool, dtype: Any, cache: bool) -> None:
+    """Changes the innermost region until it ends; outside of regions, what is beneath them."""
+    beneath = _thread.depth == 0
+    if not beneath or _thread.set_apart:
+        _C.autocast_exit()
+    if beneath:
+        _thread.set_apart = enabled
+    if not beneath or enabled:
+        _C.autocast_enter(enabled, dtype, cache)
+
+
+def set_autocast_enabled(*arguments: Any, **named: Any) -> None:
+    """set_autocast_enabled(device_type, enabled), or (enabled) for "cuda": as if a region began or ended here on this thread, with
+    the device's dtype; within a region, until that ends."""
+    if "enabled" in named:
+        arguments = (*arguments, named.pop("enabled"))
+    kind, enabled = arguments if len(arguments) == 2 else (named.pop("device_type", "cuda"), *arguments)
+    if named or not isinstance(enabled, bool) or not isinstance(kind, str):
+        raise TypeError("set_autocast_enabled(): got an invalid combination of arguments; must be (str device_type, bool enabled) or "
+                        "(bool enabled)")
+    kind = device(kind).type
+    if enabled and _no_cuda(kind):
+        return
+    _set(enabled, get_autocast_dtype(kind) if enabled else _C.bfloat16, is_autocast_cache_enabled())
+
+
+def set_autocast_cpu_enabled(enabled: bool) -> None:
+    """set_autocast_enabled("cpu", enabled), by its older name."""
+    set_autocast_enabled("cpu", enabled)
+
+
 def is_autocast_cache_enabled() -> bool:
-    return bool(_C.autocast_state()[2])
+    inside = _thread.depth or _thread.set_apart
+    return bool(_C.autocast_state()[2]) if inside else _thread.cache
+
+
+def set_autocast_cache_enabled(enabled: bool) -> None:
+    """Whether regions of this thread keep casts of weights where they are not told; within one, whether it does."""
+    if not isinstance(enabled, bool):
+        raise TypeError(f"set_autocast_cache_enabled(): enabled must be a bool (got {type(enabled).__name__})")
+    if _thread.depth == 0:
+        _thread.cache = enabled
+    if _thread.depth or _thread.set_apart:
+        on, dtype, _ = _C.autocast_state()
+        _set(on, dtype, enabled)
+
+
+def autocast_decorator(autocast_instance: autocast, func: _F) -> _F:
+    """`func`, run within a region; torch.amp.autocast_mode.autocast_decorator."""
+    return autocast_instance(func)
 
 
 def get_autocast_dtype(device_type: str) -> Any:

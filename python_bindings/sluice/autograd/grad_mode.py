@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from typing import Any
 
 from sluice import _C
@@ -80,6 +81,18 @@ class enable_grad(no_grad):
     _mode = True
 
 
+class _Inference(threading.local):
+    mode = False
+
+
+_inference = _Inference()
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether this thread is in inference_mode()."""
+    return _inference.mode
+
+
 class inference_mode(_GradMode):
     """no_grad where `mode` is true, enable_grad where it is false. What is made inside are ordinary tensors."""
 
@@ -87,6 +100,15 @@ class inference_mode(_GradMode):
         self = super().__new__(cls)
         self._mode = not mode
         return self(mode) if callable(mode) else self
+
+    def __enter__(self) -> Any:
+        self._inferring = [*getattr(self, "_inferring", ()), _inference.mode]
+        _inference.mode = not self._mode
+        return super().__enter__()
+
+    def __exit__(self, *exc: Any) -> None:
+        _inference.mode = self._inferring.pop()
+        super().__exit__(*exc)
 
 
 class set_grad_enabled(_GradMode):
@@ -112,3 +134,18 @@ class set_grad_enabled(_GradMode):
         made = _GradMode()
         made._mode = self._mode
         return made
+
+
+class set_multithreading_enabled:
+    """torch.autograd.set_multithreading_enabled(mode), a function and a context manager: means nothing here, where the backward pass
+    runs on the calling thread and its kernels on the threads of the engine."""
+
+    def __init__(self, mode: bool) -> None:
+        if not isinstance(mode, bool):
+            raise TypeError(f"set_multithreading_enabled(): mode must be a bool, not {type(mode).__name__}")
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exc: Any) -> None:
+        return None
