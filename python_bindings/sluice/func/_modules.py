@@ -1,4 +1,4 @@
-"""Modules as functions of their parameters: torch.func.stack_module_state."""
+"""Modules as functions of their parameters: torch.func.stack_module_state, replace_all_batch_norm_modules_."""
 
 from __future__ import annotations
 
@@ -27,3 +27,14 @@ def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Tensor], dict[s
         return found
 
     return stacked("named_parameters"), stacked("named_buffers")
+
+
+def replace_all_batch_norm_modules_(root: Any) -> Any:
+    """Takes their running statistics from the batch norms of a module, so that nothing is written in vmap; the module itself."""
+    from sluice.nn.modules.norm import _BatchNorm
+
+    for module in root.modules():
+        if isinstance(module, _BatchNorm):
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root

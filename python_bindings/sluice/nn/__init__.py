@@ -13,4 +13,10 @@ def __getattr__(name: str) -> object:
         import importlib
 
         return importlib.import_module("sluice.nn.parallel")
-    raise AttributeError(f"module 'sluice.nn' has no attribute '{name}'")
+    if name == "DataParallel":
+        from sluice.nn.parallel import DataParallel
+
+        return DataParallel
+    from sluice._left_out import missing
+
+    raise missing("sluice.nn", name)

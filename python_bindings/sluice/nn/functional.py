@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from sluice.nn._attention import multi_head_attention_forward as multi_head_attention_forward
+from sluice.nn._projections import grouped_mm as grouped_mm, linear_cross_entropy as linear_cross_entropy
 import sluice
 from sluice import _C
 from sluice._C import Tensor
 from sluice._C.functional import *  # noqa: F403
+from sluice._network_functions import conv_tbc as conv_tbc
 from sluice._C.functional import celu, elu, hardtanh, interpolate, leaky_relu, relu, selu, softmax
 
 
@@ -286,3 +288,9 @@ def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
 
 def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Tensor:
     return rrelu(input, lower, upper, training, inplace=True)
+
+
+def __getattr__(name: str) -> Any:
+    from sluice._left_out import missing
+
+    raise missing("sluice.nn.functional", name)

@@ -9,7 +9,7 @@ from sluice.nn.modules.adaptive import AdaptiveLogSoftmaxWithLoss as AdaptiveLog
 from sluice.nn.modules.attention import MultiheadAttention as MultiheadAttention
 from sluice.nn.modules.container import (
     ModuleDict as ModuleDict, ModuleList as ModuleList, ParameterDict as ParameterDict, ParameterList as ParameterList,
-    Sequential as Sequential)
+    Container as Container, Sequential as Sequential)
 from sluice.nn.modules.conv import (
     Conv1d as Conv1d, Conv2d as Conv2d, Conv3d as Conv3d, ConvTranspose1d as ConvTranspose1d,
     ConvTranspose2d as ConvTranspose2d, ConvTranspose3d as ConvTranspose3d)
@@ -30,14 +30,14 @@ from sluice.nn.modules.loss import (
     BCELoss as BCELoss, BCEWithLogitsLoss as BCEWithLogitsLoss, CTCLoss as CTCLoss,
     CosineEmbeddingLoss as CosineEmbeddingLoss, CrossEntropyLoss as CrossEntropyLoss, GaussianNLLLoss as GaussianNLLLoss,
     HingeEmbeddingLoss as HingeEmbeddingLoss, HuberLoss as HuberLoss, KLDivLoss as KLDivLoss, L1Loss as L1Loss,
-    MSELoss as MSELoss, MarginRankingLoss as MarginRankingLoss, MultiLabelMarginLoss as MultiLabelMarginLoss,
+    MSELoss as MSELoss, NLLLoss2d as NLLLoss2d, MarginRankingLoss as MarginRankingLoss, MultiLabelMarginLoss as MultiLabelMarginLoss,
     MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss, MultiMarginLoss as MultiMarginLoss, NLLLoss as NLLLoss,
     PoissonNLLLoss as PoissonNLLLoss, SmoothL1Loss as SmoothL1Loss, SoftMarginLoss as SoftMarginLoss,
     TripletMarginLoss as TripletMarginLoss, TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss)
 from sluice.nn.modules.module import Module as Module
 from sluice.nn.modules.norm import (
     BatchNorm1d as BatchNorm1d, BatchNorm2d as BatchNorm2d, BatchNorm3d as BatchNorm3d,
-    GroupNorm as GroupNorm, InstanceNorm1d as InstanceNorm1d, InstanceNorm2d as InstanceNorm2d,
+    CrossMapLRN2d as CrossMapLRN2d, GroupNorm as GroupNorm, InstanceNorm1d as InstanceNorm1d, InstanceNorm2d as InstanceNorm2d,
     InstanceNorm3d as InstanceNorm3d, LayerNorm as LayerNorm, LocalResponseNorm as LocalResponseNorm,
     RMSLayerNorm as RMSLayerNorm, RMSNorm as RMSNorm, SyncBatchNorm as SyncBatchNorm)
 from sluice.nn.modules.padding import (
@@ -53,6 +53,8 @@ from sluice.nn.modules.pooling import (
     FractionalMaxPool3d as FractionalMaxPool3d, LPPool1d as LPPool1d, LPPool2d as LPPool2d, LPPool3d as LPPool3d,
     MaxPool1d as MaxPool1d, MaxPool2d as MaxPool2d, MaxPool3d as MaxPool3d, MaxUnpool1d as MaxUnpool1d,
     MaxUnpool2d as MaxUnpool2d, MaxUnpool3d as MaxUnpool3d)
+from sluice.nn.modules.projection_loss import (
+    LinearCrossEntropyLoss as LinearCrossEntropyLoss, LinearCrossEntropyOptions as LinearCrossEntropyOptions)
 from sluice.nn.modules.rnn import (
     GRU as GRU, LSTM as LSTM, RNN as RNN, GRUCell as GRUCell, LSTMCell as LSTMCell, RNNBase as RNNBase, RNNCell as RNNCell,
     RNNCellBase as RNNCellBase)

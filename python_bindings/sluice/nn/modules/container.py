@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from itertools import chain
@@ -10,6 +11,17 @@ from typing import Any
 from sluice.nn.modules._entries import Indexed, pairs_of
 from sluice.nn.modules.module import Module
 from sluice.nn.modules.parameter_containers import ParameterDict as ParameterDict, ParameterList as ParameterList
+
+
+class Container(Module):
+    """A module of the modules given by name; an older form of Module."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__()
+        warnings.warn("`nn.Container` is deprecated. All of its functionality is now implemented in `nn.Module`. Subclass that instead.",
+                      FutureWarning, stacklevel=2)
+        for name, module in kwargs.items():
+            self.add_module(name, module)
 
 
 class _Listed(Indexed, Module):

@@ -112,6 +112,14 @@ class NLLLoss(_WeightedLoss):
         return F.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
+class NLLLoss2d(NLLLoss):
+    """NLLLoss, by its older name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn("`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead", FutureWarning, stacklevel=2)
+        super().__init__(*args, **kwargs)
+
+
 class CrossEntropyLoss(_WeightedLoss):
     """log_softmax and negative log likelihood of logits (N, C, ...) at classes (N, ...), or class probabilities."""
 

@@ -234,6 +234,29 @@ class LocalResponseNorm(Module):
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
+class CrossMapLRN2d(Module):
+    """LocalResponseNorm as Lua's Torch had it: windows have 2 * ((size - 1) // 2) + 1 channels, and their sums are divided by size.
+
+    As in torch, the first channel stays in the sum of all windows that come after its own; the gradient here knows of it.
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input: Any) -> Tensor:
+        if input.dim() != 4:
+            raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
+        half = (self.size - 1) // 2
+        squares = input.square()
+        sums = F.pad(squares, (0, 0, 0, 0, half, half)).unfold(1, 2 * half + 1, 1).sum(-1)
+        sums = sluice.cat([sums[:, :half + 1], sums[:, half + 1:] + squares[:, :1]], 1)
+        return input * (self.k + self.alpha / self.size * sums) ** -self.beta
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
 class GroupNorm(Module):
     """Normalises over groups of channels and all positions."""
 

@@ -22,7 +22,9 @@ def __getattr__(name: str) -> Any:
     places = {"rnn": None, "parametrize": None, "parametrizations": None, "prune": None, "stateless": None, "fusion": None,
               "weight_norm": "_weight_norm", "remove_weight_norm": "_weight_norm", "spectral_norm": "_spectral_norm",
               "remove_spectral_norm": "_spectral_norm", "skip_init": "init", "init": None, "fuse_conv_bn_eval": "fusion",
-              "fuse_conv_bn_weights": "fusion", "fuse_linear_bn_eval": "fusion", "fuse_linear_bn_weights": "fusion"}
+              "fuse_conv_bn_weights": "fusion", "fuse_linear_bn_eval": "fusion", "fuse_linear_bn_weights": "fusion",
+              "memory_format": None, "convert_conv2d_weight_memory_format": "memory_format",
+              "convert_conv3d_weight_memory_format": "memory_format"}
     if name not in places:
         raise AttributeError(f"module 'sluice.nn.utils' has no attribute '{name}'")
     place = places[name]
