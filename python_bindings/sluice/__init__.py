@@ -61,7 +61,7 @@ contiguous, expand, view = Tensor.contiguous, Tensor.expand, Tensor.view  # OneF
 
 # Imported when they are first used.
 _MODULES = {"amp", "backends", "compiler", "cuda", "distributed", "distributions", "errors", "func", "info", "jit", "linalg",
-            "mock_torch", "multiprocessing", "nn", "optim", "return_types", "serialization", "special", "testing", "utils",
+            "mock_torch", "multiprocessing", "nn", "optim", "profiler", "return_types", "serialization", "special", "testing", "utils",
             "version"}
 _LAZY_NAMES = {"load_graph": "sluice._bundle", "save": "sluice.serialization", "load": "sluice.serialization"}
 _LAZY_NAMES.update({name: "sluice._host_function" for name in ("extent", "host_function")})

@@ -21,6 +21,10 @@ __all__ = ["Function", "Variable", "anomaly_mode", "backward", "detect_anomaly",
 
 
 def __getattr__(name: str) -> Any:
+    if name == "profiler":
+        import importlib
+
+        return importlib.import_module("sluice.autograd.profiler")
     if name == "forward_ad":
         raise AttributeError("module 'sluice.autograd' has no 'forward_ad': gradients run backward; use sluice.func.jvp")
     raise AttributeError(f"module 'sluice.autograd' has no attribute '{name}'")
