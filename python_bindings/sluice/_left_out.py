@@ -40,6 +40,9 @@ LEFT_OUT = [
             r"get_file_path|enforce_grad_layout|argument_validation|runtime_validation|DFIterDataPipe|DataChunk|NestedIOFunction|"
             r"debug_unwrap|check_backward_validity|detach_variable|get_device_states|noop_context_fn|const_data_ptr|"
             r"invert_permutation)"),
+    LeftOut("dispatch keys, Triton kernels and sizes that only a fake could know", "use sluice.library.custom_op and register_kernel; a "
+            "result with fewer rows than there is room for is a sluice.host_function with a sluice.Dim",
+            r"^(triton_op|wrap_triton|fallthrough_kernel|get_kernel|register_torch_dispatch|get_ctx)$"),
     LeftOut("switches of torch's process", "they have no meaning here",
             r"(warn_always|deterministic_debug|anomaly_(check|enabled)|flush_denormal|interop_threads|"
             r"autocast_(decrement|increment))"),

@@ -52,7 +52,7 @@ SECTIONS = [("torch", _function), ("torch.Tensor", _member), ("torch.nn", _class
             ("torch.nn.init", _function), ("torch.nn.utils", _any), ("torch.nn.utils.rnn", _any), ("torch.optim", _class),
             ("torch.optim.lr_scheduler", _class), ("torch.autograd", _any), ("torch.autograd.functional", _function),
             ("torch.func", _function), ("torch.linalg", _function), ("torch.fft", _function), ("torch.special", _function),
-            ("torch.distributions", _class), ("torch.utils.data", _any), ("torch.utils.checkpoint", _function)]
+            ("torch.distributions", _class), ("torch.library", _any), ("torch.utils.data", _any), ("torch.utils.checkpoint", _function)]
 
 
 def _resolve(name: str) -> Any:
