@@ -1,5 +1,6 @@
 # make demo   train the digits net, write out/digits/, check it in C++, on two devices and on two ranks
 # make test   C++ and Python tests          make bench [ONLY=prefix]   benchmarks against the peers
+# make wheel  a wheel in dist/, to install anywhere     . ./activate   use the build in this shell
 # make check  everything a change must pass  make deps [DRY_RUN=1]      install (or print) what is needed
 # make test-long  the soak tests in full      make fuzz [SECONDS_EACH=60] coverage-guided fuzzing of every input format
 # make asan, make tsan  the C++ tests under sanitizers   make build-times  where the time of the last builds went
@@ -10,7 +11,7 @@ PYTHON := .venv/bin/python
 export PYTHONPATH := $(CURDIR)/$(BUILD)/python
 export SLUICE_BUILD := $(CURDIR)/$(BUILD)
 
-.PHONY: all deps build build-times demo test test-long fuzz bench check asan tsan format clean help
+.PHONY: all deps build build-times demo wheel test test-long fuzz bench check asan tsan format clean help
 all: build
 
 help:
@@ -30,6 +31,10 @@ demo:
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target sluice_python plan-viz cpp_runner
 	$(PYTHON) examples/train_digits.py
 	$(PYTHON) -m sluice.distributed.launch --nproc_per_node 2 examples/distributed_digits.py
+
+# CC and CXX as the other builds call them, so that the compiler cache knows the objects.
+wheel: deps
+	CC=cc CXX=c++ $(PYTHON) -m pip wheel . --no-build-isolation --no-deps -w dist
 
 test: build
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)

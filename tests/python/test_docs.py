@@ -1,9 +1,11 @@
-"""Every code block of README and docs runs."""
+"""Every code block of README and docs runs; links lead somewhere; pages stay short."""
 
+import os
 import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -12,10 +14,14 @@ from sluice._tools import find_tool
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+OWN_TEST = {"getting-started.md"}  # runs as a whole in tests/packaging
+LINKING = [*PAGES, ROOT / "examples/README.md", *sorted((ROOT / "docs/adr").glob("*.md"))]
 
 
 def blocks(language):
     for page in PAGES:
+        if page.name in OWN_TEST:
+            continue
         for i, text in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)):
             yield pytest.param(text, id=f"{page.name}-{i}")
 
@@ -57,22 +63,104 @@ def test_plans_of_the_docs_are_verified(tmp_path):
 def commands():
     for param in blocks("sh"):
         for i, line in enumerate(param.values[0].splitlines()):
-            yield pytest.param(line.split("#")[0].strip(), id=f"{param.id}-{i}")
+            yield pytest.param(line.split(" #")[0].strip(), id=f"{param.id}-{i}")
+
+
+def in_build():
+    """The environment after `. ./activate`."""
+    folders = [str(pathlib.Path(find_tool("plan-viz")).parent), str(pathlib.Path(sys.executable).parent)]
+    path = os.pathsep.join([os.path.dirname(os.path.dirname(sl.__file__)), *sys.path])
+    return {**os.environ, "PATH": os.pathsep.join([*folders, os.environ["PATH"]]), "PYTHONPATH": path}
 
 
 @pytest.mark.parametrize("line", list(commands()))
 def test_shell_line_runs(line, bundle, tmp_path):
     words = line.split()
-    if words[0] == "make":  # the target is there; running it is what a person does
+    program = pathlib.Path(words[0]).name
+    if program == "make":  # the target is there; running it is what a person does
         target = re.compile(rf"^[\w ]*\b{words[1]}\b[\w ]*:", re.M)
         assert target.search((ROOT / "Makefile").read_text())
-    elif pathlib.Path(words[0]).name in ("plan-viz", "sluice-info"):
-        arguments = [str(bundle) if w == "out/digits/bundle" else w for w in words[1:]]
-        done = subprocess.run([find_tool(pathlib.Path(words[0]).name), *arguments], capture_output=True, text=True, cwd=tmp_path)
+    elif program in ("plan-viz", "sluice-info", "sluice-compile", "python") and "examples/" not in line:
+        command = line.replace("out/digits/bundle", str(bundle))
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=in_build())
         assert done.returncode == 0, done.stderr
+    elif line == ". ./activate":  # has a test of its own
+        assert (ROOT / "activate").exists()
+    elif program == "pip":  # of what `make wheel` makes; tests/packaging/test_wheel.py installs it
+        assert line == "pip install dist/sluice-*.whl" and "-w dist" in (ROOT / "Makefile").read_text()
     else:  # a program of the tree with options
-        program = next(w for w in words if "=" not in w and not w.startswith(".venv"))
-        assert (ROOT / program).exists() or program.startswith("build/release/tests/"), line
+        path = next(w for w in words if "=" not in w and w != "python")
+        assert (ROOT / path).exists() or path.startswith("build/release/tests/"), line
+
+
+SHELLS = [pytest.param(shell, marks=pytest.mark.skipif(shutil.which(shell) is None, reason=f"{shell} is not installed"))
+          for shell in ("bash", "zsh")]
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A source tree with this build, in a folder whose name has a space."""
+    tree = tmp_path / "a tree"
+    (tree / "build").mkdir(parents=True)
+    (tree / "build/release").mkdir()
+    (tree / "build/release/python").symlink_to(pathlib.Path(sl.__file__).parents[1])
+    (tree / "build/release/tools").symlink_to(pathlib.Path(find_tool("plan-viz")).parent)
+    (tree / ".venv").mkdir()
+    (tree / ".venv/bin").symlink_to(pathlib.Path(sys.executable).parent)
+    shutil.copy(ROOT / "activate", tree / "activate")
+    return tree
+
+
+def in_shell(shell, command, cwd, **env):
+    bare = {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/"), **env}
+    return subprocess.run([shutil.which(shell), "-c", command], capture_output=True, text=True, cwd=cwd, env=bare)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_activate_makes_the_build_usable(shell, tree):
+    use = "python -c 'import sluice; print(sluice.ones(2).sum().item())' && plan-viz --help && sluice-info && sluice-compile --help"
+    for command, cwd in ((f". ./activate && {use}", tree), (f". '{tree}/activate' && {use}", "/")):
+        done = in_shell(shell, command, cwd)
+        assert done.returncode == 0 and not done.stderr, done.stderr
+        assert done.stdout.startswith("2.0\n") and "plan_schema" in done.stdout and "--to" in done.stdout
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_activate_keeps_what_is_set_and_may_be_repeated(shell, tree):
+    once = in_shell(shell, '. ./activate; echo "$PATH|$PYTHONPATH"', tree, PYTHONPATH="/mine")
+    twice = in_shell(shell, '. ./activate; . ./activate; echo "$PATH|$PYTHONPATH"', tree, PYTHONPATH="/mine")
+    assert once.stdout == twice.stdout and ":/usr/bin:/bin|" in once.stdout and once.stdout.endswith(":/mine\n")
+    strict = in_shell(shell, "set -u; . ./activate", tree)
+    assert strict.returncode == 0 and not strict.stderr
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_activate_without_a_build_says_what_to_do(shell, tree):
+    done = in_shell(shell, '. ./activate; echo "$? $PATH"', tree, PRESET="nosuch")
+    assert "run 'make build' first" in done.stderr and done.stdout == "1 /usr/bin:/bin\n"
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
+    titles = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", re.sub(r"\[(.*?)\]\(.*?\)", r"\1", t)).strip().lower().replace(" ", "-") for t in titles}
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), f"{page.name}: {link}"
+        assert not anchor or anchor in anchors(target), f"{page.name}: {link}: no such heading"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_are_short(page):
+    assert page.name == "features.md" or len(page.read_text().splitlines()) <= 250  # features.md is a table
 
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="graphviz is not installed")
