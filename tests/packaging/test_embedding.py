@@ -1,4 +1,4 @@
-"""docs/embedding.md: its commands, projects, programs and libraries, as they stand there."""
+"""docs/embedding.md and docs/custom-ops.md: their commands, projects, programs and libraries, as they stand there."""
 
 import os
 import pathlib
@@ -12,11 +12,11 @@ import sluice as sl
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", ROOT / "build/release"))
-PAGE = (ROOT / "docs/embedding.md").read_text()
+PAGES = [(ROOT / "docs" / page).read_text() for page in ("embedding.md", "custom-ops.md")]
 
 
 def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.S | re.M)
+    return [text for page in PAGES for text in re.findall(rf"^```{language}\n(.*?)^```", page, re.S | re.M)]
 
 
 def run(*command, **kwargs):
@@ -73,6 +73,20 @@ def test_services_run(program, project, bundle):
 def test_own_op_in_python(project):
     source = blocks("py")[0].replace("my_ops.so", str(project / "my_ops.so"))
     assert run(sys.executable, "-c", source) == "[-2.0, 0.5, 2.0] [0.0, 1.0, 0.0]\n"
+
+
+def test_own_op_passes_the_generated_tests_and_a_wrong_one_does_not(project):
+    words = blocks("bash")[1].replace("build/release", str(BUILD)).split()
+    command = [w.replace("my_ops.so", str(project / "my_ops.so")) for w in words]
+    assert "Gradient" in run(*command)
+    right = next(text for text in blocks("cpp") if "ClampKernel" in text)
+    wrong = right.replace("{same, r.grad_outputs[0], ops", "{same, r.inputs[0], ops")
+    assert wrong != right
+    (project / "wrong.cpp").write_text(wrong)
+    run("g++", "-std=c++20", "-shared", "-fPIC", f"-I{ROOT / 'include'}", project / "wrong.cpp", "-o", project / "wrong.so")
+    command[1] = f"SLUICE_TEST_EXTENSION={project / 'wrong.so'}"
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode != 0 and "Gradient" in done.stdout.partition("listed below")[2], done.stdout[-3000:]
 
 
 def test_compiles_without_python(project, tmp_path):

@@ -184,3 +184,22 @@ def test_host_functions_of_one_name_do_not_mix_between_threads():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("build", [lambda x: x, lambda x: x if x.is_contiguous() else -x], ids=["plain", "of strides"])
+def test_a_dropped_graph_ends_at_once(build):
+    """Later, garbage may be collected in the thread of its own host function, which cannot wait for itself."""
+    class Dropped(nn.Graph):
+        def build(self, x):
+            return sl.host_function(lambda array: array * 2, build(x), out=((4,), sl.float32))
+
+    graph = Dropped()
+    assert graph(sl.ones(4)).tolist() == [2] * 4
+    alive = weakref.ref(graph)
+    gc.collect()
+    gc.disable()
+    try:
+        del graph
+        assert alive() is None
+    finally:
+        gc.enable()

@@ -1,5 +1,6 @@
 """sluice.library: ops written in Python; torch.library is the oracle."""
 
+import gc
 import itertools
 import re
 from typing import List, Optional, Sequence, Tuple, Union
@@ -309,6 +310,21 @@ def test_an_op_in_a_saved_graph(tmp_path):
         sl.load_graph(tmp_path / "g")(x)
     loaded = sl.load_graph(tmp_path / "g", functions={"testlib.saved": lambda a: a ** 3})
     assert loaded(x).tolist() == [0, 1, 8]
+
+
+def test_a_graph_that_is_dropped_gives_its_results():
+    """Nothing but the call keeps it: collected in the thread of its own host function, it could not wait for that."""
+    @custom_op(name(), mutates_args=())
+    def collects(x: sl.Tensor) -> sl.Tensor:
+        gc.collect()
+        return x * 2
+
+    collects.register_fake(lambda x: sl.empty_like(x))
+    collects.register_autograd(lambda ctx, grad: grad * 2)
+    for _ in range(3):
+        y = run_in_graph(lambda x: collects(x) + 1, sl.ones(3))
+        z = run_in_graph(lambda x: sl.autograd.grad(collects(x).sum(), x)[0], sl.ones(3, requires_grad=True))
+        assert y.tolist() == [3, 3, 3] and z.tolist() == [2, 2, 2]
 
 
 # Errors

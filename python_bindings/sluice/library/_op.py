@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Callable, Optional
 
 from sluice import _C
@@ -14,19 +15,35 @@ from sluice.library._schema import Schema
 _AS_NUMPY = {_C.bfloat16: _C.float32}  # dtypes that NumPy lacks, and those that hold them exactly
 
 
+_TENSOR = object()  # where one stands in the arguments of a call
+
+
+def _place(value: Any) -> Any:
+    return _TENSOR if isinstance(value, Tensor) else value
+
+
 class Operands:
     """The arguments of a call, apart from their tensors, which stand in a list."""
 
     def __init__(self, schema: Schema, values: list[Any]) -> None:
-        self.schema, self._values = schema, values
+        self.schema = schema
         self.tensors: list[Tensor] = []
         self.mutated: list[int] = []  # of `tensors`
+        self._values: list[Any] = []  # with _TENSOR in their places
         for argument, value in zip(schema.arguments, values):
             if argument.is_tensors:
                 found = [t for t in (value if isinstance(value, list) else [value]) if t is not None]
                 if argument.mutated:
                     self.mutated += range(len(self.tensors), len(self.tensors) + len(found))
                 self.tensors += found
+                value = [_place(v) for v in value] if isinstance(value, list) else _place(value)
+            self._values.append(value)
+
+    def without_tensors(self) -> Operands:
+        """For what outlives the call: a graph's host function must not keep the tensors of its trace."""
+        made = Operands(self.schema, [])
+        made._values, made.mutated = self._values, self.mutated
+        return made
 
     def nest(self, flat: Any) -> list[Any]:
         """The arguments with `flat` in place of the tensors; what is no tensor stays as it is."""
@@ -38,7 +55,7 @@ class Operands:
 
     def _nest(self, flat: Any, otherwise: Callable[[Any], Any]) -> list[Any]:
         def one(value: Any) -> Any:
-            return next(flat) if isinstance(value, Tensor) else otherwise(value)
+            return next(flat) if value is _TENSOR else otherwise(value)
 
         return [[one(v) for v in value] if isinstance(value, list) and argument.is_tensors else one(value)
                 for argument, value in zip(self.schema.arguments, self._values)]
@@ -230,7 +247,7 @@ def _in_graph(op: CustomOpDef, operands: Operands, tensors: Any) -> _Value:
     kernel, dtypes = op._kernels.get("cpu") or op._kernels.get(None), [t.dtype for t in tensors]
     if kernel is None:
         op._kernel([])  # says what there is
-    mutated = operands.mutated
+    mutated, alone = operands.mutated, operands.without_tensors()
     declared = [(tuple(t.shape), t.dtype) for t in [*(tensors[i] for i in mutated), *fake.tensors]]
     if not declared:
         raise _C.NotImplementedError(f"{op._qualname}: neither returns nor writes a tensor, so a graph would leave it out; "
@@ -244,7 +261,7 @@ def _in_graph(op: CustomOpDef, operands: Operands, tensors: Any) -> _Value:
             given = [sluice.from_numpy(a).to(d) for a, d in zip(arrays, dtypes)]
             for i in mutated:
                 given[i] = given[i].clone()  # an array of the graph is read-only
-            results = Results(op, operands.call(kernel, given))
+            results = Results(op, alone.call(kernel, given))
             check_aliases(op, results.tensors, given)
             made = [*(given[i] for i in mutated), *results.tensors]
             if len(made) != len(declared):
@@ -269,8 +286,6 @@ def _in_graph(op: CustomOpDef, operands: Operands, tensors: Any) -> _Value:
 
 def fake_results(op: CustomOpDef, operands: Operands, tensors: Any) -> Results:
     """What the op's fake returns for tensors of these types, in a graph that is thrown away: nothing is computed."""
-    from sluice.nn.graph.call import order_of
-
     if op._fake is None:
         raise _C.RuntimeError(f"There was no fake impl registered for {op}. A graph needs it, to know the results' shapes and "
                               f"dtypes. Please "
@@ -278,7 +293,8 @@ def fake_results(op: CustomOpDef, operands: Operands, tensors: Any) -> Results:
     before = trace_state.functions
     scope, trace_state.functions = _C.TraceScope(op._name, 1, []), {}
     try:
-        given = [scope.add_input(f"x{i}", t.dtype, list(t.shape), order_of(t)) for i, t in enumerate(tensors)]
+        # Contiguous, whatever they are: to ask for strides would make the graph depend on those of its inputs.
+        given = [scope.add_input(f"x{i}", t.dtype, list(t.shape)) for i, t in enumerate(tensors)]
         return Results(op, operands.call(op._fake, given))
     finally:
         trace_state.functions = before
@@ -329,7 +345,8 @@ class _Recorded(Function):
             extra = {"keyword_only_inputs": keywords} if op._schema.has_kw_only else {}
             op._setup_context(ctx=ctx, inputs=tuple(v for a, v in inputs if not a.kw_only), output=made.value, **extra)
             ctx.needs_input_grad = needs
-        ctx._operands, ctx._results, ctx._needs = operands, made.results, _needs(operands, ctx.needs_input_grad)
+        made.results.tensors = []  # of which the tape must not have its own
+        ctx._operands, ctx._results, ctx._needs = operands.without_tensors(), made.results, _needs(operands, ctx.needs_input_grad)
         return tuple(made.tensors)
 
     @classmethod
@@ -351,7 +368,7 @@ class _Recorded(Function):
                                f"without")
         found += [None] * (len(op._schema.arguments) - len(found))
         flat: list[Any] = []
-        for argument, place, grad in zip(op._schema.arguments, operands.nest_alone(range(len(operands.tensors)), None), found):
+        for argument, place, grad in zip(op._schema.arguments, operands.nest_alone(itertools.count(), None), found):
             if isinstance(place, list):
                 grads_of = [None] * len(place) if grad is None else grad
                 if not isinstance(grads_of, (tuple, list)) or len(grads_of) != len(place):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from typing import Any
 
@@ -23,7 +24,8 @@ class ShapeCache(Plans):
 
     def __init__(self, graph: Any, size: int, shared: bool) -> None:
         super().__init__(graph.name)
-        self._graph, self._size, self._shared = graph, size, shared
+        # Not a cycle: a graph that is dropped ends at once, and not when some thread collects garbage, maybe one of its own.
+        self._graph, self._size, self._shared = weakref.proxy(graph), size, shared
         self._blocks = Blocks(graph.config.arenas) if shared else None
         self._lock = threading.Lock()
         self._members: OrderedDict[Any, _Member] = OrderedDict()
