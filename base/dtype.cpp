@@ -21,7 +21,9 @@ constexpr std::array<Info, kNumDTypes> kInfo = {{{"bool", 1},
                                                  {"float16", 2},
                                                  {"bfloat16", 2},
                                                  {"float32", 4},
-                                                 {"float64", 8}}};
+                                                 {"float64", 8},
+                                                 {"complex64", 8},
+                                                 {"complex128", 16}}};
 
 }  // namespace
 
@@ -36,13 +38,16 @@ DType parse_dtype(std::string_view name) {
   fail(ErrorKind::kValue, "dtype: unknown name: '{}'; must be one of {}", name, known);
 }
 
-bool is_floating(DType d) { return d >= DType::kFloat16; }
+bool is_floating(DType d) { return d >= DType::kFloat16 && d <= DType::kFloat64; }
+bool is_complex(DType d) { return d >= DType::kComplex64; }
+bool is_differentiable(DType d) { return d >= DType::kFloat16; }
 bool is_integral(DType d) { return d > DType::kBool && d < DType::kFloat16; }
 
 DType promote(DType a, DType b) {
   if (a == b) return a;
   if (a > b) std::swap(a, b);
   if (a == DType::kBool) return b;
+  if (is_complex(b)) return a == DType::kFloat64 ? DType::kComplex128 : b;
   if (is_floating(b)) {
     const bool two_halves = a == DType::kFloat16 && b == DType::kBFloat16;
     return two_halves ? DType::kFloat32 : b;
@@ -50,6 +55,16 @@ DType promote(DType a, DType b) {
   // Integers of one sign rule: uint8 with int8 needs int16, otherwise the wider wins.
   if (a == DType::kUInt8 && b == DType::kInt8) return DType::kInt16;
   return b;
+}
+
+DType to_complex(DType d) {
+  if (d == DType::kFloat64) return DType::kComplex128;
+  return is_floating(d) ? DType::kComplex64 : d;
+}
+
+DType to_real(DType d) {
+  if (d == DType::kComplex64) return DType::kFloat32;
+  return d == DType::kComplex128 ? DType::kFloat64 : d;
 }
 
 float to_float(BFloat16 v) { return std::bit_cast<float>(uint32_t{v.bits} << 16); }

@@ -24,6 +24,11 @@ constexpr ScalarError kNone = ScalarError::kNone, kDivisionByZero = ScalarError:
 #define TEST2(NAME, ...) {#NAME, "", 2, #__VA_ARGS__, #__VA_ARGS__, true, kLight, kNone, nullptr},
 #define VARIANT1(NAME, MODE, WEIGHT, ...) {#NAME, #MODE, 1, #__VA_ARGS__, nullptr, false, WEIGHT, kNone, nullptr},
 #define VARIANT2(NAME, MODE, WEIGHT, ...) {#NAME, #MODE, 2, #__VA_ARGS__, nullptr, false, WEIGHT, kNone, nullptr},
+#define COMPLEX1(NAME, WEIGHT, ...)
+#define COMPLEX2(NAME, WEIGHT, ...)
+#define COMPLEX_TEST1(NAME, ...)
+#define COMPLEX_TEST2(NAME, ...)
+#define REAL_OF1(NAME, WEIGHT, ...)
 constexpr ScalarOp kOps[] = {
 #include "base/scalar/unary.inc"
 //
@@ -36,6 +41,35 @@ constexpr ScalarOp kOps[] = {
 #include "base/scalar/special.inc"
 };
 #include "base/scalar/undefine.inc"
+
+#define UNARY(NAME)
+#define BINARY(NAME)
+#include "base/scalar/names.inc"
+#undef COMPLEX1
+#undef COMPLEX2
+#undef COMPLEX_TEST1
+#undef COMPLEX_TEST2
+#undef REAL_OF1
+#define COMPLEX_FORM(NAME, INPUTS, BOOL, WEIGHT, REAL, ...) \
+  {#NAME, kComplexMode, INPUTS, #__VA_ARGS__, nullptr, BOOL, WEIGHT, kNone, nullptr, REAL},
+#define COMPLEX1(NAME, WEIGHT, ...) COMPLEX_FORM(NAME, 1, false, WEIGHT, false, __VA_ARGS__)
+#define COMPLEX2(NAME, WEIGHT, ...) COMPLEX_FORM(NAME, 2, false, WEIGHT, false, __VA_ARGS__)
+#define COMPLEX_TEST1(NAME, ...) COMPLEX_FORM(NAME, 1, true, kLight, false, __VA_ARGS__)
+#define COMPLEX_TEST2(NAME, ...) COMPLEX_FORM(NAME, 2, true, kLight, false, __VA_ARGS__)
+#define REAL_OF1(NAME, WEIGHT, ...) COMPLEX_FORM(NAME, 1, false, WEIGHT, true, __VA_ARGS__)
+constexpr ScalarOp kComplexOps[] = {
+#include "base/scalar/unary.inc"
+//
+#include "base/scalar/binary.inc"
+//
+#include "base/scalar/comparison.inc"
+//
+#include "base/scalar/activation.inc"
+//
+#include "base/scalar/special.inc"
+};
+#include "base/scalar/undefine.inc"
+#undef COMPLEX_FORM
 
 #define FUNCTION(NAME, PARAMETERS, ...) {#NAME, #PARAMETERS, #__VA_ARGS__, true},
 #define INTEGER_FUNCTION(NAME, PARAMETERS, ...) {#NAME, #PARAMETERS, #__VA_ARGS__, false},
@@ -82,6 +116,12 @@ const ScalarOp* find_scalar_op(std::string_view name, const NamedAttrs& attrs) {
   const auto mode = std::find_if(attrs.begin(), attrs.end(),
                                  [](const auto& attr) { return std::holds_alternative<std::string>(attr.second); });
   return find_scalar_op(name, mode == attrs.end() ? std::string_view() : std::get<std::string>(mode->second));
+}
+
+const ScalarOp* find_complex_op(std::string_view name) {
+  const auto op = std::find_if(std::begin(kComplexOps), std::end(kComplexOps),
+                               [&](const ScalarOp& form) { return name == form.name; });
+  return op == std::end(kComplexOps) ? nullptr : &*op;
 }
 
 std::vector<const ScalarFunction*> scalar_functions_of(std::string_view text) {

@@ -17,23 +17,30 @@ std::string scalar_error_text(std::string_view op, ScalarError error);
 // The expressions are C++ in `a`, `b` of type T (base/scalar/README.md).
 struct ScalarOp {
   const char* name;
-  const char* mode;  // the value of the op's string attribute that this form is for; "": any other
+  // The value of the op's string attribute that this form is for; "": any other. kComplexMode: of complex
+  // operands, whose expression `floating` is then.
+  const char* mode;
   int inputs;
   const char* floating;  // null: not defined for floats
   const char* integer;   // null: not defined for integers
-  bool gives_bool;       // otherwise the operands' type
+  bool gives_bool;       // otherwise the operands' type, or, with gives_real, that of their parts
   bool heavy;            // tens of operations
   ScalarError error;     // what integers raise for which `bad` holds
   const char* bad;       // null: nothing
+  bool gives_real = false;
 };
+inline constexpr const char* kComplexMode = "complex";
 
-std::span<const ScalarOp> scalar_ops();
+std::span<const ScalarOp> scalar_ops();  // without the forms for complex operands
 // The form of an op for a mode, else the one for any. Null: `name` is none of these.
 const ScalarOp* find_scalar_op(std::string_view name, std::string_view mode = "");
 // The mode is that of the string attribute, where there is one.
 const ScalarOp* find_scalar_op(std::string_view name, const NamedAttrs& attrs);
 
 inline constexpr int kMostFusedInputs = 12;  // of a chain of ops that the compiler makes (op "fused")
+
+// The form of an op for complex operands. Null: it has none.
+const ScalarOp* find_complex_op(std::string_view name);
 
 // A function that expressions call, as the parts of its text.
 struct ScalarFunction {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 
@@ -23,6 +24,7 @@ DType Operand::own_dtype() const {
     case Kind::kFloat: return default_dtype();
     case Kind::kInt: return DType::kInt64;
     case Kind::kBool: return DType::kBool;
+    case Kind::kComplex: return to_complex(default_dtype());
   }
   return DType::kFloat32;
 }
@@ -30,15 +32,17 @@ DType Operand::own_dtype() const {
 DType Operand::dtype_with(DType other) const {
   switch (kind_) {
     case Kind::kTensor: return promote(value_.dtype(), other);
-    case Kind::kFloat: return is_floating(other) ? other : default_dtype();
+    case Kind::kFloat: return is_differentiable(other) ? other : default_dtype();
     case Kind::kInt: return other == DType::kBool ? DType::kInt64 : other;
     case Kind::kBool: return other;
+    case Kind::kComplex: return is_differentiable(other) ? to_complex(other) : own_dtype();
   }
   return other;
 }
 
 Value Operand::to(DType dtype) const {
   if (!is_number()) return cast(value_, dtype);
+  if (kind_ == Kind::kComplex) return scalar(complex_number(), dtype);
   constexpr int64_t kExact = int64_t{1} << 53;  // up to here doubles hold every integer
   if (kind_ != Kind::kInt || !is_integral(dtype) || (integer_ >= -kExact && integer_ <= kExact))
     return scalar(number_, dtype);
@@ -48,7 +52,14 @@ Value Operand::to(DType dtype) const {
   return cast(whole, dtype);
 }
 
+void Operand::refuse_complex() {
+  fail(ErrorKind::kRuntime, "value cannot be converted to type double without overflow: a complex number; must be real");
+}
+
 void Operand::check_fits(DType dtype, const char* where) const {
+  SLUICE_CHECK_KIND(kRuntime, is_complex(dtype) || kind_ != Kind::kComplex || imaginary_ == 0,
+                    "{}: value cannot be converted to type {} without overflow: {}{:+}j; it must be real", where,
+                    dtype_name(dtype), number_, imaginary_);
   if (!is_integral(dtype) || dtype == DType::kBool) return;
   const int bits = static_cast<int>(dtype_size(dtype)) * 8;
   const double past = std::ldexp(1.0, dtype == DType::kUInt8 ? bits : bits - 1);
@@ -61,15 +72,21 @@ void Operand::check_fits(DType dtype, const char* where) const {
 }
 
 Value scalar(double value, DType dtype) { return full(Shape{}, value, dtype); }
+Value scalar(std::complex<double> value, DType dtype) {
+  if (!is_complex(dtype)) return scalar(value.real(), dtype);
+  const DType part = to_real(dtype);
+  return complex(scalar(value.real(), part), scalar(value.imag(), part));
+}
 
 DType result_dtype(const Operand& a, const Operand& b) {
   if (!a.is_number() && !b.is_number()) {
-    // As in torch, a tensor of rank 0 raises one with axes only to another kind (bool, integer, floating).
+    // As in torch, a tensor of rank 0 raises one with axes only to another kind (bool, integer, floating, complex).
     const DType x = a.value().dtype(), y = b.value().dtype();
-    const auto kind = [](DType d) { return d == DType::kBool ? 0 : is_integral(d) ? 1 : 2; };
+    const auto kind = [](DType d) { return d == DType::kBool ? 0 : is_integral(d) ? 1 : is_complex(d) ? 3 : 2; };
     const bool a_rank0 = a.value().rank() == 0, b_rank0 = b.value().rank() == 0;
     if (a_rank0 != b_rank0) {
       const DType with_axes = a_rank0 ? y : x, single = a_rank0 ? x : y;
+      if (is_complex(single) && is_floating(with_axes)) return to_complex(with_axes);
       return kind(single) > kind(with_axes) ? single : with_axes;
     }
     return promote(x, y);
@@ -84,6 +101,6 @@ std::pair<Value, Value> promoted(const Operand& a, const Operand& b) {
   return {a.to(dtype), b.to(dtype)};
 }
 
-Value to_floating(const Value& x) { return is_floating(x.dtype()) ? x : cast(x, default_dtype()); }
+Value to_floating(const Value& x) { return is_differentiable(x.dtype()) ? x : cast(x, default_dtype()); }
 
 }  // namespace sluice::ops

@@ -1,5 +1,6 @@
 #pragma once
 // Operands of elementwise functions: a tensor, or a number that does not raise the tensor's dtype (torch's rules).
+#include <complex>
 #include <cstdint>
 #include <utility>
 
@@ -15,15 +16,22 @@ class Operand {
   Operand(int64_t number) : number_(static_cast<double>(number)), integer_(number), kind_(Kind::kInt) {}
   Operand(int number) : Operand(static_cast<int64_t>(number)) {}
   Operand(bool number) : number_(number ? 1 : 0), kind_(Kind::kBool) {}
+  Operand(std::complex<double> number) : number_(number.real()), imaginary_(number.imag()), kind_(Kind::kComplex) {}
 
   bool is_number() const { return kind_ != Kind::kTensor; }
   // REQUIRES: !is_number().
   const Value& value() const { return value_; }
+  // Throws kRuntime for a complex one. REQUIRES: is_number().
+  double number() const {
+    if (kind_ == Kind::kComplex) refuse_complex();
+    return number_;
+  }
+  bool is_complex_number() const { return kind_ == Kind::kComplex; }
   // REQUIRES: is_number().
-  double number() const { return number_; }
+  std::complex<double> complex_number() const { return {number_, kind_ == Kind::kComplex ? imaginary_ : 0.0}; }
   // The dtype an operation of this number with a tensor of `other` has: int + 1.5 is float32, half + 1.5 is half.
   DType dtype_with(DType other) const;
-  // Of two numbers: float32, int64 or bool.
+  // Of two numbers: float32, complex64, int64 or bool.
   DType own_dtype() const;
   // A tensor's, or own_dtype().
   DType dtype() const { return is_number() ? own_dtype() : value_.dtype(); }
@@ -34,10 +42,14 @@ class Operand {
   void check_fits(DType dtype, const char* where) const;
 
  private:
-  enum class Kind : uint8_t { kTensor, kFloat, kInt, kBool };
+  enum class Kind : uint8_t { kTensor, kFloat, kInt, kBool, kComplex };
+  [[noreturn]] static void refuse_complex();
   Value value_;
   double number_ = 0;
-  int64_t integer_ = 0;  // when kInt: number_ is rounded
+  union {
+    int64_t integer_ = 0;  // when kInt: number_ is rounded
+    double imaginary_;     // when kComplex
+  };
   Kind kind_ = Kind::kTensor;
 };
 
@@ -47,10 +59,11 @@ void set_default_dtype(DType dtype);  // REQUIRES: floating
 
 // A tensor of shape () made by the op `full`.
 Value scalar(double value, DType dtype);
+Value scalar(std::complex<double> value, DType dtype);
 // The dtype of an operation on both, and both as tensors of it.
 DType result_dtype(const Operand& a, const Operand& b);
 std::pair<Value, Value> promoted(const Operand& a, const Operand& b);
-// Integers and bool become default_dtype(): what exp, sqrt, div, mean... compute on.
+// Integers and bool become default_dtype(): what exp, sqrt, div, mean... compute on. Complex numbers stay.
 Value to_floating(const Value& x);
 
 }  // namespace sluice::ops

@@ -1,5 +1,6 @@
 #pragma once
 // Element types.
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 
@@ -18,6 +19,8 @@ enum class DType : uint8_t {
   kBFloat16,
   kFloat32,
   kFloat64,
+  kComplex64,
+  kComplex128,
 };
 SLUICE_API const char* dtype_name(DType dtype);  // "float32"
 SLUICE_API size_t dtype_size(DType dtype);       // bytes per element
@@ -58,6 +61,14 @@ inline DType dtype_of<float>() {
 template <>
 inline DType dtype_of<double>() {
   return DType::kFloat64;
+}
+template <>
+inline DType dtype_of<std::complex<float>>() {
+  return DType::kComplex64;
+}
+template <>
+inline DType dtype_of<std::complex<double>>() {
+  return DType::kComplex128;
 }
 
 }  // namespace sluice::api

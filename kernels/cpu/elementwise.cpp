@@ -203,11 +203,10 @@ class Elementwise final : public PreparedKernel {
 int64_t bytes(DType dtype) { return static_cast<int64_t>(dtype_size(dtype)); }
 
 OperandPlan input(DType dtype, TileType tile) {
-  return {tile_load(dtype, tile), nullptr, bytes(dtype), tile == TileType::kFloat ? 4 : 8, is_tile(dtype, tile)};
+  return {tile_load(dtype, tile), nullptr, bytes(dtype), tile_element_size(tile), is_tile(dtype, tile)};
 }
 OperandPlan output(DType dtype, TileType tile) {
-  const int64_t tile_size = tile == TileType::kBool ? 1 : tile == TileType::kFloat ? 4 : 8;
-  return {nullptr, tile_store(tile, dtype), bytes(dtype), tile_size, is_tile(dtype, tile)};
+  return {nullptr, tile_store(tile, dtype), bytes(dtype), tile_element_size(tile), is_tile(dtype, tile)};
 }
 OperandPlan raw(int64_t size) {
   return {raw_load(static_cast<size_t>(size)), raw_store(static_cast<size_t>(size)), size, size, true};
@@ -218,17 +217,28 @@ void check_operands(const plan::KernelQuery& q, size_t inputs) {
                q.inputs.size(), q.outputs.size(), inputs);
 }
 
+Loop loop_of(const LoopSet& set, TileType tile) {
+  switch (tile) {
+    case TileType::kFloat: return set.f32;
+    case TileType::kDouble: return set.f64;
+    case TileType::kComplexFloat: return set.c64;
+    case TileType::kComplexDouble: return set.c128;
+    default: return set.i64;
+  }
+}
+
 std::unique_ptr<PreparedKernel> prepare_loops(const plan::KernelQuery& q, const PrepareContext& context) {
-  const ScalarOp& op = *find_scalar_op(q.op, q.attrs);
-  const LoopSet& set = *find_loops(op);
-  check_operands(q, static_cast<size_t>(op.inputs));
-  const DType dtype = q.inputs[0].dtype;
+  const DType dtype = q.inputs.at(0).dtype;
+  const ScalarOp* form = is_complex(dtype) ? find_complex_op(q.op) : find_scalar_op(q.op, q.attrs);
   const TileType tile = tile_type(dtype);
-  const Loop loop = tile == TileType::kFloat ? set.f32 : tile == TileType::kDouble ? set.f64 : set.i64;
+  const Loop loop = form ? loop_of(*find_loops(*form), tile) : nullptr;
   SLUICE_CHECK_KIND(kUnsupported, loop != nullptr, "{}: no cpu kernel for {}; cast it first", q.op, dtype_name(dtype));
+  const ScalarOp& op = *form;
+  check_operands(q, static_cast<size_t>(op.inputs));
   std::vector<OperandPlan> operands;
   for (const TensorSpec& in : q.inputs) operands.push_back(input(in.dtype, tile));
-  operands.push_back(output(q.outputs[0].dtype, op.gives_bool ? TileType::kBool : tile));
+  const TileType result = op.gives_bool ? TileType::kBool : op.gives_real ? tile_type(to_real(dtype)) : tile;
+  operands.push_back(output(q.outputs[0].dtype, result));
   return std::make_unique<Elementwise>(q, std::move(operands), loop, op.heavy ? kHeavyGrain : kLightGrain,
                                        context.threads);
 }
@@ -264,10 +274,8 @@ int where_loop(const void* const* in, void* out, int64_t n) {
 std::unique_ptr<PreparedKernel> prepare_where(const plan::KernelQuery& q, const PrepareContext& context) {
   check_operands(q, 3);
   const int64_t size = bytes(q.outputs[0].dtype);
-  const Loop loop = size == 1   ? where_loop<int8_t>
-                    : size == 2 ? where_loop<int16_t>
-                    : size == 4 ? where_loop<int32_t>
-                                : where_loop<int64_t>;
+  const Loop loop = with_element_of_size(static_cast<size_t>(size),
+                                         [](auto element) -> Loop { return where_loop<decltype(element)>; });
   std::vector<OperandPlan> operands = {raw(1), raw(size), raw(size), raw(size)};
   return std::make_unique<Elementwise>(q, std::move(operands), loop, kLightGrain, context.threads);
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cpu/families.h"
+#include "kernels/cpu/numeric.h"
 #include "kernels/cpu/strided_copy.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/kernel.h"
@@ -89,6 +90,10 @@ struct Adder {
         combined<float>(a, b, m);
       else if (tile == TileType::kDouble)
         combined<double>(a, b, m);
+      else if (tile == TileType::kComplexFloat)
+        complex_combined<float>(a, b, m);
+      else if (tile == TileType::kComplexDouble)
+        complex_combined<double>(a, b, m);
       else if (combine == Combine::kSum || combine == Combine::kProduct)
         combined<uint64_t>(a, b, m);
       else
@@ -109,6 +114,14 @@ struct Adder {
       else if (!nan && (v != v || (combine == Combine::kMaximum ? v > y[i] : v < y[i])))
         y[i] = v;
     }
+  }
+
+  // Sums and products; complex numbers have no order.
+  template <class T>
+  void complex_combined(void* into, const void* x, int64_t n) const {
+    if (combine == Combine::kSum) return sum<T>(into, x, 2 * n);
+    auto* y = static_cast<std::complex<T>*>(into);
+    for (int64_t i = 0; i < n; ++i) y[i] = product(y[i], static_cast<const std::complex<T>*>(x)[i]);
   }
 
   template <class T>
@@ -133,7 +146,8 @@ void copy_one(void* to, const void* from, size_t size) {
     case 1: return static_cast<void>(std::memcpy(to, from, 1));
     case 2: return static_cast<void>(std::memcpy(to, from, 2));
     case 4: return static_cast<void>(std::memcpy(to, from, 4));
-    default: return static_cast<void>(std::memcpy(to, from, 8));
+    case 8: return static_cast<void>(std::memcpy(to, from, 8));
+    default: return static_cast<void>(std::memcpy(to, from, 16));
   }
 }
 
@@ -245,12 +259,7 @@ class Slices final : public PreparedKernel {
     if (!adds_ && rows_ > 0) {
       parallel_ranges(threads_, rows_, std::max<int64_t>(kGrain / std::max<int64_t>(count_, 1), 1),
                       [&](int64_t begin, int64_t end) {
-                        switch (size_) {
-                          case 1: return select_rows<uint8_t>(args, begin, end);
-                          case 2: return select_rows<uint16_t>(args, begin, end);
-                          case 4: return select_rows<uint32_t>(args, begin, end);
-                          default: return select_rows<uint64_t>(args, begin, end);
-                        }
+                        with_element_of_size(size_, [&](auto e) { select_rows<decltype(e)>(args, begin, end); });
                       });
       return;
     }

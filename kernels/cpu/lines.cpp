@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "kernels/cpu/families.h"
+#include "kernels/cpu/numeric.h"
 #include "kernels/cpu/strided.h"
 #include "kernels/cpu/support.h"
 #include "kernels/cpu/tiles.h"
@@ -168,7 +169,8 @@ class LinearRecurrence final : public PreparedKernel {
         store_(tile_store(tile_type(q.inputs[0].dtype), q.outputs[0].dtype)) {}
 
   void run(const KernelArgs& args) const override {
-    using Total = std::conditional_t<std::is_same_v<T, int64_t>, uint64_t, double>;
+    using Total = std::conditional_t<kIsComplex<T>, std::complex<double>,
+                                     std::conditional_t<std::is_same_v<T, int64_t>, uint64_t, double>>;
     lines_.for_each(threads_, [&](int64_t, const auto& at) {
       T a[kTile], b[kTile];
       Total y = 0;
@@ -177,7 +179,7 @@ class LinearRecurrence final : public PreparedKernel {
         load_(input(args, 0, at[0] + lines_.bytes(0, done * lines_.step(0))), lines_.step(0), a, m);
         load_(input(args, 1, at[1] + lines_.bytes(1, done * lines_.step(1))), lines_.step(1), b, m);
         for (int64_t i = 0; i < m; ++i) {
-          const Total carried = done + i == 0 ? Total{0} : static_cast<Total>(a[i]) * y;
+          const Total carried = done + i == 0 ? Total{0} : product(static_cast<Total>(a[i]), y);
           y = carried + static_cast<Total>(b[i]);
           b[i] = static_cast<T>(y);
         }
@@ -194,12 +196,21 @@ class LinearRecurrence final : public PreparedKernel {
   const StoreFn store_;
 };
 
+template <class T>
+std::unique_ptr<PreparedKernel> make_recurrence(const plan::KernelQuery& q, int threads) {
+  return std::make_unique<LinearRecurrence<T>>(q, threads);
+}
+
 // The kernel computed in the type of the first operand's tiles.
 template <template <class> class Kernel, class... Args>
 std::unique_ptr<PreparedKernel> typed(const plan::KernelQuery& q, Args... args) {
   switch (tile_type(q.inputs.at(0).dtype)) {
     case TileType::kFloat: return std::make_unique<Kernel<float>>(q, args...);
     case TileType::kDouble: return std::make_unique<Kernel<double>>(q, args...);
+    case TileType::kComplexFloat:
+    case TileType::kComplexDouble:
+      fail(ErrorKind::kUnsupported, "{}: no cpu kernel for {}; complex numbers have no order", q.op,
+           dtype_name(q.inputs[0].dtype));
     default: return std::make_unique<Kernel<int64_t>>(q, args...);
   }
 }
@@ -220,8 +231,12 @@ void add_line_kernels(KernelTable& table) {
         [maximum](const plan::KernelQuery& q, const PrepareContext& context) {
           return typed<RunningExtremum>(q, maximum, context.threads);
         });
-  add("linear_recurrence", [](const plan::KernelQuery& q, const PrepareContext& context) {
-    return typed<LinearRecurrence>(q, context.threads);
+  add("linear_recurrence", [](const plan::KernelQuery& q, const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
+    switch (q.inputs.at(0).dtype) {
+      case DType::kComplex64: return make_recurrence<std::complex<float>>(q, context.threads);
+      case DType::kComplex128: return make_recurrence<std::complex<double>>(q, context.threads);
+      default: return typed<LinearRecurrence>(q, context.threads);
+    }
   });
 }
 

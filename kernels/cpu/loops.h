@@ -18,6 +18,8 @@ struct LoopSet {
   Loop f32 = nullptr;  // float operands (float16 and bfloat16 as well)
   Loop f64 = nullptr;
   Loop i64 = nullptr;  // integers and bool
+  Loop c64 = nullptr;  // complex operands, of the forms of kComplexMode
+  Loop c128 = nullptr;
 };
 
 std::span<const LoopSet> unary_loops();

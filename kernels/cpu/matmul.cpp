@@ -142,9 +142,9 @@ void multiply(const Product& p, const T* a, const T* b, const T* bias, T* c) {
         const C av = load(a[a_at + k * acs]);
         const T* bk = b + b_at + k * brs + j0 * bcs;
         if (bcs == 1) {
-          for (int64_t j = 0; j < n; ++j) sums[j] += C(av * load(bk[j]));
+          for (int64_t j = 0; j < n; ++j) sums[j] += C(product(av, load(bk[j])));
         } else {
-          for (int64_t j = 0; j < n; ++j) sums[j] += C(av * load(bk[j * bcs]));
+          for (int64_t j = 0; j < n; ++j) sums[j] += C(product(av, load(bk[j * bcs])));
         }
       }
       if (p.activation != "none") {
@@ -171,6 +171,8 @@ MultiplyFn multiply_for(DType dtype) {
     case DType::kInt16: return multiply_erased<int16_t>;
     case DType::kInt32: return multiply_erased<int32_t>;
     case DType::kInt64: return multiply_erased<int64_t>;
+    case DType::kComplex64: return multiply_erased<std::complex<float>>;
+    case DType::kComplex128: return multiply_erased<std::complex<double>>;
     case DType::kBool: break;
   }
   fail(ErrorKind::kUnsupported, "matmul: no kernel for dtype {}; cast to a number", dtype_name(dtype));

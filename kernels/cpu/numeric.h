@@ -2,6 +2,7 @@
 // Loads and stores of any floating dtype through the type that sums are made in.
 #include <bit>
 #include <cmath>
+#include <complex>
 #include <cstdint>
 #include <type_traits>
 
@@ -29,6 +30,8 @@ using Compute = typename Numeric<T>::Compute;
 
 inline float load(float v) { return v; }
 inline double load(double v) { return v; }
+template <class T>
+inline std::complex<T> load(std::complex<T> v) { return v; }
 inline float load(BFloat16 v) { return std::bit_cast<float>(static_cast<uint32_t>(v.bits) << 16); }
 inline float load(Float16 v) { return to_float(v); }
 template <class T>
@@ -37,6 +40,8 @@ inline T load(T v) { return v; }
 
 inline void store(float* to, float v) { *to = v; }
 inline void store(double* to, double v) { *to = v; }
+template <class T>
+inline void store(std::complex<T>* to, std::complex<T> v) { *to = v; }
 inline void store(BFloat16* to, float v) {
   const uint32_t bits = std::bit_cast<uint32_t>(v);
   const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
@@ -49,6 +54,21 @@ inline void store(T* to, T v) { *to = v; }
 
 inline float exponential(float x) { return exp_f(x); }
 inline double exponential(double x) { return std::exp(x); }
+
+// Of complex numbers, without C's special cases for infinite factors.
+template <class T>
+inline T product(T a, T b) {
+  return a * b;
+}
+template <class T>
+inline std::complex<T> product(std::complex<T> a, std::complex<T> b) {
+  return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
+}
+
+template <class T>
+inline constexpr bool kIsComplex = false;
+template <class T>
+inline constexpr bool kIsComplex<std::complex<T>> = true;
 
 // Calls `f` with a value of the C++ type of a floating dtype.
 template <class F>

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/cpu/numeric.h"
 #include "kernels/cpu/strided.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/kernel.h"
@@ -27,7 +28,8 @@ enum class Kind : uint8_t { kSum, kMean, kProd, kMax, kMin, kAny, kAll };
 template <class T>
 class Reduce final : public PreparedKernel {
  public:
-  using Total = std::conditional_t<std::is_same_v<T, int64_t>, int64_t, double>;
+  using Total = std::conditional_t<kIsComplex<T>, std::complex<double>,
+                                   std::conditional_t<std::is_same_v<T, int64_t>, int64_t, double>>;
 
   Reduce(const plan::KernelQuery& q, const ReductionAxes& axes, Kind kind, Loop combine, int threads)
       : kind_(kind),
@@ -80,9 +82,17 @@ class Reduce final : public PreparedKernel {
 
  private:
   Total identity() const {
-    constexpr bool kFloating = std::is_same_v<Total, double>;
-    constexpr Total kLow = kFloating ? -std::numeric_limits<Total>::infinity() : std::numeric_limits<Total>::lowest();
-    constexpr Total kHigh = kFloating ? std::numeric_limits<Total>::infinity() : std::numeric_limits<Total>::max();
+    if constexpr (kIsComplex<T>)
+      return kind_ == Kind::kProd ? 1.0 : 0.0;
+    else
+      return number_identity();
+  }
+
+  template <class N = Total>
+  N number_identity() const {
+    constexpr bool kFloating = std::is_same_v<N, double>;
+    constexpr N kLow = kFloating ? -std::numeric_limits<N>::infinity() : std::numeric_limits<N>::lowest();
+    constexpr N kHigh = kFloating ? std::numeric_limits<N>::infinity() : std::numeric_limits<N>::max();
     switch (kind_) {
       case Kind::kSum:
       case Kind::kMean:
@@ -96,15 +106,23 @@ class Reduce final : public PreparedKernel {
   }
 
   Total join(Total a, Total b) const {
+    if constexpr (kIsComplex<T>)
+      return kind_ == Kind::kProd ? product(a, b) : a + b;
+    else
+      return join_numbers(a, b);
+  }
+
+  template <class N>
+  N join_numbers(N a, N b) const {
     switch (kind_) {
       case Kind::kSum:
       case Kind::kMean:
-        if constexpr (std::is_same_v<Total, int64_t>)
+        if constexpr (std::is_same_v<N, int64_t>)
           return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
         else
           return a + b;
       case Kind::kProd:
-        if constexpr (std::is_same_v<Total, int64_t>)
+        if constexpr (std::is_same_v<N, int64_t>)
           return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
         else
           return a * b;
@@ -120,8 +138,8 @@ class Reduce final : public PreparedKernel {
   const T* tile(const char* from, int64_t stride, T* space, int64_t n) const {
     if (direct_ && stride == 1) return reinterpret_cast<const T*>(from);
     load_(from, stride, space, n);
-    if (kind_ == Kind::kAny || kind_ == Kind::kAll)
-      for (int64_t i = 0; i < n; ++i) space[i] = space[i] != 0;
+    if (!kIsComplex<T> && (kind_ == Kind::kAny || kind_ == Kind::kAll))
+      for (int64_t i = 0; i < n; ++i) space[i] = space[i] != T(0);
     return space;
   }
 
@@ -215,7 +233,8 @@ class Reduce final : public PreparedKernel {
 
   void write(const KernelArgs& args, int64_t offset, int64_t stride, const Total* totals, int64_t n) const {
     T values[kTile];
-    const Total scale = static_cast<Total>(kind_ == Kind::kMean ? reduced_.size() : 1);
+    using Scale = std::conditional_t<kIsComplex<T>, double, Total>;
+    const Scale scale = static_cast<Scale>(kind_ == Kind::kMean ? reduced_.size() : 1);
     for (int64_t at = 0; at < n; at += kTile) {
       const int64_t m = std::min(kTile, n - at);
       for (int64_t i = 0; i < m; ++i)
@@ -235,13 +254,27 @@ class Reduce final : public PreparedKernel {
   int64_t group_, chunks_ = 1;
 };
 
+template <class T>
+std::unique_ptr<PreparedKernel> make_complex(const plan::KernelQuery& q, const ReductionAxes& axes, Kind kind,
+                                             const LoopSet* set, Loop LoopSet::* loop, int threads) {
+  SLUICE_CHECK_KIND(kUnsupported, set != nullptr, "{}: no cpu kernel for {}; complex numbers have no order", q.op,
+                    dtype_name(q.inputs[0].dtype));
+  return std::make_unique<Reduce<T>>(q, axes, kind, set->*loop, threads);
+}
+
 PrepareFn prepare(Kind kind, const char* combine_op) {
   const LoopSet* set = find_loops(*find_scalar_op(combine_op));
-  return [kind, set](const plan::KernelQuery& q, const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
+  const ScalarOp* complex_op = find_complex_op(combine_op);
+  const LoopSet* complex_set = complex_op ? find_loops(*complex_op) : nullptr;
+  return [kind, set, complex_set](const plan::KernelQuery& q, const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
     const ReductionAxes axes = reduction_axes(q);
     switch (tile_type(q.inputs[0].dtype)) {
       case TileType::kFloat: return std::make_unique<Reduce<float>>(q, axes, kind, set->f32, context.threads);
       case TileType::kDouble: return std::make_unique<Reduce<double>>(q, axes, kind, set->f64, context.threads);
+      case TileType::kComplexFloat:
+        return make_complex<std::complex<float>>(q, axes, kind, complex_set, &LoopSet::c64, context.threads);
+      case TileType::kComplexDouble:
+        return make_complex<std::complex<double>>(q, axes, kind, complex_set, &LoopSet::c128, context.threads);
       default: return std::make_unique<Reduce<int64_t>>(q, axes, kind, set->i64, context.threads);
     }
   };

@@ -2,6 +2,7 @@
 // What the expressions of base/scalar mean on the cpu. Where there is a vectorised function of float32 (vector_math.h),
 // it stands for C's: a separate implementation, whose accuracy tests hold against that.
 #include <cmath>
+#include <complex>
 #include <cstdint>
 
 #include "kernels/cpu/vector_math.h"

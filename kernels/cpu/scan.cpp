@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/cpu/numeric.h"
 #include "kernels/cpu/reduction.h"
 #include "kernels/cpu/tiles.h"
 
@@ -62,6 +63,11 @@ class ArgExtremum final : public PreparedKernel {
   const LoadFn load_;
 };
 
+// What running sums of T are made in.
+template <class T>
+using TotalOf = std::conditional_t<kIsComplex<T>, std::complex<double>,
+                                   std::conditional_t<std::is_same_v<T, int64_t>, uint64_t, double>>;
+
 template <class T>
 class CumSum final : public PreparedKernel {
  public:
@@ -91,7 +97,7 @@ class CumSum final : public PreparedKernel {
 
  private:
   void line(const char* x, char* y) const {
-    using Total = std::conditional_t<std::is_same_v<T, int64_t>, uint64_t, double>;
+    using Total = TotalOf<T>;
     T space[kTile];
     Total total = 0;
     for (int64_t at = 0; at < length_; at += kTile) {
@@ -121,6 +127,10 @@ PrepareFn prepare_arg_extremum(bool maximum) {
     switch (tile_type(q.inputs[0].dtype)) {
       case TileType::kFloat: return std::make_unique<ArgExtremum<float>>(q, axes, maximum, context.threads);
       case TileType::kDouble: return std::make_unique<ArgExtremum<double>>(q, axes, maximum, context.threads);
+      case TileType::kComplexFloat:
+      case TileType::kComplexDouble:
+        fail(ErrorKind::kUnsupported, "{}: no cpu kernel for {}; complex numbers have no order", q.op,
+             dtype_name(q.inputs[0].dtype));
       default: return std::make_unique<ArgExtremum<int64_t>>(q, axes, maximum, context.threads);
     }
   };
@@ -143,6 +153,10 @@ PrepareFn prepare_cumsum() {
     switch (tile_type(in.dtype)) {
       case TileType::kFloat: return std::make_unique<CumSum<float>>(q, nest, steps, length, context.threads);
       case TileType::kDouble: return std::make_unique<CumSum<double>>(q, nest, steps, length, context.threads);
+      case TileType::kComplexFloat:
+        return std::make_unique<CumSum<std::complex<float>>>(q, nest, steps, length, context.threads);
+      case TileType::kComplexDouble:
+        return std::make_unique<CumSum<std::complex<double>>>(q, nest, steps, length, context.threads);
       default: return std::make_unique<CumSum<int64_t>>(q, nest, steps, length, context.threads);
     }
   };

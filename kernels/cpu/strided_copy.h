@@ -31,7 +31,7 @@ class StridedFill {
  private:
   LoopNest nest_;
   int64_t size_;
-  alignas(8) char element_[8] = {};
+  alignas(16) char element_[16] = {};
 };
 
 }  // namespace sluice::cpu

@@ -13,6 +13,13 @@ template <class T, class E>
 SLUICE_INLINE T read(E v) {
   return static_cast<T>(v);
 }
+template <class T, class P>
+SLUICE_INLINE T read(std::complex<P> v) {
+  if constexpr (std::is_same_v<T, std::complex<P>>)
+    return v;
+  else
+    return static_cast<T>(v.real());
+}
 template <class T>
 SLUICE_INLINE T read(BFloat16 v) {
   return static_cast<T>(from_bits(static_cast<int32_t>(uint32_t{v.bits} << 16)));
@@ -22,9 +29,32 @@ SLUICE_INLINE T read(Float16 v) {
   return static_cast<T>(static_cast<float>(std::bit_cast<_Float16>(v.bits)));
 }
 
+template <class T>
+struct IsComplex : std::false_type {};
+template <class P>
+struct IsComplex<std::complex<P>> : std::true_type {};
+
+// A complex number as a real element is its real part.
+template <class T>
+SLUICE_INLINE auto real_part(T v) {
+  if constexpr (IsComplex<T>::value)
+    return v.real();
+  else
+    return v;
+}
+
 template <class E, class T>
 struct Write {
-  static SLUICE_INLINE E from(T v) { return static_cast<E>(v); }
+  static SLUICE_INLINE E from(T v) { return static_cast<E>(real_part(v)); }
+};
+template <class P, class T>
+struct Write<std::complex<P>, T> {
+  static SLUICE_INLINE std::complex<P> from(T v) {
+    if constexpr (IsComplex<T>::value)
+      return {static_cast<P>(v.real()), static_cast<P>(v.imag())};
+    else
+      return {static_cast<P>(v), P(0)};
+  }
 };
 template <class T>
 struct Write<bool, T> {
@@ -32,12 +62,13 @@ struct Write<bool, T> {
 };
 template <class T>
 struct Write<uint8_t, T> {  // through int64, so that negative values wrap
-  static SLUICE_INLINE uint8_t from(T v) { return static_cast<uint8_t>(static_cast<int64_t>(v)); }
+  static SLUICE_INLINE uint8_t from(T v) { return static_cast<uint8_t>(static_cast<int64_t>(real_part(v))); }
 };
+
 template <class T>
 struct Write<BFloat16, T> {
   static SLUICE_INLINE BFloat16 from(T v) {
-    const uint32_t bits = static_cast<uint32_t>(to_bits(static_cast<float>(v)));
+    const uint32_t bits = static_cast<uint32_t>(to_bits(static_cast<float>(real_part(v))));
     const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     const uint32_t nan = (bits >> 16) | 0x40u;
     return {static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded)};
@@ -45,7 +76,7 @@ struct Write<BFloat16, T> {
 };
 template <class T>
 struct Write<Float16, T> {
-  static SLUICE_INLINE Float16 from(T v) { return {std::bit_cast<uint16_t>(static_cast<_Float16>(v))}; }
+  static SLUICE_INLINE Float16 from(T v) { return {std::bit_cast<uint16_t>(static_cast<_Float16>(real_part(v)))}; }
 };
 
 template <class E, class T>
@@ -113,6 +144,8 @@ auto with_type(DType dtype, F f) {
     case DType::kBFloat16: return f(BFloat16{});
     case DType::kFloat32: return f(float{});
     case DType::kFloat64: return f(double{});
+    case DType::kComplex64: return f(std::complex<float>{});
+    case DType::kComplex128: return f(std::complex<double>{});
   }
   fail(ErrorKind::kType, "dtype: unknown: {}", static_cast<int>(dtype));
 }
@@ -121,6 +154,7 @@ auto with_type(DType dtype, F f) {
 
 TileType tile_type(DType dtype) {
   if (dtype == DType::kFloat64) return TileType::kDouble;
+  if (is_complex(dtype)) return dtype == DType::kComplex64 ? TileType::kComplexFloat : TileType::kComplexDouble;
   return is_floating(dtype) ? TileType::kFloat : TileType::kInt64;
 }
 
@@ -130,18 +164,35 @@ bool is_tile(DType dtype, TileType type) {
     case TileType::kDouble: return dtype == DType::kFloat64;
     case TileType::kInt64: return dtype == DType::kInt64;
     case TileType::kBool: return dtype == DType::kBool;
+    case TileType::kComplexFloat: return dtype == DType::kComplex64;
+    case TileType::kComplexDouble: return dtype == DType::kComplex128;
   }
   return false;
 }
 
+int64_t tile_element_size(TileType type) {
+  switch (type) {
+    case TileType::kBool: return 1;
+    case TileType::kFloat: return 4;
+    case TileType::kDouble:
+    case TileType::kInt64:
+    case TileType::kComplexFloat: return 8;
+    case TileType::kComplexDouble: return 16;
+  }
+  return 8;
+}
+
+// Complex tiles are read from elements of their own type alone.
 LoadFn tile_load(DType from, TileType to) {
+  if (to == TileType::kComplexFloat && is_tile(from, to)) return load<std::complex<float>, std::complex<float>>;
+  if (to == TileType::kComplexDouble && is_tile(from, to)) return load<std::complex<double>, std::complex<double>>;
   return with_type(from, [to](auto element) -> LoadFn {
     using E = decltype(element);
     switch (to) {
       case TileType::kFloat: return load<E, float>;
       case TileType::kDouble: return load<E, double>;
       case TileType::kInt64: return load<E, int64_t>;
-      case TileType::kBool: return nullptr;
+      default: return nullptr;
     }
     return nullptr;
   });
@@ -153,26 +204,18 @@ StoreFn tile_store(TileType from, DType to) {
     using E = decltype(element);
     if (from == TileType::kFloat) return store<float, E>;
     if (from == TileType::kDouble) return store<double, E>;
+    if (from == TileType::kComplexFloat) return store<std::complex<float>, E>;
+    if (from == TileType::kComplexDouble) return store<std::complex<double>, E>;
     return store<int64_t, E>;
   });
 }
 
 LoadFn raw_load(size_t element_size) {
-  switch (element_size) {
-    case 1: return load<uint8_t, uint8_t>;
-    case 2: return load<int16_t, int16_t>;
-    case 4: return load<int32_t, int32_t>;
-    default: return load<int64_t, int64_t>;
-  }
+  return with_element_of_size(element_size, [](auto e) -> LoadFn { return load<decltype(e), decltype(e)>; });
 }
 
 StoreFn raw_store(size_t element_size) {
-  switch (element_size) {
-    case 1: return store<int8_t, int8_t>;
-    case 2: return store<int16_t, int16_t>;
-    case 4: return store<int32_t, int32_t>;
-    default: return store<int64_t, int64_t>;
-  }
+  return with_element_of_size(element_size, [](auto e) -> StoreFn { return store<decltype(e), decltype(e)>; });
 }
 
 }  // namespace sluice::cpu

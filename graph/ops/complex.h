@@ -1,0 +1,30 @@
+#pragma once
+// Complex numbers and their parts. Gradients are torch's: of a real L with respect to z, dL/d conj(z), which is what
+// descends along -gradient.
+#include "graph/op_def.h"
+#include "graph/ops/operand.h"
+
+namespace sluice::ops {
+
+// The parts as a last dim of size 2, and back. Views of one memory.
+Value view_as_real(const Value& z);
+Value view_as_complex(const Value& parts);
+// Of two real tensors of one dtype, broadcast.
+Value complex(const Value& real, const Value& imaginary);
+// Views of a complex tensor's parts; of a real one, itself and zeros.
+Value real_part(const Value& z);
+Value imaginary_part(const Value& z);
+// The conjugate; of real numbers, the value itself.
+Value conjugate(const Value& z);
+
+using GradRule = std::vector<Value> (*)(const GradContext& context);
+// The rule of an op that has a complex derivative f', and whose `rule` gives g f'(x): torch's gradient is g conj(f'(x)),
+// which is what the rule makes of conj(g), conjugated. Of real gradients it is the rule.
+std::vector<Value> holomorphic_gradient(const GradContext& context,
+                                        const std::function<std::vector<Value>(const GradContext&)>& rule);
+std::function<std::vector<Value>(const GradContext&)> holomorphic(
+    std::function<std::vector<Value>(const GradContext&)> rule);
+
+std::span<const OpDef* const> complex_ops();
+
+}  // namespace sluice::ops
