@@ -25,7 +25,7 @@ struct Name {
   const char* name;
   DType dtype;
 };
-constexpr std::array<Name, 10> kNames = {{{"BOOL", DType::kBool},
+constexpr std::array<Name, 11> kNames = {{{"BOOL", DType::kBool},
                                           {"U8", DType::kUInt8},
                                           {"I8", DType::kInt8},
                                           {"I16", DType::kInt16},
@@ -34,7 +34,8 @@ constexpr std::array<Name, 10> kNames = {{{"BOOL", DType::kBool},
                                           {"F16", DType::kFloat16},
                                           {"BF16", DType::kBFloat16},
                                           {"F32", DType::kFloat32},
-                                          {"F64", DType::kFloat64}}};
+                                          {"F64", DType::kFloat64},
+                                          {"C64", DType::kComplex64}}};
 
 // What the header says of one tensor, checked.
 struct Entry {

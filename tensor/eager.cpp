@@ -252,9 +252,9 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
     auto parent = std::static_pointer_cast<EagerImpl>(inputs[0].ptr());
     // Inference checks the arguments; `view` may rely on that.
     const bool present = true;
-    infer_types(op, {&parent->type(), 1}, {&present, 1}, attrs);
+    const DType dtype = infer_types(op, {&parent->type(), 1}, {&present, 1}, attrs)[0].dtype;
     std::optional<OpDef::ViewSpec> view = op.view(parent->spec(), attrs);
-    if (view) return {Value(std::make_shared<EagerImpl>(parent, ViewStep{&op, attrs}, *view))};
+    if (view) return {Value(std::make_shared<EagerImpl>(parent, ViewStep{&op, attrs}, *view, dtype))};
     const GradMode off(false);
     const Value dense = copy(inputs[0]);  // shares with nobody: the view of it is no view to the outside
     const auto& memory = static_cast<EagerImpl&>(*dense.impl());
@@ -262,7 +262,7 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
     SLUICE_CHECK_KIND(kRuntime, view.has_value(), "{}: cannot view a contiguous tensor: {}", op.name,
                       memory.type().str());
     return {
-        Value(std::make_shared<EagerImpl>(memory.storage(), TensorSpec{memory.spec().dtype, view->shape, view->strides},
+        Value(std::make_shared<EagerImpl>(memory.storage(), TensorSpec{dtype, view->shape, view->strides},
                                           device, memory.version_counter(), view->offset))};
   }
 

@@ -136,6 +136,9 @@ void add_memory_forms(std::vector<Form>& forms) {
   forms.push_back({.doc = "Whether the dtype is floating-point. torch.is_floating_point.",
                    .overloads = {overload("is_floating_point(Tensor input) -> bool",
                                           [](const Value& x) { return is_floating(x.dtype()); })}});
+  forms.push_back({.doc = "Whether the dtype is complex. torch.is_complex.",
+                   .overloads = {overload("is_complex(Tensor input) -> bool",
+                                          [](const Value& x) { return is_complex(x.dtype()); })}});
 }
 
 // x.float() and its like: itself where it is of that dtype.
@@ -144,7 +147,8 @@ void add_casts(std::vector<Form>& forms) {
                                                          {"half", DType::kFloat16},  {"bfloat16", DType::kBFloat16},
                                                          {"long", DType::kInt64},    {"int", DType::kInt32},
                                                          {"short", DType::kInt16},   {"char", DType::kInt8},
-                                                         {"byte", DType::kUInt8},    {"bool", DType::kBool}};
+                                                         {"byte", DType::kUInt8},    {"bool", DType::kBool},
+                                                         {"cfloat", DType::kComplex64}, {"cdouble", DType::kComplex128}};
   for (const auto& [name, dtype] : kCasts)
     forms.push_back({.doc = "The values as the dtype of that name; itself where it is of it. torch.Tensor.to.",
                      .overloads = {overload(std::string(name) + "(Tensor input) -> Tensor",

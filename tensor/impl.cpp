@@ -42,10 +42,24 @@ EagerImpl::EagerImpl(std::shared_ptr<Storage> storage, TensorSpec spec, DeviceId
 EagerImpl::EagerImpl(std::shared_ptr<PendingStorage> pending, const TensorType& type)
     : TensorImpl(TensorSpec::contiguous(type), {}, false, nullptr), pending_(std::move(pending)) {}
 
-EagerImpl::EagerImpl(const std::shared_ptr<EagerImpl>& parent, ViewStep step, const OpDef::ViewSpec& view)
-    : TensorImpl({parent->spec().dtype, view.shape, view.strides}, parent->device(), false, parent->version_),
+namespace {
+
+// `offset` elements of one dtype, counted in those of another.
+int64_t offset_in(DType to, DType from, int64_t offset) {
+  if (to == from) return offset;
+  const int64_t bytes = offset * static_cast<int64_t>(dtype_size(from)), size = static_cast<int64_t>(dtype_size(to));
+  SLUICE_CHECK_KIND(kRuntime, bytes % size == 0,
+                    "view: Tensor must have a storage_offset divisible by {}: it is {}, of {} seen as {}; clone() it",
+                    size / static_cast<int64_t>(dtype_size(from)), offset, dtype_name(from), dtype_name(to));
+  return bytes / size;
+}
+
+}  // namespace
+
+EagerImpl::EagerImpl(const std::shared_ptr<EagerImpl>& parent, ViewStep step, const OpDef::ViewSpec& view, DType dtype)
+    : TensorImpl({dtype, view.shape, view.strides}, parent->device(), false, parent->version_),
       storage_(parent->storage()),
-      offset_(parent->offset_ + view.offset) {
+      offset_(offset_in(dtype, parent->type_.dtype, parent->offset_) + view.offset) {
   set_base(parent, std::move(step));
 }
 

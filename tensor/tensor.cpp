@@ -93,6 +93,8 @@ Attr Tensor::item() const {
         fmt::format("item: the tensor is part of a graph: {}; its content changes with every run of it", type().str()),
         line.known() ? Fix{{"line", line.str()}, {"rewrite", std::string("where")}} : Fix());
   }
+  SLUICE_CHECK_KIND(kUnsupported, !is_complex(dtype()), "item: {} is no number of one part; ask real and imaginary part",
+                    dtype_name(dtype()));
   alignas(8) char bytes[8];
   in_memory(*this, "item");
   copy_to_host(bytes);
@@ -112,6 +114,8 @@ Attr Tensor::item() const {
     case DType::kBFloat16: return static_cast<double>(to_float(as(BFloat16{})));
     case DType::kFloat32: return static_cast<double>(as(float{}));
     case DType::kFloat64: return as(double{});
+    case DType::kComplex64:
+    case DType::kComplex128: break;
   }
   return {};
 }
@@ -145,7 +149,7 @@ Tensor Tensor::detach() const { return current_executor().detach(*this); }
 bool Tensor::is_leaf() const { return !impl()->autograd || !impl()->autograd->grad_fn; }
 
 void Tensor::set_requires_grad(bool on) const {
-  SLUICE_CHECK_KIND(kRuntime, !on || is_floating(dtype()),
+  SLUICE_CHECK_KIND(kRuntime, !on || is_differentiable(dtype()),
                     "requires_grad: only Tensors of floating point dtype can require gradients: got {}",
                     dtype_name(dtype()));
   if (!on && !impl()->autograd) return;

@@ -77,8 +77,8 @@ class EagerImpl final : public TensorImpl {
   EagerImpl(std::shared_ptr<Storage> storage, TensorSpec spec, DeviceId device,
             std::shared_ptr<uint64_t> version = nullptr, int64_t offset = 0);
   EagerImpl(std::shared_ptr<PendingStorage> pending, const TensorType& type);
-  // A view of `parent` made by `step`.
-  EagerImpl(const std::shared_ptr<EagerImpl>& parent, ViewStep step, const OpDef::ViewSpec& view);
+  // A view of `parent` made by `step`, of elements of `dtype`. Throws kRuntime where none of them begins at its start.
+  EagerImpl(const std::shared_ptr<EagerImpl>& parent, ViewStep step, const OpDef::ViewSpec& view, DType dtype);
 
   // The same memory without history; does not wait for it.
   std::shared_ptr<EagerImpl> alias() const;

@@ -68,8 +68,8 @@ TracedImpl::TracedImpl(uint64_t trace, const TensorSpec& spec, DeviceId device, 
     : TensorImpl(spec, device, true, nullptr), trace(trace), cell(std::make_shared<TraceCell>(id)), id(id) {}
 
 TracedImpl::TracedImpl(uint64_t trace, std::shared_ptr<TraceCell> cell, const std::shared_ptr<TensorImpl>& parent,
-                       ViewStep step, const OpDef::ViewSpec& view, ValueId id)
-    : TensorImpl({parent->type().dtype, view.shape, view.strides}, parent->device(), true, parent->version_counter()),
+                       ViewStep step, const TensorSpec& spec, ValueId id)
+    : TensorImpl(spec, parent->device(), true, parent->version_counter()),
       trace(trace),
       cell(std::move(cell)),
       id(id),
@@ -238,7 +238,8 @@ std::vector<Value> TraceExecutor::call(const OpDef& op, std::span<const Value> i
   std::shared_ptr<TensorImpl> base = parent;
   if (!parent->traced() && !parent->base())
     base = std::static_pointer_cast<TensorImpl>(variable_of(inputs[0])->tensor.ptr());
-  return {Value(std::make_shared<TracedImpl>(trace_, cell, base, ViewStep{&op, attrs}, *view, id))};
+  const TensorSpec spec{made.dtype(), view->shape, view->strides};
+  return {Value(std::make_shared<TracedImpl>(trace_, cell, base, ViewStep{&op, attrs}, spec, id))};
 }
 
 void TraceExecutor::assign(const Value& target, const Value& source) {

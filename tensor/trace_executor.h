@@ -58,7 +58,7 @@ class TracedImpl final : public TensorImpl {
   TracedImpl(uint64_t trace, const TensorSpec& spec, DeviceId device, graph::ValueId id);
   // A view of `parent` (traced, or an eager variable) whose memory is `cell`.
   TracedImpl(uint64_t trace, std::shared_ptr<TraceCell> cell, const std::shared_ptr<TensorImpl>& parent, ViewStep step,
-             const OpDef::ViewSpec& view, graph::ValueId id);
+             const TensorSpec& spec, graph::ValueId id);
   // The same memory without history; `other` is traced, or an eager tensor over `cell`.
   TracedImpl(uint64_t trace, std::shared_ptr<TraceCell> cell, const TensorImpl& other, std::vector<ViewStep> steps,
              std::shared_ptr<TensorImpl> base);

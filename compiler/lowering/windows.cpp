@@ -50,8 +50,11 @@ bool same_in_all_batches(const Graph& graph, const std::vector<ValueId>& roots, 
 std::optional<Window> seen_through(const Node& view, const Window& input) {
   const auto seen = view.op->view(input.spec, view.attrs);
   if (!seen) return std::nullopt;
-  const uint64_t offset = static_cast<uint64_t>(seen->offset) * dtype_size(input.spec.dtype);
-  return Window{input.root, input.offset + offset, {input.spec.dtype, seen->shape, seen->strides}};
+  const TensorType type{input.spec.dtype, input.spec.shape};
+  const bool present = true;
+  const DType dtype = infer_types(*view.op, {&type, 1}, {&present, 1}, view.attrs)[0].dtype;
+  const uint64_t offset = static_cast<uint64_t>(seen->offset) * dtype_size(dtype);
+  return Window{input.root, input.offset + offset, {dtype, seen->shape, seen->strides}};
 }
 
 std::vector<Window> windows(const Graph& graph) {

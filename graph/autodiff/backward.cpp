@@ -214,6 +214,10 @@ void seed_outputs(Walk& walk, std::span<const Value> outputs, std::span<const Va
           kRuntime, numel(output.shape()) == 1,
           "{}: grad can be implicitly created only for scalar outputs: output {} is {}; pass its gradient", where, i,
           output.type().str());
+      SLUICE_CHECK_KIND(kRuntime, !is_complex(output.dtype()),
+                        "{}: grad can be implicitly created only for real scalar outputs but got {}: output {}; pass "
+                        "its gradient",
+                        where, dtype_name(output.dtype()), i);
       grad = ops::full(output.shape(), 1, output.dtype());
     }
     SLUICE_CHECK_KIND(kRuntime, grad.shape() == output.shape(),

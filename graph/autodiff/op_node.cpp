@@ -210,7 +210,7 @@ void attach(const std::shared_ptr<GradNode>& node, std::span<const Value> output
   if (const AnomalyScope* anomaly = AnomalyScope::innermost(); anomaly && !node->origin)
     node->origin = std::make_shared<Provenance>(Provenance{.source = anomaly->line(), .module = {}});
   for (size_t i = 0; i < outputs.size(); ++i)
-    if (is_floating(outputs[i].dtype())) set_history(outputs[i], node, static_cast<int>(i));
+    if (is_differentiable(outputs[i].dtype())) set_history(outputs[i], node, static_cast<int>(i));
 }
 
 }  // namespace
@@ -246,7 +246,7 @@ Value SavedValue::get(const char* keeper, const GradNode::Next& history) const {
   } else if (value_.impl()->version() != version_) {
     return Value(std::make_shared<StaleValue>(value_, version_, keeper));
   }
-  if (!history.node || (!packed_ && value.requires_grad()) || !is_floating(value.dtype())) return value;
+  if (!history.node || (!packed_ && value.requires_grad()) || !is_differentiable(value.dtype())) return value;
   value = current_executor().detach(value);
   set_history(value, history.node, history.index);
   return value;
@@ -254,7 +254,7 @@ Value SavedValue::get(const char* keeper, const GradNode::Next& history) const {
 
 void record_call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs, std::vector<Value>& outputs) {
   bool floating = false;
-  for (const Value& output : outputs) floating |= is_floating(output.dtype());
+  for (const Value& output : outputs) floating |= is_differentiable(output.dtype());
   if (!floating) return;
   // The edges come first: a leaf's accumulator must be older than the node.
   auto node = std::make_shared<OpNode>(op, attrs, gradient_edges(inputs));

@@ -28,7 +28,7 @@ class Symbols {
     for (size_t i = 0; i < inputs.size(); ++i) inputs_.push_back(add(inputs[i], "input", i));
     for (size_t i = 0; i < outputs.size(); ++i) outputs_.push_back(add(outputs[i], "output", i));
     for (size_t i = 0; i < outputs.size(); ++i)
-      grads_.push_back(is_floating(outputs[i].dtype()) ? add(outputs[i], "grad", i) : Value());
+      grads_.push_back(is_differentiable(outputs[i].dtype()) ? add(outputs[i], "grad", i) : Value());
   }
 
   // Runs the rule with the gradients of the outputs in `given` (all: -1) and notes what it reads.

@@ -2,10 +2,12 @@
 #include "graph/ops/activation.h"
 #include "graph/ops/branches.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/convolution.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/embedding.h"
+#include "graph/ops/fft.h"
 #include "graph/ops/fused.h"
 #include "graph/ops/global.h"
 #include "graph/ops/host.h"
@@ -38,7 +40,7 @@ const OpRegistry& builtin_ops() {
         ops::losses_ops(),       ops::embedding_ops(),     ops::optimizer_updates_ops(),
         ops::fused_ops(),        ops::micro_batches_ops(), ops::branches_ops(),
         ops::linalg_ops(),       ops::decomposition_ops(), ops::lines_ops(),
-        ops::strided_view_ops(),
+        ops::strided_view_ops(), ops::complex_ops(),       ops::fft_ops(),
     };
     OpRegistry r;
     for (const auto& family :

@@ -7,7 +7,7 @@
 namespace sluice::ops {
 namespace {
 
-bool is_one(const Operand& x) { return x.own_dtype() != DType::kBool && x.number() == 1; }
+bool is_one(const Operand& x) { return x.own_dtype() != DType::kBool && x.complex_number() == 1.0; }
 
 // alpha * b, computed in the dtype that an operation on a and b has.
 Operand scaled(const char* name, const Operand& a, const Operand& b, const Operand& alpha) {
@@ -16,10 +16,13 @@ Operand scaled(const char* name, const Operand& a, const Operand& b, const Opera
   SLUICE_CHECK_KIND(kRuntime, alpha.own_dtype() != DType::kBool || dtype == DType::kBool,
                     "{}: Boolean alpha only supported for Boolean results: the result is {}; give a number", name,
                     dtype_name(dtype));
-  SLUICE_CHECK_KIND(kRuntime, !is_floating(alpha.own_dtype()) || is_floating(dtype),
+  SLUICE_CHECK_KIND(kRuntime, !alpha.is_complex_number() || is_complex(dtype),
+                    "{}: For non-complex input tensors, argument alpha must not be a complex number", name);
+  SLUICE_CHECK_KIND(kRuntime, !is_floating(alpha.own_dtype()) || is_differentiable(dtype),
                     "{}: For integral input tensors, argument alpha must not be a floating point number: got {}", name,
                     alpha.number());
   if (!b.is_number()) return mul(cast(b.value(), dtype), alpha);
+  if (b.is_complex_number() || alpha.is_complex_number()) return b.complex_number() * alpha.complex_number();
   const double product = b.number() * alpha.number();
   if (is_floating(b.own_dtype()) || is_floating(alpha.own_dtype())) return product;
   return static_cast<int64_t>(product);

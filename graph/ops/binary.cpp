@@ -6,6 +6,7 @@
 #include "graph/ops/activation.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/movement.h"
@@ -31,7 +32,7 @@ Value share(const Value& g, const Value& loses, const Value& even) {
 
 // The gradient of b in a^b. 0^b is constant in b, though its logarithm is not finite.
 Value power_slope(const Value& g, const Value& a, const Value& b, const Value& y) {
-  const Value zero = logical_and(eq(a, 0), ge(b, 0));
+  const Value zero = logical_and(eq(a, 0), ge(real_part(b), 0));
   return where(zero, 0.0, mul(g, mul(y, log(where(zero, 1.0, a)))));
 }
 
@@ -60,7 +61,8 @@ Value call_scalar(const QuotientDef& def, const Operand& a, const Operand& b) {
 // Common exponents cost a multiplication or a root, and have exact gradients at 0.
 struct PowerDef : ScalarDef {};
 Value call_scalar(const PowerDef& def, const Operand& a, const Operand& b) {
-  if (!a.is_number() && b.is_number() && is_floating(result_dtype(a, b))) {
+  const bool inexact = is_differentiable(result_dtype(a, b));
+  if (!a.is_number() && b.is_number() && !b.is_complex_number() && inexact) {
     const Value x = a.to(result_dtype(a, b));
     // Roots and reciprocals keep their result for the gradient; that of pow may be written to.
     const auto free = [](const Value& y) { return y.requires_grad() ? copy(y) : y; };
@@ -71,7 +73,7 @@ Value call_scalar(const PowerDef& def, const Operand& a, const Operand& b) {
     if (b.number() == -1) return free(reciprocal(x));
     if (b.number() == -0.5) return free(rsqrt(x));
   }
-  SLUICE_CHECK_KIND(kRuntime, !b.is_number() || b.number() >= 0 || is_floating(result_dtype(a, b)),
+  SLUICE_CHECK_KIND(kRuntime, inexact || !b.is_number() || b.number() >= 0,
                     "pow: Integers to negative integer powers are not allowed: exponent {}; it must be >= 0, or one of "
                     "them floating",
                     b.number());

@@ -33,6 +33,11 @@ void check_floating(const TensorType& x, const char* where) {
                     dtype_name(x.dtype));
 }
 
+void check_ordered(const TensorType& x) {
+  SLUICE_CHECK_KIND(kUnsupported, !is_complex(x.dtype), "not implemented for '{}': complex numbers have no order",
+                    dtype_name(x.dtype));
+}
+
 void check_index(const TensorType& index, const char* where) {
   SLUICE_CHECK_KIND(kType, index.dtype == DType::kInt64 || index.dtype == DType::kInt32,
                     "{}: index dtype is {}; must be int64 or int32", where, dtype_name(index.dtype));

@@ -109,7 +109,7 @@ const OpDef cast_def{
     },
     .grad = [](const GradContext& c) -> Values {
       const DType dtype = c.inputs[0].dtype();
-      return {is_floating(dtype) ? cast(c.grad_outputs[0], dtype) : Value()};
+      return {is_differentiable(dtype) ? cast(c.grad_outputs[0], dtype) : Value()};
     },
     .sbp = cast_sbp,
     .samples = {{.inputs = {{.shape = {3, 4}}}, .attrs = {DType::kFloat64}},

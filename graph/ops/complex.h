@@ -17,13 +17,10 @@ Value imaginary_part(const Value& z);
 // The conjugate; of real numbers, the value itself.
 Value conjugate(const Value& z);
 
-using GradRule = std::vector<Value> (*)(const GradContext& context);
 // The rule of an op that has a complex derivative f', and whose `rule` gives g f'(x): torch's gradient is g conj(f'(x)),
 // which is what the rule makes of conj(g), conjugated. Of real gradients it is the rule.
-std::vector<Value> holomorphic_gradient(const GradContext& context,
-                                        const std::function<std::vector<Value>(const GradContext&)>& rule);
-std::function<std::vector<Value>(const GradContext&)> holomorphic(
-    std::function<std::vector<Value>(const GradContext&)> rule);
+using GradRule = std::function<std::vector<Value>(const GradContext& context)>;
+GradRule holomorphic(GradRule rule);
 
 std::span<const OpDef* const> complex_ops();
 

@@ -28,5 +28,7 @@ std::vector<Form> product_forms();
 std::vector<Form> order_forms();
 std::vector<Form> statistics_forms();
 std::vector<Form> numeric_forms();
+std::vector<Form> complex_forms();
+std::vector<Form> fft_forms();
 
 }  // namespace sluice::ops

@@ -3,6 +3,7 @@
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/movement.h"
@@ -210,7 +211,7 @@ std::vector<Value> scatter_reduce_grad(const GradContext& c) {
   const Value &x = c.inputs[0], &index = c.inputs[1], &src = c.inputs[2], &g = c.grad_outputs[0], &y = c.outputs[0];
   const int64_t dim = dim_of(c);
   const std::string& reduce = attr<std::string>(c.attrs, 1);
-  if (!is_floating(x.dtype())) return {Value(), Value(), Value()};
+  if (!is_differentiable(x.dtype())) return {Value(), Value(), Value()};
   if (reduce != "prod") {
     const Value x_is = cast(eq(x, y), x.dtype()), src_is = cast(eq(src, gather(y, index, dim)), x.dtype());
     const Value share = div(g, scatter_add(x_is, index, src_is, dim));
@@ -241,9 +242,10 @@ const OpDef scatter_reduce_def{
       const std::string& reduce = attr<std::string>(attrs, 1);
       SLUICE_CHECK(reduce == "prod" || reduce == "amax" || reduce == "amin",
                    "reduce: is '{}'; must be 'prod', 'amax' or 'amin'", reduce);
+      if (reduce != "prod") check_ordered(in[0]);
       return infer_scatter(in, present, attrs);
     },
-    .grad = scatter_reduce_grad,
+    .grad = holomorphic(scatter_reduce_grad),
     .sbp = scatter_sbp,
     .samples = reduce_samples()};
 

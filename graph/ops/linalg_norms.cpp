@@ -24,11 +24,11 @@ std::string text(const Order& ord) {
 
 // The input of a norm in the dtype that it is computed in.
 Value operand_of(const char* where, const Value& x, const OptionalDType& dtype) {
-  SLUICE_CHECK_KIND(kRuntime, is_floating(x.dtype()),
+  SLUICE_CHECK_KIND(kRuntime, is_differentiable(x.dtype()),
                     "{}: Expected a floating point or complex tensor as input. Got {}; cast it to a floating dtype",
                     where, dtype_name(x.dtype()));
   if (!dtype) return x;
-  SLUICE_CHECK_KIND(kRuntime, is_floating(*dtype), "{}: dtype should be floating point or complex, but got {}", where,
+  SLUICE_CHECK_KIND(kRuntime, is_complex(*dtype) == is_complex(x.dtype()) && is_differentiable(*dtype), "{}: dtype should be floating point or complex, but got {}", where,
                     dtype_name(*dtype));
   SLUICE_CHECK_KIND(
       kRuntime, promote(x.dtype(), *dtype) == *dtype,

@@ -3,6 +3,7 @@
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/indexing.h"
@@ -24,6 +25,7 @@ std::vector<SbpRow> lines_sbp(Types in, const Attrs& attrs) {
 }
 
 std::vector<TensorType> infer_index(Types in, Present, const Attrs& attrs) {
+  check_ordered(in[0]);
   SLUICE_CHECK(in[0].shape.rank() > 0, "x: has rank 0; must have an axis");
   normalize_axis(attr<int64_t>(attrs, 0), in[0].shape.rank(), "dim");
   return {{DType::kInt64, in[0].shape}};
@@ -109,16 +111,16 @@ const OpDef linear_recurrence_def{
       normalize_axis(attr<int64_t>(attrs, 0), in[0].shape.rank(), "dim");
       return {in[0]};
     },
-    .grad = [](const GradContext& c) -> Values {
+    .grad = holomorphic([](const GradContext& c) -> Values {
       const Value &a = c.inputs[0], &g = c.grad_outputs[0];
-      if (!is_floating(a.dtype())) return {Value(), Value()};
+      if (!is_differentiable(a.dtype())) return {Value(), Value()};
       if (numel(a.shape()) == 0) return {zeros_like(a), zeros_like(a)};
       // The same recurrence from the end on: of_b[i] = g[i] + a[i + 1] * of_b[i + 1].
       const int axis = normalize_axis(attr<int64_t>(c.attrs, 0), a.rank(), "dim");
       const Ints line{axis};
       const Value of_b = flip(linear_recurrence(delayed(flip(a, line), axis), flip(g, line), axis), line);
       return {c.needs[0] ? mul(of_b, delayed(c.outputs[0], axis)) : Value(), of_b};
-    },
+    }),
     .sbp =
         [](Types in, const Attrs& attrs) {
           std::vector<SbpRow> rows = lines_sbp(in, attrs);
@@ -161,7 +163,7 @@ Value linear_recurrence(const Value& a, const Value& b, int64_t dim) {
 }
 
 Value cumprod(const Value& input, int64_t dim) {
-  const Value x = is_floating(input.dtype()) ? input : cast(input, DType::kInt64);
+  const Value x = is_differentiable(input.dtype()) ? input : cast(input, DType::kInt64);
   const int axis = normalize_axis(dim, x.rank(), "cumprod");
   if (x.rank() == 0 || numel(x.shape()) == 0) return x;
   Ints high(x.rank(), 0);

@@ -7,6 +7,7 @@
 #include "graph/ops/activation.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/movement.h"
@@ -83,7 +84,7 @@ const OpDef matmul_def{
     .inputs = {"a", "b"},
     .params = {{"transpose_a", false}, {"transpose_b", false}},
     .infer = infer_matmul,
-    .grad = grad_matmul,
+    .grad = holomorphic(grad_matmul),
     .sbp = sbp_matmul,
     .cost = cost_matmul,
     .precision = OpDef::Precision::kMatmul,
@@ -247,6 +248,10 @@ Value matmul(const Value& a, const Value& b, bool transpose_a, bool transpose_b)
 }
 
 Value linear(const Value& x, const Value& weight, const Value& bias, const std::string& activation) {
+  if (is_complex(x.dtype()) && activation == "none" && weight.rank() == 2) {
+    const Value y = matmul(x, weight, false, true);
+    return bias.defined() ? add(y, bias) : y;
+  }
   if (weight.rank() == 1) {
     const Value y = matmul(x, weight);
     return activate(bias.defined() ? add(y, bias) : y, activation);

@@ -44,14 +44,14 @@ Value outer(const Value& a, const Value& b) {
 
 Value addmm(const Value& input, const Value& a, const Value& b, const Operand& beta, const Operand& alpha) {
   Value y = mm(a, b);
-  if (alpha.number() != 1) y = mul(y, alpha);
-  if (beta.number() == 0) {  // input is not read, whatever it holds
+  if (alpha.complex_number() != 1.0) y = mul(y, alpha);
+  if (beta.complex_number() == 0.0) {  // input is not read, whatever it holds
     const Shape shape = broadcast_shapes(input.shape(), y.shape(), "addmm");
     SLUICE_CHECK_KIND(kRuntime, shape == y.shape(), "addmm: input of shape {} does not broadcast to {}; it must",
                       input.shape().str(), y.shape().str());
     return y;
   }
-  return add(beta.number() == 1 ? input : mul(input, beta), y);
+  return add(beta.complex_number() == 1.0 ? input : mul(input, beta), y);
 }
 
 Value linear_of(const Value& x, const Value& weight, const Value& bias) { return linear(x, weight, bias); }

@@ -5,6 +5,7 @@
 
 #include "graph/ops/activation.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/forms.h"
@@ -18,6 +19,7 @@ namespace sluice::ops {
 namespace {
 
 Operand wide(const Operand& x) {
+  if (is_complex(x.dtype())) return x.is_number() ? x : Operand(cast(x.value(), DType::kComplex128));
   return x.is_number() ? Operand(x.number()) : Operand(cast(x.value(), DType::kFloat64));
 }
 
@@ -35,6 +37,8 @@ double largest(DType dtype) {
 
 Value nan_to_num(const Value& x, const std::optional<double>& nan, const std::optional<double>& posinf,
                  const std::optional<double>& neginf) {
+  if (is_complex(x.dtype()))
+    return complex(nan_to_num(real_part(x), nan, posinf, neginf), nan_to_num(imaginary_part(x), nan, posinf, neginf));
   if (!is_floating(x.dtype())) return copy(x);
   const double most = largest(x.dtype());
   const Value numbers = where(isnan(x), nan.value_or(0), x);
@@ -72,19 +76,12 @@ Value round_to(const Value& x, int64_t decimals) {
 }
 Value round_whole(const Value& x) { return round(x); }
 
-// 0 of positive numbers, pi of negative ones.
-Value angle(const Value& input) {
-  const Value x = to_floating(input);
-  return where(isnan(x), x, where(lt(x, 0), scalar(std::numbers::pi, x.dtype()), 0.0));
-}
-
 Value sign_of(const Value& x) { return x.dtype() == DType::kBool ? copy(x) : sign(x); }
 
-Value isreal(const Value& x) { return full(x.shape(), 1, DType::kBool); }
-Value itself(const Value& x) { return x; }
+Value sgn_of(const Value& x) { return x.dtype() == DType::kBool ? copy(x) : is_complex(x.dtype()) ? sgn(x) : sign(x); }
 
 Value rsub(const Value& x, const Operand& other, const Operand& alpha) {
-  const bool plain = alpha.own_dtype() != DType::kBool && alpha.number() == 1;
+  const bool plain = alpha.own_dtype() != DType::kBool && alpha.complex_number() == 1.0;
   return sub(other, plain ? x : cast(mul(x, alpha), x.dtype()));
 }
 
@@ -111,11 +108,6 @@ Form elementwise(const char* doc, std::vector<Overload> overloads, std::vector<c
   return {.doc = doc, .overloads = std::move(overloads), .aliases = std::move(aliases), .in_place = true, .out = true};
 }
 
-// x as it is: what torch gives of real numbers.
-Form real_form(const char* signature, const char* doc) {
-  return {.doc = doc, .overloads = {overload(signature, &itself)}, .sharing = Sharing::kItself};
-}
-
 }  // namespace
 
 std::vector<Form> numeric_forms() {
@@ -134,20 +126,13 @@ std::vector<Form> numeric_forms() {
                   {overload("round(Tensor input) -> Tensor", &round_whole),
                    overload("round(Tensor input, *, int decimals) -> Tensor", &round_to)},
                   {"special.round"}),
-      elementwise("-1, 0 or 1 by the sign. torch.sgn of real numbers.",
-                  {overload("sgn(Tensor input) -> Tensor", &sign_of)}),
+      elementwise("-1, 0 or 1 by the sign; of complex numbers, input / |input|. torch.sgn.",
+                  {overload("sgn(Tensor input) -> Tensor", &sgn_of)}),
       elementwise("-1, 0 or 1 by the sign; of bools: themselves. torch.sign.",
                   {overload("sign(Tensor input) -> Tensor", &sign_of)}),
-      {.doc = "0 of positive and pi of negative numbers. torch.angle of real numbers.",
+      {.doc = "The argument of complex numbers; 0 of positive and pi of negative real ones. torch.angle.",
        .overloads = {overload("angle(Tensor input) -> Tensor", &angle)},
        .out = true},
-      {.doc = "True: every dtype is real. torch.isreal.",
-       .overloads = {overload("isreal(Tensor input) -> Tensor", &isreal)}},
-      real_form("real(Tensor input) -> Tensor", "The input itself. torch.real of real numbers."),
-      real_form("conj(Tensor input) -> Tensor", "The input itself. torch.conj of real numbers."),
-      real_form("conj_physical(Tensor input) -> Tensor", "The input itself. torch.conj_physical of real numbers."),
-      real_form("resolve_conj(Tensor input) -> Tensor", "The input itself. torch.resolve_conj of real numbers."),
-      real_form("resolve_neg(Tensor input) -> Tensor", "The input itself. torch.resolve_neg of real numbers."),
       {.doc = "other - alpha * input. torch.rsub.",
        .overloads = {overload("rsub(Tensor input, Operand other, *, Scalar alpha=1) -> Tensor", &rsub)},
        .method = false},
@@ -161,8 +146,6 @@ std::vector<Form> numeric_forms() {
        .in_place = true,
        .out = true},
   };
-  for (Form& form : forms)
-    if (form.name() == "conj_physical") form.in_place = true;
   return forms;
 }
 

@@ -1,5 +1,6 @@
 // Torch's spelling of products of several tensors: einsum, batches of matrices, outer products.
 #include "graph/ops/comparison.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/einsum.h"
 #include "graph/ops/elementwise.h"
@@ -24,7 +25,7 @@ void check_same(const char* name, const Value& a, const Value& b) {
 }
 
 Value times(const Value& x, const Operand& factor) {
-  return factor.own_dtype() != DType::kBool && factor.number() == 1 ? x : cast(mul(x, factor), x.dtype());
+  return factor.own_dtype() != DType::kBool && factor.complex_number() == 1.0 ? x : cast(mul(x, factor), x.dtype());
 }
 
 // beta * input + alpha * product, in the product's shape; with beta 0 the input is not read.
@@ -33,7 +34,7 @@ Value added(const char* name, const Value& input, const Value& product, const Op
                     "{}: the expanded size of the tensor must match: input of shape {} does not broadcast to {}", name,
                     input.shape().str(), product.shape().str());
   const Value y = times(product, alpha);
-  return beta.number() == 0 ? y : add(times(input, beta), y);
+  return beta.complex_number() == 0.0 ? y : add(times(input, beta), y);
 }
 
 Value batch_product(const char* name, const Value& a, const Value& b) {
@@ -82,7 +83,8 @@ Value inner(const Value& a, const Value& b) {
   return reshape(products, shape);
 }
 
-Value vdot(const Value& a, const Value& b) {
+Value vdot(const Value& first, const Value& b) {
+  const Value a = conjugate(first);
   check_dims("vdot", "both", a, 1);
   check_dims("vdot", "both", b, 1);
   check_same("vdot", a, b);
@@ -165,7 +167,7 @@ std::vector<Form> product_forms() {
       scaled_form("addmv", "mat", "vec", "beta * input + alpha * mat @ vec. torch.addmv.", &addmv),
       scaled_form("addr", "vec1", "vec2", "beta * input + alpha * all products of two vectors. torch.addr.", &addr),
       of_two("inner", "other", "Sums of products over the last dims of both. torch.inner.", &inner),
-      of_two("vdot", "other", "Sum of the products of two vectors; of real ones, dot. torch.vdot.", &vdot),
+      of_two("vdot", "other", "Sum of the products of two vectors; of complex ones, of the conjugate of the first. torch.vdot.", &vdot),
       of_two("ger", "vec2", "Products of all pairs of two vectors. torch.ger.", &ger),
       of_two("kron", "other", "Kronecker product: all of other, times each element of input. torch.kron.", &kron),
       {.doc = "Product of a chain of matrices. torch.chain_matmul.",

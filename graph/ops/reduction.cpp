@@ -6,6 +6,7 @@
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/movement.h"
@@ -45,14 +46,15 @@ void check_not_empty(Types in, const Attrs& attrs) {
 }
 
 std::vector<TensorType> infer_sum(Types in, Present, const Attrs& attrs) {
-  return {{is_floating(in[0].dtype) ? in[0].dtype : DType::kInt64, infer_shape(in, attrs)}};
+  return {{is_differentiable(in[0].dtype) ? in[0].dtype : DType::kInt64, infer_shape(in, attrs)}};
 }
 std::vector<TensorType> infer_mean(Types in, Present, const Attrs& attrs) {
-  check_floating(in[0], "input");
+  if (!is_complex(in[0].dtype)) check_floating(in[0], "input");
   return {{in[0].dtype, infer_shape(in, attrs)}};
 }
 std::vector<TensorType> infer_extremum(Types in, Present, const Attrs& attrs) {
   check_not_empty(in, attrs);
+  check_ordered(in[0]);
   return {{in[0].dtype, infer_shape(in, attrs)}};
 }
 std::vector<TensorType> infer_bool(Types in, Present, const Attrs& attrs) {
@@ -60,6 +62,7 @@ std::vector<TensorType> infer_bool(Types in, Present, const Attrs& attrs) {
 }
 std::vector<TensorType> infer_index(Types in, Present, const Attrs& attrs) {
   check_not_empty(in, attrs);
+  check_ordered(in[0]);
   SLUICE_CHECK_KIND(kRuntime, in[0].dtype != DType::kBool, "does not support bool input; cast it to integers first");
   return {{DType::kInt64, infer_shape(in, attrs)}};
 }
@@ -105,7 +108,7 @@ int64_t reduced_count(const Shape& shape, const Attr& dim) {
 
 Values sum_grad(const GradContext& c) {
   const Shape& shape = c.inputs[0].shape();
-  if (!is_floating(c.inputs[0].dtype())) return {Value()};
+  if (!is_differentiable(c.inputs[0].dtype())) return {Value()};
   return {expand(with_axes(c.grad_outputs[0], shape, c.attrs), shape)};
 }
 
@@ -199,7 +202,7 @@ const OpDef prod_def{.name = "prod",
                      .inputs = {"x"},
                      .params = params(),
                      .infer = infer_sum,
-                     .grad = prod_grad,
+                     .grad = holomorphic(prod_grad),
                      .sbp = other_sbp,
                      .samples = samples(true, kAllKinds, 0.5, 1.5)};
 const OpDef amax_def{.name = "amax",
@@ -276,11 +279,11 @@ const OpDef cumsum_def{
     .params = {{.name = "dim", .default_value = int64_t{0}, .required = true}},
     .infer = [](Types in, Present, const Attrs& attrs) -> std::vector<TensorType> {
       normalize_axis(attr<int64_t>(attrs, 0), in[0].shape.rank(), "dim");
-      return {{is_floating(in[0].dtype) ? in[0].dtype : DType::kInt64, in[0].shape}};
+      return {{is_differentiable(in[0].dtype) ? in[0].dtype : DType::kInt64, in[0].shape}};
     },
     .grad = [](const GradContext& c) -> Values {
       const int64_t dim = attr<int64_t>(c.attrs, 0);
-      if (!is_floating(c.inputs[0].dtype())) return {Value()};
+      if (!is_differentiable(c.inputs[0].dtype())) return {Value()};
       if (c.inputs[0].rank() == 0) return {c.grad_outputs[0]};
       return {flip(cumsum(flip(c.grad_outputs[0], {dim}), dim), {dim})};
     },
@@ -312,6 +315,8 @@ Value as_truth(const Value& x, const Value& answer) {
   return x.dtype() == DType::kUInt8 ? cast(answer, DType::kUInt8) : answer;
 }
 
+Value non_zero(const Value& x) { return is_complex(x.dtype()) ? ne(x, 0) : x; }
+
 Value reduce_index(const OpDef& op, const Value& x, std::optional<int64_t> dim, bool keepdim) {
   return call1(op, {x}, {dim ? Attr(*dim) : Attr(), keepdim});
 }
@@ -325,8 +330,12 @@ Value mean(const Value& x, const Dims& dim, bool keepdim) { return reduce(mean_d
 Value prod(const Value& x, const Dims& dim, bool keepdim) { return reduce(prod_def, x, dim, keepdim); }
 Value amax(const Value& x, const Dims& dim, bool keepdim) { return reduce(amax_def, x, dim, keepdim); }
 Value amin(const Value& x, const Dims& dim, bool keepdim) { return reduce(amin_def, x, dim, keepdim); }
-Value any(const Value& x, const Dims& dim, bool keepdim) { return as_truth(x, reduce(any_def, x, dim, keepdim)); }
-Value all(const Value& x, const Dims& dim, bool keepdim) { return as_truth(x, reduce(all_def, x, dim, keepdim)); }
+Value any(const Value& x, const Dims& dim, bool keepdim) {
+  return as_truth(x, reduce(any_def, non_zero(x), dim, keepdim));
+}
+Value all(const Value& x, const Dims& dim, bool keepdim) {
+  return as_truth(x, reduce(all_def, non_zero(x), dim, keepdim));
+}
 Value cumsum(const Value& x, int64_t dim) { return call1(cumsum_def, {x}, {dim}); }
 Value argmax(const Value& x, std::optional<int64_t> dim, bool keepdim) {
   return reduce_index(argmax_def, x, dim, keepdim);
@@ -358,7 +367,8 @@ Value flat_at_zero(const Value& x, double at_zero, F f) {
 Value var_of_wide(const Value& x, const Dims& dim, double correction, bool keepdim) {
   const double n = static_cast<double>(reduced_count(x.shape(), dim ? Attr(*dim) : Attr()));
   const Value centred = sub(x, mean(x, dim, true));
-  return div(sum(mul(centred, centred), dim, keepdim), std::max(n - correction, 0.0));
+  const Value size = is_complex(x.dtype()) ? abs(centred) : centred;
+  return div(sum(mul(size, size), dim, keepdim), std::max(n - correction, 0.0));
 }
 
 Value norm_of_wide(const Value& x, double p, const Dims& dim, bool keepdim) {
@@ -374,17 +384,18 @@ Value norm_of_wide(const Value& x, double p, const Dims& dim, bool keepdim) {
 }  // namespace
 
 Value var(const Value& x, const Dims& dim, double correction, bool keepdim) {
-  check_floating(x.type(), "var: input");
-  return cast(var_of_wide(cast(x, stat_dtype(x.dtype())), dim, correction, keepdim), x.dtype());
+  if (!is_complex(x.dtype())) check_floating(x.type(), "var: input");
+  return cast(var_of_wide(cast(x, stat_dtype(x.dtype())), dim, correction, keepdim), to_real(x.dtype()));
 }
 
 Value std(const Value& x, const Dims& dim, double correction, bool keepdim) {
-  check_floating(x.type(), "std: input");
+  if (!is_complex(x.dtype())) check_floating(x.type(), "std: input");
   const Value squared = var_of_wide(cast(x, stat_dtype(x.dtype())), dim, correction, keepdim);
-  return cast(flat_at_zero(squared, 0, [](const Value& v) { return sqrt(v); }), x.dtype());
+  return cast(flat_at_zero(squared, 0, [](const Value& v) { return sqrt(v); }), to_real(x.dtype()));
 }
 
 Value norm(const Value& x, double p, const Dims& dim, bool keepdim) {
+  if (is_complex(x.dtype())) return norm(abs(x), p, dim, keepdim);
   check_floating(x.type(), "norm: input");
   return cast(norm_of_wide(cast(x, stat_dtype(x.dtype())), p, dim, keepdim), x.dtype());
 }

@@ -2,22 +2,34 @@
 
 #include "graph/executor.h"
 #include "graph/ops/common.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/reduction.h"
 
 namespace sluice::ops {
 namespace {
 
+Shape result_shape(Types in, const char* what) {
+  return in.size() == 1 ? in[0].shape : broadcast_shapes(in[0].shape, in[1].shape, what);
+}
+
+std::vector<TensorType> infer_complex(const ScalarOp& s, Types in, const char* what) {
+  const DType dtype = in[0].dtype;
+  const ScalarOp* form = find_complex_op(s.name);
+  SLUICE_CHECK_KIND(kUnsupported, form != nullptr, "not implemented for '{}': {} must be real", dtype_name(dtype), what);
+  return {{form->gives_bool ? DType::kBool : form->gives_real ? to_real(dtype) : dtype, result_shape(in, what)}};
+}
+
 std::vector<TensorType> infer(const ScalarOp& s, Types in) {
   const char* what = s.inputs == 1 ? "input" : "operands";
   check_same_dtype(in, what);
   const DType dtype = in[0].dtype;
+  if (is_complex(dtype)) return infer_complex(s, in, what);
   if (s.integer == nullptr) check_floating(in[0], what);
   SLUICE_CHECK_KIND(kType, s.floating != nullptr || !is_floating(dtype), "{}: dtype is {}; must be an integer or bool",
                     what, dtype_name(dtype));
   SLUICE_CHECK_KIND(kRuntime, s.inputs == 2 || s.gives_bool || dtype != DType::kBool,
                     "{}: dtype is bool; must be a number (cast it first)", what);
-  const Shape shape = s.inputs == 1 ? in[0].shape : broadcast_shapes(in[0].shape, in[1].shape, what);
-  return {{s.gives_bool ? DType::kBool : dtype, shape}};
+  return {{s.gives_bool ? DType::kBool : dtype, result_shape(in, what)}};
 }
 
 ScalarDef define(const char* name, const char* doc, SbpRule sbp) {
@@ -42,9 +54,9 @@ Value floats_if_needed(const ScalarDef& def, const Value& x) { return def.scalar
 
 }  // namespace
 
-ScalarDef unary_def(const char* name, const char* doc, SbpRule sbp, Range x, ScalarGrad grad) {
+ScalarDef unary_def(const char* name, const char* doc, SbpRule sbp, Range x, ScalarGrad grad, bool holomorphic) {
   ScalarDef def = define(name, doc, sbp);
-  def.op.grad = grad;
+  def.op.grad = holomorphic && find_complex_op(name) ? ops::holomorphic(grad) : GradRule(grad);
   const auto add = [&](Shape shape, DType dtype, Range r) {
     def.op.samples.push_back({.inputs = {{.shape = shape, .dtype = dtype, .low = r.low, .high = r.high}}});
   };
@@ -57,7 +69,8 @@ ScalarDef unary_def(const char* name, const char* doc, SbpRule sbp, Range x, Sca
 
 ScalarDef binary_def(const char* name, const char* doc, SbpRule sbp, Range a, Range b, ScalarGrad grad) {
   ScalarDef def = define(name, doc, sbp);
-  def.op.grad = [grad](const GradContext& c) { return summed(c, grad); };
+  const GradRule rule = [grad](const GradContext& c) { return summed(c, grad); };
+  def.op.grad = find_complex_op(name) ? holomorphic(rule) : rule;
   const auto add = [&](DType dtype, Shape shape_a, Range of_a, Shape shape_b, Range of_b) {
     def.op.samples.push_back({.inputs = {{.shape = shape_a, .dtype = dtype, .low = of_a.low, .high = of_a.high},
                                          {.shape = shape_b, .dtype = dtype, .low = of_b.low, .high = of_b.high}}});
@@ -89,7 +102,7 @@ Value call_scalar(const ScalarDef& def, const Value& x) { return call1(def.op, {
 
 Value call_scalar(const ScalarDef& def, const Operand& a, const Operand& b) {
   DType dtype = result_dtype(a, b);
-  if (def.scalar->integer == nullptr && !is_floating(dtype)) dtype = default_dtype();
+  if (def.scalar->integer == nullptr && !is_differentiable(dtype)) dtype = default_dtype();
   return call1(def.op, {a.to(dtype), b.to(dtype)});
 }
 

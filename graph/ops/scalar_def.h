@@ -23,7 +23,9 @@ using ScalarGrad = std::vector<Value> (*)(const GradContext& context);
 using SbpRule = std::vector<SbpRow> (*)(Types inputs, const Attrs& attrs);
 
 // REQUIRES: there is such an entry. Floats get samples in the ranges, integers where the entry has an expression.
-ScalarDef unary_def(const char* name, const char* doc, SbpRule sbp, Range x, ScalarGrad grad);
+// `holomorphic`: where the op takes complex numbers, the rule gives g f'(x) (graph/ops/complex.h); else it is the
+// gradient of complex ones as it is.
+ScalarDef unary_def(const char* name, const char* doc, SbpRule sbp, Range x, ScalarGrad grad, bool holomorphic = true);
 ScalarDef binary_def(const char* name, const char* doc, SbpRule sbp, Range a, Range b, ScalarGrad grad);
 // Without a gradient, with samples of these dtypes.
 ScalarDef discrete_def(const char* name, const char* doc, const std::vector<DType>& dtypes);

@@ -5,6 +5,7 @@
 #include "graph/ops/activation.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/scalar_def.h"
@@ -14,21 +15,43 @@ namespace {
 
 using std::numbers::inv_sqrtpi, std::numbers::ln10, std::numbers::ln2, std::numbers::pi;
 
+Value reciprocal_or_zero(const Value& x) { return where(eq(x, 0), 0.0, reciprocal(where(eq(x, 0), 1.0, x))); }
+
+// What of g is across the direction y of x turns it, the more the nearer x is to 0.
+Value direction_slope(const Value& g, const Value& x, const Value& y) {
+  const Value along = real_part(mul(conj(y), g));
+  return mul(sub(g, mul(y, along)), reciprocal_or_zero(abs(x)));
+}
+
+// i x / |x|^2, 0 at 0.
+Value angle_slope(const Value& g, const Value& x) {
+  return mul(mul(g, reciprocal_or_zero(square(abs(x)))), mul(x, std::complex<double>(0, 1)));
+}
+
 // DEFINE(NAME, DOC, LOW, HIGH, GRADIENT): samples lie in [LOW, HIGH), where the function is smooth; the gradient is
 // made of `g`, that of the result `y`, and of the operand `x`; that of steps is zeros, as torch's. LINEAR: partial sums
-// go through.
-#define DEFINE_AS(SBP, NAME, DOC, LOW, HIGH, ...)                                                 \
-  const ScalarDef NAME##_def =                                                                    \
-      unary_def(#NAME, DOC, SBP, {LOW, HIGH}, [](const GradContext& c) -> std::vector<Value> {    \
+// go through. NOT_HOLOMORPHIC: the rule is that of complex numbers too, as it stands.
+#define DEFINE_AS(SBP, HOLOMORPHIC, NAME, DOC, LOW, HIGH, ...)                                    \
+  const ScalarDef NAME##_def = unary_def(                                                         \
+      #NAME, DOC, SBP, {LOW, HIGH},                                                               \
+      [](const GradContext& c) -> std::vector<Value> {                                            \
         [[maybe_unused]] const Value &g = c.grad_outputs[0], &x = c.inputs[0], &y = c.outputs[0]; \
         return {__VA_ARGS__};                                                                     \
-      });
-#define DEFINE(...) DEFINE_AS(elementwise_sbp, __VA_ARGS__)
-#define LINEAR(...) DEFINE_AS(linear_sbp, __VA_ARGS__)
+      },                                                                                          \
+      HOLOMORPHIC);
+#define DEFINE(...) DEFINE_AS(elementwise_sbp, true, __VA_ARGS__)
+#define LINEAR(...) DEFINE_AS(linear_sbp, true, __VA_ARGS__)
+#define NOT_HOLOMORPHIC(...) DEFINE_AS(elementwise_sbp, false, __VA_ARGS__)
 // clang-format off
 
 LINEAR(neg, "-x. torch.neg; numbers of any dtype.", -1, 1, neg(g))
-DEFINE(abs, "|x|. torch.abs; numbers of any dtype.", 0.2, 1, mul(g, sign(x)))
+NOT_HOLOMORPHIC(abs, "|x|. torch.abs; numbers of any dtype.", 0.2, 1,
+                mul(g, is_complex(x.dtype()) ? sgn(x) : sign(x)))
+NOT_HOLOMORPHIC(sgn, "-1, 0 or 1, of complex numbers x / |x|. torch.sgn.", 0.2, 1,
+                is_complex(x.dtype()) ? direction_slope(g, x, y) : zeros_like(x))
+NOT_HOLOMORPHIC(conj, "The complex conjugate; of real numbers themselves. torch.conj_physical.", -1, 1, conjugate(g))
+NOT_HOLOMORPHIC(angle, "The argument: of real numbers 0, or pi where they are negative. torch.angle; floating.", 0.2, 1,
+                is_complex(x.dtype()) ? angle_slope(g, x) : zeros_like(x))
 DEFINE(sign, "-1, 0 or 1. torch.sign.", 0.2, 1, zeros_like(x))
 DEFINE(exp, "e to the x. torch.exp; floating.", -1, 1, mul(g, y))
 DEFINE(exp2, "2 to the x. torch.exp2; floating.", -1, 1, mul(g, mul(y, ln2)))
@@ -72,6 +95,7 @@ DEFINE(trunc, "Integer part. torch.trunc.", 0.1, 0.9, zeros_like(x))
 
 // clang-format on
 #undef LINEAR
+#undef NOT_HOLOMORPHIC
 #undef DEFINE
 #undef DEFINE_AS
 

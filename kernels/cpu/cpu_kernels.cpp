@@ -13,6 +13,7 @@ void add_cpu_kernels(KernelTable& table) {
   cpu::add_branch_kernels(table);
   cpu::add_indexing_kernels(table);
   cpu::add_line_kernels(table);
+  cpu::add_fourier_kernels(table);
   cpu::add_creation_kernels(table);
   cpu::add_random_kernels(table);
   cpu::add_host_kernels(table);

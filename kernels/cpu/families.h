@@ -14,6 +14,7 @@ void add_reduction_kernels(KernelTable& table);
 void add_movement_kernels(KernelTable& table);
 void add_indexing_kernels(KernelTable& table);
 void add_line_kernels(KernelTable& table);
+void add_fourier_kernels(KernelTable& table);
 void add_creation_kernels(KernelTable& table);
 void add_random_kernels(KernelTable& table);
 void add_host_kernels(KernelTable& table);

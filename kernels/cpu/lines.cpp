@@ -3,64 +3,13 @@
 #include <type_traits>
 
 #include "kernels/cpu/families.h"
+#include "kernels/cpu/lines.h"
 #include "kernels/cpu/numeric.h"
-#include "kernels/cpu/strided.h"
 #include "kernels/cpu/support.h"
 #include "kernels/cpu/tiles.h"
 
 namespace sluice::cpu {
 namespace {
-
-constexpr int64_t kGrain = 8192;  // elements worth a thread
-
-// The lines of operands of one shape: where each begins, and how far its elements are apart.
-class Lines {
- public:
-  explicit Lines(const plan::KernelQuery& q) {
-    std::vector<const TensorSpec*> operands;
-    for (const TensorSpec& in : q.inputs) operands.push_back(&in);
-    operands.push_back(&q.outputs.at(0));
-    const int dim = normalize_axis(get_attr<int64_t>(q.attrs, "dim"), operands[0]->shape.rank(), q.op.c_str());
-    std::vector<Strides> strides;
-    for (const TensorSpec* operand : operands) {
-      steps_.push_back(operand->strides[dim]);
-      sizes_.push_back(static_cast<int64_t>(dtype_size(operand->dtype)));
-      strides.push_back(operand->strides);
-    }
-    Shape firsts = operands[0]->shape;
-    length_ = firsts[dim];
-    firsts[dim] = std::min<int64_t>(length_, 1);
-    nest_ = std::make_unique<LoopNest>(LoopNest::in_order(firsts, strides));
-  }
-
-  int64_t count() const { return nest_->size(); }
-  int64_t length() const { return length_; }
-  int64_t step(int operand) const { return steps_[operand]; }
-  // `step` elements of the operand, in bytes.
-  int64_t bytes(int operand, int64_t step) const { return step * sizes_[operand]; }
-
-  // f(line, offsets in bytes), on several threads.
-  template <class F>
-  void for_each(int threads, const F& f) const {
-    const int operands = static_cast<int>(steps_.size());
-    parallel_ranges(threads, count(), std::max<int64_t>(kGrain / std::max<int64_t>(length_, 1), 1),
-                    [&](int64_t begin, int64_t end) {
-                      int64_t line = begin;
-                      nest_->for_segments(begin, end, [&](const auto& offsets, int64_t n) {
-                        for (int64_t i = 0; i < n; ++i, ++line) {
-                          std::array<int64_t, kMaxOperands> at{};
-                          for (int k = 0; k < operands; ++k) at[k] = bytes(k, offsets[k] + i * nest_->inner_stride(k));
-                          f(line, at);
-                        }
-                      });
-                    });
-  }
-
- private:
-  std::vector<int64_t> steps_, sizes_;
-  int64_t length_ = 0;
-  std::unique_ptr<LoopNest> nest_;
-};
 
 const char* input(const KernelArgs& args, int i, int64_t offset) {
   return static_cast<const char*>(args.inputs[i]) + offset;

@@ -24,6 +24,14 @@ std::string parameter(size_t i, const char* kind, bool is_const) {
 
 }  // namespace
 
+namespace {
+
+[[noreturn]] void refuse_complex(const char* dtype) {
+  fail(ErrorKind::kUnsupported, "cuda: no kernel for {}; compute complex numbers on cpu", dtype);
+}
+
+}  // namespace
+
 const char* c_type(DType dtype) {
   switch (dtype) {
     case DType::kBool:
@@ -36,17 +44,26 @@ const char* c_type(DType dtype) {
     case DType::kBFloat16: return "bf16";
     case DType::kFloat32: return "float";
     case DType::kFloat64: return "double";
+    case DType::kComplex64:
+    case DType::kComplex128: refuse_complex(dtype_name(dtype));
   }
   return "";
 }
 
-const char* bits_type(size_t size) { return size == 1 ? "u8" : size == 2 ? "u16" : size == 4 ? "u32" : "u64"; }
+const char* bits_type(size_t size) {
+  if (size > 8) refuse_complex("complex128");
+  return size == 1 ? "u8" : size == 2 ? "u16" : size == 4 ? "u32" : "u64";
+}
 
 const char* compute_type(DType dtype) {
+  if (is_complex(dtype)) refuse_complex(dtype_name(dtype));
   return !is_floating(dtype) ? "i64" : dtype == DType::kFloat64 ? "double" : "float";
 }
 
-uint64_t compute_size(DType dtype) { return is_floating(dtype) && dtype != DType::kFloat64 ? 4 : 8; }
+uint64_t compute_size(DType dtype) {
+  if (is_complex(dtype)) refuse_complex(dtype_name(dtype));
+  return is_floating(dtype) && dtype != DType::kFloat64 ? 4 : 8;
+}
 
 std::string number_text(double value) {
   if (std::isnan(value)) return "__uint_as_float(0x7fc00000u)";

@@ -7,8 +7,8 @@ import atexit as _atexit
 import math as _math
 
 from sluice import _C
-from sluice._C import (Generator, Tensor, bfloat16, bool, dtype, float16, float32, float64, int8, int16, int32, int64,  # noqa: A004
-                       promote_types, uint8)
+from sluice._C import (Generator, Tensor, bfloat16, bool, complex64, complex128, dtype, float16, float32, float64, int8, int16,  # noqa: A004
+                       int32, int64, promote_types, uint8)
 from sluice._C import CancelledError, EndOfData, Error, SharedArenas
 from sluice._dim import Dim
 from sluice._size import Size
@@ -43,13 +43,14 @@ from sluice._aliases import FUNCTIONAL as _FUNCTIONAL
 from sluice._aliases import (are_deterministic_algorithms_enabled, as_strided_scatter, asarray, empty_permuted, scalar_tensor,
                              unsafe_chunk, unsafe_split, unsafe_split_with_sizes, use_deterministic_algorithms)
 from sluice._tensor_state import QUESTIONS as _QUESTIONS
-from sluice._tensor_state import imag
-from sluice._windows import bartlett_window, blackman_window, hamming_window, hann_window
+from sluice._spectral import istft, stft
+from sluice._windows import bartlett_window, blackman_window, hamming_window, hann_window, kaiser_window
 from sluice.autograd import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
 
 __version__ = _C.__version__
 
 float, double, half, long, int, short = float32, float64, float16, int64, int32, int16  # noqa: A001
+cfloat, cdouble = complex64, complex128
 inf, nan, pi = _math.inf, _math.nan, _math.pi
 globals().update(_TENSOR_CLASSES)
 globals().update(_IN_PLACE)
@@ -60,7 +61,7 @@ multinomial = Tensor.multinomial
 contiguous, expand, view = Tensor.contiguous, Tensor.expand, Tensor.view  # OneFlow's
 
 # Imported when they are first used.
-_MODULES = {"amp", "backends", "compiler", "cuda", "distributed", "distributions", "errors", "func", "info", "jit", "library",
+_MODULES = {"amp", "backends", "compiler", "cuda", "distributed", "distributions", "errors", "fft", "func", "info", "jit", "library",
             "linalg", "mock_torch", "multiprocessing", "nn", "optim", "profiler", "return_types", "serialization", "special", "testing",
             "utils", "version"}
 _LAZY_NAMES = {"load_graph": "sluice._bundle", "save": "sluice.serialization", "load": "sluice.serialization"}

@@ -68,7 +68,9 @@ def _dtype_of(out: Any) -> Any:
 
 
 def _is_whole(number: Any) -> bool:
-    return isinstance(number, Tensor) and not number.dtype.is_floating_point or isinstance(number, Integral)
+    if isinstance(number, Tensor):
+        return not number.dtype.is_floating_point and not number.dtype.is_complex
+    return isinstance(number, Integral)
 
 
 def _laid(t: Any, memory_format: Any) -> Any:
@@ -87,10 +89,10 @@ def _array_of(data: Any) -> Any:
         array = np.asarray(data)
     except ValueError as error:
         raise ValueError(f"tensor: cannot be made of nested sequences of unequal length: {error}") from None
-    if array.dtype.kind == "c":
-        raise NotImplementedError("tensor: complex numbers are not supported; keep real and imaginary parts in two tensors")
     if array.dtype == object or array.dtype.kind in "USO":
         raise TypeError(f"tensor: cannot be made of {type(data).__name__} with elements of {array.dtype}")
+    if array.dtype.kind == "c" and not _has_dtype(data):
+        return array, get_default_dtype().to_complex()
     return array, (get_default_dtype() if array.dtype.kind == "f" and not _has_dtype(data) else None)
 
 
@@ -108,12 +110,12 @@ def _has_dtype(data: Any) -> bool:
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
            pin_memory: bool = False) -> Tensor:
     """A tensor with a copy of `data`."""
-    if isinstance(dtype, str) or getattr(dtype, "is_complex", False):
+    if isinstance(dtype, str):
         raise TypeError(f"tensor: dtype is {dtype!r}; must be one of {_C.dtypes}")
     if isinstance(data, Tensor):
         t = data.detach().clone()
-    elif isinstance(data, (bool, int, float)) and not hasattr(data, "dtype"):  # numpy's float64 is a float
-        inferred = _C.bool if isinstance(data, bool) else _C.int64 if isinstance(data, int) else get_default_dtype()
+    elif isinstance(data, (bool, int, float, complex)) and not hasattr(data, "dtype"):  # numpy's float64 is a float
+        inferred = _dtype_of_number(data)
         return _finish(fn.number(data, dtype or inferred), device, requires_grad)
     else:
         array, inferred = _array_of(data)
@@ -122,6 +124,13 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     if dtype is not None and t.dtype is not dtype:
         t = t.to(dtype)
     return _finish(t, device, requires_grad)
+
+
+def _dtype_of_number(number: Any) -> Any:
+    """What torch infers for a number of Python."""
+    if isinstance(number, complex):
+        return get_default_dtype().to_complex()
+    return _C.bool if isinstance(number, bool) else _C.int64 if _is_whole(number) else get_default_dtype()
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
@@ -180,10 +189,9 @@ def full(*size: Any, fill_value: Any = None, out: Any = None, dtype: Any = None,
     if isinstance(fill_value, Tensor):
         fill_value = fill_value.item()
     if dtype is None:
-        inferred = _C.bool if isinstance(fill_value, bool) else _C.int64 if _is_whole(fill_value) else get_default_dtype()
-        dtype = inferred if out is None else out.dtype
+        dtype = _dtype_of_number(fill_value) if out is None else out.dtype
     number = fn.number(fill_value, dtype)  # checks that it fits
-    exact = not isinstance(fill_value, int) or abs(fill_value) <= 2**53
+    exact = not isinstance(fill_value, (int, complex)) or isinstance(fill_value, int) and abs(fill_value) <= 2**53
     t = fn.full(size, fill_value, dtype) if exact else number.expand(size).clone()
     return _finish(t, device, requires_grad, out)
 
@@ -240,12 +248,19 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
         start, end = 0, start
     if dtype is None:
         dtype = _C.int64 if all(map(_is_whole, (start, end, step))) else get_default_dtype()
+    if getattr(dtype, "is_complex", False):
+        raise _C.NotImplementedError(f"arange: not implemented for '{dtype.name}'; use a real dtype and cast")
     return _finish(fn.arange(float(start), float(end), float(step), dtype), device, requires_grad, out)
 
 
 def linspace(start: Any, end: Any, steps: Any, *, out: Any = None, dtype: Any = None, device: Any = None,
              requires_grad: bool = False, **options: Any) -> Tensor:
     _check_options("linspace", options)
+    if isinstance(start, complex) or isinstance(end, complex) or getattr(dtype, "is_complex", False):
+        dtype = dtype or get_default_dtype().to_complex()
+        parts = [fn.linspace(a, b, steps, dtype.to_real()) for a, b in ((complex(start).real, complex(end).real),
+                                                                        (complex(start).imag, complex(end).imag))]
+        return _finish(fn.complex(*parts), device, requires_grad, out)
     return _finish(fn.linspace(float(start), float(end), steps, dtype or get_default_dtype()), device, requires_grad, out)
 
 
@@ -289,6 +304,9 @@ def set_rng_state(new_state: Tensor) -> None:
 def rand(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
          **options: Any) -> Tensor:
     g, size, dtype = generator or default_generator, _sizes("rand", size, options), dtype or get_default_dtype()
+    if getattr(dtype, "is_complex", False):  # both parts
+        parts = rand(*size, 2, generator=generator, dtype=dtype.to_real())
+        return _finish(fn.view_as_complex(parts).detach(), device, requires_grad, out)
     t = g.draw_uniform(size, 0.0, 1.0, dtype) if _C.is_tracing() else g.rand(size, dtype)
     return _finish(t, device, requires_grad, out)
 
@@ -296,6 +314,9 @@ def rand(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None, 
 def randn(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
          **options: Any) -> Tensor:
     g, size, dtype = generator or default_generator, _sizes("randn", size, options), dtype or get_default_dtype()
+    if getattr(dtype, "is_complex", False):  # of variance 1: each part has half of it
+        parts = randn(*size, 2, generator=generator, dtype=dtype.to_real()) * 0.5**0.5
+        return _finish(fn.view_as_complex(parts).detach(), device, requires_grad, out)
     t = g.draw_normal(size, 0.0, 1.0, dtype) if _C.is_tracing() else g.randn(size, dtype)
     return _finish(t, device, requires_grad, out)
 

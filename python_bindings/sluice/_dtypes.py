@@ -12,7 +12,7 @@ _FLOATS = {"float16": (5, 10, 3), "bfloat16": (8, 7, 2), "float32": (8, 23, 6), 
 
 
 def _dtype(name: str, type: Any) -> Any:
-    builtin = {bool: _C.bool, int: _C.int64, float: _C.get_default_dtype()}
+    builtin = {bool: _C.bool, int: _C.int64, float: _C.get_default_dtype(), complex: _C.get_default_dtype().to_complex()}
     type = builtin.get(type, type)
     if not isinstance(type, _C.dtype):
         raise TypeError(f"{name}: got {type!r}; must be a dtype")
@@ -20,10 +20,11 @@ def _dtype(name: str, type: Any) -> Any:
 
 
 class finfo:
-    """The range and precision of a floating dtype; torch.finfo."""
+    """The range and precision of a floating dtype, or of the parts of a complex one; torch.finfo."""
 
     def __init__(self, type: Any = None) -> None:
         type = _C.get_default_dtype() if type is None else _dtype("finfo", type)
+        type = type.to_real()
         if not type.is_floating_point:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type.name}'")
         exponent, fraction, digits = _FLOATS[type.name]
@@ -49,7 +50,7 @@ class iinfo:
 
     def __init__(self, type: Any) -> None:
         type = _dtype("iinfo", type)
-        if type.is_floating_point or type is _C.bool:
+        if type.is_floating_point or type.is_complex or type is _C.bool:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type.name}'")
         self.bits, self.dtype = 8 * type.itemsize, type.name
         signed = type.is_signed
@@ -67,8 +68,10 @@ class iinfo:
 
 def can_cast(from_: Any, to: Any) -> bool:
     """Whether results of one dtype may be written into tensors of the other; torch.can_cast."""
-    rank = [0 if d is _C.bool else 2 if d.is_floating_point else 1 for d in (_dtype("can_cast", from_), _dtype("can_cast", to))]
-    return rank[0] <= rank[1]
+    def kind(d):
+        return 0 if d is _C.bool else 3 if d.is_complex else 2 if d.is_floating_point else 1
+
+    return kind(_dtype("can_cast", from_)) <= kind(_dtype("can_cast", to))
 
 
 def result_type(tensor: Any, other: Any) -> Any:
@@ -123,6 +126,8 @@ TENSOR_CLASSES = {name: _tensor_class(name, dtype) for name, dtype in {
 def type_name(tensor: Any) -> str:
     """What Tensor.type() says: 'torch.FloatTensor'."""
     prefix = "torch." if tensor.is_cpu else f"torch.{tensor.device.type}."
+    if tensor.dtype.is_complex:  # named so, though torch has no such classes
+        return prefix + ("ComplexFloatTensor" if tensor.dtype is _C.complex64 else "ComplexDoubleTensor")
     return prefix + next(name for name, cls in TENSOR_CLASSES.items() if cls.dtype is tensor.dtype)
 
 

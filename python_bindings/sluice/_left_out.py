@@ -30,8 +30,7 @@ LEFT_OUT = [
             r"feature_dropout)"),
     LeftOut("floats of 8 bits and fewer, and further integers", "use float16, bfloat16, int64 or uint8",
             r"^float[468]_|^(u?int[1-7]|uint16|uint32|uint64|bits\d.*)$", counts=True),
-    LeftOut("complex numbers", "keep real and imaginary parts in two tensors, or call NumPy in a sluice.host_function",
-            r"[cC]omplex|^(cfloat|cdouble|chalf|i?stft|polar|fft)$|^view_as_real$", counts=True),
+    LeftOut("complex numbers of two float16", "use complex64", r"^(complex32|chalf)$", counts=True),
     LeftOut("storages and named dimensions", "use tensors, views of them, and data_ptr()",
             r"(?<!is_)storage|share_memory|^(set_$|set_data|module_load|refine_names|rename|align_|names$|has_names|record_stream|map_|"
             r"map2_|apply_$|resize_?$|reinforce|volatile|grad_dtype|is_shared)"),

@@ -38,6 +38,18 @@ def get_printoptions() -> dict:
     return options._asdict()
 
 
+class _ComplexNumbers:
+    """How complex numbers are written: either part as if it were alone."""
+
+    def __init__(self, numbers):
+        self.real, self.imag = (_Numbers([getattr(n, part) for n in numbers], True) for part in ("real", "imag"))
+        self.width = self.real.width + self.imag.width + 1
+
+    def text(self, number):
+        imag = (self.imag.text(number.imag) + "j").lstrip()
+        return self.real.text(number.real) + ("" if imag[0] in "+-" else "+") + imag
+
+
 class _Numbers:
     """How all numbers of one tensor are written: equally wide, floats all with or without an exponent."""
 
@@ -103,7 +115,8 @@ def _contents(tensor, indent):
     shortened = tensor.numel() > options.threshold
     cuts = [shortened and size > 2 * options.edgeitems for size in tensor._shape]
     entries = (_ends(tensor, 0) if shortened else tensor).tolist()
-    numbers = _Numbers(_flat(entries, tensor.ndim), tensor.dtype.is_floating_point)
+    flat = _flat(entries, tensor.ndim)
+    numbers = _ComplexNumbers(flat) if tensor.dtype.is_complex else _Numbers(flat, tensor.dtype.is_floating_point)
     return _nested(entries, cuts, indent, numbers)
 
 
@@ -119,7 +132,7 @@ def tensor_text(tensor: Any) -> str:
     text, notes = "tensor(", []
     if not tensor.is_cpu:
         notes.append(f"device='{tensor.device}'")
-    own = (sluice.get_default_dtype(),) + ((sluice.int64, sluice.bool) if tensor.numel() else ())
+    own = (sluice.get_default_dtype(), sluice.get_default_dtype().to_complex()) + ((sluice.int64, sluice.bool) if tensor.numel() else ())
     with sluice.no_grad():
         data = (tensor._to_local() if tensor._global else tensor.detach()).cpu()
         if data.numel():

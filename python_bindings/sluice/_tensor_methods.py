@@ -71,19 +71,33 @@ def __bool__(self) -> bool:
     return bool(self.item())
 
 
+def _real_item(self, to) -> Any:
+    value = self.item()
+    if isinstance(value, complex):
+        if value.imag:
+            raise RuntimeError(f"value cannot be converted to type {to.__name__} without overflow: got {value}")
+        value = value.real
+    return to(value)
+
+
 @method
 def __int__(self) -> int:
-    return int(self.item())
+    return _real_item(self, int)
 
 
 @method
 def __float__(self) -> float:
-    return float(self.item())
+    return _real_item(self, float)
+
+
+@method
+def __complex__(self) -> complex:
+    return complex(self.item())
 
 
 @method
 def __index__(self) -> int:
-    if self.numel() != 1 or self.dtype.is_floating_point:
+    if self.numel() != 1 or self.dtype.is_floating_point or self.dtype.is_complex:
         raise TypeError("only integer tensors of a single element can be converted to an index")
     return int(self.item())
 
@@ -132,7 +146,7 @@ def parse_to(args, kwargs):
             place, dtype = arg._device, arg.dtype
         elif isinstance(arg, (str, device)):
             place = arg
-        elif isinstance(arg, _C.dtype) or arg in (bool, int, float):
+        elif isinstance(arg, _C.dtype) or arg in (bool, int, float, complex):
             dtype = arg
         elif not isinstance(arg, bool) and arg is not None:
             raise TypeError(f"to: got {arg!r}; expected a device, a dtype or a tensor")
@@ -145,6 +159,8 @@ def to(self, *args, **kwargs):
     place, dtype = parse_to(args, kwargs)
     result = self
     if dtype is not None and dtype is not self.dtype:
+        if self.dtype.is_complex and isinstance(dtype, _C.dtype) and not dtype.is_complex and dtype is not _C.bool:
+            warnings.warn("Casting complex values to real discards the imaginary part", stacklevel=3)
         result = result._cast(dtype)
     if place is not None:
         result = result._to_device(place)

@@ -6,23 +6,24 @@ from typing import Any
 
 import sluice
 from sluice import _C
-from sluice._C import Tensor
+from sluice._C import Tensor, fn
 from sluice._size import sizes_of
 from sluice._tensor_methods import method
 
-# A tensor here is dense, real, of a rank's memory, and not of a library that torch has and Sluice has not.
+# A tensor here is dense, of a rank's memory, and not of a library that torch has and Sluice has not.
 
 for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_meta", "is_mkldnn", "is_mps", "is_xpu", "is_xla", "is_ipu", "is_mtia",
               "is_vulkan", "is_maia", "is_nested", "is_offloaded"):
     setattr(Tensor, _name, False)
-for _name in ("is_complex", "is_conj", "is_neg", "is_coalesced", "is_distributed"):
+for _name in ("is_conj", "is_neg", "is_coalesced", "is_distributed"):
     setattr(Tensor, _name, lambda self: False)
 
 Tensor.layout = sluice.strided
-Tensor.H = property(lambda self: _matrix_transposed(self, "H", self.ndim in (0, 2)))
-Tensor.mH = property(lambda self: _matrix_transposed(self, "mH", self.ndim != 1))
+Tensor.H = property(lambda self: _matrix_transposed(self, "H", self.ndim in (0, 2)).conj())
+Tensor.mH = property(lambda self: _matrix_transposed(self, "mH", self.ndim != 1).conj())
 Tensor.mT = property(lambda self: _matrix_transposed(self, "mT", self.ndim != 1))
-Tensor.real = property(lambda self: self)
+Tensor.real = property(fn.real, lambda self, value: fn.real(self).copy_(sluice.as_tensor(value)))
+Tensor.imag = property(fn.imag, lambda self, value: fn.imag(self).copy_(sluice.as_tensor(value)))
 Tensor.names = property(lambda self: (None,) * self.ndim)
 Tensor.name = None
 Tensor.output_nr = 0
@@ -33,13 +34,6 @@ Tensor.is_consistent = property(lambda self: self.is_global)
 Tensor.stop_gradient = property(lambda self: not self.requires_grad, lambda self, stop: self.requires_grad_(not stop))  # Paddle's
 Tensor.to_numpy = Tensor.numpy
 Tensor.cast = Tensor._cast
-
-
-def _imag(self):
-    raise _C.RuntimeError("imag: imag is not implemented for tensors with non-complex dtypes.")
-
-
-Tensor.imag = property(_imag)
 
 
 def _matrix_transposed(tensor, name, fits):
@@ -244,10 +238,5 @@ def _asks(name: str) -> Any:
     return asks
 
 
-QUESTIONS = {name: _asks(name) for name in ("is_complex", "is_conj", "is_neg", "is_inference", "is_nonzero", "is_same_size", "is_signed",
+QUESTIONS = {name: _asks(name) for name in ("is_conj", "is_neg", "is_inference", "is_nonzero", "is_same_size", "is_signed",
                                             "get_device", "is_distributed")}
-
-
-def imag(input: Tensor) -> Tensor:
-    """Refused, as torch.imag does for real numbers."""
-    return input.imag

@@ -51,3 +51,12 @@ def bartlett_window(window_length: int, periodic: bool = True, *, dtype: Any = N
                     requires_grad: bool = False) -> Tensor:
     """A triangle from 0 over 1 to 0; torch.bartlett_window."""
     return _window("bartlett_window", window_length, periodic, lambda x: 1 - (2 * x - 1).abs(), dtype, device, requires_grad)
+
+
+def kaiser_window(window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: Any = None, layout: Any = None,
+                  device: Any = None, requires_grad: bool = False) -> Tensor:
+    """I0(beta sqrt(1 - x^2)) / I0(beta) for x from -1 to 1; torch.kaiser_window."""
+    def shape(x):
+        return fn.i0(beta * fn.sqrt(fn.clamp(1 - (2 * x - 1) ** 2, 0.0))) / fn.i0(fn.full((), float(beta), _C.float64))
+
+    return _window("kaiser_window", window_length, periodic, shape, dtype, device, requires_grad)

@@ -40,6 +40,7 @@ struct Format {
 constexpr Format kFormats[] = {
     {"?", DType::kBool},  {"B", DType::kUInt8}, {"b", DType::kInt8},    {"h", DType::kInt16},   {"i", DType::kInt32},
     {"l", DType::kInt64}, {"q", DType::kInt64}, {"e", DType::kFloat16}, {"f", DType::kFloat32}, {"d", DType::kFloat64},
+    {"Zf", DType::kComplex64}, {"Zd", DType::kComplex128},
 };
 static_assert(sizeof(long) == 8);
 
@@ -86,7 +87,7 @@ Tensor from_array(nb::handle source) {
     fail(ErrorKind::kType,
          "from_numpy: an array of dtype {} (format '{}'); supported are bool, uint8, int8, int16, int32, int64, "
          "float16, "
-         "float32, float64 in native byte order (complex is not supported)",
+         "float32, float64, complex64, complex128 in native byte order",
          nb::cast<std::string>(nb::str(nb::getattr(source, "dtype", nb::str("unknown")))), view->format);
   if (view->ndim > kMaxRank)
     fail(ErrorKind::kValue, "from_numpy: the array has {} dims; at most {} are supported", view->ndim, int{kMaxRank});
@@ -105,7 +106,8 @@ Tensor from_array(nb::handle source) {
     spec.shape.push_back(view->shape[i]);
     spec.strides.push_back(view->strides[i] < 0 ? 0 : view->strides[i] / size);
   }
-  if (reinterpret_cast<uintptr_t>(view->buf) % static_cast<uintptr_t>(size) != 0)
+  const size_t part = dtype_size(to_real(*dtype));
+  if (reinterpret_cast<uintptr_t>(view->buf) % part != 0)
     fail(ErrorKind::kValue, "from_numpy: the array is not aligned to its elements of {} bytes; copy it first", size);
   return share(spec, view->buf, view->readonly != 0, [view] {});
 }
@@ -277,6 +279,7 @@ nb::object numpy_of(const Tensor& t) {
   }
   using Code = nb::dlpack::dtype_code;
   Code code = is_floating(t.dtype()) ? Code::Float : Code::Int;
+  if (is_complex(t.dtype())) code = Code::Complex;
   if (t.dtype() == DType::kBool) code = Code::Bool;
   if (t.dtype() == DType::kUInt8) code = Code::UInt;
   const nb::dlpack::dtype dtype{static_cast<uint8_t>(code), static_cast<uint8_t>(dtype_size(t.dtype()) * 8), 1};

@@ -44,7 +44,7 @@ SavedHooksScope::Pack pack_by(nb::callable pack, nb::callable unpack) {
 }
 
 bool has_nan(const Value& value) {
-  if (value.impl()->traced() || !is_floating(value.dtype())) return false;
+  if (value.impl()->traced() || !is_differentiable(value.dtype())) return false;
   const GradMode off(false);
   return std::get<bool>(Tensor(ops::any(ops::isnan(value))).item());
 }

@@ -17,6 +17,7 @@ constexpr TypeCode kCodes[] = {
     {DType::kInt32, dlpack::Code::kInt, 32},     {DType::kInt64, dlpack::Code::kInt, 64},
     {DType::kFloat16, dlpack::Code::kFloat, 16}, {DType::kBFloat16, dlpack::Code::kBFloat, 16},
     {DType::kFloat32, dlpack::Code::kFloat, 32}, {DType::kFloat64, dlpack::Code::kFloat, 64},
+    {DType::kComplex64, dlpack::Code::kComplex, 64}, {DType::kComplex128, dlpack::Code::kComplex, 128},
 };
 
 // The exporter's side: what the struct points into lives beside it.

@@ -12,6 +12,11 @@ bool is_numpy_bool(PyObject* o) {
   return std::strcmp(name, "numpy.bool") == 0 || std::strcmp(name, "numpy.bool_") == 0;
 }
 
+// Python's, and NumPy's scalars.
+bool is_complex_number(PyObject* o) {
+  return PyComplex_Check(o) || std::strncmp(Py_TYPE(o)->tp_name, "numpy.complex", 13) == 0;
+}
+
 bool read_bool(PyObject* o, bool* value) {
   if (o == Py_True || o == Py_False) {
     *value = o == Py_True;
@@ -58,6 +63,15 @@ bool read_number(PyObject* o, FormArgs* args) {
   double number;
   const Tensor* tensor = tensor_of(o);
   const bool floating = tensor != nullptr && is_floating(tensor->dtype());
+  if (is_complex_number(o) || (tensor != nullptr && is_complex(tensor->dtype()))) {
+    const Py_complex number = PyComplex_AsCComplex(o);
+    if (number.real == -1 && PyErr_Occurred() != nullptr) {
+      PyErr_Clear();
+      return false;
+    }
+    args->emplace<ops::Operand>(std::complex<double>(number.real, number.imag));
+    return true;
+  }
   if (PyFloat_CheckExact(o))
     args->emplace<ops::Operand>(PyFloat_AS_DOUBLE(o));
   else if (read_bool(o, &truth))

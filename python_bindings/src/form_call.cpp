@@ -68,7 +68,7 @@ PyObject* python_result(FormResult& result, const BoundOverload& overload) {
 // As torch: a result is written into a dtype of its kind or a wider one, never from floating to integers or from
 // numbers to bool.
 void check_castable(const std::string& name, DType from, DType to) {
-  const auto kind = [](DType d) { return d == DType::kBool ? 0 : is_integral(d) ? 1 : 2; };
+  const auto kind = [](DType d) { return d == DType::kBool ? 0 : is_integral(d) ? 1 : is_complex(d) ? 3 : 2; };
   if (kind(from) > kind(to))
     fail(ErrorKind::kRuntime, "{}: result type {} can't be cast to the desired output type {}", name, dtype_name(from),
          dtype_name(to));

@@ -23,31 +23,16 @@ bool same_layout(const TensorSpec& spec, const Strides& strides) {
   return true;
 }
 
-nb::object item(const Tensor& t) {
-  if (t.traced()) {
-    const SourceLocation line = CallFixes::line();
-    throw FixableError(
-        ErrorKind::kRuntime,
-        "item: the tensor is traced and has no value while a graph is built; return it from build() instead",
-        line.known() ? Fix{{"line", line.str()}, {"rewrite", std::string("where")}} : Fix());
-  }
-  wait_ready(t);
-  Attr value;
-  {
-    GilRelease release;
-    value = t.item();
-  }
-  if (const bool* b = std::get_if<bool>(&value)) return nb::cast(*b);
-  if (const int64_t* i = std::get_if<int64_t>(&value)) return nb::cast(*i);
-  return nb::cast(std::get<double>(value));
-}
-
 // Nested lists of numbers, from the innermost dim outwards.
 nb::object to_list(const Tensor& t, const char* bytes, int dim) {
   if (dim == t.rank()) {
     switch (t.dtype()) {
       case DType::kBool: return nb::cast(*reinterpret_cast<const bool*>(bytes));
       case DType::kInt64: return nb::cast(*reinterpret_cast<const int64_t*>(bytes));
+      case DType::kComplex128: {
+        const auto* parts = reinterpret_cast<const double*>(bytes);
+        return nb::steal(PyComplex_FromDoubles(parts[0], parts[1]));
+      }
       default: return nb::cast(*reinterpret_cast<const double*>(bytes));
     }
   }
@@ -55,6 +40,12 @@ nb::object to_list(const Tensor& t, const char* bytes, int dim) {
   const int64_t step = t.strides()[dim] * static_cast<int64_t>(dtype_size(t.dtype()));
   for (int64_t i = 0; i < t.shape()[dim]; ++i) list.append(to_list(t, bytes + i * step, dim + 1));
   return list;
+}
+
+// What Python's numbers of the kind are.
+DType widest(DType dtype) {
+  if (is_complex(dtype)) return DType::kComplex128;
+  return is_floating(dtype) ? DType::kFloat64 : DType::kInt64;
 }
 
 nb::object tolist(const Tensor& t) {
@@ -71,10 +62,30 @@ nb::object tolist(const Tensor& t) {
       impl.lay(nullptr, impl.type());
     }
     wide = wide.to(DeviceId{});
-    wide = t.dtype() == DType::kBool ? wide : wide.to(is_floating(t.dtype()) ? DType::kFloat64 : DType::kInt64);
+    wide = t.dtype() == DType::kBool ? wide : wide.to(widest(t.dtype()));
     bytes = static_cast<const char*>(wide.read("tolist"));
   }
   return to_list(wide, bytes, 0);
+}
+
+nb::object item(const Tensor& t) {
+  if (t.traced()) {
+    const SourceLocation line = CallFixes::line();
+    throw FixableError(
+        ErrorKind::kRuntime,
+        "item: the tensor is traced and has no value while a graph is built; return it from build() instead",
+        line.known() ? Fix{{"line", line.str()}, {"rewrite", std::string("where")}} : Fix());
+  }
+  wait_ready(t);
+  if (is_complex(t.dtype()) && t.size() == 1) return tolist(Value(ops::reshape(t.detach(), {})));
+  Attr value;
+  {
+    GilRelease release;
+    value = t.item();
+  }
+  if (const bool* b = std::get_if<bool>(&value)) return nb::cast(*b);
+  if (const int64_t* i = std::get_if<int64_t>(&value)) return nb::cast(*i);
+  return nb::cast(std::get<double>(value));
 }
 
 // `p.data = x`: the object keeps its identity, flags, gradient and hooks, and gets other memory.

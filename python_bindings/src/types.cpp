@@ -49,6 +49,8 @@ bool dtype_from(nb::handle object, DType* dtype) {
     *dtype = DType::kInt64;
   else if (object.ptr() == reinterpret_cast<PyObject*>(&PyFloat_Type))
     *dtype = DType::kFloat64;
+  else if (object.ptr() == reinterpret_cast<PyObject*>(&PyComplex_Type))
+    *dtype = DType::kComplex128;
   else
     return false;
   return true;
@@ -100,6 +102,8 @@ bool operand_from(nb::handle object, std::optional<ops::Operand>* operand) {
     operand->emplace(o == Py_True);
   } else if (PyFloat_Check(o)) {
     operand->emplace(PyFloat_AS_DOUBLE(o));
+  } else if (PyComplex_Check(o)) {
+    operand->emplace(std::complex<double>(PyComplex_RealAsDouble(o), PyComplex_ImagAsDouble(o)));
   } else if (int64_t integer = 0; integer_from(o, &integer)) {
     operand->emplace(integer);
   } else if (PyNumber_Check(o) && Py_TYPE(o)->tp_as_number->nb_float != nullptr &&
@@ -141,7 +145,9 @@ void bind_types(nb::module_& m) {
                  .def_prop_ro("name", [](const PyDType& d) { return dtype_name(d.dtype); })
                  .def_prop_ro("itemsize", [](const PyDType& d) { return dtype_size(d.dtype); })
                  .def_prop_ro("is_floating_point", [](const PyDType& d) { return is_floating(d.dtype); })
-                 .def_prop_ro("is_complex", [](const PyDType&) { return false; })
+                 .def_prop_ro("is_complex", [](const PyDType& d) { return is_complex(d.dtype); })
+                 .def("to_complex", [](const PyDType& d) { return to_complex(d.dtype); })
+                 .def("to_real", [](const PyDType& d) { return to_real(d.dtype); })
                  .def_prop_ro("is_signed",
                               [](const PyDType& d) { return d.dtype != DType::kBool && d.dtype != DType::kUInt8; })
                  .def("__repr__", [](const PyDType& d) { return std::string("sluice.") + dtype_name(d.dtype); })

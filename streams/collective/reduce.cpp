@@ -76,6 +76,8 @@ ReduceFunction function_of(DType dtype) {
     case DType::kBFloat16: return &reduce<Op, BFloat16>;
     case DType::kFloat32: return &reduce<Op, float>;
     case DType::kFloat64: return &reduce<Op, double>;
+    case DType::kComplex64:
+    case DType::kComplex128: return nullptr;
   }
   return nullptr;
 }
@@ -109,7 +111,8 @@ ReduceFunction reduce_function(ReduceOp op, DType dtype) {
     case ReduceOp::kAverage: function = is_floating(dtype) ? function_of<Sum>(dtype) : nullptr; break;
   }
   if (function == nullptr)
-    fail(ErrorKind::kType, "{} of {} is not defined; bool has no reduction, and an average needs a floating dtype",
+    fail(ErrorKind::kType, "{} of {} is not defined; bool and complex numbers have no reduction (reduce view_as_real), and an average "
+         "needs a floating dtype",
          reduce_op_name(op), dtype_name(dtype));
   return function;
 }

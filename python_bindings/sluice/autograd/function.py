@@ -120,7 +120,7 @@ def _check_dirty(cls: Any, ctx: Any, args: Any, result: Any, recording: bool) ->
 def _record(cls: Any, ctx: Any, args: Any, result: Any) -> Any:
     outputs = list(result) if isinstance(result, tuple) else [result]
     tensors = [i for i, o in enumerate(outputs) if isinstance(o, Tensor)]
-    taken = [i for i in tensors if outputs[i]._impl not in ctx._non_differentiable and outputs[i].dtype.is_floating_point]
+    taken = [i for i in tensors if outputs[i]._impl not in ctx._non_differentiable and (outputs[i].dtype.is_floating_point or outputs[i].dtype.is_complex)]
     likes = {i: (outputs[i].shape, outputs[i].dtype, None if outputs[i]._traced else outputs[i]._device) for i in tensors}
     places = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
     shapes = {i: (tuple(args[i].shape), args[i].dtype) for i in places}
@@ -174,7 +174,7 @@ def _belongs(cls: Any, i: int, grad: Any, shapes: Any) -> bool:
 
 def _fitted(cls: Any, i: int, grad: Any, shape: Any, dtype: Any) -> Any:
     """A gradient with the type of its argument: summed where that was broadcast."""
-    if grad is None or not dtype.is_floating_point:
+    if grad is None or not (dtype.is_floating_point or dtype.is_complex):
         return None
     if not isinstance(grad, Tensor):
         raise TypeError(f"{cls.__name__}.backward: expected Variable or None (got {type(grad).__name__} for gradient {i})")
@@ -211,7 +211,7 @@ def once_differentiable(backward: Any) -> Any:
         if not (_C.is_grad_enabled() and any(isinstance(g, Tensor) and g.requires_grad for g in grads)):
             return found
         listed = list(found) if isinstance(found, (tuple, list)) else [found]
-        places = [i for i, g in enumerate(listed) if isinstance(g, Tensor) and g.dtype.is_floating_point]
+        places = [i for i, g in enumerate(listed) if isinstance(g, Tensor) and (g.dtype.is_floating_point or g.dtype.is_complex)]
         # What depends on the gradients that came in stands for everything the results were computed from.
         source = next(g for g in grads if isinstance(g, Tensor) and g.requires_grad)
         for i in places:

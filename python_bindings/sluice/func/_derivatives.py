@@ -19,7 +19,7 @@ class _Level:
         self.where = where
         self.inputs = check_tensors(where, inputs, "the arguments to differentiate by")
         for t in self.inputs.tensors:
-            if not t.dtype.is_floating_point:
+            if not (t.dtype.is_floating_point or t.dtype.is_complex):
                 raise RuntimeError(f"{where}: only Tensors of floating point dtype can require gradients: got {t.dtype}")
         tracked = [t.requires_grad for t in self.inputs.tensors]
         self.recording = _C.is_grad_enabled()

@@ -15,7 +15,7 @@ def _data_of(data: Any, requires_grad: bool) -> Tensor:
         return sluice.empty(0)
     if not isinstance(data, Tensor):
         raise TypeError(f"Parameter: data is {type(data).__name__}; must be a Tensor: sluice.tensor(data)")
-    if requires_grad and not data.is_floating_point():
+    if requires_grad and not data.is_floating_point() and not data.is_complex():
         raise RuntimeError(f"Only Tensors of floating point and complex dtype can require gradients: got {data.dtype}; say "
                            "requires_grad=False")
     return data.detach()

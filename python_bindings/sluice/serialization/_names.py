@@ -15,7 +15,8 @@ from sluice.serialization._rebuild import (rebuild_from_type, rebuild_parameter,
 # torch's storage classes and the dtypes of their elements.
 DTYPES = {"DoubleStorage": _C.float64, "FloatStorage": _C.float32, "HalfStorage": _C.float16, "BFloat16Storage": _C.bfloat16,
           "LongStorage": _C.int64, "IntStorage": _C.int32, "ShortStorage": _C.int16, "CharStorage": _C.int8,
-          "ByteStorage": _C.uint8, "BoolStorage": _C.bool}
+          "ByteStorage": _C.uint8, "BoolStorage": _C.bool, "ComplexFloatStorage": _C.complex64,
+          "ComplexDoubleStorage": _C.complex128}
 STORAGES = {dtype: name for name, dtype in DTYPES.items()}
 
 

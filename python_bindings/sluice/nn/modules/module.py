@@ -358,11 +358,11 @@ class Module(StateOfModule):
         from sluice._tensor_methods import parse_to
 
         device, dtype = parse_to(args, kwargs)
-        if dtype is not None and not _dtype(dtype).is_floating_point:
+        if dtype is not None and not (_dtype(dtype).is_floating_point or _dtype(dtype).is_complex):
             raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
 
         def convert(t):
-            return t.to(device=device, dtype=dtype if dtype is not None and t.is_floating_point() else None)
+            return t.to(device=device, dtype=dtype if dtype is not None and (t.is_floating_point() or t.is_complex()) else None)
 
         return self._apply(convert)
 

@@ -1,0 +1,127 @@
+// Complex numbers and their parts: views of one memory as complex or as real numbers, and composites of them.
+#include "graph/ops/complex.h"
+
+#include "graph/executor.h"
+#include "graph/ops/common.h"
+#include "graph/ops/comparison.h"
+#include "graph/ops/creation.h"
+#include "graph/ops/elementwise.h"
+#include "graph/ops/movement.h"
+#include "graph/ops/shaping.h"
+
+namespace sluice::ops {
+namespace {
+
+using Values = std::vector<Value>;
+using ViewSpec = OpDef::ViewSpec;
+
+// Axes of the complex tensor split alike on both sides; parts of a sum are summed part by part.
+std::vector<SbpRow> parts_sbp(Types in, const Attrs&) {
+  std::vector<int> axes;
+  const int rank = in[0].shape.rank() - (is_complex(in[0].dtype) ? 0 : 1);
+  for (int i = 0; i < rank; ++i) axes.push_back(i);
+  return untouched_sbp(in, axes);
+}
+
+const OpDef view_as_real_def{
+    .name = "view_as_real",
+    .doc = "A complex tensor as a real one whose last dim has the real and the imaginary part. A view. "
+           "torch.view_as_real.",
+    .inputs = {"x"},
+    .infer = [](Types in, Present, const Attrs&) -> std::vector<TensorType> {
+      SLUICE_CHECK_KIND(kRuntime, is_complex(in[0].dtype), "view_as_real is only supported for complex tensors: got {}",
+                        dtype_name(in[0].dtype));
+      TensorType out{to_real(in[0].dtype), in[0].shape};
+      out.shape.push_back(2);
+      return {out};
+    },
+    .grad = [](const GradContext& c) -> Values { return {view_as_complex(c.grad_outputs[0])}; },
+    .sbp = parts_sbp,
+    .view = [](const TensorSpec& input, const Attrs&) -> std::optional<ViewSpec> {
+      ViewSpec v{input.shape, input.strides, 0};
+      for (int i = 0; i < v.strides.rank(); ++i) v.strides[i] *= 2;
+      v.shape.push_back(2);
+      v.strides.push_back(1);
+      return v;
+    },
+    .unview = [](const Value&, const Attrs&, const Value& value) { return view_as_complex(value); }};
+
+const OpDef view_as_complex_def{
+    .name = "view_as_complex",
+    .doc = "A tensor of float32 or float64 with a last dim of 2, the parts, as a complex one. A view. "
+           "torch.view_as_complex.",
+    .inputs = {"x"},
+    .infer = [](Types in, Present, const Attrs&) -> std::vector<TensorType> {
+      const DType dtype = in[0].dtype;
+      SLUICE_CHECK_KIND(kRuntime, dtype == DType::kFloat32 || dtype == DType::kFloat64,
+                        "view_as_complex is only supported for half, float and double tensors, but got a tensor of "
+                        "scalar type: {}; must be float32 or float64",
+                        dtype_name(dtype));
+      const Shape& shape = in[0].shape;
+      SLUICE_CHECK_KIND(kRuntime, shape.rank() > 0 && shape[shape.rank() - 1] == 2,
+                        "Tensor must have a last dimension of size 2: got shape {}", shape.str());
+      return {{to_complex(dtype), Shape(std::span<const int64_t>(shape.begin(), shape.end() - 1))}};
+    },
+    .grad = [](const GradContext& c) -> Values { return {view_as_real(c.grad_outputs[0])}; },
+    .sbp = parts_sbp,
+    .view = [](const TensorSpec& input, const Attrs&) -> std::optional<ViewSpec> {
+      const int last = input.shape.rank() - 1;
+      if (input.strides[last] != 1 && numel(input.shape) > 0) return std::nullopt;
+      ViewSpec v;
+      for (int i = 0; i < last; ++i) {
+        if (input.strides[i] % 2 != 0 && input.shape[i] > 1) return std::nullopt;
+        v.shape.push_back(input.shape[i]);
+        v.strides.push_back(input.strides[i] / 2);
+      }
+      return v;
+    },
+    .unview = [](const Value&, const Attrs&, const Value& value) { return view_as_real(value); }};
+
+std::vector<Value> conjugated(const GradContext& c, const GradRule& rule) {
+  Values seeds(c.grad_outputs.begin(), c.grad_outputs.end());
+  bool any = false;
+  for (Value& g : seeds) {
+    if (!g.defined() || !is_complex(g.dtype())) continue;
+    g = conj(g);
+    any = true;
+  }
+  if (!any) return rule(c);
+  Values gradients = rule({c.inputs, c.outputs, seeds, c.attrs, c.needs});
+  for (Value& g : gradients)
+    if (g.defined()) g = conjugate(g);
+  return gradients;
+}
+
+const OpDef* const kOps[] = {&view_as_real_def, &view_as_complex_def};
+
+}  // namespace
+
+std::span<const OpDef* const> complex_ops() { return kOps; }
+
+Value view_as_real(const Value& z) { return call1(view_as_real_def, {z}); }
+Value view_as_complex(const Value& parts) { return call1(view_as_complex_def, {parts}); }
+
+Value complex(const Value& real, const Value& imaginary) {
+  SLUICE_CHECK_KIND(kRuntime, real.dtype() == imaginary.dtype(),
+                    "Expected object of scalar type {} but got scalar type {} for second argument: both parts must "
+                    "have one dtype",
+                    dtype_name(real.dtype()), dtype_name(imaginary.dtype()));
+  SLUICE_CHECK_KIND(kRuntime, real.dtype() == DType::kFloat32 || real.dtype() == DType::kFloat64,
+                    "Expected both inputs to be Half, Float or Double tensors but got {}; must be float32 or float64",
+                    dtype_name(real.dtype()));
+  const Shape shape = broadcast_shapes(real.shape(), imaginary.shape(), "complex");
+  const Value parts[] = {expand(real, shape), expand(imaginary, shape)};
+  return view_as_complex(stack(parts, shape.rank()));
+}
+
+Value real_part(const Value& z) { return is_complex(z.dtype()) ? select(view_as_real(z), -1, 0) : z; }
+Value imaginary_part(const Value& z) {
+  return is_complex(z.dtype()) ? select(view_as_real(z), -1, 1) : zeros_like(z);
+}
+Value conjugate(const Value& z) { return is_complex(z.dtype()) ? conj(z) : z; }
+
+GradRule holomorphic(GradRule rule) {
+  return [rule = std::move(rule)](const GradContext& c) { return conjugated(c, rule); };
+}
+
+}  // namespace sluice::ops
