@@ -36,6 +36,8 @@ TensorSpec without_order(TensorSpec spec) {
   return spec;
 }
 
+int64_t bytes_of(const Value& value) { return numel(value.shape()) * static_cast<int64_t>(dtype_size(value.dtype())); }
+
 // `base` with `value` in the elements that `steps` lead to: each at most once, though a step on the way repeats some.
 Value write_at(const Value& base, std::span<const ViewStep> steps, const Value& value) {
   // Constant, so they are computed while tracing.
@@ -285,7 +287,7 @@ void TraceExecutor::assign(const Value& target, const Value& source) {
   size_t left = steps.size();
   // What repeats elements has no way back of its own: which of the equal ones were written is for later steps to say.
   for (size_t i = 0; i + 1 < stages.size() && left == steps.size(); ++i)
-    if (numel(stages[i + 1].shape()) > numel(stages[i].shape())) left = i;
+    if (bytes_of(stages[i + 1]) > bytes_of(stages[i])) left = i;
   if (left < steps.size()) value = write_at(stages[left], std::span(steps).subspan(left), value);
   while (left-- > 0) value = steps[left].op->unview(stages[left], steps[left].attrs, value);
   cell->current = id(value);

@@ -31,6 +31,13 @@ std::vector<TensorType> infer_floating(Types in, Present, const Attrs& attrs) {
   return {in[0]};
 }
 
+// Of an analytic function, which complex numbers have too.
+std::vector<TensorType> infer_analytic(Types in, Present present, const Attrs& attrs) {
+  if (!is_complex(in[0].dtype)) return infer_floating(in, present, attrs);
+  check_same_dtype(in, "inputs");
+  return {in[0]};
+}
+
 // relu_backward is linear in grad, and so on.
 std::vector<SbpRow> backward_sbp(Types in, const Attrs& attrs) {
   std::vector<SbpRow> rows = elementwise_sbp(in, attrs);
@@ -176,7 +183,7 @@ const OpDef sigmoid_backward_def{
     .name = "sigmoid_backward",
     .doc = "grad * result * (1 - result): the gradient of sigmoid from its result.",
     .inputs = {"grad", "result"},
-    .infer = infer_floating,
+    .infer = infer_analytic,
     .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {mul(in[0], mul(in[1], sub(1, in[1])))}; },
     .sbp = backward_sbp,
     .samples = samples(2, 0.1, 0.9, kPlain)};
@@ -184,7 +191,7 @@ const OpDef tanh_backward_def{
     .name = "tanh_backward",
     .doc = "grad * (1 - result^2): the gradient of tanh from its result.",
     .inputs = {"grad", "result"},
-    .infer = infer_floating,
+    .infer = infer_analytic,
     .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {mul(in[0], sub(1, mul(in[1], in[1])))}; },
     .sbp = backward_sbp,
     .samples = samples(2, -0.9, 0.9, kPlain)};
@@ -221,7 +228,10 @@ Value gelu(const Value& x, const std::string& approximate) { return call1(gelu_d
 Value relu_backward(const Value& grad, const Value& result) { return call1(relu_backward_def, {grad, result}); }
 Value sigmoid_backward(const Value& grad, const Value& result) { return call1(sigmoid_backward_def, {grad, result}); }
 Value tanh_backward(const Value& grad, const Value& result) { return call1(tanh_backward_def, {grad, result}); }
-Value silu_backward(const Value& grad, const Value& x) { return call1(silu_backward_def, {grad, x}); }
+Value silu_backward(const Value& grad, const Value& x) {
+  const Value operands[] = {grad, x};
+  return is_complex(x.dtype()) ? silu_backward_decompose(operands, {})[0] : call1(silu_backward_def, operands);
+}
 Value gelu_backward(const Value& grad, const Value& x, const std::string& approximate) {
   return call1(gelu_backward_def, {grad, x}, {approximate});
 }

@@ -101,7 +101,7 @@ std::span<const OpDef* const> complex_ops() { return kOps; }
 Value view_as_real(const Value& z) { return call1(view_as_real_def, {z}); }
 Value view_as_complex(const Value& parts) { return call1(view_as_complex_def, {parts}); }
 
-Value complex(const Value& real, const Value& imaginary) {
+void check_parts(const Value& real, const Value& imaginary) {
   SLUICE_CHECK_KIND(kRuntime, real.dtype() == imaginary.dtype(),
                     "Expected object of scalar type {} but got scalar type {} for second argument: both parts must "
                     "have one dtype",
@@ -109,6 +109,10 @@ Value complex(const Value& real, const Value& imaginary) {
   SLUICE_CHECK_KIND(kRuntime, real.dtype() == DType::kFloat32 || real.dtype() == DType::kFloat64,
                     "Expected both inputs to be Half, Float or Double tensors but got {}; must be float32 or float64",
                     dtype_name(real.dtype()));
+}
+
+Value complex(const Value& real, const Value& imaginary) {
+  check_parts(real, imaginary);
   const Shape shape = broadcast_shapes(real.shape(), imaginary.shape(), "complex");
   const Value parts[] = {expand(real, shape), expand(imaginary, shape)};
   return view_as_complex(stack(parts, shape.rank()));

@@ -9,6 +9,8 @@ namespace sluice::ops {
 // The parts as a last dim of size 2, and back. Views of one memory.
 Value view_as_real(const Value& z);
 Value view_as_complex(const Value& parts);
+// Throws kRuntime unless both are of float32 or of float64.
+void check_parts(const Value& real, const Value& imaginary);
 // Of two real tensors of one dtype, broadcast.
 Value complex(const Value& real, const Value& imaginary);
 // Views of a complex tensor's parts; of a real one, itself and zeros.

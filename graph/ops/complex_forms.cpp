@@ -8,7 +8,10 @@
 namespace sluice::ops {
 namespace {
 
-Value polar(const Value& size, const Value& angle) { return complex(mul(size, cos(angle)), mul(size, sin(angle))); }
+Value polar(const Value& size, const Value& angle) {
+  check_parts(size, angle);
+  return complex(mul(size, cos(angle)), mul(size, sin(angle)));
+}
 
 Value imag(const Value& z) {
   SLUICE_CHECK_KIND(kRuntime, is_complex(z.dtype()), "imag: is not implemented for tensors with non-complex dtypes: {}",

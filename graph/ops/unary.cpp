@@ -75,7 +75,7 @@ DEFINE(cosh, "Hyperbolic cosine. torch.cosh; floating.", -2, 2, mul(g, sinh(x)))
 DEFINE(tanh, "Hyperbolic tangent. torch.tanh; floating.", -2, 2, tanh_backward(g, y))
 DEFINE(asinh, "Inverse hyperbolic sine. torch.asinh; floating.", -2, 2, mul(g, rsqrt(add(mul(x, x), 1))))
 DEFINE(acosh, "Inverse hyperbolic cosine, NaN below 1. torch.acosh; floating.", 1.5, 3,
-       mul(g, rsqrt(sub(mul(x, x), 1))))
+       is_complex(x.dtype()) ? mul(g, mul(rsqrt(sub(x, 1)), rsqrt(add(x, 1)))) : mul(g, rsqrt(sub(mul(x, x), 1))))
 DEFINE(atanh, "Inverse hyperbolic tangent, NaN beyond -1 and 1. torch.atanh; floating.", -0.8, 0.8,
        div(g, sub(1, mul(x, x))))
 DEFINE(erf, "Error function. torch.erf; floating.", -2, 2, mul(g, mul(exp(neg(mul(x, x))), 2 * inv_sqrtpi)))

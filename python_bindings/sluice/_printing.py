@@ -132,7 +132,9 @@ def tensor_text(tensor: Any) -> str:
     text, notes = "tensor(", []
     if not tensor.is_cpu:
         notes.append(f"device='{tensor.device}'")
-    own = (sluice.get_default_dtype(), sluice.get_default_dtype().to_complex()) + ((sluice.int64, sluice.bool) if tensor.numel() else ())
+    own = (sluice.get_default_dtype(),)
+    if tensor.numel():
+        own += (sluice.get_default_dtype().to_complex(), sluice.int64, sluice.bool)
     with sluice.no_grad():
         data = (tensor._to_local() if tensor._global else tensor.detach()).cpu()
         if data.numel():

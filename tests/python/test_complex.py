@@ -15,7 +15,7 @@ UNARY = ["neg", "abs", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", 
          "conj_physical", "sigmoid", "real", "imag", "view_as_real", "isnan", "isinf", "isfinite", "isreal", "logical_not",
          "nan_to_num", "positive", "resolve_conj", "resolve_neg"]
 BINARY = ["add", "sub", "mul", "div", "pow", "eq", "ne", "logical_and", "logical_or", "logical_xor"]
-WITHOUT_GRADIENT = {"eq", "ne", "logical_and", "logical_or", "logical_xor", "isnan", "isinf", "isfinite", "isreal", "logical_not"}
+WITHOUT_GRADIENT = {"eq", "ne", "logical_and", "logical_or", "logical_xor", "isnan", "isinf", "isfinite", "isreal", "logical_not", "nan_to_num"}
 
 
 def numbers(seed, shape, dtype=np.complex128):

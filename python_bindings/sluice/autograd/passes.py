@@ -71,6 +71,8 @@ def _grads_for(tensors: Any, grads: Any, where: str, batched: bool = False) -> A
         if g is None:
             if t.requires_grad and t.numel() != 1:
                 raise RuntimeError(f"{where}: grad can be implicitly created only for scalar outputs: got shape {tuple(t.shape)}")
+            if t.dtype.is_complex:
+                raise RuntimeError(f"{where}: grad can be implicitly created only for real scalar outputs but got {t.dtype}")
             g = sluice.ones(t.shape, dtype=t.dtype, device=None if t._traced else t._device)
         elif not isinstance(g, Tensor):
             raise TypeError(f"{where}: gradients can be either Tensors or None, but got {type(g).__name__}")
