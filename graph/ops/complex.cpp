@@ -44,7 +44,10 @@ const OpDef view_as_real_def{
       v.strides.push_back(1);
       return v;
     },
-    .unview = [](const Value&, const Attrs&, const Value& value) { return view_as_complex(value); }};
+    .unview = [](const Value&, const Attrs&, const Value& value) { return view_as_complex(value); },
+    .samples = {{.inputs = {{.shape = {}, .dtype = DType::kComplex64}}},
+                {.inputs = {{.shape = {3, 4}, .dtype = DType::kComplex128}}},
+                {.inputs = {{.shape = {0, 3}, .dtype = DType::kComplex64}}}}};
 
 const OpDef view_as_complex_def{
     .name = "view_as_complex",
@@ -75,7 +78,10 @@ const OpDef view_as_complex_def{
       }
       return v;
     },
-    .unview = [](const Value&, const Attrs&, const Value& value) { return view_as_real(value); }};
+    .unview = [](const Value&, const Attrs&, const Value& value) { return view_as_real(value); },
+    .samples = {{.inputs = {{.shape = {2}, .dtype = DType::kFloat64}}},
+                {.inputs = {{.shape = {3, 4, 2}, .dtype = DType::kFloat64}}},
+                {.inputs = {{.shape = {0, 2}, .dtype = DType::kFloat64}}}}};
 
 std::vector<Value> conjugated(const GradContext& c, const GradRule& rule) {
   Values seeds(c.grad_outputs.begin(), c.grad_outputs.end());

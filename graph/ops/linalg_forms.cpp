@@ -223,7 +223,7 @@ Values svd(const Value& a, bool some, bool compute_uv) {
 
 [[noreturn]] void refuse_complex(const char* name) {
   fail(ErrorKind::kUnsupported,
-       "{}: eigenvalues of general matrices are complex numbers, which are not supported; use {}h for symmetric "
+       "{}: eigenvalues of general matrices are not supported; use {}h for symmetric "
        "matrices, or numpy.{} of a.numpy()",
        name, name, name);
 }
@@ -321,9 +321,9 @@ std::vector<Form> factorization_forms() {
       of(overload("linalg.eigvalsh(Tensor input, str UPLO=\"L\") -> Tensor", &eigvalsh),
          "Eigenvalues of symmetric matrices, ascending. torch.linalg.eigvalsh."),
       function_of(overload("linalg.eig(Tensor input) -> (Tensor eigenvalues, Tensor eigenvectors)", &eig),
-                  "Not supported, as it needs complex numbers: use eigh(). torch.linalg.eig."),
+                  "Not supported: use eigh(). torch.linalg.eig."),
       function_of(overload("linalg.eigvals(Tensor input) -> Tensor", &eigvals),
-                  "Not supported, as it needs complex numbers: use eigvalsh(). torch.linalg.eigvals."),
+                  "Not supported: use eigvalsh(). torch.linalg.eigvals."),
       of(overload(
              "linalg.svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> (Tensor U, Tensor S, Tensor Vh)",
              &linalg_svd),

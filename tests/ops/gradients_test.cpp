@@ -45,18 +45,20 @@ bool is_differentiable_in(const OpDef& op, size_t input) {
   return input > 0 || (name != "igamma" && name != "igammac" && name != "zeta");
 }
 
+bool is_wide(DType dtype) { return dtype == DType::kFloat64 || dtype == DType::kComplex128; }
+
 std::optional<Problem> problem_of(const OpDef& op, size_t index) {
   Problem p{draw(op, index, {DType::kFloat64, {}, false}), {}, {}, {}};
   if (!is_derivative(p.drawn)) return std::nullopt;
   for (size_t i = 0; i < p.drawn.inputs.size(); ++i)
-    if (p.drawn.inputs[i].defined() && p.drawn.inputs[i].dtype() == DType::kFloat64 && is_differentiable_in(op, i))
+    if (p.drawn.inputs[i].defined() && is_wide(p.drawn.inputs[i].dtype()) && is_differentiable_in(op, i))
       p.wanted.push_back(i);
   const GradMode off(false);
   const std::vector<Value> outputs = p.drawn.run();
   for (size_t o = 0; o < outputs.size(); ++o) {
-    if (outputs[o].dtype() != DType::kFloat64) continue;
+    if (!is_wide(outputs[o].dtype())) continue;
     p.outputs.push_back(o);
-    p.seeds.push_back(from_doubles(outputs[o].type(), noise(numel(outputs[o].shape()), 77 + o)));
+    p.seeds.push_back(from_doubles(outputs[o].type(), noise(doubles_of(outputs[o].type()), 77 + o)));
   }
   if (p.wanted.empty() || p.outputs.empty()) return std::nullopt;
   return p;
@@ -139,7 +141,7 @@ TEST_P(GradientTest, OfGradientMatchesFiniteDifferences) {
     std::vector<Value> arguments = arguments_of(*p);
     const size_t n = arguments.size();
     std::vector<std::vector<double>> weights;
-    for (size_t i = 0; i < n; ++i) weights.push_back(noise(numel(arguments[i].shape()), 500 + i));
+    for (size_t i = 0; i < n; ++i) weights.push_back(noise(doubles_of(arguments[i].type()), 500 + i));
     arguments.insert(arguments.end(), p->seeds.begin(), p->seeds.end());
     const auto gradients_at = [&](const std::vector<Value>& leaves, bool create_graph) {
       const std::vector<Value> inputs(leaves.begin(), leaves.begin() + static_cast<long>(n));

@@ -50,6 +50,8 @@ Drawn draw(const OpDef& op, size_t index, const Floats& floats = {});
 // Types of the outputs. Throws the op's error.
 std::vector<TensorType> inferred(const Drawn& drawn);
 
+// A complex number is two doubles, its parts.
+int64_t doubles_of(const TensorType& type);
 // Values in [low, high), a function of `seed` alone.
 std::vector<double> noise(int64_t n, uint64_t seed, double low = -1, double high = 1);
 Tensor from_doubles(const TensorType& type, const std::vector<double>& values);

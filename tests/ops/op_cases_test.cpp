@@ -59,14 +59,18 @@ std::vector<double> noise(int64_t n, uint64_t seed, double low, double high) {
   return values;
 }
 
+int64_t doubles_of(const TensorType& type) { return numel(type.shape) * (is_complex(type.dtype) ? 2 : 1); }
+
 Tensor from_doubles(const TensorType& type, const std::vector<double>& values) {
+  if (is_complex(type.dtype)) return Tensor(Tensor::from_host({DType::kComplex128, type.shape}, values.data())).to(type.dtype);
   const Tensor wide = Tensor::from_host({DType::kFloat64, type.shape}, values.data());
   return wide.to(type.dtype);
 }
 
 std::vector<double> to_doubles(const Value& value) {
-  const Tensor wide = Tensor(value).detach().to(DType::kFloat64);
-  std::vector<double> values(static_cast<size_t>(wide.size()));
+  const Tensor wide =
+      Tensor(value).detach().to(is_complex(value.dtype()) ? DType::kComplex128 : DType::kFloat64);
+  std::vector<double> values(static_cast<size_t>(doubles_of(wide.type())));
   wide.copy_to_host(values.data());
   return values;
 }
@@ -105,10 +109,10 @@ Drawn draw(const OpDef& op, size_t index, const Floats& floats) {
       drawn.label += " none";
       continue;
     }
-    std::vector<double> values = noise(numel(input.shape), seed, input.low, input.high);
+    std::vector<double> values = noise(doubles_of({input.dtype, input.shape}), seed, input.low, input.high);
     if (input.dtype == DType::kBool)
       for (double& v : values) v = v < (input.low + input.high) / 2 ? 0 : 1;
-    else if (!is_floating(input.dtype))
+    else if (!is_differentiable(input.dtype))
       for (double& v : values) v = std::floor(v);
     bool replaced = input.dtype == DType::kFloat32;
     if (replaced && !first) first = &input;

@@ -159,8 +159,8 @@ def test_what_cannot_be_exported_is_refused_as_by_torch():  # OE-08
 def test_what_cannot_be_imported_is_named():
     with pytest.raises(TypeError, match="from_dlpack: got int; must have __dlpack__"):
         sl.from_dlpack(3)
-    with pytest.raises(BufferError, match="type code 5 with 64 bits"):
-        sl.from_dlpack(torch.zeros(2, dtype=torch.complex64))
+    with pytest.raises(BufferError, match="type code 5 with 32 bits"):
+        sl.from_dlpack(torch.zeros(2, dtype=torch.complex32))
     with pytest.raises(BufferError, match="stride -1 of dim 0 is negative"):
         sl.from_dlpack(np.arange(3)[::-1])
     with pytest.raises(BufferError, match="has 9 dims"):

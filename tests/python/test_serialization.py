@@ -247,7 +247,7 @@ def test_hostile_tensors_are_errors():
 
 
 def test_what_sluice_has_not_is_named():
-    for t, name in [(torch.ones(2, dtype=torch.complex64), "torch.ComplexFloatStorage"), (torch.ones(2).to_sparse(), "_rebuild_sparse_tensor")]:
+    for t, name in [(torch.ones(2).to_sparse(), "_rebuild_sparse_tensor")]:
         with pytest.raises(pickle.UnpicklingError, match=rf"{name}, which Sluice does not have; only strided tensors"):
             ours(t)
 

@@ -28,15 +28,14 @@ def test_dtypes_round_trip_through_numpy(name):  # OE-06
     assert repr(t.dtype) == f"sluice.{name}"
 
 
-def test_bfloat16_rounds_and_complex_is_refused_by_name():
+def test_bfloat16_rounds_and_complex_is_shared():
     t = sl.tensor([1.0, 1.0039], dtype=sl.bfloat16)
     assert t.float().tolist() == torch.tensor([1.0, 1.0039]).bfloat16().float().tolist()
     with pytest.raises(TypeError, match="bfloat16"):
         t.numpy()
-    with pytest.raises(NotImplementedError, match="complex"):
-        sl.tensor([1 + 2j])
-    with pytest.raises(TypeError, match="complex"):
-        sl.from_numpy(np.zeros(2, np.complex64))
+    shared = np.zeros(2, np.complex64)
+    sl.from_numpy(shared)[1] = 2j
+    assert sl.tensor([1 + 2j]).tolist() == [1 + 2j] and shared.tolist() == [0, 2j]
 
 
 def test_numpy_memory_is_shared_both_ways():  # OE-07

@@ -8,7 +8,7 @@
 
 Modules that are imported inside keep Sluice, and are there again when mock_torch is entered again. Modules that had been
 imported with the real torch are imported anew inside; the callers of this function are not. With `lazy`, modules that
-Sluice lacks can be imported, dtypes that it lacks (`torch.complex64`) can be named, and they complain when they
+Sluice lacks can be imported, dtypes that it lacks (`torch.complex32`) can be named, and they complain when they
 are used; without, that fails.
 """
 
