@@ -12,6 +12,7 @@ namespace {
 
 thread_local Executor* scoped_executor = nullptr;
 thread_local Router* router = nullptr;
+thread_local DeviceId creating_on;
 std::atomic<Executor*> default_executor{nullptr};
 
 }  // namespace
@@ -33,6 +34,10 @@ ExecutorScope::ExecutorScope(Executor& executor) : previous_(std::exchange(scope
 
 ExecutorScope::~ExecutorScope() { scoped_executor = previous_; }
 
+const DeviceId& creation_device() { return creating_on; }
+CreationScope::CreationScope(const DeviceId& device) : previous_(std::exchange(creating_on, device)) {}
+CreationScope::~CreationScope() { creating_on = previous_; }
+
 std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, Attrs attrs) {
   check_input_count(op, inputs.size());
   std::vector<Value> padded;
@@ -48,13 +53,23 @@ std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, Attrs at
     CallFixes::apply(op, changed, attrs);
     inputs = changed;
   }
-  for (const Value& input : inputs)
-    if (input.defined()) input.impl()->refresh_history();
+  const DeviceId* device = nullptr;
+  bool mixed = false;
+  for (const Value& input : inputs) {
+    if (!input.defined()) continue;
+    input.impl()->refresh_history();
+    if (device == nullptr)
+      device = &input.device();
+    else
+      mixed |= input.device() != *device;
+  }
   std::vector<Value> routed;
   if (router != nullptr) routed = router->routed(inputs);
   if (!routed.empty()) inputs = routed;
-  std::vector<Value> outputs;
+  std::vector<Value> outputs, placed;
   try {
+    if (mixed) placed = current_executor().placed(op, inputs);
+    if (!placed.empty()) inputs = placed;
     outputs = current_executor().call(op, inputs, attrs);
   } catch (const Error& error) {
     CallFixes::rethrow(op, inputs, attrs, prefixed(op, error));

@@ -27,6 +27,12 @@ class Executor {
     (void)other;
     return value;
   }
+  // The inputs of a call that lie on several devices, as they are to be taken; empty: as they are. Throws kRuntime where
+  // they do not go together. What it moves it moves differentiably.
+  virtual std::vector<Value> placed(const OpDef& op, std::span<const Value> inputs) {
+    (void)op, (void)inputs;
+    return {};
+  }
   // Where the call made last came from, for what is called on its behalf later; null where nobody asks.
   virtual std::shared_ptr<const Provenance> origin() { return nullptr; }
 };
@@ -44,6 +50,20 @@ class ExecutorScope {
 
  private:
   Executor* previous_;
+};
+
+// Where ops without inputs put what they make, on this thread, when they run now: the device of the tensors that a
+// function computes with, as long as it does; else the cpu.
+const DeviceId& creation_device();
+class CreationScope {
+ public:
+  explicit CreationScope(const DeviceId& device);
+  ~CreationScope();
+  CreationScope(const CreationScope&) = delete;
+  CreationScope& operator=(const CreationScope&) = delete;
+
+ private:
+  const DeviceId previous_;
 };
 
 // Calls `op`: checks inputs and attributes, runs it on the current executor, records it for autodiff when gradients

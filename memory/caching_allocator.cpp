@@ -39,7 +39,8 @@ SizeClass class_of(uint64_t bytes) {
 // Invariant: memory held upstream stays below twice the peak in use plus kAlwaysKept; beyond, cached blocks go back.
 class CachingAllocator final : public Allocator {
  public:
-  explicit CachingAllocator(std::shared_ptr<Allocator> upstream) : upstream_(std::move(upstream)) {}
+  CachingAllocator(std::shared_ptr<Allocator> upstream, CacheOptions options)
+      : upstream_(std::move(upstream)), options_(std::move(options)) {}
   ~CachingAllocator() override { trim(held_bytes_); }
 
   void* allocate(uint64_t bytes) override {
@@ -56,6 +57,7 @@ class CachingAllocator final : public Allocator {
       data = allocate_upstream(size.bytes);
     }
     counted_.add(bytes);
+    if (options_.total != nullptr) options_.total->add(bytes);
     peak_held_ = std::max(peak_held_, held_bytes_ - cached_bytes_);
     return data;
   }
@@ -64,10 +66,12 @@ class CachingAllocator final : public Allocator {
     const SizeClass size = class_of(bytes);
     std::lock_guard lock(mutex_);
     counted_.remove(bytes);
+    if (options_.total != nullptr) options_.total->remove(bytes);
     try {
       cached_[static_cast<size_t>(size.index)].push_back(data);
       cached_bytes_ += size.bytes;
     } catch (const std::bad_alloc&) {
+      if (options_.before_release) options_.before_release();
       upstream_->deallocate(data, size.bytes);
       held_bytes_ -= size.bytes;
     }
@@ -75,6 +79,15 @@ class CachingAllocator final : public Allocator {
 
   AllocatorStats stats() const override { return counted_.stats(); }
   void reset_peak() override { counted_.reset_peak(); }
+  uint64_t held_bytes() const override {
+    std::lock_guard lock(mutex_);
+    return held_bytes_;
+  }
+  void release_kept() override {
+    std::lock_guard lock(mutex_);
+    trim(cached_bytes_);
+    peak_held_ = held_bytes_;
+  }
 
  private:
   void* allocate_upstream(uint64_t bytes) {
@@ -95,6 +108,7 @@ class CachingAllocator final : public Allocator {
   // Gives back at least `bytes` of cached blocks, largest first, as far as there are any.
   void trim(uint64_t bytes) noexcept {
     uint64_t freed = 0;
+    if (options_.before_release && bytes > 0 && cached_bytes_ > 0) options_.before_release();
     for (int index = kClasses - 1; index >= 0 && freed < bytes && cached_bytes_ > 0; --index) {
       auto& blocks = cached_[static_cast<size_t>(index)];
       const uint64_t size = class_bytes(index);
@@ -116,8 +130,9 @@ class CachingAllocator final : public Allocator {
   }
 
   const std::shared_ptr<Allocator> upstream_;
+  const CacheOptions options_;
   CountedBytes counted_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   const ForkLock fork_lock_{mutex_};
   std::array<std::vector<void*>, kClasses> cached_;
   uint64_t cached_bytes_ = 0;
@@ -127,8 +142,8 @@ class CachingAllocator final : public Allocator {
 
 }  // namespace
 
-std::shared_ptr<Allocator> make_caching_allocator(std::shared_ptr<Allocator> upstream) {
-  return std::make_shared<CachingAllocator>(std::move(upstream));
+std::shared_ptr<Allocator> make_caching_allocator(std::shared_ptr<Allocator> upstream, CacheOptions options) {
+  return std::make_shared<CachingAllocator>(std::move(upstream), std::move(options));
 }
 
 }  // namespace sluice

@@ -114,7 +114,10 @@ void Storage::wait_users(const StorageUser* self, bool for_read) {
       if (auto user = use.user.lock()) waited_for.push_back(std::move(user));
     }
   }
-  for (const auto& user : waited_for) user->wait_idle(for_read);
+  for (const auto& user : waited_for) {
+    user->wait_idle(for_read);
+    user->check(*this);
+  }
 }
 
 }  // namespace sluice

@@ -23,6 +23,8 @@ class StorageUser {
   virtual ~StorageUser() = default;
   // Blocks until every access submitted so far is done; with `writes_only`, every write.
   virtual void wait_idle(bool writes_only) = 0;
+  // Throws where it has not made the content that is awaited; called after that.
+  virtual void check(const class Storage& /*storage*/) {}
 };
 
 // A block of memory with one owner count. Eager code calls before_read / before_write ahead of touching data(), which
@@ -68,6 +70,9 @@ class Storage {
   // takes its time is done (Writing). before_write() counts; sessions count the writes of each step they submit.
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
   void count_write() { version_.fetch_add(1, std::memory_order_release); }
+  // Of the eager call that has written it last, in the queue of its device; 0: none has. Only that queue says more.
+  uint64_t written_by() const { return written_by_.load(std::memory_order_relaxed); }
+  void set_written_by(uint64_t call) { written_by_.store(call, std::memory_order_relaxed); }
   // Others have its address and may write at any time: its version says nothing. Calls count, and take_back() one each.
   bool lent() const { return lent_.load(std::memory_order_acquire) > 0; }
   void lend() { lent_.fetch_add(1); }
@@ -109,7 +114,7 @@ class Storage {
   uint64_t number_ = 0;
   plan::Space space_;
   std::function<void()> release_;
-  std::atomic<uint64_t> version_{0};
+  std::atomic<uint64_t> version_{0}, written_by_{0};
   std::atomic<int> lent_{0}, holders_{0};
   std::shared_ptr<const MappedFile> file_;
   std::atomic<bool> has_users_{false}, gone_{false};
@@ -122,7 +127,9 @@ class Storage {
 // A write by eager code, from before_write() on.
 class Writing {
  public:
-  explicit Writing(Storage& storage) : storage_(storage) { storage_.before_write(); }
+  explicit Writing(Storage& storage, const StorageUser* self = nullptr) : storage_(storage) {
+    storage_.before_write(self);
+  }
   ~Writing() { storage_.count_write(); }
   Writing(const Writing&) = delete;
   Writing& operator=(const Writing&) = delete;

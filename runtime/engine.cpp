@@ -18,6 +18,7 @@
 #include "kernels/kernel_cache.h"
 #include "kernels/sim/sim_kernels.h"
 #include "memory/core_lease.h"
+#include "memory/counted_bytes.h"
 #include "runtime/extension.h"
 #include "runtime/packed_weights.h"
 #include "runtime/session_core.h"
@@ -60,6 +61,7 @@ struct Engine::Impl {
   KernelCache kernel_cache{kernels};  // gone before the devices
   std::set<const Backend*> backends;  // whose kernels are in the table
   std::map<std::pair<plan::SpaceKind, DeviceId>, std::shared_ptr<Allocator>> allocators;
+  std::map<DeviceId, std::shared_ptr<CountedBytes>> device_bytes;
   std::shared_ptr<Allocator> caching;
   std::mutex shared_mutex;
   std::map<std::string, std::weak_ptr<Storage>> shared;  // memory that sessions only read
@@ -319,13 +321,20 @@ std::shared_ptr<Allocator> Engine::allocator(const plan::Space& space) {
   if (allocator != nullptr) return allocator;
   if (!by_device) return allocator = make_host_allocator();
   Device& device = this->device(space.device);
-  std::shared_ptr<Allocator> made = make_device_allocator(device, space);
+  std::shared_ptr<Allocator> made = make_device_allocator(device, space, on_device ? device_bytes(space.device) : nullptr);
   // Whoever holds the allocator, or a storage of it, holds the device.
   allocator = {made.get(), [made, device = impl_->devices[space.device]](Allocator*) mutable {
                  made.reset();
                  device.reset();
                }};
   return allocator;
+}
+
+std::shared_ptr<CountedBytes> Engine::device_bytes(const DeviceId& device) {
+  std::lock_guard lock(impl_->mutex);
+  std::shared_ptr<CountedBytes>& counted = impl_->device_bytes[device];
+  if (counted == nullptr) counted = std::make_shared<CountedBytes>();
+  return counted;
 }
 
 std::shared_ptr<Allocator> Engine::caching_allocator() {

@@ -22,6 +22,7 @@
 namespace sluice {
 
 class CoreLeases;
+class CountedBytes;
 class Device;
 class KernelCache;
 class KernelTable;
@@ -96,6 +97,8 @@ class Engine {
   std::shared_ptr<Allocator> allocator(const plan::Space& space);
   // Host memory with reuse by size class: eager tensors and results. Counts apart from allocator(host).
   std::shared_ptr<Allocator> caching_allocator();
+  // What is in use of a device's own memory, by plans and by eager tensors.
+  std::shared_ptr<CountedBytes> device_bytes(const DeviceId& device);
   AllocatorStats allocator_stats(const plan::Space& space);
   void reset_allocator_peak(const plan::Space& space);
 

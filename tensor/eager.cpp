@@ -1,7 +1,7 @@
 #include "tensor/eager.h"
 
 #include <algorithm>
-#include <cstring>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -15,6 +15,8 @@
 #include "runtime/extension.h"
 #include "streams/stream.h"
 #include "tensor/call_cache.h"
+#include "tensor/device_queue.h"
+#include "tensor/eager_memory.h"
 #include "tensor/extension.h"
 
 namespace sluice {
@@ -23,22 +25,7 @@ namespace {
 constexpr size_t kCachedCalls = 4096;
 constexpr int kMaxInline = 8;  // operands kept on the stack
 
-// Storage and version of a fresh tensor in one allocation.
-struct Block {
-  template <class... Args>
-  explicit Block(Args&&... args) : storage(std::forward<Args>(args)...) {}
-  Storage storage;
-  uint64_t version = 0;
-};
-
 thread_local const HostFunctions* current_functions = nullptr;
-
-EagerImpl& eager_impl(const Value& value, const char* where) {
-  SLUICE_CHECK_KIND(kRuntime, !value.impl()->traced(),
-                    "{}: a value of a graph was used outside it: {}; its content exists only when the graph runs",
-                    where, value.type().str());
-  return static_cast<EagerImpl&>(*value.impl());
-}
 
 void check_local(const OpDef& op, const EagerImpl& impl, size_t i) {
   if (!impl.global) [[likely]]
@@ -90,8 +77,11 @@ struct EagerExecutor::Impl {
     thread_local uint32_t calls = 0;
     if (++calls % 16 == 0) workers.look();
   }
-  // Copies between any two layouts of one type. REQUIRES: storages were asked for access.
-  void copy_strided(const TensorSpec& from, const void* source, const TensorSpec& to, void* target);
+  void copy_on_host(const TensorSpec& from, const void* source, const TensorSpec& to, void* target);
+
+  std::mutex queues_mutex;
+  const ForkLock queues_fork_lock{queues_mutex};
+  std::map<DeviceId, std::shared_ptr<DeviceQueue>> queues;
 };
 
 void EagerExecutor::Impl::run(const PreparedKernel& kernel, KernelArgs args, int cores) const {
@@ -127,15 +117,15 @@ std::shared_ptr<const CallPlan> EagerExecutor::Impl::prepare(const CallKey& key)
     types.push_back({plan->inputs[i].dtype, plan->inputs[i].shape});
   }
   plan->outputs = infer_types(op, types, {present.get(), key.inputs.size()}, *key.attrs);
-  SLUICE_CHECK_KIND(kUnsupported, key.device.kind == DeviceKind::kCpu,
-                    "{}: eager ops do not run on {}; call it inside nn.Graph, or move the tensors to cpu", op.name,
-                    key.device.str());
   const KernelTable& table = kernels.table();
   const KernelDef* def = table.find(op.name, key.device.kind);
   if (op.decompose && (!def || prefer_decompose.load(std::memory_order_relaxed))) {
     plan->decompose = true;
     return plan;
   }
+  SLUICE_CHECK_KIND(kUnsupported, def != nullptr || key.device.kind == DeviceKind::kCpu,
+                    "{}: no kernel on {}; move its inputs with .to('cpu'), and the result back", op.name,
+                    key.device.str());
   if (!def) def = &table.get(op.name, key.device.kind);  // throws, naming the op
 
   plan::KernelQuery query{op.name, name_attrs(op, *key.attrs), plan->inputs, {}, key.device, key.threads};
@@ -165,7 +155,7 @@ std::shared_ptr<const CallPlan> EagerExecutor::Impl::plan_for(const CallKey& key
   return plan;
 }
 
-void EagerExecutor::Impl::copy_strided(const TensorSpec& from, const void* source, const TensorSpec& to, void* target) {
+void EagerExecutor::Impl::copy_on_host(const TensorSpec& from, const void* source, const TensorSpec& to, void* target) {
   if (numel(from.shape) == 0) return;
   plan::KernelQuery query{"copy", {}, {from}, {to}, {}, 1};
   const auto kernel = kernels.table().get("copy", DeviceKind::kCpu).prepare(query, {1, nullptr});
@@ -182,7 +172,7 @@ void check_plans_from_files() {
 EagerExecutor::EagerExecutor(Engine& engine) : engine_(engine), impl_(std::make_unique<Impl>(engine)) {
   check_plans_from_files();
 }
-EagerExecutor::~EagerExecutor() = default;
+EagerExecutor::~EagerExecutor() { close(engine_.options().stop_timeout); }
 
 void EagerExecutor::set_threads(int threads) {
   SLUICE_CHECK(threads >= 1, "set_threads: {}; must be at least 1", threads);
@@ -210,17 +200,37 @@ void EagerExecutor::set_prefer_decompose(bool on) {
 }
 
 std::shared_ptr<EagerImpl> EagerExecutor::allocate(const TensorType& type, const DeviceId& device) {
-  const uint64_t bytes = checked_bytes(type.shape, dtype_size(type.dtype));
-  std::shared_ptr<Block> block;
-  if (device.kind == DeviceKind::kCpu || engine_.device(device).describe().host_memory) {
-    block = std::make_shared<Block>(impl_->host_memory, bytes);
-  } else {
-    const plan::Space space{plan::SpaceKind::kDevice, device};
-    block = std::make_shared<Block>(engine_.allocator(space), bytes, space);
+  if (device.kind == DeviceKind::kCpu) [[likely]]
+    return allocate_tensor(impl_->host_memory, {}, type, device);
+  DeviceQueue& queue = this->queue(device);
+  std::shared_ptr<EagerImpl> made = allocate_tensor(queue.memory(), queue.space(), type, device);
+  made->storage()->attach(queue.weak_from_this(), true);
+  return made;
+}
+
+DeviceQueue& EagerExecutor::queue(const DeviceId& device) {
+  if (const std::shared_ptr<DeviceQueue> known = find_queue(device)) return *known;
+  const auto made = std::make_shared<DeviceQueue>(engine_, device);
+  std::shared_ptr<DeviceQueue> kept;
+  {
+    const std::lock_guard lock(impl_->queues_mutex);
+    kept = impl_->queues.try_emplace(device, made).first->second;
   }
-  std::shared_ptr<Storage> storage(block, &block->storage);
-  std::shared_ptr<uint64_t> version(block, &block->version);
-  return std::make_shared<EagerImpl>(std::move(storage), TensorSpec::contiguous(type), device, std::move(version));
+  if (kept != made) made->close(std::chrono::hours(1));  // another thread was first
+  return *kept;
+}
+
+std::shared_ptr<DeviceQueue> EagerExecutor::find_queue(const DeviceId& device) const {
+  const std::lock_guard lock(impl_->queues_mutex);
+  const auto found = impl_->queues.find(device);
+  return found == impl_->queues.end() ? nullptr : found->second;
+}
+
+std::vector<std::shared_ptr<DeviceQueue>> EagerExecutor::queues() const {
+  std::vector<std::shared_ptr<DeviceQueue>> all;
+  const std::lock_guard lock(impl_->queues_mutex);
+  for (const auto& [device, queue] : impl_->queues) all.push_back(queue);
+  return all;
 }
 
 std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) {
@@ -241,12 +251,22 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
     const EagerImpl& impl = eager_impl(inputs[i], op.name);
     check_local(op, impl, i);
     specs[i] = &impl.spec();
-    SLUICE_CHECK(!placed || impl.device() == device,
-                 "{}: inputs are on different devices: {} and {}; move them to one with .to(device)", op.name,
-                 device.str(), impl.device().str());
+    if (placed && impl.device() != device) [[unlikely]]
+      return call(op, this->placed(op, inputs), attrs);
     device = impl.device();
     placed = true;
   }
+
+  // Who makes something of nothing, or of a generator's numbers alone.
+  if ((!placed || (op.random && inputs.size() == 1)) && creation_device().kind != DeviceKind::kCpu) [[unlikely]] {
+    if (placed && device != creation_device()) {
+      const Value state = copy_to(inputs[0], creation_device());
+      return call(op, {&state, 1}, attrs);
+    }
+    device = creation_device();
+  }
+  if (device.kind != DeviceKind::kCpu) [[unlikely]]
+    queue(device);  // its kernels are known from now on
 
   if (op.view && !inputs.empty() && inputs[0].defined()) {
     auto parent = std::static_pointer_cast<EagerImpl>(inputs[0].ptr());
@@ -275,9 +295,12 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
   const std::shared_ptr<const CallPlan> plan = impl_->plan_for(key);
   if (plan->decompose) {
     const ExecutorScope here(*this);
+    const CreationScope there(device);
     const GradMode off(false);
     return op.decompose(inputs, attrs);
   }
+  if (device.kind != DeviceKind::kCpu) [[unlikely]]
+    return call_on_device(op, inputs, *plan);
 
   const void* inline_in[kMaxInline];
   void* inline_out[kMaxInline];
@@ -302,7 +325,7 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
     in[i] = impl.data();
     if (impl.spec().strides == plan->operands[i].strides) continue;
     temporaries.push_back(allocate(impl.type(), device));
-    impl_->copy_strided(impl.spec(), impl.data(), plan->operands[i], temporaries.back()->data());
+    impl_->copy_on_host(impl.spec(), impl.data(), plan->operands[i], temporaries.back()->data());
     in[i] = temporaries.back()->data();
   }
   std::vector<Value> outputs;
@@ -316,96 +339,21 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
   for (size_t i = 0; i < outputs.size(); ++i) {  // eager results are contiguous, as torch's are
     if (is_contiguous(plan->results[i].shape, plan->results[i].strides)) continue;
     auto plain = allocate(plan->outputs[i], device);
-    impl_->copy_strided(plan->results[i], out[i], plain->spec(), plain->data());
+    impl_->copy_on_host(plan->results[i], out[i], plain->spec(), plain->data());
     outputs[i] = Value(std::move(plain));
   }
   return outputs;
 }
 
-Value EagerExecutor::copy(const Value& value) {
-  const EagerImpl& from = eager_impl(value, "copy");
-  SLUICE_CHECK_KIND(kUnsupported, from.on_host(),
-                    "copy: eager ops do not run on {}; call it inside nn.Graph, or move the tensor to cpu",
-                    from.device().str());
-  const TensorSpec& spec = from.memory_spec();
-  auto to = allocate({spec.dtype, spec.shape}, from.device());
-  from.storage()->before_read();
-  impl_->copy_strided(spec, from.data(), to->spec(), to->data());
-  return Value(std::move(to));
-}
-
-Value EagerExecutor::detach(const Value& value) { return Value(eager_impl(value, "detach").alias()); }
-
-void EagerExecutor::assign(const Value& target, const Value& source) {
-  EagerImpl& to = eager_impl(target, "assign");
-  to.check_whole("assign");
-  eager_impl(source, "assign").check_whole("assign");
-  for (int i = 0; i < target.rank(); ++i)
-    SLUICE_CHECK_KIND(
-        kRuntime, to.spec().strides[i] != 0 || target.shape()[i] <= 1,
-        "assign: unsupported operation: more than one element of the written-to tensor refers to a single "
-        "memory location: {} with strides {}; clone() the tensor before writing",
-        target.type().str(), to.spec().strides.str());
-  const ExecutorScope here(*this);
-  const GradMode off(false);
-  if (!to.on_host()) return assign_on_device(to, source);
-  Value from = eager_impl(source, "assign").on_host() ? source : copy_to(source, {});
-  if (from.dtype() != target.dtype()) from = Tensor(from).to(target.dtype());
-  if (from.impl() == source.impl() && static_cast<EagerImpl&>(*source.impl()).storage() == to.storage() &&
-      source.impl() != target.impl())
-    from = copy(from);  // the two may overlap
-  const EagerImpl& read = static_cast<const EagerImpl&>(*from.impl());
-  // Broadcast by strides of zero; leading dims of one may be dropped, as torch's copy_ does not but assignment does.
-  const Shape& shape = to.spec().shape;
-  TensorSpec spec{read.spec().dtype, shape, Shape::filled(shape.rank(), 0)};
-  const int lead = shape.rank() - read.spec().shape.rank();
-  bool fits = lead >= 0;
-  for (int i = 0; fits && i < read.spec().shape.rank(); ++i) {
-    const int64_t dim = read.spec().shape[i];
-    fits = dim == shape[lead + i] || dim == 1;
-    spec.strides[lead + i] = dim == 1 ? 0 : read.spec().strides[i];
-  }
-  SLUICE_CHECK(fits, "assign: shapes do not fit: source is {}, target is {}; the source must broadcast to the target",
-               source.shape().str(), target.shape().str());
-  read.storage()->before_read();
-  const Writing writing(*to.storage());
-  impl_->copy_strided(spec, read.data(), to.spec(), to.data());
-  to.bump_version();
-}
-
-// By way of the host.
-void EagerExecutor::assign_on_device(EagerImpl& to, const Value& source) {
-  SLUICE_CHECK_KIND(
-      kUnsupported, is_contiguous(to.spec().shape, to.spec().strides),
-      "assign: the target is a part of a tensor on {}: {} with strides {}; write all of it, or move it to "
-      "cpu",
-      to.device().str(), to.type().str(), to.spec().strides.str());
-  const auto host = allocate(to.type(), {});
-  assign(Value(host), source);
-  const Writing writing(*to.storage());
-  engine_.device(to.device()).copy_from_host(to.data(), host->data(), host->storage()->bytes());
-  to.bump_version();
-}
-
-Value EagerExecutor::copy_to(const Value& value, const DeviceId& device) {
-  Value from = value;
-  const Tensor tensor(value);
-  const EagerImpl& impl = eager_impl(value, "to");
-  if (!tensor.is_contiguous()) from = copy(value);
-  const EagerImpl& read = static_cast<const EagerImpl&>(*from.impl());
-  auto to = allocate({impl.memory_spec().dtype, impl.memory_spec().shape}, device);
-  const uint64_t bytes = to->storage()->bytes();
-  read.storage()->before_read();
-  if (read.on_host() && to->on_host()) {
-    std::memcpy(to->data(), read.data(), bytes);
-  } else if (to->on_host()) {
-    engine_.device(read.device()).copy_to_host(to->data(), read.data(), bytes);
-  } else if (read.on_host()) {
-    engine_.device(device).copy_from_host(to->data(), read.data(), bytes);
-  } else {
-    return copy_to(copy_to(value, {}), device);
-  }
-  return Value(std::move(to));
+void EagerExecutor::copy_strided(const TensorSpec& from, const void* source, const TensorSpec& to, EagerImpl& target) {
+  if (target.device().kind == DeviceKind::kCpu) return impl_->copy_on_host(from, source, to, target.data());
+  if (numel(from.shape) == 0) return;
+  const plan::KernelQuery query{"copy", {}, {from}, {to}, target.device(), threads()};
+  const void* inputs[] = {source};
+  void* outputs[] = {target.data()};
+  Storage* written[] = {target.storage().get()};
+  queue(target.device())
+      .launch(impl_->kernels.get(query), {.inputs = inputs, .outputs = outputs}, "copy", threads(), written);
 }
 
 EagerExecutor& current_eager() {

@@ -1,5 +1,6 @@
 #pragma once
 // Runs ops now, on the calling thread, with the engine's kernels, memory and cores.
+#include <chrono>
 #include <memory>
 
 #include "graph/executor.h"
@@ -9,6 +10,7 @@
 
 namespace sluice {
 
+class DeviceQueue;
 class Engine;
 
 // What executors of tensors have in common: they can run something right now, if only beneath a trace.
@@ -46,13 +48,29 @@ class EagerExecutor final : public Executor, public TensorExecutor {
   void assign(const Value& target, const Value& source) override;
   Value detach(const Value& value) override;
   Value copy(const Value& value) override;
+  // As torch: a tensor without dims on the cpu goes with those of a device. So does the state of a generator.
+  std::vector<Value> placed(const OpDef& op, std::span<const Value> inputs) override;
+  std::shared_ptr<const Provenance> origin() override;
   EagerExecutor& eager() override { return *this; }
 
   Engine& engine() { return engine_; }
   // Uninitialised contiguous memory in `device`'s space. A shape that was broadcast is allocated in full.
   std::shared_ptr<EagerImpl> allocate(const TensorType& type, const DeviceId& device = {});
-  // A copy on another device; waits for both.
+  // A copy on another device. The host waits for what it is to have.
   Value copy_to(const Value& value, const DeviceId& device);
+  // The same, differentiably.
+  Value move_to(const Value& value, const DeviceId& device);
+  // A copy that is counted with what plans hold.
+  Value copy_for_plan(const Value& value, const DeviceId& device);
+  // Where the calls of a device other than the cpu are queued; made on first use.
+  DeviceQueue& queue(const DeviceId& device);
+  // The queue, where there is one already.
+  std::shared_ptr<DeviceQueue> find_queue(const DeviceId& device) const;
+  std::vector<std::shared_ptr<DeviceQueue>> queues() const;
+  // Of all devices: waits for the calls so far, and tells a failure.
+  void synchronize();
+  // Nothing runs from now on; waits at most so long for what devices have been given.
+  void close(std::chrono::milliseconds timeout) noexcept;
   void set_threads(int threads);  // of kernels; default: the engine's cores
   int threads() const;
   // The built-in ops and those of the engine's extensions. They may outlive the executor; see ops_owner().
@@ -63,7 +81,10 @@ class EagerExecutor final : public Executor, public TensorExecutor {
 
  private:
   struct Impl;
-  void assign_on_device(EagerImpl& to, const Value& source);
+  std::vector<Value> call_on_device(const OpDef& op, std::span<const Value> inputs, const struct CallPlan& plan);
+  Value copy_into(const Value& value, std::shared_ptr<EagerImpl> to);
+  // Copies between any two layouts of one type, on one device. REQUIRES: storages were asked for access.
+  void copy_strided(const TensorSpec& from, const void* source, const TensorSpec& to, EagerImpl& target);
   Engine& engine_;
   std::unique_ptr<Impl> impl_;
 };

@@ -163,7 +163,7 @@ std::shared_ptr<Storage> GraphSession::Impl::memory_on(const std::string& name, 
         "both for one device",
         graph_name, name, impl.device().str(), home.str());
     // A variable lives where the plan uses it; eager code reads it there through to() and copy_to_host().
-    const Value moved = eager.copy_to(tensor, home);
+    const Value moved = eager.copy_for_plan(tensor, home);
     impl.move_to(eager_impl(moved).storage(), home);
   }
   SLUICE_CHECK_KIND(kUnsupported, tensor.is_contiguous() && impl.offset() == 0,
@@ -181,13 +181,7 @@ void GraphSession::Impl::share_variables() {
     tensor.copy_to_host(content.data());
     world->control().broadcast(content.data(), content.size(), 0);
     if (world->rank() == 0) continue;
-    EagerImpl& impl = eager_impl(tensor);
-    if (impl.on_host()) {
-      eager.assign(tensor, Tensor::from_host(tensor.type(), content.data()));
-    } else {  // where another graph has it, contiguous
-      const Writing writing(*impl.storage());
-      eager.engine().device(impl.device()).copy_from_host(impl.data(), content.data(), content.size());
-    }
+    eager.assign(tensor, Tensor::from_host(tensor.type(), content.data()));
   }
 }
 

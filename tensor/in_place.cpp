@@ -27,16 +27,22 @@ Value fitted(const Value& result, const Value& target) {
   return ops::expand(value, target.shape());
 }
 
+// The gradient of what was written from another device goes back there.
+Value sent_back(const Value& grad, const DeviceId& device) {
+  return grad.impl()->traced() ? grad : Value(Tensor(grad).to(device));
+}
+
 // Records on `output` that it is `base` (whose history `edge` was) with a view of it overwritten by `value`.
 void record_scatter(const GradNode::Next& edge, const Value& base, const std::vector<ViewStep>& steps,
                     const Value& value, Value output) {
   const Value before = current_executor().detach(base);
   if (edge.node) set_history(before, edge.node, edge.index);
   const Value inputs[] = {before, value};
-  record_function("view_scatter", inputs, {&output, 1}, [steps, type = value.type()](std::span<const Value> grads) {
-    return std::vector<Value>{view_scatter(grads[0], steps, ops::zeros(type.shape, type.dtype)),
-                              apply_steps(grads[0], steps)};
-  });
+  record_function("view_scatter", inputs, {&output, 1},
+                  [steps, type = value.type(), from = value.device()](std::span<const Value> grads) {
+                    return std::vector<Value>{view_scatter(grads[0], steps, ops::zeros(type.shape, type.dtype)),
+                                              sent_back(apply_steps(grads[0], steps), from)};
+                  });
 }
 
 }  // namespace
@@ -86,8 +92,8 @@ void write(const Value& target, const Value& result, bool reads_old) {
     }
     if (target.impl()->autograd) target.impl()->autograd->grad_fn.reset();
     Value output = target;
-    record_function("copy_", inputs, {&output, 1}, [both = inputs.size() == 2](std::span<const Value> grads) {
-      std::vector<Value> result = {grads[0]};
+    record_function("copy_", inputs, {&output, 1}, [both = inputs.size() == 2, from = value.device()](auto grads) {
+      std::vector<Value> result = {sent_back(grads[0], from)};
       if (both) result.push_back(ops::zeros(grads[0].shape(), grads[0].dtype()));
       return result;
     });

@@ -50,12 +50,14 @@ void Generator::manual_seed(uint64_t seed) {
 }
 
 void Generator::write_state(int64_t step) {
+  const CreationScope host{DeviceId{}};
   const int64_t state[2] = {static_cast<int64_t>(seed_), step};
   const ExecutorScope now(current_eager());
   current_eager().assign(state_, Tensor::from_host(state_.type(), state));
 }
 
 const Tensor& Generator::state() {
+  const CreationScope host{DeviceId{}};
   if (!state_.defined()) {
     const ExecutorScope now(current_eager());
     state_ = Tensor::empty({DType::kInt64, {2}});
@@ -65,6 +67,7 @@ const Tensor& Generator::state() {
 }
 
 Generator::Draw Generator::next() {
+  const CreationScope host{DeviceId{}};
   state();
   if (TraceExecutor* trace = current_trace()) {
     auto [value, salt] = trace->random_state(state_);
@@ -90,6 +93,7 @@ struct GeneratorBytes {
 }  // namespace
 
 Tensor Generator::get_state() {
+  const CreationScope host{DeviceId{}};
   GeneratorBytes bytes{};
   bytes.seed = seed_;
   bytes.next_normal = next_normal_;
@@ -170,6 +174,7 @@ template <class Fill>
 Tensor Generator::filled(const TensorType& type, const char* what, Fill fill) {
   SLUICE_CHECK_KIND(kType, is_floating(type.dtype), "{}: dtype is {}; must be a floating point type", what,
                     dtype_name(type.dtype));
+  const CreationScope host{DeviceId{}};
   const ExecutorScope now(current_eager());
   const GradMode off(false);
   const bool wide = type.dtype == DType::kFloat64;
@@ -206,6 +211,7 @@ void Generator::normal_(const Tensor& tensor, double mean, double std) {
 }
 
 Tensor Generator::randint(const TensorType& type, int64_t low, int64_t high) {
+  const CreationScope host{DeviceId{}};
   SLUICE_CHECK(low < high, "randint: empty range: from {} to {}; low must be below high", low, high);
   const ExecutorScope now(current_eager());
   const GradMode off(false);
@@ -220,6 +226,7 @@ Tensor Generator::randint(const TensorType& type, int64_t low, int64_t high) {
 }
 
 Tensor Generator::randperm(int64_t n) {
+  const CreationScope host{DeviceId{}};
   SLUICE_CHECK(n >= 0, "randperm: n is {}; must be >= 0", n);
   const ExecutorScope now(current_eager());
   const Tensor made = Tensor::empty({DType::kInt64, {n}});

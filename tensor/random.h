@@ -14,6 +14,7 @@ namespace sluice {
 class Generator {
  public:
   explicit Generator(uint64_t seed = 67280421310721ull);
+  DeviceId device;  // that it is said to draw for; it draws the same numbers for each
   // Restarts both streams of numbers.
   void manual_seed(uint64_t seed);
   uint64_t initial_seed() const { return seed_; }

@@ -33,7 +33,7 @@ EagerImpl& on_host(const Tensor& tensor, const char* what) {
 
 }  // namespace
 
-Tensor Tensor::empty(const TensorType& type) { return Value(current_eager().allocate(type)); }
+Tensor Tensor::empty(const TensorType& type) { return Value(current_eager().allocate(type, creation_device())); }
 
 Tensor Tensor::full(const TensorType& type, double value) {
   const ExecutorScope now(current_eager());
@@ -44,7 +44,8 @@ Tensor Tensor::full(const TensorType& type, double value) {
 Tensor Tensor::from_host(const TensorType& type, const void* data) {
   auto impl = current_eager().allocate(type);
   if (const uint64_t bytes = impl->storage()->bytes()) std::memcpy(impl->data(), data, bytes);
-  return Value(std::move(impl));
+  const Value made(std::move(impl));
+  return creation_device().kind == DeviceKind::kCpu ? made : current_eager().copy_to(made, creation_device());
 }
 
 Tensor Tensor::borrow(const TensorSpec& spec, void* data, std::function<void()> release) {
@@ -77,7 +78,7 @@ void Tensor::copy_to_host(void* data) const {
   const EagerImpl& impl = in_memory(*this, "copy_to_host");
   if (size() == 0) return;
   Value dense = *this;
-  if (!impl.on_host()) dense = current_eager().copy_to(dense, {});
+  if (impl.device().kind != DeviceKind::kCpu) dense = current_eager().copy_to(dense, {});
   if (!Tensor(dense).is_contiguous()) dense = current_eager().copy(dense);
   std::memcpy(data, Tensor(dense).read(), checked_bytes(shape(), dtype_size(dtype())));
 }
@@ -130,12 +131,7 @@ Tensor Tensor::to(const DeviceId& device) const {
     return ops::copy(*this);
   }
   if (device == this->device()) return *this;
-  const DeviceId from = this->device();
-  Value result = current_eager().copy_to(*this, device);
-  const Value source = *this;
-  record_function("to", {&source, 1}, {&result, 1},
-                  [from](std::span<const Value> grads) -> std::vector<Value> { return {Tensor(grads[0]).to(from)}; });
-  return result;
+  return current_eager().move_to(*this, device);
 }
 
 Tensor Tensor::contiguous() const {

@@ -14,12 +14,20 @@
 
 #include "graph/autodiff/anomaly.h"
 #include "graph/autodiff/tape.h"
+#include "graph/executor.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/origin.h"
 
 namespace sluice {
 namespace {
+
+// Where what is made for them is made: a graph places its own.
+DeviceId device_of(std::span<const Value> grads) {
+  for (const Value& grad : grads)
+    if (grad.defined() && !grad.impl()->traced()) return grad.device();
+  return {};
+}
 
 class Walk {
  public:
@@ -111,6 +119,7 @@ class Walk {
     for (size_t i = 0; i < n; ++i) any |= needs[i] = node.next[i].node && is_wanted(node.next[i].node.get());
     if (!any) return;
     const OriginScope belongs(Role::kBackward, node.origin.get());
+    const CreationScope there(device_of(grads));
     std::vector<Value> inputs = applied(node, grads, {needs.get(), n});
     if (!retain_graph_) node.release();
     grads.clear();
@@ -218,6 +227,7 @@ void seed_outputs(Walk& walk, std::span<const Value> outputs, std::span<const Va
                         "{}: grad can be implicitly created only for real scalar outputs but got {}: output {}; pass "
                         "its gradient",
                         where, dtype_name(output.dtype()), i);
+      const CreationScope there(device_of({&output, 1}));
       grad = ops::full(output.shape(), 1, output.dtype());
     }
     SLUICE_CHECK_KIND(kRuntime, grad.shape() == output.shape(),

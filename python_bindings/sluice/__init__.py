@@ -12,7 +12,8 @@ from sluice._C import (Generator, Tensor, bfloat16, bool, complex64, complex128,
 from sluice._C import CancelledError, EndOfData, Error, SharedArenas
 from sluice._dim import Dim
 from sluice._size import Size
-from sluice._device import device, register_quota, stream
+from sluice._device import device, get_default_device, register_quota, set_default_device, stream
+from sluice._device_module import get_device_module
 from sluice._creation import (arange, as_tensor, bernoulli, default_generator, empty, empty_like, empty_strided, eye, from_dlpack,
                               from_numpy, frombuffer, full, full_like, get_default_dtype, get_rng_state, initial_seed, linspace,
                               manual_seed, normal, ones, ones_like, rand, rand_like, randint, randn, randn_like, randperm, seed,

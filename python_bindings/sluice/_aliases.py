@@ -8,7 +8,7 @@ from typing import Any
 import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
-from sluice._creation import _finish, as_tensor
+from sluice._creation import _finish, _place, as_tensor
 from sluice._creation import numpy as lazy_numpy
 
 # Torch has these at the top as well, with the same arguments; OneFlow the last ones.
@@ -63,7 +63,7 @@ def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: Any = None
 
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A number as a tensor without dims, of the default dtype; torch.scalar_tensor."""
-    return _finish(fn.number(s, dtype or _C.get_default_dtype()), device, requires_grad)
+    return _finish(fn.number(s, dtype or _C.get_default_dtype(), _place(device)), device, requires_grad)
 
 
 def empty_permuted(size: Any, physical_layout: Any, *, dtype: Any = None, device: Any = None,

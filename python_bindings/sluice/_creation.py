@@ -7,6 +7,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor, fn
+from sluice._device import default_device, device as _device
 from sluice._size import sizes_of
 
 default_generator = _C.Generator()
@@ -32,16 +33,36 @@ def set_default_dtype(dtype: Any) -> None:
     _C.set_default_dtype(dtype)
 
 
+def _place(device: Any, out: Any = None) -> Any:
+    """Where a tensor is made: `device`, that of `out`, or else the one of the innermost `with device(...)` or the default one."""
+    if device is not None:
+        return device
+    if out is not None:
+        return out._device
+    place = _C.placement_device()
+    return default_device() if place is None else place
+
+
 def _finish(t: Any, device: Any, requires_grad: bool, out: Any = None) -> Any:
     if out is not None:
         if out._shape != t._shape:
             out.resize_(t._shape)
         return out.copy_(t)
-    if device is None:
-        device = _C.placement_device()
-    if device is not None:
-        t = t._to_device(device)
+    place = _place(device)
+    if place is not None:
+        t = t._to_device(place)
     return t.requires_grad_(True) if requires_grad else t
+
+
+def _drawn_by(generator: Any, device: Any) -> Any:
+    """The generator that draws for a tensor there; the default one's numbers are the same on every device."""
+    if generator is None:
+        return default_generator
+    if not _C.is_tracing():
+        wanted, got = _device(device or "cpu").type, generator.device.type
+        if wanted != got:
+            raise _C.RuntimeError(f"Expected a '{wanted}' device type for generator but found '{got}'")
+    return generator
 
 
 def _sizes(name: str, size: Any, options: dict) -> tuple:
@@ -115,8 +136,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     if isinstance(data, Tensor):
         t = data.detach().clone()
     elif isinstance(data, (bool, int, float, complex)) and not hasattr(data, "dtype"):  # numpy's float64 is a float
-        inferred = _dtype_of_number(data)
-        return _finish(fn.number(data, dtype or inferred), device, requires_grad)
+        return _finish(fn.number(data, dtype or _dtype_of_number(data), _place(device)), device, requires_grad)
     else:
         array, inferred = _array_of(data)
         dtype = dtype or inferred
@@ -138,7 +158,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     if isinstance(data, Tensor):
         return data.to(device=device, dtype=dtype)
     if isinstance(data, numpy().ndarray):
-        return _C.from_array(data).to(device=device, dtype=dtype)
+        return _C.from_array(data).to(device=_place(device), dtype=dtype)
     return tensor(data, dtype=dtype, device=device)
 
 
@@ -190,15 +210,16 @@ def full(*size: Any, fill_value: Any = None, out: Any = None, dtype: Any = None,
         fill_value = fill_value.item()
     if dtype is None:
         dtype = _dtype_of_number(fill_value) if out is None else out.dtype
-    number = fn.number(fill_value, dtype)  # checks that it fits
+    place = _place(device, out)
+    number = fn.number(fill_value, dtype, place)  # checks that it fits
     exact = not isinstance(fill_value, (int, complex)) or isinstance(fill_value, int) and abs(fill_value) <= 2**53
-    t = fn.full(size, fill_value, dtype) if exact else number.expand(size).clone()
+    t = fn.full(size, fill_value, dtype, place) if exact else number.expand(size).clone()
     return _finish(t, device, requires_grad, out)
 
 
 def empty(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False, memory_format: Any = None,
           **options: Any) -> Tensor:
-    t = _laid(fn.empty(_sizes("empty", size, options), dtype or get_default_dtype()), memory_format)
+    t = _laid(fn.empty(_sizes("empty", size, options), dtype or get_default_dtype(), _place(device, out)), memory_format)
     return _finish(t, device, requires_grad, out)
 
 
@@ -210,18 +231,20 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, device: Any = No
     if any(n < 0 for n in (*size, *stride)):
         raise _C.RuntimeError(f"empty_strided: sizes and strides must not be negative: got {size} and {stride}")
     extent = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride))
-    t = fn.empty((extent,), dtype or get_default_dtype())
+    t = fn.empty((extent,), dtype or get_default_dtype(), _place(device))
     return _finish(fn.as_strided(t, size, stride).detach(), device, requires_grad)
 
 
 def zeros(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
           **options: Any) -> Tensor:
-    return _finish(fn.full(_sizes("zeros", size, options), 0.0, dtype or _dtype_of(out)), device, requires_grad, out)
+    t = fn.full(_sizes("zeros", size, options), 0.0, dtype or _dtype_of(out), _place(device, out))
+    return _finish(t, device, requires_grad, out)
 
 
 def ones(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
          **options: Any) -> Tensor:
-    return _finish(fn.full(_sizes("ones", size, options), 1.0, dtype or _dtype_of(out)), device, requires_grad, out)
+    t = fn.full(_sizes("ones", size, options), 1.0, dtype or _dtype_of(out), _place(device, out))
+    return _finish(t, device, requires_grad, out)
 
 
 def _like(make: Any) -> Any:
@@ -250,24 +273,27 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
         dtype = _C.int64 if all(map(_is_whole, (start, end, step))) else get_default_dtype()
     if getattr(dtype, "is_complex", False):
         raise _C.NotImplementedError(f"arange: not implemented for '{dtype.name}'; use a real dtype and cast")
-    return _finish(fn.arange(float(start), float(end), float(step), dtype), device, requires_grad, out)
+    return _finish(fn.arange(float(start), float(end), float(step), dtype, _place(device, out)), device, requires_grad, out)
 
 
 def linspace(start: Any, end: Any, steps: Any, *, out: Any = None, dtype: Any = None, device: Any = None,
              requires_grad: bool = False, **options: Any) -> Tensor:
     _check_options("linspace", options)
+    place = _place(device, out)
     if isinstance(start, complex) or isinstance(end, complex) or getattr(dtype, "is_complex", False):
         dtype = dtype or get_default_dtype().to_complex()
-        parts = [fn.linspace(a, b, steps, dtype.to_real()) for a, b in ((complex(start).real, complex(end).real),
-                                                                        (complex(start).imag, complex(end).imag))]
+        parts = [fn.linspace(a, b, steps, dtype.to_real(), place) for a, b in ((complex(start).real, complex(end).real),
+                                                                               (complex(start).imag, complex(end).imag))]
         return _finish(fn.complex(*parts), device, requires_grad, out)
-    return _finish(fn.linspace(float(start), float(end), steps, dtype or get_default_dtype()), device, requires_grad, out)
+    t = fn.linspace(float(start), float(end), steps, dtype or get_default_dtype(), place)
+    return _finish(t, device, requires_grad, out)
 
 
 def eye(n: int, m: Any = None, *, out: Any = None, dtype: Any = None, device: Any = None,
         requires_grad: bool = False, **options: Any) -> Tensor:
     _check_options("eye", options)
-    return _finish(fn.eye(n, -1 if m is None else m, dtype or get_default_dtype()), device, requires_grad, out)
+    t = fn.eye(n, -1 if m is None else m, dtype or get_default_dtype(), _place(device, out))
+    return _finish(t, device, requires_grad, out)
 
 
 # Random. Eager tensors follow torch's sequential generator; while a graph is traced the numbers are drawn in the plan.
@@ -303,9 +329,9 @@ def set_rng_state(new_state: Tensor) -> None:
 
 def rand(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
          **options: Any) -> Tensor:
-    g, size, dtype = generator or default_generator, _sizes("rand", size, options), dtype or get_default_dtype()
+    g, size, dtype = _drawn_by(generator, _place(device, out)), _sizes("rand", size, options), dtype or get_default_dtype()
     if getattr(dtype, "is_complex", False):  # both parts
-        parts = rand(*size, 2, generator=generator, dtype=dtype.to_real())
+        parts = rand(*size, 2, generator=generator, dtype=dtype.to_real(), device=device)
         return _finish(fn.view_as_complex(parts).detach(), device, requires_grad, out)
     t = g.draw_uniform(size, 0.0, 1.0, dtype) if _C.is_tracing() else g.rand(size, dtype)
     return _finish(t, device, requires_grad, out)
@@ -313,9 +339,9 @@ def rand(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None, 
 
 def randn(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
          **options: Any) -> Tensor:
-    g, size, dtype = generator or default_generator, _sizes("randn", size, options), dtype or get_default_dtype()
+    g, size, dtype = _drawn_by(generator, _place(device, out)), _sizes("randn", size, options), dtype or get_default_dtype()
     if getattr(dtype, "is_complex", False):  # of variance 1: each part has half of it
-        parts = randn(*size, 2, generator=generator, dtype=dtype.to_real()) * 0.5**0.5
+        parts = randn(*size, 2, generator=generator, dtype=dtype.to_real(), device=device) * 0.5**0.5
         return _finish(fn.view_as_complex(parts).detach(), device, requires_grad, out)
     t = g.draw_normal(size, 0.0, 1.0, dtype) if _C.is_tracing() else g.randn(size, dtype)
     return _finish(t, device, requires_grad, out)
@@ -329,7 +355,7 @@ def randint(low: Any = None, high: Any = None, size: Any = None, *, generator: A
     if size is None or high is None:
         raise TypeError(f"randint(): missing a required argument: '{'size' if size is None else 'high'}'")
     _check_options("randint", options)
-    g, dtype = generator or default_generator, dtype or _C.int64
+    g, dtype = _drawn_by(generator, _place(device, out)), dtype or _C.int64
     t = g.draw_randint(size, low, high, dtype) if _C.is_tracing() else g.randint(low, high, size, dtype)
     return _finish(t, device, requires_grad, out)
 
@@ -340,12 +366,22 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
     if _C.is_tracing():
         raise _C.NotImplementedError("randperm: inside a graph it would be the same permutation at every step; give the permutation "
                                      "as an argument of the call, or make it in a sluice.host_function")
-    return _finish((generator or default_generator).randperm(n).to(dtype), device, requires_grad, out)
+    return _finish(_drawn_by(generator, _place(device, out)).randperm(n).to(dtype), device, requires_grad, out)
+
+
+def _place_of(like: Tensor) -> Any:
+    """Where numbers are drawn for `like`; a graph places them itself."""
+    return None if _C.is_tracing() else like._device
+
+
+def _randn_like(like: Tensor, generator: Any) -> Tensor:
+    return randn(like._shape, generator=generator, device=_place_of(like))
 
 
 def normal(mean: Any, std: Any, size: Any = None, *, generator: Any = None) -> Tensor:
     if size is None:
-        size = (mean if isinstance(mean, Tensor) else std)._shape
+        like = mean if isinstance(mean, Tensor) else std
+        return _randn_like(like, generator) * std + mean
     return randn(size, generator=generator) * std + mean
 
 
@@ -356,7 +392,7 @@ def bernoulli(input: Any, p: Any = None, *, generator: Any = None) -> Tensor:
     """
     probability = input if p is None else p
     check_probability("bernoulli", probability)
-    drawn = rand(input._shape, generator=generator, dtype=input.dtype if p is None else None)
+    drawn = rand(input._shape, generator=generator, dtype=input.dtype if p is None else None, device=_place_of(input))
     return (drawn < probability).to(input.dtype)
 
 

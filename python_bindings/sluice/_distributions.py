@@ -8,13 +8,14 @@ from typing import Any
 import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
-from sluice._creation import check_probability, numpy, rand, randint
+from sluice._creation import _place_of, check_probability, numpy, rand, randint
 from sluice._tensor_methods import method
 
 
 def _uniform(like: Tensor, generator: Any) -> Tensor:
     """In [0, 1), float64 where that is not drawn in a graph."""
-    return rand(like._shape, generator=generator, dtype=_C.float32 if _C.is_tracing() else _C.float64)
+    dtype = _C.float32 if _C.is_tracing() else _C.float64
+    return rand(like._shape, generator=generator, dtype=dtype, device=_place_of(like))
 
 
 def _check(name: str, holds: bool, text: str) -> None:
@@ -45,7 +46,7 @@ def cauchy_(self, median=0.0, sigma=1.0, *, generator=None):
 @method
 def log_normal_(self, mean=1.0, std=2.0, *, generator=None):
     _check("log_normal_", std > 0, f"expects std > 0.0, but found std={std}")
-    return self.copy_(fn.exp(sluice.randn(self._shape, generator=generator) * std + mean))
+    return self.copy_(fn.exp(sluice.randn(self._shape, generator=generator, device=_place_of(self)) * std + mean))
 
 
 @method
@@ -58,15 +59,15 @@ def random_(self, from_=None, to=None, *, generator=None):
         to = floats.get(self.dtype.name) or min(sluice.iinfo(self.dtype).max, 2**63 - 2) + 1
     from_ = from_ or 0
     _check("random_", from_ < to, f"expects 'from' to be less than 'to', but got from={from_} >= to={to}")
-    return self.copy_(randint(from_, to, self._shape, generator=generator))
+    return self.copy_(randint(from_, to, self._shape, generator=generator, device=_place_of(self)))
 
 
 def randint_like(input: Tensor, low: int, high: Any = None, *, generator: Any = None, dtype: Any = None, device: Any = None,
                  requires_grad: bool = False, memory_format: Any = None) -> Tensor:
     """Integers from low (0 if one bound is given) to below high, of input's shape and dtype; torch.randint_like."""
     low, high = (0, low) if high is None else (low, high)
-    t = randint(low, high, input._shape, generator=generator).to(dtype or input.dtype)
-    t = t.to(device or input._device)
+    place = device or _place_of(input)
+    t = randint(low, high, input._shape, generator=generator, device=place).to(dtype or input.dtype)
     return t.requires_grad_(True) if requires_grad else t
 
 
@@ -85,11 +86,11 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
         _check("multinomial", bool((input > 0).any(-1).all()), "invalid multinomial distribution (sum of probabilities <= 0)")
     with sluice.no_grad():
         if not replacement:  # the largest of weights over exponential variables
-            variables = fn.log1p(-rand(input._shape, generator=generator)).neg()
+            variables = fn.log1p(-rand(input._shape, generator=generator, device=_place_of(input))).neg()
             return fn.topk(input.float() / variables.clamp_min(1e-30), num_samples, -1).indices
         sums = input.double().cumsum(-1)
         total = sums.narrow(-1, n - 1, 1)
-        at = rand((*input._shape[:-1], num_samples), generator=generator).double() * total
+        at = rand((*input._shape[:-1], num_samples), generator=generator, device=_place_of(input)).double() * total
         return fn.searchsorted(sums, at.to(sums.dtype), right=True).clamp_max(fn.searchsorted(sums, total)).to(_C.int64)
 
 
@@ -107,16 +108,16 @@ def poisson(input: Tensor, generator: Any = None) -> Tensor:
     """Numbers of events of these rates; torch.poisson, of other draws."""
     _by_numpy("poisson", input)
     _check("poisson", bool((input >= 0).all()), "invalid Poisson rate, expected rate to be non-negative")
-    drawn = _numpy_generator(generator).poisson(input.detach().double().numpy())
-    return sluice.from_numpy(numpy().asarray(drawn, "float64")).to(input.dtype).reshape(input._shape)
+    drawn = _numpy_generator(generator).poisson(input.detach().double().cpu().numpy())
+    return sluice.from_numpy(numpy().asarray(drawn, "float64")).to(input.dtype).to(input._device).reshape(input._shape)
 
 
 def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
     """Numbers of successes among count trials; torch.binomial, of other draws."""
     _by_numpy("binomial", count, prob)
     check_probability("binomial", prob)
-    drawn = _numpy_generator(generator).binomial(count.detach().long().numpy(), prob.detach().double().numpy())
-    return sluice.from_numpy(numpy().asarray(drawn, "float64")).to(count.dtype)
+    drawn = _numpy_generator(generator).binomial(count.detach().long().cpu().numpy(), prob.detach().double().cpu().numpy())
+    return sluice.from_numpy(numpy().asarray(drawn, "float64")).to(count.dtype).to(count._device)
 
 
 @method

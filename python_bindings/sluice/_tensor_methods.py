@@ -186,7 +186,7 @@ Tensor.type = _type  # as a global of this module it would hide the builtin
 
 @method
 def type_as(self, other):
-    return self.to(other.dtype)
+    return self.to(other.dtype) if self._traced or other._traced else self.to(other)
 
 
 @method
@@ -223,7 +223,8 @@ def copy_(self, src, non_blocking=False):
 def fill_(self, value):
     if isinstance(value, Tensor) and value.ndim:
         raise RuntimeError(f"fill_: only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions")
-    self._write(value if isinstance(value, Tensor) else fn.number(value, self.dtype))
+    place = None if self._traced else self._device
+    self._write(value if isinstance(value, Tensor) else fn.number(value, self.dtype, place))
     return self
 
 

@@ -137,7 +137,8 @@ def fill_diagonal_(self, fill_value, wrap=False):
         raise _C.RuntimeError("fill_diagonal_: all dimensions of input must be of equal length")
     step = self._shape[-1] + 1 if self.ndim == 2 else sum(self._shape[0]**d for d in range(self.ndim))
     last = self.numel() if wrap or self.ndim > 2 else min(self.numel(), self._shape[1] ** 2)
-    index = sluice.arange(0, last, step) if last else sluice.zeros(0, dtype=_C.int64)
+    place = None if self._traced else self._device
+    index = sluice.arange(0, last, step, device=place) if last else sluice.zeros(0, dtype=_C.int64, device=place)
     return self.copy_(self.reshape(-1).index_fill(0, index, fill_value).reshape(self._shape))
 
 
@@ -179,7 +180,7 @@ def resize_as_(self, the_template, memory_format=None):
 @method
 def set_(self, source=None, storage_offset=0, size=None, stride=None):
     """Points to the memory of another tensor of its dtype."""
-    source = sluice.empty(0, dtype=self.dtype) if source is None else source
+    source = sluice.empty(0, dtype=self.dtype, device=self._device) if source is None else source
     if source.dtype is not self.dtype:
         raise _C.RuntimeError(f"set_: Could not set tensor of type {source.dtype} to a tensor of type {self.dtype}")
     self.data = source.detach() if size is None else source.detach().as_strided(

@@ -1,7 +1,7 @@
-"""torch.cuda: which CUDA devices there are. Graphs compute on them (docs/devices.md); eager operations compute on the CPU.
+"""torch.cuda: which CUDA devices there are, what they hold, and waiting for them (docs/devices.md).
 
-Streams and events have no names here: plans have streams (`sluice.stream`), and their actors' messages are what events are
-elsewhere.
+There is one stream of eager operations per device, and plans have streams of their own (`sluice.stream`); events have no names
+here, for the order of calls is all there is to wait for.
 """
 
 from __future__ import annotations
@@ -10,50 +10,24 @@ import functools
 from typing import Any
 
 import sluice
-from sluice import _C
-from sluice._device import device as _Device
+from sluice._device_module import DeviceModule, Stream as _Stream
 
-__all__ = ["current_device", "device_count", "empty_cache", "init", "is_available", "is_bf16_supported", "is_initialized",
-           "manual_seed", "manual_seed_all", "max_memory_allocated", "memory_allocated", "set_device", "synchronize"]
+_cuda = DeviceModule("cuda")
+
+__all__ = ["current_device", "current_stream", "default_stream", "device_count", "empty_cache", "init", "is_available", "is_bf16_supported",
+           "is_initialized", "manual_seed", "manual_seed_all", "max_memory_allocated", "memory_allocated", "memory_reserved",
+           "memory_stats", "reset_peak_memory_stats", "set_device", "synchronize"]
 
 
 @functools.cache
 def device_count() -> int:
     """How many CUDA devices this process can use; 0 where there is no driver."""
-    count = 0
-    while _why_not(count) is None:
-        count += 1
-    return count
+    return _cuda.device_count()
 
 
 def is_available() -> bool:
-    """Whether there is a CUDA device for graphs."""
+    """Whether there is a CUDA device."""
     return device_count() > 0
-
-
-def _why_not(index: int) -> Any:
-    """Why there is no such device; None: there is."""
-    try:
-        _C.memory_stats(f"cuda:{index}")
-    except (RuntimeError, NotImplementedError, ValueError) as error:
-        return error
-    return None
-
-
-def _index(device: Any) -> int:
-    """Of a device's number, name or object; None: the current one. Raises what says why it is not there."""
-    if device is None:
-        index = current_device()
-    elif isinstance(device, int):
-        index = device
-    else:
-        device = _Device(device)
-        if device.type != "cuda":
-            raise ValueError(f"Expected a cuda device, but got: {device}")
-        index = device.index or 0
-    if (why := _why_not(index)) is not None:
-        raise why
-    return index
 
 
 def current_device() -> int:
@@ -63,7 +37,7 @@ def current_device() -> int:
 
 def set_device(device: Any) -> None:
     """Accepts the device that is the current one; others are named where they are used: `.to("cuda:1")`."""
-    if _index(device) != current_device():
+    if (_cuda._device(device).index or 0) != current_device():
         raise NotImplementedError(f"cuda.set_device: got {device}; name the device where it is used, as in `.to('cuda:1')` or "
                                   "`with sluice.device('cuda:1')`")
 
@@ -80,27 +54,51 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return is_available()
 
 
+def current_stream(device: Any = None) -> _Stream:
+    """The stream of the device's eager operations."""
+    return _cuda.current_stream(device)
+
+
+default_stream = current_stream
+
+
 def synchronize(device: Any = None) -> None:
-    """Returns: reading a result waits for the step that makes it, and nothing else is to be waited for."""
-    _index(device)
+    """Waits for the eager operations queued there; raises a failure of one that nobody has been told yet."""
+    _cuda.synchronize(device)
 
 
 def empty_cache() -> None:
-    """Nothing: plans hold the memory they were made with, and give it back when they end."""
+    """Gives memory that is kept for the next tensors back to the devices."""
+    _cuda.empty_cache()
 
 
 def memory_allocated(device: Any = None) -> int:
-    """Bytes that the engine has allocated there."""
-    return int(_C.memory_stats(f"cuda:{_index(device)}")["current_bytes"])
+    """Bytes in use there, by eager tensors and by plans."""
+    return _cuda.memory_allocated(device)
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """The most bytes that the engine has had allocated there."""
-    return int(_C.memory_stats(f"cuda:{_index(device)}")["peak_bytes"])
+    """The most bytes that have been in use there, since reset_peak_memory_stats()."""
+    return _cuda.max_memory_allocated(device)
+
+
+def memory_reserved(device: Any = None) -> int:
+    """Bytes taken from the device: in use, or kept for the next tensors."""
+    return _cuda.memory_reserved(device)
+
+
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """The counts of memory by torch's names, as far as there are such."""
+    return _cuda.memory_stats(device)
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """max_memory_allocated() counts from what is in use now."""
+    _cuda.reset_peak_memory_stats(device)
 
 
 def manual_seed(seed: int) -> None:
-    """Seeds the generator there is, from which random numbers of graphs come on all devices."""
+    """Seeds the generator there is, from which random numbers come on all devices."""
     if is_available():
         sluice.manual_seed(seed)
 

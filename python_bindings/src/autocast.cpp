@@ -1,6 +1,9 @@
 #include "autocast.h"
 
+#include <algorithm>
 #include <map>
+#include <optional>
+#include <string>
 #include <tuple>
 
 #include "graph/ops/operand.h"
@@ -17,6 +20,7 @@ struct Cast {
 };
 
 struct Region {
+  DeviceKind kind = DeviceKind::kCpu;  // of the devices whose functions it is for
   bool enabled = false;
   DType dtype = DType::kBFloat16;
   bool cache = true;
@@ -26,7 +30,17 @@ struct State {
   std::vector<Region> regions;
   std::map<CastKey, Cast> casts;
 
-  Region now() const { return regions.empty() ? Region{} : regions.back(); }
+  // Of these regions the first ones are no scopes: they hold until they are set anew.
+  size_t lasting = 0;
+  bool cache = true;  // outside of regions
+
+  Region now() const { return regions.empty() ? Region{.cache = cache} : regions.back(); }
+  // For functions on a device; where a graph places them is known later, so there the innermost region counts.
+  Region now(const DeviceKind& kind) const {
+    if (regions.empty() || current_trace() != nullptr) return now();
+    const auto found = std::find_if(regions.rbegin(), regions.rend(), [&](const Region& r) { return r.kind == kind; });
+    return found == regions.rend() ? Region{.cache = cache} : *found;
+  }
 };
 
 State& state() {
@@ -45,7 +59,7 @@ Value cast_to(const Value& value, DType dtype) {
   if (!value.defined() || !is_castable(value) || value.dtype() == dtype) return value;
   const Tensor tensor(value);
   State& here = state();
-  if (!here.now().cache || !tensor.is_leaf() || !tensor.requires_grad() ||
+  if (!here.now(value.device().kind).cache || !tensor.is_leaf() || !tensor.requires_grad() ||
       dtype_size(dtype) > dtype_size(value.dtype()))
     return tensor.to(dtype);
   const CastKey key{value.impl(), value.impl()->version(), dtype, current_trace()};
@@ -85,7 +99,12 @@ void register_autocast(const std::string& name, BoundForm* form) { forms_by_name
 
 void autocast_arguments(const BoundForm& form, FormArgs& args) {
   if (form.autocast == CastPolicy::kNone) return;
-  const Region region = state().now();
+  if (state().regions.empty()) return;
+  DeviceKind kind = DeviceKind::kCpu;
+  for_each_tensor(args, [&](const Value& value) {
+    if (value.device().kind != DeviceKind::kCpu) kind = value.device().kind;
+  });
+  const Region region = state().now(kind);
   if (!region.enabled) return;
   const DType to = form.autocast == CastPolicy::kLower     ? region.dtype
                    : form.autocast == CastPolicy::kFloat32 ? DType::kFloat32
@@ -96,18 +115,41 @@ void autocast_arguments(const BoundForm& form, FormArgs& args) {
 void bind_autocast(nb::module_& m) {
   m.def(
       "autocast_enter",
-      [](bool enabled, DType dtype, bool cache) {
-        state().regions.push_back({enabled, dtype, cache});
+      [](const std::string& kind, bool enabled, DType dtype, bool cache) {
+        state().regions.push_back({DeviceKind::named(kind), enabled, dtype, cache});
       },
-      nb::arg("enabled"), nb::arg("dtype"), nb::arg("cache"));
+      nb::arg("kind"), nb::arg("enabled"), nb::arg("dtype"), nb::arg("cache"));
   m.def("autocast_exit", [] {
     state().regions.pop_back();
-    if (state().regions.empty()) state().casts.clear();
+    if (state().regions.size() == state().lasting) state().casts.clear();
   });
+  m.def(
+      "autocast_set",
+      [](const std::string& kind, bool enabled, DType dtype) {
+        State& here = state();
+        const Region set{DeviceKind::named(kind), enabled, dtype, here.now().cache};
+        const auto found = std::find_if(here.regions.rbegin(), here.regions.rend(),
+                                        [&](const Region& r) { return r.kind == set.kind; });
+        if (found != here.regions.rend()) {
+          *found = set;
+        } else {
+          here.regions.insert(here.regions.begin(), set);
+          ++here.lasting;
+        }
+      },
+      nb::arg("kind"), nb::arg("enabled"), nb::arg("dtype"),
+      "Changes this thread's innermost region of a kind of device; makes one that lasts where there is none.");
+  m.def(
+      "autocast_set_cache",
+      [](bool enabled) { (state().regions.empty() ? state().cache : state().regions.back().cache) = enabled; },
+      nb::arg("enabled"));
   m.def(
       "autocast_lower",
       [](std::vector<Value> tensors) {
-        const Region region = state().now();
+        DeviceKind kind = DeviceKind::kCpu;
+        for (const Value& tensor : tensors)
+          if (tensor.defined() && tensor.device().kind != DeviceKind::kCpu) kind = tensor.device().kind;
+        const Region region = state().now(kind);
         if (region.enabled)
           for (Value& tensor : tensors) tensor = cast_to(tensor, region.dtype);
         return tensors;
@@ -116,11 +158,11 @@ void bind_autocast(nb::module_& m) {
   m.def("autocast_clear", [] { state().casts.clear(); });
   m.def(
       "autocast_state",
-      [] {
-        const Region now = state().now();
+      [](const std::optional<std::string>& kind) {
+        const Region now = kind ? state().now(DeviceKind::named(*kind)) : state().now();
         return nb::make_tuple(now.enabled, now.dtype, now.cache);
       },
-      "Of this thread: (enabled, dtype, whether casts of weights are kept).");
+      nb::arg("kind") = nb::none(), "Of this thread: (enabled, dtype, whether casts of weights are kept).");
   m.def(
       "set_autocast_policy",
       [](const std::string& name, int policy) {

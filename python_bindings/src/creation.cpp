@@ -2,31 +2,65 @@
 #include "graph/ops/creation.h"
 
 #include "bindings.h"
+#include "graph/executor.h"
 #include "graph/ops/comparison.h"
 #include "subscript.h"
+#include "tensor/trace.h"
 
 namespace sluice::python {
 namespace {
 
+using MaybeDevice = std::optional<DeviceId>;
+
+// Makes it on the device, or on the cpu; a graph places it itself.
+template <class Make>
+Value made_on(const MaybeDevice& device, Make make) {
+  const bool here = !device || current_trace() != nullptr;
+  const CreationScope there(here ? DeviceId{} : *device);
+  return make();
+}
+
 void bind_functions(nb::module_& fn) {
-  fn.def("full", &ops::full, Release(), nb::arg("size"), nb::arg("value"), nb::arg("dtype"));
-  fn.def("arange", &ops::arange, Release(), nb::arg("start"), nb::arg("end"), nb::arg("step"), nb::arg("dtype"));
-  fn.def("linspace", &ops::linspace, Release(), nb::arg("start"), nb::arg("end"), nb::arg("steps"), nb::arg("dtype"));
-  fn.def("eye", &ops::eye, Release(), nb::arg("n"), nb::arg("m"), nb::arg("dtype"));
+  const auto device = nb::arg("device") = nb::none();
+  fn.def(
+      "full",
+      [](const Shape& size, double value, DType dtype, const MaybeDevice& device) {
+        return made_on(device, [&] { return ops::full(size, value, dtype); });
+      },
+      Release(), nb::arg("size"), nb::arg("value"), nb::arg("dtype"), device);
+  fn.def(
+      "arange",
+      [](double start, double end, double step, DType dtype, const MaybeDevice& device) {
+        return made_on(device, [&] { return ops::arange(start, end, step, dtype); });
+      },
+      Release(), nb::arg("start"), nb::arg("end"), nb::arg("step"), nb::arg("dtype"), device);
+  fn.def(
+      "linspace",
+      [](double start, double end, int64_t steps, DType dtype, const MaybeDevice& device) {
+        return made_on(device, [&] { return ops::linspace(start, end, steps, dtype); });
+      },
+      Release(), nb::arg("start"), nb::arg("end"), nb::arg("steps"), nb::arg("dtype"), device);
+  fn.def(
+      "eye",
+      [](int64_t n, int64_t m, DType dtype, const MaybeDevice& device) {
+        return made_on(device, [&] { return ops::eye(n, m, dtype); });
+      },
+      Release(), nb::arg("n"), nb::arg("m"), nb::arg("dtype"), device);
   fn.def(
       "empty",
-      [](const Shape& s, DType d) -> Value {
-        return Tensor::empty({d, s});
+      [](const Shape& size, DType dtype, const MaybeDevice& device) {
+        return made_on(device, [&] { return Value(Tensor::empty({dtype, size})); });
       },
-      Release(), nb::arg("size"), nb::arg("dtype"));
+      Release(), nb::arg("size"), nb::arg("dtype"), device);
   fn.def(
       "number",
-      [](const ops::Operand& value, DType dtype) {
+      [](const ops::Operand& value, DType dtype, const MaybeDevice& device) {
         SLUICE_CHECK_KIND(kType, value.is_number(), "number: got a tensor; must be a number");
         value.check_fits(dtype, "full");
-        return value.to(dtype);
+        return made_on(device, [&] { return value.to(dtype); });
       },
-      Release(), nb::arg("value"), nb::arg("dtype"), "A number as a tensor without axes; integers are exact.");
+      Release(), nb::arg("value"), nb::arg("dtype"), device,
+      "A number as a tensor without axes; integers are exact.");
 }
 
 }  // namespace

@@ -7,7 +7,9 @@
 #include "base/log.h"
 #include "bindings.h"
 #include "live_graphs.h"
+#include "memory/counted_bytes.h"
 #include "streams/backend.h"
+#include "tensor/device_queue.h"
 #include "tensor/eager.h"
 
 namespace sluice::python {
@@ -39,8 +41,31 @@ class LazyExecutor final : public Executor, public TensorExecutor {
   void assign(const Value& target, const Value& source) override { eager().assign(target, source); }
   Value detach(const Value& value) override { return eager().detach(value); }
   Value copy(const Value& value) override { return eager().copy(value); }
+  std::vector<Value> placed(const OpDef& op, std::span<const Value> inputs) override {
+    return eager().placed(op, inputs);
+  }
+  std::shared_ptr<const Provenance> origin() override { return eager().origin(); }
   EagerExecutor& eager() override { return default_eager(); }
 };
+
+void synchronize_device(const DeviceId& device) {
+  EagerExecutor& eager = default_eager();
+  eager.engine().device(device);
+  if (const auto queue = eager.find_queue(device)) queue->synchronize();
+}
+
+nb::dict device_memory(const DeviceId& device) {
+  Engine& engine = default_eager().engine();
+  engine.device(device);
+  const AllocatorStats used = engine.device_bytes(device)->stats();
+  const auto queue = default_eager().find_queue(device);
+  nb::dict counts;
+  counts["current_bytes"] = used.current_bytes;
+  counts["peak_bytes"] = used.peak_bytes;
+  counts["reserved_bytes"] = engine.allocator({plan::SpaceKind::kDevice, device})->stats().current_bytes +
+                             (queue == nullptr ? 0 : queue->held_bytes());
+  return counts;
+}
 
 }  // namespace
 
@@ -96,11 +121,14 @@ void bind_engine(nb::module_& m) {
         Default& state = process_default();
         GilRelease release;
         Engine* engine = nullptr;
+        EagerExecutor* eager = nullptr;
         {
           std::lock_guard lock(state.mutex);
           state.closed = true;
           engine = state.engine.get();
+          eager = state.eager.get();
         }
+        if (eager != nullptr) eager->close(kAtExit);
         finish_all_graphs(kAtExit / 2);
         // It stays, as far as memory goes: daemon threads may be in the middle of an op.
         if (engine != nullptr) {
@@ -116,6 +144,24 @@ void bind_engine(nb::module_& m) {
   m.def(
       "memory_stats", [](const std::string& space) { return allocator_stats(default_eager().engine(), space); },
       nb::arg("space") = "host", "Bytes as the engine's allocator counts them.");
+  m.def(
+      "check_device", [](const DeviceId& device) { default_eager().engine().device(device); }, Release(),
+      nb::arg("device"), "Raises what says why there is no such device.");
+  m.def(
+      "synchronize_device", [](const DeviceId& device) { synchronize_device(device); }, Release(), nb::arg("device"),
+      "Waits for the eager ops that the device has been given, and raises their failure.");
+  m.def(
+      "empty_device_cache",
+      [](const DeviceId& device) {
+        if (const auto queue = default_eager().find_queue(device)) queue->empty_cache();
+      },
+      Release(), nb::arg("device"), "Gives memory that is kept for the next tensors back to the device.");
+  m.def(
+      "device_memory", [](const DeviceId& device) { return device_memory(device); }, nb::arg("device"),
+      "Bytes in use on a device, the most that were, and what has been taken from it.");
+  m.def(
+      "reset_device_peak",
+      [](const DeviceId& device) { default_eager().engine().device_bytes(device)->reset_peak(); }, nb::arg("device"));
   m.def(
       "eager_memory_stats",
       [] {

@@ -1,5 +1,6 @@
 // What a call of a form does: reads its arguments, runs its function, hands its result over.
 #include "autocast.h"
+#include "call_place.h"
 #include "graph/autodiff/tape.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/operand.h"
@@ -9,22 +10,34 @@ namespace {
 
 using ops::Operand;
 
-// Releases the GIL while a form's function runs and its arguments are dropped: both may wait for a graph's step.
-class Running {
- public:
-  explicit Running(FormArgs& args) : args_(args) {}
-  ~Running() { args_.clear(); }
-
- private:
-  GilRelease release_;
-  FormArgs& args_;
-};
-
 const Value* tensor_in(const FormArg& arg) {
   if (const Value* value = std::get_if<Value>(&arg)) return value;
   const Operand* operand = std::get_if<Operand>(&arg);
   return operand != nullptr && !operand->is_number() ? &operand->value() : nullptr;
 }
+
+// Of the first argument that is not on the cpu; null: all are.
+const DeviceId* device_of(FormArgs& args) {
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (const DeviceId* device = CallPlace::of(tensor_in(args[i]))) return device;
+    const auto* list = std::get_if<std::vector<Value>>(&args[i]);
+    for (size_t k = 0; list != nullptr && k < list->size(); ++k)
+      if (const DeviceId* device = CallPlace::of(&(*list)[k])) return device;
+  }
+  return nullptr;
+}
+
+// Releases the GIL while a form's function runs and its arguments are dropped: both may wait for a graph's step.
+class Running {
+ public:
+  explicit Running(FormArgs& args) : place_(device_of(args)), args_(args) {}
+  ~Running() { args_.clear(); }
+
+ private:
+  const CallPlace place_;  // looks at the program's line
+  GilRelease release_;
+  FormArgs& args_;
+};
 
 bool any_requires_grad(FormArgs& args) {
   for (size_t i = 0; i < args.size(); ++i) {

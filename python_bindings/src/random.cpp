@@ -1,18 +1,34 @@
 // Generators, and creation from them.
 #include "tensor/random.h"
 
+#include "tensor/eager.h"
+
 #include "bindings.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/matmul.h"
 #include "graph/ops/pooling.h"
 #include "graph/ops/random.h"
+#include "runtime/engine.h"
 
 namespace sluice::python {
 
 void bind_random(nb::module_& m) {
   nb::class_<Generator>(m, "Generator", nb::is_weak_referenceable(),
                         "Random numbers: torch's sequential CPU generator, and the state of random ops.")
-      .def(nb::init<>())
+      .def(
+          "__init__",
+          [](Generator* self, const std::optional<DeviceId>& device) {
+            new (self) Generator();
+            if (!device) return;
+            default_eager().engine().device(*device);
+            self->device = *device;
+          },
+          nb::arg("device") = nb::none())
+      .def_prop_ro("device",
+                   [](const Generator& g) {
+                     const bool cpu = g.device.kind == DeviceKind::kCpu;
+                     return nb::module_::import_("sluice").attr("device")(cpu ? "cpu" : g.device.str());
+                   })
       .def("manual_seed",
            [](nb::handle_t<Generator> self, uint64_t seed) {
              nb::inst_ptr<Generator>(self)->manual_seed(seed);

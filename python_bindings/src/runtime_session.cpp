@@ -5,6 +5,7 @@
 #include "graph_object.h"
 #include "kernels/kernel_cache.h"
 #include "live_graphs.h"
+#include "memory/counted_bytes.h"
 #include "runtime/engine.h"
 #include "runtime/family.h"
 
@@ -59,7 +60,10 @@ plan::Space space_named(const std::string& name) {
 }
 
 nb::dict allocator_stats(Engine& engine, const std::string& space) {
-  const AllocatorStats stats = engine.allocator_stats(space_named(space));
+  const plan::Space where = space_named(space);
+  if (where.kind == plan::SpaceKind::kDevice) engine.device(where.device);  // or says why not
+  const AllocatorStats stats = where.kind == plan::SpaceKind::kDevice ? engine.device_bytes(where.device)->stats()
+                                                                      : engine.allocator_stats(where);
   nb::dict d;
   d["current_bytes"] = stats.current_bytes;
   d["peak_bytes"] = stats.peak_bytes;

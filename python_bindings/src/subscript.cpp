@@ -1,6 +1,7 @@
 #include "subscript.h"
 
 #include "bindings.h"
+#include "call_place.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
@@ -8,6 +9,7 @@
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
+#include "tensor/host_values.h"
 #include "tensor/tensor.h"
 
 namespace sluice::python {
@@ -90,18 +92,30 @@ Value slice_of(const Value& x, int dim, nb::handle item) {
 
 // Positions where a mask is true, one int64 index per dim of the mask. The host must see the mask: not while tracing.
 std::vector<Value> mask_indices(const Value& mask) {
-  const Tensor t = Tensor(ops::cast(mask, DType::kBool)).contiguous();
-  const bool* data = static_cast<const bool*>(t.read("index: a bool mask"));
+  SLUICE_CHECK_KIND(kRuntime, !mask.impl()->traced(),
+                    "index: a bool mask: the tensor is part of a graph: {}; its content exists only when the graph runs",
+                    mask.type().str());
+  const std::vector<uint8_t> chosen = host_values<uint8_t>(ops::cast(mask, DType::kBool), DType::kBool);
   const Shape& shape = mask.shape();
   std::vector<Ints> found(shape.rank());
-  for (int64_t i = 0, n = t.size(); i < n; ++i) {
-    if (!data[i]) continue;
-    for (int64_t d = shape.rank() - 1, rest = i; d >= 0; rest /= shape[d], --d) found[d].push_back(rest % shape[d]);
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    if (!chosen[i]) continue;
+    for (int64_t d = shape.rank() - 1, rest = static_cast<int64_t>(i); d >= 0; rest /= shape[d], --d)
+      found[d].push_back(rest % shape[d]);
   }
   std::vector<Value> indices;
   for (const Ints& f : found)
     indices.push_back(Tensor::from_host({DType::kInt64, {static_cast<int64_t>(f.size())}}, f.data()));
   return indices;
+}
+
+// As torch: indices may be on the cpu, wherever the tensor is.
+Value on_device_of(const Value& x, const Value& index) {
+  if (index.device() == x.device() || index.impl()->traced() || current_trace() != nullptr) return index;
+  SLUICE_CHECK_KIND(kRuntime, index.device().kind == DeviceKind::kCpu,
+                    "index: indices should be either on cpu or on the same device as the indexed tensor ({}): got {}",
+                    x.device().str(), index.device().str());
+  return Tensor(index).to(x.device());
 }
 
 Parsed parse(const Value& x, nb::handle index) {
@@ -145,7 +159,7 @@ Parsed parse(const Value& x, nb::handle index) {
     } else if (PyBool_Check(item.ptr())) {
       index_by_bool(item.ptr() == Py_True);
     } else {
-      const Value t = index_tensor(item);
+      const Value t = on_device_of(x, index_tensor(item));
       if (is_mask(t) && t.rank() == 0) {
         index_by_bool(std::get<bool>(Tensor(ops::cast(t, DType::kBool)).item()));
       } else if (is_mask(t)) {
@@ -236,7 +250,7 @@ Value gather_flat(const Flat& flat) {
 Value value_to_set(nb::handle value, const Value& x) {
   std::optional<ops::Operand> operand;
   if (operand_from(value, &operand)) return operand->is_number() ? operand->to(x.dtype()) : operand->value();
-  return nb::cast<Tensor>(nb::module_::import_("sluice").attr("as_tensor")(value));
+  return on_device_of(x, nb::cast<Tensor>(nb::module_::import_("sluice").attr("as_tensor")(value)));
 }
 
 // As torch: axes of size 1 in front of those there is room for do not count.
@@ -269,6 +283,7 @@ Value with_rows(const Flat& flat, const Parsed& parsed, const Value& value) {
 Value view_of_all(const Value& x) { return ops::slice(x, Ints(x.rank(), 0), x.shape().vec(), Ints(x.rank(), 1)); }
 
 Value get_item(const Value& x, nb::handle index) {
+  const CallPlace place(CallPlace::of(&x));
   const Parsed parsed = parse(x, index);
   if (parsed.tensors.empty()) return parsed.view.ptr() == x.ptr() ? view_of_all(x) : parsed.view;
   GilRelease release;
@@ -276,10 +291,11 @@ Value get_item(const Value& x, nb::handle index) {
 }
 
 void set_item(const Value& x, nb::handle index, nb::handle value) {
+  const CallPlace place(CallPlace::of(&x));
   // A full-shape mask with one value needs no positions, so it can be traced.
   nb::detail::make_caster<Value> mask;
   if (mask.from_python(index, 0, nullptr) && is_mask(mask.value) && mask.value.shape() == x.shape()) {
-    const Value source = value_to_set(value, x), chosen = ops::cast(mask.value, DType::kBool);
+    const Value source = value_to_set(value, x), chosen = on_device_of(x, ops::cast(mask.value, DType::kBool));
     if (source.rank() == 0) {
       update_in_place(x, [&](const Value& old) { return ops::where(chosen, ops::cast(source, x.dtype()), old); });
       return;

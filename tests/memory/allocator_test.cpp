@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "memory/counted_bytes.h"
 #include "streams/devices.h"
 
 namespace sluice {
@@ -49,6 +50,28 @@ TEST(HostAllocator, RefusesTheImpossible) {
                  "batch");
   }
   EXPECT_EQ(allocator->stats().current_bytes, 0u);
+}
+
+TEST(CachingAllocator, BlocksGoBackAfterWhatUsesThem) {
+  auto upstream = make_host_allocator();
+  auto total = std::make_shared<CountedBytes>();
+  int waits = 0;
+  auto allocator = make_caching_allocator(upstream, {total, [&] { ++waits; }});
+  void* a = allocator->allocate(1000);
+  void* b = allocator->allocate(5000);
+  EXPECT_EQ(total->stats().current_bytes, 6000u);
+  allocator->deallocate(a, 1000);
+  allocator->deallocate(b, 5000);
+  EXPECT_EQ(total->stats().current_bytes, 0u);
+  EXPECT_EQ(waits, 0);  // blocks that stay here wait for nobody
+  EXPECT_GE(allocator->held_bytes(), 6000u);
+  EXPECT_EQ(upstream->stats().current_bytes, allocator->held_bytes());
+  allocator->release_kept();
+  EXPECT_EQ(waits, 1);
+  EXPECT_EQ(allocator->held_bytes(), 0u);
+  EXPECT_EQ(upstream->stats().current_bytes, 0u);
+  allocator->release_kept();
+  EXPECT_EQ(waits, 1);
 }
 
 TEST(CachingAllocator, ReusesBlocksOfOneSizeClass) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "graph/autodiff/tape.h"
+#include "graph/executor.h"
 #include "graph/ops/movement.h"
 #include "ops/op_cases.h"
 #include "runtime/engine.h"
@@ -56,10 +57,30 @@ std::vector<Value> run_on(const DeviceId& device, EagerExecutor& eager, const Dr
   return {results.begin(), results.end()};
 }
 
+// The op called now, on tensors there.
+std::vector<Value> run_eagerly_on(const DeviceId& device, const Drawn& drawn, bool permuted = false) {
+  std::vector<Value> there, back;
+  for (const Value& input : drawn.inputs) {
+    there.emplace_back();
+    if (!input.defined()) continue;
+    const Ints dims = reversed_dims(permuted ? input.rank() : 0);
+    const Tensor given = dims.empty() ? Tensor(input) : Tensor(ops::permute(input, dims)).contiguous();
+    there.back() = dims.empty() ? Value(given.to(device)) : ops::permute(given.to(device), dims);
+  }
+  const CreationScope made(device);
+  for (const Value& output : drawn.run(there)) {
+    EXPECT_EQ(output.device(), device) << drawn.label;
+    back.push_back(Tensor(output).to(DeviceId{}));
+  }
+  return back;
+}
+
 void check(EagerExecutor& eager, const Drawn& drawn, DType dtype, bool permuted) {
   // Neither side need be right to the last bit of a narrow dtype; float64 leaves less for the order of sums.
   const double factor = dtype == DType::kFloat32 || dtype == DType::kFloat64 ? 64 : 4;
-  expect_close(run_on(accelerator(), eager, drawn, permuted), drawn.run(), dtype, factor, drawn.label);
+  const std::vector<Value> expected = drawn.run();
+  expect_close(run_on(accelerator(), eager, drawn, permuted), expected, dtype, factor, drawn.label);
+  expect_close(run_eagerly_on(accelerator(), drawn, permuted), expected, dtype, factor, drawn.label);
 }
 
 // No such kernel on the cpu either, or values that it refuses.
@@ -162,6 +183,9 @@ TEST(DeviceCalls, FailAsOnTheCpu) {
     };
     const std::string on_cpu = told(parse_device("cpu:0"));
     EXPECT_EQ(told(accelerator()), on_cpu);
+    const std::string now = error_of([&] { run_eagerly_on(accelerator(), drawn(call)); });
+    EXPECT_EQ(now.substr(0, on_cpu.size()), on_cpu);
+    EXPECT_THAT(now, testing::HasSubstr(std::string(call.op) + ", call"));  // it was found late
     EXPECT_THAT(on_cpu, testing::HasSubstr("must be")) << call.op;
   }
 }

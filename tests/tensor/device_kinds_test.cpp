@@ -28,7 +28,16 @@ TEST_F(DeviceKinds, TheHostAddressesTensorsOfItsMemory) {
   write_in_place(there, vec({4, 5, 6}));
   write_in_place(here, there);
   EXPECT_THAT(values(here), ElementsAre(4, 5, 6));
-  EXPECT_THAT(error_of([&] { ops::neg(there); }), HasSubstr("eager ops do not run on hosted:0"));
+}
+
+TEST_F(DeviceKinds, EagerOpsRunThere) {
+  const Tensor there = vec({1, 2, 3}).to(hosted);
+  const Value sum = ops::add(ops::mul(there, there), 1);
+  EXPECT_EQ(sum.device(), hosted);
+  EXPECT_EQ(static_cast<const float*>(Tensor(sum).read())[2], 10);
+  const Tensor turned = ops::permute(ops::reshape(there, {3, 1}), {1, 0});  // its kernels ask for contiguous operands
+  EXPECT_THAT(values(ops::neg(turned)), ElementsAre(-1, -2, -3));
+  EXPECT_THAT(error_of([&] { ops::add(there, vec({1, 2, 3})); }), HasSubstr("found at least two devices, hosted:0 and cpu!"));
 }
 
 TEST_F(DeviceKinds, AGraphRunsThereWithoutCopies) {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 import warnings
 from typing import Any, Callable, TypeVar
 
@@ -14,17 +13,6 @@ from sluice.amp import lists as _lists  # noqa: F401  makes the policies
 _F = TypeVar("_F", bound=Callable[..., Any])
 _dtypes = {"cpu": _C.bfloat16, "cuda": _C.float16}
 _LOWER = (_C.bfloat16, _C.float16)
-
-
-class _Thread(threading.local):
-    """What this thread's regions are, beyond what the engine knows."""
-
-    depth = 0  # regions entered
-    set_apart = False  # beneath them is what set_autocast_enabled() has set
-    cache = True  # what regions do that are not told
-
-
-_thread = _Thread()
 
 
 def _no_cuda(kind: str) -> bool:
@@ -57,12 +45,10 @@ class autocast:
         self._enabled, self._cache = bool(enabled), is_autocast_cache_enabled() if cache_enabled is None else bool(cache_enabled)
 
     def __enter__(self) -> autocast:
-        _C.autocast_enter(self._enabled, self.fast_dtype if self._enabled else _C.bfloat16, self._cache)
-        _thread.depth += 1
+        _C.autocast_enter(self.device, self._enabled, self.fast_dtype if self._enabled else _C.bfloat16, self._cache)
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        _thread.depth -= 1
         _C.autocast_exit()
 
     def __call__(self, function: _F) -> _F:
@@ -84,7 +70,7 @@ def is_autocast_available(device_type: str) -> bool:
 
 
 def is_autocast_enabled(device_type: Any = None) -> bool:
-    return bool(_C.autocast_state()[0])
+    return bool(_C.autocast_state(None if device_type is None else device(device_type).type)[0])
 
 
 def is_autocast_cpu_enabled() -> bool:
@@ -92,20 +78,9 @@ def is_autocast_cpu_enabled() -> bool:
     return is_autocast_enabled("cpu")
 
 
-def _set(enabled: bool, dtype: Any, cache: bool) -> None:
-    """Changes the innermost region until it ends; outside of regions, what is beneath them."""
-    beneath = _thread.depth == 0
-    if not beneath or _thread.set_apart:
-        _C.autocast_exit()
-    if beneath:
-        _thread.set_apart = enabled
-    if not beneath or enabled:
-        _C.autocast_enter(enabled, dtype, cache)
-
-
 def set_autocast_enabled(*arguments: Any, **named: Any) -> None:
-    """set_autocast_enabled(device_type, enabled), or (enabled) for "cuda": as if a region began or ended here on this thread, with
-    the device's dtype; within a region, until that ends."""
+    """set_autocast_enabled(device_type, enabled), or (enabled) for "cuda": changes the innermost region of the device on this
+    thread until that ends; outside of regions, what holds there, with the device's dtype."""
     if "enabled" in named:
         arguments = (*arguments, named.pop("enabled"))
     kind, enabled = arguments if len(arguments) == 2 else (named.pop("device_type", "cuda"), *arguments)
@@ -115,7 +90,7 @@ def set_autocast_enabled(*arguments: Any, **named: Any) -> None:
     kind = device(kind).type
     if enabled and _no_cuda(kind):
         return
-    _set(enabled, get_autocast_dtype(kind) if enabled else _C.bfloat16, is_autocast_cache_enabled())
+    _C.autocast_set(kind, enabled, get_autocast_dtype(kind) if enabled else _C.bfloat16)
 
 
 def set_autocast_cpu_enabled(enabled: bool) -> None:
@@ -124,19 +99,14 @@ def set_autocast_cpu_enabled(enabled: bool) -> None:
 
 
 def is_autocast_cache_enabled() -> bool:
-    inside = _thread.depth or _thread.set_apart
-    return bool(_C.autocast_state()[2]) if inside else _thread.cache
+    return bool(_C.autocast_state()[2])
 
 
 def set_autocast_cache_enabled(enabled: bool) -> None:
     """Whether regions of this thread keep casts of weights where they are not told; within one, whether it does."""
     if not isinstance(enabled, bool):
         raise TypeError(f"set_autocast_cache_enabled(): enabled must be a bool (got {type(enabled).__name__})")
-    if _thread.depth == 0:
-        _thread.cache = enabled
-    if _thread.depth or _thread.set_apart:
-        on, dtype, _ = _C.autocast_state()
-        _set(on, dtype, enabled)
+    _C.autocast_set_cache(enabled)
 
 
 def autocast_decorator(autocast_instance: autocast, func: _F) -> _F:
