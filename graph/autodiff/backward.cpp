@@ -13,10 +13,15 @@
 #include <utility>
 
 #include "graph/autodiff/anomaly.h"
+#include "graph/autodiff/grad_factors.h"
 #include "graph/autodiff/tape.h"
+#include "graph/builder.h"
 #include "graph/executor.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
+#include "graph/ops/global.h"
+#include "graph/ops/matmul.h"
+#include "graph/ops/movement.h"
 #include "graph/origin.h"
 
 namespace sluice {
@@ -69,8 +74,17 @@ class Walk {
     Value grad;
   };
 
+  // Factors of gradients of one leaf (OpDef::grad_factors), one below the other.
+  struct Rows {
+    std::shared_ptr<GradNode> leaf;
+    std::shared_ptr<const Provenance> origin;  // of the first
+    std::vector<Value> a, b;
+    int64_t count = 0;
+  };
+
   // What arrives at the node is complete. Nothing when a leaf has run already.
   void finish(GradNode& node) {
+    multiply_factors(node);
     auto entry = pending_.extract(&node);
     if (entry.empty()) return;
     std::vector<Value> grads = std::move(entry.mapped());
@@ -120,7 +134,13 @@ class Walk {
     if (!any) return;
     const OriginScope belongs(Role::kBackward, node.origin.get());
     const CreationScope there(device_of(grads));
-    std::vector<Value> inputs = applied(node, grads, {needs.get(), n});
+    any = n == 0;
+    for (size_t i = 0; i < n; ++i) {
+      if (needs[i] && keep_factors(node, grads, i)) needs[i] = false;
+      any |= needs[i];
+    }
+    std::vector<Value> inputs;
+    if (any) inputs = applied(node, grads, {needs.get(), n});
     if (!retain_graph_) node.release();
     grads.clear();
     for (size_t i = 0; i < inputs.size(); ++i)
@@ -129,6 +149,46 @@ class Walk {
       const auto found = uses_.find(edge.node.get());
       if (found != uses_.end() && --found->second == 0) finish(*edge.node);
     }
+  }
+
+  // Keeps the gradient of a leaf that several calls share as its factors, if these are smaller than it is.
+  bool keep_factors(GradNode& node, std::span<const Value> grads, size_t i) {
+    const GradNode::Next& edge = node.next[i];
+    const auto uses = uses_.find(edge.node.get());
+    const bool shared = (uses != uses_.end() && uses->second > 1) || factors_.count(edge.node.get());
+    if (!shared || AnomalyScope::innermost() || !regroups_) return false;
+    const std::optional<GradFactors> factors = factors_of(node, grads, i);
+    if (!factors) return false;
+    const int64_t rows = factors->a.shape()[0], m = factors->a.shape()[1], n = factors->b.shape()[1];
+    if (rows * (m + n) >= m * n) return false;
+    const auto [entry, fresh] = factors_.try_emplace(edge.node.get());
+    Rows& kept = entry->second;
+    if (fresh) {
+      kept.leaf = edge.node;
+      kept.origin = node.origin;
+      queue_.push({edge.node->sequence, edge.node});
+    }
+    kept.a.push_back(factors->a);
+    kept.b.push_back(factors->b);
+    kept.count += rows;
+    if (kept.count * (m + n) >= 2 * m * n) multiply(kept);
+    return true;
+  }
+
+  void multiply_factors(GradNode& leaf) {
+    auto entry = factors_.extract(&leaf);
+    if (!entry.empty()) multiply(entry.mapped());
+  }
+
+  void multiply(Rows& rows) {
+    if (rows.a.empty()) return;
+    const OriginScope belongs(Role::kBackward, rows.origin.get());
+    const auto joined = [](const std::vector<Value>& parts) {
+      return parts.size() == 1 ? parts[0] : ops::concat(parts);
+    };
+    add({rows.leaf, 0}, ops::matmul(joined(rows.a), joined(rows.b), true, false));
+    rows.a.clear(), rows.b.clear();
+    rows.count = 0;
   }
 
   static std::vector<Value> applied(GradNode& node, std::span<const Value> grads, std::span<const bool> needs) {
@@ -152,7 +212,8 @@ class Walk {
     return inputs;
   }
 
-  // uses_: how many edges lead to each leaf. A leaf with one that never carries anything runs at the end.
+  // uses_: how many edges lead to each leaf (of what is wanted). A leaf with one that never carries anything runs at
+  // the end.
   void count_uses() {
     std::vector<const GradNode*> stack;
     std::unordered_set<const GradNode*> seen;
@@ -190,12 +251,25 @@ class Walk {
         if (edge.node) stack.push_back(edge.node.get());
     }
     std::sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->sequence < b->sequence; });
-    for (const GradNode* node : order)
-      for (const auto& edge : node->next)
-        if (edge.node && is_wanted(edge.node.get())) leads_[node] = true;
+    for (const GradNode* node : order) {
+      for (const auto& edge : node->next) {
+        if (!edge.node || !is_wanted(edge.node.get())) continue;
+        leads_[node] = true;
+        if (edge.node->next.empty()) ++uses_[edge.node.get()];
+      }
+    }
+  }
+
+  // Not in a graph of which values lie over several devices, perhaps split by rows.
+  static bool can_regroup() {
+    auto* builder = dynamic_cast<graph::GraphBuilder*>(&current_executor());
+    if (builder == nullptr) return true;
+    const auto& nodes = builder->graph().nodes();
+    return std::none_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.op == &ops::to_global_op(); });
   }
 
   GradMode mode_;
+  const bool regroups_ = can_regroup();
   OriginScope role_{Role::kBackward};  // of what hooks call
   bool retain_graph_;
   uint64_t oldest_ = UINT64_MAX;
@@ -204,6 +278,7 @@ class Walk {
   std::unordered_map<const GradNode*, std::vector<Capture>> wanted_;
   std::unordered_map<const GradNode*, bool> leads_;
   std::unordered_map<const GradNode*, int> uses_;
+  std::unordered_map<const GradNode*, Rows> factors_;
 };
 
 thread_local std::vector<std::function<void(bool)>>* callbacks = nullptr;  // of the outermost backward() under way

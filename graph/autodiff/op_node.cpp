@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "graph/autodiff/anomaly.h"
+#include "graph/autodiff/grad_factors.h"
 #include "graph/autodiff/graveyard.h"
 #include "graph/autodiff/reads.h"
 #include "graph/autodiff/saved_hooks.h"
@@ -112,21 +113,24 @@ class OpNode final : public RecordedNode {
   }
 
   std::vector<Value> apply(std::span<const Value> grad_outputs, std::span<const bool> needs) override {
-    check_alive();
-    std::vector<Value> values;
-    values.reserve(saved_.size());
-    for (size_t i = 0; i < saved_.size(); ++i) {
-      const bool output = i >= next.size();
-      values.push_back(
-          saved_[i].get(name(), output ? Next{shared_from_this(), static_cast<int>(i - next.size())} : next[i]));
-    }
-    const std::span<const Value> inputs(values.data(), next.size()),
-        outputs(values.data() + next.size(), values.size() - next.size());
+    const std::vector<Value> values = restored();
+    const std::span<const Value> inputs = std::span(values).first(next.size()),
+                                 outputs = std::span(values).subspan(next.size());
     std::vector<TensorType> types;
     for (const Value& input : inputs) types.push_back(input.defined() ? input.type() : TensorType{});
     if (op_.grad) return checked(op_.grad({inputs, outputs, grad_outputs, attrs_, needs}), types, needs);
     SLUICE_CHECK_KIND(kUnsupported, op_.decompose != nullptr, "{}: is not differentiable; detach its input", op_.name);
     return checked(differentiate_decomposition(inputs, grad_outputs, needs), types, needs);
+  }
+
+  std::optional<GradFactors> factors(std::span<const Value> grad_outputs, size_t i) {
+    const std::vector<Value> values = restored();
+    const std::unique_ptr<bool[]> needs(new bool[next.size()]());
+    needs[i] = true;
+    return ops::grad_factors(op_,
+                             {std::span(values).first(next.size()), std::span(values).subspan(next.size()),
+                              grad_outputs, attrs_, std::span<const bool>(needs.get(), next.size())},
+                             i);
   }
 
   void release() override {
@@ -135,6 +139,19 @@ class OpNode final : public RecordedNode {
   }
 
  private:
+  // What was saved, with its history: inputs, then outputs.
+  std::vector<Value> restored() {
+    check_alive();
+    std::vector<Value> values;
+    values.reserve(saved_.size());
+    for (size_t i = 0; i < saved_.size(); ++i) {
+      const bool output = i >= next.size();
+      values.push_back(
+          saved_[i].get(name(), output ? Next{shared_from_this(), static_cast<int>(i - next.size())} : next[i]));
+    }
+    return values;
+  }
+
   void drop() {
     std::vector<std::shared_ptr<void>> items;
     for (SavedValue& saved : saved_)
@@ -214,6 +231,11 @@ void attach(const std::shared_ptr<GradNode>& node, std::span<const Value> output
 }
 
 }  // namespace
+
+std::optional<GradFactors> factors_of(GradNode& node, std::span<const Value> grad_outputs, size_t i) {
+  auto* call = dynamic_cast<OpNode*>(&node);
+  return call != nullptr ? call->factors(grad_outputs, i) : std::nullopt;
+}
 
 SavedValue::SavedValue(const Value& value) {
   if (!value.defined()) return;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "graph/autodiff/grad_factors.h"
 #include "graph/executor.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/common.h"
@@ -40,6 +41,15 @@ std::vector<TensorType> infer_matmul(Types in, Present, const Attrs& attrs) {
   return {{in[0].dtype, out}};
 }
 
+Value as_matrix(const Value& x) {
+  if (x.rank() == 2) return x;
+  int64_t rows = 1;
+  for (int i = 0; i + 1 < x.rank(); ++i) rows *= x.shape()[i];
+  return reshape(x, {rows, x.shape().back()});
+}
+
+Value transpose(const Value& matrix) { return permute(matrix, {1, 0}); }
+
 // With y = A B: dA = dy B^T and dB = A^T dy, each transposed back where the operand was given transposed.
 std::vector<Value> grad_matmul(const GradContext& c) {
   const bool ta = attr<bool>(c.attrs, 0), tb = attr<bool>(c.attrs, 1);
@@ -48,6 +58,21 @@ std::vector<Value> grad_matmul(const GradContext& c) {
   if (c.needs[0]) grads[0] = sum_to(ta ? matmul(b, dy, tb, true) : matmul(dy, b, false, !tb), a.shape());
   if (c.needs[1]) grads[1] = sum_to(tb ? matmul(dy, a, true, ta) : matmul(a, dy, !ta, false), b.shape());
   return grads;
+}
+
+// The gradient of an operand that is one matrix, by which any number of rows are multiplied.
+std::optional<GradFactors> factors_of_matmul(const GradContext& c, size_t i) {
+  const bool ta = attr<bool>(c.attrs, 0), tb = attr<bool>(c.attrs, 1);
+  const Value &a = c.inputs[0], &b = c.inputs[1], &dy = c.grad_outputs[0];
+  if (i == 1 && b.rank() == 2 && (a.rank() == 2 || !ta)) {
+    const Value rows = ta ? transpose(a) : as_matrix(a), d = as_matrix(dy);
+    return tb ? GradFactors{d, rows} : GradFactors{rows, d};
+  }
+  if (i == 0 && a.rank() == 2 && b.rank() == 2) {
+    const Value columns = tb ? b : transpose(b), d = transpose(dy);
+    return ta ? GradFactors{columns, d} : GradFactors{d, columns};
+  }
+  return std::nullopt;
 }
 
 std::vector<SbpRow> sbp_matmul(Types in, const Attrs& attrs) {
@@ -139,13 +164,6 @@ std::vector<TensorType> infer_linear(Types in, Present present, const Attrs& att
   return {{in[0].dtype, out}};
 }
 
-Value as_matrix(const Value& x) {
-  if (x.rank() == 2) return x;
-  int64_t rows = 1;
-  for (int i = 0; i + 1 < x.rank(); ++i) rows *= x.shape()[i];
-  return reshape(x, {rows, x.shape().back()});
-}
-
 // Two products; the activation's gradient comes from y where it can, else from the recomputed z.
 std::vector<Value> grad_linear(const GradContext& c) {
   const Value &x = c.inputs[0], &w = c.inputs[1], &y = c.outputs[0];
@@ -170,6 +188,12 @@ std::vector<Value> grad_linear(const GradContext& c) {
   if (c.needs[1]) grads[1] = matmul(dz2, as_matrix(x), true, false);
   if (bias.defined() && c.needs[2]) grads[2] = sum(dz2, Ints{0});
   return grads;
+}
+
+// Of the weight, where no activation has to be differentiated first.
+std::optional<GradFactors> factors_of_linear(const GradContext& c, size_t i) {
+  if (i != 1 || attr<std::string>(c.attrs, 0) != "none") return std::nullopt;
+  return GradFactors{as_matrix(c.grad_outputs[0]), as_matrix(c.inputs[0])};
 }
 
 std::vector<Value> decompose_linear(std::span<const Value> in, const Attrs& attrs) {
@@ -291,6 +315,12 @@ Value scaled_dot_product_attention(const Value& q, const Value& k, const Value& 
   if (options.dropout) weights = options.dropout(weights);
   const Value y = matmul(weights, v);
   return some.defined() ? where(some, y, 0.0) : y;
+}
+
+std::optional<GradFactors> grad_factors(const OpDef& op, const GradContext& context, size_t i) {
+  if ((&op != &matmul_def && &op != &linear_def) || !is_floating(context.grad_outputs[0].dtype())) return std::nullopt;
+  if (&op == &matmul_def) return factors_of_matmul(context, i);
+  return factors_of_linear(context, i);
 }
 
 std::span<const OpDef* const> matmul_ops() {
