@@ -41,6 +41,7 @@ struct CallPlan {
   std::vector<TensorSpec> operands;  // as the kernel takes them; differs from `inputs` where a copy must be made
   std::vector<TensorSpec> results;   // as the kernel gives them
   std::vector<TensorType> outputs;
+  std::vector<plan::InPlacePair> in_place;  // which operands the kernel may overwrite
 
   bool matches(const CallKey& key) const;
 };

@@ -1,6 +1,8 @@
 #include "tensor/eager.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -26,6 +28,7 @@ constexpr size_t kCachedCalls = 4096;
 constexpr int kMaxInline = 8;  // operands kept on the stack
 
 thread_local const HostFunctions* current_functions = nullptr;
+thread_local OverwriteScope* overwriting = nullptr;
 
 void check_local(const OpDef& op, const EagerImpl& impl, size_t i) {
   if (!impl.global) [[likely]]
@@ -64,6 +67,8 @@ struct EagerExecutor::Impl {
   std::shared_ptr<Allocator> host_memory;
   std::atomic<int> threads;
   std::atomic<bool> prefer_decompose{false};
+  std::atomic<bool> timed{false};
+  mutable std::atomic<uint64_t> kernel_ns{0}, kernel_calls{0};
   const std::shared_ptr<OpRegistry> ops = std::make_shared<OpRegistry>(builtin_ops());
   std::mutex extensions_mutex;
   size_t extensions = 0;  // of the engine's that `ops` has
@@ -97,7 +102,13 @@ void EagerExecutor::Impl::run(const PreparedKernel& kernel, KernelArgs args, int
   } free{*this, args.workspace, bytes};
   if (cores > 1) look_at_workers();
   const CoreLease lease(leases, kernel.needs_cores() ? cores : 0);
+  if (!timed.load(std::memory_order_relaxed)) [[likely]]
+    return kernel.run(args);
+  const auto begin = std::chrono::steady_clock::now();
   kernel.run(args);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  kernel_ns += static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
+  ++kernel_calls;
 }
 
 std::shared_ptr<const CallPlan> EagerExecutor::Impl::prepare(const CallKey& key) const {
@@ -141,6 +152,7 @@ std::shared_ptr<const CallPlan> EagerExecutor::Impl::prepare(const CallKey& key)
     for (TensorSpec& input : query.inputs) input = in_layout(plan::Layout::kContiguous, input);
   }
   plan->kernel = kernels.get(query, current_functions);
+  plan->in_place = def->in_place;
   plan->operands = std::move(query.inputs);
   plan->results = std::move(query.outputs);
   return plan;
@@ -158,10 +170,12 @@ std::shared_ptr<const CallPlan> EagerExecutor::Impl::plan_for(const CallKey& key
 void EagerExecutor::Impl::copy_on_host(const TensorSpec& from, const void* source, const TensorSpec& to, void* target) {
   if (numel(from.shape) == 0) return;
   plan::KernelQuery query{"copy", {}, {from}, {to}, {}, 1};
-  const auto kernel = kernels.table().get("copy", DeviceKind::kCpu).prepare(query, {1, nullptr});
+  const int64_t worth_threads = 1 << 16;
+  const int cores = numel(from.shape) >= worth_threads ? threads.load(std::memory_order_relaxed) : 1;
+  const auto kernel = kernels.table().get("copy", DeviceKind::kCpu).prepare(query, {cores, nullptr});
   void* outputs[] = {target};
   const void* inputs[] = {source};
-  run(*kernel, {inputs, outputs, nullptr, nullptr}, 1);
+  run(*kernel, {inputs, outputs, nullptr, nullptr}, cores);
 }
 
 void check_plans_from_files() {
@@ -180,6 +194,9 @@ void EagerExecutor::set_threads(int threads) {
 }
 int EagerExecutor::threads() const { return impl_->threads; }
 
+void EagerExecutor::time_kernels(bool on) { impl_->timed = on; }
+EagerExecutor::KernelTime EagerExecutor::kernel_time() const { return {impl_->kernel_ns, impl_->kernel_calls}; }
+
 const OpRegistry& EagerExecutor::ops() {
   const auto loaded = engine_.extensions();
   const std::lock_guard lock(impl_->extensions_mutex);
@@ -193,6 +210,38 @@ std::shared_ptr<const OpRegistry> EagerExecutor::ops_owner() const { return impl
 HostFunctionScope::HostFunctionScope(const HostFunctions& functions)
     : previous_(std::exchange(current_functions, &functions)) {}
 HostFunctionScope::~HostFunctionScope() { current_functions = previous_; }
+
+OverwriteScope::OverwriteScope(const Value& old, const Value& target)
+    : old_(old), target_(target), previous_(std::exchange(overwriting, this)) {}
+OverwriteScope::~OverwriteScope() { overwriting = previous_; }
+
+char* EagerExecutor::overwritten(const CallPlan& plan, std::span<const Value> inputs) const {
+  OverwriteScope& scope = *overwriting;
+  if (!scope.possible_) return nullptr;
+  const ValueImpl* old = scope.old_.impl();
+  if (std::none_of(inputs.begin(), inputs.end(), [&](const Value& v) { return v.impl() == old; })) return nullptr;
+  SLUICE_CHECK_KIND(kRuntime, !scope.done_, "{}: reads a tensor that was overwritten in place before", plan.op->name);
+  const auto& impl = static_cast<const EagerImpl&>(*old);
+  if (plan.outputs.size() != 1 || !(plan.results[0] == impl.spec()) ||
+      !is_contiguous(impl.spec().shape, impl.spec().strides))
+    return nullptr;
+  bool can = false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) continue;
+    const auto& input = static_cast<const EagerImpl&>(*inputs[i].impl());
+    const bool same = input.storage() == impl.storage();
+    if (same && (input.offset() != impl.offset() || !(input.spec() == impl.spec())))
+      return nullptr;  // they may overlap
+    if (!same) continue;
+    const bool may = std::any_of(plan.in_place.begin(), plan.in_place.end(),
+                                 [&](const plan::InPlacePair& pair) { return pair.input == static_cast<int>(i); });
+    if (!may) return nullptr;
+    can = true;
+  }
+  if (!can) return nullptr;
+  scope.done_ = true;
+  return impl.data();
+}
 
 void EagerExecutor::set_prefer_decompose(bool on) {
   impl_->prefer_decompose = on;
@@ -274,6 +323,7 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
     const bool present = true;
     const DType dtype = infer_types(op, {&parent->type(), 1}, {&present, 1}, attrs)[0].dtype;
     std::optional<OpDef::ViewSpec> view = op.view(parent->spec(), attrs);
+    if (overwriting != nullptr && overwriting->old_.impl() == parent.get()) overwriting->possible_ = false;
     if (view) return {Value(std::make_shared<EagerImpl>(parent, ViewStep{&op, attrs}, *view, dtype))};
     const GradMode off(false);
     const Value dense = copy(inputs[0]);  // shares with nobody: the view of it is no view to the outside
@@ -297,6 +347,7 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
     const ExecutorScope here(*this);
     const CreationScope there(device);
     const GradMode off(false);
+    if (overwriting != nullptr) overwriting->possible_ = false;
     return op.decompose(inputs, attrs);
   }
   if (device.kind != DeviceKind::kCpu) [[unlikely]]
@@ -329,6 +380,14 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
     in[i] = temporaries.back()->data();
   }
   std::vector<Value> outputs;
+  if (overwriting != nullptr) [[unlikely]] {
+    const Value& target = overwriting->target_;
+    if ((out[0] = overwritten(*plan, inputs)) != nullptr) {
+      const Writing writing(*static_cast<EagerImpl&>(*target.impl()).storage());
+      impl_->run(*plan->kernel, {in, out, nullptr, nullptr}, plan->threads);
+      return {target};
+    }
+  }
   outputs.reserve(plan->outputs.size());
   for (size_t i = 0; i < plan->outputs.size(); ++i) {
     auto output = allocate(plan->outputs[i], device);

@@ -2,6 +2,7 @@
 // Runs ops now, on the calling thread, with the engine's kernels, memory and cores.
 #include <chrono>
 #include <memory>
+#include <span>
 
 #include "graph/executor.h"
 #include "kernels/kernel.h"
@@ -21,6 +22,23 @@ class TensorExecutor {
 };
 // The eager executor at the bottom of this thread's current executor.
 EagerExecutor& current_eager();
+
+class OverwriteScope {
+ public:
+  // While it lives, the first eager call of this thread that reads `old`, and can, writes its result there, and gives
+  // `target`, which has the same memory. No call may read `old` after that: it throws kRuntime.
+  OverwriteScope(const Value& old, const Value& target);
+  ~OverwriteScope();
+  OverwriteScope(const OverwriteScope&) = delete;
+  OverwriteScope& operator=(const OverwriteScope&) = delete;
+
+ private:
+  friend class EagerExecutor;
+  const Value &old_, &target_;
+  bool done_ = false;
+  bool possible_ = true;  // it has not been read as a view, or piece by piece
+  OverwriteScope* const previous_;
+};
 
 // What "host_function" calls, by name, when it runs eagerly on this thread while the scope lives.
 class HostFunctionScope {
@@ -73,6 +91,12 @@ class EagerExecutor final : public Executor, public TensorExecutor {
   void close(std::chrono::milliseconds timeout) noexcept;
   void set_threads(int threads);  // of kernels; default: the engine's cores
   int threads() const;
+  // What kernels of eager calls have taken, of any thread, while they are timed.
+  struct KernelTime {
+    uint64_t ns = 0, calls = 0;
+  };
+  void time_kernels(bool on);
+  KernelTime kernel_time() const;
   // The built-in ops and those of the engine's extensions. They may outlive the executor; see ops_owner().
   const OpRegistry& ops();
   std::shared_ptr<const OpRegistry> ops_owner() const;
@@ -85,6 +109,8 @@ class EagerExecutor final : public Executor, public TensorExecutor {
   Value copy_into(const Value& value, std::shared_ptr<EagerImpl> to);
   // Copies between any two layouts of one type, on one device. REQUIRES: storages were asked for access.
   void copy_strided(const TensorSpec& from, const void* source, const TensorSpec& to, EagerImpl& target);
+  // The memory that `plan`'s call may write its result to, if it is one that an OverwriteScope is about; else null.
+  char* overwritten(const struct CallPlan& plan, std::span<const Value> inputs) const;
   Engine& engine_;
   std::unique_ptr<Impl> impl_;
 };

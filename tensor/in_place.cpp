@@ -1,4 +1,5 @@
 // In-place writes and what they mean for autograd.
+#include <optional>
 #include <utility>
 
 #include "graph/autodiff/tape.h"
@@ -6,6 +7,7 @@
 #include "graph/ops/creation.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
+#include "tensor/eager.h"
 #include "tensor/tensor.h"
 
 namespace sluice {
@@ -69,6 +71,7 @@ void write(const Value& target, const Value& result, bool reads_old) {
   const bool view = impl.base() != nullptr;
   const Value base = view ? Value(impl.base()) : target;
   if (!grad_enabled() || (!base.requires_grad() && !target.requires_grad() && !result.requires_grad())) {
+    if (result.impl() == target.impl()) return impl.bump_version();  // written already
     const GradMode off(false);
     current_executor().assign(target, result);
     return;
@@ -115,17 +118,29 @@ void write(const Value& target, const Value& result, bool reads_old) {
 
 void write_in_place(const Value& target, const Value& result) { write(target, result, false); }
 
-void update_in_place(const Value& target, const std::function<Value(const Value& old)>& compute) {
+void update_in_place(const Value& target, const std::function<Value(const Value& old)>& compute,
+                     const InPlaceOptions& options) {
   SLUICE_CHECK(target.defined(), "in-place: undefined tensor");
   target.impl()->refresh_history();
   Value old = target;
-  if (grad_enabled()) {
+  std::optional<OverwriteScope> overwrite;
+  const TensorImpl& impl = tensor_impl(target);
+  const bool history = target.requires_grad() || (impl.base() != nullptr && Value(impl.base()).requires_grad());
+  if (!grad_enabled() || !(options.recorded || history)) {
+    const bool eager = dynamic_cast<EagerExecutor*>(&current_executor()) != nullptr;
+    if (options.at_once && eager && target.dtype() != DType::kBool && !static_cast<const EagerImpl&>(impl).global &&
+        target.device() == DeviceId()) {
+      old = current_executor().detach(target);
+      overwrite.emplace(old, target);
+    }
+  } else {
     // Gradients may need the old content, which is about to be overwritten.
     const GradNode::Next edge = gradient_edge(target);
     old = current_executor().copy(target);
     if (edge.node) set_history(old, edge.node, edge.index);
   }
   const Value result = compute(old);
+  overwrite.reset();
   SLUICE_CHECK(result.shape() == target.shape(),
                "in-place: output with shape {} doesn't match the broadcast shape {}; an in-place operation cannot grow "
                "its target",

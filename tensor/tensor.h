@@ -188,7 +188,14 @@ class Tensor : public Value {
 // The body of every in-place op `target.op_(...)`: computes from the old content, writes the result into the memory
 // of `target` (through views; broadcast and cast), and moves history as torch does. `compute` gets a stand-in for the
 // old content. Throws kRuntime for a leaf that requires grad, kValue when the result's shape does not fit.
-void update_in_place(const Value& target, const std::function<Value(const Value& old)>& compute);
+// recorded: `compute` may read what needs gradients. at_once: the first op call on `old` whose result fits there may
+// write it there, since no later one reads `old`.
+struct InPlaceOptions {
+  bool recorded = true;
+  bool at_once = false;
+};
+void update_in_place(const Value& target, const std::function<Value(const Value& old)>& compute,
+                     const InPlaceOptions& options = {});
 // The same when the result does not depend on the old content (copy_, fill_, __setitem__ on a view).
 void write_in_place(const Value& target, const Value& result);
 // `base` with the view made by `steps` replaced by `value`; differentiable, a new tensor.

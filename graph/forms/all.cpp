@@ -26,8 +26,12 @@ void add_elementwise(std::span<const ops::TensorFunction> functions, std::vector
     if (std::any_of(forms->begin(), forms->end(), spells)) continue;
     Overload made = f.unary != nullptr ? overload(name + "(Tensor input) -> Tensor", f.unary)
                                        : overload(name + "(Tensor input, Tensor other) -> Tensor", f.binary);
-    forms->push_back(
-        {.doc = f.op->doc, .overloads = {std::move(made)}, .aliases = aliases_of(name), .in_place = true, .out = true});
+    forms->push_back({.doc = f.op->doc,
+                      .overloads = {std::move(made)},
+                      .aliases = aliases_of(name),
+                      .in_place = true,
+                      .out = true,
+                      .reads_once = true});
   }
 }
 

@@ -84,6 +84,9 @@ struct Form {
   // Where names without a module exist: as a function, as a method of the first parameter, as a method that writes into
   // it (`add_`; where the result is a view, the object becomes the view), as a function that writes into out=.
   bool function = true, method = true, in_place = false, out = false;
+  // In place, the first op call that can may write to the first operand at once: calls before it give another dtype,
+  // and none after it reads that operand.
+  bool reads_once = false;
   const char* python_operator = nullptr;  // "add": x + y
   bool reflected = false;                 // y + x as well, and x += y where in_place
   Sharing sharing = Sharing::kNothing;

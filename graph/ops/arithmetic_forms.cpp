@@ -1,4 +1,9 @@
 // Torch's spelling of arithmetic: names, operators, and functions that are more than one op.
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+
+#include "graph/executor.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/elementwise.h"
@@ -6,6 +11,10 @@
 
 namespace sluice::ops {
 namespace {
+
+bool one_of(const std::string& name, std::initializer_list<const char*> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 bool is_one(const Operand& x) { return x.own_dtype() != DType::kBool && x.complex_number() == 1.0; }
 
@@ -40,7 +49,9 @@ Value div_rounded(const Operand& a, const Operand& b, const std::optional<std::s
   if (*mode == "floor") return floor_divide(a, b);
   SLUICE_CHECK(*mode == "trunc", "div: rounding_mode is '{}'; must be None, 'trunc' or 'floor'", *mode);
   if (is_floating(result_dtype(a, b))) return trunc(div(a, b));
-  return floor_divide(sub(a, fmod(a, b)), b);  // exact, as a quotient of floats is not
+  // Exact, as a quotient of floats is not. Integers have no history; an alias may be read besides `a` (reads_once).
+  const Operand same = a.is_number() ? a : Operand(current_executor().detach(a.value()));
+  return floor_divide(sub(a, fmod(same, b)), b);
 }
 
 Value times(const Value& x, const Operand& by) { return is_one(by) ? x : mul(x, by); }
@@ -272,6 +283,10 @@ std::vector<Form> arithmetic_forms() {
   add_bounds(forms);
   add_comparisons(forms);
   add_unary(forms);
+  for (Form& form : forms)
+    form.reads_once = one_of(
+        form.name(), {"add", "sub", "mul", "div", "true_divide", "floor_divide", "addcmul", "addcdiv", "neg", "abs",
+                      "trunc", "square", "tanh", "sigmoid", "relu", "clamp", "clamp_min", "clamp_max", "masked_fill"});
   return forms;
 }
 

@@ -62,9 +62,9 @@ multinomial = Tensor.multinomial
 contiguous, expand, view = Tensor.contiguous, Tensor.expand, Tensor.view  # OneFlow's
 
 # Imported when they are first used.
-_MODULES = {"amp", "backends", "compiler", "cuda", "distributed", "distributions", "errors", "fft", "func", "info", "jit", "library",
-            "linalg", "mock_torch", "multiprocessing", "nn", "optim", "profiler", "return_types", "serialization", "special", "testing",
-            "utils", "version"}
+_MODULES = {"amp", "backends", "compiler", "cuda", "distributed", "distributions", "errors", "fft", "func", "info", "jit",
+            "library", "linalg", "mock_torch", "multiprocessing", "nn", "optim", "profiler", "return_types", "serialization",
+            "special", "testing", "utils", "version"}
 _LAZY_NAMES = {"load_graph": "sluice._bundle", "save": "sluice.serialization", "load": "sluice.serialization"}
 _LAZY_NAMES.update({name: "sluice._host_function" for name in ("extent", "host_function")})
 _LAZY_NAMES.update({name: "sluice.amp.autocast_mode" for name in (

@@ -140,6 +140,16 @@ void bind_engine(nb::module_& m) {
       "Ends all graphs and engines; called at exit.");
   m.def("cores", [] { return default_eager().engine().cores(); });
   m.def("set_num_threads", [](int threads) { default_eager().set_threads(threads); });
+  m.def(
+      "time_kernels", [](bool on) { default_eager().time_kernels(on); },
+      "Whether kernels of eager calls are timed; see kernel_time().");
+  m.def(
+      "kernel_time",
+      [] {
+        const EagerExecutor::KernelTime time = default_eager().kernel_time();
+        return nb::make_tuple(time.ns, time.calls);
+      },
+      "(nanoseconds, calls) of the kernels of eager calls, as far as they were timed.");
   m.def("get_num_threads", [] { return default_eager().threads(); });
   m.def(
       "memory_stats", [](const std::string& space) { return allocator_stats(default_eager().engine(), space); },

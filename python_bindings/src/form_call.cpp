@@ -157,7 +157,8 @@ PyObject* call_in_place(const BoundForm& form, const BoundOverload& overload, Fo
   } else {
     const Running running(args);
     const Value target = *tensor_in(args[0]);
-    update_in_place(target, [&](const Value& old) {
+    const InPlaceOptions options{.recorded = grad_enabled() && any_requires_grad(args), .at_once = form.reads_once};
+    const auto compute = [&](const Value& old) {
       if (overload.params[0].as_operand)
         args[0] = Operand(old);
       else
@@ -165,7 +166,8 @@ PyObject* call_in_place(const BoundForm& form, const BoundOverload& overload, Fo
       Value result = std::get<Value>(overload.overload->function(args));
       check_castable(form.name, result.dtype(), old.dtype());
       return result;
-    });
+    };
+    update_in_place(target, compute, options);
   }
   return nb::borrow(self).release().ptr();
 }

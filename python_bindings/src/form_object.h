@@ -27,6 +27,7 @@ struct BoundForm {
   FormUse use = FormUse::kPlain;
   bool method = false;
   bool takes_out = false;
+  bool reads_once = false;
   Sharing sharing = Sharing::kNothing;
   CastPolicy autocast = CastPolicy::kNone;
 };

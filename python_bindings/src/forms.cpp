@@ -81,6 +81,7 @@ class FormBinder {
   BoundForm* make(const Form& form, const std::string& name, FormUse use) {
     auto* bound = new BoundForm{form.doc, name, "", "", {}, use};  // as long as the interpreter
     bound->sharing = form.sharing;
+    bound->reads_once = form.reads_once;
     register_autocast(form.name(), bound);
     for (const Overload& overload : form.overloads) {
       BoundOverload& made =
