@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/vector_math.h"
+#include "kernels/cpu/vector_trigonometry.h"
 
 namespace sluice::cpu {
 namespace c_math {
@@ -34,6 +35,17 @@ SLUICE_INLINE float tanh(float x) { return tanh_f(x); }
 SLUICE_INLINE double tanh(double x) { return std::tanh(x); }
 SLUICE_INLINE float erf(float x) { return erf_f(x); }
 SLUICE_INLINE double erf(double x) { return std::erf(x); }
+SLUICE_INLINE float sin(float x) { return sin_f(x); }
+SLUICE_INLINE double sin(double x) { return std::sin(x); }
+SLUICE_INLINE float cos(float x) { return cos_f(x); }
+SLUICE_INLINE double cos(double x) { return std::cos(x); }
+SLUICE_INLINE float tan(float x) { return tan_f(x); }
+SLUICE_INLINE double tan(double x) { return std::tan(x); }
+SLUICE_INLINE float atan(float x) { return atan_f(x); }
+SLUICE_INLINE double atan(double x) { return std::atan(x); }
+SLUICE_INLINE float atan2(float y, float x) { return atan2_f(y, x); }
+SLUICE_INLINE double atan2(double y, double x) { return std::atan2(y, x); }
+SLUICE_INLINE float erfinv_of(float x) { return erfinv_f(x); }
 
 #define FUNCTION(NAME, PARAMETERS, ...) \
   template <class T>                    \
