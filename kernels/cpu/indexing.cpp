@@ -141,16 +141,6 @@ Strides without(Strides strides, int dim) {
   return strides;
 }
 
-void copy_one(void* to, const void* from, size_t size) {
-  switch (size) {
-    case 1: return static_cast<void>(std::memcpy(to, from, 1));
-    case 2: return static_cast<void>(std::memcpy(to, from, 2));
-    case 4: return static_cast<void>(std::memcpy(to, from, 4));
-    case 8: return static_cast<void>(std::memcpy(to, from, 8));
-    default: return static_cast<void>(std::memcpy(to, from, 16));
-  }
-}
-
 // Every element has its own index: operands are walked together, without their stride along `dim` on the indexed side.
 class Elements final : public PreparedKernel {
  public:
@@ -162,6 +152,7 @@ class Elements final : public PreparedKernel {
         indices_(q, dim_),
         size_(dtype_size(q.outputs[0].dtype)),
         adder_(q.outputs[0].dtype, combine),
+        direct_sum_(combine == Combine::kSum && is_tile(q.outputs[0].dtype, adder_.tile)),
         step_(indexed(q).strides[dim_]),
         threads_(threads),
         base_(q.inputs[0].shape, q.inputs[0].strides, q.outputs[0].strides, size_),
@@ -204,22 +195,41 @@ class Elements final : public PreparedKernel {
   }
 
   void gather(const KernelArgs& args, int64_t begin, int64_t end) const {
-    const char* x = static_cast<const char*>(args.inputs[0]);
-    char* y = static_cast<char*>(args.outputs[0]);
-    walk(args, begin, end, [&](int64_t at, int64_t out) {
-      copy_one(y + out * static_cast<int64_t>(size_), x + at * static_cast<int64_t>(size_), size_);
+    with_element_of_size(size_, [&]<class E>(E) {
+      const E* x = static_cast<const E*>(args.inputs[0]);
+      E* y = static_cast<E*>(args.outputs[0]);
+      walk(args, begin, end, [&](int64_t at, int64_t out) { y[out] = x[at]; });
     });
   }
 
   void scatter(const KernelArgs& args) const {
+    if (mode_ == Mode::kScatter)
+      return with_element_of_size(size_, [&]<class E>(E) {
+        const E* from = static_cast<const E*>(args.inputs[2]);
+        E* y = static_cast<E*>(args.outputs[0]);
+        walk(args, 0, nest_.size(), [&](int64_t at, int64_t k) { y[at] = from[k]; });
+      });
+    if (direct_sum_) {
+      switch (adder_.tile) {
+        case TileType::kFloat: return add_elements<float>(args);
+        case TileType::kDouble: return add_elements<double>(args);
+        case TileType::kComplexFloat: return add_elements<std::complex<float>>(args);
+        case TileType::kComplexDouble: return add_elements<std::complex<double>>(args);
+        default: return add_elements<uint64_t>(args);
+      }
+    }
     const char* src = static_cast<const char*>(args.inputs[2]);
     char* y = static_cast<char*>(args.outputs[0]);
     const auto size = static_cast<int64_t>(size_);
-    if (mode_ == Mode::kScatter)
-      walk(args, 0, nest_.size(), [&](int64_t at, int64_t from) { copy_one(y + at * size, src + from * size, size_); });
-    else
-      walk(args, 0, nest_.size(),
-           [&](int64_t at, int64_t from) { adder_.add(src + from * size, 1, y + at * size, 1, 1, size_); });
+    walk(args, 0, nest_.size(),
+         [&](int64_t at, int64_t from) { adder_.add(src + from * size, 1, y + at * size, 1, 1, size_); });
+  }
+
+  template <class T>
+  void add_elements(const KernelArgs& args) const {
+    const T* from = static_cast<const T*>(args.inputs[2]);
+    T* y = static_cast<T*>(args.outputs[0]);
+    walk(args, 0, nest_.size(), [&](int64_t at, int64_t k) { y[at] += from[k]; });
   }
 
   const Mode mode_;
@@ -227,6 +237,7 @@ class Elements final : public PreparedKernel {
   const Indices indices_;
   const size_t size_;
   const Adder adder_;
+  const bool direct_sum_;  // elements are of the type that sums are computed in
   const int64_t step_;
   const int threads_;
   const StridedCopy base_;
@@ -308,7 +319,9 @@ class Slices final : public PreparedKernel {
         std::memcpy(y, x, static_cast<size_t>(n * size));
         return;
       }
-      for (int64_t i = 0; i < n; ++i) copy_one(y + i * b * size, x + i * a * size, size_);
+      with_element_of_size(size_, [&]<class E>(E) {
+        for (int64_t i = 0; i < n; ++i) reinterpret_cast<E*>(y)[i * b] = reinterpret_cast<const E*>(x)[i * a];
+      });
     });
   }
 

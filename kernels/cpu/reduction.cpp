@@ -11,6 +11,7 @@
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/strided.h"
 #include "kernels/cpu/tiles.h"
+#include "kernels/cpu/vector_math.h"
 #include "kernels/kernel.h"
 
 namespace sluice::cpu {
@@ -20,10 +21,82 @@ constexpr int64_t kGrain = 32768;   // input elements worth a thread
 constexpr int64_t kChunk = 65536;   // input elements of one output reduced apart, when outputs are few
 constexpr int64_t kFlush = 64;      // tiles summed before the total takes them
 constexpr int64_t kShort = 32;      // shorter runs are summed one by one
-constexpr int64_t kFew = 16;        // lanes added one by one at the end
+constexpr int64_t kLanes = 64;      // of a run, reduced side by side
+constexpr int64_t kRun = 4096;      // elements of a run before the total takes them
 constexpr int64_t kColumns = 2048;  // neighbouring outputs reduced together
 
 enum class Kind : uint8_t { kSum, kMean, kProd, kMax, kMin, kAny, kAll };
+
+template <Kind kind, class T>
+SLUICE_INLINE T joined(T a, T b) {
+  if constexpr (kIsComplex<T>) {  // which have no order
+    return kind == Kind::kProd ? product(a, b) : a + b;
+  } else {
+    using Wrapping = std::conditional_t<std::is_same_v<T, int64_t>, uint64_t, T>;
+    switch (kind) {
+      case Kind::kSum:
+      case Kind::kMean: return static_cast<T>(static_cast<Wrapping>(a) + static_cast<Wrapping>(b));
+      case Kind::kProd: return static_cast<T>(static_cast<Wrapping>(a) * static_cast<Wrapping>(b));
+      case Kind::kMax:
+      case Kind::kAny: return a != a || a > b ? a : b;
+      case Kind::kMin:
+      case Kind::kAll: return a != a || a < b ? a : b;
+    }
+  }
+}
+
+// x[0], ..., x[n - 1] as one: lanes side by side, then in pairs. REQUIRES: 0 < n.
+template <Kind kind, class T>
+SLUICE_INLINE T folded(const T* x, int64_t n) {
+  T lanes[kLanes];
+  int64_t used = std::min(n, kLanes);
+  for (int64_t i = 0; i < used; ++i) lanes[i] = x[i];
+  int64_t at = kLanes;
+  for (; at + kLanes <= n; at += kLanes)
+    for (int64_t i = 0; i < kLanes; ++i) lanes[i] = joined<kind>(lanes[i], x[at + i]);
+  for (int64_t i = 0; at + i < n; ++i) lanes[i] = joined<kind>(lanes[i], x[at + i]);
+  while (used > 1) {
+    const int64_t half = used / 2;
+    for (int64_t i = 0; i < half; ++i) lanes[i] = joined<kind>(lanes[i], lanes[used - half + i]);
+    used -= half;
+  }
+  return lanes[0];
+}
+
+template <class T>
+using Fold = T (*)(const T* x, int64_t n);
+// For several instruction sets, which templates cannot be compiled for.
+#define FOLDS(NAME, KIND)                                                                            \
+  SLUICE_CLONES float NAME##_f32(const float* x, int64_t n) { return folded<Kind::KIND>(x, n); }     \
+  SLUICE_CLONES double NAME##_f64(const double* x, int64_t n) { return folded<Kind::KIND>(x, n); }   \
+  SLUICE_CLONES int64_t NAME##_i64(const int64_t* x, int64_t n) { return folded<Kind::KIND>(x, n); } \
+  constexpr struct {                                                                                 \
+    operator Fold<float>() const { return NAME##_f32; }                                              \
+    operator Fold<double>() const { return NAME##_f64; }                                             \
+    operator Fold<int64_t>() const { return NAME##_i64; }                                            \
+  } NAME;
+FOLDS(fold_sum, kSum)
+FOLDS(fold_prod, kProd)
+FOLDS(fold_max, kMax)
+FOLDS(fold_min, kMin)
+#undef FOLDS
+
+template <class T>
+Fold<T> fold_of(Kind kind) {
+  if constexpr (kIsComplex<T>)
+    return kind == Kind::kProd ? folded<Kind::kProd, T> : folded<Kind::kSum, T>;
+  else
+    switch (kind) {
+      case Kind::kSum:
+      case Kind::kMean: return fold_sum;
+      case Kind::kProd: return fold_prod;
+      case Kind::kMax:
+      case Kind::kAny: return fold_max;
+      case Kind::kMin:
+      case Kind::kAll: return fold_min;
+    }
+  return nullptr;
+}
 
 template <class T>
 class Reduce final : public PreparedKernel {
@@ -34,6 +107,7 @@ class Reduce final : public PreparedKernel {
   Reduce(const plan::KernelQuery& q, const ReductionAxes& axes, Kind kind, Loop combine, int threads)
       : kind_(kind),
         combine_(combine),
+        fold_(fold_of<T>(kind)),
         threads_(threads),
         outputs_(axes.kept),
         reduced_(axes.reduced),
@@ -106,35 +180,19 @@ class Reduce final : public PreparedKernel {
   }
 
   Total join(Total a, Total b) const {
-    if constexpr (kIsComplex<T>)
-      return kind_ == Kind::kProd ? product(a, b) : a + b;
-    else
-      return join_numbers(a, b);
-  }
-
-  template <class N>
-  N join_numbers(N a, N b) const {
     switch (kind_) {
       case Kind::kSum:
-      case Kind::kMean:
-        if constexpr (std::is_same_v<N, int64_t>)
-          return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-        else
-          return a + b;
-      case Kind::kProd:
-        if constexpr (std::is_same_v<N, int64_t>)
-          return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
-        else
-          return a * b;
+      case Kind::kMean: return joined<Kind::kSum>(a, b);
+      case Kind::kProd: return joined<Kind::kProd>(a, b);
       case Kind::kMax:
-      case Kind::kAny: return a != a || a > b ? a : b;
+      case Kind::kAny: return joined<Kind::kMax>(a, b);
       case Kind::kMin:
-      case Kind::kAll: return a != a || a < b ? a : b;
+      case Kind::kAll: return joined<Kind::kMin>(a, b);
     }
     return a;
   }
 
-  // n <= kTile elements as a tile: in place, or loaded into `space`.
+  // n elements as a tile: in place, or, at most kTile, loaded into `space`.
   const T* tile(const char* from, int64_t stride, T* space, int64_t n) const {
     if (direct_ && stride == 1) return reinterpret_cast<const T*>(from);
     load_(from, stride, space, n);
@@ -172,37 +230,19 @@ class Reduce final : public PreparedKernel {
   }
 
   Total row(const char* x, int64_t first, int64_t last) const {
-    alignas(64) T space[kTile], lanes[kTile];
+    alignas(64) T space[kTile];
     Total total = identity();
-    int64_t used = 0, tiles = 0;  // lanes that hold something, tiles in them
-    const auto flush = [&] {
-      while (used > kFew) {  // pairwise
-        const int64_t half = used / 2;
-        combine(lanes, lanes + (used - half), half);
-        used -= half;
-      }
-      for (int64_t i = 0; i < used; ++i) total = join(total, static_cast<Total>(lanes[i]));
-      used = tiles = 0;
-    };
+    const int64_t stride = reduced_.inner_stride(0), most = direct_ && stride == 1 ? kRun : kTile;
     reduced_.for_segments(first, last, [&](const auto& offsets, int64_t n) {
-      const int64_t stride = reduced_.inner_stride(0);
-      for (int64_t at = 0; at < n; at += kTile) {
-        const int64_t m = std::min(kTile, n - at);
+      for (int64_t at = 0; at < n; at += most) {
+        const int64_t m = std::min(most, n - at);
         const T* t = tile(x + (offsets[0] + at * stride) * in_size_, stride, space, m);
-        if (m < kShort) {
+        if (m < kShort)
           for (int64_t i = 0; i < m; ++i) total = join(total, static_cast<Total>(t[i]));
-          continue;
-        }
-        const int64_t both = std::min(used, m);
-        combine(lanes, t, both);
-        if (m > used) {
-          std::copy(t + used, t + m, lanes + used);
-          used = m;
-        }
-        if (++tiles == kFlush) flush();
+        else
+          total = join(total, static_cast<Total>(fold_(t, m)));
       }
     });
-    flush();
     return total;
   }
 
@@ -245,6 +285,7 @@ class Reduce final : public PreparedKernel {
 
   const Kind kind_;
   const Loop combine_;
+  const Fold<T> fold_;
   const int threads_;
   const LoopNest outputs_, reduced_;
   const int64_t in_size_, out_size_;
@@ -256,7 +297,7 @@ class Reduce final : public PreparedKernel {
 
 template <class T>
 std::unique_ptr<PreparedKernel> make_complex(const plan::KernelQuery& q, const ReductionAxes& axes, Kind kind,
-                                             const LoopSet* set, Loop LoopSet::* loop, int threads) {
+                                             const LoopSet* set, Loop LoopSet::*loop, int threads) {
   SLUICE_CHECK_KIND(kUnsupported, set != nullptr, "{}: no cpu kernel for {}; complex numbers have no order", q.op,
                     dtype_name(q.inputs[0].dtype));
   return std::make_unique<Reduce<T>>(q, axes, kind, set->*loop, threads);
@@ -266,7 +307,8 @@ PrepareFn prepare(Kind kind, const char* combine_op) {
   const LoopSet* set = find_loops(*find_scalar_op(combine_op));
   const ScalarOp* complex_op = find_complex_op(combine_op);
   const LoopSet* complex_set = complex_op ? find_loops(*complex_op) : nullptr;
-  return [kind, set, complex_set](const plan::KernelQuery& q, const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
+  return [kind, set, complex_set](const plan::KernelQuery& q,
+                                  const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
     const ReductionAxes axes = reduction_axes(q);
     switch (tile_type(q.inputs[0].dtype)) {
       case TileType::kFloat: return std::make_unique<Reduce<float>>(q, axes, kind, set->f32, context.threads);
