@@ -21,6 +21,7 @@ PROGRAMS = [
     (("train.",), ROOT / "benchmarks/train.py"),
     (("engine_share.", "trace.", "actors_gain.", "granularity."), ROOT / "benchmarks/step.py"),
     (("infer.",), ROOT / "benchmarks/infer.py"),
+    (("eager.",), ROOT / "benchmarks/eager.py"),
     (("overlap.",), ROOT / "benchmarks/overlap.py"),
     (("forecast.",), ROOT / "benchmarks/forecast.py"),
     (("busy.",), ROOT / "benchmarks/busy.py"),

@@ -1,0 +1,214 @@
+"""eager.*: eager ops and nets against PyTorch, in one process, bursts in turn, on one thread.
+
+Times are of the process's clock, which does not count what other processes take of the cores; the least of the bursts
+counts for small ops, whose noise is all one-sided, and the median for nets.
+"""
+import statistics
+import time
+
+from common import report, spread, wanted
+
+ROUNDS = 15
+
+
+def bursts(ours, peer, seconds, rounds=ROUNDS):
+    """Seconds per call of both, burst by burst in turn."""
+    counts = []
+    for f in (ours, peer):
+        for _ in range(3):
+            f()
+        begin = time.process_time()
+        f()
+        counts.append(max(1, int(seconds / max(time.process_time() - begin, 1e-6))))
+    times = ([], [])
+    for _ in range(rounds):
+        for f, n, row in zip((ours, peer), counts, times):
+            begin = time.process_time()
+            for _ in range(n):
+                f()
+            row.append((time.process_time() - begin) / n)
+    return times
+
+
+def compare(name, make, unit, seconds=0.02, rounds=ROUNDS, **more):
+    """`make(torch)` gives what is called, on either framework."""
+    if not wanted(name):
+        return
+    import torch
+
+    import sluice
+    for module in (sluice, torch):
+        module.set_num_threads(1)
+    ours, peer = bursts(make(sluice), make(torch), seconds, rounds)
+    scale, middle = (1e6, min) if unit == "us" else (1e3, statistics.median)
+    report(name, middle(ours) * scale, middle(peer) * scale, "torch", unit, rounds, max(spread(ours), spread(peer)), **more)
+
+
+# --- small ops ---
+
+def operands(torch, grad):
+    x, y, a, b = torch.ones(16), torch.ones(16), torch.ones(4, 4), torch.ones(4, 4)
+    return [t.requires_grad_(grad) for t in (x, y, a, b)]
+
+
+SMALL = {
+    "add": lambda x, y, a, b: x + y,
+    "mul": lambda x, y, a, b: x * y,
+    "matmul4": lambda x, y, a, b: a @ b,
+    "view": lambda x, y, a, b: x.view(4, 4),
+    "index": lambda x, y, a, b: a[1],
+}
+
+
+def forward(op):
+    def make(torch):
+        given = operands(torch, False)
+        return lambda: op(*given)
+    return make
+
+
+def backward(op):
+    def make(torch):
+        given = operands(torch, True)
+        grad = torch.ones(op(*given).shape)
+        return lambda: op(*given).backward(grad)
+    return make
+
+
+# --- nets ---
+
+def lstm(torch):
+    torch.manual_seed(0)
+    net, x = torch.nn.LSTM(512, 512, 2), torch.randn(64, 32, 512)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+
+    def step():
+        optimizer.zero_grad()
+        y, _ = net(x)
+        (y * y).mean().backward()
+        optimizer.step()
+    return step
+
+
+def elementwise(torch):
+    x, weights = torch.randn(64, 1024), [torch.randn(1024).requires_grad_() for _ in range(8)]
+
+    def step():
+        h = x
+        for w in weights:
+            h = torch.tanh(h * w) + torch.sigmoid(h) * 0.5
+            h = torch.nn.functional.gelu(h - h.mean(-1, keepdim=True)) / (1 + h.abs())
+        h.sum().backward()
+        for w in weights:
+            w.grad = None
+    return step
+
+
+def block(torch, width, heads):
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x):
+            batch, length, _ = x.shape
+            q, k, v = (part.view(batch, length, heads, width // heads).transpose(1, 2)
+                       for part in self.qkv(self.norm1(x)).split(width, -1))
+            mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+            return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
+    return Block()
+
+
+def gpt_small(torch, layers=4, width=256, heads=8, length=128, batch=4, words=2048):
+    """GPT-2 small in outline, a quarter as wide and as deep."""
+    torch.manual_seed(0)
+    nn = torch.nn
+
+    class GPT(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+            self.blocks = nn.Sequential(*[block(torch, width, heads) for _ in range(layers)])
+            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+
+        def forward(self, x):
+            return self.head(self.norm(self.blocks(self.words(x) + self.places(torch.arange(length)))))
+
+    net, x = GPT(), torch.randint(0, words, (batch, length))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
+
+    def step():
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(x).view(-1, words), x.view(-1)).backward()
+        optimizer.step()
+    return step
+
+
+# --- kernels ---
+
+def of(shapes, f, low=-1.0, high=1.0):
+    """f(torch, *tensors), of uniform random tensors."""
+    def make(torch):
+        import numpy as np
+        random = np.random.default_rng(0)
+        given = [torch.from_numpy(random.uniform(low, high, shape).astype("float32")) for shape in shapes]
+        return lambda: f(torch, *given)
+    return make
+
+
+def gather(torch):
+    import numpy as np
+    index = torch.from_numpy(np.random.default_rng(0).integers(0, 128, (20000, 64)))
+    x = torch.ones(20000, 128)
+    return lambda: torch.gather(x, 1, index)
+
+
+def embedding(torch):
+    import numpy as np
+    index = torch.from_numpy(np.random.default_rng(0).integers(0, 20000, 4096))
+    table = torch.ones(20000, 128)
+    return lambda: torch.nn.functional.embedding(index, table)
+
+
+MANY, IMAGE, MAPS = (4 << 20,), (4, 16, 64, 64), (8, 32, 56, 56)
+KERNELS = {
+    "relu": of([MANY], lambda torch, x: torch.relu(x)),
+    "add4m": of([MANY, MANY], lambda torch, x, y: x + y),
+    "gelu": of([MANY], lambda torch, x: torch.nn.functional.gelu(x)),
+    "add_": of([MANY, MANY], lambda torch, x, y: x.add_(y)),
+    "sin": of([MANY], lambda torch, x: torch.sin(x)),
+    "atan2": of([MANY, MANY], lambda torch, x, y: torch.atan2(x, y)),
+    "erfinv": of([MANY], lambda torch, x: torch.erfinv(x)),
+    "sum_all": of([(256, 256, 256)], lambda torch, x: x.sum()),
+    "sum_0": of([(256, 256, 256)], lambda torch, x: x.sum(0)),
+    "sum_2": of([(256, 256, 256)], lambda torch, x: x.sum(2)),
+    "sum_02": of([(256, 256, 256)], lambda torch, x: x.sum((0, 2))),
+    "gather": gather,
+    "embedding": embedding,
+    "max_pool2d": of([MAPS], lambda torch, x: torch.nn.functional.max_pool2d(x, 3, 2, 1)),
+    "avg_pool2d": of([MAPS], lambda torch, x: torch.nn.functional.avg_pool2d(x, 2)),
+    "bilinear": of([IMAGE], lambda torch, x: torch.nn.functional.interpolate(x, scale_factor=2, mode="bilinear")),
+    "grid_sample": of([IMAGE, (4, 64, 64, 2)],
+                      lambda torch, x, grid: torch.nn.functional.grid_sample(x, grid, align_corners=False)),
+    "reflection_pad": of([IMAGE], lambda torch, x: torch.nn.functional.pad(x, (3, 3, 3, 3), mode="reflect")),
+}
+
+
+def main():
+    for name, op in SMALL.items():
+        compare(f"eager.{name}", forward(op), "us")
+        compare(f"eager.{name}.train", backward(op), "us")
+    compare("eager.lstm", lstm, "ms", 0.5, 7)
+    compare("eager.elementwise", elementwise, "ms", 0.2, 9)
+    compare("eager.gpt_small", gpt_small, "ms", 0.5, 7)
+    for name, make in KERNELS.items():
+        compare(f"eager.kernel.{name}", make, "ms", 0.05, 9)
+
+
+if __name__ == "__main__":
+    main()
