@@ -1,5 +1,6 @@
 // The list of all built-in ops: one line per family.
 #include "graph/ops/activation.h"
+#include "graph/ops/attention.h"
 #include "graph/ops/branches.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
@@ -41,6 +42,7 @@ const OpRegistry& builtin_ops() {
         ops::fused_ops(),        ops::micro_batches_ops(), ops::branches_ops(),
         ops::linalg_ops(),       ops::decomposition_ops(), ops::lines_ops(),
         ops::strided_view_ops(), ops::complex_ops(),       ops::fft_ops(),
+        ops::attention_ops(),
     };
     OpRegistry r;
     for (const auto& family :

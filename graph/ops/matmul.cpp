@@ -283,40 +283,6 @@ Value linear(const Value& x, const Value& weight, const Value& bias, const std::
   return call1(linear_def, {x, weight, bias}, {activation});
 }
 
-Value scaled_dot_product_attention(const Value& q, const Value& k, const Value& v, const AttentionOptions& options) {
-  SLUICE_CHECK_KIND(
-      kRuntime, q.rank() >= 2 && k.rank() >= 2 && v.rank() >= 2,
-      "scaled_dot_product_attention: operands are not matrices: q {}, k {}, v {}; each must have 2 or more dims",
-      q.shape().str(), k.shape().str(), v.shape().str());
-  const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.shape().back())));
-  Value scores = matmul(mul(q, scale), k, false, true);
-  constexpr double kMinusInf = -std::numeric_limits<double>::infinity();
-  Value some;  // of each row: does the mask leave anything
-  Value mask = options.mask.defined() && numel(options.mask.shape()) > 0 ? options.mask : Value();
-  if (options.is_causal) {
-    const int64_t rows = q.shape()[q.rank() - 2], cols = k.shape()[k.rank() - 2];
-    const Value past = ge(reshape(iota(0, 1, rows), {rows, 1}), reshape(iota(0, 1, cols), {1, cols}));
-    if (!mask.defined())
-      scores = where(past, scores, kMinusInf);
-    else
-      mask = mask.dtype() == DType::kBool ? logical_and(mask, past) : where(past, mask, kMinusInf);
-  }
-  if (mask.defined()) {
-    // Rows without anything count as if nothing were masked, so that all numbers are finite, and become zeros below.
-    if (mask.dtype() == DType::kBool) {
-      some = any(mask, Ints{-1}, true);
-      scores = where(mask, scores, where(some, kMinusInf, scalar(0, scores.dtype())));
-    } else {
-      some = ne(amax(mask, Ints{-1}, true), kMinusInf);
-      scores = add(scores, where(some, mask, 0.0));
-    }
-  }
-  Value weights = softmax(scores, -1);
-  if (options.dropout) weights = options.dropout(weights);
-  const Value y = matmul(weights, v);
-  return some.defined() ? where(some, y, 0.0) : y;
-}
-
 std::optional<GradFactors> grad_factors(const OpDef& op, const GradContext& context, size_t i) {
   if ((&op != &matmul_def && &op != &linear_def) || !is_floating(context.grad_outputs[0].dtype())) return std::nullopt;
   if (&op == &matmul_def) return factors_of_matmul(context, i);

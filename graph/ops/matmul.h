@@ -1,7 +1,5 @@
 #pragma once
-// Matrix products: matmul, linear, and attention made of them.
-#include <functional>
-#include <optional>
+// Matrix products: matmul, linear.
 #include <span>
 #include <string>
 
@@ -16,17 +14,6 @@ Value matmul(const Value& a, const Value& b, bool transpose_a = false, bool tran
 // torch.nn.functional.linear with a fused activation: act(x weight^T + bias). x is (..., in), weight (out, in) or
 // (in,), bias (out,). activation: "none", "relu", "gelu", "gelu_tanh", "tanh", "sigmoid", "silu".
 Value linear(const Value& x, const Value& weight, const Value& bias = {}, const std::string& activation = "none");
-
-struct AttentionOptions {
-  Value mask;  // bool (true = take part) or added to the scores; broadcastable to (..., L, S)
-  bool is_causal = false;
-  std::optional<double> scale;  // default 1/sqrt(head dim)
-  std::function<Value(const Value& weights)> dropout = nullptr;
-};
-// torch.nn.functional.scaled_dot_product_attention. q (..., L, E), k (..., S, E), v (..., S, Ev). A row that the mask
-// leaves nothing gives zeros.
-Value scaled_dot_product_attention(const Value& q, const Value& k, const Value& v,
-                                   const AttentionOptions& options = {});
 
 std::span<const OpDef* const> matmul_ops();
 

@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 
 #include "kernels/accumulate.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/families.h"
 #include "kernels/kernel.h"
 
@@ -25,6 +26,7 @@ void add_cpu_kernels(KernelTable& table) {
   cpu::add_batch_norm_kernels(table);
   cpu::add_normalization_kernels(table);
   cpu::add_softmax_kernels(table);
+  cpu::add_attention_kernels(table);
   cpu::add_cross_entropy_kernels(table);
   cpu::add_embedding_kernels(table);
   cpu::add_optimizer_update_kernels(table);

@@ -1,5 +1,7 @@
 #include "kernels/cpu/philox.h"
 
+#include <algorithm>
+
 #include "kernels/cpu/vector_math.h"
 
 namespace sluice::cpu {
@@ -53,5 +55,20 @@ PhiloxStream::PhiloxStream(const int64_t* state, int64_t salt64, uint32_t lane) 
 }
 
 void PhiloxStream::words(int64_t group, uint32_t* out) const { make_words(*this, group, out); }
+
+void PhiloxStream::words_at(int64_t begin, int64_t n, uint32_t* out) const {
+  alignas(64) uint32_t some[kPhiloxGroup];
+  for (int64_t at = begin; at < begin + n;) {
+    const int64_t group = at / kPhiloxGroup, inside = at % kPhiloxGroup;
+    const int64_t m = std::min(kPhiloxGroup - inside, begin + n - at);
+    if (m == kPhiloxGroup) {
+      words(group, out + (at - begin));
+    } else {
+      words(group, some);
+      std::copy(some + inside, some + inside + m, out + (at - begin));
+    }
+    at += m;
+  }
+}
 
 }  // namespace sluice::cpu

@@ -17,22 +17,6 @@ namespace {
 constexpr int64_t kGrain = 8192;  // elements worth a thread
 static_assert(kTile % kPhiloxGroup == 0);
 
-// Words [begin, begin + n) for any begin; n <= kTile.
-void words_at(const PhiloxStream& stream, int64_t begin, int64_t n, uint32_t* out) {
-  alignas(64) uint32_t group[kPhiloxGroup];
-  for (int64_t at = begin; at < begin + n;) {
-    const int64_t g = at / kPhiloxGroup, inside = at % kPhiloxGroup;
-    const int64_t m = std::min(kPhiloxGroup - inside, begin + n - at);
-    if (m == kPhiloxGroup) {
-      stream.words(g, out + (at - begin));
-    } else {
-      stream.words(g, group);
-      std::copy(group + inside, group + inside + m, out + (at - begin));
-    }
-    at += m;
-  }
-}
-
 // Uniform in [0, 1) with `bits` bits, so that rounding to a narrow dtype never gives 1.
 SLUICE_CLONES void to_unit(const uint32_t* words, float* out, int64_t n, int bits) {
   const int shift = 32 - bits;
@@ -52,7 +36,7 @@ template <int kBits>
 void uniform_float(const int64_t* state, int64_t salt, const double* p, int64_t begin, int64_t n, void* tile) {
   alignas(64) uint32_t words[kTile];
   float* y = static_cast<float*>(tile);
-  words_at(PhiloxStream(state, salt), begin, n, words);
+  PhiloxStream(state, salt).words_at(begin, n, words);
   to_unit(words, y, n, kBits);
   const float low = static_cast<float>(p[0]), range = static_cast<float>(p[1] - p[0]);
   for (int64_t i = 0; i < n; ++i) y[i] = low + y[i] * range;
@@ -61,8 +45,8 @@ void uniform_float(const int64_t* state, int64_t salt, const double* p, int64_t 
 void uniform_double(const int64_t* state, int64_t salt, const double* p, int64_t begin, int64_t n, void* tile) {
   alignas(64) uint32_t high[kTile], low[kTile];
   double* y = static_cast<double*>(tile);
-  words_at(PhiloxStream(state, salt), begin, n, high);
-  words_at(PhiloxStream(state, salt, 1), begin, n, low);
+  PhiloxStream(state, salt).words_at(begin, n, high);
+  PhiloxStream(state, salt, 1).words_at(begin, n, low);
   for (int64_t i = 0; i < n; ++i) y[i] = p[0] + to_unit(high[i], low[i]) * (p[1] - p[0]);
 }
 
@@ -72,8 +56,8 @@ void normal(const int64_t* state, int64_t salt, const double* p, int64_t begin, 
   alignas(64) uint32_t first[kTile + 2], second[kTile + 2];
   T* y = static_cast<T*>(tile);
   const int64_t pair = begin / 2, pairs = (begin + n + 1) / 2 - pair;
-  words_at(PhiloxStream(state, salt), pair, pairs, first);
-  words_at(PhiloxStream(state, salt, 1), pair, pairs, second);
+  PhiloxStream(state, salt).words_at(pair, pairs, first);
+  PhiloxStream(state, salt, 1).words_at(pair, pairs, second);
   for (int64_t i = 0; i < n; ++i) {
     const int64_t k = (begin + i) / 2 - pair;
     const T u = (static_cast<T>(first[k] >> 8) + T(1)) * T(0x1p-24);  // in (0, 1], so that the logarithm is finite
@@ -87,8 +71,8 @@ template <class T>
 void bernoulli(const int64_t* state, int64_t salt, const double* p, int64_t begin, int64_t n, void* tile) {
   alignas(64) uint32_t words[kTile];
   T* y = static_cast<T*>(tile);
-  words_at(PhiloxStream(state, salt), begin, n, words);
-  const uint64_t limit = static_cast<uint64_t>(std::llround(p[0] * 0x1p32));
+  PhiloxStream(state, salt).words_at(begin, n, words);
+  const uint64_t limit = chosen_below(p[0]);
   for (int64_t i = 0; i < n; ++i) y[i] = words[i] < limit ? T(1) : T(0);
 }
 
@@ -97,8 +81,8 @@ void randint(const int64_t* state, int64_t salt, const double* p, int64_t begin,
   int64_t* y = static_cast<int64_t*>(tile);
   const int64_t first = static_cast<int64_t>(p[0]);
   const uint64_t range = static_cast<uint64_t>(static_cast<int64_t>(p[1])) - static_cast<uint64_t>(first);
-  words_at(PhiloxStream(state, salt), begin, n, high);
-  words_at(PhiloxStream(state, salt, 1), begin, n, low);
+  PhiloxStream(state, salt).words_at(begin, n, high);
+  PhiloxStream(state, salt, 1).words_at(begin, n, low);
   for (int64_t i = 0; i < n; ++i) {
     const uint64_t word = (uint64_t{high[i]} << 32) | low[i];
     y[i] =
@@ -157,7 +141,7 @@ class Dropout final : public PreparedKernel {
         store_(tile_store(tile_, q.outputs[0].dtype)),
         nest_(make_nest(q)),
         keep_(1 - p),
-        scale_(p < 1 ? 1 / (1 - p) : 0),
+        scale_(dropout_scale(p)),
         salt_(salt),
         size_(static_cast<int64_t>(dtype_size(q.inputs[1].dtype))),
         threads_(threads) {}

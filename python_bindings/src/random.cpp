@@ -4,8 +4,7 @@
 #include "tensor/eager.h"
 
 #include "bindings.h"
-#include "graph/ops/elementwise.h"
-#include "graph/ops/matmul.h"
+#include "graph/ops/attention.h"
 #include "graph/ops/pooling.h"
 #include "graph/ops/random.h"
 #include "runtime/engine.h"
@@ -68,20 +67,18 @@ void bind_random(nb::module_& m) {
       .def(
           "attention",
           [](Generator& g, const Value& q, const Value& k, const Value& v, const OptionalValue& mask, double dropout_p,
-             bool is_causal, std::optional<double> scale) {
-            ops::AttentionOptions options{mask, is_causal, scale};
+             bool is_causal, std::optional<double> scale, bool enable_gqa) {
+            ops::AttentionOptions options{mask, is_causal, scale, enable_gqa, dropout_p};
             if (dropout_p > 0) {
               const Generator::Draw draw = g.next();
-              options.dropout = [=](const Value& weights) {
-                return dropout_p == 1 ? ops::mul(weights, 0.0)
-                                      : ops::dropout(draw.state, weights, dropout_p, draw.salt);
-              };
+              options.dropout_state = draw.state;
+              options.dropout_salt = draw.salt;
             }
             GilRelease release;
             return ops::scaled_dot_product_attention(q, k, v, options);
           },
           nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("attn_mask").none(), nb::arg("dropout_p"),
-          nb::arg("is_causal"), nb::arg("scale").none())
+          nb::arg("is_causal"), nb::arg("scale").none(), nb::arg("enable_gqa"))
       .def(
           "fractional_max_pool",
           [](Generator& g, const Value& x, const Ints& kernel, const Ints& size, const OptionalValue& samples) {

@@ -6,6 +6,7 @@
 #include "graph/autodiff/tape.h"
 #include "graph/builder.h"
 #include "graph/ops/activation.h"
+#include "graph/ops/attention.h"
 #include "graph/ops/convolution.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/losses.h"

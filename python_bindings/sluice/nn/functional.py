@@ -137,19 +137,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     broadcastable to (..., L, S); scale: 1 / sqrt(E) by default. enable_gqa: each head (dim -3) of key and value serves as many
     of query's as there are more.
     """
-    if enable_gqa:
-        key, value = (_repeat_heads(x, query.shape[-3]) for x in (key, value))
     query, key, value = _C.autocast_lower([query, key, value])
-    return sluice.default_generator.attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
-
-
-def _repeat_heads(x: Tensor, heads: int) -> Tensor:
-    own = x.shape[-3]
-    if heads % own:
-        raise RuntimeError(f"scaled_dot_product_attention: enable_gqa: number of heads in key and value must divide the number "
-                           f"of heads in query: got {own} and {heads}")
-    shape = list(x.shape)
-    return x.unsqueeze(-3).expand(*shape[:-2], heads // own, *shape[-2:]).reshape(*shape[:-3], heads, *shape[-2:])
+    return sluice.default_generator.attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
 
 def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative: Tensor, *, distance_function: Any = None,
