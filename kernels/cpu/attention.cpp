@@ -14,151 +14,15 @@
 #include <limits>
 
 #include "kernels/cpu/numeric.h"
-#include "kernels/cpu/philox.h"
 #include "kernels/cpu/simd_foreach.h"
 #include "kernels/cpu/support.h"
 // clang-format off
-#include "kernels/cpu/lane_products-inl.h"
+#include "kernels/cpu/attention_tile-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu {
 namespace HWY_NAMESPACE {
-
-template <class C>
-constexpr int64_t kRowTile = kRowTileBytes / static_cast<int64_t>(sizeof(C));
-
-// A matrix as it is computed with.
-template <class C>
-struct Matrix {
-  const C* data;
-  int64_t row, col;
-};
-
-// Rows of an operand where they lie, or widened into `buffer`.
-template <class T>
-HWY_INLINE Matrix<Compute<T>> widened(const T* from, const MatrixPlaces& places, int64_t rows, int64_t cols,
-                                      Compute<T>* buffer) {
-  if constexpr (std::is_same_v<T, Compute<T>>) {
-    return {from, places.row, places.col};
-  } else {
-    for (int64_t r = 0; r < rows; ++r) {
-      const T* row = from + r * places.row;
-      Compute<T>* to = buffer + r * cols;
-      if (places.col == 1) {
-#pragma GCC ivdep
-        for (int64_t c = 0; c < cols; ++c) to[c] = load(row[c]);
-      } else {
-        for (int64_t c = 0; c < cols; ++c) to[c] = load(row[c * places.col]);
-      }
-    }
-    return {buffer, cols, 1};
-  }
-}
-
-// Query rows [first, first + rows) of one head, and the scratch of the thread that computes them.
-template <class T>
-struct RowTile {
-  using C = Compute<T>;
-  static constexpr int64_t kRows = kRowTile<C>;
-  const AttentionShape& s;
-  const AttentionPointers& p;
-  char* scratch;
-  int64_t n = 0, h = 0, first = 0;
-  int64_t rows = 0, lanes = 0;  // lanes: rows, and zeros up to a whole vector
-
-  HWY_INLINE void move(int64_t batch, int64_t head, int64_t tile) {
-    n = batch, h = head, first = tile * kRows;
-    rows = std::min(kRows, s.rows - first);
-    lanes = whole_vectors<C>(rows);
-  }
-  HWY_INLINE C* at(uint64_t offset) const { return reinterpret_cast<C*>(scratch + offset); }
-  // Sums per row: the i-th of them.
-  HWY_INLINE C* sums(int i) const { return at(s.scratch.sums) + i * kRows; }
-  HWY_INLINE int64_t key_end() const { return s.causal ? std::min(s.keys, first + rows) : s.keys; }
-
-  // An operand's rows of this tile as (cols, lanes), times `factor`; rows that are missing are zeros. As (rows, cols)
-  // in whole vectors too where `rows_to` is given.
-  HWY_INLINE void take(const void* from, const MatrixPlaces& places, int64_t cols, C factor, C* lanes_to, C* rows_to) {
-    Matrix<C> m = widened(static_cast<const T*>(from) + places.at(n, h, first), places, rows, cols, at(s.scratch.wide));
-    if (m.col == 1) {
-      transpose(m.data, m.row, rows, cols, lanes_to, kRows, factor);
-    } else {
-      for (int64_t r = 0; r < rows; ++r)
-        for (int64_t c = 0; c < cols; ++c) lanes_to[c * kRows + r] = m.data[r * m.row + c * m.col] * factor;
-    }
-    for (int64_t c = 0; rows < lanes && c < cols; ++c)
-      std::fill(lanes_to + c * kRows + rows, lanes_to + c * kRows + lanes, C(0));
-    if (!rows_to) return;
-    const int64_t whole = whole_vectors<C>(cols);
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < cols; ++c) rows_to[r * whole + c] = m.data[r * m.row + c * m.col] * factor;
-      std::fill(rows_to + r * whole + cols, rows_to + (r + 1) * whole, C(0));
-    }
-  }
-  // Writes (cols, lanes) as an operand's rows.
-  HWY_INLINE void put(const C* from, int64_t cols, C factor, void* to, const MatrixPlaces& places) {
-    T* rows_to = static_cast<T*>(to) + places.at(n, h, first);
-    if constexpr (std::is_same_v<T, C>) {
-      if (places.col == 1) return transpose(from, kRows, cols, rows, rows_to, places.row, factor);
-    }
-    C* wide = at(s.scratch.wide);
-    transpose(from, kRows, cols, rows, wide, cols, factor);
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t c = 0; c < cols; ++c) store(rows_to + r * places.row + c * places.col, wide[r * cols + c]);
-  }
-
-  // (keys, lanes) of the scores of keys [begin, begin + count).
-  HWY_INLINE void make_scores(const Matrix<C>& keys, int64_t begin, int64_t count, C* scores) {
-    multiply<C>(
-        {keys.data, keys.row, keys.col, at(s.scratch.q_lanes), kRows, scores, kRows, count, s.width, lanes, true});
-    constexpr C kNothing = -std::numeric_limits<C>::infinity();
-    if (s.mask_kind == MaskKind::kBool)
-      mask_with<bool>(
-          begin, count, [&](C* x, bool on) { *x = on ? *x : kNothing; }, scores);
-    if (s.mask_kind == MaskKind::kOwn)
-      mask_with<T>(
-          begin, count, [](C* x, T m) { *x += load(m); }, scores);
-    if (s.mask_kind == MaskKind::kCompute)
-      mask_with<C>(
-          begin, count, [](C* x, C m) { *x += m; }, scores);
-    if (!s.causal) return;
-    for (int64_t c = std::max<int64_t>(0, first + 1 - begin); c < count; ++c)
-      std::fill(scores + c * kRows, scores + c * kRows + std::min(begin + c - first, lanes), kNothing);
-  }
-  template <class M, class F>
-  HWY_INLINE void mask_with(int64_t begin, int64_t count, F apply, C* scores) {
-    const M* m = static_cast<const M*>(p.mask) + s.mask.at(n, h, first, begin);
-    for (int64_t c = 0; c < count; ++c) {
-      const M* at = m + c * s.mask.col;
-      C* x = scores + c * kRows;
-      if (s.mask.row == 0) {
-        const M one = *at;
-        for (int64_t l = 0; l < lanes; ++l) apply(x + l, one);
-      } else {
-        for (int64_t l = 0; l < rows; ++l) apply(x + l, at[l * s.mask.row]);
-      }
-    }
-  }
-  // What dropout multiplies the weights of keys [begin, begin + count) by.
-  HWY_INLINE void make_kept(int64_t begin, int64_t count, C* kept) {
-    uint32_t words[kKeyTile];
-    const PhiloxStream stream(static_cast<const int64_t*>(p.state), s.salt);
-    const uint64_t limit = chosen_below(1 - s.dropout_p);
-    const C factor = static_cast<C>(dropout_scale(s.dropout_p));
-    for (int64_t l = 0; l < rows; ++l) {
-      stream.words_at(((n * s.heads + h) * s.rows + first + l) * s.keys + begin, count, words);
-      for (int64_t c = 0; c < count; ++c) kept[c * kRows + l] = words[c] < limit ? factor : C(0);
-    }
-  }
-  // x *= y over (count, lanes).
-  HWY_INLINE void scale_by(C* x, const C* y, int64_t count) {
-    for (int64_t c = 0; c < count; ++c) {
-#pragma omp simd
-      for (int64_t l = 0; l < lanes; ++l) x[c * kRows + l] *= y[c * kRows + l];
-    }
-  }
-};
 
 // The maximum and the sum of each row as keys are added to them.
 template <class T>
@@ -202,7 +66,10 @@ HWY_INLINE void forward_tile(RowTile<T>& t) {
   std::fill(top, top + t.lanes, -std::numeric_limits<C>::infinity());
   std::fill(sum, sum + t.lanes, C(0));
   std::fill(out, out + s.value_width * kRows, C(0));
-  t.take(t.p.q, s.q, s.width, static_cast<C>(s.scale), t.at(s.scratch.q_lanes), nullptr);
+  if (s.few)
+    t.take_few(static_cast<C>(s.scale), t.at(s.scratch.q_lanes));
+  else
+    t.take(t.p.q, s.q, s.width, static_cast<C>(s.scale), t.at(s.scratch.q_lanes), nullptr);
   for (int64_t begin = 0; begin < t.key_end(); begin += kKeyTile) {
     const int64_t count = std::min(kKeyTile, t.key_end() - begin);
     const Matrix<C> keys = widened(static_cast<const T*>(t.p.k) + s.k.at(t.n, own, begin), s.k, count, s.width,
@@ -215,12 +82,22 @@ HWY_INLINE void forward_tile(RowTile<T>& t) {
       t.make_kept(begin, count, kept);
       t.scale_by(scores, kept, count);
     }
-    multiply<C>({values.data, values.col, values.row, scores, kRows, out, kRows, s.value_width, count, t.lanes,
-                 begin == 0, begin == 0 ? nullptr : decay});
+    if (s.few)
+      t.add_few_values(values, count, scores, decay, out);
+    else
+      multiply<C>({values.data, values.col, values.row, scores, kRows, out, kRows, s.value_width, count, t.lanes,
+                   begin == 0, begin == 0 ? nullptr : decay});
   }
   C* lse = static_cast<C*>(t.p.out_lse) + (t.n * s.heads + t.h) * s.rows + t.first;
   for (int64_t l = 0; l < t.rows; ++l) lse[l] = sum[l] == 0 ? C(0) : top[l] + std::log(sum[l]);
   for (int64_t l = 0; l < t.lanes; ++l) decay[l] = sum[l] == 0 ? C(0) : 1 / sum[l];
+  if (s.few) {
+    T* to = static_cast<T*>(t.p.out) + s.result.at(t.n, t.h, t.first);
+    for (int64_t l = 0; l < t.rows; ++l)
+      for (int64_t c = 0; c < s.value_width; ++c)
+        store(to + l * s.result.row + c * s.result.col, out[l * s.value_width + c] * decay[l]);
+    return;
+  }
   for (int64_t c = 0; c < s.value_width; ++c) {
 #pragma omp simd
     for (int64_t l = 0; l < t.lanes; ++l) out[c * kRows + l] *= decay[l];
@@ -442,6 +319,8 @@ void lay_out_scratch(AttentionShape& s, DType dtype, bool is_backward) {
 std::unique_ptr<PreparedKernel> prepare_forward(const KernelQuery& q, const PrepareContext& context) {
   AttentionShape s = make_shape(q, context, false);
   s.result = places_of(q.outputs[0]);
+  const bool narrow = dtype_size(q.inputs[0].dtype) == 2;  // widened, to dense rows
+  s.few = s.rows <= kFewRows && (narrow || (s.k.col == 1 && s.v.col == 1));
   lay_out_scratch(s, q.inputs[0].dtype, false);
   const AttentionFn run = HWY_DYNAMIC_DISPATCH(select_attention)(false, q.inputs[0].dtype);
   const uint64_t bytes = s.scratch.bytes * static_cast<uint64_t>(s.threads);

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/numeric.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu {
 namespace HWY_NAMESPACE {
@@ -114,10 +116,29 @@ HWY_NOINLINE void multiply(const Product<T>& p) {
   }
 }
 
+// 16-bit floats as float32.
+HWY_INLINE void widen(const BFloat16* from, int64_t n, float* to) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) to[i] = load(from[i]);
+}
+HWY_INLINE void widen(const Float16* from, int64_t n, float* to) {
+  int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  namespace hn = hwy::HWY_NAMESPACE;
+  static_assert(sizeof(hwy::float16_t) == sizeof(Float16));
+  const hn::ScalableTag<float> wide;
+  const hn::Rebind<hwy::float16_t, decltype(wide)> narrow;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(wide));
+  for (; i + lanes <= n; i += lanes)
+    hn::StoreU(hn::PromoteTo(wide, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from + i))), wide, to + i);
+#endif
+  for (; i < n; ++i) to[i] = load(from[i]);
+}
+
 // to[c * to_row + r] = from[r * from_row + c] * factor.
 template <class T>
 HWY_NOINLINE void transpose(const T* from, int64_t from_row, int64_t rows, int64_t cols, T* to, int64_t to_row,
-                          T factor) {
+                            T factor) {
   typedef T V __attribute__((vector_size(4 * sizeof(T))));
   int64_t r = 0;
   for (; r + 4 <= rows; r += 4) {
