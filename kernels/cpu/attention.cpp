@@ -17,6 +17,7 @@
 #include "kernels/cpu/simd_foreach.h"
 #include "kernels/cpu/support.h"
 // clang-format off
+#include "kernels/cpu/attention_row-inl.h"
 #include "kernels/cpu/attention_tile-inl.h"
 // clang-format on
 
@@ -66,10 +67,7 @@ HWY_INLINE void forward_tile(RowTile<T>& t) {
   std::fill(top, top + t.lanes, -std::numeric_limits<C>::infinity());
   std::fill(sum, sum + t.lanes, C(0));
   std::fill(out, out + s.value_width * kRows, C(0));
-  if (s.few)
-    t.take_few(static_cast<C>(s.scale), t.at(s.scratch.q_lanes));
-  else
-    t.take(t.p.q, s.q, s.width, static_cast<C>(s.scale), t.at(s.scratch.q_lanes), nullptr);
+  t.take(t.p.q, s.q, s.width, static_cast<C>(s.scale), t.at(s.scratch.q_lanes), nullptr);
   for (int64_t begin = 0; begin < t.key_end(); begin += kKeyTile) {
     const int64_t count = std::min(kKeyTile, t.key_end() - begin);
     const Matrix<C> keys = widened(static_cast<const T*>(t.p.k) + s.k.at(t.n, own, begin), s.k, count, s.width,
@@ -82,22 +80,12 @@ HWY_INLINE void forward_tile(RowTile<T>& t) {
       t.make_kept(begin, count, kept);
       t.scale_by(scores, kept, count);
     }
-    if (s.few)
-      t.add_few_values(values, count, scores, decay, out);
-    else
-      multiply<C>({values.data, values.col, values.row, scores, kRows, out, kRows, s.value_width, count, t.lanes,
-                   begin == 0, begin == 0 ? nullptr : decay});
+    multiply<C>({values.data, values.col, values.row, scores, kRows, out, kRows, s.value_width, count, t.lanes,
+                 begin == 0, begin == 0 ? nullptr : decay});
   }
   C* lse = static_cast<C*>(t.p.out_lse) + (t.n * s.heads + t.h) * s.rows + t.first;
   for (int64_t l = 0; l < t.rows; ++l) lse[l] = sum[l] == 0 ? C(0) : top[l] + std::log(sum[l]);
   for (int64_t l = 0; l < t.lanes; ++l) decay[l] = sum[l] == 0 ? C(0) : 1 / sum[l];
-  if (s.few) {
-    T* to = static_cast<T*>(t.p.out) + s.result.at(t.n, t.h, t.first);
-    for (int64_t l = 0; l < t.rows; ++l)
-      for (int64_t c = 0; c < s.value_width; ++c)
-        store(to + l * s.result.row + c * s.result.col, out[l * s.value_width + c] * decay[l]);
-    return;
-  }
   for (int64_t c = 0; c < s.value_width; ++c) {
 #pragma omp simd
     for (int64_t l = 0; l < t.lanes; ++l) out[c * kRows + l] *= decay[l];
@@ -107,13 +95,19 @@ HWY_INLINE void forward_tile(RowTile<T>& t) {
 
 template <class T>
 void forward(const AttentionShape& s, const AttentionPointers& p) {
-  const int64_t tiles = (s.rows + RowTile<T>::kRows - 1) / RowTile<T>::kRows, jobs = s.batch * s.heads * tiles;
+  constexpr int64_t kRows = RowTile<T>::kRows;
+  const int64_t tiles = s.few ? s.rows : (s.rows + kRows - 1) / kRows, jobs = s.batch * s.heads * tiles;
 #pragma omp parallel for num_threads(s.threads) if (s.threads > 1) schedule(dynamic)
   for (int64_t job = 0; job < jobs; ++job) {
-    RowTile<T> t{s, p, static_cast<char*>(p.workspace) + s.scratch.bytes * static_cast<uint64_t>(omp_get_thread_num())};
+    char* scratch = static_cast<char*>(p.workspace) + s.scratch.bytes * static_cast<uint64_t>(omp_get_thread_num());
     const int64_t head = job / tiles;
-    t.move(head / s.heads, head % s.heads, job % tiles);
-    forward_tile(t);
+    if (s.few) {
+      forward_row<T>(s, p, scratch, head / s.heads, head % s.heads, job % tiles);
+    } else {
+      RowTile<T> t{s, p, scratch};
+      t.move(head / s.heads, head % s.heads, job % tiles);
+      forward_tile(t);
+    }
   }
 }
 
@@ -319,7 +313,7 @@ void lay_out_scratch(AttentionShape& s, DType dtype, bool is_backward) {
 std::unique_ptr<PreparedKernel> prepare_forward(const KernelQuery& q, const PrepareContext& context) {
   AttentionShape s = make_shape(q, context, false);
   s.result = places_of(q.outputs[0]);
-  const bool narrow = dtype_size(q.inputs[0].dtype) == 2;  // widened, to dense rows
+  const bool narrow = dtype_size(q.inputs[0].dtype) == 2;  // widened to dense rows
   s.few = s.rows <= kFewRows && (narrow || (s.k.col == 1 && s.v.col == 1));
   lay_out_scratch(s, q.inputs[0].dtype, false);
   const AttentionFn run = HWY_DYNAMIC_DISPATCH(select_attention)(false, q.inputs[0].dtype);

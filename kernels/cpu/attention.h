@@ -8,7 +8,7 @@ namespace sluice::cpu {
 
 inline constexpr int64_t kRowTileBytes = 256;  // of a tile's row of scores: one score for each query row
 inline constexpr int64_t kKeyTile = 96;        // keys of a tile
-inline constexpr int64_t kFewRows = 4;         // at most
+inline constexpr int64_t kFewRows = 6;         // at most
 
 // Strides of (batch, heads, rows, columns).
 struct MatrixPlaces {
@@ -30,7 +30,7 @@ struct AttentionShape {
   MatrixPlaces q, k, v, result, grad, mask, dq, dk, dv;
   MaskKind mask_kind = MaskKind::kNone;
   bool causal = false;
-  bool few = false;  // so few query rows that lanes would be empty: forward, vectors then run along the columns
+  bool few = false;  // forward of so few query rows that most lanes would be empty: row by row
   double scale = 1, dropout_p = 0;
   int64_t salt = 0;
   // Backward: ranges of keys that are summed over apart, whose parts of dq are added up afterwards. Given by the

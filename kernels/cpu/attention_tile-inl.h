@@ -11,9 +11,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <type_traits>
 
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_row-inl.h"
 #include "kernels/cpu/lane_products-inl.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/philox.h"
@@ -24,33 +23,6 @@ namespace HWY_NAMESPACE {
 
 template <class C>
 constexpr int64_t kRowTile = kRowTileBytes / static_cast<int64_t>(sizeof(C));
-
-// A matrix as it is computed with.
-template <class C>
-struct Matrix {
-  const C* data;
-  int64_t row, col;
-};
-
-// Rows of an operand where they lie, or widened into `buffer`.
-template <class T>
-HWY_INLINE Matrix<Compute<T>> widened(const T* from, const MatrixPlaces& places, int64_t rows, int64_t cols,
-                                      Compute<T>* buffer) {
-  if constexpr (std::is_same_v<T, Compute<T>>) {
-    return {from, places.row, places.col};
-  } else {
-    for (int64_t r = 0; r < rows; ++r) {
-      const T* row = from + r * places.row;
-      Compute<T>* to = buffer + r * cols;
-      if (places.col == 1) {
-        widen(row, cols, to);
-      } else {
-        for (int64_t c = 0; c < cols; ++c) to[c] = load(row[c * places.col]);
-      }
-    }
-    return {buffer, cols, 1};
-  }
-}
 
 // Query rows [first, first + rows) of one head, and the scratch of the thread that computes them.
 template <class T>
@@ -104,65 +76,10 @@ struct RowTile {
       for (int64_t c = 0; c < cols; ++c) store(rows_to + r * places.row + c * places.col, wide[r * cols + c]);
   }
 
-  // Where there are few rows, the query as (rows, cols), and its products: with keys, and of weights with values.
-  HWY_INLINE void take_few(C factor, C* to) {
-    const Matrix<C> m =
-        widened(static_cast<const T*>(p.q) + s.q.at(n, h, first), s.q, rows, s.width, at(s.scratch.wide));
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t c = 0; c < s.width; ++c) to[r * s.width + c] = m.data[r * m.row + c * m.col] * factor;
-  }
-  HWY_INLINE void few_scores(const Matrix<C>& keys, int64_t count, C* scores) {
-    for (int64_t c = 0; c < count; ++c) std::fill(scores + c * kRows, scores + c * kRows + lanes, C(0));
-    for (int64_t r = 0; r < rows; ++r) {
-      const C* q = at(s.scratch.q_lanes) + r * s.width;
-      int64_t c = 0;
-      for (; c + 4 <= count; c += 4) {
-        const C *k0 = keys.data + c * keys.row, *k1 = k0 + keys.row, *k2 = k1 + keys.row, *k3 = k2 + keys.row;
-        C d0 = 0, d1 = 0, d2 = 0, d3 = 0;
-#pragma omp simd reduction(+ : d0, d1, d2, d3)
-        for (int64_t e = 0; e < s.width; ++e) {
-          d0 += q[e] * k0[e], d1 += q[e] * k1[e], d2 += q[e] * k2[e], d3 += q[e] * k3[e];
-        }
-        C* to = scores + c * kRows + r;
-        to[0] = d0, to[kRows] = d1, to[2 * kRows] = d2, to[3 * kRows] = d3;
-      }
-      for (; c < count; ++c) {
-        const C* k = keys.data + c * keys.row;
-        C d = 0;
-#pragma omp simd reduction(+ : d)
-        for (int64_t e = 0; e < s.width; ++e) d += q[e] * k[e];
-        scores[c * kRows + r] = d;
-      }
-    }
-  }
-  HWY_INLINE void add_few_values(const Matrix<C>& values, int64_t count, const C* weights, const C* decay, C* out) {
-    for (int64_t r = 0; r < rows; ++r) {
-      C* to = out + r * s.value_width;
-#pragma omp simd
-      for (int64_t d = 0; d < s.value_width; ++d) to[d] *= decay[r];
-      int64_t c = 0;
-      for (; c + 4 <= count; c += 4) {
-        const C *v0 = values.data + c * values.row, *v1 = v0 + values.row, *v2 = v1 + values.row, *v3 = v2 + values.row;
-        const C* w = weights + c * kRows + r;
-        const C w0 = w[0], w1 = w[kRows], w2 = w[2 * kRows], w3 = w[3 * kRows];
-#pragma omp simd
-        for (int64_t d = 0; d < s.value_width; ++d) to[d] += (w0 * v0[d] + w1 * v1[d]) + (w2 * v2[d] + w3 * v3[d]);
-      }
-      for (; c < count; ++c) {
-        const C *v = values.data + c * values.row, w = weights[c * kRows + r];
-#pragma omp simd
-        for (int64_t d = 0; d < s.value_width; ++d) to[d] += w * v[d];
-      }
-    }
-  }
-
   // (keys, lanes) of the scores of keys [begin, begin + count).
   HWY_INLINE void make_scores(const Matrix<C>& keys, int64_t begin, int64_t count, C* scores) {
-    if (s.few)
-      few_scores(keys, count, scores);
-    else
-      multiply<C>(
-          {keys.data, keys.row, keys.col, at(s.scratch.q_lanes), kRows, scores, kRows, count, s.width, lanes, true});
+    multiply<C>(
+        {keys.data, keys.row, keys.col, at(s.scratch.q_lanes), kRows, scores, kRows, count, s.width, lanes, true});
     constexpr C kNothing = -std::numeric_limits<C>::infinity();
     if (s.mask_kind == MaskKind::kBool)
       mask_with<bool>(
@@ -197,6 +114,8 @@ struct RowTile {
     const PhiloxStream stream(static_cast<const int64_t*>(p.state), s.salt);
     const uint64_t limit = chosen_below(1 - s.dropout_p);
     const C factor = static_cast<C>(dropout_scale(s.dropout_p));
+    for (int64_t c = 0; rows < lanes && c < count; ++c)
+      std::fill(kept + c * kRows + rows, kept + c * kRows + lanes, C(0));
     for (int64_t l = 0; l < rows; ++l) {
       stream.words_at(((n * s.heads + h) * s.rows + first + l) * s.keys + begin, count, words);
       for (int64_t c = 0; c < count; ++c) kept[c * kRows + l] = words[c] < limit ? factor : C(0);

@@ -240,3 +240,32 @@ def test_values_shorter_than_keys_are_refused():
     q = sl.randn(1, 2, 5, 4)
     with pytest.raises(RuntimeError, match="key and value equally long"):
         F.scaled_dot_product_attention(q, q, q[:, :, :3])
+
+
+def test_kernels_are_chosen_by_torchs_names():
+    from sluice.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.attention import SDPBackend as Theirs
+    assert {name: int(one) for name, one in SDPBackend.__members__.items()} == {name: int(one) for name, one in Theirs.__members__.items()}
+    q = sl.randn(1, 2, 5, 4)
+    for chosen in (SDPBackend.MATH, [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]):
+        with sdpa_kernel(chosen):
+            assert np.array_equal(F.scaled_dot_product_attention(q, q, q).numpy(), sdpa_kernel(chosen)(F.scaled_dot_product_attention)(q, q, q).numpy())
+    for module, backend in ((torch, Theirs.MATH), (sl, SDPBackend.MATH)):
+        for bad in ("MATH", (backend,), 1):
+            with pytest.raises(AssertionError, match="must be an instance of SDPBackend or a list"), module.nn.attention.sdpa_kernel(bad):
+                pass
+
+
+@pytest.mark.parametrize("rows, keys", [(3, 5), (4, 4), (5, 3)])
+def test_causal_masks_have_two_corners(rows, keys):
+    import sluice.nn.attention.bias as bias
+    import torch.nn.attention.bias as theirs
+    for name in ("causal_upper_left", "causal_lower_right"):
+        expected = getattr(theirs, name)(rows, keys)._materialize()
+        assert np.array_equal(getattr(bias, name)(rows, keys).numpy(), expected.numpy()), name
+        with pytest.raises(AssertionError, match="only supports 2D tensors"):
+            getattr(bias, name)(2, 3, 4)
+    q, k, v = drawn((2, rows, 4), (2, keys, 4), (2, keys, 4))
+    mask = bias.causal_upper_left(rows, keys)
+    a, b = (F.scaled_dot_product_attention(*map(to_sl, (q, k, v)), **options).numpy() for options in ({"attn_mask": mask}, {"is_causal": True}))
+    np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)

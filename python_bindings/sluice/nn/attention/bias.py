@@ -1,0 +1,26 @@
+"""Masks of attention: torch.nn.attention.bias."""
+
+from __future__ import annotations
+
+import sluice
+from sluice._C import Tensor
+
+__all__ = ["causal_lower_right", "causal_upper_left"]
+
+
+def _sizes(name: str, size: tuple) -> tuple[int, int]:
+    if len(size) != 2:
+        raise AssertionError(f"{name} only supports 2D tensors, got {len(size)} dims")
+    return size
+
+
+def causal_upper_left(*size: int) -> Tensor:
+    """The bool mask (L, S) of is_causal=True: query i sees keys 0 to i."""
+    rows, keys = _sizes("causal_upper_left", size)
+    return sluice.ones(rows, keys, dtype=sluice.bool).tril()
+
+
+def causal_lower_right(*size: int) -> Tensor:
+    """The bool mask (L, S) in which the last query sees all keys, and each one before it one key less."""
+    rows, keys = _sizes("causal_lower_right", size)
+    return sluice.ones(rows, keys, dtype=sluice.bool).tril(keys - rows)
