@@ -1,4 +1,5 @@
-// Error kinds as Python exceptions: each is sluice.Error and the builtin that Python programmers expect.
+// Error kinds as Python exceptions: each is sluice.Error, which is a RuntimeError as most errors of torch are, and the builtin
+// that Python programmers expect.
 #include "errors.h"
 
 #include <string>
@@ -114,11 +115,13 @@ static void out_of_memory() {
 }
 
 void bind_errors(nb::module_& m) {
-  PyObject* base = PyErr_NewExceptionWithDoc("sluice.Error", "Base of all errors of Sluice.", nullptr, nullptr);
+  PyObject* base = PyErr_NewExceptionWithDoc("sluice.Error", "Base of all errors of Sluice.", PyExc_RuntimeError, nullptr);
   nb::setattr(nb::handle(base), "fix", nb::none());  // of errors that know the smallest change that avoids them: a dict
   m.attr("Error") = nb::handle(base);
   for (Mapping& mapping : mappings()) {
-    nb::tuple bases = nb::make_tuple(nb::handle(base), nb::handle(mapping.builtin));
+    nb::tuple bases = mapping.builtin == PyExc_RuntimeError
+                          ? nb::make_tuple(nb::handle(base))
+                          : nb::make_tuple(nb::handle(mapping.builtin), nb::handle(base));
     const std::string name = std::string("sluice.errors.") + mapping.name;
     mapping.type = PyErr_NewException(name.c_str(), bases.ptr(), nullptr);
     m.attr(mapping.name) = nb::handle(mapping.type);

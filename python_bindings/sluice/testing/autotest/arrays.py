@@ -1,0 +1,135 @@
+"""Arguments as data: what a case is made of, built for either library and printed as Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Iterator
+
+import numpy as np
+
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+INTEGERS = ("int64", "int32", "uint8", "int8", "int16")
+LAYOUTS = ("plain", "transposed", "strided", "offset", "expanded", "channels_last")
+
+
+@dataclass(frozen=True)
+class DType:
+    """A dtype by its name."""
+
+    name: str
+
+    def build(self, module: Any) -> Any:
+        return getattr(module, self.name)
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class Array:
+    """A tensor: its values (of bfloat16 as float32), its dtype and how it lies in memory."""
+
+    values: np.ndarray
+    dtype: str
+    layout: str = "plain"
+    parameter: bool = True  # differentiated, where its dtype can be
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    @property
+    def floating(self) -> bool:
+        return self.dtype in FLOATS
+
+    def fitting(self) -> Array:
+        """With the layout "plain" where the shape has no room for another."""
+        rank, sizes = len(self.shape), self.shape
+        fits = {"plain": True, "transposed": rank >= 2, "strided": rank >= 1, "offset": rank >= 1, "channels_last": rank == 4,
+                "expanded": rank >= 1 and sizes[0] > 0}[self.layout]
+        if not fits:
+            return replace(self, layout="plain")
+        if self.layout == "expanded":
+            return replace(self, values=np.broadcast_to(self.values[:1], sizes).copy())
+        return self
+
+    def build(self, module: Any) -> Any:
+        def tensor(values: np.ndarray) -> Any:
+            made = module.from_numpy(np.array(values, order="C"))
+            dtype = getattr(module, self.dtype)
+            return made if made.dtype == dtype else made.to(dtype)
+
+        v = self.values
+        if self.layout == "transposed":
+            return tensor(np.swapaxes(v, -1, -2)).transpose(-1, -2)
+        if self.layout == "strided":
+            return tensor(np.repeat(v, 2, -1))[..., ::2]
+        if self.layout == "offset":
+            return tensor(np.concatenate([np.zeros_like(v[:1]), v]) if len(v) else v)[1 if len(v) else 0:]
+        if self.layout == "expanded":
+            return tensor(v[:1]).expand(v.shape)
+        if self.layout == "channels_last":
+            return tensor(np.moveaxis(v, 1, -1)).permute(0, 3, 1, 2)
+        return tensor(v)
+
+    def __repr__(self) -> str:
+        values = self.values.tolist() if self.values.size else f"torch.empty({self.shape})"
+        text = str(values).replace("nan", "float('nan')").replace("inf", "float('inf')")
+        made = f"torch.tensor({text}, dtype=torch.{self.dtype})" if self.values.size else f"torch.empty({self.shape}, dtype=torch.{self.dtype})"
+        return made if self.layout == "plain" else f"{self.layout}({made})"
+
+
+def mapped(value: Any, function: Callable[[Any], Any]) -> Any:
+    """`value` with `function` of each leaf of its lists, tuples and dicts."""
+    if isinstance(value, dict):
+        return {k: mapped(v, function) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(mapped(v, function) for v in value)
+    return function(value)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for v in value.values():
+            yield from leaves(v)
+    elif isinstance(value, (list, tuple)):
+        for v in value:
+            yield from leaves(v)
+    else:
+        yield value
+
+
+@dataclass
+class Case:
+    """One call: of a function, a method ("Tensor.add") or a module ("nn.Linear", whose arguments are those of its constructor).
+
+    inputs: of a module, what it is called with; state: its parameters and buffers; training: its mode.
+    """
+
+    op: str
+    args: list[Any]
+    keywords: dict[str, Any]
+    inputs: list[Any] | None = None
+    state: dict[str, Array] | None = None
+    training: bool = True
+
+    @property
+    def arrays(self) -> list[Array]:
+        return [v for v in leaves([self.args, self.keywords, self.inputs or [], self.state or {}]) if isinstance(v, Array)]
+
+    def replaced(self, function: Callable[[Any], Any]) -> Case:
+        """With `function` of every leaf."""
+        return replace(self, args=mapped(self.args, function), keywords=mapped(self.keywords, function),
+                       inputs=mapped(self.inputs, function), state=mapped(self.state, function))
+
+    def __str__(self) -> str:
+        def listed(args: list[Any], keywords: dict[str, Any]) -> str:
+            return ", ".join([*map(repr, args), *(f"{k}={v!r}" for k, v in keywords.items())])
+
+        if self.op.startswith("Tensor."):
+            return f"{self.args[0]!r}.{self.op[7:]}({listed(self.args[1:], self.keywords)})"
+        text = f"torch.{self.op}({listed(self.args, self.keywords)})"
+        if self.inputs is None:
+            return text
+        mode = "" if self.training else ".eval()"
+        return f"{text}{mode}({listed(self.inputs, {})}) with {self.state!r}"
