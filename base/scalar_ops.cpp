@@ -9,8 +9,7 @@ namespace sluice {
 namespace {
 
 constexpr bool kLight = false, kHeavy = true;
-constexpr ScalarError kNone = ScalarError::kNone, kDivisionByZero = ScalarError::kDivisionByZero,
-                      kNegativeExponent = ScalarError::kNegativeExponent;
+constexpr ScalarError kNone = ScalarError::kNone, kDivisionByZero = ScalarError::kDivisionByZero;
 
 // Each # stands before an argument itself, so that the text is what the table has and not what macros make of it.
 #define FLOATS1(NAME, WEIGHT, ...) {#NAME, "", 1, #__VA_ARGS__, nullptr, false, WEIGHT, kNone, nullptr},
@@ -94,8 +93,6 @@ std::string scalar_error_text(std::string_view op, ScalarError error) {
     case ScalarError::kNone: break;
     case ScalarError::kDivisionByZero:
       return fmt::format("{}: integer division by zero; every divisor must be non-zero", op);
-    case ScalarError::kNegativeExponent:
-      return fmt::format("{}: integer to a negative power; exponents of integers must be >= 0", op);
   }
   return fmt::format("{}: no error", op);
 }

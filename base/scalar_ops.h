@@ -11,7 +11,7 @@
 namespace sluice {
 
 // Why an op of integers has no result for some elements.
-enum class ScalarError : uint8_t { kNone, kDivisionByZero, kNegativeExponent };
+enum class ScalarError : uint8_t { kNone, kDivisionByZero };
 std::string scalar_error_text(std::string_view op, ScalarError error);
 
 // The expressions are C++ in `a`, `b` of type T (base/scalar/README.md).

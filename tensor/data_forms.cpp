@@ -235,7 +235,8 @@ Value bincount(const Value& x, const Value& weights, int64_t minlength) {
     length = std::max(length, number(ops::amax(x)) + 1);
   }
   DType dtype = DType::kInt64;
-  if (weights.defined()) dtype = weights.dtype() == DType::kFloat32 ? DType::kFloat32 : DType::kFloat64;
+  if (weights.defined() && numel(x.shape()) > 0)
+    dtype = weights.dtype() == DType::kFloat32 ? DType::kFloat32 : DType::kFloat64;
   const Value added = weights.defined() ? ops::cast(weights, dtype) : ops::ones(x.shape(), dtype);
   return ops::index_add(ops::zeros({length}, dtype), ops::cast(x, DType::kInt64), added, 0);
 }

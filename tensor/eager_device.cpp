@@ -101,7 +101,7 @@ void EagerExecutor::assign(const Value& target, const Value& source) {
   eager_impl(source, "assign").check_whole("assign");
   for (int i = 0; i < target.rank(); ++i)
     SLUICE_CHECK_KIND(
-        kRuntime, to.spec().strides[i] != 0 || target.shape()[i] <= 1,
+        kRuntime, to.spec().strides[i] != 0 || target.shape()[i] <= 1 || numel(target.shape()) == 0,
         "assign: unsupported operation: more than one element of the written-to tensor refers to a single "
         "memory location: {} with strides {}; clone() the tensor before writing",
         target.type().str(), to.spec().strides.str());
@@ -154,8 +154,7 @@ Value EagerExecutor::move_to(const Value& value, const DeviceId& device) {
 }
 
 Value EagerExecutor::copy_for_plan(const Value& value, const DeviceId& device) {
-  const std::shared_ptr<Allocator> memory =
-      device.kind == DeviceKind::kCpu ? nullptr : queue(device).plan_memory();
+  const std::shared_ptr<Allocator> memory = device.kind == DeviceKind::kCpu ? nullptr : queue(device).plan_memory();
   if (memory == nullptr) return copy_to(value, device);
   const EagerImpl& impl = eager_impl(value, "to");
   DeviceQueue& queue = this->queue(device);
@@ -202,7 +201,8 @@ void EagerExecutor::synchronize() {
 void EagerExecutor::close(std::chrono::milliseconds timeout) noexcept {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   for (const auto& queue : queues()) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     queue->close(std::max(left, std::chrono::milliseconds::zero()));
   }
 }

@@ -1,6 +1,7 @@
 #include "tensor/forms.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "graph/autodiff/tape.h"
 #include "graph/executor.h"
@@ -58,13 +59,27 @@ Value clone(const Value& x, const std::optional<std::string>& format) {
   return y.ptr() == x.ptr() ? Value(Tensor(x).clone()) : y;
 }
 
-// Where a view begins and ends is said of the memory of its base.
+// The same memory with its dims in the order in which they lie in it, outermost first.
+Value in_memory_order(const Value& x) {
+  const auto strides = Tensor(x).strides();
+  Ints order(x.rank());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return strides[a] > strides[b]; });
+  return ops::permute(x, order);
+}
+
+// Where a view begins and ends is said of the memory of its base, unless gradients are asked for of the view alone.
 Value as_strided(const Value& x, const Ints& size, const Ints& stride, const std::optional<int64_t>& storage_offset) {
   const auto& impl = static_cast<const TensorImpl&>(*x.impl());
   const auto* eager = dynamic_cast<const EagerImpl*>(x.impl());
   const int64_t own = eager != nullptr ? eager->offset() : 0;
-  if (impl.base() != nullptr && (storage_offset || (eager != nullptr && !Tensor(x).is_contiguous())))
+  const bool own_leaf = impl.base() != nullptr && x.requires_grad() && !Value(impl.base()).requires_grad();
+  if (impl.base() != nullptr && !own_leaf && (storage_offset || (eager != nullptr && !Tensor(x).is_contiguous())))
     return as_strided(Value(impl.base()), size, stride, storage_offset.value_or(own));
+  if (eager != nullptr && !Tensor(x).is_contiguous()) {
+    const Value dense = in_memory_order(x);
+    if (Tensor(dense).is_contiguous()) return ops::as_strided(dense, size, stride, storage_offset.value_or(own) - own);
+  }
   SLUICE_CHECK_KIND(kUnsupported, Tensor(x).is_contiguous(),
                     "as_strided: the input is not contiguous: shape {}, strides {}; it must be: use contiguous()",
                     x.shape().str(), Tensor(x).strides().str());

@@ -263,7 +263,7 @@ void TraceExecutor::assign(const Value& target, const Value& source) {
   const TensorSpec& spec = tensor_impl(target).spec();
   for (int i = 0; i < spec.shape.rank(); ++i)
     SLUICE_CHECK_KIND(
-        kRuntime, spec.strides[i] != 0 || spec.shape[i] <= 1,
+        kRuntime, spec.strides[i] != 0 || spec.shape[i] <= 1 || numel(spec.shape) == 0,
         "assign: unsupported operation: more than one element of the written-to tensor refers to a single "
         "memory location: {} with strides {}; clone() the tensor before writing",
         target.type().str(), spec.strides.str());

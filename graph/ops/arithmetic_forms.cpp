@@ -30,6 +30,7 @@ Operand scaled(const char* name, const Operand& a, const Operand& b, const Opera
   SLUICE_CHECK_KIND(kRuntime, !is_floating(alpha.own_dtype()) || is_differentiable(dtype),
                     "{}: For integral input tensors, argument alpha must not be a floating point number: got {}", name,
                     alpha.number());
+  if (dtype == DType::kBool) return alpha.number() != 0 ? b : Operand(false);
   if (!b.is_number()) return mul(cast(b.value(), dtype), alpha);
   if (b.is_complex_number() || alpha.is_complex_number()) return b.complex_number() * alpha.complex_number();
   const double product = b.number() * alpha.number();

@@ -119,7 +119,7 @@ DEFINE_AS(DifferenceDef, sub, "a - b, broadcast. torch.sub.", linear_sbp, -1, 1,
 DEFINE(mul, "a * b, broadcast. torch.mul; of bools: and.", bilinear_sbp, -1, 1, -1, 1, mul(g, b), mul(g, a))
 DEFINE_AS(QuotientDef, div, "a / b, broadcast. torch.div; floating.", quotient_sbp, -1, 1, 0.5, 2,
        div(g, b), neg(mul(div(g, b), div(a, b))))
-DEFINE_AS(PowerDef, pow, "a to the b, broadcast. torch.pow; a negative integer exponent is an error.", elementwise_sbp,
+DEFINE_AS(PowerDef, pow, "a to the b, broadcast. torch.pow; integers to negative powers are cut to integers.", elementwise_sbp,
           0.5, 2, -2, 2,
           where(eq(b, 0), 0.0, mul(g, mul(b, pow(a, sub(b, 1))))), power_slope(g, a, b, y))
 DEFINE(maximum, "The larger of a and b; NaN if either is. torch.maximum.", elementwise_sbp, -1, -0.1, 0.1, 1,

@@ -325,6 +325,9 @@ Value conv_transpose(const Value& x, const Value& weight, const Value& bias, con
     out.push_back(checked_dim(Wide{x.shape()[2 + d] - 1} * stride[d] - 2 * Wide{padding[d]} +
                                   Wide{dilation[d]} * (weight.shape()[2 + d] - 1) + extra[d] + 1,
                               where));
+    SLUICE_CHECK_KIND(kRuntime, out.back() > 0 || x.shape()[2 + d] == 0,
+                      "{}: Output size is too small: {} along dim {} of an input of {}", where, out.back(), 2 + d,
+                      x.shape().str());
     zeros[2 + d] = extra[d] / stride[d];
   }
   const Ints none(x.rank(), 0);

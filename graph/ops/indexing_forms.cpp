@@ -6,6 +6,7 @@
 #include "graph/ops/elementwise.h"
 #include "graph/ops/forms.h"
 #include "graph/ops/indexing.h"
+#include "graph/ops/matmul.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
@@ -101,7 +102,10 @@ Value index_fill(const Value& x, int64_t dim, const Value& index, const Operand&
                     value.value().rank());
   const Value at = slice_indices("index_fill", x, dim, index);
   const int64_t size = x.rank() == 0 ? 1 : x.shape()[normalize_axis(dim, x.rank(), "index_fill")];
-  return scatter(x, counted_from_end(at, size), expand(value.to(x.dtype()), at.shape()), dim);
+  // Where an index is named twice, the value stands there once.
+  const Value filled =
+      scatter(zeros(x.shape(), DType::kBool), counted_from_end(at, size), ones(at.shape(), DType::kBool), dim);
+  return where(filled, value.to(x.dtype()), x);
 }
 
 void check_slices(const char* name, const Value& x, const Value& at, const Value& source) {
@@ -173,7 +177,7 @@ Value masked_scatter(const Value& x, const Value& mask, const Value& source) {
 }
 
 Value index_add_scaled(const Value& x, int64_t dim, const Value& index, const Value& source, const Operand& alpha) {
-  return index_add(x, index, alpha.number() == 1 ? source : mul(source, alpha), dim);
+  return index_add(x, index, scaled_by(source, alpha), dim);
 }
 
 // Without a dim, of the flattened tensors.

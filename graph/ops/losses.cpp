@@ -1,5 +1,7 @@
 #include "graph/ops/losses.h"
 
+#include <limits>
+
 #include "graph/executor.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/common.h"
@@ -75,7 +77,10 @@ Targets targets_of(const Value& target, const Value& weight, int64_t ignore_inde
 
 Value reduce_weighted(const Value& loss, const Value& weights, const std::string& reduction) {
   if (reduction == "none") return loss;
-  return reduction == "sum" ? sum(loss) : div(sum(loss), sum(weights));
+  if (reduction == "sum") return sum(loss);
+  // Where no sample counts, the mean is NaN, and the gradient 0, as in torch.
+  const Value total = sum(weights), none = eq(total, 0);
+  return where(none, std::numeric_limits<double>::quiet_NaN(), div(sum(loss), where(none, 1.0, total)));
 }
 
 // From log-probabilities (N, C).
@@ -116,7 +121,10 @@ std::vector<Value> decompose_backward(std::span<const Value> in, const Attrs& a)
     d = add(d, mul(all, mul(reshape(cast(t.valid, dtype), {n, 1}), p.smoothing / static_cast<double>(classes))));
   }
   Value scale = cast(in[0], dtype);
-  if (p.reduction == "mean") scale = div(scale, sum(t.weight));
+  if (p.reduction == "mean") {
+    const Value total = sum(t.weight);
+    scale = where(eq(total, 0), 0.0, div(scale, total));
+  }
   if (p.reduction == "none") scale = reshape(scale, {n, 1});
   return {cast(mul(d, scale), in[1].dtype())};
 }

@@ -289,6 +289,12 @@ std::optional<GradFactors> grad_factors(const OpDef& op, const GradContext& cont
   return factors_of_linear(context, i);
 }
 
+Value scaled_by(const Value& x, const Operand& factor) {
+  if (factor.own_dtype() != DType::kBool && factor.complex_number() == 1.0) return x;
+  if (!is_integral(x.dtype()) || !is_floating(factor.own_dtype())) return cast(mul(x, factor), x.dtype());
+  return mul(x, static_cast<int64_t>(factor.number()));
+}
+
 std::span<const OpDef* const> matmul_ops() {
   static const OpDef* const defs[] = {&matmul_def, &linear_def};
   return defs;

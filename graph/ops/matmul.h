@@ -4,6 +4,7 @@
 #include <string>
 
 #include "graph/op_def.h"
+#include "graph/ops/operand.h"
 #include "graph/value.h"
 
 namespace sluice::ops {
@@ -14,6 +15,9 @@ Value matmul(const Value& a, const Value& b, bool transpose_a = false, bool tran
 // torch.nn.functional.linear with a fused activation: act(x weight^T + bias). x is (..., in), weight (out, in) or
 // (in,), bias (out,). activation: "none", "relu", "gelu", "gelu_tanh", "tanh", "sigmoid", "silu".
 Value linear(const Value& x, const Value& weight, const Value& bias = {}, const std::string& activation = "none");
+
+// factor * x in x's dtype, as alpha and beta of torch's products are taken: of integers the factor's whole part.
+Value scaled_by(const Value& x, const Operand& factor);
 
 std::span<const OpDef* const> matmul_ops();
 

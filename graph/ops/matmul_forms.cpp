@@ -1,4 +1,5 @@
 // Torch's spelling of matrix products.
+#include "graph/ops/comparison.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/forms.h"
 #include "graph/ops/matmul.h"
@@ -34,7 +35,8 @@ Value mv(const Value& a, const Value& b) {
 
 Value dot(const Value& a, const Value& b) {
   check_ranks("dot", a, 1, b, 1);
-  return sum(mul(a, b));
+  const Value products = mul(a, b);
+  return cast(sum(products), products.dtype());
 }
 
 Value outer(const Value& a, const Value& b) {
@@ -43,15 +45,14 @@ Value outer(const Value& a, const Value& b) {
 }
 
 Value addmm(const Value& input, const Value& a, const Value& b, const Operand& beta, const Operand& alpha) {
-  Value y = mm(a, b);
-  if (alpha.complex_number() != 1.0) y = mul(y, alpha);
+  const Value y = scaled_by(mm(a, b), alpha);
   if (beta.complex_number() == 0.0) {  // input is not read, whatever it holds
     const Shape shape = broadcast_shapes(input.shape(), y.shape(), "addmm");
     SLUICE_CHECK_KIND(kRuntime, shape == y.shape(), "addmm: input of shape {} does not broadcast to {}; it must",
                       input.shape().str(), y.shape().str());
     return y;
   }
-  return add(beta.complex_number() == 1.0 ? input : mul(input, beta), y);
+  return add(scaled_by(input, beta), y);
 }
 
 Value linear_of(const Value& x, const Value& weight, const Value& bias) { return linear(x, weight, bias); }

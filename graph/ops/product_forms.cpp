@@ -24,17 +24,13 @@ void check_same(const char* name, const Value& a, const Value& b) {
                     dtype_name(b.dtype()));
 }
 
-Value times(const Value& x, const Operand& factor) {
-  return factor.own_dtype() != DType::kBool && factor.complex_number() == 1.0 ? x : cast(mul(x, factor), x.dtype());
-}
-
 // beta * input + alpha * product, in the product's shape; with beta 0 the input is not read.
 Value added(const char* name, const Value& input, const Value& product, const Operand& beta, const Operand& alpha) {
   SLUICE_CHECK_KIND(kRuntime, broadcast_shapes(input.shape(), product.shape(), name) == product.shape(),
                     "{}: the expanded size of the tensor must match: input of shape {} does not broadcast to {}", name,
                     input.shape().str(), product.shape().str());
-  const Value y = times(product, alpha);
-  return beta.complex_number() == 0.0 ? y : add(times(input, beta), y);
+  const Value y = scaled_by(product, alpha);
+  return beta.complex_number() == 0.0 ? y : add(scaled_by(input, beta), y);
 }
 
 Value batch_product(const char* name, const Value& a, const Value& b) {

@@ -36,7 +36,7 @@ Shape infer_shape(Types in, const Attrs& attrs) {
 // Extrema of nothing do not exist.
 void check_not_empty(Types in, const Attrs& attrs) {
   const Shape& shape = in[0].shape;
-  SLUICE_CHECK_KIND(kRuntime, !std::holds_alternative<NoAttr>(attrs[0]) || numel(shape) > 0,
+  SLUICE_CHECK_KIND(kIndex, !std::holds_alternative<NoAttr>(attrs[0]) || numel(shape) > 0,
                     "Expected reduction dim to be specified for input.numel() == 0: got shape {}; specify the "
                     "reduction dim with the 'dim' argument",
                     shape.str());
@@ -330,11 +330,12 @@ Value mean(const Value& x, const Dims& dim, bool keepdim) { return reduce(mean_d
 Value prod(const Value& x, const Dims& dim, bool keepdim) { return reduce(prod_def, x, dim, keepdim); }
 Value amax(const Value& x, const Dims& dim, bool keepdim) { return reduce(amax_def, x, dim, keepdim); }
 Value amin(const Value& x, const Dims& dim, bool keepdim) { return reduce(amin_def, x, dim, keepdim); }
+// As torch: with an empty list of dims nothing is reduced.
 Value any(const Value& x, const Dims& dim, bool keepdim) {
-  return as_truth(x, reduce(any_def, non_zero(x), dim, keepdim));
+  return as_truth(x, dim && dim->empty() ? ne(x, 0) : reduce(any_def, non_zero(x), dim, keepdim));
 }
 Value all(const Value& x, const Dims& dim, bool keepdim) {
-  return as_truth(x, reduce(all_def, non_zero(x), dim, keepdim));
+  return as_truth(x, dim && dim->empty() ? ne(x, 0) : reduce(all_def, non_zero(x), dim, keepdim));
 }
 Value cumsum(const Value& x, int64_t dim) { return call1(cumsum_def, {x}, {dim}); }
 Value argmax(const Value& x, std::optional<int64_t> dim, bool keepdim) {

@@ -35,10 +35,10 @@ Form reduction(const char* name, const char* doc, Reduce reduce) {
 
 // amax and amin: no dims are an empty list in torch.
 Form extreme_value(const char* name, const char* doc, Reduce reduce) {
-  const std::string signature = std::string(name) + "(Tensor input, int[1] dim=[], bool keepdim=False) -> Tensor";
+  const std::string signature = std::string(name) + "(Tensor input, int[1]? dim=[], bool keepdim=False) -> Tensor";
   return {.doc = doc,
           .overloads = {overload(
-              signature, [reduce](const Value& x, const Ints& dim, bool keepdim) { return reduce(x, dim, keepdim); })},
+              signature, [reduce](const Value& x, const Dims& dim, bool keepdim) { return reduce(x, dim, keepdim); })},
           .out = true};
 }
 

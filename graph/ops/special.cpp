@@ -119,7 +119,8 @@ const TensorFunction kFunctions[] = {
 
 Value logit(const Value& input, const std::optional<double>& eps) {
   const Value x = to_floating(input);
-  const Value p = eps ? clamp(x, Operand(*eps), Operand(1 - *eps)) : x;
+  Value p = x;  // as torch: with eps above a half, what is below it becomes eps
+  if (eps) p = where(lt(x, *eps), *eps, where(gt(x, 1 - *eps), 1 - *eps, x));
   return sub(log(p), log1p(neg(p)));
 }
 

@@ -141,6 +141,7 @@ Value diff(const Value& input, int64_t n, int64_t dim, const Value& before, cons
   SLUICE_CHECK_KIND(kRuntime, input.rank() > 0, "diff: expects input to be at least one-dimensional");
   SLUICE_CHECK_KIND(kRuntime, n >= 0, "diff: order must be non-negative but got {}", n);
   const int axis = normalize_axis(dim, input.rank(), "diff");
+  if (n == 0) return copy(input);
   std::vector<Value> parts;
   for (const Value& part : {before, input, after})
     if (part.defined()) {

@@ -19,8 +19,12 @@ adaptive_avg_pool2d adaptive_avg_pool3d gelu mish pad silu softplus softshrink s
 
 
 def _copy_of(name: str, view: Any) -> Any:
-    def copied(input, *args, **options):
+    def copied(input, *args, out=None, **options):
         result = view(input, *args, **options)
+        if out is not None:
+            for one, into in zip(result, out) if isinstance(result, tuple) else [(result, out)]:
+                _finish(one, None, False, into)
+            return None if isinstance(result, tuple) else out  # as torch, which gives nothing then
         return tuple(r.clone() for r in result) if isinstance(result, tuple) else result.clone()
 
     copied.__name__ = copied.__qualname__ = name
@@ -83,8 +87,11 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, stora
     if tuple(src.shape) != tuple(size):
         raise RuntimeError("as_strided_scatter: expected src to have a size equal to the slice of self: got "
                            f"{src.shape}; must be {size}")
-    places = sluice.arange(input.numel()).reshape(input.shape).as_strided(size, stride, storage_offset)
-    return input.reshape(-1).scatter(0, places.reshape(-1), src.reshape(-1).to(input.dtype)).reshape(input.shape)
+    # Which element of input lies where the view's elements are: input's own places in memory, seen through the view.
+    places = sluice.empty_strided(input.shape, input.stride(), dtype=_C.int64)
+    places.copy_(sluice.arange(input.numel()).reshape(input.shape))
+    seen = places.as_strided(size, stride, None if storage_offset is None else storage_offset - input.storage_offset())
+    return input.reshape(-1).scatter(0, seen.reshape(-1), src.reshape(-1).to(input.dtype)).reshape(input.shape)
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:

@@ -247,6 +247,15 @@ def ones(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, req
     return _finish(t, device, requires_grad, out)
 
 
+def _memory_order(t: Tensor) -> list | None:
+    """The dims in the order in which they lie in memory, outermost first; None where that is their own, or not known."""
+    if t._traced or t.is_contiguous():
+        return None
+    strides = [s if n > 1 else None for n, s in zip(t._shape, t.stride())]
+    order = sorted(range(len(strides)), key=lambda d: -t.stride(d))
+    return None if 0 in strides or order == list(range(len(order))) else order
+
+
 def _like(make: Any) -> Any:
     def like(input, *args, dtype=None, device=None, requires_grad=False, memory_format=None, **options):
         if input._global:  # lies so, too
@@ -254,12 +263,14 @@ def _like(make: Any) -> Any:
 
             local = like(input.to_local(), *args, dtype=dtype, device=device, **options)
             return lie_like(local, input).requires_grad_(requires_grad)
+        options.update(dtype=dtype or input.dtype, device=device or input._device)
         if memory_format is None or memory_format == "preserve_format":
-            last = not input._traced and not input.is_contiguous() and input.is_contiguous(memory_format="channels_last")
-            memory_format = "channels_last" if last else None
-        grad = requires_grad and memory_format is None
-        t = make(input._shape, *args, dtype=dtype or input.dtype, device=device or input._device, requires_grad=grad, **options)
-        return t if memory_format is None else _laid(t, memory_format).requires_grad_(requires_grad)
+            order = _memory_order(input)
+            if order is not None:  # made, and filled, in the order in which input lies in memory
+                t = make([input._shape[d] for d in order], *args, **options)
+                return t.permute([order.index(d) for d in range(len(order))]).detach().requires_grad_(requires_grad)
+            return make(input._shape, *args, requires_grad=requires_grad, **options)
+        return _laid(make(input._shape, *args, **options), memory_format).requires_grad_(requires_grad)
 
     return like
 
@@ -273,6 +284,8 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
         dtype = _C.int64 if all(map(_is_whole, (start, end, step))) else get_default_dtype()
     if getattr(dtype, "is_complex", False):
         raise _C.NotImplementedError(f"arange: not implemented for '{dtype.name}'; use a real dtype and cast")
+    if not dtype.is_floating_point:  # as torch: of whole numbers from the first on
+        start, end, step = int(start), int(end), int(step)
     return _finish(fn.arange(float(start), float(end), float(step), dtype, _place(device, out)), device, requires_grad, out)
 
 

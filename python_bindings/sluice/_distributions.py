@@ -8,7 +8,7 @@ from typing import Any
 import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
-from sluice._creation import _place_of, check_probability, numpy, rand, randint
+from sluice._creation import _like, _place_of, check_probability, numpy, rand, randint
 from sluice._tensor_methods import method
 
 
@@ -62,13 +62,18 @@ def random_(self, from_=None, to=None, *, generator=None):
     return self.copy_(randint(from_, to, self._shape, generator=generator, device=_place_of(self)))
 
 
+@_like
+def _integers_like(size: Any, low: int, high: int, *, generator: Any, dtype: Any, device: Any, requires_grad: bool = False) -> Tensor:
+    t = randint(low, high, size, generator=generator, device=None if _C.is_tracing() else device).to(dtype).to(device)
+    return t.requires_grad_(True) if requires_grad else t
+
+
 def randint_like(input: Tensor, low: int, high: Any = None, *, generator: Any = None, dtype: Any = None, device: Any = None,
                  requires_grad: bool = False, memory_format: Any = None) -> Tensor:
     """Integers from low (0 if one bound is given) to below high, of input's shape and dtype; torch.randint_like."""
     low, high = (0, low) if high is None else (low, high)
-    place = device or _place_of(input)
-    t = randint(low, high, input._shape, generator=generator, device=place).to(dtype or input.dtype)
-    return t.requires_grad_(True) if requires_grad else t
+    return _integers_like(input, low, high, generator=generator, dtype=dtype, device=device, requires_grad=requires_grad,
+                          memory_format=memory_format)
 
 
 @method

@@ -4,7 +4,8 @@
     python -m sluice.compat --missing                             # and the names that are missing
     python -m sluice.compat --tests tests --write docs/compat.md  # in a source tree: the page
 
-A name counts as tested when a test that has torch beside it speaks of it; the tests say what is compared.
+A name counts as tested when `python -m sluice.testing.autotest` generates calls of it and compares them, or when a test that
+is written by hand and has torch beside it speaks of it; the tests say what is compared.
 """
 
 from __future__ import annotations
@@ -104,9 +105,18 @@ def names_in(folder: pathlib.Path) -> set[str]:
     return found
 
 
+def generated() -> set[str]:
+    """The names of torch, as "torch.Tensor.add", whose calls sluice.testing.autotest generates."""
+    from sluice.testing.autotest import names
+
+    torch = importlib.import_module("torch")
+    return {f"torch.{name}" for name in names.exported(torch) if names.covered(name)}
+
+
 def compare(tests: Any = None) -> list[Section]:
     """The sections, with torch's names that count, those Sluice lacks, and those that tests speak of."""
     spoken_of = names_in(pathlib.Path(tests)) if tests else set()
+    compared = generated() if tests else set()
     sections = []
     for name, counts in SECTIONS:
         theirs, ours = _resolve(name), _resolve("sluice" + name.removeprefix("torch"))
@@ -118,7 +128,7 @@ def compare(tests: Any = None) -> list[Section]:
             section.names.append(member)
             if ours is None or not hasattr(ours, member):
                 section.missing.append(member)
-            elif member in spoken_of:
+            elif member in spoken_of or f"{name}.{member}" in compared:
                 section.tested.append(member)
         sections.append(section)
     return sections
@@ -150,8 +160,8 @@ def page(sections: list[Section]) -> str:
     version = torch.__version__.partition("+")[0]
     left = "\n".join(f"- {entry.what}; {entry.instead}: names like `{entry.pattern}`" for entry in LEFT_OUT if not entry.counts)
     return (f"# What there is of torch\n\nMade by `python -m sluice.compat --tests tests --write docs/compat.md`, beside "
-            f"torch {version}. *Here*: the name exists; *tested*: a test that has torch beside it speaks of it, which is less "
-            "than saying that every argument is compared.\n\n"
+            f"torch {version}. *Here*: the name exists; *tested*: `sluice.testing.autotest` generates calls of it "
+            "and compares them, or a test written by hand that has torch beside it speaks of it.\n\n"
             f"{table(sections, True)}\n\n## Not here\n\n{missing(sections)}\n\n## Not counted\n\n{left}\n")
 
 

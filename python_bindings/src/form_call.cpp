@@ -183,9 +183,12 @@ bool is_argument(FormArgs& args, const ValueImpl* impl) {
   return false;
 }
 
-// A function that had nothing to do gives one of its arguments. A caller gets another tensor: a view, or a copy.
+// A function that had nothing to do gives one of its arguments, or a view of it. A caller gets another tensor: a view
+// where that is what the function gives, or else a copy.
 void separate(Sharing sharing, FormArgs& args, Value& result) {
-  if (sharing == Sharing::kItself || !result.defined() || !is_argument(args, result.impl())) return;
+  if (sharing == Sharing::kItself || !result.defined()) return;
+  const bool view = sharing == Sharing::kNothing && static_cast<const TensorImpl&>(*result.impl()).base() != nullptr;
+  if (!view && !is_argument(args, result.impl())) return;
   result = sharing == Sharing::kView
                ? ops::slice(result, Ints(result.rank(), 0), result.shape().vec(), Ints(result.rank(), 1))
                : Value(Tensor(result).clone());

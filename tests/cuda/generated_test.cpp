@@ -128,7 +128,7 @@ TEST(GeneratedFailures, AreTheCpus) {
     Bytes a(1200), b(1200);
     for (int i = 0; i < 300; ++i) {
       set(DType::kInt32, a.data() + 4 * i, i);
-      set(DType::kInt32, b.data() + 4 * i, i == 200 ? (op.error == ScalarError::kNegativeExponent ? -1 : 0) : 1);
+      set(DType::kInt32, b.data() + 4 * i, i == 200 ? 0 : 1);
     }
     const auto told = [&](auto run) -> std::string {
       try {

@@ -50,9 +50,13 @@ def main(arguments: Any = None) -> int:
     if options.list:
         print(*every, sep="\n")
         return 0
+    try:
+        ops = chosen(options.ops, every)
+    except LookupError as error:
+        parser.error(str(error.args[0]))
     seed = random.randrange(10**6) if options.seed is None else options.seed
     print(f"seed {seed}")
-    tallies = run(chosen(options.ops, every), library,
+    tallies = run(ops, library,
                   Options(options.n, seed, options.graph, options.spread, options.first, not options.no_shrink))
     failed = [t for t in tallies if t.failures]
     print(f"{len(tallies)} ops, {sum(t.cases for t in tallies)} cases, of which torch takes {sum(t.accepted for t in tallies)}; "

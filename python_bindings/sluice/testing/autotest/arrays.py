@@ -45,6 +45,8 @@ class Array:
     def fitting(self) -> Array:
         """With the layout "plain" where the shape has no room for another."""
         rank, sizes = len(self.shape), self.shape
+        if not self.values.size:
+            return replace(self, layout="plain")
         fits = {"plain": True, "transposed": rank >= 2, "strided": rank >= 1, "offset": rank >= 1, "channels_last": rank == 4,
                 "expanded": rank >= 1 and sizes[0] > 0}[self.layout]
         if not fits:
@@ -60,12 +62,14 @@ class Array:
             return made if made.dtype == dtype else made.to(dtype)
 
         v = self.values
+        if not v.size:
+            return module.empty(v.shape, dtype=getattr(module, self.dtype))
         if self.layout == "transposed":
             return tensor(np.swapaxes(v, -1, -2)).transpose(-1, -2)
         if self.layout == "strided":
             return tensor(np.repeat(v, 2, -1))[..., ::2]
         if self.layout == "offset":
-            return tensor(np.concatenate([np.zeros_like(v[:1]), v]) if len(v) else v)[1 if len(v) else 0:]
+            return tensor(np.concatenate([np.zeros_like(v[:1]), v]))[1:]
         if self.layout == "expanded":
             return tensor(v[:1]).expand(v.shape)
         if self.layout == "channels_last":

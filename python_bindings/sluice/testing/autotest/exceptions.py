@@ -11,7 +11,24 @@ ASKED = "says what a tensor is: tests/python/test_tensor_state.py and test_attri
 BASES = "a base class or a container, which computes nothing: tests/python/test_modules.py and test_module_api.py"
 
 # (regular expression of whole names, as "Tensor.item", why no case is generated)
-NOT_GENERATED: list[tuple[str, str]] = []
+NOT_GENERATED: list[tuple[str, str]] = [
+    (r"(get|set|is|are|use|clear)_(autocast|default|deterministic|float32|num_threads|rng|printoptions|grad_enabled|inference_mode).*|"
+     r"use_deterministic_algorithms|set_num_threads|manual_seed|seed|initial_seed|get_rng_state|compiled_with.*", STATE),
+    (r"save|load|from_dlpack|to_dlpack|frombuffer|from_file|from_numpy|Tensor\.(set_|share_memory_|pin_memory|data|data_ptr|cuda)", FILES),
+    (r"Tensor\.(device|grad_fn|name|layout|output_nr|retains_grad|is_[a-z]+|grad)", ASKED),
+    (r"Tensor\.(backward|register_hook|register_post_accumulate_grad_hook|requires_grad_|retain_grad)", "every gradient here; hooks: tests/python/test_autograd.py"),
+    (r"Tensor\.(map_|map2_|apply_)", "calls Python for each element: tests/python/test_tensor.py"),
+    (r"vmap|cond|while_loop", "takes functions: tests/python/test_func.py and test_cond.py"),
+    (r"(Tensor\.)?(new_)?(empty|resize_as_)(_like|_strided|_permuted)?|Tensor\.new", "of any contents: tests/python/test_tensor_state.py and test_layouts.py"),
+    (r"(Tensor\.)?(multinomial|binomial|poisson|cauchy_|exponential_|geometric_|log_normal_|normal_)|nn\.functional\.gumbel_softmax",
+     "draws from torch's distribution, but not its numbers: tests/python/test_distributions.py and test_numerics.py"),
+    (r"nn\.functional\.fractional_max_pool.*|nn\.FractionalMaxPool.*", "draws its regions: tests/python/test_functional_spatial.py"),
+    (r"nn\.functional\.multi_head_attention_forward", "what nn.MultiheadAttention calls, which is generated"),
+    (r"nn\.(Module(List|Dict)?|Parameter(List|Dict)?|Sequential|Buffer|Uninitialized.*|RNNBase|RNNCellBase|Container|DataParallel)", BASES),
+    (r"nn\.Lazy.*", "becomes the module of its name at the first call: tests/python/test_modules_torchs.py"),
+    (r"nn\.(TransformerEncoder|TransformerDecoder)", "takes a module: its layers are generated, and nn.Transformer, which has both"),
+    (r"nn\.SyncBatchNorm", "needs several processes: tests/distributed"),
+]
 
 
 class Difference(NamedTuple):
@@ -23,7 +40,30 @@ class Difference(NamedTuple):
     why: str
 
 
-DIFFERENCES: list[Difference] = []
+DIFFERENCES: list[Difference] = [
+    Difference(r".*", "graph|global", r"has no shape while a graph is built|give minlength|item: the tensor is part of a graph|"
+               r"index out of range: \d+ at axis 0 of size", "how long the result is depends on values, which a plan does not wait for"),
+    Difference(r".*", "eager", r"argument '\w+' \(position \d\) must be Tensor, not (int|float|bool)",
+               "torch takes numbers for some tensors, as torch.mul(2, 3)"),
+    Difference(r"special\..*bessel.*|special\..*", "eager", "gradient \\d: torch has none", "torch gives no gradient of these functions"),
+    Difference(r"ldexp", "eager|graph|global", "gradient", "torch's gradient takes 2 to a negative integer for 0"),
+    Difference(r"addcdiv|addcmul", "eager|graph|global", "gradient", "torch's gradient is computed in integers where operands are integers"),
+    Difference(r"as_strided_scatter", "eager|graph|global", "gradient 0", "torch gives the input the gradient of what was replaced in it"),
+    Difference(r"cholesky_(solve|inverse)", "eager|graph|global", "gradient", "torch gives the half of the factor that is not read a gradient, too"),
+    Difference(r"(special\.)?logsumexp", "eager", "doesn't match the broadcast shape", "torch refuses no dims of integers by accident"),
+    Difference(r"logit|special\.logit", "eager|graph|global", "gradient", "where the result is NaN the gradient is that of the formula"),
+    Difference(r"masked_scatter|cov|.*searchsorted|bucketize", "eager", "accepted what torch refuses", "values are not looked at before a call, as in a plan"),
+    Difference(r"nn\.functional\.(hardtanh|relu6)", "eager|x", "unsigned type", "limits below 0 do nothing to unsigned numbers"),
+    Difference(r"nn\.functional\.group_norm", "eager|graph|global", "gradient [12]", "of nothing the gradient is 0, in torch NaN"),
+    Difference(r"sum|mean|nansum|nanmean|prod|argmax|argmin|count_nonzero|logsumexp", "eager|x", "accepted what torch refuses",
+               "one signature stands for torch's overloads with and without dims"),
+    Difference(r"nn\.functional\.lp_pool\dd", "eager", "must be Tensor, not tuple", "torch takes kernels of one size only by mistake"),
+    Difference(r"cumsum|cumprod|float_power|detach", "_$", "accepted what torch refuses", "in-place methods cast to the tensor's dtype, and views may be detached"),
+    Difference(r"nn\.functional\..*", "eager", "refused as TypeError", "a reduction that is no text has the wrong type"),
+    Difference(r"(special\.|nn\.functional\.)?(log_)?softm(ax|in)", "eager", "must be floating", "torch takes integers where there are none"),
+    Difference(r"nn\.BatchNorm\dd", "graph|global", "part of a graph", "momentum=None counts batches on the host"),
+    Difference(r".*", "eager", "refused as AttributeError", "functions in Python find wrong types where they are used"),
+]
 
 
 def not_generated(name: str) -> str | None:

@@ -50,6 +50,8 @@ def callable_of(case: Case, library: Any) -> Callable[..., Any]:
     """What is called with (args, keywords); of a module, with its inputs."""
     if case.inputs is None:
         function, invariant = resolve(library, case.op), INVARIANT.get(case.op)
+        if not callable(function):  # an attribute
+            return lambda args, keywords: getattr(args[0], case.op.rpartition(".")[2])
         if invariant is not None:
             return lambda args, keywords: invariant(library, function(*args, **keywords))
         return lambda args, keywords: function(*args, **keywords)

@@ -142,7 +142,7 @@ def _wrong(value: Any, draw: Draw) -> Any:
     if isinstance(value, int):
         return draw.pick((value + 7, -value - 7, None, 1.5, "text", True, (value,)))
     if isinstance(value, float):
-        return draw.pick((None, "text", (value,), int(value)))
+        return draw.pick((None, "text", (value,), 3))
     if isinstance(value, (tuple, list)):
         return draw.pick(((*value, 9), value[:-1], (*value, *value), None, "text", 1.5))
     return draw.pick((1.5, "no such", 3))

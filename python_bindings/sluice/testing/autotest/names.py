@@ -54,7 +54,7 @@ def signatures(name: str) -> list[str] | None:
 
 def generated(name: str) -> bool:
     """Whether there are cases of its own."""
-    if name in MODULES:
+    if name in MODULES or name in SIGNATURES:
         return True
     if not_generated(name) or name.startswith("nn.") and name.count(".") == 1:
         return False

@@ -239,6 +239,7 @@ SPATIAL: dict[str, Any] = {
     **{f"{m}conv_transpose{d}d": transposed(d) for d in (1, 2, 3) for m in ("", "nn.functional.")},
     **{f"nn.functional.{k}_pool{d}d": pool(d, k) for d in (1, 2, 3) for k in ("avg", "max", "lp")}, "avg_pool1d": pool(1, "avg"),
     **{f"nn.functional.adaptive_{k}_pool{d}d": adaptive(d, k) for d in (1, 2, 3) for k in ("avg", "max")}, **{f"nn.functional.max_unpool{d}d": unpool(d) for d in (1, 2, 3)},
+    **{f"nn.functional.max_pool{d}d_with_indices": pool(d, "plain") for d in (1, 2, 3)}, **{f"nn.functional.adaptive_max_pool{d}d_with_indices": adaptive(d, "plain") for d in (1, 2, 3)},
     "nn.functional.fold": fold, "nn.functional.unfold": unfold, "nn.functional.interpolate": interpolate, "nn.functional.grid_sample": grid_sample,
     "nn.functional.affine_grid": affine_grid, "nn.functional.pad": pad, "nn.functional.batch_norm": batch_norm, "nn.functional.instance_norm": instance_norm,
     "nn.functional.ctc_loss": ctc, "nn.functional.embedding_bag": embedding_bag, "nn.functional.multilabel_margin_loss": multilabel_margin, "index_put": index_put,
@@ -251,7 +252,7 @@ SPATIAL: dict[str, Any] = {
     "nn.functional.pixel_unshuffle": "input=[n m (2*A) (2*B)] downscale_factor=2", "nn.functional.normalize": "input=[n M k] p=1.0|2.0|3.0 dim=dim @floats",
     "nn.functional.prelu": "input=[n M k] weight=[M] @floats;weight=[1] @floats", "prelu": "input=[n M k] weight=[M] @floats;weight=[1] @floats", "nn.functional.glu": "input=[n (2*m)] dim=-1|1 @floats",
     "nn.functional.threshold": "threshold=0.5|-1 value=2.0|0", "nn.functional.celu": "alpha=0.5|1.0|2.0", "nn.functional.softplus": "beta=1.0|2.0 threshold=20.0|1.0", "nn.functional.hardtanh": "min_val=-1.0|-2.0 max_val=1.0|0.5",
-    "nn.functional.cosine_similarity": "x1=[n m] x2=[n m] dim=dim @floats", "nn.functional.pairwise_distance": "x1=[n m] x2=[n m] p=1.0|2.0|3.0 @floats", "nn.functional.pdist": "input=[n M] p=0.0|1.0|2.0|3.0 @wide",
+    "nn.functional.cosine_similarity": "x1=[n m] x2=[n m] dim=dim @floats", "nn.functional.pairwise_distance": "x1=[n m] x2=[n m] p=1.0|2.0|3.0 @floats", "nn.functional.pdist": "input=[(n+2) M] p=0.0|1.0|2.0|3.0 @wide",
     # losses
     **{f"nn.functional.{n}": _LOSS for n in ("l1_loss", "mse_loss", "smooth_l1_loss", "huber_loss")}, "nn.functional.soft_margin_loss": "input=[N C] target=[N C]:signs @wide",
     "nn.functional.cross_entropy": "input=[N C] target=[N]:index<C weight?=[C]:positive ignore_index=-100|0 @floats;input=[N C] target=[N C]:prob weight=- ignore_index=- @wide;input=[N C 2 3] target=[N 2 3]:index<C weight=- ignore_index=- @wide;input=[C] target=[]:index<C weight=- ignore_index=- @wide",
