@@ -317,17 +317,20 @@ void add_data_dependent_forms(std::vector<Form>& forms) {
       {.doc = "input where condition, else other; of the condition alone, the indices where it holds. torch.where.",
        .overloads = {overload("where(Tensor condition, Operand input, Operand other) -> Tensor", &where),
                      overload("where(Tensor condition) -> Tensor[]", &nonzero_columns)},
-       .method = false});
+       .method = false,
+       .out = true});
   const auto add = [&](const char* doc, std::vector<Overload> overloads) {
     forms.push_back({.doc = doc, .overloads = std::move(overloads)});
   };
   add("Indices of the elements that are not zero, a row each or, as_tuple, a tensor per dim. torch.nonzero.",
       {overload("nonzero(Tensor input, *, bool as_tuple=False) -> Tensor", &nonzero)});
+  forms.back().out = true;
   add("Indices of the elements that are not zero, a row each. torch.argwhere.",
       {overload("argwhere(Tensor input) -> Tensor", &argwhere)});
   add("Indices of the first `size` elements that are not zero, a row each, then rows of fill_value. "
       "torch.nonzero_static.",
       {overload("nonzero_static(Tensor input, *, int size, int fill_value=-1) -> Tensor", &nonzero_static)});
+  forms.back().out = true;
   add("The elements where mask holds, both broadcast, as a vector. torch.masked_select.",
       {overload("masked_select(Tensor input, Tensor mask) -> Tensor", &masked_select)});
   forms.back().out = true;

@@ -44,7 +44,7 @@ Value elu_of(const Value& x, double alpha) { return elu(x, alpha); }
 Value prelu_of(const Value& x, const Value& weight) {
   check_real(x, "prelu");
   const int64_t count = numel(weight.shape());
-  SLUICE_CHECK_KIND(kRuntime, weight.rank() <= 1 || count == 1,
+  SLUICE_CHECK_KIND(kRuntime, weight.rank() <= 1,
                     "prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {}", weight.rank());
   SLUICE_CHECK_KIND(kRuntime, weight.dtype() == x.dtype(),
                     "prelu: Type promoting not supported. Got {} and {}: weight must have the input's dtype",
@@ -126,7 +126,8 @@ std::vector<Form> activation_forms() {
                    .aliases = {"nn.functional.prelu"}});
   forms.push_back({.doc = "0 within [-lambd, lambd], else input. F.hardshrink.",
                    .overloads = {overload("hardshrink(Tensor input, float lambd=0.5) -> Tensor", &hardshrink)},
-                   .aliases = {"nn.functional.hardshrink"}});
+                   .aliases = {"nn.functional.hardshrink"},
+                   .out = true});
   add("0 within [-lambd, lambd], else input moved towards 0 by lambd. F.softshrink.",
       overload("nn.functional.softshrink(Tensor input, float lambd=0.5) -> Tensor", &softshrink));
   add("input - tanh(input). F.tanhshrink.", overload("nn.functional.tanhshrink(Tensor input) -> Tensor", &tanhshrink));

@@ -41,6 +41,9 @@ Operand scaled(const char* name, const Operand& a, const Operand& b, const Opera
 Value add_scaled(const Operand& a, const Operand& b, const Operand& alpha) {
   return add(a, scaled("add", a, b, alpha));
 }
+Value rsub_scaled(const Value& x, const Operand& other, const Operand& alpha) {
+  return sub(other, scaled("rsub", other, x, alpha));
+}
 Value sub_scaled(const Operand& a, const Operand& b, const Operand& alpha) {
   return sub(a, scaled("sub", a, b, alpha));
 }
@@ -167,6 +170,10 @@ void add_bounds(std::vector<Form>& forms) {
       {.doc = "`value` where mask, else input. torch.masked_fill.",
        .overloads = {overload("masked_fill(Tensor input, Tensor mask, Operand value) -> Tensor", &masked_fill)},
        .in_place = true});
+  forms.push_back(
+      {.doc = "other - alpha * input. torch.rsub.",
+       .overloads = {overload("rsub(Tensor input, Operand other, *, Scalar alpha=1) -> Tensor", &rsub_scaled)},
+       .method = false});
   forms.push_back(
       {.doc = "input where condition, else other. torch.Tensor.where.",
        .overloads = {overload("where(Tensor input, Tensor condition, Operand other) -> Tensor", &where_method)},

@@ -322,12 +322,12 @@ Value conv_transpose(const Value& x, const Value& weight, const Value& bias, con
     SLUICE_CHECK_KIND(kRuntime, extra[d] >= 0 && (extra[d] < stride[d] || extra[d] < dilation[d]),
                       "{}: output_padding is out of range: {}; it must be smaller than stride {} or dilation {}", where,
                       extra[d], stride[d], dilation[d]);
-    out.push_back(checked_dim(Wide{x.shape()[2 + d] - 1} * stride[d] - 2 * Wide{padding[d]} +
-                                  Wide{dilation[d]} * (weight.shape()[2 + d] - 1) + extra[d] + 1,
-                              where));
-    SLUICE_CHECK_KIND(kRuntime, out.back() > 0 || x.shape()[2 + d] == 0,
-                      "{}: Output size is too small: {} along dim {} of an input of {}", where, out.back(), 2 + d,
-                      x.shape().str());
+    const Wide size = Wide{x.shape()[2 + d] - 1} * stride[d] - 2 * Wide{padding[d]} +
+                      Wide{dilation[d]} * (weight.shape()[2 + d] - 1) + extra[d] + 1;
+    SLUICE_CHECK_KIND(kRuntime, size >= 0 || x.shape()[2 + d] == 0,
+                      "{}: Output size is too small: {} along dim {} of an input of {}", where,
+                      static_cast<int64_t>(size), 2 + d, x.shape().str());
+    out.push_back(checked_dim(size, where));
     zeros[2 + d] = extra[d] / stride[d];
   }
   const Ints none(x.rank(), 0);

@@ -143,7 +143,8 @@ std::vector<Form> diagonal_forms() {
       copy_form("input with start:end:step of a dim replaced by src. torch.slice_scatter.",
                 overload("slice_scatter(Tensor input, Tensor src, int dim=0, int? start=None, int? end=None, int "
                          "step=1) -> Tensor",
-                         &slice_scatter)),
+                         &slice_scatter),
+                true),
       copy_form("Powers of a vector as columns, falling or increasing; N: how many. torch.vander.",
                 overload("vander(Tensor x, int? N=None, bool increasing=False) -> Tensor", &vander)),
   };

@@ -298,7 +298,8 @@ std::vector<Form> system_forms() {
        .overloads = {overload("lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool "
                               "unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)",
                               &lu_unpack)},
-       .method = false},
+       .method = false,
+       .out = true},
   };
 }
 

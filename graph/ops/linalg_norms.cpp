@@ -129,10 +129,7 @@ Value norm_named(const Value& x, const std::string& p, const Dims& dim, bool kee
 }
 Value frobenius_norm(const Value& x, const Ints& dim, bool keepdim) { return norm(x, 2, dim, keepdim); }
 Value nuclear_norm(const Value& x, bool keepdim) {
-  SLUICE_CHECK_KIND(kRuntime, x.rank() == 2,
-                    "nuclear_norm: Expected a tensor with 2 dimensions, but got a tensor with {} dimensions instead",
-                    x.rank());
-  return matrix_norm(x, "nuc", {0, 1}, keepdim, std::nullopt);
+  return matrix_norm(x, "nuc", {-2, -1}, keepdim, std::nullopt);
 }
 Value nuclear_norm_of(const Value& x, const Ints& dim, bool keepdim) {
   return matrix_norm(x, "nuc", dim, keepdim, std::nullopt);

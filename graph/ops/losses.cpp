@@ -290,6 +290,8 @@ Value cross_entropy(const Value& logits, const Value& target, const CrossEntropy
         target.shape() == logits.shape(),
         "cross_entropy: target does not fit: logits are {}, target is {}; probabilities must be shaped as the logits",
         logits.shape().str(), target.shape().str());
+    SLUICE_CHECK_KIND(kRuntime, o.label_smoothing >= 0 && o.label_smoothing <= 1,
+                      "cross_entropy: label_smoothing must be between 0.0 and 1.0. Got: {}", o.label_smoothing);
     const int dim = logits.rank() == 1 ? 0 : 1;
     const double classes = static_cast<double>(logits.shape()[dim]);
     const Value t =

@@ -11,6 +11,7 @@
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
+#include "graph/ops/strided_view.h"
 
 namespace sluice::ops {
 namespace {
@@ -278,9 +279,6 @@ Value householder_product(const Value& a, const Value& tau) {
 }
 
 Value product(const Value& a, const Value& b) { return matmul(a, b); }
-Value diagonal(const Value& a, int64_t offset, int64_t dim1, int64_t dim2) {
-  return diagonal_of(a, offset, dim1, dim2);
-}
 
 Form of(std::vector<Overload> overloads, const char* doc) {
   return {.doc = doc, .overloads = std::move(overloads), .out = true};

@@ -80,11 +80,6 @@ Value sign_of(const Value& x) { return x.dtype() == DType::kBool ? copy(x) : sig
 
 Value sgn_of(const Value& x) { return x.dtype() == DType::kBool ? copy(x) : is_complex(x.dtype()) ? sgn(x) : sign(x); }
 
-Value rsub(const Value& x, const Operand& other, const Operand& alpha) {
-  const bool plain = alpha.own_dtype() != DType::kBool && alpha.complex_number() == 1.0;
-  return sub(other, plain ? x : cast(mul(x, alpha), x.dtype()));
-}
-
 Value fill(const Value& x, const Operand& value) {
   SLUICE_CHECK_KIND(kRuntime, value.is_number() || value.value().rank() == 0,
                     "fill: only supports 0-dimension value tensor but got tensor with {} dimensions",
@@ -133,9 +128,6 @@ std::vector<Form> numeric_forms() {
       {.doc = "The argument of complex numbers; 0 of positive and pi of negative real ones. torch.angle.",
        .overloads = {overload("angle(Tensor input) -> Tensor", &angle)},
        .out = true},
-      {.doc = "other - alpha * input. torch.rsub.",
-       .overloads = {overload("rsub(Tensor input, Operand other, *, Scalar alpha=1) -> Tensor", &rsub)},
-       .method = false},
       elementwise("log(input / (1 - input)), of input within [eps, 1 - eps]. torch.logit; floating.",
                   {overload("logit(Tensor input, float? eps=None) -> Tensor", &logit)}, {"special.logit"}),
       {.doc = "The value everywhere, in input's shape and dtype. torch.fill.",

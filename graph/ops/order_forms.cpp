@@ -290,7 +290,8 @@ std::vector<Form> order_forms() {
       {.doc = "Where the elements of a sorted dim were; stable. torch.argsort.",
        .overloads = {overload("argsort(Tensor input, int dim=-1, bool descending=False) -> Tensor", &argsort_of),
                      overload("argsort(Tensor input, *, bool stable, int dim=-1, bool descending=False) -> Tensor",
-                              &argsort_stably)}},
+                              &argsort_stably)},
+       .out = true},
       named("Sorted along the first dim. torch.msort.", overload("msort(Tensor input) -> Tensor", &msort)),
       named("The k largest (or smallest) along a dim, sorted, and where they were. torch.topk.",
             overload("topk(Tensor input, int k, int dim=-1, bool largest=True, bool sorted=True) -> "

@@ -176,7 +176,8 @@ std::vector<Form> product_forms() {
       {.doc = "Sum of products by an equation such as 'ij,jk->ik': diagonals of repeated labels, '...' for further "
               "dims. torch.einsum.",
        .overloads = {overload("einsum(str equation, Tensor... operands) -> Tensor", &einsum)},
-       .method = false},
+       .method = false,
+       .sharing = Sharing::kView},
   };
 }
 

@@ -111,7 +111,7 @@ def _array_of(data: Any) -> Any:
     except ValueError as error:
         raise ValueError(f"tensor: cannot be made of nested sequences of unequal length: {error}") from None
     if array.dtype == object or array.dtype.kind in "USO":
-        raise TypeError(f"tensor: cannot be made of {type(data).__name__} with elements of {array.dtype}")
+        raise _C.TypeError(f"tensor: cannot be made of {type(data).__name__} with elements of {array.dtype}")
     if array.dtype.kind == "c" and not _has_dtype(data):
         return array, get_default_dtype().to_complex()
     return array, (get_default_dtype() if array.dtype.kind == "f" and not _has_dtype(data) else None)
@@ -254,6 +254,12 @@ def _memory_order(t: Tensor) -> list | None:
     strides = [s if n > 1 else None for n, s in zip(t._shape, t.stride())]
     order = sorted(range(len(strides)), key=lambda d: -t.stride(d))
     return None if 0 in strides or order == list(range(len(order))) else order
+
+
+def in_memory_order(t: Tensor) -> Tensor:
+    """t, or its dims permuted as they lie in memory: what torch fills with random numbers element by element."""
+    order = _memory_order(t)
+    return t if order is None else t.permute(order)
 
 
 def _like(make: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
-from sluice._creation import _like, _place_of, check_probability, numpy, rand, randint
+from sluice._creation import _like, _place_of, check_probability, in_memory_order, numpy, rand, randint
 from sluice._tensor_methods import method
 
 
@@ -59,7 +59,9 @@ def random_(self, from_=None, to=None, *, generator=None):
         to = floats.get(self.dtype.name) or min(sluice.iinfo(self.dtype).max, 2**63 - 2) + 1
     from_ = from_ or 0
     _check("random_", from_ < to, f"expects 'from' to be less than 'to', but got from={from_} >= to={to}")
-    return self.copy_(randint(from_, to, self._shape, generator=generator, device=_place_of(self)))
+    t = in_memory_order(self)
+    t.copy_(randint(from_, to, t._shape, generator=generator, device=_place_of(self)))
+    return self
 
 
 @_like

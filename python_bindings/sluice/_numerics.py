@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 from sluice import _C
@@ -114,6 +115,7 @@ def fn_axis(dim: int, rank: int) -> int:
 
 def _triangle(name: str, lower: bool) -> Any:
     def indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None, layout: Any = None) -> Tensor:
+        row, col, offset = map(operator.index, (row, col, offset))
         if row < 0 or col < 0:
             raise RuntimeError(f"{name}: row and col must be non-negative, got {row} and {col}")
         spans = [range(0, max(0, min(col, i + offset + 1))) if lower else range(min(col, max(0, i + offset)), col) for i in range(row)]

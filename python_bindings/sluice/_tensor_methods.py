@@ -8,7 +8,7 @@ import weakref
 import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
-from sluice._creation import check_probability
+from sluice._creation import check_probability, in_memory_order
 from sluice._device import device
 from sluice._size import Size
 
@@ -245,7 +245,7 @@ def _drawn(self, law, a, b, generator):
     if _C.is_tracing():
         self._update(lambda old: getattr(g, "draw_" + law)(old._shape, float(a), float(b), old.dtype))
     else:
-        getattr(g, law + "_")(self, a, b)
+        getattr(g, law + "_")(in_memory_order(self), a, b)
     return self
 
 

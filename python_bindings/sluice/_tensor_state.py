@@ -99,7 +99,8 @@ def cuda(self, device=None, non_blocking=False, memory_format=None):
 
 @method
 def dim_order(self) -> tuple:
-    return tuple(sorted(range(self.ndim), key=lambda d: (-self.stride(d), d)))
+    dims = range(self.ndim)
+    return tuple(dims if self.is_contiguous() else sorted(dims, key=lambda d: -self.stride(d)))
 
 
 @method
@@ -162,6 +163,8 @@ def map_(self, tensor, callable):
 def resize_(self, *size, memory_format=None):
     """Another shape, in memory of its own where it is larger: the elements in row-major order, then anything."""
     size = sizes_of(size)
+    if tuple(size) == tuple(self._shape):
+        return self
     if self.requires_grad:
         raise _C.RuntimeError("resize_: cannot resize variables that require grad")
     new = sluice.empty(size, dtype=self.dtype, device=self._device)

@@ -15,7 +15,7 @@ TOLERANCE = {"float64": 1e-9, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2
 LIMITS = re.compile(r"not implemented for|not supported|only support|does not support|unsupported|is not yet implemented|"
                     r"currently support|not currently implemented|must be implemented|is not implemented|derivative for|not support dtype|"
                     r"is not differentiable with respect|positional arguments? but|expected .*(dtype|type)|same (dtype|type)|"
-                    r"floating point|is no longer supported|boolean tensor")
+                    r"floating point|is no longer supported|boolean tensor|view size is not compatible")
 
 
 # Errors that torch does not raise on purpose: any error will do.

@@ -176,10 +176,13 @@ def forms_of(case: Case, library: Any, other: Any) -> list[tuple[str, Callable[[
     spelled: list[tuple[str, Callable[[list[Any], dict[str, Any]], Any]]] = []
     if case.inputs is not None or "Tensor." in case.op or not case.args or not isinstance(case.args[0], Array):
         return spelled
-    last = case.op.rpartition(".")[2]
-    if "." not in case.op or not case.op.startswith("nn."):
+    module, _, last = case.op.rpartition(".")
+    if all(hasattr(resolve(one, module) if module else one, last + "_") for one in (library, other)):
+        written = resolve(library, case.op + "_")
+        spelled.append((f"{last}_", lambda a, k: written(*a, **k)))
+    if not case.op.startswith("nn."):
         for suffix in ("", "_"):
-            if "." not in case.op and hasattr(library.Tensor, last + suffix) and hasattr(other.Tensor, last + suffix):
+            if not module and hasattr(library.Tensor, last + suffix) and hasattr(other.Tensor, last + suffix):
                 spelled.append((f"x.{last}{suffix}", lambda a, k, n=last + suffix: getattr(a[0], n)(*a[1:], **k)))
         function = resolve(library, case.op)
         spelled.append((f"{last}(out=)", lambda a, k: function(*a, **k, out=empty_like(library, function(*a, **k)))))

@@ -36,7 +36,7 @@ def case_of(op: str, signatures: list[str], row: str | Callable[[Draw], Any], dr
 def _arguments(signature: list[Parameter], row: Row, draw: Draw) -> tuple[list[Any], dict[str, Any]]:
     sizes, dtype = Sizes(draw), draw.dtype(row.dtypes)
     domain = row.domain if draw.chance(0.85) else "any"
-    special = SPECIAL if domain == "any" else 0.0
+    special = SPECIAL if domain == "any" and "edges" not in row.without else 0.0
     first: Array | None = None
     args: list[Any] = []
     keywords: dict[str, Any] = {}

@@ -173,5 +173,12 @@ def _qr(library: Any, outputs: Any) -> Any:
     return q @ r, r.abs()
 
 
+def _chosen(library: Any, outputs: Any) -> Any:
+    """Which of equal elements was chosen is not determined."""
+    values, indices = outputs
+    return values, indices * 0
+
+
 # What is compared instead of the results, as these are not determined.
-INVARIANT: dict[str, Callable[[Any, Any], Any]] = {"linalg.eigh": _eigh, "linalg.svd": _product, "svd": _product, "linalg.qr": _qr, "qr": _qr}
+INVARIANT: dict[str, Callable[[Any, Any], Any]] = {"linalg.eigh": _eigh, "linalg.svd": _product, "svd": _product, "linalg.qr": _qr, "qr": _qr,
+                                                            "topk": _chosen, "kthvalue": _chosen}

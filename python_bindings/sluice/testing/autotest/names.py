@@ -61,28 +61,26 @@ def generated(name: str) -> bool:
     return (name in ROWS and callable(ROWS[name])) or signatures(name) is not None
 
 
-def covered(name: str) -> bool:
+def _with_function(name: str, names: set[str]) -> bool:
+    """Whether it is tried with the function of its name, as methods and in-place functions are."""
+    last = name.removeprefix("Tensor.")
+    if "." in last.replace("nn.functional.", ""):
+        return False
+    bases = {last, last.removesuffix("_")} - ({name} if not name.startswith("Tensor.") else set())
+    return any(base in names and generated(base) for base in bases)
+
+
+def covered(name: str, names: set[str]) -> bool:
     """Whether its cases, or those of the function of its name, try it."""
-    if generated(name):
-        return True
-    last = name.rpartition(".")[2]
-    if name.startswith("Tensor.") or last.endswith("_"):  # tried with the function of that name
-        base = last.removesuffix("_")
-        return any(hasattr(sluice, b) and generated(b) for b in (last, base))
-    return False
+    return generated(name) or _with_function(name, names)
 
 
 def ops(library: Any) -> list[str]:
     """The names with cases of their own: a method that is a function too is tried with the function."""
-    return [n for n in exported(library) if generated(n) and not _with_function(n)]
-
-
-def _with_function(name: str) -> bool:
-    if name.startswith("Tensor."):
-        last = name[7:]
-        return any(hasattr(sluice, b) and generated(b) for b in (last, last.removesuffix("_")))
-    return name.endswith("_") and "." not in name and hasattr(sluice, name[:-1]) and generated(name[:-1])
+    names = exported(library)
+    return [n for n in names if generated(n) and not _with_function(n, set(names))]
 
 
 def uncovered(library: Any) -> list[str]:
-    return [n for n in exported(library) if not covered(n) and not not_generated(n)]
+    names = exported(library)
+    return [n for n in names if not covered(n, set(names)) and not not_generated(n)]
