@@ -106,7 +106,7 @@ Form elementwise(const char* doc, std::vector<Overload> overloads, std::vector<c
 }  // namespace
 
 std::vector<Form> numeric_forms() {
-  std::vector<Form> forms = {
+  return {
       elementwise("input to the exponent, computed in float64. torch.float_power.",
                   {overload("float_power(Tensor input, Operand exponent) -> Tensor", &float_power),
                    overload("float_power(Scalar input, Tensor exponent) -> Tensor", &float_power)}),
@@ -138,7 +138,6 @@ std::vector<Form> numeric_forms() {
        .in_place = true,
        .out = true},
   };
-  return forms;
 }
 
 }  // namespace sluice::ops

@@ -49,6 +49,8 @@ def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Any = None
     x = input.reshape(-1)
     if not x.dtype.is_floating_point:
         raise RuntimeError(f"histogram: not implemented for {x.dtype}; cast it to floats")
+    if range is not None and len(range) != 2:
+        raise RuntimeError(f"torch.histogram: range should have 2 elements, but got {len(range)}")
     edges = bins if isinstance(bins, Tensor) else _edges("torch.histogram()", x, bins, range)
     at, inside = _places(x, edges)
     weights = fn.where(inside, 1 if weight is None else weight.reshape(-1), 0).to(x.dtype)
