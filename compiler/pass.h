@@ -44,6 +44,7 @@ int simplify(graph::Graph& graph, PassContext& context);
 int fold_constants(graph::Graph& graph, PassContext& context);
 int partition(graph::Graph& graph, PassContext& context);
 int fuse_activation(graph::Graph& graph, PassContext& context);
+int fuse_convolution(graph::Graph& graph, PassContext& context);
 int fuse_elementwise(graph::Graph& graph, PassContext& context);
 
 // How often each value is used: by nodes, outputs and updates.

@@ -209,6 +209,17 @@ def _conv(a, x, out):
     return [y.reshape(shape) + bias.reshape(-1, *[1] * (len(shape) - 2))]
 
 
+@op("fused_conv")
+def _fused_conv(a, x, out):
+    (y,), operands = _conv(a, x[:3], out), [*x, *[None] * (8 - len(x))]
+    mean, var, scale, shift = (None if v is None else wide(v).reshape(-1, *[1] * (y.ndim - 2)) for v in operands[3:7])
+    if mean is not None:
+        y = (y - mean) * ((1 if scale is None else scale) / np.sqrt(var + a["eps"])) + (0 if shift is None else shift)
+    if operands[7] is not None:
+        y = y + wide(operands[7])
+    return [np.where(y < 0, 0, y) if a["activation"] == "relu" else y]
+
+
 @op("conv_input_grad")
 def _conv_input_grad(a, x, out):
     weight, shape, g, grad = wide(x[1]), a["input_shape"], a["groups"], wide(x[0])

@@ -9,6 +9,8 @@ constexpr Pass kPasses[] = {
     {"common_subexpressions", "Computes equal expressions once.", common_subexpressions},
     {"partition", "Splits a graph over the devices that to_global names.", partition},
     {"fuse_activation", "Moves a relu into the linear op that feeds it.", fuse_activation},
+    {"fuse_convolution", "Moves batch norm, an addition and a relu into the convolution that feeds them.",
+     fuse_convolution},
     {"decompose", "Replaces ops without a kernel on their device by simpler ones.", decompose},
     {"fold_constants", "Computes what depends on constants alone.", fold_constants},
     {"simplify", "", simplify},

@@ -10,6 +10,7 @@
 #include "graph/ops/embedding.h"
 #include "graph/ops/fft.h"
 #include "graph/ops/fused.h"
+#include "graph/ops/fused_convolution.h"
 #include "graph/ops/global.h"
 #include "graph/ops/host.h"
 #include "graph/ops/indexing.h"
@@ -33,16 +34,35 @@ namespace sluice {
 const OpRegistry& builtin_ops() {
   static const OpRegistry registry = [] {
     const std::span<const OpDef* const> families[] = {
-        ops::activation_ops(),   ops::selection_ops(),     ops::reduction_ops(),
-        ops::movement_ops(),     ops::global_ops(),        ops::indexing_ops(),
-        ops::creation_ops(),     ops::random_ops(),        ops::host_ops(),
-        ops::view_ops(),         ops::matmul_ops(),        ops::convolution_ops(),
-        ops::pooling_ops(),      ops::normalization_ops(), ops::softmax_ops(),
-        ops::losses_ops(),       ops::embedding_ops(),     ops::optimizer_updates_ops(),
-        ops::fused_ops(),        ops::micro_batches_ops(), ops::branches_ops(),
-        ops::linalg_ops(),       ops::decomposition_ops(), ops::lines_ops(),
-        ops::strided_view_ops(), ops::complex_ops(),       ops::fft_ops(),
+        ops::activation_ops(),
+        ops::selection_ops(),
+        ops::reduction_ops(),
+        ops::movement_ops(),
+        ops::global_ops(),
+        ops::indexing_ops(),
+        ops::creation_ops(),
+        ops::random_ops(),
+        ops::host_ops(),
+        ops::view_ops(),
+        ops::matmul_ops(),
+        ops::convolution_ops(),
+        ops::pooling_ops(),
+        ops::normalization_ops(),
+        ops::softmax_ops(),
+        ops::losses_ops(),
+        ops::embedding_ops(),
+        ops::optimizer_updates_ops(),
+        ops::fused_ops(),
+        ops::micro_batches_ops(),
+        ops::branches_ops(),
+        ops::linalg_ops(),
+        ops::decomposition_ops(),
+        ops::lines_ops(),
+        ops::strided_view_ops(),
+        ops::complex_ops(),
+        ops::fft_ops(),
         ops::attention_ops(),
+        ops::fused_convolution_ops(),
     };
     OpRegistry r;
     for (const auto& family :

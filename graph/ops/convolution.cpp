@@ -339,6 +339,7 @@ Value conv_transpose(const Value& x, const Value& weight, const Value& bias, con
   return add(y, reshape(bias, shape));
 }
 
+const OpDef& conv_op() { return conv_def; }
 std::span<const OpDef* const> convolution_ops() {
   static const OpDef* const defs[] = {&conv_def, &conv_input_grad_def, &conv_weight_grad_def};
   return defs;

@@ -28,6 +28,7 @@ struct ConvTransposeOptions {
 Value conv_transpose(const Value& x, const Value& weight, const Value& bias = {},
                      const ConvTransposeOptions& options = {});
 
+const OpDef& conv_op();
 std::span<const OpDef* const> convolution_ops();
 
 }  // namespace sluice::ops

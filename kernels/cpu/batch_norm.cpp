@@ -1,8 +1,11 @@
 // Batch normalisation. Everything is computed channels-last: a matrix of `rows` by `channels`; contiguous operands are
 // transposed through the workspace, so both layouts give equal bits. Sums go over blocks of rows in the compute type,
-// then over blocks in double, in an order that depends on the shape alone and not on the threads.
+// then over blocks in double, in an order that depends on the shape alone and not on the threads. Products are rounded
+// before they are added to (-ffp-contract=off), as a convolution's epilogue rounds them.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/batch_norm.cpp"
+
+#include "kernels/cpu/batch_norm.h"
 
 #include <algorithm>
 
@@ -46,8 +49,7 @@ namespace HWY_NAMESPACE {
 // The affine operand of channel c, or `fallback`.
 template <class T>
 HWY_INLINE Compute<T> affine(const void* values, bool wide, int64_t c, Compute<T> fallback) {
-  if (!values) return fallback;
-  return wide ? static_cast<const Compute<T>*>(values)[c] : load(static_cast<const T*>(values)[c]);
+  return PerChannel{values, wide}.at<T>(c, fallback);
 }
 
 // One row: (x - mean) * scale + shift per channel.
@@ -145,13 +147,10 @@ void infer(const BatchNorm& b, const BatchNormPointers& p) {
   const T* x = static_cast<const T*>(p.x);
   T* y = static_cast<T*>(p.y);
   C* mean = static_cast<C*>(p.workspace);
-  C *scale = mean + channels, *shift = scale + channels;
-  for (int64_t c = 0; c < channels; ++c) {
-    mean[c] = affine<T>(p.mean, b.float_mean, c, C(0));
-    scale[c] = affine<T>(p.weight, b.float_weight, c, C(1)) /
-               std::sqrt(affine<T>(p.var, b.float_var, c, C(1)) + static_cast<C>(b.eps));
-    shift[c] = affine<T>(p.bias, b.float_bias, c, C(0));
-  }
+  const C *scale = mean + channels, *shift = scale + channels;
+  inference_coefficients<T>(
+      {{p.mean, b.float_mean}, {p.var, b.float_var}, {p.weight, b.float_weight}, {p.bias, b.float_bias}, b.eps},
+      channels, mean);
 #pragma omp parallel for num_threads(b.threads) if (b.threads > 1) schedule(static)
   for (int64_t r = 0; r < b.rows; ++r) normalize_row(x + r * channels, y + r * channels, channels, mean, scale, shift);
 }

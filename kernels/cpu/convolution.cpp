@@ -1,7 +1,11 @@
-// conv, conv_input_grad and conv_weight_grad. oneDNN computes channels-last with weights packed as it likes; operands
-// that lie otherwise are reordered in the workspace, so contiguous and channels-last operands give equal bits.
+// conv, fused_conv, conv_input_grad and conv_weight_grad. oneDNN computes channels-last with weights packed as it
+// likes; operands that lie otherwise are reordered in the workspace, so contiguous and channels-last operands give
+// equal bits.
 #include <algorithm>
+#include <cstring>
+#include <optional>
 
+#include "kernels/cpu/conv_epilogue.h"
 #include "kernels/cpu/conv_loops.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/onednn.h"
@@ -80,6 +84,12 @@ class Ports {
     return {};
   }
   Port output(const Desc& given, const Desc& wanted) { return make(given, wanted, wanted, given); }
+  std::unique_ptr<onednn::Primitive> reorder(const Desc& from, const Desc& to) {
+    auto made = onednn::Primitive::make_reorder(from, to, threads_);
+    reorder_scratch_ = std::max<uint64_t>(reorder_scratch_, made->scratchpad_bytes());
+    return made;
+  }
+  uint64_t add(uint64_t bytes) { return layout_.add(bytes); }
   // The primitive's own scratchpad, which the reorders use before and after it.
   uint64_t scratch(uint64_t bytes) { return layout_.add(std::max(bytes, reorder_scratch_)); }
   uint64_t bytes() const { return layout_.bytes(); }
@@ -89,9 +99,8 @@ class Ports {
   Port make(const Desc& given, const Desc& wanted, const Desc& from, const Desc& to) {
     Port port;
     if (given == wanted) return port;
-    port.reorder = onednn::Primitive::make_reorder(from, to, threads_);
+    port.reorder = reorder(from, to);
     port.offset = layout_.add(onednn::bytes(wanted));
-    reorder_scratch_ = std::max<uint64_t>(reorder_scratch_, port.reorder->scratchpad_bytes());
     return port;
   }
   int threads_;
@@ -100,20 +109,30 @@ class Ports {
   std::vector<Packing> packings_;
 };
 
-// Arguments in the order: two inputs, output, bias.
+// What is added to a convolution, and where its rows of coefficients and its residual go.
+struct Finish {
+  std::optional<ConvEpilogue> epilogue;
+  std::unique_ptr<onednn::Primitive> add_to;  // brings the residual to where it is added to
+  uint64_t rows = 0;
+};
+
+// Arguments in the order: two inputs, output, bias, the epilogue's rows.
 class ConvKernel final : public PreparedKernel {
  public:
-  ConvKernel(std::unique_ptr<onednn::Primitive> primitive, Port a, Port b, Port out, bool bias, Ports& ports)
+  ConvKernel(std::unique_ptr<onednn::Primitive> primitive, Port a, Port b, Port out, bool bias, Ports& ports,
+             Finish finish = {})
       : primitive_(std::move(primitive)),
         a_(std::move(a)),
         b_(std::move(b)),
         out_(std::move(out)),
         bias_(bias),
+        finish_(std::move(finish)),
         scratch_(ports.scratch(primitive_->scratchpad_bytes())) {
     workspace_bytes_ = ports.bytes();
     packings_ = ports.take_packings();
     held_bytes_ = packings_.size() * onednn::Primitive::kHeldBytes;
-    for (const bool made : {true, a_.reorder != nullptr, b_.reorder != nullptr, out_.reorder != nullptr})
+    for (const bool made :
+         {true, a_.reorder != nullptr, b_.reorder != nullptr, out_.reorder != nullptr, finish_.add_to != nullptr})
       held_bytes_ += made ? onednn::Primitive::kHeldBytes : 0;
   }
 
@@ -124,10 +143,20 @@ class ConvKernel final : public PreparedKernel {
     void* scratch = args.workspace ? at_offset(args.workspace, scratch_) : nullptr;
     if (a_.reorder) a_.reorder->run({args.inputs[0], a, scratch});
     if (b_.reorder) b_.reorder->run({args.inputs[1], b, scratch});
-    if (bias_)
-      primitive_->run({a, b, out, args.inputs[2], scratch});
-    else
-      primitive_->run({a, b, out, scratch});
+    std::array<const void*, 8> pointers = {a, b, out};
+    size_t count = 3;
+    if (bias_) pointers[count++] = args.inputs[2];
+    if (finish_.epilogue) {
+      if (finish_.epilogue->norm) {
+        std::byte* const rows = at_offset(args.workspace, finish_.rows);
+        finish_.epilogue->write_rows(args, rows);
+        for (int i = 0; i < 3; ++i) pointers[count++] = rows + i * finish_.epilogue->row_bytes();
+      }
+      const void* const residual = finish_.add_to ? args.inputs[ConvEpilogue::kResidual] : nullptr;
+      if (residual && residual != out) finish_.add_to->run({residual, out, scratch});
+    }
+    pointers[count++] = scratch;
+    primitive_->run(std::span<const void* const>(pointers.data(), count));
     if (out_.reorder) out_.reorder->run({out, args.outputs[0], scratch});
   }
 
@@ -135,6 +164,7 @@ class ConvKernel final : public PreparedKernel {
   std::unique_ptr<onednn::Primitive> primitive_;
   Port a_, b_, out_;
   bool bias_;
+  Finish finish_;
   uint64_t scratch_;
 };
 
@@ -164,40 +194,69 @@ bool use_onednn(const Operands& o) {
 
 // The loops work on any dtype and on contiguous or channels-last operands alike.
 std::unique_ptr<PreparedKernel> prepare_loops(ConvRole result, const Operands& o, const ConvGeometry& g,
-                                              const PrepareContext& context) {
-  return make_kernel(0, conv_loops(result, o.x, o.w, o.y, o.has_bias, g, context.threads));
+                                              const PrepareContext& context, const ConvEpilogue* epilogue) {
+  auto loops = conv_loops(result, o.x, o.w, o.y, o.has_bias, g, context.threads);
+  if (epilogue == nullptr || !epilogue->any()) return make_kernel(0, std::move(loops));
+  WorkspaceLayout workspace;
+  const uint64_t rows = workspace.add(epilogue->norm ? 3 * epilogue->row_bytes() : 0);
+  const uint64_t kept = workspace.add(epilogue->residual ? o.y.extent_bytes() : 0);
+  return make_kernel(workspace.bytes(), [=, loops = std::move(loops), finish = epilogue->loops(context.threads),
+                                         e = *epilogue](const KernelArgs& args) {
+    const void* residual = e.residual ? args.inputs[ConvEpilogue::kResidual] : nullptr;
+    if (residual != nullptr && residual == args.outputs[0])  // which the loops overwrite
+      residual = std::memcpy(at_offset(args.workspace, kept), residual, e.y.extent_bytes());
+    loops(args);
+    void* const coefficients = e.norm ? at_offset(args.workspace, rows) : nullptr;
+    if (e.norm) e.write_rows(args, coefficients);
+    finish(args.outputs[0], residual, coefficients);
+  });
 }
 
 // What oneDNN makes of it; the loops, which need no workspace, where that cannot be or needs more than is allowed.
 std::unique_ptr<PreparedKernel> prepare_within_limit(const KernelQuery& q, ConvRole result, const Operands& o,
                                                      const ConvGeometry& g, const PrepareContext& context,
-                                                     const std::function<std::unique_ptr<PreparedKernel>()>& make) {
+                                                     const std::function<std::unique_ptr<PreparedKernel>()>& make,
+                                                     const ConvEpilogue* epilogue = nullptr) {
   if (use_onednn(o)) {
     onednn::ThreadScope scope(context.threads);
     std::unique_ptr<PreparedKernel> kernel = onednn::translate(q.op.c_str(), make);
     if (kernel->workspace_bytes() <= plan::workspace_limit(q.attrs)) return kernel;
   }
-  return prepare_loops(result, o, g, context);
+  return prepare_loops(result, o, g, context, epilogue);
 }
 
 std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const PrepareContext& context) {
   Operands o{q.inputs[0], q.inputs[1], q.outputs[0], {}, has_operand(q.inputs, 2)};
   if (o.has_bias) o.bias = q.inputs[2];
   const ConvGeometry g = geometry_of(q);
-  return prepare_within_limit(q, ConvRole::kOutput, o, g, context, [&] {
-    const Layouts l = layouts_of(o, g, "conv");
-    auto pd = onednn::conv_pd(l.wanted_x, l.wanted_w, o.has_bias ? &l.bias : nullptr, l.wanted_y, l.geometry);
+  const ConvEpilogue epilogue(q);
+  const auto make = [&]() -> std::unique_ptr<PreparedKernel> {
+    const Layouts l = layouts_of(o, g, q.op.c_str());
+    auto pd = onednn::conv_pd(l.wanted_x, l.wanted_w, o.has_bias ? &l.bias : nullptr, l.wanted_y, l.geometry,
+                              epilogue.post_ops());
     std::vector<onednn::Primitive::Arg> args = {
         {DNNL_ARG_SRC, pd.src_desc()}, {DNNL_ARG_WEIGHTS, pd.weights_desc()}, {DNNL_ARG_DST, pd.dst_desc()}};
     if (o.has_bias) args.push_back({DNNL_ARG_BIAS, l.bias});
+    for (onednn::Primitive::Arg& row : epilogue.row_args()) args.push_back(std::move(row));
     auto primitive =
         std::make_unique<onednn::Primitive>(dnnl::convolution_forward(pd), args, pd.scratchpad_desc(), context.threads);
     Ports ports(context.threads);
     Port x = ports.input(l.x, pd.src_desc()), w = ports.input(l.w, pd.weights_desc(), q, 1),
          y = ports.output(l.y, pd.dst_desc());
+    Finish finish;
+    if (epilogue.any()) {
+      finish.epilogue = epilogue;
+      if (epilogue.norm) finish.rows = ports.add(3 * epilogue.row_bytes());
+      if (epilogue.residual) {
+        const TensorSpec& residual = q.inputs[ConvEpilogue::kResidual];
+        finish.add_to =
+            ports.reorder(activation_desc(residual, is_channels_last(residual, q.op.c_str())), pd.dst_desc());
+      }
+    }
     return std::make_unique<ConvKernel>(std::move(primitive), std::move(x), std::move(w), std::move(y), o.has_bias,
-                                        ports);
-  });
+                                        ports, std::move(finish));
+  };
+  return prepare_within_limit(q, ConvRole::kOutput, o, g, context, make, &epilogue);
 }
 
 std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelQuery& q, const PrepareContext& context) {
@@ -242,7 +301,8 @@ plan::LayoutPreference prefer(const KernelQuery& q, int weight_input, bool weigh
   plan::LayoutPreference p{std::vector<Layout>(q.inputs.size(), Layout::kChannelsLast),
                            {weight_output ? Layout::kContiguous : Layout::kChannelsLast}};
   if (weight_input >= 0) p.inputs[weight_input] = Layout::kContiguous;
-  if (p.inputs.size() > 2) p.inputs[2] = Layout::kContiguous;
+  for (size_t i = 2; i < std::min<size_t>(p.inputs.size(), ConvEpilogue::kResidual); ++i)
+    p.inputs[i] = Layout::kContiguous;  // an element per channel
   return p;
 }
 
@@ -252,6 +312,11 @@ void add_convolution_kernels(KernelTable& table) {
   table.add(DeviceKind::kCpu, {.op = "conv",
                                .prepare = prepare_conv,
                                .layouts = [](const KernelQuery& q) { return prefer(q, 1, false); },
+                               .packs = {1}});
+  table.add(DeviceKind::kCpu, {.op = "fused_conv",
+                               .prepare = prepare_conv,
+                               .layouts = [](const KernelQuery& q) { return prefer(q, 1, false); },
+                               .in_place = {{0, ConvEpilogue::kResidual}},
                                .packs = {1}});
   table.add(DeviceKind::kCpu, {.op = "conv_input_grad",
                                .prepare = prepare_input_grad,

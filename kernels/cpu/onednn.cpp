@@ -114,9 +114,10 @@ static constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 static constexpr auto kForward = dnnl::prop_kind::forward_training;
 
 dnnl::convolution_forward::primitive_desc conv_pd(const Desc& x, const Desc& w, const Desc* bias, const Desc& y,
-                                                  const ConvGeometry& g) {
+                                                  const ConvGeometry& g, const dnnl::post_ops& post_ops) {
   using Forward = dnnl::convolution_forward;
   auto attr = user_scratchpad();
+  attr.set_post_ops(post_ops);
 #if SLUICE_ONEDNN_3
   return bias ? Forward::primitive_desc(cpu_engine(), kForward, kDirect, x, w, *bias, y, g.strides, g.dilation,
                                         g.padding_low, g.padding_high, attr)
@@ -202,7 +203,7 @@ std::unique_ptr<Primitive::Call> Primitive::make_call() const {
   return call;
 }
 
-void Primitive::run(std::initializer_list<const void*> pointers) const {
+void Primitive::run(std::span<const void* const> pointers) const {
   std::unique_ptr<Call> call;
   for (auto& slot : idle_) {
     call.reset(slot.exchange(nullptr, std::memory_order_acquire));

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,7 @@ struct ConvGeometry {
 dnnl::matmul::primitive_desc matmul_pd(const Desc& a, const Desc& b, const Desc* bias, const Desc& c,
                                        const dnnl::post_ops& post_ops);
 dnnl::convolution_forward::primitive_desc conv_pd(const Desc& x, const Desc& w, const Desc* bias, const Desc& y,
-                                                  const ConvGeometry& geometry);
+                                                  const ConvGeometry& geometry, const dnnl::post_ops& post_ops = {});
 dnnl::convolution_backward_data::primitive_desc conv_input_grad_pd(const Desc& dx, const Desc& w, const Desc& dy,
                                                                    const ConvGeometry& geometry);
 dnnl::convolution_backward_weights::primitive_desc conv_weight_grad_pd(const Desc& x, const Desc& dw, const Desc& dy,
@@ -70,7 +71,10 @@ class Primitive {
   // About what oneDNN keeps for it: generated code, for the most part.
   static constexpr uint64_t kHeldBytes = 64 << 10;
   // `pointers` in the order of args, then the scratchpad (may be null when it needs none).
-  void run(std::initializer_list<const void*> pointers) const;
+  void run(std::span<const void* const> pointers) const;
+  void run(std::initializer_list<const void*> pointers) const {
+    run(std::span<const void* const>(pointers.begin(), pointers.size()));
+  }
 
  private:
   struct Call {

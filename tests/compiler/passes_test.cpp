@@ -53,6 +53,7 @@ class Golden : public testing::TestWithParam<const char*> {
     graph::Graph graph = graph::parse(input, GetParam(), lowering_ops());
     FakeTarget target;
     if (std::string_view(GetParam()) == "decompose") target.missing = {"linear", "softmax"};
+    if (std::string_view(GetParam()) == "fuse_convolution") target.missing.clear();
     target.fuses = std::string_view(GetParam()) == "fuse_elementwise";
     const CompileOptions options;
     const std::vector<float> c{1, 2, 3};
@@ -117,8 +118,8 @@ TEST_P(Golden, TextIsAsRecorded) {
 
 INSTANTIATE_TEST_SUITE_P(Passes, Golden,
                          testing::Values("dead_code", "simplify", "common_subexpressions", "fuse_activation",
-                                         "fuse_elementwise", "decompose", "fold_constants", "partition", "placement",
-                                         "schedule", "transfers", "layout", "snapshots"),
+                                         "fuse_convolution", "fuse_elementwise", "decompose", "fold_constants",
+                                         "partition", "placement", "schedule", "transfers", "layout", "snapshots"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(PassList, EveryPassHasAGoldenFile) {

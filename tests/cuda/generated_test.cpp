@@ -150,10 +150,10 @@ TEST(GeneratedKernels, AreThereForEveryOpOfTheCpus) {
     if (table().find(op, DeviceKind::kCuda) == nullptr) missing.push_back(op);
   }
   EXPECT_THAT(missing, testing::ElementsAre("argsort", "attention", "attention_backward", "case", "esac", "fourier",
-                                            "host_function", "linalg_cholesky", "linalg_eigh", "linalg_lu",
-                                            "linalg_matrix_exp", "linalg_permutation", "linalg_qr", "linalg_solve",
-                                            "linalg_solve_triangular", "linalg_svd", "linear_recurrence",
-                                            "running_argmax", "running_argmin", "scatter_reduce"));
+                                            "fused_conv", "host_function", "linalg_cholesky", "linalg_eigh",
+                                            "linalg_lu", "linalg_matrix_exp", "linalg_permutation", "linalg_qr",
+                                            "linalg_solve", "linalg_solve_triangular", "linalg_svd",
+                                            "linear_recurrence", "running_argmax", "running_argmin", "scatter_reduce"));
 }
 
 TEST(GeneratedKernel, KeepsOffCopyStreamsAndOtherDevices) {

@@ -1,0 +1,37 @@
+#pragma once
+// What the kernel of fused_conv does to a convolution's result before it is written: batch norm by given statistics,
+// plus a residual, an activation.
+#include <functional>
+
+#include "kernels/cpu/onednn.h"
+#include "kernels/kernel.h"
+#include "plan/query.h"
+
+namespace sluice::cpu {
+
+struct ConvEpilogue {
+  enum Input { kMean = 3, kVar, kScale, kShift, kResidual, kInputs };
+
+  explicit ConvEpilogue(const plan::KernelQuery& query);  // of conv, which has none, or fused_conv
+
+  bool norm = false, residual = false, relu = false;
+  double eps = 0;
+  std::vector<TensorSpec> inputs;
+  TensorSpec y;
+
+  bool any() const { return norm || residual || relu; }
+
+  // Batch norm's coefficients: three rows of a float per channel (double, of float64).
+  uint64_t row_bytes() const;
+  void write_rows(const KernelArgs& args, void* rows) const;
+
+  // For oneDNN, which adds to what it finds where its result goes: the residual.
+  dnnl::post_ops post_ops() const;
+  std::vector<onednn::Primitive::Arg> row_args() const;  // what post_ops() takes the rows as
+
+  // For the dtypes that oneDNN does not compute in: a pass over the result, contiguous or channels-last.
+  using Pass = std::function<void(void* result, const void* residual, const void* rows)>;
+  Pass loops(int threads) const;
+};
+
+}  // namespace sluice::cpu
