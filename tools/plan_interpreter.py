@@ -4,9 +4,6 @@
 It shares no code with Sluice. Arenas are byte arrays and every tensor is read and written where the plan says it lies, so
 a mistake in packing, rates or ordering shows as a wrong value or as an error. Kernels run one at a time, in any order that
 the firing rule allows: the first possible one, or with a seed a random one, also in the middle of other streams' firings.
-
-    plan_interpreter.py BUNDLE --inputs in.npz --outputs out.npz [--seed 7]
-
 Arrays of in.npz are named after the plan's inputs and have a leading axis of steps; so have those of out.npz.
 """
 
@@ -198,26 +195,18 @@ def grouped(x, axis, groups):  # axis `axis` as (groups, rest), and everything b
     return x.reshape(*shape, -1) if axis + 1 < x.ndim else x.reshape(*shape)
 
 
-@op("conv")
+@op("conv", "fused_conv")
 def _conv(a, x, out):
     shape, weight, g = out[0]["shape"], wide(x[1]), a["groups"]
     source = padded(a, x[0], weight.shape[2:], shape[2:])
     y = np.zeros((shape[0], g, shape[1] // g, int(np.prod(shape[2:]))))
     for k, where in taps(a, weight.shape[2:], shape[2:]):
         y += np.einsum("ngcp,goc->ngop", grouped(source[where], 1, g), grouped(weight[(..., *k)], 0, g))
-    bias = np.zeros(1) if len(x) < 3 or x[2] is None else x[2]
-    return [y.reshape(shape) + bias.reshape(-1, *[1] * (len(shape) - 2))]
-
-
-@op("fused_conv")
-def _fused_conv(a, x, out):
-    (y,), operands = _conv(a, x[:3], out), [*x, *[None] * (8 - len(x))]
-    mean, var, scale, shift = (None if v is None else wide(v).reshape(-1, *[1] * (y.ndim - 2)) for v in operands[3:7])
-    if mean is not None:
-        y = (y - mean) * ((1 if scale is None else scale) / np.sqrt(var + a["eps"])) + (0 if shift is None else shift)
-    if operands[7] is not None:
-        y = y + wide(operands[7])
-    return [np.where(y < 0, 0, y) if a["activation"] == "relu" else y]
+    bias, norm, residual = (x[i] if i < len(x) else None for i in (2, 3, 7))
+    if norm is not None:
+        raise PlanError("fused_conv: has batch norm, which is not interpreted")
+    y = y.reshape(shape) + (0 if bias is None else bias.reshape(-1, *[1] * (len(shape) - 2))) + (0 if residual is None else residual)
+    return [np.where(y < 0, 0, y) if a.get("activation") == "relu" else y]
 
 
 @op("conv_input_grad")
