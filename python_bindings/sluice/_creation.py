@@ -7,7 +7,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor, fn
-from sluice._device import default_device, device as _device
+from sluice._device import device as _device
 from sluice._size import sizes_of
 
 default_generator = _C.Generator()
@@ -37,18 +37,19 @@ def _place(device: Any, out: Any = None) -> Any:
     """Where a tensor is made: `device`, that of `out`, or else the one of the innermost `with device(...)` or the default one."""
     if device is not None:
         return device
-    if out is not None:
-        return out._device
-    place = _C.placement_device()
-    return default_device() if place is None else place
+    return _C.placement_device() if out is None else out._device
 
 
 def _finish(t: Any, device: Any, requires_grad: bool, out: Any = None) -> Any:
+    return _made(t, _place(device, out), requires_grad, out)
+
+
+def _made(t: Any, place: Any, requires_grad: bool, out: Any = None) -> Any:
+    """As asked for, where _place() says."""
     if out is not None:
         if out._shape != t._shape:
             out.resize_(t._shape)
         return out.copy_(t)
-    place = _place(device)
     if place is not None:
         t = t._to_device(place)
     return t.requires_grad_(True) if requires_grad else t
@@ -214,13 +215,14 @@ def full(*size: Any, fill_value: Any = None, out: Any = None, dtype: Any = None,
     number = fn.number(fill_value, dtype, place)  # checks that it fits
     exact = not isinstance(fill_value, (int, complex)) or isinstance(fill_value, int) and abs(fill_value) <= 2**53
     t = fn.full(size, fill_value, dtype, place) if exact else number.expand(size).clone()
-    return _finish(t, device, requires_grad, out)
+    return _made(t, place, requires_grad, out)
 
 
 def empty(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False, memory_format: Any = None,
           **options: Any) -> Tensor:
-    t = _laid(fn.empty(_sizes("empty", size, options), dtype or get_default_dtype(), _place(device, out)), memory_format)
-    return _finish(t, device, requires_grad, out)
+    place = _place(device, out)
+    t = _laid(fn.empty(_sizes("empty", size, options), dtype or get_default_dtype(), place), memory_format)
+    return _made(t, place, requires_grad, out)
 
 
 def empty_strided(size: Any, stride: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -237,14 +239,14 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, device: Any = No
 
 def zeros(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
           **options: Any) -> Tensor:
-    t = fn.full(_sizes("zeros", size, options), 0.0, dtype or _dtype_of(out), _place(device, out))
-    return _finish(t, device, requires_grad, out)
+    place = _place(device, out)
+    return _made(fn.full(_sizes("zeros", size, options), 0.0, dtype or _dtype_of(out), place), place, requires_grad, out)
 
 
 def ones(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
          **options: Any) -> Tensor:
-    t = fn.full(_sizes("ones", size, options), 1.0, dtype or _dtype_of(out), _place(device, out))
-    return _finish(t, device, requires_grad, out)
+    place = _place(device, out)
+    return _made(fn.full(_sizes("ones", size, options), 1.0, dtype or _dtype_of(out), place), place, requires_grad, out)
 
 
 def _memory_order(t: Tensor) -> list | None:
@@ -292,7 +294,8 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
         raise _C.NotImplementedError(f"arange: not implemented for '{dtype.name}'; use a real dtype and cast")
     if not dtype.is_floating_point:  # as torch: of whole numbers from the first on
         start, end, step = int(start), int(end), int(step)
-    return _finish(fn.arange(float(start), float(end), float(step), dtype, _place(device, out)), device, requires_grad, out)
+    place = _place(device, out)
+    return _made(fn.arange(float(start), float(end), float(step), dtype, place), place, requires_grad, out)
 
 
 def linspace(start: Any, end: Any, steps: Any, *, out: Any = None, dtype: Any = None, device: Any = None,
@@ -303,16 +306,15 @@ def linspace(start: Any, end: Any, steps: Any, *, out: Any = None, dtype: Any = 
         dtype = dtype or get_default_dtype().to_complex()
         parts = [fn.linspace(a, b, steps, dtype.to_real(), place) for a, b in ((complex(start).real, complex(end).real),
                                                                                (complex(start).imag, complex(end).imag))]
-        return _finish(fn.complex(*parts), device, requires_grad, out)
-    t = fn.linspace(float(start), float(end), steps, dtype or get_default_dtype(), place)
-    return _finish(t, device, requires_grad, out)
+        return _made(fn.complex(*parts), place, requires_grad, out)
+    return _made(fn.linspace(float(start), float(end), steps, dtype or get_default_dtype(), place), place, requires_grad, out)
 
 
 def eye(n: int, m: Any = None, *, out: Any = None, dtype: Any = None, device: Any = None,
         requires_grad: bool = False, **options: Any) -> Tensor:
     _check_options("eye", options)
-    t = fn.eye(n, -1 if m is None else m, dtype or get_default_dtype(), _place(device, out))
-    return _finish(t, device, requires_grad, out)
+    place = _place(device, out)
+    return _made(fn.eye(n, -1 if m is None else m, dtype or get_default_dtype(), place), place, requires_grad, out)
 
 
 # Random. Eager tensors follow torch's sequential generator; while a graph is traced the numbers are drawn in the plan.
@@ -348,22 +350,24 @@ def set_rng_state(new_state: Tensor) -> None:
 
 def rand(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
          **options: Any) -> Tensor:
-    g, size, dtype = _drawn_by(generator, _place(device, out)), _sizes("rand", size, options), dtype or get_default_dtype()
+    place = _place(device, out)
+    g, size, dtype = _drawn_by(generator, place), _sizes("rand", size, options), dtype or get_default_dtype()
     if getattr(dtype, "is_complex", False):  # both parts
-        parts = rand(*size, 2, generator=generator, dtype=dtype.to_real(), device=device)
-        return _finish(fn.view_as_complex(parts).detach(), device, requires_grad, out)
+        parts = rand(*size, 2, generator=generator, dtype=dtype.to_real(), device=place)
+        return _made(fn.view_as_complex(parts).detach(), place, requires_grad, out)
     t = g.draw_uniform(size, 0.0, 1.0, dtype) if _C.is_tracing() else g.rand(size, dtype)
-    return _finish(t, device, requires_grad, out)
+    return _made(t, place, requires_grad, out)
 
 
 def randn(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
          **options: Any) -> Tensor:
-    g, size, dtype = _drawn_by(generator, _place(device, out)), _sizes("randn", size, options), dtype or get_default_dtype()
+    place = _place(device, out)
+    g, size, dtype = _drawn_by(generator, place), _sizes("randn", size, options), dtype or get_default_dtype()
     if getattr(dtype, "is_complex", False):  # of variance 1: each part has half of it
-        parts = randn(*size, 2, generator=generator, dtype=dtype.to_real(), device=device) * 0.5**0.5
-        return _finish(fn.view_as_complex(parts).detach(), device, requires_grad, out)
+        parts = randn(*size, 2, generator=generator, dtype=dtype.to_real(), device=place) * 0.5**0.5
+        return _made(fn.view_as_complex(parts).detach(), place, requires_grad, out)
     t = g.draw_normal(size, 0.0, 1.0, dtype) if _C.is_tracing() else g.randn(size, dtype)
-    return _finish(t, device, requires_grad, out)
+    return _made(t, place, requires_grad, out)
 
 
 def randint(low: Any = None, high: Any = None, size: Any = None, *, generator: Any = None, out: Any = None, dtype: Any = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from sluice import _C
@@ -59,25 +58,17 @@ class device:
 _device = device
 
 
-_default = threading.local()
-
-
-def default_device() -> Any:
-    """What set_default_device() has set on this thread, or None."""
-    return getattr(_default, "device", None)
-
-
 def set_default_device(device: Any) -> None:
     """Where functions that create tensors put them on this thread, when they are not told; None: the cpu. torch.set_default_device."""
     made = None if device is None else _device(device)
     if made is not None:
         _C.check_device(made)
-    _default.device = None if made is None or made.type == "cpu" else made
+    _C.set_default_device(None if made is None or made.type == "cpu" else made)
 
 
 def get_default_device() -> device:
     """Where a tensor is made that is not told where: torch.get_default_device."""
-    place = _C.placement_device() or default_device()
+    place = _C.placement_device()
     if place is None:
         return device("cpu")
     place = _device(place)

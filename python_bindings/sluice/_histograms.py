@@ -32,7 +32,7 @@ def _edges(name: str, x: Tensor, bins: int, given: Any, where: str = "") -> Tens
         raise RuntimeError(f"{name}: dimension {where[-1:] or 0}'s range [{low}, {high}] is not finite")
     if low == high:
         low, high = low - 0.5, high + 0.5
-    return fn.linspace(float(low), float(high), bins + 1, _C.float64).to(x.dtype)
+    return fn.linspace(float(low), float(high), bins + 1, _C.float64, x._device).to(x.dtype)
 
 
 def _places(x: Tensor, edges: Tensor) -> tuple:

@@ -8,7 +8,7 @@ import weakref
 import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
-from sluice._creation import check_probability, in_memory_order
+from sluice._creation import _place_of, check_probability, in_memory_order
 from sluice._device import device
 from sluice._size import Size
 
@@ -262,7 +262,7 @@ def normal_(self, mean=0.0, std=1.0, *, generator=None):
 @method
 def bernoulli_(self, p=0.5, *, generator=None):
     check_probability("bernoulli_", p)
-    return self.copy_(sluice.rand(self._shape, generator=generator) < p)
+    return self.copy_(sluice.rand(self._shape, generator=generator, device=_place_of(self)) < p)
 
 
 # Autograd

@@ -16,6 +16,8 @@
 namespace sluice::python {
 namespace {
 
+thread_local std::optional<DeviceId> default_device;
+
 // A C++ scope that Python opens and closes: `with` statements close in reverse order, as the scopes demand.
 template <class Scope>
 struct PyScope {
@@ -190,7 +192,16 @@ void bind_graph(nb::module_& m) {
              new (self) PyScope<OriginScope>{std::make_unique<OriginScope>(parse_role(role))};
            })
       .def("close", &PyScope<OriginScope>::close);
-  m.def("placement_device", [] { return current_placement_device(); });
+  m.def(
+      "placement_device",
+      [] {
+        const std::optional<DeviceId> placed = current_placement_device();
+        return placed ? placed : default_device;
+      },
+      "Where tensors are made that are not told where: of the innermost scope, or the default; None: the cpu.");
+  m.def(
+      "set_default_device", [](const std::optional<DeviceId>& device) { default_device = device; },
+      nb::arg("device").none(), "Of this thread.");
   bind_graph_session(m);
   bind_host_functions(m);
 }

@@ -8,8 +8,14 @@
 #include "graph/ops/pooling.h"
 #include "graph/ops/random.h"
 #include "runtime/engine.h"
+#include "tensor/trace.h"
 
 namespace sluice::python {
+
+// A graph places what it draws itself.
+static DeviceId place_of(const std::optional<DeviceId>& device) {
+  return device && current_trace() == nullptr ? *device : DeviceId{};
+}
 
 void bind_random(nb::module_& m) {
   nb::class_<Generator>(m, "Generator", nb::is_weak_referenceable(),
@@ -93,20 +99,24 @@ void bind_random(nb::module_& m) {
           },
           nb::arg("input"), nb::arg("kernel_size"), nb::arg("output_size"), nb::arg("samples").none())
       .def("draw_uniform",
-           [](Generator& g, const Shape& s, double low, double high, DType d) {
+           [](Generator& g, const Shape& s, double low, double high, DType d, const std::optional<DeviceId>& device) {
              const Generator::Draw draw = g.next();
+             const CreationScope there(place_of(device));
              return ops::uniform(draw.state, s, low, high, d, draw.salt);
-           })
+           },
+           nb::arg("size"), nb::arg("low"), nb::arg("high"), nb::arg("dtype"), nb::arg("device") = nb::none())
       .def("draw_normal",
            [](Generator& g, const Shape& s, double mean, double std, DType d) {
              const Generator::Draw draw = g.next();
              return ops::normal(draw.state, s, mean, std, d, draw.salt);
            })
       .def("draw_bernoulli",
-           [](Generator& g, const Shape& s, double p, DType d) {
+           [](Generator& g, const Shape& s, double p, DType d, const std::optional<DeviceId>& device) {
              const Generator::Draw draw = g.next();
+             const CreationScope there(place_of(device));
              return ops::bernoulli(draw.state, s, p, d, draw.salt);
-           })
+           },
+           nb::arg("size"), nb::arg("p"), nb::arg("dtype"), nb::arg("device") = nb::none())
       .def("draw_randint", [](Generator& g, const Shape& s, int64_t low, int64_t high, DType d) {
         const Generator::Draw draw = g.next();
         return ops::randint(draw.state, s, low, high, d, draw.salt);

@@ -56,7 +56,7 @@ class _Check:
         import sluice
 
         point = [t.detach().clone() if isinstance(t, Tensor) else t for t in self.inputs]
-        point[place] = point[place] + sluice.tensor(moved).to(point[place].dtype)
+        point[place] = point[place] + sluice.tensor(moved).to(point[place])
         with no_grad():
             made = _listed(self.func(*point))
         return [made[i].detach().double().numpy().reshape(-1) for i in self.compared]
@@ -68,7 +68,7 @@ class _Check:
     def analytical(self, output: Tensor, seed: Any) -> list[Any]:
         import sluice
 
-        seed = sluice.tensor(seed.reshape(tuple(output.shape))).to(output.dtype)
+        seed = sluice.tensor(seed.reshape(tuple(output.shape))).to(output)
         return pulled_back([output], self.given(), [seed], False)
 
     def rows(self, output: Tensor) -> list[Any]:

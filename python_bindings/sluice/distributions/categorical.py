@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import sluice
+from sluice._creation import _place_of
 from sluice._C import Tensor
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.distribution import Distribution
@@ -48,7 +49,7 @@ class Categorical(Distribution):
     mode = property(lambda self: self.probs.argmax(-1))
 
     def _unknown(self) -> Tensor:
-        return sluice.full(self._extended_shape(), fill_value=float("nan"), dtype=self.probs.dtype)
+        return sluice.full(self._extended_shape(), fill_value=float("nan"), dtype=self.probs.dtype, device=_place_of(self.probs))
 
     def _expand_parts(self, made: Any, batch_shape: Any) -> None:
         made._num_events = self._num_events
@@ -112,7 +113,7 @@ class OneHotCategorical(Distribution):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         n = self._event_shape[0]
-        values = sluice.eye(n, dtype=self._param.dtype).reshape((n, *(1 for _ in self._batch_shape), n))
+        values = sluice.eye(n, dtype=self._param.dtype, device=_place_of(self._param)).reshape((n, *(1 for _ in self._batch_shape), n))
         return values.expand((n, *self._batch_shape, n)) if expand else values
 
 
@@ -167,7 +168,7 @@ class Multinomial(Distribution):
     def entropy(self) -> Tensor:
         n = self.total_count
         p = clamp_probs(self.probs)
-        k = sluice.arange(1, n + 1, dtype=p.dtype).reshape((n, *(1 for _ in p.shape)))
+        k = sluice.arange(1, n + 1, dtype=p.dtype, device=_place_of(p)).reshape((n, *(1 for _ in p.shape)))
         of_one = ((n + 1.0) - k).log().cumsum(0) - k.log().cumsum(0) + k * p.log() + (n - k) * (-p).log1p()
         from math import lgamma
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 import sluice
+from sluice._creation import _place_of
 from sluice._C import Tensor
 
 
@@ -154,4 +155,4 @@ positive_definite = _Where("PositiveDefinite", _positive_definite, event_dim=2)
 
 
 def _diagonal(m: Tensor) -> Tensor:
-    return (m * sluice.eye(m.shape[-1], dtype=m.dtype)).sum(-1)
+    return (m * sluice.eye(m.shape[-1], dtype=m.dtype, device=_place_of(m))).sum(-1)

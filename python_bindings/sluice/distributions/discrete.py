@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import sluice
+from sluice._creation import _place_of
 from sluice._C import Tensor
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.distribution import Distribution, ExponentialFamily
@@ -70,7 +71,7 @@ class Bernoulli(_OfProbability, ExponentialFamily):
         return sluice.nn.functional.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        values = sluice.arange(2, dtype=self._param.dtype).reshape((2, *(1 for _ in self._batch_shape)))
+        values = sluice.arange(2, dtype=self._param.dtype, device=_place_of(self._param)).reshape((2, *(1 for _ in self._batch_shape)))
         return values.expand((2, *self._batch_shape)) if expand else values
 
 
@@ -126,7 +127,7 @@ class Binomial(_OfProbability):
         with sluice.no_grad():
             shape, most = self._extended_shape(sample_shape), int(self.total_count.max())
             drawn = _sampling.uniform(self.probs, (most, *shape)) < self.probs
-            place = sluice.arange(most, dtype=self.probs.dtype).reshape((most, *(1 for _ in shape)))
+            place = sluice.arange(most, dtype=self.probs.dtype, device=_place_of(self.probs)).reshape((most, *(1 for _ in shape)))
             return (drawn & (place < self.total_count)).to(self.probs.dtype).sum(0)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -145,7 +146,7 @@ class Binomial(_OfProbability):
         most = int(self.total_count.max())
         if not check_all(self.total_count == most):
             raise NotImplementedError("Inhomogeneous total count not supported by `enumerate_support`.")
-        values = sluice.arange(1 + most, dtype=self._param.dtype).reshape((1 + most, *(1 for _ in self._batch_shape)))
+        values = sluice.arange(1 + most, dtype=self._param.dtype, device=_place_of(self._param)).reshape((1 + most, *(1 for _ in self._batch_shape)))
         return values.expand((1 + most, *self._batch_shape)) if expand else values
 
 

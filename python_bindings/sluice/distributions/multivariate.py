@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import sluice
+from sluice._creation import _place_of
 from sluice._C import Tensor
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.distribution import Distribution
@@ -20,7 +21,7 @@ def batch_mahalanobis(scale_tril: Tensor, difference: Tensor) -> Tensor:
 
 
 def diagonal(m: Tensor) -> Tensor:
-    return (m * sluice.eye(m.shape[-1], dtype=m.dtype)).sum(-1)
+    return (m * sluice.eye(m.shape[-1], dtype=m.dtype, device=_place_of(m))).sum(-1)
 
 
 class MultivariateNormal(Distribution):
@@ -57,7 +58,7 @@ class MultivariateNormal(Distribution):
         elif "precision_matrix" in self.__dict__:
             # With J the exchange matrix and J P J = L L^T: P^-1 = T T^T for the lower T = (J L J)^-T.
             flipped = sluice.linalg.cholesky(self.precision_matrix.flip([-2, -1])).flip([-2, -1]).mT
-            identity = sluice.eye(flipped.shape[-1], dtype=flipped.dtype).expand(flipped.shape)
+            identity = sluice.eye(flipped.shape[-1], dtype=flipped.dtype, device=_place_of(flipped)).expand(flipped.shape)
             self._tril = sluice.linalg.solve_triangular(flipped, identity, upper=False)
         else:
             self._tril = self.scale_tril
@@ -72,7 +73,7 @@ class MultivariateNormal(Distribution):
 
     @lazy_property
     def precision_matrix(self) -> Tensor:
-        identity = sluice.eye(self._tril.shape[-1], dtype=self._tril.dtype).expand(self._tril.shape)
+        identity = sluice.eye(self._tril.shape[-1], dtype=self._tril.dtype, device=_place_of(self._tril)).expand(self._tril.shape)
         inverse = sluice.linalg.solve_triangular(self._tril, identity, upper=False)
         return inverse.mT @ inverse
 

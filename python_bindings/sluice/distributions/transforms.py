@@ -6,6 +6,7 @@ import math
 from typing import Any, Sequence
 
 import sluice
+from sluice._creation import _place_of
 from sluice._C import Tensor
 from sluice._size import Size
 from sluice.distributions import constraints
@@ -428,9 +429,9 @@ class LowerCholeskyTransform(Transform):
     domain, codomain = constraints.independent(constraints.real, 2), constraints.lower_cholesky
 
     def _call(self, x: Tensor) -> Tensor:
-        eye = sluice.eye(x.shape[-1], dtype=x.dtype)
+        eye = sluice.eye(x.shape[-1], dtype=x.dtype, device=_place_of(x))
         return x.tril(-1) + (x * eye).sum(-1).exp().unsqueeze(-1) * eye
 
     def _inverse(self, y: Tensor) -> Tensor:
-        eye = sluice.eye(y.shape[-1], dtype=y.dtype)
+        eye = sluice.eye(y.shape[-1], dtype=y.dtype, device=_place_of(y))
         return y.tril(-1) + (y * eye).sum(-1).log().unsqueeze(-1) * eye

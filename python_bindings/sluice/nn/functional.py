@@ -88,7 +88,7 @@ def _alpha_dropout(input: Tensor, p: float, training: bool, inplace: bool, shape
     def f(x):
         if p == 1:
             return x * 0.0
-        kept = sluice.default_generator.draw_bernoulli(shape, 1 - p, x.dtype)
+        kept = sluice.default_generator.draw_bernoulli(shape, 1 - p, x.dtype, x._device)
         return (x * kept + (kept - 1) * lowest) * scale + lowest * scale * p
 
     return _written(input, inplace, f)
@@ -113,7 +113,7 @@ def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, trainin
     def f(x):
         if not training or lower == upper:
             return leaky_relu(x, (lower + upper) / 2)
-        slopes = sluice.default_generator.draw_uniform(x.shape, lower, upper, x.dtype)
+        slopes = sluice.default_generator.draw_uniform(x.shape, lower, upper, x.dtype, x._device)
         return sluice.where(x <= 0, x * slopes, x)
 
     return _written(input, inplace, f)
@@ -121,7 +121,7 @@ def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, trainin
 
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     """softmax of logits and Gumbel noise, over tau; hard: one-hot, with the gradient of the soft one. F.gumbel_softmax."""
-    noise = -(-sluice.default_generator.draw_uniform(logits.shape, 0.0, 1.0, logits.dtype).log()).log()
+    noise = -(-sluice.default_generator.draw_uniform(logits.shape, 0.0, 1.0, logits.dtype, logits._device).log()).log()
     soft = softmax((logits + noise) / tau, dim)
     if not hard:
         return soft

@@ -42,7 +42,7 @@ class LBFGS(Optimizer):
             with sluice.enable_grad():
                 loss = closure()
             state["func_evals"] += 1
-            return loss, sluice.cat([sluice.zeros(p.numel(), dtype=p.dtype) if p.grad is None else p.grad.reshape(-1)
+            return loss, sluice.cat([sluice.zeros(p.numel(), dtype=p.dtype, device=p._device) if p.grad is None else p.grad.reshape(-1)
                                      for p in params])
 
         def move(t: float, start: Any) -> None:

@@ -138,7 +138,7 @@ class LazyNorm(LazyModuleMixin):
         if track_running_stats:
             self.running_mean = UninitializedBuffer(device=device, dtype=dtype)
             self.running_var = UninitializedBuffer(device=device, dtype=dtype)
-            self.num_batches_tracked = sluice.tensor(0, dtype=sluice.int64)
+            self.num_batches_tracked = sluice.tensor(0, dtype=sluice.int64, device=device)
 
     def reset_parameters(self) -> None:
         if self.num_features != 0:

@@ -29,7 +29,7 @@ class _Norm(Module):
         stats = track_running_stats
         self.register_buffer("running_mean", sluice.zeros(num_features, device=device, dtype=dtype) if stats else None)
         self.register_buffer("running_var", sluice.ones(num_features, device=device, dtype=dtype) if stats else None)
-        self.register_buffer("num_batches_tracked", sluice.tensor(0, dtype=sluice.int64) if stats else None)
+        self.register_buffer("num_batches_tracked", sluice.tensor(0, dtype=sluice.int64, device=device) if stats else None)
         self.reset_parameters()
 
     _version = 2  # since state_dict() has num_batches_tracked

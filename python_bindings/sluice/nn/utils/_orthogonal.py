@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import sluice
+from sluice._creation import _place_of
 from sluice._C import Tensor
 from sluice.nn.modules.module import Module
 from sluice.nn.utils import parametrize
@@ -58,19 +59,19 @@ class _Orthogonal(Module):
         n, k = x.shape[-2:]
         x = x.tril()
         if n != k:
-            x = sluice.cat([x, sluice.zeros(*x.shape[:-1], n - k, dtype=x.dtype)], -1)
+            x = sluice.cat([x, sluice.zeros(*x.shape[:-1], n - k, dtype=x.dtype, device=_place_of(x))], -1)
         skew = x - x.transpose(-2, -1)
         if self.orthogonal_map == "matrix_exp":
             q = sluice.linalg.matrix_exp(skew)
         else:
-            identity = sluice.eye(n, dtype=x.dtype)
+            identity = sluice.eye(n, dtype=x.dtype, device=_place_of(x))
             q = sluice.linalg.solve(identity - 0.5 * skew, identity + 0.5 * skew)
         return q if n == k else q[..., :k]
 
     def _reflected(self, x: Tensor) -> Tensor:
         vectors = x.tril(-1)
         tau = 2.0 / (1.0 + (vectors * vectors).sum(-2))
-        signs = (x.detach() * sluice.eye(*x.shape[-2:], dtype=x.dtype)).sum(-2, keepdim=True).trunc()
+        signs = (x.detach() * sluice.eye(*x.shape[-2:], dtype=x.dtype, device=_place_of(x))).sum(-2, keepdim=True).trunc()
         return sluice.linalg.householder_product(vectors, tau) * signs
 
     def right_inverse(self, Q: Tensor) -> Tensor:
@@ -93,7 +94,7 @@ class _Orthogonal(Module):
             array = _orthonormal(array)
         self.base = sluice.tensor(np.ascontiguousarray(array))
         # -1 on the diagonal, so that reflections by vectors of zeros give the identity.
-        return -sluice.eye(*Q.shape[-2:], dtype=Q.dtype).expand(Q.shape).clone()
+        return -sluice.eye(*Q.shape[-2:], dtype=Q.dtype, device=_place_of(Q)).expand(Q.shape).clone()
 
 
 def orthogonal(module: Module, name: str = "weight", orthogonal_map: str | None = None, *,
