@@ -13,6 +13,12 @@ P = torch.tensor([[0.1, 0.6, 0.3], [0.25, 0.25, 0.5]], dtype=torch.float64)
 U = torch.tensor([0.2, 0.5, 0.9], dtype=torch.float64)
 TRIL = torch.tensor([[1.0, 0, 0], [0.3, 2.0, 0], [-0.5, 0.2, 0.7]], dtype=torch.float64)
 
+
+def torch_or_sl(like, number):
+    """A number as a tensor of the library that `like` is of."""
+    return like.reshape(-1)[0].detach() * 0 + number
+
+
 MAKE = {  # name: (distribution of a library and tensors, tensors, a value)
     "Normal": (lambda d, a, b: d.Normal(a, b), (A, B), U),
     "Laplace": (lambda d, a, b: d.Laplace(a, b), (A, B), U),
@@ -56,6 +62,23 @@ MAKE = {  # name: (distribution of a library and tensors, tensors, a value)
     "MultivariateNormal of covariance": (lambda d, a, t: d.MultivariateNormal(a, t @ t.mT), (A, TRIL), U),
     "MultivariateNormal of precision": (lambda d, a, t: d.MultivariateNormal(a, precision_matrix=t @ t.mT), (A, TRIL), U),
 }
+MAKE.update({
+    "ContinuousBernoulli": (lambda d, p: d.ContinuousBernoulli(p), (torch.tensor([0.2, 0.5, 0.9], dtype=torch.float64),), U),
+    "ContinuousBernoulli of logits": (lambda d, a: d.ContinuousBernoulli(logits=a), (A - 1,), U),
+    "Kumaraswamy": (lambda d, a, b: d.Kumaraswamy(a, b), (A, B), U),
+    "VonMises": (lambda d, a, b: d.VonMises(a - 1, b), (A, B), U),
+    "FisherSnedecor": (lambda d, a, b: d.FisherSnedecor(a * 3, b * 5), (A, B), U),
+    "RelaxedBernoulli": (lambda d, p: d.RelaxedBernoulli(torch_or_sl(p, 0.7), p), (U,), U),
+    "RelaxedBernoulli of logits": (lambda d, a: d.RelaxedBernoulli(torch_or_sl(a, 0.7), logits=a), (A,), U),
+    "RelaxedOneHotCategorical": (lambda d, p: d.RelaxedOneHotCategorical(torch_or_sl(p, 0.7), p), (P,), P.flip(-1)),
+    "LogisticNormal": (lambda d, a: d.LogisticNormal(a[:2] - 1, a[:2] + 0.1), (A,), P),
+    "LKJCholesky": (lambda d, a: d.LKJCholesky(3, a[:2] + 0.5), (A,), torch.linalg.cholesky(torch.tensor(
+        [[1.0, 0.3, -0.2], [0.3, 1.0, 0.5], [-0.2, 0.5, 1.0]], dtype=torch.float64))),
+    "Wishart": (lambda d, a, t: d.Wishart(a + 4, scale_tril=t.tril()), (A, TRIL), TRIL @ TRIL.mT * 2),
+    "Wishart of covariance": (lambda d, a, t: d.Wishart(a[0] + 4, t @ t.mT), (A, TRIL), TRIL @ TRIL.mT),
+    "Wishart of precision": (lambda d, a, t: d.Wishart(a[0] + 4, precision_matrix=t @ t.mT), (A, TRIL), TRIL @ TRIL.mT),
+    "LowRankMultivariateNormal": (lambda d, a, t: d.LowRankMultivariateNormal(a, t[:, :2], a + 0.2), (A, TRIL), U),
+})
 PROPERTIES = ["mean", "mode", "variance", "stddev"]
 
 
@@ -104,7 +127,7 @@ def test_functions_and_their_gradients_equal_torch(case):
         found, expected = (attempt(lambda: getattr(d, function)(*g)) for d, g in ((ours, mine), (theirs, given)))
         if expected is None and found is not None:
             continue  # more than torch has
-        assert_equal(found, expected, 1e-7 if name == "Multinomial" else 1e-8)  # torch's logarithm of total_count! is float32
+        assert_equal(found, expected, 1e-7 if name in ("Multinomial", "VonMises") else 1e-8)  # torch's logarithm of total_count! is float32
         if expected is None or not expected.requires_grad:
             continue
         if function == "cdf" and name in ("Gamma", "InverseGamma", "Chi2"):
@@ -126,14 +149,16 @@ def test_moments_shapes_and_support_equal_torch(case):
         for prop in PROPERTIES:
             expected = attempt(lambda: getattr(its, prop))
             if expected is not None:
-                assert_same(getattr(mine, prop).expand(tuple(expected.shape)), expected, 1e-8)
+                if (name, prop) == ("Kumaraswamy", "mode"):
+                    continue  # torch's is NaN everywhere
+                assert_same(getattr(mine, prop).expand(tuple(expected.shape)), expected, 1e-6 if name == "VonMises" else 1e-8)
         try:
             expected = its.log_prob(value)
         except ValueError:
             with pytest.raises(ValueError, match="not broadcastable"):
                 mine.log_prob(to_sl(value))
         else:
-            assert_same(mine.log_prob(to_sl(value)), expected, 1e-8)
+            assert_same(mine.log_prob(to_sl(value)), expected, 1e-7 if name == "VonMises" else 1e-8)  # torch's i0 has fewer digits
         assert tuple(mine.sample().shape) == tuple(its.sample().shape)
         assert tuple(mine.sample((2, 3)).shape) == tuple(its.sample((2, 3)).shape) == tuple(its.sample(torch.Size([2, 3])).shape)
     assert ours.has_rsample == theirs.has_rsample and ours.has_enumerate_support == theirs.has_enumerate_support
@@ -144,8 +169,39 @@ def test_moments_shapes_and_support_equal_torch(case):
             assert_equal(ours.enumerate_support(expand), theirs.enumerate_support(expand))
 
 
+def test_generalized_pareto():
+    """In float32, the one dtype that torch's takes."""
+    k = torch.tensor([-0.4, 0.0, 0.3, 1.5])
+    q = torch.tensor([0.1, 0.5, 0.7, 0.9])
+    leaves = [torch.tensor([0.5, -1.0, 0.0, 2.0], requires_grad=True), torch.tensor([0.5, 1.0, 2.0, 3.0], requires_grad=True)]
+    mine = [to_sl(t) for t in leaves]
+    theirs, ours = torch.distributions.GeneralizedPareto(*leaves, k), sl.distributions.GeneralizedPareto(*mine, to_sl(k))
+    x = theirs.icdf(q).detach()
+    assert_same(ours.icdf(to_sl(q)), x, 1e-5)
+    for f in ("log_prob", "cdf"):
+        found, expected = getattr(ours, f)(to_sl(x)), getattr(theirs, f)(x)
+        assert_same(found, expected, 1e-5)
+        for g, h in zip(sl.autograd.grad(found.sum(), mine), torch.autograd.grad(expected.sum(), leaves)):
+            assert_same(g, h, 1e-4)
+    for f in (lambda d: d.entropy(), lambda d: d.mean, lambda d: d.variance, lambda d: d.mode):
+        assert_same(f(ours), f(theirs), 1e-5)
+    sl.manual_seed(3)
+    torch.manual_seed(3)
+    assert_same(ours.rsample((5,)), theirs.rsample((5,)), 1e-5)
+    assert bool(ours.support.check(ours.sample((100,))).all())
+    with pytest.raises(ValueError, match="Expected exactly one of covariance_matrix"):
+        sl.distributions.Wishart(4.0, sl.eye(3), sl.eye(3))
+
+
+def test_mode_of_kumaraswamy():
+    d = sl.distributions.Kumaraswamy(sl.tensor([2.0, 3.0, 0.5]), sl.tensor([2.0, 5.0, 2.0]))
+    x = sl.linspace(0.001, 0.999, 999).unsqueeze(1)
+    best = x.squeeze(1)[d.log_prob(x).argmax(0)]
+    assert bool(((d.mode - best).abs()[:2] < 1e-3).all()) and math.isnan(d.mode[2].item())
+
+
 NO_MOMENTS = {"Cauchy", "HalfCauchy"}
-HEAVY = {"StudentT", "InverseGamma", "Pareto", "LogNormal", "Weibull"}  # tails: quantiles in place of moments
+HEAVY = {"FisherSnedecor", "StudentT", "InverseGamma", "Pareto", "LogNormal", "Weibull"}  # tails: quantiles in place of moments
 
 
 def test_samples_have_the_moments_of_their_distribution(case):
@@ -159,7 +215,7 @@ def test_samples_have_the_moments_of_their_distribution(case):
     if drawn.ndim == 1 or name not in NO_MOMENTS | HEAVY:
         spread = its.std(0) / math.sqrt(n)
         assert ((drawn.mean(0) - its.mean(0)).abs() <= 8 * spread + 1e-12).all()
-        assert (drawn.std(0) / its.std(0).clamp(min=1e-12) - 1).abs().max() < 0.12
+        assert (drawn.std(0).clamp(min=1e-12) / its.std(0).clamp(min=1e-12) - 1).abs().max() < 0.12
     for q in (0.1, 0.5, 0.9):  # ranks: how many lie below torch's quantile
         for one in (drawn.reshape(n, -1)[:, :6],):
             point = its.reshape(n, -1)[:, :6].quantile(q, dim=0)
@@ -176,7 +232,7 @@ def test_reparameterized_samples_have_gradients(case):
         with pytest.raises(NotImplementedError, match="rsample"):
             ours.rsample()
         return
-    if name in NO_MOMENTS | HEAVY:
+    if name in NO_MOMENTS | HEAVY or name.startswith("Wishart"):  # torch's backward pass of Wishart's fails
         ours.rsample((3,)).sum().backward()
         assert any(x.grad is not None for x in a)
         return
@@ -234,7 +290,7 @@ def test_poisson_samples_of_small_and_large_rates():
     assert bool((drawn.var(0) - rates).abs()[1:].div(rates[1:]).max() < 0.06)
 
 
-KL = ["Normal", "Laplace", "Cauchy", "Gumbel", "Exponential", "Gamma", "Beta", "Dirichlet", "LogNormal", "HalfNormal", "Bernoulli",
+KL = ["ContinuousBernoulli", "LowRankMultivariateNormal", "Normal", "Laplace", "Cauchy", "Gumbel", "Exponential", "Gamma", "Beta", "Dirichlet", "LogNormal", "HalfNormal", "Bernoulli",
       "Geometric", "Binomial", "Poisson", "Categorical", "OneHotCategorical", "Independent", "MultivariateNormal", "Pareto", "Transformed"]
 
 
@@ -304,6 +360,11 @@ WRONG = {
     "no mixture": lambda d, lib: d.MixtureSameFamily(d.Normal(0.0, 1.0), d.Normal(lib.zeros(2), 1.0)),
     "no transform": lambda d, lib: d.TransformedDistribution(d.Normal(0.0, 1.0), [3]),
     "counts": lambda d, lib: d.Multinomial(3, lib.ones(2)).log_prob(lib.ones(2) * 2),
+    "dim": lambda d, lib: d.LKJCholesky(1), "freedom": lambda d, lib: d.Wishart(1.0, lib.eye(3)), 
+    "factor": lambda d, lib: d.LowRankMultivariateNormal(lib.zeros(3), lib.ones(2, 2), lib.ones(3)),
+    "diagonal": lambda d, lib: d.LowRankMultivariateNormal(lib.zeros(3), lib.ones(3, 2), lib.ones(2)),
+    "both parameters": lambda d, lib: d.RelaxedBernoulli(lib.tensor(1.0), lib.tensor(0.5), lib.tensor(0.5)),
+    "beyond the tail": lambda d, lib: d.GeneralizedPareto(0.0, 1.0, -0.5).log_prob(lib.tensor(2.5)),
     "degrees": lambda d, lib: d.Chi2(0.0), "half": lambda d, lib: d.HalfNormal(-1.0),
 }
 
@@ -320,10 +381,8 @@ def test_what_is_wrong_is_refused_as_in_torch(name):
         assert "to be within the support (GreaterThanEq(lower_bound=0.0)) of the distribution Exponential(rate: 1.0)" in str(error.value)
 
 
-def test_distributions_that_are_missing_say_so():
-    with pytest.raises(AttributeError, match="'VonMises': not supported; a TransformedDistribution"):
-        sl.distributions.VonMises
-    with pytest.raises(AttributeError, match="has no attribute 'Typo'$"):
+def test_names_that_are_no_distributions():
+    with pytest.raises(AttributeError, match="has no attribute 'Typo'"):
         sl.distributions.Typo
 
 
@@ -367,12 +426,53 @@ def test_transforms_equal_torch(name):
     assert ours.bijective == theirs.bijective and ours.inv.inv == ours and ours != sl.distributions.AbsTransform()
 
 
+EVENTS = {
+    "StickBreakingTransform": (lambda d: d.StickBreakingTransform(), torch.tensor([[0.5, 1.0, -2.0], [0.1, 0.2, 3.0]], dtype=torch.float64)),
+    "CorrCholeskyTransform": (lambda d: d.CorrCholeskyTransform(), torch.tensor([[0.5, 1.0, -2.0, 0.3, 0.1, -0.4]] * 2, dtype=torch.float64)),
+    "CumulativeDistributionTransform": (lambda d: d.CumulativeDistributionTransform(d.Normal(0.5, 2.0)), A),
+    "CatTransform": (lambda d: d.CatTransform([d.ExpTransform(), d.AffineTransform(1.0, 2.0)], 1, [2, 1]), torch.ones(4, 3, dtype=torch.float64)),
+    "CatTransform of ones": (lambda d: d.CatTransform([d.ExpTransform(), d.TanhTransform()], -1), torch.ones(4, 2, dtype=torch.float64)),
+    "StackTransform": (lambda d: d.StackTransform([d.ExpTransform(), d.SigmoidTransform(), d.TanhTransform()], 1), torch.ones(4, 3, dtype=torch.float64)),
+}
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_transforms_of_events_equal_torch(name):
+    make, x = EVENTS[name]
+    ours, theirs = make(sl.distributions), make(torch.distributions)
+    x = x.clone().requires_grad_()
+    mine, y = to_sl(x), theirs(x)
+    assert_same(ours(mine), y, 1e-9)
+    assert_same(ours.inv(to_sl(y)), theirs.inv(y), 1e-7)
+    found, expected = ours.log_abs_det_jacobian(mine, ours(mine)), theirs.log_abs_det_jacobian(x, y)
+    assert_same(found, expected, 1e-8)
+    assert_same(sl.autograd.grad(found.sum() + ours(mine).square().sum(), mine)[0], torch.autograd.grad(expected.sum() + y.square().sum(), x)[0], 1e-7)
+    assert ours.domain.event_dim == theirs.domain.event_dim and ours.codomain.event_dim == theirs.codomain.event_dim
+    assert ours.bijective == theirs.bijective and bool(ours.codomain.check(ours(mine)).all())
+    assert tuple(ours.forward_shape(tuple(x.shape))) == tuple(theirs.forward_shape(tuple(x.shape)))
+    assert tuple(ours.inverse_shape(tuple(y.shape))) == tuple(theirs.inverse_shape(tuple(y.shape)))
+
+
+def test_transforms_of_events_that_do_not_fit():
+    d = sl.distributions
+    with pytest.raises(ValueError, match="flattened lower-diagonal"):
+        d.CorrCholeskyTransform()(sl.ones(4))
+    with pytest.raises(ValueError, match="not square"):
+        d.CorrCholeskyTransform().inverse_shape((3, 4))
+    with pytest.raises(AssertionError, match="must have 2 entries"):
+        d.StackTransform([d.ExpTransform(), d.ExpTransform()])(sl.ones(3))
+    with pytest.raises(AssertionError, match="same length as tseq"):
+        d.CatTransform([d.ExpTransform()], 0, [1, 2])
+
+
 def test_transforms_by_constraint():
     def moved(d, lib, x):
         c = d.constraints
         return [t(kind)(x) for t in (d.biject_to, d.transform_to) for kind in (
             c.positive, c.real, c.unit_interval, c.interval(-1.0, 3.0), c.greater_than(2.0), c.less_than(1.0))] + [
-                d.transform_to(c.simplex)(x), d.biject_to(c.independent(c.positive, 1))(x)]
+                d.transform_to(c.simplex)(x), d.biject_to(c.independent(c.positive, 1))(x), d.biject_to(c.simplex)(x), d.biject_to(c.corr_cholesky)(x),
+                d.transform_to(c.positive_definite)(x.reshape(1, 3).expand((3, 3))), d.biject_to(c.cat([c.positive, c.real], 0, [2, 1]))(x),
+                d.transform_to(c.stack([c.positive, c.real, c.unit_interval]))(x)]
 
     for a, b in zip(moved(sl.distributions, sl, to_sl(A)), moved(torch.distributions, torch, A), strict=True):
         assert_same(a, b, 1e-9)
@@ -394,7 +494,7 @@ def test_in_a_graph(case):
     leaves = [t.clone().requires_grad_(True) for t in tensors]
     theirs = make(torch.distributions, *leaves)
     expected = theirs.log_prob(value)
-    assert_same(found, expected, 1e-8)
+    assert_same(found, expected, 1e-7 if name == "VonMises" else 1e-8)
     assert tuple(drawn.shape) == (3, *theirs.batch_shape, *theirs.event_shape)
     assert bool(make(sl.distributions, *map(to_sl, tensors)).support.check(drawn).all())
     for a, b in zip(grads, [g for g in torch.autograd.grad(expected.sum(), leaves, allow_unused=True) if g is not None], strict=True):

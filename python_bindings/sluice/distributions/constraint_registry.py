@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from sluice.distributions import constraints, transforms
+from sluice.distributions import constraints, event_transforms, transforms
 from sluice.distributions.constraints import Constraint
 
 
@@ -71,3 +71,15 @@ def _between(constraint: Any) -> Any:
 _both(constraints.real)(lambda constraint: transforms.identity_transform)
 _both(constraints.lower_cholesky)(lambda constraint: transforms.LowerCholeskyTransform())
 transform_to.register(constraints.simplex, lambda constraint: transforms.SoftmaxTransform())
+biject_to.register(constraints.simplex, lambda constraint: event_transforms.StickBreakingTransform())
+_both(constraints.corr_cholesky)(lambda constraint: event_transforms.CorrCholeskyTransform())
+_both(constraints.positive_definite)(lambda constraint: event_transforms.PositiveDefiniteTransform())
+
+
+def _of_parts(registry: ConstraintRegistry) -> None:
+    registry.register(constraints.cat, lambda c: event_transforms.CatTransform([registry(part) for part in c.cseq], c.dim, c.lengths))
+    registry.register(constraints.stack, lambda c: event_transforms.StackTransform([registry(part) for part in c.cseq], c.dim))
+
+
+_of_parts(biject_to)
+_of_parts(transform_to)

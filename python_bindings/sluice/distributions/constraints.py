@@ -154,5 +154,39 @@ lower_cholesky = _Where("LowerCholesky", lambda v: (v.tril() == v).all(-1).all(-
 positive_definite = _Where("PositiveDefinite", _positive_definite, event_dim=2)
 
 
+def _unit_rows(v: Tensor) -> Tensor:
+    tolerance = sluice.finfo(v.dtype).eps * v.shape[-1] * 10
+    return ((v.pow(2).sum(-1).sqrt() - 1).abs() <= tolerance).all(-1)
+
+
+corr_cholesky = _Where("CorrCholesky", lambda v: _unit_rows(v) & lower_cholesky.check(v), event_dim=2)
+
+
+class cat(Constraint):
+    """`cseq` of consecutive parts of the given lengths along a dim."""
+
+    def __init__(self, cseq: Any, dim: int = 0, lengths: Any = None) -> None:
+        self.cseq, self.dim = list(cseq), dim
+        self.lengths = [1] * len(self.cseq) if lengths is None else list(lengths)
+        self.is_discrete = any(c.is_discrete for c in self.cseq)
+        self.event_dim = max(c.event_dim for c in self.cseq)
+
+    def check(self, value: Tensor) -> Tensor:
+        return sluice.cat([c.check(part) for c, part in zip(self.cseq, value.split(self.lengths, self.dim))], self.dim)
+
+
+class stack(Constraint):
+    """`cseq`, one of each slice along a dim."""
+
+    def __init__(self, cseq: Any, dim: int = 0) -> None:
+        self.cseq, self.dim = list(cseq), dim
+        self.is_discrete = any(c.is_discrete for c in self.cseq)
+        event_dim = max(c.event_dim for c in self.cseq)
+        self.event_dim = event_dim + 1 if dim + event_dim < 0 else event_dim
+
+    def check(self, value: Tensor) -> Tensor:
+        return sluice.stack([c.check(part) for c, part in zip(self.cseq, value.unbind(self.dim))], self.dim)
+
+
 def _diagonal(m: Tensor) -> Tensor:
     return (m * sluice.eye(m.shape[-1], dtype=m.dtype, device=_place_of(m))).sum(-1)

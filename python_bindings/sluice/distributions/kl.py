@@ -13,6 +13,8 @@ from sluice.distributions.compound import HalfNormal, Independent, LogNormal, Pa
 from sluice.distributions.continuous import Cauchy, Gumbel, Laplace, Normal, Uniform
 from sluice.distributions.discrete import Bernoulli, Binomial, Geometric, Poisson, _softplus
 from sluice.distributions.distribution import Distribution
+from sluice.distributions.bounded import ContinuousBernoulli
+from sluice.distributions.matrices import LowRankMultivariateNormal
 from sluice.distributions.multivariate import MultivariateNormal, batch_mahalanobis, diagonal
 from sluice.distributions.positive import Beta, Dirichlet, Exponential, Gamma
 from sluice.distributions.utils import sum_rightmost
@@ -178,6 +180,9 @@ def _one_hot(p: Any, q: Any) -> Tensor:
     return _categorical(p._categorical, q._categorical)
 
 
+@register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
+@register_kl(LowRankMultivariateNormal, MultivariateNormal)
+@register_kl(MultivariateNormal, LowRankMultivariateNormal)
 @register_kl(MultivariateNormal, MultivariateNormal)
 def _multivariate_normal(p: Any, q: Any) -> Tensor:
     if p.event_shape != q.event_shape:
@@ -204,3 +209,8 @@ def _transformed(p: Any, q: Any) -> Tensor:
 
 
 _KNOWN[LogNormal, LogNormal] = lambda p, q: _normal(p.base_dist, q.base_dist)
+
+
+@register_kl(ContinuousBernoulli, ContinuousBernoulli)
+def _continuous_bernoulli(p: Any, q: Any) -> Tensor:
+    return (p.mean * (p.logits - q.logits) + p._log_norm() + (-p.probs).log1p() - q._log_norm() - (-q.probs).log1p())
