@@ -164,5 +164,5 @@ def _by_init(name: str) -> Any:
 
 for _name in ("prelu", "hardshrink", "gelu", "mish", "selu", "silu", "softplus", "softsign"):
     setattr(Tensor, _name, _by_functional(_name))
-for _name in ("kaiming_normal_", "kaiming_uniform_", "xavier_normal_", "xavier_uniform_", "trunc_normal_"):
+for _name in ("kaiming_normal_", "kaiming_uniform_", "xavier_normal_", "xavier_uniform_", "trunc_normal_", "orthogonal_"):
     setattr(Tensor, _name, _by_init(_name))

@@ -1,4 +1,4 @@
-"""Names of torch that Sluice leaves out on purpose, and what to use instead: errors tell it, `sluice.compat` lists it."""
+"""Names of torch and OneFlow that Sluice leaves out on purpose, and what to use instead: errors tell it, `sluice.compat` lists it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ class LeftOut(NamedTuple):
     instead: str
     pattern: str  # of names; searched
     counts: bool = False  # as missing, in the report
+    where: str = ""  # of the modules or classes that are meant; searched in "sluice.nn" and the like
+
+
+def _words(names: str) -> str:
+    """The pattern of these names alone."""
+    return f"^({'|'.join(names.split())})$"
 
 
 LEFT_OUT = [
@@ -26,8 +32,7 @@ LEFT_OUT = [
             r"read_vitals|export|thread_safe_generator|compile$)"),
     LeftOut("internal forms of other functions", "use the public function",
             r"^_|^(native|batch_norm_(backward|elemt|gather|stats|update))|slice_inverse|^(lift|rnn_|lstm|gru|"
-            r"grid_sampler|affine_grid_generator|hash_tensor|constant_pad_nd|convolution|max_pool1d_with_indices|norm_except_dim|"
-            r"feature_dropout)"),
+            r"grid_sampler|affine_grid_generator|hash_tensor|constant_pad_nd|convolution|max_pool1d_with_indices|norm_except_dim)"),
     LeftOut("floats of 8 bits and fewer, and further integers", "use float16, bfloat16, int64 or uint8",
             r"^float[468]_|^(u?int[1-7]|uint16|uint32|uint64|bits\d.*)$", counts=True),
     LeftOut("complex numbers of two float16", "use complex64", r"^(complex32|chalf)$", counts=True),
@@ -45,16 +50,93 @@ LEFT_OUT = [
     LeftOut("switches of torch's process", "they have no meaning here",
             r"(warn_always|deterministic_debug|anomaly_(check|enabled)|flush_denormal|interop_threads|"
             r"autocast_(decrement|increment))"),
+    # Of torch, one by one.
+    LeftOut("sparse layouts", "use dense tensors, and optim.LazyAdam", _words("SparseAdam dsmm hsmm saddmm")),
+    LeftOut("products in floats of 8 bits", "use F.grouped_mm, or matmul, in bfloat16", _words("scaled_mm scaled_grouped_mm")),
+    LeftOut("factorisations with symmetric pivots, which choose by values", "use lu_factor() and solve(), or cholesky()",
+            _words("ldl_factor ldl_factor_ex ldl_solve"), where="linalg$"),
+    LeftOut("contexts that see every op", "call checkpoint() on the parts to compute again",
+            _words("create_selective_checkpoint_contexts SelectiveCheckpointContext CheckpointPolicy"), where="checkpoint$"),
+    LeftOut("subclasses and nested or named tensors", "use a class that has a tensor, and padding with a mask",
+            _words("as_subclass to_padded_tensor index"), where="Tensor$"),
+    LeftOut("quantized tensors", "use float16 or bfloat16 weights", _words("qscheme"), where="Tensor$"),
+    LeftOut("tools of torch's own profiler", "use profile.export_chrome_trace()",
+            _words("ExecutionTraceObserver itt KinetoStepTracker RecordScope"), where="profiler$"),
+    # Of OneFlow.
+    LeftOut("OneFlow's readers of files and buffers of several shapes",
+            "use sluice.utils.data, lists of tensors, and host_function for a graph's inputs",
+            r"^(OF|Of)[rR]ecord|^(COCOReader|RawReader|GPTIndexedBinDataReader|gen_tensor_buffer)$|tensor_buffer|^record$"),
+    LeftOut("OneFlow's images in buffers", "use F.interpolate, flip() and arithmetic on tensors", ".", where="nn.image$"),
+    LeftOut("OneFlow's jobs before nn.Graph", "use sluice.nn.Graph and its config", _words("FunctionConfig function_config")),
+    LeftOut("OneFlow's helpers of its own code", "they have no meaning here",
+            _words("CUDA_MODULE_LOADING ExitHook atexit_hook hook is_deprecated oneflow_deprecate oneflow_internal_path "
+                   "oneflow_python_base_dir stateful_op")),
+    LeftOut("OneFlow's choices of how tensors move", "use to_global(); the compiler chooses the collectives", _words("boxing"), where="^sluice$"),
+    LeftOut("losses over classes that ranks sample", "use cross_entropy of a weight that is split by to_global()",
+            _words("distributed_partial_fc_sample DistributedPariticalFCSample")),
+    LeftOut("programs over traced Python", "use sluice.lower, or Graph and its report", _words("fx"), where="^sluice$"),
+    LeftOut("modules of one collective", "use sluice.distributed.all_reduce", _words("AllReduce"), where="nn$"),
+    LeftOut("groups of parameters in one memory", "graphs update all parameters in one pass; nn.utils.parameters_to_vector gives a vector",
+            _words("ContiguousParamsGroup")),
+    LeftOut("tensors whose memory comes and goes", "use cpu() and to()", _words("offload load"), where="Tensor$"),
+    LeftOut("names of before OneFlow 0.6", "use to_global()", _words("to_consistent"), where="Tensor$"),
+    LeftOut("ids and notes of OneFlow's runtime", "they have no meaning here; see placement, sbp and grad_fn",
+            _words("global_id _copy_from_numpy _copy_to_numpy _meta_repr _ref_index _ref_tensor _register_post_grad_accumulation_hook "
+                   "_register_storage_delete_hook _zero_grad_"), where="Tensor$"),
+    LeftOut("arguments that OneFlow's pages list as methods", "call clone(), size(), or zero_grad(set_to_none=True) of the module",
+            _words("beta copy dim0 idx offset other set_to_none"), where="Tensor$"),
+    LeftOut("threads for eager calls", "eager calls compute where they are made; use an nn.Graph, whose calls return at once",
+            _words("asyncs Thread thread")),
+    LeftOut("connections by RDMA", "ranks are connected by TCP, and GPUs by NCCL", _words("init_rdma destory_rdma")),
+    LeftOut("modes that make all tensors global", "call to_global() on those that are meant", _words("global_mode current_global_mode")),
+    LeftOut("parts of OneFlow's own code", "use flip()", _words("reverse"), where="rnn$"),
+    LeftOut("OneFlow's trainer classes", "write the loop: docs/migrating-from-pytorch.md has one", _words("model"), where="^sluice$"),
+    LeftOut("memory that is computed again by itself", "use utils.checkpoint, or graph.config.set_memory_budget()", _words("remat"),
+            where="^sluice$"),
+    LeftOut("embedding tables on disks", "use nn.Embedding with a weight that is split by to_global()", _words("one_embedding"),
+            where="^sluice$"),
+    LeftOut("a device's own tensor classes", "use device='cuda'", r"^(Bool|Byte|Char|Double|Float|Half|Int|Long|Complex\w+)Tensor$", where="cuda$"),
+    LeftOut("answers about GPUs", "sluice.info describes the devices; streams and events are the runtime's",
+            r"^(get_device_|mem_get_info|Event$|default_generators|[gs]et_rng_state)", where="cuda$"),
+    LeftOut("OneFlow's steps of compiling", "use Graph.compile() and Graph.save()", _words("build_graph finish_compile_and_init_runtime"),
+            where="nn.Graph$"),
+    LeftOut("plans that one graph shares with another", "use dims: graph.config and docs/migrating-from-pytorch.md say how one graph serves "
+            "several shapes", _words("enable_shared share_from"), where="nn.Graph$"),
+    LeftOut("saved plans of OneFlow", "use Graph.save() and sluice.load_graph()",
+            _words("enable_save_runtime_state_dict load_runtime_state_dict runtime_state_dict runtime_state_dict_to"), where="nn.Graph$"),
+    LeftOut("switches that say what a graph is for", "a graph trains when build() has a backward pass and it has an optimizer",
+            _words("training"), where="Graph(.config)?$"),
+    LeftOut("switches of mixed precision", "use sluice.autocast in build()", _words("enable_amp"), where="config$"),
+    LeftOut("switches of OneFlow's compiler", "fusing, packing and reuse of memory are on, or have an option of graph.config of their own",
+            r"^(allow_fuse_|enable_(auto_|choose_best|compress|cudnn|fused|multi_tensor|straighten)|set_auto_parallel)", where="config$"),
 ]
 
 
-def left_out(name: str) -> Optional[LeftOut]:
-    """Why `name` is left out; None: it is not."""
-    return next((entry for entry in LEFT_OUT if re.search(entry.pattern, name)), None)
+def left_out(name: str, where: str = "sluice") -> Optional[LeftOut]:
+    """Why `name` is left out of a module or class of Sluice; None: it is not."""
+    return next((entry for entry in LEFT_OUT if re.search(entry.pattern, name) and re.search(entry.where, where)), None)
 
 
 def missing(module: str, name: str) -> AttributeError:
     """The error of a module that has no such name, with what to use instead where that is known."""
     text = f"module '{module}' has no attribute '{name}'"
-    why = None if name.startswith("_") else left_out(name)
+    why = None if name.startswith("_") else left_out(name, module)
     return AttributeError(text if why is None else f"{text}: {why.what} are left out; {why.instead}")
+
+
+class Absent:
+    """In the place of a method that is left out: says so, and hasattr() is False."""
+
+    def __init__(self, owner: str, name: str) -> None:
+        self._owner, self._name = owner, name
+
+    def __get__(self, instance: object, cls: object = None) -> None:
+        why = left_out(self._name, self._owner)
+        assert why is not None
+        raise AttributeError(f"'{self._owner.rpartition('.')[2]}' object has no attribute '{self._name}': {why.what} are left out; {why.instead}")
+
+
+def absent(owner: str) -> dict[str, Absent]:
+    """By name, what to put in the place of the methods that are left out of a class."""
+    return {name: Absent(owner, name) for entry in LEFT_OUT if entry.where and re.search(entry.where, owner) and entry.pattern.endswith(")$")
+            for name in re.findall(r"\w+", entry.pattern) if re.search(entry.pattern, name)}

@@ -132,3 +132,16 @@ def _new(name: str) -> Any:
 
 
 new_empty, new_full, new_ones, new_zeros = (_new("new_" + n) for n in ("empty", "full", "ones", "zeros"))
+
+
+def repeat(input: Tensor, *sizes: Any) -> Tensor:
+    """input.repeat(*sizes); oneflow.repeat."""
+    return input.repeat(*sizes)
+
+
+def in_top_k_of(self: Tensor, predictions: Tensor, k: int) -> Tensor:
+    """in_top_k of this tensor, of targets; oneflow.Tensor.in_top_k."""
+    return in_top_k(self, predictions, k)
+
+
+Tensor.in_top_k = in_top_k_of

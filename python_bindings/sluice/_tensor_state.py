@@ -7,6 +7,7 @@ from typing import Any
 import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
+from sluice._left_out import absent
 from sluice._size import sizes_of
 from sluice._tensor_methods import method
 
@@ -202,7 +203,7 @@ def _lazily(name: str) -> Any:
     return method
 
 
-for _name in ("as_strided_scatter", "eig", "geqrf", "histogram", "lstsq", "lu", "ormqr", "solve", "symeig"):
+for _name in ("as_strided_scatter", "eig", "geqrf", "global_to_global", "histogram", "local_to_global", "lstsq", "nms", "lu", "ormqr", "solve", "symeig"):
     setattr(Tensor, _name, _lazily(_name))
 
 
@@ -231,6 +232,32 @@ def resize_as(self, tensor):
         raise _C.RuntimeError(f"resize_as: requested resize to {tensor._shape} ({tensor.numel()} elements in total), but the given tensor "
                               f"has a size of {self._shape} ({self.numel()} elements); the number must be kept")
     return self.view(tensor._shape)
+
+
+@method
+def contiguous_(self):
+    """Brings its elements into row-major order, in memory of its own where they are not. oneflow.Tensor.contiguous_."""
+    if not self.is_contiguous():
+        self.data = self.detach().contiguous()
+    return self
+
+
+@method
+def check_meta_consistency(self) -> None:
+    """Throws unless all ranks have the same dtype, shape, placement and sbp. Collective in a job of several ranks.
+    oneflow.Tensor.check_meta_consistency."""
+    from sluice._global import _job
+
+    job = _job()
+    if job is not None:
+        texts = job.all_gather_text(f"{self.dtype} of {tuple(self._shape)}, {self._global}")
+        if len(set(texts)) > 1:
+            raise _C.RuntimeError(f"check_meta_consistency: the ranks have {texts}; they must be equal")
+
+
+for _name, _member in absent("sluice.Tensor").items():
+    if not hasattr(Tensor, _name):
+        setattr(Tensor, _name, _member)
 
 
 def _asks(name: str) -> Any:

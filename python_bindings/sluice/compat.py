@@ -1,9 +1,10 @@
-"""Which of torch's public names Sluice has: `python -m sluice.compat` asks an installed torch.
+"""Which of torch's public names, and of OneFlow's, Sluice has: `python -m sluice.compat` asks an installed torch.
 
     python -m sluice.compat                                       # a table
     python -m sluice.compat --missing                             # and the names that are missing
     python -m sluice.compat --tests tests --write docs/compat.md  # in a source tree: the page
 
+Of OneFlow, which need not be installed, every name is here or has an error that says what to use instead (`--missing` prints others).
 A name counts as tested when `python -m sluice.testing.autotest` generates calls of it and compares them, or when a test that
 is written by hand and has torch beside it speaks of it; the tests say what is compared.
 """
@@ -21,6 +22,7 @@ from types import ModuleType
 from typing import Any, Callable, Iterable
 
 from sluice._left_out import LEFT_OUT, left_out
+from sluice._oneflow_names import NAMES as ONEFLOW
 
 @dataclass
 class Section:
@@ -31,6 +33,7 @@ class Section:
     names: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     tested: list[str] = field(default_factory=list)
+    excepted: list[str] = field(default_factory=list)  # left out, with an error that says what to use instead
 
 
 def _function(value: Any) -> bool:
@@ -83,8 +86,8 @@ def _of_torch(value: Any, owner: Any) -> bool:
     return not isinstance(owner, ModuleType) or str(module).startswith("torch")
 
 
-def _is_left_out(name: str) -> bool:
-    entry = left_out(name)
+def _is_left_out(name: str, where: str = "sluice") -> bool:
+    entry = left_out(name, where)
     return entry is not None and not entry.counts
 
 
@@ -124,7 +127,8 @@ def compare(tests: Any = None) -> list[Section]:
         section = Section(name, counts)
         for member in _public(theirs):
             value = getattr(theirs, member, None)
-            if value is None or not counts(value) or not _of_torch(value, theirs) or _is_left_out(member):
+            if value is None or not counts(value) or not _of_torch(value, theirs) or _is_left_out(
+                    member, "sluice" + name.removeprefix("torch")):
                 continue
             section.names.append(member)
             if ours is None or not hasattr(ours, member):
@@ -133,6 +137,46 @@ def compare(tests: Any = None) -> list[Section]:
                 section.tested.append(member)
         sections.append(section)
     return sections
+
+
+def compare_oneflow() -> list[Section]:
+    """The same of OneFlow's names; what is left out counts as such."""
+    sections = []
+    for name, text in ONEFLOW.items():
+        path = "sluice" + name.removeprefix("oneflow")
+        ours = _graph() if path.endswith("Graph") else _graph().config if path.endswith("Graph.config") else _resolve(path)
+        section = Section(name, _any, names=sorted(text.split()))
+        for member in section.names:
+            if ours is not None and _has(ours, member, path):
+                continue
+            gone = ours is None and left_out(path.rpartition(".")[2], path.rpartition(".")[0]) is not None  # the whole module
+            (section.excepted if gone or left_out(member, path) else section.missing).append(member)
+        sections.append(section)
+    return sections
+
+
+def _has(owner: Any, name: str, path: str) -> bool:
+    if hasattr(owner, name):
+        return True
+    return isinstance(owner, ModuleType) and left_out(name, path) is None and _resolve(f"{path}.{name}") is not None
+
+
+def _graph() -> Any:
+    """A graph, since some of its names are of objects."""
+    from sluice.nn import Graph
+
+    return Graph()
+
+
+def oneflow_table(sections: list[Section]) -> str:
+    """OneFlow's sections as a table in Markdown."""
+    rows = ["| of OneFlow | names | here | says what to use instead |", "|---|---:|---:|---:|"]
+    total = Section("all", _any)
+    for s in sections:
+        total.names, total.missing, total.excepted = total.names + s.names, total.missing + s.missing, total.excepted + s.excepted
+    for s in [*sections, total]:
+        rows.append(f"| `{s.name}` | {len(s.names)} | {len(s.names) - len(s.missing) - len(s.excepted)} | {len(s.excepted)} |")
+    return "\n".join(rows)
 
 
 def table(sections: list[Section], tested: bool) -> str:
@@ -159,11 +203,16 @@ def page(sections: list[Section]) -> str:
     import torch
 
     version = torch.__version__.partition("+")[0]
-    left = "\n".join(f"- {entry.what}; {entry.instead}: names like `{entry.pattern}`" for entry in LEFT_OUT if not entry.counts)
+    left = "\n".join(f"- {entry.what}; {entry.instead}: names like `{entry.pattern}`" + (f" in `{entry.where}`" if entry.where else "")
+                     for entry in LEFT_OUT if not entry.counts)
+    oneflow = compare_oneflow()
+    open_ = f"Neither here nor with such an error:\n\n{missing(oneflow)}\n\n" if any(s.missing for s in oneflow) else ""
     return (f"# What there is of torch\n\nMade by `python -m sluice.compat --tests tests --write docs/compat.md`, beside "
             f"torch {version}. *Here*: the name exists; *tested*: `sluice.testing.autotest` generates calls of it "
             "and compares them, or a test written by hand that has torch beside it speaks of it.\n\n"
-            f"{table(sections, True)}\n\n## Not here\n\n{missing(sections)}\n\n## Not counted\n\n{left}\n")
+            f"{table(sections, True)}\n\n## Not here\n\n{missing(sections)}\n\n## What there is of OneFlow\n\n"
+            "The names of OneFlow 0.9, tested with torch's or NumPy's numbers. What is left out has an error that says what to use "
+            f"instead.\n\n{oneflow_table(oneflow)}\n\n{open_}## Not counted\n\n{left}\n")
 
 
 def main(arguments: Any = None) -> None:
@@ -179,9 +228,10 @@ def main(arguments: Any = None) -> None:
     sections = compare(options.tests)
     if options.write:
         pathlib.Path(options.write).write_text(page(sections))
-    print(table(sections, bool(options.tests)))
+    oneflow = compare_oneflow()
+    print(table(sections, bool(options.tests)) + "\n\n" + oneflow_table(oneflow))
     if options.missing:
-        print("\n" + missing(sections))
+        print("\n" + missing([*sections, *oneflow]))
 
 
 if __name__ == "__main__":

@@ -147,6 +147,8 @@ def class_lines(name, cls):
             lines += function_lines(key, member, "    ")
         elif inspect.isfunction(member):
             lines.append(f"    def {key}{python_signature(member)}: ...")
+        elif type(member).__name__ == "Absent":  # an error that says what to use instead
+            continue
         elif not key.startswith("_") and not callable(member) and not inspect.isdatadescriptor(member):  # a constant
             lines.append(f"    {key}: {'None' if member is None else CONSTANTS.get(type(member), 'Any')}")
     return lines if len(lines) > 1 else [lines[0][:-1] + ": ..."]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit as _atexit
 import dataclasses as _dataclasses
+import datetime as _datetime
 
 from sluice import _C
 from sluice.distributed import _environment, _failure
@@ -28,12 +29,14 @@ from sluice.distributed._state import Work, state as _state
 from sluice.errors import RuntimeError, ValueError  # noqa: A004
 
 __all__ = ["Place", "ReduceOp", "Work", "all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single", "barrier",
-           "broadcast", "destroy", "gather", "get_local_rank", "get_rank", "get_world_size", "init", "is_available", "is_initialized", "recv",
+           "broadcast", "default_pg_timeout", "destroy", "gather", "get_local_rank", "get_rank", "get_world_size", "init", "is_available", "is_initialized", "recv",
            "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send"]
+
+default_pg_timeout = _datetime.timedelta(seconds=300)
 
 
 def init(*, rank: int | None = None, world_size: int | None = None, master: str | None = None, token: str | None = None,
-         timeout: float = 300.0, heartbeat: float = 10.0) -> Place:
+         timeout: float = default_pg_timeout.total_seconds(), heartbeat: float = 10.0) -> Place:
     """Meets the other ranks of this job; returns the Place of this one, which says where it was read.
 
     Without arguments the place comes from the environment, see `Place.source`. `rank`, `world_size` and `master`

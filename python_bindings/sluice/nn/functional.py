@@ -244,6 +244,30 @@ def sparse_softmax_cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
     return loss.reshape(labels.shape)
 
 
+def depend(input: Tensor, depend: Any) -> Tensor:
+    """`input`; kernels run when what they read is there, so that another value comes first has no meaning. oneflow's F.depend."""
+    return input
+
+
+def ctc_greedy_decoder(log_probs: Tensor, input_lengths: Tensor, merge_repeated: bool = True) -> tuple[Tensor, Tensor]:
+    """Of (T, N, C) the likeliest class of each step, without the blank, C - 1, and repetitions: (N, T), zeros behind; and less the sums
+    of their logits, (N, 1). oneflow's F.ctc_greedy_decoder."""
+    if log_probs.dim() != 3 or tuple(input_lengths.shape) != (log_probs.shape[1],):
+        raise RuntimeError(f"ctc_greedy_decoder: got log_probs of shape {tuple(log_probs.shape)} and input_lengths of shape "
+                           f"{tuple(input_lengths.shape)}; must be (T, N, C) and (N,)")
+    steps, batch, classes = log_probs.shape
+    best, chosen = (r.t() for r in sluice.max(log_probs, 2))
+    inside = sluice.arange(steps) < input_lengths.reshape(batch, 1)
+    kept = inside & (chosen != classes - 1)
+    if merge_repeated:
+        before = sluice.cat([chosen.new_full((batch, 1), -1), chosen[:, :-1]], 1)
+        kept = kept & (chosen != before)
+    # Those that are left out are written behind the end.
+    place = sluice.where(kept, kept.to(_C.int64).cumsum(1) - 1, steps)
+    decoded = chosen.new_zeros((batch, steps + 1)).scatter(1, place, chosen)[:, :steps]
+    return decoded, -sluice.where(inside, best, 0.0).sum(1, keepdim=True)
+
+
 # Activations that write their input.
 
 
@@ -280,6 +304,8 @@ def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, traini
 
 
 def __getattr__(name: str) -> Any:
+    if name == "deform_conv2d":
+        return sluice.deform_conv2d
     from sluice._left_out import missing
 
     raise missing("sluice.nn.functional", name)

@@ -234,3 +234,29 @@ def _deprecated(new: Callable) -> Callable:
 uniform, normal, constant, eye, dirac = map(_deprecated, (uniform_, normal_, constant_, eye_, dirac_))
 xavier_uniform, xavier_normal = map(_deprecated, (xavier_uniform_, xavier_normal_))
 kaiming_uniform, kaiming_normal, orthogonal, sparse = map(_deprecated, (kaiming_uniform_, kaiming_normal_, orthogonal_, sparse_))
+
+
+# OneFlow's.
+
+
+def get_data_format(data_format: str) -> str:
+    """"channels_first" of "NC...", "channels_last" of "N...C", else ""; oneflow.nn.init.get_data_format."""
+    if not isinstance(data_format, str):
+        raise TypeError(f"get_data_format: data_format is {type(data_format).__name__}; must be str")
+    return "channels_first" if data_format.startswith("NC") else "channels_last" if data_format[:1] == "N" and data_format[-1:] == "C" else ""
+
+
+def calc_fan(shape: Any, mode: str = "fan_in", data_format: str = "NCHW") -> float:
+    """How many inputs ("fan_in") or outputs ("fan_out") an element of a weight of that shape meets, or their mean ("fan_avg").
+
+    data_format: "NCHW" and the like for weights (out, in, ...), "NHWC" and the like for (out, ..., in). oneflow.nn.init.calc_fan.
+    """
+    if mode not in ("fan_in", "fan_out", "fan_avg"):
+        raise ValueError(f"calc_fan: mode is {mode!r}; must be 'fan_in', 'fan_out' or 'fan_avg'")
+    shape = tuple(shape)
+    if len(shape) < 2:
+        raise ValueError("Fan in and fan out can not be computed for tensor with fewer than 2 dimensions")
+    last = get_data_format(data_format) == "channels_last"
+    field = math.prod(shape[1:-1] if last else shape[2:])
+    fan_in, fan_out = (shape[-1] if last else shape[1]) * field, shape[0] * field
+    return {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode]

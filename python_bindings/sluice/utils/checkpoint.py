@@ -15,7 +15,8 @@ from sluice.autograd.grad_mode import enable_grad
 from sluice.autograd.graph import saved_tensors_hooks
 
 __all__ = ["CheckpointError", "CheckpointFunction", "check_backward_validity", "checkpoint", "checkpoint_sequential",
-           "detach_variable", "noop_context_fn", "set_checkpoint_debug_enabled", "set_checkpoint_early_stop"]
+           "detach_variable", "get_device_states", "noop_context_fn", "set_checkpoint_debug_enabled", "set_checkpoint_early_stop",
+           "set_device_states"]
 
 
 class CheckpointError(RuntimeError):
@@ -269,3 +270,20 @@ def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentra
     for i in range(segments - 1):
         input = checkpoint(run(functions[i * size:(i + 1) * size]), input, use_reentrant=use_reentrant, preserve_rng_state=preserve)
     return run(functions[(segments - 1) * size:])(input)
+
+
+def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
+    """The GPUs that tensors among `args` are on, with the states of their generators: none, since one generator draws for all devices."""
+    return [], []
+
+
+def set_device_states(devices: Any, states: Any, *, device_type: str | None = None) -> None:
+    """Sets what get_device_states() gave; devices have no generators of their own, so neither must name one."""
+    if list(devices) or list(states):
+        raise ValueError(f"set_device_states: devices are {list(devices)}; one generator draws for all devices: use sluice.set_rng_state")
+
+
+def __getattr__(name: str) -> Any:
+    from sluice._left_out import missing
+
+    raise missing("sluice.utils.checkpoint", name)

@@ -265,5 +265,11 @@ class GraphConfig:
         value = self._options.get("submit_timeout")
         return -1.0 if value is None else float(value)
 
+    def __getattr__(self, name: str) -> Any:
+        from sluice._left_out import left_out
+
+        why = left_out(name, "sluice.nn.Graph.config")
+        raise AttributeError(f"graph.config has no {name}" + (f": {why.what} are left out; {why.instead}" if why else ""))
+
     def __repr__(self) -> str:
         return "config(" + ", ".join(f"{k}={v!r}" for k, v in self.options.items()) + ")"

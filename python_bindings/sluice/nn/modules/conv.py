@@ -84,10 +84,13 @@ class _Conv(_ConvNd):
                          device=device, dtype=dtype)
 
     def forward(self, input: Any) -> Tensor:
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Any, weight: Any, bias: Any) -> Tensor:
         padding = self.padding
         if self.padding_mode != "zeros":
             input, padding = F.pad(input, self._sides(), self.padding_mode), 0
-        return self.function(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return self.function(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
     def _sides(self) -> list[int]:
         """The padding as F.pad takes it: the last dim first, and what is uneven at the end."""

@@ -26,7 +26,9 @@ def __getattr__(name: str) -> Any:
               "memory_format": None, "convert_conv2d_weight_memory_format": "memory_format",
               "convert_conv3d_weight_memory_format": "memory_format"}
     if name not in places:
-        raise AttributeError(f"module 'sluice.nn.utils' has no attribute '{name}'")
+        from sluice._left_out import missing
+
+        raise missing("sluice.nn.utils", name)
     place = places[name]
     module = importlib.import_module(f"sluice.nn.utils.{place or name}")
     return getattr(module, name) if place else module

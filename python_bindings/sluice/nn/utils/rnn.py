@@ -217,3 +217,9 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
     """The sequences of a packed one, in their order before."""
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)
+
+
+def __getattr__(name: str) -> Any:
+    from sluice._left_out import missing
+
+    raise missing("sluice.nn.utils.rnn", name)
