@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, Iterable, Optional
 
 from sluice._left_out import left_out
-from sluice.mock_torch._private import PRIVATE
+from sluice.mock_torch._private import MEMBERS, PRIVATE
 
 TORCH_VERSION = "2.13.0"  # whose names and behaviour Sluice follows
 
@@ -36,7 +36,13 @@ class ModuleWrapper(ModuleType):
         self.__all__ = [n for n in getattr(module, "__all__", dir(module)) if not n.startswith("_")]
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_"):  # private names are torch's own
+        if name in MEMBERS.get(self.__name__, ()):
+            return MEMBERS[self.__name__][name]
+        if f"{self.__name__}.{name}" in PRIVATE and (name.startswith("_") or not hasattr(self._module, name)):
+            return importlib.import_module(f"{self.__name__}.{name}")
+        if self._module is PRIVATE.get(self.__name__) and not name.startswith("__"):
+            return getattr(self._module, name)
+        if not name.startswith("_"):  # other private names are torch's own
             value = getattr(self._module, name, self)
             if isinstance(value, ModuleType) and _is_public(value.__name__) and value.__name__.startswith("sluice"):
                 return importlib.import_module("torch" + value.__name__.removeprefix("sluice"))
@@ -100,7 +106,7 @@ class DynamicMockModule(MetaPathFinder, Loader):
     """Finds the modules of torch among Sluice's."""
 
     def __init__(self, lazy: bool = False, verbose: bool = False, extra: Any = {}) -> None:
-        self.lazy, self.verbose, self.extra = lazy, verbose, {**PRIVATE, **extra}
+        self.lazy, self.verbose, self.extra = lazy, verbose, extra
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         if not _package_is_torch(fullname) or self._stands_for(fullname) is None:
@@ -117,7 +123,7 @@ class DynamicMockModule(MetaPathFinder, Loader):
         ours = sluice_name(fullname)
         if _is_public(ours) and (ours in sys.modules or _exists(ours)):
             return ours
-        return DummyModule if self.lazy else None
+        return PRIVATE.get(fullname, DummyModule if self.lazy else None)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         there = self._stands_for(spec.name)

@@ -1,0 +1,122 @@
+"""torchvision's models on Sluice, within mock_torch: torch's names, shapes, weights and results. Skipped where torchvision is not installed."""
+
+import importlib.util
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import sluice as sl
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="torchvision is not installed")
+
+MODELS = """alexnet convnext_tiny densenet121 densenet161 densenet169 densenet201 efficientnet_b0 efficientnet_b1 efficientnet_b2 efficientnet_b3
+efficientnet_b4 efficientnet_v2_s googlenet inception_v3 maxvit_t mnasnet0_5 mnasnet0_75 mnasnet1_0 mnasnet1_3 mobilenet_v2 mobilenet_v3_large
+mobilenet_v3_small regnet_x_1_6gf regnet_x_400mf regnet_x_800mf regnet_y_1_6gf regnet_y_3_2gf regnet_y_400mf regnet_y_800mf resnet101 resnet18 resnet34
+resnet50 resnext50_32x4d shufflenet_v2_x0_5 shufflenet_v2_x1_0 shufflenet_v2_x2_0 squeezenet1_0 squeezenet1_1 swin_t swin_v2_t vit_b_16
+wide_resnet50_2""".split()
+
+
+@pytest.fixture(scope="module")
+def models():
+    """(Sluice's, torch's)"""
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    with sl.mock_torch():
+        from torchvision import models as ours
+    try:
+        from torchvision import models as theirs
+    except RuntimeError:  # its library was built for another torch; its Python then lacks the declarations of ops
+        for name in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        from torchvision import models as theirs
+    assert ours is not theirs
+    return ours, theirs
+
+
+def build(models, name, **options):
+    with sl.mock_torch():
+        return models[0].get_model(name, **options)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_states_have_torchs_names_shapes_and_dtypes(models, name, monkeypatch):  # TV-02
+    for fill in ("normal_", "uniform_", "fill_", "clamp_"):  # what is in them does not count
+        monkeypatch.setattr(sl.Tensor, fill, lambda self, *args, **kwargs: self)
+    ours = build(models, name)
+    with torch.device("meta"):
+        theirs = models[1].get_model(name)
+    described = [[(k, tuple(v.shape), str(v.dtype).rpartition(".")[2]) for k, v in net.state_dict().items()] for net in (ours, theirs)]
+    assert described[0] == described[1] and len(described[0]) > 10
+    assert [n for n, _ in ours.named_modules()] == [n for n, _ in theirs.named_modules()]
+    assert str(ours) == str(theirs)
+
+
+@pytest.mark.parametrize("name,size", [("resnet18", 64), ("squeezenet1_1", 64), ("mobilenet_v3_small", 64), ("densenet121", 64), ("shufflenet_v2_x0_5", 64),
+                                       ("efficientnet_b0", 64), ("regnet_y_400mf", 64), ("mnasnet0_5", 64), ("swin_t", 64), ("convnext_tiny", 64)])
+def test_results_are_torchs(models, name, size):  # OE-10
+    torch.manual_seed(0)
+    theirs = models[1].get_model(name, num_classes=40).eval()
+    for module in theirs.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):  # as if trained
+            module.running_mean.uniform_(-0.1, 0.1)
+            module.running_var.uniform_(0.5, 1.5)
+    ours = build(models, name, num_classes=40).eval()
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.rand(2, 3, size, size)
+    with torch.no_grad(), sl.no_grad():
+        expected = theirs(x).numpy()
+        for net in (ours, sl.nn.Graph.trace(ours)):
+            got = net(sl.tensor(x.numpy())).numpy()
+            assert got.shape == expected.shape == (2, 40)
+            assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_weights_go_over_as_arrays_and_as_files(models, tmp_path, monkeypatch):  # TV-01
+    torch.manual_seed(1)
+    theirs = models[1].resnet101().eval()
+    ours = build(models, "resnet101").eval()
+    ours.load_state_dict({name: value.detach().numpy() for name, value in theirs.state_dict().items()})
+    x = torch.rand(1, 3, 64, 64)
+    with torch.no_grad(), sl.no_grad():
+        np.testing.assert_allclose(ours(sl.tensor(x.numpy())).numpy(), theirs(x).numpy(), rtol=1e-3, atol=1e-4 * theirs(x).abs().max().item())
+    # A file that is where torch keeps what it has downloaded.
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="Sluice downloads nothing: fetch https://"):
+        build(models, "resnet18", weights="IMAGENET1K_V1")
+    (tmp_path / "hub/checkpoints").mkdir(parents=True)
+    pretrained = models[1].resnet18()
+    file = models[1].ResNet18_Weights.IMAGENET1K_V1.url.rpartition("/")[2]
+    torch.save(pretrained.state_dict(), tmp_path / "hub/checkpoints" / file)
+    net = build(models, "resnet18", weights="IMAGENET1K_V1")
+    for name, value in pretrained.state_dict().items():
+        np.testing.assert_array_equal(net.state_dict()[name].numpy(), value.numpy())
+
+
+def test_a_step_of_training_is_torchs(models):
+    torch.manual_seed(0)
+    theirs = models[1].resnet18(num_classes=10)
+    ours = build(models, "resnet18", num_classes=10)
+    ours.load_state_dict(theirs.state_dict())
+    x, y = torch.rand(4, 3, 32, 32), torch.tensor([1, 2, 3, 9])
+    losses = []
+    for net, lib, images, labels in ((theirs, torch, x, y), (ours, sl, sl.tensor(x.numpy()), sl.tensor(y.numpy()))):
+        sgd = lib.optim.SGD(net.parameters(), lr=0.01)
+        for _ in range(2):
+            sgd.zero_grad()
+            loss = lib.nn.functional.cross_entropy(net(images), labels)
+            loss.backward()
+            sgd.step()
+            losses.append(loss.item())
+    np.testing.assert_allclose(losses[2:], losses[:2], rtol=2e-3)
+
+
+def test_what_needs_what_is_not_here_says_so(models):
+    with sl.mock_torch():
+        import torchvision
+        from torchvision.models.feature_extraction import create_feature_extractor
+
+        with pytest.raises(RuntimeError, match="custom C.. ops"):
+            torchvision.ops.nms(sl.ones(1, 4), sl.ones(1), 0.5)
+        with pytest.raises(NotImplementedError, match="torch.fx.Tracer: used, but Sluice has nothing of the kind"):
+            create_feature_extractor(models[0].resnet18(), ["layer1"])
