@@ -13,6 +13,7 @@ class _State(threading.local):
     optimizers: Any = ()  # of the graph
     schedules: Any = ()  # of the graph, with their optimizers: (optimizer, schedule)
     batches: Any = None  # MicroBatches of the graph
+    tables: Any = None  # nn.graph.sparse.Tables of a build() whose graph has sparse optimizers, traced or eager
     scaling: Any = None  # amp.in_graph.Scaling of a build() whose graph has a GradScaler, traced or eager
 
 

@@ -13,6 +13,8 @@ from sluice.optim.optimizer import Optimizer
 class Adagrad(Optimizer):
     """Rates that fall with the sum of the squared gradients."""
 
+    rowwise = True
+
     def __init__(self, params: Any, lr: Any = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
                  initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: Any = None, *, maximize: bool = False,
                  differentiable: bool = False, fused: Any = None) -> None:

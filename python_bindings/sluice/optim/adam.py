@@ -17,6 +17,8 @@ class Adam(Optimizer):
     do_bias_correction: False leaves the averages as they are, which begin with zeros.
     """
 
+    rowwise = True
+
     _widen = False
 
     def __init__(self, params: Any, lr: Any = 1e-3, betas: Any = (0.9, 0.999), eps: float = 1e-8, weight_decay: Any = 0,

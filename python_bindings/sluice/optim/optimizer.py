@@ -90,6 +90,7 @@ class Optimizer:
     """
 
     _widen = True  # parameters of 16 bits are updated as float32
+    rowwise = False  # what becomes of a row, and of its state, depends on nothing of other rows
     structural: tuple[str, ...] = ()  # hyperparameters that formulas need as numbers
     _in_step = False
     _opt_called = False  # by now; schedules warn when they are first
@@ -259,10 +260,14 @@ class Optimizer:
             if group.get("clip_grad_max_norm") is not None:
                 clip_grad_norm_(group["params"], group["clip_grad_max_norm"], group.get("clip_grad_norm_type", 2.0))
             for p in group["params"]:
-                if p.grad is not None:
+                of_rows = trace_state.tables is not None and trace_state.tables.has_gradient(p)
+                if of_rows or p.grad is not None:
                     state = self.state[p]
                     self._init_state(own, p, state)
-                    self._update_one(group, p, p.grad, state, skip)
+                    if of_rows:
+                        trace_state.tables.update(self, group, p, state)
+                    else:
+                        self._update_one(group, p, p.grad, state, skip)
 
     def _update_one(self, group: Any, p: Any, grad: Any, state: Any, skip: Any) -> None:
         home, param = self.homes.get(p), p

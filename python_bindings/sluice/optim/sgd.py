@@ -14,6 +14,8 @@ from sluice.optim.optimizer import Optimizer
 class SGD(Optimizer):
     """With momentum, dampening, weight decay and Nesterov's momentum."""
 
+    rowwise = True
+
     _widen = False
 
     def __init__(self, params: Any, lr: Any = 1e-3, momentum: Any = 0, dampening: Any = 0, weight_decay: Any = 0,

@@ -71,6 +71,7 @@ def _run(graph: Any, given: Any) -> Any:
     hooks = [optim.register_step_post_hook(lambda optim, args, kwargs: stepped.append(optim)) for optim, _ in pairs]
     counts = [schedule and schedule._step_count for _, schedule in pairs]
     outer, trace_state.scaling = trace_state.scaling, graph._updates.scaling()
+    others, trace_state.tables = trace_state.tables, graph._updates.tables(1)
     try:
         for p in params:
             p.grad = None
@@ -86,7 +87,7 @@ def _run(graph: Any, given: Any) -> Any:
             scaler.update()
         return nest.build(iter(results))
     finally:
-        trace_state.scaling = outer
+        trace_state.scaling, trace_state.tables = outer, others
         for hook in hooks:
             hook.remove()
         for p, grad in before:

@@ -121,6 +121,10 @@ class Graph(Inspection):
 
         Hyperparameters may be changed between calls: of the learning rate the plan knows, and for others the graph is compiled
         again, once for each. So it is when the optimizer's state was cleared.
+
+        is_sparse: of the tables of nn.Embedding a step reads and writes those rows, and their state, that the call has looked up, as
+            torch.optim.SparseAdam does; how long it takes does not depend on how many there are. SGD, Adam, AdamW, LazyAdam, Adagrad.
+            Such a table has no .grad, so that clipping of norms leaves it out.
         """
         if self.is_compiled:
             raise RuntimeError(f"add_optimizer: graph '{self.name}' is compiled; add optimizers before the first call")
@@ -344,7 +348,7 @@ class Graph(Inspection):
         trace_state.names, trace_state.functions, trace_state.stepped = self._module_names(), {}, []
         trace_state.optimizers, trace_state.schedules = [optim for optim, _ in self._optimizers], self._optimizers
         batches, trace_state.scaling = self.config.micro_batches, self._updates.scaling()
-        trace_state.batches = batches
+        trace_state.batches, trace_state.tables = batches, self._updates.tables(batches.n)
         scope.set_micro_batches(batches.n)
         try:
             variables = list(self._variables())
@@ -370,7 +374,7 @@ class Graph(Inspection):
             refused.captured = scope.unfinished()
             raise
         finally:
-            trace_state.names = trace_state.functions = trace_state.stepped = trace_state.batches = trace_state.scaling = None
+            trace_state.names = trace_state.functions = trace_state.stepped = trace_state.batches = trace_state.scaling = trace_state.tables = None
             trace_state.optimizers = trace_state.schedules = ()
             trace_state.__dict__.update(previous)
             scope.close()

@@ -12,6 +12,7 @@ from sluice._C import Tensor
 from sluice._host_function import Generated
 from sluice._trace import module_scope, state as trace_state
 from sluice.amp.in_graph import Scaling
+from sluice.nn.graph import sparse
 
 
 class Updates:
@@ -19,6 +20,7 @@ class Updates:
 
     def __init__(self) -> None:
         self.pairs: list[tuple[Any, Any]] = []
+        self._sparse: list[Any] = []
         self.scaler: Any = None  # amp.GradScaler
         self._compiled: list[_Compiled] = []
         self._scaler_then: Any = None
@@ -31,8 +33,7 @@ class Updates:
             raise NotImplementedError(f"add_optimizer: {type(optim).__name__} has a step() of its own, which is Python's to "
                                       "run; call step() outside of the graph, or define _init_state() and _update() instead")
         if is_sparse:
-            raise NotImplementedError("add_optimizer: is_sparse=True: gradients are dense; LazyAdam leaves rows alone that "
-                                      "have none")
+            sparse.check(optim)
         if lr_sch is not None and not isinstance(lr_sch, schedulers.LRScheduler):
             raise TypeError(f"add_optimizer: lr_sch is {type(lr_sch).__name__}; expected a schedule of "
                             "sluice.optim.lr_scheduler")
@@ -41,12 +42,25 @@ class Updates:
         if any(optim is other for other, _ in self.pairs):
             raise ValueError(f"add_optimizer: the graph has this {type(optim).__name__} already; join schedules in a "
                              "ChainedScheduler")
+        if is_sparse:
+            self._sparse.append(optim)
         self.pairs.append((optim, None if isinstance(lr_sch, schedulers.ReduceLROnPlateau) else lr_sch))
 
     def set_scaler(self, scaler: Any) -> None:
         if not isinstance(scaler, sluice.amp.GradScaler):
             raise TypeError(f"set_grad_scaler: got {type(scaler).__name__}; expected a sluice.amp.GradScaler")
         self.scaler = scaler
+
+    def tables(self, batches: int) -> Any:
+        """Of a run of build(); None where no optimizer is sparse."""
+        if not self._sparse:
+            return None
+        if batches > 1 or self.scaling() is not None:
+            raise NotImplementedError("add_optimizer: is_sparse=True with micro-batches or a gradient scaler is not supported; use "
+                                      "is_sparse=False")
+        for optim in self._sparse:
+            sparse.check(optim)
+        return sparse.Tables(self._sparse)
 
     def scaling(self) -> Scaling | None:
         """Of a run of build()."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import sluice
 from sluice._C import Tensor
+from sluice._trace import state as trace_state
 from sluice.nn import functional as F
 from sluice.nn import init
 from sluice.nn.modules.module import Module
@@ -70,6 +71,8 @@ class Embedding(_Table):
                    _freeze=freeze)
 
     def forward(self, input: Any) -> Tensor:
+        if trace_state.tables is not None and trace_state.tables.has(self.weight):
+            return trace_state.tables.lookup(self, input)
         return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
 
     def extra_repr(self) -> str:
