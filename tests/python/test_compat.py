@@ -1,4 +1,4 @@
-"""Bundles written by earlier releases load, run and give the same bits (JAX-06). The guarantee: docs/plan-format.md."""
+"""Bundles kept from an earlier state of the source load, run and give the same bits (JAX-06). The guarantee: docs/plan-format.md."""
 
 import importlib.util
 import json
