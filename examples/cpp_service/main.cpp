@@ -1,23 +1,38 @@
-// A service with HTTP of its own that runs a bundle, be it one that trains.
+// A service with HTTP of its own that runs a bundle, be it one that trains, for many clients at once.
 //
 //   cpp_service BUNDLE PORT [RANK SIZE MASTER_PORT]
 //
 // POST /step: the inputs' bytes, one after the other; the answer has the outputs' bytes. GET /ports: what they are.
 // POST /stop ends it. A bundle of several ranks runs in this one process, or, with RANK, as one of SIZE such services;
 // then SLUICE_TOKEN must hold the same text in all of them. PORT 0 is one that is free; it is told on the first line.
+//
+// A client that is slow or silent costs a socket and holds up nobody: reading and writing never block, and end after
+// kPatience. A thread is busy only while it waits for a step. Steps of several clients overlap in the session.
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/strand.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <sluice/sluice.hpp>
+#include <thread>
+#include <vector>
 
 using namespace sluice::api;
+namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using tcp = boost::asio::ip::tcp;
 using Request = http::request<http::string_body>;
 using Response = http::response<http::string_body>;
+using ErrorCode = boost::system::error_code;
+
+constexpr auto kPatience = std::chrono::seconds(60);  // with a client, for a request or for taking the answer
+constexpr size_t kLongestBody = 64 << 20;
 
 static std::string step(Session& session, const std::string& body) {
   std::vector<Tensor> inputs;
@@ -49,9 +64,56 @@ static Response answer(Session& session, const Request& request) {
   } catch (const Error& error) {
     response.result(http::status::bad_request);
     response.body() = error.what();
+  } catch (const std::exception& error) {  // out of memory
+    response.result(http::status::internal_server_error);
+    response.body() = error.what();
   }
+  response.keep_alive(request.keep_alive());
   response.prepare_payload();
   return response;
+}
+
+// One client: reads a request, answers it, reads the next. Lives as long as something of it is under way.
+class Client : public std::enable_shared_from_this<Client> {
+ public:
+  Client(tcp::socket socket, Session& session, asio::io_context& io)
+      : stream_(std::move(socket)), session_(session), io_(io) {}
+
+  void read() {
+    parser_.emplace();
+    parser_->body_limit(kLongestBody);
+    stream_.expires_after(kPatience);
+    http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](ErrorCode error, size_t) {
+      if (!error) self->reply();  // else whoever it was has gone, said nothing for long, or spoke no HTTP
+    });
+  }
+
+ private:
+  void reply() {
+    const bool stop = parser_->get().target() == "/stop";
+    response_ = answer(session_, parser_->get());
+    stream_.expires_after(kPatience);
+    http::async_write(stream_, response_, [self = shared_from_this(), stop](ErrorCode error, size_t) {
+      if (stop) self->io_.stop();
+      if (!error && self->response_.keep_alive()) self->read();
+    });
+  }
+
+  boost::beast::tcp_stream stream_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<http::request_parser<http::string_body>> parser_;
+  Response response_;
+  Session& session_;
+  asio::io_context& io_;
+};
+
+static void accept(tcp::acceptor& acceptor, Session& session, asio::io_context& io) {
+  // A strand for each client: its handlers run one at a time, on any thread.
+  acceptor.async_accept(asio::make_strand(io), [&](ErrorCode error, tcp::socket socket) {
+    if (!error) std::make_shared<Client>(std::move(socket), session, io)->read();
+    if (error == asio::error::no_descriptors) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    accept(acceptor, session, io);
+  });
 }
 
 int main(int argc, char** argv) try {
@@ -67,22 +129,14 @@ int main(int argc, char** argv) try {
     engine.join(world);
   }
   Session session = Session::load(engine, argv[1]);
-  boost::asio::io_context io;
-  tcp::acceptor acceptor(io, {boost::asio::ip::make_address("127.0.0.1"), static_cast<uint16_t>(std::atoi(argv[2]))});
+  asio::io_context io;
+  tcp::acceptor acceptor(io, {asio::ip::make_address("127.0.0.1"), static_cast<uint16_t>(std::atoi(argv[2]))});
   std::printf("%d\n", acceptor.local_endpoint().port());
   std::fflush(stdout);
-  for (bool stop = false; !stop;) {
-    tcp::socket socket = acceptor.accept();
-    boost::beast::flat_buffer buffer;
-    http::request_parser<http::string_body> parser;
-    parser.body_limit(64 << 20);
-    boost::system::error_code error;
-    http::read(socket, buffer, parser, error);
-    if (error) continue;  // whoever it was has gone, or spoke no HTTP
-    const Response response = answer(session, parser.get());
-    http::write(socket, response, error);
-    stop = parser.get().target() == "/stop";
-  }
+  accept(acceptor, session, io);
+  std::vector<std::jthread> threads(8);  // steps that clients wait for at the same time
+  for (std::jthread& thread : threads) thread = std::jthread([&io] { io.run(); });
+  threads.clear();  // joins them, once somebody has said /stop
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "error: %s\n", error.what());
