@@ -55,8 +55,8 @@ def _save_shapes(graphs: Any, directory: str) -> None:
     shapes = [[tuple(shape) for _, _, shape in graph.inputs] for graph in graphs]
     repeated = [i for i, s in enumerate(shapes) if s in shapes[:i]]
     if not graphs or repeated:
-        raise ValueError(f"save: got {len(graphs)} graphs with input shapes {shapes}; need at least one, each for "
-                         "shapes of its own")
+        raise ValueError(f"save: got {len(graphs)} graphs with input shapes {shapes}; give at least one graph, and "
+                         "no two with the same shapes")
     os.makedirs(directory, exist_ok=True)
     for i, graph in enumerate(graphs):
         save_graph(graph, os.path.join(directory, str(i)))

@@ -62,7 +62,8 @@ def _lies(t: Any, what: str) -> Any:
         return t._global and (_placement_of(t._global[0]), _sbp.parse(t._global[1]))
     known = getattr(t, "_laid", None)
     if known is None:
-        raise RuntimeError(f"{what}: where a traced tensor lies is decided when the graph is compiled; say it with to_global(...)")
+        raise RuntimeError(f"{what}: the placement of a traced tensor is decided when the graph is compiled; choose it with "
+                           "to_global(...)")
     return known
 
 
@@ -148,7 +149,8 @@ def fill(target: Tensor, source: Tensor) -> None:
 def _combine(job: Any, local: Tensor, placement: Any, sbp: Any) -> Tensor:
     """The logical tensor of the ranks' local ones."""
     if not local.is_leaf:
-        raise NotImplementedError("to_global: the tensor has a gradient history; move leaves, or move it inside nn.Graph")
+        raise NotImplementedError("to_global: the tensor is the result of ops that record gradients; call to_global on a "
+                                  "leaf, or inside nn.Graph")
     local = local.detach()
     types = [text.split() for text in job.all_gather_text(" ".join([local.dtype.name, *map(str, local._shape)]))]
     first, n = placement.ranks[0], len(placement.ranks)

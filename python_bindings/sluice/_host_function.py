@@ -84,10 +84,11 @@ def host_function(fn: Any, *tensors: Any, out: Any, stream: str = "host") -> Any
     declared = [([_axis(size) for size in shape], dtype) for shape, dtype in ([out] if single else out)]
     if inspect.isgeneratorfunction(fn):
         if tensors:
-            raise TypeError(f"host_function: {fn!r} is a generator function and gets {len(tensors)} tensors; one that yields the "
-                            "next arrays gets none")
+            raise TypeError(f"host_function: {fn!r} is a generator function, which makes data by itself, and got "
+                            f"{len(tensors)} tensors; use an ordinary function to compute on tensors")
         if trace_state.functions is None:
-            raise TypeError(f"host_function: {fn!r} is a generator function; outside of a graph, iterate over what it returns")
+            raise TypeError(f"host_function: {fn!r} is a generator function, which is a source of graphs; outside of a graph, "
+                            "call it yourself and iterate")
         fn = Generated(fn)
     with device("cpu"), stream_scope(stream):
         results = _C.call_host_function(list(tensors), _name_of(fn), fn, declared)

@@ -27,9 +27,10 @@ LEFT_OUT = [
             r"^(hspmm|smm|spmm|sspaddmm|dense_dim)$"),
     LeftOut("a backend's own functions", "use the ordinary function, whose kernels the device chooses",
             r"cudnn|miopen|mkldnn|xla|vulkan|_mps|_ipu|_xpu|_hpu|_maia|_mtia|^(ipu|xpu|hpu|mtia)$"),
+    LeftOut("functions compiled from bytecode", "make the step a sluice.nn.Graph, which is traced and compiled", r"^compile$"),
     LeftOut("TorchScript and tracing", "use sluice.nn.Graph, which traces and compiles",
             r"^(import_ir|parse_|merge_type|unify_type|fork$|wait$|init_num_threads|sym_|vitals|compiled_with|set_vital|"
-            r"read_vitals|export|thread_safe_generator|compile$)"),
+            r"read_vitals|export|thread_safe_generator)"),
     LeftOut("internal forms of other functions", "use the public function",
             r"^_|^(native|batch_norm_(backward|elemt|gather|stats|update))|slice_inverse|^(lift|rnn_|lstm|gru|"
             r"grid_sampler|affine_grid_generator|hash_tensor|constant_pad_nd|convolution|max_pool1d_with_indices|norm_except_dim)"),

@@ -198,7 +198,7 @@ def test_wrong_options_are_named(zero, text):
 def test_local_parameters_are_refused():
     with pytest.raises(ValueError) as error:
         graph_of(nn.Linear(4, 4), lambda c: c.enable_zero())(sl.ones(2, 4))
-    assert "zero: the optimizer has no global parameter; lay the module with to_global(placement, sbp.broadcast)" in str(error.value)
+    assert "enable_zero: no parameter of the optimizer is global; call module.to_global(placement, sbp.broadcast) first" in str(error.value)
 
 
 def test_small_parameters_stay_as_they_are():

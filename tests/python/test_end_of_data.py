@@ -248,9 +248,9 @@ def test_a_source_that_raises_fails_its_step_alone():
 
 
 def test_generators_are_sources_of_graphs():
-    with pytest.raises(TypeError, match="generator function and gets 1 tensors; one that yields the next arrays gets none"):
+    with pytest.raises(TypeError, match="is a generator function, which makes data by itself, and got 1 tensors; use an ordinary function"):
         sl.host_function(three, sl.ones(2), out=((2,), sl.float32))
-    with pytest.raises(TypeError, match="is a generator function; outside of a graph, iterate over what it returns"):
+    with pytest.raises(TypeError, match="is a generator function, which is a source of graphs; outside of a graph, call it yourself"):
         sl.host_function(three, out=((2,), sl.float32))
     assert sl.host_function(reader(3), out=((2,), sl.float32)).numpy().tolist() == [0, 0]
 

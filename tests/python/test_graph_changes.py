@@ -105,7 +105,7 @@ def test_the_mode_is_that_of_the_first_call_and_changes_are_warned_of():
     train, x = Apply(module), sl.ones(64, 2)
     assert (train(x) == 1).any()  # dropped, and shifted by 1
     module.eval()
-    with pytest.warns(RuntimeWarning, match="module.drop is in evaluation mode now, .*of its first call, training; make another graph"):
+    with pytest.warns(RuntimeWarning, match="module.drop is in evaluation mode now, .*of its first call, training; make another graph for evaluation mode"):
         assert (train(x) == 1).any()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

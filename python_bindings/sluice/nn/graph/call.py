@@ -79,7 +79,8 @@ class GraphCall:
         for i, order in self.layouts.items():
             if order_of(leaves[i]) != order:
                 raise _C.ValueError(f"graph '{self.name}': argument '{names[i]}' has strides {leaves[i].stride()}; expected "
-                                    f"{order or 'it to be contiguous'}, as when the graph was compiled: what build() writes to depends on them")
+                                    f"{order or 'it to be contiguous'}, as when the graph was compiled, since build() does "
+                                    "something else for other strides")
         return leaves
 
     def prepare(self, arguments: Any) -> None:

@@ -236,7 +236,8 @@ class GraphConfig:
         elif "call" in fix:
             self._call_fixes.append(dict(fix))
         else:
-            raise ValueError(f"apply_fix: {fix} changes no option and no call; it is about the program or a plan file")
+            raise ValueError(f"apply_fix: {fix} changes the program or a plan file, not an option of the graph; "
+                             "edit that yourself")
 
     @property
     def options(self) -> Any:

@@ -56,8 +56,8 @@ def _lock(descriptor: int, directory: str) -> None:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > end:
-                raise TimeoutError(f"{directory}: locked by another process for {_LOCK_TIMEOUT_S:g} s; costs are added to a file of it by "
-                                   "one at a time") from None
+                raise TimeoutError(f"{directory}: locked by another process for {_LOCK_TIMEOUT_S:g} s; one process at a time "
+                                   "can add costs; try again, or use another directory") from None
         time.sleep(0.01)
 
 

@@ -34,9 +34,10 @@ def check_dims(graph: str, donated: list[str], dims: list[Any], ports: list[Any]
     for dim in dims:
         if donated and dim.fit == "split":
             raise _C.NotImplementedError(f"graph '{graph}': argument '{donated[0]}' cannot be donated: calls are split along dim "
-                                         f"'{dim.name}'; its fit must be 'exact' or 'pad'")
+                                         f"'{dim.name}'; give the dim fit='exact'")
     for name, _, axes in ports:
         for axis, (d, _) in enumerate(axes):
             if name in donated and d >= 0 and dims[d].fit != "exact":
-                raise _C.NotImplementedError(f"graph '{graph}': argument '{name}' cannot be donated: its axis {axis} is filled up to a "
-                                             f"bucket of dim '{dims[d].name}', in a copy; the dim's fit must be 'exact'")
+                raise _C.NotImplementedError(f"graph '{graph}': argument '{name}' cannot be donated: its axis {axis} is "
+                                             f"filled up along dim '{dims[d].name}', which takes a copy; give the dim "
+                                             "fit='exact'")

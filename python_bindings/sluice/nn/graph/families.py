@@ -136,7 +136,8 @@ class Builder:
             with self._building:
                 family_call.add(extents, self._compile(trace))
         except Exception as error:
-            warnings.warn(f"graph '{self._graph.name}': no exact plan for {extents}: {error}", stacklevel=2)
+            warnings.warn(f"graph '{self._graph.name}': the exact plan for {extents} could not be compiled, and the other "
+                          f"plans go on serving it: {error}", stacklevel=2)
 
 
 def _fit(tensor: Any, axes: list[int], start: list[int], size: list[int], capacity: list[int]) -> Any:
@@ -178,7 +179,8 @@ def bound_inputs(graph: str, dims: dict[str, dict[int, Any]], names: list[str], 
     for name, leaf in zip(names, leaves):
         bound = dims.get(name, {})
         if leaf._global:
-            raise _C.NotImplementedError(f"graph '{graph}': argument '{name}' is global; dims are of local tensors")
+            raise _C.NotImplementedError(f"graph '{graph}': argument '{name}' is a global tensor; set_dims takes local "
+                                         "tensors only")
         axes = [(-1, n) for n in leaf._shape]
         for axis, dim in bound.items():
             if not -len(axes) <= axis < len(axes):
@@ -211,7 +213,8 @@ def compile_family(graph: Any, arguments: Any, tracing: Any) -> FamilyCall:
     probes = family.probes()
     different = [t for t in traces if t.results != traces[-1].results]
     if different:
-        raise _C.TypeError(f"graph '{graph.name}': build() returns nests that differ from member to member; they must be equal")
+        raise _C.TypeError(f"graph '{graph.name}': build() returns another structure for some sizes than for others; it must "
+                           "be the same for all")
     family.bind_outputs(members + probes, [t.captured.outputs() for t in [*traces, *map(traced, probes)]])
     tracing.close()  # other graphs may be traced while this one is compiled
     blocks = Blocks(graph.config.arenas)

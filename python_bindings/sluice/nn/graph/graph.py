@@ -196,9 +196,9 @@ class Graph(Inspection):
     def _count_change(self, change: str) -> None:
         self.__dict__["_changes"] += 1
         if self._changes == self._MANY_CHANGES:
-            warnings.warn(f"graph '{self.name}': compiled for the {self._changes + 1}th time, because of a change of {change}; each "
-                          "takes as long as the first. What changes often can be an argument of the call, or a buffer that is "
-                          "written in place", RuntimeWarning, stacklevel=4)
+            warnings.warn(f"graph '{self.name}': compiled for the {self._changes + 1}th time, because of a change of "
+                          f"{change}. Each time takes as long as the first call. Make what changes often an argument of "
+                          "the call, or a buffer that is written in place", RuntimeWarning, stacklevel=4)
 
     async def run_async(self, *args: Any, **kwargs: Any) -> Any:
         """As a call, for asyncio: gives the results once they are there, or raises the step's error.
@@ -271,7 +271,8 @@ class Graph(Inspection):
                         self.__dict__["_compiling"] = None
                         done.set()
             if thread == here:
-                raise _C.RuntimeError(f"graph '{self.name}': its build() calls the graph itself; call its parts")
+                raise _C.RuntimeError(f"graph '{self.name}': its build() calls the graph itself, which would never end; call "
+                                      "its modules instead")
             # Who traces another graph waits with the lock held: the thread it waits for has traced, and needs it no more.
             if thread is not None:
                 done.wait()
@@ -279,9 +280,11 @@ class Graph(Inspection):
     def _compile(self, arguments: Any, tracing: Any) -> None:
         self.__dict__["_watch"] = Watch()
         if self.config.dims and self._several_shapes:
-            raise _C.ValueError(f"graph '{self.name}': it has dims, and a plan per shape (with_dynamic_input_shape); use one of them")
+            raise _C.ValueError(f"graph '{self.name}': both config.set_dims and with_dynamic_input_shape are used; use one of "
+                                "them")
         if self.config.zero is not None and (self.config.dims or self._several_shapes):
-            raise _C.NotImplementedError(f"graph '{self.name}': enable_zero lays out its state for one plan; it cannot have several")
+            raise _C.NotImplementedError(f"graph '{self.name}': enable_zero works with one plan only; leave out set_dims and "
+                                         "with_dynamic_input_shape")
         if self._several_shapes:
             call = ShapeCache(self, *self._several_shapes)
             call.add(arguments, tracing)

@@ -44,8 +44,9 @@ class MicroBatches:
             for p in (p for group in optim.param_groups for p in group["params"]):
                 if _C.micro_batches_of(p) == 1:
                     raise _C.NotImplementedError(
-                        f"optimizer: a parameter that build() writes to is updated as well: {p.dtype.name}{tuple(p.shape)}; with "
-                        f"micro-batches it is written {self.n} times a step, and updated once: write to it outside of the graph")
+                        f"optimizer: build() writes to a parameter that the optimizer updates, too: "
+                        f"{p.dtype.name}{tuple(p.shape)}. With micro-batches build() would write to it {self.n} times a "
+                        "step; write to it outside of the graph")
             with once_per(1, "update"):  # what is there once, as a constant is, is its own mean
                 sums = [(p, _C.ops.accumulate(p.grad, n=self.n)) for group in optim.param_groups for p in group["params"]
                         if p.grad is not None and _C.micro_batches_of(p.grad) == 1]

@@ -135,7 +135,8 @@ class ShapeCache(Plans):
         if len(calls) == 1:
             return calls[0].save(directory)
         if any(call.results != calls[0].results for call in calls):
-            raise _C.TypeError(f"save: graph '{self.name}' returns nests that differ from shape to shape; they must be equal")
+            raise _C.TypeError(f"save: graph '{self.name}' returns another structure for some shapes than for others; it must "
+                               "be the same for all")
         sessions = [call.session for call in calls]
         family = _C.exact_family(self.name, [s.inputs() for s in sessions], [s.outputs() for s in sessions])
         _C.save_family(directory, family, sessions, {})
@@ -156,6 +157,6 @@ class LayoutCache(ShapeCache):
     def save(self, directory: str) -> None:
         calls = self.calls()
         if len(calls) > 1:
-            raise _C.NotImplementedError(f"save: graph '{self.name}' has a plan for each of {len(calls)} strides of its arguments; "
-                                          "save one that was called with arguments of one kind")
+            raise _C.NotImplementedError(f"save: graph '{self.name}' was called with {len(calls)} memory layouts of its "
+                                         "arguments, and has a plan for each; save a graph that was called with one layout")
         calls[0].save(directory)

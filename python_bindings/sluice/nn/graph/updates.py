@@ -30,8 +30,9 @@ class Updates:
         if not isinstance(optim, optimizers.Optimizer):
             raise TypeError(f"add_optimizer: got {type(optim).__name__}; expected an optimizer")
         if type(optim)._update is optimizers.Optimizer._update:
-            raise NotImplementedError(f"add_optimizer: {type(optim).__name__} has a step() of its own, which is Python's to "
-                                      "run; call step() outside of the graph, or define _init_state() and _update() instead")
+            raise NotImplementedError(f"add_optimizer: {type(optim).__name__} has a step() of its own, which only Python "
+                                      "can run; call step() outside of the graph, or define _init_state() and _update() "
+                                      "instead")
         if is_sparse:
             sparse.check(optim)
         if lr_sch is not None and not isinstance(lr_sch, schedulers.LRScheduler):
@@ -40,8 +41,8 @@ class Updates:
         if lr_sch is not None and lr_sch.optimizer is not optim:
             raise ValueError(f"add_optimizer: lr_sch is a {type(lr_sch).__name__} of another optimizer")
         if any(optim is other for other, _ in self.pairs):
-            raise ValueError(f"add_optimizer: the graph has this {type(optim).__name__} already; join schedules in a "
-                             "ChainedScheduler")
+            raise ValueError(f"add_optimizer: the graph has this {type(optim).__name__} already; to use several schedules, "
+                             "join them in a ChainedScheduler")
         if is_sparse:
             self._sparse.append(optim)
         self.pairs.append((optim, None if isinstance(lr_sch, schedulers.ReduceLROnPlateau) else lr_sch))
@@ -217,6 +218,6 @@ def _plan_of(lr_sch: Any) -> Any:
 def check_can_compile_again(graph: str, functions: Any, what: str) -> None:
     """Raises where compiling again would not be as if nothing had happened."""
     if any(isinstance(function, Generated) for function in functions.values()):
-        raise _C.RuntimeError(f"graph '{graph}': what its plan has as a constant was changed after it was compiled: {what}; "
-                              "to follow, the graph would be compiled again, and its generator of data begin anew: set it "
+        raise _C.RuntimeError(f"graph '{graph}': its plan has as a constant what has changed since: {what}. To follow, the graph "
+                              "would have to be compiled again, and its generator of data would begin anew; make the change "
                               "before the first call")

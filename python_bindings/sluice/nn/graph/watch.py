@@ -142,8 +142,9 @@ class Watch:
         for where, module, training in self._modes:
             if module.training is not training and module.training not in ModuleConfig.of(module).modes:
                 self._modes = []
-                warnings.warn(f"graph '{graph.name}': {where} is in {_mode(module.training)} mode now, and the graph keeps the mode of "
-                              f"its first call, {_mode(training)}; make another graph of it for this one", RuntimeWarning, stacklevel=5)
+                warnings.warn(f"graph '{graph.name}': {where} is in {_mode(module.training)} mode now, but the graph keeps "
+                              f"the mode of its first call, {_mode(training)}; make another graph for "
+                              f"{_mode(module.training)} mode", RuntimeWarning, stacklevel=5)
                 break
         return None
 

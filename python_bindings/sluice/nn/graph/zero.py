@@ -40,7 +40,8 @@ class Zero:
         """Lays the optimizer's state, and in stage 3 its parameters, before they are traced."""
         params = [p for group in optim.param_groups for p in group["params"] if p.requires_grad]
         if not any(p.is_global for p in params):
-            raise ValueError("zero: the optimizer has no global parameter; lay the module with to_global(placement, sbp.broadcast)")
+            raise ValueError("enable_zero: no parameter of the optimizer is global; call module.to_global(placement, "
+                             "sbp.broadcast) first")
         loads: dict[Any, dict[int, int]] = {}
         for p in params:
             if not p.is_global or p.sbp[0] != broadcast or len(p.placement.ranks) == 1:
