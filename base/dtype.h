@@ -25,10 +25,10 @@ inline constexpr int kNumDTypes = 12;
 size_t dtype_size(DType dtype);            // bytes per element
 const char* dtype_name(DType dtype);       // "float32"
 DType parse_dtype(std::string_view name);  // throws kValue naming the accepted names
-bool is_floating(DType dtype);  // real numbers: complex ones are not
+bool is_floating(DType dtype);             // real numbers: complex ones are not
 bool is_complex(DType dtype);
 bool is_differentiable(DType dtype);  // floating or complex: what gradients exist of
-bool is_integral(DType dtype);  // integers, without bool
+bool is_integral(DType dtype);        // integers, without bool
 // The dtype torch's promotion gives for two tensors of these dtypes.
 DType promote(DType a, DType b);
 // The complex dtype whose parts hold a floating one, and the dtype of the parts of a complex one; others stay. 16-bit

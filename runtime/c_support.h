@@ -147,7 +147,7 @@ inline std::vector<int64_t> shape_of(const int64_t* shape, int rank, const char*
 
 inline api::DType dtype_of(sluice_dtype dtype, const char* where) {
   const int value = static_cast<int>(dtype);
-  if (value < 0 || value > static_cast<int>(SLUICE_FLOAT64))
+  if (value < 0 || value > static_cast<int>(SLUICE_COMPLEX128))
     fail(ErrorKind::kValue, std::string(where) + ": dtype: " + std::to_string(value) + "; must be a sluice_dtype");
   return static_cast<api::DType>(value);
 }

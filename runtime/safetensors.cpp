@@ -25,7 +25,7 @@ struct Name {
   const char* name;
   DType dtype;
 };
-constexpr std::array<Name, 11> kNames = {{{"BOOL", DType::kBool},
+constexpr std::array<Name, 12> kNames = {{{"BOOL", DType::kBool},
                                           {"U8", DType::kUInt8},
                                           {"I8", DType::kInt8},
                                           {"I16", DType::kInt16},
@@ -35,7 +35,8 @@ constexpr std::array<Name, 11> kNames = {{{"BOOL", DType::kBool},
                                           {"BF16", DType::kBFloat16},
                                           {"F32", DType::kFloat32},
                                           {"F64", DType::kFloat64},
-                                          {"C64", DType::kComplex64}}};
+                                          {"C64", DType::kComplex64},
+                                          {"C128", DType::kComplex128}}};  // which other readers lack
 
 // What the header says of one tensor, checked.
 struct Entry {

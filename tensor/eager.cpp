@@ -331,9 +331,8 @@ std::vector<Value> EagerExecutor::call(const OpDef& op, std::span<const Value> i
     view = op.view(memory.spec(), attrs);
     SLUICE_CHECK_KIND(kRuntime, view.has_value(), "{}: cannot view a contiguous tensor: {}", op.name,
                       memory.type().str());
-    return {
-        Value(std::make_shared<EagerImpl>(memory.storage(), TensorSpec{dtype, view->shape, view->strides},
-                                          device, memory.version_counter(), view->offset))};
+    return {Value(std::make_shared<EagerImpl>(memory.storage(), TensorSpec{dtype, view->shape, view->strides}, device,
+                                              memory.version_counter(), view->offset))};
   }
 
   const CallKey key{&op,

@@ -158,12 +158,11 @@ void add_memory_forms(std::vector<Form>& forms) {
 
 // x.float() and its like: itself where it is of that dtype.
 void add_casts(std::vector<Form>& forms) {
-  static const std::pair<const char*, DType> kCasts[] = {{"float", DType::kFloat32}, {"double", DType::kFloat64},
-                                                         {"half", DType::kFloat16},  {"bfloat16", DType::kBFloat16},
-                                                         {"long", DType::kInt64},    {"int", DType::kInt32},
-                                                         {"short", DType::kInt16},   {"char", DType::kInt8},
-                                                         {"byte", DType::kUInt8},    {"bool", DType::kBool},
-                                                         {"cfloat", DType::kComplex64}, {"cdouble", DType::kComplex128}};
+  static const std::pair<const char*, DType> kCasts[] = {
+      {"float", DType::kFloat32},     {"double", DType::kFloat64},   {"half", DType::kFloat16},
+      {"bfloat16", DType::kBFloat16}, {"long", DType::kInt64},       {"int", DType::kInt32},
+      {"short", DType::kInt16},       {"char", DType::kInt8},        {"byte", DType::kUInt8},
+      {"bool", DType::kBool},         {"cfloat", DType::kComplex64}, {"cdouble", DType::kComplex128}};
   for (const auto& [name, dtype] : kCasts)
     forms.push_back({.doc = "The values as the dtype of that name; itself where it is of it. torch.Tensor.to.",
                      .overloads = {overload(std::string(name) + "(Tensor input) -> Tensor",

@@ -94,8 +94,8 @@ Attr Tensor::item() const {
         fmt::format("item: the tensor is part of a graph: {}; its content changes with every run of it", type().str()),
         line.known() ? Fix{{"line", line.str()}, {"rewrite", std::string("where")}} : Fix());
   }
-  SLUICE_CHECK_KIND(kUnsupported, !is_complex(dtype()), "item: {} is no number of one part; ask real and imaginary part",
-                    dtype_name(dtype()));
+  SLUICE_CHECK_KIND(kUnsupported, !is_complex(dtype()),
+                    "item: {} is no number of one part; ask real and imaginary part", dtype_name(dtype()));
   alignas(8) char bytes[8];
   in_memory(*this, "item");
   copy_to_host(bytes);

@@ -45,8 +45,7 @@ const std::vector<Form>& builtin_forms() {
                         &ops::window_forms,     &ops::pooling_forms,   &ops::network_forms, &ops::activation_forms,
                         &ops::loss_forms,       &ops::distance_forms,  &ops::spatial_forms, &ops::diagonal_forms,
                         &ops::stacking_forms,   &ops::product_forms,   &ops::order_forms,   &ops::statistics_forms,
-                        &ops::numeric_forms,    &ops::complex_forms,
-                        &ops::fft_forms}) {
+                        &ops::numeric_forms,    &ops::complex_forms,   &ops::fft_forms}) {
       std::vector<Form> of_family = family();
       all.insert(all.end(), std::make_move_iterator(of_family.begin()), std::make_move_iterator(of_family.end()));
     }

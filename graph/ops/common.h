@@ -13,7 +13,7 @@ std::vector<int> reduced_axes(const Attr& dim, int rank, const char* where);
 // Equal dtypes, as every primitive wants.
 void check_same_dtype(Types inputs, const char* where);
 void check_floating(const TensorType& x, const char* where);
-void check_ordered(const TensorType& x);  // not complex
+void check_ordered(const TensorType& x);                       // not complex
 void check_index(const TensorType& index, const char* where);  // int32 or int64
 
 // Rows for elementwise ops with broadcasting: every axis of the output split, or everything broadcast.

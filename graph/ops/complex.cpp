@@ -25,8 +25,9 @@ std::vector<SbpRow> parts_sbp(Types in, const Attrs&) {
 
 const OpDef view_as_real_def{
     .name = "view_as_real",
-    .doc = "A complex tensor as a real one whose last dim has the real and the imaginary part. A view. "
-           "torch.view_as_real.",
+    .doc =
+        "A complex tensor as a real one whose last dim has the real and the imaginary part. A view. "
+        "torch.view_as_real.",
     .inputs = {"x"},
     .infer = [](Types in, Present, const Attrs&) -> std::vector<TensorType> {
       SLUICE_CHECK_KIND(kRuntime, is_complex(in[0].dtype), "view_as_real is only supported for complex tensors: got {}",
@@ -51,8 +52,9 @@ const OpDef view_as_real_def{
 
 const OpDef view_as_complex_def{
     .name = "view_as_complex",
-    .doc = "A tensor of float32 or float64 with a last dim of 2, the parts, as a complex one. A view. "
-           "torch.view_as_complex.",
+    .doc =
+        "A tensor of float32 or float64 with a last dim of 2, the parts, as a complex one. A view. "
+        "torch.view_as_complex.",
     .inputs = {"x"},
     .infer = [](Types in, Present, const Attrs&) -> std::vector<TensorType> {
       const DType dtype = in[0].dtype;
@@ -125,9 +127,7 @@ Value complex(const Value& real, const Value& imaginary) {
 }
 
 Value real_part(const Value& z) { return is_complex(z.dtype()) ? select(view_as_real(z), -1, 0) : z; }
-Value imaginary_part(const Value& z) {
-  return is_complex(z.dtype()) ? select(view_as_real(z), -1, 1) : zeros_like(z);
-}
+Value imaginary_part(const Value& z) { return is_complex(z.dtype()) ? select(view_as_real(z), -1, 1) : zeros_like(z); }
 Value conjugate(const Value& z) { return is_complex(z.dtype()) ? conj(z) : z; }
 
 GradRule holomorphic(GradRule rule) {

@@ -19,8 +19,8 @@ Value imaginary_part(const Value& z);
 // The conjugate; of real numbers, the value itself.
 Value conjugate(const Value& z);
 
-// The rule of an op that has a complex derivative f', and whose `rule` gives g f'(x): torch's gradient is g conj(f'(x)),
-// which is what the rule makes of conj(g), conjugated. Of real gradients it is the rule.
+// The rule of an op that has a complex derivative f', and whose `rule` gives g f'(x): torch's gradient is g
+// conj(f'(x)), which is what the rule makes of conj(g), conjugated. Of real gradients it is the rule.
 using GradRule = std::function<std::vector<Value>(const GradContext& context)>;
 GradRule holomorphic(GradRule rule);
 

@@ -24,8 +24,9 @@ Cost transform_cost(Types in, Types out, const Attrs& attrs) {
 
 const OpDef fourier_def{
     .name = "fourier",
-    .doc = "scale * sum over k of x[k] exp(-2 pi i j k / n) along `dim`, of complex x; +2 pi i with `inverse`. What "
-           "torch.fft's transforms are made of.",
+    .doc =
+        "scale * sum over k of x[k] exp(-2 pi i j k / n) along `dim`, of complex x; +2 pi i with `inverse`. What "
+        "torch.fft's transforms are made of.",
     .inputs = {"x"},
     .params = {{.name = "dim", .default_value = int64_t{-1}},
                {.name = "inverse", .default_value = false},
@@ -35,8 +36,8 @@ const OpDef fourier_def{
                         dtype_name(in[0].dtype));
       SLUICE_CHECK_KIND(kIndex, in[0].shape.rank() > 0, "input: has no dims; it must have the one that is transformed");
       const int dim = normalize_axis(attr<int64_t>(attrs, 0), in[0].shape.rank(), "dim");
-      SLUICE_CHECK_KIND(kRuntime, in[0].shape[dim] > 0, "Invalid number of data points ({}) specified; must be positive",
-                        in[0].shape[dim]);
+      SLUICE_CHECK_KIND(kRuntime, in[0].shape[dim] > 0,
+                        "Invalid number of data points ({}) specified; must be positive", in[0].shape[dim]);
       return {in[0]};
     },
     // The matrix of the transform is symmetric; the gradient is by its conjugate.

@@ -106,8 +106,8 @@ Plan plan_of(const char* name, const Value& x, const Lengths& s, const Lengths& 
                       "{}: FFT dims must be unique: got {}", name, attr_str(*dim));
   } else {
     const int64_t count = s ? static_cast<int64_t>(s->size()) : x.rank();
-    SLUICE_CHECK_KIND(kRuntime, count <= x.rank(), "{}: Got shape with {} values but input tensor only has {} dimensions",
-                      name, count, x.rank());
+    SLUICE_CHECK_KIND(kRuntime, count <= x.rank(),
+                      "{}: Got shape with {} values but input tensor only has {} dimensions", name, count, x.rank());
     for (int64_t i = x.rank() - count; i < x.rank(); ++i) plan.axes.push_back(i);
   }
   plan.lengths = s.value_or(Ints(plan.axes.size(), -1));
@@ -129,13 +129,15 @@ void check_some(const char* name, const Plan& plan) {
   SLUICE_CHECK_KIND(kRuntime, !plan.axes.empty(), "{} must transform at least one axis", name);
 }
 
-Value complex_axes(const char* name, const Value& x, const Lengths& s, const Lengths& dim, const Norm& norm, bool inverse) {
+Value complex_axes(const char* name, const Value& x, const Lengths& s, const Lengths& dim, const Norm& norm,
+                   bool inverse) {
   const Plan plan = plan_of(name, x, s, dim);
   if (plan.axes.empty()) return copy(as_complex(name, x));
   return outer_lines(name, x, plan, plan.axes.size(), norm, inverse);
 }
 
-Value real_axes(const char* name, const Value& x, const Lengths& s, const Lengths& dim, const Norm& norm, bool inverse) {
+Value real_axes(const char* name, const Value& x, const Lengths& s, const Lengths& dim, const Norm& norm,
+                bool inverse) {
   const Plan plan = plan_of(name, x, s, dim);
   check_some(name, plan);
   const Value last = real_line(name, x, given(plan.lengths.back()), plan.axes.back(), norm, inverse);
@@ -178,20 +180,21 @@ void add(std::vector<Form>& forms) {
   const auto form = [&](const std::string& doc, Overload made) {
     forms.push_back({.doc = doc.c_str(), .overloads = {std::move(made)}, .method = false, .out = true});
   };
-  form(docs[0], overload("fft." + name + "(Tensor input, int? n=None, int dim=-1, str? norm=None) -> Tensor",
-                         +[](const Value& x, const Length& n, int64_t dim, const Norm& norm) {
-                           return kTransforms[K].line(name.c_str(), x, n, dim, norm, kTransforms[K].inverse);
-                         }));
-  form(docs[1],
-       overload("fft." + two + "(Tensor input, int[1]? s=None, int[1] dim=[-2, -1], str? norm=None) -> Tensor",
-                +[](const Value& x, const Lengths& s, const Ints& dim, const Norm& norm) {
-                  return kTransforms[K].axes(two.c_str(), x, s, dim, norm, kTransforms[K].inverse);
-                }));
-  form(docs[2],
-       overload("fft." + several + "(Tensor input, int[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
-                +[](const Value& x, const Lengths& s, const Lengths& dim, const Norm& norm) {
-                  return kTransforms[K].axes(several.c_str(), x, s, dim, norm, kTransforms[K].inverse);
-                }));
+  form(docs[0], overload(
+                    "fft." + name + "(Tensor input, int? n=None, int dim=-1, str? norm=None) -> Tensor",
+                    +[](const Value& x, const Length& n, int64_t dim, const Norm& norm) {
+                      return kTransforms[K].line(name.c_str(), x, n, dim, norm, kTransforms[K].inverse);
+                    }));
+  form(docs[1], overload(
+                    "fft." + two + "(Tensor input, int[1]? s=None, int[1] dim=[-2, -1], str? norm=None) -> Tensor",
+                    +[](const Value& x, const Lengths& s, const Ints& dim, const Norm& norm) {
+                      return kTransforms[K].axes(two.c_str(), x, s, dim, norm, kTransforms[K].inverse);
+                    }));
+  form(docs[2], overload(
+                    "fft." + several + "(Tensor input, int[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
+                    +[](const Value& x, const Lengths& s, const Lengths& dim, const Norm& norm) {
+                      return kTransforms[K].axes(several.c_str(), x, s, dim, norm, kTransforms[K].inverse);
+                    }));
 }
 
 Value shifted(const Value& x, const Lengths& dim, bool back) {
@@ -217,12 +220,14 @@ std::vector<Form> fft_forms() {
   add<4>(forms);
   add<5>(forms);
   forms.push_back({.doc = "Moves the element 0 of the dims to their middle. torch.fft.fftshift.",
-                   .overloads = {overload("fft.fftshift(Tensor input, int[1]? dim=None) -> Tensor",
-                                          +[](const Value& x, const Lengths& dim) { return shifted(x, dim, false); })},
+                   .overloads = {overload(
+                       "fft.fftshift(Tensor input, int[1]? dim=None) -> Tensor",
+                       +[](const Value& x, const Lengths& dim) { return shifted(x, dim, false); })},
                    .method = false});
   forms.push_back({.doc = "The inverse of fftshift. torch.fft.ifftshift.",
-                   .overloads = {overload("fft.ifftshift(Tensor input, int[1]? dim=None) -> Tensor",
-                                          +[](const Value& x, const Lengths& dim) { return shifted(x, dim, true); })},
+                   .overloads = {overload(
+                       "fft.ifftshift(Tensor input, int[1]? dim=None) -> Tensor",
+                       +[](const Value& x, const Lengths& dim) { return shifted(x, dim, true); })},
                    .method = false});
   return forms;
 }

@@ -28,8 +28,8 @@ Value operand_of(const char* where, const Value& x, const OptionalDType& dtype) 
                     "{}: Expected a floating point or complex tensor as input. Got {}; cast it to a floating dtype",
                     where, dtype_name(x.dtype()));
   if (!dtype) return x;
-  SLUICE_CHECK_KIND(kRuntime, is_complex(*dtype) == is_complex(x.dtype()) && is_differentiable(*dtype), "{}: dtype should be floating point or complex, but got {}", where,
-                    dtype_name(*dtype));
+  SLUICE_CHECK_KIND(kRuntime, is_complex(*dtype) == is_complex(x.dtype()) && is_differentiable(*dtype),
+                    "{}: dtype should be floating point or complex, but got {}", where, dtype_name(*dtype));
   SLUICE_CHECK_KIND(
       kRuntime, promote(x.dtype(), *dtype) == *dtype,
       "{}: the dtype of the input ({}) should be convertible without narrowing to the specified dtype ({})", where,

@@ -53,7 +53,8 @@ Value Operand::to(DType dtype) const {
 }
 
 void Operand::refuse_complex() {
-  fail(ErrorKind::kRuntime, "value cannot be converted to type double without overflow: a complex number; must be real");
+  fail(ErrorKind::kRuntime,
+       "value cannot be converted to type double without overflow: a complex number; must be real");
 }
 
 void Operand::check_fits(DType dtype, const char* where) const {

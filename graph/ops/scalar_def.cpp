@@ -15,7 +15,8 @@ Shape result_shape(Types in, const char* what) {
 std::vector<TensorType> infer_complex(const ScalarOp& s, Types in, const char* what) {
   const DType dtype = in[0].dtype;
   const ScalarOp* form = find_complex_op(s.name);
-  SLUICE_CHECK_KIND(kUnsupported, form != nullptr, "not implemented for '{}': {} must be real", dtype_name(dtype), what);
+  SLUICE_CHECK_KIND(kUnsupported, form != nullptr, "not implemented for '{}': {} must be real", dtype_name(dtype),
+                    what);
   return {{form->gives_bool ? DType::kBool : form->gives_real ? to_real(dtype) : dtype, result_shape(in, what)}};
 }
 

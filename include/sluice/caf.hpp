@@ -52,7 +52,7 @@ typename Inspector::result_type inspect(Inspector& f, Wire& wire) {
 
 // Are these the bytes of a tensor? Asked before memory is taken for one.
 inline bool fits(const Wire& wire) {
-  if (wire.dtype > static_cast<uint8_t>(api::DType::kFloat64)) return false;
+  if (wire.dtype > static_cast<uint8_t>(api::DType::kComplex128)) return false;
   uint64_t bytes = api::dtype_size(static_cast<api::DType>(wire.dtype));
   for (const int64_t d : wire.shape)
     if (d < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(d), &bytes)) return false;

@@ -69,6 +69,8 @@ typedef enum sluice_dtype {
   SLUICE_BFLOAT16 = 7,
   SLUICE_FLOAT32 = 8,
   SLUICE_FLOAT64 = 9,
+  SLUICE_COMPLEX64 = 10, /* float pairs: real, imaginary */
+  SLUICE_COMPLEX128 = 11,
   SLUICE_DTYPE_INT_ = -2147483647 - 1 /* no dtype; it makes the type as wide as an int, so that any value is an error */
 } sluice_dtype;
 /* Zeros. `shape` may be NULL when rank is 0. */

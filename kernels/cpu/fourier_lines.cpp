@@ -62,10 +62,9 @@ std::unique_ptr<PreparedKernel> prepare_fourier(const plan::KernelQuery& q, cons
 }  // namespace
 
 void add_fourier_kernels(KernelTable& table) {
-  table.add(DeviceKind::kCpu,
-            {.op = "fourier", .prepare = prepare_fourier, .layouts = [](const plan::KernelQuery&) {
-               return plan::LayoutPreference{{plan::Layout::kAny}, {plan::Layout::kAny}};
-             }});
+  table.add(DeviceKind::kCpu, {.op = "fourier", .prepare = prepare_fourier, .layouts = [](const plan::KernelQuery&) {
+                                 return plan::LayoutPreference{{plan::Layout::kAny}, {plan::Layout::kAny}};
+                               }});
 }
 
 }  // namespace sluice::cpu

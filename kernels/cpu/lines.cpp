@@ -1,9 +1,10 @@
 // argsort, running_argmax, running_argmin, linear_recurrence: a line along an axis after the other, each on one thread.
+#include "kernels/cpu/lines.h"
+
 #include <algorithm>
 #include <type_traits>
 
 #include "kernels/cpu/families.h"
-#include "kernels/cpu/lines.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/support.h"
 #include "kernels/cpu/tiles.h"
@@ -180,13 +181,14 @@ void add_line_kernels(KernelTable& table) {
         [maximum](const plan::KernelQuery& q, const PrepareContext& context) {
           return typed<RunningExtremum>(q, maximum, context.threads);
         });
-  add("linear_recurrence", [](const plan::KernelQuery& q, const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
-    switch (q.inputs.at(0).dtype) {
-      case DType::kComplex64: return make_recurrence<std::complex<float>>(q, context.threads);
-      case DType::kComplex128: return make_recurrence<std::complex<double>>(q, context.threads);
-      default: return typed<LinearRecurrence>(q, context.threads);
-    }
-  });
+  add("linear_recurrence",
+      [](const plan::KernelQuery& q, const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
+        switch (q.inputs.at(0).dtype) {
+          case DType::kComplex64: return make_recurrence<std::complex<float>>(q, context.threads);
+          case DType::kComplex128: return make_recurrence<std::complex<double>>(q, context.threads);
+          default: return typed<LinearRecurrence>(q, context.threads);
+        }
+      });
 }
 
 }  // namespace sluice::cpu

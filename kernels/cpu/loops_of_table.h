@@ -69,13 +69,11 @@ namespace {
   LOOP2(, NAME##_i64, i64, bool, __VA_ARGS__)
 #define VARIANT1(NAME, MODE, WEIGHT, ...) FLOATS1(NAME##_##MODE, WEIGHT, __VA_ARGS__)
 #define VARIANT2(NAME, MODE, WEIGHT, ...) FLOATS2(NAME##_##MODE, WEIGHT, __VA_ARGS__)
-#define COMPLEX_LOOPS(LOOP, NAME, RESULT, RESULT_WIDE, ...)                   \
-  LOOP(, NAME##_c64, std::complex<float>, RESULT, __VA_ARGS__)               \
+#define COMPLEX_LOOPS(LOOP, NAME, RESULT, RESULT_WIDE, ...)    \
+  LOOP(, NAME##_c64, std::complex<float>, RESULT, __VA_ARGS__) \
   LOOP(, NAME##_c128, std::complex<double>, RESULT_WIDE, __VA_ARGS__)
-#define COMPLEX1(NAME, WEIGHT, ...) \
-  COMPLEX_LOOPS(LOOP1, NAME, std::complex<float>, std::complex<double>, __VA_ARGS__)
-#define COMPLEX2(NAME, WEIGHT, ...) \
-  COMPLEX_LOOPS(LOOP2, NAME, std::complex<float>, std::complex<double>, __VA_ARGS__)
+#define COMPLEX1(NAME, WEIGHT, ...) COMPLEX_LOOPS(LOOP1, NAME, std::complex<float>, std::complex<double>, __VA_ARGS__)
+#define COMPLEX2(NAME, WEIGHT, ...) COMPLEX_LOOPS(LOOP2, NAME, std::complex<float>, std::complex<double>, __VA_ARGS__)
 #define COMPLEX_TEST1(NAME, ...) COMPLEX_LOOPS(LOOP1, NAME, bool, bool, __VA_ARGS__)
 #define COMPLEX_TEST2(NAME, ...) COMPLEX_LOOPS(LOOP2, NAME, bool, bool, __VA_ARGS__)
 #define REAL_OF1(NAME, WEIGHT, ...) COMPLEX_LOOPS(LOOP1, NAME, float, double, __VA_ARGS__)

@@ -31,7 +31,9 @@ using Compute = typename Numeric<T>::Compute;
 inline float load(float v) { return v; }
 inline double load(double v) { return v; }
 template <class T>
-inline std::complex<T> load(std::complex<T> v) { return v; }
+inline std::complex<T> load(std::complex<T> v) {
+  return v;
+}
 inline float load(BFloat16 v) { return std::bit_cast<float>(static_cast<uint32_t>(v.bits) << 16); }
 inline float load(Float16 v) { return to_float(v); }
 template <class T>
@@ -41,7 +43,9 @@ inline T load(T v) { return v; }
 inline void store(float* to, float v) { *to = v; }
 inline void store(double* to, double v) { *to = v; }
 template <class T>
-inline void store(std::complex<T>* to, std::complex<T> v) { *to = v; }
+inline void store(std::complex<T>* to, std::complex<T> v) {
+  *to = v;
+}
 inline void store(BFloat16* to, float v) {
   const uint32_t bits = std::bit_cast<uint32_t>(v);
   const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;

@@ -92,7 +92,8 @@ void StridedCopy::run_segments(const char* from, char* to, int64_t begin, int64_
     if (n == 1 || (from_step == 1 && to_step == 1))
       std::memcpy(y, x, static_cast<size_t>(n * size_));
     else
-      with_element_of_size(static_cast<size_t>(size_), [&](auto e) { copy_elements<decltype(e)>(x, y, from_step, to_step, n); });
+      with_element_of_size(static_cast<size_t>(size_),
+                           [&](auto e) { copy_elements<decltype(e)>(x, y, from_step, to_step, n); });
   });
 }
 
@@ -106,7 +107,9 @@ void StridedCopy::run_blocks(const char* from, char* to, int64_t begin, int64_t 
         const int64_t row = unit % strips_ * kBlock, rows = std::min(kBlock, rows_ - row);
         const char* x = from + (offsets[0] + row) * size_;
         char* y = to + (offsets[1] + row * row_step_) * size_;
-        with_element_of_size(static_cast<size_t>(size_), [&](auto e) { transpose_strip<decltype(e)>(x, y, rows, columns_, column_step_, row_step_); });
+        with_element_of_size(static_cast<size_t>(size_), [&](auto e) {
+          transpose_strip<decltype(e)>(x, y, rows, columns_, column_step_, row_step_);
+        });
       }
     });
   }
@@ -126,7 +129,8 @@ void StridedFill::run(void* to, int threads) const {
   parallel_ranges(threads, nest_.size(), kGrain, [&](int64_t begin, int64_t end) {
     nest_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
       char* y = static_cast<char*>(to) + offsets[0] * size_;
-      with_element_of_size(static_cast<size_t>(size_), [&](auto e) { copy_elements<decltype(e)>(element_, y, 0, nest_.inner_stride(0), n); });
+      with_element_of_size(static_cast<size_t>(size_),
+                           [&](auto e) { copy_elements<decltype(e)>(element_, y, 0, nest_.inner_stride(0), n); });
     });
   });
 }

@@ -241,6 +241,9 @@ def detach_(self):
 
 def _drawn(self, law, a, b, generator):
     """Draws the content anew: now, or in a graph at each of its steps."""
+    if self.dtype.is_complex:  # both parts; the variance is theirs together
+        _drawn(fn.view_as_real(self), law, a, b * 0.5**0.5 if law == "normal" else b, generator)
+        return self
     g = generator or sluice.default_generator
     if _C.is_tracing():
         self._update(lambda old: getattr(g, "draw_" + law)(old._shape, float(a), float(b), old.dtype))

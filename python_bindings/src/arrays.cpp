@@ -38,9 +38,9 @@ struct Format {
   DType dtype;
 };
 constexpr Format kFormats[] = {
-    {"?", DType::kBool},  {"B", DType::kUInt8}, {"b", DType::kInt8},    {"h", DType::kInt16},   {"i", DType::kInt32},
-    {"l", DType::kInt64}, {"q", DType::kInt64}, {"e", DType::kFloat16}, {"f", DType::kFloat32}, {"d", DType::kFloat64},
-    {"Zf", DType::kComplex64}, {"Zd", DType::kComplex128},
+    {"?", DType::kBool},    {"B", DType::kUInt8},   {"b", DType::kInt8},       {"h", DType::kInt16},
+    {"i", DType::kInt32},   {"l", DType::kInt64},   {"q", DType::kInt64},      {"e", DType::kFloat16},
+    {"f", DType::kFloat32}, {"d", DType::kFloat64}, {"Zf", DType::kComplex64}, {"Zd", DType::kComplex128},
 };
 static_assert(sizeof(long) == 8);
 

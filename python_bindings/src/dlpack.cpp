@@ -12,11 +12,11 @@ struct TypeCode {
   int bits;
 };
 constexpr TypeCode kCodes[] = {
-    {DType::kBool, dlpack::Code::kBool, 8},      {DType::kUInt8, dlpack::Code::kUInt, 8},
-    {DType::kInt8, dlpack::Code::kInt, 8},       {DType::kInt16, dlpack::Code::kInt, 16},
-    {DType::kInt32, dlpack::Code::kInt, 32},     {DType::kInt64, dlpack::Code::kInt, 64},
-    {DType::kFloat16, dlpack::Code::kFloat, 16}, {DType::kBFloat16, dlpack::Code::kBFloat, 16},
-    {DType::kFloat32, dlpack::Code::kFloat, 32}, {DType::kFloat64, dlpack::Code::kFloat, 64},
+    {DType::kBool, dlpack::Code::kBool, 8},          {DType::kUInt8, dlpack::Code::kUInt, 8},
+    {DType::kInt8, dlpack::Code::kInt, 8},           {DType::kInt16, dlpack::Code::kInt, 16},
+    {DType::kInt32, dlpack::Code::kInt, 32},         {DType::kInt64, dlpack::Code::kInt, 64},
+    {DType::kFloat16, dlpack::Code::kFloat, 16},     {DType::kBFloat16, dlpack::Code::kBFloat, 16},
+    {DType::kFloat32, dlpack::Code::kFloat, 32},     {DType::kFloat64, dlpack::Code::kFloat, 64},
     {DType::kComplex64, dlpack::Code::kComplex, 64}, {DType::kComplex128, dlpack::Code::kComplex, 128},
 };
 

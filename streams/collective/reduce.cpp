@@ -111,7 +111,8 @@ ReduceFunction reduce_function(ReduceOp op, DType dtype) {
     case ReduceOp::kAverage: function = is_floating(dtype) ? function_of<Sum>(dtype) : nullptr; break;
   }
   if (function == nullptr)
-    fail(ErrorKind::kType, "{} of {} is not defined; bool and complex numbers have no reduction (reduce view_as_real), and an average "
+    fail(ErrorKind::kType,
+         "{} of {} is not defined; bool and complex numbers have no reduction (reduce view_as_real), and an average "
          "needs a floating dtype",
          reduce_op_name(op), dtype_name(dtype));
   return function;

@@ -62,14 +62,14 @@ std::vector<double> noise(int64_t n, uint64_t seed, double low, double high) {
 int64_t doubles_of(const TensorType& type) { return numel(type.shape) * (is_complex(type.dtype) ? 2 : 1); }
 
 Tensor from_doubles(const TensorType& type, const std::vector<double>& values) {
-  if (is_complex(type.dtype)) return Tensor(Tensor::from_host({DType::kComplex128, type.shape}, values.data())).to(type.dtype);
+  if (is_complex(type.dtype))
+    return Tensor(Tensor::from_host({DType::kComplex128, type.shape}, values.data())).to(type.dtype);
   const Tensor wide = Tensor::from_host({DType::kFloat64, type.shape}, values.data());
   return wide.to(type.dtype);
 }
 
 std::vector<double> to_doubles(const Value& value) {
-  const Tensor wide =
-      Tensor(value).detach().to(is_complex(value.dtype()) ? DType::kComplex128 : DType::kFloat64);
+  const Tensor wide = Tensor(value).detach().to(is_complex(value.dtype()) ? DType::kComplex128 : DType::kFloat64);
   std::vector<double> values(static_cast<size_t>(doubles_of(wide.type())));
   wide.copy_to_host(values.data());
   return values;
