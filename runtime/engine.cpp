@@ -321,7 +321,8 @@ std::shared_ptr<Allocator> Engine::allocator(const plan::Space& space) {
   if (allocator != nullptr) return allocator;
   if (!by_device) return allocator = make_host_allocator();
   Device& device = this->device(space.device);
-  std::shared_ptr<Allocator> made = make_device_allocator(device, space, on_device ? device_bytes(space.device) : nullptr);
+  std::shared_ptr<Allocator> made =
+      make_device_allocator(device, space, on_device ? device_bytes(space.device) : nullptr);
   // Whoever holds the allocator, or a storage of it, holds the device.
   allocator = {made.get(), [made, device = impl_->devices[space.device]](Allocator*) mutable {
                  made.reset();

@@ -61,8 +61,7 @@ DeviceQueue::DeviceQueue(Engine& engine, const DeviceId& id)
       plan_memory_(std::make_unique<PlanMemory>(*this)),
       cache_(make_caching_allocator(desc_.host_memory ? make_host_allocator() : make_device_allocator(device_, space_),
                                     {engine.device_bytes(id), [this] { drain(); }})) {
-  if (compute_->asynchronous() && !desc_.host_memory)
-    copy_in_ = device_.create_stream(plan::StreamKind::kCopyIn, 0);
+  if (compute_->asynchronous() && !desc_.host_memory) copy_in_ = device_.create_stream(plan::StreamKind::kCopyIn, 0);
   compute_->begin_firing(0);
 }
 
@@ -123,7 +122,7 @@ void DeviceQueue::mark() {
 
 void DeviceQueue::pass_mark(Passed& passed) {
   const Status status = marks_.front().event->wait();
-  if (!status.ok()) found(status);
+  if (!status.ok()) static_cast<void>(found(status));
   retire(marks_.front().number, passed);
 }
 
@@ -143,15 +142,20 @@ void DeviceQueue::retire(uint64_t number, Passed& passed) {
 
 // The first call of the failure is the one whose context its text has; where none has, as when the device is lost, the
 // first that the stream is not known to have passed.
-void DeviceQueue::found(const Status& status) {
-  if (failing_) return;
-  const auto named = std::find_if(calls_.begin(), calls_.end(), [&](const Call& call) {
-    return status.message().find(call.context) != std::string::npos;
-  });
+Status DeviceQueue::found(const Status& status) {
+  if (failing_) return status;
+  Status named = status;
+  auto first = std::find_if(calls_.begin(), calls_.end(),
+                            [&](const Call& call) { return status.message().find(call.context) != std::string::npos; });
+  if (first == calls_.end() && !calls_.empty()) {
+    first = calls_.begin();
+    named = status.with_context("found after " + first->context);
+  }
   const std::lock_guard lock(failures_mutex_);
-  failures_.push_back({named == calls_.end() ? passed_ + 1 : named->number, UINT64_MAX, status});
+  failures_.push_back({first == calls_.end() ? passed_ + 1 : first->number, UINT64_MAX, named});
   failing_ = true;
   any_failed_.store(true, std::memory_order_release);
+  return named;
 }
 
 void DeviceQueue::told() {
@@ -261,11 +265,11 @@ void DeviceQueue::synchronize() {
     until = number_;
     told_before = told_;
   }
-  const Status status = compute_->synchronize();
+  Status status = compute_->synchronize();
   {
     const std::lock_guard lock(mutex_);
     if (!status.ok() && told_before == told_) {
-      found(status);
+      status = found(status);
       told();
     }
     retire(until, passed);

@@ -94,7 +94,7 @@ class DeviceQueue final : public StorageUser, public std::enable_shared_from_thi
   void mark();
   void pass_mark(Passed& passed);
   void retire(uint64_t number, Passed& passed);
-  void found(const Status& status);
+  Status found(const Status& status);  // as it is to be told
   void told();
   std::unique_ptr<Event> take_event();
 

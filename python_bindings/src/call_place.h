@@ -13,9 +13,11 @@ namespace sluice::python {
 // REQUIRES: made with the GIL held.
 class CallPlace {
  public:
-  explicit CallPlace(const DeviceId* device)
-      : creation_(device == nullptr || current_trace() != nullptr ? DeviceId{} : *device) {
-    if (device == nullptr || current_trace() != nullptr || OriginScope::innermost() != nullptr) return;
+  explicit CallPlace(const DeviceId* device) {
+    const bool traced = device != nullptr && current_trace() != nullptr;
+    const DeviceId there = device == nullptr || traced ? DeviceId{} : *device;
+    if (creation_device() != there) creation_.emplace(there);
+    if (device == nullptr || traced || OriginScope::innermost() != nullptr) return;
     line_.emplace();
     line_->source = user_location();  // failures of devices come late
     origin_.emplace(Role::kForward, &*line_);
@@ -27,7 +29,7 @@ class CallPlace {
   }
 
  private:
-  const CreationScope creation_;
+  std::optional<CreationScope> creation_;
   std::optional<Provenance> line_;
   std::optional<OriginScope> origin_;
 };

@@ -59,8 +59,7 @@ void bind_functions(nb::module_& fn) {
         value.check_fits(dtype, "full");
         return made_on(device, [&] { return value.to(dtype); });
       },
-      Release(), nb::arg("value"), nb::arg("dtype"), device,
-      "A number as a tensor without axes; integers are exact.");
+      Release(), nb::arg("value"), nb::arg("dtype"), device, "A number as a tensor without axes; integers are exact.");
 }
 
 }  // namespace

@@ -170,8 +170,8 @@ void bind_engine(nb::module_& m) {
       "device_memory", [](const DeviceId& device) { return device_memory(device); }, nb::arg("device"),
       "Bytes in use on a device, the most that were, and what has been taken from it.");
   m.def(
-      "reset_device_peak",
-      [](const DeviceId& device) { default_eager().engine().device_bytes(device)->reset_peak(); }, nb::arg("device"));
+      "reset_device_peak", [](const DeviceId& device) { default_eager().engine().device_bytes(device)->reset_peak(); },
+      nb::arg("device"));
   m.def(
       "eager_memory_stats",
       [] {

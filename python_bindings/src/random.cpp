@@ -1,13 +1,14 @@
 // Generators, and creation from them.
 #include "tensor/random.h"
 
-#include "tensor/eager.h"
-
 #include "bindings.h"
+#include "call_place.h"
 #include "graph/ops/attention.h"
+#include "graph/ops/elementwise.h"
 #include "graph/ops/pooling.h"
 #include "graph/ops/random.h"
 #include "runtime/engine.h"
+#include "tensor/eager.h"
 #include "tensor/trace.h"
 
 namespace sluice::python {
@@ -66,6 +67,7 @@ void bind_random(nb::module_& m) {
       .def(
           "dropout",
           [](Generator& g, const Value& x, double p) {
+            const CallPlace place(CallPlace::of(&x));
             const Generator::Draw draw = g.next();
             return ops::dropout(draw.state, x, p, draw.salt);
           },
@@ -74,6 +76,7 @@ void bind_random(nb::module_& m) {
           "attention",
           [](Generator& g, const Value& q, const Value& k, const Value& v, const OptionalValue& mask, double dropout_p,
              bool is_causal, std::optional<double> scale, bool enable_gqa) {
+            const CallPlace place(CallPlace::of(&q));
             ops::AttentionOptions options{mask, is_causal, scale, enable_gqa, dropout_p};
             if (dropout_p > 0) {
               const Generator::Draw draw = g.next();
@@ -88,6 +91,7 @@ void bind_random(nb::module_& m) {
       .def(
           "fractional_max_pool",
           [](Generator& g, const Value& x, const Ints& kernel, const Ints& size, const OptionalValue& samples) {
+            const CallPlace place(CallPlace::of(&x));
             Value at = samples;
             if (!at.defined()) {
               const Generator::Draw draw = g.next();
@@ -98,25 +102,27 @@ void bind_random(nb::module_& m) {
             return std::make_pair(values, indices);
           },
           nb::arg("input"), nb::arg("kernel_size"), nb::arg("output_size"), nb::arg("samples").none())
-      .def("draw_uniform",
-           [](Generator& g, const Shape& s, double low, double high, DType d, const std::optional<DeviceId>& device) {
-             const Generator::Draw draw = g.next();
-             const CreationScope there(place_of(device));
-             return ops::uniform(draw.state, s, low, high, d, draw.salt);
-           },
-           nb::arg("size"), nb::arg("low"), nb::arg("high"), nb::arg("dtype"), nb::arg("device") = nb::none())
+      .def(
+          "draw_uniform",
+          [](Generator& g, const Shape& s, double low, double high, DType d, const std::optional<DeviceId>& device) {
+            const Generator::Draw draw = g.next();
+            const CreationScope there(place_of(device));
+            return ops::uniform(draw.state, s, low, high, d, draw.salt);
+          },
+          nb::arg("size"), nb::arg("low"), nb::arg("high"), nb::arg("dtype"), nb::arg("device") = nb::none())
       .def("draw_normal",
            [](Generator& g, const Shape& s, double mean, double std, DType d) {
              const Generator::Draw draw = g.next();
              return ops::normal(draw.state, s, mean, std, d, draw.salt);
            })
-      .def("draw_bernoulli",
-           [](Generator& g, const Shape& s, double p, DType d, const std::optional<DeviceId>& device) {
-             const Generator::Draw draw = g.next();
-             const CreationScope there(place_of(device));
-             return ops::bernoulli(draw.state, s, p, d, draw.salt);
-           },
-           nb::arg("size"), nb::arg("p"), nb::arg("dtype"), nb::arg("device") = nb::none())
+      .def(
+          "draw_bernoulli",
+          [](Generator& g, const Shape& s, double p, DType d, const std::optional<DeviceId>& device) {
+            const Generator::Draw draw = g.next();
+            const CreationScope there(place_of(device));
+            return ops::bernoulli(draw.state, s, p, d, draw.salt);
+          },
+          nb::arg("size"), nb::arg("p"), nb::arg("dtype"), nb::arg("device") = nb::none())
       .def("draw_randint", [](Generator& g, const Shape& s, int64_t low, int64_t high, DType d) {
         const Generator::Draw draw = g.next();
         return ops::randint(draw.state, s, low, high, d, draw.salt);

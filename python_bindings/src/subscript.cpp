@@ -92,9 +92,10 @@ Value slice_of(const Value& x, int dim, nb::handle item) {
 
 // Positions where a mask is true, one int64 index per dim of the mask. The host must see the mask: not while tracing.
 std::vector<Value> mask_indices(const Value& mask) {
-  SLUICE_CHECK_KIND(kRuntime, !mask.impl()->traced(),
-                    "index: a bool mask: the tensor is part of a graph: {}; its content exists only when the graph runs",
-                    mask.type().str());
+  SLUICE_CHECK_KIND(
+      kRuntime, !mask.impl()->traced(),
+      "index: a bool mask: the tensor is part of a graph: {}; its content exists only when the graph runs",
+      mask.type().str());
   const std::vector<uint8_t> chosen = host_values<uint8_t>(ops::cast(mask, DType::kBool), DType::kBool);
   const Shape& shape = mask.shape();
   std::vector<Ints> found(shape.rank());

@@ -37,7 +37,10 @@ TEST_F(DeviceKinds, EagerOpsRunThere) {
   EXPECT_EQ(static_cast<const float*>(Tensor(sum).read())[2], 10);
   const Tensor turned = ops::permute(ops::reshape(there, {3, 1}), {1, 0});  // its kernels ask for contiguous operands
   EXPECT_THAT(values(ops::neg(turned)), ElementsAre(-1, -2, -3));
-  EXPECT_THAT(error_of([&] { ops::add(there, vec({1, 2, 3})); }), HasSubstr("found at least two devices, hosted:0 and cpu!"));
+  EXPECT_THAT(error_of([&] {
+                ops::add(there, vec({1, 2, 3}));
+              }),
+              HasSubstr("found at least two devices, hosted:0 and cpu!"));
 }
 
 TEST_F(DeviceKinds, AGraphRunsThereWithoutCopies) {

@@ -41,7 +41,9 @@ TEST_F(Queue, ATensorWithoutDimsFollowsFromTheCpu) {
   backward_from(loss);
   EXPECT_EQ(scale.grad().device(), DeviceId{});  // where its leaf is
   EXPECT_THAT(grad_of(scale), ElementsAre(3));
-  EXPECT_EQ(error_of([&] { ops::add(vec({1, 2}), Tensor(loss).detach()); }),
+  EXPECT_EQ(error_of([&] {
+              ops::add(vec({1, 2}), Tensor(loss).detach());
+            }),
             "add: Expected all tensors to be on the same device, but found at least two devices, sim:0 and cpu!");
   EXPECT_THAT(error_of([&] { ops::add(there, there.to(parse_device("sim:1"))); }),
               HasSubstr("found at least two devices, sim:0 and sim:1!"));

@@ -59,7 +59,7 @@ class _Check:
         point[place] = point[place] + sluice.tensor(moved).to(point[place])
         with no_grad():
             made = _listed(self.func(*point))
-        return [made[i].detach().double().numpy().reshape(-1) for i in self.compared]
+        return [made[i].detach().double().cpu().numpy().reshape(-1) for i in self.compared]
 
     def numerical(self, place: int, direction: Any, eps: float) -> list[Any]:
         up, down = self.values_at(place, eps * direction), self.values_at(place, -eps * direction)
@@ -80,7 +80,7 @@ class _Check:
         for j in range(n):
             for jacobian, g in zip(found, self.analytical(output, np.eye(1, n, j))):
                 if g is not None:
-                    jacobian[:, j] = g.detach().double().numpy().reshape(-1)
+                    jacobian[:, j] = g.detach().double().cpu().numpy().reshape(-1)
         return found
 
 
@@ -167,7 +167,7 @@ def _compare_directions(check: _Check, eps: float, atol: float, rtol: float, non
 
         def products() -> list[Any]:
             found = check.analytical(output, seed)
-            return [np.asarray(0.0 if g is None else (g.detach().double().numpy() * d).sum()) for g, d in zip(found, directions)]
+            return [np.asarray(0.0 if g is None else (g.detach().double().cpu().numpy() * d).sum()) for g, d in zip(found, directions)]
 
         analytical = products()
         for place, a, found in zip(check.places, analytical, moved):
@@ -188,7 +188,7 @@ def _check_undefined(check: _Check) -> None:
         zeros = [o.detach() if o is output else o.new_zeros(o.shape) for o in check.outputs]
         alone = pulled_back([output], check.given(), [output.detach()], False)
         for pair in zip(alone, pulled_back(check.outputs, check.given(), zeros, False)):
-            a, b = (np.asarray(0.0 if g is None else g.detach().double().numpy()) for g in pair)
+            a, b = (np.asarray(0.0 if g is None else g.detach().double().cpu().numpy()) for g in pair)
             if not (abs(a - b) <= 1e-9 + 1e-6 * abs(b)).all():
                 raise GradcheckError("Expected backward function to handle undefined output grads: the gradients with the others left "
                                      "out differ from those with zeros in their places")
@@ -208,7 +208,7 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Any = Non
     check = _Check(func, inputs)
     if grad_outputs is None:
         draw = sluice._numpy().random.default_rng(0)
-        seeds = [sluice.from_numpy(sluice._numpy().asarray(draw.standard_normal(tuple(o.shape)))).to(o.dtype).requires_grad_()
+        seeds = [sluice.from_numpy(sluice._numpy().asarray(draw.standard_normal(tuple(o.shape)))).to(o).requires_grad_()
                  for o in check.outputs]
         if gen_non_contig_grad_outputs:
             seeds = [sluice.stack([s.detach(), s.detach()], -1)[..., 0].requires_grad_() for s in seeds]

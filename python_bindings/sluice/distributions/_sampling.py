@@ -130,8 +130,8 @@ class StandardGamma(Function):
             raise NotImplementedError("Gamma.rsample: gradients of gamma samples are not to be had in a graph; sample() there, or "
                                       "rsample() outside")
         with sluice.no_grad():
-            slope = gamma_gradient(concentration.double().numpy(), made.double().numpy())
-        return grad * sluice.tensor(slope).to(grad.dtype)
+            slope = gamma_gradient(concentration.double().cpu().numpy(), made.double().cpu().numpy())
+        return grad * sluice.tensor(slope).to(grad)
 
 
 def standard_gamma(concentration: Tensor) -> Tensor:

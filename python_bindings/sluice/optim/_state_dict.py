@@ -44,8 +44,8 @@ def _converted(p: Tensor, name: str, value: Any) -> Any:
     value = _tensor(value)
     if isinstance(value, Tensor):
         value = value.detach().clone()
-        if name != "step" and p.dtype.is_floating_point and value.ndim:
-            value = value.to(p.dtype)
+        if name != "step" and value.ndim:
+            value = value.to(p._device, p.dtype if p.dtype.is_floating_point else None)
     return value
 
 

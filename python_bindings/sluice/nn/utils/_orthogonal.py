@@ -15,7 +15,7 @@ MAPS = ("matrix_exp", "cayley", "householder")
 
 def _host(matrix: Tensor) -> Any:
     """As a NumPy array: first values are made on the host."""
-    return matrix.detach().numpy()
+    return matrix.detach().cpu().numpy()
 
 
 def _orthonormal(array: Any) -> Any:
@@ -86,13 +86,13 @@ class _Orthogonal(Module):
                 raise NotImplementedError("It is not possible to assign to the matrix exponential or the Cayley parametrizations when "
                                           "use_trivialization=False.")
             made = _reflectors(array)
-            return sluice.tensor(np.ascontiguousarray(made.swapaxes(-2, -1) if transposed else made))
+            return sluice.tensor(np.ascontiguousarray(made.swapaxes(-2, -1) if transposed else made), device=_place_of(Q))
         if n != k:  # completed to a square matrix
             array = np.concatenate([array, _host(sluice.randn(*array.shape[:-1], n - k, dtype=Q.dtype))], -1)
         gram, limit = array.swapaxes(-2, -1) @ array, 10 * n * np.finfo(array.dtype).eps
         if n != k or not np.allclose(gram, np.eye(n, dtype=array.dtype), atol=limit):
             array = _orthonormal(array)
-        self.base = sluice.tensor(np.ascontiguousarray(array))
+        self.base = sluice.tensor(np.ascontiguousarray(array), device=_place_of(Q))
         # -1 on the diagonal, so that reflections by vectors of zeros give the identity.
         return -sluice.eye(*Q.shape[-2:], dtype=Q.dtype, device=_place_of(Q)).expand(Q.shape).clone()
 
