@@ -230,7 +230,7 @@ Value sigmoid_backward(const Value& grad, const Value& result) { return call1(si
 Value tanh_backward(const Value& grad, const Value& result) { return call1(tanh_backward_def, {grad, result}); }
 Value silu_backward(const Value& grad, const Value& x) {
   const Value operands[] = {grad, x};
-  return is_complex(x.dtype()) ? silu_backward_decompose(operands, {})[0] : call1(silu_backward_def, operands);
+  return is_complex(x.dtype()) ? silu_backward_decompose(operands, {})[0] : call1(silu_backward_def, {grad, x});
 }
 Value gelu_backward(const Value& grad, const Value& x, const std::string& approximate) {
   return call1(gelu_backward_def, {grad, x}, {approximate});

@@ -24,10 +24,12 @@
 #include "graph/ops/optimizer_updates.h"
 #include "graph/ops/pooling.h"
 #include "graph/ops/random.h"
+#include "graph/ops/recurrent.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/softmax.h"
 #include "graph/ops/special.h"
 #include "graph/ops/strided_view.h"
+#include "graph/ops/taps.h"
 
 namespace sluice {
 
@@ -63,6 +65,8 @@ const OpRegistry& builtin_ops() {
         ops::fft_ops(),
         ops::attention_ops(),
         ops::fused_convolution_ops(),
+        ops::recurrent_ops(),
+        ops::taps_ops(),
     };
     OpRegistry r;
     for (const auto& family :

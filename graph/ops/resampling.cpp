@@ -13,6 +13,7 @@
 #include "graph/ops/norm_common.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
+#include "graph/ops/taps.h"
 
 namespace sluice::ops {
 namespace {
@@ -42,11 +43,6 @@ struct Axis {
   DType dtype;   // of coordinates
 
   Value steps() const { return iota(0, 1, out, dtype); }
-  Value across(const Value& weight, int rank) const {
-    Ints shape(rank, 1);
-    shape[axis] = out;
-    return reshape(weight, shape);
-  }
 };
 
 Value nearest(const Value& x, const Axis& a, bool exact) {
@@ -62,21 +58,18 @@ Value centres(const Axis& a, bool align_corners) {
 Value linear_along(const Value& x, const Axis& a, bool align_corners) {
   const Value at = clamp(centres(a, align_corners), Operand(0.0), std::nullopt);
   const Value first = bounded(floor(at), 0, static_cast<double>(a.in - 1));
-  const Value weight = a.across(bounded(sub(at, first), 0, 1), x.rank());
-  const Value low = index_select(x, as_index(first, a.in), a.axis);
-  const Value high = index_select(x, as_index(add(first, 1), a.in), a.axis);
-  return add(mul(low, sub(1.0, weight)), mul(high, weight));
+  const Value weight = bounded(sub(at, first), 0, 1);
+  const Value index[] = {as_index(first, a.in), as_index(add(first, 1), a.in)};
+  const Value weights[] = {sub(1.0, weight), weight};
+  return weighted_taps(x, stack(index, 1), stack(weights, 1), a.axis);
 }
 
 Value cubic_along(const Value& x, const Axis& a, bool align_corners) {
   const Value at = centres(a, align_corners), first = floor(at);
   const std::array<Value, 4> weights = cubic_weights(sub(at, first));
-  Value y;
-  for (int i = 0; i < 4; ++i) {
-    const Value term = mul(index_select(x, as_index(add(first, i - 1), a.in), a.axis), a.across(weights[i], x.rank()));
-    y = y.defined() ? add(y, term) : term;
-  }
-  return y;
+  std::vector<Value> index;
+  for (int i = 0; i < 4; ++i) index.push_back(as_index(add(first, i - 1), a.in));
+  return weighted_taps(x, stack(index, 1), stack(weights, 1), a.axis);
 }
 
 // A matrix (out, in) of a triangle's or a cubic's values around each centre, as wide as a step, that add up to 1.

@@ -3,6 +3,8 @@
 #include "kernels/accumulate.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/families.h"
+#include "kernels/cpu/recurrent.h"
+#include "kernels/cpu/taps.h"
 #include "kernels/kernel.h"
 
 namespace sluice {
@@ -30,6 +32,8 @@ void add_cpu_kernels(KernelTable& table) {
   cpu::add_cross_entropy_kernels(table);
   cpu::add_embedding_kernels(table);
   cpu::add_optimizer_update_kernels(table);
+  cpu::add_recurrent_kernels(table);
+  cpu::add_taps_kernels(table);
   add_accumulate_kernel(table, DeviceKind::kCpu);
 }
 

@@ -7,8 +7,10 @@
 namespace sluice::cpu {
 namespace {
 
-constexpr int64_t kGrain = 32768;  // elements worth a thread
-constexpr int64_t kBlock = 32;     // edge of a transposed block, in elements
+constexpr int64_t kGrain = 32768;   // elements worth a thread
+constexpr int64_t kBlock = 32;      // edge of a transposed block, in elements
+constexpr int64_t kLongRow = 4096;  // elements of a row that threads may share
+constexpr int64_t kShortRow = 16;   // elements that are copied sooner than a call is made
 
 LoopNest nest_of(const Shape& shape, const Strides& from, const Strides& to) {
   const std::array<Strides, 2> strides = {from, to};
@@ -54,6 +56,16 @@ StridedCopy::StridedCopy(const Shape& shape, const Strides& from, const Strides&
   for (int axis = 0; axis < nest_.outer_rank(); ++axis)
     if (nest_.outer_stride(0, axis) == 1 && nest_.outer_dim(axis) >= 8) row_axis = axis;
   blocked_ = row_axis >= 0 && nest_.inner() >= 8 && nest_.inner_stride(1) == 1 && nest_.inner_stride(0) > 1;
+  by_rows_ = !blocked_ && nest_.outer_rank() > 0 && nest_.inner() < kLongRow;
+  if (by_rows_) {
+    Shape around;
+    std::array<Strides, 2> steps;
+    for (int axis = 0; axis < nest_.outer_rank(); ++axis) {
+      around.push_back(nest_.outer_dim(axis));
+      for (int k = 0; k < 2; ++k) steps[k].push_back(nest_.outer_stride(k, axis));
+    }
+    outer_ = LoopNest::in_order(around, steps);
+  }
   if (!blocked_) return;
   rows_ = nest_.outer_dim(row_axis);
   row_step_ = nest_.outer_stride(1, row_axis);
@@ -79,6 +91,9 @@ void StridedCopy::run(const void* from, void* to, int threads) const {
     const int64_t strip = std::min(rows_, kBlock) * columns_;
     parallel_ranges(threads, outer_.size() * strips_, std::max<int64_t>(kGrain / strip, 1),
                     [&](int64_t begin, int64_t end) { run_blocks(x, y, begin, end); });
+  } else if (by_rows_) {
+    parallel_ranges(threads, outer_.size(), std::max<int64_t>(kGrain / nest_.inner(), 1),
+                    [&](int64_t begin, int64_t end) { run_rows(x, y, begin, end); });
   } else {
     parallel_ranges(threads, nest_.size(), kGrain, [&](int64_t begin, int64_t end) { run_segments(x, y, begin, end); });
   }
@@ -94,6 +109,25 @@ void StridedCopy::run_segments(const char* from, char* to, int64_t begin, int64_
     else
       with_element_of_size(static_cast<size_t>(size_),
                            [&](auto e) { copy_elements<decltype(e)>(x, y, from_step, to_step, n); });
+  });
+}
+
+void StridedCopy::run_rows(const char* from, char* to, int64_t begin, int64_t end) const {
+  const int64_t n = nest_.inner(), from_step = nest_.inner_stride(0), to_step = nest_.inner_stride(1);
+  const bool dense = from_step == 1 && to_step == 1;
+  outer_.for_segments(begin, end, [&](const auto& offsets, int64_t rows) {
+    with_size(size_, [&](auto e) {
+      using E = decltype(e);
+      const E* x = reinterpret_cast<const E*>(from) + offsets[0];
+      E* y = reinterpret_cast<E*>(to) + offsets[1];
+      const int64_t down_x = outer_.inner_stride(0), down_y = outer_.inner_stride(1);
+      for (int64_t r = 0; r < rows; ++r, x += down_x, y += down_y) {
+        if (dense && n >= kShortRow)
+          std::memcpy(y, x, static_cast<size_t>(n) * sizeof(E));
+        else
+          for (int64_t i = 0; i < n; ++i) y[i * to_step] = x[i * from_step];
+      }
+    });
   });
 }
 

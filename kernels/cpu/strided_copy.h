@@ -12,10 +12,12 @@ class StridedCopy {
 
  private:
   void run_segments(const char* from, char* to, int64_t begin, int64_t end) const;
+  void run_rows(const char* from, char* to, int64_t begin, int64_t end) const;
   void run_blocks(const char* from, char* to, int64_t begin, int64_t end) const;
 
   int64_t size_;
   LoopNest nest_;         // operands: from, to
+  bool by_rows_ = false;  // short ones
   bool blocked_ = false;  // from is contiguous along one axis, to along another
   // Blocked: elements of `rows` are neighbours in from, of `columns` in to.
   LoopNest outer_;

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import sluice
+from sluice import _C
 from sluice._C import Tensor
 from sluice.autograd import Function
 from sluice.nn import functional as F
@@ -49,12 +50,16 @@ def step(mode: str, x: Tensor, states: tuple, weights: dict[str, Tensor]) -> tup
         reset, update = (x_gates + h_gates).sigmoid().chunk(2, 1)
         new = (x_new + reset * h_new).tanh()
         return (new + update * (h - new),)
-    gates = x + F.linear(h, weights["weight_hh"])
+    own = F.linear(h, weights["weight_hh"])
     if mode == "LSTM":
-        i, f, g, o = gates.chunk(4, 1)
-        c = f.sigmoid() * states[1] + i.sigmoid() * g.tanh()
-        h = o.sigmoid() * c.tanh()
+        if x.dtype == own.dtype == states[1].dtype:
+            h, c, _ = _C.ops.lstm_cell(x, own, states[1])
+        else:  # under autocast
+            i, f, g, o = (x + own).chunk(4, 1)
+            c = f.sigmoid() * states[1] + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
         return (F.linear(h, weights["weight_hr"]) if "weight_hr" in weights else h, c)
+    gates = x + own
     return (gates.relu() if mode == "RNN_RELU" else gates.tanh(),)
 
 
