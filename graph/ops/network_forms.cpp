@@ -15,7 +15,7 @@ Value rms_norm_of(const Value& x, const Ints& shape, const Value& weight, const 
   return rms_norm(x, shape, weight, eps.value_or(epsilon));
 }
 
-Value normalize(const Value& x, double p, const Ints& dim, double eps) {
+Value normalize(const Value& x, double p, const Dims& dim, double eps) {
   return div(x, expand(clamp(norm(x, p, dim, true), Operand(eps), std::nullopt), x.shape()));
 }
 
@@ -36,7 +36,7 @@ void add_normalisation(std::vector<Form>& forms) {
                "eps=1e-05) -> Tensor",
                &group_norm));
   add("Divided by the p-norm along dim, at least eps. F.normalize.",
-      overload("nn.functional.normalize(Tensor input, float p=2.0, int[1] dim=1, float eps=1e-12) -> Tensor",
+      overload("nn.functional.normalize(Tensor input, float p=2.0, int[1]? dim=1, float eps=1e-12) -> Tensor",
                &normalize));
 }
 

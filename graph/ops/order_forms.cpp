@@ -188,10 +188,6 @@ Value entries_before(const Value& sorted, const Value& values, bool right) {
 }
 
 Value search(const char* name, const Value& sorted, const Operand& given, bool out_int32, bool right) {
-  SLUICE_CHECK_KIND(kRuntime, given.is_number() || given.value().dtype() == sorted.dtype() || given.value().rank() == 0,
-                    "{}(): boundary tensor and input value tensor should have same dtype, but got boundary tensor of "
-                    "{} and input value tensor of {}",
-                    name, dtype_name(sorted.dtype()), dtype_name(given.dtype()));
   const DType dtype = result_dtype(sorted, given);
   const Value values = given.to(dtype), line = cast(sorted, dtype);
   Value found;

@@ -1,0 +1,94 @@
+"""What generated calls have found, once each: the generator need not draw it again."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import assert_same, to_sl
+from functional_oracle import agree
+
+import sluice as sl
+
+X = torch.tensor([[0.5, -1.5, 2.0], [1.0, 0.25, -0.75]])
+INTEGERS = torch.tensor([[3, -2, 5], [1, 4, -6]])
+FILL_INDEX = [1, 1, 0]
+
+
+def test_gradients():
+    x, value, logits = X.double(), torch.tensor(2.5, dtype=torch.float64), torch.randn(3, 4, dtype=torch.float64)
+    agree(lambda m, x, v: m.index_fill(x, 1, m.tensor(FILL_INDEX), v), x, value, name="a value stands once where an index is named twice")
+    for reduction in ("mean", "sum"):
+        for loss in ("nll_loss", "cross_entropy"):
+            def ignoring_all(m, y):
+                f = getattr(m.nn.functional, loss)
+                return m.nan_to_num(f(y, m.tensor([1, 1, 1]), ignore_index=1, reduction=reduction), 5.0)
+
+            agree(ignoring_all, logits, double=False, name=f"{loss} of no sample at all, {reduction}")
+    for m in (torch, sl):
+        dense = m.arange(12.0).reshape(3, 4).t().detach().requires_grad_()
+        (gradient,) = m.autograd.grad(dense.as_strided((2, 3), (1, 2)).sum(), [dense])
+        assert gradient.tolist() == [[1, 1, 0], [1, 1, 0], [1, 0, 0], [1, 0, 0]]
+
+
+CALLS = {
+    "bools stay bools whatever alpha": lambda m, x, i: m.add(i > 0, i > 3, alpha=4),
+    "alpha of 0 adds nothing to bools": lambda m, x, i: m.add(i > 0, i > -9, alpha=0),
+    "any with an empty list of dims": lambda m, x, i: m.any(x, ()),
+    "all with an empty list of dims": lambda m, x, i: m.all(x.to(m.uint8), dim=()),
+    "amax over None": lambda m, x, i: m.amax(x, dim=None),
+    "diff of order 0 joins nothing": lambda m, x, i: m.diff(x, 0, append=x),
+    "dot of int16": lambda m, x, i: m.dot(i[0].to(m.int16), i[1].to(m.int16)),
+    "alpha of integers is cut": lambda m, x, i: m.addbmm(i[:, :2], i[None], i.t()[None], alpha=-1.32, beta=2.9),
+    "alpha of indexed integers is cut": lambda m, x, i: m.index_add(i, 1, m.tensor([0]), i[:, :1], alpha=-1.7),
+    "rsub of integers and floats": lambda m, x, i: m.rsub(i, -0.45, alpha=-1.71),
+    "integers to negative powers": lambda m, x, i: m.pow(m.tensor([4, 1, -1, -1, 0, 2]), m.tensor([-1, -5, -3, -2, -1, 3])),
+    "logit with eps above a half": lambda m, x, i: m.logit(m.tensor([0.1, 0.5, 0.7, 0.9]), 0.66),
+    "bincount of nothing, weighted": lambda m, x, i: m.bincount(i[:0, 0], x[:0, 0], minlength=2),
+    "as_strided_scatter into memory that is not contiguous": lambda m, x, i: m.as_strided_scatter(x.t(), m.zeros(2, 2), (2, 2), (1, 2)),
+    "whole numbers of arange": lambda m, x, i: m.arange(5.9, -1.2, -2.5, dtype=m.int64),
+    "boundaries of another dtype": lambda m, x, i: m.bucketize(x, m.tensor([-1, 0, 1])),
+    "normalized over all dims": lambda m, x, i: m.nn.functional.normalize(x, dim=None),
+    "nuclear norms of a batch": lambda m, x, i: m.nuclear_norm(x[None]),
+    "in place, of a tensor without elements that was expanded": lambda m, x, i: x[:0, :1].expand(0, 5).mul_(2),
+    "copies into out": lambda m, x, i: m.narrow_copy(x, 1, 1, 2, out=m.empty(2, 2)),
+    "where into out": lambda m, x, i: m.where(x > 0, x, x * 2, out=m.empty(2, 3)),
+    "a number copied": lambda m, x, i: m.zeros(2).copy_(3),
+    "drawn as they lie in memory": lambda m, x, i: (m.manual_seed(3), m.empty(3, 2).t().uniform_())[1],
+    "drawn like what lies otherwise": lambda m, x, i: (m.manual_seed(3), m.rand_like(x.t()))[1],
+    "integers drawn like what lies otherwise": lambda m, x, i: (m.manual_seed(3), m.randint_like(x.t(), 0, 100))[1],
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_results(name):
+    call = CALLS[name]
+    assert_same(call(sl, to_sl(X), to_sl(INTEGERS)), call(torch, X.clone(), INTEGERS.clone()), 1e-6)
+
+
+@pytest.mark.parametrize("name, call", {
+    "fill": lambda m, x: m.fill(x[0], x[0, 0]), "channel_shuffle": lambda m, x: m.channel_shuffle(x[None, None], 1),
+    "pixel_shuffle": lambda m, x: m.pixel_shuffle(x[None], 1)}.items())
+def test_results_have_memory_of_their_own(name, call):
+    x = to_sl(X.clone())
+    call(sl, x).add_(1)
+    np.testing.assert_array_equal(x.numpy(), X.numpy())
+
+
+def test_views_are_views():
+    x = sl.arange(8.0).reshape(2, 2, 2)
+    for view in (sl.linalg.diagonal(x, dim2=0), sl.einsum("ijk->kij", x), sl.einsum("aab->ab", x)):
+        view.add_(100)
+    y = torch.arange(8.0).reshape(2, 2, 2)
+    for view in (torch.linalg.diagonal(y, dim2=0), torch.einsum("ijk->kij", y), torch.einsum("aab->ab", y)):
+        view.add_(100)
+    assert x.tolist() == y.tolist()
+    assert sl.zeros(2, 4)[:, ::2].resize_(2, 2).stride() == torch.zeros(2, 4)[:, ::2].resize_(2, 2).stride()
+    assert sl.zeros_like(x.permute(2, 0, 1)).stride() == torch.zeros_like(y.permute(2, 0, 1)).stride()
+
+
+def test_every_error_is_a_runtime_error_as_most_of_torchs_are():
+    for wrong, kind in ((lambda: sl.ones(2) + sl.ones(3), ValueError), (lambda: sl.ones(2)[5], IndexError), (lambda: sl.add(1), TypeError),
+                        (lambda: sl.tensor(None), TypeError), (lambda: sl.ones(0).amax(), IndexError),
+                        (lambda: sl.nn.functional.conv_transpose1d(sl.ones(1, 1, 1), sl.ones(1, 1, 1), padding=2), RuntimeError)):
+        with pytest.raises(RuntimeError) as raised:
+            wrong()
+        assert isinstance(raised.value, kind) and isinstance(raised.value, sl.Error)
