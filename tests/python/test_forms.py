@@ -491,7 +491,7 @@ def test_methods_are_torchs(name):
 
 
 # In-place methods that are no forms.
-NOT_IN_PLACE = {"detach"}
+NOT_IN_PLACE = {"detach", "i0"}
 
 
 def takes_out(theirs, args, keywords, like):
