@@ -96,6 +96,8 @@ def deform_conv2d(input: Tensor, offset: Tensor, weight: Tensor, bias: Any = Non
     offset: (N, groups * kh * kw * 2, Ho, Wo), y and x in turn; mask: (N, groups * kh * kw, Ho, Wo); weight: (out, C / g, kh, kw).
     oneflow.deform_conv2d, torchvision.ops.deform_conv2d.
     """
+    if input.ndim != 4 or offset.ndim != 4 or weight.ndim != 4:
+        raise RuntimeError(f"deform_conv2d: input, offset and weight have {input.ndim}, {offset.ndim} and {weight.ndim} dims; must have 4 each")
     n, channels, height, width = input._shape
     out, per_group, kh, kw = weight._shape
     (sy, sx), (py, px), (dy, dx) = _pair(stride), _pair(padding), _pair(dilation)

@@ -17,6 +17,9 @@ class _Histogram(tuple):
     def __new__(cls, hist, bin_edges):
         return tuple.__new__(cls, (hist, bin_edges))
 
+    def __getnewargs__(self):
+        return tuple(self)
+
     hist = property(lambda self: self[0])
     bin_edges = property(lambda self: self[1])
 

@@ -71,8 +71,8 @@ def geqrf(input: Tensor, *, out: Any = None) -> Any:
     """
     if input.ndim < 2:
         raise RuntimeError(f"torch.geqrf: input must have at least 2 dimensions; got {input.ndim}")
-    if not input.dtype.is_floating_point:
-        raise RuntimeError(f"geqrf: not implemented for {input.dtype}; cast it to floats")
+    if input.dtype not in (_C.float32, _C.float64):
+        raise NotImplementedError(f"geqrf: not implemented for {input.dtype}; cast it to float32 or float64")
     A = input.detach()
     rows, columns = A._shape[-2:]
     taus, below = [], sluice.arange(rows)
@@ -104,6 +104,9 @@ class _GeqrfResult(tuple):
     def __new__(cls, a: Tensor, tau: Tensor) -> Any:
         return tuple.__new__(cls, (a, tau))
 
+    def __getnewargs__(self) -> Any:
+        return tuple(self)
+
     a = property(lambda self: self[0])
     tau = property(lambda self: self[1])
 
@@ -116,8 +119,9 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
     rows, side, count = input._shape[-2], other._shape[-2 if left else -1], tau._shape[-1]
     if side != rows:
         raise RuntimeError(f"torch.ormqr: other.shape[{-2 if left else -1}] is {side}; must be equal to input.shape[-2], {rows}")
-    if count > input._shape[-1]:
-        raise RuntimeError(f"torch.ormqr: tau.shape[-1] is {count}; must be less than or equal to input.shape[-1], {input._shape[-1]}")
+    if count != min(side, input._shape[-1]):
+        raise RuntimeError(f"torch.ormqr: tau.shape[-1] is {count}; must be equal to the lesser of input's last two dims, "
+                           f"{min(side, input._shape[-1])}")
     if tau._shape[:-1] != input._shape[:-2] or other._shape[:-2] != input._shape[:-2]:
         raise RuntimeError("torch.ormqr: batch dimensions of tau and other must be equal to those of input: got "
                            f"{tau._shape[:-1]}, {other._shape[:-2]} and {input._shape[:-2]}")

@@ -1,4 +1,5 @@
-"""torch's own forms of functions of nn.functional: other orders of arguments, and reductions as numbers."""
+"""torch's own forms of functions of nn.functional: other orders of arguments, and reductions as numbers, by default 0, as torch's
+are when it is called (its signatures say mean)."""
 
 from __future__ import annotations
 
@@ -21,40 +22,44 @@ def _reduction(name: str, number: Any) -> str:
 
 
 def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Any = None, pos_weight: Any = None,
-                                     reduction: int = 1) -> Tensor:
+                                     reduction: int = 0) -> Tensor:
     """F.binary_cross_entropy_with_logits, the reduction as a number; torch.binary_cross_entropy_with_logits."""
     return sluice.nn.functional.binary_cross_entropy_with_logits(
         input, target, weight, pos_weight=pos_weight, reduction=_reduction("binary_cross_entropy_with_logits", reduction))
 
 
-def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1) -> Tensor:
+def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 0) -> Tensor:
     """F.cosine_embedding_loss, the reduction as a number; torch.cosine_embedding_loss."""
     return sluice.nn.functional.cosine_embedding_loss(input1, input2, target, margin,
                                                       reduction=_reduction("cosine_embedding_loss", reduction))
 
 
-def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 1,
+def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 0,
              zero_infinity: bool = False) -> Tensor:
     """F.ctc_loss, the reduction as a number; torch.ctc_loss."""
     return sluice.nn.functional.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, _reduction("ctc_loss", reduction),
                                          zero_infinity)
 
 
-def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 1) -> Tensor:
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 0) -> Tensor:
     """F.hinge_embedding_loss, the reduction as a number; torch.hinge_embedding_loss."""
     return sluice.nn.functional.hinge_embedding_loss(input, target, margin, reduction=_reduction("hinge_embedding_loss", reduction))
 
 
-def kl_div(input: Tensor, target: Tensor, reduction: int = 1, *, log_target: bool = False) -> Tensor:
+def kl_div(input: Tensor, target: Tensor, reduction: int = 0, *, log_target: bool = False) -> Tensor:
     """F.kl_div, the reduction as a number, so without "batchmean"; torch.kl_div."""
+    if not (input.dtype.is_floating_point and target.dtype.is_floating_point):
+        raise RuntimeError(f"kl_div: Integral inputs not supported: got {input.dtype} and {target.dtype}")
     apart = sluice.nn.functional.kl_div(input, target, reduction="none", log_target=log_target)
     name = _reduction("kl_div", reduction)
     return apart if name == "none" else getattr(apart, name)()
 
 
-def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1) -> Tensor:
-    """F.margin_ranking_loss, the reduction as a number; torch.margin_ranking_loss."""
-    return sluice.nn.functional.margin_ranking_loss(input1, input2, target, margin, reduction=_reduction("margin_ranking_loss", reduction))
+def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 0) -> Tensor:
+    """F.margin_ranking_loss of tensors that broadcast, the reduction as a number; torch.margin_ranking_loss."""
+    name = _reduction("margin_ranking_loss", reduction)
+    apart = (margin - target * (input1 - input2)).clamp(min=0)
+    return apart if name == "none" else getattr(apart, name)()
 
 
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int) -> Tensor:
@@ -63,7 +68,7 @@ def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool,
 
 
 def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6,
-                        swap: bool = False, reduction: int = 1) -> Tensor:
+                        swap: bool = False, reduction: int = 0) -> Tensor:
     """F.triplet_margin_loss, the reduction as a number; torch.triplet_margin_loss."""
     return sluice.nn.functional.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap,
                                                     reduction=_reduction("triplet_margin_loss", reduction))
@@ -134,8 +139,8 @@ def feature_dropout_(input: Tensor, p: float, train: bool) -> Tensor:
 
 
 def embedding(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
-    """Rows of `weight`; F.embedding with the table first, and a padding_idx below 0 for none. torch.embedding."""
-    return sluice.nn.functional.embedding(indices, weight, None if padding_idx < 0 else padding_idx,
+    """Rows of `weight`; F.embedding with the table first, and any padding_idx outside of it for none. torch.embedding."""
+    return sluice.nn.functional.embedding(indices, weight, padding_idx if 0 <= padding_idx < weight._shape[0] else None,
                                           scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
 
 
@@ -178,9 +183,13 @@ def segment_reduce(data: Tensor, reduce: str, *, lengths: Any = None, indices: A
         raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")
     given = offsets if offsets is not None else lengths
     axis = axis + data.ndim if axis < 0 else axis
+    if given.dtype not in (_C.int32, _C.int64):
+        raise NotImplementedError(f"segment_reduce: lengths and offsets must be int64 or int32; got {given.dtype}")
     if axis != given.ndim - 1:
         raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of {'lengths' if offsets is None else 'offsets'} "
                            f"but got {axis}.")
+    if data.ndim < given.ndim:
+        raise RuntimeError(f"segment_reduce: data has {data.ndim} dims; must have at least those of the segments, {given.ndim}")
     if given._shape[:-1] != data._shape[:axis]:
         raise RuntimeError(f"segment_reduce(): segments of shape {given._shape} do not fit data of shape {data._shape} along axis {axis}")
     size = data._shape[axis]

@@ -1,5 +1,6 @@
 """Names of torch's top level that are few of a kind: histograms of points, loops, switches, what torch has removed."""
 
+import pickle
 import threading
 import warnings
 
@@ -38,6 +39,8 @@ def test_histograms_of_points(bins, options):
 def test_histograms_of_other_shapes():
     for x in (torch.rand(4, 3, 2), torch.zeros(0, 2), torch.rand(5, 3).double()):
         assert_same(sl.histogramdd(to_sl(x), 2)[0], torch.histogramdd(x, 2)[0])
+    again = pickle.loads(pickle.dumps(sl.histogramdd(sl.ones(2, 2), 2)))
+    assert again.hist.sum() == 2 and pickle.loads(pickle.dumps(sl.geqrf(sl.eye(2)))).tau.tolist() == [0, 0]
     x = torch.rand(20)
     assert_same(to_sl(x).histogram(4).hist, x.histogram(4).hist)
 

@@ -69,6 +69,18 @@ def test_losses_with_everything_given(reduction):
         assert_same(ours, torch.ctc_loss(log_probs, targets, *lengths, 0, reduction))
 
 
+def test_defaults():
+    x, y = normal(4, 3, grad=False), normal(4, 3, seed=1, grad=False).sigmoid()
+    for name, args in (("binary_cross_entropy_with_logits", (x, y)), ("cosine_embedding_loss", (x, y, SIGNS)), ("kl_div", (x, y)),
+                       ("hinge_embedding_loss", (x[:, 0], SIGNS)), ("margin_ranking_loss", (x, y[0], torch.ones(1))), ("triplet_margin_loss", (x, y, x))):
+        assert_same(getattr(sl, name)(*map(to_sl, args)), getattr(torch, name)(*args))
+    log_probs, targets = normal(7, 2, 5, grad=False).log_softmax(-1), torch.tensor([[1, 2], [3, 4]])
+    assert_same(sl.ctc_loss(to_sl(log_probs), to_sl(targets), [7, 7], [2, 2]), torch.ctc_loss(log_probs, targets, [7, 7], [2, 2]))
+    assert_same(sl.embedding(to_sl(x), sl.tensor([1]), 9), torch.embedding(x, torch.tensor([1]), 9))
+    with pytest.raises(RuntimeError, match="Integral inputs not supported"):
+        sl.kl_div(sl.ones(2, dtype=sl.int64), sl.ones(2, dtype=sl.int64))
+
+
 @pytest.mark.parametrize("name", ["kl_div", "hinge_embedding_loss", "binary_cross_entropy_with_logits"])
 def test_reductions_are_numbers(name):
     x = sl.ones(2)
@@ -166,3 +178,22 @@ def test_segments_that_do_not_fit():
         sl.segment_reduce(x, "median", lengths=sl.tensor([4]))
     with pytest.raises(NotImplementedError, match="not implemented for"):
         sl.segment_reduce(sl.arange(4), "sum", lengths=sl.tensor([4]))
+    with pytest.raises(NotImplementedError, match="must be int64 or int32"):
+        sl.segment_reduce(x, "sum", lengths=sl.tensor([4.0]))
+    with pytest.raises(RuntimeError, match="data has 0 dims"):
+        sl.segment_reduce(sl.tensor(1.0), "sum", lengths=sl.tensor([1]))
+
+
+def test_segments_in_a_graph():
+    x = normal(6, 3)
+
+    class Net(sl.nn.Graph):
+        def build(self, x):
+            x = (x * 1).requires_grad_(True)
+            y = sl.segment_reduce(x, "max", lengths=sl.tensor([4, 0, 2]))
+            return y, sl.autograd.grad(y[::2].square().sum(), x)[0]
+
+    y, g = Net()(to_sl(x.detach()))
+    z = torch.segment_reduce(x, "max", lengths=torch.tensor([4, 0, 2]))
+    assert_same(y, z)
+    assert_same(g, torch.autograd.grad(z[::2].square().sum(), x)[0])

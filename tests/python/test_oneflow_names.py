@@ -164,6 +164,8 @@ def test_deformed_convolution(stride, padding, dilation, groups, blocks):
     zero = sl.deform_conv2d(given[0], given[1] * 0, given[2], None, stride, padding, dilation)
     expected = torch.nn.functional.conv2d(torch.tensor(x), torch.tensor(weight), None, stride, padding, dilation, blocks)
     assert_same(zero, expected, 1e-9)
+    with pytest.raises(RuntimeError, match="must have 4 each"):
+        sl.deform_conv2d(given[0][0], given[1], given[2])
     with pytest.raises(RuntimeError, match="offset tensor at dimension 1 is not valid"):
         sl.deform_conv2d(given[0], given[1][:, :3], given[2])
 
@@ -300,6 +302,13 @@ def test_quantized_values(formula, scheme, bit, per_layer):
     assert abs(fake.detach().numpy() - x).max() <= 1.01 * step.max()
     fake.sum().backward()
     assert (mine.grad.numpy() == 1).all()
+
+
+def test_zeros_stay_zeros():
+    x = sl.zeros(3, 2)
+    for scheme in ("symmetric", "affine"):
+        made = sl.nn.FakeQuantization("google", 8, scheme)(x, *sl.nn.MinMaxObserver("google", 8, scheme)(x))
+        assert made.tolist() == x.tolist()
 
 
 def test_moving_ranges():

@@ -52,6 +52,7 @@ class _Scheme(Module):
         """The integers of x, as floats, with the scale and zero point that broadcast to it."""
         if self.quantization_formula == "cambricon":
             scale = sluice.exp2(scale)
+        scale = sluice.where(scale == 0, 1.0, scale)  # of nothing but zeros
         if scale.numel() > 1:
             scale, zero_point = (t.reshape(-1, *(1 for _ in x.shape[1:])) for t in (scale, zero_point))
         low, high = self._range()
