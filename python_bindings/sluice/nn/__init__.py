@@ -1,11 +1,13 @@
 """Networks: torch.nn, and Graph."""
 
-from sluice.nn import attention as attention, functional as functional, init as init, utils as utils
+from sluice.nn import functional as functional, init as init, utils as utils
 from sluice.nn.graph import Graph as Graph
 from sluice.nn.modules import *  # noqa: F401,F403
 from sluice.nn.parameter import (
     Buffer as Buffer, Parameter as Parameter, UninitializedBuffer as UninitializedBuffer,
     UninitializedParameter as UninitializedParameter)
+
+import sluice.nn.attention as attention  # isort: skip  # after what modules call so
 
 # OneFlow's, imported when they are first used.
 _ONEFLOWS = {name: "sluice.nn.modules.oneflow" for name in (
