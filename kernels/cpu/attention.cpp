@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/simd_foreach.h"
 #include "kernels/cpu/support.h"

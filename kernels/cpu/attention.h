@@ -48,6 +48,4 @@ struct AttentionPointers {
 };
 using AttentionFn = void (*)(const AttentionShape&, const AttentionPointers&);
 
-void add_attention_kernels(KernelTable& table);
-
 }  // namespace sluice::cpu

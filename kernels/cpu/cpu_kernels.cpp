@@ -1,7 +1,6 @@
 #include "kernels/cpu/cpu_kernels.h"
 
 #include "kernels/accumulate.h"
-#include "kernels/cpu/attention.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/recurrent.h"
 #include "kernels/cpu/taps.h"

@@ -26,6 +26,7 @@ void add_pooling_kernels(KernelTable& table);
 void add_batch_norm_kernels(KernelTable& table);
 void add_normalization_kernels(KernelTable& table);
 void add_softmax_kernels(KernelTable& table);
+void add_attention_kernels(KernelTable& table);
 void add_cross_entropy_kernels(KernelTable& table);
 void add_embedding_kernels(KernelTable& table);
 void add_optimizer_update_kernels(KernelTable& table);
