@@ -70,9 +70,9 @@ def _run(graph: Any, given: Any) -> Any:
     stepped: list[Any] = []
     hooks = [optim.register_step_post_hook(lambda optim, args, kwargs: stepped.append(optim)) for optim, _ in pairs]
     counts = [schedule and schedule._step_count for _, schedule in pairs]
-    outer, trace_state.scaling = trace_state.scaling, graph._updates.scaling()
-    others, trace_state.tables = trace_state.tables, graph._updates.tables(1)
+    outer, others = trace_state.scaling, trace_state.tables
     try:
+        trace_state.scaling, trace_state.tables = graph._updates.scaling(), graph._updates.tables(1)
         for p in params:
             p.grad = None
         results: list[Any] = []

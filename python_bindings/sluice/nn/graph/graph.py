@@ -345,13 +345,14 @@ class Graph(Inspection):
         return call
 
     def _trace(self, structure: Any, leaves: Any, names: Any, refused: Any, stack_depth: int) -> Any:
+        batches = self.config.micro_batches
+        scaling, tables = self._updates.scaling(), self._updates.tables(batches.n)
         self._updates.prepare(self.config.zero)
         scope = _C.TraceScope(self.name, stack_depth, self.config._call_fixes)
         previous = dict(trace_state.__dict__)
         trace_state.names, trace_state.functions, trace_state.stepped = self._module_names(), {}, []
         trace_state.optimizers, trace_state.schedules = [optim for optim, _ in self._optimizers], self._optimizers
-        batches, trace_state.scaling = self.config.micro_batches, self._updates.scaling()
-        trace_state.batches, trace_state.tables = batches, self._updates.tables(batches.n)
+        trace_state.batches, trace_state.scaling, trace_state.tables = batches, scaling, tables
         scope.set_micro_batches(batches.n)
         try:
             variables = list(self._variables())
