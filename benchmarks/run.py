@@ -24,6 +24,7 @@ PROGRAMS = [
     (("eager.",), ROOT / "benchmarks/eager.py"),
     (("attention.",), ROOT / "benchmarks/attention.py"),
     (("overlap.",), ROOT / "benchmarks/overlap.py"),
+    (("graphs.",), ROOT / "benchmarks/graphs.py"),
     (("forecast.",), ROOT / "benchmarks/forecast.py"),
     (("busy.",), ROOT / "benchmarks/busy.py"),
     (("ddp.",), ROOT / "benchmarks/data_parallel.py"),

@@ -87,6 +87,7 @@ _LAZY_NAMES.update({name: "sluice.global_view" for name in ("global_to_global", 
 _LAZY_NAMES.update({name: "sluice.jit" for name in ("ignore", "interface", "is_scripting", "is_tracing", "script", "unused")})
 _LAZY_NAMES["repeat"] = "sluice._oneflow"
 _LAZY_NAMES["vmap"] = "sluice.func"
+_LAZY_NAMES["features"] = "sluice._features"
 _LAZY_NAMES["lower"] = "sluice._lower"
 _LAZY_NAMES.update({name: "sluice.nn.graph.eager" for name in ("get_mode", "set_mode")})
 _LAZY_NAMES["set_log"] = "sluice.info"

@@ -253,6 +253,36 @@ def test_calls_overlap_and_results_come_in_order():  # NG-23
     assert graph.stats()["finished"] == calls
 
 
+def test_the_first_nan_is_named_with_op_step_and_line(tmp_path, monkeypatch):  # JAX-15
+    monkeypatch.chdir(tmp_path)  # where the op's output is dumped
+
+    class Deep(nn.Graph):
+        def __init__(self, check):
+            super().__init__(name="deep")
+            self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(10)])
+            if check:
+                self.config.enable_check_numerics()
+
+        def build(self, x, at_7):
+            for i, layer in enumerate(self.layers):
+                x = layer(x).tanh()
+                if i == 7:
+                    x = (x * 0 + at_7).log()
+            return x.sum()
+
+    graph, x = Deep(True), sl.ones(1, 4)
+    line = next(n for n, text in enumerate(open(__file__), 1) if "+ at_7).log()" in text)
+    for _ in range(3):
+        graph(x, sl.tensor(1.0)).item()
+    with pytest.raises(RuntimeError, match=rf"log: output 0 is not finite: .* is nan.*test_alignment.py:{line}.*kernel 'log'.*step 3"):
+        graph(x, sl.tensor(-1.0)).item()
+    assert np.isfinite(graph(x, sl.tensor(1.0)).item())
+    without = Deep(False)
+    assert np.isnan(without(x, sl.tensor(-1.0)).item())
+    kernels = [[(k["op"], k["inputs"], k["outputs"]) for k in g.plan["kernels"]] for g in (graph, without)]
+    assert kernels[0] == kernels[1]  # the plan is the same: off, there is nothing to pay for
+
+
 def test_two_optimizers_with_groups_train_as_torchs():  # NG-25
     def made(lib):
         lib.manual_seed(0)
