@@ -282,6 +282,7 @@ def test_misuse_of_trace_is_named():  # NG-13
     optimizer = sl.optim.SGD(net.parameters(), lr=1.0)
     schedules = [sl.optim.lr_scheduler.StepLR(optimizer, 1) for _ in range(2)]
     for call, kind, text in [(lambda: nn.Graph.trace(3), TypeError, "got int; expected a function or a module"),
+                             (lambda: nn.Graph.trace(nn.Linear), TypeError, "got the class Linear"),
                              (lambda: nn.Graph.trace(print, state=[3]), TypeError, "state 'state0' is int"),
                              (lambda: nn.Graph.trace(print, state={"build": net}), ValueError, "named 'build'"),
                              (lambda: nn.Graph.trace(print, state={"a b": net}), ValueError, "named 'a b'"),

@@ -20,8 +20,9 @@ class FunctionGraph(Graph):
     """
 
     def __init__(self, function: Callable[..., Any], state: Any = (), name: str | None = None, dynamic: bool = False) -> None:
-        if not callable(function):
-            raise TypeError(f"Graph.trace: got {type(function).__name__}; expected a function or a module")
+        if not callable(function) or inspect.isclass(function):
+            what = f"the class {function.__name__}" if inspect.isclass(function) else type(function).__name__
+            raise TypeError(f"Graph.trace: got {what}; expected a function or a module")
         super().__init__(name=name or getattr(function, "__name__", type(function).__name__))
         if dynamic:
             self.__dict__["_several_shapes"] = 10, True
