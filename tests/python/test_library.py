@@ -210,6 +210,45 @@ def test_lists_options_and_keywords_reach_the_function_and_its_backward():
     assert len({str(r) for r in both(case)}) == 1
 
 
+def test_needs_input_grad_is_nested_as_the_arguments_are():
+    def case(lib, make):
+        def f(x, ys, n):
+            return x * n + sum(ys)
+
+        f.__annotations__ = {"x": lib.Tensor, "ys": List[lib.Tensor], "n": int, "return": lib.Tensor}
+        op, seen = make(f), []
+        op.register_autograd(lambda ctx, g: (seen.append(ctx.needs_input_grad), (g * ctx.n, [g, g], None))[1],
+                             setup_context=lambda ctx, inputs, output: setattr(ctx, "n", inputs[2]))
+        a, b = lib.ones(2, requires_grad=True), lib.ones(2)
+        y = op(b, [a, b], 3)
+        y.sum().backward(retain_graph=True)
+        y.sum().backward()
+        return a.grad.tolist(), [tuple(tuple(v) if isinstance(v, list) else v for v in n) for n in seen[-1:]]
+
+    ours, theirs = both(case)
+    assert ours == theirs
+
+
+def test_an_op_calls_an_op():
+    inner = plain(sl, lambda f: custom_op(name(), f, mutates_args=()))
+    inner.register_fake(lambda x, y=1.0: sl.empty_like(x))
+    outer = plain(sl, lambda f: custom_op(name(), f, mutates_args=()), lambda x, y: inner(x, 2.0) + y)
+    outer.register_fake(lambda x, y=1.0: inner(x, y) + 1)
+    assert outer(sl.ones(2)).tolist() == run_in_graph(outer, sl.ones(2)).tolist() == [3, 3]
+
+
+def test_an_exception_keeps_its_type_eagerly_and_its_text_in_a_graph():
+    def wrong(x, y):
+        raise KeyError("boom")
+
+    op = plain(sl, lambda f: custom_op(name(), f, mutates_args=()), wrong)
+    op.register_fake(lambda x, y=1.0: sl.empty_like(x))
+    with pytest.raises(KeyError, match="boom"):
+        op(sl.ones(2))
+    with pytest.raises(sl.Error, match="raised KeyError: 'boom'"):
+        run_in_graph(op, sl.ones(2)).tolist()
+
+
 def test_lists_in_a_graph():
     @custom_op(name(), mutates_args=())
     def parts(xs: Sequence[sl.Tensor], y: Optional[sl.Tensor] = None) -> List[sl.Tensor]:
@@ -397,8 +436,13 @@ def test_autograd_of_an_op_that_writes_is_refused():
         assert "Cannot register autograd formula for non-functional operator" in text
 
 
-def test_wrong_numbers_of_gradients_are_refused():
-    for found in [lambda ctx, g: (g, None, None), lambda ctx, g: (), lambda ctx, g: (g, g)]:
+def test_wrong_numbers_of_gradients_are_refused_and_none_may_be_left_out():
+    for found in [lambda ctx, g: (g,), lambda ctx, g: g, lambda ctx, g: (g, None, None)]:
+        op = plain(sl, lambda f: custom_op(name(), f, mutates_args=()))
+        op.register_autograd(found)
+        op(x := sl.ones(2, requires_grad=True)).sum().backward()
+        assert x.grad.tolist() == [1, 1]
+    for found in [lambda ctx, g: (), lambda ctx, g: (g, g), lambda ctx, g: (g, None, g)]:
         op = plain(sl, lambda f: custom_op(name(), f, mutates_args=()))
         op.register_autograd(found)
         with pytest.raises(RuntimeError, match="backward returned"):

@@ -138,7 +138,7 @@ class CustomOpDef:
     def register_autograd(self, backward: Any, /, *, setup_context: Any = None) -> None:
         """The gradient: `backward(ctx, *grads)` returns one, or None, for each argument.
 
-        `setup_context(ctx, inputs, output)` keeps what backward needs; it gets `keyword_only_inputs`, too, where the op has such.
+        `setup_context(ctx, inputs, output)` keeps what backward needs; with `keyword_only_inputs`, too, where the op has such.
         """
         if self._schema.mutates:
             raise _C.RuntimeError(f"Cannot register autograd formula for non-functional operator {self} with schema "
@@ -346,7 +346,8 @@ class _Recorded(Function):
             op._setup_context(ctx=ctx, inputs=tuple(v for a, v in inputs if not a.kw_only), output=made.value, **extra)
             ctx.needs_input_grad = needs
         made.results.tensors = []  # of which the tape must not have its own
-        ctx._operands, ctx._results, ctx._needs = operands.without_tensors(), made.results, _needs(operands, ctx.needs_input_grad)
+        ctx._operands, ctx._results = operands.without_tensors(), made.results
+        ctx._needs = _needs(operands, ctx.needs_input_grad)
         return tuple(made.tensors)
 
     @classmethod
@@ -361,6 +362,11 @@ class _Recorded(Function):
         found = op._backward(ctx, *(given if isinstance(given, tuple) else (given,)))
         found = list(found) if isinstance(found, tuple) else [found]
         arguments = [a for a in op._schema.arguments if not a.kw_only]
+        # As in torch, None at the end stands for what is not there, and may be left out of arguments that are no tensors.
+        while len(found) > len(arguments) and found[-1] is None:
+            found.pop()
+        while len(found) < len(arguments) and not arguments[len(found)].is_tensors:
+            found.append(None)
         if len(found) != len(arguments):
             raise _C.RuntimeError(f"{op._qualname}: backward returned an incorrect number of gradients: {len(found)}; the op "
                                   f"has "
