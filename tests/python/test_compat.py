@@ -31,7 +31,7 @@ def test_every_schema_has_bundles():
 
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=lambda b: f"{b.parent.name}-{b.name}")
-def test_a_bundle_of_an_earlier_release_gives_the_same_bits(bundle):  # JAX-06
+def test_a_bundle_that_was_kept_gives_the_same_bits(bundle):  # JAX-06
     steps, outputs = stored(bundle)
     graph = sl.load_graph(bundle)
     results = [graph(**{n: sl.from_numpy(v) for n, v in step.items()}) for step in steps]
