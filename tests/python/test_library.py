@@ -482,6 +482,21 @@ def test_names_without_a_namespace_are_refused(wrong):
         custom_op(wrong, mutates_args=())
 
 
+def test_a_default_of_none_may_be_left_out():
+    def case(lib, make):
+        def f(x, dtype=None, scale=None):
+            return x.to(dtype or lib.float64) * (scale or 3)
+
+        f.__annotations__ = {"x": lib.Tensor, "dtype": Optional[lib.dtype], "scale": Optional[float],
+                             "return": lib.Tensor}
+        op = make(f)
+        results = [op(lib.ones(1)), op(lib.ones(1), lib.int64, 2), op(lib.ones(1), scale=2)]
+        return [(r.tolist(), str(r.dtype).rpartition(".")[2]) for r in results]
+
+    ours, theirs = both(case)
+    assert ours == theirs
+
+
 def test_what_is_left_out_says_what_to_use():
     for missing in ("triton_op", "wrap_triton", "fallthrough_kernel", "get_kernel", "register_torch_dispatch", "get_ctx"):
         with pytest.raises(AttributeError, match="custom_op and register_kernel"):

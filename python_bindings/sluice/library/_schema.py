@@ -79,12 +79,12 @@ class Schema:
             if a.name not in given and a.default is _required:
                 raise _C.RuntimeError(f"{name}() is missing value for argument '{a.name}'. {declaration}")
             value = given.get(a.name, a.default)
-            if not _fits(a.type, value):
+            if a.name in given and not _fits(a.type, value):
                 raise _C.RuntimeError(f"{name}() Expected a value of type '{a.type.replace('SymInt', 'int')}' for argument "
                                       f"'{a.name}' but "
                                    f"instead found type '{type(value).__name__}'.\nPosition: {i}\nValue: "
                                    f"{value!r:.200}\n{declaration}")
-            values.append(float(value) if a.type == "float" else list(value) if a.type.endswith("[]") else value)
+            values.append(_converted(a.type, value))
         return values
 
 
@@ -102,6 +102,13 @@ def _fits(kind: str, value: Any) -> bool:
     if kind in ("float", "Scalar"):
         return isinstance(value, (int, float))
     return isinstance(value, {"Tensor": Tensor, "bool": bool, "str": str, "ScalarType": _C.dtype}[kind])
+
+
+def _converted(kind: str, value: Any) -> Any:
+    """As a function of this signature gets it: floats are floats, sequences lists."""
+    if isinstance(value, (tuple, list)):
+        return [_converted(kind, v) for v in value]
+    return float(value) if kind.startswith("float") and value is not None else value
 
 
 def _literal(value: Any) -> str:
@@ -164,7 +171,6 @@ def infer(function: Callable[..., Any], mutates_args: Any) -> Schema:
             raise wrong("We do not support positional-only args, varargs, or varkwargs.")
         if name not in hints:
             raise wrong(f"Parameter {name} must have a type annotation.")
-        # Until Python 3.10, get_type_hints() takes a default of None for Optional; a plain type is then torch's, without "?".
         kind = _kind(hints[name])
         if kind is None:
             raise wrong(f"Parameter {name} has unsupported type {hints[name]}. The valid types are Tensor, int, float, bool, "
