@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 
+#include "actors/stream_executor.h"
 #include "base/file.h"
 #include "base/fork.h"
 #include "base/interrupt.h"
@@ -29,10 +30,18 @@ struct LiveGraphs {
   std::mutex mutex;
   const ForkLock fork_lock{mutex};
   std::set<PyGraph*> graphs;
+  std::vector<std::shared_ptr<GraphSession>> left;  // let go by threads that could not wait for their end
 };
 LiveGraphs& live_graphs() {
   static auto* live = new LiveGraphs();
   return *live;
+}
+
+// REQUIRES: the GIL is not held.
+void end_graphs_left() {
+  std::vector<std::shared_ptr<GraphSession>> left;
+  std::lock_guard lock(live_graphs().mutex);
+  left.swap(live_graphs().left);
 }
 
 // Holds a GraphSession that can be ended before its Python object is: by close(), or at exit. Whoever is in a call of
@@ -40,6 +49,10 @@ LiveGraphs& live_graphs() {
 class PyGraph {
  public:
   explicit PyGraph(std::unique_ptr<GraphSession> session) : session_(std::move(session)) {
+    if (!on_stream_thread()) {
+      GilRelease release;
+      end_graphs_left();
+    }
     std::lock_guard lock(live_graphs().mutex);
     live_graphs().graphs.insert(this);
   }
@@ -51,8 +64,14 @@ class PyGraph {
       live_graphs().graphs.erase(this);
     }
     if (!ending) return;
+    if (on_stream_thread()) {  // a host function was the last to hold it: the step that it is in goes on
+      std::lock_guard lock(live_graphs().mutex);
+      live_graphs().left.push_back(std::move(ending));
+      return;
+    }
     GilRelease release;  // its steps in flight may need it
     ending.reset();
+    end_graphs_left();
   }
   std::shared_ptr<GraphSession> get() const {
     std::shared_ptr<GraphSession> session = held();
@@ -71,6 +90,8 @@ class PyGraph {
   }
 
  private:
+  static bool on_stream_thread() { return actors::StreamExecutor::current() != nullptr; }
+
   std::shared_ptr<GraphSession> session_;  // under the lock of live_graphs()
 };
 
@@ -278,6 +299,7 @@ void finish_all_graphs(std::chrono::milliseconds timeout) {
   std::vector<std::shared_ptr<GraphSession>> graphs;
   {
     std::lock_guard lock(live_graphs().mutex);
+    graphs.swap(live_graphs().left);
     for (PyGraph* graph : live_graphs().graphs) graphs.push_back(graph->held_locked());
   }
   for (const std::shared_ptr<GraphSession>& graph : graphs) {

@@ -203,3 +203,32 @@ def test_a_dropped_graph_ends_at_once(build):
         assert alive() is None
     finally:
         gc.enable()
+
+
+def test_a_graph_let_go_in_its_own_host_function_ends_in_order(run_script):
+    """Its step goes on, and the process ends: somebody else ends the session."""
+    done = run_script("""
+        import gc, threading
+        import sluice as sl
+
+        held, let_go = {}, threading.Event()
+
+        def look(x):
+            let_go.wait(20)
+            held.clear()
+            gc.collect()
+            return x + 1
+
+        class Net(sl.nn.Graph):
+            def build(self, x):
+                return sl.host_function(look, x, out=[((2,), sl.float32)]) * 2
+
+        for again in range(3):
+            let_go.clear()
+            held["net"] = Net()
+            y = held["net"](sl.ones(2))
+            let_go.set()
+            print(y.tolist())
+        print(Net()(sl.ones(2)).tolist())
+        """.replace("\n        ", "\n"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[4.0, 4.0]\n" * 4, "")
