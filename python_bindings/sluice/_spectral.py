@@ -102,9 +102,10 @@ def istft(input: Tensor, n_fft: int, hop_length: Any = None, win_length: Any = N
         raise _C.RuntimeError("Complex windows are incompatible with return_complex=False")
     spectrum = (input if input.ndim == 3 else input.unsqueeze(0)).transpose(1, 2)
     norm = "ortho" if normalized else None
-    frames = _C.fft.irfft(spectrum, n=n_fft, norm=norm) if onesided else _C.fft.ifft(spectrum, norm=norm)
-    if not return_complex and frames.is_complex():
-        frames = frames.real
+    if return_complex:
+        frames = _C.fft.ifft(spectrum, norm=norm)
+    else:  # of real samples the first half says all
+        frames = _C.fft.irfft(spectrum[..., :n_fft // 2 + 1], n=n_fft, norm=norm)
     count = frames._shape[1]
     signal = _overlapped(frames * window, hop)
     weight = _overlapped((window * window).reshape(1, 1, n_fft).expand(1, count, n_fft), hop)

@@ -58,7 +58,7 @@ Value part(const Value& value, const Sbp& sbp, int n, int i) {
     const auto [start, stop] = part_of(value.shape()[sbp.axis], n, i);
     return ops::copy(ops::slice_axis(value, sbp.axis, start, stop));
   }
-  const auto noisy = [&](int k) { return from_doubles(value.type(), noise(numel(value.shape()), 9 + k, -2, 3)); };
+  const auto noisy = [&](int k) { return from_doubles(value.type(), noise(doubles_of(value.type()), 9 + k, -2, 3)); };
   if (i > 0) return noisy(i);
   Value rest = value;
   for (int k = 1; k < n; ++k) rest = ops::sub(rest, noisy(k));

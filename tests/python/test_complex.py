@@ -99,7 +99,7 @@ def test_functions_of_two_operands_are_torchs(name):
 
 
 SCALARS = ["x + 1j", "1j - x", "x * (2 - 1j)", "x / (1 + 1j)", "(1 + 2j) / x", "x ** 2", "x ** 3", "x ** -1", "x ** 0.5", "x ** (1 + 1j)",
-           "(2 + 1j) ** x", "2 ** x", "x == 1", "x != 0j", "x * np.complex64(2j)", "lib.add(x, x, alpha=2j)",
+           "(2 + 1j) ** x", "2 ** x", "x == 1", "x != 0j", "x * np.complex128(2j)", "lib.add(x, x, alpha=2j)",
            "lib.sub(x, 1, alpha=2j)", "lib.addcmul(x, x, x, value=1j)", "lib.where(x == x, x, 1j)", "x.masked_fill(x == x, 1 - 1j)",
            "lib.full((2,), 1j)", "lib.full_like(x, 2 + 1j)", "lib.ones(2, dtype=lib.cfloat) * 1j", "x.lerp(x * 2, 0.25)",
            "lib.float_power(x, 2)", "lib.complex(x.real, x.imag)", "lib.polar(x.abs(), x.angle())",
