@@ -250,9 +250,9 @@ void EagerExecutor::set_prefer_decompose(bool on) {
 
 std::shared_ptr<EagerImpl> EagerExecutor::allocate(const TensorType& type, const DeviceId& device) {
   if (device.kind == DeviceKind::kCpu) [[likely]]
-    return allocate_tensor(impl_->host_memory, {}, type, device);
+    return allocate_tensor(impl_->host_memory, type, device);
   DeviceQueue& queue = this->queue(device);
-  std::shared_ptr<EagerImpl> made = allocate_tensor(queue.memory(), queue.space(), type, device);
+  std::shared_ptr<EagerImpl> made = allocate_tensor(queue.memory(), type, device, queue.space());
   made->storage()->attach(queue.weak_from_this(), true);
   return made;
 }

@@ -158,7 +158,7 @@ Value EagerExecutor::copy_for_plan(const Value& value, const DeviceId& device) {
   if (memory == nullptr) return copy_to(value, device);
   const EagerImpl& impl = eager_impl(value, "to");
   DeviceQueue& queue = this->queue(device);
-  auto to = allocate_tensor(memory, queue.space(), {impl.memory_spec().dtype, impl.memory_spec().shape}, device);
+  auto to = allocate_tensor(memory, {impl.memory_spec().dtype, impl.memory_spec().shape}, device, queue.space());
   to->storage()->attach(queue.weak_from_this(), true);
   return copy_into(value, std::move(to));
 }

@@ -7,17 +7,17 @@
 
 namespace sluice {
 
-// Uninitialised and contiguous, with storage and version in one allocation.
-inline std::shared_ptr<EagerImpl> allocate_tensor(std::shared_ptr<Allocator> memory, const plan::Space& space,
-                                                  const TensorType& type, const DeviceId& device) {
+// Uninitialised and contiguous, with storage and version in one allocation. `space`: nothing for the host's.
+template <class... Space>
+std::shared_ptr<EagerImpl> allocate_tensor(const std::shared_ptr<Allocator>& memory, const TensorType& type,
+                                           const DeviceId& device, const Space&... space) {
   struct Block {
-    Block(std::shared_ptr<Allocator> memory, uint64_t bytes, const plan::Space& space)
-        : storage(std::move(memory), bytes, space) {}
+    Block(const std::shared_ptr<Allocator>& memory, uint64_t bytes, const Space&... space)
+        : storage(memory, bytes, space...) {}
     Storage storage;
     uint64_t version = 0;
   };
-  const auto block =
-      std::make_shared<Block>(std::move(memory), checked_bytes(type.shape, dtype_size(type.dtype)), space);
+  const auto block = std::make_shared<Block>(memory, checked_bytes(type.shape, dtype_size(type.dtype)), space...);
   std::shared_ptr<Storage> storage(block, &block->storage);
   std::shared_ptr<uint64_t> version(block, &block->version);
   return std::make_shared<EagerImpl>(std::move(storage), TensorSpec::contiguous(type), device, std::move(version));

@@ -30,11 +30,17 @@ const DeviceId* device_of(FormArgs& args) {
 // Releases the GIL while a form's function runs and its arguments are dropped: both may wait for a graph's step.
 class Running {
  public:
-  explicit Running(FormArgs& args) : place_(device_of(args)), args_(args) {}
+  explicit Running(FormArgs& args) : place_(place_of(args)), args_(args) {}
   ~Running() { args_.clear(); }
 
  private:
-  const CallPlace place_;  // looks at the program's line
+  static std::optional<CallPlace> place_of(FormArgs& args) {
+    const DeviceId* device = device_of(args);
+    if (device == nullptr && creation_device().kind == DeviceKind::kCpu) return std::nullopt;
+    return std::optional<CallPlace>(std::in_place, device);
+  }
+
+  const std::optional<CallPlace> place_;  // looks at the program's line
   GilRelease release_;
   FormArgs& args_;
 };
