@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "graph/autodiff/tape.h"
+#include "graph/builder.h"
 #include "graph/executor.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/movement.h"
@@ -127,7 +128,7 @@ void update_in_place(const Value& target, const std::function<Value(const Value&
   const TensorImpl& impl = tensor_impl(target);
   const bool history = target.requires_grad() || (impl.base() != nullptr && Value(impl.base()).requires_grad());
   if (!grad_enabled() || !(options.recorded || history)) {
-    const bool eager = dynamic_cast<EagerExecutor*>(&current_executor()) != nullptr;
+    const bool eager = dynamic_cast<graph::GraphBuilder*>(&current_executor()) == nullptr && !impl.traced();
     if (options.at_once && eager && target.dtype() != DType::kBool && !static_cast<const EagerImpl&>(impl).global &&
         target.device() == DeviceId()) {
       old = current_executor().detach(target);

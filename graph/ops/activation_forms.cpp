@@ -134,10 +134,7 @@ std::vector<Form> activation_forms() {
   add("input where above the threshold, else value. F.threshold.",
       overload("nn.functional.threshold(Tensor input, Scalar threshold, Scalar value, bool inplace=False) -> Tensor",
                &threshold));
-  for (Form& form : forms) {
-    const std::string& name = form.name();
-    form.reads_once = name == "relu" || name == "relu6" || name == "silu" || name == "leaky_relu" || name == "hardtanh";
-  }
+  for (Form& form : forms) form.reads_once = form.name() == "relu" || form.name() == "silu";
   return forms;
 }
 

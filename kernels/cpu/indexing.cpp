@@ -31,22 +31,32 @@ class Indices {
         dim_(dim),
         limit_(q.inputs[0].shape[dim]),
         load_(tile_load(q.inputs[1].dtype, TileType::kInt64)),
-        size_(static_cast<int64_t>(dtype_size(q.inputs[1].dtype))) {
+        size_(static_cast<int64_t>(dtype_size(q.inputs[1].dtype))),
+        direct_(q.inputs[1].dtype == DType::kInt64) {
     const std::array<Strides, 1> strides = {q.inputs[1].strides};
     nest_ = std::make_unique<LoopNest>(q.inputs[1].shape, strides);
   }
 
   void check(const void* data) const {
-    int64_t tile[kTile];
+    int64_t space[kTile];
     nest_->for_segments(0, nest_->size(), [&](const auto& offsets, int64_t n) {
       const int64_t step = nest_->inner_stride(0);
       for (int64_t at = 0; at < n; at += kTile) {
         const int64_t m = std::min(kTile, n - at);
-        load(data, offsets[0] + at * step, step, tile, m);
-        for (int64_t i = 0; i < m; ++i)
+        const int64_t* tile = tile_of(data, offsets[0] + at * step, step, space, m);
+        bool bad = false;
+        for (int64_t i = 0; i < m; ++i) bad |= static_cast<uint64_t>(tile[i]) >= static_cast<uint64_t>(limit_);
+        for (int64_t i = 0; bad && i < m; ++i)
           if (tile[i] < 0 || tile[i] >= limit_) bad_index(op_, tile[i], limit_, dim_);
       }
     });
+  }
+
+  // n <= kTile indices: where they lie, or loaded into `space`.
+  const int64_t* tile_of(const void* data, int64_t offset, int64_t step, int64_t* space, int64_t n) const {
+    if (direct_ && step == 1) return static_cast<const int64_t*>(data) + offset;
+    load(data, offset, step, space, n);
+    return space;
   }
 
   void load(const void* data, int64_t offset, int64_t step, int64_t* tile, int64_t n) const {
@@ -64,6 +74,7 @@ class Indices {
   const int64_t limit_;
   const LoadFn load_;
   const int64_t size_;
+  const bool direct_;
   std::unique_ptr<LoopNest> nest_;
 };
 
@@ -181,15 +192,18 @@ class Elements final : public PreparedKernel {
 
   template <class F>
   void walk(const KernelArgs& args, int64_t begin, int64_t end, F f) const {
-    int64_t tile[kTile];
+    int64_t space[kTile];
+    const int64_t step = nest_.inner_stride(0), one = nest_.inner_stride(1), other = nest_.inner_stride(2);
+    const bool plain = one == 0 && other == 1 && step_ == 1;  // along the axis that is innermost in memory
     nest_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
-      const int64_t step = nest_.inner_stride(0);
       for (int64_t at = 0; at < n; at += kTile) {
         const int64_t m = std::min(kTile, n - at);
-        indices_.load(args.inputs[1], offsets[0] + at * step, step, tile, m);
-        for (int64_t i = 0; i < m; ++i)
-          f(offsets[1] + (at + i) * nest_.inner_stride(1) + tile[i] * step_,
-            offsets[2] + (at + i) * nest_.inner_stride(2));
+        const int64_t* tile = indices_.tile_of(args.inputs[1], offsets[0] + at * step, step, space, m);
+        const int64_t from = offsets[1] + at * one, to = offsets[2] + at * other;
+        if (plain)
+          for (int64_t i = 0; i < m; ++i) f(from + tile[i], to + i);
+        else
+          for (int64_t i = 0; i < m; ++i) f(from + i * one + tile[i] * step_, to + i * other);
       }
     });
   }
@@ -312,6 +326,8 @@ class Slices final : public PreparedKernel {
   void copy_slice(const char* from, char* to) const {
     const auto size = static_cast<int64_t>(size_);
     const int64_t a = nest_.inner_stride(0), b = nest_.inner_stride(1);
+    if (nest_.outer_rank() == 0 && a == 1 && b == 1)
+      return static_cast<void>(std::memcpy(to, from, static_cast<size_t>(nest_.size() * size)));
     nest_.for_segments(0, nest_.size(), [&](const auto& offsets, int64_t n) {
       const char* x = from + offsets[0] * size;
       char* y = to + offsets[1] * size;

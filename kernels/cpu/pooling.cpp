@@ -1,5 +1,6 @@
 // max_pool, avg_pool and their adjoints. A tensor is seen as planes of positions with `lanes` side by side:
-// channels-last has N planes of C lanes, contiguous has N * C planes of one lane; the inner loops run over lanes.
+// channels-last has N planes of C lanes, contiguous has N * C planes of one lane. The inner loops run over lanes or,
+// forwards where there is one, over outputs that are neighbours on the innermost axis.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/pooling.cpp"
 
@@ -33,6 +34,10 @@ struct Pool {
 
   int64_t planes() const { return lanes_are_channels ? batch : batch * channels; }
   int64_t lanes() const { return lanes_are_channels ? channels : 1; }
+  // From one output of a block to the next (for_each_block): in x, in y, and in flat spatial indices of x.
+  int64_t x_step() const { return lanes_are_channels ? x.channel_stride : step[2] * x.stride[2]; }
+  int64_t y_step() const { return lanes_are_channels ? y.channel_stride : y.stride[2]; }
+  int64_t flat_step() const { return lanes_are_channels ? 0 : step[2]; }
   int64_t base(const PoolSide& s, int64_t plane) const {
     return lanes_are_channels ? plane * s.batch_stride
                               : plane / channels * s.batch_stride + plane % channels * s.channel_stride;
@@ -47,7 +52,7 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu {
 namespace HWY_NAMESPACE {
 
-constexpr int64_t kLanes = 64;  // lanes per block of local sums
+constexpr int64_t kLanes = 64;  // outputs per block of local sums
 
 // Calls visit(input index within the plane, flat spatial index) for the taps of output position `at` inside the input.
 template <class F>
@@ -74,51 +79,80 @@ HWY_INLINE void for_each_output(const Pool& p, F visit) {
         visit(at, at[0] * p.y.stride[0] + at[1] * p.y.stride[1] + at[2] * p.y.stride[2]);
 }
 
+// Calls visit(position, n, where the first one is from the beginning of the plane of x, of y) for blocks of n outputs:
+// lanes of one position, or positions on the innermost axis from `position` on whose windows have the same taps.
+template <class F>
+HWY_INLINE void for_each_block(const Pool& p, F visit) {
+  if (p.lanes_are_channels) {
+    for_each_output(p, [&](const std::array<int64_t, 3>& at, int64_t y_at) {
+      for (int64_t l = 0; l < p.channels; l += kLanes)
+        visit(at, std::min(kLanes, p.channels - l), l * p.x_step(), y_at + l * p.y_step());
+    });
+    return;
+  }
+  // Windows within the image, along the innermost axis.
+  const int64_t first = (p.padding[2] + p.step[2] - 1) / p.step[2],
+                room = p.x.size[2] - 1 - (p.kernel[2] - 1) * p.dilation[2] + p.padding[2],
+                last = room < 0 ? 0 : std::min(room / p.step[2] + 1, p.y.size[2]);
+  std::array<int64_t, 3> at;
+  for (at[0] = 0; at[0] < p.y.size[0]; ++at[0]) {
+    for (at[1] = 0; at[1] < p.y.size[1]; ++at[1]) {
+      int64_t n = 1;
+      for (at[2] = 0; at[2] < p.y.size[2]; at[2] += n) {
+        n = at[2] >= first && at[2] < last ? std::min(kLanes, last - at[2]) : 1;
+        visit(at, n, 0, at[0] * p.y.stride[0] + at[1] * p.y.stride[1] + at[2] * p.y.stride[2]);
+      }
+    }
+  }
+}
+
+// f(l, v[l * step]) for l < n; the steps that are frequent are known to the compiler.
+template <class T, class F>
+HWY_INLINE void for_lanes(const T* v, int64_t step, int64_t n, F f) {
+  if (step == 1)
+    for (int64_t l = 0; l < n; ++l) f(l, load(v[l]));
+  else if (step == 2)
+    for (int64_t l = 0; l < n; ++l) f(l, load(v[l * 2]));
+  else
+    for (int64_t l = 0; l < n; ++l) f(l, load(v[l * step]));
+}
+
 template <class T>
 void max_pool(const Pool& p, const void* in, const void*, void* out, void* out_indices) {
   using C = Compute<T>;
   const T* x = static_cast<const T*>(in);
   T* y = static_cast<T*>(out);
   int64_t* indices = static_cast<int64_t*>(out_indices);
-  const int64_t lanes = p.lanes(), xl = p.lanes_are_channels ? p.x.channel_stride : 1,
-                yl = p.lanes_are_channels ? p.y.channel_stride : 1;
+  const int64_t x_step = p.x_step(), y_step = p.y_step(), flat_step = p.flat_step();
   const C lowest =
       std::numeric_limits<C>::has_infinity ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::lowest();
 #pragma omp parallel for num_threads(p.threads) if (p.threads > 1) schedule(static)
   for (int64_t plane = 0; plane < p.planes(); ++plane) {
-    for_each_output(p, [&](const std::array<int64_t, 3>& at, int64_t y_at) {
-      for (int64_t l0 = 0; l0 < lanes; l0 += kLanes) {
-        const int64_t n = std::min(kLanes, lanes - l0);
-        C best[kLanes];
-        int32_t where[kLanes];
-        bool first = true;
-        const T* xp = x + p.base(p.x, plane) + l0 * xl;
-        for_each_tap(p, at, [&](int64_t x_at, int64_t flat) {
-          const T* v = xp + x_at;
-          const int32_t f = static_cast<int32_t>(flat);
-          if (first) {
-            for (int64_t l = 0; l < n; ++l) best[l] = lowest, where[l] = f;
-            first = false;
-          }
-          auto take = [&](int64_t l, C value) {
-            const bool better = value > best[l] || value != value;
-            best[l] = better ? value : best[l];
-            where[l] = better ? f : where[l];
-          };
-          if (xl == 1) {
-            for (int64_t l = 0; l < n; ++l) take(l, load(v[l]));
-          } else {
-            for (int64_t l = 0; l < n; ++l) take(l, load(v[l * xl]));
-          }
-        });
-        const int64_t to = p.base(p.y, plane) + y_at + l0 * yl;
-        if (yl == 1) {
-          for (int64_t l = 0; l < n; ++l) store(y + to + l, best[l]);
-          for (int64_t l = 0; l < n; ++l) indices[to + l] = where[l];
-        } else {
-          for (int64_t l = 0; l < n; ++l) store(y + to + l * yl, best[l]);
-          for (int64_t l = 0; l < n; ++l) indices[to + l * yl] = where[l];
+    for_each_block(p, [&](const std::array<int64_t, 3>& at, int64_t n, int64_t x_lane, int64_t y_at) {
+      C best[kLanes];
+      int32_t where[kLanes];
+      bool first = true;
+      const T* xp = x + p.base(p.x, plane) + x_lane;
+      for_each_tap(p, at, [&](int64_t x_at, int64_t flat) {
+        const int32_t f = static_cast<int32_t>(flat);
+        if (first) {
+          for (int64_t l = 0; l < n; ++l) best[l] = lowest, where[l] = f;
+          first = false;
         }
+        for_lanes(xp + x_at, x_step, n, [&](int64_t l, C value) {
+          const bool better = value > best[l] || value != value;
+          best[l] = better ? value : best[l];
+          where[l] = better ? f : where[l];
+        });
+      });
+      T* values = y + p.base(p.y, plane) + y_at;
+      int64_t* places = indices + p.base(p.y, plane) + y_at;
+      if (y_step == 1) {
+        for (int64_t l = 0; l < n; ++l) store(values + l, best[l]);
+        for (int64_t l = 0; l < n; ++l) places[l] = where[l] + l * flat_step;
+      } else {
+        for (int64_t l = 0; l < n; ++l) store(values + l * y_step, best[l]);
+        for (int64_t l = 0; l < n; ++l) places[l * y_step] = where[l] + l * flat_step;
       }
     });
   }
@@ -177,27 +211,18 @@ void avg_pool(const Pool& p, const void* in, const void*, void* out, void*) {
   using C = Compute<T>;
   const T* x = static_cast<const T*>(in);
   T* y = static_cast<T*>(out);
-  const int64_t lanes = p.lanes(), xl = p.lanes_are_channels ? p.x.channel_stride : 1,
-                yl = p.lanes_are_channels ? p.y.channel_stride : 1;
+  const int64_t x_step = p.x_step(), y_step = p.y_step();
 #pragma omp parallel for num_threads(p.threads) if (p.threads > 1) schedule(static)
   for (int64_t plane = 0; plane < p.planes(); ++plane) {
-    for_each_output(p, [&](const std::array<int64_t, 3>& at, int64_t y_at) {
+    for_each_block(p, [&](const std::array<int64_t, 3>& at, int64_t n, int64_t x_lane, int64_t y_at) {
       const C divisor = static_cast<C>(divisor_at(p, at));
-      for (int64_t l0 = 0; l0 < lanes; l0 += kLanes) {
-        const int64_t n = std::min(kLanes, lanes - l0);
-        C sums[kLanes] = {};
-        const T* xp = x + p.base(p.x, plane) + l0 * xl;
-        for_each_tap(p, at, [&](int64_t x_at, int64_t) {
-          const T* v = xp + x_at;
-          if (xl == 1) {
-            for (int64_t l = 0; l < n; ++l) sums[l] += load(v[l]);
-          } else {
-            for (int64_t l = 0; l < n; ++l) sums[l] += load(v[l * xl]);
-          }
-        });
-        T* to = y + p.base(p.y, plane) + y_at + l0 * yl;
-        for (int64_t l = 0; l < n; ++l) store(to + l * yl, sums[l] / divisor);
-      }
+      C sums[kLanes] = {};
+      const T* xp = x + p.base(p.x, plane) + x_lane;
+      for_each_tap(p, at, [&](int64_t x_at, int64_t) {
+        for_lanes(xp + x_at, x_step, n, [&](int64_t l, C value) { sums[l] += value; });
+      });
+      T* to = y + p.base(p.y, plane) + y_at;
+      for (int64_t l = 0; l < n; ++l) store(to + l * y_step, sums[l] / divisor);
     });
   }
 }
@@ -321,10 +346,23 @@ std::unique_ptr<PreparedKernel> prepare_as(const KernelQuery& q, const PrepareCo
 
 }  // namespace
 
+namespace {
+
+// As the first operand lies: of a contiguous one, neighbouring outputs are computed together.
+plan::LayoutPreference layouts(const KernelQuery& q) {
+  const TensorSpec& x = q.inputs[0];
+  if (!is_contiguous(x.shape, x.strides) || spatial_layout(x) == plan::Layout::kChannelsLast)
+    return channels_last_where_spatial(q);
+  return {std::vector(q.inputs.size(), plan::Layout::kContiguous),
+          std::vector(q.outputs.size(), plan::Layout::kContiguous)};
+}
+
+}  // namespace
+
 void add_pooling_kernels(KernelTable& table) {
   using namespace HWY_NAMESPACE;
   auto add = [&](const char* op, PrepareFn prepare_fn) {
-    table.add(DeviceKind::kCpu, {.op = op, .prepare = std::move(prepare_fn), .layouts = channels_last_where_spatial});
+    table.add(DeviceKind::kCpu, {.op = op, .prepare = std::move(prepare_fn), .layouts = layouts});
   };
   add("max_pool", prepare_as<kMax>);
   add("max_pool_backward", prepare_as<kMaxBackward>);

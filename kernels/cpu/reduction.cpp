@@ -23,6 +23,7 @@ constexpr int64_t kFlush = 64;      // tiles summed before the total takes them
 constexpr int64_t kShort = 32;      // shorter runs are summed one by one
 constexpr int64_t kLanes = 64;      // of a run, reduced side by side
 constexpr int64_t kRun = 4096;      // elements of a run before the total takes them
+constexpr int64_t kTurn = 8;        // elements of an outer axis between turns of outputs
 constexpr int64_t kColumns = 2048;  // neighbouring outputs reduced together
 
 enum class Kind : uint8_t { kSum, kMean, kProd, kMax, kMin, kAny, kAll };
@@ -124,6 +125,11 @@ class Reduce final : public PreparedKernel {
     const int64_t groups = (outputs_.size() + group_ - 1) / group_;
     if (groups < 16 && reduced_.size() * group_ >= 2 * kChunk)
       chunks_ = std::clamp<int64_t>(reduced_.size() * group_ / kChunk, 1, 32);
+    // Where a reduced axis lies around the kept ones, outputs take turns after a few of its elements, as memory has
+    // them.
+    if (!by_column_ && reduced_.outer_rank() > 0 && outputs_.size() > 1 && reduced_.size() >= kRun &&
+        reduced_.outer_stride(0, 0) > outputs_.inner_stride(0) * outputs_.inner())
+      chunks_ = std::clamp<int64_t>(reduced_.outer_dim(0) / kTurn, chunks_, std::max<int64_t>(chunks_, 32));
     if (chunks_ > 1) workspace_bytes_ = static_cast<uint64_t>(chunks_ * outputs_.size()) * sizeof(Total);
   }
 
@@ -139,7 +145,7 @@ class Reduce final : public PreparedKernel {
     const int64_t groups = (n + group_ - 1) / group_;
     parallel_ranges(threads_, groups * chunks_, 1, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
-        const int64_t first = task / chunks_ * group_, chunk = task % chunks_;
+        const int64_t first = task % groups * group_, chunk = task / groups;
         reduce(args, first, std::min(n, first + group_), rows * chunk / chunks_, rows * (chunk + 1) / chunks_,
                partials + chunk * n + first);
       }
@@ -233,16 +239,20 @@ class Reduce final : public PreparedKernel {
     alignas(64) T space[kTile];
     Total total = identity();
     const int64_t stride = reduced_.inner_stride(0), most = direct_ && stride == 1 ? kRun : kTile;
-    reduced_.for_segments(first, last, [&](const auto& offsets, int64_t n) {
+    const auto take = [&](int64_t offset, int64_t n) {
       for (int64_t at = 0; at < n; at += most) {
         const int64_t m = std::min(most, n - at);
-        const T* t = tile(x + (offsets[0] + at * stride) * in_size_, stride, space, m);
+        const T* t = tile(x + (offset + at * stride) * in_size_, stride, space, m);
         if (m < kShort)
           for (int64_t i = 0; i < m; ++i) total = join(total, static_cast<Total>(t[i]));
         else
           total = join(total, static_cast<Total>(fold_(t, m)));
       }
-    });
+    };
+    if (reduced_.outer_rank() == 0)
+      take(first * stride, last - first);
+    else
+      reduced_.for_segments(first, last, [&](const auto& offsets, int64_t n) { take(offsets[0], n); });
     return total;
   }
 
