@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The soak tests (suites Soak*, pytest marker soak) in full, and 20,000 random programs against torch, two processes at a
-# time; about 75 minutes on two cores.
+# time, and 200 generated calls of every name; about 100 minutes on two cores.
 # usage: tools/test_long.sh BUILD_DIR
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -26,6 +26,9 @@ find "$build/tests" -name "*_tests" -type f -perm -u+x | sort | xargs -P 2 -I{} 
 .venv/bin/python -m pytest -q -m soak tests/python tests/packaging | tee "$logs/pytest.log" || failed=1
 PYTHONPATH=tests/python:$PYTHONPATH .venv/bin/python -m differential --seed 300 --count 20000 --jobs 2 --shrink |
   tee "$logs/differential.log" || failed=1
+for flags in "--n 200" "--n 40 --graph" "--n 40 --global"; do
+  .venv/bin/python -m sluice.testing.autotest --ops all --seed 7 $flags | tee "$logs/autotest${flags// /}.log" || failed=1
+done
 echo "--- counts"
 grep -h '^count: ' "$logs"/*.log | sort
 exit $failed

@@ -27,6 +27,7 @@ SPECIAL = (float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.0, -1.0, 1e-3
 class Draw:
     def __init__(self, seed: str) -> None:
         self.random = random.Random(seed)
+        self.ties = True  # whether elements may be equal
         self.numbers = np.random.RandomState(self.random.getrandbits(32))
 
     def chance(self, p: float) -> bool:
@@ -59,7 +60,8 @@ class Draw:
         return tuple(made[self.whole(0, len(made)):]) if self.chance(0.4) else tuple(made)
 
     def layout(self) -> str:
-        return self.random.choices(("plain", "transposed", "strided", "offset", "expanded", "channels_last"), (12, 2, 2, 1, 1, 1))[0]
+        return self.random.choices(("plain", "transposed", "strided", "offset", "expanded", "channels_last"),
+                                   (12, 2, 2, 1, int(self.ties), 1))[0]
 
     def values(self, shape: Sequence[int], dtype: str, domain: str = "any", special: float = 0.0) -> np.ndarray:
         """special: the chance of values on which functions have their edges."""

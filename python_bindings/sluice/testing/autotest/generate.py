@@ -26,6 +26,7 @@ def case_of(op: str, signatures: list[str], row: str | Callable[[Draw], Any], dr
         args, keywords, flags = made if len(made) == 3 else (*made, "")
         return Case(op, list(args), dict(keywords)), parse(flags)[0]
     chosen = draw.pick(parse(row))
+    draw.ties = "edges" not in chosen.without
     signature = draw.pick([s for s in map(parameters, signatures) if {*chosen.values} <= {p.name for p in s}] or
                           [parameters(s) for s in signatures])
     args, keywords = _arguments(signature, chosen, draw)
@@ -127,7 +128,7 @@ def _wrong(value: Any, draw: Draw) -> Any:
             dtype = draw.dtype("any")
             finite = np.nan_to_num(v.astype(np.float64)) % 100 if v.dtype.kind == "f" else v
             return replace(value, values=finite.astype("float32" if dtype == "bfloat16" else dtype), dtype=dtype)
-        if kind == "longer" and v.ndim:
+        if kind == "longer" and v.ndim and draw.ties:
             axis = draw.whole(0, v.ndim - 1)
             return replace(value, values=np.concatenate([v, v[(slice(None),) * axis + (slice(0, 1),)]], axis)).fitting()
         if kind == "flatter" and v.ndim and v.shape[0]:

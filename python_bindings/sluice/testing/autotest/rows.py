@@ -113,7 +113,7 @@ ROWS: dict[str, Any] = {
     "prod": "dim=dim keepdim=True|False;keepdim=- dtype=- dim=-", "logsumexp": "dim=dim;dim=dims", "special.logsumexp": "dim=dim;dim=dims",
     **{n: "dim=dim;dim=-" for n in ("argmax", "argmin")}, "argsort": "dim=dim stable=True;dim=dim stable=True descending=True",
     "sort": "dim=dim stable=True;dim=dim stable=True descending=True", "msort": "@wide",
-    "topk": "input=[n M] k=0..M dim=-1|1 @wide !edges;input=[M n] k=1..M dim=0 @wide !edges", "kthvalue": "input=[n M] k=1..M dim=-1 @wide !edges;input=[M] k=1..M @wide !edges",
+    "topk": "sorted=- input=[n M] k=0..M dim=-1|1 @wide !edges;sorted=- input=[M n] k=1..M dim=0 @wide !edges", "kthvalue": "input=[n M] k=1..M dim=-1 @wide !edges;input=[M] k=1..M @wide !edges",
     "mode": "dim=dim @wide !edges", "count_nonzero": "dim=dim;dim=dims;", "aminmax": "dim=dim;", "quantile": "input=[N M] q=0.0|0.3|0.5|1.0 dim=dim|None @wide;input=[N M] q=[3]:prob dim=0|1 @wide",
     "nanquantile": "input=[N M] q=0.0|0.3|0.5|1.0 dim=dim @wide;input=[N M] q=[3]:prob dim=0|1 @wide",
     **{n: "dim=dim" for n in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "softmax", "log_softmax", "special.softmax",
