@@ -1,5 +1,6 @@
 """sluice.profiler: what is recorded, how it is summed, and torch's ways of asking for it. Nothing here judges by time."""
 
+import copy
 import gzip
 import json
 import threading
@@ -37,6 +38,38 @@ def test_calls_of_ops_are_recorded():
     inside = sum(c.cpu_time_total for c in forward.cpu_children)
     assert forward.self_cpu_time_total == pytest.approx(forward.cpu_time_total - inside) and forward.self_cpu_time_total >= 0
     assert forward.is_user_annotation and not product.is_user_annotation
+
+
+def test_functions_that_layers_hold():
+    x = sl.ones(2, 3, 6, 6)
+    layers = [sl.nn.Conv2d(3, 4, 3), sl.nn.ReLU(), sl.nn.GELU(), sl.nn.MaxPool2d(2), sl.nn.Flatten(), sl.nn.Linear(16, 2), sl.nn.Softmax(-1)]
+    plain = sl.nn.Sequential(*layers)(x)
+    with profile() as prof:
+        again = sl.nn.Sequential(*layers)(x)
+        kept, copied = sl.nn.functional.relu, copy.deepcopy(sl.nn.functional.relu)
+    assert again.tolist() == plain.tolist()
+    assert kept(sl.ones(1)).item() == 1 and copied is sl.nn.functional.relu
+    assert [n for n in names(prof) if n != "reshape"] == ["conv2d", "relu", "gelu", "max_pool2d", "flatten", "linear", "softmax"]
+    assert sl.nn.Sequential(*layers)(x).tolist() == plain.tolist()
+
+
+def test_steps_of_optimizers():
+    def train(lib, prof):
+        net = lib.nn.Linear(3, 2)
+        adam = lib.optim.Adam(net.parameters())
+        with prof as recorded:
+            net(lib.ones(4, 3)).sum().backward()
+            adam.step()
+            adam.zero_grad()
+        return [e.name for e in recorded.events() if e.name.startswith("Optimizer.")]
+
+    ours = train(sl, profile())
+    assert ours == train(torch, torch.profiler.profile()) == ["Optimizer.step#Adam.step", "Optimizer.zero_grad#Adam.zero_grad"]
+    before = sl.optim.Optimizer.step
+    lbfgs = sl.optim.LBFGS([sl.ones(2, requires_grad=True)])
+    with profile() as prof:
+        lbfgs.step(lambda: sl.ones(1).sum())
+    assert sl.optim.Optimizer.step is before and "Optimizer.step#LBFGS.step" in names(prof)
 
 
 def test_nothing_is_recorded_or_replaced_outside():

@@ -7,6 +7,7 @@ computes before its call returns. Otherwise nothing is replaced, so profiling th
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import sys
 import threading
@@ -20,7 +21,7 @@ from sluice.profiler._events import FunctionEvent
 recorder: Any = None  # the one that runs
 _ranges = threading.local()
 _NO_OPS = {"numel", "nelement"}  # functions that compute nothing
-_FORMS = (type(_C.fn.add), type(Tensor.__dict__["add"]))
+_FORMS = (type(_C.fn.add), type(Tensor.__dict__["add"]), type(_C.ops.add))
 _PASSES = {"backward": "backward", "grad": "autograd.grad"}  # of the engine of gradients: one event each
 
 
@@ -59,7 +60,9 @@ class Recorder:
     # Calls of ops
 
     def _replace(self) -> None:
-        made: dict[int, Callable] = {}
+        for module in ("sluice.nn", "sluice.optim"):  # what they take from others must be the functions themselves
+            importlib.import_module(module)
+        made: dict[int, Any] = {}
 
         def put(owner: Any, name: str, value: Any, replacement: Any) -> None:
             self._replaced.append((owner, name, value))
@@ -71,16 +74,26 @@ class Recorder:
             for name, value in list(vars(module).items()):
                 if type(value) in _FORMS and name not in _NO_OPS:
                     if id(value) not in made:
-                        made[id(value)] = _timed(value, _name_of(value, name))
+                        made[id(value)] = _Timed(value, _name_of(value, name))
                     put(module, name, value, made[id(value)])
+                elif isinstance(value, type) and value is not Tensor and value.__module__ == module.__name__:
+                    for key, member in list(vars(value).items()):  # such as the function of a layer
+                        held = member.__func__ if isinstance(member, staticmethod) else member
+                        if type(held) in _FORMS:
+                            put(value, key, member, _Timed(held, _name_of(held, key)))
         for name, value in list(Tensor.__dict__.items()):
             if type(value) in _FORMS and name not in _NO_OPS:
                 put(Tensor, name, value, _timed(value, _name_of(value, name)))
         for name, event in _PASSES.items():
             put(_C, name, getattr(_C, name), _timed(getattr(_C, name), event))
         from sluice.nn.graph import Graph
+        from sluice.optim import LBFGS, Optimizer
 
         put(Graph, "__call__", Graph.__call__, _timed_graph(Graph.__call__))
+        for owner in (Optimizer, LBFGS):
+            for name in ("step", "zero_grad"):
+                if name in vars(owner):
+                    put(owner, name, vars(owner)[name], _timed_method(vars(owner)[name]))
 
     def add(self, name: str, begin_ns: int, end_ns: int, inputs: Any = (), memory: int = 0, annotation: bool = False) -> None:
         self.events.append(FunctionEvent(
@@ -150,6 +163,28 @@ def _timed(function: Any, name: str) -> Any:
     return timed
 
 
+class _Timed:
+    """_timed() of a function that modules and classes hold; like that, it does not bind to objects."""
+
+    def __init__(self, function: Any, name: str) -> None:
+        self._function, self._timed, self.__doc__ = function, _timed(function, name), function.__doc__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._timed(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._function, name)
+
+    def __reduce__(self) -> Any:
+        return _itself, (self._function,)  # what a program keeps of a profile's time is the function
+
+
+def _itself(function: Any) -> Any:
+    return function
+
+
 def _timed_graph(call: Any) -> Any:
     @functools.wraps(call)
     def timed(self, *args, **kwargs):
@@ -159,6 +194,16 @@ def _timed_graph(call: Any) -> Any:
         with record_function(f"Graph {self.name}"):
             mine.watch(self, args, kwargs)
             return call(self, *args, **kwargs)
+
+    return timed
+
+
+def _timed_method(method: Any) -> Any:
+    """Of an optimizer: "Optimizer.step#SGD.step"."""
+    @functools.wraps(method)
+    def timed(self, *args, **kwargs):
+        with record_function(f"Optimizer.{method.__name__}#{type(self).__name__}.{method.__name__}"):
+            return method(self, *args, **kwargs)
 
     return timed
 
