@@ -58,13 +58,16 @@ TABLE = (
     _feature("data loading", "Beta", "utils.data with processes as workers", "utils.data.DataLoader", _DATA),
     _feature("shared and donated memory", "Alpha", "graphs that share arenas; inputs whose memory results take", "SharedArenas", _GRAPH),
     _feature("asynchronous calls", "Beta", "calls that return at once, run_async, streams of ops", "nn.Graph.run_async stream", _GRAPH),
-    _feature("debugging of plans", "Beta", "debug(), check_numerics, traces, counters, plan-viz", "nn.Graph.debug info.describe set_log", "diagnostics"),
+    _feature("debugging of plans", "Beta", "debug(), check_numerics, traces, counters, plan-viz",
+             "nn.Graph.debug info.describe set_log", "diagnostics"),
     _feature("global tensors", "Alpha", "placement and sbp: graphs over several devices", "placement sbp.split", _DISTRIBUTED),
-    _feature("data parallel", "Alpha", "DistributedDataParallel, ZeRO, collectives", "nn.parallel.DistributedDataParallel distributed.all_reduce", _DISTRIBUTED),
+    _feature("data parallel", "Alpha", "DistributedDataParallel, ZeRO, collectives",
+             "nn.parallel.DistributedDataParallel distributed.all_reduce", _DISTRIBUTED),
     _feature("processes and shared memory", "Alpha", "tensors between processes", "multiprocessing.spawn", _DATA),
     _feature("bundles", "Beta", "saved graphs that run in C++, C and Python", "save load_graph", "embedding"),
     _feature("ops and devices of one's own", "Alpha", "libraries that are loaded at run time", "ops", "embedding"),
-    _feature("GPUs", "Pre-alpha", "NVIDIA GPUs by the CUDA backend; checked on a driver without a GPU", "cuda.is_available backends.cuda", "devices"),
+    _feature("GPUs", "Pre-alpha", "NVIDIA GPUs by the CUDA backend; checked on a driver without a GPU",
+             "cuda.is_available backends.cuda", "devices"),
 )
 
 
@@ -83,11 +86,13 @@ def find(name: str) -> Any:
 
 def page() -> str:
     """docs/stages.md."""
-    lines = ["# Stages of features", "", "Written by `python -m sluice._features`, of what `sluice.features()` gives.", "", "| stage | means that it |", "|---|---|"]
+    lines = ["# Stages of features", "", "Written by `python -m sluice._features`, of what `sluice.features()` gives.", "",
+             "| stage | means that it |", "|---|---|"]
     lines += [f"| {stage} | {means} |" for stage, means in STAGES.items()]
     lines += ["", "| feature | stage | what it is | names | page |", "|---|---|---|---|---|"]
-    lines += [f"| {f.name} | {f.stage} | {f.what} | {' '.join(f'`{n}`' for n in f.names)} | [{f.page.removeprefix('docs/')}]({f.page.removeprefix('docs/')}) |"
-              for f in TABLE]
+    for f in TABLE:
+        names, file = " ".join(f"`{n}`" for n in f.names), f.page.removeprefix("docs/")
+        lines.append(f"| {f.name} | {f.stage} | {f.what} | {names} | [{file}]({file}) |")
     return "\n".join(lines) + "\n"
 
 

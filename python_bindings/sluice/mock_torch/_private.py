@@ -83,7 +83,8 @@ def _refusing(name: str) -> type:
     """A class that can be named and derived from, and has no objects."""
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(f"{name}: used, but Sluice has nothing of the kind (sluice.mock_torch); give a replacement in extra_dict")
+        raise NotImplementedError(f"{name}: used, but Sluice has nothing of the kind (sluice.mock_torch); give a "
+                                  "replacement in extra_dict")
 
     return type(name.rpartition(".")[2], (), {"__init__": __init__, "__module__": name.rpartition(".")[0], "__doc__": f"{name} is not here."})
 
@@ -117,7 +118,8 @@ class _Ops:
 
     @staticmethod
     def load_library(path: str) -> None:
-        raise OSError(f"torch.ops.load_library: {path} is built for torch; Sluice takes none of its ops (see docs/embedding.md for Sluice's own)")
+        raise OSError(f"torch.ops.load_library: {path} is built for torch; Sluice takes none of its ops (see docs/embedding.md "
+                      "for Sluice's own)")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(sluice.ops, name)
@@ -176,7 +178,8 @@ PRIVATE: dict[str, Any] = {
         "torch.utils._pytree", register_pytree_node=_nodes.register, _register_pytree_node=_nodes.register, tree_map=_nodes.map,
         tree_leaves=_nodes.leaves, tree_flatten=_nodes.flatten, tree_unflatten=_nodes.unflatten, TreeSpec=_Spec,
         _dict_flatten=_flatten_dict, _dict_unflatten=_unflatten_dict, Context=object),
-    "torch._C": _module("torch._C", DisableTorchFunctionSubclass=_Nothing, _ExcludeDispatchKeyGuard=_Nothing, DispatchKey=_Keys(), DispatchKeySet=_Keys, _log_api_usage_once=lambda name: None,
+    "torch._C": _module("torch._C", DisableTorchFunctionSubclass=_Nothing, _ExcludeDispatchKeyGuard=_Nothing,
+                        DispatchKey=_Keys(), DispatchKeySet=_Keys, _log_api_usage_once=lambda name: None,
                         _get_tracing_state=lambda: None),
     "torch._custom_ops": _module("torch._custom_ops"),
     "torch._dynamo": _module("torch._dynamo", is_compiling=compiler.is_compiling, disable=compiler.disable),
@@ -184,7 +187,8 @@ PRIVATE: dict[str, Any] = {
     "torch.ao": _module("torch.ao"),
     "torch.ao.quantization": _module("torch.ao.quantization", QuantStub=_refusing("torch.ao.quantization.QuantStub"),
                                      DeQuantStub=_refusing("torch.ao.quantization.DeQuantStub")),
-    "torch.fx": _module("torch.fx", wrap=_same, **{n: _refusing(f"torch.fx.{n}") for n in ("Graph", "GraphModule", "Node", "Proxy", "Tracer")}),
+    "torch.fx": _module("torch.fx", wrap=_same,
+                        **{n: _refusing(f"torch.fx.{n}") for n in ("Graph", "GraphModule", "Node", "Proxy", "Tracer")}),
     "torch.fx.graph_module": _module("torch.fx.graph_module", _CodeOnlyModule=_refusing("torch.fx.graph_module._CodeOnlyModule"),
                                      _copy_attr=_refusing("torch.fx.graph_module._copy_attr"),
                                      _USER_PRESERVED_ATTRIBUTES_KEY="_user_preserved_attributes"),

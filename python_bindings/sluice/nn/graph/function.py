@@ -15,8 +15,8 @@ from sluice.nn.modules.module import Module
 class FunctionGraph(Graph):
     """A graph that calls one function or module, with its arguments.
 
-    state: what the function uses besides them, in a list or by name: modules, whose parameters are shared with the plan, optimizers, schedules,
-    a gradient scaler, and tensors, which are saved with the state of the graph.
+    state: what the function uses besides them, in a list or by name: modules, whose parameters are shared with the plan,
+    optimizers, schedules, a gradient scaler, and tensors, which are saved with the state of the graph.
     """
 
     def __init__(self, function: Callable[..., Any], state: Any = (), name: str | None = None, dynamic: bool = False) -> None:
@@ -48,8 +48,8 @@ class FunctionGraph(Graph):
             elif isinstance(thing, sluice.amp.GradScaler):
                 self.set_grad_scaler(thing)
             elif thing not in kept:
-                raise TypeError(f"Graph.trace: state '{name}' is {type(thing).__name__}; expected modules, optimizers, schedules, a GradScaler "
-                                "and tensors")
+                raise TypeError(f"Graph.trace: state '{name}' is {type(thing).__name__}; expected modules, optimizers, "
+                                "schedules, a GradScaler and tensors")
         for schedule in kept:
             if not any(schedule.optimizer is optim for optim, _ in self._optimizers):
                 raise ValueError(f"Graph.trace: state has a {type(schedule).__name__}, and not its optimizer")
@@ -59,8 +59,8 @@ class FunctionGraph(Graph):
 
     def __get__(self, instance: Any, owner: Any = None) -> FunctionGraph:
         if instance is not None:
-            raise TypeError(f"Graph.trace: '{self.name}' is a method of {type(instance).__name__}; trace the module, Graph.trace(module), or a "
-                            "function that calls it")
+            raise TypeError(f"Graph.trace: '{self.name}' is a method of {type(instance).__name__}; trace the module, "
+                            "Graph.trace(module), or a function that calls it")
         return self
 
 

@@ -26,7 +26,8 @@ class Tables:
         """What F.embedding gives."""
         weight = module.weight
         if module.max_norm is not None or module.scale_grad_by_freq:
-            raise NotImplementedError("add_optimizer: is_sparse=True: an Embedding with max_norm or scale_grad_by_freq reads its whole table")
+            raise NotImplementedError("add_optimizer: is_sparse=True: an Embedding with max_norm or scale_grad_by_freq "
+                                      "reads its whole table")
         if weight._global or weight.dtype in (sluice.float16, sluice.bfloat16):
             raise NotImplementedError(f"add_optimizer: is_sparse=True: a table is {weight.dtype.name}{tuple(weight.shape)}"
                                       f"{', global' if weight._global else ''}; it must be local, float32 or float64")
@@ -42,8 +43,8 @@ class Tables:
         """The step of a table that has a gradient."""
         lookups = [(ids, rows.grad, padding) for ids, rows, padding in self._lookups[id(p)] if rows.grad is not None]
         if p.grad is not None:
-            raise NotImplementedError("add_optimizer: is_sparse=True: a table has gradients of others than nn.Embedding, of F.embedding or a "
-                                      "product with it, say; use is_sparse=False")
+            raise NotImplementedError("add_optimizer: is_sparse=True: a table has gradients of others than nn.Embedding, "
+                                      "of F.embedding or a product with it, say; use is_sparse=False")
         grads = [grad if padding is None else grad.masked_fill((ids == padding).unsqueeze(1), 0) for ids, grad, padding in lookups]
         ids, totals = _totals(sluice.cat([ids for ids, _, _ in lookups]), sluice.cat(grads))
         of_rows = {name for name, value in state.items() if isinstance(value, Tensor) and value._shape == p._shape}
@@ -69,7 +70,7 @@ def _totals(ids: Tensor, grads: Tensor) -> tuple[Tensor, Tensor]:
 def check(optim: Any) -> None:
     """Raises where rows of a table cannot be updated one by one."""
     if not optim.rowwise:
-        raise NotImplementedError(f"add_optimizer: is_sparse=True: {type(optim).__name__} does not update row by row; SGD, Adam, AdamW, LazyAdam "
-                                  "and Adagrad do")
+        raise NotImplementedError(f"add_optimizer: is_sparse=True: {type(optim).__name__} does not update row by row; SGD, Adam, "
+                                  "AdamW, LazyAdam and Adagrad do")
     if any(group.get("clip_grad_max_norm") is not None for group in optim._groups):
         raise NotImplementedError("add_optimizer: is_sparse=True: clip_grad_max_norm needs the gradients of whole parameters")

@@ -42,11 +42,12 @@ def load(graph: Any, state: Any, strict: bool) -> None:
     """Everything is looked at before anything is written, but for what modules and optimizers check themselves."""
     updates = graph._updates
     if not hasattr(state, "keys") or not all(part in state for part in _PARTS):
-        raise TypeError(f"load_state_dict: graph '{graph.name}': got {_described(state)}; must be what state_dict() of a graph gave, a dict of "
-                        f"{', '.join(_PARTS)}")
+        raise TypeError(f"load_state_dict: graph '{graph.name}': got {_described(state)}; must be what state_dict() of a "
+                        f"graph gave, a dict of {', '.join(_PARTS)}")
     own = {"modules": dict(graph._blocks), "tensors": dict(_tensors(graph))}
     wrong = [f"{kind} key(s) in {part}: {', '.join(map(repr, names))}" for part, there in own.items()
-             for kind, names in (("Missing", there.keys() - state[part].keys()), ("Unexpected", state[part].keys() - there.keys())) if names]
+             for kind, names in (("Missing", there.keys() - state[part].keys()),
+                                 ("Unexpected", state[part].keys() - there.keys())) if names]
     wrong += [f"Unexpected key(s): '{name}'" for name in state if name not in (*_PARTS, *_MAY_BE_THERE)]
     if strict and wrong:
         raise RuntimeError(f"Error(s) in loading state_dict for {type(graph).__name__}:\n\t" + "\n\t".join(wrong))
@@ -55,8 +56,8 @@ def load(graph: Any, state: Any, strict: bool) -> None:
             raise RuntimeError(f"load_state_dict: graph '{graph.name}' has {_listed(there)} as {part}, and the state has "
                                f"{sum(s is not None for s in state[part])} of {len(state[part])}; add the same with add_optimizer() first")
     if (updates.scaler is None) != ("grad_scaler" not in state):
-        raise RuntimeError(f"load_state_dict: graph '{graph.name}' has {'no' if updates.scaler is None else 'a'} gradient scaler, other than "
-                           "the state; call set_grad_scaler() in the same way first")
+        raise RuntimeError(f"load_state_dict: graph '{graph.name}' has {'no' if updates.scaler is None else 'a'} gradient scaler, "
+                           "other than the state; call set_grad_scaler() in the same way first")
     for name in own["tensors"].keys() & state["tensors"].keys():
         there, given = own["tensors"][name], state["tensors"][name]
         if there._shape != tuple(given.shape):
