@@ -22,7 +22,7 @@ def to_sl(t):
 
 def assert_same(ours, theirs, tolerance=1e-5):
     """Equal shape and dtype, and values within `tolerance` (relative, and absolute near zero)."""
-    theirs = theirs.detach()
+    theirs = theirs.detach().resolve_conj()
     assert tuple(ours.shape) == tuple(theirs.shape)
     assert ours.dtype.name == str(theirs.dtype).removeprefix("torch.")
     np.testing.assert_allclose(ours.detach().numpy(), theirs.numpy(), rtol=tolerance, atol=tolerance)

@@ -67,7 +67,8 @@ def parameters(signature):
 
 def test_the_forms_are_found():
     assert len(FUNCTIONS) > 200 and len(METHODS) > 200
-    modules = {"sluice": sl, "sluice.nn.functional": F, "sluice.special": sl.special, "sluice.linalg": sl.linalg}
+    modules = {"sluice": sl, "sluice.nn.functional": F, "sluice.special": sl.special, "sluice.linalg": sl.linalg,
+               "sluice.fft": sl.fft}
     assert all(f is getattr(modules[name.rpartition(".")[0]], name.rpartition(".")[2]) for name, f in FUNCTIONS.items())
 
 
