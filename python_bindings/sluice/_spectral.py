@@ -48,7 +48,7 @@ def stft(input: Tensor, n_fft: int, hop_length: Any = None, win_length: Any = No
     complex_data = input.is_complex() or (window is not None and window.is_complex())
     if return_complex is None:
         if not complex_data:
-            raise _C.RuntimeError("stft requires the return_complex parameter be given for real inputs; give return_complex=True")
+            raise _C.RuntimeError("stft: requires the return_complex parameter be given for real inputs; give return_complex=True")
         return_complex = True
     if input.ndim not in (1, 2):
         raise _C.RuntimeError(f"stft: expected a 1D or 2D tensor, but got {input.ndim}D tensor")
@@ -85,7 +85,7 @@ def istft(input: Tensor, n_fft: int, hop_length: Any = None, win_length: Any = N
           normalized: bool = False, onesided: Any = None, length: Any = None, return_complex: bool = False) -> Tensor:
     """The samples whose stft() is nearest to `input`; torch.istft."""
     if not input.is_complex():
-        raise _C.RuntimeError("istft requires a complex-valued input tensor matching the output from stft with return_complex=True.")
+        raise _C.RuntimeError("istft: requires a complex-valued input tensor matching the output from stft with return_complex=True.")
     if input.ndim not in (2, 3) or input.numel() == 0:
         raise _C.RuntimeError(f"istft: expected a non-empty tensor with 2 or 3 dimensions, but got {tuple(input._shape)}")
     hop, win_length = _lengths("istft", n_fft, hop_length, win_length)
@@ -99,7 +99,7 @@ def istft(input: Tensor, n_fft: int, hop_length: Any = None, win_length: Any = N
         raise _C.RuntimeError("istft: cannot have onesided output if window or input is complex")
     window = _window_of("istft", window, win_length, n_fft, input)
     if window.is_complex() and not return_complex:
-        raise _C.RuntimeError("Complex windows are incompatible with return_complex=False")
+        raise _C.RuntimeError("istft: Complex windows are incompatible with return_complex=False")
     spectrum = (input if input.ndim == 3 else input.unsqueeze(0)).transpose(1, 2)
     norm = "ortho" if normalized else None
     if return_complex:
