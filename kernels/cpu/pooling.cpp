@@ -348,10 +348,12 @@ std::unique_ptr<PreparedKernel> prepare_as(const KernelQuery& q, const PrepareCo
 
 namespace {
 
-// As the first operand lies: of a contiguous one, neighbouring outputs are computed together.
+// Of forward ops: a contiguous operand stays so where its lines are long enough for neighbours to be computed together.
 plan::LayoutPreference layouts(const KernelQuery& q) {
   const TensorSpec& x = q.inputs[0];
-  if (!is_contiguous(x.shape, x.strides) || spatial_layout(x) == plan::Layout::kChannelsLast)
+  constexpr int64_t kLong = 24;
+  if (q.outputs[0].shape.back() < kLong || !is_contiguous(x.shape, x.strides) ||
+      spatial_layout(x) == plan::Layout::kChannelsLast)
     return channels_last_where_spatial(q);
   return {std::vector(q.inputs.size(), plan::Layout::kContiguous),
           std::vector(q.outputs.size(), plan::Layout::kContiguous)};
@@ -361,13 +363,13 @@ plan::LayoutPreference layouts(const KernelQuery& q) {
 
 void add_pooling_kernels(KernelTable& table) {
   using namespace HWY_NAMESPACE;
-  auto add = [&](const char* op, PrepareFn prepare_fn) {
-    table.add(DeviceKind::kCpu, {.op = op, .prepare = std::move(prepare_fn), .layouts = layouts});
+  auto add = [&](const char* op, PrepareFn prepare_fn, auto wanted) {
+    table.add(DeviceKind::kCpu, {.op = op, .prepare = std::move(prepare_fn), .layouts = wanted});
   };
-  add("max_pool", prepare_as<kMax>);
-  add("max_pool_backward", prepare_as<kMaxBackward>);
-  add("avg_pool", prepare_as<kAvg>);
-  add("avg_pool_backward", prepare_as<kAvgBackward>);
+  add("max_pool", prepare_as<kMax>, layouts);
+  add("max_pool_backward", prepare_as<kMaxBackward>, channels_last_where_spatial);
+  add("avg_pool", prepare_as<kAvg>, layouts);
+  add("avg_pool_backward", prepare_as<kAvgBackward>, channels_last_where_spatial);
 }
 
 }  // namespace sluice::cpu

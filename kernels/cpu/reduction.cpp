@@ -128,7 +128,7 @@ class Reduce final : public PreparedKernel {
     // Where a reduced axis lies around the kept ones, outputs take turns after a few of its elements, as memory has
     // them.
     if (!by_column_ && reduced_.outer_rank() > 0 && outputs_.size() > 1 && reduced_.size() >= kRun &&
-        reduced_.outer_stride(0, 0) > outputs_.inner_stride(0) * outputs_.inner())
+        reduced_.outer_stride(0, 0) >= outputs_.inner_stride(0) * outputs_.inner())
       chunks_ = std::clamp<int64_t>(reduced_.outer_dim(0) / kTurn, chunks_, std::max<int64_t>(chunks_, 32));
     if (chunks_ > 1) workspace_bytes_ = static_cast<uint64_t>(chunks_ * outputs_.size()) * sizeof(Total);
   }

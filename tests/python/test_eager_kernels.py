@@ -70,7 +70,8 @@ def test_updates_in_place_equal_torchs(name):
 
 def test_updates_of_integers_and_bools_equal_torchs():
     for dtype in ("int64", "int32", "uint8"):
-        for name in ("add_", "add_alpha", "add_itself", "mul_", "div_trunc", "div_floor", "clamp_both_itself", "masked_fill_", "square_"):
+        for name in ("add_", "add_alpha", "add_itself", "mul_", "div_trunc", "div_floor", "clamp_both_itself", "masked_fill_",
+                     "square_"):
             (a, x), (b, y) = pair(4, 4, low=0, high=9, dtype=dtype), pair(4, 4, low=0, high=9, dtype=dtype)
             UPDATES[name](a, b), UPDATES[name](x, y)
             assert_same(x, a)
@@ -140,8 +141,7 @@ def shared(m, x, w, u, bias):
 
 
 def test_gradients_of_shared_weights_equal_torchs():
-    given = [pair(3, 24, dtype="float64"), 
-        pair(24, 24, dtype="float64", grad=True), pair(24, 24, dtype="float64", grad=True), pair(24, dtype="float64", grad=True)]
+    given = [pair(3, 24, dtype="float64"), *(pair(*size, dtype="float64", grad=True) for size in ((24, 24), (24, 24), (24,)))]
     theirs, ours = [a for a, _ in given], [b for _, b in given]
     seen = []
     ours[1].register_hook(lambda g: seen.append(g.clone()))
@@ -314,17 +314,18 @@ def test_extrema_of_rows_keep_nans():
 def test_gather_and_scatter_equal_torchs(dtype):
     a = torch.from_numpy(RANDOM.integers(0, 2 if dtype == "bool" else 9, (6, 7, 5))).to(getattr(torch, dtype))
     for dim in (0, 1, -1):
-        for index in (torch.from_numpy(RANDOM.integers(0, 5, (4, 3, 5))), torch.from_numpy(RANDOM.integers(0, 5, (5, 3, 4))).transpose(0, 2)):
+        for index in (torch.from_numpy(RANDOM.integers(0, 5, (4, 3, 5))),
+                      torch.from_numpy(RANDOM.integers(0, 5, (5, 3, 4))).transpose(0, 2)):
             x, i = to_sl(a), to_sl(index)
             assert_same(sl.gather(x, dim, i), torch.gather(a, dim, index))
-            assert_same(sl.gather(x.transpose(0, 2), dim, i[:4, :3, :4]), torch.gather(a.transpose(0, 2), dim, index[:4, :3, :4]))
+            some = (slice(4), slice(3), slice(4))
+            assert_same(sl.gather(x.transpose(0, 2), dim, i[some]), torch.gather(a.transpose(0, 2), dim, index[some]))
             source = a[:4, :3, :5]
             if dim != 0:  # which of several writes to one place wins is not said
                 assert sl.scatter(x, dim, i[:1, :1, :1], to_sl(source)[:1, :1, :1]).tolist() == torch.scatter(
                     a, dim, index[:1, :1, :1], source[:1, :1, :1]).tolist()
             if dtype != "bool":
-                index4 = index[:4, :3, :4]
-                assert_same(x.scatter_add(dim, i[:4, :3, :4], to_sl(source[:, :, :4])), a.scatter_add(dim, index4, source[:, :, :4]))
+                assert_same(x.scatter_add(dim, i[some], to_sl(source[some])), a.scatter_add(dim, index[some], source[some]))
     with pytest.raises(IndexError, match="out of range"):
         sl.gather(to_sl(a), 0, sl.tensor([[[9]]]))
 
@@ -334,14 +335,16 @@ def test_gather_and_scatter_equal_torchs(dtype):
 def pooling_cases():
     """40 configurations."""
     for dims, size in ((1, (2, 3, 41)), (2, (2, 3, 13, 17)), (3, (1, 2, 7, 8, 19))):
-        for kernel, stride, padding, dilation, ceil in ((2, 2, 0, 1, False), (3, 2, 1, 1, False), (3, 1, 1, 2, False), (3, 2, 0, 1, True),
-                                                        (5, 3, 2, 1, True), (1, 1, 0, 1, False), (2, 5, 1, 3, True)):
+        for kernel, stride, padding, dilation, ceil in (
+                (2, 2, 0, 1, False), (3, 2, 1, 1, False), (3, 1, 1, 2, False), (3, 2, 0, 1, True), (5, 3, 2, 1, True),
+                (1, 1, 0, 1, False), (2, 5, 1, 3, True)):
             yield dims, size, dict(kernel_size=kernel, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil)
         for kernel, stride, padding, ceil, include, divisor in ((2, 2, 0, False, True, None), (3, 2, 1, False, False, None),
                                                                 (3, 1, 1, True, True, None), (5, 3, 2, True, False, None),
                                                                 (3, 2, 0, False, True, 4), (4, 1, 2, False, True, None)):
             extra = {} if dims == 1 else {"divisor_override": divisor}
-            yield dims, size, dict(kernel_size=kernel, stride=stride, padding=padding, ceil_mode=ceil, count_include_pad=include, **extra)
+            yield dims, size, dict(kernel_size=kernel, stride=stride, padding=padding, ceil_mode=ceil, count_include_pad=include,
+                                   **extra)
     yield 2, (2, 70, 9, 150), dict(kernel_size=(3, 2), stride=(2, 3), padding=(1, 0), dilation=(1, 2), ceil_mode=False)
 
 
@@ -366,7 +369,8 @@ def test_pooling_equals_torchs():
     a = torch.zeros(1, 1, 80)
     a[0, 0, 40] = float("nan")
     a[0, 0, :3] = -float("inf")
-    for expected, found in zip(torch.nn.functional.max_pool1d(a, 3, 1, return_indices=True), sl.nn.functional.max_pool1d(to_sl(a), 3, 1, return_indices=True)):
+    for expected, found in zip(torch.nn.functional.max_pool1d(a, 3, 1, return_indices=True),
+                               sl.nn.functional.max_pool1d(to_sl(a), 3, 1, return_indices=True)):
         assert_same(found, expected)
 
 
@@ -378,7 +382,8 @@ def test_overhead_adds_up():
     assert printed.calls == 2 and 0 < printed.kernels < printed.total
     assert abs(printed.kernels + printed.overhead - printed.total) < 1e-12
     assert abs(printed.percent - 100 * printed.overhead / printed.total) < 1e-9
-    assert "2 kernels" in str(printed) and [line.split()[0] for line in str(printed).split("\n")[:3]] == ["total", "kernels", "overhead"]
+    assert "2 kernels" in str(printed)
+    assert [line.split()[0] for line in str(printed).split("\n")[:3]] == ["total", "kernels", "overhead"]
     nothing = sl.profiler.overhead(lambda: None, show=False)
     assert nothing.calls == 0 and nothing.percent == 100 and "0 kernels" in str(nothing)
 
