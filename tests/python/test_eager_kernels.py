@@ -343,8 +343,8 @@ def pooling_cases():
                                                                 (3, 1, 1, True, True, None), (5, 3, 2, True, False, None),
                                                                 (3, 2, 0, False, True, 4), (4, 1, 2, False, True, None)):
             extra = {} if dims == 1 else {"divisor_override": divisor}
-            yield dims, size, dict(kernel_size=kernel, stride=stride, padding=padding, ceil_mode=ceil, count_include_pad=include,
-                                   **extra)
+            yield dims, size, dict(kernel_size=kernel, stride=stride, padding=padding, ceil_mode=ceil,
+                                   count_include_pad=include, **extra)
     yield 2, (2, 70, 9, 150), dict(kernel_size=(3, 2), stride=(2, 3), padding=(1, 0), dilation=(1, 2), ceil_mode=False)
 
 
