@@ -74,6 +74,17 @@ def test_a_wrong_second_gradient_is_found(monkeypatch):
     assert any(v.text.startswith("second gradient 0: ") for _, v, _ in failures("exp", n=40, shrink=False))
 
 
+@pytest.mark.parametrize("op", ["add", "softmax", "matmul", "sum", "cat", "gather", "nn.functional.conv2d", "nn.functional.layer_norm",
+                                "nn.functional.cross_entropy", "nn.Linear"])
+def test_graphs_over_two_devices_give_the_same(op):  # OPS-49
+    assert failures(op, n=6, spread=True) == []
+
+
+def test_what_is_wrong_over_two_devices_is_found(monkeypatch):
+    patch(monkeypatch, "add", lambda f: lambda x, other, **o: f(x, other, **o) * (1.001 if getattr(x, "is_global", False) else 1))
+    assert any(v.how == "global" for _, v, _ in failures("add", spread=True, shrink=False))
+
+
 def test_failures_are_shrunk_and_told_as_a_line_that_shows_them(monkeypatch, capsys):
     atan2 = sl.atan2
     patch(monkeypatch, "atan2", lambda f: lambda x, other, **o: f(x, other, **o) + 0.1)

@@ -77,9 +77,9 @@ class Array:
         return tensor(v)
 
     def __repr__(self) -> str:
-        values = self.values.tolist() if self.values.size else f"torch.empty({self.shape})"
-        text = str(values).replace("nan", "float('nan')").replace("inf", "float('inf')")
-        made = f"torch.tensor({text}, dtype=torch.{self.dtype})" if self.values.size else f"torch.empty({self.shape}, dtype=torch.{self.dtype})"
+        text = str(self.values.tolist()).replace("nan", "float('nan')").replace("inf", "float('inf')")
+        of = f"tensor({text}" if self.values.size else f"empty({self.shape}"
+        made = f"torch.{of}, dtype=torch.{self.dtype})"
         return made if self.layout == "plain" else f"{self.layout}({made})"
 
 

@@ -13,7 +13,8 @@ from sluice.testing.autotest.execute import Outcome
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 # What torch says of a dtype, a layout, a gradient or a spelling that it does not have. More is allowed here.
 LIMITS = re.compile(r"not implemented for|not supported|only support|does not support|unsupported|is not yet implemented|"
-                    r"currently support|not currently implemented|must be implemented|is not implemented|derivative for|not support dtype|"
+                    r"currently support|not currently implemented|must be implemented|is not implemented|derivative for|"
+                    r"not support dtype|"
                     r"is not differentiable with respect|positional arguments? but|expected .*(dtype|type)|same (dtype|type)|"
                     r"floating point|is no longer supported|boolean tensor|view size is not compatible")
 
@@ -58,7 +59,8 @@ def value_difference(place: str, mine: Any, theirs: Any, precision: str, factor:
         error, reference = distance(mine[0], exact[0]), distance(theirs[0], exact[0])
         if not ((error > 4 * reference + allowed) & (apart > allowed)).any():
             return None
-    return f"{place}: differs by {apart.max():.3g}, {allowed:.2g} is allowed: got {_short(mine[0].tolist())}; torch has {_short(theirs[0].tolist())}"
+    return f"{place}: differs by {apart.max():.3g}, {allowed:.2g} is allowed: " \
+           f"got {_short(mine[0].tolist())}; torch has {_short(theirs[0].tolist())}"
 
 
 def difference(mine: Outcome, theirs: Outcome, precision: str, factor: float = 1.0, exact: Callable[[], Outcome] | None = None,

@@ -8,15 +8,17 @@ from typing import Any, Callable
 import numpy as np
 
 from sluice.testing.autotest.arrays import FLOATS, Array, Case, DType
-from sluice.testing.autotest.draw import Draw
+from sluice.testing.autotest.draw import DOMAINS, Draw
 from sluice.testing.autotest.language import Row, Sizes, parse, some_dims, value_of
 from sluice.testing.autotest.signatures import Parameter, parameters
 
 SPECIAL = 0.12  # the share of cases with NaN, infinities and ties
 CHOICES = {"reduction": ("mean", "sum", "none"), "interpolation": ("linear", "lower", "higher", "midpoint", "nearest"),
-           "rounding_mode": (None, "floor", "trunc"), "UPLO": ("L", "U"), "indexing": ("ij", "xy"), "approximate": ("none", "tanh"),
+           "rounding_mode": (None, "floor", "trunc"), "UPLO": ("L", "U"), "indexing": ("ij", "xy"),
+           "approximate": ("none", "tanh"),
            "memory_format": (None,), "reduce": ("add", "multiply")}
-LEFT = {"size_average", "reduce", "_stacklevel", "inplace", "memory_format", "out", "sparse_grad", "check_errors", "compute_mode", "sparse"}
+LEFT = {"size_average", "reduce", "_stacklevel", "inplace", "memory_format", "out", "sparse_grad", "check_errors", "compute_mode",
+        "sparse"}
 
 
 def case_of(op: str, signatures: list[str], row: str | Callable[[Draw], Any], draw: Draw) -> tuple[Case, Row]:
@@ -108,7 +110,7 @@ def _by_kind(p: Parameter, first: Array | None, dtype: str, domain: str, special
 def _number(draw: Draw, domain: str, dtype: str) -> Any:
     if dtype not in FLOATS and draw.chance(0.8):
         return draw.whole(1 if domain == "positive" else -4, 5)
-    low, high = {"positive": (0.2, 3.0), "prob": (0.05, 0.95), "unit": (-0.9, 0.9), "above1": (1.1, 4.0)}.get(domain, (-3.0, 3.0))
+    low, high = DOMAINS[domain] if domain in ("positive", "prob", "unit", "above1") else (-3.0, 3.0)
     return round(draw.random.uniform(low, high), 2) if draw.chance(0.7) else draw.pick((0, 1, 2, -1, True))
 
 

@@ -72,8 +72,8 @@ def execute_graph(case: Case, order: int, granularity: str, spread: bool) -> Out
                 placement = sluice.placement("sim", [0, 1])
                 inputs = [placed(x, placement) for x in inputs]
             results = graph(*inputs)
-            outcome.values = [*((p, value_of(y.to_local() if getattr(y, "is_global", False) else y)) for p, y in zip(graph.places, results)),
-                              *graph.plain]
+            whole = [y.to_local() if getattr(y, "is_global", False) else y for y in results]
+            outcome.values = [*((p, value_of(y)) for p, y in zip(graph.places, whole)), *graph.plain]
     except Exception as error:  # noqa: BLE001
         outcome.error = error
     finally:

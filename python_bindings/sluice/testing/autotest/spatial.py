@@ -237,29 +237,68 @@ _LOSS = "input=[N C] target=[N C] @wide;input=[] target=[] @wide"
 SPATIAL: dict[str, Any] = {
     **{f"{m}conv{d}d": conv(d) for d in (1, 2, 3) for m in ("", "nn.functional.")},
     **{f"{m}conv_transpose{d}d": transposed(d) for d in (1, 2, 3) for m in ("", "nn.functional.")},
-    **{f"nn.functional.{k}_pool{d}d": pool(d, k) for d in (1, 2, 3) for k in ("avg", "max", "lp")}, "avg_pool1d": pool(1, "avg"),
-    **{f"nn.functional.adaptive_{k}_pool{d}d": adaptive(d, k) for d in (1, 2, 3) for k in ("avg", "max")}, **{f"nn.functional.max_unpool{d}d": unpool(d) for d in (1, 2, 3)},
-    **{f"nn.functional.max_pool{d}d_with_indices": pool(d, "plain") for d in (1, 2, 3)}, **{f"nn.functional.adaptive_max_pool{d}d_with_indices": adaptive(d, "plain") for d in (1, 2, 3)},
-    "nn.functional.fold": fold, "nn.functional.unfold": unfold, "nn.functional.interpolate": interpolate, "nn.functional.grid_sample": grid_sample,
-    "nn.functional.affine_grid": affine_grid, "nn.functional.pad": pad, "nn.functional.batch_norm": batch_norm, "nn.functional.instance_norm": instance_norm,
-    "nn.functional.ctc_loss": ctc, "nn.functional.embedding_bag": embedding_bag, "nn.functional.multilabel_margin_loss": multilabel_margin, "index_put": index_put,
-    "nn.functional.scaled_dot_product_attention": attention, "nn.functional.group_norm": "input=[n (2*C) *d] num_groups=1|2 weight?=[(2*C)] bias?=[(2*C)] @wide !strict",
-    "nn.functional.layer_norm": "input=[n m C] normalized_shape=(C,)|(m,C) weight=- bias=- @floats;input=[n C] normalized_shape=(C,) weight?=[C] bias?=[C] @floats",
-    "nn.functional.rms_norm": "input=[n m C] normalized_shape=(C,) weight?=[C] eps=None|0.1 @floats", "nn.functional.local_response_norm": "input=[n C m] size=1..4 @wide;input=[n C m k] size=1..4 @wide",
-    "nn.functional.linear": "input=[... n k] weight=[m k] bias?=[m] @floats;input=[k] weight=[m k] bias?=[m] @floats;input=[n k] weight=[k] bias=- @floats",
-    "nn.functional.bilinear": "input1=[n A] input2=[n B] weight=[m A B] bias?=[m] @wide", "nn.functional.embedding": "input=[n m]:index<N weight=[N k]:floats padding_idx=0|-1|None max_norm=- norm_type=-",
-    "nn.functional.one_hot": "input=[n m]:index<C num_classes=C|-1|C+2 !grad", "nn.functional.channel_shuffle": "input=[n (2*M) a b] groups=2", "nn.functional.pixel_shuffle": "input=[n (4*M) a b] upscale_factor=2",
-    "nn.functional.pixel_unshuffle": "input=[n m (2*A) (2*B)] downscale_factor=2", "nn.functional.normalize": "input=[n M k] p=1.0|2.0|3.0 dim=dim @floats",
-    "nn.functional.prelu": "input=[n M k] weight=[M] @floats;weight=[1] @floats", "prelu": "input=[n M k] weight=[M] @floats;weight=[1] @floats", "nn.functional.glu": "input=[n (2*m)] dim=-1|1 @floats",
-    "nn.functional.threshold": "threshold=0.5|-1 value=2.0|0", "nn.functional.celu": "alpha=0.5|1.0|2.0", "nn.functional.softplus": "beta=1.0|2.0 threshold=20.0|1.0", "nn.functional.hardtanh": "min_val=-1.0|-2.0 max_val=1.0|0.5",
-    "nn.functional.cosine_similarity": "x1=[n m] x2=[n m] dim=dim @floats", "nn.functional.pairwise_distance": "x1=[n m] x2=[n m] p=1.0|2.0|3.0 @floats", "nn.functional.pdist": "input=[(n+2) M] p=0.0|1.0|2.0|3.0 @wide",
+    **{f"nn.functional.{k}_pool{d}d": pool(d, k) for d in (1, 2, 3) for k in ("avg", "max", "lp")},
+    "avg_pool1d": pool(1, "avg"),
+    **{f"nn.functional.adaptive_{k}_pool{d}d": adaptive(d, k) for d in (1, 2, 3) for k in ("avg", "max")},
+    **{f"nn.functional.max_unpool{d}d": unpool(d) for d in (1, 2, 3)},
+    **{f"nn.functional.max_pool{d}d_with_indices": pool(d, "plain") for d in (1, 2, 3)},
+    **{f"nn.functional.adaptive_max_pool{d}d_with_indices": adaptive(d, "plain") for d in (1, 2, 3)},
+    "nn.functional.fold": fold, "nn.functional.unfold": unfold, "nn.functional.interpolate": interpolate,
+    "nn.functional.grid_sample": grid_sample,
+    "nn.functional.affine_grid": affine_grid, "nn.functional.pad": pad, "nn.functional.batch_norm": batch_norm,
+    "nn.functional.instance_norm": instance_norm,
+    "nn.functional.ctc_loss": ctc, "nn.functional.embedding_bag": embedding_bag,
+    "nn.functional.multilabel_margin_loss": multilabel_margin, "index_put": index_put,
+    "nn.functional.scaled_dot_product_attention": attention,
+    "nn.functional.group_norm": "input=[n (2*C) *d] num_groups=1|2 weight?=[(2*C)] bias?=[(2*C)] @wide !strict",
+    "nn.functional.layer_norm":
+        "input=[n m C] normalized_shape=(C,)|(m,C) weight=- bias=- @floats;"
+        "input=[n C] normalized_shape=(C,) weight?=[C] bias?=[C] @floats",
+    "nn.functional.rms_norm": "input=[n m C] normalized_shape=(C,) weight?=[C] eps=None|0.1 @floats",
+    "nn.functional.local_response_norm": "input=[n C m] size=1..4 @wide;input=[n C m k] size=1..4 @wide",
+    "nn.functional.linear":
+        "input=[... n k] weight=[m k] bias?=[m] @floats;input=[k] weight=[m k] bias?=[m] @floats;"
+        "input=[n k] weight=[k] bias=- @floats",
+    "nn.functional.bilinear": "input1=[n A] input2=[n B] weight=[m A B] bias?=[m] @wide",
+    "nn.functional.embedding": "input=[n m]:index<N weight=[N k]:floats padding_idx=0|-1|None max_norm=- norm_type=-",
+    "nn.functional.one_hot": "input=[n m]:index<C num_classes=C|-1|C+2 !grad",
+    "nn.functional.channel_shuffle": "input=[n (2*M) a b] groups=2",
+    "nn.functional.pixel_shuffle": "input=[n (4*M) a b] upscale_factor=2",
+    "nn.functional.pixel_unshuffle": "input=[n m (2*A) (2*B)] downscale_factor=2",
+    "nn.functional.normalize": "input=[n M k] p=1.0|2.0|3.0 dim=dim @floats",
+    "nn.functional.prelu": "input=[n M k] weight=[M] @floats;weight=[1] @floats",
+    "prelu": "input=[n M k] weight=[M] @floats;weight=[1] @floats", "nn.functional.glu": "input=[n (2*m)] dim=-1|1 @floats",
+    "nn.functional.threshold": "threshold=0.5|-1 value=2.0|0", "nn.functional.celu": "alpha=0.5|1.0|2.0",
+    "nn.functional.softplus": "beta=1.0|2.0 threshold=20.0|1.0", "nn.functional.hardtanh": "min_val=-1.0|-2.0 max_val=1.0|0.5",
+    "nn.functional.cosine_similarity": "x1=[n m] x2=[n m] dim=dim @floats",
+    "nn.functional.pairwise_distance": "x1=[n m] x2=[n m] p=1.0|2.0|3.0 @floats",
+    "nn.functional.pdist": "input=[(n+2) M] p=0.0|1.0|2.0|3.0 @wide",
     # losses
-    **{f"nn.functional.{n}": _LOSS for n in ("l1_loss", "mse_loss", "smooth_l1_loss", "huber_loss")}, "nn.functional.soft_margin_loss": "input=[N C] target=[N C]:signs @wide",
-    "nn.functional.cross_entropy": "input=[N C] target=[N]:index<C weight?=[C]:positive ignore_index=-100|0 @floats;input=[N C] target=[N C]:prob weight=- ignore_index=- @wide;input=[N C 2 3] target=[N 2 3]:index<C weight=- ignore_index=- @wide;input=[C] target=[]:index<C weight=- ignore_index=- @wide",
-    "nn.functional.nll_loss": "input=[N C] target=[N]:index<C weight?=[C]:positive ignore_index=-100|0 @wide;input=[N C 2] target=[N 2]:index<C weight=- ignore_index=- @wide;input=[C] target=[]:index<C weight=- ignore_index=- @wide",
-    "nn.functional.binary_cross_entropy": "input=[N C]:prob target=[N C]:prob weight?=[C]:positive @wide", "nn.functional.binary_cross_entropy_with_logits": "input=[N C] target=[N C]:prob weight?=[C]:positive pos_weight?=[C]:positive @wide",
-    "nn.functional.kl_div": "input=[N C] target=[N C]:prob log_target=- reduction='mean'|'sum'|'none'|'batchmean' @wide;input=[N C] target=[N C] log_target=True @wide", "nn.functional.poisson_nll_loss": "input=[N C]:positive target=[N C]:positive @wide",
-    "nn.functional.gaussian_nll_loss": "input=[N C] target=[N C] var=[N C]:positive @wide;input=[N C] target=[N C] var=[N 1]:positive @wide", "nn.functional.hinge_embedding_loss": "input=[N C] target=[N C]:signs @wide",
-    "nn.functional.margin_ranking_loss": "input1=[N] input2=[N] target=[N]:signs @wide", "nn.functional.cosine_embedding_loss": "input1=[N C] input2=[N C] target=[N]:signs @wide", "nn.functional.triplet_margin_loss": "anchor=[N C] positive=[N C] negative=[N C] p=1.0|2.0 eps=- @wide",
-    "nn.functional.triplet_margin_with_distance_loss": "anchor=[N C] positive=[N C] negative=[N C] @wide", "nn.functional.multi_margin_loss": "input=[N C] target=[N]:index<C p=1|2 weight?=[C]:positive @wide", "nn.functional.multilabel_soft_margin_loss": "input=[N C] target=[N C]:prob weight?=[C]:positive @wide",
+    **{f"nn.functional.{n}": _LOSS for n in ("l1_loss", "mse_loss", "smooth_l1_loss", "huber_loss")},
+    "nn.functional.soft_margin_loss": "input=[N C] target=[N C]:signs @wide",
+    "nn.functional.cross_entropy":
+        "input=[N C] target=[N]:index<C weight?=[C]:positive ignore_index=-100|0 @floats;"
+        "input=[N C] target=[N C]:prob weight=- ignore_index=- @wide;"
+        "input=[N C 2 3] target=[N 2 3]:index<C weight=- ignore_index=- @wide;"
+        "input=[C] target=[]:index<C weight=- ignore_index=- @wide",
+    "nn.functional.nll_loss":
+        "input=[N C] target=[N]:index<C weight?=[C]:positive ignore_index=-100|0 @wide;"
+        "input=[N C 2] target=[N 2]:index<C weight=- ignore_index=- @wide;"
+        "input=[C] target=[]:index<C weight=- ignore_index=- @wide",
+    "nn.functional.binary_cross_entropy": "input=[N C]:prob target=[N C]:prob weight?=[C]:positive @wide",
+    "nn.functional.binary_cross_entropy_with_logits":
+        "input=[N C] target=[N C]:prob weight?=[C]:positive pos_weight?=[C]:positive @wide",
+    "nn.functional.kl_div":
+        "input=[N C] target=[N C]:prob log_target=- reduction='mean'|'sum'|'none'|'batchmean' @wide;"
+        "input=[N C] target=[N C] log_target=True @wide",
+    "nn.functional.poisson_nll_loss": "input=[N C]:positive target=[N C]:positive @wide",
+    "nn.functional.gaussian_nll_loss":
+        "input=[N C] target=[N C] var=[N C]:positive @wide;input=[N C] target=[N C] var=[N 1]:positive @wide",
+    "nn.functional.hinge_embedding_loss": "input=[N C] target=[N C]:signs @wide",
+    "nn.functional.margin_ranking_loss": "input1=[N] input2=[N] target=[N]:signs @wide",
+    "nn.functional.cosine_embedding_loss": "input1=[N C] input2=[N C] target=[N]:signs @wide",
+    "nn.functional.triplet_margin_loss": "anchor=[N C] positive=[N C] negative=[N C] p=1.0|2.0 eps=- @wide",
+    "nn.functional.triplet_margin_with_distance_loss": "anchor=[N C] positive=[N C] negative=[N C] @wide",
+    "nn.functional.multi_margin_loss": "input=[N C] target=[N]:index<C p=1|2 weight?=[C]:positive @wide",
+    "nn.functional.multilabel_soft_margin_loss": "input=[N C] target=[N C]:prob weight?=[C]:positive @wide",
 }
