@@ -1,20 +1,15 @@
 #include "graph/ops/matmul.h"
 
-#include <cmath>
-#include <limits>
-
 #include "graph/autodiff/grad_factors.h"
 #include "graph/executor.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
-#include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/movement.h"
 #include "graph/ops/reduction.h"
 #include "graph/ops/shaping.h"
-#include "graph/ops/softmax.h"
 
 namespace sluice::ops {
 namespace {
