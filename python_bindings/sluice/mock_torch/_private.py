@@ -192,7 +192,7 @@ PRIVATE: dict[str, Any] = {
     "torch.fx.graph_module": _module("torch.fx.graph_module", _CodeOnlyModule=_refusing("torch.fx.graph_module._CodeOnlyModule"),
                                      _copy_attr=_refusing("torch.fx.graph_module._copy_attr"),
                                      _USER_PRESERVED_ATTRIBUTES_KEY="_user_preserved_attributes"),
-    "torch.hub": _module("torch.hub", load_state_dict_from_url=_load_url),
+    "torch.hub": _module("torch.hub"),
     "torch.jit.annotations": _module("torch.jit.annotations", **{f"BroadcastingList{n}": List for n in range(1, 7)}),
     "torch.library": _module("torch.library", Library=_refusing("torch.library.Library")),
     "torch.nn.modules.batchnorm": "sluice.nn.modules.norm",
@@ -211,7 +211,7 @@ PRIVATE: dict[str, Any] = {
 # Names of modules that Sluice has.
 MEMBERS: dict[str, dict[str, Any]] = {
     "torch": {"_assert": _assert, "_check": _check, "ops": _Ops()},
-    "torch.hub": {"_get_torch_home": _home},
+    "torch.hub": {"_get_torch_home": _home, "load_state_dict_from_url": _load_url},
     "torch.library": {"register_fake": _register_fake},
     "torch.jit": {"_script_if_tracing": _same, "_overload_method": _same},
 }

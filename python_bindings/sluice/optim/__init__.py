@@ -21,7 +21,7 @@ from sluice.optim.sgd import SGD as SGD
 def __getattr__(name: str) -> Any:
     if name == "SparseAdam":
         raise AttributeError("sluice.optim has no SparseAdam: gradients are dense here; LazyAdam leaves rows alone that have "
-                             "none")
+                             "none, and graphs update rows by add_optimizer(Adam(...), is_sparse=True)")
     if name == "swap_in_optimizer_params_and_state":
         raise AttributeError("sluice.optim has no swap_in_optimizer_params_and_state: an optimizer keeps its parameters; copy "
                              "into them, and use load_state_dict()")
