@@ -8,6 +8,7 @@
 #include "graph/executor.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
+#include "graph/ops/elementwise.h"
 #include "graph/ops/movement.h"
 #include "tensor/eager.h"
 #include "tensor/trace_executor.h"
@@ -178,7 +179,14 @@ void Tensor::retain_grad() const {
   meta.grad_fn->add_hook(
       meta.output_index,
       [weak = std::weak_ptr<ValueImpl>(ptr())](const Value& grad) {
-        if (const auto impl = weak.lock()) impl->autograd->grad = current_executor().detach(grad).ptr();
+        const auto impl = weak.lock();
+        if (!impl) return Value();
+        Value kept = current_executor().detach(grad);
+        if (impl->autograd->grad) {  // of another pass
+          const GradMode off(false);
+          kept = ops::add(Value(impl->autograd->grad), kept);
+        }
+        impl->autograd->grad = kept.ptr();
         return Value();
       },
       GradNode::HookTime::kLast);

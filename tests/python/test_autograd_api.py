@@ -527,7 +527,7 @@ def test_hooks_run_in_order_and_replace():
             pass
         first.remove()
         y.sum().backward()
-        return seen, x.grad.tolist()
+        return seen, x.grad.tolist(), y.grad.tolist()
 
     both(case)
     raises(lambda lib: lib.ones(2).register_hook(print))
