@@ -14,8 +14,8 @@ Value polar(const Value& size, const Value& angle) {
 }
 
 Value imag(const Value& z) {
-  SLUICE_CHECK_KIND(kRuntime, is_complex(z.dtype()), "imag: imag is not implemented for tensors with non-complex dtypes: {}",
-                    dtype_name(z.dtype()));
+  SLUICE_CHECK_KIND(kRuntime, is_complex(z.dtype()),
+                    "imag: imag is not implemented for tensors with non-complex dtypes: {}", dtype_name(z.dtype()));
   return imaginary_part(z);
 }
 
