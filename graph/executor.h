@@ -27,8 +27,8 @@ class Executor {
     (void)other;
     return value;
   }
-  // The inputs of a call that lie on several devices, as they are to be taken; empty: as they are. Throws kRuntime where
-  // they do not go together. What it moves it moves differentiably.
+  // The inputs of a call that lie on several devices, as they are to be taken; empty: as they are. Throws kRuntime
+  // where they do not go together. What it moves it moves differentiably.
   virtual std::vector<Value> placed(const OpDef& op, std::span<const Value> inputs) {
     (void)op, (void)inputs;
     return {};

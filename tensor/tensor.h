@@ -135,7 +135,8 @@ class Tensor : public Value {
   Tensor() = default;
   Tensor(Value value) : Value(std::move(value)) {}  // NOLINT: the same thing under another name
 
-  // Memory comes from the current executor's engine, on the device that creation_device() says. Contents of empty() are undefined.
+  // Memory comes from the current executor's engine, on the device that creation_device() says. Contents of empty() are
+  // undefined.
   static Tensor empty(const TensorType& type);
   static Tensor full(const TensorType& type, double value);
   static Tensor zeros(const TensorType& type) { return full(type, 0); }

@@ -209,7 +209,8 @@ def test_tensors_are_made_there():
     x = sl.ones(2, 3, device=SIM)
     for made in (sl.zeros_like(x), sl.rand_like(x), x.new_zeros(2), x.new_tensor([1]), sl.full_like(x, 2), x.new_full((1,), 2), sl.randint_like(x, 5),
                  sl.bernoulli(x * 0.5), sl.normal(x, x), x.clone().normal_(), x.clone().uniform_(), x.clone().exponential_(), sl.poisson(x),
-                 sl.multinomial(x, 2), F.dropout(x, 0.5), x.clone().random_(5), x.clone().bernoulli_(0.5)):
+                 sl.multinomial(x, 2), F.dropout(x, 0.5), F.gumbel_softmax(x), F.rrelu(x, training=True), sl.histogram(x, 3)[1],
+                 F.fractional_max_pool2d(x[None].expand(3, 2, 3), 2, output_size=1), x.clone().random_(5), x.clone().bernoulli_(0.5)):
         assert str(made.device) == SIM
     with pytest.raises(NotImplementedError, match="npu:0: the backend of npu could not be loaded"):
         sl.set_default_device("npu")
