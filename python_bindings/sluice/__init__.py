@@ -73,14 +73,15 @@ _LAZY_NAMES.update({name: "sluice.amp.autocast_mode" for name in (
     "set_autocast_cache_enabled", "set_autocast_cpu_dtype", "set_autocast_cpu_enabled", "set_autocast_dtype",
     "set_autocast_enabled", "set_autocast_gpu_dtype")})
 _LAZY_NAMES.update({name: "sluice._network_functions" for name in (
-    "alpha_dropout_", "batch_norm", "binary_cross_entropy_with_logits", "conv_tbc", "cosine_embedding_loss", "ctc_loss", "dropout",
-    "dropout_", "embedding", "embedding_renorm_", "feature_alpha_dropout_", "feature_dropout", "feature_dropout_", "group_norm",
+    "alpha_dropout_", "batch_norm", "binary_cross_entropy_with_logits", "conv_tbc", "cosine_embedding_loss", "ctc_loss",
+    "dropout", "dropout_", "embedding", "embedding_renorm_", "feature_alpha_dropout_", "feature_dropout", "feature_dropout_", "group_norm",
     "hinge_embedding_loss", "instance_norm", "kl_div", "margin_ranking_loss", "poisson_nll_loss", "segment_reduce",
     "triplet_margin_loss")})
 _LAZY_NAMES.update({name: "sluice._lowrank" for name in ("geqrf", "lobpcg", "ormqr", "pca_lowrank", "svd_lowrank")})
 _LAZY_NAMES.update({name: "sluice._histograms" for name in ("histogram", "histogramdd")})
 _LAZY_NAMES.update({name: "sluice._removed" for name in ("eig", "lstsq", "lu", "matrix_rank", "solve", "symeig")})
-_LAZY_NAMES.update({name: "sluice._aliases" for name in ("from_file", "is_deterministic_algorithms_warn_only_enabled", "slice_copy")})
+_LAZY_NAMES.update({name: "sluice._aliases" for name in ("from_file", "is_deterministic_algorithms_warn_only_enabled",
+                                                         "slice_copy")})
 _LAZY_NAMES["while_loop"] = "sluice._cond"
 _LAZY_NAMES.update({name: "sluice._detection" for name in ("deform_conv2d", "nms", "roi_align")})
 _LAZY_NAMES.update({name: "sluice.global_view" for name in ("global_to_global", "local_to_global", "to_global", "to_local")})

@@ -115,7 +115,8 @@ def slice_copy(input: Tensor, dim: int = 0, start: Any = None, end: Any = None, 
     if not input.ndim:
         raise RuntimeError("slice() cannot be applied to a 0-dim tensor.")
     if not -input.ndim <= dim < input.ndim:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-input.ndim}, {input.ndim - 1}], but got {dim})")
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-input.ndim}, {input.ndim - 1}], but got "
+                         f"{dim})")
     part = input[(builtins.slice(None),) * (dim % input.ndim) + (builtins.slice(start, end, step),)]
     return _finish(part.clone(), None, False, out)
 

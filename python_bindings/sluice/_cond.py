@@ -74,7 +74,8 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
         go_on = cond_fn(*carried)
         if isinstance(go_on, Tensor):
             if _C.touches_graph(go_on):
-                raise _C.NotImplementedError("while_loop: a graph has no loops whose number of steps its values decide; loop a known number "
+                raise _C.NotImplementedError("while_loop: a graph has no loops whose number of steps its values decide; loop "
+                                             "a known number "
                                              "of times with sluice.where(), or call it eagerly")
             if go_on.dtype is not _C.bool or go_on.numel() != 1:
                 raise RuntimeError(f"cond_fn must return a boolean scalar tensor or a boolean but got {go_on.dtype} of shape "
@@ -91,6 +92,7 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
             raise RuntimeError("body_fn should return as many tensors as it takes, in the same structure")
         for i, (a, b) in enumerate(zip(found, leaves)):
             if a.dtype is not b.dtype or a.shape != b.shape:
-                raise RuntimeError(f"body_fn: result {i} is {a.dtype} of shape {tuple(a.shape)}; must be {b.dtype} of shape {tuple(b.shape)}, "
+                raise RuntimeError(f"body_fn: result {i} is {a.dtype} of shape {tuple(a.shape)}; must be {b.dtype} of shape "
+                                   f"{tuple(b.shape)}, "
                                    "as what it takes")
         carried = tuple(made)

@@ -16,9 +16,11 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     if boxes.ndim != 2 or boxes._shape[1] != 4:
         raise RuntimeError(f"nms: boxes should be a 2d tensor of (n, 4), got {boxes._shape}")
     if scores._shape != boxes._shape[:1]:
-        raise RuntimeError(f"nms: boxes and scores should have the same number of elements in dimension 0, got {boxes._shape} and {scores._shape}")
+        raise RuntimeError(f"nms: boxes and scores should have the same number of elements in dimension 0, got {boxes._shape} "
+                           f"and {scores._shape}")
     if _C.touches_graph(boxes) or _C.touches_graph(scores):
-        raise _C.NotImplementedError("nms: how many boxes stay depends on their values; call it outside of the graph, or in a host_function")
+        raise _C.NotImplementedError("nms: how many boxes stay depends on their values; call it outside of the graph, or in a "
+                                     "host_function")
     np = lazy_numpy()
     order = fn.argsort(scores.detach(), stable=True, dim=0, descending=True).numpy()
     box = boxes.detach().double().numpy()[order]
@@ -57,9 +59,11 @@ def roi_align(input: Tensor, rois: Tensor, spatial_scale: float, pooled_h: int, 
     """Regions (n, 5), as image, x1, y1, x2, y2, of images (N, C, H, W), each as (C, pooled_h, pooled_w): means of bilinear samples,
     sampling_ratio squared in each bin, or as many as it has pixels (not in a graph). oneflow.roi_align, torchvision.ops.roi_align."""
     if input.ndim != 4 or rois.ndim != 2 or rois._shape[1] != 5:
-        raise RuntimeError(f"roi_align: got input of shape {input._shape} and rois of shape {rois._shape}; must be (N, C, H, W) and (n, 5)")
+        raise RuntimeError(f"roi_align: got input of shape {input._shape} and rois of shape {rois._shape}; must be (N, C, H, "
+                           "W) and (n, 5)")
     if sampling_ratio <= 0 and _C.touches_graph(rois):
-        raise _C.NotImplementedError("roi_align: sampling_ratio <= 0 makes as many samples as regions have pixels; in a graph say how many")
+        raise _C.NotImplementedError("roi_align: sampling_ratio <= 0 makes as many samples as regions have pixels; in a graph "
+                                     "say how many")
     rois = rois.detach().to(input.dtype)
     x1, y1, x2, y2 = (rois[:, i] * spatial_scale - (0.5 if aligned else 0.0) for i in (1, 2, 3, 4))
     width, height = (x2 - x1, y2 - y1) if aligned else ((x2 - x1).clamp(min=1), (y2 - y1).clamp(min=1))
@@ -97,7 +101,8 @@ def deform_conv2d(input: Tensor, offset: Tensor, weight: Tensor, bias: Any = Non
     oneflow.deform_conv2d, torchvision.ops.deform_conv2d.
     """
     if input.ndim != 4 or offset.ndim != 4 or weight.ndim != 4:
-        raise RuntimeError(f"deform_conv2d: input, offset and weight have {input.ndim}, {offset.ndim} and {weight.ndim} dims; must have 4 each")
+        raise RuntimeError(f"deform_conv2d: input, offset and weight have {input.ndim}, {offset.ndim} and {weight.ndim} dims; "
+                           "must have 4 each")
     n, channels, height, width = input._shape
     out, per_group, kh, kw = weight._shape
     (sy, sx), (py, px), (dy, dx) = _pair(stride), _pair(padding), _pair(dilation)
@@ -105,7 +110,8 @@ def deform_conv2d(input: Tensor, offset: Tensor, weight: Tensor, bias: Any = Non
     taps = kh * kw
     groups = offset._shape[1] // (2 * taps)
     if groups == 0 or offset._shape != (n, groups * 2 * taps, rows, columns) or channels % groups:
-        raise RuntimeError(f"deform_conv2d: the shape of the offset tensor at dimension 1 is not valid, or its size: got {offset._shape}; must be "
+        raise RuntimeError("deform_conv2d: the shape of the offset tensor at dimension 1 is not valid, or its size: got "
+                           f"{offset._shape}; must be "
                            f"(N, groups * {2 * taps}, {rows}, {columns}) with groups that divide {channels} channels")
     if channels % per_group or out % (channels // per_group):
         raise RuntimeError(f"deform_conv2d: weight of shape {weight._shape} does not fit {channels} channels")

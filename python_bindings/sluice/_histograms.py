@@ -75,20 +75,24 @@ def histogramdd(input: Tensor, bins: Any, range: Any = None, weight: Any = None,
     d = input._shape[-1]
     x = input.reshape(math.prod(input._shape[:-1]), d)
     if weight is not None and weight._shape != input._shape[:-1]:
-        raise RuntimeError("torch.histogramdd: if weight tensor is provided it should have the same shape as the input tensor excluding "
+        raise RuntimeError("torch.histogramdd: if weight tensor is provided it should have the same shape as the input tensor "
+                           "excluding "
                            f"its innermost dimension, but got input with shape {list(input._shape)} and weight with shape "
                            f"{list(weight._shape)}")
     bins = [bins] * d if isinstance(bins, int) else list(bins)
     listed = bool(bins) and isinstance(bins[0], Tensor)
     if len(bins) != d and listed:
-        raise RuntimeError(f"torch.histogramdd: expected {d} sequences of bin edges for a {d}-dimensional histogram but got {len(bins)}")
+        raise RuntimeError(f"torch.histogramdd: expected {d} sequences of bin edges for a {d}-dimensional histogram but got "
+                           f"{len(bins)}")
     if len(bins) != d:
         raise RuntimeError("histogramdd: The size of bins must be equal to the innermost dimension of the input: got "
                            f"{len(bins)} and {d}")
     if range is not None and len(range) != 2 * d:
-        raise RuntimeError(f"torch.histogramdd: for a {d}-dimensional histogram range should have {2 * d} elements, but got {len(range)}")
+        raise RuntimeError(f"torch.histogramdd: for a {d}-dimensional histogram range should have {2 * d} elements, but got "
+                           f"{len(range)}")
     edges = bins if listed else [
-        _edges("torch.histogramdd", x[:, i], n, None if range is None else (range[2 * i], range[2 * i + 1]), f" for dimension {i}")
+        _edges("torch.histogramdd", x[:, i], n, None if range is None else (range[2 * i], range[2 * i + 1]),
+               f" for dimension {i}")
         for i, n in enumerate(bins)]
     place, inside = 0, True
     for i, e in enumerate(edges):

@@ -72,44 +72,57 @@ LEFT_OUT = [
     LeftOut("OneFlow's helpers of its own code", "they have no meaning here",
             _words("CUDA_MODULE_LOADING ExitHook atexit_hook hook is_deprecated oneflow_deprecate oneflow_internal_path "
                    "oneflow_python_base_dir stateful_op")),
-    LeftOut("OneFlow's choices of how tensors move", "use to_global(); the compiler chooses the collectives", _words("boxing"), where="^sluice$"),
+    LeftOut("OneFlow's choices of how tensors move", "use to_global(); the compiler chooses the collectives", _words("boxing"),
+            where="^sluice$"),
     LeftOut("losses over classes that ranks sample", "use cross_entropy of a weight that is split by to_global()",
             _words("distributed_partial_fc_sample DistributedPariticalFCSample")),
     LeftOut("programs over traced Python", "use sluice.lower, or Graph and its report", _words("fx"), where="^sluice$"),
     LeftOut("modules of one collective", "use sluice.distributed.all_reduce", _words("AllReduce"), where="nn$"),
-    LeftOut("groups of parameters in one memory", "graphs update all parameters in one pass; nn.utils.parameters_to_vector gives a vector",
+    LeftOut("groups of parameters in one memory",
+            "graphs update all parameters in one pass; nn.utils.parameters_to_vector gives a vector",
             _words("ContiguousParamsGroup")),
     LeftOut("tensors whose memory comes and goes", "use cpu() and to()", _words("offload load"), where="Tensor$"),
     LeftOut("names of before OneFlow 0.6", "use to_global()", _words("to_consistent"), where="Tensor$"),
     LeftOut("ids and notes of OneFlow's runtime", "they have no meaning here; see placement, sbp and grad_fn",
-            _words("global_id _copy_from_numpy _copy_to_numpy _meta_repr _ref_index _ref_tensor _register_post_grad_accumulation_hook "
+            _words("global_id _copy_from_numpy _copy_to_numpy _meta_repr _ref_index _ref_tensor "
+                   "_register_post_grad_accumulation_hook "
                    "_register_storage_delete_hook _zero_grad_"), where="Tensor$"),
-    LeftOut("arguments that OneFlow's pages list as methods", "call clone(), size(), or zero_grad(set_to_none=True) of the module",
+    LeftOut("arguments that OneFlow's pages list as methods",
+            "call clone(), size(), or zero_grad(set_to_none=True) of the module",
             _words("beta copy dim0 idx offset other set_to_none"), where="Tensor$"),
     LeftOut("threads for eager calls", "eager calls compute where they are made; use an nn.Graph, whose calls return at once",
             _words("asyncs Thread thread")),
     LeftOut("connections by RDMA", "ranks are connected by TCP, and GPUs by NCCL", _words("init_rdma destory_rdma")),
-    LeftOut("modes that make all tensors global", "call to_global() on those that are meant", _words("global_mode current_global_mode")),
+    LeftOut("modes that make all tensors global", "call to_global() on those that are meant", _words("global_mode "
+                                                                                                     "current_global_mode")),
     LeftOut("parts of OneFlow's own code", "use flip()", _words("reverse"), where="rnn$"),
-    LeftOut("OneFlow's trainer classes", "write the loop: docs/migrating-from-pytorch.md has one", _words("model"), where="^sluice$"),
-    LeftOut("memory that is computed again by itself", "use utils.checkpoint, or graph.config.set_memory_budget()", _words("remat"),
+    LeftOut("OneFlow's trainer classes", "write the loop: docs/migrating-from-pytorch.md has one", _words("model"),
+            where="^sluice$"),
+    LeftOut("memory that is computed again by itself", "use utils.checkpoint, or graph.config.set_memory_budget()",
+            _words("remat"),
             where="^sluice$"),
     LeftOut("embedding tables on disks", "use nn.Embedding with a weight that is split by to_global()", _words("one_embedding"),
             where="^sluice$"),
-    LeftOut("a device's own tensor classes", "use device='cuda'", r"^(Bool|Byte|Char|Double|Float|Half|Int|Long|Complex\w+)Tensor$", where="cuda$"),
+    LeftOut("a device's own tensor classes", "use device='cuda'",
+            r"^(Bool|Byte|Char|Double|Float|Half|Int|Long|Complex\w+)Tensor$", where="cuda$"),
     LeftOut("answers about GPUs", "sluice.info describes the devices; streams and events are the runtime's",
             r"^(get_device_|mem_get_info|Event$|default_generators|[gs]et_rng_state)", where="cuda$"),
-    LeftOut("OneFlow's steps of compiling", "use Graph.compile() and Graph.save()", _words("build_graph finish_compile_and_init_runtime"),
+    LeftOut("OneFlow's steps of compiling", "use Graph.compile() and Graph.save()", _words("build_graph "
+                                                                                           "finish_compile_and_init_runtime"),
             where="nn.Graph$"),
-    LeftOut("plans that one graph shares with another", "use dims: graph.config and docs/migrating-from-pytorch.md say how one graph serves "
+    LeftOut("plans that one graph shares with another",
+            "use dims: graph.config and docs/migrating-from-pytorch.md say how one graph serves "
             "several shapes", _words("enable_shared share_from"), where="nn.Graph$"),
     LeftOut("saved plans of OneFlow", "use Graph.save() and sluice.load_graph()",
-            _words("enable_save_runtime_state_dict load_runtime_state_dict runtime_state_dict runtime_state_dict_to"), where="nn.Graph$"),
+            _words("enable_save_runtime_state_dict load_runtime_state_dict runtime_state_dict runtime_state_dict_to"),
+            where="nn.Graph$"),
     LeftOut("switches that say what a graph is for", "a graph trains when build() has a backward pass and it has an optimizer",
             _words("training"), where="Graph(.config)?$"),
     LeftOut("switches of mixed precision", "use sluice.autocast in build()", _words("enable_amp"), where="config$"),
-    LeftOut("switches of OneFlow's compiler", "fusing, packing and reuse of memory are on, or have an option of graph.config of their own",
-            r"^(allow_fuse_|enable_(auto_|choose_best|compress|cudnn|fused|multi_tensor|straighten)|set_auto_parallel)", where="config$"),
+    LeftOut("switches of OneFlow's compiler",
+            "fusing, packing and reuse of memory are on, or have an option of graph.config of their own",
+            r"^(allow_fuse_|enable_(auto_|choose_best|compress|cudnn|fused|multi_tensor|straighten)|set_auto_parallel)",
+            where="config$"),
 ]
 
 
@@ -134,7 +147,8 @@ class Absent:
     def __get__(self, instance: object, cls: object = None) -> None:
         why = left_out(self._name, self._owner)
         assert why is not None
-        raise AttributeError(f"'{self._owner.rpartition('.')[2]}' object has no attribute '{self._name}': {why.what} are left out; {why.instead}")
+        raise AttributeError(f"'{self._owner.rpartition('.')[2]}' object has no attribute '{self._name}': {why.what} are left "
+                             f"out; {why.instead}")
 
 
 def absent(owner: str) -> dict[str, Absent]:

@@ -118,7 +118,8 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
                            f"{input.ndim} and {other.ndim}")
     rows, side, count = input._shape[-2], other._shape[-2 if left else -1], tau._shape[-1]
     if side != rows:
-        raise RuntimeError(f"torch.ormqr: other.shape[{-2 if left else -1}] is {side}; must be equal to input.shape[-2], {rows}")
+        raise RuntimeError(f"torch.ormqr: other.shape[{-2 if left else -1}] is {side}; must be equal to input.shape[-2], "
+                           f"{rows}")
     if count != min(side, input._shape[-1]):
         raise RuntimeError(f"torch.ormqr: tau.shape[-1] is {count}; must be equal to the lesser of input's last two dims, "
                            f"{min(side, input._shape[-1])}")
@@ -208,7 +209,8 @@ def lobpcg(A: Tensor, k: int | None = None, B: Any = None, X: Any = None, n: int
     k = (1 if X is None else X._shape[-1]) if k is None else k
     n = (k if X is None else X._shape[-1]) if n is None else n
     if m < 3 * n:
-        raise ValueError(f"LPBPCG algorithm is not applicable when the number of A rows (={m}) is smaller than 3 x the number of "
+        raise ValueError(f"LPBPCG algorithm is not applicable when the number of A rows (={m}) is smaller than 3 x the number "
+                         "of "
                          f"requested eigenpairs (={n})")
     if not 0 < k <= n:
         raise ValueError(f"lobpcg: k is {k}; must be from 1 to n, {n}")
@@ -221,7 +223,8 @@ def lobpcg(A: Tensor, k: int | None = None, B: Any = None, X: Any = None, n: int
     found = []
     for i in range(flat._shape[0]):
         start = sluice.randn(m, n, dtype=A.dtype, device=A._device) if X is None else part(X, i)[:, :n]
-        found.append(_lobpcg(flat[i], k, part(B, i), start, part(iK, i), 1000 if niter is None else niter, tol, largest is not False,
+        found.append(_lobpcg(flat[i], k, part(B, i), start, part(iK, i), 1000 if niter is None else niter, tol,
+                             largest is not False,
                              tracker))
     E = fn.stack([e for e, _ in found]).reshape(batch + (k,)) if found else A.new_zeros(batch + (k,))
     V = fn.stack([v for _, v in found]).reshape(batch + (m, k)) if found else A.new_zeros(batch + (m, k))

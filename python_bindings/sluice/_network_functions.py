@@ -15,7 +15,8 @@ REDUCTIONS = ("none", "mean", "sum")  # at their numbers: at::Reduction
 
 def _reduction(name: str, number: Any) -> str:
     if isinstance(number, bool) or not isinstance(number, int):
-        raise TypeError(f"{name}(): argument 'reduction' must be int, not {type(number).__name__}; sluice.nn.functional.{name} takes names")
+        raise TypeError(f"{name}(): argument 'reduction' must be int, not {type(number).__name__}; "
+                        f"sluice.nn.functional.{name} takes names")
     if not 0 <= number < len(REDUCTIONS):
         raise ValueError(f"{name}: reduction is {number}; must be 0 (none), 1 (mean) or 2 (sum)")
     return REDUCTIONS[number]
@@ -37,13 +38,15 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
 def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 0,
              zero_infinity: bool = False) -> Tensor:
     """F.ctc_loss, the reduction as a number; torch.ctc_loss."""
-    return sluice.nn.functional.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, _reduction("ctc_loss", reduction),
+    return sluice.nn.functional.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, _reduction("ctc_loss",
+                                                                                                              reduction),
                                          zero_infinity)
 
 
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 0) -> Tensor:
     """F.hinge_embedding_loss, the reduction as a number; torch.hinge_embedding_loss."""
-    return sluice.nn.functional.hinge_embedding_loss(input, target, margin, reduction=_reduction("hinge_embedding_loss", reduction))
+    return sluice.nn.functional.hinge_embedding_loss(input, target, margin, reduction=_reduction("hinge_embedding_loss",
+                                                                                                 reduction))
 
 
 def kl_div(input: Tensor, target: Tensor, reduction: int = 0, *, log_target: bool = False) -> Tensor:
@@ -64,10 +67,12 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
 
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int) -> Tensor:
     """F.poisson_nll_loss, the reduction as a number; torch.poisson_nll_loss."""
-    return sluice.nn.functional.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=_reduction("poisson_nll_loss", reduction))
+    return sluice.nn.functional.poisson_nll_loss(input, target, log_input, full, eps=eps,
+                                                 reduction=_reduction("poisson_nll_loss", reduction))
 
 
-def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6,
+def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0,
+                        eps: float = 1e-6,
                         swap: bool = False, reduction: int = 0) -> Tensor:
     """F.triplet_margin_loss, the reduction as a number; torch.triplet_margin_loss."""
     return sluice.nn.functional.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap,
@@ -77,13 +82,15 @@ def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, marg
 # Normalization; `cudnn_enabled` chooses nothing here.
 
 
-def batch_norm(input: Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float, eps: float,
+def batch_norm(input: Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float,
+               eps: float,
                cudnn_enabled: bool) -> Tensor:
     """F.batch_norm; cudnn_enabled means nothing here. torch.batch_norm."""
     return sluice.nn.functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
-def instance_norm(input: Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool, momentum: float,
+def instance_norm(input: Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool,
+                  momentum: float,
                   eps: float, cudnn_enabled: bool) -> Tensor:
     """F.instance_norm; cudnn_enabled means nothing here. torch.instance_norm."""
     return sluice.nn.functional.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
@@ -138,7 +145,8 @@ def feature_dropout_(input: Tensor, p: float, train: bool) -> Tensor:
 # Tables and sequences
 
 
-def embedding(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
+def embedding(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False,
+              sparse: bool = False) -> Tensor:
     """Rows of `weight`; F.embedding with the table first, and any padding_idx outside of it for none. torch.embedding."""
     return sluice.nn.functional.embedding(indices, weight, padding_idx if 0 <= padding_idx < weight._shape[0] else None,
                                           scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
@@ -156,13 +164,16 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
     if input.ndim != 3:
         raise RuntimeError(f"conv_tbc: Input must have 3 dims: time, batch, in_channel; got {input.ndim}")
     if weight.ndim != 3:
-        raise RuntimeError(f"conv_tbc: Weight tensor must have 3 dims: kernel_width, in_channels, out_channels; got {weight.ndim}")
+        raise RuntimeError("conv_tbc: Weight tensor must have 3 dims: kernel_width, in_channels, out_channels; got "
+                           f"{weight.ndim}")
     if bias.ndim != 1:
         raise RuntimeError(f"conv_tbc: Bias must be 1-D; got {bias.ndim} dims")
     if input._shape[2] != weight._shape[1]:
-        raise RuntimeError(f"conv_tbc: Input dim 2 (input channels) is {input._shape[2]}; must be weight's dim 1, {weight._shape[1]}")
+        raise RuntimeError(f"conv_tbc: Input dim 2 (input channels) is {input._shape[2]}; must be weight's dim 1, "
+                           f"{weight._shape[1]}")
     if bias._shape[0] != weight._shape[2]:
-        raise RuntimeError(f"conv_tbc: Bias size is {bias._shape[0]}; must be weight's dim 2 (output channels), {weight._shape[2]}")
+        raise RuntimeError(f"conv_tbc: Bias size is {bias._shape[0]}; must be weight's dim 2 (output channels), "
+                           f"{weight._shape[2]}")
     return fn.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
 
 
@@ -186,12 +197,14 @@ def segment_reduce(data: Tensor, reduce: str, *, lengths: Any = None, indices: A
     if given.dtype not in (_C.int32, _C.int64):
         raise NotImplementedError(f"segment_reduce: lengths and offsets must be int64 or int32; got {given.dtype}")
     if axis != given.ndim - 1:
-        raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of {'lengths' if offsets is None else 'offsets'} "
+        raise RuntimeError("segment_reduce(): Expected axis to be the last dimension of "
+                           f"{'lengths' if offsets is None else 'offsets'} "
                            f"but got {axis}.")
     if data.ndim < given.ndim:
         raise RuntimeError(f"segment_reduce: data has {data.ndim} dims; must have at least those of the segments, {given.ndim}")
     if given._shape[:-1] != data._shape[:axis]:
-        raise RuntimeError(f"segment_reduce(): segments of shape {given._shape} do not fit data of shape {data._shape} along axis {axis}")
+        raise RuntimeError(f"segment_reduce(): segments of shape {given._shape} do not fit data of shape {data._shape} along "
+                           f"axis {axis}")
     size = data._shape[axis]
     begin, length = _segments(given, offsets is not None, size, unsafe)
     # Segments are reduced over the elements of one matrix, which is data with `axis` behind its batch dims.
@@ -224,7 +237,8 @@ def _segments(given: Tensor, are_offsets: bool, size: int, unsafe: bool) -> tupl
         if bool((length < 0).any()):
             raise RuntimeError("segment_reduce(): lengths contains negative value!")
         if not are_offsets and bool((length.sum(-1) != size).any()):
-            raise RuntimeError("segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when "
+            raise RuntimeError("segment_reduce(): Expected all rows of lengths along axis to sum to "
+                               "data.size(lengths.dim()-1) when "
                                f"!unsafe: data has {size}")
     return begin, length
 

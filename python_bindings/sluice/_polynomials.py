@@ -28,11 +28,13 @@ def _polynomial(name: str, doc: str, evaluate: Any) -> Any:
 
     def polynomial(x, n, *, out=None):
         if not isinstance(x, Tensor) and not isinstance(n, Tensor):
-            raise TypeError(f"{name}(): received an invalid combination of arguments: x and n are numbers; one must be a Tensor")
+            raise TypeError(f"{name}(): received an invalid combination of arguments: x and n are numbers; one must be a "
+                            "Tensor")
         values, dtype = _values(name, x)
         if isinstance(n, Tensor):
             if n._traced:
-                raise RuntimeError(f"{name}: n is a tensor that the graph computes; it must be a number here, since it says how many "
+                raise RuntimeError(f"{name}: n is a tensor that the graph computes; it must be a number here, since it says "
+                                   "how many "
                                    "steps there are")
             if not isinstance(x, Tensor):
                 dtype = n.dtype if n.dtype.is_floating_point else dtype
@@ -109,7 +111,8 @@ for _kind in "tuvw":
     for _shifted in (False, True):
         _name = f"{'shifted_' if _shifted else ''}chebyshev_polynomial_{_kind}"
         _number = {"t": "first", "u": "second", "v": "third", "w": "fourth"}[_kind]
-        globals()[_name] = _polynomial(_name, f"Chebyshev polynomial of the {_number} kind{', at 2 x - 1,' if _shifted else ''}",
+        globals()[_name] = _polynomial(_name,
+                                       f"Chebyshev polynomial of the {_number} kind{', at 2 x - 1,' if _shifted else ''}",
                                        _chebyshev(_kind, _shifted))
 
 hermite_polynomial_h = _polynomial("hermite_polynomial_h", "Hermite polynomial (the physicists')", _by_steps(

@@ -203,7 +203,8 @@ def _lazily(name: str) -> Any:
     return method
 
 
-for _name in ("as_strided_scatter", "eig", "geqrf", "global_to_global", "histogram", "local_to_global", "lstsq", "nms", "lu", "ormqr", "solve", "symeig"):
+for _name in ("as_strided_scatter", "eig", "geqrf", "global_to_global", "histogram", "local_to_global", "lstsq", "nms", "lu",
+              "ormqr", "solve", "symeig"):
     setattr(Tensor, _name, _lazily(_name))
 
 
@@ -211,7 +212,8 @@ for _name in ("as_strided_scatter", "eig", "geqrf", "global_to_global", "histogr
 def i0_(self):
     """i0(self), written into it. torch.Tensor.i0_."""
     if not self.dtype.is_floating_point:
-        raise _C.RuntimeError(f"i0_: result type {_C.get_default_dtype()} can't be cast to the desired output type {self.dtype}")
+        raise _C.RuntimeError(f"i0_: result type {_C.get_default_dtype()} can't be cast to the desired output type "
+                              f"{self.dtype}")
     self._update(_C.fn.i0)
     return self
 
@@ -229,7 +231,8 @@ def resize_as(self, tensor):
 
     warnings.warn("non-inplace resize_as is deprecated", stacklevel=2)
     if self.numel() != tensor.numel():
-        raise _C.RuntimeError(f"resize_as: requested resize to {tensor._shape} ({tensor.numel()} elements in total), but the given tensor "
+        raise _C.RuntimeError(f"resize_as: requested resize to {tensor._shape} ({tensor.numel()} elements in total), but the "
+                              "given tensor "
                               f"has a size of {self._shape} ({self.numel()} elements); the number must be kept")
     return self.view(tensor._shape)
 

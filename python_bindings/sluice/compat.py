@@ -211,7 +211,8 @@ def page(sections: list[Section]) -> str:
             f"torch {version}. *Here*: the name exists; *tested*: `sluice.testing.autotest` generates calls of it "
             "and compares them, or a test written by hand that has torch beside it speaks of it.\n\n"
             f"{table(sections, True)}\n\n## Not here\n\n{missing(sections)}\n\n## What there is of OneFlow\n\n"
-            "The names of OneFlow 0.9, tested with torch's or NumPy's numbers. What is left out has an error that says what to use "
+            "The names of OneFlow 0.9, tested with torch's or NumPy's numbers. What is left out has an error that says what "
+            "to use "
             f"instead.\n\n{oneflow_table(oneflow)}\n\n{open_}## Not counted\n\n{left}\n")
 
 

@@ -35,7 +35,8 @@ def to_local(input: Any, warn_on_non_tensor_leaf: bool = True) -> Any:
     return _mapped(input, lambda t: t.to_local(), "to_local", warn_on_non_tensor_leaf)
 
 
-def local_to_global(input: Tensor, placement: Any = None, sbp: Any = None, check_meta: bool = True, copy: bool = False) -> Tensor:
+def local_to_global(input: Tensor, placement: Any = None, sbp: Any = None, check_meta: bool = True,
+                    copy: bool = False) -> Tensor:
     """The global tensor of the ranks' local ones; sizes are always compared. oneflow.local_to_global."""
     if input.is_global:
         raise ValueError("local_to_global: the input is global already; use global_to_global")
@@ -48,7 +49,8 @@ def global_to_global(input: Tensor, placement: Any = None, sbp: Any = None, grad
     if not input.is_global:
         raise ValueError("global_to_global: the input is local; use local_to_global")
     if grad_sbp is not None:
-        raise NotImplementedError("global_to_global: grad_sbp: how gradients lie follows from what reads them; call to_global() on them")
+        raise NotImplementedError("global_to_global: grad_sbp: how gradients lie follows from what reads them; call "
+                                  "to_global() on them")
     return (input.clone() if copy else input).to_global(placement=placement, sbp=sbp)
 
 

@@ -30,7 +30,8 @@ def set_dir(d: str | os.PathLike[str]) -> None:
 
 
 def _refused(what: str) -> Exception:
-    return _C.NotImplementedError(f"hub.{what}: nothing is downloaded; fetch it with a tool of yours (git clone, curl), and use source='local' of "
+    return _C.NotImplementedError(f"hub.{what}: nothing is downloaded; fetch it with a tool of yours (git clone, curl), and "
+                                  "use source='local' of "
                                   "its directory, or sluice.load of its file")
 
 
@@ -47,7 +48,8 @@ def load_state_dict_from_url(url: str, model_dir: str | None = None, map_locatio
     folder = model_dir or os.path.join(get_dir(), "checkpoints")
     path = os.path.join(folder, file_name or os.path.basename(url.partition("?")[0]))
     if not os.path.exists(path):
-        raise _C.NotImplementedError(f"hub.load_state_dict_from_url: nothing is downloaded, and {path} is not there; put the file of {url} there")
+        raise _C.NotImplementedError(f"hub.load_state_dict_from_url: nothing is downloaded, and {path} is not there; put the "
+                                     f"file of {url} there")
     return sluice.load(path, map_location=map_location, weights_only=weights_only)
 
 
@@ -103,7 +105,8 @@ def help(github: str | os.PathLike[str], model: str, force_reload: bool = False,
     return _entry(_module(github, source, "help"), model).__doc__
 
 
-def list(github: str | os.PathLike[str], force_reload: bool = False, skip_validation: bool = False, trust_repo: Any = None,  # noqa: A001
+def list(github: str | os.PathLike[str], force_reload: bool = False, skip_validation: bool = False, trust_repo: Any = None,
+         # noqa: A001
          verbose: bool = True, source: str = "github") -> Any:
     """The names of the entries of a directory's hubconf.py; source="local"."""
     module = _module(github, source, "list")

@@ -127,7 +127,8 @@ def test_functions_and_their_gradients_equal_torch(case):
         found, expected = (attempt(lambda: getattr(d, function)(*g)) for d, g in ((ours, mine), (theirs, given)))
         if expected is None and found is not None:
             continue  # more than torch has
-        assert_equal(found, expected, 1e-7 if name in ("Multinomial", "VonMises") else 1e-8)  # torch's logarithm of total_count! is float32
+        assert_equal(found, expected, 1e-7 if name in ("Multinomial",
+                                                       "VonMises") else 1e-8)  # torch's logarithm of total_count! is float32
         if expected is None or not expected.requires_grad:
             continue
         if function == "cdf" and name in ("Gamma", "InverseGamma", "Chi2"):
@@ -158,7 +159,8 @@ def test_moments_shapes_and_support_equal_torch(case):
             with pytest.raises(ValueError, match="not broadcastable"):
                 mine.log_prob(to_sl(value))
         else:
-            assert_same(mine.log_prob(to_sl(value)), expected, 1e-7 if name == "VonMises" else 1e-8)  # torch's i0 has fewer digits
+            assert_same(mine.log_prob(to_sl(value)), expected,
+                        1e-7 if name == "VonMises" else 1e-8)  # torch's i0 has fewer digits
         assert tuple(mine.sample().shape) == tuple(its.sample().shape)
         assert tuple(mine.sample((2, 3)).shape) == tuple(its.sample((2, 3)).shape) == tuple(its.sample(torch.Size([2, 3])).shape)
     assert ours.has_rsample == theirs.has_rsample and ours.has_enumerate_support == theirs.has_enumerate_support
@@ -290,7 +292,8 @@ def test_poisson_samples_of_small_and_large_rates():
     assert bool((drawn.var(0) - rates).abs()[1:].div(rates[1:]).max() < 0.06)
 
 
-KL = ["ContinuousBernoulli", "LowRankMultivariateNormal", "Normal", "Laplace", "Cauchy", "Gumbel", "Exponential", "Gamma", "Beta", "Dirichlet", "LogNormal", "HalfNormal", "Bernoulli",
+KL = ["ContinuousBernoulli", "LowRankMultivariateNormal", "Normal", "Laplace", "Cauchy", "Gumbel", "Exponential", "Gamma",
+      "Beta", "Dirichlet", "LogNormal", "HalfNormal", "Bernoulli",
       "Geometric", "Binomial", "Poisson", "Categorical", "OneHotCategorical", "Independent", "MultivariateNormal", "Pareto", "Transformed"]
 
 
@@ -427,12 +430,17 @@ def test_transforms_equal_torch(name):
 
 
 EVENTS = {
-    "StickBreakingTransform": (lambda d: d.StickBreakingTransform(), torch.tensor([[0.5, 1.0, -2.0], [0.1, 0.2, 3.0]], dtype=torch.float64)),
-    "CorrCholeskyTransform": (lambda d: d.CorrCholeskyTransform(), torch.tensor([[0.5, 1.0, -2.0, 0.3, 0.1, -0.4]] * 2, dtype=torch.float64)),
+    "StickBreakingTransform": (lambda d: d.StickBreakingTransform(), torch.tensor([[0.5, 1.0, -2.0], [0.1, 0.2, 3.0]],
+                                                                                  dtype=torch.float64)),
+    "CorrCholeskyTransform": (lambda d: d.CorrCholeskyTransform(), torch.tensor([[0.5, 1.0, -2.0, 0.3, 0.1, -0.4]] * 2,
+                                                                                dtype=torch.float64)),
     "CumulativeDistributionTransform": (lambda d: d.CumulativeDistributionTransform(d.Normal(0.5, 2.0)), A),
-    "CatTransform": (lambda d: d.CatTransform([d.ExpTransform(), d.AffineTransform(1.0, 2.0)], 1, [2, 1]), torch.ones(4, 3, dtype=torch.float64)),
-    "CatTransform of ones": (lambda d: d.CatTransform([d.ExpTransform(), d.TanhTransform()], -1), torch.ones(4, 2, dtype=torch.float64)),
-    "StackTransform": (lambda d: d.StackTransform([d.ExpTransform(), d.SigmoidTransform(), d.TanhTransform()], 1), torch.ones(4, 3, dtype=torch.float64)),
+    "CatTransform": (lambda d: d.CatTransform([d.ExpTransform(), d.AffineTransform(1.0, 2.0)], 1, [2, 1]), torch.ones(4, 3,
+                                                                                                                      dtype=torch.float64)),
+    "CatTransform of ones": (lambda d: d.CatTransform([d.ExpTransform(), d.TanhTransform()], -1), torch.ones(4, 2,
+                                                                                                             dtype=torch.float64)),
+    "StackTransform": (lambda d: d.StackTransform([d.ExpTransform(), d.SigmoidTransform(), d.TanhTransform()], 1),
+                       torch.ones(4, 3, dtype=torch.float64)),
 }
 
 
@@ -446,7 +454,8 @@ def test_transforms_of_events_equal_torch(name):
     assert_same(ours.inv(to_sl(y)), theirs.inv(y), 1e-7)
     found, expected = ours.log_abs_det_jacobian(mine, ours(mine)), theirs.log_abs_det_jacobian(x, y)
     assert_same(found, expected, 1e-8)
-    assert_same(sl.autograd.grad(found.sum() + ours(mine).square().sum(), mine)[0], torch.autograd.grad(expected.sum() + y.square().sum(), x)[0], 1e-7)
+    assert_same(sl.autograd.grad(found.sum() + ours(mine).square().sum(), mine)[0],
+                torch.autograd.grad(expected.sum() + y.square().sum(), x)[0], 1e-7)
     assert ours.domain.event_dim == theirs.domain.event_dim and ours.codomain.event_dim == theirs.codomain.event_dim
     assert ours.bijective == theirs.bijective and bool(ours.codomain.check(ours(mine)).all())
     assert tuple(ours.forward_shape(tuple(x.shape))) == tuple(theirs.forward_shape(tuple(x.shape)))
@@ -471,7 +480,8 @@ def test_transforms_by_constraint():
         return [t(kind)(x) for t in (d.biject_to, d.transform_to) for kind in (
             c.positive, c.real, c.unit_interval, c.interval(-1.0, 3.0), c.greater_than(2.0), c.less_than(1.0))] + [
                 d.transform_to(c.simplex)(x), d.biject_to(c.independent(c.positive, 1))(x), d.biject_to(c.simplex)(x), d.biject_to(c.corr_cholesky)(x),
-                d.transform_to(c.positive_definite)(x.reshape(1, 3).expand((3, 3))), d.biject_to(c.cat([c.positive, c.real], 0, [2, 1]))(x),
+                d.transform_to(c.positive_definite)(x.reshape(1, 3).expand((3, 3))), d.biject_to(c.cat([c.positive, c.real], 0,
+                                                                                                       [2, 1]))(x),
                 d.transform_to(c.stack([c.positive, c.real, c.unit_interval]))(x)]
 
     for a, b in zip(moved(sl.distributions, sl, to_sl(A)), moved(torch.distributions, torch, A), strict=True):

@@ -66,11 +66,13 @@ def test_reflections(shape):
     for left in (True, False):
         other = normal(*shape[:-2], rows, 4, seed=1) if left else normal(*shape[:-2], 4, rows, seed=1)
         for transpose in (True, False):
-            assert_same(sl.ormqr(*map(to_sl, (*theirs, other)), left, transpose), torch.ormqr(*theirs, other, left, transpose), 1e-9)
+            assert_same(sl.ormqr(*map(to_sl, (*theirs, other)), left, transpose), torch.ormqr(*theirs, other, left, transpose),
+                        1e-9)
 
 
 def test_reflections_of_what_is_triangular_already():
-    for A in (torch.zeros(3, 3), torch.eye(3) * -2, torch.ones(2, 3), torch.tensor([[0.0, 1], [1, 0]]), torch.tensor([[3.0, 1], [0, 2], [0, 0]])):
+    for A in (torch.zeros(3, 3), torch.eye(3) * -2, torch.ones(2, 3), torch.tensor([[0.0, 1], [1, 0]]), torch.tensor([[3.0, 1],
+                                                                                                                      [0, 2], [0, 0]])):
         ours, theirs = sl.geqrf(to_sl(A)), torch.geqrf(A)
         assert_same(ours.a, theirs.a)
         assert_same(ours.tau, theirs.tau)
@@ -83,7 +85,8 @@ def test_gradients_of_products_with_reflections():
         given = [t.clone().requires_grad_() for t in (a, tau, other if left else other.mT)]
         mine = [to_sl(t) for t in given]
         y, z = sl.ormqr(*mine, left, transpose), torch.ormqr(*given, left, transpose)
-        for g, h in zip(sl.autograd.grad(y.square().sum() + y.sum(), mine), torch.autograd.grad(z.square().sum() + z.sum(), given)):
+        for g, h in zip(sl.autograd.grad(y.square().sum() + y.sum(), mine), torch.autograd.grad(z.square().sum() + z.sum(),
+                                                                                                given)):
             assert_same(g, h, 1e-8)
 
 
@@ -131,7 +134,8 @@ def test_eigenvalues_by_another_product():
     assert_same(E, theirs, 1e-6)
     assert_same(V.mT @ to_sl(B) @ V, torch.eye(2).double(), 1e-6)
     steps = []
-    sl.lobpcg(to_sl(A), 2, X=to_sl(normal(15, 2, seed=3)), iK=to_sl(torch.linalg.inv(A + torch.eye(15))), largest=False, niter=3, tol=0.0,
+    sl.lobpcg(to_sl(A), 2, X=to_sl(normal(15, 2, seed=3)), iK=to_sl(torch.linalg.inv(A + torch.eye(15))), largest=False,
+              niter=3, tol=0.0,
               tracker=lambda worker: steps.append((worker.ivars["istep"], worker.E.shape)))
     assert steps == [(1, (2,)), (2, (2,)), (3, (2,))]
 

@@ -46,9 +46,11 @@ def test_histograms_of_other_shapes():
 
 
 @pytest.mark.parametrize("args, message", [
-    ((POINTS, [2]), "size of bins must be equal"), ((POINTS[0], [2, 2]), "at least 2 dimensions"), ((POINTS.long(), [2, 2]), "not implemented"),
+    ((POINTS, [2]), "size of bins must be equal"), ((POINTS[0], [2, 2]), "at least 2 dimensions"), ((POINTS.long(), [2, 2]),
+                                                                                                    "not implemented"),
     ((POINTS, [2, 2], [0.0, 1.0]), "range should have 4 elements"), ((POINTS, [0, 2]), "bins must be > 0"),
-    ((POINTS, [2, 2], [1.0, 0.0, 0.0, 1.0]), "min should not exceed max"), ((POINTS, [2, 2], None, torch.ones(3)), "same shape as the input")])
+    ((POINTS, [2, 2], [1.0, 0.0, 0.0, 1.0]), "min should not exceed max"), ((POINTS, [2, 2], None, torch.ones(3)),
+                                                                            "same shape as the input")])
 def test_histograms_that_cannot_be(args, message):
     ours = [to_sl(a) if isinstance(a, torch.Tensor) else a for a in args]
     same_refusal(lambda: sl.histogramdd(*ours), lambda: torch.histogramdd(*args), RuntimeError, message)
@@ -67,7 +69,8 @@ def test_loops():
     x = sl.ones(2, requires_grad=True)
     y = sl.while_loop(go_on, body, (sl.tensor(0), x))[1]
     assert sl.autograd.grad(y.sum(), x)[0].tolist() == [8, 8]
-    for bad, message in (((1, body, (sl.ones(1),)), "to be callable"), ((go_on, body, sl.ones(1)), "Expect carried_inputs to be a tuple"),
+    for bad, message in (((1, body, (sl.ones(1),)), "to be callable"), ((go_on, body, sl.ones(1)),
+                                                                        "Expect carried_inputs to be a tuple"),
                          ((lambda x: x, lambda x: (x,), (sl.ones(1),)), "boolean scalar tensor"),
                          ((lambda x: 1, lambda x: (x,), (sl.ones(1),)), "boolean scalar tensor"),
                          ((lambda x: True, lambda x: x, (sl.ones(1),)), "should return a tuple"),
@@ -119,7 +122,8 @@ def test_slices_in_memory_of_their_own():
     for args in ((0,), (1, 1), (1, None, -1), (-1, 0, 5, 2), (0, 3, 2)):
         ours = sl.slice_copy(to_sl(x), *args)
         assert_same(ours, torch.slice_copy(x, *args))
-    same_refusal(lambda: sl.slice_copy(to_sl(x), 0, 0, 2, -1), lambda: torch.slice_copy(x, 0, 0, 2, -1), RuntimeError, "step must be positive")
+    same_refusal(lambda: sl.slice_copy(to_sl(x), 0, 0, 2, -1), lambda: torch.slice_copy(x, 0, 0, 2, -1), RuntimeError,
+                 "step must be positive")
     same_refusal(lambda: sl.slice_copy(to_sl(x), 2), lambda: torch.slice_copy(x, 2), IndexError, "Dimension out of range")
     whole = to_sl(x)
     sl.slice_copy(whole, 0, 0, 2).zero_()
@@ -132,7 +136,8 @@ def test_bessel_in_place():
     assert sl.i0_(mine) is mine
     assert_same(mine, torch.i0(x))
     assert_same(to_sl(x).i0_(), torch.i0(x))
-    same_refusal(lambda: sl.ones(2, dtype=sl.int64).i0_(), lambda: torch.ones(2, dtype=torch.int64).i0_(), RuntimeError, "can't be cast")
+    same_refusal(lambda: sl.ones(2, dtype=sl.int64).i0_(), lambda: torch.ones(2, dtype=torch.int64).i0_(), RuntimeError,
+                 "can't be cast")
 
 
 def test_tensors_of_other_layouts():
@@ -192,7 +197,8 @@ def test_switches_that_mean_nothing_here():
     assert x.grad.tolist() == [1, 1]
     with pytest.raises(TypeError, match="must be a bool"):
         sl.autograd.set_multithreading_enabled(1)
-    same_refusal(lambda: sl.autograd.variable(1), lambda: torch.autograd.variable(1), RuntimeError, "deprecated, use torch.tensor")
+    same_refusal(lambda: sl.autograd.variable(1), lambda: torch.autograd.variable(1), RuntimeError,
+                 "deprecated, use torch.tensor")
 
 
 def product():

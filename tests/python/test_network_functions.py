@@ -65,17 +65,22 @@ def test_losses_with_everything_given(reduction):
     log_probs = normal(7, 2, 5).detach().log_softmax(-1)
     for lengths in (([7, 6], [3, 2]), (torch.tensor([7, 6]), torch.tensor([3, 2]))):
         targets = torch.tensor([[1, 2, 2], [4, 1, 0]])
-        ours = sl.ctc_loss(to_sl(log_probs), to_sl(targets), *([to_sl(n) if isinstance(n, torch.Tensor) else n for n in lengths]), 0, reduction)
+        ours = sl.ctc_loss(to_sl(log_probs), to_sl(targets), *([to_sl(n) if isinstance(n,
+                                                                                       torch.Tensor) else n for n in lengths]),
+                           0, reduction)
         assert_same(ours, torch.ctc_loss(log_probs, targets, *lengths, 0, reduction))
 
 
 def test_defaults():
     x, y = normal(4, 3, grad=False), normal(4, 3, seed=1, grad=False).sigmoid()
-    for name, args in (("binary_cross_entropy_with_logits", (x, y)), ("cosine_embedding_loss", (x, y, SIGNS)), ("kl_div", (x, y)),
-                       ("hinge_embedding_loss", (x[:, 0], SIGNS)), ("margin_ranking_loss", (x, y[0], torch.ones(1))), ("triplet_margin_loss", (x, y, x))):
+    for name, args in (("binary_cross_entropy_with_logits", (x, y)), ("cosine_embedding_loss", (x, y, SIGNS)), ("kl_div", (x,
+                                                                                                                           y)),
+                       ("hinge_embedding_loss", (x[:, 0], SIGNS)), ("margin_ranking_loss", (x, y[0], torch.ones(1))),
+                       ("triplet_margin_loss", (x, y, x))):
         assert_same(getattr(sl, name)(*map(to_sl, args)), getattr(torch, name)(*args))
     log_probs, targets = normal(7, 2, 5, grad=False).log_softmax(-1), torch.tensor([[1, 2], [3, 4]])
-    assert_same(sl.ctc_loss(to_sl(log_probs), to_sl(targets), [7, 7], [2, 2]), torch.ctc_loss(log_probs, targets, [7, 7], [2, 2]))
+    assert_same(sl.ctc_loss(to_sl(log_probs), to_sl(targets), [7, 7], [2, 2]), torch.ctc_loss(log_probs, targets, [7, 7], [2,
+                                                                                                                           2]))
     assert_same(sl.embedding(to_sl(x), sl.tensor([1]), 9), torch.embedding(x, torch.tensor([1]), 9))
     with pytest.raises(RuntimeError, match="Integral inputs not supported"):
         sl.kl_div(sl.ones(2, dtype=sl.int64), sl.ones(2, dtype=sl.int64))
@@ -105,7 +110,8 @@ def test_normalization():
     assert_same(ours[1], var)
 
 
-@pytest.mark.parametrize("name", ["dropout", "dropout_", "alpha_dropout_", "feature_dropout", "feature_dropout_", "feature_alpha_dropout_"])
+@pytest.mark.parametrize("name", ["dropout", "dropout_", "alpha_dropout_", "feature_dropout", "feature_dropout_",
+                                  "feature_alpha_dropout_"])
 def test_dropout(name):
     x = normal(40, 50, 3, grad=False)
     f, g = getattr(sl, name), getattr(torch, name)
@@ -141,7 +147,8 @@ def test_convolution_of_time_batch_channels():
     for pad in (0, 1, 2):
         both("conv_tbc", (x, w, b, pad), {}, 1e-4)
     for bad, message in (((x[0], w, b), "Input must have 3 dims"), ((x, w[0], b), "Weight tensor must have 3 dims"),
-                         ((x, w, w), "Bias must be 1-D"), ((x, w.transpose(1, 2), b), "Input dim 2"), ((x, w, b[1:]), "Bias size")):
+                         ((x, w, w), "Bias must be 1-D"), ((x, w.transpose(1, 2), b), "Input dim 2"), ((x, w, b[1:]),
+                                                                                                       "Bias size")):
         with pytest.raises(RuntimeError, match=message):
             sl.conv_tbc(*map(to_sl, bad))
         with pytest.raises(RuntimeError):
@@ -152,15 +159,20 @@ def test_convolution_of_time_batch_channels():
 def test_segments(reduce):
     for data, segments in (
         (normal(6), {"lengths": torch.tensor([3, 0, 1, 2])}), (normal(6), {"offsets": torch.tensor([0, 2, 2, 5])}),
-        (normal(6, 3), {"lengths": torch.tensor([4, 2])}), (normal(2, 5), {"lengths": torch.tensor([[1, 4], [5, 0]]), "axis": 1}),
-        (normal(2, 4, 3), {"offsets": torch.tensor([[0, 1, 4], [0, 4, 4]]), "axis": 1}), (normal(0, 3), {"lengths": torch.tensor([0, 0])}),
+        (normal(6, 3), {"lengths": torch.tensor([4, 2])}), (normal(2, 5), {"lengths": torch.tensor([[1, 4], [5, 0]]),
+                                                                           "axis": 1}),
+        (normal(2, 4, 3), {"offsets": torch.tensor([[0, 1, 4], [0, 4, 4]]), "axis": 1}), (normal(0, 3),
+                                                                                          {"lengths": torch.tensor([0, 0])}),
         (torch.tensor([2.0, 2.0, 1.0, 2.0], requires_grad=True), {"lengths": torch.tensor([4, 0])}),
-        (torch.tensor([1.0, float("nan"), 1.0]), {"lengths": torch.tensor([2, 1])}), (normal(5, grad=False), {"lengths": torch.tensor([2, 1]), "unsafe": True}),
+        (torch.tensor([1.0, float("nan"), 1.0]), {"lengths": torch.tensor([2, 1])}), (normal(5, grad=False),
+                                                                                      {"lengths": torch.tensor([2, 1]),
+                                                                                       "unsafe": True}),
     ):
         for initial in (None, 0.5, 2.0):
             mine, theirs = to_sl(data), data
             options = {**segments, "initial": initial}
-            y = sl.segment_reduce(mine, reduce, **{k: to_sl(v) if isinstance(v, torch.Tensor) else v for k, v in options.items()})
+            y = sl.segment_reduce(mine, reduce, **{k: to_sl(v) if isinstance(v, torch.Tensor) else v for k,
+                                                   v in options.items()})
             z = torch.segment_reduce(theirs, reduce, **options)
             assert_same(y, z)
             if data.requires_grad:
@@ -171,7 +183,8 @@ def test_segments(reduce):
 def test_segments_that_do_not_fit():
     x = sl.arange(4.0)
     for options, message in (({}, "Either lengths or offsets"), ({"lengths": [3, 2]}, "to sum to data.size"),
-                             ({"lengths": [5, -1]}, "negative value"), ({"lengths": [[4]]}, "Expected axis to be the last dimension")):
+                             ({"lengths": [5, -1]}, "negative value"), ({"lengths": [[4]]},
+                                                                        "Expected axis to be the last dimension")):
         with pytest.raises(RuntimeError, match=message):
             sl.segment_reduce(x, "sum", **{k: sl.tensor(v) for k, v in options.items()})
     with pytest.raises(RuntimeError, match="reduce argument must be"):

@@ -92,7 +92,8 @@ def plain_roi_align(images, rois, scale, ph, pw, ratio, aligned):
         for c in range(images.shape[1]):
             for i in range(ph):
                 for j in range(pw):
-                    samples = [bilinear(images[int(b), c], y1 + (i + (a + 0.5) / gy) * h / ph, x1 + (j + (e + 0.5) / gx) * w / pw, True)
+                    samples = [bilinear(images[int(b), c], y1 + (i + (a + 0.5) / gy) * h / ph,
+                                        x1 + (j + (e + 0.5) / gx) * w / pw, True)
                                for a in range(gy) for e in range(gx)]
                     out[r, c, i, j] = sum(samples) / max(gy * gx, 1)
     return out
@@ -150,7 +151,8 @@ def plain_deform(x, offset, weight, bias, stride, padding, dilation, mask):
     return y
 
 
-@pytest.mark.parametrize("stride, padding, dilation, groups, blocks", [((1, 1), (0, 0), (1, 1), 1, 1), ((2, 1), (1, 2), (1, 2), 2, 2)])
+@pytest.mark.parametrize("stride, padding, dilation, groups, blocks", [((1, 1), (0, 0), (1, 1), 1, 1), ((2, 1), (1, 2), (1, 2),
+                                                                                                        2, 2)])
 def test_deformed_convolution(stride, padding, dilation, groups, blocks):
     r = rng(3)
     x, weight, bias = r.standard_normal((2, 4, 4, 4)), r.standard_normal((4, 4 // blocks, 3, 2)), r.standard_normal(4)
@@ -158,7 +160,8 @@ def test_deformed_convolution(stride, padding, dilation, groups, blocks):
     offset, mask = r.standard_normal((2, groups * 12, *size)) * 1.5, r.random((2, groups * 6, *size))
     given = [sl.tensor(a, requires_grad=True) for a in (x, offset, weight, bias, mask)]
     y = sl.deform_conv2d(*given[:4], stride, padding, dilation, given[4])
-    np.testing.assert_allclose(y.detach().numpy(), plain_deform(x, offset, weight, bias, stride, padding, dilation, mask), atol=1e-9)
+    np.testing.assert_allclose(y.detach().numpy(), plain_deform(x, offset, weight, bias, stride, padding, dilation, mask),
+                               atol=1e-9)
     one = [sl.tensor(a[:1], requires_grad=True) for a in (x, offset)] + given[2:4] + [sl.tensor(mask[:1], requires_grad=True)]
     assert sl.autograd.gradcheck(lambda *a: F.deform_conv2d(*a[:4], stride, padding, dilation, a[4])[:, :, :1, :2], one)
     zero = sl.deform_conv2d(given[0], given[1] * 0, given[2], None, stride, padding, dilation)
@@ -191,7 +194,8 @@ def test_decoding_by_the_likeliest():
         def build(self, x, n):
             return F.ctc_greedy_decoder(x, n)
 
-    assert Net()(sl.tensor(scores), sl.tensor(lengths))[0].tolist() == F.ctc_greedy_decoder(sl.tensor(scores), sl.tensor(lengths))[0].tolist()
+    assert Net()(sl.tensor(scores), sl.tensor(lengths))[0].tolist() == F.ctc_greedy_decoder(sl.tensor(scores),
+                                                                                            sl.tensor(lengths))[0].tolist()
     x = sl.ones(2)
     assert F.depend(x, sl.ones(3)) is x
 
@@ -214,7 +218,8 @@ def test_margins(m1, m2, m3):
 def test_fans():
     for shape, layout in (((8, 4, 3, 5), "NCHW"), ((8, 3, 5, 4), "NHWC"), ((8, 4), "NC")):
         field = 15 if len(shape) == 4 else 1
-        assert [sl.nn.init.calc_fan(shape, mode, layout) for mode in ("fan_in", "fan_out", "fan_avg")] == [4 * field, 8 * field, 6 * field]
+        assert [sl.nn.init.calc_fan(shape, mode, layout) for mode in ("fan_in", "fan_out", "fan_avg")] == [4 * field,
+                                                                                                           8 * field, 6 * field]
     assert [sl.nn.init.get_data_format(f) for f in ("NCHW", "NDHWC", "other")] == ["channels_first", "channels_last", ""]
     for bad in (((3,), "fan_in"), ((3, 4), "fan")):
         with pytest.raises(ValueError):
@@ -233,7 +238,8 @@ def test_fused_modules():
         assert list(ours.state_dict()) == list(theirs.state_dict())
     net = sl.nn.FusedMLP(4, [8, 6], 3, skip_final_activation=True)
     assert list(net.state_dict()) == ["weight_0", "bias_0", "weight_1", "bias_1", "weight_2", "bias_2"]
-    weights = [(torch.tensor(w.detach().numpy()), torch.tensor(b.detach().numpy())) for w, b in zip(net.weights(), net.biases())]
+    weights = [(torch.tensor(w.detach().numpy()), torch.tensor(b.detach().numpy())) for w, b in zip(net.weights(),
+                                                                                                    net.biases())]
     x = torch.randn(5, 4)
     y = x
     for i, (w, b) in enumerate(weights):
@@ -257,7 +263,8 @@ def test_images():
     np.testing.assert_allclose(norm(sl.tensor(x), sl.tensor(mirror)).numpy(), expected.transpose(0, 3, 1, 2), rtol=1e-6)
     plain = sl.nn.CropMirrorNormalize(output_layout="NHWC", output_dtype=sl.float64)(sl.tensor(x))
     assert plain.dtype is sl.float64 and (plain.numpy() == x).all()
-    for bad in (lambda: sl.nn.CropMirrorNormalize(output_layout="CHW"), lambda: norm(sl.zeros(2, 2)), lambda: norm(sl.zeros(1, 2, 2, 2))):
+    for bad in (lambda: sl.nn.CropMirrorNormalize(output_layout="CHW"), lambda: norm(sl.zeros(2, 2)), lambda: norm(sl.zeros(1,
+                                                                                                                            2, 2, 2))):
         with pytest.raises(ValueError, match="CropMirrorNormalize"):
             bad()
 
@@ -316,7 +323,8 @@ def test_moving_ranges():
     for x, high in (([1.0, -2.0], 2.0), ([4.0, 0.0], 0.9 * 1 + 0.1 * 4), ([100.0, 0.0], None)):
         scale, zero = observer(sl.tensor(x))
         low, top = observer.moving_min.item(), observer.moving_max.item()
-    assert (low, top) == (pytest.approx(-1.8), pytest.approx(1.3)) and scale.item() == pytest.approx(1.8 / 127) and zero.item() == 0
+    assert (low, top) == (pytest.approx(-1.8),
+                          pytest.approx(1.3)) and scale.item() == pytest.approx(1.8 / 127) and zero.item() == 0
     assert observer.current_train_step.item() == 3
     observer.eval()(sl.tensor([1e3]))
     assert observer.moving_max.item() == pytest.approx(1.3)
@@ -363,9 +371,11 @@ def test_global_tensors_in_nests():
         assert sl.to_global([3], place, sl.sbp.broadcast) == [3]
     x = sl.local_to_global(sl.ones(2), place, sl.sbp.broadcast)
     assert sl.global_to_global(x, sbp=sl.sbp.split(0)).sbp == (sl.sbp.split(0),)
-    assert sl.ones(2).local_to_global(place, sl.sbp.broadcast).is_global and x.global_to_global(place, sl.sbp.split(0)).is_global
+    assert sl.ones(2).local_to_global(place, sl.sbp.broadcast).is_global and x.global_to_global(place,
+                                                                                                sl.sbp.split(0)).is_global
     sl.ones(2).check_meta_consistency()
-    for bad in (lambda: sl.local_to_global(x, place, sl.sbp.broadcast), lambda: sl.global_to_global(sl.ones(2), place, sl.sbp.broadcast)):
+    for bad in (lambda: sl.local_to_global(x, place, sl.sbp.broadcast), lambda: sl.global_to_global(sl.ones(2), place,
+                                                                                                    sl.sbp.broadcast)):
         with pytest.raises(ValueError, match="use .*_to_global"):
             bad()
     with pytest.raises(NotImplementedError, match="grad_sbp"):
@@ -404,7 +414,8 @@ def test_hubs_of_directories(tmp_path):
     (tmp_path / "helper_of_hubconf.py").write_text("def times(x, by):\n    return x * by\n")
     hub = sl.hub
     assert hub.load(tmp_path, "double", 3, by=5, source="local") == 15
-    assert hub.help(tmp_path, "double", source="local") == "x times `by`." and hub.list(str(tmp_path), source="local") == ["double"]
+    assert hub.help(tmp_path, "double", source="local") == "x times `by`." and hub.list(str(tmp_path),
+                                                                                        source="local") == ["double"]
     for call, error, message in (
         (lambda: hub.load("pytorch/vision", "resnet18"), NotImplementedError, "nothing is downloaded.*source='local'"),
         (lambda: hub.download_url_to_file("https://example.org/x", "x"), NotImplementedError, "nothing is downloaded"),
@@ -436,10 +447,14 @@ def test_where_hubs_keep_models(tmp_path, monkeypatch):
 # What is left out
 
 
-ABSENT = {"sl": ["FunctionConfig", "tensor_buffer", "boxing", "asyncs", "model", "one_embedding"], "sl.nn": ["COCOReader", "OFRecordReader", "AllReduce"],
-          "sl.nn.image": ["decode", "Resize"], "sl.env": ["init_rdma"], "sl.global_view": ["global_mode"], "sl.linalg": ["ldl_factor"],
+ABSENT = {"sl": ["FunctionConfig", "tensor_buffer", "boxing", "asyncs", "model", "one_embedding"], "sl.nn": ["COCOReader",
+                                                                                                             "OFRecordReader",
+                                                                                                             "AllReduce"],
+          "sl.nn.image": ["decode", "Resize"], "sl.env": ["init_rdma"], "sl.global_view": ["global_mode"],
+          "sl.linalg": ["ldl_factor"],
           "sl.nn.utils": ["ContiguousParamsGroup"], "sl.nn.utils.rnn": ["reverse"], "sl.nn.functional": ["scaled_mm"],
-          "sl.utils.checkpoint": ["create_selective_checkpoint_contexts"], "sl.profiler": ["itt"], "sl.ones(2)": ["offload", "to_consistent", "as_subclass", "dim0"],
+          "sl.utils.checkpoint": ["create_selective_checkpoint_contexts"], "sl.profiler": ["itt"], "sl.ones(2)": ["offload",
+                                                                                                                  "to_consistent", "as_subclass", "dim0"],
           "sl.nn.Graph": ["build_graph", "share_from"]}
 
 
@@ -456,7 +471,8 @@ def test_tensors_and_graphs_may_have_attributes_of_users():
     x = sl.ones(2)
     x.idx = 3
     assert x.idx == 3
-    with pytest.raises(AttributeError, match="graph.config has no enable_straighten_algorithm: switches of OneFlow's compiler are left out"):
+    with pytest.raises(AttributeError,
+                       match="graph.config has no enable_straighten_algorithm: switches of OneFlow's compiler are left out"):
         sl.nn.Graph().config.enable_straighten_algorithm
     with pytest.raises(AttributeError, match="graph.config has no nothing$"):
         sl.nn.Graph().config.nothing
@@ -470,7 +486,8 @@ def test_the_table_is_sound():
     assert left_out("copy", "sluice.Tensor") is not None and left_out("copy", "sluice") is None
     for section in compat.compare_oneflow():
         assert set(section.missing) <= set(section.names) and not set(section.missing) & set(section.excepted)
-        if section.name in ("oneflow", "oneflow.Tensor", "oneflow.nn", "oneflow.nn.functional", "oneflow.comm", "oneflow.env", "oneflow.profiler"):
+        if section.name in ("oneflow", "oneflow.Tensor", "oneflow.nn", "oneflow.nn.functional", "oneflow.comm", "oneflow.env",
+                            "oneflow.profiler"):
             assert not section.missing, section.missing
     text = compat.oneflow_table(compat.compare_oneflow())
     assert text.startswith("| of OneFlow | names | here |") and json.dumps(text)

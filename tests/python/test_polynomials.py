@@ -95,7 +95,8 @@ def test_airys_function_solves_its_equation():
     weights = np.array([-1 / 560, 8 / 315, -1 / 5, 8 / 5, -205 / 72, 8 / 5, -1 / 5, 8 / 315, -1 / 560])
     second = np.convolve(y, weights, "valid") / h**2
     np.testing.assert_allclose(second, (x * y)[4:-4], atol=2e-7)
-    known = {-5: 0.3507610090241142, -2: 0.22740742820168557, 0: 0.3550280538878172, 1: 0.13529241631288141, 5: 1.0834442813607441e-4}
+    known = {-5: 0.3507610090241142, -2: 0.22740742820168557, 0: 0.3550280538878172, 1: 0.13529241631288141,
+             5: 1.0834442813607441e-4}
     ours = sl.special.airy_ai(sl.tensor(list(map(float, known)), dtype=sl.float64)).numpy()
     np.testing.assert_allclose(ours, list(known.values()), rtol=1e-12)
 

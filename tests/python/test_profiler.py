@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import sluice as sl
-from sluice.profiler import (ProfilerAction, ProfilerActivity, profile, profiler_start, profiler_stop, range_pop, range_push, record_function,
+from sluice.profiler import (ProfilerAction, ProfilerActivity, profile, profiler_start, profiler_stop, range_pop, range_push,
+                             record_function,
                              schedule, tensorboard_trace_handler)
 
 
@@ -42,14 +43,16 @@ def test_calls_of_ops_are_recorded():
 
 def test_functions_that_layers_hold():
     x = sl.ones(2, 3, 6, 6)
-    layers = [sl.nn.Conv2d(3, 4, 3), sl.nn.ReLU(), sl.nn.GELU(), sl.nn.MaxPool2d(2), sl.nn.Flatten(), sl.nn.Linear(16, 2), sl.nn.Softmax(-1)]
+    layers = [sl.nn.Conv2d(3, 4, 3), sl.nn.ReLU(), sl.nn.GELU(), sl.nn.MaxPool2d(2), sl.nn.Flatten(), sl.nn.Linear(16, 2),
+              sl.nn.Softmax(-1)]
     plain = sl.nn.Sequential(*layers)(x)
     with profile() as prof:
         again = sl.nn.Sequential(*layers)(x)
         kept, copied = sl.nn.functional.relu, copy.deepcopy(sl.nn.functional.relu)
     assert again.tolist() == plain.tolist()
     assert kept(sl.ones(1)).item() == 1 and copied is sl.nn.functional.relu
-    assert [n for n in names(prof) if n != "reshape"] == ["conv2d", "relu", "gelu", "max_pool2d", "flatten", "linear", "softmax"]
+    assert [n for n in names(prof) if n != "reshape"] == ["conv2d", "relu", "gelu", "max_pool2d", "flatten", "linear",
+                                                          "softmax"]
     assert sl.nn.Sequential(*layers)(x).tolist() == plain.tolist()
 
 
@@ -193,7 +196,8 @@ def test_one_profile_at_a_time():
 
 
 @pytest.mark.parametrize("options", [
-    {"wait": 1, "warmup": 1, "active": 2, "repeat": 1, "skip_first": 1}, {"wait": 2, "warmup": 1, "active": 1}, {"wait": 0, "warmup": 1, "active": 3, "repeat": 2},
+    {"wait": 1, "warmup": 1, "active": 2, "repeat": 1, "skip_first": 1}, {"wait": 2, "warmup": 1, "active": 1}, {"wait": 0,
+                                                                                                                 "warmup": 1, "active": 3, "repeat": 2},
     {"wait": 2, "warmup": 1, "active": 1, "skip_first": 2, "skip_first_wait": 1}])
 def test_schedules_are_torchs(options):
     ours, theirs = schedule(**options), torch.profiler.schedule(**options)
@@ -238,7 +242,8 @@ def test_steps_of_a_schedule():
 
 
 def test_files(tmp_path):
-    with profile(with_stack=True, record_shapes=True, on_trace_ready=tensorboard_trace_handler(str(tmp_path / "logs"), "me", use_gzip=True)) as prof:
+    with profile(with_stack=True, record_shapes=True, on_trace_ready=tensorboard_trace_handler(str(tmp_path / "logs"), "me",
+                                                                                               use_gzip=True)) as prof:
         with record_function("mine"):
             sl.ones(4, 4).exp()
         prof.add_metadata("who", "me")

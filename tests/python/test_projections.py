@@ -45,7 +45,8 @@ def test_grouped_products(a, b, offs):
 def test_grouped_products_leave_what_is_behind_the_last_group_zero():
     a, b = sl.ones(4, 8), sl.ones(2, 8, 8)
     assert F.grouped_mm(a, b, offs=sl.tensor([1, 3], dtype=sl.int32)).numpy()[:, 0].tolist() == [8, 8, 8, 0]
-    assert F.grouped_mm(sl.ones(2, 4, 8), sl.ones(8, 8), offs=sl.tensor([1, 7], dtype=sl.int32)).numpy()[0].tolist() == [8] * 7 + [0]
+    assert F.grouped_mm(sl.ones(2, 4, 8), sl.ones(8, 8), offs=sl.tensor([1, 7],
+                                                                        dtype=sl.int32)).numpy()[0].tolist() == [8] * 7 + [0]
     with pytest.raises(RuntimeError, match="must not fall, nor be beyond"):
         F.grouped_mm(a, b, offs=sl.tensor([3, 1], dtype=sl.int32))
     with pytest.raises(RuntimeError, match="must not fall, nor be beyond"):
@@ -53,14 +54,17 @@ def test_grouped_products_leave_what_is_behind_the_last_group_zero():
 
 
 @pytest.mark.parametrize("change, message", [
-    ({"offs": None}, "Have to provide offsets"), ({"offs": torch.tensor([2, 3, 6])}, "int32"), ({"bias": torch.ones(8)}, "Bias not supported"),
+    ({"offs": None}, "Have to provide offsets"), ({"offs": torch.tensor([2, 3, 6])}, "int32"), ({"bias": torch.ones(8)},
+                                                                                                "Bias not supported"),
     ({"out_dtype": "bfloat16"}, "output dtype must match"), ({"a": torch.ones(8)}, "has to be 2 or 3d"),
-    ({"a": torch.ones(6, 8).double()}, "Expected mat_a to be Float32"), ({"b": torch.ones(2, 8, 8)}, "batch sizes have to match"),
+    ({"a": torch.ones(6, 8).double()}, "Expected mat_a to be Float32"), ({"b": torch.ones(2, 8, 8)},
+                                                                         "batch sizes have to match"),
     ({"a": torch.ones(6, 4)}, "contraction dimension")])
 def test_products_that_cannot_be_grouped(change, message):
     def call(lib, functional, convert):
         given = {"a": torch.ones(6, 8), "b": torch.ones(3, 8, 8), "offs": int32(2, 3, 6), **change}
-        given = {k: convert(v) if isinstance(v, torch.Tensor) else getattr(lib, v) if isinstance(v, str) else v for k, v in given.items()}
+        given = {k: convert(v) if isinstance(v, torch.Tensor) else getattr(lib, v) if isinstance(v, str) else v for k,
+                 v in given.items()}
         return functional.grouped_mm(given.pop("a"), given.pop("b"), **given)
 
     with pytest.raises(RuntimeError, match=message):
@@ -74,11 +78,14 @@ def test_loss_of_a_projection(reduction):
     x, w, bias = normal(4, 5), normal(7, 5, seed=1), normal(7, seed=2)
     wide, places = normal(7, 2, 3, 5, seed=3), torch.randint(7, (4, 2, 3), generator=torch.Generator().manual_seed(1))
     for args, options in (
-        ((x, w, torch.tensor([1, 6, 0, 3])), {"linear_bias": bias, "label_smoothing": 0.1}), ((x, w, torch.tensor([1, 6, 2, 3])), {"ignore_index": 2}),
+        ((x, w, torch.tensor([1, 6, 0, 3])), {"linear_bias": bias, "label_smoothing": 0.1}), ((x, w, torch.tensor([1, 6, 2,
+                                                                                                                   3])),
+                                                                                              {"ignore_index": 2}),
         ((x[0], w, torch.tensor(3)), {}), ((x, w, torch.rand(4, 7)), {"weight": torch.rand(7)}), ((x, wide, places), {}),
     ):
         ours = [to_sl(a) for a in args]
-        y = F.linear_cross_entropy(*ours, reduction=reduction, **{k: to_sl(v) if isinstance(v, torch.Tensor) else v for k, v in options.items()})
+        y = F.linear_cross_entropy(*ours, reduction=reduction, **{k: to_sl(v) if isinstance(v, torch.Tensor) else v for k,
+                                                                  v in options.items()})
         z = TF.linear_cross_entropy(*args, reduction=reduction, **options)
         assert_same(y, z)
         assert_same(sl.autograd.grad(y.sum(), ours[1])[0], torch.autograd.grad(z.sum(), args[1])[0], 1e-4)
@@ -96,7 +103,8 @@ def test_loss_of_a_projection(reduction):
 def test_module_of_the_loss():
     given = {"out_features": (4, 3), "bias": True, "ignore_index": 2, "label_smoothing": 0.1}
     theirs = torch.nn.LinearCrossEntropyLoss(5, 10, weight=torch.rand(10), **given)
-    ours = sl.nn.LinearCrossEntropyLoss(5, 10, weight=sl.zeros(10), options=sl.nn.LinearCrossEntropyOptions(batch_chunk_size=2), **given)
+    ours = sl.nn.LinearCrossEntropyLoss(5, 10, weight=sl.zeros(10),
+                                        options=sl.nn.LinearCrossEntropyOptions(batch_chunk_size=2), **given)
     assert list(ours.state_dict()) == list(theirs.state_dict())
     ours.load_state_dict({k: to_sl(v) for k, v in theirs.state_dict().items()})
     x, t = torch.randn(2, 5), torch.randint(0, 10, (2, 4, 3))
@@ -111,8 +119,11 @@ def test_module_of_the_loss():
 
 # Axes by name
 
-PATTERNS = [("b h -> h b", {}), ("b (h w) -> b h w", {"w": 2}), ("b (h w) -> (w b) h", {"h": 2}), ("b h -> b 1 h", {}), ("b h -> (b h)", {}),
-            ("... h -> h ...", {}), ("b ... -> b (...)", {}), ("b h -> b () h", {}), ("b h ->  b h", {}), ("(a b) (c d) -> (a c) (b d)", {"a": 2, "c": 3})]
+PATTERNS = [("b h -> h b", {}), ("b (h w) -> b h w", {"w": 2}), ("b (h w) -> (w b) h", {"h": 2}), ("b h -> b 1 h", {}),
+            ("b h -> (b h)", {}),
+            ("... h -> h ...", {}), ("b ... -> b (...)", {}), ("b h -> b () h", {}), ("b h ->  b h", {}), ("(a b) (c d) -> (a "
+                                                                                                           "c) (b d)", {"a": 2,
+                                                                                                                        "c": 3})]
 
 
 @pytest.mark.parametrize("pattern, lengths", PATTERNS)
@@ -127,10 +138,12 @@ def test_rearranged(pattern, lengths):
 
 
 @pytest.mark.parametrize("pattern, lengths, message", [
-    ("b h -> b", {}, "only on one side"), ("b h w -> b h w", {}, "Number of dimensions"), ("b b -> b", {}, "duplicate dimension 'b'"),
+    ("b h -> b", {}, "only on one side"), ("b h w -> b h w", {}, "Number of dimensions"), ("b b -> b", {},
+                                                                                           "duplicate dimension 'b'"),
     ("b (h w) -> b h w", {}, "at once"), ("b h", {}, "single '->'"), ("b (h w) -> b h w", {"w": 4}, "evenly fit"),
     ("b h -> b h", {"z": 2}, "not found"), ("b (h -> b h", {}, "Imbalanced"), ("b ((h)) -> b h", {}, "one-level"),
-    ("b (h w) -> b h w", {"h": 2, "w": 2}, "must be 6"), ("b h -> b ... h", {}, "Ellipsis"), ("b h+ -> b h+", {}, "Invalid axis")])
+    ("b (h w) -> b h w", {"h": 2, "w": 2}, "must be 6"), ("b h -> b ... h", {}, "Ellipsis"), ("b h+ -> b h+", {},
+                                                                                              "Invalid axis")])
 def test_patterns_that_say_nothing(pattern, lengths, message):
     with pytest.raises(ValueError, match=message):
         sl.func.rearrange(sl.ones(2, 6), pattern, **lengths)
@@ -148,7 +161,8 @@ def test_functions_of_functions():
     with pytest.raises(RuntimeError, match="received invalid argument for remove"):
         sl.func.functionalize(f, remove="x")
     for lib in (sl, torch):
-        net = lib.nn.Sequential(lib.nn.BatchNorm1d(3), lib.nn.Sequential(lib.nn.BatchNorm2d(2, track_running_stats=False)), lib.nn.LayerNorm(3))
+        net = lib.nn.Sequential(lib.nn.BatchNorm1d(3), lib.nn.Sequential(lib.nn.BatchNorm2d(2, track_running_stats=False)),
+                                lib.nn.LayerNorm(3))
         assert lib.func.replace_all_batch_norm_modules_(net) is net
         assert net[0].running_mean is None and net[0].num_batches_tracked is None and not net[0].track_running_stats
         net(lib.ones(2, 3)) if lib is None else net[0](lib.ones(2, 3))
@@ -190,7 +204,8 @@ def test_data_parallel_on_one_device():
 
 def test_more_devices_than_one_are_refused(monkeypatch):
     monkeypatch.setattr(sl.cuda, "device_count", lambda: 2)
-    with pytest.raises(NotImplementedError, match="one process computes on one device here: use nn.parallel.DistributedDataParallel"):
+    with pytest.raises(NotImplementedError,
+                       match="one process computes on one device here: use nn.parallel.DistributedDataParallel"):
         sl.nn.DataParallel(sl.nn.Linear(5, 2))
 
 
@@ -199,7 +214,8 @@ def test_weights_in_another_order(kind, format):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for lib in (sl, torch):
-            net = lib.nn.Sequential(getattr(lib.nn, f"Conv{kind}")(3, 4, 2), getattr(lib.nn, f"ConvTranspose{kind}")(4, 3, 2), lib.nn.Linear(2, 2))
+            net = lib.nn.Sequential(getattr(lib.nn, f"Conv{kind}")(3, 4, 2), getattr(lib.nn, f"ConvTranspose{kind}")(4, 3, 2),
+                                    lib.nn.Linear(2, 2))
             before = [p.detach().clone() for p in net.parameters()]
             convert = getattr(lib.nn.utils, f"convert_conv{kind}_weight_memory_format")
             assert convert(net, getattr(lib, format)) is net

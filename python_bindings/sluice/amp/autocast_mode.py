@@ -85,7 +85,8 @@ def set_autocast_enabled(*arguments: Any, **named: Any) -> None:
         arguments = (*arguments, named.pop("enabled"))
     kind, enabled = arguments if len(arguments) == 2 else (named.pop("device_type", "cuda"), *arguments)
     if named or not isinstance(enabled, bool) or not isinstance(kind, str):
-        raise TypeError("set_autocast_enabled(): got an invalid combination of arguments; must be (str device_type, bool enabled) or "
+        raise TypeError("set_autocast_enabled(): got an invalid combination of arguments; must be (str device_type, bool "
+                        "enabled) or "
                         "(bool enabled)")
     kind = device(kind).type
     if enabled and _no_cuda(kind):

@@ -12,9 +12,12 @@ __all__ = ["kineto_available", "profile", "record_function"]
 class profile(_profile):
     """sluice.profiler.profile without a schedule; with enabled=False it records nothing."""
 
-    def __init__(self, enabled: bool = True, *, record_shapes: bool = False, with_flops: bool = False, profile_memory: bool = False,
-                 with_stack: bool = False, with_modules: bool = False, use_cuda: bool = False, acc_events: bool = False) -> None:
-        super().__init__(record_shapes=record_shapes, with_flops=with_flops, profile_memory=profile_memory, with_stack=with_stack,
+    def __init__(self, enabled: bool = True, *, record_shapes: bool = False, with_flops: bool = False,
+                 profile_memory: bool = False,
+                 with_stack: bool = False, with_modules: bool = False, use_cuda: bool = False,
+                 acc_events: bool = False) -> None:
+        super().__init__(record_shapes=record_shapes, with_flops=with_flops, profile_memory=profile_memory,
+                         with_stack=with_stack,
                          with_modules=with_modules, use_cuda=use_cuda, acc_events=acc_events)
         self.enabled = enabled
 

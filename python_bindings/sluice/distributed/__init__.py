@@ -29,7 +29,8 @@ from sluice.distributed._state import Work, state as _state
 from sluice.errors import RuntimeError, ValueError  # noqa: A004
 
 __all__ = ["Place", "ReduceOp", "Work", "all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single", "barrier",
-           "broadcast", "default_pg_timeout", "destroy", "gather", "get_local_rank", "get_rank", "get_world_size", "init", "is_available", "is_initialized", "recv",
+           "broadcast", "default_pg_timeout", "destroy", "gather", "get_local_rank", "get_rank", "get_world_size", "init",
+           "is_available", "is_initialized", "recv",
            "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send"]
 
 default_pg_timeout = _datetime.timedelta(seconds=300)

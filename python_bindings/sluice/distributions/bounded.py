@@ -94,12 +94,14 @@ class Kumaraswamy(TransformedDistribution):
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
         self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
-        base = Uniform(sluice.zeros_like(self.concentration0.detach()), sluice.ones_like(self.concentration0.detach()), validate_args=validate_args)
+        base = Uniform(sluice.zeros_like(self.concentration0.detach()), sluice.ones_like(self.concentration0.detach()),
+                       validate_args=validate_args)
         super().__init__(base, [PowerTransform(self.concentration0.reciprocal()), AffineTransform(1.0, -1.0),
                                 PowerTransform(self.concentration1.reciprocal())], validate_args=validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        return Kumaraswamy(self.concentration1.expand(batch_shape), self.concentration0.expand(batch_shape), self._validate_args)
+        return Kumaraswamy(self.concentration1.expand(batch_shape), self.concentration0.expand(batch_shape),
+                           self._validate_args)
 
     def _moment(self, n: int) -> Tensor:
         """b B(1 + n / a, b)."""

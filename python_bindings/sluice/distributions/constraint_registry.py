@@ -77,7 +77,8 @@ _both(constraints.positive_definite)(lambda constraint: event_transforms.Positiv
 
 
 def _of_parts(registry: ConstraintRegistry) -> None:
-    registry.register(constraints.cat, lambda c: event_transforms.CatTransform([registry(part) for part in c.cseq], c.dim, c.lengths))
+    registry.register(constraints.cat, lambda c: event_transforms.CatTransform([registry(part) for part in c.cseq], c.dim,
+                                                                               c.lengths))
     registry.register(constraints.stack, lambda c: event_transforms.StackTransform([registry(part) for part in c.cseq], c.dim))
 
 

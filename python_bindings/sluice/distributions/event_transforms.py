@@ -181,7 +181,8 @@ class _Several(Transform):
 class CatTransform(_Several):
     """Transforms of consecutive parts of the given lengths along a dim, by default 1 each."""
 
-    def __init__(self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None, cache_size: int = 0) -> None:
+    def __init__(self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None,
+                 cache_size: int = 0) -> None:
         super().__init__(tseq, dim, cache_size)
         self.lengths = [1] * len(self.transforms) if lengths is None else list(lengths)
         if len(self.lengths) != len(self.transforms):
@@ -226,7 +227,8 @@ class StackTransform(_Several):
 
     def _parts(self, z: Tensor) -> list[Tensor]:
         if not -z.ndim <= self.dim < z.ndim or z.shape[self.dim] != len(self.transforms):
-            raise AssertionError(f"StackTransform: got {tuple(z.shape)}; dim {self.dim} must have {len(self.transforms)} entries")
+            raise AssertionError(f"StackTransform: got {tuple(z.shape)}; dim {self.dim} must have {len(self.transforms)} "
+                                 "entries")
         return list(z.unbind(self.dim))
 
     def _joined(self, parts: list[Tensor]) -> Tensor:

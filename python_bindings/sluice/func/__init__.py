@@ -12,7 +12,8 @@ from sluice.func._rearrange import rearrange
 from sluice.func._vmap import vmap
 from sluice.nn.utils.stateless import functional_call
 
-__all__ = ["functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "rearrange",
+__all__ = ["functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
+           "rearrange",
            "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap"]
 
 
@@ -22,7 +23,8 @@ def functionalize(func: Any, *, remove: str = "mutations") -> Any:
     if not callable(func):
         raise TypeError(f"functionalize: got {type(func).__name__}; must be callable")
     if remove not in ("mutations", "mutations_and_views"):
-        raise RuntimeError(f"functionalize(f, remove='mutations'): received invalid argument for remove={remove}. Valid options are:"
+        raise RuntimeError(f"functionalize(f, remove='mutations'): received invalid argument for remove={remove}. Valid "
+                           "options are:"
                            "\n     remove='mutations': all inplace and out= operators will be removed"
                            "\n     remove='mutations_and_views': also all view operators")
     return func

@@ -56,7 +56,8 @@ def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Tensor:
     any_dims = ["..."] in left
     more = tensor.ndim - (len(left) - any_dims)
     if more < 0 or (more and not any_dims):
-        raise ValueError(f"Number of dimensions in pattern ({len(left) - any_dims}) must be equal to the number of dimensions in the tensor "
+        raise ValueError(f"Number of dimensions in pattern ({len(left) - any_dims}) must be equal to the number of dimensions "
+                         "in the tensor "
                          f"({tensor.ndim})")
     rest = [f"...{i}" for i in range(more)]
     left, right = _expanded(left, rest), _expanded(right, rest)

@@ -11,9 +11,11 @@ import sluice.nn.attention as attention  # isort: skip  # after what modules cal
 
 # OneFlow's, imported when they are first used.
 _ONEFLOWS = {name: "sluice.nn.modules.oneflow" for name in (
-    "CoinFlip", "CombinedMarginLoss", "CropMirrorNormalize", "FusedBatchNorm1d", "FusedBatchNorm2d", "FusedBatchNorm3d", "FusedMLP")}
+    "CoinFlip", "CombinedMarginLoss", "CropMirrorNormalize", "FusedBatchNorm1d", "FusedBatchNorm2d", "FusedBatchNorm3d",
+                                                            "FusedMLP")}
 _ONEFLOWS.update({name: "sluice.nn.modules.quantization" for name in (
-    "FakeQuantization", "MinMaxObserver", "MovingAverageMinMaxObserver", "QatConv1d", "QatConv2d", "QatConv3d", "Quantization")})
+    "FakeQuantization", "MinMaxObserver", "MovingAverageMinMaxObserver", "QatConv1d", "QatConv2d", "QatConv3d",
+                                                                      "Quantization")})
 
 
 def __getattr__(name: str) -> object:

@@ -19,7 +19,8 @@ def _check_grouped(mat_a: Tensor, mat_b: Tensor, offs: Any, bias: Any, out_dtype
     if (offs is not None) != (mat_a.ndim == 2 or mat_b.ndim == 2):
         raise RuntimeError("grouped_mm: Have to provide offsets if there is a 2d matrix, or no offset if both matrices are 3d")
     if mat_a._shape[-1] != mat_b._shape[-2]:
-        raise RuntimeError(f"grouped_mm: contraction dimension of mat_a and mat_b must match: got {mat_a._shape[-1]} and {mat_b._shape[-2]}")
+        raise RuntimeError(f"grouped_mm: contraction dimension of mat_a and mat_b must match: got {mat_a._shape[-1]} and "
+                           f"{mat_b._shape[-2]}")
     if offs is not None and (offs.dtype is not _C.int32 or offs.ndim != 1):
         raise RuntimeError(f"grouped_mm: Offsets have to be int32 and 1d; got {offs.dtype} of {offs.ndim} dims")
     groups = [mat._shape[0] for mat in (mat_a, mat_b) if mat.ndim == 3] + ([] if offs is None else [offs._shape[0]])
@@ -78,12 +79,14 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
                            f"{input._shape[-1]} and {linear_weight._shape[-1]}, respectively")
     inner = linear_weight._shape[1:-1]
     if inner and input.ndim != 2:
-        raise RuntimeError(f"linear_cross_entropy: K-dimensional loss defined by linear_weight shape {linear_weight._shape} requires "
+        raise RuntimeError(f"linear_cross_entropy: K-dimensional loss defined by linear_weight shape {linear_weight._shape} "
+                           "requires "
                            f"batched input, (N, {input._shape[-1]}), got unbatched input with shape {input._shape}")
     if target.dtype.is_floating_point and ignore_index is not None:
         raise RuntimeError("linear_cross_entropy: ignore_index cannot be specified when target contains probabilities")
     bias = None if linear_bias is None else linear_bias.reshape(-1)
     logits = forms.linear(input, linear_weight.reshape(-1, linear_weight._shape[-1]), bias)
     logits = logits.reshape(logits._shape[:-1] + linear_weight._shape[:1] + inner)
-    return forms.cross_entropy(logits, target, weight, ignore_index=-100 if ignore_index is None else ignore_index, reduction=reduction,
+    return forms.cross_entropy(logits, target, weight, ignore_index=-100 if ignore_index is None else ignore_index,
+                               reduction=reduction,
                                label_smoothing=label_smoothing)

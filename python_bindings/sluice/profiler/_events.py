@@ -127,7 +127,8 @@ class EventList(list):
 
     self_cpu_time_total = property(lambda self: sum(e.self_cpu_time_total for e in self))
 
-    def table(self, sort_by: str | None = None, row_limit: int = 100, max_src_column_width: int = 75, max_name_column_width: int = 55,
+    def table(self, sort_by: str | None = None, row_limit: int = 100, max_src_column_width: int = 75,
+              max_name_column_width: int = 55,
               max_shapes_column_width: int = 80, header: str | None = None, top_level_events_only: bool = False,
               time_unit: str | None = None) -> str:
         """The events for people, sorted by an attribute such as "cpu_time_total" from the greatest down."""
@@ -146,14 +147,16 @@ class EventList(list):
             ("CPU time avg", lambda e: time_text(e.cpu_time, time_unit)),
         ]
         if any(e.cpu_memory_usage for e in events):
-            columns += [("CPU Mem", lambda e: memory_text(e.cpu_memory_usage)), ("Self CPU Mem", lambda e: memory_text(e.self_cpu_memory_usage))]
+            columns += [("CPU Mem", lambda e: memory_text(e.cpu_memory_usage)), ("Self CPU Mem",
+                                                                                 lambda e: memory_text(e.self_cpu_memory_usage))]
         columns.append(("# of Calls", lambda e: str(e.count)))
         if any(e.input_shapes for e in events):
             columns.append(("Input Shapes", lambda e: _cut(str(e.input_shapes), max_shapes_column_width)))
         if any(e.stack for e in events):
             columns.append(("Source Location", lambda e: _cut(e.stack[0] if e.stack else "", max_src_column_width)))
         rows = [[text(e) for _, text in columns] for e in (events if row_limit < 0 else events[:row_limit])]
-        return _grid([title for title, _ in columns], rows, header) + f"Self CPU time total: {time_text(whole if events else 0.0, time_unit)}\n"
+        return _grid([title for title, _ in columns], rows,
+                     header) + f"Self CPU time total: {time_text(whole if events else 0.0, time_unit)}\n"
 
     def __str__(self) -> str:
         return self.table()

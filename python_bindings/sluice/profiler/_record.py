@@ -120,7 +120,8 @@ class Recorder:
                 begin = shift + round(event["ts"] * 1e3)
                 if begin >= self.begin_ns:
                     self.events.append(FunctionEvent(event["name"], begin, begin + round(event["dur"] * 1e3),
-                                                     f"{graph} on {streams.get(event['tid'], event['tid'])}", None, [], 0, False, kernel=True))
+                                                     f"{graph} on {streams.get(event['tid'], event['tid'])}", None, [], 0,
+                                                     False, kernel=True))
         self.traces.append(trace)
 
 

@@ -89,13 +89,17 @@ class profile:
     what they recorded before (Graph.set_trace) to the profile.
     """
 
-    def __init__(self, *, activities: Iterable[ProfilerActivity] | None = None, schedule: Callable[[int], ProfilerAction] | None = None,
+    def __init__(self, *, activities: Iterable[ProfilerActivity] | None = None, schedule: Callable[[int],
+                                                                                                   ProfilerAction] | None = None,
                  on_trace_ready: Callable[..., Any] | None = None, record_shapes: bool = False, profile_memory: bool = False,
-                 with_stack: bool = False, with_flops: bool = False, with_modules: bool = False, experimental_config: Any = None,
+                 with_stack: bool = False, with_flops: bool = False, with_modules: bool = False,
+                 experimental_config: Any = None,
                  execution_trace_observer: Any = None, acc_events: bool = False, use_cuda: bool | None = None,
-                 custom_trace_id_callback: Callable[[], str] | None = None, post_processing_timeout_s: float | None = None) -> None:
+                 custom_trace_id_callback: Callable[[], str] | None = None,
+                 post_processing_timeout_s: float | None = None) -> None:
         if with_flops:
-            raise _C.NotImplementedError("profile: with_flops: operations are not counted; record_shapes=True gives the sizes they follow from")
+            raise _C.NotImplementedError("profile: with_flops: operations are not counted; record_shapes=True gives the sizes "
+                                         "they follow from")
         if execution_trace_observer is not None or experimental_config is not None:
             raise _C.NotImplementedError("profile: experimental_config and execution_trace_observer are of torch's own tools; "
                                          "export_chrome_trace() writes what was recorded")
@@ -203,10 +207,12 @@ class profile:
             event.self_cpu_memory_usage = event.cpu_memory_usage
         return nested(self._recorded, self._begin_ns)
 
-    def key_averages(self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False) -> EventList:
+    def key_averages(self, group_by_input_shape: bool = False, group_by_stack_n: int = 0,
+                     group_by_overload_name: bool = False) -> EventList:
         """Sums by name, and by shapes (record_shapes) or lines (with_stack)."""
         if not self._has_events:
-            raise AssertionError("Profiler must be initialized before getting key averages: nothing was recorded; stop() it first")
+            raise AssertionError("Profiler must be initialized before getting key averages: nothing was recorded; stop() it "
+                                 "first")
         return self.events().key_averages(group_by_input_shape, group_by_stack_n)
 
     def add_metadata(self, key: str, value: str) -> None:
@@ -224,10 +230,12 @@ class profile:
         """Writes the events as JSON for chrome://tracing or Perfetto; gzipped where the path ends in .gz."""
         events, pid = self.events(), os.getpid()
         threads = {t: i for i, t in enumerate(dict.fromkeys(e.thread for e in events))}
-        lines: list[dict] = [{"ph": "M", "pid": pid, "tid": i, "name": "thread_name", "args": {"name": str(t)}} for t, i in threads.items()]
+        lines: list[dict] = [{"ph": "M", "pid": pid, "tid": i, "name": "thread_name", "args": {"name": str(t)}} for t,
+                             i in threads.items()]
         for e in events:
             kind = "kernel" if e.is_kernel else "user_annotation" if e.is_user_annotation else "cpu_op"
-            lines.append({"ph": "X", "cat": kind, "name": e.name, "pid": pid, "tid": threads[e.thread], "ts": e.time_range.start,
+            lines.append({"ph": "X", "cat": kind, "name": e.name, "pid": pid, "tid": threads[e.thread],
+                          "ts": e.time_range.start,
                           "dur": e.cpu_time_total, "args": {"Input Dims": e.input_shapes} if e.input_shapes else {}})
         document = {"schemaVersion": 1, "displayTimeUnit": "ms", "traceName": str(path), **self._metadata, "traceEvents": lines}
         open_ = gzip.open if str(path).endswith(".gz") else open
@@ -239,11 +247,13 @@ class profile:
         if not self.with_stack:
             raise AssertionError("export_stacks() requires with_stack=True")
         if metric not in ("self_cpu_time_total", "cpu_time_total"):
-            raise ValueError(f"export_stacks: metric should be one of: ['self_cpu_time_total', 'cpu_time_total']; got {metric!r}")
+            raise ValueError("export_stacks: metric should be one of: ['self_cpu_time_total', 'cpu_time_total']; got "
+                             f"{metric!r}")
         sums: dict[str, float] = {}
         for event in self.events():
             if event.stack:
-                text = ";".join([*(line.replace(";", ",").replace(" ", "_") for line in reversed(event.stack)), event.name.replace(" ", "_")])
+                text = ";".join([*(line.replace(";", ",").replace(" ", "_") for line in reversed(event.stack)),
+                                 event.name.replace(" ", "_")])
                 sums[text] = sums.get(text, 0.0) + getattr(event, metric)
         with open(path, "w") as file:
             file.writelines(f"{text} {int(us)}\n" for text, us in sums.items() if int(us) > 0)
@@ -256,7 +266,8 @@ def tensorboard_trace_handler(dir_name: str, worker_name: str | None = None, use
     def handler(prof: profile) -> None:
         os.makedirs(dir_name, exist_ok=True)
         worker = worker_name or f"{socket.gethostname()}_{os.getpid()}"
-        prof.export_chrome_trace(os.path.join(dir_name, f"{worker}.{time.time_ns()}.pt.trace.json" + (".gz" if use_gzip else "")))
+        prof.export_chrome_trace(os.path.join(dir_name,
+                                              f"{worker}.{time.time_ns()}.pt.trace.json" + (".gz" if use_gzip else "")))
 
     return handler
 

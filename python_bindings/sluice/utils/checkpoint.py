@@ -15,7 +15,8 @@ from sluice.autograd.grad_mode import enable_grad
 from sluice.autograd.graph import saved_tensors_hooks
 
 __all__ = ["CheckpointError", "CheckpointFunction", "check_backward_validity", "checkpoint", "checkpoint_sequential",
-           "detach_variable", "get_device_states", "noop_context_fn", "set_checkpoint_debug_enabled", "set_checkpoint_early_stop",
+           "detach_variable", "get_device_states", "noop_context_fn", "set_checkpoint_debug_enabled",
+           "set_checkpoint_early_stop",
            "set_device_states"]
 
 
@@ -280,7 +281,8 @@ def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
 def set_device_states(devices: Any, states: Any, *, device_type: str | None = None) -> None:
     """Sets what get_device_states() gave; devices have no generators of their own, so neither must name one."""
     if list(devices) or list(states):
-        raise ValueError(f"set_device_states: devices are {list(devices)}; one generator draws for all devices: use sluice.set_rng_state")
+        raise ValueError(f"set_device_states: devices are {list(devices)}; one generator draws for all devices: use "
+                         "sluice.set_rng_state")
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,8 @@ class Container(Module):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__()
-        warnings.warn("`nn.Container` is deprecated. All of its functionality is now implemented in `nn.Module`. Subclass that instead.",
+        warnings.warn("`nn.Container` is deprecated. All of its functionality is now implemented in `nn.Module`. Subclass "
+                      "that instead.",
                       FutureWarning, stacklevel=2)
         for name, module in kwargs.items():
             self.add_module(name, module)

@@ -47,12 +47,14 @@ class FusedMLP(Module):
         sizes = [in_features, *hidden_features, out_features]
         rates = [0.0] * len(hidden_features) if hidden_dropout_rate is None else list(hidden_dropout_rate)
         if len(rates) != len(hidden_features):
-            raise ValueError(f"FusedMLP: {len(rates)} hidden dropout rates for {len(hidden_features)} hidden layers; must be one each")
+            raise ValueError(f"FusedMLP: {len(rates)} hidden dropout rates for {len(hidden_features)} hidden layers; must be "
+                             "one each")
         self.in_features, self.hidden_features, self.out_features = in_features, list(hidden_features), out_features
         self.skip_final_activation, self.dropout_rate_list = skip_final_activation, [*rates, out_dropout_rate]
         for i, (fan_in, fan_out) in enumerate(zip(sizes, sizes[1:])):
             bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
-            self.register_parameter(f"weight_{i}", Parameter(init.kaiming_uniform_(sluice.empty(fan_out, fan_in), a=math.sqrt(5))))
+            self.register_parameter(f"weight_{i}", Parameter(init.kaiming_uniform_(sluice.empty(fan_out, fan_in),
+                                                                                   a=math.sqrt(5))))
             self.register_parameter(f"bias_{i}", Parameter(sluice.empty(fan_out).uniform_(-bound, bound)))
 
     def weights(self) -> list[Any]:
@@ -113,8 +115,10 @@ class CropMirrorNormalize(Module):
     crop_pos_y, crop_pos_x: where the cut lies, from 0 (top, left) to 1; a crop size of 0 leaves the size.
     """
 
-    def __init__(self, color_space: str = "BGR", output_layout: str = "NCHW", crop_h: int = 0, crop_w: int = 0, crop_pos_y: float = 0.5,
-                 crop_pos_x: float = 0.5, mean: Sequence[float] = (0.0,), std: Sequence[float] = (1.0,), output_dtype: Any = None) -> None:
+    def __init__(self, color_space: str = "BGR", output_layout: str = "NCHW", crop_h: int = 0, crop_w: int = 0,
+                 crop_pos_y: float = 0.5,
+                 crop_pos_x: float = 0.5, mean: Sequence[float] = (0.0,), std: Sequence[float] = (1.0,),
+                 output_dtype: Any = None) -> None:
         super().__init__()
         if output_layout not in ("NCHW", "NHWC"):
             raise ValueError(f"CropMirrorNormalize: output_layout is {output_layout!r}; must be 'NCHW' or 'NHWC'")

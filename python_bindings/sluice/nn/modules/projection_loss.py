@@ -35,7 +35,8 @@ class LinearCrossEntropyOptions:
         if self.acc_policy not in _POLICIES:
             raise ValueError(f"invalid acc_policy: {self.acc_policy!r}; must be one of {_POLICIES}")
         if self.acc_dtype is not None and not self.acc_dtype.is_floating_point:
-            raise ValueError(f"acc_dtype must be one of None, {_C.float16}, {_C.bfloat16}, {_C.float32}, {_C.float64}, got {self.acc_dtype}")
+            raise ValueError(f"acc_dtype must be one of None, {_C.float16}, {_C.bfloat16}, {_C.float32}, {_C.float64}, got "
+                             f"{self.acc_dtype}")
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):
@@ -52,8 +53,10 @@ class LinearCrossEntropyLoss(_WeightedLoss):
     def forward(self, input: Any, target: Any) -> Tensor:
         shape = (self.num_classes, *self.out_features)
         bias = None if self.linear.bias is None else self.linear.bias.reshape(shape)
-        return F.linear_cross_entropy(input, self.linear.weight.reshape((*shape, -1)), target, linear_bias=bias, weight=self.weight,
-                                      reduction=self.reduction, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing,
+        return F.linear_cross_entropy(input, self.linear.weight.reshape((*shape, -1)), target, linear_bias=bias,
+                                      weight=self.weight,
+                                      reduction=self.reduction, ignore_index=self.ignore_index,
+                                      label_smoothing=self.label_smoothing,
                                       options=self.options)
 
     def extra_repr(self) -> str:

@@ -18,7 +18,8 @@ class _Scheme(Module):
     "symmetric" (zero_point 0) or "affine".
     """
 
-    def __init__(self, quantization_formula: str = "google", quantization_bit: int = 8, quantization_scheme: str = "symmetric") -> None:
+    def __init__(self, quantization_formula: str = "google", quantization_bit: int = 8,
+                 quantization_scheme: str = "symmetric") -> None:
         super().__init__()
         name = type(self).__name__
         if quantization_formula not in ("google", "cambricon"):
@@ -122,8 +123,10 @@ class FakeQuantization(_Scheme):
 class _QatConv:
     """A convolution of rounded inputs and weights, whose ranges are observed."""
 
-    def __init__(self, *args: Any, quantization_formula: str = "google", quantization_bit: int = 8, quantization_scheme: str = "symmetric",
-                 per_layer_quantization: bool = True, momentum: float = 0.95, stop_update_after_iters: int = 2**31, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, quantization_formula: str = "google", quantization_bit: int = 8,
+                 quantization_scheme: str = "symmetric",
+                 per_layer_quantization: bool = True, momentum: float = 0.95, stop_update_after_iters: int = 2**31,
+                 **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         scheme = (quantization_formula, quantization_bit, quantization_scheme)
         self.weight_observer = MinMaxObserver(*scheme, per_layer_quantization)

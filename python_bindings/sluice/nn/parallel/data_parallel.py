@@ -14,7 +14,8 @@ def _one_device(device_ids: Any) -> Any:
     ids = list(range(count)) if device_ids is None else list(device_ids) if count else []
     if len(ids) > 1:
         raise _C.NotImplementedError(f"DataParallel: device_ids are {ids}; one process computes on one device here: use "
-                                     "nn.parallel.DistributedDataParallel with a process for each, or an nn.Graph of global tensors")
+                                     "nn.parallel.DistributedDataParallel with a process for each, or an nn.Graph of global "
+                                     "tensors")
     return ids[0] if ids else None
 
 
