@@ -42,6 +42,9 @@ Value cofactors(const Value& a) {
 void check_matrix(const Value& a, const char* where, const char* name) {
   SLUICE_CHECK_KIND(kRuntime, a.rank() >= 2, "{}: The input tensor {} must have at least 2 dimensions: got shape {}",
                     where, name, a.shape().str());
+  SLUICE_CHECK_KIND(kUnsupported, !is_complex(a.dtype()),
+                    "{}: complex matrices are not supported: got {}; compute on real ones", where,
+                    dtype_name(a.dtype()));
   SLUICE_CHECK_KIND(kRuntime, is_floating(a.dtype()),
                     "{}: Expected a floating point or complex tensor as input. Got {}; cast it to float32 or float64",
                     where, dtype_name(a.dtype()));
