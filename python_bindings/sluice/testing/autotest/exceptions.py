@@ -33,6 +33,7 @@ NOT_GENERATED: list[tuple[str, str]] = [
     (r"nn\.Lazy.*", "becomes the module of its name at the first call: tests/python/test_modules_torchs.py"),
     (r"nn\.(TransformerEncoder|TransformerDecoder)",
      "takes a module: its layers are generated, and nn.Transformer, which has both"),
+    (r"(Tensor\.)?imag|linalg\.eig(vals)?", "of complex numbers: tests/python/test_linalg.py"),
     (r"nn\.SyncBatchNorm", "needs several processes: tests/distributed"),
 ]
 
@@ -86,7 +87,6 @@ DIFFERENCES: list[Difference] = [
     Difference(r".*",
                "eager|x", r"accepted what torch refuses: TypeError: .*(must be (int|bool|float), not|got \(|descriptor )",
                "functions in Python take what Python takes for a number or a truth"),
-    Difference(r"linalg.eig(vals)?", "eager", "complex numbers", "there are none"),
     Difference(r"(std|var)(_mean)?", "eager|graph|global", r"gradient|got \[*-?inf",
                "torch's gradient without dims, and its mean of infinities, are NaN"),
     Difference(r"(nn\.functional\.)?pixel_unshuffle", "eager|graph|global", r"\b0\b",
@@ -106,8 +106,8 @@ DIFFERENCES: list[Difference] = [
     Difference(r"addbmm", "eager", "must be a 3D tensor", "torch says it of sizes first"),
     Difference(r".*", "global", "output \\d+: differs by inf", "sums of parts overflow where the sum of all does not"),
     Difference(r"as_strided(_copy)?", "global", "output 0", "each device has memory of its own"),
+    Difference(r"cartesian_prod", "eager", "memory of its own", "of one tensor, torch gives a view"),
     Difference(r"histogram", "out", "'out'", "there is no out="),
-    Difference(r"Tensor.is_coalesced", "eager", "sparse coordinate", "False, as there are no sparse tensors"),
     Difference(r"randn_like", "eager", "output 0: differs",
                "torch draws 16 numbers and more otherwise where memory is not contiguous"),
     Difference(r"broadcast_shapes|Tensor.to", "eager", "refused at forward: TypeError",

@@ -37,7 +37,7 @@ SIGNATURES = {
     "promote_types": "promote_types(ScalarType type1, ScalarType type2) -> ScalarType",
     "can_cast": "can_cast(ScalarType from_, ScalarType to) -> bool",
     "result_type": "result_type(Operand tensor1, Operand tensor2) -> ScalarType",
-    "imag": "imag(Tensor input) -> Tensor", "selu": "selu(Tensor input) -> Tensor",
+    "selu": "selu(Tensor input) -> Tensor",
     "celu": "celu(Tensor input, float alpha=1.0) -> Tensor",
     "threshold": "threshold(Tensor input, Scalar threshold, Scalar value) -> Tensor",
     **{n: f"{n}(Tensor input) -> bool" for n in ("is_complex", "is_conj", "is_neg", "is_nonzero", "is_signed", "is_tensor", "is_inference")},
@@ -75,7 +75,7 @@ SIGNATURES = {
     **{f"Tensor.{n}": f"{n}(Tensor input) -> Tensor" for n in ("cpu", "tolist", "item", "dim", "ndimension", "is_contiguous", "element_size", "size", "stride")},
     **{f"Tensor.{n}": f"{n}(Tensor input) -> Tensor"
        for n in ("T", "H", "mT", "mH", "ndim", "shape", "dtype", "itemsize", "nbytes", "is_leaf", "requires_grad", "is_cpu", "is_cuda", "grad",
-                 "storage_offset", "is_pinned", "is_shared", "is_coalesced", "is_distributed", "get_device", "numpy",
+                 "storage_offset", "is_pinned", "is_shared", "is_distributed", "get_device", "numpy",
                  "dim_order")},
     "Tensor.new_tensor": "new_tensor(Tensor input, Scalar data) -> Tensor", "Tensor.type": "type(Tensor input) -> str",
     "Tensor.is_set_to": "is_set_to(Tensor input, Tensor tensor) -> bool",
@@ -126,12 +126,13 @@ ROWS: dict[str, Any] = {
     **{n: "@integers other=0..5;@integers" for n in ("bitwise_left_shift", "bitwise_right_shift")},
     **{n: "@integers" for n in ("gcd", "lcm", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not")},
     "ldexp": "other=[]:int64;", "div": "rounding_mode=None|'floor'|'trunc'", "divide": "rounding_mode=None|'floor'|'trunc'",
-    "round": "decimals=-1..3;", "special.round": "decimals=-1..3;", "clamp": "",
+    "round": "decimals=-1..3;", "special.round": "decimals=-1..3;", **{n: "min=0.5|-1;max=0.5|2;min=-1 max=0.7;input=[n m] min=[m] max=[n m]" for n in ("clamp", "clip")},
     "lerp": "input=[n m] end=[n m] @floats;weight=[]:wide @floats",
     "masked_fill": "input=[n m] mask=[n m]:mask;input=[n m] mask=[m]:mask value=[]",
     "where": "condition=[n m]:mask input=[n m];condition=[n m]:mask input=[m] other=[n 1]",
     "heaviside": "", "nextafter": "@wide", "copysign": "!double", "frexp": "@floats !double",
     "nan_to_num": "nan=0.5|None posinf=2.0|None neginf=-7.0|None", "isclose": "@floats", "allclose": "@floats",
+    "is_nonzero": "input=[] !graph !grad;input=[1 1] !graph !grad",
     # reductions
     **{n: "dim=0..0;dim=dims;" for n in ("all", "any", "amax", "amin")},
     **{n: "dim=dim keepdim=True|False;dim=dims;keepdim=- dtype=- dim=-" for n in _REDUCED.split()},
@@ -164,7 +165,8 @@ ROWS: dict[str, Any] = {
     "unique": "dim=None|0 return_inverse=True|False sorted=True input=[M n];", "unique_consecutive": "dim=None|0 input=[M n]",
     "median": "@wide !edges", "nanmedian": "dim=dim @wide !edges;dim=- @wide !edges", "max": "", "min": "",
     # shapes
-    "as_strided": "input=[4 5] size=(2,3)|(3,)|() stride=(1,2)|(5,1) storage_offset=0|2|None",
+    "as_strided": "input=[4 5] size=(2,3) stride=(1,2)|(5,1) storage_offset=0|2|None;input=[4 5] size=(3,) stride=(2,)|(6,);"
+                  "input=[4 5] size=() stride=() storage_offset=3",
     "as_strided_copy": "input=[4 5] size=(2,3) stride=(1,2)|(5,1)",
     "as_strided_scatter": "input=[4 5] src=[2 3] size=(2,3) stride=(5,1)|(1,2) storage_offset=-",
     "broadcast_to": "input=[N 1 m] size=(N,3,m)|(2,N,1,m)|(-1,2,-1)",
@@ -206,7 +208,7 @@ ROWS: dict[str, Any] = {
     "slice_scatter": "input=[(N+2) m] src=[N m] start=1 end=N+1 step=1 dim=0;input=[n 5] src=[n 2] dim=1 start=0 end=4 step=2",
     "tril": "input=[... n m] diagonal=-2..3", "triu": "input=[... n m] diagonal=-2..3", "trace": "input=[n m]",
     "vander": "x=[n] N=0..4", "linalg.vander": "x=[... M] N=1..4 @wide", "kron": "input=[n m] other=[k];input=[n] other=[m k]",
-    "combinations": "input=[M] r=0..3", "cartesian_prod": "", "meshgrid": "", "block_diag": "",
+    "combinations": "input=[M] r=0..3", "cartesian_prod": lambda d: _vectors(d), "meshgrid": "", "block_diag": "",
     "atleast_1d": "", "sum_to_size": "", "Tensor.sum_to_size": "input=[N M] size=(1,M)|(N,1)|(M,)|(1,)|()",
     "fliplr": "input=[n m k]", "flipud": "input=[n m]",
     # indices
@@ -263,7 +265,7 @@ ROWS: dict[str, Any] = {
         "window_length=0..7 dtype=torch.float32|torch.float64" for n in ("bartlett", "blackman", "hamming", "hann")},
     **{n: "row=0..4 col=0..4 offset=-2..2 dtype=-" for n in ("tril_indices", "triu_indices")},
     "broadcast_shapes": "a=(n,1)|(1,) b=(m,)|(n,m) !graph !grad",
-    **{n: "!graph !grad" for n in ("promote_types", "can_cast", "result_type", "is_tensor", "is_nonzero", "is_inference")},
+    **{n: "!graph !grad" for n in ("promote_types", "can_cast", "result_type", "is_tensor", "is_inference")},
     "promote_types":
         "type1=torch.int64|torch.float32|torch.bool|torch.uint8 type2=torch.float16|torch.bfloat16|torch.int8 !graph !grad",
     "can_cast": "from_=torch.int64|torch.float32|torch.bool to=torch.float16|torch.bool|torch.int8 !graph !grad",
@@ -309,6 +311,11 @@ ROWS: dict[str, Any] = {
     "cdist": "x1=[... n k] x2=[... m k] p=0.0|1.0|2.0|3.0|float('inf') @wide compute_mode=-",
     **LINEAR_ALGEBRA, **SPATIAL,
 }
+
+
+def _vectors(draw: Any) -> Any:
+    dtype = draw.dtype("any")
+    return [draw.array((draw.size(),), dtype) for _ in range(draw.whole(1, 3))], {}
 
 
 def _chain(draw: Any, as_list: bool = False) -> Any:
