@@ -4,10 +4,8 @@ from sluice.profiler._record import range_pop as range_pop, range_push as range_
 from sluice.profiler.overhead import Overhead as Overhead, overhead as overhead
 from sluice.profiler.profile import (
     ProfilerAction as ProfilerAction, ProfilerActivity as ProfilerActivity, kineto_available as kineto_available,
-                                     profile as profile,
-    profiler_start as profiler_start, profiler_stop as profiler_stop, schedule as schedule,
-                                     supported_activities as supported_activities,
-    tensorboard_trace_handler as tensorboard_trace_handler)
+    profile as profile, profiler_start as profiler_start, profiler_stop as profiler_stop, schedule as schedule,
+    supported_activities as supported_activities, tensorboard_trace_handler as tensorboard_trace_handler)
 
 
 def __getattr__(name: str) -> object:
