@@ -46,9 +46,9 @@ const OpDef view_as_real_def{
       return v;
     },
     .unview = [](const Value&, const Attrs&, const Value& value) { return view_as_complex(value); },
-    .samples = {{.inputs = {{.shape = {}, .dtype = DType::kComplex64}}},
+    .samples = {{.inputs = {{.shape = {}, .dtype = DType::kComplex128}}},
                 {.inputs = {{.shape = {3, 4}, .dtype = DType::kComplex128}}},
-                {.inputs = {{.shape = {0, 3}, .dtype = DType::kComplex64}}}}};
+                {.inputs = {{.shape = {0, 3}, .dtype = DType::kComplex128}}}}};
 
 const OpDef view_as_complex_def{
     .name = "view_as_complex",

@@ -46,7 +46,7 @@ const OpDef fourier_def{
     },
     .sbp = lines_sbp,
     .cost = transform_cost,
-    .samples = {{.inputs = {{.shape = {8}, .dtype = DType::kComplex64}}},
+    .samples = {{.inputs = {{.shape = {8}, .dtype = DType::kComplex128}}},
                 {.inputs = {{.shape = {3, 7}, .dtype = DType::kComplex128}}, .attrs = {int64_t{1}, true, 0.5}},
                 {.inputs = {{.shape = {6, 2}, .dtype = DType::kComplex128}}, .attrs = {int64_t{0}, false, 1.0}}}};
 
