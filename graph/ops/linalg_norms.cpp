@@ -128,9 +128,7 @@ Value norm_named(const Value& x, const std::string& p, const Dims& dim, bool kee
   return matrix_norm(x, p, dims, keepdim, dtype);
 }
 Value frobenius_norm(const Value& x, const Ints& dim, bool keepdim) { return norm(x, 2, dim, keepdim); }
-Value nuclear_norm(const Value& x, bool keepdim) {
-  return matrix_norm(x, "nuc", {-2, -1}, keepdim, std::nullopt);
-}
+Value nuclear_norm(const Value& x, bool keepdim) { return matrix_norm(x, "nuc", {-2, -1}, keepdim, std::nullopt); }
 Value nuclear_norm_of(const Value& x, const Ints& dim, bool keepdim) {
   return matrix_norm(x, "nuc", dim, keepdim, std::nullopt);
 }
