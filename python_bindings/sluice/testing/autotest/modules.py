@@ -8,6 +8,7 @@ Before the arrow stand the arguments of the constructor, after it the inputs; `;
 from __future__ import annotations
 
 import re
+import warnings
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,9 @@ def module_case(op: str, draw: Draw, library: Any) -> tuple[Case, Row]:
             args.append(value_of(token, sizes, dtype, "any", 0))
     inputs = [value_of(text, sizes, dtype, "any", 0) for text in re.findall(r"\[[^\]]*\](?::\S+)?", after)]
     case = Case(op, args, keywords, inputs, {}, draw.chance(0.6))
-    made = resolve(library, op)(*args, **keywords)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = resolve(library, op)(*args, **keywords)
     case.state = {name: _state(name, value, dtype, draw) for name, value in made.state_dict().items()}
     return case, parse("!strict")[0]
 
