@@ -116,7 +116,7 @@ void StridedCopy::run_rows(const char* from, char* to, int64_t begin, int64_t en
   const int64_t n = nest_.inner(), from_step = nest_.inner_stride(0), to_step = nest_.inner_stride(1);
   const bool dense = from_step == 1 && to_step == 1;
   outer_.for_segments(begin, end, [&](const auto& offsets, int64_t rows) {
-    with_size(size_, [&](auto e) {
+    with_element_of_size(static_cast<size_t>(size_), [&](auto e) {
       using E = decltype(e);
       const E* x = reinterpret_cast<const E*>(from) + offsets[0];
       E* y = reinterpret_cast<E*>(to) + offsets[1];
