@@ -37,6 +37,7 @@ LEFT_OUT = [
     LeftOut("floats of 8 bits and fewer, and further integers", "use float16, bfloat16, int64 or uint8",
             r"^float[468]_|^(u?int[1-7]|uint16|uint32|uint64|bits\d.*)$", counts=True),
     LeftOut("complex numbers of two float16", "use complex64", r"^(complex32|chalf)$", counts=True),
+    LeftOut("legacy constructors of complex tensors", "use tensor(data, dtype=complex64)", r"^Complex(Float|Double)Tensor$"),
     LeftOut("storages and named dimensions", "use tensors, views of them, and data_ptr()",
             r"(?<!is_)storage|share_memory|^(set_$|set_data|module_load|refine_names|rename|align_|names$|has_names|record_stream|map_|"
             r"map2_|apply_$|resize_?$|reinforce|volatile|grad_dtype|is_shared)"),

@@ -221,7 +221,7 @@ def test_a_graph_let_go_in_its_own_host_function_ends_in_order(run_script):
 
         class Net(sl.nn.Graph):
             def build(self, x):
-                return sl.host_function(look, x, out=[((2,), sl.float32)]) * 2
+                return sl.host_function(look, x, out=((2,), sl.float32)) * 2
 
         for again in range(3):
             let_go.clear()
