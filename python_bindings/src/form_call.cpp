@@ -178,23 +178,33 @@ PyObject* call_in_place(const BoundForm& form, const BoundOverload& overload, Fo
   return nb::borrow(self).release().ptr();
 }
 
-bool is_argument(FormArgs& args, const ValueImpl* impl) {
+template <class F>
+bool any_argument(FormArgs& args, F holds) {
   for (size_t i = 0; i < args.size(); ++i) {
     const Value* value = tensor_in(args[i]);
-    if (value != nullptr && value->impl() == impl) return true;
+    if (value != nullptr && value->defined() && holds(*value)) return true;
     const auto* list = std::get_if<std::vector<Value>>(&args[i]);
     for (size_t k = 0; list != nullptr && k < list->size(); ++k)
-      if ((*list)[k].impl() == impl) return true;
+      if ((*list)[k].defined() && holds((*list)[k])) return true;
   }
   return false;
+}
+
+// The tensor whose memory it is: itself, or what it is a view of.
+const ValueImpl* owner(const ValueImpl* impl) {
+  const ValueImpl* base = static_cast<const TensorImpl*>(impl)->base().get();
+  return base != nullptr ? base : impl;
 }
 
 // A function that had nothing to do gives one of its arguments, or a view of it. A caller gets another tensor: a view
 // where that is what the function gives, or else a copy.
 void separate(Sharing sharing, FormArgs& args, Value& result) {
   if (sharing == Sharing::kItself || !result.defined()) return;
-  const bool view = sharing == Sharing::kNothing && static_cast<const TensorImpl&>(*result.impl()).base() != nullptr;
-  if (!view && !is_argument(args, result.impl())) return;
+  const ValueImpl* made = result.impl();
+  const bool shares = any_argument(args, [&](const Value& argument) {
+    return argument.impl() == made || (sharing == Sharing::kNothing && owner(argument.impl()) == owner(made));
+  });
+  if (!shares) return;
   result = sharing == Sharing::kView
                ? ops::slice(result, Ints(result.rank(), 0), result.shape().vec(), Ints(result.rank(), 1))
                : Value(Tensor(result).clone());

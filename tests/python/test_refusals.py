@@ -188,7 +188,7 @@ def test_errors_without_a_known_fix_have_none():
     with pytest.raises(ValueError) as caught:
         Undefined()(sl.ones(9))
     assert isinstance(caught.value, sl.Error) and caught.value.fix is None and "fix:" not in str(caught.value)
-    with pytest.raises(ValueError, match="it is about the program or a plan file"):
+    with pytest.raises(ValueError, match="changes the program or a plan file"):
         Undefined().config.apply_fix({"register": "x", "quota": 2})
 
 

@@ -179,7 +179,7 @@ CASES = {
     "operands must have one dtype": lambda t: nn.Linear(3, 2)(x.double()),
     "target is not a class": lambda t: nn.functional.cross_entropy(x, sl.tensor([0, 5])),
     "index is out of range": lambda t: nn.functional.embedding(sl.tensor([7]), x),
-    "inputs are on different devices": lambda t: x.to("sim:0") + x,
+    "Expected all tensors to be on the same device": lambda t: x.to("sim:0") + x,
     "could not be loaded": lambda t: raised_outside("import sluice as sl; sl.ones(1, device='cuda')", SLUICE_CUDA_DRIVER="/nosuch.so",
                                                     SLUICE_CUDA_LIBRARY=""),
     "loaded before fork()": lambda t: raised_outside(FORKED),

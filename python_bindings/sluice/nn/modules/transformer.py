@@ -29,6 +29,8 @@ def _activation_of(given: Any) -> Callable[[Tensor], Tensor]:
 
 
 def _clones(layer: Module, n: int) -> ModuleList:
+    if not isinstance(layer, Module):
+        raise TypeError(f"Transformer: a layer is {type(layer).__name__}; must be a Module")
     return ModuleList([copy.deepcopy(layer) for _ in range(n)])
 
 
