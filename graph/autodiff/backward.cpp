@@ -19,7 +19,6 @@
 #include "graph/executor.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
-#include "graph/ops/global.h"
 #include "graph/ops/matmul.h"
 #include "graph/ops/movement.h"
 #include "graph/origin.h"
@@ -260,13 +259,8 @@ class Walk {
     }
   }
 
-  // Not in a graph of which values lie over several devices, perhaps split by rows.
-  static bool can_regroup() {
-    auto* builder = dynamic_cast<graph::GraphBuilder*>(&current_executor());
-    if (builder == nullptr) return true;
-    const auto& nodes = builder->graph().nodes();
-    return std::none_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.op == &ops::to_global_op(); });
-  }
+  // Not in graphs, whose bits do not depend on how many devices their values lie over: they may be split by rows.
+  static bool can_regroup() { return dynamic_cast<graph::GraphBuilder*>(&current_executor()) == nullptr; }
 
   GradMode mode_;
   const bool regroups_ = can_regroup();

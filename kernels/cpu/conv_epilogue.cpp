@@ -39,7 +39,6 @@ dnnl::post_ops ConvEpilogue::post_ops() const {
     ops.append_binary(dnnl::algorithm::binary_add, row);
   }
   if (residual) ops.append_sum(1.0f);
-  if (relu) onednn::append_eltwise(ops, dnnl::algorithm::eltwise_relu);
   return ops;
 }
 

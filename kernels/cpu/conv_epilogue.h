@@ -25,7 +25,7 @@ struct ConvEpilogue {
   uint64_t row_bytes() const;
   void write_rows(const KernelArgs& args, void* rows) const;
 
-  // For oneDNN, which adds to what it finds where its result goes: the residual.
+  // For oneDNN, which adds to what it finds where its result goes: the residual. Without relu (relu_in_place.h).
   dnnl::post_ops post_ops() const;
   std::vector<onednn::Primitive::Arg> row_args() const;  // what post_ops() takes the rows as
 

@@ -9,6 +9,7 @@
 #include "kernels/cpu/conv_loops.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/relu_in_place.h"
 #include "kernels/cpu/support.h"
 #include "plan/query.h"
 
@@ -114,6 +115,7 @@ struct Finish {
   std::optional<ConvEpilogue> epilogue;
   std::unique_ptr<onednn::Primitive> add_to;  // brings the residual to where it is added to
   uint64_t rows = 0;
+  int threads = 1;
 };
 
 // Arguments in the order: two inputs, output, bias, the epilogue's rows.
@@ -157,6 +159,10 @@ class ConvKernel final : public PreparedKernel {
     }
     pointers[count++] = scratch;
     primitive_->run(std::span<const void* const>(pointers.data(), count));
+    if (finish_.epilogue && finish_.epilogue->relu) {
+      const TensorSpec& y = finish_.epilogue->y;
+      relu_in_place(y.dtype, out, numel(y.shape), finish_.threads);
+    }
     if (out_.reorder) out_.reorder->run({out, args.outputs[0], scratch});
   }
 
@@ -246,6 +252,7 @@ std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const Prepare
     Finish finish;
     if (epilogue.any()) {
       finish.epilogue = epilogue;
+      finish.threads = context.threads;
       if (epilogue.norm) finish.rows = ports.add(3 * epilogue.row_bytes());
       if (epilogue.residual) {
         const TensorSpec& residual = q.inputs[ConvEpilogue::kResidual];

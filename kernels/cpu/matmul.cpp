@@ -5,6 +5,7 @@
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/relu_in_place.h"
 #include "kernels/cpu/support.h"
 #include "plan/query.h"
 
@@ -86,7 +87,6 @@ onednn::Desc matrix_desc(TensorSpec spec) {
 dnnl::post_ops activation_post_op(const std::string& name) {
   dnnl::post_ops ops;
   using A = dnnl::algorithm;
-  if (name == "relu") onednn::append_eltwise(ops, A::eltwise_relu);
   if (name == "gelu") onednn::append_eltwise(ops, A::eltwise_gelu_erf);
   if (name == "gelu_tanh") onednn::append_eltwise(ops, A::eltwise_gelu_tanh);
   if (name == "tanh") onednn::append_eltwise(ops, A::eltwise_tanh);
@@ -98,7 +98,7 @@ dnnl::post_ops activation_post_op(const std::string& name) {
 template <class C>
 C activated(C z, const std::string& name) {
   if constexpr (std::is_floating_point_v<C>) {
-    if (name == "relu") return z > 0 ? z : C(0) * z;
+    if (name == "relu") return z < 0 ? C(0) : z;
     if (name == "gelu") return z * C(0.5) * std::erfc(-z * C(0.70710678118654752440));
     if (name == "gelu_tanh")
       return C(0.5) * z * (1 + std::tanh(C(0.79788456080286535588) * (z + C(0.044715) * z * z * z)));
@@ -211,14 +211,15 @@ std::unique_ptr<PreparedKernel> prepare_product(const char* op, Source a, Source
   if (p.bias) operands.push_back({DNNL_ARG_BIAS, bias_desc});
   auto primitive = std::make_unique<onednn::Primitive>(dnnl::matmul(pd), operands, pd.scratchpad_desc(), p.threads);
   const uint64_t scratch = workspace.add(primitive->scratchpad_bytes());
-  auto run = [a = std::move(a), b = std::move(b), bias = p.bias, primitive = std::move(primitive),
-              scratch](const KernelArgs& args) {
+  auto run = [a = std::move(a), b = std::move(b), bias = p.bias, primitive = std::move(primitive), scratch, c = p.c,
+              relu = p.activation == "relu", threads = p.threads](const KernelArgs& args) {
     const void *x = a.get(args.inputs[0], args.workspace), *y = b.get(args.inputs[1], args.workspace);
     void* s = args.workspace ? at_offset(args.workspace, scratch) : nullptr;
     if (bias)
       primitive->run({x, y, args.outputs[0], args.inputs[2], s});
     else
       primitive->run({x, y, args.outputs[0], s});
+    if (relu) relu_in_place(c.dtype, args.outputs[0], numel(c.shape), threads);
   };
   return make_kernel(workspace.bytes(), std::move(run), onednn::Primitive::kHeldBytes);
 }

@@ -144,7 +144,7 @@ TEST_F(ExtensionTest, WhatAnOpThrowsReachesTheCaller) {
       {"infer_int", "faulty: threw what is no std::exception; derive from that"},
       {"attribute", "faulty: parameter 'at' has another type"},
       {"count", "faulty: infer gave 0 outputs; its definition says 1"},
-      {"dtype", "faulty: infer gave dtype 77; there are 10"},
+      {"dtype", "faulty: infer gave dtype 77; there are 12"},
       {"prepare", "faulty: not on a Friday"},
       {"null", "faulty: prepare() gave no kernel; it must give one, or throw"},
       {"run", "faulty: kernel is tired"},

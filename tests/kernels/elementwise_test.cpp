@@ -165,7 +165,7 @@ TEST(Elementwise, CastEveryPair) {
       const TestTensor x(scrambled({2, 3}, f), values);
       const std::vector<double> y = run_kernel("cast", {x}, dense({2, 3}, t)), in = x.read();
       for (size_t i = 0; i < in.size(); ++i) {
-        const double want = t == DType::kBool ? in[i] != 0 : is_floating(t) ? in[i] : std::trunc(in[i]);
+        const double want = t == DType::kBool ? in[i] != 0 : is_integral(t) ? std::trunc(in[i]) : in[i];
         EXPECT_EQ(y[i], want) << dtype_name(f) << " to " << dtype_name(t);
       }
     }

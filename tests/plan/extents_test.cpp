@@ -33,7 +33,7 @@ TEST(Extents, AnAxisThatIsNotThereIsRefused) {
   const std::vector<NamedType> outputs = {{"y", {DType::kFloat32, {3}}},
                                           {"n", {DType::kInt64, {}}, ExtentOf{"y", 1, "words"}}};
   EXPECT_EQ(test::error_of([&] { result_extents(outputs); }),
-            "output 'n': it tells how long axis 1 of 'y' is, which has rank 1");
+            "value: output 'n': it tells how long axis 1 of 'y' is, which has rank 1");
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ TEST_F(PublicApi, ValuesThatAreNoneAreErrors) {
   api::Result result = session.submit(input(1));
   const auto options = [this](const api::SessionOptions& o) { return [this, o] { load(o); }; };
   std::vector<Attack> attacks = {
-      {"Tensor of no dtype", [] { api::Tensor(kNoDType, {1}); }, kValue, "dtype: 77; must be one of the 10 of DType"},
+      {"Tensor of no dtype", [] { api::Tensor(kNoDType, {1}); }, kValue, "dtype: 77; must be one of the 12 of DType"},
       {"Tensor of no dtype, shared", [&] { api::Tensor(kNoDType, {1}, memory); }, kValue, "dtype: 77"},
       {"dtype_name", [] { api::dtype_name(kNoDType); }, kValue, "dtype: 77"},
       {"dtype_size", [] { api::dtype_size(kNoDType); }, kValue, "dtype: 77"},
