@@ -86,6 +86,10 @@ def batch_norm(input: Tensor, weight: Any, bias: Any, running_mean: Any, running
                eps: float,
                cudnn_enabled: bool) -> Tensor:
     """F.batch_norm; cudnn_enabled means nothing here. torch.batch_norm."""
+    if training and input.ndim >= 2 and not input.numel():  # without statistics, which stay as they are
+        along = [-1] + [1] * (input.ndim - 2)
+        y = input.clone() if weight is None else input * weight.reshape(along)
+        return y if bias is None else y + bias.reshape(along)
     return sluice.nn.functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 

@@ -102,7 +102,7 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: in
                                f"{input._shape[d]} in dim {d}")
         if isinstance(points, Tensor) and points.ndim and points._shape != (input._shape[d],):
             raise RuntimeError(f"torch.gradient expected each element of spacing to have the size of its dim: got {points._shape}")
-    values = input if input.dtype.is_floating_point else input.to(_C.get_default_dtype())
+    values = input if input.dtype.is_floating_point or input.dtype.is_complex else input.to(_C.get_default_dtype())
     return tuple(_differences(values, points.item() if isinstance(points, Tensor) and not points.ndim else points, d, edge_order)
                  for d, points in zip(dims, spacings))
 

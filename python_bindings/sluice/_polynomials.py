@@ -45,6 +45,7 @@ def _polynomial(name: str, doc: str, evaluate: Any) -> Any:
         else:
             n = math.trunc(n)
             found = zeros_like(values) if n < 0 else evaluate(values, n, n)
+            found = found.clone() if found is values else found
         return _finish(found.to(dtype), None, False, out)
 
     polynomial.__name__ = polynomial.__qualname__ = name

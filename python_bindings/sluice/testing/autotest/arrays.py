@@ -8,6 +8,7 @@ from typing import Any, Callable, Iterator
 import numpy as np
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
+COMPLEX = ("complex64", "complex128")
 INTEGERS = ("int64", "int32", "uint8", "int8", "int16")
 LAYOUTS = ("plain", "transposed", "strided", "offset", "expanded", "channels_last")
 
@@ -40,7 +41,8 @@ class Array:
 
     @property
     def floating(self) -> bool:
-        return self.dtype in FLOATS
+        """Real or complex: what has gradients."""
+        return self.dtype in FLOATS + COMPLEX
 
     def fitting(self) -> Array:
         """With the layout "plain" where the shape has no room for another."""

@@ -16,6 +16,7 @@ from sluice.testing.autotest.execute import Outcome, execute, execute_form, form
 from sluice.testing.autotest.language import Row
 
 PRECISION = ("float64", "float32", "float16", "bfloat16")  # from the best
+REAL = {"complex64": "float32", "complex128": "float64"}
 
 
 @dataclass
@@ -39,7 +40,7 @@ class Verdict:
 def check(case: Case, row: Row, library: Any, graph: bool = False, granularity: str = "program", spread: bool = False,
           forms: bool = True) -> Verdict:
     """library: torch."""
-    floating = [a.dtype for a in case.arrays if a.floating]
+    floating = [REAL.get(a.dtype, a.dtype) for a in case.arrays if a.floating]
     precision = max([*floating, "float64" if floating else "float32"], key=PRECISION.index)
     order = 0 if "grad" in row.without else 2 if "double" not in row.without and precision == "float64" else 1
     if not all(np.isfinite(a.values).all() for a in case.arrays if a.floating):
@@ -49,7 +50,8 @@ def check(case: Case, row: Row, library: Any, graph: bool = False, granularity: 
         first = case.arrays[0]
         case = with_arrays(case, lambda a: replace(a, parameter=a is first))
         theirs = execute(case, library, order)
-    precision = max([precision, *(v[1] for _, v in theirs.values if isinstance(v, tuple) and v[1] in PRECISION)], key=PRECISION.index)
+    given = [REAL.get(v[1], v[1]) for _, v in theirs.values if isinstance(v, tuple)]
+    precision = max([precision, *(d for d in given if d in PRECISION)], key=PRECISION.index)
     if theirs.error is not None and theirs.stage != "forward" and order:
         theirs = execute(case, library, order - 1) if theirs.stage.startswith("second") else execute(case, library, 0)
         order = order - 1 if theirs.error is None and order == 2 else 0

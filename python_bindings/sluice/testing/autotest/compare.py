@@ -10,7 +10,7 @@ import numpy as np
 from sluice.testing.autotest.execute import Outcome
 
 # Relative to the greatest magnitude of a tensor: sums are taken in another order.
-TOLERANCE = {"float64": 1e-9, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
+TOLERANCE = {"float64": 1e-9, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2, "complex64": 2e-5, "complex128": 1e-9}
 # What torch says of a dtype, a layout, a gradient or a spelling that it does not have. More is allowed here.
 LIMITS = re.compile(r"not implemented for|not supported|only support|does not support|unsupported|is not yet implemented|"
                     r"currently support|not currently implemented|must be implemented|is not implemented|derivative for|"
@@ -23,16 +23,22 @@ LIMITS = re.compile(r"not implemented for|not supported|only support|does not su
 ACCIDENTS = (AttributeError, AssertionError, UnboundLocalError, ZeroDivisionError, NameError)
 
 
+def _widest(a: Any) -> np.ndarray:
+    return np.asarray(a, np.complex128 if np.iscomplexobj(a) else np.float64)
+
+
 def distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Of each element; infinite where one is no number, or infinite, and the other is not."""
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    """Of each element; infinite where one is no number, or infinite, and the other is not. Complex numbers are alike that have a
+    part that is not finite."""
+    a, b = _widest(a), _widest(b)
     with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+        alike = ~np.isfinite(a) & ~np.isfinite(b) if a.dtype.kind == "c" else np.isnan(a) & np.isnan(b)
+        apart = np.where((a == b) | alike, 0.0, np.abs(a - b))
     return np.nan_to_num(apart, nan=np.inf, posinf=np.inf)
 
 
 def scale_of(a: np.ndarray) -> float:
-    a = np.asarray(a, np.float64)
+    a = _widest(a)
     return float(np.abs(a[np.isfinite(a)]).max(initial=1.0))
 
 
@@ -42,7 +48,7 @@ def value_difference(place: str, mine: Any, theirs: Any, precision: str, factor:
         some = mine if theirs is None else theirs
         return None if some is None or not some[0].any() else f"{place}: {'missing' if mine is None else 'torch has none'}"
     if not array:
-        same = mine == theirs or (isinstance(mine, float) and isinstance(theirs, float) and
+        same = mine == theirs or (isinstance(mine, (float, complex)) and isinstance(theirs, (float, complex)) and
                                   distance(np.array(mine), np.array(theirs)) <= 1e-5 * max(1.0, abs(theirs)))
         return None if same else f"{place}: got {_short(mine)}; torch has {_short(theirs)}"
     if not isinstance(mine, tuple):

@@ -7,7 +7,7 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from sluice.testing.autotest.arrays import FLOATS, INTEGERS, Array
+from sluice.testing.autotest.arrays import COMPLEX, FLOATS, INTEGERS, Array
 
 # How often which dtype is drawn, by what an op takes.
 DTYPES = {"any": [("float32", 8), ("float64", 6), ("int64", 4), ("int32", 1), ("uint8", 1), ("int8", 1), ("int16", 1), ("bool", 2),
@@ -17,6 +17,7 @@ DTYPES = {"any": [("float32", 8), ("float64", 6), ("int64", 4), ("int32", 1), ("
           "floats": [("float32", 8), ("float64", 6), ("float16", 1), ("bfloat16", 1)],
           "wide": [("float32", 1), ("float64", 1)],
           "integers": [("int64", 4), ("int32", 2), ("uint8", 1), ("int8", 1), ("int16", 1), ("bool", 1)],
+          "complex": [("complex64", 1), ("complex128", 2)],
           "bool": [("bool", 1)]}
 # Ranges from which floating numbers come; of integers those parts that are whole numbers.
 DOMAINS = {"any": (-3.0, 3.0), "unit": (-0.95, 0.95), "positive": (0.2, 3.0), "prob": (0.05, 0.95), "above1": (1.1, 4.0),
@@ -28,6 +29,7 @@ class Draw:
     def __init__(self, seed: str) -> None:
         self.random = random.Random(seed)
         self.ties = True  # whether elements may be equal
+        self.complex = 0.0  # the share of complex numbers where floating ones may be
         self.numbers = np.random.RandomState(self.random.getrandbits(32))
 
     def chance(self, p: float) -> bool:
@@ -43,6 +45,8 @@ class Draw:
     def dtype(self, kind: str) -> str:
         if kind not in DTYPES:
             return kind
+        if self.complex and kind not in ("integers", "bool") and self.chance(self.complex):
+            return self.pick(("complex64", "complex128", "complex128"))
         names, weights = zip(*DTYPES[kind])
         return self.random.choices(names, weights)[0]
 
@@ -84,6 +88,8 @@ class Draw:
             low = max(low, 0) if dtype == "uint8" else low
             return self.numbers.randint(low, max(high, low + 1), shape).astype(dtype)
         drawn = self.numbers.uniform(low, high, shape)
+        if dtype in COMPLEX:
+            return (drawn + 1j * self.numbers.uniform(-2.0, 2.0, shape)).astype(dtype)
         if domain == "any" and self.chance(special):
             edges = self.numbers.choice(SPECIAL, shape)
             drawn = np.where(self.numbers.uniform(size=shape) < 0.3, edges, drawn)
@@ -95,7 +101,7 @@ class Draw:
             dtype = "int64"
         if domain == "mask":
             dtype = "bool"
-        return Array(values, dtype, self.layout(), parameter and dtype in FLOATS).fitting()
+        return Array(values, dtype, self.layout(), parameter and dtype in FLOATS + COMPLEX).fitting()
 
 
 def _kept(dtype: str) -> str:

@@ -34,6 +34,12 @@ NOT_GENERATED: list[tuple[str, str]] = [
     (r"nn\.(TransformerEncoder|TransformerDecoder)",
      "takes a module: its layers are generated, and nn.Transformer, which has both"),
     (r"(Tensor\.)?imag|linalg\.eig(vals)?", "of complex numbers: tests/python/test_linalg.py"),
+    (r"(Tensor\.)?(eig|lstsq|matrix_rank|solve|symeig)", "raises, since torch has removed it: tests/python/test_more_names.py"),
+    (r"Tensor\.resize_as", "torch's has no forward of its own, and warns: tests/python/test_more_names.py"),
+    (r"get_device_module", "gives a Python module: tests/python/test_eager_devices.py"),
+    (r"lobpcg|pca_lowrank|svd_lowrank", "starts from random vectors, and its vectors have any sign: tests/python/test_lowrank.py"),
+    (r"nn\.LinearCrossEntropyOptions", "holds options: tests/python/test_projections.py"),
+    (r"nn\.functional\.grouped_mm", "takes rows of multiples of 16 bytes: tests/python/test_projections.py"),
     (r"nn\.SyncBatchNorm", "needs several processes: tests/distributed"),
 ]
 
@@ -46,6 +52,9 @@ class Difference(NamedTuple):
     text: str
     why: str
 
+
+# Dtypes whose elements graphs read wrongly where they lie apart: such tensors are given to graphs dense.
+PACKED_FOR_GRAPHS = ("complex128",)
 
 DIFFERENCES: list[Difference] = [
     Difference(r".*", "graph|global", r"has no shape while a graph is built|give minlength|item: the tensor is part of a graph|"
@@ -70,7 +79,7 @@ DIFFERENCES: list[Difference] = [
                "values are not looked at before a call, as in a plan"),
     Difference(r"nn\.functional\.(hardtanh|relu6)", "eager|x", "unsigned type",
                "limits below 0 do nothing to unsigned numbers"),
-    Difference(r"nn\.functional\.group_norm", "eager|graph|global", "gradient [12]",
+    Difference(r"(nn\.functional\.)?group_norm", "eager|graph|global", "gradient [12]",
                "of nothing the gradient is 0, in torch NaN"),
     Difference(r"sum|mean|nansum|nanmean|prod|argmax|argmin|count_nonzero|logsumexp", "eager|x", "accepted what torch refuses",
                "one signature stands for torch's overloads with and without dims"),
@@ -107,6 +116,31 @@ DIFFERENCES: list[Difference] = [
     Difference(r".*", "global", "output \\d+: differs by inf", "sums of parts overflow where the sum of all does not"),
     Difference(r"as_strided(_copy)?", "global", "output 0", "each device has memory of its own"),
     Difference(r"cartesian_prod", "eager", "memory of its own", "of one tensor, torch gives a view"),
+    Difference(r"fft\..*", "eager", "Dimension specified as -?\\d but tensor has no dimensions",
+               "of numbers without dims, what the length would be is said first"),
+    Difference(r"fft\..*", "eager", "MKL FFT error", "torch's library fails on some tensors without elements"),
+    Difference(r"fft\.ihfft[2n]", r"out=", "output 0", "torch leaves some of out= unwritten"),
+    Difference(r"view_as_complex(_copy)?", "eager", "must have a last dimension with stride 1",
+               "parts that lie apart are brought together in a copy"),
+    Difference(r"(conj|adjoint|Tensor\.(m?H|adjoint))", "eager", "memory of its own", "conj() computes its result"),
+    Difference(r".*", "eager|x", r"reduction is -?\d+; must be", "torch takes any number for a reduction"),
+    Difference(r"histogramdd", "eager", "accepted what torch refuses: TypeError: expected Tensor as element",
+               "one signature stands for torch's overloads"),
+    Difference(r"special\..*polynomial.*", "graph|global", "n is a tensor that the graph computes",
+               "n says how many steps there are, which a plan has to know"),
+    Difference(r"special\.airy_ai", "eager|x|out|graph|global", "output 0: differs by \\d\\.?\\d*e-0[678]",
+               "torch is off by some 3e-6 below x = -2.09, as sums of its series in rational numbers show"),
+    Difference(r"special\..*polynomial.*", "eager", "refused as NotImplementedError", "the dtype is looked at first"),
+    Difference(r"binary_cross_entropy_with_logits", "eager", "doesn't match the broadcast shape",
+               "torch's writes into a tensor of the input's shape"),
+    Difference(r"(nn\.functional\.)?conv_tbc", "eager", "kernel is (empty|larger than)",
+               "kernels and results without elements are refused, as conv1d does"),
+    Difference(r"(nn\.functional\.)?conv_tbc|Tensor\.to_dense", "eager", "refused as (RuntimeError: conv1d: padding|ValueError: device)",
+               "functions in Python find wrong types where they are used"),
+    Difference(r"(feature_)?dropout", "eager", "argument 'input' .* must be Tensor, not NoneType",
+               "what is not changed is given back, whatever it is"),
+    Difference(r"nn\.CrossMapLRN2d", "eager|graph|global", "gradient",
+               "torch's gradient does not know that the first channel stays in the sums"),
     Difference(r"histogram", "out", "'out'", "there is no out="),
     Difference(r"randn_like", "eager", "output 0: differs",
                "torch draws 16 numbers and more otherwise where memory is not contiguous"),

@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from sluice.testing.autotest.arrays import FLOATS, Array, Case, DType, leaves, mapped
+from sluice.testing.autotest.arrays import COMPLEX, FLOATS, Array, Case, DType, leaves, mapped
 from sluice.testing.autotest.linear_algebra import INVARIANT
 
 SEED = 1234
@@ -80,15 +80,18 @@ def value_of(x: Any) -> Any:
     if hasattr(x, "detach") and hasattr(x, "dtype"):
         plain, dtype = x.detach(), dtype_name(x.dtype)
         if hasattr(plain, "resolve_conj"):
-            plain = plain.resolve_conj()
+            plain = plain.resolve_conj().resolve_neg()
         return np.array((plain.float() if dtype in ("bfloat16", "float16") else plain).numpy()), dtype
-    return x if isinstance(x, (bool, int, float, str, type(None))) else dtype_name(x)
+    return x if isinstance(x, (bool, int, float, complex, str, type(None))) else dtype_name(x)
 
 
 def weighted(values: list[Any], library: Any) -> Any:
+    """A real number of all elements; of complex ones each part counts otherwise."""
     total = None
     for i, y in enumerate(values):
-        if y is not None and hasattr(y, "requires_grad") and dtype_name(y.dtype) in FLOATS and y.requires_grad:
+        if y is not None and hasattr(y, "requires_grad") and dtype_name(y.dtype) in FLOATS + COMPLEX and y.requires_grad:
+            if dtype_name(y.dtype) in COMPLEX:
+                y = library.view_as_real(y.resolve_conj())
             noise = np.random.RandomState(7 + i).uniform(0.5, 1.5, tuple(y.shape))
             part = (y * library.from_numpy(np.array(noise)).to(y.dtype)).sum()
             total = part if total is None else total + part
@@ -114,13 +117,13 @@ def derived(library: Any, call: Callable[[], Any], wanted: list[Any], order: int
 
 
 def execute(case: Case, library: Any, order: int, wide: bool = False) -> Outcome:
-    """order: 0 values, 1 with gradients, 2 with theirs. wide: floating arguments as float64."""
+    """order: 0 values, 1 with gradients, 2 with theirs. wide: floating arguments as float64 or complex128."""
     outcome, made = Outcome(), []
 
     def tensor(array: Array) -> Any:
         x = array.build(library)
         if wide and array.floating:
-            x = x.to(library.float64)
+            x = x.to(library.complex128 if array.dtype in COMPLEX else library.float64)
         if order and array.parameter and array.floating:
             x.requires_grad_()
         made.append(x)

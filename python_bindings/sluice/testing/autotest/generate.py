@@ -7,7 +7,8 @@ from typing import Any, Callable
 
 import numpy as np
 
-from sluice.testing.autotest.arrays import FLOATS, Array, Case, DType
+from sluice.testing.autotest.arrays import COMPLEX, FLOATS, Array, Case, DType
+from sluice.testing.autotest.complex_numbers import share
 from sluice.testing.autotest.draw import DOMAINS, Draw
 from sluice.testing.autotest.language import Row, Sizes, parse, some_dims, value_of
 from sluice.testing.autotest.signatures import Parameter, parameters
@@ -23,6 +24,7 @@ LEFT = {"size_average", "reduce", "_stacklevel", "inplace", "memory_format", "ou
 
 def case_of(op: str, signatures: list[str], row: str | Callable[[Draw], Any], draw: Draw) -> tuple[Case, Row]:
     """A case, which torch may refuse; and the row it was drawn by."""
+    draw.complex = share(op)
     if callable(row):
         made = row(draw)
         args, keywords, flags = made if len(made) == 3 else (*made, "")
@@ -108,7 +110,9 @@ def _by_kind(p: Parameter, first: Array | None, dtype: str, domain: str, special
 
 
 def _number(draw: Draw, domain: str, dtype: str) -> Any:
-    if dtype not in FLOATS and draw.chance(0.8):
+    if dtype in COMPLEX and draw.chance(0.5):
+        return complex(round(draw.random.uniform(-2.0, 2.0), 2), round(draw.random.uniform(-2.0, 2.0), 2))
+    if dtype not in FLOATS + COMPLEX and draw.chance(0.8):
         return draw.whole(1 if domain == "positive" else -4, 5)
     low, high = DOMAINS[domain] if domain in ("positive", "prob", "unit", "above1") else (-3.0, 3.0)
     return round(draw.random.uniform(low, high), 2) if draw.chance(0.7) else draw.pick((0, 1, 2, -1, True))
@@ -128,7 +132,7 @@ def _wrong(value: Any, draw: Draw) -> Any:
         kind = draw.pick(("dtype", "longer", "deeper", "flatter", "empty", "None", "number"))
         if kind == "dtype":
             dtype = draw.dtype("any")
-            finite = np.nan_to_num(v.astype(np.float64)) % 100 if v.dtype.kind == "f" else v
+            finite = np.nan_to_num(np.real(v).astype(np.float64)) % 100 if v.dtype.kind in "fc" else v
             return replace(value, values=finite.astype("float32" if dtype == "bfloat16" else dtype), dtype=dtype)
         if kind == "longer" and v.ndim and draw.ties:
             axis = draw.whole(0, v.ndim - 1)
@@ -144,7 +148,7 @@ def _wrong(value: Any, draw: Draw) -> Any:
         return draw.pick((None, "text", 1))
     if isinstance(value, int):
         return draw.pick((value + 7, -value - 7, None, 1.5, "text", True, (value,)))
-    if isinstance(value, float):
+    if isinstance(value, (float, complex)):
         return draw.pick((None, "text", (value,), 3))
     if isinstance(value, (tuple, list)):
         return draw.pick(((*value, 9), value[:-1], (*value, *value), None, "text", 1.5))

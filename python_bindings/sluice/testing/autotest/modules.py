@@ -48,6 +48,8 @@ _TEXT: dict[str, str] = {
     "CrossEntropyLoss":
         f"{_REDUCTION} label_smoothing=0.0|0.2 ignore_index=-100|0 -> [N C] [N]:index<C;-> [N C 2] [N 2]:index<C",
     "NLLLoss": f"{_REDUCTION} ignore_index=-100|0 -> [N C] [N]:index<C",
+    "NLLLoss2d": f"{_REDUCTION} -> [N C 2 3] [N 2 3]:index<C", "CrossMapLRN2d": "2|3 -> [N 4 3 2]",
+    "LinearCrossEntropyLoss": f"3 4 bias=True|False {_REDUCTION} -> [N 3] [N]:index<4",
     **{n: f"{_REDUCTION} -> [N C] [N C]" for n in ("L1Loss", "MSELoss", "SmoothL1Loss", "HuberLoss")},
     "BCELoss": f"{_REDUCTION} -> [N C]:prob [N C]:prob", "BCEWithLogitsLoss": f"{_REDUCTION} -> [N C] [N C]:prob",
     "KLDivLoss":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sluice.testing.autotest.linear_algebra import LINEAR_ALGEBRA
+from sluice.testing.autotest.network import NETWORK, NETWORK_SIGNATURES
 from sluice.testing.autotest.spatial import SPATIAL
 
 SIGNATURES = {
@@ -106,6 +107,7 @@ SIGNATURES = {
     "nn.functional.triplet_margin_with_distance_loss":
         "triplet_margin_with_distance_loss(Tensor anchor, Tensor positive, Tensor negative, *, "
                                                        "float margin=1.0, bool swap=False, str reduction=\"mean\") -> Tensor",
+    **NETWORK_SIGNATURES,
 }
 
 _POSITIVE = (
@@ -309,7 +311,7 @@ ROWS: dict[str, Any] = {
     "cosine_similarity": "x1=[n m] x2=[n m] dim=dim @floats", "pairwise_distance": "x1=[n m] x2=[n m] p=1.0|2.0|3.0 @floats",
     "pdist": "input=[(n+2) M] p=0.0|1.0|2.0|3.0|float('inf') @wide",
     "cdist": "x1=[... n k] x2=[... m k] p=0.0|1.0|2.0|3.0|float('inf') @wide compute_mode=-",
-    **LINEAR_ALGEBRA, **SPATIAL,
+    **LINEAR_ALGEBRA, **SPATIAL, **NETWORK,
 }
 
 
