@@ -52,6 +52,7 @@ def log_normal_(self, mean=1.0, std=2.0, *, generator=None):
 @method
 def random_(self, from_=None, to=None, *, generator=None):
     """Integers from `from_` (0) to below `to` (all that the dtype holds exactly)."""
+    _check("random_", not self.dtype.is_complex, "handles only integral, floating-point and boolean types")
     if to is None and from_ is not None:
         from_, to = 0, from_
     if to is None:
@@ -74,6 +75,7 @@ def randint_like(input: Tensor, low: int, high: Any = None, *, generator: Any = 
                  requires_grad: bool = False, memory_format: Any = None) -> Tensor:
     """Integers from low (0 if one bound is given) to below high, of input's shape and dtype; torch.randint_like."""
     low, high = (0, low) if high is None else (low, high)
+    _check("randint_like", not (dtype or input.dtype).is_complex, "handles only integral, floating-point and boolean types")
     return _integers_like(input, low, high, generator=generator, dtype=dtype, device=device, requires_grad=requires_grad,
                           memory_format=memory_format)
 

@@ -60,8 +60,8 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
 
 
 def _reflect(A: Tensor, v: Tensor, tau: Tensor) -> Tensor:
-    """(I - tau v v^T) A for v (..., m) and tau (...)."""
-    return A - tau.unsqueeze(-1).unsqueeze(-1) * v.unsqueeze(-1) * fn.matmul(v.unsqueeze(-2), A)
+    """(I - tau v v^H) A for v (..., m) and tau (...)."""
+    return A - tau.unsqueeze(-1).unsqueeze(-1) * v.unsqueeze(-1) * fn.matmul(v.conj().unsqueeze(-2), A)
 
 
 def geqrf(input: Tensor, *, out: Any = None) -> Any:
@@ -112,7 +112,7 @@ class _GeqrfResult(tuple):
 
 
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False, *, out: Any = None) -> Tensor:
-    """Q other, Q^T other (transpose), other Q or other Q^T (not left), of the reflections that geqrf gives; torch.ormqr."""
+    """Q other, Q^H other (transpose), other Q or other Q^H (not left), of the reflections that geqrf gives; torch.ormqr."""
     if input.ndim < 2 or other.ndim < 2:
         raise RuntimeError("torch.ormqr: input and other must have at least 2 dimensions; got "
                            f"{input.ndim} and {other.ndim}")
@@ -126,14 +126,15 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
     if tau._shape[:-1] != input._shape[:-2] or other._shape[:-2] != input._shape[:-2]:
         raise RuntimeError("torch.ormqr: batch dimensions of tau and other must be equal to those of input: got "
                            f"{tau._shape[:-1]}, {other._shape[:-2]} and {input._shape[:-2]}")
-    C = other if left else other.mT
+    C = other if left else other.mH
     below = sluice.arange(rows)
-    # Q = H_0 H_1 ...; Q C applies the last reflection first. C Q is (Q^T C^T)^T.
-    order = range(count) if transpose == left else reversed(range(count))
+    # Q = H_0 H_1 ...; Q C applies the last reflection first. C Q is (Q^H C^H)^H.
+    adjoint = bool(transpose) == bool(left)
+    order = range(count) if adjoint else reversed(range(count))
     for k in order:
         v = fn.where(below == k, 1.0, fn.where(below > k, input[..., :, k], 0.0)).to(C.dtype)
-        C = _reflect(C, v, tau[..., k])
-    C = C if left else C.mT
+        C = _reflect(C, v, tau[..., k].conj() if adjoint else tau[..., k])
+    C = C if left else C.mH
     return C if out is None else _finish(C, None, False, out)
 
 

@@ -92,3 +92,39 @@ def test_every_error_is_a_runtime_error_as_most_of_torchs_are():
         with pytest.raises(RuntimeError) as raised:
             wrong()
         assert isinstance(raised.value, kind) and isinstance(raised.value, sl.Error)
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("transpose", [True, False])
+def test_ormqr_of_complex_numbers(left, transpose):
+    generator = torch.Generator().manual_seed(5)
+    a, c = (torch.randn(4, n, dtype=torch.complex128, generator=generator) for n in (2, 3))
+    a, tau = torch.geqrf(a)
+    c = c if left else c.mH.resolve_conj()
+    ours = sl.ormqr(*(sl.from_numpy(t.numpy()) for t in (a, tau, c)), left, transpose)
+    np.testing.assert_allclose(ours.numpy(), torch.ormqr(a, tau, c, left, transpose).numpy(), atol=1e-12)
+
+
+def test_complex_numbers_where_floats_are_taken():
+    z = torch.tensor([1 + 2j, 3 - 1j, 0.5j], dtype=torch.complex128)
+    np.testing.assert_array_equal(sl.gradient(sl.from_numpy(z.numpy()))[0].numpy(), torch.gradient(z)[0].numpy())
+    for draw in (lambda m, x: x.random_(0, 5), lambda m, x: m.randint_like(x, 5)):
+        for m, x in ((torch, z.clone()), (sl, sl.from_numpy(z.numpy()).clone())):
+            with pytest.raises(RuntimeError, match="handles only integral, floating-point and boolean types"):
+                draw(m, x)
+
+
+def test_batch_norm_of_nothing_leaves_its_statistics():
+    for m in (torch, sl):
+        weight = m.tensor([2.0, 3.0], requires_grad=True)
+        mean, var = m.zeros(2), m.ones(2)
+        y = m.batch_norm(m.empty(0, 2, 3), weight, m.ones(2), mean, var, True, 0.1, 1e-5, False)
+        y.sum().backward()
+        assert tuple(y.shape) == (0, 2, 3) and mean.tolist() == [0, 0] and var.tolist() == [1, 1]
+        assert weight.grad.tolist() == [0, 0]
+
+
+def test_polynomials_of_degree_1_are_no_views():
+    x = sl.tensor([2.5], dtype=sl.float64)
+    sl.special.hermite_polynomial_he(x, 1).add_(1)
+    assert x.tolist() == [2.5]

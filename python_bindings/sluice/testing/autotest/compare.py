@@ -28,8 +28,8 @@ def _widest(a: Any) -> np.ndarray:
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Of each element; infinite where one is no number, or infinite, and the other is not. Complex numbers are alike that have a
-    part that is not finite."""
+    """Of each element; infinite where one is no number, or infinite, and the other is not. Complex numbers are alike
+    that have a part that is not finite."""
     a, b = _widest(a), _widest(b)
     with np.errstate(invalid="ignore", over="ignore"):
         alike = ~np.isfinite(a) & ~np.isfinite(b) if a.dtype.kind == "c" else np.isnan(a) & np.isnan(b)

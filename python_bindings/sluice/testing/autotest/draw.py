@@ -30,6 +30,7 @@ class Draw:
         self.random = random.Random(seed)
         self.ties = True  # whether elements may be equal
         self.complex = 0.0  # the share of complex numbers where floating ones may be
+        self.complexity = random.Random(f"{seed} complex")  # of its own, so that it changes no case of real numbers
         self.numbers = np.random.RandomState(self.random.getrandbits(32))
 
     def chance(self, p: float) -> bool:
@@ -45,8 +46,8 @@ class Draw:
     def dtype(self, kind: str) -> str:
         if kind not in DTYPES:
             return kind
-        if self.complex and kind not in ("integers", "bool") and self.chance(self.complex):
-            return self.pick(("complex64", "complex128", "complex128"))
+        if kind not in ("integers", "bool", "complex") and self.complexity.random() < self.complex:
+            return self.complexity.choice(("complex64", "complex128", "complex128"))
         names, weights = zip(*DTYPES[kind])
         return self.random.choices(names, weights)[0]
 

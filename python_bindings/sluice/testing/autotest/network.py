@@ -13,9 +13,10 @@ from sluice.testing.autotest.spatial import FLAGS, batch_norm, ctc
 
 NORMS = "norm=None|'backward'|'ortho'|'forward'"
 POLYNOMIALS = [f"special.{n}" for n in (
-    "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w", "hermite_polynomial_h",
-    "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p", "shifted_chebyshev_polynomial_t",
-    "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_w")]
+    "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w",
+    "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p",
+    "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
+    "shifted_chebyshev_polynomial_w")]
 _DROPPED = ("dropout", "feature_dropout", "dropout_", "feature_dropout_", "alpha_dropout_", "feature_alpha_dropout_")
 
 NETWORK_SIGNATURES = {
@@ -27,17 +28,20 @@ NETWORK_SIGNATURES = {
     "hinge_embedding_loss": "hel(Tensor input, Tensor target, float margin=1.0, int reduction=0) -> Tensor",
     "kl_div": "kl_div(Tensor input, Tensor target, int reduction=0, *, bool log_target=False) -> Tensor",
     "poisson_nll_loss": "pnl(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> Tensor",
-    "triplet_margin_loss": "tml(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2.0, float eps=1e-06, "
-                           "bool swap=False, int reduction=0) -> Tensor",
+    "triplet_margin_loss": "tml(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2.0, "
+                           "float eps=1e-06, bool swap=False, int reduction=0) -> Tensor",
     "embedding": "embedding(Tensor weight, Tensor indices, int padding_idx=-1) -> Tensor",
     "embedding_renorm_": "embedding_renorm_(Tensor input, Tensor indices, float max_norm, float norm_type) -> Tensor",
     "group_norm": "group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor",
-    **{n: "conv_tbc(Tensor input, Tensor weight, Tensor bias, int pad=0) -> Tensor" for n in ("conv_tbc", "nn.functional.conv_tbc")},
+    **{n: "conv_tbc(Tensor input, Tensor weight, Tensor bias, int pad=0) -> Tensor"
+       for n in ("conv_tbc", "nn.functional.conv_tbc")},
     "nn.functional.linear_cross_entropy":
         "lce(Tensor input, Tensor linear_weight, Tensor target, *, Tensor? linear_bias=None, Tensor? weight=None, "
         "str reduction=\"mean\", float label_smoothing=0.0) -> Tensor",
-    "histogramdd": "histogramdd(Tensor input, int[] bins, float[]? range=None, Tensor? weight=None, bool density=False) -> Tensor",
-    "kaiser_window": "kaiser_window(int window_length, bool periodic=True, float beta=12.0, *, ScalarType? dtype=None) -> Tensor",
+    "histogramdd": "histogramdd(Tensor input, int[] bins, float[]? range=None, Tensor? weight=None, "
+                   "bool density=False) -> Tensor",
+    "kaiser_window":
+        "kaiser_window(int window_length, bool periodic=True, float beta=12.0, *, ScalarType? dtype=None) -> Tensor",
     **{f"fft.{n}": f"{n}(int n, float d=1.0, *, ScalarType? dtype=None) -> Tensor" for n in ("fftfreq", "rfftfreq")},
     **{n: "polynomial(Tensor input, Operand n) -> Tensor" for n in POLYNOMIALS},
     "special.airy_ai": "airy_ai(Tensor x) -> Tensor",
@@ -111,9 +115,11 @@ def _transforms() -> dict[str, str]:
     rows: dict[str, str] = {}
     for kind in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"):
         rows[f"fft.{kind}"] = f"input=[N M] n=1..7|None dim=dim {NORMS} !edges;input=[M] n=- dim=- {NORMS} !edges"
-        rows[f"fft.{kind}2"] = f"input=[N M K] s=(3,4)|(2,1)|None dim=(0,2)|(-1,-2)|(-2,-1) {NORMS} !edges;input=[N M] s=- dim=- norm=- !edges"
+        rows[f"fft.{kind}2"] = (f"input=[N M K] s=(3,4)|(2,1)|None dim=(0,2)|(-1,-2)|(-2,-1) {NORMS} !edges;"
+                                "input=[N M] s=- dim=- norm=- !edges")
         rows[f"fft.{kind}n"] = (f"input=[N M K] s=(3,4)|(1,5) dim=(0,2)|(1,0) {NORMS} !edges;"
-                                f"input=[N M K] s=None dim=None|(0,)|(2,0,1)|(1,2) {NORMS} !edges;input=[N M] s=(2,)|(3,5) dim=- norm=- !edges")
+                                f"input=[N M K] s=None dim=None|(0,)|(2,0,1)|(1,2) {NORMS} !edges;"
+                                "input=[N M] s=(2,)|(3,5) dim=- norm=- !edges")
     return {**rows, **{f"fft.{n}": "input=[N m K] dim=dim|(0,1)|(2,)|None" for n in ("fftshift", "ifftshift")},
             **{f"fft.{n}": "n=1..9 d=1.0|0.5|3.0 dtype=torch.float32|torch.float64|None" for n in ("fftfreq", "rfftfreq")}}
 
@@ -123,25 +129,32 @@ NETWORK: dict[str, str | Callable[[Draw], Any]] = {
     **_transforms(),
     **{n: "p=0.0 train=True @floats;p=0.3 train=False @floats" for n in ("dropout",)},
     "feature_dropout": "input=[N 3 2] p=0.0 train=True @floats;input=[N 3 2] p=0.3 train=False @floats",
-    **{n: "input=[N 3 2] p=0.0 train=True @floats !grad;input=[N 3 2] p=0.3 train=False @floats !grad" for n in _DROPPED if n[-1] == "_"},
-    "binary_cross_entropy_with_logits": f"input=[N C] target=[N C]:prob weight?=[C]:positive pos_weight?=[C]:positive {_REDUCED} @wide",
+    **{n: "input=[N 3 2] p=0.0 train=True @floats !grad;input=[N 3 2] p=0.3 train=False @floats !grad"
+       for n in _DROPPED if n[-1] == "_"},
+    "binary_cross_entropy_with_logits":
+        f"input=[N C] target=[N C]:prob weight?=[C]:positive pos_weight?=[C]:positive {_REDUCED} @wide",
     "cosine_embedding_loss": f"input1=[N C] input2=[N C] target=[N]:signs {_REDUCED} @wide",
     "margin_ranking_loss": f"input1=[N] input2=[N] target=[N]:signs {_REDUCED} @wide",
     "hinge_embedding_loss": f"input=[N C] target=[N C]:signs {_REDUCED} @wide",
-    "kl_div": f"input=[N C] target=[N C]:prob log_target=- {_REDUCED} @wide;input=[N C] target=[N C] log_target=True {_REDUCED} @wide",
+    "kl_div": f"input=[N C] target=[N C]:prob log_target=- {_REDUCED} @wide;"
+              f"input=[N C] target=[N C] log_target=True {_REDUCED} @wide",
     "poisson_nll_loss": f"input=[N C]:positive target=[N C]:positive eps=1e-8 {_REDUCED} @wide",
     "triplet_margin_loss": f"anchor=[N C] positive=[N C] negative=[N C] p=1.0|2.0 eps=- {_REDUCED} @wide",
     "embedding": "weight=[N k] indices=[n m]:index<N padding_idx=0|-1 @floats",
     "embedding_renorm_": "input=[N K] indices=[M]:index<N max_norm=0.5|1.0 norm_type=1.0|2.0 @wide !grad !graph !edges",
     "group_norm": "input=[n (2*C) *d] num_groups=1|2 weight?=[(2*C)] bias?=[(2*C)] @wide !strict !edges",
     **{n: "input=[(T+4) N I] weight=[K I O] bias=[O] pad=0..2 @wide" for n in ("conv_tbc", "nn.functional.conv_tbc")},
-    "nn.functional.linear_cross_entropy": "input=[N D] linear_weight=[C D] target=[N]:index<C linear_bias?=[C] weight?=[C]:positive "
-                                          "label_smoothing=0.0|0.2 @wide !double !strict !edges",
+    "nn.functional.linear_cross_entropy":
+        "input=[N D] linear_weight=[C D] target=[N]:index<C linear_bias?=[C] weight?=[C]:positive "
+        "label_smoothing=0.0|0.2 @wide !double !strict !edges",
     "histogramdd": "input=[N 2] bins=(2,3)|(1,4) range=(-2.0,2.0,-1.0,3.0) weight?=[N] @wide !graph !grad !forms !edges",
     "kaiser_window": "window_length=0..7 beta=12.0|3.0 dtype=torch.float32|torch.float64",
-    **{n: "n=0..6 @floats !edges;input=[n m] n=[m]:index<6 @wide !edges;@integers n=0..4" for n in POLYNOMIALS}, "special.airy_ai": "@wide",
+    **{n: "n=0..6 @floats !edges;input=[n m] n=[m]:index<6 @wide !edges;@integers n=0..4"
+       for n in POLYNOMIALS},
+    "special.airy_ai": "@wide",
     "slice_copy": "input=[(N+2) m] dim=0 start=0|1|-2|None end=2|-1|None step=1|2;input=[n M] dim=-1 start=0 end=M step=1",
-    "polar": "abs=[n m]:positive angle=[n m] @wide;abs=[m]:positive angle=[n m] @wide", "view_as_real": "@complex", "view_as_real_copy": "@complex !double",
+    "polar": "abs=[n m]:positive angle=[n m] @wide;abs=[m]:positive angle=[n m] @wide",
+    "view_as_real": "@complex", "view_as_real_copy": "@complex !double",
     "view_as_complex": "input=[*d n 2] @wide", "view_as_complex_copy": "input=[*d n 2] @wide !double",
     "Tensor.to_dense": "dtype=torch.float32|torch.float64",
     "lu": lambda d: ([square(d)], {"get_infos": d.chance(0.4)}, "!double !strict !forms"),
