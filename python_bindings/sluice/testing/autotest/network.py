@@ -155,7 +155,7 @@ NETWORK: dict[str, str | Callable[[Draw], Any]] = {
     "slice_copy": "input=[(N+2) m] dim=0 start=0|1|-2|None end=2|-1|None step=1|2;input=[n M] dim=-1 start=0 end=M step=1",
     "polar": "abs=[n m]:positive angle=[n m] @wide;abs=[m]:positive angle=[n m] @wide",
     "view_as_real": "@complex", "view_as_real_copy": "@complex !double",
-    "view_as_complex": "input=[*d n 2] @wide", "view_as_complex_copy": "input=[*d n 2] @wide !double",
+    "view_as_complex": "input=[*d n 2] @wide", "view_as_complex_copy": "input=[*d n 2] @wide !grad",
     "Tensor.to_dense": "dtype=torch.float32|torch.float64",
     "lu": lambda d: ([square(d)], {"get_infos": d.chance(0.4)}, "!double !strict !forms"),
     "batch_norm": _batch_norm, "instance_norm": _instance_norm, "ctc_loss": _ctc, "geqrf": _geqrf, "ormqr": _ormqr,
