@@ -1,10 +1,15 @@
 #include "runtime/strided_copy.h"
 
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
 
 namespace sluice {
 namespace {
+
+struct Bytes16 {
+  uint64_t low, high;
+};
 
 template <class T>
 void copy_elements(T* to, const Strides& to_strides, const T* from, const Strides& from_strides, const Shape& shape) {
@@ -49,7 +54,8 @@ void strided_copy(void* to, const TensorSpec& to_spec, const void* from, const T
     case 1: copy(static_cast<uint8_t*>(nullptr)); break;
     case 2: copy(static_cast<uint16_t*>(nullptr)); break;
     case 4: copy(static_cast<uint32_t*>(nullptr)); break;
-    default: copy(static_cast<uint64_t*>(nullptr)); break;
+    case 8: copy(static_cast<uint64_t*>(nullptr)); break;
+    default: copy(static_cast<Bytes16*>(nullptr)); break;
   }
 }
 

@@ -108,7 +108,7 @@ Value vander(const Value& x, const std::optional<int64_t>& n, bool increasing) {
   SLUICE_CHECK_KIND(kRuntime, x.rank() == 1, "vander: x must be a one-dimensional tensor: got {} dims", x.rank());
   const int64_t columns = n.value_or(x.shape()[0]);
   SLUICE_CHECK_KIND(kRuntime, columns >= 0, "vander: N must be non-negative: got {}", columns);
-  const Value base = is_floating(x.dtype()) ? x : cast(x, DType::kInt64);
+  const Value base = is_floating(x.dtype()) || is_complex(x.dtype()) ? x : cast(x, DType::kInt64);
   const Value factors = expand(unsqueeze(base, 1), {x.shape()[0], columns});
   const Value powers = cumprod(where(eq(iota(0, 1, columns), 0), ones({}, base.dtype()), factors), 1);
   return increasing ? powers : flip(powers, {1});

@@ -4,6 +4,7 @@
 
 #include "graph/autodiff/tape.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/forms.h"
 #include "graph/ops/linalg.h"
@@ -203,14 +204,14 @@ Value vecdot(const Value& x, const Value& y, int64_t dim) {
                     "linalg.vecdot: Expected x and y to have the same dtype, but found x of type {} and y of type {} "
                     "instead",
                     dtype_name(x.dtype()), dtype_name(y.dtype()));
-  return cast(sum(mul(x, y), Ints{dim}), x.dtype());
+  return cast(sum(mul(conjugate(x), y), Ints{dim}), x.dtype());
 }
 
 Value vander(const Value& x, const std::optional<int64_t>& columns) {
   SLUICE_CHECK_KIND(kRuntime, x.rank() >= 1, "linalg.vander: x has no dims; it must have 1 or more");
   const int64_t n = columns.value_or(x.shape().back());
   SLUICE_CHECK_KIND(kRuntime, n > 1, "linalg.vander: N must be greater than 1: got {}", n);
-  const Value base = !is_floating(x.dtype()) ? cast(x, DType::kInt64) : x;
+  const Value base = is_floating(x.dtype()) || is_complex(x.dtype()) ? x : cast(x, DType::kInt64);
   const Value one = ones_like(unsqueeze(base, -1));
   Values powers = {one};
   for (int64_t i = 1; i < n; ++i) powers.push_back(mul(powers.back(), unsqueeze(base, -1)));

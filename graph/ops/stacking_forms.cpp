@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "graph/ops/comparison.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/forms.h"
@@ -162,7 +163,7 @@ Value flipud(const Value& x) {
 Value adjoint(const Value& x) {
   if (x.rank() == 0) return x;
   SLUICE_CHECK_KIND(kRuntime, x.rank() >= 2, "adjoint: expects matrices: got a tensor with {} dims", x.rank());
-  return transpose(x, -2, -1);
+  return conjugate(transpose(x, -2, -1));
 }
 
 Value ravel(const Value& x) { return reshape(x, {-1}); }
@@ -215,7 +216,7 @@ std::vector<Form> stacking_forms() {
        .overloads = {overload("fliplr(Tensor input) -> Tensor", &fliplr)}},
       {.doc = "The first dim in reverse. torch.flipud.",
        .overloads = {overload("flipud(Tensor input) -> Tensor", &flipud)}},
-      {.doc = "Matrices transposed: a view. torch.adjoint of real numbers.",
+      {.doc = "Matrices transposed and conjugated: of real numbers a view. torch.adjoint.",
        .overloads = {overload("adjoint(Tensor input) -> Tensor", &adjoint)},
        .sharing = Sharing::kView},
       {.doc = "The elements as a vector: a view where the strides allow. torch.ravel.",

@@ -192,7 +192,7 @@ Value halved_areas(const char* name, const Value& y, const Value& x, int64_t dim
 using Fold = Value (*)(const Value&, int64_t);
 
 Value total_of(const Value& x, int64_t dim) {
-  return sum(is_floating(x.dtype()) ? x : cast(x, default_dtype()), Ints{dim});
+  return sum(is_floating(x.dtype()) || is_complex(x.dtype()) ? x : cast(x, default_dtype()), Ints{dim});
 }
 
 std::vector<Overload> trapezoids(const std::string& name, Fold fold) {

@@ -366,3 +366,14 @@ def test_functions_of_autograd_take_complex():
     t = torch.from_numpy(x).requires_grad_()
     (t * 2j).abs().sum().backward()
     same(z.grad, t.grad)
+
+
+@pytest.mark.parametrize("dtype", [sl.complex64, sl.complex128])
+def test_graphs_read_complex_inputs_that_lie_apart(dtype):
+    class Twice(sl.nn.Graph):
+        def build(self, x):
+            return x * 2
+
+    x = sl.tensor(np.arange(12).reshape(3, 4) * (1 + 2j), dtype=dtype)
+    assert np.array_equal(Twice()(x.t()).numpy(), 2 * x.t().numpy())
+    assert np.array_equal(Twice()(x[:, ::2]).numpy(), 2 * x[:, ::2].numpy())

@@ -8,9 +8,7 @@ MATRICES = """cholesky cholesky_ex cholesky_inverse cholesky_solve cond det eigh
     tensorsolve triangular_solve""".split()
 # Logarithms of sums, and statistics: torch's complex forms are missing here, and refused.
 REFUSED = """batch_norm corrcoef cov embedding_renorm_ logaddexp logcumsumexp logsumexp rms_norm""".split()
-# Graphs get complex128 dense (exceptions.PACKED_FOR_GRAPHS), and these say what memory holds.
-OF_MEMORY = ["as_strided", "as_strided_copy", "as_strided_scatter"]
-REAL = {*MATRICES, *REFUSED, *OF_MEMORY}
+REAL = {*MATRICES, *REFUSED}
 
 
 def share(op: str) -> float:

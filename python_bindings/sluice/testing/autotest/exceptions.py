@@ -54,9 +54,6 @@ class Difference(NamedTuple):
     why: str
 
 
-# Dtypes whose elements graphs read wrongly where they lie apart: such tensors are given to graphs dense.
-PACKED_FOR_GRAPHS = ("complex128",)
-
 DIFFERENCES: list[Difference] = [
     Difference(r".*", "graph|global", r"has no shape while a graph is built|give minlength|item: the tensor is part of a graph|"
                r"index out of range: \d+ at axis 0 of size",
@@ -149,12 +146,6 @@ DIFFERENCES: list[Difference] = [
     Difference(r"nn\.functional\.\w+_loss|bucketize|.*searchsorted", "eager", "[cC]omplex",
                "complex numbers have no order; which of a loss's operands may be complex is not looked at"),
     # Defects, of complex numbers.
-    Difference(r"adjoint", "eager|x|graph|global", "differs", "a defect: it transposes and does not conjugate; mH does both"),
-    Difference(r"(linalg\.)?vander", "eager|x|graph|global", "got int64.*torch has complex",
-               "a defect: complex numbers become int64"),
-    Difference(r"trapezoid|trapz", "eager|x|graph|global", "got float.*torch has complex",
-               "a defect: the imaginary parts are lost"),
-    Difference(r"linalg\.vecdot", "eager|out|graph|global", r"differs.*\dj", "a defect: x is not conjugated"),
     Difference(r"index_add", "eager|graph|global", r"gradient 1: differs.*\dj", "a defect: a complex alpha is not conjugated"),
     Difference(r"dot|vdot|inner", "eager|x", "accepted what torch refuses: RuntimeError: inconsistent tensor size",
                "a defect: complex vectors of one element are broadcast"),

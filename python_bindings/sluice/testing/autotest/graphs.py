@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import Any
 
 import sluice
 from sluice.testing.autotest.arrays import Array, Case
-from sluice.testing.autotest.exceptions import PACKED_FOR_GRAPHS
 from sluice.testing.autotest.execute import SEED, Outcome, built, callable_of, derived, value_of
 
 
@@ -69,7 +67,6 @@ def execute_graph(case: Case, order: int, granularity: str, spread: bool) -> Out
             used = [a for a in case.arrays if case.state is None or not any(a is s for s in case.state.values())]
             if case.inputs is not None:
                 used = Case("", case.inputs, {}).arrays
-            used = [replace(a, layout="plain") if a.dtype in PACKED_FOR_GRAPHS else a for a in used]
             inputs = [a.build(sluice) for a in used]
             if spread:
                 placement = sluice.placement("sim", [0, 1])
