@@ -1,5 +1,5 @@
-// Error kinds as Python exceptions: each is sluice.Error, which is a RuntimeError as most errors of torch are, and the builtin
-// that Python programmers expect.
+// Error kinds as Python exceptions: each is sluice.Error, which is a RuntimeError as most errors of torch are, and the
+// builtin that Python programmers expect.
 #include "errors.h"
 
 #include <string>
@@ -115,7 +115,8 @@ static void out_of_memory() {
 }
 
 void bind_errors(nb::module_& m) {
-  PyObject* base = PyErr_NewExceptionWithDoc("sluice.Error", "Base of all errors of Sluice.", PyExc_RuntimeError, nullptr);
+  PyObject* base =
+      PyErr_NewExceptionWithDoc("sluice.Error", "Base of all errors of Sluice.", PyExc_RuntimeError, nullptr);
   nb::setattr(nb::handle(base), "fix", nb::none());  // of errors that know the smallest change that avoids them: a dict
   m.attr("Error") = nb::handle(base);
   for (Mapping& mapping : mappings()) {
