@@ -8,7 +8,9 @@ MATRICES = """cholesky cholesky_ex cholesky_inverse cholesky_solve cond det eigh
     tensorsolve triangular_solve""".split()
 # Logarithms of sums, and statistics: torch's complex forms are missing here, and refused.
 REFUSED = """batch_norm corrcoef cov embedding_renorm_ logaddexp logcumsumexp logsumexp rms_norm""".split()
-REAL = {*MATRICES, *REFUSED}
+# Of what memory holds beside the tensor; cases of real numbers say enough of it.
+OF_MEMORY = ["as_strided", "as_strided_copy", "as_strided_scatter"]
+REAL = {*MATRICES, *REFUSED, *OF_MEMORY}
 
 
 def share(op: str) -> float:
