@@ -7,9 +7,10 @@ from typing import Any
 
 import sluice
 from sluice._C import Tensor
+from sluice._creation import _place_of
 from sluice.distributions import _sampling, constraints
 from sluice.distributions.distribution import Distribution, ExponentialFamily
-from sluice.distributions.multivariate import diagonal
+from sluice.distributions.multivariate import OfCovariance, diagonal
 from sluice.distributions.positive import Beta, Chi2
 from sluice.distributions.utils import broadcast_all, check_all, knowable, lazy_property, limit
 
@@ -62,7 +63,7 @@ class LKJCholesky(Distribution):
         return (powers * logs).sum(-1) - norm
 
 
-class Wishart(ExponentialFamily):
+class Wishart(OfCovariance, ExponentialFamily):
     """Wishart(df, covariance_matrix), or with precision_matrix or scale_tril: of X^T X for df rows X of a normal distribution.
 
     Samples are those of Bartlett's decomposition.
@@ -99,20 +100,6 @@ class Wishart(ExponentialFamily):
 
     def _expand_parts(self, made: Any, batch_shape: Any) -> None:
         made._tril = self._tril.expand((*batch_shape, *self._tril.shape[-2:]))
-
-    @lazy_property
-    def scale_tril(self) -> Tensor:
-        return self._tril
-
-    @lazy_property
-    def covariance_matrix(self) -> Tensor:
-        return self._tril @ self._tril.mT
-
-    @lazy_property
-    def precision_matrix(self) -> Tensor:
-        identity = sluice.eye(self._tril.shape[-1], dtype=self._tril.dtype).expand(self._tril.shape)
-        inverse = sluice.linalg.solve_triangular(self._tril, identity, upper=False)
-        return inverse.mT @ inverse
 
     def _nu(self) -> Tensor:
         return self.df.unsqueeze(-1).unsqueeze(-1)
@@ -189,13 +176,13 @@ class LowRankMultivariateNormal(Distribution):
         """The Cholesky factor of I + W^T D^-1 W."""
         W = self.cov_factor
         gram = W.mT @ (W / self.cov_diag.unsqueeze(-1))
-        return sluice.linalg.cholesky(gram + sluice.eye(W.shape[-1], dtype=W.dtype))
+        return sluice.linalg.cholesky(gram + sluice.eye(W.shape[-1], dtype=W.dtype, device=_place_of(W)))
 
     @lazy_property
     def scale_tril(self) -> Tensor:
         root = self.cov_diag.sqrt().unsqueeze(-1)
         V = self.cov_factor / root
-        return root * sluice.linalg.cholesky(V @ V.mT + sluice.eye(V.shape[-2], dtype=V.dtype))
+        return root * sluice.linalg.cholesky(V @ V.mT + sluice.eye(V.shape[-2], dtype=V.dtype, device=_place_of(V)))
 
     _tril = property(lambda self: self.scale_tril)
 

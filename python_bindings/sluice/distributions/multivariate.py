@@ -24,7 +24,27 @@ def diagonal(m: Tensor) -> Tensor:
     return (m * sluice.eye(m.shape[-1], dtype=m.dtype, device=_place_of(m))).sum(-1)
 
 
-class MultivariateNormal(Distribution):
+class OfCovariance:
+    """A distribution that has `_tril`, the lower Cholesky factor of its covariance matrix, in torch's three ways."""
+
+    _tril: Tensor
+
+    @lazy_property
+    def scale_tril(self) -> Tensor:
+        return self._tril
+
+    @lazy_property
+    def covariance_matrix(self) -> Tensor:
+        return self._tril @ self._tril.mT
+
+    @lazy_property
+    def precision_matrix(self) -> Tensor:
+        identity = sluice.eye(self._tril.shape[-1], dtype=self._tril.dtype, device=_place_of(self._tril)).expand(self._tril.shape)
+        inverse = sluice.linalg.solve_triangular(self._tril, identity, upper=False)
+        return inverse.mT @ inverse
+
+
+class MultivariateNormal(OfCovariance, Distribution):
     """MultivariateNormal(loc, covariance_matrix), or with precision_matrix or scale_tril, its lower Cholesky factor.
 
     Samples by loc + scale_tril z; scale_tril alone needs no factorisation.
@@ -62,20 +82,6 @@ class MultivariateNormal(Distribution):
             self._tril = sluice.linalg.solve_triangular(flipped, identity, upper=False)
         else:
             self._tril = self.scale_tril
-
-    @lazy_property
-    def scale_tril(self) -> Tensor:
-        return self._tril
-
-    @lazy_property
-    def covariance_matrix(self) -> Tensor:
-        return self._tril @ self._tril.mT
-
-    @lazy_property
-    def precision_matrix(self) -> Tensor:
-        identity = sluice.eye(self._tril.shape[-1], dtype=self._tril.dtype, device=_place_of(self._tril)).expand(self._tril.shape)
-        inverse = sluice.linalg.solve_triangular(self._tril, identity, upper=False)
-        return inverse.mT @ inverse
 
     mean = property(lambda self: self.loc)
     mode = property(lambda self: self.loc)
