@@ -23,9 +23,10 @@ struct CublasLtProblem {
   cudaDataType_t scale = CUDA_R_32F;  // of alpha and beta
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   bool bias = false;
+  bool activates = true;  // the epilogue is the problem's activation; else that is to be computed afterwards
 };
-// Nothing for what the library does not have: other dtypes and activations, matrices without a leading dimension,
-// batches that are not one stride apart.
+// Nothing for what the library does not have: other dtypes, matrices without a leading dimension, batches that are not
+// one stride apart.
 std::optional<CublasLtProblem> cublaslt_problem(const MatmulProblem& problem);
 
 // The library's descriptors of a problem. They need no device.

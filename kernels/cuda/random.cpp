@@ -37,7 +37,9 @@ Generated made(const plan::KernelQuery& query, DType computed, const std::string
       fmt::format("constexpr u64 kSalt = {}ULL;\n", static_cast<uint64_t>(get_attr<int64_t>(query.attrs, "salt"))));
   writer.add(kPhilox + index_function("to", out.shape, out.strides));
   if (query.inputs.size() > 1) writer.add(index_function("from", out.shape, query.inputs[1].strides));
-  return {{writer.each("", numel(out.shape), body)}};
+  Source source = writer.each("", numel(out.shape), body);
+  source.contract = false;  // as on the cpu
+  return {{std::move(source)}};
 }
 
 DType computed_in(DType dtype) { return dtype == DType::kFloat64 ? dtype : DType::kFloat32; }

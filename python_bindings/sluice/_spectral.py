@@ -78,7 +78,7 @@ def _overlapped(frames: Tensor, hop: int) -> Tensor:
     batch, count, n = frames._shape
     total = n + hop * (count - 1)
     places = (fn.arange(0.0, float(count), 1.0, _C.int64).unsqueeze(1) * hop + fn.arange(0.0, float(n), 1.0, _C.int64)).flatten()
-    return fn.full((batch, total), 0.0, frames.dtype).index_add(1, places, frames.reshape(batch, count * n))
+    return frames.new_zeros((batch, total)).index_add(1, places.to(frames.device), frames.reshape(batch, count * n))
 
 
 def istft(input: Tensor, n_fft: int, hop_length: Any = None, win_length: Any = None, window: Any = None, center: bool = True,

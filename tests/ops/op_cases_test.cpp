@@ -162,7 +162,7 @@ void expect_close(const std::vector<Value>& a, const std::vector<Value>& b, DTyp
     double largest = 0;
     for (double v : y)
       if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
-    const double unit = is_differentiable(a[i].dtype()) ? epsilon(dtype) : 0;
+    const double unit = is_differentiable(a[i].dtype()) ? std::max(epsilon(dtype), epsilon(a[i].dtype())) : 0;
     for (size_t k = 0; k < x.size(); ++k) {
       if (x[k] == y[k] || (std::isnan(x[k]) && std::isnan(y[k]))) continue;
       ASSERT_LE(std::abs(x[k] - y[k]), factor * unit * (std::abs(y[k]) + 0.25 * largest))

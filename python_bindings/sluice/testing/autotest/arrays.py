@@ -58,10 +58,11 @@ class Array:
         return self
 
     def build(self, module: Any) -> Any:
+        """Of that library, on its default device."""
         def tensor(values: np.ndarray) -> Any:
             made = module.from_numpy(np.array(values, order="C"))
             dtype = getattr(module, self.dtype)
-            return made if made.dtype == dtype else made.to(dtype)
+            return (made if made.dtype == dtype else made.to(dtype)).to(module.get_default_device())
 
         v = self.values
         if not v.size:

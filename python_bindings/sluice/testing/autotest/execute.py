@@ -81,6 +81,7 @@ def value_of(x: Any) -> Any:
         plain, dtype = x.detach(), dtype_name(x.dtype)
         if hasattr(plain, "resolve_conj"):
             plain = plain.resolve_conj().resolve_neg()
+        plain = plain.cpu()
         return np.array((plain.float() if dtype in ("bfloat16", "float16") else plain).numpy()), dtype
     return x if isinstance(x, (bool, int, float, complex, str, type(None))) else dtype_name(x)
 
@@ -93,7 +94,7 @@ def weighted(values: list[Any], library: Any) -> Any:
             if dtype_name(y.dtype) in COMPLEX:
                 y = library.view_as_real(y.resolve_conj())
             noise = np.random.RandomState(7 + i).uniform(0.5, 1.5, tuple(y.shape))
-            part = (y * library.from_numpy(np.array(noise)).to(y.dtype)).sum()
+            part = (y * library.from_numpy(np.array(noise)).to(y.dtype).to(y.device)).sum()
             total = part if total is None else total + part
     return total
 

@@ -64,6 +64,7 @@ def execute_graph(case: Case, order: int, granularity: str, spread: bool) -> Out
             sluice.manual_seed(SEED)
             graph = Called(case, min(order, 1), spread)
             graph.config.set_granularity(granularity)
+            graph.config.set_device(sluice.get_default_device())
             used = [a for a in case.arrays if case.state is None or not any(a is s for s in case.state.values())]
             if case.inputs is not None:
                 used = Case("", case.inputs, {}).arrays

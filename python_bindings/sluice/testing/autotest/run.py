@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable
 
+import sluice
 from sluice.testing.autotest.arrays import Case
 from sluice.testing.autotest.check import Verdict, check
 from sluice.testing.autotest.draw import Draw
@@ -18,6 +21,8 @@ from sluice.testing.autotest.rows import ROWS
 from sluice.testing.autotest.shrink import shrunk
 
 GRAPH_SHARE = 5  # one case of so many runs in a graph, too
+# What tells where a tensor is, or wants it on the CPU.
+OF_THE_CPU = re.compile(r"(Tensor\.)?(cpu|is_cpu|is_cuda|numpy|__array__|type|get_device|device|data_ptr)|typename|from_numpy|from_dlpack")
 
 
 @dataclass
@@ -28,6 +33,7 @@ class Options:
     spread: bool = False  # in the graph, over two devices
     first: int = 0
     shrink: bool = True
+    device: str = "cpu"  # of Sluice's side; torch's is the CPU
 
 
 @dataclass
@@ -77,6 +83,8 @@ def run_op(op: str, library: Any, options: Options) -> Tally:
 def told(op: str, index: int, verdict: Verdict, case: Case, options: Options) -> str:
     """A failure: how to see it again, what differs, and the shrunk call."""
     flags = " --graph" * options.graph + " --global" * options.spread
+    if options.device != "cpu":
+        flags += f" --device {options.device}"
     return (f"python -m sluice.testing.autotest --ops {op} --seed {options.seed} --first {index} --n 1{flags}: "
             f"{verdict.how}: {verdict.text}: {case}")
 
@@ -84,13 +92,17 @@ def told(op: str, index: int, verdict: Verdict, case: Case, options: Options) ->
 def run(ops: Iterable[str], library: Any, options: Options, say: Callable[[str], None] = print) -> list[Tally]:
     """Each op in turn; failures are said as they are found."""
     tallies = []
-    for op in with_progress(list(ops)):
-        began = time.monotonic()
-        tally = run_op(op, library, options)
-        tally.seconds = time.monotonic() - began
-        tallies.append(tally)
-        for index, verdict, case in tally.failures:
-            say(told(op, index, verdict, case, options))
+    place: Any = nullcontext()
+    if options.device != "cpu":
+        place, ops = sluice.device(options.device), [op for op in ops if not OF_THE_CPU.fullmatch(op)]
+    with place:
+        for op in with_progress(list(ops)):
+            began = time.monotonic()
+            tally = run_op(op, library, options)
+            tally.seconds = time.monotonic() - began
+            tallies.append(tally)
+            for index, verdict, case in tally.failures:
+                say(told(op, index, verdict, case, options))
     return tallies
 
 
