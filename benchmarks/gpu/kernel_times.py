@@ -6,6 +6,7 @@ usage: kernel_times.py resnet50|gpt2 train|infer fp32|tf32|bf16 [DEVICE]
 import collections
 import json
 import os
+import re
 import statistics
 import sys
 import tempfile
@@ -33,7 +34,8 @@ def kernel_times(name, mode, precision, device, tiny):
     steps = sorted({e["args"]["step"] for e in events if e.get("cat") == "kernel"})[-STEPS:]
     for event in events:
         if event.get("cat") == "kernel" and event["args"]["step"] in steps:
-            kernel = f"{event['name']} ({event['args']['role']})"
+            op = re.sub(r"[_#]\d+$", "", event["name"].rpartition("/")[2])
+            kernel = f"{op} ({event['args']['role']})"
             times[kernel][event["args"]["step"]] += event["dur"] / 1e3
             launches[kernel] += 1
     return {kernel: (statistics.median(by_step.values()), launches[kernel] / len(steps)) for kernel, by_step in times.items()}
