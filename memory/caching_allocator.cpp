@@ -36,7 +36,8 @@ SizeClass class_of(uint64_t bytes) {
   return {(doubling + 1) * kSteps + static_cast<int>(n) - 1, (uint64_t{1} << k) + n * step};
 }
 
-// Invariant: memory held upstream stays below twice the peak in use plus kAlwaysKept; beyond, cached blocks go back.
+// Invariant: memory held upstream stays below twice the peak in use plus kAlwaysKept, and blocks are cached only within
+// the total's limits; beyond, cached blocks go back.
 class CachingAllocator final : public Allocator {
  public:
   CachingAllocator(std::shared_ptr<Allocator> upstream, CacheOptions options)
@@ -47,6 +48,7 @@ class CachingAllocator final : public Allocator {
     if (bytes > kLargest) return upstream_->allocate(bytes);
     const SizeClass size = class_of(bytes);
     std::lock_guard lock(mutex_);
+    ReservedBytes reserved(options_.total.get(), bytes);
     auto& blocks = cached_[static_cast<size_t>(size.index)];
     void* data = nullptr;
     if (!blocks.empty()) {
@@ -54,10 +56,10 @@ class CachingAllocator final : public Allocator {
       blocks.pop_back();
       cached_bytes_ -= size.bytes;
     } else {
-      data = allocate_upstream(size.bytes);
+      data = allocate_upstream(size.bytes, bytes);
     }
-    counted_.add(bytes);
-    if (options_.total != nullptr) options_.total->add(bytes);
+    reserved.keep();
+    counted_.add_alone(bytes);
     peak_held_ = std::max(peak_held_, held_bytes_ - cached_bytes_);
     return data;
   }
@@ -65,11 +67,13 @@ class CachingAllocator final : public Allocator {
   void deallocate(void* data, uint64_t bytes) noexcept override {
     const SizeClass size = class_of(bytes);
     std::lock_guard lock(mutex_);
-    counted_.remove(bytes);
+    counted_.remove_alone(bytes);
     if (options_.total != nullptr) options_.total->remove(bytes);
     try {
       cached_[static_cast<size_t>(size.index)].push_back(data);
       cached_bytes_ += size.bytes;
+      const uint64_t most = options_.total == nullptr ? CountedBytes::kNoLimit : options_.total->cache_limit();
+      if (cached_bytes_ > most) trim(cached_bytes_ - most);
     } catch (const std::bad_alloc&) {
       if (options_.before_release) options_.before_release();
       upstream_->deallocate(data, size.bytes);
@@ -90,8 +94,17 @@ class CachingAllocator final : public Allocator {
   }
 
  private:
-  void* allocate_upstream(uint64_t bytes) {
-    const uint64_t limit = 2 * peak_held_ + kAlwaysKept;
+  // What may be held here with a block for `bytes`, which are reserved.
+  uint64_t most_held(uint64_t bytes) const {
+    const uint64_t most = 2 * peak_held_ + kAlwaysKept;
+    if (options_.total == nullptr || options_.total->limit() == CountedBytes::kNoLimit) return most;
+    const uint64_t limit = options_.total->limit(), used = options_.total->current(), here = counted_.current() + bytes;
+    const uint64_t others = used > here ? used - here : 0;
+    return std::min(most, limit > others ? limit - others : 0);
+  }
+
+  void* allocate_upstream(uint64_t bytes, uint64_t asked) {
+    const uint64_t limit = most_held(asked);
     if (cached_bytes_ > 0 && held_bytes_ + bytes > limit) trim(held_bytes_ + bytes - limit);
     void* data = nullptr;
     try {

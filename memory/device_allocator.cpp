@@ -12,9 +12,11 @@ class DeviceAllocator final : public Allocator {
   DeviceAllocator(Device& device, plan::Space space, std::shared_ptr<CountedBytes> total)
       : device_(device), space_(space), total_(std::move(total)) {}
   void* allocate(uint64_t bytes) override {
+    ReservedBytes reserved(total_.get(), bytes);
+    if (total_ != nullptr) total_->make_room();
     void* data = device_.allocate(space_, bytes);
+    reserved.keep();
     counted_.add(bytes);
-    if (total_ != nullptr) total_->add(bytes);
     return data;
   }
   void deallocate(void* data, uint64_t bytes) noexcept override {

@@ -319,10 +319,10 @@ std::shared_ptr<Allocator> Engine::allocator(const plan::Space& space) {
   std::lock_guard lock(impl_->mutex);
   std::shared_ptr<Allocator>& allocator = impl_->allocators[{space.kind, by_device ? space.device : DeviceId{}}];
   if (allocator != nullptr) return allocator;
-  if (!by_device) return allocator = make_host_allocator();
+  const std::shared_ptr<CountedBytes> total = device_bytes(on_device ? space.device : DeviceId{});
+  if (!by_device) return allocator = make_host_allocator(total);
   Device& device = this->device(space.device);
-  std::shared_ptr<Allocator> made =
-      make_device_allocator(device, space, on_device ? device_bytes(space.device) : nullptr);
+  std::shared_ptr<Allocator> made = make_device_allocator(device, space, total);
   // Whoever holds the allocator, or a storage of it, holds the device.
   allocator = {made.get(), [made, device = impl_->devices[space.device]](Allocator*) mutable {
                  made.reset();
@@ -334,13 +334,17 @@ std::shared_ptr<Allocator> Engine::allocator(const plan::Space& space) {
 std::shared_ptr<CountedBytes> Engine::device_bytes(const DeviceId& device) {
   std::lock_guard lock(impl_->mutex);
   std::shared_ptr<CountedBytes>& counted = impl_->device_bytes[device];
-  if (counted == nullptr) counted = std::make_shared<CountedBytes>();
+  if (counted == nullptr) counted = std::make_shared<CountedBytes>(device == DeviceId{} ? "cpu" : device.str());
   return counted;
 }
 
 std::shared_ptr<Allocator> Engine::caching_allocator() {
   std::lock_guard lock(impl_->mutex);
-  if (impl_->caching == nullptr) impl_->caching = make_caching_allocator(make_host_allocator());
+  if (impl_->caching == nullptr) {
+    const std::shared_ptr<CountedBytes> total = device_bytes({});
+    impl_->caching = make_caching_allocator(make_host_allocator(), {.total = total});
+    total->add_cache(impl_->caching);
+  }
   return impl_->caching;
 }
 

@@ -240,8 +240,14 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
     fail_timeout(fmt::format("no room for another step, with {} in flight,", max_in_flight_), timeout);
   }
   check_open();
-  const std::shared_ptr<StepState> state = new_state();
-  port_memory_->accept(submitted_, inputs);
+  std::shared_ptr<StepState> state;
+  try {
+    state = new_state();
+    port_memory_->accept(submitted_, inputs);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kMemory) throw;
+    fail(ErrorKind::kMemory, "plan '{}': inputs and results of a step: {}", plan().name, error.what());
+  }
   const uint64_t step = submitted_++;
   count_writes();
   pending_[step % pending_.size()] = state;

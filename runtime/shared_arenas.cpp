@@ -18,8 +18,15 @@ std::shared_ptr<Storage> allocate_for(Engine& engine, const plan::Plan& plan, co
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kMemory) throw;
     const std::string blame = plan::largest_registers(plan);
-    fail(ErrorKind::kMemory, "plan '{}': {}; it needs {} in all{}{}", plan.name, error.what(),
-         plan::bytes_str(plan::ledger(plan).total), blame.empty() ? "" : "; largest registers: ", blame);
+    const plan::Ledger needs = plan::ledger(plan);
+    std::string parts;
+    for (const auto& [part, of_part] : {std::pair{"arenas", needs.arenas},
+                                        {"variables", needs.variables},
+                                        {"constants", needs.constants},
+                                        {"packed copies", needs.packed}})
+      if (of_part > 0) parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", part, plan::bytes_str(of_part));
+    fail(ErrorKind::kMemory, "plan '{}': {}; it needs {} in all: {}{}{}", plan.name, error.what(),
+         plan::bytes_str(needs.total), parts, blame.empty() ? "" : "; largest registers: ", blame);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "graph/ops/micro_batches.h"
 #include "kernels/kernel_cache.h"
 #include "memory/core_lease.h"
+#include "memory/counted_bytes.h"
 #include "runtime/bundle.h"
 #include "runtime/engine.h"
 #include "runtime/extension.h"
@@ -265,7 +266,10 @@ DeviceQueue& EagerExecutor::queue(const DeviceId& device) {
     const std::lock_guard lock(impl_->queues_mutex);
     kept = impl_->queues.try_emplace(device, made).first->second;
   }
-  if (kept != made) made->close(std::chrono::hours(1));  // another thread was first
+  if (kept == made)
+    engine_.device_bytes(device)->add_cache(made->memory());
+  else
+    made->close(std::chrono::hours(1));  // another thread was first
   return *kept;
 }
 

@@ -81,7 +81,7 @@ std::vector<Value> EagerExecutor::call_on_device(const OpDef& op, std::span<cons
 Value EagerExecutor::copy(const Value& value) {
   const EagerImpl& from = eager_impl(value, "copy");
   const TensorSpec& spec = from.memory_spec();
-  auto to = allocate({spec.dtype, spec.shape}, from.device());
+  auto to = asked_by("copy", [&] { return allocate({spec.dtype, spec.shape}, from.device()); });
   if (from.device().kind == DeviceKind::kCpu) {
     from.storage()->before_read();
   } else {
@@ -141,7 +141,7 @@ void EagerExecutor::assign(const Value& target, const Value& source) {
 Value EagerExecutor::copy_to(const Value& value, const DeviceId& device) {
   const EagerImpl& impl = eager_impl(value, "to");
   const TensorType type{impl.memory_spec().dtype, impl.memory_spec().shape};
-  return copy_into(value, allocate(type, device));
+  return copy_into(value, asked_by("to", [&] { return allocate(type, device); }));
 }
 
 Value EagerExecutor::move_to(const Value& value, const DeviceId& device) {
@@ -158,7 +158,8 @@ Value EagerExecutor::copy_for_plan(const Value& value, const DeviceId& device) {
   if (memory == nullptr) return copy_to(value, device);
   const EagerImpl& impl = eager_impl(value, "to");
   DeviceQueue& queue = this->queue(device);
-  auto to = allocate_tensor(memory, {impl.memory_spec().dtype, impl.memory_spec().shape}, device, queue.space());
+  const TensorType type{impl.memory_spec().dtype, impl.memory_spec().shape};
+  auto to = asked_by("to", [&] { return allocate_tensor(memory, type, device, queue.space()); });
   to->storage()->attach(queue.weak_from_this(), true);
   return copy_into(value, std::move(to));
 }

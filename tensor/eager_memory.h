@@ -23,6 +23,17 @@ std::shared_ptr<EagerImpl> allocate_tensor(const std::shared_ptr<Allocator>& mem
   return std::make_shared<EagerImpl>(std::move(storage), TensorSpec::contiguous(type), device, std::move(version));
 }
 
+// Memory that is asked for by no op, or by a call that has another name than its op: the error says whose it is.
+template <class Make>
+auto asked_by(const char* what, const Make& make) {
+  try {
+    return make();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kMemory) throw;
+    fail(ErrorKind::kMemory, "{}: {}", what, error.what());
+  }
+}
+
 inline EagerImpl& eager_impl(const Value& value, const char* where) {
   SLUICE_CHECK_KIND(kRuntime, !value.impl()->traced(),
                     "{}: a value of a graph was used outside it: {}; its content exists only when the graph runs",

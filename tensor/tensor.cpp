@@ -11,6 +11,7 @@
 #include "graph/ops/elementwise.h"
 #include "graph/ops/movement.h"
 #include "tensor/eager.h"
+#include "tensor/eager_memory.h"
 #include "tensor/trace_executor.h"
 
 namespace sluice {
@@ -34,7 +35,9 @@ EagerImpl& on_host(const Tensor& tensor, const char* what) {
 
 }  // namespace
 
-Tensor Tensor::empty(const TensorType& type) { return Value(current_eager().allocate(type, creation_device())); }
+Tensor Tensor::empty(const TensorType& type) {
+  return asked_by("empty", [&] { return Value(current_eager().allocate(type, creation_device())); });
+}
 
 Tensor Tensor::full(const TensorType& type, double value) {
   const ExecutorScope now(current_eager());
@@ -43,7 +46,7 @@ Tensor Tensor::full(const TensorType& type, double value) {
 }
 
 Tensor Tensor::from_host(const TensorType& type, const void* data) {
-  auto impl = current_eager().allocate(type);
+  auto impl = asked_by("tensor", [&] { return current_eager().allocate(type); });
   if (const uint64_t bytes = impl->storage()->bytes()) std::memcpy(impl->data(), data, bytes);
   const Value made(std::move(impl));
   return creation_device().kind == DeviceKind::kCpu ? made : current_eager().copy_to(made, creation_device());

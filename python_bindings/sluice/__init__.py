@@ -10,6 +10,7 @@ from sluice import _C
 from sluice._C import (Generator, Tensor, bfloat16, bool, complex64, complex128, dtype, float16, float32, float64, int8, int16,  # noqa: A004
                        int32, int64, promote_types, uint8)
 from sluice._C import CancelledError, EndOfData, Error, SharedArenas
+from sluice._C import MemoryError as OutOfMemoryError
 from sluice._dim import Dim
 from sluice._size import Size
 from sluice._device import device, get_default_device, register_quota, set_default_device, stream
@@ -63,7 +64,7 @@ contiguous, expand, view = Tensor.contiguous, Tensor.expand, Tensor.view  # OneF
 
 # Imported when they are first used.
 _MODULES = {"amp", "backends", "comm", "compiler", "cuda", "distributed", "distributions", "env", "errors", "fft", "func",
-            "global_view", "hub", "info", "jit", "library", "linalg", "mock_torch", "multiprocessing", "nn", "optim",
+            "global_view", "hub", "info", "jit", "library", "linalg", "memory", "mock_torch", "multiprocessing", "nn", "optim",
             "profiler", "return_types", "serialization", "special", "testing", "utils", "version"}
 _LAZY_NAMES = {"load_graph": "sluice._bundle", "save": "sluice.serialization", "load": "sluice.serialization"}
 _LAZY_NAMES.update({name: "sluice._host_function" for name in ("extent", "host_function")})

@@ -85,8 +85,6 @@ class DeviceModule:
             _C.empty_device_cache(f"{self.kind}:{index}")
 
     def _counts(self, device: Any) -> Any:
-        if self.kind == "cpu":
-            raise NotImplementedError("get_device_module: memory of the cpu is counted by the system; ask the resource module")
         return _C.device_memory(self._device(device))
 
     def memory_allocated(self, device: Any = None) -> int:
@@ -108,6 +106,26 @@ class DeviceModule:
 
     def reset_peak_memory_stats(self, device: Any = None) -> None:
         _C.reset_device_peak(self._device(device))
+
+    def _total(self, device: Any) -> int:
+        total = int(self._counts(device)["total_bytes"])
+        if total == 0:
+            raise NotImplementedError(f"{self._device(device)}: how much memory there is, is not known; use "
+                                      "sluice.memory.set_limit, which takes bytes")
+        return total
+
+    def set_per_process_memory_fraction(self, fraction: float, device: Any = None) -> None:
+        """Limits the bytes in use there to a part of all there is, from 0 to 1; sluice.memory.set_limit takes bytes."""
+        if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
+            raise TypeError("Invalid type for fraction argument, must be `float`")
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+        _C.set_device_limit(self._device(device), int(self._total(device) * fraction))
+
+    def get_per_process_memory_fraction(self, device: Any = None) -> float:
+        """The part that was set, or 1."""
+        limit = self._counts(device)["limit"]
+        return 1.0 if limit is None else min(limit / self._total(device), 1.0)
 
 
 _modules: dict[str, Any] = {}

@@ -10,13 +10,15 @@ import functools
 from typing import Any
 
 import sluice
+from sluice._C import MemoryError as OutOfMemoryError
 from sluice._device_module import DeviceModule, Stream as _Stream
 
 _cuda = DeviceModule("cuda")
 
-__all__ = ["current_device", "current_stream", "default_stream", "device_count", "empty_cache", "init", "is_available", "is_bf16_supported",
-           "is_initialized", "manual_seed", "manual_seed_all", "max_memory_allocated", "memory_allocated", "memory_reserved",
-           "memory_stats", "reset_peak_memory_stats", "set_device", "synchronize"]
+__all__ = ["current_device", "current_stream", "default_stream", "device_count", "empty_cache",
+           "get_per_process_memory_fraction", "init", "is_available", "is_bf16_supported", "is_initialized", "manual_seed",
+           "manual_seed_all", "max_memory_allocated", "memory_allocated", "memory_reserved", "memory_stats", "OutOfMemoryError",
+           "reset_peak_memory_stats", "set_device", "set_per_process_memory_fraction", "synchronize"]
 
 
 @functools.cache
@@ -95,6 +97,16 @@ def memory_stats(device: Any = None) -> dict[str, int]:
 def reset_peak_memory_stats(device: Any = None) -> None:
     """max_memory_allocated() counts from what is in use now."""
     _cuda.reset_peak_memory_stats(device)
+
+
+def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+    """Limits the bytes in use there to a part of the device's, from 0 to 1; `sluice.memory.set_limit` takes bytes."""
+    _cuda.set_per_process_memory_fraction(fraction, device)
+
+
+def get_per_process_memory_fraction(device: Any = None) -> float:
+    """The part that was set, or 1."""
+    return _cuda.get_per_process_memory_fraction(device)
 
 
 def manual_seed(seed: int) -> None:

@@ -54,16 +54,34 @@ void synchronize_device(const DeviceId& device) {
   if (const auto queue = eager.find_queue(device)) queue->synchronize();
 }
 
-nb::dict device_memory(const DeviceId& device) {
+// What is counted of a device's memory. Throws what says why there is no such device.
+std::shared_ptr<CountedBytes> bytes_of(const DeviceId& device) {
   Engine& engine = default_eager().engine();
   engine.device(device);
-  const AllocatorStats used = engine.device_bytes(device)->stats();
-  const auto queue = default_eager().find_queue(device);
+  return engine.device_bytes(device);
+}
+
+nb::object limit_object(uint64_t bytes) {
+  return bytes == CountedBytes::kNoLimit ? nb::none() : nb::object(nb::int_(bytes));
+}
+
+nb::dict device_memory(const DeviceId& device) {
+  std::shared_ptr<CountedBytes> bytes;
+  AllocatorStats used;
+  uint64_t kept = 0;
+  {
+    GilRelease release;
+    bytes = bytes_of(device);
+    used = bytes->stats();
+    kept = bytes->kept_bytes();
+  }
   nb::dict counts;
   counts["current_bytes"] = used.current_bytes;
   counts["peak_bytes"] = used.peak_bytes;
-  counts["reserved_bytes"] = engine.allocator({plan::SpaceKind::kDevice, device})->stats().current_bytes +
-                             (queue == nullptr ? 0 : queue->held_bytes());
+  counts["reserved_bytes"] = used.current_bytes + kept;
+  counts["limit"] = limit_object(bytes->limit());
+  counts["cache_limit"] = limit_object(bytes->cache_limit());
+  counts["total_bytes"] = default_eager().engine().device(device).describe().memory_bytes;  // 0: unknown
   return counts;
 }
 
@@ -161,17 +179,26 @@ void bind_engine(nb::module_& m) {
       "synchronize_device", [](const DeviceId& device) { synchronize_device(device); }, Release(), nb::arg("device"),
       "Waits for the eager ops that the device has been given, and raises their failure.");
   m.def(
-      "empty_device_cache",
-      [](const DeviceId& device) {
-        if (const auto queue = default_eager().find_queue(device)) queue->empty_cache();
-      },
-      Release(), nb::arg("device"), "Gives memory that is kept for the next tensors back to the device.");
+      "empty_device_cache", [](const DeviceId& device) { bytes_of(device)->release_kept(); }, Release(),
+      nb::arg("device"), "Gives memory that is kept for the next tensors back to the device.");
   m.def(
       "device_memory", [](const DeviceId& device) { return device_memory(device); }, nb::arg("device"),
-      "Bytes in use on a device, the most that were, and what has been taken from it.");
+      "Bytes in use on a device, the most that were, what has been taken from it, and its limits.");
   m.def(
-      "reset_device_peak", [](const DeviceId& device) { default_eager().engine().device_bytes(device)->reset_peak(); },
+      "reset_device_peak", [](const DeviceId& device) { bytes_of(device)->reset_peak(); }, Release(),
       nb::arg("device"));
+  m.def(
+      "set_device_limit",
+      [](const DeviceId& device, std::optional<uint64_t> bytes) {
+        bytes_of(device)->set_limit(bytes.value_or(CountedBytes::kNoLimit));
+      },
+      Release(), nb::arg("device"), nb::arg("bytes").none(), "Of bytes in use on a device; None: none.");
+  m.def(
+      "set_device_cache_limit",
+      [](const DeviceId& device, std::optional<uint64_t> bytes) {
+        bytes_of(device)->set_cache_limit(bytes.value_or(CountedBytes::kNoLimit));
+      },
+      Release(), nb::arg("device"), nb::arg("bytes").none(), "Of bytes kept for the next tensors; None: none.");
   m.def(
       "eager_memory_stats",
       [] {

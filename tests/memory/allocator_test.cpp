@@ -74,6 +74,106 @@ TEST(CachingAllocator, BlocksGoBackAfterWhatUsesThem) {
   EXPECT_EQ(waits, 1);
 }
 
+// --- Limits ---
+
+TEST(CountedBytes, WhatWouldExceedTheLimitIsRefusedAndNotCounted) {
+  const auto total = std::make_shared<CountedBytes>("cpu");
+  const auto host = make_host_allocator(total);
+  const auto cache = make_caching_allocator(make_host_allocator(), {.total = total});
+  total->set_limit(10000);
+  void* a = host->allocate(6000);
+  void* b = cache->allocate(4000);
+  EXPECT_EQ(total->stats().current_bytes, 10000u);
+  for (Allocator* allocator : {host.get(), cache.get()}) {
+    for (const uint64_t bytes : {uint64_t{1}, uint64_t{5000}, ~uint64_t{0}}) {
+      try {
+        allocator->allocate(bytes);
+        FAIL();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::kMemory);
+        if (bytes == 5000) {
+          EXPECT_STREQ(
+              error.what(),
+              "memory: out of memory in cpu: 4.9 KiB (5000 bytes) requested; 9.8 KiB (10000 bytes) in use, and "
+              "the limit that was set is 9.8 KiB (10000 bytes); free tensors, use a smaller batch or raise the "
+              "limit");
+        }
+      }
+    }
+  }
+  EXPECT_EQ(total->stats().current_bytes, 10000u);
+  EXPECT_EQ(total->stats().peak_bytes, 10000u);
+  EXPECT_EQ(host->stats().allocations + cache->stats().allocations, 2u);
+  total->set_limit(CountedBytes::kNoLimit);
+  host->deallocate(host->allocate(5000), 5000);
+  EXPECT_EQ(total->stats().peak_bytes, 15000u);
+  host->deallocate(a, 6000);
+  cache->deallocate(b, 4000);
+  EXPECT_EQ(total->stats().current_bytes, 0u);
+}
+
+TEST(CountedBytes, MemoryThatCannotBeHadIsNotCounted) {
+  const auto total = std::make_shared<CountedBytes>("cpu");
+  EXPECT_THROW(make_host_allocator(total)->allocate(uint64_t{1} << 62), Error);
+  EXPECT_THROW(make_caching_allocator(make_host_allocator(), {.total = total})->allocate(uint64_t{1} << 59), Error);
+  EXPECT_EQ(total->stats().current_bytes, 0u);
+  EXPECT_EQ(total->stats().peak_bytes, 0u);
+}
+
+TEST(CountedBytes, CachesGiveBackWhatTheLimitHasNoRoomFor) {
+  const auto total = std::make_shared<CountedBytes>("cpu");
+  const auto host = make_host_allocator(total), upstream = make_host_allocator();
+  const auto cache = make_caching_allocator(upstream, {.total = total});
+  total->add_cache(cache);
+  const auto keep = [&](uint64_t bytes) { cache->deallocate(cache->allocate(bytes), bytes); };
+  keep(4096);
+  keep(8192);
+  EXPECT_EQ(total->kept_bytes(), 12288u);
+  total->set_limit(12288);
+  EXPECT_EQ(total->kept_bytes(), 12288u);
+  void* a = host->allocate(4096);  // of another allocator
+  EXPECT_EQ(total->kept_bytes(), 0u);
+  keep(4096);
+  keep(8192);  // the smaller one goes
+  EXPECT_EQ(upstream->stats().current_bytes, 8192u);
+  total->set_limit(4096);
+  EXPECT_EQ(total->kept_bytes(), 0u);
+  total->set_limit(CountedBytes::kNoLimit);
+  keep(8192);
+  total->set_cache_limit(5000);
+  keep(4096);
+  keep(4608);
+  EXPECT_LE(total->kept_bytes(), 5000u);
+  EXPECT_GT(total->kept_bytes(), 0u);
+  host->deallocate(a, 4096);
+}
+
+TEST(CountedBytes, ThreadsNeverPassTheLimitTogether) {
+  const auto total = std::make_shared<CountedBytes>("cpu");
+  const auto host = make_host_allocator(total);
+  const auto cache = make_caching_allocator(make_host_allocator(), {.total = total});
+  total->add_cache(cache);
+  total->set_limit(1000);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      Allocator& mine = t % 2 == 0 ? *host : *cache;
+      for (int i = 0; i < 2000; ++i) {
+        try {
+          mine.deallocate(mine.allocate(400), 400);
+        } catch (const Error& error) {
+          EXPECT_EQ(error.kind(), ErrorKind::kMemory);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(total->stats().current_bytes, 0u);
+  EXPECT_LE(total->stats().peak_bytes, 1000u);
+}
+
+// --- Reuse ---
+
 TEST(CachingAllocator, ReusesBlocksOfOneSizeClass) {
   auto upstream = make_host_allocator();
   auto allocator = make_caching_allocator(upstream);
