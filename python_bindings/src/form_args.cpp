@@ -85,27 +85,46 @@ bool read_number(PyObject* o, FormArgs* args) {
   return true;
 }
 
-// An array of NumPy's, as a tensor. Throws what reading it raises, unless that says that it is none of numbers.
-bool read_array(PyObject* o, FormArgs* args) {
-  const nb::handle object(o);
-  if (!nb::hasattr(object, "__array_interface__")) return false;
-  nb::object tensor;
+// An array of NumPy's, as a tensor that shares its memory where tensors can lie like that. Throws what reading it
+// raises, unless that says that it is none of numbers.
+bool value_of_array(PyObject* o, Value* value) {
+  const nb::object as_tensor = nb::module_::import_("sluice").attr("as_tensor");
+  const nb::handle array(o);
   try {
-    tensor = nb::module_::import_("sluice").attr("as_tensor")(object);
+    try {
+      *value = nb::cast<Value>(as_tensor(array));
+    } catch (nb::python_error& error) {
+      if (!error.matches(PyExc_ValueError)) throw;
+      *value = nb::cast<Value>(as_tensor(array.attr("copy")()));
+    }
+    return true;
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_TypeError)) throw;
     return false;
   }
-  args->emplace<ops::Operand>(nb::cast<Value>(tensor));
+}
+
+bool read_array(PyObject* o, FormArgs* args) {
+  Value value;
+  if (!nb::hasattr(nb::handle(o), "__array_interface__") || !value_of_array(o, &value)) return false;
+  args->emplace<ops::Operand>(std::move(value));
   return true;
 }
 
-bool read_tensors(PyObject* o, std::vector<Value>* values) {
+// An entry of a list of tensors, or an argument that is one.
+bool read_tensor(PyObject* o, bool arrays, Value* value) {
+  if (const Tensor* tensor = tensor_of(o)) {
+    *value = *tensor;
+    return true;
+  }
+  return arrays && is_array(o) && value_of_array(o, value);
+}
+
+bool read_tensors(PyObject* o, bool arrays, std::vector<Value>* values) {
   if (!PyList_Check(o) && !PyTuple_Check(o)) return false;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); ++i) {
-    const Tensor* tensor = tensor_of(PySequence_Fast_GET_ITEM(o, i));
-    if (tensor == nullptr) return false;
-    values->push_back(*tensor);
+    const nb::object entry = nb::borrow(PySequence_Fast_GET_ITEM(o, i));  // reading an array may change the list
+    if (!read_tensor(entry.ptr(), arrays, &values->emplace_back())) return false;
   }
   return true;
 }
@@ -154,9 +173,8 @@ bool append(bool good, FormArgs* args, T&& value) {
   return good;
 }
 
-bool read_argument(PyObject* o, const BoundParam& bound, FormArgs* args) {
+bool read_argument(PyObject* o, const BoundParam& bound, bool arrays, FormArgs* args) {
   const SignatureParam& param = *bound.param;
-  const Tensor* tensor = nullptr;
   if (o == Py_None && param.nullable) {
     if (param.kind == ArgKind::kTensor)
       args->emplace<Value>();
@@ -168,16 +186,17 @@ bool read_argument(PyObject* o, const BoundParam& bound, FormArgs* args) {
   int64_t integer = 0;
   double number = 0;
   DType dtype = DType::kBool;
+  Value value;
   std::vector<Value> values;
   switch (bound.kind) {
     case ArgKind::kTensor:
     case ArgKind::kOperand:
-      tensor = tensor_of(o);
-      if (tensor == nullptr) return bound.kind == ArgKind::kOperand && (read_number(o, args) || read_array(o, args));
+      if (!read_tensor(o, arrays, &value))
+        return bound.kind == ArgKind::kOperand && (read_number(o, args) || read_array(o, args));
       if (bound.as_operand)
-        args->emplace<ops::Operand>(*tensor);
+        args->emplace<ops::Operand>(std::move(value));
       else
-        args->emplace<Value>(*tensor);
+        args->emplace<Value>(std::move(value));
       return true;
     case ArgKind::kScalar: return read_number(o, args);
     case ArgKind::kInt: return append(read_int(o, &integer), args, integer);
@@ -187,7 +206,7 @@ bool read_argument(PyObject* o, const BoundParam& bound, FormArgs* args) {
     case ArgKind::kDType: return append(dtype_from(o, &dtype), args, dtype);
     case ArgKind::kInts: return read_ints(o, param, args);
     case ArgKind::kFloats: return read_floats(o, param, args);
-    case ArgKind::kTensors: return append(read_tensors(o, &values), args, std::move(values));
+    case ArgKind::kTensors: return append(read_tensors(o, arrays, &values), args, std::move(values));
   }
   return false;
 }
@@ -197,13 +216,9 @@ bool read_varargs(const PythonCall& call, size_t first, ArgKind kind, FormArgs* 
   Ints ints;
   std::vector<Value> values;
   for (size_t i = first; i < call.nargs; ++i) {
-    int64_t one = 0;
-    const Tensor* tensor = kind == ArgKind::kTensors ? tensor_of(call.args[i]) : nullptr;
-    if (tensor == nullptr && (kind == ArgKind::kTensors || !read_int(call.args[i], &one))) return false;
-    if (tensor != nullptr)
-      values.push_back(*tensor);
-    else
-      ints.push_back(one);
+    if (kind == ArgKind::kTensors ? !read_tensor(call.args[i], call.arrays, &values.emplace_back())
+                                  : !read_int(call.args[i], &ints.emplace_back()))
+      return false;
   }
   if (kind == ArgKind::kTensors)
     args->emplace<std::vector<Value>>(std::move(values));
@@ -255,7 +270,7 @@ std::string text_of(PyObject* name) { return text_from(name); }
 std::string wrong_entry(const PythonCall& call, size_t first, const BoundParam& bound, size_t hidden) {
   size_t i = first;
   for (FormArgs args; i + 1 < call.nargs; ++i) {
-    const PythonCall upto{call.args, i + 1, nullptr};
+    const PythonCall upto{call.args, i + 1, nullptr, call.arrays};
     args.clear();
     if (!read_varargs(upto, i, bound.kind, &args)) break;
   }
@@ -287,7 +302,7 @@ std::string reason(const BoundOverload& overload, const PythonCall& call, bool m
       return fmt::format("missing a required argument: '{}' (position {})", bound.param->name, i + 1 - hidden);
     args.clear();
     if (given == nullptr || (one_by_one && read_varargs(call, i, bound.kind, &args))) continue;
-    if (!one_by_one && read_argument(given, bound, &args)) continue;
+    if (!one_by_one && read_argument(given, bound, call.arrays, &args)) continue;
     if (one_by_one) return wrong_entry(call, i, bound, hidden);
     return fmt::format("argument '{}' (position {}) must be {}, not {}", bound.param->name, i + 1 - hidden,
                        expected(*bound.param), type_name(given));
@@ -307,6 +322,28 @@ std::string given_types(const PythonCall& call, bool method) {
 }  // namespace
 
 void set_tensor_type(nb::handle type) { tensor_type = reinterpret_cast<PyTypeObject*>(type.ptr()); }
+
+bool is_array(PyObject* object) {
+  static PyTypeObject* array_type = nullptr;  // as long as the interpreter
+  if (array_type == nullptr) {
+    const nb::object numpy = nb::steal(PyImport_GetModule(nb::str("numpy").ptr()));
+    if (!numpy.is_valid()) PyErr_Clear();
+    if (!numpy.is_valid() || !nb::hasattr(numpy, "ndarray")) return false;
+    array_type = reinterpret_cast<PyTypeObject*>(nb::object(numpy.attr("ndarray")).release().ptr());
+  }
+  return PyObject_TypeCheck(object, array_type);
+}
+
+bool has_arrays(const PythonCall& call) {
+  for (size_t i = 0; i < call.nargs + call.num_keywords(); ++i) {
+    PyObject* const o = call.args[i];
+    if (is_array(o)) return true;
+    if (!PyList_Check(o) && !PyTuple_Check(o)) continue;
+    for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(o); ++k)
+      if (is_array(PySequence_Fast_GET_ITEM(o, k))) return true;
+  }
+  return false;
+}
 
 const Tensor* tensor_of(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
@@ -335,9 +372,9 @@ bool read_arguments(const BoundOverload& overload, const PythonCall& call, bool 
     if (one_by_one && static_cast<int>(i) == overload.varargs) {
       if (!read_varargs(call, i, bound.kind, args)) return false;
     } else if (i < call.nargs && !bound.param->keyword_only) {
-      if (!read_argument(call.args[i], bound, args)) return false;
+      if (!read_argument(call.args[i], bound, call.arrays, args)) return false;
     } else if (PyObject* given = keywords == used ? nullptr : keyword(call, bound)) {
-      if (!read_argument(given, bound, args)) return false;
+      if (!read_argument(given, bound, call.arrays, args)) return false;
       ++used;
     } else if (bound.param->required) {
       return false;

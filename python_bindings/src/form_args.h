@@ -34,7 +34,8 @@ struct CallExtras {
 struct PythonCall {
   PyObject* const* args;
   size_t nargs;
-  PyObject* kwnames;  // may be null
+  PyObject* kwnames;    // may be null
+  bool arrays = false;  // NumPy's arrays stand for tensors
 
   size_t num_keywords() const { return kwnames == nullptr ? 0 : static_cast<size_t>(PyTuple_GET_SIZE(kwnames)); }
 };
@@ -42,6 +43,8 @@ struct PythonCall {
 void set_tensor_type(nb::handle type);
 const Tensor* tensor_of(PyObject* object);  // null when it is none
 PyObject* tensor_object(Value value);       // None for an undefined one
+bool is_array(PyObject* object);            // a numpy.ndarray
+bool has_arrays(const PythonCall& call);    // among its arguments, or in lists of them
 
 // Reads the arguments of a call; false when they do not fit the overload.
 bool read_arguments(const BoundOverload& overload, const PythonCall& call, bool takes_out, FormArgs* args,

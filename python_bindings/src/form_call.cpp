@@ -230,6 +230,17 @@ PyObject* call_plainly(const BoundForm& form, const BoundOverload& overload, For
   return python_result(result, overload);
 }
 
+bool writes_first(const BoundForm& form) {
+  return form.use == FormUse::kInPlace || form.use == FormUse::kInPlaceOperator;
+}
+
+// Whether an array may stand for a tensor, in a call that has no tensor there: not for `self`, not where an operator
+// gives way to the array's own.
+bool takes_arrays(const BoundForm& form, const PythonCall& call) {
+  if (form.use == FormUse::kReflected || !has_arrays(call)) return false;
+  return (!form.method && !writes_first(form)) || (call.nargs > 0 && tensor_of(call.args[0]) != nullptr);
+}
+
 }  // namespace
 
 PyObject* call_form(const BoundForm& form, const PythonCall& call) {
@@ -242,11 +253,17 @@ PyObject* call_form(const BoundForm& form, const PythonCall& call) {
     exchanged[0] = call.args[1], exchanged[1] = call.args[0];
     given.args = exchanged;
   }
-  for (const BoundOverload& candidate : form.overloads) {
-    args.clear();
-    if (!read_arguments(candidate, given, form.takes_out, &args, &extras)) continue;
-    overload = &candidate;
-    break;
+  const auto choose = [&] {
+    for (const BoundOverload& candidate : form.overloads) {
+      args.clear();
+      if (read_arguments(candidate, given, form.takes_out, &args, &extras)) return &candidate;
+    }
+    return static_cast<const BoundOverload*>(nullptr);
+  };
+  overload = choose();
+  if (overload == nullptr && takes_arrays(form, call)) {
+    given.arrays = true;
+    overload = choose();
   }
   if (overload == nullptr) {
     const bool is_operator = form.use == FormUse::kOperator || form.use == FormUse::kReflected;
@@ -259,8 +276,12 @@ PyObject* call_form(const BoundForm& form, const PythonCall& call) {
     raise_mismatch(form.name, form.overloads, call, form.method, form.takes_out);
   }
   if (extras.out != nullptr && extras.out != Py_None) return call_with_out(form, *overload, args, extras.out);
-  const bool in_place = form.use == FormUse::kInPlace || form.use == FormUse::kInPlaceOperator ||
-                        (overload->overload->signature.has_inplace() && std::get<bool>(args[args.size() - 1]));
+  const bool in_place =
+      writes_first(form) || (overload->overload->signature.has_inplace() && std::get<bool>(args[args.size() - 1]));
+  if (in_place && tensor_of(call.args[0]) == nullptr)
+    fail(ErrorKind::kType,
+         "{}(): argument 'input' (position 1) must be Tensor, not {}; arrays are not written in place", form.name,
+         Py_TYPE(call.args[0])->tp_name);
   if (in_place) return call_in_place(form, *overload, args, call.args[0]);
   return call_plainly(form, *overload, args, call);
 }

@@ -33,6 +33,7 @@ from sluice.nn.graph.shape_cache import LayoutCache, ShapeCache
 from sluice.nn.graph.updates import Updates, check_can_compile_again
 from sluice.nn.graph.watch import Watch
 from sluice.nn.graph.zero import Zero
+from sluice.nn.modules._arrays import with_tensors
 from sluice.nn.modules._config import ModuleConfig
 from sluice.nn.modules.module import Module
 
@@ -235,6 +236,8 @@ class Graph(Inspection):
         return self._call
 
     def _bind(self, args: Any, kwargs: Any) -> Any:
+        if any(given.__class__ is not Tensor for given in (*args, *kwargs.values())):
+            args, kwargs = with_tensors(self._blocks.values(), args, kwargs)
         if self.__dict__.get("_signature") is None:
             self.__dict__["_signature"] = inspect.signature(self.build)
         try:

@@ -62,6 +62,8 @@ class _Listed(Indexed, Module):
 class Sequential(_Listed):
     """Calls its modules in order."""
 
+    _takes_arrays = False  # its first module may
+
     def __init__(self, *args: Any) -> None:
         super().__init__()
         named = args[0].items() if len(args) == 1 and isinstance(args[0], OrderedDict) else enumerate(args)

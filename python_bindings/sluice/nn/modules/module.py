@@ -8,6 +8,7 @@ from typing import Any, Callable
 from sluice._C import Tensor
 from sluice._trace import module_scope, state as trace_state
 from sluice.nn.debug import Debug
+from sluice.nn.modules._arrays import with_tensors
 from sluice.nn.modules._config import ModuleConfig
 from sluice.nn.modules._hooks import (  # noqa: F401
     RemovableHandle, add_hook, call_with_hooks, of_all, register_module_backward_hook, register_module_buffer_registration_hook,
@@ -43,6 +44,7 @@ class Module(StateOfModule):
     call_super_init = False  # True: __init__ passes its arguments on to the next class
     _version = 1
     _debug = None  # what debug() asked for, in nn.Graph
+    _takes_arrays = False  # NumPy's, as tensors: our layers do; what others make of them is their own matter
     config = ModuleConfig.of_module()  # for nn.Graph; an attribute of this name that a module sets hides it
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -56,6 +58,11 @@ class Module(StateOfModule):
             super().__init__(*args, **kwargs)
 
     forward: Callable[..., Any] = _forward_unimplemented
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "forward" in cls.__dict__ and "_takes_arrays" not in cls.__dict__:
+            cls._takes_arrays = cls.__module__.startswith("sluice.nn.modules.")
 
     # Registration
 
@@ -183,6 +190,11 @@ class Module(StateOfModule):
         return self._call_impl(*args, **kwargs)
 
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+        if self._takes_arrays:
+            for given in (*args, *kwargs.values()) if kwargs else args:
+                if given.__class__ is not Tensor:
+                    args, kwargs = with_tensors((self,), args, kwargs)
+                    break
         if (self._forward_pre_hooks or self._forward_hooks or self._backward_pre_hooks or self._backward_hooks
                 or _pre or _post or _backward_pre or _backward):
             return call_with_hooks(self, args, kwargs)
