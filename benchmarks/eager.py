@@ -1,4 +1,4 @@
-"""eager.*: eager ops and nets against PyTorch, in one process, bursts in turn, on one thread.
+"""eager.*: small eager ops and nets against PyTorch, in one process, bursts in turn, on one thread.
 
 Times are of the process's clock, which does not count what other processes take of the cores; the least of the bursts
 counts for small ops, whose noise is all one-sided, and the median for nets.
@@ -149,56 +149,6 @@ def gpt_small(torch, layers=4, width=256, heads=8, length=128, batch=4, words=20
     return step
 
 
-# --- kernels ---
-
-def of(shapes, f, low=-1.0, high=1.0):
-    """f(torch, *tensors), of uniform random tensors."""
-    def make(torch):
-        import numpy as np
-        random = np.random.default_rng(0)
-        given = [torch.from_numpy(random.uniform(low, high, shape).astype("float32")) for shape in shapes]
-        return lambda: f(torch, *given)
-    return make
-
-
-def gather(torch):
-    import numpy as np
-    index = torch.from_numpy(np.random.default_rng(0).integers(0, 128, (20000, 64)))
-    x = torch.ones(20000, 128)
-    return lambda: torch.gather(x, 1, index)
-
-
-def embedding(torch):
-    import numpy as np
-    index = torch.from_numpy(np.random.default_rng(0).integers(0, 20000, 4096))
-    table = torch.ones(20000, 128)
-    return lambda: torch.nn.functional.embedding(index, table)
-
-
-MANY, IMAGE, MAPS = (4 << 20,), (4, 16, 64, 64), (8, 32, 56, 56)
-KERNELS = {
-    "relu": of([MANY], lambda torch, x: torch.relu(x)),
-    "add4m": of([MANY, MANY], lambda torch, x, y: x + y),
-    "gelu": of([MANY], lambda torch, x: torch.nn.functional.gelu(x)),
-    "add_": of([MANY, MANY], lambda torch, x, y: x.add_(y)),
-    "sin": of([MANY], lambda torch, x: torch.sin(x)),
-    "atan2": of([MANY, MANY], lambda torch, x, y: torch.atan2(x, y)),
-    "erfinv": of([MANY], lambda torch, x: torch.erfinv(x)),
-    "sum_all": of([(256, 256, 256)], lambda torch, x: x.sum()),
-    "sum_0": of([(256, 256, 256)], lambda torch, x: x.sum(0)),
-    "sum_2": of([(256, 256, 256)], lambda torch, x: x.sum(2)),
-    "sum_02": of([(256, 256, 256)], lambda torch, x: x.sum((0, 2))),
-    "gather": gather,
-    "embedding": embedding,
-    "max_pool2d": of([MAPS], lambda torch, x: torch.nn.functional.max_pool2d(x, 3, 2, 1)),
-    "avg_pool2d": of([MAPS], lambda torch, x: torch.nn.functional.avg_pool2d(x, 2)),
-    "bilinear": of([IMAGE], lambda torch, x: torch.nn.functional.interpolate(x, scale_factor=2, mode="bilinear")),
-    "grid_sample": of([IMAGE, (4, 64, 64, 2)],
-                      lambda torch, x, grid: torch.nn.functional.grid_sample(x, grid, align_corners=False)),
-    "reflection_pad": of([IMAGE], lambda torch, x: torch.nn.functional.pad(x, (3, 3, 3, 3), mode="reflect")),
-}
-
-
 def main():
     for name, op in SMALL.items():
         compare(f"eager.{name}", forward(op), "us")
@@ -206,8 +156,6 @@ def main():
     compare("eager.lstm", lstm, "ms", 0.5, 7)
     compare("eager.elementwise", elementwise, "ms", 0.2, 9)
     compare("eager.gpt_small", gpt_small, "ms", 0.5, 7)
-    for name, make in KERNELS.items():
-        compare(f"eager.kernel.{name}", make, "ms", 0.05, 9)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,16 @@
 namespace sluice::cpu {
 namespace {
 
-constexpr int64_t kGrain = 32768;   // input elements worth a thread
-constexpr int64_t kChunk = 65536;   // input elements of one output reduced apart, when outputs are few
-constexpr int64_t kFlush = 64;      // tiles summed before the total takes them
-constexpr int64_t kShort = 32;      // shorter runs are summed one by one
-constexpr int64_t kLanes = 64;      // of a run, reduced side by side
-constexpr int64_t kRun = 4096;      // elements of a run before the total takes them
-constexpr int64_t kTurn = 8;        // elements of an outer axis between turns of outputs
+constexpr int64_t kGrain = 32768;  // input elements worth a thread
+constexpr int64_t kChunk = 65536;  // input elements of one output reduced apart, when outputs are few
+constexpr int64_t kFlush = 64;     // tiles summed before the total takes them
+constexpr int64_t kShort = 32;     // shorter runs are summed one by one
+constexpr int64_t kNarrow = 128;   // rows up to here are reduced many in one call
+constexpr int64_t kTogether = 8;   // lines read side by side
+constexpr int64_t kLanes = 64;     // of a run, reduced side by side
+constexpr int64_t kRun = 4096;     // elements of a run before the total takes them
+constexpr int64_t kTurn = 8;       // elements of an outer axis that are reduced apart
+constexpr int64_t kMostChunks = 32;
 constexpr int64_t kColumns = 2048;  // neighbouring outputs reduced together
 
 enum class Kind : uint8_t { kSum, kMean, kProd, kMax, kMin, kAny, kAll };
@@ -39,9 +42,9 @@ SLUICE_INLINE T joined(T a, T b) {
       case Kind::kMean: return static_cast<T>(static_cast<Wrapping>(a) + static_cast<Wrapping>(b));
       case Kind::kProd: return static_cast<T>(static_cast<Wrapping>(a) * static_cast<Wrapping>(b));
       case Kind::kMax:
-      case Kind::kAny: return a != a || a > b ? a : b;
+      case Kind::kAny: return (a != a) | (a > b) ? a : b;  // without branches
       case Kind::kMin:
-      case Kind::kAll: return a != a || a < b ? a : b;
+      case Kind::kAll: return (a != a) | (a < b) ? a : b;
     }
   }
 }
@@ -64,28 +67,76 @@ SLUICE_INLINE T folded(const T* x, int64_t n) {
   return lanes[0];
 }
 
+// Each of the rows of n elements, `step` apart, as one, in four lanes. REQUIRES: 0 < n.
+template <Kind kind, class T>
+SLUICE_INLINE void folded_rows(const T* x, int64_t step, int64_t n, T* out, int64_t rows) {
+  constexpr int64_t kWide = 4;
+  for (int64_t r = 0; r < rows; ++r, x += step) {
+    T total = x[0];
+    int64_t i = 1;
+    if (n >= kWide) {
+      T lanes[kWide];
+      for (int64_t l = 0; l < kWide; ++l) lanes[l] = x[l];
+      for (i = kWide; i + kWide <= n; i += kWide)
+        for (int64_t l = 0; l < kWide; ++l) lanes[l] = joined<kind>(lanes[l], x[i + l]);
+      total = joined<kind>(joined<kind>(lanes[0], lanes[2]), joined<kind>(lanes[1], lanes[3]));
+    }
+    for (; i < n; ++i) total = joined<kind>(total, x[i]);
+    out[r] = total;
+  }
+}
+
+// into[i] joined with element i of kTogether lines, `step` apart.
+template <Kind kind, class T>
+SLUICE_INLINE void folded_lines(T* into, const T* x, int64_t step, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const T* v = x + i;
+    const T low = joined<kind>(joined<kind>(v[0], v[step]), joined<kind>(v[2 * step], v[3 * step]));
+    const T high = joined<kind>(joined<kind>(v[4 * step], v[5 * step]), joined<kind>(v[6 * step], v[7 * step]));
+    into[i] = joined<kind>(into[i], joined<kind>(low, high));
+  }
+}
+
 template <class T>
-using Fold = T (*)(const T* x, int64_t n);
+struct Folds {
+  T (*run)(const T* x, int64_t n);
+  void (*rows)(const T* x, int64_t step, int64_t n, T* out, int64_t rows);
+  void (*lines)(T* into, const T* x, int64_t step, int64_t n);
+};
 // For several instruction sets, which templates cannot be compiled for.
-#define FOLDS(NAME, KIND)                                                                            \
-  SLUICE_CLONES float NAME##_f32(const float* x, int64_t n) { return folded<Kind::KIND>(x, n); }     \
-  SLUICE_CLONES double NAME##_f64(const double* x, int64_t n) { return folded<Kind::KIND>(x, n); }   \
-  SLUICE_CLONES int64_t NAME##_i64(const int64_t* x, int64_t n) { return folded<Kind::KIND>(x, n); } \
-  constexpr struct {                                                                                 \
-    operator Fold<float>() const { return NAME##_f32; }                                              \
-    operator Fold<double>() const { return NAME##_f64; }                                             \
-    operator Fold<int64_t>() const { return NAME##_i64; }                                            \
+#define FOLDS_OF(NAME, KIND, T)                                                                                       \
+  SLUICE_CLONES T NAME##_run(const T* x, int64_t n) { return folded<Kind::KIND>(x, n); }                              \
+  SLUICE_CLONES void NAME##_rows(const T* x, int64_t step, int64_t n, T* out, int64_t rows) {                         \
+    folded_rows<Kind::KIND>(x, step, n, out, rows);                                                                   \
+  }                                                                                                                   \
+  SLUICE_CLONES void NAME##_lines(T* to, const T* x, int64_t s, int64_t n) { folded_lines<Kind::KIND>(to, x, s, n); } \
+  const Folds<T> NAME = {NAME##_run, NAME##_rows, NAME##_lines};
+#define FOLDS(NAME, KIND)                                  \
+  FOLDS_OF(NAME##_f32, KIND, float)                        \
+  FOLDS_OF(NAME##_f64, KIND, double)                       \
+  FOLDS_OF(NAME##_i64, KIND, int64_t)                      \
+  constexpr struct {                                       \
+    operator Folds<float>() const { return NAME##_f32; }   \
+    operator Folds<double>() const { return NAME##_f64; }  \
+    operator Folds<int64_t>() const { return NAME##_i64; } \
   } NAME;
 FOLDS(fold_sum, kSum)
 FOLDS(fold_prod, kProd)
 FOLDS(fold_max, kMax)
 FOLDS(fold_min, kMin)
 #undef FOLDS
+#undef FOLDS_OF
+
+template <Kind kind, class T>
+Folds<T> plain_folds() {
+  return {folded<kind, T>, folded_rows<kind, T>, folded_lines<kind, T>};
+}
 
 template <class T>
-Fold<T> fold_of(Kind kind) {
+Folds<T> folds_of(Kind kind) {
   if constexpr (kIsComplex<T>)
-    return kind == Kind::kProd ? folded<Kind::kProd, T> : folded<Kind::kSum, T>;
+    return kind == Kind::kProd ? plain_folds<Kind::kProd, T>() : plain_folds<Kind::kSum, T>();
   else
     switch (kind) {
       case Kind::kSum:
@@ -96,19 +147,20 @@ Fold<T> fold_of(Kind kind) {
       case Kind::kMin:
       case Kind::kAll: return fold_min;
     }
-  return nullptr;
+  return {};
 }
 
 template <class T>
 class Reduce final : public PreparedKernel {
  public:
+  static constexpr int kOut = ReductionAxes::kOut, kIn = ReductionAxes::kIn;
   using Total = std::conditional_t<kIsComplex<T>, std::complex<double>,
                                    std::conditional_t<std::is_same_v<T, int64_t>, int64_t, double>>;
 
   Reduce(const plan::KernelQuery& q, const ReductionAxes& axes, Kind kind, Loop combine, int threads)
       : kind_(kind),
         combine_(combine),
-        fold_(fold_of<T>(kind)),
+        folds_(folds_of<T>(kind)),
         threads_(threads),
         outputs_(axes.kept),
         reduced_(axes.reduced),
@@ -120,42 +172,58 @@ class Reduce final : public PreparedKernel {
     direct_ = is_tile(in, tile) && kind != Kind::kAny && kind != Kind::kAll;
     store_ = tile_store(tile, q.outputs[0].dtype);
     // Memory order decides what is vectorised: along the reduced axis, or across neighbouring outputs.
-    by_column_ = outputs_.inner_stride(0) == 1 && outputs_.inner() > 1 && std::abs(reduced_.inner_stride(0)) != 1;
+    by_column_ = outputs_.inner_stride(kIn) == 1 && outputs_.inner() > 1 && std::abs(reduced_.inner_stride(0)) != 1;
     group_ = by_column_ ? kColumns : 1;
     const int64_t groups = (outputs_.size() + group_ - 1) / group_;
     if (groups < 16 && reduced_.size() * group_ >= 2 * kChunk)
-      chunks_ = std::clamp<int64_t>(reduced_.size() * group_ / kChunk, 1, 32);
-    // Where a reduced axis lies around the kept ones, outputs take turns after a few of its elements, as memory has
-    // them.
-    if (!by_column_ && reduced_.outer_rank() > 0 && outputs_.size() > 1 && reduced_.size() >= kRun &&
-        reduced_.outer_stride(0, 0) >= outputs_.inner_stride(0) * outputs_.inner())
-      chunks_ = std::clamp<int64_t>(reduced_.outer_dim(0) / kTurn, chunks_, std::max<int64_t>(chunks_, 32));
+      chunks_ = std::clamp<int64_t>(reduced_.size() * group_ / kChunk, 1, kMostChunks);
+    // Where a reduced axis lies around the kept ones, its elements are walked outermost, as memory has them.
+    turns_ = !by_column_ && reduced_.outer_rank() > 0 && outputs_.size() > 1 && reduced_.size() >= kRun &&
+             reduced_.outer_dim(0) >= 2 * kTurn &&
+             reduced_.outer_stride(0, 0) >= outputs_.inner_stride(kIn) * outputs_.inner();
+    if (turns_) {
+      chunks_ = std::clamp<int64_t>(reduced_.outer_dim(0) / kTurn, 1, kMostChunks);
+      rest_ = without_outermost(reduced_);
+    }
     if (chunks_ > 1) workspace_bytes_ = static_cast<uint64_t>(chunks_ * outputs_.size()) * sizeof(Total);
   }
 
   void run(const KernelArgs& args) const override {
-    const int64_t n = outputs_.size(), rows = reduced_.size();
+    const int64_t n = outputs_.size(), size = reduced_.size();
     if (n == 0) return;
+    const char* x = static_cast<const char*>(args.inputs[0]);
+    const auto give = [&](int64_t offset, int64_t stride, const Total* totals, int64_t count) {
+      write(args, offset, stride, totals, count);
+    };
     if (chunks_ == 1) {
-      parallel_ranges(threads_, n, std::max<int64_t>(kGrain / std::max<int64_t>(rows, 1), 1),
-                      [&](int64_t begin, int64_t end) { reduce(args, begin, end, 0, rows, nullptr); });
+      parallel_ranges(threads_, n, std::max<int64_t>(kGrain / std::max<int64_t>(size, 1), 1),
+                      [&](int64_t begin, int64_t end) { reduce(x, begin, end, reduced_, 0, size, give); });
       return;
     }
     Total* partials = static_cast<Total*>(args.workspace);
-    const int64_t groups = (n + group_ - 1) / group_;
+    const int64_t groups = turns_ ? 1 : (n + group_ - 1) / group_;
     parallel_ranges(threads_, groups * chunks_, 1, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
         const int64_t first = task % groups * group_, chunk = task / groups;
-        reduce(args, first, std::min(n, first + group_), rows * chunk / chunks_, rows * (chunk + 1) / chunks_,
-               partials + chunk * n + first);
+        if (turns_)
+          turn(x, chunk, partials + chunk * n);
+        else
+          reduce(x, first, std::min(n, first + group_), reduced_, size * chunk / chunks_, size * (chunk + 1) / chunks_,
+                 [to = partials + chunk * n + first](int64_t, int64_t, const Total* totals, int64_t count) mutable {
+                   to = std::copy(totals, totals + count, to);
+                 });
       }
     });
+    Total totals[kTile];
     int64_t o = 0;
     outputs_.for_segments(0, n, [&](const auto& offsets, int64_t count) {
-      for (int64_t i = 0; i < count; ++i, ++o) {
-        Total total = partials[o];
-        for (int64_t chunk = 1; chunk < chunks_; ++chunk) total = join(total, partials[chunk * n + o]);
-        write(args, offsets[1] + i * outputs_.inner_stride(1), outputs_.inner_stride(1), &total, 1);
+      for (int64_t at = 0; at < count; at += kTile) {
+        const int64_t m = std::min(kTile, count - at);
+        for (int64_t i = 0; i < m; ++i, ++o) {
+          totals[i] = partials[o];
+          for (int64_t chunk = 1; chunk < chunks_; ++chunk) totals[i] = join(totals[i], partials[chunk * n + o]);
+        }
+        give(offsets[kOut] + at * outputs_.inner_stride(kOut), outputs_.inner_stride(kOut), totals, m);
       }
     });
   }
@@ -212,33 +280,73 @@ class Reduce final : public PreparedKernel {
     combine_(operands, into, n);
   }
 
-  // Outputs [begin, end) over reduced elements [first, last), to the output, or to `partials` when given.
-  void reduce(const KernelArgs& args, int64_t begin, int64_t end, int64_t first, int64_t last, Total* partials) const {
-    const char* x = static_cast<const char*>(args.inputs[0]);
+  static LoopNest without_outermost(const LoopNest& nest) {
+    Shape shape;
+    Strides strides;
+    for (int axis = 1; axis < nest.outer_rank(); ++axis) {
+      shape.push_back(nest.outer_dim(axis));
+      strides.push_back(nest.outer_stride(0, axis));
+    }
+    shape.push_back(nest.inner());
+    strides.push_back(nest.inner_stride(0));
+    const std::array<Strides, 1> alone = {strides};
+    return LoopNest::in_order(shape, alone);
+  }
+
+  // All outputs over a range of the outermost reduced axis, one element of it after the other.
+  void turn(const char* x, int64_t chunk, Total* partials) const {
+    const int64_t dim = reduced_.outer_dim(0);
+    std::fill(partials, partials + outputs_.size(), identity());
+    for (int64_t i = dim * chunk / chunks_; i < dim * (chunk + 1) / chunks_; ++i)
+      reduce(x + i * reduced_.outer_stride(0, 0) * in_size_, 0, outputs_.size(), rest_, 0, rest_.size(),
+             [&, to = partials](int64_t, int64_t, const Total* totals, int64_t n) mutable {
+               for (int64_t k = 0; k < n; ++k) to[k] = join(to[k], totals[k]);
+               to += n;
+             });
+  }
+
+  // Outputs [begin, end) over elements [first, last) of `nest`: give(offset and stride in the output, totals, how
+  // many).
+  template <class Give>
+  void reduce(const char* x, int64_t begin, int64_t end, const LoopNest& nest, int64_t first, int64_t last,
+              Give give) const {
     Total totals[kColumns];
+    const int64_t in_step = outputs_.inner_stride(kIn), out_step = outputs_.inner_stride(kOut);
     outputs_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
       for (int64_t at = 0; at < n;) {
-        const int64_t m = by_column_ ? std::min(kColumns, n - at) : 1;
-        const char* from = x + (offsets[0] + at * outputs_.inner_stride(0)) * in_size_;
+        const int64_t m = std::min(kColumns, n - at);
+        const char* from = x + (offsets[kIn] + at * in_step) * in_size_;
         if (by_column_)
-          columns(from, m, first, last, totals);
+          columns(from, m, nest, first, last, totals);
         else
-          totals[0] = row(from, first, last);
-        if (partials) {
-          std::copy(totals, totals + m, partials);
-          partials += m;
-        } else {
-          write(args, offsets[1] + at * outputs_.inner_stride(1), outputs_.inner_stride(1), totals, m);
-        }
+          rows(from, in_step, m, nest, first, last, totals);
+        give(offsets[kOut] + at * out_step, out_step, totals, m);
         at += m;
       }
     });
   }
 
-  Total row(const char* x, int64_t first, int64_t last) const {
+  // m outputs, whose elements begin `step` apart.
+  void rows(const char* x, int64_t step, int64_t m, const LoopNest& nest, int64_t first, int64_t last,
+            Total* totals) const {
+    const int64_t n = last - first;
+    if (!direct_ || nest.outer_rank() > 0 || nest.inner_stride(0) != 1 || n > kNarrow || n == 0) {
+      for (int64_t i = 0; i < m; ++i) totals[i] = row(x + i * step * in_size_, nest, first, last);
+      return;
+    }
+    T space[kTile];
+    const T* from = reinterpret_cast<const T*>(x) + first;
+    for (int64_t at = 0; at < m; at += kTile) {
+      const int64_t part = std::min(kTile, m - at);
+      folds_.rows(from + at * step, step, n, space, part);
+      for (int64_t i = 0; i < part; ++i) totals[at + i] = join(identity(), static_cast<Total>(space[i]));
+    }
+  }
+
+  Total row(const char* x, const LoopNest& nest, int64_t first, int64_t last) const {
     alignas(64) T space[kTile];
     Total total = identity();
-    const int64_t stride = reduced_.inner_stride(0), most = direct_ && stride == 1 ? kRun : kTile;
+    const int64_t stride = nest.inner_stride(0), most = direct_ && stride == 1 ? kRun : kTile;
     const auto take = [&](int64_t offset, int64_t n) {
       for (int64_t at = 0; at < n; at += most) {
         const int64_t m = std::min(most, n - at);
@@ -246,39 +354,57 @@ class Reduce final : public PreparedKernel {
         if (m < kShort)
           for (int64_t i = 0; i < m; ++i) total = join(total, static_cast<Total>(t[i]));
         else
-          total = join(total, static_cast<Total>(fold_(t, m)));
+          total = join(total, static_cast<Total>(folds_.run(t, m)));
       }
     };
-    if (reduced_.outer_rank() == 0)
+    if (nest.outer_rank() == 0)
       take(first * stride, last - first);
     else
-      reduced_.for_segments(first, last, [&](const auto& offsets, int64_t n) { take(offsets[0], n); });
+      nest.for_segments(first, last, [&](const auto& offsets, int64_t n) { take(offsets[0], n); });
     return total;
   }
 
-  void columns(const char* x, int64_t m, int64_t first, int64_t last, Total* totals) const {
-    alignas(64) T space[kTile], lanes[kColumns];
+  // m outputs, whose elements lie side by side in lines. Lines that follow each other are taken together, as a wider
+  // one.
+  void columns(const char* x, int64_t m, const LoopNest& nest, int64_t first, int64_t last, Total* totals) const {
+    alignas(64) T lanes[kColumns];
+    const int64_t step = nest.inner_stride(0), packed = direct_ && step == m ? std::max<int64_t>(kTile / m, 1) : 1;
+    int64_t taken = 0;
     std::fill(totals, totals + m, identity());
-    int64_t rows = 0;
+    const auto empty = [&] { std::fill(lanes, lanes + m * packed, static_cast<T>(identity())); };
     const auto flush = [&] {
-      for (int64_t i = 0; rows > 0 && i < m; ++i) totals[i] = join(totals[i], static_cast<Total>(lanes[i]));
-      rows = 0;
+      for (int64_t left = packed; left > 1; left -= left / 2)
+        combine(lanes, lanes + (left - left / 2) * m, left / 2 * m);
+      for (int64_t i = 0; i < m; ++i) totals[i] = join(totals[i], static_cast<Total>(lanes[i]));
+      taken = 0;
     };
-    reduced_.for_segments(first, last, [&](const auto& offsets, int64_t n) {
-      for (int64_t i = 0; i < n; ++i) {
-        const char* line = x + (offsets[0] + i * reduced_.inner_stride(0)) * in_size_;
-        for (int64_t at = 0; at < m; at += kTile) {
-          const int64_t part = std::min(kTile, m - at);
-          const T* t = tile(line + at * in_size_, 1, space, part);
-          if (rows == 0)
-            std::copy(t, t + part, lanes + at);
-          else
-            combine(lanes + at, t, part);
-        }
-        if (++rows == kFlush) flush();
+    empty();
+    nest.for_segments(first, last, [&](const auto& offsets, int64_t n) {
+      for (int64_t at = 0; at < n;) {
+        const int64_t wide = n - at >= packed ? packed : 1;
+        const int64_t lines = std::min((n - at) / wide, kFlush - taken);
+        take_lines(lanes, x + (offsets[0] + at * step) * in_size_, step * wide, m * wide, lines);
+        at += lines * wide;
+        if ((taken += lines) < kFlush) continue;
+        flush();
+        empty();
       }
     });
-    flush();
+    if (taken > 0) flush();
+  }
+
+  // lanes[i], i < width, joined with element i of each line.
+  void take_lines(T* lanes, const char* x, int64_t step, int64_t width, int64_t lines) const {
+    alignas(64) T space[kTile];
+    int64_t line = 0;
+    for (; direct_ && step != width && line + kTogether <= lines; line += kTogether)  // else one stream is best
+      folds_.lines(lanes, reinterpret_cast<const T*>(x) + line * step, step, width);
+    for (; line < lines; ++line) {
+      for (int64_t at = 0; at < width; at += kTile) {
+        const int64_t part = std::min(kTile, width - at);
+        combine(lanes + at, tile(x + (line * step + at) * in_size_, 1, space, part), part);
+      }
+    }
   }
 
   void write(const KernelArgs& args, int64_t offset, int64_t stride, const Total* totals, int64_t n) const {
@@ -295,13 +421,14 @@ class Reduce final : public PreparedKernel {
 
   const Kind kind_;
   const Loop combine_;
-  const Fold<T> fold_;
+  const Folds<T> folds_;
   const int threads_;
   const LoopNest outputs_, reduced_;
+  LoopNest rest_ = reduced_;  // without its outermost axis, where that is walked apart
   const int64_t in_size_, out_size_;
   LoadFn load_;
   StoreFn store_;
-  bool direct_, by_column_;
+  bool direct_, by_column_, turns_ = false;
   int64_t group_, chunks_ = 1;
 };
 
@@ -351,7 +478,7 @@ ReductionAxes reduction_axes(const plan::KernelQuery& q) {
   for (int64_t d : dims)
     if (in.shape.rank() > 0) is_reduced[normalize_axis(d, in.shape.rank(), q.op.c_str())] = true;
   Shape kept, reduced;
-  std::array<Strides, 2> kept_strides;
+  std::array<Strides, 2> kept_strides;  // the input's memory order decides
   Strides reduced_strides;
   for (int i = 0, o = 0; i < in.shape.rank(); ++i) {
     if (is_reduced[i]) {
@@ -360,8 +487,8 @@ ReductionAxes reduction_axes(const plan::KernelQuery& q) {
       o += keepdim;
     } else {
       kept.push_back(in.shape[i]);
-      kept_strides[0].push_back(in.strides[i]);
-      kept_strides[1].push_back(out.strides[o++]);
+      kept_strides[ReductionAxes::kIn].push_back(in.strides[i]);
+      kept_strides[ReductionAxes::kOut].push_back(out.strides[o++]);
     }
   }
   const std::array<Strides, 1> alone = {reduced_strides};

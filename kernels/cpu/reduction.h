@@ -6,7 +6,8 @@
 namespace sluice::cpu {
 
 struct ReductionAxes {
-  LoopNest kept;              // operands: input, output
+  enum { kOut, kIn };         // the operands of `kept`
+  LoopNest kept;              // in memory order of the input
   LoopNest reduced;           // operand: input; in memory order
   LoopNest reduced_in_order;  // the same in row-major order
 };

@@ -29,13 +29,15 @@ class ArgExtremum final : public PreparedKernel {
     parallel_ranges(threads_, outputs_.size(), grain, [&](int64_t begin, int64_t end) {
       outputs_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
         for (int64_t i = 0; i < n; ++i)
-          y[offsets[1] + i * outputs_.inner_stride(1)] =
-              find(x + (offsets[0] + i * outputs_.inner_stride(0)) * in_size_);
+          y[offsets[kOut] + i * outputs_.inner_stride(kOut)] =
+              find(x + (offsets[kIn] + i * outputs_.inner_stride(kIn)) * in_size_);
       });
     });
   }
 
  private:
+  static constexpr int kOut = ReductionAxes::kOut, kIn = ReductionAxes::kIn;
+
   int64_t find(const char* x) const {
     T space[kTile];
     T best{};
