@@ -140,7 +140,7 @@ void max_pool(const Pool& p, const void* in, const void*, void* out, void* out_i
           first = false;
         }
         for_lanes(xp + x_at, x_step, n, [&](int64_t l, C value) {
-          const bool better = value > best[l] || value != value;
+          const bool better = (value > best[l]) | (value != value);  // without branches
           best[l] = better ? value : best[l];
           where[l] = better ? f : where[l];
         });
@@ -174,8 +174,18 @@ void max_pool_backward(const Pool& p, const void* in, const void* in_indices, vo
     for (int64_t l = 0; l < lanes && xl != 1; ++l)
       for (int64_t s = 0; s < positions; ++s) store(to + l * xl + s * p.x.stride[2], Compute<T>(0));
     if (xl == 1) std::memset(static_cast<void*>(to), 0, static_cast<size_t>(lanes * positions) * sizeof(T));
+    const int64_t y_base = p.base(p.y, plane);
+    if (!p.lanes_are_channels) {  // planes are contiguous
+      for (int64_t o = y_base; o < y_base + p.y.size[0] * p.y.size[1] * p.y.size[2]; ++o) {
+        const int64_t flat = indices[o];
+        const bool inside = static_cast<uint64_t>(flat) < static_cast<uint64_t>(positions);
+        bad |= !inside;
+        if (inside) store(to + flat, load(to[flat]) + load(g[o]));
+      }
+      continue;
+    }
     for_each_output(p, [&](const std::array<int64_t, 3>&, int64_t y_at) {
-      const int64_t from = p.base(p.y, plane) + y_at;
+      const int64_t from = y_base + y_at;
       for (int64_t l = 0; l < lanes; ++l) {
         const int64_t flat = indices[from + l * yl];
         if (static_cast<uint64_t>(flat) >= static_cast<uint64_t>(positions)) {
@@ -359,6 +369,14 @@ plan::LayoutPreference layouts(const KernelQuery& q) {
           std::vector(q.outputs.size(), plan::Layout::kContiguous)};
 }
 
+// Of max_pool's adjoint, which goes where indices say in either layout.
+plan::LayoutPreference layouts_backward(const KernelQuery& q) {
+  for (const TensorSpec& in : q.inputs)
+    if (spatial_layout(in) != plan::Layout::kContiguous) return channels_last_where_spatial(q);
+  return {std::vector(q.inputs.size(), plan::Layout::kContiguous),
+          std::vector(q.outputs.size(), plan::Layout::kContiguous)};
+}
+
 }  // namespace
 
 void add_pooling_kernels(KernelTable& table) {
@@ -367,7 +385,7 @@ void add_pooling_kernels(KernelTable& table) {
     table.add(DeviceKind::kCpu, {.op = op, .prepare = std::move(prepare_fn), .layouts = wanted});
   };
   add("max_pool", prepare_as<kMax>, layouts);
-  add("max_pool_backward", prepare_as<kMaxBackward>, channels_last_where_spatial);
+  add("max_pool_backward", prepare_as<kMaxBackward>, layouts_backward);
   add("avg_pool", prepare_as<kAvg>, layouts);
   add("avg_pool_backward", prepare_as<kAvgBackward>, channels_last_where_spatial);
 }
