@@ -33,6 +33,17 @@ std::vector<TensorType> infer_index(Types in, Present, const Attrs& attrs) {
 
 Values no_gradient(const GradContext&) { return {Value()}; }
 
+// A part of the sorted lines, whose extent no shard of another axis changes.
+std::vector<TensorType> infer_order(Types in, Present present, const Attrs& attrs) {
+  std::vector<TensorType> out = infer_index(in, present, attrs);
+  int64_t& length = out[0].shape[normalize_axis(attr<int64_t>(attrs, 0), in[0].shape.rank(), "dim")];
+  const int64_t first = attr<int64_t>(attrs, 2), count = attr<int64_t>(attrs, 3);
+  SLUICE_CHECK(first >= 0 && first <= length && count >= -1 && count <= length - first,
+               "first, count: {} and {} of lines of {}; must be a range of them", first, count, length);
+  length = count < 0 ? length - first : count;
+  return out;
+}
+
 std::vector<Param> of_dim() { return {{.name = "dim", .default_value = int64_t{0}, .required = true}}; }
 
 std::vector<Sample> samples(size_t inputs, bool directed) {
@@ -55,18 +66,36 @@ std::vector<Sample> samples(size_t inputs, bool directed) {
   return out;
 }
 
+std::vector<Sample> order_samples() {
+  std::vector<Sample> out = samples(1, true);
+  const auto part = [&](const Shape& shape, int64_t dim, bool descending, int64_t first, int64_t count,
+                        DType dtype = DType::kFloat32) {
+    const SampleInput x{.shape = shape, .dtype = dtype, .low = -9, .high = 9};
+    out.push_back({.inputs = {x}, .attrs = {dim, descending, first, count}});
+  };
+  for (Sample& sample : out) sample.attrs.insert(sample.attrs.end(), {int64_t{0}, int64_t{-1}});
+  part({3, 40}, 1, true, 0, 2);
+  part({3, 40}, 1, false, 0, 30);
+  part({40, 3}, 0, false, 17, 1, DType::kInt64);
+  part({40, 3}, 0, true, 35, -1, DType::kInt32);
+  part({4, 3}, 1, true, 1, 0);
+  return out;
+}
+
 const OpDef argsort_def{
     .name = "argsort",
     .doc =
-        "Where the elements of a line along `dim`, once sorted, were: int64, stable; NaN is the largest. "
-        "torch.argsort(stable=True).",
+        "Where the elements of a line along `dim`, once sorted, were: int64, stable; NaN is the largest. Of the sorted "
+        "line `count` elements from `first` on; all that follow where `count` is -1. torch.argsort(stable=True).",
     .inputs = {"x"},
     .params = {{.name = "dim", .default_value = int64_t{0}, .required = true},
-               {.name = "descending", .default_value = false}},
-    .infer = infer_index,
+               {.name = "descending", .default_value = false},
+               {.name = "first", .default_value = int64_t{0}},
+               {.name = "count", .default_value = int64_t{-1}}},
+    .infer = infer_order,
     .grad = no_gradient,
     .sbp = lines_sbp,
-    .samples = samples(1, true)};
+    .samples = order_samples()};
 
 OpDef running_extremum_def(const char* name, const char* doc) {
   return {.name = name,
@@ -150,7 +179,10 @@ std::pair<Value, Value> running_extremum(const char* name, const Value& x, int64
 std::span<const OpDef* const> lines_ops() { return kOps; }
 
 Value argsort(const Value& x, int64_t dim, bool descending) {
-  return of_lines(x, [&](const Value& v) { return call1(argsort_def, {v}, {dim, descending}); });
+  return of_lines(x, [&](const Value& v) { return order_part(v, dim, descending, 0, -1); });
+}
+Value order_part(const Value& x, int64_t dim, bool descending, int64_t first, int64_t count) {
+  return call1(argsort_def, {x}, {dim, descending, first, count});
 }
 Value running_argmax(const Value& x, int64_t dim) {
   return of_lines(x, [&](const Value& v) { return call1(running_argmax_def, {v}, {dim}); });

@@ -10,6 +10,8 @@ namespace sluice::ops {
 
 // int64, of x's shape: where the elements of a line, once sorted, were. Stable; NaN is the largest.
 Value argsort(const Value& x, int64_t dim, bool descending = false);
+// Elements [first, first + count) of that, or all from `first` on where `count` is -1. x has an axis.
+Value order_part(const Value& x, int64_t dim, bool descending, int64_t first, int64_t count);
 // int64: where the extremum of the elements up to each one is, the last of equal ones; NaN stays one.
 Value running_argmax(const Value& x, int64_t dim);
 Value running_argmin(const Value& x, int64_t dim);

@@ -50,9 +50,13 @@ Pair topk(const Value& x, int64_t k, int64_t dim, bool largest, bool) {
   const int64_t size = length_of("topk", x, dim);
   SLUICE_CHECK_KIND(kRuntime, k >= 0 && k <= size,
                     "topk: selected index k out of range: k is {}; must be between 0 and {}", k, size);
-  const Value order = argsort(x, dim, largest);
-  const Value chosen = x.rank() == 0 ? order : copy(narrow(order, dim, 0, k));
+  const Value chosen = x.rank() == 0 ? argsort(x, dim, largest) : order_part(x, dim, largest, 0, k);
   return {gather(x, chosen, dim), chosen};
+}
+
+// Where the element `at` of the sorted line is.
+Value nth(const Value& x, int64_t dim, int64_t at) {
+  return x.rank() == 0 ? argsort(x, dim, false) : order_part(x, dim, false, at, 1);
 }
 
 Pair kthvalue(const Value& x, int64_t k, int64_t dim, bool keepdim) {
@@ -61,22 +65,21 @@ Pair kthvalue(const Value& x, int64_t k, int64_t dim, bool keepdim) {
   SLUICE_CHECK_KIND(kRuntime, k >= 1 && k <= size,
                     "kthvalue: selected number k out of range for dimension {}: k is {}; must be between 1 and {}", dim,
                     k, size);
-  const Value order = argsort(x, dim, false);
-  return picked(x, x.rank() == 0 ? order : copy(narrow(order, dim, k - 1, 1)), dim, keepdim);
+  return picked(x, nth(x, dim, k - 1), dim, keepdim);
 }
 
 // The lower median. Of lines with NaN: the first NaN, or the median of the others.
 Pair median_along(const char* name, const Value& x, int64_t dim, bool keepdim, bool skips_nan) {
   const int64_t size = length_of(name, x, dim);
   SLUICE_CHECK_KIND(kIndex, size > 0, "{}: Expected reduction dim {} to have non-zero size", name, dim);
-  const Value order = argsort(x, dim, false);
-  if (x.rank() == 0) return picked(x, order, dim, keepdim);
-  if (!is_floating(x.dtype())) return picked(x, copy(narrow(order, dim, (size - 1) / 2, 1)), dim, keepdim);
-  const Value nans = sum(isnan(x), Ints{dim}, true), numbers = sub(size, nans);
-  const Value middle = floor_divide(sub(numbers, 1), 2);
-  const Value at =
-      skips_nan ? clamp(middle, 0, std::nullopt) : where(gt(nans, 0), numbers, static_cast<int64_t>((size - 1) / 2));
-  return picked(x, gather(order, at, dim), dim, keepdim);
+  if (x.rank() == 0 || !is_floating(x.dtype())) return picked(x, nth(x, dim, (size - 1) / 2), dim, keepdim);
+  const Value nan = isnan(x);
+  if (!skips_nan) {
+    const Value first = argmax(cast(nan, DType::kUInt8), dim, true);
+    return picked(x, where(gather(nan, first, dim), first, nth(x, dim, (size - 1) / 2)), dim, keepdim);
+  }
+  const Value middle = floor_divide(sub(sub(size, sum(nan, Ints{dim}, true)), 1), 2);
+  return picked(x, gather(argsort(x, dim, false), clamp(middle, 0, std::nullopt), dim), dim, keepdim);
 }
 
 Form median_form(const char* title, const char* doc, bool skips_nan) {

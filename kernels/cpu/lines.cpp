@@ -2,6 +2,8 @@
 #include "kernels/cpu/lines.h"
 
 #include <algorithm>
+#include <bit>
+#include <string_view>
 #include <type_traits>
 
 #include "kernels/cpu/families.h"
@@ -24,55 +26,103 @@ bool is_nan(T a) {
     return a != a;
 }
 
-template <class T>
-bool before(T a, T b) {
-  return a < b || (is_nan(b) && !is_nan(a));  // NaN is the largest
+// A number that is ordered as elements are: equal ones have equal keys, and NaN the largest. REQUIRES: Key is as wide
+// as the elements' dtype.
+template <class Key, class T>
+Key key_of(T v) {
+  constexpr Key kTop = Key{1} << (8 * sizeof(Key) - 1);
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<Key>(v) ^ kTop;
+  } else {
+    if (is_nan(v)) return ~Key{0};
+    using Float = std::conditional_t<sizeof(Key) == 4, float, double>;
+    const Key bits = std::bit_cast<Key>(static_cast<Float>(v) + Float(0));  // -0 is 0
+    return bits & kTop ? ~bits : bits | kTop;
+  }
 }
 
-// The workspace has the values and the order of all lines.
-template <class T>
+// A key with where it was, which decides between equal ones: any order of entries is stable.
+struct NarrowEntry {
+  using Key = uint32_t;
+  NarrowEntry() = default;
+  NarrowEntry(Key key, int64_t index) : both(static_cast<uint64_t>(key) << 32 | static_cast<uint64_t>(index)) {}
+  int64_t index() const { return static_cast<int64_t>(both & 0xffffffff); }
+  bool operator<(const NarrowEntry& other) const { return both < other.both; }
+  uint64_t both;
+};
+struct WideEntry {
+  using Key = uint64_t;
+  WideEntry() = default;
+  WideEntry(Key k, int64_t i) : key(k), at(i) {}
+  int64_t index() const { return at; }
+  bool operator<(const WideEntry& other) const { return key != other.key ? key < other.key : at < other.at; }
+  Key key;
+  int64_t at;
+};
+
+// Elements [first, first + count) of the sorted line. The workspace has the entries of a line per task.
+template <class T, class Entry>
 class Argsort final : public PreparedKernel {
  public:
   Argsort(const plan::KernelQuery& q, int threads)
       : lines_(q),
         descending_(get_attr<bool>(q.attrs, "descending")),
+        first_(integer_or(q.attrs, "first", 0)),
+        count_(lines_.length() > 0
+                   ? q.outputs[0]
+                         .shape[normalize_axis(get_attr<int64_t>(q.attrs, "dim"), q.outputs[0].shape.rank(), "argsort")]
+                   : 0),
         threads_(threads),
+        tasks_(std::min<int64_t>(lines_.count(), 4 * std::max(threads, 1))),
         load_(tile_load(q.inputs[0].dtype, tile_type(q.inputs[0].dtype))) {
-    WorkspaceLayout layout;
-    const auto elements = static_cast<uint64_t>(lines_.count() * lines_.length());
-    values_at_ = layout.add(elements * sizeof(T));
-    order_at_ = layout.add(elements * sizeof(int64_t));
-    workspace_bytes_ = layout.bytes();
+    workspace_bytes_ = static_cast<uint64_t>(tasks_ * lines_.length()) * sizeof(Entry);
   }
 
   void run(const KernelArgs& args) const override {
     const int64_t n = lines_.length(), in_step = lines_.step(0), out_step = lines_.step(1);
-    T* const all_values = reinterpret_cast<T*>(at_offset(args.workspace, values_at_));
-    int64_t* const all_orders = reinterpret_cast<int64_t*>(at_offset(args.workspace, order_at_));
-    lines_.for_each(threads_, [&](int64_t line, const auto& at) {
-      T* values = all_values + line * n;
-      int64_t* order = all_orders + line * n;
-      for (int64_t i = 0; i < n; i += kTile)
-        load_(input(args, 0, at[0] + lines_.bytes(0, i * in_step)), in_step, values + i, std::min(kTile, n - i));
-      for (int64_t i = 0; i < n; ++i) order[i] = i;
-      // The index decides between equal ones, which makes it stable without memory of its own.
-      std::sort(order, order + n, [&](int64_t a, int64_t b) {
-        const T x = values[a], y = values[b];
-        if (descending_ ? before(y, x) : before(x, y)) return true;
-        return !(descending_ ? before(x, y) : before(y, x)) && a < b;
-      });
+    using Key = typename Entry::Key;
+    const Key turn = descending_ ? ~Key{0} : Key{0};
+    lines_.for_each_of_tasks(threads_, tasks_, [&](int64_t task, const auto& at) {
+      Entry* entries = static_cast<Entry*>(args.workspace) + task * n;
+      T tile[kTile];
+      for (int64_t begin = 0; begin < n; begin += kTile) {
+        const int64_t m = std::min(kTile, n - begin);
+        load_(input(args, 0, at[0] + lines_.bytes(0, begin * in_step)), in_step, tile, m);
+        for (int64_t i = 0; i < m; ++i) entries[begin + i] = Entry(key_of<Key>(tile[i]) ^ turn, begin + i);
+      }
+      order(entries, entries + n);
       int64_t* out = reinterpret_cast<int64_t*>(static_cast<char*>(args.outputs[0]) + at[1]);
-      for (int64_t i = 0; i < n; ++i) out[i * out_step] = order[i];
+      for (int64_t i = 0; i < count_; ++i) out[i * out_step] = entries[first_ + i].index();
     });
   }
 
  private:
+  static int64_t integer_or(const NamedAttrs& attrs, std::string_view name, int64_t fallback) {
+    for (const auto& [key, value] : attrs)
+      if (key == name) return std::get<int64_t>(value);
+    return fallback;
+  }
+
+  void order(Entry* begin, Entry* end) const {
+    const int64_t n = end - begin;
+    if (count_ == n) return std::sort(begin, end);
+    if (first_ == 0 && count_ <= n / 16) return std::partial_sort(begin, begin + count_, end);
+    if (first_ > 0) std::nth_element(begin, begin + first_, end);
+    if (first_ + count_ < n) std::nth_element(begin + first_, begin + first_ + count_, end);
+    std::sort(begin + first_, begin + first_ + count_);
+  }
+
   const Lines lines_;
   const bool descending_;
+  const int64_t first_, count_;
   const int threads_;
+  const int64_t tasks_;
   const LoadFn load_;
-  uint64_t values_at_ = 0, order_at_ = 0;
 };
+template <class T>
+using NarrowArgsort = Argsort<T, NarrowEntry>;
+template <class T>
+using WideArgsort = Argsort<T, WideEntry>;
 
 template <class T>
 class RunningExtremum final : public PreparedKernel {
@@ -119,9 +169,8 @@ class LinearRecurrence final : public PreparedKernel {
         store_(tile_store(tile_type(q.inputs[0].dtype), q.outputs[0].dtype)) {}
 
   void run(const KernelArgs& args) const override {
-    using Total = std::conditional_t<kIsComplex<T>, std::complex<double>,
-                                     std::conditional_t<std::is_same_v<T, int64_t>, uint64_t, double>>;
-    lines_.for_each(threads_, [&](int64_t, const auto& at) {
+    lines_.for_each_panel(threads_, kTile, [&](const auto& at, int64_t lines) {
+      if (lines > 1) return panel(args, at, lines);
       T a[kTile], b[kTile];
       Total y = 0;
       for (int64_t done = 0; done < lines_.length(); done += kTile) {
@@ -129,8 +178,7 @@ class LinearRecurrence final : public PreparedKernel {
         load_(input(args, 0, at[0] + lines_.bytes(0, done * lines_.step(0))), lines_.step(0), a, m);
         load_(input(args, 1, at[1] + lines_.bytes(1, done * lines_.step(1))), lines_.step(1), b, m);
         for (int64_t i = 0; i < m; ++i) {
-          const Total carried = done + i == 0 ? Total{0} : product(static_cast<Total>(a[i]), y);
-          y = carried + static_cast<Total>(b[i]);
+          y = next(a[i], y, b[i], done + i == 0);
           b[i] = static_cast<T>(y);
         }
         store_(b, static_cast<char*>(args.outputs[0]) + at[2] + lines_.bytes(2, done * lines_.step(2)), lines_.step(2),
@@ -140,6 +188,28 @@ class LinearRecurrence final : public PreparedKernel {
   }
 
  private:
+  using Total = std::conditional_t<kIsComplex<T>, std::complex<double>,
+                                   std::conditional_t<std::is_same_v<T, int64_t>, uint64_t, double>>;
+
+  static Total next(T a, Total y, T b, bool first) {
+    return (first ? Total{0} : product(static_cast<Total>(a), y)) + static_cast<Total>(b);
+  }
+
+  // Neighbouring lines, side by side.
+  void panel(const KernelArgs& args, const std::array<int64_t, kMaxOperands>& at, int64_t lines) const {
+    T a[kTile], b[kTile];
+    Total y[kTile] = {};
+    for (int64_t i = 0; i < lines_.length(); ++i) {
+      load_(input(args, 0, at[0] + lines_.bytes(0, i * lines_.step(0))), 1, a, lines);
+      load_(input(args, 1, at[1] + lines_.bytes(1, i * lines_.step(1))), 1, b, lines);
+      for (int64_t k = 0; k < lines; ++k) {
+        y[k] = next(a[k], y[k], b[k], i == 0);
+        b[k] = static_cast<T>(y[k]);
+      }
+      store_(b, static_cast<char*>(args.outputs[0]) + at[2] + lines_.bytes(2, i * lines_.step(2)), 1, lines);
+    }
+  }
+
   const Lines lines_;
   const int threads_;
   const LoadFn load_;
@@ -174,8 +244,11 @@ void add_line_kernels(KernelTable& table) {
                  return plan::LayoutPreference{std::vector(q.inputs.size(), plan::Layout::kAny), {plan::Layout::kAny}};
                }});
   };
-  add("argsort",
-      [](const plan::KernelQuery& q, const PrepareContext& context) { return typed<Argsort>(q, context.threads); });
+  add("argsort", [](const plan::KernelQuery& q, const PrepareContext& context) -> std::unique_ptr<PreparedKernel> {
+    const TensorSpec& x = q.inputs.at(0);
+    const bool narrow = dtype_size(x.dtype) <= 4 && numel(x.shape) <= int64_t{1} << 32;
+    return narrow ? typed<NarrowArgsort>(q, context.threads) : typed<WideArgsort>(q, context.threads);
+  });
   for (const bool maximum : {true, false})
     add(maximum ? "running_argmax" : "running_argmin",
         [maximum](const plan::KernelQuery& q, const PrepareContext& context) {

@@ -42,6 +42,19 @@ class Lines {
     parallel_ranges(threads, count(), std::max<int64_t>(kGrain / std::max<int64_t>(length_, 1), 1),
                     [&](int64_t begin, int64_t end) { walk(begin, end, f); });
   }
+  // f(offsets in bytes, lines): up to `most` lines whose elements lie side by side in all operands, or one.
+  template <class F>
+  void for_each_panel(int threads, int64_t most, const F& f) const {
+    bool neighbours = true;
+    for (size_t k = 0; k < steps_.size(); ++k) neighbours &= nest_->inner_stride(static_cast<int>(k)) == 1;
+    parallel_ranges(threads, count(), std::max<int64_t>(kGrain / std::max<int64_t>(length_, 1), 1),
+                    [&](int64_t begin, int64_t end) {
+                      nest_->for_segments(begin, end, [&](const auto& offsets, int64_t n) {
+                        const int64_t step = neighbours ? most : 1;
+                        for (int64_t i = 0; i < n; i += step) f(places(offsets, i), std::min(step, n - i));
+                      });
+                    });
+  }
   // The same as so many tasks of neighbouring lines: f(task, offsets in bytes), one line of a task at a time.
   template <class F>
   void for_each_of_tasks(int threads, int64_t tasks, const F& f) const {
@@ -57,15 +70,17 @@ class Lines {
 
   template <class F>
   void walk(int64_t begin, int64_t end, const F& f) const {
-    const int operands = static_cast<int>(steps_.size());
     int64_t line = begin;
     nest_->for_segments(begin, end, [&](const auto& offsets, int64_t n) {
-      for (int64_t i = 0; i < n; ++i, ++line) {
-        std::array<int64_t, kMaxOperands> at{};
-        for (int k = 0; k < operands; ++k) at[k] = bytes(k, offsets[k] + i * nest_->inner_stride(k));
-        f(line, at);
-      }
+      for (int64_t i = 0; i < n; ++i, ++line) f(line, places(offsets, i));
     });
+  }
+
+  // Where line i of a segment begins in each operand, in bytes.
+  std::array<int64_t, kMaxOperands> places(const std::array<int64_t, kMaxOperands>& offsets, int64_t i) const {
+    std::array<int64_t, kMaxOperands> at{};
+    for (int k = 0; k < static_cast<int>(steps_.size()); ++k) at[k] = bytes(k, offsets[k] + i * nest_->inner_stride(k));
+    return at;
   }
 
   std::vector<int64_t> steps_, sizes_;

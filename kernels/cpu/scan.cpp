@@ -90,9 +90,15 @@ class CumSum final : public PreparedKernel {
     const int64_t grain = std::max<int64_t>(kGrain / std::max<int64_t>(length_, 1), 1);
     parallel_ranges(threads_, lines_.size(), grain, [&](int64_t begin, int64_t end) {
       lines_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
-        for (int64_t i = 0; i < n; ++i)
-          line(x + (offsets[0] + i * lines_.inner_stride(0)) * in_size_,
-               y + (offsets[1] + i * lines_.inner_stride(1)) * out_size_);
+        const bool neighbours = lines_.inner_stride(0) == 1 && lines_.inner_stride(1) == 1 && n > 1;
+        for (int64_t i = 0; i < n; i += neighbours ? kTile : 1) {
+          const char* from = x + (offsets[0] + i * lines_.inner_stride(0)) * in_size_;
+          char* to = y + (offsets[1] + i * lines_.inner_stride(1)) * out_size_;
+          if (neighbours)
+            panel(from, to, std::min(kTile, n - i));
+          else
+            line(from, to);
+        }
       });
     });
   }
@@ -110,6 +116,21 @@ class CumSum final : public PreparedKernel {
         space[i] = static_cast<T>(total);
       }
       store_(space, y + at * out_step_ * out_size_, out_step_, m);
+    }
+  }
+
+  // Neighbouring lines, side by side.
+  void panel(const char* x, char* y, int64_t lines) const {
+    using Total = TotalOf<T>;
+    T space[kTile];
+    Total totals[kTile] = {};
+    for (int64_t i = 0; i < length_; ++i) {
+      load_(x + i * in_step_ * in_size_, 1, space, lines);
+      for (int64_t k = 0; k < lines; ++k) {
+        totals[k] += static_cast<Total>(space[k]);
+        space[k] = static_cast<T>(totals[k]);
+      }
+      store_(space, y + i * out_step_ * out_size_, 1, lines);
     }
   }
 
