@@ -1,6 +1,5 @@
 """`import torch` that gives Sluice: within a block, in a decorated function, in a script of its own process."""
 
-import ast
 import importlib.metadata
 import subprocess
 import sys
@@ -210,40 +209,3 @@ def test_private_modules_that_packages_import():
         assert (doubled["p"].a, doubled["p"].b, doubled["q"]) == (2, [4], (6,))
         assert pytree.tree_leaves({"p": Pair(1, [2]), "q": (3,)}) == [1, 2, 3]
         assert not is_compiling()
-
-
-TRANSFORMERS = """
-import sys
-if sys.argv[1] == "sluice":
-    import sluice
-    sluice.mock_torch(lazy=True)
-import numpy as np
-import torch
-from transformers import GPT2Config, GPT2LMHeadModel
-model = GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=100, n_positions=64)).eval()
-draw = np.random.default_rng(0)
-with torch.no_grad():
-    for p in model.parameters():
-        p.copy_(torch.tensor(draw.normal(size=tuple(p.shape)).astype(np.float32) * 0.2))
-ids = torch.tensor([[1, 2, 3, 4, 5]])
-out = model(ids, labels=ids)
-out.loss.backward()
-gradient = model.transformer.h[0].attn.c_attn.weight.grad
-tokens = model.generate(ids, max_new_tokens=8, do_sample=False, pad_token_id=0)
-print(repr([out.loss.item(), out.logits.flatten().tolist(), gradient.flatten().tolist(), tokens.tolist()]))
-"""
-
-
-def test_gpt2_of_transformers_gives_torchs_numbers(tmp_path):
-    pytest.importorskip("transformers")
-    script = tmp_path / "gpt2.py"
-    script.write_text(TRANSFORMERS)
-    results = []
-    for which in ("sluice", "torch"):
-        done = subprocess.run([sys.executable, str(script), which], capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-        results.append(ast.literal_eval(done.stdout.splitlines()[-1]))
-    (loss, logits, gradient, tokens), theirs = results
-    assert loss == pytest.approx(theirs[0], rel=1e-5) and tokens == theirs[3]
-    np.testing.assert_allclose(logits, theirs[1], rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(gradient, theirs[2], rtol=1e-3, atol=1e-4)

@@ -213,5 +213,6 @@ MEMBERS: dict[str, dict[str, Any]] = {
     "torch": {"_assert": _assert, "_check": _check, "ops": _Ops()},
     "torch.hub": {"_get_torch_home": _home, "load_state_dict_from_url": _load_url},
     "torch.library": {"register_fake": _register_fake},
+    "torch.nn.init": {name: getattr(sluice.nn.init, name) for name in ("_calculate_correct_fan", "_calculate_fan_in_and_fan_out")},
     "torch.jit": {"_script_if_tracing": _same, "_overload_method": _same},
 }
