@@ -1,5 +1,6 @@
 """Three models of the `transformers` package on Sluice, within mock_torch: states, logits, gradients and tokens are torch's."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,11 +67,11 @@ def runs(tmp_path_factory) -> tuple[Path, Path]:
     """The folders that torch and Sluice filled."""
     top = tmp_path_factory.mktemp("transformers")
     (top / "script.py").write_text(SCRIPT)
-    for name, launch in (("torch", []), ("sluice", ["-m", "sluice.mock_torch"])):
+    for name, launch in (("torch", []), ("sluice", ["-m", "sluice.mock_torch", "--lazy"])):
         (top / name).mkdir()
         given = [] if name == "torch" else [str(top / "torch")]
         command = [sys.executable, *launch, str(top / "script.py"), str(top / name), *given]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=os.environ | {"OMP_NUM_THREADS": "1"})
         assert done.returncode == 0, done.stderr
     return top / "torch", top / "sluice"
 

@@ -68,7 +68,6 @@ _nodes = _Nodes()
 _flatten_dict, _unflatten_dict = _nodes.known[dict]
 
 
-
 def _same(thing: Any) -> Any:
     """A mark for tools that Sluice has not."""
     return thing
@@ -157,6 +156,23 @@ class _Keys:
         return self
 
 
+class _Placement:
+    """How a tensor would lie over a mesh of devices: only a description, for plans that are never carried out here."""
+
+    def __init__(self, *args: Any) -> None:
+        self.args = args
+
+    def __eq__(self, other: Any) -> bool:
+        return type(self) is type(other) and self.args == other.args
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.args))
+
+
+def _placement(name: str) -> type:
+    return type(name, (_Placement,), {"__doc__": f"torch.distributed.tensor.{name}, as a description."})
+
+
 class _Nothing:
     """A scope that changes nothing."""
 
@@ -171,7 +187,6 @@ class _Nothing:
 
 
 
-
 # Modules that Sluice has not, or by another name.
 PRIVATE: dict[str, Any] = {
     "torch.utils._pytree": _module(
@@ -182,11 +197,22 @@ PRIVATE: dict[str, Any] = {
                         DispatchKey=_Keys(), DispatchKeySet=_Keys, _log_api_usage_once=lambda name: None,
                         _get_tracing_state=lambda: None),
     "torch._custom_ops": _module("torch._custom_ops"),
-    "torch._dynamo": _module("torch._dynamo", is_compiling=compiler.is_compiling, disable=compiler.disable),
+    "torch._dynamo": _module("torch._dynamo", is_compiling=compiler.is_compiling, disable=compiler.disable,
+                             allow_in_graph=_same),
+    "torch._dynamo._trace_wrapped_higher_order_op": _module("torch._dynamo._trace_wrapped_higher_order_op",
+                                                            TransformGetItemToIndex=_Nothing),
     "torch._dynamo.utils": _module("torch._dynamo.utils", is_compile_supported=lambda device: False),
     "torch.ao": _module("torch.ao"),
     "torch.ao.quantization": _module("torch.ao.quantization", QuantStub=_refusing("torch.ao.quantization.QuantStub"),
                                      DeQuantStub=_refusing("torch.ao.quantization.DeQuantStub")),
+    "torch.distributed.fsdp": _module(
+        "torch.distributed.fsdp", FullyShardedDataParallel=_refusing("torch.distributed.fsdp.FullyShardedDataParallel")),
+    "torch.distributed.tensor": _module(
+        "torch.distributed.tensor", Placement=_Placement, **{n: _placement(n) for n in ("Replicate", "Shard", "Partial")},
+        **{n: _refusing(f"torch.distributed.tensor.{n}") for n in ("DTensor", "distribute_tensor")}),
+    "torch.distributed.tensor.parallel": _module(
+        "torch.distributed.tensor.parallel", **{n: _refusing(f"torch.distributed.tensor.parallel.{n}")
+                                                for n in ("ColwiseParallel", "RowwiseParallel", "parallelize_module")}),
     "torch.fx": _module("torch.fx", wrap=_same,
                         **{n: _refusing(f"torch.fx.{n}") for n in ("Graph", "GraphModule", "Node", "Proxy", "Tracer")}),
     "torch.fx.graph_module": _module("torch.fx.graph_module", _CodeOnlyModule=_refusing("torch.fx.graph_module._CodeOnlyModule"),
@@ -195,6 +221,9 @@ PRIVATE: dict[str, Any] = {
     "torch.hub": _module("torch.hub"),
     "torch.jit.annotations": _module("torch.jit.annotations", **{f"BroadcastingList{n}": List for n in range(1, 7)}),
     "torch.library": _module("torch.library", Library=_refusing("torch.library.Library")),
+    "torch.nn.attention.flex_attention": _module(
+        "torch.nn.attention.flex_attention", _DEFAULT_SPARSE_BLOCK_SIZE=128,
+        **{n: _refusing(f"torch.nn.attention.flex_attention.{n}") for n in ("BlockMask", "create_block_mask", "flex_attention")}),
     "torch.nn.modules.batchnorm": "sluice.nn.modules.norm",
     "torch.nn.modules.instancenorm": "sluice.nn.modules.norm",
     "torch.nn.modules.normalization": "sluice.nn.modules.norm",
