@@ -3,10 +3,14 @@
 Times are of the process's clock, which does not count what other processes take of the cores; the least of the bursts
 counts for small ops, whose noise is all one-sided, and the median for nets.
 """
+import os
 import statistics
+import sys
 import time
 
 from common import report, spread, wanted
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpu"))
 
 ROUNDS = 15
 
@@ -104,47 +108,16 @@ def elementwise(torch):
     return step
 
 
-def block(torch, width, heads):
-    nn = torch.nn
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-        def forward(self, x):
-            batch, length, _ = x.shape
-            q, k, v = (part.view(batch, length, heads, width // heads).transpose(1, 2)
-                       for part in self.qkv(self.norm1(x)).split(width, -1))
-            mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
-            return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
-    return Block()
-
-
-def gpt_small(torch, layers=4, width=256, heads=8, length=128, batch=4, words=2048):
-    """GPT-2 small in outline, a quarter as wide and as deep."""
+def gpt_small(torch, batch=4, length=128, words=2048):
+    """GPT-2 small in outline, a third as wide and as deep."""
+    from nets import gpt2
     torch.manual_seed(0)
-    nn = torch.nn
-
-    class GPT(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
-            self.blocks = nn.Sequential(*[block(torch, width, heads) for _ in range(layers)])
-            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
-
-        def forward(self, x):
-            return self.head(self.norm(self.blocks(self.words(x) + self.places(torch.arange(length)))))
-
-    net, x = GPT(), torch.randint(0, words, (batch, length))
+    net, x = gpt2(torch, 4, 256, 8, length, words), torch.randint(0, words, (batch, length))
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
 
     def step():
         optimizer.zero_grad()
-        nn.functional.cross_entropy(net(x).view(-1, words), x.view(-1)).backward()
+        torch.nn.functional.cross_entropy(net(x), x.view(-1)).backward()
         optimizer.step()
     return step
 
