@@ -16,11 +16,39 @@ Node::Node(RunState& run, StreamExecutor& home, int actor)
   stop_.item = Item::to(this, ItemKind::kStop);
 }
 
+// The slots may go from now on, so nobody else writes to them.
+Node::~Node() {
+  if (receiving_ != nullptr) receiving_->take_back();
+}
+
 void Node::set_program(std::unique_ptr<NodeProgram> program, bool needed) {
   (needed ? program_ : spare_program_) = std::move(program);
   if (!needed) return;
   special_ |= program_->asynchronous;
   for (const OutPort& out : program_->outs) special_ |= out.in_place && !out.wait_edges.empty();
+  if (special_ || program_->kernels.size() != 1 || program_->outs.size() != 1) return;
+  const Meeting* const meeting = program_->kernels[0].meeting;
+  const OutPort& out = program_->outs[0];
+  // Where readers are on devices, a free slot may still be read.
+  const bool free_is_writable = out.wait_edges.empty() && !out.in_place;
+  if (meeting == nullptr || !meeting->receives() || !free_is_writable) return;
+  if (run_->plan->registers[out.reg].emit_every == 1) receiving_ = meeting;
+}
+
+// Tells the rank that sends where its next tokens go, for as many as there are free slots: then they may come before
+// the firings that take them, and what tells of a slot is not on the way of the token that waits for it.
+void Node::grant_slots() {
+  if (rule_.in_firing() || rule_.ended() || (run_->flags.load(std::memory_order_relaxed) & kRunCancelled) != 0) return;
+  const OutPort& out = program_->outs[0];
+  const int quota = run_->plan->registers[out.reg].quota, free = rule_.free_slots(0);
+  for (int granted = receiving_->granted(); granted < free; ++granted) {
+    void* slot = nullptr;
+    if (!out.patches.empty()) {
+      const Patch& patch = out.patches[0];
+      slot = (*patch.slots)[(rule_.next_slot(0) + granted) % quota] + patch.offset;
+    }
+    if (!receiving_->grant(slot)) return;
+  }
 }
 
 bool Node::takes_acks_directly(int out_port) const {
@@ -28,7 +56,13 @@ bool Node::takes_acks_directly(int out_port) const {
 }
 
 bool Node::prompt() const {
-  if (!rule_.can_fire() || program_ == nullptr || program_->kernels.size() != 1) return false;
+  if (!rule_.can_fire() || program_ == nullptr || program_->asynchronous) return false;
+  if (program_->kernels.empty()) {
+    const bool delivers = program_->pointers.size() > program_->sink_outputs;
+    const bool waits = std::any_of(program_->ins.begin(), program_->ins.end(), [](const InPort& in) { return in.waits; });
+    return run_->plan->actors[actor_].role == ActorRole::kSink && !delivers && !waits;
+  }
+  if (program_->kernels.size() != 1) return false;
   const Meeting* const meeting = program_->kernels[0].meeting;
   return meeting != nullptr && !meeting->waits();
 }
@@ -37,6 +71,7 @@ void Node::activate() {
   const bool feed = run_->plan->actors[actor_].role == ActorRole::kFeed;
   for (size_t p = 0; feed && p < run_->adjacency.out_registers[actor_].size(); ++p)
     publish_input_slots(static_cast<int>(p));
+  if (receiving_ != nullptr) grant_slots();
   if (rule_.can_fire()) fire_all();
 }
 

@@ -97,6 +97,9 @@ class alignas(64) Node {
     int index;  // kRun: in NodeProgram::kernels, the first of a chain; kEmit, kRelease: port
   };
   Node(RunState& run, StreamExecutor& home, int actor);
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
 
   StreamExecutor& home() const { return *home_; }
   int actor() const { return actor_; }
@@ -146,6 +149,8 @@ class alignas(64) Node {
   }
   void take_ack(int port, int slot) {
     rule_.on_ack(port, slot, Host{*this});
+    if (receiving_ != nullptr) [[unlikely]]
+      grant_slots();
     schedule();
   }
 
@@ -172,6 +177,8 @@ class alignas(64) Node {
     if (special_) [[unlikely]]
       return on_ack_special(port, slot);
     rule_.on_ack(port, slot, Host{*this});
+    if (receiving_ != nullptr) [[unlikely]]
+      grant_slots();
     fire_all();
   }
   void on_end(int port);
@@ -230,6 +237,7 @@ class alignas(64) Node {
     published_waits_.store(published_waits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
+  void grant_slots();
   void fire_program();
   bool says_end_of_data(const Status& status) const;
   Status wait_event(SlotEvent& slot, uint32_t flags);
@@ -273,6 +281,7 @@ class alignas(64) Node {
   std::atomic<uint64_t> published_waits_{0};
   std::atomic<int64_t> published_busy_ns_{0};
   std::atomic<uint64_t> published_left_out_{0};
+  const Meeting* receiving_ = nullptr;  // its kernel, of a node whose free slots another rank may fill
   const int actor_;
   bool special_ = false;    // feeds, and nodes whose acks carry events
   bool scheduled_ = false;  // a kFire is under way

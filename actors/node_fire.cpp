@@ -125,6 +125,7 @@ void Node::fire_program() {
     published_busy_ns_.store(busy_ns, std::memory_order_relaxed);
   }
   rule_.finish(host);
+  if (receiving_ != nullptr) grant_slots();
   published_firings_.store(rule_.firings(), std::memory_order_release);
   if (program.touches_variables) run_->listener->on_variables_done(program.writes_variables);
   if ((flags & kRunTraced) != 0) trace(step, -1, begin_ns, false);

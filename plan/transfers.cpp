@@ -117,7 +117,7 @@ class Transfers {
       run(sender, "send", r, false);
       // The receiver fires as often as a token is made: with the steps, as everything does.
       const int tokens = repetitions_[reg.producer] / reg.emit_every, common = std::gcd(tokens, steps_);
-      const int source = actor("steps of " + name, plan_.actors[receiver].stream, ActorRole::kSource);
+      const int source = actor("steps of " + name, stream_of_steps(edges, receiver), ActorRole::kSource);
       const int pace = control("pace of " + name, source, receiver, kAhead, steps_ / common, tokens / common);
       const int paced = last_edge();
       const int wire = control("wire of " + name, sender, receiver, 1);
@@ -137,6 +137,16 @@ class Transfers {
     if (!stays) plan_.registers[r].initial_tokens = 0;
   }
 
+  // Where the receiver's steps begin: with the readers, whose stream a step wakes in any case, if they are on one that
+  // waits for no other rank.
+  int stream_of_steps(const std::vector<int>& edges, int receiver) const {
+    const auto stream_of = [&](int e) { return plan_.actors[plan_.edges[e].consumer].stream; };
+    const int first = stream_of(edges.front());
+    const bool one = std::all_of(edges.begin(), edges.end(), [&](int e) { return stream_of(e) == first; });
+    const Stream& s = plan_.streams[first];
+    const bool waits = s.kind == StreamKind::kCollective || s.device.kind != DeviceKind::kCpu;
+    return one && !waits ? first : plan_.actors[receiver].stream;
+  }
   // One like it, for another rank.
   int buffer(int like, int rank) {
     Buffer b = plan_.buffers[like];
@@ -201,7 +211,9 @@ class Transfers {
     for (const int r : ranks) {
       if (sunk.count(r) || (senders_[r].empty() && sources_[r].empty())) continue;
       const std::string name = fmt::format("end of steps@{}", r);
-      const int sink = actor(name, stream(r, name), ActorRole::kSink);
+      // Where the last of what it waits for may be: nobody has to be woken for it, then.
+      const int last = senders_[r].empty() ? sources_[r].back() : senders_[r].back().first;
+      const int sink = actor(name, plan_.actors[last].stream, ActorRole::kSink);
       for (const auto& [sender, tokens] : senders_[r]) {
         const int common = std::gcd(tokens, steps_);
         emit(control("sent: " + plan_.actors[sender].name, sender, sink, kAhead, tokens / common, steps_ / common));

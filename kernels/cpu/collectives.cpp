@@ -85,6 +85,10 @@ class Transfer final : public PreparedKernel, public Meeting {
     group_.transfer(data, bytes_, from_);
   }
   bool waits() const override { return group_.transfer_waits(bytes_, from_); }
+  bool receives() const override { return !sends_; }
+  bool grant(void* output) const noexcept override { return !sends_ && group_.grant(output, bytes_, from_); }
+  int granted() const override { return group_.granted(); }
+  void take_back() const noexcept override { group_.take_back(); }
 
  private:
   Communicator& group_;

@@ -41,6 +41,13 @@ class Communicator {
   virtual void broadcast(void* data, uint64_t bytes, int root) = 0;
   // Of a group of two: what `from` has becomes what the other has. Counts as a collective.
   virtual void transfer(void* data, uint64_t bytes, int from) = 0;
+  // Of the rank that receives: says beforehand where the first transfer() to come that was not granted yet will write,
+  // so that its bytes may come while the rank does something else. Returns at once; false when there are enough
+  // already, or nothing more can come.
+  virtual bool grant(void* /*data*/, uint64_t /*bytes*/, int /*from*/) noexcept { return false; }
+  virtual int granted() const { return 0; }  // transfers to come
+  // Nothing will be received any more: memory that was granted is not written to from now on.
+  virtual void take_back() noexcept {}
   // False: transfer(), called next with these, neither waits for the other rank nor takes long.
   virtual bool transfer_waits(uint64_t /*bytes*/, int /*from*/) const { return true; }
   // Instead of the next collective, which this rank cannot take part in: it fails in the others with `text`, as soon as

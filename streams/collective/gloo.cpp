@@ -16,6 +16,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
 
@@ -226,6 +227,7 @@ class GlooCommunicator final : public Communicator {
       check_rank(from);
       SLUICE_CHECK(size() == 2, "a group of {} ranks; it must be of two", size());
       const Call call(*this);
+      if (granted_ > 0) return receive_granted(data, bytes);
       OnItsWay memory(group_);
       if (rank_ == from)
         memory.send(1 - rank_, group_.call(), data, bytes);
@@ -234,9 +236,26 @@ class GlooCommunicator final : public Communicator {
     });
   }
 
+  bool grant(void* data, uint64_t bytes, int from) noexcept override {
+    if (granted_ == kMostGranted || from == rank_) return false;
+    const auto ahead = static_cast<uint32_t>(granted_);
+    Transfer& next = grants_[(group_.number + ahead) % kMostGranted];
+    const Slot call = call_slot(group_.channel, group_.number + ahead);
+    if (!group_.links->grant(next, group_.ranks[from], call, data, bytes)) return false;
+    ++granted_;
+    return true;
+  }
+  int granted() const override { return granted_; }
+  void take_back() noexcept override {
+    for (; granted_ > 0; --granted_)
+      group_.links->forget(grants_[(group_.number + static_cast<uint32_t>(granted_) - 1) % kMostGranted]);
+    group_.links->close(group_.call());
+  }
+
   bool transfer_waits(uint64_t bytes, int from) const override {
     constexpr uint64_t kPrompt = 16 << 10;  // what a connection takes at once, and fast
-    return from != rank_ || bytes > kPrompt || !group_.links->wanted(group_.ranks[1 - rank_], group_.call());
+    if (from != rank_) return granted_ == 0 || !group_.links->done(grants_[group_.number % kMostGranted]);
+    return bytes > kPrompt || !group_.links->wanted(group_.ranks[1 - rank_], group_.call());
   }
 
   void send(const void* data, uint64_t bytes, int to, uint32_t tag) override {
@@ -259,9 +278,23 @@ class GlooCommunicator final : public Communicator {
   }
 
  private:
+  static constexpr int kMostGranted = 8;
+
   void end_call() {
+    if (granted_ > 0) {
+      group_.links->forget(grants_[group_.number % kMostGranted]);
+      --granted_;
+    }
     group_.links->over(group_.call());
     ++group_.number;
+  }
+
+  void receive_granted(void* data, uint64_t bytes) {
+    Transfer& next = grants_[group_.number % kMostGranted];
+    SLUICE_CHECK_KIND(kRuntime, next.data == data && next.bytes == bytes,
+                      "{} bytes at {} were granted for it; got {} at {}", next.bytes,
+                      static_cast<const void*>(next.data), bytes, data);
+    group_.links->wait(next, group_.timeout);
   }
 
   // While one lives, this rank is in a call. All ranks number their calls alike.
@@ -316,6 +349,8 @@ class GlooCommunicator final : public Communicator {
   Group group_;
   const int rank_;
   const std::shared_ptr<Context> context_;
+  std::array<Transfer, kMostGranted> grants_;  // by number
+  int granted_ = 0;                            // from group_.number on
 };
 
 }  // namespace

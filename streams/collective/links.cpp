@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -104,7 +105,7 @@ void Links::beat(Deadline now) {
   for (int r = 0; r < size(); ++r) {
     Peer& peer = peers_[r];
     if (!peer.socket.open()) continue;
-    if (!leaving_ && peer.out.empty() && now - peer.sent >= heartbeat_ / 5) put(r, {});
+    if (!leaving_ && (peer.out.empty() || peer.patient) && now - peer.sent >= heartbeat_ / 5) put(r, {});
     if (peer.reader != nullptr && has_bytes(peer.socket)) peer.heard = now;  // that its reader has not come to
     if (failure_.ok() && !leaving_ && !peer.left && now - peer.heard > heartbeat_)
       fail_all(
@@ -215,7 +216,9 @@ void Links::end_frame(int rank) {
     }
     case FrameKind::kBye: {
       peer.left = true;
-      if (!peer.sends.empty() || !peer.receives.empty()) still_wanted(rank);
+      const bool waited_for =
+          std::any_of(peer.receives.begin(), peer.receives.end(), [](const Transfer* t) { return !t->ahead; });
+      if (!peer.sends.empty() || waited_for) still_wanted(rank);
       break;
     }
   }
@@ -243,7 +246,24 @@ void Links::put(int rank, Out out) {
   Peer& peer = peers_[rank];
   if (!peer.socket.open()) return;
   peer.out.push_back(std::move(out));
+  if (std::exchange(peer.patient, false)) peer.company = std::max(peer.company, 0);
   if (!peer.blocked) flush(rank);
+}
+
+void Links::put_want(int rank, Slot slot, uint64_t bytes, bool patient) {
+  Peer& peer = peers_[rank];
+  Out out;
+  out.header = {FrameKind::kWant, 0, slot, bytes};
+  if (!patient || peer.company < 0) {
+    if (patient) ++peer.company;
+    return put(rank, std::move(out));
+  }
+  if (!peer.socket.open()) return;
+  if (peer.out.empty()) {
+    peer.patient = true;
+    peer.patient_until = Clock::now() + kCompanyTime;
+  }
+  peer.out.push_back(std::move(out));
 }
 
 void Links::put_data(int rank, Transfer& transfer, uint64_t wanted) {
@@ -262,16 +282,27 @@ void Links::put_data(int rank, Transfer& transfer, uint64_t wanted) {
 
 void Links::flush(int rank) {
   Peer& peer = peers_[rank];
+  peer.patient = false;
+  const auto body_of = [](const Out& out) { return out.header.kind == FrameKind::kWant ? 0 : out.header.bytes; };
   while (!peer.out.empty() && peer.socket.open()) {
-    Out& out = peer.out.front();
-    const uint64_t head = sizeof(Header), body = out.header.kind == FrameKind::kWant ? 0 : out.header.bytes;
-    const uint64_t body_done = peer.written > head ? peer.written - head : 0;
-    iovec pieces[2] = {
-        {reinterpret_cast<char*>(&out.header) + std::min(peer.written, head), head - std::min(peer.written, head)},
-        {(out.transfer != nullptr ? out.transfer->data : out.text.data()) + body_done, body - body_done}};
+    // Several frames together, as far as they have not been written yet.
+    constexpr size_t kMostFrames = 8;
+    std::array<iovec, 2 * kMostFrames> pieces;
+    size_t used = 0;
+    uint64_t written = peer.written;
+    const auto add = [&](void* data, uint64_t bytes) {
+      const uint64_t skipped = std::min(written, bytes);
+      written -= skipped;
+      if (bytes > skipped) pieces[used++] = {static_cast<char*>(data) + skipped, bytes - skipped};
+    };
+    for (size_t i = 0; i < std::min(peer.out.size(), kMostFrames); ++i) {
+      Out& out = peer.out[i];
+      add(&out.header, sizeof(Header));
+      add(out.transfer != nullptr ? out.transfer->data : out.text.data(), body_of(out));
+    }
     msghdr message{};
-    message.msg_iov = pieces;
-    message.msg_iovlen = 2;
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = used;
     const ssize_t n = sendmsg(peer.socket.descriptor(), &message, MSG_NOSIGNAL);
     if (n < 0) {
       const bool full = errno == EAGAIN || errno == EINTR;
@@ -284,10 +315,12 @@ void Links::flush(int rank) {
     }
     peer.written += static_cast<uint64_t>(n);
     peer.sent = Clock::now();
-    if (peer.written < head + body) continue;
-    if (out.transfer != nullptr) complete(*out.transfer);
-    peer.out.erase(peer.out.begin());
-    peer.written = 0;
+    auto next = peer.out.begin();
+    for (; next != peer.out.end() && peer.written >= sizeof(Header) + body_of(*next); ++next) {
+      peer.written -= sizeof(Header) + body_of(*next);
+      if (next->transfer != nullptr) complete(*next->transfer);
+    }
+    peer.out.erase(peer.out.begin(), next);
   }
   if (peer.blocked) {
     peer.blocked = false;

@@ -5,7 +5,8 @@
 //
 // Invariants:
 // 1. Bytes are sent only when the other side has said where they go, so nothing is buffered and nothing is allocated
-//    for their size. Transfers between two ranks on one slot match in their order.
+//    for their size. It may say so long before it wants them (grant()). Transfers between two ranks on one slot match
+//    in their order.
 // 2. A rank may miss a call (a set of transfers that its slots name): those of the others that want something of it in
 //    this call fail, and nothing else does.
 // 3. There is one failure of the job, the first; it names the rank at fault, and every rank is told. From then on no
@@ -14,6 +15,8 @@
 //    it is for, and else by the thread of the links.
 // 5. A crashed rank is noticed by its closed connection, a stopped one by its silence for `heartbeat`. A rank that says
 //    goodbye is missed only by those that still want something of it.
+// 6. What was granted is told together with the next message to that rank, or when somebody waits for its bytes: then
+//    after kCompanyTime, and at once where that was in vain of late.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -49,7 +52,8 @@ struct Transfer {
   char* data = nullptr;
   uint64_t bytes = 0;
   bool pending = false;
-  Status status;  // of one that is no longer pending
+  bool ahead = false;  // granted, and nobody waits for it yet
+  Status status;       // of one that is no longer pending
 };
 
 class Links {
@@ -66,6 +70,12 @@ class Links {
   // Both return at once. Throw the failure, if there is one.
   void send(Transfer& transfer, int peer, Slot slot, const void* data, uint64_t bytes);
   void receive(Transfer& transfer, int peer, Slot slot, void* data, uint64_t bytes);
+  // Says where the bytes of a receive() to come go: its wait() takes the place of both. False, and nothing is said, when
+  // that receive() would fail. Returns at once.
+  bool grant(Transfer& transfer, int peer, Slot slot, void* data, uint64_t bytes) noexcept;
+  // Of one that was granted: forgets it, if nobody waits for it. Its memory is not touched any more.
+  void forget(Transfer& transfer) noexcept;
+  bool done(const Transfer& transfer) const;
   // The other side has said where this goes, as far as is known here, and nothing is before it on the way.
   bool wanted(int peer, Slot slot);
   // Blocks until done. Throws the failure; a timeout or an interrupt becomes one.
@@ -77,6 +87,8 @@ class Links {
   void miss(Slot call, const std::vector<int>& ranks, const std::string& text);
   // What still comes of this call, and of those before it on its channel, is of no use.
   void over(Slot call);
+  // The same, and of all calls after it: the channel is not used any more.
+  void close(Slot call) noexcept;
   // Makes it the failure of the job that this rank failed so. Nothing when there is one already.
   void fail(const std::string& text) noexcept;
   // Says goodbye, or what made this rank fail, to all others, and closes. Later calls do nothing.
@@ -99,6 +111,9 @@ class Links {
     std::string text;
   };
   static constexpr uint64_t kMostText = 64 << 10;
+  // What waits for company does so for less than the message of its own would cost both sides.
+  static constexpr std::chrono::microseconds kCompanyTime{100};
+  static constexpr int kAlone = -100;  // once none has come, so many messages do not wait for it
   struct Wanted {
     Slot slot;
     uint64_t bytes;
@@ -108,6 +123,9 @@ class Links {
     std::vector<Out> out;
     uint64_t written = 0;  // bytes of out.front()
     bool blocked = false;  // the socket takes no more for now
+    bool patient = false;  // all of `out` waits for company
+    int company = 0;       // not below 0: to wait for it pays
+    Deadline patient_until;
     Header in;
     uint64_t read = 0;  // bytes of the frame that comes in
     Transfer* target = nullptr;
@@ -134,6 +152,7 @@ class Links {
   bool read_until_done(std::unique_lock<std::mutex>& lock, Transfer& transfer, std::chrono::nanoseconds timeout);
   bool may_read(const Peer& peer) const;
   void sleep(std::unique_lock<std::mutex>& lock, Peer& peer, std::chrono::nanoseconds longest);
+  std::chrono::nanoseconds patience(int rank, Deadline since);
   void complete(Transfer& transfer);
   void tell_all();
   static void wake(Peer& peer);
@@ -141,6 +160,7 @@ class Links {
   void begin_frame(int rank);
   void end_frame(int rank);
   void put(int rank, Out out);
+  void put_want(int rank, Slot slot, uint64_t bytes, bool patient);
   void put_data(int rank, Transfer& transfer, uint64_t wanted);
   void flush(int rank);
   void watch(int rank);

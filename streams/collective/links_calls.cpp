@@ -20,7 +20,7 @@ void Links::check_usable(int peer, Slot slot) {
 void Links::send(Transfer& t, int peer, Slot slot, const void* data, uint64_t bytes) {
   std::lock_guard lock(mutex_);
   check_usable(peer, slot);
-  t = {true, peer, slot, static_cast<char*>(const_cast<void*>(data)), bytes, true, {}};
+  t = {true, peer, slot, static_cast<char*>(const_cast<void*>(data)), bytes, true, false, {}};
   std::vector<Wanted>& wanted = peers_[peer].wanted;
   const auto at = first_of(wanted, slot);
   if (at == wanted.end()) {
@@ -35,11 +35,35 @@ void Links::send(Transfer& t, int peer, Slot slot, const void* data, uint64_t by
 void Links::receive(Transfer& t, int peer, Slot slot, void* data, uint64_t bytes) {
   std::lock_guard lock(mutex_);
   check_usable(peer, slot);
-  t = {false, peer, slot, static_cast<char*>(data), bytes, true, {}};
+  t = {false, peer, slot, static_cast<char*>(data), bytes, true, false, {}};
   peers_[peer].receives.push_back(&t);
-  Out out;
-  out.header = {FrameKind::kWant, 0, slot, bytes};
-  put(peer, std::move(out));
+  put_want(peer, slot, bytes, false);
+}
+
+bool Links::grant(Transfer& t, int peer, Slot slot, void* data, uint64_t bytes) noexcept {
+  std::lock_guard lock(mutex_);
+  if (!failure_.ok() || leaving_ || peers_[peer].left || missed_.contains(call_of(slot))) return false;
+  try {
+    t = {false, peer, slot, static_cast<char*>(data), bytes, true, true, {}};
+    peers_[peer].receives.push_back(&t);
+    put_want(peer, slot, bytes, true);
+  } catch (...) {
+    break_off();
+  }
+  return true;
+}
+
+void Links::forget(Transfer& t) noexcept {
+  std::lock_guard lock(mutex_);
+  Peer& peer = peers_[t.peer];
+  std::erase(peer.receives, &t);
+  if (peer.target == &t) peer.target = nullptr;
+  t.pending = false;
+}
+
+bool Links::done(const Transfer& t) const {
+  std::lock_guard lock(mutex_);
+  return !t.pending;
 }
 
 bool Links::wanted(int peer, Slot slot) {
@@ -52,11 +76,12 @@ bool Links::wanted(int peer, Slot slot) {
   } catch (...) {
     break_off();
   }
-  return failure_.ok() && p.out.empty() && here();
+  return failure_.ok() && (p.out.empty() || p.patient) && here();
 }
 
 void Links::wait(Transfer& t, std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
+  if (std::exchange(t.ahead, false) && t.pending) check_usable(t.peer, t.slot);
   bool done = false;
   try {
     done = wait_done(lock, t, timeout);
@@ -124,6 +149,19 @@ void Links::missed(Slot call, const Status& status) {
 void Links::over(Slot call) {
   std::lock_guard lock(mutex_);
   over_[call >> kChannelShift] = number_of(call) + 1;
+  std::erase_if(missed_, [&](const auto& m) { return useless_by_now(m.first); });
+}
+
+void Links::close(Slot call) noexcept {
+  constexpr uint32_t kAll = 1u << 30;  // as far ahead as numbers that go round can be told apart from those behind
+  std::lock_guard lock(mutex_);
+  try {
+    over_[call >> kChannelShift] = number_of(call) + kAll;
+  } catch (...) {
+    break_off();
+  }
+  const auto of_channel = [&](Slot slot) { return useless_by_now(slot) && !point_to_point(slot); };
+  for (Peer& peer : peers_) std::erase_if(peer.wanted, [&](const Wanted& w) { return of_channel(w.slot); });
   std::erase_if(missed_, [&](const auto& m) { return useless_by_now(m.first); });
 }
 

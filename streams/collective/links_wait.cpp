@@ -36,6 +36,7 @@ bool Links::may_read(const Peer& peer) const { return peer.socket.open() && fail
 bool Links::wait_done(std::unique_lock<std::mutex>& lock, Transfer& t, std::chrono::nanoseconds timeout) {
   const sluice::Deadline deadline(timeout);
   if (read_until_done(lock, t, timeout)) return true;
+  if (peers_[t.peer].patient) flush(t.peer);
   return interruptible_wait(lock, changed_, deadline.left(), [&] { return !t.pending || !failure_.ok(); });
 }
 
@@ -44,6 +45,7 @@ bool Links::read_until_done(std::unique_lock<std::mutex>& lock, Transfer& t, std
   Peer& peer = peers_[t.peer];
   if (!t.pending || !may_read(peer) || peer.reader != nullptr) return !t.pending;
   const Reading reading(*this, t.peer, t);
+  const collective::Deadline since = Clock::now();
   while (t.pending && may_read(peer)) {
     bool taken = false;
     try {
@@ -54,9 +56,22 @@ bool Links::read_until_done(std::unique_lock<std::mutex>& lock, Transfer& t, std
     if (!t.pending || !may_read(peer)) break;
     const std::chrono::nanoseconds left = deadline.left();
     if (left == std::chrono::nanoseconds::zero()) break;
-    sleep(lock, peer, taken ? std::chrono::nanoseconds::zero() : left);
+    const std::chrono::nanoseconds longest = std::min(left, patience(t.peer, since));
+    sleep(lock, peer, taken ? std::chrono::nanoseconds::zero() : longest);
   }
   return !t.pending;
+}
+
+// How long what waits for company still may, once somebody waits `since` then for an answer to it. What has waited long
+// enough is sent.
+std::chrono::nanoseconds Links::patience(int rank, collective::Deadline since) {
+  Peer& peer = peers_[rank];
+  if (!peer.patient) return std::chrono::nanoseconds::max();
+  const collective::Deadline now = Clock::now();
+  if (now < peer.patient_until) return peer.patient_until - now;
+  if (since + kCompanyTime / 2 < peer.patient_until) peer.company = kAlone;  // it was waited for in vain
+  flush(rank);
+  return std::chrono::nanoseconds::max();
 }
 
 // Without the lock, until there are bytes or the reader is woken, and for a moment at most. Of zero: lets others have
@@ -79,8 +94,9 @@ void Links::sleep(std::unique_lock<std::mutex>& lock, Peer& peer, std::chrono::n
   if (longest == std::chrono::nanoseconds::zero()) return;
   constexpr std::chrono::milliseconds kSlice{50}, kLongSlice{1000};
   const auto limit = std::min<std::chrono::nanoseconds>(longest, interruptible() ? kSlice : kLongSlice);
-  const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
-  if (poll(ends, 2, static_cast<int>(milliseconds)) <= 0) return check_interrupt();
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(limit);
+  const timespec time{static_cast<time_t>(seconds.count()), static_cast<long>((limit - seconds).count())};
+  if (ppoll(ends, 2, &time, nullptr) <= 0) return check_interrupt();
   if ((ends[1].revents & POLLIN) == 0) return;
   uint64_t nudges = 0;
   static_cast<void>(!read(ends[1].fd, &nudges, sizeof nudges));
