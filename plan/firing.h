@@ -73,9 +73,9 @@ class FiringRule {
   // True at the firing in which this port's tokens were taken / slot was acquired (a fresh slot, a new wait is due).
   bool takes_now(int in_port) const { return ins_[in_port].phase == 0; }
   bool acquires_now(int out_port) const { return outs_[out_port].phase == 0; }
-  // True at the firing in which this port's emit / release takes effect.
   // Between firings: of the next one that acquires a slot.
   int next_slot(int out_port) const { return outs_[out_port].next; }
+  // True at the firing in which this port's emit / release takes effect.
   bool emits_now(int out_port) const { return outs_[out_port].phase + 1 == outs_[out_port].emit_every; }
   bool releases_now(int in_port) const { return ins_[in_port].phase + 1 == ins_[in_port].hold; }
   // REQUIRES: between begin() and finish(), once per port and firing.
