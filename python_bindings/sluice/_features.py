@@ -66,7 +66,7 @@ TABLE = (
     _feature("processes and shared memory", "Alpha", "tensors between processes", "multiprocessing.spawn", _DATA),
     _feature("bundles", "Beta", "saved graphs that run in C++, C and Python", "save load_graph", "embedding"),
     _feature("ops and devices of one's own", "Alpha", "libraries that are loaded at run time", "ops", "embedding"),
-    _feature("GPUs", "Pre-alpha", "NVIDIA GPUs by the CUDA backend; checked on a driver without a GPU",
+    _feature("GPUs", "Pre-alpha", "NVIDIA GPUs by the CUDA backend; checked on a driver without a GPU, and once on an H100",
              "cuda.is_available backends.cuda", "devices"),
 )
 
