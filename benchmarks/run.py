@@ -30,6 +30,7 @@ PROGRAMS = [
     (("ddp.",), ROOT / "benchmarks/data_parallel.py"),
     (("pipeline.",), ROOT / "benchmarks/pipeline.py"),
     (("dataloader.",), ROOT / "benchmarks/dataloader.py"),
+    (("data.jpeg",), ROOT / "benchmarks/images.py"),
     (("compile.",), BUILD / "benchmarks/compile_bench"),
     (("import",), ROOT / "benchmarks/import_time.py"),
     (("gpu.",), ROOT / "benchmarks/gpu/gpu_bench.py"),

@@ -28,6 +28,7 @@ OWNERS = {  # third-party headers: the folders that own them
     r"boost/json": {"plan", "runtime", "tools", "tests"},
     r"nanobind/": {"python_bindings"},
     r"hwy/": {"kernels"},
+    r"jpeglib|jerror": {"kernels"},
     r"Eigen/": {"kernels"},
     r"spdlog/": {"base"},
     r"cuda\.h": {"streams", "tests"},

@@ -13,6 +13,7 @@
 #include "graph/ops/fused_convolution.h"
 #include "graph/ops/global.h"
 #include "graph/ops/host.h"
+#include "graph/ops/images.h"
 #include "graph/ops/indexing.h"
 #include "graph/ops/linalg.h"
 #include "graph/ops/lines.h"
@@ -45,6 +46,7 @@ const OpRegistry& builtin_ops() {
         ops::creation_ops(),
         ops::random_ops(),
         ops::host_ops(),
+        ops::images_ops(),
         ops::view_ops(),
         ops::matmul_ops(),
         ops::convolution_ops(),

@@ -2,6 +2,7 @@
 
 #include "kernels/accumulate.h"
 #include "kernels/cpu/families.h"
+#include "kernels/cpu/images.h"
 #include "kernels/cpu/recurrent.h"
 #include "kernels/cpu/taps.h"
 #include "kernels/kernel.h"
@@ -19,6 +20,7 @@ void add_cpu_kernels(KernelTable& table) {
   cpu::add_creation_kernels(table);
   cpu::add_random_kernels(table);
   cpu::add_host_kernels(table);
+  cpu::add_image_kernels(table);
   cpu::add_matmul_kernels(table);
   cpu::add_linalg_kernels(table);
   cpu::add_decomposition_kernels(table);

@@ -1,9 +1,13 @@
 // Creation, and Python's subscript.
 #include "graph/ops/creation.h"
 
+#include <span>
+
 #include "bindings.h"
 #include "graph/executor.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/images.h"
+#include "kernels/cpu/jpeg.h"
 #include "subscript.h"
 #include "tensor/trace.h"
 
@@ -60,6 +64,17 @@ void bind_functions(nb::module_& fn) {
         return made_on(device, [&] { return value.to(dtype); });
       },
       Release(), nb::arg("value"), nb::arg("dtype"), device, "A number as a tensor without axes; integers are exact.");
+  fn.def(
+      "decode_jpeg",
+      [](const Value& files, const OptionalValue& boxes, const OptionalValue& flip, int64_t count, int64_t height,
+         int64_t width,
+         int64_t channels) { return ops::decode_jpeg(files, boxes, flip, count, height, width, channels); },
+      Release(), nb::arg("files"), nb::arg("boxes").none(), nb::arg("flip").none(), nb::arg("count"), nb::arg("height"),
+      nb::arg("width"), nb::arg("channels"));
+  fn.def(
+      "jpeg_shape",
+      [](const nb::bytes& file) { return cpu::jpeg_shape(std::as_bytes(std::span(file.c_str(), file.size()))); },
+      nb::arg("file"), "(channels, height, width) of a JPEG file's content.");
 }
 
 }  // namespace

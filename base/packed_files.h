@@ -1,0 +1,24 @@
+#pragma once
+// Files, or names of files, in one run of bytes, so that a plan can pass them on as a tensor (Python: sluice.io.pack).
+//
+// First come 32 bytes for each file, four int64 in the machine's order: where its name begins, the name's length, where
+// its content begins, the content's length, all in bytes from the beginning. A file without content is to be read by
+// its name; one without name, too, is not there. So zeros are files that are not there.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace sluice {
+
+struct PackedFile {
+  static constexpr int64_t kHeadBytes = 32;
+  std::string_view name;
+  std::span<const std::byte> content;
+  bool there() const { return !name.empty() || !content.empty(); }
+};
+
+// File `i`. Throws kValue where it does not lie within `bytes`.
+PackedFile packed_file(std::span<const std::byte> bytes, int64_t i);
+
+}  // namespace sluice
