@@ -20,6 +20,8 @@ class Adafactor(Optimizer):
     eps: what squared gradients are at least (None: the dtype's), and what the parameter's scale is at least.
     """
 
+    _takes_complex = False
+
     def __init__(self, params: Any, lr: Any = 1e-2, beta2_decay: float = -0.8, eps: Any = (None, 1e-3), d: float = 1.0,
                  weight_decay: float = 0.0, *, foreach: Any = None, maximize: bool = False) -> None:
         super().__init__(params, dict(lr=lr, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay, foreach=foreach,

@@ -31,8 +31,7 @@ class Adagrad(Optimizer):
 
     def _init_state(self, group: Any, p: Any, state: Any) -> None:
         self._scalar(state)
-        if "sum" not in state:
-            state["sum"] = sluice.full_like(p.detach(), float(group["initial_accumulator_value"]))
+        self._filled(state, p, "sum", float(group["initial_accumulator_value"]))
 
     def _update(self, group: Any, p: Any, grad: Any, state: Any) -> Any:
         step = state["step"] + 1

@@ -7,7 +7,7 @@ from typing import Any
 import sluice
 from sluice._C import Tensor
 from sluice.optim._line_search import Point, strong_wolfe
-from sluice.optim.optimizer import Optimizer
+from sluice.optim.optimizer import Optimizer, parts_of
 
 
 class LBFGS(Optimizer):
@@ -42,12 +42,11 @@ class LBFGS(Optimizer):
             with sluice.enable_grad():
                 loss = closure()
             state["func_evals"] += 1
-            return loss, sluice.cat([sluice.zeros(p.numel(), dtype=p.dtype, device=p._device) if p.grad is None else p.grad.reshape(-1)
-                                     for p in params])
+            return loss, sluice.cat([parts_of(sluice.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in params])
 
         def move(t: float, start: Any) -> None:
             offset = 0
-            for p, origin in zip(params, start):
+            for p, origin in zip((parts_of(p) for p in params), start):
                 p.copy_(origin + state["d"][offset:offset + p.numel()].reshape(p.shape) * t)
                 offset += p.numel()
 
@@ -65,7 +64,7 @@ class LBFGS(Optimizer):
                 slope = float(grad.dot(direction))
                 if slope > -group["tolerance_change"]:
                     break
-                start = [p.detach().clone() for p in params]
+                start = [parts_of(p.detach()).clone() for p in params]
                 if group["line_search_fn"] is not None:
 
                     def at(t: float) -> Point:

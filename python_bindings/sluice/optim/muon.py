@@ -36,6 +36,7 @@ class Muon(Optimizer):
     """
 
     structural = ("ns_coefficients", "ns_steps", "eps")
+    _takes_complex = False
 
     def __init__(self, params: Any, lr: Any = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95, nesterov: bool = True,
                  ns_coefficients: Any = (3.4445, -4.775, 2.0315), eps: float = 1e-7, ns_steps: int = 5,

@@ -27,6 +27,11 @@ def clear_grad(p: Any, set_to_none: bool = True) -> None:
             p.grad.zero_()
 
 
+def parts_of(t: Tensor) -> Tensor:
+    """A complex tensor as a real one, with a last dim of the two parts; a view. Others as they are."""
+    return sluice.view_as_real(t) if t.is_complex() else t
+
+
 class _Required:
     def __repr__(self) -> str:
         return "<required parameter>"
@@ -90,6 +95,7 @@ class Optimizer:
     """
 
     _widen = True  # parameters of 16 bits are updated as float32
+    _takes_complex = True  # their parts are updated as real numbers
     rowwise = False  # what becomes of a row, and of its state, depends on nothing of other rows
     structural: tuple[str, ...] = ()  # hyperparameters that formulas need as numbers
     _in_step = False
@@ -274,11 +280,20 @@ class Optimizer:
         if home is not None:
             param, grad = (t.to_global(home, broadcast) for t in (p, grad))
         narrow = p.dtype if self._widen and p.dtype in (sluice.float16, sluice.bfloat16) else None
+        state_now = state
         if narrow:
             param, grad = param.float(), grad.float()
             state_now = {k: t.float() if isinstance(t, Tensor) and t.dtype is narrow else t for k, t in state.items()}
-        new, changed = self._update(group, param, grad, state_now if narrow else state)
+        if p.is_complex():
+            if not self._takes_complex:
+                raise RuntimeError(f"{type(self).__name__} does not support complex parameters")
+            param, grad = parts_of(param), parts_of(grad)
+            state_now = {k: parts_of(t) if isinstance(t, Tensor) else t for k, t in state.items()}
+        new, changed = self._update(group, param, grad, state_now)
         new = new.to(narrow) if narrow else new
+        if p.is_complex():
+            new = sluice.view_as_complex(new)
+            changed = {k: sluice.view_as_complex(v) if state[k].is_complex() else v for k, v in changed.items()}
         if skip is not None:
             new = sluice.where(skip, p, new)
             changed = {name: sluice.where(skip, state[name], value.to(state[name].dtype)) for name, value in changed.items()}
@@ -304,6 +319,12 @@ class Optimizer:
         for name in names:
             if state.get(name) is None:
                 state[name] = sluice.zeros_like(p.detach())
+
+    @staticmethod
+    def _filled(state: Any, p: Any, name: str, value: float) -> None:
+        """Of complex parameters both parts are the value."""
+        if name not in state:
+            state[name] = sluice.full_like(p.detach(), complex(value, value) if p.is_complex() else value)
 
     @staticmethod
     def _scalar(state: Any, name: str = "step", value: float = 0.0) -> None:

@@ -27,8 +27,7 @@ class Rprop(Optimizer):
     def _init_state(self, group: Any, p: Any, state: Any) -> None:
         self._scalar(state)
         self._zeros(state, p, "prev")
-        if "step_size" not in state:
-            state["step_size"] = sluice.full_like(p.detach(), float(group["lr"]))
+        self._filled(state, p, "step_size", float(group["lr"]))
 
     def _update(self, group: Any, p: Any, grad: Any, state: Any) -> Any:
         (shrink, grow), (least, most) = ([like(x, p) for x in group[name]] for name in ("etas", "step_sizes"))

@@ -20,6 +20,8 @@ class _Activation(Module):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__()
+        if arguments and type(self).__init__ is _Activation.__init__:  # of one that takes none
+            raise TypeError(f"{type(self).__name__}.__init__() got an unexpected keyword argument {next(iter(arguments))!r}")
         self.__dict__.update(arguments, _arguments=tuple(arguments))
 
     def forward(self, input: Any) -> Tensor:
