@@ -62,6 +62,29 @@ template <class T> struct Store<f16, T> {
   }
 };
 template <class To, class T> __device__ inline void store(To* to, T v) { Store<To, T>::at(to, v); }
+
+// n elements that follow each other: one access where they are 16 bytes that lie at a multiple of 16.
+struct alignas(16) Sixteen { u32 a, b, c, d; };
+template <class T, int n> union Pack {
+  T v[n];
+  Sixteen all;
+};
+template <int n, class T> __device__ inline Pack<T, n> load_pack(const T* from) {
+  Pack<T, n> pack;
+  if (n * sizeof(T) == 16 && (u64)from % 16 == 0) {
+    pack.all = *(const Sixteen*)from;
+  } else {
+    for (int k = 0; k < n; ++k) pack.v[k] = from[k];
+  }
+  return pack;
+}
+template <int n, class T> __device__ inline void store_pack(T* to, const Pack<T, n>& pack) {
+  if (n * sizeof(T) == 16 && (u64)to % 16 == 0) {
+    *(Sixteen*)to = pack.all;
+  } else {
+    for (int k = 0; k < n; ++k) to[k] = pack.v[k];
+  }
+}
 )";
 
 const char* const kTeamFunctions = R"(

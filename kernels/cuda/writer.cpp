@@ -108,9 +108,14 @@ Team team_for(int64_t length, bool interleaved) {
           interleaved};
 }
 
-Writer::Writer(const plan::KernelQuery& query, size_t inputs) : query_(query) {
+int64_t pack_of(DType dtype, int64_t size) {
+  const int64_t pack = 16 / static_cast<int64_t>(dtype_size(dtype));
+  return size % pack == 0 ? pack : 1;
+}
+
+Writer::Writer(const plan::KernelQuery& query, size_t inputs, int64_t elements) : query_(query) {
   inputs = std::max(inputs, query.inputs.size());
-  uint64_t most = 0;
+  auto most = static_cast<uint64_t>(elements);
   std::string types;
   const auto declare = [&](const char* kind, size_t i, const TensorSpec* spec) {
     types += fmt::format("typedef {} {}{};\n", spec != nullptr ? c_type(spec->dtype) : "float", kind, i);

@@ -22,6 +22,9 @@ std::string index_function(const std::string& name, const cpu::LoopNest& nest, i
 // The same for the row-major order of a tensor.
 std::string index_function(const std::string& name, const Shape& shape, const Strides& strides);
 
+// Elements of 16 bytes, where an operand's dim of `size` dense elements is a multiple of that; else 1.
+int64_t pack_of(DType dtype, int64_t size);
+
 // Threads of a block that work on one unit together: `size` of them, a power of two. Interleaved: neighbouring threads
 // belong to different units, for units that are neighbours in memory; else to the same one.
 struct Team {
@@ -34,8 +37,9 @@ Team team_for(int64_t length, bool interleaved);
 // Out0, ..., then `work`; Index counts elements.
 class Writer {
  public:
-  // `inputs`: how many the op has with its optional ones; absent ones are null.
-  explicit Writer(const plan::KernelQuery& query, size_t inputs = 0);
+  // `inputs`: how many the op has with its optional ones; absent ones are null. `elements`: what Index must count
+  // beside the operands' elements.
+  explicit Writer(const plan::KernelQuery& query, size_t inputs = 0, int64_t elements = 0);
 
   void compute(DType dtype);  // C is what it is computed in
   void constant(const char* name, int64_t value);

@@ -154,7 +154,7 @@ TEST(GeneratedKernels, AreThereForEveryOpOfTheCpus) {
                            "host_function", "linalg_cholesky", "linalg_eigh", "linalg_lu", "linalg_matrix_exp",
                            "linalg_permutation", "linalg_qr", "linalg_solve", "linalg_solve_triangular", "linalg_svd",
                            "linear_recurrence", "lstm_cell", "lstm_cell_backward", "running_argmax", "running_argmin",
-                           "scatter_reduce", "weighted_taps", "weighted_taps_backward"));
+                           "weighted_taps", "weighted_taps_backward"));
 }
 
 TEST(GeneratedKernel, KeepsOffCopyStreamsAndOtherDevices) {
