@@ -166,6 +166,7 @@ NamedAttrs record(const CompileOptions& options) {
 // Gives tasks what they are known to take; returns of how many it is known.
 int64_t use_known_costs(compiler::Lowered& lowered, const plan::Machine& machine) {
   const plan::CostTable costs(machine);
+  if (costs.empty()) return 0;
   int64_t known = 0;
   for (compiler::Task& task : lowered.tasks) {
     const plan::Stream& stream = lowered.streams[task.stream];

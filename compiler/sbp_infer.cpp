@@ -263,7 +263,7 @@ bool is_global(const graph::Graph& graph) {
   return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& n) { return is_to_global(*n.op); });
 }
 
-SbpPlan infer_sbp(const graph::Graph& source, const Components* components) {
+SbpPlan infer_sbp(graph::Graph source, const Components* components) {
   SbpPlan plan;
   graph::Rewriter rewriter(source);
   Inference inference(plan, rewriter.target(), 0);

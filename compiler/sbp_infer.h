@@ -65,6 +65,6 @@ bool can_split(const WholeCall& call, const SbpRow& row, int n);
 //
 // In a job of several ranks (`components` given), what is there a component lies so; other variables are each rank's.
 using Components = std::map<std::string, GlobalPlacement>;
-SbpPlan infer_sbp(const graph::Graph& graph, const Components* components = nullptr);
+SbpPlan infer_sbp(graph::Graph graph, const Components* components = nullptr);
 
 }  // namespace sluice::compiler

@@ -1,6 +1,7 @@
 #include "graph/graph.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 
 #include "graph/ops/global.h"
@@ -10,26 +11,47 @@ namespace {
 
 std::string at(const Node& node) { return node.source.known() ? fmt::format("  ({})", node.source.str()) : ""; }
 
-// Absent inputs have a default type.
-std::vector<TensorType> types_of(const Graph& graph, const std::vector<ValueId>& values) {
-  std::vector<TensorType> types(values.size());
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (values[i] != kNoValue) types[i] = graph.type(values[i]);
+// Types of values, of absent ones a default type; a few lie on the stack.
+class TypesOf {
+ public:
+  TypesOf(const Graph& graph, const std::vector<ValueId>& values) {
+    const size_t n = values.size();
+    if (n > few_.size()) {
+      more_.resize(n);
+      more_present_ = std::make_unique<bool[]>(n);
+    }
+    TensorType* types = n > few_.size() ? more_.data() : few_.data();
+    bool* present = n > few_.size() ? more_present_.get() : few_present_.data();
+    for (size_t i = 0; i < n; ++i) {
+      present[i] = values[i] != kNoValue;
+      if (present[i]) types[i] = graph.type(values[i]);
+    }
+    types_ = {types, n};
+    present_ = {present, n};
   }
-  return types;
-}
+  TypesOf(const TypesOf&) = delete;
+  TypesOf& operator=(const TypesOf&) = delete;
+  Types types() const { return types_; }
+  std::span<const bool> present() const { return present_; }
+
+ private:
+  std::array<TensorType, 4> few_;
+  std::array<bool, 4> few_present_;
+  std::vector<TensorType> more_;
+  std::unique_ptr<bool[]> more_present_;
+  Types types_;
+  std::span<const bool> present_;
+};
 
 std::vector<TensorType> infer_node(const Graph& graph, const Node& node) {
-  const size_t n = node.inputs.size();
-  const auto present = std::make_unique<bool[]>(n);
-  for (size_t i = 0; i < n; ++i) present[i] = node.inputs[i] != kNoValue;
-  return infer_types(*node.op, types_of(graph, node.inputs), {present.get(), n}, node.attrs);
+  const TypesOf inputs(graph, node.inputs);
+  return infer_types(*node.op, inputs.types(), inputs.present(), node.attrs);
 }
 
 }  // namespace
 
 Cost Graph::cost(const Node& node) const {
-  return cost_of(*node.op, types_of(*this, node.inputs), types_of(*this, node.outputs), node.attrs);
+  return cost_of(*node.op, TypesOf(*this, node.inputs).types(), TypesOf(*this, node.outputs).types(), node.attrs);
 }
 
 int Graph::micro_batches() const { return std::max(micro_batches_, micro_batches_of_values()); }
@@ -84,19 +106,29 @@ int Graph::add_node(Node node) {
   node.attrs = validate_attrs(*node.op, std::move(node.attrs));
   std::vector<TensorType> types = infer_node(*this, node);
   for (const TensorType& type : types) numel(type.shape);  // refuses negative and overflowing sizes
-  return append(std::move(node), std::move(types));
+  return append(std::move(node), types.size(), [&](size_t i) -> const TensorType& { return types[i]; });
 }
 
-int Graph::add_copy(const Graph& source, const Node& node, std::vector<ValueId> inputs) {
+int Graph::take_node(Graph& source, int index, std::vector<ValueId> inputs) {
+  Node& node = source.nodes_[index];
   bool same = inputs.size() == node.inputs.size();
   for (size_t i = 0; same && i < inputs.size(); ++i) {
     const ValueId old = node.inputs[i];
     same = (inputs[i] == kNoValue) == (old == kNoValue) && inputs[i] < static_cast<ValueId>(values_.size()) &&
            (old == kNoValue || type(inputs[i]) == source.type(old));
   }
-  Node copy = node;
-  copy.inputs = std::move(inputs);
-  return same ? append(std::move(copy), types_of(source, node.outputs)) : add_node(std::move(copy));
+  Node taken;
+  static_cast<Provenance&>(taken) = std::move(static_cast<Provenance&>(node));
+  taken.op = node.op;
+  taken.attrs = std::move(node.attrs);
+  taken.inputs = std::move(inputs);
+  taken.placement = node.placement;
+  taken.quota = node.quota;
+  taken.every = node.every;
+  taken.for_all = node.for_all;
+  if (!same) return add_node(std::move(taken));
+  const auto type_of = [&](size_t i) -> const TensorType& { return source.type(node.outputs[i]); };
+  return append(std::move(taken), node.outputs.size(), type_of);
 }
 
 void Graph::reserve(size_t nodes, size_t values) {
@@ -104,14 +136,19 @@ void Graph::reserve(size_t nodes, size_t values) {
   values_.reserve(values);
 }
 
-int Graph::append(Node node, std::vector<TensorType> types) {
+template <class TypeOf>
+int Graph::append(Node&& node, size_t outputs, TypeOf type_of) {
   const int every = every_of_outputs(node);
   const int index = static_cast<int>(nodes_.size());
   node.outputs.clear();
-  node.outputs.reserve(types.size());
-  for (size_t i = 0; i < types.size(); ++i) {
+  node.outputs.reserve(outputs);
+  for (size_t i = 0; i < outputs; ++i) {
     node.outputs.push_back(static_cast<ValueId>(values_.size()));
-    values_.push_back({std::move(types[i]), ValueKind::kNode, index, static_cast<int>(i), every});
+    ValueInfo& value = values_.emplace_back();
+    value.type = type_of(i);
+    value.index = index;
+    value.output = static_cast<int>(i);
+    value.every = every;
   }
   nodes_.push_back(std::move(node));
   return index;
@@ -153,21 +190,22 @@ TensorSpec Graph::spec(ValueId value) const {
 
 void Graph::verify() const {
   const int num_values = static_cast<int>(values_.size());
-  const auto check_value = [&](const char* what, const std::string& of, ValueId id, ValueKind kind, int index,
-                               int output) {
-    SLUICE_CHECK(id >= 0 && id < num_values, "graph '{}': {} {}: value %{} out of range; there are {}", name, what, of,
-                 id, num_values);
+  const auto check_value = [&](const char* what, const auto& of, ValueId id, ValueKind kind, int index, int output) {
+    SLUICE_CHECK(id >= 0 && id < num_values, "graph '{}': {} {}: value %{} out of range; there are {}", name, what,
+                 of(), id, num_values);
     const ValueInfo& v = values_[id];
     SLUICE_CHECK(v.kind == kind && v.index == index && v.output == output,
                  "graph '{}': {} {}: value %{} names another definition; definitions and values must agree", name, what,
-                 of, id);
+                 of(), id);
   };
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    check_value("input", inputs_[i].name, inputs_[i].value, ValueKind::kInput, static_cast<int>(i), 0);
+    check_value(
+        "input", [&] { return inputs_[i].name; }, inputs_[i].value, ValueKind::kInput, static_cast<int>(i), 0);
   }
   for (size_t i = 0; i < variables_.size(); ++i) {
     const Variable& v = variables_[i];
-    check_value("variable", v.name, v.value, ValueKind::kVariable, static_cast<int>(i), 0);
+    check_value(
+        "variable", [&] { return v.name; }, v.value, ValueKind::kVariable, static_cast<int>(i), 0);
     if (v.update == kNoValue) continue;
     SLUICE_CHECK(!v.constant, "graph '{}': variable '{}' is constant; it cannot be updated", name, v.name);
     SLUICE_CHECK(v.update >= 0 && v.update < num_values && type(v.update) == type(v.value),
@@ -178,35 +216,35 @@ void Graph::verify() const {
   size_t defined = inputs_.size() + variables_.size();
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Node& node = nodes_[i];
-    const std::string of = fmt::format("{} ({})", i, node.op->name);
+    const auto of = [&] { return fmt::format("{} ({})", i, node.op->name); };
     check_input_count(*node.op, node.inputs.size());
     const std::vector<TensorType> types = infer_node(*this, node);
-    SLUICE_CHECK(types.size() == node.outputs.size(), "graph '{}': node {}: has {} outputs; its op gives {}", name, of,
-                 node.outputs.size(), types.size());
+    SLUICE_CHECK(types.size() == node.outputs.size(), "graph '{}': node {}: has {} outputs; its op gives {}", name,
+                 of(), node.outputs.size(), types.size());
     for (size_t o = 0; o < types.size(); ++o) {
       check_value("node", of, node.outputs[o], ValueKind::kNode, static_cast<int>(i), static_cast<int>(o));
-      SLUICE_CHECK(type(node.outputs[o]) == types[o], "graph '{}': node {}: %{} is {}; inferred is {}", name, of,
+      SLUICE_CHECK(type(node.outputs[o]) == types[o], "graph '{}': node {}: %{} is {}; inferred is {}", name, of(),
                    node.outputs[o], type(node.outputs[o]).str(), types[o].str());
     }
     SLUICE_CHECK(!node.for_all || (node.inputs.size() == 1 && every(node.inputs[0]) == 0),
                  "graph '{}': node {}: its value is for all micro-batches; only what it copies of a variable can be{}",
-                 name, of, at(node));
+                 name, of(), at(node));
     const int makes = every_of_outputs(node);
     SLUICE_CHECK((node.every == 1 || node.every == batches) && (makes <= 1 || makes == batches),
-                 "graph '{}': node {}: every {}; must be 1 or {}, the micro-batches of a step{}", name, of,
+                 "graph '{}': node {}: every {}; must be 1 or {}, the micro-batches of a step{}", name, of(),
                  std::max(node.every, makes), batches, at(node));
     for (ValueId input : node.inputs) {
       if (input == kNoValue) continue;
       SLUICE_CHECK(input >= 0 && input < num_values, "graph '{}': node {}: input %{} out of range; there are {}", name,
-                   of, input, num_values);
+                   of(), input, num_values);
       const ValueInfo& v = values_[input];
       SLUICE_CHECK(v.kind != ValueKind::kNode || v.index < static_cast<int>(i),
-                   "graph '{}': node {}: input %{} is defined by node {}; definitions must precede uses", name, of,
+                   "graph '{}': node {}: input %{} is defined by node {}; definitions must precede uses", name, of(),
                    input, v.index);
       const int there = every(input);
       SLUICE_CHECK(there == 0 || there == (node.op->of_all ? 1 : node.every),
                    "graph '{}': node {}: runs once per {} micro-batches, its input %{} is there once per {}; {}{}",
-                   name, of, node.every, input, there,
+                   name, of(), node.every, input, there,
                    there == 1 ? "accumulate() or pack() it" : "what a micro-batch reads cannot come of all of them",
                    at(node));
     }

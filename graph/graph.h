@@ -78,9 +78,10 @@ class Graph {
   // Completes attributes, pads absent optional inputs with kNoValue and infers the output types. Throws the op's error.
   // Returns the node's index; its values are node(i).outputs.
   int add_node(Node node);
-  // A node of `source`, which is complete, with other inputs. Of inputs that have the types of the old ones its outputs
-  // have the old ones' types; else they are inferred.
-  int add_copy(const Graph& source, const Node& node, std::vector<ValueId> inputs);
+  // Moves a node of `source`, which is complete, here, with other inputs. Of inputs that have the types of the old ones
+  // its outputs have the old ones' types; else they are inferred. `source` keeps of it the op, its edges, where and how
+  // often it runs; what it was given (attributes) and where it comes from (provenance) are gone from there.
+  int take_node(Graph& source, int node, std::vector<ValueId> inputs);
   void add_output(std::string name, ValueId value, std::optional<ExtentOf> extent_of = {});
   void set_update(int variable, ValueId value);
   void place_input(int input, Placement placement) { inputs_[input].placement = std::move(placement); }
@@ -113,7 +114,8 @@ class Graph {
   void verify() const;
 
  private:
-  int append(Node node, std::vector<TensorType> types);
+  template <class TypeOf>
+  int append(Node&& node, size_t outputs, TypeOf type_of);
   int every_of_outputs(const Node& node) const;
   int micro_batches_of_values() const;
   friend std::string to_text(const Graph& graph);

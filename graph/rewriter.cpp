@@ -2,7 +2,7 @@
 
 namespace sluice::graph {
 
-Rewriter::Rewriter(const Graph& source, const std::vector<bool>* keep_variable)
+Rewriter::Rewriter(Graph& source, const std::vector<bool>* keep_variable)
     : source_(source), map_(source.values().size(), kNoValue), variable_map_(source.variables().size(), -1) {
   target_.name = source.name;
   target_.reserve(source.nodes().size(), source.values().size());
@@ -21,18 +21,18 @@ Rewriter::Rewriter(const Graph& source, const std::vector<bool>* keep_variable)
   }
 }
 
-int Rewriter::copy(int index) {
+int Rewriter::take(int index) {
   const Node& old = source_.nodes()[index];
   std::vector<ValueId> inputs = old.inputs;
   for (ValueId& input : inputs) input = (*this)[input];
-  const int copied = target_.add_copy(source_, old, std::move(inputs));
+  const int taken = target_.take_node(source_, index, std::move(inputs));
   for (size_t i = 0; i < old.outputs.size(); ++i) {
-    const ValueId output = target_.nodes()[copied].outputs[i];
+    const ValueId output = target_.nodes()[taken].outputs[i];
     map(old.outputs[i], output);
     if (const Strides& strides = source_.values()[old.outputs[i]].strides; !strides.empty())
       target_.set_strides(output, strides);
   }
-  return copied;
+  return taken;
 }
 
 Graph Rewriter::finish() {

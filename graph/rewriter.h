@@ -7,11 +7,12 @@
 
 namespace sluice::graph {
 
-// Visit the nodes of `source` in order and call copy() or map the outputs yourself; then finish().
+// Visit the nodes of `source` and call take() or map the outputs yourself; then finish(). The nodes that were taken are
+// no longer whole in `source` (Graph::take_node).
 class Rewriter {
  public:
   // Starts with the inputs and variables of `source`; `keep_variable` may drop unused ones.
-  explicit Rewriter(const Graph& source, const std::vector<bool>* keep_variable = nullptr);
+  explicit Rewriter(Graph& source, const std::vector<bool>* keep_variable = nullptr);
 
   const Graph& source() const { return source_; }
   Graph& target() { return target_; }
@@ -19,15 +20,15 @@ class Rewriter {
   // The value that stands for a value of the source. REQUIRES: it has been mapped (kNoValue maps to itself).
   ValueId operator[](ValueId old) const { return old == kNoValue ? kNoValue : map_[old]; }
   void map(ValueId old, ValueId replacement) { map_[old] = replacement; }
-  // Copies a node with mapped inputs and maps its outputs. Returns the new node's index.
-  int copy(int node);
+  // Takes a node over with mapped inputs and maps its outputs. Returns the new node's index.
+  int take(int node);
   // What a replacement for `node` is stamped with.
   static NodeContext context_of(const Node& node) { return {node, node.placement, node.quota, node.every}; }
   // Adds outputs and updates; the rewriter is then used up.
   Graph finish();
 
  private:
-  const Graph& source_;
+  Graph& source_;
   Graph target_;
   std::vector<ValueId> map_;
   std::vector<int> variable_map_;

@@ -30,6 +30,7 @@ bool has_all(std::span<const KernelHistory> history, const Plan& plan);
 class CostTable {
  public:
   explicit CostTable(const Machine& machine);
+  bool empty() const { return exact_.empty() && patterns_.empty() && measured_.empty(); }
   // The first of machine.kernels whose name fits; otherwise the mean of its signature.
   std::optional<double> find(std::string_view name, const KernelQuery& query) const;
 

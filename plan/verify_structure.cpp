@@ -1,6 +1,7 @@
 // Structure: every index, unique names, programs in legal order.
 #include <map>
 #include <set>
+#include <string_view>
 #include <unordered_set>
 
 #include "plan/verify.h"
@@ -58,7 +59,8 @@ class Structure {
   }
   template <class T>
   void unique(const char* what, const std::vector<T>& entities) {
-    std::unordered_set<std::string> seen;
+    std::unordered_set<std::string_view> seen;
+    seen.reserve(entities.size());
     for (const T& entity : entities) {
       if (entity.name.empty()) problem("{} {}: has no name; every {} needs one", what, &entity - entities.data(), what);
       if (!seen.insert(entity.name).second)
@@ -310,20 +312,20 @@ class Structure {
       if (p.format.empty() || p.bytes == 0)
         problem("packed copy '{}': format '{}' of {} bytes; must have a format, and bytes", p.name, p.format, p.bytes);
     }
-    const auto check = [&](const std::string& where, const View& v, bool input) {
+    const auto check = [&](const char* what, const std::string& name, const View& v, bool input) {
       if (v.packed < 0) return;
       const bool reads = input && v.base == BaseKind::kVariable && v.index == plan_.packed[v.packed].variable;
       if (!reads || v.offset != 0)
         problem(
-            "{}: packed copy '{}' in place of {} {} at offset {}; must be of the variable that it reads, from its "
+            "{} '{}': packed copy '{}' in place of {} {} at offset {}; must be of the variable that it reads, from its "
             "start",
-            where, plan_.packed[v.packed].name, base_kind_name(v.base), v.index, v.offset);
+            what, name, plan_.packed[v.packed].name, base_kind_name(v.base), v.index, v.offset);
     };
     for (const Kernel& k : plan_.kernels) {
-      for (const View& v : k.inputs) check("kernel '" + k.name + "'", v, true);
-      for (const View& v : k.outputs) check("kernel '" + k.name + "'", v, false);
+      for (const View& v : k.inputs) check("kernel", k.name, v, true);
+      for (const View& v : k.outputs) check("kernel", k.name, v, false);
     }
-    for (const Output& o : plan_.outputs) check("output '" + o.name + "'", o.view, false);
+    for (const Output& o : plan_.outputs) check("output", o.name, o.view, false);
   }
 
   bool overwritten(const Adjacency& adjacency, int reg) const {

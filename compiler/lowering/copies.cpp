@@ -20,12 +20,13 @@ uint64_t bytes_of(const TensorType& type) { return checked_bytes(type.shape, dty
 
 }  // namespace
 
-CopyingRewriter::CopyingRewriter(const Graph& source, PassContext& context)
+CopyingRewriter::CopyingRewriter(Graph& source, PassContext& context)
     : source_(source),
       context_(context),
       places_(context.target, context.options),
       root_(roots(source)),
       rewriter_(source),
+      taken_from_(source),
       ways_(source.values().size()),
       seen_ways_(source.values().size(), 0),
       outputs_of_(source.values().size()),
@@ -65,7 +66,7 @@ Graph CopyingRewriter::run() {
     for (size_t i = begin; i < end; ++i)
       inputs.push_back(nodes[i].op->view ? std::vector<ValueId>() : inputs_of(nodes[i]));
     for (size_t i = begin; i < end; ++i)
-      if (!nodes[i].op->view) copy_node(static_cast<int>(i), std::move(inputs[i - begin]));
+      if (!nodes[i].op->view) take_node(static_cast<int>(i), std::move(inputs[i - begin]));
     for (size_t i = begin; i < end; ++i) {
       for (ValueId value : nodes[i].outputs) defined(value);
       visited(static_cast<int>(i));
@@ -87,17 +88,19 @@ void CopyingRewriter::defined(ValueId value) {
   for (int v : updates_of_[value]) updates_[v] = update(source_.variables()[v]);
 }
 
-void CopyingRewriter::copy_node(int index, std::vector<ValueId> inputs) {
+void CopyingRewriter::take_node(int index, std::vector<ValueId> inputs) {
   const Node& old = source_.nodes()[index];
-  Graph& made_graph = rewriter_.target();
-  const int copied = made_graph.add_copy(source_, old, std::move(inputs));
-  const std::vector<ValueId> outputs = made_graph.nodes()[copied].outputs;
-  for (size_t o = 0; o < outputs.size(); ++o) {
-    const Strides& strides = source_.values()[old.outputs[o]].strides;
-    lay_out(outputs[o], strides);
-  }
-  made(index, made_graph.mutable_nodes()[copied]);
-  for (size_t o = 0; o < outputs.size(); ++o) add_original(old.outputs[o], outputs[o], memory_[old.outputs[o]]);
+  Graph& graph = rewriter_.target();
+  Node& taken = graph.mutable_nodes()[graph.take_node(taken_from_, index, std::move(inputs))];
+  for (size_t o = 0; o < old.outputs.size(); ++o) lay_out(taken.outputs[o], source_.values()[old.outputs[o]].strides);
+  made(index, taken);
+  for (size_t o = 0; o < old.outputs.size(); ++o)
+    add_original(old.outputs[o], taken.outputs[o], memory_[old.outputs[o]]);
+}
+
+// Of a node that has been taken the new graph knows it.
+Provenance CopyingRewriter::provenance(ValueId value) const {
+  return root_[value] == value ? rewriter_.target().provenance(ways_[value].front().id) : source_.provenance(value);
 }
 
 void CopyingRewriter::lay_out(ValueId id, const Strides& strides) {
@@ -207,11 +210,11 @@ Reader CopyingRewriter::reader_of(const Node& node) const {
 Reader CopyingRewriter::reader_of(const graph::Output& output) const {
   const int every = source_.every(output.value);  // the sink wants it once a step
   return {places_.computing_in(Places::host_memory(output.placement.device->rank), beside(output.value)),
-          source_.provenance(output.value), every == 0 ? source_.micro_batches() : every};
+          provenance(output.value), every == 0 ? source_.micro_batches() : every};
 }
 
 Reader CopyingRewriter::reader_of(const graph::Variable& variable) const {
-  return {variable.placement, source_.provenance(variable.update), std::max(1, source_.every(variable.update))};
+  return {variable.placement, provenance(variable.update), std::max(1, source_.every(variable.update))};
 }
 
 Placement CopyingRewriter::beside(ValueId value) const {

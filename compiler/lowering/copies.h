@@ -32,19 +32,20 @@ class CopyingRewriter {
   int copies() const { return copies_; }
 
  protected:
-  CopyingRewriter(const graph::Graph& source, PassContext& context);
+  // `source` is used up.
+  CopyingRewriter(graph::Graph& source, PassContext& context);
 
   // What a node is to read instead of its inputs: ids of the new graph.
   virtual std::vector<graph::ValueId> inputs_of(const graph::Node& node) = 0;
   virtual graph::ValueId output(const graph::Output& output) = 0;
   virtual graph::ValueId update(const graph::Variable& variable) = 0;
-  // A node has been copied: may lay its outputs out.
-  virtual void made(int node, graph::Node& copied) { (void)node, (void)copied; }
+  // A node is in the new graph: may lay its outputs out.
+  virtual void made(int node, graph::Node& there) { (void)node, (void)there; }
   // All of what comes up to a position of the source has been visited; -1: inputs and variables.
   virtual void visited(int position) { (void)position; }
   // How a view sees its input. None: it must be made of something else.
   virtual std::optional<Window> seen(const graph::Node& view, const Window& input) const {
-    return seen_through(view, input);
+    return seen_through(view, input, source_.type(view.outputs[0]).dtype);
   }
 
   struct Way {
@@ -102,12 +103,14 @@ class CopyingRewriter {
 
  private:
   graph::ValueId make(graph::ValueId value, int way, const Reader& reader);
-  void copy_node(int node, std::vector<graph::ValueId> inputs);
+  void take_node(int node, std::vector<graph::ValueId> inputs);
+  Provenance provenance(graph::ValueId value) const;
   void add_original(graph::ValueId value, graph::ValueId id, const plan::Space& space);
   void defined(graph::ValueId value);
   void remember(graph::ValueId id, const plan::Space& space, const Window& window);
   int every_of_copy(graph::ValueId value, int reader_every) const;
 
+  graph::Graph& taken_from_;         // the source
   std::vector<plan::Space> memory_;  // per value of the source that is no view
   struct Made {
     plan::Space space;

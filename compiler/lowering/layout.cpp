@@ -22,7 +22,7 @@ Strides output_strides(const TensorSpec& spec, Layout layout, const std::vector<
 
 class Layouts final : public CopyingRewriter {
  public:
-  Layouts(const Graph& source, PassContext& context) : CopyingRewriter(source, context) {}
+  Layouts(Graph& source, PassContext& context) : CopyingRewriter(source, context) {}
 
  protected:
   std::vector<ValueId> inputs_of(const Node& node) override {
@@ -51,10 +51,10 @@ class Layouts final : public CopyingRewriter {
     return inputs;
   }
 
-  void made(int index, Node& copied) override {
+  void made(int index, Node& there) override {
     const Node& old = source_.nodes()[index];
     for (size_t o = 0; o < old.outputs.size(); ++o) {
-      lay_out(copied.outputs[o], laid_out_.at(old.outputs[o]));
+      lay_out(there.outputs[o], laid_out_.at(old.outputs[o]));
     }
   }
 

@@ -108,6 +108,7 @@ class Lowering {
 
   void add_task(const Node& node) {
     plan::KernelQuery query = kernel_query(graph_, node, lying_, context_);
+    query.cost = graph_.cost(node);
     Task task;
     task.name = name_of(node);
     task.op = query.op;
@@ -117,6 +118,7 @@ class Lowering {
     task.effectful = node.op->effectful;
     task.source = node.op->effectful && node.inputs.empty() && !is_collective(*node.op);
     task.every = node.every;
+    task.inputs.reserve(node.inputs.size());
     for (ValueId input : node.inputs) task.inputs.push_back(operand(input));
     if (is_collective(*node.op)) {
       task.ranks = ranks_of(node);

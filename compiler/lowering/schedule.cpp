@@ -2,6 +2,7 @@
 // can. So optimizer updates follow their gradients, and activations die early. The nodes of a collective's call stay
 // together. What runs once a step comes behind what runs in each micro-batch. Near-linear.
 #include <algorithm>
+#include <span>
 
 #include "compiler/collectives.h"
 #include "compiler/lowering/lowering.h"
@@ -27,6 +28,7 @@ class Scheduler {
       if (v.update != kNoValue) updated_by_[v.update] = v.value;
     }
     for (size_t i = 0; i < graph.nodes().size(); ++i) {
+      add_inputs(graph.nodes()[i]);
       for (ValueId input : unique_inputs(static_cast<int>(i))) {
         ++uses_[input];
         readers_[input].push_back(static_cast<int>(i));
@@ -64,14 +66,17 @@ class Scheduler {
     }
   }
 
-  std::vector<ValueId> unique_inputs(int node) const {
-    std::vector<ValueId> inputs;
-    for (ValueId input : graph_.nodes()[node].inputs) {
-      if (input != kNoValue) inputs.push_back(input);
+  void add_inputs(const graph::Node& node) {
+    const auto first = static_cast<std::ptrdiff_t>(inputs_.size());
+    for (ValueId input : node.inputs) {
+      if (input != kNoValue) inputs_.push_back(input);
     }
-    std::sort(inputs.begin(), inputs.end());
-    inputs.erase(std::unique(inputs.begin(), inputs.end()), inputs.end());
-    return inputs;
+    std::sort(inputs_.begin() + first, inputs_.end());
+    inputs_.erase(std::unique(inputs_.begin() + first, inputs_.end()), inputs_.end());
+    first_input_.push_back(inputs_.size());
+  }
+  std::span<const ValueId> unique_inputs(int node) const {
+    return {inputs_.data() + first_input_[node], inputs_.data() + first_input_[node + 1]};
   }
 
   uint64_t bytes(ValueId value) const {
@@ -131,6 +136,8 @@ class Scheduler {
   }
 
   const graph::Graph& graph_;
+  std::vector<ValueId> inputs_;            // of all nodes, each once, in order
+  std::vector<size_t> first_input_ = {0};  // by node, and the end
   std::vector<int> uses_;                  // readers to come, by value
   std::vector<std::vector<int>> readers_;  // nodes, by value
   std::vector<int> waits_;                 // inputs not computed yet, by node
@@ -146,13 +153,12 @@ std::vector<int> order_of_nodes(const graph::Graph& graph) { return Scheduler(gr
 
 int schedule(graph::Graph& graph, PassContext&) {
   const std::vector<int> order = order_of_nodes(graph);
-  graph::Rewriter rewriter(graph);
   int moved = 0;
-  for (size_t i = 0; i < order.size(); ++i) {
-    rewriter.copy(order[i]);
-    moved += order[i] != static_cast<int>(i);
-  }
-  if (moved) graph = rewriter.finish();
+  for (size_t i = 0; i < order.size(); ++i) moved += order[i] != static_cast<int>(i);
+  if (moved == 0) return 0;
+  graph::Rewriter rewriter(graph);
+  for (const int node : order) rewriter.take(node);
+  graph = rewriter.finish();
   return moved;
 }
 

@@ -31,7 +31,7 @@ int variable_at(const Graph& graph, ValueId root) {
 
 class Snapshots final : public CopyingRewriter {
  public:
-  Snapshots(const Graph& source, PassContext& context)
+  Snapshots(Graph& source, PassContext& context)
       : CopyingRewriter(source, context),
         answers_(context),
         shares_(source),
@@ -56,6 +56,7 @@ class Snapshots final : public CopyingRewriter {
   std::vector<ValueId> inputs_of(const Node& node) override {
     const Reader reader = reader_of(node);
     std::vector<ValueId> inputs;
+    inputs.reserve(node.inputs.size());
     for (ValueId input : node.inputs) {
       // The values of all micro-batches wait in the slots of a register.
       const bool all = node.op == &ops::pack_op() && !same_in_all_batches(source_, root_, input);
@@ -67,12 +68,12 @@ class Snapshots final : public CopyingRewriter {
     return inputs;
   }
 
-  void made(int index, Node& copied) override {
-    for (size_t o = 0; o < copied.outputs.size(); ++o) {
+  void made(int index, Node& there) override {
+    for (size_t o = 0; o < there.outputs.size(); ++o) {
       const int v = update_of_[source_.nodes()[index].outputs[o]];
-      if (v >= 0 && may_write(v, index, copied, static_cast<int>(o))) {
-        direct_[v] = copied.outputs[o];
-        written_.emplace(copied.outputs[o], v);
+      if (v >= 0 && may_write(v, index, there, static_cast<int>(o))) {
+        direct_[v] = there.outputs[o];
+        written_.emplace(there.outputs[o], v);
       }
     }
   }

@@ -19,7 +19,7 @@ using plan::StreamKind;
 
 class Transfers final : public CopyingRewriter {
  public:
-  Transfers(const Graph& source, PassContext& context) : CopyingRewriter(source, context), shares_(source) {
+  Transfers(Graph& source, PassContext& context) : CopyingRewriter(source, context), shares_(source) {
     for (const Node& node : source.nodes()) {
       if (node.op->view) continue;
       const Space space = places_.reads(node.placement);

@@ -47,12 +47,9 @@ bool same_in_all_batches(const Graph& graph, const std::vector<ValueId>& roots, 
   return update == kNoValue || graph.every(update) == graph.micro_batches();
 }
 
-std::optional<Window> seen_through(const Node& view, const Window& input) {
+std::optional<Window> seen_through(const Node& view, const Window& input, DType dtype) {
   const auto seen = view.op->view(input.spec, view.attrs);
   if (!seen) return std::nullopt;
-  const TensorType type{input.spec.dtype, input.spec.shape};
-  const bool present = true;
-  const DType dtype = infer_types(*view.op, {&type, 1}, {&present, 1}, view.attrs)[0].dtype;
   const uint64_t offset = static_cast<uint64_t>(seen->offset) * dtype_size(dtype);
   return Window{input.root, input.offset + offset, {dtype, seen->shape, seen->strides}};
 }
@@ -67,7 +64,7 @@ std::vector<Window> windows(const Graph& graph) {
       windows[v] = {value, 0, graph.spec(value)};
       continue;
     }
-    const std::optional<Window> seen = seen_through(*view, windows[view->inputs[0]]);
+    const std::optional<Window> seen = seen_through(*view, windows[view->inputs[0]], info.type.dtype);
     SLUICE_CHECK_KIND(kRuntime, seen, "{}: %{} with strides {} cannot be viewed so; it must be reordered before",
                       describe(*view), view->inputs[0], windows[view->inputs[0]].spec.strides.str());
     windows[v] = *seen;
@@ -94,8 +91,8 @@ plan::KernelQuery kernel_query(const Graph& graph, const Node& node, const std::
                           .inputs = inputs,
                           .outputs = {},
                           .device = *node.placement.device,
-                          .cores = cores == context.cores.end() ? 1 : cores->second,
-                          .cost = graph.cost(node)};
+                          .cores = cores == context.cores.end() ? 1 : cores->second};
+  query.outputs.reserve(node.outputs.size());
   for (ValueId output : node.outputs) query.outputs.push_back(graph.spec(output));
   if (node.op == &ops::pack_op()) {
     query.op = "concat";
@@ -118,6 +115,7 @@ plan::KernelQuery kernel_query(const Graph& graph, const Node& node, const std::
 plan::KernelQuery kernel_query(const Graph& graph, const Node& node, const std::vector<Window>& windows,
                                const PassContext& context) {
   std::vector<TensorSpec> inputs;
+  inputs.reserve(node.inputs.size());
   for (ValueId input : node.inputs) inputs.push_back(input == kNoValue ? TensorSpec{} : windows[input].spec);
   return kernel_query(graph, node, inputs, context);
 }

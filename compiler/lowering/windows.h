@@ -22,16 +22,16 @@ struct Window {
   uint64_t offset = 0;  // bytes
   TensorSpec spec;
 };
-// What a view node sees of its input; none when it cannot be seen so.
-std::optional<Window> seen_through(const graph::Node& view, const Window& input);
+// What a view node, whose output has `dtype`, sees of its input; none when it cannot be seen so.
+std::optional<Window> seen_through(const graph::Node& view, const Window& input, DType dtype);
 // Of every value. Throws kRuntime, naming the node, when a view cannot be one.
 std::vector<Window> windows(const graph::Graph& graph);
 
 TensorSpec with_layout(const TensorSpec& spec, plan::Layout layout);
 bool fits(plan::Layout layout, const TensorSpec& spec);
 
-// The kernel that runs a node, for operands that lie so. `pack` takes the values of all micro-batches, `reorder` is a
-// copy.
+// The kernel that runs a node, for operands that lie so; what its work costs is not said. `pack` takes the values of
+// all micro-batches, `reorder` is a copy.
 plan::KernelQuery kernel_query(const graph::Graph& graph, const graph::Node& node,
                                const std::vector<TensorSpec>& inputs, const PassContext& context);
 // Of the kernel's operands as they lie. REQUIRES: a graph that is laid out.

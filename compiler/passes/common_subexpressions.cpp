@@ -2,7 +2,7 @@
 // alone.
 #include <algorithm>
 #include <numeric>
-#include <unordered_map>
+#include <unordered_set>
 
 #include "base/key.h"
 #include "compiler/pass.h"
@@ -31,15 +31,19 @@ std::vector<int> find_equal(const Graph& graph) {
   std::vector<int> equal(graph.nodes().size(), -1);
   std::vector<ValueId> first(graph.values().size());
   std::iota(first.begin(), first.end(), 0);
-  std::unordered_map<std::string, int> seen;  // expression -> node
-  seen.reserve(graph.nodes().size());
+  // Expressions by their nodes. Keys are written again to be compared, which only equal hashes ask for.
+  std::vector<size_t> hashes(graph.nodes().size());
+  const auto hash = [&](int node) { return hashes[node]; };
+  const auto same = [&](int a, int b) { return key_of(graph.nodes()[a], first) == key_of(graph.nodes()[b], first); };
+  std::unordered_set<int, decltype(hash), decltype(same)> seen(2 * graph.nodes().size(), hash, same);
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     const Node& node = graph.nodes()[i];
     if (node.op->random || node.op->effectful) continue;
-    const auto [it, fresh] = seen.try_emplace(key_of(node, first), static_cast<int>(i));
+    hashes[i] = std::hash<std::string>()(key_of(node, first));
+    const auto [it, fresh] = seen.insert(static_cast<int>(i));
     if (fresh) continue;
-    equal[i] = it->second;
-    for (size_t o = 0; o < node.outputs.size(); ++o) first[node.outputs[o]] = graph.nodes()[it->second].outputs[o];
+    equal[i] = *it;
+    for (size_t o = 0; o < node.outputs.size(); ++o) first[node.outputs[o]] = graph.nodes()[*it].outputs[o];
   }
   return equal;
 }
@@ -51,14 +55,14 @@ int common_subexpressions(Graph& graph, PassContext&) {
   const int removed = static_cast<int>(std::count_if(equal.begin(), equal.end(), [](int node) { return node >= 0; }));
   if (removed == 0) return 0;
   graph::Rewriter rewriter(graph);
-  std::vector<int> copied(equal.size(), -1);  // by node: that of the new graph
+  std::vector<int> taken(equal.size(), -1);  // by node: that of the new graph
   for (size_t i = 0; i < equal.size(); ++i) {
     const Node& node = graph.nodes()[i];
     if (equal[i] < 0) {
-      copied[i] = rewriter.copy(static_cast<int>(i));
+      taken[i] = rewriter.take(static_cast<int>(i));
       continue;
     }
-    Node& same = rewriter.target().mutable_nodes()[copied[equal[i]]];
+    Node& same = rewriter.target().mutable_nodes()[taken[equal[i]]];
     static_cast<Provenance&>(same) = merged(same, node);
     for (size_t o = 0; o < node.outputs.size(); ++o) rewriter.map(node.outputs[o], same.outputs[o]);
   }

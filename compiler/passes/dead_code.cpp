@@ -36,7 +36,7 @@ int dead_code(graph::Graph& graph, PassContext&) {
   if (removed == 0) return 0;
   graph::Rewriter rewriter(graph, &keep_variable);
   for (int i = 0; i < num_nodes; ++i) {
-    if (keep[i]) rewriter.copy(i);
+    if (keep[i]) rewriter.take(i);
   }
   graph = rewriter.finish();
   return removed;

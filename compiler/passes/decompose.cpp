@@ -1,4 +1,6 @@
 // Replaces ops without a kernel on their device by their `decompose`, as often as needed.
+#include <algorithm>
+
 #include "base/fix.h"
 #include "compiler/collectives.h"
 #include "compiler/pass.h"
@@ -13,14 +15,14 @@ class Decomposer : public graph::GraphBuilder {
  public:
   Decomposer(graph::Graph& target, PassContext& pass) : GraphBuilder(target, pass.options.device), pass_(pass) {}
 
-  bool runs_as_is(const OpDef& op, const DeviceId& device, const Attrs& attrs) const {
+  static bool runs_as_is(const PassContext& pass, const OpDef& op, const DeviceId& device, const Attrs& attrs) {
     if (&op == &ops::pack_op() && attr<int64_t>(attrs, 0) > 1) return true;  // lower() knows how
-    return op.view != nullptr || is_collective(op) || pass_.target.has_kernel(op.name, device.kind);
+    return op.view != nullptr || is_collective(op) || pass.target.has_kernel(op.name, device.kind);
   }
 
   std::vector<Value> call(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs) override {
     const DeviceId device = context.placement.device.value_or(default_device_);
-    if (runs_as_is(op, device, attrs)) return GraphBuilder::call(op, inputs, attrs);
+    if (runs_as_is(pass_, op, device, attrs)) return GraphBuilder::call(op, inputs, attrs);
     const std::string at = context.source.known() ? fmt::format("  ({})", context.source.str()) : "";
     if (op.decompose == nullptr) {
       throw FixableError(
@@ -54,14 +56,18 @@ class Decomposer : public graph::GraphBuilder {
 }  // namespace
 
 int decompose(graph::Graph& graph, PassContext& context) {
+  const auto runs_as_is = [&](const graph::Node& node) {
+    return Decomposer::runs_as_is(context, *node.op, context.device_of(node), node.attrs);
+  };
+  if (std::all_of(graph.nodes().begin(), graph.nodes().end(), runs_as_is)) return 0;
   graph::Rewriter rewriter(graph);
   Decomposer decomposer(rewriter.target(), context);
   const ExecutorScope scope(decomposer);
   int replaced = 0;
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     const graph::Node& node = graph.nodes()[i];
-    if (decomposer.runs_as_is(*node.op, context.device_of(node), node.attrs)) {
-      rewriter.copy(static_cast<int>(i));
+    if (runs_as_is(node)) {
+      rewriter.take(static_cast<int>(i));
       continue;
     }
     ++replaced;
@@ -81,7 +87,7 @@ int decompose(graph::Graph& graph, PassContext& context) {
       rewriter.map(node.outputs[o], decomposer.id(outputs[o]));
     }
   }
-  if (replaced) graph = rewriter.finish();
+  graph = rewriter.finish();
   return replaced;
 }
 

@@ -79,9 +79,9 @@ int fold_constants(graph::Graph& graph, PassContext& context) {
     if (folder.fold(graph.nodes()[i]))
       ++folded;
     else
-      folder.rewriter().copy(static_cast<int>(i));
+      folder.rewriter().take(static_cast<int>(i));
   }
-  if (folded) graph = folder.rewriter().finish();
+  graph = folder.rewriter().finish();
   return folded;
 }
 

@@ -1,5 +1,6 @@
 // Moves a relu into the linear op that feeds it, when nothing else reads the product: one pass over memory less.
 // Only relu: it is exact in either place, so the result stays bitwise the same.
+#include <algorithm>
 #include <string_view>
 
 #include "compiler/pass.h"
@@ -18,31 +19,33 @@ bool takes_activation(const graph::Node& node) {
 
 int fuse_activation(graph::Graph& graph, PassContext&) {
   const std::vector<int> uses = count_uses(graph);
-  const auto fusable = [&](const graph::Node& node) -> const graph::Node* {
-    if (std::string_view(node.op->name) != "relu" || uses[node.inputs[0]] != 1) return nullptr;
+  const auto fusable = [&](const graph::Node& node) {
+    if (std::string_view(node.op->name) != "relu" || uses[node.inputs[0]] != 1) return false;
     const graph::ValueInfo& x = graph.values()[node.inputs[0]];
-    if (x.kind != graph::ValueKind::kNode) return nullptr;
+    if (x.kind != graph::ValueKind::kNode) return false;
     const graph::Node& linear = graph.nodes()[x.index];
-    return takes_activation(linear) && linear.placement == node.placement ? &linear : nullptr;
+    return takes_activation(linear) && linear.placement == node.placement;
   };
+  std::vector<bool> moves;
+  for (const graph::Node& node : graph.nodes()) moves.push_back(fusable(node));
+  const auto fused = static_cast<int>(std::count(moves.begin(), moves.end(), true));
+  if (fused == 0) return 0;
   graph::Rewriter rewriter(graph);
-  int fused = 0;
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     const graph::Node& node = graph.nodes()[i];
-    if (!fusable(node)) {
-      rewriter.copy(static_cast<int>(i));
+    if (!moves[i]) {
+      rewriter.take(static_cast<int>(i));
       continue;
     }
-    // The linear node was just copied; its attribute may still change since nothing else reads it.
+    // The linear node is there already; its attribute may still change since nothing else reads it.
     const graph::ValueId product = rewriter[node.inputs[0]];
     graph::Graph& target = rewriter.target();
     graph::Node& linear = target.mutable_nodes()[target.values()[product].index];
     static_cast<Provenance&>(linear) = merged(linear, node);
     linear.attrs[linear.op->find_param("activation")] = std::string("relu");
     rewriter.map(node.outputs[0], product);
-    ++fused;
   }
-  if (fused) graph = rewriter.finish();
+  graph = rewriter.finish();
   return fused;
 }
 

@@ -127,7 +127,7 @@ int fuse_convolution(graph::Graph& graph, PassContext& context) {
     if (convolutions.is_inside(i)) continue;
     const Chain* const chain = convolutions.ending_in(i);
     if (chain == nullptr) {
-      rewriter.copy(i);
+      rewriter.take(i);
       continue;
     }
     const int made = rewriter.target().add_node(fuse(rewriter, *chain));

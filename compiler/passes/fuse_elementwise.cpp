@@ -21,6 +21,10 @@ class Chains {
  public:
   Chains(const graph::Graph& graph, PassContext& context) : graph_(graph), context_(context) {
     const int num_nodes = static_cast<int>(graph.nodes().size());
+    root_.assign(num_nodes, kAlone);
+    std::vector<bool> step;
+    for (const Node& node : graph.nodes()) step.push_back(can_be_step(node));
+    if (std::count(step.begin(), step.end(), true) < 2) return;
     std::vector<std::vector<int>> readers(graph.values().size());
     for (int i = 0; i < num_nodes; ++i)
       for (ValueId input : graph.nodes()[i].inputs)
@@ -28,9 +32,8 @@ class Chains {
     for (const graph::Output& output : graph.outputs()) readers[output.value].push_back(kAlone);
     for (const graph::Variable& v : graph.variables())
       if (v.update != graph::kNoValue) readers[v.update].push_back(kAlone);
-    root_.assign(num_nodes, kAlone);
     for (int i = num_nodes - 1; i >= 0; --i) {  // readers come first
-      if (!can_be_step(graph.nodes()[i])) continue;
+      if (!step[i]) continue;
       const int root = root_of_all(readers[graph.nodes()[i].outputs[0]]);
       root_[i] = root != kAlone && joins(i, root) ? root : i;
       members_[root_[i]].insert(members_[root_[i]].begin(), i);
@@ -65,7 +68,7 @@ class Chains {
 
   bool can_be_step(const Node& node) const {
     const DeviceId device = context_.device_of(node);
-    if (!context_.target.has_kernel("fused", device.kind) || !ops::can_be_step(*node.op)) return false;
+    if (!ops::can_be_step(*node.op) || !context_.target.has_kernel("fused", device.kind)) return false;
     plan::KernelQuery query{node.op->name, name_attrs(*node.op, node.attrs), {}, {}, device};
     for (ValueId input : node.inputs) {
       if (input == graph::kNoValue) return false;
@@ -137,7 +140,7 @@ int fuse_elementwise(graph::Graph& graph, PassContext& context) {
     if (chains.is_inside(i)) continue;
     const std::vector<int> members = chains.ending_in(i);
     if (members.empty()) {
-      rewriter.copy(i);
+      rewriter.take(i);
       continue;
     }
     const int made = rewriter.target().add_node(fuse(rewriter, members, chains.inputs_of(members)));

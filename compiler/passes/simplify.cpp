@@ -172,13 +172,13 @@ int simplify(Graph& graph, PassContext& context) {
     const Node& node = graph.nodes()[i];
     const ValueId replacement = simplifier.rewrite(node);
     if (replacement == kNoValue) {
-      simplifier.rewriter().copy(static_cast<int>(i));
+      simplifier.rewriter().take(static_cast<int>(i));
     } else {
       simplifier.rewriter().map(node.outputs[0], replacement);
       ++rewrites;
     }
   }
-  if (rewrites) graph = simplifier.rewriter().finish();
+  graph = simplifier.rewriter().finish();
   return rewrites;
 }
 

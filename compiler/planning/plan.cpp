@@ -28,12 +28,15 @@ plan::View view_of(const Operand& operand, const Lowered& lowered, const DataCha
 std::vector<plan::Kernel> make_kernels(const Lowered& lowered, const DataChannels& data, const Memory& memory) {
   const std::vector<int> groups = meeting_groups(lowered);
   std::vector<plan::Kernel> kernels;
+  kernels.reserve(lowered.tasks.size());
   for (size_t t = 0; t < lowered.tasks.size(); ++t) {
     const Task& task = lowered.tasks[t];
     plan::Kernel kernel;
     kernel.name = task.name;
     kernel.op = task.op;
     kernel.attrs = task.attrs;
+    kernel.inputs.reserve(task.inputs.size());
+    kernel.outputs.reserve(task.outputs.size());
     for (const Operand& in : task.inputs) kernel.inputs.push_back(view_of(in, lowered, data, memory));
     for (const Operand& out : task.outputs) kernel.outputs.push_back(view_of(out, lowered, data, memory));
     kernel.workspace = memory.workspace[t];

@@ -96,7 +96,7 @@ TEST(GraphVerify, FindsWrongEdges) {
 }
 
 TEST(Rewriter, ReplacesAndKeepsTheRest) {
-  const Graph graph = parse(R"(graph "g" {
+  Graph graph = parse(R"(graph "g" {
   %0 = input "x" : float32(2,)
   %1 = variable "unused" : float32(2,)
   %2 = variable "v" : float32(2,)
@@ -106,11 +106,11 @@ TEST(Rewriter, ReplacesAndKeepsTheRest) {
   update "v" = %4
 }
 )",
-                            "g.ir", builtin_ops());
+                      "g.ir", builtin_ops());
   const std::vector<bool> keep{false, true};
   Rewriter rewriter(graph, &keep);
   rewriter.map(graph.nodes()[0].outputs[0], rewriter[0]);
-  rewriter.copy(1);
+  rewriter.take(1);
   EXPECT_EQ(to_text(rewriter.finish()), R"(graph "g" {
   %0 = input "x" : float32(2,)
   %1 = variable "v" : float32(2,)
