@@ -100,6 +100,8 @@ Attrs order_attrs(const OpDef& op, const NamedAttrs& named) {
 }
 
 void check_input_count(const OpDef& op, size_t count) {
+  if (count == op.inputs.size() && !op.variadic()) [[likely]]
+    return;
   const size_t least = static_cast<size_t>(op.min_inputs());
   SLUICE_CHECK_KIND(kType, count >= least, "{}: too few inputs: {}; it takes {}{}", op.name, count,
                     op.variadic() || least < op.inputs.size() ? "at least " : "", least);

@@ -77,7 +77,7 @@ std::shared_ptr<const CallPlan> CallCache::find(const CallKey& key, uint64_t has
   const std::lock_guard lock(mutex_);
   const auto found = by_hash_.find(hash);
   if (found == by_hash_.end() || !found->second->plan->matches(key)) return nullptr;
-  order_.splice(order_.begin(), order_, found->second);
+  if (found->second != order_.begin()) order_.splice(order_.begin(), order_, found->second);
   return found->second->plan;
 }
 

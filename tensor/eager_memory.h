@@ -17,9 +17,10 @@ std::shared_ptr<EagerImpl> allocate_tensor(const std::shared_ptr<Allocator>& mem
     Storage storage;
     uint64_t version = 0;
   };
-  const auto block = std::make_shared<Block>(memory, checked_bytes(type.shape, dtype_size(type.dtype)), space...);
+  auto block = std::make_shared<Block>(memory, checked_bytes(type.shape, dtype_size(type.dtype)), space...);
+  uint64_t* const counter = &block->version;
   std::shared_ptr<Storage> storage(block, &block->storage);
-  std::shared_ptr<uint64_t> version(block, &block->version);
+  std::shared_ptr<uint64_t> version(std::move(block), counter);
   return std::make_shared<EagerImpl>(std::move(storage), TensorSpec::contiguous(type), device, std::move(version));
 }
 

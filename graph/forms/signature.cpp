@@ -182,7 +182,7 @@ int Signature::num_positional() const {
 }
 
 bool Signature::has_inplace() const {
-  return !params.empty() && params.back().name == "inplace" && params.back().kind == ArgKind::kBool;
+  return !params.empty() && params.back().kind == ArgKind::kBool && params.back().name == "inplace";
 }
 
 std::string Signature::qualified() const { return module.empty() ? name : module + "." + name; }

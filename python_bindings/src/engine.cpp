@@ -1,6 +1,7 @@
 // The process's default engine: made on first use, shut down at exit.
 #include "runtime/engine.h"
 
+#include <atomic>
 #include <mutex>
 
 #include "base/fork.h"
@@ -22,7 +23,8 @@ struct Default {
   const ForkLock fork_lock{mutex};
   EngineOptions options;
   std::unique_ptr<Engine> engine;
-  std::unique_ptr<EagerExecutor> eager;
+  std::unique_ptr<EagerExecutor> eager;  // once made, there for ever
+  std::atomic<EagerExecutor*> made{nullptr};
   std::shared_ptr<const OpRegistry> ops;  // outlives the executor, as values and graphs may
   bool closed = false;
 };
@@ -103,12 +105,14 @@ void join_world(std::shared_ptr<collective::World> world) {
 
 EagerExecutor& default_eager() {
   Default& state = process_default();
+  if (EagerExecutor* made = state.made.load(std::memory_order_acquire)) return *made;  // every op asks for it
   std::lock_guard lock(state.mutex);
   if (!state.eager) {
     if (state.closed) fail(ErrorKind::kRuntime, "engine: the default engine was shut down; no further op can run");
     state.engine = std::make_unique<Engine>(state.options);
     state.eager = std::make_unique<EagerExecutor>(*state.engine);
     state.ops = state.eager->ops_owner();
+    state.made.store(state.eager.get(), std::memory_order_release);
     log(LogLevel::kDebug, LogArea::kPython, "default engine: made");
   }
   return *state.eager;
