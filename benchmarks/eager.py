@@ -64,6 +64,21 @@ SMALL = {
 }
 
 
+SMALL_OPS = 2000
+
+
+def small_ops(torch):
+    """SMALL_OPS calls: the overhead of a call, whatever it computes."""
+    x, y, a, b = operands(torch, False)
+
+    def run():
+        for _ in range(SMALL_OPS // 8):
+            h = (x + y) * x - y
+            h = torch.relu(h).view(4, 4)
+            h = (a @ h)[1].sum()
+    return run
+
+
 def forward(op):
     def make(torch):
         given = operands(torch, False)
@@ -126,6 +141,7 @@ def main():
     for name, op in SMALL.items():
         compare(f"eager.{name}", forward(op), "us")
         compare(f"eager.{name}.train", backward(op), "us")
+    compare("eager.small_ops", small_ops, "ms")
     compare("eager.lstm", lstm, "ms", 0.5, 7)
     compare("eager.elementwise", elementwise, "ms", 0.2, 9)
     compare("eager.gpt_small", gpt_small, "ms", 0.5, 7)
