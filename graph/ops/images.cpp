@@ -20,7 +20,8 @@ std::vector<TensorType> infer_decode_jpeg(Types in, Present present, const Attrs
                     "files: is {}; must be bytes, uint8 of one axis, as io.pack makes them", in[0].str());
   SLUICE_CHECK(in[0].shape[0] / PackedFile::kHeadBytes >= count, "files: {} bytes; {} files take {} at least",
                in[0].shape[0], count, count * PackedFile::kHeadBytes);
-  SLUICE_CHECK(!present[1] || (in[1].dtype == DType::kFloat32 && in[1].shape == Shape{count, 4}),
+  const bool numbers = in[1].dtype == DType::kFloat32 || in[1].dtype == DType::kFloat64;
+  SLUICE_CHECK(!present[1] || (numbers && in[1].shape == Shape{count, 4}),
                "boxes: is {}; must be float32({}, 4): top, left, height and width of each image", in[1].str(), count);
   SLUICE_CHECK(!present[2] || (in[2].dtype == DType::kBool && in[2].shape == Shape{count}),
                "flip: is {}; must be bool({},)", in[2].str(), count);
@@ -40,7 +41,8 @@ const OpDef decode_jpeg_def{
     .doc =
         "Reads and decodes JPEG files, takes a box of each image, resizes it with a linear filter as wide as the "
         "scale (as Pillow's), and flips it left to right: uint8 (count, channels, height, width). `files`: uint8, "
-        "as io.pack makes them; of one that is not there the image is black. `boxes`: float32 (count, 4), top, left, "
+        "as io.pack makes them; of one that is not there the image is black. `boxes`: float32 or float64 (count, 4), "
+        "top, left, "
         "height and width in parts of the image, rounded to pixels; what is outside is left out. `flip`: bool (count).",
     .inputs = {"files", "boxes?", "flip?"},
     .params = {{.name = "count", .default_value = int64_t{1}, .required = true},

@@ -2,6 +2,7 @@
 #include "kernels/cpu/images.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <mutex>
@@ -74,12 +75,11 @@ void resize_row(const uint8_t* from, const Weights& w, int64_t out, uint8_t* to)
 }
 
 // The pixels of a part of an image: at least one.
-Range part_of(int64_t size, float begin, float length) {
+Range part_of(int64_t size, double begin, double length) {
   SLUICE_CHECK(begin >= 0 && begin <= 1 && length >= 0,
                "its box begins at {} and is {} long, in parts of the image; must begin in [0, 1] and not be negative",
                begin, length);
-  const double all = static_cast<double>(size),
-               end = std::min(static_cast<double>(begin) + static_cast<double>(length), 1.0);
+  const double all = static_cast<double>(size), end = std::min(begin + length, 1.0);
   const int64_t from = std::min(std::llround(begin * all), static_cast<long long>(size) - 1);
   return {from, std::max<int64_t>(std::llround(end * all) - from, 1)};
 }
@@ -94,6 +94,7 @@ class DecodeJpeg final : public PreparedKernel {
         bytes_(static_cast<size_t>(q.inputs[0].shape[0])),
         has_boxes_(has_operand(q.inputs, 1)),
         has_flip_(has_operand(q.inputs, 2)),
+        doubles_(has_boxes_ && q.inputs[1].dtype == DType::kFloat64),
         threads_(static_cast<int>(std::clamp<int64_t>(count_, 1, context.threads))) {}
 
   void run(const KernelArgs& args) const override {
@@ -131,16 +132,25 @@ class DecodeJpeg final : public PreparedKernel {
       JpegReader reader(content);
       SLUICE_CHECK(reader.height() * reader.width() <= kMostPixels, "it has {} x {} pixels; must be {} at most",
                    reader.height(), reader.width(), kMostPixels);
-      const float* const box = has_boxes_ ? static_cast<const float*>(args.inputs[1]) + 4 * i : nullptr;
+      const std::array<double, 4> box = box_of(args, i);
       const bool flip = has_flip_ && static_cast<const bool*>(args.inputs[2])[i];
-      const Range rows = box == nullptr ? Range{0, reader.height()} : part_of(reader.height(), box[0], box[2]);
-      const Range columns = box == nullptr ? Range{0, reader.width()} : part_of(reader.width(), box[1], box[3]);
+      const Range rows = part_of(reader.height(), box[0], box[2]), columns = part_of(reader.width(), box[1], box[3]);
       reader.start(channels_);
       resize(reader, rows, columns, flip, out);
     } catch (const Error& error) {
       fail(error.kind(), "decode_jpeg: image {}{}: {}", i, file.name.empty() ? "" : fmt::format(" ('{}')", file.name),
            error.what());
     }
+  }
+
+  // Top, left, height and width; without boxes the whole image.
+  std::array<double, 4> box_of(const KernelArgs& args, int64_t i) const {
+    std::array<double, 4> box{0, 0, 1, 1};
+    for (int64_t k = 0; has_boxes_ && k < 4; ++k)
+      box[static_cast<size_t>(k)] = doubles_
+                                        ? static_cast<const double*>(args.inputs[1])[4 * i + k]
+                                        : static_cast<double>(static_cast<const float*>(args.inputs[1])[4 * i + k]);
+    return box;
   }
 
   // First along rows, each as soon as it is decoded, then along columns.
@@ -182,7 +192,7 @@ class DecodeJpeg final : public PreparedKernel {
   const int channels_;
   const int64_t height_, width_;
   const size_t bytes_;
-  const bool has_boxes_, has_flip_;
+  const bool has_boxes_, has_flip_, doubles_;
   const int threads_;
 };
 

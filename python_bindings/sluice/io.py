@@ -102,7 +102,7 @@ def _natural(file: Any, mode: ImageReadMode) -> Tensor:
     return fn.decode_jpeg(sluice.from_numpy(pack([content])), None, None, 1, height, width, wanted)[0]
 
 
-def decode_jpeg(input: Any, size: Any = None, *, mode: Any = None, boxes: Tensor | None = None, flip: Tensor | None = None,  # noqa: A002
+def decode_jpeg(input: Any, size: Any = None, *, mode: Any = None, boxes: Any = None, flip: Any = None,  # noqa: A002
                 count: int | None = None) -> Any:
     """JPEG files as images, uint8; torchvision.io.decode_jpeg, with resizing.
 
@@ -111,7 +111,7 @@ def decode_jpeg(input: Any, size: Any = None, *, mode: Any = None, boxes: Tensor
     size: (height, width), or an int for both. The filter is linear, and where it makes images smaller as wide as the scale, as
         Pillow's BILINEAR. None: as the file is; only for one file or a list of them, which then is a list of images.
     mode: "RGB" or "GRAY"; "UNCHANGED", for one file without size: as the file is. Default: RGB, or unchanged without size.
-    boxes: float32 (N, 4): top, left, height and width of the part that is shown, in parts of the image, rounded to pixels.
+    boxes: float32 or float64 (N, 4): top, left, height and width of the part that is shown, in parts of the image, rounded to pixels.
     flip: bool (N): left to right.
 
     The images are made on `get_num_threads()` threads, without the GIL. An error names the file: its number, and its path. OSError where it
@@ -127,6 +127,7 @@ def decode_jpeg(input: Any, size: Any = None, *, mode: Any = None, boxes: Tensor
     if wanted is ImageReadMode.UNCHANGED:
         raise ValueError("decode_jpeg: mode: UNCHANGED with a size; must be RGB or GRAY, which all images have then")
     height, width = (size, size) if isinstance(size, int) else size
+    boxes, flip = (None if given is None else sluice.as_tensor(given) for given in (boxes, flip))
     if count is not None:
         if not isinstance(input, Tensor):
             input = sluice.as_tensor(input)  # noqa: A001

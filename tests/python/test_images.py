@@ -82,6 +82,7 @@ def test_boxes_and_flips_are_pillows():
         end, first = min(float(begin) + float(length), 1.0), min(int(np.floor(float(begin) * size + 0.5)), size - 1)
         return first, max(int(np.floor(end * size + 0.5)), first + 1)
 
+    np.testing.assert_array_equal(sl.io.decode_jpeg([content] * n, (24, 32), boxes=boxes.astype(np.float64), flip=flips).numpy(), got)
     for image, (top, left, height, width), flip in zip(got, boxes, flips):
         (y0, y1), (x0, x1) = pixels(top, height, 53), pixels(left, width, 71)
         want = pillow(content, (24, 32), box=(x0, y0, x1, y1), flip=flip)
@@ -181,6 +182,7 @@ def test_packed_bytes_that_were_changed_are_refused():
     (lambda: sl.io.decode_jpeg([jpeg()], 8, mode="unchanged"), ValueError, "UNCHANGED with a size"),
     (lambda: sl.io.decode_jpeg([jpeg()], flip=sl.tensor([True])), ValueError, "need the size"),
     (lambda: sl.io.decode_jpeg([jpeg()], 8, flip=sl.tensor([True, False])), ValueError, "flip: is .*must be bool\\(1,\\)"),
+    (lambda: sl.io.decode_jpeg([jpeg()], 8, boxes=np.ones((1, 4), np.int64)), ValueError, "boxes: is int64"),
     (lambda: sl.io.decode_jpeg([jpeg()], 8, boxes=sl.ones(1, 3)), ValueError, "boxes: is .*must be float32\\(1, 4\\)"),
     (lambda: sl.io.decode_jpeg([jpeg()], 8, boxes=sl.tensor([[float("nan"), 0, 1, 1]])), ValueError, "image 0: its box begins at nan"),
     (lambda: sl.io.decode_jpeg([jpeg()], 8, boxes=sl.tensor([[0, 2.0, 1, 1]])), ValueError, "image 0: its box begins at 2"),
