@@ -127,15 +127,10 @@ def forward(make_net, shape):
     return make
 
 
-def grid(f):
-    return f.grid_sample
-
-
 KERNELS = {
     **{name: one(name) for name in ("relu", "exp", "tanh", "sigmoid", "erf", "sin", "erfinv", "sqrt", "expm1", "lgamma",
                                     "digamma", "sign", "floor", "neg")},
     **{name: one(name, 0.1, 4) for name in ("log", "log1p", "rsqrt", "reciprocal")},
-    **{name: one(name, shape=MANY, module="nn.functional") for name in ()},
     **{name: two(name) for name in ("add", "mul", "div", "maximum", "atan2", "lt", "eq", "fmod", "hypot")},
     "pow": two("pow", 0.1, 4),
     "pow_scalar": of([MANY], lambda torch, x: x ** 1.7, 0.1, 4),

@@ -22,6 +22,7 @@ PROGRAMS = [
     (("engine_share.", "trace.", "actors_gain.", "granularity."), ROOT / "benchmarks/step.py"),
     (("infer.",), ROOT / "benchmarks/infer.py"),
     (("eager.",), ROOT / "benchmarks/eager.py"),
+    (("kernel.",), ROOT / "benchmarks/kernels.py"),
     (("attention.",), ROOT / "benchmarks/attention.py"),
     (("overlap.",), ROOT / "benchmarks/overlap.py"),
     (("graphs.",), ROOT / "benchmarks/graphs.py"),

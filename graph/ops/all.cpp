@@ -30,6 +30,7 @@
 #include "graph/ops/softmax.h"
 #include "graph/ops/special.h"
 #include "graph/ops/strided_view.h"
+#include "graph/ops/resampling.h"
 #include "graph/ops/taps.h"
 
 namespace sluice {
@@ -69,6 +70,7 @@ const OpRegistry& builtin_ops() {
         ops::fused_convolution_ops(),
         ops::recurrent_ops(),
         ops::taps_ops(),
+        ops::resampling_ops(),
     };
     OpRegistry r;
     for (const auto& family :

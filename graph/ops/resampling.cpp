@@ -3,7 +3,10 @@
 #include <array>
 #include <cmath>
 
+#include "graph/autodiff/tape.h"
+#include "graph/executor.h"
 #include "graph/ops/activation.h"
+#include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
@@ -210,9 +213,7 @@ class Pixels {
   Value flat_;
 };
 
-}  // namespace
-
-Value grid_sample(const Value& x, const Value& grid, const GridSampleOptions& o) {
+Value grid_sample_of_ops(const Value& x, const Value& grid, const GridSampleOptions& o) {
   const int dims = x.rank() - 2;
   const int64_t n = x.shape()[0];
   const DType dtype = stat_dtype(x.dtype());
@@ -263,6 +264,53 @@ Value grid_sample(const Value& x, const Value& grid, const GridSampleOptions& o)
     }
   }
   return cast(reshape(y, out), x.dtype());
+}
+
+const OpDef grid_sample_def{
+    .name = "grid_sample",
+    .doc =
+        "Images x (N, C, H, W) at the points grid (N, h, w, 2), columns first, -1 and 1 being the ends: (N, C, h, w). "
+        "mode: bilinear or nearest. torch.nn.functional.grid_sample.",
+    .inputs = {"x", "grid"},
+    .params = {{"mode", std::string("bilinear")}, {"padding_mode", std::string("zeros")}, {"align_corners", false}},
+    .infer = [](Types in, Present, const Attrs&) -> std::vector<TensorType> {
+      check_floating(in[0], "x");
+      check_same_dtype(in, "inputs");
+      const Shape &x = in[0].shape, &grid = in[1].shape;
+      SLUICE_CHECK(x.rank() == 4 && grid.rank() == 4 && grid[0] == x[0] && grid[3] == 2 && x[2] > 0 && x[3] > 0 &&
+                       x[2] * x[3] <= INT32_MAX,
+                   "x, grid: {} and {}; must be (N, C, H, W) with pixels, and (N, h, w, 2)", in[0].str(), in[1].str());
+      return {{in[0].dtype, Shape{x[0], x[1], grid[1], grid[2]}}};
+    },
+    .decompose = [](std::span<const Value> in, const Attrs& attrs) -> std::vector<Value> {
+      return {grid_sample_of_ops(in[0], in[1],
+                                 {attr<std::string>(attrs, 0), attr<std::string>(attrs, 1), attr<bool>(attrs, 2)})};
+    },
+    .sbp = [](Types, const Attrs&) -> std::vector<SbpRow> {
+      const auto B = Sbp::broadcast(), P = Sbp::partial_sum();
+      return {row_of({B, B}, B), row_of({Sbp::split(0), Sbp::split(0)}, Sbp::split(0)),
+              row_of({Sbp::split(1), B}, Sbp::split(1)), row_of({P, B}, P)};
+    },
+    .samples = {{{{{2, 3, 4, 5}}, {{2, 3, 2, 2}}}, {}},
+                {{{{1, 2, 3, 4}}, {{1, 2, 5, 2}, DType::kFloat32, -1.6, 1.6}},
+                 {std::string("bilinear"), std::string("border"), true}},
+                {{{{2, 1, 3, 3}}, {{2, 4, 2, 2}, DType::kFloat32, -2.5, 2.5}},
+                 {std::string("bilinear"), std::string("reflection"), false}},
+                {{{{2, 2, 4, 3}}, {{2, 3, 3, 2}, DType::kFloat32, -1.2, 1.2}},
+                 {std::string("nearest"), std::string("zeros"), false}},
+                {{{{0, 2, 4, 3}}, {{0, 3, 3, 2}}}, {}}}};
+
+const OpDef* const kOps[] = {&grid_sample_def};
+
+}  // namespace
+
+std::span<const OpDef* const> resampling_ops() { return kOps; }
+
+Value grid_sample(const Value& x, const Value& grid, const GridSampleOptions& o) {
+  // The op's gradient would make again what single ops keep for theirs; both have the same bits.
+  const bool kept = grad_enabled() && (x.requires_grad() || grid.requires_grad());
+  if (kept || x.rank() != 4 || o.mode == "bicubic" || x.dtype() != grid.dtype()) return grid_sample_of_ops(x, grid, o);
+  return call1(grid_sample_def, {x, grid}, {o.mode, o.padding_mode, o.align_corners});
 }
 
 }  // namespace sluice::ops

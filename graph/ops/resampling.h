@@ -1,10 +1,12 @@
 #pragma once
 // Images at other points than their pixels: resizing, and sampling at the points of a grid. As in torch; coordinates
 // and weights are of float32, or of float64 where the image is.
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/attr.h"
+#include "graph/op_def.h"
 #include "graph/value.h"
 
 namespace sluice::ops {
@@ -29,5 +31,7 @@ struct GridSampleOptions {
 };
 // x (N, C, spatial...) at the points grid (N, out..., d), last dim of x first, -1 and 1 being its ends: (N, C, out...).
 Value grid_sample(const Value& x, const Value& grid, const GridSampleOptions& options);
+
+std::span<const OpDef* const> resampling_ops();
 
 }  // namespace sluice::ops

@@ -23,6 +23,7 @@ void add_linalg_kernels(KernelTable& table);         // LU, Cholesky, systems
 void add_decomposition_kernels(KernelTable& table);  // QR, eigenvalues, singular values, exponential
 void add_convolution_kernels(KernelTable& table);
 void add_pooling_kernels(KernelTable& table);
+void add_grid_sample_kernel(KernelTable& table);
 void add_batch_norm_kernels(KernelTable& table);
 void add_normalization_kernels(KernelTable& table);
 void add_softmax_kernels(KernelTable& table);

@@ -1,6 +1,7 @@
 // gather, scatter, scatter_add, scatter_reduce, index_select, index_add. Writes to one element happen in the order of
 // the index, on one thread, so results are the same on every run.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "kernels/cpu/families.h"
@@ -44,12 +45,17 @@ class Indices {
       for (int64_t at = 0; at < n; at += kTile) {
         const int64_t m = std::min(kTile, n - at);
         const int64_t* tile = tile_of(data, offsets[0] + at * step, step, space, m);
-        bool bad = false;
-        for (int64_t i = 0; i < m; ++i) bad |= static_cast<uint64_t>(tile[i]) >= static_cast<uint64_t>(limit_);
+        const bool bad = !valid(tile, m);
         for (int64_t i = 0; bad && i < m; ++i)
           if (tile[i] < 0 || tile[i] >= limit_) bad_index(op_, tile[i], limit_, dim_);
       }
     });
+  }
+
+  bool valid(const int64_t* tile, int64_t n) const {
+    bool bad = false;
+    for (int64_t i = 0; i < n; ++i) bad |= static_cast<uint64_t>(tile[i]) >= static_cast<uint64_t>(limit_);
+    return !bad;
   }
 
   // n <= kTile indices: where they lie, or loaded into `space`.
@@ -170,11 +176,16 @@ class Elements final : public PreparedKernel {
         nest_(make_nest(q)) {}
 
   void run(const KernelArgs& args) const override {
-    indices_.check(args.inputs[1]);
     if (mode_ == Mode::kGather) {
-      parallel_ranges(threads_, nest_.size(), kGrain, [&](int64_t begin, int64_t end) { gather(args, begin, end); });
+      // Read once: indices are checked as they are used.
+      std::atomic<bool> bad{false};
+      parallel_ranges(threads_, nest_.size(), kGrain, [&](int64_t begin, int64_t end) {
+        if (!gather(args, begin, end)) bad.store(true, std::memory_order_relaxed);
+      });
+      if (bad.load(std::memory_order_relaxed)) indices_.check(args.inputs[1]);
       return;
     }
+    indices_.check(args.inputs[1]);
     if (args.outputs[0] != args.inputs[0]) base_.run(args.inputs[0], args.outputs[0], threads_);
     scatter(args);
   }
@@ -190,15 +201,21 @@ class Elements final : public PreparedKernel {
     return LoopNest::in_order(q.inputs[1].shape, strides);
   }
 
-  template <class F>
-  void walk(const KernelArgs& args, int64_t begin, int64_t end, F f) const {
+  // kChecked: leaves out tiles with an index beyond the axis, and says whether there was none.
+  template <bool kChecked = false, class F>
+  bool walk(const KernelArgs& args, int64_t begin, int64_t end, F f) const {
     int64_t space[kTile];
+    bool valid = true;
     const int64_t step = nest_.inner_stride(0), one = nest_.inner_stride(1), other = nest_.inner_stride(2);
     const bool plain = one == 0 && other == 1 && step_ == 1;  // along the axis that is innermost in memory
     nest_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
       for (int64_t at = 0; at < n; at += kTile) {
         const int64_t m = std::min(kTile, n - at);
         const int64_t* tile = indices_.tile_of(args.inputs[1], offsets[0] + at * step, step, space, m);
+        if (kChecked && !indices_.valid(tile, m)) {
+          valid = false;
+          continue;
+        }
         const int64_t from = offsets[1] + at * one, to = offsets[2] + at * other;
         if (plain)
           for (int64_t i = 0; i < m; ++i) f(from + tile[i], to + i);
@@ -206,13 +223,14 @@ class Elements final : public PreparedKernel {
           for (int64_t i = 0; i < m; ++i) f(from + i * one + tile[i] * step_, to + i * other);
       }
     });
+    return valid;
   }
 
-  void gather(const KernelArgs& args, int64_t begin, int64_t end) const {
-    with_element_of_size(size_, [&]<class E>(E) {
+  bool gather(const KernelArgs& args, int64_t begin, int64_t end) const {
+    return with_element_of_size(size_, [&]<class E>(E) {
       const E* x = static_cast<const E*>(args.inputs[0]);
       E* y = static_cast<E*>(args.outputs[0]);
-      walk(args, begin, end, [&](int64_t at, int64_t out) { y[out] = x[at]; });
+      return walk<true>(args, begin, end, [&](int64_t at, int64_t out) { y[out] = x[at]; });
     });
   }
 
