@@ -31,8 +31,8 @@ void normal_16(T* data, T mean, T std) {
   for (int j = 0; j < 8; ++j) {
     const T radius = std::sqrt(T{-2} * std::log(T{1} - data[j]));
     const T angle = T{2} * std::numbers::pi_v<T> * data[j + 8];
-    data[j] = radius * std::cos(angle) * std + mean;
-    data[j + 8] = radius * std::sin(angle) * std + mean;
+    data[j] = std::fma(radius * std::cos(angle), std, mean);
+    data[j + 8] = std::fma(radius * std::sin(angle), std, mean);
   }
 }
 
@@ -149,25 +149,32 @@ double Generator::next_normal() {
 }
 
 template <class T>
-void Generator::fill_uniform(T* data, int64_t n, T low, T high) {
+void Generator::fill_uniform(T* data, int64_t n, T low, T range) {
   for (int64_t i = 0; i < n; ++i) {
     const uint64_t bits = sizeof(T) == 8 ? random64() : random32();
-    data[i] = unit<T>(bits) * (high - low) + low;
+    data[i] = low == 0 && range == 1 ? unit<T>(bits) : std::fma(unit<T>(bits), range, low);
   }
 }
 
 template <class T>
-void Generator::fill_normal(T* data, int64_t n, T mean, T std) {
+void Generator::fill_one_by_one(T* data, int64_t n, double mean, double std) {
+  for (int64_t i = 0; i < n; ++i) data[i] = static_cast<T>(std::fma(next_normal(), std, mean));
+}
+
+// rounded: the samples of a dtype of 16 bits. Of those, what is drawn anew is not drawn before.
+template <class T>
+void Generator::fill_normal(T* data, int64_t n, double mean, double std, bool rounded) {
   if (n < kVectorSize) {
-    for (int64_t i = 0; i < n; ++i) data[i] = static_cast<T>(next_normal() * std + mean);
+    fill_one_by_one(data, n, mean, std);
     return;
   }
-  fill_uniform<T>(data, n, 0, 1);
-  for (int64_t i = 0; i + kVectorSize <= n; i += kVectorSize) normal_16(data + i, mean, std);
+  fill_uniform<T>(data, rounded ? n - n % kVectorSize : n, 0, 1);
+  const auto normal = [&](T* at) { normal_16(at, static_cast<T>(mean), static_cast<T>(std)); };
+  for (int64_t i = 0; i + kVectorSize <= n; i += kVectorSize) normal(data + i);
   if (n % kVectorSize == 0) return;
   data += n - kVectorSize;  // the last 16 are drawn anew
   fill_uniform<T>(data, kVectorSize, 0, 1);
-  normal_16(data, mean, std);
+  normal(data);
 }
 
 template <class Fill>
@@ -186,28 +193,83 @@ Tensor Generator::filled(const TensorType& type, const char* what, Fill fill) {
   return made.to(type.dtype);
 }
 
-Tensor Generator::rand(const TensorType& type) {
-  return filled(type, "rand", [&]<class T>(T* data, int64_t n) { fill_uniform<T>(data, n, 0, 1); });
+namespace {
+
+// A number as a value of that dtype.
+float rounded_to(DType dtype, double number) {
+  const float exact = static_cast<float>(number);
+  float rounded;
+  Tensor::from_host({DType::kFloat32, {}}, &exact).to(dtype).to(DType::kFloat32).copy_to_host(&rounded);
+  return rounded;
 }
 
+}  // namespace
+
+// Of 16 bits, a sample that is rounded up to `high` becomes `low`.
+Tensor Generator::uniform(const TensorType& type, double low, double high, const char* what) {
+  const bool rounded = is_floating(type.dtype) && dtype_size(type.dtype) == 2;
+  const CreationScope host{DeviceId{}};
+  const ExecutorScope now(current_eager());
+  const GradMode off(false);
+  const Tensor made = filled(type, what, [&]<class T>(T* data, int64_t n) {
+    fill_uniform<T>(data, n, static_cast<T>(low), static_cast<T>(high) - static_cast<T>(low));
+  });
+  if (!rounded || low == high) return made;
+  const float top = rounded_to(type.dtype, high);
+  const Tensor wide = made.to(DType::kFloat32);
+  auto* data = static_cast<float*>(wide.write());
+  for (int64_t i = 0; i < wide.size(); ++i) {
+    if (data[i] == top) data[i] = static_cast<float>(low);
+  }
+  return wide.to(type.dtype);
+}
+
+Tensor Generator::rand(const TensorType& type) { return uniform(type, 0, 1, "rand"); }
+
 Tensor Generator::randn(const TensorType& type) {
-  return filled(type, "randn", [&]<class T>(T* data, int64_t n) { fill_normal<T>(data, n, 0, 1); });
+  const bool rounded = dtype_size(type.dtype) == 2;
+  return filled(type, "randn", [&]<class T>(T* data, int64_t n) { fill_normal<T>(data, n, 0, 1, rounded); });
 }
 
 void Generator::uniform_(const Tensor& tensor, double low, double high) {
   SLUICE_CHECK(low <= high, "uniform_: empty range: from {} to {}; low must not exceed high", low, high);
-  const Tensor made = filled(tensor.type(), "uniform_", [&]<class T>(T* data, int64_t n) {
-    fill_uniform<T>(data, n, static_cast<T>(low), static_cast<T>(high));
+  write_in_place(tensor, uniform(tensor.type(), low, high, "uniform_"));
+}
+
+void Generator::normal_(const Tensor& tensor, double mean, double std, bool one_by_one) {
+  SLUICE_CHECK(std >= 0, "normal_: standard deviation: {}; must be >= 0", std);
+  const bool rounded = dtype_size(tensor.dtype()) == 2;
+  const Tensor made = filled(tensor.type(), "normal_", [&]<class T>(T* data, int64_t n) {
+    if (one_by_one)
+      fill_one_by_one<T>(data, n, mean, std);
+    else
+      fill_normal<T>(data, n, mean, std, rounded);
   });
   write_in_place(tensor, made);
 }
 
-void Generator::normal_(const Tensor& tensor, double mean, double std) {
-  SLUICE_CHECK(std >= 0, "normal_: standard deviation: {}; must be >= 0", std);
-  const Tensor made = filled(tensor.type(), "normal_", [&]<class T>(T* data, int64_t n) {
-    fill_normal<T>(data, n, static_cast<T>(mean), static_cast<T>(std));
-  });
-  write_in_place(tensor, made);
+Tensor Generator::bernoulli(const Shape& shape, double p) {
+  const CreationScope host{DeviceId{}};
+  const ExecutorScope now(current_eager());
+  const GradMode off(false);
+  const Tensor made = Tensor::empty({DType::kBool, shape});
+  auto* data = static_cast<bool*>(made.write());
+  for (int64_t i = 0; i < made.size(); ++i) data[i] = unit<double>(random64()) < p;
+  return made;
+}
+
+Tensor Generator::bits(const Shape& shape, int count) {
+  SLUICE_CHECK(count > 0 && count < 64, "bits: {} bits; must be 1 to 63", count);
+  const CreationScope host{DeviceId{}};
+  const ExecutorScope now(current_eager());
+  const GradMode off(false);
+  const Tensor made = Tensor::empty({DType::kInt64, shape});
+  auto* data = static_cast<int64_t*>(made.write());
+  const uint64_t mask = (uint64_t{1} << count) - 1;
+  for (int64_t i = 0; i < made.size(); ++i) {
+    data[i] = static_cast<int64_t>((count > 32 ? random64() : random32()) & mask);
+  }
+  return made;
 }
 
 Tensor Generator::randint(const TensorType& type, int64_t low, int64_t high) {

@@ -33,25 +33,31 @@ class Generator {
   // The state int64(2,) = (seed, step), shared with graphs that use this generator.
   const Tensor& state();
 
-  // Creation, bitwise as torch's CPU generator: float32 and float64 (others by casting float32, as torch does).
+  // Creation, as torch's CPU generator: float32 and float64 (others by rounding float32, as torch does). Equal in every
+  // bit, but for normal samples of float32, whose logarithms and cosines torch approximates.
   Tensor rand(const TensorType& type);
   Tensor randn(const TensorType& type);
   Tensor randint(const TensorType& type, int64_t low, int64_t high);
   Tensor randperm(int64_t n);
-  // In-place fills (nn.init, bernoulli masks).
+  Tensor bernoulli(const Shape& shape, double p);  // bool: true with probability p
+  Tensor bits(const Shape& shape, int count);      // int64: `count` random bits each, 1 to 63
+  // In-place fills (nn.init). one_by_one: normal samples as torch draws them for tensors that are not contiguous.
   void uniform_(const Tensor& tensor, double low, double high);
-  void normal_(const Tensor& tensor, double mean, double std);
+  void normal_(const Tensor& tensor, double mean, double std, bool one_by_one);
 
  private:
   uint32_t random32() { return static_cast<uint32_t>(engine_()); }
   uint64_t random64();
   double next_normal();
   template <class T>
-  void fill_uniform(T* data, int64_t n, T low, T high);
+  void fill_uniform(T* data, int64_t n, T low, T range);
   template <class T>
-  void fill_normal(T* data, int64_t n, T mean, T std);
+  void fill_normal(T* data, int64_t n, double mean, double std, bool rounded);
+  template <class T>
+  void fill_one_by_one(T* data, int64_t n, double mean, double std);
   template <class Fill>
   Tensor filled(const TensorType& type, const char* what, Fill fill);
+  Tensor uniform(const TensorType& type, double low, double high, const char* what);
   void write_state(int64_t step);
 
   uint64_t seed_;

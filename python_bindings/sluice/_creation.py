@@ -9,6 +9,7 @@ from sluice import _C
 from sluice._C import Tensor, fn
 from sluice._device import device as _device
 from sluice._size import sizes_of
+from sluice._trace import state as trace_state
 
 default_generator = _C.Generator()
 _lazy_numpy = None
@@ -364,7 +365,7 @@ def randn(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None,
     place = _place(device, out)
     g, size, dtype = _drawn_by(generator, place), _sizes("randn", size, options), dtype or get_default_dtype()
     if getattr(dtype, "is_complex", False):  # of variance 1: each part has half of it
-        parts = randn(*size, 2, generator=generator, dtype=dtype.to_real(), device=place) * 0.5**0.5
+        parts = empty(*size, 2, dtype=dtype.to_real(), device=place).normal_(0, 1 / 2**0.5, generator=generator)
         return _made(fn.view_as_complex(parts).detach(), place, requires_grad, out)
     t = g.draw_normal(size, 0.0, 1.0, dtype) if _C.is_tracing() else g.randn(size, dtype)
     return _made(t, place, requires_grad, out)
@@ -397,15 +398,31 @@ def _place_of(like: Tensor) -> Any:
     return None if _C.is_tracing() else like._device
 
 
-def _randn_like(like: Tensor, generator: Any) -> Tensor:
-    return randn(like._shape, generator=generator, device=_place_of(like))
+def chances(like: Tensor, shape: Any, p: float, generator: Any = None, dtype: Any = None) -> Tensor:
+    """Of like's device and dtype: 1 with probability p, else 0, as torch draws them for a probability that is a number."""
+    g, dtype = _drawn_by(generator, like._device), dtype or like.dtype
+    if masks_are_counted():
+        return g.draw_bernoulli(shape, p, dtype, like._device)
+    return g.bernoulli(shape, p).to(dtype).to(like._device)
+
+
+def masks_are_counted() -> bool:
+    """Whether dropout draws by the counter-based generator: in graphs, and in build() that is run eagerly."""
+    return _C.is_tracing() or trace_state.builds
 
 
 def normal(mean: Any, std: Any, size: Any = None, *, generator: Any = None) -> Tensor:
-    if size is None:
-        like = mean if isinstance(mean, Tensor) else std
-        return _randn_like(like, generator) * std + mean
-    return randn(size, generator=generator) * std + mean
+    """Samples of these means and standard deviations, which are broadcast, or of numbers, of that size. torch.normal."""
+    if size is not None:
+        if _C.is_tracing():
+            return randn(size, generator=generator) * std + mean
+        return empty(size).normal_(mean, std, generator=generator)
+    like = mean if isinstance(mean, Tensor) else std
+    from sluice._functions import broadcast_shapes
+
+    shape = broadcast_shapes(mean._shape, std._shape) if isinstance(mean, Tensor) and isinstance(std, Tensor) else like._shape
+    dtype = like.dtype if like.dtype.is_floating_point or like.dtype.is_complex else None
+    return randn(shape, generator=generator, dtype=dtype, device=_place_of(like)) * std + mean
 
 
 def bernoulli(input: Any, p: Any = None, *, generator: Any = None) -> Tensor:
@@ -413,10 +430,12 @@ def bernoulli(input: Any, p: Any = None, *, generator: Any = None) -> Tensor:
 
     Probabilities that a graph computes are not looked at; others must lie in [0, 1].
     """
-    probability = input if p is None else p
-    check_probability("bernoulli", probability)
-    drawn = rand(input._shape, generator=generator, dtype=input.dtype if p is None else None, device=_place_of(input))
-    return (drawn < probability).to(input.dtype)
+    check_probability("bernoulli", input if p is None else p)
+    if p is not None and not isinstance(p, Tensor):
+        return chances(input, input._shape, p, generator)
+    dtype = _C.float64 if p is None and input.dtype == _C.float64 else _C.float32
+    drawn = rand(input._shape, generator=generator, dtype=dtype, device=_place_of(input))
+    return (drawn < (input if p is None else p)).to(input.dtype)
 
 
 def check_probability(name: str, p: Any) -> None:

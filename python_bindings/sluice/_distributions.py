@@ -1,4 +1,4 @@
-"""Random numbers of more distributions. They are not torch's for the same seed: torch draws them in other orders."""
+"""Random numbers of more distributions: torch's for the same seed, but for poisson and binomial."""
 
 from __future__ import annotations
 
@@ -23,36 +23,66 @@ def _check(name: str, holds: bool, text: str) -> None:
         raise _C.RuntimeError(f"{name}: {text}")
 
 
+def _filled(self: Tensor, drawn: Any) -> Tensor:
+    """self with drawn(t), for a t that has its elements in the order of its memory; 16 bits are rounded twice, as torch does."""
+    t = in_memory_order(self)
+    values = drawn(t)
+    t.copy_(values.to(_C.float32) if t.dtype in (_C.float16, _C.bfloat16) else values)
+    return self
+
+
+def exponential(like: Tensor, lambd: float = 1.0, generator: Any = None) -> Tensor:
+    """Of like's shape, dtype and device, with density lambd * exp(-lambd * x)."""
+    drawn = fn.log1p(-_uniform(like, generator)) * (-1 / lambd)
+    return (drawn.to(_C.float32) if like.dtype in (_C.float16, _C.bfloat16) else drawn).to(like.dtype)
+
+
 @method
 def exponential_(self, lambd=1.0, *, generator=None):
     """Density lambd * exp(-lambd * x)."""
     _check("exponential_", lambd > 0, f"expects lambda > 0.0, but found lambda={lambd}")
-    return self.copy_(fn.log1p(-_uniform(self, generator)) / -lambd)
+    return _filled(self, lambda t: exponential(t, lambd, generator))
 
 
 @method
 def geometric_(self, p, *, generator=None):
     """The number of trials up to the first success."""
     _check("geometric_", 0 < p < 1, f"expects p to be in (0, 1), but got p={p}")
-    return self.copy_(fn.floor(fn.log1p(-_uniform(self, generator)) / math.log1p(-p)) + 1)
+
+    def drawn(t):
+        u = _uniform(t, generator)
+        if _C.is_tracing():  # in float32 zero is drawn
+            u = 1 - u
+        return fn.ceil(fn.log(u) / math.log1p(-p)).clamp_min(1)
+
+    return _filled(self, drawn)
 
 
 @method
 def cauchy_(self, median=0.0, sigma=1.0, *, generator=None):
     _check("cauchy_", sigma > 0, f"expects sigma > 0.0, but found sigma={sigma}")
-    return self.copy_(fn.tan((_uniform(self, generator) - 0.5) * math.pi) * sigma + median)
+    return _filled(self, lambda t: fn.tan((_uniform(t, generator) - 0.5) * math.pi) * sigma + median)
 
 
 @method
 def log_normal_(self, mean=1.0, std=2.0, *, generator=None):
     _check("log_normal_", std > 0, f"expects std > 0.0, but found std={std}")
-    return self.copy_(fn.exp(sluice.randn(self._shape, generator=generator, device=_place_of(self)) * std + mean))
+
+    def drawn(t):
+        if _C.is_tracing():
+            return fn.exp(sluice.randn(t._shape, generator=generator) * std + mean)
+        normal = sluice.empty(t._shape, dtype=_C.float64, device="cpu")
+        (generator or sluice.default_generator).normal_(normal, mean, std, True)
+        return fn.exp(normal).to(t._device)
+
+    return _filled(self, drawn)
 
 
 @method
 def random_(self, from_=None, to=None, *, generator=None):
     """Integers from `from_` (0) to below `to` (all that the dtype holds exactly)."""
     _check("random_", not self.dtype.is_complex, "handles only integral, floating-point and boolean types")
+    everything = from_ is None and to is None
     if to is None and from_ is not None:
         from_, to = 0, from_
     if to is None:
@@ -61,7 +91,11 @@ def random_(self, from_=None, to=None, *, generator=None):
     from_ = from_ or 0
     _check("random_", from_ < to, f"expects 'from' to be less than 'to', but got from={from_} >= to={to}")
     t = in_memory_order(self)
-    t.copy_(randint(from_, to, t._shape, generator=generator, device=_place_of(self)))
+    count = {"int32": 31, "int64": 63}.get(self.dtype.name) if everything and not _C.is_tracing() else None
+    if count is not None:
+        t.copy_((generator or sluice.default_generator).bits(t._shape, count).to(self._device))
+    else:
+        t.copy_(randint(from_, to, t._shape, generator=generator, device=_place_of(self)))
     return self
 
 
@@ -82,7 +116,7 @@ def randint_like(input: Tensor, low: int, high: Any = None, *, generator: Any = 
 
 @method
 def multinomial(input, num_samples, replacement=False, *, generator=None):
-    """Indices drawn with the weights of a vector, or of each row of a matrix. torch.multinomial, of other draws."""
+    """Indices drawn with the weights of a vector, or of each row of a matrix. torch.multinomial."""
     _check("multinomial", input.ndim in (1, 2), f"prob_dist must be 1 or 2 dim: got {input.ndim}")
     _check("multinomial", input.dtype.is_floating_point, f"only supports floating-point dtypes for input, got: {input.dtype}")
     _check("multinomial", num_samples > 0, f"cannot sample n_sample <= 0 samples: got {num_samples}")
@@ -94,13 +128,13 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
         _check("multinomial", good, "probability tensor contains either `inf`, `nan` or element < 0")
         _check("multinomial", bool((input > 0).any(-1).all()), "invalid multinomial distribution (sum of probabilities <= 0)")
     with sluice.no_grad():
-        if not replacement:  # the largest of weights over exponential variables
-            variables = fn.log1p(-rand(input._shape, generator=generator, device=_place_of(input))).neg()
-            return fn.topk(input.float() / variables.clamp_min(1e-30), num_samples, -1).indices
+        if not replacement or num_samples == 1:  # the largest of weights over exponential variables
+            rates = input / exponential(input, 1.0, generator).clamp_min(sluice.finfo(input.dtype).tiny)
+            return fn.topk(rates, num_samples, -1).indices
         sums = input.double().cumsum(-1)
         total = sums.narrow(-1, n - 1, 1)
-        at = rand((*input._shape[:-1], num_samples), generator=generator, device=_place_of(input)).double() * total
-        return fn.searchsorted(sums, at.to(sums.dtype), right=True).clamp_max(fn.searchsorted(sums, total)).to(_C.int64)
+        at = _uniform(sums.narrow(-1, 0, 1).expand(*input._shape[:-1], num_samples), generator)
+        return fn.searchsorted(sums / total, at.to(sums.dtype)).clamp_max(fn.searchsorted(sums, total)).to(_C.int64)
 
 
 def _by_numpy(name: str, *tensors: Tensor) -> None:

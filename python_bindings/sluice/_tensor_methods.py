@@ -8,7 +8,7 @@ import weakref
 import sluice
 from sluice import _C
 from sluice._C import Tensor, fn
-from sluice._creation import _place_of, check_probability, in_memory_order
+from sluice._creation import _place_of, chances, check_probability, in_memory_order
 from sluice._device import device
 from sluice._size import Size
 
@@ -244,13 +244,15 @@ def detach_(self):
 def _drawn(self, law, a, b, generator):
     """Draws the content anew: now, or in a graph at each of its steps."""
     if self.dtype.is_complex:  # both parts; the variance is theirs together
-        _drawn(fn.view_as_real(self), law, a, b * 0.5**0.5 if law == "normal" else b, generator)
+        _drawn(fn.view_as_real(self), law, a, b * (1 / 2**0.5) if law == "normal" else b, generator)
         return self
     g = generator or sluice.default_generator
     if _C.is_tracing():
         self._update(lambda old: getattr(g, "draw_" + law)(old._shape, float(a), float(b), old.dtype))
+    elif law == "normal":
+        g.normal_(in_memory_order(self), a, b, not self.is_contiguous())
     else:
-        getattr(g, law + "_")(in_memory_order(self), a, b)
+        g.uniform_(in_memory_order(self), a, b)
     return self
 
 
@@ -267,6 +269,10 @@ def normal_(self, mean=0.0, std=1.0, *, generator=None):
 @method
 def bernoulli_(self, p=0.5, *, generator=None):
     check_probability("bernoulli_", p)
+    if not isinstance(p, Tensor):
+        t = in_memory_order(self)
+        t.copy_(chances(t, t._shape, p, generator))
+        return self
     return self.copy_(sluice.rand(self._shape, generator=generator, device=_place_of(self)) < p)
 
 

@@ -7,6 +7,7 @@ from sluice import _C
 
 
 class _State(threading.local):
+    builds = False  # build() of a graph is run eagerly
     names: Any = None  # id(module) -> "model.layer1", while a graph is traced
     functions: Any = None  # name -> Python function of its host streams
     stepped: Any = None  # optimizers and schedules whose step() build() called itself

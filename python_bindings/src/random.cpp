@@ -62,8 +62,11 @@ void bind_random(nb::module_& m) {
            })
       .def("randperm", [](Generator& g, int64_t n) -> Value { return g.randperm(n); })
       .def("uniform_", [](Generator& g, const Value& t, double low, double high) { g.uniform_(t, low, high); })
-      .def("normal_", [](Generator& g, const Value& t, double mean, double std) { g.normal_(t, mean, std); })
-      // Counter-based ops, for graphs and for dropout: a fresh draw for each call.
+      .def("normal_", [](Generator& g, const Value& t, double mean, double std,
+                         bool one_by_one) { g.normal_(t, mean, std, one_by_one); })
+      .def("bernoulli", [](Generator& g, const Shape& s, double p) -> Value { return g.bernoulli(s, p); })
+      .def("bits", [](Generator& g, const Shape& s, int count) -> Value { return g.bits(s, count); })
+      // Counter-based ops, for graphs: a fresh draw for each call.
       .def(
           "dropout",
           [](Generator& g, const Value& x, double p) {

@@ -23,6 +23,12 @@ def normal(like: Tensor, shape: Any) -> Tensor:
     return sluice.randn(shape, dtype=like.dtype, device=None if like._traced else like._device)
 
 
+def drawn(like: Tensor, shape: Any, fill: str) -> Tensor:
+    """A tensor that the method `fill` ("exponential_") has filled."""
+    made = sluice.empty(shape, dtype=like.dtype, device=None if like._traced else like._device)
+    return getattr(made, fill)()
+
+
 def by_rejection(propose: Callable[[], tuple[Tensor, Tensor]]) -> Tensor:
     """What `propose`, which gives (values, accepted), proposes first that is accepted, for each element.
 
@@ -139,13 +145,14 @@ def standard_gamma(concentration: Tensor) -> Tensor:
 
 
 def indices(probs: Tensor, count: int) -> Tensor:
-    """(count, ...) indices drawn by the probabilities (..., n), which are normalised; torch.multinomial's numbers where
-    it draws several with replacement."""
+    """(count, ...) indices drawn by the probabilities (..., n), which are normalised; torch.multinomial's numbers."""
     rows = probs.detach().reshape((-1, probs.shape[-1]))
+    if count == 1:
+        return (rows / drawn(rows, rows.shape, "exponential_")).argmax(-1).reshape((count, *probs.shape[:-1]))
     sums = rows.cumsum(-1)
     sums = sums / sums[:, -1:]
-    drawn = uniform(rows.double(), (rows.shape[0], count))
-    below = sums.double().unsqueeze(1) < drawn.unsqueeze(2)
+    at = uniform(rows.double(), (rows.shape[0], count))
+    below = sums.double().unsqueeze(1) < at.unsqueeze(2)
     index = below.to(sluice.int64).sum(-1).clamp(max=probs.shape[-1] - 1)
     return index.t().reshape((count, *probs.shape[:-1]))
 

@@ -92,7 +92,7 @@ class Cauchy(_LocationScale):
     variance = property(lambda self: sluice.full_like(self.loc.detach(), math.inf))
 
     def _standard(self, shape: Any) -> Tensor:
-        return (math.pi * (_sampling.uniform(self.loc, shape) - 0.5)).tan()
+        return _sampling.drawn(self.loc, shape, "cauchy_")
 
     def log_prob(self, value: Tensor) -> Tensor:
         return -math.log(math.pi) - self.scale.log() - self._standardized(value).pow(2).log1p()

@@ -28,7 +28,7 @@ class Exponential(ExponentialFamily):
     variance = property(lambda self: self.rate.pow(-2))
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
-        return -(-_sampling.uniform(self.rate, self._extended_shape(sample_shape))).log1p() / self.rate
+        return _sampling.drawn(self.rate, self._extended_shape(sample_shape), "exponential_") / self.rate
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)

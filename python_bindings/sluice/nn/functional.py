@@ -10,6 +10,8 @@ import sluice
 from sluice import _C
 from sluice._C import Tensor
 from sluice._C.functional import *  # noqa: F403
+from sluice._creation import _memory_order, chances, masks_are_counted
+from sluice._distributions import exponential
 from sluice._network_functions import conv_tbc as conv_tbc
 from sluice._C.functional import celu, elu, hardtanh, interpolate, leaky_relu, relu, selu, softmax
 
@@ -32,7 +34,24 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     _check_probability(p)
     if not training or p == 0:
         return input
-    return _written(input, inplace, lambda x: x * 0.0 if p == 1 else sluice.default_generator.dropout(x, p))
+    return _written(input, inplace, lambda x: _dropped(x, p))
+
+
+def _kept(x: Tensor, shape: Any, p: float) -> Tensor:
+    """1 / (1 - p) with probability 1 - p, else 0; torch divides numbers of 16 bits as float32."""
+    wide = _C.float32 if x.dtype in (_C.float16, _C.bfloat16) else x.dtype
+    return (chances(x, shape, 1 - p, dtype=wide) / (1 - p)).to(x.dtype)
+
+
+def _dropped(x: Tensor, p: float) -> Tensor:
+    """In a graph by numbers that are counted, on every device the same; eagerly by torch's, in the order of x's memory."""
+    if p == 1:
+        return x * 0.0
+    if masks_are_counted():
+        return sluice.default_generator.dropout(x, p)
+    order = _memory_order(x)
+    kept = _kept(x, x._shape if order is None else [x._shape[d] for d in order], p)
+    return x * (kept if order is None else kept.permute([order.index(d) for d in range(len(order))]))
 
 
 def _one_per_channel(input: Tensor) -> list[int]:
@@ -48,7 +67,7 @@ def _feature_dropout(input: Tensor, p: float, training: bool, inplace: bool) -> 
     def f(x):
         if p == 1:
             return x * 0.0
-        return x * sluice.default_generator.dropout(sluice.ones(_one_per_channel(x), dtype=x.dtype, device=x.device), p)
+        return x * _kept(x, _one_per_channel(x), p)
 
     return _written(input, inplace, f)
 
@@ -88,8 +107,8 @@ def _alpha_dropout(input: Tensor, p: float, training: bool, inplace: bool, shape
     def f(x):
         if p == 1:
             return x * 0.0
-        kept = sluice.default_generator.draw_bernoulli(shape, 1 - p, x.dtype, x._device)
-        return (x * kept + (kept - 1) * lowest) * scale + lowest * scale * p
+        kept = chances(x, shape, 1 - p)
+        return x * (kept * scale) + ((kept - 1) * (lowest * scale) + lowest * scale * p)
 
     return _written(input, inplace, f)
 
@@ -121,7 +140,7 @@ def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, trainin
 
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     """softmax of logits and Gumbel noise, over tau; hard: one-hot, with the gradient of the soft one. F.gumbel_softmax."""
-    noise = -(-sluice.default_generator.draw_uniform(logits.shape, 0.0, 1.0, logits.dtype, logits._device).log()).log()
+    noise = -exponential(logits).log()
     soft = softmax((logits + noise) / tau, dim)
     if not hard:
         return soft

@@ -70,9 +70,10 @@ def _run(graph: Any, given: Any) -> Any:
     stepped: list[Any] = []
     hooks = [optim.register_step_post_hook(lambda optim, args, kwargs: stepped.append(optim)) for optim, _ in pairs]
     counts = [schedule and schedule._step_count for _, schedule in pairs]
-    outer, others = trace_state.scaling, trace_state.tables
+    outer, others, nested = trace_state.scaling, trace_state.tables, trace_state.builds
     try:
         trace_state.scaling, trace_state.tables = graph._updates.scaling(), graph._updates.tables(1)
+        trace_state.builds = True
         for p in params:
             p.grad = None
         results: list[Any] = []
@@ -87,7 +88,7 @@ def _run(graph: Any, given: Any) -> Any:
             scaler.update()
         return nest.build(iter(results))
     finally:
-        trace_state.scaling, trace_state.tables = outer, others
+        trace_state.scaling, trace_state.tables, trace_state.builds = outer, others, nested
         for hook in hooks:
             hook.remove()
         for p, grad in before:

@@ -24,7 +24,7 @@ NOT_GENERATED: list[tuple[str, str]] = [
     (r"(Tensor\.)?(new_)?(empty|resize_as_)(_like|_strided|_permuted)?|Tensor\.new",
      "of any contents: tests/python/test_tensor_state.py and test_layouts.py"),
     (r"(Tensor\.)?(multinomial|binomial|poisson|cauchy_|exponential_|geometric_|log_normal_|normal_)|nn\.functional\.gumbel_softmax",
-     "draws from torch's distribution, but not its numbers: tests/python/test_distributions.py and test_numerics.py"),
+     "random: tests/python/test_random_streams.py and test_distributions.py"),
     (r"nn\.functional\.fractional_max_pool.*|nn\.FractionalMaxPool.*",
      "draws its regions: tests/python/test_functional_spatial.py"),
     (r"nn\.functional\.multi_head_attention_forward", "what nn.MultiheadAttention calls, which is generated"),
