@@ -37,6 +37,9 @@ inline constexpr int kMaxPorts = 1 << 24;
 struct Cell {
   Cell* next = nullptr;
   Item item{};
+  // Whom it is for then has work for its own thread, as a rule. So to count it for that thread while it is parked only
+  // takes its memory to another core and back.
+  bool wakes = false;
 };
 
 // A function to run on a stream's thread; deletes itself. The slow door: control messages, reports, set-up.

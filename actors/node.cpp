@@ -59,12 +59,20 @@ bool Node::prompt() const {
   if (!rule_.can_fire() || program_ == nullptr || program_->asynchronous) return false;
   if (program_->kernels.empty()) {
     const bool delivers = program_->pointers.size() > program_->sink_outputs;
-    const bool waits = std::any_of(program_->ins.begin(), program_->ins.end(), [](const InPort& in) { return in.waits; });
+    const bool waits =
+        std::any_of(program_->ins.begin(), program_->ins.end(), [](const InPort& in) { return in.waits; });
     return run_->plan->actors[actor_].role == ActorRole::kSink && !delivers && !waits;
   }
   if (program_->kernels.size() != 1) return false;
   const Meeting* const meeting = program_->kernels[0].meeting;
   return meeting != nullptr && !meeting->waits();
+}
+
+bool Node::worth_counting() const {
+  if (run_->adjacency.in_edges[actor_].size() != 1 || run_->plan->edges[run_->adjacency.in_edges[actor_][0]].take > 1)
+    return true;
+  if (program_ == nullptr) return false;
+  return program_->kernels.empty() || (program_->kernels.size() == 1 && program_->kernels[0].meeting != nullptr);
 }
 
 void Node::activate() {

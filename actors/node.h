@@ -156,6 +156,8 @@ class alignas(64) Node {
 
   // It can fire, and that neither takes long nor waits for anybody.
   bool prompt() const;
+  // It may be prompt, or its next token may be one of several that it waits for.
+  bool worth_counting() const;
   // One firing, of a kFire that has been taken. REQUIRES: prompt().
   void fire_once() {
     scheduled_ = false;

@@ -139,6 +139,7 @@ void Runner::link() {
     link.ack_cells = cell + quota;
     for (int slot = 0; slot < quota; ++slot) {
       link.ready_cells[slot].item = Item::to(link.consumer, ItemKind::kReady, link.ready_port, slot);
+      link.ready_cells[slot].wakes = !link.consumer->worth_counting();
       link.ack_cells[slot].item = Item::to(link.producer, ItemKind::kAck, link.ack_port, slot);
     }
     cell += 2 * quota;

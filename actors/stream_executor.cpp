@@ -61,8 +61,8 @@ WakeLater::~WakeLater() {
 }
 
 // This thread's message has found the stream parked.
-void StreamExecutor::on_parked() {
-  if (stand_in() || (wake_later != nullptr && wake_later->add(this))) return;
+void StreamExecutor::on_parked(bool wakes) {
+  if ((!wakes && stand_in()) || (wake_later != nullptr && wake_later->add(this))) return;
   inbox_.wake();
 }
 

@@ -64,7 +64,7 @@ class StreamExecutor {
 
   void post(Cell* cell) {
     if (inbox_.put(cell)) [[unlikely]]
-      on_parked();
+      on_parked(cell->wakes);
   }
   void call(std::function<void()> run);
   // The same for a call made before, which needs no memory.
@@ -116,7 +116,7 @@ class StreamExecutor {
   void run();
   void rest();
   void add_wait(int64_t begin_ns, int64_t end_ns);
-  void on_parked();
+  void on_parked(bool wakes);
   bool stand_in();
   void count(const Item& item);
   bool fire_promptly();

@@ -70,8 +70,8 @@ class Links {
   // Both return at once. Throw the failure, if there is one.
   void send(Transfer& transfer, int peer, Slot slot, const void* data, uint64_t bytes);
   void receive(Transfer& transfer, int peer, Slot slot, void* data, uint64_t bytes);
-  // Says where the bytes of a receive() to come go: its wait() takes the place of both. False, and nothing is said, when
-  // that receive() would fail. Returns at once.
+  // Says where the bytes of a receive() to come go: its wait() takes the place of both. False, and nothing is said,
+  // when that receive() would fail. Returns at once.
   bool grant(Transfer& transfer, int peer, Slot slot, void* data, uint64_t bytes) noexcept;
   // Of one that was granted: forgets it, if nobody waits for it. Its memory is not touched any more.
   void forget(Transfer& transfer) noexcept;
@@ -112,8 +112,8 @@ class Links {
   };
   static constexpr uint64_t kMostText = 64 << 10;
   // What waits for company does so for less than the message of its own would cost both sides.
-  static constexpr std::chrono::microseconds kCompanyTime{100};
-  static constexpr int kAlone = -100;  // once none has come, so many messages do not wait for it
+  static constexpr std::chrono::microseconds kCompanyTime{200};
+  static constexpr int kAlone = -20;  // once none has come, so many messages do not wait for it
   struct Wanted {
     Slot slot;
     uint64_t bytes;
