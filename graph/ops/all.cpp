@@ -27,10 +27,10 @@
 #include "graph/ops/random.h"
 #include "graph/ops/recurrent.h"
 #include "graph/ops/reduction.h"
+#include "graph/ops/resampling.h"
 #include "graph/ops/softmax.h"
 #include "graph/ops/special.h"
 #include "graph/ops/strided_view.h"
-#include "graph/ops/resampling.h"
 #include "graph/ops/taps.h"
 
 namespace sluice {

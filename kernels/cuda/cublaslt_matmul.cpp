@@ -135,7 +135,8 @@ class CublasLtMatmul final : public PreparedKernel {
   mutable std::mutex mutex_;  // the descriptors name the run's bias
   const std::unique_ptr<CublasLtDescriptors> descriptors_;
   const Algorithm aligned_, any_;  // for operands as a plan's buffers lie, and for views of them
-  const std::unique_ptr<GeneratedKernel> activation_;  // of what is written; null: there is none, or it is the library's
+  const std::unique_ptr<GeneratedKernel>
+      activation_;  // of what is written; null: there is none, or it is the library's
 };
 
 }  // namespace
