@@ -16,6 +16,7 @@ from typing import Any
 
 import sluice
 from sluice._C import Tensor, fn
+from sluice._device import device
 
 __all__ = ["ImageReadMode", "decode_jpeg", "pack", "read_file", "read_image"]
 
@@ -131,7 +132,8 @@ def decode_jpeg(input: Any, size: Any = None, *, mode: Any = None, boxes: Any = 
     if count is not None:
         if not isinstance(input, Tensor):
             input = sluice.as_tensor(input)  # noqa: A001
-        return fn.decode_jpeg(input, boxes, flip, count, height, width, wanted.value)
+        with device("cpu"):  # where files are
+            return fn.decode_jpeg(input, boxes, flip, count, height, width, wanted.value)
     files = [input] if one else list(input)
     images = fn.decode_jpeg(sluice.from_numpy(pack(files)), boxes, flip, len(files), height, width, wanted.value)
     return images[0] if one else images

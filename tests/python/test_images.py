@@ -228,6 +228,28 @@ def test_a_plan_reads_decodes_and_resizes(folder):
         graph().numpy()
 
 
+@pytest.mark.parametrize("device", ["cpu", "sim:0"])
+def test_a_stream_of_its_own_and_a_net_elsewhere(folder, device):
+    class Net(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.config.set_device(device)
+            self.net = nn.Conv2d(3, 2, 3)
+
+        def build(self):
+            files = sl.host_function(lambda: sl.io.pack(folder[:2], room=1000), out=((1000,), sl.uint8))
+            with sl.stream("compute:1"):
+                images = sl.io.decode_jpeg(files, 8, count=2)
+            return self.net(images.float())
+
+    graph = Net()
+    want = graph.net(sl.io.decode_jpeg(folder[:2], 8).float()).detach().numpy()
+    for _ in range(3):
+        np.testing.assert_allclose(graph().cpu().numpy(), want, rtol=1e-4, atol=1e-3)
+    streams = [a["stream"] for a in graph.plan["actors"]]
+    assert len(set(map(str, streams))) >= 3
+
+
 def test_a_bad_file_fails_its_step_of_a_plan_by_name(folder, tmp_path):
     bad = tmp_path / "bad.jpg"
     bad.write_bytes(b"nothing")
