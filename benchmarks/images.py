@@ -68,7 +68,8 @@ def make_pillow():
     def run(count: int) -> None:
         for _ in range(count):
             for file in files:
-                np.ascontiguousarray(np.asarray(Image.open(io.BytesIO(file)).convert("RGB").resize(SIZE, Image.Resampling.BILINEAR)).transpose(2, 0, 1))
+                image = Image.open(io.BytesIO(file)).convert("RGB").resize(SIZE, Image.Resampling.BILINEAR)
+                np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
 
     return run
 

@@ -24,8 +24,10 @@ FUNCTIONS = {
     "cat": lambda L, a, b, i: L.cat([a, b], 1), "stack": lambda L, a, b, i: L.stack((a, b)), "softmax": lambda L, a, b, i: L.softmax(a, -1),
     "where": lambda L, a, b, i: L.where(a > 0, a, b), "index_select": lambda L, a, b, i: L.index_select(a, 0, i),
     "mse_loss": lambda L, a, b, i: L.nn.functional.mse_loss(a, b), "linear": lambda L, a, b, i: L.nn.functional.linear(a, b),
-    "cross_entropy": lambda L, a, b, i: L.nn.functional.cross_entropy(a[:3], i), "meshgrid": lambda L, a, b, i: L.meshgrid(i, i, indexing="ij")[0],
-    "conv1d": lambda L, a, b, i: L.nn.functional.conv1d(a[None], b[None]), "std": lambda L, a, b, i: L.std(a), "clamp": lambda L, a, b, i: L.clamp(a, min=b),
+    "cross_entropy": lambda L, a, b, i: L.nn.functional.cross_entropy(a[:3], i),
+    "meshgrid": lambda L, a, b, i: L.meshgrid(i, i, indexing="ij")[0],
+    "conv1d": lambda L, a, b, i: L.nn.functional.conv1d(a[None], b[None]),
+    "std": lambda L, a, b, i: L.std(a), "clamp": lambda L, a, b, i: L.clamp(a, min=b),
     "keywords": lambda L, a, b, i: L.mul(input=a, other=b), "embedding": lambda L, a, b, i: L.nn.functional.embedding(i, a),
 }
 
@@ -111,7 +113,8 @@ LAYERS = {
     "linear": (lambda L: L.nn.Linear(6, 3), (4, 6)), "conv": (lambda L: L.nn.Conv2d(2, 3, 3), (1, 2, 5, 5)),
     "batch norm": (lambda L: L.nn.BatchNorm1d(6), (4, 6)), "layer norm": (lambda L: L.nn.LayerNorm(6), (4, 6)),
     "sequential": (lambda L: L.nn.Sequential(L.nn.Linear(6, 3), L.nn.ReLU(), L.nn.Linear(3, 2)), (4, 6)),
-    "pool": (lambda L: L.nn.MaxPool2d(2), (1, 2, 4, 4)), "activation": (lambda L: L.nn.GELU(), (4, 6)), "prelu": (lambda L: L.nn.PReLU(), (4, 6)),
+    "pool": (lambda L: L.nn.MaxPool2d(2), (1, 2, 4, 4)),
+    "activation": (lambda L: L.nn.GELU(), (4, 6)), "prelu": (lambda L: L.nn.PReLU(), (4, 6)),
     "transformer": (lambda L: L.nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True), (2, 4, 6)),
 }
 
