@@ -265,3 +265,11 @@ def test_a_fraction_of_a_device():
     for bad, error in ((1.5, ValueError), (-0.1, ValueError), (float("nan"), ValueError), ("1", TypeError)):
         with pytest.raises(error):
             cpu.set_per_process_memory_fraction(bad)
+    assert cpu.get_per_process_memory_fraction() == 1.0 and sl.memory.limit() is None
+    cpu.set_per_process_memory_fraction(0.5)
+    limit = sl.memory.limit()
+    assert limit > 1 << 20 and cpu.get_per_process_memory_fraction() == pytest.approx(0.5)
+    cpu.set_per_process_memory_fraction(1)
+    assert sl.memory.limit() in (2 * limit, 2 * limit + 1)
+    with pytest.raises(NotImplementedError, match="how much memory there is, is not known; use sluice.memory.set_limit"):
+        sl.get_device_module("sim").set_per_process_memory_fraction(0.5)
