@@ -7,11 +7,11 @@
 #include <type_traits>
 
 #include "kernels/cpu/families.h"
+#include "kernels/cpu/folds.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/strided.h"
 #include "kernels/cpu/tiles.h"
-#include "kernels/cpu/vector_math.h"
 #include "kernels/kernel.h"
 
 namespace sluice::cpu {
@@ -22,133 +22,12 @@ constexpr int64_t kChunk = 65536;  // input elements of one output reduced apart
 constexpr int64_t kFlush = 64;     // tiles summed before the total takes them
 constexpr int64_t kShort = 32;     // shorter runs are summed one by one
 constexpr int64_t kNarrow = 128;   // rows up to here are reduced many in one call
-constexpr int64_t kTogether = 8;   // lines read side by side
-constexpr int64_t kLanes = 64;     // of a run, reduced side by side
 constexpr int64_t kRun = 4096;     // elements of a run before the total takes them
 constexpr int64_t kTurn = 8;       // elements of an outer axis that are reduced apart
 constexpr int64_t kMostChunks = 32;
 constexpr int64_t kColumns = 2048;  // neighbouring outputs reduced together
 
-enum class Kind : uint8_t { kSum, kMean, kProd, kMax, kMin, kAny, kAll };
-
-template <Kind kind, class T>
-SLUICE_INLINE T joined(T a, T b) {
-  if constexpr (kIsComplex<T>) {  // which have no order
-    return kind == Kind::kProd ? product(a, b) : a + b;
-  } else {
-    using Wrapping = std::conditional_t<std::is_same_v<T, int64_t>, uint64_t, T>;
-    switch (kind) {
-      case Kind::kSum:
-      case Kind::kMean: return static_cast<T>(static_cast<Wrapping>(a) + static_cast<Wrapping>(b));
-      case Kind::kProd: return static_cast<T>(static_cast<Wrapping>(a) * static_cast<Wrapping>(b));
-      case Kind::kMax:
-      case Kind::kAny: return (a != a) | (a > b) ? a : b;  // without branches
-      case Kind::kMin:
-      case Kind::kAll: return (a != a) | (a < b) ? a : b;
-    }
-  }
-}
-
-// x[0], ..., x[n - 1] as one: lanes side by side, then in pairs. REQUIRES: 0 < n.
-template <Kind kind, class T>
-SLUICE_INLINE T folded(const T* x, int64_t n) {
-  T lanes[kLanes];
-  int64_t used = std::min(n, kLanes);
-  for (int64_t i = 0; i < used; ++i) lanes[i] = x[i];
-  int64_t at = kLanes;
-  for (; at + kLanes <= n; at += kLanes)
-    for (int64_t i = 0; i < kLanes; ++i) lanes[i] = joined<kind>(lanes[i], x[at + i]);
-  for (int64_t i = 0; at + i < n; ++i) lanes[i] = joined<kind>(lanes[i], x[at + i]);
-  while (used > 1) {
-    const int64_t half = used / 2;
-    for (int64_t i = 0; i < half; ++i) lanes[i] = joined<kind>(lanes[i], lanes[used - half + i]);
-    used -= half;
-  }
-  return lanes[0];
-}
-
-// Each of the rows of n elements, `step` apart, as one, in four lanes. REQUIRES: 0 < n.
-template <Kind kind, class T>
-SLUICE_INLINE void folded_rows(const T* x, int64_t step, int64_t n, T* out, int64_t rows) {
-  constexpr int64_t kWide = 4;
-  for (int64_t r = 0; r < rows; ++r, x += step) {
-    T total = x[0];
-    int64_t i = 1;
-    if (n >= kWide) {
-      T lanes[kWide];
-      for (int64_t l = 0; l < kWide; ++l) lanes[l] = x[l];
-      for (i = kWide; i + kWide <= n; i += kWide)
-        for (int64_t l = 0; l < kWide; ++l) lanes[l] = joined<kind>(lanes[l], x[i + l]);
-      total = joined<kind>(joined<kind>(lanes[0], lanes[2]), joined<kind>(lanes[1], lanes[3]));
-    }
-    for (; i < n; ++i) total = joined<kind>(total, x[i]);
-    out[r] = total;
-  }
-}
-
-// into[i] joined with element i of kTogether lines, `step` apart.
-template <Kind kind, class T>
-SLUICE_INLINE void folded_lines(T* into, const T* x, int64_t step, int64_t n) {
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) {
-    const T* v = x + i;
-    const T low = joined<kind>(joined<kind>(v[0], v[step]), joined<kind>(v[2 * step], v[3 * step]));
-    const T high = joined<kind>(joined<kind>(v[4 * step], v[5 * step]), joined<kind>(v[6 * step], v[7 * step]));
-    into[i] = joined<kind>(into[i], joined<kind>(low, high));
-  }
-}
-
-template <class T>
-struct Folds {
-  T (*run)(const T* x, int64_t n);
-  void (*rows)(const T* x, int64_t step, int64_t n, T* out, int64_t rows);
-  void (*lines)(T* into, const T* x, int64_t step, int64_t n);
-};
-// For several instruction sets, which templates cannot be compiled for.
-#define FOLDS_OF(NAME, KIND, T)                                                                                       \
-  SLUICE_CLONES T NAME##_run(const T* x, int64_t n) { return folded<Kind::KIND>(x, n); }                              \
-  SLUICE_CLONES void NAME##_rows(const T* x, int64_t step, int64_t n, T* out, int64_t rows) {                         \
-    folded_rows<Kind::KIND>(x, step, n, out, rows);                                                                   \
-  }                                                                                                                   \
-  SLUICE_CLONES void NAME##_lines(T* to, const T* x, int64_t s, int64_t n) { folded_lines<Kind::KIND>(to, x, s, n); } \
-  const Folds<T> NAME = {NAME##_run, NAME##_rows, NAME##_lines};
-#define FOLDS(NAME, KIND)                                  \
-  FOLDS_OF(NAME##_f32, KIND, float)                        \
-  FOLDS_OF(NAME##_f64, KIND, double)                       \
-  FOLDS_OF(NAME##_i64, KIND, int64_t)                      \
-  constexpr struct {                                       \
-    operator Folds<float>() const { return NAME##_f32; }   \
-    operator Folds<double>() const { return NAME##_f64; }  \
-    operator Folds<int64_t>() const { return NAME##_i64; } \
-  } NAME;
-FOLDS(fold_sum, kSum)
-FOLDS(fold_prod, kProd)
-FOLDS(fold_max, kMax)
-FOLDS(fold_min, kMin)
-#undef FOLDS
-#undef FOLDS_OF
-
-template <Kind kind, class T>
-Folds<T> plain_folds() {
-  return {folded<kind, T>, folded_rows<kind, T>, folded_lines<kind, T>};
-}
-
-template <class T>
-Folds<T> folds_of(Kind kind) {
-  if constexpr (kIsComplex<T>)
-    return kind == Kind::kProd ? plain_folds<Kind::kProd, T>() : plain_folds<Kind::kSum, T>();
-  else
-    switch (kind) {
-      case Kind::kSum:
-      case Kind::kMean: return fold_sum;
-      case Kind::kProd: return fold_prod;
-      case Kind::kMax:
-      case Kind::kAny: return fold_max;
-      case Kind::kMin:
-      case Kind::kAll: return fold_min;
-    }
-  return {};
-}
+using Kind = ReductionKind;
 
 template <class T>
 class Reduce final : public PreparedKernel {

@@ -1,0 +1,116 @@
+#include "kernels/cpu/folds.h"
+
+#include <algorithm>
+
+namespace sluice::cpu {
+namespace {
+
+using Kind = ReductionKind;
+
+constexpr int64_t kLanes = 64;  // of a run, reduced side by side
+
+// x[0], ..., x[n - 1] as one: lanes side by side, then in pairs. REQUIRES: 0 < n.
+template <Kind kind, class T>
+SLUICE_INLINE T folded(const T* x, int64_t n) {
+  T lanes[kLanes];
+  int64_t used = std::min(n, kLanes);
+  for (int64_t i = 0; i < used; ++i) lanes[i] = x[i];
+  int64_t at = kLanes;
+  for (; at + kLanes <= n; at += kLanes)
+    for (int64_t i = 0; i < kLanes; ++i) lanes[i] = joined<kind>(lanes[i], x[at + i]);
+  for (int64_t i = 0; at + i < n; ++i) lanes[i] = joined<kind>(lanes[i], x[at + i]);
+  while (used > 1) {
+    const int64_t half = used / 2;
+    for (int64_t i = 0; i < half; ++i) lanes[i] = joined<kind>(lanes[i], lanes[used - half + i]);
+    used -= half;
+  }
+  return lanes[0];
+}
+
+// Each row as one: floats in four lanes, integers in the order that the compiler likes (GCC 12 makes wrong code of
+// lanes of wrapping integers). REQUIRES: 0 < n.
+template <Kind kind, class T>
+SLUICE_INLINE void folded_rows(const T* x, int64_t step, int64_t n, T* out, int64_t rows) {
+  constexpr int64_t kWide = 4;
+  for (int64_t r = 0; r < rows; ++r, x += step) {
+    T total = x[0];
+    int64_t i = 1;
+    if (!std::is_integral_v<T> && n >= kWide) {
+      T lanes[kWide];
+      for (int64_t l = 0; l < kWide; ++l) lanes[l] = x[l];
+      for (i = kWide; i + kWide <= n; i += kWide)
+        for (int64_t l = 0; l < kWide; ++l) lanes[l] = joined<kind>(lanes[l], x[i + l]);
+      total = joined<kind>(joined<kind>(lanes[0], lanes[2]), joined<kind>(lanes[1], lanes[3]));
+    }
+    for (; i < n; ++i) total = joined<kind>(total, x[i]);
+    out[r] = total;
+  }
+}
+
+// into[i] joined with element i of kTogether lines, `step` apart.
+template <Kind kind, class T>
+SLUICE_INLINE void folded_lines(T* into, const T* x, int64_t step, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const T* v = x + i;
+    const T low = joined<kind>(joined<kind>(v[0], v[step]), joined<kind>(v[2 * step], v[3 * step]));
+    const T high = joined<kind>(joined<kind>(v[4 * step], v[5 * step]), joined<kind>(v[6 * step], v[7 * step]));
+    into[i] = joined<kind>(into[i], joined<kind>(low, high));
+  }
+}
+
+// For several instruction sets, which templates cannot be compiled for.
+#define FOLDS_OF(NAME, KIND, T)                                                                                       \
+  SLUICE_CLONES T NAME##_run(const T* x, int64_t n) { return folded<Kind::KIND>(x, n); }                              \
+  SLUICE_CLONES void NAME##_rows(const T* x, int64_t step, int64_t n, T* out, int64_t rows) {                         \
+    folded_rows<Kind::KIND>(x, step, n, out, rows);                                                                   \
+  }                                                                                                                   \
+  SLUICE_CLONES void NAME##_lines(T* to, const T* x, int64_t s, int64_t n) { folded_lines<Kind::KIND>(to, x, s, n); } \
+  const Folds<T> NAME = {NAME##_run, NAME##_rows, NAME##_lines};
+#define FOLDS(NAME, KIND)                                  \
+  FOLDS_OF(NAME##_f32, KIND, float)                        \
+  FOLDS_OF(NAME##_f64, KIND, double)                       \
+  FOLDS_OF(NAME##_i64, KIND, int64_t)                      \
+  constexpr struct {                                       \
+    operator Folds<float>() const { return NAME##_f32; }   \
+    operator Folds<double>() const { return NAME##_f64; }  \
+    operator Folds<int64_t>() const { return NAME##_i64; } \
+  } NAME;
+FOLDS(fold_sum, kSum)
+FOLDS(fold_prod, kProd)
+FOLDS(fold_max, kMax)
+FOLDS(fold_min, kMin)
+#undef FOLDS
+#undef FOLDS_OF
+
+template <Kind kind, class T>
+Folds<T> plain_folds() {
+  return {folded<kind, T>, folded_rows<kind, T>, folded_lines<kind, T>};
+}
+
+}  // namespace
+
+template <class T>
+Folds<T> folds_of(Kind kind) {
+  if constexpr (kIsComplex<T>)
+    return kind == Kind::kProd ? plain_folds<Kind::kProd, T>() : plain_folds<Kind::kSum, T>();
+  else
+    switch (kind) {
+      case Kind::kSum:
+      case Kind::kMean: return fold_sum;
+      case Kind::kProd: return fold_prod;
+      case Kind::kMax:
+      case Kind::kAny: return fold_max;
+      case Kind::kMin:
+      case Kind::kAll: return fold_min;
+    }
+  return {};
+}
+
+template Folds<float> folds_of(Kind);
+template Folds<double> folds_of(Kind);
+template Folds<int64_t> folds_of(Kind);
+template Folds<std::complex<float>> folds_of(Kind);
+template Folds<std::complex<double>> folds_of(Kind);
+
+}  // namespace sluice::cpu
