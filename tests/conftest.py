@@ -6,19 +6,28 @@ import signal
 import pytest
 
 LONG = os.environ.get("SLUICE_LONG", "0") not in ("", "0")
-COUNTS = pytest.StashKey[list[str]]()
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "soak: repeats one check on many inputs: some in `make test`, all in `make test-long`")
-    config.stash[COUNTS] = []
+    config.pluginmanager.register(_Counts())
     # A shell starts background jobs with Ctrl-C ignored, which they pass on; tests send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_terminal_summary(terminalreporter, config):
-    for line in config.stash[COUNTS]:
-        terminalreporter.write_line(line)
+class _Counts:
+    """Collects the counts from reports, which come from the processes of `pytest -n` too."""
+
+    def __init__(self):
+        self.lines = []
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "teardown":
+            self.lines += [line for name, line in report.user_properties if name == "count"]
+
+    def pytest_terminal_summary(self, terminalreporter):
+        for line in self.lines:
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture
@@ -30,4 +39,4 @@ def repetitions():
 @pytest.fixture
 def count(request):
     """count(what, n, unit): says how many of something a soak test did."""
-    return lambda what, n, unit: request.config.stash[COUNTS].append(f"count: {what}: {n} {unit}")
+    return lambda what, n, unit: request.node.user_properties.append(("count", f"count: {what}: {n} {unit}"))
