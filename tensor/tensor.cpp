@@ -18,9 +18,11 @@ namespace sluice {
 namespace {
 
 EagerImpl& in_memory(const Tensor& tensor, const char* what) {
-  SLUICE_CHECK_KIND(kRuntime, !tensor.traced(),
-                    "{}: the tensor is part of a graph: {}; its content exists only when the graph runs", what,
-                    tensor.type().str());
+  SLUICE_CHECK_KIND(
+      kRuntime, !tensor.traced(),
+      "{}: the tensor is part of a graph: {}; its content exists only when the graph runs: return it from "
+      "build(), or read it in a host_function",
+      what, tensor.type().str());
   auto& impl = static_cast<EagerImpl&>(*tensor.impl());
   impl.check_whole(what);
   return impl;

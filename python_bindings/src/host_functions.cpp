@@ -178,7 +178,7 @@ void run(const std::string& name, Callee& callee, const KernelArgs& args, const 
   const bool several = nb::isinstance<nb::tuple>(result) || nb::isinstance<nb::list>(result);
   nb::tuple results = several ? nb::tuple(result) : nb::make_tuple(result);
   if (results.size() != outputs.size())
-    fail(ErrorKind::kValue, "host function '{}': returned {} arrays; declared were {}", name, results.size(),
+    fail(ErrorKind::kValue, "host function '{}': returned {} arrays; must be {}, as declared", name, results.size(),
          outputs.size());
   Extents extents(name, args);
   for (size_t i = 0; i < outputs.size(); ++i) store(name, results[i], args.outputs[i], outputs[i], i, extents);
