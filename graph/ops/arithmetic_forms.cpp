@@ -3,11 +3,15 @@
 #include <initializer_list>
 #include <string>
 
+#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/complex.h"
+#include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/forms.h"
+#include "graph/ops/reduction.h"
 
 namespace sluice::ops {
 namespace {
@@ -48,14 +52,60 @@ Value sub_scaled(const Operand& a, const Operand& b, const Operand& alpha) {
   return sub(a, scaled("sub", a, b, alpha));
 }
 
+// Its gradient is 0 wherever it jumps, too, and where b is 0.
+Value truncated_quotient(const Operand& a, const Operand& b) {
+  Value y;
+  {
+    const GradMode no_grad(false);
+    y = trunc(div(a, b));
+  }
+  std::vector<Value> operands;
+  for (const Operand& x : {a, b})
+    if (!x.is_number()) operands.push_back(x.value());
+  std::vector<TensorType> types;
+  for (const Value& x : operands) types.push_back(x.type());
+  record_function("div", operands, {&y, 1}, [types](std::span<const Value> grads) {
+    std::vector<Value> zeros;
+    for (const TensorType& type : types) zeros.push_back(cast(sum_to(zeros_like(grads[0]), type.shape), type.dtype));
+    return zeros;
+  });
+  return y;
+}
+
 Value div_rounded(const Operand& a, const Operand& b, const std::optional<std::string>& mode) {
   if (!mode) return div(a, b);
+  const DType dtype = result_dtype(a, b);
+  SLUICE_CHECK(*mode == "trunc" || *mode == "floor", "div: rounding_mode is '{}'; must be None, 'trunc' or 'floor'",
+               *mode);
+  SLUICE_CHECK_KIND(kUnsupported, dtype != DType::kBool,
+                    "div: rounding is not implemented for 'Bool'; cast to numbers");
   if (*mode == "floor") return floor_divide(a, b);
-  SLUICE_CHECK(*mode == "trunc", "div: rounding_mode is '{}'; must be None, 'trunc' or 'floor'", *mode);
-  if (is_floating(result_dtype(a, b))) return trunc(div(a, b));
+  if (is_floating(dtype)) return truncated_quotient(a, b);
   // Exact, as a quotient of floats is not. Integers have no history; an alias may be read besides `a` (reads_once).
-  const Operand same = a.is_number() ? a : Operand(current_executor().detach(a.value()));
-  return floor_divide(sub(a, fmod(same, b)), b);
+  const Operand whole = a.own_dtype() == DType::kBool ? Operand(a.to(dtype)) : a;
+  const Operand same = whole.is_number() ? whole : Operand(current_executor().detach(whole.value()));
+  return floor_divide(sub(whole, fmod(same, b)), b);
+}
+
+// Of complex numbers the one with the larger real part is taken out. Infinite ones that are equal have no difference.
+Value log_of_sum(const Operand& x, const Operand& y) {
+  const DType dtype = result_dtype(x, y);
+  if (!is_complex(dtype)) return logaddexp(x, y);
+  const Value a = x.to(dtype), b = y.to(dtype);
+  const Value first = ge(real_part(a), real_part(b)), high = where(first, a, b), low = where(first, b, a);
+  const Value same = logical_and(eq(a, b), isinf(real_part(a)));
+  return where(same, high, add(high, log1p(exp(sub(low, where(same, 0.0, high))))));
+}
+
+Value lerp_of(const Value& x, const Value& end, const Operand& weight) {
+  const bool complex = is_complex(weight.own_dtype());
+  SLUICE_CHECK_KIND(kRuntime, !complex || is_complex(x.dtype()),
+                    "lerp: value cannot be converted to type {} without overflow: the weight is complex",
+                    dtype_name(x.dtype()));
+  SLUICE_CHECK_KIND(kRuntime, weight.is_number() || weight.value().rank() == 0 || complex == is_complex(x.dtype()),
+                    "lerp: expected dtype {} for `weight` but got dtype {}", dtype_name(x.dtype()),
+                    dtype_name(weight.own_dtype()));
+  return lerp(x, end, weight);
 }
 
 Value times(const Value& x, const Operand& by) { return is_one(by) ? x : mul(x, by); }
@@ -149,7 +199,7 @@ void add_arithmetic(std::vector<Form>& forms) {
                    .function = false,
                    .in_place = true});
   forms.push_back(elementwise("input + weight * (end - input). torch.lerp.",
-                              {overload("lerp(Tensor input, Tensor end, Operand weight) -> Tensor", &lerp)}));
+                              {overload("lerp(Tensor input, Tensor end, Operand weight) -> Tensor", &lerp_of)}));
   forms.push_back(elementwise(
       "input + value * tensor1 * tensor2. torch.addcmul.",
       {overload("addcmul(Tensor input, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", &addcmul)}));
@@ -239,7 +289,7 @@ void add_comparisons(std::vector<Form>& forms) {
   larger("fmin(Tensor input, Tensor other) -> Tensor", "The smaller of both, without NaN where one is. torch.fmin.",
          &fmin);
   larger("logaddexp(Tensor input, Tensor other) -> Tensor", "log(exp(input) + exp(other)). torch.logaddexp.",
-         &logaddexp);
+         &log_of_sum);
   larger("logaddexp2(Tensor input, Tensor other) -> Tensor", "log2(2^input + 2^other). torch.logaddexp2.", &logaddexp2);
   forms.push_back(elementwise("Angle of the point (other, input). torch.atan2; floating.",
                               {overload("atan2(Tensor input, Tensor other) -> Tensor", &atan2)}, {"arctan2"}));

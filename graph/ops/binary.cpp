@@ -196,6 +196,10 @@ const TensorFunction kFunctions[] = {
 Value lerp(const Value& a, const Value& b, const Operand& weight) {
   // From the nearer end, so that weight 1 gives b exactly.
   const Value d = sub(b, a);
+  if (weight.is_complex_number()) {
+    if (std::abs(weight.complex_number()) < 0.5) return add(a, mul(d, weight));
+    return sub(b, mul(d, 1.0 - weight.complex_number()));
+  }
   if (weight.is_number()) {
     if (std::abs(weight.number()) < 0.5) return add(a, mul(d, weight));
     return sub(b, mul(d, 1 - weight.number()));

@@ -2,6 +2,7 @@
 
 #include "graph/executor.h"
 #include "graph/ops/common.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/extent.h"
 #include "graph/ops/matmul.h"
@@ -281,21 +282,47 @@ Attrs attrs_of(const ConvOptions& o, int rank, const char* where) {
           per_dim(o.dilation, dims, 1, where, "dilation"), o.groups};
 }
 
+Value with_bias(const Value& y, const Value& bias) {
+  if (!bias.defined()) return y;
+  Ints shape(y.rank(), 1);
+  shape[1] = y.shape()[1];
+  return add(y, reshape(bias, shape));
+}
+
+// Of complex numbers the four products of their parts: f is bilinear.
+template <class F>
+Value of_parts(const char* where, const Value& a, const Value& b, F f) {
+  check_same_dtype(std::vector<TensorType>{a.type(), b.type()}, where);
+  const Value ar = real_part(a), ai = imaginary_part(a), br = real_part(b), bi = imaginary_part(b);
+  return complex(sub(f(ar, br), f(ai, bi)), add(f(ar, bi), f(ai, br)));
+}
+
 }  // namespace
 
 Value conv(const Value& x, const Value& weight, const Value& bias, const ConvOptions& options) {
   const int dims = weight.rank() - 2;
   if (dims >= 1 && x.rank() == dims + 1) return squeeze(conv(unsqueeze(x, 0), weight, bias, options), Ints{0});
+  if (is_complex(x.dtype())) {
+    const Value y =
+        of_parts("conv", x, weight, [&](const Value& a, const Value& b) { return conv(a, b, {}, options); });
+    return with_bias(y, bias);
+  }
   return call1(conv_def, {x, weight, bias}, attrs_of(options, weight.rank(), "conv"));
 }
 
 Value conv_input_grad(const Value& grad, const Value& weight, const Ints& input_shape, const ConvOptions& options) {
+  if (is_complex(grad.dtype()))
+    return of_parts("conv_input_grad", grad, weight,
+                    [&](const Value& a, const Value& b) { return conv_input_grad(a, b, input_shape, options); });
   Attrs attrs = attrs_of(options, weight.rank(), "conv_input_grad");
   attrs.insert(attrs.begin(), input_shape);
   return call1(conv_input_grad_def, {grad, weight}, attrs);
 }
 
 Value conv_weight_grad(const Value& grad, const Value& x, const Ints& weight_shape, const ConvOptions& options) {
+  if (is_complex(grad.dtype()))
+    return of_parts("conv_weight_grad", grad, x,
+                    [&](const Value& a, const Value& b) { return conv_weight_grad(a, b, weight_shape, options); });
   Attrs attrs = attrs_of(options, x.rank(), "conv_weight_grad");
   attrs.insert(attrs.begin(), weight_shape);
   return call1(conv_weight_grad_def, {grad, x}, attrs);
@@ -333,10 +360,7 @@ Value conv_transpose(const Value& x, const Value& weight, const Value& bias, con
   const Ints none(x.rank(), 0);
   const Value y =
       conv_input_grad(zeros == none ? x : pad(x, none, zeros), weight, out, {stride, padding, dilation, o.groups});
-  if (!bias.defined()) return y;
-  Ints shape(y.rank(), 1);
-  shape[1] = out[1];
-  return add(y, reshape(bias, shape));
+  return with_bias(y, bias);
 }
 
 const OpDef& conv_op() { return conv_def; }

@@ -4,6 +4,7 @@
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/indexing.h"
 #include "graph/ops/linalg_common.h"
@@ -18,25 +19,21 @@ using Values = std::vector<Value>;
 
 const Param kCaller{"caller", std::string("")};
 
-Value half_diagonal(const Value& a) {  // the lower triangle, with half of the diagonal
-  return mul(add(tril(a), tril(a, -1)), 0.5);
-}
-
-// dL = L half_diagonal(L^-1 dA L^-T), transposed step by step.
+// dL = L half_diagonal(L^-1 dA L^-H), its adjoint step by step.
 Values grad_cholesky(const GradContext& c) {
-  const Value &l = c.outputs[0], &g = c.grad_outputs[0];
-  const Value inner = half_diagonal(matmul(l, g, true));
-  const Value right = solve_triangular_system(l, transposed(inner), false, true);
-  const Value x = solve_triangular_system(l, transposed(right), false, true);
-  return {mul(add(x, transposed(x)), 0.5)};
+  const Value l = conjugate(c.outputs[0]);
+  const Value inner = half_diagonal(matmul(l, c.grad_outputs[0], true));
+  const Value right = solve_triangular_system(l, adjoint(inner), false, true);
+  const Value x = solve_triangular_system(l, adjoint(right), false, true);
+  return {mul(add(x, adjoint(x)), 0.5)};
 }
 
 const OpDef cholesky_def{
     .name = "linalg_cholesky",
     .doc =
-        "L (..., n, n) with L L^T = a, of the symmetric matrices a (..., n, n), and the order (int32) of the first "
+        "L (..., n, n) with L L^H = a, of the Hermitian matrices a (..., n, n), and the order (int32) of the first "
         "leading minor that is not positive. part: the triangle of a that is read, \"both\": their mean. The "
-        "gradient is that of a symmetric a.",
+        "gradient is that of a Hermitian a.",
     .inputs = {"a"},
     .params = {{"part", std::string("both")}, kCaller},
     .num_outputs = 2,
@@ -96,7 +93,7 @@ const OpDef lu_def{
       pivots.push_back(std::min(in[0].shape[r - 2], in[0].shape[r - 1]));
       return {in[0], {DType::kInt32, pivots}, {DType::kInt32, batch_of_type(in[0])}};
     },
-    .grad = grad_lu,
+    .grad = holomorphic(grad_lu),
     .sbp = [](Types in, const Attrs&) { return batch_sbp(in, 3); },
     .cost = cubic_cost<2, 3>,
     .samples = {{{{.shape = {3, 3}}}}, {{{.shape = {2, 4, 3}}}}, {{{.shape = {2, 3, 5}}}}, {{{.shape = {2, 0, 3}}}}}};
@@ -141,10 +138,10 @@ const OpDef solve_def{
     .params = {kCaller},
     .num_outputs = 2,
     .infer = [](Types in, Present, const Attrs&) { return infer_system(in, true); },
-    .grad = [](const GradContext& c) -> Values {
+    .grad = holomorphic([](const GradContext& c) -> Values {
       const Value gb = solve_system(transposed(c.inputs[0]), c.grad_outputs[0], attr<std::string>(c.attrs, 0)).first;
       return {c.needs[0] ? neg(matmul(gb, c.outputs[0], false, true)) : Value(), c.needs[1] ? gb : Value()};
-    },
+    }),
     .sbp = [](Types in, const Attrs&) { return batch_sbp(in, 2); },
     .cost = cubic_cost<2, 3>,
     .samples = {{{{.shape = {3, 3}}, {.shape = {3, 2}}}},
@@ -172,7 +169,7 @@ const OpDef solve_triangular_def{
     .inputs = {"a", "b"},
     .params = {{"upper", true}, {"transpose", false}, {"unitriangular", false}},
     .infer = [](Types in, Present, const Attrs&) { return infer_system(in, false); },
-    .grad = grad_triangular,
+    .grad = holomorphic(grad_triangular),
     .sbp = [](Types in, const Attrs&) { return batch_sbp(in, 1); },
     .cost = cubic_cost<1, 1>,
     .samples = {{{{.shape = {3, 3}, .low = 0.5, .high = 2}, {.shape = {3, 2}}}},

@@ -1,5 +1,5 @@
 #pragma once
-// Linear algebra on the last two dims of float32 and float64 tensors; the others are batches. As torch.linalg.
+// Linear algebra on the last two dims of float32, float64 and complex tensors; the others are batches. As torch.linalg.
 #include <optional>
 #include <span>
 #include <string>
@@ -13,7 +13,7 @@ namespace sluice::ops {
 // `caller` is the public function that runs: what its kernel finds (a singular matrix) is an error that names it. "":
 // that is no error, but a number in the result `info` (int32), 0 where all went well.
 
-// Which part of a symmetric matrix is read: "lower", "upper", or "both", of which the mean counts.
+// Which part of a symmetric (or Hermitian) matrix is read: "lower", "upper", or "both", of which the mean counts.
 std::pair<Value, Value> cholesky_factor(const Value& a, const std::string& part, const std::string& caller);  // L, info
 // Factors of a = P L U in one matrix, the exchanges of rows (int32, from 1), info.
 std::vector<Value> lu_factors(const Value& a, const std::string& caller);
@@ -25,7 +25,8 @@ std::pair<Value, Value> solve_system(const Value& a, const Value& b, const std::
 Value solve_triangular_system(const Value& a, const Value& b, bool upper, bool transpose = false, bool unit = false);
 std::pair<Value, Value> qr_factors(const Value& a, bool complete = false);                  // Q, R
 std::pair<Value, Value> eigen_symmetric(const Value& a, const std::string& part = "both");  // ascending, columns
-std::vector<Value> singular_values(const Value& a, bool full_matrices);                     // U, S, Vh
+std::pair<Value, Value> eigen_general(const Value& a);                   // complex, in no order; columns of length 1
+std::vector<Value> singular_values(const Value& a, bool full_matrices);  // U, S, Vh
 Value matrix_exp(const Value& a);
 
 // Throw kRuntime, as torch does, unless `a` is a floating matrix (or a batch), and a square one. `wide`: 16-bit floats
@@ -35,6 +36,9 @@ void check_square(const Value& a, const char* where, const char* name = "A");
 void check_wide(const Value& a, const char* where);
 
 Value transposed(const Value& a);  // the last two dims exchanged
+Value adjoint(const Value& a);     // and conjugated
+// The lower triangle, with half of the diagonal: with its adjoint, the Hermitian matrix that has it.
+Value half_diagonal(const Value& a);
 Value identity_like(const Value& a, int64_t n);
 // `a` with its batch dims broadcast to those of `batch`, which end before the last two.
 Value with_batch(const Value& a, const Shape& batch);

@@ -9,8 +9,9 @@
 namespace sluice::ops {
 
 inline void check_matrix_type(const TensorType& a) {
-  SLUICE_CHECK_KIND(kType, a.dtype == DType::kFloat32 || a.dtype == DType::kFloat64,
-                    "a: dtype is {}; must be float32 or float64", dtype_name(a.dtype));
+  const DType part = to_real(a.dtype);
+  SLUICE_CHECK_KIND(kType, part == DType::kFloat32 || part == DType::kFloat64,
+                    "a: dtype is {}; must be float32, float64, complex64 or complex128", dtype_name(a.dtype));
   SLUICE_CHECK(a.shape.rank() >= 2, "a: shape is {}; must have 2 or more dims", a.shape.str());
 }
 

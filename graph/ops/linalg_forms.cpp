@@ -3,6 +3,7 @@
 
 #include "graph/autodiff/tape.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/forms.h"
 #include "graph/ops/indexing.h"
@@ -64,7 +65,7 @@ std::pair<Value, Value> triangular_solve(const Value& b, const Value& a, bool up
 std::pair<Value, Value> cholesky_with(const Value& a, bool upper, const char* where, bool check) {
   check_square(a, where);
   const auto [l, info] = cholesky_factor(a, upper ? "upper" : "lower", checked(check, where));
-  return {upper ? transposed(l) : l, info};
+  return {upper ? adjoint(l) : l, info};
 }
 Value linalg_cholesky(const Value& a, bool upper) { return cholesky_with(a, upper, "linalg.cholesky", true).first; }
 Value cholesky(const Value& a, bool upper) { return cholesky_with(a, upper, "cholesky", true).first; }
@@ -81,9 +82,9 @@ Value cholesky_solve(const Value& b, const Value& l, bool upper) {
                     "{}: Incompatible matrix sizes or dtypes: b is {}, the factor is {}; rows and dtypes must be equal",
                     where, b.type().str(), l.type().str());
   const Shape batch = broadcast_shapes(batch_shape(b), batch_shape(l), where);
-  const Value factor = with_batch(l, batch);
-  const Value y = solve_triangular_system(factor, with_batch(b, batch), upper, upper);
-  return solve_triangular_system(factor, y, upper, !upper);
+  const Value factor = with_batch(l, batch), adjoint_of = conjugate(factor);
+  const Value y = solve_triangular_system(upper ? adjoint_of : factor, with_batch(b, batch), upper, upper);
+  return solve_triangular_system(upper ? factor : adjoint_of, y, upper, !upper);
 }
 Value cholesky_inverse(const Value& l, bool upper) {
   check_square(l, "cholesky_inverse");
@@ -142,7 +143,7 @@ Value lu_solve_with(const char* where, const Value& lu, const Value& pivots, con
   SLUICE_CHECK_KIND(kRuntime, lu.dtype() == b.dtype(),
                     "{}: Expected LU and B to have the same dtype, but found LU of type {} and B of type {} instead",
                     where, dtype_name(lu.dtype()), dtype_name(b.dtype()));
-  if (!left) return transposed(lu_solve_with(where, lu, pivots, transposed(b), true, !adjoint));
+  if (!left) return ops::adjoint(lu_solve_with(where, lu, pivots, ops::adjoint(b), true, !adjoint));
   const int64_t n = lu.shape().back();
   SLUICE_CHECK_KIND(kRuntime, b.shape()[b.rank() - 2] == n,
                     "{}: Incompatible shapes of A and B for the equation AX = B ({}x{} and {}x{})", where, n, n,
@@ -156,8 +157,8 @@ Value lu_solve_with(const char* where, const Value& lu, const Value& pivots, con
     const Value y = solve_triangular_system(factors, gather(rhs, order, -2), false, false, true);
     return solve_triangular_system(factors, y, true);
   }
-  const Value y = solve_triangular_system(factors, rhs, true, true);
-  const Value x = solve_triangular_system(factors, y, false, true, true);
+  const Value conjugates = conjugate(factors), y = solve_triangular_system(conjugates, rhs, true, true);
+  const Value x = solve_triangular_system(conjugates, y, false, true, true);
   return scatter(zeros_like(x), order, x, -2);
 }
 Value linalg_lu_solve(const Value& lu, const Value& pivots, const Value& b, bool left, bool adjoint) {
@@ -173,6 +174,7 @@ Value det(const Value& a) { return determinant(a); }
 std::pair<Value, Value> slogdet(const Value& a) { return sign_and_logdet(a); }
 Value logdet(const Value& a) {
   const auto [sign, log_of_det] = sign_and_logdet(a, "logdet");
+  if (is_complex(a.dtype())) return add(log(sign), log_of_det);
   return where(eq(sign, -1), std::numeric_limits<double>::quiet_NaN(), log_of_det);
 }
 
@@ -216,19 +218,17 @@ Values linalg_svd(const Value& a, bool full, const Driver& driver) { return svd_
 Value svdvals(const Value& a, const Driver& driver) { return svd_with(a, false, driver)[1]; }
 Values svd(const Value& a, bool some, bool compute_uv) {
   Values y = svd_with(a, !some, std::nullopt);
-  y[2] = transposed(y[2]);
+  y[2] = adjoint(y[2]);
   if (!compute_uv) y[0] = zeros_like(y[0]), y[2] = zeros_like(y[2]);
   return y;
 }
 
-[[noreturn]] void refuse_complex(const char* name) {
-  fail(ErrorKind::kUnsupported,
-       "{}: eigenvalues of general matrices are not supported; use {}h for symmetric "
-       "matrices, or numpy.{} of a.numpy()",
-       name, name, name);
+std::pair<Value, Value> eig_with(const char* where, const Value& a) {
+  check_square(a, where);
+  return eigen_general(a);
 }
-Values eig(const Value&) { refuse_complex("linalg.eig"); }
-Value eigvals(const Value&) { refuse_complex("linalg.eigvals"); }
+std::pair<Value, Value> eig(const Value& a) { return eig_with("linalg.eig", a); }
+Value eigvals(const Value& a) { return eig_with("linalg.eigvals", a).first; }
 
 Value matrix_exponential(const Value& a) {
   check_square(a, "linalg.matrix_exp");
@@ -268,7 +268,7 @@ std::vector<Form> system_forms() {
                   &triangular_solve),
          "X with A X = input of a triangle of A, and a copy of A. torch.triangular_solve."),
       of(overload("linalg.cholesky(Tensor input, *, bool upper=False) -> Tensor", &linalg_cholesky),
-         "L with L L^T = A, or its transpose, of symmetric positive-definite A; LinAlgError otherwise. "
+         "L with L L^H = A, or its adjoint, of Hermitian positive-definite A; LinAlgError otherwise. "
          "torch.linalg.cholesky."),
       of(overload("cholesky(Tensor input, bool upper=False) -> Tensor", &cholesky),
          "As linalg.cholesky(). torch.cholesky."),
@@ -291,7 +291,7 @@ std::vector<Form> system_forms() {
       of(overload(
              "linalg.lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor",
              &linalg_lu_solve),
-         "X with A X = B, X A = B or A^T X = B, of lu_factor(A). torch.linalg.lu_solve."),
+         "X with A X = B, X A = B or A^H X = B, of lu_factor(A). torch.linalg.lu_solve."),
       of(overload("lu_solve(Tensor input, Tensor LU_data, Tensor LU_pivots) -> Tensor", &lu_solve),
          "X with A X = input, of lu_factor(A). torch.lu_solve."),
       {.doc = "P, L and U of lu_factor(A). torch.lu_unpack.",
@@ -318,19 +318,20 @@ std::vector<Form> factorization_forms() {
          "torch.linalg.qr."),
       of(overload("qr(Tensor input, bool some=True) -> (Tensor Q, Tensor R)", &qr), "As linalg.qr(). torch.qr."),
       of(overload("linalg.eigh(Tensor input, str UPLO=\"L\") -> (Tensor eigenvalues, Tensor eigenvectors)", &eigh),
-         "Eigenvalues, ascending, and eigenvectors of symmetric matrices, of one triangle. torch.linalg.eigh."),
+         "Eigenvalues, ascending, and eigenvectors of symmetric or Hermitian matrices, of one triangle. "
+         "torch.linalg.eigh."),
       of(overload("linalg.eigvalsh(Tensor input, str UPLO=\"L\") -> Tensor", &eigvalsh),
          "Eigenvalues of symmetric matrices, ascending. torch.linalg.eigvalsh."),
-      function_of(overload("linalg.eig(Tensor input) -> (Tensor eigenvalues, Tensor eigenvectors)", &eig),
-                  "Not supported: use eigh(). torch.linalg.eig."),
-      function_of(overload("linalg.eigvals(Tensor input) -> Tensor", &eigvals),
-                  "Not supported: use eigvalsh(). torch.linalg.eigvals."),
+      of(overload("linalg.eig(Tensor input) -> (Tensor eigenvalues, Tensor eigenvectors)", &eig),
+         "Complex eigenvalues, in no order, and eigenvectors of length 1. torch.linalg.eig."),
+      of(overload("linalg.eigvals(Tensor input) -> Tensor", &eigvals),
+         "Complex eigenvalues, in no order. torch.linalg.eigvals."),
       of(overload(
              "linalg.svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> (Tensor U, Tensor S, Tensor Vh)",
              &linalg_svd),
          "U diag(S) Vh = A with singular values S, descending. torch.linalg.svd."),
       of(overload("svd(Tensor input, bool some=True, bool compute_uv=True) -> (Tensor U, Tensor S, Tensor V)", &svd),
-         "U diag(S) V^T = input. torch.svd."),
+         "U diag(S) V^H = input. torch.svd."),
       of(overload("linalg.svdvals(Tensor A, *, str? driver=None) -> Tensor", &svdvals),
          "Singular values, descending. torch.linalg.svdvals."),
       {.doc = "The exponential series of matrices (..., n, n). torch.linalg.matrix_exp.",

@@ -3,6 +3,7 @@
 
 #include "graph/autodiff/tape.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/indexing.h"
 #include "graph/ops/linalg.h"
@@ -26,7 +27,7 @@ Value parity(const Value& pivots, const Value& like) {
 Value cofactors(const Value& a) {
   const std::vector<Value> lu = lu_factors(a, "");
   const int64_t n = a.shape().back();
-  const double tiny = a.dtype() == DType::kFloat64 ? 2.2e-16 : 1.2e-7;
+  const double tiny = to_real(a.dtype()) == DType::kFloat64 ? 2.2e-16 : 1.2e-7;
   const Value zero = logical_and(eye(n, -1, DType::kBool), eq(lu[0], 0));
   const Value factors = where(zero, tiny, lu[0]);
   const Value det = mul(parity(lu[1], a), prod(diagonal_of(factors), Ints{-1}));
@@ -42,10 +43,7 @@ Value cofactors(const Value& a) {
 void check_matrix(const Value& a, const char* where, const char* name) {
   SLUICE_CHECK_KIND(kRuntime, a.rank() >= 2, "{}: The input tensor {} must have at least 2 dimensions: got shape {}",
                     where, name, a.shape().str());
-  SLUICE_CHECK_KIND(kUnsupported, !is_complex(a.dtype()),
-                    "{}: complex matrices are not supported: got {}; compute on real ones", where,
-                    dtype_name(a.dtype()));
-  SLUICE_CHECK_KIND(kRuntime, is_floating(a.dtype()),
+  SLUICE_CHECK_KIND(kRuntime, is_differentiable(a.dtype()),
                     "{}: Expected a floating point or complex tensor as input. Got {}; cast it to float32 or float64",
                     where, dtype_name(a.dtype()));
 }
@@ -66,6 +64,8 @@ void check_square(const Value& a, const char* where, const char* name) {
 }
 
 Value transposed(const Value& a) { return transpose(a, -2, -1); }
+Value adjoint(const Value& a) { return conjugate(transposed(a)); }
+Value half_diagonal(const Value& a) { return mul(add(tril(a), tril(a, -1)), 0.5); }
 
 Shape batch_shape(const Value& a) {
   Shape batch;
@@ -141,7 +141,7 @@ Value determinant(const Value& a, const char* where) {
   record_function("det", {&a, 1}, {&y, 1},
                   [saved = SavedValue(a), edge = gradient_edge(a)](std::span<const Value> grads) {
                     const Value g = unsqueeze(unsqueeze(grads[0], -1), -1);
-                    return std::vector<Value>{mul(cofactors(saved.get("det", edge)), g)};
+                    return std::vector<Value>{mul(conjugate(cofactors(saved.get("det", edge))), g)};
                   });
   return y;
 }
@@ -152,8 +152,8 @@ std::pair<Value, Value> sign_and_logdet(const Value& a, const char* where) {
   const Value pivots = diagonal_of(lu[0]);
   Value signs;
   {
-    const GradMode no_grad(false);
-    signs = mul(parity(lu[1], a), prod(sign(pivots), Ints{-1}));
+    const GradMode mode(grad_enabled() && is_complex(a.dtype()));  // that of a real one is constant
+    signs = mul(parity(lu[1], a), prod(is_complex(a.dtype()) ? sgn(pivots) : sign(pivots), Ints{-1}));
   }
   return {signs, sum(log(abs(pivots)), Ints{-1})};
 }

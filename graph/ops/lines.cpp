@@ -8,6 +8,7 @@
 #include "graph/ops/elementwise.h"
 #include "graph/ops/indexing.h"
 #include "graph/ops/movement.h"
+#include "graph/ops/norm_common.h"
 #include "graph/ops/shaping.h"
 
 namespace sluice::ops {
@@ -212,14 +213,15 @@ std::pair<Value, Value> cummin(const Value& x, int64_t dim) {
 
 Value logcumsumexp(const Value& input, int64_t dim) {
   const int axis = normalize_axis(dim, input.rank(), "logcumsumexp");
-  SLUICE_CHECK_KIND(kUnsupported, is_floating(input.dtype()),
+  SLUICE_CHECK_KIND(kUnsupported, is_differentiable(input.dtype()),
                     "logcumsumexp: not implemented for {}; the input must be floating", dtype_name(input.dtype()));
   if (input.rank() == 0 || numel(input.shape()) == 0) return input;
   // Of 16-bit floats in float32: sums of them lose too much.
-  const Value x = cast(input, input.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+  const Value x = cast(input, stat_dtype(input.dtype()));
   // Sums are kept relative to the maximum so far, m: s[i] = s[i - 1] * exp(m[i - 1] - m[i]) + exp(x[i] - m[i]). Any
-  // finite m gives the same result, so no gradient flows through it.
-  const Value top = current_executor().detach(cummax(x, axis).first);
+  // finite m gives the same result, so no gradient flows through it. Of complex numbers it is the one with the largest
+  // real part.
+  const Value top = current_executor().detach(gather(x, running_argmax(real_part(x), axis), axis));
   const Value m = where(isfinite(top), top, 0.0);
   const Value sums = linear_recurrence(exp(sub(delayed(m, axis), m)), exp(sub(x, m)), axis);
   return cast(add(log(sums), m), input.dtype());

@@ -73,6 +73,9 @@ Value bce(const Value& x, const Value& target, const Value& weight, const Option
 
 Value bce_with_logits(const Value& x, const Value& target, const Value& weight, const OptionalBool& average,
                       const OptionalBool& reduce, const Reduction& r, const Value& pos_weight) {
+  SLUICE_CHECK(x.shape() == target.shape(),
+               "binary_cross_entropy_with_logits: Target size ({}) must be the same as input size ({})",
+               target.shape().str(), x.shape().str());
   return binary_cross_entropy_with_logits(x, target, {weight, pos_weight, reduction_of(average, reduce, r)});
 }
 

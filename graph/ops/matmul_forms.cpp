@@ -35,6 +35,9 @@ Value mv(const Value& a, const Value& b) {
 
 Value dot(const Value& a, const Value& b) {
   check_ranks("dot", a, 1, b, 1);
+  SLUICE_CHECK_KIND(kRuntime, a.shape() == b.shape(),
+                    "dot: inconsistent tensor size, expected tensors of the same number of elements, but got {} and {}",
+                    a.shape()[0], b.shape()[0]);
   const Value products = mul(a, b);
   return cast(sum(products), products.dtype());
 }

@@ -23,7 +23,7 @@ using Tolerance = std::optional<Operand>;
 // What a singular value must exceed to count: the larger of atol and rtol times the largest. Without rtol it is epsilon
 // times the larger side, or nothing where atol is given and not 0.
 Value threshold(const Value& largest, const Value& a, const Tolerance& atol, const Tolerance& rtol) {
-  const DType dtype = a.dtype();
+  const DType dtype = to_real(a.dtype());
   const double epsilon = dtype == DType::kFloat64 ? std::numeric_limits<double>::epsilon()
                                                   : static_cast<double>(std::numeric_limits<float>::epsilon());
   const double usual = epsilon * static_cast<double>(std::max(a.shape()[a.rank() - 2], a.shape().back()));
@@ -52,7 +52,7 @@ Value pseudo_inverse_of(const Value& a, const Tolerance& atol, const Tolerance& 
   Value u, s, vh, size;
   if (hermitian) {
     std::tie(s, u) = eigen_symmetric(a, "lower");
-    vh = transposed(u);
+    vh = adjoint(u);
   } else {
     const Values usv = singular_values(a, false);
     u = usv[0], s = usv[1], vh = usv[2];
@@ -60,16 +60,16 @@ Value pseudo_inverse_of(const Value& a, const Tolerance& atol, const Tolerance& 
   size = abs(s);
   const Value counts = gt(size, unsqueeze(threshold(largest_of(size), a, atol, rtol), -1));
   const Value inverses = where(counts, reciprocal(where(counts, s, 1.0)), 0.0);
-  return matmul(mul(transposed(vh), unsqueeze(inverses, -2)), u, false, true);
+  return matmul(mul(adjoint(vh), unsqueeze(inverses, -2)), conjugate(u), false, true);
 }
 
-// Golub and Pereyra (1973): the derivative of the pseudo-inverse where the rank does not change, transposed.
+// Golub and Pereyra (1973): the adjoint of the derivative of the pseudo-inverse where the rank does not change.
 Value pseudo_inverse(const Value& a, const Tolerance& atol, const Tolerance& rtol, bool hermitian) {
   const char* where = "linalg.pinv";
   check_matrix(a, where);
   check_wide(a, where);
   if (hermitian) check_square(a, where);
-  if (numel(a.shape()) == 0) return copy(transposed(a));
+  if (numel(a.shape()) == 0) return copy(adjoint(a));
   Value y;
   {
     const GradMode no_grad(false);
@@ -78,7 +78,7 @@ Value pseudo_inverse(const Value& a, const Tolerance& atol, const Tolerance& rto
   record_function("pinv", {&a, 1}, {&y, 1},
                   [=, saved = SavedValue(a), edge = gradient_edge(a)](std::span<const Value> grads) {
                     const Value x = saved.get("pinv", edge), p = pseudo_inverse(x, atol, rtol, hermitian);
-                    const Value pt = transposed(p), gt = transposed(grads[0]);
+                    const Value pt = adjoint(p), gt = adjoint(grads[0]);
                     const Value inner = neg(matmul(matmul(pt, grads[0]), pt));
                     const Value left = matmul(matmul(gt, p), pt), right = matmul(matmul(pt, p), gt);
                     const Value of_left = sub(left, matmul(x, matmul(p, left)));
@@ -115,12 +115,12 @@ Values lstsq(const Value& a, const Value& b, const std::optional<double>& rcond,
   SLUICE_CHECK_KIND(kRuntime, rhs.rank() >= 2 && rhs.shape()[rhs.rank() - 2] == m,
                     "{}: input.size(-2) should match other.size({}): input is {}, other is {}", where,
                     vector ? "-1" : "-2", a.shape().str(), b.shape().str());
-  const Value nothing = zeros({0}, a.dtype());
+  const Value nothing = zeros({0}, to_real(a.dtype()));
   const Value x = matmul(pseudo_inverse(a, 0.0, rcond ? Tolerance(*rcond) : Tolerance(), false), rhs);
   Values out = {vector ? squeeze(x, Ints{-1}) : x, nothing, zeros({0}, DType::kInt64), nothing};
   if (m > n && driver != "gelsy") {
     const Value residual = sub(rhs, matmul(a, x));
-    out[1] = sum(mul(residual, residual), Ints{-2});
+    out[1] = sum(square(abs(residual)), Ints{-2});
   }
   if (driver != "gels") out[2] = rank_of(a, 0.0, rcond ? Tolerance(*rcond) : Tolerance(), false);
   if (driver == "gelsd" || driver == "gelss") out[3] = singular_values(a, false)[1];
@@ -208,7 +208,7 @@ Value vecdot(const Value& x, const Value& y, int64_t dim) {
 }
 
 Value vander(const Value& x, const std::optional<int64_t>& columns) {
-  SLUICE_CHECK_KIND(kRuntime, x.rank() >= 1, "linalg.vander: x has no dims; it must have 1 or more");
+  if (x.rank() == 0) return vander(reshape(x, {1}), columns.value_or(1));
   const int64_t n = columns.value_or(x.shape().back());
   SLUICE_CHECK_KIND(kRuntime, n > 1, "linalg.vander: N must be greater than 1: got {}", n);
   const Value base = is_floating(x.dtype()) || is_complex(x.dtype()) ? x : cast(x, DType::kInt64);
@@ -257,7 +257,7 @@ Value tensorsolve(const Value& a, const Value& b, const std::optional<Ints>& dim
   return reshape(solve(reshape(lhs, {product_of(first), product_of(last)}), reshape(b, {-1})), last);
 }
 
-// Q = H_1 ... H_k with H_i = I - tau_i v_i v_i^T; v_i is column i from its diagonal down, with 1 there.
+// Q = H_1 ... H_k with H_i = I - tau_i v_i v_i^H; v_i is column i from its diagonal down, with 1 there.
 Value householder_product(const Value& a, const Value& tau) {
   const char* where = "torch.linalg.householder_product";
   check_matrix(a, where, "input");
@@ -274,7 +274,7 @@ Value householder_product(const Value& a, const Value& tau) {
   Value q = with_batch(eye(m, n, a.dtype()), batch_shape(a));
   for (int64_t i = tau.shape().back(); i-- > 0;) {
     const Value column = narrow(v, -1, i, 1), t = unsqueeze(narrow(tau, -1, i, 1), -1);
-    q = sub(q, matmul(mul(column, t), matmul(column, q, true)));
+    q = sub(q, matmul(mul(column, t), matmul(conjugate(column), q, true)));
   }
   return q;
 }

@@ -11,12 +11,12 @@ namespace {
 
 Value rms_norm_of(const Value& x, const Ints& shape, const Value& weight, const std::optional<double>& eps) {
   // As torch: the machine epsilon of the dtype that is computed in.
-  const double epsilon = x.dtype() == DType::kFloat64 ? 0x1p-52 : 0x1p-23;
+  const double epsilon = to_real(x.dtype()) == DType::kFloat64 ? 0x1p-52 : 0x1p-23;
   return rms_norm(x, shape, weight, eps.value_or(epsilon));
 }
 
-Value normalize(const Value& x, double p, const Dims& dim, double eps) {
-  return div(x, expand(clamp(norm(x, p, dim, true), Operand(eps), std::nullopt), x.shape()));
+Value normalize(const Value& x, const std::optional<double>& p, const Dims& dim, double eps) {
+  return div(x, expand(clamp(norm(x, p.value_or(2), dim, true), Operand(eps), std::nullopt), x.shape()));
 }
 
 Form functional(const char* doc, Overload o) { return {.doc = doc, .overloads = {std::move(o)}}; }
@@ -36,7 +36,7 @@ void add_normalisation(std::vector<Form>& forms) {
                "eps=1e-05) -> Tensor",
                &group_norm));
   add("Divided by the p-norm along dim, at least eps. F.normalize.",
-      overload("nn.functional.normalize(Tensor input, float p=2.0, int[1]? dim=1, float eps=1e-12) -> Tensor",
+      overload("nn.functional.normalize(Tensor input, float? p=2.0, int[1]? dim=1, float eps=1e-12) -> Tensor",
                &normalize));
 }
 

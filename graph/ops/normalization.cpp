@@ -293,6 +293,11 @@ Value layer_norm(const Value& x, const Ints& normalized_shape, const Value& weig
   return call1(layer_norm_def, {x, weight, bias}, {normalized_shape, eps});
 }
 Value rms_norm(const Value& x, const Ints& normalized_shape, const Value& weight, double eps) {
+  if (is_complex(x.dtype())) {
+    const Value operands[] = {x, weight};
+    check_normalized(TensorType{to_real(x.dtype()), x.shape()}, {normalized_shape, eps}, "rms_norm");
+    return decompose_over_last(operands, {normalized_shape, eps}, false)[0];
+  }
   return call1(rms_norm_def, {x, weight}, {normalized_shape, eps});
 }
 Value group_norm(const Value& x, int64_t num_groups, const Value& weight, const Value& bias, double eps) {

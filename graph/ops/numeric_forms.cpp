@@ -84,7 +84,9 @@ Value fill(const Value& x, const Operand& value) {
   SLUICE_CHECK_KIND(kRuntime, value.is_number() || value.value().rank() == 0,
                     "fill: only supports 0-dimension value tensor but got tensor with {} dimensions",
                     value.value().rank());
-  return expand(value.to(x.dtype()), x.shape());
+  const Value y = expand(value.to(x.dtype()), x.shape());
+  if (!x.requires_grad()) return y;
+  return where(full(x.shape(), 1, DType::kBool), y, x);  // whose gradient is 0
 }
 
 // Each slice of a dim with a p-norm of at most maxnorm.

@@ -350,7 +350,7 @@ Value logsumexp(const Value& input, const Dims& dim, bool keepdim) {
   const Attr axes = dim ? Attr(*dim) : Attr();
   if (reduced_count(x.shape(), axes) == 0) return log(sum(exp(x), dim, keepdim));
   // Any finite shift gives the same result, so no gradient flows through it; it only keeps exp in range.
-  const Value top = current_executor().detach(amax(x, dim, true));
+  const Value top = current_executor().detach(amax(real_part(x), dim, true));
   const Value shift = where(isfinite(top), top, 0.0);
   const Value y = add(log(sum(exp(sub(x, shift)), dim, true)), shift);
   return keepdim ? y : reshape(y, infer_shape(std::vector{x.type()}, {axes, false}).vec());
@@ -375,7 +375,11 @@ Value var_of_wide(const Value& x, const Dims& dim, double correction, bool keepd
 Value norm_of_wide(const Value& x, double p, const Dims& dim, bool keepdim) {
   if (p == 2) return flat_at_zero(sum(mul(x, x), dim, keepdim), 0, [](const Value& v) { return sqrt(v); });
   if (std::isinf(p)) return p > 0 ? amax(abs(x), dim, keepdim) : amin(abs(x), dim, keepdim);
-  if (p == 0) return sum(cast(ne(x, 0), x.dtype()), dim, keepdim);
+  if (p == 0) {
+    const Value counted = cast(ne(x, 0), x.dtype());
+    // The gradient is 0.
+    return sum(x.requires_grad() ? where(full(x.shape(), 1, DType::kBool), counted, x) : counted, dim, keepdim);
+  }
   if (p == 1) return sum(abs(x), dim, keepdim);
   const Value powers =
       p > 1 ? pow(abs(x), p) : flat_at_zero(abs(x), std::pow(0.0, p), [&](const Value& v) { return pow(v, p); });

@@ -118,8 +118,6 @@ Value logsumexp_of(const Value& x, const Ints& dim, bool keepdim) { return logsu
 // F.softmax without a dim takes the one that torch once took.
 int64_t implicit_dim(const Value& x) { return x.rank() == 0 || x.rank() == 1 || x.rank() == 3 ? 0 : 1; }
 
-Value softmin(const Value& x, int64_t dim) { return softmax(neg(x), dim); }
-
 void add_along_dims(std::vector<Form>& forms) {
   forms.push_back(
       {.doc = "log(sum(exp(input))) over the axes `dim`, without overflow. torch.logsumexp.",
@@ -140,10 +138,12 @@ void add_along_dims(std::vector<Form>& forms) {
                    .out = true});
   for (const auto& [name, doc, f] :
        {std::tuple("softmax", "exp(input) normalised to sum 1 along `dim`. F.softmax.", &softmax),
-        std::tuple("softmin", "softmax(-input). F.softmin.", &softmin),
+        std::tuple("softmin", "softmax(-input), negated in the input's dtype. F.softmin.", &softmax),
         std::tuple("log_softmax", "The logarithm of softmax. F.log_softmax.", &log_softmax)}) {
-    const auto along = [f = f](const Value& x, const std::optional<int64_t>& dim, int64_t, const OptionalDType& dtype) {
-      return f(cast_if(x, dtype), dim.value_or(implicit_dim(x)));
+    const bool negated = std::string_view(name) == "softmin";
+    const auto along = [f = f, negated](const Value& x, const std::optional<int64_t>& dim, int64_t,
+                                        const OptionalDType& dtype) {
+      return f(cast_if(negated ? neg(x) : x, dtype), dim.value_or(implicit_dim(x)));
     };
     forms.push_back({.doc = doc,
                      .overloads = {overload(std::string("nn.functional.") + name +

@@ -12,10 +12,14 @@ namespace sluice::ops {
 
 Value squeeze(const Value& x, const std::optional<Ints>& dim) {
   Ints shape;
+  std::vector<int> axes;
+  for (int64_t d : dim.value_or(Ints{})) {
+    axes.push_back(normalize_axis(d, x.rank(), "squeeze"));
+    SLUICE_CHECK_KIND(kRuntime, std::count(axes.begin(), axes.end(), axes.back()) == 1,
+                      "squeeze: dim {} appears multiple times in the list of dims", axes.back());
+  }
   for (int i = 0; i < x.rank(); ++i) {
-    bool named = !dim;
-    if (dim)
-      for (int64_t d : *dim) named |= normalize_axis(d, x.rank(), "squeeze") == i;
+    const bool named = !dim || std::count(axes.begin(), axes.end(), i) > 0;
     if (!named || x.shape()[i] != 1) shape.push_back(x.shape()[i]);
   }
   return reshape(x, shape);

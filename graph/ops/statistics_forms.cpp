@@ -1,6 +1,9 @@
 // Torch's spelling of statistics: sums without NaN, spreads with their means, covariances, histograms, differences.
+#include <cmath>
+
 #include "graph/ops/activation.h"
 #include "graph/ops/comparison.h"
+#include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
 #include "graph/ops/forms.h"
@@ -86,17 +89,17 @@ Value cov(const Value& input, int64_t correction, const Value& fweights, const V
   if (fweights.defined()) check("fweights", fweights, true);
   if (aweights.defined()) check("aweights", aweights, false);
   Value weights;
-  if (fweights.defined()) weights = cast(fweights, x.dtype());
-  if (aweights.defined()) weights = weights.defined() ? mul(weights, aweights) : cast(aweights, x.dtype());
-  const Value total = weights.defined() ? sum(weights) : full({}, static_cast<double>(observations), x.dtype());
+  const DType real = to_real(x.dtype());
+  if (fweights.defined()) weights = cast(fweights, real);
+  if (aweights.defined()) weights = weights.defined() ? mul(weights, aweights) : cast(aweights, real);
+  const Value total = weights.defined() ? sum(weights) : full({}, static_cast<double>(observations), real);
   const Value average = weights.defined() ? div(sum(mul(x, weights), Ints{1}, true), total) : mean(x, Ints{1}, true);
   Value degrees = sub(total, static_cast<double>(correction));
   if (correction != 0 && aweights.defined())
-    degrees =
-        sub(total, div(mul(sum(mul(weights, cast(aweights, x.dtype()))), static_cast<double>(correction)), total));
+    degrees = sub(total, div(mul(sum(mul(weights, cast(aweights, real))), static_cast<double>(correction)), total));
   const Value centred = sub(x, average);
   const Value weighted = weights.defined() ? mul(centred, weights) : centred;
-  const Value products = div(matmul(weighted, transpose(centred, 0, 1)), clamp(degrees, 0, std::nullopt));
+  const Value products = div(matmul(weighted, conjugate(transpose(centred, 0, 1))), clamp(degrees, 0, std::nullopt));
   return input.rank() == 2 && x.shape()[0] != 1 ? products : squeeze(products);
 }
 
@@ -106,8 +109,9 @@ Value corrcoef(const Value& x) {
                     x.rank());
   const Value c = cov(x, 1, {}, {});
   if (c.rank() == 0) return div(c, c);
-  const Value spread = sqrt(diagonal(c));
-  return clamp(div(div(c, unsqueeze(spread, 1)), spread), -1, 1);
+  const Value spread = sqrt(real_part(diagonal(c))), y = div(div(c, unsqueeze(spread, 1)), spread);
+  if (!is_complex(y.dtype())) return clamp(y, -1, 1);
+  return complex(clamp(real_part(y), -1, 1), clamp(imaginary_part(y), -1, 1));
 }
 
 // --- Histograms ---
@@ -120,6 +124,8 @@ Value counted(const Value& bin, const Value& weight, int64_t bins, DType dtype) 
 
 Value histc(const Value& input, int64_t bins, const Operand& min, const Operand& max) {
   SLUICE_CHECK_KIND(kRuntime, bins > 0, "histc(): bins must be > 0: got {}", bins);
+  SLUICE_CHECK_KIND(kRuntime, std::isfinite(min.number()) && std::isfinite(max.number()),
+                    "histc: range of [{}, {}] is not finite", min.number(), max.number());
   SLUICE_CHECK_KIND(kRuntime, min.number() <= max.number(), "histc(): max must be larger than min: got {} and {}",
                     max.number(), min.number());
   SLUICE_CHECK_KIND(kUnsupported, is_floating(input.dtype()), "histc: not implemented for {}; cast it to floats",
@@ -185,7 +191,8 @@ Value halved_areas(const char* name, const Value& y, const Value& x, int64_t dim
       along[axis] = x.shape()[0];
       points = reshape(x, along);
     }
-    return mul(div(sums, 2.0), diff(points, 1, axis - y.rank(), {}, {}));
+    // The dim is counted from the end, from the front where x has more of them.
+    return mul(div(sums, 2.0), diff(points, 1, x.rank() > y.rank() ? axis : axis - y.rank(), {}, {}));
   });
 }
 

@@ -24,6 +24,7 @@ void add_cpu_kernels(KernelTable& table) {
   cpu::add_matmul_kernels(table);
   cpu::add_linalg_kernels(table);
   cpu::add_decomposition_kernels(table);
+  cpu::add_eigenvalue_kernels(table);
   cpu::add_convolution_kernels(table);
   cpu::add_pooling_kernels(table);
   cpu::add_grid_sample_kernel(table);

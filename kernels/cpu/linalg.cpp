@@ -11,6 +11,16 @@ using plan::KernelQuery;
 
 constexpr int64_t kBlock = 32;
 
+// How large a pivot is; of complex numbers as LAPACK has it.
+template <class T>
+T pivot_size(T x) {
+  return std::abs(x);
+}
+template <class T>
+T pivot_size(std::complex<T> x) {
+  return std::abs(x.real()) + std::abs(x.imag());
+}
+
 // A becomes its factors L (below the diagonal, where it has ones) and U, rows exchanged: row k with pivots[k] (from 1).
 // The number of the first column without a pivot (from 1), 0 where all have one.
 template <class M>
@@ -23,7 +33,7 @@ int32_t factorize_lu(M&& a, int32_t* pivots) {
     for (int64_t k = begin; k < end; ++k) {
       int64_t pivot = k;
       for (int64_t i = k + 1; i < rows; ++i)
-        if (std::abs(a(i, k)) > std::abs(a(pivot, k))) pivot = i;
+        if (pivot_size(a(i, k)) > pivot_size(a(pivot, k))) pivot = i;
       pivots[k] = static_cast<int32_t>(pivot + 1);
       if (a(pivot, k) == T(0)) {
         if (info == 0) info = static_cast<int32_t>(k + 1);
@@ -51,22 +61,22 @@ int32_t factorize_cholesky(M& a) {
   for (int64_t begin = 0; begin < n && info == 0; begin += kBlock) {
     const int64_t end = std::min(begin + kBlock, n), width = end - begin, rest = n - end;
     for (int64_t k = begin; k < end; ++k) {
-      const T square = a(k, k) - a.row(k).segment(begin, k - begin).squaredNorm();
-      if (!(square > T(0))) {
+      const RealOf<T> square = std::real(a(k, k)) - a.row(k).segment(begin, k - begin).squaredNorm();
+      if (!(square > 0)) {
         info = static_cast<int32_t>(k + 1);
         break;
       }
       a(k, k) = std::sqrt(square);
       const int64_t below = end - k - 1, left = k - begin;
       auto column = a.col(k).segment(k + 1, below);
-      column.noalias() -= a.block(k + 1, begin, below, left) * a.row(k).segment(begin, left).transpose();
+      column.noalias() -= a.block(k + 1, begin, below, left) * a.row(k).segment(begin, left).adjoint();
       column /= a(k, k);
     }
     if (rest == 0 || info != 0) break;
     auto lower = a.block(end, begin, rest, width);
     a.block(begin, begin, width, width)
         .template triangularView<Eigen::Lower>()
-        .transpose()
+        .adjoint()
         .template solveInPlace<Eigen::OnTheRight>(lower);
     a.block(end, end, rest, rest).template selfadjointView<Eigen::Lower>().rankUpdate(lower, T(-1));
   }
@@ -86,7 +96,7 @@ struct Cholesky {
   void run(const KernelArgs& args) const {
     auto* info = static_cast<int32_t*>(args.outputs[1]);
     for_each_matrix(threads, a.count, [&](int64_t i) {
-      Columns<T> factor = symmetric<T>(a.template read<T>(args.inputs[0], i), part);
+      Columns<T> factor = hermitian<T>(a.template read<T>(args.inputs[0], i), part);
       info[i] = factorize_cholesky(factor);
       a.template write<T>(args.outputs[0], i) = factor;
     });

@@ -2,6 +2,7 @@
 // What kernels of linear algebra share: matrices of a batch as Eigen's, errors of one of them.
 #define EIGEN_DONT_PARALLELIZE  // the matrices of a batch are shared out instead
 #include <Eigen/Core>
+#include <complex>
 #include <cstdint>
 #include <exception>
 #include <mutex>
@@ -20,6 +21,10 @@ using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>
 // Of temporaries that Eigen's factorizations work in.
 template <class T>
 using Columns = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic>;
+
+// Of a complex T its parts' type, else T.
+template <class T>
+using RealOf = typename Eigen::NumTraits<T>::Real;
 
 // The last two dims of an operand as matrices, and how many there are.
 struct Matrices {
@@ -61,10 +66,15 @@ template <template <class> class Kernel>
 std::unique_ptr<PreparedKernel> prepare_floating(const plan::KernelQuery& q, const PrepareContext& context) {
   const auto make = [&](auto kernel) { return make_kernel(0, [kernel](const KernelArgs& args) { kernel.run(args); }); };
   const int threads = q.inputs[0].shape.rank() > 2 ? context.threads : 1;
-  if (q.inputs[0].dtype == DType::kFloat64) return make(Kernel<double>(q, threads));
-  SLUICE_CHECK_KIND(kUnsupported, q.inputs[0].dtype == DType::kFloat32,
-                    "{}: no kernel for dtype {}; must be float32 or float64", q.op, dtype_name(q.inputs[0].dtype));
-  return make(Kernel<float>(q, threads));
+  switch (q.inputs[0].dtype) {
+    case DType::kFloat32: return make(Kernel<float>(q, threads));
+    case DType::kFloat64: return make(Kernel<double>(q, threads));
+    case DType::kComplex64: return make(Kernel<std::complex<float>>(q, threads));
+    case DType::kComplex128: return make(Kernel<std::complex<double>>(q, threads));
+    default:
+      fail(ErrorKind::kUnsupported, "{}: no kernel for dtype {}; must be float32, float64, complex64 or complex128",
+           q.op, dtype_name(q.inputs[0].dtype));
+  }
 }
 
 // "linalg.inv: " or, of a batch, "linalg.inv: (Batch element 2): ".
@@ -72,15 +82,28 @@ inline std::string failed_matrix(const std::string& caller, int rank, int64_t i)
   return rank > 2 ? fmt::format("{}: (Batch element {}): ", caller, i) : caller + ": ";
 }
 
-// The symmetric matrix of which `a` has one triangle ("lower", "upper") or both, of which it is the mean.
+// What a vector that is determined up to its sign or argument is multiplied with: its largest entry is then positive.
+template <class Vector>
+auto turn_of(const Vector& v) {
+  using T = typename Vector::Scalar;
+  Eigen::Index at = 0;
+  const auto largest = v.cwiseAbs().maxCoeff(&at);
+  if constexpr (Eigen::NumTraits<T>::IsComplex)
+    return largest > 0 ? T(std::conj(v(at)) / largest) : T(1);
+  else
+    return v(at) < 0 ? T(-1) : T(1);
+}
+
+// The Hermitian matrix of which `a` has one triangle ("lower", "upper") or both, of which it is the mean.
 template <class T>
-Columns<T> symmetric(const Eigen::Map<const Matrix<T>>& a, const std::string& part) {
-  if (part == "both") return (a + a.transpose()) / T(2);
+Columns<T> hermitian(const Eigen::Map<const Matrix<T>>& a, const std::string& part) {
+  if (part == "both") return (a + a.adjoint()) / T(2);
   Columns<T> s = a;
   if (part == "lower")
-    s.template triangularView<Eigen::StrictlyUpper>() = a.transpose();
+    s.template triangularView<Eigen::StrictlyUpper>() = a.adjoint();
   else
-    s.template triangularView<Eigen::StrictlyLower>() = a.transpose();
+    s.template triangularView<Eigen::StrictlyLower>() = a.adjoint();
+  s.diagonal() = s.diagonal().real().template cast<T>();
   return s;
 }
 

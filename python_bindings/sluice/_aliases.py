@@ -34,8 +34,10 @@ def _copy_of(name: str, view: Any) -> Any:
 
 COPIES = {f"{name}_copy": _copy_of(f"{name}_copy", getattr(Tensor, name)) for name in (
     "as_strided", "detach", "diagonal", "expand", "narrow", "permute", "select", "split", "squeeze", "t", "transpose", "unbind", "unfold",
-    "unsqueeze", "view")}
+    "unsqueeze")}
 COPIES.update({f"{name}_copy": _copy_of(f"{name}_copy", getattr(fn, name)) for name in ("view_as_complex", "view_as_real")})
+COPIES["view_copy"] = _copy_of("view_copy", lambda x, size=None, *, dtype=None: (
+    x.view(dtype or size) if dtype or not isinstance(size, (tuple, list)) else x.reshape(size)))  # which copies where it must
 COPIES["alias_copy"] = _copy_of("alias_copy", fn.clone)
 COPIES["split_with_sizes_copy"] = _copy_of("split_with_sizes_copy", fn.split_with_sizes)
 Tensor.narrow_copy = COPIES["narrow_copy"]

@@ -71,20 +71,22 @@ def geqrf(input: Tensor, *, out: Any = None) -> Any:
     """
     if input.ndim < 2:
         raise RuntimeError(f"torch.geqrf: input must have at least 2 dimensions; got {input.ndim}")
-    if input.dtype not in (_C.float32, _C.float64):
+    if input.dtype not in (_C.float32, _C.float64, _C.complex64, _C.complex128):
         raise NotImplementedError(f"geqrf: not implemented for {input.dtype}; cast it to float32 or float64")
     A = input.detach()
     rows, columns = A._shape[-2:]
     taus, below = [], sluice.arange(rows)
     for k in range(min(rows, columns)):
         head, tail = A[..., k, k], fn.where(below > k, A[..., :, k], 0.0)
-        rest = tail.square().sum(-1)
+        rest = tail.abs().square().sum(-1)
         flat = rest == 0  # nothing to reflect: tau is 0
-        norm = (head.square() + rest).sqrt()
-        beta = fn.where(fn.signbit(head), norm, -norm)
+        if head.is_complex():
+            flat = flat & (head.imag == 0)
+        norm = (head.abs().square() + rest).sqrt()
+        beta = fn.where(fn.signbit(head.real), norm, -norm)
         v = fn.where(below == k, 1.0, tail / fn.where(flat, 1.0, head - beta).unsqueeze(-1))
         tau = fn.where(flat, 0.0, (beta - head) / fn.where(flat, 1.0, beta))
-        right = _reflect(A[..., k:], v, tau)
+        right = _reflect(A[..., k:], v, tau.conj())
         A = fn.cat([A[..., :k], fn.where(below > k, v, right[..., 0]).unsqueeze(-1), right[..., 1:]], -1)
         taus.append(tau)
     tau = fn.stack(taus, -1) if taus else A.new_zeros(A._shape[:-2] + (0,))

@@ -25,6 +25,7 @@ def _reduction(name: str, number: Any) -> str:
 def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Any = None, pos_weight: Any = None,
                                      reduction: int = 0) -> Tensor:
     """F.binary_cross_entropy_with_logits, the reduction as a number; torch.binary_cross_entropy_with_logits."""
+    input, target = fn.broadcast_tensors(input, target)
     return sluice.nn.functional.binary_cross_entropy_with_logits(
         input, target, weight, pos_weight=pos_weight, reduction=_reduction("binary_cross_entropy_with_logits", reduction))
 

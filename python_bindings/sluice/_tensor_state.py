@@ -99,9 +99,34 @@ def cuda(self, device=None, non_blocking=False, memory_format=None):
 
 
 @method
-def dim_order(self) -> tuple:
-    dims = range(self.ndim)
-    return tuple(dims if self.is_contiguous() else sorted(dims, key=lambda d: -self.stride(d)))
+def dim_order(self, *, ambiguity_check: Any = False) -> tuple:
+    """The dims from the outermost to the innermost one in memory.
+
+    ambiguity_check: an error where several orders describe the memory; a list of memory formats: unless one of them does.
+    """
+    sizes, strides = self._shape, self.stride()
+    if ambiguity_check is not False:
+        if ambiguity_check is True:
+            unique = self.ndim < 2 or (min(sizes) > 1 and len(set(strides)) == len(strides))
+        else:
+            unique = sum(self.is_contiguous(memory_format=f) for f in ambiguity_check) == 1
+        if not unique:
+            raise _C.RuntimeError("dim_order: The tensor does not have unique dim order, or cannot map to exact one of the "
+                                  "given memory formats.")
+    channels_last = {4: sluice.channels_last, 5: sluice.channels_last_3d}.get(self.ndim)
+    if self.is_contiguous() and not (channels_last and self.is_contiguous(memory_format=channels_last)):
+        return tuple(range(self.ndim))
+    order: list[int] = []  # from the innermost one; dims that are repeated (stride 0) stay where they are
+    for d in reversed(range(self.ndim)):
+        at = len(order)
+        for i in reversed(range(len(order))):
+            if 0 in (strides[d], strides[order[i]]):
+                continue
+            if (strides[order[i]], sizes[order[i]]) <= (strides[d], sizes[d]):
+                break
+            at = i
+        order.insert(at, d)
+    return tuple(reversed(order))
 
 
 @method

@@ -1,4 +1,4 @@
-"""torch.linalg: linear algebra on float32 and float64 tensors; the last two dims are matrices, the others batches."""
+"""torch.linalg: linear algebra on float32, float64 and complex tensors; the last two dims are matrices, the others batches."""
 
 from sluice._C import LinAlgError as LinAlgError
 from sluice._C.linalg import *  # noqa: F403

@@ -350,7 +350,7 @@ BY_MODULE = {"sluice.nn.functional.unfold": [(images(2), 3, {}), (images(2)[0], 
              "sluice.linalg.vander": [(X, {}), (X, {"N": 2})], "sluice.linalg.diagonal": [(SQUARE, {})],
              "sluice.linalg.lu_solve": [(FACTORS, PIVOTS, X.t(), {})], "sluice.lu_solve": [(X.t(), FACTORS, PIVOTS, {})],
              "sluice.linalg.norm": [(X, {}), (X, 1, {}), (X, "nuc", {}), (X, None, 1, True, {})], "sluice.linalg.cross": [(X, X.flip(0), {})]}
-# Refused, or determined up to signs: tests/python/test_linalg.py.
+# In any order, or determined up to signs: tests/python/test_linalg.py and test_complex_linalg.py.
 ELSEWHERE = {"sluice.linalg.eig", "sluice.linalg.eigvals", "sluice.linalg.eigh", "sluice.linalg.svd", "sluice.svd"}
 ONE, TWO = [(X, {})], [(X, X + 0.1, {}), (X, 0.1, {})]
 

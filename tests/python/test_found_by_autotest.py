@@ -128,3 +128,82 @@ def test_polynomials_of_degree_1_are_no_views():
     x = sl.tensor([2.5], dtype=sl.float64)
     sl.special.hermite_polynomial_he(x, 1).add_(1)
     assert x.tolist() == [2.5]
+
+
+Z = [[1 + 1j, 2 - 0.5j, 0.5j], [0.25, -1 + 2j, 1.5]]
+MORE_CALLS = {
+    "numbers of unsigned integers are negated as such": lambda m, x: m.nn.functional.softmin(m.tensor([0, 1, 6], dtype=m.uint8), 0, dtype=m.float32),
+    "bools divided by integers": lambda m, x: m.divide(m.tensor([True, False]), m.tensor([2, 1]), rounding_mode="trunc"),
+    "normalized by no p": lambda m, x: m.nn.functional.normalize(x, p=None),
+    "spread of x with more dims": lambda m, x: m.trapz(m.ones(3), m.arange(3.0).reshape(3, 1)),
+    "copies that no view could be": lambda m, x: m.view_copy(x.t(), (6,)),
+    "weights that are complex numbers": lambda m, x: m.lerp(m.tensor(Z), m.tensor(Z).flip(0), 0.25 + 1j),
+    "large weights that are complex numbers": lambda m, x: m.tensor(Z).lerp_(m.tensor(Z).flip(0), 2j),
+    "negative indices along a dim": lambda m, x: m.take_along_dim(x, m.tensor([[-1, 0], [1, -3]]), 1),
+    "powers of a number": lambda m, x: m.linalg.vander(m.tensor(2.0), N=3),
+    "sums of exponentials of complex numbers": lambda m, x: m.logsumexp(m.tensor(Z), 1),
+    "running sums of exponentials of complex numbers": lambda m, x: m.logcumsumexp(m.tensor(Z), 1),
+    "two exponentials of complex numbers": lambda m, x: m.logaddexp(m.tensor(Z), m.tensor(Z).flip(1) * 2),
+    "covariances of complex numbers": lambda m, x: m.cov(m.tensor(Z), aweights=m.tensor([1.0, 2.0, 0.5])),
+    "correlations of complex numbers": lambda m, x: m.corrcoef(m.tensor(Z)),
+    "complex numbers over their root mean square": lambda m, x: m.nn.functional.rms_norm(m.tensor(Z), (3,), m.tensor([1j, 2, 1.0])),
+    "reflections of complex matrices": lambda m, x: m.geqrf(m.tensor(Z).t()),
+}
+
+
+@pytest.mark.parametrize("name", MORE_CALLS)
+def test_results_of_more_calls(name):
+    ours, theirs = (MORE_CALLS[name](m, to_sl(X) if m is sl else X.clone()) for m in (sl, torch))
+    for a, b in zip(*[(y if isinstance(y, tuple) else (y,)) for y in (ours, theirs)]):
+        assert_same(a, b, 1e-5)
+
+
+def test_gradients_of_more_calls():
+    x = X.double()
+    agree(lambda m, x: m.div(x, m.tensor([[0.0, 2.0, 0.0]], dtype=m.float64), rounding_mode="trunc") + x, x, double=False)
+    for m in (torch, sl):
+        for y in (m.ones(2, requires_grad=True),):
+            assert m.fill(y, 3).requires_grad and m.norm(y, 0).requires_grad
+            (gradient,) = m.autograd.grad(m.norm(y, 0) + m.fill(y, 3).sum(), [y])
+            assert gradient.tolist() == [0, 0]
+
+
+def test_what_torch_refuses():
+    for call, kind, message in (
+            (lambda m: m.zeros(2, 1).squeeze((1, 1)), RuntimeError, "dim 1 appears multiple times in the list of dims"),
+            (lambda m: m.div(m.tensor([True]), m.tensor([True]), rounding_mode="trunc"), NotImplementedError, "not implemented for 'Bool'"),
+            (lambda m: m.histc(m.ones(2), 4, 0, float("inf")), RuntimeError, r"range of \[0, inf\] is not finite"),
+            (lambda m: m.nn.functional.binary_cross_entropy_with_logits(m.zeros(2, 3), m.zeros(3)), ValueError,
+             "Target size .* must be the same as input size"),
+            (lambda m: m.dot(m.ones(1), m.ones(3)), RuntimeError, "inconsistent tensor size"),
+            (lambda m: m.lerp(m.ones(1), m.ones(1), 1j), RuntimeError, "value cannot be converted to type float"),
+            (lambda m: m.lerp(m.tensor(Z), m.tensor(Z), m.ones(3)), RuntimeError, "for `weight` but got dtype float"),
+            (lambda m: m.nn.Tanh(dtype=m.float32), TypeError, "unexpected keyword argument 'dtype'"),
+            (lambda m: m.zeros(2, 1, 4, 5).contiguous(memory_format=m.channels_last).dim_order(
+                ambiguity_check=[m.contiguous_format, m.channels_last]), RuntimeError, "does not have unique dim order")):
+        for m in (torch, sl):
+            with pytest.raises(kind, match=message):
+                call(m)
+
+
+def test_orders_of_dims_in_memory():
+    for make in (lambda m: m.zeros(2, 3, 4, 5).contiguous(memory_format=m.channels_last),
+                 lambda m: m.zeros(2, 3, 4, 5).permute(3, 1, 0, 2), lambda m: m.zeros(2, 3, 4).expand(5, 2, 3, 4), lambda m: m.zeros(2),
+                 lambda m: m.zeros(3, 1, 2).transpose(0, 1), lambda m: m.zeros(2, 3, 4).mT, lambda m: m.zeros(())):
+        assert make(sl).dim_order() == make(torch).dim_order()
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_convolutions_of_complex_numbers(dims):
+    generator = torch.Generator().manual_seed(dims)
+    x, w, b, w_transposed = (torch.randn(*s, 2, dtype=torch.float64, generator=generator) for s in (
+        (2, 4) + (4,) * dims, (6, 2) + (3,) * dims, (6,), (4, 3) + (2,) * dims))
+    for name, weight, options in (("conv", w, {"stride": 2, "padding": 1, "groups": 2}), ("conv", w, {"padding": "same", "groups": 2}),
+                                  ("conv_transpose", w_transposed, {"stride": 2, "groups": 2})):
+        def f(m, *parts):
+            y = getattr(m.nn.functional, f"{name}{dims}d")(*[m.view_as_complex(p) for p in parts], **options)
+            return m.view_as_real(y)
+
+        agree(f, x, weight, b, graph="stride" in options)
+    with pytest.raises(RuntimeError):
+        sl.nn.functional.conv1d(sl.ones(1, 1, 3, dtype=sl.complex64), sl.ones(1, 1, 2))
