@@ -146,6 +146,8 @@ DIFFERENCES: list[Difference] = [
                "of complex numbers summed up as real ones the parts have no gradient; torch's is of complex products"),
     Difference(r"nn\.functional\.\w+_loss|bucketize|.*searchsorted", "eager", "[cC]omplex",
                "complex numbers have no order; which of a loss's operands may be complex is not looked at"),
+    Difference(r"(linalg\.)?cholesky(_ex)?", "eager|graph|global", r"gradient 0: differs.*\dj",
+               "torch gives Hermitian matrices a gradient that is not, where that of the diagonal, which is real, is complex"),
     Difference(r"index_add", "eager|graph|global", r"gradient 1: differs.*\dj",
                "torch's gradient has a complex alpha, where the rule asks for its conjugate"),
     Difference(r"cdist|nn\.functional\.(pdist|pairwise_distance)|pdist", "eager|graph|global", r"nan|inf",
