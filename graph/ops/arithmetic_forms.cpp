@@ -99,7 +99,7 @@ Value log_of_sum(const Operand& x, const Operand& y) {
 
 Value lerp_of(const Value& x, const Value& end, const Operand& weight) {
   const bool complex = is_complex(weight.own_dtype());
-  SLUICE_CHECK_KIND(kRuntime, !complex || is_complex(x.dtype()),
+  SLUICE_CHECK_KIND(kRuntime, !weight.is_number() || !complex || is_complex(x.dtype()),
                     "lerp: value cannot be converted to type {} without overflow: the weight is complex",
                     dtype_name(x.dtype()));
   SLUICE_CHECK_KIND(kRuntime, weight.is_number() || weight.value().rank() == 0 || complex == is_complex(x.dtype()),
