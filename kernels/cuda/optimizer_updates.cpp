@@ -45,17 +45,18 @@ Generated adam(const plan::KernelQuery& query) {
   writer.add(fmt::format("constexpr bool kDecoupled = {}, kAmsgrad = {};\n", get_attr<bool>(query.attrs, "decoupled"),
                          amsgrad));
   const std::string step = amsgrad ? "in5" : "in4", lr = amsgrad ? "in6" : "in5";
+  // Powers take far longer than an element: once for each thread, not for each element.
+  const std::string before = fmt::format(R"(  const double step = (double)load(*{}), lr = (double)load(*{});
+  const C rate = (C)(lr / (1 - pow({}, step))), root2 = (C)(1 / sqrt(1 - pow({}, step)));
+)",
+                                         step, lr, number_text(beta1), number_text(beta2));
   return {{writer.each(
       "", numel(query.inputs[0].shape),
-      fmt::format(R"(    const double step = (double)load(*{}), lr = (double)load(*{});
-    const C rate = (C)(lr / (1 - pow({}, step))), root2 = (C)(1 / sqrt(1 - pow({}, step)));
-)",
-                  step, lr, number_text(beta1), number_text(beta2)) +
-          R"(    C p = load(in0[i]);
+      std::string(R"(    C p = load(in0[i]);
     const C grad = kSign * load(in1[i]), g = kDecoupled ? grad : decayed(grad, p), m0 = load(in2[i]);
     const C m = m0 + kTake1 * (g - m0), v = kBeta2 * load(in3[i]) + kTake2 * g * g;
     C top = v;
-)" +
+)") +
           (amsgrad ? R"(    const C old = load(in4[i]);
     top = old > v ? old : v;
     store(out3 + i, top);
@@ -65,7 +66,8 @@ Generated adam(const plan::KernelQuery& query) {
     store(out0 + i, p);
     store(out1 + i, m);
     store(out2 + i, v);
-)")}};
+)",
+      before)}};
 }
 
 }  // namespace

@@ -11,9 +11,10 @@ namespace {
 
 // Below it, offsets and counts are computed in 32 bits.
 constexpr uint64_t kSmall = uint64_t{1} << 30;
-constexpr int64_t kMostBlocks = 4096;   // of a loop over elements
-constexpr int64_t kWorthABlock = 4096;  // elements that are worth a block of their own
-constexpr int64_t kEnoughBlocks = 256;  // to fill a device
+constexpr int64_t kMostBlocks = 4096;      // of a loop over elements
+constexpr int64_t kWorthAThread = 16;      // elements of a reduction that are worth a thread of their own
+constexpr int64_t kReducingBlocks = 1024;  // which it takes to read memory as fast as it can be read
+constexpr int64_t kEnoughBlocks = 256;     // to fill a device
 constexpr int64_t kMostParts = 64;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -160,10 +161,10 @@ Source Writer::blocks(const char* name, int64_t blocks, const std::string& body)
   return source;
 }
 
-Source Writer::each(const char* name, int64_t count, const std::string& body) const {
+Source Writer::each(const char* name, int64_t count, const std::string& body, const std::string& before) const {
   return blocks(name, blocks_for(count),
-                fmt::format("  for (Index i = (Index)first_index(); i < {}; i += (Index)index_step()) {{\n{}  }}\n",
-                            count, body));
+                fmt::format("{}  for (Index i = (Index)first_index(); i < {}; i += (Index)index_step()) {{\n{}  }}\n",
+                            before, count, body));
 }
 
 Source Writer::teams(const char* name, int64_t units, const Team& team, const std::string& body) const {
@@ -192,14 +193,20 @@ void reduce(const Writer& writer, const Reduction& r, Generated& generated) {
                                           R"(  const Index o = unit % kOutputs, begin = unit / kOutputs * kChunk;
   const Index end = !inside ? begin : begin + kChunk < kElements ? begin + kChunk : kElements;
   A mine = )" + first + R"(;
-  for (Index i = begin + member(); i < end; i += kTeam) mine = join(mine, TAKE(i));
+  Index i = begin + member();
+  for (; i + 7 * kTeam < end; i += 8 * kTeam) {  // eight at a time, so that as many loads are under way
+    A next[8];
+    for (int k = 0; k < 8; ++k) next[k] = TAKE(i + k * kTeam);
+    for (int k = 0; k < 8; ++k) mine = join(mine, next[k]);
+  }
+  for (; i < end; i += kTeam) mine = join(mine, TAKE(i));
   const A total = over_team(mine);
   if (inside && member() == 0) {
 )" + finish + "  }\n"));
     generated.stages.back().describe = r.describe;
   };
-  const int64_t blocks = ceil_div(r.outputs * team_for(r.length, r.by_column).size, kThreads);
-  int64_t parts = std::min({r.length / kWorthABlock, kMostParts, kEnoughBlocks / std::max<int64_t>(blocks, 1)});
+  const int64_t team = team_for(r.length, r.by_column).size, blocks = ceil_div(r.outputs * team, kThreads);
+  int64_t parts = std::min(r.length / (team * kWorthAThread), kReducingBlocks / std::max<int64_t>(blocks, 1));
   if (parts <= 1) return stage("", r.outputs, r.length, r.length, r.take, r.finish);
   const int64_t chunk = ceil_div(r.length, parts);
   parts = ceil_div(r.length, chunk);

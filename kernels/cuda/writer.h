@@ -46,8 +46,8 @@ class Writer {
   void number(const char* name, double value);  // of type C
   void add(const std::string& text) { head_ += text; }
 
-  // The body once for each i below `count`.
-  Source each(const char* name, int64_t count, const std::string& body) const;
+  // The body once for each i below `count`; `before` once for each thread, ahead of its first i.
+  Source each(const char* name, int64_t count, const std::string& body, const std::string& before = "") const;
   // The body once for each `unit` below `units`, by the member()s of a team. Every thread must reach each over_team();
   // one of no unit has !inside.
   Source teams(const char* name, int64_t units, const Team& team, const std::string& body) const;
