@@ -2,16 +2,17 @@
 
 namespace sluice::actors {
 
-// Not std::atomic's wait(): that yields the core several times before it sleeps.
 void Inbox::park() {
+  const int wakes = wakes_.load(std::memory_order_acquire);
   Cell* empty = nullptr;
   // Read-modify-write rather than a fence: whoever pushes next sees `parked_` and wakes us, or we see its cell.
   if (!head_.compare_exchange_strong(empty, &parked_, std::memory_order_acq_rel)) return;
-  while (sem_wait(&wakes_) != 0) {  // interrupted by a signal
-  }
+  wakes_.wait(wakes, std::memory_order_acquire);
 }
 
-// Once for each time that the consumer has parked.
-void Inbox::wake() { sem_post(&wakes_); }
+void Inbox::wake() {
+  wakes_.fetch_add(1, std::memory_order_acq_rel);
+  wakes_.notify_one();
+}
 
 }  // namespace sluice::actors

@@ -7,8 +7,6 @@
 //  3. Whose push finds the consumer parked, and nobody else, sees to it that it is woken; no wake-up is lost, because
 //     being parked and being empty are states of the one word that push() exchanges. Until then the consumer's part is
 //     that thread's, which may also park it again.
-#include <semaphore.h>
-
 #include <atomic>
 #include <cstdint>
 
@@ -18,11 +16,6 @@ namespace sluice::actors {
 
 class Inbox {
  public:
-  Inbox() { sem_init(&wakes_, 0, 0); }
-  ~Inbox() { sem_destroy(&wakes_); }
-  Inbox(const Inbox&) = delete;
-  Inbox& operator=(const Inbox&) = delete;
-
   // Any thread. `cell` must stay alive until it has been taken.
   void push(Cell* cell) {
     if (put(cell)) wake();
@@ -66,7 +59,7 @@ class Inbox {
 
  private:
   alignas(64) std::atomic<Cell*> head_{nullptr};
-  alignas(64) sem_t wakes_;
+  alignas(64) std::atomic<int> wakes_{0};
   Cell parked_;  // its address marks a parked consumer
 };
 
