@@ -298,13 +298,19 @@ GraphSession::~GraphSession() {
   }
 }
 
+bool GraphSession::wait_done(std::chrono::nanoseconds timeout) {
+  if (!impl_->session.valid()) return true;
+  try {
+    impl_->session.wait_all(timeout);
+    return true;
+  } catch (const Error& error) {
+    return error.kind() != ErrorKind::kTimeout;  // the steps' own handles carry their errors
+  }
+}
+
 void GraphSession::close() {
   if (!impl_->session.valid()) return;
-  try {
-    impl_->session.wait_all(std::min<Timeout>(kGrace, impl_->options.stop_timeout));
-  } catch (const Error&) {
-    // The steps' own handles carry their errors.
-  }
+  static_cast<void>(wait_done(std::min<Timeout>(kGrace, impl_->options.stop_timeout)));
   impl_->session.stop();
   for (const auto& [name, variable] : impl_->sharded) variable.parts->gather();
 }

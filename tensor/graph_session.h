@@ -52,6 +52,8 @@ class GraphSession {
 
   // Ends the steps in flight and the actors; calls are errors from now on. Throws kTimeout naming who is stuck.
   void close();
+  // Waits for the steps in flight; false: some have not ended by then.
+  bool wait_done(std::chrono::nanoseconds timeout);
   // Submits one step; inputs are copied, but for those that compile.donated names: their memory becomes the step's, and
   // the tensors, with all that share it, have none any more; a call that throws has taken nothing. Throws kValue for
   // one that cannot be donated. Outputs' memory is pending: reading waits, and throws the step's error.

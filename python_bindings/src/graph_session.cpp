@@ -30,18 +30,30 @@ struct LiveGraphs {
   std::mutex mutex;
   const ForkLock fork_lock{mutex};
   std::set<PyGraph*> graphs;
-  std::vector<std::shared_ptr<GraphSession>> left;  // let go by threads that could not wait for their end
+  std::vector<std::shared_ptr<GraphSession>> left;  // let go before their steps were done
 };
 LiveGraphs& live_graphs() {
   static auto* live = new LiveGraphs();
   return *live;
 }
 
+// Of whoever lets a graph go. Steps that take longer go on without it, since their results may be held.
+constexpr auto kPatience = std::chrono::milliseconds(1500);
+
+void leave(std::shared_ptr<GraphSession> session) {
+  std::lock_guard lock(live_graphs().mutex);
+  live_graphs().left.push_back(std::move(session));
+}
+
 // REQUIRES: the GIL is not held.
 void end_graphs_left() {
   std::vector<std::shared_ptr<GraphSession>> left;
-  std::lock_guard lock(live_graphs().mutex);
-  left.swap(live_graphs().left);
+  {
+    std::lock_guard lock(live_graphs().mutex);
+    left.swap(live_graphs().left);
+  }
+  for (std::shared_ptr<GraphSession>& session : left)
+    if (!session->wait_done(Timeout::zero())) leave(std::move(session));
 }
 
 // Holds a GraphSession that can be ended before its Python object is: by close(), or at exit. Whoever is in a call of
@@ -64,12 +76,13 @@ class PyGraph {
       live_graphs().graphs.erase(this);
     }
     if (!ending) return;
-    if (on_stream_thread()) {  // a host function was the last to hold it: the step that it is in goes on
-      std::lock_guard lock(live_graphs().mutex);
-      live_graphs().left.push_back(std::move(ending));
+    if (on_stream_thread()) {  // a host function held it last, in a step that goes on
+      leave(std::move(ending));
       return;
     }
+    const UninterruptedScope here;
     GilRelease release;  // its steps in flight may need it
+    if (!ending->wait_done(kPatience)) leave(std::move(ending));
     ending.reset();
     end_graphs_left();
   }

@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -203,6 +204,15 @@ def test_a_dropped_graph_ends_at_once(build):
         assert alive() is None
     finally:
         gc.enable()
+
+
+def test_a_dropped_graph_finishes_its_steps_however_long_they_take():
+    class Slow(nn.Graph):
+        def build(self, x):
+            return sl.host_function(lambda array: (time.sleep(2.5), array * 2)[1], x, out=((4,), sl.float32)) + 1
+
+    results = [Slow()(sl.ones(4)) for _ in range(2)]
+    assert [y.tolist() for y in results] == [[3] * 4] * 2
 
 
 def test_a_graph_let_go_in_its_own_host_function_ends_in_order(run_script):
