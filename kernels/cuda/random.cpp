@@ -96,6 +96,8 @@ Generated dropout(const plan::KernelQuery& query) {
 
 }  // namespace
 
+const char* philox_functions() { return kPhilox; }
+
 void add_random_kernels(KernelTable& table) {
   add_generated(table, "uniform", uniform);
   add_generated(table, "normal", normal);

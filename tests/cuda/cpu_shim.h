@@ -1,8 +1,10 @@
 #pragma once
+#define SLUICE_HOST_SHIM
 // What generated CUDA sources need in order to be C++ of the host. The fake driver runs their threads
 // (fake_driver/threads.h). It includes no header of the host's, so a source compiles in a fraction of a second.
 #define __device__
 #define __global__
+#define __align__(bytes) __attribute__((aligned(bytes)))
 #define __shared__ static  // blocks run one after the other, and so do a module's launches
 
 struct Dim {
@@ -43,3 +45,62 @@ namespace fake_math {
 }  // namespace fake_math
 using namespace fake_math;
 #define rintf __builtin_rintf
+
+// What the threads of a warp do together: each shows the others what it has, between two barriers. So all threads of a
+// block must come here together, which is more than the device asks for.
+template <class V>
+V __shfl_xor_sync(unsigned, V v, int mask) {
+  static V shown[1024];
+  shown[threadIdx.x] = v;
+  __syncthreads();
+  const V other = shown[threadIdx.x ^ mask];
+  __syncthreads();
+  return other;
+}
+
+// Matrix fragments as PTX lays them: the left operand (16 x 16), the right one (16 x 8), sums (16 x 8).
+template <class T>
+void mma_16x8x16(float (&d)[4], const unsigned* a, const unsigned* b, T) {
+  static unsigned shown[1024][6];
+  for (int k = 0; k < 6; ++k) shown[threadIdx.x][k] = k < 4 ? a[k] : b[k - 4];
+  __syncthreads();
+  const unsigned(*warp)[6] = shown + threadIdx.x / 32 * 32;
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  const auto half = [](unsigned pair, int which) {
+    T value;
+    value.bits = (unsigned short)(pair >> 16 * which);
+    return load(value);
+  };
+  for (int j = 0; j < 4; ++j) {
+    const int row = g + j / 2 * 8, column = t * 2 + j % 2;
+    float sum = 0;
+    for (int k = 0; k < 16; ++k)
+      sum += half(warp[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2], k % 2) *
+             half(warp[column * 4 + k % 8 / 2][4 + k / 8], k % 2);
+    d[j] += sum;
+  }
+  __syncthreads();
+}
+
+template <bool kTransposed>
+void load_matrices(unsigned (&r)[4], const unsigned short* row) {
+  static const unsigned short* shown[1024];
+  if ((unsigned long long)row % 16 != 0) __builtin_trap();
+  shown[threadIdx.x] = row;
+  __syncthreads();
+  const int warp = threadIdx.x / 32 * 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  for (int m = 0; m < 4; ++m) {
+    const unsigned short* const* rows = shown + warp + m * 8;
+    r[m] = kTransposed ? rows[t * 2][g] | (unsigned)rows[t * 2 + 1][g] << 16
+                       : rows[g][t * 2] | (unsigned)rows[g][t * 2 + 1] << 16;
+  }
+  __syncthreads();
+}
+
+template <class T>
+unsigned pair_of(float low, float high, T) {
+  T a, b;
+  store(&a, low);
+  store(&b, high);
+  return a.bits | (unsigned)b.bits << 16;
+}

@@ -15,6 +15,7 @@
 #include "cuda/fake_driver/fake_driver.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/kernel.h"
+#include "plan/query.h"
 #include "streams/backend.h"
 #include "support/fake_cuda.h"
 
@@ -45,24 +46,32 @@ inline const KernelTable& table() {
   return *all;
 }
 
-inline Bytes run_on_cpu(plan::KernelQuery query, const std::vector<Bytes>& inputs) {
+// Every output of a run.
+inline std::vector<Bytes> all_on_cpu(plan::KernelQuery query, const std::vector<Bytes>& inputs) {
   query.device = parse_device("cpu");
   const auto kernel = table().get(query.op, DeviceKind::kCpu).prepare(query, {});
-  Bytes out(query.outputs[0].extent_bytes()), workspace(kernel->workspace_bytes());
+  Bytes room(kernel->workspace_bytes() + plan::kAlignment);
+  void* workspace = room.data() + (plan::kAlignment - reinterpret_cast<uintptr_t>(room.data()) % plan::kAlignment);
   std::vector<const void*> in;
   for (const Bytes& bytes : inputs) in.push_back(bytes.data());
-  void* to = out.data();
-  kernel->run({in.data(), &to, workspace.data()});
-  return out;
+  std::vector<Bytes> outputs;
+  for (const TensorSpec& spec : query.outputs) outputs.emplace_back(spec.extent_bytes());
+  std::vector<void*> to;
+  for (Bytes& bytes : outputs) to.push_back(bytes.data());
+  kernel->run({in.data(), to.data(), workspace});
+  return outputs;
+}
+
+inline Bytes run_on_cpu(const plan::KernelQuery& query, const std::vector<Bytes>& inputs) {
+  return all_on_cpu(query, inputs)[0];
 }
 
 // `offset`: bytes that inputs lie behind the beginning of a buffer.
-inline Bytes run_on_cuda_at(size_t offset, plan::KernelQuery query, const std::vector<Bytes>& inputs) {
+inline std::vector<Bytes> all_on_cuda(size_t offset, plan::KernelQuery query, const std::vector<Bytes>& inputs) {
   query.device = parse_device("cuda");
   const plan::Space space{plan::SpaceKind::kDevice, query.device};
   const auto device = open_backend(REAL_BACKEND)->make_device(query.device, {.cores = 1});
   const auto kernel = table().get(query.op, DeviceKind::kCuda).prepare(query, {});
-  Bytes out(query.outputs[0].extent_bytes());
   std::vector<std::pair<std::byte*, size_t>> blocks;
   const auto allocate = [&](size_t bytes) {
     blocks.emplace_back(static_cast<std::byte*>(device->allocate(space, bytes)), bytes);
@@ -74,21 +83,30 @@ inline Bytes run_on_cuda_at(size_t offset, plan::KernelQuery query, const std::v
     device->copy_from_host(data, bytes.data(), bytes.size());
     in.push_back(data);
   }
-  void* to = allocate(out.size());
-  device->copy_from_host(to, out.data(), out.size());
+  std::vector<Bytes> outputs;
+  std::vector<void*> to;
+  for (const TensorSpec& spec : query.outputs) {
+    outputs.emplace_back(spec.extent_bytes());
+    to.push_back(allocate(outputs.back().size()));
+    device->copy_from_host(to.back(), outputs.back().data(), outputs.back().size());
+  }
   void* workspace = kernel->workspace_bytes() > 0 ? allocate(kernel->workspace_bytes()) : nullptr;
   Status status;
   {
     const auto stream = device->create_stream(plan::StreamKind::kCompute, 0);
     const std::string context = "op 'it', net.py:7";
     stream->begin_firing(0);
-    kernel->run({in.data(), &to, workspace, stream.get(), &context});
+    kernel->run({in.data(), to.data(), workspace, stream.get(), &context});
     status = stream->synchronize();
   }
-  device->copy_to_host(out.data(), to, out.size());
+  for (size_t i = 0; i < outputs.size(); ++i) device->copy_to_host(outputs[i].data(), to[i], outputs[i].size());
   for (const auto& [data, bytes] : blocks) device->deallocate(space, data, bytes);
   status.throw_if_error();
-  return out;
+  return outputs;
+}
+
+inline Bytes run_on_cuda_at(size_t offset, const plan::KernelQuery& query, const std::vector<Bytes>& inputs) {
+  return all_on_cuda(offset, query, inputs)[0];
 }
 
 inline Bytes run_on_cuda(const plan::KernelQuery& query, const std::vector<Bytes>& inputs) {
