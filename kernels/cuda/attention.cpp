@@ -140,7 +140,9 @@ Source by_warps(Writer writer, const Sizes& s, AttentionPart part, const char* n
     writer.constant(constant, value);
   }
   writer.add(kWarpFunctions);
-  return writer.blocks(name, s.batch * owners * tiles, operands + warp_attention(part));
+  // Of narrow heads two blocks fit: one computes while the other waits for its tile.
+  const int per_sm = std::max(width, value_width) <= 64 ? 2 : 1;
+  return writer.blocks(name, s.batch * owners * tiles, operands + warp_attention(part), per_sm);
 }
 
 // in0 to in4: query, key, value, mask, state.

@@ -97,6 +97,7 @@ ROWS    C s[kEach][kEach] = {};
         sum[p] += e;
         s[p][j] = e * kept(state, n, h, row, k0 + across + j);
       }
+#pragma unroll
       for (int w = 0; w < kWide; ++w)
         for (int j = 0; j < kEach; ++j) out[w][p][j] *= decay;
     }
@@ -106,6 +107,7 @@ ROWS    C s[kEach][kEach] = {};
       for (int p = 0; p < kEach; ++p) line.v[p] = s[p][j];
       *(Sixteen*)(ps + (across + j) * kPitch + down) = line.all;
     }
+#pragma unroll
     for (int w = 0; w < kWide; ++w) {
       const Index c0 = column + w * kTile;
       add_weighted(out[w], ps, bs, [&](int r, int c) { return c0 + c < kV ? v_of(r, c0 + c) : (C)0; });
@@ -116,6 +118,7 @@ ROWS    C s[kEach][kEach] = {};
     const C total = over_row(sum[p], false), scale = total == 0 ? (C)0 : 1 / total;
     if (row >= kRows) continue;
     if (column == 0 && across == 0) out1[(n * kHeads + h) * kRows + row] = total == 0 ? (C)0 : top[p] + log(total);
+#pragma unroll
     for (int w = 0; w < kWide; ++w) {
       for (int j = 0; j < kEach; ++j) {
         const Index c = column + w * kTile + across + j;
@@ -150,12 +153,14 @@ ROWSWEIGHTS    for (int j = 0; j < kEach; ++j) {
       for (int p = 0; p < kEach; ++p) line.v[p] = d[p][j];
       *(Sixteen*)(ps + (across + j) * kPitch + down) = line.all;
     }
+#pragma unroll
     for (int w = 0; w < kWide; ++w) {
       const Index c0 = column + w * kTile;
       add_weighted(dq[w], ps, bs, [&](int r, int c) { return c0 + c < kE ? k_of(r, c0 + c) : (C)0; });
     }
   }
   for (int p = 0; p < kEach; ++p) {
+#pragma unroll
     for (int w = 0; w < kWide; ++w) {
       for (int j = 0; j < kEach; ++j) {
         const Index row = r0 + down + p, c = column + w * kTile + across + j;
@@ -176,6 +181,7 @@ ROWSWEIGHTS    const auto put = [&](const C (&from)[kEach][kEach]) {
       }
     };
     put(s);
+#pragma unroll
     for (int w = 0; w < kWide; ++w) {
       const Index c0 = column + w * kTile;
       add_weighted(dv[w], ps, bs, [&](int r, int c) {
@@ -184,6 +190,7 @@ ROWSWEIGHTS    const auto put = [&](const C (&from)[kEach][kEach]) {
     }
     __syncthreads();
     put(d);
+#pragma unroll
     for (int w = 0; w < kWide; ++w) {
       const Index c0 = column + w * kTile;
       add_weighted(dk[w], ps, bs, [&](int r, int c) { return c0 + c < kE ? q_of(r, c0 + c) : (C)0; });
@@ -191,6 +198,7 @@ ROWSWEIGHTS    const auto put = [&](const C (&from)[kEach][kEach]) {
   }
   }
   for (int p = 0; p < kEach; ++p) {
+#pragma unroll
     for (int w = 0; w < kWide; ++w) {
       for (int j = 0; j < kEach; ++j) {
         const Index row = k0 + down + p, c = column + w * kTile + across + j;

@@ -151,11 +151,13 @@ void Writer::number(const char* name, double value) {
   head_ += fmt::format("#define {} ((C){})\n", name, number_text(value));  // infinity is no constant expression of CUDA
 }
 
-Source Writer::blocks(const char* name, int64_t blocks, const std::string& body) const {
+Source Writer::blocks(const char* name, int64_t blocks, const std::string& body, int per_sm) const {
   Source source;
   source.entry = fmt::format("sluice_{}{}{}", query_.op, *name == '\0' ? "" : "_", name);
-  source.text = fmt::format("{}extern \"C\" __global__ void {}({}) {{\n  if (failed(word, ticket)) return;\n{}}}\n",
-                            head_, source.entry, parameters_, body);
+  const std::string bounds = per_sm == 0 ? "" : fmt::format("__launch_bounds__({}, {}) ", kThreads, per_sm);
+  source.text =
+      fmt::format("{}extern \"C\" {}__global__ void {}({}) {{\n  if (failed(word, ticket)) return;\n{}}}\n", head_,
+                  bounds, source.entry, parameters_, body);
   source.blocks = blocks;
   source.operands = operands_;
   return source;

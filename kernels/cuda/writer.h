@@ -51,8 +51,8 @@ class Writer {
   // The body once for each `unit` below `units`, by the member()s of a team. Every thread must reach each over_team();
   // one of no unit has !inside.
   Source teams(const char* name, int64_t units, const Team& team, const std::string& body) const;
-  // The body by `blocks` blocks.
-  Source blocks(const char* name, int64_t blocks, const std::string& body) const;
+  // The body by `blocks` blocks. `per_sm`: so many shall fit a multiprocessor, whatever registers that leaves; 0: any.
+  Source blocks(const char* name, int64_t blocks, const std::string& body, int per_sm = 0) const;
 
  private:
   const plan::KernelQuery& query_;

@@ -4,6 +4,7 @@
 // (fake_driver/threads.h). It includes no header of the host's, so a source compiles in a fraction of a second.
 #define __device__
 #define __global__
+#define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __shared__ static  // blocks run one after the other, and so do a module's launches
 
