@@ -16,8 +16,17 @@ Writer begin(const plan::KernelQuery& query, const TensorSpec& x, size_t inputs)
   return writer;
 }
 
-// "Index NAME(Index c, Index row)".
+// "Index NAME(Index c, Index row)": without divisions where a tensor lies as channels-last, with one where it is
+// contiguous.
 std::string place(const char* name, const TensorSpec& spec) {
+  const int64_t each = positions(spatial_dims(spec.shape));
+  if (spec.shape.rank() > 2 && spec.strides == channels_last_strides(spec.shape))
+    return fmt::format("__device__ inline Index {}(Index c, Index row) {{ return row * kChannels + c; }}\n", name);
+  if (is_contiguous(spec.shape, spec.strides)) {
+    return fmt::format(
+        "__device__ inline Index {0}(Index c, Index row) {{ return (row / {1} * kChannels + c) * {1} + row % {1}; }}\n",
+        name, each);
+  }
   return offset_function(fmt::format("{}_offset", name).c_str(), spec) +
          fmt::format(
              "__device__ inline Index {0}(Index c, Index row) {{\n  const Spot s = row_spot(row);\n"

@@ -62,7 +62,7 @@ constexpr const char* kShared = R"(  __shared__ u16 counts[kThreads * kRun];
 }  // namespace
 
 Ordered order(const Writer& writer, const Order& what, Generated& generated) {
-  const uint64_t size = 8, bytes = align_up(static_cast<uint64_t>(what.count) * size, 64);
+  const uint64_t size = writer.index_size(), bytes = align_up(static_cast<uint64_t>(what.count) * size, 64);
   const uint64_t at = align_up(generated.workspace_bytes, 64);
   const auto array = [&](int64_t which) {
     return fmt::format("((Index*)((char*)work + {}))", at + static_cast<uint64_t>(which) * bytes);

@@ -51,7 +51,8 @@ Generated max_pool(const plan::KernelQuery& query) {
                                    w.x[1], w.x[2]))}};
 }
 
-// A thread per plane: windows may overlap, and sums have one order.
+// A block per plane, or per planes of 32 channels that lie next to each other. Windows come in their order, as many at
+// once as the block has threads for a plane; of those that chose one place the first adds all of them up.
 Generated max_pool_backward(const plan::KernelQuery& query) {
   const TensorSpec &y = query.inputs[0], &x = query.outputs[0];
   Windows w;
@@ -59,20 +60,46 @@ Generated max_pool_backward(const plan::KernelQuery& query) {
   w.y = spatial_dims(y.shape);
   Writer writer = begin(query, w, x, y);
   writer.add(offset_function("i_at", query.inputs[1]));
-  writer.constant("kPositions", positions(w.x));
-  writer.constant("kWindows", positions(w.y));
-  Source source = writer.each("", x.shape[0] * x.shape[1], R"(    const Index n = i / kChannels, c = i % kChannels;
-    for (Index s = 0; s < kPositions; ++s) store(out0 + x_at(n, c, x_spot(s).at), (C)0);
-    for (Index s = 0; s < kWindows; ++s) {
-      const Spot at = y_spot(s);
+  const int64_t across = x.strides[1] == 1 && x.shape[1] > 1 ? 32 : 1, groups = (x.shape[1] + across - 1) / across;
+  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"kPositions", positions(w.x)},
+                                    {"kWindows", positions(w.y)},
+                                    {"kAcross", across},
+                                    {"kSlots", kThreads / across},
+                                    {"kGroups", groups}}) {
+    writer.constant(name, value);
+  }
+  Source source = writer.blocks("", x.shape[0] * groups, R"(  __shared__ Index chosen[kThreads];
+  __shared__ C given[kThreads];
+  const int t = (int)threadIdx.x, lane = t % kAcross, slot = t / kAcross;
+  const Index n = (Index)blockIdx.x / kGroups, c = (Index)blockIdx.x % kGroups * kAcross + lane;
+  for (Index s = slot; c < kChannels && s < kPositions; s += kSlots) store(out0 + x_at(n, c, x_spot(s).at), (C)0);
+  for (Index first = 0; first < kWindows; first += kSlots) {
+    __syncthreads();
+    Index place = -1;
+    C g = 0;
+    if (c < kChannels && first + slot < kWindows) {
+      const Spot at = y_spot(first + slot);
       const i64 where = in1[i_at(n, c, at.at)];
       if (where < 0 || where >= kPositions) {
         raise(word, ticket, kPositions);
-        continue;
+      } else {
+        place = (Index)where;
+        g = load(in0[y_at(n, c, at.at)]);
       }
-      Out0* to = out0 + x_at(n, c, x_spot((Index)where).at);
-      store(to, load(*to) + load(in0[y_at(n, c, at.at)]));
     }
+    chosen[t] = place;
+    given[t] = g;
+    __syncthreads();
+    if (place < 0) continue;
+    int k = 0;
+    while (chosen[k * kAcross + lane] != place) ++k;
+    if (k != slot) continue;
+    Out0* to = out0 + x_at(n, c, x_spot(place).at);
+    C sum = load(*to);
+    for (; k < kSlots; ++k)
+      if (chosen[k * kAcross + lane] == place) sum += given[k * kAcross + lane];
+    store(to, sum);
+  }
 )");
   source.describe = [](const int64_t* values) {
     return Status(ErrorKind::kIndex,

@@ -137,6 +137,7 @@ Writer::Writer(const plan::KernelQuery& query, size_t inputs, int64_t elements) 
   }
   parameters_ += ", void* work";
   operands_.push_back({Operand::From::kWorkspace});
+  index_size_ = most < kSmall ? 4 : 8;
   head_ =
       fmt::format("{}typedef {} Index;\n{}constexpr int kThreads = {};\n", kPrelude, index_type(most), types, kThreads);
 }
@@ -155,9 +156,8 @@ Source Writer::blocks(const char* name, int64_t blocks, const std::string& body,
   Source source;
   source.entry = fmt::format("sluice_{}{}{}", query_.op, *name == '\0' ? "" : "_", name);
   const std::string bounds = per_sm == 0 ? "" : fmt::format("__launch_bounds__({}, {}) ", kThreads, per_sm);
-  source.text =
-      fmt::format("{}extern \"C\" {}__global__ void {}({}) {{\n  if (failed(word, ticket)) return;\n{}}}\n", head_,
-                  bounds, source.entry, parameters_, body);
+  source.text = fmt::format("{}extern \"C\" {}__global__ void {}({}) {{\n  if (failed(word, ticket)) return;\n{}}}\n",
+                            head_, bounds, source.entry, parameters_, body);
   source.blocks = blocks;
   source.operands = operands_;
   return source;

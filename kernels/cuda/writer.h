@@ -41,6 +41,8 @@ class Writer {
   // beside the operands' elements.
   explicit Writer(const plan::KernelQuery& query, size_t inputs = 0, int64_t elements = 0);
 
+  uint64_t index_size() const { return index_size_; }  // bytes of Index
+
   void compute(DType dtype);  // C is what it is computed in
   void constant(const char* name, int64_t value);
   void number(const char* name, double value);  // of type C
@@ -57,6 +59,7 @@ class Writer {
  private:
   const plan::KernelQuery& query_;
   std::string head_, parameters_;
+  uint64_t index_size_ = 4;
   std::vector<Operand> operands_;
 };
 

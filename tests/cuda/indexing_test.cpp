@@ -149,6 +149,23 @@ TEST(ScatterReduce, HasTheCpusBits) {
   }
 }
 
+// More windows than a block has threads for a plane, most of which choose what another one has chosen.
+TEST(MaxPoolBackward, HasTheCpusBits) {
+  for (const bool last : {false, true}) {
+    plan::KernelQuery query;
+    query.op = "max_pool_backward";
+    const Shape x{2, 40, 5, 7}, y{2, 40, 15, 20};
+    query.inputs = {TensorSpec::contiguous({DType::kFloat32, y}), TensorSpec::contiguous({DType::kInt64, y})};
+    query.outputs = {TensorSpec::contiguous({DType::kFloat32, x})};
+    query.attrs = {{"input_shape", Ints{2, 40, 5, 7}}};
+    if (last) {
+      for (TensorSpec* spec : {&query.inputs[0], &query.inputs[1], &query.outputs[0]})
+        spec->strides = channels_last_strides(spec->shape);
+    }
+    expect_bits(query, {numbers(query.inputs[0], 1), indices(query.inputs[1], 35, 2, 11)});
+  }
+}
+
 TEST(Scatter, TellsOfAnIndexThatIsOutOfRange) {
   for (const char* op : {"scatter", "scatter_add", "index_add"}) {
     plan::KernelQuery query = scatter(op, DType::kFloat32, {5, 4}, {6, 4}, 0);
