@@ -63,27 +63,53 @@ template <class T> struct Store<f16, T> {
 };
 template <class To, class T> __device__ inline void store(To* to, T v) { Store<To, T>::at(to, v); }
 
-// n elements that follow each other: one access where they are 16 bytes that lie at a multiple of 16.
+// n elements that follow each other: one access where they are 16, 8 or 4 bytes that lie at a multiple of as many.
 struct alignas(16) Sixteen { u32 a, b, c, d; };
+struct alignas(8) Eight { u32 a, b; };
 template <class T, int n> union Pack {
   T v[n];
+  u32 four;
+  Eight eight;
   Sixteen all;
 };
 template <int n, class T> __device__ inline Pack<T, n> load_pack(const T* from) {
   Pack<T, n> pack;
-  if (n * sizeof(T) == 16 && (u64)from % 16 == 0) {
+  constexpr int bytes = n * sizeof(T);
+  if (bytes == 16 && (u64)from % 16 == 0) {
     pack.all = *(const Sixteen*)from;
+  } else if (bytes == 8 && (u64)from % 8 == 0) {
+    pack.eight = *(const Eight*)from;
+  } else if (bytes == 4 && (u64)from % 4 == 0) {
+    pack.four = *(const u32*)from;
   } else {
     for (int k = 0; k < n; ++k) pack.v[k] = from[k];
   }
   return pack;
 }
 template <int n, class T> __device__ inline void store_pack(T* to, const Pack<T, n>& pack) {
-  if (n * sizeof(T) == 16 && (u64)to % 16 == 0) {
+  constexpr int bytes = n * sizeof(T);
+  if (bytes == 16 && (u64)to % 16 == 0) {
     *(Sixteen*)to = pack.all;
+  } else if (bytes == 8 && (u64)to % 8 == 0) {
+    *(Eight*)to = pack.eight;
+  } else if (bytes == 4 && (u64)to % 4 == 0) {
+    *(u32*)to = pack.four;
   } else {
     for (int k = 0; k < n; ++k) to[k] = pack.v[k];
   }
+}
+// The first `count` of n elements.
+template <int n, class T> __device__ inline Pack<T, n> load_part(const T* from, int count) {
+  if (count == n) return load_pack<n>(from);
+  Pack<T, n> pack = {};
+  for (int k = 0; k < n; ++k)
+    if (k < count) pack.v[k] = from[k];
+  return pack;
+}
+template <int n, class T> __device__ inline void store_part(T* to, const Pack<T, n>& pack, int count) {
+  if (count == n) return store_pack<n>(to, pack);
+  for (int k = 0; k < n; ++k)
+    if (k < count) to[k] = pack.v[k];
 }
 )";
 

@@ -22,6 +22,49 @@ std::string offset_text(const Nest& nest, int operand) {
   return text.empty() ? "0" : text;
 }
 
+// How many elements a thread takes at once: 16 bytes of the widest operand, where all lie dense in one order or are one
+// element; fewer of long bodies, which are repeated for each.
+int64_t elements_at_once(const plan::KernelQuery& query, const LoopBody& body, const Nest& nest) {
+  constexpr size_t kLong = 6000;
+  const size_t inputs = query.inputs.size();
+  if (nest.outer_rank() > 0 || nest.inner_stride(static_cast<int>(inputs)) != 1) return 1;
+  size_t widest = dtype_size(query.outputs[0].dtype);
+  for (size_t k = 0; k < inputs; ++k) {
+    const int64_t stride = nest.inner_stride(static_cast<int>(k));
+    if (stride != 0 && stride != 1) return 1;
+    if (stride == 1) widest = std::max(widest, dtype_size(query.inputs[k].dtype));
+  }
+  const size_t text = body.functions.size() + body.before.size();
+  return text > 2 * kLong || widest > 8 ? 1
+                                        : std::min<int64_t>(16 / static_cast<int64_t>(widest), text > kLong ? 2 : 8);
+}
+
+// The loop over packs of so many elements.
+std::string pack_loop(const LoopBody& body, const Nest& nest, int64_t pack) {
+  const int64_t size = nest.size(), packs = (size + pack - 1) / pack;
+  std::string text = fmt::format(
+      "  for (Index j = (Index)first_index(); j < {}; j += (Index)index_step()) {{\n    const Index i = j * {};\n"
+      "    const int count = {};\n",
+      packs, pack,
+      size % pack == 0 ? fmt::format("{}", pack) : fmt::format("i + {0} <= {1} ? {0} : (int)({1} - i)", pack, size));
+  for (size_t k = 0; k < body.input_types.size(); ++k) {
+    if (nest.inner_stride(static_cast<int>(k)) == 1)
+      text += fmt::format("    const auto p{0} = load_part<{1}>(in{0} + i, count);\n", k, pack);
+  }
+  text += fmt::format(
+      "    Pack<{0}, {1}> made = {{}};\n#pragma unroll\n    for (int k = 0; k < {1}; ++k) {{\n"
+      "    if (k >= count) break;\n",
+      body.output_type, pack);
+  for (size_t k = 0; k < body.input_types.size(); ++k) {
+    text += fmt::format(
+        "    const auto x{0} = load({1});\n", k,
+        nest.inner_stride(static_cast<int>(k)) == 1 ? fmt::format("p{}.v[k]", k) : fmt::format("in{}[0]", k));
+  }
+  return text + body.before +
+         fmt::format("    store(&made.v[k], {});\n    }}\n    store_part<{}>(out + i, made, count);\n  }}\n}}\n",
+                     body.value, pack);
+}
+
 // The failure word says which op found it, and what.
 Status describe(const int64_t* values) {
   const ScalarOp& op = scalar_ops()[static_cast<size_t>(values[0])];
@@ -50,7 +93,8 @@ Source loop_source(const plan::KernelQuery& query, const LoopBody& body) {
   Source source;
   source.entry = "sluice_" + query.op;
   source.contract = false;
-  source.blocks = blocks_for(nest.size());
+  const int64_t pack = elements_at_once(query, body, nest);
+  source.blocks = blocks_for((nest.size() + pack - 1) / pack);
   for (size_t k = 0; k < query.inputs.size(); ++k) source.operands.push_back({Operand::From::kInput, k});
   source.operands.push_back({Operand::From::kOutput});
   std::string& text = source.text;
@@ -61,6 +105,10 @@ Source loop_source(const plan::KernelQuery& query, const LoopBody& body) {
                       index_type(largest), source.entry);
   for (size_t k = 0; k < body.input_types.size(); ++k) text += fmt::format(", const {}* in{}", body.input_types[k], k);
   text += fmt::format(", {}* out) {{\n  if (failed(word, ticket)) return;\n", body.output_type);
+  if (pack > 1) {
+    text += pack_loop(body, nest, pack);
+    return source;
+  }
   text += fmt::format("  for (Index i = (Index)first_index(); i < {}; i += (Index)index_step()) {{\n", nest.size());
   if (nest.outer_rank() == 0) {
     text += "    const Index c = i;\n";

@@ -95,6 +95,20 @@ TEST(GeneratedCast, IsAsOnTheCpu) {
   }
 }
 
+// Loops over dense operands take several elements at once: the last ones, and operands that lie at no multiple of them.
+TEST(GeneratedLoops, TakeViewsThatBeginAnywhereAndEndAnywhere) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat32, DType::kUInt8}) {
+    for (const int64_t size : {1, 7, 301}) {
+      plan::KernelQuery query = plain("add", dtype, dtype, 2);
+      for (TensorSpec* spec : {&query.inputs[0], &query.outputs[0]}) *spec = TensorSpec::contiguous({dtype, {size}});
+      query.inputs[1] = TensorSpec::contiguous({dtype, {size == 7 ? 1 : size}});
+      for (const size_t offset : {0, 1, 4})
+        expect_same(query, {operand(query.inputs[0], 1, false), operand(query.inputs[1], 2, false)},
+                    offset * dtype_size(dtype));
+    }
+  }
+}
+
 TEST(GeneratedWhere, AndCopyMoveBits) {
   for (const DType dtype : {DType::kUInt8, DType::kFloat16, DType::kFloat32, DType::kInt64}) {
     plan::KernelQuery query = strided("where", dtype, dtype, 2);

@@ -172,7 +172,7 @@ TEST(SharedArenas, RefusesMoreThanThereIs) {
   const MemoryWatch watch(engine, small.spaces);
   EXPECT_THAT(error_of([&] { arenas->reserve(huge); }),
               testing::AllOf(testing::StartsWith("memory: plan 'pipeline': "), HasSubstr("; it needs "),
-                             HasSubstr(" in all; largest registers: ")));
+                             HasSubstr(" in all: arenas ")));
   EXPECT_EQ(watch.held_but_for({}), "");
   EXPECT_EQ(turn(session, 1), filled(2));
   EXPECT_EQ(turn(session = Session::load(engine, small, {}, sharing(arenas)), 2), filled(3));
