@@ -1,5 +1,6 @@
 // cross_entropy and its backward: a team per sample.
 #include "kernels/cuda/families.h"
+#include "kernels/cuda/prelude.h"
 
 namespace sluice::cuda {
 namespace {
@@ -22,10 +23,8 @@ Writer begin(const plan::KernelQuery& query, size_t logits) {
   writer.add(fmt::format(R"(constexpr bool kWeighted = {};
 constexpr i64 kIgnore = {}LL;
 struct A {{ double loss, weight; }};
-struct Max {{ C v; }};
 struct Sum {{ C v; }};
 __device__ inline A join(A a, A b) {{ return A{{a.loss + b.loss, a.weight + b.weight}}; }}
-__device__ inline Max join(Max a, Max b) {{ return a.v > b.v ? a : b; }}
 __device__ inline Sum join(Sum a, Sum b) {{ return Sum{{a.v + b.v}}; }}
 template <class W> __device__ inline C weight_of(const W* weights, i64 c) {{ return kWeighted ? (C)load(weights[c]) : (C)1; }}
 template <class W> __device__ inline A counted(Failure* word, u64 ticket, i64 t, i64 row, const W* weights) {{
@@ -38,6 +37,7 @@ template <class W> __device__ inline A counted(Failure* word, u64 ticket, i64 t,
 }}
 )",
                          weighted, get_attr<int64_t>(query.attrs, "ignore_index")));
+  writer.add(kRunningFunctions);
   return writer;
 }
 
@@ -46,12 +46,8 @@ const char* const kRow = R"(  const i64 t = inside ? (i64)target[unit] : kIgnore
   const A own = member() == 0 ? counted(word, ticket, t, unit, weights) : A{0, 0};
   const bool valid = inside && t != kIgnore && t >= 0 && t < kClasses;
   const Index first = valid ? unit * kClasses : 0, n = valid ? kClasses : 0;
-  Max top = {valid ? load(x[first]) : (C)0};
-  for (Index c = member(); c < n; c += kTeam) top = join(top, Max{load(x[first + c])});
-  top = over_team(top);
-  Sum sum = {0};
-  for (Index c = member(); c < n; c += kTeam) sum.v += exp(load(x[first + c]) - top.v);
-  sum = over_team(sum);
+  const Running run = over_team(running(x, first + member(), first + n, (Index)kTeam));
+  const Sum top = {run.top}, sum = {run.sum};
   Sum all = {0}, total = {0};
   if (kSmoothing > 0) {
     for (Index c = member(); c < n; c += kTeam) {
@@ -128,11 +124,18 @@ Generated cross_entropy_backward(const plan::KernelQuery& query) {
   const double w = valid ? (1 - (double)kSmoothing) * weight_of(weights, t) : 0;
   const C slope = valid ? (C)(scale * (w + smooth * total.v) / sum.v) : 0, each = (C)(scale * smooth), hit = (C)(scale * w);
   const In1* row = in1 + unit * kClasses;
-  for (Index c = member(); c < kClasses; c += kTeam) {
+  const auto put = [&](C v, Index c) {
     C dx = 0;
-    if (valid) dx = exp(load(row[c]) - top.v) * slope - each * weight_of(weights, c) - (c == t ? hit : (C)0);
+    if (valid) dx = exp(v - top.v) * slope - each * weight_of(weights, c) - (c == t ? hit : (C)0);
     store(out0 + unit * kClasses + c, dx);
+  };
+  Index c = member();
+  for (; c + 3 * kTeam < kClasses; c += 4 * kTeam) {
+    C v[4];
+    for (int k = 0; k < 4; ++k) v[k] = load(row[c + k * kTeam]);
+    for (int k = 0; k < 4; ++k) put(v[k], c + k * kTeam);
   }
+  for (; c < kClasses; c += kTeam) put(load(row[c]), c);
 )"));
   generated.stages.back().describe = no_class;
   return generated;

@@ -130,4 +130,28 @@ template <class A> __device__ inline A over_team(A mine) {
 }
 )";
 
+const char* const kRunningFunctions = R"(
+struct Running { C top, sum; };
+__device__ inline Running join(Running a, Running b) {
+  const C top = b.top > a.top ? b.top : a.top, base = top == (C)-INFINITY ? (C)0 : top;
+  return Running{top, a.sum * exp(a.top - base) + b.sum * exp(b.top - base)};
+}
+// Of every `step`th number of x[begin, end), eight loads under way at a time.
+template <class X> __device__ inline Running running(const X* x, Index begin, Index end, Index step) {
+  Running r = {(C)-INFINITY, 0};
+  Index i = begin;
+  for (; i + 7 * step < end; i += 8 * step) {
+    C v[8], top = r.top;
+    for (int k = 0; k < 8; ++k) v[k] = load(x[i + k * step]);
+    for (int k = 0; k < 8; ++k) top = v[k] > top ? v[k] : top;
+    const C base = top == (C)-INFINITY ? (C)0 : top;
+    C sum = r.sum * exp(r.top - base);
+    for (int k = 0; k < 8; ++k) sum += exp(v[k] - base);
+    r = Running{top, sum};
+  }
+  for (; i < end; i += step) r = join(r, Running{(C)load(x[i]), 1});
+  return r;
+}
+)";
+
 }  // namespace sluice::cuda

@@ -11,4 +11,8 @@ extern const char* const kPrelude;
 // join(A, A), what its members have, in an order that their numbers fix; each gets the total.
 extern const char* const kTeamFunctions;
 
+// The maximum of numbers and the sum of the exponentials of what they are below it, in one pass over them (Milakov and
+// Gimelshein, "Online normalizer calculation for softmax", 2018). In front of it stands C; join() is over_team()'s.
+extern const char* const kRunningFunctions;
+
 }  // namespace sluice::cuda

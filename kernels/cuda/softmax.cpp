@@ -1,5 +1,6 @@
 // softmax, log_softmax and their backwards: a team per row.
 #include "kernels/cuda/families.h"
+#include "kernels/cuda/prelude.h"
 
 namespace sluice::cuda {
 namespace {
@@ -21,9 +22,8 @@ Generated softmax(const plan::KernelQuery& query) {
   writer.compute(query.inputs[0].dtype);
   writer.constant("kLength", rows.length);
   writer.constant("kInner", rows.inner);
-  writer.add(R"(struct Max { C v; };
-struct Sum { C v; };
-__device__ inline Max join(Max a, Max b) { return a.v > b.v ? a : b; }
+  writer.add(kRunningFunctions);
+  writer.add(R"(struct Sum { C v; };
 __device__ inline Sum join(Sum a, Sum b) { return Sum{a.v + b.v}; }
 )");
   const bool log = query.op.starts_with("log_");
@@ -37,15 +37,13 @@ __device__ inline Sum join(Sum a, Sum b) { return Sum{a.v + b.v}; }
     body += "  sum = over_team(sum);\n  for (Index i = from; i < end; i += step)\n    store(out0 + i, ";
     body += log ? "load(in0[i]) - exp(load(in1[i])) * sum.v" : "load(in1[i]) * (load(in0[i]) - sum.v)";
   } else {
-    body += R"(  Max top = {inside ? load(in0[first]) : (C)0};
-  for (Index i = from; i < end; i += step) top = join(top, Max{load(in0[i])});
-  top = over_team(top);
-  for (Index i = from; i < end; i += step) sum.v += exp(load(in0[i]) - top.v);
-  sum = over_team(sum);
+    body += R"(  const Running run = over_team(running(in0, from, end, step));
+  const C top = run.top;
+  sum.v = run.sum;
 )";
     body += log ? "  const C scale = log(sum.v);\n" : "  const C scale = 1 / sum.v;\n";
     body += "  for (Index i = from; i < end; i += step)\n    store(out0 + i, ";
-    body += log ? "(load(in0[i]) - top.v) - scale" : "exp(load(in0[i]) - top.v) * scale";
+    body += log ? "(load(in0[i]) - top) - scale" : "exp(load(in0[i]) - top) * scale";
   }
   const int64_t units = rows.length == 0 ? 0 : rows.outer * rows.inner;
   return {{writer.teams("", units, team_for(rows.length, rows.inner > 1), body + ");\n")}};
