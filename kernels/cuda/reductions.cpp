@@ -75,23 +75,56 @@ __device__ inline A join(A a, A b) {{
   return generated;
 }
 
-// A thread goes along a line.
+// A team goes along a line, four elements a member at a time, and scans what its members have; a thread alone where
+// there are enough lines, which lie next to each other. Sums are made in double, as on the cpu.
 Generated cumsum(const plan::KernelQuery& query) {
   const TensorSpec &in = query.inputs[0], &out = query.outputs[0];
   const int dim = normalize_axis(get_attr<int64_t>(query.attrs, "dim"), in.shape.rank(), "cumsum");
   Shape lines = in.shape;
   if (in.shape.rank() > 0) lines[dim] = std::min<int64_t>(lines[dim], 1);
+  const int64_t length = in.shape.rank() > 0 ? in.shape[dim] : 1, step = in.shape.rank() > 0 ? in.strides[dim] : 0;
   Writer writer(query);
   writer.compute(in.dtype);
+  writer.add(fmt::format("typedef {} Total;\n", is_floating(in.dtype) ? "double" : "i64"));
   writer.add(index_function("from", lines, in.strides) + index_function("to", lines, out.strides));
-  writer.constant("kLength", in.shape.rank() > 0 ? in.shape[dim] : 1);
-  writer.constant("kFromStep", in.shape.rank() > 0 ? in.strides[dim] : 0);
+  writer.constant("kLength", length);
+  writer.constant("kFromStep", step);
   writer.constant("kToStep", in.shape.rank() > 0 ? out.strides[dim] : 0);
-  return {{writer.each("", numel(lines), R"(    C total = 0;
+  constexpr int64_t kEnoughLines = 1 << 14;
+  if (length < 32 || (step != 1 && numel(lines) >= kEnoughLines)) {
+    return {{writer.each("", numel(lines), R"(    Total total = 0;
     for (Index k = 0; k < kLength; ++k) {
-      total += load(in0[from(i) + k * kFromStep]);
-      store(out0 + to(i) + k * kToStep, total);
+      total += (Total)load(in0[from(i) + k * kFromStep]);
+      store(out0 + to(i) + k * kToStep, (C)total);
     }
+)")}};
+  }
+  writer.add("struct A { Total v; };\n__device__ inline A join(A a, A b) { return A{a.v + b.v}; }\n");
+  return {{writer.teams("", numel(lines), team_for(length, false), R"(  __shared__ Total all[kThreads];
+  const int t = (int)threadIdx.x;
+  const Index in_line = inside ? from(unit) : 0, out_line = inside ? to(unit) : 0;
+  Total carry = 0;
+  for (Index first = 0; first < kLength; first += kTeam * 4) {
+    const Index begin = first + member() * 4, end = !inside ? begin : begin + 4 < kLength ? begin + 4 : kLength;
+    Total mine[4], sum = 0;
+    for (int k = 0; k < 4; ++k) {
+      if (begin + k < end) sum += (Total)load(in0[in_line + (begin + k) * kFromStep]);
+      mine[k] = sum;
+    }
+    __syncthreads();
+    all[t] = sum;
+    __syncthreads();
+    for (int step = 1; step < kTeam; step *= 2) {
+      const Total left = member() >= step ? all[t - step] : (Total)0;
+      __syncthreads();
+      if (member() >= step) all[t] += left;
+      __syncthreads();
+    }
+    const Total before = member() > 0 ? carry + all[t - 1] : carry;
+    for (int k = 0; k < 4; ++k)
+      if (begin + k < end) store(out0 + out_line + (begin + k) * kToStep, (C)(before + mine[k]));
+    carry += all[t - member() + kTeam - 1];
+  }
 )")}};
 }
 
