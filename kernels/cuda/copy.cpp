@@ -82,6 +82,7 @@ void add_cuda_kernels(KernelTable& table) {
   add_normalization_kernels(table);
   add_optimizer_update_kernels(table);
   add_attention_kernels(table);
+  add_lines_kernels(table);
   add_accumulate_kernel(table, DeviceKind::kCuda);
 }
 
