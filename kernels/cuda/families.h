@@ -21,7 +21,7 @@ void add_batch_norm_kernels(KernelTable& table);
 void add_normalization_kernels(KernelTable& table);
 void add_optimizer_update_kernels(KernelTable& table);
 void add_attention_kernels(KernelTable& table);
-void add_lines_kernels(KernelTable& table);  // argsort
+void add_lines_kernels(KernelTable& table);
 
 // "u32 word_at(const i64* state, u32 lane, u64 i)": word i of the Philox stream of a call whose u64 is kSalt.
 const char* philox_functions();

@@ -1,6 +1,6 @@
-// argsort: a stable merge sort. A block sorts a tile in shared memory; longer lines are merged run by run, a launch for
-// each width. An element finds its place by a search in the run that its own is merged with, so that all of them move
-// at once, whatever order they are in.
+// argsort, running_argmax, running_argmin, linear_recurrence. argsort is a stable merge sort. A block sorts a tile in
+// shared memory; longer lines are merged run by run, a launch for each width. An element finds its place by a search in
+// the run that its own is merged with, so that all of them move at once, whatever order they are in.
 #include "kernels/cuda/families.h"
 
 namespace sluice::cuda {
@@ -30,12 +30,70 @@ __device__ inline Index place_of(const C* values, Index length, Index width, Ind
                      descending ? "less(b, a)" : "less(a, b)");
 }
 
+struct Lines {
+  int dim = 0;
+  int64_t length = 0, count = 0;
+  Shape firsts = {};  // the shape of the lines' first elements
+};
+
+Lines lines_of(const plan::KernelQuery& query) {
+  const Shape& x = query.inputs[0].shape;
+  Lines lines{normalize_axis(get_attr<int64_t>(query.attrs, "dim"), x.rank(), query.op.c_str()), 0, 0, x};
+  lines.length = x[lines.dim];
+  lines.firsts[lines.dim] = std::min<int64_t>(lines.length, 1);
+  lines.count = numel(lines.firsts);
+  return lines;
+}
+
+// The last of equal ones, and of NaN.
+Generated running_extremum(const plan::KernelQuery& query) {
+  const Lines lines = lines_of(query);
+  const TensorSpec &in = query.inputs[0], &out = query.outputs[0];
+  Writer writer(query);
+  writer.compute(in.dtype);
+  writer.add(index_function("from", lines.firsts, in.strides) + index_function("to", lines.firsts, out.strides));
+  writer.constant("kFromStep", in.strides[lines.dim]);
+  writer.constant("kToStep", out.strides[lines.dim]);
+  writer.add(fmt::format(R"(struct A {{ C v; i64 at; }};
+__device__ inline A join(A a, A b) {{
+  if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
+  return b.v != b.v || (a.v == a.v && b.v {} a.v) ? b : a;
+}}
+)",
+                         query.op == "running_argmax" ? ">=" : "<="));
+  return {{scan(writer, {.lines = lines.count,
+                         .length = lines.length,
+                         .first = "A{0, -1}",
+                         .take = "A{(C)load(in0[from(unit) + (i) * kFromStep]), (i64)(i)}",
+                         .put = "      out0[to(unit) + i * kToStep] = total.at;\n"})}};
+}
+
+// y = a * y + b. A thread goes along a line, since products of factors may overflow where the numbers do not.
+Generated linear_recurrence(const plan::KernelQuery& query) {
+  const Lines lines = lines_of(query);
+  const TensorSpec &a = query.inputs[0], &b = query.inputs[1], &out = query.outputs[0];
+  Writer writer(query);
+  writer.compute(a.dtype);
+  writer.add(fmt::format("typedef {} Total;\n", is_floating(a.dtype) ? "double" : "i64"));
+  writer.add(index_function("a_at", lines.firsts, a.strides) + index_function("b_at", lines.firsts, b.strides) +
+             index_function("to", lines.firsts, out.strides));
+  writer.constant("kLength", lines.length);
+  writer.constant("kAStep", a.strides[lines.dim]);
+  writer.constant("kBStep", b.strides[lines.dim]);
+  writer.constant("kToStep", out.strides[lines.dim]);
+  return {{writer.each("", lines.count, R"(    Total y = 0;
+    for (Index k = 0; k < kLength; ++k) {
+      const Total carried = k == 0 ? (Total)0 : (Total)load(in0[a_at(i) + k * kAStep]) * y;
+      y = carried + (Total)load(in1[b_at(i) + k * kBStep]);
+      store(out0 + to(i) + k * kToStep, (C)y);
+    }
+)")}};
+}
+
 Generated argsort(const plan::KernelQuery& query) {
   const TensorSpec &in = query.inputs[0], &out = query.outputs[0];
-  const int dim = normalize_axis(get_attr<int64_t>(query.attrs, "dim"), in.shape.rank(), "argsort");
-  Shape firsts = in.shape;
-  firsts[dim] = std::min<int64_t>(firsts[dim], 1);
-  const int64_t length = in.shape[dim], lines = numel(firsts), tiles = (length + kTileItems - 1) / kTileItems;
+  const auto [dim, length, lines, firsts] = lines_of(query);
+  const int64_t tiles = (length + kTileItems - 1) / kTileItems;
   Writer writer(query);
   writer.compute(in.dtype);
   writer.constant("kLength", length);
@@ -106,6 +164,10 @@ Generated argsort(const plan::KernelQuery& query) {
 
 }  // namespace
 
-void add_lines_kernels(KernelTable& table) { add_generated(table, "argsort", argsort); }
+void add_lines_kernels(KernelTable& table) {
+  add_generated(table, "argsort", argsort);
+  for (const char* op : {"running_argmax", "running_argmin"}) add_generated(table, op, running_extremum);
+  add_generated(table, "linear_recurrence", linear_recurrence);
+}
 
 }  // namespace sluice::cuda

@@ -75,8 +75,8 @@ __device__ inline A join(A a, A b) {{
   return generated;
 }
 
-// A team goes along a line, four elements a member at a time, and scans what its members have; a thread alone where
-// there are enough lines, which lie next to each other. Sums are made in double, as on the cpu.
+// A team goes along a line; a thread alone where lines are short, or many that lie next to each other. Sums are made in
+// double, as on the cpu.
 Generated cumsum(const plan::KernelQuery& query) {
   const TensorSpec &in = query.inputs[0], &out = query.outputs[0];
   const int dim = normalize_axis(get_attr<int64_t>(query.attrs, "dim"), in.shape.rank(), "cumsum");
@@ -87,11 +87,11 @@ Generated cumsum(const plan::KernelQuery& query) {
   writer.compute(in.dtype);
   writer.add(fmt::format("typedef {} Total;\n", is_floating(in.dtype) ? "double" : "i64"));
   writer.add(index_function("from", lines, in.strides) + index_function("to", lines, out.strides));
-  writer.constant("kLength", length);
   writer.constant("kFromStep", step);
   writer.constant("kToStep", in.shape.rank() > 0 ? out.strides[dim] : 0);
   constexpr int64_t kEnoughLines = 1 << 14;
   if (length < 32 || (step != 1 && numel(lines) >= kEnoughLines)) {
+    writer.constant("kLength", length);
     return {{writer.each("", numel(lines), R"(    Total total = 0;
     for (Index k = 0; k < kLength; ++k) {
       total += (Total)load(in0[from(i) + k * kFromStep]);
@@ -100,32 +100,11 @@ Generated cumsum(const plan::KernelQuery& query) {
 )")}};
   }
   writer.add("struct A { Total v; };\n__device__ inline A join(A a, A b) { return A{a.v + b.v}; }\n");
-  return {{writer.teams("", numel(lines), team_for(length, false), R"(  __shared__ Total all[kThreads];
-  const int t = (int)threadIdx.x;
-  const Index in_line = inside ? from(unit) : 0, out_line = inside ? to(unit) : 0;
-  Total carry = 0;
-  for (Index first = 0; first < kLength; first += kTeam * 4) {
-    const Index begin = first + member() * 4, end = !inside ? begin : begin + 4 < kLength ? begin + 4 : kLength;
-    Total mine[4], sum = 0;
-    for (int k = 0; k < 4; ++k) {
-      if (begin + k < end) sum += (Total)load(in0[in_line + (begin + k) * kFromStep]);
-      mine[k] = sum;
-    }
-    __syncthreads();
-    all[t] = sum;
-    __syncthreads();
-    for (int step = 1; step < kTeam; step *= 2) {
-      const Total left = member() >= step ? all[t - step] : (Total)0;
-      __syncthreads();
-      if (member() >= step) all[t] += left;
-      __syncthreads();
-    }
-    const Total before = member() > 0 ? carry + all[t - 1] : carry;
-    for (int k = 0; k < 4; ++k)
-      if (begin + k < end) store(out0 + out_line + (begin + k) * kToStep, (C)(before + mine[k]));
-    carry += all[t - member() + kTeam - 1];
-  }
-)")}};
+  return {{scan(writer, {.lines = numel(lines),
+                         .length = length,
+                         .first = "A{0}",
+                         .take = "A{(Total)load(in0[from(unit) + (i) * kFromStep])}",
+                         .put = "      store(out0 + to(unit) + i * kToStep, (C)total.v);\n"})}};
 }
 
 }  // namespace

@@ -219,6 +219,40 @@ void reduce(const Writer& writer, const Reduction& r, Generated& generated) {
   stage("", r.outputs, parts, parts, fmt::format("{}[(i) * kOutputs + o]", partials), r.finish);
 }
 
+Source scan(const Writer& writer, const Scan& s) {
+  Writer with = writer;
+  with.constant("kLength", s.length);
+  with.add(fmt::format("#define FIRST ({})\n#define TAKE(i) ({})\n", s.first, s.take));
+  return with.teams("", s.lines, team_for(s.length, false), R"(  __shared__ A all[kThreads];
+  const int t = (int)threadIdx.x;
+  A carry = FIRST;
+  for (Index begin = 0; begin < kLength; begin += kTeam * 4) {
+    const Index own = begin + member() * 4, end = !inside ? own : own + 4 < kLength ? own + 4 : kLength;
+    A mine[4], sum = FIRST;
+    for (int k = 0; k < 4; ++k) {
+      if (own + k < end) sum = join(sum, TAKE(own + k));
+      mine[k] = sum;
+    }
+    __syncthreads();
+    all[t] = sum;
+    __syncthreads();
+    for (int step = 1; step < kTeam; step *= 2) {
+      const A left = all[member() >= step ? t - step : t];
+      __syncthreads();
+      if (member() >= step) all[t] = join(left, all[t]);
+      __syncthreads();
+    }
+    const A before = member() > 0 ? join(carry, all[t - 1]) : carry;
+    for (int k = 0; k < 4; ++k) {
+      if (own + k >= end) continue;
+      const Index i = own + k;
+      const A total = join(before, mine[k]);
+)" + s.put + R"(    }
+    carry = join(carry, all[t - member() + kTeam - 1]);
+  }
+)");
+}
+
 void multiply(const Writer& writer, const Product& p, Generated& generated) {
   const int64_t tile = std::min(p.m, p.n) > 32 ? 64 : 32;
   const int64_t tiles = p.batch * ceil_div(p.m, tile) * ceil_div(p.n, tile);

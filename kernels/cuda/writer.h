@@ -76,6 +76,15 @@ struct Reduction {
 };
 void reduce(const Writer& writer, const Reduction& reduction, Generated& generated);
 
+// What A's of a line come to, joined from the first up to each: join() need not commute, and `first` changes nothing.
+struct Scan {
+  int64_t lines = 0, length = 0;
+  std::string first = {}, take = {},
+              put = {};  // an A; element i of line `unit`, as an A; statements that use i and `total`
+};
+// A team goes along a line, four elements a member at a time.
+Source scan(const Writer& writer, const Scan& scan);
+
 // z[m][n] = sum over k of a[m][k] * b[k][n], for g below `batch`, by tiles through shared memory.
 struct Product {
   int64_t batch = 1, m = 0, n = 0, k = 0;

@@ -166,9 +166,8 @@ TEST(GeneratedKernels, AreThereForEveryOpOfTheCpus) {
   EXPECT_THAT(missing, testing::ElementsAre("case", "decode_jpeg", "esac", "fourier", "fused_conv", "grid_sample",
                                             "host_function", "linalg_cholesky", "linalg_eig", "linalg_eigh",
                                             "linalg_lu", "linalg_matrix_exp", "linalg_permutation", "linalg_qr",
-                                            "linalg_solve", "linalg_solve_triangular", "linalg_svd",
-                                            "linear_recurrence", "lstm_cell", "lstm_cell_backward", "running_argmax",
-                                            "running_argmin", "weighted_taps", "weighted_taps_backward"));
+                                            "linalg_solve", "linalg_solve_triangular", "linalg_svd", "lstm_cell",
+                                            "lstm_cell_backward", "weighted_taps", "weighted_taps_backward"));
 }
 
 TEST(GeneratedKernel, KeepsOffCopyStreamsAndOtherDevices) {

@@ -45,6 +45,18 @@ TEST(Argsort, MergesTilesOfLongLines) {
   }
 }
 
+TEST(RunningExtrema, AreWhereTheCpuFindsThem) {
+  uint64_t seed = 0;
+  for (const char* op : {"running_argmax", "running_argmin"}) {
+    for (const auto& [shape, dim] : {std::pair<Shape, int64_t>{{2, 2600}, 1}, {{40, 7}, 0}, {{1}, 0}}) {
+      for (const DType dtype : {DType::kFloat32, DType::kInt32}) {
+        const plan::KernelQuery query = along(op, dtype, DType::kInt64, shape, dim);
+        expect_same(query, {repeated(query.inputs[0], ++seed)});
+      }
+    }
+  }
+}
+
 TEST(Cumsum, ScansLongLines) {
   for (const auto& [shape, dim] : {std::pair<Shape, int64_t>{{3, 2600}, 1}, {{40, 70}, 0}, {{1025}, 0}}) {
     for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kInt64}) {
