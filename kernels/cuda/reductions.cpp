@@ -20,9 +20,10 @@ constexpr Kind kKinds[] = {
 
 // Offsets of outputs and of the elements of one, as functions; and which way memory runs.
 bool add_axes(Writer& writer, const cpu::ReductionAxes& axes, const cpu::LoopNest& reduced) {
-  writer.add(index_function("from", axes.kept, 0) + index_function("to", axes.kept, 1) +
+  using Axes = cpu::ReductionAxes;
+  writer.add(index_function("from", axes.kept, Axes::kIn) + index_function("to", axes.kept, Axes::kOut) +
              index_function("inside_at", reduced, 0));
-  return axes.kept.inner_stride(0) == 1 && axes.kept.inner() > 1 && reduced.inner_stride(0) != 1;
+  return axes.kept.inner_stride(Axes::kIn) == 1 && axes.kept.inner() > 1 && reduced.inner_stride(0) != 1;
 }
 
 Generated reduction(const plan::KernelQuery& query) {

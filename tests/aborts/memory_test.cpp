@@ -252,7 +252,8 @@ int64_t settled_data_bytes() {
     const std::string text = error.what();
     const std::string wide = fmt::format("largest registers: 'wide' (3 slots of {})", bytes_str(kSlot));
     const bool named = error.kind() == ErrorKind::kMemory && text.starts_with("plan 'large': memory: out of memory") &&
-                       text.find(bytes_str(ledger(plan).total) + " in all; " + wide) != std::string::npos;
+                       text.find(bytes_str(ledger(plan).total) + " in all: arenas ") != std::string::npos &&
+                       text.find(wide) != std::string::npos;
     if (!named) std::fprintf(stderr, "%s\n", text.c_str());
     std::_Exit(named && firings == 0 ? 3 : 4);
   }
