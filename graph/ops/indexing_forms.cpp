@@ -183,7 +183,7 @@ Value index_add_scaled(const Value& x, int64_t dim, const Value& index, const Va
 // Without a dim, of the flattened tensors.
 Value take_along_dim(const Value& x, const Value& indices, const std::optional<int64_t>& dim) {
   if (!dim) return take_along_dim(flatten(x), flatten(indices), 0);
-  if (x.rank() == 0 || !is_integral(indices.dtype())) return take_along(x, indices, *dim);
+  if (x.rank() == 0 || x.rank() != indices.rank() || !is_integral(indices.dtype())) return take_along(x, indices, *dim);
   // From the end where they are negative.
   const int64_t size = x.shape()[normalize_axis(*dim, x.rank(), "take_along_dim")];
   return take_along(x, where(lt(indices, int64_t{0}), add(indices, size), indices), *dim);

@@ -103,6 +103,13 @@ Generated argsort(const plan::KernelQuery& query) {
   writer.constant("kTiles", tiles);
   writer.add(index_function("from", firsts, in.strides) + index_function("to", firsts, out.strides) +
              order_functions(get_attr<bool>(query.attrs, "descending")));
+  writer.constant("kFirst", get_attr<int64_t>(query.attrs, "first"));
+  writer.constant("kEnd", get_attr<int64_t>(query.attrs, "first") + out.shape[dim]);
+  writer.add(R"(// Where the part that is asked for has that position.
+__device__ inline void put(i64* out, Index line, Index at, Index place) {
+  if (at >= kFirst && at < kEnd) out[to(line) + (at - kFirst) * kToStep] = (i64)place;
+}
+)");
   Generated generated;
   const uint64_t values = align_up(static_cast<uint64_t>(lines * length) * compute_size(in.dtype), 64);
   const uint64_t places = align_up(static_cast<uint64_t>(lines * length) * writer.index_size(), 64);
@@ -114,7 +121,7 @@ Generated argsort(const plan::KernelQuery& query) {
     return fmt::format("((Index*)((char*)work + {}))", 2 * values + static_cast<uint64_t>(which) * places);
   };
   const auto result = [](const char* line, const char* at, const char* place) {
-    return fmt::format("out0[to({}) + ({}) * kToStep] = (i64)({});\n", line, at, place);
+    return fmt::format("put(out0, {}, {}, {});\n", line, at, place);
   };
   generated.stages.push_back(
       writer.blocks("tiles", lines * tiles,

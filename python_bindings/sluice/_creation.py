@@ -230,7 +230,7 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, device: Any = No
     """Of any contents, with these strides in memory of its own; torch.empty_strided."""
     size, stride = sizes_of((size,)), sizes_of((stride,))
     if len(size) != len(stride):
-        raise _C.RuntimeError(f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})")
+        raise _C.RuntimeError(f"empty_strided: dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})")
     if any(n < 0 for n in (*size, *stride)):
         raise _C.RuntimeError(f"empty_strided: sizes and strides must not be negative: got {size} and {stride}")
     extent = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride))

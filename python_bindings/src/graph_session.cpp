@@ -3,6 +3,7 @@
 
 #include <nanobind/stl/map.h>
 
+#include <atomic>
 #include <filesystem>
 #include <mutex>
 #include <set>
@@ -82,7 +83,7 @@ class PyGraph {
     }
     const UninterruptedScope here;
     GilRelease release;  // its steps in flight may need it
-    if (!ending->wait_done(kPatience)) leave(std::move(ending));
+    if (!closing_ && !ending->wait_done(kPatience)) leave(std::move(ending));
     ending.reset();
     end_graphs_left();
   }
@@ -101,11 +102,18 @@ class PyGraph {
     std::lock_guard lock(live_graphs().mutex);
     return std::move(session_);
   }
+  // Throws kTimeout naming who is stuck; then it can be closed again, and is abandoned when it is let go.
+  void close() {
+    closing_ = true;
+    if (const std::shared_ptr<GraphSession> session = held()) session->close();
+    take();
+  }
 
  private:
   static bool on_stream_thread() { return actors::StreamExecutor::current() != nullptr; }
 
   std::shared_ptr<GraphSession> session_;  // under the lock of live_graphs()
+  std::atomic<bool> closing_{false};
 };
 
 template <class T>
@@ -442,12 +450,7 @@ void bind_graph_session(nb::module_& m) {
       .def(
           "save", [](PyGraph& g, const std::string& dir) { g.get()->save(dir); }, Release())
       .def(
-          "close",
-          [](PyGraph& g) {
-            if (const std::shared_ptr<GraphSession> session = g.held()) session->close();
-            g.take();
-          },
-          Release());
+          "close", [](PyGraph& g) { g.close(); }, Release());
   m.def("pass_names", &pass_names);
   m.def("check_member",
         [](const plan::Family& family, size_t member, PyGraph& g) { check_member(family, member, *g.get()); });

@@ -25,12 +25,19 @@ Bytes repeated(const TensorSpec& spec, uint64_t seed) {
   return bytes;
 }
 
+// Of all positions.
+void set_order(plan::KernelQuery& query, bool descending) {
+  query.attrs.emplace_back("descending", descending);
+  query.attrs.emplace_back("first", int64_t{0});
+  query.attrs.emplace_back("count", int64_t{-1});
+}
+
 TEST(Argsort, HasTheCpusOrder) {
   uint64_t seed = 0;
   for (const bool descending : {false, true}) {
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt64, DType::kFloat64, DType::kBool}) {
       plan::KernelQuery query = along("argsort", dtype, DType::kInt64, {3, 700, 2}, 1);
-      query.attrs.emplace_back("descending", descending);
+      set_order(query, descending);
       if (++seed % 2 == 0) query.inputs[0].strides = {1, 3, 2100};
       expect_same(query, {repeated(query.inputs[0], seed)});
     }
@@ -40,7 +47,7 @@ TEST(Argsort, HasTheCpusOrder) {
 TEST(Argsort, MergesTilesOfLongLines) {
   for (const int64_t length : {1025, 4500}) {
     plan::KernelQuery query = along("argsort", DType::kFloat32, DType::kInt64, {2, length}, 1);
-    query.attrs.emplace_back("descending", length > 2000);
+    set_order(query, length > 2000);
     expect_same(query, {repeated(query.inputs[0], 3)});
   }
 }
