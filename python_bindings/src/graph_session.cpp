@@ -452,6 +452,13 @@ void bind_graph_session(nb::module_& m) {
       .def(
           "close", [](PyGraph& g) { g.close(); }, Release());
   m.def("pass_names", &pass_names);
+  m.def(
+      "graphs_left",
+      [] {
+        std::lock_guard lock(live_graphs().mutex);
+        return live_graphs().left.size();
+      },
+      "How many graphs were let go before their steps were done; they end later.");
   m.def("check_member",
         [](const plan::Family& family, size_t member, PyGraph& g) { check_member(family, member, *g.get()); });
   m.def("family_ledger", &family_ledger_of, nb::arg("members"), nb::arg("shared_arenas"), nb::arg("held"));

@@ -70,12 +70,12 @@ class CountedLoads:
         collecting = gc.isenabled()
         gc.disable()  # graphs of before stay
         try:
-            before, session = self.held(), load()
+            left, before, session = sl._C.graphs_left(), self.held(), load()
             now = self.held()
         finally:
             if collecting:
                 gc.enable()
-        if threading.active_count() > 1:  # others may load or drop graphs
+        if left or threading.active_count() > 1:  # graphs of before end now; others may load or drop graphs
             return session
         ledger = session.ledger()["spaces"]
         for memory in session.session_memory():
