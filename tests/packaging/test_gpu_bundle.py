@@ -65,15 +65,15 @@ def test_the_device_suites_run_and_the_table_says_how(bundle, tmp_path):
 
 
 def test_a_failure_is_in_the_table_and_the_exit_status(bundle, tmp_path):
-    program = bundle / "bin/faults_tests"
-    kept = program.rename(bundle / "faults_tests.kept")
+    program = bundle / "bin/fuzz_tests"
+    kept = program.rename(bundle / "fuzz_tests.kept")
     try:
         program.write_text("#!/bin/sh\necho '[  FAILED  ] 1 test, listed below:'\nexit 1\n")
         program.chmod(0o755)
-        done, table = check(bundle, tmp_path / "logs", "faults", "info")
+        done, table = check(bundle, tmp_path / "logs", "fuzz", "info")
     finally:
         kept.rename(program)
-    assert table == {"faults": "FAILED", "info": "passed"}
+    assert table == {"fuzz": "FAILED", "info": "passed"}
     assert done.returncode == 1
 
 
