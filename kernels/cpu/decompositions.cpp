@@ -5,6 +5,7 @@
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/linalg.h"
 #include "kernels/cpu/matrix_exp.h"
+#include "kernels/cpu/svd.h"
 
 namespace sluice::cpu {
 namespace {
@@ -25,14 +26,15 @@ struct Qr {
         r.setZero();
         return;
       }
-      Columns<T> copy = a.template read<T>(args.inputs[0], i);
-      const Eigen::HouseholderQR<Eigen::Ref<Columns<T>>> factors(copy);
-      Columns<T> reflected = Columns<T>::Identity(q.rows(), q.cols());
+      using M = Columns<Wide<T>>;
+      const M copy = a.template read<T>(args.inputs[0], i).template cast<Wide<T>>();
+      const Eigen::HouseholderQR<M> factors(copy);
+      M reflected = M::Identity(q.rows(), q.cols());
       reflected.applyOnTheLeft(factors.householderQ());
-      q = reflected;
+      q = reflected.template cast<T>();
       r.setZero();
       const int64_t rows = std::min(r.rows(), copy.rows());
-      r.topRows(rows).template triangularView<Eigen::Upper>() = copy.topRows(rows);
+      r.topRows(rows).template triangularView<Eigen::Upper>() = factors.matrixQR().topRows(rows).template cast<T>();
     });
   }
 
@@ -40,40 +42,32 @@ struct Qr {
   int threads;
 };
 
-// Whether U diag(s) V^T is `a`, with orthonormal columns. Eigen 3.4's divide and conquer loses both for some matrices
-// with equal singular values.
-bool is_sound(const Columns<double>& a, const Eigen::BDCSVD<Columns<double>>& svd) {
-  const auto& s = svd.singularValues();
-  const double tolerance = 1e-13 * static_cast<double>(a.rows() + a.cols());
-  const auto orthonormal = [&](const Columns<double>& q) {
-    return ((q.transpose() * q) - Columns<double>::Identity(q.cols(), q.cols())).cwiseAbs().maxCoeff() <= tolerance;
-  };
-  const Columns<double> product =
-      svd.matrixU().leftCols(s.size()) * s.asDiagonal() * svd.matrixV().leftCols(s.size()).transpose();
-  return orthonormal(svd.matrixU()) && orthonormal(svd.matrixV()) &&
-         (product - a).cwiseAbs().maxCoeff() <= tolerance * s(0);
+// Of a square matrix: by sweeps over all pairs of columns, which is fast and the most accurate for few, or by divide
+// and conquer.
+template <class S>
+SingularValues<S> square_svd(const Columns<S>& a) {
+  if constexpr (!Eigen::NumTraits<S>::IsComplex) {
+    constexpr int64_t kFew = 24;
+    if (a.cols() > kFew)
+      if (auto found = divide_and_conquer(a)) return *std::move(found);
+  }
+  const Eigen::JacobiSVD<Columns<S>, Eigen::NoQRPreconditioner> svd(a, Eigen::ComputeFullU | Eigen::ComputeFullV);
+  return {svd.matrixU(), svd.singularValues(), svd.matrixV()};
 }
 
-using Complex = std::complex<double>;
-
-// U, s, V with U diag(s) V^H = a, of complex a with at least as many rows as columns: a = Q R, and Jacobi's method for
-// the square R. U has `width` columns.
-struct ComplexSvd {
-  ComplexSvd(const Columns<Complex>& a, int64_t width) {
-    const int64_t n = a.cols();
-    const Eigen::HouseholderQR<Columns<Complex>> factors(a);
-    const Columns<Complex> r = factors.matrixQR().topRows(n).triangularView<Eigen::Upper>();
-    const Eigen::JacobiSVD<Columns<Complex>, Eigen::NoQRPreconditioner> svd(r,
-                                                                            Eigen::ComputeFullU | Eigen::ComputeFullV);
-    u = Columns<Complex>::Identity(a.rows(), width);
-    u.topLeftCorner(n, n) = svd.matrixU();
-    u.applyOnTheLeft(factors.householderQ());
-    s = svd.singularValues();
-    v = svd.matrixV();
-  }
-  Columns<Complex> u, v;
-  Eigen::VectorXd s;
-};
+// Of a matrix with at least as many rows as columns: a = Q R, and those of the square R. U has `width` columns.
+template <class S>
+SingularValues<S> tall_svd(const Columns<S>& a, int64_t width) {
+  const int64_t n = a.cols();
+  const Eigen::HouseholderQR<Columns<S>> factors(a);
+  const Columns<S> r = factors.matrixQR().topRows(n).template triangularView<Eigen::Upper>();
+  SingularValues<S> inner = square_svd<S>(r);
+  Columns<S> u = Columns<S>::Identity(a.rows(), width);
+  u.topLeftCorner(n, n) = inner.u;
+  u.applyOnTheLeft(factors.householderQ());
+  inner.u = std::move(u);
+  return inner;
+}
 
 template <class T>
 struct Svd {
@@ -81,6 +75,7 @@ struct Svd {
       : a(q.inputs[0]), left(q.outputs[0]), right(q.outputs[2]), rank(q.inputs[0].shape.rank()), threads(threads) {}
 
   void run(const KernelArgs& args) const {
+    using M = Columns<Wide<T>>;
     const int64_t n = std::min(a.rows, a.cols);
     for_each_matrix(threads, a.count, [&](int64_t i) {
       auto u = left.template write<T>(args.outputs[0], i);
@@ -92,50 +87,23 @@ struct Svd {
       }
       using R = RealOf<T>;
       Eigen::Map<Eigen::Array<R, Eigen::Dynamic, 1>> values(static_cast<R*>(args.outputs[1]) + i * n, n);
-      const Columns<T> copy = a.template read<T>(args.inputs[0], i);
+      const M copy = a.template read<T>(args.inputs[0], i).template cast<Wide<T>>();
       if (!copy.allFinite())
         fail(ErrorKind::kLinAlg,
              "{}The algorithm failed to converge because the input matrix contained non-finite values",
              failed_matrix("linalg.svd", rank, i));
-      if constexpr (Eigen::NumTraits<T>::IsComplex) {
-        const Columns<Complex> wide = copy.template cast<Complex>();
-        const bool tall = a.rows >= a.cols;
-        const ComplexSvd svd(tall ? wide : Columns<Complex>(wide.adjoint()), tall ? u.cols() : vh.rows());
-        values = svd.s.array().cast<R>();
-        u = (tall ? svd.u : svd.v).template cast<T>();
-        vh = (tall ? svd.v : svd.u).adjoint().template cast<T>();
-      } else {
-        real_factors(copy, values, u, vh);
-      }
+      const bool tall = a.rows >= a.cols;
+      const SingularValues<Wide<T>> svd =
+          tall ? tall_svd<Wide<T>>(copy, u.cols()) : tall_svd<Wide<T>>(copy.adjoint(), vh.rows());
+      values = svd.s.array().template cast<R>();
+      u = (tall ? svd.u : svd.v).template cast<T>();
+      vh = (tall ? svd.v : svd.u).adjoint().template cast<T>();
       for (int64_t k = 0; k < n; ++k) {
         const T turn = turn_of(u.col(k));
         u.col(k) *= turn;
         vh.row(k) *= Eigen::numext::conj(turn);
       }
     });
-  }
-
-  template <class Values, class Factor>
-  static void real_factors(const Columns<T>& a, Values& values, Factor& u, Factor& vh) {
-    const int64_t n = std::min(a.rows(), a.cols());
-    const unsigned options = (u.cols() > n ? Eigen::ComputeFullU : Eigen::ComputeThinU) |
-                             (vh.rows() > n ? Eigen::ComputeFullV : Eigen::ComputeThinV);
-    const auto keep = [&](const auto& svd) {
-      values = svd.singularValues().array().template cast<T>();
-      u = svd.matrixU().template cast<T>();
-      vh = svd.matrixV().transpose().template cast<T>();
-    };
-    constexpr int64_t kSmall = 24;  // sweeps over all pairs of columns are fast, and the most accurate
-    if (n <= kSmall) {
-      keep(Eigen::JacobiSVD<Columns<T>>(a, options));
-      return;
-    }
-    const Columns<double> wide = a.template cast<double>();
-    const Eigen::BDCSVD<Columns<double>> svd(wide, options);
-    if (is_sound(wide, svd))
-      keep(svd);
-    else
-      keep(Eigen::JacobiSVD<Columns<double>>(wide, options));
   }
 
   Matrices a, left, right;

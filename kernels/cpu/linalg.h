@@ -25,6 +25,9 @@ using Columns = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic>;
 // Of a complex T its parts' type, else T.
 template <class T>
 using RealOf = typename Eigen::NumTraits<T>::Real;
+// What factorizations of matrices of T are computed in: Eigen's take long to compile for each type.
+template <class T>
+using Wide = std::conditional_t<Eigen::NumTraits<T>::IsComplex, std::complex<double>, double>;
 
 // The last two dims of an operand as matrices, and how many there are.
 struct Matrices {

@@ -40,7 +40,8 @@ struct MatrixExp {
   void run(const KernelArgs& args) const {
     for_each_matrix(threads, a.count, [&](int64_t i) {
       if (a.rows == 0) return;
-      a.template write<T>(args.outputs[0], i) = exponential_of<T>(a.template read<T>(args.inputs[0], i));
+      const auto matrix = a.template read<T>(args.inputs[0], i).template cast<Wide<T>>();
+      a.template write<T>(args.outputs[0], i) = exponential_of<Wide<T>>(matrix).template cast<T>();
     });
   }
 
