@@ -7,26 +7,6 @@
 #include "plan/ranks.h"
 
 namespace sluice::plan {
-namespace {
-
-// Delivers at once and remembers whom.
-struct Direct {
-  Network& network;
-  std::vector<int>& touched;
-  void ready(int edge, int slot) {
-    network.rules[network.ends(edge).consumer].on_ready(network.ends(edge).in_port, slot, *this);
-    touched.push_back(network.ends(edge).consumer);
-  }
-  void ack(int edge, int slot) {
-    ++network.acks[edge];
-    network.rules[network.ends(edge).producer].on_ack(network.ends(edge).out_port, slot, *this);
-    touched.push_back(network.ends(edge).producer);
-  }
-  void end(int) {}
-};
-
-}  // namespace
-
 Meetings::Meetings(const Plan& plan, const std::vector<int>& repetitions, int periods)
     : plan_(plan),
       repetitions_(repetitions),
@@ -158,7 +138,7 @@ void Meetings::close_call(Running& run, int kernel) {
 
 // To the next call, or to the end of the firing.
 bool Meetings::advance(Running& run) {
-  Direct host{network_, touched_};
+  DirectDelivery host{network_, touched_};
   FiringRule& rule = network_.rules[run.actor];
   const int64_t firing = static_cast<int64_t>(rule.firings());
   const std::vector<Instr>& program = plan_.actors[run.actor].program;

@@ -5,31 +5,6 @@
 #include <limits>
 
 namespace sluice::plan {
-namespace {
-
-// Delivers at once and remembers whom.
-struct Direct {
-  Network& network;
-  std::vector<int>& touched;
-  void ready(int edge, int slot) {
-    const Network::Ends& ends = network.ends(edge);
-    network.rules[ends.consumer].on_ready(ends.in_port, slot, *this);
-    touched.push_back(ends.consumer);
-  }
-  void ack(int edge, int slot) {
-    const Network::Ends& ends = network.ends(edge);
-    ++network.acks[edge];
-    network.rules[ends.producer].on_ack(ends.out_port, slot, *this);
-    touched.push_back(ends.producer);
-  }
-  void end(int edge) {
-    const Network::Ends& ends = network.ends(edge);
-    network.rules[ends.consumer].on_end(ends.in_port, *this);
-    touched.push_back(ends.consumer);
-  }
-};
-
-}  // namespace
 
 Network::Network(const Plan& plan)
     : acks(plan.edges.size()),
@@ -57,7 +32,7 @@ Network::Network(const Plan& plan)
 }
 
 void Network::fire(int actor, std::vector<int>& touched) {
-  Direct host{*this, touched};
+  DirectDelivery host{*this, touched};
   FiringRule& rule = rules[actor];
   rule.begin();
   for (const Instr& instr : plan_->actors[actor].program) {

@@ -50,6 +50,28 @@ class Network {
   std::vector<int> out_port_;  // per register
 };
 
+// What a firing rule tells the others, delivered at once; remembers whom.
+struct DirectDelivery {
+  Network& network;
+  std::vector<int>& touched;
+  void ready(int edge, int slot) {
+    const Network::Ends& ends = network.ends(edge);
+    network.rules[ends.consumer].on_ready(ends.in_port, slot, *this);
+    touched.push_back(ends.consumer);
+  }
+  void ack(int edge, int slot) {
+    const Network::Ends& ends = network.ends(edge);
+    ++network.acks[edge];
+    network.rules[ends.producer].on_ack(ends.out_port, slot, *this);
+    touched.push_back(ends.producer);
+  }
+  void end(int edge) {
+    const Network::Ends& ends = network.ends(edge);
+    network.rules[ends.consumer].on_end(ends.in_port, *this);
+    touched.push_back(ends.consumer);
+  }
+};
+
 // Fires every actor `repetitions` times, greedily; appends to `schedule` in order. Exact: firing one actor never
 // disables another, so what is left over cannot fire in any order. Returns the firings left per actor.
 std::vector<int> run_greedily(Network& network, const std::vector<int>& repetitions, std::vector<int>& schedule);

@@ -65,7 +65,7 @@ uint64_t most_live(const std::vector<Item>& items) {
   return most;
 }
 
-struct Layout {
+struct Packed {
   std::vector<uint64_t> offsets;  // per item
   uint64_t bytes = 0;
 };
@@ -130,9 +130,9 @@ class BestFit {
   uint64_t top_ = 0;
 };
 
-Layout along_time(const std::vector<Item>& items) {
+Packed along_time(const std::vector<Item>& items) {
   const Sweep sweep(items);
-  Layout layout;
+  Packed layout;
   layout.offsets.resize(items.size());
   BestFit fit;
   size_t freed = 0;
@@ -154,7 +154,7 @@ Layout along_time(const std::vector<Item>& items) {
   return layout;
 }
 
-Layout against_time(const std::vector<Item>& items) {
+Packed against_time(const std::vector<Item>& items) {
   std::vector<Item> mirrored = items;
   for (Item& item : mirrored) {
     const int64_t begin = item.begin;
@@ -204,8 +204,8 @@ class TimeIndex {
 };
 
 // Each item in `order` at the lowest offset free over its whole life.
-Layout first_fit(const std::vector<Item>& items, const std::vector<int>& order) {
-  Layout layout;
+Packed first_fit(const std::vector<Item>& items, const std::vector<int>& order) {
+  Packed layout;
   layout.offsets.resize(items.size());
   TimeIndex index(items);
   std::vector<int> placed, near;  // `placed` by offset
@@ -265,7 +265,7 @@ class Skyline {
 };
 
 // Each item in `order` above all that are alive with it. n log n; good when long lives come first.
-Layout on_top(const std::vector<Item>& items, const std::vector<int>& order) {
+Packed on_top(const std::vector<Item>& items, const std::vector<int>& order) {
   std::vector<int64_t> moments;
   for (const Item& item : items) moments.push_back(item.begin);
   std::sort(moments.begin(), moments.end());
@@ -274,7 +274,7 @@ Layout on_top(const std::vector<Item>& items, const std::vector<int>& order) {
     return static_cast<size_t>(std::lower_bound(moments.begin(), moments.end(), time) - moments.begin());
   };
   Skyline skyline(moments.size());
-  Layout layout;
+  Packed layout;
   layout.offsets.resize(items.size());
   for (const int i : order) {
     const size_t begin = moment(items[i].begin), end = moment(items[i].end);
@@ -309,7 +309,7 @@ Packing pack(std::span<const Interval> intervals, uint64_t alignment) {
   const auto life = [](const Item& v) { return static_cast<double>(v.end) - static_cast<double>(v.begin); };
   const auto bytes = [](const Item& v) { return static_cast<double>(v.bytes); };
   const auto by_life = [&](const Item& v) { return std::pair(-life(v), -bytes(v)); };
-  const std::function<Layout()> ways[] = {
+  const std::function<Packed()> ways[] = {
       [&] { return against_time(items); },
       [&] { return on_top(items, order_by(items, by_life)); },
       [&] { return first_fit(items, order_by(items, [&](auto& v) { return std::pair(-bytes(v), -life(v)); })); },
@@ -321,9 +321,9 @@ Packing pack(std::span<const Interval> intervals, uint64_t alignment) {
   };
   const size_t fast = 2, tried = items.size() <= kPairwiseLimit ? std::size(ways) : fast;
   const uint64_t slack = items.size() <= kTryAllLimit ? 0 : packing.lower_bound / kNearParts;
-  Layout best = along_time(items);
+  Packed best = along_time(items);
   for (size_t i = 0; i < tried && best.bytes - packing.lower_bound > slack; ++i) {
-    Layout layout = ways[i]();
+    Packed layout = ways[i]();
     if (layout.bytes < best.bytes) best = std::move(layout);
   }
   packing.bytes = best.bytes;

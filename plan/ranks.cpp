@@ -221,7 +221,7 @@ int rank_count(const Plan& plan) {
   return count;
 }
 
-Part part_of(const Plan& plan, int rank) {
+RankPart part_of(const Plan& plan, int rank) {
   const Plan whole = with_transfers(plan);
   return {Taking(whole, rank).take(), ranks_of_groups(whole)};
 }

@@ -20,14 +20,14 @@ int rank_count(const Plan& plan);
 // The plan is for a world of ranks, if only of one: it has collectives.
 bool together(const Plan& plan);
 // What a rank has of a plan.
-struct Part {
+struct RankPart {
   Plan plan;                               // of one process: its actors in the plan's order, on devices of rank 0
   std::map<int, std::vector<int>> groups;  // of all ranks: who calls each group's collectives, ascending
 };
 
 // What `rank` runs. A variable that kernels of several ranks use is one in each of them. Registers between ranks become
 // sends and receives (transfers.h, and what that throws). REQUIRES: verified.
-Part part_of(const Plan& plan, int rank);
+RankPart part_of(const Plan& plan, int rank);
 
 // What all ranks run, side by side: their parts in one plan, on devices of their ranks. What order registers between
 // ranks make is made by the meetings of sends and receives alone, which liveness checks know nothing of: for

@@ -16,7 +16,7 @@ bool crosses_ranks(const Plan& plan);
 // meet in a kernel of a group of two, each on a stream of its own, because they wait. The register has its slots on
 // both ranks. Ranks without a sink get one, so that their steps end.
 //
-// Between the two actors stays a register without bytes, the wire, which is all that still crosses ranks: Part
+// Between the two actors stays a register without bytes, the wire, which is all that still crosses ranks: RankPart
 // cuts it, and what it orders is what the kernels do. So liveness of the result is that of the ranks together: throws
 // kValue with the shortest blocking cycle when there is none, kUnsupported for memory that cannot travel.
 // REQUIRES: verified.

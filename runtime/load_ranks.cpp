@@ -89,7 +89,7 @@ plan::Plan plan_here(const Engine& engine, const plan::Plan& plan) {
 plan::Plan join_ranks(Engine& engine, const plan::Plan& plan, SessionCore::Loaded& loaded) {
   const std::shared_ptr<collective::World> world = world_of(engine, plan);
   if (world == nullptr) return join_here(engine, plan, loaded);
-  plan::Part part = plan::part_of(plan, world->rank());
+  plan::RankPart part = plan::part_of(plan, world->rank());
   uint32_t channel = world->take_channels(static_cast<uint32_t>(part.groups.size()));
   agree(*world, plan, channel);
   for (const auto& [group, members] : part.groups) {

@@ -35,11 +35,13 @@ auto asked_by(const char* what, const Make& make) {
   }
 }
 
+// REQUIRES: not of a graph.
+inline EagerImpl& eager_impl(const Value& value) { return static_cast<EagerImpl&>(*value.impl()); }
 inline EagerImpl& eager_impl(const Value& value, const char* where) {
   SLUICE_CHECK_KIND(kRuntime, !value.impl()->traced(),
                     "{}: a value of a graph was used outside it: {}; its content exists only when the graph runs",
                     where, value.type().str());
-  return static_cast<EagerImpl&>(*value.impl());
+  return eager_impl(value);
 }
 
 }  // namespace sluice

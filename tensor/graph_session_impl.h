@@ -11,13 +11,12 @@
 #include "runtime/engine.h"
 #include "runtime/session.h"
 #include "tensor/eager.h"
+#include "tensor/eager_memory.h"
 #include "tensor/graph_session.h"
 #include "tensor/sharded_variable.h"
 #include "tensor/versions.h"
 
 namespace sluice {
-
-inline EagerImpl& eager_impl(const Value& value) { return static_cast<EagerImpl&>(*value.impl()); }
 
 struct GraphSession::Impl {
   Impl(EagerExecutor& executor, CapturedGraph graph, GraphSessionOptions opts)

@@ -14,8 +14,6 @@
 namespace sluice {
 namespace {
 
-TensorImpl& tensor_impl(const Value& value) { return static_cast<TensorImpl&>(*value.impl()); }
-
 Value apply_steps(Value value, const std::vector<ViewStep>& steps) {
   for (const ViewStep& step : steps) value = call1(*step.op, {value}, step.attrs);
   return value;

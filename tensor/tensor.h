@@ -56,6 +56,8 @@ class TensorImpl : public ValueImpl {
   uint64_t base_history_ = 0;  // of a view: that of its base when it took its own
 };
 
+inline TensorImpl& tensor_impl(const Value& value) { return static_cast<TensorImpl&>(*value.impl()); }
+
 // Memory that may not be there yet: the result of a graph step.
 class PendingStorage {
  public:

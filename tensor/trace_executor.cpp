@@ -15,6 +15,7 @@
 #include "graph/ops/shaping.h"
 #include "graph/origin.h"
 #include "plan/extents.h"
+#include "tensor/eager_memory.h"
 
 namespace sluice {
 namespace {
@@ -26,9 +27,6 @@ uint64_t new_trace_number() {
   static std::atomic<uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
 }
-
-const TensorImpl& tensor_impl(const Value& value) { return static_cast<const TensorImpl&>(*value.impl()); }
-const EagerImpl& eager_impl(const Value& value) { return static_cast<const EagerImpl&>(*value.impl()); }
 
 // The same with strides of which no axis continues another: what is a view of it is one of any strides.
 TensorSpec without_order(TensorSpec spec) {

@@ -5,7 +5,7 @@
 namespace sluice::compiler {
 namespace {
 
-constexpr LoweringPass kPasses[] = {
+constexpr LoweringPass kLoweringPasses[] = {
     {"placement", "Gives every node a device and a stream.", placement, verify_placement},
     {"schedule", "Moves nodes that free memory up.", schedule, nullptr},
     {"transfers", "Copies values to where they are read.", transfers, verify_transfers},
@@ -15,7 +15,7 @@ constexpr LoweringPass kPasses[] = {
 
 }  // namespace
 
-std::span<const LoweringPass> lowering_passes() { return kPasses; }
+std::span<const LoweringPass> lowering_passes() { return kLoweringPasses; }
 
 const OpRegistry& lowering_ops() {
   static const OpRegistry registry = [] {

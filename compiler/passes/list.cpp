@@ -3,7 +3,7 @@
 namespace sluice::compiler {
 namespace {
 
-constexpr Pass kPasses[] = {
+constexpr Pass kGraphPasses[] = {
     {"dead_code", "Removes what no output, update or effect needs.", dead_code},
     {"simplify", "Removes identities: x * 1, x - 0, casts to the same type, views of views.", simplify},
     {"common_subexpressions", "Computes equal expressions once.", common_subexpressions},
@@ -21,7 +21,7 @@ constexpr Pass kPasses[] = {
 
 }  // namespace
 
-std::span<const Pass> graph_passes() { return kPasses; }
+std::span<const Pass> graph_passes() { return kGraphPasses; }
 
 DeviceId PassContext::device_of(const graph::Node& node) const {
   return node.placement.device.value_or(options.device);

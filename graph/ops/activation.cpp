@@ -54,18 +54,16 @@ std::vector<Sample> samples(int inputs, double low, double high, const std::vect
   return out;
 }
 
-using Values = std::span<const Value>;
-
 Value gelu_cdf(const Value& x) { return mul(add(erf(mul(x, kInvSqrt2)), 1), 0.5); }
 Value gelu_inner(const Value& x) { return mul(mul(x, kSqrt2OverPi), add(mul(mul(x, x), kCubic), 1)); }
 
-std::vector<Value> gelu_decompose(Values in, const Attrs& attrs) {
+std::vector<Value> gelu_decompose(std::span<const Value> in, const Attrs& attrs) {
   const Value& x = in[0];
   if (attr<std::string>(attrs, 0) == "none") return {mul(x, gelu_cdf(x))};
   return {mul(mul(x, 0.5), add(tanh(gelu_inner(x)), 1))};
 }
 
-std::vector<Value> gelu_backward_decompose(Values in, const Attrs& attrs) {
+std::vector<Value> gelu_backward_decompose(std::span<const Value> in, const Attrs& attrs) {
   const Value &g = in[0], &x = in[1];
   const Value xx = mul(x, x);
   if (attr<std::string>(attrs, 0) == "none") {
@@ -78,7 +76,7 @@ std::vector<Value> gelu_backward_decompose(Values in, const Attrs& attrs) {
   return {mul(g, mul(add(add(t, 1), right), 0.5))};
 }
 
-std::vector<Value> silu_backward_decompose(Values in, const Attrs&) {
+std::vector<Value> silu_backward_decompose(std::span<const Value> in, const Attrs&) {
   const Value &g = in[0], &x = in[1];
   const Value s = sigmoid(x);
   return {mul(g, mul(s, add(mul(x, sub(1, s)), 1)))};
@@ -90,7 +88,9 @@ const std::vector<Attrs> kGelu = {{std::string("none")}, {std::string("tanh")}};
 // What follows from the entry in base/scalar, with the same in simpler ops for devices without a kernel.
 ScalarDef activation(const char* name, const char* doc, Range x, ScalarGrad grad, Value (*simpler)(const Value& x)) {
   ScalarDef def = unary_def(name, doc, elementwise_sbp, x, grad);
-  def.op.decompose = [simpler](Values in, const Attrs&) -> std::vector<Value> { return {simpler(in[0])}; };
+  def.op.decompose = [simpler](std::span<const Value> in, const Attrs&) -> std::vector<Value> {
+    return {simpler(in[0])};
+  };
   return def;
 }
 
@@ -150,7 +150,7 @@ const ScalarDef prelu_def = [] {
                                return {c.needs[0] ? where(positive, g, mul(weight, g)) : Value(),
                                        c.needs[1] ? where(positive, 0.0, mul(x, g)) : Value()};
                              });
-  def.op.decompose = [](Values in, const Attrs&) -> std::vector<Value> {
+  def.op.decompose = [](std::span<const Value> in, const Attrs&) -> std::vector<Value> {
     return {where(gt(in[0], 0), in[0], mul(in[1], in[0]))};
   };
   return def;
@@ -176,25 +176,29 @@ const OpDef relu_backward_def{
     .grad = [](const GradContext& c) -> std::vector<Value> {
       return {relu_backward(c.grad_outputs[0], c.inputs[1]), Value()};
     },
-    .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {where(le(in[1], 0), 0.0, in[0])}; },
+    .decompose = [](std::span<const Value> in, const Attrs&) -> std::vector<Value> {
+      return {where(le(in[1], 0), 0.0, in[0])};
+    },
     .sbp = backward_sbp,
     .samples = samples(2, 0.1, 1, kPlain)};
-const OpDef sigmoid_backward_def{
-    .name = "sigmoid_backward",
-    .doc = "grad * result * (1 - result): the gradient of sigmoid from its result.",
-    .inputs = {"grad", "result"},
-    .infer = infer_analytic,
-    .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {mul(in[0], mul(in[1], sub(1, in[1])))}; },
-    .sbp = backward_sbp,
-    .samples = samples(2, 0.1, 0.9, kPlain)};
-const OpDef tanh_backward_def{
-    .name = "tanh_backward",
-    .doc = "grad * (1 - result^2): the gradient of tanh from its result.",
-    .inputs = {"grad", "result"},
-    .infer = infer_analytic,
-    .decompose = [](Values in, const Attrs&) -> std::vector<Value> { return {mul(in[0], sub(1, mul(in[1], in[1])))}; },
-    .sbp = backward_sbp,
-    .samples = samples(2, -0.9, 0.9, kPlain)};
+const OpDef sigmoid_backward_def{.name = "sigmoid_backward",
+                                 .doc = "grad * result * (1 - result): the gradient of sigmoid from its result.",
+                                 .inputs = {"grad", "result"},
+                                 .infer = infer_analytic,
+                                 .decompose = [](std::span<const Value> in, const Attrs&) -> std::vector<Value> {
+                                   return {mul(in[0], mul(in[1], sub(1, in[1])))};
+                                 },
+                                 .sbp = backward_sbp,
+                                 .samples = samples(2, 0.1, 0.9, kPlain)};
+const OpDef tanh_backward_def{.name = "tanh_backward",
+                              .doc = "grad * (1 - result^2): the gradient of tanh from its result.",
+                              .inputs = {"grad", "result"},
+                              .infer = infer_analytic,
+                              .decompose = [](std::span<const Value> in, const Attrs&) -> std::vector<Value> {
+                                return {mul(in[0], sub(1, mul(in[1], in[1])))};
+                              },
+                              .sbp = backward_sbp,
+                              .samples = samples(2, -0.9, 0.9, kPlain)};
 const OpDef silu_backward_def{.name = "silu_backward",
                               .doc = "The gradient of silu from its input.",
                               .inputs = {"grad", "x"},
@@ -211,14 +215,15 @@ const OpDef gelu_backward_def{.name = "gelu_backward",
                               .sbp = backward_sbp,
                               .samples = samples(2, -2, 2, kGelu)};
 
-const OpDef* const kOps[] = {&relu_def.op,       &sigmoid_def.op,    &silu_def.op,          &prelu_def.op,
-                             &relu6_def.op,      &selu_def.op,       &hardsigmoid_def.op,   &hardswish_def.op,
-                             &gelu_def,          &relu_backward_def, &sigmoid_backward_def, &tanh_backward_def,
-                             &silu_backward_def, &gelu_backward_def};
-
 }  // namespace
 
-std::span<const OpDef* const> activation_ops() { return kOps; }
+std::span<const OpDef* const> activation_ops() {
+  static const OpDef* const ops[] = {&relu_def.op,       &sigmoid_def.op,    &silu_def.op,          &prelu_def.op,
+                                     &relu6_def.op,      &selu_def.op,       &hardsigmoid_def.op,   &hardswish_def.op,
+                                     &gelu_def,          &relu_backward_def, &sigmoid_backward_def, &tanh_backward_def,
+                                     &silu_backward_def, &gelu_backward_def};
+  return ops;
+}
 
 Value relu(const Value& x) { return call1(relu_def.op, {x}); }
 Value sigmoid(const Value& x) { return call_scalar(sigmoid_def, x); }

@@ -78,7 +78,7 @@ std::vector<TensorType> infer_attention(Types in, Present present, const Attrs& 
   return {{in[0].dtype, out}, sums_type(in[0])};
 }
 // Inputs grad, query, key, value, result, lse, mask?, state?, grad_lse?.
-std::vector<TensorType> infer_backward(Types in, Present present, const Attrs& a) {
+std::vector<TensorType> infer_attention_backward(Types in, Present present, const Attrs& a) {
   check_operands(in[1], in[2], in[3], in, present, 6, a, "attention_backward");
   Shape out = in[1].shape;
   out[3] = in[3].shape[3];
@@ -148,7 +148,7 @@ std::vector<Value> decompose_attention(std::span<const Value> in, const Attrs& a
   const Value scores = a.scores(), lse = Attention::lse_of(scores);
   return {matmul(cast(a.dropped(a.weights(scores, lse)), a.q.dtype()), a.repeated(a.v)), lse};
 }
-std::vector<Value> decompose_backward(std::span<const Value> in, const Attrs& attrs) {
+std::vector<Value> decompose_attention_backward(std::span<const Value> in, const Attrs& attrs) {
   const Attention a{in[1], in[2], in[3], input_or_none(in, 6), input_or_none(in, 7), attrs};
   const DType dtype = a.q.dtype();
   const Value weights = a.weights(a.scores(), in[5]);
@@ -278,8 +278,8 @@ const OpDef attention_backward_def{
     .inputs = {"grad", "query", "key", "value", "result", "lse", "mask?", "state?", "grad_lse?"},
     .params = params(),
     .num_outputs = 3,
-    .infer = infer_backward,
-    .decompose = decompose_backward,
+    .infer = infer_attention_backward,
+    .decompose = decompose_attention_backward,
     .sbp = [](Types in, const Attrs& a) { return rows_of(in, a, true); },
     .cost = cost<5>,
     .samples = backward_samples()};

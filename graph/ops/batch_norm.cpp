@@ -73,7 +73,7 @@ std::vector<Value> decompose_train(std::span<const Value> in, const Attrs& a) {
   return {cast(y, in[0].dtype()), reshape(mean, flat), reshape(var, flat)};
 }
 
-std::vector<TensorType> infer_backward(Types in, Present present, const Attrs&) {
+std::vector<TensorType> infer_batch_norm_backward(Types in, Present present, const Attrs&) {
   const char* where = "batch_norm_backward";
   const Shape c = channels_of(in[1], where);
   SLUICE_CHECK_KIND(kRuntime, in[0] == in[1],
@@ -85,7 +85,7 @@ std::vector<TensorType> infer_backward(Types in, Present present, const Attrs&) 
   return {in[1], stats, stats};
 }
 
-std::vector<Value> decompose_backward(std::span<const Value> in, const Attrs& a) {
+std::vector<Value> decompose_batch_norm_backward(std::span<const Value> in, const Attrs& a) {
   const DType dtype = stat_dtype(in[1].dtype());
   const int rank = in[1].rank();
   const Value dy = cast(in[0], dtype), x = cast(in[1], dtype);
@@ -147,7 +147,6 @@ std::vector<SbpRow> sbp_infer(Types in, const Attrs&) {
 }
 
 const Param kEps{.name = "eps", .default_value = 1e-5};
-const SampleInput kAbsent{.shape = {}, .absent = true};
 const SampleInput kVar3{.shape = {3}, .low = 0.5, .high = 1.5};
 
 }  // namespace
@@ -175,8 +174,8 @@ const OpDef batch_norm_backward_def{.name = "batch_norm_backward",
                                     .inputs = {"grad", "x", "mean", "var", "weight?"},
                                     .params = {kEps},
                                     .num_outputs = 3,
-                                    .infer = infer_backward,
-                                    .decompose = decompose_backward,
+                                    .infer = infer_batch_norm_backward,
+                                    .decompose = decompose_batch_norm_backward,
                                     .sbp = sbp_backward,
                                     .cost = norm_cost,
                                     .samples = {

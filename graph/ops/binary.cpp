@@ -177,7 +177,7 @@ WHOLE_NUMBERS(bitwise_right_shift, "a >> b, which keeps the sign. torch.bitwise_
 #define UNARY(NAME)
 #define BINARY(NAME) {&NAME##_def.op, nullptr, &ops::NAME},
 #include "base/scalar/names.inc"
-const TensorFunction kFunctions[] = {
+const TensorFunction kBinaryFunctions[] = {
 #include "base/scalar/binary.inc"
 };
 #include "base/scalar/undefine.inc"
@@ -208,6 +208,6 @@ Value lerp(const Value& a, const Value& b, const Operand& weight) {
   return where(lt(abs(w), 0.5), add(a, mul(w, d)), sub(b, mul(d, sub(1.0, w))));
 }
 
-std::span<const TensorFunction> binary_functions() { return kFunctions; }
+std::span<const TensorFunction> binary_functions() { return kBinaryFunctions; }
 
 }  // namespace sluice::ops

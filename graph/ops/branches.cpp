@@ -11,8 +11,6 @@
 namespace sluice::ops {
 namespace {
 
-using Values = std::vector<Value>;
-
 constexpr int64_t kMostBranches = 1 << 16;
 
 void check_branch_index(const TensorType& index) {
@@ -110,13 +108,14 @@ const OpDef esac_def{
                   {.shape = {2}, .dtype = DType::kInt32},
                   {.shape = {2}, .dtype = DType::kInt32}}}}};
 
-const OpDef* const kOps[] = {&case_def, &esac_def};
-
 }  // namespace
 
 const OpDef& case_op() { return case_def; }
 const OpDef& esac_op() { return esac_def; }
-std::span<const OpDef* const> branches_ops() { return kOps; }
+std::span<const OpDef* const> branches_ops() {
+  static const OpDef* const ops[] = {&case_def, &esac_def};
+  return ops;
+}
 
 Values case_of(const Value& index, const Value& x, int64_t n) {
   const Value inputs[] = {index, x};

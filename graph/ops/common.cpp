@@ -43,6 +43,8 @@ void check_index(const TensorType& index, const char* where) {
                     "{}: index dtype is {}; must be int64 or int32", where, dtype_name(index.dtype));
 }
 
+Values no_gradient(const GradContext&) { return {Value()}; }
+
 Cost lookup_cost(Types inputs, Types outputs, const Attrs&) {
   return {0, operand_bytes(inputs.subspan(1), outputs) + operand_bytes({}, outputs)};
 }

@@ -7,6 +7,10 @@
 namespace sluice::ops {
 
 using Present = std::span<const bool>;
+using Values = std::vector<Value>;  // gradients
+
+// Of an optional input.
+inline const SampleInput kAbsent{.shape = {}, .absent = true};
 
 // The axes `dim` (none or empty: all) of a tensor of `rank`, normalised, ascending, each once.
 std::vector<int> reduced_axes(const Attr& dim, int rank, const char* where);
@@ -30,6 +34,8 @@ std::vector<SbpRow> broadcast_sbp(Types inputs, const Attrs& attrs);
 Cost lookup_cost(Types inputs, Types outputs, const Attrs& attrs);
 // OpDef::localize of ops whose first attribute is the shape of their output.
 Attrs localize_shape(const Attrs& attrs, Types local_outputs);
+// OpDef::grad of ops of which no gradient flows into their one input.
+Values no_gradient(const GradContext&);
 SbpRow row_of(std::vector<Sbp> inputs, Sbp output);
 
 }  // namespace sluice::ops

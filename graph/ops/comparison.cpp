@@ -9,8 +9,6 @@
 namespace sluice::ops {
 namespace {
 
-using Values = std::vector<Value>;
-
 std::vector<TensorType> infer_where(Types in, Present, const Attrs&) {
   SLUICE_CHECK_KIND(kType, in[0].dtype == DType::kBool, "condition: dtype is {}; must be bool",
                     dtype_name(in[0].dtype));
@@ -53,7 +51,7 @@ COMPARE(signbit, "x has its sign bit set: negative, or -0. torch.signbit.")
 #define UNARY(NAME) {&NAME##_def.op, &ops::NAME, nullptr},
 #define BINARY(NAME) {&NAME##_def.op, nullptr, &ops::NAME},
 #include "base/scalar/names.inc"
-const TensorFunction kFunctions[] = {
+const TensorFunction kComparisonFunctions[] = {
 #include "base/scalar/comparison.inc"
 };
 #include "base/scalar/undefine.inc"
@@ -119,8 +117,6 @@ const OpDef cast_def{
                 {.inputs = {{.shape = {5}, .dtype = DType::kBool, .low = 0, .high = 2}}, .attrs = {DType::kFloat32}},
                 {.inputs = {{.shape = {0, 3}}}, .attrs = {DType::kFloat64}}}};
 
-const OpDef* const kOps[] = {&where_def, &cast_def};
-
 }  // namespace
 
 #define UNARY(NAME) \
@@ -133,8 +129,11 @@ const OpDef* const kOps[] = {&where_def, &cast_def};
 //
 #include "base/scalar/undefine.inc"
 
-std::span<const TensorFunction> comparison_functions() { return kFunctions; }
-std::span<const OpDef* const> selection_ops() { return kOps; }
+std::span<const TensorFunction> comparison_functions() { return kComparisonFunctions; }
+std::span<const OpDef* const> selection_ops() {
+  static const OpDef* const ops[] = {&where_def, &cast_def};
+  return ops;
+}
 
 Value isfinite(const Value& x) { return logical_not(logical_or(isnan(x), isinf(x))); }
 

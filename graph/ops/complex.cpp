@@ -12,7 +12,6 @@
 namespace sluice::ops {
 namespace {
 
-using Values = std::vector<Value>;
 using ViewSpec = OpDef::ViewSpec;
 
 // Axes of the complex tensor split alike on both sides; parts of a sum are summed part by part.
@@ -100,11 +99,12 @@ std::vector<Value> conjugated(const GradContext& c, const GradRule& rule) {
   return gradients;
 }
 
-const OpDef* const kOps[] = {&view_as_real_def, &view_as_complex_def};
-
 }  // namespace
 
-std::span<const OpDef* const> complex_ops() { return kOps; }
+std::span<const OpDef* const> complex_ops() {
+  static const OpDef* const ops[] = {&view_as_real_def, &view_as_complex_def};
+  return ops;
+}
 
 Value view_as_real(const Value& z) { return call1(view_as_real_def, {z}); }
 Value view_as_complex(const Value& parts) { return call1(view_as_complex_def, {parts}); }

@@ -11,10 +11,6 @@
 namespace sluice::ops {
 namespace {
 
-using Values = std::vector<Value>;
-
-Values no_gradient(const GradContext&) { return {}; }
-
 const OpDef full_def{.name = "full",
                      .doc = "Every element is `value`. torch.full.",
                      .inputs = {},
@@ -26,7 +22,7 @@ const OpDef full_def{.name = "full",
                        numel(out.shape);  // refuses negative and overflowing sizes
                        return {out};
                      },
-                     .grad = no_gradient,
+                     .grad = [](const GradContext&) { return Values{}; },
                      .sbp = broadcast_sbp,
                      .samples = {{.inputs = {}, .attrs = {Ints{}, 2.5, DType::kFloat32}},
                                  {.inputs = {}, .attrs = {Ints{3, 4}, -1.0, DType::kInt64}},
@@ -47,18 +43,19 @@ const OpDef iota_def{.name = "iota",
                        SLUICE_CHECK_KIND(kType, attr<DType>(attrs, 3) != DType::kBool, "dtype: bool; must be a number");
                        return {{attr<DType>(attrs, 3), {n}}};
                      },
-                     .grad = no_gradient,
+                     .grad = [](const GradContext&) { return Values{}; },
                      .sbp = broadcast_sbp,
                      .samples = {{.inputs = {}, .attrs = {0.0, 1.0, int64_t{5}, DType::kInt64}},
                                  {.inputs = {}, .attrs = {-1.0, 0.5, int64_t{7}, DType::kFloat32}},
                                  {.inputs = {}, .attrs = {10.0, -2.0, int64_t{4}, DType::kInt32}},
                                  {.inputs = {}, .attrs = {0.0, 1.0, int64_t{0}, DType::kFloat64}}}};
 
-const OpDef* const kOps[] = {&full_def, &iota_def};
-
 }  // namespace
 
-std::span<const OpDef* const> creation_ops() { return kOps; }
+std::span<const OpDef* const> creation_ops() {
+  static const OpDef* const ops[] = {&full_def, &iota_def};
+  return ops;
+}
 
 Value full(const Shape& shape, double value, DType dtype) { return call1(full_def, {}, {shape.vec(), value, dtype}); }
 Value zeros(const Shape& shape, DType dtype) { return full(shape, 0, dtype); }

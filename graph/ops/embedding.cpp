@@ -27,7 +27,7 @@ std::vector<TensorType> infer_embedding(Types in, Present, const Attrs& a) {
 }
 
 // params num_embeddings, padding_idx.
-std::vector<TensorType> infer_backward(Types in, Present, const Attrs& a) {
+std::vector<TensorType> infer_embedding_backward(Types in, Present, const Attrs& a) {
   check_floating(in[0], "embedding_backward");
   check_index(in[1], "embedding_backward");
   const Shape &g = in[0].shape, &i = in[1].shape;
@@ -51,7 +51,7 @@ Value masked(const Value& grad, const Value& index, int64_t padding) {
   shape.push_back(1);
   return where(reshape(ne(index, padding), shape), grad, 0.0);
 }
-std::vector<Value> decompose_backward(std::span<const Value> in, const Attrs& a) {
+std::vector<Value> decompose_embedding_backward(std::span<const Value> in, const Attrs& a) {
   const int64_t rows = attr<int64_t>(a, 0), features = in[0].shape().back(), n = numel(in[1].shape());
   const Value grad = reshape(masked(in[0], in[1], attr<int64_t>(a, 1)), {n, features});
   return {index_add(zeros({rows, features}, grad.dtype()), reshape(in[1], {n}), grad, 0)};
@@ -87,12 +87,12 @@ const OpDef embedding_backward_def{
     .doc = "Adds gradients of embedding's rows up to a table of num_embeddings rows; rows at padding_idx get none.",
     .inputs = {"grad", "index"},
     .params = {{.name = "num_embeddings", .default_value = int64_t{0}, .required = true}, kPadding},
-    .infer = infer_backward,
+    .infer = infer_embedding_backward,
     .grad = [](const GradContext& c) -> std::vector<Value> {
       const Value rows = call1(embedding_def, {c.grad_outputs[0], c.inputs[1]}, {c.attrs[1]});
       return {masked(rows, c.inputs[1], attr<int64_t>(c.attrs, 1)), Value()};
     },
-    .decompose = decompose_backward,
+    .decompose = decompose_embedding_backward,
     .sbp = [](Types in, const Attrs&) -> std::vector<SbpRow> {
       const auto B = Sbp::broadcast(), P = Sbp::partial_sum();
       const int rank = in[1].shape.rank();

@@ -50,11 +50,12 @@ const OpDef fourier_def{
                 {.inputs = {{.shape = {3, 7}, .dtype = DType::kComplex128}}, .attrs = {int64_t{1}, true, 0.5}},
                 {.inputs = {{.shape = {6, 2}, .dtype = DType::kComplex128}}, .attrs = {int64_t{0}, false, 1.0}}}};
 
-const OpDef* const kOps[] = {&fourier_def};
-
 }  // namespace
 
-std::span<const OpDef* const> fft_ops() { return kOps; }
+std::span<const OpDef* const> fft_ops() {
+  static const OpDef* const ops[] = {&fourier_def};
+  return ops;
+}
 
 Value fourier(const Value& x, int64_t dim, bool inverse, double scale) {
   return call1(fourier_def, {x}, {dim, inverse, scale});

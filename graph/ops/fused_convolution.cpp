@@ -51,7 +51,6 @@ std::vector<SbpRow> sbp_fused_conv(Types in, const Attrs&) {
   return {batch, {std::vector<Sbp>(in.size(), whole), {whole}}};
 }
 
-const SampleInput kAbsent{.shape = {}, .absent = true};
 const SampleInput kVar4{.shape = {4}, .low = 0.5, .high = 1.5};
 const Attr kNone = std::string("none"), kRelu = std::string("relu");
 
@@ -92,11 +91,12 @@ const OpDef fused_conv_def{
          {1e-5, kRelu, Ints{1, 1}, Ints{0, 0}, Ints{1, 1}, int64_t{1}}},
     }};
 
-const OpDef* const kOps[] = {&fused_conv_def};
-
 }  // namespace
 
 const OpDef& fused_conv_op() { return fused_conv_def; }
-std::span<const OpDef* const> fused_convolution_ops() { return kOps; }
+std::span<const OpDef* const> fused_convolution_ops() {
+  static const OpDef* const ops[] = {&fused_conv_def};
+  return ops;
+}
 
 }  // namespace sluice::ops

@@ -8,8 +8,6 @@
 namespace sluice::ops {
 namespace {
 
-using Values = std::vector<Value>;
-
 // A handle of its own: an op's output is never its input.
 Values same(std::span<const Value> in, const Attrs&) { return {copy(in[0])}; }
 
@@ -61,13 +59,14 @@ const OpDef to_global_def{
                 {{{.shape = {}}}, {Strings{"sim:0"}, std::string("broadcast"), int64_t{0}}},
                 {{{.shape = {2, 3}}}, {Strings{"sim:0", "sim:1"}, std::string("partial_sum"), int64_t{0}}}}};
 
-const OpDef* const kOps[] = {&to_global_def, &global_like_def};
-
 }  // namespace
 
 const OpDef& to_global_op() { return to_global_def; }
 const OpDef& global_like_op() { return global_like_def; }
-std::span<const OpDef* const> global_ops() { return kOps; }
+std::span<const OpDef* const> global_ops() {
+  static const OpDef* const ops[] = {&to_global_def, &global_like_def};
+  return ops;
+}
 
 Attrs to_global_attrs(const GlobalPlacement& placement) {
   return order_attrs(to_global_def, placement_attrs(placement));

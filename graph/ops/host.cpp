@@ -6,8 +6,6 @@
 namespace sluice::ops {
 namespace {
 
-using Values = std::vector<Value>;
-
 constexpr int kName = 0, kOutputs = 1, kDims = 2, kInputDims = 3, kOutputDims = 4;  // of the params
 
 std::vector<TensorType> infer_host_function(Types in, Present, const Attrs& attrs) {
@@ -45,11 +43,12 @@ const OpDef host_function_def{
     .effectful = true,
     .host = true};
 
-const OpDef* const kOps[] = {&host_function_def};
-
 }  // namespace
 
-std::span<const OpDef* const> host_ops() { return kOps; }
+std::span<const OpDef* const> host_ops() {
+  static const OpDef* const ops[] = {&host_function_def};
+  return ops;
+}
 
 const OpDef& host_function_op() { return host_function_def; }
 const std::string& host_function_name(const Attrs& attrs) { return attr<std::string>(attrs, kName); }

@@ -59,11 +59,12 @@ const OpDef decode_jpeg_def{
     },
     .samples = samples()};
 
-const OpDef* const kOps[] = {&decode_jpeg_def};
-
 }  // namespace
 
-std::span<const OpDef* const> images_ops() { return kOps; }
+std::span<const OpDef* const> images_ops() {
+  static const OpDef* const ops[] = {&decode_jpeg_def};
+  return ops;
+}
 
 Value decode_jpeg(const Value& files, const Value& boxes, const Value& flip, int64_t count, int64_t height,
                   int64_t width, int64_t channels) {

@@ -11,8 +11,6 @@
 namespace sluice::ops {
 namespace {
 
-using Values = std::vector<Value>;
-
 int axis_of(const Attrs& attrs, const TensorType& x) {
   SLUICE_CHECK(x.shape.rank() > 0, "x: rank is 0; must be at least 1");
   return normalize_axis(attr<int64_t>(attrs, 0), x.shape.rank(), "dim");
@@ -276,12 +274,13 @@ const OpDef index_add_def{.name = "index_add",
 
 #undef DIM_DOC
 
-const OpDef* const kOps[] = {&gather_def,         &scatter_def,      &scatter_add_def,
-                             &scatter_reduce_def, &index_select_def, &index_add_def};
-
 }  // namespace
 
-std::span<const OpDef* const> indexing_ops() { return kOps; }
+std::span<const OpDef* const> indexing_ops() {
+  static const OpDef* const ops[] = {&gather_def,         &scatter_def,      &scatter_add_def,
+                                     &scatter_reduce_def, &index_select_def, &index_add_def};
+  return ops;
+}
 
 namespace {
 

@@ -15,8 +15,6 @@
 namespace sluice::ops {
 namespace {
 
-using Values = std::vector<Value>;
-
 const Param kCaller{"caller", std::string("")};
 
 // dL = L half_diagonal(L^-1 dA L^-H), its adjoint step by step.

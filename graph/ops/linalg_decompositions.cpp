@@ -14,8 +14,6 @@
 namespace sluice::ops {
 namespace {
 
-using Values = std::vector<Value>;
-
 Value sum_of(const Value& a, const Value& b) {
   if (!a.defined()) return b;
   return b.defined() ? add(a, b) : a;

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "graph/autodiff/tape.h"
+#include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
@@ -14,8 +15,6 @@
 
 namespace sluice::ops {
 namespace {
-
-using Values = std::vector<Value>;
 
 const char* checked(bool check, const char* caller) { return check ? caller : ""; }
 

@@ -14,8 +14,6 @@
 namespace sluice::ops {
 namespace {
 
-using Values = std::vector<Value>;
-
 // Lines lie whole on a device: every other axis may be split.
 std::vector<SbpRow> lines_sbp(Types in, const Attrs& attrs) {
   std::vector<SbpRow> rows = broadcast_sbp(in, attrs);
@@ -31,8 +29,6 @@ std::vector<TensorType> infer_index(Types in, Present, const Attrs& attrs) {
   normalize_axis(attr<int64_t>(attrs, 0), in[0].shape.rank(), "dim");
   return {{DType::kInt64, in[0].shape}};
 }
-
-Values no_gradient(const GradContext&) { return {Value()}; }
 
 // A part of the sorted lines, whose extent no shard of another axis changes.
 std::vector<TensorType> infer_order(Types in, Present present, const Attrs& attrs) {
@@ -159,8 +155,6 @@ const OpDef linear_recurrence_def{
         },
     .samples = samples(2, false)};
 
-const OpDef* const kOps[] = {&argsort_def, &running_argmax_def, &running_argmin_def, &linear_recurrence_def};
-
 // f of x as a tensor with axes, in x's shape.
 template <class F>
 Value of_lines(const Value& x, F f) {
@@ -177,7 +171,10 @@ std::pair<Value, Value> running_extremum(const char* name, const Value& x, int64
 
 }  // namespace
 
-std::span<const OpDef* const> lines_ops() { return kOps; }
+std::span<const OpDef* const> lines_ops() {
+  static const OpDef* const ops[] = {&argsort_def, &running_argmax_def, &running_argmin_def, &linear_recurrence_def};
+  return ops;
+}
 
 Value argsort(const Value& x, int64_t dim, bool descending) {
   return of_lines(x, [&](const Value& v) { return order_part(v, dim, descending, 0, -1); });

@@ -58,7 +58,7 @@ std::vector<TensorType> infer_cross_entropy(Types in, Present present, const Att
   check_operands(in, present, 0, a, "cross_entropy");
   return {loss_type(in[0], params_of(a))};
 }
-std::vector<TensorType> infer_backward(Types in, Present present, const Attrs& a) {
+std::vector<TensorType> infer_losses_backward(Types in, Present present, const Attrs& a) {
   check_operands(in, present, 1, a, "cross_entropy_backward");
   const TensorType expected = loss_type(in[1], params_of(a));
   SLUICE_CHECK(in[0] == expected, "cross_entropy_backward: gradient does not fit: {}; the loss is {}", in[0].str(),
@@ -104,7 +104,7 @@ std::vector<Value> decompose_cross_entropy(std::span<const Value> in, const Attr
   return {cast(loss, in[0].dtype())};
 }
 
-std::vector<Value> decompose_backward(std::span<const Value> in, const Attrs& a) {
+std::vector<Value> decompose_losses_backward(std::span<const Value> in, const Attrs& a) {
   const DType dtype = stat_dtype(in[1].dtype());
   const Params p = params_of(a);
   const int64_t n = in[1].shape()[0], classes = in[1].shape()[1];
@@ -171,7 +171,6 @@ Cost cost(Types in, Types out, const Attrs&) {
 
 const std::vector<Param> kParams = {
     {"ignore_index", int64_t{-100}}, {"label_smoothing", 0.0}, {"reduction", std::string("mean")}};
-const SampleInput kAbsent{.shape = {}, .absent = true};
 const SampleInput kTarget{.shape = {5}, .dtype = DType::kInt64, .low = 0, .high = 7};
 const SampleInput kWeight{.shape = {7}, .low = 0.5, .high = 2};
 
@@ -196,8 +195,8 @@ const OpDef cross_entropy_backward_def{
     .doc = "Gradient of cross_entropy with respect to the logits.",
     .inputs = {"grad", "logits", "target", "weight?"},
     .params = kParams,
-    .infer = infer_backward,
-    .decompose = decompose_backward,
+    .infer = infer_losses_backward,
+    .decompose = decompose_losses_backward,
     .sbp = sbp_backward,
     .cost = cost,
     .samples = {

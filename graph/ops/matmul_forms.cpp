@@ -16,8 +16,6 @@ void check_ranks(const char* name, const Value& a, int rank_a, const Value& b, i
                     a.shape().str(), b.shape().str());
 }
 
-Value product(const Value& a, const Value& b) { return matmul(a, b); }
-
 Value mm(const Value& a, const Value& b) {
   check_ranks("mm", a, 2, b, 2);
   return matmul(a, b);
@@ -69,7 +67,9 @@ Form of_two(const char* name, const char* second, const char* doc, Value (*f)(co
 
 std::vector<Form> matmul_forms() {
   std::vector<Form> forms = {
-      of_two("matmul", "other", "Matrix product; batch dims broadcast. torch.matmul.", &product),
+      of_two(
+          "matmul", "other", "Matrix product; batch dims broadcast. torch.matmul.",
+          +[](const Value& a, const Value& b) { return matmul(a, b); }),
       of_two("mm", "mat2", "Product of two matrices. torch.mm.", &mm),
       of_two("bmm", "mat2", "Products of matrices in two batches of equal size. torch.bmm.", &bmm),
       of_two("mv", "vec", "Product of a matrix and a vector. torch.mv.", &mv),

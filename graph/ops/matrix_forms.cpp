@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "graph/autodiff/tape.h"
+#include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
 #include "graph/ops/complex.h"
 #include "graph/ops/creation.h"
@@ -17,7 +18,6 @@
 namespace sluice::ops {
 namespace {
 
-using Values = std::vector<Value>;
 using Tolerance = std::optional<Operand>;
 
 // What a singular value must exceed to count: the larger of atol and rtol times the largest. Without rtol it is epsilon
@@ -279,8 +279,6 @@ Value householder_product(const Value& a, const Value& tau) {
   return q;
 }
 
-Value product(const Value& a, const Value& b) { return matmul(a, b); }
-
 Form of(std::vector<Overload> overloads, const char* doc) {
   return {.doc = doc, .overloads = std::move(overloads), .out = true};
 }
@@ -314,7 +312,9 @@ std::vector<Form> matrix_forms() {
       of({overload("linalg.multi_dot(Tensor[] tensors) -> Tensor", &multi_dot)},
          "Product of two or more matrices in the cheapest order; the outer ones may be vectors. "
          "torch.linalg.multi_dot."),
-      of({overload("linalg.matmul(Tensor input, Tensor other) -> Tensor", &product)},
+      of({overload(
+             "linalg.matmul(Tensor input, Tensor other) -> Tensor",
+             +[](const Value& a, const Value& b) { return matmul(a, b); })},
          "Matrix product; batch dims broadcast. torch.linalg.matmul."),
       of({overload("linalg.vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor", &vecdot)},
          "Sums of the products along `dim`, broadcast. torch.linalg.vecdot."),

@@ -8,8 +8,6 @@
 namespace sluice::ops {
 namespace {
 
-using Values = std::vector<Value>;
-
 int64_t count_of(const Attrs& attrs) {
   const int64_t n = attr<int64_t>(attrs, 0);
   SLUICE_CHECK(n >= 1 && n <= 1 << 20, "n: {}; must be in [1, {}]", n, 1 << 20);
@@ -68,13 +66,14 @@ const OpDef pack_def{
                 {{{.shape = {}}}, {int64_t{1}}},
                 {{{.shape = {0, 2}}}, {int64_t{1}}}}};
 
-const OpDef* const kOps[] = {&accumulate_def, &pack_def};
-
 }  // namespace
 
 const OpDef& accumulate_op() { return accumulate_def; }
 const OpDef& pack_op() { return pack_def; }
-std::span<const OpDef* const> micro_batches_ops() { return kOps; }
+std::span<const OpDef* const> micro_batches_ops() {
+  static const OpDef* const ops[] = {&accumulate_def, &pack_def};
+  return ops;
+}
 
 void check_one_value(const OpDef& op, const Attrs& attrs) {
   SLUICE_CHECK(count_of(attrs) == 1,

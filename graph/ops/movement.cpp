@@ -11,8 +11,6 @@
 namespace sluice::ops {
 namespace {
 
-using Values = std::vector<Value>;
-
 struct PadAxes {
   Ints low, high, interior;
   Shape shape;
@@ -170,13 +168,14 @@ const OpDef reorder_def{.name = "reorder",
                         .inputs = {"x"},
                         .infer = copy_def.infer};
 
-const OpDef* const kOps[] = {&pad_def, &concat_def, &flip_def, &copy_def};
-
 }  // namespace
 
 const OpDef& copy_op() { return copy_def; }
 const OpDef& reorder_op() { return reorder_def; }
-std::span<const OpDef* const> movement_ops() { return kOps; }
+std::span<const OpDef* const> movement_ops() {
+  static const OpDef* const ops[] = {&pad_def, &concat_def, &flip_def, &copy_def};
+  return ops;
+}
 
 Value pad(const Value& x, const Ints& low, const Ints& high, double value, const Ints& interior) {
   return call1(pad_def, {x}, {low, high, value, interior});

@@ -205,7 +205,6 @@ std::vector<SbpRow> sbp_rows_backward(Types in, const Attrs& a) {
 const Param kShape{.name = "normalized_shape", .default_value = Ints{}, .required = true};
 const Param kGroups{.name = "num_groups", .default_value = int64_t{1}, .required = true};
 const Param kEps{.name = "eps", .default_value = 1e-5};
-const SampleInput kAbsent{.shape = {}, .absent = true};
 
 const OpDef layer_norm_def{
     .name = "layer_norm",

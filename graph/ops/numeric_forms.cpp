@@ -101,7 +101,7 @@ Value renorm(const Value& x, const Operand& p, int64_t dim, const Operand& maxno
   return mul(x, where(gt(size, maxnorm), div(maxnorm, add(size, 1e-7)), 1.0));
 }
 
-Form elementwise(const char* doc, std::vector<Overload> overloads, std::vector<const char*> aliases = {}) {
+Form of_numbers(const char* doc, std::vector<Overload> overloads, std::vector<const char*> aliases = {}) {
   return {.doc = doc, .overloads = std::move(overloads), .aliases = std::move(aliases), .in_place = true, .out = true};
 }
 
@@ -109,29 +109,29 @@ Form elementwise(const char* doc, std::vector<Overload> overloads, std::vector<c
 
 std::vector<Form> numeric_forms() {
   return {
-      elementwise("input to the exponent, computed in float64. torch.float_power.",
-                  {overload("float_power(Tensor input, Operand exponent) -> Tensor", &float_power),
-                   overload("float_power(Scalar input, Tensor exponent) -> Tensor", &float_power)}),
-      elementwise(
+      of_numbers("input to the exponent, computed in float64. torch.float_power.",
+                 {overload("float_power(Tensor input, Operand exponent) -> Tensor", &float_power),
+                  overload("float_power(Scalar input, Tensor exponent) -> Tensor", &float_power)}),
+      of_numbers(
           "With numbers for NaN (0) and infinities (the largest there are). torch.nan_to_num.",
           {overload("nan_to_num(Tensor input, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor",
                     &nan_to_num)}),
       {.doc = "Mantissa in [0.5, 1) and exponent: input is mantissa * 2^exponent. torch.frexp.",
        .overloads = {overload("frexp(Tensor input) -> (Tensor mantissa, Tensor exponent)", &frexp)},
        .out = true},
-      elementwise("To the nearest integer, halves to even; or to so many decimals. torch.round.",
-                  {overload("round(Tensor input) -> Tensor", &round_whole),
-                   overload("round(Tensor input, *, int decimals) -> Tensor", &round_to)},
-                  {"special.round"}),
-      elementwise("-1, 0 or 1 by the sign; of complex numbers, input / |input|. torch.sgn.",
-                  {overload("sgn(Tensor input) -> Tensor", &sgn_of)}),
-      elementwise("-1, 0 or 1 by the sign; of bools: themselves. torch.sign.",
-                  {overload("sign(Tensor input) -> Tensor", &sign_of)}),
+      of_numbers("To the nearest integer, halves to even; or to so many decimals. torch.round.",
+                 {overload("round(Tensor input) -> Tensor", &round_whole),
+                  overload("round(Tensor input, *, int decimals) -> Tensor", &round_to)},
+                 {"special.round"}),
+      of_numbers("-1, 0 or 1 by the sign; of complex numbers, input / |input|. torch.sgn.",
+                 {overload("sgn(Tensor input) -> Tensor", &sgn_of)}),
+      of_numbers("-1, 0 or 1 by the sign; of bools: themselves. torch.sign.",
+                 {overload("sign(Tensor input) -> Tensor", &sign_of)}),
       {.doc = "The argument of complex numbers; 0 of positive and pi of negative real ones. torch.angle.",
        .overloads = {overload("angle(Tensor input) -> Tensor", &angle)},
        .out = true},
-      elementwise("log(input / (1 - input)), of input within [eps, 1 - eps]. torch.logit; floating.",
-                  {overload("logit(Tensor input, float? eps=None) -> Tensor", &logit)}, {"special.logit"}),
+      of_numbers("log(input / (1 - input)), of input within [eps, 1 - eps]. torch.logit; floating.",
+                 {overload("logit(Tensor input, float? eps=None) -> Tensor", &logit)}, {"special.logit"}),
       {.doc = "The value everywhere, in input's shape and dtype. torch.fill.",
        .overloads = {overload("fill(Tensor input, Operand value) -> Tensor", &fill)},
        .method = false},

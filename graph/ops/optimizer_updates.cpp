@@ -130,7 +130,7 @@ const std::vector<Param> kAdamParams = {
     {.name = "eps", .default_value = 1e-8},        kDecay,
     {.name = "decoupled", .default_value = false}, kMaximize};
 const SampleInput kTensor{.shape = {3, 7}}, kPositive{.shape = {3, 7}, .low = 0.1, .high = 1};
-const SampleInput kLr{.shape = {}, .low = 0.01, .high = 0.1}, kAbsent{.shape = {}, .absent = true};
+const SampleInput kLr{.shape = {}, .low = 0.01, .high = 0.1};
 const SampleInput kStep{.shape = {}, .dtype = DType::kInt64, .low = 1, .high = 5};
 
 const OpDef sgd_update_def{.name = "sgd_update",

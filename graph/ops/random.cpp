@@ -7,14 +7,10 @@
 namespace sluice::ops {
 namespace {
 
-using Values = std::vector<Value>;
-
 void check_state(const TensorType& state) {
   SLUICE_CHECK(state.dtype == DType::kInt64 && state.shape == Shape{2},
                "state: is {}; must be int64(2,): seed and step", state.str());
 }
-
-Values no_gradient(const GradContext&) { return {Value()}; }
 
 // Of the generators: params are two numbers, salt, shape, dtype.
 std::vector<TensorType> infer_generator(const Attrs& attrs, Types in, bool floating) {
@@ -123,11 +119,12 @@ const OpDef dropout_def{
     .samples = {dropout_sample({}, 0.5), dropout_sample({7}, 0.5), dropout_sample({3, 4, 5}, 0.25),
                 dropout_sample({2, 3}, 0), dropout_sample({2, 3}, 1), dropout_sample({0, 3}, 0.5)}};
 
-const OpDef* const kOps[] = {&uniform_def, &normal_def, &randint_def, &bernoulli_def, &dropout_def};
-
 }  // namespace
 
-std::span<const OpDef* const> random_ops() { return kOps; }
+std::span<const OpDef* const> random_ops() {
+  static const OpDef* const ops[] = {&uniform_def, &normal_def, &randint_def, &bernoulli_def, &dropout_def};
+  return ops;
+}
 
 Value uniform(const Value& state, const Shape& shape, double low, double high, DType dtype, int64_t salt) {
   return call1(uniform_def, {state}, {low, high, salt, shape.vec(), dtype});

@@ -63,7 +63,7 @@ std::vector<Value> grad_cell(const GradContext& c) {
   return {gates, gates, state};
 }
 
-std::vector<TensorType> infer_backward(Types in, Present present, const Attrs&) {
+std::vector<TensorType> infer_recurrent_backward(Types in, Present present, const Attrs&) {
   check_states(in[0], in[1], "lstm_cell_backward");
   check_equal(in[1], in[2], "lstm_cell_backward");
   for (size_t i = 3; i < in.size(); ++i)
@@ -71,7 +71,7 @@ std::vector<TensorType> infer_backward(Types in, Present present, const Attrs&) 
   return {in[0], in[1]};
 }
 
-std::vector<Value> decompose_backward(std::span<const Value> in, const Attrs&) {
+std::vector<Value> decompose_recurrent_backward(std::span<const Value> in, const Attrs&) {
   const std::vector<Value> a = chunk(in[0], 4, 1);
   const Value &dh = in.size() > 3 ? in[3] : Value(), &dc_new = in.size() > 4 ? in[4] : Value();
   const Value t = tanh(in[2]);
@@ -120,15 +120,13 @@ const OpDef lstm_cell_backward_def{
     .doc = "Gradients of lstm_cell by the sum of its gates and by c, of those of h and of the next c.",
     .inputs = {"gates", "c", "next_c", "dh?", "dc?"},
     .num_outputs = 2,
-    .infer = infer_backward,
-    .decompose = decompose_backward,
+    .infer = infer_recurrent_backward,
+    .decompose = decompose_recurrent_backward,
     .sbp = sbp_cell,
     .cost = cost_cell,
     .samples = {{{{{3, 8}}, {{3, 2}}, {{3, 2}}, {{3, 2}}, {{3, 2}}}},
                 {{{{2, 68}}, {{2, 17}}, {{2, 17}}, {{2, 17}}, {.shape = {}, .absent = true}}},
                 {{{{2, 12}}, {{2, 3}}, {{2, 3}}, {.shape = {}, .absent = true}, {{2, 3}}}}}};
-
-const OpDef* const kOps[] = {&lstm_cell_def, &lstm_cell_backward_def};
 
 }  // namespace
 
@@ -137,6 +135,9 @@ std::vector<Value> lstm_cell(const Value& input, const Value& hidden, const Valu
   return call(lstm_cell_def, inputs);
 }
 
-std::span<const OpDef* const> recurrent_ops() { return kOps; }
+std::span<const OpDef* const> recurrent_ops() {
+  static const OpDef* const ops[] = {&lstm_cell_def, &lstm_cell_backward_def};
+  return ops;
+}
 
 }  // namespace sluice::ops

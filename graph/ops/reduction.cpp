@@ -15,8 +15,6 @@
 namespace sluice::ops {
 namespace {
 
-using Values = std::vector<Value>;
-
 Shape reduced_shape(const Shape& shape, const std::vector<int>& axes, bool keepdim) {
   Shape out;
   for (int i = 0; i < shape.rank(); ++i) {
@@ -60,7 +58,7 @@ std::vector<TensorType> infer_extremum(Types in, Present, const Attrs& attrs) {
 std::vector<TensorType> infer_bool(Types in, Present, const Attrs& attrs) {
   return {{DType::kBool, infer_shape(in, attrs)}};
 }
-std::vector<TensorType> infer_index(Types in, Present, const Attrs& attrs) {
+std::vector<TensorType> infer_place(Types in, Present, const Attrs& attrs) {
   check_not_empty(in, attrs);
   check_ordered(in[0]);
   SLUICE_CHECK_KIND(kRuntime, in[0].dtype != DType::kBool, "does not support bool input; cast it to integers first");
@@ -146,8 +144,6 @@ Values extremum_grad(const GradContext& c) {
   const Dims dim = attr_is_none(c.attrs, 0) ? Dims() : Dims(attr<Ints>(c.attrs, 0));
   return {mul(div(mask, sum(mask, dim, true)), g)};
 }
-
-Values no_gradient(const GradContext&) { return {Value()}; }
 
 std::vector<Param> params() {
   return {{.name = "dim", .default_value = Attr(), .nullable = true}, {.name = "keepdim", .default_value = false}};
@@ -257,7 +253,7 @@ const OpDef argmax_def{.name = "argmax",
                            "largest. torch.argmax.",
                        .inputs = {"x"},
                        .params = params(),
-                       .infer = infer_index,
+                       .infer = infer_place,
                        .grad = no_gradient,
                        .sbp = other_sbp,
                        .samples = index_samples()};
@@ -267,7 +263,7 @@ const OpDef argmin_def{.name = "argmin",
                            "smallest. torch.argmin.",
                        .inputs = {"x"},
                        .params = params(),
-                       .infer = infer_index,
+                       .infer = infer_place,
                        .grad = no_gradient,
                        .sbp = other_sbp,
                        .samples = index_samples()};
@@ -303,9 +299,6 @@ const OpDef cumsum_def{
                 {.inputs = {{.shape = {3, 4}, .dtype = DType::kInt32, .low = -5, .high = 5}}, .attrs = {int64_t{1}}},
                 {.inputs = {{.shape = {0, 3}}}, .attrs = {int64_t{0}}}}};
 
-const OpDef* const kOps[] = {&sum_def, &mean_def, &prod_def,   &amax_def,   &amin_def,
-                             &any_def, &all_def,  &argmax_def, &argmin_def, &cumsum_def};
-
 Value reduce(const OpDef& op, const Value& x, const Dims& dim, bool keepdim) {
   return call1(op, {x}, {dim && !dim->empty() ? Attr(*dim) : Attr(), keepdim});
 }
@@ -323,7 +316,11 @@ Value reduce_index(const OpDef& op, const Value& x, std::optional<int64_t> dim, 
 
 }  // namespace
 
-std::span<const OpDef* const> reduction_ops() { return kOps; }
+std::span<const OpDef* const> reduction_ops() {
+  static const OpDef* const ops[] = {&sum_def, &mean_def, &prod_def,   &amax_def,   &amin_def,
+                                     &any_def, &all_def,  &argmax_def, &argmin_def, &cumsum_def};
+  return ops;
+}
 
 Value sum(const Value& x, const Dims& dim, bool keepdim) { return reduce(sum_def, x, dim, keepdim); }
 Value mean(const Value& x, const Dims& dim, bool keepdim) { return reduce(mean_def, x, dim, keepdim); }

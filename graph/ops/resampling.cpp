@@ -300,11 +300,12 @@ const OpDef grid_sample_def{
                  {std::string("nearest"), std::string("zeros"), false}},
                 {{{{0, 2, 4, 3}}, {{0, 3, 3, 2}}}, {}}}};
 
-const OpDef* const kOps[] = {&grid_sample_def};
-
 }  // namespace
 
-std::span<const OpDef* const> resampling_ops() { return kOps; }
+std::span<const OpDef* const> resampling_ops() {
+  static const OpDef* const ops[] = {&grid_sample_def};
+  return ops;
+}
 
 Value grid_sample(const Value& x, const Value& grid, const GridSampleOptions& o) {
   // The op's gradient would make again what single ops keep for theirs; both have the same bits.

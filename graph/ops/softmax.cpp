@@ -16,7 +16,7 @@ std::vector<TensorType> infer_softmax(Types in, Present, const Attrs& a) {
   normalize_axis(attr<int64_t>(a, 0), in[0].shape.rank(), "softmax");
   return {in[0]};
 }
-std::vector<TensorType> infer_backward(Types in, Present, const Attrs& a) {
+std::vector<TensorType> infer_softmax_backward(Types in, Present, const Attrs& a) {
   check_floating(in[0], "softmax_backward");
   SLUICE_CHECK(in[0] == in[1],
                "softmax_backward: operands differ: grad is {}, result is {}; they must be equal in dtype and shape",
@@ -34,7 +34,7 @@ std::vector<SbpRow> sbp_rows(Types in, const Attrs& a) {
   }
   return rows;
 }
-Cost cost(Types in, Types out, const Attrs&) {
+Cost softmax_cost(Types in, Types out, const Attrs&) {
   return {8 * static_cast<double>(numel(out[0].shape)), operand_bytes(in, out)};
 }
 
@@ -79,7 +79,7 @@ const OpDef softmax_def{.name = "softmax",
                         },
                         .decompose = decompose_softmax,
                         .sbp = sbp_rows,
-                        .cost = cost,
+                        .cost = softmax_cost,
                         .samples = forward_samples()};
 
 const OpDef log_softmax_def{.name = "log_softmax",
@@ -92,27 +92,27 @@ const OpDef log_softmax_def{.name = "log_softmax",
                             },
                             .decompose = decompose_log_softmax,
                             .sbp = sbp_rows,
-                            .cost = cost,
+                            .cost = softmax_cost,
                             .samples = forward_samples()};
 
 const OpDef softmax_backward_def{.name = "softmax_backward",
                                  .doc = "result * (grad - sum(grad * result)): the gradient of softmax.",
                                  .inputs = {"grad", "result"},
                                  .params = {kDim},
-                                 .infer = infer_backward,
+                                 .infer = infer_softmax_backward,
                                  .decompose = decompose_softmax_backward,
                                  .sbp = sbp_rows,
-                                 .cost = cost,
+                                 .cost = softmax_cost,
                                  .samples = backward_samples()};
 
 const OpDef log_softmax_backward_def{.name = "log_softmax_backward",
                                      .doc = "grad - exp(result) * sum(grad): the gradient of log_softmax.",
                                      .inputs = {"grad", "result"},
                                      .params = {kDim},
-                                     .infer = infer_backward,
+                                     .infer = infer_softmax_backward,
                                      .decompose = decompose_log_softmax_backward,
                                      .sbp = sbp_rows,
-                                     .cost = cost,
+                                     .cost = softmax_cost,
                                      .samples = backward_samples()};
 
 }  // namespace

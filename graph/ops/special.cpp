@@ -100,7 +100,7 @@ DEFINE2(igammac, "The regularised upper incomplete gamma function Q(a, b). torch
 #define UNARY(NAME) {&NAME##_def.op, &ops::NAME, nullptr},
 #define BINARY(NAME) {&NAME##_def.op, nullptr, &ops::NAME},
 #include "base/scalar/names.inc"
-const TensorFunction kFunctions[] = {
+const TensorFunction kSpecialFunctions[] = {
 #include "base/scalar/special.inc"
 };
 #include "base/scalar/undefine.inc"
@@ -135,6 +135,6 @@ Value multigammaln(const Value& input, int64_t p) {
   return add(sum(lgamma(add(reshape(x, wide), reshape(halves, shape))), Ints{-1}), constant);
 }
 
-std::span<const TensorFunction> special_functions() { return kFunctions; }
+std::span<const TensorFunction> special_functions() { return kSpecialFunctions; }
 
 }  // namespace sluice::ops

@@ -116,11 +116,12 @@ const OpDef strided_view_def{
                 {.inputs = {{.shape = {2, 3}}}, .attrs = {Ints{0}, Ints{0, 0}, Ints{1, 1}}},
                 {.inputs = {{.shape = {2}}}, .attrs = {Ints{}, Ints{1}, Ints{}}}}};
 
-const OpDef* const kOps[] = {&strided_view_def};
-
 }  // namespace
 
-std::span<const OpDef* const> strided_view_ops() { return kOps; }
+std::span<const OpDef* const> strided_view_ops() {
+  static const OpDef* const ops[] = {&strided_view_def};
+  return ops;
+}
 
 Value strided_view(const Value& x, const Ints& shape, const Ints& starts, const Ints& steps) {
   return call1(strided_view_def, {x}, {shape, starts, steps});

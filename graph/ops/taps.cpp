@@ -162,14 +162,15 @@ const OpDef weighted_taps_backward_def{
                 {{{{2, 6, 5}}, index_of({6, 4}, 3), {{6, 4}}}, {int64_t{1}, int64_t{3}}},
                 {{{{0, 2}}, index_of({2, 2}, 3), {{2, 2}}}, {int64_t{1}, int64_t{3}}}}};
 
-const OpDef* const kOps[] = {&weighted_taps_def, &weighted_taps_backward_def};
-
 }  // namespace
 
 Value weighted_taps(const Value& x, const Value& index, const Value& weight, int64_t dim) {
   return call1(weighted_taps_def, {x, index, weight}, {dim});
 }
 
-std::span<const OpDef* const> taps_ops() { return kOps; }
+std::span<const OpDef* const> taps_ops() {
+  static const OpDef* const ops[] = {&weighted_taps_def, &weighted_taps_backward_def};
+  return ops;
+}
 
 }  // namespace sluice::ops

@@ -102,7 +102,7 @@ DEFINE(trunc, "Integer part. torch.trunc.", 0.1, 0.9, zeros_like(x))
 #define UNARY(NAME) {&NAME##_def.op, &ops::NAME, nullptr},
 #define BINARY(NAME)
 #include "base/scalar/names.inc"
-const TensorFunction kFunctions[] = {
+const TensorFunction kUnaryFunctions[] = {
 #include "base/scalar/unary.inc"
 };
 #include "base/scalar/undefine.inc"
@@ -120,6 +120,6 @@ const TensorFunction kFunctions[] = {
 
 Value square(const Value& x) { return mul(x, x); }
 
-std::span<const TensorFunction> unary_functions() { return kFunctions; }
+std::span<const TensorFunction> unary_functions() { return kUnaryFunctions; }
 
 }  // namespace sluice::ops

@@ -12,7 +12,6 @@
 namespace sluice::ops {
 namespace {
 
-using Values = std::vector<Value>;
 using ViewSpec = OpDef::ViewSpec;
 
 // --- reshape ---
@@ -316,11 +315,12 @@ const OpDef slice_def{
                  .attrs = {Ints{1, 0, 1}, Ints{2, 3, 3}, Ints{1, 2, 1}}},
                 {.inputs = {{.shape = {4, 3}}}, .attrs = {Ints{2, 0}, Ints{2, 3}, Ints{1, 1}}}}};
 
-const OpDef* const kOps[] = {&reshape_def, &permute_def, &expand_def, &slice_def};
-
 }  // namespace
 
-std::span<const OpDef* const> view_ops() { return kOps; }
+std::span<const OpDef* const> view_ops() {
+  static const OpDef* const ops[] = {&reshape_def, &permute_def, &expand_def, &slice_def};
+  return ops;
+}
 
 Value reshape(const Value& x, const Ints& shape) {
   return Shape(shape) == x.shape() ? x : call1(reshape_def, {x}, {shape});

@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/strided_copy.h"
+#include "kernels/cpu/support.h"
 #include "kernels/kernel.h"
 
 namespace sluice::cpu {
@@ -107,10 +108,6 @@ std::unique_ptr<PreparedKernel> prepare_esac(const plan::KernelQuery& q, const P
   SLUICE_CHECK(q.outputs.size() == 1, "esac: {} outputs; it has one", q.outputs.size());
   for (size_t i = 1; i < q.inputs.size(); ++i) check_same(q, q.inputs[i], q.outputs[0]);
   return std::make_unique<Esac>(q, context.threads);
-}
-
-plan::LayoutPreference any_layouts(const plan::KernelQuery& q) {
-  return {std::vector(q.inputs.size(), plan::Layout::kAny), std::vector(q.outputs.size(), plan::Layout::kAny)};
 }
 
 }  // namespace

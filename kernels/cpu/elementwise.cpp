@@ -227,7 +227,7 @@ Loop loop_of(const LoopSet& set, TileType tile) {
   }
 }
 
-std::unique_ptr<PreparedKernel> prepare_loops(const plan::KernelQuery& q, const PrepareContext& context) {
+std::unique_ptr<PreparedKernel> prepare_elementwise(const plan::KernelQuery& q, const PrepareContext& context) {
   const DType dtype = q.inputs.at(0).dtype;
   const ScalarOp* form = is_complex(dtype) ? find_complex_op(q.op) : find_scalar_op(q.op, q.attrs);
   const TileType tile = tile_type(dtype);
@@ -280,10 +280,6 @@ std::unique_ptr<PreparedKernel> prepare_where(const plan::KernelQuery& q, const 
   return std::make_unique<Elementwise>(q, std::move(operands), loop, kLightGrain, context.threads);
 }
 
-plan::LayoutPreference any_layouts(const plan::KernelQuery& q) {
-  return {std::vector(q.inputs.size(), plan::Layout::kAny), std::vector(q.outputs.size(), plan::Layout::kAny)};
-}
-
 void add(KernelTable& table, const char* op, PrepareFn prepare, std::vector<plan::InPlacePair> in_place) {
   table.add(DeviceKind::kCpu,
             {.op = op, .prepare = std::move(prepare), .layouts = any_layouts, .in_place = std::move(in_place)});
@@ -303,7 +299,7 @@ void add_elementwise_kernels(KernelTable& table) {
     if (*op.mode != '\0') continue;  // a form of one that is there
     std::vector<plan::InPlacePair> in_place = {{0, 0}};
     if (op.inputs == 2) in_place.push_back({0, 1});
-    add(table, op.name, prepare_loops, std::move(in_place));
+    add(table, op.name, prepare_elementwise, std::move(in_place));
   }
   add(table, "cast", prepare_cast, {});
   add(table, "where", prepare_where, {{0, 1}, {0, 2}});

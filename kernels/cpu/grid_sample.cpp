@@ -16,8 +16,8 @@ namespace {
 
 using plan::KernelQuery;
 
-constexpr int64_t kBlock = 256;    // points whose pixels are found at once
-constexpr int64_t kGrain = 16384;  // pixels worth a thread
+constexpr int64_t kBlock = 256;              // points whose pixels are found at once
+constexpr int64_t kGridSampleGrain = 16384;  // pixels worth a thread
 
 struct Sampling {
   int64_t batch = 0, channels = 0, height = 0, width = 0, points = 0;
@@ -135,7 +135,7 @@ std::unique_ptr<PreparedKernel> prepare(const KernelQuery& q, const PrepareConte
       const T *pixels = static_cast<const T*>(args.inputs[0]), *grid = static_cast<const T*>(args.inputs[1]);
       T* out = static_cast<T*>(args.outputs[0]);
       parallel_ranges(s.threads, s.batch * ((s.points + kBlock - 1) / kBlock),
-                      std::max<int64_t>(kGrain / (kBlock * std::max<int64_t>(s.channels, 1)), 1),
+                      std::max<int64_t>(kGridSampleGrain / (kBlock * std::max<int64_t>(s.channels, 1)), 1),
                       [&](int64_t begin, int64_t end) { run(s, pixels, grid, out, begin, end); });
     });
   });

@@ -13,7 +13,7 @@
 namespace sluice::cpu {
 namespace {
 
-constexpr int64_t kGrain = 16384;
+constexpr int64_t kIndexingGrain = 16384;
 
 [[noreturn]] void bad_index(const std::string& op, int64_t index, int64_t limit, int dim) {
   fail(ErrorKind::kIndex, "{}: index out of range: {} at axis {} of size {}; must be in [0, {}]", op, index, dim, limit,
@@ -179,7 +179,7 @@ class Elements final : public PreparedKernel {
     if (mode_ == Mode::kGather) {
       // Read once: indices are checked as they are used.
       std::atomic<bool> bad{false};
-      parallel_ranges(threads_, nest_.size(), kGrain, [&](int64_t begin, int64_t end) {
+      parallel_ranges(threads_, nest_.size(), kIndexingGrain, [&](int64_t begin, int64_t end) {
         if (!gather(args, begin, end)) bad.store(true, std::memory_order_relaxed);
       });
       if (bad.load(std::memory_order_relaxed)) indices_.check(args.inputs[1]);
@@ -300,14 +300,14 @@ class Slices final : public PreparedKernel {
     const auto size = static_cast<int64_t>(size_);
     char* y = static_cast<char*>(args.outputs[0]);
     if (!adds_ && rows_ > 0) {
-      parallel_ranges(threads_, rows_, std::max<int64_t>(kGrain / std::max<int64_t>(count_, 1), 1),
+      parallel_ranges(threads_, rows_, std::max<int64_t>(kIndexingGrain / std::max<int64_t>(count_, 1), 1),
                       [&](int64_t begin, int64_t end) {
                         with_element_of_size(size_, [&](auto e) { select_rows<decltype(e)>(args, begin, end); });
                       });
       return;
     }
     if (!adds_) {
-      const int64_t grain = std::max<int64_t>(kGrain / std::max<int64_t>(nest_.size(), 1), 1);
+      const int64_t grain = std::max<int64_t>(kIndexingGrain / std::max<int64_t>(nest_.size(), 1), 1);
       parallel_ranges(threads_, count_, grain, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
           copy_slice(static_cast<const char*>(args.inputs[0]) + index(args, i) * from_step_ * size,
@@ -416,10 +416,6 @@ class Slices final : public PreparedKernel {
   const LoopNest nest_;  // one slice: source, output
   const int64_t limit_, rows_;
 };
-
-plan::LayoutPreference any_layouts(const plan::KernelQuery& q) {
-  return {std::vector(q.inputs.size(), plan::Layout::kAny), std::vector(q.outputs.size(), plan::Layout::kAny)};
-}
 
 }  // namespace
 

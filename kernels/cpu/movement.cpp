@@ -102,10 +102,6 @@ Kernel prepare_flip(const plan::KernelQuery& q, const PrepareContext& context) {
   return std::make_unique<Parts>(std::move(parts), std::vector<StridedFill>(), context.threads);
 }
 
-plan::LayoutPreference any_layouts(const plan::KernelQuery& q) {
-  return {std::vector(q.inputs.size(), plan::Layout::kAny), std::vector(q.outputs.size(), plan::Layout::kAny)};
-}
-
 }  // namespace
 
 void add_movement_kernels(KernelTable& table) {

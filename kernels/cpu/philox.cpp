@@ -7,12 +7,12 @@
 namespace sluice::cpu {
 namespace {
 
-constexpr int kLanes = 16;
+constexpr int kCounters = 16;
 
 SLUICE_CLONES void make_words(const PhiloxStream& s, int64_t group, uint32_t* out) {
-  alignas(64) uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
-  for (int j = 0; j < kLanes; ++j) {
-    const uint64_t counter = static_cast<uint64_t>(group) * kLanes + static_cast<uint64_t>(j);
+  alignas(64) uint32_t c0[kCounters], c1[kCounters], c2[kCounters], c3[kCounters];
+  for (int j = 0; j < kCounters; ++j) {
+    const uint64_t counter = static_cast<uint64_t>(group) * kCounters + static_cast<uint64_t>(j);
     c0[j] = static_cast<uint32_t>(counter);
     c1[j] = static_cast<uint32_t>(counter >> 32) ^ s.mixed_high;
     c2[j] = s.salt;
@@ -21,7 +21,7 @@ SLUICE_CLONES void make_words(const PhiloxStream& s, int64_t group, uint32_t* ou
   uint32_t k0 = s.key[0], k1 = s.key[1];
   for (int round = 0; round < 10; ++round) {
 #pragma GCC unroll 1  // unrolled entirely, the loop would no longer be vectorised
-    for (int j = 0; j < kLanes; ++j) {
+    for (int j = 0; j < kCounters; ++j) {
       const uint64_t p0 = uint64_t{0xD2511F53u} * c0[j], p1 = uint64_t{0xCD9E8D57u} * c2[j];
       const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1[j] ^ k0,
                      n2 = static_cast<uint32_t>(p0 >> 32) ^ c3[j] ^ k1;
@@ -33,11 +33,11 @@ SLUICE_CLONES void make_words(const PhiloxStream& s, int64_t group, uint32_t* ou
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  for (int j = 0; j < kLanes; ++j) {
+  for (int j = 0; j < kCounters; ++j) {
     out[j] = c0[j];
-    out[kLanes + j] = c1[j];
-    out[2 * kLanes + j] = c2[j];
-    out[3 * kLanes + j] = c3[j];
+    out[kCounters + j] = c1[j];
+    out[2 * kCounters + j] = c2[j];
+    out[3 * kCounters + j] = c3[j];
   }
 }
 

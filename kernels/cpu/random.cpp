@@ -14,7 +14,7 @@
 namespace sluice::cpu {
 namespace {
 
-constexpr int64_t kGrain = 8192;  // elements worth a thread
+constexpr int64_t kRandomGrain = 8192;  // elements worth a thread
 static_assert(kTile % kPhiloxGroup == 0);
 
 // Uniform in [0, 1) with `bits` bits, so that rounding to a narrow dtype never gives 1.
@@ -109,7 +109,7 @@ class Generator final : public PreparedKernel {
 
   void run(const KernelArgs& args) const override {
     const int64_t* state = static_cast<const int64_t*>(args.inputs[0]);
-    parallel_ranges(threads_, nest_.size(), kGrain, [&](int64_t begin, int64_t end) {
+    parallel_ranges(threads_, nest_.size(), kRandomGrain, [&](int64_t begin, int64_t end) {
       alignas(64) char tile[kTileBytes];
       int64_t element = begin;
       nest_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
@@ -147,7 +147,7 @@ class Dropout final : public PreparedKernel {
         threads_(threads) {}
 
   void run(const KernelArgs& args) const override {
-    parallel_ranges(threads_, nest_.size(), kGrain, [&](int64_t begin, int64_t end) {
+    parallel_ranges(threads_, nest_.size(), kRandomGrain, [&](int64_t begin, int64_t end) {
       if (tile_ == TileType::kDouble)
         run_range<double>(args, begin, end);
       else
@@ -237,7 +237,7 @@ Kernel prepare_dropout(const plan::KernelQuery& q, const PrepareContext& context
                                    context.threads);
 }
 
-plan::LayoutPreference layouts(const plan::KernelQuery& q) {
+plan::LayoutPreference parameters_contiguous(const plan::KernelQuery& q) {
   plan::LayoutPreference p{std::vector(q.inputs.size(), plan::Layout::kAny), {plan::Layout::kAny}};
   p.inputs[0] = plan::Layout::kContiguous;
   return p;
@@ -248,7 +248,8 @@ plan::LayoutPreference layouts(const plan::KernelQuery& q) {
 void add_random_kernels(KernelTable& table) {
   const auto add = [&](const char* op, Kernel (*prepare)(const plan::KernelQuery&, const PrepareContext&),
                        std::vector<plan::InPlacePair> in_place = {}) {
-    table.add(DeviceKind::kCpu, {.op = op, .prepare = prepare, .layouts = layouts, .in_place = std::move(in_place)});
+    table.add(DeviceKind::kCpu,
+              {.op = op, .prepare = prepare, .layouts = parameters_contiguous, .in_place = std::move(in_place)});
   };
   add("uniform", prepare_uniform);
   add("normal", prepare_normal);

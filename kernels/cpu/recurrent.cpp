@@ -12,7 +12,7 @@ namespace {
 
 using plan::KernelQuery;
 
-constexpr int64_t kGrain = 2048;  // elements of a state worth a thread
+constexpr int64_t kRecurrentGrain = 2048;  // elements of a state worth a thread
 
 template <class C>
 SLUICE_INLINE C sigmoid(C x) {
@@ -79,7 +79,7 @@ std::unique_ptr<PreparedKernel> prepare_cell(const KernelQuery& q, const Prepare
     return make_kernel(0, [=](const KernelArgs& args) {
       const auto in = [&](int i, int64_t at) { return static_cast<const T*>(args.inputs[i]) + at; };
       const auto out = [&](int i, int64_t at) { return static_cast<T*>(args.outputs[i]) + at; };
-      parallel_ranges(threads, rows, std::max<int64_t>(kGrain / std::max<int64_t>(n, 1), 1),
+      parallel_ranges(threads, rows, std::max<int64_t>(kRecurrentGrain / std::max<int64_t>(n, 1), 1),
                       [&](int64_t begin, int64_t end) {
                         for (int64_t r = begin; r < end; ++r)
                           run_row(CellRow<T>{in(0, 4 * n * r), in(1, 4 * n * r), in(2, n * r), out(0, n * r),
@@ -103,7 +103,7 @@ std::unique_ptr<PreparedKernel> prepare_backward(const KernelQuery& q, const Pre
         return given != nullptr ? static_cast<const T*>(given) + at : static_cast<const T*>(args.workspace);
       };
       const auto out = [&](int i, int64_t at) { return static_cast<T*>(args.outputs[i]) + at; };
-      parallel_ranges(threads, rows, std::max<int64_t>(kGrain / std::max<int64_t>(n, 1), 1),
+      parallel_ranges(threads, rows, std::max<int64_t>(kRecurrentGrain / std::max<int64_t>(n, 1), 1),
                       [&](int64_t begin, int64_t end) {
                         for (int64_t r = begin; r < end; ++r)
                           run_row(CellBackwardRow<T>{in(0, 4 * n * r), in(1, n * r), in(2, n * r), in(3, n * r),

@@ -9,7 +9,7 @@
 namespace sluice::cpu {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // input elements worth a thread
+constexpr int64_t kScanGrain = 16384;  // input elements worth a thread
 
 template <class T>
 class ArgExtremum final : public PreparedKernel {
@@ -25,7 +25,7 @@ class ArgExtremum final : public PreparedKernel {
   void run(const KernelArgs& args) const override {
     const char* x = static_cast<const char*>(args.inputs[0]);
     int64_t* y = static_cast<int64_t*>(args.outputs[0]);
-    const int64_t grain = std::max<int64_t>(kGrain / std::max<int64_t>(reduced_.size(), 1), 1);
+    const int64_t grain = std::max<int64_t>(kScanGrain / std::max<int64_t>(reduced_.size(), 1), 1);
     parallel_ranges(threads_, outputs_.size(), grain, [&](int64_t begin, int64_t end) {
       outputs_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
         for (int64_t i = 0; i < n; ++i)
@@ -87,7 +87,7 @@ class CumSum final : public PreparedKernel {
   void run(const KernelArgs& args) const override {
     const char* x = static_cast<const char*>(args.inputs[0]);
     char* y = static_cast<char*>(args.outputs[0]);
-    const int64_t grain = std::max<int64_t>(kGrain / std::max<int64_t>(length_, 1), 1);
+    const int64_t grain = std::max<int64_t>(kScanGrain / std::max<int64_t>(length_, 1), 1);
     parallel_ranges(threads_, lines_.size(), grain, [&](int64_t begin, int64_t end) {
       lines_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
         const bool neighbours = lines_.inner_stride(0) == 1 && lines_.inner_stride(1) == 1 && n > 1;

@@ -7,10 +7,10 @@
 namespace sluice::cpu {
 namespace {
 
-constexpr int64_t kGrain = 32768;   // elements worth a thread
-constexpr int64_t kBlock = 32;      // edge of a transposed block, in elements
-constexpr int64_t kLongRow = 4096;  // elements of a row that threads may share
-constexpr int64_t kShortRow = 16;   // elements that are copied sooner than a call is made
+constexpr int64_t kStridedCopyGrain = 32768;  // elements worth a thread
+constexpr int64_t kBlock = 32;                // edge of a transposed block, in elements
+constexpr int64_t kLongRow = 4096;            // elements of a row that threads may share
+constexpr int64_t kShortRow = 16;             // elements that are copied sooner than a call is made
 
 LoopNest nest_of(const Shape& shape, const Strides& from, const Strides& to) {
   const std::array<Strides, 2> strides = {from, to};
@@ -89,13 +89,14 @@ void StridedCopy::run(const void* from, void* to, int threads) const {
   if (nest_.size() == 0) return;
   if (blocked_) {
     const int64_t strip = std::min(rows_, kBlock) * columns_;
-    parallel_ranges(threads, outer_.size() * strips_, std::max<int64_t>(kGrain / strip, 1),
+    parallel_ranges(threads, outer_.size() * strips_, std::max<int64_t>(kStridedCopyGrain / strip, 1),
                     [&](int64_t begin, int64_t end) { run_blocks(x, y, begin, end); });
   } else if (by_rows_) {
-    parallel_ranges(threads, outer_.size(), std::max<int64_t>(kGrain / nest_.inner(), 1),
+    parallel_ranges(threads, outer_.size(), std::max<int64_t>(kStridedCopyGrain / nest_.inner(), 1),
                     [&](int64_t begin, int64_t end) { run_rows(x, y, begin, end); });
   } else {
-    parallel_ranges(threads, nest_.size(), kGrain, [&](int64_t begin, int64_t end) { run_segments(x, y, begin, end); });
+    parallel_ranges(threads, nest_.size(), kStridedCopyGrain,
+                    [&](int64_t begin, int64_t end) { run_segments(x, y, begin, end); });
   }
 }
 
@@ -160,7 +161,7 @@ StridedFill::StridedFill(const TensorSpec& to, double value)
 }
 
 void StridedFill::run(void* to, int threads) const {
-  parallel_ranges(threads, nest_.size(), kGrain, [&](int64_t begin, int64_t end) {
+  parallel_ranges(threads, nest_.size(), kStridedCopyGrain, [&](int64_t begin, int64_t end) {
     nest_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
       char* y = static_cast<char*>(to) + offsets[0] * size_;
       with_element_of_size(static_cast<size_t>(size_),

@@ -49,6 +49,10 @@ bool is_channels_last(const TensorSpec& spec, const char* op) {
   return layout == plan::Layout::kChannelsLast;
 }
 
+plan::LayoutPreference any_layouts(const plan::KernelQuery& query) {
+  return {std::vector(query.inputs.size(), plan::Layout::kAny), std::vector(query.outputs.size(), plan::Layout::kAny)};
+}
+
 plan::LayoutPreference channels_last_where_spatial(const plan::KernelQuery& query) {
   auto choose = [](const TensorSpec& s) {
     return s.shape.rank() >= 3 ? plan::Layout::kChannelsLast : plan::Layout::kContiguous;

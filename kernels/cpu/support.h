@@ -57,6 +57,9 @@ bool is_channels_last(const TensorSpec& spec, const char* op);
 // Channels-last for operands of rank >= 3, else contiguous.
 plan::LayoutPreference channels_last_where_spatial(const plan::KernelQuery& query);
 
+// Whatever strides the operands have.
+plan::LayoutPreference any_layouts(const plan::KernelQuery& query);
+
 // Copies between contiguous (N, C, S) and channels-last (N, S, C).
 void contiguous_to_channels_last(const void* from, void* to, int64_t n, int64_t c, int64_t s, size_t elem_size,
                                  int threads);

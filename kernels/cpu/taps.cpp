@@ -14,7 +14,7 @@ namespace {
 
 using plan::KernelQuery;
 
-constexpr int64_t kGrain = 16384;  // products worth a thread
+constexpr int64_t kTapsGrain = 16384;  // products worth a thread
 
 // x seen as (outer, size, inner), y as (outer, out, inner).
 struct Taps {
@@ -161,7 +161,7 @@ std::unique_ptr<PreparedKernel> prepare(const KernelQuery& q, const PrepareConte
       const T* from = static_cast<const T*>(args.inputs[0]);
       T* to = static_cast<T*>(args.outputs[0]);
       const int64_t work = std::max<int64_t>(t.out * t.inner * t.taps, 1);
-      parallel_ranges(t.threads, t.outer, std::max<int64_t>(kGrain / work, 1),
+      parallel_ranges(t.threads, t.outer, std::max<int64_t>(kTapsGrain / work, 1),
                       [&](int64_t begin, int64_t end) { run(t, from, to, table, begin, end); });
     });
   });

@@ -12,14 +12,13 @@
 #include "kernels/cpu/support.h"
 #include "kernels/cuda/attention_text.h"
 #include "kernels/cuda/families.h"
+#include "kernels/cuda/writer.h"
 
 namespace sluice::cuda {
 namespace {
 
 constexpr int64_t kWarpRows = 128;    // of a block
 constexpr int64_t kWidestHead = 128;  // that fits a warp's registers
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 struct Sizes {
   int64_t batch = 0, heads = 0, own_heads = 0, rows = 0, keys = 0, width = 0, value_width = 0;

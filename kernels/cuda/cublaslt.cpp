@@ -9,8 +9,8 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr const char* kLibrary = "libcublasLt.so.13";
-constexpr const char* kVariable = "SLUICE_CUBLASLT";
+constexpr const char* kCublasltLibrary = "libcublasLt.so.13";
+constexpr const char* kCublasltVariable = "SLUICE_CUBLASLT";
 
 }  // namespace
 
@@ -25,13 +25,13 @@ std::string CublasLt::version() const {
 
 void CublasLt::check(cublasStatus_t status, const std::string& op, const char* call) const {
   SLUICE_CHECK_KIND(kRuntime, status == CUBLAS_STATUS_SUCCESS, "{}: {}: {}; {}=off multiplies without the library", op,
-                    call, cublasLtGetStatusName(status), kVariable);
+                    call, cublasLtGetStatusName(status), kCublasltVariable);
 }
 
 CublasLt load_cublaslt(const std::string& path) {
-  void* library =
-      load_library(path, "cuBLASLt, which multiplies matrices on the GPU,",
-                   fmt::format("install CUDA 13's, name it in {0}, or say {0}=off for generated kernels", kVariable));
+  void* library = load_library(
+      path, "cuBLASLt, which multiplies matrices on the GPU,",
+      fmt::format("install CUDA 13's, name it in {0}, or say {0}=off for generated kernels", kCublasltVariable));
   const LibraryOrigin origin{"cuBLASLt", path, "CUDA 13's"};
   CublasLt functions;
 #define SLUICE_CUBLASLT_FIND(name) need_function(library, #name, functions.name, origin);
@@ -41,7 +41,7 @@ CublasLt load_cublaslt(const std::string& path) {
 }
 
 const CublasLt* cublaslt() {
-  static const std::optional<CublasLt> loaded = load_unless_off(kVariable, kLibrary, load_cublaslt);
+  static const std::optional<CublasLt> loaded = load_unless_off(kCublasltVariable, kCublasltLibrary, load_cublaslt);
   return loaded ? &*loaded : nullptr;
 }
 

@@ -7,8 +7,8 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr const char* kLibrary = "libcudnn.so.9";
-constexpr const char* kVariable = "SLUICE_CUDNN";
+constexpr const char* kCudnnLibrary = "libcudnn.so.9";
+constexpr const char* kCudnnVariable = "SLUICE_CUDNN";
 
 }  // namespace
 
@@ -22,13 +22,13 @@ void Cudnn::check(cudnnStatus_t status, const std::string& op, const char* call)
   char more[512] = {};
   cudnnGetLastErrorString(more, sizeof(more) - 1);
   fail(ErrorKind::kRuntime, "{}: {}: {}{}{}; {}=off computes without the library", op, call,
-       cudnnGetErrorString(status), *more != '\0' ? ": " : "", more, kVariable);
+       cudnnGetErrorString(status), *more != '\0' ? ": " : "", more, kCudnnVariable);
 }
 
 Cudnn load_cudnn(const std::string& path) {
   void* library = load_library(
       path, "cuDNN, which computes convolutions on the GPU,",
-      fmt::format("install cuDNN 9 for CUDA 13, name it in {0}, or say {0}=off for generated kernels", kVariable));
+      fmt::format("install cuDNN 9 for CUDA 13, name it in {0}, or say {0}=off for generated kernels", kCudnnVariable));
   const LibraryOrigin origin{"cuDNN", path, "cuDNN 9"};
   Cudnn functions;
 #define SLUICE_CUDNN_FIND(name) need_function(library, #name, functions.name, origin);
@@ -40,7 +40,7 @@ Cudnn load_cudnn(const std::string& path) {
 }
 
 const Cudnn* cudnn() {
-  static const std::optional<Cudnn> loaded = load_unless_off(kVariable, kLibrary, load_cudnn);
+  static const std::optional<Cudnn> loaded = load_unless_off(kCudnnVariable, kCudnnLibrary, load_cudnn);
   return loaded ? &*loaded : nullptr;
 }
 

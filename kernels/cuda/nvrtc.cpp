@@ -7,15 +7,15 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr const char* kLibrary = "libnvrtc.so.13";
-constexpr const char* kVariable = "SLUICE_NVRTC";
+constexpr const char* kNvrtcLibrary = "libnvrtc.so.13";
+constexpr const char* kNvrtcVariable = "SLUICE_NVRTC";
 
 }  // namespace
 
 Nvrtc::Nvrtc() {
-  const std::string path = library_path(kVariable, kLibrary);
+  const std::string path = library_path(kNvrtcVariable, kNvrtcLibrary);
   void* library = load_library(path, "NVRTC, which compiles kernels for the GPU,",
-                               fmt::format("install CUDA 13's, or name it in {}", kVariable));
+                               fmt::format("install CUDA 13's, or name it in {}", kNvrtcVariable));
   const LibraryOrigin origin{"NVRTC", path, "CUDA 13's"};
   const auto find = [&](const char* name, auto& function) { need_function(library, name, function, origin); };
   find("nvrtcVersion", version_);

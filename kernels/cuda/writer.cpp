@@ -17,8 +17,6 @@ constexpr int64_t kReducingBlocks = 1024;  // which it takes to read memory as f
 constexpr int64_t kEnoughBlocks = 256;     // to fill a device
 constexpr int64_t kMostParts = 64;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 std::string parameter(size_t i, const char* kind, bool is_const) {
   return fmt::format(", {}{}{}* {}{}", is_const ? "const " : "", kind, i, is_const ? "in" : "out", i);
 }

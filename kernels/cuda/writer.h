@@ -6,6 +6,7 @@
 
 namespace sluice::cuda {
 
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 const char* c_type(DType dtype);
 const char* bits_type(size_t size);         // unsigned, of as many bytes
 const char* compute_type(DType dtype);      // float (also for 16-bit floats), double, or i64

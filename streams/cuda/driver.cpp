@@ -7,8 +7,8 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr const char* kLibrary = "libcuda.so.1";
-constexpr const char* kVariable = "SLUICE_CUDA_DRIVER";
+constexpr const char* kDriverLibrary = "libcuda.so.1";
+constexpr const char* kDriverVariable = "SLUICE_CUDA_DRIVER";
 constexpr const char* kLeastRelease = "580";  // the first that supports CUDA 13
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
@@ -20,9 +20,10 @@ void find(void* library, const char* name, Function& function) {
 }
 
 Driver open() {
-  const std::string path = library_path(kVariable, kLibrary);
-  void* library = load_library(path, "the NVIDIA driver",
-                               fmt::format("install release {} or newer, or name it in {}", kLeastRelease, kVariable));
+  const std::string path = library_path(kDriverVariable, kDriverLibrary);
+  void* library =
+      load_library(path, "the NVIDIA driver",
+                   fmt::format("install release {} or newer, or name it in {}", kLeastRelease, kDriverVariable));
   Driver driver;
 #define SLUICE_CUDA_NAME(name) #name
 #define SLUICE_CUDA_FIND(name) find(library, SLUICE_CUDA_NAME(name), driver.name);

@@ -7,14 +7,14 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr const char* kLibrary = "libnccl.so.2";
-constexpr const char* kVariable = "SLUICE_NCCL";
+constexpr const char* kNcclLibrary = "libnccl.so.2";
+constexpr const char* kNcclVariable = "SLUICE_NCCL";
 
 const Nccl* open() {
-  const std::string named = library_path(kVariable, ""), path = named.empty() ? kLibrary : named;
+  const std::string named = library_path(kNcclVariable, ""), path = named.empty() ? kNcclLibrary : named;
   void* library = nullptr;
   try {
-    library = load_library(path, "NCCL", fmt::format("{} must name its library", kVariable));
+    library = load_library(path, "NCCL", fmt::format("{} must name its library", kNcclVariable));
   } catch (const Error& error) {
     if (!named.empty()) throw;
     log(LogLevel::kInfo, LogArea::kStreams, "GPUs of several ranks exchange values through the host: {}", error.what());

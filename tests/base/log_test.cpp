@@ -34,7 +34,7 @@ class LogTest : public testing::Test {
   std::vector<std::string> lines_;
 };
 
-std::string error_of(const std::string& spec) {
+std::string spec_error(const std::string& spec) {
   try {
     set_log(spec);
   } catch (const Error& error) {
@@ -80,12 +80,12 @@ TEST_F(LogTest, WritesJsonLines) {
 
 TEST_F(LogTest, ABadPartIsNamedAndChangesNothing) {
   set_log("error");
-  EXPECT_EQ(error_of("loud"),
+  EXPECT_EQ(spec_error("loud"),
             "log: bad part 'loud'; must be a level (trace, debug, info, warn, error, off), area=level or json");
-  EXPECT_EQ(error_of("info,plam=debug"),
+  EXPECT_EQ(spec_error("info,plam=debug"),
             "log: bad part 'plam=debug': no area 'plam'; the areas are base, plan, graph, compiler, streams, memory, "
             "kernels, actors, runtime, tensor, python");
-  EXPECT_EQ(error_of("plan=verbose"),
+  EXPECT_EQ(spec_error("plan=verbose"),
             "log: bad part 'plan=verbose': no level 'verbose'; the levels are trace, debug, info, warn, error, off");
   EXPECT_EQ(log_spec(), "error");
 }

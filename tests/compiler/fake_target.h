@@ -63,4 +63,12 @@ class FakeTarget : public plan::Target {
   }
 };
 
+// Null where there is none.
+inline const plan::Register* find_register(const plan::Plan& plan, const std::string& name) {
+  for (const plan::Register& r : plan.registers) {
+    if (r.name == name) return &r;
+  }
+  return nullptr;
+}
+
 }  // namespace sluice

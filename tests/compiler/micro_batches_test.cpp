@@ -19,13 +19,6 @@ CompileResult compile_fake(const std::string& body, const CompileOptions& option
   return compile(graph::parse("graph \"g\" {\n" + body + "}\n", "g.ir", builtin_ops()), FakeTarget(), options);
 }
 
-const plan::Register* find_register(const plan::Plan& plan, const std::string& name) {
-  for (const plan::Register& r : plan.registers) {
-    if (r.name == name) return &r;
-  }
-  return nullptr;
-}
-
 // A step of four micro-batches, with an update, in one program each.
 constexpr const char* kBatches = R"(
   %0 = input "x" : float32(2, 3)

@@ -42,13 +42,6 @@ int count_kernels(const plan::Plan& plan, const std::string& op) {
       std::count_if(plan.kernels.begin(), plan.kernels.end(), [&](const auto& k) { return k.op == op; }));
 }
 
-const plan::Register* find_register(const plan::Plan& plan, const std::string& name) {
-  for (const plan::Register& r : plan.registers) {
-    if (r.name == name) return &r;
-  }
-  return nullptr;
-}
-
 // "stream: kernel kernel | ..." of the actors that run kernels, in the plan's order.
 std::string programs(const plan::Plan& plan) {
   std::string text;

@@ -52,8 +52,8 @@ plan::Plan compile_for(int ranks, const std::string& body, const std::map<std::s
 }
 
 // The parts of a plan, all of which verify.
-std::vector<plan::Part> parts_of(const plan::Plan& plan) {
-  std::vector<plan::Part> parts;
+std::vector<plan::RankPart> parts_of(const plan::Plan& plan) {
+  std::vector<plan::RankPart> parts;
   for (int rank = 0; rank < plan::rank_count(plan); ++rank) {
     parts.push_back(plan::part_of(plan, rank));
     EXPECT_EQ(plan::verify(parts.back().plan).str(), "") << "rank " << rank;
@@ -128,7 +128,7 @@ TEST_P(DataParallel, EachRankHasItsPartAndTheSumsTravel) {
   const plan::Plan plan = compile_for(2, data_parallel(mesh), {{"x", "S(0) " + mesh}, {"w", "B " + mesh}});
   EXPECT_THAT(met_by_all(plan), UnorderedElementsAre("all_gather 24: 0 1", "all_gather 4: 0 1"));  // gradient, loss
   EXPECT_THAT(sent(plan), IsEmpty());
-  const std::vector<plan::Part> parts = parts_of(plan);
+  const std::vector<plan::RankPart> parts = parts_of(plan);
   ASSERT_EQ(parts.size(), 2u);
   for (int rank = 0; rank < 2; ++rank) {
     const std::string on = rank == 0 ? "" : "1/";
@@ -156,7 +156,7 @@ TEST(CompileRanks, EveryRankReadsItsOwnCopy) {
                   "  output \"there\" = %4\n");
   // Two parts to rank 1, and all of it from there to the others.
   EXPECT_THAT(sent(plan), UnorderedElementsAre(24, 24, 72, 72));
-  for (const plan::Part& part : parts_of(plan)) {
+  for (const plan::RankPart& part : parts_of(plan)) {
     EXPECT_EQ(part.plan.inputs[0].spec.shape, Shape({6, 3}));
     EXPECT_EQ(part.plan.outputs.size(), 2u);
   }
@@ -182,7 +182,7 @@ TEST(CompileRanks, OnlyComponentsRestOnAMesh) {
                                       {{"global", "S(0) " + mesh}});
   EXPECT_THAT(met_by_all(plan), ElementsAre("all_gather 8: 0 1"));  // the output's parts
   EXPECT_THAT(sent(plan), IsEmpty());
-  const std::vector<plan::Part> parts = parts_of(plan);
+  const std::vector<plan::RankPart> parts = parts_of(plan);
   for (int rank = 0; rank < 2; ++rank) {
     for (const plan::Variable& v : parts[rank].plan.variables) {
       const bool local = v.name.starts_with("local@");
@@ -203,7 +203,7 @@ TEST(CompileRanks, StagesOnDifferentRanks) {
                                       "  %4 = exp(%3) : float32(2, 3)\n"
                                       "  output \"y\" = %4\n");
   EXPECT_THAT(sent(plan), UnorderedElementsAre(24, 24, 24));
-  for (const plan::Part& part : parts_of(plan)) {
+  for (const plan::RankPart& part : parts_of(plan)) {
     EXPECT_EQ(part.plan.outputs.size(), 1u);
     const auto& actors = part.plan.actors;
     for (const plan::ActorRole role : {plan::ActorRole::kFeed, plan::ActorRole::kSink})
@@ -263,7 +263,7 @@ TEST(CompileRanks, SumsAreExchangedAndAddedInOneOrder) {
     const plan::Plan plan = compile_for(3, partial(c.shape, c.to), addends);
     EXPECT_EQ(met_by_all(plan), c.calls) << c.shape << c.to;
     EXPECT_THAT(sent(plan), IsEmpty());
-    for (const plan::Part& part : parts_of(plan)) {
+    for (const plan::RankPart& part : parts_of(plan)) {
       std::vector<std::string> adds;
       for (const plan::Kernel& k : part.plan.kernels)
         if (k.op == "add") adds.push_back(k.name);
@@ -319,7 +319,7 @@ TEST(CompileRanks, GroupsOfSomeRanks) {
   EXPECT_THAT(calls.at(2), ElementsAre("all_to_all 16: 2 3"));
   EXPECT_EQ(calls.at(3), calls.at(2));
   EXPECT_FALSE(sent(plan).empty());
-  for (const plan::Part& part : parts_of(plan)) EXPECT_EQ(part.plan.outputs.size(), 1u);
+  for (const plan::RankPart& part : parts_of(plan)) EXPECT_EQ(part.plan.outputs.size(), 1u);
 }
 
 // What could free memory between two ranks' nodes of a call comes after both.

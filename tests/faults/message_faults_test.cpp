@@ -10,7 +10,7 @@ namespace {
 using actors::ItemKind;
 using actors::MessageFault;
 
-constexpr uint64_t kSteps = 4;
+constexpr uint64_t kFaultySteps = 4;
 
 struct FaultCase {
   std::string name;
@@ -20,7 +20,7 @@ struct FaultCase {
 
 class SoakMessageFaults : public ::testing::TestWithParam<FaultCase> {};
 
-RandomPlanOptions kind_of(uint64_t seed) {
+RandomPlanOptions faulty_kind(uint64_t seed) {
   RandomPlanOptions options;
   options.dangling = seed % 3 == 0;
   options.device = seed % 8 == 0;
@@ -30,8 +30,8 @@ RandomPlanOptions kind_of(uint64_t seed) {
 
 struct Subject {
   explicit Subject(uint64_t seed)
-      : plan(random_plan(seed, kind_of(seed))),
-        inputs(random_inputs(plan, (kSteps + period_of(plan) - 1) / period_of(plan) * period_of(plan), seed)) {}
+      : plan(random_plan(seed, faulty_kind(seed))),
+        inputs(random_inputs(plan, (kFaultySteps + period_of(plan) - 1) / period_of(plan) * period_of(plan), seed)) {}
   Plan plan;
   Inputs inputs;
 };

@@ -8,7 +8,7 @@
 namespace sluice::test {
 namespace {
 
-constexpr uint64_t kSteps = 6;
+constexpr uint64_t kRankSteps = 6;
 
 // A random plan whose streams are on ranks at random, both of them used. No actor has state that another rank reads.
 Plan on_two_ranks(uint64_t seed) {
@@ -51,7 +51,7 @@ TEST(SoakRandomRanks, TwoRanksGiveTheSequentialBits) {
       }
       ASSERT_EQ(plan::verify(part).str(), "") << "plan " << seed << ", rank " << rank;
       const uint64_t period = period_of(plan);
-      const Inputs inputs = random_inputs(plan, (kSteps + period - 1) / period * period, seed);
+      const Inputs inputs = random_inputs(plan, (kRankSteps + period - 1) / period * period, seed);
       const Expected expected = expected_of(plan, mixes(), inputs);
       const RunResult got = run_on(engine, plan, mixes(), part.inputs.empty() ? Inputs(inputs.size()) : inputs, &part);
       ASSERT_EQ(got.error, "") << "plan " << seed << ", rank " << rank;

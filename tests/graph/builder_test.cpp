@@ -6,19 +6,10 @@
 #include "graph/ops/elementwise.h"
 #include "graph/ops/matmul.h"
 #include "graph/rewriter.h"
+#include "support/error_of.h"
 
 namespace sluice::graph {
 namespace {
-
-template <class F>
-std::string message(F f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 struct BuilderTest : testing::Test {
   Graph graph;
@@ -53,14 +44,14 @@ TEST_F(BuilderTest, ForeignValuesAndWritesAreRefused) {
   other.name = "other";
   GraphBuilder elsewhere(other, DeviceId{});
   const ExecutorScope scope(elsewhere);
-  EXPECT_EQ(message([&] { ops::relu(x); }),
+  EXPECT_EQ(test::message_of([&] { ops::relu(x); }),
             "relu: graph 'other': a value from outside was used: float32(4, 3); only values of this graph can be");
-  EXPECT_EQ(message([&] { elsewhere.assign(x, x); }),
+  EXPECT_EQ(test::message_of([&] { elsewhere.assign(x, x); }),
             "assign: a graph under construction is functional; write with ordinary ops");
 }
 
 TEST(CurrentExecutor, IsTheInnermostScopeThenTheDefault) {
-  EXPECT_EQ(message([] { current_executor(); }),
+  EXPECT_EQ(test::message_of([] { current_executor(); }),
             "ops: no executor: none is set on this thread or process; make an engine or open a trace scope");
   Graph graph;
   GraphBuilder one(graph, DeviceId{}), two(graph, DeviceId{});
@@ -87,11 +78,11 @@ TEST(GraphVerify, FindsWrongEdges) {
   graph.verify();
   Graph late = graph;
   late.mutable_nodes()[0].inputs = {2};
-  EXPECT_EQ(message([&] { late.verify(); }),
+  EXPECT_EQ(test::message_of([&] { late.verify(); }),
             "graph 'g': node 0 (relu): input %2 is defined by node 1; definitions must precede uses");
   Graph missing = graph;
   missing.mutable_nodes()[1].outputs = {1};
-  EXPECT_EQ(message([&] { missing.verify(); }),
+  EXPECT_EQ(test::message_of([&] { missing.verify(); }),
             "graph 'g': node 1 (relu): value %1 names another definition; definitions and values must agree");
 }
 

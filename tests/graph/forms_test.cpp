@@ -5,21 +5,12 @@
 #include <set>
 
 #include "graph/forms/form.h"
+#include "support/error_of.h"
 
 namespace sluice {
 namespace {
 
 using testing::HasSubstr;
-
-template <class F>
-std::string message(F f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(Signature, IsParsed) {
   const Signature s = parse_signature(
@@ -65,21 +56,22 @@ TEST(Signature, SaysWhatIsMalformed) {
       {"f(Tensor x) -> Tensor and more", "extra text"},
   };
   for (const auto& [text, what] : wrong) {
-    EXPECT_THAT(message([&] { parse_signature(text); }), HasSubstr(what)) << text;
-    EXPECT_THAT(message([&] { parse_signature(text); }), HasSubstr("signature '" + text + "'"));
+    EXPECT_THAT(test::message_of([&] { parse_signature(text); }), HasSubstr(what)) << text;
+    EXPECT_THAT(test::message_of([&] { parse_signature(text); }), HasSubstr("signature '" + text + "'"));
   }
 }
 
 Value same(const Value& x) { return x; }
 
 TEST(Overload, FitsItsFunctionOrSaysSo) {
-  EXPECT_THAT(message([] { overload("f(Tensor x, int n) -> Tensor", &same); }),
+  EXPECT_THAT(test::message_of([] { overload("f(Tensor x, int n) -> Tensor", &same); }),
               HasSubstr("'f(Tensor x, int n) -> Tensor' has 2 parameters; its function takes 1"));
-  EXPECT_THAT(message([] { overload("f(int x) -> Tensor", &same); }),
+  EXPECT_THAT(test::message_of([] { overload("f(int x) -> Tensor", &same); }),
               HasSubstr("parameter 'x' of 'f(int x) -> Tensor' is of another type"));
-  EXPECT_THAT(message([] { overload("f(Tensor x, float? eps) -> Tensor", [](const Value& x, double) { return x; }); }),
-              HasSubstr("parameter 'eps'"));
-  EXPECT_EQ(message([] { overload("f(Tensor x, bool inplace=False) -> Tensor", &same); }), "no error");
+  EXPECT_THAT(
+      test::message_of([] { overload("f(Tensor x, float? eps) -> Tensor", [](const Value& x, double) { return x; }); }),
+      HasSubstr("parameter 'eps'"));
+  EXPECT_EQ(test::message_of([] { overload("f(Tensor x, bool inplace=False) -> Tensor", &same); }), "no error");
 }
 
 TEST(Overload, HandsItsArgumentsOver) {

@@ -2,18 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "support/error_of.h"
+
 namespace sluice {
 namespace {
-
-template <class F>
-std::string message(F f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 std::vector<TensorType> infer_same(Types inputs, std::span<const bool>, const Attrs&) { return {inputs[0]}; }
 
@@ -33,33 +25,36 @@ TEST(ValidateAttrs, FillsDefaultsAndWidens) {
 }
 
 TEST(ValidateAttrs, NamesWhatIsWrong) {
-  EXPECT_EQ(message([] { validate_attrs(kOp, {std::string("x")}); }),
+  EXPECT_EQ(test::message_of([] { validate_attrs(kOp, {std::string("x")}); }),
             "stretch: parameter 'factor': wrong type: \"x\" (str); must be float");
-  EXPECT_EQ(message([] {
+  EXPECT_EQ(test::message_of([] {
               validate_attrs(kOp, {1.0, Ints{}, std::string(), 0.5});
             }),
             "stretch: parameter 'dim': wrong type: 0.5 (float); must be int or none");
-  EXPECT_EQ(message([] { validate_attrs(kVariadic, {}); }), "join: parameter 'n': missing; it has no default");
-  EXPECT_EQ(message([] { validate_attrs(kVariadic, {int64_t{1}, true}); }), "join: too many parameters: 2; it has 1");
+  EXPECT_EQ(test::message_of([] { validate_attrs(kVariadic, {}); }), "join: parameter 'n': missing; it has no default");
+  EXPECT_EQ(test::message_of([] {
+              validate_attrs(kVariadic, {int64_t{1}, true});
+            }),
+            "join: too many parameters: 2; it has 1");
 }
 
 TEST(NamedAttrs, GoThereAndBack) {
   const Attrs attrs = validate_attrs(kOp, {0.5});
   EXPECT_EQ(order_attrs(kOp, name_attrs(kOp, attrs)), attrs);
   EXPECT_EQ(order_attrs(kOp, {{"mode", std::string("b")}})[2], Attr(std::string("b")));
-  EXPECT_EQ(message([] {
+  EXPECT_EQ(test::message_of([] {
               order_attrs(kOp, {{"speed", true}});
             }),
             "stretch: unknown parameter: 'speed'; see the op's documentation");
-  EXPECT_EQ(message([] { order_attrs(kVariadic, {}); }), "join: parameter 'n': missing; it has no default");
+  EXPECT_EQ(test::message_of([] { order_attrs(kVariadic, {}); }), "join: parameter 'n': missing; it has no default");
 }
 
 TEST(InputCount, OptionalAndVariadic) {
   EXPECT_EQ(kOp.min_inputs(), 1);
   EXPECT_EQ(kVariadic.min_inputs(), 1);
   EXPECT_NO_THROW(check_input_count(kVariadic, 40));
-  EXPECT_EQ(message([] { check_input_count(kOp, 0); }), "stretch: too few inputs: 0; it takes at least 1");
-  EXPECT_EQ(message([] { check_input_count(kOp, 3); }), "stretch: too many inputs: 3; it takes at most 2");
+  EXPECT_EQ(test::message_of([] { check_input_count(kOp, 0); }), "stretch: too few inputs: 0; it takes at least 1");
+  EXPECT_EQ(test::message_of([] { check_input_count(kOp, 3); }), "stretch: too many inputs: 3; it takes at most 2");
 }
 
 TEST(Registry, SuggestsTheNearestNames) {
@@ -68,10 +63,10 @@ TEST(Registry, SuggestsTheNearestNames) {
   ops.add(&kVariadic);
   EXPECT_EQ(ops.find("join"), &kVariadic);
   EXPECT_EQ(ops.find("nothing"), nullptr);
-  EXPECT_EQ(message([&] { ops.get("strech"); }), "ops: unknown op: 'strech'; did you mean 'stretch'?");
-  EXPECT_EQ(message([&] { ops.get("quite_different"); }),
+  EXPECT_EQ(test::message_of([&] { ops.get("strech"); }), "ops: unknown op: 'strech'; did you mean 'stretch'?");
+  EXPECT_EQ(test::message_of([&] { ops.get("quite_different"); }),
             "ops: unknown op: 'quite_different'; there are 2 ops and none has a similar name");
-  EXPECT_EQ(message([&] { ops.add(&kOp); }), "ops: 'stretch' is registered twice; names must be unique");
+  EXPECT_EQ(test::message_of([&] { ops.add(&kOp); }), "ops: 'stretch' is registered twice; names must be unique");
 }
 
 TEST(Cost, IsTheDefinitionsOwnOrCountsElements) {
@@ -96,7 +91,7 @@ TEST(InferTypes, ErrorsStartWithTheOp) {
                              }};
   const TensorType type;
   const bool present = true;
-  EXPECT_EQ(message([&] {
+  EXPECT_EQ(test::message_of([&] {
               infer_types(failing, {&type, 1}, {&present, 1}, {});
             }),
             "failing: axis out of range: 7; must be less than 2");

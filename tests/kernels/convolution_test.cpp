@@ -149,8 +149,9 @@ TEST(ConvolutionTest, GradientsAreAdjoints) {
 TEST(ConvolutionTest, RefusesOtherLayouts) {
   KernelCall call = conv_call("conv", kCases[0], DType::kFloat32, true, true);
   call.inputs[0] = TestTensor(scrambled(kCases[0].x));
-  EXPECT_NE(error_of([&] { prepare_call(call); }).find("conv: an operand lies neither contiguous nor channels-last"),
-            std::string::npos);
+  EXPECT_NE(
+      test::message_of([&] { prepare_call(call); }).find("conv: an operand lies neither contiguous nor channels-last"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ struct FusedCase {
   Ints stride, padding, dilation;
   int64_t groups = 1;
 };
-const FusedCase kCases[] = {
+const FusedCase kFusedCases[] = {
     {{2, 3, 6, 5}, {4, 3, 3, 3}, {2, 4, 6, 5}, {1, 1}, {1, 1}, {1, 1}},
     {{2, 16, 9, 9}, {32, 16, 3, 3}, {2, 32, 4, 4}, {2, 2}, {0, 0}, {1, 1}},
     {{1, 64, 8, 8}, {48, 64, 1, 1}, {1, 48, 8, 8}, {1, 1}, {0, 0}, {1, 1}},
@@ -85,7 +85,7 @@ std::vector<double> one_by_one(const FusedCase& c, const Operands& o, const Part
 }
 
 TEST(FusedConvolution, HasTheBitsOfItsParts) {
-  for (const FusedCase& c : kCases) {
+  for (const FusedCase& c : kFusedCases) {
     for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
       const Operands o(c, dtype, true, true);
       for (const Parts& p : all_parts())
@@ -96,7 +96,7 @@ TEST(FusedConvolution, HasTheBitsOfItsParts) {
 }
 
 TEST(FusedConvolution, SixteenBitsAreRoundedOnce) {
-  for (const FusedCase& c : kCases) {
+  for (const FusedCase& c : kFusedCases) {
     const Operands o(c, DType::kFloat64, true, true);
     for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
       const Operands rounded(c, dtype, true, true);
@@ -108,7 +108,7 @@ TEST(FusedConvolution, SixteenBitsAreRoundedOnce) {
 }
 
 TEST(FusedConvolution, LayoutsAndThreadsGiveEqualBits) {
-  for (const FusedCase& c : kCases) {
+  for (const FusedCase& c : kFusedCases) {
     const std::vector<double> expected =
         run_call(fused_call(c, Operands(c, DType::kFloat32, true, true), {}, true, 2))[0].read();
     for (int bits = 0; bits < 16; ++bits) {
@@ -120,7 +120,7 @@ TEST(FusedConvolution, LayoutsAndThreadsGiveEqualBits) {
 }
 
 TEST(FusedConvolution, TheResidualMayBeTheResultsMemory) {
-  for (const FusedCase& c : kCases) {
+  for (const FusedCase& c : kFusedCases) {
     for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
       for (const bool last : {false, true}) {
         const Operands o(c, dtype, true, last);
@@ -143,7 +143,7 @@ TEST(FusedConvolution, TheResidualMayBeTheResultsMemory) {
 
 // A NaN or an infinity is not lost on its way through the activation.
 TEST(FusedConvolution, KeepsWhatIsNotANumber) {
-  const FusedCase& c = kCases[2];
+  const FusedCase& c = kFusedCases[2];
   for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBFloat16}) {
     Operands o(c, dtype, true, true);
     std::vector<double> x = o.x->read();

@@ -1,11 +1,10 @@
 #include <gtest/gtest.h>
 
 #include "tests/kernels/kernel_runner.h"
+#include "tests/kernels/network_kernels.h"
 
 namespace sluice {
 namespace {
-
-TensorSpec channels_last(Shape shape, DType dtype) { return {dtype, shape, channels_last_strides(shape)}; }
 
 TEST(Movement, CopyBetweenAnyLayouts) {
   for (const Shape& shape :

@@ -6,6 +6,7 @@
 
 #include "kernel_runner.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "tests/support/error_of.h"
 
 namespace sluice {
 
@@ -78,17 +79,6 @@ inline void expect_near(const std::vector<double>& got, const std::vector<double
   ASSERT_EQ(got.size(), expected.size()) << what;
   for (size_t i = 0; i < got.size(); ++i)
     ASSERT_NEAR(got[i], expected[i], tolerance * (1 + std::abs(expected[i]))) << what << ", element " << i;
-}
-
-// The message of the Error that `f` throws.
-template <class F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 }  // namespace sluice

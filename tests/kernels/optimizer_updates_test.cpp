@@ -73,7 +73,7 @@ TEST(OptimizerTest, OutputsMayOverwriteTheirInputs) {
 
 TEST(EmbeddingTest, NamesABadIndexAndSkipsPadding) {
   const TestTensor table = random_tensor(dense({4, 3}), 1);
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(test::message_of([&] {
               run_call({"embedding",
                         {table, TestTensor(dense({2}, DType::kInt64), {1, 4})},
                         {dense({2, 3})},

@@ -43,7 +43,7 @@ TEST(MaxPoolTest, BackwardNamesBadIndices) {
                         {dense({1, 1, 4})},
                         {{"input_shape", Ints{1, 1, 4}}}};
   EXPECT_EQ(
-      error_of([&] { run_call(call); }),
+      test::message_of([&] { run_call(call); }),
       "max_pool_backward: an index is out of range: the input has 4 positions per channel; indices must be max_pool's");
 }
 

@@ -69,11 +69,11 @@ TEST(CrossEntropyTest, NamesABadTarget) {
   const TestTensor logits = random_tensor(dense({2, 5}), 13), target(dense({2}, DType::kInt64), {1, 5});
   const std::string expected =
       "cross_entropy: target is not a class: 5 at sample 1; it must be at least 0 and below 5, or ignore_index -100";
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(test::message_of([&] {
               run_call({"cross_entropy", {logits, target, std::nullopt}, {dense({})}, reduction("mean")});
             }),
             expected);
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(test::message_of([&] {
               run_call({"cross_entropy_backward",
                         {TestTensor(dense({}), {1}), logits, target, std::nullopt},
                         {dense({2, 5})},

@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // The first problem, but for those of how callers count steps.
-std::string fault(const Plan& plan) {
+std::string deadlock_of(const Plan& plan) {
   for (const Problem& problem : verify(plan).problems) {
     if (problem.concern != "steps") return problem.concern + ": " + problem.text;
   }
@@ -26,7 +26,7 @@ std::string fault(const Plan& plan) {
 
 TEST(Deadlock, ABackwardBufferInTheForwardChainIsRefusedWithItsCycle) {
   EXPECT_EQ(
-      fault(pipeline_plan({})),
+      deadlock_of(pipeline_plan({})),
       "liveness: deadlock: 'forward0' waits for data on 'chain' from 'buffer'; 'buffer' waits for a free slot of "
       "'saved' "
       "(quota 1) held by 'backward0'; 'backward0' waits for data on 'gradient' from 'stage1_backward'; "
@@ -35,11 +35,11 @@ TEST(Deadlock, ABackwardBufferInTheForwardChainIsRefusedWithItsCycle) {
 }
 
 TEST(Deadlock, TheFixedPipelineRunsTenThousandSteps) {
-  EXPECT_EQ(fault(pipeline_plan({.saved_quota = 4})), "");
-  EXPECT_EQ(fault(pipeline_plan({.buffer_on_forward_stream = false, .saved_quota = 4})), "");
+  EXPECT_EQ(deadlock_of(pipeline_plan({.saved_quota = 4})), "");
+  EXPECT_EQ(deadlock_of(pipeline_plan({.buffer_on_forward_stream = false, .saved_quota = 4})), "");
   // Off the chain the buffer's own quota may stay small: the activation register holds what it has not copied yet.
   const Plan plan = pipeline_plan({.buffer_on_forward_stream = false, .saved_quota = 1});
-  EXPECT_EQ(fault(plan), "");
+  EXPECT_EQ(deadlock_of(plan), "");
   Network network(plan);
   std::vector<int> repetitions = repetition_vector(plan), schedule;
   for (int& n : repetitions) n *= 10'000;
@@ -92,11 +92,11 @@ Plan two_ranks(bool crossed, bool ordered = true, bool other_shape = false) {
   return b.build();
 }
 
-TEST(Deadlock, CollectivesInOneOrderAreAccepted) { EXPECT_EQ(fault(two_ranks(false)), ""); }
+TEST(Deadlock, CollectivesInOneOrderAreAccepted) { EXPECT_EQ(deadlock_of(two_ranks(false)), ""); }
 
 TEST(Deadlock, CrossedCollectivesAreRefusedWithTheirCycle) {
   EXPECT_EQ(
-      fault(two_ranks(true)),
+      deadlock_of(two_ranks(true)),
       "collectives: deadlock: 'a0' is in collective 'a0/all_reduce' and waits for rank 1, where 'a1' has yet to call "
       "'a1/all_reduce'; 'a1' waits for data on 'order1' from 'b1'; 'b1' is in collective 'b1/all_reduce' and waits for "
       "rank 0, where 'b0' has yet to call 'b0/all_reduce'; 'b0' waits for data on 'order0' from 'a0'; the calls must "
@@ -105,7 +105,7 @@ TEST(Deadlock, CrossedCollectivesAreRefusedWithTheirCycle) {
 
 TEST(Deadlock, CollectivesThatMayTakeOneAnothersStreamAreRefused) {
   EXPECT_EQ(
-      fault(two_ranks(false, false)),
+      deadlock_of(two_ranks(false, false)),
       "collectives: deadlock: 'a0' is in collective 'a0/all_reduce', for which another rank needs 'a1'; 'a1' waits "
       "for stream '1/cpu:0/compute0', held by 'b1'; 'b1' is in collective 'b1/all_reduce', for which another rank "
       "needs 'b0'; 'b0' waits for stream '0/cpu:0/compute0', held by 'a0'; order the firings of the stream by a "
@@ -116,7 +116,7 @@ TEST(Deadlock, CallsOfOneGroupWithoutAFixedOrderAreRefused) {
   Plan plan = two_ranks(false, false);
   for (Kernel& k : plan.kernels) k.collective = k.collective >= 0 ? 0 : -1;
   EXPECT_EQ(
-      fault(plan),
+      deadlock_of(plan),
       "collectives: group 0 on rank 0: nothing makes 'a0/all_reduce' come before 'b0/all_reduce'; order them by a "
       "control register");
 }
@@ -137,16 +137,16 @@ TEST(Deadlock, ACallThatMayTakeTheStreamFromWhatItsMeetingNeedsIsRefused) {
     b.plan.kernels[b.run(call1, "all_reduce")].collective = 0;
     return b.build();
   };
-  EXPECT_EQ(fault(ranks(true)), "");
+  EXPECT_EQ(deadlock_of(ranks(true)), "");
   EXPECT_EQ(
-      fault(ranks(false)),
+      deadlock_of(ranks(false)),
       "collectives: deadlock: 'call0' is in collective 'call0/all_reduce', for which another rank needs 'needed'; "
       "'needed' waits for stream '0/cpu:0/compute0', held by 'call0'; order the firings of the stream by a control "
       "register");
 }
 
 TEST(Deadlock, DifferentCallsOfOneGroupAreRefused) {
-  EXPECT_EQ(fault(two_ranks(false, true, true)),
+  EXPECT_EQ(deadlock_of(two_ranks(false, true, true)),
             "collectives: group 0: call 0: rank 0 calls 'a0/all_reduce', all_reduce(float32(16,)); rank 1 calls "
             "'a1/all_reduce', all_reduce(float32(8,)); all ranks must meet the same call");
 }
@@ -154,7 +154,7 @@ TEST(Deadlock, DifferentCallsOfOneGroupAreRefused) {
 TEST(Deadlock, CollectivesThatWaitForEachOthersDataAreRefused) {
   // With collectives on both ways the repeat shape blocks even with enough slots: the forward stream waits in a
   // gather for stage 1, which needs the forward's emission.
-  EXPECT_THAT(fault(pipeline_plan({.crossing_collectives = true, .saved_quota = 4})), HasSubstr("collectives: "));
+  EXPECT_THAT(deadlock_of(pipeline_plan({.crossing_collectives = true, .saved_quota = 4})), HasSubstr("collectives: "));
 }
 
 // --- random plans against exhaustive search ---

@@ -4,22 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "plan/ledger.h"
+#include "support/error_of.h"
 #include "support/plan_builder.h"
 
 namespace sluice::plan {
 namespace {
 
 using ::testing::ElementsAre;
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 // y: float32(batch, 3) = f(x: float32(batch, 8)).
 Family batches(Fit fit, std::vector<Extents> members, int64_t max = 32) {
@@ -39,14 +30,17 @@ TEST(Family, BucketsArePowersOfTwo) {
   EXPECT_THAT(powers_of_two(5, 7), ElementsAre(7));
   EXPECT_THAT(powers_of_two(1, 1), ElementsAre(1));
   EXPECT_EQ(powers_of_two(1, INT64_MAX).size(), 64u);
-  EXPECT_EQ(error_of([] {
+  EXPECT_EQ(test::message_of([] {
               check_dim({"b", 1, 8}, {2, 4});
             }),
             "dim 'b': buckets [2, 4]; must ascend from at least 1 and end with 8");
-  EXPECT_EQ(error_of([] { check_dim({"b", 4, 2}, {2}); }), "dim 'b': 4 to 2; must be at least 1, and max at least min");
+  EXPECT_EQ(test::message_of([] {
+              check_dim({"b", 4, 2}, {2});
+            }),
+            "dim 'b': 4 to 2; must be at least 1, and max at least min");
   EXPECT_THAT(all_extents({{1, 2}, {5, 6}}),
               ElementsAre(ElementsAre(1, 5), ElementsAre(1, 6), ElementsAre(2, 5), ElementsAre(2, 6)));
-  EXPECT_EQ(error_of([] {
+  EXPECT_EQ(test::message_of([] {
               all_extents(std::vector<Extents>(11, {1, 2}));
             }),
             "family: 1024 x 2 members; at most 1024: give the dims fewer buckets");
@@ -91,7 +85,7 @@ TEST(Family, EveryCallIsCoveredOnceWhateverTheDims) {
 TEST(Family, ExactDimsTakeWhatTheyHavePlansFor) {
   const Family family = batches(Fit::kExact, {{2}, {4}}, 4);
   EXPECT_THAT(parts_of(family, {4}), ElementsAre(Part{1, {0}, {4}}));
-  EXPECT_EQ(error_of([&] { parts_of(family, {3}); }),
+  EXPECT_EQ(test::message_of([&] { parts_of(family, {3}); }),
             "graph 'g': dim 'batch' is 3; there are plans for 2, 4, and its fit is exact");
 }
 
@@ -100,27 +94,27 @@ TEST(Family, ErrorsOfShapesNameTheArgumentTheAxisAndTheDim) {
   family.dims[0].min = 2;
   family.inputs.push_back({"mask", DType::kBool, {{0, 0}}});
   EXPECT_THAT(extents_of(family, {{5, 8}, {5}}), ElementsAre(5));
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(test::message_of([&] {
               extents_of(family, {{33, 8}, {33}});
             }),
             "graph 'g': argument 'x': axis 0 is 33; dim 'batch' is at most 32");
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(test::message_of([&] {
               extents_of(family, {{1, 8}, {1}});
             }),
             "graph 'g': argument 'x': axis 0 is 1; dim 'batch' is at least 2");
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(test::message_of([&] {
               extents_of(family, {{4, 9}, {4}});
             }),
             "graph 'g': argument 'x': axis 1 is 9; expected 8, as when the graph was compiled");
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(test::message_of([&] {
               extents_of(family, {{4, 8}, {5}});
             }),
             "graph 'g': argument 'mask': axis 0 is 5; dim 'batch' is 4 in argument 'x'");
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(test::message_of([&] {
               extents_of(family, {{4}, {4}});
             }),
             "graph 'g': argument 'x' has shape (4,); must have 2 axes");
-  EXPECT_EQ(error_of([&] { extents_of(family, {{4, 8}}); }), "graph 'g': got 1 inputs; it takes 2");
+  EXPECT_EQ(test::message_of([&] { extents_of(family, {{4, 8}}); }), "graph 'g': got 1 inputs; it takes 2");
 }
 
 std::vector<NamedType> outputs(std::vector<Shape> shapes) {
@@ -140,7 +134,7 @@ TEST(Family, AnOutputsAxesAreTheDimsTheyFollowInEveryMember) {
   EXPECT_EQ(ports[1].axes, (std::vector<FamilyAxis>{{FamilyAxis::kOther, 0}, {0, 0}}));
   types[1][0].type.dtype = DType::kInt64;
   EXPECT_EQ(
-      error_of([&] { outputs_of(family, family.members, types); }),
+      test::message_of([&] { outputs_of(family, family.members, types); }),
       "family 'g': output 'y0' is float32(1, 32, 5) in one member, and 'y0' int64(1, 32, 6) in another; names, dtypes "
       "and ranks must be equal");
 }
@@ -155,14 +149,14 @@ TEST(Family, WhatPaddingWouldSpoilIsRefused) {
   check_family(family);
   family.outputs.push_back({"mean", DType::kFloat32, {}});
   EXPECT_EQ(
-      error_of([&] { check_family(family); }),
+      test::message_of([&] { check_family(family); }),
       "family 'g': output 'mean' has no axis of a dim that is padded: it mixes rows with those of the padding; give "
       "the dims fit=\"exact\"");
   family.outputs.back().axes = {{0, 0}, {FamilyAxis::kOther, 0}};
-  EXPECT_THAT(error_of([&] { check_family(family); }),
+  EXPECT_THAT(test::message_of([&] { check_family(family); }),
               ::testing::StartsWith("family 'g': output 'mean' varies otherwise than any dim does"));
   family.dims[0].fit = Fit::kExact;
-  EXPECT_EQ(error_of([&] { check_family(family); }), "no error");
+  EXPECT_EQ(test::message_of([&] { check_family(family); }), "no error");
 
   PlanBuilder b("update");
   b.stream();
@@ -170,11 +164,11 @@ TEST(Family, WhatPaddingWouldSpoilIsRefused) {
   const int w = b.variable("w", {4});
   b.run(step, "copy", {PlanBuilder::of_variable(w, {4})}, {PlanBuilder::of_variable(w, {4})});
   const Plan plan = b.build();
-  EXPECT_EQ(error_of([&] { check_updates(family, plan); }), "no error");
+  EXPECT_EQ(test::message_of([&] { check_updates(family, plan); }), "no error");
   for (const auto& [fit, what] : {std::pair{Fit::kPad, "padding"}, std::pair{Fit::kSplit, "splitting"}}) {
     family.dims[0].fit = fit;
     EXPECT_EQ(
-        error_of([&] { check_updates(family, plan); }),
+        test::message_of([&] { check_updates(family, plan); }),
         fmt::format("family 'g': its plans update variable 'w'; {} would change what becomes of it: give dim 'batch' "
                     "fit=\"exact\"",
                     what));
@@ -185,18 +179,18 @@ TEST(Family, MembersAreHeldAgainstTheFamily) {
   Family family = batches(Fit::kPad, {{4}, {32}});
   const std::vector<NamedType> in = {{"x", {DType::kFloat32, {4, 8}}}}, out = {{"y", {DType::kFloat32, {4, 3}}}};
   check_member(family, 0, in, out);
-  EXPECT_EQ(error_of([&] { check_member(family, 1, in, out); }),
+  EXPECT_EQ(test::message_of([&] { check_member(family, 1, in, out); }),
             "family 'g': member (32): input 'x' of the plan is float32(4, 8); the family says otherwise of 'x'");
-  EXPECT_EQ(error_of([&] { check_member(family, 0, in, {}); }),
+  EXPECT_EQ(test::message_of([&] { check_member(family, 0, in, {}); }),
             "family 'g': member (4): the plan has 0 outputs; the family 1");
   family.members.push_back({4});
-  EXPECT_EQ(error_of([&] { check_family(family); }), "family 'g': two members (4); each must differ");
+  EXPECT_EQ(test::message_of([&] { check_family(family); }), "family 'g': two members (4); each must differ");
   family.members = {{4}, {16}};
-  EXPECT_EQ(error_of([&] { check_family(family); }),
+  EXPECT_EQ(test::message_of([&] { check_family(family); }),
             "dim 'batch': buckets [4, 16]; must ascend from at least 1 and end with 32");
   family.dims.push_back({"length", 1, 1});
   family.members = {{32, 1}};
-  EXPECT_EQ(error_of([&] { check_family(family); }),
+  EXPECT_EQ(test::message_of([&] { check_family(family); }),
             "family 'g': no input has an axis of dim 'length'; nothing would say how long it is");
 }
 
@@ -236,7 +230,7 @@ TEST(Family, JsonComesBackAndIsReadStrictly) {
   const auto changed = [&](const std::string& from, const std::string& to) {
     std::string other = text;
     other.replace(other.find(from), from.size(), to);
-    return error_of([&] { parse_family(other, "family.json"); });
+    return test::message_of([&] { parse_family(other, "family.json"); });
   };
   EXPECT_EQ(changed("\"min\": 1", "\"min\": -1"),
             "family.json: dims[0].min: -1; must be a whole number from 0 to 2^48");
@@ -265,18 +259,19 @@ TEST(FamilyTest, PlansForCertainShapesAreAFamily) {
   EXPECT_EQ(family.outputs[0].axes, (std::vector<FamilyAxis>{{0, 0}, {FamilyAxis::kFixed, 1}}));
   EXPECT_EQ(family.outputs[1].axes[0].dim, FamilyAxis::kOther);
   EXPECT_EQ(parts_of(family, {2, 5})[0].member, 1);
-  EXPECT_EQ(error_of([&] { parts_of(family, {2, 3}); }), "graph 'g': no member fits dims of (2, 3)");
+  EXPECT_EQ(test::message_of([&] { parts_of(family, {2, 3}); }), "graph 'g': no member fits dims of (2, 3)");
   EXPECT_EQ(exact_family("g", {{f32("x", {4})}}, {{}}).members, std::vector<Extents>{{}});
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(test::message_of([&] {
               exact_family("g", {{f32("x", {4})}, {f32("x", {4, 1})}}, {{}, {}});
             }),
             "family 'g': input 'x' is float32(4,) in one member, and 'x' float32(4, 1) in another; names, dtypes "
             "and ranks must be equal");
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(test::message_of([&] {
               exact_family("g", {{f32("x", {4})}, {f32("x", {4})}}, {{}, {}});
             }),
             "family 'g': two members (); each must differ");
-  EXPECT_THAT(error_of([&] { exact_family("g", {}, {}); }), testing::HasSubstr("must be those of at least one"));
+  EXPECT_THAT(test::message_of([&] { exact_family("g", {}, {}); }),
+              testing::HasSubstr("must be those of at least one"));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string error_of(const std::string& text) {
+std::string reading_error(const std::string& text) {
   try {
     from_json(text, "plan.json");
   } catch (const Error& e) {
@@ -46,7 +46,7 @@ TEST(Json, ProvenanceIsKeptAndMayBeLeftOut) {
   const Plan read = from_json(text, "plan.json");
   EXPECT_EQ(to_json(read), text);
   EXPECT_EQ(read.kernels[0].prefix() + read.kernels[0].module, "net.py:7, backward, model.fc");
-  EXPECT_EQ(error_of(replaced(text, "\"backward\"", "\"sideways\"")),
+  EXPECT_EQ(reading_error(replaced(text, "\"backward\"", "\"sideways\"")),
             "plan.json: kernels[0].role: unknown name: 'sideways'; must be one of forward, backward, update, data");
 }
 
@@ -100,7 +100,7 @@ TEST(Json, OldAttributesAreRead) {
                         {"outputs", TensorTypes{{DType::kFloat32, {4, 3}}, {DType::kInt64, {8}}}}}));
   EXPECT_EQ(to_json(from_json(to_json(read), "plan.json")), to_json(read));
   plan.kernels[0].attrs = {{"steps", std::string("exp 7")}};
-  EXPECT_EQ(error_of(to_json(plan)),
+  EXPECT_EQ(reading_error(to_json(plan)),
             "plan.json: kernels[0].attrs: fused: steps: '7' in \"exp 7\"; must be the number of an input or of a step "
             "before, "
             "below 1");
@@ -118,13 +118,13 @@ TEST(Json, ErrorsOfAttributesNameTheField) {
   Plan plan = two_stage_plan();
   plan.kernels[0].attrs = {{"body", AttrGraph{1, {{"exp", {}, {0}}}, {1}}}, {"kept", Bools{true}}};
   const std::string good = to_json(plan);
-  EXPECT_EQ(error_of(replaced(good, "\"operands\": [0]", "\"operands\": [\"0\"]")),
+  EXPECT_EQ(reading_error(replaced(good, "\"operands\": [0]", "\"operands\": [\"0\"]")),
             "plan.json: kernels[0].attrs.body.graph.calls[0].operands[0]: wrong type: \"0\"; must be a whole number");
-  EXPECT_EQ(error_of(replaced(good, "\"inputs\": 1, \"calls\"", "\"calls\"")),
+  EXPECT_EQ(reading_error(replaced(good, "\"inputs\": 1, \"calls\"", "\"calls\"")),
             "plan.json: kernels[0].attrs.body.graph.inputs: missing; every field must be given");
-  EXPECT_EQ(error_of(replaced(good, "{\"bools\": [true]}", "{\"bools\": [1]}")),
+  EXPECT_EQ(reading_error(replaced(good, "{\"bools\": [true]}", "{\"bools\": [1]}")),
             "plan.json: kernels[0].attrs.kept.bools[0]: wrong type: 1; must be true or false");
-  EXPECT_EQ(error_of(replaced(good, "{\"bools\": [true]}", "{\"colours\": [1]}")),
+  EXPECT_EQ(reading_error(replaced(good, "{\"bools\": [true]}", "{\"colours\": [1]}")),
             "plan.json: kernels[0].attrs.kept: wrong type: {\"colours\":[1]}; must be null, a bool, a whole number, a "
             "string, a list, or an object of one key: double, dtype, type, graph, bools, doubles, strings, dtypes or "
             "types");
@@ -148,54 +148,54 @@ TEST(Json, AbsentInputsRoundTrip) {
 
 TEST(Json, ErrorsNameTheField) {
   const std::string good = to_json(two_stage_plan());
-  EXPECT_EQ(error_of(replaced(good, "\"schema_version\": 1", "\"schema_version\": 7")),
+  EXPECT_EQ(reading_error(replaced(good, "\"schema_version\": 1", "\"schema_version\": 7")),
             "plan.json: version 7: newer than this build, which reads version 1; upgrade Sluice, or compile graph.txt "
             "with this release");
-  EXPECT_EQ(error_of(replaced(good, "\"schema_version\": 1", "\"schema_version\": 0")),
+  EXPECT_EQ(reading_error(replaced(good, "\"schema_version\": 1", "\"schema_version\": 0")),
             "plan.json: version 0: older than this build, which reads version 1; versions begin with 1");
   // As plans of old say it, of every feed and source.
   EXPECT_EQ(to_json(from_json(replaced(good, "\"spaces\"", "\"micro_batches\": 2, \"spaces\""), "plan.json")),
             replaced(good, R"("role": "feed", "program": [["emit", 0]])",
                      R"("role": "feed", "program": [["emit", 0]], "starts": 2)"));
-  EXPECT_EQ(error_of(replaced(good, "\"spaces\"", "\"micro_batches\": 0, \"spaces\"")),
+  EXPECT_EQ(reading_error(replaced(good, "\"spaces\"", "\"micro_batches\": 0, \"spaces\"")),
             "plan.json: micro_batches: out of range: 0; must be in 1 to 2147483647");
-  EXPECT_EQ(error_of(replaced(good, "\"quota\": 2", "\"quota\": \"2\"")),
+  EXPECT_EQ(reading_error(replaced(good, "\"quota\": 2", "\"quota\": \"2\"")),
             "plan.json: registers[0].quota: wrong type: \"2\"; must be a whole number");
-  EXPECT_EQ(error_of(replaced(good, "\"quota\": 2", "\"quota\": -2")),
+  EXPECT_EQ(reading_error(replaced(good, "\"quota\": 2", "\"quota\": -2")),
             "plan.json: registers[0].quota: out of range: -2; must be in 0 to 2147483647");
-  EXPECT_EQ(error_of(replaced(good, "\"quota\": 2", "\"quota\": 99999999999")),
+  EXPECT_EQ(reading_error(replaced(good, "\"quota\": 2", "\"quota\": 99999999999")),
             "plan.json: registers[0].quota: out of range: 99999999999; must be in 0 to 2147483647");
-  EXPECT_EQ(error_of(replaced(good, "\"quota\": 2, ", "")),
+  EXPECT_EQ(reading_error(replaced(good, "\"quota\": 2, ", "")),
             "plan.json: registers[0].quota: missing; every field must be given");
-  EXPECT_EQ(error_of(replaced(good, "\"take\"", "\"took\"")),
+  EXPECT_EQ(reading_error(replaced(good, "\"take\"", "\"took\"")),
             "plan.json: edges[0].take: missing; every field must be given");
-  EXPECT_EQ(error_of(replaced(good, "{\"reg\": 0", "{\"colour\": 3, \"reg\": 0")),
+  EXPECT_EQ(reading_error(replaced(good, "{\"reg\": 0", "{\"colour\": 3, \"reg\": 0")),
             "plan.json: edges[0].colour: unknown field; this build does not know it");
-  EXPECT_EQ(error_of(replaced(good, "\"role\": \"feed\"", "\"role\": \"food\"")),
+  EXPECT_EQ(reading_error(replaced(good, "\"role\": \"feed\"", "\"role\": \"food\"")),
             "plan.json: actors[0].role: unknown name: 'food'; must be one of normal, source, feed, sink");
-  EXPECT_EQ(error_of(replaced(good, "\"shape\": [16]", "\"shape\": [-16]")),
+  EXPECT_EQ(reading_error(replaced(good, "\"shape\": [16]", "\"shape\": [-16]")),
             "plan.json: variables[0].shape[0]: out of range: -16; must be in 0 to 9223372036854775807");
-  EXPECT_EQ(error_of(replaced(good, "\"shape\": [16]", "\"shape\": [1,1,1,1,1,1,1,1,1]")),
+  EXPECT_EQ(reading_error(replaced(good, "\"shape\": [16]", "\"shape\": [1,1,1,1,1,1,1,1,1]")),
             "plan.json: variables[0].shape: too long: 9 dims; at most 8");
-  EXPECT_THAT(error_of(replaced(good, "\"dtype\": \"float32\"", "\"dtype\": \"float31\"")),
+  EXPECT_THAT(reading_error(replaced(good, "\"dtype\": \"float32\"", "\"dtype\": \"float31\"")),
               HasSubstr("plan.json: variables[0].dtype: "));
-  EXPECT_THAT(error_of(replaced(good, "\"device\": \"cpu:0\"", "\"device\": \"Toaster\"")),
+  EXPECT_THAT(reading_error(replaced(good, "\"device\": \"cpu:0\"", "\"device\": \"Toaster\"")),
               HasSubstr("plan.json: spaces[0].device: "));
-  EXPECT_THAT(error_of(replaced(good, "[\"emit\", 0]", "[\"emit\"]")),
+  EXPECT_THAT(reading_error(replaced(good, "[\"emit\", 0]", "[\"emit\"]")),
               HasSubstr("plan.json: actors[0].program[0]: wrong type"));
-  EXPECT_THAT(error_of(replaced(good, "{\"base\": \"register\"", "{\"base\": 4")),
+  EXPECT_THAT(reading_error(replaced(good, "{\"base\": \"register\"", "{\"base\": 4")),
               HasSubstr("kernels[0].inputs[0].base: wrong type: 4"));
-  EXPECT_EQ(error_of(replaced(good, "\"bytes\": 64", "\"bytes\": 99999999999999999999")).substr(0, 39),
+  EXPECT_EQ(reading_error(replaced(good, "\"bytes\": 64", "\"bytes\": 99999999999999999999")).substr(0, 39),
             "plan.json: buffers[0].bytes: wrong type");
 }
 
 TEST(Json, EveryTruncationIsAnError) {
   const std::string good = to_json(two_stage_plan());
   for (size_t n = 0; n + 2 < good.size(); n += 7) {
-    EXPECT_THAT(error_of(good.substr(0, n)), HasSubstr("the file is truncated or damaged")) << n;
+    EXPECT_THAT(reading_error(good.substr(0, n)), HasSubstr("the file is truncated or damaged")) << n;
   }
-  EXPECT_THAT(error_of(good + "x"), HasSubstr("plan.json: "));
-  EXPECT_EQ(error_of("[]"), "plan.json: : wrong type: []; must be an object");
+  EXPECT_THAT(reading_error(good + "x"), HasSubstr("plan.json: "));
+  EXPECT_EQ(reading_error("[]"), "plan.json: : wrong type: []; must be an object");
 }
 
 TEST(Json, DamagedBytesNeverCrash) {

@@ -27,7 +27,7 @@ Plan packed_plan(const std::string& format = "in blocks") {
   return b.build();
 }
 
-std::string fault(const Plan& plan) { return verify(plan).ok() ? "" : verify(plan).str(); }
+std::string report_of(const Plan& plan) { return verify(plan).ok() ? "" : verify(plan).str(); }
 
 TEST(PackedCopies, AreOnePerVariableAndFormat) {
   Plan plan = packed_plan();
@@ -51,15 +51,15 @@ TEST(PackedCopies, RoundTripAndMayBeLeftOut) {
   plain.packed.clear();
   for (Kernel& kernel : plain.kernels) kernel.inputs[1].packed = -1;
   EXPECT_EQ(to_json(plain).find("packed\":"), std::string::npos);  // as files say that know of none
-  EXPECT_EQ(fault(plain), "");
+  EXPECT_EQ(report_of(plain), "");
 }
 
 TEST(PackedCopies, MustBeOfVariablesThatNobodyWrites) {
-  EXPECT_EQ(fault(packed_plan()), "");
+  EXPECT_EQ(report_of(packed_plan()), "");
   const auto refused = [](auto spoil) {
     Plan plan = packed_plan();
     spoil(plan);
-    return fault(plan);
+    return report_of(plan);
   };
   EXPECT_THAT(refused([](Plan& p) { p.packed[0].variable = 2; }),
               HasSubstr("packed copy 'w/packed': variable out of range: 2; must be less than 2"));

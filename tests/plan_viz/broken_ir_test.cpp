@@ -1,7 +1,6 @@
 // Every broken graph of tests/graph/malformed through the program: a failure with file, line and rule, in one line.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "plan_viz/run_plan_viz.h"
 #include "support/soak.h"
 
 namespace sluice::plan_viz {
@@ -19,20 +19,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-struct Result {
-  int status = 0;
-  std::string text;
-};
-
-Result ir(const fs::path& bundle) {
-  Result result;
-  FILE* pipe = popen(("'" PLAN_VIZ "' ir '" + bundle.string() + "' 2>&1").c_str(), "r");
-  char buffer[4096];
-  for (size_t n = 0; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) result.text.append(buffer, n);
-  const int status = pclose(pipe);
-  result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return result;
-}
+Result ir(const fs::path& bundle) { return run_command("'" PLAN_VIZ "' ir '" + bundle.string() + "'"); }
 
 class BrokenIr : public ::testing::Test {
  protected:

@@ -9,6 +9,7 @@
 
 #include "plan/json.h"
 #include "plan/machine.h"
+#include "plan_viz/run_plan_viz.h"
 #include "support/forecast_plan.h"
 #include "support/two_stage_plan.h"
 
@@ -17,11 +18,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-struct Result {
-  int status = 0;
-  std::string text;
-};
 
 class Program : public ::testing::Test {
  protected:
@@ -32,13 +28,7 @@ class Program : public ::testing::Test {
   ~Program() override { std::filesystem::remove_all(dir_); }
 
   Result run(const std::string& arguments) const {
-    Result result;
-    FILE* pipe = popen(("cd '" + dir_.string() + "' && '" PLAN_VIZ "' " + arguments + " 2>&1").c_str(), "r");
-    char buffer[4096];
-    for (size_t n = 0; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) result.text.append(buffer, n);
-    const int status = pclose(pipe);
-    result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return result;
+    return run_command("cd '" + dir_.string() + "' && '" PLAN_VIZ "' " + arguments);
   }
   std::filesystem::path dir_;
 };

@@ -75,7 +75,7 @@ struct Counted {
   }
 };
 
-StepHandle submit(Session& session, float x, std::vector<int64_t> i) {
+StepHandle submit_case(Session& session, float x, std::vector<int64_t> i) {
   const Floats values = filled(x);
   const InputTensor inputs[] = {{values.data(), PlanBuilder::f32({kN})},
                                 {i.data(), TensorSpec::contiguous({DType::kInt64, {static_cast<int64_t>(i.size())}})}};
@@ -100,7 +100,7 @@ TEST(Branches, OnlyTheKernelsOfTheChosenOneRun) {  // ACT-07
       Session session = Session::load(engine, plan, {}, {.functions = counted.functions()});
       std::vector<StepHandle> steps;
       const int64_t ways[] = {0, 1, 1, 0, 1};
-      for (int s = 0; s < 40; ++s) steps.push_back(submit(session, static_cast<float>(s), {ways[s % 5]}));
+      for (int s = 0; s < 40; ++s) steps.push_back(submit_case(session, static_cast<float>(s), {ways[s % 5]}));
       for (int s = 0; s < 40; ++s)
         EXPECT_EQ(result(steps[s]), filled(static_cast<float>(s) + static_cast<float>(ways[s % 5]) + 1)) << s;
       session.wait_all();
@@ -124,7 +124,7 @@ TEST(Branches, EveryOrderOfMessagesGivesTheSame) {
     Counted counted;
     Session session = Session::load(engine, two_ways(true, seed % 2 == 0), {}, {.functions = counted.functions()});
     std::vector<StepHandle> steps;
-    for (int s = 0; s < 6; ++s) steps.push_back(submit(session, s == 3 ? -1.0F : static_cast<float>(s), {s % 2}));
+    for (int s = 0; s < 6; ++s) steps.push_back(submit_case(session, s == 3 ? -1.0F : static_cast<float>(s), {s % 2}));
     for (int s = 0; s < 6; ++s) {
       if (s == 3) {
         EXPECT_THAT(steps[s].wait().message(), HasSubstr("way 2: got -1")) << seed;
@@ -143,7 +143,7 @@ TEST(Branches, TracesShowWhatWasLeftOut) {
   Counted counted;
   Session session = Session::load(engine, two_ways(true), {}, {.functions = counted.functions()});
   session.set_trace(true);
-  for (int s = 0; s < 6; ++s) EXPECT_TRUE(submit(session, 1, {s < 4 ? 0 : 1}).wait().ok());
+  for (int s = 0; s < 6; ++s) EXPECT_TRUE(submit_case(session, 1, {s < 4 ? 0 : 1}).wait().ok());
   session.wait_all();
   session.set_trace(false);
   const TraceNames names = session.trace_names();
@@ -162,9 +162,9 @@ TEST(Branches, AnIndexOutsideFailsItsStepOnly) {
   Engine engine({.cores = 2});
   Counted counted;
   Session session = Session::load(engine, two_ways(true), {}, {.functions = counted.functions()});
-  EXPECT_THAT(submit(session, 1, {2}).wait().message(),
+  EXPECT_THAT(submit_case(session, 1, {2}).wait().message(),
               HasSubstr("case: index 2; must be in [0, 2), the number of branches"));
-  EXPECT_EQ(result(submit(session, 1, {1})), filled(3));
+  EXPECT_EQ(result(submit_case(session, 1, {1})), filled(3));
   EXPECT_EQ(counted.left + counted.right, 1);
 }
 
@@ -173,10 +173,10 @@ TEST(Branches, AFailureOfTheChosenOneIsTheStepsAndPoisonWins) {
   Counted counted;
   Session session = Session::load(engine, two_ways(true), {}, {.functions = counted.functions()});
   for (int round = 0; round < 3; ++round) {
-    EXPECT_THAT(submit(session, -1, {0}).wait().message(), HasSubstr("way 1: got -1"));
-    EXPECT_EQ(result(submit(session, 5, {0})), filled(6));
-    EXPECT_THAT(submit(session, -1, {1}).wait().message(), HasSubstr("way 2: got -1"));
-    EXPECT_EQ(result(submit(session, 5, {1})), filled(7));
+    EXPECT_THAT(submit_case(session, -1, {0}).wait().message(), HasSubstr("way 1: got -1"));
+    EXPECT_EQ(result(submit_case(session, 5, {0})), filled(6));
+    EXPECT_THAT(submit_case(session, -1, {1}).wait().message(), HasSubstr("way 2: got -1"));
+    EXPECT_EQ(result(submit_case(session, 5, {1})), filled(7));
   }
 }
 
@@ -204,12 +204,12 @@ TEST(Branches, AVoidResultIsAnErrorThatNamesTheBranch) {
   Engine engine({.cores = 2});
   expect_verified(one_way_out());
   Session session = Session::load(engine, one_way_out(), {{"w", variable(engine, 0)}}, {.functions = functions()});
-  EXPECT_EQ(result(submit(session, 3, {0})), filled(3));
+  EXPECT_EQ(result(submit_case(session, 3, {0})), filled(3));
   EXPECT_THAT(
-      submit(session, 3, {1}).wait().message(),
+      submit_case(session, 3, {1}).wait().message(),
       HasSubstr("output 'y' is void: it is made in branch 0 of kernel 'choose/case', which was not taken; esac must "
                 "join the branches before a value leaves the plan"));
-  EXPECT_EQ(result(submit(session, 4, {0})), filled(4));
+  EXPECT_EQ(result(submit_case(session, 4, {0})), filled(4));
   session.wait_all();
   EXPECT_EQ(session.stats().failed, 1u);
 }
@@ -218,7 +218,7 @@ TEST(Branches, UpdatesWithinOneNotTakenDoNotHappen) {
   Engine engine({.cores = 2});
   const auto w = variable(engine, 0);
   Session session = Session::load(engine, one_way_out(), {{"w", w}}, {.functions = functions()});
-  for (int s = 0; s < 12; ++s) EXPECT_EQ(submit(session, 1, {s % 3 == 0 ? 0 : 1}).wait().ok(), s % 3 == 0);
+  for (int s = 0; s < 12; ++s) EXPECT_EQ(submit_case(session, 1, {s % 3 == 0 ? 0 : 1}).wait().ok(), s % 3 == 0);
   session.wait_all();
   session.stop();
   EXPECT_EQ(static_cast<float*>(w->data())[0], 4);
@@ -284,7 +284,7 @@ TEST(Branches, NestWithinAProgram) {
       for (const int64_t n : {0, 1}) {
         const int before = counted.left + counted.right;
         const Floats expected = filled(10 + (o == 1 && n == 1 ? 2.0F : 1.0F));
-        EXPECT_EQ(result(submit(session, 10, {o, n})), expected) << o << n;
+        EXPECT_EQ(result(submit_case(session, 10, {o, n})), expected) << o << n;
         EXPECT_EQ(counted.left + counted.right, before + 1);
       }
     }
@@ -328,7 +328,7 @@ TEST(Branches, OnADevice) {
   Session session = Session::load(engine, plan, {}, {.functions = counted.functions()});
   std::vector<StepHandle> steps;
   for (int s = 0; s < 30; ++s)
-    steps.push_back(submit(session, s == 18 ? -1.0F : static_cast<float>(s), {s % 3 == 0 ? 0 : 1}));
+    steps.push_back(submit_case(session, s == 18 ? -1.0F : static_cast<float>(s), {s % 3 == 0 ? 0 : 1}));
   for (int s = 0; s < 30; ++s) {
     if (s == 18) {
       EXPECT_THAT(steps[s].wait().message(), HasSubstr("way 1: got -1"));
@@ -384,9 +384,9 @@ TEST(Branches, ACollectiveOfAVoidValueIsRefused) {
     options.world = std::make_shared<World>(world_options(rank, 2, port));
     Engine engine(options);
     Session session = Session::load(engine, plan, {}, {.functions = functions()});
-    EXPECT_EQ(result(submit(session, 3, {0})), filled(6));
+    EXPECT_EQ(result(submit_case(session, 3, {0})), filled(6));
     EXPECT_THAT(
-        submit(session, 3, {rank == 0 ? 1 : 0}).wait().message(),
+        submit_case(session, 3, {rank == 0 ? 1 : 0}).wait().message(),
         HasSubstr("all_reduce: an input is void: branch 0 of kernel 'choose0/case' was not taken; what ranks do "
                   "together must stand outside of branches"));
   });

@@ -14,7 +14,7 @@ constexpr int kOrders = 20;
 #else
 constexpr int kOrders = 1000;
 #endif
-constexpr int kSteps = 6;
+constexpr int kOrderedSteps = 6;
 
 struct Case {
   std::string name;
@@ -141,7 +141,7 @@ Floats run(const Plan& plan, const HostFunctions& f, const EngineOptions& option
   Session session = load_counted(engine, plan, variables, {.functions = f});
   std::vector<StepHandle> steps;
   Floats all;
-  for (int i = 0; i < kSteps; ++i) {
+  for (int i = 0; i < kOrderedSteps; ++i) {
     const Floats x = filled(static_cast<float>(i) + 0.1f);
     const std::vector<InputTensor> inputs(plan.inputs.size(), {x.data(), PlanBuilder::f32({kN})});
     steps.push_back(session.submit(inputs));
@@ -155,7 +155,7 @@ Floats run(const Plan& plan, const HostFunctions& f, const EngineOptions& option
   session.wait_all();
   session.stop();
   for (const ActorStats& actor : session.stats().actors) {
-    const uint64_t steps_taken = plan.name == "batching" && actor.name != "feed" ? kSteps / 3 : kSteps;
+    const uint64_t steps_taken = plan.name == "batching" && actor.name != "feed" ? kOrderedSteps / 3 : kOrderedSteps;
     EXPECT_EQ(actor.firings, steps_taken) << actor.name;
   }
   return all;

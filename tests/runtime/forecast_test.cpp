@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSteps = 12;
+constexpr int kForecastSteps = 12;
 
 // Memory that processes share.
 class Shared {
@@ -55,23 +55,23 @@ Measured measure(const Plan& plan, const ForecastOptions& o) {
     Engine engine(options);
     Lateness late, none;
     SessionOptions session_options;
-    session_options.max_in_flight = kSteps;
+    session_options.max_in_flight = kForecastSteps;
     session_options.functions = {{"forward", sleeping(o.forward_ns, late)},
                                  {"backward", sleeping(o.backward_ns, late)},
                                  {"update", sleeping(o.update_ns, late)},
                                  {"give", sleeping(0, none)}};
     Session session = Session::load(engine, plan, {}, session_options);
     std::vector<StepHandle> steps;
-    for (int i = 0; i < kSteps; ++i) steps.push_back(session.submit({}));
+    for (int i = 0; i < kForecastSteps; ++i) steps.push_back(session.submit({}));
     std::vector<double> ns;
     Clock::time_point last;
-    for (int i = 0; i < kSteps; ++i) {
+    for (int i = 0; i < kForecastSteps; ++i) {
       if (const Status status = steps[i].wait(); !status.ok()) {
         std::cerr << "rank " << rank << ": " << status.message() << "\n";
         return 1;
       }
       const Clock::time_point now = Clock::now();
-      if (i >= kSteps / 4) ns.push_back(std::chrono::duration<double, std::nano>(now - last).count());
+      if (i >= kForecastSteps / 4) ns.push_back(std::chrono::duration<double, std::nano>(now - last).count());
       last = now;
     }
     shared[rank] = median(std::move(ns));
@@ -94,7 +94,8 @@ double forecast_ns(Plan plan, double late_ns) {
   for (plan::Kernel& k : plan.kernels) k.cost_ns += k.cost_ns > 0 ? late_ns : 0;
   const Machine machine = plan::machine_from_json(
       R"({"links": [{"between": ["*", "*"], "latency_ns": 100000, "bytes_per_s": 1e9}]})", "links.json");
-  return plan::simulate(plan::on_machine(plan::side_by_side(plan), machine), {.steps = kSteps, .message_ns = late_ns})
+  return plan::simulate(plan::on_machine(plan::side_by_side(plan), machine),
+                        {.steps = kForecastSteps, .message_ns = late_ns})
       .period_ns;
 }
 

@@ -148,7 +148,7 @@ TEST_F(MappedWeights, WholeUnitsAreMappedAndTheRestIsCopied) {
   fs::create_directories(folder_.path());
   const std::string path = weights();
   const auto check = [&](const std::set<std::string>& expected) {
-    const auto read = read_safetensors(path, make_host_allocator(), Links::kRefuse, Pages::kMap);
+    const auto read = read_safetensors(path, make_host_allocator(), sluice::Links::kRefuse, Pages::kMap);
     EXPECT_EQ(read.size(), tensors.size());
     std::set<std::string> mapped;
     for (const auto& [name, t] : read) {

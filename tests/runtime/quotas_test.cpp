@@ -10,7 +10,7 @@
 namespace sluice::test {
 namespace {
 
-constexpr int kSteps = 48;
+constexpr int kTimedSteps = 48;
 constexpr double kUnitNs = 1e6;  // of what a kernel costs
 
 // A random plan whose actors have streams of their own: where they share one, the runtime lets who can fire several
@@ -50,27 +50,27 @@ struct Measured {
 Measured measure(Engine& engine, const Plan& plan) {
   Lateness late;
   SessionOptions options;
-  options.max_in_flight = kSteps;
+  options.max_in_flight = kTimedSteps;
   for (int cost = 0; cost < 10; ++cost)
     options.functions[std::to_string(cost)] =
         cost > 0 ? sleeping(cost * kUnitNs, late)
                  : [](const KernelArgs&, const std::vector<TensorSpec>&, const std::vector<TensorSpec>&) {};
   Session session = Session::load(engine, plan, {}, options);
   std::vector<StepHandle> steps;
-  for (int i = 0; i < kSteps; ++i) steps.push_back(session.submit({}));
+  for (int i = 0; i < kTimedSteps; ++i) steps.push_back(session.submit({}));
   const auto after = [&](int step) {
     EXPECT_TRUE(steps[step].wait().ok());
     return std::chrono::steady_clock::now();
   };
-  constexpr int kFirst = kSteps / 4;
+  constexpr int kFirst = kTimedSteps / 4;
   const auto begin = after(kFirst - 1);
-  const std::chrono::duration<double, std::nano> took = after(kSteps - 1) - begin;
-  return {took.count() / (kSteps - kFirst), late.mean_ns()};
+  const std::chrono::duration<double, std::nano> took = after(kTimedSteps - 1) - begin;
+  return {took.count() / (kTimedSteps - kFirst), late.mean_ns()};
 }
 
 double predicted_ns(Plan plan, double late_ns) {
   for (plan::Kernel& k : plan.kernels) k.cost_ns += k.cost_ns > 0 ? late_ns : 0;
-  return plan::simulate(plan, {.steps = kSteps, .message_ns = late_ns}).period_ns;
+  return plan::simulate(plan, {.steps = kTimedSteps, .message_ns = late_ns}).period_ns;
 }
 
 TEST(FastPlans, TenTakeWhatIsPredicted) {  // C-05

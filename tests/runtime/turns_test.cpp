@@ -166,7 +166,7 @@ TEST(Turns, StepByStepToo) {
   }
 }
 
-int64_t resident_bytes() {
+int64_t resident_now() {
   int64_t total = 0, resident = 0;
   std::ifstream("/proc/self/statm") >> total >> resident;
   return resident * sysconf(_SC_PAGESIZE);
@@ -188,11 +188,11 @@ TEST(Turns, TwoSessionsTakeLittleMoreThanOne) {
     run(session);
   }
   const auto held = [&] { return static_cast<double>(engine.memory_bytes()); };
-  const double before = resident_bytes(), held_before = held();
+  const double before = resident_now(), held_before = held();
   api::SharedArenas arenas(engine);
   api::Session first = api::Session::load(engine, folder.path(), {.arenas = arenas});
   run(first);
-  const double one = resident_bytes() - before;
+  const double one = resident_now() - before;
   EXPECT_EQ(first.counters().mapped, kWeights);
   EXPECT_EQ(static_cast<double>(arenas.bytes()), held() - held_before);
   const double held_one = held() - held_before;
@@ -204,7 +204,7 @@ TEST(Turns, TwoSessionsTakeLittleMoreThanOne) {
   EXPECT_EQ(held() - held_before, held_one);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   EXPECT_GT(one, 0.95 * (kWeights + kArenas));
-  EXPECT_LT(resident_bytes() - before, 1.2 * one);
+  EXPECT_LT(resident_now() - before, 1.2 * one);
 #endif
   {
     api::Session apart = api::Session::load(engine, folder.path());

@@ -16,4 +16,15 @@ std::string error_of(F&& f) {
   return "no error";
 }
 
+// The same without the kind.
+template <class F>
+std::string message_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
 }  // namespace sluice::test

@@ -76,7 +76,7 @@ struct Net {
 };
 
 constexpr int kSteps = 6;
-const TensorType kImages{DType::kFloat32, {8, 1, 6, 6}}, kLabels{DType::kInt64, {8}};
+const TensorType kImages{DType::kFloat32, {8, 1, 6, 6}}, kTargets{DType::kInt64, {8}};
 
 class Training : public TensorTest {
  protected:
@@ -89,7 +89,7 @@ class Training : public TensorTest {
     std::vector<Tensor> losses;
     for (int i = 0; i < kSteps; ++i) {
       const Tensor images = data.randn(kImages);
-      losses.push_back(step(images, data.randint(kLabels, 0, 3)));
+      losses.push_back(step(images, data.randint(kTargets, 0, 3)));
     }
     Result result;
     for (const Tensor& loss : losses) result.push_back(values(loss));
@@ -110,7 +110,7 @@ class Training : public TensorTest {
     TraceScope trace(eager, "train");
     for (const auto* group : {&net.parameters, &net.momenta, &net.buffers})
       for (const auto& [name, tensor] : *group) trace.register_variable(name, tensor);
-    const Tensor x = trace.add_input("x", kImages), y = trace.add_input("y", kLabels);
+    const Tensor x = trace.add_input("x", kImages), y = trace.add_input("y", kTargets);
     const Value loss = net.step(x, y, random);
     GraphSessionOptions options;
     options.compile = std::move(compile);
