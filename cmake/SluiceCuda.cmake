@@ -43,6 +43,7 @@ target_link_libraries(sluice_cuda PUBLIC sluice_kernels sluice_streams sluice_pl
 target_include_directories(sluice_cuda SYSTEM PUBLIC ${cuda_include_dirs})
 target_compile_options(sluice_cuda PRIVATE ${SLUICE_WARNINGS} -Werror)
 sluice_common_headers(sluice_cuda)
+sluice_unity(sluice_cuda)
 
 # sluice_cuda_module(TARGET NAME SOURCE...): a backend's library, which exports one function.
 function(sluice_cuda_module target name)

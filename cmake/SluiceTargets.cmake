@@ -22,6 +22,30 @@ function(sluice_common_headers target)
   target_precompile_headers(${target} REUSE_FROM sluice_common_headers)
 endfunction()
 
+# Several sources of a target are compiled as one: what their headers make is then made once, which is most of what the
+# compiler does. Who is with whom follows from their names, so that a new source moves no other. ALONE are those that take
+# long by themselves, so that all cores have work.
+option(SLUICE_UNITY "Compile several sources at once, for builds of everything" ON)
+function(sluice_unity target)
+  cmake_parse_arguments(ARG "" "" "ALONE" ${ARGN})
+  set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SLUICE_UNITY} UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  list(LENGTH sources count)
+  set(groups 1)
+  while(count GREATER 9)  # sources of a group, about
+    math(EXPR count "${count} / 2")
+    math(EXPR groups "${groups} * 2")
+  endwhile()
+  foreach(source ${sources})
+    get_filename_component(name ${source} NAME)
+    string(MD5 hash ${name})
+    string(SUBSTRING ${hash} 0 6 hash)
+    math(EXPR group "0x${hash} % ${groups}")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+  endforeach()
+endfunction()
+
 # sluice_library(NAME DEPS ...): a folder of the source tree as a static library, linking exactly its layer's deps.
 function(sluice_library name)
   cmake_parse_arguments(ARG "" "" "DEPS;PRIVATE;OPTIONS" ${ARGN})
@@ -33,6 +57,7 @@ function(sluice_library name)
     target_include_directories(sluice_${name} PUBLIC ${PROJECT_SOURCE_DIR})
     target_link_libraries(sluice_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE})
     target_compile_options(sluice_${name} PRIVATE ${SLUICE_WARNINGS} ${ARG_OPTIONS})
+    sluice_unity(sluice_${name})
     if(ARG_OPTIONS)
       sluice_common_headers(sluice_${name} OWN)
     else()
@@ -59,6 +84,7 @@ function(sluice_quick_to_compile target)
       <thread> <vector> <fmt/format.h> <gmock/gmock.h> <gtest/gtest.h>)
   endif()
   target_precompile_headers(${target} REUSE_FROM sluice_test_headers)
+  sluice_unity(${target})
 endfunction()
 
 # sluice_tests(FOLDER DEPS ...): tests/FOLDER/*_test.cpp as one GoogleTest program FOLDER_tests.
