@@ -55,7 +55,8 @@ bench: build
 	$(PYTHON) benchmarks/run.py $(if $(ONLY),--only $(ONLY))
 
 check: build
-	tools/check.sh $(BUILD)
+	tools/check.sh
+	@$(MAKE) test
 
 asan tsan: deps
 	@test -f build/$@/build.ninja || cmake --preset $@

@@ -111,6 +111,10 @@ void check_options(const CompileOptions& options) {
   };
   check_precision("float32_matmul_precision", options.float32_matmul_precision, true);
   check_precision("float32_conv_precision", options.float32_conv_precision, false);
+  if (options.packing != "quick" && options.packing != "every" && options.packing != "search") {
+    refuse(fmt::format("packing: \"{}\"; must be quick, every or search", options.packing),
+           {{"option", std::string("packing")}, {"value", std::string("quick")}});
+  }
   SLUICE_CHECK(!options.name.empty(), "name: empty; a plan needs a name");
   for (const std::string& name : options.disabled_passes) {
     const std::vector<std::string> known = pass_names();
@@ -145,6 +149,7 @@ NamedAttrs record(const CompileOptions& options) {
       int64_t{options.outputs_buffer_size});
   add("fast_quotas", options.fast_quotas, defaults.fast_quotas, options.fast_quotas);
   add("reuse_memory", options.reuse_memory, defaults.reuse_memory, options.reuse_memory);
+  add("packing", options.packing, defaults.packing, options.packing);
   add("in_place", options.in_place, defaults.in_place, options.in_place);
   add("pack_weights", options.pack_weights, defaults.pack_weights, options.pack_weights);
   add("memory_budget", options.memory_budget, defaults.memory_budget, static_cast<int64_t>(options.memory_budget));

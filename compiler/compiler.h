@@ -28,6 +28,9 @@ struct CompileOptions {
   // Slots that make steps faster, by what kernels cost; off: the fewest with which the plan cannot block.
   bool fast_quotas = true;
   bool reuse_memory = true;  // pack buffers by lifetime
+  // How: "quick", by greedy orders until one is near the lower bound; "every" of them, and the smallest is taken;
+  // "search" for a smaller one, which takes seconds (plan/packing.h, plan/packing_search.h).
+  std::string packing = "quick";
   bool in_place = true;
   // Inputs whose memory may become results': an output lies in the slots of such an input, where its actor is the only
   // reader, is done with it, and writes as many bytes. Sessions with zero_copy then need memory for neither (ADR 20).

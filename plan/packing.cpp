@@ -299,7 +299,7 @@ uint64_t max_live_bytes(std::span<const Interval> intervals, uint64_t alignment)
   return most_live(live_items(intervals, alignment));
 }
 
-Packing pack(std::span<const Interval> intervals, uint64_t alignment) {
+Packing pack(std::span<const Interval> intervals, uint64_t alignment, bool every) {
   const std::vector<Item> items = live_items(intervals, alignment);
   Packing packing;
   packing.offsets.resize(intervals.size(), 0);
@@ -309,22 +309,29 @@ Packing pack(std::span<const Interval> intervals, uint64_t alignment) {
   const auto life = [](const Item& v) { return static_cast<double>(v.end) - static_cast<double>(v.begin); };
   const auto bytes = [](const Item& v) { return static_cast<double>(v.bytes); };
   const auto by_life = [&](const Item& v) { return std::pair(-life(v), -bytes(v)); };
-  const std::function<Packed()> ways[] = {
-      [&] { return against_time(items); },
-      [&] { return on_top(items, order_by(items, by_life)); },
-      [&] { return first_fit(items, order_by(items, [&](auto& v) { return std::pair(-bytes(v), -life(v)); })); },
-      [&] {
-        return first_fit(items, order_by(items, [&](auto& v) { return std::pair(-bytes(v) * life(v), v.begin); }));
-      },
-      [&] { return first_fit(items, order_by(items, by_life)); },
-      [&] { return first_fit(items, order_by(items, [&](auto& v) { return std::pair(v.begin, -bytes(v)); })); },
+  const auto by_bytes = [&](const Item& v) { return std::pair(-bytes(v), -life(v)); };
+  const auto by_area = [&](const Item& v) { return std::pair(-bytes(v) * life(v), v.begin); };
+  const auto by_begin = [&](const Item& v) { return std::pair(v.begin, -bytes(v)); };
+  const struct {
+    const char* name;
+    std::function<Packed()> make;
+  } ways[] = {
+      {"best fit along time", [&] { return along_time(items); }},
+      {"best fit against time", [&] { return against_time(items); }},
+      {"long lives at the bottom", [&] { return on_top(items, order_by(items, by_life)); }},
+      {"first fit by bytes", [&] { return first_fit(items, order_by(items, by_bytes)); }},
+      {"first fit by area", [&] { return first_fit(items, order_by(items, by_area)); }},
+      {"first fit by life", [&] { return first_fit(items, order_by(items, by_life)); }},
+      {"first fit by begin", [&] { return first_fit(items, order_by(items, by_begin)); }},
   };
-  const size_t fast = 2, tried = items.size() <= kPairwiseLimit ? std::size(ways) : fast;
-  const uint64_t slack = items.size() <= kTryAllLimit ? 0 : packing.lower_bound / kNearParts;
-  Packed best = along_time(items);
-  for (size_t i = 0; i < tried && best.bytes - packing.lower_bound > slack; ++i) {
-    Packed layout = ways[i]();
-    if (layout.bytes < best.bytes) best = std::move(layout);
+  const size_t fast = 3, tried = every || items.size() <= kPairwiseLimit ? std::size(ways) : fast;
+  const uint64_t slack = every || items.size() <= kTryAllLimit ? 0 : packing.lower_bound / kNearParts;
+  Packed best;
+  for (size_t i = 0; i < tried; ++i) {
+    if (i > 0 && !every && best.bytes - packing.lower_bound <= slack) break;
+    Packed layout = ways[i].make();
+    packing.tries.push_back({ways[i].name, layout.bytes});
+    if (i == 0 || layout.bytes < best.bytes) best = std::move(layout);
   }
   packing.bytes = best.bytes;
   for (size_t i = 0; i < items.size(); ++i) packing.offsets[items[i].index] = best.offsets[i];

@@ -1,7 +1,9 @@
 // A place for every store: buffers of an arena per stream, packed by lifetime along the stream's fixed order, and slots
 // of registers that cross streams.
+#include "base/log.h"
 #include "compiler/planning/planning.h"
 #include "plan/packing.h"
+#include "plan/packing_search.h"
 
 namespace sluice::compiler {
 namespace {
@@ -32,26 +34,37 @@ class Placing {
     return buffer;
   }
 
-  void pack(bool reuse) {
+  void pack(const CompileOptions& options) {
     for (const auto& [index, items] : packed_) {
       plan::Arena& arena = memory.arenas[index];
       std::vector<plan::Interval> lives;
       for (const Item& item : items) lives.push_back(item.life);
-      if (!reuse) {
+      if (!options.reuse_memory) {
         arena.lower_bound = plan::max_live_bytes(lives);
         for (const Item& item : items) put_at_end(item.buffer);
         continue;
       }
-      const plan::Packing packing = plan::pack(lives);
+      const plan::Packing packing = options.packing == "search"
+                                        ? plan::search_packing(lives)
+                                        : plan::pack(lives, plan::kAlignment, options.packing == "every");
       for (size_t i = 0; i < items.size(); ++i) memory.buffers[items[i].buffer].offset = packing.offsets[i];
       arena.bytes = packing.bytes;
       arena.lower_bound = packing.lower_bound;
+      report(arena, packing);
     }
   }
 
   Memory memory;
 
  private:
+  static void report(const plan::Arena& arena, const plan::Packing& packing) {
+    if (!log_enabled(LogLevel::kDebug, LogArea::kCompiler)) return;
+    std::string tries;
+    for (const plan::Packing::Try& t : packing.tries) tries += fmt::format("; {}: {} bytes", t.way, t.bytes);
+    log(LogLevel::kDebug, LogArea::kCompiler, "arena {}: {} bytes, {} alive at once{}", arena.name, packing.bytes,
+        packing.lower_bound, tries);
+  }
+
   struct Item {
     plan::Interval life;
     int buffer = 0;
@@ -90,7 +103,7 @@ Place place_of(const Lowered& lowered, const std::vector<StoreUse>& uses, const 
 
 Memory place_memory(const Lowered& lowered, const ActorSet& actors, const std::vector<StoreUse>& uses,
                     const DataChannels& data, const std::vector<plan::Register>& registers, const Sharing& sharing,
-                    bool reuse) {
+                    const CompileOptions& options) {
   Placing placing(lowered, actors);
   Memory& memory = placing.memory;
   memory.buffer_of.assign(uses.size(), -1);
@@ -130,7 +143,7 @@ Memory place_memory(const Lowered& lowered, const ActorSet& actors, const std::v
     memory.workspace.back() = placing.add_packed(task.name + "/workspace", arena_index, task.workspace_bytes,
                                                  actors.position[t], actors.position[t] + 1);
   }
-  placing.pack(reuse);
+  placing.pack(options);
   return std::move(placing.memory);
 }
 

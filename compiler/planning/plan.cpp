@@ -98,7 +98,7 @@ plan::Plan build_plan(const graph::Graph& graph, const Lowered& lowered, const P
   for (size_t r = 0; r < quotas.size(); ++r) plan.registers[r].quota = quotas[r];
 
   const Sharing sharing = share_in_place(lowered, actors, uses, data, registers, options);
-  Memory memory = place_memory(lowered, actors, uses, data, plan.registers, sharing, options.reuse_memory);
+  Memory memory = place_memory(lowered, actors, uses, data, plan.registers, sharing, options);
   for (size_t r = 0; r < data.channels.size(); ++r) {
     plan.registers[r].slots = memory.slots[r];
     plan.registers[r].in_place_of = sharing.in_place_of[r];

@@ -156,6 +156,6 @@ struct Memory {
 };
 Memory place_memory(const Lowered& lowered, const ActorSet& actors, const std::vector<StoreUse>& uses,
                     const DataChannels& data, const std::vector<plan::Register>& registers, const Sharing& sharing,
-                    bool reuse);
+                    const CompileOptions& options);
 
 }  // namespace sluice::compiler

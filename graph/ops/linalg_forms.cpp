@@ -238,9 +238,6 @@ Value matrix_exponential(const Value& a) {
 
 Form of(Overload made, const char* doc) { return {.doc = doc, .overloads = {std::move(made)}, .out = true}; }
 Form without_out(Overload made, const char* doc) { return {.doc = doc, .overloads = {std::move(made)}}; }
-Form function_of(Overload made, const char* doc) {
-  return {.doc = doc, .overloads = {std::move(made)}, .method = false};
-}
 
 std::vector<Form> system_forms() {
   return {

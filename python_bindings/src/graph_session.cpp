@@ -146,6 +146,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
     o.compile.machine = machine_of(path);
   }
   read(d, "reuse_memory", &o.compile.reuse_memory);
+  read(d, "packing", &o.compile.packing);
   read(d, "in_place", &o.compile.in_place);
   read(d, "pack_weights", &o.compile.pack_weights);
   read(d, "memory_budget", &o.compile.memory_budget);

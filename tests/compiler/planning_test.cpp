@@ -196,7 +196,7 @@ TEST(Planning, OutputsTakeOverInputsThatDie) {
   const Sharing sharing = share_in_place(p.lowered, p.actors, p.uses, p.data, registers, {});
   EXPECT_THAT(sharing.with, ElementsAre(0, 1, 2, 2, 4));
   EXPECT_EQ(sharing.end[2], 3);
-  const Memory memory = place_memory(p.lowered, p.actors, p.uses, p.data, registers.registers, sharing, true);
+  const Memory memory = place_memory(p.lowered, p.actors, p.uses, p.data, registers.registers, sharing, {});
   EXPECT_THAT(memory.buffer_of, ElementsAre(-1, -1, memory.buffer_of[3], memory.buffer_of[2], -1));
   EXPECT_EQ(memory.slots[p.data.of_store[0]].size(), 2u);
   uint64_t bytes = 0;
@@ -256,7 +256,7 @@ TEST(Planning, AnOutputLiesInTheSlotsOfADonatedInput) {
     ASSERT_THAT(sharing.in_place_of, ElementsAre(-1, 0));
     EXPECT_EQ(registers.edges[0].reg, 0);
     EXPECT_EQ(registers.edges[0].consumer, p.actors.actor_of[0]);
-    const Memory memory = place_memory(p.lowered, p.actors, p.uses, p.data, registers.registers, sharing, true);
+    const Memory memory = place_memory(p.lowered, p.actors, p.uses, p.data, registers.registers, sharing, {});
     EXPECT_EQ(memory.slots[0], memory.slots[1]);
     uint64_t bytes = 0;
     for (const plan::Arena& arena : memory.arenas) bytes += arena.bytes;
@@ -323,7 +323,9 @@ TEST(Planning, WithoutReuseBuffersLieBesideEachOther) {
   CompileOptions apart;
   apart.in_place = false;
   const Sharing sharing = share_in_place(p.lowered, p.actors, p.uses, p.data, registers, apart);
-  const Memory memory = place_memory(p.lowered, p.actors, p.uses, p.data, registers.registers, sharing, false);
+  CompileOptions options;
+  options.reuse_memory = false;
+  const Memory memory = place_memory(p.lowered, p.actors, p.uses, p.data, registers.registers, sharing, options);
   EXPECT_NE(memory.buffers[memory.buffer_of[2]].offset, memory.buffers[memory.buffer_of[3]].offset);
 }
 

@@ -151,6 +151,7 @@ def info(graph, tmp_path, *arguments):
 SETTERS = {
     "outputs_buffer_size": lambda c: c.set_outputs_buffer_size(3),
     "reuse_memory": lambda c: c.enable_reuse_mem(False),
+    "packing": lambda c: c.enable_compress_memory(),
     "in_place": lambda c: c.enable_inplace(False),
     "pack_weights": lambda c: c.enable_pack_weights(False),
     "granularity": lambda c: c.set_granularity("op"),

@@ -13,7 +13,7 @@ from sluice.nn.graph.micro_batches import MicroBatches
 from sluice.nn.graph.zero import Zero
 
 
-DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "in_place": True, "pack_weights": True, "granularity": "program",
+DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "packing": "quick", "in_place": True, "pack_weights": True, "granularity": "program",
             "memory_budget": 0, "workspace_limit": 0, "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
             "submit_timeout": None, "disabled_passes": [], "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
             "float32_conv_precision": "highest", "zero": None, "dims": {}, "donated": []}
@@ -62,6 +62,16 @@ class GraphConfig:
     def enable_reuse_mem(self, mode: bool = True) -> None:
         """Pack buffers by lifetime; off, each has memory of its own."""
         self._set("reuse_memory", bool(mode))
+
+    def enable_compress_memory(self, mode: bool = True) -> None:
+        """Search for a packing of buffers without gaps where the greedy orders leave some: compiling may take some seconds more.
+        `plan-viz mem` shows how far the arenas are from the most bytes alive at once, which no packing is below."""
+        self._set("packing", "search" if mode else "quick")
+
+    def enable_choose_best_memory_allocation(self, mode: bool = True) -> None:
+        """Pack buffers in every greedy order, however large the graph, and take the smallest arena; by default a large graph takes
+        the first that is near enough. What each came to is in the log (`debug`, area `compiler`)."""
+        self._set("packing", "every" if mode else "quick")
 
     def enable_inplace(self, mode: bool = True) -> None:
         """Let kernels overwrite inputs that nobody reads afterwards."""
