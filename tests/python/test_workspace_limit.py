@@ -28,12 +28,12 @@ class Net(nn.Graph):
     def build(self, x, a, b):
         y = self.conv(x)
         y.sum().backward()
-        return y.mean(), self.conv.weight.grad, a.expand(8, 128, 256) @ b
+        return y.mean(), self.conv.weight.grad, a.expand(8, 160, 256) @ b
 
 
 def inputs():
     rng = np.random.default_rng(0)
-    return [sl.tensor(rng.standard_normal(s).astype(np.float32)) for s in [(8, 16, 64, 64), (1, 128, 256), (8, 256, 64)]]
+    return [sl.tensor(rng.standard_normal(s).astype(np.float32)) for s in [(8, 16, 64, 64), (1, 160, 256), (8, 256, 64)]]
 
 
 def workspaces(graph):
