@@ -49,6 +49,8 @@ int fuse_elementwise(graph::Graph& graph, PassContext& context);
 
 // How often each value is used: by nodes, outputs and updates.
 std::vector<int> count_uses(const graph::Graph& graph);
+// Of a contiguous value.
+inline uint64_t bytes_of(const TensorType& type) { return checked_bytes(type.shape, dtype_size(type.dtype)); }
 // "op add (train.py:41)": how errors name a node.
 std::string describe(const graph::Node& node);
 

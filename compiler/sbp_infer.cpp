@@ -19,10 +19,6 @@ using graph::ValueKind;
 constexpr int kDeepest = 4;  // decompositions within decompositions that are tried
 
 bool is_to_global(const OpDef& op) { return &op == &ops::to_global_op(); }
-double bytes_of(const TensorType& type) {
-  return static_cast<double>(checked_bytes(type.shape, dtype_size(type.dtype)));
-}
-
 int index_of(SbpPlan& plan, const DeviceMesh& mesh) {
   const auto it = std::find(plan.meshes.begin(), plan.meshes.end(), mesh);
   if (it != plan.meshes.end()) return static_cast<int>(it - plan.meshes.begin());
@@ -126,7 +122,7 @@ class Inference final : public graph::GraphBuilder {
   double price(const TensorType& type, const Lay& from, const Sbp& to) const {
     if (!from.on_mesh()) return 0;
     const int n = size(from.mesh), m = size(next_.mesh);
-    return boxing_bytes(bytes_of(type), from.sbp, n, to, m, from.mesh != next_.mesh);
+    return boxing_bytes(static_cast<double>(bytes_of(type)), from.sbp, n, to, m, from.mesh != next_.mesh);
   }
 
   // An undecided variable lies as its first reader wants it.

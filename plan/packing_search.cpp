@@ -18,23 +18,14 @@ struct Item {
   int index = 0;  // of the interval
 };
 
-// One arena size, one order of preference. Every packing can be pushed down until each item rests on another or on the
-// ground, and be read from the lowest offset up: only such are tried.
+// Every packing can be pushed down until each item rests on another or on the ground, and be read from the lowest
+// offset up: only such are tried.
 class Search {
  public:
-  Search(const std::vector<Item>& items, int sections, uint64_t capacity)
-      : items_(items),
-        capacity_(capacity),
-        offsets_(items.size(), 0),
-        neighbours_(items.size()),
-        rest_(sections, 0),
-        of_section_(sections),
-        rank_(items.size()) {
+  Search(const std::vector<Item>& items, int sections)
+      : items_(items), neighbours_(items.size()), of_section_(sections), count_(sections, 0), rank_(items.size()) {
     for (int i = 0; i < static_cast<int>(items.size()); ++i) {
-      for (int s = items[i].first; s < items[i].last; ++s) {
-        rest_[s] += items[i].bytes;
-        of_section_[s].push_back(i);
-      }
+      for (int s = items[i].first; s < items[i].last; ++s) of_section_[s].push_back(i);
     }
     for (int i = 0; i < static_cast<int>(items.size()); ++i) {
       for (int j = 0; j < i; ++j) {
@@ -43,15 +34,24 @@ class Search {
         neighbours_[j].push_back(i);
       }
     }
-    placed_.resize(items.size(), false);
-    waits_.resize(items.size(), false);
-    count_.resize(sections, 0);
   }
 
-  // Whether all items fit. `order` is tried first to last where there is a choice; `steps` counts down to 0.
-  bool run(const std::vector<int>& order, uint64_t& steps) {
+  // Whether all items fit into so many bytes, found in so many steps. `order` is tried first to last where there is a
+  // choice.
+  bool run(uint64_t capacity, const std::vector<int>& order, uint64_t steps) {
+    capacity_ = capacity;
+    steps_ = steps;
+    depth_ = 0;
+    offsets_.assign(items_.size(), 0);
+    placed_.assign(items_.size(), false);
+    waits_.assign(items_.size(), false);
+    rest_.assign(of_section_.size(), 0);
+    for (const Item& item : items_) {
+      for (int s = item.first; s < item.last; ++s) rest_[s] += item.bytes;
+    }
+    raised_.clear();
+    done_.clear();
     for (size_t k = 0; k < order.size(); ++k) rank_[order[k]] = static_cast<int>(k);
-    steps_ = &steps;
     std::vector<int> all(items_.size());
     std::iota(all.begin(), all.end(), 0);
     std::stable_sort(all.begin(), all.end(), [&](int a, int b) { return items_[a].first < items_[b].first; });
@@ -67,9 +67,18 @@ class Search {
     bool waits = false;
   };
 
+  // fill() calls itself once per item, or more: no deeper than a stack of a few MiB holds.
+  static constexpr int kDeepest = 4000;
+  struct Level {
+    explicit Level(int& depth) : depth(depth) { ++depth; }
+    ~Level() { --depth; }
+    Level(const Level&) = delete;
+    int& depth;
+  };
+
   bool take_steps(uint64_t n) {
-    *steps_ -= std::min(n, *steps_);
-    return *steps_ > 0;
+    steps_ -= std::min(n, steps_);
+    return steps_ > 0;
   }
 
   // The items that are left, sorted by begin: those that share no section, directly or through others, are apart.
@@ -92,34 +101,34 @@ class Search {
   // height; of all such sections the one with the fewest is taken. Or nothing does, where there are bytes to spare:
   // then these wait until something lifts them.
   bool fill(const std::vector<int>& left) {
+    const Level level(depth_);
+    if (depth_ > kDeepest) return false;
     uint64_t lowest = std::numeric_limits<uint64_t>::max();
     for (const int i : left) {
       if (!waits_[i]) lowest = std::min(lowest, offsets_[i]);
     }
+    std::vector<int> resting;
+    for (const int i : left) {
+      if (!waits_[i] && offsets_[i] == lowest) resting.push_back(i);
+    }
+    if (resting.empty()) return false;
     uint64_t steps = left.size();
-    int section = -1, fewest = std::numeric_limits<int>::max();
-    for (const int i : left) {
-      if (waits_[i] || offsets_[i] != lowest) continue;
+    for (const int i : resting) {
       for (int s = items_[i].first; s < items_[i].last; ++s) ++count_[s];
+      steps += static_cast<uint64_t>(items_[i].last - items_[i].first);
     }
-    for (const int i : left) {
-      if (waits_[i] || offsets_[i] != lowest) continue;
-      steps += 2 * static_cast<uint64_t>(items_[i].last - items_[i].first);
-      for (int s = items_[i].first; s < items_[i].last; ++s) {
-        if (count_[s] > 0 && (count_[s] < fewest || (count_[s] == fewest && s < section))) {
-          fewest = count_[s];
-          section = s;
-        }
-      }
+    int section = items_[resting.front()].first;
+    for (const int i : resting) {
+      for (int s = items_[i].first; s < items_[i].last; ++s)
+        if (std::pair(count_[s], s) < std::pair(count_[section], section)) section = s;
     }
-    for (const int i : left) {
-      if (waits_[i] || offsets_[i] != lowest) continue;
+    for (const int i : resting) {
       for (int s = items_[i].first; s < items_[i].last; ++s) count_[s] = 0;
     }
-    if (section < 0 || !take_steps(steps)) return false;
+    if (!take_steps(steps)) return false;
     std::vector<int> choices;
-    for (const int i : of_section_[section]) {
-      if (!placed_[i] && !waits_[i] && offsets_[i] == lowest) choices.push_back(i);
+    for (const int i : resting) {
+      if (items_[i].first <= section && section < items_[i].last) choices.push_back(i);
     }
     std::sort(choices.begin(), choices.end(), [&](int a, int b) { return rank_[a] < rank_[b]; });
     const size_t raised = raised_.size(), done = done_.size();
@@ -134,7 +143,7 @@ class Search {
         if (parts(rest)) return true;
       }
       undo(raised, done);
-      if (*steps_ == 0) return false;
+      if (steps_ == 0) return false;
     }
     if (lowest + rest_[section] == capacity_) return false;
     for (const int i : choices) {
@@ -155,9 +164,7 @@ class Search {
     int first = items_[i].first, last = items_[i].last;
     for (const int j : neighbours_[i]) {
       if (placed_[j] || offsets_[j] >= top) continue;
-      if (top + items_[j].bytes > capacity_) {
-        return false;
-      }
+      if (top + items_[j].bytes > capacity_) return false;
       raised_.push_back({j, offsets_[j], waits_[j]});
       offsets_[j] = top;
       waits_[j] = false;
@@ -192,17 +199,18 @@ class Search {
   }
 
   const std::vector<Item>& items_;
-  uint64_t capacity_;
-  std::vector<uint64_t> offsets_;             // per item: where it lies or, if it is left, the lowest place there is
   std::vector<std::vector<int>> neighbours_;  // per item: who lives at the same time
-  std::vector<uint64_t> rest_;                // per section: bytes that are left to place
   std::vector<std::vector<int>> of_section_;  // items
-  std::vector<int> rank_;                     // per item: its place in the order of preference
-  std::vector<bool> placed_, waits_;          // per item
   std::vector<int> count_;                    // per section, of fill()
+  // Of a run.
+  uint64_t capacity_ = 0, steps_ = 0;
+  int depth_ = 0;
+  std::vector<int> rank_;             // per item: its place in the order of preference
+  std::vector<uint64_t> offsets_;     // per item: where it lies or, if it is left, the lowest place there is
+  std::vector<uint64_t> rest_;        // per section: bytes that are left to place
+  std::vector<bool> placed_, waits_;  // per item
   std::vector<Before> raised_;
   std::vector<int> done_;
-  uint64_t* steps_ = nullptr;
 };
 
 // Of [0, 1): the same with every standard library.
@@ -227,7 +235,7 @@ Packing search_packing(std::span<const Interval> intervals, uint64_t steps, uint
     if (v.begin != v.end && v.bytes != 0)
       items.push_back({section(v.begin), section(v.end), align_up(v.bytes, alignment), i});
   }
-  constexpr size_t kMostItems = 20'000;  // pairs are listed
+  constexpr size_t kMostItems = 2000;  // pairs are listed, and the search is as deep
   if (items.size() > kMostItems || best.bytes == best.lower_bound) return best;
 
   // Preferences: long lives, large areas, many bytes first; then mixtures of these at random. Most searches end at once
@@ -250,14 +258,13 @@ Packing search_packing(std::span<const Interval> intervals, uint64_t steps, uint
   // The lower bound has half of the steps, then sizes ever further above it.
   constexpr int kSearches = 96;
   constexpr uint64_t kParts[] = {0, 256, 64, 32, 16, 8};  // of the lower bound, above it
+  Search search(items, static_cast<int>(moments.size()) - 1);
   for (const uint64_t part : kParts) {
     const uint64_t capacity = best.lower_bound + (part == 0 ? 0 : best.lower_bound / part / alignment * alignment);
     if (capacity >= best.bytes) break;
     const int searches = part == 0 ? kSearches : kSearches / static_cast<int>(std::size(kParts) - 1);
     for (int number = 0; number < searches; ++number) {
-      Search search(items, static_cast<int>(moments.size()) - 1, capacity);
-      uint64_t left = steps / (2 * kSearches);
-      if (!search.run(order(number), left)) continue;
+      if (!search.run(capacity, order(number), steps / (2 * kSearches))) continue;
       best.bytes = 0;
       for (size_t i = 0; i < items.size(); ++i) {
         best.offsets[items[i].index] = search.offsets()[i];

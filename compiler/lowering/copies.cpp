@@ -14,12 +14,6 @@ using graph::ValueId;
 using graph::ValueInfo;
 using graph::ValueKind;
 
-namespace {
-
-uint64_t bytes_of(const TensorType& type) { return checked_bytes(type.shape, dtype_size(type.dtype)); }
-
-}  // namespace
-
 CopyingRewriter::CopyingRewriter(Graph& source, PassContext& context)
     : source_(source),
       context_(context),

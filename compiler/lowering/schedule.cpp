@@ -79,10 +79,7 @@ class Scheduler {
     return {inputs_.data() + first_input_[node], inputs_.data() + first_input_[node + 1]};
   }
 
-  uint64_t bytes(ValueId value) const {
-    const TensorType& type = graph_.type(value);
-    return checked_bytes(type.shape, dtype_size(type.dtype));
-  }
+  uint64_t bytes(ValueId value) const { return bytes_of(graph_.type(value)); }
 
   // Running it now takes no memory: what it frees is as large as what it makes. An update writes its variable's own
   // memory, once the variable's old content is no longer read.

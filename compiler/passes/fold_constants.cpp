@@ -13,8 +13,6 @@ using graph::ValueId;
 // Larger results are recomputed each step rather than kept for ever, unless their inputs are as large.
 constexpr uint64_t kAlwaysKept = 1 << 20;
 
-uint64_t size_of(const TensorType& type) { return checked_bytes(type.shape, dtype_size(type.dtype)); }
-
 class Folder {
  public:
   Folder(graph::Graph& graph, PassContext& context)
@@ -35,9 +33,9 @@ class Folder {
       if (input != kNoValue && !data_[input]) return false;
       types.push_back(input == kNoValue ? TensorType{} : rewriter_.source().type(input));
       inputs.push_back(input == kNoValue ? nullptr : data_[input]);
-      if (input != kNoValue) in_bytes += size_of(types.back());
+      if (input != kNoValue) in_bytes += bytes_of(types.back());
     }
-    for (ValueId output : node.outputs) out_bytes += size_of(rewriter_.source().type(output));
+    for (ValueId output : node.outputs) out_bytes += bytes_of(rewriter_.source().type(output));
     if (out_bytes > std::max(kAlwaysKept, in_bytes)) return false;
     std::vector<std::vector<std::byte>> results = context_.evaluate(*node.op, node.attrs, types, inputs);
     SLUICE_CHECK_KIND(kRuntime, results.size() == node.outputs.size(), "{}: evaluating it gave {} results; needs {}",
@@ -51,8 +49,8 @@ class Folder {
  private:
   void add_constant(ValueId value, std::vector<std::byte> bytes) {
     const TensorType& type = rewriter_.source().type(value);
-    SLUICE_CHECK_KIND(kRuntime, bytes.size() == size_of(type), "fold_constants: a result has {} bytes; {} needs {}",
-                      bytes.size(), type.str(), size_of(type));
+    SLUICE_CHECK_KIND(kRuntime, bytes.size() == bytes_of(type), "fold_constants: a result has {} bytes; {} needs {}",
+                      bytes.size(), type.str(), bytes_of(type));
     static constexpr std::byte kEmpty{};
     std::string name;
     do name = fmt::format("folded.{}", next_++);

@@ -135,7 +135,7 @@ class Partitioner {
 
   void report(const TensorType& type, const Lay& from, const Lay& to) {
     const Spread source = spread(from), target = spread(to);
-    const double bytes = static_cast<double>(checked_bytes(type.shape, dtype_size(type.dtype)));
+    const double bytes = static_cast<double>(bytes_of(type));
     pass_.partition.boxings.push_back(
         {boxing_kind(source, target), builder_.context.module, source.str(), target.str(),
          boxing_bytes(bytes, source.sbp, source.size(), target.sbp, target.size(), from.mesh != to.mesh)});

@@ -3,18 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "support/error_of.h"
 
 namespace sluice {
 namespace {
-
-std::string message_of(auto&& action) {
-  try {
-    action();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 TEST(Shape, CountsElementsAndRefusesOverflow) {
   EXPECT_EQ(numel({}), 1);
@@ -23,11 +15,14 @@ TEST(Shape, CountsElementsAndRefusesOverflow) {
   EXPECT_EQ(checked_bytes({4, 3}, 4), 48u);
   EXPECT_THROW(numel({int64_t{1} << 40, int64_t{1} << 40}), Error);
   EXPECT_THROW(checked_bytes({int64_t{1} << 62}, 8), Error);
-  EXPECT_EQ(message_of([] { numel({2, -1}); }), "shape: negative dimension: (2, -1); every dimension must be >= 0");
+  EXPECT_EQ(test::message_of([] {
+              numel({2, -1});
+            }),
+            "shape: negative dimension: (2, -1); every dimension must be >= 0");
 }
 
 TEST(Shape, RefusesMoreThanMaxRank) {
-  EXPECT_EQ(message_of([] { Shape(std::vector<int64_t>(9, 1)); }),
+  EXPECT_EQ(test::message_of([] { Shape(std::vector<int64_t>(9, 1)); }),
             "shape: too many dimensions: 9; at most 8 are supported");
 }
 
@@ -45,7 +40,7 @@ TEST(Shape, StridesOfBothLayouts) {
 
 TEST(Shape, BroadcastsLikeNumpy) {
   EXPECT_EQ(broadcast_shapes({4, 1, 3}, {5, 1}, "add"), (Shape{4, 5, 3}));
-  EXPECT_EQ(message_of([] {
+  EXPECT_EQ(test::message_of([] {
               broadcast_shapes({4, 3}, {2, 3}, "add");
             }),
             "add: shapes do not broadcast: (4, 3) and (2, 3) differ at axis 0; sizes must be equal or 1");
@@ -54,7 +49,7 @@ TEST(Shape, BroadcastsLikeNumpy) {
 TEST(Shape, NormalizesAxes) {
   EXPECT_EQ(normalize_axis(-1, 3, "sum"), 2);
   EXPECT_EQ(normalize_axis(0, 0, "sum"), 0);
-  EXPECT_EQ(message_of([] { normalize_axis(3, 3, "sum"); }), "sum: axis out of range: 3; must be in [-3, 2]");
+  EXPECT_EQ(test::message_of([] { normalize_axis(3, 3, "sum"); }), "sum: axis out of range: 3; must be in [-3, 2]");
 }
 
 TEST(Shape, AlignsUp) {

@@ -15,19 +15,10 @@
 #include "compiler/nets.h"
 #include "plan/json.h"
 #include "plan/ledger.h"
+#include "support/error_of.h"
 
 namespace sluice {
 namespace {
-
-template <class F>
-std::string message(F f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 CompileResult compile_fake(const graph::Graph& graph, const CompileOptions& options = {}) {
   return compile(graph, FakeTarget(), options);
@@ -77,7 +68,7 @@ TEST(Donation, APlanHasMemoryForOneOfInputAndOutput) {
   EXPECT_EQ(find_register(kept.plan, "new")->in_place_of, -1);
   EXPECT_EQ(donated.plan.options, (NamedAttrs{{"donated.params", true}}));
   options.donated = {"weights"};
-  EXPECT_EQ(message([&] { compile_fake(graph, options); }),
+  EXPECT_EQ(test::message_of([&] { compile_fake(graph, options); }),
             "donated: 'weights' is no input of 'plan'; its inputs are params, grad");
 }
 
@@ -285,7 +276,7 @@ TEST(Placement, ComputeStreamsShareTheCores) {
 
 TEST(Placement, MistakesNameTheLine) {
   const auto error = [](const std::string& annotation) {
-    return message([&] {
+    return test::message_of([&] {
       compile_fake(parse_graph("  %0 = input \"x\" : float32(8,)\n  %1 = exp(%0) : float32(8,) [" + annotation +
                                ", source \"net.py:12\"]\n  output \"y\" = %1\n"));
     });
@@ -298,7 +289,7 @@ TEST(Placement, MistakesNameTheLine) {
   FakeTarget target;
   target.missing_on_sim = {"exp"};
   EXPECT_EQ(
-      message([&] {
+      test::message_of([&] {
         compile(parse_graph("  %0 = input \"x\" : float32(8,)\n  %1 = exp(%0) : float32(8,) [device \"sim:0\", source "
                             "\"net.py:12\"]\n  output \"y\" = %1\n"),
                 target, {});
@@ -379,10 +370,10 @@ TEST(Quota, NamesWinAndMustExist) {
   EXPECT_EQ(find_register(plan, "exp")->quota, 5);
   EXPECT_EQ(find_register(plan, "x")->quota, 3);
   options.quotas = {{"nothing", 5}};
-  EXPECT_EQ(message([&] { compile_fake(graph, options); }),
+  EXPECT_EQ(test::message_of([&] { compile_fake(graph, options); }),
             "quota of register 'nothing': there is no such register; the plan has x, exp, y");
   options.quotas = {{"exp", 0}};
-  EXPECT_EQ(message([&] { compile_fake(graph, options); }), "quota of register 'exp': 0; must be at least 1");
+  EXPECT_EQ(test::message_of([&] { compile_fake(graph, options); }), "quota of register 'exp': 0; must be at least 1");
 }
 
 TEST(Memory, SwitchesGrowIt) {
@@ -422,7 +413,7 @@ TEST(Memory, BudgetIsHeldOrRefused) {
   options.memory_budget = total;
   EXPECT_NO_THROW(compile_fake(mlp(true), options));
   options.memory_budget = total - 1;
-  const std::string error = message([&] { compile_fake(mlp(true), options); });
+  const std::string error = test::message_of([&] { compile_fake(mlp(true), options); });
   EXPECT_NE(
       error.find(fmt::format("the smallest budget that works is {} bytes; largest registers: 'x' (2 slots", total)),
       std::string::npos)
@@ -503,19 +494,19 @@ TEST(Plan, KernelsCarryModuleSourceAndCost) {
 TEST(Options, MistakesAreErrors) {
   CompileOptions options;
   options.disabled_passes = {"dead_cod"};
-  EXPECT_EQ(message([&] { compile_fake(mlp(false), options); }),
+  EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }),
             "disabled_passes: unknown pass: 'dead_cod'; the passes are dead_code, simplify, common_subexpressions, "
             "partition, fuse_activation, fuse_convolution, decompose, fold_constants, fuse_elementwise");
   options = {};
   options.outputs_buffer_size = 0;
-  EXPECT_EQ(message([&] { compile_fake(mlp(false), options); }), "outputs_buffer_size: 0; must be at least 1");
+  EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }), "outputs_buffer_size: 0; must be at least 1");
   options = {};
   options.float32_matmul_precision = "fast";
-  EXPECT_EQ(message([&] { compile_fake(mlp(false), options); }),
+  EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }),
             "float32_matmul_precision: \"fast\"; must be highest, high or medium");
   options = {};
   options.device = parse_device("cuda:1");
-  EXPECT_EQ(message([&] { compile_fake(mlp(false), options); }),
+  EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }),
             "device cuda:1: not there; the target has cpu:0, sim:0, sim:1, cuda:0");
 }
 

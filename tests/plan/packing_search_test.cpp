@@ -77,6 +77,15 @@ TEST(PackingSearch, IsNeverWorseThanGreedyOrdersAndTheSameEachTime) {
   EXPECT_GT(smaller, 50);
 }
 
+TEST(PackingSearch, ManyIntervalsKeepTheStackSmall) {
+  for (const size_t n : {2000, 2001}) {  // the most that are searched, and one more
+    const std::vector<Interval> intervals = pieces(n, 0);
+    const Packing found = search_packing(intervals, 50'000'000);
+    EXPECT_EQ(packing_fault(intervals, found), "");
+    EXPECT_LE(found.bytes, pack(intervals).bytes);
+  }
+}
+
 TEST(PackingSearch, WithoutStepsIsTheBestGreedyOrder) {
   const std::vector<Interval> intervals = pieces(100, 1);
   const Packing greedy = pack(intervals, kAlignment, true), found = search_packing(intervals, 1);

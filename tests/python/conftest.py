@@ -37,7 +37,7 @@ def assert_same_products(ours, theirs):
     if AVX512:
         np.testing.assert_array_equal(ours, theirs)
     else:
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=3e-7)
 
 
 @pytest.fixture

@@ -64,7 +64,8 @@ class GraphConfig:
         self._set("reuse_memory", bool(mode))
 
     def enable_compress_memory(self, mode: bool = True) -> None:
-        """Search for a packing of buffers without gaps where the greedy orders leave some: compiling may take some seconds more.
+        """Search for a packing of buffers without gaps where the greedy orders leave some: compiling may take some seconds more,
+        and graphs of more than 2,000 buffers are not searched. This and enable_choose_best_memory_allocation() replace each other.
         `plan-viz mem` shows how far the arenas are from the most bytes alive at once, which no packing is below."""
         self._set("packing", "search" if mode else "quick")
 
