@@ -87,7 +87,7 @@ function(sluice_quick_to_compile target)
   sluice_unity(${target})
 endfunction()
 
-# sluice_tests(FOLDER DEPS ...): tests/FOLDER/*_test.cpp as one GoogleTest program FOLDER_tests.
+# sluice_tests(FOLDER DEPS ...): tests/FOLDER/*_test.cpp as one GoogleTest program FOLDER_tests (a/b: a_b_tests).
 function(sluice_tests folder)
   cmake_parse_arguments(ARG "" "" "DEPS;PRIVATE" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${folder}/*_test.cpp)
@@ -95,6 +95,7 @@ function(sluice_tests folder)
     return()
   endif()
   list(TRANSFORM ARG_DEPS PREPEND sluice_)
+  string(REPLACE "/" "_" folder ${folder})
   add_executable(${folder}_tests ${sources})
   target_include_directories(${folder}_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${folder}_tests PRIVATE ${ARG_DEPS} ${ARG_PRIVATE} GTest::gtest GTest::gmock GTest::gtest_main)

@@ -20,12 +20,12 @@ ALLOWED = {  # folder: the folders it may include besides itself
     "runtime": ["actors", *BACK, "plan", "base"],
     "tensor": ["compiler", "graph", "runtime", "actors", *BACK, "plan", "base"],
 }
-TOPS = ["python_bindings", "tools", "examples", "benchmarks", "tests"]  # nobody includes these
+TOPS = ["python_bindings", "serving", "tools", "examples", "benchmarks", "tests"]  # nobody includes these
 OWNERS = {  # third-party headers: the folders that own them
     r"gloo/": {"streams/collective"},
-    r"caf/": {"actors", "runtime", "tests", "benchmarks"},
+    r"caf/": {"actors", "runtime", "serving", "tests", "benchmarks"},
     r"oneapi/dnnl": {"kernels"},
-    r"boost/json": {"plan", "runtime", "tools", "tests"},
+    r"boost/json": {"plan", "runtime", "serving", "tools", "tests"},
     r"nanobind/": {"python_bindings"},
     r"hwy/": {"kernels"},
     r"jpeglib|jerror": {"kernels"},

@@ -17,6 +17,7 @@ if [ "$wanted" != demo ]; then
   packages+=(
     git clang-format libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev # tests
     pkg-config dpkg-dev file                                                      # packaging
+    protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev zlib1g-dev  # serving
     libtbb-dev graphviz chromium                                                  # benchmark peer, drawings, page tests
   )
   requirements+=(requirements.txt)

@@ -1,0 +1,58 @@
+#include "serving/core/request.h"
+
+#include <limits>
+
+namespace sluice::serving {
+
+namespace {
+
+[[noreturn]] void wrong(const std::string& name, const char* what) {
+  throw Error(Code::kInvalidArgument, "infer: parameter '" + name + "' must be " + what);
+}
+
+uint64_t unsigned_of(const std::string& name, const Parameter& value) {
+  if (const auto* u = std::get_if<uint64_t>(&value)) return *u;
+  if (const auto* i = std::get_if<int64_t>(&value); i != nullptr && *i >= 0) return static_cast<uint64_t>(*i);
+  wrong(name, "a number that is not negative");
+}
+
+bool bool_of(const std::string& name, const Parameter& value) {
+  if (const auto* b = std::get_if<bool>(&value)) return *b;
+  wrong(name, "true or false");
+}
+
+}  // namespace
+
+bool RequestOptions::in_sequence() const {
+  if (const auto* text = std::get_if<std::string>(&sequence_id)) return !text->empty();
+  return std::get<uint64_t>(sequence_id) != 0;
+}
+
+RequestOptions options_of(const Parameters& parameters) {
+  RequestOptions options;
+  for (const auto& [name, value] : parameters) {
+    if (name == "sequence_id") {
+      if (const auto* text = std::get_if<std::string>(&value))
+        options.sequence_id = *text;
+      else
+        options.sequence_id = unsigned_of(name, value);
+    } else if (name == "sequence_start") {
+      options.sequence_start = bool_of(name, value);
+    } else if (name == "sequence_end") {
+      options.sequence_end = bool_of(name, value);
+    } else if (name == "priority") {
+      options.priority = unsigned_of(name, value);
+    } else if (name == "timeout") {
+      const uint64_t us = unsigned_of(name, value);
+      if (us > static_cast<uint64_t>(std::numeric_limits<int32_t>::max()) * 1000)
+        wrong(name, "microseconds of less than 25 days");
+      options.timeout = std::chrono::microseconds(us);
+    } else if (name.starts_with("triton_")) {
+      throw Error(Code::kInvalidArgument,
+                  "infer: parameter '" + name + "': names that begin with triton_ are reserved");
+    }
+  }
+  return options;
+}
+
+}  // namespace sluice::serving

@@ -1,0 +1,84 @@
+#pragma once
+// A request for inference and its responses, as front ends hand them to the server: no JSON, no protobuf.
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "serving/core/datatype.h"
+#include "serving/core/error.h"
+
+namespace sluice::serving {
+
+using Parameter = std::variant<bool, int64_t, uint64_t, double, std::string>;
+using Parameters = std::map<std::string, Parameter>;
+using Clock = std::chrono::steady_clock;
+
+// Contiguous, row-major, little-endian. Elements of BYTES are a length of 4 bytes and that many bytes, each.
+struct Tensor {
+  std::string name;
+  DataType datatype = DataType::TYPE_INVALID;
+  std::vector<int64_t> shape;  // with the batch, where there is one
+  // At a multiple of 64 bytes; only this tensor's, who may be given it to write to. Null where `bytes` is 0.
+  std::shared_ptr<void> data;
+  size_t bytes = 0;
+};
+
+// A piece of registered shared memory; SharedMemory resolves it.
+struct SharedRegion {
+  std::string region;
+  uint64_t offset = 0, bytes = 0;
+};
+
+struct RequestedOutput {
+  std::string name;
+  uint32_t classes = 0;                // > 0: the k largest, as text
+  std::optional<SharedRegion> shared;  // write it there; the response has no bytes of it then
+};
+
+// What `parameters` of a request say, for those names that mean something to the server. Throws kInvalidArgument.
+struct RequestOptions {
+  std::variant<uint64_t, std::string> sequence_id = uint64_t{0};  // 0, "": of none
+  bool sequence_start = false, sequence_end = false;
+  uint64_t priority = 0;                 // 0: the model's default
+  std::chrono::microseconds timeout{0};  // in the queue; 0: the model's default
+  bool in_sequence() const;
+};
+RequestOptions options_of(const Parameters& parameters);
+
+struct InferRequest {
+  std::string model, version;  // "" version: the newest that is served; may also be a version label
+  std::string id;
+  Parameters parameters;
+  std::vector<Tensor> inputs;
+  std::vector<RequestedOutput> outputs;  // none: all of the model
+  Clock::time_point received = Clock::now();
+};
+
+struct InferResponse {
+  std::string model, version, id;
+  Parameters parameters;
+  std::vector<Tensor> outputs;  // in the order asked for
+  std::optional<Error> error;   // then nothing else but the names is set
+};
+
+// Called for every response to a request, the last time with `last`; exactly once for models that are not decoupled. On
+// any thread, also before infer() has returned. Must not block.
+using Respond = std::function<void(InferResponse response, bool last)>;
+
+// A request under way. Letting go of it changes nothing.
+class RequestHandle {
+ public:
+  virtual ~RequestHandle() = default;
+  // Drops the request where it still waits; it is then answered with kCancelled. A running step is not interrupted, but
+  // its result is dropped. Any thread; does nothing when the request has been answered.
+  virtual void cancel() = 0;
+};
+
+}  // namespace sluice::serving
