@@ -16,6 +16,22 @@ enum class ModelControl { kNone, kExplicit, kPoll };
 // Of a new version: load it before the old one goes, or, to need less memory, after.
 enum class Availability { kPreserve, kSaveMemory };
 
+// Where traces of requests go, and which are taken until clients change that (settings.h).
+struct TraceOptions {
+  std::string file;                // "": requests cannot be traced
+  std::vector<std::string> level;  // "TIMESTAMPS", "TENSORS"; none: off
+  uint32_t rate = 1000;            // one of so many requests
+  int64_t count = -1;              // so many in all; -1: without end
+  uint32_t log_frequency = 0;      // traces of a file, "file.0" and so on; 0: all in one
+};
+
+// Where requests are kept for audit, each with its inputs, to be sent again by sluice-perf.
+struct RequestLogOptions {
+  std::string file;                // "": none are
+  double share = 0.01;             // of the requests
+  uint64_t max_bytes = 1u << 30u;  // of the file; then no more are kept
+};
+
 struct ServerOptions {
   std::string name = "sluice";
   std::vector<std::string> repositories;
@@ -32,6 +48,8 @@ struct ServerOptions {
   bool shared_memory = false;                    // clients may register regions
   std::string shared_memory_prefix = "/sluice";  // of their names
   bool strict_readiness = true;                  // ready only when every model is
+  TraceOptions trace;
+  RequestLogOptions request_log;
 };
 
 // Starts loading and returns; ready() tells when it is done. Throws kNotFound for a repository that is none.

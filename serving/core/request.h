@@ -52,20 +52,28 @@ struct RequestOptions {
 };
 RequestOptions options_of(const Parameters& parameters);
 
+class RequestTrace;  // trace.h
+
+enum class Transport : uint8_t { kInProcess, kHttp, kGrpc };
+
 struct InferRequest {
   std::string model, version;  // "" version: the newest that is served; may also be a version label
   std::string id;
   Parameters parameters;
   std::vector<Tensor> inputs;
   std::vector<RequestedOutput> outputs;  // none: all of the model
-  Clock::time_point received = Clock::now();
+  Transport transport = Transport::kInProcess;
+  Clock::time_point received = Clock::now();  // its first byte
+  Clock::time_point read{};                   // its last byte, where the front end says
+  std::shared_ptr<RequestTrace> trace = {};   // set by the server where this request is traced
 };
 
 struct InferResponse {
   std::string model, version, id;
   Parameters parameters;
-  std::vector<Tensor> outputs;  // in the order asked for
-  std::optional<Error> error;   // then nothing else but the names is set
+  std::vector<Tensor> outputs;               // in the order asked for
+  std::optional<Error> error;                // then nothing else but the names is set
+  std::shared_ptr<RequestTrace> trace = {};  // to stamp, and to let go of when it has been sent
 };
 
 // Called for every response to a request, the last time with `last`; exactly once for models that are not decoupled. On
