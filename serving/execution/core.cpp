@@ -1,0 +1,229 @@
+// Requests: from infer() to their answer.
+#include "serving/execution/core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "serving/execution/inside.h"
+
+namespace sluice::serving {
+
+void Job::cancel() {
+  if (const std::shared_ptr<ModelCore> held = core.lock()) held->cancel(shared_from_this());
+}
+
+ModelCore::ModelCore(const Machine& machine, ExecutorSpec spec, std::string bundle)
+    : engine_(machine.engine),
+      actors_(machine.actors),
+      spec_(std::move(spec)),
+      bundle_(std::move(bundle)),
+      where_("model '" + spec_.config.name() + "'"),
+      batcher_(spec_.config),
+      buffers_(size_t{64} << 20),
+      queue_(spec_.config, machine.options.max_queue_size),
+      ordered_(spec_.config.dynamic_batching().preserve_ordering()) {}
+
+ModelCore::~ModelCore() = default;
+
+std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond respond) {
+  const auto job = std::make_shared<Job>();
+  job->core = weak_from_this();
+  job->respond = std::move(respond);
+  job->received = request.received;
+  job->request = std::move(request);
+  ++pending_;
+  Instance* mine = nullptr;
+  BatchPtr batch;
+  int wake = -1;
+  try {
+    job->options = options_of(job->request.parameters);
+    ModelPorts::Prepared prepared = ports_->prepare(job->request);
+    job->inputs = std::move(prepared.inputs);
+    job->outputs = std::move(prepared.outputs);
+    job->rows = prepared.rows;
+    const std::lock_guard lock(mutex_);
+    if (closing_) throw Error(Code::kUnavailable, where_ + ": it is being unloaded");
+    if (std::none_of(instances_.begin(), instances_.end(),
+                     [](const auto& instance) { return instance->state == Instance::State::kUp; }))
+      throw Error(Code::kUnavailable, where_ + ": no instance is there: " + last_failure_);
+    const auto now = Clock::now();
+    job->queued = now;
+    if (!queue_.push(job)) {
+      const uint64_t level = queue_.level_of(job->options);
+      throw Error(
+          Code::kOverloaded,
+          fmt::format("{}: {} requests wait; the queue holds {}", where_, queue_.waiting(level), queue_.limit(level)),
+          retry_after());
+    }
+    job->state = Job::State::kWaiting;
+    if (ordered_) {
+      job->number = ++arrivals_;
+      const std::lock_guard in_order(order_mutex_);
+      order_.emplace(job->number, std::nullopt);
+    }
+    // Alone, and somebody is idle: this thread starts it.
+    if (queue_.size() == 1 && !is_inside()) {
+      for (const auto& instance : instances_) {
+        if (instance->state != Instance::State::kUp || instance->running > 0 || !instance->broken.empty()) continue;
+        std::optional<Clock::time_point> wait;
+        batch = take(*instance, now, wait);
+        mine = instance.get();
+        break;
+      }
+    }
+    if (batch == nullptr) wake = whom_to_wake(now);
+    if (job->state == Job::State::kWaiting) arm(job->deadline);
+  } catch (const Error& error) {
+    fail(job, error);
+    return job;
+  } catch (const std::exception& error) {
+    fail(job, Error(Code::kInternal, where_ + ": " + error.what()));
+    return job;
+  }
+  if (batch != nullptr) start(*mine, batch);
+  if (wake >= 0) crew_->wake(wake);
+  return job;
+}
+
+void ModelCore::arm(Clock::time_point deadline) {
+  if (deadline >= armed_) return;
+  armed_ = deadline;
+  crew_->tick();
+}
+
+void ModelCore::cancel(const JobPtr& job) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (job->state == Job::State::kOver) return;
+    if (job->state == Job::State::kWaiting) queue_.remove(*job);
+    job->state = Job::State::kOver;
+  }
+  fail(job, Error(Code::kCancelled, "infer: the request was cancelled"));
+}
+
+std::optional<Clock::time_point> ModelCore::tick() {
+  const Inside here;
+  std::vector<JobPtr> late;
+  Clock::time_point next;
+  int wake = -1;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto now = Clock::now();
+    late = queue_.expire(now);
+    for (const JobPtr& job : late) job->state = Job::State::kOver;
+    next = armed_ = queue_.next_deadline();
+    if (!late.empty()) wake = whom_to_wake(now);
+  }
+  refuse(late, Error(Code::kTimeout, where_ + ": the request waited in the queue for longer than its timeout"));
+  if (wake >= 0) crew_->wake(wake);
+  if (next == Clock::time_point::max()) return std::nullopt;
+  return next;
+}
+
+std::chrono::milliseconds ModelCore::retry_after() const {
+  const auto up = static_cast<double>(std::max<ptrdiff_t>(
+      1, std::count_if(instances_.begin(), instances_.end(),
+                       [](const auto& instance) { return instance->state == Instance::State::kUp; })));
+  const double steps = std::ceil(static_cast<double>(queue_.rows()) / std::max(1.0, rows_per_step_)) + 1;
+  const double ms = std::ceil(period_ns_ / 1e6 * steps / up);
+  return std::chrono::milliseconds(std::clamp<int64_t>(static_cast<int64_t>(ms), 1, 60000));
+}
+
+InferResponse ModelCore::response_of(const Job& job) const {
+  InferResponse response;
+  response.model = spec_.config.name();
+  response.version = spec_.version;
+  response.id = job.request.id;
+  return response;
+}
+
+void ModelCore::refuse(const std::vector<JobPtr>& jobs, const Error& error) {
+  for (const JobPtr& job : jobs) fail(job, error);
+}
+
+void ModelCore::fail(const JobPtr& job, const Error& error) {
+  if (job->answered.exchange(true)) return;
+  statistics_.failed(*job, error.code(), Clock::now());
+  InferResponse response = response_of(*job);
+  response.error = error;
+  deliver(job, std::move(response));
+}
+
+void ModelCore::end_jobs(const std::vector<JobPtr>& jobs) {
+  const std::lock_guard lock(mutex_);
+  for (const JobPtr& job : jobs) job->state = Job::State::kOver;
+}
+
+// In the order of arrival, where that is asked for; one thread at a time gives answers then.
+void ModelCore::deliver(const JobPtr& job, InferResponse response) {
+  if (job->number == 0) {
+    job->respond(std::move(response), true);
+    return over(job);
+  }
+  std::unique_lock lock(order_mutex_);
+  order_.at(job->number).emplace(job, std::move(response));
+  if (std::exchange(delivering_, true)) return;
+  while (!order_.empty() && order_.begin()->second.has_value()) {
+    auto [first, due] = *std::move(order_.begin()->second);
+    order_.erase(order_.begin());
+    lock.unlock();
+    first->respond(std::move(due), true);
+    over(first);
+    lock.lock();
+  }
+  delivering_ = false;
+}
+
+void ModelCore::over(const JobPtr& job) {
+  job->respond = nullptr;
+  if (--pending_ > 0) return;
+  const std::lock_guard lock(mutex_);
+  none_pending_.notify_all();
+}
+
+inference::ModelStatistics ModelCore::statistics() const {
+  inference::ModelStatistics all = statistics_.read();
+  all.set_name(spec_.config.name());
+  all.set_version(spec_.version);
+  inference::MemoryUsage& memory = *all.add_memory_usage();
+  memory.set_type("CPU");
+  memory.set_byte_size(memory_bytes());
+  return all;
+}
+
+bool ModelCore::drain(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  constexpr std::chrono::hours kLong(24 * 365);
+  const auto until = Clock::now() + std::min<std::chrono::milliseconds>(timeout, kLong);
+  const bool all = none_pending_.wait_until(lock, until, [&] { return pending_ == 0; });
+  if (all) return true;
+  std::vector<JobPtr> left = queue_.clear();
+  for (const auto& instance : instances_) {
+    const std::shared_ptr<Flight> flight = instance->flight;
+    if (flight == nullptr) continue;
+    const std::lock_guard flying(flight->mutex);
+    for (const BatchPtr& batch : flight->in_flight) left.insert(left.end(), batch->jobs.begin(), batch->jobs.end());
+  }
+  for (const JobPtr& job : left) job->state = Job::State::kOver;
+  lock.unlock();
+  refuse(left, Error(Code::kUnavailable, where_ + ": it is being unloaded"));
+  return false;
+}
+
+void ModelCore::close() {
+  std::vector<JobPtr> left;
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    left = queue_.clear();
+    for (const JobPtr& job : left) job->state = Job::State::kOver;
+  }
+  refuse(left, Error(Code::kUnavailable, where_ + ": it is being unloaded"));
+  if (crew_ == nullptr) return;
+  crew_->end();
+  if (!is_inside()) crew_->wait();
+}
+
+}  // namespace sluice::serving

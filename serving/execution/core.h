@@ -1,0 +1,125 @@
+#pragma once
+// The heart of an executor: requests come in, wait, run in steps with others, and are answered.
+//
+// Thread safety: everything but open() may be called from any thread.
+// Invariants: a request is waiting (in the queue), running (in one batch of one instance) or over; `mutex_` guards
+// which. An answer is given without any lock held, by whoever makes the request's `answered` true.
+// Locks are taken in the order Instance::submit, mutex_, Flight::mutex.
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+
+#include "serving/core/executor.h"
+#include "serving/execution/batcher.h"
+#include "serving/execution/crew.h"
+#include "serving/execution/job.h"
+#include "serving/execution/memory.h"
+#include "serving/execution/ports.h"
+#include "serving/execution/queue.h"
+#include "serving/execution/statistics.h"
+#include "sluice/session.h"
+
+namespace sluice::serving {
+
+class ModelCore final : public CrewWork, public std::enable_shared_from_this<ModelCore> {
+ public:
+  ModelCore(const Machine& machine, ExecutorSpec spec, std::string bundle);
+  ~ModelCore() override;
+  // Loads the instances and starts the actors. Throws Error.
+  void open();
+  // Refuses what waits and what comes, and ends the actors. Waits for them where this thread may.
+  void close();
+
+  std::shared_ptr<RequestHandle> infer(InferRequest request, Respond respond);
+  void cancel(const JobPtr& job);
+  inference::ModelStatistics statistics() const;
+  std::map<std::string, uint64_t> failures() const { return statistics_.failures(); }
+  size_t pending() const { return pending_; }
+  bool ready() const;
+  uint64_t memory_bytes() const;
+  bool drain(std::chrono::milliseconds timeout);
+
+  std::optional<Clock::time_point> serve(int instance) override;
+  void load(int instance) override;
+  void unload(int instance) noexcept override;
+  std::optional<Clock::time_point> tick() override;
+  void gave_up(int instance, const std::string& why) noexcept override;
+
+ private:
+  using BatchPtr = std::shared_ptr<Batch>;
+  // The steps of one session.
+  struct Flight {
+    std::mutex mutex;
+    bool over = false;               // the session has ended, whatever it still tells
+    std::deque<BatchPtr> in_flight;  // as submitted
+    std::vector<BatchPtr> failed;    // told of, and not yet answered
+  };
+  struct Instance {
+    enum class State { kUp, kDown, kGone };
+    // Guarded by mutex_.
+    State state = State::kUp;
+    int running = 0;                                     // steps taken and not over
+    bool woken = false;                                  // it will look at the queue
+    Clock::time_point armed = Clock::time_point::max();  // when it will look by itself
+    std::string broken;                                  // why it has to end, once it has to
+
+    int number = 0;
+    int depth = 1;      // steps that it may have under way
+    std::mutex submit;  // one submission after another; guards what follows
+    std::shared_ptr<api::Session> session;
+    std::shared_ptr<Flight> flight;
+  };
+
+  std::shared_ptr<api::Session> load_session(Instance& instance, const std::shared_ptr<Flight>& flight);
+  // Both with mutex_ held.
+  BatchPtr take(Instance& instance, Clock::time_point now, std::optional<Clock::time_point>& wait);
+  int whom_to_wake(Clock::time_point now);
+
+  void start(Instance& instance, const BatchPtr& batch);
+  std::vector<api::Tensor> gather(Batch& batch);
+  void done(Instance& instance, Flight& flight, const std::vector<api::Tensor>& outputs, const std::string& error);
+  void scatter(const Batch& batch, const std::vector<api::Tensor>& outputs, Clock::time_point infer_end);
+  void look_into_failures(Instance& instance);
+  void release(Instance& instance);  // a step is over
+  void refuse(const std::vector<JobPtr>& jobs, const Error& error);
+  void end_jobs(const std::vector<JobPtr>& jobs);  // from now on they are over
+  // Answers, unless somebody has.
+  void fail(const JobPtr& job, const Error& error);
+  void deliver(const JobPtr& job, InferResponse response);
+  void over(const JobPtr& job);
+  InferResponse response_of(const Job& job) const;
+  std::chrono::milliseconds retry_after() const;  // mutex_ held
+  void arm(Clock::time_point deadline);
+
+  api::Engine& engine_;
+  caf::actor_system& actors_;
+  const ExecutorSpec spec_;
+  const std::string bundle_, where_;
+  std::unique_ptr<ModelPorts> ports_;
+  const Batcher batcher_;
+  Statistics statistics_;
+  BufferPool buffers_;
+  std::vector<std::unique_ptr<Instance>> instances_;
+  std::unique_ptr<Crew> crew_;
+  std::atomic<size_t> pending_{0};
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable none_pending_;
+  RequestQueue queue_;
+  bool closing_ = false;
+  double period_ns_ = 0;  // of an instance's steps, moving
+  double rows_per_step_ = 1;
+  Clock::time_point armed_ = Clock::time_point::max();
+  uint64_t arrivals_ = 0;
+  std::string last_failure_;  // of an instance
+
+  // With preserve_ordering: answers that wait for earlier ones.
+  const bool ordered_;
+  std::mutex order_mutex_;
+  std::map<uint64_t, std::optional<std::pair<JobPtr, InferResponse>>> order_;
+  bool delivering_ = false;
+};
+
+}  // namespace sluice::serving

@@ -1,0 +1,202 @@
+// Models: their instances, and what the interface of executors says.
+#include "serving/core/executor.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "serving/execution/core.h"
+#include "serving/execution/errors.h"
+#include "serving/execution/inside.h"
+
+namespace sluice::serving {
+
+namespace {
+
+constexpr int kMostInstances = 256;
+
+int instances_of(const inference::ModelConfig& config) {
+  const std::string where = "model '" + config.name() + "': instance_group: ";
+  int64_t count = 0;
+  for (const inference::ModelInstanceGroup& group : config.instance_group()) {
+    if (group.kind() == inference::ModelInstanceGroup::KIND_GPU || group.gpus_size() > 0)
+      throw Error(Code::kUnsupported,
+                  where + "KIND_GPU: a bundle's plan says itself which devices it runs on; use KIND_MODEL");
+    if (group.count() < 0)
+      throw Error(Code::kInvalidArgument, fmt::format("{}count: {}; must be at least 1", where, group.count()));
+    count += std::max(group.count(), 1);
+  }
+  if (count > kMostInstances)
+    throw Error(Code::kInvalidArgument, fmt::format("{}{} instances; at most {}", where, count, kMostInstances));
+  return static_cast<int>(std::max<int64_t>(count, 1));
+}
+
+uint64_t file_bytes(const std::string& path) {
+  std::error_code none;
+  const auto bytes = std::filesystem::file_size(path, none);
+  return none ? 0 : bytes;
+}
+
+class ModelExecutor final : public Executor {
+ public:
+  explicit ModelExecutor(std::shared_ptr<ModelCore> core) : core_(std::move(core)) {}
+  ~ModelExecutor() override { core_->close(); }
+  std::shared_ptr<RequestHandle> infer(InferRequest request, Respond respond) override {
+    return core_->infer(std::move(request), std::move(respond));
+  }
+  inference::ModelStatistics statistics() const override { return core_->statistics(); }
+  size_t pending() const override { return core_->pending(); }
+  bool ready() const override { return core_->ready(); }
+  uint64_t memory_bytes() const override { return core_->memory_bytes(); }
+  bool drain(std::chrono::milliseconds timeout) override { return core_->drain(timeout); }
+
+ private:
+  const std::shared_ptr<ModelCore> core_;
+};
+
+}  // namespace
+
+std::shared_ptr<Executor> make_executor(const Machine& machine, ExecutorSpec spec) {
+  const std::string where = "model '" + spec.config.name() + "'";
+  try {
+    if (spec.config.has_ensemble_scheduling()) throw Error(Code::kUnsupported, where + ": ensemble_scheduling");
+    if (spec.config.has_sequence_batching()) throw Error(Code::kUnsupported, where + ": sequence_batching");
+    std::string bundle = spec.bundle;
+    const auto core = std::make_shared<ModelCore>(machine, std::move(spec), std::move(bundle));
+    auto executor = std::make_shared<ModelExecutor>(core);
+    core->open();
+    return executor;
+  } catch (...) {
+    rethrow_as_error(where);
+  }
+}
+
+uint64_t ledger_of(const ExecutorSpec& spec) {
+  const std::string where = "model '" + spec.config.name() + "'";
+  try {
+    const uint64_t one = api::Plan::load(spec.bundle).memory_bytes();
+    const uint64_t weights = std::min(one, file_bytes(spec.bundle + "/weights.safetensors"));
+    return one + static_cast<uint64_t>(instances_of(spec.config) - 1) * (one - weights);
+  } catch (...) {
+    rethrow_as_error(where);
+  }
+}
+
+std::shared_ptr<api::Session> ModelCore::load_session(Instance& instance, const std::shared_ptr<Flight>& flight) {
+  api::SessionOptions options;
+  options.zero_copy = true;
+  options.on_output = [weak = weak_from_this(), &instance, flight](uint64_t, const std::vector<api::Tensor>& outputs,
+                                                                   const std::string& error) {
+    if (const auto core = weak.lock()) core->done(instance, *flight, outputs, error);
+  };
+  return std::make_shared<api::Session>(api::Session::load(engine_, bundle_, std::move(options)));
+}
+
+void ModelCore::open() {
+  const int count = instances_of(spec_.config);
+  for (int i = 0; i < count; ++i) {
+    Instance& instance = *instances_.emplace_back(std::make_unique<Instance>());
+    instance.number = i;
+    instance.flight = std::make_shared<Flight>();
+    instance.session = load_session(instance, instance.flight);
+    instance.depth = std::max(1, instance.session->counters().max_in_flight);
+    if (ports_ == nullptr)
+      ports_ = std::make_unique<ModelPorts>(spec_.config, instance.session->inputs(), instance.session->outputs(),
+                                            spec_.folder);
+  }
+  crew_ = std::make_unique<Crew>(actors_, count, shared_from_this());
+}
+
+void ModelCore::load(int number) {
+  Instance& instance = *instances_[static_cast<size_t>(number)];
+  const auto flight = std::make_shared<Flight>();
+  std::shared_ptr<api::Session> session = load_session(instance, flight);
+  {
+    const std::lock_guard submitting(instance.submit);
+    instance.session = std::move(session);
+    instance.flight = flight;
+  }
+  const std::lock_guard lock(mutex_);
+  instance.broken.clear();
+  instance.woken = false;
+  instance.state = Instance::State::kUp;
+}
+
+void ModelCore::unload(int number) noexcept {
+  const Inside here;
+  Instance& instance = *instances_[static_cast<size_t>(number)];
+  {
+    const std::lock_guard lock(mutex_);
+    if (instance.state == Instance::State::kUp) instance.state = Instance::State::kDown;
+    last_failure_ = instance.broken.empty() ? "it is being unloaded" : instance.broken;
+  }
+  try {
+    // Who waits in a submission is let go by stop().
+    if (instance.session != nullptr) instance.session->stop();
+  } catch (const api::Error&) {  // a kernel that does not return: the engine keeps what it uses
+  }
+  std::shared_ptr<api::Session> session;
+  std::shared_ptr<Flight> flight;
+  {
+    const std::lock_guard submitting(instance.submit);
+    session = std::move(instance.session);
+    flight = std::move(instance.flight);
+    instance.session = nullptr;
+    instance.flight = nullptr;
+  }
+  session = nullptr;
+  if (flight == nullptr) return;
+  std::vector<BatchPtr> left;
+  {
+    const std::lock_guard lock(flight->mutex);
+    flight->over = true;
+    left = std::move(flight->failed);
+    left.insert(left.end(), flight->in_flight.begin(), flight->in_flight.end());
+    flight->in_flight.clear();
+  }
+  for (const BatchPtr& batch : left) {
+    end_jobs(batch->jobs);
+    refuse(batch->jobs, Error(Code::kUnavailable, where_ + ": its instance ended: " + last_failure_));
+    release(instance);
+  }
+}
+
+void ModelCore::gave_up(int number, const std::string& why) noexcept {
+  const Inside here;
+  std::vector<JobPtr> left;
+  {
+    const std::lock_guard lock(mutex_);
+    instances_[static_cast<size_t>(number)]->state = Instance::State::kGone;
+    last_failure_ = why;
+    const bool any = std::any_of(instances_.begin(), instances_.end(),
+                                 [](const auto& instance) { return instance->state != Instance::State::kGone; });
+    if (!any) left = queue_.clear();
+    for (const JobPtr& job : left) job->state = Job::State::kOver;
+  }
+  refuse(left, Error(Code::kUnavailable, where_ + ": no instance is there: " + why));
+}
+
+bool ModelCore::ready() const {
+  const std::lock_guard lock(mutex_);
+  return !closing_ && std::any_of(instances_.begin(), instances_.end(),
+                                  [](const auto& instance) { return instance->state == Instance::State::kUp; });
+}
+
+uint64_t ModelCore::memory_bytes() const {
+  uint64_t bytes = 0;
+  bool first = true;
+  for (const auto& instance : instances_) {
+    std::shared_ptr<api::Session> session;
+    {
+      const std::lock_guard lock(instance->submit);
+      session = instance->session;
+    }
+    if (session == nullptr) continue;
+    const api::Counters counters = session->counters();
+    bytes += first ? counters.bytes : counters.bytes - std::min(counters.bytes, counters.mapped);
+    first = false;
+  }
+  return bytes;
+}
+
+}  // namespace sluice::serving

@@ -1,0 +1,50 @@
+#pragma once
+// A request on its way through an executor, and the step that runs several of them.
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "serving/core/request.h"
+#include "sluice/session.h"
+
+namespace sluice::serving {
+
+class ModelCore;
+
+// Who holds the core's lock changes what has no other note.
+struct Job final : RequestHandle, std::enable_shared_from_this<Job> {
+  enum class State { kNew, kWaiting, kRunning, kOver };
+
+  void cancel() override;
+
+  std::weak_ptr<ModelCore> core;
+  InferRequest request;  // without its inputs' memory, once it is prepared
+  Respond respond;
+  RequestOptions options;
+  std::vector<api::Tensor> inputs;  // in the bundle's order; those that the server makes are empty
+  std::vector<int> outputs;         // asked for, of the config's; in the order of the response
+  int64_t rows = 1;
+  std::string key;        // of the cache, "" when it is not asked
+  uint64_t number = 0;    // in the order of arrival
+  uint64_t sequence = 0;  // that it belongs to; 0: none
+
+  State state = State::kNew;
+  Clock::time_point received, queued, started;
+  Clock::time_point deadline = Clock::time_point::max();  // in the queue
+  std::atomic<bool> answered{false};
+};
+using JobPtr = std::shared_ptr<Job>;
+
+// A step, and whose rows it has, in this order.
+struct Batch {
+  std::vector<JobPtr> jobs;
+  int64_t rows = 0;  // of the jobs
+  Clock::time_point started, submitted;
+  std::optional<api::Result> result;
+  std::string error;  // of a step that failed
+};
+
+}  // namespace sluice::serving

@@ -1,0 +1,79 @@
+#pragma once
+// The inputs and outputs of a model as its config shows them to clients, and as its bundle has them.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "inference.pb.h"
+#include "serving/core/request.h"
+#include "serving/execution/memory.h"
+#include "sluice/plan.h"
+
+namespace sluice::serving {
+
+// Dims and shapes here have no batch, where the model has batches.
+struct ShownPort {
+  std::string name;  // the config's
+  api::Port bundle;
+  int port = 0;  // of the bundle's
+  DataType datatype = DataType::TYPE_INVALID;
+  std::vector<int64_t> dims;   // as clients see it; -1: any
+  std::vector<int64_t> inner;  // as the bundle has it
+  bool reshaped = false;
+  std::vector<std::string> labels;
+};
+
+// What is asked for of the output, from a step's result.
+struct OutputRows {
+  const ShownPort& port;
+  const api::Tensor& whole;
+  int64_t start = 0, rows = 0;  // where there are batches
+};
+
+// Immutable, so thread-safe.
+class ModelPorts {
+ public:
+  // Throws kInvalidArgument where the config contradicts the bundle. `folder`: of the model, for labels. Inputs of the
+  // bundle that `made` names are the server's business, not the clients'.
+  ModelPorts(const inference::ModelConfig& config, const std::vector<api::Port>& inputs,
+             const std::vector<api::Port>& outputs, const std::string& folder,
+             const std::vector<std::string>& made = {});
+
+  const std::vector<ShownPort>& inputs() const { return inputs_; }
+  const std::vector<ShownPort>& outputs() const { return outputs_; }
+  const std::vector<api::Port>& bundle_inputs() const { return bundle_inputs_; }
+  const std::vector<api::Port>& bundle_outputs() const { return bundle_outputs_; }
+  int64_t max_batch() const { return max_batch_; }  // 0: the model has no batches
+  // Rows that the bundle takes always, and fills up for; 0 where it takes as many as there are.
+  int64_t fixed_rows() const { return fixed_rows_; }
+
+  struct Prepared {
+    std::vector<api::Tensor> inputs;  // in the bundle's order; empty what the server makes
+    int64_t rows = 1;
+    std::vector<int> outputs;  // asked for
+  };
+  // Checks a request and takes its memory. Throws kInvalidArgument with what is wrong.
+  Prepared prepare(InferRequest& request) const;
+  // The rows of an output as clients see it. Shares the result's memory, except that of BYTES.
+  Tensor show(const OutputRows& rows) const;
+
+ private:
+  void add_input(const inference::ModelInput& input);
+  void add_output(const inference::ModelOutput& output, const std::string& folder);
+  void check_batches(const std::vector<std::string>& made);
+  api::Tensor input_tensor(const ShownPort& port, Tensor& given) const;
+  api::Tensor input_bytes(const ShownPort& port, const Tensor& given) const;
+  std::string where(const char* what, const std::string& name) const;
+
+  std::string model_;
+  std::vector<ShownPort> inputs_, outputs_;
+  std::vector<api::Port> bundle_inputs_, bundle_outputs_;
+  int64_t max_batch_ = 0, fixed_rows_ = 0;
+};
+
+// "[2,-1]".
+std::string shape_text(const std::vector<int64_t>& shape);
+// Throws kTooLarge for what is more than 2^48 bytes, kInvalidArgument for a negative dim.
+uint64_t checked_bytes(const std::vector<int64_t>& shape, size_t element, const std::string& where);
+
+}  // namespace sluice::serving
