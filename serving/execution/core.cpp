@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "serving/core/trace.h"
 #include "serving/execution/inside.h"
 
 namespace sluice::serving {
@@ -14,18 +15,56 @@ void Job::cancel() {
   if (const std::shared_ptr<ModelCore> held = core.lock()) held->cancel(shared_from_this());
 }
 
+namespace {
+
+// Of this executor and no other: a version loaded anew may answer otherwise.
+std::string new_prefix(const inference::ModelConfig& config) {
+  static std::atomic<uint64_t> count{0};
+  return config.response_cache().enable() ? fmt::format("{}#", count++) : "";
+}
+
+}  // namespace
+
+std::shared_ptr<SharedResources> make_shared_resources(const ServerOptions& options) {
+  return std::make_shared<SharedResources>(options);
+}
+
 ModelCore::ModelCore(const Machine& machine, ExecutorSpec spec, std::string bundle)
     : engine_(machine.engine),
       actors_(machine.actors),
       spec_(std::move(spec)),
+      shared_(machine.shared != nullptr ? machine.shared : make_shared_resources(machine.options)),
       bundle_(std::move(bundle)),
       where_("model '" + spec_.config.name() + "'"),
+      cache_prefix_(new_prefix(spec_.config)),
       batcher_(spec_.config),
       buffers_(size_t{64} << 20),
       queue_(spec_.config, machine.options.max_queue_size),
       ordered_(spec_.config.dynamic_batching().preserve_ordering()) {}
 
-ModelCore::~ModelCore() = default;
+ModelCore::~ModelCore() {
+  for (const auto& instance : instances_)
+    if (instance->limits != nullptr) shared_->limiter.leave(*instance->limits);
+  if (!cache_prefix_.empty()) shared_->cache.forget(cache_prefix_);
+}
+
+bool ModelCore::answer_from_cache(const JobPtr& job) {
+  const auto begin = Clock::now();
+  std::string key = cache_key(cache_prefix_, job->request);
+  const ResponseCache::Outputs outputs = shared_->cache.find(key);
+  const auto end = Clock::now();
+  if (outputs == nullptr) {
+    job->key = std::move(key);
+    statistics_.missed(end - begin);
+    return false;
+  }
+  job->answered = true;
+  statistics_.hit(*job, end - begin, end);
+  InferResponse response = response_of(*job);
+  response.outputs = *outputs;
+  deliver(job, std::move(response));
+  return true;
+}
 
 std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond respond) {
   const auto job = std::make_shared<Job>();
@@ -34,11 +73,13 @@ std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond re
   job->received = request.received;
   job->request = std::move(request);
   ++pending_;
+  ++undelivered_;
   Instance* mine = nullptr;
   BatchPtr batch;
   int wake = -1;
   try {
     job->options = options_of(job->request.parameters);
+    if (!cache_prefix_.empty() && answer_from_cache(job)) return job;
     ModelPorts::Prepared prepared = ports_->prepare(job->request);
     job->inputs = std::move(prepared.inputs);
     job->outputs = std::move(prepared.outputs);
@@ -50,6 +91,7 @@ std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond re
       throw Error(Code::kUnavailable, where_ + ": no instance is there: " + last_failure_);
     const auto now = Clock::now();
     job->queued = now;
+    if (job->request.trace != nullptr) job->request.trace->stamp(Stamp::kQueueStart, now);
     if (!queue_.push(job)) {
       const uint64_t level = queue_.level_of(job->options);
       throw Error(
@@ -136,6 +178,7 @@ InferResponse ModelCore::response_of(const Job& job) const {
   response.model = spec_.config.name();
   response.version = spec_.version;
   response.id = job.request.id;
+  response.trace = job.request.trace;
   return response;
 }
 
@@ -159,8 +202,7 @@ void ModelCore::end_jobs(const std::vector<JobPtr>& jobs) {
 // In the order of arrival, where that is asked for; one thread at a time gives answers then.
 void ModelCore::deliver(const JobPtr& job, InferResponse response) {
   if (job->number == 0) {
-    job->respond(std::move(response), true);
-    return over(job);
+    return tell(job, std::move(response));
   }
   std::unique_lock lock(order_mutex_);
   order_.at(job->number).emplace(job, std::move(response));
@@ -169,18 +211,19 @@ void ModelCore::deliver(const JobPtr& job, InferResponse response) {
     auto [first, due] = *std::move(order_.begin()->second);
     order_.erase(order_.begin());
     lock.unlock();
-    first->respond(std::move(due), true);
-    over(first);
+    tell(first, std::move(due));
     lock.lock();
   }
   delivering_ = false;
 }
 
-void ModelCore::over(const JobPtr& job) {
+void ModelCore::tell(const JobPtr& job, InferResponse response) {
+  --pending_;
+  job->respond(std::move(response), true);
   job->respond = nullptr;
-  if (--pending_ > 0) return;
+  if (--undelivered_ > 0) return;
   const std::lock_guard lock(mutex_);
-  none_pending_.notify_all();
+  all_delivered_.notify_all();
 }
 
 inference::ModelStatistics ModelCore::statistics() const {
@@ -197,7 +240,7 @@ bool ModelCore::drain(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   constexpr std::chrono::hours kLong(24 * 365);
   const auto until = Clock::now() + std::min<std::chrono::milliseconds>(timeout, kLong);
-  const bool all = none_pending_.wait_until(lock, until, [&] { return pending_ == 0; });
+  const bool all = all_delivered_.wait_until(lock, until, [&] { return undelivered_ == 0; });
   if (all) return true;
   std::vector<JobPtr> left = queue_.clear();
   for (const auto& instance : instances_) {

@@ -18,6 +18,8 @@
 #include "serving/execution/memory.h"
 #include "serving/execution/ports.h"
 #include "serving/execution/queue.h"
+#include "serving/execution/scratch.h"
+#include "serving/execution/shared.h"
 #include "serving/execution/statistics.h"
 #include "sluice/session.h"
 
@@ -29,6 +31,8 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   ~ModelCore() override;
   // Loads the instances and starts the actors. Throws Error.
   void open();
+  // Runs the warm-up requests in each of them.
+  void warm_up();
   // Refuses what waits and what comes, and ends the actors. Waits for them where this thread may.
   void close();
 
@@ -65,6 +69,7 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
     Clock::time_point armed = Clock::time_point::max();  // when it will look by itself
     std::string broken;                                  // why it has to end, once it has to
 
+    std::shared_ptr<RateLimiter::Client> limits;  // null: none
     int number = 0;
     int depth = 1;      // steps that it may have under way
     std::mutex submit;  // one submission after another; guards what follows
@@ -72,6 +77,10 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
     std::shared_ptr<Flight> flight;
   };
 
+  void plan_for_instances(int count);
+  void join_limiter();
+  // Answers from the cache, or lets the job know its key.
+  bool answer_from_cache(const JobPtr& job);
   std::shared_ptr<api::Session> load_session(Instance& instance, const std::shared_ptr<Flight>& flight);
   // Both with mutex_ held.
   BatchPtr take(Instance& instance, Clock::time_point now, std::optional<Clock::time_point>& wait);
@@ -81,6 +90,7 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   std::vector<api::Tensor> gather(Batch& batch);
   void done(Instance& instance, Flight& flight, const std::vector<api::Tensor>& outputs, const std::string& error);
   void scatter(const Batch& batch, const std::vector<api::Tensor>& outputs, Clock::time_point infer_end);
+  void keep(const Job& job, const std::vector<Tensor>& outputs, bool shares);
   void look_into_failures(Instance& instance);
   void release(Instance& instance);  // a step is over
   void refuse(const std::vector<JobPtr>& jobs, const Error& error);
@@ -88,7 +98,7 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   // Answers, unless somebody has.
   void fail(const JobPtr& job, const Error& error);
   void deliver(const JobPtr& job, InferResponse response);
-  void over(const JobPtr& job);
+  void tell(const JobPtr& job, InferResponse response);
   InferResponse response_of(const Job& job) const;
   std::chrono::milliseconds retry_after() const;  // mutex_ held
   void arm(Clock::time_point deadline);
@@ -96,17 +106,21 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   api::Engine& engine_;
   caf::actor_system& actors_;
   const ExecutorSpec spec_;
-  const std::string bundle_, where_;
+  const std::shared_ptr<SharedResources> shared_;
+  std::string bundle_;
+  const std::string where_, cache_prefix_;  // "": its responses are not cached
+  std::unique_ptr<ScratchFolder> scratch_;  // of a bundle planned anew
   std::unique_ptr<ModelPorts> ports_;
   const Batcher batcher_;
   Statistics statistics_;
   BufferPool buffers_;
   std::vector<std::unique_ptr<Instance>> instances_;
   std::unique_ptr<Crew> crew_;
-  std::atomic<size_t> pending_{0};
+  std::atomic<size_t> pending_{0};      // not answered
+  std::atomic<size_t> undelivered_{0};  // whose callers have not been told, or are just being told
 
   mutable std::mutex mutex_;
-  mutable std::condition_variable none_pending_;
+  mutable std::condition_variable all_delivered_;
   RequestQueue queue_;
   bool closing_ = false;
   double period_ns_ = 0;  // of an instance's steps, moving

@@ -8,6 +8,8 @@
 #include "serving/execution/core.h"
 #include "serving/execution/errors.h"
 #include "serving/execution/inside.h"
+#include "serving/execution/warmup.h"
+#include "sluice/compile.h"
 
 namespace sluice::serving {
 
@@ -45,6 +47,7 @@ class ModelExecutor final : public Executor {
     return core_->infer(std::move(request), std::move(respond));
   }
   inference::ModelStatistics statistics() const override { return core_->statistics(); }
+  std::map<std::string, uint64_t> failures() const override { return core_->failures(); }
   size_t pending() const override { return core_->pending(); }
   bool ready() const override { return core_->ready(); }
   uint64_t memory_bytes() const override { return core_->memory_bytes(); }
@@ -65,6 +68,7 @@ std::shared_ptr<Executor> make_executor(const Machine& machine, ExecutorSpec spe
     const auto core = std::make_shared<ModelCore>(machine, std::move(spec), std::move(bundle));
     auto executor = std::make_shared<ModelExecutor>(core);
     core->open();
+    core->warm_up();
     return executor;
   } catch (...) {
     rethrow_as_error(where);
@@ -92,8 +96,51 @@ std::shared_ptr<api::Session> ModelCore::load_session(Instance& instance, const 
   return std::make_shared<api::Session>(api::Session::load(engine_, bundle_, std::move(options)));
 }
 
+// Sessions of plans for all cores take turns; those of narrower ones run at the same time.
+void ModelCore::plan_for_instances(int count) {
+  const int cores = std::max(1, engine_.cores() / count);
+  if (count == 1 || cores >= engine_.cores()) return;
+  scratch_ = std::make_unique<ScratchFolder>();
+  const std::string to = scratch_->path() + "/" + std::to_string(cores);
+  api::CompileOptions options;
+  options.cores = cores;
+  api::replan(engine_, bundle_, to, options);
+  bundle_ = to;
+}
+
+void ModelCore::join_limiter() {
+  size_t next = 0;
+  for (const inference::ModelInstanceGroup& group : spec_.config.instance_group()) {
+    for (int i = 0; i < std::max(group.count(), 1); ++i) {
+      const size_t number = next++;
+      instances_[number]->limits = shared_->limiter.join(
+          group.rate_limiter(), [crew = crew_.get(), number] { crew->wake(static_cast<int>(number)); });
+    }
+  }
+}
+
+void ModelCore::warm_up() {
+  for (const inference::ModelWarmup& warmup : spec_.config.model_warmup()) {
+    for (const auto& instance : instances_) {
+      for (uint32_t i = 0; i < std::max<uint32_t>(warmup.count(), 1); ++i) {
+        InferRequest request = warmup_request(spec_.config, warmup, spec_.folder);
+        const auto job = std::make_shared<Job>();
+        ModelPorts::Prepared prepared = ports_->prepare(request);
+        job->inputs = std::move(prepared.inputs);
+        Batch batch;
+        batch.rows = prepared.rows;
+        batch.jobs.push_back(job);
+        instance->session->hand_over(gather(batch)).get();
+      }
+    }
+  }
+}
+
 void ModelCore::open() {
   const int count = instances_of(spec_.config);
+  if (!cache_prefix_.empty() && shared_->cache.limit() == 0)
+    throw Error(Code::kInvalidArgument, where_ + ": response_cache: the server has none; give it bytes for one");
+  plan_for_instances(count);
   for (int i = 0; i < count; ++i) {
     Instance& instance = *instances_.emplace_back(std::make_unique<Instance>());
     instance.number = i;
@@ -105,6 +152,7 @@ void ModelCore::open() {
                                             spec_.folder);
   }
   crew_ = std::make_unique<Crew>(actors_, count, shared_from_this());
+  join_limiter();
 }
 
 void ModelCore::load(int number) {
@@ -145,6 +193,7 @@ void ModelCore::unload(int number) noexcept {
     instance.flight = nullptr;
   }
   session = nullptr;
+  if (instance.limits != nullptr) shared_->limiter.give_up(*instance.limits);
   if (flight == nullptr) return;
   std::vector<BatchPtr> left;
   {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "serving/core/trace.h"
 #include "serving/execution/classify.h"
 #include "serving/execution/core.h"
 #include "serving/execution/errors.h"
@@ -16,6 +17,12 @@ ModelCore::BatchPtr ModelCore::take(Instance& instance, Clock::time_point now, s
   if (instance.running >= instance.depth) return nullptr;
   const BatchChoice choice = batcher_.choose(queue_, now, instance.running == 0);
   wait = choice.wait;
+  if (instance.limits != nullptr) {
+    if (choice.jobs == 0)
+      shared_->limiter.give_up(*instance.limits);
+    else if (!shared_->limiter.acquire(*instance.limits))
+      return nullptr;
+  }
   if (choice.jobs == 0) return nullptr;
   auto batch = std::make_shared<Batch>();
   batch->started = now;
@@ -23,6 +30,7 @@ ModelCore::BatchPtr ModelCore::take(Instance& instance, Clock::time_point now, s
     JobPtr job = queue_.pop();
     job->state = Job::State::kRunning;
     job->started = now;
+    if (job->request.trace != nullptr) job->request.trace->stamp(Stamp::kComputeStart, now);
     batch->rows += job->rows;
     batch->jobs.push_back(std::move(job));
   }
@@ -125,6 +133,11 @@ void ModelCore::start(Instance& instance, const BatchPtr& batch) {
       flight->in_flight.push_back(batch);
     }
     batch->result = instance.session->hand_over(std::move(inputs));
+    for (const JobPtr& job : batch->jobs) {
+      if (job->request.trace == nullptr) continue;
+      job->request.trace->stamp(Stamp::kComputeInputEnd, batch->submitted);
+      job->request.trace->ran(instance.number, batch->result->step());
+    }
   } catch (const api::Error& error) {
     forget();
     if (is_fatal(error)) {
@@ -179,9 +192,22 @@ void ModelCore::release(Instance& instance) {
   {
     const std::lock_guard lock(mutex_);
     --instance.running;
+    if (instance.limits != nullptr) shared_->limiter.release(*instance.limits);
     if (!queue_.empty()) wake = whom_to_wake(Clock::now());
   }
   if (wake >= 0) crew_->wake(wake);
+}
+
+// In memory of its own where it lies in that of a batch, which would stay with it.
+void ModelCore::keep(const Job& job, const std::vector<Tensor>& outputs, bool shares) {
+  auto kept = std::make_shared<std::vector<Tensor>>(outputs);
+  for (Tensor& tensor : *kept) {
+    if (!shares || tensor.bytes == 0) continue;
+    std::shared_ptr<void> copy = BufferPool(0).take(tensor.bytes);
+    std::memcpy(copy.get(), tensor.data.get(), tensor.bytes);
+    tensor.data = std::move(copy);
+  }
+  shared_->cache.insert(job.key, std::move(kept));
 }
 
 void ModelCore::scatter(const Batch& batch, const std::vector<api::Tensor>& outputs, Clock::time_point infer_end) {
@@ -219,6 +245,11 @@ void ModelCore::scatter(const Batch& batch, const std::vector<api::Tensor>& outp
     }
     if (job->answered.exchange(true)) continue;
     statistics_.succeeded(*job, times, end);
+    if (job->request.trace != nullptr) {
+      job->request.trace->stamp(Stamp::kComputeOutputStart, infer_end);
+      job->request.trace->stamp(Stamp::kComputeEnd, end);
+    }
+    if (!job->key.empty()) keep(*job, responses[j].outputs, batch.jobs.size() > 1);
     deliver(job, std::move(responses[j]));
   }
 }
