@@ -15,7 +15,7 @@
 #include "serving/execution/batcher.h"
 #include "serving/execution/crew.h"
 #include "serving/execution/job.h"
-#include "serving/execution/memory.h"
+#include "serving/core/buffers.h"
 #include "serving/execution/ports.h"
 #include "serving/execution/queue.h"
 #include "serving/execution/scratch.h"
@@ -27,7 +27,8 @@ namespace sluice::serving {
 
 class ModelCore final : public CrewWork, public std::enable_shared_from_this<ModelCore> {
  public:
-  ModelCore(const Machine& machine, ExecutorSpec spec, std::string bundle);
+  // `scratch` may hold the bundle.
+  ModelCore(const Machine& machine, ExecutorSpec spec, std::string bundle, std::unique_ptr<ScratchFolder> scratch);
   ~ModelCore() override;
   // Loads the instances and starts the actors. Throws Error.
   void open();
@@ -109,7 +110,7 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   const std::shared_ptr<SharedResources> shared_;
   std::string bundle_;
   const std::string where_, cache_prefix_;  // "": its responses are not cached
-  std::unique_ptr<ScratchFolder> scratch_;  // of a bundle planned anew
+  std::unique_ptr<ScratchFolder> scratch_;  // of bundles made here
   std::unique_ptr<ModelPorts> ports_;
   const Batcher batcher_;
   Statistics statistics_;

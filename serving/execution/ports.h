@@ -6,7 +6,7 @@
 
 #include "inference.pb.h"
 #include "serving/core/request.h"
-#include "serving/execution/memory.h"
+#include "serving/core/buffers.h"
 #include "sluice/plan.h"
 
 namespace sluice::serving {
