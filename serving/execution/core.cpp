@@ -29,7 +29,8 @@ std::shared_ptr<SharedResources> make_shared_resources(const ServerOptions& opti
   return std::make_shared<SharedResources>(options);
 }
 
-ModelCore::ModelCore(const Machine& machine, ExecutorSpec spec, std::string bundle)
+ModelCore::ModelCore(const Machine& machine, ExecutorSpec spec, std::string bundle,
+                     std::unique_ptr<ScratchFolder> scratch)
     : engine_(machine.engine),
       actors_(machine.actors),
       spec_(std::move(spec)),
@@ -37,6 +38,7 @@ ModelCore::ModelCore(const Machine& machine, ExecutorSpec spec, std::string bund
       bundle_(std::move(bundle)),
       where_("model '" + spec_.config.name() + "'"),
       cache_prefix_(new_prefix(spec_.config)),
+      scratch_(std::move(scratch)),
       batcher_(spec_.config),
       buffers_(size_t{64} << 20),
       queue_(spec_.config, machine.options.max_queue_size),

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "serving/execution/core.h"
+#include "serving/execution/ensemble.h"
 #include "serving/execution/errors.h"
 #include "serving/execution/inside.h"
 #include "serving/execution/warmup.h"
@@ -62,10 +63,15 @@ class ModelExecutor final : public Executor {
 std::shared_ptr<Executor> make_executor(const Machine& machine, ExecutorSpec spec) {
   const std::string where = "model '" + spec.config.name() + "'";
   try {
-    if (spec.config.has_ensemble_scheduling()) throw Error(Code::kUnsupported, where + ": ensemble_scheduling");
     if (spec.config.has_sequence_batching()) throw Error(Code::kUnsupported, where + ": sequence_batching");
+    std::unique_ptr<ScratchFolder> scratch;
     std::string bundle = spec.bundle;
-    const auto core = std::make_shared<ModelCore>(machine, std::move(spec), std::move(bundle));
+    if (spec.config.has_ensemble_scheduling()) {
+      scratch = std::make_unique<ScratchFolder>();
+      bundle = scratch->path() + "/ensemble";
+      compile_ensemble(machine.engine, spec, bundle);
+    }
+    const auto core = std::make_shared<ModelCore>(machine, std::move(spec), std::move(bundle), std::move(scratch));
     auto executor = std::make_shared<ModelExecutor>(core);
     core->open();
     core->warm_up();
@@ -78,7 +84,8 @@ std::shared_ptr<Executor> make_executor(const Machine& machine, ExecutorSpec spe
 uint64_t ledger_of(const ExecutorSpec& spec) {
   const std::string where = "model '" + spec.config.name() + "'";
   try {
-    const uint64_t one = api::Plan::load(spec.bundle).memory_bytes();
+    const bool ensemble = spec.config.has_ensemble_scheduling();
+    const uint64_t one = ensemble ? ledger_of_ensemble(spec) : api::Plan::load(spec.bundle).memory_bytes();
     const uint64_t weights = std::min(one, file_bytes(spec.bundle + "/weights.safetensors"));
     return one + static_cast<uint64_t>(instances_of(spec.config) - 1) * (one - weights);
   } catch (...) {
@@ -100,7 +107,7 @@ std::shared_ptr<api::Session> ModelCore::load_session(Instance& instance, const 
 void ModelCore::plan_for_instances(int count) {
   const int cores = std::max(1, engine_.cores() / count);
   if (count == 1 || cores >= engine_.cores()) return;
-  scratch_ = std::make_unique<ScratchFolder>();
+  if (scratch_ == nullptr) scratch_ = std::make_unique<ScratchFolder>();
   const std::string to = scratch_->path() + "/" + std::to_string(cores);
   api::CompileOptions options;
   options.cores = cores;

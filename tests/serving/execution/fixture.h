@@ -14,6 +14,7 @@
 #include "google/protobuf/text_format.h"
 #include "serving/core/executor.h"
 #include "sluice/compile.h"
+#include "sluice/session.h"
 
 namespace sluice::serving::test {
 
