@@ -18,7 +18,7 @@ namespace {
 using namespace sluice::perf;
 
 struct Arguments {
-  std::string url = "127.0.0.1:8000", model, version, concurrency, rate, replay;
+  std::string url = "127.0.0.1:8000", model, version, concurrency, rate, replay, get;
   std::string csv, json, picture;
   std::vector<std::string> shapes, headers;
   bool constant = false, no_progress = false;
@@ -77,7 +77,9 @@ class Program {
         throw std::runtime_error(fmt::format("--header '{}': it must be 'NAME: VALUE'", header));
       args_.input.extra_headers += header + "\r\n";
     }
-    if (!args.replay.empty()) {
+    if (!args.get.empty()) {
+      requests_ = {get_request(target_, args.get, args_.input.extra_headers)};
+    } else if (!args.replay.empty()) {
       requests_ = logged_requests(target_, args.replay);
     } else {
       args_.input.shapes = parse_shapes(args.shapes);
@@ -91,7 +93,7 @@ class Program {
                 requests_.size() == 1 ? "" : "s in turn", bytes, target_.host.c_str(), target_.port.c_str(),
                 table_head().c_str());
     for (const Level& level : levels()) measure(level);
-    const std::string name = args_.model.empty() ? args_.replay : args_.model;
+    const std::string name = args_.model.empty() ? args_.get + args_.replay : args_.model;
     write_file(args_.csv, csv(results_));
     write_file(args_.json, json_text(name, results_));
     write_file(args_.picture, picture("Latency against throughput: " + name, results_));
@@ -121,7 +123,7 @@ class Program {
   }
 
   const LevelResult& measure(const Level& level) {
-    const bool stats = args_.replay.empty();
+    const bool stats = !args_.model.empty();
     const ServerTimes before = stats ? server_times(target_) : ServerTimes{};
     LevelResult result =
         run_level(target_, requests_, level, args_.load, args_.no_progress ? [](const std::string&) {} : tell);
@@ -177,6 +179,7 @@ void add_options(CLI::App& app, Arguments& args) {
   app.add_option("--header", args.headers, "'NAME: VALUE', sent with every request");
   app.add_option("--seed", args.input.seed, "of random data and arrivals")->capture_default_str();
   app.add_option("--replay", args.replay, "a file of sluice-serve --request-log: send its requests");
+  app.add_option("--get", args.get, "a path, as in /v2/health/ready: send GET of it instead of requests for inference");
   app.add_flag("--expect", args.load.expect_equal, "compare every answer with the first; exit status 1 if one differs");
   app.add_option("--warmup-secs", args.load.warmup_s, "not measured, before each level")
       ->check(CLI::Range(0.0, 3600.0))
@@ -213,7 +216,7 @@ int main(int argc, char** argv) {
   add_options(app, args);
   try {
     app.parse(argc, argv);
-    if (args.model.empty() == args.replay.empty())
+    if (!args.model.empty() + !args.replay.empty() + !args.get.empty() != 1)
       throw std::runtime_error(
           "say which model, as in -m digits, or which log of requests, as in --replay requests.log");
     args.load.seed = args.input.seed;
