@@ -162,8 +162,8 @@ InferRequest request_of(const inference::ModelInferRequest& message, const Serve
     tensor.shape.assign(input.shape().begin(), input.shape().end());
     if (const auto region = region_of(input.parameters(), where)) {
       if (input.has_contents()) throw Error(Code::kInvalidArgument, where + ": both contents and shared memory");
-      const std::shared_ptr<void> shared = server.shared_bytes(*region);
-      take_bytes(tensor, shared.get(), region->bytes, buffers);  // the client may write there meanwhile
+      tensor.data = server.shared_bytes(*region);
+      tensor.bytes = region->bytes;
     } else if (!raw.empty()) {
       if (input.has_contents())
         throw Error(Code::kInvalidArgument,
