@@ -241,7 +241,7 @@ def test_add_subdirectory(model, tmp_path):
 @pytest.mark.skipif(shutil.which("dpkg-shlibdeps") is None, reason="dpkg-dev is not installed")
 def test_deb(model, tmp_path):
     run("cpack", "--config", BUILD / "CPackConfig.cmake", "-G", "DEB", "-B", tmp_path / "pack", cwd=tmp_path)
-    package, = (tmp_path / "pack").glob("*.deb")
+    package, = (tmp_path / "pack").glob("sluice_*.deb")
     assert package.name.startswith(f"sluice_{sl.__version__}")
     depends = run("dpkg-deb", "-f", package, "Depends")
     for needed in ("libc6", "libstdc++6", "libdnnl", "libcaf-core", "libboost-json", "libgomp1"):
