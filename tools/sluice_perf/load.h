@@ -48,7 +48,8 @@ struct LevelResult {
   uint64_t different = 0;          // answers unlike the first
   int windows = 0, connections = 0;
   bool stable = false;
-  ServerTimes server;  // during what was measured
+  ServerTimes server;        // during what was measured
+  double forecast_rows = 0;  // of a step; 0: not asked for
 };
 
 // Sends `requests`, whole HTTP requests, in turn. `progress` is called about ten times a second with a line for people.
