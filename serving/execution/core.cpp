@@ -23,6 +23,20 @@ std::string new_prefix(const inference::ModelConfig& config) {
   return config.response_cache().enable() ? fmt::format("{}#", count++) : "";
 }
 
+// The oldest of several sequences are merged as requests are otherwise.
+inference::ModelConfig batching_of(const inference::ModelConfig& config) {
+  inference::ModelConfig batching = config;
+  if (!config.has_sequence_batching()) return batching;
+  const inference::ModelSequenceBatching::StrategyOldest oldest = config.sequence_batching().oldest();
+  batching.clear_sequence_batching();
+  if (!config.sequence_batching().has_oldest() || config.max_batch_size() == 0) return batching;
+  inference::ModelDynamicBatching& dynamic = *batching.mutable_dynamic_batching();
+  *dynamic.mutable_preferred_batch_size() = oldest.preferred_batch_size();
+  dynamic.set_max_queue_delay_microseconds(oldest.max_queue_delay_microseconds());
+  dynamic.set_preserve_ordering(oldest.preserve_ordering());
+  return batching;
+}
+
 }  // namespace
 
 std::shared_ptr<SharedResources> make_shared_resources(const ServerOptions& options) {
@@ -39,10 +53,12 @@ ModelCore::ModelCore(const Machine& machine, ExecutorSpec spec, std::string bund
       where_("model '" + spec_.config.name() + "'"),
       cache_prefix_(new_prefix(spec_.config)),
       scratch_(std::move(scratch)),
-      batcher_(spec_.config),
+      batching_(batching_of(spec_.config)),
+      batcher_(batching_),
       buffers_(size_t{64} << 20),
-      queue_(spec_.config, machine.options.max_queue_size),
-      ordered_(spec_.config.dynamic_batching().preserve_ordering()) {}
+      most_waiting_(std::max<uint32_t>(machine.options.max_queue_size, 1)),
+      queue_(batching_, most_waiting_),
+      ordered_(batching_.dynamic_batching().preserve_ordering()) {}
 
 ModelCore::~ModelCore() {
   for (const auto& instance : instances_)
@@ -94,7 +110,13 @@ std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond re
     const auto now = Clock::now();
     job->queued = now;
     if (job->request.trace != nullptr) job->request.trace->stamp(Stamp::kQueueStart, now);
-    if (!queue_.push(job)) {
+    if (sequences_ != nullptr) {
+      if (ports_->max_batch() > 0 && job->rows != 1)
+        throw Error(Code::kInvalidArgument, fmt::format("infer: {} rows; a request of a sequence has one", job->rows));
+      sequence_ports_->check(*job);
+      sequences_->admit(job, now);
+      pump();
+    } else if (!queue_.push(job)) {
       const uint64_t level = queue_.level_of(job->options);
       throw Error(
           Code::kOverloaded,
@@ -138,12 +160,14 @@ void ModelCore::arm(Clock::time_point deadline) {
 }
 
 void ModelCore::cancel(const JobPtr& job) {
+  int wake = -1;
   {
     const std::lock_guard lock(mutex_);
     if (job->state == Job::State::kOver) return;
-    if (job->state == Job::State::kWaiting) queue_.remove(*job);
+    if (job->state == Job::State::kWaiting) wake = take_out(job) ? whom_to_wake(Clock::now()) : -1;
     job->state = Job::State::kOver;
   }
+  if (wake >= 0) crew_->wake(wake);
   fail(job, Error(Code::kCancelled, "infer: the request was cancelled"));
 }
 
@@ -156,9 +180,15 @@ std::optional<Clock::time_point> ModelCore::tick() {
     const std::lock_guard lock(mutex_);
     const auto now = Clock::now();
     late = queue_.expire(now);
-    for (const JobPtr& job : late) job->state = Job::State::kOver;
-    next = armed_ = queue_.next_deadline();
-    if (!late.empty()) wake = whom_to_wake(now);
+    for (const JobPtr& job : late) {
+      job->state = Job::State::kOver;
+      if (sequences_ != nullptr) sequence_goes_on(*job, std::nullopt);
+    }
+    if (sequences_ != nullptr) sequences_->expire(now);
+    pump();
+    next = armed_ = std::min(queue_.next_deadline(),
+                             sequences_ != nullptr ? sequences_->next_deadline() : Clock::time_point::max());
+    if (!late.empty() || sequences_ != nullptr) wake = whom_to_wake(now);
   }
   refuse(late, Error(Code::kTimeout, where_ + ": the request waited in the queue for longer than its timeout"));
   if (wake >= 0) crew_->wake(wake);
@@ -198,7 +228,11 @@ void ModelCore::fail(const JobPtr& job, const Error& error) {
 
 void ModelCore::end_jobs(const std::vector<JobPtr>& jobs) {
   const std::lock_guard lock(mutex_);
-  for (const JobPtr& job : jobs) job->state = Job::State::kOver;
+  for (const JobPtr& job : jobs) {
+    job->state = Job::State::kOver;
+    if (sequences_ != nullptr) sequence_goes_on(*job, std::nullopt);
+  }
+  pump();
 }
 
 // In the order of arrival, where that is asked for; one thread at a time gives answers then.
@@ -244,7 +278,7 @@ bool ModelCore::drain(std::chrono::milliseconds timeout) {
   const auto until = Clock::now() + std::min<std::chrono::milliseconds>(timeout, kLong);
   const bool all = all_delivered_.wait_until(lock, until, [&] { return undelivered_ == 0; });
   if (all) return true;
-  std::vector<JobPtr> left = queue_.clear();
+  std::vector<JobPtr> left = take_all();
   for (const auto& instance : instances_) {
     const std::shared_ptr<Flight> flight = instance->flight;
     if (flight == nullptr) continue;
@@ -262,7 +296,7 @@ void ModelCore::close() {
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
-    left = queue_.clear();
+    left = take_all();
     for (const JobPtr& job : left) job->state = Job::State::kOver;
   }
   refuse(left, Error(Code::kUnavailable, where_ + ": it is being unloaded"));

@@ -11,14 +11,15 @@
 #include <map>
 #include <mutex>
 
+#include "serving/core/buffers.h"
 #include "serving/core/executor.h"
 #include "serving/execution/batcher.h"
 #include "serving/execution/crew.h"
 #include "serving/execution/job.h"
-#include "serving/core/buffers.h"
 #include "serving/execution/ports.h"
 #include "serving/execution/queue.h"
 #include "serving/execution/scratch.h"
+#include "serving/execution/sequences.h"
 #include "serving/execution/shared.h"
 #include "serving/execution/statistics.h"
 #include "sluice/session.h"
@@ -70,6 +71,8 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
     Clock::time_point armed = Clock::time_point::max();  // when it will look by itself
     std::string broken;                                  // why it has to end, once it has to
 
+    std::map<size_t, JobPtr> rows;  // due, with direct sequences: by their row
+
     std::shared_ptr<RateLimiter::Client> limits;  // null: none
     int number = 0;
     int depth = 1;      // steps that it may have under way
@@ -79,11 +82,23 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   };
 
   void plan_for_instances(int count);
+  void open_sequences();
   void join_limiter();
   // Answers from the cache, or lets the job know its key.
   bool answer_from_cache(const JobPtr& job);
   std::shared_ptr<api::Session> load_session(Instance& instance, const std::shared_ptr<Flight>& flight);
-  // Both with mutex_ held.
+  // All with mutex_ held.
+  BatchChoice choose(const Instance& instance, Clock::time_point now) const;
+  BatchChoice choose_direct(const Instance& instance, Clock::time_point now) const;
+  JobPtr take_direct(Instance& instance);
+  void pump();  // requests of sequences that are due
+  void sequence_goes_on(Job& job, std::optional<std::vector<api::Tensor>> state);
+  bool direct() const { return spec_.config.sequence_batching().has_direct(); }
+  int64_t row_of(const Job& job) const { return static_cast<int64_t>(job.place % rows_per_instance()); }
+  size_t rows_per_instance() const { return static_cast<size_t>(std::max(spec_.config.max_batch_size(), 1)); }
+  bool something_waits() const { return !queue_.empty() || due_rows_ > 0; }
+  bool take_out(const JobPtr& job);  // of where it waits
+  std::vector<JobPtr> take_all();    // that wait
   BatchPtr take(Instance& instance, Clock::time_point now, std::optional<Clock::time_point>& wait);
   int whom_to_wake(Clock::time_point now);
 
@@ -91,11 +106,13 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   std::vector<api::Tensor> gather(Batch& batch);
   void done(Instance& instance, Flight& flight, const std::vector<api::Tensor>& outputs, const std::string& error);
   void scatter(const Batch& batch, const std::vector<api::Tensor>& outputs, Clock::time_point infer_end);
+  // What a request leaves for the next one of its sequence.
+  std::vector<api::Tensor> state_after(const std::vector<api::Tensor>& outputs, int64_t row, bool alone) const;
   void keep(const Job& job, const std::vector<Tensor>& outputs, bool shares);
   void look_into_failures(Instance& instance);
   void release(Instance& instance);  // a step is over
   void refuse(const std::vector<JobPtr>& jobs, const Error& error);
-  void end_jobs(const std::vector<JobPtr>& jobs);  // from now on they are over
+  void end_jobs(const std::vector<JobPtr>& jobs);  // from now on they are over, and the next of their sequences due
   // Answers, unless somebody has.
   void fail(const JobPtr& job, const Error& error);
   void deliver(const JobPtr& job, InferResponse response);
@@ -112,6 +129,8 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   const std::string where_, cache_prefix_;  // "": its responses are not cached
   std::unique_ptr<ScratchFolder> scratch_;  // of bundles made here
   std::unique_ptr<ModelPorts> ports_;
+  std::unique_ptr<SequencePorts> sequence_ports_;  // of a model with sequences
+  const inference::ModelConfig batching_;          // dynamic batching, that of the oldest sequences included
   const Batcher batcher_;
   Statistics statistics_;
   BufferPool buffers_;
@@ -122,7 +141,10 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
 
   mutable std::mutex mutex_;
   mutable std::condition_variable all_delivered_;
+  const uint32_t most_waiting_;
   RequestQueue queue_;
+  std::unique_ptr<Sequences> sequences_;
+  size_t due_rows_ = 0;  // in Instance::rows
   bool closing_ = false;
   double period_ns_ = 0;  // of an instance's steps, moving
   double rows_per_step_ = 1;

@@ -63,7 +63,6 @@ class ModelExecutor final : public Executor {
 std::shared_ptr<Executor> make_executor(const Machine& machine, ExecutorSpec spec) {
   const std::string where = "model '" + spec.config.name() + "'";
   try {
-    if (spec.config.has_sequence_batching()) throw Error(Code::kUnsupported, where + ": sequence_batching");
     std::unique_ptr<ScratchFolder> scratch;
     std::string bundle = spec.bundle;
     if (spec.config.has_ensemble_scheduling()) {
@@ -134,8 +133,10 @@ void ModelCore::warm_up() {
         const auto job = std::make_shared<Job>();
         ModelPorts::Prepared prepared = ports_->prepare(request);
         job->inputs = std::move(prepared.inputs);
+        if (sequence_ports_ != nullptr) sequence_ports_->fill(*job, {});
         Batch batch;
-        batch.rows = prepared.rows;
+        batch.rows = batch.end = prepared.rows;
+        batch.at = {0};
         batch.jobs.push_back(job);
         instance->session->hand_over(gather(batch)).get();
       }
@@ -156,8 +157,9 @@ void ModelCore::open() {
     instance.depth = std::max(1, instance.session->counters().max_in_flight);
     if (ports_ == nullptr)
       ports_ = std::make_unique<ModelPorts>(spec_.config, instance.session->inputs(), instance.session->outputs(),
-                                            spec_.folder);
+                                            spec_.folder, SequencePorts::made(spec_.config));
   }
+  open_sequences();
   crew_ = std::make_unique<Crew>(actors_, count, shared_from_this());
   join_limiter();
 }
@@ -174,6 +176,7 @@ void ModelCore::load(int number) {
   const std::lock_guard lock(mutex_);
   instance.broken.clear();
   instance.woken = false;
+  instance.armed = Clock::time_point::max();
   instance.state = Instance::State::kUp;
 }
 
@@ -226,7 +229,7 @@ void ModelCore::gave_up(int number, const std::string& why) noexcept {
     last_failure_ = why;
     const bool any = std::any_of(instances_.begin(), instances_.end(),
                                  [](const auto& instance) { return instance->state != Instance::State::kGone; });
-    if (!any) left = queue_.clear();
+    if (!any) left = take_all();
     for (const JobPtr& job : left) job->state = Job::State::kOver;
   }
   refuse(left, Error(Code::kUnavailable, where_ + ": no instance is there: " + why));

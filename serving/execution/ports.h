@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "inference.pb.h"
-#include "serving/core/request.h"
 #include "serving/core/buffers.h"
+#include "serving/core/request.h"
 #include "sluice/plan.h"
 
 namespace sluice::serving {

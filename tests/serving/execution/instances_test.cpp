@@ -100,10 +100,11 @@ TEST_F(InstancesTest, OthersGoOnBesideALostOne) {
   const Call lost(*executor, at_door(2));
   EXPECT_EQ(lost.code(), Code::kUnavailable);
   EXPECT_TRUE(executor->ready());
-  const Call one(*executor, at_door(1)), another(*executor, at_door(1));
-  EXPECT_EQ(entered(), 2);  // one of them may be behind the first; then the other one is in the new instance
-  open_door(3);
-  for (const Call* call : {&stays, &one, &another}) EXPECT_EQ(call->floats(), Floats{1});
+  const Call one(*executor, at_door(0.5)), another(*executor, at_door(0.25));
+  open_door();
+  EXPECT_EQ(stays.floats(), Floats{1});
+  EXPECT_EQ(one.floats(), Floats{0.5});
+  EXPECT_EQ(another.floats(), Floats{0.25});
 }
 
 TEST_F(InstancesTest, OneThatIsLostTooOftenIsGivenUp) {
