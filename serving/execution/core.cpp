@@ -23,6 +23,18 @@ std::string new_prefix(const inference::ModelConfig& config) {
   return config.response_cache().enable() ? fmt::format("{}#", count++) : "";
 }
 
+std::chrono::milliseconds step_timeout_of(const inference::ModelConfig& config) {
+  const auto found = config.parameters().find("step_timeout_ms");
+  if (found == config.parameters().end()) return {};
+  const std::string& text = found->second.string_value();
+  const bool number = !text.empty() && text.size() < 10 &&
+                      std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (!number)
+    throw Error(Code::kInvalidArgument,
+                "config: parameter 'step_timeout_ms': '" + text + "'; must be a number of milliseconds");
+  return std::chrono::milliseconds(std::stol(text));
+}
+
 // The oldest of several sequences are merged as requests are otherwise.
 inference::ModelConfig batching_of(const inference::ModelConfig& config) {
   inference::ModelConfig batching = config;
@@ -58,6 +70,7 @@ ModelCore::ModelCore(const Machine& machine, ExecutorSpec spec, std::string bund
       buffers_(size_t{64} << 20),
       most_waiting_(std::max<uint32_t>(machine.options.max_queue_size, 1)),
       queue_(batching_, most_waiting_),
+      step_timeout_(step_timeout_of(spec_.config)),
       ordered_(batching_.dynamic_batching().preserve_ordering()) {}
 
 ModelCore::~ModelCore() {
@@ -173,8 +186,9 @@ void ModelCore::cancel(const JobPtr& job) {
 
 std::optional<Clock::time_point> ModelCore::tick() {
   const Inside here;
-  std::vector<JobPtr> late;
+  std::vector<JobPtr> late, stuck;
   Clock::time_point next;
+  std::vector<int> wakes;
   int wake = -1;
   {
     const std::lock_guard lock(mutex_);
@@ -186,14 +200,44 @@ std::optional<Clock::time_point> ModelCore::tick() {
     }
     if (sequences_ != nullptr) sequences_->expire(now);
     pump();
-    next = armed_ = std::min(queue_.next_deadline(),
-                             sequences_ != nullptr ? sequences_->next_deadline() : Clock::time_point::max());
+    Clock::time_point next_stuck = Clock::time_point::max();
+    stuck = stuck_jobs(now, next_stuck);
+    for (const auto& instance : instances_)
+      if (!instance->broken.empty() && instance->state == Instance::State::kUp) wakes.push_back(instance->number);
+    next = std::min(next_stuck, queue_.next_deadline());
+    if (sequences_ != nullptr) next = std::min(next, sequences_->next_deadline());
+    armed_ = next;
     if (!late.empty() || sequences_ != nullptr) wake = whom_to_wake(now);
   }
   refuse(late, Error(Code::kTimeout, where_ + ": the request waited in the queue for longer than its timeout"));
+  refuse(stuck,
+         Error(Code::kUnavailable, where_ + ": its step took longer than " + std::to_string(step_timeout_.count()) +
+                                       " ms; its instance is restarted"));
+  for (const int broken : wakes) crew_->wake(broken);
   if (wake >= 0) crew_->wake(wake);
   if (next == Clock::time_point::max()) return std::nullopt;
   return next;
+}
+
+// Of steps that take too long; their instances are broken. `next`: when the next one will.
+std::vector<JobPtr> ModelCore::stuck_jobs(Clock::time_point now, Clock::time_point& next) {
+  std::vector<JobPtr> stuck;
+  if (step_timeout_.count() == 0) return stuck;
+  for (const auto& instance : instances_) {
+    if (instance->running == 0) continue;
+    const auto due = instance->busy_since + step_timeout_;
+    if (due > now) {
+      next = std::min(next, due);
+      continue;
+    }
+    if (!instance->broken.empty() || instance->state != Instance::State::kUp) continue;
+    instance->broken = "a step took longer than " + std::to_string(step_timeout_.count()) + " ms";
+    const std::shared_ptr<Flight> flight = instance->flying;
+    const std::lock_guard flying(flight->mutex);
+    for (const BatchPtr& batch : flight->in_flight) stuck.insert(stuck.end(), batch->jobs.begin(), batch->jobs.end());
+  }
+  for (const JobPtr& job : stuck) job->state = Job::State::kOver;
+  return stuck;
 }
 
 std::chrono::milliseconds ModelCore::retry_after() const {
@@ -280,7 +324,7 @@ bool ModelCore::drain(std::chrono::milliseconds timeout) {
   if (all) return true;
   std::vector<JobPtr> left = take_all();
   for (const auto& instance : instances_) {
-    const std::shared_ptr<Flight> flight = instance->flight;
+    const std::shared_ptr<Flight> flight = instance->flying;
     if (flight == nullptr) continue;
     const std::lock_guard flying(flight->mutex);
     for (const BatchPtr& batch : flight->in_flight) left.insert(left.end(), batch->jobs.begin(), batch->jobs.end());

@@ -67,6 +67,8 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
     // Guarded by mutex_.
     State state = State::kUp;
     int running = 0;                                     // steps taken and not over
+    Clock::time_point busy_since;                        // the oldest of them, or the end of the one before it
+    std::shared_ptr<Flight> flying;                      // of its session
     bool woken = false;                                  // it will look at the queue
     Clock::time_point armed = Clock::time_point::max();  // when it will look by itself
     std::string broken;                                  // why it has to end, once it has to
@@ -91,6 +93,7 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   BatchChoice choose(const Instance& instance, Clock::time_point now) const;
   BatchChoice choose_direct(const Instance& instance, Clock::time_point now) const;
   JobPtr take_direct(Instance& instance);
+  std::vector<JobPtr> stuck_jobs(Clock::time_point now, Clock::time_point& next);
   void pump();  // requests of sequences that are due
   void sequence_goes_on(Job& job, std::optional<std::vector<api::Tensor>> state);
   bool direct() const { return spec_.config.sequence_batching().has_direct(); }
@@ -153,6 +156,8 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   std::string last_failure_;  // of an instance
 
   // With preserve_ordering: answers that wait for earlier ones.
+  // Of a config's parameter "step_timeout_ms": a step that takes longer is stuck; 0: none is.
+  const std::chrono::milliseconds step_timeout_;
   const bool ordered_;
   std::mutex order_mutex_;
   std::map<uint64_t, std::optional<std::pair<JobPtr, InferResponse>>> order_;

@@ -56,7 +56,7 @@ Step step_of(const ExecutorSpec& spec, const inference::ModelEnsembling::Step& c
   const api::Plan plan = api::Plan::load(found.bundle);
   inference::ModelConfig bare = found.config;
   for (inference::ModelOutput& output : *bare.mutable_output()) output.clear_label_filename();
-  const ModelPorts ports(bare, plan.inputs(), plan.outputs(), "");
+  const ModelPorts ports(bare, plan.inputs(), plan.outputs(), "", {{}, inputs_of_files(found.bundle)});
   Step step{config.model_name(), found.bundle, {}, {}, {}};
   for (const auto& [name, tensor] : config.input_map())
     step.inputs[port_of(ports.inputs(), name, fmt::format("{}: input '{}'", where, name))] = tensor;

@@ -153,11 +153,13 @@ void ModelCore::open() {
     Instance& instance = *instances_.emplace_back(std::make_unique<Instance>());
     instance.number = i;
     instance.flight = std::make_shared<Flight>();
+    instance.flying = instance.flight;
     instance.session = load_session(instance, instance.flight);
     instance.depth = std::max(1, instance.session->counters().max_in_flight);
     if (ports_ == nullptr)
       ports_ = std::make_unique<ModelPorts>(spec_.config, instance.session->inputs(), instance.session->outputs(),
-                                            spec_.folder, SequencePorts::made(spec_.config));
+                                            spec_.folder,
+                                            PortRoles{SequencePorts::made(spec_.config), inputs_of_files(bundle_)});
   }
   open_sequences();
   crew_ = std::make_unique<Crew>(actors_, count, shared_from_this());
@@ -174,6 +176,7 @@ void ModelCore::load(int number) {
     instance.flight = flight;
   }
   const std::lock_guard lock(mutex_);
+  instance.flying = flight;
   instance.broken.clear();
   instance.woken = false;
   instance.armed = Clock::time_point::max();

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 
 namespace sluice::serving {
@@ -117,20 +119,23 @@ uint64_t checked_bytes(const std::vector<int64_t>& shape, size_t element, const 
 }
 
 ModelPorts::ModelPorts(const inference::ModelConfig& config, const std::vector<api::Port>& inputs,
-                       const std::vector<api::Port>& outputs, const std::string& folder,
-                       const std::vector<std::string>& made)
-    : model_(config.name()), bundle_inputs_(inputs), bundle_outputs_(outputs), max_batch_(config.max_batch_size()) {
+                       const std::vector<api::Port>& outputs, const std::string& folder, PortRoles roles)
+    : model_(config.name()),
+      roles_(std::move(roles)),
+      bundle_inputs_(inputs),
+      bundle_outputs_(outputs),
+      max_batch_(config.max_batch_size()) {
   if (max_batch_ < 0) wrong(fmt::format("model '{}': max_batch_size: {}; must not be negative", model_, max_batch_));
   for (const inference::ModelInput& input : config.input()) add_input(input);
   for (const inference::ModelOutput& output : config.output()) add_output(output, folder);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool shown = std::any_of(inputs_.begin(), inputs_.end(),
                                    [&](const ShownPort& port) { return port.port == static_cast<int>(i); });
-    if (!shown && std::find(made.begin(), made.end(), inputs[i].name) == made.end())
+    if (!shown && std::find(roles_.made.begin(), roles_.made.end(), inputs[i].name) == roles_.made.end())
       wrong(fmt::format("model '{}': the bundle takes {}; the config has no input for it", model_, inputs[i].str()));
   }
   if (outputs_.empty()) wrong(fmt::format("model '{}': the config has no output", model_));
-  check_batches(made);
+  check_batches();
 }
 
 std::string ModelPorts::where(const char* what, const std::string& name) const {
@@ -152,6 +157,12 @@ void ModelPorts::add_input(const inference::ModelInput& input) {
   port.reshaped = input.has_reshape();
   port.inner = port.reshaped ? dims_of(input.reshape().shape()) : port.dims;
   check_dtype(here, port.datatype, port.bundle, max_batch_ > 0);
+  // Bytes that clients lay out themselves could name files of the server's.
+  if (const auto files = roles_.files.find(port.bundle.name); files != roles_.files.end()) {
+    if (port.datatype != DataType::TYPE_STRING)
+      wrong(here + ": decode_jpeg reads it; its data_type must be TYPE_STRING, of the content of a file each");
+    port.files = files->second;
+  }
   if (port.reshaped) check_reshape(here, port.dims, port.inner);
   if (port.datatype != DataType::TYPE_STRING) check_dims(here, port.inner, port.bundle, max_batch_ > 0 ? 1 : 0);
   for (const ShownPort& other : inputs_)
@@ -180,7 +191,7 @@ void ModelPorts::add_output(const inference::ModelOutput& output, const std::str
 }
 
 // With batches, the first axis of everything is the batch: all of one dim of the family, or all of one size.
-void ModelPorts::check_batches(const std::vector<std::string>& made) {
+void ModelPorts::check_batches() {
   if (max_batch_ == 0) return;
   std::string dim;
   const auto check = [&](const char* what, const api::Port& port, bool first) {
@@ -200,7 +211,6 @@ void ModelPorts::check_batches(const std::vector<std::string>& made) {
       wrong(fmt::format("{}: max_batch_size is {}; the bundle takes at most {} rows: {}", here, max_batch_,
                         port.shape[0], port.str()));
   };
-  static_cast<void>(made);
   bool first = true;
   for (const api::Port& port : bundle_inputs_) {
     check("input", port, first);
@@ -302,6 +312,7 @@ api::Tensor ModelPorts::input_bytes(const ShownPort& port, const Tensor& given) 
     elements.emplace_back(at, length);
     at += length;
   }
+  if (port.files > 0) return pack_files(port, given, elements);
   uint64_t expected = 1;
   for (const int64_t d : given.shape) expected *= static_cast<uint64_t>(d);
   const int64_t rows = max_batch_ > 0 ? given.shape[0] : 1;
@@ -323,6 +334,55 @@ api::Tensor ModelPorts::input_bytes(const ShownPort& port, const Tensor& given) 
   for (size_t r = 0; r < elements.size(); ++r)
     std::memcpy(tensor.data<uint8_t>() + r * static_cast<size_t>(length), data + elements[r].first, elements[r].second);
   return tensor;
+}
+
+// As base/packed_files.h lays them: of each, where its name and its content begin, and how long they are. Without
+// names.
+api::Tensor ModelPorts::pack_files(const ShownPort& port, const Tensor& given,
+                                   const std::vector<std::pair<size_t, uint32_t>>& elements) const {
+  const std::string here = fmt::format("infer: input '{}' for model '{}'", given.name, model_);
+  constexpr size_t kHead = 32;
+  uint64_t expected = 1;
+  for (const int64_t d : given.shape) expected *= static_cast<uint64_t>(d);
+  if (elements.size() != expected || elements.empty() || expected > static_cast<uint64_t>(port.files))
+    wrong(fmt::format("{}: {} elements of shape {}; it takes 1 to {} files", here, elements.size(),
+                      shape_text(given.shape), port.files));
+  api::Tensor tensor(api::DType::kUInt8, port.bundle.shape);
+  size_t at = kHead * static_cast<size_t>(port.files);
+  for (size_t e = 0; e < elements.size(); ++e) {
+    const auto [from, length] = elements[e];
+    if (at > tensor.bytes() || length > tensor.bytes() - at || length == 0)
+      wrong(fmt::format("{}: a file of {} bytes; the files must have content, and at most {} bytes together", here,
+                        length, tensor.bytes() - std::min(tensor.bytes(), kHead * static_cast<size_t>(port.files))));
+    const int64_t head[4] = {0, 0, static_cast<int64_t>(at), static_cast<int64_t>(length)};
+    std::memcpy(tensor.data<uint8_t>() + e * kHead, head, sizeof head);
+    std::memcpy(tensor.data<uint8_t>() + at, static_cast<const uint8_t*>(given.data.get()) + from, length);
+    at += length;
+  }
+  return tensor;
+}
+
+std::map<std::string, int64_t> inputs_of_files(const std::string& bundle) {
+  std::map<std::string, int64_t> files;
+  std::map<std::string, std::string> inputs;  // "%0": its name
+  std::ifstream graph(bundle + "/graph.txt");
+  if (!graph) graph.open(bundle + "/members/0/graph.txt");
+  for (std::string line; std::getline(graph, line);) {
+    const size_t id = line.find('%'), input = line.find(" = input \"");
+    if (input != std::string::npos && id < input) {
+      const size_t begin = input + 10;
+      inputs[line.substr(id, input - id)] = line.substr(begin, line.find('"', begin) - begin);
+    }
+    const size_t op = line.find(" = decode_jpeg(");
+    if (op == std::string::npos) continue;
+    const size_t begin = op + 15;
+    const auto found = inputs.find(line.substr(begin, line.find_first_of(",)", begin) - begin));
+    const size_t count = line.find("count = ", begin);
+    if (found != inputs.end())
+      files[found->second] =
+          count == std::string::npos ? 1 : std::max(1L, std::strtol(line.c_str() + count + 8, nullptr, 10));
+  }
+  return files;
 }
 
 Tensor ModelPorts::show(const OutputRows& of) const {

@@ -36,7 +36,8 @@ ModelCore::BatchPtr ModelCore::take(Instance& instance, Clock::time_point now, s
     batch->end = batch->at.back() + job->rows;
     batch->jobs.push_back(std::move(job));
   }
-  ++instance.running;
+  if (instance.running++ == 0) instance.busy_since = now;
+  if (step_timeout_.count() > 0) arm(instance.busy_since + step_timeout_);
   return batch;
 }
 
@@ -210,6 +211,7 @@ void ModelCore::release(Instance& instance) {
   {
     const std::lock_guard lock(mutex_);
     --instance.running;
+    instance.busy_since = Clock::now();
     if (instance.limits != nullptr) shared_->limiter.release(*instance.limits);
     if (something_waits()) wake = whom_to_wake(Clock::now());
   }

@@ -113,5 +113,89 @@ TEST(MergeGraphs, TypesMustBeEqual) {
   }
 }
 
+// A picture of 8 x 8 pixels of about (200, 30, 60).
+constexpr const char* kPicture =
+    "ffd8ffe000104a46494600010100000100010000ffdb004300100b0c0e0c0a100e0d0e1211101318281a181616183123251d"
+    "283a333d3c3933383740485c4e404457453738506d51575f626768673e4d71797064785c656763ffdb004301111212181518"
+    "2f1a1a2f63423842636363636363636363636363636363636363636363636363636363636363636363636363636363636363"
+    "6363636363636363ffc00011080008000803012200021101031101ffc4001500010100000000000000000000000000000005"
+    "ffc40014100100000000000000000000000000000000ffc4001501010100000000000000000000000000000306ffc4001411"
+    "0100000000000000000000000000000000ffda000c03010002110311003f00920014efffd9";
+
+std::string from_hex(const std::string& hex) {
+  std::string bytes;
+  for (size_t i = 0; i + 1 < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+// Elements of BYTES.
+std::string elements(const std::vector<std::string>& all) {
+  std::string bytes;
+  for (const std::string& one : all) {
+    const auto length = static_cast<uint32_t>(one.size());
+    bytes.append(reinterpret_cast<const char*>(&length), sizeof length);
+    bytes += one;
+  }
+  return bytes;
+}
+
+// From the content of JPEG files to the mean of each channel, by two models in one plan.
+TEST_F(EnsembleTest, FilesGoInAndNumbersComeOut) {
+  const std::string decode = bundle("decode", R"(graph "decode" {
+  %0 = input "files" : uint8(4096,)
+  %1 = decode_jpeg(%0, none, none) {count = 2, height = 4, width = 4, channels = 3} : uint8(2, 3, 4, 4)
+  output "pixels" = %1
+}
+)");
+  const std::string mean = bundle("mean", R"(graph "mean" {
+  %0 = input "x" : uint8(2, 3, 4, 4)
+  %1 = cast(%0) {dtype = float32} : float32(2, 3, 4, 4)
+  %2 = mean(%1) {dim = [2, 3], keepdim = false} : float32(2, 3)
+  output "y" = %2
+}
+)");
+  ExecutorSpec spec;
+  spec.config = config(R"(
+    input { name: "files" data_type: TYPE_STRING dims: [-1] } output { name: "means" data_type: TYPE_FP32 dims: [2, 3] }
+    ensemble_scheduling {
+      step { model_name: "decode" input_map { key: "files" value: "files" } output_map { key: "pixels" value: "pixels" } }
+      step { model_name: "mean" input_map { key: "x" value: "pixels" } output_map { key: "y" value: "means" } } })");
+  spec.version = "1";
+  spec.step = [&](const std::string& model, int64_t) {
+    ExecutorSpec::Step step;
+    step.bundle = model == "decode" ? decode : mean;
+    step.config =
+        config(model == "decode" ? R"(name: "decode" input { name: "files" data_type: TYPE_STRING dims: [-1] }
+                                output { name: "pixels" data_type: TYPE_UINT8 dims: [2, 3, 4, 4] })"
+                                 : R"(name: "mean" input { name: "x" data_type: TYPE_UINT8 dims: [2, 3, 4, 4] }
+                                output { name: "y" data_type: TYPE_FP32 dims: [2, 3] })");
+    return step;
+  };
+  const auto executor = make_executor(machine(), spec);
+  const auto send = [&](const std::vector<std::string>& files) {
+    const std::string bytes = elements(files);
+    return Call(*executor, request(tensor("files", DataType::TYPE_STRING, {static_cast<int64_t>(files.size())},
+                                          std::vector<char>(bytes.begin(), bytes.end()))));
+  };
+  const std::string picture = from_hex(kPicture);
+  const Floats one = send({picture}).floats(), two = send({picture, picture}).floats();
+  const float wanted[] = {200, 30, 57};
+  for (size_t c = 0; c < 3; ++c) {
+    EXPECT_NEAR(one[c], wanted[c], 2);
+    EXPECT_EQ(one[c + 3], 0);  // no second picture
+    EXPECT_NEAR(two[c + 3], wanted[c], 2);
+  }
+  EXPECT_EQ(send({picture, picture, picture}).error(),
+            "infer: input 'files' for model 'm': 3 elements of shape [3]; it takes 1 to 2 files");
+  EXPECT_EQ(send({""}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(send({std::string(5000, 'x')}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(send({"no picture"}).code(), Code::kInternal);
+  // Raw bytes could name files of the server's.
+  EXPECT_EQ(
+      refusal(decode, R"(input { name: "files" data_type: TYPE_UINT8 dims: [4096] }
+                               output { name: "pixels" data_type: TYPE_UINT8 dims: [2, 3, 4, 4] })"),
+      "model 'm': input 'files': decode_jpeg reads it; its data_type must be TYPE_STRING, of the content of a file "
+      "each");
+}
+
 }  // namespace
 }  // namespace sluice::serving::test

@@ -121,6 +121,17 @@ TEST_F(InstancesTest, OneThatIsLostTooOftenIsGivenUp) {
   EXPECT_FALSE(executor->ready());
 }
 
+TEST_F(InstancesTest, AStepThatIsStuckIsGivenUpAndItsInstanceStartedAnew) {
+  const auto executor =
+      doors("instance_group { count: 2 } parameters { key: 'step_timeout_ms' value { string_value: '1000' } }");
+  const Call stuck(*executor, at_door(1));
+  EXPECT_EQ(entered(), 1);
+  EXPECT_EQ(stuck.code(), Code::kUnavailable);
+  EXPECT_EQ(stuck.error(), "model 'm': its step took longer than 1000 ms; its instance is restarted");
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(Call(*executor, at_door(0.5)).floats(), Floats{0.5});
+  open_door();  // so that the engine can end
+}
+
 TEST_F(InstancesTest, ItsEndAnswersEverybody) {
   auto executor = doors("");
   std::vector<Call> calls;
