@@ -31,6 +31,8 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   // `scratch` may hold the bundle.
   ModelCore(const Machine& machine, ExecutorSpec spec, std::string bundle, std::unique_ptr<ScratchFolder> scratch);
   ~ModelCore() override;
+  // Sizes to which batches are filled up, ascending; before open(). None: all.
+  void allow_batches(std::vector<int64_t> sizes) { allowed_ = std::move(sizes); }
   // Loads the instances and starts the actors. Throws Error.
   void open();
   // Runs the warm-up requests in each of them.
@@ -135,6 +137,7 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   std::unique_ptr<SequencePorts> sequence_ports_;  // of a model with sequences
   const inference::ModelConfig batching_;          // dynamic batching, that of the oldest sequences included
   const Batcher batcher_;
+  std::vector<int64_t> allowed_;
   Statistics statistics_;
   BufferPool buffers_;
   std::vector<std::unique_ptr<Instance>> instances_;

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "serving/execution/batching_file.h"
 #include "serving/execution/core.h"
 #include "serving/execution/ensemble.h"
 #include "serving/execution/errors.h"
@@ -63,6 +64,7 @@ class ModelExecutor final : public Executor {
 std::shared_ptr<Executor> make_executor(const Machine& machine, ExecutorSpec spec) {
   const std::string where = "model '" + spec.config.name() + "'";
   try {
+    const std::vector<int64_t> allowed = apply_batching_file(spec.config, spec.folder);
     std::unique_ptr<ScratchFolder> scratch;
     std::string bundle = spec.bundle;
     if (spec.config.has_ensemble_scheduling()) {
@@ -72,6 +74,7 @@ std::shared_ptr<Executor> make_executor(const Machine& machine, ExecutorSpec spe
     }
     const auto core = std::make_shared<ModelCore>(machine, std::move(spec), std::move(bundle), std::move(scratch));
     auto executor = std::make_shared<ModelExecutor>(core);
+    core->allow_batches(allowed);
     core->open();
     core->warm_up();
     return executor;

@@ -87,7 +87,9 @@ std::optional<Clock::time_point> ModelCore::serve(int number) {
 
 // The rows of all its requests, one behind the other, for each input.
 std::vector<api::Tensor> ModelCore::gather(Batch& batch) {
-  const int64_t rows = ports_->fixed_rows() > 0 ? ports_->fixed_rows() : batch.end;
+  const auto allowed = std::lower_bound(allowed_.begin(), allowed_.end(), batch.end);
+  const int64_t wanted = allowed == allowed_.end() ? batch.end : *allowed;
+  const int64_t rows = ports_->fixed_rows() > 0 ? ports_->fixed_rows() : wanted;
   if (batch.jobs.size() == 1 && (ports_->max_batch() == 0 || rows == batch.rows))
     return std::move(batch.jobs.front()->inputs);
   std::vector<api::Tensor> inputs;

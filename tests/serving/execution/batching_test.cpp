@@ -282,5 +282,46 @@ TEST_F(BatchingTest, ConfigsThatContradictThemselvesAreRefused) {
             "model 'm': input 'x': max_batch_size is 9; the bundle takes at most 8 rows: x: float32(batch<=8, 1)");
 }
 
+// TensorFlow Serving's five knobs.
+TEST_F(BatchingTest, AFileOfParametersSaysHowRequestsAreMerged) {
+  const auto write = [&](const std::string& text) { std::ofstream(dir_ / "batching.txt") << text; };
+  std::string text = door_config("");
+  text = text.substr(0, text.find("dynamic_batching")) +
+         "parameters { key: 'batching_parameters_file' value { string_value: 'batching.txt' } }";
+  write(R"(max_batch_size { value: 4 }  # rows
+           batch_timeout_micros { value: 20000000 }
+           max_enqueued_batches { value: 2 }
+           num_batch_threads { value: 1 }
+           allowed_batch_sizes: 2 allowed_batch_sizes: 4)");
+  const auto executor = make(doors(), text);
+  std::vector<Call> calls;
+  for (int i = 0; i < 4; ++i) calls.emplace_back(*executor, at_door(static_cast<float>(i == 0 ? 1 : i + 10)));
+  EXPECT_EQ(entered(), 1);  // four are a batch: it runs
+  // A full batch goes into the pipeline behind it; two wait; what is more is refused.
+  int refused = 0;
+  for (int i = 0; i < 20; ++i) {
+    calls.emplace_back(*executor, at_door(static_cast<float>(i + 20)));
+    refused += calls.back().answered() && calls.back().code() == Code::kOverloaded;
+  }
+  EXPECT_GE(refused, 20 - 12);
+  EXPECT_LE(refused, 20 - 8);
+  open_door();
+  int right = 0;
+  for (const Call& call : calls) right += call.answered() && call.get().error ? 0 : call.floats().size() == 1;
+  EXPECT_EQ(right, 24 - refused);
+  EXPECT_EQ(executor->statistics().execution_count(), static_cast<uint64_t>(right + 3) / 4);
+  const auto refusal_of = [&](const std::string& file) {
+    write(file);
+    return refusal(doors(), text);
+  };
+  EXPECT_EQ(refusal_of("max_batch_size { value: 9 }"),
+            "config: batching_parameters_file: max_batch_size: 9; must be of 1 to 8");
+  EXPECT_EQ(refusal_of("allowed_batch_sizes: 4"),
+            "config: batching_parameters_file: allowed_batch_sizes end at 4; they must end at max_batch_size, 8");
+  EXPECT_EQ(refusal_of("pad_variable_length_inputs: 1"),
+            "config: batching_parameters_file: 'pad_variable_length_inputs' has no meaning here");
+  EXPECT_EQ(refusal_of("rubbish"), "config: batching_parameters_file: 'rubbish': not a parameter and its value");
+}
+
 }  // namespace
 }  // namespace sluice::serving::test
