@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <grpcpp/health_check_service_interface.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
 
@@ -17,7 +18,11 @@ constexpr size_t kMostOfAStream = 64;
 
 class Service final : public inference::GRPCInferenceService::CallbackService {
  public:
-  Service(Server& server, bool management) : server_(server), management_(management), buffers_(kPooledBytes) {}
+  Service(Server& server, const GrpcOptions& options)
+      : server_(server),
+        management_(options.management),
+        bearer_(options.management_token.empty() ? "" : "Bearer " + options.management_token),
+        buffers_(kPooledBytes) {}
   ~Service() override { wait(); }
   void wait() { workers_.join(); }
 
@@ -72,23 +77,29 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
   }
   Unary* SystemSharedMemoryRegister(Context* context, const inference::SystemSharedMemoryRegisterRequest* q,
                                     inference::SystemSharedMemoryRegisterResponse*) override {
-    return now(context, [&] { server_.register_shared_memory(*q); });
+    return now(context, [&] {
+      check_management(*context);
+      server_.register_shared_memory(*q);
+    });
   }
   Unary* SystemSharedMemoryUnregister(Context* context, const inference::SystemSharedMemoryUnregisterRequest* q,
                                       inference::SystemSharedMemoryUnregisterResponse*) override {
-    return now(context, [&] { server_.unregister_shared_memory(q->name()); });
+    return now(context, [&] {
+      check_management(*context);
+      server_.unregister_shared_memory(q->name());
+    });
   }
   Unary* TraceSetting(Context* context, const inference::TraceSettingRequest* q,
                       inference::TraceSettingResponse* r) override {
     return now(context, [&] {
-      if (q->settings_size() > 0) check_management();
+      if (q->settings_size() > 0) check_management(*context);
       *r = server_.trace_settings(*q);
     });
   }
   Unary* LogSettings(Context* context, const inference::LogSettingsRequest* q,
                      inference::LogSettingsResponse* r) override {
     return now(context, [&] {
-      if (q->settings_size() > 0) check_management();
+      if (q->settings_size() > 0) check_management(*context);
       *r = server_.log_settings(*q);
     });
   }
@@ -102,8 +113,20 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
   }
 
  private:
-  void check_management() const {
+  void check_management(const Context& context) const {
     if (!management_) throw Error(Code::kForbidden, "management: this server does not take such calls");
+    if (bearer_.empty()) return;
+    const auto [begin, end] = context.client_metadata().equal_range("authorization");
+    const bool known = std::any_of(begin, end, [this](const auto& entry) { return same_secret(entry.second); });
+    if (!known)
+      throw Error(Code::kForbidden, "management: the call needs the token, as metadata 'authorization: Bearer TOKEN'");
+  }
+  // Takes as long for a wrong text as for the right one.
+  bool same_secret(grpc::string_ref text) const {
+    unsigned different = text.size() == bearer_.size() ? 0 : 1;
+    for (size_t i = 0; i < text.size(); ++i)
+      different |= static_cast<unsigned char>(text.data()[i]) ^ static_cast<unsigned char>(bearer_[i % bearer_.size()]);
+    return different == 0;
   }
 
   static LoadOverrides overrides_of(const inference::RepositoryModelLoadRequest& request) {
@@ -141,17 +164,16 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
   template <class Function>
   Unary* later(Context* context, Function function) {
     Unary* const reactor = context->DefaultReactor();
-    boost::asio::post(workers_, [this, reactor, function = std::move(function)] {
-      reactor->Finish(try_to([&] {
-        check_management();
-        function();
-      }));
-    });
+    if (const grpc::Status status = try_to([&] { check_management(*context); }); !status.ok())
+      reactor->Finish(status);
+    else
+      boost::asio::post(workers_, [reactor, function = std::move(function)] { reactor->Finish(try_to(function)); });
     return reactor;
   }
 
   Server& server_;
   const bool management_;
+  const std::string bearer_;
   BufferPool buffers_;
   boost::asio::thread_pool workers_{2};
 };
@@ -159,13 +181,12 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
 }  // namespace
 
 struct GrpcServer::Impl {
-  Impl(Server& server, bool management) : service(server, management) {}
+  Impl(Server& server, const GrpcOptions& options) : service(server, options) {}
   Service service;
   std::unique_ptr<grpc::Server> server;
 };
 
-GrpcServer::GrpcServer(Server& server, const GrpcOptions& options)
-    : impl_(std::make_unique<Impl>(server, options.management)) {
+GrpcServer::GrpcServer(Server& server, const GrpcOptions& options) : impl_(std::make_unique<Impl>(server, options)) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   int port = 0;

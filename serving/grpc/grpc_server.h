@@ -14,7 +14,10 @@ struct GrpcOptions {
   std::string address = "127.0.0.1";
   uint16_t port = 0;                      // 0: one that is free
   size_t max_message = size_t{64} << 20;  // bytes, of a request and of a response
-  bool management = true;                 // whether models may be loaded and unloaded, and settings changed
+  // Whether models may be loaded and unloaded, settings changed, and shared memory registered; and who may:
+  // metadata "authorization: Bearer TOKEN". "": everybody.
+  bool management = true;
+  std::string management_token;
 };
 
 // Thread safety: everything may be called from any thread.
