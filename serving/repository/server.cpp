@@ -11,6 +11,7 @@
 
 #include "serving/core/log.h"
 #include "serving/core/settings.h"
+#include "serving/core/shared_memory.h"
 #include "serving/execution/metrics.h"
 #include "serving/repository/names.h"
 #include "serving/repository/tree.h"
@@ -19,6 +20,8 @@
 namespace sluice::serving {
 
 namespace {
+
+constexpr size_t kKeptBuffers = size_t{64} << 20;
 
 class NoRequest final : public RequestHandle {
  public:
@@ -59,10 +62,34 @@ void add_tensor(inference::ModelMetadataResponse::TensorMetadata& to, const std:
   to.mutable_shape()->MergeFrom(dims);
 }
 
+// Outputs that the client wants in its shared memory go there before it is told.
+Respond into_shared_memory(const InferRequest& request, std::shared_ptr<const SharedMemory> memory, Respond respond) {
+  std::map<std::string, SharedRegion> regions;
+  for (const RequestedOutput& output : request.outputs)
+    if (output.shared) regions.emplace(output.name, *output.shared);
+  return [regions = std::move(regions), memory = std::move(memory), respond = std::move(respond)](
+             InferResponse response, bool last) {
+    try {
+      for (Tensor& output : response.outputs) {
+        const auto region = regions.find(output.name);
+        if (region == regions.end()) continue;
+        memory->write(region->second, output.data.get(), output.bytes);
+        output.data = nullptr;
+        output.bytes = 0;
+      }
+    } catch (const Error& error) {
+      response.outputs.clear();
+      response.error = error;
+    }
+    respond(std::move(response), last);
+  };
+}
+
 class LocalServer final : public Server {
  public:
   LocalServer(ServerOptions options, Executors executors)
       : tracing_(options.trace, options.request_log),
+        shared_(std::make_shared<SharedMemory>(options.shared_memory, options.shared_memory_prefix)),
         context_(std::make_shared<Context>(std::move(options), std::move(executors))) {
     const Started started = [this](const std::set<std::string>& names) {
       const std::lock_guard lock(mutex_);
@@ -90,16 +117,24 @@ class LocalServer final : public Server {
   inference::LogSettingsResponse log_settings(const inference::LogSettingsRequest& request) override {
     return apply_log_settings(request);
   }
-  inference::SystemSharedMemoryStatusResponse shared_memory(const std::string& region) const override;
-  void register_shared_memory(const inference::SystemSharedMemoryRegisterRequest& request) override;
-  void unregister_shared_memory(const std::string& region) override;
-  std::shared_ptr<void> shared_bytes(const SharedRegion& region) const override;
+  inference::SystemSharedMemoryStatusResponse shared_memory(const std::string& region) const override {
+    return shared_->status(region);
+  }
+  void register_shared_memory(const inference::SystemSharedMemoryRegisterRequest& request) override {
+    shared_->add(request);
+  }
+  void unregister_shared_memory(const std::string& region) override { shared_->remove(region); }
+  std::shared_ptr<void> shared_bytes(const SharedRegion& region) const override {
+    return shared_->read(region, buffers_);
+  }
   std::shared_ptr<RequestHandle> infer(InferRequest request, Respond respond) override;
   bool drain(std::chrono::milliseconds timeout) override;
 
  private:
   void check_control(const std::string& what) const;
   Tracing tracing_;
+  const std::shared_ptr<SharedMemory> shared_;
+  mutable BufferPool buffers_{kKeptBuffers};  // of inputs in shared memory
   const ContextPtr context_;
   caf::actor tree_;
   Door door_;
@@ -147,6 +182,7 @@ inference::ServerMetadataResponse LocalServer::metadata() const {
         "model_configuration", "binary_tensor_data", "parameters", "statistics", "logging"})
     response.add_extensions(extension);
   if (!context_->options.trace.file.empty()) response.add_extensions("trace");
+  if (context_->options.shared_memory) response.add_extensions("system_shared_memory");
   return response;
 }
 
@@ -264,13 +300,6 @@ inference::TraceSettingResponse LocalServer::trace_settings(const inference::Tra
   return tracing_.settings(request);
 }
 
-[[noreturn]] void no_shared_memory() { throw Error(Code::kUnsupported, "shared memory: this server has none"); }
-
-inference::SystemSharedMemoryStatusResponse LocalServer::shared_memory(const std::string&) const { no_shared_memory(); }
-void LocalServer::register_shared_memory(const inference::SystemSharedMemoryRegisterRequest&) { no_shared_memory(); }
-void LocalServer::unregister_shared_memory(const std::string&) { no_shared_memory(); }
-std::shared_ptr<void> LocalServer::shared_bytes(const SharedRegion&) const { no_shared_memory(); }
-
 std::shared_ptr<RequestHandle> LocalServer::infer(InferRequest request, Respond respond) {
   const Door::Pass pass(door_);
   ServedPtr served;
@@ -278,6 +307,9 @@ std::shared_ptr<RequestHandle> LocalServer::infer(InferRequest request, Respond 
     if (door_.closed()) throw Error(Code::kUnavailable, "infer: the server is shutting down");
     served = context_->table.find(request.model, request.version);
     request.version = served->version;
+    if (std::any_of(request.outputs.begin(), request.outputs.end(),
+                    [](const RequestedOutput& output) { return output.shared.has_value(); }))
+      respond = into_shared_memory(request, shared_, std::move(respond));
     tracing_.begin(request, respond);
   } catch (const Error& error) {
     InferResponse response;
