@@ -66,7 +66,7 @@ ModelCore::ModelCore(const Machine& machine, ExecutorSpec spec, std::string bund
       cache_prefix_(new_prefix(spec_.config)),
       scratch_(std::move(scratch)),
       batching_(batching_of(spec_.config)),
-      batcher_(batching_),
+      batcher_(std::make_unique<const Batcher>(batching_, INT64_MAX)),
       buffers_(size_t{64} << 20),
       most_waiting_(std::max<uint32_t>(machine.options.max_queue_size, 1)),
       queue_(batching_, most_waiting_),
@@ -105,9 +105,6 @@ std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond re
   job->request = std::move(request);
   ++pending_;
   ++undelivered_;
-  Instance* mine = nullptr;
-  BatchPtr batch;
-  int wake = -1;
   try {
     job->options = options_of(job->request.parameters);
     if (!cache_prefix_.empty() && answer_from_cache(job)) return job;
@@ -115,6 +112,23 @@ std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond re
     job->inputs = std::move(prepared.inputs);
     job->outputs = std::move(prepared.outputs);
     job->rows = prepared.rows;
+    if (sequences_ == nullptr && job->rows > ports_->step_rows()) return split(job);
+  } catch (const Error& error) {
+    fail(job, error);
+    return job;
+  } catch (const std::exception& error) {
+    fail(job, Error(Code::kInternal, where_ + ": " + error.what()));
+    return job;
+  }
+  enqueue(job);
+  return job;
+}
+
+void ModelCore::enqueue(const JobPtr& job) {
+  Instance* mine = nullptr;
+  BatchPtr batch;
+  int wake = -1;
+  try {
     const std::lock_guard lock(mutex_);
     if (closing_) throw Error(Code::kUnavailable, where_ + ": it is being unloaded");
     if (std::none_of(instances_.begin(), instances_.end(),
@@ -156,14 +170,11 @@ std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond re
     if (job->state == Job::State::kWaiting) arm(job->deadline);
   } catch (const Error& error) {
     fail(job, error);
-    return job;
   } catch (const std::exception& error) {
     fail(job, Error(Code::kInternal, where_ + ": " + error.what()));
-    return job;
   }
   if (batch != nullptr) start(*mine, batch);
   if (wake >= 0) crew_->wake(wake);
-  return job;
 }
 
 void ModelCore::arm(Clock::time_point deadline) {
@@ -174,13 +185,16 @@ void ModelCore::arm(Clock::time_point deadline) {
 
 void ModelCore::cancel(const JobPtr& job) {
   int wake = -1;
+  std::vector<JobPtr> parts;
   {
     const std::lock_guard lock(mutex_);
     if (job->state == Job::State::kOver) return;
     if (job->state == Job::State::kWaiting) wake = take_out(job) ? whom_to_wake(Clock::now()) : -1;
     job->state = Job::State::kOver;
+    parts = std::move(job->parts);
   }
   if (wake >= 0) crew_->wake(wake);
+  for (const JobPtr& part : parts) cancel(part);
   fail(job, Error(Code::kCancelled, "infer: the request was cancelled"));
 }
 
@@ -264,7 +278,7 @@ void ModelCore::refuse(const std::vector<JobPtr>& jobs, const Error& error) {
 
 void ModelCore::fail(const JobPtr& job, const Error& error) {
   if (job->answered.exchange(true)) return;
-  statistics_.failed(*job, error.code(), Clock::now());
+  if (!job->part) statistics_.failed(*job, error.code(), Clock::now());
   InferResponse response = response_of(*job);
   response.error = error;
   deliver(job, std::move(response));

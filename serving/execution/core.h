@@ -107,6 +107,10 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   BatchPtr take(Instance& instance, Clock::time_point now, std::optional<Clock::time_point>& wait);
   int whom_to_wake(Clock::time_point now);
 
+  void enqueue(const JobPtr& job);
+  // Of more rows than a step takes: several requests, whose answers are joined.
+  std::shared_ptr<RequestHandle> split(const JobPtr& job);
+  void join(const JobPtr& job, std::vector<InferResponse>& parts);
   void start(Instance& instance, const BatchPtr& batch);
   std::vector<api::Tensor> gather(Batch& batch);
   void done(Instance& instance, Flight& flight, const std::vector<api::Tensor>& outputs, const std::string& error);
@@ -136,7 +140,7 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   std::unique_ptr<ModelPorts> ports_;
   std::unique_ptr<SequencePorts> sequence_ports_;  // of a model with sequences
   const inference::ModelConfig batching_;          // dynamic batching, that of the oldest sequences included
-  const Batcher batcher_;
+  std::unique_ptr<const Batcher> batcher_;
   std::vector<int64_t> allowed_;
   Statistics statistics_;
   BufferPool buffers_;

@@ -160,10 +160,11 @@ void ModelCore::open() {
     instance.session = load_session(instance, instance.flight);
     instance.depth = std::max(1, instance.session->counters().max_in_flight);
     if (ports_ == nullptr)
-      ports_ = std::make_unique<ModelPorts>(spec_.config, instance.session->inputs(), instance.session->outputs(),
-                                            spec_.folder,
-                                            PortRoles{SequencePorts::made(spec_.config), inputs_of_files(bundle_)});
+      ports_ = std::make_unique<ModelPorts>(
+          spec_.config, instance.session->inputs(), instance.session->outputs(), spec_.folder,
+          PortRoles{SequencePorts::made(spec_.config, instance.session->inputs()), inputs_of_files(bundle_)});
   }
+  batcher_ = std::make_unique<const Batcher>(batching_, ports_->step_rows());
   open_sequences();
   crew_ = std::make_unique<Crew>(actors_, count, shared_from_this());
   join_limiter();

@@ -33,6 +33,9 @@ struct Job final : RequestHandle, std::enable_shared_from_this<Job> {
   size_t place = 0;       // of its sequence: an instance, and a row there
   bool gone_on = false;   // its sequence does not wait for it any more
 
+  std::vector<std::shared_ptr<Job>> parts;  // that it was cut into
+  bool part = false;                        // it is one of these
+
   State state = State::kNew;
   Clock::time_point received, queued, started;
   Clock::time_point deadline = Clock::time_point::max();  // in the queue

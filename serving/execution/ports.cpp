@@ -207,7 +207,7 @@ void ModelPorts::check_batches() {
     if (of_port != dim || (dim.empty() && port.shape[0] != fixed_rows_))
       wrong(fmt::format("{}: max_batch_size is {}; the first axis of {} is not the batch of the other tensors", here,
                         max_batch_, port.str()));
-    if (port.shape[0] < max_batch_)
+    if (port.shape[0] < max_batch_ && !dim.empty())
       wrong(fmt::format("{}: max_batch_size is {}; the bundle takes at most {} rows: {}", here, max_batch_,
                         port.shape[0], port.str()));
   };

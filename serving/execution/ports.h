@@ -1,5 +1,6 @@
 #pragma once
 // The inputs and outputs of a model as its config shows them to clients, and as its bundle has them.
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -54,6 +55,10 @@ class ModelPorts {
   int64_t max_batch() const { return max_batch_; }  // 0: the model has no batches
   // Rows that the bundle takes always, and fills up for; 0 where it takes as many as there are.
   int64_t fixed_rows() const { return fixed_rows_; }
+
+  int64_t step_rows() const {
+    return fixed_rows_ > 0 ? std::min(fixed_rows_, max_batch_) : std::max<int64_t>(max_batch_, 1);
+  }
 
   struct Prepared {
     std::vector<api::Tensor> inputs;  // in the bundle's order; empty what the server makes

@@ -17,6 +17,9 @@ using Control = inference::ModelSequenceBatching::Control;
 int find(const std::vector<api::Port>& ports, const std::string& name, const std::string& where, const char* what) {
   for (size_t i = 0; i < ports.size(); ++i)
     if (ports[i].name == name) return static_cast<int>(i);
+  const std::string prefix = what[0] == 'i' ? "INPUT_" : "OUTPUT_";
+  for (size_t i = 0; i < ports.size(); ++i)
+    if (name == prefix + std::to_string(i)) return static_cast<int>(i);
   throw Error(Code::kInvalidArgument, fmt::format("{}: the bundle has no {} '{}'", where, what, name));
 }
 
@@ -45,10 +48,15 @@ void check_two(const Values& values, const std::string& where) {
 
 }  // namespace
 
-std::vector<std::string> SequencePorts::made(const inference::ModelConfig& config) {
+std::vector<std::string> SequencePorts::made(const inference::ModelConfig& config,
+                                             const std::vector<api::Port>& inputs) {
+  const std::string where = "model '" + config.name() + "': sequence_batching";
   std::vector<std::string> names;
-  for (const auto& input : config.sequence_batching().control_input()) names.push_back(input.name());
-  for (const auto& state : config.sequence_batching().state()) names.push_back(state.input_name());
+  const auto add = [&](const std::string& name) {
+    names.push_back(inputs[static_cast<size_t>(find(inputs, name, where, "input"))].name);
+  };
+  for (const auto& input : config.sequence_batching().control_input()) add(input.name());
+  for (const auto& state : config.sequence_batching().state()) add(state.input_name());
   return names;
 }
 

@@ -35,7 +35,7 @@ class SequencePorts {
   SequencePorts(const inference::ModelConfig& config, const std::vector<api::Port>& inputs,
                 const std::vector<api::Port>& outputs, const std::string& folder);
   // Names of the bundle's inputs that are the server's.
-  static std::vector<std::string> made(const inference::ModelConfig& config);
+  static std::vector<std::string> made(const inference::ModelConfig& config, const std::vector<api::Port>& inputs);
 
   const std::vector<ControlPort>& controls() const { return controls_; }
   const std::vector<StatePort>& states() const { return states_; }

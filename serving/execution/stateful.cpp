@@ -11,6 +11,8 @@ void ModelCore::open_sequences() {
   const inference::ModelSequenceBatching& config = spec_.config.sequence_batching();
   const api::Session& session = *instances_.front()->session;
   sequence_ports_ = std::make_unique<SequencePorts>(spec_.config, session.inputs(), session.outputs(), spec_.folder);
+  if (ports_->max_batch() > ports_->step_rows())
+    throw Error(Code::kInvalidArgument, where_ + ": sequence_batching: max_batch_size is more than the bundle's rows");
   const size_t places = instances_.size() * rows_per_instance();
   const auto candidates = config.oldest().max_candidate_sequences();
   if (candidates < 0)
@@ -47,7 +49,7 @@ void ModelCore::sequence_goes_on(Job& job, std::optional<std::vector<api::Tensor
 }
 
 BatchChoice ModelCore::choose(const Instance& instance, Clock::time_point now) const {
-  return direct() ? choose_direct(instance, now) : batcher_.choose(queue_, now, instance.running == 0);
+  return direct() ? choose_direct(instance, now) : batcher_->choose(queue_, now, instance.running == 0);
 }
 
 // All that is due, when enough is, or the oldest has waited for long enough.

@@ -105,6 +105,31 @@ TEST_F(BatchingTest, APlanOfFixedRowsIsFilledUp) {
   EXPECT_EQ(Call(*executor, request(floats("x", {4, 3}, Floats(12, 1)))).floats(), Floats(12, 2));
 }
 
+TEST_F(BatchingTest, APlanOfOneRowTakesBatches) {
+  for (const char* batching : {"", "dynamic_batching { preserve_ordering: true }"}) {
+    const auto executor = make(bundle("d1", doubling(1)), R"(max_batch_size: 16
+      input { name: "x" data_type: TYPE_FP32 dims: [3] } output { name: "y" data_type: TYPE_FP32 dims: [3] })" +
+                                                              std::string(batching));
+    Floats x, y;
+    for (int i = 0; i < 48; ++i) {
+      x.push_back(static_cast<float>(i));
+      y.push_back(2 * static_cast<float>(i));
+    }
+    const Call call(*executor, request(floats("x", {16, 3}, x)));
+    EXPECT_EQ(call.floats(), y);
+    EXPECT_EQ(call.get().outputs[0].shape, (std::vector<int64_t>{16, 3}));
+    const inference::ModelStatistics stats = executor->statistics();
+    EXPECT_EQ(stats.inference_count(), 16u);
+    EXPECT_EQ(stats.execution_count(), 16u);
+    EXPECT_EQ(stats.inference_stats().success().count(), 1u);
+    EXPECT_EQ(Call(*executor, request(floats("x", {17, 3}, Floats(51)))).code(), Code::kInvalidArgument);
+    const Call cancelled(*executor, request(floats("x", {16, 3}, x)));
+    cancelled.cancel();
+    EXPECT_TRUE(!cancelled.code() || cancelled.code() == Code::kCancelled);
+    EXPECT_TRUE(executor->drain(std::chrono::minutes(5)));
+  }
+}
+
 TEST_F(BatchingTest, WaitsForMoreAsLongAsItMay) {
   const auto executor = make(doors(), door_config("max_queue_delay_microseconds: 20000"));
   const auto begin = Clock::now();
