@@ -46,6 +46,7 @@ struct LevelResult {
   std::map<int, uint64_t> errors;  // by status; 0: no answer
   std::string first_error;         // what the first of them said
   uint64_t different = 0;          // answers unlike the first
+  uint64_t dropped = 0;  // requests sent again, since the server had closed their connection without an answer
   int windows = 0, connections = 0;
   bool stable = false;
   ServerTimes server;        // during what was measured

@@ -162,6 +162,9 @@ class Program {
       std::printf("%8s errors: %s; p99 %.1f ms; the first: %s\n", "", counts.c_str(), result.failed.p99 / 1e3,
                   result.first_error.c_str());
     }
+    if (result.dropped > 0)
+      std::printf("%8s %llu times the server closed a connection that was in use; the request was sent again\n", "",
+                  static_cast<unsigned long long>(result.dropped));
     if (result.different > 0)
       std::printf("%8s %llu answers differ from the first\n", "", static_cast<unsigned long long>(result.different));
     std::fflush(stdout);

@@ -86,6 +86,7 @@ std::string json_text(const std::string& model, const std::vector<LevelResult>& 
         {"errors", std::move(errors)},
         {"first_error", r.first_error},
         {"different", r.different},
+        {"dropped", r.dropped},
         {"seconds", r.seconds},
         {"windows", r.windows},
         {"connections", r.connections},
