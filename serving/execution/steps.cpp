@@ -246,7 +246,7 @@ void ModelCore::scatter(const Batch& batch, const std::vector<api::Tensor>& outp
         if (o >= job->request.outputs.size()) continue;
         const RequestedOutput& wanted = job->request.outputs[o];
         tensor.name = wanted.name;
-        if (wanted.classes > 0) classify(tensor, wanted.classes, port, ports_->max_batch() > 0);
+        if (wanted.classes > 0) classify(tensor, wanted.classes, port.labels, ports_->max_batch() > 0);
       }
     } catch (const Error& error) {
       response.error = error;
