@@ -58,8 +58,10 @@ std::string who(const std::string& model, int64_t version) {
   return fmt::format("model '{}' version {}", model, version);
 }
 
+// The list is read whenever it is needed; now, to tell at once what is wrong with it.
 Catalog::Catalog(const ServerOptions& options) : options_(options) {
   for (const std::string& path : options.repositories) repositories_.push_back(Folder::open(path, "model repository"));
+  read_model_list(options.model_config_file);
 }
 
 std::vector<std::string> Catalog::names() const {

@@ -98,11 +98,14 @@ ModelConfig config_from_text(const std::string& model, const std::string& text) 
 ModelConfig config_from_json(const std::string& model, const std::string& json) {
   ModelConfig config;
   if (json.size() > kLargestConfig)
-    throw Error(Code::kTooLarge, fmt::format("load: config of model '{}': {} bytes; at most {}", shown(model),
-                                             json.size(), kLargestConfig));
+    throw Error(Code::kTooLarge, fmt::format("model '{}': config of the load request: {} bytes; at most {}",
+                                             shown(model), json.size(), kLargestConfig));
   const auto status = google::protobuf::util::JsonStringToMessage(json, &config);
-  if (!status.ok())
-    wrong(fmt::format("load: config of model '{}': {}", shown(model), shown(std::string(status.message()))));
+  if (!status.ok()) {
+    const std::string text(status.message());
+    wrong(fmt::format("model '{}': config of the load request: {}", shown(model),
+                      shown(text.substr(0, text.find('\n')))));
+  }
   return config;
 }
 

@@ -37,12 +37,13 @@ ActorHome::~ActorHome() {
   on_own_thread([this] { system_ = nullptr; });
 }
 
-Context::Context(ServerOptions given, Executors with)
+Context::Context(ServerOptions given, Executors with, const ActorHome& home)
     : options(std::move(given)),
       executors(std::move(with)),
       catalog(options),
       engine({.cores = options.cores}),
       ledger(options.memory_limit),
-      shared(make_shared_resources(options)) {}
+      shared(make_shared_resources(options)),
+      actors(home.system()) {}
 
 }  // namespace sluice::serving

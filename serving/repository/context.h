@@ -4,7 +4,8 @@
 #include <caf/actor_system_config.hpp>
 #include <functional>
 #include <memory>
-#include <string>
+#include <mutex>
+#include <set>
 
 #include "serving/core/executor.h"
 #include "serving/core/options.h"
@@ -37,9 +38,30 @@ class ActorHome {
   std::unique_ptr<caf::actor_system> system_;
 };
 
+// Executors that take no more requests, and have some under way.
+class Leavers {
+ public:
+  void add(const std::shared_ptr<Executor>& executor) {
+    const std::lock_guard lock(mutex_);
+    all_.insert(executor);
+  }
+  void remove(const std::shared_ptr<Executor>& executor) {
+    const std::lock_guard lock(mutex_);
+    all_.erase(executor);
+  }
+  std::set<std::shared_ptr<Executor>> read() const {
+    const std::lock_guard lock(mutex_);
+    return all_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<std::shared_ptr<Executor>> all_;
+};
+
 struct Context {
-  Context(ServerOptions given, Executors with);
-  Machine machine() { return {engine, actors.system(), options, shared}; }
+  Context(ServerOptions given, Executors with, const ActorHome& home);
+  Machine machine() { return {engine, actors, options, shared}; }
 
   const ServerOptions options;
   const Executors executors;
@@ -48,7 +70,8 @@ struct Context {
   Ledger ledger;
   const std::shared_ptr<SharedResources> shared;
   Table table;
-  ActorHome actors;  // ends first
+  Leavers leavers;
+  caf::actor_system& actors;  // ends before the context does
 };
 
 }  // namespace sluice::serving

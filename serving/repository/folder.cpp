@@ -170,7 +170,7 @@ Folder Folder::open(const std::string& path, const std::string& what) {
 
 Folder Folder::make_private() {
   const char* const base = std::getenv("TMPDIR");
-  std::string path = std::string(base != nullptr && *base != '\0' ? base : "/tmp") + "/sluice-XXXXXX";
+  std::string path = std::string(base != nullptr && *base != '\0' ? base : "/tmp") + "/sluice-model-XXXXXX";
   if (::mkdtemp(path.data()) == nullptr)
     throw Error(Code::kUnavailable, "load: no folder for the model's files: " + reason(errno));
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);

@@ -129,8 +129,10 @@ void ModelState::keep(int64_t number) {
 }
 
 void ModelState::start(const LoadPtr& load) {
-  load->step = [context = context_](const std::string& model, int64_t version) {
-    const ServedPtr served = context->table.find(model, version < 0 ? "" : std::to_string(version));
+  load->step = [context = std::weak_ptr(context_)](const std::string& model, int64_t version) {
+    const ContextPtr alive = context.lock();
+    if (alive == nullptr) throw Error(Code::kUnavailable, "the server is shutting down");
+    const ServedPtr served = alive->table.find(model, version < 0 ? "" : std::to_string(version));
     return ExecutorSpec::Step{served->executor, served->bundle, served->config};
   };
   loading_ = load;
@@ -275,8 +277,7 @@ void ModelState::end() {
       !done.errors.empty() && done.errors.front().code() == Code::kNotFound && live_.empty() && done.draft == nullptr;
   const bool empty = live_.empty() && (done.operation->forget || unknown);
   self_->send(repository_, ModelNews{name_, steps_, done.changed, empty});
-  if (done.operation->done)
-    done.operation->done(done.errors.empty() ? std::nullopt : std::optional(done.errors.front()));
+  done.operation->finish(done.errors.empty() ? std::nullopt : std::optional(done.errors.front()));
   next();
 }
 

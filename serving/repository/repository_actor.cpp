@@ -145,7 +145,7 @@ OperationPtr RepositoryState::load_of(const std::string& name) const {
 
 void RepositoryState::add(const OperationPtr& operation) {
   if (!stopping_) return send(operation);
-  if (operation->done) operation->done(Error(Code::kUnavailable, "load: the server is shutting down"));
+  operation->finish(Error(Code::kUnavailable, "load: the server is shutting down"));
 }
 
 bool RepositoryState::serves(const std::string& name) const {
@@ -360,7 +360,7 @@ caf::actor spawn_repository(const ContextPtr& context, Started started) {
         [&state](stop_atom) { state.stop(); },
     };
   };
-  return context->actors.system().spawn(behavior, context, std::move(started));
+  return context->actors.spawn(behavior, context, std::move(started));
 }
 
 caf::error to_caf(const Error& error) {

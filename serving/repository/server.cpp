@@ -90,7 +90,7 @@ class LocalServer final : public Server {
   LocalServer(ServerOptions options, Executors executors)
       : tracing_(options.trace, options.request_log),
         shared_(std::make_shared<SharedMemory>(options.shared_memory, options.shared_memory_prefix)),
-        context_(std::make_shared<Context>(std::move(options), std::move(executors))) {
+        context_(std::make_shared<Context>(std::move(options), std::move(executors), *home_)) {
     const Started started = [this](const std::set<std::string>& names) {
       const std::lock_guard lock(mutex_);
       required_ = names;
@@ -135,6 +135,7 @@ class LocalServer final : public Server {
   Tracing tracing_;
   const std::shared_ptr<SharedMemory> shared_;
   mutable BufferPool buffers_{kKeptBuffers};  // of inputs in shared memory
+  std::unique_ptr<ActorHome> home_ = std::make_unique<ActorHome>();
   const ContextPtr context_;
   caf::actor tree_;
   Door door_;
@@ -150,6 +151,8 @@ LocalServer::~LocalServer() {
   caf::anon_send(tree_, stop_atom::value);
   ended.get_future().wait();
   tree_ = nullptr;
+  context_->table.clear();
+  home_ = nullptr;
 }
 
 bool LocalServer::ready() const {
@@ -259,6 +262,7 @@ void LocalServer::check_control(const std::string& what) const {
 
 void LocalServer::load(const std::string& name, const LoadOverrides& overrides) {
   check_control("load");
+  if (door_.closed()) throw Error(Code::kUnavailable, "load: the server is shutting down");
   check_model_name("load", name);
   for (const auto& [file, content] : overrides.files) check_file_name("load", file);
   if (!overrides.files.empty() && overrides.config.empty())
@@ -270,7 +274,11 @@ void LocalServer::load(const std::string& name, const LoadOverrides& overrides) 
     const auto source = [&]() -> Source {
       if (overrides.files.empty()) return context->catalog.find(name);
       Source own{name, Folder::make_private()};
-      for (const auto& [file, content] : overrides.files) own.folder.write(file, content);
+      try {
+        for (const auto& [file, content] : overrides.files) own.folder.write(file, content);
+      } catch (const Error& error) {
+        throw Error(error.code(), fmt::format("load: files of model '{}': {}", name, error.what()));
+      }
       return own;
     };
     Source from = source();
@@ -326,10 +334,12 @@ std::shared_ptr<RequestHandle> LocalServer::infer(InferRequest request, Respond 
 bool LocalServer::drain(std::chrono::milliseconds timeout) {
   const auto until = Clock::now() + std::min<std::chrono::milliseconds>(timeout, std::chrono::hours(24 * 365));
   door_.close();
+  std::set<std::shared_ptr<Executor>> executors = context_->leavers.read();
+  for (const ServedPtr& served : context_->table.served("", "")) executors.insert(served->executor);
   bool all = true;
-  for (const ServedPtr& served : context_->table.served("", "")) {
+  for (const std::shared_ptr<Executor>& executor : executors) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
-    all = served->executor->drain(std::max(left, std::chrono::milliseconds(0))) && all;
+    all = executor->drain(std::max(left, std::chrono::milliseconds(0))) && all;
   }
   tracing_.flush();
   return all;

@@ -24,6 +24,12 @@ void Table::remove(const std::string& model) {
   models_.erase(found);
 }
 
+void Table::clear() {
+  std::unordered_map<std::string, ModelView> gone;
+  const std::unique_lock lock(mutex_);
+  std::swap(models_, gone);
+}
+
 const ModelView& Table::view(const std::string& model) const {
   const auto found = models_.find(model);
   if (found == models_.end())
@@ -45,8 +51,10 @@ const ServedPtr& Table::version_of(const std::string& model, const ModelView& vi
     const auto known = view.versions.find(*number);
     if (known != view.versions.end())
       throw Error(Code::kUnavailable,
-                  fmt::format("model '{}' version {}: it is not served: {}", model, *number,
-                              known->second.reason.empty() ? known->second.state : known->second.reason));
+                  fmt::format("model '{}' version {}: it is {}", model, *number,
+                              known->second.state == "LOADING"     ? "being loaded"
+                              : known->second.state == "UNLOADING" ? "being unloaded"
+                                                                   : "not served: " + known->second.reason));
   }
   const auto label = view.labels.find(version);
   if (label == view.labels.end())

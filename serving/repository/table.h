@@ -44,6 +44,7 @@ class Table {
  public:
   void set(const std::string& model, ModelView view);
   void remove(const std::string& model);
+  void clear();
 
   // "" version: the newest. Throws kNotFound, and kUnavailable where none is served.
   ServedPtr find(const std::string& model, const std::string& version) const;

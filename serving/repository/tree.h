@@ -29,6 +29,15 @@ struct Operation {
   bool force = false;           // also what has not changed, or has failed and not changed
   bool forget = false;          // of kUnload: the model is in no repository any more
   Done done = {};
+
+  Operation() = default;
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+  // Whoever waits for it is told, also when an actor ended before it came to it.
+  ~Operation() { finish(Error(Code::kUnavailable, "model '" + model + "': it ended meanwhile; ask again")); }
+  void finish(const std::optional<Error>& error) {
+    if (done) std::exchange(done, nullptr)(error);
+  }
 };
 using OperationPtr = std::shared_ptr<Operation>;
 

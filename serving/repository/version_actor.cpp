@@ -20,7 +20,7 @@ struct VersionState {
   // An executor's end waits for its kernels, so it is let go of on a thread that may wait.
   ~VersionState() {
     if (executor == nullptr) return;
-    load->context->actors.system().spawn<caf::detached>(
+    load->context->actors.spawn<caf::detached>(
         [executor = std::move(executor)](caf::event_based_actor*) mutable { executor = nullptr; });
   }
 };
@@ -37,6 +37,8 @@ LoadPtr guarded(const LoadPtr& load, Work&& work) {
     }
   } catch (const Error& error) {
     load->error = error;
+  } catch (...) {
+    load->error = Error(Code::kInternal, load->where() + ": it threw what is no std::exception");
   }
   return load;
 }
@@ -93,8 +95,10 @@ caf::behavior version_behavior(Self* self, const caf::actor& model, const LoadPt
         if (self->state.executor == nullptr) return;
         // The executor is this function's alone from here on, but for ensembles.
         run_detached(self, [executor = std::make_shared<std::shared_ptr<Executor>>(std::move(self->state.executor)),
-                            where = self->state.load->where()] {
+                            context = self->state.load->context, where = self->state.load->where()] {
+          context->leavers.add(*executor);
           if (!(*executor)->drain(kLongestDrain)) log_warning(where + ": requests were cancelled at its end");
+          context->leavers.remove(*executor);
           *executor = nullptr;
           return true;
         });

@@ -94,7 +94,9 @@ TEST_F(ConfigTest, ContradictionsAreRefusedByName) {
             "model 'm': input 'INPUT_0': data_type INT32; the bundle has float32");
   EXPECT_NE(refused("input { name: \"INPUT_0\" data_type: TYPE_FP32 dims: [1, 4] }").find("model 'm': input 'INPUT_0'"),
             std::string::npos);
-  EXPECT_NE(refused("max_batch_size: 8").find("model 'm': input 'x': max_batch_size is 8"), std::string::npos);
+  EXPECT_NE(refused("max_batch_size: 8 input { name: \"INPUT_0\" data_type: TYPE_FP32 dims: [1, 3] }")
+                .find("model 'm': input 'INPUT_0'"),
+            std::string::npos);
   EXPECT_EQ(refused("max_batch_size: -1"), "model 'm': max_batch_size: -1; must be 0 or more");
   EXPECT_EQ(refused("backend: \"pytorch\""),
             "model 'm': backend: 'pytorch'; models here are bundles of sluice.save: 'sluice'");
@@ -244,13 +246,14 @@ TEST(CompleteConfigTest, JsonOfClientsIsReadOrRefused) {
                 .latest()
                 .num_versions(),
             2u);
-  EXPECT_NE(refusal([] { config_from_json("m", "{"); }).find("load: config of model 'm': "), std::string::npos);
+  EXPECT_NE(refusal([] { config_from_json("m", "{"); }).find("model 'm': config of the load request: "),
+            std::string::npos);
   EXPECT_NE(refusal([] { config_from_json("m", R"({"speed": 3})"); }).find("speed"), std::string::npos);
   std::string deep = "{\"input\":";
   for (int i = 0; i < 100000; ++i) deep += "[";
   EXPECT_NE(refusal([&] { config_from_json("m", deep); }), "");
   EXPECT_EQ(refusal([] { config_from_json("m", std::string(kLargestConfig + 1, ' ')); }),
-            "load: config of model 'm': 1048577 bytes; at most 1048576");
+            "model 'm': config of the load request: 1048577 bytes; at most 1048576");
 }
 
 }  // namespace
