@@ -110,8 +110,10 @@ class Check {
       engine_ = std::make_unique<api::Engine>();
       actors_ = std::make_unique<ActorHome>();
     }
-    const auto executor = make_executor(Machine{*engine_, actors_->system(), options_}, spec);
-    executor->drain(std::chrono::seconds(10));
+    ActorHome::on_own_thread([&] {  // which makes actors
+      const auto executor = make_executor(Machine{*engine_, actors_->system(), options_}, spec);
+      executor->drain(std::chrono::seconds(10));
+    });
   }
 
   void print() const {
