@@ -30,7 +30,7 @@ struct Crew::State {
   std::vector<caf::actor> instances;
   caf::actor supervisor;
   bool ending = false;
-  int alive = 0;  // actors that have not ended
+  int alive = 0;  // instances that have not ended
 
   void left() {
     const std::lock_guard lock(mutex);
@@ -55,7 +55,7 @@ struct Presence {
   ~Presence() {
     if (work != nullptr && instance >= 0) work->unload(instance);
     work = nullptr;
-    if (crew != nullptr) crew->left();
+    if (crew != nullptr && instance >= 0) crew->left();
   }
   Clock::time_point armed = Clock::time_point::max();
   std::deque<Clock::time_point> restarts;
@@ -149,7 +149,6 @@ Crew::Crew(caf::actor_system& system, int instances, std::shared_ptr<CrewWork> w
   state_->instances.resize(static_cast<size_t>(instances));
   const std::lock_guard lock(state_->mutex);
   for (int i = 0; i < instances; ++i) hire(system, state_, work, i, false);
-  ++state_->alive;
   state_->supervisor = system.spawn(supervisor_behavior<State>, state_, work, state_->instances, policy);
 }
 

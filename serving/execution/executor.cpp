@@ -72,6 +72,7 @@ std::shared_ptr<Executor> make_executor(const Machine& machine, ExecutorSpec spe
       bundle = scratch->path() + "/ensemble";
       compile_ensemble(machine.engine, spec, bundle);
     }
+    spec.step = nullptr;  // it may know other executors
     const auto core = std::make_shared<ModelCore>(machine, std::move(spec), std::move(bundle), std::move(scratch));
     auto executor = std::make_shared<ModelExecutor>(core);
     core->allow_batches(allowed);
