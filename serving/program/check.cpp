@@ -11,6 +11,7 @@
 
 #include "serving/repository/catalog.h"
 #include "serving/repository/context.h"
+#include "serving/repository/names.h"
 
 namespace sluice::serving {
 
@@ -50,6 +51,7 @@ class Check {
         problems_.emplace_back(e.what());
       }
     }
+    if (args_.models.empty()) strange_names();
     if (names_.empty())
       problems_.emplace_back("the repository has no models; a model is a folder with versions, as in digits/1/model");
     print();
@@ -61,6 +63,17 @@ class Check {
   }
 
  private:
+  // Folders that the server passes over, since no client could name them.
+  void strange_names() {
+    for (const std::string& repository : args_.repositories)
+      for (const Folder::Entry& entry : Folder::open(repository, "repository").list())
+        if (entry.kind == Folder::Kind::kFolder && !entry.name.starts_with('.') && !is_model_name(entry.name))
+          problems_.push_back(
+              fmt::format("folder '{}': it is no model's name; one has letters, digits, '.', '_' and '-', "
+                          "and begins with a letter or digit",
+                          shown(entry.name)));
+  }
+
   void model(const std::string& name) {
     const Draft draft = read_draft(catalog_.find(name));
     size_t good = 0;

@@ -81,7 +81,7 @@ def test_the_page_runs_from_top_to_bottom(tmp_path):
     try:
         for language, text in re.findall(r"^```(\w+)\n(.*?)^```", PAGE, re.S | re.M):
             if language == "python":
-                (tmp_path / re.match(r"# (\S+)", text)[1]).write_text(text)
+                (tmp_path / re.match(r"# (\S+)", text)[1]).write_text(page.with_ports(text))
             elif language == "bash":
                 for command in text.splitlines():
                     page.run(command)
