@@ -1,5 +1,6 @@
 #pragma once
 // What the actors of a server share.
+#include <atomic>
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
 #include <functional>
@@ -71,7 +72,8 @@ struct Context {
   const std::shared_ptr<SharedResources> shared;
   Table table;
   Leavers leavers;
-  caf::actor_system& actors;  // ends before the context does
+  std::atomic<bool> stopping{false};  // no more is loaded
+  caf::actor_system& actors;          // ends before the context does
 };
 
 }  // namespace sluice::serving

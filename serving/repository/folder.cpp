@@ -33,7 +33,7 @@ std::string reason(int error) { return std::generic_category().message(error); }
     throw Error(Code::kInvalidArgument,
                 fmt::format("'{}': it is a link, or leads out of its folder; models are files and folders of their own",
                             shown(name)));
-  if (error == ENOSPC || error == EDQUOT)
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG)
     throw Error(Code::kUnavailable, fmt::format("'{}': it cannot be written: the disk is full", shown(name)));
   throw Error(Code::kInvalidArgument, fmt::format("'{}': {}", shown(name), reason(error)));
 }

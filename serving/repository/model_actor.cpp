@@ -30,6 +30,11 @@ void ModelState::next() {
     now_.emplace();
     now_->operation = waiting_.front();
     waiting_.pop_front();
+    if (context_->stopping && now_->operation->kind == Operation::Kind::kLoad) {
+      now_->errors.emplace_back(Code::kUnavailable, "load: the server is shutting down");
+      end();
+      continue;
+    }
     switch (now_->operation->kind) {
       case Operation::Kind::kNothing: end(); break;
       case Operation::Kind::kUnload: unload(); break;
@@ -98,7 +103,8 @@ void ModelState::walk() {
       if (live_.count(load->files.number) == 0) return start(load);
       continue;
     }
-    if (now_->next >= now_->draft->versions.size() || now_->have >= now_->draft->most) return finish();
+    if (context_->stopping || now_->next >= now_->draft->versions.size() || now_->have >= now_->draft->most)
+      return finish();
     const auto load = std::make_shared<Load>();
     load->context = context_;
     load->draft = now_->draft;

@@ -146,6 +146,7 @@ class LocalServer final : public Server {
 
 LocalServer::~LocalServer() {
   drain(std::chrono::milliseconds(0));
+  context_->stopping = true;
   std::promise<void> ended;
   tree_->attach_functor([&] { ended.set_value(); });
   caf::anon_send(tree_, stop_atom::value);
@@ -164,7 +165,13 @@ bool LocalServer::ready() const {
     required = required_;
   }
   if (!context_->options.strict_readiness) return true;
-  return std::all_of(required.begin(), required.end(), [this](const auto& name) { return model_ready(name, ""); });
+  return std::all_of(required.begin(), required.end(), [this](const auto& name) {
+    try {
+      return model_ready(name, "");
+    } catch (const Error&) {  // its folder has been removed since, or never was
+      return context_->options.control == ModelControl::kPoll;
+    }
+  });
 }
 
 bool LocalServer::model_ready(const std::string& name, const std::string& version) const {

@@ -375,6 +375,44 @@ TEST_F(ControlTest, AnExecutorThatThrowsAnythingIsAFailedLoad) {
   EXPECT_EQ(index(), "m 1 UNAVAILABLE: model 'm' version 1: std::bad_alloc");
 }
 
+TEST_F(ControlTest, WhatIsNoExceptionIsAFailedLoadToo) {
+  put("m", 1, 2);
+  executors_.make = [](const Machine&, const ExecutorSpec&) -> std::shared_ptr<Executor> { throw 7; };
+  serve();
+  EXPECT_EQ(refused_load("m"), "model 'm' version 1: it threw what is no std::exception");
+}
+
+// Its folder is gone, so the server does not wait for it.
+TEST_F(ControlTest, AServerIsReadyWithoutAModelThatWasTakenAway) {
+  put("a", 1, 1);
+  put("b", 1, 2);
+  poll();
+  fs::remove_all(repository_ / "a");
+  until_index("b 1 READY");
+  EXPECT_TRUE(server_->ready());
+}
+
+// The end waits for the load under way.
+TEST_F(ControlTest, AServerEndsWhileItLoads) {
+  for (int v = 1; v <= 5; ++v) put("m", v, 1);
+  write("m/config.pbtxt", "version_policy { all { } }");
+  std::promise<void> open;
+  std::atomic<int> inside{0};
+  executors_.make = [&, gate = open.get_future().share()](const Machine& machine, ExecutorSpec spec) {
+    ++inside;
+    gate.wait();
+    return make_executor(machine, std::move(spec));
+  };
+  options_.control = ModelControl::kNone;
+  serve();
+  eventually([&] { return inside == 1; }, "a load");
+  EXPECT_TRUE(server_->drain(std::chrono::milliseconds(0)));
+  std::thread opener([&] { open.set_value(); });
+  server_ = nullptr;
+  opener.join();
+  EXPECT_LE(inside, 5);
+}
+
 TEST_F(ControlTest, EnsemblesFollowTheirSteps) {
   put("step", 1, 2);
   write("pair/config.pbtxt", R"(

@@ -1,5 +1,8 @@
 // Names, links and files that want out of the repository, or bring something in.
+#include <sys/resource.h>
 #include <sys/stat.h>
+
+#include <csignal>
 
 #include "serving/repository/folder.h"
 #include "serving/repository/names.h"
@@ -201,6 +204,22 @@ TEST_F(HostileTest, FilesWithNamesThatLeadOutAreRefused) {
   EXPECT_EQ(broken.find("/proc"), std::string::npos) << broken;
   server_->unload("m", false);
   eventually([&] { return private_folders().empty(); }, "its files go");
+}
+
+// As where the disk is full: what was written goes again.
+TEST_F(HostileTest, FilesThatCannotBeWrittenAreRefused) {
+  serve();
+  LoadOverrides overrides = bundle_in_files("1");
+  overrides.files["1/model/zeros"] = std::string(1 << 20, '0');
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small = {1 << 18, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string text = refused_load("m", overrides);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(text, "load: files of model 'm': '1/model/zeros': it cannot be written: the disk is full");
+  eventually([&] { return private_folders().empty(); }, "what was written goes");
 }
 
 // A file and a folder of one name: refused, not half written.
