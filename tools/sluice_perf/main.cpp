@@ -216,7 +216,7 @@ void add_options(CLI::App& app, Arguments& args) {
   app.add_option("--window-secs", args.load.window_s, "of a window")
       ->check(CLI::Range(0.05, 3600.0))
       ->capture_default_str();
-  app.add_option("--windows", args.load.windows, "that must agree")->check(CLI::Range(1, 100))->capture_default_str();
+  app.add_option("--windows", args.load.windows, "that must agree")->check(CLI::Range(1, 10000))->capture_default_str();
   app.add_option("--max-windows", args.load.max_windows, "after which a level is over")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();

@@ -113,11 +113,13 @@ def test_at_70_percent_nothing_fails_and_memory_is_flat(server, tmp_path):
     def measure():
         perf(server, tmp_path, "heavy", "--concurrency", "8", *WINDOWS)
         memory = server.rss()
-        seconds = ["--max-windows", "600" if LONG else "6", "--windows", "600" if LONG else "6"]
-        levels = perf(server, tmp_path, "heavy", "--concurrency", "8", "--request-rate", "70%", "--constant", *WINDOWS, *seconds)
-        after = perf(server, tmp_path, "heavy", "--concurrency", "8", *WINDOWS)
-        levels[1]["growth"] = server.rss() - memory
-        return levels[0]["throughput_per_s"], levels[1], after[0]["throughput_per_s"]
+        before, = perf(server, tmp_path, "heavy", "--concurrency", "8", *WINDOWS)
+        windows = "600" if LONG else "15"
+        level, = perf(server, tmp_path, "heavy", "--request-rate", str(0.7 * before["throughput_per_s"]), "--constant",
+                      "--warmup-secs", "0.5", "--window-secs", "1", "--windows", windows, "--max-windows", windows)
+        after, = perf(server, tmp_path, "heavy", "--concurrency", "8", *WINDOWS)
+        level["growth"] = server.rss() - memory
+        return before["throughput_per_s"], level, after["throughput_per_s"]
 
     peak, level = a_conclusive_run(measure, lambda peak, level: not level["errors"])
     assert level["errors"] == {}, level
@@ -203,7 +205,7 @@ def test_a_second_signal_ends_it_at_once(models, tmp_path):
                     pool.submit(lambda: Client(server.http).ask("POST", "/v2/models/heavy/infer", body, headers))
                 server.process.send_signal(signal.SIGTERM)
                 server.process.send_signal(signal.SIGINT)
-                assert server.process.wait(PATIENCE) in (0, 130)  # 0: it was so fast that nothing was under way
+                assert server.process.wait(PATIENCE) in (0, 130, 143)  # 0: nothing was under way any more
 
 
 def test_clients_that_are_killed_in_mid_body_leave_nothing_behind(models, tmp_path):
