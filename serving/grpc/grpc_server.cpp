@@ -38,7 +38,14 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
   }
   Unary* ModelReady(Context* context, const inference::ModelReadyRequest* q,
                     inference::ModelReadyResponse* r) override {
-    return now(context, [&] { r->set_ready(server_.model_ready(q->name(), q->version())); });
+    return now(context, [&] {
+      try {
+        r->set_ready(server_.model_ready(q->name(), q->version()));
+      } catch (const Error& error) {
+        if (error.code() != Code::kNotFound) throw;
+        r->set_ready(false);  // what there is not is not ready
+      }
+    });
   }
   Unary* ServerMetadata(Context* context, const inference::ServerMetadataRequest*,
                         inference::ServerMetadataResponse* r) override {
