@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "serving/core/error.h"
 
 namespace sluice::serving {
@@ -27,6 +29,12 @@ Ledger::Share Ledger::take(const std::string& who, uint64_t bytes) {
   share.bytes_ = bytes;
   state_->used += bytes;
   return share;
+}
+
+bool Ledger::fits(uint64_t bytes, uint64_t freed) const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->limit == 0 ||
+         bytes <= state_->limit - std::min(state_->limit, state_->used - std::min(freed, state_->used));
 }
 
 uint64_t Ledger::used() const {

@@ -33,6 +33,7 @@ class Ledger {
   };
   // Throws kUnavailable, naming the bytes, when they do not fit. `who`: "model 'm' version 2".
   Share take(const std::string& who, uint64_t bytes);
+  bool fits(uint64_t bytes, uint64_t freed) const;  // when so many bytes more were free
   uint64_t used() const;
 
  private:

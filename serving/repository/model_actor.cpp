@@ -119,7 +119,8 @@ bool ModelState::keeps(const Load& load) {
   const auto served = live_.find(number);
   const bool same = served != live_.end() && served->second.load->print() == load.print();
   const bool fresh = now_->loaded.count(number) > 0;
-  if (same && (fresh || !now_->operation->force)) {
+  // Behind a version that failed nothing is loaded anew: what runs is not to be touched then.
+  if (same && (fresh || !now_->operation->force || !now_->errors.empty())) {
     failed_.erase(number);
     keep(number);
     return true;
@@ -168,7 +169,10 @@ std::vector<int64_t> ModelState::victims(const Load& load) const {
 
 void ModelState::prepared(const LoadPtr& load) {
   if (load != loading_) return;
-  const std::vector<int64_t> going = victims(*load);
+  std::vector<int64_t> going = victims(*load);
+  uint64_t freed = 0;
+  for (const int64_t number : going) freed += live_.at(number).load->bytes;
+  if (!context_->ledger.fits(load->bytes, freed)) going.clear();  // they would go for nothing
   std::optional<Error> full;
   if (going.empty() || context_->options.availability == Availability::kPreserve) {
     try {
@@ -182,7 +186,7 @@ void ModelState::prepared(const LoadPtr& load) {
   if (going.empty()) {
     const caf::actor stopped = std::exchange(loader_, nullptr);
     self_->send_exit(stopped, caf::exit_reason::user_shutdown);
-    return load_failed(*full);
+    return load_failed(*full, true);
   }
   log_info(fmt::format("{}: {} first, to make room", load->where(),
                        going.size() == 1 ? fmt::format("version {} goes", going[0]) : "the old versions go"));
@@ -229,12 +233,14 @@ void ModelState::up(const LoadPtr& load) {
   walk();
 }
 
-void ModelState::load_failed(const Error& error) {
+// For want of memory it is tried again with the next look; otherwise, when its files have changed.
+void ModelState::load_failed(const Error& error, bool full) {
   const LoadPtr load = std::exchange(loading_, nullptr);
   loader_ = nullptr;
   const int64_t number = load->files.number;
-  log_error(error.what());
-  if (!load->again) failed_[number] = {load->print(), error.what()};
+  const auto known = failed_.find(number);
+  if (known == failed_.end() || known->second.reason != error.what()) log_error(error.what());
+  if (!load->again) failed_[number] = {full ? "" : load->print(), error.what()};
   now_->errors.push_back(error);
   if (live_.count(number) > 0) keep(number);
   publish();

@@ -59,7 +59,7 @@ class ModelState {
   std::vector<int64_t> victims(const Load& load) const;
   static LoadPtr copy_of(const Load& load);
   void room();
-  void load_failed(const Error& error);
+  void load_failed(const Error& error, bool full = false);
   void retire(int64_t number);
   void finish();
   void end();

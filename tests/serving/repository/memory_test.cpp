@@ -1,4 +1,5 @@
 // Every load is admitted by the bytes of all that is loaded.
+#include "sluice/plan.h"
 #include "tests/serving/repository/fixture.h"
 
 namespace sluice::serving::test {
@@ -115,9 +116,26 @@ TEST_F(MemoryTest, AVersionThatNeedsMoreThanAllLeavesTheOldOne) {
   put("m", 3, 2);
   EXPECT_EQ(
       refused_load("m"),
-      "model 'm' version 3: it needs 300 bytes; of the memory limit of 250 bytes, 250 are free: unload a model, or "
+      "model 'm' version 3: it needs 300 bytes; of the memory limit of 250 bytes, 150 are free: unload a model, or "
       "raise the limit");
   EXPECT_EQ(factor("m"), 1);
+  EXPECT_EQ(most_, 100u);
+}
+
+// What did not fit is loaded when there is room.
+TEST_F(MemoryTest, PollingTriesAgainWhatDidNotFit) {
+  put("a", 3, 1);
+  options_.memory_limit = 500;
+  options_.control = ModelControl::kPoll;
+  options_.poll = std::chrono::milliseconds(5);
+  serve();
+  started();
+  put("b", 4, 2);
+  eventually(
+      [&] { return index().find("b 4 UNAVAILABLE: model 'b' version 4: it needs 400 bytes") != std::string::npos; },
+      index());
+  fs::remove_all(repository_ / "a");
+  eventually([&] { return index() == "b 4 READY"; }, index());
 }
 
 TEST_F(MemoryTest, TheLedgerOfBundlesIsWhatTheirPlansNeed) {
