@@ -51,20 +51,18 @@ std::string refusal(F&& f) {
   return "";
 }
 
+inline Tensor floats(const std::string& name, std::vector<int64_t> shape, const Floats& x) {
+  const size_t bytes = x.size() * sizeof(float);
+  return {name, DataType::TYPE_FP32, std::move(shape), memory_of(x.data(), bytes), bytes};
+}
+
 struct Answer {
   Floats values;
   std::string error, version, output;
 };
 
 // Starts a request; answers when asked.
-inline std::future<Answer> ask(Server& server, const std::string& model, const Floats& x,
-                               const std::string& version = "", const std::string& input = "INPUT_0") {
-  InferRequest request;
-  request.model = model;
-  request.version = version;
-  const size_t bytes = x.size() * sizeof(float);
-  request.inputs.push_back(
-      {input, DataType::TYPE_FP32, {1, static_cast<int64_t>(x.size())}, memory_of(x.data(), bytes), bytes});
+inline std::future<Answer> ask(Server& server, InferRequest request) {
   const auto promise = std::make_shared<std::promise<Answer>>();
   server.infer(std::move(request), [promise](InferResponse response, bool) {
     Answer answer;
@@ -80,6 +78,14 @@ inline std::future<Answer> ask(Server& server, const std::string& model, const F
     promise->set_value(std::move(answer));
   });
   return promise->get_future();
+}
+inline std::future<Answer> ask(Server& server, const std::string& model, const Floats& x,
+                               const std::string& version = "", const std::string& input = "INPUT_0") {
+  InferRequest request;
+  request.model = model;
+  request.version = version;
+  request.inputs.push_back(floats(input, {1, static_cast<int64_t>(x.size())}, x));
+  return ask(server, std::move(request));
 }
 
 class RepositoryTest : public ::testing::Test {

@@ -110,6 +110,56 @@ TEST_F(ServingTest, PortsAnswerToTheirOwnNamesToo) {
   EXPECT_NE(ask(*server_, "m", {1, 2, 3}, "", "z").get().error, "");
 }
 
+TEST_F(ServingTest, InputsAreKnownByTheirNumberWhateverTheirOrder) {
+  const std::string type = " : float32(1, 2)\n";
+  fs::create_directories(repository_ / "m" / "1");
+  api::compile(engine(),
+               "graph \"difference\" {\n  %0 = input \"left\"" + type + "  %1 = input \"right\"" + type +
+                   "  %2 = sub(%0, %1)" + type + "  output \"y\" = %2\n}\n",
+               {}, repository_ / "m" / "1" / "model");
+  serve_all();
+  InferRequest request;
+  request.model = "m";
+  request.inputs.push_back(floats("INPUT_1", {1, 2}, {1, 2}));
+  request.inputs.push_back(floats("INPUT_0", {1, 2}, {30, 50}));
+  EXPECT_EQ(ask(*server_, std::move(request)).get().values, (Floats{29, 48}));
+}
+
+// A family of plans for 1 and for up to 4 rows, as sluice.save writes it for a graph with a Dim.
+TEST_F(ServingTest, AFamilyOfBatchesIsServedInBatches) {
+  const fs::path family = repository_ / "m" / "1" / "model";
+  for (const int rows : {1, 4}) {
+    const std::string type = " : float32(" + std::to_string(rows) + ", 3)\n";
+    const fs::path member = dir_ / ("member" + std::to_string(rows));
+    api::compile(
+        engine(),
+        "graph \"double\" {\n  %0 = input \"x\"" + type + "  %1 = add(%0, %0)" + type + "  output \"y\" = %1\n}\n", {},
+        member);
+    const fs::path to = family / "members" / (rows == 1 ? "0" : "1");
+    fs::create_directories(to);
+    for (const char* file : {"plan.json", "graph.txt"}) fs::copy(member / file, to / file);
+    if (rows > 1) continue;
+    for (const char* file : {"weights.safetensors", "meta.json"}) fs::copy(member / file, family / file);
+  }
+  const std::string port = R"("dtype": "float32", "shape": ["batch", 3]}])";
+  std::ofstream(family / "family.json")
+      << R"({"schema_version": 1, "name": "f", "dims": [{"name": "batch", "min": 1, "max": 4, "fit": "pad"}], )"
+      << R"("inputs": [{"name": "x", )" << port << R"(, "outputs": [{"name": "y", )" << port
+      << R"(, "members": [[1], [4]]})";
+  serve_all();
+  EXPECT_EQ(server_->model_config("m", "").max_batch_size(), 4);
+  EXPECT_EQ(server_->model_metadata("m", "").inputs(0).ShortDebugString(),
+            "name: \"INPUT_0\" datatype: \"FP32\" shape: -1 shape: 3");
+  for (const int64_t rows : {1, 2, 3, 4}) {
+    InferRequest request;
+    request.model = "m";
+    request.inputs.push_back(floats("INPUT_0", {rows, 3}, Floats(static_cast<size_t>(rows) * 3, 5)));
+    const Answer answer = ask(*server_, std::move(request)).get();
+    EXPECT_EQ(answer.error, "");
+    EXPECT_EQ(answer.values, Floats(static_cast<size_t>(rows) * 3, 10));
+  }
+}
+
 // What starts with a model that takes its time: it is live at once, and ready when it is done.
 TEST_F(ServingTest, IsLiveAndNotReadyWhileItLoads) {
   put("m", 1, 10);
