@@ -7,8 +7,6 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/read.hpp>
-#include <boost/asio/read_until.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -37,6 +35,7 @@ using Parser = http::request_parser<http::buffer_body>;
 using Fields = http::request_header<>;
 constexpr size_t kHeader = size_t{16} << 10;
 constexpr size_t kMostChunks = 65536;
+constexpr size_t kSkipped = size_t{64} << 10;
 
 std::string text_of(beast::string_view view) { return {view.data(), view.size()}; }
 
@@ -93,10 +92,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     HttpReply refusal;
     try {
       if (!co_await read_header()) co_return false;
+      check_body();
       keep_alive_ = parser_->get().keep_alive();
       route_ = route_of(text_of(parser_->get().method_string()), path(), state_->options.metrics_only);
       check_rights();
-      check_body();
       co_await say_continue();
       if (route_.call == Call::kInfer) co_return co_await infer();
       const std::string body = co_await whole_body();
@@ -106,7 +105,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     } catch (...) {
       refusal = reply_of_current();
     }
-    if (left_ > 0 || chunked_) keep_alive_ = false;  // of the body something may be on its way still
+    if (keep_alive_) keep_alive_ = co_await skip_body();
     const bool more = co_await write(std::move(refusal));
     if (!more) co_await linger();
     co_return more;
@@ -131,22 +130,38 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
     received_ = Clock::now();
     stream_.expires_after(state_->options.header_timeout);
-    error_code error;
-    const size_t n =
-        co_await asio::async_read_until(stream_, buffer_, "\r\n\r\n", redirect_error(asio::use_awaitable, error));
-    if (error == asio::error::not_found) throw HttpError(431, "request: its header has more than 16384 bytes");
-    if (error == beast::error::timeout) throw HttpError(408, "request: its header did not come in time");
-    if (error) co_return false;
-    const std::string_view raw(static_cast<const char*>(buffer_.data().data()), n);
+    const std::string_view raw = co_await header_text();
+    if (raw.empty()) co_return false;
     check_raw_header(raw);
     parser_->header_limit(kHeader);
     parser_->body_limit(state_->options.max_input);
+    error_code error;
     parser_->put(asio::buffer(raw.data(), raw.size()), error);
-    buffer_.consume(n);
+    buffer_.consume(raw.size());
     if (error == http::error::body_limit) throw too_large();
     if (error || !parser_->is_header_done())
       throw HttpError(400, "request: its header cannot be read: " + error.message());
     co_return true;
+  }
+
+  // Everything up to the empty line, in the buffer. Nothing when the client goes before.
+  Task<std::string_view> header_text() {
+    const std::string_view end = "\r\n\r\n";
+    for (size_t searched = 0;;) {
+      const std::string_view text(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+      const size_t found = text.find(end, searched);
+      if (found != std::string_view::npos) co_return text.substr(0, found + end.size());
+      if (text.size() >= kHeader)
+        throw HttpError(431, fmt::format("request: its header has more than {} bytes", kHeader));
+      searched = text.size() < end.size() ? 0 : text.size() - end.size() + 1;
+      error_code error;
+      const size_t piece = std::min<size_t>(4096, kHeader - text.size());
+      const size_t n =
+          co_await stream_.async_read_some(buffer_.prepare(piece), redirect_error(asio::use_awaitable, error));
+      if (error == beast::error::timeout) throw HttpError(408, "request: its header did not come in time");
+      if (error) co_return std::string_view();
+      buffer_.commit(n);
+    }
   }
 
   std::string_view path() const {
@@ -250,6 +265,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
     chunked_ = false;
     co_return body;
+  }
+
+  // What was refused before its body was read leaves that in the way of the next request. False where it is too much,
+  // or may never come.
+  Task<bool> skip_body() {
+    if (chunked_ || left_ > kSkipped || (left_ > 0 && !parser_->get()[http::field::expect].empty())) co_return false;
+    std::vector<char> away(left_);
+    if (left_ > 0) begin_body();
+    co_await read(away.data(), left_);
+    co_return true;
   }
 
   Task<std::string> whole_body() {
