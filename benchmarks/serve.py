@@ -105,17 +105,17 @@ def compare(name, sides, arguments, unit="requests/s", **more):
 
 
 @contextlib.contextmanager
-def both(repository, name):
+def both(repository, name, threads=THREADS):
     with contextlib.ExitStack() as stack:
         sides = [stack.enter_context(ours(repository))]
         if HAS_PEER:
-            sides.append(stack.enter_context(peer(name)))
+            sides.append(stack.enter_context(peer(name, threads)))
         yield sides
 
 
 def small(repository):
     save(repository, "digits", cores=1)
-    with both(repository, "digits") as sides:
+    with both(repository, "digits", threads=1) as sides:
         if wanted("serve.health"):
             compare("serve.health", sides, ["--get", "/v2/health/ready", "--concurrency", "8"])
         for connections in (1, 8, 64):
@@ -130,7 +130,7 @@ def resnet(repository):
 
 
 def overhead(repository):
-    """What a client waits for beside the plan's own step: median of the whole less the mean of the step, as the server says it."""
+    """What a client waits for beside the plan's own step: mean of the whole less that of the step, as the server says it."""
     save(repository, "copy", cores=1)
     save(repository, "digits", cores=1)
     with ours(repository) as port:
@@ -138,7 +138,7 @@ def overhead(repository):
             if not wanted(name):
                 continue
             levels = [load(port, "-m", model)[0] for _ in range(ROUNDS)]
-            extra = [level["latency_us"]["p50"] - level["server"]["compute_infer_us"] for level in levels]
+            extra = [level["latency_us"]["mean"] - level["server"]["compute_infer_us"] for level in levels]
             report(name, statistics.median(extra), aim, "the aim", "us", ROUNDS, spread(extra),
                    also={part: median(levels, "server", part) for part in ("queue_us", "compute_input_us", "compute_infer_us", "compute_output_us")}
                    | {"p50_us": median(levels, "latency_us", "p50")})

@@ -251,3 +251,11 @@ def test_deb(model, tmp_path):
     flags = pkg_config(prefix, "--cflags", "--libs", "sluice_runtime")
     run("gcc", "-std=c99", ROOT / "examples/c_runner/main.c", "-o", tmp_path / "c_runner", *flags)
     check(tmp_path / "c_runner", model, tmp_path, prefix / "lib")
+
+    server, = (tmp_path / "pack").glob("sluice-server_*.deb")
+    assert f"sluice (= {sl.__version__})" in run("dpkg-deb", "-f", server, "Depends")
+    run("dpkg-deb", "-x", server, tmp_path / "root")
+    said = subprocess.run([prefix / "bin/sluice-serve", "--version"], env={"LD_LIBRARY_PATH": str(prefix / "lib")}, capture_output=True,
+                          text=True)
+    assert said.stdout.startswith("sluice-serve 0."), said.stderr
+    assert (prefix / "share/sluice-server/sluice-serve.service").exists()
