@@ -40,7 +40,8 @@ wheel: deps
 test: build
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 	$(PYTHON) -m pytest -q -n $(JOBS) tests/python
-	$(PYTHON) -m pytest -q tests/distributed tests/packaging tests/serving/python
+	$(PYTHON) -m pytest -q tests/distributed tests/serving/python
+	$(PYTHON) -m pytest -q -n $(JOBS) --dist loadfile tests/packaging
 	@grep -h '^count: ' $(BUILD)/Testing/Temporary/LastTest.log | sort
 
 test-long: build
