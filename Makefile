@@ -63,7 +63,7 @@ check: build
 asan tsan: deps
 	@test -f build/$@/build.ninja || cmake --preset $@
 	@cmake --build --preset $@ -j $(JOBS)
-	ctest --test-dir build/$@ --output-on-failure
+	ctest --test-dir build/$@ --output-on-failure -j $(JOBS)
 
 format:
 	git ls-files '*.h' '*.cpp' | xargs clang-format -i

@@ -25,6 +25,16 @@ state = _State()
 tracing_lock = threading.RLock()
 
 
+class checkpoint_scope:
+    """What nodes made inside give to each other is computed again for the backward pass, and not kept."""
+
+    def __enter__(self):
+        self._scope = _C.CheckpointScope()
+
+    def __exit__(self, *exc):
+        self._scope.close()
+
+
 class module_scope:
     """Nodes made inside belong to the module `name`."""
 

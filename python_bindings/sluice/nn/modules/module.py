@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import nullcontext
 from typing import Any, Callable
 
 from sluice._C import Tensor
-from sluice._trace import module_scope, state as trace_state
+from sluice._trace import checkpoint_scope, module_scope, state as trace_state
 from sluice.nn.debug import Debug
 from sluice.nn.modules._arrays import with_tensors
 from sluice.nn.modules._config import ModuleConfig
@@ -184,8 +185,9 @@ class Module(StateOfModule):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         names = trace_state.names
         if names is not None and id(self) in names:
-            with module_scope(names[id(self)]):
-                args, kwargs = ModuleConfig.of(self).bring((args, kwargs))
+            config = ModuleConfig.of(self)
+            with module_scope(names[id(self)]), checkpoint_scope() if config.activation_checkpointing else nullcontext():
+                args, kwargs = config.bring((args, kwargs))
                 return self._call_impl(*args, **kwargs)
         return self._call_impl(*args, **kwargs)
 
