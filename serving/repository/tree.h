@@ -107,11 +107,13 @@ caf::actor spawn_repository(const ContextPtr& context, Started started);
 // `self` has ended meanwhile.
 template <class Work>
 void run_detached(caf::event_based_actor* self, Work work) {
-  const caf::actor to{self};
-  self->system().spawn<caf::detached>([to, work](caf::event_based_actor* helper) {
-    auto result = work();
-    helper->send(to, over_atom::value, std::move(result));
-  });
+  // The function takes arguments because CAF refers to a null tuple when there are none.
+  self->system().spawn<caf::detached>(
+      [](caf::event_based_actor* helper, const caf::actor& to, const Work& body) {
+        auto result = body();
+        helper->send(to, over_atom::value, std::move(result));
+      },
+      caf::actor{self}, std::move(work));
 }
 
 caf::error to_caf(const Error& error);

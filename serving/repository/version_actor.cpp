@@ -21,7 +21,8 @@ struct VersionState {
   ~VersionState() {
     if (executor == nullptr) return;
     load->context->actors.spawn<caf::detached>(
-        [executor = std::move(executor)](caf::event_based_actor*) mutable { executor = nullptr; });
+        [](caf::event_based_actor*, const std::shared_ptr<std::shared_ptr<Executor>>& last) { *last = nullptr; },
+        std::make_shared<std::shared_ptr<Executor>>(std::move(executor)));
   }
 };
 using Self = caf::stateful_actor<VersionState>;
