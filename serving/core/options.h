@@ -35,7 +35,8 @@ struct RequestLogOptions {
 struct ServerOptions {
   std::string name = "sluice";
   std::vector<std::string> repositories;
-  std::string model_config_file;  // a list of more models (proto/model_list.proto), read again with every poll; "": none
+  std::string
+      model_config_file;  // a list of more models (proto/model_list.proto), read again with every poll; "": none
   ModelControl control = ModelControl::kNone;
   std::chrono::milliseconds poll{15000};
   std::vector<std::string> startup_models;  // with kExplicit; "*": all
