@@ -86,7 +86,9 @@ def find(name: str) -> Any:
 
 def page() -> str:
     """docs/stages.md."""
-    lines = ["# Stages of features", "", "A stage says how far you can rely on a feature. `sluice.features()` gives the same table; `python -m sluice._features` writes this page.", "",
+    lines = ["# Stages of features", "",
+             "A stage says how far you can rely on a feature. `sluice.features()` gives the same table; `python -m sluice._features` "
+             "writes this page.", "",
              "| stage | a feature of this stage |", "|---|---|"]
     lines += [f"| {stage} | {means} |" for stage, means in STAGES.items()]
     lines += ["", "| feature | stage | what it is | names | page |", "|---|---|---|---|---|"]
