@@ -1,6 +1,7 @@
 # make demo   train the digits net, write out/digits/, check it in C++, on two devices and on two ranks; serve it
 # make test   C++ and Python tests          make bench [ONLY=prefix]   benchmarks against the peers
 # make wheel  a wheel in dist/, to install anywhere     . ./activate   use the build in this shell
+# make docs   these pages and the reference as a site, in build/docs/html
 # make check  everything a change must pass  make deps [DRY_RUN=1]      install (or print) what is needed
 # make test-long  the soak tests in full      make fuzz [SECONDS_EACH=60] coverage-guided fuzzing of every input format
 # make asan, make tsan  the C++ tests under sanitizers   make build-times  where the time of the last builds went
@@ -11,7 +12,7 @@ PYTHON := .venv/bin/python
 export PYTHONPATH := $(CURDIR)/$(BUILD)/python
 export SLUICE_BUILD := $(CURDIR)/$(BUILD)
 
-.PHONY: all deps build build-times demo wheel test test-long fuzz bench check asan tsan format clean help
+.PHONY: all deps build build-times demo wheel test test-long fuzz bench docs check asan tsan format clean help
 all: build
 
 help:
@@ -55,6 +56,13 @@ build-times:
 
 bench: build
 	$(PYTHON) benchmarks/run.py $(if $(ONLY),--only $(ONLY))
+
+# The reference is made from the Python module, so one is built where there is none.
+docs:
+	@tools/setup.sh docs
+	@test -d $(BUILD)/python/sluice || { cmake --preset $(PRESET) -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF && \
+	  cmake --build --preset $(PRESET) -j $(JOBS) --target sluice_python; }
+	$(PYTHON) tools/docs/build.py
 
 check: build
 	tools/check.sh

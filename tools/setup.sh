@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what Sluice needs on Debian 12 and makes the Python environment; skips what is there.
-# DRY_RUN=1 prints the commands and changes nothing. usage: tools/setup.sh [demo|fuzz]
-#   demo: only what building and running the examples needs. fuzz: what fuzzing needs as well.
+# DRY_RUN=1 prints the commands and changes nothing. usage: tools/setup.sh [demo|docs|fuzz]
+#   demo: only what building and running the examples needs. docs: that, and what `make docs` needs.
+#   fuzz: everything, and what fuzzing needs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 wanted=${1:-all}
@@ -14,13 +15,15 @@ packages=(
   protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev zlib1g-dev  # serving
 )
 requirements=(requirements-demo.txt)
-if [ "$wanted" != demo ]; then
+if [ "$wanted" = docs ]; then
+  requirements+=(requirements-docs.txt)
+elif [ "$wanted" != demo ]; then
   packages+=(
     git clang-format libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev # tests
     pkg-config dpkg-dev file                                                      # packaging
     libtbb-dev graphviz chromium                                                  # benchmark peer, drawings, page tests
   )
-  requirements+=(requirements.txt)
+  requirements+=(requirements.txt requirements-docs.txt)
 fi
 if [ "$wanted" = fuzz ]; then
   packages+=(clang-16 libclang-rt-16-dev libomp-16-dev)  # libFuzzer; the build looks for OpenMP even where it is not used
@@ -63,7 +66,7 @@ for list in "${requirements[@]}"; do
   run .venv/bin/python -m pip install -q --disable-pip-version-check -r "$list"
   run cp "$list" "$stamp"
 done
-[ "$wanted" != demo ] || exit 0
+case "$wanted" in demo|docs) exit 0 ;; esac
 
 # Where CUDA's headers are, those of its libraries belong beside them.
 cuda=.venv/cuda/include

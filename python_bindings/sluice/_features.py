@@ -34,7 +34,7 @@ def _feature(name: str, stage: str, what: str, names: str, page: str) -> Feature
     return Feature(name, stage, what, tuple(names.split()), f"docs/{page}.md")
 
 
-_TORCH, _GRAPH, _DATA, _DISTRIBUTED = "migrating-from-pytorch", "architecture", "data", "distributed"
+_TORCH, _GRAPH, _DATA, _SAVE = "migrating-from-pytorch", "graphs-and-plans", "data", "save-and-load"
 TABLE = (
     _feature("eager tensors", "Beta", "torch's tensors, functions and in-place methods", "Tensor tensor from_numpy einsum", _TORCH),
     _feature("autograd", "Beta", "gradients of any order, hooks, autograd.Function", "autograd.grad autograd.Function no_grad", _TORCH),
@@ -44,28 +44,28 @@ TABLE = (
     _feature("schedules", "Beta", "of learning rates, eager and in plans", "optim.lr_scheduler.LRScheduler", "optimizers"),
     _feature("mixed precision", "Alpha", "autocast and GradScaler, eager and in plans", "autocast amp.GradScaler", _TORCH),
     _feature("distributions", "Alpha", "torch.distributions", "distributions.Normal distributions.kl_divergence", _TORCH),
-    _feature("checkpoints", "Beta", "files of torch and safetensors, read and written", "save load utils.safetensors", _TORCH),
+    _feature("checkpoints", "Beta", "files of torch and safetensors, read and written", "save load utils.safetensors", _SAVE),
     _feature("import torch is Sluice", "Alpha", "other people's packages on Sluice", "mock_torch.enable", _TORCH),
     _feature("graphs", "Beta", "nn.Graph: a step with its gradients and updates as one plan", "nn.Graph lower", _GRAPH),
     _feature("graphs of functions", "Alpha", "Graph.trace", "nn.Graph.trace", _TORCH),
-    _feature("state of graphs", "Alpha", "state_dict of all that the next steps depend on", "nn.Graph.state_dict", _TORCH),
+    _feature("state of graphs", "Alpha", "state_dict of all that the next steps depend on", "nn.Graph.state_dict", _SAVE),
     _feature("eager graphs", "Alpha", "set_mode('eager') runs graphs op by op", "set_mode get_mode", "diagnostics"),
     _feature("sparse updates", "Alpha", "steps that touch the rows a batch has looked up", "nn.Graph.add_optimizer", "optimizers"),
-    _feature("several sizes", "Alpha", "plans by shape, and families by named dims", "Dim nn.Graph.with_dynamic_input_shape", _GRAPH),
-    _feature("branches", "Alpha", "cond: one of two branches of a plan runs", "cond", _GRAPH),
-    _feature("micro-batches", "Beta", "gradient accumulation and pipelines in plans", "nn.Graph.try_call", _DISTRIBUTED),
+    _feature("several sizes", "Alpha", "plans by shape, and families by named dims", "Dim nn.Graph.with_dynamic_input_shape", "architecture"),
+    _feature("branches", "Alpha", "cond: one of two branches of a plan runs", "cond", "architecture"),
+    _feature("micro-batches", "Beta", "gradient accumulation and pipelines in plans", "nn.Graph.try_call", "pipelines"),
     _feature("host functions", "Beta", "Python functions and generators as actors", "host_function EndOfData", _DATA),
     _feature("data loading", "Beta", "utils.data with processes as workers", "utils.data.DataLoader", _DATA),
-    _feature("shared and donated memory", "Alpha", "graphs that share arenas; inputs whose memory results take", "SharedArenas", _GRAPH),
+    _feature("shared and donated memory", "Alpha", "graphs that share arenas; inputs whose memory results take", "SharedArenas", "embedding"),
     _feature("asynchronous calls", "Beta", "calls that return at once, run_async, streams of ops", "nn.Graph.run_async stream", _GRAPH),
     _feature("debugging of plans", "Beta", "debug(), check_numerics, traces, counters, plan-viz",
              "nn.Graph.debug info.describe set_log", "diagnostics"),
-    _feature("global tensors", "Alpha", "placement and sbp: graphs over several devices", "placement sbp.split", _DISTRIBUTED),
+    _feature("global tensors", "Alpha", "placement and sbp: graphs over several devices", "placement sbp.split", "placement"),
     _feature("data parallel", "Alpha", "DistributedDataParallel, ZeRO, collectives",
-             "nn.parallel.DistributedDataParallel distributed.all_reduce", _DISTRIBUTED),
+             "nn.parallel.DistributedDataParallel distributed.all_reduce", "distributed"),
     _feature("processes and shared memory", "Alpha", "tensors between processes", "multiprocessing.spawn", _DATA),
-    _feature("bundles", "Beta", "saved graphs that run in C++, C and Python", "save load_graph", "embedding"),
-    _feature("ops and devices of one's own", "Alpha", "libraries that are loaded at run time", "ops", "embedding"),
+    _feature("bundles", "Beta", "saved graphs that run in C++, C and Python", "save load_graph", _SAVE),
+    _feature("ops and devices of one's own", "Alpha", "libraries that are loaded at run time", "ops", "custom-ops"),
     _feature("GPUs", "Pre-alpha", "NVIDIA GPUs by the CUDA backend; checked on a driver without a GPU, and once on an H100",
              "cuda.is_available backends.cuda", "devices"),
 )
@@ -86,8 +86,10 @@ def find(name: str) -> Any:
 
 def page() -> str:
     """docs/stages.md."""
-    lines = ["# Stages of features", "", "Written by `python -m sluice._features`, of what `sluice.features()` gives.", "",
-             "| stage | means that it |", "|---|---|"]
+    lines = ["# Stages of features", "",
+             "A stage says how far you can rely on a feature. `sluice.features()` gives the same table; `python -m sluice._features` "
+             "writes this page.", "",
+             "| stage | a feature of this stage |", "|---|---|"]
     lines += [f"| {stage} | {means} |" for stage, means in STAGES.items()]
     lines += ["", "| feature | stage | what it is | names | page |", "|---|---|---|---|---|"]
     for f in TABLE:

@@ -303,7 +303,7 @@ def test_every_conversion_keeps_the_value_between_ranks(ranks):  # GT-05, GT-06
 
 
 def test_the_script_of_the_page(ranks):  # GT-22, JAX-14
-    page = (pathlib.Path(__file__).parents[2] / "docs/placement.md").read_text()
+    page = (pathlib.Path(__file__).parents[2] / "docs/ranks.md").read_text()
     script = page.partition("## One script, several processes")[2].partition("```python\n")[2].partition("```")[0]
     alone = ranks(1, script)[0]
     assert len(alone) == 1 and ranks(2, script) == [alone] * 2

@@ -86,7 +86,7 @@ def test_shell_line_runs(line, bundle, tmp_path):
         shutil.copy(bundle / "plan.json", tmp_path)
         links = next(param.values[0] for param in blocks("json") if '"links"' in param.values[0])
         (tmp_path / "links.json").write_text(links)
-        command = line.replace("out/digits/bundle", str(bundle))
+        command = re.sub(r"\bout/(digits/bundle|train)\b", str(bundle), line)
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=in_build())
         assert done.returncode == 0, done.stderr
     elif line == ". ./activate":  # has a test of its own

@@ -87,9 +87,9 @@ TEST(Machine, CopiesBetweenMemoriesTakeTheLink) {
 }
 
 TEST(Machine, TheFileOfTheDocsIsRead) {
-  const std::string page = read_file(SLUICE_SOURCE_DIR "/docs/distributed.md");
+  const std::string page = read_file(SLUICE_SOURCE_DIR "/docs/ranks.md");
   const size_t begin = page.find("```json\n") + 8;
-  const Machine machine = machine_from_json(page.substr(begin, page.find("```", begin) - begin), "distributed.md");
+  const Machine machine = machine_from_json(page.substr(begin, page.find("```", begin) - begin), "ranks.md");
   ASSERT_EQ(machine.links.size(), 3u);
   EXPECT_EQ(machine.links[1].other, "*/cuda:*");
   EXPECT_EQ(machine.links[2].bytes_per_s, 12e9);
