@@ -15,6 +15,7 @@ class _State(threading.local):
     schedules: Any = ()  # of the graph, with their optimizers: (optimizer, schedule)
     batches: Any = None  # MicroBatches of the graph
     tables: Any = None  # nn.graph.sparse.Tables of a build() whose graph has sparse optimizers, traced or eager
+    regions: Any = None  # _compile.dispatch.Children of what runs eagerly: of a module, how it is compiled
     scaling: Any = None  # amp.in_graph.Scaling of a build() whose graph has a GradScaler, traced or eager
 
 
