@@ -6,16 +6,23 @@ from typing import Any
 
 from sluice import _C
 from sluice._C import Tensor
-from sluice._trace import tracing_lock
+from sluice._trace import state as trace_state, tracing_lock
+from sluice.autograd.passes import retains_graph
 from sluice.nn.graph.families import Example
 
 from sluice._compile import report
+from sluice._compile.breaks import refusing
 from sluice._compile.capture import Traced
 
 
 def gradients(outs: list[Tensor], leaves: list[Tensor], grads: list[Tensor]) -> list[Any]:
     """Of `leaves`; None where there is none."""
-    return _C.grad(outs, leaves, grads, False, True, True) if leaves else []
+    outer, trace_state.differentiates = trace_state.differentiates, True
+    try:
+        with refusing():  # hooks
+            return _C.grad(outs, leaves, grads, False, True, True) if leaves else []
+    finally:
+        trace_state.differentiates = outer
 
 
 def example_of(t: Any) -> Example:
@@ -52,7 +59,14 @@ class Backward:
             arguments, trace = self.graph.traced(likes)
         given.clear()
         self.captured = trace.captured
-        self._plan = self.graph.planned(arguments, trace)
+        # What nobody else has is handed over, and not copied.
+        self._donated = [len(outs) + n for n, i in enumerate(self._fed) if distinct[i].kind == "plan" and distinct[i].value >= program.num_results]
+        donated = [trace.names[n] for n in self._donated]
+        try:
+            self._plan = self.graph.planned(arguments, trace, donated)
+        except NotImplementedError:  # the plan would copy one of them
+            self._donated = []
+            self._plan = self.graph.planned(arguments, trace, [])
         report.count("backward_plans")
 
     @staticmethod
@@ -63,5 +77,9 @@ class Backward:
         return Example(dtype, tuple(shape))
 
     def __call__(self, grads: list[Tensor], saved: list[Tensor]) -> list[Any]:
-        made = iter(self._plan.submit(grads + [saved[i] for i in self._fed]))
+        given = grads + [saved[i] for i in self._fed]
+        if self._donated and retains_graph():
+            for i in self._donated:
+                given[i] = given[i].clone()
+        made = iter(self._plan.submit(given))
         return [next(made) if there else None for there in self._there]

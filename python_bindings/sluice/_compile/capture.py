@@ -25,7 +25,9 @@ class _State(threading.local):
 _state = _State()
 
 
-class _Compiling:
+class compiling:
+    """Inside, is_compiling()."""
+
     def __enter__(self) -> None:
         _state.depth += 1
 
@@ -61,10 +63,15 @@ class Traced(Graph):
         structure = Structure("dict", ("tensors",), (Structure("tuple", None, (Structure("tensor"),) * n),))
         return {"tensors": tuple(tensors)}, self._traced(structure, list(tensors), [f"tensors.{i}" for i in range(n)])
 
-    def planned(self, arguments: Any, trace: Any) -> Any:
+    def planned(self, arguments: Any, trace: Any, donated: list[str]) -> Any:
+        """donated: names of inputs whose memory calls take."""
+        self.config._options["donated"] = donated
         call = self._compiled(trace, arguments)
         self.__dict__["_call"] = call
         return call
+
+
+_STALE = "one of the variables needed for gradient computation has been modified by an inplace operation"
 
 
 class Output:
@@ -86,6 +93,7 @@ class Run:
         self._versions: list[int] = []
         self.stale: list[bool] = []
         self.unpack: Any = None
+        self.results: Any = None
 
     def pack(self, tensor: Tensor) -> int:
         self.saved.append(tensor)
@@ -93,15 +101,19 @@ class Run:
         return len(self.saved) - 1
 
     def _unpacked(self, number: int) -> Tensor:
+        if self.results is None:  # gradients that the function itself asks for
+            if self.saved[number]._version != self._versions[number]:
+                raise RuntimeError(_STALE)
+            return self.saved[number]
         if self.stale[number]:
-            raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace operation")
+            raise RuntimeError(_STALE)
         return self.unpack(number)
 
     def __call__(self, inputs: Any) -> Any:
         self.inputs = list(inputs)
         args, kwargs = self.arguments.build(iter(self.inputs))
         before = [t._version for t in self.inputs]
-        with refusing(), draws_of_python(), _Compiling():
+        with refusing(), draws_of_python(), compiling():
             if self.differentiate:
                 with saved_tensors_hooks(self.pack, self._unpacked):
                     result = self.function(*args, **kwargs)

@@ -77,7 +77,7 @@ class Region:
         key = guards.key_of(fitted, self._modules)
         for program in self.programs.get(key, ()):
             if program.changed() is None:
-                return fitted.cut(program(fitted.tensors))
+                return program(fitted)
         if key in self._broken:
             return self._run_eagerly(args, kwargs)
         return self._missed(arguments, args, kwargs)
@@ -86,7 +86,7 @@ class Region:
         with tracing_lock:
             environment = Environment(self.function, arguments.modules())
             self._modules = [m for module in environment.modules.values() for m in module.modules()]
-            self.sizes.seen(arguments)
+            self.sizes.seen(arguments, self, environment)
             fitted = self.sizes.fitted(arguments)
             key = guards.key_of(fitted, self._modules)
             program = next((p for p in self.programs.get(key, ()) if p.changed() is None), None)
@@ -94,6 +94,8 @@ class Region:
             if program is None and found is None:
                 if self._is_full(key, fitted):
                     return self._run_eagerly(args, kwargs)
+                if not self.sizes.check(self, fitted):
+                    return self._missed(arguments, args, kwargs)
                 self._log_recompile(key, fitted)
                 try:
                     program = self._compiled(key, fitted, environment)
@@ -105,7 +107,7 @@ class Region:
         if program is None:
             assert found is not None
             return self._broke(found, key, args, kwargs)
-        return fitted.cut(program(fitted.tensors))
+        return program(fitted)
 
     def _is_for_users(self, error: Exception) -> Exception | None:
         """What the code would raise eagerly as well: it is raised as it is where there is to be one graph."""
@@ -113,12 +115,10 @@ class Region:
 
     def _compiled(self, key: Any, fitted: Any, environment: Environment) -> Program:
         program = Program(self.name, self.function, fitted, environment, self.settings)
-        program.key = key
-        if fitted.is_new_size:
-            self.counter.count("plans")
-        else:
+        program.key, program.group = key, fitted.group
+        self.counter.count("plans")
+        if not self._has_group(fitted):
             self.counter.count("compiles")
-            self.counter.count("plans")
             if self._last is not None:
                 self.counter.count("recompiles")
         self._last = key, fitted
@@ -132,13 +132,22 @@ class Region:
         if self._last is not None and logs.topics():
             logs.say("recompiles", f"'{self.name}': {guards.difference(self._last, (key, fitted), self.programs.get(key, []))}")
 
+    def _has_group(self, fitted: Any) -> bool:
+        """Another size of what is compiled already."""
+        return fitted.group is not None and any(p.group is fitted.group for of_key in self.programs.values() for p in of_key)
+
+    def run_plainly(self, *args: Any, **kwargs: Any) -> Any:
+        """The code itself, with nothing in it compiled."""
+        with guards.disabled():
+            return self._eager(*args, **kwargs)
+
     def _is_full(self, key: Any, fitted: Any) -> bool:
         """Whether nothing more is compiled; it warns once."""
         limit = self.settings.options["recompile_limit"]
         for programs in self.programs.values():
             programs[:] = [p for p in programs if not p.is_stale()]
-        there = self.sizes.groups(self.programs) + len(self._broken)
-        if there < limit or fitted.is_new_size:
+        there = self.sizes.count(self.programs) + len(self._broken)
+        if there < limit or self._has_group(fitted):
             return False
         self.counter.count("limits")
         if not self._warned:
@@ -153,12 +162,10 @@ class Region:
             where = f"{found.place}: " if found.place else ""
             raise _C.RuntimeError(f"compile: fullgraph=True: '{self.name}' is not one graph: {where}{found.reason}; take it out of the "
                                   "function, or leave out fullgraph") from found
+        result = self._run_eagerly(args, kwargs, found)  # raises what the code itself raises: that is no break
         if key is not None:
             self._broken[key] = found
-        if not any(b.place == found.place and b.reason == found.reason for b in self.breaks):
-            self.breaks.append(found)
-            logs.say("recompiles", f"'{self.name}': break: {found}")
-        return self._run_eagerly(args, kwargs, found)
+        return result
 
     def _run_eagerly(self, args: Any, kwargs: Any, found: Break | None = None) -> Any:
         self.counter.count("eager_calls")
@@ -167,12 +174,12 @@ class Region:
             self.children = Children(self, self._modules, outer)
         try:
             trace_state.regions = self.children
-            if found is None or self._listed:
+            if found is None:
                 return self._eager(*args, **kwargs)
-            self._listed = True
             listed: list[Break] = []
             with listing(listed):
                 result = self._eager(*args, **kwargs)
+            self._listed = True
         finally:
             trace_state.regions = outer
         self._note(listed, found)
@@ -180,9 +187,10 @@ class Region:
 
     def _note(self, listed: list[Break], found: Break) -> None:
         """Every place that the first eager run has found, and one warning."""
-        for b in listed:
-            if not any(b.place == other.place for other in self.breaks):
+        for b in (found, *listed):
+            if not any(b.place == other.place and (b.place or b.reason == other.reason) for other in self.breaks):
                 self.breaks.append(b)
+                logs.say("recompiles", f"'{self.name}': break: {b}")
         self.counter.count("breaks")
         if (found.place or found.reason) not in _warned_of:
             _warned_of.add(found.place or found.reason)

@@ -27,6 +27,18 @@ def _is_users(file: str) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
+def _reads_grad(code: types.CodeType) -> int:
+    """The line where code reads `.grad` of something that is not called autograd, func or torch; 0: it does not."""
+    before, line = None, 0
+    for i in dis.get_instructions(code):
+        line = i.starts_line or line
+        if i.opname == "LOAD_ATTR" and i.argval == "grad" and before not in ("autograd", "func", "torch", "sl", "sluice"):
+            return line
+        before = i.argval
+    return next((found for c in code.co_consts if isinstance(c, types.CodeType) and (found := _reads_grad(c))), 0)
+
+
+@functools.lru_cache(maxsize=4096)
 def _names(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
     """Of code and what is defined in it: the globals that it reads, and all names of attributes."""
     read, attributes = set(), set()
@@ -49,10 +61,10 @@ class Environment:
     def __init__(self, function: Any, arguments: list[Any]) -> None:
         self.modules: dict[str, Module] = {}
         self.tensors: dict[str, Tensor] = {}
+        self.reads_grad = ""  # where code reads .grad
         self._seen: dict[int, Any] = {}
         self._entries: list[tuple[str, Any, str, Any]] = []  # (where, dict, name, object)
         self._cells: list[tuple[str, Any, Any]] = []
-        self._values: list[tuple[str, Any, Any, str, Any]] = []  # lists and the like: (where, container, copy of it)
         self._containers: list[tuple[str, Any, Any]] = []
         self._reach(function, "", 0)
         for i, module in enumerate(arguments):
@@ -76,7 +88,7 @@ class Environment:
                 self._reach(part, _join(where, f"partial{i}"), depth)
         elif isinstance(thing, (list, tuple, dict, set)):
             self._container(thing, where, depth)
-        elif isinstance(thing, types.ModuleType) or type(thing).__module__.partition(".")[0] in ("sluice", "builtins"):
+        elif isinstance(thing, types.ModuleType) or str(type(thing).__module__).partition(".")[0] in ("sluice", "builtins"):
             return
         elif isinstance(thing, type):
             if _is_users(getattr(sys.modules.get(thing.__module__), "__file__", "") or ""):
@@ -111,6 +123,8 @@ class Environment:
         if code is None or id(code) in self._seen or not _is_users(code.co_filename):
             return
         self._seen[id(code)] = code
+        if self.reads_grad == "" and (line := _reads_grad(code)):
+            self.reads_grad = f"{code.co_filename}:{line}"
         for name, cell in zip(code.co_freevars, function.__closure__ or ()):
             try:
                 content = cell.cell_contents
@@ -255,11 +269,6 @@ class Attributes:
                 if not _same_items(now[name], copy):
                     now[name].clear()
                     (now[name].extend if isinstance(copy, list) else now[name].update)(copy)
-
-
-def file_of(function: Any) -> str:
-    code = getattr(getattr(function, "forward", function), "__code__", None)
-    return code.co_filename if code is not None else ""
 
 
 __all__ = ["Attributes", "Environment"]

@@ -8,7 +8,8 @@ from typing import Any
 import sluice
 from sluice import _C
 from sluice._C import Tensor
-from sluice._trace import tracing_lock
+from sluice._trace import hooked, tracing_lock
+from sluice.autograd.passes import wants_inputs
 
 from sluice._compile.backward import Backward, example_of, gradients
 from sluice._compile.breaks import Break
@@ -38,6 +39,7 @@ class Program:
         self.name, self.environment, self.objects = name, environment, arguments.objects
         self.settings = settings
         self.key: Any = None
+        self.group: Any = None
         self._backwards: dict[Any, Backward] = {}
         modules, outer = environment.modules, dict(environment.tensors)
         inside = {id(t) for m in modules.values() for t in (*m.parameters(), *m.buffers())}
@@ -49,6 +51,9 @@ class Program:
         self.modules = _unique(every)
         if any(t._global for t in (*arguments.tensors, *variables)):
             raise Break("global", "global tensors are for nn.Graph")
+        if environment.reads_grad:
+            raise Break("backward", ".grad is read, which belongs to the caller and is not there while code is traced",
+                        environment.reads_grad)
         wants = _C.is_grad_enabled() and (bool(self.leaves) or any(t.requires_grad for t in arguments.tensors))
         attributes = Attributes(self.modules)
         with tracing_lock:
@@ -59,7 +64,7 @@ class Program:
                 attributes.restore()
                 environment.restore()
                 raise
-        self._plan = self._graph.planned(*self._traced)
+        self._plan = self._graph.planned(*self._traced, [])
         self.seconds = time.perf_counter() - start
         self._traced = None  # type: ignore[assignment]
 
@@ -100,7 +105,7 @@ class Program:
                 raise Break("effect", f"{name} does something else when it is traced again")
         self.captured = self._traced[1].captured
         self.outputs, self.results, self.written = run.outputs, run.results, run.written
-        self._of_plan, self.run = len(run.of_plan), run if self._grads else None
+        self.num_results, self.run = len(run.of_plan), run if self._grads else None
         self._saved = {n: self._settled(saved[n], run) for n in read} if self._grads else {}
         self.distinct: list[Saved] = []
         self.saved_at: dict[int, tuple[int, Any]] = {}  # of each number that is read: which of `distinct`, and in what shape
@@ -184,9 +189,10 @@ class Program:
         """It will never fit again: a parameter has other memory."""
         return any(t._impl != impl for _, t, impl, _ in self.watched_memory())
 
-    def __call__(self, tensors: list[Tensor]) -> Any:
+    def __call__(self, fitted: Any) -> Any:
+        tensors = fitted.tensors
         made = self._plan.submit(tensors)
-        of_plan, given = made[:self._of_plan], tensors
+        of_plan, given = made[:self.num_results], tensors
         if self.written:
             with sluice.no_grad():
                 for i, value in zip(self.written, of_plan[len(of_plan) - len(self.written):]):
@@ -194,7 +200,7 @@ class Program:
         if self._grads:
             of_plan = self._recorded(made, given)
         outputs = [self._output(o, of_plan, given) for o in self.outputs]
-        return self.results.build(outputs)
+        return self.results.build(outputs if fitted.cuts is None else fitted.cut(outputs))
 
     @staticmethod
     def _output(output: Output, of_plan: list[Tensor], given: list[Tensor]) -> Tensor:
@@ -221,9 +227,10 @@ class Program:
             if _C.is_grad_enabled():
                 raise _C.NotImplementedError(f"compile: '{self.name}': gradients of gradients (create_graph=True) were asked for; compiled "
                                              "code has first ones only: call it without compile, or with backend='eager'")
-            return self._backward(tuple(g is not None for g in grads))([g for g in grads if g is not None], saved)
+            found = self._backward(tuple(g is not None for g in grads))([g for g in grads if g is not None], saved)
+            return found if wants_inputs() else _given(leaves, found)
 
-        results = list(made[:self._of_plan])
+        results = list(made[:self.num_results])
         for place, t in zip(places, _C.record_function(f"Compiled{self.name}Backward", leaves, [made[p] for p in places], backward)):
             results[place] = t
         return results
@@ -241,7 +248,7 @@ class Program:
         """Of what the forward plan returns for the backward pass beside results and arguments."""
         outputs = self.captured.outputs()
         total = 0
-        for _, dtype, shape in outputs[self._of_plan:]:
+        for _, dtype, shape in outputs[self.num_results:]:
             n = 1
             for size in shape:
                 n *= size
@@ -258,6 +265,18 @@ class Program:
 
     def text(self) -> str:
         return self.captured.text()
+
+
+def _given(leaves: list[Tensor], grads: list[Any]) -> list[Any]:
+    """Gives each leaf that has no gradient yet, and no hooks, its own; what remains goes on through the tape.
+
+    The tape copies what it gives to a leaf when it is the result of a plan, since it cannot see that nobody else has it.
+    """
+    rest = list(grads)
+    for i, (leaf, grad) in enumerate(zip(leaves, grads)):
+        if grad is not None and leaf.is_leaf and leaf.grad is None and leaf._impl not in hooked:
+            leaf.grad, rest[i] = grad, None
+    return rest
 
 
 def _unique(things: Any) -> list[Any]:
