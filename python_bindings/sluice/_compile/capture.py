@@ -110,7 +110,7 @@ class Run:
         return self.unpack(number)
 
     def __call__(self, inputs: Any) -> Any:
-        self.inputs = list(inputs)
+        self.inputs = list(inputs)[:len(self.arguments.tensors)]
         args, kwargs = self.arguments.build(iter(self.inputs))
         before = [t._version for t in self.inputs]
         with refusing(), draws_of_python(), compiling():

@@ -9,7 +9,8 @@ from sluice._trace import state as trace_state, tracing_lock
 from sluice.nn.graph import eager
 from sluice.nn.modules.module import Module
 
-from sluice._compile import guards, logs, sizes
+from sluice._compile import debugging, guards, logs, sizes
+from sluice._compile.backends import BackendError
 from sluice._compile.breaks import as_break, Break, listing, warn
 from sluice._compile.environment import Environment
 from sluice._compile.nests import Arguments
@@ -77,7 +78,7 @@ class Region:
         key = guards.key_of(fitted, self._modules)
         for program in self.programs.get(key, ()):
             if program.changed() is None:
-                return program(fitted)
+                return self._ran(program, fitted)
         if key in self._broken:
             return self._run_eagerly(args, kwargs)
         return self._missed(arguments, args, kwargs)
@@ -99,6 +100,8 @@ class Region:
                 self._log_recompile(key, fitted)
                 try:
                     program = self._compiled(key, fitted, environment)
+                except BackendError:
+                    raise
                 except Exception as error:
                     if isinstance(error, Break) or self._is_for_users(error) is None:
                         found = as_break(error)
@@ -107,7 +110,10 @@ class Region:
         if program is None:
             assert found is not None
             return self._broke(found, key, args, kwargs)
-        return program(fitted)
+        return self._ran(program, fitted)
+
+    def _ran(self, program: Program, fitted: Any) -> Any:
+        return debugging.compared(self, program, fitted) if self.settings.backend == "debug" else program(fitted)
 
     def _is_for_users(self, error: Exception) -> Exception | None:
         """What the code would raise eagerly as well: it is raised as it is where there is to be one graph."""
@@ -124,6 +130,7 @@ class Region:
         self._last = key, fitted
         self.programs.setdefault(key, []).append(program)
         logs.say("graph", f"'{self.name}':\n{program.text()}")
+        logs.say("fusion", f"'{self.name}': passes that changed it: {', '.join(program.passes()) or 'none'}")
         logs.say("guards", f"'{self.name}': " + "; ".join(guards.described(program)))
         logs.say("perf", f"'{self.name}': traced and compiled in {program.seconds:.3f} s")
         return program

@@ -10,8 +10,11 @@ from sluice import _C
 from sluice._C import Tensor
 from sluice._trace import hooked, tracing_lock
 from sluice.autograd.passes import wants_inputs
+from sluice.nn.graph.families import Example
 
 from sluice._compile.backward import Backward, example_of, gradients
+from sluice._compile import autotune, debugging
+from sluice._compile.backends import CompiledGraph, given_to
 from sluice._compile.breaks import Break
 from sluice._compile.capture import Aliases, Output, Run, Traced
 from sluice._compile.environment import Attributes
@@ -40,6 +43,7 @@ class Program:
         self.settings = settings
         self.key: Any = None
         self.group: Any = None
+        self._tried: list[str] = []
         self._backwards: dict[Any, Backward] = {}
         modules, outer = environment.modules, dict(environment.tensors)
         inside = {id(t) for m in modules.values() for t in (*m.parameters(), *m.buffers())}
@@ -64,9 +68,23 @@ class Program:
                 attributes.restore()
                 environment.restore()
                 raise
-        self._plan = self._graph.planned(*self._traced, [])
+        self._submit = self._prepared(arguments.tensors)
         self.seconds = time.perf_counter() - start
         self._traced = None  # type: ignore[assignment]
+
+    def _prepared(self, tensors: list[Tensor]) -> Any:
+        """What gives the results of the forward plan for tensors."""
+        backend = self.settings.backend
+        graph, (arguments, trace) = self._graph, self._traced
+        if callable(backend):
+            return given_to(backend, CompiledGraph(graph, arguments, trace), tensors, self.settings.asked_of_backend)
+        if self.settings.mode == "max-autotune":
+            plan, self._tried = autotune.fastest(graph, arguments, trace, tensors, debugging.State(self, tensors))
+            return plan.submit
+        if not self._spare:
+            return graph.planned(arguments, trace, []).submit
+        plan = graph.planned(arguments, trace, trace.names[-1:])
+        return lambda tensors: plan.submit([*tensors, sluice.zeros(1)])
 
     def _check_effects(self, attributes: Attributes) -> None:
         changed = attributes.changed() or self.environment.changed()
@@ -82,8 +100,10 @@ class Program:
         def traced(run: Run) -> Any:
             graph = Traced(name, self.reached, self.outer, run)
             self.settings.configure(graph, self.device)
-            return graph, graph.traced(tensors)
+            return graph, graph.traced([*tensors, Example(sluice.float32, (1,))] if self._spare else tensors)
 
+        # Plans that take the memory of an input exchange that of all results, which are not copied then: a spare one does.
+        self._spare = self.settings.mode == "reduce-overhead" and not callable(self.settings.backend)
         run = Run(function, arguments, variables, wants, name)
         self._graph, self._traced = traced(run)
         trace = self._traced[1]
@@ -120,6 +140,8 @@ class Program:
         if not self._grads:
             run.saved = []
         self.random = any(v.startswith("generator") for v in self.captured.variables())
+        if self.random and self.settings.options["fallback_random"]:
+            raise Break("random", "it draws random numbers, and options={'fallback_random': True} wants those of eager code")
 
     def _settled(self, saved: Saved, run: Run) -> Saved:
         return Saved("plan", run.saved_at[saved.value], saved.shape) if saved.kind == "saved" else saved
@@ -182,6 +204,10 @@ class Program:
         """What the code has read and is not as it was when this was made; None: all is."""
         return self.environment.changed() or self._graph._watch.changed(self._graph)
 
+    def variables(self) -> Any:
+        """(name, tensor) of what the plan may read and write."""
+        return self._graph._variables()
+
     def watched_memory(self) -> list[Any]:
         return self._graph._watch._memory
 
@@ -191,7 +217,7 @@ class Program:
 
     def __call__(self, fitted: Any) -> Any:
         tensors = fitted.tensors
-        made = self._plan.submit(tensors)
+        made = self._submit(tensors)
         of_plan, given = made[:self.num_results], tensors
         if self.written:
             with sluice.no_grad():
@@ -261,7 +287,12 @@ class Program:
     def notes(self) -> list[str]:
         """What else a report says of it."""
         lines = [f"saved for the backward pass beside arguments and results: {self.saved_bytes()} bytes"] if self._grads else []
-        return lines + (["it draws random numbers, which are not those of eager code"] if self.random else [])
+        return lines + self._tried + (["it draws random numbers, which are not those of eager code"] if self.random else [])
+
+    def passes(self) -> list[str]:
+        """Those that changed the graph, with how often."""
+        call = self._graph._call
+        return [f"{name} {changes}" for name, changes, _ in (call.session.passes() if call is not None else ()) if changes]
 
     def text(self) -> str:
         return self.captured.text()

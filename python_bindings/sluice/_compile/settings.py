@@ -8,8 +8,8 @@ from typing import Any
 from sluice import _C
 
 MODES = {"default": "plans as nn.Graph makes them",
-         "reduce-overhead": "guards of a call are taken together, and each plan has more slots: faster small calls for more memory",
-         "max-autotune": "kernels are timed and plans made again by what they took; more slots"}
+         "reduce-overhead": "results are exchanged and not copied: the plan keeps memory for those in flight",
+         "max-autotune": "several plans of each graph are timed, and the fastest is kept; explain() lists them"}
 OPTIONS = {"recompile_limit": 8, "max_size": 65536, "fallback_random": False, "outputs_buffer_size": None, "cores": None}
 
 
@@ -32,7 +32,7 @@ class Settings:
         self.backend = backends.find(backend, where)
         given = dict(options or {})
         self.options = {**OPTIONS, **{k: v for k, v in given.items() if k in OPTIONS}}
-        self.backend_options = given
+        self.asked_of_backend = {**({"mode": mode} if mode is not None else {}), **({"options": given} if options is not None else {})}
         if isinstance(backend, str):
             unknown = [k for k in given if k not in OPTIONS]
             if unknown:
@@ -48,11 +48,9 @@ class Settings:
         """Sets the options of a graph that is to be compiled."""
         if device is not None:
             graph.config.set_device(device)
-        slots = self.options["outputs_buffer_size"] or {"default": 2, "reduce-overhead": 4, "max-autotune": 4}[self.mode]
-        if slots != 2:
-            graph.config.set_outputs_buffer_size(slots)
+        if self.options["outputs_buffer_size"] is not None:
+            graph.config.set_outputs_buffer_size(self.options["outputs_buffer_size"])
         if self.options["cores"] is not None:
             graph.config.set_cores(self.options["cores"])
         if self.mode == "max-autotune":
             graph.config.enable_choose_best_memory_allocation()
-            graph.config.enable_cost_cache()
