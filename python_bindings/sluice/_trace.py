@@ -15,10 +15,15 @@ class _State(threading.local):
     schedules: Any = ()  # of the graph, with their optimizers: (optimizer, schedule)
     batches: Any = None  # MicroBatches of the graph
     tables: Any = None  # nn.graph.sparse.Tables of a build() whose graph has sparse optimizers, traced or eager
+    differentiates = False  # gradients of compiled code are traced: hooks of leaves wait for those of a call
+    regions: Any = None  # _compile.dispatch.Children of what runs eagerly: of a module, how it is compiled
     scaling: Any = None  # amp.in_graph.Scaling of a build() whose graph has a GradScaler, traced or eager
 
 
 state = _State()
+
+# Leaves that have, or had, hooks on their gradients, by `_impl`.
+hooked: set[int] = set()
 
 # Held while a graph is traced: its parameters and buffers stand for values of the graph meanwhile, and other graphs may
 # have the same.
