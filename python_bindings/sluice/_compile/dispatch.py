@@ -120,7 +120,7 @@ class Region:
         return error if self.settings.fullgraph and as_break(error).kind == "error" else None
 
     def _compiled(self, key: Any, fitted: Any, environment: Environment) -> Program:
-        program = Program(self.name, self.function, fitted, environment, self.settings)
+        program = Program(self.name, self.function, fitted, environment, self.settings, self.counter)
         program.key, program.group = key, fitted.group
         self.counter.count("plans")
         if not self._has_group(fitted):

@@ -37,13 +37,14 @@ class Program:
     Thread safety: all but the constructor.
     """
 
-    def __init__(self, name: str, function: Any, arguments: Any, environment: Any, settings: Any) -> None:
+    def __init__(self, name: str, function: Any, arguments: Any, environment: Any, settings: Any, counter: Any) -> None:
         start = time.perf_counter()
         self.name, self.environment, self.objects = name, environment, arguments.objects
-        self.settings = settings
+        self.settings, self.counter = settings, counter
         self.key: Any = None
         self.group: Any = None
         self._tried: list[str] = []
+        self.backward_ops: list[str] = []  # where all results have a gradient
         self._backwards: dict[Any, Backward] = {}
         modules, outer = environment.modules, dict(environment.tensors)
         inside = {id(t) for m in modules.values() for t in (*m.parameters(), *m.buffers())}
@@ -167,8 +168,9 @@ class Program:
 
         outs = [t for t, o in zip(run.results.tensors, run.outputs) if o.kind == "plan" and o.grad]
         leaves = [t for t in run.inputs if t.requires_grad] + self.leaves
-        Traced(f"{self.name}_backward", self.reached, self.outer, build).traced(
+        _, trace = Traced(f"{self.name}_backward", self.reached, self.outer, build).traced(
             [example_of(t) for t in outs] + [example_of(t) for t in run.saved if t._traced])
+        self.backward_ops = [node["op"] for node in trace.captured.nodes()]
         return sorted(read)
 
     def _where_saved(self, run: Run, lines: Lines, read: list[int]) -> tuple[dict[int, Saved], list[int]]:
