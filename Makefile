@@ -1,4 +1,4 @@
-# make demo   train the digits net, write out/digits/, check it in C++, on two devices and on two ranks
+# make demo   train the digits net, write out/digits/, check it in C++, on two devices and on two ranks; serve it
 # make test   C++ and Python tests          make bench [ONLY=prefix]   benchmarks against the peers
 # make wheel  a wheel in dist/, to install anywhere     . ./activate   use the build in this shell
 # make docs   these pages and the reference as a site, in build/docs/html
@@ -29,9 +29,10 @@ build: deps
 demo:
 	@tools/setup.sh demo
 	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET) -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF
-	@cmake --build --preset $(PRESET) -j $(JOBS) --target sluice_python plan-viz cpp_runner
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target sluice_python plan-viz cpp_runner sluice-serve
 	$(PYTHON) examples/train_digits.py
 	$(PYTHON) -m sluice.distributed.launch --nproc_per_node 2 examples/distributed_digits.py
+	$(PYTHON) examples/serving/demo.py
 
 # CC and CXX as the other builds call them, so that the compiler cache knows the objects.
 wheel: deps
@@ -40,7 +41,8 @@ wheel: deps
 test: build
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 	$(PYTHON) -m pytest -q -n $(JOBS) tests/python
-	$(PYTHON) -m pytest -q tests/distributed tests/packaging
+	$(PYTHON) -m pytest -q tests/distributed tests/serving/python
+	$(PYTHON) -m pytest -q -n $(JOBS) --dist loadfile tests/packaging
 	@grep -h '^count: ' $(BUILD)/Testing/Temporary/LastTest.log | sort
 
 test-long: build
@@ -69,7 +71,7 @@ check: build
 asan tsan: deps
 	@test -f build/$@/build.ninja || cmake --preset $@
 	@cmake --build --preset $@ -j $(JOBS)
-	ctest --test-dir build/$@ --output-on-failure
+	ctest --test-dir build/$@ --output-on-failure -j $(JOBS)
 
 format:
 	git ls-files '*.h' '*.cpp' | xargs clang-format -i

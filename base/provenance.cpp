@@ -5,7 +5,8 @@
 
 namespace sluice {
 
-static constexpr const char* kRoleNames[] = {"forward", "backward", "update", "data"};
+static constexpr const char* kRoleNames[] = {"forward", "backward", "update", "data", "recompute"};
+static_assert(std::size(kRoleNames) == kRoles);
 
 const char* role_name(Role role) { return kRoleNames[static_cast<size_t>(role)]; }
 

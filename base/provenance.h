@@ -8,15 +8,18 @@
 
 namespace sluice {
 
-// kData: preparing what the model is given. kUpdate: changing parameters and the state of optimizers.
-enum class Role : uint8_t { kForward, kBackward, kUpdate, kData };
-const char* role_name(Role role);        // "forward", "backward", "update", "data"
+// kData: preparing what the model is given. kUpdate: changing parameters and the state of optimizers. kRecompute: what
+// the forward pass has computed already, again for the backward pass.
+enum class Role : uint8_t { kForward, kBackward, kUpdate, kData, kRecompute };
+inline constexpr int kRoles = 5;
+const char* role_name(Role role);        // "forward", "backward", "update", "data", "recompute"
 Role parse_role(std::string_view name);  // throws kValue naming the roles there are
 
 struct Provenance {
   SourceLocation source;
   std::string module;  // "model.layer1.conv1"
   Role role = Role::kForward;
+  int region = 0;  // of those whose values are computed again instead of kept (checkpoints), which one; 0: none
 
   // "train.py:41, backward, " as far as it is known, to stand in front of what names the module.
   std::string prefix() const;

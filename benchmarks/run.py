@@ -34,6 +34,7 @@ PROGRAMS = [
     (("data.jpeg",), ROOT / "benchmarks/images.py"),
     (("compile.",), BUILD / "benchmarks/compile_bench"),
     (("import",), ROOT / "benchmarks/import_time.py"),
+    (("serve.",), ROOT / "benchmarks/serve.py"),
     (("gpu.",), ROOT / "benchmarks/gpu/gpu_bench.py"),
 ]
 FIELDS = ("name", "ours", "peer", "peer_name", "unit", "ratio", "n", "spread", "command")

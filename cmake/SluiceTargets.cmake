@@ -24,11 +24,12 @@ endfunction()
 
 # Several sources of a target are compiled as one: what their headers make is then made once, which is most of what the
 # compiler does. Who is with whom follows from their names, so that a new source moves no other. ALONE are those that take
-# long by themselves, so that all cores have work.
+# long by themselves, so that all cores have work; they do without precompiled headers, which have other paths in other
+# build trees, so that a compiler cache knows them there.
 option(SLUICE_UNITY "Compile several sources at once, for builds of everything" ON)
 function(sluice_unity target)
   cmake_parse_arguments(ARG "" "" "ALONE" ${ARGN})
-  set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${SLUICE_UNITY} UNITY_BUILD_MODE GROUP)
   get_target_property(sources ${target} SOURCES)
   list(LENGTH sources count)

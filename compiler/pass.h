@@ -43,6 +43,7 @@ int common_subexpressions(graph::Graph& graph, PassContext& context);
 int simplify(graph::Graph& graph, PassContext& context);
 int fold_constants(graph::Graph& graph, PassContext& context);
 int partition(graph::Graph& graph, PassContext& context);
+int recompute(graph::Graph& graph, PassContext& context);
 int fuse_activation(graph::Graph& graph, PassContext& context);
 int fuse_convolution(graph::Graph& graph, PassContext& context);
 int fuse_elementwise(graph::Graph& graph, PassContext& context);

@@ -158,7 +158,8 @@ class Parser {
   Placement placement(TextCursor& line) {
     Node node;
     annotations(line, node);
-    if (node.every != 1 || node.for_all || node.quota != 0 || node.source.known() || !node.module.empty())
+    if (node.every != 1 || node.for_all || node.quota != 0 || node.source.known() || !node.module.empty() ||
+        node.region != 0)
       line.fail("annotations: found those of a node; inputs, variables and outputs have a device and a stream");
     return node.placement;
   }
@@ -182,11 +183,15 @@ class Parser {
         node.quota = count(line, "quota");
       else if (key == "every")
         node.every = count(line, "every");
+      else if (key == "region")
+        node.region = count(line, "region");
       else if (key == "for_all")
         node.for_all = true;
       else
-        line.fail("annotations: found {}; known are device, stream, quota, every, for_all, role, module, source",
-                  found);
+        line.fail(
+            "annotations: found {}; known are device, stream, quota, every, for_all, role, region, module, "
+            "source",
+            found);
     } while (line.accept(','));
     line.expect(']', "annotations");
   }

@@ -95,6 +95,7 @@ class Fields {
  public:
   Fields(const Reader& reader, const js::value& v, const Path& path)
       : reader_(reader), object_(reader.object(v, path)), path_(path) {}
+  Fields(const Reader& reader, const js::value& v, Path&& path) = delete;  // it is read later
   void done() const {
     if (read_.size() == object_.size()) return;
     for (const auto& entry : object_) {

@@ -156,7 +156,7 @@ void read(Fields& f, Kernel& v) {
   v.source.file = f.string("file");
   v.source.line = f.integer("line");
   v.module = f.string("module");
-  if (f.has("role")) v.role = f.name("role", role_name, 4);
+  if (f.has("role")) v.role = f.name("role", role_name, kRoles);
   v.cost_ns = f.number("cost_ns");
   v.collective = f.integer("collective", -1);
 }
@@ -209,7 +209,8 @@ void read(Fields& f, Output& v) {
   const Path path = f.path("view");
   v.view = read_view(f.reader(), f.at("view"), path);
   if (!f.has("extent_of")) return;
-  Fields of(f.reader(), f.at("extent_of"), f.path("extent_of"));
+  const Path extent_path = f.path("extent_of");
+  Fields of(f.reader(), f.at("extent_of"), extent_path);
   v.extent_of = ExtentOf{of.string("output"), of.integer("axis"), of.string("dim")};
   of.done();
 }

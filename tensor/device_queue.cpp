@@ -1,6 +1,7 @@
 #include "tensor/device_queue.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <thread>
 #include <tuple>
@@ -65,11 +66,26 @@ DeviceQueue::DeviceQueue(Engine& engine, const DeviceId& id)
   compute_->begin_firing(0);
 }
 
+namespace {
+
+// What stays for ever, each with the one before it, so that it is no leak. Without a lock, for children of a fork.
+struct Kept {
+  std::shared_ptr<void> what;
+  Kept* before = nullptr;
+};
+template <class T>
+void keep(T what) {
+  static std::atomic<Kept*> last{nullptr};
+  auto* const kept = new Kept{std::make_shared<T>(std::move(what))};
+  kept->before = last.exchange(kept);
+}
+
+}  // namespace
+
 DeviceQueue::~DeviceQueue() {
   if (!drained_ || forked()) {  // a kernel may still be at it, or its thread is gone: what it uses stays
-    static_cast<void>(compute_.release());
-    static_cast<void>(copy_in_.release());
-    static_cast<void>(new auto(std::make_tuple(cache_, pinned_, plans_, std::move(calls_), std::move(events_))));
+    keep(std::make_tuple(std::move(compute_), std::move(copy_in_), cache_, pinned_, plans_, std::move(calls_),
+                         std::move(events_)));
     return;
   }
   copy_in_.reset();

@@ -90,6 +90,11 @@ PlacementScope::~PlacementScope() {
 
 std::optional<DeviceId> current_placement_device() { return trace_context().placement.device; }
 
+CheckpointScope::CheckpointScope() : previous_(trace_context().region) {
+  if (TraceExecutor* const trace = current_trace()) trace_context().region = trace->next_region();
+}
+CheckpointScope::~CheckpointScope() { trace_context().region = previous_; }
+
 ModuleScope::ModuleScope(std::string name) : previous_(std::exchange(trace_context().module, std::move(name))) {}
 ModuleScope::~ModuleScope() { trace_context().module = std::move(previous_); }
 

@@ -103,6 +103,19 @@ class ModuleScope {
   std::string previous_;
 };
 
+// Values that nodes made inside give to each other need not be kept for the backward pass: it computes them again. Of
+// scopes within each other the innermost counts.
+class CheckpointScope {
+ public:
+  CheckpointScope();
+  ~CheckpointScope();
+  CheckpointScope(const CheckpointScope&) = delete;
+  CheckpointScope& operator=(const CheckpointScope&) = delete;
+
+ private:
+  int previous_;
+};
+
 // Nodes made inside run once per `every` micro-batches of a step.
 class RateScope {
  public:

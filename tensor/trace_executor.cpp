@@ -325,7 +325,8 @@ Value TraceExecutor::in_graph_of(const Value& other, const Value& value) {
 
 std::shared_ptr<const Provenance> TraceExecutor::origin() {
   const Provenance& now = context;
-  if (!origin_ || origin_->source != now.source || origin_->module != now.module || origin_->role != now.role)
+  if (!origin_ || origin_->source != now.source || origin_->module != now.module || origin_->role != now.role ||
+      origin_->region != now.region)
     origin_ = std::make_shared<Provenance>(now);
   return origin_;
 }
@@ -335,7 +336,8 @@ void TraceExecutor::refresh_context() {
   context.placement = scope.placement;
   context.quota = scope.quota;
   context.every = scope.every;
-  static_cast<Provenance&>(context) = {scope.source ? scope.source() : SourceLocation{}, scope.module};
+  static_cast<Provenance&>(context) = {scope.source ? scope.source() : SourceLocation{}, scope.module, Role::kForward,
+                                       scope.region};
   const OriginScope* const on_behalf = OriginScope::innermost();
   if (on_behalf != nullptr && on_behalf->of() != nullptr) static_cast<Provenance&>(context) = *on_behalf->of();
   const bool on_host = context.placement.stream.starts_with("host");

@@ -101,6 +101,8 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor, p
   std::pair<Value, int64_t> random_state(const Value& state);
   // What varies in length among the outputs gets further outputs that tell how long it is (plan/extents.h).
   CapturedGraph finish(const std::vector<std::pair<std::string, Value>>& outputs);
+  // Numbers of regions (Provenance), from 1.
+  int next_region() { return ++last_region_; }
   // The graph as far as it came, of a trace that failed.
   CapturedGraph unfinished();
   // Gives tensors that outlive the trace their own gradients back. Idempotent.
@@ -175,6 +177,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor, p
   std::set<std::string> names_;
   std::map<std::string, int> next_name_;  // by prefix
   int64_t next_salt_ = 0;
+  int last_region_ = 0;
   std::shared_ptr<const Provenance> origin_;  // given out last
   std::vector<TraceBranches*> branches_;      // being traced, innermost last
 };
@@ -185,6 +188,7 @@ struct TraceContext {
   int quota = 0;
   int every = 1;
   std::string module;
+  int region = 0;
   std::function<SourceLocation()> source;
 };
 TraceContext& trace_context();

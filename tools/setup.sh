@@ -12,6 +12,7 @@ packages=(
   libcaf-dev libdnnl-dev libhwy-dev libeigen3-dev libgloo-dev                     # actors, kernels, collectives
   libjpeg62-turbo-dev                                                             # images
   libspdlog-dev libfmt-dev libcli11-dev libboost1.81-dev libboost-json1.81-dev    # logging, command line, JSON
+  protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev zlib1g-dev  # serving
 )
 requirements=(requirements-demo.txt)
 if [ "$wanted" = docs ]; then
@@ -20,7 +21,6 @@ elif [ "$wanted" != demo ]; then
   packages+=(
     git clang-format libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev # tests
     pkg-config dpkg-dev file                                                      # packaging
-    protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev zlib1g-dev  # serving
     libtbb-dev graphviz chromium                                                  # benchmark peer, drawings, page tests
   )
   requirements+=(requirements.txt requirements-docs.txt)
@@ -51,7 +51,7 @@ elif ! { command -v cmake && command -v ninja && [ -f /usr/include/caf/all.hpp ]
 setup: this system is ${PRETTY_NAME:-unknown}: packages are installed by themselves on Debian 12 only.
 Install these first (Debian's names), then run make again:
   ${packages[*]}
-Versions: g++ >= 12, CMake >= 3.25, CAF 0.17, oneDNN >= 2.6, Highway >= 1.0, Eigen >= 3.4, Gloo 0.5, Boost >= 1.81, libjpeg-turbo >= 2.1.
+Versions: g++ >= 12, CMake >= 3.25, CAF 0.17, oneDNN >= 2.6, Highway >= 1.0, Eigen >= 3.4, Gloo 0.5, Boost >= 1.81, libjpeg-turbo >= 2.1, gRPC >= 1.51, protobuf >= 3.21.
 TXT
   exit 1
 fi

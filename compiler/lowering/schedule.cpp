@@ -1,5 +1,6 @@
 // Order of nodes: the trace's, except that a node which frees at least as much memory as it takes runs as soon as it
-// can. So optimizer updates follow their gradients, and activations die early. The nodes of a collective's call stay
+// can. So optimizer updates follow their gradients, and activations die early. What is computed again for the backward
+// pass stays where that needs it. The nodes of a collective's call stay
 // together. What runs once a step comes behind what runs in each micro-batch. Near-linear.
 #include <algorithm>
 #include <span>
@@ -84,7 +85,8 @@ class Scheduler {
   // Running it now takes no memory: what it frees is as large as what it makes. An update writes its variable's own
   // memory, once the variable's old content is no longer read.
   bool frees(int node) const {
-    if (graph_.nodes()[node].op->effectful) return false;  // effects keep their order
+    if (graph_.nodes()[node].op->effectful) return false;             // effects keep their order
+    if (graph_.nodes()[node].role == Role::kRecompute) return false;  // its place is before its first reader
     uint64_t made = 0, freed = 0;
     for (ValueId output : graph_.nodes()[node].outputs) {
       const ValueId variable = updated_by_[output];

@@ -1,5 +1,5 @@
 // Computes equal expressions once: same op, attributes, inputs, placement and rate. Random and effectful ops are left
-// alone.
+// alone, and what is computed again on purpose.
 #include <algorithm>
 #include <numeric>
 #include <unordered_set>
@@ -38,7 +38,7 @@ std::vector<int> find_equal(const Graph& graph) {
   std::unordered_set<int, decltype(hash), decltype(same)> seen(2 * graph.nodes().size(), hash, same);
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     const Node& node = graph.nodes()[i];
-    if (node.op->random || node.op->effectful) continue;
+    if (node.op->random || node.op->effectful || node.role == Role::kRecompute) continue;
     hashes[i] = std::hash<std::string>()(key_of(node, first));
     const auto [it, fresh] = seen.insert(static_cast<int>(i));
     if (fresh) continue;

@@ -8,6 +8,7 @@ constexpr Pass kGraphPasses[] = {
     {"simplify", "Removes identities: x * 1, x - 0, casts to the same type, views of views.", simplify},
     {"common_subexpressions", "Computes equal expressions once.", common_subexpressions},
     {"partition", "Splits a graph over the devices that to_global names.", partition},
+    {"recompute", "Computes values of checkpoints again where the backward pass reads them.", recompute},
     {"fuse_activation", "Moves a relu into the linear op that feeds it.", fuse_activation},
     {"fuse_convolution", "Moves batch norm, an addition and a relu into the convolution that feeds them.",
      fuse_convolution},

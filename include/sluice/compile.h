@@ -20,13 +20,16 @@ struct CompileOptions {
   // Inputs whose memory results take over where the plan can: of a session with zero_copy, what is handed over for one
   // is then the memory of a result.
   std::vector<std::string> donated = {};
+  // That kernels on the CPU use; sessions of plans made for few run at the same time. 0: all of the engine's.
+  int cores = 0;
 };
 
 // Compiles `graph_text` (as in a bundle's graph.txt) for the devices of `engine`, with its extensions, and writes a
 // bundle directory. `weights` gives every variable of the graph. Throws kValue, kType, kUnsupported with the line, kIo.
 SLUICE_API void compile(Engine& engine, const std::string& graph_text, const std::vector<NamedTensor>& weights,
                         const std::string& bundle, const CompileOptions& options = {});
-// Plans the graph of a bundle anew and writes it as the bundle `to`, which may be the same.
+// Plans the graph of a bundle anew, of a plan family those of all its members, and writes it as the bundle `to`, which
+// may be the same. Throws the same.
 SLUICE_API void replan(Engine& engine, const std::string& bundle, const std::string& to,
                        const CompileOptions& options = {});
 

@@ -63,7 +63,7 @@ multinomial = Tensor.multinomial
 contiguous, expand, view = Tensor.contiguous, Tensor.expand, Tensor.view  # OneFlow's
 
 # Imported when they are first used.
-_MODULES = {"amp", "backends", "comm", "compiler", "cuda", "distributed", "distributions", "env", "errors", "fft", "func",
+_MODULES = {"_dynamo", "amp", "backends", "comm", "compiler", "cuda", "distributed", "distributions", "env", "errors", "fft", "func",
             "global_view", "hub", "info", "io", "jit", "library", "linalg", "memory", "mock_torch", "multiprocessing", "nn", "optim",
             "profiler", "return_types", "serialization", "special", "testing", "utils", "version"}
 _LAZY_NAMES = {"load_graph": "sluice._bundle", "save": "sluice.serialization", "load": "sluice.serialization"}
@@ -93,6 +93,7 @@ _LAZY_NAMES["features"] = "sluice._features"
 _LAZY_NAMES["lower"] = "sluice._lower"
 _LAZY_NAMES.update({name: "sluice.nn.graph.eager" for name in ("get_mode", "set_mode")})
 _LAZY_NAMES["set_log"] = "sluice.info"
+_LAZY_NAMES["compile"] = "sluice._compile"
 
 
 def __getattr__(name):

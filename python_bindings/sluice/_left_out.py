@@ -119,7 +119,6 @@ LEFT_OUT = [
             where="nn.Graph$"),
     LeftOut("switches that say what a graph is for", "a graph trains when build() has a backward pass and it has an optimizer",
             _words("training"), where="Graph(.config)?$"),
-    LeftOut("switches of mixed precision", "use sluice.autocast in build()", _words("enable_amp"), where="config$"),
     LeftOut("switches of OneFlow's compiler",
             "fusing, packing and reuse of memory are on, or have an option of graph.config of their own",
             r"^(allow_fuse_|enable_(auto_|choose_best|compress|cudnn|fused|multi_tensor|straighten)|set_auto_parallel)",

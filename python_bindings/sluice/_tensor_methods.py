@@ -11,6 +11,7 @@ from sluice._C import Tensor, fn
 from sluice._creation import _place_of, chances, check_probability, in_memory_order
 from sluice._device import device
 from sluice._size import Size
+from sluice._trace import hooked, state as trace_state
 
 
 def method(f):
@@ -287,6 +288,9 @@ def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=
 @method
 def register_hook(self, hook) -> Any:
     """`hook(grad)` runs when this tensor's gradient is known; a returned tensor replaces it."""
+    if self.is_leaf and not self._traced:
+        hooked.add(self._impl)
+        plain, hook = hook, lambda grad: None if trace_state.differentiates else plain(grad)
     return _HookHandle(self, self._add_hook(hook))
 
 
@@ -294,6 +298,7 @@ def register_hook(self, hook) -> Any:
 def register_post_accumulate_grad_hook(self, hook) -> Any:
     """`hook(tensor)` runs in every backward() when the gradient of this leaf has been added to its `.grad`."""
     same = weakref.ref(self)  # the gradient's node holds the hook, and this holds the node
+    hooked.add(self._impl)
     return _HookHandle(self, self._add_post_accumulate_grad_hook(lambda leaf: hook(leaf if same() is None else same())))
 
 

@@ -15,14 +15,29 @@ class _State(threading.local):
     schedules: Any = ()  # of the graph, with their optimizers: (optimizer, schedule)
     batches: Any = None  # MicroBatches of the graph
     tables: Any = None  # nn.graph.sparse.Tables of a build() whose graph has sparse optimizers, traced or eager
+    differentiates = False  # gradients of compiled code are traced: hooks of leaves wait for those of a call
+    regions: Any = None  # _compile.dispatch.Children of what runs eagerly: of a module, how it is compiled
     scaling: Any = None  # amp.in_graph.Scaling of a build() whose graph has a GradScaler, traced or eager
 
 
 state = _State()
 
+# Leaves that have, or had, hooks on their gradients, by `_impl`.
+hooked: set[int] = set()
+
 # Held while a graph is traced: its parameters and buffers stand for values of the graph meanwhile, and other graphs may
 # have the same.
 tracing_lock = threading.RLock()
+
+
+class checkpoint_scope:
+    """What nodes made inside give to each other is computed again for the backward pass, and not kept."""
+
+    def __enter__(self):
+        self._scope = _C.CheckpointScope()
+
+    def __exit__(self, *exc):
+        self._scope.close()
 
 
 class module_scope:

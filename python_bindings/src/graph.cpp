@@ -182,6 +182,12 @@ void bind_graph(nb::module_& m) {
              new (self) PyScope<ModuleScope>{std::make_unique<ModuleScope>(name)};
            })
       .def("close", &PyScope<ModuleScope>::close);
+  nb::class_<PyScope<CheckpointScope>>(m, "CheckpointScope")
+      .def("__init__",
+           [](PyScope<CheckpointScope>* self) {
+             new (self) PyScope<CheckpointScope>{std::make_unique<CheckpointScope>()};
+           })
+      .def("close", &PyScope<CheckpointScope>::close);
   nb::class_<PyScope<RateScope>>(m, "RateScope")
       .def("__init__", [](PyScope<RateScope>* self,
                           int every) { new (self) PyScope<RateScope>{std::make_unique<RateScope>(every)}; })

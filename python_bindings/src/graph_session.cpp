@@ -171,6 +171,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   if (o.trace) o.recorded.emplace_back("trace", true);
   if (o.check_numerics) o.recorded.emplace_back("check_numerics", true);
   if (!o.cuda_graphs) o.recorded.emplace_back("cuda_graphs", false);
+  if (d.contains("amp")) o.recorded.emplace_back("amp", nb::cast<std::string>(d["amp"]));
   for (const char* timeout : {"submit_timeout", "wait_timeout", "stop_timeout"})
     if (d.contains(timeout)) o.recorded.emplace_back(timeout, nb::cast<double>(d[timeout]));
   if (d.contains("wait_timeout")) o.wait_timeout = nanoseconds_of(nb::cast<double>(d["wait_timeout"]));

@@ -3,6 +3,7 @@
 // and hands out shared pointers to them, so one lives until its last request is answered.
 #include <caf/fwd.hpp>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -13,11 +14,16 @@
 
 namespace sluice::serving {
 
-// What executors share within a server.
+class SharedResources;
+// The response cache and the resources of rate limiters, of all models of a server.
+std::shared_ptr<SharedResources> make_shared_resources(const ServerOptions& options);
+
+// What executors share within a server. The engine outlives the actors, and these all executors.
 struct Machine {
   api::Engine& engine;
   caf::actor_system& actors;
   const ServerOptions& options;
+  std::shared_ptr<SharedResources> shared = nullptr;  // null: an executor has its own
 };
 
 class Executor;
@@ -42,7 +48,8 @@ class Executor {
   // As Server::infer. The request's names have been resolved; inputs and outputs have not been checked.
   virtual std::shared_ptr<RequestHandle> infer(InferRequest request, Respond respond) = 0;
   virtual inference::ModelStatistics statistics() const = 0;
-  virtual size_t pending() const = 0;         // requests not answered
+  virtual std::map<std::string, uint64_t> failures() const { return {}; }  // by reason, as the metrics name them
+  virtual size_t pending() const = 0;                                      // requests not answered
   virtual bool ready() const = 0;             // false while an instance is restarted and no other is there
   virtual uint64_t memory_bytes() const = 0;  // of its sessions, weights once
   // Waits until no request is under way, or for `timeout`; then cancels what is left. True when nothing was.

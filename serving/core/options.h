@@ -18,11 +18,11 @@ enum class Availability { kPreserve, kSaveMemory };
 
 // Where traces of requests go, and which are taken until clients change that (settings.h).
 struct TraceOptions {
-  std::string file;                // "": requests cannot be traced
-  std::vector<std::string> level;  // "TIMESTAMPS", "TENSORS"; none: off
-  uint32_t rate = 1000;            // one of so many requests
-  int64_t count = -1;              // so many in all; -1: without end
-  uint32_t log_frequency = 0;      // traces of a file, "file.0" and so on; 0: all in one
+  std::string file;                     // "": requests cannot be traced
+  std::vector<std::string> level = {};  // "TIMESTAMPS", "TENSORS"; none: off
+  uint32_t rate = 1000;                 // one of so many requests
+  int64_t count = -1;                   // so many in all; -1: without end
+  uint32_t log_frequency = 0;           // traces of a file, "file.0" and so on; 0: all in one
 };
 
 // Where requests are kept for audit, each with its inputs, to be sent again by sluice-perf.
@@ -35,6 +35,8 @@ struct RequestLogOptions {
 struct ServerOptions {
   std::string name = "sluice";
   std::vector<std::string> repositories;
+  std::string
+      model_config_file;  // a list of more models (proto/model_list.proto), read again with every poll; "": none
   ModelControl control = ModelControl::kNone;
   std::chrono::milliseconds poll{15000};
   std::vector<std::string> startup_models;  // with kExplicit; "*": all

@@ -25,7 +25,8 @@ struct Tensor {
   std::string name;
   DataType datatype = DataType::TYPE_INVALID;
   std::vector<int64_t> shape;  // with the batch, where there is one
-  // At a multiple of 64 bytes; only this tensor's, who may be given it to write to. Null where `bytes` is 0.
+  // Of a request: at a multiple of 64 bytes, and only this tensor's, so that it may be written to. Of a response:
+  // shared with others, at any address, only to be read. Null where `bytes` is 0.
   std::shared_ptr<void> data;
   size_t bytes = 0;
 };

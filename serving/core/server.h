@@ -45,7 +45,7 @@ class Server {
   virtual inference::SystemSharedMemoryStatusResponse shared_memory(const std::string& region) const = 0;
   virtual void register_shared_memory(const inference::SystemSharedMemoryRegisterRequest& request) = 0;
   virtual void unregister_shared_memory(const std::string& region) = 0;  // "": all
-  // The bytes of a tensor in a registered region, which stays mapped as long as the pointer lives.
+  // A copy of the bytes of a tensor in a registered region, at a multiple of 64 bytes.
   virtual std::shared_ptr<void> shared_bytes(const SharedRegion& region) const = 0;
 
   // Starts a request. Never blocks for long, and throws nothing: what is wrong is told by `respond`.

@@ -13,7 +13,7 @@ bool mergeable(const Job& a, const Job& b) {
   return true;
 }
 
-Batcher::Batcher(const inference::ModelConfig& config) {
+Batcher::Batcher(const inference::ModelConfig& config, int64_t step_rows) {
   const inference::ModelDynamicBatching& batching = config.dynamic_batching();
   const std::string where = "config: dynamic_batching: ";
   if (config.has_dynamic_batching() && config.max_batch_size() < 1)
@@ -33,6 +33,8 @@ Batcher::Batcher(const inference::ModelConfig& config) {
     preferred_.push_back(size);
   }
   std::sort(preferred_.begin(), preferred_.end());
+  most_ = std::min(most_, step_rows);
+  std::erase_if(preferred_, [&](int64_t size) { return size > most_; });
 }
 
 BatchChoice Batcher::choose(const RequestQueue& queue, Clock::time_point now, bool idle) const {

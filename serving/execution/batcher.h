@@ -17,7 +17,8 @@ struct BatchChoice {
 class Batcher {
  public:
   // Throws kInvalidArgument for a config that contradicts itself.
-  explicit Batcher(const inference::ModelConfig& config);
+  // `step_rows`: that a step takes at most.
+  Batcher(const inference::ModelConfig& config, int64_t step_rows);
   // For an instance that is idle, or for one that has a step at work: then only what waiting cannot make larger.
   BatchChoice choose(const RequestQueue& queue, Clock::time_point now, bool idle) const;
 

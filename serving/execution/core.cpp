@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "serving/core/trace.h"
 #include "serving/execution/inside.h"
 
 namespace sluice::serving {
@@ -14,18 +15,87 @@ void Job::cancel() {
   if (const std::shared_ptr<ModelCore> held = core.lock()) held->cancel(shared_from_this());
 }
 
-ModelCore::ModelCore(const Machine& machine, ExecutorSpec spec, std::string bundle)
+namespace {
+
+// Of this executor and no other: a version loaded anew may answer otherwise.
+std::string new_prefix(const inference::ModelConfig& config) {
+  static std::atomic<uint64_t> count{0};
+  return config.response_cache().enable() ? fmt::format("{}#", count++) : "";
+}
+
+std::chrono::milliseconds step_timeout_of(const inference::ModelConfig& config) {
+  const auto found = config.parameters().find("step_timeout_ms");
+  if (found == config.parameters().end()) return {};
+  const std::string& text = found->second.string_value();
+  const bool number = !text.empty() && text.size() < 10 &&
+                      std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (!number)
+    throw Error(Code::kInvalidArgument,
+                "config: parameter 'step_timeout_ms': '" + text + "'; must be a number of milliseconds");
+  return std::chrono::milliseconds(std::stol(text));
+}
+
+// The oldest of several sequences are merged as requests are otherwise.
+inference::ModelConfig batching_of(const inference::ModelConfig& config) {
+  inference::ModelConfig batching = config;
+  if (!config.has_sequence_batching()) return batching;
+  const inference::ModelSequenceBatching::StrategyOldest oldest = config.sequence_batching().oldest();
+  batching.clear_sequence_batching();
+  if (!config.sequence_batching().has_oldest() || config.max_batch_size() == 0) return batching;
+  inference::ModelDynamicBatching& dynamic = *batching.mutable_dynamic_batching();
+  *dynamic.mutable_preferred_batch_size() = oldest.preferred_batch_size();
+  dynamic.set_max_queue_delay_microseconds(oldest.max_queue_delay_microseconds());
+  dynamic.set_preserve_ordering(oldest.preserve_ordering());
+  return batching;
+}
+
+}  // namespace
+
+std::shared_ptr<SharedResources> make_shared_resources(const ServerOptions& options) {
+  return std::make_shared<SharedResources>(options);
+}
+
+ModelCore::ModelCore(const Machine& machine, ExecutorSpec spec, std::string bundle,
+                     std::unique_ptr<ScratchFolder> scratch)
     : engine_(machine.engine),
       actors_(machine.actors),
       spec_(std::move(spec)),
+      shared_(machine.shared != nullptr ? machine.shared : make_shared_resources(machine.options)),
       bundle_(std::move(bundle)),
       where_("model '" + spec_.config.name() + "'"),
-      batcher_(spec_.config),
+      cache_prefix_(new_prefix(spec_.config)),
+      scratch_(std::move(scratch)),
+      batching_(batching_of(spec_.config)),
+      batcher_(std::make_unique<const Batcher>(batching_, INT64_MAX)),
       buffers_(size_t{64} << 20),
-      queue_(spec_.config, machine.options.max_queue_size),
-      ordered_(spec_.config.dynamic_batching().preserve_ordering()) {}
+      most_waiting_(std::max<uint32_t>(machine.options.max_queue_size, 1)),
+      queue_(batching_, most_waiting_),
+      step_timeout_(step_timeout_of(spec_.config)),
+      ordered_(batching_.dynamic_batching().preserve_ordering()) {}
 
-ModelCore::~ModelCore() = default;
+ModelCore::~ModelCore() {
+  for (const auto& instance : instances_)
+    if (instance->limits != nullptr) shared_->limiter.leave(*instance->limits);
+  if (!cache_prefix_.empty()) shared_->cache.forget(cache_prefix_);
+}
+
+bool ModelCore::answer_from_cache(const JobPtr& job) {
+  const auto begin = Clock::now();
+  std::string key = cache_key(cache_prefix_, job->request);
+  const ResponseCache::Outputs outputs = shared_->cache.find(key);
+  const auto end = Clock::now();
+  if (outputs == nullptr) {
+    job->key = std::move(key);
+    statistics_.missed(end - begin);
+    return false;
+  }
+  job->answered = true;
+  statistics_.hit(*job, end - begin, end);
+  InferResponse response = response_of(*job);
+  response.outputs = *outputs;
+  deliver(job, std::move(response));
+  return true;
+}
 
 std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond respond) {
   const auto job = std::make_shared<Job>();
@@ -34,15 +104,31 @@ std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond re
   job->received = request.received;
   job->request = std::move(request);
   ++pending_;
-  Instance* mine = nullptr;
-  BatchPtr batch;
-  int wake = -1;
+  ++undelivered_;
   try {
     job->options = options_of(job->request.parameters);
+    if (!cache_prefix_.empty() && answer_from_cache(job)) return job;
     ModelPorts::Prepared prepared = ports_->prepare(job->request);
     job->inputs = std::move(prepared.inputs);
     job->outputs = std::move(prepared.outputs);
     job->rows = prepared.rows;
+    if (sequences_ == nullptr && job->rows > ports_->step_rows()) return split(job);
+  } catch (const Error& error) {
+    fail(job, error);
+    return job;
+  } catch (const std::exception& error) {
+    fail(job, Error(Code::kInternal, where_ + ": " + error.what()));
+    return job;
+  }
+  enqueue(job);
+  return job;
+}
+
+void ModelCore::enqueue(const JobPtr& job) {
+  Instance* mine = nullptr;
+  BatchPtr batch;
+  int wake = -1;
+  try {
     const std::lock_guard lock(mutex_);
     if (closing_) throw Error(Code::kUnavailable, where_ + ": it is being unloaded");
     if (std::none_of(instances_.begin(), instances_.end(),
@@ -50,7 +136,14 @@ std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond re
       throw Error(Code::kUnavailable, where_ + ": no instance is there: " + last_failure_);
     const auto now = Clock::now();
     job->queued = now;
-    if (!queue_.push(job)) {
+    if (job->request.trace != nullptr) job->request.trace->stamp(Stamp::kQueueStart, now);
+    if (sequences_ != nullptr) {
+      if (ports_->max_batch() > 0 && job->rows != 1)
+        throw Error(Code::kInvalidArgument, fmt::format("infer: {} rows; a request of a sequence has one", job->rows));
+      sequence_ports_->check(*job);
+      sequences_->admit(job, now);
+      pump();
+    } else if (!queue_.push(job)) {
       const uint64_t level = queue_.level_of(job->options);
       throw Error(
           Code::kOverloaded,
@@ -77,14 +170,11 @@ std::shared_ptr<RequestHandle> ModelCore::infer(InferRequest request, Respond re
     if (job->state == Job::State::kWaiting) arm(job->deadline);
   } catch (const Error& error) {
     fail(job, error);
-    return job;
   } catch (const std::exception& error) {
     fail(job, Error(Code::kInternal, where_ + ": " + error.what()));
-    return job;
   }
   if (batch != nullptr) start(*mine, batch);
   if (wake >= 0) crew_->wake(wake);
-  return job;
 }
 
 void ModelCore::arm(Clock::time_point deadline) {
@@ -94,41 +184,18 @@ void ModelCore::arm(Clock::time_point deadline) {
 }
 
 void ModelCore::cancel(const JobPtr& job) {
+  int wake = -1;
+  std::vector<JobPtr> parts;
   {
     const std::lock_guard lock(mutex_);
     if (job->state == Job::State::kOver) return;
-    if (job->state == Job::State::kWaiting) queue_.remove(*job);
+    if (job->state == Job::State::kWaiting) wake = take_out(job) ? whom_to_wake(Clock::now()) : -1;
     job->state = Job::State::kOver;
+    parts = std::move(job->parts);
   }
-  fail(job, Error(Code::kCancelled, "infer: the request was cancelled"));
-}
-
-std::optional<Clock::time_point> ModelCore::tick() {
-  const Inside here;
-  std::vector<JobPtr> late;
-  Clock::time_point next;
-  int wake = -1;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto now = Clock::now();
-    late = queue_.expire(now);
-    for (const JobPtr& job : late) job->state = Job::State::kOver;
-    next = armed_ = queue_.next_deadline();
-    if (!late.empty()) wake = whom_to_wake(now);
-  }
-  refuse(late, Error(Code::kTimeout, where_ + ": the request waited in the queue for longer than its timeout"));
   if (wake >= 0) crew_->wake(wake);
-  if (next == Clock::time_point::max()) return std::nullopt;
-  return next;
-}
-
-std::chrono::milliseconds ModelCore::retry_after() const {
-  const auto up = static_cast<double>(std::max<ptrdiff_t>(
-      1, std::count_if(instances_.begin(), instances_.end(),
-                       [](const auto& instance) { return instance->state == Instance::State::kUp; })));
-  const double steps = std::ceil(static_cast<double>(queue_.rows()) / std::max(1.0, rows_per_step_)) + 1;
-  const double ms = std::ceil(period_ns_ / 1e6 * steps / up);
-  return std::chrono::milliseconds(std::clamp<int64_t>(static_cast<int64_t>(ms), 1, 60000));
+  for (const JobPtr& part : parts) cancel(part);
+  fail(job, Error(Code::kCancelled, "infer: the request was cancelled"));
 }
 
 InferResponse ModelCore::response_of(const Job& job) const {
@@ -136,6 +203,7 @@ InferResponse ModelCore::response_of(const Job& job) const {
   response.model = spec_.config.name();
   response.version = spec_.version;
   response.id = job.request.id;
+  response.trace = job.request.trace;
   return response;
 }
 
@@ -145,7 +213,7 @@ void ModelCore::refuse(const std::vector<JobPtr>& jobs, const Error& error) {
 
 void ModelCore::fail(const JobPtr& job, const Error& error) {
   if (job->answered.exchange(true)) return;
-  statistics_.failed(*job, error.code(), Clock::now());
+  if (!job->part) statistics_.failed(*job, error.code(), Clock::now());
   InferResponse response = response_of(*job);
   response.error = error;
   deliver(job, std::move(response));
@@ -153,14 +221,17 @@ void ModelCore::fail(const JobPtr& job, const Error& error) {
 
 void ModelCore::end_jobs(const std::vector<JobPtr>& jobs) {
   const std::lock_guard lock(mutex_);
-  for (const JobPtr& job : jobs) job->state = Job::State::kOver;
+  for (const JobPtr& job : jobs) {
+    job->state = Job::State::kOver;
+    if (sequences_ != nullptr) sequence_goes_on(*job, std::nullopt);
+  }
+  pump();
 }
 
 // In the order of arrival, where that is asked for; one thread at a time gives answers then.
 void ModelCore::deliver(const JobPtr& job, InferResponse response) {
   if (job->number == 0) {
-    job->respond(std::move(response), true);
-    return over(job);
+    return tell(job, std::move(response));
   }
   std::unique_lock lock(order_mutex_);
   order_.at(job->number).emplace(job, std::move(response));
@@ -169,18 +240,19 @@ void ModelCore::deliver(const JobPtr& job, InferResponse response) {
     auto [first, due] = *std::move(order_.begin()->second);
     order_.erase(order_.begin());
     lock.unlock();
-    first->respond(std::move(due), true);
-    over(first);
+    tell(first, std::move(due));
     lock.lock();
   }
   delivering_ = false;
 }
 
-void ModelCore::over(const JobPtr& job) {
+void ModelCore::tell(const JobPtr& job, InferResponse response) {
+  --pending_;
+  job->respond(std::move(response), true);
   job->respond = nullptr;
-  if (--pending_ > 0) return;
+  if (--undelivered_ > 0) return;
   const std::lock_guard lock(mutex_);
-  none_pending_.notify_all();
+  all_delivered_.notify_all();
 }
 
 inference::ModelStatistics ModelCore::statistics() const {
@@ -191,39 +263,6 @@ inference::ModelStatistics ModelCore::statistics() const {
   memory.set_type("CPU");
   memory.set_byte_size(memory_bytes());
   return all;
-}
-
-bool ModelCore::drain(std::chrono::milliseconds timeout) {
-  std::unique_lock lock(mutex_);
-  constexpr std::chrono::hours kLong(24 * 365);
-  const auto until = Clock::now() + std::min<std::chrono::milliseconds>(timeout, kLong);
-  const bool all = none_pending_.wait_until(lock, until, [&] { return pending_ == 0; });
-  if (all) return true;
-  std::vector<JobPtr> left = queue_.clear();
-  for (const auto& instance : instances_) {
-    const std::shared_ptr<Flight> flight = instance->flight;
-    if (flight == nullptr) continue;
-    const std::lock_guard flying(flight->mutex);
-    for (const BatchPtr& batch : flight->in_flight) left.insert(left.end(), batch->jobs.begin(), batch->jobs.end());
-  }
-  for (const JobPtr& job : left) job->state = Job::State::kOver;
-  lock.unlock();
-  refuse(left, Error(Code::kUnavailable, where_ + ": it is being unloaded"));
-  return false;
-}
-
-void ModelCore::close() {
-  std::vector<JobPtr> left;
-  {
-    const std::lock_guard lock(mutex_);
-    closing_ = true;
-    left = queue_.clear();
-    for (const JobPtr& job : left) job->state = Job::State::kOver;
-  }
-  refuse(left, Error(Code::kUnavailable, where_ + ": it is being unloaded"));
-  if (crew_ == nullptr) return;
-  crew_->end();
-  if (!is_inside()) crew_->wait();
 }
 
 }  // namespace sluice::serving

@@ -11,13 +11,16 @@
 #include <map>
 #include <mutex>
 
+#include "serving/core/buffers.h"
 #include "serving/core/executor.h"
 #include "serving/execution/batcher.h"
 #include "serving/execution/crew.h"
 #include "serving/execution/job.h"
-#include "serving/execution/memory.h"
 #include "serving/execution/ports.h"
 #include "serving/execution/queue.h"
+#include "serving/execution/scratch.h"
+#include "serving/execution/sequences.h"
+#include "serving/execution/shared.h"
 #include "serving/execution/statistics.h"
 #include "sluice/session.h"
 
@@ -25,10 +28,15 @@ namespace sluice::serving {
 
 class ModelCore final : public CrewWork, public std::enable_shared_from_this<ModelCore> {
  public:
-  ModelCore(const Machine& machine, ExecutorSpec spec, std::string bundle);
+  // `scratch` may hold the bundle.
+  ModelCore(const Machine& machine, ExecutorSpec spec, std::string bundle, std::unique_ptr<ScratchFolder> scratch);
   ~ModelCore() override;
+  // Sizes to which batches are filled up, ascending; before open(). None: all.
+  void allow_batches(std::vector<int64_t> sizes) { allowed_ = std::move(sizes); }
   // Loads the instances and starts the actors. Throws Error.
   void open();
+  // Runs the warm-up requests in each of them.
+  void warm_up();
   // Refuses what waits and what comes, and ends the actors. Waits for them where this thread may.
   void close();
 
@@ -61,10 +69,15 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
     // Guarded by mutex_.
     State state = State::kUp;
     int running = 0;                                     // steps taken and not over
+    Clock::time_point busy_since;                        // the oldest of them, or the end of the one before it
+    std::shared_ptr<Flight> flying;                      // of its session
     bool woken = false;                                  // it will look at the queue
     Clock::time_point armed = Clock::time_point::max();  // when it will look by itself
     std::string broken;                                  // why it has to end, once it has to
 
+    std::map<size_t, JobPtr> rows;  // due, with direct sequences: by their row
+
+    std::shared_ptr<RateLimiter::Client> limits;  // null: none
     int number = 0;
     int depth = 1;      // steps that it may have under way
     std::mutex submit;  // one submission after another; guards what follows
@@ -72,23 +85,47 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
     std::shared_ptr<Flight> flight;
   };
 
+  void plan_for_instances(int count);
+  void open_sequences();
+  void join_limiter();
+  // Answers from the cache, or lets the job know its key.
+  bool answer_from_cache(const JobPtr& job);
   std::shared_ptr<api::Session> load_session(Instance& instance, const std::shared_ptr<Flight>& flight);
-  // Both with mutex_ held.
+  // All with mutex_ held.
+  BatchChoice choose(const Instance& instance, Clock::time_point now) const;
+  BatchChoice choose_direct(const Instance& instance, Clock::time_point now) const;
+  JobPtr take_direct(Instance& instance);
+  std::vector<JobPtr> stuck_jobs(Clock::time_point now, Clock::time_point& next);
+  void pump();  // requests of sequences that are due
+  void sequence_goes_on(Job& job, std::optional<std::vector<api::Tensor>> state);
+  bool direct() const { return spec_.config.sequence_batching().has_direct(); }
+  int64_t row_of(const Job& job) const { return static_cast<int64_t>(job.place % rows_per_instance()); }
+  size_t rows_per_instance() const { return static_cast<size_t>(std::max(spec_.config.max_batch_size(), 1)); }
+  bool something_waits() const { return !queue_.empty() || due_rows_ > 0; }
+  bool take_out(const JobPtr& job);  // of where it waits
+  std::vector<JobPtr> take_all();    // that wait
   BatchPtr take(Instance& instance, Clock::time_point now, std::optional<Clock::time_point>& wait);
   int whom_to_wake(Clock::time_point now);
 
+  void enqueue(const JobPtr& job);
+  // Of more rows than a step takes: several requests, whose answers are joined.
+  std::shared_ptr<RequestHandle> split(const JobPtr& job);
+  void join(const JobPtr& job, std::vector<InferResponse>& parts);
   void start(Instance& instance, const BatchPtr& batch);
   std::vector<api::Tensor> gather(Batch& batch);
   void done(Instance& instance, Flight& flight, const std::vector<api::Tensor>& outputs, const std::string& error);
   void scatter(const Batch& batch, const std::vector<api::Tensor>& outputs, Clock::time_point infer_end);
+  // What a request leaves for the next one of its sequence.
+  std::vector<api::Tensor> state_after(const std::vector<api::Tensor>& outputs, int64_t row, bool alone) const;
+  void keep(const Job& job, const std::vector<Tensor>& outputs, bool shares);
   void look_into_failures(Instance& instance);
   void release(Instance& instance);  // a step is over
   void refuse(const std::vector<JobPtr>& jobs, const Error& error);
-  void end_jobs(const std::vector<JobPtr>& jobs);  // from now on they are over
+  void end_jobs(const std::vector<JobPtr>& jobs);  // from now on they are over, and the next of their sequences due
   // Answers, unless somebody has.
   void fail(const JobPtr& job, const Error& error);
   void deliver(const JobPtr& job, InferResponse response);
-  void over(const JobPtr& job);
+  void tell(const JobPtr& job, InferResponse response);
   InferResponse response_of(const Job& job) const;
   std::chrono::milliseconds retry_after() const;  // mutex_ held
   void arm(Clock::time_point deadline);
@@ -96,18 +133,28 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   api::Engine& engine_;
   caf::actor_system& actors_;
   const ExecutorSpec spec_;
-  const std::string bundle_, where_;
+  const std::shared_ptr<SharedResources> shared_;
+  std::string bundle_;
+  const std::string where_, cache_prefix_;  // "": its responses are not cached
+  std::unique_ptr<ScratchFolder> scratch_;  // of bundles made here
   std::unique_ptr<ModelPorts> ports_;
-  const Batcher batcher_;
+  std::unique_ptr<SequencePorts> sequence_ports_;  // of a model with sequences
+  const inference::ModelConfig batching_;          // dynamic batching, that of the oldest sequences included
+  std::unique_ptr<const Batcher> batcher_;
+  std::vector<int64_t> allowed_;
   Statistics statistics_;
   BufferPool buffers_;
   std::vector<std::unique_ptr<Instance>> instances_;
   std::unique_ptr<Crew> crew_;
-  std::atomic<size_t> pending_{0};
+  std::atomic<size_t> pending_{0};      // not answered
+  std::atomic<size_t> undelivered_{0};  // whose callers have not been told, or are just being told
 
   mutable std::mutex mutex_;
-  mutable std::condition_variable none_pending_;
+  mutable std::condition_variable all_delivered_;
+  const uint32_t most_waiting_;
   RequestQueue queue_;
+  std::unique_ptr<Sequences> sequences_;
+  size_t due_rows_ = 0;  // in Instance::rows
   bool closing_ = false;
   double period_ns_ = 0;  // of an instance's steps, moving
   double rows_per_step_ = 1;
@@ -116,6 +163,8 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   std::string last_failure_;  // of an instance
 
   // With preserve_ordering: answers that wait for earlier ones.
+  // Of a config's parameter "step_timeout_ms": a step that takes longer is stuck; 0: none is.
+  const std::chrono::milliseconds step_timeout_;
   const bool ordered_;
   std::mutex order_mutex_;
   std::map<uint64_t, std::optional<std::pair<JobPtr, InferResponse>>> order_;

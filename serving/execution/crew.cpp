@@ -12,6 +12,7 @@ namespace {
 
 using go_atom = caf::atom_constant<caf::atom("go")>;
 using tick_atom = caf::atom_constant<caf::atom("tick")>;
+using timer_atom = caf::atom_constant<caf::atom("timer")>;
 constexpr caf::atom_value kCategory = caf::atom("serving");
 
 caf::error error_of(const std::string& text) { return {1, kCategory, caf::make_message(text)}; }
@@ -29,7 +30,7 @@ struct Crew::State {
   std::vector<caf::actor> instances;
   caf::actor supervisor;
   bool ending = false;
-  int alive = 0;  // actors that have not ended
+  int alive = 0;  // instances that have not ended
 
   void left() {
     const std::lock_guard lock(mutex);
@@ -54,17 +55,18 @@ struct Presence {
   ~Presence() {
     if (work != nullptr && instance >= 0) work->unload(instance);
     work = nullptr;
-    if (crew != nullptr) crew->left();
+    if (crew != nullptr && instance >= 0) crew->left();
   }
   Clock::time_point armed = Clock::time_point::max();
   std::deque<Clock::time_point> restarts;
 };
 
-template <class Self, class Atom>
-void come_again(Self* self, Clock::time_point& armed, std::optional<Clock::time_point> next, Atom atom) {
+// One timer is under way at most, apart from later ones that an earlier one has overtaken.
+template <class Self>
+void come_again(Self* self, Clock::time_point& armed, std::optional<Clock::time_point> next) {
   if (!next || *next >= armed) return;
   armed = *next;
-  self->delayed_send(self, std::max(Clock::duration::zero(), *next - Clock::now()), atom);
+  self->delayed_send(self, std::max(Clock::duration::zero(), *next - Clock::now()), timer_atom::value);
 }
 
 template <class State>
@@ -81,15 +83,18 @@ caf::behavior instance_behavior(caf::stateful_actor<Presence<State>>* self, cons
   const auto serve = [self, guarded] {
     guarded([&] {
       auto& state = self->state;
-      if (state.armed <= Clock::now()) state.armed = Clock::time_point::max();
-      come_again(self, state.armed, state.work->serve(state.instance), go_atom::value);
+      come_again(self, state.armed, state.work->serve(state.instance));
     });
   };
   if (load) {
     guarded([&] { work->load(instance); });
     self->send(self, go_atom::value);
   }
-  return {[serve](go_atom) { serve(); }};
+  return {[serve](go_atom) { serve(); },
+          [self, serve](timer_atom) {
+            self->state.armed = Clock::time_point::max();
+            serve();
+          }};
 }
 
 template <class State>
@@ -129,11 +134,12 @@ caf::behavior supervisor_behavior(caf::stateful_actor<Presence<State>>* self, co
     hire(self->system(), crew, state.work, instance, true);
     self->monitor(crew->instances[static_cast<size_t>(instance)]);
   });
-  return {[self](tick_atom) {
-    auto& state = self->state;
-    if (state.armed <= Clock::now()) state.armed = Clock::time_point::max();
-    come_again(self, state.armed, state.work->tick(), tick_atom::value);
-  }};
+  const auto tick = [self] { come_again(self, self->state.armed, self->state.work->tick()); };
+  return {[tick](tick_atom) { tick(); },
+          [self, tick](timer_atom) {
+            self->state.armed = Clock::time_point::max();
+            tick();
+          }};
 }
 
 }  // namespace
@@ -143,7 +149,6 @@ Crew::Crew(caf::actor_system& system, int instances, std::shared_ptr<CrewWork> w
   state_->instances.resize(static_cast<size_t>(instances));
   const std::lock_guard lock(state_->mutex);
   for (int i = 0; i < instances; ++i) hire(system, state_, work, i, false);
-  ++state_->alive;
   state_->supervisor = system.spawn(supervisor_behavior<State>, state_, work, state_->instances, policy);
 }
 

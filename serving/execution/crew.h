@@ -38,7 +38,7 @@ class Crew {
   void tick();
   // Ends all. Once, whoever calls it; returns at once.
   void end();
-  // Until all have ended and let go of the work.
+  // Until all instances have ended; also on a thread that the supervisor would need.
   void wait();
 
  private:

@@ -5,9 +5,13 @@
 
 #include <filesystem>
 
+#include "serving/execution/batching_file.h"
 #include "serving/execution/core.h"
+#include "serving/execution/ensemble.h"
 #include "serving/execution/errors.h"
 #include "serving/execution/inside.h"
+#include "serving/execution/warmup.h"
+#include "sluice/compile.h"
 
 namespace sluice::serving {
 
@@ -45,6 +49,7 @@ class ModelExecutor final : public Executor {
     return core_->infer(std::move(request), std::move(respond));
   }
   inference::ModelStatistics statistics() const override { return core_->statistics(); }
+  std::map<std::string, uint64_t> failures() const override { return core_->failures(); }
   size_t pending() const override { return core_->pending(); }
   bool ready() const override { return core_->ready(); }
   uint64_t memory_bytes() const override { return core_->memory_bytes(); }
@@ -59,12 +64,20 @@ class ModelExecutor final : public Executor {
 std::shared_ptr<Executor> make_executor(const Machine& machine, ExecutorSpec spec) {
   const std::string where = "model '" + spec.config.name() + "'";
   try {
-    if (spec.config.has_ensemble_scheduling()) throw Error(Code::kUnsupported, where + ": ensemble_scheduling");
-    if (spec.config.has_sequence_batching()) throw Error(Code::kUnsupported, where + ": sequence_batching");
+    const std::vector<int64_t> allowed = apply_batching_file(spec.config, spec.folder);
+    std::unique_ptr<ScratchFolder> scratch;
     std::string bundle = spec.bundle;
-    const auto core = std::make_shared<ModelCore>(machine, std::move(spec), std::move(bundle));
+    if (spec.config.has_ensemble_scheduling()) {
+      scratch = std::make_unique<ScratchFolder>();
+      bundle = scratch->path() + "/ensemble";
+      compile_ensemble(machine.engine, spec, bundle);
+    }
+    spec.step = nullptr;  // it may know other executors
+    const auto core = std::make_shared<ModelCore>(machine, std::move(spec), std::move(bundle), std::move(scratch));
     auto executor = std::make_shared<ModelExecutor>(core);
+    core->allow_batches(allowed);
     core->open();
+    core->warm_up();
     return executor;
   } catch (...) {
     rethrow_as_error(where);
@@ -74,7 +87,8 @@ std::shared_ptr<Executor> make_executor(const Machine& machine, ExecutorSpec spe
 uint64_t ledger_of(const ExecutorSpec& spec) {
   const std::string where = "model '" + spec.config.name() + "'";
   try {
-    const uint64_t one = api::Plan::load(spec.bundle).memory_bytes();
+    const bool ensemble = spec.config.has_ensemble_scheduling();
+    const uint64_t one = ensemble ? ledger_of_ensemble(spec) : api::Plan::load(spec.bundle).memory_bytes();
     const uint64_t weights = std::min(one, file_bytes(spec.bundle + "/weights.safetensors"));
     return one + static_cast<uint64_t>(instances_of(spec.config) - 1) * (one - weights);
   } catch (...) {
@@ -92,19 +106,69 @@ std::shared_ptr<api::Session> ModelCore::load_session(Instance& instance, const 
   return std::make_shared<api::Session>(api::Session::load(engine_, bundle_, std::move(options)));
 }
 
+// Sessions of plans for all cores take turns; those of narrower ones run at the same time.
+void ModelCore::plan_for_instances(int count) {
+  const int cores = std::max(1, engine_.cores() / count);
+  if (count == 1 || cores >= engine_.cores()) return;
+  if (scratch_ == nullptr) scratch_ = std::make_unique<ScratchFolder>();
+  const std::string to = scratch_->path() + "/" + std::to_string(cores);
+  api::CompileOptions options;
+  options.cores = cores;
+  api::replan(engine_, bundle_, to, options);
+  bundle_ = to;
+}
+
+void ModelCore::join_limiter() {
+  size_t next = 0;
+  for (const inference::ModelInstanceGroup& group : spec_.config.instance_group()) {
+    for (int i = 0; i < std::max(group.count(), 1); ++i) {
+      const size_t number = next++;
+      instances_[number]->limits = shared_->limiter.join(
+          group.rate_limiter(), [crew = crew_.get(), number] { crew->wake(static_cast<int>(number)); });
+    }
+  }
+}
+
+void ModelCore::warm_up() {
+  for (const inference::ModelWarmup& warmup : spec_.config.model_warmup()) {
+    for (const auto& instance : instances_) {
+      for (uint32_t i = 0; i < std::max<uint32_t>(warmup.count(), 1); ++i) {
+        InferRequest request = warmup_request(spec_.config, warmup, spec_.folder);
+        const auto job = std::make_shared<Job>();
+        ModelPorts::Prepared prepared = ports_->prepare(request);
+        job->inputs = std::move(prepared.inputs);
+        if (sequence_ports_ != nullptr) sequence_ports_->fill(*job, {});
+        Batch batch;
+        batch.rows = batch.end = prepared.rows;
+        batch.at = {0};
+        batch.jobs.push_back(job);
+        instance->session->hand_over(gather(batch)).get();
+      }
+    }
+  }
+}
+
 void ModelCore::open() {
   const int count = instances_of(spec_.config);
+  if (!cache_prefix_.empty() && shared_->cache.limit() == 0)
+    throw Error(Code::kInvalidArgument, where_ + ": response_cache: the server has none; give it bytes for one");
+  plan_for_instances(count);
   for (int i = 0; i < count; ++i) {
     Instance& instance = *instances_.emplace_back(std::make_unique<Instance>());
     instance.number = i;
     instance.flight = std::make_shared<Flight>();
+    instance.flying = instance.flight;
     instance.session = load_session(instance, instance.flight);
     instance.depth = std::max(1, instance.session->counters().max_in_flight);
     if (ports_ == nullptr)
-      ports_ = std::make_unique<ModelPorts>(spec_.config, instance.session->inputs(), instance.session->outputs(),
-                                            spec_.folder);
+      ports_ = std::make_unique<ModelPorts>(
+          spec_.config, instance.session->inputs(), instance.session->outputs(), spec_.folder,
+          PortRoles{SequencePorts::made(spec_.config, instance.session->inputs()), inputs_of_files(bundle_)});
   }
+  batcher_ = std::make_unique<const Batcher>(batching_, ports_->step_rows());
+  open_sequences();
   crew_ = std::make_unique<Crew>(actors_, count, shared_from_this());
+  join_limiter();
 }
 
 void ModelCore::load(int number) {
@@ -117,8 +181,10 @@ void ModelCore::load(int number) {
     instance.flight = flight;
   }
   const std::lock_guard lock(mutex_);
+  instance.flying = flight;
   instance.broken.clear();
   instance.woken = false;
+  instance.armed = Clock::time_point::max();
   instance.state = Instance::State::kUp;
 }
 
@@ -145,6 +211,7 @@ void ModelCore::unload(int number) noexcept {
     instance.flight = nullptr;
   }
   session = nullptr;
+  if (instance.limits != nullptr) shared_->limiter.give_up(*instance.limits);
   if (flight == nullptr) return;
   std::vector<BatchPtr> left;
   {
@@ -170,7 +237,7 @@ void ModelCore::gave_up(int number, const std::string& why) noexcept {
     last_failure_ = why;
     const bool any = std::any_of(instances_.begin(), instances_.end(),
                                  [](const auto& instance) { return instance->state != Instance::State::kGone; });
-    if (!any) left = queue_.clear();
+    if (!any) left = take_all();
     for (const JobPtr& job : left) job->state = Job::State::kOver;
   }
   refuse(left, Error(Code::kUnavailable, where_ + ": no instance is there: " + why));

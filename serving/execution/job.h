@@ -30,6 +30,11 @@ struct Job final : RequestHandle, std::enable_shared_from_this<Job> {
   std::string key;        // of the cache, "" when it is not asked
   uint64_t number = 0;    // in the order of arrival
   uint64_t sequence = 0;  // that it belongs to; 0: none
+  size_t place = 0;       // of its sequence: an instance, and a row there
+  bool gone_on = false;   // its sequence does not wait for it any more
+
+  std::vector<std::shared_ptr<Job>> parts;  // that it was cut into
+  bool part = false;                        // it is one of these
 
   State state = State::kNew;
   Clock::time_point received, queued, started;
@@ -41,7 +46,9 @@ using JobPtr = std::shared_ptr<Job>;
 // A step, and whose rows it has, in this order.
 struct Batch {
   std::vector<JobPtr> jobs;
-  int64_t rows = 0;  // of the jobs
+  int64_t rows = 0;         // of the jobs
+  std::vector<int64_t> at;  // where each job's begin
+  int64_t end = 0;          // of the last row
   Clock::time_point started, submitted;
   std::optional<api::Result> result;
   std::string error;  // of a step that failed

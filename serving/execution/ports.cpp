@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 
 namespace sluice::serving {
@@ -117,20 +119,23 @@ uint64_t checked_bytes(const std::vector<int64_t>& shape, size_t element, const 
 }
 
 ModelPorts::ModelPorts(const inference::ModelConfig& config, const std::vector<api::Port>& inputs,
-                       const std::vector<api::Port>& outputs, const std::string& folder,
-                       const std::vector<std::string>& made)
-    : model_(config.name()), bundle_inputs_(inputs), bundle_outputs_(outputs), max_batch_(config.max_batch_size()) {
+                       const std::vector<api::Port>& outputs, const std::string& folder, PortRoles roles)
+    : model_(config.name()),
+      roles_(std::move(roles)),
+      bundle_inputs_(inputs),
+      bundle_outputs_(outputs),
+      max_batch_(config.max_batch_size()) {
   if (max_batch_ < 0) wrong(fmt::format("model '{}': max_batch_size: {}; must not be negative", model_, max_batch_));
   for (const inference::ModelInput& input : config.input()) add_input(input);
   for (const inference::ModelOutput& output : config.output()) add_output(output, folder);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool shown = std::any_of(inputs_.begin(), inputs_.end(),
                                    [&](const ShownPort& port) { return port.port == static_cast<int>(i); });
-    if (!shown && std::find(made.begin(), made.end(), inputs[i].name) == made.end())
+    if (!shown && std::find(roles_.made.begin(), roles_.made.end(), inputs[i].name) == roles_.made.end())
       wrong(fmt::format("model '{}': the bundle takes {}; the config has no input for it", model_, inputs[i].str()));
   }
   if (outputs_.empty()) wrong(fmt::format("model '{}': the config has no output", model_));
-  check_batches(made);
+  check_batches();
 }
 
 std::string ModelPorts::where(const char* what, const std::string& name) const {
@@ -152,6 +157,12 @@ void ModelPorts::add_input(const inference::ModelInput& input) {
   port.reshaped = input.has_reshape();
   port.inner = port.reshaped ? dims_of(input.reshape().shape()) : port.dims;
   check_dtype(here, port.datatype, port.bundle, max_batch_ > 0);
+  // Bytes that clients lay out themselves could name files of the server's.
+  if (const auto files = roles_.files.find(port.bundle.name); files != roles_.files.end()) {
+    if (port.datatype != DataType::TYPE_STRING)
+      wrong(here + ": decode_jpeg reads it; its data_type must be TYPE_STRING, of the content of a file each");
+    port.files = files->second;
+  }
   if (port.reshaped) check_reshape(here, port.dims, port.inner);
   if (port.datatype != DataType::TYPE_STRING) check_dims(here, port.inner, port.bundle, max_batch_ > 0 ? 1 : 0);
   for (const ShownPort& other : inputs_)
@@ -180,7 +191,7 @@ void ModelPorts::add_output(const inference::ModelOutput& output, const std::str
 }
 
 // With batches, the first axis of everything is the batch: all of one dim of the family, or all of one size.
-void ModelPorts::check_batches(const std::vector<std::string>& made) {
+void ModelPorts::check_batches() {
   if (max_batch_ == 0) return;
   std::string dim;
   const auto check = [&](const char* what, const api::Port& port, bool first) {
@@ -196,11 +207,10 @@ void ModelPorts::check_batches(const std::vector<std::string>& made) {
     if (of_port != dim || (dim.empty() && port.shape[0] != fixed_rows_))
       wrong(fmt::format("{}: max_batch_size is {}; the first axis of {} is not the batch of the other tensors", here,
                         max_batch_, port.str()));
-    if (port.shape[0] < max_batch_)
+    if (port.shape[0] < max_batch_ && !dim.empty())
       wrong(fmt::format("{}: max_batch_size is {}; the bundle takes at most {} rows: {}", here, max_batch_,
                         port.shape[0], port.str()));
   };
-  static_cast<void>(made);
   bool first = true;
   for (const api::Port& port : bundle_inputs_) {
     check("input", port, first);
@@ -286,43 +296,6 @@ api::Tensor ModelPorts::input_tensor(const ShownPort& port, Tensor& given) const
                         port.bundle.shape[a + first], a + first));
   if (first > 0) shape.insert(shape.begin(), given.shape[0]);
   return {port.bundle.dtype, std::move(shape), std::move(given.data)};
-}
-
-// One element, or one per row, filled up to the longest: its content is the port's.
-api::Tensor ModelPorts::input_bytes(const ShownPort& port, const Tensor& given) const {
-  const std::string here = fmt::format("infer: input '{}' for model '{}'", given.name, model_);
-  std::vector<std::pair<size_t, uint32_t>> elements;  // where, and how long
-  const auto* const data = static_cast<const uint8_t*>(given.data.get());
-  for (size_t at = 0; at < given.bytes;) {
-    uint32_t length = 0;
-    if (given.bytes - at < sizeof length) wrong(here + ": its bytes end within the length of an element");
-    std::memcpy(&length, data + at, sizeof length);
-    at += sizeof length;
-    if (length > given.bytes - at) wrong(here + ": its bytes end within an element");
-    elements.emplace_back(at, length);
-    at += length;
-  }
-  uint64_t expected = 1;
-  for (const int64_t d : given.shape) expected *= static_cast<uint64_t>(d);
-  const int64_t rows = max_batch_ > 0 ? given.shape[0] : 1;
-  if (elements.size() != expected || expected != static_cast<uint64_t>(rows))
-    wrong(fmt::format("{}: {} elements of shape {}; it takes one{}", here, elements.size(), shape_text(given.shape),
-                      max_batch_ > 0 ? " per row of the batch" : ""));
-  const size_t axis = max_batch_ > 0 ? 1 : 0;
-  const int64_t most = port.bundle.shape[axis];
-  uint32_t longest = 0;
-  for (const auto& [at, length] : elements) longest = std::max(longest, length);
-  if (longest > most || longest == 0)
-    wrong(fmt::format("{}: an element of {} bytes; it must be of 1 to {}", here, longest, most));
-  const int64_t length = varies(port.bundle, axis) ? longest : most;
-  if (max_batch_ == 0 && length == longest) {
-    const auto content = static_cast<uint8_t*>(given.data.get()) + elements[0].first;
-    return {api::DType::kUInt8, {length}, std::shared_ptr<void>(given.data, content)};
-  }
-  api::Tensor tensor(api::DType::kUInt8, max_batch_ > 0 ? std::vector<int64_t>{rows, length} : std::vector{length});
-  for (size_t r = 0; r < elements.size(); ++r)
-    std::memcpy(tensor.data<uint8_t>() + r * static_cast<size_t>(length), data + elements[r].first, elements[r].second);
-  return tensor;
 }
 
 Tensor ModelPorts::show(const OutputRows& of) const {

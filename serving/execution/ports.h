@@ -1,12 +1,14 @@
 #pragma once
 // The inputs and outputs of a model as its config shows them to clients, and as its bundle has them.
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "inference.pb.h"
+#include "serving/core/buffers.h"
 #include "serving/core/request.h"
-#include "serving/execution/memory.h"
 #include "sluice/plan.h"
 
 namespace sluice::serving {
@@ -21,7 +23,16 @@ struct ShownPort {
   std::vector<int64_t> inner;  // as the bundle has it
   bool reshaped = false;
   std::vector<std::string> labels;
+  int64_t files = 0;  // of an input of files, as decode_jpeg reads them: how many at most
 };
+
+// What else than the config says how clients see inputs of a bundle.
+struct PortRoles {
+  std::vector<std::string> made;         // inputs that are the server's business, not the clients'
+  std::map<std::string, int64_t> files;  // inputs that decode_jpeg reads, and how many files it takes from there
+};
+// Of a bundle, or a member of a family, from its graph.txt.
+std::map<std::string, int64_t> inputs_of_files(const std::string& bundle);
 
 // What is asked for of the output, from a step's result.
 struct OutputRows {
@@ -33,11 +44,9 @@ struct OutputRows {
 // Immutable, so thread-safe.
 class ModelPorts {
  public:
-  // Throws kInvalidArgument where the config contradicts the bundle. `folder`: of the model, for labels. Inputs of the
-  // bundle that `made` names are the server's business, not the clients'.
+  // Throws kInvalidArgument where the config contradicts the bundle. `folder`: of the model, for labels.
   ModelPorts(const inference::ModelConfig& config, const std::vector<api::Port>& inputs,
-             const std::vector<api::Port>& outputs, const std::string& folder,
-             const std::vector<std::string>& made = {});
+             const std::vector<api::Port>& outputs, const std::string& folder, PortRoles roles = {});
 
   const std::vector<ShownPort>& inputs() const { return inputs_; }
   const std::vector<ShownPort>& outputs() const { return outputs_; }
@@ -46,6 +55,10 @@ class ModelPorts {
   int64_t max_batch() const { return max_batch_; }  // 0: the model has no batches
   // Rows that the bundle takes always, and fills up for; 0 where it takes as many as there are.
   int64_t fixed_rows() const { return fixed_rows_; }
+
+  int64_t step_rows() const {
+    return fixed_rows_ > 0 ? std::min(fixed_rows_, max_batch_) : std::max<int64_t>(max_batch_, 1);
+  }
 
   struct Prepared {
     std::vector<api::Tensor> inputs;  // in the bundle's order; empty what the server makes
@@ -60,12 +73,15 @@ class ModelPorts {
  private:
   void add_input(const inference::ModelInput& input);
   void add_output(const inference::ModelOutput& output, const std::string& folder);
-  void check_batches(const std::vector<std::string>& made);
+  void check_batches();
   api::Tensor input_tensor(const ShownPort& port, Tensor& given) const;
+  api::Tensor pack_files(const ShownPort& port, const Tensor& given,
+                         const std::vector<std::pair<size_t, uint32_t>>& elements) const;
   api::Tensor input_bytes(const ShownPort& port, const Tensor& given) const;
   std::string where(const char* what, const std::string& name) const;
 
   std::string model_;
+  PortRoles roles_;
   std::vector<ShownPort> inputs_, outputs_;
   std::vector<api::Port> bundle_inputs_, bundle_outputs_;
   int64_t max_batch_ = 0, fixed_rows_ = 0;

@@ -45,6 +45,7 @@ void Statistics::executed(int64_t rows, const StepTimes& times) {
 void Statistics::succeeded(const Job& job, const StepTimes& times, Clock::time_point end) {
   const std::lock_guard lock(mutex_);
   all_.set_inference_count(all_.inference_count() + static_cast<uint64_t>(job.rows));
+  if (job.part) return;
   all_.set_last_inference(now_ms());
   inference::InferStatistics& stats = *all_.mutable_inference_stats();
   add(*stats.mutable_success(), end - job.received);

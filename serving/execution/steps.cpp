@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "serving/core/trace.h"
 #include "serving/execution/classify.h"
 #include "serving/execution/core.h"
 #include "serving/execution/errors.h"
@@ -14,36 +15,46 @@ namespace sluice::serving {
 ModelCore::BatchPtr ModelCore::take(Instance& instance, Clock::time_point now, std::optional<Clock::time_point>& wait) {
   if (closing_ || instance.state != Instance::State::kUp || !instance.broken.empty()) return nullptr;
   if (instance.running >= instance.depth) return nullptr;
-  const BatchChoice choice = batcher_.choose(queue_, now, instance.running == 0);
+  const BatchChoice choice = choose(instance, now);
   wait = choice.wait;
+  if (instance.limits != nullptr) {
+    if (choice.jobs == 0)
+      shared_->limiter.give_up(*instance.limits);
+    else if (!shared_->limiter.acquire(*instance.limits))
+      return nullptr;
+  }
   if (choice.jobs == 0) return nullptr;
   auto batch = std::make_shared<Batch>();
   batch->started = now;
   for (size_t i = 0; i < choice.jobs; ++i) {
-    JobPtr job = queue_.pop();
+    JobPtr job = direct() ? take_direct(instance) : queue_.pop();
     job->state = Job::State::kRunning;
     job->started = now;
+    if (job->request.trace != nullptr) job->request.trace->stamp(Stamp::kComputeStart, now);
+    batch->at.push_back(direct() ? row_of(*job) : batch->rows);
     batch->rows += job->rows;
+    batch->end = batch->at.back() + job->rows;
     batch->jobs.push_back(std::move(job));
   }
-  ++instance.running;
+  if (instance.running++ == 0) instance.busy_since = now;
+  if (step_timeout_.count() > 0) arm(instance.busy_since + step_timeout_);
   return batch;
 }
 
 // An instance that has something to do and does not know it; -1: none.
 int ModelCore::whom_to_wake(Clock::time_point now) {
-  int best = -1;
-  for (size_t i = 0; i < instances_.size(); ++i) {
-    Instance& instance = *instances_[i];
+  Instance* best = nullptr;
+  for (const auto& one : instances_) {
+    Instance& instance = *one;
     if (instance.state != Instance::State::kUp || instance.woken || instance.running >= instance.depth) continue;
-    if (best < 0 || instance.running < instances_[static_cast<size_t>(best)]->running) best = static_cast<int>(i);
+    if (direct() && instance.rows.empty()) continue;
+    if (best == nullptr || instance.running < best->running) best = &instance;
   }
-  if (best < 0) return -1;
-  Instance& instance = *instances_[static_cast<size_t>(best)];
-  const BatchChoice choice = batcher_.choose(queue_, now, instance.running == 0);
-  if (choice.jobs == 0 && (!choice.wait || *choice.wait >= instance.armed)) return -1;
-  instance.woken = true;
-  return best;
+  if (best == nullptr) return -1;
+  const BatchChoice choice = choose(*best, now);
+  if (choice.jobs == 0 && (!choice.wait || *choice.wait >= best->armed)) return -1;
+  best->woken = true;
+  return best->number;
 }
 
 std::optional<Clock::time_point> ModelCore::serve(int number) {
@@ -62,7 +73,7 @@ std::optional<Clock::time_point> ModelCore::serve(int number) {
       const auto now = Clock::now();
       batch = take(instance, now, wait);
       if (batch == nullptr && wait) instance.armed = *wait;
-      if (batch != nullptr && !queue_.empty()) other = whom_to_wake(now);
+      if (batch != nullptr && something_waits()) other = whom_to_wake(now);
       if (other == number) {
         instance.woken = false;
         other = -1;
@@ -76,26 +87,36 @@ std::optional<Clock::time_point> ModelCore::serve(int number) {
 
 // The rows of all its requests, one behind the other, for each input.
 std::vector<api::Tensor> ModelCore::gather(Batch& batch) {
-  const int64_t rows = ports_->fixed_rows() > 0 ? ports_->fixed_rows() : batch.rows;
+  const auto allowed = std::lower_bound(allowed_.begin(), allowed_.end(), batch.end);
+  const int64_t wanted = allowed == allowed_.end() ? batch.end : *allowed;
+  const int64_t rows = ports_->fixed_rows() > 0 ? ports_->fixed_rows() : wanted;
   if (batch.jobs.size() == 1 && (ports_->max_batch() == 0 || rows == batch.rows))
     return std::move(batch.jobs.front()->inputs);
   std::vector<api::Tensor> inputs;
   for (size_t i = 0; i < ports_->bundle_inputs().size(); ++i) {
     const api::Tensor& first = batch.jobs.front()->inputs[i];
     std::vector<int64_t> shape = first.shape();
+    shape[0] = 1;
+    const uint64_t row = checked_bytes(shape, api::dtype_size(first.dtype()), where_);
     shape[0] = rows;
     const uint64_t bytes = checked_bytes(shape, api::dtype_size(first.dtype()), where_);
     std::shared_ptr<void> memory = buffers_.take(bytes);
-    auto* to = static_cast<uint8_t*>(memory.get());
-    size_t left = bytes;
-    for (const JobPtr& job : batch.jobs) {
-      const size_t size = job->inputs[i].bytes();
-      if (size == 0) continue;
-      std::memcpy(to, job->inputs[i].raw(), size);
-      to += size;
-      left -= size;
+    auto* const to = static_cast<uint8_t*>(memory.get());
+    int64_t next = 0;
+    const auto nobody = [&](int64_t until) {  // rows of nobody
+      if (until <= next || bytes == 0) return;
+      uint8_t* const from = to + static_cast<size_t>(next) * row;
+      std::memset(from, 0, static_cast<size_t>(until - next) * row);
+      if (sequence_ports_ != nullptr)
+        sequence_ports_->fill_empty(static_cast<int>(i), from, row, static_cast<size_t>(until - next));
+    };
+    for (size_t j = 0; j < batch.jobs.size(); ++j) {
+      const api::Tensor& given = batch.jobs[j]->inputs[i];
+      nobody(batch.at[j]);
+      if (given.bytes() > 0) std::memcpy(to + static_cast<size_t>(batch.at[j]) * row, given.raw(), given.bytes());
+      next = batch.at[j] + batch.jobs[j]->rows;
     }
-    if (left > 0) std::memset(to, 0, left);
+    nobody(rows);
     inputs.emplace_back(first.dtype(), std::move(shape), std::move(memory));
   }
   for (const JobPtr& job : batch.jobs) job->inputs.clear();
@@ -104,6 +125,7 @@ std::vector<api::Tensor> ModelCore::gather(Batch& batch) {
 
 void ModelCore::start(Instance& instance, const BatchPtr& batch) {
   const auto failed = [&](const Error& error) {
+    end_jobs(batch->jobs);
     refuse(batch->jobs, error);
     release(instance);
   };
@@ -125,6 +147,11 @@ void ModelCore::start(Instance& instance, const BatchPtr& batch) {
       flight->in_flight.push_back(batch);
     }
     batch->result = instance.session->hand_over(std::move(inputs));
+    for (const JobPtr& job : batch->jobs) {
+      if (job->request.trace == nullptr) continue;
+      job->request.trace->stamp(Stamp::kComputeInputEnd, batch->submitted);
+      job->request.trace->ran(instance.number, batch->result->step());
+    }
   } catch (const api::Error& error) {
     forget();
     if (is_fatal(error)) {
@@ -170,6 +197,13 @@ void ModelCore::done(Instance& instance, Flight& flight, const std::vector<api::
     period_ns_ = period_ns_ == 0 ? ns : 0.8 * period_ns_ + 0.2 * ns;
     rows_per_step_ = 0.8 * rows_per_step_ + 0.2 * static_cast<double>(batch->rows);
   }
+  if (sequences_ != nullptr) {
+    std::vector<std::vector<api::Tensor>> states;
+    for (const int64_t at : batch->at) states.push_back(state_after(outputs, at, batch->jobs.size() == 1));
+    const std::lock_guard lock(mutex_);
+    for (size_t j = 0; j < states.size(); ++j) sequence_goes_on(*batch->jobs[j], std::move(states[j]));
+    pump();
+  }
   release(instance);
   scatter(*batch, outputs, now);
 }
@@ -179,33 +213,46 @@ void ModelCore::release(Instance& instance) {
   {
     const std::lock_guard lock(mutex_);
     --instance.running;
-    if (!queue_.empty()) wake = whom_to_wake(Clock::now());
+    instance.busy_since = Clock::now();
+    if (instance.limits != nullptr) shared_->limiter.release(*instance.limits);
+    if (something_waits()) wake = whom_to_wake(Clock::now());
   }
   if (wake >= 0) crew_->wake(wake);
+}
+
+// In memory of its own where it lies in that of a batch, which would stay with it.
+void ModelCore::keep(const Job& job, const std::vector<Tensor>& outputs, bool shares) {
+  auto kept = std::make_shared<std::vector<Tensor>>(outputs);
+  for (Tensor& tensor : *kept) {
+    if (!shares || tensor.bytes == 0) continue;
+    std::shared_ptr<void> copy = BufferPool(0).take(tensor.bytes);
+    std::memcpy(copy.get(), tensor.data.get(), tensor.bytes);
+    tensor.data = std::move(copy);
+  }
+  shared_->cache.insert(job.key, std::move(kept));
 }
 
 void ModelCore::scatter(const Batch& batch, const std::vector<api::Tensor>& outputs, Clock::time_point infer_end) {
   std::vector<InferResponse> responses;
   std::optional<Error> failed;
-  int64_t start = 0;
-  for (const JobPtr& job : batch.jobs) {
+  for (size_t j = 0; j < batch.jobs.size(); ++j) {
+    const JobPtr& job = batch.jobs[j];
     InferResponse& response = responses.emplace_back(response_of(*job));
     try {
       for (size_t o = 0; o < job->outputs.size(); ++o) {
         const ShownPort& port = ports_->outputs()[static_cast<size_t>(job->outputs[o])];
         Tensor& tensor = response.outputs.emplace_back(
-            ports_->show({port, outputs.at(static_cast<size_t>(port.port)), start, job->rows}));
+            ports_->show({port, outputs.at(static_cast<size_t>(port.port)), batch.at[j], job->rows}));
         if (o >= job->request.outputs.size()) continue;
         const RequestedOutput& wanted = job->request.outputs[o];
         tensor.name = wanted.name;
-        if (wanted.classes > 0) classify(tensor, wanted.classes, port, ports_->max_batch() > 0);
+        if (wanted.classes > 0) classify(tensor, wanted.classes, port.labels, ports_->max_batch() > 0);
       }
     } catch (const Error& error) {
       response.error = error;
     } catch (const std::exception& error) {
       response.error = Error(Code::kInternal, where_ + ": " + error.what());
     }
-    start += job->rows;
   }
   const auto end = Clock::now();
   const StepTimes times{batch.submitted - batch.started, infer_end - batch.submitted, end - infer_end};
@@ -219,6 +266,11 @@ void ModelCore::scatter(const Batch& batch, const std::vector<api::Tensor>& outp
     }
     if (job->answered.exchange(true)) continue;
     statistics_.succeeded(*job, times, end);
+    if (job->request.trace != nullptr) {
+      job->request.trace->stamp(Stamp::kComputeOutputStart, infer_end);
+      job->request.trace->stamp(Stamp::kComputeEnd, end);
+    }
+    if (!job->key.empty()) keep(*job, responses[j].outputs, batch.jobs.size() > 1);
     deliver(job, std::move(responses[j]));
   }
 }

@@ -117,9 +117,10 @@ TEST_P(Golden, TextIsAsRecorded) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Passes, Golden,
-                         testing::Values("dead_code", "simplify", "common_subexpressions", "fuse_activation",
-                                         "fuse_convolution", "fuse_elementwise", "decompose", "fold_constants",
-                                         "partition", "placement", "schedule", "transfers", "layout", "snapshots"),
+                         testing::Values("dead_code", "simplify", "common_subexpressions", "recompute",
+                                         "fuse_activation", "fuse_convolution", "fuse_elementwise", "decompose",
+                                         "fold_constants", "partition", "placement", "schedule", "transfers", "layout",
+                                         "snapshots"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(PassList, EveryPassHasAGoldenFile) {

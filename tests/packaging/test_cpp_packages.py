@@ -231,17 +231,19 @@ def test_a_device_backend_wants_its_component(prefix, tmp_path):
 
 def test_add_subdirectory(model, tmp_path):
     """Leaves the parent's settings alone. It compiles the runtime anew, which takes minutes."""
-    where = build(HERE / "subproject", tmp_path / "b", f"-DSLUICE_SOURCE={ROOT}", f"-DCONSUMER={HERE / 'consumer.cpp'}",
-                  target="consumer", timeout=1800)
+    where = BUILD.parent / "subproject"  # beside the main build, from which the compiler cache knows most objects
+    shutil.rmtree(where, ignore_errors=True)
+    build(HERE / "subproject", where, f"-DSLUICE_SOURCE={ROOT}", f"-DCONSUMER={HERE / 'consumer.cpp'}", target="consumer",
+          timeout=1800)
     check(where / "consumer", model, tmp_path)
-    install = (where / "sluice/cmake_install.cmake").read_text()
-    assert "libsluice" not in install
+    assert "libsluice" not in (where / "sluice/cmake_install.cmake").read_text()
+    shutil.rmtree(where)
 
 
 @pytest.mark.skipif(shutil.which("dpkg-shlibdeps") is None, reason="dpkg-dev is not installed")
 def test_deb(model, tmp_path):
     run("cpack", "--config", BUILD / "CPackConfig.cmake", "-G", "DEB", "-B", tmp_path / "pack", cwd=tmp_path)
-    package, = (tmp_path / "pack").glob("*.deb")
+    package, = (tmp_path / "pack").glob("sluice_*.deb")
     assert package.name.startswith(f"sluice_{sl.__version__}")
     depends = run("dpkg-deb", "-f", package, "Depends")
     for needed in ("libc6", "libstdc++6", "libdnnl", "libcaf-core", "libboost-json", "libgomp1"):
@@ -251,3 +253,11 @@ def test_deb(model, tmp_path):
     flags = pkg_config(prefix, "--cflags", "--libs", "sluice_runtime")
     run("gcc", "-std=c99", ROOT / "examples/c_runner/main.c", "-o", tmp_path / "c_runner", *flags)
     check(tmp_path / "c_runner", model, tmp_path, prefix / "lib")
+
+    server, = (tmp_path / "pack").glob("sluice-server_*.deb")
+    assert f"sluice (= {sl.__version__})" in run("dpkg-deb", "-f", server, "Depends")
+    run("dpkg-deb", "-x", server, tmp_path / "root")
+    said = subprocess.run([prefix / "bin/sluice-serve", "--version"], env={"LD_LIBRARY_PATH": str(prefix / "lib")}, capture_output=True,
+                          text=True)
+    assert said.stdout.startswith("sluice-serve 0."), said.stderr
+    assert (prefix / "share/sluice-server/sluice-serve.service").exists()

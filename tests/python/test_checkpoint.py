@@ -268,7 +268,7 @@ def test_sequences_equal_torch(use_reentrant, segments):
 
 
 @BOTH_KINDS
-def test_in_a_graph_it_says_that_it_saves_nothing(use_reentrant):
+def test_in_a_graph_gradients_are_torchs(use_reentrant):
     ours, theirs = pair(block)
     x = torch.randn(3, 16)
 
@@ -282,9 +282,111 @@ def test_in_a_graph_it_says_that_it_saves_nothing(use_reentrant):
             y = sl.utils.checkpoint.checkpoint(self.net, x, use_reentrant=use_reentrant)
             return y, *sl.autograd.grad(y.square().sum(), x)
 
-    with pytest.warns(UserWarning, match="a graph keeps what its backward pass reads"):
-        y, g = Train()(to_sl(x))
+    y, g = Train()(to_sl(x))
     x.requires_grad_(True)
     expected = theirs(x)
     assert_same(y, expected)
     assert_same(g, torch.autograd.grad(expected.square().sum(), x)[0])
+
+
+def tower(depth=12, width=64):
+    return sl.nn.Sequential(*[block(sl, width) for _ in range(depth)])
+
+
+def rich():
+    """Random numbers, statistics that a step changes, a tensor that two layers read, and regions within regions."""
+    class Residual(sl.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = sl.nn.Sequential(sl.nn.Linear(64, 64), sl.nn.BatchNorm1d(64), sl.nn.GELU(), sl.nn.Dropout(0.3))
+            self.outer = sl.nn.Linear(64, 64)
+            self.inner.config.activation_checkpointing = True
+
+        def forward(self, x):
+            h = self.inner(x)
+            return x + self.outer(h).tanh() * h
+
+    return sl.nn.Sequential(*[Residual() for _ in range(4)])
+
+
+def train(net, config=lambda c: None, steps=3, rows=1024):
+    """Losses, parameters and buffers after some steps, and the graph."""
+    class Train(sl.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+            self.add_optimizer(sl.optim.SGD(net.parameters(), lr=0.1))
+
+        def build(self, x):
+            loss = self.net(x).square().mean()
+            loss.backward()
+            return loss
+
+    graph = Train()
+    config(graph.config)
+    sl.manual_seed(3)
+    x = sl.randn(rows, 64)
+    losses = [graph(x).tolist() for _ in range(steps)]
+    return losses, [t.tolist() for t in net.state_dict().values()], graph
+
+
+@pytest.mark.parametrize("make", [tower, rich])
+@pytest.mark.parametrize("config", [
+    lambda c: None, lambda c: c.set_granularity("op"), lambda c: c.set_gradient_accumulation_steps(4), lambda c: c.set_device("sim:0"),
+    lambda c: c.disable_pass("fuse_elementwise"), lambda c: c.enable_amp()], ids=["plain", "op", "micro-batches", "sim", "unfused", "amp"])
+def test_a_graph_computes_again_and_keeps_less(make, config):  # NG-29
+    results = []
+    for on in (False, True):
+        sl.manual_seed(5)
+        net = make()
+        for module in net.modules():
+            module.config.activation_checkpointing = False
+        for layer in net:
+            layer.config.activation_checkpointing = on
+        losses, state, graph = train(net, config)
+        results.append((losses, state))
+        kernels = [k for k in graph.plan["kernels"] if k.get("role") == "recompute"]
+        temp = graph.memory()["temp"]
+        if not on:
+            assert not kernels
+            plain = temp
+    assert results[0] == results[1]  # bit by bit
+    assert kernels and temp <= 0.7 * plain, (temp, plain)
+
+
+def test_regions_within_regions_give_the_same_bits():
+    results = []
+    for inner, outer in ((False, False), (True, False), (True, True)):
+        sl.manual_seed(5)
+        net = rich()
+        for layer in net:
+            layer.inner.config.activation_checkpointing, layer.config.activation_checkpointing = inner, outer
+        losses, state, graph = train(net)
+        results.append((losses, state))
+    assert results[0] == results[1] == results[2]
+
+
+def test_what_two_gradients_need_is_computed_once():
+    net = block(sl, 64)
+    net.config.activation_checkpointing = True
+    net[1].config.activation_checkpointing = False
+    graph = train(net)[2]
+    again = [k["op"] for k in graph.plan["kernels"] if k.get("role") == "recompute"]
+    assert len(again) == len(set(again)) or again.count("tanh") == 1
+
+
+def test_a_saved_bundle_keeps_it(tmp_path):
+    net = tower(4)
+    for layer in net:
+        layer.config.activation_checkpointing = True
+    graph = train(net)[2]
+    sl.save(graph, tmp_path / "bundle")
+    text = (tmp_path / "bundle" / "graph.txt").read_text()
+    assert "region 4" in text and "region 5" not in text
+    loaded = sl.load_graph(tmp_path / "bundle")
+    assert loaded.memory()["temp"] == graph.memory()["temp"]
+
+
+def test_only_bools_are_taken():
+    with pytest.raises(ValueError, match="activation_checkpointing: got 1; must be True or False"):
+        sl.nn.Linear(1, 1).config.activation_checkpointing = 1

@@ -14,8 +14,8 @@ from sluice._tools import find_tool
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-OWN_TEST = {"getting-started.md"}  # runs as a whole in tests/packaging
-LINKING = [*PAGES, ROOT / "examples/README.md", *sorted((ROOT / "docs/adr").glob("*.md"))]
+OWN_TEST = {"getting-started.md", "serving.md"}  # run as a whole: tests/packaging, tests/serving/python
+LINKING = [*PAGES, ROOT / "examples/README.md", ROOT / "examples/serving/README.md", *sorted((ROOT / "docs/adr").glob("*.md"))]
 
 
 def blocks(language):

@@ -163,6 +163,7 @@ SETTERS = {
     "check_numerics": lambda c: c.enable_check_numerics(),
     "trace": lambda c: c.enable_trace(),
     "cuda_graphs": lambda c: c.enable_cuda_graphs(False),
+    "amp": lambda c: c.enable_amp(),
     "float32_matmul_precision": lambda c: c.set_float32_matmul_precision("high"),
     "submit_timeout": lambda c: c.set_submit_timeout(1.5),
     "wait_timeout": lambda c: c.set_wait_timeout(20),

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <numeric>
 
 #include "tools/sluice_perf/http_response.h"
 #include "tools/sluice_perf/report.h"
@@ -143,6 +144,54 @@ TEST(Report, CsvHasALineForEachLevel) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
   const size_t columns = std::count(text.begin(), text.begin() + static_cast<long>(text.find('\n')), ',');
   EXPECT_EQ(std::count(text.begin(), text.end(), ','), static_cast<long>(3 * columns));
+}
+
+// The same queue, played with dice.
+double played(double rate, int64_t most, const StepTimes& times, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::exponential_distribution<double> gap(rate);
+  double now = 0, next = gap(random);
+  int64_t waiting = 0, rows = 0, steps = 0;
+  while (steps < 200000) {
+    if (waiting == 0) now = std::max(now, next);
+    for (; next <= now; next += gap(random)) ++waiting;
+    const int64_t taken = std::min(waiting, most);
+    waiting -= taken;
+    rows += taken;
+    ++steps;
+    now += times.of(taken);
+  }
+  return static_cast<double>(rows) / static_cast<double>(steps);
+}
+
+TEST(Forecast, OfBatchesIsThatOfTheQueuePlayed) {
+  StepTimes times;
+  times.add(1, 0.1, 100);  // 1 ms
+  times.add(2, 0.12, 100);
+  times.add(8, 0.24, 100);
+  times.set_gap(0.0001);
+  EXPECT_DOUBLE_EQ(times.of(1), 0.0011);
+  EXPECT_DOUBLE_EQ(times.of(5), 0.0019);
+  EXPECT_NEAR(times.of(10), 0.0029, 1e-12);
+  for (const double rate : {100.0, 500.0, 1000.0, 1500.0, 2500.0}) {
+    const BatchForecast forecast = forecast_batches(rate, 8, times);
+    EXPECT_NEAR(forecast.mean_rows, played(rate, 8, times, 7), 0.02 * forecast.mean_rows) << rate;
+    EXPECT_FALSE(forecast.saturated);
+    EXPECT_NEAR(std::accumulate(forecast.share_of_rows.begin(), forecast.share_of_rows.end(), 0.0), 1, 1e-6);
+  }
+  EXPECT_TRUE(forecast_batches(5000, 8, times).saturated);
+  EXPECT_EQ(forecast_batches(5000, 8, times).mean_rows, 8);
+}
+
+TEST(Report, BatchPictureHasAPointForEachRate) {
+  LevelResult result;
+  result.level.request_rate = 100;
+  result.forecast_rows = 2;
+  result.server.executions = 10;
+  result.server.inferences = 21;
+  const std::string svg = batch_picture("digits", {result});
+  EXPECT_THAT(svg, HasSubstr("100/s: 2.10 measured, 2.00 forecast"));
+  EXPECT_EQ(batch_picture("nothing", {}).find("nan"), std::string::npos);
 }
 
 }  // namespace

@@ -228,6 +228,11 @@ std::vector<std::string> make_requests(const Target& target, const ModelInfo& mo
   return requests;
 }
 
+std::string get_request(const Target& target, const std::string& path, const std::string& extra_headers) {
+  return fmt::format("GET {}{} HTTP/1.1\r\nHost: {}:{}\r\n{}\r\n", target.base, path, target.host, target.port,
+                     extra_headers);
+}
+
 std::vector<std::string> logged_requests(const Target& target, const std::string& file) try {
   const std::string all = file_bytes(file);
   std::vector<std::string> requests;

@@ -21,6 +21,8 @@ struct InputOptions {
 // Throws std::runtime_error with what is missing.
 std::vector<std::string> make_requests(const Target& target, const ModelInfo& model, const InputOptions& options);
 
+std::string get_request(const Target& target, const std::string& path, const std::string& extra_headers);
+
 // The requests of a log that sluice-serve --request-log wrote, as they were, for the models they name.
 std::vector<std::string> logged_requests(const Target& target, const std::string& file);
 

@@ -55,6 +55,7 @@ class Generator {
   };
   void answered(const Item& item, HttpResponse& response);
   void failed(const Item& item, const std::string& why);
+  void dropped() { ++result_.dropped; }
   // The next request of a connection that is free, if there is one now.
   std::optional<Item> next(Connection& connection);
 
@@ -151,8 +152,9 @@ class Connection {
     if (error) {
       if (error == asio::error::eof && response_->finish()) return finish();
       if (late_) return fail("no answer in time");
-      // A connection that had been idle may have been closed by the server just then.
+      // A connection that had been idle may have been closed by the server just then: once it is worth another try.
       if (reused_ && !any_) {
+        generator_.dropped();
         close();
         return connect();
       }
@@ -329,6 +331,7 @@ LevelResult Generator::run() {
   result.level = level_;
   result.first_error = result_.first_error;
   result.different = different_;
+  result.dropped = result_.dropped;
   result.connections = static_cast<int>(connections_.size());
   return result;
 }

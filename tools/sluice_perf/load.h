@@ -46,9 +46,11 @@ struct LevelResult {
   std::map<int, uint64_t> errors;  // by status; 0: no answer
   std::string first_error;         // what the first of them said
   uint64_t different = 0;          // answers unlike the first
+  uint64_t dropped = 0;  // requests sent again, since the server had closed their connection without an answer
   int windows = 0, connections = 0;
   bool stable = false;
-  ServerTimes server;  // during what was measured
+  ServerTimes server;        // during what was measured
+  double forecast_rows = 0;  // of a step; 0: not asked for
 };
 
 // Sends `requests`, whole HTTP requests, in turn. `progress` is called about ten times a second with a line for people.

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -18,10 +19,10 @@ namespace {
 using namespace sluice::perf;
 
 struct Arguments {
-  std::string url = "127.0.0.1:8000", model, version, concurrency, rate, replay;
-  std::string csv, json, picture;
+  std::string url = "127.0.0.1:8000", model, version, concurrency, rate, replay, get;
+  std::string csv, json, picture, batch_picture;
   std::vector<std::string> shapes, headers;
-  bool constant = false, no_progress = false;
+  bool constant = false, no_progress = false, forecast = false;
   InputOptions input;
   LoadOptions load;
 };
@@ -77,11 +78,15 @@ class Program {
         throw std::runtime_error(fmt::format("--header '{}': it must be 'NAME: VALUE'", header));
       args_.input.extra_headers += header + "\r\n";
     }
-    if (!args.replay.empty()) {
+    if (!args.get.empty()) {
+      requests_ = {get_request(target_, args.get, args_.input.extra_headers)};
+    } else if (!args.replay.empty()) {
       requests_ = logged_requests(target_, args.replay);
     } else {
       args_.input.shapes = parse_shapes(args.shapes);
-      requests_ = make_requests(target_, model_info(target_), args_.input);
+      const ModelInfo info = model_info(target_);
+      max_batch_ = info.max_batch;
+      requests_ = make_requests(target_, info, args_.input);
     }
   }
 
@@ -90,11 +95,13 @@ class Program {
     std::printf("%zu request%s of %zu bytes, to %s:%s\n%s\n", requests_.size(),
                 requests_.size() == 1 ? "" : "s in turn", bytes, target_.host.c_str(), target_.port.c_str(),
                 table_head().c_str());
+    if (args_.forecast || !args_.batch_picture.empty()) calibrate();
     for (const Level& level : levels()) measure(level);
-    const std::string name = args_.model.empty() ? args_.replay : args_.model;
+    const std::string name = args_.model.empty() ? args_.get + args_.replay : args_.model;
     write_file(args_.csv, csv(results_));
     write_file(args_.json, json_text(name, results_));
     write_file(args_.picture, picture("Latency against throughput: " + name, results_));
+    write_file(args_.batch_picture, batch_picture("Requests that share a step: " + name, results_));
     return verdict();
   }
 
@@ -120,12 +127,31 @@ class Program {
     return levels;
   }
 
+  // How long steps of each size take, by closed loops of more and more requests; in the last one some always wait.
+  void calibrate() {
+    if (args_.rate.empty() || args_.constant || args_.input.batch != 1 || max_batch_ < 2)
+      throw std::runtime_error(
+          "--forecast: it is of requests of one row that come by chance (--request-rate), to a model with batches");
+    for (int64_t at = 1; at <= 4 * max_batch_; at *= 2) {
+      const StepTimes before = step_times(target_);
+      const auto begin = std::chrono::steady_clock::now();
+      measure({static_cast<int>(at), 0});
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      times_ = step_times(target_);
+      const auto steps = static_cast<double>(times_.steps() - before.steps());
+      if (steps > 0) times_.set_gap(std::max(0.0, (seconds - (times_.busy() - before.busy())) / steps));
+    }
+    results_.clear();
+  }
+
   const LevelResult& measure(const Level& level) {
-    const bool stats = args_.replay.empty();
+    const bool stats = !args_.model.empty();
     const ServerTimes before = stats ? server_times(target_) : ServerTimes{};
     LevelResult result =
         run_level(target_, requests_, level, args_.load, args_.no_progress ? [](const std::string&) {} : tell);
     if (stats) result.server = server_times(target_).since(before);
+    if (level.request_rate > 0 && !times_.empty())
+      result.forecast_rows = forecast_batches(level.request_rate, max_batch_, times_).mean_rows;
     tell("");
     std::printf("%s\n", table_row(result).c_str());
     if (!result.errors.empty()) {
@@ -136,6 +162,9 @@ class Program {
       std::printf("%8s errors: %s; p99 %.1f ms; the first: %s\n", "", counts.c_str(), result.failed.p99 / 1e3,
                   result.first_error.c_str());
     }
+    if (result.dropped > 0)
+      std::printf("%8s %llu times the server closed a connection that was in use; the request was sent again\n", "",
+                  static_cast<unsigned long long>(result.dropped));
     if (result.different > 0)
       std::printf("%8s %llu answers differ from the first\n", "", static_cast<unsigned long long>(result.different));
     std::fflush(stdout);
@@ -151,6 +180,8 @@ class Program {
 
   Arguments& args_;
   Target target_;
+  int64_t max_batch_ = 0;
+  StepTimes times_;  // of a forecast
   std::vector<std::string> requests_;
   std::vector<LevelResult> results_;
 };
@@ -177,6 +208,7 @@ void add_options(CLI::App& app, Arguments& args) {
   app.add_option("--header", args.headers, "'NAME: VALUE', sent with every request");
   app.add_option("--seed", args.input.seed, "of random data and arrivals")->capture_default_str();
   app.add_option("--replay", args.replay, "a file of sluice-serve --request-log: send its requests");
+  app.add_option("--get", args.get, "a path, as in /v2/health/ready: send GET of it instead of requests for inference");
   app.add_flag("--expect", args.load.expect_equal, "compare every answer with the first; exit status 1 if one differs");
   app.add_option("--warmup-secs", args.load.warmup_s, "not measured, before each level")
       ->check(CLI::Range(0.0, 3600.0))
@@ -184,7 +216,7 @@ void add_options(CLI::App& app, Arguments& args) {
   app.add_option("--window-secs", args.load.window_s, "of a window")
       ->check(CLI::Range(0.05, 3600.0))
       ->capture_default_str();
-  app.add_option("--windows", args.load.windows, "that must agree")->check(CLI::Range(1, 100))->capture_default_str();
+  app.add_option("--windows", args.load.windows, "that must agree")->check(CLI::Range(1, 10000))->capture_default_str();
   app.add_option("--max-windows", args.load.max_windows, "after which a level is over")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
@@ -200,6 +232,9 @@ void add_options(CLI::App& app, Arguments& args) {
   app.add_option("--csv", args.csv, "file to write: a line for each level");
   app.add_option("--json", args.json, "file to write: all figures");
   app.add_option("--picture", args.picture, "SVG file to write: latency against throughput");
+  app.add_flag("--forecast", args.forecast,
+               "first measure steps of each size, and say of each rate how many requests will share a step");
+  app.add_option("--batch-picture", args.batch_picture, "SVG file to write: rows of a step, measured and forecast");
   app.add_flag("--no-progress", args.no_progress, "no line of progress (there is none without a terminal)");
 }
 
@@ -213,7 +248,7 @@ int main(int argc, char** argv) {
   add_options(app, args);
   try {
     app.parse(argc, argv);
-    if (args.model.empty() == args.replay.empty())
+    if (!args.model.empty() + !args.replay.empty() + !args.get.empty() != 1)
       throw std::runtime_error(
           "say which model, as in -m digits, or which log of requests, as in --replay requests.log");
     args.load.seed = args.input.seed;

@@ -46,6 +46,19 @@ std::string label(double x, double y, const char* anchor, const std::string& tex
                      escaped(text));
 }
 
+std::string head_of(const std::string& title) {
+  return fmt::format(
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "
+             "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n",
+             kWidth, kHeight) +
+         label(kLeft, 24, "start", title, "font-size=\"15\" font-weight=\"bold\"");
+}
+
+double rows_per_step(const LevelResult& result) {
+  const ServerTimes& times = result.server;
+  return times.executions == 0 ? 0 : static_cast<double>(times.inferences) / static_cast<double>(times.executions);
+}
+
 // Where values lie: throughput linear from 0; latency logarithmic, since p99 may be a hundred times p50.
 struct Axes {
   double most_x = 1, least_y = 1, most_y = 10;
@@ -144,11 +157,7 @@ std::string level_names(const Axes& axes, const std::vector<LevelResult>& result
 
 std::string picture(const std::string& title, const std::vector<LevelResult>& results) {
   const Axes axes(results);
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "
-      "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n",
-      kWidth, kHeight);
-  svg += label(kLeft, 24, "start", title, "font-size=\"15\" font-weight=\"bold\"");
+  std::string svg = head_of(title);
   const bool closed = !results.empty() && results[0].level.concurrency > 0;
   svg += label(kLeft, 42, "start", closed ? "points: requests at a time" : "points: requests offered per second",
                "fill=\"#555555\"");
@@ -162,6 +171,44 @@ std::string picture(const std::string& title, const std::vector<LevelResult>& re
     x += 54;
   }
   return svg + level_names(axes, results) + "</svg>\n";
+}
+
+std::string batch_picture(const std::string& title, const std::vector<LevelResult>& results) {
+  double most_x = 1, most_y = 1;
+  for (const LevelResult& result : results) {
+    most_x = std::max(most_x, result.level.request_rate);
+    most_y = std::max({most_y, result.forecast_rows, rows_per_step(result)});
+  }
+  const double step_x = nice_step(most_x, 6), step_y = nice_step(most_y, 6);
+  most_x = std::ceil(most_x / step_x) * step_x;
+  most_y = std::ceil(most_y / step_y) * step_y;
+  const auto at_x = [&](double rate) { return kLeft + rate / most_x * (kWidth - kLeft - kRight); };
+  const auto at_y = [&](double rows) { return kHeight - kBottom - rows / most_y * (kHeight - kTop - kBottom); };
+  std::string svg = head_of(title);
+  for (double value = 0; value <= most_x * 1.0001; value += step_x)
+    svg += label(at_x(value), kHeight - kBottom + 18, "middle", fmt::format("{:g}", value));
+  for (double value = 0; value <= most_y * 1.0001; value += step_y) {
+    svg += fmt::format("<line x1=\"{0}\" y1=\"{1:.1f}\" x2=\"{2}\" y2=\"{1:.1f}\" stroke=\"#e4e4e4\"/>\n", kLeft,
+                       at_y(value), kWidth - kRight);
+    svg += label(kLeft - 8, at_y(value) + 4, "end", fmt::format("{:g}", value));
+  }
+  svg += label((kLeft + kWidth - kRight) / 2, kHeight - 14, "middle", "requests offered per second");
+  svg += fmt::format("<text transform=\"translate(24 {}) rotate(-90)\" text-anchor=\"middle\">rows of a step</text>\n",
+                     (kTop + kHeight - kBottom) / 2);
+  std::string line;
+  for (const LevelResult& result : results)
+    if (result.forecast_rows > 0)
+      line += fmt::format("{:.1f},{:.1f} ", at_x(result.level.request_rate), at_y(result.forecast_rows));
+  svg += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"#1b7837\" stroke-width=\"2\"/>\n", line);
+  for (const LevelResult& result : results)
+    svg += fmt::format(
+        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"#b2182b\"><title>{:g}/s: {:.2f} measured, {:.2f} "
+        "forecast</title></circle>\n",
+        at_x(result.level.request_rate), at_y(rows_per_step(result)), result.level.request_rate, rows_per_step(result),
+        result.forecast_rows);
+  return svg +
+         label(kLeft, 42, "start", "line: forecast from the times of steps; points: measured", "fill=\"#555555\"") +
+         "</svg>\n";
 }
 
 }  // namespace sluice::perf

@@ -21,6 +21,10 @@ double each(uint64_t ns, const ServerTimes& times) {
   return times.requests == 0 ? 0 : static_cast<double>(ns) / static_cast<double>(times.requests) / 1e3;
 }
 
+double rows_of(const ServerTimes& times) {
+  return times.executions == 0 ? 0 : static_cast<double>(times.inferences) / static_cast<double>(times.executions);
+}
+
 std::string time_text(double us) {
   return us < 1e3   ? fmt::format("{:.0f} us", us)
          : us < 1e6 ? fmt::format("{:.2f} ms", us / 1e3)
@@ -42,11 +46,11 @@ std::string table_head() {
 std::string table_row(const LevelResult& result) {
   const ServerTimes& s = result.server;
   return fmt::format(
-      "{:>8} {:>12.1f} {:>10} {:>10} {:>10} {:>10} {:>8} {:>7}  {:.0f} + {:.0f} + {:.0f} + {:.0f} us, {:.2f} a step",
+      "{:>8} {:>12.1f} {:>10} {:>10} {:>10} {:>10} {:>8} {:>7}  {:.0f} + {:.0f} + {:.0f} + {:.0f} us, {:.2f} a step{}",
       result.level.name(), result.throughput, time_text(result.ok.p50), time_text(result.ok.p90),
       time_text(result.ok.p95), time_text(result.ok.p99), error_count(result), result.stable ? "yes" : "no",
-      each(s.queue, s), each(s.input, s), each(s.infer, s), each(s.output, s),
-      s.executions == 0 ? 0.0 : static_cast<double>(s.inferences) / static_cast<double>(s.executions));
+      each(s.queue, s), each(s.input, s), each(s.infer, s), each(s.output, s), rows_of(s),
+      result.forecast_rows > 0 ? fmt::format(", forecast {:.2f}", result.forecast_rows) : "");
 }
 
 std::string csv(const std::vector<LevelResult>& results) {
@@ -82,10 +86,13 @@ std::string json_text(const std::string& model, const std::vector<LevelResult>& 
         {"errors", std::move(errors)},
         {"first_error", r.first_error},
         {"different", r.different},
+        {"dropped", r.dropped},
         {"seconds", r.seconds},
         {"windows", r.windows},
         {"connections", r.connections},
         {"stable", r.stable},
+        {"rows_per_step", rows_of(s)},
+        {"forecast_rows_per_step", r.forecast_rows},
         {"server", json::object{{"requests", s.requests},
                                 {"inferences", s.inferences},
                                 {"executions", s.executions},

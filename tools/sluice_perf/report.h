@@ -14,4 +14,7 @@ std::string json_text(const std::string& model, const std::vector<LevelResult>& 
 // Latency against throughput as SVG: a line for each of p50, p90 and p99, a point for each level.
 std::string picture(const std::string& title, const std::vector<LevelResult>& results);
 
+// Rows of a step against requests a second: what was measured, and what was forecast.
+std::string batch_picture(const std::string& title, const std::vector<LevelResult>& results);
+
 }  // namespace sluice::perf

@@ -173,6 +173,25 @@ ServerTimes server_times(const Target& target) try {
       fmt::format("model '{}': its statistics are not what they should be: {}", target.model, e.what()));
 }
 
+StepTimes step_times(const Target& target) try {
+  const json::value stats = get(target, target.model_path() + "/stats");
+  StepTimes times;
+  for (const json::value& model : stats.at("model_stats").as_array()) {
+    const json::value* batches = model.as_object().if_contains("batch_stats");
+    if (batches == nullptr) continue;
+    for (const json::value& batch : batches->as_array()) {
+      uint64_t ns = 0;
+      for (const char* part : {"compute_input", "compute_infer", "compute_output"}) ns += number(batch.at(part), "ns");
+      times.add(batch.at("batch_size").to_number<int64_t>(), static_cast<double>(ns) / 1e9,
+                number(batch.at("compute_infer"), "count"));
+    }
+  }
+  return times;
+} catch (const boost::system::system_error& e) {
+  throw std::runtime_error(
+      fmt::format("model '{}': its statistics are not what they should be: {}", target.model, e.what()));
+}
+
 ServerTimes ServerTimes::since(const ServerTimes& before) const {
   return {requests - before.requests, executions - before.executions, inferences - before.inferences,
           queue - before.queue,       input - before.input,           infer - before.infer,

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/sluice_perf/forecast.h"
+
 namespace sluice::perf {
 
 struct Target {
@@ -44,5 +46,7 @@ struct ServerTimes {
   ServerTimes since(const ServerTimes& before) const;
 };
 ServerTimes server_times(const Target& target);
+// The steps that the server ran so far, by their rows.
+StepTimes step_times(const Target& target);
 
 }  // namespace sluice::perf

@@ -4,11 +4,13 @@
     sluice.amp.lists.float32.add("tanh")
 
 They begin as torch's lists for the CPU. A name is a function's, whatever it is called by: "matmul" is also `x @ y`. Functions that are in no list compute in the dtype
-of their arguments. Eager operations and graphs, while they are traced, follow the same lists.
+of their arguments. Eager operations and graphs, while they are traced, follow the same lists. `sluice.amp.lists()` gives all three by name.
 """
 
 from __future__ import annotations
 
+import sys
+import types
 from collections.abc import Iterable, Iterator, MutableSet
 
 from sluice import _C
@@ -65,3 +67,11 @@ float32 = _Names(2, "What needs range or adds many numbers: it runs in float32."
     cosine_embedding_loss hinge_embedding_loss margin_ranking_loss multilabel_margin_loss multi_margin_loss soft_margin_loss
     triplet_margin_loss poisson_nll_loss ctc_loss""")
 widest = _Names(3, "What takes several tensors of one dtype: the widest of theirs.", "cat stack")
+
+
+class _Lists(types.ModuleType):
+    def __call__(self) -> dict[str, _Names]:
+        return {"lower": lower, "float32": float32, "widest": widest}
+
+
+sys.modules[__name__].__class__ = _Lists

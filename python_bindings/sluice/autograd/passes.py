@@ -13,6 +13,7 @@ from sluice._trace import state as trace_state
 class _UnderWay(threading.local):
     ends = None  # what is called at the end of the innermost pass
     wants = False  # it is asked for gradients of given tensors
+    retains = False  # what was saved is kept for another pass
 
 
 _under_way = _UnderWay()
@@ -21,16 +22,16 @@ _under_way = _UnderWay()
 class _Pass:
     """While one is open, at_end() defers to its end."""
 
-    def __init__(self, wants: bool) -> None:
-        self._wants = wants
+    def __init__(self, wants: bool, retains: bool) -> None:
+        self._wants, self._retains = wants, retains
 
     def __enter__(self) -> Any:
-        self._outer = (_under_way.ends, _under_way.wants)
-        _under_way.ends, _under_way.wants = [], self._wants
+        self._outer = (_under_way.ends, _under_way.wants, _under_way.retains)
+        _under_way.ends, _under_way.wants, _under_way.retains = [], self._wants, self._retains
 
     def __exit__(self, kind: Any, *exc: Any) -> None:
         ends = _under_way.ends
-        _under_way.ends, _under_way.wants = self._outer
+        _under_way.ends, _under_way.wants, _under_way.retains = self._outer
         for end in ends:
             end(kind is None)
 
@@ -43,6 +44,11 @@ def at_end(done: Any) -> None:
 def wants_inputs() -> bool:
     """The pass that runs the calling rule is asked for gradients of given tensors, not for .grad of all leaves."""
     return _under_way.wants
+
+
+def retains_graph() -> bool:
+    """The pass that runs the calling rule keeps what was saved, for another pass."""
+    return _under_way.ends is None or _under_way.retains
 
 
 def _listed(tensors: Any, where: str) -> Any:
@@ -94,7 +100,7 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
     grads = _grads_for(tensors, grad_tensors, "backward")
     if trace_state.scaling is not None:
         grads = trace_state.scaling.begin(grads)
-    with _Pass(wants=inputs is not None):
+    with _Pass(inputs is not None, create_graph if retain_graph is None else bool(retain_graph)):
         if inputs is None:
             _C.backward(tensors, grads, create_graph, retain_graph)
             return
@@ -140,5 +146,5 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
 
 
 def _run(outputs: Any, inputs: Any, grads: Any, create_graph: bool, retain_graph: Any, unused: bool) -> Any:
-    with _Pass(wants=True):
+    with _Pass(True, create_graph if retain_graph is None else bool(retain_graph)):
         return _C.grad(outputs, inputs, grads, create_graph, retain_graph, unused)

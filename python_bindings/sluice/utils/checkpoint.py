@@ -9,6 +9,7 @@ from typing import Any, Callable
 
 from sluice import _C
 from sluice._C import Tensor
+from sluice._trace import checkpoint_scope
 from sluice.autograd import passes
 from sluice.autograd.function import Function
 from sluice.autograd.grad_mode import enable_grad
@@ -100,8 +101,8 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
     if use_reentrant and (context_fn is not noop_context_fn or debug):
         raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
     if _C.is_tracing():
-        warnings.warn("checkpoint: a graph keeps what its backward pass reads; memory is not saved here", stacklevel=2)
-        return function(*args, **kwargs)
+        with checkpoint_scope():  # the compiler's pass `recompute` does the rest
+            return function(*args, **kwargs)
     if use_reentrant:
         return CheckpointFunction.apply(function, preserve, *args)
     forward_context, again_context = context_fn()

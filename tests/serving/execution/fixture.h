@@ -8,11 +8,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <mutex>
 
 #include "google/protobuf/text_format.h"
 #include "serving/core/executor.h"
 #include "sluice/compile.h"
+#include "sluice/session.h"
 
 namespace sluice::serving::test {
 
@@ -25,6 +27,25 @@ inline std::string doubling(int64_t rows) {
   const std::string type = "float32(" + std::to_string(rows) + ", 3)";
   return "graph \"doubling\" {\n  %0 = input \"x\" : " + type + "\n  %1 = add(%0, %0) : " + type +
          "\n  output \"y\" = %1\n}\n";
+}
+
+// y = x W for x of this many rows of four, W of (4, 4).
+inline std::string product(int64_t rows) {
+  const std::string type = "float32(" + std::to_string(rows) + ", 4)";
+  return "graph \"product\" {\n  %0 = input \"x\" : " + type +
+         "\n  %1 = variable \"w\" : float32(4, 4)\n  %2 = matmul(%0, %1) : " + type + "\n  output \"y\" = %2\n}\n";
+}
+
+// A door (door_ops.cpp) for this many rows of one.
+inline std::string door(int64_t rows) {
+  const std::string type = "float32(" + std::to_string(rows) + ", 1)";
+  return "graph \"door\" {\n  %0 = input \"x\" : " + type + "\n  %1 = door(%0) : " + type +
+         "\n  output \"y\" = %1\n}\n";
+}
+
+inline std::string read_file(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 inline std::shared_ptr<void> memory_of(const void* data, size_t bytes) {
@@ -104,6 +125,28 @@ class ExecutionTest : public ::testing::Test {
     if (!fs::exists(path)) api::compile(engine_, graph, weights, path);
     return path;
   }
+  // A family of plans for the sizes of one dim, "batch": `columns` of x and y behind it.
+  std::string family(const std::string& name, const std::function<std::string(int64_t)>& graph,
+                     const std::vector<int64_t>& sizes, int64_t columns, const std::vector<NamedTensor>& weights = {}) {
+    const fs::path path = dir_ / name;
+    if (fs::exists(path)) return path;
+    std::string members;
+    for (size_t m = 0; m < sizes.size(); ++m) {
+      const fs::path member = bundle(name + "_" + std::to_string(m), graph(sizes[m]), weights);
+      const fs::path to = path / "members" / std::to_string(m);
+      fs::create_directories(to);
+      for (const char* file : {"plan.json", "graph.txt"}) fs::copy(member / file, to / file);
+      if (m == 0)
+        for (const char* file : {"weights.safetensors", "meta.json"}) fs::copy(member / file, path / file);
+      members += (m > 0 ? ", [" : "[") + std::to_string(sizes[m]) + "]";
+    }
+    const std::string port = R"("dtype": "float32", "shape": ["batch", )" + std::to_string(columns) + "]}]";
+    std::ofstream(path / "family.json")
+        << R"({"schema_version": 1, "name": "f", "dims": [{"name": "batch", "min": 1, "max": )" << sizes.back()
+        << R"(, "fit": "pad"}], "inputs": [{"name": "x", )" << port << R"(, "outputs": [{"name": "y", )" << port
+        << R"(, "members": [)" << members << "]}";
+    return path;
+  }
   static inference::ModelConfig config(const std::string& text) {
     inference::ModelConfig config;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
@@ -139,6 +182,32 @@ class ExecutionTest : public ::testing::Test {
   api::Engine engine_;
   caf::actor_system_config actors_config_;
   caf::actor_system actors_{actors_config_};
+};
+
+// With doors: kernels that say when they are inside, and wait to be let out.
+class DoorTest : public ExecutionTest {
+ protected:
+  explicit DoorTest(int cores = 1) : ExecutionTest(cores) {
+    EXPECT_EQ(pipe(in_), 0);
+    EXPECT_EQ(pipe(out_), 0);
+    setenv("SLUICE_TEST_DOOR_IN", std::to_string(in_[1]).c_str(), 1);
+    setenv("SLUICE_TEST_DOOR_OUT", std::to_string(out_[0]).c_str(), 1);
+    engine_.load_extension(DOOR_OPS);
+  }
+  ~DoorTest() override {
+    for (const int file : {in_[0], in_[1], out_[0], out_[1]}) close(file);
+  }
+  // Waits until a kernel is inside; how many are then.
+  int entered() {
+    char count = 0;
+    EXPECT_EQ(read(in_[0], &count, 1), 1);
+    return count;
+  }
+  void open_door(int times = 1) {
+    for (int i = 0; i < times; ++i) EXPECT_EQ(write(out_[1], "", 1), 1);
+  }
+  static InferRequest at_door(float x) { return request(floats("x", {1, 1}, {x})); }
+  int in_[2] = {-1, -1}, out_[2] = {-1, -1};
 };
 
 }  // namespace sluice::serving::test

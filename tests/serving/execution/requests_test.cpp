@@ -1,5 +1,6 @@
 // One request at a time: checks, names, types, shapes, statistics.
 #include "fixture.h"
+#include "serving/execution/metrics.h"
 
 namespace sluice::serving::test {
 namespace {
@@ -42,6 +43,232 @@ TEST_F(RequestsTest, ManyThreadsAreAnswered) {
   EXPECT_EQ(stats.inference_count(), 800u);
   EXPECT_EQ(stats.execution_count(), 800u);
   EXPECT_EQ(stats.inference_stats().success().count(), 800u);
+}
+
+TEST_F(RequestsTest, WhatIsWrongWithARequestIsNamed) {
+  const auto executor = make(bundle("b", doubling(2)), kPlain);
+  const auto refused = [&](const std::function<void(InferRequest&)>& change) {
+    InferRequest one = request(floats("x", {2, 3}, Floats(6, 1)));
+    change(one);
+    const Call call(*executor, std::move(one));
+    EXPECT_EQ(call.code(), Code::kInvalidArgument);
+    return call.error();
+  };
+  EXPECT_EQ(refused([](auto& r) { r.inputs.clear(); }),
+            "infer: expected 1 inputs but got 0 inputs for model 'm': 'x' is missing");
+  EXPECT_EQ(refused([](auto& r) { r.inputs[0].name = "z"; }), "infer: unexpected input 'z' for model 'm'");
+  EXPECT_EQ(refused([](auto& r) { r.inputs.push_back(r.inputs[0]); }), "infer: input 'x' for model 'm' is given twice");
+  EXPECT_EQ(refused([](auto& r) { r.inputs[0].datatype = DataType::TYPE_INT32; }),
+            "infer: input 'x' for model 'm': datatype is INT32; must be FP32");
+  EXPECT_EQ(refused([](auto& r) {
+              r.inputs[0].shape = {3, 2};
+            }),
+            "infer: input 'x' for model 'm': shape is [3,2]; must be [2,3]");
+  EXPECT_EQ(refused([](auto& r) {
+              r.inputs[0].shape = {-2, -3};
+            }),
+            "infer: input 'x' for model 'm': shape [-2,-3]; dims must not be negative");
+  EXPECT_EQ(refused([](auto& r) { r.inputs[0].bytes = 20; }),
+            "infer: input 'x' for model 'm': 20 bytes; shape [2,3] of FP32 has 24");
+  EXPECT_EQ(refused([](auto& r) {
+              r.outputs = {{"z", 0, {}}};
+            }),
+            "infer: unexpected inference output 'z' for model 'm'");
+  EXPECT_EQ(refused([](auto& r) {
+              r.outputs = {{"y", 0, {}}, {"OUTPUT_0", 0, {}}};
+            }),
+            "infer: unexpected inference output 'OUTPUT_0' for model 'm'");
+  EXPECT_EQ(refused([](auto& r) {
+              r.outputs = {{"y", 0, {}}, {"y", 0, {}}};
+            }),
+            "infer: output 'y' of model 'm' is asked for twice");
+  EXPECT_EQ(refused([](auto& r) { r.parameters["priority"] = true; }),
+            "infer: parameter 'priority' must be a number that is not negative");
+  InferRequest huge = request(floats("x", {2, 3}, Floats(6, 1)));
+  huge.inputs[0].shape = {int64_t{1} << 40, int64_t{1} << 40};
+  EXPECT_EQ(Call(*executor, std::move(huge)).code(), Code::kTooLarge);
+  EXPECT_EQ(Call(*executor, request(floats("x", {2, 3}, Floats(6, 1)))).floats(), Floats(6, 2));
+  EXPECT_EQ(executor->failures().at("OTHER"), 12u);
+}
+
+// y0 = a - b, y1 = b - a.
+constexpr const char* kTwo = R"(graph "two" {
+  %0 = input "a" : float32(2,)
+  %1 = input "b" : float32(2,)
+  %2 = sub(%0, %1) : float32(2,)
+  %3 = sub(%1, %0) : float32(2,)
+  output "ab" = %2
+  output "ba" = %3
+}
+)";
+
+TEST_F(RequestsTest, NumbersNameInputsAndOutputsInTheirOrder) {
+  const auto executor = make(bundle("two", kTwo), R"(
+    input { name: "INPUT_1" data_type: TYPE_FP32 dims: [2] } input { name: "INPUT_0" data_type: TYPE_FP32 dims: [2] }
+    output { name: "OUTPUT_0" data_type: TYPE_FP32 dims: [2] } output { name: "OUTPUT_1" data_type: TYPE_FP32 dims: [2] })");
+  const auto send = [&](const char* first, const char* second, std::vector<RequestedOutput> outputs) {
+    InferRequest one;
+    one.inputs = {floats(second, {2}, {1, 2}), floats(first, {2}, {10, 20})};
+    one.outputs = std::move(outputs);
+    return Call(*executor, std::move(one));
+  };
+  const Call all = send("INPUT_0", "INPUT_1", {});
+  EXPECT_EQ(all.floats(0), (Floats{9, 18}));
+  EXPECT_EQ(all.floats(1), (Floats{-9, -18}));
+  EXPECT_EQ(all.get().outputs[1].name, "OUTPUT_1");
+  // The bundle's names, too; outputs in the order asked for.
+  const Call some = send("a", "b", {{"ba", 0, {}}, {"OUTPUT_0", 0, {}}});
+  EXPECT_EQ(some.floats(0), (Floats{-9, -18}));
+  EXPECT_EQ(some.get().outputs[0].name, "ba");
+  EXPECT_EQ(some.floats(1), (Floats{9, 18}));
+  EXPECT_EQ(send("a", "b", {{"ba", 0, {}}}).get().outputs.size(), 1u);
+}
+
+TEST_F(RequestsTest, EveryDatatypeGoesThroughAsBits) {
+  const std::pair<const char*, std::vector<const char*>> types[] = {{"bool", {"BOOL"}},
+                                                                    {"uint8", {"UINT8"}},
+                                                                    {"int8", {"INT8"}},
+                                                                    {"int16", {"INT16", "UINT16"}},
+                                                                    {"int32", {"INT32", "UINT32"}},
+                                                                    {"int64", {"INT64", "UINT64"}},
+                                                                    {"float16", {"FP16"}},
+                                                                    {"bfloat16", {"BF16"}},
+                                                                    {"float32", {"FP32"}},
+                                                                    {"float64", {"FP64"}}};
+  for (const auto& [dtype, names] : types) {
+    const std::string type = std::string(dtype) + "(4,)";
+    const std::string path =
+        bundle(dtype, "graph \"echo\" {\n  %0 = input \"x\" : " + type + "\n  output \"y\" = %0\n}\n");
+    for (const char* name : names) {
+      const std::string of = std::string("data_type: TYPE_") + name + " dims: [4] }";
+      const auto executor = make(path, "input { name: 'x' " + of + " output { name: 'y' " + of);
+      std::vector<uint8_t> bits(4 * datatype_size(datatype_of(name)));
+      for (size_t i = 0; i < bits.size(); ++i)
+        bits[i] = std::string(name) == "BOOL" ? i % 2 : static_cast<uint8_t>(0x81 + 7 * i);
+      const Call call(*executor, request(tensor("x", datatype_of(name), {4}, bits)));
+      ASSERT_EQ(call.error(), "") << name;
+      EXPECT_EQ(values_of<uint8_t>(call.get().outputs[0]), bits) << name;
+      EXPECT_EQ(call.get().outputs[0].datatype, datatype_of(name));
+    }
+  }
+}
+
+TEST_F(RequestsTest, BytesAreTheContentOfUint8) {
+  const auto executor = make(
+      bundle("text", "graph \"echo\" {\n  %0 = input \"x\" : uint8(5,)\n  output \"y\" = %0\n}\n"),
+      "input { name: 'x' data_type: TYPE_STRING dims: [1] } output { name: 'y' data_type: TYPE_STRING dims: [1] }");
+  const auto send = [&](const std::string& bytes, std::vector<int64_t> shape) {
+    return Call(*executor, request(tensor("x", DataType::TYPE_STRING, std::move(shape),
+                                          std::vector<char>(bytes.begin(), bytes.end()))));
+  };
+  const std::string hello("\5\0\0\0hello", 9);
+  const Call call = send(hello, {1});
+  ASSERT_EQ(call.error(), "");
+  EXPECT_EQ(values_of<char>(call.get().outputs[0]), std::vector<char>(hello.begin(), hello.end()));
+  EXPECT_EQ(call.get().outputs[0].shape, (std::vector<int64_t>{1}));
+  EXPECT_EQ(send(std::string("\5\0\0\0hel", 7), {1}).error(),
+            "infer: input 'x' for model 'm': its bytes end within an element");
+  EXPECT_EQ(send(std::string("\5\0", 2), {1}).error(),
+            "infer: input 'x' for model 'm': its bytes end within the length of an element");
+  EXPECT_EQ(send(std::string("\6\0\0\0helloo", 10), {1}).error(),
+            "infer: input 'x' for model 'm': an element of 6 bytes; it must be of 1 to 5");
+  EXPECT_EQ(send(hello + hello, {1}).error(), "infer: input 'x' for model 'm': 2 elements of shape [1]; it takes one");
+}
+
+TEST_F(RequestsTest, ShapesAreShownOtherwise) {
+  const auto executor = make(bundle("b", doubling(2)), R"(
+    input { name: "x" data_type: TYPE_FP32 dims: [6] reshape { shape: [2, 3] } }
+    output { name: "y" data_type: TYPE_FP32 dims: [3, 1, 2] reshape { shape: [2, 3] } })");
+  const Call call(*executor, request(floats("x", {6}, {1, 2, 3, 4, 5, 6})));
+  EXPECT_EQ(call.floats(), (Floats{2, 4, 6, 8, 10, 12}));
+  EXPECT_EQ(call.get().outputs[0].shape, (std::vector<int64_t>{3, 1, 2}));
+}
+
+TEST_F(RequestsTest, ConfigsThatContradictTheBundleAreRefused) {
+  const auto refused = [&](const std::string& text) { return refusal(bundle("b", doubling(2)), text); };
+  const std::string y = "output { name: 'y' data_type: TYPE_FP32 dims: [2, 3] }";
+  EXPECT_EQ(refused(y), "model 'm': the bundle takes x: float32(2, 3); the config has no input for it");
+  EXPECT_EQ(refused("input { name: 'x' data_type: TYPE_INT8 dims: [2, 3] }" + y),
+            "model 'm': input 'x': data_type INT8; the bundle has float32");
+  EXPECT_EQ(refused("input { name: 'x' data_type: TYPE_FP32 dims: [-1, 3] }" + y),
+            "model 'm': input 'x': dims [-1,3]; the bundle has x: float32(2, 3)");
+  EXPECT_EQ(refused("input { name: 'q' data_type: TYPE_FP32 dims: [2, 3] }" + y),
+            "model 'm': input 'q': the bundle has none of this name: 'x'");
+  EXPECT_EQ(refused("input { name: 'x' data_type: TYPE_FP32 dims: [2, 3] optional: true }" + y),
+            "model 'm': input 'x': optional; the bundle's plan reads it in every step");
+  EXPECT_EQ(refused("input { name: 'x' data_type: TYPE_FP32 dims: [7] reshape { shape: [2, 3] } }" + y),
+            "model 'm': input 'x': reshape [2,3]; it must have as many elements as dims [7], and as many open dims");
+  EXPECT_EQ(refused("input { name: 'x' data_type: TYPE_FP32 dims: [2, 3] }"), "model 'm': the config has no output");
+  EXPECT_NE(refusal(dir_ / "nothing", kPlain), "");
+}
+
+TEST_F(RequestsTest, StatisticsAddUp) {
+  const auto executor = make(family("d", doubling, {4}, 3), R"(max_batch_size: 4
+    input { name: "x" data_type: TYPE_FP32 dims: [3] } output { name: "y" data_type: TYPE_FP32 dims: [3] })");
+  for (int i = 0; i < 10; ++i)
+    EXPECT_EQ(Call(*executor, request(floats("x", {4, 3}, Floats(12, 1)))).floats(), Floats(12, 2));
+  const inference::ModelStatistics stats = executor->statistics();
+  EXPECT_EQ(stats.name(), "m");
+  EXPECT_EQ(stats.version(), "1");
+  EXPECT_EQ(stats.inference_count(), 40u);
+  EXPECT_EQ(stats.execution_count(), 10u);
+  EXPECT_EQ(stats.inference_stats().success().count(), 10u);
+  ASSERT_EQ(stats.batch_stats_size(), 1);
+  EXPECT_EQ(stats.batch_stats(0).batch_size(), 4u);
+  EXPECT_EQ(stats.batch_stats(0).compute_infer().count(), 10u);
+  EXPECT_GT(stats.last_inference(), 0u);
+  ASSERT_EQ(stats.memory_usage_size(), 1);
+  EXPECT_EQ(stats.memory_usage(0).byte_size(), executor->memory_bytes());
+  EXPECT_GT(executor->memory_bytes(), 0u);
+  const auto& times = stats.inference_stats();
+  EXPECT_LE(times.queue().ns() + times.compute_input().ns() + times.compute_infer().ns() + times.compute_output().ns(),
+            times.success().ns());
+  const std::string text = metrics_text({{stats, 3, {{"REJECTED", 7}}}});
+  for (const char* line : {
+           "# TYPE nv_inference_request_success counter\nnv_inference_request_success{model=\"m\",version=\"1\"} 10\n",
+           "nv_inference_request_failure{model=\"m\",version=\"1\",reason=\"REJECTED\"} 7\n",
+           "nv_inference_request_failure{model=\"m\",version=\"1\",reason=\"BACKEND\"} 0\n",
+           "nv_inference_count{model=\"m\",version=\"1\"} 40\n",
+           "nv_inference_exec_count{model=\"m\",version=\"1\"} 10\n",
+           "# TYPE nv_inference_pending_request_count gauge\n",
+           "nv_inference_pending_request_count{model=\"m\",version=\"1\"} 3\n",
+       })
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+}
+
+TEST_F(RequestsTest, WarmUpRunsBeforeItIsThere) {
+  fs::create_directories(dir_ / "warmup");
+  std::ofstream(dir_ / "warmup" / "row") << std::string(12, '\0');
+  const std::string text = R"(max_batch_size: 4
+    input { name: "x" data_type: TYPE_FP32 dims: [3] } output { name: "y" data_type: TYPE_FP32 dims: [3] }
+    model_warmup { name: "w" batch_size: %s count: 2 inputs { key: "x" value { data_type: TYPE_FP32 dims: [3] %s } } })";
+  const auto with = [&](const char* batch, const char* data) {
+    std::string with = text;
+    with.replace(with.find("%s"), 2, batch);
+    return with.replace(with.find("%s"), 2, data);
+  };
+  const std::string path = family("d", doubling, {1, 4}, 3);
+  for (const char* data : {"zero_data: true", "random_data: true", "input_data_file: 'row'"}) {
+    const auto executor = make(path, with("3", data));
+    EXPECT_EQ(executor->statistics().execution_count(), 0u);
+    EXPECT_EQ(Call(*executor, request(floats("x", {1, 3}, {1, 2, 3}))).floats(), (Floats{2, 4, 6}));
+  }
+  EXPECT_EQ(refusal(path, with("5", "zero_data: true")), "model 'm': model_warmup 'w': batch_size: 5; at most 4");
+  EXPECT_EQ(refusal(path, with("1", "input_data_file: '../row'")),
+            "model 'm': model_warmup 'w': input 'x': input_data_file '../row'; it must be a file in warmup/");
+  EXPECT_EQ(refusal(path, with("1", "input_data_file: 'gone'")),
+            "model 'm': model_warmup 'w': input 'x': input_data_file 'gone': no such file in warmup/");
+}
+
+TEST_F(RequestsTest, TheLedgerCountsInstances) {
+  ExecutorSpec spec;
+  spec.config = config(kPlain);
+  spec.bundle = bundle("b", doubling(2));
+  const uint64_t one = ledger_of(spec);
+  EXPECT_EQ(one, api::Plan::load(spec.bundle).memory_bytes());
+  spec.config.add_instance_group()->set_count(3);
+  EXPECT_GT(ledger_of(spec), one);
+  EXPECT_LE(ledger_of(spec), 3 * one);
 }
 
 }  // namespace

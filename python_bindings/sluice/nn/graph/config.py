@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
+from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sluice import _C
 from sluice._dim import Dim
 from sluice._precision import check_precision, precisions
+from sluice.amp.autocast_mode import autocast, get_autocast_dtype
 from sluice.nn.graph.micro_batches import MicroBatches
 from sluice.nn.graph.zero import Zero
 
@@ -16,7 +20,7 @@ from sluice.nn.graph.zero import Zero
 DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "packing": "quick", "in_place": True, "pack_weights": True, "granularity": "program",
             "memory_budget": 0, "workspace_limit": 0, "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
             "submit_timeout": None, "disabled_passes": [], "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
-            "float32_conv_precision": "highest", "zero": None, "dims": {}, "donated": []}
+            "float32_conv_precision": "highest", "zero": None, "dims": {}, "donated": [], "amp": None}
 
 
 class GraphConfig:
@@ -27,6 +31,7 @@ class GraphConfig:
         self._call_fixes = []
         self.arenas = None
         self._frozen = False
+        self._rewrites: dict[str, int] | None = None  # by compiler pass
 
     def _set(self, name: Any, value: Any) -> None:
         if self._frozen:
@@ -120,6 +125,17 @@ class GraphConfig:
     def set_float32_conv_precision(self, precision: str) -> None:
         """"highest": convolutions in float32; "high": their operands may be rounded to TF32. See sluice.backends.cudnn."""
         self._set("float32_conv_precision", check_precision("float32_conv_precision", precision))
+
+    def enable_amp(self, mode: bool = True, *, dtype: Any = None) -> None:
+        """Mixed precision: build() is traced as in a region of sluice.autocast, so what is best in few bits computes in `dtype` and
+        the rest in float32; sluice.amp.lists says which, and can be changed. Parameters, what optimizers keep, and updates stay in
+        float32. dtype: bfloat16 or float16; by default bfloat16, on CUDA float16, which wants Graph.set_grad_scaler() too."""
+        if not mode:
+            return self._set("amp", None)
+        chosen = get_autocast_dtype(str(self._options.get("device", "cpu:0"))) if dtype is None else dtype
+        if chosen not in (_C.bfloat16, _C.float16):
+            raise ValueError(f"enable_amp: dtype is {dtype}; must be sluice.bfloat16 or sluice.float16")
+        self._set("amp", chosen.name)
 
     def enable_check_numerics(self, mode: bool = True) -> None:
         """Fail the step at the first kernel that writes a NaN or an infinity, and dump it."""
@@ -263,6 +279,31 @@ class GraphConfig:
 
     def freeze(self) -> None:
         self._frozen = True
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """The region that build() runs in."""
+        amp = self._options.get("amp")
+        device = str(self._options.get("device", "cpu:0")).partition(":")[0]
+        return nullcontext() if amp is None else autocast(device, getattr(_C, amp))
+
+    def compiled(self, passes: list[tuple[str, int, float]], captured: Any) -> None:
+        """What the compiler's passes have done with the graph `captured`, which was compiled last."""
+        self._rewrites = Counter({name: 0 for name, _, _ in passes if name in _C.pass_names()})
+        for name, rewrites, _ in passes:
+            if name in self._rewrites:
+                self._rewrites[name] += rewrites
+        if self._options.get("amp") is not None:
+            self._rewrites["enable_amp"] = sum(node["op"] == "cast" for node in captured.nodes())
+
+    def report(self) -> dict[str, int]:
+        """How much each pass of the compiler has rewritten in the plan compiled last, and each option that rewrites; passes that
+        disable_pass() names are left out. Warns of an option that was set and has rewritten nothing."""
+        if self._rewrites is None:
+            raise RuntimeError("config.report: the graph has not been compiled; call it, or compile(), first")
+        if self._rewrites.get("enable_amp") == 0:
+            warnings.warn("config.report: enable_amp() has changed nothing: no function of build() is in sluice.amp.lists.lower", stacklevel=2)
+        off = self._options.get("disabled_passes", [])
+        return {name: count for name, count in self._rewrites.items() if name not in off}
 
     @property
     def cost_cache(self) -> str | None:

@@ -78,7 +78,8 @@ def _run(graph: Any, given: Any) -> Any:
             p.grad = None
         results: list[Any] = []
         bound = graph._bound(given)
-        nest = flatten(graph.build(*bound.args, **bound.kwargs), "", results, [])
+        with graph.config.precision():
+            nest = flatten(graph.build(*bound.args, **bound.kwargs), "", results, [])
         results = [t.detach().clone() for t in results]  # as they are before the updates
         for (optim, schedule), count in zip(pairs, counts):
             _step(optim, trace_state.scaling, stepped)

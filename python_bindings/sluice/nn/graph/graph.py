@@ -334,6 +334,7 @@ class Graph(Inspection):
             session = _C.GraphSession(trace.captured, options, trace.functions)
         self.config.freeze()
         trace.report.compiled(session)
+        self.config.compiled(session.passes(), trace.captured)
         if dry_run:
             from sluice.nn.graph.dry_run import write_and_exit
 
@@ -368,7 +369,7 @@ class Graph(Inspection):
             traced = [t.to_global(g.placement, g.sbp) if g._global else t for t, g in zip(traced, leaves)]
             bound = self._bound(structure.build(iter(traced)))
             with (self.config.zero or Zero(restore_level=0)).restored(self._blocks.values()):
-                with self._watch.reading(self, Graph, self._own):
+                with self._watch.reading(self, Graph, self._own), self.config.precision():
                     result = self.build(*bound.args, **bound.kwargs)
             self._updates.trace()
             outputs, output_names = [], []

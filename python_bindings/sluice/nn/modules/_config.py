@@ -14,6 +14,7 @@ class ModuleConfig:
     def __init__(self) -> None:
         self._stage_id: int | None = None
         self._placement: Any = None
+        self._checkpoint = False
         self.modes: set[bool] = set()  # `training` of graphs that were traced with it
 
     @property
@@ -30,6 +31,19 @@ class ModuleConfig:
         if stage is not None and (not isinstance(stage, int) or isinstance(stage, bool) or not 0 <= stage < 4096):
             raise ValueError(f"stage_id: got {stage!r}; must be an int in 0 to 4095, or None")
         self._stage_id = stage
+
+    @property
+    def activation_checkpointing(self) -> bool:
+        """Of what the module's forward computes, only what goes out is kept for the backward pass; the rest is computed again
+        from what went in, bit by bit the same. It costs the time of one more forward pass of the module, and saves the memory
+        of its activations. Of modules within each other the innermost that says so counts. See sluice.utils.checkpoint."""
+        return self._checkpoint
+
+    @activation_checkpointing.setter
+    def activation_checkpointing(self, mode: bool) -> None:
+        if not isinstance(mode, bool):
+            raise ValueError(f"activation_checkpointing: got {mode!r}; must be True or False")
+        self._checkpoint = mode
 
     def set_stage(self, stage_id: int | None = None, placement: Any = None) -> None:
         """The stage, and where its inputs are brought when the module is called: to `placement`, whole or as they lie."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import nullcontext
 from typing import Any, Callable
 
 from sluice._C import Tensor
-from sluice._trace import module_scope, state as trace_state
+from sluice._trace import checkpoint_scope, module_scope, state as trace_state
 from sluice.nn.debug import Debug
 from sluice.nn.modules._arrays import with_tensors
 from sluice.nn.modules._config import ModuleConfig
@@ -58,6 +59,7 @@ class Module(StateOfModule):
             super().__init__(*args, **kwargs)
 
     forward: Callable[..., Any] = _forward_unimplemented
+    _compiled_call_impl: Any = None  # what compile() has made of the calls
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -173,7 +175,7 @@ class Module(StateOfModule):
         return sorted(name for name in names if not name[0].isdigit())
 
     def __getstate__(self) -> Any:
-        return dict(self.__dict__)
+        return {name: value for name, value in self.__dict__.items() if name != "_compiled_call_impl"}
 
     def __setstate__(self, state: Any) -> None:
         self.__dict__.update({name: OrderedDict() for name in _TABLES}, _non_persistent_buffers_set=set())
@@ -184,9 +186,15 @@ class Module(StateOfModule):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         names = trace_state.names
         if names is not None and id(self) in names:
-            with module_scope(names[id(self)]):
-                args, kwargs = ModuleConfig.of(self).bring((args, kwargs))
+            config = ModuleConfig.of(self)
+            with module_scope(names[id(self)]), checkpoint_scope() if config.activation_checkpointing else nullcontext():
+                args, kwargs = config.bring((args, kwargs))
                 return self._call_impl(*args, **kwargs)
+        if self._compiled_call_impl is not None:
+            return self._compiled_call_impl(*args, **kwargs)
+        regions = trace_state.regions
+        if regions is not None and (region := regions.get(self)) is not None:
+            return region(*args, **kwargs)
         return self._call_impl(*args, **kwargs)
 
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
@@ -438,9 +446,14 @@ class Module(StateOfModule):
     def mtia(self, device: Any = None) -> Any:
         return self._to_kind("mtia", device)
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError("Module.compile: use sluice.nn.Graph: assign the module to an attribute of a Graph and call it in "
-                                  "build(); the first call compiles")
+    def compile(self, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = "plan", mode: str | None = None,
+                options: dict[str, Any] | None = None, disable: bool = False) -> None:
+        """From now on calls of this module are compiled, in place: see sluice.compile. Copies and pickles of it are not."""
+        from sluice._compile import region_of
+
+        asked = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode, "options": options}
+        region = region_of(self, asked, "Module.compile")
+        self._compiled_call_impl = None if disable else region
 
     # Text
 

@@ -1,5 +1,5 @@
 #pragma once
-// Memory of batches: at multiples of 64 bytes, and kept for the next batch of the same size.
+// Memory of tensors: at multiples of 64 bytes, and kept for the next one of the same size.
 #include <cstddef>
 #include <memory>
 

@@ -1,4 +1,4 @@
-#include "serving/execution/memory.h"
+#include "serving/core/buffers.h"
 
 #include <cstdlib>
 #include <map>

@@ -1,0 +1,187 @@
+"""What a trace cannot follow: breaks, and how they are found out."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import logging
+import os
+import random
+import sys
+import threading
+import time
+import warnings
+from contextlib import contextmanager
+from typing import Any, Iterator
+
+import sluice
+from sluice import _C
+from sluice._C import Tensor
+
+_HERE = os.path.dirname(os.path.abspath(sluice.__file__)) + os.sep
+_HERE_TOO = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
+
+
+def is_ours(file: str) -> bool:
+    return file.startswith((_HERE, _HERE_TOO, "<frozen", "<string>"))
+
+
+class Break(_C.RuntimeError):
+    """Of a trace: `kind` in a word, why, and "file:line" of the user's code ("" where that is not known)."""
+
+    def __init__(self, kind: str, reason: str, place: str = "") -> None:
+        self.kind, self.reason, self.place = kind, reason, place
+        super().__init__(f"{place}: {reason}" if place else reason)
+
+
+def user_place(frame: Any = None) -> str:
+    """"file:line" of the innermost frame that is not Sluice's."""
+    frame = frame or sys._getframe(1)
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
+
+
+def warn(text: str) -> None:
+    """A RuntimeWarning of the user's line."""
+    depth, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and is_ours(frame.f_code.co_filename):
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(text, RuntimeWarning, stacklevel=depth)
+
+
+def place_of(error: BaseException) -> str:
+    """Where the user's code was when it was raised."""
+    found, traceback = "", error.__traceback__
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if not is_ours(file):
+            found = f"{file}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return found
+
+
+_NEEDS_VALUE = ("has no value while a graph is built", "its content exists only when the graph runs", "has no memory of its",
+                "is part of a graph", "has no shape while a graph is built", "while a graph is traced", "a graph is built")
+
+
+def as_break(error: BaseException) -> Break:
+    """What was raised while tracing, as a break."""
+    if isinstance(error, Break):
+        return error
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if any(sign in text for sign in _NEEDS_VALUE):
+        what = text.partition(":")[0]
+        return Break("value", f"{_CALLED.get(what, what + '()')} reads the value of a tensor: {text}", place_of(error))
+    if isinstance(error, TypeError) and "converted to an index" in text:
+        return Break("value", f"an index reads the value of a tensor: {text}", place_of(error))
+    return Break("refused" if isinstance(error, (_C.Error, NotImplementedError)) else "error", f"{type(error).__name__}: {text}",
+                 place_of(error))
+
+
+_CALLED = {"item": ".item(), or a bool or number made of a tensor,", "numpy": ".numpy()", "tolist": ".tolist()",
+           "index": "an index by a bool mask", "data_ptr": ".data_ptr()"}
+
+
+def _called(name: str) -> Any:
+    return f"{name}() reaches the host"
+
+
+class _Listener(threading.local):
+    host: Any = None  # called with (name, place) of calls of the host
+    reads: Any = None  # called with (name, place) of reads of values
+
+
+_listener = _Listener()
+_lock = threading.Lock()
+_users = 0
+_plain: list[tuple[Any, str, Any]] = []
+_HOST = ((builtins, "print", "print"), (builtins, "input", "input"), (builtins, "open", "open"), (time, "time", "time.time"),
+         (time, "perf_counter", "time.perf_counter"), (time, "sleep", "time.sleep"), (logging.Logger, "handle", "logging"))
+
+
+def _listened(plain: Any, name: str, kind: str) -> Any:
+    @functools.wraps(plain)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        listener = getattr(_listener, kind)
+        if listener is not None and not is_ours(sys._getframe(1).f_code.co_filename):
+            listener(name, user_place(sys._getframe(1)))
+        return plain(*args, **kwargs)
+
+    return called
+
+
+@contextmanager
+def _listening(**to: Any) -> Iterator[None]:
+    """Functions of the host, and what reads values of tensors, tell the listeners `to` of this thread when user code calls them."""
+    global _users
+    with _lock:
+        _users += 1
+        if _users == 1:
+            places = [(owner, name, shown, "host") for owner, name, shown in _HOST]
+            places += [(Tensor, name, shown, "reads") for name, shown in _READS.items() if hasattr(Tensor, name)]
+            for owner, name, shown, kind in places:
+                _plain.append((owner, name, vars(owner).get(name)))
+                setattr(owner, name, _listened(getattr(owner, name), shown, kind))
+    before = _listener.host, _listener.reads
+    try:
+        _listener.host, _listener.reads = to.get("host"), to.get("reads")
+        yield
+    finally:
+        _listener.host, _listener.reads = before
+        with _lock:
+            _users -= 1
+            while not _users and _plain:
+                owner, name, plain = _plain.pop()
+                setattr(owner, name, plain) if plain is not None else delattr(owner, name)
+
+
+def refusing() -> Any:
+    """Calls of the host by user code of this thread raise inside."""
+    return _listening(host=refuse)
+
+
+def refuse(name: str, place: str) -> None:
+    raise Break("host", _called(name), place)
+
+
+def _python_random() -> Any:
+    numpy = sys.modules.get("numpy")
+    state = numpy.random.get_state() if numpy is not None else None
+    return random.getstate(), state and (state[0], state[1].tobytes(), *state[2:])
+
+
+def _restore_random(state: Any) -> None:
+    random.setstate(state[0])
+    if state[1] is not None:
+        import numpy
+
+        name, words, *rest = state[1]
+        numpy.random.set_state((name, numpy.frombuffer(words, numpy.uint32), *rest))
+
+
+@contextmanager
+def draws_of_python() -> Iterator[None]:
+    """Raises where random numbers of Python or NumPy were drawn inside; they are to be drawn again."""
+    before = _python_random()
+    try:
+        yield
+    finally:
+        drawn = _python_random() != before
+        if drawn:
+            _restore_random(before)
+    if drawn:
+        raise Break("random", "it draws random numbers from Python's random or numpy.random, which would be the same in each call")
+
+
+_READS = {"__bool__": "bool() of a tensor", "__float__": "float() of a tensor", "__int__": "int() of a tensor",
+          "__index__": "an index made of a tensor", "__array__": "a NumPy call on a tensor", "item": ".item()",
+          "tolist": ".tolist()", "numpy": ".numpy()", "nonzero": ".nonzero(), whose shape depends on values,"}
+
+
+@contextmanager
+def listing(breaks: list[Break]) -> Iterator[None]:
+    """Of an eager run on this thread: appends to `breaks` every place where it reaches the host."""
+    with _listening(host=lambda name, place: breaks.append(Break("host", _called(name), place)),
+                    reads=lambda name, place: breaks.append(Break("value", f"{name} reads the value of a tensor", place))):
+        yield

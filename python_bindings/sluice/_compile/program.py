@@ -1,0 +1,314 @@
+"""A compiled call: the plan of its forward pass, and those of its backward pass, made when they are first needed."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import sluice
+from sluice import _C
+from sluice._C import Tensor
+from sluice._trace import hooked, tracing_lock
+from sluice.autograd.passes import wants_inputs
+from sluice.nn.graph.families import Example
+
+from sluice._compile.backward import Backward, example_of, gradients
+from sluice._compile import autotune, debugging
+from sluice._compile.backends import CompiledGraph, given_to
+from sluice._compile.breaks import Break
+from sluice._compile.capture import Aliases, Output, Run, Traced
+from sluice._compile.environment import Attributes
+from sluice._compile.text import Lines
+
+
+class Saved:
+    """What a backward pass reads: "plan" (a number of the forward plan's results), "input", "object", and the shape to see it in."""
+
+    __slots__ = ("kind", "value", "shape")
+
+    def __init__(self, kind: str, value: Any, shape: Any = None) -> None:
+        self.kind, self.value, self.shape = kind, value, shape
+
+
+class Program:
+    """For calls of one key.
+
+    REQUIRES, of a call: arguments whose key and specs are those that it was made for.
+    Thread safety: all but the constructor.
+    """
+
+    def __init__(self, name: str, function: Any, arguments: Any, environment: Any, settings: Any) -> None:
+        start = time.perf_counter()
+        self.name, self.environment, self.objects = name, environment, arguments.objects
+        self.settings = settings
+        self.key: Any = None
+        self.group: Any = None
+        self._tried: list[str] = []
+        self._backwards: dict[Any, Backward] = {}
+        modules, outer = environment.modules, dict(environment.tensors)
+        inside = {id(t) for m in modules.values() for t in (*m.parameters(), *m.buffers())}
+        self.outer = {n: t for n, t in outer.items() if id(t) not in inside and t.is_contiguous() and not t._is_view()}
+        self.reached = modules
+        variables = [t for m in modules.values() for t in (*m.parameters(), *m.buffers())] + list(self.outer.values())
+        self.leaves = [t for t in _unique(variables) if t.requires_grad]
+        every = [m for module in modules.values() for m in module.modules()]
+        self.modules = _unique(every)
+        if any(t._global for t in (*arguments.tensors, *variables)):
+            raise Break("global", "global tensors are for nn.Graph")
+        if environment.reads_grad:
+            raise Break("backward", ".grad is read, which belongs to the caller and is not there while code is traced",
+                        environment.reads_grad)
+        wants = _C.is_grad_enabled() and (bool(self.leaves) or any(t.requires_grad for t in arguments.tensors))
+        attributes = Attributes(self.modules)
+        with tracing_lock:
+            try:
+                self._trace(function, arguments, _unique(variables), wants)
+                self._check_effects(attributes)
+            except BaseException:
+                attributes.restore()
+                environment.restore()
+                raise
+        self._submit = self._prepared(arguments.tensors)
+        self.seconds = time.perf_counter() - start
+        self._traced = None  # type: ignore[assignment]
+
+    def _prepared(self, tensors: list[Tensor]) -> Any:
+        """What gives the results of the forward plan for tensors."""
+        backend = self.settings.backend
+        graph, (arguments, trace) = self._graph, self._traced
+        if callable(backend):
+            return given_to(backend, CompiledGraph(graph, arguments, trace), tensors, self.settings.asked_of_backend)
+        if self.settings.mode == "max-autotune":
+            plan, self._tried = autotune.fastest(graph, arguments, trace, tensors, debugging.State(self, tensors))
+            return plan.submit
+        if not self._spare:
+            return graph.planned(arguments, trace, []).submit
+        plan = graph.planned(arguments, trace, trace.names[-1:])
+        return lambda tensors: plan.submit([*tensors, sluice.zeros(1)])
+
+    def _check_effects(self, attributes: Attributes) -> None:
+        changed = attributes.changed() or self.environment.changed()
+        if changed:
+            raise Break("effect", f"it changes {changed}, which a plan would do once only; keep it in a buffer that is written in place, "
+                                  "or change it outside")
+
+    def _trace(self, function: Any, arguments: Any, variables: list[Tensor], wants: bool) -> None:
+        name, tensors = self.name, arguments.tensors
+        # Where the plan computes: where the first tensor is that is not on the cpu.
+        self.device = next((t._device for t in (*variables, *tensors) if t.device.type != "cpu"), None)
+
+        def traced(run: Run) -> Any:
+            graph = Traced(name, self.reached, self.outer, run)
+            self.settings.configure(graph, self.device)
+            return graph, graph.traced([*tensors, Example(sluice.float32, (1,))] if self._spare else tensors)
+
+        # Plans that take the memory of an input exchange that of all results, which are not copied then: a spare one does.
+        self._spare = self.settings.mode == "reduce-overhead" and not callable(self.settings.backend)
+        run = Run(function, arguments, variables, wants, name)
+        self._graph, self._traced = traced(run)
+        trace = self._traced[1]
+        lines = Lines(trace.captured.text())
+        if run.shares_memory(lines):
+            traced(Aliases(function, arguments, variables, False, name))
+        read: list[int] = []
+        self._grads = wants and any(o.grad for o in run.outputs)
+        if self._grads:
+            read = self._probe_backward(run, tensors)
+            saved, keep = self._where_saved(run, lines, read)
+            count = len(run.saved)
+            run = Run(function, arguments, variables, True, name, keep)
+        elif wants:
+            run = Run(function, arguments, variables, False, name, [])
+        if wants:
+            self._graph, self._traced = traced(run)
+            if self._grads and len(run.saved) != count:
+                raise Break("effect", f"{name} does something else when it is traced again")
+        self.captured = self._traced[1].captured
+        self.outputs, self.results, self.written = run.outputs, run.results, run.written
+        self.num_results, self.run = len(run.of_plan), run if self._grads else None
+        self._saved = {n: self._settled(saved[n], run) for n in read} if self._grads else {}
+        self.distinct: list[Saved] = []
+        self.saved_at: dict[int, tuple[int, Any]] = {}  # of each number that is read: which of `distinct`, and in what shape
+        places: dict[Any, int] = {}
+        for n, s in (self._saved if self._grads else {}).items():
+            key = s.kind, id(s.value) if s.kind == "object" else s.value
+            if key not in places:
+                places[key] = len(self.distinct)
+                self.distinct.append(s)
+            self.saved_at[n] = places[key], s.shape
+        self._inputs_with_grad = [i for i, t in enumerate(tensors) if t.requires_grad]
+        if not self._grads:
+            run.saved = []
+        self.random = any(v.startswith("generator") for v in self.captured.variables())
+        if self.random and self.settings.options["fallback_random"]:
+            raise Break("random", "it draws random numbers, and options={'fallback_random': True} wants those of eager code")
+
+    def _settled(self, saved: Saved, run: Run) -> Saved:
+        return Saved("plan", run.saved_at[saved.value], saved.shape) if saved.kind == "saved" else saved
+
+    def _probe_backward(self, run: Run, tensors: list[Tensor]) -> list[int]:
+        """The numbers of what is saved that gradients of all outputs read. Whatever is saved comes as an input."""
+        read: list[int] = []
+
+        def unpack(number: int) -> Tensor:
+            if number not in read:
+                read.append(number)
+            t = run.saved[number]
+            return given[number] if t._traced else t
+
+        given: dict[int, Tensor] = {}
+
+        def build(inputs: Any) -> Any:
+            places = iter(inputs)
+            grads = [next(places) for _ in outs]
+            given.update((n, next(places)) for n, t in enumerate(run.saved) if t._traced)
+            run.unpack = unpack
+            return [g for g in gradients(outs, leaves, grads) if g is not None]
+
+        outs = [t for t, o in zip(run.results.tensors, run.outputs) if o.kind == "plan" and o.grad]
+        leaves = [t for t in run.inputs if t.requires_grad] + self.leaves
+        Traced(f"{self.name}_backward", self.reached, self.outer, build).traced(
+            [example_of(t) for t in outs] + [example_of(t) for t in run.saved if t._traced])
+        return sorted(read)
+
+    def _where_saved(self, run: Run, lines: Lines, read: list[int]) -> tuple[dict[int, Saved], list[int]]:
+        """Where each number of `read` is to be found, and which of them the forward plan has to return by themselves."""
+        first: dict[str, Saved] = {value: Saved("input", i) for i, value in enumerate(lines.inputs) if i not in run.written}
+        for number, output in enumerate(run.plan_results):
+            first.setdefault(lines.outputs[number], Saved("plan", number))
+        found: dict[int, Saved] = {}
+        keep: list[int] = []
+        values = {n: lines.outputs[at] for n, at in run.saved_at.items()}
+        saved_values = {values[n] for n in read if n in values}
+        for n in read:
+            t = run.saved[n]
+            if not t._traced:
+                found[n] = Saved("object", t)
+                continue
+            whole = lines.reshaped(values[n])
+            if whole is not None and (whole in first or whole in saved_values):
+                value = whole
+            else:
+                value, whole = values[n], None
+            if value not in first:
+                owner = n if whole is None else next(m for m in read if values.get(m) == whole)
+                first[value] = Saved("saved", owner)
+                keep.append(owner)
+            shape = tuple(t.shape) if whole is not None else None
+            found[n] = Saved(first[value].kind, first[value].value, shape)
+        return found, sorted(set(keep))
+
+    # Calls
+
+    def changed(self) -> str | None:
+        """What the code has read and is not as it was when this was made; None: all is."""
+        return self.environment.changed() or self._graph._watch.changed(self._graph)
+
+    def variables(self) -> Any:
+        """(name, tensor) of what the plan may read and write."""
+        return self._graph._variables()
+
+    def watched_memory(self) -> list[Any]:
+        return self._graph._watch._memory
+
+    def is_stale(self) -> bool:
+        """It will never fit again: a parameter has other memory."""
+        return any(t._impl != impl for _, t, impl, _ in self.watched_memory())
+
+    def __call__(self, fitted: Any) -> Any:
+        tensors = fitted.tensors
+        made = self._submit(tensors)
+        of_plan, given = made[:self.num_results], tensors
+        if self.written:
+            with sluice.no_grad():
+                for i, value in zip(self.written, of_plan[len(of_plan) - len(self.written):]):
+                    given[i].copy_(value)
+        if self._grads:
+            of_plan = self._recorded(made, given)
+        outputs = [self._output(o, of_plan, given) for o in self.outputs]
+        return self.results.build(outputs if fitted.cuts is None else fitted.cut(outputs))
+
+    @staticmethod
+    def _output(output: Output, of_plan: list[Tensor], given: list[Tensor]) -> Tensor:
+        if output.kind == "plan":
+            return of_plan[output.value]
+        if output.kind == "input":
+            return given[output.value]
+        return output.value if output.kind == "object" else output.value.clone()
+
+    def _recorded(self, made: list[Tensor], given: list[Tensor]) -> list[Tensor]:
+        """The results with their history: a node whose backward runs a plan."""
+        sources = {"plan": made, "input": given}
+        saved = [s.value if s.kind == "object" else sources[s.kind][s.value] for s in self.distinct]
+        versions = [t._version for t in saved]
+        leaves = [given[i] for i in self._inputs_with_grad] + self.leaves
+        places = [o.value for o in self.outputs if o.kind == "plan" and o.grad]
+
+        def backward(grads: Any) -> list[Any]:
+            for t, version in zip(saved, versions):
+                if t._version != version:
+                    raise _C.RuntimeError(f"backward: one of the variables needed for gradient computation has been modified by an inplace "
+                                          f"operation: a {t.dtype.name}{tuple(t.shape)} saved by compiled '{self.name}' is at version "
+                                          f"{t._version}; expected version {version} instead")
+            if _C.is_grad_enabled():
+                raise _C.NotImplementedError(f"compile: '{self.name}': gradients of gradients (create_graph=True) were asked for; compiled "
+                                             "code has first ones only: call it without compile, or with backend='eager'")
+            found = self._backward(tuple(g is not None for g in grads))([g for g in grads if g is not None], saved)
+            return found if wants_inputs() else _given(leaves, found)
+
+        results = list(made[:self.num_results])
+        for place, t in zip(places, _C.record_function(f"Compiled{self.name}Backward", leaves, [made[p] for p in places], backward)):
+            results[place] = t
+        return results
+
+    def _backward(self, mask: tuple[bool, ...]) -> Backward:
+        found = self._backwards.get(mask)
+        if found is not None:
+            return found
+        with tracing_lock:
+            if mask not in self._backwards:
+                self._backwards[mask] = Backward(self, mask)
+            return self._backwards[mask]
+
+    def saved_bytes(self) -> int:
+        """Of what the forward plan returns for the backward pass beside results and arguments."""
+        outputs = self.captured.outputs()
+        total = 0
+        for _, dtype, shape in outputs[self.num_results:]:
+            n = 1
+            for size in shape:
+                n *= size
+            total += n * dtype.itemsize
+        return total
+
+    def ops(self) -> list[str]:
+        return [node["op"] for node in self.captured.nodes()]
+
+    def notes(self) -> list[str]:
+        """What else a report says of it."""
+        lines = [f"saved for the backward pass beside arguments and results: {self.saved_bytes()} bytes"] if self._grads else []
+        return lines + self._tried + (["it draws random numbers, which are not those of eager code"] if self.random else [])
+
+    def passes(self) -> list[str]:
+        """Those that changed the graph, with how often."""
+        call = self._graph._call
+        return [f"{name} {changes}" for name, changes, _ in (call.session.passes() if call is not None else ()) if changes]
+
+    def text(self) -> str:
+        return self.captured.text()
+
+
+def _given(leaves: list[Tensor], grads: list[Any]) -> list[Any]:
+    """Gives each leaf that has no gradient yet, and no hooks, its own; what remains goes on through the tape.
+
+    The tape copies what it gives to a leaf when it is the result of a plan, since it cannot see that nobody else has it.
+    """
+    rest = list(grads)
+    for i, (leaf, grad) in enumerate(zip(leaves, grads)):
+        if grad is not None and leaf.is_leaf and leaf.grad is None and leaf._impl not in hooked:
+            leaf.grad, rest[i] = grad, None
+    return rest
+
+
+def _unique(things: Any) -> list[Any]:
+    return list({id(thing): thing for thing in things}.values())

@@ -1,0 +1,18 @@
+#pragma once
+// Counters of models as text for Prometheus, by the names that Triton documents.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "inference.pb.h"
+
+namespace sluice::serving {
+
+struct ModelMetrics {
+  inference::ModelStatistics statistics;
+  size_t pending = 0;
+  std::map<std::string, uint64_t> failures;  // by reason: Executor::failures()
+};
+std::string metrics_text(const std::vector<ModelMetrics>& models);
+
+}  // namespace sluice::serving

@@ -1,0 +1,257 @@
+#include "serving/grpc/calls.h"
+
+#include <deque>
+#include <map>
+#include <utility>
+
+#include "serving/core/trace.h"
+#include "serving/grpc/grpc_codec.h"
+
+namespace sluice::serving {
+
+grpc::Status status_of(const Error& error) {
+  const auto code = [&] {
+    switch (error.code()) {
+      case Code::kInvalidArgument:
+      case Code::kTooLarge: return grpc::StatusCode::INVALID_ARGUMENT;
+      case Code::kNotFound: return grpc::StatusCode::NOT_FOUND;
+      case Code::kAlreadyExists: return grpc::StatusCode::ALREADY_EXISTS;
+      case Code::kUnsupported: return grpc::StatusCode::UNIMPLEMENTED;
+      case Code::kForbidden: return grpc::StatusCode::PERMISSION_DENIED;
+      case Code::kOverloaded:
+      case Code::kUnavailable: return grpc::StatusCode::UNAVAILABLE;
+      case Code::kTimeout: return grpc::StatusCode::DEADLINE_EXCEEDED;
+      case Code::kCancelled: return grpc::StatusCode::CANCELLED;
+      case Code::kInternal: return grpc::StatusCode::INTERNAL;
+    }
+    return grpc::StatusCode::UNKNOWN;
+  }();
+  return {code, error.what()};
+}
+
+grpc::Status status_of_current() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return status_of(error);
+  } catch (const std::bad_alloc&) {
+    return {grpc::StatusCode::RESOURCE_EXHAUSTED, "server: out of memory"};
+  } catch (...) {
+    return {grpc::StatusCode::INTERNAL, "server: an unexpected error; its log says more"};
+  }
+}
+
+void Cancellation::is(std::shared_ptr<RequestHandle> handle) {
+  {
+    const std::lock_guard lock(mutex_);
+    handle_ = handle;
+    if (!cancelled_) return;
+  }
+  if (handle != nullptr) handle->cancel();
+}
+
+void Cancellation::cancel() {
+  std::shared_ptr<RequestHandle> handle;
+  {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    handle = handle_;
+  }
+  if (handle != nullptr) handle->cancel();
+}
+
+namespace {
+
+// Lives until OnDone, which comes after Finish, which comes with the answer.
+class InferCall final : public grpc::ServerUnaryReactor {
+ public:
+  explicit InferCall(inference::ModelInferResponse* response) : response_(response) {}
+
+  void start(Server& server, BufferPool& buffers, const inference::ModelInferRequest& message) {
+    const auto received = Clock::now();
+    const std::shared_ptr<Cancellation> cancellation = cancellation_;  // this may be gone when infer() returns
+    InferRequest request;
+    try {
+      request = request_of(message, server, buffers);
+    } catch (...) {
+      return Finish(status_of_current());
+    }
+    request.received = received;
+    request.read = Clock::now();
+    shared_ = shared_outputs(request);
+    cancellation->is(server.infer(std::move(request), [this](InferResponse response, bool last) {
+      if (last)
+        answer(std::move(response));
+      else
+        several_ = true;
+    }));
+  }
+
+  void OnCancel() override { cancellation_->cancel(); }
+  void OnDone() override {
+    if (trace_ != nullptr) trace_->stamp(Stamp::kSendEnd);
+    delete this;
+  }
+
+ private:
+  void answer(InferResponse response) {
+    trace_ = std::move(response.trace);
+    if (trace_ != nullptr) trace_->stamp(Stamp::kSendStart);
+    if (several_)
+      return Finish({grpc::StatusCode::UNIMPLEMENTED,
+                     "infer: model '" + response.model + "' gives several responses; use ModelStreamInfer"});
+    if (response.error) return Finish(status_of(*response.error));
+    try {
+      fill(*response_, response, shared_);
+    } catch (...) {
+      return Finish(status_of_current());
+    }
+    Finish(grpc::Status::OK);
+  }
+
+  inference::ModelInferResponse* const response_;
+  const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();
+  std::map<std::string, SharedRegion> shared_;
+  std::shared_ptr<RequestTrace> trace_;
+  std::atomic<bool> several_{false};
+};
+
+// Reads while fewer than `most_` requests are unanswered, writes one response at a time, and finishes when all that was
+// read is answered and written. Until then responses may use it; OnDone comes after.
+class StreamCall final
+    : public grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse> {
+ public:
+  StreamCall(Server& server, BufferPool& buffers, size_t most) : server_(server), buffers_(buffers), most_(most) {
+    StartRead(&message_);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      const std::lock_guard lock(mutex_);
+      reading_ = false;
+      ended_ = true;
+      return proceed();
+    }
+    start();
+    const std::lock_guard lock(mutex_);
+    reading_ = false;
+    proceed();
+  }
+  void OnWriteDone(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    writing_ = false;
+    writes_.pop_front();
+    if (!ok) broken_ = true;
+    proceed();
+  }
+  void OnCancel() override {
+    std::map<uint64_t, std::shared_ptr<Cancellation>> running;
+    {
+      const std::lock_guard lock(mutex_);
+      broken_ = ended_ = true;
+      running = running_;
+    }
+    for (const auto& [number, cancellation] : running) cancellation->cancel();
+    const std::lock_guard lock(mutex_);
+    proceed();
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  struct Write {
+    inference::ModelStreamInferResponse message;
+    std::shared_ptr<RequestTrace> trace;
+  };
+
+  void start() {
+    const auto received = Clock::now();
+    const auto cancellation = std::make_shared<Cancellation>();
+    const std::string id = message_.id();
+    uint64_t number = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      number = ++started_;
+      running_.emplace(number, cancellation);
+    }
+    InferRequest request;
+    try {
+      request = request_of(message_, server_, buffers_);
+    } catch (...) {
+      return answer(number, id, {}, true, status_of_current().error_message(), {});
+    }
+    request.received = received;
+    request.read = Clock::now();
+    const auto shared = shared_outputs(request);
+    cancellation->is(server_.infer(std::move(request), [this, number, id, shared](InferResponse response, bool last) {
+      const std::string error = response.error ? response.error->what() : "";
+      answer(number, id, std::move(response), last, error, shared);
+    }));
+  }
+
+  void answer(uint64_t number, const std::string& id, InferResponse response, bool last, const std::string& error,
+              const std::map<std::string, SharedRegion>& shared) {
+    Write write;
+    write.trace = std::move(response.trace);
+    write.message.set_error_message(error);
+    if (error.empty()) {
+      try {
+        fill(*write.message.mutable_infer_response(), response, shared);
+      } catch (...) {
+        write.message.set_error_message(status_of_current().error_message());
+      }
+    }
+    write.message.mutable_infer_response()->set_id(id);
+    const std::lock_guard lock(mutex_);
+    writes_.push_back(std::move(write));
+    if (last) running_.erase(number);
+    proceed();
+  }
+
+  // With mutex_ held: what can be done now. The calls of grpc's here only start something.
+  void proceed() {
+    if (finished_) return;
+    if (broken_ && !writing_) writes_.clear();  // nobody reads them
+    if (!writing_ && !writes_.empty()) {
+      writing_ = true;
+      if (writes_.front().trace != nullptr) writes_.front().trace->stamp(Stamp::kSendStart);
+      StartWrite(&writes_.front().message);
+    }
+    if (!reading_ && !ended_ && running_.size() + writes_.size() < most_) {
+      reading_ = true;
+      StartRead(&message_);
+    }
+    if (ended_ && !reading_ && !writing_ && running_.empty() && writes_.empty()) {
+      finished_ = true;
+      Finish(broken_ ? grpc::Status(grpc::StatusCode::CANCELLED, "stream: cancelled") : grpc::Status::OK);
+    }
+  }
+
+  Server& server_;
+  BufferPool& buffers_;
+  const size_t most_;
+  inference::ModelInferRequest message_;  // being read
+
+  std::mutex mutex_;
+  bool reading_ = true, writing_ = false, finished_ = false;
+  bool ended_ = false;   // there is nothing more to read
+  bool broken_ = false;  // the client is gone
+  uint64_t started_ = 0;
+  std::map<uint64_t, std::shared_ptr<Cancellation>> running_;
+  std::deque<Write> writes_;
+};
+
+}  // namespace
+
+grpc::ServerUnaryReactor* infer_call(Server& server, BufferPool& buffers, const inference::ModelInferRequest& message,
+                                     inference::ModelInferResponse* response) {
+  auto* const call = new InferCall(response);
+  call->start(server, buffers, message);
+  return call;
+}
+
+grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* stream_call(
+    Server& server, BufferPool& buffers, size_t most) {
+  return new StreamCall(server, buffers, most);
+}
+
+}  // namespace sluice::serving

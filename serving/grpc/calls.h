@@ -1,0 +1,38 @@
+#pragma once
+// Calls under way, as grpc++ has them. Only for the sources of this folder.
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "inference.grpc.pb.h"
+#include "serving/core/buffers.h"
+#include "serving/core/server.h"
+
+namespace sluice::serving {
+
+grpc::Status status_of(const Error& error);
+// Of whatever is being handled: an Error as it is, everything else without its text.
+grpc::Status status_of_current();
+
+// What may be cancelled before it is known: the handle of a request whose infer() has not returned.
+class Cancellation {
+ public:
+  void is(std::shared_ptr<RequestHandle> handle);
+  void cancel();
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<RequestHandle> handle_;
+  bool cancelled_ = false;
+};
+
+// Answers a ModelInfer call.
+grpc::ServerUnaryReactor* infer_call(Server& server, BufferPool& buffers, const inference::ModelInferRequest& message,
+                                     inference::ModelInferResponse* response);
+// Answers the requests of a stream, as they are done. `most`: requests of a stream that are read and not yet answered.
+grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* stream_call(
+    Server& server, BufferPool& buffers, size_t most);
+
+}  // namespace sluice::serving

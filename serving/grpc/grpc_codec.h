@@ -1,0 +1,18 @@
+#pragma once
+// Requests and responses as gRPC's messages. No grpc++ here.
+#include "inference.pb.h"
+#include "serving/core/buffers.h"
+#include "serving/core/server.h"
+
+namespace sluice::serving {
+
+// Throws Error for what is wrong by itself; names and shapes of the model are the executor's business. Inputs in shared
+// memory are those of `server`.
+InferRequest request_of(const inference::ModelInferRequest& message, const Server& server, BufferPool& buffers);
+// REQUIRES: no error. Outputs that were asked for in shared memory (`shared`, by their name) say so.
+void fill(inference::ModelInferResponse& message, const InferResponse& response,
+          const std::map<std::string, SharedRegion>& shared);
+// Where the client asked for outputs in shared memory.
+std::map<std::string, SharedRegion> shared_outputs(const InferRequest& request);
+
+}  // namespace sluice::serving

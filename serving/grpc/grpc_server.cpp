@@ -1,0 +1,225 @@
+#include "serving/grpc/grpc_server.h"
+
+#include <fmt/format.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
+
+#include "serving/grpc/calls.h"
+
+namespace sluice::serving {
+
+namespace {
+
+constexpr size_t kPooledBytes = size_t{256} << 20;
+constexpr size_t kMostOfAStream = 64;
+
+class Service final : public inference::GRPCInferenceService::CallbackService {
+ public:
+  Service(Server& server, const GrpcOptions& options)
+      : server_(server),
+        management_(options.management),
+        bearer_(options.management_token.empty() ? "" : "Bearer " + options.management_token),
+        buffers_(kPooledBytes) {}
+  ~Service() override { wait(); }
+  void wait() { workers_.join(); }
+
+  using Context = grpc::CallbackServerContext;
+  using Unary = grpc::ServerUnaryReactor;
+
+  Unary* ServerLive(Context* context, const inference::ServerLiveRequest*, inference::ServerLiveResponse* r) override {
+    return now(context, [&] { r->set_live(server_.live()); });
+  }
+  Unary* ServerReady(Context* context, const inference::ServerReadyRequest*,
+                     inference::ServerReadyResponse* r) override {
+    return now(context, [&] { r->set_ready(server_.ready()); });
+  }
+  Unary* ModelReady(Context* context, const inference::ModelReadyRequest* q,
+                    inference::ModelReadyResponse* r) override {
+    return now(context, [&] {
+      try {
+        r->set_ready(server_.model_ready(q->name(), q->version()));
+      } catch (const Error& error) {
+        if (error.code() != Code::kNotFound) throw;
+        r->set_ready(false);  // what there is not is not ready
+      }
+    });
+  }
+  Unary* ServerMetadata(Context* context, const inference::ServerMetadataRequest*,
+                        inference::ServerMetadataResponse* r) override {
+    return now(context, [&] { *r = server_.metadata(); });
+  }
+  Unary* ModelMetadata(Context* context, const inference::ModelMetadataRequest* q,
+                       inference::ModelMetadataResponse* r) override {
+    return now(context, [&] { *r = server_.model_metadata(q->name(), q->version()); });
+  }
+  Unary* ModelConfig(Context* context, const inference::ModelConfigRequest* q,
+                     inference::ModelConfigResponse* r) override {
+    return now(context, [&] { *r->mutable_config() = server_.model_config(q->name(), q->version()); });
+  }
+  Unary* ModelStatistics(Context* context, const inference::ModelStatisticsRequest* q,
+                         inference::ModelStatisticsResponse* r) override {
+    return now(context, [&] { *r = server_.statistics(q->name(), q->version()); });
+  }
+  Unary* RepositoryIndex(Context* context, const inference::RepositoryIndexRequest* q,
+                         inference::RepositoryIndexResponse* r) override {
+    return now(context, [&] { *r = server_.index(q->ready()); });
+  }
+  Unary* RepositoryModelLoad(Context* context, const inference::RepositoryModelLoadRequest* q,
+                             inference::RepositoryModelLoadResponse*) override {
+    return later(context, [this, q] { server_.load(q->model_name(), overrides_of(*q)); });
+  }
+  Unary* RepositoryModelUnload(Context* context, const inference::RepositoryModelUnloadRequest* q,
+                               inference::RepositoryModelUnloadResponse*) override {
+    return later(context, [this, q] {
+      const auto found = q->parameters().find("unload_dependents");
+      server_.unload(q->model_name(), found != q->parameters().end() && found->second.bool_param());
+    });
+  }
+  Unary* SystemSharedMemoryStatus(Context* context, const inference::SystemSharedMemoryStatusRequest* q,
+                                  inference::SystemSharedMemoryStatusResponse* r) override {
+    return now(context, [&] { *r = server_.shared_memory(q->name()); });
+  }
+  Unary* SystemSharedMemoryRegister(Context* context, const inference::SystemSharedMemoryRegisterRequest* q,
+                                    inference::SystemSharedMemoryRegisterResponse*) override {
+    return now(context, [&] {
+      check_management(*context);
+      server_.register_shared_memory(*q);
+    });
+  }
+  Unary* SystemSharedMemoryUnregister(Context* context, const inference::SystemSharedMemoryUnregisterRequest* q,
+                                      inference::SystemSharedMemoryUnregisterResponse*) override {
+    return now(context, [&] {
+      check_management(*context);
+      server_.unregister_shared_memory(q->name());
+    });
+  }
+  Unary* TraceSetting(Context* context, const inference::TraceSettingRequest* q,
+                      inference::TraceSettingResponse* r) override {
+    return now(context, [&] {
+      if (q->settings_size() > 0) check_management(*context);
+      *r = server_.trace_settings(*q);
+    });
+  }
+  Unary* LogSettings(Context* context, const inference::LogSettingsRequest* q,
+                     inference::LogSettingsResponse* r) override {
+    return now(context, [&] {
+      if (q->settings_size() > 0) check_management(*context);
+      *r = server_.log_settings(*q);
+    });
+  }
+
+  Unary* ModelInfer(Context*, const inference::ModelInferRequest* q, inference::ModelInferResponse* r) override {
+    return infer_call(server_, buffers_, *q, r);
+  }
+  grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* ModelStreamInfer(
+      Context*) override {
+    return stream_call(server_, buffers_, kMostOfAStream);
+  }
+
+ private:
+  void check_management(const Context& context) const {
+    if (!management_) throw Error(Code::kForbidden, "management: this server does not take such calls");
+    if (bearer_.empty()) return;
+    const auto [begin, end] = context.client_metadata().equal_range("authorization");
+    const bool known = std::any_of(begin, end, [this](const auto& entry) { return same_secret(entry.second); });
+    if (!known)
+      throw Error(Code::kForbidden, "management: the call needs the token, as metadata 'authorization: Bearer TOKEN'");
+  }
+  // Takes as long for a wrong text as for the right one.
+  bool same_secret(grpc::string_ref text) const {
+    unsigned different = text.size() == bearer_.size() ? 0 : 1;
+    for (size_t i = 0; i < text.size(); ++i)
+      different |= static_cast<unsigned char>(text.data()[i]) ^ static_cast<unsigned char>(bearer_[i % bearer_.size()]);
+    return different == 0;
+  }
+
+  static LoadOverrides overrides_of(const inference::RepositoryModelLoadRequest& request) {
+    LoadOverrides overrides;
+    for (const auto& [name, value] : request.parameters()) {
+      const bool text = value.parameter_choice_case() == inference::ModelRepositoryParameter::kStringParam;
+      const bool bytes = value.parameter_choice_case() == inference::ModelRepositoryParameter::kBytesParam;
+      if (name == "config" && text)
+        overrides.config = value.string_param();
+      else if (name.starts_with("file:") && bytes)
+        overrides.files[name.substr(5)] = value.bytes_param();
+      else
+        throw Error(Code::kInvalidArgument,
+                    "load: parameter '" + name + "'; known are config (a string) and file:<path> (bytes)");
+    }
+    return overrides;
+  }
+
+  template <class Function>
+  static grpc::Status try_to(const Function& function) {
+    try {
+      function();
+      return grpc::Status::OK;
+    } catch (...) {
+      return status_of_current();
+    }
+  }
+  template <class Function>
+  Unary* now(Context* context, const Function& function) {
+    Unary* const reactor = context->DefaultReactor();
+    reactor->Finish(try_to(function));
+    return reactor;
+  }
+  // What takes long, on a thread of ours.
+  template <class Function>
+  Unary* later(Context* context, Function function) {
+    Unary* const reactor = context->DefaultReactor();
+    if (const grpc::Status status = try_to([&] { check_management(*context); }); !status.ok())
+      reactor->Finish(status);
+    else
+      boost::asio::post(workers_, [reactor, function = std::move(function)] { reactor->Finish(try_to(function)); });
+    return reactor;
+  }
+
+  Server& server_;
+  const bool management_;
+  const std::string bearer_;
+  BufferPool buffers_;
+  boost::asio::thread_pool workers_{2};
+};
+
+}  // namespace
+
+struct GrpcServer::Impl {
+  Impl(Server& server, const GrpcOptions& options) : service(server, options) {}
+  Service service;
+  std::unique_ptr<grpc::Server> server;
+};
+
+GrpcServer::GrpcServer(Server& server, const GrpcOptions& options) : impl_(std::make_unique<Impl>(server, options)) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort(fmt::format("{}:{}", options.address, options.port), grpc::InsecureServerCredentials(),
+                           &port);
+  const int most = static_cast<int>(std::min<size_t>(options.max_message, INT_MAX));
+  builder.SetMaxReceiveMessageSize(most);
+  builder.SetMaxSendMessageSize(most);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port in use is an error
+  builder.RegisterService(&impl_->service);
+  impl_->server = builder.BuildAndStart();
+  if (impl_->server == nullptr || port == 0)
+    throw Error(Code::kUnavailable,
+                fmt::format("grpc: cannot listen on {}:{}; the port must be free and the address one "
+                            "of this machine",
+                            options.address, options.port));
+  port_ = static_cast<uint16_t>(port);
+}
+
+GrpcServer::~GrpcServer() { drain(std::chrono::milliseconds(0)); }
+
+bool GrpcServer::drain(std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::system_clock::now() + timeout;
+  impl_->server->Shutdown(deadline);
+  impl_->server->Wait();
+  return std::chrono::system_clock::now() < deadline;
+}
+
+}  // namespace sluice::serving

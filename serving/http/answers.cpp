@@ -1,0 +1,205 @@
+// The calls that are no inference.
+#include <fmt/format.h>
+
+#include <boost/archive/iterators/binary_from_base64.hpp>
+#include <boost/archive/iterators/transform_width.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+
+#include "serving/http/message_json.h"
+#include "serving/http/routes.h"
+
+namespace sluice::serving {
+
+namespace {
+
+namespace json = boost::json;
+
+json::object object_of(const std::string& body) {
+  if (body.find_first_not_of(" \t\r\n") == std::string::npos) return {};
+  json::parse_options options;
+  options.max_depth = 32;
+  boost::system::error_code error;
+  const json::value value = json::parse(body, error, {}, options);
+  if (error) throw HttpError(400, "request: its JSON cannot be read: " + error.message());
+  if (!value.is_object()) throw HttpError(400, "request: its body must be a JSON object");
+  return value.get_object();
+}
+
+json::object parameters_of(const std::string& body) {
+  const json::object root = object_of(body);
+  const json::value* const parameters = root.if_contains("parameters");
+  if (parameters == nullptr) return {};
+  if (!parameters->is_object()) throw HttpError(400, "request: 'parameters' must be an object");
+  return parameters->get_object();
+}
+
+bool flag(const json::object& object, const char* name) {
+  const json::value* const value = object.if_contains(name);
+  if (value == nullptr) return false;
+  if (!value->is_bool()) throw HttpError(400, fmt::format("request: '{}' must be true or false", name));
+  return value->get_bool();
+}
+
+uint64_t number(const json::object& object, const char* name) {
+  const json::value* const value = object.if_contains(name);
+  if (value == nullptr) return 0;
+  if (value->is_uint64()) return value->get_uint64();
+  if (value->is_int64() && value->get_int64() >= 0) return static_cast<uint64_t>(value->get_int64());
+  throw HttpError(400, fmt::format("request: '{}' must be a number that is not negative", name));
+}
+
+std::string from_base64(std::string_view text, const std::string& where) {
+  while (text.ends_with('=')) text.remove_suffix(1);
+  using namespace boost::archive::iterators;
+  using Decoded = transform_width<binary_from_base64<std::string_view::const_iterator>, 8, 6>;
+  try {
+    const size_t bytes = text.size() * 6 / 8;
+    std::string out;
+    out.reserve(bytes);
+    Decoded it(text.begin());
+    for (size_t i = 0; i < bytes; ++i, ++it) out += static_cast<char>(*it);
+    return out;
+  } catch (const dataflow_exception&) {
+    throw HttpError(400, "load: parameter '" + where + "' is no base64");
+  }
+}
+
+LoadOverrides overrides_of(const std::string& body) {
+  LoadOverrides overrides;
+  for (const auto& [key, value] : parameters_of(body)) {
+    const std::string name(key);
+    if (!value.is_string()) throw HttpError(400, "load: parameter '" + name + "' must be a string");
+    const std::string text(value.get_string());
+    if (name == "config")
+      overrides.config = text;
+    else if (name.starts_with("file:"))
+      overrides.files[name.substr(5)] = from_base64(text, name);
+    else
+      throw HttpError(400, "load: parameter '" + name + "'; known are config and file:<path>");
+  }
+  return overrides;
+}
+
+inference::TraceSettingRequest trace_request(const Route& route, const std::string& body) {
+  inference::TraceSettingRequest request;
+  request.set_model_name(route.model);
+  for (const auto& [key, value] : object_of(body)) {
+    auto& setting = (*request.mutable_settings())[std::string(key)];
+    const auto add = [&](const json::value& v) {
+      setting.add_value(v.is_string() ? std::string(v.get_string()) : json::serialize(v));
+    };
+    if (value.is_array())
+      for (const json::value& item : value.get_array()) add(item);
+    else if (!value.is_null())
+      add(value);
+  }
+  return request;
+}
+
+std::string trace_json(const inference::TraceSettingResponse& response) {
+  json::object object;
+  for (const auto& [name, setting] : response.settings()) {
+    if (name == "trace_level") {
+      json::array& levels = object[name].emplace_array();
+      for (const std::string& level : setting.value()) levels.emplace_back(level);
+    } else {
+      object[name] = setting.value_size() > 0 ? setting.value(0) : std::string();
+    }
+  }
+  return json::serialize(object);
+}
+
+inference::LogSettingsRequest log_request(const std::string& body) {
+  inference::LogSettingsRequest request;
+  for (const auto& [key, value] : object_of(body)) {
+    auto& setting = (*request.mutable_settings())[std::string(key)];
+    if (value.is_bool())
+      setting.set_bool_param(value.get_bool());
+    else if (value.is_string())
+      setting.set_string_param(std::string(value.get_string()));
+    else if (value.is_int64() && value.get_int64() >= 0 && value.get_int64() <= UINT32_MAX)
+      setting.set_uint32_param(static_cast<uint32_t>(value.get_int64()));
+    else
+      throw HttpError(400, "logging: '" + std::string(key) + "' must be true, false, a string or a small number");
+  }
+  return request;
+}
+
+std::string log_json(const inference::LogSettingsResponse& response) {
+  using Value = inference::LogSettingsResponse::SettingValue;
+  json::object object;
+  for (const auto& [name, setting] : response.settings()) {
+    if (setting.parameter_choice_case() == Value::kBoolParam) object[name] = setting.bool_param();
+    if (setting.parameter_choice_case() == Value::kUint32Param) object[name] = setting.uint32_param();
+    if (setting.parameter_choice_case() == Value::kStringParam) object[name] = setting.string_param();
+  }
+  return json::serialize(object);
+}
+
+// The messages of a list, without the message around it.
+template <class Messages>
+std::string list_json(const Messages& messages) {
+  std::string out = "[";
+  for (const auto& message : messages) out += (out.size() > 1 ? "," : "") + to_json(message);
+  return out + "]";
+}
+
+std::string regions_json(const inference::SystemSharedMemoryStatusResponse& response) {
+  std::string out = "[";
+  for (const auto& [name, region] : response.regions()) out += (out.size() > 1 ? "," : "") + to_json(region);
+  return out + "]";
+}
+
+inference::SystemSharedMemoryRegisterRequest register_request(const Route& route, const std::string& body) {
+  const json::object object = object_of(body);
+  const json::value* const key = object.if_contains("key");
+  if (key == nullptr || !key->is_string()) throw HttpError(400, "shared memory: 'key' must be a string");
+  inference::SystemSharedMemoryRegisterRequest request;
+  request.set_name(route.region);
+  request.set_key(std::string(key->get_string()));
+  request.set_offset(number(object, "offset"));
+  request.set_byte_size(number(object, "byte_size"));
+  return request;
+}
+
+HttpReply plain(int status) { return {status, ""}; }
+
+HttpReply make_answer(Server& server, const Route& route, const std::string& body) {
+  switch (route.call) {
+    case Call::kLive: return plain(server.live() ? 200 : 400);
+    case Call::kReady: return plain(server.ready() ? 200 : 400);
+    case Call::kModelReady:
+      if (server.model_ready(route.model, route.version)) return plain(200);
+      return error_reply(400, "model '" + route.model + "' is not ready");
+    case Call::kServerMetadata: return {200, to_json(server.metadata())};
+    case Call::kModelMetadata: return {200, to_json(server.model_metadata(route.model, route.version))};
+    case Call::kModelConfig: return {200, to_json(server.model_config(route.model, route.version))};
+    case Call::kStatistics: return {200, to_json(server.statistics(route.model, route.version))};
+    case Call::kIndex: return {200, list_json(server.index(flag(object_of(body), "ready")).models())};
+    case Call::kLoad: server.load(route.model, overrides_of(body)); return plain(200);
+    case Call::kUnload: server.unload(route.model, flag(parameters_of(body), "unload_dependents")); return plain(200);
+    case Call::kTraceSettings: return {200, trace_json(server.trace_settings(trace_request(route, body)))};
+    case Call::kLogSettings: return {200, log_json(server.log_settings(log_request(body)))};
+    case Call::kSharedMemoryStatus: return {200, regions_json(server.shared_memory(route.region))};
+    case Call::kSharedMemoryRegister: server.register_shared_memory(register_request(route, body)); return plain(200);
+    case Call::kSharedMemoryUnregister: server.unregister_shared_memory(route.region); return plain(200);
+    case Call::kCudaSharedMemory:
+      throw Error(Code::kUnsupported, "shared memory: that of CUDA is not offered; system shared memory is");
+    case Call::kMetrics: return {200, server.metrics(), "text/plain; version=0.0.4; charset=utf-8"};
+    case Call::kInfer: break;
+  }
+  throw HttpError(404, "Not Found");
+}
+
+}  // namespace
+
+HttpReply answer(Server& server, const Route& route, const std::string& body) {
+  try {
+    return make_answer(server, route, body);
+  } catch (...) {
+    return reply_of_current();
+  }
+}
+
+}  // namespace sluice::serving

@@ -1,0 +1,335 @@
+#include "serving/http/connection.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+
+#include "serving/core/trace.h"
+#include "serving/http/infer_json.h"
+#include "serving/http/request_check.h"
+#include "serving/http/request_reader.h"
+#include "serving/http/routes.h"
+
+namespace sluice::serving {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+namespace {
+
+std::string text_of(beast::string_view view) { return {view.data(), view.size()}; }
+
+struct Written {
+  std::string head, json;
+  std::vector<Tensor> tensors;
+};
+
+}  // namespace
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(tcp::socket socket, std::shared_ptr<HttpState> state)
+      : state_(std::move(state)), reader_(std::move(socket), state_->options, state_->draining) {}
+
+  void start() {
+    asio::co_spawn(
+        stream().get_executor(), [self = shared_from_this()] { return self->run(); },
+        [self = shared_from_this()](const std::exception_ptr&) { self->end(); });
+  }
+
+  void close(bool now) {
+    asio::post(stream().get_executor(), [self = shared_from_this(), now] {
+      if (now && self->handle_ != nullptr) self->handle_->cancel();
+      if (now || self->reader_.idle()) self->stream().close();
+    });
+  }
+
+ private:
+  template <class T>
+  using Task = asio::awaitable<T>;
+
+  Task<void> run() {
+    for (bool more = true; more;) {
+      try {
+        more = co_await serve_one();
+      } catch (const boost::system::system_error&) {  // the client is gone, or too slow
+        more = false;
+      }
+    }
+    error_code ignored;
+    stream().socket().shutdown(tcp::socket::shutdown_both, ignored);
+  }
+
+  void end() {
+    stream().close();
+    const std::lock_guard lock(state_->mutex);
+    state_->connections.erase(shared_from_this());
+    if (state_->connections.empty()) state_->none_left.notify_all();
+  }
+
+  // A request and its answer. False when the connection is to be closed.
+  Task<bool> serve_one() {
+    HttpReply refusal;
+    try {
+      keep_alive_ = false;
+      if (!co_await reader_.next()) co_return false;
+      keep_alive_ = reader_.keeps_alive();
+      route_ = route_of(text_of(reader_.header().method_string()), path(), state_->options.metrics_only);
+      check_rights();
+      co_await reader_.say_continue();
+      if (route_.call == Call::kInfer) co_return co_await infer();
+      const std::string body = co_await reader_.whole_body();
+      co_return co_await write(co_await answer_of_call(body));
+    } catch (const boost::system::system_error&) {
+      throw;
+    } catch (...) {
+      refusal = reply_of_current();
+    }
+    if (keep_alive_) keep_alive_ = co_await reader_.skip_body();
+    const bool more = co_await write(std::move(refusal));
+    if (!more) co_await reader_.linger();
+    co_return more;
+  }
+
+  std::string_view path() const {
+    const beast::string_view target = reader_.header().target();
+    std::string_view path(target.data(), target.size());
+    path = path.substr(0, path.find('?'));
+    const std::string& base = state_->options.base_path;
+    if (base.empty()) return path;
+    if (!path.starts_with(base)) throw HttpError(404, "Not Found");
+    return path.substr(base.size());
+  }
+
+  void check_rights() const {
+    if (!route_.changes) return;
+    const HttpOptions& o = state_->options;
+    if (!o.management) throw Error(Code::kForbidden, "management: this server does not take such calls");
+    if (o.management_token.empty()) return;
+    if (!same_secret(reader_.field(http::field::authorization), "Bearer " + o.management_token))
+      throw HttpError(401, "management: the request needs the token, as 'Authorization: Bearer TOKEN'");
+  }
+
+  Task<HttpReply> answer_of_call(const std::string& body) {
+    if (!route_.slow) co_return answer(state_->server, route_, body);
+    co_return co_await asio::co_spawn(
+        state_->workers, [this, &body]() -> Task<HttpReply> { co_return answer(state_->server, route_, body); },
+        asio::use_awaitable);
+  }
+
+  // Reads the request's tensors to where they will be read from.
+  Task<InferHead> read_infer() {
+    const InferLimits limits{state_->options.max_input};
+    Server& server = state_->server;
+    const bool whole = reader_.chunked() || reader_.coding() != Coding::kNone;  // it has to be read before it is known
+    std::string body;
+    if (whole) body = co_await reader_.whole_body();
+    const uint64_t bytes = whole ? body.size() : reader_.left();
+    const size_t length = checked_head_length(bytes);
+    InferHead head;
+    size_t offset = 0;
+    if (reader_.head_length() == 0) {
+      RawInput raw = raw_input(bytes);
+      head = std::move(raw.head);
+      offset = raw.offset;
+    } else {
+      const std::string text = whole ? body.substr(0, length) : co_await reader_.text(length);
+      head = parse_head(text, server, state_->buffers, limits);
+    }
+    check_binary(head, bytes - length);
+    for (size_t i = 0, at = length; i < head.binary.size(); at += head.binary[i++]) {
+      char* const to = static_cast<char*>(head.request.inputs[i].data.get()) + offset;
+      if (!whole)
+        co_await reader_.read(to, head.binary[i]);
+      else if (head.binary[i] > 0)
+        std::memcpy(to, body.data() + at, head.binary[i]);
+    }
+    co_return head;
+  }
+
+  size_t checked_head_length(uint64_t body) const {
+    const std::optional<uint64_t> length = reader_.head_length();
+    if (!length) return body;
+    if (*length > body)
+      throw HttpError(
+          400, fmt::format("request: Inference-Header-Content-Length: {}; the body has {} bytes", *length, body));
+    return *length;
+  }
+  static void check_binary(const InferHead& head, uint64_t bytes) {
+    if (head.binary_bytes() != bytes)
+      throw HttpError(400, fmt::format("infer: {} bytes follow the JSON; its inputs have {} bytes of binary data",
+                                       bytes, head.binary_bytes()));
+  }
+  RawInput raw_input(size_t bytes) const {
+    const auto metadata = state_->server.model_metadata(route_.model, route_.version);
+    const auto config = state_->server.model_config(route_.model, route_.version);
+    return raw_head(metadata, config.max_batch_size() > 0, bytes, state_->buffers);
+  }
+
+  Task<bool> infer() {
+    InferHead head = co_await read_infer();
+    head.request.model = route_.model;
+    head.request.version = route_.version;
+    head.request.received = reader_.received();
+    head.request.read = Clock::now();
+    const Coding coding = accepted_coding(reader_.field(http::field::accept_encoding));
+    std::optional<InferResponse> response = co_await ask(std::move(head.request));
+    if (!response) co_return false;
+    const std::shared_ptr<RequestTrace> trace = std::move(response->trace);
+    if (trace != nullptr) trace->stamp(Stamp::kSendStart);
+    bool more = false;
+    HttpReply refusal;
+    std::optional<InferAnswer> answer;
+    try {
+      if (response->error) throw *response->error;
+      answer = answer_of(head.form, *response);
+    } catch (...) {
+      refusal = reply_of_current();
+    }
+    if (answer)
+      more = co_await write_answer(std::move(*answer), coding);
+    else
+      more = co_await write(std::move(refusal));
+    if (trace != nullptr) trace->stamp(Stamp::kSendEnd);
+    co_return more;
+  }
+
+  // What an engine's thread leaves for the coroutine.
+  struct Waiting {
+    explicit Waiting(const beast::tcp_stream::executor_type& executor) : ready(executor, Clock::time_point::max()) {}
+    asio::steady_timer ready;
+    std::optional<InferResponse> response;
+    bool several = false;
+    bool gone = false;  // the client
+  };
+
+  // Nothing when the client has gone meanwhile.
+  Task<std::optional<InferResponse>> ask(InferRequest request) {
+    const auto waiting = std::make_shared<Waiting>(stream().get_executor());
+    stream().expires_never();
+    handle_ = state_->server.infer(
+        std::move(request), [self = shared_from_this(), waiting](InferResponse response, bool last) {
+          asio::post(self->stream().get_executor(), [waiting, response = std::move(response), last]() mutable {
+            if (!last) waiting->several = true;
+            if (!last) return;
+            waiting->response = std::move(response);
+            waiting->ready.cancel();
+          });
+        });
+    if (!reader_.ahead()) watch(waiting);
+    while (!waiting->response) {
+      error_code ignored;
+      co_await waiting->ready.async_wait(redirect_error(asio::use_awaitable, ignored));
+    }
+    handle_ = nullptr;
+    error_code ignored;
+    if (stream().socket().is_open()) stream().socket().cancel(ignored);  // the watch
+    if (waiting->gone) co_return std::nullopt;
+    if (waiting->several)
+      waiting->response->error = Error(Code::kUnsupported,
+                                       "infer: this model gives several responses to a request; ask for "
+                                       "them over gRPC, by ModelStreamInfer");
+    co_return std::move(waiting->response);
+  }
+
+  // Cancels the request when the client closes the connection.
+  void watch(const std::shared_ptr<Waiting>& waiting) {
+    stream().socket().async_wait(tcp::socket::wait_read, [self = shared_from_this(), waiting](error_code error) {
+      if (error || waiting->response) return;
+      char c = 0;
+      const ssize_t n = ::recv(self->stream().socket().native_handle(), &c, 1, MSG_PEEK | MSG_DONTWAIT);
+      if (n > 0) return;                                                              // its next request
+      if (n < 0 && (errno == EAGAIN || errno == EINTR)) return self->watch(waiting);  // woken for nothing
+      waiting->gone = true;
+      if (self->handle_ != nullptr) self->handle_->cancel();
+    });
+  }
+
+  Task<bool> write(HttpReply reply) {
+    Written out;
+    out.json = std::move(reply.body);
+    out.head = head_text(reply.status, reply.type, out.json.size(), reply.headers);
+    return send(std::move(out));
+  }
+
+  Task<bool> write_answer(InferAnswer answer, Coding coding) {
+    std::vector<std::pair<std::string, std::string>> headers;
+    const char* const type = answer.has_binary ? "application/octet-stream" : "application/json";
+    if (answer.has_binary) headers.emplace_back("Inference-Header-Content-Length", std::to_string(answer.json.size()));
+    Written out;
+    if (coding != Coding::kNone) {
+      std::string whole = std::move(answer.json);
+      for (const Tensor& tensor : answer.binary)
+        whole.append(static_cast<const char*>(tensor.data.get()), tensor.bytes);
+      out.json = pack(whole, coding);
+      headers.emplace_back("Content-Encoding", coding_name(coding));
+    } else {
+      out.json = std::move(answer.json);
+      out.tensors = std::move(answer.binary);
+    }
+    size_t bytes = out.json.size();
+    for (const Tensor& tensor : out.tensors) bytes += tensor.bytes;
+    out.head = head_text(200, type, bytes, headers);
+    return send(std::move(out));
+  }
+
+  std::string head_text(int status, const std::string& type, size_t bytes,
+                        const std::vector<std::pair<std::string, std::string>>& headers) {
+    if (state_->draining) keep_alive_ = false;
+    const auto reason = http::obsolete_reason(static_cast<http::status>(status));
+    std::string head = fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n", status,
+                                   text_of(reason), type, bytes);
+    if (status == 401) head += "WWW-Authenticate: Bearer\r\n";
+    if (status == 501) head += "Accept-Encoding: gzip, deflate\r\n";
+    for (const auto& [name, value] : headers) head += name + ": " + value + "\r\n";
+    head += keep_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+    return head;
+  }
+
+  Task<bool> send(Written out) {
+    std::vector<asio::const_buffer> parts = {asio::buffer(out.head), asio::buffer(out.json)};
+    size_t bytes = out.json.size();
+    for (const Tensor& tensor : out.tensors) {
+      parts.push_back(asio::buffer(tensor.data.get(), tensor.bytes));
+      bytes += tensor.bytes;
+    }
+    stream().expires_after(state_->options.response_timeout + std::chrono::milliseconds(bytes / 10));
+    co_await asio::async_write(stream(), parts, asio::use_awaitable);
+    co_return keep_alive_;
+  }
+
+  beast::tcp_stream& stream() { return reader_.stream(); }
+
+  const std::shared_ptr<HttpState> state_;
+  RequestReader reader_;
+  Route route_;
+  bool keep_alive_ = false;
+  std::shared_ptr<RequestHandle> handle_;
+};
+
+void serve_connection(tcp::socket socket, const std::shared_ptr<HttpState>& state) {
+  error_code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
+  const auto connection = std::make_shared<Connection>(std::move(socket), state);
+  {
+    const std::lock_guard lock(state->mutex);
+    if (static_cast<int>(state->connections.size()) >= state->options.max_connections) return;  // closes it
+    state->connections.insert(connection);
+  }
+  connection->start();
+}
+
+void close_connection(const std::shared_ptr<Connection>& connection, bool now) { connection->close(now); }
+
+}  // namespace sluice::serving

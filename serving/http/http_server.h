@@ -1,0 +1,52 @@
+#pragma once
+// The HTTP front end: KServe v2 with Triton's additions, or, by an option, the page of metrics alone.
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "serving/core/server.h"
+
+namespace sluice::serving {
+
+struct HttpOptions {
+  std::string address = "127.0.0.1";
+  uint16_t port = 0;  // 0: one that is free
+  int threads = 0;    // 0: by the number of cores
+  bool metrics_only = false;
+  std::string base_path;                // before /v2 in every path; "" or "/serving"
+  size_t max_input = size_t{64} << 20;  // bytes of a body, also unpacked
+  int max_connections = 4096;           // one more is told so and closed
+  bool management = true;               // whether clients may load models, change settings, register shared memory
+  std::string management_token;         // who may: "Authorization: Bearer TOKEN"; "": everybody
+  std::chrono::milliseconds header_timeout{10000};    // from the first byte of a request to the end of its header
+  std::chrono::milliseconds body_timeout{30000};      // without a byte of the body; all of it: this and 1 s per 10 KB
+  std::chrono::milliseconds idle_timeout{120000};     // of a connection between requests
+  std::chrono::milliseconds response_timeout{30000};  // for the client to take a response: the same
+};
+
+// Thread safety: everything may be called from any thread.
+class HttpServer {
+ public:
+  // Serves `server`, which must outlive it, at once. Throws Error when it cannot listen there.
+  HttpServer(Server& server, HttpOptions options);
+  // Cancels what is under way.
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  uint16_t port() const { return port_; }
+  int connections() const;
+  // No new connections; those that are idle are closed, the others after the response that they wait for.
+  void stop_accepting();
+  // The same, and waits for them, or for `timeout`; then closes the rest. True when none was left.
+  bool drain(std::chrono::milliseconds timeout);
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+  uint16_t port_ = 0;
+};
+
+}  // namespace sluice::serving

@@ -1,0 +1,197 @@
+#include "serving/http/request_reader.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <cstring>
+
+#include "serving/http/request_check.h"
+
+namespace sluice::serving {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using boost::system::error_code;
+
+namespace {
+
+constexpr size_t kHeader = size_t{16} << 10;
+constexpr size_t kMostChunks = 65536;
+constexpr size_t kSkipped = size_t{64} << 10;
+constexpr size_t kPiece = size_t{1} << 20;
+
+std::string text_of(beast::string_view view) { return {view.data(), view.size()}; }
+
+}  // namespace
+
+std::string RequestReader::field(http::field name) const { return text_of(parser_->get()[name]); }
+
+RequestReader::Task<bool> RequestReader::next() {
+  parser_.emplace();
+  left_ = 0;
+  chunked_ = false;
+  if (buffer_.size() == 0) {
+    if (draining_) co_return false;
+    idle_ = true;
+    stream_.expires_after(options_.idle_timeout);
+    error_code error;
+    const size_t n =
+        co_await stream_.async_read_some(buffer_.prepare(4096), redirect_error(asio::use_awaitable, error));
+    idle_ = false;
+    if (error) co_return false;
+    buffer_.commit(n);
+  }
+  received_ = Clock::now();
+  stream_.expires_after(options_.header_timeout);
+  const std::string_view raw = co_await header_text();
+  if (raw.empty()) co_return false;
+  check_raw_header(raw);
+  parser_->header_limit(kHeader);
+  parser_->body_limit(options_.max_input);
+  error_code error;
+  parser_->put(asio::buffer(raw.data(), raw.size()), error);
+  buffer_.consume(raw.size());
+  if (error == http::error::body_limit) throw too_large();
+  if (error || !parser_->is_header_done())
+    throw HttpError(400, "request: its header cannot be read: " + error.message());
+  check_body();
+  co_return true;
+}
+
+RequestReader::Task<std::string_view> RequestReader::header_text() {
+  const std::string_view end = "\r\n\r\n";
+  for (size_t searched = 0;;) {
+    const std::string_view text(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+    const size_t found = text.find(end, searched);
+    if (found != std::string_view::npos) co_return text.substr(0, found + end.size());
+    if (text.size() >= kHeader)
+      throw HttpError(431, fmt::format("request: its header has more than {} bytes", kHeader));
+    searched = text.size() < end.size() ? 0 : text.size() - end.size() + 1;
+    error_code error;
+    const size_t piece = std::min<size_t>(4096, kHeader - text.size());
+    const size_t n =
+        co_await stream_.async_read_some(buffer_.prepare(piece), redirect_error(asio::use_awaitable, error));
+    if (error == beast::error::timeout) throw HttpError(408, "request: its header did not come in time");
+    if (error) co_return std::string_view();
+    buffer_.commit(n);
+  }
+}
+
+HttpError RequestReader::too_large() const {
+  return {413, fmt::format("request: its body has more than the {} bytes that are allowed", options_.max_input)};
+}
+
+void RequestReader::check_body() {
+  const Parser& parser = *parser_;
+  const Fields& fields = parser.get();
+  const auto values = [&](beast::string_view name) {
+    std::vector<std::string> found;
+    const auto range = fields.equal_range(name);
+    for (auto it = range.first; it != range.second; ++it) found.push_back(text_of(it->value()));
+    return found;
+  };
+  check_framing(fields.version(), values("Host"), values("Transfer-Encoding"), values("Content-Length"));
+  chunked_ = parser.chunked();
+  left_ = chunked_ ? 0 : parser.content_length().value_or(0);
+  if (left_ > options_.max_input) throw too_large();
+  coding_ = coding_of(text_of(fields[http::field::content_encoding]));
+  head_length_ = head_length_of(values("Inference-Header-Content-Length"));
+  body_deadline_ = std::chrono::steady_clock::now() + options_.body_timeout * (chunked_ ? 4 : 1) +
+                   std::chrono::milliseconds(left_ / 10);
+}
+
+RequestReader::Task<void> RequestReader::say_continue() {
+  const beast::string_view expect = parser_->get()[http::field::expect];
+  if (expect.empty()) co_return;
+  if (!beast::iequals(expect, "100-continue")) throw HttpError(417, "request: Expect: only 100-continue is known");
+  if (left_ > 0 || chunked_)
+    co_await asio::async_write(stream_, asio::buffer("HTTP/1.1 100 Continue\r\n\r\n", 25), asio::use_awaitable);
+}
+
+RequestReader::Task<void> RequestReader::read(void* to, size_t n) {
+  char* out = static_cast<char*>(to);
+  const size_t there = std::min(n, buffer_.size());
+  if (there > 0) std::memcpy(out, buffer_.data().data(), there);
+  buffer_.consume(there);
+  left_ -= there;
+  for (size_t done = there; done < n;) {
+    expire_body();
+    const size_t got = co_await stream_.async_read_some(asio::buffer(out + done, n - done), asio::use_awaitable);
+    done += got;
+    left_ -= got;
+  }
+}
+
+void RequestReader::expire_body() {
+  const auto now = std::chrono::steady_clock::now();
+  stream_.expires_at(std::min(now + options_.body_timeout, body_deadline_));
+}
+
+RequestReader::Task<std::string> RequestReader::chunked_body() {
+  std::string body;
+  size_t chunks = 0;
+  auto count = [&](uint64_t size, beast::string_view, error_code& error) {
+    if (++chunks > kMostChunks || size > options_.max_input) error = http::error::body_limit;
+  };
+  parser_->on_chunk_header(count);
+  std::vector<char> piece(size_t{64} << 10);
+  while (!parser_->is_done()) {
+    parser_->get().body().data = piece.data();
+    parser_->get().body().size = piece.size();
+    expire_body();
+    error_code error;
+    co_await http::async_read_some(stream_, buffer_, *parser_, redirect_error(asio::use_awaitable, error));
+    if (error == http::error::need_buffer) error = {};
+    if (error == http::error::body_limit) throw too_large();
+    if (error && error.category() == http::make_error_code(http::error::bad_chunk).category() &&
+        error != http::error::partial_message && error != http::error::end_of_stream)
+      throw HttpError(400, "request: its chunks cannot be read: " + error.message());
+    if (error) throw boost::system::system_error(error);
+    body.append(piece.data(), piece.size() - parser_->get().body().size);
+    if (body.size() > options_.max_input) throw too_large();
+  }
+  chunked_ = false;
+  co_return body;
+}
+
+RequestReader::Task<bool> RequestReader::skip_body() {
+  if (chunked_ || left_ > kSkipped || (left_ > 0 && !parser_->get()[http::field::expect].empty())) co_return false;
+  std::vector<char> away(left_);
+  co_await read(away.data(), left_);
+  co_return true;
+}
+
+RequestReader::Task<std::string> RequestReader::text(size_t n) {
+  std::string text;
+  while (text.size() < n) {
+    const size_t had = text.size(), piece = std::min(n - had, kPiece);
+    text.resize(had + piece);
+    co_await read(text.data() + had, piece);
+  }
+  co_return text;
+}
+
+RequestReader::Task<std::string> RequestReader::whole_body() {
+  std::string body;
+  if (chunked_) {
+    body = co_await chunked_body();
+  } else {
+    body = co_await text(left_);
+  }
+  if (coding_ != Coding::kNone) body = unpack(body, coding_, options_.max_input);
+  co_return body;
+}
+
+RequestReader::Task<void> RequestReader::linger() {
+  error_code error;
+  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, error);
+  std::vector<char> away(size_t{16} << 10);
+  stream_.expires_after(std::chrono::seconds(2));
+  for (size_t bytes = 0; !error && bytes < size_t{8} << 20;)
+    bytes += co_await stream_.async_read_some(asio::buffer(away), redirect_error(asio::use_awaitable, error));
+}
+
+}  // namespace sluice::serving

@@ -1,0 +1,81 @@
+#pragma once
+// Requests of one connection, read piece by piece: the header, checked, then as much of the body as somebody has room
+// for. Only for the sources of this folder. What the network does wrong is thrown as boost::system::system_error.
+#include <atomic>
+#include <boost/asio/awaitable.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "serving/core/request.h"
+#include "serving/http/compression.h"
+#include "serving/http/http_server.h"
+#include "serving/http/routes.h"
+
+namespace sluice::serving {
+
+class RequestReader {
+ public:
+  template <class T>
+  using Task = boost::asio::awaitable<T>;
+  using Parser = boost::beast::http::request_parser<boost::beast::http::buffer_body>;
+  using Fields = boost::beast::http::request_header<>;
+
+  RequestReader(boost::asio::ip::tcp::socket socket, const HttpOptions& options, const std::atomic<bool>& draining)
+      : stream_(std::move(socket)), options_(options), draining_(draining) {}
+
+  // The next request's header. False where there is none. Throws HttpError for one after which the connection cannot go
+  // on.
+  Task<bool> next();
+  const Fields& header() const { return parser_->get(); }
+  std::string field(boost::beast::http::field name) const;
+  bool keeps_alive() const { return parser_->get().keep_alive(); }
+  uint64_t left() const { return left_; }    // of a body with a length, to be read
+  bool chunked() const { return chunked_; }  // and not read to its end
+  Coding coding() const { return coding_; }
+  std::optional<uint64_t> head_length() const { return head_length_; }  // of the JSON in the body
+  Clock::time_point received() const { return received_; }              // its first byte
+  bool idle() const { return idle_; }                                   // waits for a request
+  bool ahead() const { return buffer_.size() > 0; }                     // has bytes of the next request
+
+  // Where the client waits for it.
+  Task<void> say_continue();
+  // The next `n` bytes of a body with a length, straight to where they belong.
+  Task<void> read(void* to, size_t n);
+  // All of it, unpacked.
+  Task<std::string> whole_body();
+  // The first `n` bytes of it, memory as they come.
+  Task<std::string> text(size_t n);
+  // What was refused before its body was read leaves that in the way of the next request. False where it is too much,
+  // or may never come.
+  Task<bool> skip_body();
+  // Lets the client read the answer before the connection is reset over what it still sends.
+  Task<void> linger();
+
+  boost::beast::tcp_stream& stream() { return stream_; }
+
+ private:
+  // Everything up to the empty line, in the buffer. Nothing when the client goes before.
+  Task<std::string_view> header_text();
+  void check_body();  // what the header says of it
+  void expire_body();
+  Task<std::string> chunked_body();
+  HttpError too_large() const;
+
+  boost::beast::tcp_stream stream_;
+  const HttpOptions& options_;
+  const std::atomic<bool>& draining_;
+  boost::beast::flat_buffer buffer_{size_t{16} << 10};  // no header is longer
+  std::optional<Parser> parser_;
+  uint64_t left_ = 0;
+  bool chunked_ = false, idle_ = false;
+  Coding coding_ = Coding::kNone;
+  std::optional<uint64_t> head_length_;
+  Clock::time_point received_;
+  std::chrono::steady_clock::time_point body_deadline_;
+};
+
+}  // namespace sluice::serving

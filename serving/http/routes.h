@@ -1,0 +1,68 @@
+#pragma once
+// What is asked for by a method and a path, and the answers to all that is no inference. No network here.
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "serving/core/server.h"
+
+namespace sluice::serving {
+
+enum class Call : uint8_t {
+  kLive,
+  kReady,
+  kServerMetadata,
+  kModelReady,
+  kModelMetadata,
+  kModelConfig,
+  kStatistics,
+  kInfer,
+  kIndex,
+  kLoad,
+  kUnload,
+  kTraceSettings,
+  kLogSettings,
+  kSharedMemoryStatus,
+  kSharedMemoryRegister,
+  kSharedMemoryUnregister,
+  kCudaSharedMemory,
+  kMetrics,
+};
+
+struct Route {
+  Call call = Call::kLive;
+  bool changes = false;  // the server: only who manages it may
+  bool slow = false;     // it may take seconds
+  std::string model, version, region;
+};
+
+struct HttpReply {
+  int status = 200;
+  std::string body;
+  std::string type = "application/json";
+  std::vector<std::pair<std::string, std::string>> headers = {};
+};
+
+// `path`: as the client sent it, behind the server's base path, without a query. Throws HttpError.
+Route route_of(std::string_view method, std::string_view path, bool metrics_only);
+
+// A refusal of HTTP's own.
+class HttpError : public std::runtime_error {
+ public:
+  HttpError(int status, const std::string& message) : std::runtime_error(message), status_(status) {}
+  int status() const { return status_; }
+
+ private:
+  int status_;
+};
+
+HttpReply error_reply(int status, const std::string& message);
+HttpReply reply_of(const Error& error);
+// Of whatever is being handled.
+HttpReply reply_of_current();
+
+// The answer to every call but kInfer. `body`: unpacked. Throws nothing.
+HttpReply answer(Server& server, const Route& route, const std::string& body);
+
+}  // namespace sluice::serving

@@ -1,0 +1,239 @@
+// sluice-serve: answers clients of the Open Inference Protocol with the models of a repository.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "serving/program/arguments.h"
+#include "serving/program/check.h"
+#include "serving/program/serve.h"
+#include "sluice/version.h"
+
+namespace {
+
+using namespace sluice::serving;
+
+constexpr const char* kAbout =
+    "Serves models that sluice.save wrote to clients of the Open Inference Protocol (KServe v2), such as Triton's.\n\n"
+    "A repository is a folder of models: models/digits/1/model/ is what sluice.save(graph, ...) wrote for version 1 of "
+    "'digits'. A config.pbtxt beside the versions is not needed.\n\n"
+    "  sluice-serve --model-repository models                        all models, at 127.0.0.1:8000 (HTTP) and 8001 "
+    "(gRPC)\n"
+    "  sluice-serve check models                                     what is wrong with them, without serving\n"
+    "  sluice-serve --model-repository models --http-address 0.0.0.0 for other machines: put a proxy with TLS before "
+    "it\n"
+    "  sluice-serve --model-repository models --model-control-mode poll --repository-poll-secs 5\n"
+    "                                                                new versions are served when their folder "
+    "appears\n"
+    "  sluice-serve --model-repository models --model-control-mode explicit --load-model digits\n"
+    "                                                                clients load and unload models\n"
+    "  sluice-serve --model-repository models --memory-limit 2GiB    what needs more is refused when it is loaded\n\n"
+    "SIGTERM and Ctrl-C: no new requests, those under way are answered, exit status 0. A second one ends it at once.";
+
+// Options that are read as text first.
+struct Texts {
+  std::string control = "none", memory = "0", cache = "0", max_input = "64MiB", availability = "preserve";
+  std::string log_format = "default", request_log, request_log_max = "1GiB";
+  std::vector<std::string> rate_limits, trace, cache_config, tensorrt, openvino;
+  double poll_s = 15, request_log_share = 0.01;
+  int64_t exit_timeout_s = 30;
+};
+
+void add_models(CLI::App& app, Arguments& args, Texts& texts) {
+  const char* group = "Models";
+  app.add_option("--model-repository,--model-store", args.server.repositories, "folder of models; may be given again")
+      ->group(group);
+  app.add_option(
+         "--model-config-file", args.server.model_config_file,
+         "a list of more models, as TensorFlow Serving's: model_config_list { config { name: .. base_path: .. } }")
+      ->group(group);
+  app.add_option("--model-control-mode", texts.control,
+                 "none: all models, once; explicit: those that clients ask for; poll: as the folders change")
+      ->check(CLI::IsMember({"none", "explicit", "poll"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--load-model", args.server.startup_models, "with explicit: load it at the start; * for all")
+      ->group(group);
+  app.add_option("--repository-poll-secs", texts.poll_s, "with poll: look so often")
+      ->check(CLI::Range(0.05, 86400.0))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--availability", texts.availability,
+                 "preserve: a new version is loaded before the old one goes; save-memory: after")
+      ->check(CLI::IsMember({"preserve", "save-memory"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_flag("--disable-auto-complete-config{false}", args.server.auto_config,
+               "serve models with a whole config.pbtxt only")
+      ->group(group);
+  app.add_option("--exit-on-error", args.exit_on_error, "end when a model cannot be loaded at the start")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--strict-readiness", args.server.strict_readiness,
+                 "ready only when every model is; false: as soon as requests are answered")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--enable-tensorrt", texts.tensorrt)->group("");
+  app.add_option("--enable-openvino", texts.openvino)->group("");
+}
+
+void add_endpoints(CLI::App& app, Arguments& args, Texts& texts) {
+  const char* group = "Endpoints";
+  const auto endpoint = [&](const std::string& name, Endpoint& endpoint, const char* what) {
+    app.add_option("--" + name + "-address", endpoint.address,
+                   fmt::format("where {} listens; 0.0.0.0: everywhere", what))
+        ->capture_default_str()
+        ->group(group);
+    app.add_option("--" + name + "-port", endpoint.port, "0: any that is free")->capture_default_str()->group(group);
+    app.add_option("--allow-" + name, endpoint.on, fmt::format("whether there is {}", what))
+        ->capture_default_str()
+        ->group(group);
+  };
+  endpoint("http", args.http, "HTTP");
+  endpoint("grpc", args.grpc, "gRPC");
+  endpoint("metrics", args.metrics, "the page of metrics for Prometheus");
+  app.add_option("--http-base-path", args.http_base_path, "before /v2 in every URL")->group(group);
+  app.add_option("--http-max-input-size", texts.max_input, "of a request's body, also unpacked")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--http-thread-count", args.http_threads, "0: chosen by the number of cores")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--exit-timeout-secs", texts.exit_timeout_s, "for requests under way at the end")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option(
+         "--management-token-file", args.token_file,
+         "file with a token; only who sends it (Authorization: Bearer TOKEN) may load and unload models, change "
+         "settings, and register shared memory")
+      ->group(group);
+}
+
+void add_limits(CLI::App& app, Arguments& args, Texts& texts) {
+  const char* group = "Limits";
+  app.add_option("--cores", args.server.cores, "lent to models; 0: all")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--memory-limit", texts.memory, "of all models together, as in 2GiB; 0: none")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--max-queue-size", args.server.max_queue_size, "requests that wait for a model that does not say")
+      ->check(CLI::Range(1u, 1u << 24u))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--rate-limit-resource", texts.rate_limits, "NAME:COUNT: models that name it share so many")
+      ->group(group);
+  app.add_option("--response-cache,--response-cache-byte-size", texts.cache,
+                 "bytes for answers to equal requests; 0: none")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--cache-config", texts.cache_config)->group("");
+  app.add_flag("--allow-shared-memory", args.server.shared_memory, "clients on this machine may register shared memory")
+      ->group(group);
+  app.add_option("--shared-memory-prefix", args.server.shared_memory_prefix, "of the names they may register")
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_log(CLI::App& app, Arguments& args, Texts& texts) {
+  const char* group = "Log and traces";
+  app.add_option("--log-verbose", args.log.verbose_level, "1 and more: lines about requests")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--log-info", args.log.info)->capture_default_str()->group(group);
+  app.add_option("--log-warning", args.log.warning)->capture_default_str()->group(group);
+  app.add_option("--log-error", args.log.error)->capture_default_str()->group(group);
+  app.add_option("--log-format", texts.log_format, "of the time")
+      ->check(CLI::IsMember({"default", "ISO8601"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--log-file", args.log_file, "instead of stderr; opened anew on SIGHUP")->group(group);
+  app.add_option(
+         "--trace-config", texts.trace,
+         "file=PATH, level=TIMESTAMPS or TENSORS, rate=N (one of N requests), count=N, log-frequency=N (traces of "
+         "a file)")
+      ->group(group);
+  app.add_option("--request-log", texts.request_log, "file to keep requests in, whole, for sluice-perf --replay")
+      ->group(group);
+  app.add_option("--request-log-share", texts.request_log_share, "of the requests")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--request-log-max", texts.request_log_max, "bytes of the file")->capture_default_str()->group(group);
+}
+
+[[noreturn]] void refuse(const std::string& text) { throw std::runtime_error(text); }
+
+void apply(Arguments& args, const Texts& texts) {
+  for (const auto& [option, names] :
+       {std::pair("--enable-tensorrt", &texts.tensorrt), std::pair("--enable-openvino", &texts.openvino)})
+    if (!names->empty())
+      refuse(fmt::format(
+          "{} {}: Sluice runs models by its own kernels, without other backends; leave the option out, and "
+          "compile the graph for this machine (graph.config.set_cores, docs/performance.md) before you save it",
+          option, names->front()));
+  if (args.server.repositories.empty() && args.server.model_config_file.empty())
+    refuse("no models: say where they are, as in sluice-serve --model-repository models");
+  if (!args.http.on && !args.grpc.on) refuse("neither HTTP nor gRPC: leave out --allow-http or --allow-grpc");
+  args.server.control = texts.control == "none"       ? ModelControl::kNone
+                        : texts.control == "explicit" ? ModelControl::kExplicit
+                                                      : ModelControl::kPoll;
+  if (!args.server.startup_models.empty() && args.server.control != ModelControl::kExplicit)
+    refuse("--load-model: it needs --model-control-mode explicit; in the other modes all models are loaded");
+  args.server.poll = std::chrono::milliseconds(static_cast<int64_t>(texts.poll_s * 1000));
+  args.server.availability = texts.availability == "preserve" ? Availability::kPreserve : Availability::kSaveMemory;
+  args.server.memory_limit = parse_bytes("--memory-limit", texts.memory);
+  args.server.response_cache_bytes = parse_bytes("--response-cache", texts.cache);
+  for (const std::string& text : texts.cache_config) {
+    if (!text.starts_with("local,size=")) refuse(fmt::format("--cache-config '{}': it must be local,size=BYTES", text));
+    args.server.response_cache_bytes = parse_bytes("--cache-config", text.substr(11));
+  }
+  args.http_max_input_bytes = parse_bytes("--http-max-input-size", texts.max_input);
+  if (args.http_max_input_bytes == 0) refuse("--http-max-input-size: it must be above 0");
+  for (const std::string& text : texts.rate_limits) parse_rate_limit(text, args.server.rate_limits);
+  for (const std::string& text : texts.trace) parse_trace(text, args.server.trace);
+  if (!texts.request_log.empty())
+    parse_request_log(texts.request_log, texts.request_log_share, texts.request_log_max, args.server.request_log);
+  args.log.iso8601 = texts.log_format == "ISO8601";
+  args.exit_timeout = std::chrono::seconds(texts.exit_timeout_s);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(kAbout, "sluice-serve");
+  app.set_version_flag("--version", "sluice-serve " SLUICE_VERSION);
+  app.require_subcommand(0, 1);
+  app.footer("Exit status: 0; 1 for what went wrong; 2 for options that are wrong. docs/serving.md teaches the rest.");
+  Arguments args;
+  Texts texts;
+  args.log.info = true;
+  add_models(app, args, texts);
+  add_endpoints(app, args, texts);
+  add_limits(app, args, texts);
+  add_log(app, args, texts);
+  CheckArguments check_args;
+  CLI::App* check_command = app.add_subcommand("check", "Says what is wrong with a repository, without serving it.");
+  check_command->add_option("repository", check_args.repositories, "folders of models")->required();
+  check_command->add_option("--model", check_args.models, "only these");
+  std::string check_limit = "0";
+  check_command->add_option("--memory-limit", check_limit, "that all together must fit into, as in 2GiB; 0: none");
+  check_command->add_flag("--load", check_args.load, "also load every version, one at a time, and run its warm-up");
+  check_command->footer("Exit status: 0 when every model can be served; 1 when not, with every problem listed.");
+  try {
+    app.parse(argc, argv);
+    if (check_command->parsed()) {
+      check_args.memory_limit = parse_bytes("--memory-limit", check_limit);
+      return check(check_args);
+    }
+    apply(args, texts);
+  } catch (const CLI::ParseError& e) {  // help is one, too
+    return app.exit(e) == 0 ? 0 : 2;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "sluice-serve: %s\n", e.what());
+    return 2;
+  }
+  return serve(args);
+}

@@ -1,0 +1,172 @@
+#include "serving/program/check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "serving/repository/catalog.h"
+#include "serving/repository/context.h"
+#include "serving/repository/names.h"
+
+namespace sluice::serving {
+
+namespace {
+
+using Row = std::array<std::string, 6>;
+
+std::string bytes_text(uint64_t bytes) {
+  return bytes < 1u << 20u ? fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024)
+                           : fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+template <class Ports>
+std::string ports_text(const Ports& ports, int32_t max_batch) {
+  std::string text;
+  for (const auto& port : ports) {
+    std::vector<std::string> dims;
+    if (max_batch > 0) dims.push_back(fmt::format("<={}", max_batch));
+    for (const int64_t dim : port.dims()) dims.push_back(dim < 0 ? "any" : std::to_string(dim));
+    text += fmt::format("{}{} {}[{}]", text.empty() ? "" : ", ", port.name(), datatype_name(port.data_type()),
+                        fmt::join(dims, ","));
+  }
+  return text;
+}
+
+class Check {
+ public:
+  Check(const CheckArguments& args, ServerOptions options)
+      : args_(args), options_(std::move(options)), catalog_(options_) {}
+
+  int run() {
+    names_ = args_.models.empty() ? catalog_.names() : args_.models;
+    for (const std::string& name : names_) {
+      try {
+        model(name);
+      } catch (const std::exception& e) {
+        problems_.emplace_back(e.what());
+      }
+    }
+    if (args_.models.empty()) strange_names();
+    if (names_.empty())
+      problems_.emplace_back("the repository has no models; a model is a folder with versions, as in digits/1/model");
+    print();
+    if (args_.memory_limit > 0 && bytes_ > args_.memory_limit)
+      problems_.push_back(
+          fmt::format("all models together need {} bytes; --memory-limit is {}", bytes_, args_.memory_limit));
+    for (const std::string& problem : problems_) std::printf("problem: %s\n", problem.c_str());
+    return problems_.empty() ? 0 : 1;
+  }
+
+ private:
+  // Folders that the server passes over, since no client could name them.
+  void strange_names() {
+    for (const std::string& repository : args_.repositories)
+      for (const Folder::Entry& entry : Folder::open(repository, "repository").list())
+        if (entry.kind == Folder::Kind::kFolder && !entry.name.starts_with('.') && !is_model_name(entry.name))
+          problems_.push_back(
+              fmt::format("folder '{}': it is no model's name; one has letters, digits, '.', '_' and '-', "
+                          "and begins with a letter or digit",
+                          shown(entry.name)));
+  }
+
+  void model(const std::string& name) {
+    const Draft draft = read_draft(catalog_.find(name));
+    size_t good = 0;
+    for (const VersionFiles& files : draft.versions) {
+      if (good == draft.most) break;
+      if (!files.error.empty()) {
+        problems_.push_back(files.error);
+        continue;
+      }
+      try {
+        version(draft, files);
+        ++good;
+      } catch (const std::exception& e) {
+        problems_.emplace_back(e.what());
+      }
+    }
+    if (draft.versions.empty())
+      problems_.push_back(
+          fmt::format("model '{}': no version may be served; a version is a folder with a number for its "
+                      "name, and 'model' in it, that the version_policy allows",
+                      name));
+  }
+
+  void version(const Draft& draft, const VersionFiles& files) {
+    const Prepared prepared = prepare(draft, files, options_.auto_config);
+    const inference::ModelConfig& config = prepared.spec.config;
+    for (const auto& step : config.ensemble_scheduling().step()) {
+      const auto known = catalog_.names();
+      if (std::find(known.begin(), known.end(), step.model_name()) == known.end())
+        throw Error(Code::kInvalidArgument, fmt::format("{}: its step '{}' is no model of the repository",
+                                                        who(draft.source.name, files.number), step.model_name()));
+    }
+    const bool ensemble = prepared.spec.bundle.empty();
+    const uint64_t bytes = ensemble ? 0 : ledger_of(prepared.spec);
+    if (args_.load && !ensemble) load(prepared.spec);
+    bytes_ += bytes;
+    rows_.push_back(
+        {config.name(), prepared.spec.version, ports_text(config.input(), config.max_batch_size()),
+         ports_text(config.output(), config.max_batch_size()),
+         std::to_string(std::max(1, config.instance_group_size() > 0 ? config.instance_group(0).count() : 1)),
+         ensemble ? "of its steps" : bytes_text(bytes)});
+  }
+
+  // As the server would, warm-up included.
+  void load(const ExecutorSpec& spec) {
+    if (!engine_) {
+      engine_ = std::make_unique<api::Engine>();
+      actors_ = std::make_unique<ActorHome>();
+    }
+    ActorHome::on_own_thread([&] {  // which makes actors
+      const auto executor = make_executor(Machine{*engine_, actors_->system(), options_}, spec);
+      executor->drain(std::chrono::seconds(10));
+    });
+  }
+
+  void print() const {
+    const Row head = {"model", "version", "inputs", "outputs", "instances", "memory"};
+    std::array<size_t, 6> widths{};
+    for (size_t i = 0; i < head.size(); ++i) {
+      widths[i] = head[i].size();
+      for (const Row& row : rows_) widths[i] = std::max(widths[i], row[i].size());
+    }
+    const auto line = [&](const Row& row) {
+      std::string text;
+      for (size_t i = 0; i + 1 < row.size(); ++i) text += fmt::format("{:<{}}  ", row[i], widths[i]);
+      std::printf("%s%s\n", text.c_str(), row.back().c_str());
+    };
+    if (rows_.empty()) return;
+    line(head);
+    for (const Row& row : rows_) line(row);
+    std::printf("%zu version%s of %zu model%s, %s in all\n", rows_.size(), rows_.size() == 1 ? "" : "s", names_.size(),
+                names_.size() == 1 ? "" : "s", bytes_text(bytes_).c_str());
+  }
+
+  const CheckArguments& args_;
+  const ServerOptions options_;
+  const Catalog catalog_;
+  std::vector<std::string> names_, problems_;
+  std::vector<Row> rows_;
+  uint64_t bytes_ = 0;
+  std::unique_ptr<api::Engine> engine_;
+  std::unique_ptr<ActorHome> actors_;  // ends first
+};
+
+}  // namespace
+
+int check(const CheckArguments& args) try {
+  ServerOptions options;
+  options.repositories = args.repositories;
+  return Check(args, std::move(options)).run();
+} catch (const std::exception& e) {
+  std::fprintf(stderr, "sluice-serve: %s\n", e.what());
+  return 1;
+}
+
+}  // namespace sluice::serving

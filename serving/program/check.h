@@ -1,0 +1,18 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace sluice::serving {
+
+struct CheckArguments {
+  std::vector<std::string> repositories, models;
+  uint64_t memory_limit = 0;
+  bool load = false;
+};
+
+// `sluice-serve check`: prints a table of models, versions, ports and bytes, and every problem. Returns the exit
+// status.
+int check(const CheckArguments& args);
+
+}  // namespace sluice::serving

@@ -1,0 +1,239 @@
+#include "serving/program/serve.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+#include "serving/grpc/grpc_server.h"
+#include "serving/http/http_server.h"
+
+namespace sluice::serving {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// Signals that end the server are taken by one thread at a time, when it asks: nothing runs in a handler.
+class Signals {
+ public:
+  // To be called before there is another thread, since threads inherit what is blocked.
+  Signals() {
+    sigemptyset(&set_);
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set_, signal);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+    std::signal(SIGPIPE, SIG_IGN);
+  }
+  // The next one; 0 after `patience`.
+  int wait(milliseconds patience) const {
+    const timespec time{static_cast<time_t>(patience.count() / 1000),
+                        static_cast<long>(patience.count() % 1000) * 1000000};
+    const int signal = sigtimedwait(&set_, nullptr, &time);
+    return signal < 0 ? 0 : signal;
+  }
+
+ private:
+  sigset_t set_{};
+};
+
+void print(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1" || address == "localhost";
+}
+
+// What models have come to at the start.
+struct Loaded {
+  bool done = false;
+  std::string ready;                  // "digits 1, resnet50 2"
+  std::vector<std::string> failures;  // of models of which no version is served
+};
+
+Loaded look(const Server& server) {
+  struct Model {
+    std::string versions, reason;
+    bool failed = false;
+  };
+  std::map<std::string, Model> models;
+  Loaded loaded;
+  const bool ready = server.ready();  // before the index: what is in it then is as new
+  bool loading = false;
+  const auto index = server.index(false);
+  for (const auto& row : index.models()) {
+    Model& model = models[row.name()];
+    loading = loading || row.state() == "LOADING";
+    if (row.state() == "READY") model.versions += " " + row.version();
+    if (row.state() == "UNAVAILABLE" && !row.reason().empty() && row.reason() != "not loaded" &&
+        row.reason() != "unloaded") {
+      model.failed = true;
+      model.reason = row.reason();
+    }
+  }
+  for (const auto& [name, model] : models) {
+    if (!model.versions.empty())
+      loaded.ready += (loaded.ready.empty() ? "" : ", ") + name + model.versions;
+    else if (model.failed)
+      loaded.failures.push_back(model.reason.find(name) != std::string::npos
+                                    ? model.reason
+                                    : fmt::format("model '{}': {}", name, model.reason));
+  }
+  loaded.done = !loading && (ready || !loaded.failures.empty());
+  return loaded;
+}
+
+class Program {
+ public:
+  Program(const Arguments& args, const Signals& signals) : args_(args), signals_(signals) {}
+
+  int run() {
+    set_log_settings(args_.log);
+    if (!args_.log_file.empty()) set_log_file(args_.log_file);
+    if (!args_.token_file.empty()) token_ = read_token(args_.token_file);
+    server_ = make_server(args_.server);
+    listen();
+    warn_of_strangers();
+    const int signal = wait_for_models();
+    if (status_ != 0) return status_;
+    return end(signal != 0 ? signal : wait_for_end());
+  }
+
+ private:
+  void listen();
+  void warn_of_strangers() const;
+  // Until every model is loaded, or has failed. Returns the signal that ended the wait, if one did.
+  int wait_for_models();
+  int wait_for_end() const;
+  // Answers what is under way. Another signal ends the process.
+  int end(int signal);
+
+  const Arguments& args_;
+  const Signals& signals_;
+  std::string token_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<HttpServer> http_, metrics_;
+  std::unique_ptr<GrpcServer> grpc_;
+  int status_ = 0;
+};
+
+void Program::listen() {
+  if (args_.http.on) {
+    HttpOptions options;
+    options.address = args_.http.address;
+    options.port = args_.http.port;
+    options.base_path = args_.http_base_path;
+    options.max_input = args_.http_max_input_bytes;
+    options.threads = args_.http_threads;
+    options.management_token = token_;
+    http_ = std::make_unique<HttpServer>(*server_, options);
+    print(fmt::format("http     http://{}:{}{}", args_.http.address, http_->port(), args_.http_base_path));
+  }
+  if (args_.grpc.on) {
+    GrpcOptions options;
+    options.address = args_.grpc.address;
+    options.port = args_.grpc.port;
+    options.max_message = args_.http_max_input_bytes;
+    options.management_token = token_;
+    grpc_ = std::make_unique<GrpcServer>(*server_, options);
+    print(fmt::format("grpc     {}:{}", args_.grpc.address, grpc_->port()));
+  }
+  if (args_.metrics.on) {
+    HttpOptions options;
+    options.address = args_.metrics.address;
+    options.port = args_.metrics.port;
+    options.threads = 1;
+    options.metrics_only = true;
+    metrics_ = std::make_unique<HttpServer>(*server_, options);
+    print(fmt::format("metrics  http://{}:{}/metrics", args_.metrics.address, metrics_->port()));
+  }
+}
+
+void Program::warn_of_strangers() const {
+  const bool far =
+      (args_.http.on && !is_loopback(args_.http.address)) || (args_.grpc.on && !is_loopback(args_.grpc.address));
+  if (far && token_.empty())
+    log_warning(fmt::format(
+        "whoever reaches this server's ports may change its settings{}; --management-token-file says who may",
+        args_.server.control == ModelControl::kExplicit ? ", and load and unload models" : ""));
+}
+
+int Program::wait_for_models() {
+  for (;;) {
+    const Loaded loaded = look(*server_);
+    if (loaded.done) {
+      for (const std::string& failure : loaded.failures) std::fprintf(stderr, "sluice-serve: %s\n", failure.c_str());
+      if (!loaded.failures.empty() && args_.exit_on_error) {
+        status_ = 1;
+        return 0;
+      }
+      print("ready    " + (loaded.ready.empty() ? "no models" : loaded.ready));
+      return 0;
+    }
+    const int signal = signals_.wait(milliseconds(20));
+    if (signal == SIGTERM || signal == SIGINT) return signal;
+  }
+}
+
+int Program::wait_for_end() const {
+  for (;;) {
+    const int signal = signals_.wait(std::chrono::hours(1));
+    if (signal == SIGTERM || signal == SIGINT) return signal;
+    if (signal == SIGHUP && !args_.log_file.empty()) {
+      try {
+        set_log_file(args_.log_file);  // its name may be another file's by now
+      } catch (const std::exception& e) {
+        log_error(e.what());
+      }
+    }
+  }
+}
+
+int Program::end(int signal) {
+  log_info(fmt::format("signal {}: no new requests; those under way have {} s", signal, args_.exit_timeout.count()));
+  std::thread([&signals = signals_] {
+    for (;;) {
+      const int again = signals.wait(std::chrono::hours(1));
+      if (again == SIGTERM || again == SIGINT) ::_exit(128 + again);
+    }
+  }).detach();
+  const auto until = Clock::now() + args_.exit_timeout;
+  const auto left = [&] {
+    return std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(until - Clock::now()));
+  };
+  bool all = true;
+  if (http_) http_->stop_accepting();
+  if (grpc_) all = grpc_->drain(left()) && all;
+  if (http_) all = http_->drain(left()) && all;
+  all = server_->drain(left()) && all;
+  http_.reset();
+  grpc_.reset();
+  metrics_.reset();
+  server_.reset();
+  log_info(all ? "ended; every request was answered" : "ended; some requests were cancelled");
+  return all ? 0 : 1;
+}
+
+}  // namespace
+
+int serve(const Arguments& args) {
+  static const Signals signals;  // a thread that waits for the second signal may outlive this call
+  try {
+    return Program(args, signals).run();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "sluice-serve: %s\n", e.what());
+    return 1;
+  }
+}
+
+}  // namespace sluice::serving

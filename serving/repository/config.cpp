@@ -1,0 +1,157 @@
+#include "serving/repository/config.h"
+
+#include <fmt/format.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "serving/core/error.h"
+#include "serving/core/log.h"
+#include "serving/repository/names.h"
+#include "serving/repository/text_errors.h"
+
+namespace sluice::serving {
+
+namespace {
+
+using inference::ModelConfig;
+
+[[noreturn]] void wrong(const std::string& what) { throw Error(Code::kInvalidArgument, what); }
+
+std::string where(const std::string& model, const char* field) {
+  return fmt::format("model '{}': {}: ", shown(model), field);
+}
+
+void check_versions(const std::string& model, ModelConfig& config) {
+  if (config.has_version_policy() && config.version_policy().has_specific()) {
+    const auto& versions = config.version_policy().specific().versions();
+    if (versions.empty()) wrong(where(model, "version_policy") + "specific: no versions; name at least one");
+    for (const int64_t version : versions)
+      if (version < 0)
+        wrong(fmt::format("{}specific: {}; versions are 0 and more", where(model, "version_policy"), version));
+    return;
+  }
+  if (config.version_policy().has_all()) return;
+  auto& latest = *config.mutable_version_policy()->mutable_latest();
+  if (latest.num_versions() == 0) latest.set_num_versions(1);
+}
+
+void check_backend(const std::string& model, ModelConfig& config) {
+  const bool ensemble = config.has_ensemble_scheduling();
+  const std::string backend = ensemble ? "" : "sluice", platform = ensemble ? "ensemble" : "sluice";
+  // OneFlow's models are saved anew for Sluice; their configs can stay.
+  if (config.backend() == "oneflow") config.clear_backend();
+  if (!config.backend().empty() && config.backend() != backend)
+    wrong(fmt::format("{}'{}'; {}", where(model, "backend"), shown(config.backend()),
+                      ensemble ? "an ensemble has none" : "models here are bundles of sluice.save: 'sluice'"));
+  if (!config.platform().empty() && config.platform() != platform)
+    wrong(
+        fmt::format("{}'{}'; must be '{}' or left out", where(model, "platform"), shown(config.platform()), platform));
+  config.set_backend(backend);
+  config.set_platform(platform);
+  const auto xrt = config.parameters().find("xrt");
+  if (xrt == config.parameters().end()) return;
+  static const std::vector<std::string> kKnown = {"", "none", "xla", "tensorrt", "openvino"};
+  if (std::find(kKnown.begin(), kKnown.end(), xrt->second.string_value()) == kKnown.end())
+    wrong(fmt::format("{}'{}'; it may be 'none', 'xla', 'tensorrt' or 'openvino', and changes nothing here",
+                      where(model, "parameters.xrt"), shown(xrt->second.string_value())));
+  log_warning(where(model, "parameters.xrt") + "the bundle is run as Sluice planned it, whatever this says");
+}
+
+void check_files(const std::string& model, const ModelConfig& config) {
+  const auto check = [&](const char* field, const std::string& name) {
+    if (!name.empty()) check_file_name(fmt::format("model '{}': {}", shown(model), field), name);
+  };
+  check("default_model_filename", config.default_model_filename());
+  for (const auto& output : config.output()) check("label_filename", output.label_filename());
+  for (const auto& warmup : config.model_warmup())
+    for (const auto& [name, input] : warmup.inputs()) check("input_data_file", input.input_data_file());
+  for (const auto& state : config.sequence_batching().state())
+    for (const auto& initial : state.initial_state()) check("data_file", initial.data_file());
+}
+
+void check_ensemble(const std::string& model, const ModelConfig& config) {
+  if (!config.has_ensemble_scheduling()) return;
+  if (config.ensemble_scheduling().step().empty())
+    wrong(where(model, "ensemble_scheduling") + "no step; an ensemble has at least one");
+  for (const auto& step : config.ensemble_scheduling().step()) {
+    check_model_name(where(model, "ensemble_scheduling") + "step", step.model_name());
+    if (step.model_name() == model) wrong(where(model, "ensemble_scheduling") + "a step is the ensemble itself");
+    if (step.model_version() < -1)
+      wrong(fmt::format("{}step '{}': model_version {}; must be -1 for the newest, or a version",
+                        where(model, "ensemble_scheduling"), step.model_name(), step.model_version()));
+  }
+  if (config.input().empty() || config.output().empty())
+    wrong(where(model, "ensemble_scheduling") + "an ensemble's inputs and outputs must be in its config");
+}
+
+}  // namespace
+
+ModelConfig config_from_text(const std::string& model, const std::string& text) {
+  ModelConfig config;
+  const std::string errors = parse_text(text, "config.pbtxt", config);
+  if (!errors.empty()) wrong(fmt::format("model '{}': {}", shown(model), errors));
+  return config;
+}
+
+ModelConfig config_from_json(const std::string& model, const std::string& json) {
+  ModelConfig config;
+  if (json.size() > kLargestConfig)
+    throw Error(Code::kTooLarge, fmt::format("model '{}': config of the load request: {} bytes; at most {}",
+                                             shown(model), json.size(), kLargestConfig));
+  const auto status = google::protobuf::util::JsonStringToMessage(json, &config);
+  if (!status.ok()) {
+    const std::string text(status.message());
+    wrong(fmt::format("model '{}': config of the load request: {}", shown(model),
+                      shown(text.substr(0, text.find('\n')))));
+  }
+  return config;
+}
+
+void check_config(const std::string& model, ModelConfig& config) {
+  if (config.name().empty()) config.set_name(model);
+  if (config.name() != model)
+    wrong(
+        fmt::format("{}'{}'; must be '{}', as the model is called", where(model, "name"), shown(config.name()), model));
+  if (config.max_batch_size() < 0)
+    wrong(fmt::format("{}{}; must be 0 or more", where(model, "max_batch_size"), config.max_batch_size()));
+  if (config.model_transaction_policy().decoupled())
+    throw Error(Code::kUnsupported,
+                where(model, "model_transaction_policy") + "decoupled; a step has one response here");
+  check_versions(model, config);
+  check_backend(model, config);
+  check_files(model, config);
+  check_ensemble(model, config);
+  labels_of(config);
+}
+
+void check_label(const std::string& where, const std::string& label) {
+  if (!is_model_name(label) || std::all_of(label.begin(), label.end(), [](char c) { return c >= '0' && c <= '9'; }))
+    wrong(fmt::format("{}: label '{}'; it must be of letters, digits, '.', '_' and '-', and no number", where,
+                      shown(label)));
+}
+
+std::map<std::string, int64_t> labels_of(const ModelConfig& config) {
+  std::map<std::string, int64_t> labels;
+  const auto found = config.parameters().find("version_labels");
+  if (found == config.parameters().end()) return labels;
+  const std::string here = fmt::format("model '{}': parameters.version_labels", config.name());
+  std::string_view rest = found->second.string_value();
+  while (!rest.empty()) {
+    const size_t comma = rest.find(',');
+    std::string_view item = rest.substr(0, comma);
+    rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
+    while (!item.empty() && item.front() == ' ') item.remove_prefix(1);
+    while (!item.empty() && item.back() == ' ') item.remove_suffix(1);
+    const size_t colon = item.find(':');
+    const auto version = colon == std::string_view::npos ? std::nullopt : version_of(item.substr(colon + 1));
+    if (!version) wrong(fmt::format("{}: '{}'; must be like 'stable:2,canary:3'", here, shown(item)));
+    const std::string label(item.substr(0, colon));
+    check_label(here, label);
+    if (!labels.emplace(label, *version).second) wrong(fmt::format("{}: '{}' is there twice", here, label));
+  }
+  return labels;
+}
+
+}  // namespace sluice::serving

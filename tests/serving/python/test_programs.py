@@ -1,0 +1,312 @@
+"""sluice-serve and sluice-perf as programs: their options, refusals, `check`, and the extensions that change a server."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import numpy as np
+import pytest
+
+from programs import PATIENCE, ROOT, expected, save, served
+from sluice._tools import find_tool
+from test_load import Client, body_of
+
+GOLDEN = ROOT / "tests/golden"
+
+
+def run(*arguments, program="sluice-serve"):
+    done = subprocess.run([find_tool(program), *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
+    return done.returncode, done.stdout, done.stderr
+
+
+def ask(url, data=None, method=None):
+    """Status and body of a request; JSON where it is some."""
+    request = urllib.request.Request(f"http://{url}", None if data is None else json.dumps(data).encode(), method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+            status, body = response.status, response.read()
+    except urllib.error.HTTPError as e:
+        status, body = e.code, e.read()
+    return status, json.loads(body) if body.startswith((b"{", b"[")) else body.decode()
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return folder, save(folder)
+
+
+@pytest.mark.parametrize("program", ["sluice-serve", "sluice-perf"])
+def test_help_is_as_golden(program, request):
+    status, out, _ = run("--help", program=program)
+    assert status == 0
+    golden = GOLDEN / f"{program}-help.txt"
+    if os.environ.get("SLUICE_UPDATE_GOLDEN"):
+        golden.write_text(out)
+    assert out == golden.read_text(), "SLUICE_UPDATE_GOLDEN=1 rewrites it"
+
+
+@pytest.mark.parametrize("arguments, status, text", [
+    ([], 2, "no models: say where they are, as in sluice-serve --model-repository models"),
+    (["--model-store", "/no/such/folder"], 1, "/no/such/folder"),
+    (["--model-repository", "{models}", "--enable-tensorrt", "net"], 2, "--enable-tensorrt net: Sluice runs models by its own kernels"),
+    (["--model-store", "{models}", "--enable-openvino", "net"], 2, "--enable-openvino net: Sluice runs models by its own kernels"),
+    (["--model-repository", "{models}", "--memory-limit", "2 elephants"], 2, "--memory-limit: '2 elephants'; it must be a number of bytes"),
+    (["--model-repository", "{models}", "--load-model", "net"], 2, "--load-model: it needs --model-control-mode explicit"),
+    (["--model-repository", "{models}", "--rate-limit-resource", "disk"], 2, "--rate-limit-resource: 'disk'; it must be NAME:COUNT"),
+    (["--model-repository", "{models}", "--trace-config", "opentelemetry"], 2, "traces are written to a file only"),
+    (["--model-repository", "{models}", "--trace-config", "rate=0"], 2, "--trace-config rate: '0'; it must be a whole number of at least 1"),
+    (["--model-repository", "{models}", "--trace-config", "file=/no/such/folder/t"], 1, "/no/such/folder/t"),
+    (["--model-repository", "{models}", "--allow-http", "false", "--allow-grpc", "false"], 2, "neither HTTP nor gRPC"),
+    (["--model-repository", "{models}", "--http-address", "nowhere.invalid"], 1, "nowhere.invalid"),
+    (["--model-repository", "{models}", "--management-token-file", "{models}"], 1, "--management-token-file"),
+    (["--model-repository", "{models}", "--log-file", "/no/such/folder/log"], 1, "/no/such/folder/log"),
+    (["--model-repository", "{models}", "--model-control-mode", "explicit", "--load-model", "ghost", *"--http-port 0 --grpc-port 0 --metrics-port 0".split()], 1, "ghost"),
+])
+def test_what_cannot_be_done_is_said_in_a_sentence(repository, arguments, status, text):
+    got, out, err = run(*[a.replace("{models}", str(repository[0])) for a in arguments])
+    assert got == status and text in err, (got, out, err)
+    assert "terminate" not in err and "0x" not in err
+
+
+@pytest.mark.parametrize("name", ["http", "grpc", "metrics"])
+def test_a_port_in_use_is_named(repository, name):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        ports = [a for other in ("http", "grpc", "metrics") for a in (f"--{other}-port", port if other == name else "0")]
+        status, _, err = run("--model-repository", repository[0], *ports)
+    assert status == 1 and port in err and "use" in err, err
+
+
+def test_check_lists_models_and_every_problem(tmp_path):
+    good = tmp_path / "good"
+    save(good, "a", 1), save(good, "a", 2), save(good, "b", 1, batch=4, config="max_batch_size: 4\n")
+    status, out, err = run("check", good)
+    assert status == 0, out + err
+    assert re.search(r"^a +2 +INPUT_0 FP32\[1,16\] +OUTPUT_0 FP32\[1,3\]", out, re.M), out
+    assert re.search(r"^b +1 +INPUT_0 FP32\[<=4,16\]", out, re.M), out
+    assert run("check", "--load", good)[0] == 0
+    status, out, _ = run("check", good, "--memory-limit", "1KiB")
+    assert status == 1 and "--memory-limit is 1024" in out
+
+    bad = tmp_path / "bad"
+    save(bad, "fine")
+    save(bad, "dims", config="input { name: 'INPUT_0' data_type: TYPE_FP32 dims: [1, 17] }\n")
+    save(bad, "text", config="max_batch_size: many\n")
+    save(bad, "field", config="optimization { }\n")
+    save(bad, "cut")
+    (bad / "cut/1/model/plan.json").write_text("{")
+    (bad / "empty").mkdir()
+    (bad / "no_bundle/1").mkdir(parents=True)
+    save(bad, "sp ace")
+    status, out, _ = run("check", bad)
+    assert status == 1
+    problems = [line for line in out.splitlines() if line.startswith("problem: ")]
+    for name in ("dims", "text", "field", "cut", "empty", "no_bundle", "sp ace"):
+        assert any(name in problem for problem in problems), (name, out)
+    assert not any("'fine'" in problem for problem in problems)
+    assert str(tmp_path) not in out  # a path of this machine says nothing to who reads the report
+    status, out, _ = run("check", bad, "--model", "fine")
+    assert status == 0, out
+
+
+def test_models_that_cannot_be_loaded_end_the_start_unless_told_otherwise(tmp_path):
+    graph = save(tmp_path / "models", "fine")
+    save(tmp_path / "models", "cut")
+    (tmp_path / "models/cut/1/model/plan.json").write_text("{")
+    ports = "--http-port 0 --grpc-port 0 --metrics-port 0".split()
+    status, _, err = run("--model-repository", tmp_path / "models", *ports)
+    assert status == 1 and "cut" in err
+    with served(tmp_path / "models", "--exit-on-error", "false", folder=tmp_path) as server:
+        assert ask(f"{server.http}/v2/health/ready")[0] != 200
+        assert ask(f"{server.http}/v2/models/fine/ready")[0] == 200
+        x = np.ones((1, 16), np.float32)
+        assert np.allclose(Client(server.http).infer("fine", x), expected(graph, x).ravel(), atol=1e-5)
+        assert server.stop() == 0
+
+
+def test_metrics_have_their_own_port(repository, tmp_path):
+    """TFS-05, CLI-21: the page parses as Prometheus' text, and counts requests."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = str(s.getsockname()[1])
+    with served(repository[0], "--metrics-port", port, folder=tmp_path) as server:
+        assert server.metrics.endswith(":" + port)
+        def success():
+            _, page = ask(f"{server.metrics}/metrics")
+            sample = re.compile(r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{([a-zA-Z_]\w*="([^"\\\n]|\\.)*",?)*\})? [-+0-9.eE]+( \d+)?')
+            types = {}
+            for line in page.splitlines():
+                if line.startswith("# TYPE "):
+                    _, _, name, kind = line.split(" ", 3)
+                    assert kind in ("counter", "gauge", "histogram", "summary") and name not in types
+                    types[name] = kind
+                elif line and not line.startswith("#"):
+                    assert sample.fullmatch(line), line
+                    assert re.match(r"[\w:]+", line)[0] in types, line
+            return int(float(re.search(r'nv_inference_request_success\{model="net",version="1"\} (\S+)', page)[1]))
+
+        client, x = Client(server.http), np.ones((1, 16), np.float32)
+        before = success()
+        for _ in range(10):
+            client.infer("net", x)
+        assert success() == before + 10
+        assert ask(f"{server.http}/metrics")[0] == 404
+
+
+def test_one_of_ten_requests_is_traced(repository, tmp_path):
+    """TRI-10."""
+    trace = tmp_path / "trace.json"
+    with served(repository[0], "--trace-config", f"file={trace}", "--trace-config", "level=TIMESTAMPS,rate=10", folder=tmp_path) as server:
+        client, x = Client(server.http), np.ones((1, 16), np.float32)
+        for _ in range(100):
+            client.infer("net", x)
+        status, told = ask(f"{server.http}/v2/models/net/trace/setting")
+        assert status == 200 and told["trace_rate"] == "10" and told["trace_level"] == ["TIMESTAMPS"]
+        assert ask(f"{server.http}/v2/trace/setting", {"trace_rate": "0"})[0] == 400
+        assert ask(f"{server.http}/v2/models/ghost/trace/setting")[0] in (400, 404)
+        assert ask(f"{server.http}/v2/trace/setting", {"trace_level": ["OFF"]}) == (200, told | {"trace_level": ["OFF"]})
+        client.infer("net", x)
+        assert ask(f"{server.http}/v2/trace/setting", {"trace_level": None})[1]["trace_level"] == ["TIMESTAMPS"]
+        assert server.stop() == 0
+    records = json.loads(trace.read_text())
+    stamped = [record for record in records if "timestamps" in record]
+    assert len(stamped) == 10
+    wanted = ["HTTP_RECV_START", "HTTP_RECV_END", "REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_INPUT_END",
+              "COMPUTE_OUTPUT_START", "COMPUTE_END", "INFER_RESPONSE_COMPLETE", "HTTP_SEND_START", "HTTP_SEND_END", "REQUEST_END"]
+    for record in stamped:
+        at = {stamp["name"]: stamp["ns"] for stamp in record["timestamps"]}
+        assert set(at) == set(wanted), set(wanted) ^ set(at)
+        assert [at[name] for name in wanted[2:9]] == sorted(at[name] for name in wanted[2:9])
+    steps = [record["step"] for record in records if "step" in record]
+    assert len(steps) == len(set(steps)) == 10  # the steps of the session, by which the engine's trace knows them
+
+
+def test_log_settings_act_at_once(repository, tmp_path):
+    """TRI-11."""
+    log = tmp_path / "log"
+    with served(repository[0], "--log-file", log, folder=tmp_path) as server:
+        assert ask(f"{server.http}/v2/logging")[1] == {"log_file": "log", "log_info": True, "log_warning": True, "log_error": True,
+                                                       "log_verbose_level": 0, "log_format": "default"}
+        assert ask(f"{server.http}/v2/logging", {"log_file": "/tmp/x"})[0] in (400, 501)
+        assert ask(f"{server.http}/v2/logging", {"log_verbose_level": -1})[0] == 400
+        status, told = ask(f"{server.http}/v2/logging", {"log_verbose_level": 1, "log_format": "ISO8601"})
+        assert status == 200 and told["log_verbose_level"] == 1 and told["log_format"] == "ISO8601"
+        lines = len(log.read_text().splitlines())
+        ask(f"{server.http}/v2/logging", {"log_info": False})
+        os.rename(log, tmp_path / "old")
+        server.process.send_signal(signal.SIGHUP)  # as logrotate does
+        assert server.stop() == 0
+        assert lines > 0
+    assert re.match(r"[IWEV]\d{4} \d\d:\d\d:\d\d\.\d{6} ", (tmp_path / "old").read_text())
+
+
+def test_the_served_config_is_told(repository, tmp_path):
+    """TRI-11: what the server made of a model without a config."""
+    with served(repository[0], folder=tmp_path) as server:
+        status, config = ask(f"{server.http}/v2/models/net/config")
+        assert status == 200
+        assert config["input"][0] | {"name": "INPUT_0", "data_type": "TYPE_FP32", "dims": [1, 16]} == config["input"][0]
+        assert config["max_batch_size"] == 0 and config["instance_group"][0]["count"] == 1
+
+
+def test_requests_kept_for_audit_can_be_sent_again(repository, tmp_path):
+    """TFS-08."""
+    log = tmp_path / "requests.log"
+    x = np.ones((1, 16), np.float32)
+    with served(repository[0], "--request-log", log, "--request-log-share", "0.1", folder=tmp_path) as server:
+        client = Client(server.http)
+        for _ in range(1000):
+            client.infer("net", x)
+        assert server.stop() == 0
+    kept = len(re.findall(rb'^{"model":"net"', log.read_bytes(), re.M))
+    assert 50 <= kept <= 150  # of 100; others have a chance of less than one in a million
+    with served(repository[0], folder=tmp_path) as server:
+        status, out, err = run("--replay", log, "-u", server.http, "--expect", "--warmup-secs", "0.1", "--window-secs", "0.2",
+                               "--max-windows", "3", program="sluice-perf")
+        assert status == 0 and f"{kept} requests in turn" in out, out + err
+        assert "errors:" not in out
+
+
+def test_perf_measures_levels_and_draws_them(repository, tmp_path):
+    """CLI-22, TRI-15."""
+    files = {name: tmp_path / f"load.{name}" for name in ("svg", "csv", "json")}
+    with served(repository[0], folder=tmp_path) as server:
+        quick = ["-u", server.http, "--warmup-secs", "0.1", "--window-secs", "0.2", "--max-windows", "3", "--expect"]
+        status, out, err = run("-m", "net", "--concurrency", "1:8", *quick, "--picture", files["svg"], "--csv", files["csv"], "--json",
+                               files["json"], program="sluice-perf")
+        assert status == 0, out + err
+        levels = json.loads(files["json"].read_text())["levels"]
+        assert [level["concurrency"] for level in levels] == list(range(1, 9))
+        for level in levels:
+            t = level["latency_us"]
+            assert t["p50"] <= t["p90"] <= t["p95"] <= t["p99"] <= t["max"] and level["errors"] == {} and level["different"] == 0
+            assert level["throughput_per_s"] == pytest.approx(t["count"] / level["seconds"], rel=1e-3)
+            assert level["server"]["requests"] >= t["count"] and level["server"]["compute_infer_us"] > 0
+        assert files["csv"].read_text().count("\n") == 9
+        assert files["svg"].read_text().count("<circle") == 24
+        status, out, err = run("-m", "net", "--request-rate", "50,100", "--constant", *quick, program="sluice-perf")
+        assert status == 0 and "50/s" in out and "100/s" in out, out + err
+        status, _, err = run("-m", "ghost", *quick, program="sluice-perf")
+        assert status == 2 and "ghost" in err
+        status, _, err = run("-m", "net", "--batch", "3", *quick, program="sluice-perf")
+        assert status == 2 and "batch 3" in err
+        address = server.http
+    status, _, err = run("-m", "net", "-u", address, program="sluice-perf")
+    assert status == 2 and "is sluice-serve running there?" in err
+
+
+def test_the_entry_script_of_the_container_serves(repository, tmp_path):
+    """SRV-13: the script that the Dockerfile installs, outside of a container."""
+    script = ROOT / "examples/serving/deploy/entrypoint.sh"
+    env = os.environ | {"SLUICE_SERVE": find_tool("sluice-serve"), "SLUICE_MODELS": str(repository[0]), "SLUICE_ADDRESS": "127.0.0.1"}
+    process = subprocess.Popen(["sh", script, "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"], env=env, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        http = ""
+        for line in process.stdout:
+            if line.startswith("http "):
+                http = line.split()[1].removeprefix("http://")
+            if line.startswith("ready"):
+                break
+        client = subprocess.run([sys.executable, "-c", (
+            "import sys, numpy as np, tritonclient.http as h\nc = h.InferenceServerClient(sys.argv[1])\n"
+            "x = h.InferInput('INPUT_0', (1, 16), 'FP32'); x.set_data_from_numpy(np.ones((1, 16), np.float32))\n"
+            "print(c.infer('net', [x]).as_numpy('OUTPUT_0').tolist())"), http], capture_output=True, text=True, timeout=PATIENCE)
+        x = np.ones((1, 16), np.float32)
+        assert np.allclose(json.loads(client.stdout), expected(repository[1], x), atol=1e-5), client.stderr
+        process.send_signal(signal.SIGTERM)  # as docker stop does; the script has become the server
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_files_for_deployment_fit_the_server(tmp_path):
+    """Their options exist, their paths are those of the packages, and the dashboard asks for metrics that are there."""
+    deploy = ROOT / "examples/serving/deploy"
+    _, help_text, _ = run("--help")
+    for name in ("sluice-serve.service", "entrypoint.sh"):
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", (deploy / name).read_text()):
+            assert option in help_text or option.startswith("--now"), (name, option)
+    dockerfile = (deploy / "Dockerfile").read_text()
+    for line in re.findall(r"^(\w+)", dockerfile, re.M):
+        assert line in ("FROM", "COPY", "RUN", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT"), line
+    for source in re.findall(r"^COPY (\S+)", dockerfile, re.M):
+        assert source == "*.deb" or (deploy / source).exists()
+    dashboard = json.loads((deploy / "dashboard.json").read_text())
+    metrics = {name for panel in dashboard["panels"] for target in panel["targets"] for name in re.findall(r"nv_\w+", target["expr"])}
+    told = (ROOT / "serving/execution/metrics.cpp").read_text()
+    assert metrics and all(f'"{name}"' in told for name in metrics), metrics
+    fresh = subprocess.run([sys.executable, "-c", "import json, make_dashboard as m; print(json.dumps(m.dashboard()))"], cwd=deploy,
+                           env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}, capture_output=True, text=True)
+    assert json.loads(fresh.stdout) == dashboard, "run make_dashboard.py"
