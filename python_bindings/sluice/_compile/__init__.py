@@ -71,6 +71,14 @@ def compile(model: Callable[..., Any] | None = None, *, fullgraph: bool = False,
     return compiled
 
 
+def compile_in_place(module: Module, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = "plan", mode: str | None = None,
+                     options: dict[str, Any] | None = None, disable: bool = False) -> None:
+    """Module.compile."""
+    region = region_of(module, {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode, "options": options},
+                       "Module.compile")
+    module._compiled_call_impl = None if disable else region
+
+
 def reset() -> None:
     """Lets go of everything that was compiled, and sets the counters of stats() to 0: calls compile again."""
     with _lock:
