@@ -189,7 +189,7 @@ CASES = {
     "Missing key(s) in state_dict": lambda t: nn.Linear(3, 2).load_state_dict({}),
     "does not require grad": lambda t: x.sum().backward(),
     "a leaf Variable that requires grad": lambda t: sl.ones(2, requires_grad=True).add_(1),
-    "are left out": lambda t: sl.compile,
+    "are left out": lambda t: sl.nn.Graph.enable_shared,
 }
 
 

@@ -49,7 +49,7 @@ def compile(model: Callable[..., Any] | None = None, *, fullgraph: bool = False,
     asked = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode, "options": options}
     if model is None:
         Settings(**asked)
-        return lambda model: compile(model, **asked, disable=disable)
+        return functools.partial(globals()["compile"], **asked, disable=disable)  # this function, not the builtin
     if isinstance(model, type) or not callable(model):
         what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise _C.TypeError(f"compile: model: got {what}; must be a function or a module")
