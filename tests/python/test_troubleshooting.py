@@ -157,6 +157,7 @@ CASES = {
     "has no value while a graph is built": lambda t: in_graph(lambda x: x if x.sum() > 0 else -x),
     "its result has no shape while a graph is built": lambda t: in_graph(lambda x: x.nonzero()),
     "its content exists only when the graph runs": lambda t: in_graph(lambda x: x[x > 0]),
+    "is not one graph": lambda t: sl.compile(lambda x: x.sum().item(), fullgraph=True)(x),
     "as when the graph was compiled": lambda t: another_shape(),
     "compiled for the 6th time": lambda t: changes_often(),
     "keeps the mode of its first call": lambda t: changes_mode(),
@@ -189,7 +190,7 @@ CASES = {
     "Missing key(s) in state_dict": lambda t: nn.Linear(3, 2).load_state_dict({}),
     "does not require grad": lambda t: x.sum().backward(),
     "a leaf Variable that requires grad": lambda t: sl.ones(2, requires_grad=True).add_(1),
-    "are left out": lambda t: sl.nn.Graph.enable_shared,
+    "are left out": lambda t: sl.sparse_coo_tensor,
 }
 
 
