@@ -1,5 +1,6 @@
 """sluice.serving.Server and sluice.client."""
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def server(repository):
         yield running
 
 
-def test_results_are_those_in_process(server, repository):  # PS-13
+def test_results_are_those_in_process(server, repository):
     graph = sl.load_graph(repository / "net" / "1" / "model")
     x = np.random.default_rng(0).normal(size=(1, 16)).astype(np.float32)
     with server.client() as client:
@@ -43,6 +44,21 @@ def test_results_are_those_in_process(server, repository):  # PS-13
         top = client.infer("net", {"INPUT_0": x}, classes=2)["OUTPUT_0"].tolist()
         y = expected(graph, x)[0]
         assert top == [f"{y[i]:f}:{i}".encode() for i in np.argsort(-y)[:2]]
+
+
+def test_a_decorated_function_is_saved_served_and_asked_by_curl(tmp_path):  # PS-13
+    @sl.nn.Graph.trace
+    def scale(x):
+        return (x * 2 + 1).relu()
+
+    expected = scale(sl.tensor([[1.5, -3.0]])).numpy()
+    (tmp_path / "models/scale/1").mkdir(parents=True)
+    sl.save(scale, tmp_path / "models/scale/1/model")
+    with Server(tmp_path / "models") as server:
+        body = json.dumps({"inputs": [{"name": "INPUT_0", "datatype": "FP32", "shape": [1, 2], "data": [1.5, -3.0]}]})
+        answer = subprocess.run(["curl", "-sf", f"{server.http_url}/v2/models/scale/infer", "-d", body], check=True, capture_output=True)
+    output, = json.loads(answer.stdout)["outputs"]
+    assert (output["name"], output["shape"], output["data"]) == ("OUTPUT_0", [1, 2], expected.ravel().tolist())
 
 
 def test_what_the_server_says(server):
