@@ -43,7 +43,7 @@ def with_links(text, page):
         if target is None and not (ROOT / path).exists():
             return match[0]  # Sphinx says so
         if target is None:
-            return label if "`" in label else f"`{label}`"
+            return f"`{label}`" if re.fullmatch(r"[\w.-]+[./][\w./-]+", label) else label
         return f"[{label}]({os.path.relpath(target, here or '.')}{mark}{anchor})"
 
     parts = re.split(r"(^```.*?^```)", text, flags=re.S | re.M)  # odd ones are blocks of code
