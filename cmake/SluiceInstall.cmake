@@ -6,6 +6,8 @@ install(TARGETS sluice_runtime_shared sluice_shared EXPORT sluiceTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cpp)
 file(GLOB public_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/sluice/*.h
      ${PROJECT_SOURCE_DIR}/include/sluice/*.hpp)
+set(serving_headers ${PROJECT_SOURCE_DIR}/include/sluice/serving.hpp ${PROJECT_SOURCE_DIR}/include/sluice/sluice_server.h)
+list(REMOVE_ITEM public_headers ${serving_headers})
 install(FILES ${public_headers} ${PROJECT_BINARY_DIR}/include/sluice/version.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sluice COMPONENT cpp)
 foreach(program plan-viz sluice-info sluice-compile)
@@ -28,10 +30,18 @@ if(TARGET sluice-serve)
   install(FILES ${PROJECT_SOURCE_DIR}/LICENSE RENAME copyright COMPONENT serving
           DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/sluice-server)
 endif()
+if(TARGET sluice_serving_shared)
+  install(TARGETS sluice_serving_shared EXPORT sluiceServingTargets
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT serving)
+  install(FILES ${serving_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sluice COMPONENT serving)
+endif()
 
 # find_package(sluice). The shared libraries name what they need themselves, so nothing else has to be found.
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/sluice)
 install(EXPORT sluiceTargets NAMESPACE sluice:: DESTINATION ${package_dir} COMPONENT cpp)
+if(TARGET sluice_serving_shared)
+  install(EXPORT sluiceServingTargets NAMESPACE sluice:: DESTINATION ${package_dir} COMPONENT serving)
+endif()
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/sluiceConfig.cmake.in
   ${PROJECT_BINARY_DIR}/cmake/sluiceConfig.cmake INSTALL_DESTINATION ${package_dir}
   NO_CHECK_REQUIRED_COMPONENTS_MACRO)
@@ -43,14 +53,26 @@ install(FILES ${PROJECT_BINARY_DIR}/cmake/sluiceConfig.cmake ${PROJECT_BINARY_DI
 # pkg-config. Paths start at the file itself, so that an installed tree may be moved.
 file(RELATIVE_PATH pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" pc_prefix "${pc_prefix}")
-foreach(name sluice sluice_runtime)
+set(pc_names sluice sluice_runtime)
+if(TARGET sluice_serving_shared)
+  list(APPEND pc_names sluice_serving)
+endif()
+foreach(name ${pc_names})
   set(pc_name ${name})
   set(pc_description "${PROJECT_DESCRIPTION}")
+  set(pc_requires "")
+  set(pc_component cpp)
+  if(name STREQUAL sluice_serving)
+    set(pc_description "${PROJECT_DESCRIPTION}: the inference server within a program")
+    set(pc_requires sluice)
+    set(pc_component serving)
+  endif()
   if(name STREQUAL sluice_runtime)
     set(pc_description "${PROJECT_DESCRIPTION}: without the compiler")
   endif()
   configure_file(${PROJECT_SOURCE_DIR}/cmake/sluice.pc.in ${PROJECT_BINARY_DIR}/cmake/${name}.pc @ONLY)
-  install(FILES ${PROJECT_BINARY_DIR}/cmake/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT cpp)
+  install(FILES ${PROJECT_BINARY_DIR}/cmake/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+          COMPONENT ${pc_component})
 endforeach()
 
 set(CPACK_GENERATOR DEB)

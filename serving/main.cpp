@@ -104,6 +104,9 @@ void add_endpoints(CLI::App& app, Arguments& args, Texts& texts) {
       ->check(CLI::Range(0, 86400))
       ->capture_default_str()
       ->group(group);
+  app.add_flag("--exit-with-stdin", args.exit_with_stdin,
+               "end, as by SIGTERM, when standard input does: with the program that started it")
+      ->group(group);
   app.add_option(
          "--management-token-file", args.token_file,
          "file with a token; only who sends it (Authorization: Bearer TOKEN) may load and unload models, change "

@@ -65,7 +65,8 @@ namespace {
 // Lives until OnDone, which comes after Finish, which comes with the answer.
 class InferCall final : public grpc::ServerUnaryReactor {
  public:
-  explicit InferCall(inference::ModelInferResponse* response) : response_(response) {}
+  InferCall(grpc::CallbackServerContext& context, inference::ModelInferResponse* response)
+      : context_(context), response_(response) {}
 
   void start(Server& server, BufferPool& buffers, const inference::ModelInferRequest& message) {
     const auto received = Clock::now();
@@ -100,7 +101,12 @@ class InferCall final : public grpc::ServerUnaryReactor {
     if (several_)
       return Finish({grpc::StatusCode::UNIMPLEMENTED,
                      "infer: model '" + response.model + "' gives several responses; use ModelStreamInfer"});
-    if (response.error) return Finish(status_of(*response.error));
+    if (response.error) {
+      // What gRPC's clients wait for before they try again, where they are told to.
+      if (const auto after = response.error->retry_after())
+        context_.AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(after->count()));
+      return Finish(status_of(*response.error));
+    }
     try {
       fill(*response_, response, shared_);
     } catch (...) {
@@ -109,6 +115,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
     Finish(grpc::Status::OK);
   }
 
+  grpc::CallbackServerContext& context_;
   inference::ModelInferResponse* const response_;
   const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();
   std::map<std::string, SharedRegion> shared_;
@@ -117,7 +124,8 @@ class InferCall final : public grpc::ServerUnaryReactor {
 };
 
 // Reads while fewer than `most_` requests are unanswered, writes one response at a time, and finishes when all that was
-// read is answered and written. Until then responses may use it; OnDone comes after.
+// read is answered and written. Until then responses may use it; OnDone, which deletes it, may come as soon as Finish
+// is called, so that is the last thing that anybody does, and without the lock.
 class StreamCall final
     : public grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse> {
  public:
@@ -126,23 +134,18 @@ class StreamCall final
   }
 
   void OnReadDone(bool ok) override {
-    if (!ok) {
-      const std::lock_guard lock(mutex_);
+    if (ok) start();
+    proceed([&] {
       reading_ = false;
-      ended_ = true;
-      return proceed();
-    }
-    start();
-    const std::lock_guard lock(mutex_);
-    reading_ = false;
-    proceed();
+      if (!ok) ended_ = true;
+    });
   }
   void OnWriteDone(bool ok) override {
-    const std::lock_guard lock(mutex_);
-    writing_ = false;
-    writes_.pop_front();
-    if (!ok) broken_ = true;
-    proceed();
+    proceed([&] {
+      writing_ = false;
+      writes_.pop_front();
+      if (!ok) broken_ = true;
+    });
   }
   void OnCancel() override {
     std::map<uint64_t, std::shared_ptr<Cancellation>> running;
@@ -152,8 +155,7 @@ class StreamCall final
       running = running_;
     }
     for (const auto& [number, cancellation] : running) cancellation->cancel();
-    const std::lock_guard lock(mutex_);
-    proceed();
+    proceed([] {});
   }
   void OnDone() override { delete this; }
 
@@ -172,6 +174,7 @@ class StreamCall final
       const std::lock_guard lock(mutex_);
       number = ++started_;
       running_.emplace(number, cancellation);
+      if (broken_) cancellation->cancel();  // of no request yet: whatever it will be of
     }
     InferRequest request;
     try {
@@ -201,15 +204,26 @@ class StreamCall final
       }
     }
     write.message.mutable_infer_response()->set_id(id);
-    const std::lock_guard lock(mutex_);
-    writes_.push_back(std::move(write));
-    if (last) running_.erase(number);
-    proceed();
+    proceed([&] {
+      writes_.push_back(std::move(write));
+      if (last) running_.erase(number);
+    });
   }
 
-  // With mutex_ held: what can be done now. The calls of grpc's here only start something.
-  void proceed() {
-    if (finished_) return;
+  // Notes what has happened, and starts what can be done now.
+  template <class Note>
+  void proceed(const Note& note) {
+    std::unique_lock lock(mutex_);
+    note();
+    if (!start_next()) return;
+    const bool broken = broken_;
+    lock.unlock();
+    Finish(broken ? grpc::Status(grpc::StatusCode::CANCELLED, "stream: cancelled") : grpc::Status::OK);
+  }
+
+  // With mutex_ held. True, once, when there is nothing more to do.
+  bool start_next() {
+    if (finished_) return false;
     if (broken_ && !writing_) writes_.clear();  // nobody reads them
     if (!writing_ && !writes_.empty()) {
       writing_ = true;
@@ -220,10 +234,8 @@ class StreamCall final
       reading_ = true;
       StartRead(&message_);
     }
-    if (ended_ && !reading_ && !writing_ && running_.empty() && writes_.empty()) {
-      finished_ = true;
-      Finish(broken_ ? grpc::Status(grpc::StatusCode::CANCELLED, "stream: cancelled") : grpc::Status::OK);
-    }
+    finished_ = ended_ && !reading_ && !writing_ && running_.empty() && writes_.empty();
+    return finished_;
   }
 
   Server& server_;
@@ -242,9 +254,10 @@ class StreamCall final
 
 }  // namespace
 
-grpc::ServerUnaryReactor* infer_call(Server& server, BufferPool& buffers, const inference::ModelInferRequest& message,
+grpc::ServerUnaryReactor* infer_call(grpc::CallbackServerContext& context, Server& server, BufferPool& buffers,
+                                     const inference::ModelInferRequest& message,
                                      inference::ModelInferResponse* response) {
-  auto* const call = new InferCall(response);
+  auto* const call = new InferCall(context, response);
   call->start(server, buffers, message);
   return call;
 }

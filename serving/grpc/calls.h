@@ -29,7 +29,8 @@ class Cancellation {
 };
 
 // Answers a ModelInfer call.
-grpc::ServerUnaryReactor* infer_call(Server& server, BufferPool& buffers, const inference::ModelInferRequest& message,
+grpc::ServerUnaryReactor* infer_call(grpc::CallbackServerContext& context, Server& server, BufferPool& buffers,
+                                     const inference::ModelInferRequest& message,
                                      inference::ModelInferResponse* response);
 // Answers the requests of a stream, as they are done. `most`: requests of a stream that are read and not yet answered.
 grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* stream_call(

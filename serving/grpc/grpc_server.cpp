@@ -7,6 +7,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
 
+#include "health.grpc.pb.h"
 #include "serving/grpc/calls.h"
 
 namespace sluice::serving {
@@ -111,8 +112,9 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
     });
   }
 
-  Unary* ModelInfer(Context*, const inference::ModelInferRequest* q, inference::ModelInferResponse* r) override {
-    return infer_call(server_, buffers_, *q, r);
+  Unary* ModelInfer(Context* context, const inference::ModelInferRequest* q,
+                    inference::ModelInferResponse* r) override {
+    return infer_call(*context, server_, buffers_, *q, r);
   }
   grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* ModelStreamInfer(
       Context*) override {
@@ -185,16 +187,38 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
   boost::asio::thread_pool workers_{2};
 };
 
+// Serving while the server is ready.
+class Health final : public grpc::health::v1::Health::CallbackService {
+ public:
+  explicit Health(const Server& server) : server_(server) {}
+  void close() { closed_ = true; }
+
+  grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context, const grpc::health::v1::HealthCheckRequest* q,
+                                  grpc::health::v1::HealthCheckResponse* r) override {
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    const bool known = q->service().empty() || q->service() == inference::GRPCInferenceService::service_full_name();
+    using Response = grpc::health::v1::HealthCheckResponse;
+    r->set_status(!closed_ && server_.ready() ? Response::SERVING : Response::NOT_SERVING);
+    reactor->Finish(known ? grpc::Status::OK : grpc::Status(grpc::StatusCode::NOT_FOUND, "health: unknown service"));
+    return reactor;
+  }
+
+ private:
+  const Server& server_;
+  std::atomic<bool> closed_{false};
+};
+
 }  // namespace
 
 struct GrpcServer::Impl {
-  Impl(Server& server, const GrpcOptions& options) : service(server, options) {}
+  Impl(Server& server, const GrpcOptions& options) : service(server, options), health(server) {}
   Service service;
+  Health health;
   std::unique_ptr<grpc::Server> server;
 };
 
 GrpcServer::GrpcServer(Server& server, const GrpcOptions& options) : impl_(std::make_unique<Impl>(server, options)) {
-  grpc::EnableDefaultHealthCheckService(true);
+  grpc::EnableDefaultHealthCheckService(false);
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(fmt::format("{}:{}", options.address, options.port), grpc::InsecureServerCredentials(),
@@ -204,6 +228,7 @@ GrpcServer::GrpcServer(Server& server, const GrpcOptions& options) : impl_(std::
   builder.SetMaxSendMessageSize(most);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port in use is an error
   builder.RegisterService(&impl_->service);
+  builder.RegisterService(&impl_->health);
   impl_->server = builder.BuildAndStart();
   if (impl_->server == nullptr || port == 0)
     throw Error(Code::kUnavailable,
@@ -217,6 +242,7 @@ GrpcServer::~GrpcServer() { drain(std::chrono::milliseconds(0)); }
 
 bool GrpcServer::drain(std::chrono::milliseconds timeout) {
   const auto deadline = std::chrono::system_clock::now() + timeout;
+  impl_->health.close();
   impl_->server->Shutdown(deadline);
   impl_->server->Wait();
   return std::chrono::system_clock::now() < deadline;

@@ -144,7 +144,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
       head = std::move(raw.head);
       offset = raw.offset;
     } else {
-      const std::string text = whole ? body.substr(0, length) : co_await reader_.text(length);
+      std::string text;  // not by ?: with co_await, whose temporaries g++ 12 destroys twice
+      if (whole)
+        text = body.substr(0, length);
+      else
+        text = co_await reader_.text(length);
       head = parse_head(text, server, state_->buffers, limits);
     }
     check_binary(head, bytes - length);

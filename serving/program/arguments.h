@@ -23,6 +23,7 @@ struct Arguments {
   uint64_t http_max_input_bytes = 64u << 20u;
   int http_threads = 0;  // 0: the front end's own choice
   std::chrono::seconds exit_timeout{30};
+  bool exit_with_stdin = false;
   bool exit_on_error = true;
   std::string token_file;  // of who may change the server: load and unload models, settings, shared memory
   LogSettings log;

@@ -5,15 +5,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
-#include <map>
 #include <memory>
-#include <set>
 #include <stdexcept>
 #include <thread>
 
+#include "serving/core/loaded.h"
 #include "serving/grpc/grpc_server.h"
 #include "serving/http/http_server.h"
 
@@ -50,47 +51,19 @@ void print(const std::string& line) {
   std::fflush(stdout);
 }
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1" || address == "localhost";
+// A SIGTERM when there is nothing more to read: when the program that holds the other end of the pipe has ended.
+void end_with_stdin() {
+  std::thread([] {
+    std::array<char, 4096> ignored{};
+    ssize_t n = 0;
+    while ((n = ::read(STDIN_FILENO, ignored.data(), ignored.size())) > 0 || (n < 0 && errno == EINTR)) {
+    }
+    ::kill(::getpid(), SIGTERM);
+  }).detach();
 }
 
-// What models have come to at the start.
-struct Loaded {
-  bool done = false;
-  std::string ready;                  // "digits 1, resnet50 2"
-  std::vector<std::string> failures;  // of models of which no version is served
-};
-
-Loaded look(const Server& server) {
-  struct Model {
-    std::string versions, reason;
-    bool failed = false;
-  };
-  std::map<std::string, Model> models;
-  Loaded loaded;
-  const bool ready = server.ready();  // before the index: what is in it then is as new
-  bool loading = false;
-  const auto index = server.index(false);
-  for (const auto& row : index.models()) {
-    Model& model = models[row.name()];
-    loading = loading || row.state() == "LOADING";
-    if (row.state() == "READY") model.versions += " " + row.version();
-    if (row.state() == "UNAVAILABLE" && !row.reason().empty() && row.reason() != "not loaded" &&
-        row.reason() != "unloaded") {
-      model.failed = true;
-      model.reason = row.reason();
-    }
-  }
-  for (const auto& [name, model] : models) {
-    if (!model.versions.empty())
-      loaded.ready += (loaded.ready.empty() ? "" : ", ") + name + model.versions;
-    else if (model.failed)
-      loaded.failures.push_back(model.reason.find(name) != std::string::npos
-                                    ? model.reason
-                                    : fmt::format("model '{}': {}", name, model.reason));
-  }
-  loaded.done = !loading && (ready || !loaded.failures.empty());
-  return loaded;
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1" || address == "localhost";
 }
 
 class Program {
@@ -101,6 +74,7 @@ class Program {
     set_log_settings(args_.log);
     if (!args_.log_file.empty()) set_log_file(args_.log_file);
     if (!args_.token_file.empty()) token_ = read_token(args_.token_file);
+    if (args_.exit_with_stdin) end_with_stdin();
     server_ = make_server(args_.server);
     listen();
     warn_of_strangers();

@@ -287,7 +287,7 @@ void ModelState::end() {
   publish();
   const bool unknown =
       !done.errors.empty() && done.errors.front().code() == Code::kNotFound && live_.empty() && done.draft == nullptr;
-  const bool empty = live_.empty() && (done.operation->forget || unknown);
+  const bool empty = live_.empty() && (done.operation->forget || (unknown && !done.operation->stays));
   self_->send(repository_, ModelNews{name_, steps_, done.changed, empty});
   done.operation->finish(done.errors.empty() ? std::nullopt : std::optional(done.errors.front()));
   next();

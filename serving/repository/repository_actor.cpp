@@ -117,6 +117,7 @@ void RepositoryState::start_with(const std::set<std::string>& names) {
   for (const std::string& name : names) model(name);
   for (const std::string& name : names) {
     const OperationPtr operation = load_of(name);
+    operation->stays = true;
     operation->done = [left, call, names](const std::optional<Error>&) {
       if (--*left == 0) call(names);
     };

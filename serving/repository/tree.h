@@ -28,6 +28,7 @@ struct Operation {
   std::function<Draft()> read;  // of kLoad: on a detached actor
   bool force = false;           // also what has not changed, or has failed and not changed
   bool forget = false;          // of kUnload: the model is in no repository any more
+  bool stays = false;           // of kLoad: the index tells of it, too, when there is no such model
   Done done = {};
 
   Operation() = default;

@@ -10,7 +10,6 @@ from sluice._trace import state as trace_state, tracing_lock
 from sluice.autograd.passes import retains_graph
 from sluice.nn.graph.families import Example
 
-from sluice._compile import report
 from sluice._compile.breaks import refusing
 from sluice._compile.capture import Traced
 
@@ -67,7 +66,7 @@ class Backward:
         except NotImplementedError:  # the plan would copy one of them
             self._donated = []
             self._plan = self.graph.planned(arguments, trace, [])
-        report.count("backward_plans")
+        program.counter.count("backward_plans")
 
     @staticmethod
     def _example(program: Any, saved: Any) -> Example:

@@ -14,6 +14,8 @@ import warnings
 from contextlib import contextmanager
 from typing import Any, Iterator
 
+import numpy
+
 import sluice
 from sluice import _C
 from sluice._C import Tensor
@@ -104,7 +106,8 @@ def _listened(plain: Any, name: str, kind: str) -> Any:
     @functools.wraps(plain)
     def called(*args: Any, **kwargs: Any) -> Any:
         listener = getattr(_listener, kind)
-        if listener is not None and not is_ours(sys._getframe(1).f_code.co_filename):
+        told = kind == "host" or (args and isinstance(args[0], Tensor))
+        if listener is not None and told and not is_ours(sys._getframe(1).f_code.co_filename):
             listener(name, user_place(sys._getframe(1)))
         return plain(*args, **kwargs)
 
@@ -120,6 +123,7 @@ def _listening(**to: Any) -> Iterator[None]:
         if _users == 1:
             places = [(owner, name, shown, "host") for owner, name, shown in _HOST]
             places += [(Tensor, name, shown, "reads") for name, shown in _READS.items() if hasattr(Tensor, name)]
+            places += [(numpy, name, f"numpy.{name}()", "reads") for name in ("array", "asarray")]
             for owner, name, shown, kind in places:
                 _plain.append((owner, name, vars(owner).get(name)))
                 setattr(owner, name, _listened(getattr(owner, name), shown, kind))
@@ -146,18 +150,14 @@ def refuse(name: str, place: str) -> None:
 
 
 def _python_random() -> Any:
-    numpy = sys.modules.get("numpy")
-    state = numpy.random.get_state() if numpy is not None else None
-    return random.getstate(), state and (state[0], state[1].tobytes(), *state[2:])
+    name, words, *rest = numpy.random.get_state()
+    return random.getstate(), (name, words.tobytes(), *rest)
 
 
 def _restore_random(state: Any) -> None:
     random.setstate(state[0])
-    if state[1] is not None:
-        import numpy
-
-        name, words, *rest = state[1]
-        numpy.random.set_state((name, numpy.frombuffer(words, numpy.uint32), *rest))
+    name, words, *rest = state[1]
+    numpy.random.set_state((name, numpy.frombuffer(words, numpy.uint32), *rest))
 
 
 @contextmanager

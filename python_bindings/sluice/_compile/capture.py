@@ -61,7 +61,11 @@ class Traced(Graph):
         """(arguments, the trace) for inputs like these, tensors or families.Example. REQUIRES: the tracing lock."""
         n = len(tensors)
         structure = Structure("dict", ("tensors",), (Structure("tuple", None, (Structure("tensor"),) * n),))
-        return {"tensors": tuple(tensors)}, self._traced(structure, list(tensors), [f"tensors.{i}" for i in range(n)])
+        sluice.clear_autocast_cache()  # what one trace has cast is no value of another
+        try:
+            return {"tensors": tuple(tensors)}, self._traced(structure, list(tensors), [f"tensors.{i}" for i in range(n)])
+        finally:
+            sluice.clear_autocast_cache()
 
     def planned(self, arguments: Any, trace: Any, donated: list[str]) -> Any:
         """donated: names of inputs whose memory calls take."""

@@ -61,7 +61,7 @@ class Region:
         self.breaks: list[Break] = []
         self._broken: dict[Any, Break] = {}
         self.children: Children | None = None
-        self._modules: list[Module] = []
+        self.modules: list[Module] = []
         self._listed = self._at_limit = self._warned = False
         self.sizes = sizes.Sizes(self.settings)
         self._last: Any = None
@@ -74,8 +74,8 @@ class Region:
             arguments = Arguments(args, kwargs)
         except Break as found:
             return self._broke(found, None, args, kwargs)
-        fitted = self.sizes.fitted(arguments)
-        key = guards.key_of(fitted, self._modules)
+        fitted = self.sizes.fitted(arguments, self.modules)
+        key = guards.key_of(fitted, self.modules)
         for program in self.programs.get(key, ()):
             if program.changed() is None:
                 return self._ran(program, fitted)
@@ -86,10 +86,10 @@ class Region:
     def _missed(self, arguments: Arguments, args: Any, kwargs: Any) -> Any:
         with tracing_lock:
             environment = Environment(self.function, arguments.modules())
-            self._modules = [m for module in environment.modules.values() for m in module.modules()]
+            self.modules = [m for module in environment.modules.values() for m in module.modules()]
             self.sizes.seen(arguments, self, environment)
-            fitted = self.sizes.fitted(arguments)
-            key = guards.key_of(fitted, self._modules)
+            fitted = self.sizes.fitted(arguments, self.modules)
+            key = guards.key_of(fitted, self.modules)
             program = next((p for p in self.programs.get(key, ()) if p.changed() is None), None)
             found = self._broken.get(key)
             if program is None and found is None:
@@ -120,7 +120,7 @@ class Region:
         return error if self.settings.fullgraph and as_break(error).kind == "error" else None
 
     def _compiled(self, key: Any, fitted: Any, environment: Environment) -> Program:
-        program = Program(self.name, self.function, fitted, environment, self.settings)
+        program = Program(self.name, self.function, fitted, environment, self.settings, self.counter)
         program.key, program.group = key, fitted.group
         self.counter.count("plans")
         if not self._has_group(fitted):
@@ -178,7 +178,7 @@ class Region:
         self.counter.count("eager_calls")
         outer = trace_state.regions
         if self.children is None:
-            self.children = Children(self, self._modules, outer)
+            self.children = Children(self, self.modules, outer)
         try:
             trace_state.regions = self.children
             if found is None:

@@ -44,6 +44,7 @@ def _explained(model: Any, args: Any, kwargs: Any) -> Explanation:
         region(*args, **kwargs)
     finally:
         trace_state.regions = outer
-    graphs = [{"name": p.name, "ops": p.ops(), "text": p.text(), "guards": guards.described(p), "notes": p.notes()}
+    graphs = [{"name": p.name, "ops": p.ops(), "backward_ops": p.backward_ops, "text": p.text(), "guards": guards.described(p), "notes": p.notes(),
+               "saved_bytes": p.saved_bytes()}
               for p in region.all_programs()]
     return Explanation(region.name, graphs, region.all_breaks())

@@ -37,8 +37,8 @@ class Arguments:
             self.tensors.extend(args)
             self.key: Any = len(args)
         else:
-            named = tuple((name, self._walk(value, name)) for name, value in kwargs.items())
-            self.key = tuple(self._walk(value, i) for i, value in enumerate(args)), named
+            places = tuple([self._walk(value, i) for i, value in enumerate(args)])  # in the order in which build() gives them back
+            self.key = places, tuple([(name, self._walk(value, name)) for name, value in kwargs.items()])
 
     def _walk(self, value: Any, where: Any) -> Any:
         kind = value.__class__

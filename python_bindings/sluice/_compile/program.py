@@ -37,13 +37,14 @@ class Program:
     Thread safety: all but the constructor.
     """
 
-    def __init__(self, name: str, function: Any, arguments: Any, environment: Any, settings: Any) -> None:
+    def __init__(self, name: str, function: Any, arguments: Any, environment: Any, settings: Any, counter: Any) -> None:
         start = time.perf_counter()
         self.name, self.environment, self.objects = name, environment, arguments.objects
-        self.settings = settings
+        self.settings, self.counter = settings, counter
         self.key: Any = None
         self.group: Any = None
         self._tried: list[str] = []
+        self.backward_ops: list[str] = []  # where all results have a gradient
         self._backwards: dict[Any, Backward] = {}
         modules, outer = environment.modules, dict(environment.tensors)
         inside = {id(t) for m in modules.values() for t in (*m.parameters(), *m.buffers())}
@@ -62,8 +63,7 @@ class Program:
         attributes = Attributes(self.modules)
         with tracing_lock:
             try:
-                self._trace(function, arguments, _unique(variables), wants)
-                self._check_effects(attributes)
+                self._trace(function, arguments, _unique(variables), wants, attributes)
             except BaseException:
                 attributes.restore()
                 environment.restore()
@@ -92,7 +92,8 @@ class Program:
             raise Break("effect", f"it changes {changed}, which a plan would do once only; keep it in a buffer that is written in place, "
                                   "or change it outside")
 
-    def _trace(self, function: Any, arguments: Any, variables: list[Tensor], wants: bool) -> None:
+    def _trace(self, function: Any, arguments: Any, variables: list[Tensor], wants: bool,
+               attributes: Attributes) -> None:
         name, tensors = self.name, arguments.tensors
         # Where the plan computes: where the first tensor is that is not on the cpu.
         self.device = next((t._device for t in (*variables, *tensors) if t.device.type != "cpu"), None)
@@ -100,7 +101,9 @@ class Program:
         def traced(run: Run) -> Any:
             graph = Traced(name, self.reached, self.outer, run)
             self.settings.configure(graph, self.device)
-            return graph, graph.traced([*tensors, Example(sluice.float32, (1,))] if self._spare else tensors)
+            made = graph.traced([*tensors, Example(sluice.float32, (1,))] if self._spare else tensors)
+            self._check_effects(attributes)
+            return graph, made
 
         # Plans that take the memory of an input exchange that of all results, which are not copied then: a spare one does.
         self._spare = self.settings.mode == "reduce-overhead" and not callable(self.settings.backend)
@@ -167,8 +170,9 @@ class Program:
 
         outs = [t for t, o in zip(run.results.tensors, run.outputs) if o.kind == "plan" and o.grad]
         leaves = [t for t in run.inputs if t.requires_grad] + self.leaves
-        Traced(f"{self.name}_backward", self.reached, self.outer, build).traced(
+        _, trace = Traced(f"{self.name}_backward", self.reached, self.outer, build).traced(
             [example_of(t) for t in outs] + [example_of(t) for t in run.saved if t._traced])
+        self.backward_ops = [node["op"] for node in trace.captured.nodes()]
         return sorted(read)
 
     def _where_saved(self, run: Run, lines: Lines, read: list[int]) -> tuple[dict[int, Saved], list[int]]:
@@ -223,6 +227,8 @@ class Program:
             with sluice.no_grad():
                 for i, value in zip(self.written, of_plan[len(of_plan) - len(self.written):]):
                     given[i].copy_(value)
+        if self.device is not None:  # plans give their results to the host
+            made = of_plan = [t.to(self.device) for t in of_plan] + made[self.num_results:]
         if self._grads:
             of_plan = self._recorded(made, given)
         outputs = [self._output(o, of_plan, given) for o in self.outputs]

@@ -10,11 +10,6 @@ _lock = threading.Lock()
 _counts = dict.fromkeys(_NAMES, 0)
 
 
-def count(name: str, by: int = 1) -> None:
-    with _lock:
-        _counts[name] += by
-
-
 def totals() -> dict[str, int]:
     with _lock:
         return dict(_counts)
@@ -57,6 +52,8 @@ class Explanation:
         lines += [f"  break {i}: {reason}" for i, reason in enumerate(self.break_reasons)]
         for i, g in enumerate(self.graphs):
             lines.append(f"  graph {i} '{g['name']}': {len(g['ops'])} ops: {' '.join(g['ops'])}")
+            if g["backward_ops"]:
+                lines.append(f"    backward: {len(g['backward_ops'])} ops: {' '.join(g['backward_ops'])}")
             lines += [f"    guard: {guard}" for guard in g["guards"]]
             lines += [f"    {line}" for line in g["notes"]]
         return "\n".join(lines)

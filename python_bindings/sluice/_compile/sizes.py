@@ -74,14 +74,14 @@ class Sizes:
         self._groups: dict[Any, Group] = {}
 
     @staticmethod
-    def _key(arguments: Any) -> Any:
-        return arguments.key, _C.is_grad_enabled(), tuple([(t.dtype, t.ndim, t._device, t.requires_grad) for t in arguments.tensors])
+    def _key(arguments: Any, modules: list[Any]) -> Any:
+        return arguments.key, _C.is_grad_enabled(), tuple([m.training for m in modules]), tuple([(t.dtype, t.ndim, t._device, t.requires_grad) for t in arguments.tensors])
 
-    def fitted(self, arguments: Any) -> Any:
+    def fitted(self, arguments: Any, modules: list[Any]) -> Any:
         """The arguments as some plan takes them."""
         if not self._groups:
             return Exact(arguments)
-        group = self._groups.get(self._key(arguments))
+        group = self._groups.get(self._key(arguments, modules))
         if group is None or group.dim is None or group.refused:
             return Exact(arguments)
         n = group.size_of(arguments.tensors)
@@ -96,7 +96,7 @@ class Sizes:
         """Before a call is compiled: decides which dim its sizes share with calls before it."""
         if self._settings.dynamic is False or not arguments.tensors:
             return
-        key, shapes = self._key(arguments), [t._shape for t in arguments.tensors]
+        key, shapes = self._key(arguments, region.modules), [t._shape for t in arguments.tensors]
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = Group(shapes)

@@ -12,9 +12,7 @@ rest.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import subprocess
 import tempfile
 import threading
@@ -24,14 +22,6 @@ from sluice._tools import find_tool
 from sluice.client import Client
 
 __all__ = ["Server"]
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _end_with_parent() -> None:
-    """In the child: a SIGTERM when the thread that started it ends."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Server:
@@ -45,15 +35,16 @@ class Server:
     def __init__(self, repository: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, http_port: int = 0, grpc_port: int = 0,
                  metrics_port: int = 0, arguments: Sequence[str] = (), timeout: float = 300) -> None:
         repositories = [repository] if isinstance(repository, (str, os.PathLike)) else list(repository)
-        command = [find_tool("sluice-serve")]
+        command = [find_tool("sluice-serve"), "--exit-with-stdin"]
         for path in repositories:
             command += ["--model-repository", os.fspath(path)]
         for name, port in (("http", http_port), ("grpc", grpc_port), ("metrics", metrics_port)):
             command += [f"--{name}-port", str(port)]
         self.http_url = self.grpc_url = self.metrics_url = ""
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  as long as the process
-        self._process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=self._errors, text=True,
-                                         preexec_fn=_end_with_parent)
+        # Its standard input is a pipe from here: it ends with this process, however that ends.
+        self._process = subprocess.Popen([*command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+                                         text=True)
         late = threading.Timer(timeout, self._process.kill)
         late.start()
         try:
@@ -102,6 +93,7 @@ class Server:
         if self.running:
             self._process.terminate()
         status = self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
         return status

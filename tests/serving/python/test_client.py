@@ -1,13 +1,17 @@
 """sluice.serving.Server and sluice.client."""
 
+import pathlib
+import subprocess
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
 import torch
 
 import sluice as sl
-from programs import expected, save
+from programs import PATIENCE, expected, save
 from sluice.client import Client, ServingError
 from sluice.serving import Server
 from test_tritonclient import Two, save_graph
@@ -92,6 +96,21 @@ def test_threads_share_a_client(server, repository):
 def test_a_server_that_cannot_serve_says_why(tmp_path):
     with pytest.raises(RuntimeError, match="sluice-serve: it ended with"):
         Server(tmp_path / "nothing")
+
+
+def test_it_ends_with_the_program_that_started_it(repository):
+    """Also one that is killed; and not with the thread that started it."""
+    program = ("import sys, threading\nfrom sluice.serving import Server\nservers = []\n"
+               "thread = threading.Thread(target=lambda: servers.append(Server(sys.argv[1])))\nthread.start()\nthread.join()\n"
+               "print(servers[0]._process.pid, servers[0].client().is_ready(), flush=True)\nsys.stdin.read()\n")
+    with subprocess.Popen([sys.executable, "-c", program, repository], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        pid, ready = parent.stdout.readline().split()
+        assert ready == "True"
+        parent.kill()
+    deadline = time.monotonic() + PATIENCE
+    while pathlib.Path(f"/proc/{pid}/cmdline").exists() and b"sluice-serve" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_it_stops_and_tells(repository):

@@ -204,8 +204,10 @@ TEST_F(ControlTest, AServerIsNotReadyForAModelThatCannotBeLoaded) {
   break_version("m", 1);
   options_.startup_models = {"m", "n"};
   serve();
-  eventually([&] { return index().find("m 1 UNAVAILABLE") == 0; }, index());
+  eventually([&] { return index().find("m 1 UNAVAILABLE") == 0 && index().find("LOADING") == std::string::npos; },
+             index());
   EXPECT_FALSE(server_->ready());
+  EXPECT_NE(index().find("n UNAVAILABLE: model 'n': it is in no model repository"), std::string::npos) << index();
 }
 
 // A load of this model alone, with its traffic: TRI-06, TRI-07, C-15.

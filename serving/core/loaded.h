@@ -1,0 +1,18 @@
+#pragma once
+// What the models of a server have come to at its start.
+#include <string>
+#include <vector>
+
+#include "serving/core/server.h"
+
+namespace sluice::serving {
+
+struct Loaded {
+  bool done = false;                  // nothing is being loaded any more
+  std::string ready;                  // "digits 1, resnet50 2"
+  std::vector<std::string> failures;  // of models of which no version is served
+};
+
+Loaded look(const Server& server);
+
+}  // namespace sluice::serving

@@ -1,0 +1,177 @@
+// The server of include/sluice/serving.hpp: a Server of the repository's, and front ends where it shall listen.
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "serving/core/loaded.h"
+#include "serving/grpc/grpc_server.h"
+#include "serving/http/http_server.h"
+#include "serving/http/routes.h"
+#include "serving/library/convert.h"
+
+namespace sluice::api::serving {
+
+namespace core = sluice::serving;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr size_t kKeptBuffers = size_t{64} << 20u;
+constexpr milliseconds kLook{10};
+
+milliseconds left(core::Clock::time_point until) {
+  return std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(until - core::Clock::now()));
+}
+core::Clock::time_point after(milliseconds timeout) {
+  return core::Clock::now() + std::min<milliseconds>(timeout, std::chrono::hours(24 * 365));
+}
+
+}  // namespace
+
+struct Server::Impl {
+  explicit Impl(const Options& options) : server(core::make_server(core::server_options(options))) {
+    if (options.http.on) http = listen(options, options.http, false);
+    if (options.metrics.on) metrics = listen(options, options.metrics, true);
+    if (!options.grpc.on) return;
+    core::GrpcOptions given;
+    given.address = options.grpc.address;
+    given.port = options.grpc.port;
+    given.max_message = options.max_input_bytes;
+    given.management_token = options.management_token;
+    grpc = std::make_unique<core::GrpcServer>(*server, given);
+  }
+  ~Impl() { stop(milliseconds(0)); }
+
+  std::unique_ptr<core::HttpServer> listen(const Options& options, const Listen& where, bool metrics_only) {
+    core::HttpOptions given;
+    given.address = where.address;
+    given.port = where.port;
+    given.metrics_only = metrics_only;
+    given.max_input = options.max_input_bytes;
+    if (metrics_only)
+      given.threads = 1;
+    else
+      given.base_path = options.http_base_path;
+    given.management_token = options.management_token;
+    return std::make_unique<core::HttpServer>(*server, given);
+  }
+
+  bool stop(milliseconds timeout) {
+    const std::lock_guard lock(stopping);
+    const auto until = after(timeout);
+    bool all = true;
+    if (http) http->stop_accepting();
+    if (grpc) all = grpc->drain(left(until)) && all;
+    if (http) all = http->drain(left(until)) && all;
+    return server->drain(left(until)) && all;
+  }
+
+  std::mutex stopping;
+  core::BufferPool buffers{kKeptBuffers};
+  std::unique_ptr<core::Server> server;  // outlives the front ends
+  std::unique_ptr<core::HttpServer> http, metrics;
+  std::unique_ptr<core::GrpcServer> grpc;
+};
+
+Server::Server(const Options& options) : impl_(core::translated([&] { return std::make_unique<Impl>(options); })) {}
+Server::~Server() = default;
+Server::Server(Server&&) noexcept = default;
+Server& Server::operator=(Server&&) noexcept = default;
+
+uint16_t Server::http_port() const { return impl_->http ? impl_->http->port() : 0; }
+uint16_t Server::grpc_port() const { return impl_->grpc ? impl_->grpc->port() : 0; }
+uint16_t Server::metrics_port() const { return impl_->metrics ? impl_->metrics->port() : 0; }
+
+bool Server::ready() const { return impl_->server->ready(); }
+
+bool Server::model_ready(const std::string& name, const std::string& version) const {
+  return core::translated([&] { return impl_->server->model_ready(name, version); });
+}
+
+void Server::wait_ready(milliseconds timeout) const {
+  const auto until = after(timeout);
+  for (;;) {
+    const core::Loaded loaded = core::look(*impl_->server);
+    if (loaded.done && !loaded.failures.empty()) {
+      std::string text;
+      for (const std::string& failure : loaded.failures) text += (text.empty() ? "" : "; ") + failure;
+      throw Error(Code::kUnavailable, text);
+    }
+    if (loaded.done) return;
+    if (core::Clock::now() >= until)
+      throw Error(Code::kTimeout, "server: not ready within " + std::to_string(timeout.count()) +
+                                      " ms; its models are still being loaded");
+    std::this_thread::sleep_for(std::min(kLook, left(until)));
+  }
+}
+
+void Server::load(const std::string& name, const std::string& config, const std::map<std::string, std::string>& files) {
+  core::translated([&] { impl_->server->load(name, {config, files}); });
+}
+
+void Server::unload(const std::string& name, bool dependents) {
+  core::translated([&] { impl_->server->unload(name, dependents); });
+}
+
+Response Server::infer(Request request) {
+  struct State {
+    std::promise<Response> answer;
+    std::atomic<bool> several{false};
+  };
+  const auto state = std::make_shared<State>();
+  start(std::move(request), [state](Response response, bool last) {
+    if (last)
+      state->answer.set_value(std::move(response));
+    else
+      state->several = true;
+  });
+  Response response = state->answer.get_future().get();
+  if (response.error) throw Error(*response.error);
+  if (state->several)
+    throw Error(Code::kUnsupported, "infer: model '" + response.model + "' gives several responses; use start()");
+  return response;
+}
+
+Call Server::start(Request request, std::function<void(Response response, bool last)> respond) {
+  core::InferRequest made;
+  Response wrong;
+  wrong.model = request.model;
+  wrong.version = request.version;
+  wrong.id = request.id;
+  try {
+    made = core::core_request(std::move(request), impl_->buffers);
+  } catch (const core::Error& error) {
+    wrong.error = core::public_error(error);
+  }
+  Call call;
+  if (wrong.error) {
+    respond(std::move(wrong), true);
+    return call;
+  }
+  call.handle_ =
+      impl_->server->infer(std::move(made), [respond = std::move(respond)](core::InferResponse response, bool last) {
+        respond(core::public_response(std::move(response)), last);
+      });
+  return call;
+}
+
+void Call::cancel() {
+  if (handle_ != nullptr) std::static_pointer_cast<core::RequestHandle>(handle_)->cancel();
+}
+
+Server::Reply Server::call(const std::string& method, const std::string& path, const std::string& body) {
+  const auto of = [](core::HttpReply reply) { return Reply{reply.status, std::move(reply.body)}; };
+  if (path == "/metrics" && method == "GET") return {200, impl_->server->metrics()};
+  try {
+    const core::Route route = core::route_of(method, path, false);
+    if (route.call == core::Call::kInfer)
+      return of(core::error_reply(501, "call: inference has tensors; use infer() or start()"));
+    return of(core::answer(*impl_->server, route, body));
+  } catch (...) {
+    return of(core::reply_of_current());
+  }
+}
+
+bool Server::stop(milliseconds timeout) { return impl_->stop(timeout); }
+
+}  // namespace sluice::api::serving
