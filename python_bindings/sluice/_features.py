@@ -48,6 +48,7 @@ TABLE = (
     _feature("import torch is Sluice", "Alpha", "other people's packages on Sluice", "mock_torch.enable", _TORCH),
     _feature("graphs", "Beta", "nn.Graph: a step with its gradients and updates as one plan", "nn.Graph lower", _GRAPH),
     _feature("graphs of functions", "Alpha", "Graph.trace", "nn.Graph.trace", _TORCH),
+    _feature("compile", "Alpha", "functions and modules as plans, with their backward passes", "compile compiler.explain", "compile"),
     _feature("state of graphs", "Alpha", "state_dict of all that the next steps depend on", "nn.Graph.state_dict", _SAVE),
     _feature("eager graphs", "Alpha", "set_mode('eager') runs graphs op by op", "set_mode get_mode", "diagnostics"),
     _feature("sparse updates", "Alpha", "steps that touch the rows a batch has looked up", "nn.Graph.add_optimizer", "optimizers"),

@@ -27,7 +27,6 @@ LEFT_OUT = [
             r"^(hspmm|smm|spmm|sspaddmm|dense_dim)$"),
     LeftOut("a backend's own functions", "use the ordinary function, whose kernels the device chooses",
             r"cudnn|miopen|mkldnn|xla|vulkan|_mps|_ipu|_xpu|_hpu|_maia|_mtia|^(ipu|xpu|hpu|mtia)$"),
-    LeftOut("functions compiled from bytecode", "use sluice.nn.Graph for the step, which is traced and compiled", r"^compile$"),
     LeftOut("TorchScript and tracing", "use sluice.nn.Graph, which traces and compiles",
             r"^(import_ir|parse_|merge_type|unify_type|fork$|wait$|init_num_threads|sym_|vitals|compiled_with|set_vital|"
             r"read_vitals|export|thread_safe_generator)"),

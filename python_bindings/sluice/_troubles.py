@@ -57,6 +57,7 @@ too many positional arguments | the call has other arguments than `build()` | co
 must be a multiple of | a batch does not divide into micro-batches | another batch size, or another number of micro-batches
 is not finished after | `set_wait_timeout` ran out | look at the actor that it names
 the predicate is | `cond` needs one bool | `.any()` or `.all()` of the predicate
+is not one graph | `compile(fullgraph=True)` of code that reads a value, prints, or reaches the host in another way | take that out, or leave out `fullgraph` ([compile.md](compile.md#breaks))
 """,
     ("E3", "Host functions, data, ops of your own"): """
 the data of a source has ended | a source has no more data; not an error of yours | catch `sl.EndOfData`; `graph.reset()` begins anew

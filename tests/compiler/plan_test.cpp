@@ -496,7 +496,7 @@ TEST(Options, MistakesAreErrors) {
   options.disabled_passes = {"dead_cod"};
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }),
             "disabled_passes: unknown pass: 'dead_cod'; the passes are dead_code, simplify, common_subexpressions, "
-            "partition, fuse_activation, fuse_convolution, decompose, fold_constants, fuse_elementwise");
+            "partition, recompute, fuse_activation, fuse_convolution, decompose, fold_constants, fuse_elementwise");
   options = {};
   options.outputs_buffer_size = 0;
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }), "outputs_buffer_size: 0; must be at least 1");

@@ -47,7 +47,8 @@ TEST(Json, ProvenanceIsKeptAndMayBeLeftOut) {
   EXPECT_EQ(to_json(read), text);
   EXPECT_EQ(read.kernels[0].prefix() + read.kernels[0].module, "net.py:7, backward, model.fc");
   EXPECT_EQ(reading_error(replaced(text, "\"backward\"", "\"sideways\"")),
-            "plan.json: kernels[0].role: unknown name: 'sideways'; must be one of forward, backward, update, data");
+            "plan.json: kernels[0].role: unknown name: 'sideways'; must be one of forward, backward, update, data, "
+            "recompute");
 }
 
 TEST(Json, AttributesKeepTheirExactType) {

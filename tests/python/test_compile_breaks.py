@@ -361,12 +361,13 @@ def test_random_numbers_are_the_engines_or_eager():
 
 
 def test_arguments_that_no_plan_takes():
-    class Box:
-        pass
+    class Slots:
+        __slots__ = ("n",)
 
-    compiled = sl.compile(lambda x, box: x + box.n)
-    box = Box()
-    for box.n in (1, 2):
-        assert compiled(sl.zeros(1), box).item() == box.n
-    with pytest.raises(RuntimeError, match="argument 1 is test_compile_breaks.*Box; compiled calls take tensors, numbers"):
-        sl.compile(lambda x, box: x, fullgraph=True)(sl.zeros(1), box)
+    compiled, slots = sl.compile(lambda x, s: x + s.n), Slots()
+    with pytest.warns(RuntimeWarning, match="argument 1 is test_compile_breaks.*Slots; compiled calls take tensors, numbers"):
+        for slots.n in (1, 2):
+            assert compiled(sl.zeros(1), slots).item() == slots.n
+    array = numpy.ones(1, "float32")
+    with pytest.raises(RuntimeError, match="argument 1 is numpy.ndarray; compiled calls take tensors, numbers"):
+        sl.compile(lambda x, a: x, fullgraph=True)(sl.zeros(1), array)

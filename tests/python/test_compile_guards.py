@@ -210,3 +210,53 @@ def test_reset_lets_go():
     assert sl.compile.stats()["compiles"] == 0
     compiled(sl.ones(2))
     assert sl.compile.stats()["compiles"] == 1
+
+
+class Model:
+    """No module, with methods that are compiled."""
+
+    def __init__(self):
+        self.net, self.scale, self.steps = nn.Linear(2, 2), 2, 0
+        self.shift = sl.zeros(2)
+
+    @sl.compile
+    def step(self, x):
+        return self.net(x) * self.scale + self.shift
+
+    def plain(self, x):
+        return self.net(x) * self.scale + self.shift
+
+
+def test_attributes_of_objects_that_code_reads_count_and_others_do_not():
+    model, x = Model(), sl.ones(1, 2)
+    sl.compile.reset()
+    for n in range(12):
+        model.steps = n
+        model.shift.fill_(n)
+        assert sl.allclose(model.step(x), model.plain(x), atol=1e-6)
+    assert sl.compile.stats()["compiles"] == 1
+    model.scale = 5
+    assert sl.allclose(model.step(x), model.plain(x), atol=1e-6)
+    model.shift = sl.ones(2)
+    assert sl.allclose(model.step(x), model.plain(x), atol=1e-6)
+    assert sl.compile.stats()["compiles"] == 3 and sl.compile.stats()["eager_calls"] == 0
+
+
+def test_a_forward_that_is_decorated_has_programs_for_each_module():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(2, 2)
+
+        @sl.compile
+        def forward(self, x):
+            return self.inner(x).relu() + x
+
+    sl.compile.reset()
+    blocks, x = nn.Sequential(*[Block() for _ in range(12)]), sl.ones(1, 2)
+    for _ in range(2):
+        expected = x
+        for block in blocks:
+            expected = block.inner(expected).relu() + expected
+        assert sl.allclose(blocks(x), expected, atol=1e-5)
+    assert sl.compile.stats()["compiles"] == 12 and sl.compile.stats()["eager_calls"] == 0

@@ -188,7 +188,7 @@ def test_what_compilers_are_asked():
     def f(x):
         return x
 
-    assert sl.jit.ignore(f) is sl.jit.unused(f) is sl.jit.ignore(drop=True)(f) is sl.compiler.disable(f) is f
+    assert sl.jit.ignore(f) is sl.jit.unused(f) is sl.jit.ignore(drop=True)(f) is f and sl.compiler.disable(f)(3) == 3
     for refused in (sl.jit.script, sl.jit.trace):
         with pytest.raises(NotImplementedError, match="nn.Graph"):
             refused(f)

@@ -263,6 +263,7 @@ CASES = {  # a program, or the test that has several processes meet it
     "must be a multiple of": lambda t: in_graph(lambda x: x, sl.ones(3, 2), configure=lambda c: c.set_gradient_accumulation_steps(2)),
     "is not finished after": lambda t: stuck(),
     "the predicate is": lambda t: sl.cond(x, lambda: x, lambda: x),
+    "is not one graph": lambda t: sl.compile(lambda x: x.sum().item(), fullgraph=True)(x),
     "the data of a source has ended": lambda t: ended(),
     "raised KeyError": lambda t: in_graph(lambda x: host(raises, x)).tolist(),
     "declared was": lambda t: host(lambda a: a[:1], x),

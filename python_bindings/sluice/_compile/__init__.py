@@ -49,7 +49,7 @@ def compile(model: Callable[..., Any] | None = None, *, fullgraph: bool = False,
     asked = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode, "options": options}
     if model is None:
         Settings(**asked)
-        return lambda model: compile(model, **asked, disable=disable)
+        return functools.partial(globals()["compile"], **asked, disable=disable)  # this function, not the builtin
     if isinstance(model, type) or not callable(model):
         what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise _C.TypeError(f"compile: model: got {what}; must be a function or a module")
@@ -69,6 +69,14 @@ def compile(model: Callable[..., Any] | None = None, *, fullgraph: bool = False,
 
     compiled._compiled_from, compiled._region = function, region  # type: ignore[attr-defined]
     return compiled
+
+
+def compile_in_place(module: Module, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = "plan", mode: str | None = None,
+                     options: dict[str, Any] | None = None, disable: bool = False) -> None:
+    """Module.compile."""
+    region = region_of(module, {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode, "options": options},
+                       "Module.compile")
+    module._compiled_call_impl = None if disable else region
 
 
 def reset() -> None:

@@ -85,7 +85,7 @@ class Region:
 
     def _missed(self, arguments: Arguments, args: Any, kwargs: Any) -> Any:
         with tracing_lock:
-            environment = Environment(self.function, arguments.modules())
+            environment = Environment(self.function, arguments.objects)
             self.modules = [m for module in environment.modules.values() for m in module.modules()]
             self.sizes.seen(arguments, self, environment)
             fitted = self.sizes.fitted(arguments, self.modules)
@@ -153,7 +153,8 @@ class Region:
         limit = self.settings.options["recompile_limit"]
         for programs in self.programs.values():
             programs[:] = [p for p in programs if not p.is_stale()]
-        there = self.sizes.count(self.programs) + len(self._broken)
+        owners = frozenset(id(o) for o in fitted.objects if isinstance(o, Module))  # a method has programs for each instance
+        there = self.sizes.count(self.programs, owners) + len(self._broken)
         if there < limit or self._has_group(fitted):
             return False
         self.counter.count("limits")

@@ -19,6 +19,7 @@ _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconf
 _DEPTH = 4
 _MANY = 4096  # objects that are looked through at most
 _MISSING = object()
+_TABLES = ("_parameters", "_buffers", "_modules")
 
 
 def _is_users(file: str) -> bool:
@@ -31,7 +32,7 @@ def _reads_grad(code: types.CodeType) -> int:
     """The line where code reads `.grad` of something that is not called autograd, func or torch; 0: it does not."""
     before, line = None, 0
     for i in dis.get_instructions(code):
-        line = i.starts_line or line
+        line = getattr(i, "line_number", i.starts_line) or line  # Python 3.13 says it otherwise
         if i.opname == "LOAD_ATTR" and i.argval == "grad" and before not in ("autograd", "func", "torch", "sl", "sluice"):
             return line
         before = i.argval
@@ -48,7 +49,9 @@ def _names(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
         elif i.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             attributes.add(i.argval)
     for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
+        if isinstance(constant, str) and constant.isidentifier():
+            attributes.add(constant)  # of getattr
+        elif isinstance(constant, types.CodeType):
             more = _names(constant)
             read |= more[0]
             attributes |= more[1]
@@ -59,16 +62,20 @@ class Environment:
     """Modules and tensors that code reaches, by name, and guards on all plain values and identities on the way there."""
 
     def __init__(self, function: Any, arguments: list[Any]) -> None:
-        self.modules: dict[str, Module] = {}
-        self.tensors: dict[str, Tensor] = {}
+        self.modules: dict[str, Module]
+        self.tensors: dict[str, Tensor]
         self.reads_grad = ""  # where code reads .grad
-        self._seen: dict[int, Any] = {}
-        self._entries: list[tuple[str, Any, str, Any]] = []  # (where, dict, name, object)
-        self._cells: list[tuple[str, Any, Any]] = []
-        self._containers: list[tuple[str, Any, Any]] = []
-        self._reach(function, "", 0)
-        for i, module in enumerate(arguments):
-            self._reach(module, f"argument{i}", 0)
+        self._seen: dict[int, Any]
+        self._entries: list[tuple[str, Any, str, Any]]  # (where, dict, name, object)
+        self._cells: list[tuple[str, Any, Any]]
+        self._containers: list[tuple[str, Any, Any]]  # (where, container, copy of it)
+        self._read: set[str] = set()  # names of attributes that the code has
+        for _ in range(2):  # first to find out which attributes code reads, wherever it is
+            self.modules, self.tensors = {}, {}
+            self._seen, self._entries, self._cells, self._containers = {}, [], [], []
+            self._reach(function, "", 0)
+            for i, thing in enumerate(arguments):
+                self._reach(thing, f"argument{i}", 0)
 
     def _reach(self, thing: Any, where: str, depth: int) -> None:
         if _is_plain(thing) or depth > _DEPTH or len(self._seen) > _MANY or id(thing) in self._seen:
@@ -114,7 +121,7 @@ class Environment:
                 for method in sorted(names & _names(code)[1]):
                     self._function(getattr(type(inner), method), where, depth + 1)
             for attribute, value in vars(inner).items():
-                if not attribute.startswith("_") and not _is_plain(value):
+                if attribute in self._read and attribute not in _TABLES and not _is_plain(value):
                     self._reach(value, _join(where, attribute), depth + 1)
 
     def _function(self, function: Any, where: str, depth: int) -> None:
@@ -135,6 +142,7 @@ class Environment:
         for i, default in enumerate(function.__defaults__ or ()):
             self._reach(default, f"default{i}", depth + 1)
         read, attributes = _names(code)
+        self._read |= attributes
         for name in sorted(read & function.__globals__.keys()):
             content = function.__globals__[name]
             if isinstance(content, types.ModuleType):
@@ -150,7 +158,7 @@ class Environment:
 
     def _attributes(self, table: Any, where: str, depth: int) -> None:
         for name, value in list(table.items()):
-            if not name.startswith("__") and not isinstance(value, types.FunctionType):
+            if name in self._read and not isinstance(value, types.FunctionType):
                 self._entry(_join(where, name), table, name, depth + 1)
 
     def _container(self, thing: Any, where: str, depth: int) -> None:
@@ -233,11 +241,10 @@ def _join(where: str, part: str) -> str:
 class Attributes:
     """The attributes of modules as they are now: whether a run changes them, and to put them back."""
 
-    _TABLES = ("_parameters", "_buffers", "_modules")
     _OURS = (*_TABLES, "_graph_config")
 
     def __init__(self, modules: list[Module]) -> None:
-        self._of = [(m, dict(vars(m)), {t: dict(vars(m)[t]) for t in self._TABLES},
+        self._of = [(m, dict(vars(m)), {t: dict(vars(m)[t]) for t in _TABLES},
                      {n: v.copy() for n, v in vars(m).items() if type(v) in (list, dict, set) and not n.startswith("_")}) for m in modules]
 
     def changed(self) -> str | None:
@@ -269,6 +276,3 @@ class Attributes:
                 if not _same_items(now[name], copy):
                     now[name].clear()
                     (now[name].extend if isinstance(copy, list) else now[name].update)(copy)
-
-
-__all__ = ["Attributes", "Environment"]

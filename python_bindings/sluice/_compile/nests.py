@@ -11,7 +11,6 @@ from typing import Any, Iterator
 import sluice
 from sluice import _C
 from sluice._C import Tensor
-from sluice.nn.graph.call import order_of
 from sluice.nn.modules.module import Module
 
 from sluice._compile.breaks import Break
@@ -64,16 +63,16 @@ class Arguments:
             return kind, tuple([(f.name, self._walk(getattr(value, f.name), where)) for f in dataclasses.fields(value)])
         if kind.__module__.partition(".")[0] == "sluice" and kind.__hash__ is not None:
             return kind, value  # a device, a placement
+        if hasattr(value, "__dict__"):  # what code reads of it is guarded by the environment
+            self.objects.append(value)
+            return kind, id(value)
         raise Break("argument", f"argument {where!r} is {kind.__module__}.{kind.__qualname__}; compiled calls take tensors, numbers, texts, "
-                                "modules, functions, and lists, tuples, dicts and dataclasses of them")
+                                "objects with attributes, and lists, tuples, dicts and dataclasses of them")
 
     def build(self, tensors: Iterator[Any]) -> tuple[Any, Any]:
         """(args, kwargs) with `tensors` in place of the tensors; lists and dicts in it are new ones."""
         args, kwargs = self._nest
         return tuple(_replaced(a, tensors) for a in args), {k: _replaced(v, tensors) for k, v in kwargs.items()}
-
-    def modules(self) -> list[Module]:
-        return [o for o in self.objects if isinstance(o, Module)]
 
 
 def _replaced(value: Any, tensors: Iterator[Any]) -> Any:
@@ -96,11 +95,6 @@ def _replaced(value: Any, tensors: Iterator[Any]) -> Any:
     return value
 
 
-def spec_of(t: Tensor) -> Any:
-    """What plans depend on of a tensor."""
-    return t.dtype, t._shape, None if t.is_contiguous() else t.stride(), t._device, t.requires_grad
-
-
 def specs_of(tensors: list[Tensor]) -> Any:
     """Of all, with which of them are the same one."""
     specs = tuple([(t.dtype, t._shape, t.is_contiguous() or t.stride(), t._device, t.requires_grad) for t in tensors])
@@ -109,10 +103,6 @@ def specs_of(tensors: list[Tensor]) -> Any:
         if len(set(impls)) != len(impls):
             return specs, tuple(impls.index(i) for i in impls)
     return specs
-
-
-def names_of(tensors: list[Tensor]) -> list[str]:
-    return [f"arg{i}" for i in range(len(tensors))]
 
 
 class Results:
@@ -183,5 +173,3 @@ def _built(nest: Any, tensors: Any) -> Any:
         return kind([(name, _built(c, tensors)) for name, c in content])
     return kind(*[_built(c, tensors) for c in content])
 
-
-__all__ = ["Arguments", "Results", "names_of", "order_of", "spec_of", "specs_of"]

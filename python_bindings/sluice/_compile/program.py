@@ -11,23 +11,16 @@ from sluice._C import Tensor
 from sluice._trace import hooked, tracing_lock
 from sluice.autograd.passes import wants_inputs
 from sluice.nn.graph.families import Example
+from sluice.nn.modules.module import Module
 
-from sluice._compile.backward import Backward, example_of, gradients
 from sluice._compile import autotune, debugging
 from sluice._compile.backends import CompiledGraph, given_to
+from sluice._compile.backward import Backward, example_of, gradients
 from sluice._compile.breaks import Break
 from sluice._compile.capture import Aliases, Output, Run, Traced
 from sluice._compile.environment import Attributes
+from sluice._compile.saved import Places, Saved
 from sluice._compile.text import Lines
-
-
-class Saved:
-    """What a backward pass reads: "plan" (a number of the forward plan's results), "input", "object", and the shape to see it in."""
-
-    __slots__ = ("kind", "value", "shape")
-
-    def __init__(self, kind: str, value: Any, shape: Any = None) -> None:
-        self.kind, self.value, self.shape = kind, value, shape
 
 
 class Program:
@@ -41,8 +34,9 @@ class Program:
         start = time.perf_counter()
         self.name, self.environment, self.objects = name, environment, arguments.objects
         self.settings, self.counter = settings, counter
-        self.key: Any = None
-        self.group: Any = None
+        self.key: Any = None  # of the calls that it is for
+        self.group: Any = None  # of sizes, if it is for several
+        self.owners = frozenset(id(o) for o in arguments.objects if isinstance(o, Module))
         self._tried: list[str] = []
         self.backward_ops: list[str] = []  # where all results have a gradient
         self._backwards: dict[Any, Backward] = {}
@@ -52,8 +46,7 @@ class Program:
         self.reached = modules
         variables = [t for m in modules.values() for t in (*m.parameters(), *m.buffers())] + list(self.outer.values())
         self.leaves = [t for t in _unique(variables) if t.requires_grad]
-        every = [m for module in modules.values() for m in module.modules()]
-        self.modules = _unique(every)
+        self.modules = _unique(m for module in modules.values() for m in module.modules())
         if any(t._global for t in (*arguments.tensors, *variables)):
             raise Break("global", "global tensors are for nn.Graph")
         if environment.reads_grad:
@@ -69,8 +62,8 @@ class Program:
                 environment.restore()
                 raise
         self._submit = self._prepared(arguments.tensors)
+        del self._traced
         self.seconds = time.perf_counter() - start
-        self._traced = None  # type: ignore[assignment]
 
     def _prepared(self, tensors: list[Tensor]) -> Any:
         """What gives the results of the forward plan for tensors."""
@@ -92,8 +85,7 @@ class Program:
             raise Break("effect", f"it changes {changed}, which a plan would do once only; keep it in a buffer that is written in place, "
                                   "or change it outside")
 
-    def _trace(self, function: Any, arguments: Any, variables: list[Tensor], wants: bool,
-               attributes: Attributes) -> None:
+    def _trace(self, function: Any, arguments: Any, variables: list[Tensor], wants: bool, attributes: Attributes) -> None:
         name, tensors = self.name, arguments.tensors
         # Where the plan computes: where the first tensor is that is not on the cpu.
         self.device = next((t._device for t in (*variables, *tensors) if t.device.type != "cpu"), None)
@@ -109,47 +101,31 @@ class Program:
         self._spare = self.settings.mode == "reduce-overhead" and not callable(self.settings.backend)
         run = Run(function, arguments, variables, wants, name)
         self._graph, self._traced = traced(run)
-        trace = self._traced[1]
-        lines = Lines(trace.captured.text())
+        lines = Lines(self._traced[1].captured.text())
         if run.shares_memory(lines):
             traced(Aliases(function, arguments, variables, False, name))
-        read: list[int] = []
         self._grads = wants and any(o.grad for o in run.outputs)
+        self.distinct: list[Saved] = []
+        self.saved_at: dict[int, tuple[int, Any]] = {}
         if self._grads:
-            read = self._probe_backward(run, tensors)
-            saved, keep = self._where_saved(run, lines, read)
-            count = len(run.saved)
-            run = Run(function, arguments, variables, True, name, keep)
-        elif wants:
-            run = Run(function, arguments, variables, False, name, [])
-        if wants:
+            places, count = Places(run, lines, self._probe_backward(run)), len(run.saved)
+            run = Run(function, arguments, variables, True, name, places.keep)
             self._graph, self._traced = traced(run)
-            if self._grads and len(run.saved) != count:
+            if len(run.saved) != count:
                 raise Break("effect", f"{name} does something else when it is traced again")
+            self.distinct, self.saved_at = places.settled(run)
+        elif wants:  # without what was saved
+            run = Run(function, arguments, variables, False, name)
+            self._graph, self._traced = traced(run)
         self.captured = self._traced[1].captured
         self.outputs, self.results, self.written = run.outputs, run.results, run.written
         self.num_results, self.run = len(run.of_plan), run if self._grads else None
-        self._saved = {n: self._settled(saved[n], run) for n in read} if self._grads else {}
-        self.distinct: list[Saved] = []
-        self.saved_at: dict[int, tuple[int, Any]] = {}  # of each number that is read: which of `distinct`, and in what shape
-        places: dict[Any, int] = {}
-        for n, s in (self._saved if self._grads else {}).items():
-            key = s.kind, id(s.value) if s.kind == "object" else s.value
-            if key not in places:
-                places[key] = len(self.distinct)
-                self.distinct.append(s)
-            self.saved_at[n] = places[key], s.shape
         self._inputs_with_grad = [i for i, t in enumerate(tensors) if t.requires_grad]
-        if not self._grads:
-            run.saved = []
         self.random = any(v.startswith("generator") for v in self.captured.variables())
         if self.random and self.settings.options["fallback_random"]:
             raise Break("random", "it draws random numbers, and options={'fallback_random': True} wants those of eager code")
 
-    def _settled(self, saved: Saved, run: Run) -> Saved:
-        return Saved("plan", run.saved_at[saved.value], saved.shape) if saved.kind == "saved" else saved
-
-    def _probe_backward(self, run: Run, tensors: list[Tensor]) -> list[int]:
+    def _probe_backward(self, run: Run) -> list[int]:
         """The numbers of what is saved that gradients of all outputs read. Whatever is saved comes as an input."""
         read: list[int] = []
 
@@ -174,33 +150,6 @@ class Program:
             [example_of(t) for t in outs] + [example_of(t) for t in run.saved if t._traced])
         self.backward_ops = [node["op"] for node in trace.captured.nodes()]
         return sorted(read)
-
-    def _where_saved(self, run: Run, lines: Lines, read: list[int]) -> tuple[dict[int, Saved], list[int]]:
-        """Where each number of `read` is to be found, and which of them the forward plan has to return by themselves."""
-        first: dict[str, Saved] = {value: Saved("input", i) for i, value in enumerate(lines.inputs) if i not in run.written}
-        for number, output in enumerate(run.plan_results):
-            first.setdefault(lines.outputs[number], Saved("plan", number))
-        found: dict[int, Saved] = {}
-        keep: list[int] = []
-        values = {n: lines.outputs[at] for n, at in run.saved_at.items()}
-        saved_values = {values[n] for n in read if n in values}
-        for n in read:
-            t = run.saved[n]
-            if not t._traced:
-                found[n] = Saved("object", t)
-                continue
-            whole = lines.reshaped(values[n])
-            if whole is not None and (whole in first or whole in saved_values):
-                value = whole
-            else:
-                value, whole = values[n], None
-            if value not in first:
-                owner = n if whole is None else next(m for m in read if values.get(m) == whole)
-                first[value] = Saved("saved", owner)
-                keep.append(owner)
-            shape = tuple(t.shape) if whole is not None else None
-            found[n] = Saved(first[value].kind, first[value].value, shape)
-        return found, sorted(set(keep))
 
     # Calls
 

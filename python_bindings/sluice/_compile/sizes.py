@@ -122,9 +122,9 @@ class Sizes:
             fitted.group.refused = wrong
         return not wrong
 
-    def count(self, programs: Any) -> int:
-        """What is compiled, with all sizes of a dim as one."""
-        every = [p for of_key in programs.values() for p in of_key]
+    def count(self, programs: Any, owners: Any) -> int:
+        """What is compiled of calls with the same modules as arguments, with all sizes of a dim as one."""
+        every = [p for of_key in programs.values() for p in of_key if p.owners == owners]
         return len({id(p.group) if p.group is not None else id(p) for p in every})
 
     def notes(self) -> list[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
-
 _NODE = re.compile(r"^  (%\d+(?:, %\d+)*) = (\w+)(?: \"([^\"]*)\"|\(([^)]*)\))(.*)$")
 
 
@@ -36,12 +34,10 @@ class Lines:
         """An input or a variable itself."""
         return value in self._variables or value in self.inputs
 
-    def reshaped(self, value: str) -> tuple[str, Any] | None:
+    def reshaped(self, value: str) -> str | None:
         """What `value` is a reshape of; None: it is none."""
         found = None
         while value in self._nodes and self._nodes[value][0] == "reshape":
             found = value = self._nodes[value][1].split(", ")[0]
         return found
 
-
-__all__ = ["Lines"]

@@ -4,6 +4,7 @@ import json
 import queue
 import time
 
+import ml_dtypes  # the client needs it, too
 import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
@@ -46,6 +47,11 @@ def repository(tmp_path_factory):
         (model / "config.pbtxt").write_text(f"""
 input {{ name: "INPUT_0" data_type: TYPE_{name} dims: [2, 3] }}
 output {{ name: "OUTPUT_0" data_type: TYPE_{name} dims: [2, 3] }}""")
+    save_graph(Echo(name="half"), root / "echo_BF16" / "1" / "model", sl.zeros(2, 3, dtype=sl.bfloat16))
+    save_graph(Echo(name="text"), root / "echo_BYTES" / "1" / "model", sl.zeros(8, dtype=sl.uint8))
+    (root / "echo_BYTES" / "config.pbtxt").write_text("""
+input { name: "INPUT_0" data_type: TYPE_STRING dims: [1] }
+output { name: "OUTPUT_0" data_type: TYPE_STRING dims: [1] }""")
     save_graph(Two(name="two"), root / "two" / "1" / "model", sl.zeros(3), sl.zeros(3))
     save(root, "net", version=1, seed=0)
     save(root, "net", version=2, seed=1, config="version_policy { all {} }")
@@ -159,6 +165,19 @@ def test_every_datatype_round_trips(client, triton, name, dtype):  # CLI-13
         tensor = given(triton, "INPUT_0", x, name, binary_data=False)
         y = client.infer(f"echo_{name}", [tensor], outputs=[asked(triton, "OUTPUT_0", binary_data=False)]).as_numpy("OUTPUT_0")
         assert np.array_equal(y, x)
+
+
+def test_halves_of_floats_and_texts_round_trip(client, triton):  # CLI-13
+    x = np.array([[1, -2.5, 0], [3e38, 0.15625, np.inf]], ml_dtypes.bfloat16)
+    y = client.infer("echo_BF16", [given(triton, "INPUT_0", x, "BF16")]).as_numpy("OUTPUT_0")
+    np.testing.assert_array_equal(y.astype(np.float32), x.astype(np.float32))
+    for text in (b"eight by", "grün é".encode(), b"\0\1\xff\xfe1234"):
+        y = client.infer("echo_BYTES", [given(triton, "INPUT_0", np.array([text], object), "BYTES")]).as_numpy("OUTPUT_0")
+        assert y.dtype == object and y.tolist() == [text]
+        if triton is triton_http and text.isascii():
+            tensor = given(triton, "INPUT_0", np.array([text.decode()], object), "BYTES", binary_data=False)
+            y = client.infer("echo_BYTES", [tensor], outputs=[asked(triton, "OUTPUT_0", binary_data=False)]).as_numpy("OUTPUT_0")
+            assert y.tolist() in ([text], [text.decode()])
 
 
 def test_classification(client, triton, repository):  # CLI-09, CLI-11

@@ -446,14 +446,11 @@ class Module(StateOfModule):
     def mtia(self, device: Any = None) -> Any:
         return self._to_kind("mtia", device)
 
-    def compile(self, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = "plan", mode: str | None = None,
-                options: dict[str, Any] | None = None, disable: bool = False) -> None:
-        """From now on calls of this module are compiled, in place: see sluice.compile. Copies and pickles of it are not."""
-        from sluice._compile import region_of
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """From now on calls of this module are compiled, in place: arguments as of sluice.compile. Copies and pickles of it are not."""
+        from sluice._compile import compile_in_place
 
-        asked = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode, "options": options}
-        region = region_of(self, asked, "Module.compile")
-        self._compiled_call_impl = None if disable else region
+        compile_in_place(self, *args, **kwargs)
 
     # Text
 

@@ -21,6 +21,7 @@ NOT_GENERATED: list[tuple[str, str]] = [
      "every gradient here; hooks: tests/python/test_autograd.py"),
     (r"Tensor\.(map_|map2_|apply_)", "calls Python for each element: tests/python/test_tensor.py"),
     (r"vmap|cond|while_loop", "takes functions: tests/python/test_func.py and test_cond.py"),
+    (r"compile", "takes functions: tests/python/test_compile.py"),
     (r"(Tensor\.)?(new_)?(empty|resize_as_)(_like|_strided|_permuted)?|Tensor\.new",
      "of any contents: tests/python/test_tensor_state.py and test_layouts.py"),
     (r"(Tensor\.)?(multinomial|binomial|poisson|cauchy_|exponential_|geometric_|log_normal_|normal_)|nn\.functional\.gumbel_softmax",
