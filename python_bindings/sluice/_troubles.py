@@ -166,8 +166,9 @@ _LONGEST_FIRST = sorted(TABLE, key=lambda trouble: -len(trouble.text))
 
 
 def find(message: str) -> Optional[Trouble]:
-    """The entry whose text the message contains; of several, the longest."""
-    return next((trouble for trouble in _LONGEST_FIRST if trouble.text in message), None)
+    """The entry whose text the message contains; of several, what comes first in it, and then the longest."""
+    there = [trouble for trouble in _LONGEST_FIRST if trouble.text in message]
+    return min(there, key=lambda trouble: message.index(trouble.text), default=None)
 
 
 def _plain(markdown: str) -> str:
