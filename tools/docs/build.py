@@ -60,8 +60,9 @@ def pages():
         if not any(name.startswith(pattern) for name in result):
             contents = contents.replace(f"\n{pattern}*\n", "\n")
     result["index.md"] += "\n" + contents
-    result["adr/index.md"] = ("# Decisions\n\nEach page says why something is as it is: what the question was, what was decided, and what follows. "
-                              "A decision is not edited; a later one takes its place.\n\n```{toctree}\n:glob:\n:maxdepth: 1\n\n[0-9]*\n```\n")
+    result["adr/index.md"] = ("# Decisions\n\nEach page says why something is as it is: what the question was, what was decided, and what "
+                              "follows. A decision is not edited; a later one takes its place.\n\n"
+                              "```{toctree}\n:glob:\n:maxdepth: 1\n\n[0-9]*\n```\n")
     return result
 
 
@@ -105,7 +106,8 @@ def main():
             return done.returncode
     if speller := shutil.which("codespell", path=f"{pathlib.Path(sys.executable).parent}:{os.environ.get('PATH', '')}"):
         words = ROOT / "docs/site/words.txt"
-        texts = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "examples/README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/adr").glob("*.md")]
+        texts = [*(ROOT / name for name in ("README.md", "CHANGELOG.md", "examples/README.md")), *(ROOT / "docs").glob("*.md"),
+                 *(ROOT / "docs/adr").glob("*.md")]
         if subprocess.run([speller, "--ignore-words", str(words), *map(str, texts)]).returncode:
             return 1
     print(f"docs: {out / 'html/index.html'}")
