@@ -16,8 +16,8 @@ nitpicky = True
 # Signatures in torch's notation name types that are no Python objects.
 nitpick_ignore_regex = [("py:.*", ".*")]
 toc_object_entries = False
-python_maximum_signature_line_length = 100
-maximum_signature_line_length = 100
+python_maximum_signature_line_length = 160
+maximum_signature_line_length = 160
 highlight_language = "text"
 
 html_theme = "furo"

@@ -40,6 +40,7 @@ from sluice._oneflow import (batch_gather, broadcast_like, cast, convert_oneflow
                              tensor_scatter_nd_update, unsorted_batch_segment_sum)
 from sluice._oneflow import slice_ as slice  # noqa: A001,A004
 from sluice._printing import get_printoptions, set_printoptions
+from sluice._troubles import note_on as _note_on
 from sluice._aliases import COPIES as _COPIES
 from sluice._aliases import FUNCTIONAL as _FUNCTIONAL
 from sluice._aliases import (are_deterministic_algorithms_enabled, as_strided_scatter, asarray, empty_permuted, scalar_tensor,
@@ -50,6 +51,7 @@ from sluice._windows import bartlett_window, blackman_window, hamming_window, ha
 from sluice.autograd import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
 
 __version__ = _C.__version__
+_note_on(_C.Error)
 
 float, double, half, long, int, short = float32, float64, float16, int64, int32, int16  # noqa: A001
 cfloat, cdouble = complex64, complex128

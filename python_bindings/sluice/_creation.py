@@ -113,7 +113,8 @@ def _array_of(data: Any) -> Any:
     except ValueError as error:
         raise ValueError(f"tensor: cannot be made of nested sequences of unequal length: {error}") from None
     if array.dtype == object or array.dtype.kind in "USO":
-        raise _C.TypeError(f"tensor: cannot be made of {type(data).__name__} with elements of {array.dtype}")
+        raise _C.TypeError(f"tensor: got {type(data).__name__} with elements of {array.dtype}; must be numbers, nested lists of numbers, or "
+                           "an array of numbers")
     if array.dtype.kind == "c" and not _has_dtype(data):
         return array, get_default_dtype().to_complex()
     return array, (get_default_dtype() if array.dtype.kind == "f" and not _has_dtype(data) else None)

@@ -107,13 +107,13 @@ LEFT_OUT = [
             r"^(Bool|Byte|Char|Double|Float|Half|Int|Long|Complex\w+)Tensor$", where="cuda$"),
     LeftOut("answers about GPUs", "sluice.info describes the devices; streams and events are the runtime's",
             r"^(get_device_|mem_get_info|Event$|default_generators|[gs]et_rng_state)", where="cuda$"),
-    LeftOut("OneFlow's steps of compiling", "use Graph.compile() and Graph.save()", _words("build_graph "
+    LeftOut("OneFlow's steps of compiling", "use Graph.compile() and sluice.save(graph, path)", _words("build_graph "
                                                                                            "finish_compile_and_init_runtime"),
             where="nn.Graph$"),
     LeftOut("plans that one graph shares with another",
             "use dims: graph.config and docs/migrating-from-pytorch.md say how one graph serves "
             "several shapes", _words("enable_shared share_from"), where="nn.Graph$"),
-    LeftOut("saved plans of OneFlow", "use Graph.save() and sluice.load_graph()",
+    LeftOut("saved plans of OneFlow", "use sluice.save(graph, path) and sluice.load_graph(path)",
             _words("enable_save_runtime_state_dict load_runtime_state_dict runtime_state_dict runtime_state_dict_to"),
             where="nn.Graph$"),
     LeftOut("switches that say what a graph is for", "a graph trains when build() has a backward pass and it has an optimizer",
@@ -134,7 +134,7 @@ def missing(module: str, name: str) -> AttributeError:
     """The error of a module that has no such name, with what to use instead where that is known."""
     text = f"module '{module}' has no attribute '{name}'"
     why = None if name.startswith("_") else left_out(name, module)
-    return AttributeError(text if why is None else f"{text}: {why.what} are left out; {why.instead}")
+    return AttributeError(text if why is None else f"{text}: Sluice leaves out {why.what}; {why.instead}")
 
 
 class Absent:
@@ -146,8 +146,8 @@ class Absent:
     def __get__(self, instance: object, cls: object = None) -> None:
         why = left_out(self._name, self._owner)
         assert why is not None
-        raise AttributeError(f"'{self._owner.rpartition('.')[2]}' object has no attribute '{self._name}': {why.what} are left "
-                             f"out; {why.instead}")
+        raise AttributeError(f"'{self._owner.rpartition('.')[2]}' object has no attribute '{self._name}': Sluice leaves out "
+                             f"{why.what}; {why.instead}")
 
 
 def absent(owner: str) -> dict[str, Absent]:

@@ -203,17 +203,19 @@ def page(sections: list[Section]) -> str:
     import torch
 
     version = torch.__version__.partition("+")[0]
-    left = "\n".join(f"- {entry.what}; {entry.instead}: names like `{entry.pattern}`" + (f" in `{entry.where}`" if entry.where else "")
+    left = "\n".join(f"- **{entry.what}**: {entry.instead} (`{entry.pattern}`" + (f" in `{entry.where}`)" if entry.where else ")")
                      for entry in LEFT_OUT if not entry.counts)
     oneflow = compare_oneflow()
     open_ = f"Neither here nor with such an error:\n\n{missing(oneflow)}\n\n" if any(s.missing for s in oneflow) else ""
-    return (f"# What there is of torch\n\nMade by `python -m sluice.compat --tests tests --write docs/compat.md`, beside "
-            f"torch {version}. *Here*: the name exists; *tested*: `sluice.testing.autotest` generates calls of it "
-            "and compares them, or a test written by hand that has torch beside it speaks of it.\n\n"
+    return ("# What there is of torch\n\nThis page counts the public names of PyTorch and OneFlow that Sluice has. "
+            f"`python -m sluice.compat --tests tests --write docs/compat.md` makes it, beside torch {version}.\n\n"
+            "A name is *here* if it exists. It is *tested* if `sluice.testing.autotest` generates calls of it and compares them with "
+            "torch's, or if a test written by hand that has torch beside it names it.\n\n"
             f"{table(sections, True)}\n\n## Not here\n\n{missing(sections)}\n\n## What there is of OneFlow\n\n"
-            "The names of OneFlow 0.9, tested with torch's or NumPy's numbers. What is left out has an error that says what "
-            "to use "
-            f"instead.\n\n{oneflow_table(oneflow)}\n\n{open_}## Not counted\n\n{left}\n")
+            "The names are those of OneFlow 0.9; tests compare them with torch's or NumPy's numbers. For a name that is left out, an "
+            f"error says what to use instead.\n\n{oneflow_table(oneflow)}\n\n{open_}## Left out\n\nThese kinds of names are left out "
+            "on purpose, and are not counted above. Behind each stands what to use instead, and in brackets the pattern of the names."
+            f"\n\n{left}\n")
 
 
 def main(arguments: Any = None) -> None:

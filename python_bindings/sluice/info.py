@@ -1,6 +1,7 @@
 """What this installation runs on and with: `python -m sluice.info`, to paste into a bug report.
 
-No user names, host names or paths are in it. `functions()` lists the public functions.
+No user names, host names or paths are in it. `functions()` lists the public functions. `python -m sluice.info explain CODE`
+says what an error means.
 """
 
 import json as _json
@@ -9,8 +10,9 @@ import sys as _sys
 
 from sluice import _C
 from sluice._C import log_spec, set_log
+from sluice._troubles import explain
 
-__all__ = ["as_dict", "describe", "functions", "kernels", "log_spec", "set_log"]
+__all__ = ["as_dict", "describe", "explain", "functions", "kernels", "log_spec", "set_log"]
 
 
 def _libraries():
@@ -49,8 +51,16 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m sluice.info", description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="as one JSON object")
     parser.add_argument("--functions", action="store_true", help="the reference of public functions instead")
+    parser.add_argument("words", nargs="*", metavar="explain CODE", help="what an error means: its code, or a part of its text")
     options = parser.parse_args(arguments)
-    if options.functions:
+    if options.words:
+        if options.words[0] != "explain" or len(options.words) == 1:
+            parser.error(f"got {' '.join(options.words)!r}; must be explain CODE, or explain TEXT")
+        try:
+            _sys.stdout.write(explain(" ".join(options.words[1:])))
+        except LookupError as error:
+            parser.exit(1, f"{error.args[0]}\n")
+    elif options.functions:
         _sys.stdout.writelines(f"{name}\n    {doc.strip()}\n".replace("\n\n", "\n").replace("\n", "\n    ").rstrip() + "\n"
                                for name, _, doc in functions())
     else:

@@ -1,4 +1,4 @@
-"""docs/embedding.md and docs/custom-ops.md: their commands, projects, programs and libraries, as they stand there."""
+"""docs/embedding.md, custom-ops.md and sessions-as-actors.md: their commands, projects, programs and libraries, as they stand there."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ import sluice as sl
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", ROOT / "build/release"))
-PAGES = [(ROOT / "docs" / page).read_text() for page in ("embedding.md", "custom-ops.md")]
+PAGES = [(ROOT / "docs" / page).read_text() for page in ("embedding.md", "custom-ops.md", "sessions-as-actors.md")]
 
 
 def blocks(language):

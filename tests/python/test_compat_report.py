@@ -30,7 +30,7 @@ def test_names_that_exist_are_not_called_missing(sections):
 def test_what_is_left_out_has_a_reason():
     assert left_out("quantize_per_tensor").what == "quantized tensors"
     assert left_out("add") is left_out("softmax") is None
-    with pytest.raises(AttributeError, match="no attribute 'sparse_coo_tensor': sparse layouts are left out; use dense tensors"):
+    with pytest.raises(AttributeError, match="no attribute 'sparse_coo_tensor': Sluice leaves out sparse layouts; use dense tensors"):
         sl.sparse_coo_tensor
     with pytest.raises(AttributeError, match="no attribute 'export': .*use sluice.nn.Graph"):
         sl.export
@@ -41,7 +41,7 @@ def test_what_is_left_out_has_a_reason():
 def test_nothing_that_is_there_is_called_left_out():
     for name in dir(sl):
         assert name.startswith("_") or left_out(name) is None, name
-    with pytest.raises(AttributeError, match="'chalf': complex numbers of two float16 are left out; use complex64"):
+    with pytest.raises(AttributeError, match="'chalf': Sluice leaves out complex numbers of two float16; use complex64"):
         sl.chalf
 
 

@@ -375,7 +375,7 @@ def test_names_that_are_no_arguments_are_refused():
             Update().config.donate_inputs(*bad)
     graph = donating()
     graph(params, grad)
-    with pytest.raises(RuntimeError, match="'donated' set after the graph was compiled"):
+    with pytest.raises(RuntimeError, match="'donated' cannot be set after the graph was compiled"):
         graph.config.donate_inputs("grad")
 
 

@@ -463,7 +463,7 @@ def test_what_is_left_out_says_what_to_use(owner):
     value = eval(owner, {"sl": sl})
     for name in ABSENT[owner]:
         assert not hasattr(value, name)
-        with pytest.raises(AttributeError, match=f"has no attribute '{name}': .* are left out; .+"):
+        with pytest.raises(AttributeError, match=f"has no attribute '{name}': Sluice leaves out .*; .+"):
             getattr(value, name)
 
 
@@ -472,9 +472,9 @@ def test_tensors_and_graphs_may_have_attributes_of_users():
     x.idx = 3
     assert x.idx == 3
     with pytest.raises(AttributeError,
-                       match="graph.config has no enable_straighten_algorithm: switches of OneFlow's compiler are left out"):
+                       match="graph.config has no option 'enable_straighten_algorithm': Sluice leaves out switches of OneFlow's compiler"):
         sl.nn.Graph().config.enable_straighten_algorithm
-    with pytest.raises(AttributeError, match="graph.config has no nothing$"):
+    with pytest.raises(AttributeError, match="graph.config has no option 'nothing'$"):
         sl.nn.Graph().config.nothing
 
 

@@ -65,7 +65,7 @@ def test_tensor_copies_and_infers_dtypes_as_torch():
     assert sl.tensor([sl.tensor(1.0), sl.tensor(2.0)]).tolist() == [1.0, 2.0]
     with pytest.raises(ValueError, match="unequal"):
         sl.tensor([[1, 2], [3]])
-    with pytest.raises(TypeError, match="cannot be made of list with elements of <U1"):
+    with pytest.raises(TypeError, match="got list with elements of <U1; must be numbers"):
         sl.tensor(["a"])
 
 

@@ -43,7 +43,7 @@ def with_links(text, page):
         if target is None and not (ROOT / path).exists():
             return match[0]  # Sphinx says so
         if target is None:
-            return label if "`" in label else f"`{label}`"
+            return f"`{label}`" if re.fullmatch(r"[\w.-]+[./][\w./-]+", label) else label
         return f"[{label}]({os.path.relpath(target, here or '.')}{mark}{anchor})"
 
     parts = re.split(r"(^```.*?^```)", text, flags=re.S | re.M)  # odd ones are blocks of code
@@ -60,8 +60,9 @@ def pages():
         if not any(name.startswith(pattern) for name in result):
             contents = contents.replace(f"\n{pattern}*\n", "\n")
     result["index.md"] += "\n" + contents
-    result["adr/index.md"] = ("# Decisions\n\nEach page says why something is as it is: what the question was, what was decided, and what follows. "
-                              "A decision is not edited; a later one takes its place.\n\n```{toctree}\n:glob:\n:maxdepth: 1\n\n[0-9]*\n```\n")
+    result["adr/index.md"] = ("# Decisions\n\nEach page says why something is as it is: what the question was, what was decided, and what "
+                              "follows. A decision is not edited; a later one takes its place.\n\n"
+                              "```{toctree}\n:glob:\n:maxdepth: 1\n\n[0-9]*\n```\n")
     return result
 
 
@@ -105,7 +106,8 @@ def main():
             return done.returncode
     if speller := shutil.which("codespell", path=f"{pathlib.Path(sys.executable).parent}:{os.environ.get('PATH', '')}"):
         words = ROOT / "docs/site/words.txt"
-        texts = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "examples/README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/adr").glob("*.md")]
+        texts = [*(ROOT / name for name in ("README.md", "CHANGELOG.md", "examples/README.md")), *(ROOT / "docs").glob("*.md"),
+                 *(ROOT / "docs/adr").glob("*.md")]
         if subprocess.run([speller, "--ignore-words", str(words), *map(str, texts)]).returncode:
             return 1
     print(f"docs: {out / 'html/index.html'}")

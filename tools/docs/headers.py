@@ -2,8 +2,9 @@
 
 import re
 
-NAMES = {"sluice.h": "The C API", "sluice.hpp": None, "export.h": None}
-ORDER = ["engine.h", "session.h", "plan.h", "tensor.h", "dtype.h", "error.h", "diagnostics.h", "compile.h", "extension.h", "caf.hpp"]
+LEFT_OUT = ("sluice.hpp", "export.h")  # of includes, and of macros
+TITLES = {"sluice.h": "The C API", "sluice_server.h": "The server's C API"}
+ORDER = ["engine.h", "session.h", "plan.h", "tensor.h", "dtype.h", "error.h", "diagnostics.h", "compile.h", "extension.h", "caf.hpp", "serving.hpp"]
 
 
 def items(text):
@@ -87,21 +88,22 @@ def cpp_page(name, text):
     return "\n".join(out) + "\n"
 
 
-def c_page(text):
-    """sluice.h: its sections begin with a comment of the form "--- title: more"."""
+def c_page(name, text):
+    """A header of C: its sections begin with a comment of the form "--- title: more"."""
     head = re.search(r"/\* (.*?)\*/", text, re.S)[1]
     head = "\n".join(re.sub(r"^ \* ?", "", line) for line in head.splitlines())
     paragraphs = re.sub(r"(?m)^(Statuses|Handles|Threads|End|Compatibility):", r"\n**\1.**", head)
     code = "\n".join(line[2:] for line in paragraphs.splitlines() if line.startswith("  "))
     prose = "\n".join(line for line in paragraphs.splitlines() if not line.startswith("  "))
-    out = ["# The C API", "", "```c\n#include <sluice/sluice.h>\n```", "", prose.replace("_INIT", "`_INIT`"), "", f"```c\n{code}\n```", ""]
+    out = [f"# {TITLES.get(name, name)}", "", f"```c\n#include <sluice/{name}>\n```", "", prose.replace("_INIT", "`_INIT`"), "", f"```c\n{code}\n```", ""]
     body = text.split('extern "C" {\n#endif')[1].split("#ifdef __cplusplus\n}")[0]
     sections = re.split(r"/\* --- ", body)
     out += ["## Types", "", f"```c\n{re.sub(r'SLUICE_API ', '', sections[0]).strip()}\n```", ""]
     for section in sections[1:]:
         title, _, rest = section.partition("*/")
         title = " ".join(re.sub(r"^ \* ?", "", line) for line in title.strip().splitlines())
-        short, _, more = title.partition(": ") if ": " in title[:60] else title.partition(", ") if ", " in title[:40] else title.partition(". ")
+        mark = ": " if ": " in title[:60] else ", " if ", " in title[:40] else ". "
+        short, _, more = title.partition(mark)
         out += [f"## {short[0].upper()}{short[1:]}", ""]
         out += [f"{more[0].upper()}{more[1:].rstrip('.')}.".replace("_", "\\_"), ""] if more else []
         out += [f"```c\n{re.sub(r'SLUICE_API ', '', rest).strip()}\n```", ""]
@@ -109,20 +111,21 @@ def c_page(text):
 
 
 def pages(folder):
-    found = [p.name for p in folder.iterdir() if p.suffix in (".h", ".hpp") and p.name not in NAMES]
-    order = [n for n in ORDER if n in found] + sorted(set(found) - set(ORDER))
-    result = {f"reference/cpp/{name.replace('.', '_')}.md": cpp_page(name, (folder / name).read_text()) for name in order}
-    result["reference/cpp/sluice_h.md"] = c_page((folder / "sluice.h").read_text())
-    entries = "\n".join(f"{name.replace('.', '_')}" for name in order)
+    texts = {p.name: p.read_text() for p in folder.iterdir() if p.suffix in (".h", ".hpp") and p.name not in LEFT_OUT}
+    of_c = sorted(name for name, text in texts.items() if text.startswith("#ifndef"))
+    order = [n for n in ORDER if n in texts] + sorted(set(texts) - set(ORDER) - set(of_c))
+    result = {f"reference/cpp/{name.replace('.', '_')}.md": cpp_page(name, texts[name]) for name in order}
+    result |= {f"reference/cpp/{name.replace('.', '_')}.md": c_page(name, texts[name]) for name in of_c}
+    entries = "\n".join(name.replace(".", "_") for name in [*order, *of_c])
     result["reference/cpp/index.md"] = f"""# C++ and C
 
-The public headers, with their contracts. `#include <sluice/sluice.hpp>` brings what a service needs. Names are in the namespace `sluice::api`. [embedding.md](../../embedding.md) teaches how to use them.
+The public headers, with their contracts. `#include <sluice/sluice.hpp>` brings what a service needs. Names are in the namespace
+`sluice::api`. [embedding.md](../../embedding.md) teaches how to use them.
 
 ```{{toctree}}
 :maxdepth: 2
 
 {entries}
-sluice_h
 ```
 """
     return result

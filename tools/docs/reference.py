@@ -26,6 +26,9 @@ MODULES = {
     "sluice.memory": ("sluice.memory", ""),
     "sluice.profiler": ("sluice.profiler", ""),
     "sluice.info": ("sluice.info", ""),
+    "sluice.compiler": ("sluice.compiler", "[Compiling functions and modules](../../compile.md) teaches it."),
+    "sluice.serving": ("sluice.serving", "[Serving](../../serving.md) teaches it."),
+    "sluice.client": ("sluice.client", "A client of the Open Inference Protocol; [serving](../../serving.md) has an example."),
 }
 # Families of operations: the files of graph/ops that belong to one, and names that these do not tell.
 FAMILIES = {
@@ -37,10 +40,11 @@ FAMILIES = {
                   r"running_\w+|bincount|(cumulative_)?trapezoid"),
     "softmax": ("softmax", r"\w*softmax\w*"),
     "products": ("matmul matrix product einsum distance", r"bmm|mm|mv|einsum|inner|outer|ger|vdot|kron"),
-    "convolution and pooling": ("convolution spatial pooling taps fractional_pooling fused_convolution resampling images",
+    "convolution and pooling": ("convolution spatial pooling taps fractional_pooling fused_convolution resampling "
+                                "images",
                                 r"conv\w*|\w+_pool\w*|grid_sample|weighted_taps"),
-    "shape": ("shaping stacking diagonal movement view window strided_view", r"as_strided|atleast_\dd|[dhv]split|view\w*|numel|nelement|combinations|expand|"
-              r"flip|permute|reshape|concat|pad|strided_view"),
+    "shape": ("shaping stacking diagonal movement view window strided_view",
+              r"as_strided|atleast_\dd|[dhv]split|view\w*|numel|nelement|combinations|expand|flip|permute|reshape|concat|pad|strided_view"),
     "indexing and order": ("indexing order embedding", r"argwhere|nonzero\w*|masked_select|unique\w*|index_put|repeat_interleave"),
     "dtypes and copies": ("", r"bfloat16|bool|byte|char|double|float|half|int|long|short|is_floating_point|clone|contiguous|detach"),
     "layers and losses": ("network losses loss batch_norm normalization attention recurrent ctc", r"\w*lstm\w*"),
@@ -135,7 +139,8 @@ def families(root):
     """The file of graph/ops that defines each name."""
     result = {}
     for path in sorted((root / "graph/ops").glob("*.cpp"), key=lambda p: (not p.stem.endswith("_forms"), p.name)):
-        for match in re.finditer(r'"(?:[a-z_.]+\.)?(\w+)\([A-Z]\w+|DEFINE(?:_\w+)?\((\w+),|\.name = "(\w+)"|add\w*\("(\w+)"|\{"(\w+)"', path.read_text()):
+        named = r'"(?:[a-z_.]+\.)?(\w+)\([A-Z]\w+|DEFINE(?:_\w+)?\((\w+),|\.name = "(\w+)"|add\w*\("(\w+)"|\{"(\w+)"'
+        for match in re.finditer(named, path.read_text()):
             result.setdefault(next(filter(None, match.groups())), path.stem.removesuffix("_forms"))
     return result
 
@@ -182,8 +187,10 @@ def ops_page(root):
             continue
         head, _, text = doc.partition("\n\n")
         groups.setdefault(family(name, where), []).append(entry("function", [head.strip()], escape(text)))
-    out = ["# Ops of plans\n", "The primitive operations that graphs and plans consist of. A kernel of a plan names one of them as its `op` ([the plan "
-           "format](../plan-format.md#kernels)). Programs call the functions of [the Python reference](python/index.md), which are made of these.\n",
+    out = ["# Ops of plans\n",
+           "The primitive operations that graphs and plans consist of. A kernel of a plan names one of them as its `op` "
+           "([the plan format](../plan-format.md#kernels)). Programs call the functions of [the Python reference](python/index.md), which "
+           "are made of these.\n",
            "```{py:currentmodule} sluice.ops\n```\n"]
     for title in sorted(groups):
         out += [f"## {title.capitalize()}\n", *groups[title]]
@@ -197,11 +204,14 @@ def pages(root):
         result[f"reference/python/{name.replace('.', '_')}.md"] = module_page(name, forms.pop(name, []))
     for group, entries in forms.items():
         title = {"linalg": "sluice.linalg", "fft": "sluice.fft", "special": "sluice.special"}.get(group, f"Operations: {group}")
-        result[f"reference/python/ops_{group.replace(' ', '_')}.md"] = "\n".join([f"# {title}\n", "```{py:currentmodule} sluice\n```\n", *entries])
+        page = "\n".join([f"# {title}\n", "```{py:currentmodule} sluice\n```\n", *entries])
+        result[f"reference/python/ops_{group.replace(' ', '_')}.md"] = page
     listed = "\n".join(name.replace(".", "_") for name in MODULES)
     result["reference/python/index.md"] = f"""# Python
 
-This reference is made from the docstrings. Signatures of operations are in torch's notation: `int[1]? dim=None` is an optional list of whole numbers, and everything after `*` is given by name. Where a text ends with a name of torch, the function has the semantics of that one. `x` stands for a tensor.
+This reference is made from the docstrings. Signatures of operations are in torch's notation: `int[1]? dim=None` is an optional list
+of whole numbers, and everything after `*` is given by name. Where a text ends with a name of torch, the function has the semantics
+of that one. `x` stands for a tensor.
 
 `python -m sluice.info --functions` prints the operations, and `help(sluice.add)` one of them.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 import warnings
 from collections import Counter
@@ -35,7 +36,7 @@ class GraphConfig:
 
     def _set(self, name: Any, value: Any) -> None:
         if self._frozen:
-            raise RuntimeError(f"config: '{name}' set after the graph was compiled; set options before the first call")
+            raise RuntimeError(f"graph.config: '{name}' cannot be set after the graph was compiled; set options before the first call")
         self._options[name] = value
 
     def set_outputs_buffer_size(self, n: int) -> None:
@@ -224,7 +225,7 @@ class GraphConfig:
         if not isinstance(arenas, _C.SharedArenas):
             raise TypeError(f"set_arenas: got {type(arenas).__name__}; must be a sluice.SharedArenas")
         if self._frozen:
-            raise RuntimeError("config: 'arenas' set after the graph was compiled; set options before the first call")
+            raise RuntimeError("graph.config: 'arenas' cannot be set after the graph was compiled; set options before the first call")
         self.arenas = arenas
 
     @property
@@ -322,7 +323,9 @@ class GraphConfig:
         from sluice._left_out import left_out
 
         why = left_out(name, "sluice.nn.Graph.config")
-        raise AttributeError(f"graph.config has no {name}" + (f": {why.what} are left out; {why.instead}" if why else ""))
+        near = difflib.get_close_matches(name, [n for n in dir(type(self)) if not n.startswith("_")], n=1)
+        hint = f": Sluice leaves out {why.what}; {why.instead}" if why else f"; did you mean '{near[0]}'?" if near else ""
+        raise AttributeError(f"graph.config has no option '{name}'{hint}")
 
     def __repr__(self) -> str:
         return "config(" + ", ".join(f"{k}={v!r}" for k, v in self.options.items()) + ")"
