@@ -64,7 +64,6 @@ class Region:
         self.children: Children | None = None
         self.modules: list[Module] = []
         self._warned = False
-        self._warned_of: set[str] = set()
         self.sizes = sizes.Sizes(self.settings)
         self._last: Any = None
 
@@ -212,8 +211,8 @@ class Region:
                 self.breaks.append(b)
                 logs.say("recompiles", f"'{self.name}': break: {b}")
         self.counter.count("breaks")
-        if (found.place or found.reason) not in self._warned_of:
-            self._warned_of.add(found.place or found.reason)
+        if (found.place or found.reason) not in self.counter.warned:
+            self.counter.warned.add(found.place or found.reason)
             where = f"{found.place}: " if found.place else ""
             warn(f"compile: '{self.name}' has a graph break and runs eagerly, what it calls is compiled: {where}{found.reason}")
 
