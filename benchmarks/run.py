@@ -32,6 +32,7 @@ PROGRAMS = [
     (("pipeline.",), ROOT / "benchmarks/pipeline.py"),
     (("dataloader.",), ROOT / "benchmarks/dataloader.py"),
     (("data.jpeg",), ROOT / "benchmarks/images.py"),
+    (("compiled.",), ROOT / "benchmarks/compiled.py"),
     (("compile.",), BUILD / "benchmarks/compile_bench"),
     (("import",), ROOT / "benchmarks/import_time.py"),
     (("serve.",), ROOT / "benchmarks/serve.py"),

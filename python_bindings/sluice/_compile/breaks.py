@@ -45,7 +45,9 @@ def user_place(frame: Any = None) -> str:
 
 
 def warn(text: str) -> None:
-    """A RuntimeWarning of the user's line."""
+    """A RuntimeWarning of the user's line, unless this thread explains."""
+    if _listener.explains:
+        return
     depth, frame = 1, sys._getframe(0)
     while frame.f_back is not None and is_ours(frame.f_code.co_filename):
         depth, frame = depth + 1, frame.f_back
@@ -92,6 +94,17 @@ def _called(name: str) -> Any:
 class _Listener(threading.local):
     host: Any = None  # called with (name, place) of calls of the host
     reads: Any = None  # called with (name, place) of reads of values
+    explains = False
+
+
+@contextmanager
+def explaining() -> Iterator[None]:
+    """Inside, nobody is warned of what is told anyway."""
+    before, _listener.explains = _listener.explains, True
+    try:
+        yield
+    finally:
+        _listener.explains = before
 
 
 _listener = _Listener()

@@ -60,9 +60,10 @@ class Region:
         self.programs: dict[Any, list[Program]] = {}
         self.breaks: list[Break] = []
         self._broken: dict[Any, Break] = {}
+        self._limited: dict[Any, Any] = {}  # keys of calls that are not compiled, with the objects that they name
         self.children: Children | None = None
         self.modules: list[Module] = []
-        self._listed = self._at_limit = self._warned = False
+        self._warned = False
         self.sizes = sizes.Sizes(self.settings)
         self._last: Any = None
 
@@ -79,6 +80,8 @@ class Region:
         for program in self.programs.get(key, ()):
             if program.changed() is None:
                 return self._ran(program, fitted)
+        if key in self._limited:
+            return self._limited_call(args, kwargs)
         if key in self._broken:
             return self._run_eagerly(args, kwargs)
         return self._missed(arguments, args, kwargs)
@@ -94,30 +97,38 @@ class Region:
             found = self._broken.get(key)
             if program is None and found is None:
                 if self._is_full(key, fitted):
-                    return self._run_eagerly(args, kwargs)
-                if not self.sizes.check(self, fitted):
+                    self._limited[key] = fitted.objects
+                elif not self.sizes.check(self, fitted):
                     return self._missed(arguments, args, kwargs)
-                self._log_recompile(key, fitted)
-                try:
-                    program = self._compiled(key, fitted, environment)
-                except BackendError:
-                    raise
-                except Exception as error:
-                    if isinstance(error, Break) or self._is_for_users(error) is None:
-                        found = as_break(error)
-                    else:
-                        raise
+                else:
+                    program, found = self._compiled_or_broken(key, fitted, environment)
+        if program is None and found is None:
+            return self._limited_call(args, kwargs)
         if program is None:
             assert found is not None
             return self._broke(found, key, args, kwargs)
         return self._ran(program, fitted)
 
+    def _compiled_or_broken(self, key: Any, fitted: Any, environment: Environment) -> tuple[Program | None, Break | None]:
+        self._log_recompile(key, fitted)
+        try:
+            return self._compiled(key, fitted, environment), None
+        except BackendError:
+            raise
+        except Exception as error:
+            found = as_break(error)
+            if self.settings.fullgraph and found.kind == "error":
+                raise  # what the code itself raises
+            return None, found
+
+    def _limited_call(self, args: Any, kwargs: Any) -> Any:
+        """Of what is compiled no more."""
+        self.counter.count("eager_calls")
+        self.counter.count("limits")
+        return self._eager(*args, **kwargs)
+
     def _ran(self, program: Program, fitted: Any) -> Any:
         return debugging.compared(self, program, fitted) if self.settings.backend == "debug" else program(fitted)
-
-    def _is_for_users(self, error: Exception) -> Exception | None:
-        """What the code would raise eagerly as well: it is raised as it is where there is to be one graph."""
-        return error if self.settings.fullgraph and as_break(error).kind == "error" else None
 
     def _compiled(self, key: Any, fitted: Any, environment: Environment) -> Program:
         program = Program(self.name, self.function, fitted, environment, self.settings, self.counter)
@@ -157,7 +168,8 @@ class Region:
         there = self.sizes.count(self.programs, owners) + len(self._broken)
         if there < limit or self._has_group(fitted):
             return False
-        self.counter.count("limits")
+        if len(self._limited) >= _MOST_LIMITED:
+            self._limited.clear()
         if not self._warned:
             self._warned = True
             why = guards.difference(self._last, (key, fitted), self.programs.get(key, [])) if self._last else ""
@@ -187,7 +199,6 @@ class Region:
             listed: list[Break] = []
             with listing(listed):
                 result = self._eager(*args, **kwargs)
-            self._listed = True
         finally:
             trace_state.regions = outer
         self._note(listed, found)
@@ -200,8 +211,8 @@ class Region:
                 self.breaks.append(b)
                 logs.say("recompiles", f"'{self.name}': break: {b}")
         self.counter.count("breaks")
-        if (found.place or found.reason) not in _warned_of:
-            _warned_of.add(found.place or found.reason)
+        if (found.place or found.reason) not in self.counter.warned:
+            self.counter.warned.add(found.place or found.reason)
             where = f"{found.place}: " if found.place else ""
             warn(f"compile: '{self.name}' has a graph break and runs eagerly, what it calls is compiled: {where}{found.reason}")
 
@@ -213,7 +224,7 @@ class Region:
         return self.breaks + [b for r in (self.children.regions() if self.children else ()) for b in r.all_breaks()]
 
 
-_warned_of: set[str] = set()
+_MOST_LIMITED = 1024
 
 
 def _name_of(function: Any) -> str:

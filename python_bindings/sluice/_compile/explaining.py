@@ -10,6 +10,7 @@ from sluice._trace import state as trace_state
 from sluice.nn.modules.module import Module
 
 from sluice._compile import guards
+from sluice._compile.breaks import explaining
 from sluice._compile.module import OptimizedModule
 from sluice._compile.report import Explanation
 
@@ -41,7 +42,8 @@ def _explained(model: Any, args: Any, kwargs: Any) -> Explanation:
     region = region_of(behind.function if behind is not None else model, {**asked, "fullgraph": False})
     outer, trace_state.regions = trace_state.regions, None
     try:
-        region(*args, **kwargs)
+        with explaining():
+            region(*args, **kwargs)
     finally:
         trace_state.regions = outer
     graphs = [{"name": p.name, "ops": p.ops(), "backward_ops": p.backward_ops, "text": p.text(), "guards": guards.described(p), "notes": p.notes(),

@@ -69,15 +69,17 @@ class Program:
         """What gives the results of the forward plan for tensors."""
         backend = self.settings.backend
         graph, (arguments, trace) = self._graph, self._traced
+        if self.device is None and Lines(trace.captured.text()).adds_norms():
+            # The kernel of a convolution with batch norm and an addition after it is oneDNN's reference on some processors.
+            graph.config.disable_pass("fuse_convolution")
         if callable(backend):
             return given_to(backend, CompiledGraph(graph, arguments, trace), tensors, self.settings.asked_of_backend)
         if self.settings.mode == "max-autotune":
-            plan, self._tried = autotune.fastest(graph, arguments, trace, tensors, debugging.State(self, tensors))
-            return plan.submit
-        if not self._spare:
-            return graph.planned(arguments, trace, []).submit
-        plan = graph.planned(arguments, trace, trace.names[-1:])
-        return lambda tensors: plan.submit([*tensors, sluice.zeros(1)])
+            given = [*tensors, _spare()] if self._spare else tensors
+            plan, self._tried = autotune.fastest(graph, arguments, trace, given, debugging.State(self, tensors))
+        else:
+            plan = graph.planned(arguments, trace, trace.names[-1:] if self._spare else [])
+        return (lambda tensors: plan.submit([*tensors, _spare()])) if self._spare else plan.submit
 
     def _check_effects(self, attributes: Attributes) -> None:
         changed = attributes.changed() or self.environment.changed()
@@ -98,7 +100,7 @@ class Program:
             return graph, made
 
         # Plans that take the memory of an input exchange that of all results, which are not copied then: a spare one does.
-        self._spare = self.settings.mode == "reduce-overhead" and not callable(self.settings.backend)
+        self._spare = (wants or self.settings.mode == "reduce-overhead") and not callable(self.settings.backend)
         run = Run(function, arguments, variables, wants, name)
         self._graph, self._traced = traced(run)
         lines = Lines(self._traced[1].captured.text())
@@ -251,6 +253,10 @@ class Program:
 
     def text(self) -> str:
         return self.captured.text()
+
+
+def _spare() -> Tensor:
+    return sluice.zeros(1, dtype=sluice.float32, device="cpu")
 
 
 def _given(leaves: list[Tensor], grads: list[Any]) -> list[Any]:

@@ -26,6 +26,7 @@ class Counter(dict[str, int]):
 
     def __init__(self) -> None:
         super().__init__(dict.fromkeys(_NAMES, 0))
+        self.warned: set[str] = set()  # places, or reasons, of breaks
 
     def count(self, name: str) -> None:
         with _lock:
