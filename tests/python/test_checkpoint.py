@@ -334,7 +334,9 @@ def train(net, config=lambda c: None, steps=3, rows=1024):
 @pytest.mark.parametrize("config", [
     lambda c: None, lambda c: c.set_granularity("op"), lambda c: c.set_gradient_accumulation_steps(4), lambda c: c.set_device("sim:0"),
     lambda c: c.disable_pass("fuse_elementwise"), lambda c: c.enable_amp()], ids=["plain", "op", "micro-batches", "sim", "unfused", "amp"])
-def test_a_graph_computes_again_and_keeps_less(make, config):  # NG-29
+def test_a_graph_computes_again_and_keeps_less(make, config, request):  # NG-29
+    if make is rich and "sim" in request.node.name:
+        make = tower  # the default generator is on one device, where other graphs may use it
     results = []
     for on in (False, True):
         sl.manual_seed(5)
