@@ -86,7 +86,8 @@ def formats(x):
 BREAKS = [(prints, "print(", "print() reaches the host"), (prints_tensor, "print(", "print() reaches the host"),
           (item, ".item()", "reads the value of a tensor"), (decides, "if x", "reads the value of a tensor"),
           (calls_numpy, "numpy.sin", "reads the value of a tensor"), (lists, "tolist", "reads the value of a tensor"),
-          (mask, "x > 0", "reads the value of a tensor"), (indexes, "10, 20", "reads the value of a tensor"), (opens, "open(", "open() reaches the host"),
+          (mask, "x > 0", "reads the value of a tensor"), (indexes, "10, 20", "reads the value of a tensor"),
+          (opens, "open(", "open() reaches the host"),
           (draws, None, "it draws random numbers from Python's random or numpy.random"), (counts, None, "it changes COUNT"),
           (returns_object, None, "returns threading.Event"), (returns_view, None, "returns a view of argument 0"),
           (formats, ".item()", "reads the value of a tensor")]

@@ -134,7 +134,7 @@ def _listening(**to: Any) -> Iterator[None]:
     with _lock:
         _users += 1
         if _users == 1:
-            places = [(owner, name, shown, "host") for owner, name, shown in _HOST]
+            places: list[tuple[Any, str, str, str]] = [(owner, name, shown, "host") for owner, name, shown in _HOST]
             places += [(Tensor, name, shown, "reads") for name, shown in _READS.items() if hasattr(Tensor, name)]
             places += [(numpy, name, f"numpy.{name}()", "reads") for name in ("array", "asarray")]
             for owner, name, shown, kind in places:
@@ -163,7 +163,8 @@ def refuse(name: str, place: str) -> None:
 
 
 def _python_random() -> Any:
-    name, words, *rest = numpy.random.get_state()
+    state: Any = numpy.random.get_state()
+    name, words, *rest = state
     return random.getstate(), (name, words.tobytes(), *rest)
 
 

@@ -43,6 +43,10 @@ def is_compiling() -> bool:
 class Traced(Graph):
     """A graph over the modules and tensors that compiled code reaches; `run` is called with the traced inputs."""
 
+    _blocks: Any
+    _tensors: Any
+    _run: Any
+
     def __init__(self, name: str, modules: Any, tensors: Any, run: Any) -> None:
         super().__init__(name=name)
         self._blocks.update(modules)
@@ -152,7 +156,8 @@ class Run:
                                         "nn.Graph.trace(step, state=[model, optimizer])")
 
     def _sort(self) -> None:
-        self.outputs, self.plan_results = [], []
+        self.outputs: list[Output] = []
+        self.plan_results: list[Tensor] = []
         numbers = {id(t): i for i, t in enumerate(self.inputs)}
         objects = {id(t) for t in self.known}
         for t in self.results.tensors:

@@ -51,7 +51,7 @@ def optimized(module: Module, asked: dict[str, Any]) -> OptimizedModule:
     from sluice._compile import region_of
 
     region = region_of(module, asked)
-    made: OptimizedModule = object.__new__(_class_of(type(module)))
+    made: OptimizedModule = object.__new__(_class_of(type(module)))  # type: ignore[arg-type]
     object.__setattr__(made, "__dict__", module.__dict__)
     for name, value in (("_orig_mod", module), ("_region", region)):
         getattr(OptimizedModule, name).__set__(made, value)

@@ -33,7 +33,7 @@ class _Symbol(int):
     def __ne__(self, other: Any) -> bool:
         return not self == other
 
-    __lt__ = __le__ = __gt__ = __ge__ = __truediv__ = __rtruediv__ = __mod__ = __pow__ = __divmod__ = _decides
+    __lt__ = __le__ = __gt__ = __ge__ = __truediv__ = __rtruediv__ = __mod__ = __pow__ = __divmod__ = _decides  # type: ignore[assignment]
     __hash__ = int.__hash__
 
     def __bool__(self) -> bool:

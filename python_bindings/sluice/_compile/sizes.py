@@ -75,7 +75,8 @@ class Sizes:
 
     @staticmethod
     def _key(arguments: Any, modules: list[Any]) -> Any:
-        return arguments.key, _C.is_grad_enabled(), tuple([m.training for m in modules]), tuple([(t.dtype, t.ndim, t._device, t.requires_grad) for t in arguments.tensors])
+        specs = tuple([(t.dtype, t.ndim, t._device, t.requires_grad) for t in arguments.tensors])
+        return arguments.key, _C.is_grad_enabled(), tuple([m.training for m in modules]), specs
 
     def fitted(self, arguments: Any, modules: list[Any]) -> Any:
         """The arguments as some plan takes them."""
