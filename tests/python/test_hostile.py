@@ -1,5 +1,6 @@
 """Hostile arguments never crash: every call ends in a result or in a documented exception."""
 
+import ast
 import ctypes
 import os
 import pathlib
@@ -108,5 +109,6 @@ def test_nothing_pickles():
         text = path.read_text()
         if not str(path.relative_to(package)).startswith(PICKLES):
             assert not re.search(r"\b(pickle|marshal|shelve|dill|cloudpickle|joblib)\b", text), path
-        assert not re.search(r"(?<![\w.])(eval|exec|__import__)\(", text), path
+        calls = [node.func for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+        assert not {call.id for call in calls if isinstance(call, ast.Name)} & {"eval", "exec", "__import__"}, path
         assert "allow_pickle=True" not in text, path
