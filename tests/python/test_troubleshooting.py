@@ -13,6 +13,7 @@ import pytest
 
 import sluice as sl
 from sluice import _troubles, info, nn
+from sluice._tools import find_tool
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/troubleshooting.md").read_text()
@@ -394,3 +395,27 @@ def test_what_explain_does_not_know(capsys):
     with pytest.raises(SystemExit) as ended:
         info.main(["explain", "shape", "does", "not", "brodcast"])
     assert ended.value.code == 1 and "The nearest: shapes do not broadcast" in capsys.readouterr().err
+
+
+ASKED = [*(t.code for t in _troubles.TABLE), *TEXTS, "e201", " E401 ", "RuntimeError: MISSING KEY(S) in state_dict: \"a\"",
+         "padded input", "x: use reshape: it is singular", "shape does not brodcast", "E999", "nothing like it", "'", "q" * 300]
+
+
+def test_the_program_and_this_module_say_the_same(capsys):
+    """sluice-info is C++; the table that it holds is this module's, and it looks things up in the same way."""
+    program = find_tool("sluice-info")
+    unknown = []
+    for words in ASKED:
+        done = subprocess.run([program, "explain", *words.split(" ")], capture_output=True, text=True, timeout=120)
+        try:
+            expected = (0, info.explain(words), "")
+        except LookupError as error:
+            expected = (1, "", f"sluice-info: {error.args[0]}\n")
+            unknown.append(words)
+        assert (done.returncode, done.stdout, done.stderr) == expected
+    assert unknown == ASKED[-5:]
+
+
+def test_the_program_wants_words():
+    done = subprocess.run([find_tool("sluice-info"), "explain"], capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0 and "words is required" in done.stderr

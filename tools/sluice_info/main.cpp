@@ -1,17 +1,23 @@
-// sluice-info: what this installation runs on and with, to paste into a bug report.
+// sluice-info: what this installation runs on and with, to paste into a bug report; and what errors mean.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "include/sluice/sluice.hpp"
+#include "tools/sluice_info/explain.h"
 
 int main(int argc, char** argv) {
   CLI::App app("Versions, build, machine, devices and settings of Sluice, to paste into a bug report.", "sluice-info");
   bool json = false;
   app.add_flag("--json", json, "as one JSON object");
   app.set_version_flag("--version", std::string(sluice::api::version()));
+  CLI::App* explain = app.add_subcommand("explain", "what an error means and what to do");
+  std::vector<std::string> words;
+  explain->add_option("words", words, "the code of the error, such as E201, or a part of its text")->required();
   CLI11_PARSE(app, argc, argv);
   try {
-    std::fputs(sluice::api::describe(json).c_str(), stdout);
+    const std::string text =
+        *explain ? sluice::info::explain(CLI::detail::join(words, " ")) : sluice::api::describe(json);
+    std::fputs(text.c_str(), stdout);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "sluice-info: %s\n", e.what());
     return 1;
