@@ -115,6 +115,10 @@ void check_options(const CompileOptions& options) {
     refuse(fmt::format("packing: \"{}\"; must be quick, every or search", options.packing),
            {{"option", std::string("packing")}, {"value", std::string("quick")}});
   }
+  if (options.order != "memory" && options.order != "program") {
+    refuse(fmt::format("order: \"{}\"; must be memory or program", options.order),
+           {{"option", std::string("order")}, {"value", std::string("memory")}});
+  }
   SLUICE_CHECK(!options.name.empty(), "name: empty; a plan needs a name");
   for (const std::string& name : options.disabled_passes) {
     const std::vector<std::string> known = pass_names();
@@ -165,6 +169,8 @@ NamedAttrs record(const CompileOptions& options) {
   for (const auto& [name, stage] : options.stages) attrs.emplace_back("stage." + name, int64_t{stage});
   for (const std::string& name : options.donated) attrs.emplace_back("donated." + name, true);
   for (const std::string& name : options.disabled_passes) attrs.emplace_back("disabled." + name, true);
+  add("order", options.order, defaults.order, options.order);
+  for (const Pattern& pattern : options.patterns) attrs.emplace_back("pattern." + pattern.name, true);
   return attrs;
 }
 
@@ -234,6 +240,7 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
     if (!contains(options.disabled_passes, pass.name)) run(pass.name, graph, [&] { return pass.run(graph, context); });
     if (last != passes.rend() && &pass == &*last) return stop(graph);
   }
+  for (const auto& [name, times] : context.applied) result.passes.push_back({"pattern " + name, times, 0});
   std::unordered_set<std::string> used;
   for (const graph::Variable& v : graph.variables()) used.insert(v.name);
   std::erase_if(result.constants, [&](const auto& entry) { return !used.contains(entry.first); });

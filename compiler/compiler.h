@@ -18,6 +18,16 @@ namespace sluice {
 
 enum class Granularity { kProgram, kOp };
 
+// What a graph is to compute instead of something that it may contain, both as graphs of one result. The inputs of
+// `after` are those of `before`, one by one. Shapes may differ from theirs where attributes do not name them; dtypes,
+// ops and attributes are as they stand there. Variables are constants, whose contents are given by name.
+struct Pattern {
+  using Contents = std::map<std::string, std::vector<std::byte>>;
+  std::string name;
+  graph::Graph before, after;
+  Contents before_constants = {}, after_constants = {};
+};
+
 struct CompileOptions {
   std::string name = "plan";
   DeviceId device;  // of nodes that name none
@@ -45,6 +55,10 @@ struct CompileOptions {
   // "medium" (products only: to bfloat16). What a kernel makes of it is its own; it sums in float32.
   std::string float32_matmul_precision = "highest", float32_conv_precision = "highest";
   std::vector<std::string> disabled_passes;
+  std::vector<Pattern> patterns;  // of the caller, which the pass "patterns" looks for
+  // In which kernels of a stream run: "memory", those that free memory as soon as they can; "program", as they were
+  // written.
+  std::string order = "memory";
   // Processes that run the plan of a graph over several devices together. What lies on no mesh, every one of them has.
   int ranks = 1;
   std::map<std::string, GlobalPlacement> components;  // inputs and variables of which each rank has what lies on it

@@ -21,6 +21,7 @@ struct PassContext {
   std::map<std::string, std::vector<std::byte>>& constants;  // made so far, by variable name
   Partition& partition;
   std::map<graph::Placement, int> cores = {};  // of streams, which placement says; 1 of the others
+  std::map<std::string, int> applied = {};     // how often each of the caller's patterns was found
 
   DeviceId device_of(const graph::Node& node) const;
   // Contents of a constant variable, or null when unknown.
@@ -47,6 +48,8 @@ int recompute(graph::Graph& graph, PassContext& context);
 int fuse_activation(graph::Graph& graph, PassContext& context);
 int fuse_convolution(graph::Graph& graph, PassContext& context);
 int fuse_elementwise(graph::Graph& graph, PassContext& context);
+int fuse_pad(graph::Graph& graph, PassContext& context);
+int patterns(graph::Graph& graph, PassContext& context);
 
 // How often each value is used: by nodes, outputs and updates.
 std::vector<int> count_uses(const graph::Graph& graph);

@@ -34,8 +34,8 @@ void verify_transfers(const graph::Graph& graph, const PassContext& context);
 void verify_layout(const graph::Graph& graph, const PassContext& context);
 void verify_snapshots(const graph::Graph& graph, const PassContext& context);
 
-// Nodes in the order they are to run: the trace's, with nodes that free memory moved up.
-std::vector<int> order_of_nodes(const graph::Graph& graph);
+// Nodes in the order they are to run: the trace's, with nodes that free memory moved up unless it is to stay as written.
+std::vector<int> order_of_nodes(const graph::Graph& graph, bool as_written = false);
 
 // A graph that all passes have been over, node by node.
 Lowered lower(const graph::Graph& graph, const PassContext& context);

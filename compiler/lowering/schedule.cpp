@@ -17,8 +17,10 @@ using graph::ValueId;
 
 class Scheduler {
  public:
-  explicit Scheduler(const graph::Graph& graph)
+  // As written: nodes that free memory are not moved up.
+  Scheduler(const graph::Graph& graph, bool as_written)
       : graph_(graph),
+        as_written_(as_written),
         uses_(graph.values().size(), 0),
         readers_(graph.values().size()),
         waits_(graph.nodes().size(), 0),
@@ -85,6 +87,7 @@ class Scheduler {
   // Running it now takes no memory: what it frees is as large as what it makes. An update writes its variable's own
   // memory, once the variable's old content is no longer read.
   bool frees(int node) const {
+    if (as_written_) return false;
     if (graph_.nodes()[node].op->effectful) return false;             // effects keep their order
     if (graph_.nodes()[node].role == Role::kRecompute) return false;  // its place is before its first reader
     uint64_t made = 0, freed = 0;
@@ -135,6 +138,7 @@ class Scheduler {
   }
 
   const graph::Graph& graph_;
+  const bool as_written_;
   std::vector<ValueId> inputs_;            // of all nodes, each once, in order
   std::vector<size_t> first_input_ = {0};  // by node, and the end
   std::vector<int> uses_;                  // readers to come, by value
@@ -148,10 +152,12 @@ class Scheduler {
 
 }  // namespace
 
-std::vector<int> order_of_nodes(const graph::Graph& graph) { return Scheduler(graph).run(); }
+std::vector<int> order_of_nodes(const graph::Graph& graph, bool as_written) {
+  return Scheduler(graph, as_written).run();
+}
 
-int schedule(graph::Graph& graph, PassContext&) {
-  const std::vector<int> order = order_of_nodes(graph);
+int schedule(graph::Graph& graph, PassContext& context) {
+  const std::vector<int> order = order_of_nodes(graph, context.options.order == "program");
   int moved = 0;
   for (size_t i = 0; i < order.size(); ++i) moved += order[i] != static_cast<int>(i);
   if (moved == 0) return 0;

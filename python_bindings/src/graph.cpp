@@ -1,4 +1,6 @@
 // Tracing scopes and placement, as Python's nn.Graph uses them.
+#include <nanobind/stl/tuple.h>
+
 #include <array>
 
 #include "bindings.h"
@@ -163,7 +165,24 @@ void bind_trace(nb::module_& m) {
   m.def("user_location", [] { return user_location().str(); });
 }
 
+std::map<std::string, std::vector<std::byte>> contents_of(const CapturedGraph& captured) {
+  std::map<std::string, std::vector<std::byte>> contents;
+  for (const graph::Variable& v : captured.graph.variables()) {
+    const TensorType& type = captured.graph.type(v.value);
+    std::vector<std::byte>& bytes = contents[v.name];
+    bytes.resize(checked_bytes(type.shape, dtype_size(type.dtype)));
+    captured.variables.at(v.name).copy_to_host(bytes.data());
+  }
+  return contents;
+}
+
 }  // namespace
+
+Pattern pattern_of(nb::handle pattern) {
+  const auto [name, before, after] = nb::cast<std::tuple<std::string, nb::object, nb::object>>(pattern);
+  const CapturedGraph &from = nb::cast<const PyCaptured&>(before).graph, &to = nb::cast<const PyCaptured&>(after).graph;
+  return {name, from.graph, to.graph, contents_of(from), contents_of(to)};
+}
 
 void bind_graph(nb::module_& m) {
   bind_trace(m);

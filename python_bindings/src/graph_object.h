@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bindings.h"
+#include "compiler/compiler.h"
 #include "kernels/kernel.h"
 #include "plan/plan.h"
 #include "tensor/trace.h"
@@ -31,6 +32,8 @@ struct PyArenas {
 void bind_family(nb::module_& m);
 void bind_graph_session(nb::module_& m);
 void bind_host_functions(nb::module_& m);
+// (name, before, after), the last two Captured.
+Pattern pattern_of(nb::handle pattern);
 // `callable(*arrays) -> arrays` as a kernel body; `name` is for its errors.
 HostFunction host_function_of(const std::string& name, nb::object callable);
 

@@ -155,6 +155,9 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "float32_matmul_precision", &o.compile.float32_matmul_precision);
   read(d, "float32_conv_precision", &o.compile.float32_conv_precision);
   read(d, "disabled_passes", &o.compile.disabled_passes);
+  read(d, "order", &o.compile.order);
+  if (d.contains("patterns"))
+    for (nb::handle pattern : nb::cast<nb::list>(d["patterns"])) o.compile.patterns.push_back(pattern_of(pattern));
   read(d, "donated", &o.compile.donated);
   read(d, "stages", &o.compile.stages);
   read(d, "dump_dir", &o.compile.dump_dir);

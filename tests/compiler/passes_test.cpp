@@ -46,6 +46,23 @@ std::vector<std::vector<std::byte>> evaluate(const OpDef& op, const Attrs& attrs
   return {floats(out)};
 }
 
+// x * sigmoid(x) is silu(x), and x + (1, 2, 3) is x - (-1, -2, -3).
+std::vector<Pattern> patterns_of_test() {
+  const auto parse = [](const std::string& text) { return graph::parse(text, "pattern", builtin_ops()); };
+  const std::string x = "graph \"p\" {\n  %0 = input \"x\" : float32(2, 2)\n";
+  const std::string by_hand =
+      "  %1 = sigmoid(%0) : float32(2, 2)\n  %2 = mul(%0, %1) : float32(2, 2)\n  output \"y\" = %2\n}\n";
+  const std::string at_once = "  %1 = silu(%0) : float32(2, 2)\n  output \"y\" = %1\n}\n";
+  const std::string plus =
+      "  %1 = constant \"k\" : float32(3,)\n  %2 = add(%0, %1) : float32(2, 3)\n  output \"y\" = %2\n}\n";
+  const std::string wide = "graph \"p\" {\n  %0 = input \"x\" : float32(2, 3)\n";
+  const std::string minus =
+      "  %1 = constant \"k\" : float32(3,)\n  %2 = sub(%0, %1) : float32(2, 3)\n  output \"y\" = %2\n}\n";
+  return {
+      {"silu", parse(x + by_hand), parse(x + at_once)},
+      {"minus", parse(wide + plus), parse(wide + minus), {{"k", floats({1, 2, 3})}}, {{"k", floats({-1, -2, -3})}}}};
+}
+
 class Golden : public testing::TestWithParam<const char*> {
  protected:
   // Runs the pass named by the parameter and returns the text of the case with its result.
@@ -55,7 +72,8 @@ class Golden : public testing::TestWithParam<const char*> {
     if (std::string_view(GetParam()) == "decompose") target.missing = {"linear", "softmax"};
     if (std::string_view(GetParam()) == "fuse_convolution") target.missing.clear();
     target.fuses = std::string_view(GetParam()) == "fuse_elementwise";
-    const CompileOptions options;
+    CompileOptions options;
+    if (std::string_view(GetParam()) == "patterns") options.patterns = patterns_of_test();
     const std::vector<float> c{1, 2, 3};
     const ConstantLookup lookup = [&](const std::string& name) { return name == "c" ? c.data() : nullptr; };
     const ConstantEvaluator evaluator = evaluate;
@@ -118,9 +136,9 @@ TEST_P(Golden, TextIsAsRecorded) {
 
 INSTANTIATE_TEST_SUITE_P(Passes, Golden,
                          testing::Values("dead_code", "simplify", "common_subexpressions", "recompute",
-                                         "fuse_activation", "fuse_convolution", "fuse_elementwise", "decompose",
-                                         "fold_constants", "partition", "placement", "schedule", "transfers", "layout",
-                                         "snapshots"),
+                                         "fuse_activation", "fuse_convolution", "fuse_elementwise", "fuse_pad",
+                                         "patterns", "decompose", "fold_constants", "partition", "placement",
+                                         "schedule", "transfers", "layout", "snapshots"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(PassList, EveryPassHasAGoldenFile) {

@@ -496,7 +496,8 @@ TEST(Options, MistakesAreErrors) {
   options.disabled_passes = {"dead_cod"};
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }),
             "disabled_passes: unknown pass: 'dead_cod'; the passes are dead_code, simplify, common_subexpressions, "
-            "partition, recompute, fuse_activation, fuse_convolution, decompose, fold_constants, fuse_elementwise");
+            "patterns, partition, recompute, fuse_activation, fuse_pad, fuse_convolution, decompose, fold_constants, "
+            "fuse_elementwise");
   options = {};
   options.outputs_buffer_size = 0;
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }), "outputs_buffer_size: 0; must be at least 1");
@@ -504,6 +505,9 @@ TEST(Options, MistakesAreErrors) {
   options.float32_matmul_precision = "fast";
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }),
             "float32_matmul_precision: \"fast\"; must be highest, high or medium");
+  options = {};
+  options.order = "fast";
+  EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }), "order: \"fast\"; must be memory or program");
   options = {};
   options.device = parse_device("cuda:1");
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }),

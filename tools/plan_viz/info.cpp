@@ -15,20 +15,22 @@ using plan::Plan;
 using plan::quoted_json;
 
 // Options as they were set, by the names they have in Python: "quota.x" is an entry of quotas, "disabled.p" of
-// disabled_passes.
+// disabled_passes, "pattern.p" of patterns.
 struct Config {
   std::vector<std::pair<std::string, Attr>> plain;
   std::vector<std::pair<std::string, Attr>> quotas;
-  std::vector<std::string> disabled;
+  std::vector<std::string> disabled, patterns;
 };
 Config config_of(const Plan& plan) {
-  constexpr std::string_view kQuota = "quota.", kDisabled = "disabled.";
+  constexpr std::string_view kQuota = "quota.", kDisabled = "disabled.", kPattern = "pattern.";
   Config config;
   for (const auto& [name, value] : plan.options) {
     if (name.starts_with(kQuota)) {
       config.quotas.emplace_back(name.substr(kQuota.size()), value);
     } else if (name.starts_with(kDisabled)) {
       config.disabled.push_back(name.substr(kDisabled.size()));
+    } else if (name.starts_with(kPattern)) {
+      config.patterns.push_back(name.substr(kPattern.size()));
     } else {
       config.plain.emplace_back(name, value);
     }
@@ -52,9 +54,13 @@ std::string config_json(const Config& config) {
   for (const auto& [name, value] : config.quotas)
     entries += (entries.empty() ? "" : ", ") + quoted_json(name) + ": " + value_json(value);
   if (!entries.empty()) add("quotas", "{" + entries + "}");
-  entries.clear();
-  for (const std::string& name : config.disabled) entries += (entries.empty() ? "" : ", ") + quoted_json(name);
-  if (!entries.empty()) add("disabled_passes", "[" + entries + "]");
+  const auto add_names = [&](const char* list, const std::vector<std::string>& names) {
+    std::string quoted;
+    for (const std::string& name : names) quoted += (quoted.empty() ? "" : ", ") + quoted_json(name);
+    if (!quoted.empty()) add(list, "[" + quoted + "]");
+  };
+  add_names("disabled_passes", config.disabled);
+  add_names("patterns", config.patterns);
   return "{" + json + "}";
 }
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-import warnings
-from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -15,24 +13,25 @@ from sluice._dim import Dim
 from sluice._precision import check_precision, precisions
 from sluice.amp.autocast_mode import autocast, get_autocast_dtype
 from sluice.nn.graph.micro_batches import MicroBatches
+from sluice.nn.graph.pass_options import PassOptions
 from sluice.nn.graph.zero import Zero
 
 
 DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "packing": "quick", "in_place": True, "pack_weights": True, "granularity": "program",
             "memory_budget": 0, "workspace_limit": 0, "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
-            "submit_timeout": None, "disabled_passes": [], "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
+            "submit_timeout": None, "disabled_passes": [], "patterns": [], "order": "memory", "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
             "float32_conv_precision": "highest", "zero": None, "dims": {}, "donated": [], "amp": None}
 
 
-class GraphConfig:
+class GraphConfig(PassOptions):
     """Set before the first call."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._options = {}
         self._call_fixes = []
         self.arenas = None
         self._frozen = False
-        self._rewrites: dict[str, int] | None = None  # by compiler pass
 
     def _set(self, name: Any, value: Any) -> None:
         if self._frozen:
@@ -240,12 +239,6 @@ class GraphConfig:
     def zero(self) -> Zero | None:
         return self._options.get("zero")
 
-    def disable_pass(self, name: Any) -> None:
-        """Skip one compiler pass."""
-        if name not in _C.pass_names():
-            raise ValueError(f"disable_pass: got {name!r}; passes are {_C.pass_names()}")
-        self._set("disabled_passes", [*self._options.get("disabled_passes", []), name])
-
     def set_dump_dir(self, directory: Any) -> None:
         """Write the graph before and after each pass."""
         self._set("dump_dir", str(directory))
@@ -276,7 +269,8 @@ class GraphConfig:
         """The options as the compiler takes them; what is left to the process's setting is settled."""
         self._options = {**precisions(), **self._options}
         ours = ("zero", "gradient_accumulation_steps", "dims", "cost_cache")
-        return {k: v for k, v in self._options.items() if v is not None and k not in ours}
+        options = {k: v for k, v in self._options.items() if v is not None and k not in ours}
+        return {**options, "patterns": list(self._patterns)} if self._patterns else options
 
     def freeze(self) -> None:
         self._frozen = True
@@ -286,25 +280,6 @@ class GraphConfig:
         amp = self._options.get("amp")
         device = str(self._options.get("device", "cpu:0")).partition(":")[0]
         return nullcontext() if amp is None else autocast(device, getattr(_C, amp))
-
-    def compiled(self, passes: list[tuple[str, int, float]], captured: Any) -> None:
-        """What the compiler's passes have done with the graph `captured`, which was compiled last."""
-        self._rewrites = Counter({name: 0 for name, _, _ in passes if name in _C.pass_names()})
-        for name, rewrites, _ in passes:
-            if name in self._rewrites:
-                self._rewrites[name] += rewrites
-        if self._options.get("amp") is not None:
-            self._rewrites["enable_amp"] = sum(node["op"] == "cast" for node in captured.nodes())
-
-    def report(self) -> dict[str, int]:
-        """How much each pass of the compiler has rewritten in the plan compiled last, and each option that rewrites; passes that
-        disable_pass() names are left out. Warns of an option that was set and has rewritten nothing."""
-        if self._rewrites is None:
-            raise RuntimeError("config.report: the graph has not been compiled; call it, or compile(), first")
-        if self._rewrites.get("enable_amp") == 0:
-            warnings.warn("config.report: enable_amp() has changed nothing: no function of build() is in sluice.amp.lists.lower", stacklevel=2)
-        off = self._options.get("disabled_passes", [])
-        return {name: count for name, count in self._rewrites.items() if name not in off}
 
     @property
     def cost_cache(self) -> str | None:
