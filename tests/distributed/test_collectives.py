@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from programs import environment, ranks, start  # noqa: F401: fixtures
+from rank_programs import environment, ranks, start  # noqa: F401: fixtures
 
 NO_REDUCTION = ("is not defined; bool and complex numbers have no reduction (reduce view_as_real), and an average needs a "
                 "floating dtype")

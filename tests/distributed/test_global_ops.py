@@ -1,6 +1,6 @@
 """Single ops on global tensors: what lies on two ranks gives what one process computes."""
 
-from programs import environment, ranks, start  # noqa: F401: fixtures
+from rank_programs import environment, ranks, start  # noqa: F401: fixtures
 
 BEGIN = """
 from sluice import nn

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from programs import environment, ranks, start  # noqa: F401: fixtures
+from rank_programs import environment, ranks, start  # noqa: F401: fixtures
 
 from sluice.distributed import _environment
 

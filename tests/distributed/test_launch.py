@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from jobs import LIMIT, alive, gone
-from programs import environment, ranks, start  # noqa: F401: fixtures
+from rank_programs import environment, ranks, start  # noqa: F401: fixtures
 
 PID = "open(f'pid_{rank}', 'w').write(f'{os.getpid()}\\n')\n"
 

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from programs import environment, ranks, start  # noqa: F401: fixtures
+from rank_programs import environment, ranks, start  # noqa: F401: fixtures
 
 STAGES = """
 from sluice import nn

@@ -1,6 +1,6 @@
 """What ranks print: each what it was asked for."""
 
-from programs import environment, ranks, start  # noqa: F401: fixtures
+from rank_programs import environment, ranks, start  # noqa: F401: fixtures
 
 PROGRAM = """
 from sluice import nn

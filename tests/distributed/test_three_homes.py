@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import sluice as sl
-from programs import environment, ranks, start  # noqa: F401: fixtures
+from rank_programs import environment, ranks, start  # noqa: F401: fixtures
 from sluice._tools import find_tool
 
 DATA = """

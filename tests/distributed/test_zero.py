@@ -3,7 +3,7 @@
 import pytest
 
 import sluice as sl
-from programs import environment, ranks, start  # noqa: F401: fixtures
+from rank_programs import environment, ranks, start  # noqa: F401: fixtures
 from sluice import nn
 
 TRAINING = """
