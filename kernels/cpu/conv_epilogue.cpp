@@ -1,10 +1,18 @@
 #include "kernels/cpu/conv_epilogue.h"
 
+#include <algorithm>
+
 #include "kernels/cpu/batch_norm.h"
 #include "kernels/cpu/strided.h"
 #include "kernels/cpu/support.h"
+#include "kernels/cpu/tiles.h"
 
 namespace sluice::cpu {
+namespace {
+
+constexpr int64_t kGrain = 16384;  // elements worth a thread
+
+}  // namespace
 
 ConvEpilogue::ConvEpilogue(const plan::KernelQuery& query) : inputs(query.inputs), y(query.outputs[0]) {
   if (query.op != "fused_conv") return;
@@ -52,35 +60,42 @@ std::vector<onednn::Primitive::Arg> ConvEpilogue::row_args() const {
   return args;
 }
 
-ConvEpilogue::Pass ConvEpilogue::loops(int threads) const {
-  const int64_t channels = y.shape[1];
-  int64_t positions = 1;
-  for (int d = 2; d < y.shape.rank(); ++d) positions *= y.shape[d];
-  struct Steps {
-    int64_t channel, position;
-  };
-  const auto steps = [=](const TensorSpec& spec) {
-    return is_channels_last(spec, "fused_conv") ? Steps{1, channels} : Steps{positions, 1};
-  };
-  const Steps to = steps(y), from = residual ? steps(inputs[kResidual]) : to;
+ConvEpilogue::Pass ConvEpilogue::pass(bool channels_last, int threads) const {
+  const int64_t channels = y.shape[1], positions = numel(y.shape) / std::max<int64_t>(y.shape[0] * channels, 1);
+  const bool same = !residual || is_channels_last(inputs[kResidual], "fused_conv") == channels_last;
   return dispatch_floating(y.dtype, "fused_conv", [&](auto t) -> Pass {
     using T = decltype(t);
-    return [=, e = *this](void* result, const void* residual, const void* rows) {
-      T* const out = static_cast<T*>(result);
-      const T* const other = static_cast<const T*>(residual);
+    return [=, e = *this](const void* product, void* result, const void* residual, const void* rows) {
       const auto *mean = static_cast<const Compute<T>*>(rows), *scale = mean + channels, *shift = scale + channels;
-      parallel_ranges(threads, e.y.shape[0] * channels, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t c = i % channels, image = (i - c) * positions;
-          for (int64_t p = 0; p < positions; ++p) {
-            T* const at = out + image + c * to.channel + p * to.position;
-            Compute<T> v = load(*at);
-            if (e.norm) v = (v - mean[c]) * scale[c] + shift[c];
-            if (other) v += load(other[image + c * from.channel + p * from.position]);
-            store(at, e.relu && v < 0 ? Compute<T>(0) : v);
-          }
+      // A line of memory: a channel's positions, or a position's channels.
+      const int64_t length = channels_last ? channels : positions, across = channels_last ? positions : channels;
+      if (length == 0) return;
+      const auto finish = [&](int64_t line, int64_t begin, int64_t n) {
+        Compute<T> tile[kTile];
+        const T* const from = static_cast<const T*>(product) + line * length + begin;
+        T* const to = static_cast<T*>(result) + line * length + begin;
+        for (int64_t i = 0; i < n; ++i) tile[i] = load(from[i]);
+        if (e.norm && channels_last) {
+          for (int64_t i = 0; i < n; ++i) tile[i] = (tile[i] - mean[begin + i]) * scale[begin + i] + shift[begin + i];
+        } else if (e.norm) {
+          const int64_t c = line % channels;
+          for (int64_t i = 0; i < n; ++i) tile[i] = (tile[i] - mean[c]) * scale[c] + shift[c];
         }
-      });
+        if (residual != nullptr && same) {
+          const T* const other = static_cast<const T*>(residual) + line * length + begin;
+          for (int64_t i = 0; i < n; ++i) tile[i] += load(other[i]);
+        } else if (residual != nullptr) {  // whose lines are the columns of an image here
+          const T* const other =
+              static_cast<const T*>(residual) + line / across * across * length + begin * across + line % across;
+          for (int64_t i = 0; i < n; ++i) tile[i] += load(other[i * across]);
+        }
+        for (int64_t i = 0; i < n; ++i) store(to + i, e.relu && tile[i] < 0 ? Compute<T>(0) : tile[i]);
+      };
+      parallel_ranges(threads, numel(e.y.shape) / length, std::max<int64_t>(kGrain / length, 1),
+                      [&](int64_t first, int64_t last) {
+                        for (int64_t line = first; line < last; ++line)
+                          for (int64_t at = 0; at < length; at += kTile) finish(line, at, std::min(length - at, kTile));
+                      });
     };
   });
 }

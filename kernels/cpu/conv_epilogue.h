@@ -29,9 +29,10 @@ struct ConvEpilogue {
   dnnl::post_ops post_ops() const;
   std::vector<onednn::Primitive::Arg> row_args() const;  // what post_ops() takes the rows as
 
-  // For the dtypes that oneDNN does not compute in: a pass over the result, contiguous or channels-last.
-  using Pass = std::function<void(void* result, const void* residual, const void* rows)>;
-  Pass loops(int threads) const;
+  // All of it as one pass over a product, contiguous or channels-last, to a result that lies like it and may be the
+  // product or the residual, which lies as its type says.
+  using Pass = std::function<void(const void* product, void* result, const void* residual, const void* rows)>;
+  Pass pass(bool channels_last, int threads) const;
 };
 
 }  // namespace sluice::cpu

@@ -110,11 +110,13 @@ class Ports {
   std::vector<Packing> packings_;
 };
 
-// What is added to a convolution, and where its rows of coefficients and its residual go.
+// What is added to a convolution, by oneDNN or in a pass of its own. In the workspace: the rows of coefficients, and
+// the product where the result's place has the residual.
 struct Finish {
   std::optional<ConvEpilogue> epilogue;
-  std::unique_ptr<onednn::Primitive> add_to;  // brings the residual to where it is added to
-  uint64_t rows = 0;
+  ConvEpilogue::Pass pass;                    // null: oneDNN's
+  std::unique_ptr<onednn::Primitive> add_to;  // brings the residual to where oneDNN adds to it
+  uint64_t rows = 0, product = 0;
   int threads = 1;
 };
 
@@ -148,18 +150,21 @@ class ConvKernel final : public PreparedKernel {
     std::array<const void*, 8> pointers = {a, b, out};
     size_t count = 3;
     if (bias_) pointers[count++] = args.inputs[2];
+    std::byte* const rows = args.workspace ? at_offset(args.workspace, finish_.rows) : nullptr;
+    const void* residual = nullptr;
     if (finish_.epilogue) {
-      if (finish_.epilogue->norm) {
-        std::byte* const rows = at_offset(args.workspace, finish_.rows);
-        finish_.epilogue->write_rows(args, rows);
+      if (finish_.epilogue->norm) finish_.epilogue->write_rows(args, rows);
+      if (finish_.epilogue->residual) residual = args.inputs[ConvEpilogue::kResidual];
+      if (finish_.epilogue->norm && !finish_.pass)
         for (int i = 0; i < 3; ++i) pointers[count++] = rows + i * finish_.epilogue->row_bytes();
-      }
-      const void* const residual = finish_.add_to ? args.inputs[ConvEpilogue::kResidual] : nullptr;
-      if (residual && residual != out) finish_.add_to->run({residual, out, scratch});
+      if (finish_.add_to && residual != out) finish_.add_to->run({residual, out, scratch});
+      if (finish_.pass && residual == out) pointers[2] = at_offset(args.workspace, finish_.product);
     }
     pointers[count++] = scratch;
     primitive_->run(std::span<const void* const>(pointers.data(), count));
-    if (finish_.epilogue && finish_.epilogue->relu) {
+    if (finish_.pass) {
+      finish_.pass(pointers[2], out, residual, rows);
+    } else if (finish_.epilogue && finish_.epilogue->relu) {
       const TensorSpec& y = finish_.epilogue->y;
       relu_in_place(y.dtype, out, numel(y.shape), finish_.threads);
     }
@@ -206,7 +211,8 @@ std::unique_ptr<PreparedKernel> prepare_loops(ConvRole result, const Operands& o
   WorkspaceLayout workspace;
   const uint64_t rows = workspace.add(epilogue->norm ? 3 * epilogue->row_bytes() : 0);
   const uint64_t kept = workspace.add(epilogue->residual ? o.y.extent_bytes() : 0);
-  return make_kernel(workspace.bytes(), [=, loops = std::move(loops), finish = epilogue->loops(context.threads),
+  return make_kernel(workspace.bytes(), [=, loops = std::move(loops),
+                                         finish = epilogue->pass(is_channels_last(o.y, "fused_conv"), context.threads),
                                          e = *epilogue](const KernelArgs& args) {
     const void* residual = e.residual ? args.inputs[ConvEpilogue::kResidual] : nullptr;
     if (residual != nullptr && residual == args.outputs[0])  // which the loops overwrite
@@ -214,7 +220,7 @@ std::unique_ptr<PreparedKernel> prepare_loops(ConvRole result, const Operands& o
     loops(args);
     void* const coefficients = e.norm ? at_offset(args.workspace, rows) : nullptr;
     if (e.norm) e.write_rows(args, coefficients);
-    finish(args.outputs[0], residual, coefficients);
+    finish(args.outputs[0], args.outputs[0], residual, coefficients);
   });
 }
 
@@ -238,12 +244,17 @@ std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const Prepare
   const ConvEpilogue epilogue(q);
   const auto make = [&]() -> std::unique_ptr<PreparedKernel> {
     const Layouts l = layouts_of(o, g, q.op.c_str());
-    auto pd = onednn::conv_pd(l.wanted_x, l.wanted_w, o.has_bias ? &l.bias : nullptr, l.wanted_y, l.geometry,
-                              epilogue.post_ops());
+    const auto description = [&](const dnnl::post_ops& post_ops) {
+      return onednn::conv_pd(l.wanted_x, l.wanted_w, o.has_bias ? &l.bias : nullptr, l.wanted_y, l.geometry, post_ops);
+    };
+    auto pd = description(epilogue.post_ops());
+    const bool by_pass = epilogue.norm && !onednn::finishes_rows(pd);
+    if (by_pass) pd = description({});
     std::vector<onednn::Primitive::Arg> args = {
         {DNNL_ARG_SRC, pd.src_desc()}, {DNNL_ARG_WEIGHTS, pd.weights_desc()}, {DNNL_ARG_DST, pd.dst_desc()}};
     if (o.has_bias) args.push_back({DNNL_ARG_BIAS, l.bias});
-    for (onednn::Primitive::Arg& row : epilogue.row_args()) args.push_back(std::move(row));
+    if (!by_pass)
+      for (onednn::Primitive::Arg& row : epilogue.row_args()) args.push_back(std::move(row));
     auto primitive =
         std::make_unique<onednn::Primitive>(dnnl::convolution_forward(pd), args, pd.scratchpad_desc(), context.threads);
     Ports ports(context.threads);
@@ -254,7 +265,9 @@ std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const Prepare
       finish.epilogue = epilogue;
       finish.threads = context.threads;
       if (epilogue.norm) finish.rows = ports.add(3 * epilogue.row_bytes());
-      if (epilogue.residual) {
+      if (by_pass) finish.pass = epilogue.pass(true, context.threads);
+      if (by_pass && epilogue.residual) finish.product = ports.add(epilogue.y.extent_bytes());
+      if (!by_pass && epilogue.residual) {
         const TensorSpec& residual = q.inputs[ConvEpilogue::kResidual];
         finish.add_to =
             ports.reorder(activation_desc(residual, is_channels_last(residual, q.op.c_str())), pd.dst_desc());

@@ -6,6 +6,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -53,6 +54,12 @@ dnnl::convolution_backward_data::primitive_desc conv_input_grad_pd(const Desc& d
                                                                    const ConvGeometry& geometry);
 dnnl::convolution_backward_weights::primitive_desc conv_weight_grad_pd(const Desc& x, const Desc& dw, const Desc& dy,
                                                                        const ConvGeometry& geometry);
+// Whether a convolution's kernel applies rows of coefficients to its result as fast as a pass of its own would: those
+// for AVX2 take longer, or leave it to plain loops, slower by two orders.
+template <class Description>
+bool finishes_rows(const Description& pd) {
+  return std::string_view(pd.impl_info_str()).find("avx512") != std::string_view::npos;
+}
 void append_eltwise(dnnl::post_ops& post_ops, dnnl::algorithm algorithm, float alpha = 0, float beta = 0);
 
 // A primitive and the descriptors of its arguments, in a fixed order; the last one is the scratchpad.

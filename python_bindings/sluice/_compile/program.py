@@ -69,9 +69,6 @@ class Program:
         """What gives the results of the forward plan for tensors."""
         backend = self.settings.backend
         graph, (arguments, trace) = self._graph, self._traced
-        if self.device is None and Lines(trace.captured.text()).adds_norms():
-            # The kernel of a convolution with batch norm and an addition after it is oneDNN's reference on some processors.
-            graph.config.disable_pass("fuse_convolution")
         if callable(backend):
             return given_to(backend, CompiledGraph(graph, arguments, trace), tensors, self.settings.asked_of_backend)
         if self.settings.mode == "max-autotune":

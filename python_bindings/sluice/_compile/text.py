@@ -34,11 +34,6 @@ class Lines:
         """An input or a variable itself."""
         return value in self._variables or value in self.inputs
 
-    def adds_norms(self) -> bool:
-        """Whether what a batch norm by given statistics gives is added to something."""
-        made = {value for value, (op, _, _) in self._nodes.items() if op == "batch_norm_infer"}
-        return any(op == "add" and made & set(operands.split(", ")) for op, operands, _ in self._nodes.values())
-
     def reshaped(self, value: str) -> str | None:
         """What `value` is a reshape of; None: it is none."""
         found = None
