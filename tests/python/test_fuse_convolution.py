@@ -1,4 +1,9 @@
 """What follows a convolution is computed by its kernel in plans: with the bits of eager calls, and of the variables as they are."""
+import os
+import pathlib
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -116,3 +121,20 @@ def test_bfloat16_is_nearer_to_float32_than_one_by_one():
         plain = graph_of(net, "fuse_convolution", dtype=sl.bfloat16)(x).float().numpy()
     assert np.abs(fused - exact).mean() <= np.abs(plain - exact).mean() * 1.05
     np.testing.assert_allclose(fused, exact, rtol=0.05, atol=0.05)
+
+
+def test_kernels_for_avx2_are_no_plain_loops():
+    """oneDNN has none that adds after a batch norm: it gave its reference, slower by two orders."""
+    program = """
+from test_fuse_convolution import *
+net, x = trained(), sl.randn(2, 8, 9, 9)
+with sl.no_grad():
+    np.testing.assert_array_equal(graph_of(net)(x).numpy(), net(x).numpy())
+"""
+    environment = {**os.environ, "DNNL_MAX_CPU_ISA": "AVX2", "SLUICE_LOG": "kernels=debug"}
+    child = subprocess.run([sys.executable, "-c", program], cwd=pathlib.Path(__file__).parent, env=environment,
+                           capture_output=True, text=True)
+    assert child.returncode == 0, child.stderr
+    made = [line.partition("oneDNN: ")[2] for line in child.stderr.splitlines() if "oneDNN: " in line]
+    assert any("avx2" in name for name in made), child.stderr
+    assert not any(name.startswith("ref") for name in made), made
