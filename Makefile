@@ -1,6 +1,7 @@
 # make demo   train the digits net, write out/digits/, check it in C++, on two devices and on two ranks; serve it
 # make test   C++ and Python tests          make bench [ONLY=prefix]   benchmarks against the peers
 # make wheel  a wheel in dist/, to install anywhere     . ./activate   use the build in this shell
+# make deb    hardened Debian packages in dist/
 # make docs   these pages and the reference as a site, in build/docs/html
 # make check  everything a change must pass  make deps [DRY_RUN=1]      install (or print) what is needed
 # make test-long  the soak tests in full      make fuzz [SECONDS_EACH=60] coverage-guided fuzzing of every input format
@@ -12,7 +13,7 @@ PYTHON := .venv/bin/python
 export PYTHONPATH := $(CURDIR)/$(BUILD)/python
 export SLUICE_BUILD := $(CURDIR)/$(BUILD)
 
-.PHONY: all deps build build-times demo wheel test test-long fuzz bench docs check asan tsan format clean help
+.PHONY: all deps build build-times demo wheel deb test test-long fuzz bench docs check asan tsan format clean help
 all: build
 
 help:
@@ -37,6 +38,13 @@ demo:
 # CC and CXX as the other builds call them, so that the compiler cache knows the objects.
 wheel: deps
 	CC=cc CXX=c++ $(PYTHON) -m pip wheel . --no-build-isolation --no-deps -w dist
+
+deb: deps
+	@cmake --preset deb
+	@cmake --build --preset deb -j $(JOBS)
+	cpack --config build/deb/CPackConfig.cmake -B dist
+	rm -rf dist/_CPack_Packages
+	python3 tools/packages/check.py dist/*_$$(dpkg --print-architecture).deb
 
 test: build
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)

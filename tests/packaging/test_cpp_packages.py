@@ -1,4 +1,4 @@
-"""Other programs are built on the installed library: find_package, pkg-config, add_subdirectory, a .deb; C++ and C99."""
+"""Other programs are built on the installed library: find_package, pkg-config, add_subdirectory; C++ and C99."""
 
 import os
 import pathlib
@@ -242,26 +242,3 @@ def test_add_subdirectory(model, tmp_path):
     check(where / "consumer", model, tmp_path)
     assert "libsluice" not in (where / "sluice/cmake_install.cmake").read_text()
     shutil.rmtree(where)
-
-
-@pytest.mark.skipif(shutil.which("dpkg-shlibdeps") is None, reason="dpkg-dev is not installed")
-def test_deb(model, tmp_path):
-    run("cpack", "--config", BUILD / "CPackConfig.cmake", "-G", "DEB", "-B", tmp_path / "pack", cwd=tmp_path)
-    package, = (tmp_path / "pack").glob("sluice_*.deb")
-    assert package.name.startswith(f"sluice_{sl.__version__}")
-    depends = run("dpkg-deb", "-f", package, "Depends")
-    for needed in ("libc6", "libstdc++6", "libdnnl", "libcaf-core", "libboost-json", "libgomp1"):
-        assert needed in depends, depends
-    run("dpkg-deb", "-x", package, tmp_path / "root")
-    prefix = tmp_path / "root/usr"
-    flags = pkg_config(prefix, "--cflags", "--libs", "sluice_runtime")
-    run("gcc", "-std=c99", ROOT / "examples/c_runner/main.c", "-o", tmp_path / "c_runner", *flags)
-    check(tmp_path / "c_runner", model, tmp_path, prefix / "lib")
-
-    server, = (tmp_path / "pack").glob("sluice-server_*.deb")
-    assert f"sluice (= {sl.__version__})" in run("dpkg-deb", "-f", server, "Depends")
-    run("dpkg-deb", "-x", server, tmp_path / "root")
-    said = subprocess.run([prefix / "bin/sluice-serve", "--version"], env={"LD_LIBRARY_PATH": str(prefix / "lib")}, capture_output=True,
-                          text=True)
-    assert said.stdout.startswith("sluice-serve 0."), said.stderr
-    assert (prefix / "share/sluice-server/sluice-serve.service").exists()
