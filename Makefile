@@ -24,15 +24,21 @@ deps:
 
 # What `make demo` configured is without tests.
 build: deps
-	@grep -qs '^SLUICE_TESTS:BOOL=ON' $(BUILD)/CMakeCache.txt || cmake --preset $(PRESET) -DSLUICE_TESTS=ON -DSLUICE_BENCHMARKS=ON
+	@grep -qs '^SLUICE_TESTS:BOOL=ON' $(BUILD)/CMakeCache.txt || \
+	  cmake --preset $(PRESET) -DSLUICE_TESTS=ON -DSLUICE_BENCHMARKS=ON -DSLUICE_SERVING=ON
 	@cmake --build --preset $(PRESET) -j $(JOBS)
 
+# The first result soon: the server, and what it needs, come after it.
 demo:
 	@tools/setup.sh demo
-	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET) -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF
-	@cmake --build --preset $(PRESET) -j $(JOBS) --target sluice_python plan-viz cpp_runner sluice-serve
+	@test -f $(BUILD)/build.ninja || \
+	  cmake --preset $(PRESET) -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF -DSLUICE_SERVING=OFF
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target sluice_python plan-viz cpp_runner
 	$(PYTHON) examples/train_digits.py
 	$(PYTHON) -m sluice.distributed.launch --nproc_per_node 2 examples/distributed_digits.py
+	@tools/setup.sh serving
+	@grep -qs '^SLUICE_SERVING:BOOL=ON' $(BUILD)/CMakeCache.txt || cmake --preset $(PRESET) -DSLUICE_SERVING=ON
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target sluice-serve
 	$(PYTHON) examples/serving/demo.py
 
 # CC and CXX as the other builds call them, so that the compiler cache knows the objects.

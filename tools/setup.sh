@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what Sluice needs on Debian 12 and makes the Python environment; skips what is there.
-# DRY_RUN=1 prints the commands and changes nothing. usage: tools/setup.sh [demo|docs|fuzz]
-#   demo: only what building and running the examples needs. docs: that, and what `make docs` needs.
-#   fuzz: everything, and what fuzzing needs.
+# DRY_RUN=1 prints the commands and changes nothing. usage: tools/setup.sh [demo|serving|docs|fuzz]
+#   demo: only what building and running the first examples needs. serving: that, and the server's example.
+#   docs: what `make docs` needs. fuzz: everything, and what fuzzing needs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 wanted=${1:-all}
@@ -12,19 +12,24 @@ packages=(
   libcaf-dev libdnnl-dev libhwy-dev libeigen3-dev libgloo-dev                     # actors, kernels, collectives
   libjpeg62-turbo-dev                                                             # images
   libspdlog-dev libfmt-dev libcli11-dev libboost1.81-dev libboost-json1.81-dev    # logging, command line, JSON
-  protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev zlib1g-dev  # serving
 )
 requirements=(requirements-demo.txt)
-if [ "$wanted" = docs ]; then
-  requirements+=(requirements-docs.txt)
-elif [ "$wanted" != demo ]; then
+if [ "$wanted" != demo ]; then
+  packages+=(protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev zlib1g-dev)
+  requirements+=(requirements-serving.txt)
+fi
+case "$wanted" in
+demo|serving) ;;
+docs) requirements+=(requirements-docs.txt) ;;
+*)
   packages+=(
     git clang-format libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev # tests
     pkg-config dpkg-dev file                                                      # packaging
     libtbb-dev graphviz chromium                                                  # benchmark peer, drawings, page tests
   )
   requirements+=(requirements.txt requirements-docs.txt)
-fi
+  ;;
+esac
 if [ "$wanted" = fuzz ]; then
   packages+=(clang-16 libclang-rt-16-dev libomp-16-dev)  # libFuzzer; the build looks for OpenMP even where it is not used
 fi
@@ -66,7 +71,7 @@ for list in "${requirements[@]}"; do
   run .venv/bin/python -m pip install -q --disable-pip-version-check -r "$list"
   run cp "$list" "$stamp"
 done
-case "$wanted" in demo|docs) exit 0 ;; esac
+case "$wanted" in demo|serving|docs) exit 0 ;; esac
 
 # Where CUDA's headers are, those of its libraries belong beside them.
 cuda=.venv/cuda/include
