@@ -12,7 +12,7 @@ from sluice.nn.graph.function import FunctionGraph
 
 
 class Lowered:
-    """A traced graph. text() shows it, compile() makes the plan of it."""
+    """A traced graph. text() shows it, cost_analysis() says what it computes, compile() makes the plan of it."""
 
     def __init__(self, graph: Graph, trace: Any, arguments: Any) -> None:
         self._graph, self._trace, self._arguments = graph, trace, arguments
@@ -20,6 +20,14 @@ class Lowered:
     def text(self) -> str:
         """The graph before any pass, as a bundle's graph.txt has it."""
         return self._trace.captured.text()
+
+    def cost_analysis(self) -> dict[str, Any]:
+        """What a step computes and moves, before any pass: "flops" (a fused multiply-add counts two), "bytes accessed" (each operand and
+        each result once), and "ops", a list of the same by op, with its module, role and line. Views cost nothing. jax.stages."""
+        ops = self._trace.captured.costs()
+        for op in ops:
+            op["bytes accessed"] = op.pop("bytes")
+        return {"flops": sum(op["flops"] for op in ops), "bytes accessed": sum(op["bytes accessed"] for op in ops), "ops": ops}
 
     def compile(self) -> Graph:
         """The graph with its plan, to be called like the function: see its `plan`, `memory()`, `stats()`."""
@@ -33,7 +41,7 @@ class Lowered:
         return graph
 
     def __repr__(self) -> str:
-        return f"Lowered('{self._graph.name}'; text(), compile())"
+        return f"Lowered('{self._graph.name}'; text(), cost_analysis(), compile())"
 
 
 def lower(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Lowered:

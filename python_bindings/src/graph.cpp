@@ -1,6 +1,4 @@
 // Tracing scopes and placement, as Python's nn.Graph uses them.
-#include <nanobind/stl/tuple.h>
-
 #include <array>
 
 #include "bindings.h"
@@ -58,65 +56,8 @@ struct PyTrace {
   std::vector<std::pair<int, std::vector<std::string>>> stacks;
 };
 
-nb::list describe_types(const graph::Graph& graph, const std::vector<graph::ValueId>& values) {
-  nb::list list;
-  for (graph::ValueId value : values)
-    list.append(value == graph::kNoValue ? nb::none() : nb::cast(graph.type(value).str()));
-  return list;
-}
-
-// What debug output and print(graph) show of each node.
-nb::list describe_nodes(const graph::Graph& graph) {
-  nb::list list;
-  for (const graph::Node& node : graph.nodes()) {
-    nb::dict d;
-    d["op"] = node.op->name;
-    d["module"] = node.module;
-    d["role"] = role_name(node.role);
-    d["source"] = node.source.str();
-    d["device"] = node.placement.device ? node.placement.device->str() : "";
-    d["stream"] = node.placement.stream;
-    d["inputs"] = describe_types(graph, node.inputs);
-    d["outputs"] = describe_types(graph, node.outputs);
-    nb::list attrs;
-    for (size_t i = 0; i < node.attrs.size(); ++i)
-      attrs.append(std::string(node.op->params[i].name) + "=" + attr_str(node.attrs[i]));
-    d["attrs"] = attrs;
-    list.append(d);
-  }
-  return list;
-}
-
 void bind_trace(nb::module_& m) {
-  nb::class_<TakenContents>(m, "TakenContents", "Eager tensors whose contents a graph has as constants.")
-      .def("changed", &TakenContents::changed, "Whether one of them has been written to since.");
-  nb::class_<PyCaptured>(m, "Captured", "A traced graph and the tensors behind its variables.")
-      .def("text", [](const PyCaptured& c) { return graph::to_text(c.graph.graph); })
-      .def_prop_ro("ordered", [](const PyCaptured& c) { return c.graph.ordered; })
-      .def("nodes", [](const PyCaptured& c) { return describe_nodes(c.graph.graph); })
-      .def_ro("stacks", &PyCaptured::stacks)
-      .def_prop_ro("taken", [](const PyCaptured& c) { return c.graph.taken; })
-      .def("outputs",
-           [](const PyCaptured& c) {
-             std::vector<plan::NamedType> outputs;
-             for (const graph::Output& o : c.graph.graph.outputs())
-               outputs.push_back({o.name, c.graph.graph.type(o.value), o.extent_of});
-             nb::list list;
-             for (const plan::NamedType& o : plan::visible(outputs))
-               list.append(nb::make_tuple(o.name, o.type.dtype, o.type.shape));
-             return list;
-           })
-      .def("variables", [](const PyCaptured& c) {
-        nb::dict d;
-        for (const graph::Variable& v : c.graph.graph.variables()) {
-          nb::dict entry;
-          entry["type"] = c.graph.graph.type(v.value).str();
-          entry["constant"] = v.constant;
-          entry["updated"] = v.update != graph::kNoValue;
-          d[v.name.c_str()] = entry;
-        }
-        return d;
-      });
+  bind_captured(m);
   nb::class_<PyTrace>(m, "TraceScope", "Ops on this thread make nodes until finish() or close().")
       .def(nb::init<const std::string&, int, const std::vector<nb::dict>&>(), nb::arg("name"),
            nb::arg("stack_depth") = 1, nb::arg("fixes") = std::vector<nb::dict>())
@@ -165,24 +106,7 @@ void bind_trace(nb::module_& m) {
   m.def("user_location", [] { return user_location().str(); });
 }
 
-std::map<std::string, std::vector<std::byte>> contents_of(const CapturedGraph& captured) {
-  std::map<std::string, std::vector<std::byte>> contents;
-  for (const graph::Variable& v : captured.graph.variables()) {
-    const TensorType& type = captured.graph.type(v.value);
-    std::vector<std::byte>& bytes = contents[v.name];
-    bytes.resize(checked_bytes(type.shape, dtype_size(type.dtype)));
-    captured.variables.at(v.name).copy_to_host(bytes.data());
-  }
-  return contents;
-}
-
 }  // namespace
-
-Pattern pattern_of(nb::handle pattern) {
-  const auto [name, before, after] = nb::cast<std::tuple<std::string, nb::object, nb::object>>(pattern);
-  const CapturedGraph &from = nb::cast<const PyCaptured&>(before).graph, &to = nb::cast<const PyCaptured&>(after).graph;
-  return {name, from.graph, to.graph, contents_of(from), contents_of(to)};
-}
 
 void bind_graph(nb::module_& m) {
   bind_trace(m);

@@ -29,6 +29,7 @@ struct PyArenas {
   std::shared_ptr<SharedArenas> arenas;
 };
 
+void bind_captured(nb::module_& m);
 void bind_family(nb::module_& m);
 void bind_graph_session(nb::module_& m);
 void bind_host_functions(nb::module_& m);

@@ -60,3 +60,39 @@ def test_arguments_and_errors_are_those_of_the_function():
 
     with pytest.raises(sl.errors.RuntimeError, match="several plans"):
         sl.lower(Several(), sl.zeros(2))
+
+
+def test_what_a_step_costs():  # JAX-03
+    def f(x, w, conv):
+        y = (x @ w).t()
+        return y.sum(), sl.nn.functional.conv2d(conv, sl.ones(7, 3, 3, 3), padding=1)
+
+    cost = sl.lower(f, sl.ones(5, 6), sl.ones(6, 8), sl.ones(2, 3, 10, 10)).cost_analysis()
+    by_op = {op["op"]: op for op in cost["ops"]}
+    assert by_op["matmul"]["flops"] == 2 * 5 * 6 * 8
+    assert by_op["matmul"]["bytes accessed"] == 4 * (5 * 6 + 6 * 8 + 5 * 8)
+    assert by_op["conv"]["flops"] == 2 * (2 * 7 * 10 * 10) * (3 * 3 * 3)
+    assert by_op["permute"]["flops"] == by_op["permute"]["bytes accessed"] == 0
+    assert cost["flops"] == sum(op["flops"] for op in cost["ops"]) and by_op["sum"]["source"].startswith("test_lower.py:")
+
+
+def test_what_a_training_step_costs():  # JAX-03
+    class Train(sl.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.net = sl.nn.Sequential(sl.nn.Linear(32, 32), sl.nn.Linear(32, 32))
+            self.add_optimizer(sl.optim.SGD(self.net.parameters(), lr=0.1))
+
+        def build(self, x):
+            loss = self.net(x).sum()
+            loss.backward()
+            return loss
+
+    ops = sl.lower(Train(), sl.ones(64, 32)).cost_analysis()["ops"]
+    products = [op for op in ops if op["op"] in ("linear", "matmul")]
+    one = 2 * 64 * 32 * 32
+    # Two products, the gradients of two weights, and one of an input: that of the first layer is for nobody.
+    bias = 64 * 32
+    assert [op["flops"] for op in products] == [one + bias] * 2 + [one] * 3
+    assert [op["role"] for op in products] == ["forward"] * 2 + ["backward"] * 3
+    assert {op["role"] for op in ops} == {"forward", "backward", "update"}
