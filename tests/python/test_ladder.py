@@ -1,0 +1,151 @@
+"""What each rung of the way from an eager program to a fast service rests on (the figures are those of benchmarks)."""
+
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from conftest import assert_same, to_sl
+
+import sluice as sl
+from sluice import nn
+
+
+class Block(nn.Module):
+    def __init__(self, c, out, stride):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(c, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out)
+        self.conv2, self.bn2 = nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out)
+        self.down = nn.Sequential(nn.Conv2d(c, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+    def forward(self, x):
+        return nn.functional.relu(self.bn2(self.conv2(nn.functional.relu(self.bn1(self.conv1(x))))) + self.down(x))
+
+
+def classifier():
+    """A small ResNet, with statistics that are not those of the start."""
+    sl.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 16, 5, 2, 2), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(3, 2, 1), Block(16, 24, 1), Block(24, 40, 2),
+                        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(40, 10))
+    for _ in range(3):
+        net(sl.randn(4, 3, 40, 40))
+    return net.eval()
+
+
+class Infer(nn.Graph):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def build(self, x):
+        return self.net(x)
+
+
+def test_results_do_not_depend_on_the_batch():  # LAD-04
+    net = classifier()
+    images = sl.randn(16, 3, 40, 40)
+    rows = {}
+    for batch in (1, 2, 16):
+        graph = Infer(net)
+        rows[batch] = np.concatenate([graph(images[i:i + batch]).numpy() for i in range(0, 16, batch)])
+    scale = np.abs(rows[1]).max()
+    for batch in (2, 16):
+        np.testing.assert_allclose(rows[batch] / scale, rows[1] / scale, rtol=0, atol=1e-6)
+
+
+def adversarial(net, x, lib):
+    """A classifier that looks, moves its input along the gradient, and looks again, as the programs of the case study do."""
+    y = net(x)
+    loss = lib.nn.functional.cross_entropy(y, y.argmax(1))
+    (grad,) = lib.autograd.grad(loss, x)
+    return y, grad, net(x).softmax(1)
+
+
+def test_gradients_of_weights_and_the_second_forward_pass_are_not_computed():  # LAD-03
+    net = classifier()
+
+    class Task(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def build(self, x):
+            return adversarial(self.net, x, sl)
+
+    graph = Task()
+    x = sl.randn(2, 3, 40, 40, requires_grad=True)
+    got = graph(x)
+    for a, b in zip(got, adversarial(net, x, sl), strict=True):
+        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-3, atol=1e-5)
+    convolutions = sum(isinstance(m, nn.Conv2d) for m in net.modules())
+    kernels = Counter(k["op"] for k in graph.plan["kernels"])
+    assert kernels["conv"] + kernels["fused_conv"] == kernels["conv_input_grad"] == convolutions
+    assert kernels["conv_weight_grad"] == 0
+    # Written without a compiler, it is two forward passes and the gradients of inputs and weights: twice the work.
+    plain = Task()
+    plain.config.set_optimization_level(0)
+    plain(x)
+    without = Counter(k["op"] for k in plain.plan["kernels"])
+    work = ("conv", "fused_conv", "conv_input_grad", "conv_weight_grad")
+    assert sum(without[op] for op in work) >= 1.5 * sum(kernels[op] for op in work)
+
+
+def test_one_core_is_one_core():  # ORT-03
+    class Products(nn.Graph):
+        def build(self, x):
+            for _ in range(8):
+                x = (x @ x) * 0.01
+            return x
+
+    graph = Products()
+    graph.config.set_cores(1)
+    x = sl.randn(384, 384)
+    graph(x).numpy()
+    wall, used = time.perf_counter(), time.process_time()
+    for _ in range(12):
+        result = graph(x)
+    result.numpy()
+    wall, used = time.perf_counter() - wall, time.process_time() - used
+    assert used <= 1.1 * wall + 0.05, (used, wall)
+    assert {stream["cores"] for stream in graph.plan["streams"]} == {1}
+
+
+def test_a_chain_of_convolutions_is_reordered_at_its_ends_alone():  # MF-13
+    torch.manual_seed(0)
+    layers = lambda lib: lib.Sequential(*[m for i in range(6) for m in (lib.Conv2d(8 if i else 3, 8, 3, padding=1), lib.ReLU())],  # noqa: E731
+                                        lib.MaxPool2d(2), lib.BatchNorm2d(8)).eval()
+    ours, theirs = layers(nn), layers(torch.nn)
+    ours.load_state_dict({k: to_sl(v) for k, v in theirs.state_dict().items()})
+    x = torch.randn(2, 3, 12, 12)
+    for last, most in ((False, 2), (True, 2)):
+        graph = Infer(ours)
+        given = to_sl(x)
+        if last:
+            given = given.contiguous(memory_format=sl.channels_last)
+        assert_same(graph(given), theirs(x).detach(), 1e-5)
+        moved = [k for k in graph.plan["kernels"] if k["op"] in ("copy", "reorder")]
+        assert len(moved) <= most, [k["name"] for k in moved]
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_training_has_what_it_needs_all_the_same(level):
+    """What is pruned is what nobody reads: with an optimizer, weights have gradients."""
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 16, 3))
+
+    class Train(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+            self.add_optimizer(sl.optim.SGD(net.parameters(), lr=0.1))
+            self.config.set_optimization_level(level)
+
+        def build(self, x):
+            loss = (self.net(x) ** 2).mean()
+            loss.backward()
+            return loss
+
+    graph = Train()
+    losses = [float(graph(sl.ones(2, 3, 6, 6))) for _ in range(5)]
+    assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0]
+    assert sum(k["op"] == "conv_weight_grad" for k in graph.plan["kernels"]) == 1
