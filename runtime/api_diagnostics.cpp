@@ -18,4 +18,6 @@ void set_log(const std::string& spec) {
 
 std::string log_spec() { return sluice::log_spec(); }
 
+void set_log_sink(std::function<void(std::string_view line)> sink) { sluice::set_log_sink(std::move(sink)); }
+
 }  // namespace sluice::api

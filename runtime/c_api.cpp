@@ -104,17 +104,42 @@ sluice_status* sluice_engine_create(const sluice_engine_options* options, sluice
     given.cores = o.cores;
     given.watchdog_ms = o.watchdog_ms;
     given.spin = static_cast<api::Spin>(o.spin);
+    if (o.num_cpus > 65536)
+      fail(ErrorKind::kValue,
+           std::string(where) + ": num_cpus: " + std::to_string(o.num_cpus) + "; must be 0 to 65536");
+    if (o.num_cpus > 0) given.cpus.assign(check_pointer(o.cpus, where, "cpus"), o.cpus + o.num_cpus);
     *engine = handles().add<sluice_engine>(std::make_shared<api::Engine>(given));
   });
 }
 
 void sluice_engine_destroy(sluice_engine* engine) { handles().remove(engine); }
 
+int sluice_engine_cores(const sluice_engine* engine) {
+  return answered(0, [&] { return get<api::Engine>(engine, "", "")->cores(); });
+}
 uint64_t sluice_engine_memory_bytes(const sluice_engine* engine) {
   return answered<uint64_t>(0, [&] { return get<api::Engine>(engine, "", "")->memory_bytes(); });
 }
 uint64_t sluice_engine_peak_memory_bytes(const sluice_engine* engine) {
   return answered<uint64_t>(0, [&] { return get<api::Engine>(engine, "", "")->peak_memory_bytes(); });
+}
+
+sluice_status* sluice_engine_join(sluice_engine* engine, const sluice_world_options* options) {
+  return guarded([&] {
+    const char* where = "sluice_engine_join";
+    const auto owner = get<api::Engine>(engine, where, "an engine");
+    check_pointer(options, where, "options");
+    const sluice_world_options o = read_options(options, SLUICE_WORLD_OPTIONS_INIT, where);
+    api::WorldOptions given;
+    given.rank = o.rank;
+    given.size = o.ranks;
+    given.master_host = check_pointer(o.master_host, where, "master_host");
+    given.master_port = o.master_port;
+    given.timeout_ms = o.timeout_ms;
+    given.heartbeat_ms = o.heartbeat_ms;
+    given.token = check_pointer(o.token, where, "token");
+    owner->join(given);
+  });
 }
 
 sluice_status* sluice_engine_load_extension(sluice_engine* engine, const char* path) {
@@ -162,6 +187,15 @@ sluice_status* sluice_plan_output(const sluice_plan* plan, size_t index, sluice_
   return guarded([&] {
     give_port(get<PlanObject>(plan, "sluice_plan_output", "a plan")->outputs, index, port, "sluice_plan_output");
   });
+}
+size_t sluice_plan_num_actors(const sluice_plan* plan) {
+  return answered<size_t>(0, [&] { return get<PlanObject>(plan, "", "")->actors.size(); });
+}
+const char* sluice_plan_actor(const sluice_plan* plan, size_t index) {
+  return answered<const char*>(nullptr, [&] { return get<PlanObject>(plan, "", "")->actors.at(index).c_str(); });
+}
+size_t sluice_plan_num_kernels(const sluice_plan* plan) {
+  return answered<size_t>(0, [&] { return static_cast<size_t>(get<PlanObject>(plan, "", "")->plan.kernels()); });
 }
 uint64_t sluice_plan_memory_bytes(const sluice_plan* plan) {
   return answered<uint64_t>(0, [&] { return get<PlanObject>(plan, "", "")->plan.memory_bytes(); });

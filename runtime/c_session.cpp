@@ -4,6 +4,21 @@
 namespace api = sluice::api;
 using namespace sluice::c_api;
 
+namespace {
+
+// The caller's function, with the outputs as handles that end with it. It cannot throw.
+auto on_output_of(const sluice_session_options& options) {
+  return [call = options.on_output, context = options.context](uint64_t step, const std::vector<api::Tensor>& outputs,
+                                                               const std::string& error) {
+    std::vector<sluice_tensor*> tensors(outputs.size());
+    give(outputs, tensors.data());
+    call(context, step, tensors.data(), tensors.size(), error.c_str());
+    for (sluice_tensor* tensor : tensors) handles().remove(tensor);
+  };
+}
+
+}  // namespace
+
 sluice_status* sluice_arenas_create(sluice_engine* engine, sluice_arenas** arenas) {
   return guarded([&] {
     const char* where = "sluice_arenas_create";
@@ -39,6 +54,7 @@ sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle, co
     given.zero_copy = o.zero_copy != 0;
     given.submit_timeout = timeout_of(o.submit_timeout_ms, where, "submit_timeout_ms");
     given.wait_timeout = timeout_of(o.wait_timeout_ms, where, "wait_timeout_ms");
+    if (o.on_output != nullptr) given.on_output = on_output_of(o);
     if (o.arenas != nullptr) given.arenas = get<ArenasObject>(o.arenas, where, "arenas")->arenas;
     *session = handles().add<sluice_session>(
         std::make_shared<SessionObject>(SessionObject{owner, api::Session::load(*owner, bundle, std::move(given))}));
@@ -89,6 +105,20 @@ sluice_status* sluice_session_submit(sluice_session* session, sluice_tensor* con
   });
 }
 
+sluice_status* sluice_session_try_submit(sluice_session* session, sluice_tensor* const* inputs, size_t num_inputs,
+                                         sluice_step** step) {
+  return guarded([&] {
+    const char* where = "sluice_session_try_submit";
+    check_pointer(step, where, "step");
+    auto object = get<SessionObject>(session, where, "a session");
+    const auto tensors = tensors_of(inputs, num_inputs, object->session.inputs().size(), where);
+    std::optional<api::Result> result = object->session.try_submit(tensors);
+    *step = result ? handles().add<sluice_step>(
+                         std::make_shared<StepObject>(StepObject{std::move(object), *std::move(result)}))
+                   : nullptr;
+  });
+}
+
 sluice_status* sluice_session_hand_over(sluice_session* session, sluice_tensor* const* inputs, size_t num_inputs,
                                         sluice_step** step) {
   return guarded([&] {
@@ -118,6 +148,9 @@ sluice_status* sluice_session_stop(sluice_session* session) {
   return guarded([&] { get<SessionObject>(session, "sluice_session_stop", "a session")->session.stop(); });
 }
 
+uint64_t sluice_step_number(const sluice_step* step) {
+  return answered<uint64_t>(0, [&] { return get<StepObject>(step, "", "")->result.step(); });
+}
 int sluice_step_ready(const sluice_step* step) {
   return answered(0, [&] { return get<StepObject>(step, "", "")->result.ready() ? 1 : 0; });
 }

@@ -40,8 +40,10 @@ struct Ports {
 };
 struct PlanObject {
   api::Plan plan;
+  std::vector<std::string> actors{plan.actors()};
   Ports inputs{plan.inputs()}, outputs{plan.outputs()};
 };
+using NamedTensors = std::vector<api::NamedTensor>;
 struct ArenasObject {
   std::shared_ptr<api::Engine> engine;  // outlives them
   api::SharedArenas arenas;

@@ -1,6 +1,8 @@
 #pragma once
 // For whoever looks for what is wrong.
+#include <functional>
 #include <string>
+#include <string_view>
 
 #include "sluice/export.h"
 
@@ -15,5 +17,8 @@ SLUICE_API std::string describe(bool json = false);
 SLUICE_API void set_log(const std::string& spec);
 // What is in force, as set_log() takes it.
 SLUICE_API std::string log_spec();
+// Where lines of the log go, without their newlines, from one thread at a time; null: to stderr, or SLUICE_LOG_FILE.
+// `sink` must not throw or call Sluice. Once this returns, the sink that was there before is not called any more.
+SLUICE_API void set_log_sink(std::function<void(std::string_view line)> sink);
 
 }  // namespace sluice::api

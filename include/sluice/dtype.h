@@ -1,6 +1,5 @@
 #pragma once
 // Element types.
-#include <complex>
 #include <cstddef>
 #include <cstdint>
 
@@ -26,9 +25,17 @@ SLUICE_API const char* dtype_name(DType dtype);  // "float32"
 SLUICE_API size_t dtype_size(DType dtype);       // bytes per element
 // Both throw kValue for what is none.
 
-// The DType of a C++ type: dtype_of<float>().
+// The DType of a C++ type: dtype_of<float>(). A type that holds a real and an imaginary float or double, as
+// std::complex does, is complex.
 template <class T>
-DType dtype_of();
+DType dtype_of() {
+  static_assert(sizeof(typename T::value_type) * 2 == sizeof(T) && sizeof(T) >= 8 && sizeof(T) <= 16,
+                "dtype_of<T>: T is no element type; take a number of <cstdint>, bool, float, double or std::complex");
+  static_assert(static_cast<typename T::value_type>(0.5) != 0 && sizeof(T{}.real()) * 2 == sizeof(T) &&
+                    sizeof(T{}.imag()) * 2 == sizeof(T),
+                "dtype_of<T>: T is no element type; a complex one has real() and imag() of float or double");
+  return sizeof(T) == 8 ? DType::kComplex64 : DType::kComplex128;
+}
 
 template <>
 inline DType dtype_of<bool>() {
@@ -61,14 +68,6 @@ inline DType dtype_of<float>() {
 template <>
 inline DType dtype_of<double>() {
   return DType::kFloat64;
-}
-template <>
-inline DType dtype_of<std::complex<float>>() {
-  return DType::kComplex64;
-}
-template <>
-inline DType dtype_of<std::complex<double>>() {
-  return DType::kComplex128;
 }
 
 }  // namespace sluice::api

@@ -32,9 +32,15 @@ typedef struct sluice_arenas sluice_arenas;
 typedef struct sluice_session sluice_session;
 typedef struct sluice_step sluice_step;
 typedef struct sluice_tensor sluice_tensor;
+typedef struct sluice_tensors sluice_tensors;
+typedef struct sluice_counters sluice_counters;
+typedef struct sluice_text sluice_text;
 
 /* "0.1.0", of the library loaded. */
 SLUICE_API const char* sluice_version(void);
+/* Text that a function makes; "" of no live handle. */
+SLUICE_API const char* sluice_text_data(const sluice_text* text);
+SLUICE_API void sluice_text_destroy(sluice_text* text);
 
 /* --- statuses */
 typedef enum sluice_kind {
@@ -73,6 +79,10 @@ typedef enum sluice_dtype {
   SLUICE_COMPLEX128 = 11,
   SLUICE_DTYPE_INT_ = -2147483647 - 1 /* no dtype; it makes the type as wide as an int, so that any value is an error */
 } sluice_dtype;
+/* "float32"; NULL of no dtype. */
+SLUICE_API const char* sluice_dtype_name(sluice_dtype dtype);
+/* Bytes of an element; 0 of no dtype. */
+SLUICE_API size_t sluice_dtype_size(sluice_dtype dtype);
 /* Zeros. `shape` may be NULL when rank is 0. */
 SLUICE_API sluice_status* sluice_tensor_create(sluice_dtype dtype, const int64_t* shape, int rank,
                                                sluice_tensor** tensor);
@@ -92,27 +102,57 @@ SLUICE_API sluice_dtype sluice_tensor_dtype(const sluice_tensor* tensor);
 SLUICE_API int sluice_tensor_rank(const sluice_tensor* tensor);
 SLUICE_API const int64_t* sluice_tensor_shape(const sluice_tensor* tensor);
 
+/* A file of named tensors (safetensors), in the order of their names. Names live as long as the handle. */
+SLUICE_API sluice_status* sluice_tensors_load(const char* path, sluice_tensors** tensors);
+SLUICE_API void sluice_tensors_destroy(sluice_tensors* tensors);
+SLUICE_API size_t sluice_tensors_count(const sluice_tensors* tensors);
+SLUICE_API const char* sluice_tensors_name(const sluice_tensors* tensors, size_t index); /* NULL beyond the last */
+/* A new tensor, which shares the file's memory. */
+SLUICE_API sluice_status* sluice_tensors_get(const sluice_tensors* tensors, size_t index, sluice_tensor** tensor);
+/* Writes such a file. */
+SLUICE_API sluice_status* sluice_tensors_save(const char* path, const char* const* names, sluice_tensor* const* tensors,
+                                              size_t count);
+
 /* --- engines: devices, threads and memory that sessions share */
 typedef struct sluice_engine_options {
   size_t size;
   int32_t cores;       /* lent to kernels; 0: all this process may run on */
   int32_t watchdog_ms; /* log who waits for whom when nothing happens for so long; 0: never */
-  int32_t
-      spin; /* of threads that wait within a kernel; 0: while no other process wants the cores, 1: never, 2: always */
+  /* of threads that wait within a kernel; 0: while no other process wants the cores, 1: never, 2: always */
+  int32_t spin;
+  const int32_t* cpus; /* processors that kernels run on; all where num_cpus is 0 */
+  size_t num_cpus;
 } sluice_engine_options;
 #define SLUICE_ENGINE_OPTIONS_INIT \
-  { sizeof(sluice_engine_options), 0, 10000, 0 }
+  { sizeof(sluice_engine_options), 0, 10000, 0, NULL, 0 }
 /* `options` may be NULL. */
 SLUICE_API sluice_status* sluice_engine_create(const sluice_engine_options* options, sluice_engine** engine);
 SLUICE_API void sluice_engine_destroy(sluice_engine* engine);
 /* Host bytes of the plans loaded now, and the most there ever were. */
 SLUICE_API uint64_t sluice_engine_memory_bytes(const sluice_engine* engine);
 SLUICE_API uint64_t sluice_engine_peak_memory_bytes(const sluice_engine* engine);
-/* Loads a shared library with ops and kernels (extension.h). */
+/* Cores lent to kernels. */
+SLUICE_API int sluice_engine_cores(const sluice_engine* engine);
 /* Makes a shared library the backend of a kind of device (docs/adding-a-device.md), in this process; nothing when it is
  * already. `kind` may be NULL; else it receives the kind's name, which lives as long as the process. */
 SLUICE_API sluice_status* sluice_engine_load_backend(sluice_engine* engine, const char* path, const char** kind);
+/* Loads a shared library with ops and kernels (extension.h). */
 SLUICE_API sluice_status* sluice_engine_load_extension(sluice_engine* engine, const char* path);
+/* The ranks of a job, of which this process is one. Blocks until all have met; bundles of several ranks then run on all
+ * of them, which must load them in one order. */
+typedef struct sluice_world_options {
+  size_t size;
+  int32_t rank;
+  int32_t ranks;
+  const char* master_host; /* where rank 0 listens until all have come */
+  int32_t master_port;
+  int32_t timeout_ms;   /* to wait for other ranks: for all to come, and in each exchange */
+  int32_t heartbeat_ms; /* a rank that is not heard of for so long counts as hung */
+  const char* token;    /* the same in every rank, 1 to 64 characters; who does not have it is no rank */
+} sluice_world_options;
+#define SLUICE_WORLD_OPTIONS_INIT \
+  { sizeof(sluice_world_options), 0, 1, "127.0.0.1", 0, 300000, 10000, NULL }
+SLUICE_API sluice_status* sluice_engine_join(sluice_engine* engine, const sluice_world_options* options);
 
 /* --- what goes in and out */
 typedef struct sluice_port {
@@ -135,6 +175,9 @@ SLUICE_API size_t sluice_plan_num_inputs(const sluice_plan* plan);
 SLUICE_API size_t sluice_plan_num_outputs(const sluice_plan* plan);
 SLUICE_API sluice_status* sluice_plan_input(const sluice_plan* plan, size_t index, sluice_port* port);
 SLUICE_API sluice_status* sluice_plan_output(const sluice_plan* plan, size_t index, sluice_port* port);
+SLUICE_API size_t sluice_plan_num_actors(const sluice_plan* plan);
+SLUICE_API const char* sluice_plan_actor(const sluice_plan* plan, size_t index); /* its name; NULL beyond the last */
+SLUICE_API size_t sluice_plan_num_kernels(const sluice_plan* plan);
 /* Every byte the plan needs, its variables included. */
 SLUICE_API uint64_t sluice_plan_memory_bytes(const sluice_plan* plan);
 /* Success when the plan is right and can run for ever. */
@@ -159,9 +202,14 @@ typedef struct sluice_session_options {
   int64_t wait_timeout_ms;   /* of run, wait_all, and waits that name none; 0: for ever */
   int64_t zero_copy;         /* not 0: what is handed over, and results, are not copied where the plan allows it */
   sluice_arenas* arenas;     /* of the same engine; NULL: the session has its own */
+  /* If not NULL, called after each step, in order, on a thread of the engine, before anybody who waits for the step is
+   * told. `error` is "" when the step went well; else there are no outputs. The outputs are destroyed when it returns.
+   * It must not block. */
+  void (*on_output)(void* context, uint64_t step, sluice_tensor* const* outputs, size_t num_outputs, const char* error);
+  void* context;
 } sluice_session_options;
 #define SLUICE_SESSION_OPTIONS_INIT \
-  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL }
+  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL, NULL, NULL }
 /* `bundle`: of a plan, or of a plan family, whose inputs may have all sizes that its dims allow. `options` may be NULL.
  */
 SLUICE_API sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle,
@@ -178,6 +226,9 @@ SLUICE_API sluice_status* sluice_session_run(sluice_session* session, sluice_ten
 /* Starts a step; its inputs are copied. Waits while max_in_flight steps are under way. */
 SLUICE_API sluice_status* sluice_session_submit(sluice_session* session, sluice_tensor* const* inputs,
                                                 size_t num_inputs, sluice_step** step);
+/* The same, but where it would have to wait, `step` receives NULL. */
+SLUICE_API sluice_status* sluice_session_try_submit(sluice_session* session, sluice_tensor* const* inputs,
+                                                    size_t num_inputs, sluice_step** step);
 /* Starts a step whose inputs' memory becomes the step's, which may write to it; with zero_copy it is not copied if it
  * lies at a multiple of 64 bytes. On success the inputs are destroyed; what else shares their memory must not write to
  * it until the step is over. On an error nothing was taken. */
@@ -192,13 +243,68 @@ SLUICE_API sluice_status* sluice_session_reset(sluice_session* session);
 SLUICE_API sluice_status* sluice_session_stop(sluice_session* session);
 
 /* --- submitted steps */
-SLUICE_API int sluice_step_ready(const sluice_step* step); /* 1 or 0; never blocks */
+SLUICE_API uint64_t sluice_step_number(const sluice_step* step); /* from 0, in the order of submission */
+SLUICE_API int sluice_step_ready(const sluice_step* step);       /* 1 or 0; never blocks */
 /* Waits; as long as the session's wait_timeout_ms says if timeout_ms is negative. The step's error, or
  * SLUICE_ERROR_TIMEOUT naming who is stuck. */
 SLUICE_API sluice_status* sluice_step_wait(sluice_step* step, int64_t timeout_ms);
 /* Waits, and gives as many new tensors as the plan has outputs. */
 SLUICE_API sluice_status* sluice_step_outputs(sluice_step* step, sluice_tensor** outputs, size_t num_outputs);
 SLUICE_API void sluice_step_destroy(sluice_step* step);
+
+/* --- counters of a session, as they were when asked for; what counts events never falls. Names live as long as they.
+ */
+SLUICE_API sluice_status* sluice_session_counters(const sluice_session* session, sluice_counters** counters);
+SLUICE_API void sluice_counters_destroy(sluice_counters* counters);
+typedef struct sluice_totals {
+  size_t size;
+  uint64_t submitted, finished, failed; /* steps */
+  int32_t in_flight, max_in_flight;
+  uint64_t bytes;                       /* that the session holds */
+  uint64_t mapped;                      /* of them, pages of a bundle's file, which processes share */
+  uint64_t input_copies, output_copies; /* tensors copied */
+  size_t num_actors, num_streams, num_registers;
+} sluice_totals;
+typedef struct sluice_actor_counters {
+  size_t size;
+  const char* name;
+  uint64_t firings, waits; /* waits: how often it had to stop for a message */
+  uint64_t busy_ns;        /* in its kernels */
+  int32_t stream;          /* its index */
+} sluice_actor_counters;
+typedef struct sluice_stream_counters {
+  size_t size;
+  const char* name;
+  uint64_t busy_ns; /* neither parked nor waiting for a device or for cores */
+  uint64_t parks;
+} sluice_stream_counters;
+typedef struct sluice_register_counters {
+  size_t size;
+  const char* name;
+  uint64_t tokens;                  /* written so far */
+  int32_t quota, used, ready, peak; /* slots; not free now; with a token to read; most used at once */
+} sluice_register_counters;
+/* Each fills a struct whose `size` the caller has set. */
+SLUICE_API sluice_status* sluice_counters_totals(const sluice_counters* counters, sluice_totals* totals);
+SLUICE_API sluice_status* sluice_counters_actor(const sluice_counters* counters, size_t index,
+                                                sluice_actor_counters* actor);
+SLUICE_API sluice_status* sluice_counters_stream(const sluice_counters* counters, size_t index,
+                                                 sluice_stream_counters* stream);
+SLUICE_API sluice_status* sluice_counters_register(const sluice_counters* counters, size_t index,
+                                                   sluice_register_counters* counted);
+/* The same as tables for people; "" of no live handle. */
+SLUICE_API const char* sluice_counters_text(const sluice_counters* counters);
+
+/* --- for whoever looks for what is wrong */
+/* What this process runs on and with, to paste into a bug report: as text, or as one JSON object if `json` is not 0. */
+SLUICE_API sluice_status* sluice_describe(int json, sluice_text** text);
+/* Sets what is logged, as the environment variable SLUICE_LOG does at the start: "warn,plan=debug,json". */
+SLUICE_API sluice_status* sluice_set_log(const char* spec);
+/* What is in force, as sluice_set_log takes it. */
+SLUICE_API sluice_status* sluice_log_spec(sluice_text** text);
+/* Where lines of the log go, without their newlines, from one thread at a time; NULL: to stderr, or SLUICE_LOG_FILE.
+ * `sink` must not call Sluice. Once this returns, the sink that was there before is not called any more. */
+SLUICE_API sluice_status* sluice_set_log_sink(void (*sink)(void* context, const char* line), void* context);
 
 #ifdef __cplusplus
 }

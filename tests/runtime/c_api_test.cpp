@@ -316,13 +316,19 @@ TEST_F(CApiTest, SoakInvalidHandles) {
     auto* step = static_cast<sluice_step*>(any(x_));
     auto* plan = static_cast<sluice_plan*>(any(x_));
     auto* arenas = static_cast<sluice_arenas*>(any(x_));
+    auto* counters = static_cast<sluice_counters*>(any(x_));
+    auto* tensors = static_cast<sluice_tensors*>(any(x_));
+    auto* text = static_cast<sluice_text*>(any(x_));
     sluice_arenas* new_arenas = nullptr;
+    sluice_counters* new_counters = nullptr;
+    sluice_totals totals = {};
+    totals.size = sizeof totals;
     sluice_port port = SLUICE_PORT_INIT;
     sluice_session* new_session = nullptr;
     sluice_step* new_step = nullptr;
     sluice_tensor* out = nullptr;
     sluice_status* status = nullptr;
-    switch (random() % 17) {
+    switch (random() % 22) {
       case 0: status = sluice_session_load(engine, random() % 2 ? dir_.c_str() : nullptr, nullptr, &new_session); break;
       case 1: status = sluice_session_run(session, &x_, 1, &out, 1); break;
       case 2: status = sluice_session_run(session_, &tensor, 1, &out, 1); break;
@@ -339,6 +345,11 @@ TEST_F(CApiTest, SoakInvalidHandles) {
       case 12: status = sluice_session_submit(session_, &tensor, 1, &new_step); break;
       case 14: status = sluice_arenas_reserve(arenas, plan); break;
       case 15: status = sluice_arenas_create(engine, &new_arenas); break;
+      case 16: status = sluice_session_try_submit(session, &x_, 1, &new_step); break;
+      case 17: status = sluice_session_counters(session, &new_counters); break;
+      case 18: status = sluice_counters_totals(counters, &totals); break;
+      case 19: status = sluice_tensors_get(tensors, random() % 3, &out); break;
+      case 20: status = sluice_engine_join(engine, nullptr); break;
       default: status = sluice_session_output(session_, 1 + random() % 9, &port); break;
     }
     ASSERT_NE(status, nullptr);
@@ -347,7 +358,12 @@ TEST_F(CApiTest, SoakInvalidHandles) {
     ASSERT_EQ(sluice_tensor_data(static_cast<sluice_tensor*>(any(engine_))), nullptr);
     ASSERT_EQ(sluice_tensor_size(tensor) + sluice_tensor_rank(tensor), 0);
     ASSERT_EQ(sluice_plan_memory_bytes(plan) + sluice_session_num_inputs(session) + sluice_step_ready(step), 0u);
-    ASSERT_EQ(sluice_arenas_bytes(arenas), 0u);
+    ASSERT_EQ(sluice_arenas_bytes(arenas) + sluice_tensors_count(tensors) + sluice_step_number(step), 0u);
+    ASSERT_STREQ(sluice_text_data(text), "");
+    ASSERT_STREQ(sluice_counters_text(counters), "");
+    sluice_counters_destroy(counters);
+    sluice_tensors_destroy(tensors);
+    sluice_text_destroy(text);
     sluice_step_destroy(step);
     sluice_tensor_destroy(tensor);
     sluice_session_destroy(session);

@@ -1,5 +1,6 @@
 // Every call of the public C++ headers, attacked: empty and moved-from objects, values that are none, waits without
 // end.
+#include <complex>
 #include <limits>
 #include <thread>
 
@@ -33,6 +34,13 @@ void expect_errors(const std::vector<Attack>& attacks) {
 
 constexpr auto kValue = api::ErrorKind::kValue;
 const api::DType kNoDType = static_cast<api::DType>(77);
+
+TEST(DTypes, OfCppTypes) {
+  EXPECT_EQ(api::dtype_of<uint8_t>(), api::DType::kUInt8);
+  EXPECT_EQ(api::dtype_of<double>(), api::DType::kFloat64);
+  EXPECT_EQ(api::dtype_of<std::complex<float>>(), api::DType::kComplex64);
+  EXPECT_EQ(api::dtype_of<std::complex<double>>(), api::DType::kComplex128);
+}
 
 class PublicApi : public ::testing::Test {
  protected:

@@ -1,0 +1,178 @@
+"""The C API keeps up with the C++ one: each function, option and counter of C++ has its counterpart in C, or a reason."""
+
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+INCLUDE = ROOT / "include/sluice"
+LISTED = (ROOT / "tests/packaging/abi/sluice.txt").read_text().splitlines()  # what the library exports
+C = (INCLUDE / "sluice.h").read_text()
+
+# C++ function: what C calls instead, or why it has none.
+COUNTERPARTS = {
+    "Engine::Engine": "sluice_engine_create",
+    "Engine::~Engine": "sluice_engine_destroy",
+    "Engine::operator=": "(handles are copied as they are)",
+    "Engine::cores": "sluice_engine_cores",
+    "Engine::impl": "(of Sluice's own)",
+    "Engine::join": "sluice_engine_join",
+    "Engine::load_backend": "sluice_engine_load_backend",
+    "Engine::load_extension": "sluice_engine_load_extension",
+    "Engine::memory_bytes": "sluice_engine_memory_bytes",
+    "Engine::peak_memory_bytes": "sluice_engine_peak_memory_bytes",
+    "Plan::actors": "sluice_plan_num_actors sluice_plan_actor",
+    "Plan::inputs": "sluice_plan_num_inputs sluice_plan_input",
+    "Plan::kernels": "sluice_plan_num_kernels",
+    "Plan::load": "sluice_plan_load sluice_plan_destroy",
+    "Plan::memory_bytes": "sluice_plan_memory_bytes",
+    "Plan::name": "sluice_plan_name",
+    "Plan::outputs": "sluice_plan_num_outputs sluice_plan_output",
+    "Plan::verify": "sluice_plan_verify",
+    "Port::str": "(its parts are in sluice_port)",
+    "Result::get": "sluice_step_outputs sluice_step_wait sluice_step_destroy",
+    "Result::ready": "sluice_step_ready",
+    "Result::step": "sluice_step_number",
+    "Session::Session": "(sessions are loaded)",
+    "Session::~Session": "sluice_session_destroy",
+    "Session::operator=": "(handles are copied as they are)",
+    "Session::counters": "sluice_session_counters sluice_counters_totals sluice_counters_actor sluice_counters_stream "
+                         "sluice_counters_register sluice_counters_text sluice_counters_destroy",
+    "Session::firings": "sluice_counters_actor",
+    "Session::hand_over": "sluice_session_hand_over",
+    "Session::impl": "(of Sluice's own)",
+    "Session::inputs": "sluice_session_num_inputs sluice_session_input",
+    "Session::load": "sluice_session_load",
+    "Session::outputs": "sluice_session_num_outputs sluice_session_output",
+    "Session::reset": "sluice_session_reset",
+    "Session::run": "sluice_session_run",
+    "Session::stop": "sluice_session_stop",
+    "Session::submit": "sluice_session_submit",
+    "Session::try_submit": "sluice_session_try_submit",
+    "Session::wait_all": "sluice_session_wait_all",
+    "SharedArenas::SharedArenas": "sluice_arenas_create sluice_arenas_destroy",
+    "SharedArenas::bytes": "sluice_arenas_bytes",
+    "SharedArenas::reserve": "sluice_arenas_reserve",
+    "Tensor::Tensor": "sluice_tensor_create sluice_tensor_from_memory sluice_tensor_destroy",
+    "Tensor::bytes": "sluice_tensor_bytes",
+    "Tensor::check_dtype": "(C has no types of elements to check)",
+    "Tensor::copy_of": "sluice_tensor_from_data",
+    "Tensor::data": "sluice_tensor_data",
+    "Tensor::dtype": "sluice_tensor_dtype",
+    "Tensor::raw": "sluice_tensor_data",
+    "Tensor::shape": "sluice_tensor_rank sluice_tensor_shape",
+    "Tensor::shared": "(several handles share memory by themselves)",
+    "Tensor::size": "sluice_tensor_size",
+    "Tensor::str": "(its parts have functions)",
+    "compile": "(compiling in C: not yet; a program of C++ writes the bundle)",
+    "describe": "sluice_describe sluice_text_data sluice_text_destroy",
+    "dtype_name": "sluice_dtype_name",
+    "dtype_size": "sluice_dtype_size",
+    "load_tensors": "sluice_tensors_load sluice_tensors_count sluice_tensors_name sluice_tensors_get sluice_tensors_destroy",
+    "log_spec": "sluice_log_spec",
+    "replan": "(as compile)",
+    "save_tensors": "sluice_tensors_save",
+    "set_log": "sluice_set_log",
+    "set_log_sink": "sluice_set_log_sink",
+    "version": "sluice_version",
+}
+ONLY_IN_C = {"sluice_status_kind", "sluice_status_message", "sluice_status_destroy"}  # C++ throws
+INLINE = {"Session::inputs", "Session::outputs", *(f"Tensor::{n}" for n in ("bytes", "data", "dtype", "raw", "shape", "shared"))}
+
+# C++ struct: its counterpart, and fields that C calls otherwise or leaves out.
+STRUCTS = {
+    ("engine.h", "EngineOptions"): ("sluice_engine_options", {}),
+    ("engine.h", "WorldOptions"): ("sluice_world_options", {"size": "ranks"}),
+    ("session.h", "SessionOptions"): ("sluice_session_options", {"submit_timeout": "submit_timeout_ms", "wait_timeout": "wait_timeout_ms"}),
+    ("plan.h", "Port"): ("sluice_port", {}),
+    ("session.h", "Counters"): ("sluice_totals", {"actors": "num_actors", "streams": "num_streams", "registers": "num_registers",
+                                                  "text": None}),  # sluice_counters_text
+    ("session.h", "Actor"): ("sluice_actor_counters", {}),
+    ("session.h", "Stream"): ("sluice_stream_counters", {}),
+    ("session.h", "Register"): ("sluice_register_counters", {}),
+}
+
+
+def bare(symbol):
+    """Engine::join of "sluice::api::Engine::join(sluice::api::WorldOptions const&)"."""
+    return re.sub(r"\[abi:\w+\]", "", symbol).partition("(")[0].removeprefix("sluice::api::")
+
+
+def exported():
+    return {bare(s) for s in LISTED if s.startswith("sluice::api::")}
+
+
+def functions_of_c():
+    return set(re.findall(r"SLUICE_API [^;(]*?\b(sluice_\w+)\(", C))
+
+
+def named(text):
+    return set() if text.startswith("(") else set(text.split())
+
+
+def test_every_function_of_cpp_has_a_counterpart_or_a_reason():
+    assert exported() | INLINE == set(COUNTERPARTS)
+    for name in INLINE:
+        text = (INCLUDE / ("session.h" if name.startswith("Session") else "tensor.h")).read_text()
+        assert re.search(rf"\b{name.partition('::')[2]}\(\) const", text), name
+
+
+def test_counterparts_exist_and_are_exported():
+    there = functions_of_c()
+    for cpp, text in COUNTERPARTS.items():
+        assert named(text) <= there and named(text) <= set(LISTED), cpp
+        assert named(text) or re.fullmatch(r"\(.{5,}\)", text), cpp
+
+
+def test_c_has_nothing_of_its_own():
+    of_cpp = set().union(*map(named, COUNTERPARTS.values()))
+    assert functions_of_c() == of_cpp | ONLY_IN_C
+
+
+def fields(header, name):
+    """The names of a struct's fields, nested structs and functions apart."""
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", (INCLUDE / header).read_text(), flags=re.S)
+    at = re.search(rf"\bstruct (?:SLUICE_API )?{name} \{{", text).end()
+    depth, body = 1, ""
+    while depth:
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        body += text[at] if depth == 1 else " " if text[at] != "\n" else "\n"
+        at += 1
+    found = []
+    for statement in body.split(";"):
+        if callback := re.search(r"\(\*(\w+)\)", statement):
+            found.append(callback[1])
+        elif re.match(r"\s*struct \w+", statement) or re.search(r"\) const\s*$", statement):
+            continue
+        elif statement.strip(" }\n"):
+            # std::function<void(uint64_t step)> f: what is in brackets names no field
+            plain = re.sub(r"\([^()]*\)", "", statement.strip("} \n"))
+            while "<" in plain:
+                plain = re.sub(r"<[^<>]*>", "", plain)
+            found += [re.search(r"(\w+)\s*(?:=.*|\{.*)?$", part.strip(), re.S)[1] for part in plain.split(",") if part.strip()]
+    return found
+
+
+@pytest.mark.parametrize("where", STRUCTS, ids=lambda where: where[1])
+def test_options_and_counters_are_the_same(where):
+    c_name, renamed = STRUCTS[where]
+    expected = {renamed.get(f, f) for f in fields(*where)} - {None}
+    assert len(expected) >= 3
+    extra = set(fields("sluice.h", c_name)) - expected
+    assert expected <= set(fields("sluice.h", c_name))
+    assert extra <= {"size", "num_cpus", "context", "rank"}  # of the struct, of an array, of a callback, of a shape
+
+
+def test_kinds_of_errors_and_dtypes_are_the_same():
+    kinds = re.search(r"enum class ErrorKind \{(.*?)\}", (INCLUDE / "error.h").read_text(), re.S)[1].replace(" ", "").split(",")
+    dtypes = re.search(r"enum class DType : uint8_t \{(.*?)\}", (INCLUDE / "dtype.h").read_text(), re.S)[1].replace(" ", "").split(",")
+
+    def screaming(name):
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip()[1:]).upper()
+
+    errors = dict(re.findall(r"SLUICE_ERROR_(\w+) = (\d+)", C))
+    assert [int(errors[screaming(k).replace("LIN_ALG", "LINALG")]) for k in kinds if k.strip()] == list(range(1, len(errors) + 1))
+    numbers = [int(re.search(rf"\bSLUICE_{screaming(d).replace('UINT_', 'UINT').replace('B_FLOAT', 'BFLOAT')} = (\d+)", C)[1])
+               for d in dtypes if d.strip()]
+    assert numbers == list(range(len(numbers)))
