@@ -176,3 +176,34 @@ def test_kinds_of_errors_and_dtypes_are_the_same():
     numbers = [int(re.search(rf"\bSLUICE_{screaming(d).replace('UINT_', 'UINT').replace('B_FLOAT', 'BFLOAT')} = (\d+)", C)[1])
                for d in dtypes if d.strip()]
     assert numbers == list(range(len(numbers)))
+
+
+def rows_beside_other_runtimes():
+    page = (ROOT / "docs/embedding.md").read_text().partition("## Beside other runtimes")[2]
+    rows = [line.strip("| \n").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    return rows[1:]  # without the head
+
+
+@pytest.mark.parametrize("row", rows_beside_other_runtimes(), ids=lambda row: row[0])
+def test_what_the_comparison_names_is_there(row):
+    """docs/embedding.md, beside other runtimes: a cell of ours names what the headers declare, or begins with no."""
+    assert len(row) == 4
+    names = [name for name in re.findall(r"`([^`]+)`", row[1]) if not name.startswith("plan-viz")]
+    assert names or row[1].startswith("no"), row[1]
+    headers = {path.name: re.sub(r"//[^\n]*|/\*.*?\*/", "", path.read_text(), flags=re.S)
+               for path in (*INCLUDE.glob("*.h"), *INCLUDE.glob("*.hpp"), INCLUDE / "version.h.in")}
+    everything = "\n".join(headers.values())
+    for name in names:
+        owner, _, member = name.rpartition("::")
+        assert re.search(rf"\b{member}\b", everything), name
+        if owner:
+            home = next(text for text in headers.values() if re.search(rf"\b(class|struct) (SLUICE_API )?{owner} \{{", text))
+            assert re.search(rf"\b{member}\b", home), name
+
+
+def test_the_comparison_is_of_all_that_the_headers_offer():
+    told = " ".join(row[1] for row in rows_beside_other_runtimes())
+    assert len(rows_beside_other_runtimes()) >= 25
+    for function in ("load", "run", "submit", "try_submit", "hand_over", "stop", "reset", "counters", "join", "load_extension",
+                     "load_backend", "compile", "replan", "set_log_sink"):
+        assert re.search(rf"`(\w+::)?{function}`", told), function
