@@ -301,7 +301,7 @@ void Generator::tell() {
                         errors > 0 ? fmt::format(", {} errors", errors) : ""));
   teller_.expires_after(std::chrono::milliseconds(100));
   teller_.async_wait([this](error_code error) {
-    if (!error) tell();
+    if (!error && !stopping_) tell();  // it may have been due when it was cancelled
   });
 }
 
