@@ -29,6 +29,7 @@ get_default_dtype = _C.get_default_dtype
 
 
 def set_default_dtype(dtype: Any) -> None:
+    """The dtype of floating tensors that name none. torch.set_default_dtype."""
     if not dtype.is_floating_point:
         raise TypeError(f"set_default_dtype: got {dtype}; only floating-point types are supported as the default")
     _C.set_default_dtype(dtype)
@@ -204,6 +205,7 @@ def frombuffer(buffer: Any, *, dtype: Any, count: Any = -1, offset: Any = 0, req
 
 def full(*size: Any, fill_value: Any = None, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
          **options: Any) -> Tensor:
+    """A tensor of this shape, filled with `fill_value`. torch.full."""
     if fill_value is None:
         if not size:
             raise TypeError("full(): missing a required argument: 'fill_value' (position 2)")
@@ -222,6 +224,7 @@ def full(*size: Any, fill_value: Any = None, out: Any = None, dtype: Any = None,
 
 def empty(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False, memory_format: Any = None,
           **options: Any) -> Tensor:
+    """A tensor of this shape, whose content is undefined. torch.empty."""
     place = _place(device, out)
     t = _laid(fn.empty(_sizes("empty", size, options), dtype or get_default_dtype(), place), memory_format)
     return _made(t, place, requires_grad, out)
@@ -241,12 +244,14 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, device: Any = No
 
 def zeros(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
           **options: Any) -> Tensor:
+    """A tensor of zeros. torch.zeros."""
     place = _place(device, out)
     return _made(fn.full(_sizes("zeros", size, options), 0.0, dtype or _dtype_of(out), place), place, requires_grad, out)
 
 
 def ones(*size: Any, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
          **options: Any) -> Tensor:
+    """A tensor of ones. torch.ones."""
     place = _place(device, out)
     return _made(fn.full(_sizes("ones", size, options), 1.0, dtype or _dtype_of(out), place), place, requires_grad, out)
 
@@ -287,6 +292,7 @@ def _like(make: Any) -> Any:
 
 def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, device: Any = None,
            requires_grad: bool = False, **options: Any) -> Tensor:
+    """The numbers from start to end, without end, in steps of `step`. torch.arange."""
     _check_options("arange", options)
     if end is None:
         start, end = 0, start
@@ -302,6 +308,7 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
 
 def linspace(start: Any, end: Any, steps: Any, *, out: Any = None, dtype: Any = None, device: Any = None,
              requires_grad: bool = False, **options: Any) -> Tensor:
+    """`steps` numbers from start to end, both included. torch.linspace."""
     _check_options("linspace", options)
     place = _place(device, out)
     if isinstance(start, complex) or isinstance(end, complex) or getattr(dtype, "is_complex", False):
@@ -314,6 +321,7 @@ def linspace(start: Any, end: Any, steps: Any, *, out: Any = None, dtype: Any = 
 
 def eye(n: int, m: Any = None, *, out: Any = None, dtype: Any = None, device: Any = None,
         requires_grad: bool = False, **options: Any) -> Tensor:
+    """Ones on the diagonal of an n x m matrix, zeros elsewhere. torch.eye."""
     _check_options("eye", options)
     place = _place(device, out)
     return _made(fn.eye(n, -1 if m is None else m, dtype or get_default_dtype(), place), place, requires_grad, out)
@@ -328,6 +336,7 @@ def manual_seed(seed: int) -> Any:
 
 
 def initial_seed() -> Any:
+    """The seed of the default generator. torch.initial_seed."""
     return default_generator.initial_seed()
 
 
@@ -352,6 +361,7 @@ def set_rng_state(new_state: Tensor) -> None:
 
 def rand(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
          **options: Any) -> Tensor:
+    """Numbers drawn uniformly from [0, 1). torch.rand."""
     place = _place(device, out)
     g, size, dtype = _drawn_by(generator, place), _sizes("rand", size, options), dtype or get_default_dtype()
     if getattr(dtype, "is_complex", False):  # both parts
@@ -363,6 +373,7 @@ def rand(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None, 
 
 def randn(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
          **options: Any) -> Tensor:
+    """Numbers drawn from the standard normal distribution. torch.randn."""
     place = _place(device, out)
     g, size, dtype = _drawn_by(generator, place), _sizes("randn", size, options), dtype or get_default_dtype()
     if getattr(dtype, "is_complex", False):  # of variance 1: each part has half of it
@@ -374,6 +385,7 @@ def randn(*size: Any, generator: Any = None, out: Any = None, dtype: Any = None,
 
 def randint(low: Any = None, high: Any = None, size: Any = None, *, generator: Any = None, out: Any = None, dtype: Any = None,
             device: Any = None, requires_grad: bool = False, **options: Any) -> Tensor:
+    """Whole numbers drawn from low (0) up to high, without high. torch.randint."""
     if isinstance(high, (tuple, list)) and size is None:
         high, size = None, high
     low, high = (0, low) if high is None else (low or 0, high)
@@ -387,6 +399,7 @@ def randint(low: Any = None, high: Any = None, size: Any = None, *, generator: A
 
 def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False,
              **options: Any) -> Tensor:
+    """The numbers from 0 to n - 1 in random order. torch.randperm."""
     _check_options("randperm", options)
     if _C.is_tracing():
         raise _C.NotImplementedError("randperm: inside a graph it would be the same permutation at every step; give the permutation "
