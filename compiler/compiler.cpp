@@ -115,6 +115,10 @@ void check_options(const CompileOptions& options) {
     refuse(fmt::format("packing: \"{}\"; must be quick, every or search", options.packing),
            {{"option", std::string("packing")}, {"value", std::string("quick")}});
   }
+  if (options.activations != "exact" && options.activations != "all") {
+    refuse(fmt::format("activations: \"{}\"; must be exact or all", options.activations),
+           {{"option", std::string("activations")}, {"value", std::string("exact")}});
+  }
   if (options.order != "memory" && options.order != "program") {
     refuse(fmt::format("order: \"{}\"; must be memory or program", options.order),
            {{"option", std::string("order")}, {"value", std::string("memory")}});
@@ -169,6 +173,7 @@ NamedAttrs record(const CompileOptions& options) {
   for (const auto& [name, stage] : options.stages) attrs.emplace_back("stage." + name, int64_t{stage});
   for (const std::string& name : options.donated) attrs.emplace_back("donated." + name, true);
   for (const std::string& name : options.disabled_passes) attrs.emplace_back("disabled." + name, true);
+  add("activations", options.activations, defaults.activations, options.activations);
   add("order", options.order, defaults.order, options.order);
   for (const Pattern& pattern : options.patterns) attrs.emplace_back("pattern." + pattern.name, true);
   return attrs;

@@ -55,6 +55,9 @@ struct CompileOptions {
   // "medium" (products only: to bfloat16). What a kernel makes of it is its own; it sums in float32.
   std::string float32_matmul_precision = "highest", float32_conv_precision = "highest";
   std::vector<std::string> disabled_passes;
+  // Which activations move into the linear op that feeds them: "exact", relu, which is the same in either place; "all"
+  // that its kernel has, whose last bits may differ there.
+  std::string activations = "exact";
   std::vector<Pattern> patterns;  // of the caller, which the pass "patterns" looks for
   // In which kernels of a stream run: "memory", those that free memory as soon as they can; "program", as they were
   // written.

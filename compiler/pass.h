@@ -46,6 +46,7 @@ int fold_constants(graph::Graph& graph, PassContext& context);
 int partition(graph::Graph& graph, PassContext& context);
 int recompute(graph::Graph& graph, PassContext& context);
 int fuse_activation(graph::Graph& graph, PassContext& context);
+int fuse_bias(graph::Graph& graph, PassContext& context);
 int fuse_convolution(graph::Graph& graph, PassContext& context);
 int fuse_elementwise(graph::Graph& graph, PassContext& context);
 int fuse_pad(graph::Graph& graph, PassContext& context);

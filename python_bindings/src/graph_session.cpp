@@ -156,6 +156,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "float32_conv_precision", &o.compile.float32_conv_precision);
   read(d, "disabled_passes", &o.compile.disabled_passes);
   read(d, "order", &o.compile.order);
+  read(d, "activations", &o.compile.activations);
   if (d.contains("patterns"))
     for (nb::handle pattern : nb::cast<nb::list>(d["patterns"])) o.compile.patterns.push_back(pattern_of(pattern));
   read(d, "donated", &o.compile.donated);

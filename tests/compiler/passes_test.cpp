@@ -74,6 +74,7 @@ class Golden : public testing::TestWithParam<const char*> {
     target.fuses = std::string_view(GetParam()) == "fuse_elementwise";
     CompileOptions options;
     if (std::string_view(GetParam()) == "patterns") options.patterns = patterns_of_test();
+    if (comment.find("options: all activations") != std::string::npos) options.activations = "all";
     const std::vector<float> c{1, 2, 3};
     const ConstantLookup lookup = [&](const std::string& name) { return name == "c" ? c.data() : nullptr; };
     const ConstantEvaluator evaluator = evaluate;
@@ -136,9 +137,9 @@ TEST_P(Golden, TextIsAsRecorded) {
 
 INSTANTIATE_TEST_SUITE_P(Passes, Golden,
                          testing::Values("dead_code", "simplify", "common_subexpressions", "recompute",
-                                         "fuse_activation", "fuse_convolution", "fuse_elementwise", "fuse_pad",
-                                         "patterns", "decompose", "fold_constants", "partition", "placement",
-                                         "schedule", "transfers", "layout", "snapshots"),
+                                         "fuse_activation", "fuse_bias", "fuse_convolution", "fuse_elementwise",
+                                         "fuse_pad", "patterns", "decompose", "fold_constants", "partition",
+                                         "placement", "schedule", "transfers", "layout", "snapshots"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(PassList, EveryPassHasAGoldenFile) {

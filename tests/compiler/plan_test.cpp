@@ -496,7 +496,8 @@ TEST(Options, MistakesAreErrors) {
   options.disabled_passes = {"dead_cod"};
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }),
             "disabled_passes: unknown pass: 'dead_cod'; the passes are dead_code, simplify, common_subexpressions, "
-            "patterns, partition, recompute, fuse_activation, fuse_pad, fuse_convolution, decompose, fold_constants, "
+            "patterns, partition, recompute, fuse_bias, fuse_activation, fuse_pad, fuse_convolution, decompose, "
+            "fold_constants, "
             "fuse_elementwise");
   options = {};
   options.outputs_buffer_size = 0;
@@ -505,6 +506,10 @@ TEST(Options, MistakesAreErrors) {
   options.float32_matmul_precision = "fast";
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }),
             "float32_matmul_precision: \"fast\"; must be highest, high or medium");
+  options = {};
+  options.activations = "none";
+  EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }),
+            "activations: \"none\"; must be exact or all");
   options = {};
   options.order = "fast";
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }), "order: \"fast\"; must be memory or program");

@@ -100,6 +100,112 @@ def test_pads_that_are_more_than_padding_stay(why):  # CFG-04
         assert graph.config.report()["allow_fuse_pad_to_conv"] == 0
 
 
+class Affine(torch.nn.Module):
+    """Products with rows added, as GPT-2's layers are written."""
+
+    def __init__(self):
+        super().__init__()
+        self.w, self.v = torch.nn.Parameter(torch.randn(8, 12) * 0.3), torch.nn.Parameter(torch.randn(6, 12) * 0.3)
+        self.b, self.c = torch.nn.Parameter(torch.randn(12)), torch.nn.Parameter(torch.randn(6))
+
+    def forward(self, x):
+        return affine(self, x)
+
+
+def affine(net, x):
+    return net.c + ((x @ net.w + net.b).relu() @ net.v.t())
+
+
+class OurAffine(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w, self.v, self.b, self.c = (nn.Parameter(sl.zeros(*s)) for s in ((8, 12), (6, 12), (12,), (6,)))
+
+    def forward(self, x):
+        return affine(self, x)
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (1, 8)])
+def test_a_product_a_row_and_an_activation_are_one_kernel(shape):
+    torch.manual_seed(5)
+    theirs, ours = Affine(), OurAffine()
+    ours.load_state_dict({k: to_sl(v) for k, v in theirs.state_dict().items()})
+    x = torch.randn(*shape)
+    graph, plain = Infer(ours), Infer(ours)
+    plain.config.disable_pass("fuse_bias")
+    assert_same(graph(to_sl(x)), theirs(x).detach(), 1e-6)
+    assert_same(plain(to_sl(x)), theirs(x).detach(), 1e-6)
+    assert ops(graph) == ["linear", "linear"] and ops(plain) == ["matmul", "add", "relu", "matmul", "add"]
+    assert [k["attrs"]["activation"] for k in graph.plan["kernels"]] == ["relu", "none"]
+    assert graph.config.report()["fuse_bias"] == 2
+
+
+def test_a_product_of_more_dims_is_right_and_left_as_it_is():
+    """It is traced with a reshape behind the product, which the pass does not look through."""
+    torch.manual_seed(5)
+    theirs, ours = Affine(), OurAffine()
+    ours.load_state_dict({k: to_sl(v) for k, v in theirs.state_dict().items()})
+    x = torch.randn(2, 3, 8)
+    graph = Infer(ours)
+    assert_same(graph(to_sl(x)), theirs(x).detach(), 1e-6)
+    assert graph.config.report()["fuse_bias"] == 0
+
+
+def test_it_is_so_in_training_and_addmm(same_products):
+    torch.manual_seed(6)
+    theirs, ours = Affine(), OurAffine()
+    ours.load_state_dict({k: to_sl(v) for k, v in theirs.state_dict().items()})
+    x = torch.randn(5, 8)
+    graph = Train(ours)
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1)
+    for _ in range(3):
+        loss = graph(to_sl(x))
+        optimizer.zero_grad()
+        expected = (theirs(x) ** 2).mean()
+        expected.backward()
+        optimizer.step()
+        assert_same(loss, expected.detach(), 1e-6)
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert_same(a, b.detach(), 1e-5)
+    assert graph.config.report()["fuse_bias"] == 2 and "linear" in ops(graph)
+    add = Infer(ours)
+    add.build = lambda x: sl.addmm(ours.b, x, ours.w)
+    same_products(add(to_sl(x)).numpy(), sl.addmm(ours.b, to_sl(x), ours.w).detach().numpy())
+    assert ops(add) == ["linear"]
+
+
+ACTIVATIONS = {"gelu": lambda f, x: f.gelu(x), "gelu_tanh": lambda f, x: f.gelu(x, approximate="tanh"), "tanh": lambda f, x: f.tanh(x),
+               "sigmoid": lambda f, x: f.sigmoid(x), "silu": lambda f, x: f.silu(x)}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_are_computed_by_linear_where_it_is_asked_for(name):  # MF-04
+    torch.manual_seed(7)
+    theirs, ours = torch.nn.Linear(24, 40), nn.Linear(24, 40)
+    ours.load_state_dict({k: to_sl(v) for k, v in theirs.state_dict().items()})
+    x = torch.randn(30, 24) * 2
+    expected = ACTIVATIONS[name](torch.nn.functional, theirs(x)).detach()
+    graphs = [Infer(ours), Infer(ours)]
+    for graph in graphs:
+        graph.build = lambda x: ACTIVATIONS[name](nn.functional, ours(x))
+    graphs[1].config.enable_fused_activations()
+    for graph in graphs:
+        np.testing.assert_allclose(graph(to_sl(x)).numpy(), expected.numpy(), rtol=2e-6, atol=1e-6)
+    plain, fused = graphs
+    assert ops(plain) == ["linear", name.removesuffix("_tanh")] and ops(fused) == ["linear"]
+    assert fused.plan["kernels"][0]["attrs"]["activation"] == name
+    assert fused.config.report()["enable_fused_activations"] == 1 and plain.config.report()["fuse_activation"] == 0
+
+
+def test_in_training_activations_stay_where_gradients_read_the_product():
+    graph = Train(nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8)))
+    graph.config.enable_fused_activations()
+    graph(sl.randn(4, 8))
+    assert "gelu" in ops(graph)
+    with pytest.warns(UserWarning, match=r"enable_fused_activations\(\) has changed nothing"):
+        graph.config.report()
+
+
 class Deep(nn.Module):
     def __init__(self, lib):
         super().__init__()

@@ -168,6 +168,7 @@ SETTERS = {
     "submit_timeout": lambda c: c.set_submit_timeout(1.5),
     "wait_timeout": lambda c: c.set_wait_timeout(20),
     "stop_timeout": lambda c: c.set_stop_timeout(2.5),
+    "activations": lambda c: c.enable_fused_activations(),
     "order": lambda c: c.enable_straighten_algorithm("Disable"),
     "patterns": lambda c: (c.add_pattern("twice", lambda x: x + x, lambda x: x * 2, sl.ones(1)),
                            c.add_pattern("none", lambda x: x - x, lambda x: x * 0, sl.ones(1))),

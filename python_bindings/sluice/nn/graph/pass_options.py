@@ -60,6 +60,15 @@ class PassOptions:
         read by others."""
         self._switch("allow_fuse_pad_to_conv", "fuse_pad", bool(mode))
 
+    def enable_fused_activations(self, mode: bool = True) -> None:
+        """gelu, tanh, sigmoid and silu that follow a linear layer are computed by its kernel, as relu is without being asked: one pass
+        over memory less, in graphs that train nothing. Results may differ in their last bits from those of eager calls; in 16 bits
+        they are rounded once less."""
+        self._set("activations", "all" if mode else "exact")
+        self._asked.pop("enable_fused_activations", None)
+        if mode:
+            self._asked["enable_fused_activations"] = "fuse_activation"
+
     def enable_straighten_algorithm(self, mode: str = "MemoryFirst") -> None:
         """In which order kernels of a stream run. "MemoryFirst", the default: what frees memory runs as soon as it can, so that an
         update follows its gradient at once. "Disable": as build() has it."""
