@@ -472,8 +472,8 @@ def test_tensors_and_graphs_may_have_attributes_of_users():
     x.idx = 3
     assert x.idx == 3
     with pytest.raises(AttributeError,
-                       match="graph.config has no option 'enable_straighten_algorithm': Sluice leaves out switches of OneFlow's compiler"):
-        sl.nn.Graph().config.enable_straighten_algorithm
+                       match="graph.config has no option 'enable_auto_parallel': Sluice leaves out a search of placements"):
+        sl.nn.Graph().config.enable_auto_parallel
     with pytest.raises(AttributeError, match="graph.config has no option 'nothing'$"):
         sl.nn.Graph().config.nothing
 
