@@ -99,8 +99,7 @@ class Matcher {
   const std::vector<int> uses_;
 };
 
-// The types of `after` where the pattern was found; nullopt where its ops do not take what is there, or give something
-// else than was there.
+// Whether the ops of `after` take what is there where the pattern was found, and give the type that was there.
 bool fits(const Pattern& pattern, const Match& match, const Graph& graph) {
   const Graph &before = pattern.before, &after = pattern.after;
   std::vector<TensorType> types;

@@ -1,4 +1,4 @@
-"""Options that say what the compiler's passes do, and the report of what they have done (docs/compiler.md)."""
+"""Options that say what the compiler's passes do, and the report of what they have done."""
 
 from __future__ import annotations
 
