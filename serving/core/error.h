@@ -34,4 +34,6 @@ class Error : public std::runtime_error {
   std::optional<std::chrono::milliseconds> retry_after_;
 };
 
+[[noreturn]] inline void wrong(const std::string& what) { throw Error(Code::kInvalidArgument, what); }
+
 }  // namespace sluice::serving

@@ -9,12 +9,12 @@ namespace {
 
 using Value = inference::LogSettingsRequest::SettingValue;
 
-[[noreturn]] void wrong(const std::string& name, const char* what) {
+[[noreturn]] void wrong_log_setting(const std::string& name, const char* what) {
   throw Error(Code::kInvalidArgument, fmt::format("logging: '{}' must be {}", name, what));
 }
 
 bool switch_of(const std::string& name, const Value& value) {
-  if (!value.has_bool_param()) wrong(name, "true or false");
+  if (!value.has_bool_param()) wrong_log_setting(name, "true or false");
   return value.bool_param();
 }
 
@@ -26,12 +26,12 @@ void set(LogSettings& settings, const std::string& name, const Value& value) {
   } else if (name == "log_error") {
     settings.error = switch_of(name, value);
   } else if (name == "log_verbose_level") {
-    if (!value.has_uint32_param()) wrong(name, "a number that is not negative");
+    if (!value.has_uint32_param()) wrong_log_setting(name, "a number that is not negative");
     settings.verbose_level = value.uint32_param();
   } else if (name == "log_format") {
     const std::string& format = value.string_param();
     if (!value.has_string_param() || (format != "default" && format != "ISO8601"))
-      wrong(name, "'default' or 'ISO8601'");
+      wrong_log_setting(name, "'default' or 'ISO8601'");
     settings.iso8601 = format == "ISO8601";
   } else if (name == "log_file") {
     throw Error(Code::kUnsupported, "logging: 'log_file' is set when the server is started, and not by clients");

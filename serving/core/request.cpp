@@ -6,19 +6,19 @@ namespace sluice::serving {
 
 namespace {
 
-[[noreturn]] void wrong(const std::string& name, const char* what) {
+[[noreturn]] void wrong_parameter(const std::string& name, const char* what) {
   throw Error(Code::kInvalidArgument, "infer: parameter '" + name + "' must be " + what);
 }
 
 uint64_t unsigned_of(const std::string& name, const Parameter& value) {
   if (const auto* u = std::get_if<uint64_t>(&value)) return *u;
   if (const auto* i = std::get_if<int64_t>(&value); i != nullptr && *i >= 0) return static_cast<uint64_t>(*i);
-  wrong(name, "a number that is not negative");
+  wrong_parameter(name, "a number that is not negative");
 }
 
 bool bool_of(const std::string& name, const Parameter& value) {
   if (const auto* b = std::get_if<bool>(&value)) return *b;
-  wrong(name, "true or false");
+  wrong_parameter(name, "true or false");
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ RequestOptions options_of(const Parameters& parameters) {
     } else if (name == "timeout") {
       const uint64_t us = unsigned_of(name, value);
       if (us > static_cast<uint64_t>(std::numeric_limits<int32_t>::max()) * 1000)
-        wrong(name, "microseconds of less than 25 days");
+        wrong_parameter(name, "microseconds of less than 25 days");
       options.timeout = std::chrono::microseconds(us);
     } else if (name.starts_with("triton_")) {
       throw Error(Code::kInvalidArgument,

@@ -14,14 +14,14 @@ namespace sluice::serving {
 
 namespace {
 
-[[noreturn]] void wrong(const std::string& what) { throw Error(Code::kInvalidArgument, "trace: " + what); }
+[[noreturn]] void wrong_setting(const std::string& what) { throw Error(Code::kInvalidArgument, "trace: " + what); }
 
 int64_t number_of(const std::string& name, const std::vector<std::string>& values, int64_t least, int64_t most) {
   int64_t number = 0;
   const std::string& text = values.front();
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (values.size() != 1 || error != std::errc() || end != text.data() + text.size() || number < least || number > most)
-    wrong(fmt::format("'{}' is '{}'; it must be a whole number of at least {}", name, text, least));
+    wrong_setting(fmt::format("'{}' is '{}'; it must be a whole number of at least {}", name, text, least));
   return number;
 }
 
@@ -50,10 +50,10 @@ void Tracing::set(Settings& settings, const std::string& name, const std::vector
       else if (value == "TENSORS")
         level.tensors = true;
       else if (value != "OFF" || values.size() != 1)
-        wrong(fmt::format("level '{}'; it must be TIMESTAMPS, TENSORS or both, or OFF alone", value));
+        wrong_setting(fmt::format("level '{}'; it must be TIMESTAMPS, TENSORS or both, or OFF alone", value));
     }
     if (level.on() && options_.file.empty())
-      wrong("the server was started without a trace file; start it with --trace-config file=PATH");
+      wrong_setting("the server was started without a trace file; start it with --trace-config file=PATH");
     settings.level = level;
   } else if (name == "trace_rate") {
     settings.rate = static_cast<uint32_t>(number_of(name, values, 1, kMost));
@@ -65,7 +65,8 @@ void Tracing::set(Settings& settings, const std::string& name, const std::vector
     throw Error(Code::kUnsupported,
                 fmt::format("trace: '{}' is set when the server is started, and not by clients", name));
   } else {
-    wrong(fmt::format("'{}' is no setting; there are trace_level, trace_rate, trace_count and log_frequency", name));
+    wrong_setting(
+        fmt::format("'{}' is no setting; there are trace_level, trace_rate, trace_count and log_frequency", name));
   }
 }
 

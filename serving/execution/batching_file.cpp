@@ -14,7 +14,7 @@ namespace sluice::serving {
 
 namespace {
 
-[[noreturn]] void wrong(const std::string& what) {
+[[noreturn]] void wrong_file(const std::string& what) {
   throw Error(Code::kInvalidArgument, "config: batching_parameters_file: " + what);
 }
 
@@ -29,10 +29,10 @@ std::multimap<std::string, int64_t> read(const std::string& text) {
   std::string left = std::regex_replace(text, std::regex("#[^\n]*"), "");
   for (std::smatch match; left.find_first_not_of(" \t\r\n") != std::string::npos; left = match.suffix()) {
     if (!std::regex_search(left, match, entry))
-      wrong("'" + left.substr(left.find_first_not_of(" \t\r\n"), 40) + "': not a parameter and its value");
+      wrong_file("'" + left.substr(left.find_first_not_of(" \t\r\n"), 40) + "': not a parameter and its value");
     const std::string name = match[1];
-    if (!known.contains(name)) wrong("'" + name + "' has no meaning here");
-    if (name != kAllowed && values.contains(name)) wrong("'" + name + "' is there twice");
+    if (!known.contains(name)) wrong_file("'" + name + "' has no meaning here");
+    if (name != kAllowed && values.contains(name)) wrong_file("'" + name + "' is there twice");
     values.emplace(name, std::stoll(match[2].matched ? match[2] : match[3]));
   }
   return values;
@@ -45,24 +45,24 @@ std::vector<int64_t> apply_batching_file(inference::ModelConfig& config, const s
   if (named == config.parameters().end()) return {};
   const std::string& file = named->second.string_value();
   if (file.empty() || file.front() == '/' || file.find("..") != std::string::npos)
-    wrong("'" + file + "'; it must be a file in the model's folder");
+    wrong_file("'" + file + "'; it must be a file in the model's folder");
   std::ifstream in(folder + "/" + file);
-  if (!in) wrong("'" + file + "': no such file in the model's folder");
+  if (!in) wrong_file("'" + file + "': no such file in the model's folder");
   constexpr size_t kLongest = 65536;
   std::string text(kLongest + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(in.gcount()));
-  if (text.size() > kLongest) wrong(fmt::format("'{}': more than {} bytes", file, kLongest));
+  if (text.size() > kLongest) wrong_file(fmt::format("'{}': more than {} bytes", file, kLongest));
   const std::multimap<std::string, int64_t> values = read(text);
   const auto value = [&](const char* name, int64_t otherwise, int64_t least, int64_t most) {
     const auto found = values.find(name);
     if (found == values.end()) return otherwise;
     if (found->second < least || found->second > most)
-      wrong(fmt::format("{}: {}; must be of {} to {}", name, found->second, least, most));
+      wrong_file(fmt::format("{}: {}; must be of {} to {}", name, found->second, least, most));
     return found->second;
   };
-  if (config.has_sequence_batching() || config.has_ensemble_scheduling()) wrong("the model is batched otherwise");
-  if (config.max_batch_size() < 1) wrong("max_batch_size is 0; the model has no batches");
+  if (config.has_sequence_batching() || config.has_ensemble_scheduling()) wrong_file("the model is batched otherwise");
+  if (config.max_batch_size() < 1) wrong_file("max_batch_size is 0; the model has no batches");
   const int64_t rows = value(kMost, config.max_batch_size(), 1, config.max_batch_size());
   config.set_max_batch_size(static_cast<int32_t>(rows));
   inference::ModelDynamicBatching& batching = *config.mutable_dynamic_batching();
@@ -77,11 +77,11 @@ std::vector<int64_t> apply_batching_file(inference::ModelConfig& config, const s
   std::vector<int64_t> allowed;
   for (const auto& [name, size] : values) {
     if (name != kAllowed) continue;
-    if (size < 1 || (!allowed.empty() && size <= allowed.back())) wrong("allowed_batch_sizes must ascend");
+    if (size < 1 || (!allowed.empty() && size <= allowed.back())) wrong_file("allowed_batch_sizes must ascend");
     allowed.push_back(size);
   }
   if (!allowed.empty() && allowed.back() != rows)
-    wrong(fmt::format("allowed_batch_sizes end at {}; they must end at max_batch_size, {}", allowed.back(), rows));
+    wrong_file(fmt::format("allowed_batch_sizes end at {}; they must end at max_batch_size, {}", allowed.back(), rows));
   return allowed;
 }
 

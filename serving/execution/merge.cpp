@@ -13,8 +13,6 @@ namespace sluice::serving {
 
 namespace {
 
-[[noreturn]] void wrong(const std::string& what) { throw Error(Code::kInvalidArgument, what); }
-
 // Calls `value` for each %n of a line that is not in quotes, and puts its answer in the number's place.
 std::string with_values(const std::string& line, const std::function<std::string(int64_t id)>& value) {
   std::string out;

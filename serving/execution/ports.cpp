@@ -11,8 +11,6 @@ namespace sluice::serving {
 
 namespace {
 
-[[noreturn]] void wrong(const std::string& what) { throw Error(Code::kInvalidArgument, what); }
-
 bool varies(const api::Port& port, size_t axis) { return axis < port.dims.size() && !port.dims[axis].empty(); }
 
 // The bundle's port that a config calls `name`: its own name, or its number behind `prefix`.

@@ -10,12 +10,6 @@
 
 namespace sluice::serving {
 
-namespace {
-
-[[noreturn]] void wrong(const std::string& what) { throw Error(Code::kInvalidArgument, what); }
-
-}  // namespace
-
 // One element, or one per row, filled up to the longest: its content is the port's.
 api::Tensor ModelPorts::input_bytes(const ShownPort& port, const Tensor& given) const {
   const std::string here = fmt::format("infer: input '{}' for model '{}'", given.name, model_);

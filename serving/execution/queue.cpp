@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kMostLevels = 1024;
 
-[[noreturn]] void wrong(const std::string& what) {
+[[noreturn]] void wrong_queue(const std::string& what) {
   throw Error(Code::kInvalidArgument, "config: dynamic_batching: " + what);
 }
 
@@ -18,10 +18,11 @@ RequestQueue::RequestQueue(const inference::ModelConfig& config, uint32_t most) 
   const inference::ModelDynamicBatching& batching = config.dynamic_batching();
   const uint64_t levels = batching.priority_levels();
   if (levels > kMostLevels)
-    wrong("priority_levels: " + std::to_string(levels) + "; at most " + std::to_string(kMostLevels) + " are kept");
+    wrong_queue("priority_levels: " + std::to_string(levels) + "; at most " + std::to_string(kMostLevels) +
+                " are kept");
   if (levels == 0) {
-    if (batching.default_priority_level() != 0) wrong("default_priority_level needs priority_levels");
-    if (!batching.priority_queue_policy().empty()) wrong("priority_queue_policy needs priority_levels");
+    if (batching.default_priority_level() != 0) wrong_queue("default_priority_level needs priority_levels");
+    if (!batching.priority_queue_policy().empty()) wrong_queue("priority_queue_policy needs priority_levels");
     any_level_ = true;
     inference::ModelQueuePolicy policy = batching.default_queue_policy();
     // Where a model has no policy, requests say themselves how long they wait.
@@ -31,13 +32,13 @@ RequestQueue::RequestQueue(const inference::ModelConfig& config, uint32_t most) 
   }
   default_level_ = batching.default_priority_level();
   if (default_level_ < 1 || default_level_ > levels)
-    wrong("default_priority_level: " + std::to_string(default_level_) + "; must be of 1 to priority_levels, " +
-          std::to_string(levels));
+    wrong_queue("default_priority_level: " + std::to_string(default_level_) + "; must be of 1 to priority_levels, " +
+                std::to_string(levels));
   for (uint64_t level = 1; level <= levels; ++level) levels_[level].policy = batching.default_queue_policy();
   for (const auto& [level, policy] : batching.priority_queue_policy()) {
     if (level < 1 || level > levels)
-      wrong("priority_queue_policy: " + std::to_string(level) + "; must be of 1 to priority_levels, " +
-            std::to_string(levels));
+      wrong_queue("priority_queue_policy: " + std::to_string(level) + "; must be of 1 to priority_levels, " +
+                  std::to_string(levels));
     levels_[level].policy = policy;
   }
 }

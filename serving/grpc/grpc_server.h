@@ -17,7 +17,7 @@ struct GrpcOptions {
   // Whether models may be loaded and unloaded, settings changed, and shared memory registered; and who may:
   // metadata "authorization: Bearer TOKEN". "": everybody.
   bool management = true;
-  std::string management_token;
+  std::string management_token = {};
 };
 
 // Thread safety: everything may be called from any thread.

@@ -35,7 +35,7 @@ std::optional<Coding> known(const std::string& name) {
 // zlib's number for the format.
 int window_of(Coding coding) { return coding == Coding::kGzip ? 15 + 16 : 15; }
 
-constexpr size_t kPiece = size_t{64} << 10;
+constexpr size_t kOutput = size_t{64} << 10;
 
 }  // namespace
 
@@ -84,9 +84,9 @@ std::string unpack(std::string_view data, Coding coding, size_t most) {
     stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data.data() + at));
     stream.avail_in = static_cast<uInt>(piece);
     const size_t had = out.size();
-    out.resize(had + kPiece);
+    out.resize(had + kOutput);
     stream.next_out = reinterpret_cast<Bytef*>(out.data() + had);
-    stream.avail_out = static_cast<uInt>(kPiece);
+    stream.avail_out = static_cast<uInt>(kOutput);
     state = inflate(&stream, Z_NO_FLUSH);
     at += piece - stream.avail_in;
     out.resize(out.size() - stream.avail_out);
@@ -115,9 +115,9 @@ std::string pack(std::string_view data, Coding coding) {
     stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data.data() + at));
     stream.avail_in = static_cast<uInt>(piece);
     const size_t had = out.size();
-    out.resize(had + kPiece);
+    out.resize(had + kOutput);
     stream.next_out = reinterpret_cast<Bytef*>(out.data() + had);
-    stream.avail_out = static_cast<uInt>(kPiece);
+    stream.avail_out = static_cast<uInt>(kOutput);
     state = deflate(&stream, at + piece == data.size() ? Z_FINISH : Z_NO_FLUSH);
     at += piece - stream.avail_in;
     out.resize(out.size() - stream.avail_out);

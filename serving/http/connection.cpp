@@ -28,8 +28,6 @@ using boost::system::error_code;
 
 namespace {
 
-std::string text_of(beast::string_view view) { return {view.data(), view.size()}; }
-
 struct Written {
   std::string head, json;
   std::vector<Tensor> tensors;

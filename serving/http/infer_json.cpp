@@ -17,8 +17,6 @@ namespace {
 
 namespace json = boost::json;
 
-[[noreturn]] void wrong(const std::string& what) { throw Error(Code::kInvalidArgument, what); }
-
 // So that a small body of JSON does not become large values.
 class Limited final : public json::memory_resource {
  public:

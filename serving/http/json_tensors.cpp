@@ -16,7 +16,7 @@ namespace {
 
 namespace json = boost::json;
 
-[[noreturn]] void wrong(const std::string& where, const std::string& what) {
+[[noreturn]] void wrong_data(const std::string& where, const std::string& what) {
   throw Error(Code::kInvalidArgument, where + ": data: " + what);
 }
 
@@ -31,7 +31,8 @@ template <class T>
 T number_of(const json::value& value, const std::string& where, DataType type) {
   const auto refuse = [&]() -> T {
     const std::string text = json::serialize(value);
-    wrong(where, fmt::format("{} is no {}", text.size() > 40 ? text.substr(0, 40) + "..." : text, datatype_name(type)));
+    wrong_data(where,
+               fmt::format("{} is no {}", text.size() > 40 ? text.substr(0, 40) + "..." : text, datatype_name(type)));
   };
   if constexpr (std::is_same_v<T, bool>) {
     if (value.is_bool()) return value.get_bool();
@@ -60,18 +61,18 @@ void take_numbers(Tensor& tensor, const json::value& data, const std::string& wh
     if (n < count) out[n] = number_of<T>(value, where, tensor.datatype);
     ++n;
   });
-  if (n != count) wrong(where, fmt::format("{} elements; the shape has {}", n, count));
+  if (n != count) wrong_data(where, fmt::format("{} elements; the shape has {}", n, count));
 }
 
 void take_strings(Tensor& tensor, const json::value& data, const std::string& where, uint64_t count,
                   BufferPool& buffers, size_t most) {
   uint64_t n = 0, bytes = 0;
   visit(data, [&](const json::value& value) {
-    if (!value.is_string()) wrong(where, "an element of BYTES must be a string");
+    if (!value.is_string()) wrong_data(where, "an element of BYTES must be a string");
     bytes += sizeof(uint32_t) + value.get_string().size();
     ++n;
   });
-  if (n != count) wrong(where, fmt::format("{} elements; the shape has {}", n, count));
+  if (n != count) wrong_data(where, fmt::format("{} elements; the shape has {}", n, count));
   if (bytes > most)
     throw Error(Code::kTooLarge, fmt::format("{}: {} bytes; at most {} are allowed", where, bytes, most));
   tensor.bytes = bytes;
@@ -156,7 +157,7 @@ uint64_t elements_of(const std::vector<int64_t>& shape, const std::string& where
 }
 
 void take_json(Tensor& tensor, const json::value& data, const std::string& where, BufferPool& buffers, size_t most) {
-  if (!data.is_array()) wrong(where, "it must be a list");
+  if (!data.is_array()) wrong_data(where, "it must be a list");
   const uint64_t count = elements_of(tensor.shape, where);
   if (tensor.datatype == DataType::TYPE_STRING) return take_strings(tensor, data, where, count, buffers, most);
   const bool known = with_type(tensor.datatype, [&](auto t) {
@@ -168,7 +169,7 @@ void take_json(Tensor& tensor, const json::value& data, const std::string& where
     take_numbers<T>(tensor, data, where, count);
   });
   if (!known)
-    wrong(where, fmt::format("{} has no form in JSON; send it as binary data", datatype_name(tensor.datatype)));
+    wrong_data(where, fmt::format("{} has no form in JSON; send it as binary data", datatype_name(tensor.datatype)));
 }
 
 void append_json(std::string& out, const Tensor& tensor) {

@@ -23,8 +23,6 @@ constexpr size_t kMostChunks = 65536;
 constexpr size_t kSkipped = size_t{64} << 10;
 constexpr size_t kPiece = size_t{1} << 20;
 
-std::string text_of(beast::string_view view) { return {view.data(), view.size()}; }
-
 }  // namespace
 
 std::string RequestReader::field(http::field name) const { return text_of(parser_->get()[name]); }

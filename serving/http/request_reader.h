@@ -17,6 +17,8 @@
 
 namespace sluice::serving {
 
+inline std::string text_of(boost::beast::string_view view) { return {view.data(), view.size()}; }
+
 class RequestReader {
  public:
   template <class T>

@@ -17,8 +17,6 @@ namespace {
 
 using inference::ModelConfig;
 
-[[noreturn]] void wrong(const std::string& what) { throw Error(Code::kInvalidArgument, what); }
-
 std::string where(const std::string& model, const char* field) {
   return fmt::format("model '{}': {}: ", shown(model), field);
 }

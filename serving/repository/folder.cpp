@@ -23,7 +23,7 @@ namespace sluice::serving {
 
 namespace {
 
-constexpr int kDeepest = 16;
+constexpr int kDeepestFolder = 16;
 constexpr size_t kMostEntries = 100000;
 
 std::string reason(int error) { return std::generic_category().message(error); }
@@ -120,8 +120,9 @@ std::vector<Folder::Entry> entries_of(int folder, const std::string& name) {
 using Skip = std::function<bool(const std::string&)>;
 
 void add_prints(int folder, const std::string& name, int depth, std::string& prints, const Skip& skip) {
-  if (depth > kDeepest)
-    throw Error(Code::kInvalidArgument, fmt::format("'{}': folders within folders; at most {}", shown(name), kDeepest));
+  if (depth > kDeepestFolder)
+    throw Error(Code::kInvalidArgument,
+                fmt::format("'{}': folders within folders; at most {}", shown(name), kDeepestFolder));
   for (const Folder::Entry& entry : entries_of(folder, name)) {
     if (skip && skip(entry.name)) continue;
     const std::string below = name.empty() ? entry.name : name + "/" + entry.name;

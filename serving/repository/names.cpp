@@ -10,7 +10,7 @@ namespace sluice::serving {
 namespace {
 
 constexpr size_t kLongest = 128;
-constexpr int kDeepest = 8;
+constexpr int kMostParts = 8;
 
 bool is_alphanumeric(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
 
@@ -31,7 +31,7 @@ void check_model_name(const std::string& where, const std::string& name) {
 
 void check_file_name(const std::string& where, const std::string& name) {
   std::string_view rest = name;
-  for (int depth = 0; depth < kDeepest; ++depth) {
+  for (int depth = 0; depth < kMostParts; ++depth) {
     const size_t slash = rest.find('/');
     if (!is_model_name(rest.substr(0, slash))) break;
     if (slash == std::string_view::npos) return;

@@ -94,7 +94,6 @@ class RepositoryState {
   std::map<std::string, std::map<std::string, uint64_t>> seen_;  // by ensemble: its steps' changes when it was loaded
   bool stopping_ = false, scanning_ = false;
 };
-using Self = RepositoryState::Self;
 
 void RepositoryState::begin(Self* actor, ContextPtr with, Started call) {
   self_ = actor;
@@ -347,7 +346,8 @@ bool RepositoryState::ended(const caf::actor_addr& who, const caf::error& reason
 }  // namespace
 
 caf::actor spawn_repository(const ContextPtr& context, Started started) {
-  const auto behavior = [](Self* self, const ContextPtr& context, const Started& started) -> caf::behavior {
+  const auto behavior = [](RepositoryState::Self* self, const ContextPtr& context,
+                           const Started& started) -> caf::behavior {
     RepositoryState& state = self->state;
     state.begin(self, context, started);
     return {

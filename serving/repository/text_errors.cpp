@@ -10,7 +10,7 @@ namespace sluice::serving {
 
 namespace {
 
-constexpr int kDeepest = 32, kMostErrors = 4;
+constexpr int kDeepestMessage = 32, kMostErrors = 4;
 
 class Collector final : public google::protobuf::io::ErrorCollector {
  public:
@@ -33,7 +33,7 @@ std::string parse_text(const std::string& text, const std::string& file, google:
   Collector errors(file);
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
-  parser.SetRecursionLimit(kDeepest);
+  parser.SetRecursionLimit(kDeepestMessage);
   if (parser.ParseFromString(text, &to)) return "";
   return errors.text.empty() ? file + ": it cannot be read" : errors.text;
 }

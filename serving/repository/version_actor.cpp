@@ -25,7 +25,6 @@ struct VersionState {
         std::make_shared<std::shared_ptr<Executor>>(std::move(executor)));
   }
 };
-using Self = caf::stateful_actor<VersionState>;
 
 // Runs what may throw, and notes what it threw.
 template <class Work>
@@ -66,7 +65,7 @@ void load_executor(Load& load, const caf::actor& self, std::vector<Folder> folde
   load.served = served;
 }
 
-caf::behavior version_behavior(Self* self, const caf::actor& model, const LoadPtr& load) {
+caf::behavior version_behavior(caf::stateful_actor<VersionState>* self, const caf::actor& model, const LoadPtr& load) {
   self->state.load = load;
   const auto folders = std::make_shared<std::vector<Folder>>();
   run_detached(self, [load, folders] {

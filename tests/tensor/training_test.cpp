@@ -140,7 +140,9 @@ TEST_F(Training, PlansOfOneGraphMatchBitByBit) {
   EXPECT_EQ(train_planned(plain), expected);
   sim.device = accelerator();
   const Result there = train_planned(sim);
-  if (accelerator_rounds_as_cpu()) EXPECT_EQ(there, expected);
+  if (accelerator_rounds_as_cpu()) {
+    EXPECT_EQ(there, expected);
+  }
   per_op.device = sim.device;
   EXPECT_EQ(train_planned(per_op), there);
 }
