@@ -4,8 +4,7 @@
 #include "kernels/copy.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
-#include "kernels/cpu/onednn.h"
-#include "kernels/cpu/relu_in_place.h"
+#include "kernels/cpu/onednn_product.h"
 #include "kernels/cpu/support.h"
 #include "plan/query.h"
 
@@ -30,16 +29,6 @@ TensorSpec as_matrices(const TensorSpec& spec, bool transposed, int rank) {
   return m;
 }
 
-// oneDNN reads matrices whose rows or columns are dense, in batches that do not repeat.
-bool readable(const TensorSpec& spec) {
-  const int r = spec.shape.rank();
-  for (int i = 0; i + 2 < r; ++i) {
-    if (spec.shape[i] > 1 && spec.strides[i] == 0) return false;
-  }
-  const int64_t rows = spec.shape[r - 2], cols = spec.shape[r - 1], rs = spec.strides[r - 2], cs = spec.strides[r - 1];
-  return (cs == 1 && (rs >= cols || rows == 1)) || (rs == 1 && (cs >= rows || cols == 1));
-}
-
 // An operand that may have to be made contiguous in the workspace first.
 struct Source {
   TensorSpec spec;  // as read by the product
@@ -60,7 +49,7 @@ enum class By { kOneDnn, kLoops };
 Source make_source(const TensorSpec& spec, bool transposed, int rank, WorkspaceLayout& workspace,
                    const PrepareContext& context, By by) {
   Source source{as_matrices(spec, transposed, rank), nullptr, 0};
-  if (by == By::kLoops || readable(source.spec)) return source;
+  if (by == By::kLoops || onednn_reads(source.spec)) return source;
   const TensorSpec dense = TensorSpec::contiguous({spec.dtype, spec.shape});
   KernelQuery query{
       .op = "copy", .attrs = {}, .inputs = {spec}, .outputs = {dense}, .device = {}, .cores = context.threads};
@@ -68,31 +57,6 @@ Source make_source(const TensorSpec& spec, bool transposed, int rank, WorkspaceL
   source.offset = workspace.add(dense.extent_bytes());
   source.spec = as_matrices(dense, transposed, rank);
   return source;
-}
-
-// Strides that oneDNN accepts also for dims of size 1.
-onednn::Desc matrix_desc(TensorSpec spec) {
-  const int r = spec.shape.rank();
-  const bool by_rows = spec.strides[r - 1] == 1 && (spec.strides[r - 2] >= spec.shape[r - 1] || spec.shape[r - 2] == 1);
-  const int fast = by_rows ? r - 1 : r - 2, slow = by_rows ? r - 2 : r - 1;
-  if (spec.shape[slow] == 1) spec.strides[slow] = spec.shape[fast];
-  int64_t extent = spec.strides[slow] * spec.shape[slow];
-  for (int i = r - 3; i >= 0; --i) {
-    if (spec.shape[i] == 1) spec.strides[i] = extent;
-    extent = std::max(extent, spec.strides[i] * spec.shape[i]);
-  }
-  return onednn::desc(spec);
-}
-
-dnnl::post_ops activation_post_op(const std::string& name) {
-  dnnl::post_ops ops;
-  using A = dnnl::algorithm;
-  if (name == "gelu") onednn::append_eltwise(ops, A::eltwise_gelu_erf);
-  if (name == "gelu_tanh") onednn::append_eltwise(ops, A::eltwise_gelu_tanh);
-  if (name == "tanh") onednn::append_eltwise(ops, A::eltwise_tanh);
-  if (name == "sigmoid") onednn::append_eltwise(ops, A::eltwise_logistic);
-  if (name == "silu") onednn::append_eltwise(ops, A::eltwise_swish, 1.f);
-  return ops;
 }
 
 template <class C>
@@ -108,14 +72,6 @@ C activated(C z, const std::string& name) {
   }
   return z;
 }
-
-// The product of one dtype: c is contiguous, a and b of equal rank with any strides.
-struct Product {
-  TensorSpec a, b, c;
-  bool bias = false;
-  std::string activation = "none";
-  int threads = 1;
-};
 
 template <class T>
 void multiply(const Product& p, const T* a, const T* b, const T* bias, T* c) {
@@ -198,30 +154,13 @@ std::unique_ptr<PreparedKernel> prepare_product(const char* op, Source a, Source
                        });
   }
   p.threads = flops < 400e3 ? 1 : context.threads;
-  onednn::ThreadScope scope(p.threads);
-  const onednn::Desc ad = matrix_desc(p.a), bd = matrix_desc(p.b), cd = matrix_desc(p.c);
-  Shape bias_shape = Shape::filled(r, 1);
-  bias_shape[r - 1] = p.c.shape[r - 1];
-  onednn::Desc bias_desc;
-  if (p.bias) bias_desc = onednn::desc(p.c.dtype, bias_shape, contiguous_strides(bias_shape));
-  auto pd = onednn::translate(op, [&] {
-    return onednn::matmul_pd(ad, bd, p.bias ? &bias_desc : nullptr, cd, activation_post_op(p.activation));
-  });
-  std::vector<onednn::Primitive::Arg> operands = {{DNNL_ARG_SRC, ad}, {DNNL_ARG_WEIGHTS, bd}, {DNNL_ARG_DST, cd}};
-  if (p.bias) operands.push_back({DNNL_ARG_BIAS, bias_desc});
-  auto primitive = std::make_unique<onednn::Primitive>(dnnl::matmul(pd), operands, pd.scratchpad_desc(), p.threads);
-  const uint64_t scratch = workspace.add(primitive->scratchpad_bytes());
-  auto run = [a = std::move(a), b = std::move(b), bias = p.bias, primitive = std::move(primitive), scratch, c = p.c,
-              relu = p.activation == "relu", threads = p.threads](const KernelArgs& args) {
-    const void *x = a.get(args.inputs[0], args.workspace), *y = b.get(args.inputs[1], args.workspace);
-    void* s = args.workspace ? at_offset(args.workspace, scratch) : nullptr;
-    if (bias)
-      primitive->run({x, y, args.outputs[0], args.inputs[2], s});
-    else
-      primitive->run({x, y, args.outputs[0], s});
-    if (relu) relu_in_place(c.dtype, args.outputs[0], numel(c.shape), threads);
+  OnednnProduct product(op, p, workspace);
+  const uint64_t held = product.held_bytes();
+  auto run = [a = std::move(a), b = std::move(b), bias = p.bias, product = std::move(product)](const KernelArgs& args) {
+    product.run(a.get(args.inputs[0], args.workspace), b.get(args.inputs[1], args.workspace),
+                bias ? args.inputs[2] : nullptr, args.outputs[0], args.workspace);
   };
-  return make_kernel(workspace.bytes(), std::move(run), onednn::Primitive::kHeldBytes);
+  return make_kernel(workspace.bytes(), std::move(run), held);
 }
 
 // oneDNN's, unless that takes a larger workspace than is allowed.

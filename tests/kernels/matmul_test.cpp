@@ -71,6 +71,27 @@ TEST(MatmulTest, BatchesThatRepeatByStrideZero) {
   }
 }
 
+// Inner and columns of a product, threads, and whether b is transposed.
+class Rows : public testing::TestWithParam<std::tuple<int, int, int, bool>> {};
+
+TEST_P(Rows, RoundAlikeHoweverManyThereAre) {
+  const auto [inner, cols, threads, by_columns] = GetParam();
+  constexpr int64_t kMost = 64;
+  const auto values = noise(kMost * inner, 10);
+  const TestTensor b = random_tensor(by_columns ? dense({cols, inner}) : dense({inner, cols}), 11);
+  auto run = [&](int64_t rows) {
+    const TestTensor a(dense({rows, inner}), {values.begin(), values.begin() + rows * inner});
+    return run_call({"matmul", {a, b}, {dense({rows, cols})}, transposes(false, by_columns), threads})[0].read();
+  };
+  const auto all = run(kMost);
+  for (int64_t rows = 1; rows < kMost; ++rows)
+    EXPECT_EQ(run(rows), std::vector<double>(all.begin(), all.begin() + rows * cols)) << rows << " rows";
+}
+
+INSTANTIATE_TEST_SUITE_P(Products, Rows,
+                         testing::Combine(testing::Values(7, 64, 300, 1100), testing::Values(1, 10, 64, 130, 300),
+                                          testing::Values(1, 2, 5), testing::Bool()));
+
 TEST(MatmulTest, NothingToSumGivesZero) {
   const auto y = run_call({"matmul",
                            {TestTensor(dense({2, 0})), TestTensor(dense({0, 3}))},
