@@ -163,6 +163,25 @@ void Graph::add_output(std::string name, ValueId value, std::optional<ExtentOf> 
   outputs_.push_back({std::move(name), value, {}, std::move(extent_of)});
 }
 
+void Graph::keep_outputs(const std::vector<int>& kept) {
+  std::vector<Output> outputs;
+  std::unordered_set<std::string> names;
+  for (const int i : kept) {
+    SLUICE_CHECK_KIND(kValue, i >= 0 && i < static_cast<int>(outputs_.size()),
+                      "graph '{}': no output {}; there are {}", name, i, outputs_.size());
+    SLUICE_CHECK_KIND(kValue, names.insert(outputs_[i].name).second, "graph '{}': output '{}' is named twice", name,
+                      outputs_[i].name);
+    outputs.push_back(outputs_[i]);
+  }
+  for (const Output& output : outputs_)
+    if (output.extent_of && names.contains(output.extent_of->output) && !names.contains(output.name))
+      outputs.push_back(output);
+  outputs_ = std::move(outputs);
+  output_names_.clear();
+  for (const Output& output : outputs_) output_names_.insert(output.name);
+  for (Variable& variable : variables_) variable.update = kNoValue;
+}
+
 void Graph::set_update(int variable, ValueId value) {
   SLUICE_CHECK(variable >= 0 && variable < static_cast<int>(variables_.size()),
                "graph '{}': no variable {}; there are {}", name, variable, variables_.size());

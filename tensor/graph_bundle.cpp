@@ -87,6 +87,17 @@ void GraphSession::save(const std::string& dir) const {
   SLUICE_CHECK_KIND(kIo, problem.empty(), "graph '{}': rank 0 could not save it: {}", impl.result.plan.name, problem);
 }
 
+void GraphSession::save_outputs(const std::string& dir, const std::vector<int>& outputs,
+                                const std::string& signature) const {
+  CapturedGraph captured = impl_->captured;
+  captured.graph.keep_outputs(outputs);
+  GraphSessionOptions options = impl_->options;
+  options.dry_run = true;
+  options.compile.donated.clear();
+  options.meta["signature"] = signature;
+  GraphSession(impl_->eager, std::move(captured), std::move(options)).save(dir);
+}
+
 void GraphSession::Impl::adopt(Bundle& bundle) {
   result.plan = std::move(bundle.plan);
   result.graph = captured.graph;

@@ -84,6 +84,9 @@ class GraphSession {
 
   // Writes plan.json, graph.txt, weights.safetensors, meta.json.
   void save(const std::string& dir) const;
+  // The same, of the graph that computes these outputs alone, as numbers of captured().graph: compiled anew, without
+  // what they do not need and without updates of variables. `signature` is what its meta.json says of nests.
+  void save_outputs(const std::string& dir, const std::vector<int>& outputs, const std::string& signature) const;
   // What save() writes. With `known`, tensors that are in there are taken from it.
   Bundle bundle(BundledTensors* known = nullptr) const;
   // Of a bundle that was read from `dir`. With `loaded`, weights of one storage become one tensor.

@@ -15,7 +15,7 @@ from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.families import FamilyCall
 
 
-def save_graph(graph: Any, directory: Any) -> None:
+def save_graph(graph: Any, directory: Any, fetch: Any = None) -> None:
     """Writes plan.json, graph.txt, weights.safetensors and meta.json of a compiled nn.Graph (or a loaded one).
 
     Of a graph that several ranks run, all must call it; rank 0 writes, and all raise when it cannot.
@@ -25,9 +25,15 @@ def save_graph(graph: Any, directory: Any) -> None:
 
     A list of graphs, compiled for different shapes of the same inputs, becomes one directory: a bundle each in `0`, `1`
     and so on, and shapes.json. Each has a copy of the variables, so this is for graphs that do not train.
+
+    fetch: the results to keep, as numbers of the tensors in the order of graph.outputs, or names; a loaded call returns them
+    as a tuple. The bundle has what they need and nothing else, and its calls change no variable: a training graph gives one
+    for inference. Of one plan only, not of a graph with several.
     """
     from sluice.nn.graph import Graph
 
+    if fetch is not None and (not isinstance(graph, (Graph, LoadedGraph)) or isinstance(getattr(graph, "_call", None), FamilyCall)):
+        raise TypeError("save_graph: fetch is for a graph with one plan; save a list or a graph with dims without it")
     if isinstance(graph, (list, tuple)):
         return _save_shapes(graph, str(directory))
     if not isinstance(graph, (Graph, LoadedGraph)):
@@ -35,7 +41,24 @@ def save_graph(graph: Any, directory: Any) -> None:
     if not graph.is_compiled:
         raise RuntimeError(f"save: graph '{graph.name}' is not compiled; call it once, or compile(*inputs)")
     graph.synchronize()
-    graph._call.save(str(directory))
+    if fetch is None:
+        graph._call.save(str(directory))
+    else:
+        _save_fetched(graph, str(directory), fetch)
+
+
+def _save_fetched(graph: Any, directory: str, fetch: Any) -> None:
+    if not isinstance(graph._call, GraphCall):
+        raise TypeError("save_graph: fetch is for a graph with one plan; this one has a plan per shape")
+    names = [name for name, _, _ in graph.outputs]
+    numbers = [names.index(f) if f in names else f for f in fetch]
+    wrong = [f for f in numbers if not isinstance(f, int) or isinstance(f, bool) or not 0 <= f < len(names)]
+    if wrong or not numbers:
+        raise _C.ValueError(f"save_graph: fetch is {list(fetch)!r}; must be numbers below {len(names)}, or names: {names}")
+    session = graph._call.session
+    signature = json.loads(session.meta()["signature"])
+    signature["results"] = Structure("tuple", None, (Structure("tensor"),) * len(numbers)).to_json()
+    session.save_outputs(directory, numbers, json.dumps(signature))
 
 
 def load_graph(directory: Any, functions: Any = None, **options: Any) -> Any:

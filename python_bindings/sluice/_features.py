@@ -65,7 +65,7 @@ TABLE = (
     _feature("data parallel", "Alpha", "DistributedDataParallel, ZeRO, collectives",
              "nn.parallel.DistributedDataParallel distributed.all_reduce", "distributed"),
     _feature("processes and shared memory", "Alpha", "tensors between processes", "multiprocessing.spawn", _DATA),
-    _feature("bundles", "Beta", "saved graphs that run in C++, C and Python", "save load_graph", _SAVE),
+    _feature("bundles", "Beta", "saved graphs that run in C++, C and Python", "save load_graph save_graph", _SAVE),
     _feature("ops and devices of one's own", "Alpha", "libraries that are loaded at run time", "ops", "custom-ops"),
     _feature("GPUs", "Pre-alpha", "NVIDIA GPUs by the CUDA backend; checked on a driver without a GPU, and once on an H100",
              "cuda.is_available backends.cuda", "devices"),

@@ -456,6 +456,12 @@ void bind_graph_session(nb::module_& m) {
       .def(
           "save", [](PyGraph& g, const std::string& dir) { g.get()->save(dir); }, Release())
       .def(
+          "save_outputs",
+          [](PyGraph& g, const std::string& dir, const std::vector<int>& outputs, const std::string& signature) {
+            g.get()->save_outputs(dir, outputs, signature);
+          },
+          Release())
+      .def(
           "close", [](PyGraph& g) { g.close(); }, Release());
   m.def("pass_names", &pass_names);
   m.def(
