@@ -11,7 +11,6 @@ import sluice.nn as nn
 from test_graph_threads import in_threads
 
 
-
 class Affine(nn.Graph):
     """Rows of x through a small net."""
 
