@@ -36,6 +36,7 @@ PROGRAMS = [
     (("compile.",), BUILD / "benchmarks/compile_bench"),
     (("import",), ROOT / "benchmarks/import_time.py"),
     (("serve.",), ROOT / "benchmarks/serve.py"),
+    (("ladder.",), ROOT / "benchmarks/ladder/ladder.py"),
     (("gpu.",), ROOT / "benchmarks/gpu/gpu_bench.py"),
 ]
 FIELDS = ("name", "ours", "peer", "peer_name", "unit", "ratio", "n", "spread", "command")

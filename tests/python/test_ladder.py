@@ -1,5 +1,7 @@
 """What each rung of the way from an eager program to a fast service rests on (the figures are those of benchmarks)."""
 
+import pathlib
+import sys
 import time
 from collections import Counter
 
@@ -149,3 +151,20 @@ def test_training_has_what_it_needs_all_the_same(level):
     losses = [float(graph(sl.ones(2, 3, 6, 6))) for _ in range(5)]
     assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0]
     assert sum(k["op"] == "conv_weight_grad" for k in graph.plan["kernels"]) == 1
+
+
+def test_a_program_for_torch_runs_with_its_import_changed_and_as_a_graph():  # LAD-01
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "benchmarks/ladder"))
+    import ladder
+
+    theirs, ours = ladder.program("torch"), ladder.program("sluice")
+    assert theirs["torch"] is torch and ours["torch"] is sl
+    theirs, net, graph = theirs["classifier"](True), ours["classifier"](True), ladder.graph_of(ladder.FUSED, 1, tiny=True)[0]
+    for module in (net, graph.net):
+        module.load_state_dict({name: to_sl(value) for name, value in theirs.state_dict().items()})
+    x = torch.randn(1, 3, 32, 32)
+    expected = ladder.program("torch")["look"](theirs, x.clone().requires_grad_())
+    given = [to_sl(x).requires_grad_() for _ in range(2)]
+    for result in (ours["look"](net, given[0]), graph(given[1])):
+        for a, b in zip(result, expected, strict=True):
+            assert_same(a, b, 1e-4)

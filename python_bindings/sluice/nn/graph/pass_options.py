@@ -37,6 +37,12 @@ class PassOptions:
         disabled = self._options.get("disabled_passes", [])
         self._set("disabled_passes", disabled if name in disabled else [*disabled, name])
 
+    def enable_pass(self, name: str) -> None:
+        """Runs one compiler pass that disable_pass() or set_optimization_level() has left out."""
+        if name not in _C.pass_names():
+            raise ValueError(f"enable_pass: got {name!r}; passes are {_C.pass_names()}")
+        self._set("disabled_passes", [n for n in self._options.get("disabled_passes", []) if n != name])
+
     def set_optimization_level(self, level: int) -> None:
         """How much passes may do: 0, only what a plan cannot do without; 1, also what removes and folds; 2, also what fuses; 3, the
         default, also weights that are kept as kernels read them. ONNX Runtime's levels are called disable, basic, extended and all.
