@@ -5,7 +5,7 @@
 
 #include "actors/build.h"
 #include "actors/node.h"
-#include "actors/numerics.h"
+#include "actors/observer.h"
 #include "kernels/kernel.h"
 
 namespace sluice::actors {
@@ -212,7 +212,7 @@ Status Node::run_chain(std::span<const KernelRun> runs, uint64_t step, uint32_t 
   const bool some_void = chain == nullptr ? void_input(runs[0]) != nullptr
                                           : std::any_of(chain->voids.begin(), chain->voids.end(),
                                                         [&](int at) { return static_cast<bool>(program_->voids[at]); });
-  if ((flags & kRunCheckNumerics) == 0 && !some_void) return run_kernels(runs, chain, step, flags);
+  if ((flags & kRunObserved) == 0 && !some_void) return run_kernels(runs, chain, step, flags);
   Status status;  // what a kernel has written is looked at before the next one runs
   for (size_t i = 0; i < runs.size() && status.ok(); ++i) {
     const NotTaken* const why = void_input(runs[i]);
@@ -242,9 +242,8 @@ Status Node::run_kernels(std::span<const KernelRun> runs, KernelChain* chain, ui
         args.void_outputs = run.told.get() + run.void_inputs.size();
       }
       run.kernel->run(args);
-      if ((flags & kRunCheckNumerics) != 0 && run.told == nullptr) {  // branches choose values that were looked at
-        check_numerics(run_->plan->kernels[run.index], args.outputs, step, *home_, run_->dump_dir);
-      }
+      if ((flags & kRunObserved) != 0 && run.told == nullptr)  // branches choose values that were looked at
+        observe(run_->observers, run_->plan->kernels[run.index], run.index, args.outputs, step, *home_);
     }
     now = nullptr;
   };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "actors/message.h"
+#include "actors/observer.h"
 #include "actors/trace_rings.h"
 #include "base/error.h"
 #include "plan/firing_counts.h"
@@ -57,7 +58,7 @@ struct alignas(64) EdgeLink {
 inline constexpr uint32_t kRunPoisoned = 1;   // some firing has failed: tokens may carry failures
 inline constexpr uint32_t kRunCancelled = 2;  // skip all kernels
 inline constexpr uint32_t kRunTraced = 4;
-inline constexpr uint32_t kRunCheckNumerics = 8;
+inline constexpr uint32_t kRunObserved = 8;  // kernels are finished, and looked at, one by one
 
 // Why a value is void: it is output `branch` of plan kernel `kernel`, which chose another, or was made of it. No
 // kernel: it is not void.
@@ -138,7 +139,7 @@ struct RunState {
   std::vector<SlotEvent> ack_events;
   std::vector<Cell> end_cells;                        // per edge
   std::vector<std::atomic<uint64_t>> variable_steps;  // per variable: 1 + the last step that wrote it
-  std::string dump_dir;                               // of numerics checks
+  KernelObservers observers;
   TraceRings trace;
   std::unique_ptr<Protocol> protocol;  // of manual stepping that checks it, or null
 };

@@ -22,9 +22,8 @@ RunState::RunState(const plan::Plan& plan, RunListener& listener)
       variable_steps(plan.variables.size()) {}
 RunState::~RunState() = default;
 
-Runner::Runner(const plan::Plan& plan, Bindings bindings, RunListener& listener, const std::string& dump_dir)
+Runner::Runner(const plan::Plan& plan, Bindings bindings, RunListener& listener)
     : run_(plan, listener), bindings_(std::move(bindings)) {
-  run_.dump_dir = dump_dir;
   for (size_t s = 0; s < bindings_.streams.size(); ++s) {
     if (std::find(streams_.begin(), streams_.end(), bindings_.streams[s]) != streams_.end()) continue;
     streams_.push_back(bindings_.streams[s]);
@@ -231,6 +230,11 @@ void Runner::stop() {
   for (size_t a = 0; a < nodes_.size(); ++a) {
     if (is_started(run_.plan->actors[a])) nodes_[a]->stop();
   }
+}
+
+void Runner::observe(KernelObservers observers) {
+  run_.observers = std::move(observers);
+  set_flag(kRunObserved, true);
 }
 
 void Runner::set_flag(uint32_t flag, bool on) {

@@ -27,7 +27,7 @@ class Runner {
  public:
   // REQUIRES: `plan`, what `bindings` point to and `listener` outlive the runner; the plan has been verified.
   // Throws what FiringCounts throws.
-  Runner(const plan::Plan& plan, Bindings bindings, RunListener& listener, const std::string& dump_dir);
+  Runner(const plan::Plan& plan, Bindings bindings, RunListener& listener);
   // REQUIRES: wait_done() was true, or activate() was never called.
   ~Runner();
   Runner(const Runner&) = delete;
@@ -47,6 +47,8 @@ class Runner {
   bool wait_done(std::chrono::nanoseconds timeout) { return run_.completion->wait(timeout); }
 
   void set_flag(uint32_t flag, bool on);
+  // From now on kernels run one by one, and each is looked at. REQUIRES: not activated yet.
+  void observe(KernelObservers observers);
   bool flag(uint32_t flag) const { return (run_.flags.load(std::memory_order_acquire) & flag) != 0; }
   const plan::FiringCounts& counts() const { return run_.counts; }
   const plan::Adjacency& adjacency() const { return run_.adjacency; }

@@ -167,8 +167,8 @@ void Graph::keep_outputs(const std::vector<int>& kept) {
   std::vector<Output> outputs;
   std::unordered_set<std::string> names;
   for (const int i : kept) {
-    SLUICE_CHECK_KIND(kValue, i >= 0 && i < static_cast<int>(outputs_.size()),
-                      "graph '{}': no output {}; there are {}", name, i, outputs_.size());
+    SLUICE_CHECK_KIND(kValue, i >= 0 && i < static_cast<int>(outputs_.size()), "graph '{}': no output {}; there are {}",
+                      name, i, outputs_.size());
     SLUICE_CHECK_KIND(kValue, names.insert(outputs_[i].name).second, "graph '{}': output '{}' is named twice", name,
                       outputs_[i].name);
     outputs.push_back(outputs_[i]);

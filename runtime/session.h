@@ -75,6 +75,8 @@ struct SessionOptions {
   Timeout stop_timeout = std::chrono::seconds(5);  // of stop(), and of destroying the session
   bool check_numerics = false;  // a NaN or infinity in a kernel's output fails the step and is dumped to a file
   std::string dump_dir = ".";   // where check_numerics writes
+  bool sync_check = false;      // each kernel ends before the next begins, so that it is named when it fails late
+  std::string dump = "";        // what kernels compute goes to files: a text for parse_dump() (runtime/dump.h)
   plan::Shards shards = {};     // of inputs and outputs that are several things to the plan, and one to callers
   bool trace = false;           // record firings, kernels and waits from the start
   bool cuda_graphs = true;      // launch kernels of cuda that follow each other as one, where they allow it

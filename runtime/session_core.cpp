@@ -5,6 +5,7 @@
 
 #include "actors/stream_executor.h"
 #include "base/log.h"
+#include "runtime/dump.h"
 #include "runtime/engine.h"
 #include "runtime/shared_arenas.h"
 #include "streams/stream.h"
@@ -75,8 +76,12 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
 }
 
 std::shared_ptr<actors::Runner> SessionCore::make_runner() {
-  auto runner = std::make_shared<actors::Runner>(plan(), loaded_->bindings, *this, loaded_->options.dump_dir);
-  runner->set_flag(actors::kRunCheckNumerics, loaded_->options.check_numerics);
+  auto runner = std::make_shared<actors::Runner>(plan(), loaded_->bindings, *this);
+  const SessionOptions& options = loaded_->options;
+  actors::KernelObservers observers;
+  if (!options.dump.empty()) observers.push_back(std::make_shared<Dump>(parse_dump(options.dump)));  // also what is bad
+  if (options.check_numerics) observers.push_back(std::make_shared<actors::NumericsCheck>(options.dump_dir));
+  if (!observers.empty() || options.sync_check) runner->observe(std::move(observers));
   return runner;
 }
 

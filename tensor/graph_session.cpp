@@ -261,6 +261,8 @@ void GraphSession::Impl::start() {
   session_options.shards = shards;
   session_options.trace = options.trace;
   session_options.check_numerics = options.check_numerics;
+  session_options.sync_check = options.sync_check;
+  session_options.dump = options.dump;
   session_options.cuda_graphs = options.cuda_graphs;
   session_options.wait_timeout = options.wait_timeout;
   session_options.stop_timeout = options.stop_timeout;

@@ -27,10 +27,11 @@ using LoadedTensors = std::map<const Storage*, Tensor>;
 
 struct GraphSessionOptions {
   CompileOptions compile;
-  HostFunctions functions;  // by the `name` of host_function nodes
-  bool trace = false;       // record firings, kernels and waits from the start
-  bool check_numerics = false;
-  bool cuda_graphs = true;  // as in SessionOptions
+  HostFunctions functions;                          // by the `name` of host_function nodes
+  bool trace = false;                               // record firings, kernels and waits from the start
+  bool check_numerics = false, sync_check = false;  // as in SessionOptions
+  std::string dump;                                 // as in SessionOptions
+  bool cuda_graphs = true;                          // as in SessionOptions
   // Of reading a result and of synchronize(); of destroying it.
   std::chrono::nanoseconds wait_timeout = std::chrono::nanoseconds::max();
   std::chrono::nanoseconds stop_timeout = std::chrono::seconds(5);

@@ -168,12 +168,16 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
     o.compile.components[name] = {parse_mesh(lay.first), parse_sbp(lay.second)};
   read(d, "trace", &o.trace);
   read(d, "check_numerics", &o.check_numerics);
+  read(d, "sync_check", &o.sync_check);
+  read(d, "dump", &o.dump);
   read(d, "cuda_graphs", &o.cuda_graphs);
   read(d, "dry_run", &o.dry_run);
   read(d, "meta", &o.meta);
   if (d.contains("arenas")) o.arenas = nb::cast<const PyArenas&>(d["arenas"]).arenas;
   if (o.trace) o.recorded.emplace_back("trace", true);
   if (o.check_numerics) o.recorded.emplace_back("check_numerics", true);
+  if (o.sync_check) o.recorded.emplace_back("sync_check", true);
+  if (!o.dump.empty()) o.recorded.emplace_back("dump", o.dump);
   if (!o.cuda_graphs) o.recorded.emplace_back("cuda_graphs", false);
   if (d.contains("amp")) o.recorded.emplace_back("amp", nb::cast<std::string>(d["amp"]));
   for (const char* timeout : {"submit_timeout", "wait_timeout", "stop_timeout"})

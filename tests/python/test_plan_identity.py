@@ -161,6 +161,8 @@ SETTERS = {
     "device": lambda c: c.set_device("sim:0"),
     "cores": lambda c: c.set_cores(1),
     "check_numerics": lambda c: c.enable_check_numerics(),
+    "sync_check": lambda c: c.enable_sync_check(),
+    "dump": lambda c: c.set_dump(ops="nothing", directory="out/dump"),
     "trace": lambda c: c.enable_trace(),
     "cuda_graphs": lambda c: c.enable_cuda_graphs(False),
     "amp": lambda c: c.enable_amp(),

@@ -1,5 +1,7 @@
 // Failures stay in their step; ending is bounded and returns everything.
+#include <atomic>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <thread>
 
@@ -53,8 +55,8 @@ TEST(Failure, SaysWhatWasUpdatedAndDoesNotSpreadThroughFeedback) {
   EXPECT_EQ(static_cast<float*>(v->data())[0], 1);
 }
 
-// host -> device -> host, as a compiler places it.
-Plan on_device(const std::string& op) {
+// host -> device -> host, as a compiler places it. `also`, if given, runs after `op` in the same program.
+Plan on_device(const std::string& op, const std::string& also = "") {
   Plans b("device");
   const int host = b.stream("cpu:0", StreamKind::kHost), in = b.stream(accelerator().str(), StreamKind::kCopyIn);
   const int compute = b.stream(accelerator().str(), StreamKind::kCompute),
@@ -71,6 +73,10 @@ Plan on_device(const std::string& op) {
   b.reg("order", net2, {net}, {.quota = 1, .initial_tokens = 1});
   b.run(up, "copy", {b.r(x)}, {b.r(dx)});
   b.call(net, op, {b.r(dx)}, {b.r(dm)});
+  if (!also.empty()) {
+    const int dz = b.reg("dz", net, {net2}, {.quota = 2, .bytes = 16, .space = device});
+    b.call(net, also, {b.r(dx)}, {b.r(dz)});
+  }
   b.call(net2, "add_one", {b.r(dm)}, {b.r(dy)});
   b.run(down, "copy", {b.r(dy)}, {b.r(y)});
   b.input("x", x, b.f32({kN}));
@@ -93,6 +99,29 @@ TEST(Failure, SurfacingLateOnADeviceTakesTheSamePath) {
     EXPECT_THAT(error, HasSubstr("net.py:11"));
     EXPECT_THAT(error, HasSubstr("actor 'net'"));
   }
+}
+
+TEST(Failure, WithASyncCheckTheKernelThatFailsIsTheLastOneThatRuns) {  // ACT-18
+  Engine engine({.cores = 2});
+  std::atomic<int> seen{0};
+  HostFunctions f = with_picky();
+  f["seen"] = [&](const KernelArgs& args, const std::vector<TensorSpec>&, const std::vector<TensorSpec>&) {
+    ++seen;
+    std::memcpy(args.outputs[0], args.inputs[0], 16);
+  };
+  Session session = load_counted(engine, on_device("picky", "seen"), {}, {.functions = f, .sync_check = true});
+  constexpr int kSteps = 8;
+  for (int i = 0; i < kSteps; ++i) {
+    const StepHandle step = submit(session, filled(static_cast<float>(i)));
+    if (i != 3) {
+      EXPECT_EQ(result(step), filled(static_cast<float>(i + 1)));
+      continue;
+    }
+    EXPECT_THAT(error_of([&] { result(step); }),
+                AllOf(HasSubstr("picky: 3 is not accepted"), HasSubstr("kernel 'net/host_function' (host_function)")));
+    EXPECT_EQ(seen, 3);
+  }
+  EXPECT_EQ(seen, kSteps - 1);
 }
 
 TEST(Failure, NumericsAreCheckedAndDumped) {

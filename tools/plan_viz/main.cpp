@@ -27,7 +27,8 @@ int terminal_width() {
 }
 
 struct Arguments {
-  std::string path, output, source, costs, plan;
+  std::string path, output, source, costs, plan, other;
+  double tolerance = 1e-5;
   bool json = false;
   plan_viz::TextOptions text;
   plan::SimulateOptions simulate;
@@ -98,7 +99,7 @@ std::string cost_view(const Arguments& args) {
   return args.json ? plan_viz::cost_json(machine, shown) : plan_viz::cost_text(machine, shown, args.text);
 }
 
-// 0, or 1 when the view says that the plan is wrong.
+// 0, or 1 when the view says that the plan is wrong, or that runs differ.
 int run(const std::string& view, Arguments& args) {
   if (view == "ir") {
     std::cout << ir_view(args);
@@ -107,6 +108,11 @@ int run(const std::string& view, Arguments& args) {
   if (view == "cost") {
     std::cout << cost_view(args);
     return 0;
+  }
+  if (view == "compare") {
+    const plan_viz::DumpComparison found = plan_viz::compare_dumps(args.path, args.other, args.tolerance);
+    std::cout << (args.json ? plan_viz::compare_json(found) : plan_viz::compare_text(found, args.text));
+    return found.differing.empty() ? 0 : 1;
   }
   const plan::Plan plan = plan::load_plan(args.path);
   if (view == "verify") {
@@ -205,6 +211,13 @@ int main(int argc, char** argv) {
   simulate->add_flag("--all", args.text.all, "every lane and register");
   view_of("a file of costs", "cost", "What kernels took when they ran: how often measured, mean, standard deviation")
       ->add_option("--plan", args.plan, "only the kernels of this plan, measured or not");
+  CLI::App* compare = view_of("a directory that a dump was written to", "compare",
+                              "Where two runs part: the first op whose output differs; exit status 1 when one does");
+  compare->add_option("other", args.other, "the other run's directory")->required();
+  compare->add_option("--tolerance", args.tolerance, "equal is |a - b| <= tolerance * (1 + |b|)")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  compare->add_flag("--all", args.text.all, "every output that differs");
   CLI::App* html = view("html", "One self-contained page: lanes over virtual time, details, source lines");
   html->add_option("-o,--output", args.output, "file to write (default plan.html)");
   CLI::App* pareto = view("pareto", "What speed costs: bytes of slots against steps per second");

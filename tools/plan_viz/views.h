@@ -1,6 +1,7 @@
 #pragma once
 // What plan-viz prints: each view of a plan as text and as JSON. Pure functions.
 #include <string>
+#include <vector>
 
 #include "plan/machine.h"
 #include "plan/plan.h"
@@ -47,6 +48,23 @@ std::string pareto_svg(const plan::Plan& plan);
 // kernels, each signature once, known or not.
 std::string cost_text(const plan::Machine& machine, const plan::Plan* plan, const TextOptions& options);
 std::string cost_json(const plan::Machine& machine, const plan::Plan* plan);
+
+// Where two dumps of kernels' outputs (SessionOptions::dump) differ, in the order of the first one's plan.
+struct DumpComparison {
+  struct Row {
+    uint64_t step = 0;
+    std::string name, op;
+    int output = 0;
+    std::string type, source, text;
+  };
+  std::vector<Row> differing;
+  size_t compared = 0, only_one = 0;  // outputs that are in both; in one only
+};
+// Equal is |a - b| <= tolerance * (1 + |b|), for elements where both dumps have them, else for their statistics. Throws
+// kIo, and kValue for what is no dump, or has nothing in common.
+DumpComparison compare_dumps(const std::string& a, const std::string& b, double tolerance);
+std::string compare_text(const DumpComparison& comparison, const TextOptions& options);
+std::string compare_json(const DumpComparison& comparison);
 
 // Graphviz, clustered by device and stream.
 std::string dot_text(const plan::Plan& plan);

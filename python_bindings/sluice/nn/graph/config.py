@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -18,9 +19,23 @@ from sluice.nn.graph.zero import Zero
 
 
 DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "packing": "quick", "in_place": True, "pack_weights": True, "granularity": "program",
-            "memory_budget": 0, "workspace_limit": 0, "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
+            "memory_budget": 0, "workspace_limit": 0, "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "sync_check": False, "dump": "", "trace": False, "cuda_graphs": True,
             "submit_timeout": None, "disabled_passes": [], "patterns": [], "order": "memory", "activations": "exact", "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
             "float32_conv_precision": "highest", "zero": None, "dims": {}, "donated": [], "amp": None}
+
+
+def _dump_file(path: Any) -> dict[str, Any]:
+    keys = ("ops", "steps", "tensors", "directory")
+    try:
+        with open(path, encoding="utf-8") as file:
+            told = json.load(file)
+    except OSError as error:
+        raise _C.OSError(f"set_dump: {path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise _C.ValueError(f"set_dump: {path}: not JSON: {error}") from None
+    if not isinstance(told, dict) or set(told) - set(keys):
+        raise _C.ValueError(f"set_dump: {path}: got {told!r:.80}; must be an object with some of {', '.join(keys)}")
+    return told
 
 
 class GraphConfig(PassOptions):
@@ -140,6 +155,30 @@ class GraphConfig(PassOptions):
     def enable_check_numerics(self, mode: bool = True) -> None:
         """Fail the step at the first kernel that writes a NaN or an infinity, and dump it."""
         self._set("check_numerics", bool(mode))
+
+    def enable_sync_check(self, mode: bool = True) -> None:
+        """Wait for each kernel before the next one runs, so that an error which a device reports late names the op that failed."""
+        self._set("sync_check", bool(mode))
+
+    def set_dump(self, what: Any = None, *, ops: Any = (), steps: Any = None, tensors: bool = False, directory: Any = "dump") -> None:
+        """Write what kernels compute to files, as numbers about each output or as a whole. `plan-viz compare A B` finds where two
+        such runs part. MindSpore's dump.
+
+        what: a JSON file with the other arguments as its keys, or None.
+        ops: patterns of ops or kernels, such as "conv*"; all by default.
+        steps: a step, counted from 0, or the first and the last one; all by default.
+        tensors: each output also as a .npy file; else stats.csv alone, with least, greatest, mean, deviation, NaNs.
+        """
+        if what is not None:
+            return self.set_dump(**_dump_file(what))
+        ops = [ops] if isinstance(ops, str) else list(ops)
+        first, last = (steps if isinstance(steps, (tuple, list)) and len(steps) == 2 else (steps, steps))
+        parts = [f"ops={op}" for op in ops] + ([] if steps is None else [f"steps={first}-{last}"])
+        parts += ["tensors" if tensors else "stats", f"dir={directory}"]
+        wrong = [part for part in parts if "," in part]
+        if wrong:
+            raise ValueError(f"set_dump: got {wrong[0]!r}; patterns and the directory must be without commas")
+        self._set("dump", ",".join(parts))
 
     def enable_trace(self, mode: bool = True) -> None:
         """Record firings, kernels and waits from the first step; see Graph.save_trace."""
