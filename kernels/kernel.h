@@ -75,9 +75,12 @@ using HostFunction = std::function<void(const KernelArgs& args, const std::vecto
 // User functions that run as kernels, by the attribute that KernelDef::function names.
 using HostFunctions = std::map<std::string, HostFunction>;
 
+class KernelTable;
+
 struct PrepareContext {
   int threads = 1;                           // OpenMP threads run() may use; results may depend on it
   const HostFunctions* functions = nullptr;  // REQUIRES: outlives the kernel
+  const KernelTable* kernels = nullptr;      // of what the kernel may be made
 };
 
 using PrepareFn =

@@ -15,6 +15,7 @@ constexpr Pass kGraphPasses[] = {
     {"fuse_pad", "Makes zeros around the input of a convolution a part of its padding.", fuse_pad},
     {"fuse_convolution", "Moves batch norm, an addition and a relu into the convolution that feeds them.",
      fuse_convolution},
+    {"loops", "Compiles the bodies of loops.", loops},
     {"decompose", "Replaces ops without a kernel on their device by simpler ones.", decompose},
     {"fold_constants", "Computes what depends on constants alone.", fold_constants},
     {"simplify", "", simplify},

@@ -17,6 +17,7 @@
 #include "graph/ops/indexing.h"
 #include "graph/ops/linalg.h"
 #include "graph/ops/lines.h"
+#include "graph/ops/loops.h"
 #include "graph/ops/losses.h"
 #include "graph/ops/matmul.h"
 #include "graph/ops/micro_batches.h"
@@ -60,6 +61,7 @@ const OpRegistry& builtin_ops() {
         ops::fused_ops(),
         ops::micro_batches_ops(),
         ops::branches_ops(),
+        ops::loops_ops(),
         ops::linalg_ops(),
         ops::decomposition_ops(),
         ops::lines_ops(),

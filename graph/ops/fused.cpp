@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "graph/executor.h"
+#include "graph/nested.h"
 #include "graph/ops/common.h"
 
 namespace sluice::ops {
 namespace {
 
-constexpr bool kPresent[] = {true, true, true};
+constexpr size_t kMostOperands = 3;
 
 const AttrGraph& body_of(const Attrs& attrs, size_t num_inputs) {
   const AttrGraph& body = attr<AttrGraph>(attrs, 0);
@@ -16,39 +16,17 @@ const AttrGraph& body_of(const Attrs& attrs, size_t num_inputs) {
   return body;
 }
 
-Attrs attrs_of(const OpDef& op, const AttrCall& step) {
-  SLUICE_CHECK(can_be_step(op), "body: op {}; must be elementwise, with no more than a mode or a dtype", op.name);
-  return order_attrs(op, step.attrs);
-}
-
-template <class T>
-std::vector<T> operands_of(const AttrCall& step, const std::vector<T>& values) {
-  std::vector<T> operands;
-  for (int operand : step.operands) operands.push_back(values[static_cast<size_t>(operand)]);
-  return operands;
-}
-
 std::vector<TensorType> infer_fused(Types in, Present, const Attrs& attrs) {
-  std::vector<TensorType> types(in.begin(), in.end());
   const AttrGraph& body = body_of(attrs, in.size());
   for (const AttrCall& step : body.calls) {
     const OpDef& op = builtin_ops().get(step.op);
-    const std::vector<TensorType> operands = operands_of(step, types);
-    check_input_count(op, operands.size());
-    const Attrs its_attrs = attrs_of(op, step);  // checks the op first
-    types.push_back(infer_types(op, operands, std::span(kPresent).first(operands.size()), its_attrs).at(0));
+    SLUICE_CHECK(can_be_step(op), "body: op {}; must be elementwise, with no more than a mode or a dtype", op.name);
   }
-  return {types[static_cast<size_t>(body.outputs[0])]};
+  return output_types(body, infer_nested(body, in));
 }
 
 std::vector<Value> decompose_fused(std::span<const Value> inputs, const Attrs& attrs) {
-  std::vector<Value> values(inputs.begin(), inputs.end());
-  const AttrGraph& body = body_of(attrs, inputs.size());
-  for (const AttrCall& step : body.calls) {
-    const OpDef& op = builtin_ops().get(step.op);
-    values.push_back(call(op, operands_of(step, values), attrs_of(op, step)).at(0));
-  }
-  return {values[static_cast<size_t>(body.outputs[0])]};
+  return call_nested(body_of(attrs, inputs.size()), inputs);
 }
 
 Cost cost_fused(Types in, Types out, const Attrs& attrs) {
@@ -106,9 +84,8 @@ bool can_be_step(const OpDef& op) {
     return std::holds_alternative<DType>(param.default_value) ||
            std::holds_alternative<std::string>(param.default_value);
   });
-  return fits && op.params.size() <= 1 && op.num_outputs == 1 && !op.variadic() &&
-         op.inputs.size() <= std::size(kPresent) && !op.random && !op.effectful && op.view == nullptr &&
-         op.extension.empty();
+  return fits && op.params.size() <= 1 && op.num_outputs == 1 && !op.variadic() && op.inputs.size() <= kMostOperands &&
+         !op.random && !op.effectful && op.view == nullptr && op.extension.empty();
 }
 
 std::span<const OpDef* const> fused_ops() {

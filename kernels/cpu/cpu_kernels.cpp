@@ -14,6 +14,7 @@ void add_cpu_kernels(KernelTable& table) {
   cpu::add_reduction_kernels(table);
   cpu::add_movement_kernels(table);
   cpu::add_branch_kernels(table);
+  cpu::add_loop_kernel(table);
   cpu::add_indexing_kernels(table);
   cpu::add_line_kernels(table);
   cpu::add_fourier_kernels(table);

@@ -9,7 +9,8 @@ class KernelTable;
 namespace sluice::cpu {
 
 void add_elementwise_kernels(KernelTable& table);  // unary, binary, activation, comparison, where, cast
-void add_branch_kernels(KernelTable& table);       // case, esac
+void add_branch_kernels(KernelTable& table);
+void add_loop_kernel(KernelTable& table);  // case, esac
 void add_reduction_kernels(KernelTable& table);
 void add_movement_kernels(KernelTable& table);
 void add_indexing_kernels(KernelTable& table);

@@ -54,6 +54,7 @@ TABLE = (
     _feature("sparse updates", "Alpha", "steps that touch the rows a batch has looked up", "nn.Graph.add_optimizer", "optimizers"),
     _feature("several sizes", "Alpha", "plans by shape, and families by named dims", "Dim nn.Graph.with_dynamic_input_shape", "architecture"),
     _feature("branches", "Alpha", "cond: one of two branches of a plan runs", "cond", "architecture"),
+    _feature("loops", "Alpha", "scan and while_loop: bodies that a plan runs turn by turn", "scan while_loop", "loops"),
     _feature("micro-batches", "Beta", "gradient accumulation and pipelines in plans", "nn.Graph.try_call", "pipelines"),
     _feature("host functions", "Beta", "Python functions and generators as actors", "host_function EndOfData", _DATA),
     _feature("data loading", "Beta", "utils.data with processes as workers", "utils.data.DataLoader", _DATA),

@@ -138,7 +138,7 @@ TEST_P(Golden, TextIsAsRecorded) {
 INSTANTIATE_TEST_SUITE_P(Passes, Golden,
                          testing::Values("dead_code", "simplify", "common_subexpressions", "recompute",
                                          "fuse_activation", "fuse_bias", "fuse_convolution", "fuse_elementwise",
-                                         "fuse_pad", "patterns", "decompose", "fold_constants", "partition",
+                                         "fuse_pad", "loops", "patterns", "decompose", "fold_constants", "partition",
                                          "placement", "schedule", "transfers", "layout", "snapshots"),
                          [](const auto& info) { return std::string(info.param); });
 
