@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """An independent reading of the plan format (docs/plan-format.md): executes a plan on real bytes with NumPy alone.
 
-It shares no code with Sluice. Arenas are byte arrays and every tensor is read and written where the plan says it lies, so a
-mistake in packing, rates or ordering shows as a wrong value or as an error. Kernels run one at a time, in any order that the
-firing rule allows: the first possible one, or with a seed a random one. Arrays of in.npz and out.npz have an axis of steps.
+It shares no code with Sluice. Arenas are byte arrays and every tensor is read and written where the plan says it lies, so
+a mistake in packing, rates or ordering shows as a wrong value or as an error. Kernels run one at a time, in any order that
+the firing rule allows: the first possible one, or with a seed a random one, also in the middle of other streams' firings.
+Arrays of in.npz are named after the plan's inputs and have a leading axis of steps; so have those of out.npz.
 """
 
 import argparse
@@ -15,11 +16,11 @@ from collections import namedtuple
 from fractions import Fraction
 
 import numpy as np
-import plan_loops
 
 SCHEMA_VERSION, ALIGNMENT = 1, 64
+# How elements are stored. bfloat16 has no NumPy type: its bits are the upper half of a float32's.
 STORED = {"bool": np.bool_, "uint8": np.uint8, "int8": np.int8, "int16": np.int16, "int32": np.int32, "int64": np.int64,
-          "float16": np.float16, "bfloat16": np.uint16, "float32": np.float32, "float64": np.float64}  # bfloat16: the upper half of a float32's bits
+          "float16": np.float16, "bfloat16": np.uint16, "float32": np.float32, "float64": np.float64}
 
 
 class PlanError(ValueError):
@@ -112,7 +113,6 @@ OPS.update({name: lambda a, x, out, f=f: [f(*x)] for name, f in ELEMENTWISE.item
 OPS.update({name: lambda a, x, out, f=f: [f(wide(x[0]), axis=axes_of(a), keepdims=a["keepdim"])] for name, f in REDUCTIONS.items()})
 OPS.update({name: lambda a, x, out, f=f: [f(a, x, out)] for name, f in CREATION_AND_MOVEMENT.items()})
 OPS["case"] = lambda a, x, out: [x[1]] * len(out)  # which of them are void, the machine knows
-OPS["loop"] = lambda a, x, out: plan_loops.run(a, x)
 
 
 def axes_of(a):  # None or no axes: all

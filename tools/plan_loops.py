@@ -1,23 +1,23 @@
-"""Op "loop" of plans, for plan_interpreter.py: the program of its body, turn by turn, every value in memory of its own."""
+"""Adds op "loop" to plan_interpreter.py: the program of a body, turn by turn, every value in memory of its own."""
 import numpy as np
+import plan_interpreter as machine
 
 
 def run(a, x):
     """a: attributes, x: input arrays. Returns the last states, then what is stacked."""
-    import plan_interpreter as machine  # which imports this
     graph, states, count = a["program"], list(x[:a["states"]]), a["states"]
     rows, fixed = x[count:count + a["rows"]], x[count + a["rows"]:]
     stacked, turn = [{} for _ in graph["outputs"][count:]], 0
     while turn < a["length"] if a["length"] >= 0 else bool(states[0]):
         row = a["length"] - 1 - turn if a["reverse"] else turn
-        given = _turn(machine, graph, [*states, *(r[row] for r in rows), *fixed])
+        given = _turn(graph, [*states, *(r[row] for r in rows), *fixed])
         states, turn = given[:count], turn + 1
         for made, value in zip(stacked, given[count:]):
             made[row] = value
     return states + [[made[i] for i in range(turn)] for made in stacked]
 
 
-def _turn(machine, graph, values):
+def _turn(graph, values):
     memory = [None] * len(values)  # of what calls have made: bytes, as they lie
     for call in graph["calls"]:
         specs = call["results"]
@@ -27,7 +27,7 @@ def _turn(machine, graph, values):
             stored = memory[call["operands"][0]]
             if stored is None:
                 stored = np.ascontiguousarray(machine.encode(operands[0], specs[0]["dtype"])).tobytes()
-            made = [_view(machine, stored, specs[0], attrs["offset"])]
+            made = [_view(stored, specs[0], attrs["offset"])]
         elif call["op"] == "loop":
             made = run(attrs, operands)
         elif call["op"] not in machine.OPS:
@@ -52,8 +52,11 @@ def _lay(stored, spec):  # the bytes of values that lie as the spec says
     return memory.tobytes()
 
 
-def _view(machine, stored, spec, offset):
+def _view(stored, spec, offset):
     dtype = machine.STORED[spec["dtype"]]
     memory = np.frombuffer(stored, np.uint8)[offset:]
     memory = memory[:memory.size // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize].view(dtype)
     return machine.load(np.lib.stride_tricks.as_strided(memory, spec["shape"], _strides(spec, memory.itemsize)).copy(), spec["dtype"])
+
+
+machine.OPS["loop"] = lambda a, x, out: run(a, x)

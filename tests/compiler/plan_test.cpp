@@ -496,7 +496,7 @@ TEST(Options, MistakesAreErrors) {
   options.disabled_passes = {"dead_cod"};
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }),
             "disabled_passes: unknown pass: 'dead_cod'; the passes are dead_code, simplify, common_subexpressions, "
-            "patterns, partition, recompute, fuse_bias, fuse_activation, fuse_pad, fuse_convolution, decompose, "
+            "patterns, partition, recompute, fuse_bias, fuse_activation, fuse_pad, fuse_convolution, loops, decompose, "
             "fold_constants, "
             "fuse_elementwise");
   options = {};

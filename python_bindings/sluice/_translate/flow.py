@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import itertools
+import operator
 from typing import Any, Callable
 
 import numpy
@@ -277,6 +278,17 @@ def _for(item: Callable[[Tensor], Any], ahead: Callable[[Tensor], Any], start: T
 
 
 # Statements.
+
+_UPDATES = {"Add": "add", "Sub": "sub", "Mult": "mul", "Div": "truediv", "FloorDiv": "floordiv", "Mod": "mod", "Pow": "pow",
+            "MatMult": "matmul", "BitAnd": "and_", "BitOr": "or_", "BitXor": "xor", "LShift": "lshift", "RShift": "rshift"}
+
+
+def update(kind: str, value: Any, by: Any) -> Any:
+    """`value += by` and its like: of a value of the graph a new one, since branches and loops write to none from outside."""
+    name = _UPDATES[kind]
+    if _decides(value) or (_decides(by) and not isinstance(value, Tensor)):
+        return getattr(operator, name)(value, by)
+    return getattr(operator, "i" + name.rstrip("_"))(value, by)
 
 
 def assert_(test: Any, message: Callable[[], Any]) -> None:

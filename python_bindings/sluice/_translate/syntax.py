@@ -228,6 +228,10 @@ class _Function:
         if isinstance(node, ast.Assert):
             message = _lambda(self.expression(node.msg) if node.msg is not None else ast.Constant(None))
             return [ast.Expr(_call("assert_", self.expression(node.test), message))]
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            name = node.target.id
+            operator = ast.Constant(type(node.op).__name__)
+            return [_set(name, _call("update", operator, _load(name), self.expression(node.value)))]
         if isinstance(node, ast.FunctionDef):
             inner = _Function()
             inner.count = 1000 * (self.count + 1)
