@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "graph/autodiff/saved_hooks.h"
 #include "graph/autodiff/tape.h"
 #include "graph/ops/creation.h"
 #include "graph/ops/elementwise.h"
@@ -130,6 +131,7 @@ class LoopTrace {
   void run(const LoopBody& body, bool record) {
     const RegionScope scope(region_);
     const GradMode mode(record);
+    const SavedHooksScope as_they_are(nullptr);  // what a turn saves is the loop's own business
     for (const Value& state : states_)
       taken_.push_back(stand_in(state.type(), state.device(), record && is_differentiable(state.dtype())));
     for (const Value& row : rows_) {

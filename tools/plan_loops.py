@@ -56,7 +56,8 @@ def _view(stored, spec, offset):
     dtype = machine.STORED[spec["dtype"]]
     memory = np.frombuffer(stored, np.uint8)[offset:]
     memory = memory[:memory.size // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize].view(dtype)
-    return machine.load(np.lib.stride_tricks.as_strided(memory, spec["shape"], _strides(spec, memory.itemsize)).copy(), spec["dtype"])
+    shown = np.lib.stride_tricks.as_strided(memory, spec["shape"], _strides(spec, memory.itemsize))
+    return machine.load(shown.copy(), spec["dtype"])
 
 
 machine.OPS["loop"] = lambda a, x, out: run(a, x)

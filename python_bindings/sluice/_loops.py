@@ -11,14 +11,14 @@ from sluice._structure import Structure, difference, flatten
 def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = None, reverse: bool = False) -> tuple[Any, Any]:
     """f(state, x) -> (state, y), row by row of `xs`: the last state, and all y, stacked. jax.lax.scan.
 
-    init, xs and what f returns are tensors, or nests of them. A row is x[i] of each tensor of `xs`, whose first axes are equally
-    long; without `xs` there are `length` turns, and x is None. States keep their structure, shapes and dtypes (TypeError
-    otherwise). `reverse` begins with the last row; y has the place of its row.
+    init, xs and what f returns are tensors, or nests of them. A row is x[i] of each tensor of `xs`, whose first axes are
+    equally long; without `xs` there are `length` turns, and x is None. States keep their structure, shapes and dtypes
+    (TypeError otherwise). `reverse` begins with the last row; y has the place of its row.
 
-    An eager program calls f for each row. A graph traces f once, and its plan holds the loop: it is as large for any number of
-    turns. Gradients flow through it, to whatever f used, as a loop backwards over what the turns have saved; with
-    `utils.checkpoint.checkpoint` in f that is the states alone. In a graph f must not write in place to tensors from outside, nor
-    draw random numbers.
+    An eager program calls f for each row. A graph traces f once, and its plan holds the loop: it is as large for any number
+    of turns. Gradients flow through it, to whatever f used, as a loop backwards over what the turns have saved; with
+    `utils.checkpoint.checkpoint` in f that is the states alone. In a graph f must not write in place to its state, its row
+    or tensors from outside, nor draw random numbers.
     """
     if not callable(f):
         raise TypeError(f"scan: f is {f!r:.80}; must be callable")
@@ -69,8 +69,8 @@ def _check_states(who, expected, got, before, after, names):
         raise TypeError(f"{who} changes the structure of its state: {text}")
     for name, a, b in zip(names, before, after):
         if a.dtype is not b.dtype or a.shape != b.shape:
-            raise TypeError(f"{who} changes the type of its state '{name}': from {a.dtype} of shape {tuple(a.shape)} to {b.dtype} "
-                            f"of shape {tuple(b.shape)}; it must stay as at first")
+            raise TypeError(f"{who} changes the type of its state '{name}': from {a.dtype} of shape {tuple(a.shape)} to "
+                            f"{b.dtype} of shape {tuple(b.shape)}; it must stay as at first")
 
 
 def _eager_scan(step, states, rows, steps, reverse):
@@ -89,8 +89,8 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
     """body_fn's results, which are its next arguments, as long as cond_fn of them is true. torch.while_loop.
 
     cond_fn gives a bool or a bool tensor of one element, body_fn a tuple of as many tensors as it takes, of equal shapes and
-    dtypes. In a graph, where cond_fn gives a tensor, both are traced once, and each step runs the loop as often as its values say;
-    neither may write in place to tensors from outside, nor draw random numbers. Such a loop has no gradient: use scan().
+    dtypes. In a graph, where cond_fn gives a tensor, both are traced once, and each step runs the loop as often as its values
+    say; neither may write in place to tensors from outside, nor draw random numbers. Such a loop has no gradient: use scan().
     """
     if not callable(cond_fn) or not callable(body_fn):
         raise RuntimeError(f"Expect cond_fn and body_fn to be callable, but got {cond_fn!r:.80} and {body_fn!r:.80}")
@@ -125,7 +125,8 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
         made, found = step(structure.build(iter(taken[1:])))
         goes_on = _decision(cond_fn(*made))
         if isinstance(goes_on, bool):
-            raise RuntimeError("cond_fn must return a boolean scalar tensor, as it did before the first turn, but got a boolean")
+            raise RuntimeError("cond_fn must return a boolean scalar tensor, as it did before the first turn, "
+                               "but got a boolean")
         return [goes_on.reshape(()), *found]
 
     return structure.build(iter(_C.trace_while([go_on.detach().reshape(()), *leaves], traced)[1:]))

@@ -373,9 +373,9 @@ def test_the_interpreter_of_plans_agrees(tmp_path):
     assert "loop" in plan_interpreter.OPS and plan_loops
 
     def function(n, xs):
-        (n, steps), (last, rows) = collatz(n, sl.tensor(0)), sl.scan(lambda s, x: ((s.t() * 0.5 + x).neg(), s - x[0]), xs[0], xs,
-                                                                     reverse=True)
-        return last, rows, steps
+        step = lambda s, x: ((s.t() * 0.5 + x).neg(), s - x[0])
+        last, rows = sl.scan(step, xs[0], xs, reverse=True)
+        return last, rows, collatz(n, sl.tensor(0))[1]
 
     graph = Calls(function)
     inputs = [(sl.tensor(n), numbers(4, 2, 2, seed=n)) for n in (6, 1, 7)]
@@ -606,7 +606,8 @@ def test_generation_ends_where_the_text_does():
 
             go_on = lambda token, position, text, caches: (token[0] != stop) & (position < longest)
             with sl.no_grad():
-                return sl.while_loop(go_on, step, (token, sl.tensor(0), sl.zeros(longest, dtype=sl.int64), self.model.caches(1)))[:3]
+                state = token, sl.tensor(0), sl.zeros(longest, dtype=sl.int64), self.model.caches(1)
+                return sl.while_loop(go_on, step, state)[:3]
 
     graph = Until()
     _, count, text = graph(sl.tensor([5]), sl.tensor(-1))

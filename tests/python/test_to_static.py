@@ -349,6 +349,8 @@ def test_errors_say_what_to_do():
             y = "b"
         return x
 
-    for function, error, message in ((shapes, TypeError, "tensors of shapes"), (kinds, TypeError, "between tensors and numbers")):
+    for function, error, message in ((shapes, TypeError, "tensors of shapes"),
+                                     (kinds, TypeError, "between tensors and numbers"),
+                                     (unset, UnboundLocalError, "'z' has no value here")):
         with pytest.raises(error, match=message):
             Calls(function)(sl.ones(2))

@@ -14,13 +14,13 @@ from sluice._translate.syntax import Refused, translated
 
 
 def to_static(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, with `if`, `while`, `for`, `break`, `continue`, `return`, `and`, `or`, `not`, comparisons in a row, `assert` and
-    `print` that work on values of a graph: paddle.jit.to_static, tf.autograph.
+    """`function`, with `if`, `while`, `for`, `break`, `continue`, `return`, `and`, `or`, `not`, comparisons in a row, `assert`
+    and `print` that work on values of a graph: paddle.jit.to_static, tf.autograph.
 
-    In a graph, `if` on a tensor is sluice.cond, a loop that a tensor decides is sluice.while_loop, a loop over `range` of tensors
-    or over the rows of a tensor is one, too; `assert` and `print` run when the graph runs, not within loops. Everything else is
-    Python's: eager calls, and conditions that are no tensors of the graph. Numbers that such a loop or branch changes become
-    tensors. Functions that `function` calls are not translated, those defined in it are.
+    In a graph, `if` on a tensor is sluice.cond, a loop that a tensor decides is sluice.while_loop, a loop over `range` of
+    tensors or over the rows of a tensor is one, too; `assert` and `print` run when the graph runs, not within loops. All else
+    is Python's: eager calls, and conditions that are no tensors of the graph. Numbers that such a loop or branch changes
+    become tensors. Functions that `function` calls are not translated, those defined in it are.
 
     Raises SyntaxError, with the line, for what has no such form: `else` of loops, `with` or `try` around `return`, `break` or
     `continue`, generators, `global` and `nonlocal` names that control flow sets.
@@ -32,7 +32,8 @@ def to_static(function: Callable[..., Any]) -> Callable[..., Any]:
     try:
         lines, first = inspect.getsourcelines(function)
     except OSError as error:
-        raise TypeError(f"to_static: {function.__qualname__} has no source that could be read: {error}; define it in a file") from None
+        raise TypeError(f"to_static: {function.__qualname__} has no source that could be read: {error}; define it in a "
+                        "file") from None
     file = inspect.getsourcefile(function) or "<string>"
     try:
         tree = ast.parse(textwrap.dedent("".join(lines)))

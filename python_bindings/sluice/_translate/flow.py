@@ -24,10 +24,11 @@ class Unset:
         self.__dict__["name"] = name
 
     def _read(self, *_: Any, **__: Any) -> Any:
-        raise UnboundLocalError(f"'{self.name}' has no value here: it is set in one branch, or in a loop, that a value of the graph "
-                                "decides about; set it before")
+        raise UnboundLocalError(f"'{self.name}' has no value here: it is set in one branch, or in a loop, that a value of the "
+                                "graph decides about; set it before")
 
-    __getattr__ = __setattr__ = __getitem__ = __setitem__ = __call__ = __iter__ = __bool__ = __len__ = __float__ = __int__ = _read
+    __getattr__ = __setattr__ = __getitem__ = __setitem__ = __call__ = __iter__ = __bool__ = __len__ = _read
+    __float__ = __int__ = _read
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = __neg__ = _read
     __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __pow__ = __mod__ = __rmod__ = __floordiv__ = _read  # type: ignore
     __hash__ = None  # type: ignore[assignment]
@@ -48,7 +49,8 @@ def _decides(value: Any) -> bool:
 
 def _truth(value: Tensor) -> Tensor:
     if value.numel() != 1:
-        raise RuntimeError(f"a condition is {value.dtype} of shape {tuple(value.shape)}; must have one element: use .any() or .all()")
+        raise RuntimeError(f"a condition is {value.dtype} of shape {tuple(value.shape)}; must have one element: use .any() or "
+                           ".all()")
     value = value.detach().reshape(())
     return value if value.dtype is _C.bool else value != 0
 
@@ -114,10 +116,11 @@ def if_(test: Any, true: Callable[..., tuple], false: Callable[..., tuple], valu
     iterators = [iter(side) for side in leaves]
     merged: list[Structure | None] = []
     sides: list[list[Any]] = [[], []]
-    for structures in zip(*(structures for structures, _ in taken)):
+    for before, structures in zip(values, zip(*(structures for structures, _ in taken))):
         known = [s for s in structures if s is not None]
         found = [None if s is None else s.build(iterator) for s, iterator in zip(structures, iterators)]
-        if not known:
+        # Only the result of a function may be set in one branch alone: nobody reads it where it is not.
+        if not known or (len(known) == 1 and before.name != "the result"):
             merged.append(None)
             continue
         values_ = [found[1 - k] if s is None else found[k] for k, s in enumerate(structures)]
@@ -161,7 +164,8 @@ def _alike(a: Any, b: Any) -> tuple[Tensor, Tensor]:
         a, b = sluice.tensor(a), sluice.tensor(b)
     dtype = sluice.promote_types(a.dtype, b.dtype)
     if a.shape != b.shape:
-        raise TypeError(f"branches give tensors of shapes {tuple(a.shape)} and {tuple(b.shape)} for one name; they must be equal")
+        raise TypeError(f"branches give tensors of shapes {tuple(a.shape)} and {tuple(b.shape)} for one name; they must be "
+                        "equal")
     return a.to(dtype), b.to(dtype)
 
 
@@ -198,7 +202,8 @@ def _loop(test: Callable[..., Any], step: Callable[..., tuple], values: tuple) -
         leaves = list(itertools.chain.from_iterable(s[1] for s in states if not isinstance(s, Unset)))
         first = test(*(s if isinstance(s, Unset) else s[0].build(iter(s[1])) for s in states))
         results = _C.trace_while([_flag(first), *leaves], traced)
-        late = [i for i, s in enumerate(states) if isinstance(s, Unset) and s.name == "the result" and not isinstance(made[i], Unset)]
+        late = [i for i, (s, value) in enumerate(zip(states, made))
+                if isinstance(s, Unset) and s.name == "the result" and not isinstance(value, Unset)]
         if not late:
             break
         for i in late:
@@ -227,7 +232,8 @@ def _as_before(state: tuple[Structure, list[Tensor]], value: Any) -> list[Tensor
         value = sluice.tensor(value)
     leaves: list[Tensor] = []
     if isinstance(value, Unset) or flatten(value, "state", leaves, [], others=True) != state[0]:
-        raise TypeError("a loop that a value of the graph decides about changes what one of its names is; it must stay of one structure")
+        raise TypeError("a loop that a value of the graph decides about changes what one of its names is; it must stay of one "
+                        "structure")
     for before, after in zip(state[1], leaves):
         if before.shape != after.shape:
             raise TypeError(f"a loop that a value of the graph decides about changes a shape: from {tuple(before.shape)} to "

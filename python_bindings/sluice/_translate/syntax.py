@@ -159,8 +159,8 @@ class _Function:
             if isinstance(node, (ast.Global, ast.Nonlocal)):
                 self.kept.update(node.names)
         arguments = definition.args
-        given = {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
-                 if a is not None}
+        named = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
+        given = {a.arg for a in named if a is not None}
         body = definition.body
         documentation = body[:1] if ast.get_docstring(definition, clean=False) is not None else []
         body = body[len(documentation):]
