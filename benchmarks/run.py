@@ -24,6 +24,7 @@ PROGRAMS = [
     (("eager.",), ROOT / "benchmarks/eager.py"),
     (("kernel.",), ROOT / "benchmarks/kernels.py"),
     (("attention.",), ROOT / "benchmarks/attention.py"),
+    (("fusion.",), ROOT / "benchmarks/fusion.py"),
     (("overlap.",), ROOT / "benchmarks/overlap.py"),
     (("graphs.",), ROOT / "benchmarks/graphs.py"),
     (("forecast.",), ROOT / "benchmarks/forecast.py"),

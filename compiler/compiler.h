@@ -58,6 +58,8 @@ struct CompileOptions {
   // Which activations move into the linear op that feeds them: "exact", relu, which is the same in either place; "all"
   // that its kernel has, whose last bits may differ there.
   std::string activations = "exact";
+  // Which steps of optimizers become one: "small", those of parameters of up to 16 KiB; "all"; "single", none.
+  std::string updates = "small";
   std::vector<Pattern> patterns;  // of the caller, which the pass "patterns" looks for
   // In which kernels of a stream run: "memory", those that free memory as soon as they can; "program", as they were
   // written.

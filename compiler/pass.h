@@ -46,10 +46,12 @@ int fold_constants(graph::Graph& graph, PassContext& context);
 int partition(graph::Graph& graph, PassContext& context);
 int recompute(graph::Graph& graph, PassContext& context);
 int fuse_activation(graph::Graph& graph, PassContext& context);
+int fuse_batch_norm(graph::Graph& graph, PassContext& context);
 int fuse_bias(graph::Graph& graph, PassContext& context);
 int fuse_convolution(graph::Graph& graph, PassContext& context);
 int fuse_elementwise(graph::Graph& graph, PassContext& context);
 int fuse_pad(graph::Graph& graph, PassContext& context);
+int fuse_updates(graph::Graph& graph, PassContext& context);
 int patterns(graph::Graph& graph, PassContext& context);
 
 // How often each value is used: by nodes, outputs and updates.

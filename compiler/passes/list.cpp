@@ -15,12 +15,16 @@ constexpr Pass kGraphPasses[] = {
     {"fuse_pad", "Makes zeros around the input of a convolution a part of its padding.", fuse_pad},
     {"fuse_convolution", "Moves batch norm, an addition and a relu into the convolution that feeds them.",
      fuse_convolution},
+    {"fuse_batch_norm", "Makes one op of batch norm in training, its running statistics, an addition and a relu.",
+     fuse_batch_norm},
     {"decompose", "Replaces ops without a kernel on their device by simpler ones.", decompose},
     {"fold_constants", "Computes what depends on constants alone.", fold_constants},
     {"simplify", "", simplify},
     {"common_subexpressions", "", common_subexpressions},
     {"dead_code", "", dead_code},
     {"fuse_elementwise", "Makes one op of elementwise ops that follow one another.", fuse_elementwise},
+    {"fuse_updates", "Makes one op of an optimizer's steps for small parameters, and of what scales gradients.",
+     fuse_updates},
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "graph/ops/embedding.h"
 #include "graph/ops/fft.h"
 #include "graph/ops/fused.h"
+#include "graph/ops/fused_batch_norm.h"
 #include "graph/ops/fused_convolution.h"
 #include "graph/ops/global.h"
 #include "graph/ops/host.h"
@@ -21,6 +22,7 @@
 #include "graph/ops/matmul.h"
 #include "graph/ops/micro_batches.h"
 #include "graph/ops/movement.h"
+#include "graph/ops/multi_update.h"
 #include "graph/ops/normalization.h"
 #include "graph/ops/optimizer_updates.h"
 #include "graph/ops/pooling.h"
@@ -68,6 +70,8 @@ const OpRegistry& builtin_ops() {
         ops::fft_ops(),
         ops::attention_ops(),
         ops::fused_convolution_ops(),
+        ops::fused_batch_norm_ops(),
+        ops::multi_update_ops(),
         ops::recurrent_ops(),
         ops::taps_ops(),
         ops::resampling_ops(),

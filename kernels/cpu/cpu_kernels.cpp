@@ -11,6 +11,8 @@ namespace sluice {
 
 void add_cpu_kernels(KernelTable& table) {
   cpu::add_elementwise_kernels(table);
+  cpu::add_fused_kernel(table);
+  cpu::add_fused_reduction_kernel(table);
   cpu::add_reduction_kernels(table);
   cpu::add_movement_kernels(table);
   cpu::add_branch_kernels(table);
@@ -35,6 +37,7 @@ void add_cpu_kernels(KernelTable& table) {
   cpu::add_cross_entropy_kernels(table);
   cpu::add_embedding_kernels(table);
   cpu::add_optimizer_update_kernels(table);
+  cpu::add_multi_update_kernel(table);
   cpu::add_recurrent_kernels(table);
   cpu::add_taps_kernels(table);
   add_accumulate_kernel(table, DeviceKind::kCpu);

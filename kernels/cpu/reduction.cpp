@@ -18,14 +18,9 @@ namespace sluice::cpu {
 namespace {
 
 constexpr int64_t kReductionGrain = 32768;  // input elements worth a thread
-constexpr int64_t kChunk = 65536;           // input elements of one output reduced apart, when outputs are few
 constexpr int64_t kFlush = 64;              // tiles summed before the total takes them
-constexpr int64_t kShort = 32;              // shorter runs are summed one by one
-constexpr int64_t kNarrow = 128;            // rows up to here are reduced many in one call
-constexpr int64_t kRun = 4096;              // elements of a run before the total takes them
 constexpr int64_t kTurn = 8;                // elements of an outer axis that are reduced apart
-constexpr int64_t kMostChunks = 32;
-constexpr int64_t kColumns = 2048;  // neighbouring outputs reduced together
+constexpr int64_t kColumns = 2048;          // neighbouring outputs reduced together
 
 using Kind = ReductionKind;
 

@@ -70,11 +70,15 @@ class Golden : public testing::TestWithParam<const char*> {
     graph::Graph graph = graph::parse(input, GetParam(), lowering_ops());
     FakeTarget target;
     if (std::string_view(GetParam()) == "decompose") target.missing = {"linear", "softmax"};
-    if (std::string_view(GetParam()) == "fuse_convolution") target.missing.clear();
+    if (std::string_view(GetParam()) == "fuse_convolution" || std::string_view(GetParam()) == "fuse_batch_norm" ||
+        std::string_view(GetParam()) == "fuse_updates")
+      target.missing.clear();
     target.fuses = std::string_view(GetParam()) == "fuse_elementwise";
+    if (target.fuses) target.missing.erase("fused_reduce");
     CompileOptions options;
     if (std::string_view(GetParam()) == "patterns") options.patterns = patterns_of_test();
     if (comment.find("options: all activations") != std::string::npos) options.activations = "all";
+    if (comment.find("options: all updates") != std::string::npos) options.updates = "all";
     const std::vector<float> c{1, 2, 3};
     const ConstantLookup lookup = [&](const std::string& name) { return name == "c" ? c.data() : nullptr; };
     const ConstantEvaluator evaluator = evaluate;
@@ -137,9 +141,10 @@ TEST_P(Golden, TextIsAsRecorded) {
 
 INSTANTIATE_TEST_SUITE_P(Passes, Golden,
                          testing::Values("dead_code", "simplify", "common_subexpressions", "recompute",
-                                         "fuse_activation", "fuse_bias", "fuse_convolution", "fuse_elementwise",
-                                         "fuse_pad", "patterns", "decompose", "fold_constants", "partition",
-                                         "placement", "schedule", "transfers", "layout", "snapshots"),
+                                         "fuse_activation", "fuse_batch_norm", "fuse_bias", "fuse_convolution",
+                                         "fuse_elementwise", "fuse_pad", "fuse_updates", "patterns", "decompose",
+                                         "fold_constants", "partition", "placement", "schedule", "transfers", "layout",
+                                         "snapshots"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(PassList, EveryPassHasAGoldenFile) {

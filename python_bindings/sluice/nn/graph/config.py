@@ -19,7 +19,7 @@ from sluice.nn.graph.zero import Zero
 
 DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "packing": "quick", "in_place": True, "pack_weights": True, "granularity": "program",
             "memory_budget": 0, "workspace_limit": 0, "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
-            "submit_timeout": None, "disabled_passes": [], "patterns": [], "order": "memory", "activations": "exact", "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
+            "submit_timeout": None, "disabled_passes": [], "patterns": [], "order": "memory", "activations": "exact", "updates": "small", "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
             "float32_conv_precision": "highest", "zero": None, "dims": {}, "donated": [], "amp": None}
 
 
@@ -270,6 +270,8 @@ class GraphConfig(PassOptions):
         self._options = {**precisions(), **self._options}
         ours = ("zero", "gradient_accumulation_steps", "dims", "cost_cache")
         options = {k: v for k, v in self._options.items() if v is not None and k not in ours}
+        if options.get("check_numerics"):  # which names the op that began it, not a chain
+            options["disabled_passes"] = list(dict.fromkeys([*options.get("disabled_passes", []), "fuse_elementwise"]))
         return {**options, "patterns": list(self._patterns)} if self._patterns else options
 
     def freeze(self) -> None:

@@ -60,6 +60,24 @@ class PassOptions:
         read by others."""
         self._switch("allow_fuse_pad_to_conv", "fuse_pad", bool(mode))
 
+    def allow_fuse_cast_scale(self, mode: bool = True) -> None:
+        """A cast and a product with a number are one kernel, as elementwise ops that follow one another are altogether (the pass
+        "fuse_elementwise", which this switches). It is so by default."""
+        self._switch("allow_fuse_cast_scale", "fuse_elementwise", bool(mode))
+
+    def allow_fuse_model_update_ops(self, mode: bool = True) -> None:
+        """The update of a parameter casts and scales its gradient itself, as clipping and loss scaling have it (the pass
+        "fuse_updates"). It is so by default."""
+        self._switch("allow_fuse_model_update_ops", "fuse_updates", bool(mode))
+
+    def enable_multi_tensor_update(self, mode: bool = True) -> None:
+        """One kernel updates up to 64 parameters, of any size. By default it does so for parameters of up to 16 KiB, 32 KiB together,
+        since all gradients of such a kernel are kept until the last one is there. With False each parameter has a kernel."""
+        self._set("updates", "all" if mode else "single")
+        self._asked.pop("enable_multi_tensor_update", None)
+        if mode:
+            self._asked["enable_multi_tensor_update"] = "fuse_updates"
+
     def enable_fused_activations(self, mode: bool = True) -> None:
         """gelu, tanh, sigmoid and silu that follow a linear layer are computed by its kernel, as relu is without being asked: one pass
         over memory less, in graphs that train nothing. Results may differ in their last bits from those of eager calls; in 16 bits
