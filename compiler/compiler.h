@@ -58,6 +58,8 @@ struct CompileOptions {
   // Which activations move into the linear op that feeds them: "exact", relu, which is the same in either place; "all"
   // that its kernel has, whose last bits may differ there.
   std::string activations = "exact";
+  // Elementwise ops stay kernels of their own, so that whoever looks at their results can name them.
+  bool keep_ops = false;
   // Which steps of optimizers become one: "small", those of parameters of up to 16 KiB; "all"; "single", none.
   std::string updates = "small";
   std::vector<Pattern> patterns;  // of the caller, which the pass "patterns" looks for

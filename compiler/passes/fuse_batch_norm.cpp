@@ -84,10 +84,19 @@ class Norms {
   static ValueId other(const Node& node, ValueId operand) {
     return node.inputs[0] == operand ? node.inputs[1] : node.inputs[0];
   }
-  std::optional<double> number(ValueId value) const {
+  // A constant of one element, in the dtype of statistics.
+  std::optional<double> number(ValueId value, DType dtype) const {
+    const graph::ValueInfo& info = graph_.values()[value];
+    if (info.type.shape.rank() != 0 || info.type.dtype != dtype) return std::nullopt;
+    if (info.kind == graph::ValueKind::kVariable) {
+      const graph::Variable& variable = graph_.variables()[info.index];
+      const void* data = variable.constant ? context_.constant_data(variable.name) : nullptr;
+      if (data == nullptr) return std::nullopt;
+      if (dtype == DType::kFloat32) return static_cast<double>(*static_cast<const float*>(data));
+      return dtype == DType::kFloat64 ? std::optional(*static_cast<const double*>(data)) : std::nullopt;
+    }
     const int made = maker(value);
-    if (made < 0 || std::string_view(node(made).op->name) != "full" || graph_.type(value).shape.rank() != 0)
-      return std::nullopt;
+    if (made < 0 || std::string_view(node(made).op->name) != "full") return std::nullopt;
     return attr<double>(node(made).attrs, node(made).op->find_param("value"));
   }
 
@@ -103,7 +112,7 @@ class Norms {
         uses_[node(kept).outputs[0]] != 1 || !together(node(kept), norm))
       return std::nullopt;
     for (int i = 0; i < 2; ++i) {
-      const std::optional<double> factor = number(node(kept).inputs[1 - i]);
+      const std::optional<double> factor = number(node(kept).inputs[1 - i], graph_.type(batch).dtype);
       if (!factor || graph_.type(node(kept).inputs[i]) != graph_.type(batch)) continue;
       found.value = node(kept).inputs[i];
       found.kept = *factor;
@@ -121,7 +130,7 @@ class Norms {
       const Node& n = node(reader);
       if (std::string_view(n.op->name) != "mul" || n.role != norm.role || !together(n, norm) || inside_[reader])
         continue;
-      const std::optional<double> by = number(other(n, value));
+      const std::optional<double> by = number(other(n, value), graph_.type(value).dtype);
       if (!by) continue;
       if (found >= 0) return -1;
       found = reader;

@@ -196,6 +196,7 @@ Node fuse(const graph::Rewriter& rewriter, const std::vector<int>& members, cons
 }  // namespace
 
 int fuse_elementwise(graph::Graph& graph, PassContext& context) {
+  if (context.options.keep_ops) return 0;
   const Chains chains(graph, context);
   if (!chains.any()) return 0;
   graph::Rewriter rewriter(graph);

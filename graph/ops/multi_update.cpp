@@ -96,18 +96,12 @@ Cost cost(Types in, Types out, const Attrs&) {
 }
 
 const SampleInput kMatrix{.shape = {3, 7}}, kRow{.shape = {5}}, kScale{.shape = {}, .low = 0.5, .high = 2};
-const SampleInput kHalfMatrix{.shape = {3, 7}, .dtype = DType::kBFloat16},
-    kHalfRow{.shape = {5}, .dtype = DType::kBFloat16};
 const SampleInput kLr{.shape = {}, .low = 0.01, .high = 0.1}, kSquares{.shape = {3, 7}, .low = 0.1, .high = 1};
 const SampleInput kStep{.shape = {}, .dtype = DType::kInt64, .low = 1, .high = 5};
 
-// Of a gradient that is cast and scaled: param, grad, scale, lr.
+// Of a gradient that is scaled: param, grad, scale, lr.
 AttrGraph scaled_sgd() {
-  return {4,
-          {{"cast", {{"dtype", DType::kFloat32}}, {1}},
-           {"mul", {}, {4, 2}},
-           {"sgd_update", {{"weight_decay", 0.1}, {"maximize", false}}, {0, 5, 3}}},
-          {6}};
+  return {4, {{"mul", {}, {1, 2}}, {"sgd_update", {{"weight_decay", 0.1}, {"maximize", false}}, {0, 4, 3}}}, {5}};
 }
 AttrGraph momentum() {
   return {4,
@@ -143,7 +137,7 @@ const OpDef multi_update_def{
     .decompose = decompose,
     .sbp = sbp,
     .cost = cost,
-    .samples = {{{kMatrix, kRow, kHalfMatrix, kScale, kLr, kHalfRow, kScale, kLr}, {scaled_sgd(), int64_t{2}}},
+    .samples = {{{kMatrix, kRow, kMatrix, kScale, kLr, kRow, kScale, kLr}, {scaled_sgd(), int64_t{2}}},
                 {{kMatrix, kMatrix, kRow, kRow, kMatrix, kLr, kRow, kLr}, {momentum(), int64_t{2}}},
                 {{kMatrix, kMatrix, kSquares, kMatrix, kStep, kLr}, {adam(), int64_t{1}}}}};
 

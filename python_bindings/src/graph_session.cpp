@@ -169,6 +169,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
     o.compile.components[name] = {parse_mesh(lay.first), parse_sbp(lay.second)};
   read(d, "trace", &o.trace);
   read(d, "check_numerics", &o.check_numerics);
+  o.compile.keep_ops = o.check_numerics;
   read(d, "cuda_graphs", &o.cuda_graphs);
   read(d, "dry_run", &o.dry_run);
   read(d, "meta", &o.meta);

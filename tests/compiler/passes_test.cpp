@@ -80,7 +80,9 @@ class Golden : public testing::TestWithParam<const char*> {
     if (comment.find("options: all activations") != std::string::npos) options.activations = "all";
     if (comment.find("options: all updates") != std::string::npos) options.updates = "all";
     const std::vector<float> c{1, 2, 3};
-    const ConstantLookup lookup = [&](const std::string& name) { return name == "c" ? c.data() : nullptr; };
+    const ConstantLookup lookup = [&](const std::string& name) {
+      return name == "c" || name == "k" ? c.data() : nullptr;
+    };
     const ConstantEvaluator evaluator = evaluate;
     std::map<std::string, std::vector<std::byte>> constants;
     Partition partition;

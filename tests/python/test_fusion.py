@@ -230,6 +230,8 @@ def test_batch_norm_addition_and_relu_are_one_kernel_forward_and_one_backward():
     names = ops(graphs[0])
     assert names.count("fused_batch_norm") == 4 and names.count("fused_batch_norm_backward") == 4
     assert not {"batch_norm_train", "batch_norm_backward", "relu", "relu_backward"} & set(names)
+    made = [k for k in graphs[0].plan["kernels"] if k["op"] == "fused_batch_norm"]
+    assert all(len(k["outputs"]) == 5 for k in made)  # the running statistics, too
     assert ops(graphs[1]).count("batch_norm_train") == 4
     assert graphs[0].config.report()["fuse_batch_norm"] == 8
 
@@ -285,3 +287,20 @@ def test_clipping_and_the_update_are_one_kernel(dtype):  # CFG-06
     fused, plain = results[0][1], results[1][1]
     assert fused.count("multi_update") == 4 and plain.count("sgd_momentum_update") == 4
     assert len(plain) - len(fused) == 4, (plain, fused)
+
+
+def test_a_gradient_in_16_bits_is_cast_by_the_update():  # CFG-06
+    results = []
+    for off in ((), ("fuse_updates",), ("fuse_elementwise", "fuse_updates")):
+        sl.manual_seed(0)
+        net = nn.Sequential(nn.Linear(200, 300), nn.ReLU(), nn.Linear(300, 7))
+        graph = Train(net, sl.optim.AdamW([{"params": net.parameters(), "clip_grad_max_norm": 0.1}], lr=0.01), *off)
+        graph.config.enable_amp()
+        for step in range(3):
+            graph(random(6, 200, seed=step))
+        graph.synchronize()
+        made = [[call["op"] for call in k["attrs"]["body"]["graph"]["calls"]] for k in graph.plan["kernels"] if k["op"] == "multi_update"]
+        results.append(([bits(p) for p in net.parameters()], made))
+    assert results[0][0] == results[1][0] == results[2][0]
+    assert any(len(calls) > 1 and calls[-1] == "adam_update" for calls in results[0][1]), results[0][1]
+    assert not results[1][1]

