@@ -124,6 +124,9 @@ def train_side(name, without=None):
             self.add_optimizer(optim([{"params": net.parameters(), **group}], lr=1e-3))
             for one in without or ():
                 self.config.disable_pass(one)
+            if name.startswith("updates") and without is None:
+                self.config.enable_multi_tensor_update()
+                self.config.allow_fuse_model_update_ops()
 
         def build(self, x):
             y = self.net(x)

@@ -119,9 +119,9 @@ void check_options(const CompileOptions& options) {
     refuse(fmt::format("activations: \"{}\"; must be exact or all", options.activations),
            {{"option", std::string("activations")}, {"value", std::string("exact")}});
   }
-  if (options.updates != "small" && options.updates != "all" && options.updates != "single") {
-    refuse(fmt::format("updates: \"{}\"; must be small, all or single", options.updates),
-           {{"option", std::string("updates")}, {"value", std::string("small")}});
+  if (options.updates != "single" && options.updates != "all") {
+    refuse(fmt::format("updates: \"{}\"; must be single or all", options.updates),
+           {{"option", std::string("updates")}, {"value", std::string("single")}});
   }
   if (options.order != "memory" && options.order != "program") {
     refuse(fmt::format("order: \"{}\"; must be memory or program", options.order),
@@ -179,6 +179,7 @@ NamedAttrs record(const CompileOptions& options) {
   for (const std::string& name : options.disabled_passes) attrs.emplace_back("disabled." + name, true);
   add("activations", options.activations, defaults.activations, options.activations);
   add("updates", options.updates, defaults.updates, options.updates);
+  add("scaled_updates", options.scaled_updates, defaults.scaled_updates, options.scaled_updates);
   add("order", options.order, defaults.order, options.order);
   for (const Pattern& pattern : options.patterns) attrs.emplace_back("pattern." + pattern.name, true);
   return attrs;

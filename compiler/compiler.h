@@ -60,8 +60,9 @@ struct CompileOptions {
   std::string activations = "exact";
   // Elementwise ops stay kernels of their own, so that whoever looks at their results can name them.
   bool keep_ops = false;
-  // Which steps of optimizers become one: "small", those of parameters of up to 16 KiB; "all"; "single", none.
-  std::string updates = "small";
+  // Steps of optimizers: "single", a kernel each; "all", one kernel for many. Scaled ones cast and scale gradients, too.
+  std::string updates = "single";
+  bool scaled_updates = false;
   std::vector<Pattern> patterns;  // of the caller, which the pass "patterns" looks for
   // In which kernels of a stream run: "memory", those that free memory as soon as they can; "program", as they were
   // written.

@@ -1,6 +1,6 @@
-// Makes one op of the steps of an optimizer for many small parameters, on devices with a kernel "multi_update": one
-// sweep instead of a launch each. A cast of the gradient, or its product with a number, moves into the step of whatever
-// size: one pass over memory less. Steps whose results are read in the graph stay as they are, for what reads them.
+// Makes one op of the steps of an optimizer for many parameters, where options ask for that, on devices with a kernel
+// "multi_update": one sweep instead of a launch each. A cast of the gradient, or its product with a number, moves into
+// the step: one pass over memory less. Steps whose results are read in the graph stay single, for what reads them.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -17,9 +17,7 @@ using graph::kNoValue;
 using graph::Node;
 using graph::ValueId;
 
-constexpr uint64_t kSmallBytes = 16 << 10;  // of a parameter
-constexpr uint64_t kSweepBytes = 32 << 10;  // of the gradients of a sweep, which all wait for the last one
-constexpr int kGradient = 1;                // which operand of a step it is
+constexpr int kGradient = 1;  // which operand of a step it is
 
 // A step with what makes its gradient.
 struct Update {
@@ -37,27 +35,18 @@ class Updates {
       for (ValueId input : node.inputs)
         if (input != kNoValue) read_[input] = true;
     place_.assign(graph.nodes().size(), kStays);
-    std::map<std::string, Open> open;
-    const bool all = context.options.updates == "all";
+    std::map<std::string, int> open;
     for (int i = 0; i < static_cast<int>(graph.nodes().size()); ++i) {
       std::optional<Update> update = update_of(i);
       if (!update) continue;
-      const bool small = all || bytes_of(graph.type(update->replaced[0])) <= kSmallBytes;
-      const bool grouped = small && context.options.updates != "single" && is_final(graph.nodes()[i]);
-      if (!grouped && update->maker < 0) continue;
-      if (!grouped) {
-        groups_.push_back({std::move(*update)});
+      if (context.options.updates != "all" || !is_final(graph.nodes()[i])) {
+        if (update->maker >= 0) groups_.push_back({std::move(*update)});
         continue;
       }
-      const uint64_t bytes = bytes_of(graph.type(update->replaced[0]));
-      auto [at, added] = open.emplace(key_of(*update), Open{});
-      if (added || static_cast<int64_t>(groups_[at->second.group].size()) == ops::kMostUpdates ||
-          (!all && at->second.bytes + bytes > kSweepBytes)) {
-        at->second = {static_cast<int>(groups_.size()), 0};
-        groups_.emplace_back();
-      }
-      at->second.bytes += bytes;
-      groups_[at->second.group].push_back(std::move(*update));
+      const auto [at, added] = open.emplace(key_of(*update), static_cast<int>(groups_.size()));
+      if (added) groups_.emplace_back();
+      groups_[at->second].push_back(std::move(*update));
+      if (static_cast<int64_t>(groups_[at->second].size()) == ops::kMostUpdates) open.erase(at);
     }
     for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
       if (groups_[g].size() == 1 && groups_[g][0].maker < 0) continue;
@@ -77,11 +66,6 @@ class Updates {
 
  private:
   static constexpr int kStays = -2, kGone = -1;
-  // The group that takes the next step of its kind.
-  struct Open {
-    int group = -1;
-    uint64_t bytes = 0;  // of its gradients
-  };
 
   // A step writes variables that nobody reads in this graph afterwards, so that it may wait for others.
   bool is_final(const Node& node) const {
@@ -133,6 +117,7 @@ class Updates {
 
   // The gradient as casts of one value and products with numbers: a single op, or a chain that is fused already.
   void take_maker(const Node& node, Update& update, std::vector<AttrCall>& steps) const {
+    if (!context_.options.scaled_updates) return;
     const ValueId gradient = node.inputs[kGradient];
     const graph::ValueInfo& info = graph_.values()[gradient];
     if (info.kind != graph::ValueKind::kNode || uses_[gradient] != 1) return;
@@ -211,6 +196,7 @@ void rewrite(graph::Rewriter& rewriter, const std::vector<Update>& group) {
 }  // namespace
 
 int fuse_updates(graph::Graph& graph, PassContext& context) {
+  if (context.options.updates == "single" && !context.options.scaled_updates) return 0;
   const Updates updates(graph, context);
   if (updates.made() == 0) return 0;
   graph::Rewriter rewriter(graph);

@@ -23,7 +23,7 @@ constexpr Pass kGraphPasses[] = {
     {"common_subexpressions", "", common_subexpressions},
     {"dead_code", "", dead_code},
     {"fuse_elementwise", "Makes one op of elementwise ops that follow one another.", fuse_elementwise},
-    {"fuse_updates", "Makes one op of an optimizer's steps for small parameters, and of what scales gradients.",
+    {"fuse_updates", "Makes one op of an optimizer's steps for many parameters, and of what scales gradients.",
      fuse_updates},
 };
 

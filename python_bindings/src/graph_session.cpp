@@ -158,6 +158,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "order", &o.compile.order);
   read(d, "activations", &o.compile.activations);
   read(d, "updates", &o.compile.updates);
+  read(d, "scaled_updates", &o.compile.scaled_updates);
   if (d.contains("patterns"))
     for (nb::handle pattern : nb::cast<nb::list>(d["patterns"])) o.compile.patterns.push_back(pattern_of(pattern));
   read(d, "donated", &o.compile.donated);

@@ -79,6 +79,7 @@ class Golden : public testing::TestWithParam<const char*> {
     if (std::string_view(GetParam()) == "patterns") options.patterns = patterns_of_test();
     if (comment.find("options: all activations") != std::string::npos) options.activations = "all";
     if (comment.find("options: all updates") != std::string::npos) options.updates = "all";
+    if (comment.find("options: scaled updates") != std::string::npos) options.scaled_updates = true;
     const std::vector<float> c{1, 2, 3};
     const ConstantLookup lookup = [&](const std::string& name) {
       return name == "c" || name == "k" ? c.data() : nullptr;

@@ -244,26 +244,27 @@ def test_updates_of_many_parameters_are_one_kernel(optimizer, dtype):  # CFG-07
             "Adam": lambda p: sl.optim.AdamW(p, lr=0.01, weight_decay=0.1),
             "AMSGrad": lambda p: sl.optim.Adam(p, lr=0.01, amsgrad=True)}[optimizer]
     states, counts = [], []
-    for mode in ("small", "all", "single"):
+    for mode in ("default", "all", "single"):
         sl.manual_seed(0)
         net = nn.Sequential(nn.Linear(20, 30), nn.Tanh(), nn.Linear(30, 1000), nn.Tanh(), nn.Linear(1000, 300), nn.Tanh(), nn.Linear(300, 3))
         net.to(getattr(sl, dtype))
         graph = Train(net, make(net.parameters()))
-        if mode != "small":
+        if mode != "default":
             graph.config.enable_multi_tensor_update(mode == "all")
         for step in range(3):
             graph(random(5, 20, seed=step).to(getattr(sl, dtype)))
         graph.synchronize()
         states.append([bits(p) for p in net.parameters()])
         counts.append(sum(op.endswith("_update") for op in ops(graph)))
-        assert graph.config.report()["fuse_updates"] == (0 if mode == "single" else 1)
+        assert graph.config.report()["fuse_updates"] == (1 if mode == "all" else 0)
     assert states[0] == states[1] == states[2]
-    assert counts == [3, 1, 8]  # two are of more than 16 KiB
+    assert counts == [8, 1, 8]
 
 
 def test_more_than_64_updates_are_several_kernels():  # CFG-07
     net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(40)])
     graph = Train(net, sl.optim.SGD(net.parameters(), lr=0.1))
+    graph.config.enable_multi_tensor_update()
     graph(random(2, 4))
     assert sorted(kernel["attrs"]["count"] for kernel in graph.plan["kernels"] if kernel["op"] == "multi_update") == [16, 64]
 
@@ -278,7 +279,6 @@ def test_clipping_and_the_update_are_one_kernel(dtype):  # CFG-06
         optimizer = sl.optim.SGD([{"params": net.parameters(), "clip_grad_max_norm": 0.1}], lr=0.5, momentum=0.9, weight_decay=0.01)
         graph = Train(net, optimizer)
         graph.config.allow_fuse_model_update_ops(mode)
-        graph.config.enable_multi_tensor_update(False) if mode else None
         for step in range(3):
             graph(random(6, 200, seed=step).to(dtype))
         graph.synchronize()
@@ -296,6 +296,8 @@ def test_a_gradient_in_16_bits_is_cast_by_the_update():  # CFG-06
         net = nn.Sequential(nn.Linear(200, 300), nn.ReLU(), nn.Linear(300, 7))
         graph = Train(net, sl.optim.AdamW([{"params": net.parameters(), "clip_grad_max_norm": 0.1}], lr=0.01), *off)
         graph.config.enable_amp()
+        graph.config.allow_fuse_model_update_ops()
+        graph.config.enable_multi_tensor_update()
         for step in range(3):
             graph(random(6, 200, seed=step))
         graph.synchronize()

@@ -76,6 +76,8 @@ class Run(nn.Graph):
         self.net, self.train_it = net, train
         if train:
             self.add_optimizer(sl.optim.Adam(net.parameters(), lr=0.01, weight_decay=0.1))
+            self.config.enable_multi_tensor_update()  # so that fuse_updates has something to do
+            self.config.allow_fuse_model_update_ops()
 
     def build(self, x, y):
         out = self.net(x)

@@ -49,7 +49,11 @@ class PassOptions:
 
     def _switch(self, option: str, name: str, mode: bool) -> None:
         disabled = [n for n in self._options.get("disabled_passes", []) if n != name]
-        self._set("disabled_passes", disabled if mode else [*disabled, name])
+        self._ask(option, name, mode, "disabled_passes", disabled if mode else [*disabled, name])
+
+    def _ask(self, option: str, name: str, mode: bool, key: str, value: Any) -> None:
+        """Sets `key`; where the option is switched on, the report tells what the pass `name` has done."""
+        self._set(key, value)
         self._asked.pop(option, None)
         if mode:
             self._asked[option] = name
@@ -66,26 +70,20 @@ class PassOptions:
         self._switch("allow_fuse_cast_scale", "fuse_elementwise", bool(mode))
 
     def allow_fuse_model_update_ops(self, mode: bool = True) -> None:
-        """The update of a parameter casts and scales its gradient itself, as clipping and loss scaling have it (the pass
-        "fuse_updates"). It is so by default."""
-        self._switch("allow_fuse_model_update_ops", "fuse_updates", bool(mode))
+        """The update of a parameter casts and scales its gradient itself, as clipping and loss scaling have it: a pass over memory
+        less. Not so by default, since on CPUs with large caches it is no faster."""
+        self._ask("allow_fuse_model_update_ops", "fuse_updates", bool(mode), "scaled_updates", bool(mode))
 
     def enable_multi_tensor_update(self, mode: bool = True) -> None:
-        """One kernel updates up to 64 parameters, of any size. By default it does so for parameters of up to 16 KiB, 32 KiB together,
-        since all gradients of such a kernel are kept until the last one is there. With False each parameter has a kernel."""
-        self._set("updates", "all" if mode else "single")
-        self._asked.pop("enable_multi_tensor_update", None)
-        if mode:
-            self._asked["enable_multi_tensor_update"] = "fuse_updates"
+        """One kernel updates up to 64 parameters. All their gradients are kept until the last one is there. Not so by default: on a CPU
+        a kernel for each parameter costs next to nothing."""
+        self._ask("enable_multi_tensor_update", "fuse_updates", bool(mode), "updates", "all" if mode else "single")
 
     def enable_fused_activations(self, mode: bool = True) -> None:
         """gelu, tanh, sigmoid and silu that follow a linear layer are computed by its kernel, as relu is without being asked: one pass
         over memory less, in graphs that train nothing. Results may differ in their last bits from those of eager calls; in 16 bits
         they are rounded once less."""
-        self._set("activations", "all" if mode else "exact")
-        self._asked.pop("enable_fused_activations", None)
-        if mode:
-            self._asked["enable_fused_activations"] = "fuse_activation"
+        self._ask("enable_fused_activations", "fuse_activation", bool(mode), "activations", "all" if mode else "exact")
 
     def enable_straighten_algorithm(self, mode: str = "MemoryFirst") -> None:
         """In which order kernels of a stream run. "MemoryFirst", the default: what frees memory runs as soon as it can, so that an
