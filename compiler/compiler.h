@@ -60,7 +60,8 @@ struct CompileOptions {
   std::string activations = "exact";
   // Elementwise ops stay kernels of their own, so that whoever looks at their results can name them.
   bool keep_ops = false;
-  // Steps of optimizers: "single", a kernel each; "all", one kernel for many. Scaled ones cast and scale gradients, too.
+  // Steps of optimizers: "single", a kernel each; "all", one kernel for many. Scaled ones cast and scale gradients,
+  // too.
   std::string updates = "single";
   bool scaled_updates = false;
   std::vector<Pattern> patterns;  // of the caller, which the pass "patterns" looks for
