@@ -119,9 +119,14 @@ void check_options(const CompileOptions& options) {
     refuse(fmt::format("activations: \"{}\"; must be exact or all", options.activations),
            {{"option", std::string("activations")}, {"value", std::string("exact")}});
   }
-  if (options.order != "memory" && options.order != "program") {
-    refuse(fmt::format("order: \"{}\"; must be memory or program", options.order),
+  if (!contains({"memory", "program", "speed", "overlap", "short_last"}, options.order)) {
+    refuse(fmt::format("order: \"{}\"; must be memory, program, speed, overlap or short_last", options.order),
            {{"option", std::string("order")}, {"value", std::string("memory")}});
+  }
+  if (options.concurrency < 0 || (options.concurrency > 0 && options.ranks > 1)) {
+    refuse(fmt::format("concurrency: {}{}; must be at least 0 (0 = no limit), and 0 where several ranks run the plan",
+                       options.concurrency, options.ranks > 1 ? fmt::format(" with {} ranks", options.ranks) : ""),
+           option("concurrency", 0));
   }
   SLUICE_CHECK(!options.name.empty(), "name: empty; a plan needs a name");
   for (const std::string& name : options.disabled_passes) {
@@ -174,6 +179,7 @@ NamedAttrs record(const CompileOptions& options) {
   for (const std::string& name : options.donated) attrs.emplace_back("donated." + name, true);
   for (const std::string& name : options.disabled_passes) attrs.emplace_back("disabled." + name, true);
   add("activations", options.activations, defaults.activations, options.activations);
+  add("concurrency", options.concurrency, defaults.concurrency, int64_t{options.concurrency});
   add("order", options.order, defaults.order, options.order);
   for (const Pattern& pattern : options.patterns) attrs.emplace_back("pattern." + pattern.name, true);
   return attrs;

@@ -60,8 +60,10 @@ struct CompileOptions {
   std::string activations = "exact";
   std::vector<Pattern> patterns;  // of the caller, which the pass "patterns" looks for
   // In which kernels of a stream run: "memory", those that free memory as soon as they can; "program", as they were
-  // written.
+  // written; by a preference (compiler/lowering/list_order.cpp), "speed", "overlap" or "short_last".
   std::string order = "memory";
+  // Actors that may run at the same time, where it is not left to their streams; 0: that is left to them.
+  int concurrency = 0;
   // Processes that run the plan of a graph over several devices together. What lies on no mesh, every one of them has.
   int ranks = 1;
   std::map<std::string, GlobalPlacement> components;  // inputs and variables of which each rank has what lies on it

@@ -16,4 +16,7 @@ struct InstructionSet {
 };
 std::vector<InstructionSet> cpu_instruction_sets();
 
+// The processor as it calls itself, with the sizes of its caches, by which kernels cut their work.
+std::string processor_name();
+
 }  // namespace sluice

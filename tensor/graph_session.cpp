@@ -19,6 +19,7 @@
 #include "streams/stream.h"
 #include "tensor/donation.h"
 #include "tensor/graph_session_impl.h"
+#include "tensor/plan_cache.h"
 #include "tensor/ranks_agree.h"
 
 namespace sluice {
@@ -131,7 +132,8 @@ void GraphSession::Impl::compile_graph() {
   const auto run = [this](const OpDef& op, const Attrs& attrs, Types types, std::span<const void* const> inputs) {
     return evaluate(eager, op, attrs, types, inputs);
   };
-  result = compile(captured.graph, target, options.compile, lookup, run);
+  result = options.plans != nullptr ? options.plans->compile(captured.graph, target, options.compile, lookup, run)
+                                    : compile(captured.graph, target, options.compile, lookup, run);
   const auto keep = [](plan::ShardsByName& kept, const std::vector<plan::Shard>& made, const auto& of_plan) {
     std::set<std::string> names;
     for (const auto& thing : of_plan) names.insert(thing.name);

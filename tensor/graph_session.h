@@ -16,6 +16,7 @@ namespace sluice {
 
 class Engine;
 class Session;
+class PlanCache;
 class SharedArenas;
 class Storage;
 struct Bundle;
@@ -35,6 +36,7 @@ struct GraphSessionOptions {
   std::chrono::nanoseconds wait_timeout = std::chrono::nanoseconds::max();
   std::chrono::nanoseconds stop_timeout = std::chrono::seconds(5);
   std::shared_ptr<SharedArenas> arenas = nullptr;  // as in SessionOptions
+  std::shared_ptr<PlanCache> plans = nullptr;      // compiled before, and to be kept
   NamedAttrs recorded;   // options of the session and of its callers that differ from the defaults, kept in the plan
   bool dry_run = false;  // compile only: nothing is allocated, and calls are errors
   // Extra entries of a bundle's meta.json (strings), e.g. input descriptions.

@@ -152,6 +152,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor, p
   graph::ValueId apply_steps(graph::ValueId base, DeviceId device, const std::vector<ViewStep>& steps);
   Value handle(graph::ValueId id, DeviceId device) { return make_value(id, device); }
   void keep_autograd(const Value& value);
+  void on_node(int index) override;
   // Stamps nodes made next with the scopes they are made in.
   void refresh_context();
   std::string take_name(const std::string& prefix);
@@ -189,6 +190,7 @@ struct TraceContext {
   int every = 1;
   std::string module;
   int region = 0;
+  CheckpointPolicy policy = CheckpointPolicy::kNothing;  // of the region
   std::function<SourceLocation()> source;
 };
 TraceContext& trace_context();

@@ -2,11 +2,18 @@
 
 #include <hwy/highway.h>
 #include <hwy/targets.h>
+#include <unistd.h>
 
+#include <array>
+#include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "base/error.h"
 #include "kernels/cpu/vector_math.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 namespace sluice {
 
@@ -63,6 +70,20 @@ std::string loops() {
 
 std::vector<InstructionSet> cpu_instruction_sets() {
   return {{"oneDNN", onednn_isa()}, {"Highway", highway_target()}, {"loops", loops()}};
+}
+
+std::string processor_name() {
+  std::string name;
+#if defined(__x86_64__)
+  for (unsigned leaf = 0x80000002; leaf <= 0x80000004; ++leaf) {
+    std::array<unsigned, 4> text{};
+    if (__get_cpuid(leaf, &text[0], &text[1], &text[2], &text[3]) == 0) break;
+    const auto* const bytes = reinterpret_cast<const char*>(text.data());
+    name.append(bytes, strnlen(bytes, sizeof(text)));
+  }
+#endif
+  return fmt::format("{}/{}/{}/{}", name, sysconf(_SC_LEVEL1_DCACHE_SIZE), sysconf(_SC_LEVEL2_CACHE_SIZE),
+                     sysconf(_SC_LEVEL3_CACHE_SIZE));
 }
 
 }  // namespace sluice

@@ -65,7 +65,7 @@ multinomial = Tensor.multinomial
 contiguous, expand, view = Tensor.contiguous, Tensor.expand, Tensor.view  # OneFlow's
 
 # Imported when they are first used.
-_MODULES = {"_dynamo", "amp", "backends", "comm", "compiler", "cuda", "distributed", "distributions", "env", "errors", "fft", "func",
+_MODULES = {"_dynamo", "amp", "backends", "cache", "comm", "compiler", "cuda", "distributed", "distributions", "env", "errors", "fft", "func",
             "global_view", "hub", "info", "io", "jit", "library", "linalg", "memory", "mock_torch", "multiprocessing", "nn", "optim",
             "profiler", "return_types", "serialization", "special", "testing", "utils", "version"}
 _LAZY_NAMES = {"load_graph": "sluice._bundle", "save": "sluice.serialization", "load": "sluice.serialization"}

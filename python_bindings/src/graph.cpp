@@ -125,10 +125,12 @@ void bind_graph(nb::module_& m) {
              new (self) PyScope<ModuleScope>{std::make_unique<ModuleScope>(name)};
            })
       .def("close", &PyScope<ModuleScope>::close);
+  m.def(
+      "checkpoint_policy", [](const std::string& name) { checkpoint_policy(name); }, "Throws where there is none.");
   nb::class_<PyScope<CheckpointScope>>(m, "CheckpointScope")
       .def("__init__",
-           [](PyScope<CheckpointScope>* self) {
-             new (self) PyScope<CheckpointScope>{std::make_unique<CheckpointScope>()};
+           [](PyScope<CheckpointScope>* self, const std::string& policy) {
+             new (self) PyScope<CheckpointScope>{std::make_unique<CheckpointScope>(checkpoint_policy(policy))};
            })
       .def("close", &PyScope<CheckpointScope>::close);
   nb::class_<PyScope<RateScope>>(m, "RateScope")

@@ -156,6 +156,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "float32_conv_precision", &o.compile.float32_conv_precision);
   read(d, "disabled_passes", &o.compile.disabled_passes);
   read(d, "order", &o.compile.order);
+  read(d, "concurrency", &o.compile.concurrency);
   read(d, "activations", &o.compile.activations);
   if (d.contains("patterns"))
     for (nb::handle pattern : nb::cast<nb::list>(d["patterns"])) o.compile.patterns.push_back(pattern_of(pattern));
@@ -180,6 +181,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
     if (d.contains(timeout)) o.recorded.emplace_back(timeout, nb::cast<double>(d[timeout]));
   if (d.contains("wait_timeout")) o.wait_timeout = nanoseconds_of(nb::cast<double>(d["wait_timeout"]));
   if (d.contains("stop_timeout")) o.stop_timeout = nanoseconds_of(nb::cast<double>(d["stop_timeout"]));
+  o.plans = process_plans();
   for (auto [name, function] : functions) {
     const std::string key = nb::cast<std::string>(name);
     o.functions[key] = host_function_of(key, nb::borrow(function));
@@ -358,6 +360,7 @@ void close_graphs_of_ranks() {
 
 void bind_graph_session(nb::module_& m) {
   bind_family(m);
+  bind_plan_cache(m);
   nb::class_<PyTraceFile>(m, "TraceFile")
       .def(
           "close", [](PyTraceFile& f) { f.file.close(); }, Release());

@@ -235,15 +235,6 @@ def test_an_update_runs_as_soon_as_its_gradient_is_there():  # TTE-11, CFG-19
     assert sorted(early) == sorted(late)
 
 
-def test_orders_that_sluice_leaves_out_are_named():
-    config = nn.Graph().config
-    for mode in ("SpeedFirst", "OverlapCpuGpu", "DelayShortGpu"):
-        with pytest.raises(ValueError, match=rf"Sluice leaves out '{mode}': streams run side by side .*; use 'MemoryFirst' or"):
-            config.enable_straighten_algorithm(mode)
-    with pytest.raises(ValueError, match="got 'Fast'; must be 'MemoryFirst' or 'Disable'"):
-        config.enable_straighten_algorithm("Fast")
-    assert repr(config) == "config()"
-
 
 def net_of_everything(lib):
     return lib.Sequential(lib.Conv2d(3, 8, 3), lib.BatchNorm2d(8), lib.ReLU(), lib.Flatten(), lib.Linear(8 * 16, 16), lib.ReLU(),

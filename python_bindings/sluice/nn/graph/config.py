@@ -19,7 +19,7 @@ from sluice.nn.graph.zero import Zero
 
 DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "packing": "quick", "in_place": True, "pack_weights": True, "granularity": "program",
             "memory_budget": 0, "workspace_limit": 0, "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
-            "submit_timeout": None, "disabled_passes": [], "patterns": [], "order": "memory", "activations": "exact", "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
+            "submit_timeout": None, "disabled_passes": [], "patterns": [], "order": "memory", "concurrency": 0, "activations": "exact", "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
             "float32_conv_precision": "highest", "zero": None, "dims": {}, "donated": [], "amp": None}
 
 

@@ -11,10 +11,8 @@ from sluice import _C
 # Passes without which some graphs have no plan, or that do what the program asks for: they run at every level.
 NEEDED = ("decompose", "partition", "patterns", "recompute")
 CLEANING = ("dead_code", "simplify", "common_subexpressions", "fold_constants")
-# Of the modes of OneFlow's enable_straighten_algorithm, the orders that Sluice has.
-ORDERS = {"Disable": "program", "MemoryFirst": "memory"}
-STREAMS_DO_IT = "streams run side by side by themselves: what is ready on one does not wait for another"
-NO_ORDER = {"SpeedFirst": STREAMS_DO_IT, "OverlapCpuGpu": STREAMS_DO_IT, "DelayShortGpu": STREAMS_DO_IT}
+# The modes of OneFlow's enable_straighten_algorithm, as the compiler calls these orders.
+ORDERS = {"Disable": "program", "SpeedFirst": "speed", "MemoryFirst": "memory", "OverlapCpuGpu": "overlap", "DelayShortGpu": "short_last"}
 
 
 class PassOptions:
@@ -70,13 +68,23 @@ class PassOptions:
             self._asked["enable_fused_activations"] = "fuse_activation"
 
     def enable_straighten_algorithm(self, mode: str = "MemoryFirst") -> None:
-        """In which order kernels of a stream run. "MemoryFirst", the default: what frees memory runs as soon as it can, so that an
-        update follows its gradient at once. "Disable": as build() has it."""
-        if mode in NO_ORDER:
-            raise ValueError(f"enable_straighten_algorithm: Sluice leaves out {mode!r}: {NO_ORDER[mode]}; use 'MemoryFirst' or 'Disable'")
+        """In which order kernels of a stream run; results are the same.
+
+        "MemoryFirst", the default: what frees memory runs as soon as it can, so that an update follows its gradient at once; as build()
+        has it where that keeps less alive. "Disable": as build() has it. "SpeedFirst": what most work still depends on, first.
+        "OverlapCpuGpu": what another stream or device waits for, first. "DelayShortGpu": long kernels first. The last three look at
+        what kernels are predicted to take, and may need more memory; `plan-viz mem` says how much.
+        """
         if mode not in ORDERS:
-            raise ValueError(f"enable_straighten_algorithm: got {mode!r}; must be 'MemoryFirst' or 'Disable'")
+            raise ValueError(f"enable_straighten_algorithm: got {mode!r}; must be one of {list(ORDERS)}")
         self._set("order", ORDERS[mode])
+
+    def set_concurrency_width(self, n: int) -> None:
+        """How many actors run at the same time, on whatever streams, of all steps; 1: one kernel after the other, as a sequential
+        program would. 0, the default: each stream runs what is ready, and steps overlap."""
+        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+            raise ValueError(f"set_concurrency_width: got {n!r}; must be an int of at least 0 (0 = no limit)")
+        self._set("concurrency", n)
 
     def add_pattern(self, name: str, before: Callable[..., Any], after: Callable[..., Any], *examples: Any) -> None:
         """Where the graph has what `before` computes, and nobody reads what lies between, it computes `after` instead:
