@@ -34,6 +34,7 @@ PROGRAMS = [
     (("data.jpeg",), ROOT / "benchmarks/images.py"),
     (("compiled.",), ROOT / "benchmarks/compiled.py"),
     (("compile.",), BUILD / "benchmarks/compile_bench"),
+    (("cold_start.",), ROOT / "benchmarks/cold_start.py"),
     (("import",), ROOT / "benchmarks/import_time.py"),
     (("serve.",), ROOT / "benchmarks/serve.py"),
     (("gpu.",), ROOT / "benchmarks/gpu/gpu_bench.py"),

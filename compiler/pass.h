@@ -40,6 +40,7 @@ std::span<const Pass> graph_passes();
 // passes/<name>.cpp
 int dead_code(graph::Graph& graph, PassContext& context);
 int decompose(graph::Graph& graph, PassContext& context);
+int choose_regions(graph::Graph& graph, PassContext& context);
 int common_subexpressions(graph::Graph& graph, PassContext& context);
 int simplify(graph::Graph& graph, PassContext& context);
 int fold_constants(graph::Graph& graph, PassContext& context);

@@ -38,14 +38,14 @@ void add_contents(Key& key, const Pattern::Contents& contents) {
 // Each option by its name here, so that a new one does not compile before it is part of the key.
 void add_options(Key& key, const CompileOptions& options) {
   const auto& [name, device, granularity, outputs_buffer_size, quotas, machine, fast_quotas, reuse_memory, packing,
-               in_place, donated, pack_weights, memory_budget, workspace_limit, cores, float32_matmul_precision,
-               float32_conv_precision, disabled_passes, activations, patterns, order, concurrency, ranks, components,
-               stages, dump_dir, until] = options;
+               in_place, donated, pack_weights, memory_budget, auto_memory, workspace_limit, cores,
+               float32_matmul_precision, float32_conv_precision, disabled_passes, activations, patterns, order,
+               concurrency, ranks, components, stages, dump_dir, until] = options;
   key.add(name).add(device).add(granularity).add(outputs_buffer_size).add(plan::to_json(machine));
   add_map(key, quotas, [&](int quota) { key.add(quota); });
   key.add(fast_quotas).add(reuse_memory).add(packing).add(in_place);
   add_texts(key, donated);
-  key.add(pack_weights).add(memory_budget).add(workspace_limit).add(cores);
+  key.add(pack_weights).add(memory_budget).add(auto_memory).add(workspace_limit).add(cores);
   key.add(float32_matmul_precision).add(float32_conv_precision);
   add_texts(key, disabled_passes);
   key.add(activations).add(patterns.size());

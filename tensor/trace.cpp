@@ -99,6 +99,15 @@ CheckpointPolicy checkpoint_policy(std::string_view name) {
   return static_cast<CheckpointPolicy>(found - kNames.begin());
 }
 
+bool keeps(CheckpointPolicy policy, const graph::Graph& graph, const graph::Node& node) {
+  if (policy == CheckpointPolicy::kNothing || policy == CheckpointPolicy::kEverything)
+    return policy == CheckpointPolicy::kEverything;
+  if (node.op->precision == OpDef::Precision::kNone) return false;
+  if (policy == CheckpointPolicy::kDots || node.op->precision == OpDef::Precision::kConv) return true;
+  const auto of_many = [&](int i) { return graph.type(node.inputs[i]).shape.rank() > 2; };
+  return !(of_many(0) && of_many(1));
+}
+
 CheckpointScope::CheckpointScope(CheckpointPolicy policy)
     : previous_(trace_context().region), previous_policy_(std::exchange(trace_context().policy, policy)) {
   if (TraceExecutor* const trace = current_trace()) trace_context().region = trace->next_region();

@@ -331,19 +331,6 @@ std::shared_ptr<const Provenance> TraceExecutor::origin() {
   return origin_;
 }
 
-namespace {
-
-bool keeps(CheckpointPolicy policy, const graph::Graph& graph, const graph::Node& node) {
-  if (policy == CheckpointPolicy::kNothing || policy == CheckpointPolicy::kEverything)
-    return policy == CheckpointPolicy::kEverything;
-  if (node.op->precision == OpDef::Precision::kNone) return false;
-  if (policy == CheckpointPolicy::kDots || node.op->precision == OpDef::Precision::kConv) return true;
-  const auto of_many = [&](int i) { return graph.type(node.inputs[i]).shape.rank() > 2; };
-  return !(of_many(0) && of_many(1));
-}
-
-}  // namespace
-
 void TraceExecutor::on_node(int index) {
   graph::Node& node = graph_.mutable_nodes()[index];
   if (node.region != 0) node.kept = keeps(trace_context().policy, graph_, node);

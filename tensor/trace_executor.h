@@ -195,4 +195,7 @@ struct TraceContext {
 };
 TraceContext& trace_context();
 
+// Whether the values of a node in a region are kept all the same.
+bool keeps(CheckpointPolicy policy, const graph::Graph& graph, const graph::Node& node);
+
 }  // namespace sluice

@@ -9,6 +9,7 @@ constexpr Pass kGraphPasses[] = {
     {"common_subexpressions", "Computes equal expressions once.", common_subexpressions},
     {"patterns", "Replaces what the caller's patterns name.", patterns},
     {"partition", "Splits a graph over the devices that to_global names.", partition},
+    {"choose_regions", "Chooses what is computed again to need less memory.", choose_regions},
     {"recompute", "Computes values of checkpoints again where the backward pass reads them.", recompute},
     {"fuse_bias", "Makes one linear op of a product and the addition of a row.", fuse_bias},
     {"fuse_activation", "Moves a relu, or what the options allow, into the linear op that feeds it.", fuse_activation},

@@ -150,6 +150,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "in_place", &o.compile.in_place);
   read(d, "pack_weights", &o.compile.pack_weights);
   read(d, "memory_budget", &o.compile.memory_budget);
+  read(d, "auto_memory", &o.compile.auto_memory);
   read(d, "workspace_limit", &o.compile.workspace_limit);
   read(d, "cores", &o.compile.cores);
   read(d, "float32_matmul_precision", &o.compile.float32_matmul_precision);

@@ -166,7 +166,15 @@ class Graph(Inspection):
         return eager.run(self, arguments) if eager.is_eager() else self._prepared_call(arguments)(arguments)
 
     def compile(self, *args: Any, **kwargs: Any) -> Any:
-        """Traces and compiles for inputs like these, without running a step."""
+        """Traces and compiles for inputs like these, without running a step.
+
+        memory: the budget of the plan, in bytes or as "512MiB": it is made to fit, by fewer slots of its registers and by computing again
+        what the backward pass reads, or refused with the smallest budget that works. A build() that has an argument of this name is
+        given it.
+        """
+        if "memory" in kwargs and "memory" not in inspect.signature(self.build).parameters:
+            self.config.set_memory_budget(kwargs.pop("memory"))
+            self.config.enable_auto_memory("Adaptive")
         arguments = self._bind(args, kwargs)
         if self._call is None:
             self._compile_once(arguments)

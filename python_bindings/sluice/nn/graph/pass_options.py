@@ -9,7 +9,7 @@ from typing import Any, Callable
 from sluice import _C
 
 # Passes without which some graphs have no plan, or that do what the program asks for: they run at every level.
-NEEDED = ("decompose", "partition", "patterns", "recompute")
+NEEDED = ("decompose", "partition", "patterns", "choose_regions", "recompute")
 CLEANING = ("dead_code", "simplify", "common_subexpressions", "fold_constants")
 # The modes of OneFlow's enable_straighten_algorithm, as the compiler calls these orders.
 ORDERS = {"Disable": "program", "SpeedFirst": "speed", "MemoryFirst": "memory", "OverlapCpuGpu": "overlap", "DelayShortGpu": "short_last"}
