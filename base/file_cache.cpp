@@ -128,6 +128,11 @@ std::string cache_directory(const char* kind) {
   return {};
 }
 
+bool caches_are_on() {
+  const char* const given = std::getenv("SLUICE_CACHE");
+  return given == nullptr || std::string_view(given) != "off";
+}
+
 FileCache::FileCache(std::string directory, uint64_t most_bytes)
     : directory_(std::move(directory)), most_bytes_(most_bytes) {}
 

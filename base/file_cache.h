@@ -20,6 +20,9 @@ namespace sluice {
 // Where caches of a `kind` lie: in SLUICE_CACHE_DIR, else XDG_CACHE_HOME/sluice, else ~/.cache/sluice; "": nowhere.
 std::string cache_directory(const char* kind);
 
+// False where SLUICE_CACHE is "off".
+bool caches_are_on();
+
 class FileCache {
  public:
   struct Stats {

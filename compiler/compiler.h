@@ -48,13 +48,14 @@ struct CompileOptions {
   // Variables that steps do not change lie as their kernels read them fastest, in copies made when they are bound or
   // have changed.
   bool pack_weights = true;
-  uint64_t memory_budget = 0;    // bytes over all spaces; 0 = none
+  uint64_t memory_budget = 0;  // bytes over all spaces; 0 = none
   // What is computed again to need less memory: "disable", what checkpoints say; "slight", "moderate", "heavy", more
   // (compiler/passes/choose_regions.cpp); "adaptive", the least of these that fits the budget, with one step in flight
   // where that is not enough.
   std::string auto_memory = "disable";
   uint64_t workspace_limit = 0;  // bytes of a kernel's workspace; 0 = none
-  int cores = 0;                 // of a compute stream; 0 = its part of the target's, less one per host stream
+  bool kernel_trials = false;  // kernels are run at once to find their fastest implementation (Target::implementation)
+  int cores = 0;               // of a compute stream; 0 = its part of the target's, less one per host stream
   // Products of float32 matrices, and convolutions, may round their operands: "highest" (never), "high" (to TF32),
   // "medium" (products only: to bfloat16). What a kernel makes of it is its own; it sums in float32.
   std::string float32_matmul_precision = "highest", float32_conv_precision = "highest";

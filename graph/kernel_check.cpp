@@ -18,7 +18,8 @@ void check_kernel(const plan::Kernel& kernel, const OpDef& op) {
   NamedAttrs params = kernel.attrs;
   const bool precision = op.precision != OpDef::Precision::kNone;
   std::erase_if(params, [&](const auto& attr) {  // what is none of the op's
-    return attr.first == plan::kWorkspaceLimit || (precision && attr.first == "precision");
+    return attr.first == plan::kWorkspaceLimit || attr.first == plan::kImplementation ||
+           (precision && attr.first == "precision");
   });
   const Attrs attrs = order_attrs(op, params);
   const std::vector<TensorType> wanted = infer_types(op, types, {present.get(), types.size()}, attrs);

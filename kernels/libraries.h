@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/key.h"
 #include "base/libraries.h"
 
 namespace sluice {
@@ -18,5 +19,8 @@ std::vector<InstructionSet> cpu_instruction_sets();
 
 // The processor as it calls itself, with the sizes of its caches, by which kernels cut their work.
 std::string processor_name();
+
+// What of this machine and this build it depends on which kernels there are, and how fast each is.
+void add_machine(Key& key);
 
 }  // namespace sluice

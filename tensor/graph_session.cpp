@@ -123,7 +123,7 @@ void GraphSession::Impl::meet_ranks() {
 
 void GraphSession::Impl::compile_graph() {
   meet_ranks();
-  const KernelTarget target(eager.engine().kernel_cache(), devices());
+  const KernelTarget target(eager.engine().kernel_cache(), devices(), {}, &eager.engine().kernel_trials());
   const auto lookup = [this](const std::string& name) -> const void* {
     const auto found = captured.variables.find(name);
     if (found == captured.variables.end() || !eager_impl(found->second).on_host() || is_component(name)) return nullptr;

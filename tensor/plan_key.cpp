@@ -38,14 +38,14 @@ void add_contents(Key& key, const Pattern::Contents& contents) {
 // Each option by its name here, so that a new one does not compile before it is part of the key.
 void add_options(Key& key, const CompileOptions& options) {
   const auto& [name, device, granularity, outputs_buffer_size, quotas, machine, fast_quotas, reuse_memory, packing,
-               in_place, donated, pack_weights, memory_budget, auto_memory, workspace_limit, cores,
+               in_place, donated, pack_weights, memory_budget, auto_memory, workspace_limit, kernel_trials, cores,
                float32_matmul_precision, float32_conv_precision, disabled_passes, activations, patterns, order,
                concurrency, ranks, components, stages, dump_dir, until] = options;
   key.add(name).add(device).add(granularity).add(outputs_buffer_size).add(plan::to_json(machine));
   add_map(key, quotas, [&](int quota) { key.add(quota); });
   key.add(fast_quotas).add(reuse_memory).add(packing).add(in_place);
   add_texts(key, donated);
-  key.add(pack_weights).add(memory_budget).add(auto_memory).add(workspace_limit).add(cores);
+  key.add(pack_weights).add(memory_budget).add(auto_memory).add(workspace_limit).add(kernel_trials).add(cores);
   key.add(float32_matmul_precision).add(float32_conv_precision);
   add_texts(key, disabled_passes);
   key.add(activations).add(patterns.size());
@@ -60,18 +60,12 @@ void add_options(Key& key, const CompileOptions& options) {
   key.add(dump_dir).add(until);
 }
 
-// What of this machine and this program a plan depends on, besides what the target says of itself.
-void add_machine(Key& key) {
-  key.add(build_id()).add(processor_name());
-  for (const InstructionSet& set : cpu_instruction_sets()) key.add(set.part).add(set.name);
-  for (const LibraryVersion& library : kernel_libraries()) key.add(library.name).add(library.version);
-}
-
 }  // namespace
 
 bool has_plan_key(const graph::Graph& graph, const plan::Target& target, const CompileOptions& options) {
   const char* dump = std::getenv("SLUICE_DUMP_IR");
   if (!options.dump_dir.empty() || (dump != nullptr && *dump != '\0') || !options.until.empty()) return false;
+  if (options.kernel_trials) return false;  // it depends on what is measured; the choices themselves are kept
   if (compiler::is_global(graph) || !is_built_in(graph) || build_id().empty()) return false;
   for (const plan::DeviceDesc& device : target.devices())
     if (device.device.kind != DeviceKind::kCpu && device.device.kind != DeviceKind::kSim) return false;

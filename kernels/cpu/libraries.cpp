@@ -8,6 +8,7 @@
 #include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include "base/build_id.h"
 #include "base/error.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -84,6 +85,12 @@ std::string processor_name() {
 #endif
   return fmt::format("{}/{}/{}/{}", name, sysconf(_SC_LEVEL1_DCACHE_SIZE), sysconf(_SC_LEVEL2_CACHE_SIZE),
                      sysconf(_SC_LEVEL3_CACHE_SIZE));
+}
+
+void add_machine(Key& key) {
+  key.add(build_id()).add(processor_name());
+  for (const InstructionSet& set : cpu_instruction_sets()) key.add(set.part).add(set.name);
+  for (const LibraryVersion& library : kernel_libraries()) key.add(library.name).add(library.version);
 }
 
 }  // namespace sluice

@@ -1,5 +1,6 @@
 #pragma once
 // The one door to oneDNN: types, primitive descriptors alike under 2.6 and 3.x, and calls without allocations of ours.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -54,6 +55,31 @@ dnnl::convolution_backward_data::primitive_desc conv_input_grad_pd(const Desc& d
                                                                    const ConvGeometry& geometry);
 dnnl::convolution_backward_weights::primitive_desc conv_weight_grad_pd(const Desc& x, const Desc& dw, const Desc& dy,
                                                                        const ConvGeometry& geometry);
+// The names of all implementations that oneDNN has of what `pd` describes, but for its references, which are slow by
+// two orders; its own choice first.
+template <class Description>
+std::vector<std::string> implementations(Description pd) {
+  std::vector<std::string> names;
+  do {
+    const std::string name = pd.impl_info_str();
+    if (names.empty() ||
+        (name.find("ref") == std::string::npos && std::find(names.begin(), names.end(), name) == names.end()))
+      names.push_back(name);
+  } while (pd.next_impl());
+  return names;
+}
+// The one of that name; as it is where there is none, or none is named.
+template <class Description>
+Description chosen(const Description& pd, std::string_view name) {
+  Description other = pd;
+  if (!name.empty()) {
+    do {
+      if (other.impl_info_str() == name) return other;
+    } while (other.next_impl());
+  }
+  return pd;
+}
+
 // Whether a convolution's kernel applies rows of coefficients to its result as fast as a pass of its own would: those
 // for AVX2 take longer, or leave it to plain loops, slower by two orders.
 template <class Description>

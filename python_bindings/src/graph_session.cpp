@@ -152,6 +152,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "memory_budget", &o.compile.memory_budget);
   read(d, "auto_memory", &o.compile.auto_memory);
   read(d, "workspace_limit", &o.compile.workspace_limit);
+  read(d, "kernel_trials", &o.compile.kernel_trials);
   read(d, "cores", &o.compile.cores);
   read(d, "float32_matmul_precision", &o.compile.float32_matmul_precision);
   read(d, "float32_conv_precision", &o.compile.float32_conv_precision);

@@ -19,7 +19,7 @@ from sluice.nn.graph.zero import Zero
 
 
 DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "packing": "quick", "in_place": True, "pack_weights": True, "granularity": "program",
-            "memory_budget": 0, "auto_memory": "disable", "workspace_limit": 0, "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
+            "memory_budget": 0, "auto_memory": "disable", "workspace_limit": 0, "kernel_trials": False, "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "trace": False, "cuda_graphs": True,
             "submit_timeout": None, "disabled_passes": [], "patterns": [], "order": "memory", "concurrency": 0, "activations": "exact", "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
             "float32_conv_precision": "highest", "zero": None, "dims": {}, "donated": [], "amp": None}
 
@@ -135,6 +135,16 @@ class GraphConfig(PassOptions):
         if mbyte < 0:
             raise ValueError(f"set_cudnn_buf_limit_mbyte: got {mbyte}; must be at least 0 (0 = no limit)")
         self._set("workspace_limit", int(mbyte) << 20)
+
+    def enable_kernel_trial_run(self, mode: bool = True) -> None:
+        """Each convolution is run by all implementations that the processor has of it, on memory of its own, before the graph is
+        compiled, and takes the fastest; the usual one unless another is at least 3 % faster. What they took is printed to stderr.
+
+        A kernel is searched for once: the choice is known to later graphs of this process, and, in files next to those of sluice.cache,
+        to later processes (`SLUICE_CACHE=off`: it is not). Results may differ in their last bits from those of the usual kernels, and
+        plans from machine to machine.
+        """
+        self._set("kernel_trials", bool(mode))
 
     def set_quota(self, register: Any, n: int) -> None:
         """Slots of one register, by its name in the plan."""

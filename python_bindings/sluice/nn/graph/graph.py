@@ -28,7 +28,7 @@ from sluice.nn.graph.donation import donated_leaves
 from sluice.nn.graph.families import compile_family
 from sluice.nn.graph.inspection import Inspection
 from sluice.nn.graph.refused import Refused
-from sluice.nn.graph.report import Report, graph_repr
+from sluice.nn.graph.report import Report, graph_repr, print_trials
 from sluice.nn.graph.shape_cache import LayoutCache, ShapeCache
 from sluice.nn.graph.updates import Updates, check_can_compile_again
 from sluice.nn.graph.watch import Watch
@@ -338,11 +338,14 @@ class Graph(Inspection):
         if (arenas or self.config.arenas) is not None:
             options["arenas"] = arenas or self.config.arenas
         measures = use_cache(self.config.cost_cache, options)
+        mark = _C.kernel_trials_used()
         with trace.refused:
             session = _C.GraphSession(trace.captured, options, trace.functions)
         self.config.freeze()
         trace.report.compiled(session)
-        self.config.compiled(session.passes(), trace.captured)
+        trials = _C.kernel_trials(mark) if options.get("kernel_trials") else []
+        print_trials(self.name, trials)
+        self.config.compiled(session.passes(), trace.captured, len(trials))
         if dry_run:
             from sluice.nn.graph.dry_run import write_and_exit
 

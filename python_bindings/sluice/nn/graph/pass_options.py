@@ -103,8 +103,9 @@ class PassOptions:
         self._set("patterns", [*self._options.get("patterns", []), name])
         self._patterns.append((name, _traced(name, before, examples), _traced(name, after, examples)))
 
-    def compiled(self, passes: list[tuple[str, int, float]], captured: Any) -> None:
-        """What the compiler's passes have done with the graph `captured`, which was compiled last."""
+    def compiled(self, passes: list[tuple[str, int, float]], captured: Any, trials: int = 0) -> None:
+        """What the compiler's passes have done with the graph `captured`, which was compiled last; of how many kernels it knows what their
+        implementations take."""
         counted = _C.pass_names() + [f"pattern {name}" for name, _, _ in self._patterns]
         self._rewrites = Counter({name: 0 for name in counted})
         for name, rewrites, _ in passes:
@@ -112,6 +113,8 @@ class PassOptions:
                 self._rewrites[name] += rewrites
         for option, name in self._asked.items():
             self._rewrites[option] = self._rewrites[name]
+        if self._options.get("kernel_trials"):
+            self._rewrites["enable_kernel_trial_run"] = trials
         if self._options.get("amp") is not None:
             self._rewrites["enable_amp"] = sum(node["op"] == "cast" for node in captured.nodes())
 
@@ -121,7 +124,7 @@ class PassOptions:
         if self._rewrites is None:
             raise RuntimeError("config.report: the graph has not been compiled; call it, or compile(), first")
         off = self._options.get("disabled_passes", [])
-        why = {"enable_amp": "no function of build() is in sluice.amp.lists.lower",
+        why = {"enable_kernel_trial_run": "no kernel of the graph has several implementations", "enable_amp": "no function of build() is in sluice.amp.lists.lower",
                **{f"pattern {name}": "the graph has no such place, or what lies between is read elsewhere"
                   for name, _, _ in self._patterns},
                **{option: "the graph has no such place" for option in self._asked}}
