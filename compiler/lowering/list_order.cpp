@@ -107,7 +107,7 @@ std::vector<double> costs_of(const Graph& graph, const PassContext& context) {
   for (const Node& node : graph.nodes()) {
     plan::KernelQuery query;
     query.op = node.op->name;
-    query.device = *node.placement.device;
+    query.device = context.device_of(node);
     query.cost = graph.cost(node);
     costs.push_back(node.op->view ? 0 : context.target.cost_ns(query));
   }

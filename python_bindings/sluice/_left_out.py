@@ -128,7 +128,8 @@ LEFT_OUT = [
             "each parameter is updated, decay and momentum included, by one kernel right behind its gradient; "
             "enable_straighten_algorithm('Disable') keeps the order of the program",
             _words("allow_fuse_model_update_ops enable_multi_tensor_update enable_fused_model_update_cast"), where="config$"),
-    LeftOut("a switch for the search of convolutions", "kernels are chosen by tables, so that they are the same in every run, unless config.enable_kernel_trial_run() says otherwise",
+    LeftOut("a switch for the search of convolutions", "kernels are chosen by tables, so that they are the same in every run, unless "
+            "config.enable_kernel_trial_run() says otherwise",
             _words("enable_cudnn_conv_heuristic_search_algo cudnn_conv_use_deterministic_algo_only"), where="config$"),
     LeftOut("a search of placements that is switched on", "the compiler chooses the SBP of every value that you leave open",
             r"^(enable_auto_parallel|set_auto_parallel)", where="config$"),

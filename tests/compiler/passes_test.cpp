@@ -75,6 +75,10 @@ class Golden : public testing::TestWithParam<const char*> {
     CompileOptions options;
     if (std::string_view(GetParam()) == "patterns") options.patterns = patterns_of_test();
     if (comment.find("options: all activations") != std::string::npos) options.activations = "all";
+    for (const char* level : {"slight", "moderate", "heavy"})
+      if (comment.find(fmt::format("options: {} memory", level)) != std::string::npos) options.auto_memory = level;
+    for (const char* order : {"program", "speed", "overlap", "short_last"})
+      if (comment.find(fmt::format("options: {} order", order)) != std::string::npos) options.order = order;
     const std::vector<float> c{1, 2, 3};
     const ConstantLookup lookup = [&](const std::string& name) { return name == "c" ? c.data() : nullptr; };
     const ConstantEvaluator evaluator = evaluate;

@@ -416,6 +416,8 @@ def test_a_second_process_compiles_nothing(tmp_path):  # PT-24
     assert off == losses and (third["hits"], third["misses"], third["directory"]) == (0, 0, None)
     checked, fourth = ended(run(script, tmp_path, SLUICE_CACHE="check"))
     assert checked == losses and fourth["hits"] == 2
+    _, other = ended(run(script, tmp_path, SLUICE_CACHE="on", ONEDNN_MAX_CPU_ISA="SSE41", DNNL_MAX_CPU_ISA="SSE41"))
+    assert (other["hits"], other["misses"]) == (0, 2)  # JAX-05: kernels of another instruction set
     process = run(script, tmp_path, SLUICE_CACHE="sometimes")
     assert "SLUICE_CACHE: 'sometimes'; must be on, off or check" in process.communicate(timeout=120)[1] and process.returncode != 0
 

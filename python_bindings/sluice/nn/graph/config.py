@@ -125,7 +125,7 @@ class GraphConfig(PassOptions):
         the same in stretches, between which nothing else is kept. "Heavy": in the stretches nothing is kept, which takes about a
         forward pass more. "Adaptive": the first of these that fits set_memory_budget(), with one step in flight if need be.
         """
-        if mode not in AUTO_MEMORY:
+        if not isinstance(mode, str) or mode.capitalize() not in AUTO_MEMORY:  # OneFlow writes them small
             raise ValueError(f"enable_auto_memory: got {mode!r}; must be one of {list(AUTO_MEMORY)}")
         self._set("auto_memory", mode.lower())
 
