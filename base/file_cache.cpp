@@ -11,6 +11,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <random>
 #include <tuple>
 #include <vector>
 
@@ -201,9 +202,10 @@ void FileCache::put(const std::string& key, std::string_view content) {
     if (fs::create_directories(directory_, made)) fs::permissions(directory_, fs::perms::owner_all, made);
     const Descriptor folder(open_directory(directory_));
     SLUICE_CHECK_KIND(kIo, folder.valid(), "cache: {}: cannot be made: {}", directory_, made.message());
-    const std::string scratch = fmt::format("{}{}-{}", kScratch, ::getpid(), scratch_.fetch_add(1));
+    // Not by the process's number, which another container may have, too.
+    std::random_device random;
+    const std::string scratch = fmt::format("{}{:08x}{:08x}{:08x}", kScratch, random(), random(), random());
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    ::unlinkat(folder.get(), scratch.c_str(), 0);  // of a process of the same number, which is gone
     const Descriptor file(::openat(folder.get(), scratch.c_str(), flags, 0600));
     SLUICE_CHECK_KIND(kIo, file.valid(), "cache: {}: cannot be written: {}", directory_, std::strerror(errno));
     try {

@@ -71,7 +71,7 @@ class FileCache {
 
   const std::string directory_;
   std::atomic<uint64_t> most_bytes_;
-  std::atomic<uint64_t> hits_{0}, misses_{0}, stored_{0}, evicted_{0}, rejected_{0}, scratch_{0};
+  std::atomic<uint64_t> hits_{0}, misses_{0}, stored_{0}, evicted_{0}, rejected_{0};
   std::atomic<bool> warned_{false};
 };
 

@@ -17,6 +17,7 @@ namespace sluice::cpu {
 namespace {
 
 using onednn::Desc;
+using onednn::Implementation;
 using plan::KernelQuery;
 using plan::Layout;
 
@@ -264,20 +265,21 @@ Operands forward_operands(const KernelQuery& q) {
   if (o.has_bias) o.bias = q.inputs[2];
   return o;
 }
-auto forward_pd(const Operands& o, const Layouts& l, const dnnl::post_ops& post_ops) {
-  return onednn::conv_pd(l.wanted_x, l.wanted_w, o.has_bias ? &l.bias : nullptr, l.wanted_y, l.geometry, post_ops);
+auto forward_pd(const Operands& o, const Layouts& l, const dnnl::post_ops& post_ops, const Implementation& chosen) {
+  return onednn::conv_pd(l.wanted_x, l.wanted_w, o.has_bias ? &l.bias : nullptr, l.wanted_y, l.geometry, post_ops,
+                         chosen);
 }
 Operands input_grad_operands(const KernelQuery& q) { return {q.outputs[0], q.inputs[1], q.inputs[0], {}, false}; }
-auto input_grad_pd(const Layouts& l) {
-  return onednn::conv_input_grad_pd(l.wanted_x, l.wanted_w, l.wanted_y, l.geometry);
+auto input_grad_pd(const Layouts& l, const Implementation& chosen) {
+  return onednn::conv_input_grad_pd(l.wanted_x, l.wanted_w, l.wanted_y, l.geometry, chosen);
 }
 Operands weight_grad_operands(const KernelQuery& q) { return {q.inputs[1], q.outputs[0], q.inputs[0], {}, false}; }
-auto weight_grad_pd(const Layouts& l) {
-  return onednn::conv_weight_grad_pd(l.wanted_x, l.wanted_w, l.wanted_y, l.geometry);
+auto weight_grad_pd(const Layouts& l, const Implementation& chosen) {
+  return onednn::conv_weight_grad_pd(l.wanted_x, l.wanted_w, l.wanted_y, l.geometry, chosen);
 }
 
-// `describe`: a description of what the op computes, for such layouts. Blocks only where nothing else is done with the
-// result, which is then in their order.
+// `describe` has oneDNN describe what the op computes, for such layouts. Blocks only where nothing else is done with
+// the result, which is then in their order.
 template <class Describe>
 std::vector<std::string> all_implementations(const KernelQuery& q, const Operands& o, const PrepareContext& context,
                                              bool blocks, Describe describe) {
@@ -285,10 +287,10 @@ std::vector<std::string> all_implementations(const KernelQuery& q, const Operand
   const onednn::ThreadScope scope(context.threads);
   return onednn::translate(q.op.c_str(), [&] {
     const ConvGeometry g = geometry_of(q);
-    std::vector<std::string> names = onednn::implementations(describe(layouts_of(o, g, q.op.c_str())));
-    if (!blocks) return names;
-    for (const std::string& name : onednn::implementations(describe(layouts_of(o, g, q.op.c_str(), true))))
-      names.push_back(std::string(kBlocked) + name);
+    std::vector<std::string> names, blocked;
+    describe(layouts_of(o, g, q.op.c_str()), Implementation{.all = &names});
+    if (blocks) describe(layouts_of(o, g, q.op.c_str(), true), Implementation{.all = &blocked});
+    for (const std::string& name : blocked) names.push_back(std::string(kBlocked) + name);
     return names;
   });
 }
@@ -296,8 +298,9 @@ std::vector<std::string> all_implementations(const KernelQuery& q, const Operand
 std::vector<std::string> conv_implementations(const KernelQuery& q, const PrepareContext& context) {
   const Operands o = forward_operands(q);
   const ConvEpilogue epilogue(q);
-  return all_implementations(q, o, context, !epilogue.any(),
-                             [&](const Layouts& l) { return forward_pd(o, l, epilogue.post_ops()); });
+  return all_implementations(q, o, context, !epilogue.any(), [&](const Layouts& l, const Implementation& all) {
+    return forward_pd(o, l, epilogue.post_ops(), all);
+  });
 }
 std::vector<std::string> input_grad_implementations(const KernelQuery& q, const PrepareContext& context) {
   return all_implementations(q, input_grad_operands(q), context, true, input_grad_pd);
@@ -314,7 +317,7 @@ std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const Prepare
   const auto make = [&]() -> std::unique_ptr<PreparedKernel> {
     const Layouts l = layouts_of(o, g, q.op.c_str(), choice.blocked && !epilogue.any());
     const auto description = [&](const dnnl::post_ops& post_ops) {
-      return onednn::chosen(forward_pd(o, l, post_ops), choice.name);
+      return forward_pd(o, l, post_ops, {.name = choice.name});
     };
     auto pd = description(epilogue.post_ops());
     const bool by_pass = epilogue.norm && !onednn::finishes_rows(pd);
@@ -354,7 +357,7 @@ std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelQuery& q, const P
   const Choice choice = choice_of(q);
   return prepare_within_limit(q, ConvRole::kInput, o, g, context, [&] {
     const Layouts l = layouts_of(o, g, "conv_input_grad", choice.blocked);
-    const auto pd = onednn::chosen(input_grad_pd(l), choice.name);
+    const auto pd = input_grad_pd(l, {.name = choice.name});
     auto primitive = std::make_unique<onednn::Primitive>(
         dnnl::convolution_backward_data(pd),
         std::vector<onednn::Primitive::Arg>{{DNNL_ARG_DIFF_DST, pd.diff_dst_desc()},
@@ -374,7 +377,7 @@ std::unique_ptr<PreparedKernel> prepare_weight_grad(const KernelQuery& q, const 
   const Choice choice = choice_of(q);
   return prepare_within_limit(q, ConvRole::kWeight, o, g, context, [&] {
     const Layouts l = layouts_of(o, g, "conv_weight_grad", choice.blocked);
-    const auto pd = onednn::chosen(weight_grad_pd(l), choice.name);
+    const auto pd = weight_grad_pd(l, {.name = choice.name});
     auto primitive = std::make_unique<onednn::Primitive>(
         dnnl::convolution_backward_weights(pd),
         std::vector<onednn::Primitive::Arg>{{DNNL_ARG_DIFF_DST, pd.diff_dst_desc()},

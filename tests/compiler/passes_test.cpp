@@ -140,10 +140,10 @@ TEST_P(Golden, TextIsAsRecorded) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Passes, Golden,
-                         testing::Values("dead_code", "simplify", "common_subexpressions", "recompute",
-                                         "fuse_activation", "fuse_bias", "fuse_convolution", "fuse_elementwise",
-                                         "fuse_pad", "patterns", "decompose", "fold_constants", "partition",
-                                         "placement", "schedule", "transfers", "layout", "snapshots"),
+                         testing::Values("dead_code", "simplify", "common_subexpressions", "choose_regions",
+                                         "recompute", "fuse_activation", "fuse_bias", "fuse_convolution",
+                                         "fuse_elementwise", "fuse_pad", "patterns", "decompose", "fold_constants",
+                                         "partition", "placement", "schedule", "transfers", "layout", "snapshots"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(PassList, EveryPassHasAGoldenFile) {

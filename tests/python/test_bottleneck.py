@@ -87,6 +87,6 @@ def test_following_the_best_advice_again_and_again_ends_at_the_busiest_stream(tm
             break
         best = min(gains, key=lambda advice: advice["period_ns"])
         quotas[best["register"]] += 1
-    streams = {a["name"]: sum(costs.get(plan["kernels"][i["index"]]["name"], 0) for i in a["program"] if i["kind"] == "run")
+    streams = {a["name"]: sum(costs.get(plan["kernels"][index]["name"], 0) for kind, index in a["program"] if kind == "run")
                for a in plan["actors"]}
     assert now["period_ns"] == pytest.approx(max(streams.values()), rel=0.01), (now, streams)
