@@ -53,6 +53,8 @@ TABLE = (
     _feature("eager graphs", "Alpha", "set_mode('eager') runs graphs op by op", "set_mode get_mode", "diagnostics"),
     _feature("sparse updates", "Alpha", "steps that touch the rows a batch has looked up", "nn.Graph.add_optimizer", "optimizers"),
     _feature("several sizes", "Alpha", "plans by shape, and families by named dims", "Dim nn.Graph.with_dynamic_input_shape", "architecture"),
+    _feature("plans that fit, and plans on disk", "Alpha", "budgets, what is computed again, caches of plans and kernels",
+             "cache.stats utils.checkpoint.checkpoint", "memory-and-caches"),
     _feature("branches", "Alpha", "cond: one of two branches of a plan runs", "cond", "architecture"),
     _feature("micro-batches", "Beta", "gradient accumulation and pipelines in plans", "nn.Graph.try_call", "pipelines"),
     _feature("host functions", "Beta", "Python functions and generators as actors", "host_function EndOfData", _DATA),
