@@ -6,10 +6,12 @@
 #include "kernels/cpu/recurrent.h"
 #include "kernels/cpu/taps.h"
 #include "kernels/kernel.h"
+#include "kernels/libraries.h"
 
 namespace sluice {
 
 void add_cpu_kernels(KernelTable& table) {
+  limit_instruction_sets();
   cpu::add_elementwise_kernels(table);
   cpu::add_reduction_kernels(table);
   cpu::add_movement_kernels(table);
