@@ -165,7 +165,9 @@ int main(int argc, char** argv) {
       "  plan-viz mem PLAN                  every byte, per memory space and arena\n"
       "  plan-viz simulate PLAN --steps 6   the predicted period and what limits it\n"
       "  plan-viz cost COSTS --plan PLAN    what its kernels took when they ran\n"
-      "  plan-viz html PLAN -o plan.html    one page to click through, offline\n"};
+      "  plan-viz html PLAN -o plan.html    one page to click through, offline\n"
+      "`plan-viz COMMAND --help` tells the options of a command.\n",
+      "plan-viz"};
   app.require_subcommand(1);
   Arguments args;
   args.text.width = terminal_width();
