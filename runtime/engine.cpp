@@ -430,6 +430,7 @@ actors::System& Engine::actor_system() {
 void Engine::keep_until_ended(std::shared_ptr<SessionCore> core, const std::vector<actors::StreamExecutor*>& stuck) {
   std::lock_guard lock(impl_->mutex);
   impl_->abandoned.push_back(std::move(core));
+  for (actors::StreamExecutor* stream : stuck) stream->leave_behind();  // who waits for it takes another
   for (auto& [key, executors] : impl_->executors) {
     std::erase_if(executors, [&](const auto& executor) {
       return std::find(stuck.begin(), stuck.end(), executor.get()) != stuck.end();
