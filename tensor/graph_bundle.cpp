@@ -1,5 +1,7 @@
 // Graphs to bundles, and back.
 #include <cstring>
+#include <set>
+#include <sstream>
 
 #include "base/log.h"
 #include "compiler/sbp_infer.h"
@@ -85,6 +87,47 @@ void GraphSession::save(const std::string& dir) const {
   }
   problem = gather_texts(impl.world->control(), problem)[0];
   SLUICE_CHECK_KIND(kIo, problem.empty(), "graph '{}': rank 0 could not save it: {}", impl.result.plan.name, problem);
+}
+
+namespace {
+
+// The text of a graph whose variables are constants, but for those that it updates.
+std::string frozen_text(const std::string& text) {
+  const auto lines_of = [&](auto&& take) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) take(line);
+  };
+  const auto quoted = [](const std::string& line, size_t from) {  // a name in its quotes, where '\' hides one
+    size_t end = from + 1;
+    while (end < line.size() && line[end] != '"') end += line[end] == '\\' ? 2 : 1;
+    return line.substr(from, end + 1 - from);
+  };
+  constexpr std::string_view kUpdate = "  update ", kVariable = " = variable ", kConstant = " = constant ";
+  std::set<std::string> updated;
+  lines_of([&](const std::string& line) {
+    if (line.starts_with(kUpdate)) updated.insert(quoted(line, kUpdate.size()));
+  });
+  std::string frozen;
+  lines_of([&](std::string line) {
+    const size_t at = line.find(kVariable);
+    if (at != std::string::npos && line.find('"') == at + kVariable.size() &&
+        !updated.contains(quoted(line, at + kVariable.size())))
+      line.replace(at, kVariable.size(), kConstant);
+    frozen += line + "\n";
+  });
+  return frozen;
+}
+
+}  // namespace
+
+std::unique_ptr<GraphSession> GraphSession::frozen() const {
+  const Impl& impl = *impl_;
+  SLUICE_CHECK_KIND(kUnsupported, impl.world == nullptr,
+                    "graph '{}': freeze: a plan of several ranks; save it without freeze", impl.result.plan.name);
+  CapturedGraph captured{
+      graph::parse(frozen_text(graph::to_text(impl.captured.graph)), "frozen graph", impl.eager.ops()),
+      impl.captured.variables};
+  return std::make_unique<GraphSession>(impl.eager, std::move(captured), impl.options);
 }
 
 void GraphSession::Impl::adopt(Bundle& bundle) {

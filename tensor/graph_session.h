@@ -86,6 +86,9 @@ class GraphSession {
   void save(const std::string& dir) const;
   // What save() writes. With `known`, tensors that are in there are taken from it.
   Bundle bundle(BundledTensors* known = nullptr) const;
+  // The same graph, compiled anew with the weights that no step changes as constants: what depends on them alone is
+  // computed now. Later changes of those weights do not reach it.
+  std::unique_ptr<GraphSession> frozen() const;
   // Of a bundle that was read from `dir`. With `loaded`, weights of one storage become one tensor.
   static std::unique_ptr<GraphSession> load(EagerExecutor& eager, Bundle bundle, const std::string& dir,
                                             GraphSessionOptions options, LoadedTensors* loaded);

@@ -15,7 +15,7 @@ from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.families import FamilyCall
 
 
-def save_graph(graph: Any, directory: Any) -> None:
+def save_graph(graph: Any, directory: Any, freeze: bool = False) -> None:
     """Writes plan.json, graph.txt, weights.safetensors and meta.json of a compiled nn.Graph (or a loaded one).
 
     Of a graph that several ranks run, all must call it; rank 0 writes, and all raise when it cannot.
@@ -25,17 +25,25 @@ def save_graph(graph: Any, directory: Any) -> None:
 
     A list of graphs, compiled for different shapes of the same inputs, becomes one directory: a bundle each in `0`, `1`
     and so on, and shapes.json. Each has a copy of the variables, so this is for graphs that do not train.
+
+    freeze: weights that no step changes become constants, and what depends on them alone is computed now, once.
     """
     from sluice.nn.graph import Graph
 
     if isinstance(graph, (list, tuple)):
-        return _save_shapes(graph, str(directory))
+        return _save_shapes(graph, str(directory), freeze)
     if not isinstance(graph, (Graph, LoadedGraph)):
         raise TypeError(f"save_graph: expected an nn.Graph: got {type(graph).__name__}; save() writes everything else")
     if not graph.is_compiled:
         raise RuntimeError(f"save: graph '{graph.name}' is not compiled; call it once, or compile(*inputs)")
     graph.synchronize()
-    graph._call.save(str(directory))
+    if not freeze:
+        return graph._call.save(str(directory))
+    sessions = graph._call.sessions()
+    if len(sessions) != 1:
+        raise NotImplementedError(f"save: freeze: graph '{graph.name}' has {len(sessions)} plans; freeze graphs of one plan, each "
+                                  "by itself")
+    sessions[0].save_frozen(str(directory))
 
 
 def load_graph(directory: Any, functions: Any = None, **options: Any) -> Any:
@@ -51,7 +59,7 @@ def load_graph(directory: Any, functions: Any = None, **options: Any) -> Any:
     return LoadedGraph(str(directory), functions or {}, options)
 
 
-def _save_shapes(graphs: Any, directory: str) -> None:
+def _save_shapes(graphs: Any, directory: str, freeze: bool) -> None:
     shapes = [[tuple(shape) for _, _, shape in graph.inputs] for graph in graphs]
     repeated = [i for i, s in enumerate(shapes) if s in shapes[:i]]
     if not graphs or repeated:
@@ -59,7 +67,7 @@ def _save_shapes(graphs: Any, directory: str) -> None:
                          "no two with the same shapes")
     os.makedirs(directory, exist_ok=True)
     for i, graph in enumerate(graphs):
-        save_graph(graph, os.path.join(directory, str(i)))
+        save_graph(graph, os.path.join(directory, str(i)), freeze)
     with open(os.path.join(directory, "shapes.json"), "w") as file:  # last: a directory without it is incomplete
         json.dump({"schema_version": 1, "bundles": len(graphs)}, file)
 

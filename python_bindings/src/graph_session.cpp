@@ -456,6 +456,8 @@ void bind_graph_session(nb::module_& m) {
       .def(
           "save", [](PyGraph& g, const std::string& dir) { g.get()->save(dir); }, Release())
       .def(
+          "save_frozen", [](PyGraph& g, const std::string& dir) { g.get()->frozen()->save(dir); }, Release())
+      .def(
           "close", [](PyGraph& g) { g.close(); }, Release());
   m.def("pass_names", &pass_names);
   m.def(
