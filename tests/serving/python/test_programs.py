@@ -204,7 +204,7 @@ def test_every_metric_is_explained(repository, tmp_path):
     with served(repository[0], folder=tmp_path) as server:
         page = ask(f"{server.metrics}/metrics")[1]
     told = re.findall(r"^# TYPE (\S+)", page, re.M)
-    table = (ROOT / "docs/serving.md").read_text().partition("| metric | counts |")[2].partition("\n\n")[0]
+    table = (ROOT / "docs/serving-more.md").read_text().partition("| metric | counts |")[2].partition("\n\n")[0]
     names = [name for line in table.splitlines() for name in re.findall(r"`(nv_\w+)`", line.split("|")[1] if "|" in line else "")]
     assert sorted(names) == sorted(told)
 

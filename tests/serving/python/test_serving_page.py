@@ -11,7 +11,7 @@ import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", ROOT / "build/release"))
-PAGE = (ROOT / "docs/serving.md").read_text()
+PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("serving.md", "serving-more.md"))
 
 
 class Page:
