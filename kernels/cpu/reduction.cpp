@@ -288,6 +288,8 @@ class Reduce final : public PreparedKernel {
   void columns(const char* x, int64_t m, const LoopNest& nest, int64_t first, int64_t last, Total* totals) const {
     alignas(64) T lanes[kColumns];
     const int64_t step = nest.inner_stride(0), packed = direct_ && step == m ? std::max<int64_t>(kFoldLanes / m, 1) : 1;
+    // One after the other they round more often than several at a time.
+    const int64_t most = step == m && m * packed < kWideLine ? kFlush / 2 : kFlush;
     int64_t taken = 0;
     std::fill(totals, totals + m, identity());
     const auto empty = [&] { std::fill(lanes, lanes + m * packed, static_cast<T>(identity())); };
@@ -301,10 +303,10 @@ class Reduce final : public PreparedKernel {
     nest.for_segments(first, last, [&](const auto& offsets, int64_t n) {
       for (int64_t at = 0; at < n;) {
         const int64_t wide = n - at >= packed ? packed : 1;
-        const int64_t lines = std::min((n - at) / wide, kFlush - taken);
+        const int64_t lines = std::min((n - at) / wide, most - taken);
         take_lines(lanes, x + (offsets[0] + at * step) * in_size_, step * wide, m * wide, lines);
         at += lines * wide;
-        if ((taken += lines) < kFlush) continue;
+        if ((taken += lines) < most) continue;
         flush();
         empty();
       }
