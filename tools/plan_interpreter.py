@@ -228,7 +228,7 @@ def _conv_weight_grad(a, x, out):
     return [result]
 
 
-@op("max_pool")
+@op("max_pool", "max_pool_values")
 def _max_pool(a, x, out):
     shape, kernel = out[0]["shape"], a["kernel_size"]
     source = padded(a, x[0].astype(np.float64), kernel, shape[2:], -np.inf)
@@ -237,7 +237,7 @@ def _max_pool(a, x, out):
     for _, where in taps(a, kernel, shape[2:]):
         takes = (flat[where] >= 0) & ((source[where] > best) | (index < 0))
         best, index = np.where(takes, source[where], best), np.where(takes, flat[where], index)
-    return [best, index]
+    return [best, index][:len(out)]
 
 
 @op("max_pool_backward")
