@@ -254,6 +254,7 @@ class alignas(64) Node {
   void wrote(const KernelRun& run);
   Status in_firing(const Status& status, const std::string& context) const;
   void fail_firing(uint64_t step, const Status& status);
+  Status give_up();
   Status run_chain(std::span<const KernelRun> runs, uint64_t step, uint32_t flags);
   Status run_kernels(std::span<const KernelRun> runs, KernelChain* chain, uint64_t step, uint32_t flags);
   void emit(int port, const Status& status);

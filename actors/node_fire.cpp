@@ -23,10 +23,9 @@ std::string step_str(const plan::FiringCounts& counts, int actor, uint64_t firin
   return fmt::format("step {}, micro-batch {} of {}", step, firing - before, firings);
 }
 
-Status cancelled(const plan::FiringCounts& counts, int actor, uint64_t firing) {
+Status cancelled(const plan::FiringCounts& counts, int actor, uint64_t firing, const char* why) {
   try {
-    return {ErrorKind::kCancelled,
-            fmt::format("{}: cancelled: the session was stopped", step_str(counts, actor, firing))};
+    return {ErrorKind::kCancelled, fmt::format("{}: cancelled: {}", step_str(counts, actor, firing), why)};
   } catch (...) {
     return Status::from_current_exception();
   }
@@ -40,6 +39,14 @@ Status Node::in_firing(const Status& status, const std::string& context) const {
   } catch (const std::bad_alloc&) {
     return status;
   }
+}
+
+// No kernel of this firing is to start any more; as if one had failed.
+Status Node::give_up() {
+  Status status = cancelled(run_->counts, actor_, rule_.firings(), "its caller gave it up");
+  run_->flags.fetch_or(kRunPoisoned, std::memory_order_acq_rel);
+  if (program_->asynchronous) home_->stream().fail(status);
+  return status;
 }
 
 // Before any token of this firing leaves, so that whoever gets one sees the flag.
@@ -63,7 +70,8 @@ void Node::fire_program() {
   Status status = take_tokens(flags);
   // A failure that surfaced late is passed on beside the slots from here: before any token of this firing leaves.
   if (!status.ok()) run_->flags.fetch_or(kRunPoisoned, std::memory_order_acq_rel);
-  if ((flags & kRunCancelled) != 0) status = cancelled(run_->counts, actor_, rule_.firings());
+  if ((flags & kRunCancelled) != 0)
+    status = cancelled(run_->counts, actor_, rule_.firings(), "the session was stopped");
   if (!status.ok() && program.asynchronous) home_->stream().fail(status);
   home_->offer_lease();
   leasing_ns_ = 0;
@@ -76,6 +84,7 @@ void Node::fire_program() {
   for (const Step& instr : steps_) {
     switch (instr.kind) {
       case InstrKind::kRun:
+        if (status.ok() && run_->given_up.contains(step)) status = give_up();
         if (status.ok()) {
           const KernelRun& first = program.kernels[instr.index];
           status = run_chain({&first, first.chain != nullptr ? first.chain->kernels : 1}, step, flags);

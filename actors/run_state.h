@@ -1,5 +1,6 @@
 #pragma once
 // What the nodes of one run share: links between them, slot states, events, flags.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -109,6 +110,33 @@ class Completion {
   bool done_ = false;
 };
 
+// Steps that their callers have given up, of those that are under way. Thread-safe.
+class GivenUp {
+ public:
+  // One load where there is none.
+  bool contains(uint64_t step) const { return step < below_.load(std::memory_order_acquire) && find(step); }
+  void add(uint64_t step) {
+    const std::lock_guard lock(mutex_);
+    steps_.push_back(step);
+    below_.store(std::max(below_.load(), step + 1), std::memory_order_release);
+  }
+  // Forgets those of which nothing is under way any more.
+  template <class Done>
+  void forget_if(Done&& done) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(steps_, done);
+  }
+
+ private:
+  bool find(uint64_t step) const {
+    const std::lock_guard lock(mutex_);
+    return std::find(steps_.begin(), steps_.end(), step) != steps_.end();
+  }
+  std::atomic<uint64_t> below_{0};
+  mutable std::mutex mutex_;
+  std::vector<uint64_t> steps_;
+};
+
 struct RunState {
   RunState(const plan::Plan& plan, RunListener& listener);
   ~RunState();
@@ -140,6 +168,7 @@ struct RunState {
   std::vector<Cell> end_cells;                        // per edge
   std::vector<std::atomic<uint64_t>> variable_steps;  // per variable: 1 + the last step that wrote it
   KernelObservers observers;
+  GivenUp given_up;
   TraceRings trace;
   std::unique_ptr<Protocol> protocol;  // of manual stepping that checks it, or null
 };

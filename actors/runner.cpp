@@ -251,6 +251,11 @@ uint64_t Runner::total_firings() const {
   return total;
 }
 
+void Runner::give_up(uint64_t step) {
+  run_.given_up.forget_if([&](uint64_t known) { return has_fired(known + 1); });
+  run_.given_up.add(step);
+}
+
 bool Runner::has_fired(uint64_t steps) const {
   return std::all_of(nodes_.begin(), nodes_.end(),
                      [&](const Node* node) { return node->firings() >= run_.counts.after(node->actor(), steps); });

@@ -43,6 +43,8 @@ class Runner {
   void stop();
   // From now on no kernel is started; tokens flow as if all had failed.
   void cancel() { set_flag(kRunCancelled, true); }
+  // From now on no kernel of a step is started that its caller has given up; its tokens flow as if it had failed.
+  void give_up(uint64_t step);
   // All nodes have ended and all slots are back. False after `timeout`.
   bool wait_done(std::chrono::nanoseconds timeout) { return run_.completion->wait(timeout); }
 

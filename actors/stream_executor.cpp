@@ -163,7 +163,15 @@ bool StreamExecutor::run_sync(const std::function<void()>& run, std::chrono::nan
     if (request->begun) request->changed.wait(lock, [&] { return request->done; });
   };
   try {
-    if (!interruptible_wait(lock, request->changed, timeout, [&] { return request->done; })) leave();
+    constexpr std::chrono::nanoseconds kSlice = std::chrono::milliseconds(50);  // to see that it has been left behind
+    const Deadline deadline(timeout);
+    const auto wait = [&] {
+      const auto left = std::min(deadline.left(), kSlice);
+      return interruptible_wait(lock, request->changed, left, [&] { return request->done; });
+    };
+    while (!wait() && deadline.left() > std::chrono::nanoseconds::zero() && !left_behind()) {
+    }
+    if (!request->done) leave();
   } catch (...) {
     leave();
     throw;

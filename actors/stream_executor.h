@@ -70,8 +70,12 @@ class StreamExecutor {
   // The same for a call made before, which needs no memory.
   void post_call(std::unique_ptr<Call> call);
   // Runs `run` on the stream's thread and waits for it; rethrows what it throws. False, and nothing is run, when the
-  // thread has not come to it in time.
+  // thread has not come to it in time, or has been left behind.
   bool run_sync(const std::function<void()>& run, std::chrono::nanoseconds timeout = kWaitForever);
+
+  // Its thread is in a kernel that may never return: nobody need wait for it any longer. Any thread.
+  void leave_behind() { left_behind_.store(true, std::memory_order_relaxed); }
+  bool left_behind() const { return left_behind_.load(std::memory_order_relaxed); }
 
   // Room for `items` more messages, so that none of them has to allocate. Its own thread; undone by release_room().
   void reserve_room(size_t items) {
@@ -137,7 +141,7 @@ class StreamExecutor {
   Inbox inbox_;
   ShortWait short_wait_;
   int64_t rest_begin_ns_ = 0;  // of the rest under way
-  std::atomic<bool> stopping_{false};
+  std::atomic<bool> stopping_{false}, left_behind_{false};
   std::unique_ptr<Call> last_call_;  // made before, so that its end needs no memory
   std::thread thread_;
 };

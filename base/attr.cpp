@@ -19,7 +19,12 @@ std::string joined(const List& list, const char* separator, One one) {
   return s;
 }
 
-std::string value_str(int id) { return fmt::format("%{}", id); }
+std::string value_str(int id) { return id == kNoOperand ? "none" : fmt::format("%{}", id); }
+
+std::string spec_str(const TensorSpec& spec) {
+  const std::string type = TensorType{spec.dtype, spec.shape}.str();
+  return spec.strides == contiguous_strides(spec.shape) ? type : type + " strides " + spec.strides.str();
+}
 
 struct Printer {
   std::string operator()(NoAttr) const { return "none"; }
@@ -51,9 +56,12 @@ struct Printer {
   std::string operator()(const AttrGraph& v) const {
     int64_t next = v.inputs;
     const auto call = [this, &next](const AttrCall& c) {
-      std::string s = fmt::format("%{} = {}({})", next++, c.op, joined(c.operands, ", ", value_str));
+      std::string s;
+      for (int i = 0; i < c.num_results(); ++i) s += fmt::format("{}%{}", i == 0 ? "" : ", ", next++);
+      s += fmt::format(" = {}({})", c.op, joined(c.operands, ", ", value_str));
       const auto attr = [](const auto& named) { return named.first + " = " + attr_str(named.second); };
       if (!c.attrs.empty()) s += " {" + joined(c.attrs, ", ", attr) + "}";
+      if (!c.results.empty()) s += " : " + joined(c.results, ", ", spec_str);
       return s + "; ";
     };
     return fmt::format("graph({}) {{{}output {}}}", v.inputs, joined(v.calls, "", call),
@@ -82,21 +90,24 @@ bool is_list(const Attr& attr) {
   return std::visit([]<class T>(const T&) { return kList<T>; }, attr);
 }
 
-void check_attr_graph(const AttrGraph& graph, size_t inputs, size_t outputs) {
+void check_attr_graph(const AttrGraph& graph, size_t inputs, size_t outputs, bool typed) {
   SLUICE_CHECK(graph.inputs >= 0 && static_cast<size_t>(graph.inputs) == inputs,
                "graph: inputs: {}; it is called with {}", graph.inputs, inputs);
   SLUICE_CHECK(graph.outputs.size() == outputs, "graph: outputs: {}; must be {}", graph.outputs.size(), outputs);
-  SLUICE_CHECK(!graph.calls.empty(), "graph: calls: none; must have some");
+  SLUICE_CHECK(typed || !graph.calls.empty(), "graph: calls: none; must have some");
   int given = graph.inputs;
   const auto check = [&given](const std::string& who, int value) {
     SLUICE_CHECK(value >= 0 && value < given,
                  "graph: {} uses %{}; must be an input or what a call before it gives, below %{}", who, value, given);
   };
   for (const AttrCall& call : graph.calls) {
-    SLUICE_CHECK(!call.op.empty() && !call.operands.empty(), "graph: %{} = {}(); must be an op of some operands", given,
-                 call.op);
-    for (const int operand : call.operands) check(fmt::format("%{} = {}", given, call.op), operand);
-    ++given;
+    SLUICE_CHECK(!call.op.empty() && (typed || !call.operands.empty()),
+                 "graph: %{} = {}(); must be an op of some operands", given, call.op);
+    SLUICE_CHECK(typed != call.results.empty(), "graph: %{} = {}: types of results: {}; must be {}", given, call.op,
+                 call.results.size(), typed ? "said" : "none");
+    for (const int operand : call.operands)
+      if (!typed || operand != kNoOperand) check(fmt::format("%{} = {}", given, call.op), operand);
+    given += call.num_results();
   }
   for (const int output : graph.outputs) check("output", output);
 }

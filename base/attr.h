@@ -28,7 +28,7 @@ struct NoAttr {
 };
 
 // A nested graph: calls of ops one after the other. Its values have numbers: the inputs come first, then what each call
-// gives.
+// gives. Either all calls say the types of what they give, or none does and each gives one value.
 struct AttrCall;
 struct AttrGraph {
   int inputs = 0;
@@ -45,11 +45,14 @@ using Attrs = std::vector<Attr>;
 // The same with names: how a plan, which knows no OpDef, keeps them.
 using NamedAttrs = std::vector<std::pair<std::string, Attr>>;
 
-// An op with one result.
+inline constexpr int kNoOperand = -1;  // an absent optional one, where types are said
+
 struct AttrCall {
   std::string op;
   NamedAttrs attrs = {};
   std::vector<int> operands;
+  std::vector<TensorSpec> results = {};
+  int num_results() const { return results.empty() ? 1 : static_cast<int>(results.size()); }
   bool operator==(const AttrCall&) const = default;
 };
 inline bool AttrGraph::operator==(const AttrGraph& other) const {
@@ -57,7 +60,8 @@ inline bool AttrGraph::operator==(const AttrGraph& other) const {
 }
 
 // Text form: true, 3, 0.5, "x", float32, none; a list of one of these, [1, 2]; a type and a list of types,
-// [float32(4, 3), int64(8,)]; a graph, graph(2) {%2 = mul(%0, %1); %3 = gelu(%2) {approximate = "tanh"}; output %3}.
+// [float32(4, 3), int64(8,)]; a graph, graph(2) {%2 = mul(%0, %1); %3 = gelu(%2) {approximate = "tanh"}; output %3}, or
+// with types, graph(1) {%1, %2 = f(%0, none) : float32(3,), int64(2, 2) strides (1, 2); output %2}.
 std::string attr_str(const Attr& attr);
 const char* attr_kind(const Attr& attr);  // "int", "list of str", ..., for messages
 
@@ -65,8 +69,9 @@ bool is_list(const Attr& attr);
 
 inline constexpr int kMostNested = 16;  // graphs within graphs that readers follow
 
-// Throws kValue unless the graph takes `inputs` and gives `outputs`, has a call, and uses each value after it is given.
-void check_attr_graph(const AttrGraph& graph, size_t inputs, size_t outputs);
+// Throws kValue unless the graph takes `inputs` and gives `outputs`, uses each value after it is given, and says the
+// types of all (`typed`) or of none, and then has a call.
+void check_attr_graph(const AttrGraph& graph, size_t inputs, size_t outputs, bool typed = false);
 
 // Reads a named attribute; throws kType when it has another type, kValue when it is missing.
 template <class T>

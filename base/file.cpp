@@ -46,7 +46,12 @@ InputFile::InputFile(std::string path, Links links) : path_(std::move(path)) {
        known ? kind_of(status.st_mode) : "unknown");
 }
 
-InputFile::~InputFile() { ::close(descriptor_); }
+InputFile::InputFile(std::string path, std::span<const std::byte> bytes)
+    : path_(std::move(path)), memory_(bytes.data()), size_(bytes.size()) {}
+
+InputFile::~InputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
 
 void InputFile::read(void* data, uint64_t bytes) {
   read_at(position_, data, bytes);
@@ -56,6 +61,12 @@ void InputFile::read(void* data, uint64_t bytes) {
 void InputFile::read_at(uint64_t offset, void* data, uint64_t bytes) {
   auto* to = static_cast<char*>(data);
   uint64_t left = bytes;
+  if (descriptor_ < 0) {
+    SLUICE_CHECK_KIND(kIo, offset <= size_ && bytes <= size_ - offset,
+                      "{}: cannot be read: {} bytes at {}; it has {} in all", path_, bytes, offset, size_);
+    if (bytes > 0) std::memcpy(data, memory_ + offset, bytes);
+    return;
+  }
   while (left > 0) {
     const auto at = static_cast<off_t>(offset + (bytes - left));
     const ssize_t n = ::pread(descriptor_, to, std::min<uint64_t>(left, uint64_t{1} << 30), at);
@@ -68,14 +79,15 @@ void InputFile::read_at(uint64_t offset, void* data, uint64_t bytes) {
   }
 }
 
-std::string read_file(const std::string& path, Links links) {
-  InputFile file(path, links);
-  SLUICE_CHECK_KIND(kIo, file.size() <= kMaxText, "{}: cannot be read: {} bytes; at most {} of text are read", path,
-                    file.size(), kMaxText);
-  std::string text(file.size(), '\0');
-  file.read(text.data(), text.size());
+std::string InputFile::read_all() {
+  SLUICE_CHECK_KIND(kIo, size_ <= kMaxText, "{}: cannot be read: {} bytes; at most {} of text are read", path_, size_,
+                    kMaxText);
+  std::string text(size_, '\0');
+  read_at(0, text.data(), text.size());
   return text;
 }
+
+std::string read_file(const std::string& path, Links links) { return InputFile(path, links).read_all(); }
 
 size_t utf8_length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };

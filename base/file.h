@@ -1,6 +1,8 @@
 #pragma once
 // Reading files whose makers are not trusted.
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -15,13 +17,17 @@ class InputFile {
  public:
   // Throws kIo "<path>: cannot be read: <why>".
   explicit InputFile(std::string path, Links links = Links::kFollow);
+  // The same of bytes in memory, which errors call `path`. REQUIRES: they outlive it.
+  InputFile(std::string path, std::span<const std::byte> bytes);
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
   const std::string& path() const { return path_; }
-  uint64_t size() const { return size_; }  // when it was opened
-  int descriptor() const { return descriptor_; }
+  uint64_t size() const { return size_; }         // when it was opened
+  int descriptor() const { return descriptor_; }  // -1 where they are in memory
+  // All of it as text. Throws kIo; also for more than 1 GiB, which no text of ours has.
+  std::string read_all();
   // The next `bytes` bytes. Throws kIo when the file ends before them.
   void read(void* data, uint64_t bytes);
   // The same from `offset` on; what read() is at stays as it is.
@@ -30,10 +36,11 @@ class InputFile {
  private:
   std::string path_;
   int descriptor_ = -1;
+  const std::byte* memory_ = nullptr;
   uint64_t size_ = 0, position_ = 0;
 };
 
-// All of a text file. Throws kIo; also for more than 1 GiB, which no text of ours has.
+// InputFile::read_all() of a file.
 std::string read_file(const std::string& path, Links links = Links::kFollow);
 
 // How many bytes of `text` are well-formed UTF-8, from its beginning.

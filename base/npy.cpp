@@ -66,11 +66,12 @@ NpyArray read_npy(const std::string& path) {
   std::array<unsigned char, 12> head{};
   constexpr size_t kVersion1 = 10, kVersion2 = 12;  // bytes before the header's text
   const auto malformed = [&](const char* what) { fail(ErrorKind::kValue, "{}: {}; not a .npy file", path, what); };
-  if (file.size() < kVersion2) malformed("it is too short");
+  if (file.size() < kVersion1) malformed("it is too short");
   file.read(head.data(), kVersion1);
   if (std::memcmp(head.data(), kMagic.data(), kMagic.size()) != 0) malformed("it begins with other bytes");
   uint64_t length = head[8] | static_cast<uint64_t>(head[9]) << 8;
   if (head[6] > 1) {
+    if (file.size() < kVersion2) malformed("it is too short");
     file.read(head.data() + kVersion1, kVersion2 - kVersion1);
     length |= static_cast<uint64_t>(head[10]) << 16 | static_cast<uint64_t>(head[11]) << 24;
   }

@@ -19,7 +19,8 @@ struct Provenance {
   SourceLocation source;
   std::string module;  // "model.layer1.conv1"
   Role role = Role::kForward;
-  int region = 0;  // of those whose values are computed again instead of kept (checkpoints), which one; 0: none
+  int region = 0;     // of those whose values are computed again instead of kept (checkpoints), which one; 0: none
+  bool kept = false;  // its values are kept all the same, since they took long to compute
 
   // "train.py:41, backward, " as far as it is known, to stand in front of what names the module.
   std::string prefix() const;

@@ -38,6 +38,7 @@ const ScalarOp* find_scalar_op(std::string_view name, std::string_view mode = ""
 const ScalarOp* find_scalar_op(std::string_view name, const NamedAttrs& attrs);
 
 inline constexpr int kMostFusedInputs = 12;  // of a chain of ops that the compiler makes (op "fused")
+inline constexpr int kMostFusedOutputs = 4;
 
 // The form of an op for complex operands. Null: it has none.
 const ScalarOp* find_complex_op(std::string_view name);

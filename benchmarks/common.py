@@ -1,10 +1,13 @@
 """Interleaved comparisons: each side lives in a process of its own and is timed in turn; medians of rounds."""
 import json
+import os
 import multiprocessing as mp
 import statistics
 import sys
 import time
 from typing import Callable
+
+os.environ.setdefault("SLUICE_CACHE", "off")  # a first call compiles, whatever ran before
 
 
 def _serve(connection, make: Callable, arguments: tuple) -> None:

@@ -7,11 +7,13 @@ import importlib.util
 import json
 import os
 import pathlib
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 from common import report, spread, wanted
 from serve_nets import SHAPES, net_of
@@ -24,13 +26,13 @@ HAS_PEER = all(importlib.util.find_spec(name) for name in ("fastapi", "uvicorn",
 ROUNDS = 5
 
 
-def save(repository, name, cores=THREADS, config=None):
+def save(repository, name, cores=THREADS, config=None, net=None, shape=None):
     import sluice as sl
 
     class Infer(sl.nn.Graph):
         def __init__(self):
             super().__init__(name=name)
-            self.net = net_of(sl, name).eval()
+            self.net = (net or net_of(sl, name)).eval()
             self.config.set_cores(cores)
 
         def build(self, x):
@@ -38,7 +40,7 @@ def save(repository, name, cores=THREADS, config=None):
 
     graph = Infer()
     with sl.no_grad():
-        graph(sl.zeros(*SHAPES[name]))
+        graph(sl.zeros(*(shape or SHAPES[name])))
     folder = repository / name / "1" / "model"
     folder.parent.mkdir(parents=True)
     sl.save(graph, folder)
@@ -154,9 +156,40 @@ def instances(repository):
     report("serve.instances", mine, single, "one instance on one core", "requests/s", ROUNDS, max(map(spread, zip(*rounds))), ratio=mine / single)
 
 
+def zoo(repository):
+    """The p50 of one client beside that of the same plan in this process, for nets that people serve."""
+    import sluice as sl
+    from serve_zoo import NETS
+
+    for name, (make, _) in NETS.items():
+        if not wanted(f"serve.nets.{name}"):
+            continue
+        shape = (1, 3, 224, 224)
+        save(repository / name, name, net=make(224), shape=shape)
+        graph, x = sl.load_graph(repository / name / name / "1" / "model"), sl.randn(*shape)
+        with ours(repository / name) as port:
+            rounds = [(load(port, "-m", name)[0]["latency_us"]["p50"] / 1e3, in_process(graph, x)) for _ in range(ROUNDS)]
+        served, plan = (statistics.median(side) for side in zip(*rounds))
+        report(f"serve.nets.{name}", served, plan, "its plan in process", "ms", ROUNDS, max(map(spread, zip(*rounds))), ratio=plan / served)
+        shutil.rmtree(repository / name)
+
+
+def in_process(graph, x, seconds=1.0):
+    """Milliseconds of a call, the median."""
+    times, end = [], time.perf_counter() + seconds
+    graph(x).numpy()
+    while time.perf_counter() < end or not times:
+        begin = time.perf_counter()
+        graph(x).numpy()
+        times.append((time.perf_counter() - begin) * 1e3)
+    return statistics.median(times)
+
+
 def main():
+    from serve_zoo import NETS
+
     programs = [(small, ("serve.health", "serve.tiny.1", "serve.tiny.8", "serve.tiny.64")), (overhead, ("serve.overhead.small", "serve.overhead.image")),
-                (instances, ("serve.instances",)), (resnet, ("serve.resnet50.b1",))]
+                (instances, ("serve.instances",)), (resnet, ("serve.resnet50.b1",)), (zoo, tuple(f"serve.nets.{name}" for name in NETS))]
     for program, names in programs:
         if any(wanted(name) for name in names):
             with tempfile.TemporaryDirectory() as folder:

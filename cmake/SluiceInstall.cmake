@@ -19,7 +19,7 @@ set(serving_headers ${PROJECT_SOURCE_DIR}/include/sluice/serving.hpp ${PROJECT_S
 list(REMOVE_ITEM public_headers ${serving_headers})
 sluice_install(development FILES ${public_headers} ${PROJECT_BINARY_DIR}/include/sluice/version.h
                DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sluice)
-set(programs plan-viz sluice-info sluice-compile)
+set(programs plan-viz sluice-info sluice-compile sluice-run sluice-bench)
 foreach(program ${programs})
   if(TARGET ${program})
     sluice_install(programs TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

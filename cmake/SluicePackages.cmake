@@ -4,7 +4,7 @@
 #   component    package         holds
 #   libraries    libsluice0      the shared libraries
 #   development  libsluice-dev   headers, links, CMake package, pkg-config files
-#   programs     sluice-tools    plan-viz, sluice-info, sluice-compile and their manual pages
+#   programs     sluice-tools    plan-viz, sluice-info, sluice-run and others, and their manual pages
 #   python3      python3-sluice  the Python package, for Debian's Python of the build's version
 #   serving      sluice-server   sluice-serve, sluice-perf, their manual pages, libsluice_serving
 set(packages libraries=libsluice0 development=libsluice-dev programs=sluice-tools)
@@ -117,8 +117,9 @@ ${about}
 set(CPACK_DEBIAN_PROGRAMS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PROGRAMS_DESCRIPTION "dataflow engine for deep learning, tools for plans
 ${about}
- plan-viz shows a plan and every byte of it; sluice-compile compiles saved
- graphs; sluice-info tells what it runs on, and what errors mean.")
+ plan-viz shows a plan and every byte of it; sluice-run runs a saved graph and
+ sluice-bench measures it; sluice-compile compiles saved graphs; sluice-info
+ tells what it runs on, and what errors mean.")
 set(CPACK_DEBIAN_PYTHON3_PACKAGE_SECTION python)
 set(CPACK_DEBIAN_PYTHON3_PACKAGE_DEPENDS "python3 (>= 3.${Python_VERSION_MINOR}), python3 (<< 3.${next_minor}), python3-numpy")
 set(CPACK_DEBIAN_PYTHON3_PACKAGE_RECOMMENDS "sluice-tools ${same}")

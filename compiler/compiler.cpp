@@ -115,13 +115,31 @@ void check_options(const CompileOptions& options) {
     refuse(fmt::format("packing: \"{}\"; must be quick, every or search", options.packing),
            {{"option", std::string("packing")}, {"value", std::string("quick")}});
   }
+  if (!contains({"disable", "slight", "moderate", "heavy", "adaptive"}, options.auto_memory)) {
+    refuse(
+        fmt::format("auto_memory: \"{}\"; must be disable, slight, moderate, heavy or adaptive", options.auto_memory),
+        {{"option", std::string("auto_memory")}, {"value", std::string("disable")}});
+  }
+  if (options.auto_memory == "adaptive" && options.memory_budget == 0) {
+    refuse("auto_memory: \"adaptive\" without a memory_budget; say what the plan has to fit into",
+           {{"option", std::string("auto_memory")}, {"value", std::string("moderate")}});
+  }
   if (options.activations != "exact" && options.activations != "all") {
     refuse(fmt::format("activations: \"{}\"; must be exact or all", options.activations),
            {{"option", std::string("activations")}, {"value", std::string("exact")}});
   }
-  if (options.order != "memory" && options.order != "program") {
-    refuse(fmt::format("order: \"{}\"; must be memory or program", options.order),
+  if (options.updates != "single" && options.updates != "all") {
+    refuse(fmt::format("updates: \"{}\"; must be single or all", options.updates),
+           {{"option", std::string("updates")}, {"value", std::string("single")}});
+  }
+  if (!contains({"memory", "program", "speed", "overlap", "short_last"}, options.order)) {
+    refuse(fmt::format("order: \"{}\"; must be memory, program, speed, overlap or short_last", options.order),
            {{"option", std::string("order")}, {"value", std::string("memory")}});
+  }
+  if (options.concurrency < 0 || (options.concurrency > 0 && options.ranks > 1)) {
+    refuse(fmt::format("concurrency: {}{}; must be at least 0 (0 = no limit), and 0 where several ranks run the plan",
+                       options.concurrency, options.ranks > 1 ? fmt::format(" with {} ranks", options.ranks) : ""),
+           option("concurrency", 0));
   }
   SLUICE_CHECK(!options.name.empty(), "name: empty; a plan needs a name");
   for (const std::string& name : options.disabled_passes) {
@@ -161,8 +179,10 @@ NamedAttrs record(const CompileOptions& options) {
   add("in_place", options.in_place, defaults.in_place, options.in_place);
   add("pack_weights", options.pack_weights, defaults.pack_weights, options.pack_weights);
   add("memory_budget", options.memory_budget, defaults.memory_budget, static_cast<int64_t>(options.memory_budget));
+  add("auto_memory", options.auto_memory, defaults.auto_memory, options.auto_memory);
   add("workspace_limit", options.workspace_limit, defaults.workspace_limit,
       static_cast<int64_t>(options.workspace_limit));
+  add("kernel_trials", options.kernel_trials, defaults.kernel_trials, options.kernel_trials);
   add("cores", options.cores, defaults.cores, int64_t{options.cores});
   add("ranks", options.ranks, defaults.ranks, int64_t{options.ranks});
   add("float32_matmul_precision", options.float32_matmul_precision, defaults.float32_matmul_precision,
@@ -174,6 +194,9 @@ NamedAttrs record(const CompileOptions& options) {
   for (const std::string& name : options.donated) attrs.emplace_back("donated." + name, true);
   for (const std::string& name : options.disabled_passes) attrs.emplace_back("disabled." + name, true);
   add("activations", options.activations, defaults.activations, options.activations);
+  add("concurrency", options.concurrency, defaults.concurrency, int64_t{options.concurrency});
+  add("updates", options.updates, defaults.updates, options.updates);
+  add("scaled_updates", options.scaled_updates, defaults.scaled_updates, options.scaled_updates);
   add("order", options.order, defaults.order, options.order);
   for (const Pattern& pattern : options.patterns) attrs.emplace_back("pattern." + pattern.name, true);
   return attrs;
@@ -213,10 +236,13 @@ std::vector<std::string> stage_names() {
   return names;
 }
 
-CompileResult compile(graph::Graph graph, const plan::Target& target, const CompileOptions& options,
-                      const ConstantLookup& constants, const ConstantEvaluator& evaluate) {
+namespace {
+
+// With the options as they are: "adaptive" is settled. `asked`: what the plan says of them.
+CompileResult compile_as_said(graph::Graph graph, const plan::Target& target, const CompileOptions& options,
+                              const CompileOptions& asked, const ConstantLookup& constants,
+                              const ConstantEvaluator& evaluate) {
   const auto start = Clock::now();
-  check_options(options);
   CompileResult result;
   const Dump dump(options);
   Stages stages(result);
@@ -283,7 +309,11 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
     return static_cast<int>(result.plan.registers.size());
   });
   stages.run("certificate", [&] {
-    result.plan.options = record(options);
+    result.plan.options = record(asked);
+    if (asked.auto_memory != options.auto_memory) {
+      result.plan.options.emplace_back("auto_memory.chosen", options.auto_memory);
+      result.plan.options.emplace_back("auto_memory.steps_in_flight", int64_t{options.outputs_buffer_size});
+    }
     if (known_costs > 0) result.plan.options.emplace_back("costs", known_costs);
     result.plan.target = target.fingerprint();
     result.plan.certificate = plan::find_schedule(result.plan);
@@ -308,6 +338,51 @@ CompileResult compile(graph::Graph graph, const plan::Target& target, const Comp
     log(LogLevel::kDebug, LogArea::kCompiler, "plan '{}':\n{}", options.name, stages.table());
   }
   return result;
+}
+
+// What "adaptive" tries, in this order.
+std::vector<CompileOptions> ways_to_fit(const CompileOptions& options) {
+  std::vector<CompileOptions> ways;
+  const auto add = [&](const char* level, int steps_in_flight, const std::string& packing) {
+    CompileOptions way = options;
+    way.auto_memory = level;
+    way.outputs_buffer_size = steps_in_flight;
+    way.packing = packing;
+    ways.push_back(std::move(way));
+  };
+  add("disable", options.outputs_buffer_size, options.packing);
+  if (options.outputs_buffer_size > 1) add("disable", 1, options.packing);
+  for (const char* level : {"slight", "moderate", "heavy"}) add(level, 1, options.packing);
+  if (options.packing != "search") add("heavy", 1, "search");
+  return ways;
+}
+
+// The budget that a refused plan would need; none of other errors.
+std::optional<int64_t> needed_budget(const Error& error) {
+  const Fix fix = fix_of(error);
+  if (error.kind() != ErrorKind::kMemory || fix.size() != 2 || fix[0].second != Attr(std::string("memory_budget")))
+    return std::nullopt;
+  return std::get<int64_t>(fix[1].second);
+}
+
+}  // namespace
+
+CompileResult compile(graph::Graph graph, const plan::Target& target, const CompileOptions& options,
+                      const ConstantLookup& constants, const ConstantEvaluator& evaluate) {
+  check_options(options);
+  if (options.auto_memory != "adaptive")
+    return compile_as_said(std::move(graph), target, options, options, constants, evaluate);
+  std::optional<std::pair<int64_t, std::exception_ptr>> nearest;
+  for (const CompileOptions& way : ways_to_fit(options)) {
+    try {
+      return compile_as_said(graph, target, way, options, constants, evaluate);
+    } catch (const Error& error) {
+      const std::optional<int64_t> needed = needed_budget(error);
+      if (!needed) throw;
+      if (!nearest || *needed < nearest->first) nearest.emplace(*needed, std::current_exception());
+    }
+  }
+  std::rethrow_exception(nearest->second);
 }
 
 }  // namespace sluice

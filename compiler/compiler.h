@@ -48,9 +48,14 @@ struct CompileOptions {
   // Variables that steps do not change lie as their kernels read them fastest, in copies made when they are bound or
   // have changed.
   bool pack_weights = true;
-  uint64_t memory_budget = 0;    // bytes over all spaces; 0 = none
+  uint64_t memory_budget = 0;  // bytes over all spaces; 0 = none
+  // What is computed again to need less memory: "disable", what checkpoints say; "slight", "moderate", "heavy", more
+  // (compiler/passes/choose_regions.cpp); "adaptive", the least of these that fits the budget, with one step in flight
+  // where that is not enough.
+  std::string auto_memory = "disable";
   uint64_t workspace_limit = 0;  // bytes of a kernel's workspace; 0 = none
-  int cores = 0;                 // of a compute stream; 0 = its part of the target's, less one per host stream
+  bool kernel_trials = false;  // kernels are run at once to find their fastest implementation (Target::implementation)
+  int cores = 0;               // of a compute stream; 0 = its part of the target's, less one per host stream
   // Products of float32 matrices, and convolutions, may round their operands: "highest" (never), "high" (to TF32),
   // "medium" (products only: to bfloat16). What a kernel makes of it is its own; it sums in float32.
   std::string float32_matmul_precision = "highest", float32_conv_precision = "highest";
@@ -58,10 +63,18 @@ struct CompileOptions {
   // Which activations move into the linear op that feeds them: "exact", relu, which is the same in either place; "all"
   // that its kernel has, whose last bits may differ there.
   std::string activations = "exact";
+  // Elementwise ops stay kernels of their own, so that whoever looks at their results can name them.
+  bool keep_ops = false;
+  // Steps of optimizers: "single", a kernel each; "all", one kernel for many. Scaled ones cast and scale gradients,
+  // too.
+  std::string updates = "single";
+  bool scaled_updates = false;
   std::vector<Pattern> patterns;  // of the caller, which the pass "patterns" looks for
   // In which kernels of a stream run: "memory", those that free memory as soon as they can; "program", as they were
-  // written.
+  // written; by a preference (compiler/lowering/list_order.cpp), "speed", "overlap" or "short_last".
   std::string order = "memory";
+  // Actors that may run at the same time, where it is not left to their streams; 0: that is left to them.
+  int concurrency = 0;
   // Processes that run the plan of a graph over several devices together. What lies on no mesh, every one of them has.
   int ranks = 1;
   std::map<std::string, GlobalPlacement> components;  // inputs and variables of which each rank has what lies on it

@@ -40,16 +40,20 @@ std::span<const Pass> graph_passes();
 // passes/<name>.cpp
 int dead_code(graph::Graph& graph, PassContext& context);
 int decompose(graph::Graph& graph, PassContext& context);
+int choose_regions(graph::Graph& graph, PassContext& context);
 int common_subexpressions(graph::Graph& graph, PassContext& context);
 int simplify(graph::Graph& graph, PassContext& context);
 int fold_constants(graph::Graph& graph, PassContext& context);
 int partition(graph::Graph& graph, PassContext& context);
 int recompute(graph::Graph& graph, PassContext& context);
 int fuse_activation(graph::Graph& graph, PassContext& context);
+int fuse_batch_norm(graph::Graph& graph, PassContext& context);
 int fuse_bias(graph::Graph& graph, PassContext& context);
 int fuse_convolution(graph::Graph& graph, PassContext& context);
 int fuse_elementwise(graph::Graph& graph, PassContext& context);
 int fuse_pad(graph::Graph& graph, PassContext& context);
+int fuse_updates(graph::Graph& graph, PassContext& context);
+int loops(graph::Graph& graph, PassContext& context);
 int patterns(graph::Graph& graph, PassContext& context);
 
 // How often each value is used: by nodes, outputs and updates.

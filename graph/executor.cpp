@@ -30,6 +30,14 @@ void set_default_executor(Executor* executor) { default_executor.store(executor,
 Router* current_router() { return router; }
 void set_router(Router* now) { router = now; }
 
+bool Executor::is_true(const Value& value) {
+  fail(
+      ErrorKind::kUnsupported,
+      "loop: a value of the graph decides how often it runs: {}; gradients, and devices other than the cpu, need scan, "
+      "whose length is fixed",
+      value.type().str());
+}
+
 ExecutorScope::ExecutorScope(Executor& executor) : previous_(std::exchange(scoped_executor, &executor)) {}
 
 ExecutorScope::~ExecutorScope() { scoped_executor = previous_; }

@@ -33,6 +33,8 @@ class Executor {
     (void)op, (void)inputs;
     return {};
   }
+  // What a bool scalar is. Throws kUnsupported where values are not known.
+  virtual bool is_true(const Value& value);
   // Where the call made last came from, for what is called on its behalf later; null where nobody asks.
   virtual std::shared_ptr<const Provenance> origin() { return nullptr; }
 };

@@ -182,6 +182,10 @@ void Graph::keep_outputs(const std::vector<int>& kept) {
   for (Variable& variable : variables_) variable.update = kNoValue;
 }
 
+void Graph::freeze_variables() {
+  for (Variable& variable : variables_) variable.constant = variable.update == kNoValue;
+}
+
 void Graph::set_update(int variable, ValueId value) {
   SLUICE_CHECK(variable >= 0 && variable < static_cast<int>(variables_.size()),
                "graph '{}': no variable {}; there are {}", name, variable, variables_.size());

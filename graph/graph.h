@@ -87,6 +87,8 @@ class Graph {
   // Only these outputs stay, with the extents that they have, and no step changes a variable. What nobody reads any
   // more is the compiler's to remove. Throws kValue for one that is not there, or named twice.
   void keep_outputs(const std::vector<int>& kept);
+  // Variables that no step changes become constants.
+  void freeze_variables();
   void place_input(int input, Placement placement) { inputs_[input].placement = std::move(placement); }
   void place_variable(int variable, Placement placement) { variables_[variable].placement = std::move(placement); }
   void place_output(int output, Placement placement) { outputs_[output].placement = std::move(placement); }

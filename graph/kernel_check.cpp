@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "graph/nested.h"
 #include "plan/query.h"
 
 namespace sluice::graph {
@@ -15,12 +16,7 @@ void check_kernel(const plan::Kernel& kernel, const OpDef& op) {
     present[i] = !plan::is_absent(kernel.inputs[i]);
     if (present[i]) types[i] = {kernel.inputs[i].spec.dtype, kernel.inputs[i].spec.shape};
   }
-  NamedAttrs params = kernel.attrs;
-  const bool precision = op.precision != OpDef::Precision::kNone;
-  std::erase_if(params, [&](const auto& attr) {  // what is none of the op's
-    return attr.first == plan::kWorkspaceLimit || (precision && attr.first == "precision");
-  });
-  const Attrs attrs = order_attrs(op, params);
+  const Attrs attrs = attrs_of_kernel(op, kernel.attrs);
   const std::vector<TensorType> wanted = infer_types(op, types, {present.get(), types.size()}, attrs);
   SLUICE_CHECK(wanted.size() == kernel.outputs.size(), "{}: {} outputs; its operands give {}", op.name,
                kernel.outputs.size(), wanted.size());

@@ -61,8 +61,8 @@ struct OpDef {
   std::function<std::vector<TensorType>(Types inputs, std::span<const bool> present, const Attrs& attrs)> infer =
       nullptr;
   // Gradient per input (undefined where not needed or zero), written with ordinary ops. It is run on symbols too, to
-  // find the operands it reads: autograd keeps those alone. Null: differentiate `decompose`; null as well: not
-  // differentiable.
+  // find the operands it reads: autograd keeps those alone. Null, or an empty result: differentiate `decompose`; null
+  // as well: not differentiable.
   std::function<std::vector<Value>(const GradContext& context)> grad = nullptr;
   // The same result in simpler ops. A kernel-less op must have one.
   std::function<std::vector<Value>(std::span<const Value> inputs, const Attrs& attrs)> decompose = nullptr;

@@ -37,11 +37,29 @@ Attr list_of(TextCursor& line, const std::vector<Attr>& items) {
   return *list;
 }
 
+// float32(4, 3) or float32(4, 3) strides (1, 4)
+TensorSpec spec_of(TextCursor& line) {
+  TensorSpec spec = TensorSpec::contiguous(read_type(line));
+  if (line.peek() != 's') return spec;
+  if (line.word() != "strides") line.fail("result: found {}; must be strides, a comma or a semicolon", line.rest());
+  spec.strides = read_sizes(line, "strides", "stride");
+  if (spec.strides.rank() != spec.shape.rank())
+    line.fail("result: {} strides of shape {}; give one for each axis", spec.strides.rank(), spec.shape.str());
+  return spec;
+}
+
 int value_number(TextCursor& line) {
   line.expect('%', "value");
   const int64_t number = line.integer("value");
   if (number < 0 || number > 1 << 30) line.fail("value: out of range: %{}; must be in [0, {}]", number, 1 << 30);
   return static_cast<int>(number);
+}
+
+int operand_number(TextCursor& line) {
+  if (line.peek() == '%') return value_number(line);
+  const std::string found = line.rest();
+  if (line.word() != "none") line.fail("operands: found {}; must be a value or none", found);
+  return kNoOperand;
 }
 
 // (2) {%2 = mul(%0, %1); output %2}
@@ -53,10 +71,15 @@ AttrGraph graph_of(TextCursor& line, int depth) {
   graph.inputs = static_cast<int>(inputs);
   line.expect(')', "graph");
   line.expect('{', "graph");
+  int next = graph.inputs;
   while (line.peek() == '%') {
-    const int next = graph.inputs + static_cast<int>(graph.calls.size()), number = value_number(line);
-    if (number != next)
-      line.fail("graph: %{} is out of order; values are numbered as they are given: %{} is next", number, next);
+    const int first = next;
+    do {
+      const int number = value_number(line);
+      if (number != next)
+        line.fail("graph: %{} is out of order; values are numbered as they are given: %{} is next", number, next);
+      ++next;
+    } while (line.accept(','));
     line.expect('=', "graph");
     AttrCall& call = graph.calls.emplace_back();
     call.op = line.word();
@@ -64,16 +87,25 @@ AttrGraph graph_of(TextCursor& line, int depth) {
     line.expect('(', "operands");
     while (line.peek() != ')') {
       if (!call.operands.empty()) line.expect(',', "operands");
-      call.operands.push_back(value_number(line));
+      call.operands.push_back(operand_number(line));
     }
     line.expect(')', "operands");
     if (line.accept('{')) call.attrs = read_attributes(line, depth + 1);
+    if (line.accept(':')) {
+      do call.results.push_back(spec_of(line));
+      while (line.accept(','));
+    }
+    if (call.num_results() != next - first)
+      line.fail("graph: {} values and {} types of {}; must be equally many", next - first, call.results.size(),
+                call.op);
     line.expect(';', "graph");
   }
   const std::string found = line.rest();
   if (line.word() != "output") line.fail("graph: found {}; must be a value or output", found);
-  do graph.outputs.push_back(value_number(line));
-  while (line.accept(','));
+  while (line.peek() != '}') {
+    if (!graph.outputs.empty()) line.expect(',', "outputs");
+    graph.outputs.push_back(value_number(line));
+  }
   line.expect('}', "graph");
   return graph;
 }

@@ -159,7 +159,7 @@ class Parser {
     Node node;
     annotations(line, node);
     if (node.every != 1 || node.for_all || node.quota != 0 || node.source.known() || !node.module.empty() ||
-        node.region != 0)
+        node.region != 0 || node.kept)
       line.fail("annotations: found those of a node; inputs, variables and outputs have a device and a stream");
     return node.placement;
   }
@@ -187,9 +187,11 @@ class Parser {
         node.region = count(line, "region");
       else if (key == "for_all")
         node.for_all = true;
+      else if (key == "kept")
+        node.kept = true;
       else
         line.fail(
-            "annotations: found {}; known are device, stream, quota, every, for_all, role, region, module, "
+            "annotations: found {}; known are device, stream, quota, every, for_all, role, region, kept, module, "
             "source",
             found);
     } while (line.accept(','));

@@ -75,9 +75,12 @@ using HostFunction = std::function<void(const KernelArgs& args, const std::vecto
 // User functions that run as kernels, by the attribute that KernelDef::function names.
 using HostFunctions = std::map<std::string, HostFunction>;
 
+class KernelTable;
+
 struct PrepareContext {
   int threads = 1;                           // OpenMP threads run() may use; results may depend on it
   const HostFunctions* functions = nullptr;  // REQUIRES: outlives the kernel
+  const KernelTable* kernels = nullptr;      // of what the kernel may be made
 };
 
 using PrepareFn =
@@ -90,6 +93,8 @@ struct KernelDef {
   PrepareFn prepare;                                                                  // throws Error when unsupported
   std::function<plan::LayoutPreference(const plan::KernelQuery&)> layouts = nullptr;  // null: contiguous operands
   std::vector<plan::InPlacePair> in_place = {};                                       // output may overwrite input
+  // By name, the usual one first; of those that a query can ask for by plan::kImplementation. Null: there is one.
+  std::function<std::vector<std::string>(const plan::KernelQuery&, const PrepareContext&)> implementations = nullptr;
   bool (*can_fuse)(const plan::KernelQuery&) = nullptr;  // may be a step of the device's kernel "fused"; null: never
   // The attribute that names the program's HostFunction which it calls, and which needs no workspace; "": it has code
   // of its own.

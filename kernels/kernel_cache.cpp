@@ -18,7 +18,7 @@ std::string key_of(const KernelDef& def, const plan::KernelQuery& query) {
 
 std::shared_ptr<const PreparedKernel> KernelCache::get(const plan::KernelQuery& query, const HostFunctions* functions) {
   const KernelDef& def = table_.get(query.op, query.device.kind);
-  const PrepareContext context{.threads = std::max(query.cores, 1), .functions = functions};
+  const PrepareContext context{.threads = std::max(query.cores, 1), .functions = functions, .kernels = &table_};
   if (!def.function.empty()) return def.prepare(query, context);
   const std::string key = key_of(def, query);
   const std::shared_ptr<Slot> slot = slot_of(key);

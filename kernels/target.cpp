@@ -5,12 +5,14 @@
 #include <set>
 
 #include "kernels/cpu/collectives.h"
+#include "kernels/trials.h"
 #include "plan/collectives.h"
 
 namespace sluice {
 
-KernelTarget::KernelTarget(KernelCache& kernels, std::vector<plan::DeviceDesc> devices, MachineRates rates)
-    : kernels_(kernels), table_(kernels.table()), devices_(std::move(devices)), rates_(rates) {}
+KernelTarget::KernelTarget(KernelCache& kernels, std::vector<plan::DeviceDesc> devices, MachineRates rates,
+                           KernelTrials* trials)
+    : kernels_(kernels), table_(kernels.table()), devices_(std::move(devices)), rates_(rates), trials_(trials) {}
 
 KernelTarget::KernelTarget(const KernelTable& table, std::vector<plan::DeviceDesc> devices, MachineRates rates)
     : own_(std::make_unique<KernelCache>(table)),
@@ -58,6 +60,10 @@ std::vector<plan::PackedInput> KernelTarget::packings(const plan::KernelQuery& q
   if (asked.packed.empty()) return {};
   const std::shared_ptr<const PreparedKernel> kernel = kernels_.get(asked);
   return {kernel->packings().begin(), kernel->packings().end()};
+}
+
+std::string KernelTarget::implementation(const plan::KernelQuery& query) const {
+  return trials_ == nullptr ? std::string() : trials_->fastest(query);
 }
 
 double KernelTarget::cost_ns(const plan::KernelQuery& query) const {

@@ -9,6 +9,8 @@
 
 namespace sluice {
 
+class KernelTrials;
+
 // What a device can do at best, for predicted costs. Per core where it says so.
 struct MachineRates {
   double flops_per_core = 100e9;  // fused multiply-adds count two
@@ -20,8 +22,9 @@ struct MachineRates {
 // Thread-safe. REQUIRES: the cache, or the table, outlives it.
 class KernelTarget : public plan::Target {
  public:
-  // What is prepared to answer is kept in `kernels`, for those who run the plan.
-  KernelTarget(KernelCache& kernels, std::vector<plan::DeviceDesc> devices, MachineRates rates = {});
+  // What is prepared to answer is kept in `kernels`, for those who run the plan. `trials`: null where none are run.
+  KernelTarget(KernelCache& kernels, std::vector<plan::DeviceDesc> devices, MachineRates rates = {},
+               KernelTrials* trials = nullptr);
   KernelTarget(const KernelTable& table, std::vector<plan::DeviceDesc> devices, MachineRates rates = {});
 
   std::vector<plan::DeviceDesc> devices() const override { return devices_; }
@@ -31,6 +34,7 @@ class KernelTarget : public plan::Target {
   std::vector<plan::InPlacePair> in_place(const plan::KernelQuery& query) const override;
   bool can_fuse(const plan::KernelQuery& query) const override;
   std::vector<plan::PackedInput> packings(const plan::KernelQuery& query) const override;
+  std::string implementation(const plan::KernelQuery& query) const override;
   double cost_ns(const plan::KernelQuery& query) const override;
   std::string fingerprint() const override;
 
@@ -40,6 +44,7 @@ class KernelTarget : public plan::Target {
   const KernelTable& table_;
   std::vector<plan::DeviceDesc> devices_;
   MachineRates rates_;
+  KernelTrials* trials_ = nullptr;
 };
 
 }  // namespace sluice

@@ -154,9 +154,9 @@ class Fields {
     }
     return result;
   }
-  std::vector<int> ints(const char* key) {
-    return list<int>(key, [this](const js::value& v, const Path& p) {
-      return static_cast<int>(reader_.integer(v, p, 0, std::numeric_limits<int>::max()));
+  std::vector<int> ints(const char* key, int64_t low = 0) {
+    return list<int>(key, [this, low](const js::value& v, const Path& p) {
+      return static_cast<int>(reader_.integer(v, p, low, std::numeric_limits<int>::max()));
     });
   }
   Shape shape(const char* key, int64_t low) {

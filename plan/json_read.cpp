@@ -23,7 +23,17 @@ AttrGraph read_graph(const Reader& reader, const js::value& v, const Path& path)
   AttrGraph graph{f.integer("inputs"), {}, {}};
   graph.calls = f.list<AttrCall>("calls", [&reader](const js::value& one, const Path& p) {
     Fields c(reader, one, p);
-    AttrCall call{c.string("op"), read_attrs(c, "attrs"), c.ints("operands")};
+    const bool typed = c.has("results");
+    AttrCall call{c.string("op"), read_attrs(c, "attrs"), c.ints("operands", typed ? kNoOperand : 0)};
+    if (typed) {
+      call.results = c.list<TensorSpec>("results", [&reader](const js::value& result, const Path& at) {
+        Fields r(reader, result, at);
+        TensorSpec spec = r.spec();
+        r.done();
+        return spec;
+      });
+      if (call.results.empty()) reader.wrong(c.path("results"), "none; a call gives a value at least");
+    }
     c.done();
     return call;
   });

@@ -37,6 +37,11 @@ std::string attrs_json(const NamedAttrs& attrs) {
   return s + "}";
 }
 
+std::string spec_json(const TensorSpec& spec) {
+  return fmt::format(R"("dtype": "{}", "shape": {}, "strides": {})", dtype_name(spec.dtype), numbers_json(spec.shape),
+                     numbers_json(spec.strides));
+}
+
 // Values of one kind, and how a plan writes them.
 struct AttrJson {
   static std::string tagged(const char* tag, const std::string& value) {
@@ -48,8 +53,11 @@ struct AttrJson {
     return fmt::format(R"({{"dtype": "{}", "shape": {}}})", dtype_name(v.dtype), numbers_json(v.shape));
   }
   static std::string call(const AttrCall& v) {
-    return fmt::format(R"({{"op": {}, "attrs": {}, "operands": {}}})", quoted_json(v.op), attrs_json(v.attrs),
-                       numbers_json(v.operands));
+    const auto result = [](const TensorSpec& spec) { return "{" + spec_json(spec) + "}"; };
+    const std::string results =
+        v.results.empty() ? std::string() : fmt::format(R"(, "results": {})", list_json(v.results, result));
+    return fmt::format(R"({{"op": {}, "attrs": {}, "operands": {}{}}})", quoted_json(v.op), attrs_json(v.attrs),
+                       numbers_json(v.operands), results);
   }
 
   std::string operator()(NoAttr) const { return "null"; }
@@ -70,11 +78,6 @@ struct AttrJson {
                                        list_json(v.calls, call), numbers_json(v.outputs)));
   }
 };
-
-std::string spec_json(const TensorSpec& spec) {
-  return fmt::format(R"("dtype": "{}", "shape": {}, "strides": {})", dtype_name(spec.dtype), numbers_json(spec.shape),
-                     numbers_json(spec.strides));
-}
 
 std::string view_json(const View& view) {
   return fmt::format(R"({{"base": "{}", "index": {}, "token": {}, "offset": {}, {}{}}})", base_kind_name(view.base),

@@ -124,7 +124,7 @@ std::string largest_registers(const Plan& plan) {
   std::iota(order.begin(), order.end(), 0);
   const auto weight = [&](int r) { return plan.registers[r].bytes * static_cast<uint64_t>(plan.registers[r].quota); };
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return weight(a) > weight(b); });
-  constexpr size_t kNamed = 3;
+  constexpr size_t kNamed = 5;
   std::string blame;
   for (size_t i = 0; i < order.size() && i < kNamed && weight(order[i]) > 0; ++i) {
     const Register& r = plan.registers[order[i]];

@@ -21,6 +21,8 @@ Key key_of(const KernelQuery& query);
 // An attribute that a call may have beside its op's: the most bytes of workspace that its kernel may have. Kernels that
 // have another way to compute take it then.
 inline constexpr const char* kWorkspaceLimit = "workspace_limit";
+// Another one: by which of its implementations a kernel computes. One that it does not have here is the usual one.
+inline constexpr const char* kImplementation = "implementation";
 uint64_t workspace_limit(const NamedAttrs& attrs);  // UINT64_MAX: none
 
 }  // namespace sluice::plan

@@ -65,6 +65,11 @@ class Target {
     (void)query;
     return {};
   }
+  // By which implementation the kernel is fastest, found by trial: plan::kImplementation; "": the usual one.
+  virtual std::string implementation(const KernelQuery& query) const {
+    (void)query;
+    return {};
+  }
   virtual double cost_ns(const KernelQuery& query) const = 0;
   // Equal fingerprints mean equal answers to every query above.
   virtual std::string fingerprint() const = 0;

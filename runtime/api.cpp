@@ -30,24 +30,55 @@ std::vector<Tensor> tensors_of(const std::vector<OutputTensor>& outputs) {
   return tensors;
 }
 
+// The storage behind a tensor's memory; one is made around memory that Sluice has not made.
+std::shared_ptr<Storage> storage_of(const Tensor& tensor) {
+  const std::shared_ptr<void>& data = tensor.shared();
+  if (data == nullptr) return nullptr;
+  const StorageHolder* known = std::get_deleter<StorageHolder>(data);
+  if (known != nullptr && known->storage != nullptr && known->storage->data() == data.get()) return known->storage;
+  return std::make_shared<Storage>(data.get(), tensor.bytes(), [data] {});
+}
+
+InputTensor input_of(const Tensor& tensor) { return {tensor.raw(), TensorSpec::contiguous(type_of(tensor))}; }
+
 std::vector<InputTensor> inputs_of(const std::vector<Tensor>& tensors) {
   std::vector<InputTensor> inputs;
-  for (const Tensor& tensor : tensors) inputs.push_back({tensor.raw(), TensorSpec::contiguous(type_of(tensor))});
+  for (const Tensor& tensor : tensors) inputs.push_back(input_of(tensor));
   return inputs;
 }
 
 std::vector<InputTensor> inputs_to_keep(const std::vector<Tensor>& tensors) {
   std::vector<InputTensor> inputs = inputs_of(tensors);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const std::shared_ptr<void>& data = tensors[i].shared();
-    if (data == nullptr) continue;
-    const StorageHolder* known = std::get_deleter<StorageHolder>(data);
-    inputs[i].storage = known != nullptr && known->storage != nullptr && known->storage->data() == data.get()
-                            ? known->storage
-                            : std::make_shared<Storage>(data.get(), tensors[i].bytes(), [data] {});
-  }
+  for (size_t i = 0; i < inputs.size(); ++i) inputs[i].storage = storage_of(tensors[i]);
   return inputs;
 }
+
+std::vector<OutputTensor> places_of(const std::vector<Tensor>& tensors) {
+  std::vector<OutputTensor> places;
+  for (const Tensor& tensor : tensors) places.push_back({type_of(tensor), storage_of(tensor)});
+  return places;
+}
+
+// Vectors whose memory this thread keeps from call to call. A call within a call has its own.
+template <class T>
+class Kept {
+ public:
+  Kept() : values_(std::move(kept())) {}
+  ~Kept() {
+    values_.clear();
+    kept() = std::move(values_);
+  }
+  Kept(const Kept&) = delete;
+  Kept& operator=(const Kept&) = delete;
+  std::vector<T>& operator*() { return values_; }
+
+ private:
+  static std::vector<T>& kept() {
+    static thread_local std::vector<T> values;
+    return values;
+  }
+  std::vector<T> values_;
+};
 
 // Of options, where 0 stands for none.
 Timeout limit_of(std::chrono::milliseconds ms, const char* what) {
@@ -217,6 +248,10 @@ std::vector<Tensor> Result::get(std::chrono::milliseconds timeout) {
   });
 }
 
+bool Result::cancel() {
+  return guarded([&] { return held(impl_, "result", kResultSource).cancel(); });
+}
+
 Session::Session(std::unique_ptr<sluice::SessionFamily> impl) : impl_(std::move(impl)) {
   const plan::Family& family = impl_->family();
   inputs_ = ports_of(family, impl_->inputs(), family.inputs);
@@ -227,51 +262,99 @@ Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
-Session Session::load(Engine& engine, const std::string& bundle, SessionOptions options) {
-  return guarded([&] {
-    sluice::SessionOptions o;
-    o.max_in_flight = options.max_in_flight;
-    o.submit_timeout = limit_of(options.submit_timeout, "session: submit_timeout");
-    o.wait_timeout = limit_of(options.wait_timeout, "session: wait_timeout");
-    o.check_numerics = options.check_numerics;
-    o.zero_copy = options.zero_copy;
+namespace {
+
+sluice::SessionOptions options_of(SessionOptions& options) {
+  sluice::SessionOptions o;
+  o.max_in_flight = options.max_in_flight;
+  o.submit_timeout = limit_of(options.submit_timeout, "session: submit_timeout");
+  o.wait_timeout = limit_of(options.wait_timeout, "session: wait_timeout");
+  o.check_numerics = options.check_numerics;
+  o.zero_copy = options.zero_copy;
+  if (options.on_output) {
+    o.on_output = [f = std::move(options.on_output)](uint64_t step, const Status& status,
+                                                     const std::vector<OutputTensor>& outputs) {
+      f(step, status.ok() ? tensors_of(outputs) : std::vector<Tensor>(),
+        status.ok() ? std::string() : status.message());
+    };
+  }
+  return o;
+}
+
+// Borrowed, also where Sluice has made the memory: steps must not write to it.
+Weights weights_of(const std::vector<NamedTensor>& tensors) {
+  Weights weights;
+  for (const NamedTensor& w : tensors) {
+    const TensorSpec spec = TensorSpec::contiguous(type_of_whole(w.name, w.tensor));
+    weights[w.name] = {spec, std::make_shared<Storage>(w.tensor.raw(), w.tensor.bytes(), [kept = w.tensor] {})};
+  }
+  return weights;
+}
+
+}  // namespace
+
+struct Session::Loader {
+  static Session load(Engine& engine, const BundleSource& source, SessionOptions options) {
+    sluice::SessionOptions o = options_of(options);
     o.arenas = options.arenas.impl_;
-    if (options.on_output) {
-      o.on_output = [f = std::move(options.on_output)](uint64_t step, const Status& status,
-                                                       const std::vector<OutputTensor>& outputs) {
-        f(step, status.ok() ? tensors_of(outputs) : std::vector<Tensor>(),
-          status.ok() ? std::string() : status.message());
-      };
-    }
-    return Session(std::make_unique<SessionFamily>(SessionFamily::load(engine.impl(), bundle, std::move(o))));
+    return Session(std::make_unique<SessionFamily>(
+        SessionFamily::load(engine.impl(), source, std::move(o), weights_of(options.weights))));
+  }
+};
+
+Session Session::load(Engine& engine, const std::string& bundle, SessionOptions options) {
+  return guarded([&] { return Loader::load(engine, bundle, std::move(options)); });
+}
+
+Session Session::load(Engine& engine, std::shared_ptr<const void> archive, size_t bytes, SessionOptions options) {
+  return guarded([&] {
+    return Loader::load(engine, BundleSource(std::move(archive), bytes, "bundle in memory"), std::move(options));
   });
 }
 
 sluice::SessionFamily& Session::impl() const { return held(impl_, "session", kSessionSource); }
 
-Result Session::submit(const std::vector<Tensor>& inputs) {
+Result Session::submit(const std::vector<Tensor>& inputs) { return submit(inputs, StepOptions()); }
+Result Session::submit(const std::vector<Tensor>& inputs, const StepOptions& options) {
   return guarded([&] {
     Result result;
-    result.impl_ = std::make_shared<FamilyStep>(impl().submit(inputs_of(inputs)));
+    const std::vector<OutputTensor> places = places_of(options.outputs);
+    result.impl_ = std::make_shared<FamilyStep>(impl().submit(inputs_of(inputs), {options.tag, places}));
     return result;
   });
 }
 
-Result Session::hand_over(std::vector<Tensor> inputs) {
+Result Session::hand_over(std::vector<Tensor> inputs) { return hand_over(std::move(inputs), StepOptions()); }
+Result Session::hand_over(std::vector<Tensor> inputs, const StepOptions& options) {
   return guarded([&] {
     Result result;
-    result.impl_ = std::make_shared<FamilyStep>(impl().submit(inputs_to_keep(inputs)));
+    const std::vector<OutputTensor> places = places_of(options.outputs);
+    result.impl_ = std::make_shared<FamilyStep>(impl().submit(inputs_to_keep(inputs), {options.tag, places}));
     return result;
   });
 }
 
 std::optional<Result> Session::try_submit(const std::vector<Tensor>& inputs) {
+  return try_submit(inputs, StepOptions());
+}
+std::optional<Result> Session::try_submit(const std::vector<Tensor>& inputs, const StepOptions& options) {
   return guarded([&]() -> std::optional<Result> {
-    std::optional<FamilyStep> handle = impl().try_submit(inputs_of(inputs));
+    const std::vector<OutputTensor> places = places_of(options.outputs);
+    std::optional<FamilyStep> handle = impl().try_submit(inputs_of(inputs), {options.tag, places});
     if (!handle) return std::nullopt;
     Result result;
     result.impl_ = std::make_shared<FamilyStep>(*std::move(handle));
     return result;
+  });
+}
+
+void Session::run_into(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) {
+  guarded([&] {
+    Kept<InputTensor> given;
+    Kept<OutputTensor> places;
+    for (const Tensor& tensor : inputs) (*given).push_back(input_of(tensor));
+    for (const Tensor& tensor : outputs) (*places).push_back({type_of(tensor), storage_of(tensor)});
+    impl().run(*given, *places);
   });
 }
 

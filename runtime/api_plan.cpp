@@ -1,4 +1,6 @@
 // Plans of the public C++ API, and the memory that their sessions may share.
+#include <filesystem>
+
 #include "include/sluice/sluice.hpp"
 #include "plan/json.h"
 #include "plan/ledger.h"
@@ -38,6 +40,17 @@ void name_varying(std::vector<Port>& outputs, const std::vector<plan::ResultExte
 // A plan alone is a family of one without dims, whose ports are the plan's.
 struct Plan::Impl {
   FamilyPlans plans;
+
+  static Plan load(const BundleSource& source) {
+    if (is_family_bundle(source)) return of(load_family_plans(source));
+    return of({{}, {plan::from_json(source.text(kPlanFile), source.path(kPlanFile))}});
+  }
+  static Plan of(FamilyPlans plans) {
+    if (plans.family.members.empty()) plans.family = {plans.members.front().name, {}, {}, {}, {{}}};
+    Plan plan;
+    plan.impl_ = std::make_shared<const Impl>(Impl{std::move(plans)});
+    return plan;
+  }
 };
 
 namespace {
@@ -64,16 +77,16 @@ std::vector<Port> ports_in(const FamilyPlans& plans, const std::vector<plan::Nam
 
 Plan Plan::load(const std::string& path) {
   return guarded([&] {
-    Impl impl;
-    if (is_family_bundle(path)) {
-      impl.plans = load_family_plans(path);
-    } else {
-      plan::Plan& plan = impl.plans.members.emplace_back(plan::load_plan(path));
-      impl.plans.family = {plan.name, {}, {}, {}, {{}}};
-    }
-    Plan plan;
-    plan.impl_ = std::make_shared<const Impl>(std::move(impl));
-    return plan;
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored) || BundleSource::is_archive(path)) return Impl::load(path);
+    return Impl::of({{}, {plan::load_plan(path)}});  // a file with a plan alone, or nothing
+  });
+}
+
+Plan Plan::load(const void* archive, size_t bytes) {
+  return guarded([&] {
+    const std::shared_ptr<const void> borrowed(std::shared_ptr<void>(), archive);
+    return Impl::load(BundleSource(borrowed, bytes, "bundle in memory"));
   });
 }
 const std::string& Plan::name() const {

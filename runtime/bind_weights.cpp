@@ -6,6 +6,7 @@
 #include "kernels/kernel.h"
 #include "plan/ledger.h"
 #include "runtime/bundle.h"
+#include "runtime/bundle_source.h"
 #include "runtime/engine.h"
 #include "runtime/extension.h"
 #include "runtime/load_ranks.h"
@@ -18,11 +19,13 @@ namespace {
 constinit std::atomic<PlanCheck> plan_check = nullptr;
 
 // What load_bundle() read for this engine serves as it is, when the plan keeps it contiguous on the host. What a step
-// writes has memory of its own, which the ledger counts, rather than pages that are copied on the way.
+// writes has memory of its own, which the ledger counts, rather than pages that are copied on the way, or a caller's.
 bool serves(const BundleTensor& tensor, const plan::Variable& variable, const plan::Space& space, uint64_t bytes,
             bool written) {
   return space.kind == plan::SpaceKind::kHost && tensor.spec.strides == variable.spec.strides &&
-         tensor.storage->bytes() >= bytes && !(written && tensor.storage->file() != nullptr);
+         tensor.storage->bytes() >= bytes &&
+         reinterpret_cast<uintptr_t>(tensor.storage->data()) % plan::kAlignment == 0 &&
+         !(written && !tensor.storage->owned());
 }
 
 VariableBindings bind_each(Engine& engine, const plan::Plan& plan, const std::map<std::string, BundleTensor>& weights,
@@ -87,9 +90,9 @@ VariableBindings bind_weights(Engine& engine, const plan::Plan& plan, std::map<s
 
 void set_plan_check(PlanCheck check) { plan_check = check; }
 
-Session load_session(Engine& engine, const std::string& directory, SessionOptions options) {
+Session load_session(Engine& engine, const BundleSource& source, SessionOptions options, const Weights& given) {
   // Straight into the engine's memory, so that weights are never held twice.
-  return load_session(engine, load_bundle(directory, engine.allocator({})), directory, std::move(options));
+  return load_session(engine, load_bundle(source, engine.allocator({}), given), source.name(), std::move(options));
 }
 
 Session load_session(Engine& engine, Bundle bundle, const std::string& directory, SessionOptions options,

@@ -3,9 +3,9 @@
 #include <boost/json.hpp>
 #include <filesystem>
 
-#include "base/file.h"
 #include "plan/json.h"
 #include "runtime/bundle_files.h"
+#include "runtime/bundle_source.h"
 #include "runtime/safetensors.h"
 
 namespace sluice {
@@ -98,23 +98,35 @@ void save_bundle(const std::string& directory, const Bundle& bundle) {
   });
 }
 
-Bundle load_bundle(const std::string& directory) { return load_bundle(directory, make_host_allocator()); }
+Bundle load_bundle(const std::string& directory) { return load_bundle(BundleSource(directory), make_host_allocator()); }
 
-Bundle load_bundle(const std::string& directory, const std::shared_ptr<Allocator>& allocator) {
-  const fs::path path(directory);
-  SLUICE_CHECK_KIND(
-      kIo, fs::is_directory(path),
-      "bundle '{}': not a directory; a bundle holds plan.json, graph.txt, weights.safetensors and meta.json",
-      directory);
+Bundle load_bundle(const BundleSource& source, const std::shared_ptr<Allocator>& allocator, const Weights& given) {
   Bundle bundle;
-  const std::string plan_path = (path / kPlanFile).string();
-  bundle.plan = plan::from_json(read_text(path / kPlanFile), plan_path);
-  bundle.graph_text = read_graph_text(path / kGraphFile);
-  bundle.meta = read_meta(path / kMetaFile);
+  bundle.plan = plan::from_json(source.text(kPlanFile), source.path(kPlanFile));
+  bundle.graph_text = source.utf8_text(kGraphFile);
+  bundle.meta = parse_meta(source.text(kMetaFile), source.path(kMetaFile));
   if (const auto shards = bundle.meta.extract(kShardsKey))
-    bundle.shards = parse_shards((path / kMetaFile).string(), shards.mapped(), bundle.plan);
-  bundle.weights = read_safetensors((path / kWeightsFile).string(), allocator, Links::kRefuse, Pages::kMap);
+    bundle.shards = parse_shards(source.path(kMetaFile), shards.mapped(), bundle.plan);
+  bundle.weights = load_weights(source, allocator, given, {&bundle.plan, 1}, bundle.shards.variables);
   return bundle;
+}
+
+Weights load_weights(const BundleSource& source, const std::shared_ptr<Allocator>& allocator, const Weights& given,
+                     std::span<const plan::Plan> plans, const plan::ShardsByName& shards) {
+  Weights weights;
+  if (given.empty() || source.has(kWeightsFile)) weights = source.weights(kWeightsFile, allocator);
+  for (const auto& [name, weight] : given) {
+    bool known = weights.contains(name);
+    for (const plan::Plan& plan : plans)
+      for (const plan::Variable& variable : plan.variables) {
+        const plan::Shard* shard = plan::find_shard(shards, variable.name);
+        known |= (shard != nullptr ? shard->whole : variable.name) == name;
+      }
+    SLUICE_CHECK(known, "bundle '{}': weight '{}' is given; no variable of the plan has this name", source.name(),
+                 name);
+    weights[name] = weight;
+  }
+  return weights;
 }
 
 }  // namespace sluice

@@ -1,29 +1,25 @@
 #pragma once
-// A bundle: a directory with a plan and all it needs to run, without Python.
+// A bundle: a directory with a plan and all it needs to run, without Python; or a tar archive of one.
 //   plan.json, graph.txt (the graph it was compiled from), weights.safetensors (variables), meta.json (free text pairs)
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/fix.h"
 #include "memory/storage.h"
 #include "plan/plan.h"
+#include "runtime/bundle_source.h"
 #include "runtime/session.h"
 
 namespace sluice {
 
 class Engine;
 
-// A variable's content in host memory.
-struct BundleTensor {
-  TensorSpec spec;  // contiguous
-  std::shared_ptr<Storage> storage;
-};
-
 struct Bundle {
   plan::Plan plan;
   std::string graph_text;
-  std::map<std::string, BundleTensor> weights;  // by the graph's name of the variable, whole
+  Weights weights;  // by the graph's name of the variable, whole
   std::map<std::string, std::string> meta;
   plan::Shards shards = {};  // of a graph over several devices
 };
@@ -54,8 +50,13 @@ void save_bundle(const std::string& directory, const Bundle& bundle);
 // Reads strictly: sizes, offsets, dtypes and names are checked before anything is allocated. Weights are pages of their
 // file where they can be (Pages::kMap). Throws kIo, kValue.
 Bundle load_bundle(const std::string& directory);
-// With the other weights in memory of `allocator`.
-Bundle load_bundle(const std::string& directory, const std::shared_ptr<Allocator>& allocator);
+// With the other weights in memory of `allocator`. Those `given` take the place of the bundle's of the same names; with
+// some given, the bundle need have no file of weights.
+Bundle load_bundle(const BundleSource& source, const std::shared_ptr<Allocator>& allocator, const Weights& given = {});
+// What load_bundle() does of weights: those of the file, if it is there or none are given, and those given. Throws
+// kValue where one is given that no variable of `plans` is called.
+Weights load_weights(const BundleSource& source, const std::shared_ptr<Allocator>& allocator, const Weights& given,
+                     std::span<const plan::Plan> plans, const plan::ShardsByName& shards = {});
 
 // Puts weights, or the `shards` of them that are the plan's variables, into storages of the right spaces: what
 // Session::load binds. Throws kValue naming a variable that is missing or of the wrong type, kIo where pages of a file
@@ -76,7 +77,8 @@ void set_plan_check(PlanCheck check);
 // load_bundle, the plan check, bind_weights, Session::load. Host functions the plan needs must be in options.functions.
 // A plan of several ranks runs on those of the engine's world, each of which must load it; on an engine that has none,
 // all of it runs here.
-Session load_session(Engine& engine, const std::string& directory, SessionOptions options = {});
+Session load_session(Engine& engine, const BundleSource& source, SessionOptions options = {},
+                     const Weights& given = {});
 // Of a bundle that was read from `directory`. With `bound`, weights of one storage are bound as one to all plans that
 // have them in one space. REQUIRES: the weights of all these bundles were read before any of them is loaded.
 using BoundWeights = std::map<std::pair<const Storage*, std::string>, std::shared_ptr<Storage>>;

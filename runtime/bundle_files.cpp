@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "plan/json.h"
 
 namespace sluice {
@@ -58,23 +57,13 @@ void write_text(const fs::path& path, const std::string& text) {
   SLUICE_CHECK_KIND(kIo, file, "{}: cannot be written: {}", path.string(), std::strerror(errno));
 }
 
-std::string read_text(const fs::path& path) { return read_file(path.string(), Links::kRefuse); }
-
-std::string read_graph_text(const fs::path& path) {
-  std::string text = read_text(path);
-  if (const size_t end = utf8_length(text); end < text.size())
-    fail(ErrorKind::kValue, "{}: byte {} is no UTF-8; a graph is text", path.string(), end);
-  return text;
-}
-
 void write_meta(const fs::path& path, const BundleMeta& meta) {
   json::object all;
   for (const auto& [key, value] : meta) all[key] = value;
   write_text(path, json::serialize(all) + "\n");
 }
 
-BundleMeta read_meta(const fs::path& file) {
-  const std::string path = file.string(), text = read_text(file);
+BundleMeta parse_meta(const std::string& text, const std::string& path) {
   json::error_code error;
   const json::value value = json::parse(text, error);
   SLUICE_CHECK(!error && value.is_object(), "{}: not a JSON object: {}", path,

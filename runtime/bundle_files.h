@@ -17,12 +17,9 @@ void replace_directory(const std::string& directory, const std::function<void(co
 void replace_file(const std::string& path, const std::function<void(std::ofstream&)>& write);
 // Throws kIo.
 void write_text(const std::filesystem::path& path, const std::string& text);
-// Of a file that lies in its directory itself: a bundle from elsewhere may not name files of this machine.
-std::string read_text(const std::filesystem::path& path);
-// The text of a graph; throws kValue for what is no UTF-8.
-std::string read_graph_text(const std::filesystem::path& path);
 
 void write_meta(const std::filesystem::path& path, const BundleMeta& meta);
-BundleMeta read_meta(const std::filesystem::path& path);
+// Of the text of a meta.json, which errors call `path`.
+BundleMeta parse_meta(const std::string& text, const std::string& path);
 
 }  // namespace sluice

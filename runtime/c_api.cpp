@@ -167,6 +167,14 @@ sluice_status* sluice_plan_load(const char* path, sluice_plan** plan) {
   });
 }
 
+sluice_status* sluice_plan_load_memory(const void* archive, size_t bytes, sluice_plan** plan) {
+  return guarded([&] {
+    const char* where = "sluice_plan_load_memory";
+    check_pointer(plan, where, "plan");
+    check_pointer(archive, where, "archive");
+    *plan = handles().add<sluice_plan>(std::make_shared<PlanObject>(PlanObject{api::Plan::load(archive, bytes)}));
+  });
+}
 void sluice_plan_destroy(sluice_plan* plan) { handles().remove(plan); }
 
 const char* sluice_plan_name(const sluice_plan* plan) {

@@ -1,4 +1,7 @@
 // The C API on top of the C++ one: shared arenas, sessions, steps.
+#include <atomic>
+#include <optional>
+
 #include "runtime/c_support.h"
 
 namespace api = sluice::api;
@@ -15,6 +18,62 @@ auto on_output_of(const sluice_session_options& options) {
     call(context, step, tensors.data(), tensors.size(), error.c_str());
     for (sluice_tensor* tensor : tensors) handles().remove(tensor);
   };
+}
+
+api::SessionOptions options_of(const sluice_session_options* options, const char* where) {
+  const sluice_session_options o = read_options(options, SLUICE_SESSION_OPTIONS_INIT, where);
+  api::SessionOptions given;
+  given.max_in_flight = o.max_in_flight;
+  given.check_numerics = o.check_numerics != 0;
+  given.zero_copy = o.zero_copy != 0;
+  given.submit_timeout = timeout_of(o.submit_timeout_ms, where, "submit_timeout_ms");
+  given.wait_timeout = timeout_of(o.wait_timeout_ms, where, "wait_timeout_ms");
+  if (o.on_output != nullptr) given.on_output = on_output_of(o);
+  if (o.arenas != nullptr) given.arenas = get<ArenasObject>(o.arenas, where, "arenas")->arenas;
+  for (size_t i = 0; i < o.num_weights; ++i) {
+    const char* const name = check_pointer(o.weight_names, where, "weight_names")[i];
+    sluice_tensor* const weight = check_pointer(o.weights, where, "weights")[i];
+    given.weights.push_back(
+        {check_pointer(name, where, "a name of weight_names"), *get<api::Tensor>(weight, where, "a weight")});
+  }
+  return given;
+}
+
+void add_session(sluice_session** session, const std::shared_ptr<api::Engine>& engine, api::Session loaded) {
+  *session = handles().add<sluice_session>(std::make_shared<SessionObject>(SessionObject{engine, std::move(loaded)}));
+}
+
+api::StepOptions options_of(const sluice_step_options* options, const char* where) {
+  const sluice_step_options o = read_options(options, SLUICE_STEP_OPTIONS_INIT, where);
+  api::StepOptions given;
+  if (o.tag != nullptr) given.tag = o.tag;
+  if (o.outputs != nullptr) given.outputs = tensors_in(o.outputs, o.num_outputs, where);
+  return given;
+}
+
+// The frame of those that start a step. `start` gives a result, or nothing.
+template <class Start>
+sluice_status* start_step(const char* where, sluice_session* session, sluice_tensor* const* inputs, size_t num_inputs,
+                          const sluice_step_options* options, sluice_step** step, Start&& start) {
+  return guarded([&] {
+    check_pointer(step, where, "step");
+    auto object = get<SessionObject>(session, where, "a session");
+    const api::StepOptions o = options_of(options, where);
+    auto tensors = tensors_of(inputs, num_inputs, object->session.inputs().size(), where);
+    auto made = std::make_shared<StepObject>(StepObject{object, {}});
+    sluice_step* const handle = handles().add<sluice_step>(made);
+    bool started = false;
+    try {
+      std::optional<api::Result> result = start(object->session, std::move(tensors), o);
+      started = result.has_value();
+      if (started) made->result = *std::move(result);
+    } catch (...) {
+      handles().remove(handle);
+      throw;
+    }
+    if (!started) handles().remove(handle);
+    *step = started ? handle : nullptr;
+  });
 }
 
 }  // namespace
@@ -47,17 +106,26 @@ sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle, co
     check_pointer(session, where, "session");
     const auto owner = get<api::Engine>(engine, where, "an engine");
     check_pointer(bundle, where, "bundle");
-    const sluice_session_options o = read_options(options, SLUICE_SESSION_OPTIONS_INIT, where);
-    api::SessionOptions given;
-    given.max_in_flight = o.max_in_flight;
-    given.check_numerics = o.check_numerics != 0;
-    given.zero_copy = o.zero_copy != 0;
-    given.submit_timeout = timeout_of(o.submit_timeout_ms, where, "submit_timeout_ms");
-    given.wait_timeout = timeout_of(o.wait_timeout_ms, where, "wait_timeout_ms");
-    if (o.on_output != nullptr) given.on_output = on_output_of(o);
-    if (o.arenas != nullptr) given.arenas = get<ArenasObject>(o.arenas, where, "arenas")->arenas;
-    *session = handles().add<sluice_session>(
-        std::make_shared<SessionObject>(SessionObject{owner, api::Session::load(*owner, bundle, std::move(given))}));
+    add_session(session, owner, api::Session::load(*owner, bundle, options_of(options, where)));
+  });
+}
+
+sluice_status* sluice_session_load_memory(sluice_engine* engine, const void* archive, size_t bytes,
+                                          void (*release)(void* context), void* context,
+                                          const sluice_session_options* options, sluice_session** session) {
+  return guarded([&] {
+    const char* where = "sluice_session_load_memory";
+    check_pointer(session, where, "session");
+    const auto owner = get<api::Engine>(engine, where, "an engine");
+    check_pointer(archive, where, "archive");
+    // It is the engine's once it has been loaded, and not before.
+    const auto call = std::make_shared<std::atomic<bool>>(false);
+    const std::shared_ptr<const void> kept(archive, [call, release, context](const void*) {
+      if (release != nullptr && *call) release(context);
+    });
+    api::Session loaded = api::Session::load(*owner, kept, bytes, options_of(options, where));
+    add_session(session, owner, std::move(loaded));
+    *call = true;
   });
 }
 
@@ -93,49 +161,54 @@ sluice_status* sluice_session_run(sluice_session* session, sluice_tensor* const*
   });
 }
 
+sluice_status* sluice_session_run_into(sluice_session* session, sluice_tensor* const* inputs, size_t num_inputs,
+                                       sluice_tensor* const* outputs, size_t num_outputs) {
+  return guarded([&] {
+    const char* where = "sluice_session_run_into";
+    const auto object = get<SessionObject>(session, where, "a session");
+    const auto tensors = tensors_of(inputs, num_inputs, object->session.inputs().size(), where);
+    if (num_outputs > 0) check_pointer(outputs, where, "outputs");
+    object->session.run_into(tensors, tensors_in(outputs, num_outputs, where));
+  });
+}
+
 sluice_status* sluice_session_submit(sluice_session* session, sluice_tensor* const* inputs, size_t num_inputs,
                                      sluice_step** step) {
-  return guarded([&] {
-    const char* where = "sluice_session_submit";
-    check_pointer(step, where, "step");
-    auto object = get<SessionObject>(session, where, "a session");
-    const auto tensors = tensors_of(inputs, num_inputs, object->session.inputs().size(), where);
-    api::Result result = object->session.submit(tensors);
-    *step = handles().add<sluice_step>(std::make_shared<StepObject>(StepObject{std::move(object), std::move(result)}));
-  });
+  return sluice_session_submit_with(session, inputs, num_inputs, nullptr, step);
+}
+sluice_status* sluice_session_submit_with(sluice_session* session, sluice_tensor* const* inputs, size_t num_inputs,
+                                          const sluice_step_options* options, sluice_step** step) {
+  return start_step("sluice_session_submit", session, inputs, num_inputs, options, step,
+                    [](api::Session& on, std::vector<api::Tensor> tensors, const api::StepOptions& o) {
+                      return std::optional(on.submit(tensors, o));
+                    });
 }
 
 sluice_status* sluice_session_try_submit(sluice_session* session, sluice_tensor* const* inputs, size_t num_inputs,
                                          sluice_step** step) {
-  return guarded([&] {
-    const char* where = "sluice_session_try_submit";
-    check_pointer(step, where, "step");
-    auto object = get<SessionObject>(session, where, "a session");
-    const auto tensors = tensors_of(inputs, num_inputs, object->session.inputs().size(), where);
-    std::optional<api::Result> result = object->session.try_submit(tensors);
-    *step = result ? handles().add<sluice_step>(
-                         std::make_shared<StepObject>(StepObject{std::move(object), *std::move(result)}))
-                   : nullptr;
-  });
+  return sluice_session_try_submit_with(session, inputs, num_inputs, nullptr, step);
+}
+sluice_status* sluice_session_try_submit_with(sluice_session* session, sluice_tensor* const* inputs, size_t num_inputs,
+                                              const sluice_step_options* options, sluice_step** step) {
+  return start_step("sluice_session_try_submit", session, inputs, num_inputs, options, step,
+                    [](api::Session& on, std::vector<api::Tensor> tensors, const api::StepOptions& o) {
+                      return on.try_submit(tensors, o);
+                    });
 }
 
 sluice_status* sluice_session_hand_over(sluice_session* session, sluice_tensor* const* inputs, size_t num_inputs,
                                         sluice_step** step) {
-  return guarded([&] {
-    const char* where = "sluice_session_hand_over";
-    check_pointer(step, where, "step");
-    auto object = get<SessionObject>(session, where, "a session");
-    auto made = std::make_shared<StepObject>(StepObject{object, {}});
-    sluice_step* const handle = handles().add<sluice_step>(made);
-    try {
-      made->result = object->session.hand_over(tensors_of(inputs, num_inputs, object->session.inputs().size(), where));
-    } catch (...) {
-      handles().remove(handle);
-      throw;
-    }
-    for (size_t i = 0; i < num_inputs; ++i) handles().remove(inputs[i]);
-    *step = handle;
-  });
+  return sluice_session_hand_over_with(session, inputs, num_inputs, nullptr, step);
+}
+sluice_status* sluice_session_hand_over_with(sluice_session* session, sluice_tensor* const* inputs, size_t num_inputs,
+                                             const sluice_step_options* options, sluice_step** step) {
+  sluice_status* const status =
+      start_step("sluice_session_hand_over", session, inputs, num_inputs, options, step,
+                 [](api::Session& on, std::vector<api::Tensor> tensors, const api::StepOptions& o) {
+                   return std::optional(on.hand_over(std::move(tensors), o));
+                 });
+  for (size_t i = 0; status == nullptr && i < num_inputs; ++i) handles().remove(inputs[i]);
+  return status;
 }
 
 sluice_status* sluice_session_wait_all(sluice_session* session) {
@@ -170,6 +243,12 @@ sluice_status* sluice_step_outputs(sluice_step* step, sluice_tensor** outputs, s
     const auto object = get<StepObject>(step, where, "a step");
     check_outputs(outputs, num_outputs, object->session->session.outputs().size(), where);
     give(object->result.get(), outputs);
+  });
+}
+sluice_status* sluice_step_cancel(sluice_step* step, int* cancelled) {
+  return guarded([&] {
+    const bool done = get<StepObject>(step, "sluice_step_cancel", "a step")->result.cancel();
+    if (cancelled != nullptr) *cancelled = done ? 1 : 0;
   });
 }
 void sluice_step_destroy(sluice_step* step) { handles().remove(step); }

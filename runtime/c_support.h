@@ -166,6 +166,12 @@ inline sluice_tensor* add_tensor(api::Tensor tensor) {
   return handles().add<sluice_tensor>(std::make_shared<api::Tensor>(std::move(tensor)));
 }
 
+inline std::vector<api::Tensor> tensors_in(sluice_tensor* const* handles, size_t count, const char* where) {
+  std::vector<api::Tensor> tensors;
+  for (size_t i = 0; i < count; ++i) tensors.push_back(*get<api::Tensor>(handles[i], where, "a tensor"));
+  return tensors;
+}
+
 inline std::vector<api::Tensor> tensors_of(sluice_tensor* const* inputs, size_t count, size_t expected,
                                            const char* where) {
   if (count != expected)

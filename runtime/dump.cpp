@@ -118,10 +118,10 @@ void Dump::wrote(const plan::Kernel& kernel, int index, int output, uint64_t ste
     write_npy(options_.directory + "/" + file, {spec.dtype, spec.shape}, dense.data());
   }
   const std::lock_guard lock(mutex_);
-  stats_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", step, index, csv_field(kernel.name), kernel.op,
-                        output, dtype_name(spec.dtype), csv_field(spec.shape.str()), statistics.least, statistics.most,
-                        statistics.mean, statistics.deviation(), statistics.nan, statistics.infinite, csv_field(file),
-                        csv_field(kernel.source.known() ? kernel.source.str() : ""));
+  stats_ << fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", step, index, csv_field(kernel.name),
+                        kernel.op, output, dtype_name(spec.dtype), csv_field(spec.shape.str()), statistics.least,
+                        statistics.most, statistics.mean, statistics.deviation(), statistics.nan, statistics.infinite,
+                        csv_field(file), csv_field(kernel.source.known() ? kernel.source.str() : ""));
   stats_.flush();
   SLUICE_CHECK_KIND(kIo, stats_, "{}/stats.csv: cannot be written: {}", options_.directory, std::strerror(errno));
 }

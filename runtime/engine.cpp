@@ -17,6 +17,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/kernel_cache.h"
 #include "kernels/sim/sim_kernels.h"
+#include "kernels/trials.h"
 #include "memory/core_lease.h"
 #include "memory/counted_bytes.h"
 #include "runtime/extension.h"
@@ -59,6 +60,7 @@ struct Engine::Impl {
   std::recursive_mutex mutex;  // of the maps below; making an executor makes its device
   std::map<DeviceId, std::shared_ptr<Device>> devices;
   KernelCache kernel_cache{kernels};  // gone before the devices
+  KernelTrials kernel_trials{kernels, leases, 8192, caches_are_on() ? cache_directory("kernels") : std::string()};
   std::set<const Backend*> backends;  // whose kernels are in the table
   std::map<std::pair<plan::SpaceKind, DeviceId>, std::shared_ptr<Allocator>> allocators;
   std::map<DeviceId, std::shared_ptr<CountedBytes>> device_bytes;
@@ -290,6 +292,7 @@ std::vector<std::shared_ptr<const LoadedExtension>> Engine::extensions() const {
 
 KernelTable& Engine::kernels() { return impl_->kernels; }
 KernelCache& Engine::kernel_cache() { return impl_->kernel_cache; }
+KernelTrials& Engine::kernel_trials() { return impl_->kernel_trials; }
 PackedWeights& Engine::packed_weights() { return impl_->packed_weights; }
 CoreLeases& Engine::leases() { return impl_->leases; }
 
@@ -430,6 +433,7 @@ actors::System& Engine::actor_system() {
 void Engine::keep_until_ended(std::shared_ptr<SessionCore> core, const std::vector<actors::StreamExecutor*>& stuck) {
   std::lock_guard lock(impl_->mutex);
   impl_->abandoned.push_back(std::move(core));
+  for (actors::StreamExecutor* stream : stuck) stream->leave_behind();  // who waits for it takes another
   for (auto& [key, executors] : impl_->executors) {
     std::erase_if(executors, [&](const auto& executor) {
       return std::find(stuck.begin(), stuck.end(), executor.get()) != stuck.end();

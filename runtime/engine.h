@@ -25,6 +25,7 @@ class CoreLeases;
 class CountedBytes;
 class Device;
 class KernelCache;
+class KernelTrials;
 class KernelTable;
 class PackedWeights;
 class SessionCore;
@@ -78,6 +79,8 @@ class Engine {
   KernelTable& kernels();
   // Those of them that are prepared: whoever prepares one gets it here.
   KernelCache& kernel_cache();
+  // Which of a kernel's implementations is fastest here, of those that somebody has asked to be run.
+  KernelTrials& kernel_trials();
   // Loads a shared library with ops and kernels (runtime/extension.h); nothing when it is loaded already. Throws what
   // is wrong with it, and then nothing has changed.
   std::shared_ptr<const LoadedExtension> load_extension(const std::string& path);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <deque>
 #include <mutex>
 #include <numeric>
@@ -23,11 +24,29 @@ struct FamilyStep::State {
 
   std::mutex mutex;
   std::vector<OutputTensor> outputs;  // once asked for
+  std::vector<OutputTensor> given;    // memory of the caller's for them
+
+  ~State() {
+    for (StepHandle& step : steps) step.let_go_of_outputs();
+  }
 
   // For SessionOptions::on_output, which is told of the whole call.
   std::vector<std::vector<OutputTensor>> told;
   Status failure;
 };
+
+namespace {
+
+// Copies a result of a call to where its caller wants it.
+void put_into(const plan::Family& family, size_t output, const OutputTensor& result, const OutputTensor& given) {
+  SLUICE_CHECK(given.type == result.type, "graph '{}': output '{}': memory for {}; it is {}", family.name,
+               output < family.outputs.size() ? family.outputs[output].name : std::to_string(output), given.type.str(),
+               result.type.str());
+  std::memcpy(given.storage->data(), result.storage->data(),
+              checked_bytes(result.type.shape, dtype_size(result.type.dtype)));
+}
+
+}  // namespace
 
 uint64_t FamilyStep::step() const { return state_->number; }
 
@@ -58,8 +77,16 @@ const std::vector<OutputTensor>& FamilyStep::outputs() {
   if (!state_->outputs.empty()) return state_->outputs;
   std::vector<std::vector<OutputTensor>> results;
   for (StepHandle& step : state_->steps) results.push_back(step.outputs());
-  state_->outputs = join_parts(*state_->family, state_->parts, results);
+  std::vector<OutputTensor> joined = join_parts(*state_->family, state_->parts, results);
+  for (size_t o = 0; o < state_->given.size(); ++o) put_into(*state_->family, o, joined[o], state_->given[o]);
+  state_->outputs = state_->given.empty() ? std::move(joined) : state_->given;
   return state_->outputs;
+}
+
+bool FamilyStep::cancel() {
+  bool any = false;
+  for (StepHandle& step : state_->steps) any |= step.cancel();
+  return any;
 }
 
 struct SessionFamily::Core {
@@ -118,9 +145,11 @@ SessionFamily::SessionFamily(Session session) : core_(std::make_unique<Core>()) 
   core_->members.push_back(std::move(session));
 }
 
-SessionFamily SessionFamily::load(Engine& engine, const std::string& directory, SessionOptions options) {
-  if (!is_family_bundle(directory)) return SessionFamily(load_session(engine, directory, std::move(options)));
-  FamilyBundle bundle = load_family_bundle(directory, engine.allocator({}));
+SessionFamily SessionFamily::load(Engine& engine, const BundleSource& source, SessionOptions options,
+                                  const Weights& given) {
+  if (!is_family_bundle(source)) return SessionFamily(load_session(engine, source, std::move(options), given));
+  const std::string& directory = source.name();
+  FamilyBundle bundle = load_family_bundle(source, engine.allocator({}), given);
   auto core = std::make_unique<Core>();
   const size_t n = bundle.members.size();
   core->family = std::make_shared<const plan::Family>(std::move(bundle.family));
@@ -185,9 +214,24 @@ plan::FamilyLedger SessionFamily::ledger() const {
   return plan::family_ledger(plans, !core_->alone());
 }
 
-FamilyStep SessionFamily::submit(std::span<const InputTensor> inputs) { return *submit(inputs, false); }
-std::optional<FamilyStep> SessionFamily::try_submit(std::span<const InputTensor> inputs) {
-  return submit(inputs, true);
+FamilyStep SessionFamily::submit(std::span<const InputTensor> inputs, const StepCall& call) {
+  return *submit(inputs, false, call);
+}
+std::optional<FamilyStep> SessionFamily::try_submit(std::span<const InputTensor> inputs, const StepCall& call) {
+  return submit(inputs, true, call);
+}
+
+void SessionFamily::run(std::span<const InputTensor> inputs, std::span<const OutputTensor> outputs) {
+  const plan::Family& family = *core_->family;
+  SLUICE_CHECK(outputs.size() == family.outputs.size(), "session '{}': memory for {} results; the plan gives {}",
+               family.name, outputs.size(), family.outputs.size());
+  if (!core_->alone()) {
+    submit(inputs, {.outputs = outputs}).outputs();
+    return;
+  }
+  StepHandle step = core_->members.front().submit(inputs, {.outputs = outputs});
+  step.wait().throw_if_error();
+  step.let_go_of_outputs();
 }
 
 namespace {
@@ -210,20 +254,26 @@ std::vector<plan::Part> parts_of_call(const plan::Family& family, std::span<cons
 
 }  // namespace
 
-std::optional<FamilyStep> SessionFamily::submit(std::span<const InputTensor> inputs, bool try_only) {
+std::optional<FamilyStep> SessionFamily::submit(std::span<const InputTensor> inputs, bool try_only,
+                                                const StepCall& call) {
   Core& core = *core_;
   FamilyStep step;
   step.state_ = std::make_shared<FamilyStep::State>();
   FamilyStep::State& state = *step.state_;
   if (core.alone()) {
     std::optional<StepHandle> handle =
-        try_only ? core.members.front().try_submit(inputs) : core.members.front().submit(inputs);
+        try_only ? core.members.front().try_submit(inputs, call) : core.members.front().submit(inputs, call);
     if (!handle) return std::nullopt;
     state.number = handle->step();
     state.steps.push_back(*std::move(handle));
     return step;
   }
+  SLUICE_CHECK(call.outputs.empty() || call.outputs.size() == core.family->outputs.size(),
+               "session '{}': memory for {} results; the plan gives {}", core.family->name, call.outputs.size(),
+               core.family->outputs.size());
   state.family = core.family;
+  state.given.assign(call.outputs.begin(), call.outputs.end());
+  const StepCall of_part{call.tag};
   state.parts = parts_of_call(*core.family, inputs);
   std::unique_lock telling(core.telling, std::defer_lock);
   if (core.teller != nullptr) telling.lock();
@@ -242,7 +292,8 @@ std::optional<FamilyStep> SessionFamily::submit(std::span<const InputTensor> inp
       core.teller->due[part.member].pop_back();
     };
     try {
-      std::optional<StepHandle> handle = may_wait ? member.submit(given.tensors()) : member.try_submit(given.tensors());
+      std::optional<StepHandle> handle =
+          may_wait ? member.submit(given.tensors(), of_part) : member.try_submit(given.tensors(), of_part);
       if (!handle) {
         not_due();
         return std::nullopt;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "plan/family.h"
+#include "runtime/bundle_source.h"
 #include "runtime/session.h"
 
 namespace sluice {
@@ -28,6 +29,8 @@ class FamilyStep {
   Status wait(Timeout timeout);
   // wait(), throws the error, and gives the results, cut and joined as the call was.
   const std::vector<OutputTensor>& outputs();
+  // StepHandle::cancel() of what it consists of. False where it was too late for all of that.
+  bool cancel();
 
  private:
   friend class SessionFamily;
@@ -39,7 +42,8 @@ class FamilyStep {
 class SessionFamily {
  public:
   // Throws as load_session() does.
-  static SessionFamily load(Engine& engine, const std::string& directory, SessionOptions options = {});
+  static SessionFamily load(Engine& engine, const BundleSource& source, SessionOptions options = {},
+                            const Weights& given = {});
   // Of a plan alone.
   explicit SessionFamily(Session session);
   ~SessionFamily();
@@ -56,9 +60,11 @@ class SessionFamily {
   // Every byte of the members' plans, what they share counted once.
   plan::FamilyLedger ledger() const;
 
-  FamilyStep submit(std::span<const InputTensor> inputs);
+  FamilyStep submit(std::span<const InputTensor> inputs, const StepCall& call = {});
   // Nothing where it would have to wait. A call that is split waits for nothing before its first part.
-  std::optional<FamilyStep> try_submit(std::span<const InputTensor> inputs);
+  std::optional<FamilyStep> try_submit(std::span<const InputTensor> inputs, const StepCall& call = {});
+  // One step into memory of the caller's. Of a plan alone it allocates nothing, once warm.
+  void run(std::span<const InputTensor> inputs, std::span<const OutputTensor> outputs);
   void wait_all();
   // Of every member: Session::reset().
   void reset();
@@ -69,7 +75,7 @@ class SessionFamily {
  private:
   struct Core;
   explicit SessionFamily(std::unique_ptr<Core> core);
-  std::optional<FamilyStep> submit(std::span<const InputTensor> inputs, bool try_only);
+  std::optional<FamilyStep> submit(std::span<const InputTensor> inputs, bool try_only, const StepCall& call);
   std::unique_ptr<Core> core_;
 };
 

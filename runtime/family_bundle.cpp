@@ -25,10 +25,7 @@ std::string member_directory(const std::string& directory, size_t member) {
   return fmt::format("{}/{}/{}", directory, kMembersFolder, member);
 }
 
-bool is_family_bundle(const std::string& directory) {
-  std::error_code ignored;
-  return fs::symlink_status(fs::path(directory) / kFamilyFile, ignored).type() != fs::file_type::not_found;
-}
+bool is_family_bundle(const BundleSource& source) { return source.has(kFamilyFile); }
 
 void save_family_bundle(const std::string& directory, const FamilyBundle& bundle) {
   plan::check_family(bundle.family);
@@ -55,30 +52,26 @@ void save_family_bundle(const std::string& directory, const FamilyBundle& bundle
   });
 }
 
-FamilyPlans load_family_plans(const std::string& directory) {
-  const fs::path path(directory);
+FamilyPlans load_family_plans(const BundleSource& source) {
   FamilyPlans plans;
-  plans.family = plan::parse_family(read_text(path / kFamilyFile), (path / kFamilyFile).string());
+  plans.family = plan::parse_family(source.text(kFamilyFile), source.path(kFamilyFile));
   for (size_t m = 0; m < plans.family.members.size(); ++m) {
-    const fs::path folder = member_directory(directory, m);
-    for (const fs::path& part : {path / kMembersFolder, folder})
-      SLUICE_CHECK_KIND(kIo, !fs::is_symlink(part) && fs::is_directory(part), "{}: not a directory; it must hold {}",
-                        part.string(), part == folder ? "plan.json and graph.txt of a member" : "the members");
-    plans.members.push_back(plan::from_json(read_text(folder / kPlanFile), (folder / kPlanFile).string()));
+    const std::string file = prefix_of(m) + kPlanFile;
+    source.check_folders(file);
+    plans.members.push_back(plan::from_json(source.text(file), source.path(file)));
   }
   return plans;
 }
 
-FamilyBundle load_family_bundle(const std::string& directory, const std::shared_ptr<Allocator>& allocator) {
-  const fs::path path(directory);
-  FamilyPlans plans = load_family_plans(directory);
-  FamilyBundle bundle{std::move(plans.family), {}, read_meta(path / kMetaFile)};
-  std::map<std::string, BundleTensor> weights =
-      read_safetensors((path / kWeightsFile).string(), allocator, Links::kRefuse, Pages::kMap);
+FamilyBundle load_family_bundle(const BundleSource& source, const std::shared_ptr<Allocator>& allocator,
+                                const Weights& given) {
+  FamilyPlans plans = load_family_plans(source);
+  FamilyBundle bundle{std::move(plans.family), {}, parse_meta(source.text(kMetaFile), source.path(kMetaFile))};
+  const Weights weights = load_weights(source, allocator, given, plans.members);
   for (size_t m = 0; m < plans.members.size(); ++m) {
     Bundle member;
     member.plan = std::move(plans.members[m]);
-    member.graph_text = read_graph_text(fs::path(member_directory(directory, m)) / kGraphFile);
+    member.graph_text = source.utf8_text(prefix_of(m) + kGraphFile);
     for (const auto& [name, weight] : weights)
       if (!name.starts_with(std::string(kMembersFolder) + "/")) member.weights[name] = weight;
     const std::string prefix = prefix_of(m);

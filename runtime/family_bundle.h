@@ -6,6 +6,7 @@
 
 #include "plan/family.h"
 #include "runtime/bundle.h"
+#include "runtime/bundle_source.h"
 
 namespace sluice {
 
@@ -19,17 +20,18 @@ struct FamilyBundle {
 
 // "<directory>/members/<n>", where what is wrong with a member is looked for.
 std::string member_directory(const std::string& directory, size_t member);
-bool is_family_bundle(const std::string& directory);
+bool is_family_bundle(const BundleSource& source);
 
 struct FamilyPlans {
   plan::Family family;
   std::vector<plan::Plan> members;
 };
 // Of a bundle, without what it takes to run them. Throws kIo, kValue.
-FamilyPlans load_family_plans(const std::string& directory);
+FamilyPlans load_family_plans(const BundleSource& source);
 
 // As save_bundle() and load_bundle(). Throws kUnsupported for members over several devices.
 void save_family_bundle(const std::string& directory, const FamilyBundle& bundle);
-FamilyBundle load_family_bundle(const std::string& directory, const std::shared_ptr<Allocator>& allocator);
+FamilyBundle load_family_bundle(const BundleSource& source, const std::shared_ptr<Allocator>& allocator,
+                                const Weights& given = {});
 
 }  // namespace sluice

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "actors/stream_executor.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "kernels/cpu/collectives.h"
 #include "kernels/kernel_cache.h"
@@ -182,6 +183,24 @@ void clear_initial_tokens(Engine& engine, const SessionCore::Loaded& loaded) {
   }
 }
 
+namespace {
+
+// Whose threads come to what they are asked. One that is known to be stuck, in a kernel of another session, is
+// replaced.
+std::vector<std::shared_ptr<actors::StreamExecutor>> reachable_streams(Engine& engine, const plan::Plan& plan,
+                                                                       Timeout timeout) {
+  const Deadline deadline(timeout);
+  const auto is_reachable = [&](const auto& stream) {
+    return stream->run_sync([] {}, deadline.left()) || !stream->left_behind();
+  };
+  while (true) {
+    auto streams = engine.executors(plan.streams);
+    if (std::all_of(streams.begin(), streams.end(), is_reachable)) return streams;
+  }
+}
+
+}  // namespace
+
 std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const VariableBindings& variables,
                                        SessionOptions options) {
   const auto start = std::chrono::steady_clock::now();
@@ -199,7 +218,7 @@ std::shared_ptr<SessionCore> load_core(Engine& engine, plan::Plan plan, const Va
   loaded->ports = ports_of(loaded->plan, counts, loaded->options.shards);
   loaded->exchange = find_exchange(loaded->plan, counts, loaded->ports, loaded->options);
   set_apart(loaded->plan, loaded->exchange);
-  loaded->streams = engine.executors(loaded->plan.streams);
+  loaded->streams = reachable_streams(engine, loaded->plan, loaded->options.wait_timeout);
   for (const auto& stream : loaded->streams) loaded->bindings.streams.push_back(stream.get());
   bind_variables(*loaded, variables);
   allocate_arenas(engine, *loaded);

@@ -172,6 +172,17 @@ std::map<std::string, BundleTensor> read_safetensors(const std::string& path,
                                                      const std::shared_ptr<Allocator>& allocator, Links links,
                                                      Pages pages) {
   InputFile file(path, links);
+  std::shared_ptr<const MappedFile> mapped;
+  const auto map = [&](uint64_t offset, uint64_t bytes) {
+    if (mapped == nullptr) mapped = std::make_shared<const MappedFile>(file);
+    return std::make_shared<Storage>(mapped, offset, bytes);
+  };
+  return read_safetensors(file, allocator, pages == Pages::kMap ? InPlace(map) : nullptr);
+}
+
+std::map<std::string, BundleTensor> read_safetensors(InputFile& file, const std::shared_ptr<Allocator>& allocator,
+                                                     const InPlace& in_place) {
+  const std::string& path = file.path();
   const uint64_t size = file.size();
   SLUICE_CHECK(size >= kLengthBytes, "{}: {} bytes; a safetensors file has at least {}", path, size, kLengthBytes);
   std::array<unsigned char, kLengthBytes> bytes{};
@@ -184,16 +195,12 @@ std::map<std::string, BundleTensor> read_safetensors(const std::string& path,
   std::string text(length, '\0');
   file.read(text.data(), length);
   const uint64_t data = kLengthBytes + length;  // where it begins
-  std::shared_ptr<const MappedFile> mapped;
   std::map<std::string, BundleTensor> tensors;
   for (const Entry& entry : parse_header(path, text, size - data)) {
     const uint64_t at = data + entry.begin, count = entry.end - entry.begin;
     std::shared_ptr<Storage>& storage = tensors.emplace(entry.name, BundleTensor{entry.spec, {}}).first->second.storage;
-    if (pages == Pages::kMap && count > 0 && whole_units(at) && whole_units(count)) {
-      if (mapped == nullptr) mapped = std::make_shared<const MappedFile>(file);
-      storage = std::make_shared<Storage>(mapped, at, count);
-      continue;
-    }
+    if (in_place && count > 0 && whole_units(at) && whole_units(count)) storage = in_place(at, count);
+    if (storage != nullptr) continue;
     storage = std::make_shared<Storage>(allocator, align_up(count, plan::kAlignment));  // as variables are
     file.read_at(at, storage->data(), count);
   }

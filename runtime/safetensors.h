@@ -1,5 +1,6 @@
 #pragma once
 // The safetensors format: named tensors in one file (8 bytes header length, JSON header, data).
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,5 +25,10 @@ enum class Pages { kCopy, kMap };
 std::map<std::string, BundleTensor> read_safetensors(const std::string& path,
                                                      const std::shared_ptr<Allocator>& allocator,
                                                      Links links = Links::kFollow, Pages pages = Pages::kCopy);
+// The same of an open file. `in_place` gives the bytes of a tensor as they lie in it, or null where they are to be
+// copied; null: all are.
+using InPlace = std::function<std::shared_ptr<Storage>(uint64_t offset, uint64_t bytes)>;
+std::map<std::string, BundleTensor> read_safetensors(InputFile& file, const std::shared_ptr<Allocator>& allocator,
+                                                     const InPlace& in_place);
 
 }  // namespace sluice

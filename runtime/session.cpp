@@ -55,12 +55,24 @@ const plan::Plan& Session::plan() const { return core_->plan(); }
 std::vector<PortInfo> Session::inputs() const { return core_->inputs(); }
 std::vector<PortInfo> Session::outputs() const { return core_->outputs(); }
 
-StepHandle Session::submit(std::span<const InputTensor> inputs) { return submit(inputs, core_->submit_timeout()); }
-StepHandle Session::submit(std::span<const InputTensor> inputs, Timeout timeout) {
-  return *core_->submit(inputs, timeout, false);
+bool StepHandle::cancel() {
+  const std::shared_ptr<SessionCore> session = state_->session.lock();
+  return session != nullptr && session->cancel_step(*state_);
 }
-std::optional<StepHandle> Session::try_submit(std::span<const InputTensor> inputs) {
-  return core_->submit(inputs, Timeout::zero(), true);
+
+void StepHandle::let_go_of_outputs() {
+  if (!state_->given || !state_->done() || !state_->status().ok()) return;  // of one given up a sink may write there
+  for (OutputTensor& output : state_->outputs) output.storage.reset();
+}
+
+StepHandle Session::submit(std::span<const InputTensor> inputs, const StepCall& call) {
+  return *core_->submit(inputs, core_->submit_timeout(), false, call);
+}
+StepHandle Session::submit(std::span<const InputTensor> inputs, Timeout timeout) {
+  return *core_->submit(inputs, timeout, false, {});
+}
+std::optional<StepHandle> Session::try_submit(std::span<const InputTensor> inputs, const StepCall& call) {
+  return core_->submit(inputs, Timeout::zero(), true, call);
 }
 
 void Session::start(uint64_t n) { core_->start(n); }

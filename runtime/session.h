@@ -16,6 +16,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/tensor_spec.h"
@@ -56,6 +57,15 @@ struct InputTensor {
 struct OutputTensor {
   TensorType type;
   std::shared_ptr<Storage> storage;
+};
+
+// What a submission says of its step besides its inputs.
+struct StepCall {
+  std::string_view tag = {};  // names the step in its errors and in the log
+  // Host memory for the results, in the plan's order and of the ports' types, contiguous; none: the session's own. The
+  // session lets go of it when the step is over and nobody asks for its results any more. Of a port that exchanges
+  // memory they are copied there.
+  std::span<const OutputTensor> outputs = {};
 };
 
 struct PortInfo {
@@ -109,6 +119,12 @@ class StepHandle {
   Status wait(Timeout timeout);
   // wait(), throws the step's error, and gives the results in the plan's order.
   const std::vector<OutputTensor>& outputs();
+  // Gives the step up: no kernel of it starts any more, what waits for it is told kCancelled at once, and the session
+  // goes on as after a step that failed. False where it was too late: then the step ends as it would have. Throws
+  // kUnsupported for one rank's part of a plan of several.
+  bool cancel();
+  // Memory that the caller gave for the results is no longer the session's, if the step is over.
+  void let_go_of_outputs();
 
  private:
   friend class SessionCore;
@@ -197,10 +213,10 @@ class Session {
 
   // Starts a step. At capacity: waits (throws kTimeout after options.submit_timeout).
   // Throws kValue/kType naming the input, what was expected and what came.
-  StepHandle submit(std::span<const InputTensor> inputs);
+  StepHandle submit(std::span<const InputTensor> inputs, const StepCall& call = {});
   StepHandle submit(std::span<const InputTensor> inputs, Timeout timeout);
   // At capacity: nothing.
-  std::optional<StepHandle> try_submit(std::span<const InputTensor> inputs);
+  std::optional<StepHandle> try_submit(std::span<const InputTensor> inputs, const StepCall& call = {});
 
   // Starts `n` steps of a plan without inputs at once, beyond the capacity and without handles. For measurements.
   void start(uint64_t n);

@@ -62,8 +62,8 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
   pending_.resize(static_cast<size_t>(max_in_flight_));
   port_memory_ = std::make_unique<PortMemory>(engine, plan, ports_, std::move(loaded_->exchange), pending_.size());
   port_memory_->bind(*runner_);
-  exchanges_outputs_ = std::any_of(ports_.outputs.begin(), ports_.outputs.end(),
-                                   [](const PortInfo& port) { return port.copied.empty(); });
+  lends_outputs_ = std::any_of(ports_.outputs.begin(), ports_.outputs.end(),
+                               [](const PortInfo& port) { return port.copied.empty(); });
   if (!fed_.empty() && max_in_flight_ > room) {
     const auto waiting = static_cast<size_t>(max_in_flight_ - room);
     backlog_ = std::make_unique<Backlog>(waiting, ports_, results_memory_);
@@ -170,6 +170,7 @@ StepState* SessionCore::finish_step(std::unique_lock<std::mutex>& lock, uint64_t
     if (status.ok()) status = Status::from_current_exception();
   }
   if (state == nullptr && !status.ok() && !is_end(status) && late_error_.ok()) late_error_ = status;
+  if (state != nullptr) status = tagged(status, state->tag);
   if (state != nullptr && loaded_->options.on_output) {
     telling_ = state;
     lock.unlock();
@@ -200,7 +201,7 @@ void SessionCore::conclude(const std::shared_ptr<StepState>& state, const Status
   }
   offer_room();
   if (state == nullptr) return;
-  state->finish(status);
+  if (!state->done()) state->finish(status);  // it is, where its caller gave it up
   if (!state->pooled) state->tell();
 }
 
@@ -265,9 +266,9 @@ void SessionCore::on_sink(int actor, uint64_t step, const Status& status, void* 
   std::unique_lock lock = lock_soon(mutex_);
   for (uint64_t answered = sink.next_step; answered <= step; ++answered) {
     const std::shared_ptr<StepState> state = pending_[answered % pending_.size()];
-    if (state == nullptr) continue;
+    if (state == nullptr || !state->pending.ok()) continue;
     if (!status.ok()) {
-      if (state->pending.ok()) state->pending = status;
+      state->pending = status;
       continue;
     }
     lock.unlock();
@@ -279,7 +280,7 @@ void SessionCore::on_sink(int actor, uint64_t step, const Status& status, void* 
         if (copied.ok()) copied = read;
         continue;
       }
-      if (ports_.outputs[port].copied.empty()) {
+      if (ports_.outputs[port].copied.empty() && !state->given) {
         port_memory_->hand_out(port, firing, *runner_, state->outputs[port].storage);
         continue;
       }
@@ -348,8 +349,22 @@ void SessionCore::offer_room() {
   if (room_waiters_ > 0 && has_capacity()) room_.notify_one();
 }
 
+// " ('name')" of a step that is under way and has a tag; else "".
+std::string SessionCore::tag_of(uint64_t step) const {
+  const std::lock_guard lock(mutex_);
+  const std::shared_ptr<StepState>& state = pending_[step % pending_.size()];
+  if (state == nullptr || state->step != step || state->tag.empty()) return "";
+  try {
+    return " ('" + state->tag + "')";
+  } catch (const std::bad_alloc&) {
+    return "";
+  }
+}
+
 void SessionCore::on_failure(uint64_t step, const Status& status) {
-  log(LogLevel::kInfo, LogArea::kRuntime, "session '{}': step {} failed: {}", plan().name, step, status.message());
+  const std::string tag = tag_of(step);
+  log(LogLevel::kInfo, LogArea::kRuntime, "session '{}': step {}{} failed: {}", plan().name, step, tag,
+      status.message());
   std::lock_guard lock(mutex_);
   if (step >= finished_) {
     try {

@@ -93,7 +93,9 @@ class SessionCore final : public actors::RunListener,
   const plan::Plan& plan() const { return loaded_->plan; }
   std::vector<PortInfo> inputs() const;
   std::vector<PortInfo> outputs() const;
-  std::optional<StepHandle> submit(std::span<const InputTensor> inputs, Timeout timeout, bool try_only);
+  std::optional<StepHandle> submit(std::span<const InputTensor> inputs, Timeout timeout, bool try_only,
+                                   const StepCall& call);
+  bool cancel_step(StepState& state);
   Timeout submit_timeout() const { return loaded_->options.submit_timeout; }
   Timeout wait_timeout() const { return loaded_->options.wait_timeout; }
   Timeout stop_timeout() const { return loaded_->options.stop_timeout; }
@@ -174,6 +176,7 @@ class SessionCore final : public actors::RunListener,
   void read_counters(SessionStats& stats) const;
   void check_inputs(std::span<const InputTensor> inputs) const;
   void check_handed_over(size_t index, const InputTensor& input) const;
+  void check_outputs(std::span<const OutputTensor> outputs) const;
   void copy_inputs(uint64_t step, std::span<const InputTensor> inputs);
   template <class Copy>
   void copying(uint64_t step, Copy&& copy);
@@ -188,7 +191,7 @@ class SessionCore final : public actors::RunListener,
   bool none_is_published() const;
   void order_variables();
   void count_writes();
-  std::shared_ptr<StepState> new_state();
+  std::shared_ptr<StepState> new_state(const StepCall& call);
   void let_go_of_results();
   // Lets go of the lock, to wake callers.
   void finish_delivered(std::unique_lock<std::mutex>& lock);
@@ -196,6 +199,7 @@ class SessionCore final : public actors::RunListener,
   [[nodiscard]] StepState* finish_step(std::unique_lock<std::mutex>& lock, uint64_t step);
   void conclude(const std::shared_ptr<StepState>& state, const Status& status);
   Status outcome(Status status, uint64_t step);
+  std::string tag_of(uint64_t step) const;
   Status with_updates(const Status& status, uint64_t step) const;
   Status end_of_data(uint64_t step) const;
   Turns::Inside take_turn(Timeout timeout, bool try_only);
@@ -226,7 +230,7 @@ class SessionCore final : public actors::RunListener,
   std::vector<FedRegister> fed_;
   std::vector<int> touching_, writing_;  // actors whose firings read or write variables
   int max_in_flight_ = 1;
-  bool exchanges_outputs_ = false;
+  std::atomic<bool> lends_outputs_{false};  // some results are memory of others: exchanged, or given by callers
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;  // variables idle, finished_ at wake_at_, closing

@@ -47,6 +47,33 @@ void SessionCore::check_handed_over(size_t index, const InputTensor& input) cons
                port.space.kind == plan::SpaceKind::kDevice ? ", or in host memory" : "");
 }
 
+void SessionCore::check_outputs(std::span<const OutputTensor> outputs) const {
+  if (outputs.empty()) return;
+  SLUICE_CHECK(outputs.size() == ports_.outputs.size(), "session '{}': memory for {} results; the plan gives {}",
+               plan().name, outputs.size(), ports_.outputs.size());
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const PortInfo& port = ports_.outputs[o];
+    const OutputTensor& given = outputs[o];
+    SLUICE_CHECK(given.type == port.type, "session '{}': output '{}': memory for {}; it is {}", plan().name, port.name,
+                 given.type.str(), port.type.str());
+    SLUICE_CHECK(given.storage != nullptr &&
+                     given.storage->bytes() >= checked_bytes(port.type.shape, dtype_size(port.type.dtype)),
+                 "session '{}': output '{}': no memory for all of {}; give a tensor that has it", plan().name,
+                 port.name, port.type.str());
+    SLUICE_CHECK_KIND(
+        kUnsupported,
+        given.storage->space().kind != plan::SpaceKind::kDevice && port.space.kind != plan::SpaceKind::kDevice,
+        "session '{}': output '{}': memory of a caller's in {}; it must be the host's", plan().name, port.name,
+        given.storage->space().str());
+    const bool varies = ports_.varying != nullptr &&
+                        std::any_of(ports_.varying->begin(), ports_.varying->end(),
+                                    [&](const Ports::Varying& v) { return v.port == static_cast<int>(o); });
+    SLUICE_CHECK_KIND(kUnsupported, !varies,
+                      "session '{}': output '{}': its length differs from step to step; run() gives it as it is",
+                      plan().name, port.name);
+  }
+}
+
 // Each firing of a feed gets the next rows of an input, and the whole of a scalar.
 void SessionCore::copy_inputs(uint64_t step, std::span<const InputTensor> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -165,7 +192,7 @@ void SessionCore::let_go_of_results() {
     for (const std::shared_ptr<StepState>& pooled : pool_) {
       if (!sole_owner(pooled)) continue;
       for (size_t o = 0; o < pooled->outputs.size(); ++o) {
-        if (ports_.outputs[o].copied.empty() && pooled->outputs[o].storage != nullptr)
+        if ((pooled->given || ports_.outputs[o].copied.empty()) && pooled->outputs[o].storage != nullptr)
           return std::move(pooled->outputs[o].storage);
       }
     }
@@ -176,7 +203,7 @@ void SessionCore::let_go_of_results() {
 }
 
 // A state nobody uses any more, or a new one; likewise its results' memory.
-std::shared_ptr<StepState> SessionCore::new_state() {
+std::shared_ptr<StepState> SessionCore::new_state(const StepCall& call) {
   std::shared_ptr<StepState> state;
   for (const std::shared_ptr<StepState>& pooled : pool_) {
     if (!sole_owner(pooled)) continue;
@@ -192,12 +219,18 @@ std::shared_ptr<StepState> SessionCore::new_state() {
     }
   }
   state->reset(submitted_);
+  state->tag = call.tag;
+  state->given = !call.outputs.empty();
   state->outputs.resize(ports_.outputs.size());
   state->varying = ports_.varying;
   state->extents.resize(ports_.varying == nullptr ? 0 : ports_.varying->size());
   for (size_t o = 0; o < ports_.outputs.size(); ++o) {
     OutputTensor& output = state->outputs[o];
     output.type = ports_.outputs[o].type;
+    if (state->given) {
+      output.storage = call.outputs[o].storage;
+      continue;
+    }
     if (ports_.outputs[o].copied.empty()) {
       output.storage = port_memory_->new_result(static_cast<int>(o));
       continue;
@@ -209,9 +242,11 @@ std::shared_ptr<StepState> SessionCore::new_state() {
   return state;
 }
 
-std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> inputs, Timeout timeout, bool try_only) {
+std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> inputs, Timeout timeout, bool try_only,
+                                              const StepCall& call) {
   check_process();
   check_inputs(inputs);
+  check_outputs(call.outputs);
   {
     const std::unique_lock lock = lock_soon(mutex_);  // a stream thread may just be answering the step before
     check_open();
@@ -220,7 +255,8 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
   const Turns::Inside turn = take_turn(timeout, try_only);
   if (turns_ != nullptr && !turn) return std::nullopt;
   order_variables();
-  if (exchanges_outputs_) let_go_of_results();
+  if (lends_outputs_) let_go_of_results();
+  if (!call.outputs.empty()) lends_outputs_ = true;
   std::unique_lock lock(mutex_);
   Timeout left = deadline.left();
   if (!has_capacity() && try_only) {
@@ -242,7 +278,7 @@ std::optional<StepHandle> SessionCore::submit(std::span<const InputTensor> input
   check_open();
   std::shared_ptr<StepState> state;
   try {
-    state = new_state();
+    state = new_state(call);
     port_memory_->accept(submitted_, inputs);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kMemory) throw;
@@ -387,6 +423,28 @@ void SessionCore::wait_fired(uint64_t steps, Timeout timeout) {
     check_interrupt();
     std::this_thread::sleep_for(kSlice);
   }
+}
+
+bool SessionCore::cancel_step(StepState& state) {
+  check_process();
+  SLUICE_CHECK_KIND(kUnsupported, loaded_->world == nullptr,
+                    "session '{}': cancel() of a step that other ranks take part in; stop the session on all of them",
+                    plan().name);
+  const Status status = tagged(
+      {ErrorKind::kCancelled, fmt::format("session '{}': step {}: cancelled by its caller", plan().name, state.step)},
+      state.tag);
+  std::shared_ptr<StepState> kept;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_ || runner_ == nullptr || state.done()) return false;
+    kept = pending_[state.step % pending_.size()];
+    if (kept.get() != &state || !state.pending.ok()) return false;  // it ends, and is being told of
+    state.pending = status;
+    runner_->give_up(state.step);
+    state.finish(status);
+  }
+  state.tell();
+  return true;
 }
 
 Status SessionCore::wait_step(StepState& state, Timeout timeout) {

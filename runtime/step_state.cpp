@@ -19,6 +19,15 @@ void shorten(OutputTensor& output, int axis, int64_t extent) {
 
 }  // namespace
 
+Status tagged(const Status& status, const std::string& tag) {
+  if (tag.empty()) return status;
+  try {
+    return status.with_context("of the step tagged '" + tag + "'");
+  } catch (const std::bad_alloc&) {
+    return status;
+  }
+}
+
 void StepState::cut() {
   if (varying == nullptr) return;
   const std::lock_guard lock(mutex_);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "base/interrupt.h"
@@ -12,6 +13,9 @@
 #include "runtime/ports.h"
 
 namespace sluice {
+
+// A caller's name for the step, after what happened; without one, and of success, the same.
+Status tagged(const Status& status, const std::string& tag);
 
 // Reused by its session once nobody else holds it.
 class StepState {
@@ -21,6 +25,8 @@ class StepState {
   std::vector<OutputTensor> outputs;
   std::shared_ptr<const std::vector<Ports::Varying>> varying;  // axes of outputs; may be null
   std::vector<int64_t> extents;                                // per varying axis
+  std::string tag;                                             // "": it has none
+  bool given = false;                                          // memory of `outputs` is its caller's
   bool pooled = false;                                         // its session keeps it for as long as its actors live
   int sinks_done = 0;                                          // session's lock
   Status pending;                                              // session's lock: the first sink's failure
@@ -29,6 +35,7 @@ class StepState {
     step = new_step;
     sinks_done = 0;
     pending = {};
+    tag.clear();
     done_ = false;
     cut_ = false;
     status_ = {};

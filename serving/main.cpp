@@ -32,7 +32,8 @@ constexpr const char* kAbout =
 
 // Options that are read as text first.
 struct Texts {
-  std::string control = "none", memory = "0", cache = "0", max_input = "64MiB", availability = "preserve";
+  std::string control = "none", memory = "0", cache = "0", availability = "preserve";
+  std::string max_input = "64MiB", request_memory = "1GiB";
   std::string log_format = "default", request_log, request_log_max = "1GiB";
   std::vector<std::string> rate_limits, trace, cache_config, tensorrt, openvino;
   double poll_s = 15, request_log_share = 0.01;
@@ -123,6 +124,11 @@ void add_limits(CLI::App& app, Arguments& args, Texts& texts) {
   app.add_option("--memory-limit", texts.memory, "of all models together, as in 2GiB; 0: none")
       ->capture_default_str()
       ->group(group);
+  app.add_option("--request-memory", texts.request_memory,
+                 "bytes that all requests together may hold while they come and run; what does not fit is told to ask "
+                 "again")
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--max-queue-size", args.server.max_queue_size, "requests that wait for a model that does not say")
       ->check(CLI::Range(1u, 1u << 24u))
       ->capture_default_str()
@@ -195,6 +201,8 @@ void apply(Arguments& args, const Texts& texts) {
   }
   args.http_max_input_bytes = parse_bytes("--http-max-input-size", texts.max_input);
   if (args.http_max_input_bytes == 0) refuse("--http-max-input-size: it must be above 0");
+  args.request_memory_bytes = parse_bytes("--request-memory", texts.request_memory);
+  if (args.request_memory_bytes == 0) refuse("--request-memory: it must be above 0");
   for (const std::string& text : texts.rate_limits) parse_rate_limit(text, args.server.rate_limits);
   for (const std::string& text : texts.trace) parse_trace(text, args.server.trace);
   if (!texts.request_log.empty())

@@ -66,6 +66,7 @@ class EagerExecutor final : public Executor, public TensorExecutor {
   void assign(const Value& target, const Value& source) override;
   Value detach(const Value& value) override;
   Value copy(const Value& value) override;
+  bool is_true(const Value& value) override;
   // As torch: a tensor without dims on the cpu goes with those of a device. So does the state of a generator.
   std::vector<Value> placed(const OpDef& op, std::span<const Value> inputs) override;
   std::shared_ptr<const Provenance> origin() override;

@@ -144,6 +144,11 @@ Value EagerExecutor::copy_to(const Value& value, const DeviceId& device) {
   return copy_into(value, asked_by("to", [&] { return allocate(type, device); }));
 }
 
+bool EagerExecutor::is_true(const Value& value) {
+  const Value here = value.device().kind == DeviceKind::kCpu ? value : copy_to(value, {});
+  return *static_cast<const bool*>(Tensor(here).read());
+}
+
 Value EagerExecutor::move_to(const Value& value, const DeviceId& device) {
   Value result = copy_to(value, device);
   record_function("to", {&value, 1}, {&result, 1},

@@ -35,11 +35,15 @@ api::Attributes attributes_of(const OpDef& def, const Attrs& attrs) {
   return api::Attributes(std::move(items));
 }
 
+}  // namespace
+
 NamedAttrs named_attrs(const api::Attributes::Items& items) {
   NamedAttrs named;
   for (const auto& [name, value] : items) named.emplace_back(name, from_api(value));
   return named;
 }
+
+namespace {
 
 // Values behind the symbols that one call of gradient() or compose() sees.
 class Calls final : public api::OpCalls {

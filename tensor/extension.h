@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/op_def.h"
+#include "include/sluice/extension.h"
 
 namespace sluice {
 
@@ -16,6 +17,9 @@ struct LoadedExtension;
 void add_extension_ops(OpRegistry& ops, const LoadedExtension& extension);
 // Throws as add_extension_ops() would, and changes nothing.
 void check_extension_ops(const OpRegistry& ops, const LoadedExtension& extension);
+
+// As ops take them.
+NamedAttrs named_attrs(const api::Attributes::Items& items);
 
 // Loads an extension's kernels into the executor's engine and its ops into the executor's registry. Returns the ops.
 std::vector<const OpDef*> load_extension(EagerExecutor& eager, const std::string& path);

@@ -1,5 +1,6 @@
 // Graphs to bundles, and back.
 #include <cstring>
+#include <set>
 
 #include "base/log.h"
 #include "compiler/sbp_infer.h"
@@ -87,15 +88,22 @@ void GraphSession::save(const std::string& dir) const {
   SLUICE_CHECK_KIND(kIo, problem.empty(), "graph '{}': rank 0 could not save it: {}", impl.result.plan.name, problem);
 }
 
-void GraphSession::save_outputs(const std::string& dir, const std::vector<int>& outputs,
-                                const std::string& signature) const {
+std::unique_ptr<GraphSession> GraphSession::exported(ExportOptions wanted) const {
   CapturedGraph captured = impl_->captured;
-  captured.graph.keep_outputs(outputs);
   GraphSessionOptions options = impl_->options;
+  SLUICE_CHECK_KIND(kUnsupported, impl_->world == nullptr || !wanted.freeze,
+                    "graph '{}': freeze: a plan of several ranks; save it without freeze", options.compile.name);
+  if (wanted.outputs) captured.graph.keep_outputs(*wanted.outputs);
+  if (wanted.freeze) captured.graph.freeze_variables();
   options.dry_run = true;
   options.compile.donated.clear();
-  options.meta["signature"] = signature;
-  GraphSession(impl_->eager, std::move(captured), std::move(options)).save(dir);
+  if (wanted.signature.empty())
+    options.meta.erase("signature");
+  else
+    options.meta["signature"] = std::move(wanted.signature);
+  auto session = std::make_unique<GraphSession>(impl_->eager, std::move(captured), std::move(options));
+  session->impl_->keep_folded();
+  return session;
 }
 
 void GraphSession::Impl::adopt(Bundle& bundle) {

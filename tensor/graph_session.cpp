@@ -19,6 +19,7 @@
 #include "streams/stream.h"
 #include "tensor/donation.h"
 #include "tensor/graph_session_impl.h"
+#include "tensor/plan_cache.h"
 #include "tensor/ranks_agree.h"
 
 namespace sluice {
@@ -122,7 +123,7 @@ void GraphSession::Impl::meet_ranks() {
 
 void GraphSession::Impl::compile_graph() {
   meet_ranks();
-  const KernelTarget target(eager.engine().kernel_cache(), devices());
+  const KernelTarget target(eager.engine().kernel_cache(), devices(), {}, &eager.engine().kernel_trials());
   const auto lookup = [this](const std::string& name) -> const void* {
     const auto found = captured.variables.find(name);
     if (found == captured.variables.end() || !eager_impl(found->second).on_host() || is_component(name)) return nullptr;
@@ -131,7 +132,8 @@ void GraphSession::Impl::compile_graph() {
   const auto run = [this](const OpDef& op, const Attrs& attrs, Types types, std::span<const void* const> inputs) {
     return evaluate(eager, op, attrs, types, inputs);
   };
-  result = compile(captured.graph, target, options.compile, lookup, run);
+  result = options.plans != nullptr ? options.plans->compile(captured.graph, target, options.compile, lookup, run)
+                                    : compile(captured.graph, target, options.compile, lookup, run);
   const auto keep = [](plan::ShardsByName& kept, const std::vector<plan::Shard>& made, const auto& of_plan) {
     std::set<std::string> names;
     for (const auto& thing : of_plan) names.insert(thing.name);
@@ -239,12 +241,17 @@ void GraphSession::Impl::check_donated_ports() const {
   }
 }
 
-void GraphSession::Impl::start() {
+void GraphSession::Impl::keep_folded() {
   const ExecutorScope now(eager);
   for (const auto& [name, bytes] : result.constants) {
     for (const plan::Variable& v : result.plan.variables)
       if (v.name == name) folded[name] = Tensor::from_host({v.spec.dtype, v.spec.shape}, bytes.data());
   }
+}
+
+void GraphSession::Impl::start() {
+  keep_folded();
+  const ExecutorScope now(eager);
   if (world != nullptr) share_variables();
   VariableBindings bindings;
   bind_variables(bindings);

@@ -16,6 +16,7 @@ namespace sluice {
 
 class Engine;
 class Session;
+class PlanCache;
 class SharedArenas;
 class Storage;
 struct Bundle;
@@ -36,10 +37,19 @@ struct GraphSessionOptions {
   std::chrono::nanoseconds wait_timeout = std::chrono::nanoseconds::max();
   std::chrono::nanoseconds stop_timeout = std::chrono::seconds(5);
   std::shared_ptr<SharedArenas> arenas = nullptr;  // as in SessionOptions
+  std::shared_ptr<PlanCache> plans = nullptr;      // compiled before, and to be kept
   NamedAttrs recorded;   // options of the session and of its callers that differ from the defaults, kept in the plan
   bool dry_run = false;  // compile only: nothing is allocated, and calls are errors
   // Extra entries of a bundle's meta.json (strings), e.g. input descriptions.
   std::map<std::string, std::string> meta;
+};
+
+// Of a bundle that is not the graph as it is.
+struct ExportOptions {
+  // Those it has, as numbers of the captured graph's: the rest is left out, and no step changes a variable. None: all.
+  std::optional<std::vector<int>> outputs;
+  std::string signature;  // what its meta.json says of nests; "": nothing
+  bool freeze = false;    // variables that no step changes are constants; what depends on them alone is computed now
 };
 
 // Calls are asynchronous and pipelined; program order with eager code on the same variables is kept by their storages.
@@ -85,9 +95,8 @@ class GraphSession {
 
   // Writes plan.json, graph.txt, weights.safetensors, meta.json.
   void save(const std::string& dir) const;
-  // The same, of the graph that computes these outputs alone, as numbers of captured().graph: compiled anew, without
-  // what they do not need and without updates of variables. `signature` is what its meta.json says of nests.
-  void save_outputs(const std::string& dir, const std::vector<int>& outputs, const std::string& signature) const;
+  // A graph for save(), compiled anew and not to be called. Throws kUnsupported for what it cannot do.
+  std::unique_ptr<GraphSession> exported(ExportOptions wanted) const;
   // What save() writes. With `known`, tensors that are in there are taken from it.
   Bundle bundle(BundledTensors* known = nullptr) const;
   // Of a bundle that was read from `dir`. With `loaded`, weights of one storage become one tensor.

@@ -50,6 +50,8 @@ struct GraphSession::Impl {
   // The devices that the graph names, and the host; in a job of several ranks, those of all.
   std::vector<plan::DeviceDesc> devices() const;
   void compile_graph();
+  // The constants that the compiler has made, as tensors.
+  void keep_folded();
   void start();
   // Throws kUnsupported where the session would copy what is donated.
   void check_donated_ports() const;

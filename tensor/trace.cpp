@@ -1,6 +1,7 @@
 #include "tensor/trace.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "tensor/trace_executor.h"
@@ -90,10 +91,31 @@ PlacementScope::~PlacementScope() {
 
 std::optional<DeviceId> current_placement_device() { return trace_context().placement.device; }
 
-CheckpointScope::CheckpointScope() : previous_(trace_context().region) {
+CheckpointPolicy checkpoint_policy(std::string_view name) {
+  static constexpr std::array kNames = {"nothing_saveable", "dots_saveable", "dots_with_no_batch_dims_saveable",
+                                        "everything_saveable"};
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  SLUICE_CHECK(found != kNames.end(), "checkpoint: policy '{}'; must be one of {}", name, fmt::join(kNames, ", "));
+  return static_cast<CheckpointPolicy>(found - kNames.begin());
+}
+
+bool keeps(CheckpointPolicy policy, const graph::Graph& graph, const graph::Node& node) {
+  if (policy == CheckpointPolicy::kNothing || policy == CheckpointPolicy::kEverything)
+    return policy == CheckpointPolicy::kEverything;
+  if (node.op->precision == OpDef::Precision::kNone) return false;
+  if (policy == CheckpointPolicy::kDots || node.op->precision == OpDef::Precision::kConv) return true;
+  const auto of_many = [&](int i) { return graph.type(node.inputs[i]).shape.rank() > 2; };
+  return !(of_many(0) && of_many(1));
+}
+
+CheckpointScope::CheckpointScope(CheckpointPolicy policy)
+    : previous_(trace_context().region), previous_policy_(std::exchange(trace_context().policy, policy)) {
   if (TraceExecutor* const trace = current_trace()) trace_context().region = trace->next_region();
 }
-CheckpointScope::~CheckpointScope() { trace_context().region = previous_; }
+CheckpointScope::~CheckpointScope() {
+  trace_context().region = previous_;
+  trace_context().policy = previous_policy_;
+}
 
 ModuleScope::ModuleScope(std::string name) : previous_(std::exchange(trace_context().module, std::move(name))) {}
 ModuleScope::~ModuleScope() { trace_context().module = std::move(previous_); }

@@ -165,8 +165,12 @@ ValueId TraceExecutor::current_id(const Value& value) {
       "graph '{}': a value of another graph, or of one that is finished, was used: {}; only values made while "
       "this graph is traced can be",
       graph_.name, value.type().str());
+  SLUICE_CHECK_KIND(kRuntime, !closed(impl.cell->current),
+                    "graph '{}': a value of one turn of a loop was used outside of the loop's body: {}; return it from "
+                    "the body",
+                    graph_.name, value.type().str());
   if (impl.view_steps().empty()) return impl.cell->current;
-  if (impl.id_version != impl.version()) {
+  if (impl.id_version != impl.version() || closed(impl.id)) {
     impl.id = apply_steps(impl.cell->current, impl.device(), impl.view_steps());
     impl.id_version = impl.version();
   }
@@ -244,7 +248,7 @@ std::vector<Value> TraceExecutor::call(const OpDef& op, std::span<const Value> i
 
 void TraceExecutor::assign(const Value& target, const Value& source) {
   const bool constant = !touches_graph(target);
-  if (!branches_.empty()) check_write_in_branch(target, constant);
+  if (!regions_.empty()) check_write_in_region(target, constant);
   if (constant) {
     const Storage& memory = *eager_impl(target).storage();
     SLUICE_CHECK_KIND(
@@ -329,6 +333,11 @@ std::shared_ptr<const Provenance> TraceExecutor::origin() {
       origin_->region != now.region)
     origin_ = std::make_shared<Provenance>(now);
   return origin_;
+}
+
+void TraceExecutor::on_node(int index) {
+  graph::Node& node = graph_.mutable_nodes()[index];
+  if (node.region != 0) node.kept = keeps(trace_context().policy, graph_, node);
 }
 
 void TraceExecutor::refresh_context() {

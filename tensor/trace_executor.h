@@ -26,16 +26,24 @@
 
 namespace sluice {
 
-// One place where the trace branches, while it is made: calls of a branch read what was made before through op "case".
+// A part of the trace that runs in its own way, a branch or the body of a loop, while it is traced: calls in it read
+// what was made before through what bring() makes of that.
 //
 // Invariant: a value that is no node made since `first` belongs to the outside.
-struct TraceBranches {
-  Value index;
-  int64_t n = 0;
-  int64_t current = -1;  // the branch that is traced
-  size_t first = 0;      // nodes made before
-  uint64_t first_storage = 0;
-  // What was routed, by whose handle and which value of the graph, and what the branches got.
+struct TraceRegion {
+  explicit TraceRegion(const char* owner, const char* advice) : owner(owner), advice(advice) {}
+  virtual ~TraceRegion() = default;
+  // What the inside reads in place of `value`, for each of the ways in which it runs. Called outside.
+  virtual std::vector<Value> bring(const Value& value) = 0;
+  // Is `value`, a constant, brought too?
+  virtual bool brings_constant(const Value& value) const { return (void)value, false; }
+
+  const char* const owner;     // for errors: "cond: a branch"
+  const char* const advice;    // where it wants to write outside
+  size_t current = 0;          // the way that is traced
+  size_t first = 0;            // nodes made before
+  uint64_t first_storage = 0;  // 0: not begun
+  // What was brought, by whose handle and which value of the graph.
   struct Routed {
     Value from;
     graph::ValueId id;
@@ -84,9 +92,12 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor, p
   EagerExecutor& eager() override { return eager_; }
   std::vector<Value> routed(std::span<const Value> inputs) override;
 
-  // From now on calls are part of branch `current` of `branches`, inside of those begun before, until end_branch().
-  void begin_branch(TraceBranches& branches, int64_t current);
-  void end_branch();
+  // From now on calls are part of `region`, inside of those begun before, until end_region(). `closed`: what was made
+  // in it is not for the outside.
+  void begin_region(TraceRegion& region, size_t current);
+  void end_region(bool closed);
+  // A value of the graph that stands for one of this type on that device, and that nothing computes.
+  Value stand_in(const TensorType& type, const DeviceId& device);
 
   // Is it a value or a variable of the graph, rather than a constant.
   bool touches_graph(const Value& value) { return value.defined() && (value.impl()->traced() || variable_of(value)); }
@@ -131,11 +142,13 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor, p
     bool requires_grad;
   };
 
-  // Of the innermost branch: `id` was made outside of it.
+  // Of the innermost region: `id` was made outside of it.
   bool outside(graph::ValueId id) const;
   Value route(const Value& value);
-  // Throws where `target` belongs to the outside of the innermost branch.
-  void check_write_in_branch(const Value& target, bool constant);
+  // Was it made in a region that has been closed?
+  bool closed(graph::ValueId id) const;
+  // Throws where `target` belongs to the outside of the innermost region.
+  void check_write_in_region(const Value& target, bool constant);
   Variable* variable_of(const Value& value);
   // The cell behind a value that touches the graph.
   std::shared_ptr<TraceCell> cell_of(const Value& value);
@@ -152,6 +165,7 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor, p
   graph::ValueId apply_steps(graph::ValueId base, DeviceId device, const std::vector<ViewStep>& steps);
   Value handle(graph::ValueId id, DeviceId device) { return make_value(id, device); }
   void keep_autograd(const Value& value);
+  void on_node(int index) override;
   // Stamps nodes made next with the scopes they are made in.
   void refresh_context();
   std::string take_name(const std::string& prefix);
@@ -178,8 +192,9 @@ class TraceExecutor final : public graph::GraphBuilder, public TensorExecutor, p
   std::map<std::string, int> next_name_;  // by prefix
   int64_t next_salt_ = 0;
   int last_region_ = 0;
-  std::shared_ptr<const Provenance> origin_;  // given out last
-  std::vector<TraceBranches*> branches_;      // being traced, innermost last
+  std::shared_ptr<const Provenance> origin_;            // given out last
+  std::vector<TraceRegion*> regions_;                   // being traced, innermost last
+  std::vector<std::pair<size_t, size_t>> closed_ = {};  // nodes of closed regions
 };
 
 // What the scopes of this thread say of nodes made now.
@@ -189,8 +204,12 @@ struct TraceContext {
   int every = 1;
   std::string module;
   int region = 0;
+  CheckpointPolicy policy = CheckpointPolicy::kNothing;  // of the region
   std::function<SourceLocation()> source;
 };
 TraceContext& trace_context();
+
+// Whether the values of a node in a region are kept all the same.
+bool keeps(CheckpointPolicy policy, const graph::Graph& graph, const graph::Node& node);
 
 }  // namespace sluice

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+os.environ.setdefault("SLUICE_CACHE", "off")  # a test that finds a plan of an earlier run would compile nothing
 LONG = os.environ.get("SLUICE_LONG", "0") not in ("", "0")
 
 

@@ -9,7 +9,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 build=${BUILD:-build/fuzz}
-targets=(plan_json graph_text safetensors bundle_dir shapes op_infer)
+targets=(plan_json graph_text safetensors bundle_dir shapes op_infer http_head infer_json bytes_tensor packed_body
+         config_text infer_message)
 [ -z "${ONLY:-}" ] || targets=("$ONLY")
 
 tools/setup.sh fuzz
@@ -19,7 +20,7 @@ cmake --build "$build" --target fuzz_targets -j "${JOBS:-$(nproc)}"
 limits=(-rss_limit_mb=2048 -timeout=25 -malloc_limit_mb=1024 -print_final_stats=1)
 if [ -n "${RUNS:-}" ]; then limits+=("-runs=$RUNS"); else limits+=("-max_total_time=$seconds"); fi
 export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1:handle_abort=1 UBSAN_OPTIONS=print_stacktrace=1
-declare -A longest=([shapes]=512 [op_infer]=1024 [graph_text]=16384)
+declare -A longest=([shapes]=512 [op_infer]=1024 [graph_text]=16384 [http_head]=16384 [config_text]=4096)
 
 found=0
 printf '%-12s %12s %8s %10s %9s\n' target executions corpus coverage seconds

@@ -48,6 +48,10 @@ def attribute(value):
     return float(held) if kind == "double" else [float(v) for v in held] if kind == "doubles" else held
 
 
+def attributes(call):
+    return {"op": call["op"], **{name: attribute(value) for name, value in call["attrs"].items()}}
+
+
 def load(stored, dtype):  # values to compute with: 16-bit floats are computed with in float32
     as_float = (stored.astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else stored
     return stored.astype(np.float32) if dtype == "float16" else as_float
@@ -106,9 +110,12 @@ CREATION_AND_MOVEMENT = {
     "embedding": lambda a, x, out: x[0][checked(x[1], x[0].shape[0])],
     "host_function": lambda a, x, out: a["call"](*x),
     "esac": lambda a, x, out: x[1 + int(x[0])],
+    "argmax": lambda a, x, out: np.argmax(x[0], *(axes_of(a) or (None,))[:1]).reshape(out[0]["shape"]),  # along one axis, or of all
+    "argmin": lambda a, x, out: np.argmin(x[0], *(axes_of(a) or (None,))[:1]).reshape(out[0]["shape"]),
+    "matmul": lambda a, x, out: np.matmul(*(wide(np.swapaxes(v, -1, -2) if a["transpose_" + t] else v) for v, t in zip(x, "ab"))) + 0,
     "cumsum": lambda a, x, out: np.cumsum(wide(x[0]), axis=a["dim"]) + 0 if x[0].ndim else x[0],
 }
-IN_PLACE = {*ELEMENTWISE, "scatter", "scatter_add", "index_add", "sgd_update", "sgd_momentum_update"}
+IN_PLACE = {*ELEMENTWISE, "fused", "scatter", "scatter_add", "index_add", "sgd_update", "sgd_momentum_update", "multi_update"}
 OPS.update({name: lambda a, x, out, f=f: [f(*x)] for name, f in ELEMENTWISE.items()})
 OPS.update({name: lambda a, x, out, f=f: [f(wide(x[0]), axis=axes_of(a), keepdims=a["keepdim"])] for name, f in REDUCTIONS.items()})
 OPS.update({name: lambda a, x, out, f=f: [f(a, x, out)] for name, f in CREATION_AND_MOVEMENT.items()})
@@ -119,12 +126,6 @@ def axes_of(a):  # None or no axes: all
     return tuple(np.atleast_1d(a["dim"]).tolist()) if a["dim"] not in (None, []) else None
 
 
-@op("argmax", "argmin")
-def _argmax(a, x, out):
-    (axis,) = axes_of(a) or (None,)  # one, or all
-    return [np.reshape((np.argmax if a["op"] == "argmax" else np.argmin)(x[0], axis=axis), out[0]["shape"])]
-
-
 @op("pad")
 def _pad(a, x, out):
     interior = a["interior"] or [0] * x[0].ndim
@@ -133,18 +134,15 @@ def _pad(a, x, out):
                  for low, n, gap in zip(a["low"], x[0].shape, interior))] = x[0]
     return [result]
 
-
 def checked(index, size):
     if index.size and (index.min() < 0 or index.max() >= size):
         raise PlanError(f"index {index.min()} or {index.max()} lies outside [0, {size})")
     return index.astype(np.int64)
 
-
 def along(index, dim, x):  # arrays that address `index` along `dim` of x and every other axis at its own position
     grid = list(np.indices(index.shape, sparse=True))
     grid[dim] = checked(index, x.shape[dim])
     return tuple(grid)
-
 
 @op("scatter", "scatter_add", "index_add")
 def _scatter(a, x, out):
@@ -154,19 +152,11 @@ def _scatter(a, x, out):
     (np.ndarray.__setitem__ if a["op"] == "scatter" else np.add.at)(result, where, x[2])
     return [result]
 
-
 @op("embedding_backward")
 def _embedding_backward(a, x, out):
     result, keep = np.zeros(out[0]["shape"]), x[1] != a["padding_idx"]
     np.add.at(result, checked(x[1], len(result))[keep], wide(x[0])[keep])
     return [result]
-
-
-@op("matmul")
-def _matmul(a, x, out):
-    left, right = (np.swapaxes(v, -1, -2) if a[t] else v for v, t in zip(x, ("transpose_a", "transpose_b")))
-    return [np.matmul(wide(left), wide(right)) + 0]
-
 
 @op("linear")
 def _linear(a, x, out):
@@ -175,13 +165,11 @@ def _linear(a, x, out):
     y = np.matmul(wide(x[0]), wide(x[1]).T) + 0 + (0 if x[2] is None else x[2])
     return [np.where(y < 0, 0, y) if a["activation"] == "relu" else y]
 
-
 def taps(a, kernel, positions):  # of each position of the kernel: where it lies in the padded input, for all windows
     dilation = a.get("dilation") or [1] * len(kernel)
     for k in np.ndindex(*kernel):
         starts = [i * d for i, d in zip(k, dilation)]
         yield k, (..., *(slice(b, b + (n - 1) * s + 1, s) for b, n, s in zip(starts, positions, a["stride"])))
-
 
 def padded(a, x, kernel, positions, value=0):  # x with its padding, and behind it what windows that begin inside reach
     dilation = a.get("dilation") or [1] * len(kernel)
@@ -189,11 +177,9 @@ def padded(a, x, kernel, positions, value=0):  # x with its padding, and behind 
     high = [max(p, r - p - size) for p, r, size in zip(a["padding"], need, x.shape[2:])]
     return np.pad(wide(x), [(0, 0), (0, 0), *zip(a["padding"], high)], constant_values=value)
 
-
 def grouped(x, axis, groups):  # axis `axis` as (groups, rest), and everything behind it flat
     shape = x.shape[:axis] + (groups, x.shape[axis] // groups)
     return x.reshape(*shape, -1) if axis + 1 < x.ndim else x.reshape(*shape)
-
 
 @op("conv", "fused_conv")
 def _conv(a, x, out):
@@ -208,7 +194,6 @@ def _conv(a, x, out):
     y = y.reshape(shape) + (0 if bias is None else bias.reshape(-1, *[1] * (len(shape) - 2))) + (0 if residual is None else residual)
     return [np.where(y < 0, 0, y) if a.get("activation") == "relu" else y]
 
-
 @op("conv_input_grad")
 def _conv_input_grad(a, x, out):
     weight, shape, g, grad = wide(x[1]), a["input_shape"], a["groups"], wide(x[0])
@@ -218,7 +203,6 @@ def _conv_input_grad(a, x, out):
         result[where] += part.reshape(result[where].shape)
     return [result[(..., *(slice(p, p + n) for p, n in zip(a["padding"], shape[2:])))]]
 
-
 @op("conv_weight_grad")
 def _conv_weight_grad(a, x, out):
     shape, g, grad = a["weight_shape"], a["groups"], wide(x[0])
@@ -227,8 +211,7 @@ def _conv_weight_grad(a, x, out):
         result[(..., *k)] = np.einsum("ngop,ngcp->goc", grouped(grad, 1, g), grouped(source[where], 1, g)).reshape(shape[:2])
     return [result]
 
-
-@op("max_pool")
+@op("max_pool", "max_pool_values")
 def _max_pool(a, x, out):
     shape, kernel = out[0]["shape"], a["kernel_size"]
     source = padded(a, x[0].astype(np.float64), kernel, shape[2:], -np.inf)
@@ -237,8 +220,7 @@ def _max_pool(a, x, out):
     for _, where in taps(a, kernel, shape[2:]):
         takes = (flat[where] >= 0) & ((source[where] > best) | (index < 0))
         best, index = np.where(takes, source[where], best), np.where(takes, flat[where], index)
-    return [best, index]
-
+    return [best, index][:len(out)]
 
 @op("max_pool_backward")
 def _max_pool_backward(a, x, out):
@@ -247,7 +229,6 @@ def _max_pool_backward(a, x, out):
     n = len(result)
     np.add.at(result, (np.arange(n)[:, None], checked(x[1], result.shape[1]).reshape(n, -1)), wide(x[0]).reshape(n, -1))
     return [result.reshape(shape)]
-
 
 @op("sgd_update", "sgd_momentum_update")
 def _sgd(a, x, out):
@@ -259,6 +240,28 @@ def _sgd(a, x, out):
     buffer = grad if first else a["momentum"] * wide(x[2]) + (1 - a["dampening"]) * grad
     return [param - lr * (grad + a["momentum"] * buffer if a["nesterov"] else buffer), buffer]
 
+def steps(calls, x, dtypes):  # all values of a nested graph, each rounded as if it were stored
+    x, dtypes = list(x), list(dtypes)
+    for call in calls:
+        y = np.array(OPS[call["op"]](a := attributes(call), [x[i] for i in call["operands"]], None)[0])
+        dtypes.append(a["dtype"] if "dtype" in a else "bool" if y.dtype == bool else dtypes[call["operands"][-1]])
+        x.append(load(encode(y, dtypes[-1]), dtypes[-1]))
+    return x
+
+@op("fused", "fused_reduce")
+def _fused(a, x, out):
+    y = steps(a["body"]["calls"], x, a["dtypes"])[-1]
+    return [y if a["op"] == "fused" else REDUCTIONS[a["reduction"]](wide(y))]
+
+@op("multi_update")  # of each call first what is replaced, then of each the others
+def _multi_update(a, x, out):
+    n, r, more, (*calls, last), made = a["count"], len(out) // a["count"], (len(x) - len(out)) // a["count"], a["body"]["calls"], []
+    for c in range(n):
+        own = [*range(c * r, c * r + r), *range(n * r + c * more, n * r + c * more + more)]
+        y = steps(calls, [x[i] for i in own], [a["dtypes"][i] for i in own])
+        made += OPS[last["op"]](attributes(last), [y[i] for i in last["operands"]], None)
+    return made
+
 
 # --- The machine ---
 # What one firing has: `tokens` edge -> numbers taken; `slots` register -> number to write; in `fresh`, begun by it.
@@ -268,8 +271,8 @@ Firing = namedtuple("Firing", "tokens slots fresh emitted released")
 class Interpreter:
     def __init__(self, plan, weights, functions=None):
         self.plan, self._ended = plan, False  # `functions`: by name, of one result; those of sources may raise StopIteration
-        self._kernels = [{**k, "attrs": {"op": k["op"], "call": (functions or {}).get(k["attrs"].get("name")),
-                                         **{n: attribute(v) for n, v in k["attrs"].items()}}} for k in plan["kernels"]]
+        self._kernels = [{**k, "attrs": {"call": (functions or {}).get(k["attrs"].get("name")), **attributes(k),
+                                         "dtypes": [v["dtype"] for v in k["inputs"]]}} for k in plan["kernels"]]
         self._arenas = [np.full(a["bytes"], 0xA5, np.uint8) for a in plan["arenas"]]
         self._buffers = [self._place(b) for b in plan["buffers"]]
         self.variables, self._void = {}, set()  # the latter: buffers, of what is made in a branch not taken
@@ -295,8 +298,6 @@ class Interpreter:
         if begin % ALIGNMENT or end > len(arena):
             raise PlanError(f"buffer '{buffer['name']}': bytes {begin} to {end} do not lie aligned in {len(arena)} bytes")
         return arena[begin:end]
-
-    # The firing rule, by counting.
 
     def _freed(self, r):  # tokens of register r whose slots have come back: all consumers have returned them
         return min((self._returned(e) for e in self._edges_of[r]), default=self._emitted[r])
@@ -373,8 +374,6 @@ class Interpreter:
             self._acquired[r] -= 1
         self._credits[a], self._ended = 0, True
 
-    # Bytes.
-
     def _base(self, a, firing, view, writing):  # where it lies: a buffer's number, or a variable's name
         index = view["index"]
         if view["base"] != "register":
@@ -439,8 +438,6 @@ class Interpreter:
         for view, result, void in zip(kernel["outputs"], results, voids, strict=True):
             void or self._store(a, firing, view, result)
         scratch[:] = 0x5A
-
-    # Steps.
 
     def run(self, steps, seed=None):
         """Outputs of each step by name (bfloat16 as its bits). `steps`: a dict of inputs for each. An even seed chooses

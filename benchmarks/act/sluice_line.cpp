@@ -46,7 +46,7 @@ SluiceLine::~SluiceLine() = default;
 
 std::unique_ptr<actors::Runner> SluiceLine::activated() {
   actors::RunListener& listener = *this;
-  auto runner = std::make_unique<actors::Runner>(plan_, bindings_, listener, "");
+  auto runner = std::make_unique<actors::Runner>(plan_, bindings_, listener);
   runner->activate();
   return runner;
 }

@@ -34,8 +34,12 @@ void verify_transfers(const graph::Graph& graph, const PassContext& context);
 void verify_layout(const graph::Graph& graph, const PassContext& context);
 void verify_snapshots(const graph::Graph& graph, const PassContext& context);
 
-// Nodes in the order they are to run: the trace's, with nodes that free memory moved up unless it is to stay as written.
+// Nodes in the order they are to run: the trace's, with nodes that free memory moved up unless it is to stay as
+// written, or that would keep more alive.
 std::vector<int> order_of_nodes(const graph::Graph& graph, bool as_written = false);
+// The same by a preference among nodes that could run: options.order "speed", "overlap" or "short_last"
+// (list_order.cpp).
+std::vector<int> preferred_order(const graph::Graph& graph, const PassContext& context);
 
 // A graph that all passes have been over, node by node.
 Lowered lower(const graph::Graph& graph, const PassContext& context);

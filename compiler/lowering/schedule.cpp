@@ -1,7 +1,8 @@
 // Order of nodes: the trace's, except that a node which frees at least as much memory as it takes runs as soon as it
 // can. So optimizer updates follow their gradients, and activations die early. What is computed again for the backward
 // pass stays where that needs it. The nodes of a collective's call stay
-// together. What runs once a step comes behind what runs in each micro-batch. Near-linear.
+// together. What runs once a step comes behind what runs in each micro-batch. Near-linear. For other orders see
+// list_order.cpp.
 #include <algorithm>
 #include <span>
 
@@ -150,14 +151,53 @@ class Scheduler {
   int every_ = 1;
 };
 
+// The most bytes of values that are alive at once. A view lies in what it shows, an update in its variable.
+uint64_t most_alive(const graph::Graph& graph, const std::vector<int>& order) {
+  std::vector<ValueId> root(graph.values().size());
+  std::vector<uint64_t> bytes(graph.values().size(), 0);
+  std::vector<int> uses(graph.values().size(), 0);
+  std::vector<bool> updates(graph.values().size(), false);
+  for (const graph::Variable& v : graph.variables())
+    if (v.update != kNoValue) updates[v.update] = true;
+  for (size_t i = 0; i < root.size(); ++i) root[i] = static_cast<ValueId>(i);
+  for (const graph::Node& node : graph.nodes()) {
+    for (const ValueId output : node.outputs) {
+      if (node.op->view)
+        root[output] = root[node.inputs[0]];
+      else if (!updates[output])
+        bytes[output] = bytes_of(graph.type(output));
+    }
+    for (const ValueId input : node.inputs)
+      if (input != kNoValue) ++uses[root[input]];
+  }
+  for (const graph::Output& output : graph.outputs()) ++uses[root[output.value]];
+  uint64_t alive = 0, most = 0;
+  for (const int index : order) {
+    const graph::Node& node = graph.nodes()[index];
+    for (const ValueId output : node.outputs) alive += bytes[output];
+    most = std::max(most, alive);
+    for (const ValueId input : node.inputs)
+      if (input != kNoValue && --uses[root[input]] == 0) alive -= bytes[root[input]];
+    for (const ValueId output : node.outputs)
+      if (uses[output] == 0 && root[output] == output) alive -= bytes[output];  // nobody reads it
+  }
+  return most;
+}
+
 }  // namespace
 
 std::vector<int> order_of_nodes(const graph::Graph& graph, bool as_written) {
-  return Scheduler(graph, as_written).run();
+  std::vector<int> written = Scheduler(graph, true).run();
+  if (as_written) return written;
+  std::vector<int> order = Scheduler(graph, false).run();
+  // Moving up what frees memory now may keep more of it later.
+  return most_alive(graph, order) <= most_alive(graph, written) ? order : written;
 }
 
 int schedule(graph::Graph& graph, PassContext& context) {
-  const std::vector<int> order = order_of_nodes(graph, context.options.order == "program");
+  const std::string& mode = context.options.order;
+  const std::vector<int> order = mode == "memory" || mode == "program" ? order_of_nodes(graph, mode == "program")
+                                                                       : preferred_order(graph, context);
   int moved = 0;
   for (size_t i = 0; i < order.size(); ++i) moved += order[i] != static_cast<int>(i);
   if (moved == 0) return 0;

@@ -143,6 +143,12 @@ KernelAnswers::Answer KernelAnswers::answer(const plan::KernelQuery& query) cons
     if (!q.packed.empty()) packings = target_.packings(q);
     q.packed.clear();
     for (const plan::PackedInput& packing : packings) q.packed.push_back(packing.input);
+    if (const std::string fastest = trials_ ? target_.implementation(q) : std::string(); !fastest.empty()) {
+      q.attrs.emplace_back(plan::kImplementation, fastest);
+      if (!packings.empty()) packings = target_.packings(q);  // another one may want them otherwise
+      q.packed.clear();
+      for (const plan::PackedInput& packing : packings) q.packed.push_back(packing.input);
+    }
     return Answer{target_.workspace_bytes(q), target_.cost_ns(q), target_.in_place(q), std::move(packings), q.attrs};
   };
   const Answer usual = of(query);

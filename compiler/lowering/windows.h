@@ -45,7 +45,9 @@ plan::LayoutPreference preference_of(const graph::Node& node, const plan::Kernel
 class KernelAnswers {
  public:
   explicit KernelAnswers(const PassContext& context)
-      : target_(context.target), workspace_limit_(context.options.workspace_limit) {}
+      : target_(context.target),
+        workspace_limit_(context.options.workspace_limit),
+        trials_(context.options.kernel_trials) {}
   struct Answer {
     uint64_t workspace_bytes = 0;
     double cost_ns = 0;
@@ -61,6 +63,7 @@ class KernelAnswers {
 
   const plan::Target& target_;
   const uint64_t workspace_limit_;  // 0: none
+  const bool trials_;
   std::unordered_map<std::string, Answer> answers_;
 };
 

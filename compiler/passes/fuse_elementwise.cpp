@@ -15,6 +15,8 @@ using graph::ValueId;
 
 constexpr int kAlone = -1;
 constexpr size_t kMostSteps = 32;
+constexpr size_t kMostNumbers = 4;  // of a sum: operands that are one element
+constexpr int kNear = 16;           // nodes between two for which what is kept meanwhile does not matter
 
 // A chain ends in its root, the one node whose value is read elsewhere.
 class Chains {
@@ -24,31 +26,44 @@ class Chains {
     root_.assign(num_nodes, kAlone);
     std::vector<bool> step;
     for (const Node& node : graph.nodes()) step.push_back(can_be_step(node));
-    if (std::count(step.begin(), step.end(), true) < 2) return;
-    std::vector<std::vector<int>> readers(graph.values().size());
+    is_summed_.assign(num_nodes, false);
+    if (std::count(step.begin(), step.end(), true) == 0) return;
+    readers_.resize(graph.values().size());
     for (int i = 0; i < num_nodes; ++i)
       for (ValueId input : graph.nodes()[i].inputs)
-        if (input != graph::kNoValue) readers[input].push_back(i);
-    for (const graph::Output& output : graph.outputs()) readers[output.value].push_back(kAlone);
+        if (input != graph::kNoValue) readers_[input].push_back(i);
+    for (const graph::Output& output : graph.outputs()) readers_[output.value].push_back(kAlone);
     for (const graph::Variable& v : graph.variables())
-      if (v.update != graph::kNoValue) readers[v.update].push_back(kAlone);
+      if (v.update != graph::kNoValue) readers_[v.update].push_back(kAlone);
     for (int i = num_nodes - 1; i >= 0; --i) {  // readers come first
       if (!step[i]) continue;
-      const int root = root_of_all(readers[graph.nodes()[i].outputs[0]]);
+      const int root = root_of_all(readers_[graph.nodes()[i].outputs[0]]);
       root_[i] = root != kAlone && joins(i, root) ? root : i;
       members_[root_[i]].insert(members_[root_[i]].begin(), i);
+    }
+    for (int i = 0; i < num_nodes; ++i) {
+      const int root = chain_summed_by(i);
+      if (root == kAlone) continue;
+      summed_.emplace(i, root);
+      is_summed_[root] = true;
     }
   }
 
   bool any() const {
-    return std::any_of(members_.begin(), members_.end(), [](const auto& chain) { return chain.second.size() > 1; });
+    return !summed_.empty() ||
+           std::any_of(members_.begin(), members_.end(), [](const auto& chain) { return chain.second.size() > 1; });
   }
   // The nodes of the chain that ends in `node`, in order; empty when it is not the end of one.
   std::vector<int> ending_in(int node) const {
     const auto it = members_.find(node);
     return it == members_.end() || it->second.size() < 2 ? std::vector<int>() : it->second;
   }
-  bool is_inside(int node) const { return root_[node] != kAlone && root_[node] != node; }
+  // Those of the chain that `node` sums; empty when it sums none.
+  std::vector<int> summed_by(int node) const {
+    const auto it = summed_.find(node);
+    return it == summed_.end() ? std::vector<int>() : members_.at(it->second);
+  }
+  bool is_inside(int node) const { return root_[node] != kAlone && (root_[node] != node || is_summed_[node]); }
   // What the chain reads, each once, in the order of reading.
   std::vector<ValueId> inputs_of(const std::vector<int>& members) const {
     std::vector<ValueId> inputs;
@@ -91,15 +106,64 @@ class Chains {
     const Node &n = graph_.nodes()[node], &r = graph_.nodes()[root];
     std::vector<int> members = members_.at(root);
     members.insert(members.begin(), node);
-    return n.placement == r.placement && n.quota == r.quota &&
-           graph_.type(n.outputs[0]).shape == graph_.type(r.outputs[0]).shape && members.size() <= kMostSteps &&
-           inputs_of(members).size() <= static_cast<size_t>(kMostFusedInputs);
+    return n.placement == r.placement && n.quota == r.quota && n.every == r.every && n.role == r.role &&
+           keeps_no_more(node, root) && graph_.type(n.outputs[0]).shape == graph_.type(r.outputs[0]).shape &&
+           members.size() <= kMostSteps && inputs_of(members).size() <= static_cast<size_t>(kMostFusedInputs);
+  }
+
+  // The end of a chain that is read by a sum or a mean of all its elements alone, whose kernel can make them itself.
+  int chain_summed_by(int i) const {
+    const Node& sum = graph_.nodes()[i];
+    const std::string_view op = sum.op->name;
+    if (op != "sum" && op != "mean") return kAlone;
+    const graph::ValueInfo& x = graph_.values()[sum.inputs[0]];
+    const TensorType& total = graph_.type(sum.outputs[0]);
+    if (x.kind != graph::ValueKind::kNode || root_[x.index] != x.index || readers_[sum.inputs[0]].size() != 1 ||
+        total.shape.rank() != 0 || x.type.shape.rank() == 0 || total.dtype != x.type.dtype || !is_floating(total.dtype))
+      return kAlone;
+    const Node& root = graph_.nodes()[x.index];
+    if (sum.placement != root.placement || sum.quota != root.quota || sum.every != root.every ||
+        sum.role != root.role || !context_.target.has_kernel("fused_reduce", context_.device_of(sum).kind))
+      return kAlone;
+    size_t numbers = 0;
+    for (ValueId input : inputs_of(members_.at(x.index))) {
+      const Shape& shape = graph_.type(input).shape;
+      if (shape.rank() == 0)
+        ++numbers;
+      else if (shape != x.type.shape)
+        return kAlone;
+    }
+    for (int member : members_.at(x.index))
+      if (graph_.nodes()[member].op->random) return kAlone;
+    return numbers <= kMostNumbers ? x.index : kAlone;
+  }
+
+  // A step reads its operands when the chain runs. Where that is much later than the node would have run, they must not
+  // be more bytes than what it would have made of them.
+  bool keeps_no_more(int node, int root) const {
+    if (root - node - static_cast<int>(members_.at(root).size()) <= kNear) return true;
+    const Node& n = graph_.nodes()[node];
+    uint64_t kept = 0;
+    for (size_t i = 0; i < n.inputs.size(); ++i) {
+      const ValueId input = n.inputs[i];
+      const std::vector<int>& readers = readers_[input];
+      const bool there_anyway =
+          graph_.values()[input].kind != graph::ValueKind::kNode ||
+          std::find(n.inputs.begin(), n.inputs.begin() + static_cast<ptrdiff_t>(i), input) !=
+              n.inputs.begin() + static_cast<ptrdiff_t>(i) ||
+          std::any_of(readers.begin(), readers.end(), [&](int reader) { return reader == kAlone || reader >= root; });
+      if (!there_anyway) kept += bytes_of(graph_.type(input));
+    }
+    return kept <= bytes_of(graph_.type(n.outputs[0]));
   }
 
   const graph::Graph& graph_;
   PassContext& context_;
-  std::vector<int> root_;  // per node: the end of its chain
+  std::vector<std::vector<int>> readers_;  // per value; kAlone: an output, or an update
+  std::vector<int> root_;                  // per node: the end of its chain
   std::map<int, std::vector<int>> members_;
+  std::map<int, int> summed_;  // by the node that sums: the end of the chain
+  std::vector<bool> is_summed_;
 };
 
 Node fuse(const graph::Rewriter& rewriter, const std::vector<int>& members, const std::vector<ValueId>& inputs) {
@@ -132,18 +196,25 @@ Node fuse(const graph::Rewriter& rewriter, const std::vector<int>& members, cons
 }  // namespace
 
 int fuse_elementwise(graph::Graph& graph, PassContext& context) {
+  if (context.options.keep_ops) return 0;
   const Chains chains(graph, context);
   if (!chains.any()) return 0;
   graph::Rewriter rewriter(graph);
   int fused = 0;
   for (int i = 0; i < static_cast<int>(graph.nodes().size()); ++i) {
     if (chains.is_inside(i)) continue;
-    const std::vector<int> members = chains.ending_in(i);
+    const std::vector<int> summed = chains.summed_by(i), members = summed.empty() ? chains.ending_in(i) : summed;
     if (members.empty()) {
       rewriter.take(i);
       continue;
     }
-    const int made = rewriter.target().add_node(fuse(rewriter, members, chains.inputs_of(members)));
+    Node node = fuse(rewriter, members, chains.inputs_of(members));
+    if (!summed.empty()) {
+      node.op = &ops::fused_reduce_op();
+      node.attrs.emplace_back(std::string(graph.nodes()[i].op->name));
+      static_cast<Provenance&>(node) = merged(node, graph.nodes()[i]);
+    }
+    const int made = rewriter.target().add_node(std::move(node));
     rewriter.map(graph.nodes()[i].outputs[0], rewriter.target().nodes()[made].outputs[0]);
     ++fused;
   }

@@ -1,6 +1,6 @@
 // Values of a checkpoint (Provenance::region) that the backward pass reads are computed again right before it does, so
-// that they need not be kept since the forward pass. What other parts of the forward pass read of a region is kept:
-// from that, and from what went into the region, the rest is made again, bit by bit the same.
+// that they need not be kept since the forward pass. What other parts of the forward pass read of a region is kept, and
+// what its policy keeps: from that, and from what went into the region, the rest is made again, bit by bit the same.
 //
 // Method: T. Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; which values to keep is the user's
 // choice.
@@ -63,7 +63,7 @@ class Recompute {
 
  private:
   static bool may_run_twice(const Node& node) {
-    return node.region != 0 && node.role == Role::kForward && !node.op->effectful && !node.op->host &&
+    return node.region != 0 && !node.kept && node.role == Role::kForward && !node.op->effectful && !node.op->host &&
            !node.op->of_all && !is_collective(*node.op);
   }
   const Node& maker(ValueId value) const { return graph_.nodes()[graph_.values()[value].index]; }

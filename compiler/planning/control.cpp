@@ -90,6 +90,49 @@ std::vector<Channel> stream_order(const Lowered& lowered, const ActorSet& actors
   return channels;
 }
 
+std::vector<Channel> width_order(const ActorSet& actors, int width, const std::vector<Channel>& joined) {
+  const int first = actors.ranks, last = actors.sink(0);  // feeds and sinks compute nothing
+  const auto is_program = [&](int actor) { return actor >= first && actor < last; };
+  std::vector<std::vector<int>> next(actors.actors.size());
+  std::vector<int> waits(actors.actors.size(), 0);
+  for (const Channel& channel : joined) {
+    if (channel.initial_tokens > 0 || !is_program(channel.producer)) continue;
+    for (const Channel::Consumer& consumer : channel.consumers) {
+      if (!is_program(consumer.actor) || consumer.actor == channel.producer) continue;
+      next[channel.producer].push_back(consumer.actor);
+      ++waits[consumer.actor];
+    }
+  }
+  // In an order in which they may run; of those that could, the one whose first task is first.
+  const auto key = [&](int actor) {
+    return std::pair(actors.tasks[actor].empty() ? -1 : actors.tasks[actor][0], actor);
+  };
+  std::set<std::pair<int, int>> ready;
+  for (int a = first; a < last; ++a)
+    if (waits[a] == 0) ready.insert(key(a));
+  std::vector<int> order;
+  while (!ready.empty()) {
+    order.push_back(ready.begin()->second);
+    ready.erase(ready.begin());
+    for (const int actor : next[order.back()])
+      if (--waits[actor] == 0) ready.insert(key(actor));
+  }
+  std::vector<Channel> channels;
+  const auto add = [&](int from, int to, int tokens) {
+    if (from != to) channels.push_back(control(actors, "width", from, -1, to, tokens));
+  };
+  for (size_t row = 0; row < std::min(order.size(), static_cast<size_t>(width)); ++row) {
+    std::vector<int> of_row, of_batches;
+    for (size_t i = row; i < order.size(); i += static_cast<size_t>(width)) of_row.push_back(order[i]);
+    std::copy_if(of_row.begin(), of_row.end(), std::back_inserter(of_batches),
+                 [&](int a) { return actors.every[a] == 1; });
+    for (size_t i = 0; i + 1 < of_row.size(); ++i) add(of_row[i], of_row[i + 1], 0);
+    if (!of_batches.empty()) add(of_batches.back(), of_batches.front(), 1);
+    if (of_batches.size() < of_row.size()) add(of_row.back(), of_row.front(), 1);
+  }
+  return channels;
+}
+
 std::vector<Channel> start_and_finish(const Lowered& lowered, const ActorSet& actors,
                                       const std::vector<Channel>& joined, int in_flight) {
   std::vector<bool> fed(actors.actors.size(), false), heard(actors.actors.size(), false);

@@ -64,6 +64,7 @@ std::vector<Channel> join(const Lowered& lowered, const ActorSet& actors, const 
   const auto add = [&](const std::vector<Channel>& more) { channels.insert(channels.end(), more.begin(), more.end()); };
   add(variable_order(lowered, actors));
   add(stream_order(lowered, actors, data, stages, channels));
+  if (options.concurrency > 0) add(width_order(actors, options.concurrency, channels));
   add(start_and_finish(lowered, actors, channels, options.outputs_buffer_size));
   tell_apart(channels);
   return channels;

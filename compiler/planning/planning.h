@@ -98,6 +98,9 @@ std::vector<Channel> variable_order(const Lowered& lowered, const ActorSet& acto
 // come in one order on all ranks. `joined`: the channels there are.
 std::vector<Channel> stream_order(const Lowered& lowered, const ActorSet& actors, const DataChannels& data,
                                   const Stages& stages, const std::vector<Channel>& joined);
+// At most `width` actors run at the same time: they are that many rows, of which each runs one after the other, step by
+// step. REQUIRES: one rank.
+std::vector<Channel> width_order(const ActorSet& actors, int width, const std::vector<Channel>& joined);
 // Every actor is started by its rank's feed, and every step of a rank is over when its sink says so.
 std::vector<Channel> start_and_finish(const Lowered& lowered, const ActorSet& actors,
                                       const std::vector<Channel>& joined, int in_flight);

@@ -48,6 +48,7 @@ def side(which, title, nodes, ends, others, color):
     keys, others = ([node[3] for node in those] for those in (nodes, others))
     matcher = difflib.SequenceMatcher(None, keys, others, autojunk=False)
     kept = {i for block in matcher.get_matching_blocks() for i in range(block.a, block.a + block.size)}
+    kept |= {i for i, key in enumerate(keys) if key[0] in STATE and key in others}  # in whatever order
     yield f'subgraph cluster_{which} {{ label="{title}"; fontname="sans-serif"; color="#cccccc";'
     for i, (values, op, label, _, _) in enumerate(nodes):
         shape = "ellipse" if op in STATE else "box"

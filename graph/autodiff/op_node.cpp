@@ -118,7 +118,10 @@ class OpNode final : public RecordedNode {
                                  outputs = std::span(values).subspan(next.size());
     std::vector<TensorType> types;
     for (const Value& input : inputs) types.push_back(input.defined() ? input.type() : TensorType{});
-    if (op_.grad) return checked(op_.grad({inputs, outputs, grad_outputs, attrs_, needs}), types, needs);
+    if (op_.grad) {
+      std::vector<Value> grads = op_.grad({inputs, outputs, grad_outputs, attrs_, needs});
+      if (!grads.empty()) return checked(std::move(grads), types, needs);
+    }
     SLUICE_CHECK_KIND(kUnsupported, op_.decompose != nullptr, "{}: is not differentiable; detach its input", op_.name);
     return checked(differentiate_decomposition(inputs, grad_outputs, needs), types, needs);
   }

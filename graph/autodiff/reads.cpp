@@ -38,7 +38,9 @@ class Symbols {
       if (given >= 0 && static_cast<int>(i) != given) grads[i] = Value();
     const ExecutorScope scope(builder_);
     const GradMode off(false);
-    for (const Value& made : op.grad({inputs_, outputs_, grads, attrs, needs}))
+    const std::vector<Value> found = op.grad({inputs_, outputs_, grads, attrs, needs});
+    decomposes_ |= found.empty();
+    for (const Value& made : found)
       if (made.defined()) graph_.add_output(fmt::format("result{}", graph_.outputs().size()), builder_.id(made));
   }
 
@@ -48,6 +50,7 @@ class Symbols {
     return n;
   }
   const std::vector<Value>& grads() const { return grads_; }
+  bool decomposes() const { return decomposes_; }  // the rule leaves it to op.decompose
 
   OperandReads found() {
     std::vector<bool> read(graph_.values().size(), false);
@@ -67,6 +70,7 @@ class Symbols {
   Graph graph_;
   GraphBuilder builder_{graph_, {}};
   std::vector<Value> inputs_, outputs_, grads_;
+  bool decomposes_ = false;
 };
 
 OperandReads find_reads(const OpDef& op, std::span<const Value> inputs, const Attrs& attrs,
@@ -81,7 +85,9 @@ OperandReads find_reads(const OpDef& op, std::span<const Value> inputs, const At
       for (size_t i = 0; i < outputs.size(); ++i)
         if (symbols.grads()[i].defined()) symbols.run(op, attrs, needs, static_cast<int>(i));
     }
-    return symbols.found();
+    OperandReads reads = symbols.found();
+    if (symbols.decomposes()) reads.inputs.assign(inputs.size(), true);
+    return reads;
   } catch (const std::exception&) {  // backward() will throw it; until then nothing is known
     return {std::vector<bool>(inputs.size(), true), std::vector<bool>(outputs.size(), true)};
   }

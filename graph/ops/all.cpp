@@ -10,6 +10,7 @@
 #include "graph/ops/embedding.h"
 #include "graph/ops/fft.h"
 #include "graph/ops/fused.h"
+#include "graph/ops/fused_batch_norm.h"
 #include "graph/ops/fused_convolution.h"
 #include "graph/ops/global.h"
 #include "graph/ops/host.h"
@@ -17,10 +18,12 @@
 #include "graph/ops/indexing.h"
 #include "graph/ops/linalg.h"
 #include "graph/ops/lines.h"
+#include "graph/ops/loops.h"
 #include "graph/ops/losses.h"
 #include "graph/ops/matmul.h"
 #include "graph/ops/micro_batches.h"
 #include "graph/ops/movement.h"
+#include "graph/ops/multi_update.h"
 #include "graph/ops/normalization.h"
 #include "graph/ops/optimizer_updates.h"
 #include "graph/ops/pooling.h"
@@ -60,6 +63,7 @@ const OpRegistry& builtin_ops() {
         ops::fused_ops(),
         ops::micro_batches_ops(),
         ops::branches_ops(),
+        ops::loops_ops(),
         ops::linalg_ops(),
         ops::decomposition_ops(),
         ops::lines_ops(),
@@ -68,6 +72,8 @@ const OpRegistry& builtin_ops() {
         ops::fft_ops(),
         ops::attention_ops(),
         ops::fused_convolution_ops(),
+        ops::fused_batch_norm_ops(),
+        ops::multi_update_ops(),
         ops::recurrent_ops(),
         ops::taps_ops(),
         ops::resampling_ops(),

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
-#include "graph/executor.h"
+#include "graph/nested.h"
 #include "graph/ops/common.h"
+#include "graph/ops/reduction.h"
 
 namespace sluice::ops {
 namespace {
 
-constexpr bool kPresent[] = {true, true, true};
+constexpr size_t kMostOperands = 3;
 
 const AttrGraph& body_of(const Attrs& attrs, size_t num_inputs) {
   const AttrGraph& body = attr<AttrGraph>(attrs, 0);
@@ -16,39 +17,62 @@ const AttrGraph& body_of(const Attrs& attrs, size_t num_inputs) {
   return body;
 }
 
-Attrs attrs_of(const OpDef& op, const AttrCall& step) {
-  SLUICE_CHECK(can_be_step(op), "body: op {}; must be elementwise, with no more than a mode or a dtype", op.name);
-  return order_attrs(op, step.attrs);
-}
-
-template <class T>
-std::vector<T> operands_of(const AttrCall& step, const std::vector<T>& values) {
-  std::vector<T> operands;
-  for (int operand : step.operands) operands.push_back(values[static_cast<size_t>(operand)]);
-  return operands;
+// A graph of one step, whose operands are among `count` values.
+AttrGraph alone(const AttrCall& step, size_t count) {
+  const OpDef& op = builtin_ops().get(step.op);
+  SLUICE_CHECK(can_be_step(op), "body: op {}; must be elementwise, with no more than a mode or a dtype, or dropout",
+               op.name);
+  const auto n = static_cast<int>(count);
+  return {n, {step}, {n}};
 }
 
 std::vector<TensorType> infer_fused(Types in, Present, const Attrs& attrs) {
   std::vector<TensorType> types(in.begin(), in.end());
+  std::vector<Shape> drawn;  // of random steps
   const AttrGraph& body = body_of(attrs, in.size());
   for (const AttrCall& step : body.calls) {
-    const OpDef& op = builtin_ops().get(step.op);
-    const std::vector<TensorType> operands = operands_of(step, types);
-    check_input_count(op, operands.size());
-    const Attrs its_attrs = attrs_of(op, step);  // checks the op first
-    types.push_back(infer_types(op, operands, std::span(kPresent).first(operands.size()), its_attrs).at(0));
+    add_step(step, types);
+    if (builtin_ops().get(step.op).random) drawn.push_back(types.back().shape);
   }
-  return {types[static_cast<size_t>(body.outputs[0])]};
+  const TensorType& result = types[static_cast<size_t>(body.outputs[0])];
+  for (const Shape& shape : drawn)  // what is drawn for an element depends on its place
+    SLUICE_CHECK(shape == result.shape, "body: a random step of {}; must be of the result's shape, {}", shape.str(),
+                 result.shape.str());
+  return {result};
 }
 
 std::vector<Value> decompose_fused(std::span<const Value> inputs, const Attrs& attrs) {
-  std::vector<Value> values(inputs.begin(), inputs.end());
-  const AttrGraph& body = body_of(attrs, inputs.size());
-  for (const AttrCall& step : body.calls) {
-    const OpDef& op = builtin_ops().get(step.op);
-    values.push_back(call(op, operands_of(step, values), attrs_of(op, step)).at(0));
-  }
-  return {values[static_cast<size_t>(body.outputs[0])]};
+  return call_nested(body_of(attrs, inputs.size()), inputs);
+}
+
+// Of what is summed: operands that are one element take no part in its shape.
+std::vector<TensorType> infer_fused_reduce(Types in, Present present, const Attrs& attrs) {
+  const TensorType made = infer_fused(in, present, attrs).at(0);
+  const std::string& reduction = attr<std::string>(attrs, 1);
+  SLUICE_CHECK(reduction == "sum" || reduction == "mean", "reduction: got \"{}\"; must be sum or mean", reduction);
+  check_floating(made, "body");
+  for (const TensorType& t : in)
+    SLUICE_CHECK(t.shape.rank() == 0 || t.shape == made.shape, "xs: an operand of {}; must be one element or {}",
+                 t.shape.str(), made.shape.str());
+  return {{made.dtype, {}}};
+}
+std::vector<Value> decompose_fused_reduce(std::span<const Value> inputs, const Attrs& attrs) {
+  const Value made = decompose_fused(inputs, attrs).at(0);
+  return {attr<std::string>(attrs, 1) == "mean" ? mean(made) : sum(made)};
+}
+Cost cost_fused_reduce(Types in, Types out, const Attrs& attrs) {
+  double elements = 0;
+  for (const TensorType& t : in) elements = std::max(elements, static_cast<double>(numel(t.shape)));
+  return {.flops = static_cast<double>(attr<AttrGraph>(attrs, 0).calls.size() + 1) * elements,
+          .bytes = operand_bytes(in, out)};
+}
+
+// Which elements a random step drops depends on their places in the whole.
+std::vector<SbpRow> sbp_fused(Types in, const Attrs& attrs) {
+  const AttrGraph& body = body_of(attrs, in.size());
+  const bool random = std::any_of(body.calls.begin(), body.calls.end(),
+                                  [](const AttrCall& step) { return builtin_ops().get(step.op).random; });
+  return random ? broadcast_sbp(in, attrs) : elementwise_sbp(in, attrs);
 }
 
 Cost cost_fused(Types in, Types out, const Attrs& attrs) {
@@ -73,7 +97,7 @@ const OpDef fused_def{
     .params = {{.name = "body", .default_value = AttrGraph(), .required = true}},
     .infer = infer_fused,
     .decompose = decompose_fused,
-    .sbp = elementwise_sbp,
+    .sbp = sbp_fused,
     .cost = cost_fused,
     .samples = {
         {.inputs = {input({5, 7}), input({5, 7})},
@@ -97,22 +121,51 @@ const OpDef fused_def{
                              {"logical_not", {}, {4}}})}},
     }};
 
+const OpDef fused_reduce_def{
+    .name = "fused_reduce",
+    .doc =
+        "The sum or the mean of all elements that the elementwise ops of `body` give, which are kept nowhere. Made by "
+        "the "
+        "compiler.",
+    .inputs = {"xs*"},
+    .params = {{.name = "body", .default_value = AttrGraph(), .required = true},
+               {.name = "reduction", .default_value = std::string("sum")}},
+    .infer = infer_fused_reduce,
+    .decompose = decompose_fused_reduce,
+    .sbp = broadcast_sbp,
+    .cost = cost_fused_reduce,
+    .samples = {
+        {.inputs = {input({5, 7}), input({5, 7})},
+         .attrs = {chain(2, {{"mul", {}, {0, 1}}, {"tanh", {}, {2}}}), std::string("mean")}},
+        {.inputs = {input({3, 700}), input({})}, .attrs = {chain(2, {{"mul", {}, {0, 1}}}), std::string("sum")}},
+        {.inputs = {input({9}, DType::kFloat64)}, .attrs = {chain(1, {{"exp", {}, {0}}}), std::string("sum")}},
+    }};
+
 }  // namespace
 
 const OpDef& fused_op() { return fused_def; }
+const OpDef& fused_reduce_op() { return fused_reduce_def; }
 
 bool can_be_step(const OpDef& op) {
+  if (op.random) return op.inputs.size() == 2 && op.num_outputs == 1;  // changes a tensor by its state
   const bool fits = std::all_of(op.params.begin(), op.params.end(), [](const Param& param) {
     return std::holds_alternative<DType>(param.default_value) ||
            std::holds_alternative<std::string>(param.default_value);
   });
-  return fits && op.params.size() <= 1 && op.num_outputs == 1 && !op.variadic() &&
-         op.inputs.size() <= std::size(kPresent) && !op.random && !op.effectful && op.view == nullptr &&
-         op.extension.empty();
+  return fits && op.params.size() <= 1 && op.num_outputs == 1 && !op.variadic() && op.inputs.size() <= kMostOperands &&
+         !op.effectful && op.view == nullptr && op.extension.empty();
+}
+
+void add_step(const AttrCall& step, std::vector<TensorType>& types) {
+  types.push_back(infer_nested(alone(step, types.size()), types).back());
+}
+
+void add_step(const AttrCall& step, std::vector<Value>& values) {
+  values.push_back(call_nested(alone(step, values.size()), values).at(0));
 }
 
 std::span<const OpDef* const> fused_ops() {
-  static const OpDef* const ops[] = {&fused_def};
+  static const OpDef* const ops[] = {&fused_def, &fused_reduce_def};
   return ops;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "graph/autodiff/tape.h"
 #include "graph/executor.h"
 #include "graph/ops/common.h"
 #include "graph/ops/comparison.h"
@@ -48,6 +49,14 @@ std::vector<TensorType> infer_max_pool(Types in, Present, const Attrs& a) {
   const Windows w{attr<Ints>(a, 0), attr<Ints>(a, 1), attr<Ints>(a, 2), attr<Ints>(a, 3)};
   const Shape y = pooled_shape("max_pool", in[0].shape, w, attr<bool>(a, 4));
   return {{in[0].dtype, y}, {DType::kInt64, y}};
+}
+
+std::vector<TensorType> infer_max_pool_values(Types in, Present present, const Attrs& a) {
+  return {infer_max_pool(in, present, a)[0]};
+}
+extern const OpDef max_pool_def;
+std::vector<Value> decompose_max_pool_values(std::span<const Value> in, const Attrs& a) {
+  return {call(max_pool_def, in, a)[0]};
 }
 
 Value max_pool_backward(const Value& grad, const Value& indices, const Ints& input_shape);
@@ -166,6 +175,23 @@ const OpDef max_pool_def{
             {{{{1, 2, 4, 4, 5}}}, {Ints{2, 2, 2}, Ints{2, 2, 2}, Ints{0, 0, 1}, Ints{1, 1, 1}, false}},
         }};
 
+const OpDef max_pool_values_def{
+    .name = "max_pool_values",
+    .doc = "max_pool without its indices, for where no gradient is wanted (torch.max_pool1d).",
+    .inputs = {"x"},
+    .params = {kKernel, kStride, kPadding, kDilation, kCeil},
+    .infer = infer_max_pool_values,
+    .decompose = decompose_max_pool_values,
+    .sbp = [](Types in, const Attrs& a) { return sbp_forward(in, a, 1, false); },
+    .cost = [](Types in, Types out, const Attrs& a) { return pool_cost(in, out, attr<Ints>(a, 0)); },
+    .samples =
+        {
+            {{{{2, 3, 9}}}, {Ints{3}, Ints{2}, Ints{1}, Ints{1}, false}},
+            {{{{2, 3, 40}}}, {Ints{2}, Ints{1}, Ints{1}, Ints{3}, true}},
+            {{{{2, 3, 7, 6}}}, {Ints{3, 2}, Ints{2, 1}, Ints{1, 1}, Ints{1, 2}, true}},
+            {{{{1, 2, 4, 4, 5}}}, {Ints{2, 2, 2}, Ints{2, 2, 2}, Ints{0, 0, 1}, Ints{1, 1, 1}, false}},
+        }};
+
 const OpDef max_pool_backward_def{
     .name = "max_pool_backward",
     .doc = "Adds each gradient to the element its window chose; the gradient of max_pool.",
@@ -218,6 +244,13 @@ Value max_pool_backward(const Value& grad, const Value& indices, const Ints& inp
 // x with a batch dim, when its rank says it has none.
 bool unbatched(const Value& x, const Ints& per_spatial_dim) {
   return x.rank() == static_cast<int>(per_spatial_dim.size()) + 1;
+}
+
+Attrs max_pool_attrs(const MaxPoolOptions& o) {
+  const int dims = static_cast<int>(o.kernel_size.size());
+  return {o.kernel_size, o.stride.empty() ? o.kernel_size : per_dim(o.stride, dims, 1, "max_pool", "stride"),
+          per_dim(o.padding, dims, 0, "max_pool", "padding"), per_dim(o.dilation, dims, 1, "max_pool", "dilation"),
+          o.ceil_mode};
 }
 
 // [begin, end) of cell i of `out` cells over `in` elements (torch.adaptive_*_pool).
@@ -293,16 +326,17 @@ std::pair<Value, Value> max_pool_with_indices(const Value& x, const MaxPoolOptio
     auto [y, i] = max_pool_with_indices(unsqueeze(x, 0), o);
     return {squeeze(y, Ints{0}), squeeze(i, Ints{0})};
   }
-  const int dims = static_cast<int>(o.kernel_size.size());
   const Value inputs[] = {x};
-  auto out = call(max_pool_def, inputs,
-                  {o.kernel_size, o.stride.empty() ? o.kernel_size : per_dim(o.stride, dims, 1, "max_pool", "stride"),
-                   per_dim(o.padding, dims, 0, "max_pool", "padding"),
-                   per_dim(o.dilation, dims, 1, "max_pool", "dilation"), o.ceil_mode});
+  auto out = call(max_pool_def, inputs, max_pool_attrs(o));
   return {out[0], out[1]};
 }
 
-Value max_pool(const Value& x, const MaxPoolOptions& o) { return max_pool_with_indices(x, o).first; }
+Value max_pool(const Value& x, const MaxPoolOptions& o) {
+  // Indices cost as much as the rest along one axis, where the values are computed fastest.
+  if (o.kernel_size.size() > 1 || (grad_enabled() && x.requires_grad())) return max_pool_with_indices(x, o).first;
+  if (unbatched(x, o.kernel_size)) return squeeze(max_pool(unsqueeze(x, 0), o), Ints{0});
+  return call1(max_pool_values_def, {x}, max_pool_attrs(o));
+}
 
 Value avg_pool(const Value& x, const AvgPoolOptions& o) {
   if (unbatched(x, o.kernel_size)) return squeeze(avg_pool(unsqueeze(x, 0), o), Ints{0});
@@ -374,7 +408,8 @@ std::pair<Value, Value> adaptive_max_pool_with_indices(const Value& x, const Int
 }
 
 std::span<const OpDef* const> pooling_ops() {
-  static const OpDef* const defs[] = {&max_pool_def, &max_pool_backward_def, &avg_pool_def, &avg_pool_backward_def};
+  static const OpDef* const defs[] = {&max_pool_def, &max_pool_values_def, &max_pool_backward_def, &avg_pool_def,
+                                      &avg_pool_backward_def};
   return defs;
 }
 

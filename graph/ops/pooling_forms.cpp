@@ -22,24 +22,19 @@ Form functional(const char* doc, Overload overload) {
 // With return_indices a function gives two results, which is an overload of its own.
 void add_max_pool(std::vector<Form>& forms, int dims) {
   const std::string name = fmt::format("max_pool{}d", dims);
-  const auto pool = [dims, name](const Value& input, const Ints& kernel, const Ints& stride, const Ints& padding,
-                                 const Ints& dilation, bool ceil_mode) -> std::pair<Value, Value> {
+  const auto one_or_both = [dims, name](const Value& input, const Ints& kernel, const std::optional<Ints>& stride,
+                                        const Ints& padding, const Ints& dilation, bool ceil_mode,
+                                        bool return_indices) -> FormResult {
     const Batched batch(input, dims, name);
     MaxPoolOptions options;
     options.kernel_size = spatial(kernel, dims, "kernel_size", name);
-    options.stride = stride.empty() ? options.kernel_size : spatial(stride, dims, "stride", name);
+    options.stride = stride && !stride->empty() ? spatial(*stride, dims, "stride", name) : options.kernel_size;
     options.padding = spatial(padding, dims, "padding", name);
     options.dilation = spatial(dilation, dims, "dilation", name);
     options.ceil_mode = ceil_mode;
+    if (!return_indices) return batch.undo(max_pool(batch.x, options));
     const auto [values, indices] = max_pool_with_indices(batch.x, options);
-    return {batch.undo(values), batch.undo(indices)};
-  };
-  const auto one_or_both = [pool](const Value& input, const Ints& kernel, const std::optional<Ints>& stride,
-                                  const Ints& padding, const Ints& dilation, bool ceil_mode,
-                                  bool return_indices) -> FormResult {
-    auto [values, indices] = pool(input, kernel, stride.value_or(Ints{}), padding, dilation, ceil_mode);
-    if (!return_indices) return values;
-    return std::vector<Value>{values, indices};
+    return std::vector<Value>{batch.undo(values), batch.undo(indices)};
   };
   const std::string tail =
       "(Tensor input, int[1] kernel_size, int[1]? stride=None, int[1] padding=0, int[1] dilation=1, bool "

@@ -1,10 +1,10 @@
 #pragma once
 // For whoever looks for what is wrong.
-#include <functional>
 #include <string>
 #include <string_view>
 
-#include "sluice/export.h"
+#include "export.h"
+#include "standard.h"
 
 namespace sluice::api {
 

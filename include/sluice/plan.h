@@ -1,5 +1,6 @@
 #pragma once
 // A plan, to look at before it is run.
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -28,8 +29,10 @@ struct SLUICE_API Port {
 // from, throws kValue when asked for anything.
 class SLUICE_API Plan {
  public:
-  // Reads a plan file, or the plans of a bundle directory. Throws kIo, kValue.
+  // Reads a plan file, or the plans of a bundle: a directory, or a tar archive of one. Throws kIo, kValue.
   static Plan load(const std::string& path);
+  // The same of an archive in memory, which is read and not kept.
+  static Plan load(const void* archive, size_t bytes);
 
   const std::string& name() const;
   std::vector<Port> inputs() const;

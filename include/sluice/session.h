@@ -4,9 +4,7 @@
 //   sluice::api::Engine engine;
 //   auto session = sluice::api::Session::load(engine, "out/digits");
 //   std::vector<Tensor> logits = session.run({images});
-#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +14,7 @@
 #include "error.h"
 #include "export.h"
 #include "plan.h"
+#include "standard.h"
 #include "tensor.h"
 
 namespace sluice {
@@ -57,6 +56,19 @@ struct SessionOptions {
   // when the step went well. Must not block.
   std::function<void(uint64_t step, const std::vector<Tensor>& outputs, const std::string& error)> on_output = nullptr;
   SharedArenas arenas = {};  // of the session's engine
+  // Weights that take the place of the bundle's of the same names; its file of weights may then be missing. Their
+  // memory is used as it is if it lies at a multiple of 64 bytes and no step writes to it, and is kept; nobody may
+  // change it.
+  std::vector<NamedTensor> weights = {};
+};
+
+// Of one step.
+struct StepOptions {
+  std::string tag = {};  // names the step in its errors and in the log
+  // Memory for the results, of the types of outputs(): results are written there, nowhere else, and get() gives these
+  // tensors. Nobody else may use it until the step is over. Throws kValue where types differ, kUnsupported for an
+  // output whose length differs from step to step.
+  std::vector<Tensor> outputs = {};
 };
 
 // A submitted step. An empty one, as made by default or moved from, throws kValue when asked for anything.
@@ -67,6 +79,11 @@ class SLUICE_API Result {
   // Waits for the outputs, in the plan's order. Throws the step's error, or kTimeout naming who is stuck.
   std::vector<Tensor> get();
   std::vector<Tensor> get(std::chrono::milliseconds timeout);
+  // Gives the step up, from any thread: who waits for it gets kCancelled at once, and none of its kernels starts any
+  // more; one that runs comes to its end. The session goes on as after a step that failed: variables may be updated in
+  // part, and memory given for results may be written to until wait_all(). False where the step was over, or all but.
+  // Throws kUnsupported for one rank's part of a plan.
+  bool cancel();
 
  private:
   friend class Session;
@@ -113,8 +130,11 @@ class SLUICE_API Session {
  public:
   // Loads a bundle, of a plan or of a plan family. That of a family takes inputs of all sizes that its dims allow (see
   // Port::dims): the smallest plan that fits runs a call. The engine must outlive the session. Throws kIo, kValue,
-  // kUnsupported (a plan with Python in it).
+  // kUnsupported (a plan with Python in it). A bundle is a directory, or a tar archive of one, which is mapped.
   static Session load(Engine& engine, const std::string& bundle, SessionOptions options = {});
+  // The same of an archive in memory. Weights at multiples of 64 bytes are used where they lie: the archive is kept as
+  // long as they are, on any session, and nobody may change it.
+  static Session load(Engine& engine, std::shared_ptr<const void> archive, size_t bytes, SessionOptions options = {});
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
   ~Session();  // cancels what is in flight
@@ -124,15 +144,21 @@ class SLUICE_API Session {
 
   // One step from inputs to outputs, in the plan's order.
   std::vector<Tensor> run(const std::vector<Tensor>& inputs);
+  // The same into memory of the caller's, as StepOptions::outputs. Of a plan alone this allocates nothing once warm, if
+  // the tensors' memory was made by Sluice. Where it throws kTimeout, the step may still write there.
+  void run_into(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs);
   // Starts a step; its inputs are copied. Waits while max_in_flight steps are under way.
   Result submit(const std::vector<Tensor>& inputs);
+  Result submit(const std::vector<Tensor>& inputs, const StepOptions& options);
   // Starts a step whose inputs' memory becomes the step's, which may write to it; with zero_copy it is not copied if it
   // lies at a multiple of 64 bytes. Nobody else may write there until the step is over; its content is lost. The engine
   // lets go of it once the step has read it, on any thread; whoever lets go last frees it, and a deleter that runs then
   // must not throw, block or call the session. Results may lie in that memory. Where this throws, nothing was taken.
   Result hand_over(std::vector<Tensor> inputs);
+  Result hand_over(std::vector<Tensor> inputs, const StepOptions& options);
   // The same as submit(), but nothing when it would have to wait.
   std::optional<Result> try_submit(const std::vector<Tensor>& inputs);
+  std::optional<Result> try_submit(const std::vector<Tensor>& inputs, const StepOptions& options);
   // Waits until every submitted step is finished, and counted. Throws kTimeout naming who is stuck.
   void wait_all();
   // Begins anew, after kEndOfData or at any time: waits for what was submitted; then registers and counters are as they
@@ -147,6 +173,7 @@ class SLUICE_API Session {
 
  private:
   explicit Session(std::unique_ptr<sluice::SessionFamily> impl);
+  struct Loader;
   sluice::SessionFamily& impl() const;
   std::unique_ptr<sluice::SessionFamily> impl_;
   std::vector<Port> inputs_, outputs_;

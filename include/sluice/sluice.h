@@ -169,6 +169,8 @@ typedef struct sluice_port {
 
 /* --- plans, to look at before they are run. `path`: a plan file or a bundle directory */
 SLUICE_API sluice_status* sluice_plan_load(const char* path, sluice_plan** plan);
+/* Of a tar archive of a bundle, in memory, which is read and not kept. */
+SLUICE_API sluice_status* sluice_plan_load_memory(const void* archive, size_t bytes, sluice_plan** plan);
 SLUICE_API void sluice_plan_destroy(sluice_plan* plan);
 SLUICE_API const char* sluice_plan_name(const sluice_plan* plan);
 SLUICE_API size_t sluice_plan_num_inputs(const sluice_plan* plan);
@@ -207,13 +209,24 @@ typedef struct sluice_session_options {
    * It must not block. */
   void (*on_output)(void* context, uint64_t step, sluice_tensor* const* outputs, size_t num_outputs, const char* error);
   void* context;
+  /* Weights that take the place of the bundle's of the same names; its file of weights may then be missing. Memory at a
+   * multiple of 64 bytes is used as it is where no step writes to it, and is kept; nobody may change it. */
+  const char* const* weight_names;
+  sluice_tensor* const* weights;
+  size_t num_weights;
 } sluice_session_options;
 #define SLUICE_SESSION_OPTIONS_INIT \
-  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL, NULL, NULL }
+  { sizeof(sluice_session_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0 }
 /* `bundle`: of a plan, or of a plan family, whose inputs may have all sizes that its dims allow. `options` may be NULL.
  */
 SLUICE_API sluice_status* sluice_session_load(sluice_engine* engine, const char* bundle,
                                               const sluice_session_options* options, sluice_session** session);
+/* The same of a tar archive of a bundle, in memory. Weights at multiples of 64 bytes are used where they lie.
+ * `release`, if not NULL, is called once with `context` when nothing uses the archive any more, on any thread; nobody
+ * may change it until then. It must not block or call Sluice. On an error it is not called. */
+SLUICE_API sluice_status* sluice_session_load_memory(sluice_engine* engine, const void* archive, size_t bytes,
+                                                     void (*release)(void* context), void* context,
+                                                     const sluice_session_options* options, sluice_session** session);
 /* Cancels what is in flight. */
 SLUICE_API void sluice_session_destroy(sluice_session* session);
 SLUICE_API size_t sluice_session_num_inputs(const sluice_session* session);
@@ -234,6 +247,29 @@ SLUICE_API sluice_status* sluice_session_try_submit(sluice_session* session, slu
  * it until the step is over. On an error nothing was taken. */
 SLUICE_API sluice_status* sluice_session_hand_over(sluice_session* session, sluice_tensor* const* inputs,
                                                    size_t num_inputs, sluice_step** step);
+/* One step whose results are written to memory of the caller's: `outputs` are tensors of the outputs' types, and nobody
+ * else may use their memory until the step is over. After a timeout the step may still write there. SLUICE_ERROR_VALUE
+ * where types differ, SLUICE_ERROR_UNSUPPORTED for an output whose length differs from step to step. */
+SLUICE_API sluice_status* sluice_session_run_into(sluice_session* session, sluice_tensor* const* inputs,
+                                                  size_t num_inputs, sluice_tensor* const* outputs, size_t num_outputs);
+typedef struct sluice_step_options {
+  size_t size;
+  const char* tag;               /* names the step in its errors and in the log; NULL: none */
+  sluice_tensor* const* outputs; /* memory for the results, as of sluice_session_run_into; NULL: the session's own */
+  size_t num_outputs;
+} sluice_step_options;
+#define SLUICE_STEP_OPTIONS_INIT \
+  { sizeof(sluice_step_options), NULL, NULL, 0 }
+/* As sluice_session_submit, sluice_session_try_submit and sluice_session_hand_over. `options` may be NULL. */
+SLUICE_API sluice_status* sluice_session_submit_with(sluice_session* session, sluice_tensor* const* inputs,
+                                                     size_t num_inputs, const sluice_step_options* options,
+                                                     sluice_step** step);
+SLUICE_API sluice_status* sluice_session_try_submit_with(sluice_session* session, sluice_tensor* const* inputs,
+                                                         size_t num_inputs, const sluice_step_options* options,
+                                                         sluice_step** step);
+SLUICE_API sluice_status* sluice_session_hand_over_with(sluice_session* session, sluice_tensor* const* inputs,
+                                                        size_t num_inputs, const sluice_step_options* options,
+                                                        sluice_step** step);
 /* Waits until every submitted step is finished. */
 SLUICE_API sluice_status* sluice_session_wait_all(sluice_session* session);
 /* Begins anew, after SLUICE_ERROR_END_OF_DATA or at any time: waits for what was submitted; its
@@ -250,6 +286,12 @@ SLUICE_API int sluice_step_ready(const sluice_step* step);       /* 1 or 0; neve
 SLUICE_API sluice_status* sluice_step_wait(sluice_step* step, int64_t timeout_ms);
 /* Waits, and gives as many new tensors as the plan has outputs. */
 SLUICE_API sluice_status* sluice_step_outputs(sluice_step* step, sluice_tensor** outputs, size_t num_outputs);
+/* Gives the step up, from any thread: who waits for it gets SLUICE_ERROR_CANCELLED at once, and none of its kernels
+ * starts any more; one that runs comes to its end. The session goes on as after a step that failed: variables may be
+ * updated in part, and memory given for results may be written to until sluice_session_wait_all. `cancelled`, if not
+ * NULL, receives 1, or 0 where the step was over, or all but. SLUICE_ERROR_UNSUPPORTED for one rank's part of a plan.
+ */
+SLUICE_API sluice_status* sluice_step_cancel(sluice_step* step, int* cancelled);
 SLUICE_API void sluice_step_destroy(sluice_step* step);
 
 /* --- counters of a session, as they were when asked for; what counts events never falls. Names live as long as they.

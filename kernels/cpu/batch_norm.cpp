@@ -1,7 +1,8 @@
 // Batch normalisation. Everything is computed channels-last: a matrix of `rows` by `channels`; contiguous operands are
 // transposed through the workspace, so both layouts give equal bits. Sums go over blocks of rows in the compute type,
 // then over blocks in double, in an order that depends on the shape alone and not on the threads. Products are rounded
-// before they are added to (-ffp-contract=off), as a convolution's epilogue rounds them.
+// before they are added to (-ffp-contract=off), as a convolution's epilogue rounds them. What fused_batch_norm adds to
+// batch_norm_train, and its backward to batch_norm_backward, is rounded as the ops would round it one by one.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/batch_norm.cpp"
 
@@ -24,6 +25,8 @@ struct BatchNorm {
   // Operands in the statistics' dtype (float32 for 16-bit x) rather than x's.
   bool float_weight = false, float_bias = false, float_mean = false, float_var = false;
   double eps = 0;
+  bool relu = false;
+  double kept = 0, taken = 0, correction = 1;  // of the running statistics
   int threads = 1;
 
   int64_t part_begin(int64_t part) const { return rows * part / parts; }
@@ -32,10 +35,10 @@ struct BatchNorm {
   // Workspace, in doubles per channel: two sums per part, and room for four rows of coefficients.
   uint64_t sums_bytes() const { return static_cast<uint64_t>((2 * parts + 8) * channels) * sizeof(double); }
 };
-// x, y, grad and dx are rows x channels; the others per channel. Unused pointers are null.
+// x, y, residual, grad, result, masked and dx are rows x channels; the others per channel. Unused pointers are null.
 struct BatchNormPointers {
-  const void *x, *grad, *mean, *var, *weight, *bias;
-  void *y, *out_mean, *out_var, *d_weight, *d_bias, *workspace;
+  const void *x, *grad, *mean, *var, *weight, *bias, *residual, *result, *running_mean, *running_var;
+  void *y, *out_mean, *out_var, *d_weight, *d_bias, *masked, *next_mean, *next_var, *workspace;
 };
 using BatchNormFn = void (*)(const BatchNorm&, const BatchNormPointers&);
 
@@ -52,12 +55,30 @@ HWY_INLINE Compute<T> affine(const void* values, bool wide, int64_t c, Compute<T
   return PerChannel{values, wide}.at<T>(c, fallback);
 }
 
-// One row: (x - mean) * scale + shift per channel.
-template <class T>
-HWY_INLINE void normalize_row(const T* from, T* to, int64_t channels, const Compute<T>* mean, const Compute<T>* scale,
-                              const Compute<T>* shift) {
+// One row: (x - mean) * scale + shift per channel; then plus a row of the residual, then relu, where there are these.
+template <class T, bool kResidual = false, bool kRelu = false>
+void normalize_row(const T* from, const T* residual, T* to, int64_t channels, const Compute<T>* mean,
+                   const Compute<T>* scale, const Compute<T>* shift) {
+  using C = Compute<T>;
 #pragma GCC ivdep
-  for (int64_t c = 0; c < channels; ++c) store(to + c, (load(from[c]) - mean[c]) * scale[c] + shift[c]);
+  for (int64_t c = 0; c < channels; ++c) {
+    C v = (load(from[c]) - mean[c]) * scale[c] + shift[c];
+    if constexpr (kResidual) {
+      T rounded;
+      store(&rounded, v);
+      v = load(rounded) + load(residual[c]);
+    }
+    if constexpr (kRelu) v = v < C(0) ? C(0) : v;
+    store(to + c, v);
+  }
+}
+
+// What running statistics become: kept * running + taken * (correction * batch).
+template <class C>
+HWY_INLINE void move_running(const BatchNorm& b, const void* running, const C* batch, double correction, void* next) {
+  const C* from = static_cast<const C*>(running);
+  const C kept = static_cast<C>(b.kept), taken = static_cast<C>(b.taken), factor = static_cast<C>(correction);
+  for (int64_t c = 0; c < b.channels; ++c) static_cast<C*>(next)[c] = from[c] * kept + batch[c] * factor * taken;
 }
 
 // Adds the mean and the sum of squared deviations of `n` more rows to those of `count` (Chan et al.).
@@ -96,6 +117,9 @@ void train(const BatchNorm& b, const BatchNormPointers& p) {
   const int64_t channels = b.channels, block = b.block();
   const T* x = static_cast<const T*>(p.x);
   T* y = static_cast<T*>(p.y);
+  const T* residual = static_cast<const T*>(p.residual);
+  const auto row = residual ? (b.relu ? normalize_row<T, true, true> : normalize_row<T, true, false>)
+                            : (b.relu ? normalize_row<T, false, true> : normalize_row<T, false, false>);
   C *mean = static_cast<C*>(p.out_mean), *var = static_cast<C*>(p.out_var);
   double* sums = static_cast<double*>(p.workspace);                // per part: means, m2
   C* scale = reinterpret_cast<C*>(sums + 2 * b.parts * channels);  // weight / std
@@ -133,10 +157,15 @@ void train(const BatchNorm& b, const BatchNormPointers& p) {
         scale[c] = affine<T>(p.weight, b.float_weight, c, C(1)) * static_cast<C>(1 / std::sqrt(v + b.eps));
         shift[c] = affine<T>(p.bias, b.float_bias, c, C(0));
       }
+      if (p.running_mean) {
+        move_running(b, p.running_mean, mean, 1, p.next_mean);
+        move_running(b, p.running_var, var, b.correction, p.next_var);
+      }
     }
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < b.rows; ++r)
-      normalize_row(x + r * channels, y + r * channels, channels, mean, scale, shift);
+      row(x + r * channels, residual ? residual + r * channels : nullptr, y + r * channels, channels, mean, scale,
+          shift);
   }
 }
 
@@ -152,16 +181,21 @@ void infer(const BatchNorm& b, const BatchNormPointers& p) {
       {{p.mean, b.float_mean}, {p.var, b.float_var}, {p.weight, b.float_weight}, {p.bias, b.float_bias}, b.eps},
       channels, mean);
 #pragma omp parallel for num_threads(b.threads) if (b.threads > 1) schedule(static)
-  for (int64_t r = 0; r < b.rows; ++r) normalize_row(x + r * channels, y + r * channels, channels, mean, scale, shift);
+  for (int64_t r = 0; r < b.rows; ++r)
+    normalize_row<T>(x + r * channels, nullptr, y + r * channels, channels, mean, scale, shift);
 }
 
+// Where dy comes from: it is given, or 0 where a result is not above 0; or that is written, too, and then read.
+enum class Grad { kGiven, kMasked, kKept };
+
 // dx = weight/std * (dy - mean(dy) - x_hat * mean(dy * x_hat)) as a * dy + k * (x - mean) + d per channel.
-template <class T>
+template <class T, Grad kGrad>
 void backward(const BatchNorm& b, const BatchNormPointers& p) {
   using C = Compute<T>;
   const int64_t channels = b.channels, block = b.block();
   const T *x = static_cast<const T*>(p.x), *dy = static_cast<const T*>(p.grad);
-  T* dx = static_cast<T*>(p.y);
+  const T* result = static_cast<const T*>(p.result);
+  T *dx = static_cast<T*>(p.y), *masked = static_cast<T*>(p.masked);
   double* sums = static_cast<double*>(p.workspace);  // per part: sum of dy, sum of dy * (x - mean)
   C* a = reinterpret_cast<C*>(sums + 2 * b.parts * channels);
   C *k = a + channels, *d = k + channels, *mean = d + channels;
@@ -179,9 +213,13 @@ void backward(const BatchNorm& b, const BatchNormPointers& p) {
         std::fill(s, s + 2 * channels, C(0));
         for (int64_t r = r0; r < std::min(r0 + block, end); ++r) {
           const T *xr = x + r * channels, *gr = dy + r * channels;
+          const T* yr = kGrad == Grad::kGiven ? nullptr : result + r * channels;
+          T* mr = kGrad == Grad::kKept ? masked + r * channels : nullptr;
 #pragma GCC ivdep
           for (int64_t c = 0; c < channels; ++c) {
-            const C g = load(gr[c]);
+            C g = load(gr[c]);
+            if constexpr (kGrad != Grad::kGiven) g = load(yr[c]) <= C(0) ? C(0) : g;
+            if constexpr (kGrad == Grad::kKept) store(mr + c, g);
             s[c] += g;
             t[c] += g * (load(xr[c]) - mean[c]);
           }
@@ -212,20 +250,30 @@ void backward(const BatchNorm& b, const BatchNormPointers& p) {
     }
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < b.rows; ++r) {
-      const T *xr = x + r * channels, *gr = dy + r * channels;
+      const T *xr = x + r * channels, *gr = (kGrad == Grad::kKept ? masked : dy) + r * channels;
+      const T* yr = kGrad == Grad::kMasked ? result + r * channels : nullptr;
       T* to = dx + r * channels;
 #pragma GCC ivdep
-      for (int64_t c = 0; c < channels; ++c)
-        store(to + c, a[c] * load(gr[c]) + (k[c] * (load(xr[c]) - mean[c]) + d[c]));
+      for (int64_t c = 0; c < channels; ++c) {
+        C g = load(gr[c]);
+        if constexpr (kGrad == Grad::kMasked) g = load(yr[c]) <= C(0) ? C(0) : g;
+        store(to + c, a[c] * g + (k[c] * (load(xr[c]) - mean[c]) + d[c]));
+      }
     }
   }
 }
 
-enum Which { kTrain, kInfer, kBackward };
+enum Which { kTrain, kInfer, kBackward, kBackwardMasked, kBackwardKept };
 BatchNormFn select_batch_norm(int which, DType dtype) {
   return dispatch_floating(dtype, "batch_norm", [&](auto t) -> BatchNormFn {
     using T = decltype(t);
-    return which == kTrain ? train<T> : which == kInfer ? infer<T> : backward<T>;
+    switch (which) {
+      case kTrain: return train<T>;
+      case kInfer: return infer<T>;
+      case kBackwardMasked: return backward<T, Grad::kMasked>;
+      case kBackwardKept: return backward<T, Grad::kKept>;
+      default: return backward<T, Grad::kGiven>;
+    }
   });
 }
 
@@ -239,6 +287,9 @@ HWY_EXPORT(select_batch_norm);
 namespace {
 
 using plan::KernelQuery;
+
+// Inputs of fused_batch_norm behind x.
+enum { kWeight = 1, kBias, kResidual, kRunningMean, kRunningVar };
 
 // An activation that is transposed to channels-last in the workspace when it lies contiguous.
 struct Activation {
@@ -310,31 +361,81 @@ std::unique_ptr<PreparedKernel> prepare_forward(const KernelQuery& q, const Prep
   });
 }
 
-std::unique_ptr<PreparedKernel> prepare_backward(const KernelQuery& q, const PrepareContext& context) {
+// fused_batch_norm: as batch_norm_train, with what follows it.
+std::unique_ptr<PreparedKernel> prepare_fused_batch_norm(const KernelQuery& q, const PrepareContext& context) {
+  const TensorSpec& x = q.inputs[0];
+  BatchNorm b = make_batch_norm(q, x, context);
+  b.float_weight = wide(q, kWeight, x.dtype);
+  b.float_bias = wide(q, kBias, x.dtype);
+  b.relu = get_attr<std::string>(q.attrs, "activation") == "relu";
+  b.kept = get_attr<double>(q.attrs, "kept");
+  b.taken = get_attr<double>(q.attrs, "taken");
+  b.correction = get_attr<double>(q.attrs, "correction");
+  WorkspaceLayout workspace;
+  workspace.add(b.sums_bytes() + static_cast<uint64_t>(2 * b.parts * b.channels) * sizeof(double));
+  const Activation from = make_activation(x, q.op.c_str(), workspace),
+                   to = make_activation(q.outputs[0], q.op.c_str(), workspace);
+  Activation residual;
+  if (has_operand(q.inputs, kResidual)) residual = make_activation(q.inputs[kResidual], q.op.c_str(), workspace);
+  const BatchNormFn run = HWY_DYNAMIC_DISPATCH(select_batch_norm)(HWY_NAMESPACE::kTrain, x.dtype);
+  return make_kernel(workspace.bytes(), [b, from, to, residual, run, specs = q.inputs](const KernelArgs& args) {
+    BatchNormPointers p{};
+    p.x = from.in(args.inputs[0], args.workspace, b.threads);
+    p.y = to.out(args.outputs[0], args.workspace);
+    p.weight = operand(args, specs, kWeight);
+    p.bias = operand(args, specs, kBias);
+    const void* added = operand(args, specs, kResidual);
+    p.residual = added ? residual.in(added, args.workspace, b.threads) : nullptr;
+    p.running_mean = operand(args, specs, kRunningMean);
+    p.running_var = operand(args, specs, kRunningVar);
+    p.workspace = args.workspace;
+    p.out_mean = args.outputs[1];
+    p.out_var = args.outputs[2];
+    if (p.running_mean) {
+      p.next_mean = args.outputs[3];
+      p.next_var = args.outputs[4];
+    }
+    run(b, p);
+    to.finish(args.outputs[0], args.workspace, b.threads);
+  });
+}
+
+// batch_norm_backward, and fused_batch_norm_backward, which has relu's result in front of the weight.
+std::unique_ptr<PreparedKernel> prepare_backward(const KernelQuery& q, const PrepareContext& context, bool fused) {
   const TensorSpec& x = q.inputs[1];
+  const size_t result_at = 4, weight_at = fused ? 5 : 4;
+  const bool kept = fused && get_attr<bool>(q.attrs, "residual");
   BatchNorm b = make_batch_norm(q, x, context);
   b.float_mean = wide(q, 2, x.dtype);
   b.float_var = wide(q, 3, x.dtype);
-  b.float_weight = wide(q, 4, x.dtype);
+  b.float_weight = wide(q, weight_at, x.dtype);
   WorkspaceLayout workspace;
   workspace.add(b.sums_bytes() + static_cast<uint64_t>(2 * b.parts * b.channels) * sizeof(double));
-  const Activation grad = make_activation(q.inputs[0], "batch_norm_backward", workspace),
-                   from = make_activation(x, "batch_norm_backward", workspace),
-                   to = make_activation(q.outputs[0], "batch_norm_backward", workspace);
-  const BatchNormFn run = HWY_DYNAMIC_DISPATCH(select_batch_norm)(HWY_NAMESPACE::kBackward, x.dtype);
-  return make_kernel(workspace.bytes(), [b, grad, from, to, run, specs = q.inputs](const KernelArgs& args) {
+  const auto activation = [&](const TensorSpec& spec) { return make_activation(spec, q.op.c_str(), workspace); };
+  const Activation grad = activation(q.inputs[0]), from = activation(x), to = activation(q.outputs[0]);
+  const Activation result = fused ? activation(q.inputs[result_at]) : Activation{};
+  const Activation masked = kept ? activation(q.outputs[3]) : Activation{};
+  using namespace HWY_NAMESPACE;
+  const BatchNormFn run = HWY_DYNAMIC_DISPATCH(select_batch_norm)(kept    ? kBackwardKept
+                                                                  : fused ? kBackwardMasked
+                                                                          : kBackward,
+                                                                  x.dtype);
+  return make_kernel(workspace.bytes(), [=, specs = q.inputs](const KernelArgs& args) {
     BatchNormPointers p{};
     p.grad = grad.in(args.inputs[0], args.workspace, b.threads);
     p.x = from.in(args.inputs[1], args.workspace, b.threads);
     p.mean = args.inputs[2];
     p.var = args.inputs[3];
-    p.weight = operand(args, specs, 4);
+    if (fused) p.result = result.in(args.inputs[result_at], args.workspace, b.threads);
+    if (kept) p.masked = masked.out(args.outputs[3], args.workspace);
+    p.weight = operand(args, specs, weight_at);
     p.y = to.out(args.outputs[0], args.workspace);
     p.d_weight = args.outputs[1];
     p.d_bias = args.outputs[2];
     p.workspace = args.workspace;
     run(b, p);
     to.finish(args.outputs[0], args.workspace, b.threads);
+    if (kept) masked.finish(args.outputs[3], args.workspace, b.threads);
   });
 }
 
@@ -351,7 +452,12 @@ void add_batch_norm_kernels(KernelTable& table) {
       {{0, 0}});
   add("batch_norm_infer", [](const KernelQuery& q, const PrepareContext& c) { return prepare_forward(q, c, false); },
       {{0, 0}});
-  add("batch_norm_backward", prepare_backward, {{0, 0}, {0, 1}});
+  add("batch_norm_backward",
+      [](const KernelQuery& q, const PrepareContext& c) { return prepare_backward(q, c, false); }, {{0, 0}, {0, 1}});
+  add("fused_batch_norm", prepare_fused_batch_norm, {{0, 0}, {0, kResidual}, {3, kRunningMean}, {4, kRunningVar}});
+  add("fused_batch_norm_backward",
+      [](const KernelQuery& q, const PrepareContext& c) { return prepare_backward(q, c, true); },
+      {{3, 0}, {0, 0}, {0, 1}});
 }
 
 }  // namespace sluice::cpu

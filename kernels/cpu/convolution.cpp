@@ -17,6 +17,7 @@ namespace sluice::cpu {
 namespace {
 
 using onednn::Desc;
+using onednn::Implementation;
 using plan::KernelQuery;
 using plan::Layout;
 
@@ -185,7 +186,24 @@ struct Layouts {
   Desc wanted_x, wanted_w, wanted_y;  // requested; the weight's is free
   onednn::ConvGeometry geometry;
 };
-Layouts layouts_of(const Operands& o, const ConvGeometry& g, const char* op) {
+// Which of its implementations a convolution is to be: "NAME", or "blocked NAME", which computes on operands of blocks
+// that oneDNN chooses, and reorders them before and after.
+constexpr std::string_view kBlocked = "blocked ";
+struct Choice {
+  bool blocked = false;
+  std::string name;
+};
+Choice choice_of(const KernelQuery& q) {
+  for (const auto& [attr, value] : q.attrs) {
+    if (attr != plan::kImplementation) continue;
+    const std::string& name = std::get<std::string>(value);
+    const bool blocked = name.starts_with(kBlocked);
+    return {blocked, blocked ? name.substr(kBlocked.size()) : name};
+  }
+  return {};
+}
+
+Layouts layouts_of(const Operands& o, const ConvGeometry& g, const char* op, bool blocked = false) {
   const Shape w = weight_shape(o.w.shape, g.groups);
   Layouts l;
   l.x = activation_desc(o.x, is_channels_last(o.x, op));
@@ -194,6 +212,10 @@ Layouts layouts_of(const Operands& o, const ConvGeometry& g, const char* op) {
   l.wanted_y = activation_desc(o.y, true);
   l.w = onednn::desc(o.w.dtype, w, contiguous_strides(w));
   l.wanted_w = onednn::any_desc(o.w.dtype, w);
+  if (blocked) {
+    l.wanted_x = onednn::any_desc(o.x.dtype, o.x.shape);
+    l.wanted_y = onednn::any_desc(o.y.dtype, o.y.shape);
+  }
   if (o.has_bias) l.bias = onednn::desc(o.bias.dtype, o.bias.shape, contiguous_strides(o.bias.shape));
   l.geometry = onednn_geometry(g, o);
   return l;
@@ -237,15 +259,65 @@ std::unique_ptr<PreparedKernel> prepare_within_limit(const KernelQuery& q, ConvR
   return prepare_loops(result, o, g, context, epilogue);
 }
 
-std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const PrepareContext& context) {
+// How oneDNN computes each of the ops, for operands that lie so.
+Operands forward_operands(const KernelQuery& q) {
   Operands o{q.inputs[0], q.inputs[1], q.outputs[0], {}, has_operand(q.inputs, 2)};
   if (o.has_bias) o.bias = q.inputs[2];
+  return o;
+}
+auto forward_pd(const Operands& o, const Layouts& l, const dnnl::post_ops& post_ops, const Implementation& chosen) {
+  return onednn::conv_pd(l.wanted_x, l.wanted_w, o.has_bias ? &l.bias : nullptr, l.wanted_y, l.geometry, post_ops,
+                         chosen);
+}
+Operands input_grad_operands(const KernelQuery& q) { return {q.outputs[0], q.inputs[1], q.inputs[0], {}, false}; }
+auto input_grad_pd(const Layouts& l, const Implementation& chosen) {
+  return onednn::conv_input_grad_pd(l.wanted_x, l.wanted_w, l.wanted_y, l.geometry, chosen);
+}
+Operands weight_grad_operands(const KernelQuery& q) { return {q.inputs[1], q.outputs[0], q.inputs[0], {}, false}; }
+auto weight_grad_pd(const Layouts& l, const Implementation& chosen) {
+  return onednn::conv_weight_grad_pd(l.wanted_x, l.wanted_w, l.wanted_y, l.geometry, chosen);
+}
+
+// `describe` has oneDNN describe what the op computes, for such layouts. Blocks only where nothing else is done with
+// the result, which is then in their order.
+template <class Describe>
+std::vector<std::string> all_implementations(const KernelQuery& q, const Operands& o, const PrepareContext& context,
+                                             bool blocks, Describe describe) {
+  if (!use_onednn(o)) return {};
+  const onednn::ThreadScope scope(context.threads);
+  return onednn::translate(q.op.c_str(), [&] {
+    const ConvGeometry g = geometry_of(q);
+    std::vector<std::string> names, blocked;
+    describe(layouts_of(o, g, q.op.c_str()), Implementation{.all = &names});
+    if (blocks) describe(layouts_of(o, g, q.op.c_str(), true), Implementation{.all = &blocked});
+    for (const std::string& name : blocked) names.push_back(std::string(kBlocked) + name);
+    return names;
+  });
+}
+
+std::vector<std::string> conv_implementations(const KernelQuery& q, const PrepareContext& context) {
+  const Operands o = forward_operands(q);
+  const ConvEpilogue epilogue(q);
+  return all_implementations(q, o, context, !epilogue.any(), [&](const Layouts& l, const Implementation& all) {
+    return forward_pd(o, l, epilogue.post_ops(), all);
+  });
+}
+std::vector<std::string> input_grad_implementations(const KernelQuery& q, const PrepareContext& context) {
+  return all_implementations(q, input_grad_operands(q), context, true, input_grad_pd);
+}
+std::vector<std::string> weight_grad_implementations(const KernelQuery& q, const PrepareContext& context) {
+  return all_implementations(q, weight_grad_operands(q), context, true, weight_grad_pd);
+}
+
+std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const PrepareContext& context) {
+  const Operands o = forward_operands(q);
   const ConvGeometry g = geometry_of(q);
   const ConvEpilogue epilogue(q);
+  const Choice choice = choice_of(q);
   const auto make = [&]() -> std::unique_ptr<PreparedKernel> {
-    const Layouts l = layouts_of(o, g, q.op.c_str());
+    const Layouts l = layouts_of(o, g, q.op.c_str(), choice.blocked && !epilogue.any());
     const auto description = [&](const dnnl::post_ops& post_ops) {
-      return onednn::conv_pd(l.wanted_x, l.wanted_w, o.has_bias ? &l.bias : nullptr, l.wanted_y, l.geometry, post_ops);
+      return forward_pd(o, l, post_ops, {.name = choice.name});
     };
     auto pd = description(epilogue.post_ops());
     const bool by_pass = epilogue.norm && !onednn::finishes_rows(pd);
@@ -280,11 +352,12 @@ std::unique_ptr<PreparedKernel> prepare_conv(const KernelQuery& q, const Prepare
 }
 
 std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelQuery& q, const PrepareContext& context) {
-  const Operands o{q.outputs[0], q.inputs[1], q.inputs[0], {}, false};
+  const Operands o = input_grad_operands(q);
   const ConvGeometry g = geometry_of(q);
+  const Choice choice = choice_of(q);
   return prepare_within_limit(q, ConvRole::kInput, o, g, context, [&] {
-    const Layouts l = layouts_of(o, g, "conv_input_grad");
-    auto pd = onednn::conv_input_grad_pd(l.wanted_x, l.wanted_w, l.wanted_y, l.geometry);
+    const Layouts l = layouts_of(o, g, "conv_input_grad", choice.blocked);
+    const auto pd = input_grad_pd(l, {.name = choice.name});
     auto primitive = std::make_unique<onednn::Primitive>(
         dnnl::convolution_backward_data(pd),
         std::vector<onednn::Primitive::Arg>{{DNNL_ARG_DIFF_DST, pd.diff_dst_desc()},
@@ -299,11 +372,12 @@ std::unique_ptr<PreparedKernel> prepare_input_grad(const KernelQuery& q, const P
 }
 
 std::unique_ptr<PreparedKernel> prepare_weight_grad(const KernelQuery& q, const PrepareContext& context) {
-  const Operands o{q.inputs[1], q.outputs[0], q.inputs[0], {}, false};
+  const Operands o = weight_grad_operands(q);
   const ConvGeometry g = geometry_of(q);
+  const Choice choice = choice_of(q);
   return prepare_within_limit(q, ConvRole::kWeight, o, g, context, [&] {
-    const Layouts l = layouts_of(o, g, "conv_weight_grad");
-    auto pd = onednn::conv_weight_grad_pd(l.wanted_x, l.wanted_w, l.wanted_y, l.geometry);
+    const Layouts l = layouts_of(o, g, "conv_weight_grad", choice.blocked);
+    const auto pd = weight_grad_pd(l, {.name = choice.name});
     auto primitive = std::make_unique<onednn::Primitive>(
         dnnl::convolution_backward_weights(pd),
         std::vector<onednn::Primitive::Arg>{{DNNL_ARG_DIFF_DST, pd.diff_dst_desc()},
@@ -332,19 +406,23 @@ void add_convolution_kernels(KernelTable& table) {
   table.add(DeviceKind::kCpu, {.op = "conv",
                                .prepare = prepare_conv,
                                .layouts = [](const KernelQuery& q) { return prefer(q, 1, false); },
+                               .implementations = conv_implementations,
                                .packs = {1}});
   table.add(DeviceKind::kCpu, {.op = "fused_conv",
                                .prepare = prepare_conv,
                                .layouts = [](const KernelQuery& q) { return prefer(q, 1, false); },
                                .in_place = {{0, ConvEpilogue::kResidual}},
+                               .implementations = conv_implementations,
                                .packs = {1}});
   table.add(DeviceKind::kCpu, {.op = "conv_input_grad",
                                .prepare = prepare_input_grad,
                                .layouts = [](const KernelQuery& q) { return prefer(q, 1, false); },
+                               .implementations = input_grad_implementations,
                                .packs = {1}});
   table.add(DeviceKind::kCpu, {.op = "conv_weight_grad",
                                .prepare = prepare_weight_grad,
-                               .layouts = [](const KernelQuery& q) { return prefer(q, -1, true); }});
+                               .layouts = [](const KernelQuery& q) { return prefer(q, -1, true); },
+                               .implementations = weight_grad_implementations});
 }
 
 }  // namespace sluice::cpu

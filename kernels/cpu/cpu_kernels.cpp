@@ -6,14 +6,19 @@
 #include "kernels/cpu/recurrent.h"
 #include "kernels/cpu/taps.h"
 #include "kernels/kernel.h"
+#include "kernels/libraries.h"
 
 namespace sluice {
 
 void add_cpu_kernels(KernelTable& table) {
+  limit_instruction_sets();
   cpu::add_elementwise_kernels(table);
+  cpu::add_fused_kernel(table);
+  cpu::add_fused_reduction_kernel(table);
   cpu::add_reduction_kernels(table);
   cpu::add_movement_kernels(table);
   cpu::add_branch_kernels(table);
+  cpu::add_loop_kernel(table);
   cpu::add_indexing_kernels(table);
   cpu::add_line_kernels(table);
   cpu::add_fourier_kernels(table);
@@ -35,6 +40,7 @@ void add_cpu_kernels(KernelTable& table) {
   cpu::add_cross_entropy_kernels(table);
   cpu::add_embedding_kernels(table);
   cpu::add_optimizer_update_kernels(table);
+  cpu::add_multi_update_kernel(table);
   cpu::add_recurrent_kernels(table);
   cpu::add_taps_kernels(table);
   add_accumulate_kernel(table, DeviceKind::kCpu);

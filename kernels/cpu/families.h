@@ -8,8 +8,11 @@ class KernelTable;
 
 namespace sluice::cpu {
 
-void add_elementwise_kernels(KernelTable& table);  // unary, binary, activation, comparison, where, cast
-void add_branch_kernels(KernelTable& table);       // case, esac
+void add_elementwise_kernels(KernelTable& table);     // unary, binary, activation, comparison, where, cast
+void add_fused_kernel(KernelTable& table);            // chains of elementwise ops
+void add_fused_reduction_kernel(KernelTable& table);  // and their sums
+void add_branch_kernels(KernelTable& table);          // case, esac
+void add_loop_kernel(KernelTable& table);
 void add_reduction_kernels(KernelTable& table);
 void add_movement_kernels(KernelTable& table);
 void add_indexing_kernels(KernelTable& table);
@@ -32,5 +35,6 @@ void add_attention_kernels(KernelTable& table);
 void add_cross_entropy_kernels(KernelTable& table);
 void add_embedding_kernels(KernelTable& table);
 void add_optimizer_update_kernels(KernelTable& table);
+void add_multi_update_kernel(KernelTable& table);
 
 }  // namespace sluice::cpu

@@ -1,23 +1,22 @@
 #include "kernels/cpu/folds.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace sluice::cpu {
 namespace {
 
 using Kind = ReductionKind;
 
-constexpr int64_t kLanes = 64;  // of a run, reduced side by side
-
 // x[0], ..., x[n - 1] as one: lanes side by side, then in pairs. REQUIRES: 0 < n.
 template <Kind kind, class T>
 SLUICE_INLINE T folded(const T* x, int64_t n) {
-  T lanes[kLanes];
-  int64_t used = std::min(n, kLanes);
+  T lanes[kFoldLanes];
+  int64_t used = std::min(n, kFoldLanes);
   for (int64_t i = 0; i < used; ++i) lanes[i] = x[i];
-  int64_t at = kLanes;
-  for (; at + kLanes <= n; at += kLanes)
-    for (int64_t i = 0; i < kLanes; ++i) lanes[i] = joined<kind>(lanes[i], x[at + i]);
+  int64_t at = kFoldLanes;
+  for (; at + kFoldLanes <= n; at += kFoldLanes)
+    for (int64_t i = 0; i < kFoldLanes; ++i) lanes[i] = joined<kind>(lanes[i], x[at + i]);
   for (int64_t i = 0; at + i < n; ++i) lanes[i] = joined<kind>(lanes[i], x[at + i]);
   while (used > 1) {
     const int64_t half = used / 2;
@@ -27,12 +26,50 @@ SLUICE_INLINE T folded(const T* x, int64_t n) {
   return lanes[0];
 }
 
-// Each row as one: floats in four lanes, integers in the order that the compiler likes (GCC 12 makes wrong code of
-// lanes of wrapping integers). REQUIRES: 0 < n.
+typedef float Four __attribute__((vector_size(16)));
+
+SLUICE_INLINE Four four_at(const float* x) {
+  Four v;
+  std::memcpy(&v, x, sizeof v);
+  return v;
+}
+
+// Four short rows at a time, each in the order of folded_rows(), which does those that are left. Gives their number.
+template <Kind kind>
+SLUICE_INLINE int64_t folded_fours(const float* x, int64_t step, int64_t n, float* out, int64_t rows) {
+  int64_t r = 0;
+  for (; r + 4 <= rows; r += 4, x += 4 * step) {
+    Four a = four_at(x), b = four_at(x + step), c = four_at(x + 2 * step), d = four_at(x + 3 * step);
+    int64_t i = 4;
+    for (; i + 4 <= n; i += 4) {
+      a = joined<kind>(a, four_at(x + i));
+      b = joined<kind>(b, four_at(x + step + i));
+      c = joined<kind>(c, four_at(x + 2 * step + i));
+      d = joined<kind>(d, four_at(x + 3 * step + i));
+    }
+    const Four ab = joined<kind>(__builtin_shufflevector(a, b, 0, 4, 1, 5), __builtin_shufflevector(a, b, 2, 6, 3, 7)),
+               cd = joined<kind>(__builtin_shufflevector(c, d, 0, 4, 1, 5), __builtin_shufflevector(c, d, 2, 6, 3, 7));
+    Four total = joined<kind>(__builtin_shufflevector(ab, cd, 0, 1, 4, 5), __builtin_shufflevector(ab, cd, 2, 3, 6, 7));
+    for (; i < n; ++i) total = joined<kind>(total, Four{x[i], x[step + i], x[2 * step + i], x[3 * step + i]});
+    std::memcpy(out + r, &total, sizeof total);
+  }
+  return r;
+}
+
+// Each row as one. Short ones: floats in four lanes, integers in the order that the compiler likes (GCC 12 makes wrong
+// code of lanes of wrapping integers). REQUIRES: 0 < n.
 template <Kind kind, class T>
 SLUICE_INLINE void folded_rows(const T* x, int64_t step, int64_t n, T* out, int64_t rows) {
   constexpr int64_t kWide = 4;
-  for (int64_t r = 0; r < rows; ++r, x += step) {
+  if (n > kShortRow) {
+    for (int64_t r = 0; r < rows; ++r) out[r] = folded<kind>(x + r * step, n);
+    return;
+  }
+  int64_t done = 0;
+  if constexpr (std::is_same_v<T, float>)
+    if (n >= kWide) done = folded_fours<kind>(x, step, n, out, rows);
+  x += done * step;
+  for (int64_t r = done; r < rows; ++r, x += step) {
     T total = x[0];
     int64_t i = 1;
     if (!std::is_integral_v<T> && n >= kWide) {
@@ -59,6 +96,28 @@ SLUICE_INLINE void folded_lines(T* into, const T* x, int64_t step, int64_t n) {
   }
 }
 
+// kWidth columns whose totals stay in registers: stores between the loads would slow them down.
+template <Kind kind, int64_t kWidth, class T>
+SLUICE_INLINE void folded_narrow(T* into, const T* x, int64_t lines) {
+  T lanes[kWidth];
+  for (int64_t i = 0; i < kWidth; ++i) lanes[i] = into[i];
+  for (int64_t line = 0; line < lines; ++line)
+    for (int64_t i = 0; i < kWidth; ++i) lanes[i] = joined<kind>(lanes[i], x[line * kWidth + i]);
+  for (int64_t i = 0; i < kWidth; ++i) into[i] = lanes[i];
+}
+
+template <Kind kind, class T>
+SLUICE_INLINE void folded_stack(T* into, const T* x, int64_t n, int64_t lines) {
+  if constexpr (!kIsComplex<T>) {
+    if (n == kFoldLanes) return folded_narrow<kind, kFoldLanes>(into, x, lines);
+    if (n == 2 * kFoldLanes) return folded_narrow<kind, 2 * kFoldLanes>(into, x, lines);
+    if (n == 4 * kFoldLanes) return folded_narrow<kind, 4 * kFoldLanes>(into, x, lines);
+  }
+  for (int64_t line = 0; line < lines; ++line, x += n)
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) into[i] = joined<kind>(into[i], x[i]);
+}
+
 // For several instruction sets, which templates cannot be compiled for.
 #define FOLDS_OF(NAME, KIND, T)                                                                                       \
   SLUICE_CLONES T NAME##_run(const T* x, int64_t n) { return folded<Kind::KIND>(x, n); }                              \
@@ -66,7 +125,8 @@ SLUICE_INLINE void folded_lines(T* into, const T* x, int64_t step, int64_t n) {
     folded_rows<Kind::KIND>(x, step, n, out, rows);                                                                   \
   }                                                                                                                   \
   SLUICE_CLONES void NAME##_lines(T* to, const T* x, int64_t s, int64_t n) { folded_lines<Kind::KIND>(to, x, s, n); } \
-  const Folds<T> NAME = {NAME##_run, NAME##_rows, NAME##_lines};
+  SLUICE_CLONES void NAME##_stack(T* to, const T* x, int64_t n, int64_t m) { folded_stack<Kind::KIND>(to, x, n, m); } \
+  const Folds<T> NAME = {NAME##_run, NAME##_rows, NAME##_lines, NAME##_stack};
 #define FOLDS(NAME, KIND)                                  \
   FOLDS_OF(NAME##_f32, KIND, float)                        \
   FOLDS_OF(NAME##_f64, KIND, double)                       \
@@ -85,7 +145,7 @@ FOLDS(fold_min, kMin)
 
 template <Kind kind, class T>
 Folds<T> plain_folds() {
-  return {folded<kind, T>, folded_rows<kind, T>, folded_lines<kind, T>};
+  return {folded<kind, T>, folded_rows<kind, T>, folded_lines<kind, T>, folded_stack<kind, T>};
 }
 
 }  // namespace

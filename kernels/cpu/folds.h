@@ -11,7 +11,9 @@ namespace sluice::cpu {
 
 enum class ReductionKind : uint8_t { kSum, kMean, kProd, kMax, kMin, kAny, kAll };
 
-inline constexpr int64_t kTogether = 8;  // lines read side by side
+inline constexpr int64_t kFoldLanes = 64;  // of a run, reduced side by side
+inline constexpr int64_t kShortRow = 128;  // rows up to here are short
+inline constexpr int64_t kTogether = 8;    // lines read side by side
 
 template <ReductionKind kind, class T>
 SLUICE_INLINE T joined(T a, T b) {
@@ -39,6 +41,8 @@ struct Folds {
   void (*rows)(const T* x, int64_t step, int64_t n, T* out, int64_t rows);
   // into[i] joined with element i of kTogether lines, `step` apart.
   void (*lines)(T* into, const T* x, int64_t step, int64_t n);
+  // into[i] joined with element i of each of the lines, which follow each other.
+  void (*stack)(T* into, const T* x, int64_t n, int64_t lines);
 };
 // Of float, double, int64, and complex numbers, whose sums and products alone are there.
 template <class T>

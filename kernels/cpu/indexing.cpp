@@ -7,7 +7,9 @@
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/strided_copy.h"
+#include "kernels/cpu/support.h"
 #include "kernels/cpu/tiles.h"
+#include "kernels/cpu/vector_math.h"
 #include "kernels/kernel.h"
 
 namespace sluice::cpu {
@@ -18,6 +20,13 @@ constexpr int64_t kIndexingGrain = 16384;
 [[noreturn]] void bad_index(const std::string& op, int64_t index, int64_t limit, int dim) {
   fail(ErrorKind::kIndex, "{}: index out of range: {} at axis {} of size {}; must be in [0, {}]", op, index, dim, limit,
        limit - 1);
+}
+
+// Whether all of them are at least 0 and below the limit.
+SLUICE_CLONES bool all_below(const int64_t* index, int64_t n, int64_t limit) {
+  uint64_t bad = 0;
+  for (int64_t i = 0; i < n; ++i) bad |= static_cast<uint64_t>(index[i]) >= static_cast<uint64_t>(limit) ? 1 : 0;
+  return bad == 0;
 }
 
 int axis_of(const plan::KernelQuery& q) {
@@ -52,11 +61,7 @@ class Indices {
     });
   }
 
-  bool valid(const int64_t* tile, int64_t n) const {
-    bool bad = false;
-    for (int64_t i = 0; i < n; ++i) bad |= static_cast<uint64_t>(tile[i]) >= static_cast<uint64_t>(limit_);
-    return !bad;
-  }
+  bool valid(const int64_t* tile, int64_t n) const { return all_below(tile, n, limit_); }
 
   // n <= kTile indices: where they lie, or loaded into `space`.
   const int64_t* tile_of(const void* data, int64_t offset, int64_t step, int64_t* space, int64_t n) const {
@@ -309,9 +314,14 @@ class Slices final : public PreparedKernel {
     if (!adds_) {
       const int64_t grain = std::max<int64_t>(kIndexingGrain / std::max<int64_t>(nest_.size(), 1), 1);
       parallel_ranges(threads_, count_, grain, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i)
-          copy_slice(static_cast<const char*>(args.inputs[0]) + index(args, i) * from_step_ * size,
-                     y + i * to_step_ * size);
+        int64_t space[kTile];
+        for (int64_t at = begin; at < end; at += kTile) {
+          const int64_t n = std::min(kTile, end - at);
+          const int64_t* tile = indices_.tile_of(args.inputs[1], at * index_step_, index_step_, space, n);
+          for (int64_t i = 0; i < n; ++i)
+            copy_slice(static_cast<const char*>(args.inputs[0]) + tile[i] * from_step_ * size,
+                       y + (at + i) * to_step_ * size);
+        }
       });
       return;
     }

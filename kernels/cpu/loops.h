@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/scalar_ops.h"
+#include "kernels/cpu/tiles.h"
 
 namespace sluice::cpu {
 
@@ -30,5 +31,12 @@ std::span<const LoopSet> special_loops();
 
 // Those of an op, null where there are none. The mode is found as by find_scalar_op().
 const LoopSet* find_loops(const ScalarOp& op);
+// The loop of tiles of a type, null where there is none.
+Loop loop_of(const LoopSet& set, TileType tile);
+
+// in[0] says with which of in[1] and in[2] out is filled, of elements that are so many bytes large.
+Loop where_loop(int64_t element_size);
+// The tiles that a cast goes through. Integers that float holds exactly need not go through int64.
+TileType tile_of_cast(DType from, DType to);
 
 }  // namespace sluice::cpu

@@ -113,47 +113,71 @@ dnnl::matmul::primitive_desc matmul_pd(const Desc& a, const Desc& b, const Desc*
 static constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 static constexpr auto kForward = dnnl::prop_kind::forward_training;
 
+// REQUIRES: what `first` was made with, a hint too, is there still, since oneDNN asks for others as for the first.
+template <class Description>
+static Description choose(const Description& first, const Implementation& implementation) {
+  if (implementation.name.empty() && implementation.all == nullptr) return first;
+  Description other = first;
+  do {
+    const std::string name = other.impl_info_str();
+    if (!implementation.name.empty() && name == implementation.name) return other;
+    std::vector<std::string>* const all = implementation.all;
+    if (all == nullptr) continue;
+    const bool known = std::find(all->begin(), all->end(), name) != all->end();
+    if (all->empty() || (!known && name.find("ref") == std::string::npos)) all->push_back(name);
+  } while (other.next_impl());
+  return first;
+}
+
 dnnl::convolution_forward::primitive_desc conv_pd(const Desc& x, const Desc& w, const Desc* bias, const Desc& y,
-                                                  const ConvGeometry& g, const dnnl::post_ops& post_ops) {
+                                                  const ConvGeometry& g, const dnnl::post_ops& post_ops,
+                                                  const Implementation& implementation) {
   using Forward = dnnl::convolution_forward;
   auto attr = user_scratchpad();
   attr.set_post_ops(post_ops);
 #if SLUICE_ONEDNN_3
-  return bias ? Forward::primitive_desc(cpu_engine(), kForward, kDirect, x, w, *bias, y, g.strides, g.dilation,
-                                        g.padding_low, g.padding_high, attr)
-              : Forward::primitive_desc(cpu_engine(), kForward, kDirect, x, w, y, g.strides, g.dilation, g.padding_low,
-                                        g.padding_high, attr);
+  const auto pd = bias ? Forward::primitive_desc(cpu_engine(), kForward, kDirect, x, w, *bias, y, g.strides, g.dilation,
+                                                 g.padding_low, g.padding_high, attr)
+                       : Forward::primitive_desc(cpu_engine(), kForward, kDirect, x, w, y, g.strides, g.dilation,
+                                                 g.padding_low, g.padding_high, attr);
 #else
   auto d = bias ? Forward::desc(kForward, kDirect, x, w, *bias, y, g.strides, g.dilation, g.padding_low, g.padding_high)
                 : Forward::desc(kForward, kDirect, x, w, y, g.strides, g.dilation, g.padding_low, g.padding_high);
-  return Forward::primitive_desc(d, attr, cpu_engine());
+  const auto pd = Forward::primitive_desc(d, attr, cpu_engine());
 #endif
+  return choose(pd, implementation);
 }
 
 dnnl::convolution_backward_data::primitive_desc conv_input_grad_pd(const Desc& dx, const Desc& w, const Desc& dy,
-                                                                   const ConvGeometry& g) {
+                                                                   const ConvGeometry& g,
+                                                                   const Implementation& implementation) {
   using Backward = dnnl::convolution_backward_data;
   auto hint = conv_pd(dx, w, nullptr, dy, g);
 #if SLUICE_ONEDNN_3
-  return Backward::primitive_desc(cpu_engine(), kDirect, dx, w, dy, g.strides, g.dilation, g.padding_low,
-                                  g.padding_high, hint, user_scratchpad());
+  const auto pd = Backward::primitive_desc(cpu_engine(), kDirect, dx, w, dy, g.strides, g.dilation, g.padding_low,
+                                           g.padding_high, hint, user_scratchpad());
 #else
-  return Backward::primitive_desc({kDirect, dx, w, dy, g.strides, g.dilation, g.padding_low, g.padding_high},
-                                  user_scratchpad(), cpu_engine(), hint);
+  const Backward::desc d(kDirect, dx, w, dy, g.strides, g.dilation, g.padding_low, g.padding_high);
+  const auto attr = user_scratchpad();
+  const auto pd = Backward::primitive_desc(d, attr, cpu_engine(), hint);
 #endif
+  return choose(pd, implementation);
 }
 
 dnnl::convolution_backward_weights::primitive_desc conv_weight_grad_pd(const Desc& x, const Desc& dw, const Desc& dy,
-                                                                       const ConvGeometry& g) {
+                                                                       const ConvGeometry& g,
+                                                                       const Implementation& implementation) {
   using Backward = dnnl::convolution_backward_weights;
   auto hint = conv_pd(x, dw, nullptr, dy, g);
 #if SLUICE_ONEDNN_3
-  return Backward::primitive_desc(cpu_engine(), kDirect, x, dw, dy, g.strides, g.dilation, g.padding_low,
-                                  g.padding_high, hint, user_scratchpad());
+  const auto pd = Backward::primitive_desc(cpu_engine(), kDirect, x, dw, dy, g.strides, g.dilation, g.padding_low,
+                                           g.padding_high, hint, user_scratchpad());
 #else
-  return Backward::primitive_desc({kDirect, x, dw, dy, g.strides, g.dilation, g.padding_low, g.padding_high},
-                                  user_scratchpad(), cpu_engine(), hint);
+  const Backward::desc d(kDirect, x, dw, dy, g.strides, g.dilation, g.padding_low, g.padding_high);
+  const auto attr = user_scratchpad();
+  const auto pd = Backward::primitive_desc(d, attr, cpu_engine(), hint);
 #endif
+  return choose(pd, implementation);
 }
 
 void append_eltwise(dnnl::post_ops& post_ops, dnnl::algorithm algorithm, float alpha, float beta) {

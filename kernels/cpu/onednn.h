@@ -42,6 +42,14 @@ class ThreadScope {
   int previous_;
 };
 
+// Which of its implementations a description is to name: that of `name`; oneDNN's own choice where it is "", or where
+// there is none of that name. `all`: null, or where to put the names of all, oneDNN's choice first, without references,
+// which are slow by two orders.
+struct Implementation {
+  std::string_view name = {};
+  std::vector<std::string>* all = nullptr;
+};
+
 struct ConvGeometry {
   Dims strides, dilation, padding_low, padding_high;  // dilation as oneDNN counts it: 0 = dense
 };
@@ -49,11 +57,14 @@ struct ConvGeometry {
 dnnl::matmul::primitive_desc matmul_pd(const Desc& a, const Desc& b, const Desc* bias, const Desc& c,
                                        const dnnl::post_ops& post_ops);
 dnnl::convolution_forward::primitive_desc conv_pd(const Desc& x, const Desc& w, const Desc* bias, const Desc& y,
-                                                  const ConvGeometry& geometry, const dnnl::post_ops& post_ops = {});
+                                                  const ConvGeometry& geometry, const dnnl::post_ops& post_ops = {},
+                                                  const Implementation& implementation = {});
 dnnl::convolution_backward_data::primitive_desc conv_input_grad_pd(const Desc& dx, const Desc& w, const Desc& dy,
-                                                                   const ConvGeometry& geometry);
+                                                                   const ConvGeometry& geometry,
+                                                                   const Implementation& implementation = {});
 dnnl::convolution_backward_weights::primitive_desc conv_weight_grad_pd(const Desc& x, const Desc& dw, const Desc& dy,
-                                                                       const ConvGeometry& geometry);
+                                                                       const ConvGeometry& geometry,
+                                                                       const Implementation& implementation = {});
 // Whether a convolution's kernel applies rows of coefficients to its result as fast as a pass of its own would: those
 // for AVX2 take longer, or leave it to plain loops, slower by two orders.
 template <class Description>

@@ -6,24 +6,7 @@
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/simd_foreach.h"
 #include "kernels/cpu/support.h"
-
-#ifndef SLUICE_KERNELS_CPU_OPTIMIZER_UPDATES_ONCE
-#define SLUICE_KERNELS_CPU_OPTIMIZER_UPDATES_ONCE
-namespace sluice::cpu {
-
-// Numbers of a step; those that tensors hold (lr, step) are read when it runs.
-struct Step {
-  double lr = 0, step = 0;
-  double momentum = 0, dampening = 0, weight_decay = 0;
-  bool nesterov = false, maximize = false;
-  double beta1 = 0, beta2 = 0, eps = 0;
-  bool decoupled = false;
-};
-// tensors: the op's inputs without the scalars; out: its outputs. [begin, end) is the range of elements.
-using StepFn = void (*)(const Step&, const void* const* tensors, void* const* out, int64_t begin, int64_t end);
-
-}  // namespace sluice::cpu
-#endif
+#include "kernels/cpu/update_step.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu {
@@ -146,50 +129,66 @@ constexpr Signature kSignatures[] = {
     {"amsgrad_update", HWY_NAMESPACE::kAmsgrad, 5, 6, 5},
 };
 
-std::unique_ptr<PreparedKernel> prepare(const Signature& signature, const KernelQuery& q,
-                                        const PrepareContext& context) {
-  using namespace HWY_NAMESPACE;
-  Step fixed;
-  fixed.weight_decay = get_attr<double>(q.attrs, "weight_decay");
-  fixed.maximize = get_attr<bool>(q.attrs, "maximize");
-  if (signature.which == kMomentum) {
-    fixed.momentum = get_attr<double>(q.attrs, "momentum");
-    fixed.dampening = get_attr<double>(q.attrs, "dampening");
-    fixed.nesterov = get_attr<bool>(q.attrs, "nesterov");
-  } else if (signature.which != kSgd) {
-    fixed.beta1 = get_attr<double>(q.attrs, "beta1");
-    fixed.beta2 = get_attr<double>(q.attrs, "beta2");
-    fixed.eps = get_attr<double>(q.attrs, "eps");
-    fixed.decoupled = get_attr<bool>(q.attrs, "decoupled");
-  }
-  const StepFn run = HWY_DYNAMIC_DISPATCH(select_step)(signature.which, q.inputs[0].dtype);
+const Signature& signature_of(const std::string& op) {
+  for (const Signature& signature : kSignatures)
+    if (op == signature.op) return signature;
+  fail(ErrorKind::kUnsupported, "{}: no step of an optimizer on cpu; must be one", op);
+}
+
+std::unique_ptr<PreparedKernel> prepare(const KernelQuery& q, const PrepareContext& context) {
+  std::vector<DType> dtypes;
+  for (const TensorSpec& in : q.inputs) dtypes.push_back(in.dtype);
+  const UpdateStep update(q.op, q.attrs, dtypes);
   const int64_t n = numel(q.inputs[0].shape);
   const int threads = threads_for(context, static_cast<double>(n));
-  const size_t step = static_cast<size_t>(signature.step), lr = static_cast<size_t>(signature.lr);
-  const DType lr_dtype = q.inputs[lr].dtype;
-  const bool has_step = signature.step >= 0 && step < q.inputs.size();
-  const DType step_dtype = has_step ? q.inputs[step].dtype : DType::kInt64;
   return make_kernel(0, [=](const KernelArgs& args) {
-    Step s = fixed;
-    s.lr = read_scalar(args.inputs[lr], lr_dtype);
-    if (has_step && args.inputs[step]) s.step = read_scalar(args.inputs[step], step_dtype);
-    if (threads == 1) return run(s, args.inputs, args.outputs, 0, n);
+    const Step s = update.read(args.inputs);
+    if (threads == 1) return update.run()(s, args.inputs, args.outputs, 0, n);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int t = 0; t < threads; ++t) {
       // Multiples of a cache line, so that no two threads write the same one.
       auto bound = [&](int part) { return part == threads ? n : n * part / threads / 32 * 32; };
-      run(s, args.inputs, args.outputs, bound(t), bound(t + 1));
+      update.run()(s, args.inputs, args.outputs, bound(t), bound(t + 1));
     }
   });
 }
 
 }  // namespace
 
+UpdateStep::UpdateStep(const std::string& op, const NamedAttrs& attrs, const std::vector<DType>& operands) {
+  using namespace HWY_NAMESPACE;
+  const Signature& signature = signature_of(op);
+  fixed_.weight_decay = get_attr<double>(attrs, "weight_decay");
+  fixed_.maximize = get_attr<bool>(attrs, "maximize");
+  if (signature.which == kMomentum) {
+    fixed_.momentum = get_attr<double>(attrs, "momentum");
+    fixed_.dampening = get_attr<double>(attrs, "dampening");
+    fixed_.nesterov = get_attr<bool>(attrs, "nesterov");
+  } else if (signature.which != kSgd) {
+    fixed_.beta1 = get_attr<double>(attrs, "beta1");
+    fixed_.beta2 = get_attr<double>(attrs, "beta2");
+    fixed_.eps = get_attr<double>(attrs, "eps");
+    fixed_.decoupled = get_attr<bool>(attrs, "decoupled");
+  }
+  run_ = HWY_DYNAMIC_DISPATCH(select_step)(signature.which, operands.at(0));
+  tensors_ = signature.tensors;
+  lr_ = static_cast<size_t>(signature.lr);
+  lr_dtype_ = operands.at(lr_);
+  step_ = static_cast<size_t>(signature.step);
+  has_step_ = signature.step >= 0 && step_ < operands.size();
+  if (has_step_) step_dtype_ = operands[step_];
+}
+
+Step UpdateStep::read(const void* const* operands) const {
+  Step s = fixed_;
+  s.lr = read_scalar(operands[lr_], lr_dtype_);
+  if (has_step_ && operands[step_]) s.step = read_scalar(operands[step_], step_dtype_);
+  return s;
+}
+
 void add_optimizer_update_kernels(KernelTable& table) {
   for (const Signature& signature : kSignatures) {
-    KernelDef def{.op = signature.op, .prepare = [signature](const KernelQuery& q, const PrepareContext& c) {
-                    return prepare(signature, q, c);
-                  }};
+    KernelDef def{.op = signature.op, .prepare = prepare};
     def.in_place = {{0, 0}};
     for (int i = 2; i < signature.tensors; ++i) def.in_place.push_back({i - 1, i});
     table.add(DeviceKind::kCpu, std::move(def));

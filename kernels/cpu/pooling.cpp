@@ -4,6 +4,8 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/pooling.cpp"
 
+#include "kernels/cpu/pooling.h"
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -13,61 +15,15 @@
 #include "kernels/cpu/numeric.h"
 #include "kernels/cpu/simd_foreach.h"
 #include "kernels/cpu/support.h"
-
-#ifndef SLUICE_KERNELS_CPU_POOLING_ONCE
-#define SLUICE_KERNELS_CPU_POOLING_ONCE
-namespace sluice::cpu {
-
-// One side of a pooling: where lane 0 of plane 0 continues.
-struct PoolSide {
-  std::array<int64_t, 3> size{1, 1, 1}, stride{0, 0, 0};  // spatial
-  int64_t batch_stride = 0, channel_stride = 0;
-};
-struct Pool {
-  int64_t batch = 1, channels = 1;
-  bool lanes_are_channels = true;  // else one lane per plane
-  PoolSide x, y;
-  std::array<int64_t, 3> kernel{1, 1, 1}, step{1, 1, 1}, padding{0, 0, 0}, dilation{1, 1, 1};
-  bool include_padding = true;
-  int64_t divisor = 0;
-  int threads = 1;
-
-  int64_t planes() const { return lanes_are_channels ? batch : batch * channels; }
-  int64_t lanes() const { return lanes_are_channels ? channels : 1; }
-  // From one output of a block to the next (for_each_block): in x, in y, and in flat spatial indices of x.
-  int64_t x_step() const { return lanes_are_channels ? x.channel_stride : step[2] * x.stride[2]; }
-  int64_t y_step() const { return lanes_are_channels ? y.channel_stride : y.stride[2]; }
-  int64_t flat_step() const { return lanes_are_channels ? 0 : step[2]; }
-  int64_t base(const PoolSide& s, int64_t plane) const {
-    return lanes_are_channels ? plane * s.batch_stride
-                              : plane / channels * s.batch_stride + plane % channels * s.channel_stride;
-  }
-};
-using PoolFn = void (*)(const Pool&, const void* in0, const void* in1, void* out0, void* out1);
-
-}  // namespace sluice::cpu
-#endif
+// clang-format off
+#include "kernels/cpu/pooling_lines-inl.h"
+// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu {
 namespace HWY_NAMESPACE {
 
-constexpr int64_t kLanes = 64;  // outputs per block of local sums
-
-// Calls visit(input index within the plane, flat spatial index) for the taps of output position `at` inside the input.
-template <class F>
-HWY_INLINE void for_each_tap(const Pool& p, const std::array<int64_t, 3>& at, F visit) {
-  std::array<int64_t, 3> begin, end;
-  for (int d = 0; d < 3; ++d) {
-    begin[d] = at[d] * p.step[d] - p.padding[d];
-    end[d] = std::min(begin[d] + (p.kernel[d] - 1) * p.dilation[d] + 1, p.x.size[d]);
-    if (begin[d] < 0) begin[d] += (p.dilation[d] - 1 - begin[d]) / p.dilation[d] * p.dilation[d];
-  }
-  for (int64_t i = begin[0]; i < end[0]; i += p.dilation[0])
-    for (int64_t j = begin[1]; j < end[1]; j += p.dilation[1])
-      for (int64_t k = begin[2]; k < end[2]; k += p.dilation[2])
-        visit(i * p.x.stride[0] + j * p.x.stride[1] + k * p.x.stride[2], (i * p.x.size[1] + j) * p.x.size[2] + k);
-}
+constexpr int64_t kLanes = 256;  // outputs per block of local sums
 
 // Calls visit(position, index within the plane of y) for all output positions.
 template <class F>
@@ -117,6 +73,7 @@ HWY_INLINE void for_lanes(const T* v, int64_t step, int64_t n, F f) {
     for (int64_t l = 0; l < n; ++l) f(l, load(v[l * step]));
 }
 
+// Without out_indices: the values alone.
 template <class T>
 void max_pool(const Pool& p, const void* in, const void*, void* out, void* out_indices) {
   using C = Compute<T>;
@@ -131,23 +88,27 @@ void max_pool(const Pool& p, const void* in, const void*, void* out, void* out_i
     for_each_block(p, [&](const std::array<int64_t, 3>& at, int64_t n, int64_t x_lane, int64_t y_at) {
       C best[kLanes];
       int32_t where[kLanes];
-      bool first = true;
       const T* xp = x + p.base(p.x, plane) + x_lane;
+      T* values = y + p.base(p.y, plane) + y_at;
+      int64_t* places = indices ? indices + p.base(p.y, plane) + y_at : nullptr;
+      if (in_registers<T>(p, at, n, [&](auto d, auto step, const Taps& taps) {
+            if constexpr (std::is_same_v<T, C>) line_maxima<step()>(d, taps, xp, n, values, places, flat_step);
+          }))
+        return;
+      const auto [i, j, k] = first_tap(p, at);
+      const auto none = static_cast<int32_t>(flat_index(p, i, j, k));
+      for (int64_t l = 0; l < n; ++l) best[l] = lowest, where[l] = none;
       for_each_tap(p, at, [&](int64_t x_at, int64_t flat) {
         const int32_t f = static_cast<int32_t>(flat);
-        if (first) {
-          for (int64_t l = 0; l < n; ++l) best[l] = lowest, where[l] = f;
-          first = false;
-        }
         for_lanes(xp + x_at, x_step, n, [&](int64_t l, C value) {
           const bool better = (value > best[l]) | (value != value);  // without branches
           best[l] = better ? value : best[l];
           where[l] = better ? f : where[l];
         });
       });
-      T* values = y + p.base(p.y, plane) + y_at;
-      int64_t* places = indices + p.base(p.y, plane) + y_at;
-      if (y_step == 1) {
+      if (places == nullptr) {
+        for (int64_t l = 0; l < n; ++l) store(values + l * y_step, best[l]);
+      } else if (y_step == 1) {
         for (int64_t l = 0; l < n; ++l) store(values + l, best[l]);
         for (int64_t l = 0; l < n; ++l) places[l] = where[l] + l * flat_step;
       } else {
@@ -226,12 +187,16 @@ void avg_pool(const Pool& p, const void* in, const void*, void* out, void*) {
   for (int64_t plane = 0; plane < p.planes(); ++plane) {
     for_each_block(p, [&](const std::array<int64_t, 3>& at, int64_t n, int64_t x_lane, int64_t y_at) {
       const C divisor = static_cast<C>(divisor_at(p, at));
-      C sums[kLanes] = {};
       const T* xp = x + p.base(p.x, plane) + x_lane;
+      T* to = y + p.base(p.y, plane) + y_at;
+      if (in_registers<T>(p, at, n, [&](auto d, auto step, const Taps& taps) {
+            if constexpr (std::is_same_v<T, C>) line_means<step()>(d, taps, xp, n, to, divisor);
+          }))
+        return;
+      C sums[kLanes] = {};
       for_each_tap(p, at, [&](int64_t x_at, int64_t) {
         for_lanes(xp + x_at, x_step, n, [&](int64_t l, C value) { sums[l] += value; });
       });
-      T* to = y + p.base(p.y, plane) + y_at;
       for (int64_t l = 0; l < n; ++l) store(to + l * y_step, sums[l] / divisor);
     });
   }
@@ -265,9 +230,9 @@ void avg_pool_backward(const Pool& p, const void* in, const void*, void* out, vo
   }
 }
 
-enum Which { kMax, kMaxBackward, kAvg, kAvgBackward };
+enum Which { kMax, kMaxValues, kMaxBackward, kAvg, kAvgBackward };
 PoolFn select_pool(int which, DType dtype) {
-  if (which == kMax) {
+  if (which == kMax || which == kMaxValues) {
     if (dtype == DType::kInt64) return max_pool<int64_t>;
     if (dtype == DType::kInt32) return max_pool<int32_t>;
     if (dtype == DType::kUInt8) return max_pool<uint8_t>;
@@ -324,7 +289,8 @@ std::unique_ptr<PreparedKernel> prepare(int which, const KernelQuery& q, const P
       p.kernel[3 - dims + d] = kernel[d];
       p.step[3 - dims + d] = stride[d];
       p.padding[3 - dims + d] = padding[d];
-      if (which == HWY_NAMESPACE::kMax) p.dilation[3 - dims + d] = get_attr<Ints>(q.attrs, "dilation")[d];
+      if (which == HWY_NAMESPACE::kMax || which == HWY_NAMESPACE::kMaxValues)
+        p.dilation[3 - dims + d] = get_attr<Ints>(q.attrs, "dilation")[d];
     }
   }
   if (which == HWY_NAMESPACE::kAvg || which == HWY_NAMESPACE::kAvgBackward) {
@@ -361,7 +327,7 @@ namespace {
 // Of forward ops: a contiguous operand stays so where its lines are long enough for neighbours to be computed together.
 plan::LayoutPreference layouts(const KernelQuery& q) {
   const TensorSpec& x = q.inputs[0];
-  constexpr int64_t kLong = 24;
+  constexpr int64_t kLong = 10;
   if (q.outputs[0].shape.back() < kLong || !is_contiguous(x.shape, x.strides) ||
       spatial_layout(x) == plan::Layout::kChannelsLast)
     return channels_last_where_spatial(q);
@@ -385,6 +351,7 @@ void add_pooling_kernels(KernelTable& table) {
     table.add(DeviceKind::kCpu, {.op = op, .prepare = std::move(prepare_fn), .layouts = wanted});
   };
   add("max_pool", prepare_as<kMax>, layouts);
+  add("max_pool_values", prepare_as<kMaxValues>, layouts);
   add("max_pool_backward", prepare_as<kMaxBackward>, layouts_backward);
   add("avg_pool", prepare_as<kAvg>, layouts);
   add("avg_pool_backward", prepare_as<kAvgBackward>, channels_last_where_spatial);

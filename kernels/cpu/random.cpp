@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/philox.h"
+#include "kernels/cpu/random_tiles.h"
 #include "kernels/cpu/strided.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/vector_math.h"
@@ -76,6 +77,18 @@ void bernoulli(const int64_t* state, int64_t salt, const double* p, int64_t begi
   for (int64_t i = 0; i < n; ++i) y[i] = words[i] < limit ? T(1) : T(0);
 }
 
+template <class T>
+void drop(const DropoutCall& call, const void* from, void* to, int64_t begin, int64_t n) {
+  alignas(64) T mask[kTile];
+  const double keep = 1 - call.p;
+  bernoulli<T>(call.state, call.salt, &keep, begin, n, mask);
+  const T* x = static_cast<const T*>(from);
+  T* y = static_cast<T*>(to);
+  const T scale = static_cast<T>(dropout_scale(call.p));
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * mask[i] * scale;
+}
+
 void randint(const int64_t* state, int64_t salt, const double* p, int64_t begin, int64_t n, void* tile) {
   alignas(64) uint32_t high[kTile], low[kTile];
   int64_t* y = static_cast<int64_t*>(tile);
@@ -140,18 +153,27 @@ class Dropout final : public PreparedKernel {
         load_(tile_load(q.inputs[1].dtype, tile_)),
         store_(tile_store(tile_, q.outputs[0].dtype)),
         nest_(make_nest(q)),
-        keep_(1 - p),
-        scale_(dropout_scale(p)),
+        p_(p),
         salt_(salt),
         size_(static_cast<int64_t>(dtype_size(q.inputs[1].dtype))),
         threads_(threads) {}
 
   void run(const KernelArgs& args) const override {
     parallel_ranges(threads_, nest_.size(), kRandomGrain, [&](int64_t begin, int64_t end) {
-      if (tile_ == TileType::kDouble)
-        run_range<double>(args, begin, end);
-      else
-        run_range<float>(args, begin, end);
+      alignas(64) char x[kTile * sizeof(double)];
+      const DropoutCall call{tile_, static_cast<const int64_t*>(args.inputs[0]), salt_, p_};
+      int64_t element = begin;
+      nest_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
+        for (int64_t at = 0; at < n; at += kTile) {
+          const int64_t m = std::min(kTile, n - at);
+          load_(static_cast<const char*>(args.inputs[1]) + (offsets[0] + at * nest_.inner_stride(0)) * size_,
+                nest_.inner_stride(0), x, m);
+          drop_tile(call, x, x, element, m);
+          store_(x, static_cast<char*>(args.outputs[0]) + (offsets[1] + at * nest_.inner_stride(1)) * size_,
+                 nest_.inner_stride(1), m);
+          element += m;
+        }
+      });
     });
   }
 
@@ -161,31 +183,11 @@ class Dropout final : public PreparedKernel {
     return LoopNest::in_order(q.outputs[0].shape, strides);
   }
 
-  template <class T>
-  void run_range(const KernelArgs& args, int64_t begin, int64_t end) const {
-    alignas(64) T mask[kTile], x[kTile];
-    const int64_t* state = static_cast<const int64_t*>(args.inputs[0]);
-    int64_t element = begin;
-    nest_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
-      for (int64_t at = 0; at < n; at += kTile) {
-        const int64_t m = std::min(kTile, n - at);
-        bernoulli<T>(state, salt_, &keep_, element, m, mask);
-        load_(static_cast<const char*>(args.inputs[1]) + (offsets[0] + at * nest_.inner_stride(0)) * size_,
-              nest_.inner_stride(0), x, m);
-        const T scale = static_cast<T>(scale_);
-        for (int64_t i = 0; i < m; ++i) x[i] = x[i] * mask[i] * scale;
-        store_(x, static_cast<char*>(args.outputs[0]) + (offsets[1] + at * nest_.inner_stride(1)) * size_,
-               nest_.inner_stride(1), m);
-        element += m;
-      }
-    });
-  }
-
   const TileType tile_;
   const LoadFn load_;
   const StoreFn store_;
   const LoopNest nest_;
-  const double keep_, scale_;
+  const double p_;
   const int64_t salt_, size_;
   const int threads_;
 };
@@ -245,17 +247,26 @@ plan::LayoutPreference parameters_contiguous(const plan::KernelQuery& q) {
 
 }  // namespace
 
+void drop_tile(const DropoutCall& call, const void* x, void* out, int64_t begin, int64_t n) {
+  if (call.tile == TileType::kDouble) return drop<double>(call, x, out, begin, n);
+  drop<float>(call, x, out, begin, n);
+}
+
 void add_random_kernels(KernelTable& table) {
   const auto add = [&](const char* op, Kernel (*prepare)(const plan::KernelQuery&, const PrepareContext&),
-                       std::vector<plan::InPlacePair> in_place = {}) {
-    table.add(DeviceKind::kCpu,
-              {.op = op, .prepare = prepare, .layouts = parameters_contiguous, .in_place = std::move(in_place)});
+                       std::vector<plan::InPlacePair> in_place = {},
+                       bool (*can_fuse)(const plan::KernelQuery&) = nullptr) {
+    table.add(DeviceKind::kCpu, {.op = op,
+                                 .prepare = prepare,
+                                 .layouts = parameters_contiguous,
+                                 .in_place = std::move(in_place),
+                                 .can_fuse = can_fuse});
   };
   add("uniform", prepare_uniform);
   add("normal", prepare_normal);
   add("bernoulli", prepare_bernoulli);
   add("randint", prepare_randint);
-  add("dropout", prepare_dropout, {{0, 1}});
+  add("dropout", prepare_dropout, {{0, 1}}, [](const plan::KernelQuery&) { return true; });
 }
 
 }  // namespace sluice::cpu

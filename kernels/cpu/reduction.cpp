@@ -18,14 +18,10 @@ namespace sluice::cpu {
 namespace {
 
 constexpr int64_t kReductionGrain = 32768;  // input elements worth a thread
-constexpr int64_t kChunk = 65536;           // input elements of one output reduced apart, when outputs are few
 constexpr int64_t kFlush = 64;              // tiles summed before the total takes them
-constexpr int64_t kShort = 32;              // shorter runs are summed one by one
-constexpr int64_t kNarrow = 128;            // rows up to here are reduced many in one call
-constexpr int64_t kRun = 4096;              // elements of a run before the total takes them
 constexpr int64_t kTurn = 8;                // elements of an outer axis that are reduced apart
-constexpr int64_t kMostChunks = 32;
-constexpr int64_t kColumns = 2048;  // neighbouring outputs reduced together
+constexpr int64_t kColumns = 4096;          // neighbouring outputs reduced together
+constexpr int64_t kWideLine = 1024;         // lines from here on are read several at a time
 
 using Kind = ReductionKind;
 
@@ -42,6 +38,7 @@ class Reduce final : public PreparedKernel {
         folds_(folds_of<T>(kind)),
         threads_(threads),
         outputs_(axes.kept),
+        lines_(input_side(axes.kept)),
         reduced_(axes.reduced),
         in_size_(dtype_size(q.inputs[0].dtype)),
         out_size_(dtype_size(q.outputs[0].dtype)) {
@@ -52,7 +49,7 @@ class Reduce final : public PreparedKernel {
     store_ = tile_store(tile, q.outputs[0].dtype);
     // Memory order decides what is vectorised: along the reduced axis, or across neighbouring outputs.
     by_column_ = outputs_.inner_stride(kIn) == 1 && outputs_.inner() > 1 && std::abs(reduced_.inner_stride(0)) != 1;
-    group_ = by_column_ ? kColumns : 1;
+    group_ = by_column_ ? std::clamp<int64_t>(outputs_.size(), 1, kColumns) : 1;
     const int64_t groups = (outputs_.size() + group_ - 1) / group_;
     if (groups < 16 && reduced_.size() * group_ >= 2 * kChunk)
       chunks_ = std::clamp<int64_t>(reduced_.size() * group_ / kChunk, 1, kMostChunks);
@@ -145,6 +142,23 @@ class Reduce final : public PreparedKernel {
     return a;
   }
 
+  // totals[i] joined with values[i].
+  void join_all(Total* totals, const T* values, int64_t n) const {
+    const auto each = [&](auto kind) {
+      for (int64_t i = 0; i < n; ++i)
+        totals[i] = joined<decltype(kind)::value>(totals[i], static_cast<Total>(values[i]));
+    };
+    switch (kind_) {
+      case Kind::kSum:
+      case Kind::kMean: return each(std::integral_constant<Kind, Kind::kSum>());
+      case Kind::kProd: return each(std::integral_constant<Kind, Kind::kProd>());
+      case Kind::kMax:
+      case Kind::kAny: return each(std::integral_constant<Kind, Kind::kMax>());
+      case Kind::kMin:
+      case Kind::kAll: return each(std::integral_constant<Kind, Kind::kMin>());
+    }
+  }
+
   // n elements as a tile: in place, or, at most kTile, loaded into `space`.
   const T* tile(const char* from, int64_t stride, T* space, int64_t n) const {
     if (direct_ && stride == 1) return reinterpret_cast<const T*>(from);
@@ -159,18 +173,21 @@ class Reduce final : public PreparedKernel {
     combine_(operands, into, n);
   }
 
-  static LoopNest without_outermost(const LoopNest& nest) {
+  // The axes of one operand from `axis` on, merged where its own strides allow.
+  static LoopNest alone(const LoopNest& nest, int operand, int axis) {
     Shape shape;
     Strides strides;
-    for (int axis = 1; axis < nest.outer_rank(); ++axis) {
+    for (; axis < nest.outer_rank(); ++axis) {
       shape.push_back(nest.outer_dim(axis));
-      strides.push_back(nest.outer_stride(0, axis));
+      strides.push_back(nest.outer_stride(operand, axis));
     }
     shape.push_back(nest.inner());
-    strides.push_back(nest.inner_stride(0));
-    const std::array<Strides, 1> alone = {strides};
-    return LoopNest::in_order(shape, alone);
+    strides.push_back(nest.inner_stride(operand));
+    const std::array<Strides, 1> one = {strides};
+    return LoopNest::in_order(shape, one);
   }
+  static LoopNest without_outermost(const LoopNest& nest) { return alone(nest, 0, 1); }
+  static LoopNest input_side(const LoopNest& kept) { return alone(kept, kIn, 0); }
 
   // All outputs over a range of the outermost reduced axis, one element of it after the other.
   void turn(const char* x, int64_t chunk, Total* partials) const {
@@ -191,16 +208,34 @@ class Reduce final : public PreparedKernel {
               Give give) const {
     Total totals[kColumns];
     const int64_t in_step = outputs_.inner_stride(kIn), out_step = outputs_.inner_stride(kOut);
-    outputs_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
-      for (int64_t at = 0; at < n;) {
+    const auto fill = [&](int64_t offset, int64_t m) {
+      if (by_column_)
+        columns(x + offset * in_size_, m, nest, first, last, totals);
+      else
+        rows(x + offset * in_size_, in_step, m, nest, first, last, totals);
+    };
+    if (!by_column_ || lines_.inner() == outputs_.inner()) {
+      outputs_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
+        for (int64_t at = 0; at < n; at += kColumns) {
+          const int64_t m = std::min(kColumns, n - at);
+          fill(offsets[kIn] + at * in_step, m);
+          give(offsets[kOut] + at * out_step, out_step, totals, m);
+        }
+      });
+      return;
+    }
+    // Neighbours in the input lie apart in the output.
+    int64_t output = begin;
+    lines_.for_segments(begin, end, [&](const auto& offsets, int64_t n) {
+      for (int64_t at = 0; at < n; at += kColumns) {
         const int64_t m = std::min(kColumns, n - at);
-        const char* from = x + (offsets[kIn] + at * in_step) * in_size_;
-        if (by_column_)
-          columns(from, m, nest, first, last, totals);
-        else
-          rows(from, in_step, m, nest, first, last, totals);
-        give(offsets[kOut] + at * out_step, out_step, totals, m);
-        at += m;
+        fill(offsets[0] + at * in_step, m);
+        const Total* from = totals;
+        outputs_.for_segments(output, output + m, [&](const auto& places, int64_t count) {
+          give(places[kOut], out_step, from, count);
+          from += count;
+        });
+        output += m;
       }
     });
   }
@@ -209,7 +244,7 @@ class Reduce final : public PreparedKernel {
   void rows(const char* x, int64_t step, int64_t m, const LoopNest& nest, int64_t first, int64_t last,
             Total* totals) const {
     const int64_t n = last - first;
-    if (!direct_ || nest.outer_rank() > 0 || nest.inner_stride(0) != 1 || n > kNarrow || n == 0) {
+    if (!direct_ || nest.outer_rank() > 0 || nest.inner_stride(0) != 1 || n > kRun || n == 0) {
       for (int64_t i = 0; i < m; ++i) totals[i] = row(x + i * step * in_size_, nest, first, last);
       return;
     }
@@ -218,7 +253,8 @@ class Reduce final : public PreparedKernel {
     for (int64_t at = 0; at < m; at += kTile) {
       const int64_t part = std::min(kTile, m - at);
       folds_.rows(from + at * step, step, n, space, part);
-      for (int64_t i = 0; i < part; ++i) totals[at + i] = join(identity(), static_cast<Total>(space[i]));
+      std::fill(totals + at, totals + at + part, identity());
+      join_all(totals + at, space, part);
     }
   }
 
@@ -243,28 +279,30 @@ class Reduce final : public PreparedKernel {
     return total;
   }
 
-  // m outputs, whose elements lie side by side in lines. Lines that follow each other are taken together, as a wider
-  // one.
+  // m outputs, whose elements lie side by side in lines. Short lines that follow each other are taken together, as a
+  // wider one.
   void columns(const char* x, int64_t m, const LoopNest& nest, int64_t first, int64_t last, Total* totals) const {
     alignas(64) T lanes[kColumns];
-    const int64_t step = nest.inner_stride(0), packed = direct_ && step == m ? std::max<int64_t>(kTile / m, 1) : 1;
+    const int64_t step = nest.inner_stride(0), packed = direct_ && step == m ? std::max<int64_t>(kFoldLanes / m, 1) : 1;
+    // One after the other they round more often than several at a time.
+    const int64_t most = step == m && m * packed < kWideLine ? kFlush / 2 : kFlush;
     int64_t taken = 0;
     std::fill(totals, totals + m, identity());
     const auto empty = [&] { std::fill(lanes, lanes + m * packed, static_cast<T>(identity())); };
     const auto flush = [&] {
       for (int64_t left = packed; left > 1; left -= left / 2)
         combine(lanes, lanes + (left - left / 2) * m, left / 2 * m);
-      for (int64_t i = 0; i < m; ++i) totals[i] = join(totals[i], static_cast<Total>(lanes[i]));
+      join_all(totals, lanes, m);
       taken = 0;
     };
     empty();
     nest.for_segments(first, last, [&](const auto& offsets, int64_t n) {
       for (int64_t at = 0; at < n;) {
         const int64_t wide = n - at >= packed ? packed : 1;
-        const int64_t lines = std::min((n - at) / wide, kFlush - taken);
+        const int64_t lines = std::min((n - at) / wide, most - taken);
         take_lines(lanes, x + (offsets[0] + at * step) * in_size_, step * wide, m * wide, lines);
         at += lines * wide;
-        if ((taken += lines) < kFlush) continue;
+        if ((taken += lines) < most) continue;
         flush();
         empty();
       }
@@ -274,9 +312,11 @@ class Reduce final : public PreparedKernel {
 
   // lanes[i], i < width, joined with element i of each line.
   void take_lines(T* lanes, const char* x, int64_t step, int64_t width, int64_t lines) const {
+    if (direct_ && step == width && width < kWideLine)  // one stream is best
+      return folds_.stack(lanes, reinterpret_cast<const T*>(x), width, lines);
     alignas(64) T space[kTile];
     int64_t line = 0;
-    for (; direct_ && step != width && line + kTogether <= lines; line += kTogether)  // else one stream is best
+    for (; direct_ && line + kTogether <= lines; line += kTogether)
       folds_.lines(lanes, reinterpret_cast<const T*>(x) + line * step, step, width);
     for (; line < lines; ++line) {
       for (int64_t at = 0; at < width; at += kTile) {
@@ -302,7 +342,7 @@ class Reduce final : public PreparedKernel {
   const Loop combine_;
   const Folds<T> folds_;
   const int threads_;
-  const LoopNest outputs_, reduced_;
+  const LoopNest outputs_, lines_, reduced_;
   LoopNest rest_ = reduced_;  // without its outermost axis, where that is walked apart
   const int64_t in_size_, out_size_;
   LoadFn load_;

@@ -76,5 +76,6 @@ void LoopNestOf<kMost>::build(const Shape& shape, std::span<const Strides> strid
 
 template class LoopNestOf<kMaxOperands>;
 template class LoopNestOf<kMostFusedInputs + 1>;
+template class LoopNestOf<kMostFusedInputs + kMostFusedOutputs>;
 
 }  // namespace sluice::cpu

@@ -108,28 +108,33 @@ SLUICE_INLINE float tanh_f(float x) {
 
 SLUICE_INLINE float sigmoid_f(float x) { return 1.f / (1.f + exp_f(-x)); }
 
+// Two polynomials: of x^2, and of |x| - 2.5 up to where the nearest float is 1.
+// Two polynomials: of x^2, and of |x| - 2.5 up to where the nearest float is 1.
 SLUICE_INLINE float erf_f(float x) {
   const float a = std::fabs(x);
   const float s = x * x;
-  float small = 7.8891193e-05f;
-  small = small * s - 0.000802084105f;
-  small = small * s + 0.00518953521f;
-  small = small * s - 0.0268544443f;
-  small = small * s + 0.112836003f;
-  small = small * s - 0.37612626f;
-  small = small * s + 0.128379166f;
-  const float t = a > 4.f ? 4.f : a;
-  float r = 2.51326753e-07f;  // log(erfc(t))
-  r = r * t - 2.531481e-05f;
-  r = r * t + 0.000463788019f;
-  r = r * t - 0.00428238278f;
-  r = r * t + 0.0253735557f;
-  r = r * t - 0.108638994f;
-  r = r * t - 0.633039594f;
-  r = r * t - 1.1296612f;
-  r = r * t + 0.000204359894f;
-  const float large = std::copysign(1.f - exp_f(r), x);
-  return a < 1.f ? small * x + x : large;
+  float small = -0.0005631422f;
+  small = small * s + 0.00491755137f;
+  small = small * s - 0.0267113113f;
+  small = small * s + 0.112801801f;
+  small = small * s - 0.376123262f;
+  small = small * s + 0.128379122f;
+  const float z = a - 2.5f;
+  float large = -9.11446968e-06f;
+  large = large * z + 2.10671026e-05f;
+  large = large * z + 6.18631448e-05f;
+  large = large * z - 0.000279004129f;
+  large = large * z + 0.000286502579f;
+  large = large * z + 0.000570512033f;
+  large = large * z - 0.00281812988f;
+  large = large * z + 0.00610316659f;
+  large = large * z - 0.00861535006f;
+  large = large * z + 0.00835325303f;
+  large = large * z - 0.00544664638f;
+  large = large * z + 0.0021780794f;
+  large = large * z + 0.999593068f;
+  large = a > 3.84f ? 1.f : large;
+  return a < 1.f ? small * x + x : std::copysign(large, x);
 }
 
 }  // namespace sluice::cpu

@@ -68,6 +68,7 @@ void add_generated(KernelTable& table, const char* op, Generated (*generate)(con
                    const LibraryKernels& library) {
   KernelDef def = table.get(op, DeviceKind::kCpu);
   def.library = library.name;
+  def.can_fuse = nullptr;  // as steps of this device's kernels they are another matter
   def.prepare = [generate, library](const plan::KernelQuery& query, const PrepareContext&) {
     std::unique_ptr<PreparedKernel> kernel = library.prepare != nullptr ? library.prepare(query) : nullptr;
     return kernel != nullptr ? std::move(kernel) : std::make_unique<GeneratedKernel>(query, generate(query));

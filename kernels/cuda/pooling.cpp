@@ -27,11 +27,13 @@ Writer begin(const plan::KernelQuery& query, const Windows& w, const TensorSpec&
   return writer;
 }
 
+// With two outputs also where the maxima are.
 Generated max_pool(const plan::KernelQuery& query) {
   const TensorSpec &x = query.inputs[0], &y = query.outputs[0];
   const Windows w = windows_of(query, x, y, true);
   Writer writer = begin(query, w, x, y);
-  writer.add(offset_function("i_at", query.outputs[1]));
+  const bool indices = query.outputs.size() == 2;
+  if (indices) writer.add(offset_function("i_at", query.outputs[1]));
   return {{writer.each("", numel(y.shape),
                        fmt::format(R"(    const Spot at = y_spot(i);
     const Index n = at.rest / kChannels, c = at.rest % kChannels;
@@ -46,9 +48,9 @@ Generated max_pool(const plan::KernelQuery& query) {
       where = ((i64)from[0] * {} + from[1]) * {} + from[2];
     }}
     store(out0 + y_at(n, c, at.at), best);
-    out1[i_at(n, c, at.at)] = where;
+    {}
 )",
-                                   w.x[1], w.x[2]))}};
+                                   w.x[1], w.x[2], indices ? "out1[i_at(n, c, at.at)] = where;" : ""))}};
 }
 
 // A block per plane, or per planes of 32 channels that lie next to each other. Windows come in their order, as many at
@@ -165,6 +167,7 @@ Generated avg_pool_backward(const plan::KernelQuery& query) {
 
 void add_pooling_kernels(KernelTable& table) {
   add_generated(table, "max_pool", max_pool);
+  add_generated(table, "max_pool_values", max_pool);
   add_generated(table, "max_pool_backward", max_pool_backward);
   add_generated(table, "avg_pool", avg_pool);
   add_generated(table, "avg_pool_backward", avg_pool_backward);

@@ -2,12 +2,12 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/file_cache.h"
 #include "base/log.h"
 #include "kernels/cuda/nvrtc.h"
 
@@ -25,15 +25,6 @@ uint64_t fnv(const std::string& text, uint64_t hash = 14695981039346656037ull) {
 std::string key_of(const std::string& source, const std::string& arch, bool contract) {
   return fmt::format("sluice program 2\n{} {}\nNVRTC {}\n{}\n{}", arch, contract, nvrtc().version(), source.size(),
                      source);
-}
-
-std::string cache_directory() {
-  for (const auto& [variable, inside] :
-       {std::pair{"SLUICE_CACHE_DIR", ""}, std::pair{"XDG_CACHE_HOME", "sluice"}, std::pair{"HOME", ".cache/sluice"}}) {
-    const char* path = std::getenv(variable);
-    if (path != nullptr && *path != '\0') return (fs::path(path) / inside / "cuda").string();
-  }
-  return {};
 }
 
 }  // namespace
@@ -97,7 +88,7 @@ void ProgramCache::write(const std::string& path, const std::string& key, const 
 }
 
 ProgramCache& program_cache() {
-  static auto* const cache = new ProgramCache(cache_directory());  // for the process: threads may outlive main()
+  static auto* const cache = new ProgramCache(cache_directory("cuda"));  // for the process: threads may outlive main()
   return *cache;
 }
 

@@ -65,7 +65,7 @@ multinomial = Tensor.multinomial
 contiguous, expand, view = Tensor.contiguous, Tensor.expand, Tensor.view  # OneFlow's
 
 # Imported when they are first used.
-_MODULES = {"_dynamo", "amp", "backends", "comm", "compiler", "cuda", "distributed", "distributions", "env", "errors", "fft", "func",
+_MODULES = {"_dynamo", "amp", "backends", "cache", "comm", "compiler", "cuda", "distributed", "distributions", "env", "errors", "fft", "func",
             "global_view", "hub", "info", "io", "jit", "library", "linalg", "memory", "mock_torch", "multiprocessing", "nn", "optim",
             "profiler", "return_types", "serialization", "special", "testing", "utils", "version"}
 _LAZY_NAMES = {"load_graph": "sluice._bundle", "save_graph": "sluice._bundle", "save": "sluice.serialization", "load": "sluice.serialization"}
@@ -85,7 +85,7 @@ _LAZY_NAMES.update({name: "sluice._histograms" for name in ("histogram", "histog
 _LAZY_NAMES.update({name: "sluice._removed" for name in ("eig", "lstsq", "lu", "matrix_rank", "solve", "symeig")})
 _LAZY_NAMES.update({name: "sluice._aliases" for name in ("from_file", "is_deterministic_algorithms_warn_only_enabled",
                                                          "slice_copy")})
-_LAZY_NAMES["while_loop"] = "sluice._cond"
+_LAZY_NAMES.update({name: "sluice._loops" for name in ("scan", "while_loop")})
 _LAZY_NAMES.update({name: "sluice._detection" for name in ("deform_conv2d", "nms", "roi_align")})
 _LAZY_NAMES.update({name: "sluice.global_view" for name in ("global_to_global", "local_to_global", "to_global", "to_local")})
 _LAZY_NAMES.update({name: "sluice.jit" for name in ("ignore", "interface", "is_scripting", "is_tracing", "script", "unused")})

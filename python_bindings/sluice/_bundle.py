@@ -15,7 +15,7 @@ from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.families import FamilyCall
 
 
-def save_graph(graph: Any, directory: Any, fetch: Any = None) -> None:
+def save_graph(graph: Any, directory: Any, fetch: Any = None, freeze: bool = False) -> None:
     """Writes plan.json, graph.txt, weights.safetensors and meta.json of a compiled nn.Graph (or a loaded one).
 
     Of a graph that several ranks run, all must call it; rank 0 writes, and all raise when it cannot.
@@ -29,36 +29,41 @@ def save_graph(graph: Any, directory: Any, fetch: Any = None) -> None:
     fetch: the results to keep, as numbers of the tensors in the order of graph.outputs, or names; a loaded call returns them
     as a tuple. The bundle has what they need and nothing else, and its calls change no variable: a training graph gives one
     for inference. Of one plan only, not of a graph with several.
+
+    freeze: weights that no step changes become constants, and what depends on them alone is computed now, once. Of one plan only, too.
     """
     from sluice.nn.graph import Graph
 
-    if fetch is not None and (not isinstance(graph, (Graph, LoadedGraph)) or isinstance(getattr(graph, "_call", None), FamilyCall)):
-        raise TypeError("save_graph: fetch is for a graph with one plan; save a list or a graph with dims without it")
     if isinstance(graph, (list, tuple)):
-        return _save_shapes(graph, str(directory))
+        if fetch is not None:
+            raise TypeError("save_graph: fetch is for a graph with one plan; got a list of graphs")
+        return _save_shapes(graph, str(directory), freeze)
     if not isinstance(graph, (Graph, LoadedGraph)):
         raise TypeError(f"save_graph: expected an nn.Graph: got {type(graph).__name__}; save() writes everything else")
     if not graph.is_compiled:
         raise RuntimeError(f"save: graph '{graph.name}' is not compiled; call it once, or compile(*inputs)")
     graph.synchronize()
-    if fetch is None:
+    if fetch is None and not freeze:
         graph._call.save(str(directory))
     else:
-        _save_fetched(graph, str(directory), fetch)
+        _export(graph, str(directory), fetch, freeze)
 
 
-def _save_fetched(graph: Any, directory: str, fetch: Any) -> None:
-    if not isinstance(graph._call, GraphCall):
-        raise TypeError("save_graph: fetch is for a graph with one plan; this one has a plan per shape")
-    names = [name for name, _, _ in graph.outputs]
-    numbers = [names.index(f) if f in names else f for f in fetch]
-    wrong = [f for f in numbers if not isinstance(f, int) or isinstance(f, bool) or not 0 <= f < len(names)]
-    if wrong or not numbers:
-        raise _C.ValueError(f"save_graph: fetch is {list(fetch)!r}; must be numbers below {len(names)}, or names: {names}")
-    session = graph._call.session
-    signature = json.loads(session.meta()["signature"])
-    signature["results"] = Structure("tuple", None, (Structure("tensor"),) * len(numbers)).to_json()
-    session.save_outputs(directory, numbers, json.dumps(signature))
+def _export(graph: Any, directory: str, fetch: Any, freeze: bool) -> None:
+    sessions = graph._call.sessions()
+    if len(sessions) != 1:
+        raise NotImplementedError(f"save_graph: fetch and freeze: graph '{graph.name}' has {len(sessions)} plans; save graphs of one "
+                                  "plan, each by itself")
+    signature, numbers = json.loads(sessions[0].meta().get("signature", "null")), None  # bundles made elsewhere have none
+    if fetch is not None:
+        names = [name for name, _, _ in graph.outputs]
+        numbers = [names.index(f) if f in names else f for f in fetch]
+        wrong = [f for f in numbers if not isinstance(f, int) or isinstance(f, bool) or not 0 <= f < len(names)]
+        if wrong or not numbers:
+            raise _C.ValueError(f"save_graph: fetch is {list(fetch)!r}; must be numbers below {len(names)}, or names: {names}")
+        if signature is not None:
+            signature["results"] = Structure("tuple", None, (Structure("tensor"),) * len(numbers)).to_json()
+    sessions[0].save_exported(directory, numbers, "" if signature is None else json.dumps(signature), freeze)
 
 
 def load_graph(directory: Any, functions: Any = None, **options: Any) -> Any:
@@ -74,7 +79,7 @@ def load_graph(directory: Any, functions: Any = None, **options: Any) -> Any:
     return LoadedGraph(str(directory), functions or {}, options)
 
 
-def _save_shapes(graphs: Any, directory: str) -> None:
+def _save_shapes(graphs: Any, directory: str, freeze: bool) -> None:
     shapes = [[tuple(shape) for _, _, shape in graph.inputs] for graph in graphs]
     repeated = [i for i, s in enumerate(shapes) if s in shapes[:i]]
     if not graphs or repeated:
@@ -82,7 +87,7 @@ def _save_shapes(graphs: Any, directory: str) -> None:
                          "no two with the same shapes")
     os.makedirs(directory, exist_ok=True)
     for i, graph in enumerate(graphs):
-        save_graph(graph, os.path.join(directory, str(i)))
+        save_graph(graph, os.path.join(directory, str(i)), freeze=freeze)
     with open(os.path.join(directory, "shapes.json"), "w") as file:  # last: a directory without it is incomplete
         json.dump({"schema_version": 1, "bundles": len(graphs)}, file)
 

@@ -1,4 +1,4 @@
-"""cond(): one of two functions, chosen by a tensor; while_loop()."""
+"""cond(): one of two functions, chosen by a tensor."""
 
 from typing import Any, Callable
 
@@ -55,44 +55,3 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], o
 def _where(got, expected):
     text = difference(expected, got, "")
     return text.replace("argument '", "result '") if text else f"{got.kind} and {expected.kind}"
-
-
-def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any) -> Any:
-    """body_fn's results, which are its next arguments, as long as cond_fn of them is true. torch.while_loop.
-
-    cond_fn gives a bool or a bool tensor of one element, body_fn a tuple of as many tensors as it takes, of equal shapes and
-    dtypes. It runs eagerly; a graph has no loops whose number of steps its values decide.
-    """
-    if not callable(cond_fn) or not callable(body_fn):
-        raise RuntimeError(f"Expect cond_fn and body_fn to be callable, but got {cond_fn!r:.80} and {body_fn!r:.80}")
-    if not isinstance(carried_inputs, (tuple, list)):
-        raise RuntimeError(f"Expect carried_inputs to be a tuple of possibly nested tensors, but got {type(carried_inputs)}")
-    carried = tuple(carried_inputs)
-    leaves: list = []
-    structure = flatten(carried, "carried_inputs", leaves, [])
-    while True:
-        go_on = cond_fn(*carried)
-        if isinstance(go_on, Tensor):
-            if _C.touches_graph(go_on):
-                raise _C.NotImplementedError("while_loop: a graph has no loops whose number of steps its values decide; loop "
-                                             "a known number "
-                                             "of times with sluice.where(), or call it eagerly")
-            if go_on.dtype is not _C.bool or go_on.numel() != 1:
-                raise RuntimeError(f"cond_fn must return a boolean scalar tensor or a boolean but got {go_on.dtype} of shape "
-                                   f"{tuple(go_on.shape)}")
-        elif not isinstance(go_on, bool):
-            raise RuntimeError(f"cond_fn must return a boolean scalar tensor or a boolean but got {type(go_on)}")
-        if not go_on:
-            return carried
-        made = body_fn(*carried)
-        if not isinstance(made, (tuple, list)):
-            raise RuntimeError(f"body_fn should return a tuple but got {type(made)}")
-        found: list = []
-        if flatten(tuple(made), "body_fn", found, []) != structure:
-            raise RuntimeError("body_fn should return as many tensors as it takes, in the same structure")
-        for i, (a, b) in enumerate(zip(found, leaves)):
-            if a.dtype is not b.dtype or a.shape != b.shape:
-                raise RuntimeError(f"body_fn: result {i} is {a.dtype} of shape {tuple(a.shape)}; must be {b.dtype} of shape "
-                                   f"{tuple(b.shape)}, "
-                                   "as what it takes")
-        carried = tuple(made)

@@ -119,18 +119,13 @@ LEFT_OUT = [
     LeftOut("switches that say what a graph is for", "a graph trains when build() has a backward pass and it has an optimizer",
             _words("training"), where="Graph(.config)?$"),
     LeftOut("a switch for sums in the kernels that make their operands",
-            "what follows a convolution is fused, disable_pass('fuse_convolution') switches it off", _words("allow_fuse_add_to_output"),
+            "additions behind convolutions, batch norms and elementwise ops are fused, disable_pass() switches off 'fuse_convolution', "
+            "'fuse_batch_norm' or 'fuse_elementwise'", _words("allow_fuse_add_to_output"),
             where="config$"),
-    LeftOut("a switch for casts with a scale", "elementwise ops are fused where the device has a kernel for it, "
-                                               "disable_pass('fuse_elementwise') switches it off", _words("allow_fuse_cast_scale"),
-            where="config$"),
-    LeftOut("switches for updates of parameters",
-            "each parameter is updated, decay and momentum included, by one kernel right behind its gradient; "
-            "enable_straighten_algorithm('Disable') keeps the order of the program",
-            _words("allow_fuse_model_update_ops enable_multi_tensor_update enable_fused_model_update_cast"), where="config$"),
-    LeftOut("modes that trade memory for speed", "use module.config.activation_checkpointing, utils.checkpoint, set_memory_budget() or "
-                                                 "enable_compress_memory()", _words("enable_auto_memory"), where="config$"),
-    LeftOut("a switch for the search of convolutions", "kernels are chosen by tables, not by trial runs, so that they are the same in every run",
+    LeftOut("16-bit copies of parameters that updates write", "each step casts the parameters that it reads in 16 bits",
+            _words("enable_fused_model_update_cast"), where="config$"),
+    LeftOut("a switch for the search of convolutions", "kernels are chosen by tables, so that they are the same in every run, unless "
+            "config.enable_kernel_trial_run() says otherwise",
             _words("enable_cudnn_conv_heuristic_search_algo cudnn_conv_use_deterministic_algo_only"), where="config$"),
     LeftOut("a search of placements that is switched on", "the compiler chooses the SBP of every value that you leave open",
             r"^(enable_auto_parallel|set_auto_parallel)", where="config$"),

@@ -31,10 +31,13 @@ tracing_lock = threading.RLock()
 
 
 class checkpoint_scope:
-    """What nodes made inside give to each other is computed again for the backward pass, and not kept."""
+    """What nodes made inside give to each other is computed again for the backward pass, and not kept, but for what the policy keeps."""
+
+    def __init__(self, policy="nothing_saveable"):
+        self._policy = policy
 
     def __enter__(self):
-        self._scope = _C.CheckpointScope()
+        self._scope = _C.CheckpointScope(self._policy)
 
     def __exit__(self, *exc):
         self._scope.close()

@@ -12,7 +12,7 @@ from sluice import _C
 from sluice._C import log_spec, set_log
 from sluice._troubles import explain
 
-__all__ = ["as_dict", "describe", "explain", "functions", "kernels", "log_spec", "set_log"]
+__all__ = ["as_dict", "describe", "explain", "functions", "kernel_trials", "kernels", "log_spec", "set_log"]
 
 
 def _libraries():
@@ -35,6 +35,12 @@ def kernels():
     """Counters of the prepared kernels that eager calls and graphs share, as a dict: `hits` and `misses` (found; prepared),
     `prepare_ms` that the misses took, `entries` kept now and the `bytes` these hold, as far as it is known."""
     return _C.kernel_stats()
+
+
+def kernel_trials():
+    """Counters of the search for the fastest implementations (`graph.config.enable_kernel_trial_run`), as a dict: `searches` that were
+    run here, choices `read` from disk, `hits` (known to the process already), `entries` kept now."""
+    return _C.kernel_trial_stats()
 
 
 def functions():

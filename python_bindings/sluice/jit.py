@@ -1,13 +1,14 @@
 """torch.jit, as far as it means something here: marks for a compiler of Python, which there is none of. Graphs are traced
-(`sluice.nn.Graph`)."""
+(`sluice.nn.Graph`); to_static() rewrites control flow for that."""
 
 from __future__ import annotations
 
 from typing import Any, TypeVar
 
 from sluice import _C
+from sluice._translate import to_static
 
-__all__ = ["export", "ignore", "interface", "is_scripting", "is_tracing", "script", "script_if_tracing", "trace", "unused"]
+__all__ = ["export", "ignore", "interface", "is_scripting", "is_tracing", "script", "script_if_tracing", "to_static", "trace", "unused"]
 
 _T = TypeVar("_T")
 

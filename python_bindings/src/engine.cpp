@@ -7,6 +7,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "bindings.h"
+#include "kernels/trials.h"
 #include "live_graphs.h"
 #include "memory/counted_bytes.h"
 #include "streams/backend.h"
@@ -213,6 +214,28 @@ void bind_engine(nb::module_& m) {
         return counts;
       },
       "Bytes of eager tensors in host memory, without what the cache keeps for the next ones.");
+  m.def("kernel_trial_stats", [] {
+    const KernelTrials::Stats stats = default_eager().engine().kernel_trials().stats();
+    nb::dict d;
+    d["searches"] = stats.searches;
+    d["read"] = stats.read;
+    d["hits"] = stats.hits;
+    d["entries"] = stats.entries;
+    return d;
+  });
+  m.def("kernel_trials_used", [] { return default_eager().engine().kernel_trials().used(); });
+  m.def(
+      "kernel_trials",
+      [](uint64_t used) {
+        nb::list list;
+        for (const KernelTrials::Trial& trial : default_eager().engine().kernel_trials().trials(used)) {
+          nb::list candidates;
+          for (const KernelTrials::Candidate& c : trial.candidates) candidates.append(nb::make_tuple(c.name, c.ns));
+          list.append(nb::make_tuple(trial.kernel, candidates, trial.chosen));
+        }
+        return list;
+      },
+      nb::arg("used"));
   m.def(
       "kernel_stats", [] { return kernel_stats(default_eager().engine()); },
       "What the engine's cache of prepared kernels counts.");

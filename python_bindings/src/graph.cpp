@@ -10,6 +10,7 @@
 #include "source_location.h"
 #include "tensor/branches.h"
 #include "tensor/eager.h"
+#include "tensor/loops.h"
 #include "tensor/trace.h"
 #include "tensor/trace_executor.h"
 
@@ -92,11 +93,32 @@ void bind_trace(nb::module_& m) {
              return b.run(branch, [&] { return nb::cast<std::vector<Value>>(trace()); });
            })
       .def("join", [](const Branches& b, const std::vector<std::vector<Value>>& results) { return b.join(results); });
+  // Loops of the graph being traced; body(values of a step) gives the next states, then what is stacked.
+  m.def(
+      "trace_scan",
+      [](const std::vector<Value>& states, const std::vector<Value>& rows, int64_t length, bool reverse,
+         const nb::callable& body, bool plain) {
+        return trace_scan(states, rows, {length, reverse, plain}, [&](std::span<const Value> taken) {
+          return nb::cast<std::vector<Value>>(body(std::vector<Value>(taken.begin(), taken.end())));
+        });
+      },
+      nb::arg("states"), nb::arg("rows"), nb::arg("length"), nb::arg("reverse"), nb::arg("body"),
+      nb::arg("plain") = false);
+  m.def("trace_while", [](const std::vector<Value>& states, const nb::callable& body) {
+    return trace_while(states, [&](std::span<const Value> taken) {
+      return nb::cast<std::vector<Value>>(body(std::vector<Value>(taken.begin(), taken.end())));
+    });
+  });
   m.def("is_tracing", [] { return current_trace() != nullptr; });
   // Is it a value or a variable of the graph that is traced, rather than a constant.
   m.def("touches_graph", [](const Value& t) {
     TraceExecutor* trace = current_trace();
     return trace != nullptr && trace->touches_graph(t);
+  });
+  // Is it a value of the graph that is traced, with an axis whose length differs from step to step.
+  m.def("varies", [](const Value& t) {
+    TraceExecutor* trace = current_trace();
+    return trace != nullptr && trace->touches_graph(t) && !trace->varying_axes(t).empty();
   });
   // Of how many micro-batches the graph has one such value; 0 of what it has once for all, and of constants.
   m.def("micro_batches_of", [](const Value& t) {
@@ -125,10 +147,12 @@ void bind_graph(nb::module_& m) {
              new (self) PyScope<ModuleScope>{std::make_unique<ModuleScope>(name)};
            })
       .def("close", &PyScope<ModuleScope>::close);
+  m.def(
+      "checkpoint_policy", [](const std::string& name) { checkpoint_policy(name); }, "Throws where there is none.");
   nb::class_<PyScope<CheckpointScope>>(m, "CheckpointScope")
       .def("__init__",
-           [](PyScope<CheckpointScope>* self) {
-             new (self) PyScope<CheckpointScope>{std::make_unique<CheckpointScope>()};
+           [](PyScope<CheckpointScope>* self, const std::string& policy) {
+             new (self) PyScope<CheckpointScope>{std::make_unique<CheckpointScope>(checkpoint_policy(policy))};
            })
       .def("close", &PyScope<CheckpointScope>::close);
   nb::class_<PyScope<RateScope>>(m, "RateScope")

@@ -12,8 +12,9 @@
 #include "tensor/trace.h"
 
 namespace sluice {
+class PlanCache;
 class SharedArenas;
-}
+}  // namespace sluice
 
 namespace sluice::python {
 
@@ -29,10 +30,14 @@ struct PyArenas {
   std::shared_ptr<SharedArenas> arenas;
 };
 
+// Of this process, as SLUICE_CACHE says; null: plans are compiled each time.
+std::shared_ptr<PlanCache> process_plans();
+
 void bind_captured(nb::module_& m);
 void bind_family(nb::module_& m);
 void bind_graph_session(nb::module_& m);
 void bind_host_functions(nb::module_& m);
+void bind_plan_cache(nb::module_& m);
 // (name, before, after), the last two Captured.
 Pattern pattern_of(nb::handle pattern);
 // `callable(*arrays) -> arrays` as a kernel body; `name` is for its errors.

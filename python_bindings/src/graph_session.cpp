@@ -150,13 +150,18 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "in_place", &o.compile.in_place);
   read(d, "pack_weights", &o.compile.pack_weights);
   read(d, "memory_budget", &o.compile.memory_budget);
+  read(d, "auto_memory", &o.compile.auto_memory);
   read(d, "workspace_limit", &o.compile.workspace_limit);
+  read(d, "kernel_trials", &o.compile.kernel_trials);
   read(d, "cores", &o.compile.cores);
   read(d, "float32_matmul_precision", &o.compile.float32_matmul_precision);
   read(d, "float32_conv_precision", &o.compile.float32_conv_precision);
   read(d, "disabled_passes", &o.compile.disabled_passes);
   read(d, "order", &o.compile.order);
+  read(d, "concurrency", &o.compile.concurrency);
   read(d, "activations", &o.compile.activations);
+  read(d, "updates", &o.compile.updates);
+  read(d, "scaled_updates", &o.compile.scaled_updates);
   if (d.contains("patterns"))
     for (nb::handle pattern : nb::cast<nb::list>(d["patterns"])) o.compile.patterns.push_back(pattern_of(pattern));
   read(d, "donated", &o.compile.donated);
@@ -170,6 +175,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "check_numerics", &o.check_numerics);
   read(d, "sync_check", &o.sync_check);
   read(d, "dump", &o.dump);
+  o.compile.keep_ops = o.check_numerics || !o.dump.empty();
   read(d, "cuda_graphs", &o.cuda_graphs);
   read(d, "dry_run", &o.dry_run);
   read(d, "meta", &o.meta);
@@ -184,6 +190,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
     if (d.contains(timeout)) o.recorded.emplace_back(timeout, nb::cast<double>(d[timeout]));
   if (d.contains("wait_timeout")) o.wait_timeout = nanoseconds_of(nb::cast<double>(d["wait_timeout"]));
   if (d.contains("stop_timeout")) o.stop_timeout = nanoseconds_of(nb::cast<double>(d["stop_timeout"]));
+  o.plans = process_plans();
   for (auto [name, function] : functions) {
     const std::string key = nb::cast<std::string>(name);
     o.functions[key] = host_function_of(key, nb::borrow(function));
@@ -362,6 +369,7 @@ void close_graphs_of_ranks() {
 
 void bind_graph_session(nb::module_& m) {
   bind_family(m);
+  bind_plan_cache(m);
   nb::class_<PyTraceFile>(m, "TraceFile")
       .def(
           "close", [](PyTraceFile& f) { f.file.close(); }, Release());
@@ -460,11 +468,12 @@ void bind_graph_session(nb::module_& m) {
       .def(
           "save", [](PyGraph& g, const std::string& dir) { g.get()->save(dir); }, Release())
       .def(
-          "save_outputs",
-          [](PyGraph& g, const std::string& dir, const std::vector<int>& outputs, const std::string& signature) {
-            g.get()->save_outputs(dir, outputs, signature);
+          "save_exported",
+          [](PyGraph& g, const std::string& dir, std::optional<std::vector<int>> outputs, std::string signature,
+             bool freeze) {
+            g.get()->exported({std::move(outputs), std::move(signature), freeze})->save(dir);
           },
-          Release())
+          nb::arg("dir"), nb::arg("outputs").none(), nb::arg("signature"), nb::arg("freeze"), Release())
       .def(
           "close", [](PyGraph& g) { g.close(); }, Release());
   m.def("pass_names", &pass_names);

@@ -33,28 +33,61 @@ std::optional<Clock::time_point> ModelCore::tick() {
     if (!late.empty() || sequences_ != nullptr) wake = whom_to_wake(now);
   }
   refuse(late, Error(Code::kTimeout, where_ + ": the request waited in the queue for longer than its timeout"));
-  refuse(stuck,
-         Error(Code::kUnavailable, where_ + ": its step took longer than " + std::to_string(step_timeout_.count()) +
-                                       " ms; its instance is restarted"));
+  refuse(stuck, Error(Code::kUnavailable, where_ + ": its step took too long; its instance is restarted"));
   for (const int broken : wakes) crew_->wake(broken);
   if (wake >= 0) crew_->wake(wake);
   if (next == Clock::time_point::max()) return std::nullopt;
   return next;
 }
 
+void SharedResources::add(std::weak_ptr<ModelCore> model) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(models_, [](const auto& one) { return one.expired(); });
+  models_.push_back(std::move(model));
+}
+
+void SharedResources::lost_a_thread() {
+  std::vector<std::weak_ptr<ModelCore>> models;
+  {
+    const std::lock_guard lock(mutex_);
+    models = models_;
+  }
+  for (const std::weak_ptr<ModelCore>& model : models)
+    if (const std::shared_ptr<ModelCore> core = model.lock()) core->suspect();
+}
+
+void ModelCore::suspect() {
+  const std::lock_guard lock(mutex_);
+  const auto now = Clock::now();
+  for (const auto& instance : instances_) {
+    if (instance->state != Instance::State::kUp || crew_ == nullptr) continue;
+    instance->suspect = true;
+    if (instance->running == 0) continue;
+    instance->busy_since = now;
+    arm(now + time_limit(*instance));
+  }
+}
+
+std::chrono::milliseconds ModelCore::time_limit(const Instance& instance) const {
+  if (!instance.suspect) return step_timeout_;
+  const auto usual = std::chrono::milliseconds(static_cast<int64_t>(20 * period_ns_ / 1e6));
+  const auto limit = std::max(std::chrono::milliseconds(1000), usual);
+  return step_timeout_.count() > 0 ? std::min(limit, step_timeout_) : limit;
+}
+
 // Of steps that take too long; their instances are broken. `next`: when the next one will.
 std::vector<JobPtr> ModelCore::stuck_jobs(Clock::time_point now, Clock::time_point& next) {
   std::vector<JobPtr> stuck;
-  if (step_timeout_.count() == 0) return stuck;
   for (const auto& instance : instances_) {
-    if (instance->running == 0) continue;
-    const auto due = instance->busy_since + step_timeout_;
+    const std::chrono::milliseconds limit = time_limit(*instance);
+    if (instance->running == 0 || limit.count() == 0) continue;
+    const auto due = instance->busy_since + limit;
     if (due > now) {
       next = std::min(next, due);
       continue;
     }
     if (!instance->broken.empty() || instance->state != Instance::State::kUp) continue;
-    instance->broken = "a step took longer than " + std::to_string(step_timeout_.count()) + " ms";
+    instance->broken = "a step took longer than " + std::to_string(limit.count()) + " ms";
     const std::shared_ptr<Flight> flight = instance->flying;
     const std::lock_guard flying(flight->mutex);
     for (const BatchPtr& batch : flight->in_flight) stuck.insert(stuck.end(), batch->jobs.begin(), batch->jobs.end());

@@ -45,9 +45,11 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   inference::ModelStatistics statistics() const;
   std::map<std::string, uint64_t> failures() const { return statistics_.failures(); }
   size_t pending() const { return pending_; }
+  const inference::ModelConfig& config() const { return spec_.config; }
   bool ready() const;
   uint64_t memory_bytes() const;
   bool drain(std::chrono::milliseconds timeout);
+  void suspect();  // its instances
 
   std::optional<Clock::time_point> serve(int instance) override;
   void load(int instance) override;
@@ -74,6 +76,7 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
     bool woken = false;                                  // it will look at the queue
     Clock::time_point armed = Clock::time_point::max();  // when it will look by itself
     std::string broken;                                  // why it has to end, once it has to
+    bool suspect = false;  // it may share a thread that is lost: until it has done a step, none may take long
 
     std::map<size_t, JobPtr> rows;  // due, with direct sequences: by their row
 
@@ -95,6 +98,8 @@ class ModelCore final : public CrewWork, public std::enable_shared_from_this<Mod
   BatchChoice choose(const Instance& instance, Clock::time_point now) const;
   BatchChoice choose_direct(const Instance& instance, Clock::time_point now) const;
   JobPtr take_direct(Instance& instance);
+  // Of a step; 0: as long as it takes.
+  std::chrono::milliseconds time_limit(const Instance& instance) const;
   std::vector<JobPtr> stuck_jobs(Clock::time_point now, Clock::time_point& next);
   void pump();  // requests of sequences that are due
   void sequence_goes_on(Job& job, std::optional<std::vector<api::Tensor>> state);

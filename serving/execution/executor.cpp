@@ -7,6 +7,7 @@
 
 #include "serving/execution/batching_file.h"
 #include "serving/execution/core.h"
+#include "serving/execution/decoupled.h"
 #include "serving/execution/ensemble.h"
 #include "serving/execution/errors.h"
 #include "serving/execution/inside.h"
@@ -78,6 +79,7 @@ std::shared_ptr<Executor> make_executor(const Machine& machine, ExecutorSpec spe
     core->allow_batches(allowed);
     core->open();
     core->warm_up();
+    if (core->config().model_transaction_policy().decoupled()) return make_decoupled(executor, core->config());
     return executor;
   } catch (...) {
     rethrow_as_error(where);
@@ -130,19 +132,29 @@ void ModelCore::join_limiter() {
 }
 
 void ModelCore::warm_up() {
-  for (const inference::ModelWarmup& warmup : spec_.config.model_warmup()) {
-    for (const auto& instance : instances_) {
-      for (uint32_t i = 0; i < std::max<uint32_t>(warmup.count(), 1); ++i) {
-        InferRequest request = warmup_request(spec_.config, warmup, spec_.folder);
-        const auto job = std::make_shared<Job>();
-        ModelPorts::Prepared prepared = ports_->prepare(request);
-        job->inputs = std::move(prepared.inputs);
-        if (sequence_ports_ != nullptr) sequence_ports_->fill(*job, {});
-        Batch batch;
-        batch.rows = batch.end = prepared.rows;
-        batch.at = {0};
-        batch.jobs.push_back(job);
-        instance->session->hand_over(gather(batch)).get();
+  const auto run = [&](Instance& instance, InferRequest request) {
+    const auto job = std::make_shared<Job>();
+    ModelPorts::Prepared prepared = ports_->prepare(request);
+    job->inputs = std::move(prepared.inputs);
+    if (sequence_ports_ != nullptr) sequence_ports_->fill(*job, {});
+    Batch batch;
+    batch.rows = batch.end = prepared.rows;
+    batch.at = {0};
+    batch.jobs.push_back(job);
+    instance.session->hand_over(gather(batch)).get();
+  };
+  for (const inference::ModelWarmup& warmup : spec_.config.model_warmup())
+    for (const auto& instance : instances_)
+      for (uint32_t i = 0; i < std::max<uint32_t>(warmup.count(), 1); ++i)
+        run(*instance, warmup_request(spec_.config, warmup, spec_.folder));
+  for (const auto& instance : instances_) {
+    size_t number = 0;
+    for (InferRequest& request : stored_requests(spec_.config, spec_.folder)) {
+      ++number;
+      try {
+        run(*instance, std::move(request));
+      } catch (const Error& error) {
+        wrong(fmt::format("{}: warmup/requests.log: request {}: {}", where_, number, error.what()));
       }
     }
   }
@@ -169,6 +181,7 @@ void ModelCore::open() {
   open_sequences();
   crew_ = std::make_unique<Crew>(actors_, count, shared_from_this());
   join_limiter();
+  shared_->add(weak_from_this());
 }
 
 void ModelCore::load(int number) {
@@ -183,6 +196,7 @@ void ModelCore::load(int number) {
   const std::lock_guard lock(mutex_);
   instance.flying = flight;
   instance.broken.clear();
+  instance.suspect = false;
   instance.woken = false;
   instance.armed = Clock::time_point::max();
   instance.state = Instance::State::kUp;
@@ -196,10 +210,12 @@ void ModelCore::unload(int number) noexcept {
     if (instance.state == Instance::State::kUp) instance.state = Instance::State::kDown;
     last_failure_ = instance.broken.empty() ? "it is being unloaded" : instance.broken;
   }
+  bool returns = true;
   try {
     // Who waits in a submission is let go by stop().
     if (instance.session != nullptr) instance.session->stop();
   } catch (const api::Error&) {  // a kernel that does not return: the engine keeps what it uses
+    returns = false;
   }
   std::shared_ptr<api::Session> session;
   std::shared_ptr<Flight> flight;
@@ -211,6 +227,7 @@ void ModelCore::unload(int number) noexcept {
     instance.flight = nullptr;
   }
   session = nullptr;
+  if (!returns) shared_->lost_a_thread();
   if (instance.limits != nullptr) shared_->limiter.give_up(*instance.limits);
   if (flight == nullptr) return;
   std::vector<BatchPtr> left;

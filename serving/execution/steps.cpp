@@ -37,7 +37,7 @@ ModelCore::BatchPtr ModelCore::take(Instance& instance, Clock::time_point now, s
     batch->jobs.push_back(std::move(job));
   }
   if (instance.running++ == 0) instance.busy_since = now;
-  if (step_timeout_.count() > 0) arm(instance.busy_since + step_timeout_);
+  if (const auto limit = time_limit(instance); limit.count() > 0) arm(instance.busy_since + limit);
   return batch;
 }
 
@@ -193,6 +193,7 @@ void ModelCore::done(Instance& instance, Flight& flight, const std::vector<api::
   }
   {
     const std::lock_guard lock(mutex_);
+    instance.suspect = false;
     const double ns = static_cast<double>((now - batch->started).count());
     period_ns_ = period_ns_ == 0 ? ns : 0.8 * period_ns_ + 0.2 * ns;
     rows_per_step_ = 0.8 * rows_per_step_ + 0.2 * static_cast<double>(batch->rows);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <boost/json/parse.hpp>
+#include <boost/json/value_to.hpp>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -11,7 +13,16 @@ namespace sluice::serving {
 
 namespace {
 
+namespace json = boost::json;
 using Input = inference::ModelWarmup::Input;
+
+constexpr std::streamoff kMostStored = 64 << 20;
+
+json::value parsed(std::string_view text) {
+  json::parse_options options;
+  options.max_depth = 32;
+  return json::parse({text.data(), text.size()}, {}, options);
+}
 
 std::string read_row(const std::string& folder, const std::string& file, const std::string& where) {
   if (file.empty() || file.front() == '/' || file.find("..") != std::string::npos)
@@ -60,7 +71,53 @@ std::string row_of(const Input& input, DataType type, const std::string& folder,
   }
 }
 
+// The next record: a line of JSON, a head of JSON, and the tensors' bytes.
+InferRequest stored_request(std::string_view& rest) {
+  const size_t end = rest.find('\n');
+  if (end == std::string_view::npos) wrong("its line does not end");
+  const json::value line = parsed(rest.substr(0, end));
+  const uint64_t head_bytes = json::value_to<uint64_t>(line.at("header_bytes"));
+  const uint64_t bytes = json::value_to<uint64_t>(line.at("bytes"));
+  rest.remove_prefix(end + 1);
+  if (head_bytes > bytes || bytes >= rest.size() || rest[bytes] != '\n') wrong("it is cut off");
+  const json::value head = parsed(rest.substr(0, head_bytes));
+  InferRequest request;
+  for (uint64_t at = head_bytes; const json::value& input : head.at("inputs").as_array()) {
+    Tensor& tensor = request.inputs.emplace_back();
+    tensor.name = json::value_to<std::string>(input.at("name"));
+    tensor.datatype = datatype_of(json::value_to<std::string>(input.at("datatype")));
+    tensor.shape = json::value_to<std::vector<int64_t>>(input.at("shape"));
+    tensor.bytes = json::value_to<uint64_t>(input.at("parameters").at("binary_data_size"));
+    if (tensor.bytes > bytes - at) wrong("it is cut off");
+    tensor.data = BufferPool(0).take(tensor.bytes);
+    if (tensor.bytes > 0) std::memcpy(tensor.data.get(), rest.data() + at, tensor.bytes);
+    at += tensor.bytes;
+  }
+  rest.remove_prefix(bytes + 1);
+  return request;
+}
+
 }  // namespace
+
+std::vector<InferRequest> stored_requests(const inference::ModelConfig& config, const std::string& folder) {
+  const std::string here = fmt::format("model '{}': warmup/requests.log", config.name());
+  std::ifstream in(folder + "/warmup/requests.log", std::ios::binary | std::ios::ate);
+  if (!in) return {};
+  if (in.tellg() > kMostStored)
+    wrong(fmt::format("{}: {} bytes; at most {}", here, std::streamoff(in.tellg()), kMostStored));
+  in.seekg(0);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  std::vector<InferRequest> requests;
+  for (std::string_view rest = text; !rest.empty();) {
+    try {
+      requests.push_back(stored_request(rest));
+    } catch (const std::exception& error) {
+      wrong(fmt::format("{}: request {}: {}", here, requests.size() + 1, error.what()));
+    }
+    requests.back().model = config.name();
+  }
+  return requests;
+}
 
 InferRequest warmup_request(const inference::ModelConfig& config, const inference::ModelWarmup& warmup,
                             const std::string& folder) {

@@ -3,6 +3,7 @@
 #include <deque>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "serving/core/trace.h"
 #include "serving/grpc/grpc_codec.h"
@@ -62,29 +63,33 @@ void Cancellation::cancel() {
 
 namespace {
 
+// A request as its message and as the tensors copied from it.
+uint64_t memory_of(const inference::ModelInferRequest& message) { return 2 * message.ByteSizeLong(); }
+
 // Lives until OnDone, which comes after Finish, which comes with the answer.
 class InferCall final : public grpc::ServerUnaryReactor {
  public:
-  InferCall(grpc::CallbackServerContext& context, inference::ModelInferResponse* response)
-      : context_(context), response_(response) {}
+  InferCall(grpc::CallbackServerContext& context, const CallContext& with, inference::ModelInferResponse* response)
+      : context_(context), response_(response), memory_(with.memory, UINT64_MAX) {}
 
-  void start(Server& server, BufferPool& buffers, const inference::ModelInferRequest& message) {
+  void start(const CallContext& with, const inference::ModelInferRequest& message) {
     const auto received = Clock::now();
     const std::shared_ptr<Cancellation> cancellation = cancellation_;  // this may be gone when infer() returns
     InferRequest request;
     try {
-      request = request_of(message, server, buffers);
+      memory_.take(memory_of(message));
+      request = request_of(message, with.server, with.buffers);
     } catch (...) {
       return Finish(status_of_current());
     }
     request.received = received;
     request.read = Clock::now();
     shared_ = shared_outputs(request);
-    cancellation->is(server.infer(std::move(request), [this](InferResponse response, bool last) {
-      if (last)
-        answer(std::move(response));
-      else
-        several_ = true;
+    cancellation->is(with.server.infer(std::move(request), [this](InferResponse response, bool last) {
+      if (last) return answer(std::move(response));
+      several_ = true;
+      const std::shared_ptr<Cancellation> held = cancellation_;  // this may be gone when it is answered
+      held->cancel();                                            // nobody will read the others
     }));
   }
 
@@ -117,6 +122,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
 
   grpc::CallbackServerContext& context_;
   inference::ModelInferResponse* const response_;
+  MemoryShare memory_;
   const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();
   std::map<std::string, SharedRegion> shared_;
   std::shared_ptr<RequestTrace> trace_;
@@ -129,9 +135,7 @@ class InferCall final : public grpc::ServerUnaryReactor {
 class StreamCall final
     : public grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse> {
  public:
-  StreamCall(Server& server, BufferPool& buffers, size_t most) : server_(server), buffers_(buffers), most_(most) {
-    StartRead(&message_);
-  }
+  StreamCall(const CallContext& with, size_t most) : with_(with), most_(most) { StartRead(&message_); }
 
   void OnReadDone(bool ok) override {
     if (ok) start();
@@ -148,13 +152,13 @@ class StreamCall final
     });
   }
   void OnCancel() override {
-    std::map<uint64_t, std::shared_ptr<Cancellation>> running;
+    std::vector<std::shared_ptr<Cancellation>> running;
     {
       const std::lock_guard lock(mutex_);
       broken_ = ended_ = true;
-      running = running_;
+      for (const auto& [number, one] : running_) running.push_back(one.cancellation);
     }
-    for (const auto& [number, cancellation] : running) cancellation->cancel();
+    for (const auto& cancellation : running) cancellation->cancel();
     proceed([] {});
   }
   void OnDone() override { delete this; }
@@ -164,31 +168,39 @@ class StreamCall final
     inference::ModelStreamInferResponse message;
     std::shared_ptr<RequestTrace> trace;
   };
+  struct Running {
+    std::shared_ptr<Cancellation> cancellation;
+    std::unique_ptr<MemoryShare> memory;
+  };
 
   void start() {
     const auto received = Clock::now();
     const auto cancellation = std::make_shared<Cancellation>();
     const std::string id = message_.id();
+    auto memory = std::make_unique<MemoryShare>(with_.memory, UINT64_MAX);
+    MemoryShare& share = *memory;
     uint64_t number = 0;
     {
       const std::lock_guard lock(mutex_);
       number = ++started_;
-      running_.emplace(number, cancellation);
+      running_.emplace(number, Running{cancellation, std::move(memory)});
       if (broken_) cancellation->cancel();  // of no request yet: whatever it will be of
     }
     InferRequest request;
     try {
-      request = request_of(message_, server_, buffers_);
+      share.take(memory_of(message_));
+      request = request_of(message_, with_.server, with_.buffers);
     } catch (...) {
       return answer(number, id, {}, true, status_of_current().error_message(), {});
     }
     request.received = received;
     request.read = Clock::now();
     const auto shared = shared_outputs(request);
-    cancellation->is(server_.infer(std::move(request), [this, number, id, shared](InferResponse response, bool last) {
-      const std::string error = response.error ? response.error->what() : "";
-      answer(number, id, std::move(response), last, error, shared);
-    }));
+    cancellation->is(
+        with_.server.infer(std::move(request), [this, number, id, shared](InferResponse response, bool last) {
+          const std::string error = response.error ? response.error->what() : "";
+          answer(number, id, std::move(response), last, error, shared);
+        }));
   }
 
   void answer(uint64_t number, const std::string& id, InferResponse response, bool last, const std::string& error,
@@ -238,8 +250,7 @@ class StreamCall final
     return finished_;
   }
 
-  Server& server_;
-  BufferPool& buffers_;
+  const CallContext& with_;
   const size_t most_;
   inference::ModelInferRequest message_;  // being read
 
@@ -248,23 +259,23 @@ class StreamCall final
   bool ended_ = false;   // there is nothing more to read
   bool broken_ = false;  // the client is gone
   uint64_t started_ = 0;
-  std::map<uint64_t, std::shared_ptr<Cancellation>> running_;
+  std::map<uint64_t, Running> running_;
   std::deque<Write> writes_;
 };
 
 }  // namespace
 
-grpc::ServerUnaryReactor* infer_call(grpc::CallbackServerContext& context, Server& server, BufferPool& buffers,
+grpc::ServerUnaryReactor* infer_call(grpc::CallbackServerContext& context, const CallContext& with,
                                      const inference::ModelInferRequest& message,
                                      inference::ModelInferResponse* response) {
-  auto* const call = new InferCall(context, response);
-  call->start(server, buffers, message);
+  auto* const call = new InferCall(context, with, response);
+  call->start(with, message);
   return call;
 }
 
 grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* stream_call(
-    Server& server, BufferPool& buffers, size_t most) {
-  return new StreamCall(server, buffers, most);
+    const CallContext& with, size_t most) {
+  return new StreamCall(with, most);
 }
 
 }  // namespace sluice::serving

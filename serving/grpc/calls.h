@@ -8,6 +8,7 @@
 
 #include "inference.grpc.pb.h"
 #include "serving/core/buffers.h"
+#include "serving/core/memory_budget.h"
 #include "serving/core/server.h"
 
 namespace sluice::serving {
@@ -28,12 +29,19 @@ class Cancellation {
   bool cancelled_ = false;
 };
 
+// What calls work with. Outlives them.
+struct CallContext {
+  Server& server;
+  BufferPool& buffers;
+  std::shared_ptr<MemoryBudget> memory;
+};
+
 // Answers a ModelInfer call.
-grpc::ServerUnaryReactor* infer_call(grpc::CallbackServerContext& context, Server& server, BufferPool& buffers,
+grpc::ServerUnaryReactor* infer_call(grpc::CallbackServerContext& context, const CallContext& with,
                                      const inference::ModelInferRequest& message,
                                      inference::ModelInferResponse* response);
 // Answers the requests of a stream, as they are done. `most`: requests of a stream that are read and not yet answered.
 grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* stream_call(
-    Server& server, BufferPool& buffers, size_t most);
+    const CallContext& with, size_t most);
 
 }  // namespace sluice::serving

@@ -23,7 +23,9 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
       : server_(server),
         management_(options.management),
         bearer_(options.management_token.empty() ? "" : "Bearer " + options.management_token),
-        buffers_(kPooledBytes) {}
+        buffers_(kPooledBytes),
+        calls_{server, buffers_,
+               options.memory != nullptr ? options.memory : std::make_shared<MemoryBudget>(uint64_t{1} << 30)} {}
   ~Service() override { wait(); }
   void wait() { workers_.join(); }
 
@@ -114,11 +116,11 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
 
   Unary* ModelInfer(Context* context, const inference::ModelInferRequest* q,
                     inference::ModelInferResponse* r) override {
-    return infer_call(*context, server_, buffers_, *q, r);
+    return infer_call(*context, calls_, *q, r);
   }
   grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>* ModelStreamInfer(
       Context*) override {
-    return stream_call(server_, buffers_, kMostOfAStream);
+    return stream_call(calls_, kMostOfAStream);
   }
 
  private:
@@ -184,6 +186,7 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
   const bool management_;
   const std::string bearer_;
   BufferPool buffers_;
+  const CallContext calls_;
   boost::asio::thread_pool workers_{2};
 };
 

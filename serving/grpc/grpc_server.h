@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "serving/core/memory_budget.h"
 #include "serving/core/server.h"
 
 namespace sluice::serving {
@@ -18,6 +19,8 @@ struct GrpcOptions {
   // metadata "authorization: Bearer TOKEN". "": everybody.
   bool management = true;
   std::string management_token = {};
+  // What requests hold until they are answered: twice their size. Null: 1 GiB of its own.
+  std::shared_ptr<MemoryBudget> memory = {};
 };
 
 // Thread safety: everything may be called from any thread.

@@ -1,11 +1,10 @@
 // The calls that are no inference.
 #include <fmt/format.h>
 
-#include <boost/archive/iterators/binary_from_base64.hpp>
-#include <boost/archive/iterators/transform_width.hpp>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
+#include "serving/http/base64.h"
 #include "serving/http/message_json.h"
 #include "serving/http/routes.h"
 
@@ -49,22 +48,6 @@ uint64_t number(const json::object& object, const char* name) {
   throw HttpError(400, fmt::format("request: '{}' must be a number that is not negative", name));
 }
 
-std::string from_base64(std::string_view text, const std::string& where) {
-  while (text.ends_with('=')) text.remove_suffix(1);
-  using namespace boost::archive::iterators;
-  using Decoded = transform_width<binary_from_base64<std::string_view::const_iterator>, 8, 6>;
-  try {
-    const size_t bytes = text.size() * 6 / 8;
-    std::string out;
-    out.reserve(bytes);
-    Decoded it(text.begin());
-    for (size_t i = 0; i < bytes; ++i, ++it) out += static_cast<char>(*it);
-    return out;
-  } catch (const dataflow_exception&) {
-    throw HttpError(400, "load: parameter '" + where + "' is no base64");
-  }
-}
-
 LoadOverrides overrides_of(const std::string& body) {
   LoadOverrides overrides;
   for (const auto& [key, value] : parameters_of(body)) {
@@ -74,7 +57,7 @@ LoadOverrides overrides_of(const std::string& body) {
     if (name == "config")
       overrides.config = text;
     else if (name.starts_with("file:"))
-      overrides.files[name.substr(5)] = from_base64(text, name);
+      overrides.files[name.substr(5)] = from_base64(text, "load: parameter '" + name + "'");
     else
       throw HttpError(400, "load: parameter '" + name + "'; known are config and file:<path>");
   }
@@ -163,6 +146,22 @@ inference::SystemSharedMemoryRegisterRequest register_request(const Route& route
   return request;
 }
 
+// As TensorFlow Serving tells of a model's versions.
+std::string status_json(const inference::RepositoryIndexResponse& index, const Route& route) {
+  json::array versions;
+  for (const auto& model : index.models()) {
+    if (model.name() != route.model || (!route.version.empty() && model.version() != route.version)) continue;
+    const bool ready = model.state() == "READY", wrong = model.state() == "UNAVAILABLE" && !model.reason().empty();
+    json::object one;
+    one["version"] = model.version();
+    one["state"] = ready ? "AVAILABLE" : model.state() == "UNAVAILABLE" ? "END" : model.state();
+    one["status"] = {{"error_code", wrong ? "UNKNOWN" : "OK"}, {"error_message", wrong ? model.reason() : ""}};
+    versions.push_back(std::move(one));
+  }
+  if (versions.empty()) throw Error(Code::kNotFound, "Request for unknown model: '" + route.model + "' is not found");
+  return json::serialize(json::object{{"model_version_status", std::move(versions)}});
+}
+
 HttpReply plain(int status) { return {status, ""}; }
 
 HttpReply make_answer(Server& server, const Route& route, const std::string& body) {
@@ -187,7 +186,11 @@ HttpReply make_answer(Server& server, const Route& route, const std::string& bod
     case Call::kCudaSharedMemory:
       throw Error(Code::kUnsupported, "shared memory: that of CUDA is not offered; system shared memory is");
     case Call::kMetrics: return {200, server.metrics(), "text/plain; version=0.0.4; charset=utf-8"};
-    case Call::kInfer: break;
+    case Call::kModelStatus: return {200, status_json(server.index(false), route)};
+    case Call::kInfer:
+    case Call::kPredict:
+    case Call::kGenerate:
+    case Call::kGenerateStream: break;
   }
   throw HttpError(404, "Not Found");
 }

@@ -73,7 +73,7 @@ const char* coding_name(Coding coding) {
   return coding == Coding::kGzip ? "gzip" : coding == Coding::kDeflate ? "deflate" : "identity";
 }
 
-std::string unpack(std::string_view data, Coding coding, size_t most) {
+std::string unpack(std::string_view data, Coding coding, size_t most, MemoryShare* memory) {
   z_stream stream{};
   if (inflateInit2(&stream, window_of(coding)) != Z_OK) throw std::bad_alloc();
   const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&stream, inflateEnd);
@@ -90,6 +90,7 @@ std::string unpack(std::string_view data, Coding coding, size_t most) {
     state = inflate(&stream, Z_NO_FLUSH);
     at += piece - stream.avail_in;
     out.resize(out.size() - stream.avail_out);
+    if (memory != nullptr) memory->take(out.size() - had);
     if (out.size() > most)
       throw Error(Code::kTooLarge,
                   "request: its body unpacks to more than the " + std::to_string(most) + " bytes that are allowed");

@@ -11,9 +11,12 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
+#include <deque>
+#include <functional>
 
 #include "serving/core/trace.h"
 #include "serving/http/infer_json.h"
+#include "serving/http/named_json.h"
 #include "serving/http/request_check.h"
 #include "serving/http/request_reader.h"
 #include "serving/http/routes.h"
@@ -38,7 +41,7 @@ struct Written {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, std::shared_ptr<HttpState> state)
-      : state_(std::move(state)), reader_(std::move(socket), state_->options, state_->draining) {}
+      : state_(std::move(state)), reader_(std::move(socket), state_->options, state_->memory, state_->draining) {}
 
   void start() {
     asio::co_spawn(
@@ -87,6 +90,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
       check_rights();
       co_await reader_.say_continue();
       if (route_.call == Call::kInfer) co_return co_await infer();
+      if (route_.call == Call::kPredict || route_.call == Call::kGenerate) co_return co_await infer_named();
+      if (route_.call == Call::kGenerateStream) co_return co_await stream_events();
       const std::string body = co_await reader_.whole_body();
       co_return co_await write(co_await answer_of_call(body));
     } catch (const boost::system::system_error&) {
@@ -128,7 +133,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Reads the request's tensors to where they will be read from.
   Task<InferHead> read_infer() {
-    const InferLimits limits{state_->options.max_input};
+    const InferLimits limits{state_->options.max_input, &reader_.memory()};
     Server& server = state_->server;
     const bool whole = reader_.chunked() || reader_.coding() != Coding::kNone;  // it has to be read before it is known
     std::string body;
@@ -152,10 +157,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
     check_binary(head, bytes - length);
     for (size_t i = 0, at = length; i < head.binary.size(); at += head.binary[i++]) {
       char* const to = static_cast<char*>(head.request.inputs[i].data.get()) + offset;
-      if (!whole)
+      if (!whole) {
         co_await reader_.read(to, head.binary[i]);
-      else if (head.binary[i] > 0)
+      } else if (head.binary[i] > 0) {
+        reader_.memory().take(head.binary[i]);
         std::memcpy(to, body.data() + at, head.binary[i]);
+      }
     }
     co_return head;
   }
@@ -179,14 +186,46 @@ class Connection : public std::enable_shared_from_this<Connection> {
     return raw_head(metadata, config.max_batch_size() > 0, bytes, state_->buffers);
   }
 
+  using Form = std::function<InferAnswer(const InferResponse& response)>;
+
   Task<bool> infer() {
     InferHead head = co_await read_infer();
-    head.request.model = route_.model;
-    head.request.version = route_.version;
-    head.request.received = reader_.received();
-    head.request.read = Clock::now();
+    Form form = [asked = std::move(head.form)](const InferResponse& response) { return answer_of(asked, response); };
+    complete(head.request);
+    co_return co_await run(std::move(head.request), std::move(form));
+  }
+
+  Task<bool> infer_named() {
+    NamedRequest named = co_await read_named();
+    Form form = [as = named.form](const InferResponse& response) {
+      InferAnswer answer;
+      answer.json = named_answer(as, response);
+      return answer;
+    };
+    complete(named.request);
+    co_return co_await run(std::move(named.request), std::move(form));
+  }
+
+  Task<NamedRequest> read_named() {
+    const std::string body = co_await reader_.whole_body();
+    const auto model = state_->server.model_metadata(route_.model, route_.version);
+    const InferLimits limits{state_->options.max_input, &reader_.memory()};
+    const auto read = route_.call == Call::kPredict ? predict_request : generate_request;
+    NamedRequest named = read(body, model, state_->buffers, limits);
+    named.request.transport = Transport::kHttp;
+    co_return named;
+  }
+
+  void complete(InferRequest& request) const {
+    request.model = route_.model;
+    request.version = route_.version;
+    request.received = reader_.received();
+    request.read = Clock::now();
+  }
+
+  Task<bool> run(InferRequest request, Form form) {
     const Coding coding = accepted_coding(reader_.field(http::field::accept_encoding));
-    std::optional<InferResponse> response = co_await ask(std::move(head.request));
+    std::optional<InferResponse> response = co_await ask(std::move(request));
     if (!response) co_return false;
     const std::shared_ptr<RequestTrace> trace = std::move(response->trace);
     if (trace != nullptr) trace->stamp(Stamp::kSendStart);
@@ -195,7 +234,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::optional<InferAnswer> answer;
     try {
       if (response->error) throw *response->error;
-      answer = answer_of(head.form, *response);
+      answer = form(*response);
     } catch (...) {
       refusal = reply_of_current();
     }
@@ -211,44 +250,114 @@ class Connection : public std::enable_shared_from_this<Connection> {
   struct Waiting {
     explicit Waiting(const beast::tcp_stream::executor_type& executor) : ready(executor, Clock::time_point::max()) {}
     asio::steady_timer ready;
-    std::optional<InferResponse> response;
-    bool several = false;
+    std::deque<InferResponse> responses;
+    bool last = false;  // is among them, or was
     bool gone = false;  // the client
   };
 
-  // Nothing when the client has gone meanwhile.
-  Task<std::optional<InferResponse>> ask(InferRequest request) {
+  std::shared_ptr<Waiting> begin(InferRequest request) {
     const auto waiting = std::make_shared<Waiting>(stream().get_executor());
     stream().expires_never();
     handle_ = state_->server.infer(
         std::move(request), [self = shared_from_this(), waiting](InferResponse response, bool last) {
           asio::post(self->stream().get_executor(), [waiting, response = std::move(response), last]() mutable {
-            if (!last) waiting->several = true;
-            if (!last) return;
-            waiting->response = std::move(response);
+            waiting->responses.push_back(std::move(response));
+            waiting->last |= last;
             waiting->ready.cancel();
           });
         });
     if (!reader_.ahead()) watch(waiting);
-    while (!waiting->response) {
+    return waiting;
+  }
+  Task<void> wait(std::shared_ptr<Waiting> waiting, bool for_all) {
+    while (for_all ? !waiting->last : waiting->responses.empty()) {
       error_code ignored;
       co_await waiting->ready.async_wait(redirect_error(asio::use_awaitable, ignored));
     }
+  }
+  void end_watch() {
     handle_ = nullptr;
     error_code ignored;
-    if (stream().socket().is_open()) stream().socket().cancel(ignored);  // the watch
+    if (stream().socket().is_open()) stream().socket().cancel(ignored);
+  }
+
+  // Nothing when the client has gone meanwhile.
+  Task<std::optional<InferResponse>> ask(InferRequest request) {
+    const std::shared_ptr<Waiting> waiting = begin(std::move(request));
+    co_await wait(waiting, false);
+    const bool several = !waiting->last;
+    if (several && handle_ != nullptr) handle_->cancel();
+    co_await wait(waiting, true);
+    end_watch();
     if (waiting->gone) co_return std::nullopt;
-    if (waiting->several)
-      waiting->response->error = Error(Code::kUnsupported,
-                                       "infer: this model gives several responses to a request; ask for "
-                                       "them over gRPC, by ModelStreamInfer");
-    co_return std::move(waiting->response);
+    InferResponse response = std::move(waiting->responses.back());
+    if (several || waiting->responses.size() > 1)
+      response.error = Error(Code::kUnsupported,
+                             "infer: this model gives several responses to a request; ask for them over gRPC, by "
+                             "ModelStreamInfer, or by generate_stream");
+    co_return response;
+  }
+
+  // Each response as it comes, as an event ("data: {..}"); an error is one, too. What is wrong with the request itself
+  // is refused as elsewhere.
+  Task<bool> stream_events() {
+    if (reader_.header().version() == 10) throw HttpError(400, "generate_stream: HTTP/1.0 has no chunks; ask by 1.1");
+    NamedRequest named = co_await read_named();
+    complete(named.request);
+    const NamedForm form = named.form;
+    const std::shared_ptr<Waiting> waiting = begin(std::move(named.request));
+    bool begun = false, gone = false;
+    for (bool more = true; more;) {
+      co_await wait(waiting, false);
+      InferResponse response = std::move(waiting->responses.front());
+      waiting->responses.pop_front();
+      more = !(waiting->last && waiting->responses.empty());
+      if (gone || waiting->gone) {
+        gone = true;
+        continue;  // until the request is over
+      }
+      HttpReply reply;
+      try {
+        if (response.error) throw *response.error;
+        reply.body = named_answer(form, response);
+      } catch (...) {
+        reply = reply_of_current();
+      }
+      if (!begun && reply.status != 200 && !more) {
+        end_watch();
+        co_return co_await write(std::move(reply));
+      }
+      std::string text = begun ? "" : events_head();
+      const std::string event = "data: " + reply.body + "\n\n";
+      text += fmt::format("{:x}\r\n{}\r\n{}", event.size(), event, more ? "" : "0\r\n\r\n");
+      begun = true;
+      gone = !co_await send_text(std::move(text));
+      if (gone && handle_ != nullptr) handle_->cancel();
+    }
+    end_watch();
+    reader_.memory().clear();
+    co_return !gone && keep_alive_;
+  }
+  std::string events_head() {
+    if (state_->draining) keep_alive_ = false;
+    return fmt::format(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
+        "Transfer-Encoding: chunked\r\nConnection: {}\r\n\r\n",
+        keep_alive_ ? "keep-alive" : "close");
+  }
+  // False when the client does not take it.
+  Task<bool> send_text(std::string text) {
+    stream().expires_after(state_->options.response_timeout);
+    error_code error;
+    co_await asio::async_write(stream(), asio::buffer(text), redirect_error(asio::use_awaitable, error));
+    stream().expires_never();
+    co_return !error;
   }
 
   // Cancels the request when the client closes the connection.
   void watch(const std::shared_ptr<Waiting>& waiting) {
     stream().socket().async_wait(tcp::socket::wait_read, [self = shared_from_this(), waiting](error_code error) {
-      if (error || waiting->response) return;
+      if (error || waiting->last) return;
       char c = 0;
       const ssize_t n = ::recv(self->stream().socket().native_handle(), &c, 1, MSG_PEEK | MSG_DONTWAIT);
       if (n > 0) return;                                                              // its next request
@@ -308,6 +417,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
     stream().expires_after(state_->options.response_timeout + std::chrono::milliseconds(bytes / 10));
     co_await asio::async_write(stream(), parts, asio::use_awaitable);
+    reader_.memory().clear();
     co_return keep_alive_;
   }
 

@@ -17,10 +17,12 @@ class Connection;
 
 // What the connections of a front end share.
 struct HttpState {
-  HttpState(Server& server, HttpOptions options) : server(server), options(std::move(options)) {}
+  HttpState(Server& server, HttpOptions given) : server(server), options(std::move(given)) {}
 
   Server& server;
   const HttpOptions options;
+  const std::shared_ptr<MemoryBudget> memory =
+      options.memory != nullptr ? options.memory : std::make_shared<MemoryBudget>(uint64_t{1} << 30);
   BufferPool buffers{size_t{256} << 20};
   boost::asio::thread_pool workers{2};  // for what takes long
   std::atomic<bool> draining{false};

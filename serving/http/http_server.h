@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "serving/core/memory_budget.h"
 #include "serving/core/server.h"
 
 namespace sluice::serving {
@@ -18,8 +19,10 @@ struct HttpOptions {
   std::string base_path;                // before /v2 in every path; "" or "/serving"
   size_t max_input = size_t{64} << 20;  // bytes of a body, also unpacked
   int max_connections = 4096;           // one more is told so and closed
-  bool management = true;               // whether clients may load models, change settings, register shared memory
-  std::string management_token;         // who may: "Authorization: Bearer TOKEN"; "": everybody
+  // What requests hold while they come and run; of one of them at most 8 x max_input. Null: 1 GiB of its own.
+  std::shared_ptr<MemoryBudget> memory = {};
+  bool management = true;        // whether clients may load models, change settings, register shared memory
+  std::string management_token;  // who may: "Authorization: Bearer TOKEN"; "": everybody
   std::chrono::milliseconds header_timeout{10000};    // from the first byte of a request to the end of its header
   std::chrono::milliseconds body_timeout{30000};      // without a byte of the body; all of it: this and 1 s per 10 KB
   std::chrono::milliseconds idle_timeout{120000};     // of a connection between requests

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <boost/json/memory_resource.hpp>
-#include <boost/json/parse.hpp>
+#include <boost/json/value.hpp>
 #include <cstring>
 #include <limits>
 #include <set>
 
 #include "serving/core/json_string.h"
+#include "serving/http/json_body.h"
 #include "serving/http/json_tensors.h"
 
 namespace sluice::serving {
@@ -17,31 +17,6 @@ namespace {
 
 namespace json = boost::json;
 
-// So that a small body of JSON does not become large values.
-class Limited final : public json::memory_resource {
- public:
-  explicit Limited(size_t most) : left_(most) {}
-
- private:
-  void* do_allocate(size_t bytes, size_t alignment) override {
-    if (bytes > left_)
-      throw Error(Code::kTooLarge, "infer: its JSON takes more memory than is allowed; send binary data");
-    left_ -= bytes;
-    return ::operator new(bytes, std::align_val_t(alignment));
-  }
-  void do_deallocate(void* p, size_t bytes, size_t alignment) override {
-    left_ += bytes;
-    ::operator delete(p, std::align_val_t(alignment));
-  }
-  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
-
-  size_t left_;
-};
-
-const json::object& object_of(const json::value& value, const std::string& where) {
-  if (!value.is_object()) wrong(where + ": it must be an object");
-  return value.get_object();
-}
 std::string string_of(const json::object& object, const char* key, const std::string& where) {
   const json::value* const value = object.if_contains(key);
   if (value == nullptr || !value->is_string()) wrong(where + ": '" + key + "' must be a string");
@@ -61,15 +36,6 @@ uint64_t unsigned_of(const json::value& value, const std::string& what) {
 bool bool_of(const json::value& value, const std::string& what) {
   if (!value.is_bool()) wrong(what + " must be true or false");
   return value.get_bool();
-}
-
-Parameter parameter_of(const json::value& value, const std::string& name) {
-  if (value.is_bool()) return value.get_bool();
-  if (value.is_int64()) return value.get_int64();
-  if (value.is_uint64()) return value.get_uint64();
-  if (value.is_double()) return value.get_double();
-  if (value.is_string()) return std::string(value.get_string());
-  wrong("infer: parameter '" + name + "' must be a number, a string, true or false");
 }
 
 // What a tensor's `parameters` say.
@@ -174,6 +140,7 @@ class HeadParser {
     size_t behind = 0;
     if (data != nullptr) {
       take_json(tensor, *data, where, buffers_, limits_.most_bytes);
+      if (limits_.memory != nullptr) limits_.memory->take(tensor.bytes);
     } else if (p.shared) {
       tensor.data = server_.shared_bytes(*p.shared);
       tensor.bytes = p.shared->bytes;
@@ -215,13 +182,8 @@ class HeadParser {
 }  // namespace
 
 InferHead parse_head(std::string_view text, const Server& server, BufferPool& buffers, const InferLimits& limits) {
-  Limited memory(limits.most_bytes * 8);
-  json::parse_options options;
-  options.max_depth = 32;
-  boost::system::error_code error;
-  const json::value root = json::parse({text.data(), text.size()}, error, &memory, options);
-  if (error) wrong("infer: its JSON cannot be read: " + error.message());
-  InferHead head = HeadParser(server, buffers, limits).parse(object_of(root, "infer: the request"));
+  JsonBody body(text, "infer", limits);
+  InferHead head = HeadParser(server, buffers, limits).parse(body.object());
   head.request.transport = Transport::kHttp;
   for (size_t i = 0; i < head.binary.size(); ++i)
     if (head.binary[i] > 0) head.request.inputs[i].data = buffers.take(head.binary[i]);

@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "serving/core/buffers.h"
+#include "serving/core/memory_budget.h"
 #include "serving/core/server.h"
 
 namespace sluice::serving {
 
 struct InferLimits {
   size_t most_bytes = size_t{64} << 20;  // of a body, of what it unpacks to, of the tensors that its JSON makes
+  MemoryShare* memory = nullptr;         // of which what the JSON makes is taken, unless it is null
 };
 
 // How the client wants its outputs.

@@ -40,7 +40,12 @@ T number_of(const json::value& value, const std::string& where, DataType type) {
     return refuse();
   } else if constexpr (std::is_floating_point_v<T>) {
     if (value.is_double()) {
-      if (std::abs(value.get_double()) > static_cast<double>(std::numeric_limits<T>::max())) return refuse();
+      if (std::abs(value.get_double()) > static_cast<double>(std::numeric_limits<T>::max())) {
+        // The shortest text of the largest float is a little more than it.
+        constexpr double kRoundsToInfinity = 3.4028235677973366e38;
+        if (std::is_same_v<T, double> || std::abs(value.get_double()) >= kRoundsToInfinity) return refuse();
+        return std::copysign(std::numeric_limits<T>::max(), static_cast<T>(value.get_double() > 0 ? 1 : -1));
+      }
       return static_cast<T>(value.get_double());
     }
     if (value.is_int64()) return static_cast<T>(value.get_int64());

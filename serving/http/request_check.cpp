@@ -30,6 +30,8 @@ void check_framing(unsigned version, const std::vector<std::string>& hosts,
   if (version != 10 && version != 11) throw HttpError(505, "request: HTTP/1.0 and HTTP/1.1 are known");
   if (hosts.size() > 1 || (version == 11 && hosts.empty())) throw HttpError(400, "request: it must have one Host");
   if (content_lengths.size() > 1) throw HttpError(400, "request: it has several Content-Length");
+  if (!content_lengths.empty() && content_lengths[0].find_first_not_of("0123456789") != std::string::npos)
+    throw HttpError(400, "request: Content-Length must be digits alone");
   if (transfer_encodings.empty()) return;
   if (!content_lengths.empty()) throw HttpError(400, "request: both Transfer-Encoding and Content-Length");
   if (transfer_encodings.size() > 1 || !boost::beast::iequals(transfer_encodings[0], "chunked"))

@@ -18,7 +18,6 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr size_t kHeader = size_t{16} << 10;
 constexpr size_t kMostChunks = 65536;
 constexpr size_t kSkipped = size_t{64} << 10;
 constexpr size_t kPiece = size_t{1} << 20;
@@ -29,6 +28,7 @@ std::string RequestReader::field(http::field name) const { return text_of(parser
 
 RequestReader::Task<bool> RequestReader::next() {
   parser_.emplace();
+  memory_.clear();
   left_ = 0;
   chunked_ = false;
   if (buffer_.size() == 0) {
@@ -46,16 +46,14 @@ RequestReader::Task<bool> RequestReader::next() {
   stream_.expires_after(options_.header_timeout);
   const std::string_view raw = co_await header_text();
   if (raw.empty()) co_return false;
-  check_raw_header(raw);
-  parser_->header_limit(kHeader);
-  parser_->body_limit(options_.max_input);
-  error_code error;
-  parser_->put(asio::buffer(raw.data(), raw.size()), error);
+  const RequestHead head = read_head(raw, options_.max_input, *parser_);
   buffer_.consume(raw.size());
-  if (error == http::error::body_limit) throw too_large();
-  if (error || !parser_->is_header_done())
-    throw HttpError(400, "request: its header cannot be read: " + error.message());
-  check_body();
+  chunked_ = head.chunked;
+  left_ = head.length;
+  coding_ = head.coding;
+  head_length_ = head.head_length;
+  body_deadline_ = std::chrono::steady_clock::now() + options_.body_timeout * (chunked_ ? 4 : 1) +
+                   std::chrono::milliseconds(left_ / 10);
   co_return true;
 }
 
@@ -65,41 +63,19 @@ RequestReader::Task<std::string_view> RequestReader::header_text() {
     const std::string_view text(static_cast<const char*>(buffer_.data().data()), buffer_.size());
     const size_t found = text.find(end, searched);
     if (found != std::string_view::npos) co_return text.substr(0, found + end.size());
-    if (text.size() >= kHeader)
-      throw HttpError(431, fmt::format("request: its header has more than {} bytes", kHeader));
+    if (text.size() >= kLongestHead)
+      throw HttpError(431, fmt::format("request: its header has more than {} bytes", kLongestHead));
     searched = text.size() < end.size() ? 0 : text.size() - end.size() + 1;
     error_code error;
-    const size_t piece = std::min<size_t>(4096, kHeader - text.size());
+    const size_t piece = std::min<size_t>(4096, kLongestHead - text.size());
     const size_t n =
         co_await stream_.async_read_some(buffer_.prepare(piece), redirect_error(asio::use_awaitable, error));
-    if (error == beast::error::timeout) throw HttpError(408, "request: its header did not come in time");
-    if (error) co_return std::string_view();
+    if (error) co_return std::string_view();  // where it did not come in time, the stream has been closed
     buffer_.commit(n);
   }
 }
 
-HttpError RequestReader::too_large() const {
-  return {413, fmt::format("request: its body has more than the {} bytes that are allowed", options_.max_input)};
-}
-
-void RequestReader::check_body() {
-  const Parser& parser = *parser_;
-  const Fields& fields = parser.get();
-  const auto values = [&](beast::string_view name) {
-    std::vector<std::string> found;
-    const auto range = fields.equal_range(name);
-    for (auto it = range.first; it != range.second; ++it) found.push_back(text_of(it->value()));
-    return found;
-  };
-  check_framing(fields.version(), values("Host"), values("Transfer-Encoding"), values("Content-Length"));
-  chunked_ = parser.chunked();
-  left_ = chunked_ ? 0 : parser.content_length().value_or(0);
-  if (left_ > options_.max_input) throw too_large();
-  coding_ = coding_of(text_of(fields[http::field::content_encoding]));
-  head_length_ = head_length_of(values("Inference-Header-Content-Length"));
-  body_deadline_ = std::chrono::steady_clock::now() + options_.body_timeout * (chunked_ ? 4 : 1) +
-                   std::chrono::milliseconds(left_ / 10);
-}
+HttpError RequestReader::too_large() const { return body_too_large(options_.max_input); }
 
 RequestReader::Task<void> RequestReader::say_continue() {
   const beast::string_view expect = parser_->get()[http::field::expect];
@@ -112,6 +88,7 @@ RequestReader::Task<void> RequestReader::say_continue() {
 RequestReader::Task<void> RequestReader::read(void* to, size_t n) {
   char* out = static_cast<char*>(to);
   const size_t there = std::min(n, buffer_.size());
+  memory_.take(there);
   if (there > 0) std::memcpy(out, buffer_.data().data(), there);
   buffer_.consume(there);
   left_ -= there;
@@ -120,6 +97,7 @@ RequestReader::Task<void> RequestReader::read(void* to, size_t n) {
     const size_t got = co_await stream_.async_read_some(asio::buffer(out + done, n - done), asio::use_awaitable);
     done += got;
     left_ -= got;
+    memory_.take(got);
   }
 }
 
@@ -148,7 +126,9 @@ RequestReader::Task<std::string> RequestReader::chunked_body() {
         error != http::error::partial_message && error != http::error::end_of_stream)
       throw HttpError(400, "request: its chunks cannot be read: " + error.message());
     if (error) throw boost::system::system_error(error);
-    body.append(piece.data(), piece.size() - parser_->get().body().size);
+    const size_t got = piece.size() - parser_->get().body().size;
+    memory_.take(got);
+    body.append(piece.data(), got);
     if (body.size() > options_.max_input) throw too_large();
   }
   chunked_ = false;
@@ -158,6 +138,7 @@ RequestReader::Task<std::string> RequestReader::chunked_body() {
 RequestReader::Task<bool> RequestReader::skip_body() {
   if (chunked_ || left_ > kSkipped || (left_ > 0 && !parser_->get()[http::field::expect].empty())) co_return false;
   std::vector<char> away(left_);
+  memory_.clear();  // for what is only thrown away there is always room
   co_await read(away.data(), left_);
   co_return true;
 }
@@ -179,7 +160,7 @@ RequestReader::Task<std::string> RequestReader::whole_body() {
   } else {
     body = co_await text(left_);
   }
-  if (coding_ != Coding::kNone) body = unpack(body, coding_, options_.max_input);
+  if (coding_ != Coding::kNone) body = unpack(body, coding_, options_.max_input, &memory_);
   co_return body;
 }
 

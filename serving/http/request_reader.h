@@ -10,9 +10,11 @@
 #include <optional>
 #include <string>
 
+#include "serving/core/memory_budget.h"
 #include "serving/core/request.h"
 #include "serving/http/compression.h"
 #include "serving/http/http_server.h"
+#include "serving/http/request_head.h"
 #include "serving/http/routes.h"
 
 namespace sluice::serving {
@@ -23,11 +25,15 @@ class RequestReader {
  public:
   template <class T>
   using Task = boost::asio::awaitable<T>;
-  using Parser = boost::beast::http::request_parser<boost::beast::http::buffer_body>;
+  using Parser = RequestHead::Parser;
   using Fields = boost::beast::http::request_header<>;
 
-  RequestReader(boost::asio::ip::tcp::socket socket, const HttpOptions& options, const std::atomic<bool>& draining)
-      : stream_(std::move(socket)), options_(options), draining_(draining) {}
+  RequestReader(boost::asio::ip::tcp::socket socket, const HttpOptions& options, std::shared_ptr<MemoryBudget> memory,
+                const std::atomic<bool>& draining)
+      : stream_(std::move(socket)),
+        options_(options),
+        draining_(draining),
+        memory_(std::move(memory), uint64_t{8} * options.max_input) {}
 
   // The next request's header. False where there is none. Throws HttpError for one after which the connection cannot go
   // on.
@@ -42,6 +48,8 @@ class RequestReader {
   Clock::time_point received() const { return received_; }              // its first byte
   bool idle() const { return idle_; }                                   // waits for a request
   bool ahead() const { return buffer_.size() > 0; }                     // has bytes of the next request
+  // What the request holds: what has been read of it, and what is made of that. Empty again with the next one.
+  MemoryShare& memory() { return memory_; }
 
   // Where the client waits for it.
   Task<void> say_continue();
@@ -62,7 +70,6 @@ class RequestReader {
  private:
   // Everything up to the empty line, in the buffer. Nothing when the client goes before.
   Task<std::string_view> header_text();
-  void check_body();  // what the header says of it
   void expire_body();
   Task<std::string> chunked_body();
   HttpError too_large() const;
@@ -75,6 +82,7 @@ class RequestReader {
   uint64_t left_ = 0;
   bool chunked_ = false, idle_ = false;
   Coding coding_ = Coding::kNone;
+  MemoryShare memory_;
   std::optional<uint64_t> head_length_;
   Clock::time_point received_;
   std::chrono::steady_clock::time_point body_deadline_;

@@ -13,7 +13,8 @@ namespace sluice::serving {
 namespace {
 
 struct Pattern {
-  const char* path;  // "*m", "*v", "*r": a model, a version, a region of shared memory
+  // "*m", "*v", "*r": a model, a version, a region of shared memory; what stands behind a ':' is the same there.
+  const char* path;
   Call call;
   const char* gets;   // methods that only look
   const char* posts;  // and that change the server
@@ -30,6 +31,10 @@ constexpr Pattern kPatterns[] = {
     {"v2/models/*m/config", Call::kModelConfig, "GET", ""},
     {"v2/models/*m/stats", Call::kStatistics, "GET", ""},
     {"v2/models/*m/infer", Call::kInfer, "POST", ""},
+    {"v2/models/*m/generate", Call::kGenerate, "POST", ""},
+    {"v2/models/*m/generate_stream", Call::kGenerateStream, "POST", ""},
+    {"v2/models/*m/versions/*v/generate", Call::kGenerate, "POST", ""},
+    {"v2/models/*m/versions/*v/generate_stream", Call::kGenerateStream, "POST", ""},
     {"v2/models/*m/trace/setting", Call::kTraceSettings, "GET", "POST"},
     {"v2/models/*m/versions/*v", Call::kModelMetadata, "GET", ""},
     {"v2/models/*m/versions/*v/ready", Call::kModelReady, "GET", ""},
@@ -51,17 +56,22 @@ constexpr Pattern kPatterns[] = {
     {"v2/cudasharedmemory/region/*r/status", Call::kCudaSharedMemory, "GET", ""},
     {"v2/cudasharedmemory/region/*r/register", Call::kCudaSharedMemory, "POST", ""},
     {"v2/cudasharedmemory/region/*r/unregister", Call::kCudaSharedMemory, "POST", ""},
+    {"v1/models/*m:predict", Call::kPredict, "POST", ""},
+    {"v1/models/*m/versions/*v:predict", Call::kPredict, "POST", ""},
+    {"v1/models/*m/labels/*v:predict", Call::kPredict, "POST", ""},
+    {"v1/models/*m", Call::kModelStatus, "GET", ""},
+    {"v1/models/*m/versions/*v", Call::kModelStatus, "GET", ""},
 };
 constexpr Pattern kMetricsPatterns[] = {{"metrics", Call::kMetrics, "GET", ""}};
 
 std::vector<std::string_view> segments_of(std::string_view path) {
   std::vector<std::string_view> segments;
-  while (!path.empty()) {
-    const size_t slash = std::min(path.find('/'), path.size());
+  while (true) {
+    const size_t slash = path.find('/');
     segments.push_back(path.substr(0, slash));
-    path.remove_prefix(std::min(slash + 1, path.size()));
+    if (slash == std::string_view::npos) return segments;
+    path.remove_prefix(slash + 1);  // what stands behind the last one may be empty, and is another path then
   }
-  return segments;
 }
 
 int hex(char c) {
@@ -97,19 +107,19 @@ bool matches(const Pattern& pattern, const std::vector<std::string_view>& path, 
   const std::vector<std::string_view> wanted = segments_of(pattern.path);
   if (wanted.size() != path.size()) return false;
   for (size_t i = 0; i < path.size(); ++i)
-    if (wanted[i][0] != '*' && wanted[i] != path[i]) return false;
+    if (wanted[i][0] == '*' ? !path[i].ends_with(wanted[i].substr(2)) : wanted[i] != path[i]) return false;
   route = {};
   route.call = pattern.call;
   route.slow = pattern.slow;
   for (size_t i = 0; i < path.size(); ++i) {
     if (wanted[i][0] != '*') continue;
-    std::string name = decoded(path[i]);
-    if (wanted[i] == "*r") {
+    std::string name = decoded(path[i].substr(0, path[i].size() - (wanted[i].size() - 2)));
+    if (wanted[i][1] == 'r') {
       if (name.empty() || name.size() > 256) throw HttpError(400, "shared memory: a name has 1 to 256 characters");
       route.region = std::move(name);
       continue;
     }
-    const bool version = wanted[i] == "*v";
+    const bool version = wanted[i][1] == 'v';
     if (!is_model_name(name))
       throw HttpError(400,
                       fmt::format("request: {} {}; a name has letters, digits, '.', '_' and '-' alone, at most 128",

@@ -18,6 +18,10 @@ enum class Call : uint8_t {
   kModelConfig,
   kStatistics,
   kInfer,
+  kGenerate,        // with names and values alone, one response
+  kGenerateStream,  // and every response, as an event
+  kPredict,         // as TensorFlow Serving's clients ask
+  kModelStatus,
   kIndex,
   kLoad,
   kUnload,

@@ -21,7 +21,8 @@ struct Arguments {
   Endpoint http{true, "127.0.0.1", 8000}, grpc{true, "127.0.0.1", 8001}, metrics{true, "127.0.0.1", 8002};
   std::string http_base_path;
   uint64_t http_max_input_bytes = 64u << 20u;
-  int http_threads = 0;  // 0: the front end's own choice
+  uint64_t request_memory_bytes = 1u << 30u;  // of all requests together, while they come and run
+  int http_threads = 0;                       // 0: the front end's own choice
   std::chrono::seconds exit_timeout{30};
   bool exit_with_stdin = false;
   bool exit_on_error = true;

@@ -1,6 +1,7 @@
 #include "serving/program/serve.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/stubs/logging.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -72,6 +73,7 @@ class Program {
 
   int run() {
     set_log_settings(args_.log);
+    google::protobuf::SetLogHandler(nullptr);  // a line for every message that is none would be the clients' to write
     if (!args_.log_file.empty()) set_log_file(args_.log_file);
     if (!args_.token_file.empty()) token_ = read_token(args_.token_file);
     if (args_.exit_with_stdin) end_with_stdin();
@@ -102,8 +104,10 @@ class Program {
 };
 
 void Program::listen() {
+  const auto memory = std::make_shared<MemoryBudget>(args_.request_memory_bytes);
   if (args_.http.on) {
     HttpOptions options;
+    options.memory = memory;
     options.address = args_.http.address;
     options.port = args_.http.port;
     options.base_path = args_.http_base_path;
@@ -115,6 +119,7 @@ void Program::listen() {
   }
   if (args_.grpc.on) {
     GrpcOptions options;
+    options.memory = memory;
     options.address = args_.grpc.address;
     options.port = args_.grpc.port;
     options.max_message = args_.http_max_input_bytes;

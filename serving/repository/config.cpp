@@ -114,9 +114,6 @@ void check_config(const std::string& model, ModelConfig& config) {
         fmt::format("{}'{}'; must be '{}', as the model is called", where(model, "name"), shown(config.name()), model));
   if (config.max_batch_size() < 0)
     wrong(fmt::format("{}{}; must be 0 or more", where(model, "max_batch_size"), config.max_batch_size()));
-  if (config.model_transaction_policy().decoupled())
-    throw Error(Code::kUnsupported,
-                where(model, "model_transaction_policy") + "decoupled; a step has one response here");
   check_versions(model, config);
   check_backend(model, config);
   check_files(model, config);

@@ -87,6 +87,23 @@ TEST(Stuck, DestroyingTheSessionAbandonsItAndTheEngineWorksOn) {
   EXPECT_LE(threads_settled(threads), threads);
 }
 
+// A plan that is loaded while a stream is stuck waits for it no longer than until that is known.
+TEST(Stuck, WhoLoadsAPlanMeanwhileGetsAnotherStream) {
+  Engine engine({.cores = 1});
+  Stuck stuck;
+  auto session = std::make_unique<Session>(Session::load(
+      engine, pipeline({"gate"}, 2, 2), {}, {.functions = stuck.functions(), .stop_timeout = milliseconds(300)}));
+  submit(*session, filled(1));
+  stuck.gate->wait_arrived(1);
+  std::thread loader([&] {
+    Session next = Session::load(engine, pipeline({"add_one"}, 2, 2), {}, {.functions = functions()});
+    EXPECT_EQ(result(submit(next, filled(1))), filled(2));
+  });
+  session.reset();
+  loader.join();
+  stuck.gate->open();
+}
+
 TEST(Stuck, DestroyingTheEngineDoesNotHang) {
   Stuck stuck;
   auto engine = std::make_unique<Engine>(EngineOptions{.cores = 2, .stop_timeout = milliseconds(50)});

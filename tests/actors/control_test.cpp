@@ -27,7 +27,7 @@ class TestRun : public RunListener, public Supervised {
                                            device->create_stream(stream.kind, stream.index)));
       bindings.streams.push_back(executors.back().get());
     }
-    runner = std::make_unique<Runner>(plan, bindings, *this, ".");
+    runner = std::make_unique<Runner>(plan, bindings, *this);
     runner->activate();
   }
   ~TestRun() override {

@@ -114,6 +114,9 @@ TEST(Attr, PrintsListsTypesAndGraphs) {
   EXPECT_EQ(attr_str(TensorTypes{{DType::kFloat32, {4, 3}}, {DType::kInt64, {8}}}), "[float32(4, 3), int64(8,)]");
   EXPECT_EQ(attr_str(AttrGraph{2, {{"mul", {}, {0, 1}}, {"gelu", {{"approximate", std::string("tanh")}}, {2}}}, {3}}),
             "graph(2) {%2 = mul(%0, %1); %3 = gelu(%2) {approximate = \"tanh\"}; output %3}");
+  const TensorSpec rows = TensorSpec::contiguous({DType::kFloat32, {2, 3}}), columns{DType::kFloat32, {2, 3}, {1, 2}};
+  EXPECT_EQ(attr_str(AttrGraph{1, {{"f", {}, {0, kNoOperand}, {rows, columns}}}, {2}}),
+            "graph(1) {%1, %2 = f(%0, none) : float32(2, 3), float32(2, 3) strides (1, 2); output %2}");
 }
 
 TEST(AttrGraph, ErrorsNameWhatIsWrong) {
@@ -136,6 +139,24 @@ TEST(AttrGraph, ErrorsNameWhatIsWrong) {
             "graph: %2 = exp uses %-1; must be an input or what a call before it gives, below %2");
   EXPECT_EQ(error({2, {{"exp", {}, {0}}}, {3}}),
             "graph: output uses %3; must be an input or what a call before it gives, below %3");
+}
+
+TEST(AttrGraph, SaysTheTypesOfAllCallsOrOfNone) {
+  const TensorSpec one = TensorSpec::contiguous({DType::kFloat32, {2}});
+  const auto error = [](const AttrGraph& graph, bool typed) {
+    try {
+      check_attr_graph(graph, 1, 1, typed);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(error({1, {}, {0}}, true), "");
+  EXPECT_EQ(error({1, {{"f", {}, {kNoOperand, 0}, {one, one}}, {"g", {}, {}, {one}}}, {3}}, true), "");
+  EXPECT_EQ(error({1, {{"f", {}, {0}, {one, one}}}, {3}}, true),
+            "graph: output uses %3; must be an input or what a call before it gives, below %3");
+  EXPECT_EQ(error({1, {{"f", {}, {0}}}, {1}}, true), "graph: %1 = f: types of results: 0; must be said");
+  EXPECT_EQ(error({1, {{"f", {}, {0}, {one}}}, {1}}, false), "graph: %1 = f: types of results: 1; must be none");
 }
 
 NamedAttrs read_old(const char* op, NamedAttrs attrs) {

@@ -10,7 +10,8 @@ namespace sluice {
 
 class FakeTarget : public plan::Target {
  public:
-  std::set<std::string> missing = {"fused_conv"};                       // ops without a kernel, on every device
+  std::set<std::string> missing = {"fused_conv", "fused_batch_norm", "fused_reduce",
+                                   "multi_update"};                     // ops without a kernel, on every device
   std::set<std::string> missing_on_sim = {"all_gather", "all_to_all"};  // the host's run there
   bool conv_channels_last = true;
   bool fuses = false;  // elementwise ops
@@ -57,8 +58,8 @@ class FakeTarget : public plan::Target {
 
  private:
   static bool elementwise(const std::string& op) {
-    static const std::set<std::string> kOps = {"add", "sub",  "mul",     "div", "neg",           "relu",
-                                               "exp", "tanh", "sigmoid", "abs", "relu_backward", "maximum"};
+    static const std::set<std::string> kOps = {"add",  "sub",     "mul", "div",           "neg",     "relu",   "exp",
+                                               "tanh", "sigmoid", "abs", "relu_backward", "maximum", "dropout"};
     return kOps.contains(op);
   }
 };

@@ -70,13 +70,24 @@ class Golden : public testing::TestWithParam<const char*> {
     graph::Graph graph = graph::parse(input, GetParam(), lowering_ops());
     FakeTarget target;
     if (std::string_view(GetParam()) == "decompose") target.missing = {"linear", "softmax"};
-    if (std::string_view(GetParam()) == "fuse_convolution") target.missing.clear();
+    if (std::string_view(GetParam()) == "fuse_convolution" || std::string_view(GetParam()) == "fuse_batch_norm" ||
+        std::string_view(GetParam()) == "fuse_updates")
+      target.missing.clear();
     target.fuses = std::string_view(GetParam()) == "fuse_elementwise";
+    if (target.fuses) target.missing.erase("fused_reduce");
     CompileOptions options;
     if (std::string_view(GetParam()) == "patterns") options.patterns = patterns_of_test();
     if (comment.find("options: all activations") != std::string::npos) options.activations = "all";
+    for (const char* level : {"slight", "moderate", "heavy"})
+      if (comment.find(fmt::format("options: {} memory", level)) != std::string::npos) options.auto_memory = level;
+    for (const char* order : {"program", "speed", "overlap", "short_last"})
+      if (comment.find(fmt::format("options: {} order", order)) != std::string::npos) options.order = order;
+    if (comment.find("options: all updates") != std::string::npos) options.updates = "all";
+    if (comment.find("options: scaled updates") != std::string::npos) options.scaled_updates = true;
     const std::vector<float> c{1, 2, 3};
-    const ConstantLookup lookup = [&](const std::string& name) { return name == "c" ? c.data() : nullptr; };
+    const ConstantLookup lookup = [&](const std::string& name) {
+      return name == "c" || name == "k" ? c.data() : nullptr;
+    };
     const ConstantEvaluator evaluator = evaluate;
     std::map<std::string, std::vector<std::byte>> constants;
     Partition partition;
@@ -136,10 +147,11 @@ TEST_P(Golden, TextIsAsRecorded) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Passes, Golden,
-                         testing::Values("dead_code", "simplify", "common_subexpressions", "recompute",
-                                         "fuse_activation", "fuse_bias", "fuse_convolution", "fuse_elementwise",
-                                         "fuse_pad", "patterns", "decompose", "fold_constants", "partition",
-                                         "placement", "schedule", "transfers", "layout", "snapshots"),
+                         testing::Values("dead_code", "simplify", "common_subexpressions", "choose_regions",
+                                         "recompute", "fuse_activation", "fuse_batch_norm", "fuse_bias",
+                                         "fuse_convolution", "fuse_elementwise", "fuse_pad", "fuse_updates", "loops",
+                                         "patterns", "decompose", "fold_constants", "partition", "placement",
+                                         "schedule", "transfers", "layout", "snapshots"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(PassList, EveryPassHasAGoldenFile) {

@@ -496,9 +496,8 @@ TEST(Options, MistakesAreErrors) {
   options.disabled_passes = {"dead_cod"};
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }),
             "disabled_passes: unknown pass: 'dead_cod'; the passes are dead_code, simplify, common_subexpressions, "
-            "patterns, partition, recompute, fuse_bias, fuse_activation, fuse_pad, fuse_convolution, decompose, "
-            "fold_constants, "
-            "fuse_elementwise");
+            "patterns, partition, choose_regions, recompute, fuse_bias, fuse_activation, fuse_pad, fuse_convolution, "
+            "fuse_batch_norm, loops, decompose, fold_constants, fuse_elementwise, fuse_updates");
   options = {};
   options.outputs_buffer_size = 0;
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }), "outputs_buffer_size: 0; must be at least 1");
@@ -511,8 +510,12 @@ TEST(Options, MistakesAreErrors) {
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }),
             "activations: \"none\"; must be exact or all");
   options = {};
+  options.updates = "many";
+  EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }), "updates: \"many\"; must be single or all");
+  options = {};
   options.order = "fast";
-  EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }), "order: \"fast\"; must be memory or program");
+  EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }),
+            "order: \"fast\"; must be memory, program, speed, overlap or short_last");
   options = {};
   options.device = parse_device("cuda:1");
   EXPECT_EQ(test::message_of([&] { compile_fake(mlp(false), options); }),

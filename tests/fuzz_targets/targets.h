@@ -1,7 +1,7 @@
 #pragma once
-// The fuzz targets. Each reads any bytes, accepts sluice::Error as the only way to refuse them, and aborts on anything
-// else: another exception, a wrong round trip, an error without a place. libFuzzer drives them (libfuzzer_entry.cpp);
-// the tests feed them the corpus.
+// The fuzz targets. Each reads any bytes, accepts sluice::Error (of the server: its own) as the only way to refuse
+// them, and aborts on anything else: another exception, a wrong round trip, an error without a place. libFuzzer drives
+// them (libfuzzer_entry.cpp); the tests feed them the corpus.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -14,14 +14,27 @@ int safetensors(const uint8_t* data, size_t size);  // read, write, read: equal;
 int bundle_dir(const uint8_t* data, size_t size);   // a directory cut from the input
 int shapes(const uint8_t* data, size_t size);       // shape arithmetic against 128-bit integers
 int op_infer(const uint8_t* data, size_t size);     // any op with any types and attributes
+#ifdef SLUICE_FUZZ_SERVING
+int http_head(const uint8_t* data, size_t size);      // a request's header, against the plainest reading of it
+int infer_json(const uint8_t* data, size_t size);     // a request in JSON, its answer, and that as a request
+int bytes_tensor(const uint8_t* data, size_t size);   // texts: to a model's input, and as JSON
+int packed_body(const uint8_t* data, size_t size);    // gzip and deflate: unpack, pack, unpack: equal
+int config_text(const uint8_t* data, size_t size);    // config.pbtxt: read, completed, printed, read: equal
+int infer_message(const uint8_t* data, size_t size);  // a request as gRPC's message, and its response
+#endif
 
 struct Target {
   const char* name;  // of its folder in corpus/
   int (*run)(const uint8_t* data, size_t size);
 };
-inline constexpr Target kTargets[] = {{"plan_json", plan_json},     {"graph_text", graph_text},
-                                      {"safetensors", safetensors}, {"bundle_dir", bundle_dir},
-                                      {"shapes", shapes},           {"op_infer", op_infer}};
+inline constexpr Target kTargets[] = {
+    {"plan_json", plan_json},     {"graph_text", graph_text},   {"safetensors", safetensors},
+    {"bundle_dir", bundle_dir},   {"shapes", shapes},           {"op_infer", op_infer},
+#ifdef SLUICE_FUZZ_SERVING
+    {"http_head", http_head},     {"infer_json", infer_json},   {"bytes_tensor", bytes_tensor},
+    {"packed_body", packed_body}, {"config_text", config_text}, {"infer_message", infer_message},
+#endif
+};
 
 // What a target found: prints it and aborts, in every build.
 [[noreturn]] void finding(std::string_view what, std::string_view detail);

@@ -140,7 +140,10 @@ TEST(GraphText, AttributesMayBeListsTypesAndGraphs) {
         "\"tanh\"}; output %3, %2}",
         "bools = [], doubles = [], strings = [], dtypes = [], type = bool(1,), types = [], body = graph(1) {%1 = "
         "while(%0) "
-        "{body = graph(1) {%1 = exp(%0); output %1}}; output %1}"}) {
+        "{body = graph(1) {%1 = exp(%0); output %1}}; output %1}",
+        "bools = [], doubles = [], strings = [], dtypes = [], type = bool(1,), types = [], body = graph(2) {%2, %3 = "
+        "f(%0, "
+        "none) {a = 1} : float32(2, 3) strides (1, 2), int64(); %4 = g() : bool(0,); output }"}) {
     const Graph graph = parse_all(attrs);
     EXPECT_EQ(to_text(graph), all_text(attrs));
     EXPECT_EQ(graph.nodes()[0].attrs[0].index(), Attr(Bools()).index());
@@ -166,6 +169,10 @@ TEST(GraphText, ErrorsOfListsAndGraphsNameTheLine) {
             "test.ir:2: graph: %2 is out of order; values are numbered as they are given: %1 is next");
   EXPECT_EQ(told("body = graph(1) {%1 = exp(%0) output %1}"),
             "test.ir:2: graph: found 'output %1}} : float32()'; must be ';'");
+  EXPECT_EQ(told("body = graph(1) {%1, %2 = exp(%0) : float32(3,); output %1}"),
+            "test.ir:2: graph: 2 values and 1 types of exp; must be equally many");
+  EXPECT_EQ(told("body = graph(1) {%1 = exp(%0) : float32(3,) strides (1, 2); output %1}"),
+            "test.ir:2: result: 2 strides of shape (3,); give one for each axis");
   std::string deep = "graph(1) {%1 = exp(%0); output %1}";
   for (int i = 0; i < 20; ++i) deep = "graph(1) {%1 = f(%0) {b = " + deep + "}; output %1}";
   EXPECT_THAT(told("body = " + deep), testing::HasSubstr("graph: within 17 others; that is too deep"));

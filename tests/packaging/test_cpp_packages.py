@@ -124,7 +124,8 @@ def test_the_comparison_sees_changes():
 def test_runtime_is_a_subset():
     lists = [set((HERE / f"abi/{name}.txt").read_text().splitlines()) for name in LIBRARIES]
     assert lists[1] < lists[0]
-    assert all("compile" in s or "replan" in s for s in lists[0] - lists[1])
+    only = ("compile", "replan", "Eager", "DeviceTensor", "sluice_eager_", "sluice_device_tensor_")
+    assert all(any(word in s for word in only) for s in lists[0] - lists[1])
 
 
 def test_find_package_c(prefix, model, tmp_path):
@@ -200,7 +201,7 @@ HEADERS = [p.name for p in sorted((ROOT / "include/sluice").glob("*.h*")) if p.s
 def test_each_installed_header_compiles_alone(header, prefix):
     includes = f"#include <sluice/{header}>\n"
     run("g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{prefix}/include", "-x", "c++", "-", input=includes)
-    if header == "sluice.h":
+    if header in ("sluice.h", "sluice_eager.h"):
         run("gcc", "-std=c99", "-pedantic", "-Wall", "-Werror", "-fsyntax-only", f"-I{prefix}/include", "-x", "c", "-", input=includes)
 
 

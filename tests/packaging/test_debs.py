@@ -22,7 +22,7 @@ import check as package_check  # noqa: E402
 import man  # noqa: E402
 
 SERVER = (BUILD / "libsluice_serving.so").exists()
-PROGRAMS = {"sluice-tools": ["plan-viz", "sluice-compile", "sluice-info"],
+PROGRAMS = {"sluice-tools": ["plan-viz", "sluice-bench", "sluice-compile", "sluice-info", "sluice-run"],
             **({"sluice-server": ["sluice-perf", "sluice-serve"]} if SERVER else {})}
 NAMES = ["libsluice-dev", "libsluice0", "python3-sluice", *sorted(PROGRAMS, reverse=True)]
 VERSION = f"{sl.__version__}-1"

@@ -1,4 +1,4 @@
-"""docs/embedding.md, custom-ops.md and sessions-as-actors.md: their commands, projects, programs and libraries, as they stand there."""
+"""The pages about C++ and C: their commands, projects, programs and libraries, as they stand there."""
 
 import os
 import pathlib
@@ -6,17 +6,19 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import sluice as sl
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", ROOT / "build/release"))
-PAGES = [(ROOT / "docs" / page).read_text() for page in ("embedding.md", "custom-ops.md", "sessions-as-actors.md")]
+NAMES = ("embedding.md", "compiling-in-cpp.md", "custom-ops.md", "sessions-as-actors.md")
+PAGES = [(ROOT / "docs" / page).read_text() for page in NAMES]
 
 
 def blocks(language):
-    return [text for page in PAGES for text in re.findall(rf"^```{language}\n(.*?)^```", page, re.S | re.M)]
+    return [text for page in PAGES for text in re.findall(rf"^```{re.escape(language)}\n(.*?)^```", page, re.S | re.M)]
 
 
 def run(*command, **kwargs):
@@ -96,3 +98,36 @@ def test_compiles_without_python(project, tmp_path):
     sl.ops.load_library(project / "my_ops.so")
     y, = sl.load_graph(tmp_path / "bundle")(sl.ones(2, 3))
     assert y.tolist() == [[1, 2, 2]] * 2
+
+
+def test_tensors_equal_numpys(project):  # SRV-06
+    a, b = np.float32([[1, -2, 3], [-4, 5, -6]]), np.float32([[1, -2], [3, -4], [5, -6]])
+    expected = np.maximum(a @ b, 0)
+    for device in ("cpu", "sim:0"):
+        told = subprocess.run([project / "tensors", device], capture_output=True, timeout=300, check=True).stdout
+        got = np.frombuffer(told, np.float32)
+        np.testing.assert_array_equal(got[:4].reshape(2, 2), expected)
+        np.testing.assert_array_equal(got[4:], expected.sum(1))
+
+
+EXCERPTS = [*blocks("c++"), *re.findall(r"^```c\+\+\n(.*?)^```", (ROOT / "docs/serving-embedded.md").read_text(), re.S | re.M)]
+
+
+@pytest.mark.parametrize("text", EXCERPTS, ids=lambda text: text.split("\n")[0][:40])
+def test_excerpts_compile(text, installed):
+    """Each with what comes before it on the page, in general: an engine, a session, some tensors."""
+    headers = ["sluice/sluice.hpp", "sluice/nested.h", "chrono"]
+    include = installed / "sluice/include"
+    if "serving::" in text:
+        headers.append("sluice/serving.hpp")
+        include = ROOT / "include"
+    source = "".join(f"#include <{h}>\n" for h in headers) + f"""
+    namespace api = sluice::api;
+    [[maybe_unused]] void page(api::Engine& engine, api::Session& session, std::shared_ptr<void> pixels, std::string token,
+        std::shared_ptr<const void> bytes_of_a_file, size_t archive_size, api::Tensor images, api::Tensor x0, api::Tensor x1) {{
+      {{ {text} }}
+    }}
+    """
+    source = source.replace("from(\"INPUT_0\", pixels)", "from(\"INPUT_0\", images)")
+    folders = [f"-I{include}", f"-I{installed / 'sluice/include'}"]
+    run("g++", "-std=c++20", "-fsyntax-only", *folders, "-x", "c++", "-", input=source)

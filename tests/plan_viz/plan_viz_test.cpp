@@ -143,6 +143,31 @@ TEST(PlanViz, ParetoIsAsGolden) {
   EXPECT_EQ(json.at("points").at(1).at("quotas").at("images").as_int64(), 2);
 }
 
+TEST(PlanViz, BottleneckIsAsGolden) {
+  EXPECT_EQ(bottleneck_text(two_stage_plan({.quota = 1}), {.steps = 16}, {}),
+            R"(plan 'two_stage', 1.5 us a step, predicted
+  critical cycle: 'prepare' -(data 'images')-> 'net' -(slot of 'images')-> 'prepare'
+
+one more slot
+  of register  bytes more  a step then     which is
+  images             64 B         1 us  33.3 % less
+
+kernels twice as fast
+  kernel                   takes now  a step then     which is
+  shift ('prepare/shift')       1 us         1 us  33.3 % less
+  mul ('net/mul')             500 ns      1.25 us  16.7 % less
+  sum ('net/sum')             500 ns       1.5 us   0.0 % less
+)");
+  const std::string busy = bottleneck_text(two_stage_plan({.host_ns = 200}), {.steps = 16}, {});
+  EXPECT_THAT(busy, HasSubstr("nothing in the cycle waits for a slot: more of them gain nothing"));
+  EXPECT_THAT(bottleneck_text(two_stage_plan({.host_ns = 0, .compute_ns = 0}), {}, {}),
+              HasSubstr("nothing is known to limit it"));
+  EXPECT_THAT(bottleneck_text(two_stage_plan(), {.steps = 2}, {}), HasSubstr("give --steps a larger number"));
+  const boost::json::value json = boost::json::parse(bottleneck_json(two_stage_plan({.quota = 1}), {.steps = 16}));
+  EXPECT_EQ(json.at("slots").at(0).at("register"), "images");
+  EXPECT_EQ(json.at("kernels").at(0).at("names").at(0), "prepare/shift");
+}
+
 TEST(PlanViz, DotHasAClusterPerDeviceAndStream) {
   const std::string dot = dot_text(two_stage_plan());
   EXPECT_THAT(dot, HasSubstr("label=\"cpu:0/compute0\""));
@@ -151,8 +176,9 @@ TEST(PlanViz, DotHasAClusterPerDeviceAndStream) {
 
 TEST(PlanViz, EveryViewHasValidJson) {
   const plan::Plan plan = two_stage_plan();
-  for (const std::string& text : {show_json(plan), stats_json(plan), mem_json(plan), verify_json(plan),
-                                  simulate_json(plan, {}), cost_json(measured_machine(), &plan), pareto_json(plan)}) {
+  for (const std::string& text :
+       {show_json(plan), stats_json(plan), mem_json(plan), verify_json(plan), simulate_json(plan, {}),
+        cost_json(measured_machine(), &plan), pareto_json(plan), bottleneck_json(plan, {})}) {
     boost::json::error_code error;
     const boost::json::value v = boost::json::parse(text, error);
     ASSERT_FALSE(error) << error.message() << "\n" << text;

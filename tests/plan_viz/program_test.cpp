@@ -34,7 +34,8 @@ class Program : public ::testing::Test {
 };
 
 TEST_F(Program, EveryViewOfAFileOrABundle) {
-  for (const char* view : {"show", "stats", "mem", "verify", "prove", "dot", "json", "simulate", "pareto"}) {
+  for (const char* view :
+       {"show", "stats", "mem", "verify", "prove", "dot", "json", "simulate", "bottleneck", "pareto"}) {
     for (const char* arguments : {" plan.json", " .", " plan.json --json", " . --width 60"}) {
       const Result result = run(std::string(view) + arguments);
       EXPECT_EQ(result.status, 0) << view << arguments << "\n" << result.text;

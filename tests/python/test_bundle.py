@@ -100,6 +100,46 @@ def test_bundle_with_types_as_text_is_loaded(tmp_path):
     assert [y.tolist() for y in result] == before
 
 
+class NormedLinear(nn.Module):
+    """Weights that are made of parameters, in every step."""
+
+    def __init__(self):
+        super().__init__()
+        self.v, self.g = nn.Parameter(sl.randn(8, 16)), nn.Parameter(sl.randn(8, 1))
+
+    def forward(self, x):
+        return x @ (self.v * (self.g / self.v.norm(dim=1, keepdim=True))).t()
+
+
+class Normed(nn.Graph):
+    def __init__(self):
+        super().__init__(name="normed")
+        sl.manual_seed(0)
+        self.net = nn.Sequential(NormedLinear(), nn.BatchNorm1d(8)).eval()
+
+    def build(self, x):
+        return self.net(x)
+
+
+def test_a_frozen_graph_has_fewer_kernels_and_equal_results(tmp_path):  # SRV-18
+    graph, x = Normed(), sl.randn(4, 16)
+    with sl.no_grad():
+        wanted = graph(x).numpy()
+    sl.save(graph, tmp_path / "plain")
+    sl.save(graph, tmp_path / "frozen", freeze=True)
+    ops = {name: [k["op"] for k in json.loads((tmp_path / name / "plan.json").read_text())["kernels"]] for name in ("plain", "frozen")}
+    assert len(ops["frozen"]) < len(ops["plain"]), ops
+    frozen = sl.load_graph(tmp_path / "frozen")
+    np.testing.assert_allclose(frozen(x).numpy(), wanted, rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(graph(x).numpy(), wanted)  # the graph itself goes on as it was
+    assert sorted(i for i in frozen.inputs) == sorted(i for i in sl.load_graph(tmp_path / "plain").inputs)
+
+
+def test_what_cannot_be_frozen_is_said(tmp_path):
+    with pytest.raises(ValueError, match="freeze: got Tensor; only compiled graphs can be frozen"):
+        sl.save(sl.ones(2), tmp_path / "x", freeze=True)
+
+
 def test_bundle_with_a_python_function_needs_it_by_name(tmp_path, run_script):
     def shift(array):
         return array + 1

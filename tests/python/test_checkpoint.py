@@ -392,3 +392,77 @@ def test_a_saved_bundle_keeps_it(tmp_path):
 def test_only_bools_are_taken():
     with pytest.raises(ValueError, match="activation_checkpointing: got 1; must be True or False"):
         sl.nn.Linear(1, 1).config.activation_checkpointing = 1
+
+
+class Policied(sl.nn.Graph):
+    def __init__(self, net, policy):
+        super().__init__(name="policied")
+        self.net, self.policy = net, policy
+        self.add_optimizer(sl.optim.SGD(net.parameters(), lr=0.1))
+
+    def build(self, x):
+        for layer in self.net:
+            x = layer(x) if self.policy is None else sl.utils.checkpoint.checkpoint(layer, x, policy=self.policy)
+        loss = x.square().mean()
+        loss.backward()
+        return loss
+
+
+POLICIES = (None, "everything_saveable", "dots_saveable", "dots_with_no_batch_dims_saveable", "nothing_saveable")
+
+
+def test_policies_say_what_a_graph_keeps():  # JAX-09
+    results, again, temp = {}, {}, {}
+    x = sl.randn(4, 32, 32)
+    for policy in POLICIES:
+        sl.manual_seed(1)
+        net = sl.nn.Sequential(*[sl.nn.TransformerEncoderLayer(32, 4, 128, dropout=0.1, batch_first=True) for _ in range(3)])
+        graph = Policied(net, policy)
+        results[policy] = [graph(x).item() for _ in range(3)] + [p.tolist() for p in net.parameters()]
+        again[policy] = [k["op"] for k in graph.plan["kernels"] if k.get("role") == "recompute"]
+        temp[policy] = graph.memory()["temp"]
+        graph.close()
+    assert all(result == results[None] for result in results.values())  # bit by bit
+    products = {"linear", "matmul"}
+    assert not again[None] and not again["everything_saveable"]
+    assert again["dots_saveable"] and products.isdisjoint(again["dots_saveable"])
+    assert "linear" not in again["dots_with_no_batch_dims_saveable"]
+    assert products & set(again["nothing_saveable"])
+    assert temp[None] == temp["everything_saveable"] > temp["dots_saveable"] > temp["nothing_saveable"], temp
+
+
+class Products(sl.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = sl.nn.Parameter(sl.ones(8, 8))
+
+    def forward(self, x):
+        y = (x @ self.weight).tanh()
+        return (y @ y.transpose(1, 2)).tanh().exp()
+
+
+def test_products_of_many_matrices_are_told_apart():  # JAX-09
+    counts = {}
+    for policy in POLICIES[1:]:
+        graph = Policied(sl.nn.ModuleList([Products()]), policy)
+        graph.compile(sl.randn(3, 4, 8))
+        counts[policy] = sum(k["op"] == "matmul" for k in graph.plan["kernels"] if k.get("role") == "recompute")
+    assert counts == {"everything_saveable": 0, "dots_saveable": 0, "dots_with_no_batch_dims_saveable": 1, "nothing_saveable": 2}
+
+
+def test_a_policy_is_part_of_a_bundle(tmp_path):
+    graph = Policied(sl.nn.ModuleList([Products()]), "dots_saveable")
+    graph.compile(sl.randn(3, 4, 8))
+    sl.save(graph, tmp_path / "bundle")
+    assert "kept" in (tmp_path / "bundle" / "graph.txt").read_text()
+    assert sl.load_graph(tmp_path / "bundle").memory()["temp"] == graph.memory()["temp"]
+
+
+def test_policies_are_checked():
+    with pytest.raises(ValueError, match="checkpoint: policy 'dots'; must be one of nothing_saveable, dots_saveable, "):
+        sl.utils.checkpoint.checkpoint(sl.exp, sl.ones(2), policy="dots")
+    with pytest.raises(NotImplementedError, match="checkpoint: policy 'dots_saveable' outside of a graph"):
+        sl.utils.checkpoint.checkpoint(sl.exp, sl.ones(2), policy="dots_saveable")
+    x = sl.ones(2, requires_grad=True)
+    sl.utils.checkpoint.checkpoint(sl.exp, x, policy="nothing_saveable", use_reentrant=False).sum().backward()
+    assert_same(x.grad, torch.ones(2).exp())

@@ -398,3 +398,20 @@ def test_overhead_prints_and_refuses(capsys):
     before = sl._C.kernel_time()
     sl.ones(2) + 1
     assert sl._C.kernel_time() == before  # nothing is timed afterwards
+
+
+def test_ten_thousand_chained_adds_are_one_program_of_a_graph(capsys):
+    x, y, count = sl.ones(16), sl.full((16,), 1e-3), 10_000
+
+    def chain(x, y):
+        for _ in range(count):
+            x = x + y
+        return x
+
+    cost = sl.profiler.overhead(lambda: chain(x, y), repeat=1, warmup=0)
+    assert cost.calls == count and 0 < cost.per_kernel < cost.total
+    assert f"{count} kernels, {cost.per_kernel * 1e6:.2f} us of overhead each" in capsys.readouterr().out
+    graph = sl.nn.Graph.trace(chain)
+    np.testing.assert_array_equal(graph(x, y).numpy(), chain(x, y).numpy())
+    programs = [len(actor["program"]) for actor in graph.plan["actors"] if actor.get("program")]
+    assert max(programs) >= len(graph.plan["kernels"])  # one actor, so that a call is a message

@@ -94,6 +94,7 @@ def test_the_lists_decide(request):  # CFG-02
 
         graph = Build()
         graph.config.enable_amp()
+        graph.config.disable_pass("fuse_elementwise")  # so that casts are kernels
         return [t.dtype for t in graph(sl.ones(4, 4))], len(casts(graph))
 
     assert dtypes()[0] == [sl.bfloat16, sl.bfloat16]

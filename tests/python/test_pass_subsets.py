@@ -44,8 +44,10 @@ def results_of(graph, steps, off, **options):
 
 @pytest.mark.parametrize("part", range(4))
 def test_every_subset_computes_the_same_bits(part):
-    """Each of the 2^n subsets with one random graph, and each graph with many subsets."""
-    every = [{name for i, name in enumerate(OPTIONAL) if bits >> i & 1} for bits in range(2 ** len(OPTIONAL))]
+    """1,024 of the 2^n subsets, always the same, each with one random graph, and each graph with many subsets. Any four passes are on
+    and off in every combination."""
+    chosen = random.Random(1).sample(range(2 ** len(OPTIONAL)), 1024)
+    every = [{name for i, name in enumerate(OPTIONAL) if bits >> i & 1} for bits in chosen]
     seeds = range(part * 8, part * 8 + 8)
     steps = {seed: inputs_of(seed, 3) for seed in seeds}
     expected = {seed: results_of(exact(seed), steps[seed], OPTIONAL, enable_straighten_algorithm="Disable") for seed in seeds}
@@ -74,6 +76,8 @@ class Run(nn.Graph):
         self.net, self.train_it = net, train
         if train:
             self.add_optimizer(sl.optim.Adam(net.parameters(), lr=0.01, weight_decay=0.1))
+            self.config.enable_multi_tensor_update()  # so that fuse_updates has something to do
+            self.config.allow_fuse_model_update_ops()
 
     def build(self, x, y):
         out = self.net(x)

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <set>
 
+#include "base/sha256.h"
 #include "plan/json.h"
 #include "plan/ledger.h"
-#include "tools/plan_viz/sha256.h"
 #include "tools/plan_viz/text.h"
 #include "tools/plan_viz/views.h"
 

@@ -141,9 +141,14 @@ int run(const std::string& view, Arguments& args) {
   if (view == "dot")
     text = args.json ? fmt::format("{{\"dot\": {}}}\n", plan::quoted_json(plan_viz::dot_text(plan)))
                      : plan_viz::dot_text(plan);
+  args.simulate.firing_ns = args.firing_us * 1e3;
+  args.simulate.message_ns = args.message_us * 1e3;
+  if (view == "bottleneck") {
+    const plan::Plan all = simulated(plan, args);
+    text = args.json ? plan_viz::bottleneck_json(all, args.simulate)
+                     : plan_viz::bottleneck_text(all, args.simulate, args.text);
+  }
   if (view == "simulate") {
-    args.simulate.firing_ns = args.firing_us * 1e3;
-    args.simulate.message_ns = args.message_us * 1e3;
     const plan::Plan all = simulated(plan, args);
     text = args.json ? plan_viz::simulate_json(all, args.simulate)
                      : plan_viz::simulate_text(all, args.simulate, args.text);
@@ -170,8 +175,11 @@ int main(int argc, char** argv) {
       "  plan-viz show PLAN                 devices, streams, actors, kernels, registers\n"
       "  plan-viz mem PLAN                  every byte, per memory space and arena\n"
       "  plan-viz simulate PLAN --steps 6   the predicted period and what limits it\n"
+      "  plan-viz bottleneck PLAN           what one more slot or a faster kernel would gain\n"
       "  plan-viz cost COSTS --plan PLAN    what its kernels took when they ran\n"
-      "  plan-viz html PLAN -o plan.html    one page to click through, offline\n"};
+      "  plan-viz html PLAN -o plan.html    one page to click through, offline\n"
+      "`plan-viz COMMAND --help` tells the options of a command.\n",
+      "plan-viz"};
   app.require_subcommand(1);
   Arguments args;
   args.text.width = terminal_width();
@@ -199,15 +207,19 @@ int main(int argc, char** argv) {
   view("json", "The plan itself, in its canonical form");
   view("ir", "The graph the plan was compiled from (graph.txt beside it)");
   CLI::App* simulate = view("simulate", "The plan in virtual time: period, critical cycle, lanes");
-  simulate->add_option("--steps", args.simulate.steps, "steps submitted")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
-  simulate->add_option("--in-flight", args.simulate.in_flight, "at most so many unfinished steps (0: no limit)")
-      ->check(CLI::Range(0, 100000));
-  simulate->add_option("--firing-us", args.firing_us, "cost of a firing besides its kernels")
-      ->check(CLI::Range(0.0, 1e9));
-  simulate->add_option("--message-us", args.message_us, "latency of a message between streams")
-      ->check(CLI::Range(0.0, 1e9));
+  CLI::App* bottleneck =
+      view("bottleneck", "What limits the plan, and what one more slot or a kernel twice as fast would gain");
+  for (CLI::App* timed : {simulate, bottleneck}) {
+    timed->add_option("--steps", args.simulate.steps, "steps submitted")
+        ->check(CLI::Range(1, 100000))
+        ->capture_default_str();
+    timed->add_option("--in-flight", args.simulate.in_flight, "at most so many unfinished steps (0: no limit)")
+        ->check(CLI::Range(0, 100000));
+    timed->add_option("--firing-us", args.firing_us, "cost of a firing besides its kernels")
+        ->check(CLI::Range(0.0, 1e9));
+    timed->add_option("--message-us", args.message_us, "latency of a message between streams")
+        ->check(CLI::Range(0.0, 1e9));
+  }
   simulate->add_flag("--all", args.text.all, "every lane and register");
   view_of("a file of costs", "cost", "What kernels took when they ran: how often measured, mean, standard deviation")
       ->add_option("--plan", args.plan, "only the kernels of this plan, measured or not");
@@ -222,7 +234,7 @@ int main(int argc, char** argv) {
   html->add_option("-o,--output", args.output, "file to write (default plan.html)");
   CLI::App* pareto = view("pareto", "What speed costs: bytes of slots against steps per second");
   pareto->add_option("-o,--output", args.output, "a picture (SVG) to write instead");
-  for (CLI::App* forecast : {simulate, html, pareto})
+  for (CLI::App* forecast : {simulate, bottleneck, html, pareto})
     forecast->add_option("--links", args.costs, "what links between devices and kernels cost, as JSON");
   html->add_option("--source", args.source, "directory of the program, where the plan's source files lie");
   CLI11_PARSE(app, argc, argv);

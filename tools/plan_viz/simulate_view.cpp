@@ -13,22 +13,6 @@ namespace {
 
 constexpr size_t kLanes = 40;  // of devices and of streams, without --all
 
-// Lines of at most `width` columns, broken before an arrow.
-std::string wrapped(const std::string& text, int width) {
-  std::string s, line;
-  for (size_t at = 0; at < text.size();) {
-    const size_t next = std::min(text.find(" -(", at + 1), text.size());
-    const std::string hop = text.substr(at, next - at);
-    if (columns(line + hop) > static_cast<size_t>(width)) {
-      s += line + "\n";
-      line = "   ";
-    }
-    line += hop;
-    at = next;
-  }
-  return s + line + "\n";
-}
-
 }  // namespace
 
 std::string simulate_text(const Plan& plan, const SimulateOptions& simulate_options, const TextOptions& options) {

@@ -154,4 +154,19 @@ std::string events_of(const plan::Plan& plan, const plan::Adjacency& adjacency, 
   return ready && ack ? "ready, ack" : ready ? "ready" : ack ? "ack" : "";
 }
 
+std::string wrapped(const std::string& text, int width) {
+  std::string s, line;
+  for (size_t at = 0; at < text.size();) {
+    const size_t next = std::min(text.find(" -(", at + 1), text.size());
+    const std::string hop = text.substr(at, next - at);
+    if (columns(line + hop) > static_cast<size_t>(width)) {
+      s += line + "\n";
+      line = "   ";
+    }
+    line += hop;
+    at = next;
+  }
+  return s + line + "\n";
+}
+
 }  // namespace sluice::plan_viz

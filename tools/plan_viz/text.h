@@ -17,6 +17,9 @@ size_t columns(std::string_view text);
 std::string cut(const std::string& text, size_t width);
 std::string padded(const std::string& text, size_t width);
 
+// Lines of at most `width` columns, broken before an arrow.
+std::string wrapped(const std::string& text, int width);
+
 enum class Color { kNone, kBold, kDim, kGreen, kBlue, kYellow, kRed };
 std::string paint(const std::string& text, Color color, const TextOptions& options);
 

@@ -39,6 +39,10 @@ std::string verify_json(const plan::Plan& plan);
 std::string simulate_text(const plan::Plan& plan, const plan::SimulateOptions& simulate, const TextOptions& options);
 std::string simulate_json(const plan::Plan& plan, const plan::SimulateOptions& simulate);
 
+// The critical cycle, and what one more slot of each register in it, or one of its kernels twice as fast, would gain.
+std::string bottleneck_text(const plan::Plan& plan, const plan::SimulateOptions& simulate, const TextOptions& options);
+std::string bottleneck_json(const plan::Plan& plan, const plan::SimulateOptions& simulate);
+
 // What speed costs: the fewest bytes of slots for ever shorter periods, beside the plan as it is. Also as a picture.
 std::string pareto_text(const plan::Plan& plan, const TextOptions& options);
 std::string pareto_json(const plan::Plan& plan);

@@ -8,11 +8,13 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <optional>
 
 #include "tools/sluice_perf/inputs.h"
 #include "tools/sluice_perf/load.h"
 #include "tools/sluice_perf/report.h"
 #include "tools/sluice_perf/sweep.h"
+#include "tools/sluice_perf/tune.h"
 
 namespace {
 
@@ -22,7 +24,10 @@ struct Arguments {
   std::string url = "127.0.0.1:8000", model, version, concurrency, rate, replay, get;
   std::string csv, json, picture, batch_picture;
   std::vector<std::string> shapes, headers;
-  bool constant = false, no_progress = false, forecast = false;
+  std::string tune_delays = "500,2000";
+  bool constant = false, no_progress = false, forecast = false, tune = false;
+  int tune_instances = 2;
+  double latency_limit_ms = 0;
   InputOptions input;
   LoadOptions load;
 };
@@ -36,6 +41,7 @@ constexpr const char* kAbout =
     "second\n"
     "  sluice-perf -m digits --request-rate 70%,200%      the same, as shares of the peak, which is measured first\n"
     "  sluice-perf -m digits --concurrency 1:8 --picture load.svg --csv load.csv --json load.json\n"
+    "  sluice-perf -m digits --tune --concurrency 1,8,64  which instances and batching answer most requests a second\n"
     "  sluice-perf --replay requests.log                  send again what sluice-serve --request-log has kept\n\n"
     "Latency is the client's: from when a request was due to the last byte of its answer. A level is measured in "
     "windows, after a warm-up, until three in a row agree; `steady` tells whether they did.";
@@ -96,7 +102,10 @@ class Program {
                 requests_.size() == 1 ? "" : "s in turn", bytes, target_.host.c_str(), target_.port.c_str(),
                 table_head().c_str());
     if (args_.forecast || !args_.batch_picture.empty()) calibrate();
-    for (const Level& level : levels()) measure(level);
+    if (args_.tune)
+      tune();
+    else
+      for (const Level& level : levels()) measure(level);
     const std::string name = args_.model.empty() ? args_.get + args_.replay : args_.model;
     write_file(args_.csv, csv(results_));
     write_file(args_.json, json_text(name, results_));
@@ -125,6 +134,40 @@ class Program {
     }
     for (const SweepValue& rate : rates) levels.push_back({0, rate.percent ? peak * rate.value / 100 : rate.value});
     return levels;
+  }
+
+  // Every candidate at every level; the best of them stays loaded. What fails leaves the model as it was.
+  void tune() {
+    const std::string config = config_of(target_);
+    std::vector<int64_t> delays;
+    for (const SweepValue& delay : parse_sweep(args_.tune_delays)) delays.push_back(static_cast<int64_t>(delay.value));
+    const std::vector<Level> all = levels();
+    std::optional<Candidate> best;
+    double most = 0;
+    try {
+      for (const Candidate& candidate : candidates(max_batch_, args_.tune_instances, delays)) {
+        load_with(target_, config, &candidate);
+        std::printf("%s\n", candidate.name().c_str());
+        double here = 0;
+        for (const Level& level : all) {
+          const LevelResult& result = measure(level);
+          const bool in_time = args_.latency_limit_ms == 0 || result.ok.p99 <= args_.latency_limit_ms * 1e3;
+          if (in_time && result.errors.empty()) here = std::max(here, result.throughput);
+        }
+        if (here <= most) continue;
+        most = here;
+        best = candidate;
+      }
+      load_with(target_, config, best ? &*best : nullptr);
+    } catch (...) {
+      load_with(target_, config, nullptr);
+      throw;
+    }
+    if (best)
+      std::printf("best: %s, %.1f requests a second; in config.pbtxt:\n%s", best->name().c_str(), most,
+                  best->text().c_str());
+    else
+      std::printf("best: none answers every request within %g ms; the model is as it was\n", args_.latency_limit_ms);
   }
 
   // How long steps of each size take, by closed loops of more and more requests; in the last one some always wait.
@@ -235,6 +278,18 @@ void add_options(CLI::App& app, Arguments& args) {
   app.add_flag("--forecast", args.forecast,
                "first measure steps of each size, and say of each rate how many requests will share a step");
   app.add_option("--batch-picture", args.batch_picture, "SVG file to write: rows of a step, measured and forecast");
+  app.add_flag(
+      "--tune", args.tune,
+      "measure the model with more instances, and with and without batching; leave the best loaded, and print it. "
+      "The server must run with --model-control-mode explicit");
+  app.add_option("--tune-instances", args.tune_instances, "of --tune: at most so many; 1, 2, 4 .. are tried")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_option("--tune-delays", args.tune_delays, "of --tune: max_queue_delay_microseconds to try, besides none")
+      ->capture_default_str();
+  app.add_option("--latency-limit-ms", args.latency_limit_ms, "of --tune: a p99 above it does not count; 0: none")
+      ->check(CLI::Range(0.0, 3.6e6))
+      ->capture_default_str();
   app.add_flag("--no-progress", args.no_progress, "no line of progress (there is none without a terminal)");
 }
 
@@ -251,6 +306,7 @@ int main(int argc, char** argv) {
     if (!args.model.empty() + !args.replay.empty() + !args.get.empty() != 1)
       throw std::runtime_error(
           "say which model, as in -m digits, or which log of requests, as in --replay requests.log");
+    if (args.tune && args.model.empty()) throw std::runtime_error("--tune: say which model, as in -m digits");
     args.load.seed = args.input.seed;
     return Program(args).run();
   } catch (const CLI::ParseError& e) {  // help is one, too

@@ -19,17 +19,21 @@ from sluice.utils import safetensors
 
 
 def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2,
-         _use_new_zipfile_serialization: bool = True) -> None:
+         _use_new_zipfile_serialization: bool = True, *, freeze: bool = False) -> None:
     """Writes an object with its tensors to a path or file, as torch.save does: torch.load reads it. A graph becomes a bundle.
 
     Tensors that share memory share it after load(), too; of a storage only what they see is written. A path has the file of
     before, or all of the new one. A compiled nn.Graph, or a list of them, is written as a directory (load_graph).
+
+    freeze: of a graph, take the weights that no step changes for constants, and compute what depends on them alone now.
     """
     from sluice._bundle import LoadedGraph, save_graph
 
     graphs = obj if isinstance(obj, (list, tuple)) else [obj]
     if graphs and all(isinstance(g, (sluice.nn.Graph, LoadedGraph)) for g in graphs):
-        return save_graph(obj, f)
+        return save_graph(obj, f, freeze=freeze)
+    if freeze:
+        raise ValueError(f"save: freeze: got {type(obj).__name__}; only compiled graphs can be frozen")
     if pickle_module is not pickle:
         raise NotImplementedError(f"save: pickle_module {getattr(pickle_module, '__name__', pickle_module)!r} is not "
                                   "supported; only pickle is")

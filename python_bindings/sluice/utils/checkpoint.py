@@ -84,15 +84,25 @@ class _Random:
 
 def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | None = None,
                context_fn: Callable[[], Any] = noop_context_fn, determinism_check: str = "default", debug: bool = False,
-               early_stop: bool = True, **kwargs: Any) -> Any:
+               early_stop: bool = True, policy: str | None = None, **kwargs: Any) -> Any:
     """function(*args, **kwargs), whose intermediate results are not kept for the backward pass but computed again by it.
 
     use_reentrant=False, the default: works with grad() and keyword arguments, and stops computing as soon as it has what
     the pass reads. True: a backward pass inside the backward pass; one argument at least must require gradients.
     preserve_rng_state=False: random numbers may differ the second time. determinism_check: "default" compares shapes and
     dtypes of what is computed again, "none" nothing. A function that computes something else raises CheckpointError, with
-    `debug` naming both. In a graph nothing is computed again, since the compiler would merge it: a warning says so.
+    `debug` naming both.
+
+    In a graph the function is traced once, and the compiler's pass `recompute` computes again what the backward pass reads.
+    policy: what is kept there all the same, by JAX's names: "nothing_saveable", the default; "dots_saveable": products of matrices and
+    convolutions, so that only what is quick is computed again; "dots_with_no_batch_dims_saveable": of these, no products of many
+    matrices by as many, as in attention; "everything_saveable". Eager calls know no other than the first.
     """
+    if policy is not None and not _C.is_tracing():
+        _C.checkpoint_policy(policy)
+        if policy != "nothing_saveable":
+            raise NotImplementedError(f"checkpoint: policy '{policy}' outside of a graph; eager calls keep nothing: leave it out, or call it "
+                                      "in nn.Graph.build")
     preserve = kwargs.pop("preserve_rng_state", True)
     if kwargs and use_reentrant:
         raise ValueError(f"Unexpected keyword arguments: {','.join(kwargs)}; use_reentrant=True takes positional ones alone")
@@ -101,7 +111,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
     if use_reentrant and (context_fn is not noop_context_fn or debug):
         raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
     if _C.is_tracing():
-        with checkpoint_scope():  # the compiler's pass `recompute` does the rest
+        with checkpoint_scope(policy or "nothing_saveable"):  # the compiler's pass `recompute` does the rest
             return function(*args, **kwargs)
     if use_reentrant:
         return CheckpointFunction.apply(function, preserve, *args)

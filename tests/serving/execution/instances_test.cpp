@@ -1,5 +1,8 @@
 // Several instances, the resources that they share, and what happens when one is lost.
+#include <thread>
+
 #include "fixture.h"
+#include "serving/core/trace.h"
 
 namespace sluice::serving::test {
 namespace {
@@ -23,6 +26,29 @@ TEST_F(InstancesTest, TwoOverlap) {
   open_door(2);
   EXPECT_EQ(first.floats(), Floats{1});
   EXPECT_EQ(second.floats(), Floats{1});
+}
+
+TEST_F(InstancesTest, TwoOverlapInTheTrace) {
+  const auto executor = doors("instance_group { count: 2 }");
+  std::vector<std::shared_ptr<RequestTrace>> traces;
+  const auto traced = [&] {
+    InferRequest request = at_door(1);
+    traces.push_back(std::make_shared<RequestTrace>(traces.size(), Transport::kInProcess, [](const RequestTrace&) {}));
+    request.trace = traces.back();
+    return request;
+  };
+  const Call first(*executor, traced()), second(*executor, traced());
+  EXPECT_EQ(entered(), 1);
+  EXPECT_EQ(entered(), 2);
+  open_door(2);
+  EXPECT_EQ(first.floats(), Floats{1});
+  EXPECT_EQ(second.floats(), Floats{1});
+  const RequestTrace &a = *traces[0], &b = *traces[1];
+  EXPECT_EQ(std::abs(a.instance() - b.instance()), 1);  // one each
+  EXPECT_EQ(a.step(), 0);
+  EXPECT_EQ(b.step(), 0);
+  EXPECT_LT(std::max(a.at_ns(Stamp::kComputeStart), b.at_ns(Stamp::kComputeStart)),
+            std::min(a.at_ns(Stamp::kComputeEnd), b.at_ns(Stamp::kComputeEnd)));
 }
 
 TEST_F(InstancesTest, WithOneOfAResourceNoneOverlap) {
@@ -127,8 +153,47 @@ TEST_F(InstancesTest, AStepThatIsStuckIsGivenUpAndItsInstanceStartedAnew) {
   const Call stuck(*executor, at_door(1));
   EXPECT_EQ(entered(), 1);
   EXPECT_EQ(stuck.code(), Code::kUnavailable);
-  EXPECT_EQ(stuck.error(), "model 'm': its step took longer than 1000 ms; its instance is restarted");
+  EXPECT_EQ(stuck.error(), "model 'm': its step took too long; its instance is restarted");
   for (int i = 0; i < 4; ++i) EXPECT_EQ(Call(*executor, at_door(0.5)).floats(), Floats{0.5});
+  open_door();  // so that the engine can end
+}
+
+class OneCoreTest : public DoorTest {
+ protected:
+  OneCoreTest() : DoorTest(1) {}
+  std::shared_ptr<Executor> model(const std::string& name, const std::string& more) {
+    ExecutorSpec spec;
+    spec.config = config(kDoor + more);
+    spec.config.set_name(name);
+    spec.version = "1";
+    spec.bundle = bundle("door", door(1));
+    return make_executor({engine_, actors_, options_, shared_}, std::move(spec));
+  }
+  // Asks until there is an answer; refusals say that an instance is not there.
+  static void await(Executor& executor) {
+    while (true) {
+      const Call again(executor, at_door(0.5));
+      if (!again.get().error) return;
+      EXPECT_EQ(again.code(), Code::kUnavailable) << again.error();
+      std::this_thread::yield();
+    }
+  }
+  const std::shared_ptr<SharedResources> shared_ = make_shared_resources(options_);
+};
+
+// The sessions of all models have the one thread of the stream, which never comes back.
+TEST_F(OneCoreTest, ModelsGoOnThoughAStepOfOneNeverReturns) {
+  const auto a = model("a", "parameters { key: 'step_timeout_ms' value { string_value: '300' } }"), b = model("b", "");
+  EXPECT_EQ(Call(*b, at_door(0.5)).floats(), Floats{0.5});
+  const Call stuck(*a, at_door(1));
+  EXPECT_EQ(entered(), 1);
+  const Call behind(*b, at_door(0.5));
+  const auto c = model("c", "");  // is loaded, which waits for the thread until it is known to be lost
+  EXPECT_EQ(stuck.code(), Code::kUnavailable);
+  EXPECT_EQ(Call(*c, at_door(0.5)).floats(), Floats{0.5});
+  await(*a);  // the only instance of a is started anew
+  EXPECT_EQ(behind.code(), Code::kUnavailable);
+  await(*b);
   open_door();  // so that the engine can end
 }
 

@@ -1,5 +1,7 @@
 // One request at a time: checks, names, types, shapes, statistics.
 #include "fixture.h"
+#include "serving/core/request_log.h"
+#include "serving/core/trace.h"
 #include "serving/execution/metrics.h"
 
 namespace sluice::serving::test {
@@ -258,6 +260,41 @@ TEST_F(RequestsTest, WarmUpRunsBeforeItIsThere) {
             "model 'm': model_warmup 'w': input 'x': input_data_file '../row'; it must be a file in warmup/");
   EXPECT_EQ(refusal(path, with("1", "input_data_file: 'gone'")),
             "model 'm': model_warmup 'w': input 'x': input_data_file 'gone': no such file in warmup/");
+}
+
+TEST_F(RequestsTest, RequestsStoredWithTheModelAreReplayedInEachInstance) {
+  fs::create_directories(dir_ / "warmup");
+  std::ofstream(dir_ / "warmup" / "requests.log") << request_record(request(floats("x", {1, 3}, {1, 2, 3})))
+                                                  << request_record(request(floats("x", {3, 3}, Floats(9, 1))))
+                                                  << request_record(request(floats("x", {1, 3}, {4, 5, 6})));
+  const auto executor = make(family("d", doubling, {1, 4}, 3), R"(max_batch_size: 4
+    input { name: "x" data_type: TYPE_FP32 dims: [3] } output { name: "y" data_type: TYPE_FP32 dims: [3] })");
+  EXPECT_EQ(executor->statistics().execution_count(), 0u);  // they are nobody's
+  // The first of a client is the fourth step of its session: what the first steps do is done.
+  InferRequest first = request(floats("x", {1, 3}, {1, 2, 3}));
+  first.trace = std::make_shared<RequestTrace>(1, Transport::kInProcess, [](const RequestTrace&) {});
+  const std::shared_ptr<RequestTrace> trace = first.trace;
+  EXPECT_EQ(Call(*executor, std::move(first)).floats(), (Floats{2, 4, 6}));
+  EXPECT_EQ(trace->step(), 3);
+}
+
+TEST_F(RequestsTest, StoredRequestsThatDoNotFitAreRefusedByNumber) {
+  fs::create_directories(dir_ / "warmup");
+  const std::string good = request_record(request(floats("x", {1, 3}, {1, 2, 3})));
+  const auto refused = [&](const std::string& log) {
+    std::ofstream(dir_ / "warmup" / "requests.log", std::ios::trunc) << log;
+    return refusal(bundle("b1", doubling(1)), R"(input { name: "x" data_type: TYPE_FP32 dims: [1, 3] }
+      output { name: "y" data_type: TYPE_FP32 dims: [1, 3] })");
+  };
+  EXPECT_EQ(refused(good + good), "");
+  const std::string here = "model 'm': warmup/requests.log: request ";
+  EXPECT_NE(refused(good + request_record(request(floats("x", {2}, {1, 2})))).find(here + "2: infer: input 'x'"),
+            std::string::npos);
+  EXPECT_EQ(refused(good + good.substr(0, good.size() - 5)), here + "2: it is cut off");
+  EXPECT_EQ(refused(good + "{}"), here + "2: its line does not end");
+  EXPECT_NE(refused("{}\n").find(here + "1: "), std::string::npos);
+  EXPECT_NE(refused("{\"header_bytes\":18446744073709551615,\"bytes\":18446744073709551615}\n").find(here + "1: "),
+            std::string::npos);
 }
 
 TEST_F(RequestsTest, TheLedgerCountsInstances) {

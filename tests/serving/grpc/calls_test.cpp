@@ -230,6 +230,29 @@ TEST_F(Grpc, MessagesThatAreTooLongAreRefused) {
   EXPECT_TRUE(infer(floats("", std::vector<float>(500))).ok());
 }
 
+TEST_F(Grpc, BeyondTheMemoryOfAllRequestsTheNextIsToldToAskAgain) {
+  GrpcOptions options;
+  options.memory = std::make_shared<MemoryBudget>(20000);
+  start(options);
+  const auto first = context();
+  grpc::Status status;
+  inference::ModelInferResponse response;
+  std::thread call([&] { status = stub->ModelInfer(first.get(), floats("1", std::vector<float>(2000)), &response); });
+  const auto asked = server.take(1);
+  EXPECT_GE(options.memory->held(), 16000u);
+  const grpc::Status refused = infer(floats("2", std::vector<float>(2000)));
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_NE(refused.error_message().find("memory"), std::string::npos) << refused.error_message();
+  EXPECT_EQ(infer(floats("3", std::vector<float>(4000))).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);  // never fits
+  answer(server, *asked[0]);
+  call.join();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  const auto until = Clock::now() + kPatience;
+  while (options.memory->held() > 0 && Clock::now() < until) std::this_thread::yield();
+  EXPECT_EQ(options.memory->held(), 0u);
+}
+
 TEST_F(Grpc, ACancelledCallCancelsTheRequest) {
   start();
   const auto call = context();

@@ -3,162 +3,17 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <cstring>
-#include <functional>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "../fake_server.h"
 #include "health.grpc.pb.h"
 #include "inference.grpc.pb.h"
-#include "serving/core/buffers.h"
 #include "serving/grpc/grpc_server.h"
 
 namespace sluice::serving::test {
-
-using std::chrono::milliseconds;
-constexpr std::chrono::seconds kPatience{120};
-
-// Answers requests when the test lets it, and notes what it was asked.
-class FakeServer : public Server {
- public:
-  struct Asked {
-    InferRequest request;
-    Respond respond;
-    bool cancelled = false;
-  };
-
-  bool live() const override { return true; }
-  bool ready() const override { return ready_; }
-  bool model_ready(const std::string& name, const std::string&) const override {
-    if (name != "echo") throw Error(Code::kNotFound, "Request for unknown model: '" + name + "' is not found");
-    return true;
-  }
-  inference::ServerMetadataResponse metadata() const override {
-    inference::ServerMetadataResponse response;
-    response.set_name("fake");
-    return response;
-  }
-  inference::ModelMetadataResponse model_metadata(const std::string& name, const std::string&) const override {
-    model_ready(name, "");
-    return {};
-  }
-  inference::ModelConfig model_config(const std::string&, const std::string&) const override {
-    if (fail) throw Error(*fail);
-    throw std::runtime_error("0x7fff: a secret");
-  }
-  inference::ModelStatisticsResponse statistics(const std::string&, const std::string&) const override { return {}; }
-  std::string metrics() const override { return ""; }
-  inference::RepositoryIndexResponse index(bool) const override { return {}; }
-  void load(const std::string& name, const LoadOverrides& overrides) override {
-    const std::lock_guard lock(mutex);
-    loaded[name] = overrides;
-  }
-  void unload(const std::string& name, bool dependents) override {
-    const std::lock_guard lock(mutex);
-    unloaded.emplace_back(name, dependents);
-  }
-  inference::TraceSettingResponse trace_settings(const inference::TraceSettingRequest&) override { return {}; }
-  inference::LogSettingsResponse log_settings(const inference::LogSettingsRequest&) override { return {}; }
-  inference::SystemSharedMemoryStatusResponse shared_memory(const std::string&) const override { return {}; }
-  void register_shared_memory(const inference::SystemSharedMemoryRegisterRequest&) override {}
-  void unregister_shared_memory(const std::string&) override {}
-  std::shared_ptr<void> shared_bytes(const SharedRegion& region) const override {
-    if (region.region != "known") throw Error(Code::kNotFound, "shared memory: there is no region");
-    return buffers.take(region.bytes);
-  }
-  bool drain(milliseconds) override { return true; }
-
-  std::shared_ptr<RequestHandle> infer(InferRequest request, Respond respond) override {
-    if (at_once) {
-      respond(at_once(request), true);
-      return nullptr;
-    }
-    auto asked = std::make_shared<Asked>();
-    asked->request = std::move(request);
-    asked->respond = std::move(respond);
-    {
-      const std::lock_guard lock(mutex);
-      waiting.push_back(asked);
-    }
-    changed.notify_all();
-    return std::make_shared<Handle>(*this, asked);
-  }
-
-  // Waits until so many requests are there that have not been taken, and takes them.
-  std::vector<std::shared_ptr<Asked>> take(size_t count) {
-    std::unique_lock lock(mutex);
-    EXPECT_TRUE(changed.wait_for(lock, kPatience, [&] { return waiting.size() >= count; }));
-    std::vector<std::shared_ptr<Asked>> all;
-    all.swap(waiting);
-    return all;
-  }
-  size_t number_waiting() {
-    const std::lock_guard lock(mutex);
-    return waiting.size();
-  }
-  void wait_cancelled(const Asked& asked) {
-    std::unique_lock lock(mutex);
-    EXPECT_TRUE(changed.wait_for(lock, kPatience, [&] { return asked.cancelled; }));
-  }
-
-  std::atomic<bool> ready_{true};
-  std::optional<Error> fail;
-  std::function<InferResponse(const InferRequest&)> at_once;
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<std::shared_ptr<Asked>> waiting;
-  std::map<std::string, LoadOverrides> loaded;
-  std::vector<std::pair<std::string, bool>> unloaded;
-  mutable BufferPool buffers{1 << 20};
-
- private:
-  class Handle final : public RequestHandle {
-   public:
-    Handle(FakeServer& server, std::shared_ptr<Asked> asked) : server_(server), asked_(std::move(asked)) {}
-    void cancel() override {
-      Respond respond;
-      {
-        const std::lock_guard lock(server_.mutex);
-        asked_->cancelled = true;
-        respond = std::move(asked_->respond);
-        asked_->respond = nullptr;
-      }
-      server_.changed.notify_all();
-      if (!respond) return;
-      InferResponse response;
-      response.error = Error(Code::kCancelled, "infer: cancelled");
-      respond(std::move(response), true);
-    }
-
-   private:
-    FakeServer& server_;
-    std::shared_ptr<Asked> asked_;
-  };
-};
-
-// The inputs as outputs.
-inline InferResponse echo(const InferRequest& request) {
-  InferResponse response;
-  response.model = request.model;
-  response.version = "1";
-  response.id = request.id;
-  response.parameters = request.parameters;
-  response.outputs = request.inputs;
-  return response;
-}
-// Answers unless it has been cancelled.
-inline void answer(FakeServer& server, FakeServer::Asked& asked) {
-  Respond respond;
-  {
-    const std::lock_guard lock(server.mutex);
-    respond = std::move(asked.respond);
-    asked.respond = nullptr;
-  }
-  if (respond) respond(echo(asked.request), true);
-}
 
 class Grpc : public testing::Test {
  protected:

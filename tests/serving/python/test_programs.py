@@ -11,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 
+import grpc
 import numpy as np
 import pytest
 
@@ -161,6 +162,51 @@ def test_metrics_have_their_own_port(repository, tmp_path):
             client.infer("net", x)
         assert success() == before + 10
         assert ask(f"{server.http}/metrics")[0] == 404
+
+
+def test_perf_tunes_a_model(tmp_path):
+    """TRI-15: every candidate is measured, and the best of what was measured is loaded."""
+    save(tmp_path / "models", "many", batch=4, config="max_batch_size: 4\n")
+    arguments = "--tune --concurrency 4,8 --tune-delays 300 --warmup-secs 0.05 --window-secs 0.1 --windows 1 --max-windows 1".split()
+    with served(tmp_path / "models", "--model-control-mode", "explicit", "--load-model", "many", folder=tmp_path) as server:
+        status, out, err = run("-m", "many", "-u", server.http, "--json", tmp_path / "levels.json", *arguments, program="sluice-perf")
+        assert status == 0, out + err
+        names = re.findall(r"^(\d+ instances?.*)$", out, re.M)
+        assert names == [f"{n}{more}" for n in ("1 instance", "2 instances") for more in ("", ", batching", ", batching, delay 300 us")]
+        levels = json.loads((tmp_path / "levels.json").read_text())["levels"]
+        assert len(levels) == 12 and all(level["throughput_per_s"] > 0 for level in levels)
+        best = max(range(12), key=lambda i: levels[i]["throughput_per_s"])
+        said = re.search(r"^best: (.*), ([\d.]+) requests a second; in config.pbtxt:\ninstance_group { count: (\d) }\n(.*)", out, re.M)
+        assert said and said[1] == names[best // 2] and abs(float(said[2]) - levels[best]["throughput_per_s"]) < 0.1
+        config = ask(f"{server.http}/v2/models/many/config")[1]
+        assert config["instance_group"][0]["count"] == int(said[3])
+        assert ("dynamic_batching" in config) == ("dynamic_batching" in said[4]) == ("batching" in said[1])
+        assert run("--tune", "--get", "/v2", "-u", server.http, program="sluice-perf")[0] == 2
+    with served(tmp_path / "models", folder=tmp_path) as server:
+        status, _, err = run("-m", "many", "-u", server.http, *arguments, program="sluice-perf")
+        assert status == 2 and "explicit" in err
+
+
+def test_malformed_messages_write_no_lines(repository, tmp_path):
+    """What is no message is refused, and the log is not the client's to fill."""
+    with served(repository[0], folder=tmp_path) as server, grpc.insecure_channel(server.grpc) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer", lambda sent: sent, lambda got: got)
+        for message in (b"\x0a\x01\xff", b"\x1a\x02\xc3\x28", b"\xff" * 20):
+            with pytest.raises(grpc.RpcError):
+                call(message, timeout=PATIENCE)
+        assert ask(f"{server.http}/v2/health/ready")[0] == 200
+        assert server.stop() == 0
+        assert "protobuf" not in server.errors() and "UTF-8" not in server.errors()
+
+
+def test_every_metric_is_explained(repository, tmp_path):
+    """TRI-08: the page of metrics and its table in the docs name the same."""
+    with served(repository[0], folder=tmp_path) as server:
+        page = ask(f"{server.metrics}/metrics")[1]
+    told = re.findall(r"^# TYPE (\S+)", page, re.M)
+    table = (ROOT / "docs/serving-more.md").read_text().partition("| metric | counts |")[2].partition("\n\n")[0]
+    names = [name for line in table.splitlines() for name in re.findall(r"`(nv_\w+)`", line.split("|")[1] if "|" in line else "")]
+    assert sorted(names) == sorted(told)
 
 
 def test_one_of_ten_requests_is_traced(repository, tmp_path):

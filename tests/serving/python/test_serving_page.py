@@ -11,7 +11,7 @@ import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD", ROOT / "build/release"))
-PAGE = (ROOT / "docs/serving.md").read_text()
+PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("serving.md", "serving-more.md"))
 
 
 class Page:
@@ -101,6 +101,11 @@ def test_the_page_runs_from_top_to_bottom(tmp_path):
     assert config["max_batch_size"] == 8 and config["input"][0]["name"] == "x"
     assert "nv_inference_request_success" in told["curl -s http://127.0.0.1:8002/metrics"]
     assert "<svg" in (tmp_path / "load.svg").read_text() and (tmp_path / "load.csv").read_text().count("\n") == 4
+    events = next(out for command, out in page.told if "generate_stream" in command).split("\n\n")
+    tokens = [json.loads(event.removeprefix("data: "))["OUTPUT_0"] for event in events if event]
+    assert len(tokens) == 5 or tokens[-1] == 0
+    assert len(json.loads(next(out for command, out in page.told if ":predict" in command))["predictions"][0]) == 3
+    assert "\nbest: " in next(out for command, out in page.told if "--tune" in command)
     log = json.loads(next(out for command, out in page.told if "/v2/logging" in command))
     assert log["log_verbose_level"] == 1
     trace = json.loads((tmp_path / "trace.json").read_text())

@@ -106,8 +106,6 @@ TEST_F(ConfigTest, ContradictionsAreRefusedByName) {
       refused("parameters { key: \"xrt\" value { string_value: \"magic\" } }"),
       "model 'm': parameters.xrt: 'magic'; it may be 'none', 'xla', 'tensorrt' or 'openvino', and changes nothing "
       "here");
-  EXPECT_EQ(refused("model_transaction_policy { decoupled: true }"),
-            "model 'm': model_transaction_policy: decoupled; a step has one response here");
 }
 
 TEST_F(ConfigTest, VersionsAndLabelsAreChecked) {

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import json
 import os
+import re
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -19,8 +20,8 @@ from sluice.nn.graph.zero import Zero
 
 
 DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True, "packing": "quick", "in_place": True, "pack_weights": True, "granularity": "program",
-            "memory_budget": 0, "workspace_limit": 0, "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "sync_check": False, "dump": "", "trace": False, "cuda_graphs": True,
-            "submit_timeout": None, "disabled_passes": [], "patterns": [], "order": "memory", "activations": "exact", "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
+            "memory_budget": 0, "auto_memory": "disable", "workspace_limit": 0, "kernel_trials": False, "quotas": {}, "device": "cpu:0", "cores": 0, "check_numerics": False, "sync_check": False, "dump": "", "trace": False, "cuda_graphs": True,
+            "submit_timeout": None, "disabled_passes": [], "patterns": [], "order": "memory", "concurrency": 0, "activations": "exact", "updates": "single", "scaled_updates": False, "gradient_accumulation_steps": 1, "float32_matmul_precision": "highest",
             "float32_conv_precision": "highest", "zero": None, "dims": {}, "donated": [], "amp": None}
 
 
@@ -36,6 +37,23 @@ def _dump_file(path: Any) -> dict[str, Any]:
     if not isinstance(told, dict) or set(told) - set(keys):
         raise _C.ValueError(f"set_dump: {path}: got {told!r:.80}; must be an object with some of {', '.join(keys)}")
     return told
+
+
+AUTO_MEMORY = ("Disable", "Slight", "Moderate", "Heavy", "Adaptive")
+_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def bytes_of(what: str, given: Any) -> int:
+    """A number of bytes, or a text such as "512MiB"."""
+    number, unit = given, "B"
+    if isinstance(given, str):
+        text = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?\s*", given)
+        if text is None:
+            raise ValueError(f"{what}: got {given!r}; must be a number of bytes, or one with a unit of {', '.join(_UNITS)}")
+        number, unit = float(text[1]) if "." in text[1] else int(text[1]), text[2] or "B"
+    if isinstance(number, bool) or number < 0:
+        raise ValueError(f"{what}: got {given!r}; must be at least 0")
+    return int(number * _UNITS[unit])
 
 
 class GraphConfig(PassOptions):
@@ -111,8 +129,20 @@ class GraphConfig(PassOptions):
         self._set("granularity", granularity)
 
     def set_memory_budget(self, bytes: Any) -> None:
-        """The plan is refused when it needs more; the error names the smallest budget that works."""
-        self._set("memory_budget", int(bytes))
+        """The plan is refused when it needs more; the error names the smallest budget that works, and the largest registers. bytes: a
+        number, or a text with a unit, "512MiB". See enable_auto_memory() for plans that are made to fit."""
+        self._set("memory_budget", bytes_of("set_memory_budget", bytes))
+
+    def enable_auto_memory(self, mode: str = "Adaptive") -> None:
+        """What the backward pass reads may be computed again instead of kept, without a checkpoint that says so; results are the same.
+
+        "Disable", the default: what checkpoints say. "Slight": what is quick to compute; products and convolutions are kept. "Moderate":
+        the same in stretches, between which nothing else is kept. "Heavy": in the stretches nothing is kept, which takes about a
+        forward pass more. "Adaptive": the first of these that fits set_memory_budget(), with one step in flight if need be.
+        """
+        if not isinstance(mode, str) or mode.capitalize() not in AUTO_MEMORY:  # OneFlow writes them small
+            raise ValueError(f"enable_auto_memory: got {mode!r}; must be one of {list(AUTO_MEMORY)}")
+        self._set("auto_memory", mode.lower())
 
     def set_cudnn_buf_limit_mbyte(self, mbyte: int) -> None:
         """No kernel may have a workspace of more than so many MiB, on whatever device. Where an op's usual kernel needs more, one that
@@ -120,6 +150,16 @@ class GraphConfig(PassOptions):
         if mbyte < 0:
             raise ValueError(f"set_cudnn_buf_limit_mbyte: got {mbyte}; must be at least 0 (0 = no limit)")
         self._set("workspace_limit", int(mbyte) << 20)
+
+    def enable_kernel_trial_run(self, mode: bool = True) -> None:
+        """Each convolution is run by all implementations that the processor has of it, on memory of its own, before the graph is
+        compiled, and takes the fastest; the usual one unless another is at least 3 % faster. What they took is printed to stderr.
+
+        A kernel is searched for once: the choice is known to later graphs of this process, and, in files next to those of sluice.cache,
+        to later processes (`SLUICE_CACHE=off`: it is not). Results may differ in their last bits from those of the usual kernels, and
+        plans from machine to machine.
+        """
+        self._set("kernel_trials", bool(mode))
 
     def set_quota(self, register: Any, n: int) -> None:
         """Slots of one register, by its name in the plan."""
@@ -153,7 +193,7 @@ class GraphConfig(PassOptions):
         self._set("amp", chosen.name)
 
     def enable_check_numerics(self, mode: bool = True) -> None:
-        """Fail the step at the first kernel that writes a NaN or an infinity, and dump it."""
+        """Fail the step at the first kernel that writes a NaN or an infinity, and dump it. Elementwise ops are not fused then."""
         self._set("check_numerics", bool(mode))
 
     def enable_sync_check(self, mode: bool = True) -> None:

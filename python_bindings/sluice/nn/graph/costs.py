@@ -29,7 +29,7 @@ def _path(directory: str) -> str:
     """The file of this machine."""
     if not directory:
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        directory = os.path.join(home, "sluice", "costs")
+        directory = os.path.join(os.environ.get("SLUICE_CACHE_DIR") or os.path.join(home, "sluice"), "costs")
     machine = f"{platform.node()} {platform.machine()} {os.cpu_count()}"
     return os.path.join(directory, f"kernels-{hashlib.sha256(machine.encode()).hexdigest()[:16]}.json")
 

@@ -28,7 +28,7 @@ from sluice.nn.graph.donation import donated_leaves
 from sluice.nn.graph.families import compile_family
 from sluice.nn.graph.inspection import Inspection
 from sluice.nn.graph.refused import Refused
-from sluice.nn.graph.report import Report, graph_repr
+from sluice.nn.graph.report import Report, graph_repr, print_trials
 from sluice.nn.graph.shape_cache import LayoutCache, ShapeCache
 from sluice.nn.graph.updates import Updates, check_can_compile_again
 from sluice.nn.graph.watch import Watch
@@ -166,7 +166,15 @@ class Graph(Inspection):
         return eager.run(self, arguments) if eager.is_eager() else self._prepared_call(arguments)(arguments)
 
     def compile(self, *args: Any, **kwargs: Any) -> Any:
-        """Traces and compiles for inputs like these, without running a step."""
+        """Traces and compiles for inputs like these, without running a step.
+
+        memory: the budget of the plan, in bytes or as "512MiB": it is made to fit, by fewer slots of its registers and by computing again
+        what the backward pass reads, or refused with the smallest budget that works. A build() that has an argument of this name is
+        given it.
+        """
+        if "memory" in kwargs and "memory" not in inspect.signature(self.build).parameters:
+            self.config.set_memory_budget(kwargs.pop("memory"))
+            self.config.enable_auto_memory("Adaptive")
         arguments = self._bind(args, kwargs)
         if self._call is None:
             self._compile_once(arguments)
@@ -330,11 +338,14 @@ class Graph(Inspection):
         if (arenas or self.config.arenas) is not None:
             options["arenas"] = arenas or self.config.arenas
         measures = use_cache(self.config.cost_cache, options)
+        mark = _C.kernel_trials_used()
         with trace.refused:
             session = _C.GraphSession(trace.captured, options, trace.functions)
         self.config.freeze()
         trace.report.compiled(session)
-        self.config.compiled(session.passes(), trace.captured)
+        trials = _C.kernel_trials(mark) if options.get("kernel_trials") else []
+        print_trials(self.name, trials)
+        self.config.compiled(session.passes(), trace.captured, len(trials))
         if dry_run:
             from sluice.nn.graph.dry_run import write_and_exit
 

@@ -9,12 +9,10 @@ from typing import Any, Callable
 from sluice import _C
 
 # Passes without which some graphs have no plan, or that do what the program asks for: they run at every level.
-NEEDED = ("decompose", "partition", "patterns", "recompute")
+NEEDED = ("decompose", "loops", "partition", "patterns", "choose_regions", "recompute")
 CLEANING = ("dead_code", "simplify", "common_subexpressions", "fold_constants")
-# Of the modes of OneFlow's enable_straighten_algorithm, the orders that Sluice has.
-ORDERS = {"Disable": "program", "MemoryFirst": "memory"}
-STREAMS_DO_IT = "streams run side by side by themselves: what is ready on one does not wait for another"
-NO_ORDER = {"SpeedFirst": STREAMS_DO_IT, "OverlapCpuGpu": STREAMS_DO_IT, "DelayShortGpu": STREAMS_DO_IT}
+# The modes of OneFlow's enable_straighten_algorithm, as the compiler calls these orders.
+ORDERS = {"Disable": "program", "SpeedFirst": "speed", "MemoryFirst": "memory", "OverlapCpuGpu": "overlap", "DelayShortGpu": "short_last"}
 
 
 class PassOptions:
@@ -55,7 +53,11 @@ class PassOptions:
 
     def _switch(self, option: str, name: str, mode: bool) -> None:
         disabled = [n for n in self._options.get("disabled_passes", []) if n != name]
-        self._set("disabled_passes", disabled if mode else [*disabled, name])
+        self._ask(option, name, mode, "disabled_passes", disabled if mode else [*disabled, name])
+
+    def _ask(self, option: str, name: str, mode: bool, key: str, value: Any) -> None:
+        """Sets `key`; where the option is switched on, the report tells what the pass `name` has done."""
+        self._set(key, value)
         self._asked.pop(option, None)
         if mode:
             self._asked[option] = name
@@ -66,23 +68,45 @@ class PassOptions:
         read by others."""
         self._switch("allow_fuse_pad_to_conv", "fuse_pad", bool(mode))
 
+    def allow_fuse_cast_scale(self, mode: bool = True) -> None:
+        """A cast and a product with a number are one kernel, as elementwise ops that follow one another are altogether (the pass
+        "fuse_elementwise", which this switches). It is so by default."""
+        self._switch("allow_fuse_cast_scale", "fuse_elementwise", bool(mode))
+
+    def allow_fuse_model_update_ops(self, mode: bool = True) -> None:
+        """The update of a parameter casts and scales its gradient itself, as clipping and loss scaling have it: a pass over memory
+        less. Not so by default, since on CPUs with large caches it is no faster."""
+        self._ask("allow_fuse_model_update_ops", "fuse_updates", bool(mode), "scaled_updates", bool(mode))
+
+    def enable_multi_tensor_update(self, mode: bool = True) -> None:
+        """One kernel updates up to 64 parameters. All their gradients are kept until the last one is there. Not so by default: on a CPU
+        a kernel for each parameter costs next to nothing."""
+        self._ask("enable_multi_tensor_update", "fuse_updates", bool(mode), "updates", "all" if mode else "single")
+
     def enable_fused_activations(self, mode: bool = True) -> None:
         """gelu, tanh, sigmoid and silu that follow a linear layer are computed by its kernel, as relu is without being asked: one pass
         over memory less, in graphs that train nothing. Results may differ in their last bits from those of eager calls; in 16 bits
         they are rounded once less."""
-        self._set("activations", "all" if mode else "exact")
-        self._asked.pop("enable_fused_activations", None)
-        if mode:
-            self._asked["enable_fused_activations"] = "fuse_activation"
+        self._ask("enable_fused_activations", "fuse_activation", bool(mode), "activations", "all" if mode else "exact")
 
     def enable_straighten_algorithm(self, mode: str = "MemoryFirst") -> None:
-        """In which order kernels of a stream run. "MemoryFirst", the default: what frees memory runs as soon as it can, so that an
-        update follows its gradient at once. "Disable": as build() has it."""
-        if mode in NO_ORDER:
-            raise ValueError(f"enable_straighten_algorithm: Sluice leaves out {mode!r}: {NO_ORDER[mode]}; use 'MemoryFirst' or 'Disable'")
+        """In which order kernels of a stream run; results are the same.
+
+        "MemoryFirst", the default: what frees memory runs as soon as it can, so that an update follows its gradient at once; as build()
+        has it where that keeps less alive. "Disable": as build() has it. "SpeedFirst": what most work still depends on, first.
+        "OverlapCpuGpu": what another stream or device waits for, first. "DelayShortGpu": long kernels first. The last three look at
+        what kernels are predicted to take, and may need more memory; `plan-viz mem` says how much.
+        """
         if mode not in ORDERS:
-            raise ValueError(f"enable_straighten_algorithm: got {mode!r}; must be 'MemoryFirst' or 'Disable'")
+            raise ValueError(f"enable_straighten_algorithm: got {mode!r}; must be one of {list(ORDERS)}")
         self._set("order", ORDERS[mode])
+
+    def set_concurrency_width(self, n: int) -> None:
+        """How many actors run at the same time, on whatever streams, of all steps; 1: one kernel after the other, as a sequential
+        program would. 0, the default: each stream runs what is ready, and steps overlap."""
+        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+            raise ValueError(f"set_concurrency_width: got {n!r}; must be an int of at least 0 (0 = no limit)")
+        self._set("concurrency", n)
 
     def add_pattern(self, name: str, before: Callable[..., Any], after: Callable[..., Any], *examples: Any) -> None:
         """Where the graph has what `before` computes, and nobody reads what lies between, it computes `after` instead:
@@ -101,8 +125,9 @@ class PassOptions:
         self._set("patterns", [*self._options.get("patterns", []), name])
         self._patterns.append((name, _traced(name, before, examples), _traced(name, after, examples)))
 
-    def compiled(self, passes: list[tuple[str, int, float]], captured: Any) -> None:
-        """What the compiler's passes have done with the graph `captured`, which was compiled last."""
+    def compiled(self, passes: list[tuple[str, int, float]], captured: Any, trials: int = 0) -> None:
+        """What the compiler's passes have done with the graph `captured`, which was compiled last; of how many kernels it knows what their
+        implementations take."""
         counted = _C.pass_names() + [f"pattern {name}" for name, _, _ in self._patterns]
         self._rewrites = Counter({name: 0 for name in counted})
         for name, rewrites, _ in passes:
@@ -110,6 +135,8 @@ class PassOptions:
                 self._rewrites[name] += rewrites
         for option, name in self._asked.items():
             self._rewrites[option] = self._rewrites[name]
+        if self._options.get("kernel_trials"):
+            self._rewrites["enable_kernel_trial_run"] = trials
         if self._options.get("amp") is not None:
             self._rewrites["enable_amp"] = sum(node["op"] == "cast" for node in captured.nodes())
 
@@ -119,7 +146,7 @@ class PassOptions:
         if self._rewrites is None:
             raise RuntimeError("config.report: the graph has not been compiled; call it, or compile(), first")
         off = self._options.get("disabled_passes", [])
-        why = {"enable_amp": "no function of build() is in sluice.amp.lists.lower",
+        why = {"enable_kernel_trial_run": "no kernel of the graph has several implementations", "enable_amp": "no function of build() is in sluice.amp.lists.lower",
                **{f"pattern {name}": "the graph has no such place, or what lies between is read elsewhere"
                   for name, _, _ in self._patterns},
                **{option: "the graph has no such place" for option in self._asked}}

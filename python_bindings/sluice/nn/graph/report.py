@@ -93,6 +93,15 @@ class Report:
                     self._print(f"   {line}")
 
 
+def print_trials(name: str, trials: list[tuple[str, list[tuple[str, float]], str]]) -> None:
+    """What the implementations of a graph's kernels took, of which the fastest were taken."""
+    for kernel, candidates, chosen in trials:
+        print(f"[graph {name}] {kernel}", file=sys.stderr)
+        for i, (implementation, ns) in enumerate(candidates):
+            mark = "  <- chosen" if implementation == chosen or (not chosen and i == 0) else ""
+            print(f"[graph {name}] {ns / 1e3:>12.1f} us  {implementation}{mark}", file=sys.stderr)
+
+
 def stacks_by_node(stacks: Any, count: Any) -> Any:
     """The user's frames of each node, from those of the first node of each call."""
     result = [[] for _ in range(count)]

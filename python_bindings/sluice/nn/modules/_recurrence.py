@@ -71,7 +71,10 @@ def run(mode: str, data: Tensor, sizes: list[int] | None, states: tuple, weights
     sequences join at their last step with their initial state.
     """
     packed, shape = sizes is not None, data.shape
-    parts = _Parts.apply(project(mode, data, weights), sizes)
+    inputs = project(mode, data, weights)
+    if not packed and shape[0] > 1 and _may_loop(inputs, states):
+        return _loop(mode, inputs, states, weights, reverse)
+    parts = _Parts.apply(inputs, sizes)
     sizes = sizes if packed else [shape[1]] * shape[0]
     initial, ended, outputs = states, [], [None] * len(sizes)
     now = sizes[-1] if reverse else sizes[0]
@@ -88,3 +91,20 @@ def run(mode: str, data: Tensor, sizes: list[int] | None, states: tuple, weights
     if ended:
         states = tuple(sluice.cat(rows) for rows in zip(states, *reversed(ended)))
     return sluice.cat(outputs) if packed else sluice.stack(outputs), states
+
+
+def _may_loop(inputs: Tensor, states: tuple) -> bool:
+    if not _C.is_tracing() or sluice.is_autocast_enabled("cpu") or any(s.dtype is not inputs.dtype for s in states):
+        return False
+    return not _C.varies(inputs)  # how long it is in a step goes through ops, not through loops
+
+
+def _loop(mode: str, inputs: Tensor, states: tuple, weights: dict[str, Tensor], reverse: bool) -> tuple[Tensor, tuple]:
+    """The same as a loop of the plan, which is as large for any number of steps."""
+
+    def body(taken):
+        made = step(mode, taken[-1], tuple(taken[:-1]), weights)
+        return [*made, made[0]]
+
+    *states, outputs = _C.trace_scan(list(states), [inputs], inputs.shape[0], reverse, body, plain=True)
+    return outputs, tuple(states)

@@ -1,4 +1,4 @@
-#include "tools/plan_viz/sha256.h"
+#include "base/sha256.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace sluice::plan_viz {
+namespace sluice {
 namespace {
 
 constexpr std::array<uint32_t, 64> kRound = {
@@ -56,4 +56,4 @@ std::string sha256_hex(std::string_view data) {
   return hex;
 }
 
-}  // namespace sluice::plan_viz
+}  // namespace sluice

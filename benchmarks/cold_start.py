@@ -1,0 +1,108 @@
+"""cold_start.NET: from a graph's construction to its first result, in a process that finds on disk what an earlier one has compiled, or
+searched for (`lengths`: convolutions of 16 lengths, each with a trial run), against one that does not."""
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from common import report, spread, wanted
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpu"))
+ROUNDS = 5
+
+
+def run(name):
+    """Prints what the stages until the first result take, in a process of its own."""
+    import time
+
+    import sluice as torch
+    from nets import resnet50
+
+    torch.manual_seed(0)
+    net, images = resnet50(torch, (3, 4, 6, 3), 64, 1000), torch.randn(2, 3, 224, 224)
+    labels = torch.randint(0, 1000, (2,))
+
+    class Train(torch.nn.Graph):
+        def __init__(self):
+            super().__init__(name="net")
+            self.net = net
+            self.add_optimizer(torch.optim.SGD(net.parameters(), lr=0.01))
+
+        def build(self, x, y):
+            loss = torch.nn.functional.cross_entropy(self.net(x), y)
+            loss.backward()
+            return loss
+
+    class Infer(torch.nn.Graph):
+        def __init__(self):
+            super().__init__(name="net")
+            self.net = net.eval()
+
+        def build(self, x):
+            return self.net(x)
+
+    begin = time.perf_counter()
+    if name.endswith("lengths"):
+        return print(json.dumps(lengths(torch)))
+    graph, given = (Train(), (images, labels)) if name.endswith("train") else (Infer(), (images,))
+    with torch.set_grad_enabled(name.endswith("train")):
+        graph(*given).sync()
+    first = time.perf_counter() - begin
+    stats = torch.cache.stats()
+    print(json.dumps({"first": first, "plan": graph._call.session.compile_seconds, "hits": stats["hits"], "misses": stats["misses"]}))
+
+
+def lengths(torch):
+    """16 lengths of a net of convolutions, each of whose kernels is run to find its fastest implementation."""
+    import time
+
+    net = torch.nn.Sequential(*[layer for _ in range(4) for layer in (torch.nn.Conv1d(64, 64, 3, padding=1), torch.nn.Tanh())])
+
+    @torch.nn.Graph.with_dynamic_input_shape(size=16)
+    class Lengths(torch.nn.Graph):
+        def __init__(self):
+            super().__init__(name="net")
+            self.net = net
+            self.config.enable_kernel_trial_run()
+
+        def build(self, x):
+            return self.net(x)
+
+    graph, begin = Lengths(), time.perf_counter()
+    with torch.no_grad():
+        for length in range(256, 256 + 16 * 32, 32):
+            graph(torch.zeros(1, 64, length)).sync()
+    counts = torch.info.kernel_trials()
+    return {"first": time.perf_counter() - begin, "plan": 0.0, "hits": counts["read"] > 0, "misses": counts["searches"] > 0}
+
+
+def seconds(name, directory):
+    env = {**os.environ, "SLUICE_CACHE": "on", "SLUICE_CACHE_DIR": directory}
+    done = subprocess.run([sys.executable, __file__, "--run", name], capture_output=True, text=True, env=env)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return json.loads(done.stdout)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--run"]:
+        run(sys.argv[2])
+        sys.exit()
+    for name in ("cold_start.resnet50.infer", "cold_start.resnet50.train", "cold_start.lengths"):
+        if not wanted(name):
+            continue
+        first, second = [], []
+        for _ in range(ROUNDS):
+            with tempfile.TemporaryDirectory() as directory:
+                first.append(seconds(name, directory))
+                second.append(seconds(name, directory))
+        assert all(r["misses"] for r in first) and all(r["hits"] and not r["misses"] for r in second)
+
+        def median(runs, key):
+            return statistics.median(r[key] for r in runs)
+
+        report(name, median(second, "first"), median(first, "first"), "the first process, which compiles", "s", ROUNDS,
+               max(spread([r["first"] for r in runs]) for runs in (first, second)),
+               also={"plan_s": median(second, "plan"), "plan_compiled_s": median(first, "plan")})

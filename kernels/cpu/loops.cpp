@@ -1,0 +1,50 @@
+// Which loop computes what.
+#include "kernels/cpu/loops.h"
+
+#include <string_view>
+
+namespace sluice::cpu {
+namespace {
+
+template <class T>
+int choose(const void* const* in, void* out, int64_t n) {
+  const uint8_t* c = static_cast<const uint8_t*>(in[0]);
+  const T *a = static_cast<const T*>(in[1]), *b = static_cast<const T*>(in[2]);
+  T* y = static_cast<T*>(out);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const T x = a[i], z = b[i];
+    y[i] = c[i] ? x : z;
+  }
+  return 0;
+}
+
+}  // namespace
+
+const LoopSet* find_loops(const ScalarOp& op) {
+  for (const auto& loops : {unary_loops(), binary_loops(), comparison_loops(), activation_loops(), special_loops()})
+    for (const LoopSet& set : loops)
+      if (std::string_view(op.name) == set.op && std::string_view(op.mode) == set.mode) return &set;
+  return nullptr;
+}
+
+Loop loop_of(const LoopSet& set, TileType tile) {
+  switch (tile) {
+    case TileType::kFloat: return set.f32;
+    case TileType::kDouble: return set.f64;
+    case TileType::kComplexFloat: return set.c64;
+    case TileType::kComplexDouble: return set.c128;
+    default: return set.i64;
+  }
+}
+
+Loop where_loop(int64_t element_size) {
+  return with_element_of_size(static_cast<size_t>(element_size),
+                              [](auto element) -> Loop { return choose<decltype(element)>; });
+}
+
+TileType tile_of_cast(DType from, DType to) {
+  return dtype_size(from) <= 2 && to == DType::kFloat32 ? TileType::kFloat : tile_type(from);
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,162 @@
+// Steps of an optimizer for several parameters in one sweep, which threads share as if they were one parameter. What
+// makes a gradient of what is given, a cast or a product with a number, is computed on pieces of it, in the cache.
+#include <algorithm>
+#include <optional>
+
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/flat_program.h"
+#include "kernels/cpu/strided.h"
+#include "kernels/cpu/support.h"
+#include "kernels/cpu/update_step.h"
+
+namespace sluice::cpu {
+namespace {
+
+constexpr int64_t kUpdateGrain = 16384;      // elements worth a thread
+constexpr int64_t kUpdatePiece = 8 * kTile;  // elements for which a gradient is made at a time
+constexpr int kMostUpdateOperands = 8;       // of a step
+constexpr int kMostUpdateOutputs = 256;
+
+class MultiUpdate final : public PreparedKernel {
+ public:
+  MultiUpdate(const plan::KernelQuery& q, const AttrGraph& body, int64_t count, int threads)
+      : inputs_(static_cast<size_t>(body.inputs)),
+        count_(static_cast<size_t>(count)),
+        update_(body.calls.back().op, body.calls.back().attrs, dtypes_of_update(q, body)),
+        threads_(threads) {
+    replaced_ = static_cast<size_t>(update_.outputs());
+    operands_ = body.calls.back().operands;
+    SLUICE_CHECK_KIND(kUnsupported, operands_.size() <= kMostUpdateOperands,
+                      "multi_update: a step of {} operands; must be "
+                      "at most {}",
+                      operands_.size(), kMostUpdateOperands);
+    size_ = static_cast<int64_t>(dtype_size(q.inputs[0].dtype));
+    for (size_t c = 0; c < count_; ++c) {
+      total_ += numel(q.inputs[place(0, c)].shape);
+      ends_.push_back(total_);
+    }
+    if (body.calls.size() == 1) return;
+    AttrGraph steps{body.inputs, {body.calls.begin(), body.calls.end() - 1}, {operands_[1]}};
+    std::vector<DType> dtypes;
+    for (size_t i = 0; i < inputs_; ++i) dtypes.push_back(q.inputs[place(i, 0)].dtype);
+    gradient_.emplace("multi_update", steps, dtypes, numbers(q, body));
+  }
+
+  void run(const KernelArgs& args) const override {
+    parallel_ranges(threads_, total_, kUpdateGrain, [&](int64_t begin, int64_t end) {
+      size_t call = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
+      for (; begin < end; ++call) {
+        const int64_t first = call == 0 ? 0 : ends_[call - 1], last = std::min(end, ends_[call]);
+        if (begin < last) run_call(args, call, begin - first, last - first);
+        begin = std::max(begin, last);
+      }
+    });
+  }
+
+ private:
+  static std::vector<DType> dtypes_of_update(const plan::KernelQuery& q, const AttrGraph& body) {
+    std::vector<DType> dtypes;
+    const DType parameter = q.inputs.at(0).dtype;
+    const auto count = static_cast<size_t>(get_attr<int64_t>(q.attrs, "count"));
+    const size_t replaced = q.outputs.size() / count;
+    for (int operand : body.calls.back().operands) {
+      const auto i = static_cast<size_t>(operand);
+      const bool given = operand < body.inputs;
+      dtypes.push_back(!given ? parameter : q.inputs.at(i < replaced ? i : count * replaced + i - replaced).dtype);
+    }
+    return dtypes;
+  }
+
+  // Which inputs of the steps that make a gradient are one element, however many the parameter has.
+  std::vector<bool> numbers(const plan::KernelQuery& q, const AttrGraph& body) const {
+    std::vector<bool> numbers(inputs_, false);
+    for (size_t i = 0; i < inputs_; ++i) {
+      const bool read = std::any_of(body.calls.begin(), body.calls.end() - 1, [&](const AttrCall& step) {
+        return std::find(step.operands.begin(), step.operands.end(), static_cast<int>(i)) != step.operands.end();
+      });
+      bool number = true, elements = true;
+      for (size_t c = 0; c < count_; ++c) {
+        const Shape& shape = q.inputs[place(i, c)].shape;
+        number &= shape.rank() == 0;
+        elements &= shape == q.inputs[place(0, c)].shape;
+      }
+      SLUICE_CHECK_KIND(
+          kUnsupported, !read || number || elements,
+          "multi_update: operand {} of a call is neither one element nor as large as the parameter; must be", i);
+      numbers[i] = read && number;
+    }
+    return numbers;
+  }
+
+  // Where input i of a body is among those of the op.
+  size_t place(size_t i, size_t call) const {
+    return i < replaced_ ? call * replaced_ + i : count_ * replaced_ + call * (inputs_ - replaced_) + i - replaced_;
+  }
+
+  void run_call(const KernelArgs& args, size_t call, int64_t begin, int64_t end) const {
+    const void* given[kMostUpdateOperands] = {};
+    for (size_t k = 0; k < operands_.size(); ++k)
+      if (const auto i = static_cast<size_t>(operands_[k]); i < inputs_) given[k] = args.inputs[place(i, call)];
+    void* const* out = args.outputs + call * replaced_;
+    const Step step = update_.read(given);
+    if (!gradient_) return update_.run()(step, given, out, begin, end);
+    run_with_gradient(args, call, {step, given, out, begin, end});
+  }
+
+  struct Range {
+    const Step& step;
+    const void* const* given;
+    void* const* out;
+    int64_t begin, end;
+  };
+  void run_with_gradient(const KernelArgs& args, size_t call, const Range& range) const {
+    alignas(64) char made[kUpdatePiece * sizeof(double)];
+    FlatProgram::Space space;
+    const void* given[kMostFusedInputs] = {};
+    for (size_t i = 0; i < inputs_; ++i) given[i] = args.inputs[place(i, call)];
+    gradient_->begin(given, space);
+    const auto tensors = static_cast<size_t>(update_.tensors());
+    for (int64_t at = range.begin; at < range.end; at += kUpdatePiece) {
+      const int64_t n = std::min(kUpdatePiece, range.end - at);
+      for (int64_t done = 0; done < n; done += kTile)
+        gradient_->make(space, at + done, std::min(kTile, n - done), made + done * size_);
+      const void* in[kMostUpdateOperands] = {};
+      void* out[kMostUpdateOperands] = {};
+      for (size_t k = 0; k < tensors; ++k)
+        in[k] = k == 1 ? made : static_cast<const char*>(range.given[k]) + at * size_;
+      for (size_t o = 0; o < replaced_; ++o) out[o] = static_cast<char*>(range.out[o]) + at * size_;
+      update_.run()(range.step, in, out, 0, n);
+    }
+  }
+
+  const size_t inputs_, count_;  // of a body, and of calls
+  const UpdateStep update_;
+  const int threads_;
+  size_t replaced_ = 0;
+  int64_t size_ = 0;           // of a parameter's elements, in bytes
+  std::vector<int> operands_;  // of the step, as values of the body
+  std::vector<int64_t> ends_;  // of the calls, when their parameters' elements are counted together
+  int64_t total_ = 0;
+  std::optional<FlatProgram> gradient_;
+};
+
+std::unique_ptr<PreparedKernel> prepare_multi_update(const plan::KernelQuery& q, const PrepareContext& context) {
+  const AttrGraph& body = get_attr<AttrGraph>(q.attrs, "body");
+  const int64_t count = get_attr<int64_t>(q.attrs, "count");
+  check_attr_graph(body, static_cast<size_t>(body.inputs), 1);
+  SLUICE_CHECK(count >= 1 && q.inputs.size() == static_cast<size_t>(count) * static_cast<size_t>(body.inputs),
+               "multi_update: {} operands for {} calls; must be {} of each", q.inputs.size(), count, body.inputs);
+  SLUICE_CHECK_KIND(kUnsupported, body.inputs <= kMostFusedInputs,
+                    "multi_update: a body of {} inputs; must be at most {}", body.inputs, kMostFusedInputs);
+  return std::make_unique<MultiUpdate>(q, body, count, context.threads);
+}
+
+}  // namespace
+
+void add_multi_update_kernel(KernelTable& table) {
+  KernelDef def{.op = "multi_update", .prepare = prepare_multi_update};
+  for (int output = 0; output < kMostUpdateOutputs; ++output) def.in_place.push_back({output, output});
+  table.add(DeviceKind::kCpu, std::move(def));
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,230 @@
+#include "kernels/trials.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include "base/log.h"
+#include "kernels/libraries.h"
+#include "memory/allocator.h"
+#include "plan/costs.h"
+#include "plan/query.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kMostFileBytes = uint64_t{16} << 20;
+constexpr double kWorthIt = 0.97;  // of the usual one's time: what is nearer may be chance
+constexpr int kRounds = 5;
+constexpr int64_t kRoundNs = 2'000'000;
+
+// Memory for a kernel's operands, filled with numbers that are neither zero nor slow to compute with.
+class Operands {
+ public:
+  Operands(const plan::KernelQuery& query, const PreparedKernel& kernel) : allocator_(make_host_allocator()) {
+    for (size_t i = 0; i < query.inputs.size(); ++i) inputs_.push_back(filled(query.inputs[i], 0));
+    for (const Packing& packing : kernel.packings())
+      inputs_[packing.input] = filled(query.inputs[packing.input], packing.bytes);
+    for (const TensorSpec& spec : query.outputs) outputs_.push_back(filled(spec, 0));
+    if (kernel.workspace_bytes() > 0) workspace_ = allocate(kernel.workspace_bytes());
+  }
+  ~Operands() {
+    for (const auto& [data, bytes] : blocks_) allocator_->deallocate(data, bytes);
+  }
+  Operands(const Operands&) = delete;
+
+  KernelArgs args() const { return {.inputs = inputs_.data(), .outputs = outputs_.data(), .workspace = workspace_}; }
+
+ private:
+  void* allocate(uint64_t bytes) {
+    blocks_.emplace_back(allocator_->allocate(bytes), bytes);
+    return blocks_.back().first;
+  }
+  void* filled(const TensorSpec& spec, uint64_t bytes) {
+    bytes = std::max(bytes, spec.extent_bytes());
+    if (bytes == 0) return nullptr;
+    void* const data = allocate(bytes);
+    const uint32_t number = 0x3f003f00;  // 0.5 in bfloat16, about that in float32
+    std::memset(data, 0, bytes);
+    if (is_floating(spec.dtype))
+      for (uint64_t at = 0; at + sizeof(number) <= bytes; at += sizeof(number))
+        std::memcpy(static_cast<std::byte*>(data) + at, &number, sizeof(number));
+    return data;
+  }
+
+  std::shared_ptr<Allocator> allocator_;
+  std::vector<std::pair<void*, uint64_t>> blocks_;
+  std::vector<const void*> inputs_;
+  std::vector<void*> outputs_;
+  void* workspace_ = nullptr;
+};
+
+struct Contestant {
+  std::unique_ptr<PreparedKernel> kernel;
+  std::unique_ptr<Operands> operands;
+  int runs = 1;
+};
+
+double time_of(const Contestant& c, int runs) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < runs; ++i) c.kernel->run(c.operands->args());
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / runs;
+}
+
+std::string signature_str(const plan::KernelQuery& query) {
+  const plan::KernelSignature s = plan::signature_of(query);
+  return fmt::format("{}  {}  {{{}}} on {} cores of {}", s.op, s.operands, s.attrs, s.cores, s.device);
+}
+
+std::string table_of(const KernelTrials::Trial& trial) {
+  std::string text;
+  for (const KernelTrials::Candidate& c : trial.candidates) {
+    const bool chosen = c.name == trial.chosen || (trial.chosen.empty() && &c == trial.candidates.data());
+    text += fmt::format("\n  {:>9.1f} us  {}{}", c.ns / 1e3, c.name, chosen ? "  <- chosen" : "");
+  }
+  return text;
+}
+
+// "CHOSEN\n", then "NANOSECONDS NAME\n" of each.
+std::string text_of(const KernelTrials::Trial& trial) {
+  std::string text = trial.chosen + "\n";
+  for (const KernelTrials::Candidate& c : trial.candidates)
+    text += fmt::format("{} {}\n", static_cast<int64_t>(c.ns), c.name);
+  return text;
+}
+
+KernelTrials::Trial trial_of(std::string_view text) {
+  KernelTrials::Trial trial;
+  const auto line = [&] {
+    const size_t end = text.find('\n');
+    SLUICE_CHECK(end != std::string_view::npos, "ends too early");
+    const std::string_view found = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    return found;
+  };
+  trial.chosen = line();
+  while (!text.empty()) {
+    const std::string_view candidate = line();
+    int64_t ns = 0;
+    const auto [end, error] = std::from_chars(candidate.data(), candidate.data() + candidate.size(), ns);
+    SLUICE_CHECK(error == std::errc() && end < candidate.data() + candidate.size() && *end == ' ', "'{}' is no line",
+                 candidate);
+    trial.candidates.push_back({std::string(end + 1, candidate.data() + candidate.size()), static_cast<double>(ns)});
+  }
+  return trial;
+}
+
+}  // namespace
+
+KernelTrials::KernelTrials(const KernelTable& table, CoreLeases& leases, size_t most, const std::string& directory)
+    : table_(table),
+      leases_(leases),
+      most_(most),
+      files_(directory.empty() ? nullptr : std::make_unique<FileCache>(directory, kMostFileBytes)) {}
+
+std::string KernelTrials::fastest(const plan::KernelQuery& query) {
+  const KernelDef* const def = table_.find(query.op, query.device.kind);
+  if (def == nullptr || !def->implementations) return "";
+  const std::string key = plan::key_of(query).take();
+  if (const std::optional<std::string> chosen = known(key)) return *chosen;
+  const std::lock_guard searching(searching_);
+  if (const std::optional<std::string> chosen = known(key)) return *chosen;
+  const std::vector<std::string> names = def->implementations(query, {.threads = std::max(query.cores, 1)});
+  if (names.size() < 2) return keep(key, {}, nullptr);
+  Key on_disk;
+  add_machine(on_disk.add(std::string_view("kernel")));
+  on_disk.add(key);
+  const std::string file_key = on_disk.take();
+  if (files_ != nullptr) {
+    std::optional<Trial> read = files_->find(file_key, trial_of);
+    const auto is_there = [&](const std::string& name) {
+      return name.empty() || std::find(names.begin(), names.end(), name) != names.end();
+    };
+    if (read && is_there(read->chosen)) {
+      read->kernel = signature_str(query);
+      log(LogLevel::kDebug, LogArea::kKernels, "kernel trial: {}: known from {}{}", read->kernel, files_->directory(),
+          table_of(*read));
+      return keep(key, std::move(*read), &stats_.read);
+    }
+  }
+  Trial trial = search(*def, query, names);
+  trial.kernel = signature_str(query);
+  log(LogLevel::kInfo, LogArea::kKernels, "kernel trial: {}: searched{}", trial.kernel, table_of(trial));
+  if (files_ != nullptr) files_->put(file_key, text_of(trial));
+  return keep(key, std::move(trial), &stats_.searches);
+}
+
+std::optional<std::string> KernelTrials::known(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  const auto at = by_key_.find(key);
+  if (at == by_key_.end()) return std::nullopt;
+  order_.splice(order_.begin(), order_, at->second);
+  Trial& trial = at->second->second;
+  trial.used = ++used_;
+  stats_.hits += !trial.candidates.empty();
+  return trial.chosen;
+}
+
+std::string KernelTrials::keep(const std::string& key, Trial trial, uint64_t* counter) {
+  const std::lock_guard lock(mutex_);
+  if (counter != nullptr) ++*counter;
+  trial.used = ++used_;
+  std::string chosen = trial.chosen;
+  order_.emplace_front(key, std::move(trial));
+  by_key_[key] = order_.begin();
+  while (order_.size() > most_) {
+    by_key_.erase(order_.back().first);
+    order_.pop_back();
+  }
+  return chosen;
+}
+
+KernelTrials::Trial KernelTrials::search(const KernelDef& def, const plan::KernelQuery& query,
+                                         const std::vector<std::string>& names) const {
+  const CoreLease lease(leases_, query.cores);
+  std::vector<Contestant> contestants;
+  Trial trial;
+  for (const std::string& name : names) {
+    plan::KernelQuery asked = query;
+    asked.attrs.emplace_back(plan::kImplementation, name);
+    Contestant c{def.prepare(asked, {.threads = std::max(query.cores, 1)}), nullptr};
+    c.operands = std::make_unique<Operands>(query, *c.kernel);
+    time_of(c, 1);
+    c.runs = static_cast<int>(std::clamp(kRoundNs / std::max(time_of(c, 1), 1.0), 1.0, 50.0));
+    contestants.push_back(std::move(c));
+    trial.candidates.push_back({name, std::numeric_limits<double>::infinity()});
+  }
+  for (int round = 0; round < kRounds; ++round)
+    for (size_t i = 0; i < contestants.size(); ++i)
+      trial.candidates[i].ns = std::min(trial.candidates[i].ns, time_of(contestants[i], contestants[i].runs));
+  const auto best = std::min_element(trial.candidates.begin(), trial.candidates.end(),
+                                     [](const Candidate& a, const Candidate& b) { return a.ns < b.ns; });
+  if (best->ns < kWorthIt * trial.candidates[0].ns) trial.chosen = best->name;
+  return trial;
+}
+
+std::vector<KernelTrials::Trial> KernelTrials::trials(uint64_t used) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Trial> trials;
+  for (const auto& [key, trial] : order_)
+    if (trial.used > used && !trial.candidates.empty()) trials.push_back(trial);
+  std::reverse(trials.begin(), trials.end());
+  return trials;
+}
+
+uint64_t KernelTrials::used() const {
+  const std::lock_guard lock(mutex_);
+  return used_;
+}
+
+KernelTrials::Stats KernelTrials::stats() const {
+  const std::lock_guard lock(mutex_);
+  Stats stats = stats_;
+  stats.entries = order_.size();
+  return stats;
+}
+
+}  // namespace sluice

@@ -1,0 +1,15 @@
+#pragma once
+// What a plan depends on, for PlanCache.
+#include <string>
+
+#include "compiler/compiler.h"
+
+namespace sluice {
+
+// Whether a key can tell of everything that the plan would depend on.
+bool has_plan_key(const graph::Graph& graph, const plan::Target& target, const CompileOptions& options);
+// REQUIRES: it has one.
+std::string plan_key(const graph::Graph& graph, const plan::Target& target, const CompileOptions& options,
+                     const ConstantLookup& constants);
+
+}  // namespace sluice

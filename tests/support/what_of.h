@@ -1,0 +1,18 @@
+#pragma once
+// What a call throws, of whatever type, as text; "no error" when it does not.
+#include <exception>
+#include <string>
+
+namespace sluice::test {
+
+template <class F>
+std::string what_of(F&& f) {
+  try {
+    f();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace sluice::test
