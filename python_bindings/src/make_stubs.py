@@ -184,7 +184,7 @@ def ops_lines():
     lines = [HEADER, "from sluice._C import Tensor", ""]
     for name in _C.ops.__all__:
         signature = qualified(getattr(_C.ops, name).signature)
-        signature = re.sub(r" = [^,()]*(\([^)]*\))?", " = ...", signature)
+        signature = re.sub(r" = [^,()]*(\([^)]*\))?( \{[^}]*\})?", " = ...", signature)  # also of graphs, "graph(0) {output }"
         lines.append(f"def {name}{ordered(signature)} -> Any: ...")
     return lines
 
