@@ -10,6 +10,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._host_function import Generated
+from sluice._json_file import read_json
 from sluice._structure import Structure, flatten
 from sluice.nn.graph.call import GraphCall
 from sluice.nn.graph.families import FamilyCall
@@ -171,13 +172,7 @@ class ShapedGraphs:
 
     def __init__(self, directory: str, functions: Any, options: Any) -> None:
         path = os.path.join(directory, "shapes.json")
-        try:
-            with open(path, encoding="utf-8") as file:
-                index = json.load(file)
-        except OSError as error:
-            raise _C.OSError(f"{path}: cannot be read: {error.strerror}") from None
-        except (ValueError, RecursionError) as error:
-            raise _C.ValueError(f"{path}: not JSON: {error}") from None
+        index = read_json(path)
         n = index.get("bundles") if isinstance(index, dict) and index.get("schema_version") == 1 else None
         if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= 10000:
             raise _C.ValueError(f"{path}: bundles: {index!r:.100}; must be 1 to 10000 with schema_version 1")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import json
 import os
 import re
 from contextlib import AbstractContextManager, nullcontext
@@ -12,6 +11,7 @@ from typing import Any
 
 from sluice import _C
 from sluice._dim import Dim
+from sluice._json_file import read_json
 from sluice._precision import check_precision, precisions
 from sluice.amp.autocast_mode import autocast, get_autocast_dtype
 from sluice.nn.graph.micro_batches import MicroBatches
@@ -27,13 +27,7 @@ DEFAULTS = {"outputs_buffer_size": 2, "fast_quotas": True, "reuse_memory": True,
 
 def _dump_file(path: Any) -> dict[str, Any]:
     keys = ("ops", "steps", "tensors", "directory")
-    try:
-        with open(path, encoding="utf-8") as file:
-            told = json.load(file)
-    except OSError as error:
-        raise _C.OSError(f"set_dump: {path}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise _C.ValueError(f"set_dump: {path}: not JSON: {error}") from None
+    told = read_json(path, "set_dump: ")
     if not isinstance(told, dict) or set(told) - set(keys):
         raise _C.ValueError(f"set_dump: {path}: got {told!r:.80}; must be an object with some of {', '.join(keys)}")
     return told

@@ -1,0 +1,19 @@
+"""Reading small files of JSON that people write, or that may be damaged."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sluice import _C
+
+
+def read_json(path: Any, where: str = "") -> Any:
+    """What the file holds. Raises OSError and ValueError that name it, behind `where`."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except OSError as error:
+        raise _C.OSError(f"{where}{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise _C.ValueError(f"{where}{path}: not JSON: {error}") from None
