@@ -106,7 +106,8 @@ def test_every_order_gives_a_valid_plan_and_the_same_bits(kind, batches, tmp_pat
     for mode in MODES:
         for a, b in zip(results[mode], results["Disable"], strict=True):
             np.testing.assert_array_equal(a, b, err_msg=mode)
-    assert temp["MemoryFirst"] <= 1.02 * temp["Disable"], temp  # packing may leave a gap in the one and not in the other
+    gap = 256 if (kind, batches) == ("apart", 2) else 0  # that packing leaves in the one and not in the other
+    assert temp["MemoryFirst"] <= temp["Disable"] + gap, temp
 
 
 def test_plan_viz_prints_the_order_and_what_it_takes(tmp_path):  # CFG-19
