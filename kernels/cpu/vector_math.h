@@ -109,7 +109,6 @@ SLUICE_INLINE float tanh_f(float x) {
 SLUICE_INLINE float sigmoid_f(float x) { return 1.f / (1.f + exp_f(-x)); }
 
 // Two polynomials: of x^2, and of |x| - 2.5 up to where the nearest float is 1.
-// Two polynomials: of x^2, and of |x| - 2.5 up to where the nearest float is 1.
 SLUICE_INLINE float erf_f(float x) {
   const float a = std::fabs(x);
   const float s = x * x;
