@@ -56,23 +56,23 @@ bool Node::takes_acks_directly(int out_port) const {
 }
 
 bool Node::prompt() const {
-  if (!rule_.can_fire() || program_ == nullptr || program_->asynchronous) return false;
-  if (program_->kernels.empty()) {
+  if (!rule_.can_fire()) return false;
+  if (program_ == nullptr) return true;
+  if (program_->brief) {
     const bool delivers = program_->pointers.size() > program_->sink_outputs;
-    const bool waits =
-        std::any_of(program_->ins.begin(), program_->ins.end(), [](const InPort& in) { return in.waits; });
-    return run_->plan->actors[actor_].role == ActorRole::kSink && !delivers && !waits;
+    return !delivers || run_->listener->sinks_are_brief();
   }
-  if (program_->kernels.size() != 1) return false;
-  const Meeting* const meeting = program_->kernels[0].meeting;
-  return meeting != nullptr && !meeting->waits();
+  return meets() && !program_->kernels[0].meeting->waits();
+}
+
+bool Node::meets() const {
+  return !program_->asynchronous && program_->kernels.size() == 1 && program_->kernels[0].meeting != nullptr;
 }
 
 bool Node::worth_counting() const {
   if (run_->adjacency.in_edges[actor_].size() != 1 || run_->plan->edges[run_->adjacency.in_edges[actor_][0]].take > 1)
     return true;
-  if (program_ == nullptr) return false;
-  return program_->kernels.empty() || (program_->kernels.size() == 1 && program_->kernels[0].meeting != nullptr);
+  return program_ == nullptr || program_->brief || meets();
 }
 
 void Node::activate() {
@@ -92,8 +92,7 @@ void Node::start(uint64_t credits) {
 void Node::stop() { home_->post(&stop_); }
 
 void Node::on_start() {
-  start_posted_.exchange(false, std::memory_order_acq_rel);
-  rule_.on_start(start_credits_.exchange(0, std::memory_order_acq_rel));
+  rule_.on_start(taken_credits());
   fire_all();
 }
 

@@ -88,6 +88,7 @@ struct NodeProgram {
   std::vector<int> sink_voids;  // per output: in `voids`, or -1
   bool touches_variables = false, writes_variables = false;
   bool asynchronous = false;  // the stream is
+  bool brief = false;  // it waits for no device, and its kernels together take less than a wake-up, as predicted
 };
 
 class alignas(64) Node {
@@ -147,6 +148,10 @@ class alignas(64) Node {
     rule_.on_ready(port, slot, Host{*this});
     schedule();
   }
+  void take_start() {
+    rule_.on_start(taken_credits());
+    schedule();
+  }
   void take_ack(int port, int slot) {
     rule_.on_ack(port, slot, Host{*this});
     if (receiving_ != nullptr) [[unlikely]]
@@ -156,6 +161,8 @@ class alignas(64) Node {
 
   // It can fire, and that neither takes long nor waits for anybody.
   bool prompt() const;
+  // Its acks do no more than count, and tell the caller of free slots of inputs.
+  bool takes_acks_promptly() const { return program_ == nullptr || program_->brief; }
   // It may be prompt, or its next token may be one of several that it waits for.
   bool worth_counting() const;
   // One firing, of a kFire that has been taken. REQUIRES: prompt().
@@ -239,6 +246,11 @@ class alignas(64) Node {
     published_waits_.store(published_waits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
+  uint64_t taken_credits() {
+    start_posted_.exchange(false, std::memory_order_acq_rel);
+    return start_credits_.exchange(0, std::memory_order_acq_rel);
+  }
+  bool meets() const;
   void grant_slots();
   void fire_program();
   bool says_end_of_data(const Status& status) const;

@@ -31,6 +31,8 @@ class RunListener {
   // A sink fired. `outputs`: addresses of the plan's outputs that it consumes, in the plan's order; null when the
   // step failed. Valid until the call returns.
   virtual void on_sink(int actor, uint64_t step, const Status& status, void* const* outputs) = 0;
+  // on_sink() neither takes long nor runs the program's code, so that any thread may call it.
+  virtual bool sinks_are_brief() const { return false; }
   // The slots of a register that a feed produces may be written for its firings < `writable`: one more is free.
   virtual void on_input_slots(int reg, uint64_t writable) = 0;
   // A source has said that its data has ended. What can be made of what there is still is.

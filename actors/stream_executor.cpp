@@ -16,13 +16,17 @@ namespace sluice::actors {
 namespace {
 
 thread_local StreamExecutor* current_executor = nullptr;
-thread_local bool standing_in = false;
+thread_local int standing_in = 0;
 thread_local WakeLater* wake_later = nullptr;
 
 // How often it looks for messages before it does so by the clock: those of streams that take turns come sooner.
 constexpr int kSpins = 60;
 // How many messages of its own a stream handles before it looks for others'.
 constexpr int kBatch = 64;
+// Who stands in for a stream fires so many actors: it has messages of its own, and they could have run meanwhile.
+constexpr int kMostFirings = 8;
+// And while it does, it may do so for those that get messages of these: one that computes, and one that sends.
+constexpr int kMostDeep = 3;
 
 }  // namespace
 
@@ -57,33 +61,34 @@ WakeLater::WakeLater() : outer_(std::exchange(wake_later, this)) {}
 
 WakeLater::~WakeLater() {
   wake_later = outer_;
-  for (size_t i = 0; i < size_; ++i) parked_[i]->inbox_.wake();
+  for (size_t i = 0; i < size_; ++i) parked_[i].stream->on_parked(parked_[i].wakes);
 }
 
 // This thread's message has found the stream parked.
 void StreamExecutor::on_parked(bool wakes) {
-  if ((!wakes && stand_in()) || (wake_later != nullptr && wake_later->add(this))) return;
-  inbox_.wake();
+  if (wake_later != nullptr && wake_later->add(this, wakes)) return;
+  if (wakes || wake_later != nullptr || !stand_in()) inbox_.wake();
 }
 
-// A wake-up costs more than most messages are worth. So another stream's thread counts what it brings to a parked
-// stream itself, and, where that lets an actor fire, runs the firing if it is a short one that waits for nobody. False
-// when the stream's own thread has to go on.
+// A wake-up costs more than most messages are worth. So who brings one to a parked stream counts it itself, and, where
+// that lets actors fire, runs their firings as far as they are short and wait for nobody. False when the stream's own
+// thread has to go on.
 bool StreamExecutor::stand_in() {
-  if (current_executor == nullptr || standing_in) return false;
+  if (standing_in == kMostDeep) return false;
   StreamExecutor* const self = std::exchange(current_executor, this);
-  standing_in = true;
+  ++standing_in;
   bool parked = false;
+  int firings = 0;
   do {
     for (Cell* cell = inbox_.take(); cell != nullptr;) {
       Cell* next = cell->next;
       count(cell->item);
       cell = next;
     }
-    if (!ring_.empty() && !fire_promptly()) break;
+    if (!ring_.empty() && !handle_promptly(firings)) break;
     parked = inbox_.park_again();
   } while (!parked);
-  standing_in = false;
+  --standing_in;
   current_executor = self;
   return parked;
 }
@@ -94,6 +99,8 @@ void StreamExecutor::count(const Item& item) {
   const auto port = static_cast<int>(item.port), slot = static_cast<int>(item.slot);
   if (kind == ItemKind::kReady) {
     item.node->take_ready(port, slot);
+  } else if (kind == ItemKind::kStart) {
+    item.node->take_start();
   } else if (kind == ItemKind::kAck && item.node->takes_acks_directly(port)) {
     item.node->take_ack(port, slot);
   } else {
@@ -101,17 +108,23 @@ void StreamExecutor::count(const Item& item) {
   }
 }
 
-// False when something is left that is not prompt.
-bool StreamExecutor::fire_promptly() {
-  const auto prompt = [this] {
-    const Item& next = ring_.front();
-    return static_cast<ItemKind>(next.kind) == ItemKind::kFire && next.node->prompt();
+// False when something is left that is not prompt, or too much.
+bool StreamExecutor::handle_promptly(int& firings) {
+  const auto prompt = [](const Item& item) {
+    const auto kind = static_cast<ItemKind>(item.kind);
+    if (kind == ItemKind::kAck) return item.node->takes_acks_promptly();
+    return kind == ItemKind::kFire && item.node->prompt();
   };
-  if (!prompt()) return false;
+  if (!prompt(ring_.front())) return false;
   add_wait(rest_begin_ns_, clock_.resume());
-  do {
-    ring_.pop().node->fire_once();
-  } while (!ring_.empty() && prompt());
+  for (; !ring_.empty() && firings < kMostFirings && prompt(ring_.front()); ++firings) {
+    const Item item = ring_.pop();
+    if (static_cast<ItemKind>(item.kind) == ItemKind::kFire) {
+      item.node->fire_once();
+    } else {
+      deliver(item);
+    }
+  }
   rest_begin_ns_ = clock_.pause();
   return ring_.empty();
 }
@@ -121,7 +134,7 @@ void StreamExecutor::call(std::function<void()> run) { post_call(std::make_uniqu
 void StreamExecutor::post_call(std::unique_ptr<Call> call) {
   // Who makes a call may wait for it: nobody is woken later than now.
   WakeLater* const later = std::exchange(wake_later, nullptr);
-  for (; later != nullptr && later->size_ > 0; --later->size_) later->parked_[later->size_ - 1]->inbox_.wake();
+  for (; later != nullptr && later->size_ > 0; --later->size_) later->parked_[later->size_ - 1].stream->inbox_.wake();
   call->cell.item.call = call.get();
   call->cell.item.kind = static_cast<uint32_t>(ItemKind::kCall);
   post(&call.release()->cell);

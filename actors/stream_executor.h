@@ -123,7 +123,7 @@ class StreamExecutor {
   void on_parked(bool wakes);
   bool stand_in();
   void count(const Item& item);
-  bool fire_promptly();
+  bool handle_promptly(int& firings);
   void drain_inbox();
   void discard_rest();
   void deliver(const Item& item);
@@ -146,8 +146,8 @@ class StreamExecutor {
   std::thread thread_;
 };
 
-// Streams that get messages from this thread while one lives are woken at its end, when the locks that it held are
-// free. Otherwise who is woken may run at once, in this thread's place, and need them.
+// Streams that get messages from this thread while one lives are woken, or stood in for, at its end, when the locks
+// that it held are free: who is woken may run at once, in this thread's place, and need them.
 class WakeLater {
  public:
   WakeLater();
@@ -157,12 +157,16 @@ class WakeLater {
 
  private:
   friend class StreamExecutor;
-  bool add(StreamExecutor* parked) {
+  struct Parked {
+    StreamExecutor* stream;
+    bool wakes;
+  };
+  bool add(StreamExecutor* parked, bool wakes) {
     if (size_ == parked_.size()) return false;
-    parked_[size_++] = parked;
+    parked_[size_++] = {parked, wakes};
     return true;
   }
-  std::array<StreamExecutor*, 16> parked_;
+  std::array<Parked, 16> parked_;
   size_t size_ = 0;
   WakeLater* const outer_;
 };

@@ -22,6 +22,9 @@ std::shared_ptr<Turns> turns_of(const SessionCore::Loaded& loaded) {
   return any ? loaded.options.arenas->turns() : nullptr;
 }
 
+// Results that are copied in less than a wake-up takes.
+constexpr uint64_t kBriefBytes = 16 << 10;
+
 }  // namespace
 
 SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
@@ -62,6 +65,9 @@ SessionCore::SessionCore(Engine& engine, std::unique_ptr<Loaded> loaded)
   pending_.resize(static_cast<size_t>(max_in_flight_));
   port_memory_ = std::make_unique<PortMemory>(engine, plan, ports_, std::move(loaded_->exchange), pending_.size());
   port_memory_->bind(*runner_);
+  uint64_t bytes = 0;
+  for (const plan::Output& output : plan.outputs) bytes += output.view.spec.extent_bytes();
+  brief_sinks_ = !loaded_->options.on_output && bytes <= kBriefBytes;
   lends_outputs_ = std::any_of(ports_.outputs.begin(), ports_.outputs.end(),
                                [](const PortInfo& port) { return port.copied.empty(); });
   if (!fed_.empty() && max_in_flight_ > room) {

@@ -120,6 +120,7 @@ class SessionCore final : public actors::RunListener,
 
   // actors::RunListener
   void on_sink(int actor, uint64_t step, const Status& status, void* const* outputs) override;
+  bool sinks_are_brief() const override { return brief_sinks_; }
   void on_input_slots(int reg, uint64_t writable) override;
   void on_sink_end(int actor) override;
   void on_data_end() override;
@@ -230,6 +231,7 @@ class SessionCore final : public actors::RunListener,
   std::vector<FedRegister> fed_;
   std::vector<int> touching_, writing_;  // actors whose firings read or write variables
   int max_in_flight_ = 1;
+  bool brief_sinks_ = false;
   std::atomic<bool> lends_outputs_{false};  // some results are memory of others: exchanged, or given by callers
 
   mutable std::mutex mutex_;

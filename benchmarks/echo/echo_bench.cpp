@@ -1,9 +1,8 @@
-// echo.*: what a call costs from its submission to its result, through three actors that copy 4 floats. Usage:
+// echo.*: what a call costs from its submission to its result, through three actors that negate 4 floats. Usage:
 // echo_bench [PREFIX]. Prints one JSON line per result; the peers, which do nothing but wake each other, run
 // interleaved with ours.
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,6 +22,7 @@ using plan::PlanBuilder;
 
 constexpr int kRounds = 11, kCalls = 1000;
 constexpr int64_t kFloats = 4;
+constexpr double kKernelNs = 100;  // as the compiler predicts it
 
 double median_us(int calls, const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
@@ -50,29 +50,21 @@ plan::Plan echo_plan(int middle) {
     from = actor;
   }
   for (size_t i = 0; i < 3; ++i) {
-    b.run(actors[i], "host_function", {b.of_reg(registers[i], {kFloats})}, {b.of_reg(registers[i + 1], {kFloats})}, 0,
-          {{"name", std::string("copy")}});
+    b.run(actors[i], "neg", {b.of_reg(registers[i], {kFloats})}, {b.of_reg(registers[i + 1], {kFloats})}, kKernelNs);
   }
   b.input("x", registers.front(), b.f32({kFloats}));
   b.output("y", b.of_reg(registers.back(), {kFloats}));
   return b.build();
 }
 
-Session load_echo(Engine& engine, int middle) {
-  SessionOptions options;
-  options.functions["copy"] = [](const KernelArgs& args, const std::vector<TensorSpec>&,
-                                 const std::vector<TensorSpec>&) {
-    std::memcpy(args.outputs[0], args.inputs[0], 4 * kFloats);
-  };
-  return Session::load(engine, echo_plan(middle), {}, std::move(options));
-}
+Session load_echo(Engine& engine, int middle) { return Session::load(engine, echo_plan(middle), {}, {}); }
 
 void call_echo(Session& session) {
   static float value = 0;
   const float x[kFloats] = {++value, 0, 0, 0};
   const InputTensor input{x, PlanBuilder::f32({kFloats})};
   StepHandle step = session.submit({&input, 1});
-  if (static_cast<const float*>(step.outputs()[0].storage->data())[0] != value)
+  if (static_cast<const float*>(step.outputs()[0].storage->data())[0] != -value)
     fail(ErrorKind::kRuntime, "echo: another answer came than was sent");
 }
 

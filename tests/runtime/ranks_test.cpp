@@ -741,7 +741,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, InProcesses, testing::Values(2, 4));
 
 // There and back between two processes, each result awaited before the next call. RAY-01
 TEST(RanksLatency, EchoBetweenTwoProcesses) {
-  constexpr int kRounds = 5, kSteps = 1000;
+  constexpr int kRounds = 5, kSteps = 200;
   const int port = free_port();
   const auto codes = in_processes(2, [&](int rank) {
     EngineOptions options;
