@@ -22,11 +22,27 @@ def net_and_input(torch, name):
         layers = [nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1),
                   nn.BatchNorm2d(64), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)]
         return nn.Sequential(*layers), torch.randn(16, 3, 32, 32)
+    if name == "rnn":
+        return cell_loop(nn, torch), torch.randn(24, 16, 64)
     if name == "resnet50":
         return resnet50(torch, (3, 4, 6, 3), 64, 1000), torch.randn(2, 3, 96, 96)
     if name == "gpt":
         return gpt2(torch, 4, 128, 4, 64, 1000), torch.randint(0, 1000, (4, 64))
     return nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True), torch.randn(8, 32, 128)
+
+
+def cell_loop(nn, torch):
+    class Loop(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell, self.out = nn.GRUCell(64, 64), nn.Linear(64, 8)
+
+        def forward(self, rows):
+            h = torch.zeros(rows.shape[1], 64)
+            for row in rows:
+                h = self.cell(row, h)
+            return self.out(h)
+    return Loop()
 
 
 def side(name, compiled, train, mode=None):
@@ -62,7 +78,7 @@ def first(name):
 
 if __name__ == "__main__":
     for kind in ("train", "infer"):
-        for net in ("mlp", "cnn", "encoder", "gpt", "resnet50"):
+        for net in ("mlp", "cnn", "rnn", "encoder", "gpt", "resnet50"):
             if wanted(f"compiled.{kind}.{net}"):
                 compare(f"compiled.{kind}.{net}", Side(side, net, True, kind == "train"), Side(side, net, False, kind == "train"), "Sluice eager")
     for mode in ("reduce-overhead", "max-autotune"):
