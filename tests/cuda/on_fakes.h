@@ -130,7 +130,9 @@ inline double value_of(DType dtype, const std::byte* at) {
     case DType::kBFloat16: return to_float(as(BFloat16{}));
     case DType::kFloat32: return as(float{});
     case DType::kFloat64: return as(double{});
+    default: break;
   }
+  ADD_FAILURE() << dtype_name(dtype) << " is no number of one part";
   return 0;
 }
 
@@ -147,6 +149,7 @@ inline void set(DType dtype, std::byte* at, double value) {
     case DType::kBFloat16: return put(to_bfloat16(static_cast<float>(value)));
     case DType::kFloat32: return put(static_cast<float>(value));
     case DType::kFloat64: return put(value);
+    default: ADD_FAILURE() << dtype_name(dtype) << " is no number of one part";
   }
 }
 
