@@ -16,11 +16,12 @@ class Elementwise final : public PreparedKernel {
       : op_(q.op), walk_(q, std::move(operands)), loop_(loop), grain_(grain), threads_(threads) {}
 
   void run(const KernelArgs& args) const override {
-    const int error = walk_.run(args, threads_, grain_, [&](const void* const* in, void** out, int64_t, int64_t n) {
+    const auto tile = [this](const void* const* in, void** out, int64_t, int64_t n) {
       if (loop_) return loop_(in, out[0], n);
       out[0] = const_cast<void*>(in[0]);
       return 0;
-    });
+    };
+    const int error = walk_.run(args, threads_, grain_, [&] { return tile; });
     SLUICE_CHECK_KIND(kRuntime, error == 0, "{}", scalar_error_text(op_, static_cast<ScalarError>(error)));
   }
 

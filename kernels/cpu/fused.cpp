@@ -47,14 +47,25 @@ class Fused final : public PreparedKernel {
         threads_(threads) {}
 
   void run(const KernelArgs& args) const override {
-    const int error = walk_.run(args, threads_, grain_, [&](const void* const* in, void** out, int64_t e, int64_t n) {
-      alignas(64) char scratch[kFusedScratch];
-      return program_.run({in, out, args.inputs, e, n, scratch, tile_});
-    });
+    const int error = walk_.run(args, threads_, grain_, [&] { return Range(*this, args); });
     SLUICE_CHECK_KIND(kRuntime, error == 0, "{}", program_.error_text(error));
   }
 
  private:
+  // What is computed of a tile stays until it has been stored.
+  class Range {
+   public:
+    Range(const Fused& kernel, const KernelArgs& args) : kernel_(kernel), args_(args) {}
+    int operator()(const void* const* in, void** out, int64_t element, int64_t n) {
+      return kernel_.program_.run({in, out, args_.inputs, element, n, scratch_, kernel_.tile_});
+    }
+
+   private:
+    const Fused& kernel_;
+    const KernelArgs& args_;
+    alignas(64) char scratch_[kFusedScratch];
+  };
+
   const FusedProgram program_;
   const FusedWalk walk_;
   const int64_t tile_, grain_;

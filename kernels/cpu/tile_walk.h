@@ -58,14 +58,15 @@ class TileWalk {
     use_rows();
   }
 
-  // Calls f(in, out, element, n), in ranges that threads share: in[k] is the tile of input k, out[k] where f writes
-  // output k, unless it sets it to another tile. `element`: the first one's number, where pieces are in order. What f
-  // gives is 0, or an error; returned is one of them.
-  template <class F>
-  int run(const KernelArgs& args, int threads, int64_t grain, const F& f) const {
+  // In ranges that threads share, calls f(in, out, element, n), where f = make() is of one range: in[k] is the tile of
+  // input k, out[k] where f writes output k, unless it sets it to another tile, of memory that lives as long as f.
+  // `element`: the first one's number, where pieces are in order. What f gives is 0, or an error; returned is one.
+  template <class Make>
+  int run(const KernelArgs& args, int threads, int64_t grain, const Make& make) const {
     if (nest_.size() == 0) return 0;
     std::atomic<int> error{0};
     const auto range = [&](int64_t begin, int64_t end) {
+      auto f = make();
       const int e = by_rows_ ? run_rows(args, begin, end, f) : run_segments(args, begin, end, f);
       if (e) error.store(e, std::memory_order_relaxed);
     };
@@ -110,7 +111,7 @@ class TileWalk {
   }
 
   template <class F>
-  int run_segments(const KernelArgs& args, int64_t begin, int64_t end, const F& f) const {
+  int run_segments(const KernelArgs& args, int64_t begin, int64_t end, F& f) const {
     const int64_t piece = all_direct_ ? options_.direct : options_.tile;
     int error = 0;
     int64_t element = begin;
@@ -142,7 +143,7 @@ class TileWalk {
   }
 
   template <class F>
-  int run_rows(const KernelArgs& args, int64_t begin, int64_t end, const F& f) const {
+  int run_rows(const KernelArgs& args, int64_t begin, int64_t end, F& f) const {
     const int64_t inner = nest_.inner(), block = options_.tile / inner;
     int error = 0;
     alignas(64) char tiles[kBytes];

@@ -16,9 +16,10 @@ constexpr int kTries = 20000;  // steps until one finds its streams parked
 class Brief {
  public:
   Brief() {
-    engine_.kernels().add(DeviceKind::kCpu, {.op = "next", .prepare = [this](const KernelQuery&, const PrepareContext&) {
-                                               return std::make_unique<Next>(*this);
-                                             }});
+    engine_.kernels().add(DeviceKind::kCpu,
+                          {.op = "next", .prepare = [this](const KernelQuery&, const PrepareContext&) {
+                             return std::make_unique<Next>(*this);
+                           }});
   }
   // feed -> actors that take turns on two streams -> sink
   Session load(int actors, double cost_ns, SessionOptions options = {}) {
