@@ -20,8 +20,12 @@ class BusyClock {
     return now;
   }
   int64_t pause() {
-    const int64_t now = now_ns();
     pauses_.store(pauses_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    return stop();
+  }
+  // The same at the end of work that another thread has done meanwhile: the pause of before goes on.
+  int64_t stop() {
+    const int64_t now = now_ns();
     state_.store(~(now - state_.load(std::memory_order_relaxed)), std::memory_order_release);
     return now;
   }

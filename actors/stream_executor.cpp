@@ -125,7 +125,7 @@ bool StreamExecutor::handle_promptly(int& firings) {
       deliver(item);
     }
   }
-  rest_begin_ns_ = clock_.pause();
+  rest_begin_ns_ = clock_.stop();
   return ring_.empty();
 }
 
