@@ -27,6 +27,7 @@
 #include "graph/ops/normalization.h"
 #include "graph/ops/optimizer_updates.h"
 #include "graph/ops/pooling.h"
+#include "graph/ops/quantization.h"
 #include "graph/ops/random.h"
 #include "graph/ops/recurrent.h"
 #include "graph/ops/reduction.h"
@@ -72,6 +73,7 @@ const OpRegistry& builtin_ops() {
         ops::fft_ops(),
         ops::attention_ops(),
         ops::fused_convolution_ops(),
+        ops::quantization_ops(),
         ops::fused_batch_norm_ops(),
         ops::multi_update_ops(),
         ops::recurrent_ops(),

@@ -31,6 +31,7 @@ void add_cpu_kernels(KernelTable& table) {
   cpu::add_decomposition_kernels(table);
   cpu::add_eigenvalue_kernels(table);
   cpu::add_convolution_kernels(table);
+  cpu::add_int8_kernels(table);
   cpu::add_pooling_kernels(table);
   cpu::add_grid_sample_kernel(table);
   cpu::add_batch_norm_kernels(table);

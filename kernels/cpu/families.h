@@ -26,6 +26,7 @@ void add_linalg_kernels(KernelTable& table);         // LU, Cholesky, systems
 void add_decomposition_kernels(KernelTable& table);  // QR, singular values, exponential
 void add_eigenvalue_kernels(KernelTable& table);     // of symmetric and of general matrices
 void add_convolution_kernels(KernelTable& table);
+void add_int8_kernels(KernelTable& table);
 void add_pooling_kernels(KernelTable& table);
 void add_grid_sample_kernel(KernelTable& table);
 void add_batch_norm_kernels(KernelTable& table);

@@ -40,7 +40,7 @@ FAMILIES = {
                   r"running_\w+|bincount|(cumulative_)?trapezoid"),
     "softmax": ("softmax", r"\w*softmax\w*"),
     "products": ("matmul matrix product einsum distance", r"bmm|mm|mv|einsum|inner|outer|ger|vdot|kron"),
-    "convolution and pooling": ("convolution spatial pooling taps fractional_pooling fused_convolution resampling "
+    "convolution and pooling": ("convolution spatial pooling taps fractional_pooling fused_convolution quantization resampling "
                                 "images",
                                 r"conv\w*|\w+_pool\w*|grid_sample|weighted_taps"),
     "shape": ("shaping stacking diagonal movement view window strided_view",
