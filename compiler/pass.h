@@ -52,6 +52,7 @@ int fuse_bias(graph::Graph& graph, PassContext& context);
 int fuse_convolution(graph::Graph& graph, PassContext& context);
 int fuse_elementwise(graph::Graph& graph, PassContext& context);
 int fuse_pad(graph::Graph& graph, PassContext& context);
+int fuse_quantized(graph::Graph& graph, PassContext& context);
 int fuse_updates(graph::Graph& graph, PassContext& context);
 int loops(graph::Graph& graph, PassContext& context);
 int patterns(graph::Graph& graph, PassContext& context);

@@ -18,6 +18,8 @@ constexpr Pass kGraphPasses[] = {
      fuse_convolution},
     {"fuse_batch_norm", "Makes one op of batch norm in training, its running statistics, an addition and a relu.",
      fuse_batch_norm},
+    {"fuse_quantized", "Makes kernels of 8-bit integers of convolutions and products of dequantized operands.",
+     fuse_quantized},
     {"loops", "Compiles the bodies of loops.", loops},
     {"decompose", "Replaces ops without a kernel on their device by simpler ones.", decompose},
     {"fold_constants", "Computes what depends on constants alone.", fold_constants},

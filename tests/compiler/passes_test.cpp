@@ -85,8 +85,9 @@ class Golden : public testing::TestWithParam<const char*> {
     if (comment.find("options: all updates") != std::string::npos) options.updates = "all";
     if (comment.find("options: scaled updates") != std::string::npos) options.scaled_updates = true;
     const std::vector<float> c{1, 2, 3};
+    const int32_t zero = 0;
     const ConstantLookup lookup = [&](const std::string& name) {
-      return name == "c" || name == "k" ? c.data() : nullptr;
+      return name == "c" || name == "k" ? static_cast<const void*>(c.data()) : name == "zero" ? &zero : nullptr;
     };
     const ConstantEvaluator evaluator = evaluate;
     std::map<std::string, std::vector<std::byte>> constants;
@@ -149,9 +150,9 @@ TEST_P(Golden, TextIsAsRecorded) {
 INSTANTIATE_TEST_SUITE_P(Passes, Golden,
                          testing::Values("dead_code", "simplify", "common_subexpressions", "choose_regions",
                                          "recompute", "fuse_activation", "fuse_batch_norm", "fuse_bias",
-                                         "fuse_convolution", "fuse_elementwise", "fuse_pad", "fuse_updates", "loops",
-                                         "patterns", "decompose", "fold_constants", "partition", "placement",
-                                         "schedule", "transfers", "layout", "snapshots"),
+                                         "fuse_convolution", "fuse_elementwise", "fuse_pad", "fuse_quantized",
+                                         "fuse_updates", "loops", "patterns", "decompose", "fold_constants",
+                                         "partition", "placement", "schedule", "transfers", "layout", "snapshots"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(PassList, EveryPassHasAGoldenFile) {
