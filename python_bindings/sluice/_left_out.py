@@ -20,7 +20,7 @@ def _words(names: str) -> str:
 
 
 LEFT_OUT = [
-    LeftOut("quantized tensors", "use float16 or bfloat16 weights",
+    LeftOut("quantized tensors", "sluice.quantization.quantize makes a graph of 8-bit integers of a whole model",
             r"quantize|^q_|^q(int|uint)|fbgemm|int_repr|^choose_qparams|fake_quant"),
     LeftOut("sparse layouts", "use dense tensors with index_select, index_add and embedding",
             r"sparse|_csr|_csc|_bsr|_bsc|coalesce|(ccol|col|crow|row|^)_?indices(_copy)?$|^values(_copy)?$|"
@@ -60,7 +60,7 @@ LEFT_OUT = [
             _words("create_selective_checkpoint_contexts SelectiveCheckpointContext CheckpointPolicy"), where="checkpoint$"),
     LeftOut("subclasses and nested or named tensors", "use a class that has a tensor, and padding with a mask",
             _words("as_subclass to_padded_tensor index"), where="Tensor$"),
-    LeftOut("quantized tensors", "use float16 or bfloat16 weights", _words("qscheme"), where="Tensor$"),
+    LeftOut("quantized tensors", "sluice.quantization.quantize makes a graph of 8-bit integers of a whole model", _words("qscheme"), where="Tensor$"),
     LeftOut("tools of torch's own profiler", "use profile.export_chrome_trace()",
             _words("ExecutionTraceObserver itt KinetoStepTracker RecordScope"), where="profiler$"),
     # Of OneFlow.

@@ -370,6 +370,7 @@ void close_graphs_of_ranks() {
 void bind_graph_session(nb::module_& m) {
   bind_family(m);
   bind_plan_cache(m);
+  bind_quantization(m);
   nb::class_<PyTraceFile>(m, "TraceFile")
       .def(
           "close", [](PyTraceFile& f) { f.file.close(); }, Release());
@@ -426,6 +427,7 @@ void bind_graph_session(nb::module_& m) {
       .def("layouts", [](PyGraph& g) { return layouts_of(*g.get()); })
       .def("passes", [](PyGraph& g) { return passes_of(g.get()->compiled()); })
       .def("meta", [](PyGraph& g) { return g.get()->meta(); })
+      .def("captured", [](PyGraph& g) { return PyCaptured{g.get()->captured(), {}}; })
       .def_prop_ro("replanned", [](PyGraph& g) { return g.get()->replanned(); })
       .def_prop_ro("compile_seconds", [](PyGraph& g) { return g.get()->compiled().seconds; })
       .def("stats", [](PyGraph& g) { return stats_of(*g.get()); })

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import sluice as sl
@@ -93,6 +94,7 @@ def test_shell_line_runs(line, bundle, tmp_path):
         return
     for name in ("train.py", "serve.py"):  # the reader's
         (tmp_path / name).write_text("import sluice.distributed as dist\n\ndist.init()\ndist.barrier()\ndist.destroy()\n")
+    np.save(tmp_path / "digits.npy", np.linspace(-1, 1, 24, dtype="float32").reshape(6, 4))  # rows for the bundle
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     shutil.copy(bundle / "plan.json", tmp_path)
     links = next(param.values[0] for param in blocks("json") if '"links"' in param.values[0])

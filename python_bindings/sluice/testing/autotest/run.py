@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable
 
 import sluice
+from sluice._progress import with_progress
 from sluice.testing.autotest.arrays import Case
 from sluice.testing.autotest.check import Verdict, check
 from sluice.testing.autotest.draw import Draw
@@ -96,7 +96,7 @@ def run(ops: Iterable[str], library: Any, options: Options, say: Callable[[str],
     if options.device != "cpu":
         place, ops = sluice.device(options.device), [op for op in ops if not OF_THE_CPU.fullmatch(op)]
     with place:
-        for op in with_progress(list(ops)):
+        for op in with_progress(list(ops), "autotest"):
             began = time.monotonic()
             tally = run_op(op, library, options)
             tally.seconds = time.monotonic() - began
@@ -104,12 +104,3 @@ def run(ops: Iterable[str], library: Any, options: Options, say: Callable[[str],
             for index, verdict, case in tally.failures:
                 say(told(op, index, verdict, case, options))
     return tallies
-
-
-def with_progress(items: list[str]) -> Iterable[str]:
-    """A progress bar on stderr when it takes long, where tqdm is there to draw one."""
-    try:
-        from tqdm import tqdm  # type: ignore[import-untyped]
-    except ImportError:
-        return items
-    return tqdm(items, desc="autotest", delay=2.0, leave=False, disable=not sys.stderr.isatty())  # type: ignore[no-any-return]
