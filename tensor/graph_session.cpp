@@ -123,7 +123,10 @@ void GraphSession::Impl::meet_ranks() {
 
 void GraphSession::Impl::compile_graph() {
   meet_ranks();
-  const KernelTarget target(eager.engine().kernel_cache(), devices(), {}, &eager.engine().kernel_trials());
+  std::optional<KernelTarget> own;
+  if (options.target == nullptr)
+    own.emplace(eager.engine().kernel_cache(), devices(), MachineRates{}, &eager.engine().kernel_trials());
+  const plan::Target& target = own ? *own : *options.target;
   const auto lookup = [this](const std::string& name) -> const void* {
     const auto found = captured.variables.find(name);
     if (found == captured.variables.end() || !eager_impl(found->second).on_host() || is_component(name)) return nullptr;

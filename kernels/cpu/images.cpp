@@ -1,5 +1,5 @@
 // decode_jpeg: files are read, decoded, cut, resized and flipped, an image per thread at a time.
-#include "kernels/cpu/images.h"
+#include "kernels/cpu/families.h"
 
 #include <algorithm>
 #include <array>

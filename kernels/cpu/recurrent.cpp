@@ -1,4 +1,4 @@
-#include "kernels/cpu/recurrent.h"
+#include "kernels/cpu/families.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/taps.h"
+#include "kernels/cpu/families.h"
 
 #include <algorithm>
 #include <string>
