@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <set>
 
 #include "base/error.h"
 #include "kernels/c/printer.h"
@@ -116,8 +117,15 @@ class Writer {
     for (const plan::Stream& stream : plan_.streams)
       if (stream.device.kind != device().kind && stream.device.kind != DeviceKind::kCpu)
         refuse(fmt::format("stream '{}' is of another device", stream.name));
-    for (const plan::Input& port : plan_.inputs) check_dense(port.name, port.spec);
-    for (const plan::Output& port : plan_.outputs) check_dense(port.name, port.view.spec);
+    std::set<std::string> names;
+    const auto check_port = [&](const char* way, const std::string& port, const TensorSpec& spec) {
+      check_dense(port, spec);
+      const bool own = names.insert(port_name(way, port)).second;
+      SLUICE_CHECK(own, "plan '{}' as C: {} '{}': would be called {}, as another is; give it another name", plan_.name,
+                   way, port, port_name(way, port));
+    };
+    for (const plan::Input& port : plan_.inputs) check_port("input", port.name, port.spec);
+    for (const plan::Output& port : plan_.outputs) check_port("output", port.name, port.view.spec);
   }
 
   void check_dense(const std::string& port, const TensorSpec& spec) const {

@@ -103,9 +103,10 @@ std::string generic_math(const std::string& functions) {
   std::string text;
   for (const auto& [name, operands] : kMath) {
     if (functions.find(fmt::format("{}(", name)) == std::string::npos) continue;
-    text += operands == 1
-                ? fmt::format("#define {0}(x) _Generic((x), float: {0}f, default: {0})(x)\n", name)
-                : fmt::format("#define {0}(x, y) _Generic((x) + (y), float: {0}f, default: {0})(x, y)\n", name);
+    const char* const more = operands == 2 ? ", y" : "";
+    const char* const sum = operands == 2 ? " + (y)" : "";
+    text += fmt::format("#undef {0}\n#define {0}(x{1}) _Generic((x){2}, float: {0}f, default: {0})(x{1})\n", name, more,
+                        sum);
   }
   return text;
 }

@@ -2,6 +2,7 @@
 // the C compiler, and held against the engine.
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -29,7 +30,7 @@ class Compiled {
     fs::create_directories(where_);
     std::ofstream(where_ / "plan.c") << source;
     const std::string command = fmt::format(
-        "cc -std=c11 -pedantic -Wall -Wextra -Werror -O1 -shared -fPIC {0}/plan.c -o "
+        "cc -std=c11 -pedantic -Wall -Wextra -Werror -O0 -shared -fPIC {0}/plan.c -o "
         "{0}/plan.so -lm 2> {0}/errors",
         where_.string());
     compiled = std::system(command.c_str()) == 0;
@@ -158,6 +159,25 @@ TEST(OpsInC, AnErrorOfAStepHasATextThatNamesTheOp) {
   EXPECT_EQ(run(0, 3), "");
   EXPECT_EQ(run(0, 4), "index_select: an index is out of range; it must be in [0, 4)");
   EXPECT_EQ(run(-1, 0), "index_select: an index is out of range; it must be in [0, 4)");
+}
+
+TEST(OpsInC, PortsHaveNamesOfTheirOwn) {
+  EagerExecutor& eager = test_eager();
+  const ExecutorScope scope(eager);
+  TraceScope trace(eager, "ports");
+  const Value a = trace.add_input("x.0", {DType::kFloat32, {4}}), b = trace.add_input("x_0", {DType::kFloat32, {4}});
+  const CapturedGraph graph = trace.finish({{"y", call1(*builtin_ops().find("add"), {a, b})}});
+  const auto told = [&](const char* name) -> std::string {
+    try {
+      to_c(eager, graph, {.name = name});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(told("n"),
+            "plan 'ports' as C: input 'x_0': would be called n_input_x_0, as another is; give it another name");
+  EXPECT_EQ(told("a-b"), "plan 'ports' as C: name \"a-b\": is none in C; use \"a_b\"");
 }
 
 TEST(OpsInC, WhatHasNoFormInCIsRefusedByName) {

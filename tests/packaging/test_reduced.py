@@ -54,12 +54,12 @@ def models(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def reduced(models, tmp_path_factory):
-    """The build for the digits alone, whose model is given as a list of ops, and what it has printed."""
+    """The build for the digits alone, given as a list of ops and as a bundle, and what it has printed."""
     where = tmp_path_factory.mktemp("reduced")
     ops = where / "ops.txt"
     ops.write_text(run(BUILD / "tools/sluice-info", "ops", models[0]))
     run("cmake", "-S", ROOT / "tests/packaging/reduced", "-B", where / "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-        f"-DSLUICE_BUILD={BUILD}", f"-DSLUICE_MODELS={ops}")
+        f"-DSLUICE_BUILD={BUILD}", f"-DSLUICE_MODELS={ops};{models[0]}")
     return where / "build/reduced", run("cmake", "--build", where / "build")
 
 
