@@ -44,6 +44,14 @@ std::string print_take(const plan::KernelQuery& query, Shared& shared) {
   return lines.text();
 }
 
+// What becomes of an element `a` to which `v` comes.
+std::string joined(const plan::KernelQuery& query, bool adds, Shared& shared) {
+  if (query.op != "scatter_reduce") return adds ? "a + v" : "v";
+  const std::string& reduce = get_attr<std::string>(query.attrs, "reduce");
+  const ScalarOp* const op = find_scalar_op(reduce == "prod" ? "mul" : reduce == "amax" ? "maximum" : "minimum");
+  return shared.scalar(*op, query.outputs.at(0).dtype) + "(a, v)";
+}
+
 template <bool kSlices, bool kAdds>
 std::string print_put(const plan::KernelQuery& query, Shared& shared) {
   const TensorSpec &x = query.inputs.at(0), &src = query.inputs.at(2), &y = query.outputs.at(0);
@@ -54,8 +62,11 @@ std::string print_put(const plan::KernelQuery& query, Shared& shared) {
   lines.close_all();
   lines.loops("i", src.shape);
   find(lines, query, lookup, x.shape[lookup.dim], shared);
-  lines.add(
-      fmt::format("y0[{}] {} x2[{}];", offset(y.strides, lookup.there), kAdds ? "+=" : "=", offset(src.strides, "i")));
+  const std::string there = offset(y.strides, lookup.there), next = joined(query, kAdds, shared);
+  const char* const type = compute_type(y.dtype);
+  if (next != "v") lines.add(fmt::format("const {} a = y0[{}];", type, there));
+  lines.add(fmt::format("const {} v = x2[{}];", type, offset(src.strides, "i")));
+  lines.add(fmt::format("y0[{}] = ({})({});", there, memory_type(y.dtype), next));
   lines.close_all();
   return lines.text();
 }
@@ -67,6 +78,7 @@ void add_indexing(Printers& printers) {
   printers["index_select"] = {.print = print_take<true>};
   printers["scatter"] = {.print = print_put<false, false>};
   printers["scatter_add"] = {.print = print_put<false, true>};
+  printers["scatter_reduce"] = {.print = print_put<false, true>};
   printers["index_add"] = {.print = print_put<true, true>};
 }
 

@@ -67,31 +67,54 @@ std::string print_max(const plan::KernelQuery& query, Shared&) {
   return lines.text();
 }
 
-// How many elements a window has: those inside, or, with padding, those up to the padding's end.
+// `count`: how many elements a window has, those inside, or, with padding, those up to the padding's end.
+void count(Lines& lines, const plan::KernelQuery& query, const Shape& x) {
+  const Windows windows = windows_of(query);
+  const int64_t divisor = get_attr<int64_t>(query.attrs, "divisor_override");
+  if (divisor != 0) return lines.add(fmt::format("const i64 count = {};", divisor));
+  const bool padded = get_attr<bool>(query.attrs, "count_include_pad");
+  std::string product = "1";
+  for (int d = 0; d < x.rank() - 2; ++d) {
+    const size_t at = static_cast<size_t>(d);
+    const int64_t size = windows.size[at], end = padded ? x[d + 2] + windows.padding[at] : x[d + 2];
+    lines.add(fmt::format("const i64 from{0} = i{0} * {1} - {2}, to{0} = from{0} + {3} < {4} ? from{0} + {3} : {4};", d,
+                          windows.stride[at], windows.padding[at], size, end));
+    product +=
+        padded ? fmt::format(" * (to{0} - from{0})", d) : fmt::format(" * (to{0} - (from{0} > 0 ? from{0} : 0))", d);
+  }
+  lines.add(fmt::format("const i64 count = {};", product));
+}
+
 std::string print_mean(const plan::KernelQuery& query, Shared&) {
   const TensorSpec &x = query.inputs.at(0), &y = query.outputs.at(0);
-  const Windows windows = windows_of(query);
   const int dims = x.shape.rank() - 2;
-  const int64_t divisor = get_attr<int64_t>(query.attrs, "divisor_override");
-  const bool padded = get_attr<bool>(query.attrs, "count_include_pad");
   const char* const type = compute_type(x.dtype);
   Lines lines;
   outputs(lines, y.shape);
+  count(lines, query, x.shape);
   lines.add(fmt::format("{} a = 0;", type));
-  lines.add(fmt::format("i64 count = {};", divisor != 0 ? divisor : padded ? 1 : 0));
-  if (divisor == 0 && padded) {
-    for (int d = 0; d < dims; ++d) {
-      const size_t at = static_cast<size_t>(d);
-      const int64_t size = windows.size[at], end = x.shape[d + 2] + windows.padding[at];
-      lines.add(fmt::format("const i64 from{0} = i{0} * {1} - {2};", d, windows.stride[at], windows.padding[at]));
-      lines.add(fmt::format("count *= from{0} + {1} < {2} ? {1} : {2} - from{0};", d, size, end));
-    }
-  }
-  inside(lines, windows, x.shape);
+  inside(lines, windows_of(query), x.shape);
   lines.add(fmt::format("a += x0[{}];", offset(x.strides, names("p", dims))));
-  if (divisor == 0 && !padded) lines.add("++count;");
   for (int d = 0; d < dims; ++d) lines.close();
   lines.add(fmt::format("y0[{}] = a / ({})count;", offset(y.strides, names("i", dims)), type));
+  lines.close_all();
+  return lines.text();
+}
+
+// The gradient of each window is spread over what it has inside.
+std::string print_mean_backward(const plan::KernelQuery& query, Shared&) {
+  const TensorSpec &g = query.inputs.at(0), &x = query.outputs.at(0);
+  const int dims = x.shape.rank() - 2;
+  const char* const type = compute_type(x.dtype);
+  Lines lines;
+  lines.loops("i", x.shape);
+  lines.add(fmt::format("y0[{}] = 0;", offset(x.strides, "i")));
+  lines.close_all();
+  outputs(lines, g.shape);
+  count(lines, query, x.shape);
+  lines.add(fmt::format("const {0} v = x0[{1}] / ({0})count;", type, offset(g.strides, names("i", dims))));
+  inside(lines, windows_of(query), x.shape);
+  lines.add(fmt::format("y0[{}] += v;", offset(x.strides, names("p", dims))));
   lines.close_all();
   return lines.text();
 }
@@ -102,6 +125,7 @@ void add_pooling(Printers& printers) {
   printers["max_pool"] = {.print = print_max};
   printers["max_pool_values"] = {.print = print_max};
   printers["avg_pool"] = {.print = print_mean};
+  printers["avg_pool_backward"] = {.print = print_mean_backward};
 }
 
 }  // namespace sluice::c

@@ -105,10 +105,27 @@ std::string print_place(const plan::KernelQuery& query, Shared&) {
   return lines.text();
 }
 
+std::string print_running_sum(const plan::KernelQuery& query, Shared&) {
+  const TensorSpec &in = query.inputs.at(0), &out = query.outputs.at(0);
+  const int rank = in.shape.rank();
+  const int axis = rank == 0 ? 0 : normalize_axis(get_attr<int64_t>(query.attrs, "dim"), rank, "cumsum");
+  const char* const type = compute_type(out.dtype);
+  Lines lines;
+  for (int other = 0; other < rank; ++other)
+    if (other != axis) lines.loops("i", in.shape, {other});
+  lines.add(fmt::format("{} a = 0;", type));
+  if (rank > 0) lines.loops("i", in.shape, {axis});
+  lines.add(fmt::format("a += x0[{}];", offset(in.strides, "i")));
+  lines.add(fmt::format("y0[{}] = ({})a;", offset(out.strides, "i"), memory_type(out.dtype)));
+  lines.close_all();
+  return lines.text();
+}
+
 }  // namespace
 
 void add_reductions(Printers& printers) {
   for (const char* op : {"sum", "prod", "amax", "amin", "any", "all"}) printers[op] = {.print = print_reduce};
+  printers["cumsum"] = {.print = print_running_sum};
   for (const char* op : {"argmax", "argmin"}) printers[op] = {.print = print_place};
 }
 

@@ -193,8 +193,8 @@ TEST(OpsInC, WhatHasNoFormInCIsRefusedByName) {
     }
     return "";
   };
-  EXPECT_THAT(refused("cumsum", {DType::kFloat32, {3}}, {int64_t{0}}),
-              testing::StartsWith("op cumsum: no kernel on device c:0"));
+  EXPECT_THAT(refused("argsort", {DType::kFloat32, {3}}, {int64_t{0}, false, int64_t{0}, int64_t{-1}}),
+              testing::StartsWith("op argsort: no kernel on device c:0"));
   EXPECT_EQ(refused("exp", {DType::kBFloat16, {3}}, {}), "bfloat16: no form in C; cast it to float32 first");
 }
 
