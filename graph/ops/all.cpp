@@ -12,6 +12,7 @@
 #include "graph/ops/fused.h"
 #include "graph/ops/fused_batch_norm.h"
 #include "graph/ops/fused_convolution.h"
+#include "graph/ops/fused_matmul.h"
 #include "graph/ops/global.h"
 #include "graph/ops/host.h"
 #include "graph/ops/images.h"
@@ -73,6 +74,7 @@ const OpRegistry& builtin_ops() {
         ops::attention_ops(),
         ops::fused_convolution_ops(),
         ops::fused_batch_norm_ops(),
+        ops::fused_matmul_ops(),
         ops::multi_update_ops(),
         ops::recurrent_ops(),
         ops::taps_ops(),

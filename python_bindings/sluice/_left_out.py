@@ -118,12 +118,6 @@ LEFT_OUT = [
             where="nn.Graph$"),
     LeftOut("switches that say what a graph is for", "a graph trains when build() has a backward pass and it has an optimizer",
             _words("training"), where="Graph(.config)?$"),
-    LeftOut("a switch for sums in the kernels that make their operands",
-            "additions behind convolutions, batch norms and elementwise ops are fused, disable_pass() switches off 'fuse_convolution', "
-            "'fuse_batch_norm' or 'fuse_elementwise'", _words("allow_fuse_add_to_output"),
-            where="config$"),
-    LeftOut("16-bit copies of parameters that updates write", "each step casts the parameters that it reads in 16 bits",
-            _words("enable_fused_model_update_cast"), where="config$"),
     LeftOut("a switch for the search of convolutions", "kernels are chosen by tables, so that they are the same in every run, unless "
             "config.enable_kernel_trial_run() says otherwise",
             _words("enable_cudnn_conv_heuristic_search_algo cudnn_conv_use_deterministic_algo_only"), where="config$"),

@@ -136,6 +136,7 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   GraphSessionOptions o;
   read(d, "name", &o.compile.name);
   read(d, "device", &o.compile.device);
+  read(d, "devices", &o.compile.devices);
   if (d.contains("granularity"))
     o.compile.granularity = nb::cast<std::string>(d["granularity"]) == "op" ? Granularity::kOp : Granularity::kProgram;
   read(d, "outputs_buffer_size", &o.compile.outputs_buffer_size);
@@ -162,6 +163,9 @@ GraphSessionOptions options_of(const nb::dict& d, const nb::dict& functions) {
   read(d, "activations", &o.compile.activations);
   read(d, "updates", &o.compile.updates);
   read(d, "scaled_updates", &o.compile.scaled_updates);
+  read(d, "fuse_add", &o.compile.fuse_add);
+  read(d, "cast_updates", &o.compile.cast_updates);
+  read(d, "prims", &o.compile.prims);
   if (d.contains("patterns"))
     for (nb::handle pattern : nb::cast<nb::list>(d["patterns"])) o.compile.patterns.push_back(pattern_of(pattern));
   read(d, "donated", &o.compile.donated);

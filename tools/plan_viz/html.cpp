@@ -3,6 +3,7 @@
 #include <map>
 
 #include "plan/json.h"
+#include "plan/placed.h"
 #include "plan/verify.h"
 #include "tools/plan_viz/page.h"
 #include "tools/plan_viz/ranks_view.h"
@@ -106,6 +107,8 @@ std::string page_data(const Plan& given, const Plan& simulated, const std::strin
     }
   }
   for (const Kernel& k : plan.kernels) sources.want(k.source);
+  std::vector<std::string> why(plan.kernels.size());
+  for (PlacedKernel& placed : placed_kernels(plan)) why[placed.kernel] = std::move(placed.why);
 
   std::string s = fmt::format(
       "{{\"name\":{},\"target\":{},\"costs\":{},\"steps\":{},\"period\":{},\"total\":{},\"critical\":{},\"bytes\":{}",
@@ -143,12 +146,12 @@ std::string page_data(const Plan& given, const Plan& simulated, const std::strin
          for (const auto& [name, value] : v.attrs) attrs += (attrs.empty() ? "" : ", ") + name + "=" + attr_str(value);
          return fmt::format(
              "{{\"n\":{},\"op\":{},\"a\":{},\"i\":{},\"o\":{},\"w\":{},\"src\":{},\"m\":{},\"r\":{},\"c\":{},\"g\":{},"
-             "\"actor\":"
+             "\"y\":{},\"actor\":"
              "{}}}",
              quoted_json(v.name), quoted_json(v.op), quoted_json(attrs), views_json(plan, v.inputs),
              views_json(plan, v.outputs), v.workspace >= 0 ? plan.buffers[v.workspace].bytes : 0,
              quoted_json(v.source.str()), quoted_json(v.module), quoted_json(role_name(v.role)), v.cost_ns,
-             v.collective, actor_of[k]);
+             v.collective, quoted_json(why[k]), actor_of[k]);
        });
   s += ",\n\"registers\":" + list(plan.registers, [&](const Register& v, int r) {
          std::string consumers;

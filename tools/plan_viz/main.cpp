@@ -135,6 +135,7 @@ int run(const std::string& view, Arguments& args) {
   check_structure(plan, args.path);
   std::string text;
   if (view == "show") text = args.json ? plan_viz::show_json(plan) : plan_viz::show_text(plan, args.text);
+  if (view == "devices") text = args.json ? plan_viz::devices_json(plan) : plan_viz::devices_text(plan, args.text);
   if (view == "info") text = args.json ? plan_viz::info_json(plan) : plan_viz::info_text(plan, args.text);
   if (view == "stats") text = args.json ? plan_viz::stats_json(plan) : plan_viz::stats_text(plan, args.text);
   if (view == "mem") text = args.json ? plan_viz::mem_json(plan) : plan_viz::mem_text(plan, args.text);
@@ -173,6 +174,7 @@ int main(int argc, char** argv) {
       "PLAN is a plan.json or a bundle directory. Start with\n"
       "  plan-viz info PLAN                 what it is: target, options, size\n"
       "  plan-viz show PLAN                 devices, streams, actors, kernels, registers\n"
+      "  plan-viz devices PLAN              which device runs each kernel, and why\n"
       "  plan-viz mem PLAN                  every byte, per memory space and arena\n"
       "  plan-viz simulate PLAN --steps 6   the predicted period and what limits it\n"
       "  plan-viz bottleneck PLAN           what one more slot or a faster kernel would gain\n"
@@ -197,6 +199,7 @@ int main(int argc, char** argv) {
   };
   view("show", "A tree of devices, streams, actors in the order they fire, their kernels and registers")
       ->add_flag("--all", args.text.all, "every kernel of long programs");
+  view("devices", "Which device runs each kernel, and why that one");
   view("info", "Name, hash, target, options that differ from the defaults, devices, memory, counts");
   view("stats", "Counts, ops by predicted time, bytes");
   view("mem", "The ledger, and a map of each arena: offsets against lifetimes")

@@ -27,7 +27,7 @@ const items = (title, list, cls) => { if (!list.length) return; section(title); 
 function showKernel(i) {
   const k = D.kernels[i], a = D.actors[k.actor];
   head(k.n, "kernel of op " + k.op, k.op);
-  facts([["actor", a ? link(a.n, "actor", k.actor) : "none"], ["stream", a ? D.streams[a.s].n : ""], ["predicted", D.costs ? time(k.c) : "unknown (drawn as 1 µs)"],
+  facts([["actor", a ? link(a.n, "actor", k.actor) : "none"], ["stream", a ? D.streams[a.s].n : ""], ["device", a ? D.streams[a.s].d + ": " + k.y : ""], ["predicted", D.costs ? time(k.c) : "unknown (drawn as 1 µs)"],
          ["module", k.m], ["role", k.r], ["attributes", k.a], ["workspace", k.w ? bytes(k.w) : ""], ["collective", k.g < 0 ? "" : "group " + k.g]]);
   items("reads", k.i, "mono"); items("writes", k.o, "mono");
   if (!k.src) return;
@@ -86,8 +86,8 @@ function select(type, index, quiet) {
 // --- tables ---
 const ROWS = 400;
 const tabs = [
-  {name: "Kernels", count: D.kernels.length, type: "kernel", text: i => kernelText[i], heads: ["kernel", "op", "actor", "predicted", "source"], right: [3],
-   cells: i => { const k = D.kernels[i]; return [k.n, k.op, k.actor < 0 ? "" : D.actors[k.actor].n, D.costs ? time(k.c) : "", k.src]; }},
+  {name: "Kernels", count: D.kernels.length, type: "kernel", text: i => kernelText[i], heads: ["kernel", "op", "device", "actor", "predicted", "source"], right: [4],
+   cells: i => { const k = D.kernels[i], a = D.actors[k.actor]; return [k.n, k.op, a ? D.streams[a.s].d : "", a ? a.n : "", D.costs ? time(k.c) : "", k.src]; }},
   {name: "Actors", count: D.actors.length, type: "actor", text: i => actorText[i], heads: ["actor", "role", "stream", "kernels"], right: [3],
    cells: i => { const a = D.actors[i]; return [a.n, a.r, D.streams[a.s].n, a.p.filter(p => p[0] === 0).length]; }},
   {name: "Registers", count: D.registers.length, type: "register", text: i => registerText[i], heads: ["register", "producer", "consumers", "quota", "slot", "all slots", "space", "events"], right: [3, 4, 5],

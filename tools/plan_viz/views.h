@@ -23,6 +23,10 @@ std::string info_json(const plan::Plan& plan);
 std::string show_text(const plan::Plan& plan, const TextOptions& options);
 std::string show_json(const plan::Plan& plan);
 
+// Which device runs each kernel, and why that one.
+std::string devices_text(const plan::Plan& plan, const TextOptions& options);
+std::string devices_json(const plan::Plan& plan);
+
 // Counts, ops by predicted time, bytes.
 std::string stats_text(const plan::Plan& plan, const TextOptions& options);
 std::string stats_json(const plan::Plan& plan);

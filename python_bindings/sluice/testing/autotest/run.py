@@ -34,6 +34,7 @@ class Options:
     first: int = 0
     shrink: bool = True
     device: str = "cpu"  # of Sluice's side; torch's is the CPU
+    decomposed: bool = False  # in the graph, by primitive ops alone
 
 
 @dataclass
@@ -62,8 +63,9 @@ def run_op(op: str, library: Any, options: Options) -> Tally:
     tally, seen = Tally(op), set()
     for index in range(options.first, options.first + options.n):
         case, row, draw = drawn(op, options.seed, index, library)
-        graph = options.graph or options.spread or index % GRAPH_SHARE == 0
-        how = {"graph": graph, "granularity": draw.pick(("program", "op")), "spread": options.spread}
+        graph = options.graph or options.spread or options.decomposed or index % GRAPH_SHARE == 0
+        how = {"graph": graph, "granularity": draw.pick(("program", "op")), "spread": options.spread,
+               "decomposed": options.decomposed}
         verdict = check(case, row, library, **how)
         tally.cases += 1
         tally.accepted += verdict.accepted
@@ -82,7 +84,7 @@ def run_op(op: str, library: Any, options: Options) -> Tally:
 
 def told(op: str, index: int, verdict: Verdict, case: Case, options: Options) -> str:
     """A failure: how to see it again, what differs, and the shrunk call."""
-    flags = " --graph" * options.graph + " --global" * options.spread
+    flags = " --graph" * options.graph + " --global" * options.spread + " --decomp" * options.decomposed
     if options.device != "cpu":
         flags += f" --device {options.device}"
     return (f"python -m sluice.testing.autotest --ops {op} --seed {options.seed} --first {index} --n 1{flags}: "
