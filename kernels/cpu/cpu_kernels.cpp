@@ -28,6 +28,8 @@ void add_cpu_kernels(KernelTable& table) {
   cpu::add_image_kernels(table);
   cpu::add_matmul_kernels(table);
   cpu::add_linalg_kernels(table);
+  cpu::add_ldl_kernels(table);
+  cpu::add_flat_index_kernels(table);
   cpu::add_decomposition_kernels(table);
   cpu::add_eigenvalue_kernels(table);
   cpu::add_convolution_kernels(table);

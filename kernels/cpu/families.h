@@ -23,6 +23,8 @@ void add_random_kernels(KernelTable& table);
 void add_host_kernels(KernelTable& table);
 void add_matmul_kernels(KernelTable& table);
 void add_linalg_kernels(KernelTable& table);         // LU, Cholesky, systems
+void add_flat_index_kernels(KernelTable& table);     // several indices as one
+void add_ldl_kernels(KernelTable& table);            // of symmetric matrices that need not be positive
 void add_decomposition_kernels(KernelTable& table);  // QR, singular values, exponential
 void add_eigenvalue_kernels(KernelTable& table);     // of symmetric and of general matrices
 void add_convolution_kernels(KernelTable& table);

@@ -54,8 +54,6 @@ LEFT_OUT = [
     # Of torch, one by one.
     LeftOut("sparse layouts", "use dense tensors, and optim.LazyAdam", _words("SparseAdam dsmm hsmm saddmm")),
     LeftOut("products in floats of 8 bits", "use F.grouped_mm, or matmul, in bfloat16", _words("scaled_mm scaled_grouped_mm")),
-    LeftOut("factorisations with symmetric pivots, which choose by values", "use lu_factor() and solve(), or cholesky()",
-            _words("ldl_factor ldl_factor_ex ldl_solve"), where="linalg$"),
     LeftOut("contexts that see every op", "call checkpoint() on the parts to compute again",
             _words("create_selective_checkpoint_contexts SelectiveCheckpointContext CheckpointPolicy"), where="checkpoint$"),
     LeftOut("subclasses and nested or named tensors", "use a class that has a tensor, and padding with a mask",
