@@ -69,6 +69,10 @@ void Operand::check_fits(DType dtype, const char* where) const {
   if (!is_integral(dtype)) return;
   const int bits = static_cast<int>(dtype_size(dtype)) * 8;
   const double past = std::ldexp(1.0, dtype == DType::kUInt8 ? bits : bits - 1);
+  if (kind_ == Kind::kFloat) {  // NaN does not fit, nor what would be cut to a number that does
+    if (!(number_ >= (dtype == DType::kUInt8 ? 0 : -past) && number_ <= past - 1)) refuse();
+    return;
+  }
   const double whole = std::trunc(number_);
   const bool fits = kind_ == Kind::kInt && dtype == DType::kInt64
                         ? true

@@ -78,6 +78,7 @@ TOO_LARGE = {
     "hardtanh": lambda m, x, v: m.nn.functional.hardtanh(x, 0, v),
     "index_fill": lambda m, x, v: x.index_fill(0, m.tensor([0]), v),
     "scatter": lambda m, x, v: x.scatter(0, m.tensor([0]), v),
+    "pad": lambda m, x, v: m.nn.functional.pad(x, (1, 1), value=v),
 }
 
 
@@ -88,3 +89,17 @@ def test_numbers_beyond_the_dtype_are_refused(name, dtype, v):
         with pytest.raises(RuntimeError, match="value cannot be converted to type .* without overflow"):
             TOO_LARGE[name](m, m.tensor([1.5, 2], dtype=getattr(m, dtype)), v)
         TOO_LARGE[name](m, m.tensor([1.5, 2], dtype=getattr(m, dtype)), float("inf"))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "int64"])
+def test_numbers_that_integers_hold(dtype):
+    def taken(m, f, v):
+        try:
+            return f(m, m.ones(2, dtype=getattr(m, dtype)), v).tolist()
+        except RuntimeError:
+            return None
+
+    names = ("masked_fill", "full_like", "fill_", "index_fill", "scatter", "pad")
+    for v in (-0.5, -2.58, 255.5, 127.5, -128.5, float("nan"), float("inf"), 1e10, -1, 300, 256, -129):
+        for name in names if v != -1 and v != -129 else names[:-1]:
+            assert taken(sl, TOO_LARGE[name], v) == taken(torch, TOO_LARGE[name], v), (name, v)
